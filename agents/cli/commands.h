@@ -1,0 +1,15 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace sluice::cli {
+
+// Each adds one subcommand; its callback does the work and throws InputError, FlowError or InternalError.
+void add_check(CLI::App& app);
+void add_plan(CLI::App& app);
+void add_run(CLI::App& app);
+void add_generate(CLI::App& app);
+void add_bench(CLI::App& app);
+void add_eval(CLI::App& app);
+
+}  // namespace sluice::cli

@@ -1,0 +1,121 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "host/model.h"
+#include "kernels/device.h"
+
+namespace sluice {
+
+struct SamplingOptions {
+  float temperature = 0;  // 0: greedy
+  int top_k = 0;          // 0: all
+  float top_p = 1;
+  uint64_t seed = 0;
+
+  bool greedy() const { return temperature <= 0; }
+};
+
+/// K and V of a prompt, outside any pool: float32 or the pool's type, so that several engines (dense and flows with
+/// different page sizes) can decode from one prefill. [layers, tokens, kv_heads, dim].
+struct KvSnapshot {
+  std::vector<int32_t> tokens;
+  std::vector<float> keys;
+  std::vector<float> values;
+};
+
+struct Request {
+  std::vector<int32_t> prompt;
+  int max_tokens = 16;
+  SamplingOptions sampling;
+  std::vector<int32_t> stop_tokens;             // generation ends after one of these (it is part of the output)
+  bool ignore_eos = false;                      // the model's own end tokens do not stop
+  bool want_logits = false;                     // keep every row of logits: [prompt + generated, vocabulary]
+  bool want_snapshot = false;                   // keep K and V of the prompt but its last token
+  bool want_probe = false;                      // mass per layer (costs a dense pass per step)
+  std::shared_ptr<const KvSnapshot> snapshot;   // K and V of a prefix of the prompt, instead of computing them
+  int priority = 0;                             // higher first; equal: in order of arrival
+};
+
+enum class FinishReason : uint8_t { kStop, kLength, kCancelled };
+
+struct RequestResult {
+  uint64_t id = 0;
+  std::vector<int32_t> tokens;  // generated
+  FinishReason reason = FinishReason::kLength;
+  std::vector<float> logits;    // if asked for
+  std::shared_ptr<const KvSnapshot> snapshot;
+  std::vector<double> mass;     // [layers] mean over steps and heads; 1 for dense layers
+  int cached_tokens = 0;        // prompt tokens found in the prefix cache
+  int preemptions = 0;
+  double prefill_seconds = 0;
+  double decode_seconds = 0;    // from the first decode step to the last token
+};
+
+struct EngineOptions {
+  int pages = 0;                // of the pool; 0: from `pool_bytes`
+  size_t pool_bytes = size_t{256} << 20;
+  int max_batch = 64;           // sequences in one pass
+  int max_pass_tokens = 512;    // rows in one pass: the size of a prefill chunk
+  bool prefix_cache = true;
+  int page = 16;                // tokens a page, where no flow says otherwise
+  DataType kv = DataType::kBF16;
+  uint64_t seed = 0;            // mixed into each request's seed for `random` and `approx_topk`
+};
+
+struct EngineStats {
+  uint64_t passes = 0;
+  uint64_t decode_passes = 0;      // passes without prefill rows
+  uint64_t decode_tokens = 0;
+  double decode_seconds = 0;       // of passes without prefill rows
+  uint64_t prefill_tokens = 0;
+  double prefill_seconds = 0;
+  uint64_t preemptions = 0;
+  uint64_t prefix_queries = 0;     // tokens
+  uint64_t prefix_hits = 0;
+  int pages_free = 0;
+  int pages_total = 0;
+  int running = 0;
+  int waiting = 0;
+  uint64_t pages_attended = 0;
+  uint64_t pages_available = 0;
+  size_t overhead_bytes = 0;       // beyond weights and the pool
+};
+
+/// The serving loop: continuous batching over a paged pool. Owned by one thread.
+///
+/// The last token of a prompt always runs as a decode step, so that every generated token is the flow's responsibility.
+class Engine {
+ public:
+  /// `flow` may be null (dense). `model` and `device` must outlive the engine.
+  Engine(Device& device, const Model& model, const Plan* flow, const EngineOptions& options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// Queues a request. Throws InputError if it can never run: a prompt longer than the pool or the model's positions, a
+  /// token outside the vocabulary, an empty prompt.
+  uint64_t submit(Request request);
+  void cancel(uint64_t id);
+  /// One pass: admits, preempts, runs the model, samples. Returns false if there was nothing to do.
+  bool step();
+  /// Results of requests that ended since the last call.
+  std::vector<RequestResult> take_finished();
+  /// Runs `step` until every request has ended.
+  std::vector<RequestResult> run_all();
+  /// Called for every generated token, in the engine's thread.
+  void on_token(std::function<void(uint64_t id, int32_t token)> callback);
+
+  const EngineStats& stats() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/device.h"
+
+namespace sluice {
+
+/// What `config.json` and `generation_config.json` say, in our words.
+struct ModelConfig {
+  std::string architecture;  // "Qwen3ForCausalLM"
+  int layers = 0;
+  int hidden = 0;
+  int query_heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  int intermediate = 0;
+  int vocabulary = 0;
+  int max_positions = 0;
+  float rms_epsilon = 1e-6f;
+  bool tied_embeddings = false;
+  bool qk_norm = true;
+  Device::Rope rope;
+  std::vector<int32_t> end_tokens;
+
+  int group() const { return query_heads / kv_heads; }
+};
+
+/// Reads and checks `directory`/config.json (and generation_config.json). Throws InputError naming file, key and value.
+ModelConfig load_config(const std::string& directory);
+
+/// A model on a device: weights and the order of operations. Immutable once loaded; engines share it.
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual const ModelConfig& config() const = 0;
+  virtual size_t weight_bytes() const = 0;
+
+  /// Scratch of one engine for passes of up to `rows` tokens.
+  class Workspace {
+   public:
+    virtual ~Workspace() = default;
+    virtual size_t bytes() const = 0;
+  };
+  virtual std::unique_ptr<Workspace> create_workspace(Device& device, int rows, int logit_rows) const = 0;
+
+  struct Pass {
+    std::span<const int32_t> tokens;       // [rows]
+    std::span<const int32_t> logit_rows;   // rows whose logits are wanted
+    const CompiledFlow* flow = nullptr;    // null: dense
+    const LayerChoice* layers = nullptr;   // with `flow`
+    AttentionProbe* probes = nullptr;      // [layers] or null
+  };
+  /// Runs one pass between the device's begin_pass and end_pass. Returns logits [logit_rows, vocabulary] in the workspace.
+  virtual Matrix forward(Device& device, Workspace& workspace, const Pass& pass) const = 0;
+};
+
+/// Loads a Hugging Face directory: config.json, *.safetensors (with or without an index). Throws InputError.
+std::unique_ptr<Model> load_model(const std::string& directory, Device& device);
+
+}  // namespace sluice

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "kernels/device.h"
+
+namespace sluice::cpu {
+
+/// Scratch of one thread for running flows; sized once, so that a decode step allocates nothing.
+class FlowScratch {
+ public:
+  virtual ~FlowScratch() = default;
+  virtual size_t bytes() const = 0;
+};
+
+/// One request x KV head at one decode step, as the index stage sees it.
+struct FlowRow {
+  const float* query = nullptr;          // [group, dim]
+  const std::byte* pages_base = nullptr; // page p of this layer and KV head starts at pages_base + p * page_stride
+  size_t page_stride = 0;                // bytes
+  std::span<const int32_t> pages;        // the request's pages, oldest first; B = pages.size()
+  int last_tokens = 0;                   // tokens in the last page, 1..page
+  uint64_t seed = 0;                     // of the request
+  int layer = 0;
+  int kv_head = 0;
+  int64_t step = 0;                      // tokens in the cache: the same for a step however it was batched
+  RequestState* state = nullptr;         // null if the flow keeps none
+  float* scores = nullptr;               // [B] or null: the score of the last topk/approx_topk/threshold, before pages are forced
+};
+
+/// A plan compiled for the CPU: page-tiled, fused, SIMD by run-time dispatch.
+class Flow : public CompiledFlow {
+ public:
+  virtual std::unique_ptr<FlowScratch> create_scratch(int max_pages) const = 0;
+  /// Recomputes every cached field of one page (of one KV head); the page holds `tokens` tokens, 1..page.
+  virtual void refresh_page(std::byte* page, int tokens, FlowScratch& scratch) const = 0;
+  /// Runs the index stage; writes positions in `row.pages` (not pool ids), ascending, to `selected` (at least B entries)
+  /// and returns their number. If the budget covers every page and no state is kept, writes all positions without scoring
+  /// (unless `row.scores` is asked for).
+  virtual int select(const FlowRow& row, FlowScratch& scratch, int32_t* selected) const = 0;
+};
+
+/// Compiles `plan`. Throws FlowError if the CPU has no way to run it.
+std::unique_ptr<Flow> compile_flow(const Plan& plan, int layers, int kv_heads);
+
+}  // namespace sluice::cpu

@@ -1,0 +1,197 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "scripting/graph/plan.h"
+
+namespace sluice {
+
+/// A dense row-major matrix in a device's memory. Activations have the device's own type (float32 on the CPU).
+struct Matrix {
+  void* data = nullptr;
+  DataType type = DataType::kF32;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t stride = 0;  // elements from row to row
+
+  float* f32() const { return static_cast<float*>(data); }
+  float* row(int64_t index) const { return f32() + index * stride; }
+  /// Rows [first, first + count).
+  Matrix slice_rows(int64_t first, int64_t count) const;
+  /// Columns [first, first + count).
+  Matrix slice_columns(int64_t first, int64_t count) const;
+};
+
+/// Memory of a device; freed with this object.
+class Memory {
+ public:
+  virtual ~Memory() = default;
+  virtual void* data() const = 0;
+  virtual size_t bytes() const = 0;
+};
+
+/// A weight as the device wants it (packed, converted). Made by `Device::create_weight`.
+class Weight {
+ public:
+  virtual ~Weight() = default;
+  virtual int64_t rows() const = 0;     // outputs (or vocabulary)
+  virtual int64_t columns() const = 0;  // inputs
+  virtual size_t bytes() const = 0;
+};
+
+/// All pages of one engine: [layer, page, kv_head] blocks of `PageLayout::bytes`.
+class Pool {
+ public:
+  virtual ~Pool() = default;
+  virtual const PageLayout& layout() const = 0;
+  virtual int layers() const = 0;
+  virtual int pages() const = 0;
+  virtual int kv_heads() const = 0;
+  virtual size_t bytes() const = 0;
+  /// Copies page `source` over page `target` in every layer and head (copy on write of a shared page).
+  virtual void copy_page(int source, int target) = 0;
+  /// Copies the first `tokens` tokens of K and V of the pages into `keys`, `values`: float32 [layers, tokens, kv_heads, dim].
+  virtual void read(std::span<const int32_t> pages, int tokens, float* keys, float* values) const = 0;
+};
+
+/// What one request keeps between decode steps: the flow's `load`/`save` state. Made at admission, never in a step.
+class RequestState {
+ public:
+  virtual ~RequestState() = default;
+  virtual size_t bytes() const = 0;
+  /// Back to the initial values.
+  virtual void reset() = 0;
+};
+
+/// A plan made ready for a device, for a model's layers and KV heads.
+class CompiledFlow {
+ public:
+  virtual ~CompiledFlow() = default;
+  virtual const Plan& plan() const = 0;
+  /// State for one request of at most `max_pages` pages; null if the flow keeps none.
+  virtual std::unique_ptr<RequestState> create_state(int max_pages) const = 0;
+};
+
+/// The sequences of one forward pass. Spans lie in host memory and stay valid until the pass ends.
+struct PassBatch {
+  std::span<const int32_t> query_indptr;    // [sequences + 1] rows of the token matrix
+  std::span<const int32_t> lengths;         // [sequences] tokens in the cache once this pass's are appended
+  std::span<const int32_t> page_indptr;     // [sequences + 1]
+  std::span<const int32_t> page_indices;    // [page_indptr.back()] pages, oldest first
+  std::span<const uint8_t> decoding;        // [sequences] 1: a decode step (one row; sparse layers run the flow); 0: prefill, dense
+  std::span<const uint64_t> seeds;          // [sequences] the request's seed for kRandom and kApproxTopK
+  std::span<RequestState* const> states;    // [sequences] may hold nulls
+
+  int sequences() const { return static_cast<int>(lengths.size()); }
+  int rows() const { return query_indptr.empty() ? 0 : query_indptr.back(); }
+};
+
+/// What an attention call reports beyond its output. Every pointer may be null. Only decode rows are reported.
+struct AttentionProbe {
+  float* scores = nullptr;       // [sequences, kv_heads, score_capacity] the score of the last topk/threshold, before forced pages
+  int32_t* selected = nullptr;   // [sequences, kv_heads, selected_capacity] ascending, padded with -1
+  int32_t* counts = nullptr;     // [sequences, kv_heads] pages selected
+  float* mass = nullptr;         // [sequences, kv_heads] share of the dense attention mass on the selected pages (mean of the heads); costs a dense pass
+  int score_capacity = 0;
+  int selected_capacity = 0;
+};
+
+struct DeviceInfo {
+  std::string name;  // "cpu", "cuda"
+  std::string description;  // "AVX3, 2 threads"
+  DataType activation = DataType::kF32;
+  int threads = 1;
+};
+
+/// Counters since construction; pages are those of one KV head in one layer.
+struct DeviceCounters {
+  uint64_t pages_attended = 0;   // by decode rows in sparse layers
+  uint64_t pages_available = 0;  // what dense attention would have read there
+};
+
+/// A device: memory, the operations of a model, and flows. Not thread-safe: one engine thread owns it. Operations of a
+/// pass may be asynchronous; `read` and `synchronize` wait. Shapes are checked at entry: InternalError names the
+/// dimension that disagrees. No call between `begin_pass` and `end_pass` allocates once `reserve` has been called.
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const DeviceInfo& info() const = 0;
+  virtual DeviceCounters counters() const = 0;
+
+  virtual std::unique_ptr<Memory> allocate(size_t bytes) = 0;
+  virtual void write(void* target, const void* host_source, size_t bytes) = 0;
+  virtual void read(void* host_target, const void* source, size_t bytes) = 0;
+  virtual void synchronize() = 0;
+
+  /// `values` is [rows, columns] row-major, of `type` (f32 or bf16), in host memory. The device may keep bf16 as it is or widen it.
+  virtual std::unique_ptr<Weight> create_weight(const void* values, DataType type, int64_t rows, int64_t columns) = 0;
+  virtual std::unique_ptr<Pool> create_pool(int layers, int kv_heads, int pages, const PageLayout& layout) = 0;
+  /// Throws FlowError if the device has no way to run the plan.
+  virtual std::unique_ptr<CompiledFlow> compile(const Plan& plan, int layers, int kv_heads) = 0;
+
+  /// Sizes scratch memory for passes of up to these extents, so that steps need no allocation.
+  struct Limits {
+    int rows = 0;
+    int sequences = 0;
+    int pages_per_sequence = 0;
+    int query_heads = 0;
+    int kv_heads = 0;
+    int head_dim = 0;
+  };
+  virtual void reserve(const Limits& limits) = 0;
+
+  virtual void begin_pass(const PassBatch& batch, Pool& pool) = 0;
+  virtual void end_pass() = 0;
+
+  /// out[i] = table[tokens[i]]; tokens in host memory.
+  virtual void embed(const Weight& table, std::span<const int32_t> tokens, Matrix out) = 0;
+  /// out = x / sqrt(mean(x^2) + epsilon) * gain, by rows; gain is [1, columns].
+  virtual void rms_norm(Matrix x, const Weight& gain, float epsilon, Matrix out) = 0;
+  /// residual += delta; out = rms_norm(residual).
+  virtual void add_rms_norm(Matrix residual, Matrix delta, const Weight& gain, float epsilon, Matrix out) = 0;
+  /// out[rows, weight.rows] = x[rows, weight.columns] * weight^T.
+  virtual void matmul(Matrix x, const Weight& weight, Matrix out) = 0;
+  /// out = silu(gate) * up; gate_up is [rows, 2 * n]: gate, then up.
+  virtual void silu_multiply(Matrix gate_up, Matrix out) = 0;
+  /// out[i] = x[rows[i]]; `rows` in host memory.
+  virtual void gather_rows(Matrix x, std::span<const int32_t> rows, Matrix out) = 0;
+
+  struct Rope {
+    float theta = 10000;
+    std::vector<float> inverse_frequencies;  // [head_dim / 2]; already scaled (llama3, linear, yarn) where a model wants it
+    float attention_scale = 1;               // multiplies cos and sin (yarn)
+  };
+  /// Normalises q and k per head (gains may be null), rotates them by the position of their token (halves, not pairs) and
+  /// appends k and v to the pages of `layer`. qkv is [rows, (query_heads + 2 * kv_heads) * head_dim], q is rotated in place.
+  virtual void rope_append(int layer, Matrix qkv, int query_heads, const Weight* query_gain, const Weight* key_gain, float epsilon,
+                           const Rope& rope) = 0;
+  /// Appends k, v [rows, kv_heads * head_dim] as they are.
+  virtual void append(int layer, Matrix keys, Matrix values) = 0;
+  /// Recomputes the cached fields of `layer` for the pages that this pass's tokens touched. No-op without fields.
+  virtual void refresh_fields(int layer, const CompiledFlow& flow) = 0;
+
+  struct Attention {
+    int layer = 0;
+    int query_heads = 0;
+    float scale = 1;                     // of q . k, usually 1/sqrt(head_dim)
+    const CompiledFlow* flow = nullptr;  // for decode rows; null: dense
+    AttentionProbe* probe = nullptr;
+  };
+  /// q, out: [rows, query_heads * head_dim]. Row i of a sequence sees its tokens up to itself.
+  virtual void attention(const Attention& call, Matrix q, Matrix out) = 0;
+};
+
+struct CpuOptions {
+  int threads = 0;  // 0: all cores that this process may use
+};
+std::unique_ptr<Device> create_cpu_device(const CpuOptions& options = {});
+
+/// "cpu" or "cuda". Throws InputError for a device that this build or machine does not have, naming what is missing.
+std::unique_ptr<Device> create_device(const std::string& name, int threads = 0);
+
+}  // namespace sluice

@@ -1,0 +1,172 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "scripting/graph/error.h"
+#include "scripting/graph/types.h"
+
+namespace sluice {
+
+/// The two parts of a flow (Vortex, section 13). Cache-stage nodes see one page and no query; index-stage nodes see
+/// every page of one request and one KV head, and the query of one decode step.
+enum class Stage : uint8_t { kCache, kIndex };
+
+/// Operators. `scripting/graph/ops.cpp` holds the table of names, stages and shape rules; the meaning of each is here.
+/// "a op b" broadcasts by axis name: the result has the union of the axes (those of `a` first, the page axis always first).
+///
+/// Ragged last page: only the tokens that a page holds so far exist. Reductions over `token` see only those. An
+/// interleaved group over tokens that has none yet repeats the last group that has some, so every `sub` entry is defined.
+enum class Op : uint8_t {
+  // Sources. No inputs.
+  kQuery,     // index: [head, dim] the query after QK-norm and RoPE, not scaled
+  kKey,       // cache: [token, dim]; index: [page, token, dim]; as it lies in the cache (after RoPE)
+  kValue,     // the same for values
+  kField,     // index: [page, ...axes of the field]; `field` names it; read in its storage type
+  kConstant,  // []; `value`
+  kFill,      // `shape` filled with `value`; cache: without page axis; index: with or without
+  kPosition,  // index: [page] 0 for the oldest page ... B-1
+  kRandom,    // index: [page] uniform in [0, 1), a function of (seed, request, layer, KV head, step, page) only
+  kLoad,      // index: the named state as the last step saved it; `field` names it
+
+  // Elementwise.
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kMaximum,
+  kMinimum,
+  kRelu,
+  kSigmoid,
+  kSilu,  // x * sigmoid(x)
+  kExp,
+  kLog,
+  kAbs,
+  kSqrt,
+  kWhere,  // inputs a, b, x, y: x where `compare`(a, b) holds, else y. Comparisons with NaN are false, but Ne is true.
+
+  // Reductions over `axis` (any axis, the page axis only in the index stage).
+  kMean,
+  kMax,  // NaN if any element is NaN; so for kMin, kMaximum, kMinimum
+  kMin,
+  kL2Norm,  // sqrt(sum x^2)
+  kSum,     // index only
+
+  // Interleaved reductions, cache only: `axis` is cut into groups of `group` consecutive entries (the extent must be a
+  // multiple); the result has axis `sub` with extent/group entries in place of it.
+  kMeanInterleave,
+  kMaxInterleave,
+  kMinInterleave,
+  kL2NormInterleave,
+  kSumInterleave,
+
+  // Algebra.
+  kContract,   // gemm/dot: the sum over `axis` of a * b; the other axes broadcast by name
+  kKron,       // index: Kronecker product over `axis`: out[i * n + j] = a[i] * b[j]; a missing axis counts as extent 1
+  kSoftmax,    // index: over `axis`, with the maximum subtracted
+  kNormalize,  // index: x / sum(x) over `axis`
+  kConv1d,     // index: over `axis` with odd-length `kernel`, centred, zeros outside: out[i] = sum_j kernel[j] x[i+j-n/2]
+  kReshape,    // to `shape`: same count of elements, row-major, page axis unchanged, no ragged token axis
+  kTranspose,  // index: swaps the last two axes (matters to reshape only)
+  kMaskSlice,  // x where start <= position along `axis` < stop, else `value`; negative bounds count from the end; for
+               // the page axis from B. `stop` of kToEnd means the extent.
+
+  // Effects and selections, index only. Selections have no shape; they are sorted lists of pages.
+  kSave,        // input x: keeps it as the state `field` for the next step
+  kTopK,        // input score [page]
+  kApproxTopK,  // input score [page]; early termination within `tolerate` (Vortex, section 5.2)
+  kThreshold,   // inputs score [page], bound []: pages whose score > bound, and the first and last pages; `max_pages` if > 0
+                // keeps the best that many (forced pages counted in)
+  kWindow,      // the `first` and `last` pages
+  kUnion,       // of two selections
+};
+
+enum class Compare : uint8_t { kEq, kNe, kGt, kGe, kLt, kLe };
+/// How an exact top-k is to be found; all give the same pages. CPUs have one method and ignore it.
+enum class TopKMethod : uint8_t { kAuto, kRadix, kGvr };
+
+using NodeId = int32_t;
+inline constexpr NodeId kNoNode = -1;
+inline constexpr int kToEnd = INT32_MAX;
+
+/// Attributes; each operator reads those that its comment names.
+struct Attributes {
+  double value = 0;
+  Axis axis = Axis::kDim;
+  int group = 0;
+  int start = 0;
+  int stop = kToEnd;
+  Compare compare = Compare::kEq;
+  std::string field;
+  std::vector<float> kernel;
+  // Selections. Budget = min(B, max(k + first + last, ceil(ratio * B))); first and last pages are always kept.
+  int k = 0;
+  int first = 0;
+  int last = 0;
+  double ratio = 0;
+  TopKMethod method = TopKMethod::kAuto;
+  double tolerate = 0;
+  int max_pages = 0;
+
+  bool operator==(const Attributes&) const = default;
+};
+
+struct Node {
+  Op op = Op::kConstant;
+  Stage stage = Stage::kIndex;
+  std::vector<NodeId> inputs;  // each smaller than the node's own id
+  Shape shape;                 // empty for scalars, selections and saves
+  Attributes attributes;
+  SourceLocation where;
+};
+
+/// A query-free summary of a page, computed by the cache stage and stored in the page beside K and V.
+struct Field {
+  std::string name;
+  NodeId node = kNoNode;  // cache stage, computes it
+  Shape shape;            // without page axis
+  DataType type = DataType::kBF16;
+  SourceLocation where;
+};
+
+/// A value kept across decode steps, per request, layer and KV head. With a page axis, pages that are new since the last
+/// step hold `initial`.
+struct State {
+  std::string name;
+  Shape shape;
+  double initial = 0;
+  SourceLocation where;
+};
+
+/// Which layers run the flow; the others attend densely.
+struct LayerChoice {
+  bool rest_sparse = true;
+  std::map<int, bool> sparse;  // by layer index; negative counts from the last layer
+
+  bool is_sparse(int layer, int layers) const;
+  bool operator==(const LayerChoice&) const = default;
+};
+
+/// A traced flow: plain data. Valid only if `verify` accepts it (scripting/graph/verify.h).
+struct FlowGraph {
+  std::string name;
+  Geometry geometry;
+  LayerChoice layers;
+  std::vector<Node> nodes;  // operands come before their users; cache stage before index stage
+  std::vector<Field> fields;
+  std::vector<State> states;
+  std::vector<NodeId> saves;     // kSave nodes, in program order
+  NodeId selection = kNoNode;    // kNoNode: every layer is dense
+
+  const Field* find_field(const std::string& field) const;
+  const State* find_state(const std::string& state) const;
+  /// True if the index stage must run even when the budget covers every page.
+  bool keeps_state() const { return !saves.empty(); }
+};
+
+/// Name of an operator as graphs print it: "max", "contract", "topk".
+std::string_view name_of(Op op);
+
+}  // namespace sluice

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "scripting/graph/graph.h"
+
+namespace sluice {
+
+/// Bytes of one page of one KV head: K, V and every cached field lie together (DESIGN section 5).
+/// K and V are [token, dim] row-major; a field is row-major in its shape. Every part starts at a multiple of 64 bytes.
+struct PageLayout {
+  int page = 16;      // tokens
+  int head_dim = 64;
+  DataType kv = DataType::kBF16;
+  size_t key_offset = 0;
+  size_t value_offset = 0;
+  std::vector<size_t> field_offsets;  // by index in FlowGraph::fields
+  size_t bytes = 0;                   // of the whole, a multiple of 64
+};
+
+/// How the nodes of a fused stage run.
+enum class StepKind : uint8_t {
+  kQuery,   // once per row (request x KV head): nodes without page axis that need no page
+  kPages,   // page-local: a tile of pages at a time, all nodes fused, nothing but `outputs` leaves the tile
+  kRow,     // one row-wide node: reduction, softmax, normalize or convolution over the page axis
+  kSelect,  // a selection
+  kSave,    // state written back
+};
+
+/// One fused step. Steps run in order; a node belongs to exactly one step, except constants.
+struct PlanStep {
+  StepKind kind = StepKind::kPages;
+  std::vector<NodeId> nodes;    // in order
+  std::vector<NodeId> outputs;  // those of `nodes` that later steps read (a row buffer each)
+};
+
+/// What a device compiles: an optimised graph, its memory layout and its fused steps.
+struct Plan {
+  FlowGraph graph;  // after passes, verified
+  PageLayout layout;
+  std::vector<NodeId> cache;    // cache-stage nodes in order; fused into one refresh per page
+  std::vector<PlanStep> index;  // index-stage steps in order; the last kSelect gives the pages to attend
+};
+
+/// The layout of pages without a flow (fields empty) or with its fields.
+PageLayout page_layout(const Geometry& geometry, const std::vector<Field>& fields);
+
+/// Name, time and effect of one pass, for `sluice plan`.
+struct PassReport {
+  std::string name;
+  bool enabled = true;
+  double microseconds = 0;
+  int nodes_before = 0;
+  int nodes_after = 0;
+};
+
+struct CompileOptions {
+  std::vector<std::string> disabled_passes;
+};
+
+struct Compilation {
+  Plan plan;
+  std::vector<PassReport> passes;
+};
+
+/// Runs the list of passes in scripting/passes/pipeline.cpp, each followed by `verify`, then fuses.
+/// Throws FlowError if `graph` is refused.
+Compilation compile(FlowGraph graph, const CompileOptions& options = {});
+
+}  // namespace sluice

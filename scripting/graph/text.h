@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+
+#include "scripting/graph/graph.h"
+#include "scripting/graph/plan.h"
+
+namespace sluice {
+
+/// Stable text of a graph: the same graph prints the same text on every machine; goldens of it are tests.
+std::string to_text(const FlowGraph& graph);
+/// The graph text followed by the fused steps and their bytes.
+std::string to_text(const Plan& plan);
+
+}  // namespace sluice

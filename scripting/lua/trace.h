@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "scripting/graph/graph.h"
+
+namespace sluice {
+
+/// What one KV head of the model looks like; the page size and KV type come from the script (or `Overrides`).
+struct TraceOptions {
+  int head_dim = 64;
+  int group = 4;
+  double seconds = 1.0;                 // wall-clock limit of the script
+  size_t memory = size_t{64} << 20;     // bytes the script may allocate
+  int64_t instructions = 50'000'000;    // of the Lua machine
+};
+
+/// Runs the Lua chunk `source` once over symbolic tensors and returns the verified graph.
+/// The chunk sees `sluice` and an allow-listed part of Lua's library; it cannot do I/O, and is stopped at the limits.
+/// `file` is used in diagnostics. Throws FlowError.
+FlowGraph trace(std::string_view source, const std::string& file, const TraceOptions& options = {});
+
+/// Reads `path` and traces it. Throws InputError if the file cannot be read.
+FlowGraph trace_file(const std::string& path, const TraceOptions& options = {});
+
+}  // namespace sluice
