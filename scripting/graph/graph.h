@@ -157,8 +157,8 @@ struct FlowGraph {
   std::vector<Node> nodes;  // operands come before their users; cache stage before index stage
   std::vector<Field> fields;
   std::vector<State> states;
-  std::vector<NodeId> saves;     // kSave nodes, in program order
-  NodeId selection = kNoNode;    // kNoNode: every layer is dense
+  std::vector<NodeId> saves;   // kSave nodes, in program order
+  NodeId selection = kNoNode;  // kNoNode: every layer is dense
 
   const Field* find_field(const std::string& field) const;
   const State* find_state(const std::string& state) const;

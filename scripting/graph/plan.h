@@ -11,7 +11,7 @@ namespace sluice {
 /// Bytes of one page of one KV head: K, V and every cached field lie together (DESIGN section 5).
 /// K and V are [token, dim] row-major; a field is row-major in its shape. Every part starts at a multiple of 64 bytes.
 struct PageLayout {
-  int page = 16;      // tokens
+  int page = 16;  // tokens
   int head_dim = 64;
   DataType kv = DataType::kBF16;
   size_t key_offset = 0;

@@ -1,11 +1,15 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "scripting/graph/graph.h"
 #include "scripting/graph/plan.h"
 
 namespace sluice {
+
+/// "query", "pages", "row", "select", "save".
+std::string_view name_of(StepKind kind);
 
 /// Stable text of a graph: the same graph prints the same text on every machine; goldens of it are tests.
 std::string to_text(const FlowGraph& graph);

@@ -8,12 +8,20 @@ namespace sluice {
 /// Throws FlowError with the location of the offending node.
 void verify(const FlowGraph& graph);
 
-/// Most nodes, fields, states and elements per page of one node that a graph may have.
+/// Most nodes, fields, states, elements and work that a graph may have.
 struct GraphLimits {
   static constexpr int kNodes = 4096;
   static constexpr int kFields = 64;
   static constexpr int kStates = 64;
   static constexpr int64_t kElements = 65536;  // of one node, the page axis not counted
+  static constexpr int64_t kRowElements =
+      4096;                                  // the same for the input of a row-wide operator and for states: kept for every page
+  static constexpr int64_t kWork = 1 << 22;  // element operations a page, all nodes together
+  static constexpr int kHeadDim = 1024;
+  static constexpr int kGroup = 64;
+  static constexpr int kPages = 1 << 24;  // bound of k, first, last and max of selections
+  static constexpr int kKernel = 129;     // taps of conv1d
+  static constexpr int kNameLength = 64;
 };
 
 }  // namespace sluice

@@ -11,14 +11,14 @@ namespace sluice {
 struct TraceOptions {
   int head_dim = 64;
   int group = 4;
-  double seconds = 1.0;                 // wall-clock limit of the script
-  size_t memory = size_t{64} << 20;     // bytes the script may allocate
-  int64_t instructions = 50'000'000;    // of the Lua machine
+  double seconds = 1.0;               // wall-clock limit of the script
+  size_t memory = size_t{64} << 20;   // bytes the script may allocate
+  int64_t instructions = 50'000'000;  // of the Lua machine
 };
 
 /// Runs the Lua chunk `source` once over symbolic tensors and returns the verified graph.
 /// The chunk sees `sluice` and an allow-listed part of Lua's library; it cannot do I/O, and is stopped at the limits.
-/// `file` is used in diagnostics. Throws FlowError.
+/// `file` is used in diagnostics. Throws FlowError; InputError for impossible options.
 FlowGraph trace(std::string_view source, const std::string& file, const TraceOptions& options = {});
 
 /// Reads `path` and traces it. Throws InputError if the file cannot be read.

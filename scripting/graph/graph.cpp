@@ -1,0 +1,25 @@
+#include "scripting/graph/graph.h"
+
+namespace sluice {
+
+bool LayerChoice::is_sparse(int layer, int layers) const {
+  if (const auto exact = sparse.find(layer); exact != sparse.end()) return exact->second;
+  if (const auto from_end = sparse.find(layer - layers); from_end != sparse.end()) return from_end->second;
+  return rest_sparse;
+}
+
+const Field* FlowGraph::find_field(const std::string& field) const {
+  for (const Field& known : fields) {
+    if (known.name == field) return &known;
+  }
+  return nullptr;
+}
+
+const State* FlowGraph::find_state(const std::string& state) const {
+  for (const State& known : states) {
+    if (known.name == state) return &known;
+  }
+  return nullptr;
+}
+
+}  // namespace sluice

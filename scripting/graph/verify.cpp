@@ -1,0 +1,275 @@
+#include "scripting/graph/verify.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "scripting/graph/ops.h"
+#include "scripting/graph/shapes.h"
+
+namespace sluice {
+
+namespace {
+
+constexpr int kLayers = 4096;
+
+[[noreturn]] void refuse(const SourceLocation& where, const std::string& message, std::string hint = {}) {
+  throw FlowError(where, message, std::move(hint));
+}
+
+[[noreturn]] void refuse(const Node& node, const std::string& message, std::string hint = {}) {
+  refuse(node.where, fmt::format("{}: {}", spoken_name_of(node.op), message), std::move(hint));
+}
+
+SourceLocation location_of_flow(const FlowGraph& graph) {
+  return graph.nodes.empty() ? SourceLocation{} : graph.nodes.front().where;
+}
+
+template <typename Enum>
+bool is_at_most(Enum value, Enum last) {
+  return static_cast<size_t>(value) <= static_cast<size_t>(last);
+}
+
+/// Names become parts of file names, SQL and generated code.
+bool is_identifier(const std::string& name) {
+  if (name.empty() || name.size() > GraphLimits::kNameLength) return false;
+  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
+  return letter(name[0]) && std::all_of(name.begin(), name.end(), [&](char c) { return letter(c) || (c >= '0' && c <= '9'); });
+}
+
+bool is_flow_name(const std::string& name) {
+  if (name.empty() || name.size() > GraphLimits::kNameLength || name[0] == '.' || name[0] == '-') return false;
+  return std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
+  });
+}
+
+/// Infinities are useful (masks); NaN never is, and a number that float32 cannot hold would change silently.
+bool is_storable(double value) { return std::isinf(value) || std::abs(value) <= std::numeric_limits<float>::max(); }
+
+void verify_header(const FlowGraph& graph) {
+  const SourceLocation where = location_of_flow(graph);
+  if (!is_flow_name(graph.name)) {
+    refuse(where, "the flow's name wants 1 to 64 letters, digits, '_', '-' or '.'", "for example name = \"my_flow\"");
+  }
+  const Geometry& geometry = graph.geometry;
+  const bool power = geometry.page > 0 && (geometry.page & (geometry.page - 1)) == 0;
+  if (!power || geometry.page < 8 || geometry.page > 128) {
+    refuse(where, fmt::format("page = {}: a page holds 8, 16, 32, 64 or 128 tokens", geometry.page));
+  }
+  if (geometry.head_dim < 1 || geometry.head_dim > GraphLimits::kHeadDim) {
+    refuse(where, fmt::format("a head of {} channels is not supported, 1 to {} are", geometry.head_dim, GraphLimits::kHeadDim));
+  }
+  if (geometry.group < 1 || geometry.group > GraphLimits::kGroup) {
+    refuse(where, fmt::format("{} query heads a KV head are not supported, 1 to {} are", geometry.group, GraphLimits::kGroup));
+  }
+  if (!is_at_most(geometry.kv, DataType::kE5M2)) refuse(where, "the KV type does not exist", "f32, bf16, e4m3 or e5m2");
+  if (graph.layers.sparse.size() > kLayers) refuse(where, "more layers are chosen than any model has");
+  for (const auto& [layer, sparse] : graph.layers.sparse) {
+    if (layer < -kLayers || layer >= kLayers) refuse(where, fmt::format("layers: there is no layer {}", layer));
+  }
+  if (graph.nodes.size() > GraphLimits::kNodes) {
+    refuse(where, fmt::format("the flow has {} operators, at most {} are allowed", graph.nodes.size(), GraphLimits::kNodes));
+  }
+  if (graph.fields.size() > GraphLimits::kFields) {
+    refuse(where, fmt::format("the flow has {} fields, at most {} are allowed", graph.fields.size(), GraphLimits::kFields));
+  }
+  if (graph.states.size() > GraphLimits::kStates) {
+    refuse(where, fmt::format("the flow has {} states, at most {} are allowed", graph.states.size(), GraphLimits::kStates));
+  }
+}
+
+void verify_states(const FlowGraph& graph) {
+  std::set<std::string> names;
+  for (const State& state : graph.states) {
+    if (!is_identifier(state.name)) refuse(state.where, "a state's name wants letters, digits and '_', at most 64");
+    if (!names.insert(state.name).second) refuse(state.where, fmt::format("state \"{}\" is declared twice", state.name));
+    if (graph.find_field(state.name)) refuse(state.where, fmt::format("\"{}\" is a field and a state", state.name), "rename one");
+    check_shape(state.shape, fmt::format("state \"{}\"", state.name), state.where);
+    if (elements_per_page(state.shape) > GraphLimits::kRowElements) {
+      refuse(state.where, fmt::format("state \"{}\" {} is too large, at most {} numbers a page fit", state.name,
+                                      to_string(state.shape), GraphLimits::kRowElements));
+    }
+    if (!is_storable(state.initial))
+      refuse(state.where, fmt::format("state \"{}\" begins with NaN or beyond float32", state.name));
+  }
+}
+
+/// Names and types only: what a field's node is, is checked once nodes are known to be sound.
+void verify_field_headers(const FlowGraph& graph) {
+  std::set<std::string> names;
+  for (const Field& field : graph.fields) {
+    if (!is_identifier(field.name) || field.name == "k" || field.name == "v") {
+      refuse(field.where, fmt::format("\"{}\" cannot be a field's name", field.name),
+             "letters, digits and '_', and neither k nor v");
+    }
+    if (!names.insert(field.name).second) refuse(field.where, fmt::format("field \"{}\" is assigned twice", field.name));
+    if (!is_at_most(field.type, DataType::kE5M2)) refuse(field.where, fmt::format("field \"{}\" has no known type", field.name));
+    check_shape(field.shape, fmt::format("field \"{}\"", field.name), field.where);
+    if (has_axis(field.shape, Axis::kPage))
+      refuse(field.where, fmt::format("field \"{}\" must not have a page axis", field.name));
+  }
+}
+
+void verify_field_nodes(const FlowGraph& graph) {
+  for (const Field& field : graph.fields) {
+    if (field.node < 0 || static_cast<size_t>(field.node) >= graph.nodes.size()) {
+      refuse(field.where, fmt::format("field \"{}\" has no value", field.name));
+    }
+    const Node& node = graph.nodes[static_cast<size_t>(field.node)];
+    if (node.stage != Stage::kCache)
+      refuse(field.where, fmt::format("field \"{}\" is not computed in the cache stage", field.name));
+    if (node.shape != field.shape) {
+      refuse(field.where,
+             fmt::format("field \"{}\" is {} and its value {}", field.name, to_string(field.shape), to_string(node.shape)));
+    }
+  }
+}
+
+void verify_budget(const Node& node) {
+  const Attributes& a = node.attributes;
+  for (const auto& [name, value] : {std::pair{"k", a.k}, {"first", a.first}, {"last", a.last}, {"max", a.max_pages}}) {
+    if (value < 0 || value > GraphLimits::kPages) refuse(node, fmt::format("{} = {} is not a number of pages", name, value));
+  }
+  if (node.op == Op::kTopK || node.op == Op::kApproxTopK) {
+    if (!(a.ratio >= 0 && a.ratio <= 1)) refuse(node, fmt::format("ratio = {} is not between 0 and 1", a.ratio));
+    if (a.k + a.first + a.last == 0 && a.ratio == 0) {
+      refuse(node, "the budget is empty", "give k, ratio, first or last, for example {ratio = 1/8, first = 1, last = 2}");
+    }
+  }
+  if (node.op == Op::kTopK && !is_at_most(a.method, TopKMethod::kGvr))
+    refuse(node, "no such method", "\"auto\", \"radix\" or \"gvr\"");
+  if (node.op == Op::kApproxTopK && !(a.tolerate >= 0 && a.tolerate <= 1)) {
+    refuse(node, fmt::format("tolerate = {} is not between 0 and 1", a.tolerate));
+  }
+  if ((node.op == Op::kThreshold || node.op == Op::kWindow) && a.first + a.last == 0) {
+    refuse(node, "no page might be selected, and attention needs one", "keep the newest page with last = 1");
+  }
+  if (node.op == Op::kThreshold && a.max_pages > 0 && a.max_pages < a.first + a.last) {
+    refuse(node, fmt::format("max = {} is less than first + last = {}", a.max_pages, a.first + a.last));
+  }
+}
+
+void verify_attributes(const Node& node) {
+  const Attributes& a = node.attributes;
+  if (!is_at_most(a.axis, Axis::kSub)) refuse(node, "an axis that does not exist");
+  if (!is_at_most(a.compare, Compare::kLe)) refuse(node, "a comparison that does not exist");
+  if ((node.op == Op::kConstant || node.op == Op::kFill || node.op == Op::kMaskSlice) && !is_storable(a.value)) {
+    refuse(node, std::isnan(a.value) ? std::string("the number is NaN") : fmt::format("the number {} is beyond float32", a.value),
+           "use a number up to 3.4e38, math.huge or -math.huge");
+  }
+  if (node.op == Op::kConv1d) {
+    if (a.kernel.empty() || a.kernel.size() % 2 == 0 || a.kernel.size() > GraphLimits::kKernel) {
+      refuse(node, fmt::format("a kernel of {} numbers; an odd number up to {} is wanted", a.kernel.size(), GraphLimits::kKernel),
+             "pad the kernel with a zero");
+    }
+    if (!std::all_of(a.kernel.begin(), a.kernel.end(), [](float tap) { return std::isfinite(tap); })) {
+      refuse(node, "the kernel holds a number that is not finite");
+    }
+  }
+  if (is_selection(node.op)) verify_budget(node);
+}
+
+void verify_inputs(const FlowGraph& graph, const Node& node, NodeId id) {
+  const auto wanted = static_cast<size_t>(info_of(node.op).inputs);
+  if (node.inputs.size() != wanted) refuse(node, fmt::format("has {} operands and wants {}", node.inputs.size(), wanted));
+  for (const NodeId input : node.inputs) {
+    if (input < 0 || input >= id) refuse(node, fmt::format("operand {} is not computed before %{}", input, id));
+    const Node& operand = graph.nodes[static_cast<size_t>(input)];
+    if (operand.stage != node.stage) refuse(node, "an operand belongs to the other stage", "pass it through a field");
+    if (operand.op == Op::kSave) refuse(node, "a save has no value");
+    if (is_selection(operand.op) != (node.op == Op::kUnion)) {
+      refuse(node, is_selection(operand.op) ? "got a selection and wants a tensor" : "wants selections and got a tensor");
+    }
+  }
+}
+
+/// Element operations for one page.
+int64_t work_of(const FlowGraph& graph, const Node& node) {
+  int64_t work = elements_per_page(node.shape);
+  for (const NodeId input : node.inputs) work = std::max(work, elements_per_page(graph.nodes[static_cast<size_t>(input)].shape));
+  if (node.op == Op::kContract) {
+    const Shape& a = graph.nodes[static_cast<size_t>(node.inputs[0])].shape;
+    work = std::max(work, elements_per_page(node.shape) * a[find_axis(a, node.attributes.axis)].extent);
+  }
+  if (node.op == Op::kConv1d) work *= static_cast<int64_t>(node.attributes.kernel.size());
+  return work;
+}
+
+void verify_nodes(const FlowGraph& graph) {
+  Stage stage = Stage::kCache;
+  int64_t work = 0;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& node = graph.nodes[i];
+    if (!is_op(node.op)) refuse(node.where, fmt::format("%{} is an operator that does not exist", i));
+    if (!is_at_most(node.stage, Stage::kIndex)) refuse(node, "a stage that does not exist");
+    if (node.stage < stage) refuse(node, "a cache-stage operator after the index stage has begun");
+    stage = node.stage;
+    const OpInfo& info = info_of(node.op);
+    if (!(stage == Stage::kCache ? info.in_cache : info.in_index)) {
+      refuse(node, fmt::format("exists in the {} stage only", info.in_cache ? "cache" : "index"));
+    }
+    verify_attributes(node);
+    verify_inputs(graph, node, static_cast<NodeId>(i));
+    const Shape shape = infer_shape(graph, node);
+    if (shape != node.shape) refuse(node, fmt::format("says {} and computes {}", to_string(node.shape), to_string(shape)));
+    work += work_of(graph, node);
+    if (work > GraphLimits::kWork) {
+      refuse(node, fmt::format("the flow computes more than {} numbers a page", GraphLimits::kWork),
+             "summarise pages in flow.cache and score the summaries");
+    }
+  }
+}
+
+void verify_saves(const FlowGraph& graph) {
+  std::vector<NodeId> found;
+  std::set<std::string> saved;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& node = graph.nodes[i];
+    if (node.op != Op::kSave) continue;
+    found.push_back(static_cast<NodeId>(i));
+    const std::string& name = node.attributes.field;
+    const State* state = graph.find_state(name);
+    if (!state) refuse(node, fmt::format("no state is called \"{}\"", name));
+    if (!saved.insert(name).second) refuse(node, fmt::format("state \"{}\" is saved twice in one step", name));
+    const Shape& shape = graph.nodes[static_cast<size_t>(node.inputs[0])].shape;
+    if (shape != state->shape) {
+      refuse(node, fmt::format("state \"{}\" is {} and got {}", name, to_string(state->shape), to_string(shape)),
+             "declare the state with the axes that are saved, in their order");
+    }
+  }
+  if (found != graph.saves) refuse(location_of_flow(graph), "the list of saves is not that of the operators");
+}
+
+void verify_selection(const FlowGraph& graph) {
+  const bool any_sparse = graph.layers.rest_sparse || std::any_of(graph.layers.sparse.begin(), graph.layers.sparse.end(),
+                                                                  [](const auto& layer) { return layer.second; });
+  if (graph.selection == kNoNode) {
+    if (any_sparse) {
+      refuse(location_of_flow(graph), "sparse layers, but no selection of pages",
+             "return a selection from flow.index, for example sluice.topk(score, {k = 32}), or set layers = {rest = \"full\"}");
+    }
+    return;
+  }
+  if (graph.selection < 0 || static_cast<size_t>(graph.selection) >= graph.nodes.size() ||
+      !is_selection(graph.nodes[static_cast<size_t>(graph.selection)].op)) {
+    refuse(location_of_flow(graph), "the result of the index stage is not a selection");
+  }
+}
+
+}  // namespace
+
+void verify(const FlowGraph& graph) {
+  verify_header(graph);
+  verify_field_headers(graph);
+  verify_states(graph);
+  verify_nodes(graph);
+  verify_field_nodes(graph);
+  verify_saves(graph);
+  verify_selection(graph);
+}
+
+}  // namespace sluice

@@ -1,0 +1,261 @@
+#include "scripting/lua/bridge.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <lua.hpp>
+
+#include "scripting/lua/functions.h"
+#include "scripting/lua/reader.h"
+#include "scripting/lua/suggest.h"
+
+// Lua raises errors by longjmp, which skips destructors. So every C function here has two halves: `guarded` runs C++ that may
+// throw and touches Lua only through calls that raise nothing; what it returns is plain data, and only then, with no object
+// alive, results are pushed or the error is raised.
+
+namespace sluice {
+
+namespace {
+
+constexpr const char* kHandleType = "sluice.handle";
+
+Session& session_of(lua_State* state) { return **static_cast<Session**>(lua_getextraspace(state)); }
+
+const Handle* handle_at(lua_State* state, int index) {
+  // Every full userdata in the state is ours.
+  return lua_type(state, index) == LUA_TUSERDATA ? static_cast<const Handle*>(lua_touserdata(state, index)) : nullptr;
+}
+
+int current_line(lua_State* state) {
+  lua_Debug frame;
+  for (int level = 0; lua_getstack(state, level, &frame) != 0; ++level) {
+    if (lua_getinfo(state, "l", &frame) != 0 && frame.currentline > 0) return frame.currentline;
+  }
+  return 0;
+}
+
+/// Runs `body(session)`; false if it threw, with the failure kept in the session.
+template <typename Body>
+bool guarded(lua_State* state, Body body) noexcept {
+  Session& session = session_of(state);
+  session.builder.set_line(current_line(state));
+  try {
+    body(session);
+    return true;
+  } catch (const FlowError& error) {
+    session.failure.emplace(error);
+  } catch (const InputError& error) {
+    session.failure.emplace(session.builder.where(), error.what(), error.hint());
+  } catch (const std::exception& error) {
+    session.failure.emplace(session.builder.where(), std::string("cannot be traced: ") + error.what());
+  }
+  return false;
+}
+
+int raise(lua_State* state) {
+  lua_pushlightuserdata(state, &session_of(state));
+  return lua_error(state);
+}
+
+int push_value(lua_State* state, const Value& value) {
+  switch (value.kind) {
+    case Value::Kind::kNothing:
+      return 0;
+    case Value::Kind::kHandle:
+      push_handle(state, value.handle);
+      return 1;
+    case Value::Kind::kInteger:
+      lua_pushinteger(state, value.integer);
+      return 1;
+    case Value::Kind::kText:
+      lua_pushlstring(state, session_of(state).text.data(), session_of(state).text.size());
+      return 1;
+  }
+  return 0;
+}
+
+/// A function of the list; the first upvalue is its row.
+int call_function(lua_State* state) {
+  const auto& function = *static_cast<const Function*>(lua_touserdata(state, lua_upvalueindex(1)));
+  Value value;
+  const bool done = guarded(state, [&](Session& session) {
+    const std::vector<Datum> values = read_arguments(state);
+    value = function.run(Arguments(session.builder, function.name, values), function);
+  });
+  return done ? push_value(state, value) : raise(state);
+}
+
+std::string text_key(const Datum& key, const char* what) {
+  if (key.kind != Datum::Kind::kText) {
+    throw InputError(fmt::format("{} cannot be indexed by a number", what),
+                     "axes have names; reduce or mask_slice picks entries");
+  }
+  return key.text;
+}
+
+/// sluice.NAME for names that are no functions.
+Value module_member(Session& session, const std::string& name) {
+  const GraphBuilder& builder = session.builder;
+  if (name == "page_size") {
+    if (!builder.is_declared()) builder.fail("sluice.page_size is known once sluice.flow{...} has been called");
+    return {Value::Kind::kInteger, {}, builder.graph().geometry.page};
+  }
+  builder.fail(fmt::format("sluice has no function \"{:.40}\"", name), did_you_mean(name, function_names(false)));
+}
+
+Value missing_member(Session& session, const Handle& handle, const std::string& name) {
+  const GraphBuilder& builder = session.builder;
+  if (handle.kind == Handle::Kind::kFlow)
+    builder.fail(fmt::format("flow.{:.40} cannot be read", name), "assign flow.cache and flow.index");
+  const char* what = handle.kind == Handle::Kind::kSelection ? "selections" : "tensors";
+  builder.fail(fmt::format("{} have no operator \"{:.40}\"", what, name), did_you_mean(name, function_names(true)));
+}
+
+/// value.NAME for all our userdata; the first upvalue is the table of functions by name.
+int index_handle(lua_State* state) {
+  const Handle handle = *handle_at(state, 1);
+  if (lua_type(state, 2) == LUA_TSTRING && handle.kind != Handle::Kind::kCache && handle.kind != Handle::Kind::kFlow) {
+    lua_pushvalue(state, 2);
+    if (lua_rawget(state, lua_upvalueindex(1)) != LUA_TNIL) return 1;
+    lua_pop(state, 1);
+  }
+  Value value;
+  const bool done = guarded(state, [&](Session& session) {
+    const std::string name = text_key(read_datum(state, 2), handle.kind == Handle::Kind::kCache ? "c" : "a tensor");
+    if (handle.kind == Handle::Kind::kCache) {
+      value = {Value::Kind::kHandle, session.builder.read_member(name), 0};
+    } else {
+      value = handle.kind == Handle::Kind::kModule ? module_member(session, name) : missing_member(session, handle, name);
+    }
+  });
+  return done ? push_value(state, value) : raise(state);
+}
+
+/// Which user value of the flow holds a stage's function.
+int slot_of(Stage stage) { return stage == Stage::kCache ? 1 : 2; }
+
+Stage check_stage_assignment(const Session& session, const std::string& name, int type) {
+  const GraphBuilder& builder = session.builder;
+  if (name != "cache" && name != "index") {
+    builder.fail(fmt::format("a flow has no part \"{:.40}\"", name), did_you_mean(name, {"cache", "index"}));
+  }
+  if (type != LUA_TFUNCTION) {
+    builder.fail(fmt::format("flow.{} must be a function", name),
+                 name == "cache" ? "function flow.cache(c) ... end" : "function flow.index(q, c) ... end");
+  }
+  return name == "cache" ? Stage::kCache : Stage::kIndex;
+}
+
+/// value.NAME = x: fields of c and the two functions of the flow.
+int assign_handle(lua_State* state) {
+  const Handle handle = *handle_at(state, 1);
+  Stage stage = Stage::kCache;
+  const bool done = guarded(state, [&](Session& session) {
+    const std::string name = text_key(read_datum(state, 2), handle.kind == Handle::Kind::kCache ? "c" : "a tensor");
+    if (handle.kind == Handle::Kind::kCache) {
+      session.builder.assign_member(name, read_datum(state, 3));
+    } else if (handle.kind == Handle::Kind::kFlow) {
+      stage = check_stage_assignment(session, name, lua_type(state, 3));
+    } else {
+      session.builder.fail(fmt::format("\"{:.40}\" cannot be assigned here", name),
+                           "tensors never change; operators give new ones");
+    }
+  });
+  if (!done) return raise(state);
+  if (handle.kind == Handle::Kind::kFlow) {
+    lua_pushvalue(state, 3);
+    lua_setiuservalue(state, 1, slot_of(stage));
+  }
+  return 0;
+}
+
+Value negate(const Arguments& arguments, const Function&) {
+  const NodeId x = arguments.tensor(0);
+  GraphBuilder& builder = arguments.builder();
+  return tensor_value(arguments, builder.emit(Op::kMul, {x, builder.constant(-1)}));
+}
+
+Value refuse_comparison(const Arguments& arguments, const Function&) {
+  arguments.fail("tensors have no value while a flow is traced, so Lua cannot compare them",
+                 "choose entry by entry with where_gt(a, b, x, y) and its kin");
+}
+
+Value refuse_operator(const Arguments& arguments, const Function&) {
+  arguments.fail("tensors have no such Lua operator", "there are + - * / and the functions of sluice");
+}
+
+constexpr std::array kNegate = {Function{"unary minus", negate}};
+
+struct Metamethod {
+  const char* name;
+  Function function;
+};
+
+const Metamethod* refused_metamethods(size_t* count) {
+  static constexpr std::array kRefused = {
+      Metamethod{"__eq", {"==", refuse_comparison}},   Metamethod{"__lt", {"<", refuse_comparison}},
+      Metamethod{"__le", {"<=", refuse_comparison}},   Metamethod{"__mod", {"%", refuse_operator}},
+      Metamethod{"__pow", {"^", refuse_operator}},     Metamethod{"__idiv", {"//", refuse_operator}},
+      Metamethod{"__concat", {"..", refuse_operator}}, Metamethod{"__len", {"#", refuse_operator}},
+      Metamethod{"__call", {"call", refuse_operator}}, Metamethod{"__band", {"&", refuse_operator}},
+      Metamethod{"__bor", {"|", refuse_operator}},     Metamethod{"__bxor", {"~", refuse_operator}},
+      Metamethod{"__bnot", {"~", refuse_operator}},    Metamethod{"__shl", {"<<", refuse_operator}},
+      Metamethod{"__shr", {">>", refuse_operator}},
+  };
+  *count = kRefused.size();
+  return kRefused.data();
+}
+
+void push_function(lua_State* state, const Function* function) {
+  lua_pushlightuserdata(state, const_cast<Function*>(function));
+  lua_pushcclosure(state, call_function, 1);
+}
+
+void set_metamethod(lua_State* state, int metatable, const char* name, const Function* function) {
+  push_function(state, function);
+  lua_setfield(state, metatable, name);
+}
+
+}  // namespace
+
+void push_handle(lua_State* state, const Handle& handle) {
+  constexpr int kUserValues = 2;  // a flow's two functions
+  auto* target =
+      static_cast<Handle*>(lua_newuserdatauv(state, sizeof(Handle), handle.kind == Handle::Kind::kFlow ? kUserValues : 0));
+  *target = handle;
+  luaL_setmetatable(state, kHandleType);
+}
+
+void push_stage_function(lua_State* state, int flow, Stage stage) { lua_getiuservalue(state, flow, slot_of(stage)); }
+
+void install_bridge(lua_State* state, Session& session) {
+  *static_cast<Session**>(lua_getextraspace(state)) = &session;
+  lua_newtable(state);  // functions by name
+  const int by_name = lua_gettop(state);
+  for (const Function& function : functions()) {
+    push_function(state, &function);
+    // Names are parts of literals, hence end with a zero.
+    lua_setfield(state, by_name, function.name.data());
+  }
+  luaL_newmetatable(state, kHandleType);
+  const int metatable = lua_gettop(state);
+  lua_pushvalue(state, by_name);
+  lua_pushcclosure(state, index_handle, 1);
+  lua_setfield(state, metatable, "__index");
+  lua_pushcfunction(state, assign_handle);
+  lua_setfield(state, metatable, "__newindex");
+  for (const auto& [name, function] : {std::pair{"__add", "add"}, {"__sub", "sub"}, {"__mul", "mul"}, {"__div", "div"}}) {
+    set_metamethod(state, metatable, name, find_function(function));
+  }
+  set_metamethod(state, metatable, "__unm", kNegate.data());
+  size_t count = 0;
+  const Metamethod* refused = refused_metamethods(&count);
+  for (size_t i = 0; i < count; ++i) set_metamethod(state, metatable, refused[i].name, &refused[i].function);
+  lua_pushliteral(state, "sluice");
+  lua_setfield(state, metatable, "__metatable");
+  push_handle(state, {Handle::Kind::kModule, Stage::kCache, 0});
+  lua_setglobal(state, "sluice");
+  lua_settop(state, by_name - 1);
+}
+
+}  // namespace sluice

@@ -1,0 +1,234 @@
+#include "scripting/lua/builder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "scripting/graph/ops.h"
+#include "scripting/graph/shapes.h"
+#include "scripting/graph/verify.h"
+#include "scripting/lua/suggest.h"
+
+namespace sluice {
+
+GraphBuilder::GraphBuilder(std::string file, int head_dim, int group) {
+  where_.file = std::move(file);
+  graph_.geometry.head_dim = head_dim;
+  graph_.geometry.group = group;
+}
+
+void GraphBuilder::fail(const std::string& message, std::string hint) const { throw FlowError(where_, message, std::move(hint)); }
+
+void GraphBuilder::declare(std::string name, int page, DataType kv, LayerChoice layers,
+                           std::vector<std::pair<std::string, DataType>> field_types) {
+  if (is_declared()) fail(fmt::format("sluice.flow: the file declares a flow already, in line {}", declared_line_));
+  graph_.name = std::move(name);
+  graph_.geometry.page = page;
+  graph_.geometry.kv = kv;
+  graph_.layers = std::move(layers);
+  field_types_ = std::move(field_types);
+  declared_line_ = std::max(where_.line, 1);
+}
+
+NodeId GraphBuilder::emit(Op op, std::vector<NodeId> inputs, Attributes attributes, Shape shape) {
+  const OpInfo& info = info_of(op);
+  if (!stage_) {
+    fail(fmt::format("{}: tensors exist inside flow.cache and flow.index only", spoken_name_of(op)),
+         "move this line into one of them");
+  }
+  if (!(*stage_ == Stage::kCache ? info.in_cache : info.in_index)) {
+    fail(fmt::format("{}: is not an operator of the {} stage", spoken_name_of(op), name_of(*stage_)),
+         fmt::format("use it in flow.{}{}", info.in_cache ? "cache" : "index",
+                     op == Op::kSum ? "; there is mean in both stages, and dot sums products" : ""));
+  }
+  if (graph_.nodes.size() >= GraphLimits::kNodes) {
+    fail(fmt::format("the flow has more than {} operators", GraphLimits::kNodes), "a loop may be adding operators without end");
+  }
+  Node node{op, *stage_, std::move(inputs), std::move(shape), std::move(attributes), where_};
+  node.shape = infer_shape(graph_, node);
+  graph_.nodes.push_back(std::move(node));
+  return static_cast<NodeId>(graph_.nodes.size() - 1);
+}
+
+NodeId GraphBuilder::constant(double value) {
+  Attributes attributes;
+  attributes.value = value;
+  return emit(Op::kConstant, {}, std::move(attributes));
+}
+
+std::vector<std::string> GraphBuilder::member_names() const {
+  std::vector<std::string> names = {"k", "v"};
+  for (const Field& field : graph_.fields) names.push_back(field.name);
+  for (const State& state : graph_.states) names.push_back(state.name);
+  return names;
+}
+
+Handle GraphBuilder::read_member(const std::string& name) {
+  if (!stage_) fail("c exists inside flow.cache and flow.index only");
+  if (name == "k") return tensor(emit(Op::kKey, {}));
+  if (name == "v") return tensor(emit(Op::kValue, {}));
+  return *stage_ == Stage::kCache ? read_cache_member(name) : read_index_member(name);
+}
+
+Handle GraphBuilder::read_cache_member(const std::string& name) {
+  if (const Field* field = graph_.find_field(name)) return tensor(field->node);
+  if (graph_.find_state(name))
+    fail(fmt::format("c.{} is a state, which the cache stage cannot read", name), "read it in flow.index");
+  fail(fmt::format("c.{} is not assigned yet", name), did_you_mean(name, member_names()));
+}
+
+Handle GraphBuilder::read_index_member(const std::string& name) {
+  if (graph_.find_field(name)) {
+    Attributes attributes;
+    attributes.field = name;
+    return tensor(emit(Op::kField, {}, std::move(attributes)));
+  }
+  if (const int32_t state = find_state(name); state >= 0) return {Handle::Kind::kState, *stage_, state};
+  fail(fmt::format("no field is called c.{}: flow.cache does not assign it", name), did_you_mean(name, member_names()));
+}
+
+void GraphBuilder::assign_member(const std::string& name, const Datum& value) {
+  if (stage_ != Stage::kCache) {
+    fail(fmt::format("c.{} cannot be assigned in flow.index", name),
+         "fields are assigned in flow.cache; states are kept with c.NAME:save(x)");
+  }
+  if (name == "k" || name == "v")
+    fail(fmt::format("c.{} is the model's own and cannot be assigned", name), "choose another name");
+  if (graph_.find_field(name) || graph_.find_state(name))
+    fail(fmt::format("c.{} is assigned twice", name), "choose another name");
+  if (value.kind != Datum::Kind::kHandle) {
+    fail(fmt::format("c.{} wants a tensor and got {}", name, describe(value, graph_)),
+         "for a number use sluice.fill(number, {})");
+  }
+  if (value.handle.kind == Handle::Kind::kDeclaration) {
+    const Declaration& declaration = declarations_[static_cast<size_t>(value.handle.id)];
+    return add_state(name, declaration.shape, declaration.value);
+  }
+  if (value.handle.kind != Handle::Kind::kTensor || value.handle.stage != Stage::kCache) {
+    fail(fmt::format("c.{} wants a tensor and got {}", name, describe(value, graph_)));
+  }
+  if (graph_.fields.size() >= GraphLimits::kFields) fail(fmt::format("the flow has more than {} fields", GraphLimits::kFields));
+  graph_.fields.push_back({name, value.handle.id, shape_of(value.handle.id), type_of_field(name), where_});
+}
+
+DataType GraphBuilder::type_of_field(const std::string& name) const {
+  for (const auto& [field, type] : field_types_) {
+    if (field == name) return type;
+  }
+  return graph_.geometry.kv;
+}
+
+Handle GraphBuilder::declare_fill(double value, Shape shape) {
+  if (stage_ != Stage::kCache)
+    fail("cfill: declares a state in flow.cache", "in flow.index use sluice.load(name, {axes = ..., init = ...})");
+  shape.insert(shape.begin(), {Axis::kPage, kDynamic});
+  check_shape(shape, "cfill", where_);
+  declarations_.push_back({value, std::move(shape)});
+  return {Handle::Kind::kDeclaration, *stage_, static_cast<int32_t>(declarations_.size() - 1)};
+}
+
+int32_t GraphBuilder::find_state(const std::string& name) const {
+  for (size_t i = 0; i < graph_.states.size(); ++i) {
+    if (graph_.states[i].name == name) return static_cast<int32_t>(i);
+  }
+  return -1;
+}
+
+void GraphBuilder::add_state(const std::string& name, Shape shape, double initial) {
+  if (graph_.states.size() >= GraphLimits::kStates) fail(fmt::format("the flow has more than {} states", GraphLimits::kStates));
+  graph_.states.push_back({name, std::move(shape), initial, where_});
+}
+
+int32_t GraphBuilder::state(const std::string& name, const std::optional<Shape>& shape, std::optional<double> initial) {
+  const int32_t known = find_state(name);
+  if (known < 0) {
+    if (!shape) {
+      std::vector<std::string> names;
+      for (const State& state : graph_.states) names.push_back(state.name);
+      fail(fmt::format("load: no state is called \"{}\"", name),
+           names.empty() ? fmt::format("declare it: sluice.load(\"{}\", {{axes = {{\"page\"}}, init = 0}})", name)
+                         : did_you_mean(name, names));
+    }
+    if (graph_.find_field(name)) fail(fmt::format("load: \"{}\" is a field", name), "give the state another name");
+    add_state(name, *shape, initial.value_or(0));
+    return static_cast<int32_t>(graph_.states.size() - 1);
+  }
+  const State& declared = graph_.states[static_cast<size_t>(known)];
+  if ((shape && *shape != declared.shape) || (initial && *initial != declared.initial)) {
+    fail(fmt::format("load: state \"{}\" is declared as {} = {} in line {}", name, to_string(declared.shape), declared.initial,
+                     declared.where.line),
+         "declare a state once and load it by its name alone elsewhere");
+  }
+  return known;
+}
+
+NodeId GraphBuilder::load(int32_t state) {
+  Attributes attributes;
+  attributes.field = graph_.states[static_cast<size_t>(state)].name;
+  return emit(Op::kLoad, {}, std::move(attributes));
+}
+
+void GraphBuilder::save(int32_t state, NodeId value) {
+  const State& declared = graph_.states[static_cast<size_t>(state)];
+  for (const NodeId save : graph_.saves) {
+    if (graph_.nodes[static_cast<size_t>(save)].attributes.field == declared.name) {
+      fail(fmt::format("save: state \"{}\" is saved already in line {}", declared.name,
+                       graph_.nodes[static_cast<size_t>(save)].where.line),
+           "a step keeps one value; save the final one");
+    }
+  }
+  if (shape_of(value) != declared.shape) {
+    fail(fmt::format("save: state \"{}\" is {} and got {}", declared.name, to_string(declared.shape), to_string(shape_of(value))),
+         "declare the state with the axes that are saved, in their order");
+  }
+  Attributes attributes;
+  attributes.field = declared.name;
+  graph_.saves.push_back(emit(Op::kSave, {value}, std::move(attributes)));
+}
+
+void GraphBuilder::check_states() const {
+  for (const State& state : graph_.states) {
+    const auto saves = [&](NodeId save) { return graph_.nodes[static_cast<size_t>(save)].attributes.field == state.name; };
+    if (std::none_of(graph_.saves.begin(), graph_.saves.end(), saves)) {
+      throw FlowError(state.where, fmt::format("state \"{}\" is never saved, so it would keep its first value", state.name),
+                      fmt::format("save it in flow.index: sluice.save(\"{}\", x)", state.name));
+    }
+  }
+}
+
+void GraphBuilder::check_field_types() const {
+  std::vector<std::string> names;
+  for (const Field& field : graph_.fields) names.push_back(field.name);
+  for (const auto& [name, type] : field_types_) {
+    if (graph_.find_field(name)) continue;
+    throw FlowError(declared_at(),
+                    fmt::format("sluice.flow: fields gives \"{}\" a type, and flow.cache does not assign c.{}", name, name),
+                    did_you_mean(name, names));
+  }
+}
+
+FlowGraph GraphBuilder::finish(const Datum& returned, int index_line) {
+  const auto is_selection_node = [](const Node& node) { return is_selection(node.op); };
+  const bool made_one = std::any_of(graph_.nodes.begin(), graph_.nodes.end(), is_selection_node);
+  if (returned.kind == Datum::Kind::kHandle && returned.handle.kind == Handle::Kind::kSelection) {
+    graph_.selection = returned.handle.id;
+  } else if (index_line > 0) {
+    set_line(index_line);
+    fail(fmt::format("flow.index must return a selection of pages and returned {}", describe(returned, graph_)),
+         made_one ? "the flow makes a selection: write return before it"
+                  : "end it with, for example, return sluice.topk(score, {k = 32})");
+  }
+  check_states();
+  check_field_types();
+  const bool all_full = !graph_.layers.rest_sparse && std::none_of(graph_.layers.sparse.begin(), graph_.layers.sparse.end(),
+                                                                   [](const auto& layer) { return layer.second; });
+  if (graph_.selection == kNoNode && !all_full) {
+    throw FlowError(
+        declared_at(), "the flow has sparse layers and no flow.index that selects their pages",
+        "write function flow.index(q, c) ... return sluice.topk(score, {k = 32}) end, or set layers = {rest = \"full\"}");
+  }
+  verify(graph_);
+  return std::move(graph_);
+}
+
+}  // namespace sluice

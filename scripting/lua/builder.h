@@ -1,0 +1,77 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "scripting/graph/graph.h"
+#include "scripting/lua/value.h"
+
+namespace sluice {
+
+/// Grows the graph of one script, operator by operator. Knows nothing of Lua; every error carries the current line.
+class GraphBuilder {
+ public:
+  GraphBuilder(std::string file, int head_dim, int group);
+
+  /// The line of the script that is running, for diagnostics and nodes.
+  void set_line(int line) { where_.line = line; }
+  const SourceLocation& where() const { return where_; }
+  const FlowGraph& graph() const { return graph_; }
+  [[noreturn]] void fail(const std::string& message, std::string hint = {}) const;
+
+  /// Once, before any stage, with the geometry that the script asks for.
+  void declare(std::string name, int page, DataType kv, LayerChoice layers,
+               std::vector<std::pair<std::string, DataType>> field_types);
+  bool is_declared() const { return declared_line_ > 0; }
+  SourceLocation declared_at() const { return {where_.file, declared_line_}; }
+
+  void begin_stage(Stage stage) { stage_ = stage; }
+  /// Outside flow.cache and flow.index there is no stage, and no operator.
+  std::optional<Stage> stage() const { return stage_; }
+
+  /// Appends an operator in the current stage: checks stage and shapes. `shape` is for fill and reshape.
+  NodeId emit(Op op, std::vector<NodeId> inputs, Attributes attributes = {}, Shape shape = {});
+  NodeId constant(double value);
+  const Shape& shape_of(NodeId id) const { return graph_.nodes[static_cast<size_t>(id)].shape; }
+  Handle tensor(NodeId id) const { return {Handle::Kind::kTensor, *stage_, id}; }
+
+  /// c.NAME and c.NAME = value, in either stage.
+  Handle read_member(const std::string& name);
+  void assign_member(const std::string& name, const Datum& value);
+
+  /// cfill: a state that c.NAME = ... will name.
+  Handle declare_fill(double value, Shape shape);
+  /// Index of the state, declaring it if `shape` is given and it is new. Fails if it is unknown or differs.
+  int32_t state(const std::string& name, const std::optional<Shape>& shape, std::optional<double> initial);
+  NodeId load(int32_t state);
+  void save(int32_t state, NodeId value);
+
+  /// Ends the trace with what flow.index returned: sets the selection, checks what only the whole can show.
+  /// `index_line` is where flow.index begins, or 0 if the flow has none.
+  FlowGraph finish(const Datum& returned, int index_line);
+
+ private:
+  struct Declaration {
+    double value = 0;
+    Shape shape;
+  };
+
+  Handle read_cache_member(const std::string& name);
+  Handle read_index_member(const std::string& name);
+  void add_state(const std::string& name, Shape shape, double initial);
+  int32_t find_state(const std::string& name) const;
+  DataType type_of_field(const std::string& name) const;
+  std::vector<std::string> member_names() const;
+  void check_states() const;
+  void check_field_types() const;
+
+  SourceLocation where_;
+  int declared_line_ = 0;
+  std::optional<Stage> stage_;
+  FlowGraph graph_;
+  std::vector<Declaration> declarations_;
+  std::vector<std::pair<std::string, DataType>> field_types_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,95 @@
+#include <fmt/format.h>
+
+#include <array>
+
+#include "scripting/lua/functions.h"
+#include "scripting/lua/suggest.h"
+
+namespace sluice {
+
+namespace {
+
+constexpr const char* kUsage = "for example sluice.flow{name = \"quest\", page = 16}";
+
+DataType type_from(const Arguments& arguments, const std::string& what, const std::string& name) {
+  const std::optional<DataType> type = data_type_from_name(name);
+  if (!type) {
+    arguments.fail(fmt::format("{} = \"{:.40}\" is not a type", what, name), did_you_mean(name, {"f32", "bf16", "e4m3", "e5m2"}));
+  }
+  return *type;
+}
+
+int read_page(const Arguments& arguments, Options& options) {
+  const int page = options.integer("page", 16);
+  for (const int allowed : {8, 16, 32, 64, 128}) {
+    if (page == allowed) return page;
+  }
+  arguments.fail(fmt::format("page = {}", page), "a page holds 8, 16, 32, 64 or 128 tokens");
+}
+
+std::vector<std::pair<std::string, DataType>> read_field_types(const Arguments& arguments, Options& options) {
+  std::vector<std::pair<std::string, DataType>> types;
+  const Datum* fields = options.find("fields");
+  if (!fields) return types;
+  if (fields->kind != Datum::Kind::kTable)
+    arguments.fail("fields must be a table of types", "for example fields = {hi = \"f32\"}");
+  for (const auto& [key, value] : fields->entries) {
+    if (key.kind != Datum::Kind::kText || value.kind != Datum::Kind::kText) {
+      arguments.fail("fields must be a table of types", "for example fields = {hi = \"f32\"}");
+    }
+    types.emplace_back(key.text, type_from(arguments, "fields." + key.text, value.text));
+  }
+  return types;
+}
+
+bool is_sparse(const Arguments& arguments, const Datum& mode) {
+  if (mode.kind == Datum::Kind::kText && mode.text == "sparse") return true;
+  if (mode.kind == Datum::Kind::kText && mode.text == "full") return false;
+  arguments.fail(fmt::format("layers: got {}", describe(mode, arguments.builder().graph())), "a layer is \"full\" or \"sparse\"");
+}
+
+LayerChoice read_layers(const Arguments& arguments, Options& options) {
+  LayerChoice choice;
+  const Datum* layers = options.find("layers");
+  if (!layers) return choice;
+  if (layers->kind != Datum::Kind::kTable) {
+    arguments.fail("layers must be a table", "for example layers = {[0] = \"full\", rest = \"sparse\"}");
+  }
+  for (const auto& [key, value] : layers->entries) {
+    if (key.kind == Datum::Kind::kText && key.text == "rest") {
+      choice.rest_sparse = is_sparse(arguments, value);
+      continue;
+    }
+    const std::optional<int> layer = key.kind == Datum::Kind::kNumber ? whole_number(key.number) : std::nullopt;
+    if (!layer) {
+      arguments.fail(fmt::format("layers: {} is no layer", describe(key, arguments.builder().graph())),
+                     "layers are numbered from 0, from the end with -1, and \"rest\" is all others");
+    }
+    choice.sparse[*layer] = is_sparse(arguments, value);
+  }
+  return choice;
+}
+
+Value flow(const Arguments& arguments, const Function&) {
+  GraphBuilder& builder = arguments.builder();
+  if (builder.stage()) arguments.fail("belongs at the top of the file, not inside a stage");
+  arguments.expect_at_most(1, kUsage);
+  Options options(arguments, arguments.at(0), kUsage);
+  std::string name = options.text("name", "");
+  const int page = read_page(arguments, options);
+  const DataType kv = type_from(arguments, "kv", options.text("kv", "bf16"));
+  auto types = read_field_types(arguments, options);
+  LayerChoice layers = read_layers(arguments, options);
+  options.finish();
+  if (name.empty()) arguments.fail("the flow wants a name", kUsage);
+  builder.declare(std::move(name), page, kv, std::move(layers), std::move(types));
+  return {Value::Kind::kHandle, {Handle::Kind::kFlow, Stage::kCache, 0}, 0};
+}
+
+constexpr std::array kFunctions = {Function{"flow", flow, Op::kConstant, Compare::kEq, false}};
+
+}  // namespace
+
+std::span<const Function> flow_functions() { return kFunctions; }
+
+}  // namespace sluice

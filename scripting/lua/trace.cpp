@@ -1,0 +1,217 @@
+#include "scripting/lua/trace.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <lua.hpp>
+
+#include "scripting/graph/verify.h"
+#include "scripting/lua/bridge.h"
+#include "scripting/lua/functions.h"
+#include "scripting/lua/library.h"
+#include "scripting/lua/reader.h"
+#include "scripting/lua/sandbox.h"
+#include "scripting/lua/suggest.h"
+
+namespace sluice {
+
+namespace {
+
+constexpr size_t kLargestSource = size_t{64} << 10;
+// Lua begins its messages with the chunk's name and the line; the user's file name goes there afterwards.
+constexpr const char* kChunkName = "=flow";
+constexpr std::string_view kChunkPrefix = "flow:";
+
+/// Functions of Lua that flows do not have, and what to do instead.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kMissing = {{
+    {"print", "a flow is traced once and prints nothing; sluice check and sluice plan show what it became"},
+    {"require", "a flow is one file"},
+    {"io", "a flow reads and writes nothing"},
+    {"os", "a flow sees no clock and no system"},
+    {"load", "a flow is one file, and code cannot be made at run time"},
+    {"pcall", "errors in a flow always end it"},
+    {"setmetatable", "metatables are not available"},
+    {"random", "use sluice.random(), seeded by request, layer, head and step"},
+    {"coroutine", "coroutines are not available"},
+    {"match", "text patterns are not available"},
+}};
+
+// The stages are called inside these functions, so that Lua's jumps end in lua_pcall. Stack: 1 the flow, 2 c, 3 q.
+int run_stage(lua_State* state) {
+  const Stage stage = lua_gettop(state) == 2 ? Stage::kCache : Stage::kIndex;
+  push_stage_function(state, 1, stage);
+  if (stage == Stage::kIndex) lua_pushvalue(state, 3);
+  lua_pushvalue(state, 2);
+  lua_call(state, stage == Stage::kIndex ? 2 : 1, 1);
+  return 1;
+}
+
+int push_handle_protected(lua_State* state) {
+  const Handle handle = *static_cast<const Handle*>(lua_touserdata(state, 1));
+  push_handle(state, handle);
+  return 1;
+}
+
+int install(lua_State* state) {
+  Session& session = *static_cast<Session*>(lua_touserdata(state, 1));
+  install_library(state);
+  install_bridge(state, session);
+  return 0;
+}
+
+/// One script in its sandbox, from source to graph.
+class Script {
+ public:
+  Script(const std::string& file, const TraceOptions& options)
+      : session_{GraphBuilder(file, options.head_dim, options.group), std::nullopt, {}},
+        sandbox_({options.seconds, options.memory, options.instructions}),
+        state_(sandbox_.state()) {}
+
+  FlowGraph run(std::string_view source) {
+    check_source(source);
+    lua_pushcfunction(state_, install);
+    lua_pushlightuserdata(state_, &session_);
+    call(1, 0);
+    check(luaL_loadbufferx(state_, source.data(), source.size(), kChunkName, "t"));
+    call(0, 1);
+    const int flow = lua_gettop(state_);
+    check_flow(read_datum(state_, flow));
+    run_stage_of(flow, Stage::kCache);
+    const Datum selection = run_stage_of(flow, Stage::kIndex);
+    return session_.builder.finish(selection, line_of_stage(flow, Stage::kIndex));
+  }
+
+ private:
+  [[noreturn]] void fail(int line, const std::string& message, std::string hint = {}) const {
+    throw FlowError({session_.builder.where().file, line}, message, std::move(hint));
+  }
+
+  void check_source(std::string_view source) const {
+    if (source.substr(0, 1) == "\x1b") fail(0, "this is compiled Lua", "give the source text");
+    if (source.size() > kLargestSource) {
+      fail(0, fmt::format("the file has {} bytes, at most {} are allowed", source.size(), kLargestSource));
+    }
+  }
+
+  void check_flow(const Datum& returned) const {
+    if (returned.kind == Datum::Kind::kHandle && returned.handle.kind == Handle::Kind::kFlow) return;
+    fail(0, fmt::format("the file must return a flow and returned {}", describe(returned, session_.builder.graph())),
+         session_.builder.is_declared() ? "end the file with: return flow"
+                                        : "local flow = sluice.flow{name = \"mine\"} ... return flow");
+  }
+
+  /// The line where a stage's function begins, or 0 if the flow has none.
+  int line_of_stage(int flow, Stage stage) const {
+    push_stage_function(state_, flow, stage);
+    if (lua_type(state_, -1) != LUA_TFUNCTION) {
+      lua_pop(state_, 1);
+      return 0;
+    }
+    lua_Debug function;
+    lua_getinfo(state_, ">S", &function);
+    return std::max(function.linedefined, 1);  // functions of Lua's library have no line
+  }
+
+  void push_new(Handle handle) {
+    lua_pushcfunction(state_, push_handle_protected);
+    lua_pushlightuserdata(state_, &handle);
+    call(1, 1);
+  }
+
+  /// Calls flow.cache(c) or flow.index(q, c); what it returned.
+  Datum run_stage_of(int flow, Stage stage) {
+    const int line = line_of_stage(flow, stage);
+    if (line == 0) return {};
+    GraphBuilder& builder = session_.builder;
+    builder.begin_stage(stage);
+    builder.set_line(line);
+    lua_pushcfunction(state_, run_stage);
+    lua_pushvalue(state_, flow);
+    push_new({Handle::Kind::kCache, stage, 0});
+    if (stage == Stage::kIndex) push_new(builder.tensor(builder.emit(Op::kQuery, {})));
+    call(stage == Stage::kIndex ? 3 : 2, 1);
+    Datum returned = read_datum(state_, -1);
+    lua_pop(state_, 1);
+    return returned;
+  }
+
+  void call(int arguments, int results) { check(lua_pcall(state_, arguments, results, 0)); }
+
+  void check(int status) {
+    if (status == LUA_OK) return;
+    if (sandbox_.stopped_by())
+      fail(sandbox_.last_line(), sandbox_.stopped_by(), "a flow builds a graph once; it needs no long loops");
+    if (session_.failure) throw FlowError(*session_.failure);
+    if (status == LUA_ERRMEM) fail(sandbox_.last_line(), "the script uses too much memory");
+    if (lua_type(state_, -1) != LUA_TSTRING) {
+      fail(0, fmt::format("the script raised a {} as an error", lua_typename(state_, lua_type(state_, -1))),
+           "raise a text: error(\"...\")");
+    }
+    size_t length = 0;
+    const char* text = lua_tolstring(state_, -1, &length);
+    constexpr size_t kLongestMessage = 1000;
+    explain(std::string_view(text, std::min(length, kLongestMessage)));
+  }
+
+  /// Lua's own message, "flow:12: attempt to ...".
+  [[noreturn]] void explain(std::string_view message) const {
+    int line = 0;
+    if (message.substr(0, kChunkPrefix.size()) == kChunkPrefix) {
+      const char* begin = message.data() + kChunkPrefix.size();
+      const char* end = message.data() + message.size();
+      const auto parsed = std::from_chars(begin, end, line);
+      if (parsed.ec == std::errc() && parsed.ptr + 1 < end && *parsed.ptr == ':')
+        message.remove_prefix(static_cast<size_t>(parsed.ptr + 2 - message.data()));
+    }
+    fail(line, std::string(message), hint_for(message));
+  }
+
+  /// For "... (global 'topk')": Lua names what was nil.
+  static std::string hint_for(std::string_view message) {
+    const size_t open = message.find(" '");
+    const size_t close = message.rfind('\'');
+    if (message.find("nil value") == std::string_view::npos || open == std::string_view::npos || close <= open + 2) return {};
+    const std::string name(message.substr(open + 2, close - open - 2));
+    for (const auto& [missing, hint] : kMissing) {
+      if (name == missing) return std::string(hint);
+    }
+    if (message.find("global") == std::string_view::npos) return {};
+    if (find_function(name)) return fmt::format("write sluice.{}", name);
+    const std::string meant = closest(name, {"sluice", "math", "string", "table", "pairs", "ipairs", "tostring", "tonumber"});
+    return meant.empty() ? std::string() : fmt::format("did you mean \"{}\"?", meant);
+  }
+
+  Session session_;
+  Sandbox sandbox_;
+  lua_State* state_;
+};
+
+}  // namespace
+
+FlowGraph trace(std::string_view source, const std::string& file, const TraceOptions& options) {
+  if (options.head_dim < 1 || options.head_dim > GraphLimits::kHeadDim || options.group < 1 ||
+      options.group > GraphLimits::kGroup) {
+    throw InputError(
+        fmt::format("flows cannot be traced for heads of {} channels and groups of {}", options.head_dim, options.group),
+        fmt::format("1 to {} channels and groups of 1 to {}", GraphLimits::kHeadDim, GraphLimits::kGroup));
+  }
+  return Script(file, options).run(source);
+}
+
+FlowGraph trace_file(const std::string& path, const TraceOptions& options) {
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) throw InputError(fmt::format("{}: cannot be read", path), "give the path of a flow, a Lua file");
+  std::string source;
+  // One byte more than a source may have shows that it is too large without reading all of it.
+  source.resize(kLargestSource + 1);
+  stream.read(source.data(), static_cast<std::streamsize>(source.size()));
+  source.resize(static_cast<size_t>(stream.gcount()));
+  if (stream.bad() || (source.empty() && !stream.eof())) throw InputError(fmt::format("{}: cannot be read", path));
+  return trace(source, path, options);
+}
+
+}  // namespace sluice

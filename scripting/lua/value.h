@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "scripting/graph/graph.h"
+
+namespace sluice {
+
+/// What a script can hold of ours; it lies in Lua userdata as plain bytes.
+struct Handle {
+  enum class Kind : uint8_t {
+    kTensor,       // id: node
+    kSelection,    // id: node
+    kState,        // id: index in FlowGraph::states
+    kDeclaration,  // id: index in GraphBuilder's list of cfill declarations
+    kFlow,
+    kCache,   // `c` of flow.cache and flow.index
+    kModule,  // `sluice`
+  };
+  Kind kind = Kind::kTensor;
+  Stage stage = Stage::kCache;
+  int32_t id = kNoNode;
+};
+
+struct DatumEntry;
+
+/// A Lua value copied out of the interpreter, so that code with destructors never meets Lua's longjmp.
+struct Datum {
+  enum class Kind : uint8_t { kNil, kBoolean, kNumber, kText, kTable, kHandle, kOther };
+  Kind kind = Kind::kNil;
+  bool boolean = false;
+  double number = 0;
+  std::string text;  // kText; for kOther the name of the type
+  Handle handle;
+  std::vector<DatumEntry> entries;  // kTable, sorted: numbers first, then texts
+};
+
+struct DatumEntry {
+  Datum key;
+  Datum value;
+};
+
+/// What a function gives back to Lua: plain data.
+struct Value {
+  enum class Kind : uint8_t { kNothing, kHandle, kInteger, kText };  // kText: the session's text
+  Kind kind = Kind::kNothing;
+  Handle handle;
+  int64_t integer = 0;
+};
+
+/// For diagnostics: "the number 3", "a tensor [page B]", "nothing". Shapes come from `graph`.
+std::string describe(const Datum& datum, const FlowGraph& graph);
+
+}  // namespace sluice

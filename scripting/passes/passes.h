@@ -1,0 +1,25 @@
+#pragma once
+
+#include "scripting/graph/plan.h"
+
+namespace sluice::passes {
+
+// Rewrites of a verified graph into a smaller one of the same meaning; each leaves a graph that `verify` accepts.
+// "Same meaning" holds for infinities, NaN and signed zeros too; only `contract` may differ, by float32 rounding.
+
+/// Elementwise operators on numbers become numbers, computed in float32. A result that is NaN stays an operator.
+void fold_constants(FlowGraph& graph);
+/// x * 1, x / 1, x - 0, -(-x), max(x, x), relu(relu(x)), double transposes, reshapes of reshapes, kron without a pair.
+void simplify(FlowGraph& graph);
+/// sum(a * b, axis) becomes contract(a, b, axis) where both have the axis and the product has no other reader.
+void contract(FlowGraph& graph);
+/// Operators with the same operands and attributes become one.
+void merge_common(FlowGraph& graph);
+/// Drops what reaches neither the selection nor a state that is read; fields and states that nothing reads go too.
+void remove_dead(FlowGraph& graph);
+
+/// Splits the index stage into steps (fuse.cpp describes the schedule). May copy sources (fields, keys, positions ...) into
+/// the steps that read them. With `together` false every node gets a step of its own.
+Plan fuse(FlowGraph graph, bool together);
+
+}  // namespace sluice::passes

@@ -1,0 +1,12 @@
+local flow = sluice.flow { name = "bad" }
+
+function flow.cache(c)
+  c.hi = c.k:max("token")
+  c.hi = c.k:min("token")
+end
+
+function flow.index(q, c)
+  return sluice.window { last = 4 }
+end
+
+return flow

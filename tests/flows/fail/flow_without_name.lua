@@ -1,0 +1,2 @@
+local flow = sluice.flow { nam = "bad" }
+return flow

@@ -1,0 +1,2 @@
+local score = sluice.position()
+return sluice.flow { name = "bad", layers = { rest = "full" } }

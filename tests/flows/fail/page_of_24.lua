@@ -1,0 +1,2 @@
+local flow = sluice.flow { name = "bad", page = 24 }
+return flow

@@ -1,0 +1,11 @@
+local flow = sluice.flow { name = "bad" }
+
+function flow.cache(c)
+  c.centroid = c.k:mean("token")
+end
+
+function flow.index(q, c)
+  sluice.topk(q:mean("head"):dot(c.centroid), { k = 4 })
+end
+
+return flow

@@ -1,0 +1,12 @@
+local flow = sluice.flow { name = "bad" }
+
+function flow.cache(c)
+  c.seen = sluice.cfill(0)
+end
+
+function flow.index(q, c)
+  c.seen:save(q)
+  return sluice.window { last = 4 }
+end
+
+return flow

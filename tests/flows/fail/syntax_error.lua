@@ -1,0 +1,3 @@
+local flow = sluice.flow { name = "bad"
+function flow.index(q, c)
+return flow

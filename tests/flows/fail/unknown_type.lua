@@ -1,0 +1,2 @@
+local flow = sluice.flow { name = "bad", kv = "fp16" }
+return flow

@@ -1,0 +1,155 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "scripting/graph/text.h"
+#include "scripting/lua/suggest.h"
+#include "scripting/lua/trace.h"
+
+namespace sluice {
+namespace {
+
+FlowGraph trace_index(const std::string& body, const std::string& options = "", const std::string& cache = "") {
+  return trace("local flow = sluice.flow{name = \"x\"" + options + "}\nfunction flow.cache(c) " + cache +
+                   " end\nfunction flow.index(q, c) " + body + " end\nreturn flow",
+               "x.lua");
+}
+
+/// Text of the index stage.
+std::string index_text(const std::string& body, const std::string& cache = "") {
+  const std::string text = to_text(trace_index(body, "", cache));
+  return text.substr(text.find("index\n"));
+}
+
+std::string refusal(const std::string& body, const std::string& options = "", const std::string& cache = "") {
+  try {
+    trace_index(body, options, cache);
+  } catch (const FlowError& error) {
+    return error.message();
+  }
+  return "accepted";
+}
+
+TEST(Language, ArithmeticTakesNumbersOnEitherSide) {
+  const std::string text = index_text("local p = sluice.position() return sluice.topk(2 * p + 1 - p / 4, {k = 1})");
+  EXPECT_EQ(
+      text,
+      index_text(
+          "local p = sluice.position() return sluice.topk(sluice.sub(sluice.add(sluice.mul(2, p), 1), p:div(4)), {k = 1})"));
+}
+
+TEST(Language, FunctionsAndMethodsAreTheSame) {
+  EXPECT_EQ(index_text("return sluice.topk(sluice.max(sluice.dot(q, c.k), 'head', 'token'), {k = 1})"),
+            index_text("return q:dot(c.k):max('head', 'token'):topk{k = 1}"));
+  EXPECT_EQ(index_text("return q:gemm(c.k, {axis = 'dim'}):max({axis = 'head'}, 'token'):topk{k = 1}"),
+            index_text("return q:dot(c.k, 'dim'):max('head', 'token'):topk{k = 1}"));
+}
+
+TEST(Language, MinusMultipliesByMinusOne) {
+  EXPECT_EQ(index_text("return (-sluice.position()):topk{k = 1}"), index_text("return (sluice.position() * -1):topk{k = 1}"));
+}
+
+TEST(Language, AddMulAddsFirst) {
+  const std::string text = index_text("return sluice.position():add_mul(10, 20):topk{k = 1}");
+  EXPECT_NE(text.find("%4 = add %1 %2 "), std::string::npos) << text;
+  EXPECT_NE(text.find("%5 = mul %4 %3 "), std::string::npos) << text;
+}
+
+TEST(Language, ExtentsAreNumbers) {
+  const std::string body =
+      "assert(q:extent('head') == 4 and q:extent('dim') == 64 and c.k:extent('token') == 32 and sluice.page_size == 32)"
+      " return sluice.window{last = 1}";
+  EXPECT_EQ(refusal(body, ", page = 32"), "accepted");
+}
+
+TEST(Language, StatesLoadInEveryForm) {
+  const std::string expected = index_text("c.s:save(c.s + 1) return sluice.topk(c.s * 2, {k = 1})", "c.s = sluice.cfill(3)");
+  EXPECT_EQ(expected, index_text("sluice.save('s', sluice.load('s') + 1) return sluice.topk(c.s:load() * 2, {k = 1})",
+                                 "c.s = sluice.cfill(3)"));
+  EXPECT_EQ(expected, index_text("local s = sluice.load('s', {axes = {'page'}, init = 3}) sluice.save('s', s + 1) "
+                                 "return sluice.topk(c.s * 2, {k = 1})"));
+}
+
+TEST(Language, SavingANewNameDeclaresIt) {
+  const FlowGraph graph =
+      trace_index("sluice.save('q', q) return sluice.topk(sluice.load('q'):dot(c.k):max('token', 'head'), {k = 1})");
+  ASSERT_EQ(graph.states.size(), 1u);
+  EXPECT_EQ(to_string(graph.states[0].shape), "[head 4, dim 64]");
+  EXPECT_EQ(graph.states[0].initial, 0);
+}
+
+TEST(Language, CfillTakesFurtherAxes) {
+  const FlowGraph graph = trace_index("c.s:save(c.s + c.m) return sluice.window{last = 1}", "",
+                                      "c.m = c.k:max('token') c.s = sluice.cfill(-math.huge, {'dim'})");
+  ASSERT_EQ(graph.states.size(), 1u);
+  EXPECT_EQ(to_string(graph.states[0].shape), "[page B, dim 64]");
+  EXPECT_EQ(graph.states[0].initial, -HUGE_VAL);
+}
+
+TEST(Language, FieldsHaveTheKvTypeUnlessGivenOne) {
+  const FlowGraph graph = trace_index("return sluice.window{last = 1}", ", kv = 'e4m3', fields = {b = 'f32'}",
+                                      "c.a, c.b = c.k:max('token'), c.k:min('token')");
+  EXPECT_EQ(graph.geometry.kv, DataType::kE4M3);
+  EXPECT_EQ(graph.find_field("a")->type, DataType::kE4M3);
+  EXPECT_EQ(graph.find_field("b")->type, DataType::kF32);
+}
+
+TEST(Language, LayersAreChosenFromBothEnds) {
+  const LayerChoice layers =
+      trace_index("return sluice.window{last = 1}", ", layers = {[0] = 'full', [-1] = 'full', [3] = 'full'}").layers;
+  for (int layer = 0; layer < 8; ++layer) EXPECT_EQ(layers.is_sparse(layer, 8), layer != 0 && layer != 3 && layer != 7) << layer;
+  const LayerChoice few = trace_index("return sluice.window{last = 1}", ", layers = {[2] = 'sparse', rest = 'full'}").layers;
+  for (int layer = 0; layer < 8; ++layer) EXPECT_EQ(few.is_sparse(layer, 8), layer == 2) << layer;
+}
+
+TEST(Language, ThresholdKeepsTheNewestPageByDefault) {
+  const FlowGraph graph = trace_index("return sluice.threshold(sluice.position(), {above = 3})");
+  EXPECT_EQ(graph.nodes[static_cast<size_t>(graph.selection)].attributes.last, 1);
+  EXPECT_NE(refusal("return sluice.threshold(sluice.position(), {above = 3, last = 0})"), "accepted");
+  EXPECT_EQ(refusal("return sluice.threshold(sluice.position(), {above = 3, first = 1})"), "accepted");
+}
+
+TEST(Language, LimitsHoldBeforeTheGraphGrows) {
+  EXPECT_NE(refusal("local s = sluice.position() for i = 1, 5000 do s = s + i end return s:topk{k = 1}").find("4096"),
+            std::string::npos);
+  EXPECT_NE(
+      refusal("return sluice.window{last = 1}", "", "for i = 1, 100 do c['f' .. i] = c.k:max('token') end").find("64 fields"),
+      std::string::npos);
+  EXPECT_NE(refusal("return q:dot(c.k):max('page')"), "accepted");
+}
+
+TEST(Language, RefusesOutOfRangeNumbers) {
+  for (const std::string budget : {"k = -1", "k = 1.5", "k = 1e300", "k = 0/0", "ratio = -0.1", "ratio = 0/0", "k = 1 << 62",
+                                   "first = 1e9", "k = 2147483647, first = 2147483647"}) {
+    EXPECT_NE(refusal("return sluice.position():topk{" + budget + "}"), "accepted") << budget;
+  }
+  EXPECT_NE(refusal("return (sluice.position() * 1e300):topk{k = 1}"), "accepted");
+  EXPECT_NE(refusal("return sluice.position():conv1d({1, 0/0, 1}):topk{k = 1}"), "accepted");
+  EXPECT_EQ(refusal("return sluice.position():mask_slice('page', 1, -1, -math.huge):topk{k = 1}"), "accepted");
+}
+
+TEST(Language, AFlowOfFullLayersNeedsNoStage) {
+  const FlowGraph graph = trace("return sluice.flow{name = 'dense', layers = {rest = 'full'}}", "x.lua");
+  EXPECT_EQ(graph.selection, kNoNode);
+  EXPECT_TRUE(graph.nodes.empty());
+}
+
+TEST(Language, RefusesImpossibleHeads) {
+  for (const auto& [head_dim, group] : {std::pair{0, 4}, {-5, 4}, {1 << 20, 4}, {64, 0}, {64, 65}}) {
+    TraceOptions options;
+    options.head_dim = head_dim;
+    options.group = group;
+    EXPECT_THROW(trace("return sluice.flow{name = 'x', layers = {rest = 'full'}}", "x.lua", options), InputError);
+  }
+}
+
+TEST(Suggest, CountsASwapAsOneEdit) {
+  EXPECT_EQ(closest("frist", {"k", "first", "last"}), "first");
+  EXPECT_EQ(closest("cenrtoid", {"centroid"}), "centroid");
+  EXPECT_EQ(closest("entirely", {"k", "first", "last"}), "");
+  EXPECT_EQ(closest(std::string(100000, 'x'), {"k"}), "");
+}
+
+}  // namespace
+}  // namespace sluice
