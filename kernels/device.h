@@ -57,6 +57,9 @@ class Pool {
   virtual void copy_page(int source, int target) = 0;
   /// Copies the first `tokens` tokens of K and V of the pages into `keys`, `values`: float32 [layers, tokens, kv_heads, dim].
   virtual void read(std::span<const int32_t> pages, int tokens, float* keys, float* values) const = 0;
+  /// The inverse of `read`: stores the first `tokens` tokens of K and V, rounded to the pool's type. Cached fields are
+  /// untouched: `Device::refresh_pages` recomputes them.
+  virtual void write(std::span<const int32_t> pages, int tokens, const float* keys, const float* values) = 0;
 };
 
 /// What one request keeps between decode steps: the flow's `load`/`save` state. Made at admission, never in a step.
@@ -79,13 +82,13 @@ class CompiledFlow {
 
 /// The sequences of one forward pass. Spans lie in host memory and stay valid until the pass ends.
 struct PassBatch {
-  std::span<const int32_t> query_indptr;    // [sequences + 1] rows of the token matrix
-  std::span<const int32_t> lengths;         // [sequences] tokens in the cache once this pass's are appended
-  std::span<const int32_t> page_indptr;     // [sequences + 1]
-  std::span<const int32_t> page_indices;    // [page_indptr.back()] pages, oldest first
-  std::span<const uint8_t> decoding;        // [sequences] 1: a decode step (one row; sparse layers run the flow); 0: prefill, dense
-  std::span<const uint64_t> seeds;          // [sequences] the request's seed for kRandom and kApproxTopK
-  std::span<RequestState* const> states;    // [sequences] may hold nulls
+  std::span<const int32_t> query_indptr;  // [sequences + 1] rows of the token matrix
+  std::span<const int32_t> lengths;       // [sequences] tokens in the cache once this pass's are appended
+  std::span<const int32_t> page_indptr;   // [sequences + 1]
+  std::span<const int32_t> page_indices;  // [page_indptr.back()] pages, oldest first
+  std::span<const uint8_t> decoding;      // [sequences] 1: a decode step (one row; sparse layers run the flow); 0: prefill, dense
+  std::span<const uint64_t> seeds;        // [sequences] the request's seed for kRandom and kApproxTopK
+  std::span<RequestState* const> states;  // [sequences] may hold nulls
 
   int sequences() const { return static_cast<int>(lengths.size()); }
   int rows() const { return query_indptr.empty() ? 0 : query_indptr.back(); }
@@ -93,16 +96,17 @@ struct PassBatch {
 
 /// What an attention call reports beyond its output. Every pointer may be null. Only decode rows are reported.
 struct AttentionProbe {
-  float* scores = nullptr;       // [sequences, kv_heads, score_capacity] the score of the last topk/threshold, before forced pages
-  int32_t* selected = nullptr;   // [sequences, kv_heads, selected_capacity] ascending, padded with -1
-  int32_t* counts = nullptr;     // [sequences, kv_heads] pages selected
-  float* mass = nullptr;         // [sequences, kv_heads] share of the dense attention mass on the selected pages (mean of the heads); costs a dense pass
+  float* scores = nullptr;      // [sequences, kv_heads, score_capacity] the score of the last topk/threshold, before forced pages
+  int32_t* selected = nullptr;  // [sequences, kv_heads, selected_capacity] ascending, padded with -1
+  int32_t* counts = nullptr;    // [sequences, kv_heads] pages selected
+  float* mass = nullptr;  // [sequences, kv_heads] share of the dense attention mass on the selected pages (mean of the heads);
+                          // costs a dense pass
   int score_capacity = 0;
   int selected_capacity = 0;
 };
 
 struct DeviceInfo {
-  std::string name;  // "cpu", "cuda"
+  std::string name;         // "cpu", "cuda"
   std::string description;  // "AVX3, 2 threads"
   DataType activation = DataType::kF32;
   int threads = 1;
@@ -128,7 +132,8 @@ class Device {
   virtual void read(void* host_target, const void* source, size_t bytes) = 0;
   virtual void synchronize() = 0;
 
-  /// `values` is [rows, columns] row-major, of `type` (f32 or bf16), in host memory. The device may keep bf16 as it is or widen it.
+  /// `values` is [rows, columns] row-major, of `type` (f32 or bf16), in host memory. The device may keep bf16 as it is or widen
+  /// it.
   virtual std::unique_ptr<Weight> create_weight(const void* values, DataType type, int64_t rows, int64_t columns) = 0;
   virtual std::unique_ptr<Pool> create_pool(int layers, int kv_heads, int pages, const PageLayout& layout) = 0;
   /// Throws FlowError if the device has no way to run the plan.
@@ -142,6 +147,7 @@ class Device {
     int query_heads = 0;
     int kv_heads = 0;
     int head_dim = 0;
+    int page = 128;  // tokens in a page; the largest, if it is not known
   };
   virtual void reserve(const Limits& limits) = 0;
 
@@ -168,12 +174,15 @@ class Device {
   };
   /// Normalises q and k per head (gains may be null), rotates them by the position of their token (halves, not pairs) and
   /// appends k and v to the pages of `layer`. qkv is [rows, (query_heads + 2 * kv_heads) * head_dim], q is rotated in place.
-  virtual void rope_append(int layer, Matrix qkv, int query_heads, const Weight* query_gain, const Weight* key_gain, float epsilon,
-                           const Rope& rope) = 0;
+  virtual void rope_append(int layer, Matrix qkv, int query_heads, const Weight* query_gain, const Weight* key_gain,
+                           float epsilon, const Rope& rope) = 0;
   /// Appends k, v [rows, kv_heads * head_dim] as they are.
   virtual void append(int layer, Matrix keys, Matrix values) = 0;
   /// Recomputes the cached fields of `layer` for the pages that this pass's tokens touched. No-op without fields.
   virtual void refresh_fields(int layer, const CompiledFlow& flow) = 0;
+  /// The same for given pages, outside a pass: all are full but the last, which holds `last_tokens` (1..page).
+  virtual void refresh_pages(Pool& pool, int layer, std::span<const int32_t> pages, int last_tokens,
+                             const CompiledFlow& flow) = 0;
 
   struct Attention {
     int layer = 0;

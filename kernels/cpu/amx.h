@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/weight.h"
+
+// Matrix products on AMX tiles (Intel, since Sapphire Rapids). Tiles multiply bf16 and add in float32. K, V and most
+// weights are bf16 already; a float32 operand is split into two bf16 halves, x = high + low, which keeps 16 bits of its
+// mantissa, so products stay within about 1e-5 of float32 for twice the tile work.
+namespace sluice::cpu {
+
+/// True if the processor has bf16 tiles and the system lets this process use them (asks for the permission once).
+bool amx_available();
+
+/// Scratch bytes of one thread for `amx_panel_product` with `columns` inputs.
+size_t amx_matmul_scratch_bytes(int64_t columns);
+/// Rows that `amx_panel_product` takes at once.
+inline constexpr int64_t kAmxRows = 32;
+
+/// Splits up to kAmxRows rows of x [rows, columns] into tiles in `scratch`, for any number of `amx_panel_product` calls.
+void amx_split_rows(const Matrix& x, std::byte* scratch);
+/// out[rows, 32] (from column `first_output`) = the rows split into `scratch` * one bf16 panel^T. Every output sums its
+/// inputs in the same order whatever the number of rows.
+void amx_panel_product(const CpuWeight& weight, int64_t panel, const std::byte* scratch, const Matrix& out);
+
+/// Tokens that are packed together.
+inline constexpr int kAmxPackTokens = 32;
+/// Bytes of packed K and V of `tokens` tokens of one KV head.
+size_t amx_packed_bytes(int tokens, int dim);
+/// Packs tokens [first, first + kAmxPackTokens) of one KV head into `packed` (which holds all tokens from 0); tokens from
+/// `length` on become zeros. kv.type must be bf16, kv.dim a multiple of 32, `first` of kAmxPackTokens.
+void amx_pack_tokens(const KvPages& kv, const int32_t* pages, int first, int length, std::byte* packed);
+
+/// Tokens whose queries make one tile of 32 rows (rows are token-major, then heads of the group).
+int amx_tile_rows(int group);
+/// Scratch bytes of one thread for `amx_attend_tile`.
+size_t amx_attention_scratch_bytes(int dim);
+/// Causal attention of one tile over packed K and V; like `attend_tile`. Softmax runs online over blocks of 256 tokens, so
+/// a row's bits depend on its position alone.
+void amx_attend_tile(const std::byte* packed, int dim, const PrefillTile& tile, int group, float scale, std::byte* scratch);
+
+}  // namespace sluice::cpu

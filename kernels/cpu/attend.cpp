@@ -1,0 +1,304 @@
+#include "kernels/cpu/attend.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "kernels/cpu/amx.h"
+
+namespace sluice::cpu {
+namespace {
+
+/// Scratch of one thread: partials of one row's pieces, then log sums and a spare output, then the kernels' own.
+struct ThreadScratch {
+  size_t partials;
+  size_t spare;
+  size_t kernel;
+  size_t total;
+
+  ThreadScratch(int group, int dim, int pages, int page) {
+    partials = 0;
+    spare = partials + pieces_of(pages, page) * partial_floats(group, dim);
+    kernel = spare + (static_cast<size_t>(group) * (dim + 2) + 15) / 16 * 16;
+    total = kernel + std::max({decode_scratch_floats(group, dim), prefill_scratch_floats(dim),
+                               amx_attention_scratch_bytes(dim) / sizeof(float) + 1});
+  }
+};
+
+void grow(MappedMemory& memory, size_t bytes) {
+  if (memory.bytes() < bytes) memory = MappedMemory(bytes);
+}
+
+}  // namespace
+
+void Attend::reserve(const Device::Limits& limits) {
+  if (limits.kv_heads < 1 || limits.query_heads < limits.kv_heads) throw InternalError("reserve: heads must be at least 1");
+  const int group = limits.query_heads / limits.kv_heads;
+  const size_t pieces = static_cast<size_t>(pieces_of(limits.pages_per_sequence, limits.page));
+  grow(packed_, limits.kv_heads * amx_packed_bytes(limits.pages_per_sequence * limits.page, limits.head_dim));
+  const size_t tiles = limits.rows / prefill_tile_rows(group) + limits.sequences;
+  const size_t tasks = limits.kv_heads * (limits.sequences * pieces + tiles);
+  tasks_.reserve(tasks);
+  selected_.reserve(tasks);
+  merges_.reserve(static_cast<size_t>(limits.sequences) * limits.kv_heads);
+  grow(partials_, limits.sequences * limits.kv_heads * pieces * partial_floats(group, limits.head_dim) * sizeof(float));
+  const ThreadScratch layout(group, limits.head_dim, limits.pages_per_sequence, limits.page);
+  for (MappedMemory& scratch : scratch_) grow(scratch, layout.total * sizeof(float));
+}
+
+KvPages Attend::kv_pages(int kv_head) const {
+  const CpuPool& pool = pass_->pool();
+  const PageLayout& layout = pool.layout();
+  return {.base = pool.base(call_->layer, kv_head),
+          .page_stride = pool.page_stride(),
+          .key_offset = layout.key_offset,
+          .value_offset = layout.value_offset,
+          .page = layout.page,
+          .dim = layout.head_dim,
+          .type = layout.kv};
+}
+
+float* Attend::query_of(int sequence, int kv_head) const {
+  return q_.row(pass_->batch().query_indptr[sequence]) + static_cast<int64_t>(kv_head) * group_ * pass_->pool().layout().head_dim;
+}
+
+float* Attend::output_of(int sequence, int kv_head) const {
+  return out_.row(pass_->batch().query_indptr[sequence]) +
+         static_cast<int64_t>(kv_head) * group_ * pass_->pool().layout().head_dim;
+}
+
+void Attend::plan(const Pass& pass, const Device::Attention& call) {
+  tasks_.clear();
+  merges_.clear();
+  const PassBatch& batch = pass.batch();
+  const int kv_heads = pass.pool().kv_heads();
+  const int tile_rows = prefill_tile_rows(group_);
+  const bool packed = prefill_on_tiles();
+  int64_t partials = 0;
+  int longest = 1;
+  for (int s = 0; s < batch.sequences(); ++s) {
+    const int pages = static_cast<int>(pass.pages(s).size());
+    longest = std::max(longest, pages);
+    if (packed && batch.decoding[s] == 0) continue;
+    for (int head = 0; head < kv_heads; ++head) {
+      if (batch.decoding[s] == 0) {
+        // The last tile sees the most tokens: it goes first, so that no thread starts it when the others have ended.
+        const int tiles = (pass.query_rows(s) + tile_rows - 1) / tile_rows;
+        for (int tile = tiles - 1; tile >= 0; --tile) tasks_.push_back({Kind::kTile, s, head, tile * tile_rows, 0});
+      } else if (flow_ != nullptr) {
+        tasks_.push_back({Kind::kFlow, s, head, 0, 0});
+      } else {
+        const int pieces = pieces_of(pages, pass.pool().layout().page);
+        merges_.push_back({s, head, partials, pieces});
+        for (int piece = 0; piece < pieces; ++piece) tasks_.push_back({Kind::kPiece, s, head, piece, partials});
+        partials += pieces;
+      }
+    }
+  }
+  selected_.assign(tasks_.size(), 0);
+  const PageLayout& layout = pass.pool().layout();
+  grow(partials_, partials * partial_floats(group_, layout.head_dim) * sizeof(float));
+  const ThreadScratch needed(group_, layout.head_dim, longest, layout.page);
+  for (MappedMemory& scratch : scratch_) grow(scratch, needed.total * sizeof(float));
+  if (flow_ != nullptr) flow_->ensure(longest);
+}
+
+void Attend::run(const Pass& pass, const Device::Attention& call, const DeviceFlow* flow, const Matrix& q, const Matrix& out) {
+  pass_ = &pass;
+  call_ = &call;
+  q_ = q;
+  out_ = out;
+  group_ = call.query_heads / pass.pool().kv_heads();
+  flow_ = flow;
+  plan(pass, call);
+  if (prefill_on_tiles()) {
+    for (int s = 0; s < pass.batch().sequences(); ++s) {
+      if (pass.batch().decoding[s] == 0) run_packed(s);
+    }
+  }
+  pool_.run(static_cast<int64_t>(tasks_.size()), [this](int64_t index, int thread) {
+    const Task& task = tasks_[index];
+    switch (task.kind) {
+      case Kind::kTile:
+        return run_tile(task, thread);
+      case Kind::kPiece:
+        return run_piece(task, thread);
+      case Kind::kFlow:
+        return run_flow(task, thread);
+    }
+  });
+  const int dim = pass.pool().layout().head_dim;
+  pool_.run(static_cast<int64_t>(merges_.size()), [&](int64_t index, int thread) {
+    const Merge& merge = merges_[index];
+    float* partials = partials_.as<float>() + merge.first * partial_floats(group_, dim);
+    merge_partials(partials, merge.count, group_, dim, output_of(merge.sequence, merge.kv_head), nullptr);
+    if (call_->probe != nullptr) report_dense(merge.sequence, merge.kv_head);
+  });
+  for (size_t i = 0; i < tasks_.size(); ++i) {
+    if (tasks_[i].kind != Kind::kFlow) continue;
+    counters_.pages_attended += selected_[i];
+    counters_.pages_available += pass.pages(tasks_[i].sequence).size();
+  }
+}
+
+PrefillTile Attend::tile_of(int sequence, int kv_head, int first, int rows) const {
+  const PassBatch& batch = pass_->batch();
+  const int64_t row = batch.query_indptr[sequence] + first;
+  const int64_t column = static_cast<int64_t>(kv_head) * group_ * pass_->pool().layout().head_dim;
+  const int all_rows = pass_->query_rows(sequence);
+  return {.queries = q_.row(row) + column,
+          .query_stride = q_.stride,
+          .out = out_.row(row) + column,
+          .out_stride = out_.stride,
+          .rows = std::min(rows, all_rows - first),
+          .first_position = batch.lengths[sequence] - all_rows + first};
+}
+
+void Attend::run_tile(const Task& task, int thread) {
+  const PageLayout& layout = pass_->pool().layout();
+  const ThreadScratch at(group_, layout.head_dim, 1, layout.page);
+  attend_tile(kv_pages(task.kv_head), pass_->pages(task.sequence).data(),
+              tile_of(task.sequence, task.kv_head, task.first, prefill_tile_rows(group_)), group_, call_->scale,
+              scratch_[thread].as<float>() + at.kernel);
+}
+
+bool Attend::prefill_on_tiles() const {
+  const PageLayout& layout = pass_->pool().layout();
+  return layout.kv == DataType::kBF16 && layout.head_dim % 32 == 0 && amx_available();
+}
+
+void Attend::run_packed(int sequence) {
+  const PageLayout& layout = pass_->pool().layout();
+  const ThreadScratch at(group_, layout.head_dim, 1, layout.page);
+  const int kv_heads = pass_->pool().kv_heads();
+  const int length = pass_->batch().lengths[sequence];
+  const int32_t* pages = pass_->pages(sequence).data();
+  const size_t bytes = amx_packed_bytes(length, layout.head_dim);
+  grow(packed_, kv_heads * bytes);
+  constexpr int kTogether = 8 * kAmxPackTokens;
+  const int packs = (length + kTogether - 1) / kTogether;
+  pool_.run(static_cast<int64_t>(kv_heads) * packs, [&](int64_t index, int) {
+    const auto head = static_cast<int>(index / packs);
+    const int first = static_cast<int>(index % packs) * kTogether;
+    for (int token = first; token < std::min(length, first + kTogether); token += kAmxPackTokens) {
+      amx_pack_tokens(kv_pages(head), pages, token, length, packed_.at(head * bytes));
+    }
+  });
+  const int tile_rows = amx_tile_rows(group_);
+  const int tiles = (pass_->query_rows(sequence) + tile_rows - 1) / tile_rows;
+  pool_.run(static_cast<int64_t>(kv_heads) * tiles, [&](int64_t index, int thread) {
+    const auto head = static_cast<int>(index % kv_heads);
+    const int tile = tiles - 1 - static_cast<int>(index / kv_heads);  // the longest first
+    amx_attend_tile(packed_.at(head * bytes), layout.head_dim, tile_of(sequence, head, tile * tile_rows, tile_rows), group_,
+                    call_->scale, reinterpret_cast<std::byte*>(scratch_[thread].as<float>() + at.kernel));
+  });
+}
+
+void Attend::run_piece(const Task& task, int thread) {
+  const PageLayout& layout = pass_->pool().layout();
+  const auto pages = pass_->pages(task.sequence);
+  const size_t step = kPieceTokens / layout.page;
+  const size_t first = task.first * step;
+  const size_t count = std::min(step, pages.size() - first);
+  const int last_tokens = first + count == pages.size() ? pass_->last_tokens(task.sequence) : layout.page;
+  float* partial = partials_.as<float>() + (task.merge + task.first) * partial_floats(group_, layout.head_dim);
+  attend_piece(kv_pages(task.kv_head), pages.subspan(first, count), last_tokens, query_of(task.sequence, task.kv_head), group_,
+               call_->scale, scratch_[thread].as<float>() + ThreadScratch(group_, layout.head_dim, 1, layout.page).kernel,
+               partial_at(partial, group_, layout.head_dim));
+}
+
+void Attend::attend_pages(int kv_head, std::span<const int32_t> pages, int last_tokens, const float* query, int thread,
+                          float* out, float* log_sums) {
+  const PageLayout& layout = pass_->pool().layout();
+  const ThreadScratch at(group_, layout.head_dim, static_cast<int>(pages.size()), layout.page);
+  float* scratch = scratch_[thread].as<float>();
+  const size_t step = kPieceTokens / layout.page;
+  int pieces = 0;
+  for (size_t first = 0; first < pages.size(); first += step, ++pieces) {
+    const size_t count = std::min(step, pages.size() - first);
+    float* partial = scratch + at.partials + pieces * partial_floats(group_, layout.head_dim);
+    attend_piece(kv_pages(kv_head), pages.subspan(first, count), first + count == pages.size() ? last_tokens : layout.page, query,
+                 group_, call_->scale, scratch + at.kernel, partial_at(partial, group_, layout.head_dim));
+  }
+  merge_partials(scratch + at.partials, pieces, group_, layout.head_dim, out, log_sums);
+}
+
+void Attend::run_flow(const Task& task, int thread) {
+  const PassBatch& batch = pass_->batch();
+  const CpuPool& pool = pass_->pool();
+  const auto pages = pass_->pages(task.sequence);
+  const int last_tokens = pass_->last_tokens(task.sequence);
+  const float* query = query_of(task.sequence, task.kv_head);
+  const AttentionProbe* probe = call_->probe;
+  const int64_t slot = static_cast<int64_t>(task.sequence) * pool.kv_heads() + task.kv_head;
+
+  const FlowRow row{
+      .query = query,
+      .pages_base = pool.base(call_->layer, task.kv_head),
+      .page_stride = pool.page_stride(),
+      .pages = pages,
+      .last_tokens = last_tokens,
+      .seed = batch.seeds.empty() ? 0 : batch.seeds[task.sequence],
+      .layer = call_->layer,
+      .kv_head = task.kv_head,
+      .step = batch.lengths[task.sequence],
+      .state = batch.states.empty() ? nullptr : batch.states[task.sequence],
+      .scores = probe == nullptr || probe->scores == nullptr ? nullptr : probe->scores + slot * probe->score_capacity};
+  int32_t* positions = flow_->selected(thread);
+  int32_t* chosen = positions + flow_->max_pages();
+  const int count = flow_->flow().select(row, flow_->scratch(thread), positions);
+  if (count < 1 || count > static_cast<int>(pages.size())) {
+    throw InternalError(fmt::format("a flow selected {} of {} pages", count, pages.size()));
+  }
+  for (int i = 0; i < count; ++i) chosen[i] = pages[positions[i]];
+  const bool with_last = positions[count - 1] == static_cast<int>(pages.size()) - 1;
+  const int chosen_last_tokens = with_last ? last_tokens : pool.layout().page;
+
+  std::array<float, kMostHeads> log_sums;
+  attend_pages(task.kv_head, {chosen, static_cast<size_t>(count)}, chosen_last_tokens, query, thread,
+               output_of(task.sequence, task.kv_head), log_sums.data());
+  selected_[&task - tasks_.data()] = count;
+  if (probe == nullptr) return;
+  report(slot, {positions, static_cast<size_t>(count)});
+  if (probe->mass == nullptr) return;
+  if (count == static_cast<int>(pages.size())) {
+    probe->mass[slot] = 1;
+    return;
+  }
+  const ThreadScratch at(group_, pool.layout().head_dim, static_cast<int>(pages.size()), pool.layout().page);
+  std::array<float, kMostHeads> all_log_sums;
+  attend_pages(task.kv_head, pages, last_tokens, query, thread, scratch_[thread].as<float>() + at.spare, all_log_sums.data());
+  float mass = 0;
+  for (int h = 0; h < group_; ++h) mass += std::exp2(log_sums[h] - all_log_sums[h]);
+  probe->mass[slot] = mass / static_cast<float>(group_);
+}
+
+void Attend::report(int64_t slot, std::span<const int32_t> positions) {
+  const AttentionProbe& probe = *call_->probe;
+  if (probe.counts != nullptr) probe.counts[slot] = static_cast<int32_t>(positions.size());
+  if (probe.selected == nullptr) return;
+  if (static_cast<size_t>(probe.selected_capacity) < positions.size()) {
+    throw InternalError(fmt::format("probe: {} selected pages, room for {}", positions.size(), probe.selected_capacity));
+  }
+  int32_t* to = probe.selected + slot * probe.selected_capacity;
+  std::fill(std::copy(positions.begin(), positions.end(), to), to + probe.selected_capacity, -1);
+}
+
+void Attend::report_dense(int sequence, int kv_head) {
+  const AttentionProbe& probe = *call_->probe;
+  const int64_t slot = static_cast<int64_t>(sequence) * pass_->pool().kv_heads() + kv_head;
+  const auto pages = static_cast<int>(pass_->pages(sequence).size());
+  if (probe.counts != nullptr) probe.counts[slot] = pages;
+  if (probe.mass != nullptr) probe.mass[slot] = 1;
+  if (probe.selected == nullptr) return;
+  if (probe.selected_capacity < pages) {
+    throw InternalError(fmt::format("probe: {} selected pages, room for {}", pages, probe.selected_capacity));
+  }
+  int32_t* to = probe.selected + slot * probe.selected_capacity;
+  std::iota(to, to + pages, 0);
+  std::fill(to + pages, to + probe.selected_capacity, -1);
+}
+
+}  // namespace sluice::cpu

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/compiled_flow.h"
+#include "kernels/cpu/pass.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace sluice::cpu {
+
+/// Attention of a whole pass: cuts it into tasks, hands them to the threads, and merges what they find.
+///
+/// A prefill tile is a task. So is each piece of a dense decode row, and each (decode row, KV head) that runs a flow: its
+/// index stage and then its pieces, since the selection is fresh in this core's cache.
+class Attend {
+ public:
+  explicit Attend(ThreadPool& pool) : pool_(pool), scratch_(pool.threads()) {}
+
+  void reserve(const Device::Limits& limits);
+  /// `flow` is call.flow as this device compiled it, or null.
+  void run(const Pass& pass, const Device::Attention& call, const DeviceFlow* flow, const Matrix& q, const Matrix& out);
+  const DeviceCounters& counters() const { return counters_; }
+
+ private:
+  enum class Kind : uint8_t { kTile, kPiece, kFlow };
+  struct Task {
+    Kind kind;
+    int sequence;
+    int kv_head;
+    int first;      // row of the tile or number of the piece
+    int64_t merge;  // of a piece: where the partials of its (sequence, KV head) begin, in partials
+  };
+  struct Merge {
+    int sequence;
+    int kv_head;
+    int64_t first;  // partial
+    int count;
+  };
+
+  void plan(const Pass& pass, const Device::Attention& call);
+  /// Prefill on AMX tiles: packs a sequence's K and V, then runs its tiles. One sequence at a time shares the memory.
+  bool prefill_on_tiles() const;
+  void run_packed(int sequence);
+  void run_tile(const Task& task, int thread);
+  void run_piece(const Task& task, int thread);
+  void run_flow(const Task& task, int thread);
+  /// One row over `pages`, in pieces, by this thread alone.
+  void attend_pages(int kv_head, std::span<const int32_t> pages, int last_tokens, const float* query, int thread, float* out,
+                    float* log_sums);
+  void report(int64_t slot, std::span<const int32_t> positions);
+  void report_dense(int sequence, int kv_head);
+
+  KvPages kv_pages(int kv_head) const;
+  PrefillTile tile_of(int sequence, int kv_head, int first, int rows) const;
+  float* query_of(int sequence, int kv_head) const;
+  float* output_of(int sequence, int kv_head) const;
+
+  ThreadPool& pool_;
+  std::vector<Task> tasks_;
+  std::vector<Merge> merges_;
+  MappedMemory partials_;  // of dense decode rows
+  MappedMemory packed_;    // [kv_heads] K and V of the sequence in prefill, for AMX
+  std::vector<MappedMemory> scratch_;
+  std::vector<int> selected_;  // [tasks] pages that a flow chose
+  DeviceCounters counters_;
+
+  // The call in progress.
+  const Pass* pass_ = nullptr;
+  const Device::Attention* call_ = nullptr;
+  const DeviceFlow* flow_ = nullptr;
+  Matrix q_;
+  Matrix out_;
+  int group_ = 1;
+};
+
+}  // namespace sluice::cpu

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/device.h"
+
+namespace sluice::cpu {
+
+/// K and V of one layer and KV head in the pool: page `p` starts at base + p * page_stride.
+struct KvPages {
+  const std::byte* base = nullptr;
+  size_t page_stride = 0;
+  size_t key_offset = 0;
+  size_t value_offset = 0;
+  int page = 16;  // tokens
+  int dim = 64;
+  DataType type = DataType::kBF16;
+
+  const std::byte* keys(int32_t page_id) const { return base + page_id * page_stride + key_offset; }
+  const std::byte* values(int32_t page_id) const { return base + page_id * page_stride + value_offset; }
+};
+
+/// Most query heads that may share a KV head.
+inline constexpr int kMostHeads = 16;
+
+/// How many tokens of a row's pages make one piece of work of decode attention. Depends on nothing else, so that a row
+/// gives the same bits in every batch and with every number of threads.
+inline constexpr int kPieceTokens = 1024;
+int pieces_of(int pages, int page_tokens);
+
+/// Softmax of a part of the tokens, unfinished, for the `group` query heads of one KV head:
+/// maximum [group] of the scaled scores in base 2, sum [group] of 2^(score - maximum), output [group, dim] not yet divided.
+struct Partial {
+  float* maximum = nullptr;
+  float* sum = nullptr;
+  float* output = nullptr;
+};
+/// Floats of one Partial in a buffer: maximum, sum, output, in this order.
+size_t partial_floats(int group, int dim);
+Partial partial_at(float* buffer, int group, int dim);
+
+/// Floats of scratch that `attend_piece` needs.
+size_t decode_scratch_floats(int group, int dim);
+
+/// One query row over `pages` (at most kPieceTokens tokens; all full but the last, which holds `last_tokens`).
+/// query: [group, dim], as the model gives it; `scale` multiplies q . k. Online softmax over blocks of tokens (Milakov and
+/// Gimelshein 2018), every byte of K and V read from memory once for all heads of the group.
+void attend_piece(const KvPages& kv, std::span<const int32_t> pages, int last_tokens, const float* query, int group, float scale,
+                  float* scratch, const Partial& result);
+
+/// Merges `count` partials that lie partial_floats apart, in order, and divides: out [group, dim]. log_sums (may be null)
+/// [group] gets the log2 of the sum of 2^score over all tokens.
+void merge_partials(float* partials, int count, int group, int dim, float* out, float* log_sums);
+
+/// A tile of the queries of one sequence and KV head during prefill.
+struct PrefillTile {
+  const float* queries = nullptr;  // row r, head g: queries + r * query_stride + g * dim
+  int64_t query_stride = 0;
+  float* out = nullptr;  // as queries
+  int64_t out_stride = 0;
+  int rows = 0;            // tokens, at most prefill_tile_rows(group)
+  int first_position = 0;  // of row 0; row r sees the tokens [0, first_position + r]
+};
+/// Tokens whose queries make one tile.
+int prefill_tile_rows(int group);
+/// Floats of scratch that `attend_tile` needs.
+size_t prefill_scratch_floats(int dim);
+/// Causal attention of one tile over `pages` (oldest first, at least up to the last row's position).
+void attend_tile(const KvPages& kv, const int32_t* pages, const PrefillTile& tile, int group, float scale, float* scratch);
+
+}  // namespace sluice::cpu

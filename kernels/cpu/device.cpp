@@ -1,0 +1,268 @@
+#include "kernels/cpu/device.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "hwy/targets.h"
+#include "kernels/cpu/amx.h"
+#include "kernels/cpu/rows.h"
+#include "kernels/cpu/weight.h"
+
+namespace sluice::cpu {
+namespace {
+
+void require(const char* operation, const char* dimension, int64_t got, int64_t wanted) {
+  if (got != wanted) throw InternalError(fmt::format("{}: {} is {}, expected {}", operation, dimension, got, wanted));
+}
+
+void require_f32(const char* operation, const Matrix& matrix) {
+  if (matrix.type != DataType::kF32) throw InternalError(fmt::format("{}: activations on the CPU are f32", operation));
+}
+
+/// The flow as this device compiled it, checked to lay out pages as `pool` does.
+const DeviceFlow& as_device_flow(const char* operation, const CompiledFlow& flow, const CpuPool& pool) {
+  const auto* mine = dynamic_cast<const DeviceFlow*>(&flow);
+  if (mine == nullptr) throw InternalError("a flow of another device was given to the CPU");
+  require(operation, "bytes of the pool's page", static_cast<int64_t>(pool.layout().bytes),
+          static_cast<int64_t>(flow.plan().layout.bytes));
+  require(operation, "tokens of the pool's page", pool.layout().page, flow.plan().layout.page);
+  return *mine;
+}
+
+void require_layer(const char* operation, int layer, const CpuPool& pool) {
+  if (layer < 0 || layer >= pool.layers())
+    throw InternalError(fmt::format("{}: layer {} of {}", operation, layer, pool.layers()));
+}
+
+CpuPool& as_cpu_pool(Pool& pool) {
+  auto* mine = dynamic_cast<CpuPool*>(&pool);
+  if (mine == nullptr) throw InternalError("a page pool of another device was given to the CPU");
+  return *mine;
+}
+
+}  // namespace
+
+CpuDevice::CpuDevice(const CpuOptions& options) : threads_(options.threads), attend_(threads_), matmul_(threads_) {
+  info_.name = "cpu";
+  info_.activation = DataType::kF32;
+  info_.threads = threads_.threads();
+  const auto supported = static_cast<uint64_t>(hwy::SupportedTargets());
+  info_.description = fmt::format("{}{}, {} threads", hwy::TargetName(static_cast<int64_t>(supported & (~supported + 1))),
+                                  amx_available() ? " and AMX" : "", info_.threads);
+}
+
+std::unique_ptr<Memory> CpuDevice::allocate(size_t bytes) { return std::make_unique<MappedMemory>(bytes); }
+
+void CpuDevice::write(void* target, const void* host_source, size_t bytes) { std::memcpy(target, host_source, bytes); }
+
+void CpuDevice::read(void* host_target, const void* source, size_t bytes) { std::memcpy(host_target, source, bytes); }
+
+std::unique_ptr<Weight> CpuDevice::create_weight(const void* values, DataType type, int64_t rows, int64_t columns) {
+  matmul_.reserve(columns);
+  return std::make_unique<CpuWeight>(values, type, rows, columns);
+}
+
+std::unique_ptr<Pool> CpuDevice::create_pool(int layers, int kv_heads, int pages, const PageLayout& layout) {
+  return std::make_unique<CpuPool>(layers, kv_heads, pages, layout);
+}
+
+std::unique_ptr<CompiledFlow> CpuDevice::compile(const Plan& plan, int layers, int kv_heads) {
+  auto flow = std::make_unique<DeviceFlow>(compile_flow(plan, layers, kv_heads), threads_.threads(), flows_);
+  flow->ensure(std::max(1, limits_.pages_per_sequence));
+  return flow;
+}
+
+void CpuDevice::reserve(const Limits& limits) {
+  pass_.reserve(limits);
+  rope_.reserve(limits.rows, limits.head_dim);
+  attend_.reserve(limits);
+  limits_.pages_per_sequence = std::max(limits_.pages_per_sequence, limits.pages_per_sequence);
+  for (const DeviceFlow* flow : flows_->flows) flow->ensure(limits_.pages_per_sequence);
+}
+
+void CpuDevice::begin_pass(const PassBatch& batch, Pool& pool) { pass_.begin(batch, as_cpu_pool(pool)); }
+
+template <typename Body>
+void CpuDevice::for_rows(int64_t rows, int64_t columns, Body&& body) {
+  // A task of a few thousand numbers is worth handing out.
+  const int64_t together = std::max<int64_t>(1, 4096 / std::max<int64_t>(1, columns));
+  threads_.run((rows + together - 1) / together, [&](int64_t index, int) {
+    const int64_t last = std::min(rows, (index + 1) * together);
+    for (int64_t row = index * together; row < last; ++row) body(row);
+  });
+}
+
+void CpuDevice::embed(const Weight& table, std::span<const int32_t> tokens, Matrix out) {
+  require_f32("embed", out);
+  require("embed", "out.rows", out.rows, static_cast<int64_t>(tokens.size()));
+  require("embed", "out.columns", out.columns, table.columns());
+  const CpuWeight& weight = as_cpu(table);
+  for (int32_t token : tokens) {
+    if (token < 0 || token >= table.rows()) throw InternalError(fmt::format("embed: token {} of {}", token, table.rows()));
+  }
+  for_rows(out.rows, out.columns, [&](int64_t row) { weight.unpack_row(tokens[row], out.row(row)); });
+}
+
+void CpuDevice::rms_norm(Matrix x, const Weight& gain, float epsilon, Matrix out) {
+  require_f32("rms_norm", x);
+  require("rms_norm", "out.rows", out.rows, x.rows);
+  require("rms_norm", "out.columns", out.columns, x.columns);
+  require("rms_norm", "gain.columns", gain.columns(), x.columns);
+  const float* factors = as_cpu(gain).vector();
+  for_rows(x.rows, x.columns, [&](int64_t row) { rms_norm_row(x.row(row), factors, x.columns, epsilon, out.row(row)); });
+}
+
+void CpuDevice::add_rms_norm(Matrix residual, Matrix delta, const Weight& gain, float epsilon, Matrix out) {
+  require_f32("add_rms_norm", residual);
+  require("add_rms_norm", "delta.rows", delta.rows, residual.rows);
+  require("add_rms_norm", "delta.columns", delta.columns, residual.columns);
+  require("add_rms_norm", "out.rows", out.rows, residual.rows);
+  require("add_rms_norm", "out.columns", out.columns, residual.columns);
+  require("add_rms_norm", "gain.columns", gain.columns(), residual.columns);
+  const float* factors = as_cpu(gain).vector();
+  for_rows(residual.rows, residual.columns, [&](int64_t row) {
+    add_row(residual.row(row), delta.row(row), residual.columns);
+    rms_norm_row(residual.row(row), factors, residual.columns, epsilon, out.row(row));
+  });
+}
+
+void CpuDevice::matmul(Matrix x, const Weight& weight, Matrix out) {
+  require_f32("matmul", x);
+  require_f32("matmul", out);
+  require("matmul", "x.columns", x.columns, weight.columns());
+  require("matmul", "out.columns", out.columns, weight.rows());
+  require("matmul", "out.rows", out.rows, x.rows);
+  matmul_.run(x, as_cpu(weight), out);
+}
+
+void CpuDevice::silu_multiply(Matrix gate_up, Matrix out) {
+  require_f32("silu_multiply", gate_up);
+  require("silu_multiply", "gate_up.columns", gate_up.columns, 2 * out.columns);
+  require("silu_multiply", "out.rows", out.rows, gate_up.rows);
+  for_rows(out.rows, out.columns,
+           [&](int64_t row) { silu_multiply_row(gate_up.row(row), gate_up.row(row) + out.columns, out.columns, out.row(row)); });
+}
+
+void CpuDevice::gather_rows(Matrix x, std::span<const int32_t> rows, Matrix out) {
+  require_f32("gather_rows", x);
+  require("gather_rows", "out.rows", out.rows, static_cast<int64_t>(rows.size()));
+  require("gather_rows", "out.columns", out.columns, x.columns);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] < 0 || rows[i] >= x.rows) throw InternalError(fmt::format("gather_rows: row {} of {}", rows[i], x.rows));
+    std::copy_n(x.row(rows[i]), x.columns, out.row(static_cast<int64_t>(i)));
+  }
+}
+
+void CpuDevice::append_row(int layer, int64_t row, const float* keys, const float* values) {
+  const CpuPool& pool = pass_.pool();
+  const PageLayout& layout = pool.layout();
+  const int position = pass_.positions()[row];
+  const int32_t page = pass_.pages(pass_.row_sequences()[row])[position / layout.page];
+  const size_t at = position % layout.page * layout.head_dim * size_of(layout.kv);
+  for (int head = 0; head < pool.kv_heads(); ++head) {
+    std::byte* to = pool.base(layer, head) + page * pool.page_stride() + at;
+    store_as(layout.kv, keys + static_cast<int64_t>(head) * layout.head_dim, layout.head_dim, to + layout.key_offset);
+    store_as(layout.kv, values + static_cast<int64_t>(head) * layout.head_dim, layout.head_dim, to + layout.value_offset);
+  }
+}
+
+void CpuDevice::rope_append(int layer, Matrix qkv, int query_heads, const Weight* query_gain, const Weight* key_gain,
+                            float epsilon, const Rope& rope) {
+  if (!pass_.active()) throw InternalError("rope_append was called outside a pass");
+  const CpuPool& pool = pass_.pool();
+  const int dim = pool.layout().head_dim;
+  const int kv_heads = pool.kv_heads();
+  require_f32("rope_append", qkv);
+  require("rope_append", "qkv.rows", qkv.rows, pass_.batch().rows());
+  require("rope_append", "qkv.columns", qkv.columns, static_cast<int64_t>(query_heads + 2 * kv_heads) * dim);
+  if (query_gain != nullptr) require("rope_append", "query_gain.columns", query_gain->columns(), dim);
+  if (key_gain != nullptr) require("rope_append", "key_gain.columns", key_gain->columns(), dim);
+  require_layer("rope_append", layer, pool);
+  const float* query_factors = query_gain == nullptr ? nullptr : as_cpu(*query_gain).vector();
+  const float* key_factors = key_gain == nullptr ? nullptr : as_cpu(*key_gain).vector();
+  rope_.prepare(rope, dim, pass_.positions(), pass_.number());
+  for_rows(qkv.rows, qkv.columns, [&](int64_t row) {
+    float* head = qkv.row(row);
+    for (int h = 0; h < query_heads + kv_heads; ++h, head += dim) {
+      const float* factors = h < query_heads ? query_factors : key_factors;
+      if (factors != nullptr) rms_norm_row(head, factors, dim, epsilon, head);
+      rotate_row(head, rope_.cosine(row), rope_.sine(row), dim / 2);
+    }
+    append_row(layer, row, qkv.row(row) + static_cast<int64_t>(query_heads) * dim, head);
+  });
+}
+
+void CpuDevice::append(int layer, Matrix keys, Matrix values) {
+  if (!pass_.active()) throw InternalError("append was called outside a pass");
+  const CpuPool& pool = pass_.pool();
+  const int64_t columns = static_cast<int64_t>(pool.kv_heads()) * pool.layout().head_dim;
+  require_f32("append", keys);
+  require_f32("append", values);
+  require("append", "keys.rows", keys.rows, pass_.batch().rows());
+  require("append", "values.rows", values.rows, pass_.batch().rows());
+  require("append", "keys.columns", keys.columns, columns);
+  require("append", "values.columns", values.columns, columns);
+  require_layer("append", layer, pool);
+  for_rows(keys.rows, columns, [&](int64_t row) { append_row(layer, row, keys.row(row), values.row(row)); });
+}
+
+void CpuDevice::refresh_fields(int layer, const CompiledFlow& flow) {
+  if (!pass_.active()) throw InternalError("refresh_fields was called outside a pass");
+  const CpuPool& pool = pass_.pool();
+  const DeviceFlow& mine = as_device_flow("refresh_fields", flow, pool);
+  require_layer("refresh_fields", layer, pool);
+  if (mine.plan().graph.fields.empty()) return;
+  const auto touched = pass_.touched();
+  threads_.run(static_cast<int64_t>(touched.size()) * pool.kv_heads(), [&](int64_t index, int thread) {
+    const TouchedPage& at = touched[index / pool.kv_heads()];
+    std::byte* page = pool.base(layer, static_cast<int>(index % pool.kv_heads())) + at.page * pool.page_stride();
+    mine.flow().refresh_page(page, at.tokens, mine.scratch(thread));
+  });
+}
+
+void CpuDevice::refresh_pages(Pool& pool, int layer, std::span<const int32_t> pages, int last_tokens, const CompiledFlow& flow) {
+  const CpuPool& memory = as_cpu_pool(pool);
+  const DeviceFlow& mine = as_device_flow("refresh_pages", flow, memory);
+  require_layer("refresh_pages", layer, memory);
+  const int page_tokens = memory.layout().page;
+  if (mine.plan().graph.fields.empty() || pages.empty()) return;
+  if (last_tokens < 1 || last_tokens > page_tokens) {
+    throw InternalError(fmt::format("refresh_pages: {} tokens in a page of {}", last_tokens, page_tokens));
+  }
+  for (int32_t page : pages) memory.check_page(page);
+  const auto count = static_cast<int64_t>(pages.size());
+  threads_.run(count * memory.kv_heads(), [&](int64_t index, int thread) {
+    const int64_t at = index / memory.kv_heads();
+    std::byte* page = memory.base(layer, static_cast<int>(index % memory.kv_heads())) + pages[at] * memory.page_stride();
+    mine.flow().refresh_page(page, at + 1 == count ? last_tokens : page_tokens, mine.scratch(thread));
+  });
+}
+
+void CpuDevice::attention(const Attention& call, Matrix q, Matrix out) {
+  if (!pass_.active()) throw InternalError("attention was called outside a pass");
+  const CpuPool& pool = pass_.pool();
+  require_f32("attention", q);
+  require_f32("attention", out);
+  require("attention", "q.rows", q.rows, pass_.batch().rows());
+  require("attention", "out.rows", out.rows, q.rows);
+  require("attention", "q.columns", q.columns, static_cast<int64_t>(call.query_heads) * pool.layout().head_dim);
+  require("attention", "out.columns", out.columns, q.columns);
+  require("attention", "query heads beyond whole groups", call.query_heads % pool.kv_heads(), 0);
+  const int group = call.query_heads / pool.kv_heads();
+  if (group < 1 || group > kMostHeads) {
+    throw InternalError(fmt::format("attention: {} query heads share a KV head, at most {}", group, kMostHeads));
+  }
+  require_layer("attention", call.layer, pool);
+  const DeviceFlow* flow = call.flow == nullptr ? nullptr : &as_device_flow("attention", *call.flow, pool);
+  attend_.run(pass_, call, flow, q, out);
+}
+
+}  // namespace sluice::cpu
+
+namespace sluice {
+
+std::unique_ptr<Device> create_cpu_device(const CpuOptions& options) { return std::make_unique<cpu::CpuDevice>(options); }
+
+}  // namespace sluice

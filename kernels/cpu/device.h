@@ -1,0 +1,67 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "kernels/cpu/attend.h"
+#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/pass.h"
+#include "kernels/cpu/rope.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/device.h"
+
+namespace sluice::cpu {
+
+/// The CPU: float32 activations in host memory, operations in order, each spread over the threads of one pool.
+class CpuDevice final : public Device {
+ public:
+  explicit CpuDevice(const CpuOptions& options);
+
+  const DeviceInfo& info() const override { return info_; }
+  DeviceCounters counters() const override { return attend_.counters(); }
+
+  std::unique_ptr<Memory> allocate(size_t bytes) override;
+  void write(void* target, const void* host_source, size_t bytes) override;
+  void read(void* host_target, const void* source, size_t bytes) override;
+  void synchronize() override {}
+
+  std::unique_ptr<Weight> create_weight(const void* values, DataType type, int64_t rows, int64_t columns) override;
+  std::unique_ptr<Pool> create_pool(int layers, int kv_heads, int pages, const PageLayout& layout) override;
+  std::unique_ptr<CompiledFlow> compile(const Plan& plan, int layers, int kv_heads) override;
+
+  void reserve(const Limits& limits) override;
+  void begin_pass(const PassBatch& batch, Pool& pool) override;
+  void end_pass() override { pass_.end(); }
+
+  void embed(const Weight& table, std::span<const int32_t> tokens, Matrix out) override;
+  void rms_norm(Matrix x, const Weight& gain, float epsilon, Matrix out) override;
+  void add_rms_norm(Matrix residual, Matrix delta, const Weight& gain, float epsilon, Matrix out) override;
+  void matmul(Matrix x, const Weight& weight, Matrix out) override;
+  void silu_multiply(Matrix gate_up, Matrix out) override;
+  void gather_rows(Matrix x, std::span<const int32_t> rows, Matrix out) override;
+  void rope_append(int layer, Matrix qkv, int query_heads, const Weight* query_gain, const Weight* key_gain, float epsilon,
+                   const Rope& rope) override;
+  void append(int layer, Matrix keys, Matrix values) override;
+  void refresh_fields(int layer, const CompiledFlow& flow) override;
+  void refresh_pages(Pool& pool, int layer, std::span<const int32_t> pages, int last_tokens, const CompiledFlow& flow) override;
+  void attention(const Attention& call, Matrix q, Matrix out) override;
+
+ private:
+  /// Stores k and v [kv_heads, dim] of one row of the pass.
+  void append_row(int layer, int64_t row, const float* keys, const float* values);
+  /// Calls `body(row)` for every row, several rows to a task.
+  template <typename Body>
+  void for_rows(int64_t rows, int64_t columns, Body&& body);
+
+  ThreadPool threads_;
+  DeviceInfo info_;
+  Limits limits_;
+  Pass pass_;
+  RopeTable rope_;
+  Attend attend_;
+  Matmul matmul_;
+  // Flows alive, so that `reserve` reaches those compiled before it. Shared with them, since they may outlive the device.
+  std::shared_ptr<FlowRegistry> flows_ = std::make_shared<FlowRegistry>();
+};
+
+}  // namespace sluice::cpu

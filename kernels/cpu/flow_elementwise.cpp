@@ -1,0 +1,247 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/flow_elementwise.cpp"
+#include "kernels/cpu/targets.h"
+// Before any other header of Highway:
+#include <hwy/foreach_target.h>
+
+#include <hwy/contrib/math/math-inl.h>
+
+#include "kernels/cpu/flow_simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace sluice::cpu::flows::HWY_NAMESPACE {
+
+struct AddOf {
+  static HWY_INLINE FloatVector of(FloatVector a, FloatVector b) { return hn::Add(a, b); }
+};
+struct SubOf {
+  static HWY_INLINE FloatVector of(FloatVector a, FloatVector b) { return hn::Sub(a, b); }
+};
+struct MulOf {
+  static HWY_INLINE FloatVector of(FloatVector a, FloatVector b) { return hn::Mul(a, b); }
+};
+struct DivOf {
+  static HWY_INLINE FloatVector of(FloatVector a, FloatVector b) { return hn::Div(a, b); }
+};
+struct MaximumOf {
+  static HWY_INLINE FloatVector of(FloatVector a, FloatVector b) { return maximum(a, b); }
+};
+struct MinimumOf {
+  static HWY_INLINE FloatVector of(FloatVector a, FloatVector b) { return minimum(a, b); }
+};
+
+template <class F>
+struct BinaryLoop {
+  const float* a;
+  const float* b;
+  float* out;
+  int64_t a_step;
+  int64_t b_step;
+
+  HWY_INLINE void operator()(const int64_t* offsets, int64_t at, int64_t n) const {
+    const float* x = a + offsets[0];
+    const float* y = b + offsets[1];
+    float* result = out + at;
+    int64_t i = 0;
+    if (a_step == 1 && b_step == 1) {
+      for (; i + kLanes <= n; i += kLanes) store(F::of(load(x + i), load(y + i)), result + i);
+    } else if (a_step == 1 && b_step == 0) {
+      const FloatVector scalar = hn::Set(Floats(), *y);
+      for (; i + kLanes <= n; i += kLanes) store(F::of(load(x + i), scalar), result + i);
+    } else if (a_step == 0 && b_step == 1) {
+      const FloatVector scalar = hn::Set(Floats(), *x);
+      for (; i + kLanes <= n; i += kLanes) store(F::of(scalar, load(y + i)), result + i);
+    }
+    for (; i < n; i += kLanes) {
+      const int64_t left = n - i;
+      store_up_to(F::of(load_strided(x + i * a_step, a_step, left), load_strided(y + i * b_step, b_step, left)), left, result + i);
+    }
+  }
+};
+
+template <class F>
+void binary_of(const LoopNest& nest, int64_t pages, const float* a, const float* b, float* out) {
+  const int last = nest.rank - 1;
+  walk<2>(nest, pages, BinaryLoop<F>{a, b, out, nest.stride[0][last], nest.stride[1][last]});
+}
+
+void BinaryKernel(Op op, const LoopNest& nest, int64_t pages, const float* a, const float* b, float* out) {
+  switch (op) {
+    case Op::kAdd:
+      return binary_of<AddOf>(nest, pages, a, b, out);
+    case Op::kSub:
+      return binary_of<SubOf>(nest, pages, a, b, out);
+    case Op::kMul:
+    case Op::kKron:
+      return binary_of<MulOf>(nest, pages, a, b, out);
+    case Op::kDiv:
+      return binary_of<DivOf>(nest, pages, a, b, out);
+    case Op::kMaximum:
+      return binary_of<MaximumOf>(nest, pages, a, b, out);
+    case Op::kMinimum:
+      return binary_of<MinimumOf>(nest, pages, a, b, out);
+    default:
+      throw InternalError("binary kernel: not a binary operator");
+  }
+}
+
+/// Highway's Exp over all numbers: its polynomial wants a bounded argument.
+HWY_INLINE FloatVector exponential(FloatVector x) {
+  const Floats d;
+  const auto over = hn::Gt(x, hn::Set(d, 88.7228394F));
+  const FloatVector inside = hn::Min(hn::Max(x, hn::Set(d, -104.0F)), hn::Set(d, 88.7228394F));
+  const FloatVector power = hn::IfThenElse(over, hn::Set(d, std::numeric_limits<float>::infinity()), hn::Exp(d, inside));
+  return hn::IfThenElse(hn::Eq(x, x), power, x);
+}
+
+/// Highway's Log over all numbers: -inf at zero, NaN below, +inf at +inf.
+HWY_INLINE FloatVector logarithm(FloatVector x) {
+  const Floats d;
+  const FloatVector infinity = hn::Set(d, std::numeric_limits<float>::infinity());
+  const auto ordinary = hn::And(hn::Gt(x, hn::Zero(d)), hn::Lt(x, infinity));
+  const FloatVector special = hn::IfThenElse(
+      hn::Eq(x, hn::Zero(d)), hn::Neg(infinity),
+      hn::IfThenElse(hn::Eq(x, infinity), infinity, hn::Set(d, std::numeric_limits<float>::quiet_NaN())));
+  return hn::IfThenElse(ordinary, hn::Log(d, hn::IfThenElse(ordinary, x, hn::Set(d, 1.0F))), special);
+}
+
+HWY_INLINE FloatVector logistic(FloatVector x) {
+  const FloatVector one = hn::Set(Floats(), 1.0F);
+  return hn::Div(one, hn::Add(one, exponential(hn::Neg(x))));
+}
+
+struct ReluOf {
+  static HWY_INLINE FloatVector of(FloatVector x) { return hn::IfThenElse(hn::Lt(x, hn::Zero(Floats())), hn::Zero(Floats()), x); }
+};
+struct SigmoidOf {
+  static HWY_INLINE FloatVector of(FloatVector x) { return logistic(x); }
+};
+struct SiluOf {
+  static HWY_INLINE FloatVector of(FloatVector x) { return hn::Mul(x, logistic(x)); }
+};
+struct ExpOf {
+  static HWY_INLINE FloatVector of(FloatVector x) { return exponential(x); }
+};
+struct LogOf {
+  static HWY_INLINE FloatVector of(FloatVector x) { return logarithm(x); }
+};
+struct AbsOf {
+  static HWY_INLINE FloatVector of(FloatVector x) { return hn::Abs(x); }
+};
+struct SqrtOf {
+  static HWY_INLINE FloatVector of(FloatVector x) { return hn::Sqrt(x); }
+};
+
+template <class F>
+void unary_of(const float* x, int64_t count, float* out) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) store(F::of(load(x + i)), out + i);
+  if (i < count) store_first(F::of(load(x + i)), count - i, out + i);
+}
+
+void UnaryKernel(Op op, const float* x, int64_t count, float* out) {
+  switch (op) {
+    case Op::kRelu:
+      return unary_of<ReluOf>(x, count, out);
+    case Op::kSigmoid:
+      return unary_of<SigmoidOf>(x, count, out);
+    case Op::kSilu:
+      return unary_of<SiluOf>(x, count, out);
+    case Op::kExp:
+      return unary_of<ExpOf>(x, count, out);
+    case Op::kLog:
+      return unary_of<LogOf>(x, count, out);
+    case Op::kAbs:
+      return unary_of<AbsOf>(x, count, out);
+    case Op::kSqrt:
+      return unary_of<SqrtOf>(x, count, out);
+    default:
+      throw InternalError("unary kernel: not a unary operator");
+  }
+}
+
+HWY_INLINE hn::Mask<Floats> holds(Compare compare, FloatVector a, FloatVector b) {
+  switch (compare) {
+    case Compare::kEq:
+      return hn::Eq(a, b);
+    case Compare::kNe:
+      return hn::Not(hn::Eq(a, b));  // Highway's Ne is false for NaN on some targets
+    case Compare::kGt:
+      return hn::Gt(a, b);
+    case Compare::kGe:
+      return hn::Ge(a, b);
+    case Compare::kLt:
+      return hn::Lt(a, b);
+    case Compare::kLe:
+      return hn::Le(a, b);
+  }
+  return hn::Eq(a, b);
+}
+
+struct WhereLoop {
+  Compare compare;
+  std::array<const float*, 4> inputs;
+  std::array<int64_t, 4> step;
+  float* out;
+
+  HWY_INLINE FloatVector operand(int o, const int64_t* offsets, int64_t i, int64_t n) const {
+    return load_strided(inputs[o] + offsets[o] + i * step[o], step[o], n - i);
+  }
+  HWY_INLINE void operator()(const int64_t* offsets, int64_t at, int64_t n) const {
+    for (int64_t i = 0; i < n; i += kLanes) {
+      const auto condition = holds(compare, operand(0, offsets, i, n), operand(1, offsets, i, n));
+      store_up_to(hn::IfThenElse(condition, operand(2, offsets, i, n), operand(3, offsets, i, n)), n - i, out + at + i);
+    }
+  }
+};
+
+void WhereKernel(Compare compare, const LoopNest& nest, int64_t pages, const std::array<const float*, 4>& inputs, float* out) {
+  WhereLoop loop{compare, inputs, {}, out};
+  for (int o = 0; o < 4; ++o) loop.step[o] = nest.stride[o][nest.rank - 1];
+  walk<4>(nest, pages, loop);
+}
+
+struct CopyLoop {
+  const float* x;
+  float* out;
+  int64_t step;
+
+  HWY_INLINE void operator()(const int64_t* offsets, int64_t at, int64_t n) const {
+    for (int64_t i = 0; i < n; i += kLanes) {
+      store_up_to(load_strided(x + offsets[0] + i * step, step, n - i), n - i, out + at + i);
+    }
+  }
+};
+
+void CopyKernel(const LoopNest& nest, int64_t pages, const float* x, float* out) {
+  walk<1>(nest, pages, CopyLoop{x, out, nest.stride[0][nest.rank - 1]});
+}
+
+const char* TargetKernel() { return hwy::TargetName(HWY_TARGET); }
+
+}  // namespace sluice::cpu::flows::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace sluice::cpu::flows {
+
+HWY_EXPORT(BinaryKernel);
+HWY_EXPORT(UnaryKernel);
+HWY_EXPORT(WhereKernel);
+HWY_EXPORT(CopyKernel);
+HWY_EXPORT(TargetKernel);
+
+void binary(Op op, const LoopNest& nest, int64_t pages, const float* a, const float* b, float* out) {
+  HWY_DYNAMIC_DISPATCH(BinaryKernel)(op, nest, pages, a, b, out);
+}
+void unary(Op op, const float* x, int64_t count, float* out) { HWY_DYNAMIC_DISPATCH(UnaryKernel)(op, x, count, out); }
+void where(Compare compare, const LoopNest& nest, int64_t pages, const std::array<const float*, 4>& inputs, float* out) {
+  HWY_DYNAMIC_DISPATCH(WhereKernel)(compare, nest, pages, inputs, out);
+}
+void copy_strided(const LoopNest& nest, int64_t pages, const float* x, float* out) {
+  HWY_DYNAMIC_DISPATCH(CopyKernel)(nest, pages, x, out);
+}
+const char* simd_target() { return HWY_DYNAMIC_DISPATCH(TargetKernel)(); }
+
+}  // namespace sluice::cpu::flows
+#endif

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/device.h"
+
+namespace sluice::cpu::flows {
+
+/// The states of one request: for every sparse layer and KV head the float32 values of each State, of all pages where the
+/// state has a page axis. Different layers and heads may be used by different threads.
+class FlowState final : public RequestState {
+ public:
+  FlowState(const FlowGraph& graph, int layers, int kv_heads, int max_pages);
+
+  size_t bytes() const override;
+  void reset() override;
+
+  /// Values of state `index` for a row of `pages` pages; those that the last save had not seen hold the initial value.
+  /// Throws InternalError outside the layers, heads and pages that this was made for.
+  float* load(int layer, int kv_head, int index, int pages);
+  /// Keeps `values`; the last page holds `tokens` tokens, and tokens still to come keep the initial value.
+  void save(int layer, int kv_head, int index, const float* values, int pages, int tokens);
+
+ private:
+  struct Entry {
+    int64_t offset = 0;    // from the start of a head's block
+    int64_t elements = 0;  // of a page, or of the whole
+    bool paged = false;
+    int64_t token_inner = 0;  // elements inside the token axis; 0: no token axis
+    int64_t tokens = 0;
+    float initial = 0;
+  };
+
+  int64_t block_of(int layer, int kv_head) const;
+  void initialise_future_tokens(const Entry& entry, float* page, int tokens) const;
+
+  std::vector<Entry> entries_;
+  std::vector<int> layer_blocks_;  // by layer; -1: dense
+  int kv_heads_;
+  int max_pages_;
+  int64_t block_floats_ = 0;
+  int64_t blocks_ = 0;
+  std::unique_ptr<float[]> values_;
+  std::vector<int32_t> seen_;  // [block, state] pages at the last save
+};
+
+}  // namespace sluice::cpu::flows

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <vector>
+
+#include "kernels/cpu/memory.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/weight.h"
+
+namespace sluice::cpu {
+
+/// Products with weights: on AMX tiles where the processor has them and the weight is bf16, else on vectors in float32.
+/// Every output sums its inputs in an order of its own, so a row's result depends on neither the other rows nor the
+/// number of threads.
+class Matmul {
+ public:
+  explicit Matmul(ThreadPool& pool) : pool_(pool), scratch_(pool.threads()) {}
+
+  /// Makes room for weights of `columns` inputs.
+  void reserve(int64_t columns);
+  /// out[rows, weight.rows] = x[rows, weight.columns] * weight^T.
+  void run(const Matrix& x, const CpuWeight& weight, const Matrix& out);
+
+ private:
+  void run_tiles(const Matrix& x, const CpuWeight& weight, const Matrix& out);
+  void run_vectors(const Matrix& x, const CpuWeight& weight, const Matrix& out);
+
+  ThreadPool& pool_;
+  std::vector<MappedMemory> scratch_;  // of each thread, for tiles
+};
+
+}  // namespace sluice::cpu

@@ -1,0 +1,108 @@
+#include "kernels/cpu/pool.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "kernels/cpu/bfloat16.h"
+
+namespace sluice::cpu {
+namespace {
+
+size_t checked_bytes(int layers, int kv_heads, int pages, const PageLayout& layout) {
+  if (layers < 1 || kv_heads < 1 || pages < 1) {
+    throw InputError(fmt::format("a page pool of {} layers, {} KV heads and {} pages cannot be made", layers, kv_heads, pages));
+  }
+  if (layout.kv != DataType::kF32 && layout.kv != DataType::kBF16) {
+    throw InputError(fmt::format("the CPU keeps KV as bf16 or f32, not as {}", name_of(layout.kv)),
+                     "write kv = \"bf16\" in the flow");
+  }
+  if (layout.head_dim < 8 || layout.head_dim % 8 != 0) {
+    throw InputError(fmt::format("the CPU needs a head dimension that is a multiple of 8, not {}", layout.head_dim));
+  }
+  if (layout.page < 8 || layout.page > 128 || (layout.page & (layout.page - 1)) != 0) {
+    throw InputError(fmt::format("a page holds 8, 16, 32, 64 or 128 tokens, not {}", layout.page));
+  }
+  return static_cast<size_t>(layers) * kv_heads * pages * layout.bytes;
+}
+
+}  // namespace
+
+void store_as(DataType type, const float* source, int count, std::byte* target) {
+  if (type == DataType::kF32) {
+    std::memcpy(target, source, count * sizeof(float));
+    return;
+  }
+  auto* narrow = reinterpret_cast<uint16_t*>(target);
+  for (int i = 0; i < count; ++i) narrow[i] = round_to_bf16(source[i]);
+}
+
+void load_from(DataType type, const std::byte* source, int count, float* target) {
+  if (type == DataType::kF32) {
+    std::memcpy(target, source, count * sizeof(float));
+    return;
+  }
+  const auto* narrow = reinterpret_cast<const uint16_t*>(source);
+  for (int i = 0; i < count; ++i) target[i] = widen(narrow[i]);
+}
+
+CpuPool::CpuPool(int layers, int kv_heads, int pages, const PageLayout& layout)
+    : layout_(layout),
+      layers_(layers),
+      kv_heads_(kv_heads),
+      pages_(pages),
+      memory_(checked_bytes(layers, kv_heads, pages, layout)) {}
+
+void CpuPool::check_page(int32_t page) const {
+  if (page < 0 || page >= pages_) throw InternalError(fmt::format("page {} is outside a pool of {} pages", page, pages_));
+}
+
+void CpuPool::check_tokens(std::span<const int32_t> pages, int tokens) const {
+  if (tokens < 0 || static_cast<size_t>(tokens) > pages.size() * layout_.page) {
+    throw InternalError(fmt::format("{} tokens do not fit {} pages of {}", tokens, pages.size(), layout_.page));
+  }
+  for (int32_t page : pages) check_page(page);
+}
+
+void CpuPool::copy_page(int source, int target) {
+  check_page(source);
+  check_page(target);
+  if (source == target) return;
+  for (int layer = 0; layer < layers_; ++layer) {
+    std::memcpy(base(layer, 0) + target * page_stride(), base(layer, 0) + source * page_stride(), page_stride());
+  }
+}
+
+void CpuPool::read(std::span<const int32_t> pages, int tokens, float* keys, float* values) const {
+  check_tokens(pages, tokens);
+  const int dim = layout_.head_dim;
+  const size_t row = dim * size_of(layout_.kv);
+  for (int layer = 0; layer < layers_; ++layer) {
+    for (int token = 0; token < tokens; ++token) {
+      for (int head = 0; head < kv_heads_; ++head) {
+        const std::byte* page = base(layer, head) + pages[token / layout_.page] * page_stride() + token % layout_.page * row;
+        const size_t at = ((static_cast<size_t>(layer) * tokens + token) * kv_heads_ + head) * dim;
+        load_from(layout_.kv, page + layout_.key_offset, dim, keys + at);
+        load_from(layout_.kv, page + layout_.value_offset, dim, values + at);
+      }
+    }
+  }
+}
+
+void CpuPool::write(std::span<const int32_t> pages, int tokens, const float* keys, const float* values) {
+  check_tokens(pages, tokens);
+  const int dim = layout_.head_dim;
+  const size_t row = dim * size_of(layout_.kv);
+  for (int layer = 0; layer < layers_; ++layer) {
+    for (int token = 0; token < tokens; ++token) {
+      for (int head = 0; head < kv_heads_; ++head) {
+        std::byte* page = base(layer, head) + pages[token / layout_.page] * page_stride() + token % layout_.page * row;
+        const size_t at = ((static_cast<size_t>(layer) * tokens + token) * kv_heads_ + head) * dim;
+        store_as(layout_.kv, keys + at, dim, page + layout_.key_offset);
+        store_as(layout_.kv, values + at, dim, page + layout_.value_offset);
+      }
+    }
+  }
+}
+
+}  // namespace sluice::cpu

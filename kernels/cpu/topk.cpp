@@ -1,0 +1,213 @@
+#include "kernels/cpu/topk.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "kernels/cpu/topk_kernels.h"
+#include "kernels/random.h"
+#include "scripting/graph/error.h"
+
+namespace sluice::cpu {
+
+namespace {
+
+/// Vectors may be stored whole behind the last entry.
+constexpr size_t kSlack = 64;
+
+/// Wider digits need fewer passes, but clearing and scanning their histogram must be worth it.
+int digit_bits(size_t count) { return count < 4096 ? 8 : 11; }
+
+/// Digit, from the top of `histogram`, at which the count from above reaches `budget`; `above` gets the count above it.
+template <class Counts>
+int crossing_bin(const Counts& histogram, int bins, int budget, int& above) {
+  above = 0;
+  int bin = bins - 1;
+  for (; bin > 0 && above + static_cast<int>(histogram[bin]) < budget; --bin) above += static_cast<int>(histogram[bin]);
+  return bin;
+}
+
+int forced_pages(const Attributes& attributes, int pages) {
+  return static_cast<int>(std::min<int64_t>(pages, int64_t{attributes.first} + attributes.last));
+}
+
+int append_range(int begin, int end, int32_t* selected) {
+  std::iota(selected, selected + (end - begin), begin);
+  return end - begin;
+}
+
+}  // namespace
+
+int budget_of(const Attributes& attributes, int pages) {
+  const int64_t fixed = int64_t{attributes.k} + attributes.first + attributes.last;
+  const auto share = static_cast<int64_t>(std::ceil(attributes.ratio * pages));
+  return static_cast<int>(std::min<int64_t>(pages, std::max(fixed, share)));
+}
+
+PageSelector::PageSelector(int max_pages)
+    : keys_(max_pages + kSlack), candidates_(max_pages + kSlack), members_(max_pages), bins_(max_pages) {}
+
+size_t PageSelector::bytes() const {
+  return sizeof(*this) + (keys_.size() + candidates_.size()) * sizeof(uint32_t) + members_.size() * sizeof(int32_t) +
+         bins_.size() * sizeof(uint16_t);
+}
+
+PageSelector::Cut PageSelector::cut_of(std::span<const uint32_t> keys, int budget) {
+  const int width = digit_bits(keys.size());
+  std::span<const uint32_t> left = keys;
+  uint32_t prefix = 0;
+  int known = 0;  // leading bits that `prefix` fixes
+  while (true) {
+    const int bits = std::min(width, 32 - known);
+    const int shift = 32 - known - bits;
+    const uint32_t digit_mask = (1U << bits) - 1;
+    std::fill_n(histogram_.begin(), size_t{1} << bits, 0U);
+    for (const uint32_t key : left) ++histogram_[key >> shift & digit_mask];
+    int above = 0;
+    const int bin = crossing_bin(histogram_, 1 << bits, budget, above);
+    budget -= above;
+    prefix |= static_cast<uint32_t>(bin) << shift;
+    known += bits;
+    if (known == 32) return {prefix, budget};
+    if (static_cast<int>(histogram_[bin]) == budget) return {prefix - 1, 0};  // the whole bin; not the lowest, as budget < keys
+    const uint32_t mask = ~((1U << shift) - 1);
+    // In place from the second round on: keys are kept at or before where they were read.
+    const int kept = keep_matching(left.data(), static_cast<int>(left.size()), mask, prefix, candidates_.data());
+    left = {candidates_.data(), static_cast<size_t>(kept)};
+  }
+}
+
+int PageSelector::best_between(std::span<const float> scores, int begin, int end, int budget, int32_t* selected) {
+  const int count = end - begin;
+  if (budget <= 0) return 0;
+  if (budget >= count) return append_range(begin, end, selected);
+  order_keys(scores.data() + begin, count, keys_.data());
+  const Cut cut = cut_of({keys_.data(), static_cast<size_t>(count)}, budget);
+  return emit_above(keys_.data(), count, cut.key, cut.ties, begin, selected);
+}
+
+int PageSelector::best(std::span<const float> scores, int budget, int32_t* selected) {
+  if (scores.size() + kSlack > keys_.size()) throw InternalError("page selector: more pages than it was made for");
+  return best_between(scores, 0, static_cast<int>(scores.size()), budget, selected);
+}
+
+int PageSelector::top_k(std::span<const float> scores, const Attributes& attributes, int32_t* selected) {
+  if (scores.size() + kSlack > keys_.size()) throw InternalError("page selector: more pages than it was made for");
+  const int pages = static_cast<int>(scores.size());
+  const int forced = forced_pages(attributes, pages);
+  const int budget = budget_of(attributes, pages);
+  if (budget == pages) return select_all(pages, selected);
+  const int end = pages - attributes.last;
+  int count = append_range(0, attributes.first, selected);
+  count += best_between(scores, attributes.first, end, budget - forced, selected + count);
+  return count + append_range(end, pages, selected + count);
+}
+
+int PageSelector::approx_between(std::span<const float> scores, int begin, int end, int budget, double tolerate, uint64_t key,
+                                 int32_t* selected) {
+  const int count = end - begin;
+  if (budget <= 0) return 0;
+  if (budget >= count) return append_range(begin, end, selected);
+  const float* values = scores.data() + begin;
+
+  // Bins are even where most scores are: from the mean of a sample, in units of its deviation.
+  constexpr int kSamples = 256;
+  const int stride = std::max(1, count / kSamples);
+  double sum = 0;
+  double squares = 0;
+  int sampled = 0;
+  for (int i = 0; i < count; i += stride) {
+    if (!std::isfinite(values[i])) continue;
+    sum += values[i];
+    squares += double{values[i]} * values[i];
+    ++sampled;
+  }
+  const double mean = sampled > 0 ? sum / sampled : 0;
+  const double deviation = sampled > 0 ? std::sqrt(std::max(0.0, squares / sampled - mean * mean)) : 0;
+  constexpr double kBelow = 3;  // deviations that the bins span
+  constexpr double kAbove = 5;
+  const int bins = count < 4096 ? 512 : kMaxBins;
+  const auto low = static_cast<float>(mean - kBelow * deviation);
+  const double exact_scale = (bins - 2) / ((kBelow + kAbove) * deviation);
+  // Scores that are all alike (or beyond float32) leave nothing to even out: one step of the bins then tells sides apart.
+  const float scale = std::isfinite(static_cast<float>(exact_scale)) && exact_scale > 1e-30 ? static_cast<float>(exact_scale) : 1.0F;
+  map_to_bins(values, count, std::isfinite(low) ? low : 0.0F, scale, bins - 2, bins_.data());
+
+  std::fill_n(histogram_.begin(), bins, 0U);
+  for (int i = 0; i < count; ++i) ++histogram_[bins_[i]];
+  int above = 0;
+  const int bin = crossing_bin(histogram_, bins, budget, above);
+  const int needed = budget - above;
+  int members = 0;
+  for (int i = 0; i < count; ++i) {
+    if (bins_[i] == bin) members_[members++] = i;
+  }
+  // Rank the members by score, or by lot.
+  const bool exact = above < (1 - tolerate) * budget;
+  Cut cut{0, members};
+  if (needed < members) {
+    for (int m = 0; m < members; ++m) {
+      keys_[m] = exact ? order_key(std::bit_cast<uint32_t>(values[members_[m]])) : random_bits(key, begin + members_[m]);
+    }
+    cut = cut_of({keys_.data(), static_cast<size_t>(members)}, needed);
+  }
+  int member = 0;
+  int written = 0;
+  for (int i = 0; i < count; ++i) {
+    bool taken = bins_[i] > bin;
+    if (bins_[i] == bin) {
+      taken = needed >= members || keys_[member] > cut.key || (keys_[member] == cut.key && cut.ties-- > 0);
+      ++member;
+    }
+    if (taken) selected[written++] = begin + i;
+  }
+  return written;
+}
+
+int PageSelector::approx_top_k(std::span<const float> scores, const Attributes& attributes, uint64_t key, int32_t* selected) {
+  if (scores.size() + kSlack > keys_.size()) throw InternalError("page selector: more pages than it was made for");
+  const int pages = static_cast<int>(scores.size());
+  const int forced = forced_pages(attributes, pages);
+  const int budget = budget_of(attributes, pages);
+  if (budget == pages) return select_all(pages, selected);
+  const int end = pages - attributes.last;
+  int count = append_range(0, attributes.first, selected);
+  count += approx_between(scores, attributes.first, end, budget - forced, attributes.tolerate, key, selected + count);
+  return count + append_range(end, pages, selected + count);
+}
+
+int PageSelector::threshold(std::span<const float> scores, float bound, const Attributes& attributes, int32_t* selected) {
+  if (scores.size() + kSlack > keys_.size()) throw InternalError("page selector: more pages than it was made for");
+  const int pages = static_cast<int>(scores.size());
+  const int forced = forced_pages(attributes, pages);
+  if (forced == pages) return select_all(pages, selected);
+  const int begin = attributes.first;
+  const int end = pages - attributes.last;
+  const int most = attributes.max_pages > 0 ? std::max(attributes.max_pages - forced, 0) : pages;
+  int passing = 0;
+  for (int page = begin; page < end; ++page) passing += scores[page] > bound ? 1 : 0;
+  int count = append_range(0, begin, selected);
+  if (passing > most) {
+    // Every page that passes ranks above every other, so the best of all are the best of those.
+    count += best_between(scores, begin, end, most, selected + count);
+  } else {
+    for (int page = begin; page < end; ++page) {
+      if (scores[page] > bound) selected[count++] = page;
+    }
+  }
+  return count + append_range(end, pages, selected + count);
+}
+
+int select_window(int pages, const Attributes& attributes, int32_t* selected) {
+  if (forced_pages(attributes, pages) == pages) return select_all(pages, selected);
+  const int count = append_range(0, attributes.first, selected);
+  return count + append_range(pages - attributes.last, pages, selected + count);
+}
+
+int select_union(std::span<const int32_t> a, std::span<const int32_t> b, int32_t* selected) {
+  return static_cast<int>(std::set_union(a.begin(), a.end(), b.begin(), b.end(), selected) - selected);
+}
+
+int select_all(int pages, int32_t* selected) { return append_range(0, pages, selected); }
+
+}  // namespace sluice::cpu

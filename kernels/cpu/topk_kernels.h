@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+
+namespace sluice::cpu {
+
+// SIMD loops of the selections, dispatched at run time. Arrays end where they say.
+
+/// keys[i] = order_key(bits of scores[i]).
+void order_keys(const float* scores, int count, uint32_t* keys);
+/// Copies the keys with (key & mask) == prefix, in order; returns their number. `kept` has room for `count` and may be `keys`.
+int keep_matching(const uint32_t* keys, int count, uint32_t mask, uint32_t prefix, uint32_t* kept);
+/// Writes first + i for every keys[i] > cut, and for the first `ties` of those equal to it, in order; returns their number.
+/// `selected` has room for `count`.
+int emit_above(const uint32_t* keys, int count, uint32_t cut, int ties, int32_t first, int32_t* selected);
+/// bins[i] = 0 for NaN, else 1 + the number of scale * (scores[i] - low) clamped to [0, most]. Monotonic in the scores.
+void map_to_bins(const float* scores, int count, float low, float scale, int most, uint16_t* bins);
+
+}  // namespace sluice::cpu

@@ -1,0 +1,133 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "scripting/graph/graph.h"
+
+namespace sluice::oracle {
+
+/// A float64 value and a bound of how far a float32 calculation of it may be off. An infinite error means that float32 may
+/// give anything. NaN and infinities without error are to be met exactly.
+struct Bounded {
+  double value = 0;
+  double error = 0;
+};
+
+inline constexpr double kUnit = 0x1p-24;       // rounding of one float32 operation, relative
+inline constexpr double kTiny = 0x1p-148;      // and absolute
+inline constexpr double kLargest = std::numeric_limits<float>::max();
+inline constexpr double kUnknown = std::numeric_limits<double>::infinity();
+
+/// The result of an operation with `roundings` roundings.
+inline Bounded rounded(double value, double error, double roundings = 1) {
+  if (std::isnan(error)) error = kUnknown;
+  if (!std::isfinite(value)) return {value, error};
+  error += roundings * (kUnit * std::fabs(value) + kTiny);
+  if (std::fabs(value) + error > kLargest) error = kUnknown;
+  return {value, error};
+}
+
+inline bool is_special(Bounded a) { return !std::isfinite(a.value); }
+inline bool is_unknown(Bounded a) { return a.error == kUnknown; }
+/// True if the sign (or being zero) is beyond doubt.
+inline bool is_sign_known(Bounded a) { return a.error == 0 || std::isnan(a.value) || std::fabs(a.value) > a.error; }
+
+inline Bounded add(Bounded a, Bounded b) { return rounded(a.value + b.value, a.error + b.error); }
+inline Bounded sub(Bounded a, Bounded b) { return rounded(a.value - b.value, a.error + b.error); }
+
+inline Bounded mul(Bounded a, Bounded b) {
+  if (is_unknown(a) || is_unknown(b)) return {a.value * b.value, kUnknown};
+  if (is_special(a) || is_special(b)) return {a.value * b.value, is_sign_known(a) && is_sign_known(b) ? 0 : kUnknown};
+  return rounded(a.value * b.value, std::fabs(a.value) * b.error + std::fabs(b.value) * a.error + a.error * b.error);
+}
+
+inline Bounded div(Bounded a, Bounded b) {
+  const double value = a.value / b.value;
+  if (is_unknown(a) || is_unknown(b) || !is_sign_known(b)) return {value, kUnknown};
+  if (is_special(a) || is_special(b) || b.value == 0) return {value, is_sign_known(a) ? 0 : kUnknown};
+  const double least = std::fabs(b.value) - b.error;
+  return rounded(value, (a.error + std::fabs(value) * b.error) / least);
+}
+
+inline Bounded maximum(Bounded a, Bounded b) {
+  const bool nan = std::isnan(a.value) || std::isnan(b.value);
+  const double value = nan ? std::nan("") : std::max(a.value, b.value);
+  return {value, std::max(a.error, b.error)};
+}
+inline Bounded negative(Bounded a) { return {-a.value, a.error}; }
+inline Bounded minimum(Bounded a, Bounded b) { return negative(maximum(negative(a), negative(b))); }
+
+/// f(x) for a monotonic f whose implementation makes an error of a few units.
+template <class F>
+Bounded monotonic(const F& f, Bounded x, double roundings) {
+  const double value = f(x.value);
+  if (is_unknown(x)) return {value, kUnknown};
+  if (x.error == 0 || std::isnan(x.value)) return rounded(value, 0, roundings);
+  return rounded(value, std::max(std::fabs(f(x.value + x.error) - value), std::fabs(f(x.value - x.error) - value)), roundings);
+}
+
+inline Bounded exponential(Bounded x) { return monotonic([](double v) { return std::exp(v); }, x, 8); }
+inline Bounded logarithm(Bounded x) { return monotonic([](double v) { return std::log(v); }, x, 8); }
+inline Bounded root(Bounded x) { return monotonic([](double v) { return std::sqrt(v); }, x, 2); }
+inline Bounded relu(Bounded x) { return monotonic([](double v) { return v < 0 ? 0 : v; }, x, 0); }
+inline Bounded sigmoid(Bounded x) { return monotonic([](double v) { return 1 / (1 + std::exp(-v)); }, x, 12); }
+inline Bounded silu(Bounded x) { return mul(x, sigmoid(x)); }
+inline Bounded absolute(Bounded x) { return {std::fabs(x.value), x.error}; }
+
+inline bool holds(Compare compare, double a, double b) {
+  switch (compare) {
+    case Compare::kEq:
+      return a == b;
+    case Compare::kNe:
+      return a != b;
+    case Compare::kGt:
+      return a > b;
+    case Compare::kGe:
+      return a >= b;
+    case Compare::kLt:
+      return a < b;
+    case Compare::kLe:
+      return a <= b;
+  }
+  return false;
+}
+
+inline Bounded where(Compare compare, Bounded a, Bounded b, Bounded x, Bounded y) {
+  const bool first = holds(compare, a.value, b.value);
+  const Bounded chosen = first ? x : y;
+  const bool special = std::isnan(a.value) || std::isnan(b.value) || a.value - b.value == HUGE_VAL || b.value - a.value == HUGE_VAL;
+  const double doubt = a.error + b.error;
+  const bool sure = doubt == 0 || (doubt < kUnknown && (special || std::fabs(a.value - b.value) > doubt));
+  if (sure) return chosen;
+  const Bounded other = first ? y : x;
+  const double apart = std::fabs(x.value - y.value);
+  return {chosen.value, std::isnan(apart) ? kUnknown : chosen.error + other.error + apart};
+}
+
+/// Sum of terms in any order.
+class Sum {
+ public:
+  void add(Bounded term) {
+    value_ += term.value;
+    error_ += term.error;
+    magnitude_ += std::fabs(term.value);
+    ++terms_;
+  }
+  Bounded result() const {
+    // The roundings of long sums average out; 512 units are 3e-5 of the magnitude.
+    const double error = std::isfinite(value_) ? error_ + std::min(terms_, 512) * kUnit * magnitude_ : error_;
+    return rounded(value_, magnitude_ > kLargest && std::isfinite(value_) ? kUnknown : error);
+  }
+  int terms() const { return terms_; }
+
+ private:
+  double value_ = 0;
+  double error_ = 0;
+  double magnitude_ = 0;
+  int terms_ = 0;
+};
+
+}  // namespace sluice::oracle

@@ -1,0 +1,72 @@
+#include "tests/support/head_cache.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "tests/support/oracle.h"
+
+namespace sluice::testing {
+
+namespace {
+
+/// Stores a number that the oracle has rounded; 2-byte and 4-byte types only need their bits cut.
+void store(DataType type, float value, std::byte* target) {
+  const auto rounded = static_cast<float>(oracle::round_to(type, value));
+  uint32_t bits = 0;
+  std::memcpy(&bits, &rounded, sizeof bits);
+  if (type == DataType::kBF16) {
+    const auto half = static_cast<uint16_t>(bits >> 16);
+    std::memcpy(target, &half, sizeof half);
+  } else {
+    std::memcpy(target, &bits, sizeof bits);
+  }
+}
+
+}  // namespace
+
+HeadCache::HeadCache(const PageLayout& layout, int max_pages, uint64_t seed)
+    : layout_(layout), stride_(2 * layout.bytes), memory_(static_cast<size_t>(max_pages + 3) * stride_, std::byte{0xff}), order_(max_pages + 3) {
+  std::iota(order_.begin(), order_.end(), 0);
+  std::mt19937_64 random(seed);
+  std::shuffle(order_.begin(), order_.end(), random);
+  order_.resize(max_pages);
+}
+
+void HeadCache::append(const cpu::Flow& flow, cpu::FlowScratch& scratch, std::span<const float> keys, std::span<const float> values) {
+  const int dim = layout_.head_dim;
+  const int added = static_cast<int>(keys.size()) / dim;
+  const int first_page = tokens_ / layout_.page;
+  for (int i = 0; i < added; ++i, ++tokens_) {
+    std::byte* target = page(tokens_ / layout_.page);
+    for (int d = 0; d < dim; ++d) {
+      const size_t at = (static_cast<size_t>(tokens_ % layout_.page) * dim + d) * size_of(layout_.kv);
+      store(layout_.kv, keys[static_cast<size_t>(i) * dim + d], target + layout_.key_offset + at);
+      store(layout_.kv, values[static_cast<size_t>(i) * dim + d], target + layout_.value_offset + at);
+    }
+  }
+  for (int p = first_page; p * layout_.page < tokens_; ++p) {
+    flow.refresh_page(page(p), std::min(layout_.page, tokens_ - p * layout_.page), scratch);
+  }
+}
+
+cpu::FlowRow HeadCache::row(const float* query) const {
+  const int pages = (tokens_ + layout_.page - 1) / layout_.page;
+  cpu::FlowRow row;
+  row.query = query;
+  row.pages_base = memory_.data();
+  row.page_stride = stride_;
+  row.pages = {order_.data(), static_cast<size_t>(pages)};
+  row.last_tokens = tokens_ - (pages - 1) * layout_.page;
+  row.step = tokens_;
+  return row;
+}
+
+std::vector<float> random_numbers(size_t count, std::mt19937_64& random, float scale) {
+  std::normal_distribution<float> normal(0, scale);
+  std::vector<float> numbers(count);
+  for (float& number : numbers) number = normal(random);
+  return numbers;
+}
+
+}  // namespace sluice::testing

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "scripting/graph/graph.h"
+#include "tests/support/bounded.h"
+
+// The judge of devices: a plain float64 evaluator of flow graphs. It reads the graph as traced, before any pass, on
+// contiguous keys and values, and shares no code with devices.
+namespace sluice::oracle {
+
+inline constexpr int kAxes = 5;
+
+/// A dense tensor with all extents known, axes in the order of `shape`.
+struct Tensor {
+  Shape shape;
+  std::vector<Bounded> values;
+};
+
+/// One request x KV head at one decode step.
+struct Row {
+  std::span<const float> query;   // [group, dim]
+  std::span<const float> keys;    // [tokens, dim]
+  std::span<const float> values;  // [tokens, dim]
+  int tokens = 0;                 // in the cache
+  uint64_t seed = 0;
+  int layer = 0;
+  int kv_head = 0;
+};
+
+/// States as the last step saved them, by name.
+using States = std::map<std::string, Tensor>;
+
+struct Result {
+  std::vector<Bounded> scores;   // [pages] of the last topk, approx_topk or threshold; empty if there is none
+  std::optional<Bounded> bound;  // of the last threshold
+  std::vector<int32_t> selected; // ascending; an approx_topk is taken as exact
+};
+
+/// The number of pages that hold `tokens` tokens.
+int pages_of(const FlowGraph& graph, int tokens);
+
+/// Runs the whole flow; `states` is read and updated.
+Result run(const FlowGraph& graph, const Row& row, States& states);
+
+/// The fields of the page that holds `tokens` tokens of k, v [tokens, dim], by index in the graph, rounded to their types.
+std::vector<Tensor> cached_fields(const FlowGraph& graph, std::span<const float> keys, std::span<const float> values, int tokens);
+
+/// The number of storage `type` nearest to `x`, ties to even.
+double round_to(DataType type, double x);
+
+/// Pages by the total order: higher score first, ties to the lower page, NaN last.
+std::vector<int32_t> best_first(std::span<const double> scores);
+/// kTopK by sorting.
+std::vector<int32_t> top_k(std::span<const double> scores, const Attributes& attributes);
+
+/// Attention of q [group, dim] over the tokens of `pages` (k, v [tokens, dim]), softmax of scale * q.k: [group, dim].
+std::vector<double> attention(std::span<const float> query, std::span<const float> keys, std::span<const float> values, int tokens,
+                              int dim, int page, std::span<const int32_t> pages, double scale);
+
+}  // namespace sluice::oracle

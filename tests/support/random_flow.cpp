@@ -1,0 +1,207 @@
+#include "tests/support/random_flow.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+
+#include "scripting/graph/ops.h"
+#include "scripting/graph/verify.h"
+#include "tests/support/graph_builder.h"
+
+namespace sluice::testing {
+
+namespace {
+
+/// Keeps the oracle quick.
+constexpr int64_t kMostElements = 1024;
+
+class Drawing {
+ public:
+  explicit Drawing(uint64_t seed) : random_(seed), builder_(draw_geometry()) {}
+
+  FlowGraph run() {
+    draw_cache();
+    draw_index();
+    draw_selection();
+    verify(builder_.graph);
+    return std::move(builder_.graph);
+  }
+
+ private:
+  int number(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+  bool chance(int percent) { return number(1, 100) <= percent; }
+  template <class T, size_t N>
+  T one_of(const T (&values)[N]) {
+    return values[number(0, static_cast<int>(N) - 1)];
+  }
+
+  Geometry draw_geometry() {
+    constexpr int kDims[] = {1, 4, 8, 12, 16, 20, 33, 64};
+    constexpr int kPages[] = {8, 8, 16, 32};
+    constexpr DataType kTypes[] = {DataType::kF32, DataType::kBF16};
+    return {one_of(kDims), number(1, 16), one_of(kPages), one_of(kTypes)};
+  }
+
+  const Shape& shape_of(NodeId id) const { return builder_.graph.nodes[static_cast<size_t>(id)].shape; }
+
+  /// Adds a node if its operator fits and its value is not too large.
+  bool try_add(Stage stage, Op op, std::vector<NodeId> inputs, const Attributes& attributes, Shape declared = {}) {
+    const FlowGraph& graph = builder_.graph;
+    try {
+      const NodeId id = builder_.add(stage, op, std::move(inputs), attributes, std::move(declared));
+      if (elements_per_page(shape_of(id)) > kMostElements && op != Op::kKey && op != Op::kValue) {
+        builder_.graph.nodes.pop_back();
+        return false;
+      }
+      values_.push_back(id);
+      return graph.nodes.size() > 0;
+    } catch (const FlowError&) {
+      return false;
+    }
+  }
+
+  NodeId any_value() {
+    // Later values more often, so that chains grow.
+    const int last = static_cast<int>(values_.size()) - 1;
+    return values_[std::max(number(0, last), number(0, last))];
+  }
+
+  Attributes draw_attributes() {
+    Attributes attributes;
+    attributes.axis = static_cast<Axis>(number(0, 4));
+    constexpr int kGroups[] = {1, 2, 4, 8};
+    attributes.group = one_of(kGroups);
+    attributes.start = number(-6, 6);
+    attributes.stop = chance(30) ? kToEnd : number(-6, 12);
+    attributes.value = number(-4, 4) * 0.25;
+    attributes.compare = static_cast<Compare>(number(0, 5));
+    const int taps = 2 * number(0, 3) + 1;
+    for (int tap = 0; tap < taps; ++tap) attributes.kernel.push_back(static_cast<float>(number(-4, 4)) * 0.25F);
+    return attributes;
+  }
+
+  Shape draw_reshape(const Shape& from) {
+    Shape to;
+    if (has_axis(from, Axis::kPage)) to.push_back({Axis::kPage, kDynamic});
+    const auto elements = static_cast<int>(elements_per_page(from));
+    std::vector<int> divisors;
+    for (int d = 1; d <= elements; ++d) {
+      if (elements % d == 0) divisors.push_back(d);
+    }
+    const int outer = divisors[static_cast<size_t>(number(0, static_cast<int>(divisors.size()) - 1))];
+    to.push_back({chance(50) ? Axis::kSub : Axis::kHead, outer});
+    to.push_back({Axis::kDim, elements / outer});
+    return to;
+  }
+
+  void draw_operator(Stage stage) {
+    const std::span<const OpInfo> ops = all_ops();
+    const OpInfo& info = ops[static_cast<size_t>(number(0, static_cast<int>(ops.size()) - 1))];
+    if (is_source(info.op) || is_selection(info.op) || info.op == Op::kSave) return;
+    if (!(stage == Stage::kCache ? info.in_cache : info.in_index)) return;
+    std::vector<NodeId> inputs;
+    for (int i = 0; i < info.inputs; ++i) inputs.push_back(any_value());
+    Shape declared = info.op == Op::kReshape ? draw_reshape(shape_of(inputs[0])) : Shape{};
+    try_add(stage, info.op, std::move(inputs), draw_attributes(), std::move(declared));
+  }
+
+  void draw_source(Stage stage, Op op, const std::string& name = {}) {
+    Attributes attributes = draw_attributes();
+    attributes.field = name;
+    Shape declared;
+    if (op == Op::kFill) {
+      if (stage == Stage::kIndex && chance(50)) declared.push_back({Axis::kPage, kDynamic});
+      if (chance(60)) declared.push_back({Axis::kDim, builder_.graph.geometry.head_dim});
+    }
+    try_add(stage, op, {}, attributes, declared);
+  }
+
+  void draw_cache() {
+    draw_source(Stage::kCache, Op::kKey);
+    draw_source(Stage::kCache, Op::kValue);
+    draw_source(Stage::kCache, Op::kConstant);
+    draw_source(Stage::kCache, Op::kFill);
+    const int attempts = number(5, 60);
+    for (int i = 0; i < attempts; ++i) draw_operator(Stage::kCache);
+    constexpr DataType kTypes[] = {DataType::kF32, DataType::kBF16, DataType::kE4M3, DataType::kE5M2};
+    const int fields = number(1, 3);
+    for (int i = 0; i < fields; ++i) builder_.field(fmt::format("field{}", i), any_value(), one_of(kTypes));
+  }
+
+  void draw_index() {
+    values_.clear();
+    draw_source(Stage::kIndex, Op::kQuery);
+    if (chance(30)) draw_source(Stage::kIndex, Op::kKey);
+    if (chance(20)) draw_source(Stage::kIndex, Op::kValue);
+    draw_source(Stage::kIndex, Op::kConstant);
+    if (chance(50)) draw_source(Stage::kIndex, Op::kFill);
+    if (chance(50)) draw_source(Stage::kIndex, Op::kPosition);
+    if (chance(50)) draw_source(Stage::kIndex, Op::kRandom);
+    if (chance(60)) {
+      State state{"state", {{Axis::kPage, kDynamic}}, number(-2, 2) * 0.5, {}};
+      if (chance(30)) state.shape.push_back({Axis::kHead, builder_.graph.geometry.group});
+      if (chance(20)) state.shape = {{Axis::kHead, builder_.graph.geometry.group}, {Axis::kDim, builder_.graph.geometry.head_dim}};
+      if (chance(20)) state.shape = {{Axis::kPage, kDynamic}, {Axis::kToken, builder_.graph.geometry.page}};
+      builder_.graph.states.push_back(state);
+      draw_source(Stage::kIndex, Op::kLoad, state.name);
+    }
+    for (const Field& field : builder_.graph.fields) draw_source(Stage::kIndex, Op::kField, field.name);
+    const int attempts = number(10, 120);
+    for (int i = 0; i < attempts; ++i) draw_operator(Stage::kIndex);
+  }
+
+  /// A score [page B] made of some value with pages.
+  NodeId draw_score() {
+    NodeId score = kNoNode;
+    while (score == kNoNode) {
+      const NodeId value = any_value();
+      if (has_axis(shape_of(value), Axis::kPage)) score = value;
+    }
+    while (shape_of(score).size() > 1) {
+      constexpr Op kReductions[] = {Op::kMean, Op::kMax, Op::kMin, Op::kSum, Op::kL2Norm};
+      score = builder_.index(one_of(kReductions), {score}, GraphBuilder::along(shape_of(score).back().axis));
+    }
+    return score;
+  }
+
+  NodeId draw_one_selection() {
+    Attributes attributes;
+    attributes.k = number(0, 6);
+    attributes.first = number(0, 2);
+    attributes.last = number(1, 2);
+    if (chance(30)) attributes.ratio = number(1, 10) * 0.1;
+    const int kind = number(1, 10);
+    if (kind == 1) return builder_.index(Op::kApproxTopK, {draw_score()}, attributes);
+    return builder_.index(Op::kTopK, {draw_score()}, attributes);
+  }
+
+  void draw_selection() {
+    // Scores are drawn first: a selection has no value to compute with.
+    for (const State& state : builder_.graph.states) {
+      std::vector<NodeId> fitting;
+      for (const NodeId value : values_) {
+        if (shape_of(value) == state.shape) fitting.push_back(value);
+      }
+      if (!fitting.empty()) builder_.save(state.name, fitting.back());
+    }
+    NodeId selection = draw_one_selection();
+    if (chance(15)) {
+      Attributes window;
+      window.first = number(0, 2);
+      window.last = 1;
+      selection = builder_.index(Op::kUnion, {selection, builder_.index(Op::kWindow, {}, window)});
+    }
+    builder_.graph.selection = selection;
+  }
+
+  std::mt19937_64 random_;
+  GraphBuilder builder_;
+  std::vector<NodeId> values_;
+};
+
+}  // namespace
+
+FlowGraph random_flow(uint64_t seed) { return Drawing(seed).run(); }
+
+}  // namespace sluice::testing
