@@ -49,11 +49,11 @@ class Model {
   virtual std::unique_ptr<Workspace> create_workspace(Device& device, int rows, int logit_rows) const = 0;
 
   struct Pass {
-    std::span<const int32_t> tokens;       // [rows]
-    std::span<const int32_t> logit_rows;   // rows whose logits are wanted
-    const CompiledFlow* flow = nullptr;    // null: dense
-    const LayerChoice* layers = nullptr;   // with `flow`
-    AttentionProbe* probes = nullptr;      // [layers] or null
+    std::span<const int32_t> tokens;      // [rows]
+    std::span<const int32_t> logit_rows;  // rows whose logits are wanted
+    const CompiledFlow* flow = nullptr;   // null: dense
+    const LayerChoice* layers = nullptr;  // with `flow`
+    AttentionProbe* probes = nullptr;     // [layers] or null
   };
   /// Runs one pass between the device's begin_pass and end_pass. Returns logits [logit_rows, vocabulary] in the workspace.
   virtual Matrix forward(Device& device, Workspace& workspace, const Pass& pass) const = 0;

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "host/engine.h"
+#include "host/page_cache.h"
+#include "host/sampler.h"
+#include "host/scheduler.h"
+
+namespace sluice {
+
+/// A request on its way through the engine.
+struct Job : Sequence {
+  using Clock = std::chrono::steady_clock;
+
+  Request request;  // its prompt has moved to `tokens`
+  RequestResult result;
+  std::unique_ptr<RequestState> flow_state;
+  bool admitted = false;
+  bool decoded = false;    // its first decode step has begun
+  bool cancelled = false;  // during a pass; takes effect after it
+  bool complete = false;   // every token is there; only the logits of the last are awaited
+  int probed_steps = 0;
+  Clock::time_point admission;
+  Clock::time_point first_decode;
+
+  int generated() const { return static_cast<int>(tokens.size()) - prompt; }
+  int stored_tokens() const { return prompt - 1; }  // of the prompt, by prefill; the last one is a decode step
+};
+
+/// Everything that one engine owns. engine.cpp makes it and takes requests; engine_step.cpp runs passes.
+struct Engine::State {
+  State(Device& device, const Model& model, const Plan* plan, const EngineOptions& options);
+
+  uint64_t submit(Request request);
+  void cancel(uint64_t id);
+  bool step();
+  void update_gauges();
+
+  Device& device;
+  const Model& model;
+  const ModelConfig& config;
+  const EngineOptions options;
+  std::unique_ptr<Pool> pool;
+  std::unique_ptr<CompiledFlow> flow;  // null: every layer is dense
+  const SchedulerOptions limits;
+  PageCache cache;
+  Scheduler scheduler;
+  std::unique_ptr<Model::Workspace> workspace;
+  Sampler sampler;
+  std::vector<float> logits;           // [max_logit_rows, vocabulary], on the host
+  std::vector<float> mass;             // [layers, max_batch, kv_heads]
+  std::vector<AttentionProbe> probes;  // [layers], into `mass`
+
+  std::unordered_map<uint64_t, std::unique_ptr<Job>> jobs;
+  std::vector<RequestResult> finished;
+  std::function<void(uint64_t, int32_t)> callback;
+  uint64_t last_id = 0;
+  bool stepping = false;
+  bool any_cancelled = false;
+  EngineStats stats;
+
+ private:
+  void check(const Request& request) const;
+  bool is_sparse(int layer) const { return flow && flow->plan().graph.layers.is_sparse(layer, config.layers); }
+
+  void begin(Job& job);
+  void import_snapshot(Job& job);
+  void before_decode(const Pass& pass);
+  void run(const Pass& pass);
+  /// Samples, keeps what requests asked for, ends requests. Returns the tokens generated.
+  int collect(const Pass& pass);
+  void keep_logits(Job& job, const Pass::Entry& entry);
+  void keep_mass(Job& job, size_t entry);
+  void accept(Job& job, int32_t token);
+  void finish(Job& job, FinishReason reason);
+  void finish_cancelled();
+  void count(const Pass& pass, int generated, double seconds);
+  std::span<const float> logit_row(int row) const;
+};
+
+}  // namespace sluice

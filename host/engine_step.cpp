@@ -1,0 +1,213 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "host/engine_state.h"
+#include "host/kv_snapshot.h"
+#include "scripting/graph/error.h"
+
+namespace sluice {
+namespace {
+
+double seconds_between(Job::Clock::time_point begin, Job::Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+}  // namespace
+
+bool Engine::State::step() {
+  for (Sequence* sequence : scheduler.admit()) begin(static_cast<Job&>(*sequence));
+  const Pass& pass = scheduler.plan();
+  if (pass.empty()) {
+    if (!jobs.empty()) throw InternalError(fmt::format("{} requests wait, but none can run", jobs.size()));
+    return false;
+  }
+  const Job::Clock::time_point start = Job::Clock::now();
+  stepping = true;
+  before_decode(pass);
+  run(pass);
+  scheduler.complete();
+  const bool prefill = pass.has_prefill();
+  const int generated = collect(pass);
+  stepping = false;
+  count(pass, prefill ? 0 : generated, seconds_between(start, Job::Clock::now()));
+  if (any_cancelled) finish_cancelled();
+  update_gauges();
+  return true;
+}
+
+// The pages of `job` are there. The first time, so is its state made; after a preemption everything starts over.
+void Engine::State::begin(Job& job) {
+  if (!job.prompt_logits) {
+    stats.prefix_queries += static_cast<uint64_t>(job.stored_tokens());
+    stats.prefix_hits += static_cast<uint64_t>(job.computed);
+  }
+  if (!job.admitted) {
+    job.admitted = true;
+    job.admission = Job::Clock::now();
+    job.result.cached_tokens = job.matched;
+    if (flow) job.flow_state = flow->create_state(pages_for(job.most_tokens, cache.page()));
+    job.state = job.flow_state.get();
+    if (job.state != nullptr) stats.overhead_bytes += job.state->bytes();
+    if (job.prompt_logits) {
+      job.result.logits.resize(static_cast<size_t>(job.most_tokens) * static_cast<size_t>(config.vocabulary));
+    }
+  } else if (job.state != nullptr) {
+    job.state->reset();
+  }
+  if (job.request.snapshot) import_snapshot(job);
+}
+
+void Engine::State::import_snapshot(Job& job) {
+  const int given = std::min(static_cast<int>(job.request.snapshot->tokens.size()), job.stored_tokens());
+  if (job.computed > 0 || given == 0) return;  // the prefix cache knew all of its full pages, or it is empty
+  const auto pages = std::span<const int32_t>(job.pages).first(static_cast<size_t>(pages_for(given, cache.page())));
+  write_snapshot(*job.request.snapshot, given, pages, *pool);
+  const int last_tokens = (given - 1) % cache.page() + 1;
+  for (int layer = 0; layer < config.layers; ++layer) {
+    if (is_sparse(layer)) device.refresh_pages(*pool, layer, pages, last_tokens, *flow);
+  }
+  job.computed = given;
+}
+
+void Engine::State::before_decode(const Pass& pass) {
+  for (const Pass::Entry& entry : pass.entries) {
+    auto& job = static_cast<Job&>(*entry.sequence);
+    if (!entry.decoding || job.decoded) continue;
+    job.decoded = true;
+    if (job.request.want_snapshot) {
+      const auto stored = static_cast<size_t>(job.stored_tokens());
+      const auto pages = static_cast<size_t>(pages_for(job.stored_tokens(), cache.page()));
+      job.result.snapshot = read_snapshot(std::span<const int32_t>(job.tokens).first(stored),
+                                          std::span<const int32_t>(job.pages).first(pages), *pool);
+    }
+    job.first_decode = Job::Clock::now();
+    job.result.prefill_seconds = seconds_between(job.admission, job.first_decode);
+  }
+}
+
+void Engine::State::run(const Pass& pass) {
+  const bool probe = flow && std::any_of(pass.entries.begin(), pass.entries.end(), [](const Pass::Entry& entry) {
+                       return entry.decoding && static_cast<const Job&>(*entry.sequence).request.want_probe;
+                     });
+  const DeviceCounters before = device.counters();
+  const PassBatch batch = pass.batch();
+  device.begin_pass(batch, *pool);
+  Model::Pass forward;
+  forward.tokens = pass.tokens;
+  forward.logit_rows = pass.logit_rows;
+  forward.flow = flow.get();
+  forward.layers = flow ? &flow->plan().graph.layers : nullptr;
+  forward.probes = probe ? probes.data() : nullptr;
+  const Matrix result = model.forward(device, *workspace, forward);
+  if (result.rows > 0) {
+    device.read(logits.data(), result.data, static_cast<size_t>(result.rows * result.columns) * sizeof(float));
+  }
+  device.end_pass();
+  const DeviceCounters after = device.counters();
+  stats.pages_attended += after.pages_attended - before.pages_attended;
+  stats.pages_available += after.pages_available - before.pages_available;
+}
+
+std::span<const float> Engine::State::logit_row(int row) const {
+  const auto columns = static_cast<size_t>(config.vocabulary);
+  return std::span(logits).subspan(static_cast<size_t>(row) * columns, columns);
+}
+
+int Engine::State::collect(const Pass& pass) {
+  int generated = 0;
+  for (size_t i = 0; i < pass.entries.size(); ++i) {
+    const Pass::Entry& entry = pass.entries[i];
+    auto& job = static_cast<Job&>(*entry.sequence);
+    if (job.prompt_logits) keep_logits(job, entry);
+    if (entry.logit_rows == 0 || job.computed < static_cast<int>(job.tokens.size())) continue;  // what follows is known already
+    if (job.complete) {
+      finish(job, job.result.reason);
+      continue;
+    }
+    if (job.request.want_probe && entry.decoding) keep_mass(job, i);
+    const auto step = static_cast<uint64_t>(job.generated());
+    accept(job, sampler.sample(logit_row(entry.logit_row + entry.logit_rows - 1), job.request.sampling, step));
+    ++generated;
+  }
+  return generated;
+}
+
+void Engine::State::keep_logits(Job& job, const Pass::Entry& entry) {
+  const auto columns = static_cast<size_t>(config.vocabulary);
+  const auto first = logits.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(entry.logit_row) * columns);
+  std::copy(first, first + static_cast<ptrdiff_t>(static_cast<size_t>(entry.logit_rows) * columns),
+            job.result.logits.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(entry.first) * columns));
+}
+
+void Engine::State::keep_mass(Job& job, size_t entry) {
+  const auto heads = static_cast<size_t>(config.kv_heads);
+  for (int layer = 0; layer < config.layers; ++layer) {
+    double share = 1;
+    if (is_sparse(layer)) {
+      const float* row = probes[static_cast<size_t>(layer)].mass + entry * heads;
+      share = 0;
+      for (size_t head = 0; head < heads; ++head) share += static_cast<double>(row[head]) / static_cast<double>(heads);
+    }
+    job.result.mass[static_cast<size_t>(layer)] += share;
+  }
+  ++job.probed_steps;
+}
+
+void Engine::State::accept(Job& job, int32_t token) {
+  job.tokens.push_back(token);
+  job.result.tokens.push_back(token);
+  job.result.decode_seconds = seconds_between(job.first_decode, Job::Clock::now());
+  if (callback) callback(job.id, token);
+  const auto is_in = [token](const std::vector<int32_t>& list) {
+    return std::find(list.begin(), list.end(), token) != list.end();
+  };
+  const bool stops = is_in(job.request.stop_tokens) || (!job.request.ignore_eos && is_in(config.end_tokens));
+  if (!stops && job.generated() < job.request.max_tokens) return;
+  const FinishReason reason = stops ? FinishReason::kStop : FinishReason::kLength;
+  if (job.prompt_logits) {
+    job.complete = true;
+    job.result.reason = reason;
+  } else {
+    finish(job, reason);
+  }
+}
+
+void Engine::State::finish(Job& job, FinishReason reason) {
+  RequestResult& result = job.result;
+  result.reason = reason;
+  result.preemptions = job.preemptions;
+  result.logits.resize(job.prompt_logits && job.admitted ? job.tokens.size() * static_cast<size_t>(config.vocabulary) : 0);
+  for (double& share : result.mass) share /= std::max(job.probed_steps, 1);
+  if (job.state != nullptr) stats.overhead_bytes -= job.state->bytes();
+  scheduler.remove(job);
+  finished.push_back(std::move(result));
+  const uint64_t id = job.id;  // not a reference into what is erased
+  jobs.erase(id);
+}
+
+void Engine::State::finish_cancelled() {
+  any_cancelled = false;
+  for (auto next = jobs.begin(); next != jobs.end();) {
+    Job& job = *(next++)->second;
+    if (job.cancelled) finish(job, FinishReason::kCancelled);
+  }
+  update_gauges();
+}
+
+void Engine::State::count(const Pass& pass, int generated, double seconds) {
+  ++stats.passes;
+  if (!pass.has_prefill()) {
+    ++stats.decode_passes;
+    stats.decode_tokens += static_cast<uint64_t>(generated);
+    stats.decode_seconds += seconds;
+    return;
+  }
+  for (const Pass::Entry& entry : pass.entries) {
+    if (!entry.decoding) stats.prefill_tokens += static_cast<uint64_t>(entry.rows);
+  }
+  stats.prefill_seconds += seconds;
+}
+
+}  // namespace sluice

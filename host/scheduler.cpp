@@ -1,0 +1,218 @@
+#include "host/scheduler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "scripting/graph/error.h"
+
+namespace sluice {
+namespace {
+
+bool before(const Sequence* a, const Sequence* b) {
+  return a->priority != b->priority ? a->priority > b->priority : a->id < b->id;
+}
+
+void insert_by_rank(std::vector<Sequence*>& list, Sequence& sequence) {
+  list.insert(std::upper_bound(list.begin(), list.end(), &sequence, before), &sequence);
+}
+
+bool erase(std::vector<Sequence*>& list, const Sequence& sequence) {
+  const auto found = std::find(list.begin(), list.end(), &sequence);
+  if (found == list.end()) return false;
+  list.erase(found);
+  return true;
+}
+
+}  // namespace
+
+PassBatch Pass::batch() const {
+  PassBatch batch;
+  batch.query_indptr = queries.indptr();
+  batch.lengths = cache.lengths();
+  batch.page_indptr = cache.indptr();
+  batch.page_indices = cache.indices();
+  batch.decoding = decoding;
+  batch.seeds = seeds;
+  batch.states = states;
+  return batch;
+}
+
+Scheduler::Scheduler(PageCache& cache, const SchedulerOptions& options) : cache_(cache), options_(options), pass_(cache.page()) {
+  if (options.max_batch < 1 || options.max_pass_tokens < options.max_batch || options.max_logit_rows < options.max_batch) {
+    throw InternalError("a pass must have room for one row of every running sequence");
+  }
+  const auto batch = static_cast<size_t>(options.max_batch);
+  running_.reserve(batch);
+  admitted_.reserve(batch);
+  pass_.entries.reserve(batch);
+  pass_.decoding.reserve(batch);
+  pass_.seeds.reserve(batch);
+  pass_.states.reserve(batch);
+  pass_.tokens.reserve(static_cast<size_t>(options.max_pass_tokens));
+  pass_.logit_rows.reserve(static_cast<size_t>(options.max_logit_rows));
+  pass_.queries.reserve(options.max_batch, 0);
+}
+
+void Scheduler::add(Sequence& sequence) {
+  const int pages = pages_for(sequence.most_tokens, cache_.page());
+  if (pages > cache_.pages()) throw InternalError(fmt::format("a sequence of {} pages in a pool of {}", pages, cache_.pages()));
+  sequence.tokens.reserve(static_cast<size_t>(sequence.most_tokens) + 1);
+  sequence.pages.reserve(static_cast<size_t>(pages));
+  insert_by_rank(waiting_, sequence);
+}
+
+void Scheduler::remove(Sequence& sequence) {
+  if (!erase(running_, sequence)) erase(waiting_, sequence);
+  cache_.release(sequence.pages);
+  sequence.pages.clear();
+}
+
+bool Scheduler::decodes(const Sequence& sequence) const {
+  const int prefill = options_.decode_differs ? sequence.prompt - 1 : static_cast<int>(sequence.tokens.size()) - 1;
+  return sequence.computed >= prefill;
+}
+
+int Scheduler::shareable(const Sequence& sequence) const {
+  // The last token always runs, for its logits; under a flow every token from the prompt's last on is a decode step.
+  return options_.decode_differs ? sequence.prompt - 1 : static_cast<int>(sequence.tokens.size()) - 1;
+}
+
+std::span<Sequence* const> Scheduler::admit() {
+  admitted_.clear();
+  while (!waiting_.empty() && make_room(*waiting_.front())) {
+    Sequence& sequence = *waiting_.front();
+    waiting_.erase(waiting_.begin());
+    insert_by_rank(running_, sequence);
+    admitted_.push_back(&sequence);
+  }
+  if (!admitted_.empty()) {
+    // Shared pages are listed once per sequence, so a pass may list more pages than the pool has.
+    int listed = 0;
+    for (const Sequence* sequence : running_) listed += pages_for(sequence->most_tokens, cache_.page());
+    pass_.cache.reserve(options_.max_batch, listed);
+  }
+  return admitted_;
+}
+
+bool Scheduler::make_room(Sequence& sequence) {
+  while (true) {
+    if (running() < options_.max_batch && try_admit(sequence)) return true;
+    if (running_.empty() || running_.back()->priority >= sequence.priority) return false;
+    // Somebody admitted a moment ago never ranks lower: the waiting are taken in order of rank.
+    preempt(*running_.back());
+  }
+}
+
+bool Scheduler::try_admit(Sequence& sequence) {
+  if (!sequence.prompt_logits) {
+    const std::span<const int32_t> tokens(sequence.tokens);
+    cache_.match(tokens.first(static_cast<size_t>(shareable(sequence))), sequence.pages);
+    if (static_cast<int>(sequence.pages.size()) * cache_.page() < sequence.least_match) {
+      cache_.release(sequence.pages);
+      sequence.pages.clear();
+    }
+  }
+  const auto found = static_cast<int>(sequence.pages.size());
+  const int needed = pages_for(static_cast<int>(sequence.tokens.size()), cache_.page()) - found;
+  // A page of growth for everyone who runs, or the newcomer would be thrown out again at once.
+  if (needed + running() > cache_.available()) {
+    cache_.release(sequence.pages);
+    sequence.pages.clear();
+    return false;
+  }
+  sequence.computed = found * cache_.page();
+  sequence.published = found;
+  if (sequence.preemptions == 0) sequence.matched = sequence.computed;
+  for (int i = 0; i < needed; ++i) sequence.pages.push_back(cache_.take());
+  return true;
+}
+
+void Scheduler::preempt(Sequence& sequence) {
+  erase(running_, sequence);
+  cache_.release(sequence.pages);
+  sequence.pages.clear();
+  sequence.computed = 0;
+  sequence.published = 0;
+  ++sequence.preemptions;
+  ++preemptions_;
+  insert_by_rank(waiting_, sequence);
+}
+
+// Every sequence that decodes has a page for its next token, or has been preempted.
+void Scheduler::grow_decoding() {
+  for (size_t i = 0; i < running_.size(); ++i) {
+    Sequence& sequence = *running_[i];
+    const auto held = static_cast<int>(sequence.pages.size());
+    if (!decodes(sequence) || pages_for(sequence.computed + 1, cache_.page()) <= held) continue;
+    while (cache_.available() == 0 && running_.back() != &sequence) preempt(*running_.back());
+    if (cache_.available() > 0) {
+      sequence.pages.push_back(cache_.take());
+    } else {
+      preempt(sequence);  // the last in rank: everyone before it has its page
+    }
+  }
+}
+
+const Pass& Scheduler::plan() {
+  pass_.entries.clear();
+  pass_.tokens.clear();
+  pass_.logit_rows.clear();
+  pass_.queries.clear();
+  pass_.cache.clear();
+  pass_.decoding.clear();
+  pass_.seeds.clear();
+  pass_.states.clear();
+
+  grow_decoding();
+  for (Sequence* sequence : running_) {
+    if (decodes(*sequence)) append(*sequence, 1, true);
+  }
+  for (Sequence* sequence : running_) {
+    if (decodes(*sequence)) continue;
+    int rows = shareable(*sequence) - sequence->computed;
+    rows = std::min(rows, options_.max_pass_tokens - static_cast<int>(pass_.tokens.size()));
+    if (sequence->prompt_logits) rows = std::min(rows, options_.max_logit_rows - static_cast<int>(pass_.logit_rows.size()));
+    if (rows > 0) append(*sequence, rows, false);
+  }
+  return pass_;
+}
+
+void Scheduler::append(Sequence& sequence, int rows, bool decoding) {
+  const int first = sequence.computed;
+  const int end = first + rows;
+  const auto row = static_cast<int32_t>(pass_.tokens.size());
+  const bool last = end == static_cast<int>(sequence.tokens.size());  // otherwise a token that is known already follows
+  Pass::Entry entry{&sequence, first, rows, static_cast<int>(pass_.logit_rows.size()), 0, decoding};
+  entry.logit_rows = sequence.prompt_logits ? rows : (last ? 1 : 0);
+  for (int i = rows - entry.logit_rows; i < rows; ++i) pass_.logit_rows.push_back(row + i);
+  pass_.entries.push_back(entry);
+  pass_.tokens.insert(pass_.tokens.end(), sequence.tokens.begin() + first, sequence.tokens.begin() + end);
+  pass_.queries.append(rows);
+  const auto pages = static_cast<size_t>(pages_for(end, cache_.page()));
+  pass_.cache.append(std::span<const int32_t>(sequence.pages).first(pages), end);
+  pass_.decoding.push_back(decoding ? 1 : 0);
+  pass_.seeds.push_back(sequence.seed);
+  pass_.states.push_back(sequence.state);
+}
+
+void Scheduler::complete() {
+  for (const Pass::Entry& entry : pass_.entries) {
+    entry.sequence->computed = entry.first + entry.rows;
+    publish(*entry.sequence);
+  }
+}
+
+void Scheduler::publish(Sequence& sequence) {
+  const int page = cache_.page();
+  const int limit = options_.decode_differs ? std::min(sequence.computed, sequence.prompt - 1) : sequence.computed;
+  for (; (sequence.published + 1) * page <= limit; ++sequence.published) {
+    const auto index = static_cast<size_t>(sequence.published);
+    const int32_t parent = index == 0 ? PrefixIndex::kRoot : sequence.pages[index - 1];
+    const std::span<const int32_t> tokens(sequence.tokens);
+    sequence.pages[index] = cache_.publish(parent, tokens.subspan(index * static_cast<size_t>(page), static_cast<size_t>(page)),
+                                           sequence.pages[index]);
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,115 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "host/page_cache.h"
+#include "host/tensor.h"
+#include "kernels/device.h"
+
+namespace sluice {
+
+/// A request as the scheduler sees it: tokens, pages and how far they have been computed.
+struct Sequence {
+  uint64_t id = 0;              // grows in order of arrival
+  int priority = 0;             // higher first
+  std::vector<int32_t> tokens;  // prompt, then what was generated; room for all is reserved
+  int prompt = 0;               // tokens of the prompt
+  int most_tokens = 0;          // that the cache will ever hold
+  bool prompt_logits = false;   // every row's logits are wanted, so nothing may be skipped
+  int least_match = 0;          // a known prefix shorter than this is not used: K and V come from elsewhere
+  uint64_t seed = 0;
+  RequestState* state = nullptr;  // may be null
+
+  // Kept by the scheduler.
+  std::vector<int32_t> pages;  // oldest first
+  int computed = 0;            // tokens whose K and V lie in `pages`
+  int published = 0;           // pages offered to others
+  int matched = 0;             // tokens found in the prefix cache at the first admission
+  int preemptions = 0;
+};
+
+/// What one forward pass computes: entries of consecutive tokens, decode steps first, in the form that devices want.
+struct Pass {
+  struct Entry {
+    Sequence* sequence = nullptr;
+    int first = 0;  // position of the first token
+    int rows = 0;
+    int logit_row = 0;   // of the first row of logits
+    int logit_rows = 0;  // 0, 1 (the last token's) or `rows`
+    bool decoding = false;
+  };
+
+  std::vector<Entry> entries;
+  std::vector<int32_t> tokens;        // [rows]
+  std::vector<int32_t> logit_rows;    // rows whose logits are wanted, in order
+  Layout queries = Layout::ragged();  // rows of the token matrix
+  Layout cache;                       // K and V, this pass's tokens included
+  std::vector<uint8_t> decoding;      // [entries]
+  std::vector<uint64_t> seeds;        // [entries]
+  std::vector<RequestState*> states;  // [entries]
+
+  explicit Pass(int page) : cache(Layout::paged(page)) {}
+  bool empty() const { return entries.empty(); }
+  bool has_prefill() const { return !decoding.empty() && decoding.back() == 0; }
+  PassBatch batch() const;
+};
+
+struct SchedulerOptions {
+  int max_batch = 64;         // sequences that run at once
+  int max_pass_tokens = 512;  // rows of a pass, at least `max_batch`
+  int max_logit_rows = 64;    // rows of logits of a pass, at least `max_batch`
+  /// Generated tokens get other K and V by decode steps than by prefill (a flow runs in one and not in the other): after a
+  /// preemption they are replayed as decode steps, and their pages are not shared.
+  bool decode_differs = false;
+};
+
+/// Continuous batching: chooses what the next pass computes. Running sequences decode first, then prompts advance in chunks.
+/// A sequence is admitted when the pages for all of its tokens are there; if pages run out later, the running sequence of
+/// the lowest priority, the latest of equals, gives up its pages and is computed again. Waiting sequences are admitted
+/// strictly by rank, and the first in rank is never preempted, so everyone ends. Knows neither models nor devices; nothing
+/// allocates in passes that admit nobody.
+class Scheduler {
+ public:
+  Scheduler(PageCache& cache, const SchedulerOptions& options);
+
+  /// Queues a sequence, which must outlive its stay. It must fit the pool alone.
+  void add(Sequence& sequence);
+  /// Ends a sequence, wherever it is, and gives back its pages.
+  void remove(Sequence& sequence);
+
+  /// Moves sequences from waiting to running; their pages are there, `computed` counts the tokens found in the prefix cache.
+  /// The caller may fill pages by other means and raise `computed` before the next call of `plan`.
+  std::span<Sequence* const> admit();
+  /// The next pass; empty if nothing runs. Stays valid until the next call.
+  const Pass& plan();
+  /// The pass that `plan` returned has run.
+  void complete();
+
+  int running() const { return static_cast<int>(running_.size()); }
+  int waiting() const { return static_cast<int>(waiting_.size()); }
+  uint64_t preemptions() const { return preemptions_; }
+  /// True if the next token of `sequence` is a decode step.
+  bool decodes(const Sequence& sequence) const;
+
+ private:
+  bool make_room(Sequence& sequence);
+  bool try_admit(Sequence& sequence);
+  void preempt(Sequence& sequence);
+  void grow_decoding();
+  void append(Sequence& sequence, int rows, bool decoding);
+  void publish(Sequence& sequence);
+  /// Tokens of a prefix that other sequences could have computed in the same way.
+  int shareable(const Sequence& sequence) const;
+
+  PageCache& cache_;
+  SchedulerOptions options_;
+  std::vector<Sequence*> waiting_;  // by rank
+  std::vector<Sequence*> running_;  // by rank
+  std::vector<Sequence*> admitted_;
+  Pass pass_;
+  uint64_t preemptions_ = 0;
+};
+
+}  // namespace sluice

@@ -1,0 +1,196 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "host/model.h"
+#include "host/weights.h"
+#include "scripting/graph/error.h"
+
+namespace sluice {
+namespace {
+
+/// Activations of one pass. Every buffer is row-major float32, (rows of the pass, columns named here).
+class TransformerWorkspace final : public Model::Workspace {
+ public:
+  TransformerWorkspace(Device& device, const ModelConfig& config, int row_capacity, int logit_row_capacity)
+      : rows(row_capacity), logit_rows(logit_row_capacity) {
+    const int64_t dim = config.head_dim;
+    residual = matrix(device, rows, config.hidden);
+    normed = matrix(device, rows, config.hidden);
+    delta = matrix(device, rows, config.hidden);
+    qkv = matrix(device, rows, (config.query_heads + 2 * config.kv_heads) * dim);
+    attended = matrix(device, rows, config.query_heads * dim);
+    gate_up = matrix(device, rows, int64_t{2} * config.intermediate);
+    activated = matrix(device, rows, config.intermediate);
+    selected = matrix(device, logit_rows, config.hidden);
+    logits = matrix(device, logit_rows, config.vocabulary);
+  }
+
+  size_t bytes() const override { return bytes_; }
+
+  int rows;
+  int logit_rows;
+  Matrix residual;   // (hidden)
+  Matrix normed;     // (hidden)
+  Matrix delta;      // (hidden) what attention or MLP adds to the residual
+  Matrix qkv;        // ((query_heads + 2 kv_heads) * head_dim)
+  Matrix attended;   // (query_heads * head_dim)
+  Matrix gate_up;    // (2 * intermediate)
+  Matrix activated;  // (intermediate)
+  Matrix selected;   // [logit_rows, hidden]
+  Matrix logits;     // [logit_rows, vocabulary]
+
+ private:
+  Matrix matrix(Device& device, int64_t row_count, int64_t columns) {
+    const size_t bytes = static_cast<size_t>(row_count * columns) * sizeof(float);
+    memory_.push_back(device.allocate(bytes));
+    bytes_ += bytes;
+    return {memory_.back()->data(), DataType::kF32, row_count, columns, columns};
+  }
+
+  std::vector<std::unique_ptr<Memory>> memory_;
+  size_t bytes_ = 0;
+};
+
+struct Layer {
+  std::unique_ptr<Weight> attention_norm;  // [1, hidden]
+  std::unique_ptr<Weight> qkv;             // [(query_heads + 2 kv_heads) * head_dim, hidden]
+  std::unique_ptr<Weight> query_norm;      // [1, head_dim] or null
+  std::unique_ptr<Weight> key_norm;        // [1, head_dim] or null
+  std::unique_ptr<Weight> output;          // [hidden, query_heads * head_dim]
+  std::unique_ptr<Weight> mlp_norm;        // [1, hidden]
+  std::unique_ptr<Weight> gate_up;         // [2 * intermediate, hidden]
+  std::unique_ptr<Weight> down;            // [hidden, intermediate]
+};
+
+/// A decoder-only transformer: grouped-query attention with rotary positions, optional normalisation of q and k per head
+/// (Qwen3), and a SiLU-gated MLP, each behind an RMS norm. Qwen3ForCausalLM and LlamaForCausalLM are this.
+class Transformer final : public Model {
+ public:
+  Transformer(ModelConfig config, WeightLoader& loader) : config_(std::move(config)) {
+    embedding_ = loader.matrix("model.embed_tokens.weight", config_.vocabulary, config_.hidden);
+    for (int layer = 0; layer < config_.layers; ++layer) layers_.push_back(load_layer(loader, layer));
+    final_norm_ = loader.vector("model.norm.weight", config_.hidden);
+    if (config_.tied_embeddings) {
+      loader.ignore("lm_head.weight");
+    } else {
+      head_ = loader.matrix("lm_head.weight", config_.vocabulary, config_.hidden);
+    }
+    loader.check_all_used(config_.architecture);
+  }
+
+  const ModelConfig& config() const override { return config_; }
+
+  size_t weight_bytes() const override {
+    size_t bytes = 0;
+    const auto add = [&](const std::unique_ptr<Weight>& weight) { bytes += weight ? weight->bytes() : 0; };
+    for (const Layer& layer : layers_) {
+      add(layer.attention_norm), add(layer.qkv), add(layer.query_norm), add(layer.key_norm), add(layer.output);
+      add(layer.mlp_norm), add(layer.gate_up), add(layer.down);
+    }
+    add(embedding_), add(final_norm_), add(head_);
+    return bytes;
+  }
+
+  std::unique_ptr<Workspace> create_workspace(Device& device, int rows, int logit_rows) const override {
+    return std::make_unique<TransformerWorkspace>(device, config_, rows, logit_rows);
+  }
+
+  Matrix forward(Device& device, Workspace& workspace, const Pass& pass) const override {
+    auto& space = dynamic_cast<TransformerWorkspace&>(workspace);
+    const auto rows = static_cast<int64_t>(pass.tokens.size());
+    const auto logit_rows = static_cast<int64_t>(pass.logit_rows.size());
+    if (rows > space.rows || logit_rows > space.logit_rows) {
+      throw InternalError(fmt::format("a pass of {} rows and {} logit rows in a workspace for {} and {}", rows, logit_rows,
+                                      space.rows, space.logit_rows));
+    }
+    const Matrix residual = space.residual.slice_rows(0, rows);
+    const Matrix normed = space.normed.slice_rows(0, rows);
+    const Matrix delta = space.delta.slice_rows(0, rows);
+    device.embed(*embedding_, pass.tokens, residual);
+    for (int index = 0; index < config_.layers; ++index) {
+      const Layer& layer = layers_[static_cast<size_t>(index)];
+      if (index == 0) {
+        device.rms_norm(residual, *layer.attention_norm, config_.rms_epsilon, normed);
+      } else {
+        device.add_rms_norm(residual, delta, *layer.attention_norm, config_.rms_epsilon, normed);
+      }
+      attend(device, space, pass, index, rows);
+      device.add_rms_norm(residual, delta, *layer.mlp_norm, config_.rms_epsilon, normed);
+      const Matrix gate_up = space.gate_up.slice_rows(0, rows);
+      const Matrix activated = space.activated.slice_rows(0, rows);
+      device.matmul(normed, *layer.gate_up, gate_up);
+      device.silu_multiply(gate_up, activated);
+      device.matmul(activated, *layer.down, delta);
+    }
+    const Matrix logits = space.logits.slice_rows(0, logit_rows);
+    if (logit_rows == 0) return logits;  // a chunk of prefill in the middle of a prompt
+    device.add_rms_norm(residual, delta, *final_norm_, config_.rms_epsilon, normed);
+    const Matrix selected = space.selected.slice_rows(0, logit_rows);
+    device.gather_rows(normed, pass.logit_rows, selected);
+    device.matmul(selected, head_ ? *head_ : *embedding_, logits);
+    return logits;
+  }
+
+ private:
+  /// delta = attention of layer `index` over the normed rows.
+  void attend(Device& device, TransformerWorkspace& space, const Pass& pass, int index, int64_t rows) const {
+    const Layer& layer = layers_[static_cast<size_t>(index)];
+    const bool sparse = pass.flow != nullptr && pass.layers->is_sparse(index, config_.layers);
+    const Matrix qkv = space.qkv.slice_rows(0, rows);
+    const Matrix attended = space.attended.slice_rows(0, rows);
+    device.matmul(space.normed.slice_rows(0, rows), *layer.qkv, qkv);
+    device.rope_append(index, qkv, config_.query_heads, layer.query_norm.get(), layer.key_norm.get(), config_.rms_epsilon,
+                       config_.rope);
+    if (sparse) device.refresh_fields(index, *pass.flow);
+    Device::Attention call;
+    call.layer = index;
+    call.query_heads = config_.query_heads;
+    call.scale = 1 / std::sqrt(static_cast<float>(config_.head_dim));
+    call.flow = sparse ? pass.flow : nullptr;
+    call.probe = pass.probes != nullptr && sparse ? &pass.probes[index] : nullptr;
+    device.attention(call, qkv.slice_columns(0, int64_t{config_.query_heads} * config_.head_dim), attended);
+    device.matmul(attended, *layer.output, space.delta.slice_rows(0, rows));
+  }
+
+  Layer load_layer(WeightLoader& loader, int index) const {
+    const std::string prefix = fmt::format("model.layers.{}.", index);
+    const std::string attention = prefix + "self_attn.";
+    const std::string mlp = prefix + "mlp.";
+    const int64_t hidden = config_.hidden;
+    const int64_t queries = int64_t{config_.query_heads} * config_.head_dim;
+    const int64_t keys = int64_t{config_.kv_heads} * config_.head_dim;
+    const int64_t inner = config_.intermediate;
+    Layer layer;
+    layer.attention_norm = loader.vector(prefix + "input_layernorm.weight", hidden);
+    layer.qkv = loader.matrix({attention + "q_proj.weight", attention + "k_proj.weight", attention + "v_proj.weight"},
+                              {queries, keys, keys}, hidden);
+    if (config_.qk_norm) {
+      layer.query_norm = loader.vector(attention + "q_norm.weight", config_.head_dim);
+      layer.key_norm = loader.vector(attention + "k_norm.weight", config_.head_dim);
+    }
+    layer.output = loader.matrix(attention + "o_proj.weight", hidden, queries);
+    layer.mlp_norm = loader.vector(prefix + "post_attention_layernorm.weight", hidden);
+    layer.gate_up = loader.matrix({mlp + "gate_proj.weight", mlp + "up_proj.weight"}, {inner, inner}, hidden);
+    layer.down = loader.matrix(mlp + "down_proj.weight", hidden, inner);
+    loader.ignore(attention + "rotary_emb.inv_freq");  // a buffer that old checkpoints carry; config.json gives the same
+    return layer;
+  }
+
+  ModelConfig config_;
+  std::unique_ptr<Weight> embedding_;  // [vocabulary, hidden]
+  std::vector<Layer> layers_;
+  std::unique_ptr<Weight> final_norm_;  // [1, hidden]
+  std::unique_ptr<Weight> head_;        // [vocabulary, hidden], null if tied
+};
+
+}  // namespace
+
+std::unique_ptr<Model> load_model(const std::string& directory, Device& device) {
+  ModelConfig config = load_config(directory);
+  const Checkpoint checkpoint = Checkpoint::open(directory);
+  WeightLoader loader(checkpoint, device);
+  return std::make_unique<Transformer>(std::move(config), loader);
+}
+
+}  // namespace sluice
