@@ -1,0 +1,92 @@
+#include "agents/bench/bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "kernels/cpu/memory.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace sluice {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+}  // namespace
+
+double measure_copy_bandwidth(int threads) {
+  constexpr size_t kBytes = size_t{1} << 30;  // of each buffer: past the last-level caches of today's servers
+  cpu::ThreadPool pool(threads);
+  const cpu::MappedMemory source(kBytes);
+  const cpu::MappedMemory target(kBytes);
+  const size_t share = kBytes / pool.threads() / 64 * 64;
+  pool.run(pool.threads(), [&](int64_t index, int) { std::memset(source.at(index * share), 1, share); });
+  std::vector<double> times;
+  for (int repeat = 0; repeat < 6; ++repeat) {
+    const auto start = Clock::now();
+    pool.run(pool.threads(), [&](int64_t index, int) { std::memcpy(target.at(index * share), source.at(index * share), share); });
+    if (repeat > 0) times.push_back(seconds_since(start));  // the first one also maps the target
+  }
+  return 2.0 * static_cast<double>(share * pool.threads()) / median(times) / 1e12;
+}
+
+double time_call(double seconds, const std::function<void(int64_t)>& call) {
+  constexpr int64_t kWarmUps = 2;
+  for (int64_t i = 0; i < kWarmUps; ++i) call(i);
+  std::vector<double> times;
+  const auto start = Clock::now();
+  while (times.size() < 5 || seconds_since(start) < seconds) {
+    const auto before = Clock::now();
+    call(kWarmUps + static_cast<int64_t>(times.size()));
+    times.push_back(seconds_since(before));
+  }
+  return median(std::move(times)) * 1e6;
+}
+
+std::string to_table(const BenchReport& report) {
+  std::string text = report.name + "\n";
+  if (report.copy_tb_per_s > 0) text += fmt::format("copy bandwidth: {:.1f} GB/s (read + written)\n", report.copy_tb_per_s * 1e3);
+  if (report.gflop_per_s > 0) text += fmt::format("float32 peak: {:.0f} GFLOP/s\n", report.gflop_per_s);
+  text += fmt::format("{:<28} {:<56} {:>12} {:>14} {:>9}  {}\n", "case", "shape", "time us", "speed", "of limit", "correct");
+  for (const BenchRow& row : report.rows) {
+    const std::string speed = row.bytes > 0  ? fmt::format("{:.1f} GB/s", row.bytes / row.time_us / 1e3)
+                              : row.flop > 0 ? fmt::format("{:.1f} GFLOP/s", row.flop / row.time_us / 1e3)
+                                             : "";
+    const std::string share = row.limit_us > 0 ? fmt::format("{:.0f}%", 100 * row.limit_us / row.time_us) : "";
+    text += fmt::format("{:<28} {:<56} {:>12.1f} {:>14} {:>9}  {}{}\n", row.name, row.shape, row.time_us, speed, share,
+                        row.correct ? "yes" : "NO", row.note.empty() ? "" : "  " + row.note);
+  }
+  return text;
+}
+
+std::string to_json(const BenchReport& report) {
+  nlohmann::ordered_json json;
+  json["schema"] = "sluice.bench/1";
+  json["name"] = report.name;
+  json["copy_tb_per_s"] = report.copy_tb_per_s;
+  json["gflop_per_s"] = report.gflop_per_s;
+  json["rows"] = nlohmann::ordered_json::array();
+  for (const BenchRow& row : report.rows) {
+    json["rows"].push_back({{"name", row.name},
+                            {"shape", row.shape},
+                            {"time_us", row.time_us},
+                            {"bytes", row.bytes},
+                            {"flop", row.flop},
+                            {"limit_us", row.limit_us},
+                            {"correct", row.correct},
+                            {"note", row.note}});
+  }
+  return json.dump(2) + "\n";
+}
+
+}  // namespace sluice

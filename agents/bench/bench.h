@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace sluice {
+
+struct BenchOptions {
+  int threads = 0;  // 0: all cores that this process may use
+  std::string device = "cpu";
+  double seconds = 0.5;  // of measuring, for each row
+  std::string model;     // directory; for benchmarks that need one
+  std::string flow;      // file or shipped name; for benchmarks that need one
+  int batch = 8;         // sequences, for benchmarks of the serving loop
+  int tokens = 8192;     // of each prompt, there
+};
+
+/// One measured case.
+struct BenchRow {
+  std::string name;      // "dense decode"
+  std::string shape;     // "batch 8, tokens 8192, kv_heads 2, group 4, dim 64, bf16"
+  double time_us = 0;    // of one call: the median
+  double bytes = 0;      // that one call must move; 0 where arithmetic is the limit
+  double flop = 0;       // of one call; 0 where memory is the limit
+  double limit_us = 0;   // time of one call at the limit measured in the same run; 0: none is known
+  bool correct = false;  // checked in the same run against an independent calculation
+  std::string note;
+};
+
+struct BenchReport {
+  std::string name;          // "attention"
+  double copy_tb_per_s = 0;  // bytes read and written by a copy of buffers larger than the caches; 0: not measured
+  double gflop_per_s = 0;    // peak of float32 multiply-adds measured in the same run; 0: not measured
+  std::vector<BenchRow> rows = {};
+};
+
+BenchReport run_attention_bench(const BenchOptions& options);
+BenchReport run_topk_bench(const BenchOptions& options);
+BenchReport run_index_bench(const BenchOptions& options);
+BenchReport run_prefill_bench(const BenchOptions& options);
+BenchReport run_gemm_bench(const BenchOptions& options);
+BenchReport run_serve_bench(const BenchOptions& options);
+
+/// Terabytes a second (read plus written) of a copy with all `threads` over buffers far larger than the caches.
+double measure_copy_bandwidth(int threads);
+/// Median time in microseconds of one `call`: warmed up, then repeated for `seconds` (at least five times). `call` gets
+/// the number of the repetition, so that it can rotate its buffers.
+double time_call(double seconds, const std::function<void(int64_t)>& call);
+
+/// A table for people, each row beside its limit.
+std::string to_table(const BenchReport& report);
+/// `{"schema": "sluice.bench/1", "copy_tb_per_s", "rows": [{"name", "shape", "time_us", "bytes", "limit_us", "correct"}]}`
+/// and more fields.
+std::string to_json(const BenchReport& report);
+
+}  // namespace sluice

@@ -1,0 +1,78 @@
+#include "agents/bench/bench.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <memory>
+
+#include "agents/cli/commands.h"
+#include "scripting/graph/error.h"
+
+namespace sluice::cli {
+namespace {
+
+struct Benchmark {
+  const char* name;
+  const char* about;
+  BenchReport (*run)(const BenchOptions&);
+};
+
+constexpr Benchmark kBenchmarks[] = {
+    {"attention", "decode attention, dense and over lists of pages, beside the copy bandwidth", run_attention_bench},
+    {"topk", "selection of pages", run_topk_bench},
+    {"index", "index stages of flows: scoring and selection", run_index_bench},
+    {"prefill", "causal attention of prompts, beside the float32 peak", run_prefill_bench},
+    {"gemm", "products with weights, beside memory and arithmetic", run_gemm_bench},
+    {"serve", "tokens a second of the serving loop", run_serve_bench},
+};
+
+void run(const Benchmark& benchmark, const BenchOptions& options, const std::string& json_file) {
+  const BenchReport report = benchmark.run(options);
+  fmt::print("{}", to_table(report));
+  if (!json_file.empty()) {
+    std::ofstream file(json_file);
+    if (!(file << to_json(report)) || !file.flush()) throw InputError(fmt::format("cannot write {}", json_file));
+  }
+  for (const BenchRow& row : report.rows) {
+    if (!row.correct)
+      throw InternalError(fmt::format("benchmark \"{}\", case \"{}\" gave a wrong result", report.name, row.name));
+  }
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app) {
+  struct Settings {
+    BenchOptions options;
+    std::string json_file;
+  };
+  const auto settings = std::make_shared<Settings>();
+  CLI::App* bench =
+      app.add_subcommand("bench", "Measures a part of Sluice beside its limit, and checks the result in the same run.");
+  bench->footer("Example: sluice bench attention --threads 2 --json attention.json");
+  bench->require_subcommand(1);
+  for (const Benchmark& benchmark : kBenchmarks) {
+    CLI::App* command = bench->add_subcommand(benchmark.name, benchmark.about);
+    command->footer(fmt::format("Example: sluice bench {} --json {}.json", benchmark.name, benchmark.name));
+    command->add_option("--json", settings->json_file, "Also write the report here (schema sluice.bench/1)");
+    command->add_option("--threads", settings->options.threads, "Threads; 0: all cores this process may use")
+        ->check(CLI::Range(0, 1024));
+    command->add_option("--device", settings->options.device, "cpu or cuda")->capture_default_str();
+    command->add_option("--seconds", settings->options.seconds, "Seconds of measuring for each case")
+        ->check(CLI::Range(0.0, 600.0))
+        ->capture_default_str();
+    command->add_option("--model", settings->options.model, "Model directory, where the benchmark runs a model");
+    command->add_option("--flow", settings->options.flow, "Flow file, where the benchmark runs a flow");
+    if (benchmark.run == run_serve_bench) {
+      command->add_option("--batch", settings->options.batch, "Sequences that decode together")
+          ->check(CLI::Range(1, 256))
+          ->capture_default_str();
+      command->add_option("--tokens", settings->options.tokens, "Tokens of each prompt")
+          ->check(CLI::Range(2, 1 << 20))
+          ->capture_default_str();
+    }
+    command->callback([settings, &benchmark] { run(benchmark, settings->options, settings->json_file); });
+  }
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,82 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "agents/cli/commands.h"
+#include "scripting/graph/plan.h"
+#include "scripting/lua/trace.h"
+
+namespace sluice::cli {
+
+namespace {
+
+struct CheckOptions {
+  std::string flow;
+  bool json = false;
+  TraceOptions trace;
+};
+
+nlohmann::json diagnostic_of(const std::string& file, int line, const std::string& message, const std::string& hint) {
+  nlohmann::json diagnostic = {{"file", file}, {"message", message}};
+  if (line > 0) diagnostic["line"] = line;
+  if (!hint.empty()) diagnostic["hint"] = hint;
+  return diagnostic;
+}
+
+void print_json(bool ok, const nlohmann::json& diagnostics, const nlohmann::json& flow) {
+  nlohmann::json report = {{"schema", "sluice.check/1"}, {"ok", ok}, {"diagnostics", diagnostics}};
+  if (ok) report["flow"] = flow;
+  // Scripts may hold any bytes; what is no UTF-8 is replaced.
+  fmt::print("{}\n", report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+/// Exit code 1 without another message: the JSON has said it.
+[[noreturn]] void end_with_diagnostics() { throw CLI::RuntimeError(1); }
+
+void check(const CheckOptions& options) {
+  try {
+    const Plan plan = compile(trace_file(options.flow, options.trace)).plan;
+    const FlowGraph& graph = plan.graph;
+    if (options.json) {
+      print_json(true, nlohmann::json::array(),
+                 {{"name", graph.name},
+                  {"page", graph.geometry.page},
+                  {"kv", name_of(graph.geometry.kv)},
+                  {"operators", graph.nodes.size()},
+                  {"fields", graph.fields.size()},
+                  {"states", graph.states.size()},
+                  {"steps", plan.index.size()},
+                  {"page_bytes", plan.layout.bytes}});
+      return;
+    }
+    fmt::print("{}: ok, flow \"{}\", pages of {} tokens, {} operators in {} steps, {} fields, {} states\n", options.flow,
+               graph.name, graph.geometry.page, graph.nodes.size(), plan.index.size(), graph.fields.size(), graph.states.size());
+  } catch (const FlowError& error) {
+    if (!options.json) throw;
+    print_json(false,
+               nlohmann::json::array({diagnostic_of(error.where().file, error.where().line, error.message(), error.hint())}), {});
+    end_with_diagnostics();
+  } catch (const InputError& error) {
+    if (!options.json) throw;
+    print_json(false, nlohmann::json::array({diagnostic_of(options.flow, 0, error.what(), error.hint())}), {});
+    end_with_diagnostics();
+  }
+}
+
+}  // namespace
+
+void add_check(CLI::App& app) {
+  auto options = std::make_shared<CheckOptions>();
+  CLI::App* command = app.add_subcommand("check", "Trace and verify a flow: exit code 0, or 1 with what is wrong and where");
+  command->footer("Example: sluice check scripting/flows/quest.lua --json");
+  command->add_option("flow", options->flow, "Lua file")->required();
+  command->add_flag("--json", options->json,
+                    "Print {\"schema\": \"sluice.check/1\", ok, diagnostics: [{file, line, message, hint}]}");
+  command->add_option("--head-dim", options->trace.head_dim, "Channels of a head")->capture_default_str();
+  command->add_option("--group", options->trace.group, "Query heads that share a KV head")->capture_default_str();
+  command->callback([options] { check(*options); });
+}
+
+}  // namespace sluice::cli

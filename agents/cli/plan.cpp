@@ -1,0 +1,233 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agents/cli/commands.h"
+#include "scripting/graph/text.h"
+#include "scripting/lua/trace.h"
+
+namespace sluice::cli {
+
+namespace {
+
+/// What of a model decides the bytes of a decode step's attention.
+struct ModelGeometry {
+  std::string_view name;
+  int layers;
+  int query_heads;
+  int kv_heads;
+  int head_dim;
+};
+
+// From the models' config.json.
+constexpr std::array kModels = {
+    ModelGeometry{"mini", 8, 8, 2, 64},          ModelGeometry{"qwen3-0.6b", 28, 16, 8, 128},
+    ModelGeometry{"qwen3-1.7b", 28, 16, 8, 128}, ModelGeometry{"qwen3-4b", 36, 32, 8, 128},
+    ModelGeometry{"qwen3-8b", 36, 32, 8, 128},   ModelGeometry{"qwen3-14b", 40, 40, 8, 128},
+    ModelGeometry{"qwen3-32b", 64, 64, 8, 128},  ModelGeometry{"llama-3.1-8b", 32, 32, 8, 128},
+};
+
+struct PlanOptions {
+  std::string flow;
+  std::string geometry = "mini";
+  int64_t tokens = 8192;
+  int64_t batch = 8;
+  std::string device = "cpu";
+  std::string bandwidth;  // empty: what memory of the device's kind usually gives
+  std::vector<std::string> disabled;
+};
+
+const ModelGeometry& find_model(const std::string& name) {
+  std::string names;
+  for (const ModelGeometry& model : kModels) {
+    if (model.name == name) return model;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", model.name);
+  }
+  throw InputError(fmt::format("--geometry {}: unknown", name), "known are " + names);
+}
+
+/// Copy bandwidth of two channels of desktop memory, and of one H200; `sluice bench` measures the machine at hand.
+std::string usual_bandwidth(const std::string& device) { return device == "cuda" ? "4.2 TB/s" : "20 GB/s"; }
+
+/// "4.2 TB/s", "20GB/s", "20" (GB/s) to bytes a second.
+double parse_bandwidth(const std::string& text) {
+  const auto refuse = [&text]() {
+    return InputError(fmt::format("--bandwidth {}: not a bandwidth", text), "for example \"4.2 TB/s\" or \"20 GB/s\"");
+  };
+  size_t used = 0;
+  double value = 0;
+  try {
+    value = std::stod(text, &used);
+  } catch (const std::exception&) {
+    throw refuse();
+  }
+  std::string unit;
+  for (const char c : text.substr(used)) {
+    if (c != ' ') unit += c;
+  }
+  const double scale = unit.empty() || unit == "GB/s" || unit == "GB" ? 1e9 : unit == "TB/s" || unit == "TB" ? 1e12 : 0;
+  if (!(value > 0) || !std::isfinite(value) || scale == 0) throw refuse();
+  return value * scale;
+}
+
+/// Bytes that one row (request x KV head) must move in one decode step of one layer.
+struct Traffic {
+  double fields = 0;     // cached fields, keys and values that the index stage reads
+  double buffers = 0;    // row buffers between steps, written and read; in cache or on chip, so not counted in `total`
+  double state = 0;      // states read and written
+  double attention = 0;  // keys and values of the selected pages
+  double total() const { return fields + state + attention; }
+};
+
+double element_bytes(const FlowGraph& graph, const Node& node) {
+  if (node.op == Op::kField) return static_cast<double>(size_of(graph.find_field(node.attributes.field)->type));
+  if (node.op == Op::kKey || node.op == Op::kValue) return static_cast<double>(size_of(graph.geometry.kv));
+  return sizeof(float);
+}
+
+double bytes_of(const FlowGraph& graph, NodeId id, double pages) {
+  const Node& node = graph.nodes[static_cast<size_t>(id)];
+  const double rows = has_axis(node.shape, Axis::kPage) ? pages : 1;
+  return rows * static_cast<double>(elements_per_page(node.shape)) * element_bytes(graph, node);
+}
+
+Traffic traffic_of_step(const Plan& plan, const PlanStep& step, double pages) {
+  Traffic traffic;
+  for (const NodeId id : step.nodes) {
+    const Op op = plan.graph.nodes[static_cast<size_t>(id)].op;
+    if (op == Op::kField || op == Op::kKey || op == Op::kValue) traffic.fields += bytes_of(plan.graph, id, pages);
+    if (op == Op::kLoad) traffic.state += bytes_of(plan.graph, id, pages);
+    if (op == Op::kSave) traffic.state += bytes_of(plan.graph, plan.graph.nodes[static_cast<size_t>(id)].inputs[0], pages);
+  }
+  if (step.kind == StepKind::kSelect) return traffic;
+  for (const NodeId id : step.outputs) traffic.buffers += 2 * bytes_of(plan.graph, id, pages);
+  return traffic;
+}
+
+/// Bytes that refreshing the fields of one page reads and writes.
+double refresh_bytes(const Plan& plan) {
+  double bytes = 0;
+  for (const NodeId id : plan.cache) {
+    const Op op = plan.graph.nodes[static_cast<size_t>(id)].op;
+    if (op == Op::kKey || op == Op::kValue) bytes += bytes_of(plan.graph, id, 1);
+  }
+  for (const Field& field : plan.graph.fields)
+    bytes += static_cast<double>(elements_per_page(field.shape)) * static_cast<double>(size_of(field.type));
+  return bytes;
+}
+
+/// Pages that a selection keeps, of `pages`; a threshold without a maximum may keep all.
+double budget_of(const FlowGraph& graph, NodeId id, double pages) {
+  const Node& node = graph.nodes[static_cast<size_t>(id)];
+  const Attributes& a = node.attributes;
+  switch (node.op) {
+    case Op::kUnion:
+      return std::min(pages, budget_of(graph, node.inputs[0], pages) + budget_of(graph, node.inputs[1], pages));
+    case Op::kWindow:
+      return std::min<double>(pages, a.first + a.last);
+    case Op::kThreshold:
+      return a.max_pages > 0 ? std::min<double>(pages, a.max_pages) : pages;
+    default:
+      return std::min(pages, std::max<double>(a.k + a.first + a.last, std::ceil(a.ratio * pages)));
+  }
+}
+
+std::string bytes_text(double bytes) {
+  if (bytes < 1e3) return fmt::format("{:.0f} B", bytes);
+  if (bytes < 1e6) return fmt::format("{:.1f} kB", bytes / 1e3);
+  if (bytes < 1e9) return fmt::format("{:.2f} MB", bytes / 1e6);
+  return fmt::format("{:.2f} GB", bytes / 1e9);
+}
+
+std::string time_text(double seconds) {
+  return seconds < 1e-3 ? fmt::format("{:.1f} us", seconds * 1e6) : fmt::format("{:.2f} ms", seconds * 1e3);
+}
+
+void print_passes(const Compilation& compilation) {
+  fmt::print("passes\n");
+  for (const PassReport& pass : compilation.passes) {
+    fmt::print("  {:<16} {:>8.1f} us  {:>4} -> {} operators{}\n", pass.name, pass.microseconds, pass.nodes_before,
+               pass.nodes_after, pass.enabled ? "" : "  (off)");
+  }
+}
+
+void print_row(const std::string& what, double bytes, double rows, double bandwidth, const std::string& note) {
+  fmt::print("  {:<12} {:>10}  {:>10}  {}\n", what, bytes_text(bytes * rows), time_text(bytes * rows / bandwidth), note);
+}
+
+void print_roofline(const Plan& plan, const PlanOptions& options, const ModelGeometry& model, double bandwidth) {
+  const double pages = std::ceil(static_cast<double>(options.tokens) / plan.layout.page);
+  const double rows = static_cast<double>(options.batch) * model.kv_heads;
+  const double kv_page = 2.0 * plan.layout.page * plan.layout.head_dim * static_cast<double>(size_of(plan.layout.kv));
+  const double dense = pages * kv_page;
+  fmt::print("decode step of one layer at the roofline: {}, {} tokens, batch {}, {:.0f} GB/s\n", model.name, options.tokens,
+             options.batch, bandwidth / 1e9);
+  Traffic total;
+  if (!plan.cache.empty()) {
+    total.fields += refresh_bytes(plan);
+    print_row("refresh", refresh_bytes(plan), rows, bandwidth, "of the newest page");
+  }
+  for (size_t i = 0; i < plan.index.size(); ++i) {
+    const Traffic step = traffic_of_step(plan, plan.index[i], pages);
+    total.fields += step.fields;
+    total.state += step.state;
+    const std::string note = step.buffers > 0 ? fmt::format("row buffers {}", bytes_text(step.buffers * rows)) : "";
+    print_row(fmt::format("{} {}", i, name_of(plan.index[i].kind)), step.total(), rows, bandwidth, note);
+  }
+  int sparse_layers = 0;
+  for (int layer = 0; layer < model.layers; ++layer) sparse_layers += plan.graph.layers.is_sparse(layer, model.layers) ? 1 : 0;
+  if (plan.graph.selection == kNoNode) sparse_layers = 0;
+  if (sparse_layers > 0) {
+    const double budget = budget_of(plan.graph, plan.graph.selection, pages);
+    total.attention = budget * kv_page;
+    print_row("attention", total.attention, rows, bandwidth, fmt::format("{:.0f} of {:.0f} pages", budget, pages));
+    print_row("flow", total.total(), rows, bandwidth, fmt::format("{:.2f}x less than dense", dense / total.total()));
+  }
+  print_row("dense", dense, rows, bandwidth, "");
+  const double all = sparse_layers * total.total() + (model.layers - sparse_layers) * dense;
+  fmt::print("all {} layers, {} of them sparse: {} instead of {}, {:.2f}x\n", model.layers, sparse_layers,
+             time_text(all * rows / bandwidth), time_text(model.layers * dense * rows / bandwidth), model.layers * dense / all);
+}
+
+void plan(const PlanOptions& options) {
+  const ModelGeometry& model = find_model(options.geometry);
+  const double bandwidth = parse_bandwidth(options.bandwidth.empty() ? usual_bandwidth(options.device) : options.bandwidth);
+  TraceOptions trace;
+  trace.head_dim = model.head_dim;
+  trace.group = model.query_heads / model.kv_heads;
+  const Compilation compilation = compile(trace_file(options.flow, trace), {options.disabled});
+  fmt::print("{}", to_text(compilation.plan));
+  print_passes(compilation);
+  print_roofline(compilation.plan, options, model, bandwidth);
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app) {
+  constexpr int64_t kMost = int64_t{1} << 30;
+  auto options = std::make_shared<PlanOptions>();
+  CLI::App* command = app.add_subcommand("plan", "Show a flow's graph, passes and fused steps, with bytes and expected time");
+  command->footer("Example: sluice plan scripting/flows/quest.lua --geometry qwen3-8b --tokens 32768 --bandwidth \"4.2 TB/s\"");
+  command->add_option("flow", options->flow, "Lua file")->required();
+  command->add_option("--geometry", options->geometry, "Model: mini, qwen3-0.6b ... qwen3-32b, llama-3.1-8b")
+      ->capture_default_str();
+  command->add_option("--tokens", options->tokens, "Tokens in the cache")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, kMost));
+  command->add_option("--batch", options->batch, "Requests in a step")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, kMost));
+  command->add_option("--device", options->device, "cpu or cuda: whose usual bandwidth is assumed")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  command->add_option("--bandwidth", options->bandwidth, "Of the memory, such as \"20 GB/s\" or \"4.2 TB/s\"");
+  command->add_option("--disable-pass", options->disabled, "Leave out a pass (repeatable)")->allow_extra_args(false);
+  command->callback([options] { plan(*options); });
+}
+
+}  // namespace sluice::cli

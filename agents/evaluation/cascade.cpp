@@ -1,0 +1,287 @@
+#include "agents/evaluation/cascade.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "agents/evaluation/documents.h"
+#include "agents/tasks/scoring.h"
+#include "scripting/graph/error.h"
+
+namespace sluice {
+namespace {
+
+constexpr const char* kSpeedTask = "needle_multikey";
+
+/// Scores of one answerer, by document.
+using Scores = std::vector<std::vector<Score>>;
+
+struct Entrant {
+  FlowReport report;
+  std::optional<Candidate> candidate;  // empty: out before it ran, or by an error
+  bool alive = false;                  // takes part in the next stage
+
+  void stop(FlowStatus status, const std::string& stage, const std::string& message, const std::string& hint = {}) {
+    report.status = status;
+    report.stage = stage;
+    report.message = message;
+    report.hint = hint;
+    alive = false;
+  }
+  /// After an error at run time, not even the speed is of interest.
+  void fail(const std::string& stage, const std::string& message) {
+    stop(FlowStatus::kRuntimeError, stage, message);
+    candidate.reset();
+  }
+};
+
+std::vector<Cluster> clusters_of(const Scores& scores) {
+  std::vector<Cluster> clusters;
+  for (const auto& document : scores) {
+    Cluster cluster{0, static_cast<int>(document.size())};
+    for (const Score& score : document) cluster.successes += score.correct;
+    clusters.push_back(cluster);
+  }
+  return clusters;
+}
+
+double accuracy_of(const std::vector<Cluster>& clusters) {
+  double successes = 0;
+  double samples = 0;
+  for (const Cluster& cluster : clusters) {
+    successes += cluster.successes;
+    samples += cluster.samples;
+  }
+  return samples > 0 ? successes / samples : 0;
+}
+
+double mean_pass_at_k(const std::vector<Cluster>& clusters, int k) {
+  double sum = 0;
+  for (const Cluster& cluster : clusters) sum += pass_at_k(cluster.samples, cluster.successes, k);
+  return clusters.empty() ? 0 : sum / static_cast<double>(clusters.size());
+}
+
+TaskResult summarise(const SuiteStage& stage, const SuiteTask& task, const Scores& flow, const Scores& dense) {
+  TaskResult result;
+  result.stage = stage.name;
+  result.task = task.task;
+  result.group = task.is_problem_set() ? "problems" : find_task(task.task).group;
+  result.tokens = task.is_problem_set() ? 0 : task.tokens;
+  result.documents = static_cast<int>(flow.size());
+  result.clusters = clusters_of(flow);
+  result.dense_clusters = clusters_of(dense);
+  result.accuracy = accuracy_of(result.clusters);
+  result.interval = clustered_wilson(result.clusters);
+  result.dense_accuracy = accuracy_of(result.dense_clusters);
+  result.dense_interval = clustered_wilson(result.dense_clusters);
+  for (size_t i = 0; i < flow.size(); ++i) {
+    for (size_t j = 0; j < flow[i].size(); ++j) {
+      ++result.samples;
+      result.matched += flow[i][j].matched;
+      result.lost += dense[i][j].correct && !flow[i][j].correct;
+      result.gained += !dense[i][j].correct && flow[i][j].correct;
+    }
+  }
+  result.matched /= std::max(1, result.samples);
+  result.p_value = mcnemar(result.lost, result.gained);
+  if (task.is_problem_set()) {
+    result.generations = task.generations;
+    result.k = task.k;
+    result.pass_at_k = mean_pass_at_k(result.clusters, task.k);
+    result.dense_pass_at_k = mean_pass_at_k(result.dense_clusters, task.k);
+  }
+  return result;
+}
+
+void append_scores(Scores& scores, const std::vector<JobDocument>& documents, const std::vector<Generation>& generations) {
+  size_t next = 0;
+  for (const JobDocument& document : documents) {
+    scores.emplace_back();
+    for (const Job& job : document) {
+      const Generation& generation = generations.at(next++);
+      scores.back().push_back(score(job.sample, generation.text, generation.ended));
+    }
+  }
+}
+
+class Cascade {
+ public:
+  Cascade(const Suite& suite, Runner& runner, const TaskContext& context, const Seed& seed, Progress& progress)
+      : suite_(suite), runner_(runner), context_(context), seed_(seed), progress_(progress) {}
+
+  Report run(const std::vector<Contestant>& contestants) {
+    const auto started = std::chrono::steady_clock::now();
+    progress_.start(planned_work(contestants.size()));
+    for (const Contestant& contestant : contestants) admit(contestant);
+    for (const SuiteStage& stage : suite_.stages) {
+      if (!contestants.empty() && alive() == 0) break;
+      run_stage(stage);
+    }
+    measure_speed();
+    progress_.finish();
+    report_.suite = suite_.name;
+    report_.dialect = context_.english() ? "english" : "mini";
+    report_.seed = seed_.hex();
+    for (Entrant& entrant : entrants_) report_.flows.push_back(std::move(entrant.report));
+    report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    return std::move(report_);
+  }
+
+ private:
+  size_t alive() const {
+    return std::count_if(entrants_.begin(), entrants_.end(), [](const Entrant& entrant) { return entrant.alive; });
+  }
+
+  /// One unit: the tokens of a prompt prefilled, or decoded against by one answerer (about an eighth of that work).
+  static double prefill_work(const SuiteTask& task) { return static_cast<double>(task.tokens) * task.samples / task.questions; }
+  static double decode_work(const SuiteTask& task) { return static_cast<double>(task.tokens) * task.samples / 8; }
+  double speed_work() const { return suite_.speed_tokens; }
+
+  double planned_work(size_t flows) const {
+    double work = static_cast<double>(flows) * speed_work();
+    for (const SuiteStage& stage : suite_.stages) {
+      for (const SuiteTask& task : stage.tasks) work += prefill_work(task) + static_cast<double>(flows + 1) * decode_work(task);
+    }
+    return work;
+  }
+
+  void admit(const Contestant& contestant) {
+    Entrant entrant;
+    entrant.report.name = contestant.name;
+    entrant.report.path = contestant.path;
+    entrant.alive = true;
+    try {
+      progress_.show("verify", "", contestant.name);
+      entrant.candidate = runner_.prepare(contestant.path);
+    } catch (const InputError& error) {
+      entrant.stop(FlowStatus::kRejectedStatic, "verify", error.what(), error.hint());
+    } catch (const std::exception& error) {
+      entrant.fail("verify", error.what());
+    }
+    if (entrant.alive) check_numerically(entrant);
+    entrants_.push_back(std::move(entrant));
+  }
+
+  void check_numerically(Entrant& entrant) {
+    progress_.show("numerical", "", entrant.report.name);
+    try {
+      if (const auto difference = runner_.check_numerically(*entrant.candidate)) {
+        entrant.stop(FlowStatus::kIncorrectNumerical, "numerical", *difference);
+        entrant.candidate.reset();
+      }
+    } catch (const std::exception& error) {
+      entrant.fail("numerical", error.what());
+    }
+  }
+
+  void run_stage(const SuiteStage& stage) {
+    const size_t first = report_.dense.size();
+    for (const SuiteTask& task : stage.tasks) run_task(stage, task);
+    double dense = 0;
+    for (size_t i = first; i < report_.dense.size(); ++i) dense += report_.dense[i].accuracy;
+    dense /= static_cast<double>(stage.tasks.size());
+    for (Entrant& entrant : entrants_) {
+      if (!entrant.alive) continue;
+      double mean = 0;
+      for (const TaskResult& result : entrant.report.tasks) {
+        if (result.stage == stage.name) mean += result.accuracy;
+      }
+      mean /= static_cast<double>(stage.tasks.size());
+      if (mean < stage.threshold * dense) {
+        entrant.stop(FlowStatus::kBelowThreshold, stage.name,
+                     fmt::format("accuracy {:.2f} where dense attention has {:.2f}; at least {:.0f}% of that is needed to go on",
+                                 mean, dense, 100 * stage.threshold));
+      }
+    }
+  }
+
+  void run_task(const SuiteStage& stage, const SuiteTask& task) {
+    const std::string title = task.is_problem_set() ? task.task : fmt::format("{} {}", task.task, task.tokens);
+    DocumentSource source(task, context_, seed_);
+    Scores dense;
+    std::vector<Scores> flows(entrants_.size());
+    std::vector<JobDocument> documents;
+    const auto flush = [&] {
+      if (!documents.empty()) answer(stage, title, documents, dense, flows);
+      documents.clear();
+    };
+    const size_t capacity = static_cast<size_t>(std::max(1, runner_.batch_size(task.tokens)));
+    size_t waiting = 0;
+    for (JobDocument document = source.next(); !document.empty(); document = source.next()) {
+      if (waiting + document.size() > capacity) {
+        flush();
+        waiting = 0;
+      }
+      waiting += document.size();
+      documents.push_back(std::move(document));
+    }
+    flush();
+    report_.dense.push_back(summarise(stage, task, dense, dense));
+    for (size_t i = 0; i < entrants_.size(); ++i) {
+      if (entrants_[i].alive) entrants_[i].report.tasks.push_back(summarise(stage, task, flows[i], dense));
+    }
+    progress_.advance(prefill_work(task) + static_cast<double>(alive() + 1) * decode_work(task));
+    progress_.shrink(static_cast<double>(entrants_.size() - alive()) * decode_work(task));
+  }
+
+  void answer(const SuiteStage& stage, const std::string& title, const std::vector<JobDocument>& documents, Scores& dense,
+              std::vector<Scores>& flows) {
+    progress_.show(stage.name, title, "prefill");
+    const auto batch = runner_.prefill(documents);
+    progress_.show(stage.name, title, "dense");
+    append_scores(dense, documents, runner_.decode(*batch, nullptr));
+    for (size_t i = 0; i < entrants_.size(); ++i) {
+      Entrant& entrant = entrants_[i];
+      if (!entrant.alive) continue;
+      progress_.show(stage.name, title, entrant.report.name);
+      try {
+        append_scores(flows[i], documents, runner_.decode(*batch, &entrant.candidate->plan));
+      } catch (const std::exception& error) {
+        entrant.fail(stage.name, error.what());
+      }
+    }
+  }
+
+  /// On one document for all: speed depends on the length of the context, hardly on what is in it.
+  void measure_speed() {
+    const bool any =
+        std::any_of(entrants_.begin(), entrants_.end(), [](const Entrant& entrant) { return entrant.candidate.has_value(); });
+    if (!any) return;
+    progress_.show("speed", "", "prefill");
+    SuiteTask task;
+    task.task = kSpeedTask;
+    task.tokens = suite_.speed_tokens;
+    task.samples = task.questions = suite_.speed_batch;
+    DocumentSource source(task, context_, Seed::parse("speed " + seed_.hex()));
+    const auto batch = runner_.prefill({source.next()});
+    const SpeedOptions options{suite_.speed_tokens, suite_.speed_batch, suite_.speed_pairs, suite_.speed_steps};
+    for (Entrant& entrant : entrants_) {
+      if (!entrant.candidate) continue;
+      progress_.show("speed", "", entrant.report.name);
+      try {
+        entrant.report.speed = runner_.measure(*batch, entrant.candidate->plan, options);
+      } catch (const std::exception& error) {
+        entrant.fail("speed", error.what());
+      }
+      progress_.advance(speed_work());
+    }
+  }
+
+  const Suite& suite_;
+  Runner& runner_;
+  const TaskContext& context_;
+  const Seed& seed_;
+  Progress& progress_;
+  std::vector<Entrant> entrants_;
+  Report report_;
+};
+
+}  // namespace
+
+Report run_cascade(const Suite& suite, const std::vector<Contestant>& contestants, Runner& runner, const TaskContext& context,
+                   const Seed& seed, Progress& progress) {
+  return Cascade(suite, runner, context, seed, progress).run(contestants);
+}
+
+}  // namespace sluice

@@ -1,0 +1,125 @@
+#include "agents/evaluation/engine_runner.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "agents/evaluation/numerical.h"
+#include "agents/evaluation/prefilled.h"
+#include "agents/evaluation/speed.h"
+#include "scripting/graph/error.h"
+#include "scripting/lua/trace.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kDensePage = 16;
+// K and V of the prompts that are decoded together take at most this, in pool and snapshots each.
+constexpr size_t kBatchBytes = size_t{768} << 20;
+constexpr int kMostPrompts = 16;
+constexpr size_t kStopWindow = 16;  // tokens that are searched for a stop text, which is shorter
+
+const EngineBatch& engine_batch(const PrefilledBatch& batch) {
+  const auto* found = dynamic_cast<const EngineBatch*>(&batch);
+  if (found == nullptr) throw InternalError("a batch of another runner");
+  return *found;
+}
+
+Request request_for(const PrefilledPrompt& prompt) {
+  Request request;
+  request.prompt = prompt.tokens;
+  request.max_tokens = prompt.max_tokens;
+  request.sampling = prompt.sampling;
+  request.snapshot = prompt.snapshot;
+  return request;
+}
+
+/// Follows generations token by token, so that those whose outcome is known can end.
+class Follower {
+ public:
+  explicit Follower(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+
+  void add(uint64_t id, const PrefilledPrompt& prompt) { watched_[id] = {&prompt, {}}; }
+
+  /// True if nothing that could follow changes the score.
+  bool is_decided(uint64_t id, int32_t token) {
+    Watched& watched = watched_.at(id);
+    watched.tokens.push_back(token);
+    const PrefilledPrompt& prompt = *watched.prompt;
+    const size_t at = watched.tokens.size() - 1;
+    if (!prompt.expected.empty() && at < prompt.expected.size() && prompt.expected[at] != token) return true;
+    if (prompt.stop.empty()) return false;
+    const auto& tokens = watched.tokens;
+    const size_t first = tokens.size() - std::min(tokens.size(), kStopWindow);
+    return tokenizer_.decode(std::span(tokens).subspan(first)).find(prompt.stop) != std::string::npos;
+  }
+
+  std::string text(uint64_t id) const { return tokenizer_.decode(watched_.at(id).tokens); }
+
+ private:
+  struct Watched {
+    const PrefilledPrompt* prompt = nullptr;
+    std::vector<int32_t> tokens;
+  };
+  const Tokenizer& tokenizer_;
+  std::unordered_map<uint64_t, Watched> watched_;
+};
+
+}  // namespace
+
+EngineRunner::EngineRunner(Device& device, const Model& model, const Tokenizer& tokenizer)
+    : device_(device), model_(model), tokenizer_(tokenizer) {}
+
+Candidate EngineRunner::prepare(const std::string& path) {
+  const ModelConfig& config = model_.config();
+  TraceOptions options;
+  options.head_dim = config.head_dim;
+  options.group = config.group();
+  FlowGraph traced = trace_file(path, options);
+  Plan plan = compile(traced).plan;
+  if (plan.graph.selection != kNoNode) device_.compile(plan, config.layers, config.kv_heads);  // refused here, not in the middle
+  return {std::move(traced), std::move(plan)};
+}
+
+int EngineRunner::batch_size(int tokens) const {
+  const ModelConfig& config = model_.config();
+  const size_t token_bytes = size_t{2} * config.layers * config.kv_heads * config.head_dim * size_of(DataType::kBF16);
+  return static_cast<int>(std::clamp<size_t>(kBatchBytes / (token_bytes * std::max(1, tokens)), 1, kMostPrompts));
+}
+
+std::unique_ptr<PrefilledBatch> EngineRunner::prefill(const std::vector<JobDocument>& documents) {
+  return prefill_documents(documents, device_, model_, tokenizer_);
+}
+
+std::vector<Generation> EngineRunner::decode(const PrefilledBatch& prefilled, const Plan* plan) {
+  const EngineBatch& batch = engine_batch(prefilled);
+  Engine engine(device_, model_, plan, engine_options(batch.prompts, plan != nullptr ? plan->layout.page : kDensePage));
+  Follower follower(tokenizer_);
+  std::unordered_map<uint64_t, size_t> places;
+  std::vector<uint64_t> ids;
+  for (const PrefilledPrompt& prompt : batch.prompts) {
+    ids.push_back(engine.submit(request_for(prompt)));
+    places[ids.back()] = ids.size() - 1;
+    follower.add(ids.back(), prompt);
+  }
+  engine.on_token([&](uint64_t id, int32_t token) {
+    if (follower.is_decided(id, token)) engine.cancel(id);
+  });
+  std::vector<Generation> generations(ids.size());
+  for (const RequestResult& result : engine.run_all()) {
+    generations[places.at(result.id)] = {follower.text(result.id), result.reason == FinishReason::kStop};
+  }
+  return generations;
+}
+
+SpeedResult EngineRunner::measure(const PrefilledBatch& prefilled, const Plan& plan, const SpeedOptions& options) {
+  const EngineBatch& batch = engine_batch(prefilled);
+  const std::vector<PrefilledPrompt> document(batch.prompts.begin(),
+                                              batch.prompts.begin() + static_cast<ptrdiff_t>(batch.first_document));
+  return measure_speed(document, device_, model_, plan, options);
+}
+
+std::optional<std::string> EngineRunner::check_numerically(const Candidate& candidate) {
+  return check_against_reference(device_, candidate.traced, candidate.plan);
+}
+
+}  // namespace sluice

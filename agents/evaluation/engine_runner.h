@@ -1,0 +1,34 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agents/evaluation/runner.h"
+#include "host/engine.h"
+#include "host/model.h"
+#include "host/tokenizer.h"
+#include "kernels/device.h"
+
+namespace sluice {
+
+/// Runs flows and dense attention through the serving loop. Owned by one thread, like the device.
+class EngineRunner : public Runner {
+ public:
+  /// All must outlive the runner.
+  EngineRunner(Device& device, const Model& model, const Tokenizer& tokenizer);
+
+  Candidate prepare(const std::string& path) override;
+  std::optional<std::string> check_numerically(const Candidate& candidate) override;
+  int batch_size(int tokens) const override;
+  std::unique_ptr<PrefilledBatch> prefill(const std::vector<JobDocument>& documents) override;
+  std::vector<Generation> decode(const PrefilledBatch& batch, const Plan* plan) override;
+  SpeedResult measure(const PrefilledBatch& batch, const Plan& plan, const SpeedOptions& options) override;
+
+ private:
+  Device& device_;
+  const Model& model_;
+  const Tokenizer& tokenizer_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,54 @@
+#include "agents/evaluation/flow_files.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "scripting/graph/error.h"
+
+namespace sluice {
+namespace fs = std::filesystem;
+
+std::string shipped_flows_directory() {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  if (error) return {};
+  const fs::path folder = program.parent_path();
+  // A build directory lies in the source tree, however deep; an installation has bin/ and share/.
+  for (fs::path parent = folder; parent != parent.root_path(); parent = parent.parent_path()) {
+    for (const char* place : {"scripting/flows", "share/sluice/flows"}) {
+      if (fs::is_directory(parent / place, error)) return (parent / place).string();
+    }
+  }
+  return {};
+}
+
+std::vector<std::string> shipped_flows() {
+  std::vector<std::string> names;
+  const std::string directory = shipped_flows_directory();
+  if (directory.empty()) return names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory, error)) {
+    if (entry.path().extension() == ".lua") names.push_back(entry.path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string find_flow(const std::string& flow) {
+  std::error_code error;
+  if (fs::is_regular_file(flow, error)) return flow;
+  const std::string directory = shipped_flows_directory();
+  if (!directory.empty() && flow.find('/') == std::string::npos) {
+    for (const std::string& name : {flow, flow + ".lua"}) {
+      const fs::path path = fs::path(directory) / name;
+      if (path.extension() == ".lua" && fs::is_regular_file(path, error)) return path.string();
+    }
+  }
+  throw InputError(fmt::format("there is no flow \"{}\"", flow),
+                   fmt::format("give the path of a .lua file, or one of {}", fmt::join(shipped_flows(), ", ")));
+}
+
+}  // namespace sluice

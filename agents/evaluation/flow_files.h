@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace sluice {
+
+/// Where the flows that ship with Sluice lie: beside the program, in the source tree that it was built from, or in
+/// ../share/sluice/flows of an installation; empty if in none of them.
+std::string shipped_flows_directory();
+
+/// Names of the shipped flows (without .lua), sorted.
+std::vector<std::string> shipped_flows();
+
+/// The file for `flow`: a path that exists, or the name of a shipped flow. Throws InputError that lists the shipped names.
+std::string find_flow(const std::string& flow);
+
+}  // namespace sluice

@@ -1,0 +1,172 @@
+#include "agents/evaluation/numerical.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <iterator>
+#include <random>
+#include <vector>
+
+#include "agents/evaluation/single_head.h"
+#include "tests/support/oracle.h"
+
+namespace sluice {
+namespace {
+
+using oracle::Bounded;
+
+/// Keys and values of one case.
+struct Case {
+  const char* name;
+  int pages;        // full ones before the first step
+  int more_tokens;  // in a page of their own
+  int levels = 0;   // distinct numbers that keys may have: few make ties; 0: normal numbers
+  bool specials = false;
+};
+
+constexpr int kSteps = 3;
+constexpr Case kCases[] = {
+    {"random keys", 70, 3},       {"a ragged last page of one token", 33, 0}, {"one token", 0, 0}, {"ties", 70, 1, 2},
+    {"all keys equal", 40, 5, 1}, {"infinities and NaN", 50, 2, 0, true},
+};
+
+/// Numbers that bfloat16 holds exactly, so that the type of K and V does not blur the comparison.
+float exact_in_bf16(float value) { return std::bit_cast<float>(std::bit_cast<uint32_t>(value) & 0xffff0000U); }
+
+std::vector<float> numbers(size_t count, const Case& wanted, std::mt19937_64& random) {
+  std::normal_distribution<float> normal;
+  const float specials[] = {INFINITY, -INFINITY, NAN};
+  std::vector<float> result(count);
+  for (float& number : result) {
+    number = wanted.levels > 0 ? static_cast<float>(random() % wanted.levels) * 0.5F : exact_in_bf16(normal(random));
+    if (wanted.specials && random() % 97 == 0) number = specials[random() % 3];
+  }
+  return result;
+}
+
+std::vector<float> slice(const std::vector<float>& values, int first, int count, int dim) {
+  const auto begin = values.begin() + static_cast<ptrdiff_t>(first) * dim;
+  return {begin, begin + static_cast<ptrdiff_t>(count) * dim};
+}
+
+/// True if float32 may order the two either way.
+bool is_doubtful(const Bounded& a, const Bounded& b) {
+  if (oracle::is_unknown(a) || oracle::is_unknown(b)) return true;
+  return a.error + b.error > 0 && std::fabs(a.value - b.value) <= a.error + b.error;
+}
+
+std::string compare_scores(const std::vector<float>& scores, const oracle::Result& expected) {
+  for (size_t page = 0; page < expected.scores.size(); ++page) {
+    const auto& [value, error] = expected.scores[page];
+    if (error == oracle::kUnknown) continue;
+    const double score = scores.at(page);
+    const bool same = std::isnan(value)   ? std::isnan(score)
+                      : std::isinf(value) ? score == value
+                                          : std::fabs(score - value) <= error;
+    if (!same) return fmt::format("the score of page {} is {}, not {}", page, score, value);
+  }
+  return {};
+}
+
+/// Chance has a say in what an approximate selection takes.
+bool is_approximate(const FlowGraph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(),
+                     [](const Node& node) { return node.op == Op::kApproxTopK && node.attributes.tolerate > 0; });
+}
+
+std::string compare_selections(const FlowGraph& graph, const HeadStep& step, const oracle::Result& expected) {
+  const std::vector<int32_t>& selected = step.selected;
+  const bool sound = std::is_sorted(selected.begin(), selected.end(), std::less_equal<>()) && !selected.empty() &&
+                     selected.front() >= 0 && selected.back() < static_cast<int32_t>(step.scores.size());
+  if (!sound) return "the selected pages are not a list of different pages in ascending order";
+  const Node& selection = graph.nodes[graph.selection];
+  if (selection.op == Op::kTopK && !expected.scores.empty()) {
+    const std::vector<double> own(step.scores.begin(), step.scores.end());
+    if (oracle::top_k(own, selection.attributes) != selected) return "the selected pages are not those of the best scores";
+  }
+  if (is_approximate(graph) || selected == expected.selected) return {};
+  std::vector<int32_t> extra;
+  std::vector<int32_t> missing;
+  std::set_difference(selected.begin(), selected.end(), expected.selected.begin(), expected.selected.end(),
+                      std::back_inserter(extra));
+  std::set_difference(expected.selected.begin(), expected.selected.end(), selected.begin(), selected.end(),
+                      std::back_inserter(missing));
+  if (expected.scores.empty()) return "pages are selected that the flow does not ask for";
+  if (expected.bound) {  // a page may be on either side of a bound that it is too near to
+    const auto near_bound = [&](int32_t page) { return is_doubtful(expected.scores[page], *expected.bound); };
+    std::erase_if(extra, near_bound);
+    std::erase_if(missing, near_bound);
+  }
+  if (extra.size() != missing.size())
+    return fmt::format("{} pages are selected, not {}", selected.size(), expected.selected.size());
+  for (const int32_t out : missing) {
+    for (const int32_t in : extra) {
+      if (!is_doubtful(expected.scores[out], expected.scores[in])) {
+        return fmt::format("page {} is selected, and page {} with the higher score is not", in, out);
+      }
+    }
+  }
+  return {};
+}
+
+std::string compare_outputs(const std::vector<float>& output, const std::vector<double>& expected) {
+  constexpr double kTolerance = 1e-3;  // devices may round the weights of the softmax to bfloat16
+  double largest = 0;
+  for (const double value : expected) largest = std::max(largest, std::fabs(value));
+  for (size_t i = 0; i < expected.size(); ++i) {
+    // Written so that NaN fails.
+    if (!(std::fabs(output[i] - expected[i]) <= kTolerance * largest)) {
+      return fmt::format("output {} is {}, not {}", i, output[i], expected[i]);
+    }
+  }
+  return {};
+}
+
+std::string run_case(Device& device, const FlowGraph& traced, const Plan& plan, const Case& wanted, uint64_t seed) {
+  const Geometry& geometry = plan.graph.geometry;
+  const int dim = geometry.head_dim;
+  const int before = wanted.pages * plan.layout.page + wanted.more_tokens;
+  const int total = before + kSteps;
+  std::mt19937_64 random(seed);
+  const std::vector<float> keys = numbers(static_cast<size_t>(total) * dim, wanted, random);
+  const std::vector<float> values = numbers(keys.size(), {"", 0, 0}, random);
+  SingleHead head(device, plan, total, seed);
+  if (before > 0) head.prefill(slice(keys, 0, before, dim), slice(values, 0, before, dim));
+  oracle::States states;
+  for (int at = before; at < total; ++at) {
+    const std::vector<float> query = numbers(static_cast<size_t>(geometry.group) * dim, {"", 0, 0, wanted.levels}, random);
+    const HeadStep step = head.decode(slice(keys, at, 1, dim), slice(values, at, 1, dim), query);
+    std::string fault;
+    if (traced.selection != kNoNode) {
+      const oracle::Result expected = oracle::run(traced, {query, keys, values, at + 1, seed, 0, 0}, states);
+      fault = compare_scores(step.scores, expected);
+      if (fault.empty()) fault = compare_selections(traced, step, expected);
+    }
+    if (fault.empty() && !wanted.specials) {
+      fault = compare_outputs(step.output, oracle::attention(query, keys, values, at + 1, dim, plan.layout.page, step.selected,
+                                                             1 / std::sqrt(static_cast<double>(dim))));
+    }
+    if (!fault.empty()) return fmt::format("{}, {} tokens: {}", wanted.name, at + 1, fault);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::optional<std::string> check_against_reference(Device& device, const FlowGraph& traced, const Plan& plan) {
+  // What the flow does in the layers that it runs in; here is only one.
+  FlowGraph graph = traced;
+  Plan single = plan;
+  if (graph.selection != kNoNode) graph.layers = single.graph.layers = LayerChoice{};
+  uint64_t seed = 1;
+  for (const Case& wanted : kCases) {
+    std::string fault = run_case(device, graph, single, wanted, seed++);
+    if (!fault.empty()) return fault;
+  }
+  return std::nullopt;
+}
+
+}  // namespace sluice

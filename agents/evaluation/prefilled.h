@@ -1,0 +1,37 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "agents/evaluation/runner.h"
+#include "host/engine.h"
+#include "host/model.h"
+#include "host/tokenizer.h"
+
+namespace sluice {
+
+/// One prompt of a batch: its tokens, K and V of what it shares with its document, and how its generation may end early.
+struct PrefilledPrompt {
+  std::vector<int32_t> tokens;
+  std::shared_ptr<const KvSnapshot> snapshot;  // null if the prompts share nothing
+  SamplingOptions sampling;
+  int max_tokens = 16;
+  std::string stop;               // text; empty: none
+  std::vector<int32_t> expected;  // a generation that leaves these tokens is wrong, whatever follows; empty: unknown
+};
+
+class EngineBatch : public PrefilledBatch {
+ public:
+  std::vector<PrefilledPrompt> prompts;  // documents in order
+  size_t first_document = 0;             // prompts of the first document
+};
+
+/// Tokens of the longest prompt with its answer, and a pool that holds all prompts with theirs. `page` tokens a page.
+EngineOptions engine_options(const std::vector<PrefilledPrompt>& prompts, int page);
+
+/// Prefills the common text of each document once, with dense attention. Throws InputError if a prompt is too long for the
+/// model.
+std::unique_ptr<EngineBatch> prefill_documents(const std::vector<JobDocument>& documents, Device& device, const Model& model,
+                                               const Tokenizer& tokenizer);
+
+}  // namespace sluice

@@ -1,0 +1,73 @@
+#include "agents/evaluation/progress.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace sluice {
+namespace {
+
+constexpr int kBar = 24;  // characters
+
+size_t terminal_columns() {
+  winsize size{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+}  // namespace
+
+Progress::Progress() : terminal_(isatty(STDERR_FILENO) == 1), started_(std::chrono::steady_clock::now()) {}
+
+Progress::~Progress() { finish(); }
+
+void Progress::start(double work) {
+  total_ = work;
+  started_ = std::chrono::steady_clock::now();
+}
+
+void Progress::show(const std::string& stage, const std::string& task, const std::string& flow) {
+  const bool news = stage != stage_ || task != task_;
+  stage_ = stage;
+  task_ = task;
+  flow_ = flow;
+  if (terminal_) {
+    draw();
+  } else if (news) {
+    fmt::print(stderr, "{}{}{}\n", stage_, task_.empty() ? "" : ": ", task_);
+  }
+}
+
+void Progress::advance(double work) {
+  done_ += work;
+  if (terminal_) draw();
+}
+
+void Progress::shrink(double work) { total_ = std::max(done_, total_ - work); }
+
+void Progress::draw() {
+  const double share = total_ > 0 ? std::clamp(done_ / total_, 0.0, 1.0) : 0;
+  const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
+  std::string bar;
+  for (int i = 0; i < kBar; ++i) bar += i < share * kBar ? '#' : '.';
+  // Early estimates are noise.
+  const std::string left = share > 0.05 ? fmt::format(", {:.0f} s left", elapsed / share * (1 - share)) : std::string();
+  std::string line = fmt::format("[{}] {:3.0f}%{}  {}  {}  {}", bar, 100 * share, left, stage_, task_, flow_);
+  const size_t columns = terminal_columns();
+  if (line.size() >= columns) line.resize(columns - 1);
+  fmt::print(stderr, "\r\x1b[K{}", line);
+  std::fflush(stderr);
+  drawn_ = true;
+}
+
+void Progress::finish() {
+  if (drawn_) {
+    fmt::print(stderr, "\r\x1b[K");
+    std::fflush(stderr);
+  }
+  drawn_ = false;
+}
+
+}  // namespace sluice

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agents/evaluation/statistics.h"
+
+namespace sluice {
+
+enum class FlowStatus : uint8_t { kPassed, kRejectedStatic, kIncorrectNumerical, kBelowThreshold, kRuntimeError };
+/// "passed", "rejected_static", "incorrect_numerical", "below_threshold", "runtime_error".
+const char* name_of(FlowStatus status);
+
+/// One task at one length, flow beside dense attention on the same samples.
+struct TaskResult {
+  std::string stage;
+  std::string task;
+  std::string group;  // of the table
+  int tokens = 0;
+  int samples = 0;
+  int documents = 0;  // prompts that the samples share
+  double accuracy = 0;
+  Interval interval;
+  double matched = 0;  // mean share of the answer before the first mistake
+  double dense_accuracy = 0;
+  Interval dense_interval;
+  std::vector<Cluster> clusters;  // a document each
+  std::vector<Cluster> dense_clusters;
+  int lost = 0;  // right with dense attention, wrong with the flow
+  int gained = 0;
+  double p_value = 1;  // that both are equally good (McNemar)
+  int generations = 1;
+  int k = 1;
+  double pass_at_k = 0;  // jsonl only
+  double dense_pass_at_k = 0;
+};
+
+/// Decode throughput of the flow over that of dense attention, and what the flow read.
+struct SpeedResult {
+  Ratio speedup;
+  int tokens = 0;
+  int batch = 0;
+  int pairs = 0;
+  double dense_tokens_per_second = 0;
+  double flow_tokens_per_second = 0;
+  double pages_read = 1;     // share of the pages that dense attention reads, in sparse layers
+  std::vector<double> mass;  // [layers] share of the dense attention mass on the selected pages
+};
+
+struct FlowReport {
+  std::string name;
+  std::string path;
+  FlowStatus status = FlowStatus::kPassed;
+  std::string stage;    // where it stopped; empty if it passed
+  std::string message;  // why
+  std::string hint;
+  std::vector<TaskResult> tasks;
+  std::optional<SpeedResult> speed;
+};
+
+struct Report {
+  std::string device;
+  std::string device_description;
+  std::string model;
+  std::string suite;
+  std::string dialect;  // "mini" or "english"
+  std::string seed;     // 64 hexadecimal digits
+  double seconds = 0;
+  std::vector<TaskResult> dense;  // dense attention against itself
+  std::vector<FlowReport> flows;
+};
+
+/// The JSON of schema sluice.eval/1 (docs/EVALUATION.md).
+std::string to_json(const Report& report);
+/// A table for a terminal: a line for dense attention and one a flow, then why flows stopped.
+std::string to_table(const Report& report);
+
+}  // namespace sluice

@@ -1,0 +1,105 @@
+#include "agents/evaluation/single_head.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "scripting/graph/error.h"
+
+namespace sluice {
+namespace {
+
+int pages_for(int tokens, int page) { return (tokens + page - 1) / page; }
+
+}  // namespace
+
+SingleHead::SingleHead(Device& device, const Plan& plan, int max_tokens, uint64_t seed)
+    : device_(device), plan_(plan), seed_(seed) {
+  if (device.info().activation != DataType::kF32) throw InternalError("the numerical check wants float32 activations");
+  const Geometry& geometry = plan.graph.geometry;
+  const int pages = pages_for(max_tokens, plan.layout.page);
+  pool_ = device.create_pool(1, 1, pages, plan.layout);
+  // Pages in falling order: a device that mistook positions for pages would be found out.
+  pages_.resize(pages);
+  std::iota(pages_.rbegin(), pages_.rend(), 0);
+  if (plan.graph.selection != kNoNode) {
+    flow_ = device.compile(plan, 1, 1);
+    state_ = flow_->create_state(pages);
+  }
+  device.reserve({max_tokens, 1, pages, geometry.group, 1, geometry.head_dim});
+}
+
+Matrix SingleHead::upload(const std::vector<float>& values, int64_t rows) {
+  uploads_.push_back(device_.allocate(values.size() * sizeof(float)));
+  device_.write(uploads_.back()->data(), values.data(), values.size() * sizeof(float));
+  const int64_t columns = static_cast<int64_t>(values.size()) / rows;
+  return {uploads_.back()->data(), DataType::kF32, rows, columns, columns};
+}
+
+void SingleHead::begin(int rows, bool decoding) {
+  tokens_ += rows;
+  query_indptr_ = {0, rows};
+  lengths_ = {tokens_};
+  page_indptr_ = {0, pages_for(tokens_, plan_.layout.page)};
+  decoding_ = {static_cast<uint8_t>(decoding)};
+  seeds_ = {seed_};
+  states_ = {state_.get()};
+  PassBatch batch;
+  batch.query_indptr = query_indptr_;
+  batch.lengths = lengths_;
+  batch.page_indptr = page_indptr_;
+  batch.page_indices = std::span<const int32_t>(pages_).first(page_indptr_[1]);
+  batch.decoding = decoding_;
+  batch.seeds = seeds_;
+  batch.states = states_;
+  device_.begin_pass(batch, *pool_);
+}
+
+void SingleHead::append(const std::vector<float>& keys, const std::vector<float>& values) {
+  const int64_t rows = query_indptr_[1];
+  device_.append(0, upload(keys, rows), upload(values, rows));
+  if (flow_) device_.refresh_fields(0, *flow_);
+}
+
+void SingleHead::prefill(const std::vector<float>& keys, const std::vector<float>& values) {
+  begin(static_cast<int>(keys.size()) / plan_.graph.geometry.head_dim, false);
+  append(keys, values);
+  device_.end_pass();
+  device_.synchronize();
+  uploads_.clear();
+}
+
+HeadStep SingleHead::decode(const std::vector<float>& key, const std::vector<float>& value, const std::vector<float>& query) {
+  const Geometry& geometry = plan_.graph.geometry;
+  begin(1, true);
+  append(key, value);
+  const int pages = page_indptr_[1];
+  HeadStep step;
+  step.scores.assign(pages, NAN);
+  step.selected.assign(pages, -1);
+  step.output.assign(query.size(), NAN);
+  int32_t count = 0;
+  AttentionProbe probe;
+  probe.scores = step.scores.data();
+  probe.selected = step.selected.data();
+  probe.counts = &count;
+  probe.score_capacity = probe.selected_capacity = pages;
+  const Matrix output = upload(step.output, 1);
+  Device::Attention call;
+  call.query_heads = geometry.group;
+  call.scale = 1 / std::sqrt(static_cast<float>(geometry.head_dim));
+  call.flow = flow_.get();
+  call.probe = flow_ ? &probe : nullptr;
+  device_.attention(call, upload(query, 1), output);
+  device_.read(step.output.data(), output.data, step.output.size() * sizeof(float));
+  device_.end_pass();
+  uploads_.clear();
+  if (flow_) {
+    step.selected.resize(std::clamp(count, 0, pages));
+  } else {
+    std::iota(step.selected.begin(), step.selected.end(), 0);
+  }
+  return step;
+}
+
+}  // namespace sluice

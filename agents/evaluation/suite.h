@@ -1,0 +1,61 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sluice {
+
+/// One line of a suite: a task at a context length.
+struct SuiteTask {
+  std::string task;       // a built-in task, or "jsonl:FILE"
+  int tokens = 1024;      // of each prompt; not used for jsonl
+  int samples = 8;        // for jsonl: at most this many problems, 0 for all
+  int questions = 8;      // asked about one document at most: a document is prefilled once for all of them
+  int generations = 1;    // a problem, sampled (jsonl)
+  int k = 1;              // of pass@k (jsonl)
+  int max_tokens = 4096;  // of one generation (jsonl)
+
+  bool is_problem_set() const { return task.rfind("jsonl:", 0) == 0; }
+};
+
+/// Tasks that are judged together. A flow goes on only if its mean accuracy is at least `threshold` times that of dense
+/// attention on the same samples.
+struct SuiteStage {
+  std::string name;
+  double threshold = 0;
+  std::vector<SuiteTask> tasks;
+};
+
+struct Suite {
+  std::string name;
+  std::vector<SuiteStage> stages;
+  // Speed: decode steps of flow and dense in turn, `pairs` times, on `batch` sequences of `tokens`.
+  int speed_tokens = 4096;
+  int speed_batch = 8;
+  int speed_pairs = 12;
+  int speed_steps = 4;  // decode steps of each side of a pair
+};
+
+/// What the command line changes in a suite. Zeros and empty lists change nothing.
+struct SuiteChanges {
+  int samples = 0;
+  std::vector<std::string> tasks;
+  std::vector<int> tokens;
+  int generations = 0;
+  int k = 0;
+  int max_tokens = 0;
+};
+
+/// "quick", "full", or the path of a JSON file: a list of {"task", "tokens", "samples", "threshold"} (docs/EVALUATION.md), each a
+/// stage of its own. Throws InputError that names the entry and the member.
+Suite load_suite(const std::string& name);
+/// The same from the text of a file; `name` is used in messages.
+Suite parse_suite(std::string_view json, const std::string& name);
+
+/// Applies the changes: only the named tasks (those that the suite lacks become stages of their own at the end), every task at
+/// the named lengths (a stage a length, shortest first), so many samples. Throws InputError for an unknown task, a length
+/// out of range, and more passes than generations.
+Suite changed(Suite suite, const SuiteChanges& changes);
+
+}  // namespace sluice

@@ -1,0 +1,18 @@
+#include "agents/tasks/chat.h"
+
+namespace sluice {
+
+ChatFormat chat_format(const Tokenizer& tokenizer, Thinking thinking) {
+  const auto has = [&](const char* token) { return tokenizer.id_of(token) >= 0; };
+  if (has("<|im_start|>") && has("<|im_end|>")) {
+    const bool close = thinking == Thinking::kSkipped && has("<think>") && has("</think>");
+    return {"<|im_start|>user\n", std::string("<|im_end|>\n<|im_start|>assistant\n") + (close ? "<think>\n\n</think>\n\n" : "")};
+  }
+  if (has("<|start_header_id|>") && has("<|end_header_id|>") && has("<|eot_id|>")) {
+    return {"<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\n",
+            "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"};
+  }
+  return {"", "\n"};
+}
+
+}  // namespace sluice

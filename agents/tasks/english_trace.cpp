@@ -1,0 +1,65 @@
+#include <fmt/format.h>
+
+#include "agents/tasks/english_document.h"
+#include "agents/tasks/english_words.h"
+#include "agents/tasks/generators.h"
+#include "agents/tasks/trace_rules.h"
+
+namespace sluice::english {
+namespace {
+
+constexpr int kValues = 90;  // 10 to 99
+constexpr const char* kDone = "DONE";
+
+constexpr const char* kInstruction =
+    "Below are rules, among other sentences. The rule of a place says where to go next, a value, and a place to recall. Starting "
+    "from a "
+    "place, follow the rules step by step until a rule says to stop. Write one line for each step, in exactly this format:\n"
+    "at PLACE value VALUE recall RECALLED code CODE to NEXT\n"
+    "CODE is the code that you wrote earlier for the recalled place; where the recalled place is the place itself, CODE is its "
+    "value. "
+    "In the last step NEXT is STOP. After the last step write DONE.";
+
+std::string rule_text(const std::string& place, const std::string& next, int value, const std::string& recall) {
+  return fmt::format("Rule of {}: value {}, recall {}, then {}.", place, value, recall,
+                     next == "STOP" ? std::string("STOP") : "go to " + next);
+}
+
+Question question(const std::string& place) {
+  return {fmt::format("Question: Start at {} and write all steps.", place), "Steps:\n"};
+}
+
+}  // namespace
+
+Samples trace(const TaskContext& context, Rng& rng, int tokens, int questions) {
+  Document document("trace", context, rng, tokens, kInstruction, question("XQWZX"));
+  // Names differ in their number of tokens; a tenth of the room is left for that.
+  const int fit = document.capacity(rule_text("XQWZX", "ZXQWZ", 88, "QZXWX"), 4) * 9 / 10;
+  const TraceRules rules = trace_rules(rng, fit, questions, kValues);
+  const auto names = capital_names(rng, rules.rules());
+  const auto name = [&](int place) { return place == kTraceEnd ? std::string("STOP") : names[place]; };
+  const auto number = [](int value) { return value + 10; };
+  std::vector<std::string> statements;
+  for (const auto& chain : rules.chains) {
+    for (const TraceRule& rule : chain) {
+      statements.push_back(rule_text(name(rule.place), name(rule.next), number(rule.value), name(rule.recall)));
+    }
+  }
+  rng.shuffle(statements);
+  document.fill_scattered(statements);
+  Samples samples;
+  for (int asked = 0; asked < rules.asked; ++asked) {
+    std::string answer;
+    for (const TraceRule& rule : rules.chains[asked]) {
+      if (!answer.empty()) answer += '\n';
+      answer += fmt::format("at {} value {} recall {} code {} to {}", name(rule.place), number(rule.value), name(rule.recall),
+                            number(rule.code), name(rule.next));
+    }
+    Sample sample = document.ask(question(name(rules.chains[asked].front().place)), answer, Scoring::kExact, Items::kWords);
+    sample.stop = kDone;
+    samples.push_back(std::move(sample));
+  }
+  return samples;
+}
+
+}  // namespace sluice::english

@@ -1,0 +1,78 @@
+#include "agents/tasks/mini_document.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "scripting/graph/error.h"
+
+namespace sluice::mini {
+
+std::string join(const Words& words) {
+  std::string text;
+  for (const std::string& word : words) {
+    if (!text.empty()) text += ' ';
+    text += word;
+  }
+  return text;
+}
+
+Document::Document(const char* task, const TaskContext& context, Rng& rng, int tokens, int question_words, int least_statements)
+    : vocabulary_(*context.mini), rng_(rng) {
+  const int room = tokens - 1 - question_words;  // <bos>
+  const int least = 1 + question_words + kStatement * least_statements + kStatement - 1;
+  if (tokens < least) {
+    throw InputError(fmt::format("task {} needs a context of at least {} tokens, not {}", task, least, tokens));
+  }
+  int before = room % kStatement;
+  if (room - before - kStatement >= kStatement * least_statements && rng.below(2) == 1) before += kStatement;
+  for (int i = 0; i < before; ++i) offset_.push_back(filler());
+  lines_.resize((room - before) / kStatement);
+  for (Words& line : lines_) {
+    for (int i = 0; i + 1 < kStatement; ++i) line.push_back(filler());
+    line.push_back(".");
+  }
+}
+
+void Document::scatter(const std::vector<Words>& statements) {
+  if (statements.size() > lines_.size()) throw InternalError("more statements than the document holds");
+  std::vector<int> positions(lines_.size());
+  std::iota(positions.begin(), positions.end(), 0);
+  positions = rng_.distinct(std::move(positions), statements.size());
+  std::sort(positions.begin(), positions.end());
+  for (size_t i = 0; i < statements.size(); ++i) lines_[positions[i]] = statements[i];
+}
+
+void Document::scatter_shuffled(std::vector<Words> statements) {
+  rng_.shuffle(statements);
+  scatter(statements);
+}
+
+Sample Document::ask(const Words& question, const Words& answer, Scoring scoring) const {
+  Sample sample;
+  sample.prompt = "<bos>";
+  const auto append = [&](const Words& words) {
+    for (const std::string& word : words) (sample.prompt += ' ') += word;
+  };
+  append(offset_);
+  for (const Words& line : lines_) append(line);
+  append(question);
+  sample.answer = join(answer);
+  sample.scoring = scoring;
+  sample.max_tokens = static_cast<int>(answer.size()) + 1;  // and <eos>; anything longer is wrong already
+  return sample;
+}
+
+std::string Document::filler() { return rng_.pick(vocabulary_.fillers); }
+std::string Document::value() { return rng_.pick(vocabulary_.values); }
+
+Words Document::values(int count) {
+  Words words;
+  for (int i = 0; i < count; ++i) words.push_back(value());
+  return words;
+}
+
+Words Document::keys(int count) { return rng_.distinct(vocabulary_.keys, count); }
+
+}  // namespace sluice::mini

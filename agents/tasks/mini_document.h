@@ -1,0 +1,52 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "agents/tasks/task.h"
+
+namespace sluice::mini {
+
+/// Words of one statement, question and so on.
+using Words = std::vector<std::string>;
+
+inline constexpr int kStatement = 8;  // words of every statement
+
+/// "a b c".
+std::string join(const Words& words);
+
+/// A document of the mini dialect: <bos>, 0 to 15 fillers, statements of eight words. Built so that the document with a
+/// question of `question_words` words has exactly `tokens` words.
+class Document {
+ public:
+  /// Throws InputError, naming `task`, if fewer than `least_statements` fit.
+  Document(const char* task, const TaskContext& context, Rng& rng, int tokens, int question_words, int least_statements);
+
+  /// Statements that fit.
+  int size() const { return static_cast<int>(lines_.size()); }
+  Words& line(int index) { return lines_[index]; }
+  Words& offset() { return offset_; }
+
+  /// Puts the statements, in their order, at positions uniform over the document. At most `size()`.
+  void scatter(const std::vector<Words>& statements);
+  /// The same in random order.
+  void scatter_shuffled(std::vector<Words> statements);
+
+  /// A sample that asks `question` at the end of this document.
+  Sample ask(const Words& question, const Words& answer, Scoring scoring = Scoring::kExact) const;
+
+  std::string filler();
+  std::string value();
+  /// `count` values, drawn independently.
+  Words values(int count);
+  /// `count` different keys.
+  Words keys(int count);
+
+ private:
+  const MiniVocabulary& vocabulary_;
+  Rng& rng_;
+  Words offset_;
+  std::vector<Words> lines_;  // hay until overwritten
+};
+
+}  // namespace sluice::mini

@@ -1,0 +1,33 @@
+#include "agents/tasks/generators.h"
+#include "agents/tasks/mini_document.h"
+#include "agents/tasks/trace_rules.h"
+
+namespace sluice::mini {
+
+Samples trace(const TaskContext& context, Rng& rng, int tokens, int questions) {
+  Document document("trace", context, rng, tokens, 3, 4);
+  const TraceRules rules = trace_rules(rng, document.size(), questions, static_cast<int>(context.mini->values.size()));
+  const Words keys = document.keys(rules.rules());
+  const auto key = [&](int place) { return place == kTraceEnd ? std::string("end") : keys[place]; };
+  const auto value = [&](int index) { return context.mini->values[index]; };
+  std::vector<Words> statements;
+  for (const auto& chain : rules.chains) {
+    for (const TraceRule& rule : chain) {
+      statements.push_back({"rule", key(rule.place), "to", key(rule.next), value(rule.value), "from", key(rule.recall), ";"});
+    }
+  }
+  document.scatter_shuffled(std::move(statements));
+  Samples samples;
+  for (int asked = 0; asked < rules.asked; ++asked) {
+    Words answer;
+    for (const TraceRule& rule : rules.chains[asked]) {
+      const Words step = {"at", key(rule.place), value(rule.value), key(rule.recall), value(rule.code), "to", key(rule.next),
+                          ";"};
+      answer.insert(answer.end(), step.begin(), step.end());
+    }
+    samples.push_back(document.ask({"run", key(rules.chains[asked].front().place), ":"}, answer));
+  }
+  return samples;
+}
+
+}  // namespace sluice::mini

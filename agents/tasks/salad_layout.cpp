@@ -1,0 +1,57 @@
+#include "agents/tasks/salad_layout.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "scripting/graph/error.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::array<const char*, 4> kPatterns = {"ABAB", "AABBAABB", "ABCABC", "AAABBBCCC"};
+constexpr int kLeastSegment = 4;
+constexpr int kMostSegment = 12;
+constexpr int kMostTopics = 12;
+constexpr int kMostAttributes = 40;
+
+}  // namespace
+
+SaladLayout salad_layout(Rng& rng, int lines) {
+  if (lines < kLeastSaladLines) throw InternalError("a salad of too few lines");
+  std::vector<std::string> fitting;
+  for (const std::string pattern : kPatterns) {
+    if (static_cast<int>(pattern.size()) * kLeastSegment <= lines) fitting.push_back(pattern);
+  }
+  SaladLayout layout;
+  layout.pattern = rng.pick(fitting);
+  const int period = static_cast<int>(layout.pattern.size());
+  const int letters = *std::max_element(layout.pattern.begin(), layout.pattern.end()) - 'A' + 1;
+
+  // As many whole repetitions as fit with segments of a size drawn from 4 to 12; lines left over are hay at the end.
+  const int longest = std::min(kMostSegment, lines / period);
+  const int size = rng.between(kLeastSegment, longest);
+  const int repetitions = lines / (size * period);
+  const int groups = rng.between(1, std::min(repetitions, kMostTopics / letters));
+  layout.topics = groups * letters;
+
+  layout.lines.resize(lines);
+  std::vector<std::vector<int>> free(layout.topics);  // lines that may tell of a topic
+  for (int segment = 0; segment < repetitions * period; ++segment) {
+    const int topic = segment / period % groups * letters + (layout.pattern[segment % period] - 'A');
+    layout.lines[segment * size] = {SaladLayout::Line::Kind::kHeader, topic, -1};
+    for (int i = 1; i < size; ++i) free[topic].push_back(segment * size + i);
+  }
+  size_t room = free.front().size();
+  for (const std::vector<int>& places : free) room = std::min(room, places.size());
+  layout.attributes = std::clamp(static_cast<int>(room) * 2 / 3, 2, kMostAttributes);
+  for (int topic = 0; topic < layout.topics; ++topic) {
+    const std::vector<int> places = rng.distinct(free[topic], layout.attributes);
+    for (int attribute = 0; attribute < layout.attributes; ++attribute) {
+      layout.lines[places[attribute]] = {SaladLayout::Line::Kind::kAttribute, topic, attribute};
+    }
+  }
+  return layout;
+}
+
+}  // namespace sluice

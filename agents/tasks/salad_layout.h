@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "agents/tasks/rng.h"
+
+namespace sluice {
+
+/// Where an interleaved document tells which attribute of which topic. Topics are indices from 0, attributes too.
+struct SaladLayout {
+  struct Line {
+    enum class Kind : uint8_t { kHay, kHeader, kAttribute } kind = Kind::kHay;
+    int topic = -1;
+    int attribute = -1;
+  };
+  std::string pattern;  // "ABAB", "AABBAABB", "ABCABC" or "AAABBBCCC"
+  int topics = 0;       // 2 to 12
+  int attributes = 0;   // the same for every topic; each topic's attribute is told exactly once
+  std::vector<Line> lines;
+};
+
+/// Fewest lines that a layout can have: one segment of four lines for each letter of the shortest pattern.
+inline constexpr int kLeastSaladLines = 16;
+
+/// Interleaves topics by a pattern drawn at random among those that fit, repeated over `lines` lines with further topics
+/// in place of its letters. Segments have 4 to 12 lines: a header, then attributes of its topic among hay. Every
+/// attribute of every topic is in the document, so every question has an answer. `lines` >= kLeastSaladLines.
+SaladLayout salad_layout(Rng& rng, int lines);
+
+}  // namespace sluice

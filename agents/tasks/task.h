@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agents/tasks/rng.h"
+#include "agents/tasks/vocabulary.h"
+#include "host/tokenizer.h"
+
+namespace sluice {
+
+/// How an answer is compared with what was generated (agents/tasks/scoring.h).
+enum class Scoring : uint8_t {
+  kExact,  // the words of the answer in order, and none else
+  kSet,    // the same words in any order, and none else
+  kBoxed,  // the last \boxed{...}, compared as mathematics
+};
+
+/// Which words of a generated text are taken as the answer; the others are chatter. The mini dialect has no chatter.
+enum class Items : uint8_t {
+  kWords,    // every word
+  kNumbers,  // words of digits
+  kNames,    // words of five capital letters, and numbers
+};
+
+/// One question with its answer.
+struct Sample {
+  std::string prompt;
+  std::string answer;  // words separated by single spaces; for kBoxed the bare answer
+  Scoring scoring = Scoring::kExact;
+  Items items = Items::kWords;
+  int max_tokens = 16;
+  std::string stop;      // generation may end once this text was written; empty: only at the model's end tokens
+  bool must_end = true;  // the model has to end the answer itself (mini dialect)
+};
+
+/// What a generator needs to know of the model under test.
+struct TaskContext {
+  const Tokenizer& tokenizer;
+  const MiniVocabulary* mini = nullptr;  // null: natural English
+
+  bool english() const { return mini == nullptr; }
+};
+
+/// A document and questions about it: the prompts of all samples start with the same text. No prompt is longer than
+/// `tokens` tokens; the longest fills them exactly (mini) or to less than a sentence (English). Throws InputError if
+/// `tokens` is too small for the task. At most `questions` samples, at least one: as many as the document can answer.
+using Generator = std::function<std::vector<Sample>(const TaskContext&, Rng&, int tokens, int questions)>;
+
+struct Task {
+  std::string name;
+  std::string group;  // of the result table: "needle", "tracking", "words", "salad", "trace"
+  Generator generate;
+};
+
+/// Every built-in task, in the order of docs/TASKS.md.
+const std::vector<Task>& all_tasks();
+/// Throws InputError that lists the names if there is no such task.
+const Task& find_task(std::string_view name);
+/// One sample of its own document.
+Sample generate(const Task& task, const TaskContext& context, Rng& rng, int tokens);
+
+}  // namespace sluice
