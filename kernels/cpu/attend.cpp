@@ -69,7 +69,7 @@ float* Attend::output_of(int sequence, int kv_head) const {
          static_cast<int64_t>(kv_head) * group_ * pass_->pool().layout().head_dim;
 }
 
-void Attend::plan(const Pass& pass, const Device::Attention& call) {
+void Attend::plan(const Pass& pass) {
   tasks_.clear();
   merges_.clear();
   const PassBatch& batch = pass.batch();
@@ -112,7 +112,7 @@ void Attend::run(const Pass& pass, const Device::Attention& call, const DeviceFl
   out_ = out;
   group_ = call.query_heads / pass.pool().kv_heads();
   flow_ = flow;
-  plan(pass, call);
+  plan(pass);
   if (prefill_on_tiles()) {
     for (int s = 0; s < pass.batch().sequences(); ++s) {
       if (pass.batch().decoding[s] == 0) run_packed(s);

@@ -39,7 +39,7 @@ class Attend {
     int count;
   };
 
-  void plan(const Pass& pass, const Device::Attention& call);
+  void plan(const Pass& pass);
   /// Prefill on AMX tiles: packs a sequence's K and V, then runs its tiles. One sequence at a time shares the memory.
   bool prefill_on_tiles() const;
   void run_packed(int sequence);

@@ -1,9 +1,12 @@
 #include "kernels/cpu/flow_execute.h"
 
+#include <hwy/cache_control.h>
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
 
+#include "kernels/cpu/targets.h"
 #include "kernels/random.h"
 
 namespace sluice::cpu::flows {
@@ -176,6 +179,9 @@ class Execution {
   }
 
  private:
+  static constexpr int kPagesAhead = 16;
+  static constexpr size_t kMostPrefetched = 512;  // bytes; hardware goes on from there
+
   /// The axis that the instruction works along, with the entries that exist.
   AxisView view() const {
     AxisView view = instruction_.view;
@@ -191,10 +197,22 @@ class Execution {
   void read_pages(size_t offset, DataType type) const {
     if (tile_.row == nullptr) return widen(type, tile_.page + offset, instruction_.elements, out_);
     for (int i = 0; i < tile_.count; ++i) {
-      const auto page = static_cast<size_t>(tile_.row->pages[tile_.first + i]);
-      const std::byte* source = tile_.row->pages_base + page * tile_.row->page_stride + offset;
-      widen(type, source, instruction_.elements, out_ + i * instruction_.elements);
+      prefetch(tile_.first + i + kPagesAhead, offset, size_of(type));
+      widen(type, part_of(tile_.first + i, offset), instruction_.elements, out_ + i * instruction_.elements);
     }
+  }
+
+  const std::byte* part_of(int position, size_t offset) const {
+    const FlowRow& row = *tile_.row;
+    return row.pages_base + static_cast<size_t>(row.pages[position]) * row.page_stride + offset;
+  }
+
+  /// Pages lie anywhere in the pool, where hardware does not foresee them.
+  void prefetch(int position, size_t offset, size_t element_bytes) const {
+    if (position >= tile_.pages) return;
+    const std::byte* part = part_of(position, offset);
+    const size_t bytes = std::min(static_cast<size_t>(instruction_.elements) * element_bytes, kMostPrefetched);
+    for (size_t at = 0; at < bytes; at += 64) hwy::Prefetch(part + at);
   }
 
   void draw() const {

@@ -1,6 +1,7 @@
 #include "kernels/cpu/topk.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -27,6 +28,35 @@ int crossing_bin(const Counts& histogram, int bins, int budget, int& above) {
   return bin;
 }
 
+/// Maps scores to bins: bin = scale * (score - low).
+struct Remap {
+  float low = 0;
+  float scale = 1;
+};
+
+/// Bins that are even where most scores are: around the mean of a sample, in units of its deviation. Scores that are all
+/// alike, or beyond float32, leave nothing to even out; any scale will do for them.
+Remap remap_of(std::span<const float> scores, int bins) {
+  constexpr size_t kSamples = 256;
+  constexpr double kBelow = 3;  // deviations that the bins span
+  constexpr double kAbove = 5;
+  double sum = 0;
+  double squares = 0;
+  int sampled = 0;
+  for (size_t i = 0; i < scores.size(); i += std::max<size_t>(1, scores.size() / kSamples)) {
+    if (!std::isfinite(scores[i])) continue;
+    sum += scores[i];
+    squares += double{scores[i]} * scores[i];
+    ++sampled;
+  }
+  if (sampled == 0) return {};
+  const double mean = sum / sampled;
+  const double deviation = std::sqrt(std::max(0.0, squares / sampled - mean * mean));
+  const auto low = static_cast<float>(mean - kBelow * deviation);
+  const auto scale = static_cast<float>((bins - 2) / ((kBelow + kAbove) * deviation));
+  return std::isfinite(low) && std::isnormal(scale) ? Remap{low, scale} : Remap{};
+}
+
 int forced_pages(const Attributes& attributes, int pages) {
   return static_cast<int>(std::min<int64_t>(pages, int64_t{attributes.first} + attributes.last));
 }
@@ -45,11 +75,10 @@ int budget_of(const Attributes& attributes, int pages) {
 }
 
 PageSelector::PageSelector(int max_pages)
-    : keys_(max_pages + kSlack), candidates_(max_pages + kSlack), members_(max_pages), bins_(max_pages) {}
+    : keys_(max_pages + kSlack), candidates_(max_pages + kSlack), ranks_(max_pages + kSlack), members_(max_pages) {}
 
 size_t PageSelector::bytes() const {
-  return sizeof(*this) + (keys_.size() + candidates_.size()) * sizeof(uint32_t) + members_.size() * sizeof(int32_t) +
-         bins_.size() * sizeof(uint16_t);
+  return sizeof(*this) + (keys_.size() + candidates_.size() + ranks_.size()) * sizeof(uint32_t) + members_.size() * sizeof(int32_t);
 }
 
 PageSelector::Cut PageSelector::cut_of(std::span<const uint32_t> keys, int budget) {
@@ -108,60 +137,29 @@ int PageSelector::approx_between(std::span<const float> scores, int begin, int e
   const int count = end - begin;
   if (budget <= 0) return 0;
   if (budget >= count) return append_range(begin, end, selected);
-  const float* values = scores.data() + begin;
-
-  // Bins are even where most scores are: from the mean of a sample, in units of its deviation.
-  constexpr int kSamples = 256;
-  const int stride = std::max(1, count / kSamples);
-  double sum = 0;
-  double squares = 0;
-  int sampled = 0;
-  for (int i = 0; i < count; i += stride) {
-    if (!std::isfinite(values[i])) continue;
-    sum += values[i];
-    squares += double{values[i]} * values[i];
-    ++sampled;
-  }
-  const double mean = sampled > 0 ? sum / sampled : 0;
-  const double deviation = sampled > 0 ? std::sqrt(std::max(0.0, squares / sampled - mean * mean)) : 0;
-  constexpr double kBelow = 3;  // deviations that the bins span
-  constexpr double kAbove = 5;
+  const std::span<const float> values = scores.subspan(begin, count);
   const int bins = count < 4096 ? 512 : kMaxBins;
-  const auto low = static_cast<float>(mean - kBelow * deviation);
-  const double exact_scale = (bins - 2) / ((kBelow + kAbove) * deviation);
-  // Scores that are all alike (or beyond float32) leave nothing to even out: one step of the bins then tells sides apart.
-  const float scale = std::isfinite(static_cast<float>(exact_scale)) && exact_scale > 1e-30 ? static_cast<float>(exact_scale) : 1.0F;
-  map_to_bins(values, count, std::isfinite(low) ? low : 0.0F, scale, bins - 2, bins_.data());
-
+  const Remap remap = remap_of(values, bins);
+  map_to_bins(values.data(), count, remap.low, remap.scale, bins - 2, keys_.data());
   std::fill_n(histogram_.begin(), bins, 0U);
-  for (int i = 0; i < count; ++i) ++histogram_[bins_[i]];
+  for (int i = 0; i < count; ++i) ++histogram_[keys_[i]];
   int above = 0;
   const int bin = crossing_bin(histogram_, bins, budget, above);
   const int needed = budget - above;
-  int members = 0;
-  for (int i = 0; i < count; ++i) {
-    if (bins_[i] == bin) members_[members++] = i;
-  }
-  // Rank the members by score, or by lot.
+  const int members = static_cast<int>(histogram_[bin]);
+  if (needed == members) return emit_above(keys_.data(), count, static_cast<uint32_t>(bin), members, begin, selected);
+
+  // Rank the members of the bin by score, or by lot; those taken rise above it.
+  find_equal(keys_.data(), count, static_cast<uint32_t>(bin), members_.data());
   const bool exact = above < (1 - tolerate) * budget;
-  Cut cut{0, members};
-  if (needed < members) {
-    for (int m = 0; m < members; ++m) {
-      keys_[m] = exact ? order_key(std::bit_cast<uint32_t>(values[members_[m]])) : random_bits(key, begin + members_[m]);
-    }
-    cut = cut_of({keys_.data(), static_cast<size_t>(members)}, needed);
+  for (int m = 0; m < members; ++m) {
+    ranks_[m] = exact ? order_key(std::bit_cast<uint32_t>(values[members_[m]])) : random_bits(key, begin + members_[m]);
   }
-  int member = 0;
-  int written = 0;
-  for (int i = 0; i < count; ++i) {
-    bool taken = bins_[i] > bin;
-    if (bins_[i] == bin) {
-      taken = needed >= members || keys_[member] > cut.key || (keys_[member] == cut.key && cut.ties-- > 0);
-      ++member;
-    }
-    if (taken) selected[written++] = begin + i;
+  const Cut cut = cut_of({ranks_.data(), static_cast<size_t>(members)}, needed);
+  for (int m = 0, ties = cut.ties; m < members; ++m) {
+    if (ranks_[m] > cut.key || (ranks_[m] == cut.key && ties-- > 0)) keys_[members_[m]] = UINT32_MAX;
   }
-  return written;
+  return emit_above(keys_.data(), count, static_cast<uint32_t>(bin), 0, begin, selected);
 }
 
 int PageSelector::approx_top_k(std::span<const float> scores, const Attributes& attributes, uint64_t key, int32_t* selected) {

@@ -58,8 +58,8 @@ class PageSelector {
 
   std::vector<uint32_t> keys_;
   std::vector<uint32_t> candidates_;
+  std::vector<uint32_t> ranks_;
   std::vector<int32_t> members_;
-  std::vector<uint16_t> bins_;
   std::array<uint32_t, kMaxBins> histogram_{};
 };
 

@@ -74,10 +74,25 @@ int EmitAboveKernel(const uint32_t* keys, int count, uint32_t cut, int ties, int
   return n;
 }
 
-void MapToBinsKernel(const float* scores, int count, float low, float scale, int most, uint16_t* bins) {
+int FindEqualKernel(const uint32_t* keys, int count, uint32_t key, int32_t* places) {
+  const Keys d;
+  const hn::RebindToSigned<Keys> di;
+  int n = 0;
+  int i = 0;
+  for (; i + kKeyLanes <= count; i += kKeyLanes) {
+    const auto found = hn::Eq(hn::LoadU(d, keys + i), hn::Set(d, key));
+    n += static_cast<int>(hn::CompressStore(hn::Iota(di, i), hn::RebindMask(di, found), di, places + n));
+  }
+  for (; i < count; ++i) {
+    if (keys[i] == key) places[n++] = i;
+  }
+  return n;
+}
+
+void MapToBinsKernel(const float* scores, int count, float low, float scale, int most, uint32_t* bins) {
+  const Keys d;
   const hn::RebindToFloat<Keys> df;
   const hn::RebindToSigned<Keys> di;
-  const hn::Rebind<uint16_t, Keys> d16;
   const auto largest = hn::Set(df, static_cast<float>(most));
   int i = 0;
   // Subtraction, product, clamp and truncation each keep the order, so the whole does.
@@ -86,11 +101,11 @@ void MapToBinsKernel(const float* scores, int count, float low, float scale, int
     const auto place = hn::Mul(hn::Sub(score, hn::Set(df, low)), hn::Set(df, scale));
     const auto inside = hn::Min(hn::Max(place, hn::Zero(df)), largest);
     const auto bin = hn::Add(hn::ConvertTo(di, inside), hn::Set(di, 1));
-    hn::StoreU(hn::DemoteTo(d16, hn::IfThenElseZero(hn::RebindMask(di, hn::Eq(score, score)), bin)), d16, bins + i);
+    hn::StoreU(hn::IfThenElseZero(hn::RebindMask(d, hn::Eq(score, score)), hn::BitCast(d, bin)), d, bins + i);
   }
   for (; i < count; ++i) {
     const float inside = std::min(std::max((scores[i] - low) * scale, 0.0F), static_cast<float>(most));
-    bins[i] = scores[i] == scores[i] ? static_cast<uint16_t>(1 + static_cast<int>(inside)) : uint16_t{0};
+    bins[i] = scores[i] == scores[i] ? 1 + static_cast<uint32_t>(inside) : 0;
   }
 }
 
@@ -103,6 +118,7 @@ namespace sluice::cpu {
 HWY_EXPORT(OrderKeysKernel);
 HWY_EXPORT(KeepMatchingKernel);
 HWY_EXPORT(EmitAboveKernel);
+HWY_EXPORT(FindEqualKernel);
 HWY_EXPORT(MapToBinsKernel);
 
 void order_keys(const float* scores, int count, uint32_t* keys) { HWY_DYNAMIC_DISPATCH(OrderKeysKernel)(scores, count, keys); }
@@ -112,7 +128,10 @@ int keep_matching(const uint32_t* keys, int count, uint32_t mask, uint32_t prefi
 int emit_above(const uint32_t* keys, int count, uint32_t cut, int ties, int32_t first, int32_t* selected) {
   return HWY_DYNAMIC_DISPATCH(EmitAboveKernel)(keys, count, cut, ties, first, selected);
 }
-void map_to_bins(const float* scores, int count, float low, float scale, int most, uint16_t* bins) {
+int find_equal(const uint32_t* keys, int count, uint32_t key, int32_t* places) {
+  return HWY_DYNAMIC_DISPATCH(FindEqualKernel)(keys, count, key, places);
+}
+void map_to_bins(const float* scores, int count, float low, float scale, int most, uint32_t* bins) {
   HWY_DYNAMIC_DISPATCH(MapToBinsKernel)(scores, count, low, scale, most, bins);
 }
 

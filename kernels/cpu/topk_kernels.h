@@ -13,7 +13,10 @@ int keep_matching(const uint32_t* keys, int count, uint32_t mask, uint32_t prefi
 /// Writes first + i for every keys[i] > cut, and for the first `ties` of those equal to it, in order; returns their number.
 /// `selected` has room for `count`.
 int emit_above(const uint32_t* keys, int count, uint32_t cut, int ties, int32_t first, int32_t* selected);
-/// bins[i] = 0 for NaN, else 1 + the number of scale * (scores[i] - low) clamped to [0, most]. Monotonic in the scores.
-void map_to_bins(const float* scores, int count, float low, float scale, int most, uint16_t* bins);
+/// Writes every i with keys[i] == key, in order; returns their number. `places` has room for `count`.
+int find_equal(const uint32_t* keys, int count, uint32_t key, int32_t* places);
+/// bins[i] = 0 for NaN, else 1 + scale * (scores[i] - low) clamped to [0, most] and cut to a whole number. Monotonic in the
+/// scores.
+void map_to_bins(const float* scores, int count, float low, float scale, int most, uint32_t* bins);
 
 }  // namespace sluice::cpu

@@ -14,7 +14,7 @@ namespace sluice {
 
 namespace {
 
-const std::vector<std::string> kAxisNames = {"page", "token", "dim", "head", "sub"};
+std::vector<std::string> axis_names() { return {"page", "token", "dim", "head", "sub"}; }
 
 }  // namespace
 
@@ -80,7 +80,7 @@ Axis Arguments::axis_of(const Datum& datum) const {
          "axes are \"page\", \"token\", \"dim\", \"head\" and \"sub\"");
   }
   const std::optional<Axis> axis = axis_from_name(datum.text);
-  if (!axis) fail(fmt::format("no axis is called \"{:.40}\"", datum.text), did_you_mean(datum.text, kAxisNames));
+  if (!axis) fail(fmt::format("no axis is called \"{:.40}\"", datum.text), did_you_mean(datum.text, axis_names()));
   return *axis;
 }
 

@@ -148,7 +148,8 @@ class Scheduler {
     if (const auto known = copies.find({source, phase}); known != copies.end()) return known->second;
     if (graph_.nodes.size() >= GraphLimits::kNodes) return source;
     const auto copy = static_cast<NodeId>(graph_.nodes.size());
-    graph_.nodes.push_back(Node(graph_.nodes[static_cast<size_t>(source)]));
+    Node node = graph_.nodes[static_cast<size_t>(source)];
+    graph_.nodes.push_back(std::move(node));
     roles_.push_back(Role::kPages);
     phases_.push_back(phase);
     origins_.push_back(source);

@@ -4,11 +4,16 @@
 #include <cstdlib>
 #include <new>
 
+#include "tests/kernels/allocation_counter.h"
 #include "tests/kernels/paged_batch.h"
 #include "tests/support/graph_builder.h"
 
-namespace {
+namespace sluice::testing {
 std::atomic<int64_t> allocations{0};
+}  // namespace sluice::testing
+
+namespace {
+using sluice::testing::allocations;
 
 void* counted(std::size_t size) {
   ++allocations;

@@ -119,5 +119,19 @@ TEST(FlowAttention, GivesTheSameBitsForAnyNumberOfThreads) {
   }
 }
 
+TEST(FlowAttention, RefusesAPoolWithoutTheFieldsOfTheFlow) {
+  const Geometry geometry{.head_dim = 64, .group = 1, .page = 16, .kv = DataType::kBF16};
+  const auto device = create_cpu_device({.threads = 1});
+  const auto flow = device->compile(compile(testing::quest_graph(geometry, testing::GraphBuilder::budget(3, 1, 1))).plan, 1, 1);
+  PagedBatch batch(*device, {{40}}, 1, geometry);
+  std::vector<float> q(64);
+  device->begin_pass(batch.batch(), batch.pool());
+  EXPECT_THROW(device->refresh_fields(0, *flow), InternalError);
+  EXPECT_THROW(device->attention({.query_heads = 1, .flow = flow.get()}, test::matrix_of(q, 64), test::matrix_of(q, 64)),
+               InternalError);
+  device->end_pass();
+  EXPECT_THROW(device->refresh_pages(batch.pool(), 0, batch.pages(0), 8, *flow), InternalError);
+}
+
 }  // namespace
 }  // namespace sluice

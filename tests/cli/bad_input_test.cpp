@@ -1,0 +1,170 @@
+// Bad input gives one clear message and exit code 1 within two seconds.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "tests/cli/program.h"
+
+namespace sluice::test {
+namespace {
+
+constexpr double kSeconds = 2;
+
+/// One message that names what is at fault: "error: ...", at most with a hint below.
+void expect_refused(const Ran& ran, const std::string& message_part) {
+  EXPECT_EQ(ran.exit_code, 1) << ran.err;
+  EXPECT_EQ(ran.err.rfind("error: ", 0), 0U) << ran.err;
+  EXPECT_EQ(ran.err.find("error: ", 1), std::string::npos) << "one message only: " << ran.err;
+  EXPECT_NE(ran.err.find(message_part), std::string::npos) << ran.err;
+  EXPECT_LT(ran.seconds, kSeconds);
+}
+
+std::string flow(const std::string& cache, const std::string& index) {
+  return "local flow = sluice.flow { name = 'bad' }\n"
+         "function flow.cache(c)\n" +
+         cache +
+         "\nend\n"
+         "function flow.index(q, c)\n" +
+         index +
+         "\nend\n"
+         "return flow\n";
+}
+
+const std::string kGoodIndex = "return sluice.topk((q * c.m):sum('dim'):max('head'), { k = 4, first = 1, last = 1 })";
+const std::string kGoodCache = "c.m = c.k:mean('token')";
+
+struct BadFlow {
+  std::string name;
+  std::string source;
+  std::string message;  // part of it
+};
+
+class BadFlows : public testing::TestWithParam<BadFlow> {};
+
+TEST_P(BadFlows, AreRefusedByEval) {
+  const Folder folder;
+  const std::string path = folder.write("bad.lua", GetParam().source);
+  const Ran ran = run_sluice({"eval", path});
+  expect_refused(ran, GetParam().message);
+  EXPECT_NE(ran.err.find("bad.lua"), std::string::npos) << ran.err;
+}
+
+TEST_P(BadFlows, AreRefusedByCheck) {
+  const Folder folder;
+  expect_refused(run_sluice({"check", folder.write("bad.lua", GetParam().source)}), GetParam().message);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Flows, BadFlows,
+    testing::Values(BadFlow{"SyntaxError", flow(kGoodCache, "return return"), "bad.lua:6"},
+                    BadFlow{"UnknownOperator", flow(kGoodCache, "return sluice.topkk(q, {k=4})"), "topkk"},
+                    BadFlow{"UnknownMethod", flow("c.m = c.k:median('token')", kGoodIndex), "median"},
+                    BadFlow{"WrongAxes", flow("c.m = c.k:mean('page')", kGoodIndex), "page"},
+                    BadFlow{"ScoreWithHeads", flow(kGoodCache, "return sluice.topk((q * c.m):sum('dim'), {k=4})"), "head"},
+                    BadFlow{"IndexOperatorInCache", flow("c.m = c.k:softmax('token')", kGoodIndex), "bad.lua:3"},
+                    BadFlow{"NoSelection", flow(kGoodCache, ""), "index"},
+                    BadFlow{"EndlessLoop", flow(kGoodCache, "while true do end"), "bad.lua"},
+                    BadFlow{"BillionCharacters", flow(kGoodCache, "local s = ('x'):rep(1e9) " + kGoodIndex), "bad.lua"},
+                    BadFlow{"Bytecode", std::string("\x1bLuaT\0\x19\x93\r\n\x1a\n", 12), "bad.lua"},
+                    BadFlow{"NothingAtAll", "", "bad.lua"}),
+    [](const auto& of) { return of.param.name; });
+
+std::string safetensors(const std::string& header) {
+  std::string file;
+  for (uint64_t size = header.size(), i = 0; i < 8; ++i) file += static_cast<char>(size >> (8 * i) & 255);
+  return file + header;
+}
+
+/// The mini model with other weights.
+Ran evaluate_with_weights(const std::string& weights) {
+  const Folder folder;
+  const std::string model = folder.link_mini_model("model");
+  std::filesystem::remove(model + "/model.safetensors");
+  folder.write("model/model.safetensors", weights);
+  return run_sluice({"eval", "full", "--model", model});
+}
+
+TEST(BadModel, TruncatedWeightsAreRefused) {
+  const std::string whole = read_file(SLUICE_SOURCE_DIR "/host/models/mini/model.safetensors");
+  ASSERT_GT(whole.size(), 1000U);
+  for (const size_t size : {size_t{0}, size_t{7}, size_t{500}, whole.size() / 2, whole.size() - 1}) {
+    expect_refused(evaluate_with_weights(whole.substr(0, size)), "model.safetensors");
+  }
+}
+
+TEST(BadModel, LyingWeightsAreRefused) {
+  for (
+      const std::string header :
+      {R"({"model.embed_tokens.weight":{"dtype":"BF16","shape":[1024,256],"data_offsets":[0,99999999999]}})",
+       R"({"model.embed_tokens.weight":{"dtype":"BF16","shape":[1024,256],"data_offsets":[0,4]}})",
+       R"({"model.embed_tokens.weight":{"dtype":"BF16","shape":[-1,256],"data_offsets":[0,0]}})",
+       R"({"model.embed_tokens.weight":{"dtype":"BF16","shape":[9223372036854775807,9223372036854775807],"data_offsets":[0,0]}})",
+       R"({"model.embed_tokens.weight":7})", "[]", "{"}) {
+    expect_refused(evaluate_with_weights(safetensors(header)), "model.safetensors");
+  }
+  expect_refused(evaluate_with_weights(std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8) + "{}"), "model.safetensors");
+}
+
+TEST(BadModel, UnknownArchitectureIsRefusedByName) {
+  const Folder folder;
+  const std::string model = folder.link_mini_model("model");
+  std::string config = read_file(model + "/config.json");
+  const std::string name = "Qwen3ForCausalLM";
+  ASSERT_NE(config.find(name), std::string::npos);
+  config.replace(config.find(name), name.size(), "PerceiverForLM");
+  const std::string type = "\"qwen3\"";
+  if (config.find(type) != std::string::npos) config.replace(config.find(type), type.size(), "\"perceiver\"");
+  std::filesystem::remove(model + "/config.json");
+  folder.write("model/config.json", config);
+  expect_refused(run_sluice({"eval", "full", "--model", model}), "PerceiverForLM");
+}
+
+TEST(BadModel, MissingDirectoryIsRefused) {
+  expect_refused(run_sluice({"eval", "full", "--model", "/no/such/model"}), "/no/such/model");
+}
+
+TEST(BadRequest, PromptLongerThanThePoolIsRefused) {
+  std::string ids = "1";
+  for (int i = 0; i < 9000; ++i) ids += ",9";
+  expect_refused(run_sluice({"generate", "--ids", ids, "--pool-mib", "8"}), "pool");
+}
+
+TEST(BadRequest, ContextLongerThanTheModelIsRefused) {
+  expect_refused(run_sluice({"eval", "--dense-only", "--tasks", "needle_single", "--tokens", "17000"}), "16384");
+}
+
+TEST(BadRequest, CudaWithoutCudaIsRefused) {
+  if (std::filesystem::exists("/dev/nvidiactl")) GTEST_SKIP() << "this machine has a GPU";
+  expect_refused(run_sluice({"eval", "full", "--device", "cuda"}), "cuda");
+}
+
+TEST(BadRequest, WrongOptionsOfEvalAreRefused) {
+  expect_refused(run_sluice({"eval"}), "flow");
+  expect_refused(run_sluice({"eval", "no_such_flow"}), "no_such_flow");
+  expect_refused(run_sluice({"eval", "full", "--suite", "slow"}), "slow");
+  expect_refused(run_sluice({"eval", "full", "--tasks", "needles"}), "needles");
+  expect_refused(run_sluice({"eval", "full", "--tasks", "jsonl:/no/such.jsonl"}), "/no/such.jsonl");
+  expect_refused(run_sluice({"eval", "full", "--tokens", "3"}), "3 tokens");
+  expect_refused(run_sluice({"eval", "full", "--json", "/no/such/folder/result.json"}), "/no/such/folder/result.json");
+  expect_refused(run_sluice({"eval", "full", "--k", "2"}), "pass@2");
+}
+
+TEST(BadRequest, BadLinesOfAProblemSetAreNamed) {
+  const Folder folder;
+  const std::string path = folder.write("set.jsonl", "{\"problem\": \"1+1?\", \"answer\": 2}\n{\"problem\": \"no answer\"}\n");
+  expect_refused(run_sluice({"eval", "full", "--tasks", "jsonl:" + path}), "set.jsonl:2");
+}
+
+TEST(BadRequest, UnknownCommandsAndOptionsGiveExitCodeOne) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{}, {"evaluate"}, {"eval", "--no-such-option"}, {"eval", "full", "--samples", "many"}}) {
+    const Ran ran = run_sluice(arguments);
+    EXPECT_EQ(ran.exit_code, 1) << ran.err;
+    EXPECT_FALSE(ran.err.empty());
+  }
+}
+
+}  // namespace
+}  // namespace sluice::test

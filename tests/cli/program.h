@@ -1,0 +1,38 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace sluice::test {
+
+struct Ran {
+  int exit_code = -1;
+  std::string out;
+  std::string err;
+  double seconds = 0;
+};
+
+/// Runs the built program with `arguments` in an empty directory of its own.
+Ran run_sluice(const std::vector<std::string>& arguments);
+
+/// A directory of this test, empty at first.
+class Folder {
+ public:
+  Folder();
+  ~Folder();
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  std::string path(const std::string& name) const { return path_ + "/" + name; }
+  /// Writes a file and returns its path.
+  std::string write(const std::string& name, const std::string& content) const;
+  /// A copy of the mini model's directory: links to its files.
+  std::string link_mini_model(const std::string& name) const;
+
+ private:
+  std::string path_;
+};
+
+std::string read_file(const std::string& path);
+
+}  // namespace sluice::test
