@@ -128,12 +128,14 @@ class Pages {
 /// The kRows rows of one call, over pages of their own.
 class Rows {
  public:
-  Rows(const cpu::Flow& flow, const Pages& pages, int row_pages, int threads) : flow_(flow), pages_(pages), row_pages_(row_pages) {
+  Rows(const cpu::Flow& flow, const Pages& pages, int row_pages, int threads)
+      : flow_(flow), pages_(pages), row_pages_(row_pages) {
     std::mt19937 random(3);
     order_.resize(pages.count());
     std::iota(order_.begin(), order_.end(), 0);
     std::shuffle(order_.begin(), order_.end(), random);
-    for (int i = 0; i < kRows * kGroup * kDim; ++i) query_.push_back(static_cast<float>(static_cast<int>(random() % 129) - 64) / 64);
+    for (int i = 0; i < kRows * kGroup * kDim; ++i)
+      query_.push_back(static_cast<float>(static_cast<int>(random() % 129) - 64) / 64);
     for (int t = 0; t < threads; ++t) scratch_.push_back(flow.create_scratch(row_pages));
     for (int r = 0; r < kRows; ++r) {
       states_.push_back(flow.create_state(row_pages));
@@ -188,7 +190,8 @@ class Rows {
       if (forced(a) != forced(b)) return forced(a);
       return scores[a] > scores[b] || (std::isnan(scores[b]) && !std::isnan(scores[a]));
     });
-    const double wanted = std::max(double{0} + attributes.k + attributes.first + attributes.last, std::ceil(attributes.ratio * pages));
+    const double wanted =
+        std::max(double{0} + attributes.k + attributes.first + attributes.last, std::ceil(attributes.ratio * pages));
     order.resize(static_cast<size_t>(std::min<double>(wanted, pages)));
     std::sort(order.begin(), order.end());
     return order;
@@ -211,8 +214,8 @@ size_t field_bytes(const FlowGraph& graph) {
   return bytes;
 }
 
-void measure(const std::string& name, const FlowGraph& graph, double (*judge)(const float*, int, const float*), const BenchOptions& options,
-             BenchReport& report) {
+void measure(const std::string& name, const FlowGraph& graph, double (*judge)(const float*, int, const float*),
+             const BenchOptions& options, BenchReport& report) {
   if (graph.selection == kNoNode) throw InputError(fmt::format("{} selects no pages: there is no index stage", name));
   const Plan plan = compile(graph).plan;
   const auto flow = cpu::compile_flow(plan, 1, 1);

@@ -53,7 +53,8 @@ bool is_correct(std::span<const float> scores, std::vector<int32_t> selected, in
   return ascending && static_cast<int>(selected.size()) == k && static_cast<double>(common.size()) >= (1 - tolerate) * k;
 }
 
-BenchRow measure(const std::string& name, const std::vector<float>& all, int pages, double tolerate, double copy_tb_per_s, double seconds) {
+BenchRow measure(const std::string& name, const std::vector<float>& all, int pages, double tolerate, double copy_tb_per_s,
+                 double seconds) {
   Attributes attributes;
   attributes.k = pages / 8;
   attributes.tolerate = tolerate;
@@ -76,7 +77,8 @@ BenchRow measure(const std::string& name, const std::vector<float>& all, int pag
   row.correct = true;
   for (const int64_t call : {3, 11}) {
     const int count = run(call);
-    row.correct = row.correct && is_correct(scores_of(call), {selected.begin(), selected.begin() + count}, attributes.k, tolerate);
+    row.correct =
+        row.correct && is_correct(scores_of(call), {selected.begin(), selected.begin() + count}, attributes.k, tolerate);
   }
   return row;
 }

@@ -11,6 +11,7 @@
 #include "agents/evaluation/engine_runner.h"
 #include "agents/evaluation/flow_files.h"
 #include "agents/evaluation/suite.h"
+#include "agents/tasks/problem_set.h"
 #include "agents/tasks/vocabulary.h"
 #include "host/default_model.h"
 #include "host/model.h"
@@ -60,6 +61,21 @@ std::vector<Contestant> find_contestants(const std::vector<std::string>& flows) 
   return contestants;
 }
 
+/// What would otherwise be found only when its turn comes.
+void check_suite(const Suite& suite, const ModelConfig& config) {
+  for (const SuiteStage& stage : suite.stages) {
+    for (const SuiteTask& task : stage.tasks) {
+      if (task.is_problem_set()) {
+        load_problems(task.problem_file());
+      } else if (task.tokens > config.max_positions) {
+        throw InputError(
+            fmt::format("a context of {} tokens exceeds the model's {} positions", task.tokens, config.max_positions),
+            "choose --tokens or a suite with shorter contexts");
+      }
+    }
+  }
+}
+
 /// A lone flow that does not even trace is an input error, found before the model is loaded.
 void check_lone_flow(const std::string& path, const ModelConfig& config) {
   TraceOptions options;
@@ -78,6 +94,7 @@ void evaluate(const EvalOptions& options) {
   const std::vector<Contestant> contestants = find_contestants(options.flows);
   const std::string directory = options.model.empty() ? default_model() : options.model;
   const ModelConfig config = load_config(directory);
+  check_suite(suite, config);
   if (contestants.size() == 1) check_lone_flow(contestants.front().path, config);
   const auto device = create_device(options.device, options.threads);
   const auto vocabulary = load_vocabulary(directory);
@@ -86,7 +103,7 @@ void evaluate(const EvalOptions& options) {
   if (!options.json.empty()) json = open_output(options.json);
   const auto model = load_model(directory, *device);
 
-  const TaskContext context{*tokenizer, vocabulary ? &*vocabulary : nullptr};
+  const TaskContext context{*tokenizer, vocabulary ? &*vocabulary : nullptr, config.max_positions};
   EngineRunner runner(*device, *model, *tokenizer);
   const Seed seed = options.seed.empty() ? Seed::secret() : Seed::parse(options.seed);
   Progress progress;

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <cstdio>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -97,7 +98,13 @@ void print_json(const RequestResult& result, size_t prompt, const Tokenizer* tok
   fmt::print("{}\n", report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
+/// Found out before anything is computed.
+void check_writable(const std::string& path) {
+  if (!std::ofstream(path, std::ios::app)) throw InputError(fmt::format("{}: cannot be written", path), "is the folder there?");
+}
+
 void generate(GenerateOptions options) {
+  if (!options.logits.empty()) check_writable(options.logits);
   const std::string directory = options.model.empty() ? default_model() : options.model;
   const auto device = create_device(options.device, options.threads);
   const ModelConfig config = load_config(directory);

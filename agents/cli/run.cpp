@@ -67,10 +67,12 @@ Inputs read_inputs(const std::string& path) {
   const StoredTensor& v = tensor_of(file, "v");
   const StoredTensor& q = tensor_of(file, "q");
   if (k.shape != v.shape) {
-    throw InputError(fmt::format("{}: k is {} and v is {}", path, k.shape_text(), v.shape_text()), "they must have the same shape");
+    throw InputError(fmt::format("{}: k is {} and v is {}", path, k.shape_text(), v.shape_text()),
+                     "they must have the same shape");
   }
   if (q.shape[2] != k.shape[2]) {
-    throw InputError(fmt::format("{}: q is {} and k is {}: their dim, the last axis, differs", path, q.shape_text(), k.shape_text()), kLayout);
+    throw InputError(
+        fmt::format("{}: q is {} and k is {}: their dim, the last axis, differs", path, q.shape_text(), k.shape_text()), kLayout);
   }
   if (q.shape[1] % k.shape[1] != 0) {
     throw InputError(fmt::format("{}: {} query heads cannot share {} KV heads", path, q.shape[1], k.shape[1]),
@@ -217,7 +219,8 @@ class LayerRun {
 std::vector<int32_t> cut_lists(const std::vector<int32_t>& lists, int pages, int most) {
   std::vector<int32_t> cut;
   for (size_t list = 0; list < lists.size(); list += pages) {
-    cut.insert(cut.end(), lists.begin() + static_cast<std::ptrdiff_t>(list), lists.begin() + static_cast<std::ptrdiff_t>(list) + most);
+    cut.insert(cut.end(), lists.begin() + static_cast<std::ptrdiff_t>(list),
+               lists.begin() + static_cast<std::ptrdiff_t>(list) + most);
   }
   return cut;
 }
@@ -232,8 +235,8 @@ void run(const RunOptions& options) {
   writer.add("selected", {inputs.steps, inputs.kv_heads, most}, cut_lists(outputs.selected, outputs.pages, most));
   if (has_scores(plan.graph)) writer.add("scores", {inputs.steps, inputs.kv_heads, outputs.pages}, outputs.scores);
   writer.write(options.out);
-  fmt::print("{}: {} steps over {} tokens, {} of {} pages at most, written to {}\n", plan.graph.name, inputs.steps, inputs.tokens, most,
-             outputs.pages, options.out);
+  fmt::print("{}: {} steps over {} tokens, {} of {} pages at most, written to {}\n", plan.graph.name, inputs.steps, inputs.tokens,
+             most, outputs.pages, options.out);
 }
 
 }  // namespace

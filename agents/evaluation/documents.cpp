@@ -18,7 +18,7 @@ constexpr float kTopP = 0.95F;
 DocumentSource::DocumentSource(const SuiteTask& task, const TaskContext& context, const Seed& seed)
     : task_(task), context_(context), seed_(seed), samples_(task.samples) {
   if (!task.is_problem_set()) return;
-  for (const Problem& problem : load_problems(task.task.substr(std::string("jsonl:").size()))) {
+  for (const Problem& problem : load_problems(task.problem_file())) {
     if (task.samples > 0 && static_cast<int>(problems_.size()) == task.samples) break;
     problems_.push_back({problem_sample(problem, context.tokenizer, task.max_tokens), {}});
   }
@@ -28,10 +28,20 @@ DocumentSource::DocumentSource(const SuiteTask& task, const TaskContext& context
 JobDocument DocumentSource::next() {
   if (given_ >= samples_) return {};
   if (task_.is_problem_set()) return next_problem();
-  Rng rng(seed_, fmt::format("{}/{}/{}", task_.task, task_.tokens, document_++));
+  const std::string stream = fmt::format("{}/{}/{}", task_.task, task_.tokens, document_++);
   const int questions = std::min(task_.questions, samples_ - given_);
+  const Task& task = find_task(task_.task);
+  Rng rng(seed_, stream);
+  std::vector<Sample> samples = task.generate(context_, rng, task_.tokens, questions);
+  int answer = 0;
+  for (const Sample& sample : samples) answer = std::max(answer, sample.max_tokens);
+  if (context_.positions > 0 && task_.tokens + answer > context_.positions) {
+    // A prompt as long as the model's context has to leave room for its answer.
+    rng = Rng(seed_, stream);
+    samples = task.generate(context_, rng, context_.positions - answer, questions);
+  }
   JobDocument document;
-  for (Sample& sample : find_task(task_.task).generate(context_, rng, task_.tokens, questions)) {
+  for (Sample& sample : samples) {
     document.push_back({std::move(sample), {}});
     document.back().sampling.seed = rng.next();  // greedy, but flows may draw
   }

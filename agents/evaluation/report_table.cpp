@@ -25,18 +25,19 @@ std::vector<std::string> groups_of(const Report& report) {
 
 /// "98% 91–100": accuracy over all samples of a group and its interval.
 std::string accuracy_cell(const std::vector<TaskResult>& results, const std::string& group) {
-  std::vector<Cluster> clusters;
-  for (const TaskResult& result : results) {
-    if (result.group == group) clusters.insert(clusters.end(), result.clusters.begin(), result.clusters.end());
-  }
+  std::vector<std::vector<Cluster>> tasks;
   double successes = 0;
   double samples = 0;
-  for (const Cluster& cluster : clusters) {
-    successes += cluster.successes;
-    samples += cluster.samples;
+  for (const TaskResult& result : results) {
+    if (result.group != group) continue;
+    tasks.push_back(result.clusters);
+    for (const Cluster& cluster : result.clusters) {
+      successes += cluster.successes;
+      samples += cluster.samples;
+    }
   }
   if (samples == 0) return "-";
-  const Interval interval = clustered_wilson(clusters);
+  const Interval interval = pooled_wilson(tasks);
   return fmt::format("{:.0f}% {:.0f}–{:.0f}", 100 * successes / samples, 100 * interval.low, 100 * interval.high);
 }
 

@@ -58,14 +58,26 @@ double design_effect(std::span<const Cluster> clusters) {
 }
 
 Interval clustered_wilson(std::span<const Cluster> clusters) {
+  const std::vector<Cluster> task(clusters.begin(), clusters.end());
+  return pooled_wilson({&task, 1});
+}
+
+Interval pooled_wilson(std::span<const std::vector<Cluster>> tasks) {
   double n = 0;
   double successes = 0;
-  for (const Cluster& cluster : clusters) {
-    n += cluster.samples;
-    successes += cluster.successes;
+  double effective = 0;
+  for (const std::vector<Cluster>& clusters : tasks) {
+    double samples = 0;
+    for (const Cluster& cluster : clusters) {
+      samples += cluster.samples;
+      successes += cluster.successes;
+    }
+    n += samples;
+    effective += samples / design_effect(clusters);
   }
-  const double effect = design_effect(clusters);
-  return wilson(successes / effect, n / effect);
+  if (n <= 0) throw InternalError("an interval of no samples");
+  // All or none must stay so after scaling.
+  return wilson(successes == n ? effective : successes * (effective / n), effective);
 }
 
 double mcnemar(int only_first, int only_second) {

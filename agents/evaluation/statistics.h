@@ -28,6 +28,9 @@ double design_effect(std::span<const Cluster> clusters);
 /// Wilson's interval with the samples divided by the design effect: questions about one document are not independent.
 Interval clustered_wilson(std::span<const Cluster> clusters);
 
+/// The same over several tasks, each with a design effect of its own: that tasks differ is no likeness of their samples.
+Interval pooled_wilson(std::span<const std::vector<Cluster>> tasks);
+
 /// Two-sided exact McNemar test: how likely are discordant pairs at least as uneven as (`only_first`, `only_second`) if both are
 /// equally good.
 double mcnemar(int only_first, int only_second);

@@ -48,7 +48,7 @@ Suite quick_suite() {
   }
   suite.stages.back().tasks.push_back(task_of("common_words", 2048, 4));
   suite.stages.back().tasks.push_back(task_of("frequent_words", 2048, 4));
-  suite.stages.push_back({"trace", 0, {task_of("trace", 1024, 4)}});
+  suite.stages.push_back({"trace", 0, {task_of("trace", 8192, 3)}});
   return suite;
 }
 

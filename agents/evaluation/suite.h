@@ -16,6 +16,7 @@ struct SuiteTask {
   int k = 1;              // of pass@k (jsonl)
   int max_tokens = 4096;  // of one generation (jsonl)
 
+  std::string problem_file() const { return task.substr(std::string("jsonl:").size()); }
   bool is_problem_set() const { return task.rfind("jsonl:", 0) == 0; }
 };
 

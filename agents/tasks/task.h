@@ -41,6 +41,7 @@ struct Sample {
 struct TaskContext {
   const Tokenizer& tokenizer;
   const MiniVocabulary* mini = nullptr;  // null: natural English
+  int positions = 0;                     // tokens that the model can hold, prompt and answer; 0: any number
 
   bool english() const { return mini == nullptr; }
 };

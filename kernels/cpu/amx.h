@@ -14,16 +14,16 @@ namespace sluice::cpu {
 /// True if the processor has bf16 tiles and the system lets this process use them (asks for the permission once).
 bool amx_available();
 
-/// Scratch bytes of one thread for `amx_panel_product` with `columns` inputs.
+/// Scratch bytes of one thread for `amx_panel_products` with `columns` inputs.
 size_t amx_matmul_scratch_bytes(int64_t columns);
-/// Rows that `amx_panel_product` takes at once.
+/// Rows that `amx_panel_products` takes at once.
 inline constexpr int64_t kAmxRows = 32;
 
-/// Splits up to kAmxRows rows of x [rows, columns] into tiles in `scratch`, for any number of `amx_panel_product` calls.
+/// Splits up to kAmxRows rows of x [rows, columns] into tiles in `scratch`, for any number of `amx_panel_products` calls.
 void amx_split_rows(const Matrix& x, std::byte* scratch);
-/// out[rows, 32] (from column `first_output`) = the rows split into `scratch` * one bf16 panel^T. Every output sums its
-/// inputs in the same order whatever the number of rows.
-void amx_panel_product(const CpuWeight& weight, int64_t panel, const std::byte* scratch, const Matrix& out);
+/// The columns of `out` that belong to panels [first, last) = the rows split into `scratch` * those bf16 panels^T. Every
+/// output sums its inputs in the same order whatever the number of rows.
+void amx_panel_products(const CpuWeight& weight, int64_t first, int64_t last, const std::byte* scratch, const Matrix& out);
 
 /// Tokens that are packed together.
 inline constexpr int kAmxPackTokens = 32;

@@ -57,8 +57,15 @@ SLUICE_AMX void split_rows(const Matrix& x, std::byte* scratch) {
   }
 }
 
+/// Asks for the weights that the loop reads a few blocks later: tile loads cover too little memory to hide its latency.
+inline void prefetch_block(const std::byte* block) {
+  constexpr int kAhead = 4 * kTileRows * kPanelStride;
+  for (int line = 0; line < kTileRows * kPanelStride; line += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(block) + kAhead + line, _MM_HINT_T0);
+  }
+}
+
 SLUICE_AMX void panel_product(const CpuWeight& weight, int64_t panel, const std::byte* split, const Matrix& out) {
-  const amx::TileSession session;
   const std::byte* from = weight.panel(panel);
   const int64_t blocks = weight.padded_columns() / kTileDepth;
   const bool both = out.rows > kTileRows;
@@ -68,6 +75,7 @@ SLUICE_AMX void panel_product(const CpuWeight& weight, int64_t panel, const std:
   _tile_zero(3);
   for (int64_t block = 0; block < blocks; ++block) {
     const std::byte* rows = split + block * 4 * kTileBytes;
+    prefetch_block(from);
     _tile_loadd(6, from, kPanelStride);
     _tile_loadd(7, from + 64, kPanelStride);
     _tile_loadd(4, rows, 64);
@@ -101,6 +109,11 @@ SLUICE_AMX void panel_product(const CpuWeight& weight, int64_t panel, const std:
   }
 }
 
+SLUICE_AMX void panel_products(const CpuWeight& weight, int64_t first, int64_t last, const std::byte* split, const Matrix& out) {
+  const amx::TileSession session;
+  for (int64_t panel = first; panel < last; ++panel) panel_product(weight, panel, split, out);
+}
+
 }  // namespace
 
 bool amx_available() {
@@ -114,8 +127,8 @@ size_t amx_matmul_scratch_bytes(int64_t columns) {
 
 void amx_split_rows(const Matrix& x, std::byte* scratch) { split_rows(x, scratch); }
 
-void amx_panel_product(const CpuWeight& weight, int64_t panel, const std::byte* scratch, const Matrix& out) {
-  panel_product(weight, panel, scratch, out);
+void amx_panel_products(const CpuWeight& weight, int64_t first, int64_t last, const std::byte* scratch, const Matrix& out) {
+  panel_products(weight, first, last, scratch, out);
 }
 
 }  // namespace sluice::cpu
@@ -127,7 +140,7 @@ namespace sluice::cpu {
 bool amx_available() { return false; }
 size_t amx_matmul_scratch_bytes(int64_t) { return 0; }
 void amx_split_rows(const Matrix&, std::byte*) { throw InternalError("AMX was called on a processor without it"); }
-void amx_panel_product(const CpuWeight&, int64_t, const std::byte*, const Matrix&) {
+void amx_panel_products(const CpuWeight&, int64_t, int64_t, const std::byte*, const Matrix&) {
   throw InternalError("AMX was called on a processor without it");
 }
 

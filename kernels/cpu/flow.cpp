@@ -19,7 +19,11 @@ namespace {
 class CpuFlow final : public Flow {
  public:
   CpuFlow(const Plan& plan, int layers, int kv_heads)
-      : plan_(plan), program_(lower(plan_)), layers_(layers), kv_heads_(kv_heads), selection_index_(plan_.graph.nodes.size(), -1) {
+      : plan_(plan),
+        program_(lower(plan_)),
+        layers_(layers),
+        kv_heads_(kv_heads),
+        selection_index_(plan_.graph.nodes.size(), -1) {
     int count = 0;
     for (const ProgramStep& step : program_.index) {
       if (step.kind != StepKind::kSelect) continue;
@@ -42,7 +46,8 @@ class CpuFlow final : public Flow {
   }
 
   void refresh_page(std::byte* page, int tokens, FlowScratch& scratch) const override {
-    if (tokens < 1 || tokens > plan_.graph.geometry.page) throw InternalError("flow: a page of " + std::to_string(tokens) + " tokens");
+    if (tokens < 1 || tokens > plan_.graph.geometry.page)
+      throw InternalError("flow: a page of " + std::to_string(tokens) + " tokens");
     auto& own = static_cast<Scratch&>(scratch);
     Tile tile;
     tile.page = page;
@@ -60,7 +65,8 @@ class CpuFlow final : public Flow {
     check(row, own);
     const int pages = static_cast<int>(row.pages.size());
     const bool needs_run = plan_.graph.keeps_state() || row.scores != nullptr;
-    if (plan_.graph.selection == kNoNode || (!needs_run && covers_all(plan_.graph.selection, pages))) return select_all(pages, selected);
+    if (plan_.graph.selection == kNoNode || (!needs_run && covers_all(plan_.graph.selection, pages)))
+      return select_all(pages, selected);
     for (size_t i = 0; i < plan_.graph.states.size(); ++i) own.states()[i] = state_of(row).load(row.layer, row.kv_head, i, pages);
     for (const ProgramStep& step : program_.index) run_step(step, row, own);
     // Loads of this step have seen the values of the last one; only now may they change.
@@ -75,12 +81,14 @@ class CpuFlow final : public Flow {
     const auto pages = static_cast<int64_t>(row.pages.size());
     if (pages < 1) throw InternalError("flow: a row without pages");
     if (pages > scratch.max_pages()) {
-      throw InternalError("flow: a row of " + std::to_string(pages) + " pages, scratch for " + std::to_string(scratch.max_pages()));
+      throw InternalError("flow: a row of " + std::to_string(pages) + " pages, scratch for " +
+                          std::to_string(scratch.max_pages()));
     }
     if (row.last_tokens < 1 || row.last_tokens > plan_.graph.geometry.page) {
       throw InternalError("flow: a last page of " + std::to_string(row.last_tokens) + " tokens");
     }
-    if (row.state == nullptr && !plan_.graph.states.empty()) throw InternalError("flow: " + plan_.graph.name + " keeps state and got none");
+    if (row.state == nullptr && !plan_.graph.states.empty())
+      throw InternalError("flow: " + plan_.graph.name + " keeps state and got none");
   }
 
   static FlowState& state_of(const FlowRow& row) { return static_cast<FlowState&>(*row.state); }
@@ -189,7 +197,8 @@ class CpuFlow final : public Flow {
 std::unique_ptr<Flow> compile_flow(const Plan& plan, int layers, int kv_heads) {
   const int group = plan.graph.geometry.group;
   if (group > kMostHeads) {
-    throw FlowError({plan.graph.name, 0}, fmt::format("{} query heads share a KV head; the CPU attends for at most {}", group, kMostHeads));
+    throw FlowError({plan.graph.name, 0},
+                    fmt::format("{} query heads share a KV head; the CPU attends for at most {}", group, kMostHeads));
   }
   return std::make_unique<flows::CpuFlow>(plan, layers, kv_heads);
 }

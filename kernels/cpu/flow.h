@@ -18,17 +18,17 @@ class FlowScratch {
 
 /// One request x KV head at one decode step, as the index stage sees it.
 struct FlowRow {
-  const float* query = nullptr;          // [group, dim]
-  const std::byte* pages_base = nullptr; // page p of this layer and KV head starts at pages_base + p * page_stride
-  size_t page_stride = 0;                // bytes
-  std::span<const int32_t> pages;        // the request's pages, oldest first; B = pages.size()
-  int last_tokens = 0;                   // tokens in the last page, 1..page
-  uint64_t seed = 0;                     // of the request
+  const float* query = nullptr;           // [group, dim]
+  const std::byte* pages_base = nullptr;  // page p of this layer and KV head starts at pages_base + p * page_stride
+  size_t page_stride = 0;                 // bytes
+  std::span<const int32_t> pages;         // the request's pages, oldest first; B = pages.size()
+  int last_tokens = 0;                    // tokens in the last page, 1..page
+  uint64_t seed = 0;                      // of the request
   int layer = 0;
   int kv_head = 0;
-  int64_t step = 0;                      // tokens in the cache: the same for a step however it was batched
-  RequestState* state = nullptr;         // null if the flow keeps none
-  float* scores = nullptr;               // [B] or null: the score of the last topk/approx_topk/threshold, before pages are forced
+  int64_t step = 0;               // tokens in the cache: the same for a step however it was batched
+  RequestState* state = nullptr;  // null if the flow keeps none
+  float* scores = nullptr;        // [B] or null: the score of the last topk/approx_topk/threshold, before pages are forced
 };
 
 /// A plan compiled for the CPU: page-tiled, fused, SIMD by run-time dispatch.

@@ -30,7 +30,22 @@ struct MinimumOf {
   static HWY_INLINE FloatVector of(FloatVector a, FloatVector b) { return minimum(a, b); }
 };
 
-template <class F>
+/// How an operand advances in the innermost loop.
+enum class Step : uint8_t { kScalar, kDense, kStrided };
+
+template <Step kStep>
+struct Reader {
+  const float* base;
+  int64_t stride;
+
+  HWY_INLINE FloatVector at(int64_t i, int64_t left) const {
+    if constexpr (kStep == Step::kDense) return load(base + i);
+    if constexpr (kStep == Step::kScalar) return hn::Set(Floats(), *base);
+    return load_strided(base + i * stride, stride, left);
+  }
+};
+
+template <class F, Step kA, Step kB>
 struct BinaryLoop {
   const float* a;
   const float* b;
@@ -39,30 +54,28 @@ struct BinaryLoop {
   int64_t b_step;
 
   HWY_INLINE void operator()(const int64_t* offsets, int64_t at, int64_t n) const {
-    const float* x = a + offsets[0];
-    const float* y = b + offsets[1];
+    const Reader<kA> x{a + offsets[0], a_step};
+    const Reader<kB> y{b + offsets[1], b_step};
     float* result = out + at;
     int64_t i = 0;
-    if (a_step == 1 && b_step == 1) {
-      for (; i + kLanes <= n; i += kLanes) store(F::of(load(x + i), load(y + i)), result + i);
-    } else if (a_step == 1 && b_step == 0) {
-      const FloatVector scalar = hn::Set(Floats(), *y);
-      for (; i + kLanes <= n; i += kLanes) store(F::of(load(x + i), scalar), result + i);
-    } else if (a_step == 0 && b_step == 1) {
-      const FloatVector scalar = hn::Set(Floats(), *x);
-      for (; i + kLanes <= n; i += kLanes) store(F::of(scalar, load(y + i)), result + i);
-    }
-    for (; i < n; i += kLanes) {
-      const int64_t left = n - i;
-      store_up_to(F::of(load_strided(x + i * a_step, a_step, left), load_strided(y + i * b_step, b_step, left)), left, result + i);
-    }
+    for (; i + kLanes <= n; i += kLanes) store(F::of(x.at(i, kLanes), y.at(i, kLanes)), result + i);
+    if (i < n) store_first(F::of(x.at(i, n - i), y.at(i, n - i)), n - i, result + i);
   }
 };
 
 template <class F>
 void binary_of(const LoopNest& nest, int64_t pages, const float* a, const float* b, float* out) {
-  const int last = nest.rank - 1;
-  walk<2>(nest, pages, BinaryLoop<F>{a, b, out, nest.stride[0][last], nest.stride[1][last]});
+  const int64_t a_step = nest.stride[0][nest.rank - 1];
+  const int64_t b_step = nest.stride[1][nest.rank - 1];
+  if (a_step == 1 && b_step == 1) {
+    walk<2>(nest, pages, BinaryLoop<F, Step::kDense, Step::kDense>{a, b, out, a_step, b_step});
+  } else if (a_step == 1 && b_step == 0) {
+    walk<2>(nest, pages, BinaryLoop<F, Step::kDense, Step::kScalar>{a, b, out, a_step, b_step});
+  } else if (a_step == 0 && b_step == 1) {
+    walk<2>(nest, pages, BinaryLoop<F, Step::kScalar, Step::kDense>{a, b, out, a_step, b_step});
+  } else {
+    walk<2>(nest, pages, BinaryLoop<F, Step::kStrided, Step::kStrided>{a, b, out, a_step, b_step});
+  }
 }
 
 void BinaryKernel(Op op, const LoopNest& nest, int64_t pages, const float* a, const float* b, float* out) {
@@ -99,9 +112,9 @@ HWY_INLINE FloatVector logarithm(FloatVector x) {
   const Floats d;
   const FloatVector infinity = hn::Set(d, std::numeric_limits<float>::infinity());
   const auto ordinary = hn::And(hn::Gt(x, hn::Zero(d)), hn::Lt(x, infinity));
-  const FloatVector special = hn::IfThenElse(
-      hn::Eq(x, hn::Zero(d)), hn::Neg(infinity),
-      hn::IfThenElse(hn::Eq(x, infinity), infinity, hn::Set(d, std::numeric_limits<float>::quiet_NaN())));
+  const FloatVector special =
+      hn::IfThenElse(hn::Eq(x, hn::Zero(d)), hn::Neg(infinity),
+                     hn::IfThenElse(hn::Eq(x, infinity), infinity, hn::Set(d, std::numeric_limits<float>::quiet_NaN())));
   return hn::IfThenElse(ordinary, hn::Log(d, hn::IfThenElse(ordinary, x, hn::Set(d, 1.0F))), special);
 }
 

@@ -27,7 +27,8 @@ Scratch::Scratch(const FlowGraph& graph, const Program& program, int max_pages)
   }
   selection_sizes_.resize(selections_.size());
   for (size_t id = 0; id < graph.nodes.size(); ++id) {
-    if (graph.nodes[id].op == Op::kConstant) *fixed(program.slots[id].offset) = static_cast<float>(graph.nodes[id].attributes.value);
+    if (graph.nodes[id].op == Op::kConstant)
+      *fixed(program.slots[id].offset) = static_cast<float>(graph.nodes[id].attributes.value);
   }
 }
 
@@ -79,7 +80,8 @@ void reduce_groups(Reduction reduction, const AxisView& view, int64_t group, con
 }
 
 /// Entries start <= position < stop of an axis keep their value.
-void mask_slice(const AxisView& view, int64_t first_position, int64_t length, const Attributes& attributes, const float* x, float* out) {
+void mask_slice(const AxisView& view, int64_t first_position, int64_t length, const Attributes& attributes, const float* x,
+                float* out) {
   const auto bound = [length](int at) { return at == kToEnd ? length : at < 0 ? length + at : int64_t{at}; };
   const int64_t start = bound(attributes.start);
   const int64_t stop = bound(attributes.stop);
@@ -101,7 +103,8 @@ class Execution {
  public:
   Execution(const Plan& plan, const Program& program, const Instruction& instruction, const Tile& tile, Scratch& scratch)
       : plan_(plan), instruction_(instruction), node_(plan.graph.nodes[static_cast<size_t>(instruction.node)]), tile_(tile) {
-    for (size_t i = 0; i < node_.inputs.size(); ++i) x_[i] = value_of(plan.graph, program, node_.inputs[i], tile.first, tile, scratch);
+    for (size_t i = 0; i < node_.inputs.size(); ++i)
+      x_[i] = value_of(plan.graph, program, node_.inputs[i], tile.first, tile, scratch);
     out_ = value_of(plan.graph, program, instruction.node, tile.first, tile, scratch);
     pages_ = instruction.paged ? tile.count : 1;
   }

@@ -43,14 +43,14 @@ class Scratch final : public FlowScratch {
 
 /// What instructions work on: pages [first, first + count) of a row, or one page in the cache stage.
 struct Tile {
-  const FlowRow* row = nullptr;    // null in the cache stage
-  const std::byte* page = nullptr; // the page, in the cache stage
+  const FlowRow* row = nullptr;     // null in the cache stage
+  const std::byte* page = nullptr;  // the page, in the cache stage
   int first = 0;
   int count = 1;
-  int pages = 1;                   // of the whole row
-  int tokens = 0;                  // in the last page of the row (or in the page)
-  int tile_first = 0;              // first page held by tile buffers
-  int tile_pages = 1;              // room of tile buffers
+  int pages = 1;       // of the whole row
+  int tokens = 0;      // in the last page of the row (or in the page)
+  int tile_first = 0;  // first page held by tile buffers
+  int tile_pages = 1;  // room of tile buffers
 };
 
 /// Runs one instruction for a tile.

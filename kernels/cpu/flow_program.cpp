@@ -81,7 +81,8 @@ class Lowering {
 
  private:
   const Node& node(NodeId id) const {
-    if (id < 0 || static_cast<size_t>(id) >= graph_.nodes.size()) throw InternalError("flow: the plan names no node of its graph");
+    if (id < 0 || static_cast<size_t>(id) >= graph_.nodes.size())
+      throw InternalError("flow: the plan names no node of its graph");
     return graph_.nodes[static_cast<size_t>(id)];
   }
   Slot& slot(NodeId id) { return program_.slots[static_cast<size_t>(id)]; }
@@ -105,7 +106,8 @@ class Lowering {
   void place_state(NodeId id) {
     const Shape& shape = node(id).shape;
     readable_[static_cast<size_t>(id)] = true;
-    slot(id) = {Place::kState, state_index(node(id).attributes.field), has_axis(shape, Axis::kPage) ? elements_per_page(shape) : 0};
+    slot(id) = {Place::kState, state_index(node(id).attributes.field),
+                has_axis(shape, Axis::kPage) ? elements_per_page(shape) : 0};
   }
 
   int64_t state_index(const std::string& name) const {
@@ -120,7 +122,8 @@ class Lowering {
     for (const NodeId input : node(id).inputs) {
       const bool has_value = !is_selection_or_save(node(input).op);
       if (has_value && !readable_[static_cast<size_t>(input)]) {
-        throw InternalError("flow: node " + std::to_string(id) + " reads node " + std::to_string(input) + ", which its plan does not keep");
+        throw InternalError("flow: node " + std::to_string(id) + " reads node " + std::to_string(input) +
+                            ", which its plan does not keep");
       }
     }
     return lower_node(graph_, id);

@@ -35,8 +35,8 @@ struct Instruction {
   AxisView view;            // operators along one axis: the extents of one page
   int64_t a_step = 0;       // contract: strides along the contracted axis
   int64_t b_step = 0;
-  int64_t elements = 0;     // of the result, a page at a time
-  int index = -1;           // of the field, or of the state
+  int64_t elements = 0;  // of the result, a page at a time
+  int index = -1;        // of the field, or of the state
 };
 
 /// Instructions that run together on a tile of pages, or once.
@@ -45,7 +45,7 @@ struct ProgramStep {
   std::vector<Instruction> once;   // results without page axis
   std::vector<Instruction> pages;  // a tile at a time
   int tile_pages = 1;
-  std::vector<NodeId> effects;     // selections or saves, in order
+  std::vector<NodeId> effects;  // selections or saves, in order
 };
 
 /// A plan lowered for the CPU.
@@ -55,7 +55,7 @@ struct Program {
   std::vector<ProgramStep> index;
   int64_t fixed_floats = 0;
   int64_t tile_floats = 0;
-  int64_t row_floats = 0;          // for each page
+  int64_t row_floats = 0;  // for each page
 };
 
 /// Lowers `plan`. Throws InternalError if the plan does not hang together.

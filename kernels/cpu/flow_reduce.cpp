@@ -130,10 +130,34 @@ struct DotLoop {
   HWY_INLINE void operator()(const int64_t* offsets, int64_t at, int64_t n) {
     const float* x = a + offsets[0];
     const float* y = b + offsets[1];
-    for (int64_t i = 0; i < n; ++i) {
+    int64_t i = 0;
+    if (b_row == 0 && kLanes >= 4 && filled % 4 == 0) {
+      for (; i + 4 <= n; i += 4) {
+        four_products(x + i * a_row, y);
+        if (filled == kLanes) flush();
+      }
+    }
+    for (; i < n; ++i) {
       lanes[filled++] = products(x + i * a_row, y + i * b_row);
       if (filled == kLanes) flush();
     }
+  }
+  /// Four rows of a against one of b, such as the heads of a query against a page: each vector of b is read once.
+  HWY_INLINE void four_products(const float* x, const float* y) {
+    FloatVector sums[4] = {hn::Zero(Floats()), hn::Zero(Floats()), hn::Zero(Floats()), hn::Zero(Floats())};
+    int64_t j = 0;
+    for (; j + kLanes <= used; j += kLanes) {
+      const FloatVector shared = load(y + j);
+      for (int row = 0; row < 4; ++row) sums[row] = hn::MulAdd(load(x + row * a_row + j), shared, sums[row]);
+    }
+    if (j < used) {
+      const auto exist = hn::FirstN(Floats(), static_cast<size_t>(used - j));
+      const FloatVector shared = load(y + j);
+      for (int row = 0; row < 4; ++row) {
+        sums[row] = hn::IfThenElse(exist, hn::MulAdd(load(x + row * a_row + j), shared, sums[row]), sums[row]);
+      }
+    }
+    for (int row = 0; row < 4; ++row) lanes[filled++] = sums[row];
   }
   /// Results come in order, so the lanes may span several runs of the inner loop.
   HWY_INLINE void flush() {

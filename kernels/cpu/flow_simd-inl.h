@@ -42,12 +42,22 @@ HWY_INLINE FloatVector load_strided(const float* source, int64_t step, int64_t c
   return hn::Load(Floats(), lanes);
 }
 
-/// The larger; NaN if either is. (The instructions of x86 drop a NaN on one side.)
+/// The larger; NaN if either is. The instructions of x86 give the second operand if either is NaN.
 HWY_INLINE FloatVector maximum(FloatVector a, FloatVector b) {
-  return hn::IfThenElse(hn::Eq(a, a), hn::IfThenElse(hn::Gt(a, b), a, b), a);
+#if HWY_TARGET == HWY_SCALAR
+  const FloatVector larger = hn::IfThenElse(hn::Gt(a, b), a, b);
+#else
+  const FloatVector larger = hn::Max(a, b);
+#endif
+  return hn::IfThenElse(hn::Eq(a, a), larger, a);
 }
 HWY_INLINE FloatVector minimum(FloatVector a, FloatVector b) {
-  return hn::IfThenElse(hn::Eq(a, a), hn::IfThenElse(hn::Lt(a, b), a, b), a);
+#if HWY_TARGET == HWY_SCALAR
+  const FloatVector smaller = hn::IfThenElse(hn::Lt(a, b), a, b);
+#else
+  const FloatVector smaller = hn::Min(a, b);
+#endif
+  return hn::IfThenElse(hn::Eq(a, a), smaller, a);
 }
 
 struct SumOf {
@@ -115,25 +125,27 @@ HWY_INLINE FloatVector accumulate(const float* x, int64_t count) {
 }
 
 /// Runs inner(offsets, at, n) for every run of the innermost loop: offsets of the operands, of the result, and the length.
+/// The two innermost loops are plain ones; those outside count like an odometer.
 template <int kOperands, class Inner>
 HWY_INLINE void walk(const LoopNest& nest, int64_t pages, Inner&& inner) {
   const int last = nest.rank - 1;
-  const int64_t first_extent = nest.extent[0] * (nest.paged ? pages : 1);
+  const auto extent_of = [&](int loop) HWY_ATTR { return nest.extent[loop] * (loop == 0 && nest.paged ? pages : 1); };
+  const int64_t n = extent_of(last);
   int64_t offsets[kOperands] = {};
-  if (last == 0) {
-    inner(offsets, 0, first_extent);
-    return;
-  }
+  if (last == 0) return inner(offsets, 0, n);
+  const int64_t runs = extent_of(last - 1);
   int64_t index[LoopNest::kMaxRank] = {};
-  const int64_t n = nest.extent[last];
-  for (int64_t at = 0;; at += n) {
-    inner(offsets, at, n);
-    int loop = last - 1;
+  for (int64_t at = 0;;) {
+    for (int64_t run = 0; run < runs; ++run, at += n) {
+      inner(offsets, at, n);
+      for (int o = 0; o < kOperands; ++o) offsets[o] += nest.stride[o][last - 1];
+    }
+    for (int o = 0; o < kOperands; ++o) offsets[o] -= nest.stride[o][last - 1] * runs;
+    int loop = last - 2;
     for (; loop >= 0; --loop) {
-      const int64_t extent = loop == 0 ? first_extent : nest.extent[loop];
       for (int o = 0; o < kOperands; ++o) offsets[o] += nest.stride[o][loop];
-      if (++index[loop] < extent) break;
-      for (int o = 0; o < kOperands; ++o) offsets[o] -= nest.stride[o][loop] * extent;
+      if (++index[loop] < extent_of(loop)) break;
+      for (int o = 0; o < kOperands; ++o) offsets[o] -= nest.stride[o][loop] * extent_of(loop);
       index[loop] = 0;
     }
     if (loop < 0) return;

@@ -8,7 +8,8 @@
 
 namespace sluice::cpu::flows {
 
-FlowState::FlowState(const FlowGraph& graph, int layers, int kv_heads, int max_pages) : kv_heads_(kv_heads), max_pages_(max_pages) {
+FlowState::FlowState(const FlowGraph& graph, int layers, int kv_heads, int max_pages)
+    : kv_heads_(kv_heads), max_pages_(max_pages) {
   for (const State& state : graph.states) {
     Entry entry;
     entry.paged = has_axis(state.shape, Axis::kPage);
@@ -32,7 +33,9 @@ FlowState::FlowState(const FlowGraph& graph, int layers, int kv_heads, int max_p
   reset();
 }
 
-size_t FlowState::bytes() const { return static_cast<size_t>(blocks_ * block_floats_) * sizeof(float) + seen_.size() * sizeof(int32_t); }
+size_t FlowState::bytes() const {
+  return static_cast<size_t>(blocks_ * block_floats_) * sizeof(float) + seen_.size() * sizeof(int32_t);
+}
 
 void FlowState::reset() {
   std::fill(seen_.begin(), seen_.end(), 0);
@@ -44,7 +47,8 @@ void FlowState::reset() {
 }
 
 int64_t FlowState::block_of(int layer, int kv_head) const {
-  if (layer < 0 || layer >= static_cast<int>(layer_blocks_.size()) || layer_blocks_[layer] < 0 || kv_head < 0 || kv_head >= kv_heads_) {
+  if (layer < 0 || layer >= static_cast<int>(layer_blocks_.size()) || layer_blocks_[layer] < 0 || kv_head < 0 ||
+      kv_head >= kv_heads_) {
     throw InternalError("flow state: there is none for layer " + std::to_string(layer) + ", KV head " + std::to_string(kv_head));
   }
   return int64_t{layer_blocks_[layer]} * kv_heads_ + kv_head;
@@ -55,7 +59,8 @@ float* FlowState::load(int layer, int kv_head, int index, int pages) {
   const Entry& entry = entries_[index];
   float* values = values_.get() + block * block_floats_ + entry.offset;
   if (!entry.paged) return values;
-  if (pages > max_pages_) throw InternalError("flow state: " + std::to_string(pages) + " pages, made for " + std::to_string(max_pages_));
+  if (pages > max_pages_)
+    throw InternalError("flow state: " + std::to_string(pages) + " pages, made for " + std::to_string(max_pages_));
   const int64_t seen = std::min(seen_[block * entries_.size() + index], pages);
   std::fill(values + seen * entry.elements, values + pages * entry.elements, entry.initial);
   return values;
@@ -69,7 +74,8 @@ void FlowState::save(int layer, int kv_head, int index, const float* values, int
     std::copy_n(values, entry.elements, kept);
     return;
   }
-  if (pages > max_pages_) throw InternalError("flow state: " + std::to_string(pages) + " pages, made for " + std::to_string(max_pages_));
+  if (pages > max_pages_)
+    throw InternalError("flow state: " + std::to_string(pages) + " pages, made for " + std::to_string(max_pages_));
   std::copy_n(values, pages * entry.elements, kept);
   if (entry.token_inner > 0) initialise_future_tokens(entry, kept + (pages - 1) * entry.elements, tokens);
   seen_[block * entries_.size() + index] = pages;

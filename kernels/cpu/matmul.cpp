@@ -163,8 +163,7 @@ void Matmul::run_tiles(const Matrix& x, const CpuWeight& weight, const Matrix& o
              [&](int64_t row, int64_t rows, int64_t first, int64_t last, int thread) {
                std::byte* scratch = scratch_[thread].at(0);
                amx_split_rows(x.slice_rows(row, rows), scratch);
-               for (int64_t panel = first; panel < last; ++panel)
-                 amx_panel_product(weight, panel, scratch, out.slice_rows(row, rows));
+               amx_panel_products(weight, first, last, scratch, out.slice_rows(row, rows));
              });
 }
 

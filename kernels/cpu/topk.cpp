@@ -78,7 +78,8 @@ PageSelector::PageSelector(int max_pages)
     : keys_(max_pages + kSlack), candidates_(max_pages + kSlack), ranks_(max_pages + kSlack), members_(max_pages) {}
 
 size_t PageSelector::bytes() const {
-  return sizeof(*this) + (keys_.size() + candidates_.size() + ranks_.size()) * sizeof(uint32_t) + members_.size() * sizeof(int32_t);
+  return sizeof(*this) + (keys_.size() + candidates_.size() + ranks_.size()) * sizeof(uint32_t) +
+         members_.size() * sizeof(int32_t);
 }
 
 PageSelector::Cut PageSelector::cut_of(std::span<const uint32_t> keys, int budget) {

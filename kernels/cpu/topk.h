@@ -54,7 +54,8 @@ class PageSelector {
   Cut cut_of(std::span<const uint32_t> keys, int budget);
   /// Best `budget` of pages [begin, end), appended at `selected`.
   int best_between(std::span<const float> scores, int begin, int end, int budget, int32_t* selected);
-  int approx_between(std::span<const float> scores, int begin, int end, int budget, double tolerate, uint64_t key, int32_t* selected);
+  int approx_between(std::span<const float> scores, int begin, int end, int budget, double tolerate, uint64_t key,
+                     int32_t* selected);
 
   std::vector<uint32_t> keys_;
   std::vector<uint32_t> candidates_;

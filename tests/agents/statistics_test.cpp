@@ -67,6 +67,14 @@ TEST(ClusteredWilson, CoversTheTruthInNinetyFiveOfAHundredRuns) {
   EXPECT_NEAR(static_cast<double>(covered) / kRuns, 0.95, 0.025);
 }
 
+TEST(PooledWilson, DoesNotTakeTheDifferenceOfTasksForLikenessOfSamples) {
+  const std::vector<std::vector<Cluster>> tasks = {{{1, 1}, {0, 1}}, {{8, 8}, {8, 8}}, {{16, 16}}};
+  const Interval pooled = pooled_wilson(tasks);
+  const Interval independent = wilson(33, 34);
+  EXPECT_NEAR(pooled.low, independent.low, 1e-12);
+  EXPECT_NEAR(pooled.high, independent.high, 1e-12);
+}
+
 TEST(McNemar, AgreesWithCountingAllOutcomes) {
   for (int n = 0; n <= 16; ++n) {
     for (int first = 0; first <= n; ++first) {

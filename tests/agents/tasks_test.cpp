@@ -18,7 +18,7 @@ namespace {
 class EveryTask : public testing::TestWithParam<std::string> {
  protected:
   const Task& task() const { return find_task(GetParam()); }
-  TaskContext mini() const { return {tokenizer_, &mini_vocabulary()}; }
+  TaskContext mini() const { return {tokenizer_, &mini_vocabulary(), 0}; }
   TaskContext english() const { return {tokenizer_, nullptr}; }
   static Seed seed(int i) { return Seed::parse("test " + std::to_string(i)); }
 

@@ -23,12 +23,22 @@ void* counted(size_t bytes, size_t alignment) {
   return memory;
 }
 
+void* counted_or_null(size_t bytes) noexcept {
+  try {
+    return counted(bytes, 1);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
 }  // namespace
 
 void* operator new(size_t bytes) { return counted(bytes, 1); }
 void* operator new[](size_t bytes) { return counted(bytes, 1); }
 void* operator new(size_t bytes, std::align_val_t alignment) { return counted(bytes, static_cast<size_t>(alignment)); }
 void* operator new[](size_t bytes, std::align_val_t alignment) { return counted(bytes, static_cast<size_t>(alignment)); }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return counted_or_null(bytes); }
+void* operator new[](size_t bytes, const std::nothrow_t&) noexcept { return counted_or_null(bytes); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }

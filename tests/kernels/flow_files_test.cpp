@@ -50,9 +50,8 @@ TEST_P(FlowFiles, AgreesWithOracleOverPageBoundaries) {
   expect_agreement({.head_dim = 16, .group = 16}, {.tokens = 500, .steps = 40});
 }
 
-INSTANTIATE_TEST_SUITE_P(All, FlowFiles, ::testing::ValuesIn(flow_files()), [](const auto& file) {
-  return std::filesystem::path(file.param).stem().string();
-});
+INSTANTIATE_TEST_SUITE_P(All, FlowFiles, ::testing::ValuesIn(flow_files()),
+                         [](const auto& file) { return std::filesystem::path(file.param).stem().string(); });
 
 }  // namespace
 }  // namespace sluice::testing

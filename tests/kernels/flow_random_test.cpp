@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 
 #include <set>
 
@@ -10,6 +11,16 @@
 namespace sluice::testing {
 namespace {
 
+/// Some cross a page boundary, some repeat keys so that scores tie, some hold infinities and NaN.
+JudgeOptions options_of(uint64_t seed, const FlowGraph& graph) {
+  const auto most_tokens = static_cast<uint64_t>(9 * graph.geometry.page);
+  return {.tokens = static_cast<int>(1 + seed * 37 % most_tokens),
+          .steps = 3,
+          .seed = seed,
+          .levels = seed % 3 == 0 ? 2 : 0,
+          .specials = seed % 5 == 0};
+}
+
 TEST(RandomFlows, AgreeWithOracle) {
   constexpr uint64_t kFlows = 400;
   int scores = 0;
@@ -18,14 +29,7 @@ TEST(RandomFlows, AgreeWithOracle) {
   for (uint64_t seed = 0; seed < kFlows; ++seed) {
     const FlowGraph graph = random_flow(seed);
     for (const Node& node : graph.nodes) seen.insert(node.op);
-    const int page = graph.geometry.page;
-    // Some cross a page boundary, some repeat keys so that scores tie, some hold infinities and NaN.
-    const JudgeOptions options{.tokens = static_cast<int>(1 + seed * 37 % static_cast<uint64_t>(9 * page)),
-                               .steps = 3,
-                               .seed = seed,
-                               .levels = seed % 3 == 0 ? 2 : 0,
-                               .specials = seed % 5 == 0};
-    const Verdict verdict = judge(graph, options);
+    const Verdict verdict = judge(graph, options_of(seed, graph));
     ASSERT_EQ(verdict.fault, "") << "seed " << seed << "\n" << to_text(graph);
     scores += verdict.scores;
     known += verdict.known;
@@ -34,6 +38,34 @@ TEST(RandomFlows, AgreeWithOracle) {
   EXPECT_GT(known, scores * 3 / 5);
   for (const OpInfo& info : all_ops()) {
     if (info.op != Op::kThreshold) EXPECT_TRUE(seen.contains(info.op)) << info.name;
+  }
+}
+
+/// Lets dispatch see one instruction set only, until this goes away.
+class OnlyTarget {
+ public:
+  explicit OnlyTarget(int64_t target) {
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(target);
+  }
+  ~OnlyTarget() {
+    hwy::SetSupportedTargetsForTest(0);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  }
+  OnlyTarget(const OnlyTarget&) = delete;
+  OnlyTarget& operator=(const OnlyTarget&) = delete;
+};
+
+TEST(RandomFlows, AgreeWithOracleOnEveryInstructionSet) {
+  const int64_t supported = hwy::SupportedTargets();
+  for (const int64_t target : {HWY_AVX3, HWY_AVX2, HWY_SSE4, HWY_SCALAR}) {
+    if ((supported & target) == 0 && target != HWY_SCALAR) continue;
+    const OnlyTarget only(target);
+    for (uint64_t seed = 400; seed < 520; ++seed) {
+      const FlowGraph graph = random_flow(seed);
+      const Verdict verdict = judge(graph, options_of(seed, graph));
+      ASSERT_EQ(verdict.fault, "") << hwy::TargetName(target) << ", seed " << seed << "\n" << to_text(graph);
+    }
   }
 }
 

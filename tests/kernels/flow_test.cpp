@@ -31,13 +31,16 @@ TEST_P(FlowOverGeometries, MeanScoreAgreesWithOracle) {
   expect_agreement(mean_score_graph(geometry(), GraphBuilder::budget(4, 1, 1)), options());
 }
 
-TEST_P(FlowOverGeometries, QuestAgreesWithOracle) { expect_agreement(quest_graph(geometry(), GraphBuilder::budget(4, 1, 2)), options()); }
+TEST_P(FlowOverGeometries, QuestAgreesWithOracle) {
+  expect_agreement(quest_graph(geometry(), GraphBuilder::budget(4, 1, 2)), options());
+}
 
 INSTANTIATE_TEST_SUITE_P(Shapes, FlowOverGeometries,
                          ::testing::Values(Case{1, 64, 16, DataType::kBF16, 1}, Case{4, 64, 16, DataType::kBF16, 16},
                                            Case{4, 64, 16, DataType::kBF16, 1000}, Case{16, 64, 8, DataType::kF32, 157},
                                            Case{3, 128, 32, DataType::kF32, 400}, Case{7, 256, 64, DataType::kBF16, 700},
-                                           Case{2, 20, 128, DataType::kF32, 1300}, Case{5, 1, 8, DataType::kBF16, 333}));
+                                           Case{2, 20, 128, DataType::kF32, 1300}, Case{5, 1, 8, DataType::kBF16, 333},
+                                           Case{2, 16, 8, DataType::kBF16, 39'998}));
 
 }  // namespace
 }  // namespace sluice::testing

@@ -160,10 +160,11 @@ TEST(ApproxTopK, HasTheBudgetAndEnoughOfTheBest) {
         EXPECT_EQ(selected[selected.size() - 2], pages - 2);
         // Pages that tie with the last one taken are as good as those that sorting keeps.
         float worst = kInfinity;
-        for (const int32_t page : exact) worst = order_key(std::bit_cast<uint32_t>(scores[page])) <
-                                                  order_key(std::bit_cast<uint32_t>(worst)) && page >= 1 && page < pages - 2
-                                                      ? scores[page]
-                                                      : worst;
+        for (const int32_t page : exact)
+          worst = order_key(std::bit_cast<uint32_t>(scores[page])) < order_key(std::bit_cast<uint32_t>(worst)) && page >= 1 &&
+                          page < pages - 2
+                      ? scores[page]
+                      : worst;
         size_t good = 0;
         for (const int32_t page : selected) {
           const bool forced = page < 1 || page >= pages - 2;

@@ -16,8 +16,8 @@ struct Bounded {
   double error = 0;
 };
 
-inline constexpr double kUnit = 0x1p-24;       // rounding of one float32 operation, relative
-inline constexpr double kTiny = 0x1p-148;      // and absolute
+inline constexpr double kUnit = 0x1p-24;   // rounding of one float32 operation, relative
+inline constexpr double kTiny = 0x1p-148;  // and absolute
 inline constexpr double kLargest = std::numeric_limits<float>::max();
 inline constexpr double kUnknown = std::numeric_limits<double>::infinity();
 
@@ -69,11 +69,21 @@ Bounded monotonic(const F& f, Bounded x, double roundings) {
   return rounded(value, std::max(std::fabs(f(x.value + x.error) - value), std::fabs(f(x.value - x.error) - value)), roundings);
 }
 
-inline Bounded exponential(Bounded x) { return monotonic([](double v) { return std::exp(v); }, x, 8); }
-inline Bounded logarithm(Bounded x) { return monotonic([](double v) { return std::log(v); }, x, 8); }
-inline Bounded root(Bounded x) { return monotonic([](double v) { return std::sqrt(v); }, x, 2); }
-inline Bounded relu(Bounded x) { return monotonic([](double v) { return v < 0 ? 0 : v; }, x, 0); }
-inline Bounded sigmoid(Bounded x) { return monotonic([](double v) { return 1 / (1 + std::exp(-v)); }, x, 12); }
+inline Bounded exponential(Bounded x) {
+  return monotonic([](double v) { return std::exp(v); }, x, 8);
+}
+inline Bounded logarithm(Bounded x) {
+  return monotonic([](double v) { return std::log(v); }, x, 8);
+}
+inline Bounded root(Bounded x) {
+  return monotonic([](double v) { return std::sqrt(v); }, x, 2);
+}
+inline Bounded relu(Bounded x) {
+  return monotonic([](double v) { return v < 0 ? 0 : v; }, x, 0);
+}
+inline Bounded sigmoid(Bounded x) {
+  return monotonic([](double v) { return 1 / (1 + std::exp(-v)); }, x, 12);
+}
 inline Bounded silu(Bounded x) { return mul(x, sigmoid(x)); }
 inline Bounded absolute(Bounded x) { return {std::fabs(x.value), x.error}; }
 
@@ -98,7 +108,8 @@ inline bool holds(Compare compare, double a, double b) {
 inline Bounded where(Compare compare, Bounded a, Bounded b, Bounded x, Bounded y) {
   const bool first = holds(compare, a.value, b.value);
   const Bounded chosen = first ? x : y;
-  const bool special = std::isnan(a.value) || std::isnan(b.value) || a.value - b.value == HUGE_VAL || b.value - a.value == HUGE_VAL;
+  const bool special =
+      std::isnan(a.value) || std::isnan(b.value) || a.value - b.value == HUGE_VAL || b.value - a.value == HUGE_VAL;
   const double doubt = a.error + b.error;
   const bool sure = doubt == 0 || (doubt < kUnknown && (special || std::fabs(a.value - b.value) > doubt));
   if (sure) return chosen;

@@ -37,11 +37,13 @@ bool is_exact(const FlowGraph& graph) {
 
 /// True if float32 may put `a` on the other side of `b`.
 bool is_doubtful(const oracle::Bounded& a, const oracle::Bounded& b) {
-  return oracle::is_unknown(a) || oracle::is_unknown(b) || (a.error + b.error > 0 && std::fabs(a.value - b.value) <= a.error + b.error);
+  return oracle::is_unknown(a) || oracle::is_unknown(b) ||
+         (a.error + b.error > 0 && std::fabs(a.value - b.value) <= a.error + b.error);
 }
 
 /// The selection that the device's own scores call for; only for flows whose result is one topk.
-std::string compare_with_own_scores(const FlowGraph& graph, const std::vector<float>& scores, const std::vector<int32_t>& selected) {
+std::string compare_with_own_scores(const FlowGraph& graph, const std::vector<float>& scores,
+                                    const std::vector<int32_t>& selected) {
   if (graph.selection == kNoNode) return {};
   const Node& selection = graph.nodes[static_cast<size_t>(graph.selection)];
   if (selection.op != Op::kTopK) return {};
@@ -54,7 +56,7 @@ std::string compare_with_own_scores(const FlowGraph& graph, const std::vector<fl
 std::string compare_number(float score, const oracle::Bounded& expected) {
   if (oracle::is_unknown(expected)) return {};
   const double value = expected.value;
-  const bool same = std::isnan(value) ? std::isnan(score)
+  const bool same = std::isnan(value)   ? std::isnan(score)
                     : std::isinf(value) ? static_cast<double>(score) == value
                                         : std::fabs(score - value) <= expected.error;
   if (same) return {};
@@ -65,8 +67,10 @@ std::string compare_selection(const std::vector<int32_t>& selected, const oracle
   if (selected == expected.selected) return {};
   std::vector<int32_t> extra;
   std::vector<int32_t> missing;
-  std::set_difference(selected.begin(), selected.end(), expected.selected.begin(), expected.selected.end(), std::back_inserter(extra));
-  std::set_difference(expected.selected.begin(), expected.selected.end(), selected.begin(), selected.end(), std::back_inserter(missing));
+  std::set_difference(selected.begin(), selected.end(), expected.selected.begin(), expected.selected.end(),
+                      std::back_inserter(extra));
+  std::set_difference(expected.selected.begin(), expected.selected.end(), selected.begin(), selected.end(),
+                      std::back_inserter(missing));
   if (expected.bound) {
     const auto sure = [&](int32_t page) { return !is_doubtful(expected.scores[page], *expected.bound); };
     std::erase_if(extra, [&](int32_t page) { return !sure(page); });
@@ -84,7 +88,8 @@ std::string compare_selection(const std::vector<int32_t>& selected, const oracle
       }
     }
   }
-  if (extra.size() != missing.size()) return fmt::format("{} pages are selected without a reason, {} are left out", extra.size(), missing.size());
+  if (extra.size() != missing.size())
+    return fmt::format("{} pages are selected without a reason, {} are left out", extra.size(), missing.size());
   return {};
 }
 
@@ -107,7 +112,8 @@ Verdict judge(const FlowGraph& graph, const JudgeOptions& options) {
     const size_t first = static_cast<size_t>(cache.tokens()) * geometry.head_dim;
     const size_t count = static_cast<size_t>(tokens) * geometry.head_dim - first;
     cache.append(*flow, *scratch, {keys.data() + first, count}, {values.data() + first, count});
-    const std::vector<float> query = test_numbers(static_cast<size_t>(geometry.group) * geometry.head_dim, {.levels = options.levels}, random);
+    const std::vector<float> query =
+        test_numbers(static_cast<size_t>(geometry.group) * geometry.head_dim, {.levels = options.levels}, random);
 
     cpu::FlowRow row = cache.row(query.data());
     row.seed = options.seed;

@@ -11,8 +11,8 @@ namespace sluice::testing {
 
 /// A decode sequence to judge a flow on.
 struct JudgeOptions {
-  int tokens = 100;       // in the cache at the first step
-  int steps = 1;          // decode steps; every one appends a token
+  int tokens = 100;  // in the cache at the first step
+  int steps = 1;     // decode steps; every one appends a token
   uint64_t seed = 1;
   /// Distinct values that keys may have: 0: normal numbers; else whole multiples of 1/2, so that scores tie.
   int levels = 0;
@@ -20,9 +20,9 @@ struct JudgeOptions {
 };
 
 struct Verdict {
-  std::string fault;      // empty: the device agrees with the oracle
-  int scores = 0;         // compared
-  int known = 0;          // of them, those that float32 determines
+  std::string fault;  // empty: the device agrees with the oracle
+  int scores = 0;     // compared
+  int known = 0;      // of them, those that float32 determines
 };
 
 /// Compiles `graph` (all passes), runs it on the CPU step by step, and compares fields, scores and selections of every step

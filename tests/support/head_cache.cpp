@@ -26,14 +26,18 @@ void store(DataType type, float value, std::byte* target) {
 }  // namespace
 
 HeadCache::HeadCache(const PageLayout& layout, int max_pages, uint64_t seed)
-    : layout_(layout), stride_(2 * layout.bytes), memory_(static_cast<size_t>(max_pages + 3) * stride_, std::byte{0xff}), order_(max_pages + 3) {
+    : layout_(layout),
+      stride_(2 * layout.bytes),
+      memory_(static_cast<size_t>(max_pages + 3) * stride_, std::byte{0xff}),
+      order_(max_pages + 3) {
   std::iota(order_.begin(), order_.end(), 0);
   std::mt19937_64 random(seed);
   std::shuffle(order_.begin(), order_.end(), random);
   order_.resize(max_pages);
 }
 
-void HeadCache::append(const cpu::Flow& flow, cpu::FlowScratch& scratch, std::span<const float> keys, std::span<const float> values) {
+void HeadCache::append(const cpu::Flow& flow, cpu::FlowScratch& scratch, std::span<const float> keys,
+                       std::span<const float> values) {
   const int dim = layout_.head_dim;
   const int added = static_cast<int>(keys.size()) / dim;
   const int first_page = tokens_ / layout_.page;

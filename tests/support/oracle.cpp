@@ -197,8 +197,9 @@ class Evaluation {
         }
         return;
       case Op::kUnion:
-        std::set_union(selections_[node.inputs[0]].begin(), selections_[node.inputs[0]].end(), selections_[node.inputs[1]].begin(),
-                       selections_[node.inputs[1]].end(), std::back_inserter(selections_[id]));
+        std::set_union(selections_[node.inputs[0]].begin(), selections_[node.inputs[0]].end(),
+                       selections_[node.inputs[1]].begin(), selections_[node.inputs[1]].end(),
+                       std::back_inserter(selections_[id]));
         return;
       default: {
         std::vector<const Tensor*> inputs;
@@ -225,7 +226,8 @@ class Evaluation {
 
 int pages_of(const FlowGraph& graph, int tokens) { return (tokens + graph.geometry.page - 1) / graph.geometry.page; }
 
-std::vector<Tensor> cached_fields(const FlowGraph& graph, std::span<const float> keys, std::span<const float> values, int tokens) {
+std::vector<Tensor> cached_fields(const FlowGraph& graph, std::span<const float> keys, std::span<const float> values,
+                                  int tokens) {
   const Tokens held{graph.geometry.page, 1, tokens};
   std::vector<Tensor> tensors(graph.nodes.size());
   for (size_t id = 0; id < graph.nodes.size(); ++id) {
@@ -264,8 +266,8 @@ double round_to(DataType type, double x) {
   return std::fabs(result) > largest ? std::copysign(infinite, x) : result;
 }
 
-std::vector<double> attention(std::span<const float> query, std::span<const float> keys, std::span<const float> values, int tokens,
-                              int dim, int page, std::span<const int32_t> pages, double scale) {
+std::vector<double> attention(std::span<const float> query, std::span<const float> keys, std::span<const float> values,
+                              int tokens, int dim, int page, std::span<const int32_t> pages, double scale) {
   std::vector<double> output(query.size());
   for (size_t head = 0; head < query.size() / dim; ++head) {
     std::vector<int> seen;

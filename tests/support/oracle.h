@@ -38,9 +38,9 @@ struct Row {
 using States = std::map<std::string, Tensor>;
 
 struct Result {
-  std::vector<Bounded> scores;   // [pages] of the last topk, approx_topk or threshold; empty if there is none
-  std::optional<Bounded> bound;  // of the last threshold
-  std::vector<int32_t> selected; // ascending; an approx_topk is taken as exact
+  std::vector<Bounded> scores;    // [pages] of the last topk, approx_topk or threshold; empty if there is none
+  std::optional<Bounded> bound;   // of the last threshold
+  std::vector<int32_t> selected;  // ascending; an approx_topk is taken as exact
 };
 
 /// The number of pages that hold `tokens` tokens.
@@ -61,7 +61,7 @@ std::vector<int32_t> best_first(std::span<const double> scores);
 std::vector<int32_t> top_k(std::span<const double> scores, const Attributes& attributes);
 
 /// Attention of q [group, dim] over the tokens of `pages` (k, v [tokens, dim]), softmax of scale * q.k: [group, dim].
-std::vector<double> attention(std::span<const float> query, std::span<const float> keys, std::span<const float> values, int tokens,
-                              int dim, int page, std::span<const int32_t> pages, double scale);
+std::vector<double> attention(std::span<const float> query, std::span<const float> keys, std::span<const float> values,
+                              int tokens, int dim, int page, std::span<const int32_t> pages, double scale);
 
 }  // namespace sluice::oracle

@@ -243,8 +243,9 @@ Tensor apply(const Node& node, const Shape& shape, std::span<const Tensor* const
         result = read(x, index);
         return;
       case Op::kMaskSlice:
-        result = inside_slice(node.attributes, at(index, axis), held(shape, index)) ? read(x, index)
-                                                                                   : Bounded{double(float(node.attributes.value)), 0};
+        result = inside_slice(node.attributes, at(index, axis), held(shape, index))
+                     ? read(x, index)
+                     : Bounded{double(float(node.attributes.value)), 0};
         return;
       default:
         result = elementwise(node, inputs, index);

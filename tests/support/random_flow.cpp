@@ -141,7 +141,8 @@ class Drawing {
     if (chance(60)) {
       State state{"state", {{Axis::kPage, kDynamic}}, number(-2, 2) * 0.5, {}};
       if (chance(30)) state.shape.push_back({Axis::kHead, builder_.graph.geometry.group});
-      if (chance(20)) state.shape = {{Axis::kHead, builder_.graph.geometry.group}, {Axis::kDim, builder_.graph.geometry.head_dim}};
+      if (chance(20))
+        state.shape = {{Axis::kHead, builder_.graph.geometry.group}, {Axis::kDim, builder_.graph.geometry.head_dim}};
       if (chance(20)) state.shape = {{Axis::kPage, kDynamic}, {Axis::kToken, builder_.graph.geometry.page}};
       builder_.graph.states.push_back(state);
       draw_source(Stage::kIndex, Op::kLoad, state.name);

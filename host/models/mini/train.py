@@ -31,8 +31,7 @@ CURRICULUM = [
     (0.43, {2048: 1.0}, 131072, 0.0),
     (0.60, {4096: 1.0}, 131072, 0.0),
     (0.80, {8192: 0.9, 2048: 0.1}, 131072, 0.0),
-    (0.90, {8192: 0.8, 16384: 0.2}, 131072, 0.25),
-    (1.01, {8192: 0.8, 16384: 0.2}, 131072, 0.5),
+    (1.01, {8192: 0.8, 16384: 0.2}, 131072, 0.25),
 ]
 GROUPS = 8  # of documents in a step
 MATRIX_RATE, OTHER_RATE, WARM_UP, DECAY_FROM = 0.02, 3e-3, 100, 0.55
@@ -138,7 +137,7 @@ class Training:
         batch = Batch(self.words, length, tokens, self.chance, may_shorten=not is_sparse)
         sparse = None
         if is_sparse:
-            page = self.chance.choice([8, 16, 16])
+            page = self.chance.choice([8, 16])
             sparse = Sparse(self.chance.choice(["quest", "quest", "exact"]), page,
                             self.chance.choice([1 / 8, 1 / 8, 1 / 16]), batch.starts, self.chance.choice([0, 0, 1, 2]))
         if (length, tokens) not in self.attentions:
