@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "agents/evaluation/single_head.h"
-#include "tests/support/oracle.h"
+#include "kernels/reference/oracle.h"
 
 namespace sluice {
 namespace {

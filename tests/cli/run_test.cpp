@@ -12,7 +12,7 @@
 #include "host/safetensors.h"
 #include "host/safetensors_writer.h"
 #include "scripting/lua/trace.h"
-#include "tests/support/oracle.h"
+#include "kernels/reference/oracle.h"
 
 namespace sluice {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/random.h"
-#include "tests/support/oracle.h"
+#include "kernels/reference/oracle.h"
 
 namespace sluice::cpu {
 namespace {

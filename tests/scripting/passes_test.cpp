@@ -10,7 +10,7 @@
 #include "scripting/graph/text.h"
 #include "scripting/graph/verify.h"
 #include "tests/scripting/flow_files.h"
-#include "tests/support/oracle.h"
+#include "kernels/reference/oracle.h"
 
 namespace sluice {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "scripting/graph/graph.h"
-#include "tests/support/oracle.h"
+#include "kernels/reference/oracle.h"
 
 namespace sluice::testing {
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "tests/support/oracle.h"
+#include "kernels/reference/oracle.h"
 
 namespace sluice::testing {
 

@@ -1,4 +1,4 @@
-#include "tests/support/oracle_operators.h"
+#include "kernels/reference/oracle_operators.h"
 
 #include <algorithm>
 #include <cmath>

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "tests/support/oracle.h"
+#include "kernels/reference/oracle.h"
 
 namespace sluice::oracle {
 

@@ -1,11 +1,11 @@
-#include "tests/support/oracle.h"
+#include "kernels/reference/oracle.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <stdexcept>
 
-#include "tests/support/oracle_operators.h"
+#include "kernels/reference/oracle_operators.h"
 
 namespace sluice::oracle {
 
