@@ -196,7 +196,8 @@ class Device {
 };
 
 struct CpuOptions {
-  int threads = 0;  // 0: all cores that this process may use
+  int threads = 0;    // 0: all cores that this process may use
+  bool tiles = true;  // AMX, where the processor has it, for prefill and products with bf16 weights; false: vectors everywhere
 };
 std::unique_ptr<Device> create_cpu_device(const CpuOptions& options = {});
 

@@ -8,11 +8,15 @@
 
 // Matrix products on AMX tiles (Intel, since Sapphire Rapids). Tiles multiply bf16 and add in float32. K, V and most
 // weights are bf16 already; a float32 operand is split into two bf16 halves, x = high + low, which keeps 16 bits of its
-// mantissa, so products stay within about 1e-5 of float32 for twice the tile work.
+// mantissa, so products stay within about 1e-5 of float32 for twice the tile work. An infinite operand gives NaN, since
+// what is left of it after its high half is.
 namespace sluice::cpu {
 
 /// True if the processor has bf16 tiles and the system lets this process use them (asks for the permission once).
 bool amx_available();
+
+/// Runs `rounds` rounds of independent products on tile registers alone; gives the floating-point operations of one round.
+double amx_multiply_rounds(int64_t rounds);
 
 /// Scratch bytes of one thread for `amx_panel_products` with `columns` inputs.
 size_t amx_matmul_scratch_bytes(int64_t columns);
@@ -28,9 +32,11 @@ void amx_panel_products(const CpuWeight& weight, int64_t first, int64_t last, co
 /// Tokens that are packed together.
 inline constexpr int kAmxPackTokens = 32;
 /// Bytes of packed K and V of `tokens` tokens of one KV head.
-size_t amx_packed_bytes(int tokens, int dim);
+size_t amx_packed_bytes(int64_t tokens, int dim);
+/// True if heads of `dim` channels fill whole tiles.
+inline bool amx_takes_dim(int dim) { return dim % 32 == 0; }
 /// Packs tokens [first, first + kAmxPackTokens) of one KV head into `packed` (which holds all tokens from 0); tokens from
-/// `length` on become zeros. kv.type must be bf16, kv.dim a multiple of 32, `first` of kAmxPackTokens.
+/// `length` on become zeros. kv.type must be bf16, amx_takes_dim(kv.dim), `first` a multiple of kAmxPackTokens.
 void amx_pack_tokens(const KvPages& kv, const int32_t* pages, int first, int length, std::byte* packed);
 
 /// Tokens whose queries make one tile of 32 rows (rows are token-major, then heads of the group).

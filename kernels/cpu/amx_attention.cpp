@@ -88,6 +88,7 @@ SLUICE_AMX void split_queries(const PrefillTile& tile, int group, int dim, std::
 SLUICE_AMX void score_pack(const std::byte* queries, const std::byte* pack, int dim, float* scores) {
   constexpr int kStride = kBlockTokens * sizeof(float);
   const int depths = dim / kTileDepth;
+  amx::publish();
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
@@ -164,6 +165,7 @@ SLUICE_AMX void accumulate(const std::byte* probabilities, const std::byte* bloc
                            float* output) {
   const int64_t stride = dim * static_cast<int64_t>(sizeof(float));
   float* target = output + column * 16;
+  amx::publish();
   _tile_loadd(0, target, stride);
   if (columns > 1) _tile_loadd(1, target + 16, stride);
   if (columns > 2) _tile_loadd(2, target + 32, stride);
@@ -249,7 +251,9 @@ SLUICE_AMX void attend(const std::byte* packed, int dim, const PrefillTile& tile
 
 }  // namespace
 
-size_t amx_packed_bytes(int tokens, int dim) { return (tokens + kAmxPackTokens - 1) / kAmxPackTokens * pack_bytes(dim); }
+size_t amx_packed_bytes(int64_t tokens, int dim) {
+  return static_cast<size_t>((tokens + kAmxPackTokens - 1) / kAmxPackTokens) * pack_bytes(dim);
+}
 
 void amx_pack_tokens(const KvPages& kv, const int32_t* pages, int first, int length, std::byte* packed) {
   const int dim = kv.dim;
@@ -285,7 +289,7 @@ void amx_attend_tile(const std::byte* packed, int dim, const PrefillTile& tile, 
 
 namespace sluice::cpu {
 
-size_t amx_packed_bytes(int, int) { return 0; }
+size_t amx_packed_bytes(int64_t, int) { return 0; }
 void amx_pack_tokens(const KvPages&, const int32_t*, int, int, std::byte*) {
   throw InternalError("AMX was called on a processor without it");
 }

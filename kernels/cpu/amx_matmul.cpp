@@ -111,6 +111,7 @@ SLUICE_AMX void panel_product(const CpuWeight& weight, int64_t panel, const std:
 
 SLUICE_AMX void panel_products(const CpuWeight& weight, int64_t first, int64_t last, const std::byte* split, const Matrix& out) {
   const amx::TileSession session;
+  amx::publish();
   for (int64_t panel = first; panel < last; ++panel) panel_product(weight, panel, split, out);
 }
 

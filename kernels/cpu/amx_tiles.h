@@ -22,29 +22,30 @@ inline constexpr int kTileBytes = 1024;  // 16 rows of 64 bytes: 16 x 32 bf16, o
 inline constexpr int kTileRows = 16;
 inline constexpr int kTileDepth = 32;  // inputs that one instruction sums
 
+/// What LDTILECFG reads (Intel SDM, vol. 1, ch. 18).
+struct alignas(64) TileConfig {
+  uint8_t palette = 1;
+  uint8_t start_row = 0;
+  uint8_t reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {kTileRows, kTileRows, kTileRows, kTileRows, kTileRows, kTileRows, kTileRows, kTileRows};
+};
+// Constant memory: GCC 12 tells the optimiser that LDTILECFG reads 8 of the 64 bytes only (bug 114098), so stores to the
+// rest of a local one may be dropped.
+inline constexpr TileConfig kTileConfig{};
+
 /// All eight tiles as 16 rows of 64 bytes for the current thread; released when this goes away.
 class TileSession {
  public:
-  SLUICE_AMX TileSession() {
-    struct Config {
-      uint8_t palette;
-      uint8_t start_row;
-      uint8_t reserved[14];
-      uint16_t row_bytes[16];
-      uint8_t rows[16];
-    };
-    alignas(64) Config config{};
-    config.palette = 1;
-    for (int tile = 0; tile < 8; ++tile) {
-      config.row_bytes[tile] = 64;
-      config.rows[tile] = kTileRows;
-    }
-    _tile_loadconfig(&config);
-  }
+  SLUICE_AMX TileSession() { _tile_loadconfig(&kTileConfig); }
   SLUICE_AMX ~TileSession() { _tile_release(); }
   TileSession(const TileSession&) = delete;
   TileSession& operator=(const TileSession&) = delete;
 };
+
+/// Makes what this thread has written visible to the tile loads that follow: GCC 12 does not know that they read memory, and
+/// may move a store past them.
+inline void publish() { asm volatile("" ::: "memory"); }
 
 /// Stores 32 numbers as two rows of bf16: the nearest bf16 and the nearest bf16 of what is left.
 SLUICE_AMX inline void split_row(__m512 first, __m512 second, std::byte* high, std::byte* low) {

@@ -37,7 +37,10 @@ void Attend::reserve(const Device::Limits& limits) {
   if (limits.kv_heads < 1 || limits.query_heads < limits.kv_heads) throw InternalError("reserve: heads must be at least 1");
   const int group = limits.query_heads / limits.kv_heads;
   const size_t pieces = static_cast<size_t>(pieces_of(limits.pages_per_sequence, limits.page));
-  grow(packed_, limits.kv_heads * amx_packed_bytes(limits.pages_per_sequence * limits.page, limits.head_dim));
+  if (tiles_ && amx_takes_dim(limits.head_dim)) {
+    const int64_t tokens = static_cast<int64_t>(limits.pages_per_sequence) * limits.page;
+    grow(packed_, limits.kv_heads * amx_packed_bytes(tokens, limits.head_dim));
+  }
   const size_t tiles = limits.rows / prefill_tile_rows(group) + limits.sequences;
   const size_t tasks = limits.kv_heads * (limits.sequences * pieces + tiles);
   tasks_.reserve(tasks);
@@ -166,7 +169,7 @@ void Attend::run_tile(const Task& task, int thread) {
 
 bool Attend::prefill_on_tiles() const {
   const PageLayout& layout = pass_->pool().layout();
-  return layout.kv == DataType::kBF16 && layout.head_dim % 32 == 0 && amx_available();
+  return tiles_ && layout.kv == DataType::kBF16 && amx_takes_dim(layout.head_dim);
 }
 
 void Attend::run_packed(int sequence) {

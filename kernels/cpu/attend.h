@@ -16,7 +16,8 @@ namespace sluice::cpu {
 /// index stage and then its pieces, since the selection is fresh in this core's cache.
 class Attend {
  public:
-  explicit Attend(ThreadPool& pool) : pool_(pool), scratch_(pool.threads()) {}
+  /// `tiles`: prefill runs on AMX tiles where K, V and the head dimension fit them.
+  Attend(ThreadPool& pool, bool tiles) : pool_(pool), tiles_(tiles), scratch_(pool.threads()) {}
 
   void reserve(const Device::Limits& limits);
   /// `flow` is call.flow as this device compiled it, or null.
@@ -40,8 +41,8 @@ class Attend {
   };
 
   void plan(const Pass& pass);
-  /// Prefill on AMX tiles: packs a sequence's K and V, then runs its tiles. One sequence at a time shares the memory.
   bool prefill_on_tiles() const;
+  /// Prefill on AMX tiles: packs a sequence's K and V, then runs its tiles. One sequence at a time shares the memory.
   void run_packed(int sequence);
   void run_tile(const Task& task, int thread);
   void run_piece(const Task& task, int thread);
@@ -58,6 +59,7 @@ class Attend {
   float* output_of(int sequence, int kv_head) const;
 
   ThreadPool& pool_;
+  bool tiles_;
   std::vector<Task> tasks_;
   std::vector<Merge> merges_;
   MappedMemory partials_;  // of dense decode rows

@@ -88,7 +88,9 @@ void soften_columns(float* scores, int tokens, float* maximum, float* sum, float
     const VecF32 shift = hn::IfThenZeroElse(hn::Eq(largest, none), largest);
     VecF32 total = hn::Zero(kF32);
     for (int t = 0; t < tokens; ++t) {
-      const VecF32 power = exp2(hn::Sub(hn::Load(kF32, at + t * kColumns), shift));
+      const VecF32 score = hn::Load(kF32, at + t * kColumns);
+      // Exactly 0 where the token is not seen: exp2 gives 2^-126, and a row must not depend on tokens after it.
+      const VecF32 power = hn::IfThenZeroElse(hn::Eq(score, none), exp2(hn::Sub(score, shift)));
       hn::Store(power, kF32, at + t * kColumns);
       total = hn::Add(total, power);
     }

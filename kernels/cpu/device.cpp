@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cstring>
 
-#include "hwy/targets.h"
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/cpu/targets.h"
 #include "kernels/cpu/weight.h"
+// After targets.h, so that HWY_TARGETS are the ones that kernels are compiled for.
+#include "hwy/targets.h"
 
 namespace sluice::cpu {
 namespace {
@@ -44,13 +46,14 @@ CpuPool& as_cpu_pool(Pool& pool) {
 
 }  // namespace
 
-CpuDevice::CpuDevice(const CpuOptions& options) : threads_(options.threads), attend_(threads_), matmul_(threads_) {
+CpuDevice::CpuDevice(const CpuOptions& options)
+    : threads_(options.threads), tiles_(options.tiles && amx_available()), attend_(threads_, tiles_), matmul_(threads_, tiles_) {
   info_.name = "cpu";
   info_.activation = DataType::kF32;
   info_.threads = threads_.threads();
-  const auto supported = static_cast<uint64_t>(hwy::SupportedTargets());
+  const auto supported = static_cast<uint64_t>(hwy::SupportedTargets() & HWY_TARGETS);
   info_.description = fmt::format("{}{}, {} threads", hwy::TargetName(static_cast<int64_t>(supported & (~supported + 1))),
-                                  amx_available() ? " and AMX" : "", info_.threads);
+                                  tiles_ ? " and AMX" : "", info_.threads);
 }
 
 std::unique_ptr<Memory> CpuDevice::allocate(size_t bytes) { return std::make_unique<MappedMemory>(bytes); }
@@ -107,6 +110,7 @@ void CpuDevice::embed(const Weight& table, std::span<const int32_t> tokens, Matr
 
 void CpuDevice::rms_norm(Matrix x, const Weight& gain, float epsilon, Matrix out) {
   require_f32("rms_norm", x);
+  require_f32("rms_norm", out);
   require("rms_norm", "out.rows", out.rows, x.rows);
   require("rms_norm", "out.columns", out.columns, x.columns);
   require("rms_norm", "gain.columns", gain.columns(), x.columns);
@@ -116,6 +120,8 @@ void CpuDevice::rms_norm(Matrix x, const Weight& gain, float epsilon, Matrix out
 
 void CpuDevice::add_rms_norm(Matrix residual, Matrix delta, const Weight& gain, float epsilon, Matrix out) {
   require_f32("add_rms_norm", residual);
+  require_f32("add_rms_norm", delta);
+  require_f32("add_rms_norm", out);
   require("add_rms_norm", "delta.rows", delta.rows, residual.rows);
   require("add_rms_norm", "delta.columns", delta.columns, residual.columns);
   require("add_rms_norm", "out.rows", out.rows, residual.rows);
@@ -139,6 +145,7 @@ void CpuDevice::matmul(Matrix x, const Weight& weight, Matrix out) {
 
 void CpuDevice::silu_multiply(Matrix gate_up, Matrix out) {
   require_f32("silu_multiply", gate_up);
+  require_f32("silu_multiply", out);
   require("silu_multiply", "gate_up.columns", gate_up.columns, 2 * out.columns);
   require("silu_multiply", "out.rows", out.rows, gate_up.rows);
   for_rows(out.rows, out.columns,
@@ -147,6 +154,7 @@ void CpuDevice::silu_multiply(Matrix gate_up, Matrix out) {
 
 void CpuDevice::gather_rows(Matrix x, std::span<const int32_t> rows, Matrix out) {
   require_f32("gather_rows", x);
+  require_f32("gather_rows", out);
   require("gather_rows", "out.rows", out.rows, static_cast<int64_t>(rows.size()));
   require("gather_rows", "out.columns", out.columns, x.columns);
   for (size_t i = 0; i < rows.size(); ++i) {

@@ -54,6 +54,7 @@ class CpuDevice final : public Device {
   void for_rows(int64_t rows, int64_t columns, Body&& body);
 
   ThreadPool threads_;
+  bool tiles_;
   DeviceInfo info_;
   Limits limits_;
   Pass pass_;

@@ -107,9 +107,15 @@ class Execution {
       x_[i] = value_of(plan.graph, program, node_.inputs[i], tile.first, tile, scratch);
     out_ = value_of(plan.graph, program, instruction.node, tile.first, tile, scratch);
     pages_ = instruction.paged ? tile.count : 1;
+    if (instruction.fusion) find_leaves(*instruction.fusion, program, scratch);
   }
 
   void run() const {
+    if (instruction_.fusion) {
+      const FusedReduction& fused = instruction_.fusion->kernel;
+      const PageRun run{tile_.row->pages.subspan(tile_.first), tile_.count};
+      return reduce_fused(fused, {leaves_.data(), fused.leaves.size()}, run, view().used, out_);
+    }
     switch (instruction_.op) {
       case Op::kQuery:
         std::copy_n(tile_.row->query, instruction_.elements, out_);
@@ -185,6 +191,19 @@ class Execution {
   static constexpr int kPagesAhead = 16;
   static constexpr size_t kMostPrefetched = 512;  // bytes; hardware goes on from there
 
+  void find_leaves(const Fusion& fusion, const Program& program, Scratch& scratch) {
+    for (size_t i = 0; i < fusion.sources.size(); ++i) {
+      const Fusion::Source& source = fusion.sources[i];
+      if (fusion.kernel.leaves[i].in_page) {
+        leaves_[i] = {tile_.row->pages_base + source.page_offset, tile_.row->page_stride};
+      } else {
+        const float* values = value_of(plan_.graph, program, source.node, tile_.first, tile_, scratch);
+        const auto per_page = static_cast<size_t>(program.slots[static_cast<size_t>(source.node)].per_page);
+        leaves_[i] = {reinterpret_cast<const std::byte*>(values), per_page * sizeof(float)};
+      }
+    }
+  }
+
   /// The axis that the instruction works along, with the entries that exist.
   AxisView view() const {
     AxisView view = instruction_.view;
@@ -229,6 +248,7 @@ class Execution {
   const Node& node_;
   const Tile& tile_;
   std::array<const float*, 4> x_{};
+  std::array<LeafSource, Expression::kMostLeaves> leaves_{};  // of a fused reduction
   float* out_ = nullptr;
   int64_t pages_ = 1;
 };

@@ -9,16 +9,6 @@ namespace {
 
 const Shape& shape_of(const FlowGraph& graph, NodeId id) { return graph.nodes[static_cast<size_t>(id)].shape; }
 
-/// Stride of `axis` in a dense tensor of `shape`; 0 if it has no such axis. That of the page axis is one page.
-int64_t stride_of(const Shape& shape, Axis axis) {
-  int64_t stride = 1;
-  for (size_t i = shape.size(); i-- > 0;) {
-    if (shape[i].axis == axis) return stride;
-    stride *= shape[i].extent;
-  }
-  return 0;
-}
-
 struct Loop {
   int64_t extent = 1;
   std::array<int64_t, LoopNest::kMaxOperands> stride{};
@@ -128,6 +118,15 @@ int index_of(const std::vector<Named>& all, const std::string& name) {
 }
 
 }  // namespace
+
+int64_t stride_of(const Shape& shape, Axis axis) {
+  int64_t stride = 1;
+  for (size_t i = shape.size(); i-- > 0;) {
+    if (shape[i].axis == axis) return stride;
+    stride *= shape[i].extent;
+  }
+  return 0;
+}
 
 Instruction lower_node(const FlowGraph& graph, NodeId id) {
   const Node& node = graph.nodes[static_cast<size_t>(id)];

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "scripting/graph/graph.h"
 
@@ -49,6 +50,59 @@ void reduce(Reduction reduction, const AxisView& view, const float* x, float* ou
 /// out[i] = sum over j < used of a[i, j] * b[i, j]; the nest holds the strides of a and b by i, `a_step` and `b_step` those by j.
 void contract(const LoopNest& nest, int64_t pages, int64_t used, int64_t a_step, int64_t b_step, const float* a, const float* b,
               float* out);
+
+/// A tree of elementwise operators, run a strip of numbers at a time. Operand i of a step is leaf i, or from kMostLeaves on the
+/// result of step i - kMostLeaves. The last step is the root; without steps it is leaf 0.
+struct Expression {
+  static constexpr int kMostLeaves = 8;
+  static constexpr int kMostSteps = 8;
+
+  struct Step {
+    Op op = Op::kMul;
+    Compare compare = Compare::kEq;
+    std::array<int, 4> operands{};
+  };
+  std::array<Step, kMostSteps> steps{};
+  int count = 0;
+};
+
+/// An operand that a fused reduction reads.
+struct Leaf {
+  DataType type = DataType::kF32;
+  bool in_page = false;       // read where the page stores it, else from a float32 buffer
+  int64_t step = 1;           // along the reduced axis: 1, or 0 if it lacks the axis
+  int64_t elements = 0;       // of one page
+  std::vector<int32_t> rows;  // its first element for each row of the result, in one page
+};
+
+/// Where a leaf lies: in_page: pages[i] * page_step bytes after `base`, else i * page_step bytes, for page i of the run.
+struct LeafSource {
+  const std::byte* base = nullptr;
+  size_t page_step = 0;
+};
+
+/// The first `count` of `pages`; those behind are read next.
+struct PageRun {
+  std::span<const int32_t> pages;
+  int count = 0;
+};
+
+/// Forms with inner loops of their own: kDot is x * y, kUpper is maximum(x * y, x * z) and kLower the minimum, for x in a
+/// buffer and y and z in pages, summed.
+enum class FusedForm : uint8_t { kGeneral, kDot, kUpper, kLower };
+
+/// A reduction along the innermost axis of an expression that is never stored.
+struct FusedReduction {
+  Reduction reduction = Reduction::kSum;
+  FusedForm form = FusedForm::kGeneral;
+  Expression expression;
+  std::vector<Leaf> leaves;  // x, y and z come first, in this order, if the form is not general
+  int rows = 1;              // of the result, for each page
+  int shared_rows = 1;       // consecutive rows that read the same numbers of y and z
+};
+
+/// out [page, row], over the first `used` entries of the reduced axis.
+void reduce_fused(const FusedReduction& fused, std::span<const LeafSource> sources, const PageRun& run, int64_t used, float* out);
 
 /// Over the axis of the view: exp(x - max) / sum(exp(x - max)).
 void softmax(const AxisView& view, const float* x, float* out);

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <string>
+#include <utility>
 
 #include "kernels/cpu/flow_instruction.h"
 
@@ -64,6 +66,10 @@ class Lowering {
   explicit Lowering(const Plan& plan) : plan_(plan), graph_(plan.graph) {
     program_.slots.resize(graph_.nodes.size());
     readable_.resize(graph_.nodes.size());
+    readers_.resize(graph_.nodes.size());
+    for (const Node& reader : graph_.nodes) {
+      for (const NodeId input : reader.inputs) ++readers_[static_cast<size_t>(input)];
+    }
   }
 
   Program run() {
@@ -118,8 +124,9 @@ class Lowering {
   }
 
   /// Values must be where the step that runs `id` can read them.
-  Instruction lower_checked(NodeId id) {
-    for (const NodeId input : node(id).inputs) {
+  Instruction lower_checked(NodeId id) { return lower_checked(id, node(id).inputs); }
+  Instruction lower_checked(NodeId id, std::span<const NodeId> operands) {
+    for (const NodeId input : operands) {
       const bool has_value = !is_selection_or_save(node(input).op);
       if (has_value && !readable_[static_cast<size_t>(input)]) {
         throw InternalError("flow: node " + std::to_string(id) + " reads node " + std::to_string(input) +
@@ -160,25 +167,80 @@ class Lowering {
     }
   }
 
+  /// A node of a fused step that is computed, with the values that it reads from buffers.
+  struct TileNode {
+    NodeId id = kNoNode;
+    std::vector<NodeId> operands;
+    std::optional<Fusion> fusion;
+  };
+
+  /// The nodes of a fused step without those that reductions compute on the way or read in pages.
+  std::vector<TileNode> fuse_reductions(const PlanStep& step, const std::vector<NodeId>& tiled) const {
+    FusionRules rules{std::vector<bool>(graph_.nodes.size()), std::vector<bool>(graph_.nodes.size())};
+    std::vector<bool> in_step(graph_.nodes.size());
+    for (const NodeId id : tiled) in_step[static_cast<size_t>(id)] = true;
+    for (const NodeId id : step.outputs) in_step[static_cast<size_t>(id)] = false;
+    for (const NodeId id : tiled) {
+      const auto at = static_cast<size_t>(id);
+      rules.absorbable[at] = in_step[at] && is_elementwise(node(id).op) && readers_[at] == 1;
+      rules.in_page[at] = in_step[at] && lies_in_page(node(id));
+    }
+    std::vector<TileNode> nodes;
+    std::vector<bool> unread(graph_.nodes.size());
+    for (const NodeId id : tiled) {
+      TileNode one{id, node(id).inputs, fuse_reduction(plan_, id, rules)};
+      if (one.fusion) {
+        one.operands.clear();
+        for (size_t leaf = 0; leaf < one.fusion->sources.size(); ++leaf) {
+          if (!one.fusion->kernel.leaves[leaf].in_page) one.operands.push_back(one.fusion->sources[leaf].node);
+        }
+        for (const NodeId inside : one.fusion->absorbed) unread[static_cast<size_t>(inside)] = true;
+      }
+      nodes.push_back(std::move(one));
+    }
+    std::erase_if(nodes, [&](const TileNode& one) { return unread[static_cast<size_t>(one.id)]; });
+    unread = rules.in_page;
+    for (const TileNode& one : nodes) {
+      for (const NodeId operand : one.operands) unread[static_cast<size_t>(operand)] = false;
+    }
+    std::erase_if(nodes, [&](const TileNode& one) { return unread[static_cast<size_t>(one.id)]; });
+    return nodes;
+  }
+
+  /// True for what kernels can read as pages store it.
+  bool lies_in_page(const Node& source) const {
+    DataType type = plan_.layout.kv;
+    if (source.op == Op::kField) {
+      const Field* field = graph_.find_field(source.attributes.field);
+      if (field == nullptr) return false;
+      type = field->type;
+    } else if (source.op != Op::kKey && source.op != Op::kValue) {
+      return false;
+    }
+    return type == DataType::kF32 || type == DataType::kBF16;
+  }
+
   /// Places the nodes of a fused step, reusing the space of values that no later node of the step reads.
   void lower_tiles(const PlanStep& step, const std::vector<NodeId>& tiled, ProgramStep& lowered) {
+    std::vector<TileNode> nodes = fuse_reductions(step, tiled);
     std::map<NodeId, size_t> last_use;
-    for (size_t i = 0; i < tiled.size(); ++i) {
-      last_use[tiled[i]] = std::max(last_use[tiled[i]], i);
-      for (const NodeId input : node(tiled[i]).inputs) last_use[input] = i;
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      last_use[nodes[i].id] = i;
+      for (const NodeId operand : nodes[i].operands) last_use[operand] = i;
     }
     TileSpace space;
-    for (size_t i = 0; i < tiled.size(); ++i) {
-      const NodeId id = tiled[i];
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      const NodeId id = nodes[i].id;
       const int64_t elements = elements_per_page(node(id).shape);
-      Instruction instruction = lower_checked(id);
+      Instruction instruction = lower_checked(id, nodes[i].operands);
+      instruction.fusion = std::move(nodes[i].fusion);
       if (instruction.along_page && instruction.op != Op::kMaskSlice) {
         throw InternalError("flow: node " + std::to_string(id) + " works along pages and cannot be fused");
       }
       std::vector<NodeId> dying;
-      for (const NodeId input : node(id).inputs) {
-        const bool dies = slot(input).place == Place::kTile && last_use[input] == i;
-        if (dies && std::find(dying.begin(), dying.end(), input) == dying.end()) dying.push_back(input);
+      for (const NodeId operand : nodes[i].operands) {
+        const bool dies = slot(operand).place == Place::kTile && last_use[operand] == i;
+        if (dies && std::find(dying.begin(), dying.end(), operand) == dying.end()) dying.push_back(operand);
       }
       if (std::find(step.outputs.begin(), step.outputs.end(), id) != step.outputs.end()) {
         place_row(id);
@@ -209,6 +271,7 @@ class Lowering {
   const FlowGraph& graph_;
   Program program_;
   std::vector<bool> readable_;  // by node: its value can be read where lowering stands
+  std::vector<int> readers_;    // by node: how often nodes read it
 };
 
 }  // namespace

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "kernels/cpu/flow_fusion.h"
 #include "kernels/cpu/flow_kernels.h"
 #include "scripting/graph/plan.h"
 
@@ -10,7 +12,7 @@ namespace sluice::cpu::flows {
 
 /// Where the value of a node lives while a flow runs.
 enum class Place : uint8_t {
-  kNone,   // it has no value (selections, saves), or no step computes it
+  kNone,   // it has no value (selections, saves), or no step stores it
   kFixed,  // one tensor without page axis
   kTile,   // the pages of the current tile only
   kRow,    // every page of the row
@@ -37,6 +39,7 @@ struct Instruction {
   int64_t b_step = 0;
   int64_t elements = 0;  // of the result, a page at a time
   int index = -1;        // of the field, or of the state
+  std::optional<Fusion> fusion;  // a reduction that computes its operand on the way
 };
 
 /// Instructions that run together on a tile of pages, or once.

@@ -76,30 +76,25 @@ void reduce_by(const AxisView& view, const float* x, float* out) {
   reduce_short_rows<R>(x, view.outer, view.extent, view.used, out);
 }
 
-void divide_all(float* values, int64_t count, float divisor) {
-  const FloatVector by = hn::Set(Floats(), divisor);
-  for (int64_t i = 0; i < count; i += kLanes) store_up_to(hn::Div(load(values + i), by), count - i, values + i);
-}
-
-void root_all(float* values, int64_t count) {
-  for (int64_t i = 0; i < count; i += kLanes) store_up_to(hn::Sqrt(load(values + i)), count - i, values + i);
-}
-
 void ReduceKernel(Reduction reduction, const AxisView& view, const float* x, float* out) {
   switch (reduction) {
     case Reduction::kMean:
       reduce_by<SumOf>(view, x, out);
-      return divide_all(out, view.outer * view.inner, static_cast<float>(view.used));
+      break;
     case Reduction::kMax:
-      return reduce_by<MaxOf>(view, x, out);
+      reduce_by<MaxOf>(view, x, out);
+      break;
     case Reduction::kMin:
-      return reduce_by<MinOf>(view, x, out);
+      reduce_by<MinOf>(view, x, out);
+      break;
     case Reduction::kL2Norm:
       reduce_by<SumOfSquares>(view, x, out);
-      return root_all(out, view.outer * view.inner);
+      break;
     case Reduction::kSum:
-      return reduce_by<SumOf>(view, x, out);
+      reduce_by<SumOf>(view, x, out);
+      break;
   }
+  finish(reduction, view.used, view.outer * view.inner, out);
 }
 
 /// Sums along an axis where both operands are consecutive: kLanes dot products at a time share one combination of lanes.

@@ -124,6 +124,15 @@ HWY_INLINE FloatVector accumulate(const float* x, int64_t count) {
   return R::combine(first, second);
 }
 
+/// What is left to do for `count` combined sums: means are divided by the number of entries, norms are roots.
+HWY_INLINE void finish(Reduction reduction, int64_t used, int64_t count, float* values) {
+  const FloatVector entries = hn::Set(Floats(), static_cast<float>(used));
+  for (int64_t i = 0; i < count; i += kLanes) {
+    if (reduction == Reduction::kMean) store_up_to(hn::Div(load(values + i), entries), count - i, values + i);
+    if (reduction == Reduction::kL2Norm) store_up_to(hn::Sqrt(load(values + i)), count - i, values + i);
+  }
+}
+
 /// Runs inner(offsets, at, n) for every run of the innermost loop: offsets of the operands, of the result, and the length.
 /// The two innermost loops are plain ones; those outside count like an odometer.
 template <int kOperands, class Inner>

@@ -125,7 +125,7 @@ HWY_EXPORT(panel_product_any);
 namespace {
 
 /// A product cut into tasks of `row_block` rows times some panels, about `tasks_per_thread` for each thread if the rows
-/// alone do not make as many.
+/// alone do not make as many. `rows` is at least 1.
 template <typename Task>
 void for_blocks(ThreadPool& pool, int64_t rows, int64_t panels, int64_t row_block, int64_t tasks_per_thread, Task&& task) {
   const int64_t row_blocks = (rows + row_block - 1) / row_block;
@@ -142,6 +142,7 @@ void for_blocks(ThreadPool& pool, int64_t rows, int64_t panels, int64_t row_bloc
 }  // namespace
 
 void Matmul::reserve(int64_t columns) {
+  if (!tiles_) return;
   const size_t bytes = amx_matmul_scratch_bytes(columns);
   for (MappedMemory& scratch : scratch_) {
     if (scratch.bytes() < bytes) scratch = MappedMemory(bytes);
@@ -149,7 +150,8 @@ void Matmul::reserve(int64_t columns) {
 }
 
 void Matmul::run(const Matrix& x, const CpuWeight& weight, const Matrix& out) {
-  if (weight.type() == DataType::kBF16 && amx_available()) {
+  if (x.rows == 0) return;
+  if (weight.type() == DataType::kBF16 && tiles_) {
     run_tiles(x, weight, out);
   } else {
     run_vectors(x, weight, out);

@@ -8,12 +8,12 @@
 
 namespace sluice::cpu {
 
-/// Products with weights: on AMX tiles where the processor has them and the weight is bf16, else on vectors in float32.
+/// Products with weights: on AMX tiles (`tiles`) where the weight is bf16, else on vectors in float32.
 /// Every output sums its inputs in an order of its own, so a row's result depends on neither the other rows nor the
 /// number of threads.
 class Matmul {
  public:
-  explicit Matmul(ThreadPool& pool) : pool_(pool), scratch_(pool.threads()) {}
+  Matmul(ThreadPool& pool, bool tiles) : pool_(pool), tiles_(tiles), scratch_(pool.threads()) {}
 
   /// Makes room for weights of `columns` inputs.
   void reserve(int64_t columns);
@@ -25,6 +25,7 @@ class Matmul {
   void run_vectors(const Matrix& x, const CpuWeight& weight, const Matrix& out);
 
   ThreadPool& pool_;
+  bool tiles_;
   std::vector<MappedMemory> scratch_;  // of each thread, for tiles
 };
 

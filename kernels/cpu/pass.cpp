@@ -33,8 +33,6 @@ void Pass::check() const {
   require(batch_.seeds.empty() || batch_.seeds.size() == sequences, "size of seeds", batch_.seeds.size(), sequences);
   require(batch_.states.empty() || batch_.states.size() == sequences, "size of states", batch_.states.size(), sequences);
   require(batch_.query_indptr[0] == 0, "query_indptr[0]", batch_.query_indptr[0], 0);
-  require(batch_.page_indices.size() >= static_cast<size_t>(batch_.page_indptr[sequences]), "size of page_indices",
-          batch_.page_indices.size(), batch_.page_indptr[sequences]);
   const int page = pool_->layout().page;
   for (size_t s = 0; s < sequences; ++s) {
     const int rows = query_rows(static_cast<int>(s));
@@ -44,6 +42,8 @@ void Pass::check() const {
     const int held = batch_.page_indptr[s + 1] - batch_.page_indptr[s];
     const int needed = (batch_.lengths[s] + page - 1) / page;
     require(batch_.page_indptr[s] >= 0 && held >= needed, "pages of a sequence", held, needed);
+    require(static_cast<size_t>(batch_.page_indptr[s + 1]) <= batch_.page_indices.size(), "end of a sequence's pages",
+            batch_.page_indptr[s + 1], static_cast<int64_t>(batch_.page_indices.size()));
     for (int32_t index : pages(static_cast<int>(s))) pool_->check_page(index);
   }
 }

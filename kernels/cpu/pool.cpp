@@ -23,7 +23,14 @@ size_t checked_bytes(int layers, int kv_heads, int pages, const PageLayout& layo
   if (layout.page < 8 || layout.page > 128 || (layout.page & (layout.page - 1)) != 0) {
     throw InputError(fmt::format("a page holds 8, 16, 32, 64 or 128 tokens, not {}", layout.page));
   }
-  return static_cast<size_t>(layers) * kv_heads * pages * layout.bytes;
+  size_t bytes = layout.bytes;
+  for (const int count : {layers, kv_heads, pages}) {
+    if (__builtin_mul_overflow(bytes, static_cast<size_t>(count), &bytes)) {
+      throw InputError(
+          fmt::format("a page pool of {} layers, {} KV heads and {} pages is beyond any memory", layers, kv_heads, pages));
+    }
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -64,6 +71,21 @@ void CpuPool::check_tokens(std::span<const int32_t> pages, int tokens) const {
   for (int32_t page : pages) check_page(page);
 }
 
+template <typename Visit>
+void CpuPool::for_each_token(std::span<const int32_t> pages, int tokens, Visit&& visit) const {
+  check_tokens(pages, tokens);
+  const int dim = layout_.head_dim;
+  const size_t row = dim * size_of(layout_.kv);
+  size_t at = 0;
+  for (int layer = 0; layer < layers_; ++layer) {
+    for (int token = 0; token < tokens; ++token) {
+      for (int head = 0; head < kv_heads_; ++head, at += dim) {
+        visit(base(layer, head) + pages[token / layout_.page] * page_stride() + token % layout_.page * row, at);
+      }
+    }
+  }
+}
+
 void CpuPool::copy_page(int source, int target) {
   check_page(source);
   check_page(target);
@@ -74,35 +96,17 @@ void CpuPool::copy_page(int source, int target) {
 }
 
 void CpuPool::read(std::span<const int32_t> pages, int tokens, float* keys, float* values) const {
-  check_tokens(pages, tokens);
-  const int dim = layout_.head_dim;
-  const size_t row = dim * size_of(layout_.kv);
-  for (int layer = 0; layer < layers_; ++layer) {
-    for (int token = 0; token < tokens; ++token) {
-      for (int head = 0; head < kv_heads_; ++head) {
-        const std::byte* page = base(layer, head) + pages[token / layout_.page] * page_stride() + token % layout_.page * row;
-        const size_t at = ((static_cast<size_t>(layer) * tokens + token) * kv_heads_ + head) * dim;
-        load_from(layout_.kv, page + layout_.key_offset, dim, keys + at);
-        load_from(layout_.kv, page + layout_.value_offset, dim, values + at);
-      }
-    }
-  }
+  for_each_token(pages, tokens, [&](const std::byte* token, size_t at) {
+    load_from(layout_.kv, token + layout_.key_offset, layout_.head_dim, keys + at);
+    load_from(layout_.kv, token + layout_.value_offset, layout_.head_dim, values + at);
+  });
 }
 
 void CpuPool::write(std::span<const int32_t> pages, int tokens, const float* keys, const float* values) {
-  check_tokens(pages, tokens);
-  const int dim = layout_.head_dim;
-  const size_t row = dim * size_of(layout_.kv);
-  for (int layer = 0; layer < layers_; ++layer) {
-    for (int token = 0; token < tokens; ++token) {
-      for (int head = 0; head < kv_heads_; ++head) {
-        std::byte* page = base(layer, head) + pages[token / layout_.page] * page_stride() + token % layout_.page * row;
-        const size_t at = ((static_cast<size_t>(layer) * tokens + token) * kv_heads_ + head) * dim;
-        store_as(layout_.kv, keys + at, dim, page + layout_.key_offset);
-        store_as(layout_.kv, values + at, dim, page + layout_.value_offset);
-      }
-    }
-  }
+  for_each_token(pages, tokens, [&](std::byte* token, size_t at) {
+    store_as(layout_.kv, keys + at, layout_.head_dim, token + layout_.key_offset);
+    store_as(layout_.kv, values + at, layout_.head_dim, token + layout_.value_offset);
+  });
 }
 
 }  // namespace sluice::cpu

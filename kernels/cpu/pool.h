@@ -30,6 +30,10 @@ class CpuPool final : public Pool {
 
  private:
   void check_tokens(std::span<const int32_t> pages, int tokens) const;
+  /// Calls `visit(token, at)` for every layer, token and KV head: K lies at token + key_offset in the pool, and its numbers from
+  /// `at` on in float32 [layers, tokens, kv_heads, dim].
+  template <typename Visit>
+  void for_each_token(std::span<const int32_t> pages, int tokens, Visit&& visit) const;
 
   PageLayout layout_;
   int layers_;

@@ -1,16 +1,20 @@
 #include "kernels/cpu/thread_pool.h"
 
+#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
+
+#include "scripting/graph/error.h"
 
 namespace sluice::cpu {
 namespace {
 
 constexpr uint64_t kOpen = uint64_t{1} << 31;
 constexpr uint64_t kInside = kOpen - 1;
-constexpr int kSpins = 4000;  // tens of microseconds: longer than the gaps between the operations of one pass
+constexpr int kSpins = 4000;  // up to some 0.3 ms: longer than the gaps between the operations of one pass
 
 void relax() {
 #if defined(__x86_64__)
@@ -30,10 +34,17 @@ int available_cores() {
 ThreadPool::ThreadPool(int threads) {
   if (threads <= 0) threads = available_cores();
   workers_.reserve(threads - 1);
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+  try {
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+  } catch (const std::system_error& error) {
+    stop();
+    throw InputError(fmt::format("cannot start {} threads: {}", threads, error.what()), "use fewer threads");
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
   stopping_.store(true, std::memory_order_release);
   bell_.fetch_add(1, std::memory_order_release);
   bell_.notify_all();

@@ -18,7 +18,7 @@ int available_cores();
 /// time, and not from within a body.
 class ThreadPool {
  public:
-  /// `threads` counts the caller; 0: all cores that this process may use.
+  /// `threads` counts the caller; 0: all cores that this process may use. Throws InputError if the system refuses them.
   explicit ThreadPool(int threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -42,6 +42,7 @@ class ThreadPool {
   void run_erased(int64_t count, Call call, void* context);
   void take_indices(int thread);
   void work(int thread);
+  void stop();
 
   // The current range. Written only while no worker is inside it.
   Call call_ = nullptr;

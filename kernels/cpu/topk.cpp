@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
+#include <limits>
 #include <numeric>
 
 #include "kernels/cpu/topk_kernels.h"
@@ -17,7 +19,8 @@ namespace {
 constexpr size_t kSlack = 64;
 
 /// Wider digits need fewer passes, but clearing and scanning their histogram must be worth it.
-int digit_bits(size_t count) { return count < 4096 ? 8 : 11; }
+constexpr int kLongRow = 4096;
+int digit_bits(size_t count) { return count < kLongRow ? 8 : 11; }
 
 /// Digit, from the top of `histogram`, at which the count from above reaches `budget`; `above` gets the count above it.
 template <class Counts>
@@ -28,16 +31,27 @@ int crossing_bin(const Counts& histogram, int bins, int budget, int& above) {
   return bin;
 }
 
-/// Maps scores to bins: bin = scale * (score - low).
+/// So few keys are better sorted than counted.
+constexpr size_t kFew = 32;
+
+/// Scores below `floor` are left out; the others go to bin scale * (score - low).
 struct Remap {
+  float floor = -std::numeric_limits<float>::infinity();
   float low = 0;
   float scale = 1;
 };
 
-/// Bins that are even where most scores are: around the mean of a sample, in units of its deviation. Scores that are all
-/// alike, or beyond float32, leave nothing to even out; any scale will do for them.
-Remap remap_of(std::span<const float> scores, int bins) {
-  constexpr size_t kSamples = 256;
+/// `low` and `scale` for bins that span [low, high]. Bounds that are all alike, or beyond float32, leave nothing to even out:
+/// any scale will do for them.
+Remap spanning(float floor, double low, double high, int bins) {
+  const auto start = static_cast<float>(low);
+  const auto scale = static_cast<float>((bins - 2) / (high - low));
+  return std::isfinite(start) && std::isnormal(scale) ? Remap{floor, start, scale} : Remap{floor, 0, 1};
+}
+
+/// Bins around the mean of a sample, in units of its deviation. For rows too short to be worth sorting a sample of.
+Remap remap_by_deviation(std::span<const float> scores, int bins) {
+  constexpr size_t kSamples = 64;
   constexpr double kBelow = 3;  // deviations that the bins span
   constexpr double kAbove = 5;
   double sum = 0;
@@ -52,9 +66,23 @@ Remap remap_of(std::span<const float> scores, int bins) {
   if (sampled == 0) return {};
   const double mean = sum / sampled;
   const double deviation = std::sqrt(std::max(0.0, squares / sampled - mean * mean));
-  const auto low = static_cast<float>(mean - kBelow * deviation);
-  const auto scale = static_cast<float>((bins - 2) / ((kBelow + kAbove) * deviation));
-  return std::isfinite(low) && std::isnormal(scale) ? Remap{low, scale} : Remap{};
+  return spanning(Remap{}.floor, mean - kBelow * deviation, mean + kAbove * deviation, bins);
+}
+
+/// Leaves out what a sample says is not among the best `budget`, and spreads the bins over the rest.
+Remap remap_by_rank(std::span<const float> scores, int budget, int bins) {
+  constexpr size_t kRuns = 32;  // places that the sample is read from: each is a cache miss
+  constexpr size_t kRun = 8;
+  constexpr size_t kSamples = kRuns * kRun;
+  std::array<float, kSamples> sample{};
+  for (size_t run = 0; run < kRuns; ++run) std::copy_n(scores.data() + run * (scores.size() / kRuns), kRun, &sample[run * kRun]);
+  // The rank of the budget in the sample has a standard deviation of at most 8.
+  const size_t rank = kSamples * budget / scores.size() * 5 / 4 + 16;
+  const bool has_nan = std::any_of(sample.begin(), sample.end(), [](float score) { return std::isnan(score); });
+  if (rank >= kSamples || has_nan) return remap_by_deviation(scores, bins);
+  std::nth_element(sample.begin(), sample.begin() + rank, sample.end(), std::greater<>());
+  const float floor = sample[rank];
+  return spanning(floor, floor, *std::max_element(sample.begin(), sample.begin() + rank + 1), bins);
 }
 
 int forced_pages(const Attributes& attributes, int pages) {
@@ -75,11 +103,24 @@ int budget_of(const Attributes& attributes, int pages) {
 }
 
 PageSelector::PageSelector(int max_pages)
-    : keys_(max_pages + kSlack), candidates_(max_pages + kSlack), ranks_(max_pages + kSlack), members_(max_pages) {}
+    : keys_(max_pages + kSlack),
+      candidates_(max_pages + kSlack),
+      ranks_(max_pages + kSlack),
+      members_(max_pages),
+      kept_(max_pages + kSlack),
+      places_(max_pages + kSlack) {}
 
 size_t PageSelector::bytes() const {
   return sizeof(*this) + (keys_.size() + candidates_.size() + ranks_.size()) * sizeof(uint32_t) +
-         members_.size() * sizeof(int32_t);
+         kept_.size() * sizeof(float) + (members_.size() + places_.size()) * sizeof(int32_t);
+}
+
+PageSelector::Cut PageSelector::cut_of_few(std::span<const uint32_t> keys, int budget) {
+  std::array<uint32_t, kFew> sorted{};
+  const auto end = std::copy(keys.begin(), keys.end(), sorted.begin());
+  std::sort(sorted.begin(), end, std::greater<>());
+  const uint32_t key = sorted[budget - 1];
+  return {key, budget - static_cast<int>(std::find(sorted.begin(), end, key) - sorted.begin())};
 }
 
 PageSelector::Cut PageSelector::cut_of(std::span<const uint32_t> keys, int budget) {
@@ -88,6 +129,7 @@ PageSelector::Cut PageSelector::cut_of(std::span<const uint32_t> keys, int budge
   uint32_t prefix = 0;
   int known = 0;  // leading bits that `prefix` fixes
   while (true) {
+    if (left.size() <= kFew) return cut_of_few(left, budget);
     const int bits = std::min(width, 32 - known);
     const int shift = 32 - known - bits;
     const uint32_t digit_mask = (1U << bits) - 1;
@@ -139,28 +181,46 @@ int PageSelector::approx_between(std::span<const float> scores, int begin, int e
   if (budget <= 0) return 0;
   if (budget >= count) return append_range(begin, end, selected);
   const std::span<const float> values = scores.subspan(begin, count);
-  const int bins = count < 4096 ? 512 : kMaxBins;
-  const Remap remap = remap_of(values, bins);
-  map_to_bins(values.data(), count, remap.low, remap.scale, bins - 2, keys_.data());
+  const bool is_long = count >= kLongRow;
+  const int bins = is_long ? kMaxBins : 256;
+  const Remap remap = is_long ? remap_by_rank(values, budget, bins) : remap_by_deviation(values, bins);
+  // Places in `binned` are places in `values`, unless some were left out.
+  const bool filtered = remap.floor > Remap{}.floor;
+  std::span<const float> binned = values;
+  if (filtered) {
+    const int kept = keep_at_least(values.data(), count, remap.floor, kept_.data(), places_.data());
+    if (kept < budget) return best_between(scores, begin, end, budget, selected);
+    binned = {kept_.data(), static_cast<size_t>(kept)};
+  }
+  const int left = static_cast<int>(binned.size());
+  map_to_bins(binned.data(), left, remap.low, remap.scale, bins - 2, keys_.data());
   std::fill_n(histogram_.begin(), bins, 0U);
-  for (int i = 0; i < count; ++i) ++histogram_[keys_[i]];
+  for (int i = 0; i < left; ++i) ++histogram_[keys_[i]];
   int above = 0;
   const int bin = crossing_bin(histogram_, bins, budget, above);
-  const int needed = budget - above;
   const int members = static_cast<int>(histogram_[bin]);
-  if (needed == members) return emit_above(keys_.data(), count, static_cast<uint32_t>(bin), members, begin, selected);
-
-  // Rank the members of the bin by score, or by lot; those taken rise above it.
-  find_equal(keys_.data(), count, static_cast<uint32_t>(bin), members_.data());
-  const bool exact = above < (1 - tolerate) * budget;
-  for (int m = 0; m < members; ++m) {
-    ranks_[m] = exact ? order_key(std::bit_cast<uint32_t>(values[members_[m]])) : random_bits(key, begin + members_[m]);
+  int ties = budget - above;  // of the bin, to be taken in order
+  if (ties < members) {
+    // Rank the members of the bin by score, or by lot; those taken rise above it.
+    find_equal(keys_.data(), left, static_cast<uint32_t>(bin), members_.data());
+    const bool exact = above < (1 - tolerate) * budget;
+    const auto page_of = [&](int place) { return begin + (filtered ? places_[place] : place); };
+    for (int m = 0; m < members; ++m) {
+      ranks_[m] = exact ? order_key(std::bit_cast<uint32_t>(binned[members_[m]])) : random_bits(key, page_of(members_[m]));
+    }
+    const std::span<const uint32_t> ranks(ranks_.data(), static_cast<size_t>(members));
+    const bool all_tie = std::adjacent_find(ranks.begin(), ranks.end(), std::not_equal_to<>()) == ranks.end();
+    if (!all_tie) {
+      const Cut cut = cut_of(ranks, ties);
+      for (int m = 0, equal = cut.ties; m < members; ++m) {
+        if (ranks_[m] > cut.key || (ranks_[m] == cut.key && equal-- > 0)) keys_[members_[m]] = UINT32_MAX;
+      }
+      ties = 0;
+    }
   }
-  const Cut cut = cut_of({ranks_.data(), static_cast<size_t>(members)}, needed);
-  for (int m = 0, ties = cut.ties; m < members; ++m) {
-    if (ranks_[m] > cut.key || (ranks_[m] == cut.key && ties-- > 0)) keys_[members_[m]] = UINT32_MAX;
-  }
-  return emit_above(keys_.data(), count, static_cast<uint32_t>(bin), 0, begin, selected);
+  const int taken = emit_above(keys_.data(), left, static_cast<uint32_t>(bin), ties, filtered ? 0 : begin, selected);
+  if (filtered) std::transform(selected, selected + taken, selected, [&](int32_t place) { return begin + places_[place]; });
+  return taken;
 }
 
 int PageSelector::approx_top_k(std::span<const float> scores, const Attributes& attributes, uint64_t key, int32_t* selected) {

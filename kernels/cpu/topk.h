@@ -33,9 +33,10 @@ class PageSelector {
   int best(std::span<const float> scores, int budget, int32_t* selected);
   /// kTopK.
   int top_k(std::span<const float> scores, const Attributes& attributes, int32_t* selected);
-  /// kApproxTopK (Vortex, section 5.2): one histogram over bins that a monotonic map of the scores evens out. If the pages
-  /// above the bin in which the budget ends are at least (1 - tolerate) of it, the others are drawn from that bin at random
-  /// (kernels/random.h; `key` of RandomPurpose::kApproxTopK), else the bin is searched exactly. Forced pages are not counted.
+  /// kApproxTopK (Vortex, section 5.2): one histogram over bins that a monotonic map of the scores evens out; scores that a
+  /// sample finds far too low are left out of it. If the pages above the bin in which the budget ends are at least
+  /// (1 - tolerate) of it, the others are drawn from that bin at random (kernels/random.h; `key` of
+  /// RandomPurpose::kApproxTopK), else the bin is searched exactly. Forced pages are not counted.
   int approx_top_k(std::span<const float> scores, const Attributes& attributes, uint64_t key, int32_t* selected);
   /// kThreshold. No page passes a bound that is NaN.
   int threshold(std::span<const float> scores, float bound, const Attributes& attributes, int32_t* selected);
@@ -52,6 +53,7 @@ class PageSelector {
   };
   /// Cut that takes `budget` of `keys`, 0 < budget < keys.size(). Leaves `keys` as they are.
   Cut cut_of(std::span<const uint32_t> keys, int budget);
+  static Cut cut_of_few(std::span<const uint32_t> keys, int budget);
   /// Best `budget` of pages [begin, end), appended at `selected`.
   int best_between(std::span<const float> scores, int begin, int end, int budget, int32_t* selected);
   int approx_between(std::span<const float> scores, int begin, int end, int budget, double tolerate, uint64_t key,
@@ -61,6 +63,8 @@ class PageSelector {
   std::vector<uint32_t> candidates_;
   std::vector<uint32_t> ranks_;
   std::vector<int32_t> members_;
+  std::vector<float> kept_;
+  std::vector<int32_t> places_;
   std::array<uint32_t, kMaxBins> histogram_{};
 };
 

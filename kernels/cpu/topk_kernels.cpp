@@ -89,6 +89,25 @@ int FindEqualKernel(const uint32_t* keys, int count, uint32_t key, int32_t* plac
   return n;
 }
 
+int KeepAtLeastKernel(const float* scores, int count, float floor, float* kept, int32_t* places) {
+  const hn::ScalableTag<float> df;
+  const hn::RebindToSigned<Keys> di;
+  int n = 0;
+  int i = 0;
+  for (; i + kKeyLanes <= count; i += kKeyLanes) {
+    const auto score = hn::LoadU(df, scores + i);
+    const auto enough = hn::Ge(score, hn::Set(df, floor));
+    hn::CompressStore(score, enough, df, kept + n);
+    n += static_cast<int>(hn::CompressStore(hn::Iota(di, i), hn::RebindMask(di, enough), di, places + n));
+  }
+  for (; i < count; ++i) {
+    if (!(scores[i] >= floor)) continue;
+    kept[n] = scores[i];
+    places[n++] = i;
+  }
+  return n;
+}
+
 void MapToBinsKernel(const float* scores, int count, float low, float scale, int most, uint32_t* bins) {
   const Keys d;
   const hn::RebindToFloat<Keys> df;
@@ -119,6 +138,7 @@ HWY_EXPORT(OrderKeysKernel);
 HWY_EXPORT(KeepMatchingKernel);
 HWY_EXPORT(EmitAboveKernel);
 HWY_EXPORT(FindEqualKernel);
+HWY_EXPORT(KeepAtLeastKernel);
 HWY_EXPORT(MapToBinsKernel);
 
 void order_keys(const float* scores, int count, uint32_t* keys) { HWY_DYNAMIC_DISPATCH(OrderKeysKernel)(scores, count, keys); }
@@ -130,6 +150,9 @@ int emit_above(const uint32_t* keys, int count, uint32_t cut, int ties, int32_t 
 }
 int find_equal(const uint32_t* keys, int count, uint32_t key, int32_t* places) {
   return HWY_DYNAMIC_DISPATCH(FindEqualKernel)(keys, count, key, places);
+}
+int keep_at_least(const float* scores, int count, float floor, float* kept, int32_t* places) {
+  return HWY_DYNAMIC_DISPATCH(KeepAtLeastKernel)(scores, count, floor, kept, places);
 }
 void map_to_bins(const float* scores, int count, float low, float scale, int most, uint32_t* bins) {
   HWY_DYNAMIC_DISPATCH(MapToBinsKernel)(scores, count, low, scale, most, bins);

@@ -54,9 +54,13 @@ void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { s
 namespace sluice {
 namespace {
 
-TEST(CpuDevice, AllocatesNothingWithinAReservedPass) {
+class ReservedPass : public ::testing::TestWithParam<bool> {};
+
+INSTANTIATE_TEST_SUITE_P(Cpu, ReservedPass, ::testing::Bool(), [](const auto& unit) { return unit.param ? "Tiles" : "Vectors"; });
+
+TEST_P(ReservedPass, AllocatesNothing) {
   const Geometry geometry{.head_dim = 64, .group = 2, .page = 16, .kv = DataType::kBF16};
-  const auto device = create_cpu_device({.threads = 2});
+  const auto device = create_cpu_device({.threads = 2, .tiles = GetParam()});
   const Compilation compilation = compile(testing::quest_graph(geometry, testing::GraphBuilder::budget(4, 1, 1)));
   const auto flow = device->compile(compilation.plan, 1, 2);
   std::vector<float> gain(64, 1.0f);

@@ -20,40 +20,47 @@ std::vector<float> attend(Device& device, PagedBatch& batch, std::vector<float> 
   return out;
 }
 
-// Decode rows are computed in float32; prefill rows may use tiles of bf16, with operands split in two.
-constexpr double kDecodeTolerance = 2e-6;
-constexpr double kPrefillTolerance = 2e-5;
+/// Every test runs on AMX tiles and on vectors alone; where there is no AMX, both are vectors.
+class Attention : public ::testing::TestWithParam<bool> {
+ protected:
+  static std::unique_ptr<Device> make_device(int threads) { return create_cpu_device({.threads = threads, .tiles = GetParam()}); }
 
-/// Compares every row with the judge; gives the first row that is too far off, or nothing.
-std::string disagreement(Device& device, PagedBatch& batch, int kv_heads, int group, int dim, int layer = 0) {
-  const int query_heads = kv_heads * group;
-  const int columns = query_heads * dim;
-  const float scale = 1 / std::sqrt(static_cast<float>(dim));
-  const std::vector<float> q = batch.random_floats(static_cast<size_t>(batch.rows()) * columns);
-  const std::vector<float> out = attend(device, batch, q, query_heads, dim, scale, layer);
-  const std::vector<double> wanted = batch.judge(q, group, scale, layer);
-  const PassBatch pass = batch.batch();
-  for (int s = 0; s < pass.sequences(); ++s) {
-    for (int64_t row = pass.query_indptr[s]; row < pass.query_indptr[s + 1]; ++row) {
-      const double error = test::largest_error({out.begin() + row * columns, out.begin() + (row + 1) * columns},
-                                               {wanted.begin() + row * columns, wanted.begin() + (row + 1) * columns});
-      const double tolerance = pass.decoding[s] != 0 ? kDecodeTolerance : kPrefillTolerance;
-      if (!(error < tolerance)) return "row " + std::to_string(row) + " is off by " + std::to_string(error * 1e6) + "e-6";
+  /// Compares every row with the judge; gives the first row that is too far off, or nothing.
+  static std::string disagreement(Device& device, PagedBatch& batch, int kv_heads, int group, int dim, int layer = 0) {
+    // Vectors compute in float32, tiles split operands into two bf16 halves.
+    constexpr double kVectorTolerance = 2e-6;
+    constexpr double kTileTolerance = 2e-5;
+    const int query_heads = kv_heads * group;
+    const int columns = query_heads * dim;
+    const float scale = 1 / std::sqrt(static_cast<float>(dim));
+    const std::vector<float> q = batch.random_floats(static_cast<size_t>(batch.rows()) * columns);
+    const std::vector<float> out = attend(device, batch, q, query_heads, dim, scale, layer);
+    const std::vector<double> wanted = batch.judge(q, group, scale, layer);
+    const PassBatch pass = batch.batch();
+    for (int s = 0; s < pass.sequences(); ++s) {
+      for (int64_t row = pass.query_indptr[s]; row < pass.query_indptr[s + 1]; ++row) {
+        const double error = test::largest_error({out.begin() + row * columns, out.begin() + (row + 1) * columns},
+                                                 {wanted.begin() + row * columns, wanted.begin() + (row + 1) * columns});
+        const double tolerance = pass.decoding[s] == 0 && GetParam() ? kTileTolerance : kVectorTolerance;
+        if (!(error < tolerance)) return "row " + std::to_string(row) + " is off by " + std::to_string(error * 1e6) + "e-6";
+      }
     }
+    return "";
   }
-  return "";
-}
+};
 
-TEST(Attention, AgreesWithFloat64ForEveryGroup) {
-  const auto device = create_cpu_device({.threads = 2});
+INSTANTIATE_TEST_SUITE_P(Cpu, Attention, ::testing::Bool(), [](const auto& unit) { return unit.param ? "Tiles" : "Vectors"; });
+
+TEST_P(Attention, AgreesWithFloat64ForEveryGroup) {
+  const auto device = make_device(2);
   for (int group = 1; group <= 16; ++group) {
     PagedBatch batch(*device, {{173}, {90, 21, false}}, 2, {.head_dim = 64, .group = group, .page = 16});
     EXPECT_EQ(disagreement(*device, batch, 2, group, 64), "") << "group " << group;
   }
 }
 
-TEST(Attention, AgreesWithFloat64ForEveryHeadDimension) {
-  const auto device = create_cpu_device({.threads = 2});
+TEST_P(Attention, AgreesWithFloat64ForEveryHeadDimension) {
+  const auto device = make_device(2);
   for (int dim : {8, 16, 24, 40, 64, 72, 80, 96, 128, 192, 256}) {
     for (DataType type : {DataType::kBF16, DataType::kF32}) {
       PagedBatch batch(*device, {{133}, {70, 9, false}}, 1, {.head_dim = dim, .group = 3, .page = 16, .kv = type});
@@ -62,8 +69,8 @@ TEST(Attention, AgreesWithFloat64ForEveryHeadDimension) {
   }
 }
 
-TEST(Attention, AgreesWithFloat64ForEveryPageSizeAndRaggedEnd) {
-  const auto device = create_cpu_device({.threads = 2});
+TEST_P(Attention, AgreesWithFloat64ForEveryPageSizeAndRaggedEnd) {
+  const auto device = make_device(2);
   for (int page : {8, 16, 32, 64, 128}) {
     for (DataType type : {DataType::kBF16, DataType::kF32}) {
       std::vector<PagedBatch::Sequence> sequences;
@@ -77,35 +84,35 @@ TEST(Attention, AgreesWithFloat64ForEveryPageSizeAndRaggedEnd) {
   }
 }
 
-TEST(Attention, MergesThePiecesOfLongSequences) {
-  const auto device = create_cpu_device({.threads = 2});
+TEST_P(Attention, MergesThePiecesOfLongSequences) {
+  const auto device = make_device(2);
   PagedBatch batch(*device, {{5000}, {1024}, {1025}, {2048}, {3}}, 2, {.head_dim = 64, .group = 4, .page = 16});
   EXPECT_EQ(disagreement(*device, batch, 2, 4, 64), "");
 }
 
-TEST(Attention, PrefillSeesLongPrefixesAndManyTiles) {
-  const auto device = create_cpu_device({.threads = 2});
+TEST_P(Attention, PrefillSeesLongPrefixesAndManyTiles) {
+  const auto device = make_device(2);
   PagedBatch batch(*device, {{700, 300, false}, {129, 129, false}, {600}}, 2, {.head_dim = 64, .group = 4, .page = 16});
   EXPECT_EQ(disagreement(*device, batch, 2, 4, 64), "");
 }
 
-TEST(Attention, ReadsTheLayerThatItIsGiven) {
-  const auto device = create_cpu_device({.threads = 1});
+TEST_P(Attention, ReadsTheLayerThatItIsGiven) {
+  const auto device = make_device(1);
   PagedBatch batch(*device, {{40}, {35, 4, false}}, 2, {.head_dim = 64, .group = 2, .page = 16}, 3);
   for (int layer = 0; layer < 3; ++layer) EXPECT_EQ(disagreement(*device, batch, 2, 2, 64, layer), "") << layer;
 }
 
-TEST(Attention, SurvivesScoresTooLargeForExp) {
-  const auto device = create_cpu_device({.threads = 1});
+TEST_P(Attention, SurvivesScoresTooLargeForExp) {
+  const auto device = make_device(1);
   PagedBatch batch(*device, {{400}, {200, 20, false}}, 1, {.head_dim = 64, .group = 4, .page = 16});
   const std::vector<float> q = batch.random_floats(static_cast<size_t>(batch.rows()) * 4 * 64, 100);
   EXPECT_LT(test::largest_error(attend(*device, batch, q, 4, 64, 1), batch.judge(q, 4, 1)), 1e-3);
 }
 
-TEST(Attention, GivesTheSameBitsForAnyNumberOfThreads) {
+TEST_P(Attention, GivesTheSameBitsForAnyNumberOfThreads) {
   std::vector<std::vector<float>> results;
   for (int threads : {1, 2, 3, 7}) {
-    const auto device = create_cpu_device({.threads = threads});
+    const auto device = make_device(threads);
     PagedBatch batch(*device, {{3000}, {90, 50, false}, {1}}, 2, {.head_dim = 64, .group = 4, .page = 16});
     const std::vector<float> q = batch.random_floats(static_cast<size_t>(batch.rows()) * 8 * 64);
     results.push_back(attend(*device, batch, q, 8, 64, 0.125f));
@@ -113,8 +120,8 @@ TEST(Attention, GivesTheSameBitsForAnyNumberOfThreads) {
   for (const auto& result : results) EXPECT_EQ(result, results[0]);
 }
 
-TEST(Attention, GivesTheSameBitsAloneAndInABatch) {
-  const auto device = create_cpu_device({.threads = 2});
+TEST_P(Attention, GivesTheSameBitsAloneAndInABatch) {
+  const auto device = make_device(2);
   PagedBatch batch(*device, {{3000}, {400, 200, false}, {77}}, 2, {.head_dim = 64, .group = 4, .page = 16});
   const int columns = 8 * 64;
   std::vector<float> q = batch.random_floats(static_cast<size_t>(batch.rows()) * columns);
@@ -141,8 +148,8 @@ TEST(Attention, GivesTheSameBitsAloneAndInABatch) {
   }
 }
 
-TEST(Attention, GivesPrefillRowsTheSameBitsInAnyChunk) {
-  const auto device = create_cpu_device({.threads = 2});
+TEST_P(Attention, GivesPrefillRowsTheSameBitsInAnyChunk) {
+  const auto device = make_device(2);
   PagedBatch whole(*device, {{500, 300, false}}, 1, {.head_dim = 64, .group = 4, .page = 16});
   std::vector<float> q = whole.random_floats(300 * 256);
   const std::vector<float> together = attend(*device, whole, q, 4, 64, 0.125f);
@@ -160,8 +167,19 @@ TEST(Attention, GivesPrefillRowsTheSameBitsInAnyChunk) {
   }
 }
 
-TEST(Attention, ReportsThatDenseRowsSeeEverything) {
-  const auto device = create_cpu_device({.threads = 2});
+TEST_P(Attention, GivesPrefillRowsNothingOfTheTokensAfterThem) {
+  const auto device = make_device(1);
+  PagedBatch batch(*device, {{64, 64, false}}, 1, {.head_dim = 32, .group = 2, .page = 16});
+  std::vector<float> values(64 * 32);
+  std::fill(values.begin() + 40 * 32, values.end(), 1e30f);
+  const std::vector<float> keys = batch.random_floats(values.size());
+  batch.pool().write(batch.pages(0), 64, keys.data(), values.data());
+  const std::vector<float> out = attend(*device, batch, batch.random_floats(64 * 64), 2, 32, 0.125f);
+  EXPECT_EQ(std::vector<float>(out.begin(), out.begin() + 40 * 64), std::vector<float>(40 * 64));
+}
+
+TEST_P(Attention, ReportsThatDenseRowsSeeEverything) {
+  const auto device = make_device(2);
   PagedBatch batch(*device, {{40}, {17}}, 2, {.head_dim = 64, .group = 2, .page = 16});
   std::vector<float> q = batch.random_floats(2 * 4 * 64);
   std::vector<float> out(q.size());
@@ -177,8 +195,8 @@ TEST(Attention, ReportsThatDenseRowsSeeEverything) {
   EXPECT_EQ(mass, (std::vector<float>{1, 1, 1, 1}));
 }
 
-TEST(Attention, NamesTheDimensionThatDisagrees) {
-  const auto device = create_cpu_device({.threads = 1});
+TEST_P(Attention, NamesTheDimensionThatDisagrees) {
+  const auto device = make_device(1);
   PagedBatch batch(*device, {{40}}, 2, {.head_dim = 64, .group = 2, .page = 16});
   std::vector<float> q(4 * 64);
   std::vector<float> narrow(3 * 64);

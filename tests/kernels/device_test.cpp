@@ -36,6 +36,7 @@ std::vector<double> norm_judge(const std::vector<float>& x, const std::vector<fl
 TEST(CreateDevice, RefusesWhatIsNotThere) {
   EXPECT_EQ(create_device("cpu", 1)->info().name, "cpu");
   EXPECT_EQ(create_device("cpu", 3)->info().threads, 3);
+  EXPECT_EQ(create_cpu_device({.threads = 1, .tiles = false})->info().description.find("AMX"), std::string::npos);
   for (const char* name : {"cuda", "tpu", ""}) {
     try {
       create_device(name);
@@ -255,6 +256,7 @@ TEST(CpuPool, RefusesWhatTheCpuCannotKeep) {
   const PageLayout layout = page_layout({.head_dim = 16, .group = 1, .page = 8, .kv = DataType::kBF16}, {});
   EXPECT_THROW(device->create_pool(1, 1, 0, layout), InputError);
   EXPECT_THROW(device->create_pool(1000, 1000, 2'000'000'000, layout), InputError);
+  EXPECT_THROW(device->create_pool(1 << 30, 1 << 30, 1 << 30, layout), InputError);  // bytes beyond 64 bits
 }
 
 TEST(Pass, NamesTheFieldThatDisagrees) {
@@ -286,6 +288,10 @@ TEST(Pass, NamesTheFieldThatDisagrees) {
   pages[1] = batch.pool().pages();
   bad.page_indices = pages;
   refused(bad, "outside a pool");
+  bad = good;
+  const std::vector<int32_t> beyond = {0, 1'000'000, 4};
+  bad.page_indptr = beyond;
+  refused(bad, "end of a sequence's pages");
   device->begin_pass(good, batch.pool());
   EXPECT_THROW(device->begin_pass(good, batch.pool()), InternalError);
   device->end_pass();

@@ -38,8 +38,16 @@ std::vector<float> multiply(Device& device, const Case& size, Data& data, DataTy
   return out;
 }
 
-TEST(Matmul, AgreesWithFloat64) {
-  const auto device = create_cpu_device({.threads = 2});
+/// Every test runs on AMX tiles and on vectors alone; where there is no AMX, both are vectors.
+class Matmul : public ::testing::TestWithParam<bool> {
+ protected:
+  static std::unique_ptr<Device> make_device(int threads) { return create_cpu_device({.threads = threads, .tiles = GetParam()}); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Cpu, Matmul, ::testing::Bool(), [](const auto& unit) { return unit.param ? "Tiles" : "Vectors"; });
+
+TEST_P(Matmul, AgreesWithFloat64) {
+  const auto device = make_device(2);
   for (const Case& size : {Case{1, 1, 1},
                            {1, 32, 64},
                            {2, 33, 7},
@@ -62,21 +70,22 @@ TEST(Matmul, AgreesWithFloat64) {
       }
     }
     for (DataType type : {DataType::kF32, DataType::kBF16}) {
-      // bf16 weights may run on tiles, where x is split into two bf16 halves: 2^-17 of each product.
-      const double tolerance = type == DataType::kF32 ? 5e-5 : 5e-5 + 2e-5 * std::sqrt(static_cast<double>(size.inputs));
+      // On tiles x is split into two bf16 halves: 2^-17 of each product.
+      const double tolerance =
+          type == DataType::kF32 || !GetParam() ? 5e-5 : 5e-5 + 2e-5 * std::sqrt(static_cast<double>(size.inputs));
       EXPECT_LT(test::largest_error(multiply(*device, size, data, type), wanted), tolerance)
           << size.rows << " x " << size.outputs << " x " << size.inputs << " " << name_of(type);
     }
   }
 }
 
-TEST(Matmul, GivesTheSameBitsForAnyNumberOfThreadsAndRows) {
+TEST_P(Matmul, GivesTheSameBitsForAnyNumberOfThreadsAndRows) {
   const Case size{40, 200, 130};
   Data data = random_data(size);
   for (DataType type : {DataType::kF32, DataType::kBF16}) {
-    const auto one = create_cpu_device({.threads = 1});
+    const auto one = make_device(1);
     const std::vector<float> wanted = multiply(*one, size, data, type);
-    for (int threads : {2, 5}) EXPECT_EQ(multiply(*create_cpu_device({.threads = threads}), size, data, type), wanted);
+    for (int threads : {2, 5}) EXPECT_EQ(multiply(*make_device(threads), size, data, type), wanted);
     for (int row : {0, 11, 12, 39}) {
       Data single = data;
       single.x.assign(data.x.begin() + row * size.inputs, data.x.begin() + (row + 1) * size.inputs);
@@ -86,8 +95,8 @@ TEST(Matmul, GivesTheSameBitsForAnyNumberOfThreadsAndRows) {
   }
 }
 
-TEST(Matmul, LeavesTheRestOfWiderMatricesAlone) {
-  const auto device = create_cpu_device({.threads = 2});
+TEST_P(Matmul, LeavesTheRestOfWiderMatricesAlone) {
+  const auto device = make_device(2);
   const Case size{3, 20, 16};
   Data data = random_data(size);
   const std::vector<float> wanted = multiply(*device, size, data, DataType::kF32);
@@ -102,8 +111,14 @@ TEST(Matmul, LeavesTheRestOfWiderMatricesAlone) {
   }
 }
 
-TEST(Matmul, NamesTheDimensionThatDisagrees) {
-  const auto device = create_cpu_device({.threads = 1});
+TEST_P(Matmul, TakesNoRows) {
+  const auto device = make_device(2);
+  Data data = random_data({0, 40, 32});
+  for (DataType type : {DataType::kF32, DataType::kBF16}) EXPECT_TRUE(multiply(*device, {0, 40, 32}, data, type).empty());
+}
+
+TEST_P(Matmul, NamesTheDimensionThatDisagrees) {
+  const auto device = make_device(1);
   std::vector<float> values(64);
   const auto weight = device->create_weight(values.data(), DataType::kF32, 8, 8);
   EXPECT_THROW(device->matmul(test::matrix_of(values, 16), *weight, test::matrix_of(values, 8)), InternalError);
