@@ -41,7 +41,7 @@ std::vector<AddedToken> read_added_tokens(const nlohmann::json& entries, const s
   for (size_t i = 0; i < entries.size(); ++i) {
     const JsonObject entry(entries[i], fmt::format("{}, added_tokens[{}]", where, i));
     AddedToken token;
-    token.id = static_cast<int32_t>(entry.integer("id", 0, INT32_MAX - 1));
+    token.id = static_cast<int32_t>(entry.integer("id", 0, kMaxTokenId));
     token.content = entry.text("content");
     if (token.content.empty()) entry.refuse("content", "it must not be empty");
     token.special = entry.boolean("special", false);

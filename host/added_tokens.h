@@ -10,6 +10,9 @@
 
 namespace sluice {
 
+/// Far above real vocabularies; tables of tokens by id stay small.
+constexpr int32_t kMaxTokenId = (1 << 22) - 1;
+
 /// A token that is found in the text before anything else: "added_tokens" of `tokenizer.json`.
 struct AddedToken {
   int32_t id = 0;

@@ -13,9 +13,9 @@ namespace sluice {
 /// would change the computation in a way we do not have (biases, sliding windows, quantised weights, ...) is refused.
 /// Accepts both ways of writing rotary parameters: `rope_parameters` and the older `rope_theta` with `rope_scaling`.
 /// Throws InputError naming the key and its value.
-ModelConfig parse_config(std::string_view json, const std::string& name);
+ModelConfig parse_config(std::string_view text, const std::string& name);
 
 /// The end tokens of a `generation_config.json` (an id, a list of ids or nothing). Throws InputError.
-std::vector<int32_t> parse_end_tokens(std::string_view json, const std::string& name, int vocabulary);
+std::vector<int32_t> parse_end_tokens(std::string_view text, const std::string& name, int vocabulary);
 
 }  // namespace sluice

@@ -99,6 +99,7 @@ Engine::State::State(Device& on, const Model& loaded, const Plan* plan, const En
   scratch.query_heads = config.query_heads;
   scratch.kv_heads = config.kv_heads;
   scratch.head_dim = config.head_dim;
+  scratch.page = cache.page();
   device.reserve(scratch);
   stats.overhead_bytes = workspace->bytes() + sampler.bytes() + cache.bytes() + (logits.size() + mass.size()) * sizeof(float);
   update_gauges();

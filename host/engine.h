@@ -21,8 +21,8 @@ struct SamplingOptions {
   bool greedy() const { return temperature <= 0; }
 };
 
-/// K and V of a prompt, outside any pool: float32 or the pool's type, so that several engines (dense and flows with
-/// different page sizes) can decode from one prefill. [layers, tokens, kv_heads, dim].
+/// K and V of a prompt, outside any pool, so that several engines (dense and flows with different page sizes) can decode
+/// from one prefill. [layers, tokens, kv_heads, dim].
 struct KvSnapshot {
   std::vector<int32_t> tokens;
   std::vector<float> keys;
@@ -102,13 +102,14 @@ class Engine {
   /// token outside the vocabulary, an empty prompt.
   uint64_t submit(Request request);
   void cancel(uint64_t id);
-  /// One pass: admits, preempts, runs the model, samples. Returns false if there was nothing to do.
+  /// One pass: admits, preempts, runs the model, samples. Returns false if there was nothing to do. After an exception the
+  /// engine can only be destroyed.
   bool step();
   /// Results of requests that ended since the last call.
   std::vector<RequestResult> take_finished();
   /// Runs `step` until every request has ended.
   std::vector<RequestResult> run_all();
-  /// Called for every generated token, in the engine's thread.
+  /// Called for every generated token, in the engine's thread. It may submit and cancel, and must not throw.
   void on_token(std::function<void(uint64_t id, int32_t token)> callback);
 
   const EngineStats& stats() const;

@@ -35,7 +35,7 @@ struct Job : Sequence {
 
 /// Everything that one engine owns. engine.cpp makes it and takes requests; engine_step.cpp runs passes.
 struct Engine::State {
-  State(Device& device, const Model& model, const Plan* plan, const EngineOptions& options);
+  State(Device& on, const Model& loaded, const Plan* plan, const EngineOptions& wanted);
 
   uint64_t submit(Request request);
   void cancel(uint64_t id);
@@ -71,7 +71,7 @@ struct Engine::State {
 
   void begin(Job& job);
   void import_snapshot(Job& job);
-  void before_decode(const Pass& pass);
+  void before_decode(const Pass& pass) const;
   void run(const Pass& pass);
   /// Samples, keeps what requests asked for, ends requests. Returns the tokens generated.
   int collect(const Pass& pass);

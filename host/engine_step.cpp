@@ -71,7 +71,7 @@ void Engine::State::import_snapshot(Job& job) {
   job.computed = given;
 }
 
-void Engine::State::before_decode(const Pass& pass) {
+void Engine::State::before_decode(const Pass& pass) const {
   for (const Pass::Entry& entry : pass.entries) {
     auto& job = static_cast<Job&>(*entry.sequence);
     if (!entry.decoding || job.decoded) continue;

@@ -23,8 +23,14 @@ std::string excerpt(const Json& value) {
 }  // namespace
 
 Json parse_json(std::string_view text, const std::string& name) {
+  // What reads documents may go down them by recursion, and so do copies of them: no stack is deep enough for a hostile file.
+  constexpr int kDeepest = 64;
+  const auto check_depth = [&](int depth, Json::parse_event_t, const Json&) {
+    if (depth > kDeepest) throw InputError(fmt::format("{}: nested more than {} levels deep", name, kDeepest));
+    return true;
+  };
   try {
-    return Json::parse(text.begin(), text.end());
+    return Json::parse(text.begin(), text.end(), check_depth);
   } catch (const Json::exception& error) {
     throw InputError(fmt::format("{}: not valid JSON ({})", name, error.what()));
   }

@@ -8,7 +8,8 @@
 
 namespace sluice {
 
-/// Parses a JSON document. `name` is the file, for messages. Throws InputError if the text is not JSON.
+/// Parses a JSON document. `name` is the file, for messages. Throws InputError if the text is not JSON, or
+/// nested absurdly deep.
 nlohmann::json parse_json(std::string_view text, const std::string& name);
 
 /// A JSON object from outside, read with its types and ranges checked. A key that holds null counts as absent. Every method
@@ -37,6 +38,8 @@ class JsonObject {
   std::optional<JsonObject> find_object(const char* key) const;
   JsonObject object(const char* key) const;
   const nlohmann::json& array(const char* key) const;
+  /// Pairs of key and value, for objects whose keys are data.
+  auto items() const { return value_->items(); }
 
   /// Throws InputError about `key`: "FILE: "KEY" is VALUE; WANTED".
   [[noreturn]] void refuse(const char* key, const std::string& wanted, const std::string& hint = {}) const;

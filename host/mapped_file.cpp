@@ -17,7 +17,8 @@ namespace {
 
 class FileDescriptor {
  public:
-  explicit FileDescriptor(const std::string& path) : value_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  // Without O_NONBLOCK a named pipe would wait for its writer for ever; regular files do not care.
+  explicit FileDescriptor(const std::string& path) : value_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (value_ < 0) throw InputError(fmt::format("{}: {}", path, std::strerror(errno)), "check the path and its permissions");
   }
   ~FileDescriptor() { ::close(value_); }

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "host/half.h"
+#include "host/json_object.h"
 #include "scripting/graph/error.h"
 
 namespace sluice {
@@ -244,19 +245,16 @@ Checkpoint Checkpoint::open(const std::string& directory) {
   checkpoint.directory_ = directory;
   const std::string single = (fs::path(directory) / "model.safetensors").string();
   const std::string index_path = (fs::path(directory) / "model.safetensors.index.json").string();
-  if (!fs::exists(index_path)) {
+  std::error_code error;
+  if (!fs::exists(index_path, error) && !error) {
     checkpoint.files_.push_back(SafetensorsFile::open(single));
     return checkpoint;
   }
 
-  const std::string text = read_text_file(index_path);
-  const Json index = Json::parse(text, nullptr, false);
-  const auto map = index.is_object() ? index.find("weight_map") : index.end();
-  if (!index.is_object() || map == index.end() || !map->is_object()) {
-    throw InputError(fmt::format("{}: no object \"weight_map\"", index_path));
-  }
+  const Json index = parse_json(read_text_file(index_path), index_path);
+  const JsonObject map = JsonObject(index, index_path).object("weight_map");
   std::map<std::string, size_t> opened;  // file name -> position in files_
-  for (const auto& [tensor, file] : map->items()) {
+  for (const auto& [tensor, file] : map.items()) {
     if (!file.is_string()) throw InputError(fmt::format("{}: weight_map[\"{}\"] is not a file name", index_path, tensor));
     const auto& file_name = file.get_ref<const std::string&>();
     if (fs::path(file_name).filename() != file_name) {  // the directory is all that a model may name

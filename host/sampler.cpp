@@ -70,15 +70,20 @@ int32_t Sampler::sample(std::span<const float> logits, const SamplingOptions& op
     std::pop_heap(candidates_.begin(), end, less);
     return *(end - 1);
   };
-  double kept_total = 0;
-  size_t kept = 0;
-  while (kept < candidates_.size() && (kept == 0 || kept_total < options.top_p * total)) kept_total += weight(pop(kept++));
+  size_t popped = 0;  // they stand at the end of the array, the most likely last
+  double kept_total = total;
+  size_t kept = candidates_.size();
+  if (options.top_p < 1) {
+    kept_total = 0;
+    while (popped < candidates_.size() && (popped == 0 || kept_total < options.top_p * total))
+      kept_total += weight(pop(popped++));
+    kept = popped;
+  }
 
-  // The kept ones stand at the end of the array, the most likely last.
   const double target = counter_uniform(options.seed, step) * kept_total;
   double sum = 0;
   for (size_t rank = 0; rank < kept; ++rank) {
-    const Candidate& candidate = candidates_[candidates_.size() - 1 - rank];
+    const Candidate& candidate = rank < popped ? candidates_[candidates_.size() - 1 - rank] : pop(popped++);
     sum += weight(candidate);
     if (target < sum) return candidate.token;
   }

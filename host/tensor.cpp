@@ -24,7 +24,8 @@ Layout Layout::paged(int page) { return {Kind::kPaged, page}; }
 int64_t Layout::storage_row(int sequence, int row) const {
   const int32_t first = indptr_[static_cast<size_t>(sequence)];
   if (kind_ != Kind::kPaged) return int64_t{first} + row;
-  return int64_t{indices_[static_cast<size_t>(first + row / page_)]} * page_ + row % page_;
+  const int64_t page = indices_[static_cast<size_t>(first) + static_cast<size_t>(row / page_)];
+  return page * page_ + row % page_;
 }
 
 Layout Layout::to_paged() const {

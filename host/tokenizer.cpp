@@ -4,22 +4,19 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <optional>
-#include <sstream>
 
 #include "host/added_tokens.h"
 #include "host/bpe.h"
 #include "host/byte_alphabet.h"
 #include "host/json_object.h"
+#include "host/mapped_file.h"
 #include "host/pre_tokenizer.h"
 #include "host/unicode.h"
 #include "scripting/graph/error.h"
 
 namespace sluice {
 namespace {
-
-constexpr int64_t kMaxId = (1 << 24) - 1;  // far above real vocabularies; keeps the table of ids small
 
 /// True if the normaliser composes (NFC); there is no other.
 bool reads_composed(const JsonObject& document) {
@@ -41,10 +38,10 @@ bool reads_composed(const JsonObject& document) {
 TokenIds read_vocabulary(const JsonObject& model) {
   const JsonObject vocabulary = model.object("vocab");
   TokenIds ids;
-  for (const auto& [token, id] : model.at("vocab").items()) {
-    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > kMaxId) {
-      throw InputError(
-          fmt::format("{}: the id of \"{}\" is {}, not an integer from 0 to {}", vocabulary.where(), token, id.dump(), kMaxId));
+  for (const auto& [token, id] : vocabulary.items()) {
+    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > kMaxTokenId) {
+      throw InputError(fmt::format("{}: the id of \"{}\" is {}, not an integer from 0 to {}", vocabulary.where(), token,
+                                   id.dump(), kMaxTokenId));
     }
     ids.emplace(token, id.get<int32_t>());
   }
@@ -65,7 +62,7 @@ void read_template_part(const JsonObject& processor, const JsonObject& part, boo
   const std::string& name = part.object("SpecialToken").text("id");
   const JsonObject token = processor.object("special_tokens").object(name.c_str());
   for (const nlohmann::json& id : token.array("ids")) {
-    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > kMaxId)
+    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > kMaxTokenId)
       token.refuse("ids", "they must be token ids");
     (text_seen ? result.after : result.before).push_back(id.get<int32_t>());
   }
@@ -185,10 +182,6 @@ class FileTokenizer final : public Tokenizer {
   void index_tokens() {
     int32_t last = -1;
     for (const auto& [token, id] : ids_) last = std::max(last, id);
-    for (const AddedToken& token : added_) {
-      if (token.id > kMaxId)
-        throw InputError(fmt::format("the id {} of the added token \"{}\" is too large", token.id, token.content));
-    }
     tokens_.resize(last + 1);
     known_.resize(last + 1);
     special_.resize(last + 1);
@@ -238,12 +231,7 @@ std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view json, const std::str
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& directory) {
   const std::string path = (std::filesystem::path(directory) / "tokenizer.json").string();
-  std::ifstream file(path, std::ios::binary);
-  if (!file)
-    throw InputError(fmt::format("{}: cannot be read", path), "a model directory holds tokenizer.json as Hugging Face writes it");
-  std::ostringstream text;
-  text << file.rdbuf();
-  return parse_tokenizer(text.str(), path);
+  return parse_tokenizer(read_text_file(path), path);
 }
 
 }  // namespace sluice

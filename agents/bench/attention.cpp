@@ -35,32 +35,40 @@ struct DecodeStep {
   }
 };
 
-DecodeStep make_step(const PagedKv& kv, int pages, std::mt19937& random) {
-  DecodeStep step;
-  step.query_indptr = step.page_indptr = {0};
-  for (int s = 0; s < kSequences; ++s) {
-    std::vector<int> all(kv.pages_per_sequence());
-    std::iota(all.begin(), all.end(), 0);
-    std::vector<int> chosen;
-    std::sample(all.begin(), all.end(), std::back_inserter(chosen), pages, random);
-    for (int position : chosen) step.page_indices.push_back(kv.pages()[static_cast<size_t>(s) * all.size() + position]);
-    step.positions.push_back(chosen);
-    step.query_indptr.push_back(s + 1);
-    step.page_indptr.push_back(static_cast<int32_t>(step.page_indices.size()));
-    step.lengths.push_back(pages * kPage);
-    step.decoding.push_back(1);
+/// Steps over random lists of `pages` pages, which share no page: one after the other they read all K and V of a layer.
+std::vector<DecodeStep> make_steps(const PagedKv& kv, int pages) {
+  std::mt19937 random(pages);
+  const int all = kv.pages_per_sequence();
+  std::vector<std::vector<int>> orders(kSequences, std::vector<int>(all));
+  for (std::vector<int>& order : orders) {
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random);
   }
-  return step;
+  std::vector<DecodeStep> steps(all / pages);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    DecodeStep& step = steps[i];
+    step.query_indptr = step.page_indptr = {0};
+    for (int s = 0; s < kSequences; ++s) {
+      const auto first = orders[s].begin() + static_cast<int64_t>(i) * pages;
+      std::vector<int> chosen(first, first + pages);
+      std::sort(chosen.begin(), chosen.end());
+      for (int position : chosen) step.page_indices.push_back(kv.pages()[s * all + position]);
+      step.positions.push_back(std::move(chosen));
+      step.query_indptr.push_back(s + 1);
+      step.page_indptr.push_back(static_cast<int32_t>(step.page_indices.size()));
+      step.lengths.push_back(pages * kPage);
+      step.decoding.push_back(1);
+    }
+  }
+  return steps;
 }
 
-BenchRow measure(Device& device, PagedKv& kv, int pages, double copy_tb_per_s, double seconds) {
-  constexpr int kSteps = 31;  // lists of pages; prime to kLayers, so that all pairs come up
+BenchRow measure(Device& device, PagedKv& kv, int pages, double seconds) {
   constexpr int kQueryHeads = kKvHeads * kGroup;
   constexpr float kScale = 0.125f;
   const bool dense = pages == kv.pages_per_sequence();
-  std::mt19937 random(pages);
-  std::vector<DecodeStep> steps;
-  for (int i = 0; i < (dense ? 1 : kSteps); ++i) steps.push_back(make_step(kv, pages, random));
+  const std::vector<DecodeStep> steps = make_steps(kv, pages);
+  const auto step_of = [&](int64_t call) -> const DecodeStep& { return steps[call / kLayers % steps.size()]; };
 
   std::vector<float> query(static_cast<size_t>(kSequences) * kQueryHeads * kDim);
   for (size_t i = 0; i < query.size(); ++i)
@@ -69,8 +77,9 @@ BenchRow measure(Device& device, PagedKv& kv, int pages, double copy_tb_per_s, d
   const int64_t columns = static_cast<int64_t>(kQueryHeads) * kDim;
   const Matrix q{.data = query.data(), .rows = kSequences, .columns = columns, .stride = columns};
   const Matrix result{.data = out.data(), .rows = kSequences, .columns = columns, .stride = columns};
+  // Calls read the whole pool before they read anything again.
   const auto run = [&](int64_t i) {
-    device.begin_pass(steps[i % steps.size()].batch(), kv.pool());
+    device.begin_pass(step_of(i).batch(), kv.pool());
     device.attention({.layer = static_cast<int>(i % kLayers), .query_heads = kQueryHeads, .scale = kScale}, q, result);
     device.end_pass();
   };
@@ -81,16 +90,15 @@ BenchRow measure(Device& device, PagedKv& kv, int pages, double copy_tb_per_s, d
       fmt::format("batch {}, tokens {}, kv_heads {}, group {}, dim {}, bf16", kSequences, kTokens, kKvHeads, kGroup, kDim);
   row.time_us = time_call(seconds, run);
   row.bytes = 2.0 * kSequences * kKvHeads * kDim * sizeof(uint16_t) * pages * kPage;
-  row.limit_us = row.bytes / copy_tb_per_s / 1e6;
 
   row.correct = true;
-  for (int64_t call : {0, 5}) {
+  for (int64_t call : {0, 5, kLayers + 3}) {
     std::fill(out.begin(), out.end(), NAN);
     run(call);
     for (int s = 0; s < kSequences; ++s) {
       const int head = (s + static_cast<int>(call)) % kQueryHeads;
       std::vector<int> tokens;
-      for (int position : steps[call % steps.size()].positions[s]) {
+      for (int position : step_of(call).positions[s]) {
         for (int t = 0; t < kPage; ++t) tokens.push_back(position * kPage + t);
       }
       const size_t at = (static_cast<size_t>(s) * kQueryHeads + head) * kDim;
@@ -104,7 +112,7 @@ BenchRow measure(Device& device, PagedKv& kv, int pages, double copy_tb_per_s, d
 }  // namespace
 
 BenchReport run_attention_bench(const BenchOptions& options) {
-  BenchReport report{.name = "attention", .copy_tb_per_s = measure_copy_bandwidth(options.threads)};
+  BenchReport report{.name = "attention"};
   const auto device = create_device(options.device, options.threads);
   PagedKv kv(*device, {.layers = kLayers,
                        .sequences = kSequences,
@@ -112,8 +120,10 @@ BenchReport run_attention_bench(const BenchOptions& options) {
                        .kv_heads = kKvHeads,
                        .geometry = {.head_dim = kDim, .group = kGroup, .page = kPage, .kv = DataType::kBF16}});
   for (int pages : {kv.pages_per_sequence(), 32, 64, 128}) {
-    report.rows.push_back(measure(*device, kv, pages, report.copy_tb_per_s, options.seconds));
+    raise_copy_bandwidth(report, options.threads);
+    report.rows.push_back(measure(*device, kv, pages, options.seconds));
   }
+  set_limits(report);
   return report;
 }
 

@@ -30,9 +30,10 @@ struct BenchRow {
 };
 
 struct BenchReport {
-  std::string name;          // "attention"
-  double copy_tb_per_s = 0;  // bytes read and written by a copy of buffers larger than the caches; 0: not measured
-  double gflop_per_s = 0;    // peak of float32 multiply-adds measured in the same run; 0: not measured
+  std::string name;             // "attention"
+  double copy_tb_per_s = 0;     // bytes read and written by a copy of buffers larger than the caches; 0: not measured
+  double gflop_per_s = 0;       // peak of the unit that multiplies, measured in the same run; 0: not measured
+  std::string arithmetic = {};  // that unit: "float32 vectors"
   std::vector<BenchRow> rows = {};
 };
 
@@ -43,11 +44,21 @@ BenchReport run_prefill_bench(const BenchOptions& options);
 BenchReport run_gemm_bench(const BenchOptions& options);
 BenchReport run_serve_bench(const BenchOptions& options);
 
-/// Terabytes a second (read plus written) of a copy with all `threads` over buffers far larger than the caches.
+/// Terabytes a second (read plus written) of a copy with all `threads` over buffers larger than the caches (1 GiB each): the
+/// best of several tries. Machines that are shared change their speed, so this belongs close to what is timed.
 double measure_copy_bandwidth(int threads);
+/// Measures a limit of the machine again, close to what is timed next; the report keeps the highest.
+void raise_copy_bandwidth(BenchReport& report, int threads);
+void raise_arithmetic_peak(BenchReport& report, int threads);
+/// Gives every row the time that the report's limits allow for its bytes and its operations, whichever takes longer; the other
+/// of the two becomes 0.
+void set_limits(BenchReport& report);
+
 /// Median time in microseconds of one `call`: warmed up, then repeated for `seconds` (at least five times). `call` gets
 /// the number of the repetition, so that it can rotate its buffers.
 double time_call(double seconds, const std::function<void(int64_t)>& call);
+
+double median(std::vector<double> values);
 
 /// A table for people, each row beside its limit.
 std::string to_table(const BenchReport& report);

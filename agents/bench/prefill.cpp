@@ -5,7 +5,6 @@
 
 #include "agents/bench/bench.h"
 #include "agents/bench/paged_kv.h"
-#include "kernels/cpu/peak.h"
 
 namespace sluice {
 namespace {
@@ -16,7 +15,7 @@ constexpr int kDim = 64;
 constexpr int kPage = 16;
 constexpr int kLayers = 2;
 
-BenchRow measure(Device& device, PagedKv& kv, int tokens, int rows, double gflop_per_s, double seconds) {
+BenchRow measure(Device& device, PagedKv& kv, int tokens, int rows, double seconds) {
   constexpr int kQueryHeads = kKvHeads * kGroup;
   constexpr float kScale = 0.125f;
   const int64_t columns = static_cast<int64_t>(kQueryHeads) * kDim;
@@ -51,7 +50,6 @@ BenchRow measure(Device& device, PagedKv& kv, int tokens, int rows, double gflop
   // Row i sees tokens - rows + i + 1 tokens; a token costs a dot product and a weighted sum.
   const double seen = static_cast<double>(rows) * (tokens - rows) + 0.5 * rows * (rows + 1.0);
   row.flop = 4.0 * kQueryHeads * kDim * seen;
-  row.limit_us = row.flop / gflop_per_s / 1e3;
 
   std::fill(out.begin(), out.end(), NAN);
   run(1);
@@ -71,7 +69,7 @@ BenchRow measure(Device& device, PagedKv& kv, int tokens, int rows, double gflop
 }  // namespace
 
 BenchReport run_prefill_bench(const BenchOptions& options) {
-  BenchReport report{.name = "prefill", .gflop_per_s = cpu::measure_peak_gflops(options.threads)};
+  BenchReport report{.name = "prefill"};
   const auto device = create_device(options.device, options.threads);
   for (int tokens : {1024, 8192}) {
     PagedKv kv(*device, {.layers = kLayers,
@@ -79,9 +77,12 @@ BenchReport run_prefill_bench(const BenchOptions& options) {
                          .tokens = tokens,
                          .kv_heads = kKvHeads,
                          .geometry = {.head_dim = kDim, .group = kGroup, .page = kPage, .kv = DataType::kBF16}});
-    report.rows.push_back(measure(*device, kv, tokens, 512, report.gflop_per_s, options.seconds));
-    report.rows.push_back(measure(*device, kv, tokens, tokens, report.gflop_per_s, options.seconds));
+    for (int rows : {512, tokens}) {
+      raise_arithmetic_peak(report, options.threads);
+      report.rows.push_back(measure(*device, kv, tokens, rows, options.seconds));
+    }
   }
+  set_limits(report);
   return report;
 }
 

@@ -1,5 +1,6 @@
 // The serving loop end to end: tokens a second with dense attention beside a flow, on the same prompts and in the same run.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -34,7 +35,7 @@ double resident_bytes() {
   double total = 0;
   double resident = 0;
   file >> total >> resident;
-  return resident * 4096;
+  return resident * static_cast<double>(::sysconf(_SC_PAGESIZE));
 }
 
 std::vector<int32_t> random_prompt(int tokens, int vocabulary) {
@@ -77,7 +78,8 @@ class Side {
  public:
   Side(const Setup& setup, const Plan* plan, std::shared_ptr<const KvSnapshot> snapshot,
        double resident_before = resident_bytes())
-      : pool_bytes_(pool_bytes(setup, plan)),
+      : kv_(plan != nullptr ? plan->layout.kv : setup.options(plan, 1).kv),
+        pool_bytes_(pool_bytes(setup, plan)),
         tokens_(static_cast<size_t>(setup.batch)),
         engine_(setup.device, setup.model, plan, setup.options(plan, setup.batch)) {
     engine_.on_token([this](uint64_t id, int32_t token) { tokens_[id - 1].push_back(token); });
@@ -105,6 +107,7 @@ class Side {
 
   const EngineStats& stats() const { return engine_.stats(); }
   const std::vector<int32_t>& tokens(int sequence) const { return tokens_[static_cast<size_t>(sequence)]; }
+  DataType kv() const { return kv_; }
   double pool() const { return pool_bytes_; }
   /// What the process grew by for this side, beyond the pages that it uses.
   double resident_overhead() const { return resident_overhead_; }
@@ -122,6 +125,7 @@ class Side {
     if (!engine_.step()) throw InternalError("the benchmark's engine ran out of work");
   }
 
+  DataType kv_;
   double pool_bytes_;
   double resident_overhead_ = 0;
   std::vector<std::vector<int32_t>> tokens_;
@@ -163,12 +167,6 @@ bool agrees_alone(const Setup& setup, const Plan* plan, const Side& side) {
   return true;
 }
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 BenchRow decode_row(const Setup& setup, const std::string& name, const Side& side, const std::vector<double>& turns,
                     double kv_share, double copy_tb_per_s) {
   const ModelConfig& config = setup.model.config();
@@ -176,8 +174,7 @@ BenchRow decode_row(const Setup& setup, const std::string& name, const Side& sid
   row.name = name;
   row.shape = fmt::format("batch {}, tokens {}", setup.batch, setup.tokens);
   row.time_us = median(turns) / kStepsPerTurn * 1e6;
-  const double kv =
-      2.0 * setup.batch * setup.tokens * config.layers * config.kv_heads * config.head_dim * size_of(DataType::kBF16);
+  const double kv = 2.0 * setup.batch * setup.tokens * config.layers * config.kv_heads * config.head_dim * size_of(side.kv());
   row.bytes = static_cast<double>(setup.model.weight_bytes()) + kv * kv_share;
   row.limit_us = row.bytes / copy_tb_per_s / 1e6;
   row.note = fmt::format("{:.0f} tokens/s, pool {:.0f} MiB, overhead {:.0f} MiB counted, {:.0f} MiB resident",

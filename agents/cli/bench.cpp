@@ -21,7 +21,7 @@ constexpr Benchmark kBenchmarks[] = {
     {"attention", "decode attention, dense and over lists of pages, beside the copy bandwidth", run_attention_bench},
     {"topk", "selection of pages", run_topk_bench},
     {"index", "index stages of flows: scoring and selection", run_index_bench},
-    {"prefill", "causal attention of prompts, beside the float32 peak", run_prefill_bench},
+    {"prefill", "causal attention of prompts, beside the arithmetic peak", run_prefill_bench},
     {"gemm", "products with weights, beside memory and arithmetic", run_gemm_bench},
     {"serve", "tokens a second of the serving loop", run_serve_bench},
 };

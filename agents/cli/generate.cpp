@@ -36,7 +36,8 @@ struct GenerateOptions {
   Request request;
 };
 
-/// Prints a text that grows token by token. What a token ends in the middle of a character waits for the next.
+/// Prints a text that grows token by token. A token that ends in the middle of a character waits for the next. Only the
+/// tokens since the last print are decoded, with those of that print before them: they say whether a space goes between.
 class TextStream {
  public:
   explicit TextStream(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
@@ -54,12 +55,15 @@ class TextStream {
     if (text.size() <= printed_ || (!all && std::string_view(text).ends_with(kReplacement))) return;
     fmt::print("{}", text.substr(printed_));
     std::fflush(stdout);
-    printed_ = text.size();
+    tokens_.erase(tokens_.begin(), tokens_.begin() + static_cast<ptrdiff_t>(printed_tokens_));
+    printed_tokens_ = tokens_.size();
+    printed_ = tokenizer_.decode(tokens_).size();
   }
 
   const Tokenizer& tokenizer_;
-  std::vector<int32_t> tokens_;
-  size_t printed_ = 0;
+  std::vector<int32_t> tokens_;  // of the last print, then newer ones
+  size_t printed_tokens_ = 0;    // how many of them were printed
+  size_t printed_ = 0;           // bytes of their text
 };
 
 std::optional<DataType> kv_type(const GenerateOptions& options) {
@@ -98,13 +102,12 @@ void print_json(const RequestResult& result, size_t prompt, const Tokenizer* tok
   fmt::print("{}\n", report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
-/// Found out before anything is computed.
+/// Found out before anything is computed, and after all else that could be refused: it leaves a file behind.
 void check_writable(const std::string& path) {
   if (!std::ofstream(path, std::ios::app)) throw InputError(fmt::format("{}: cannot be written", path), "is the folder there?");
 }
 
 void generate(GenerateOptions options) {
-  if (!options.logits.empty()) check_writable(options.logits);
   const std::string directory = options.model.empty() ? default_model() : options.model;
   const auto device = create_device(options.device, options.threads);
   const ModelConfig config = load_config(directory);
@@ -131,6 +134,7 @@ void generate(GenerateOptions options) {
     first = false;
   });
   engine.submit(std::move(options.request));
+  if (!options.logits.empty()) check_writable(options.logits);
   const std::vector<RequestResult> results = engine.run_all();
   const RequestResult& result = results.at(0);
   if (options.json) {
@@ -159,6 +163,7 @@ void add_generate(CLI::App& app) {
   command->add_option("--flow", options->flow, "Lua file, or the name of a shipped flow (default: dense)");
   CLI::Option* prompt = command->add_option("--prompt", options->prompt, "Text to continue");
   CLI::Option* ids = command->add_option("--ids", options->ids, "Token ids to continue: 1,2,3")->delimiter(',');
+  ids->check([](const std::string& id) { return id.empty() ? std::string("a token id is wanted") : std::string(); });
   prompt->excludes(ids);
   Request& request = options->request;
   command->add_option("--max-tokens", request.max_tokens, "Most tokens to generate")
@@ -175,7 +180,7 @@ void add_generate(CLI::App& app) {
   page->excludes("--flow");
   command->add_option("--kv", options->kv, "Type of K and V: f32 or bf16 (default: the flow's, or bf16)")
       ->check(CLI::IsMember({"f32", "bf16"}));
-  command->add_option("--threads", options->threads, "0: all cores")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command->add_option("--threads", options->threads, "0: all cores")->check(CLI::Range(0, 1024))->capture_default_str();
   command->add_option("--pool-mib", options->pool_mib, "Size of the page pool")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <memory>
@@ -8,6 +7,8 @@
 #include <vector>
 
 #include "agents/cli/commands.h"
+#include "agents/cli/traffic.h"
+#include "agents/evaluation/flow_files.h"
 #include "scripting/graph/text.h"
 #include "scripting/lua/trace.h"
 
@@ -75,68 +76,6 @@ double parse_bandwidth(const std::string& text) {
   return value * scale;
 }
 
-/// Bytes that one row (request x KV head) must move in one decode step of one layer.
-struct Traffic {
-  double fields = 0;     // cached fields, keys and values that the index stage reads
-  double buffers = 0;    // row buffers between steps, written and read; in cache or on chip, so not counted in `total`
-  double state = 0;      // states read and written
-  double attention = 0;  // keys and values of the selected pages
-  double total() const { return fields + state + attention; }
-};
-
-double element_bytes(const FlowGraph& graph, const Node& node) {
-  if (node.op == Op::kField) return static_cast<double>(size_of(graph.find_field(node.attributes.field)->type));
-  if (node.op == Op::kKey || node.op == Op::kValue) return static_cast<double>(size_of(graph.geometry.kv));
-  return sizeof(float);
-}
-
-double bytes_of(const FlowGraph& graph, NodeId id, double pages) {
-  const Node& node = graph.nodes[static_cast<size_t>(id)];
-  const double rows = has_axis(node.shape, Axis::kPage) ? pages : 1;
-  return rows * static_cast<double>(elements_per_page(node.shape)) * element_bytes(graph, node);
-}
-
-Traffic traffic_of_step(const Plan& plan, const PlanStep& step, double pages) {
-  Traffic traffic;
-  for (const NodeId id : step.nodes) {
-    const Op op = plan.graph.nodes[static_cast<size_t>(id)].op;
-    if (op == Op::kField || op == Op::kKey || op == Op::kValue) traffic.fields += bytes_of(plan.graph, id, pages);
-    if (op == Op::kLoad) traffic.state += bytes_of(plan.graph, id, pages);
-    if (op == Op::kSave) traffic.state += bytes_of(plan.graph, plan.graph.nodes[static_cast<size_t>(id)].inputs[0], pages);
-  }
-  if (step.kind == StepKind::kSelect) return traffic;
-  for (const NodeId id : step.outputs) traffic.buffers += 2 * bytes_of(plan.graph, id, pages);
-  return traffic;
-}
-
-/// Bytes that refreshing the fields of one page reads and writes.
-double refresh_bytes(const Plan& plan) {
-  double bytes = 0;
-  for (const NodeId id : plan.cache) {
-    const Op op = plan.graph.nodes[static_cast<size_t>(id)].op;
-    if (op == Op::kKey || op == Op::kValue) bytes += bytes_of(plan.graph, id, 1);
-  }
-  for (const Field& field : plan.graph.fields)
-    bytes += static_cast<double>(elements_per_page(field.shape)) * static_cast<double>(size_of(field.type));
-  return bytes;
-}
-
-/// Pages that a selection keeps, of `pages`; a threshold without a maximum may keep all.
-double budget_of(const FlowGraph& graph, NodeId id, double pages) {
-  const Node& node = graph.nodes[static_cast<size_t>(id)];
-  const Attributes& a = node.attributes;
-  switch (node.op) {
-    case Op::kUnion:
-      return std::min(pages, budget_of(graph, node.inputs[0], pages) + budget_of(graph, node.inputs[1], pages));
-    case Op::kWindow:
-      return std::min<double>(pages, a.first + a.last);
-    case Op::kThreshold:
-      return a.max_pages > 0 ? std::min<double>(pages, a.max_pages) : pages;
-    default:
-      return std::min(pages, std::max<double>(a.k + a.first + a.last, std::ceil(a.ratio * pages)));
-  }
-}
-
 std::string bytes_text(double bytes) {
   if (bytes < 1e3) return fmt::format("{:.0f} B", bytes);
   if (bytes < 1e6) return fmt::format("{:.1f} kB", bytes / 1e3);
@@ -183,7 +122,7 @@ void print_roofline(const Plan& plan, const PlanOptions& options, const ModelGeo
   for (int layer = 0; layer < model.layers; ++layer) sparse_layers += plan.graph.layers.is_sparse(layer, model.layers) ? 1 : 0;
   if (plan.graph.selection == kNoNode) sparse_layers = 0;
   if (sparse_layers > 0) {
-    const double budget = budget_of(plan.graph, plan.graph.selection, pages);
+    const double budget = selected_pages(plan.graph, pages);
     total.attention = budget * kv_page;
     print_row("attention", total.attention, rows, bandwidth, fmt::format("{:.0f} of {:.0f} pages", budget, pages));
     print_row("flow", total.total(), rows, bandwidth, fmt::format("{:.2f}x less than dense", dense / total.total()));
@@ -200,7 +139,7 @@ void plan(const PlanOptions& options) {
   TraceOptions trace;
   trace.head_dim = model.head_dim;
   trace.group = model.query_heads / model.kv_heads;
-  const Compilation compilation = compile(trace_file(options.flow, trace), {options.disabled});
+  const Compilation compilation = compile(trace_file(find_flow(options.flow), trace), {options.disabled});
   fmt::print("{}", to_text(compilation.plan));
   print_passes(compilation);
   print_roofline(compilation.plan, options, model, bandwidth);
@@ -213,7 +152,7 @@ void add_plan(CLI::App& app) {
   auto options = std::make_shared<PlanOptions>();
   CLI::App* command = app.add_subcommand("plan", "Show a flow's graph, passes and fused steps, with bytes and expected time");
   command->footer("Example: sluice plan scripting/flows/quest.lua --geometry qwen3-8b --tokens 32768 --bandwidth \"4.2 TB/s\"");
-  command->add_option("flow", options->flow, "Lua file")->required();
+  command->add_option("flow", options->flow, "Lua file, or the name of a shipped flow")->required();
   command->add_option("--geometry", options->geometry, "Model: mini, qwen3-0.6b ... qwen3-32b, llama-3.1-8b")
       ->capture_default_str();
   command->add_option("--tokens", options->tokens, "Tokens in the cache")

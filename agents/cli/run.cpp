@@ -124,7 +124,8 @@ class LayerRun {
                       .pages_per_sequence = pages_,
                       .query_heads = inputs.query_heads,
                       .kv_heads = inputs.kv_heads,
-                      .head_dim = inputs.dim});
+                      .head_dim = inputs.dim,
+                      .page = plan.layout.page});
     flow_ = device_->compile(plan, 1, inputs.kv_heads);
     state_ = flow_->create_state(pages_);
     has_selection_ = plan.graph.selection != kNoNode;

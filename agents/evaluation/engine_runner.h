@@ -22,8 +22,8 @@ class EngineRunner : public Runner {
   std::optional<std::string> check_numerically(const Candidate& candidate) override;
   int batch_size(int tokens) const override;
   std::unique_ptr<PrefilledBatch> prefill(const std::vector<JobDocument>& documents) override;
-  std::vector<Generation> decode(const PrefilledBatch& batch, const Plan* plan) override;
-  SpeedResult measure(const PrefilledBatch& batch, const Plan& plan, const SpeedOptions& options) override;
+  std::vector<Generation> decode(const PrefilledBatch& prefilled, const Plan* plan) override;
+  SpeedResult measure(const PrefilledBatch& prefilled, const Plan& plan, const SpeedOptions& options) override;
 
  private:
   Device& device_;

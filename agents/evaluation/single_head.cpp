@@ -26,7 +26,7 @@ SingleHead::SingleHead(Device& device, const Plan& plan, int max_tokens, uint64_
     flow_ = device.compile(plan, 1, 1);
     state_ = flow_->create_state(pages);
   }
-  device.reserve({max_tokens, 1, pages, geometry.group, 1, geometry.head_dim});
+  device.reserve({max_tokens, 1, pages, geometry.group, 1, geometry.head_dim, plan.layout.page});
 }
 
 Matrix SingleHead::upload(const std::vector<float>& values, int64_t rows) {

@@ -91,7 +91,7 @@ SuiteStage parse_entry(const json& entry, const std::string& where) {
   static const std::set<std::string> kKnown = {"task",      "tokens",      "samples", "threshold",
                                                "questions", "generations", "k",       "max_tokens"};
   for (const auto& [key, value] : entry.items()) {
-    if (kKnown.count(key) == 0) throw InputError(fmt::format("{}: unknown member \"{}\"", where, key), kShape);
+    if (!kKnown.contains(key)) throw InputError(fmt::format("{}: unknown member \"{}\"", where, key), kShape);
   }
   const auto name = entry.find("task");
   if (name == entry.end() || !name->is_string()) throw InputError(where + ": \"task\" is missing or not a text", kShape);

@@ -52,7 +52,7 @@ struct SuiteChanges {
 /// stage of its own. Throws InputError that names the entry and the member.
 Suite load_suite(const std::string& name);
 /// The same from the text of a file; `name` is used in messages.
-Suite parse_suite(std::string_view json, const std::string& name);
+Suite parse_suite(std::string_view text, const std::string& name);
 
 /// Applies the changes: only the named tasks (those that the suite lacks become stages of their own at the end), every task at
 /// the named lengths (a stage a length, shortest first), so many samples. Throws InputError for an unknown task, a length

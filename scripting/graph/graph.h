@@ -152,6 +152,7 @@ struct LayerChoice {
 /// A traced flow: plain data. Valid only if `verify` accepts it (scripting/graph/verify.h).
 struct FlowGraph {
   std::string name;
+  SourceLocation where;  // of sluice.flow{...}
   Geometry geometry;
   LayerChoice layers;
   std::vector<Node> nodes;  // operands come before their users; cache stage before index stage

@@ -24,10 +24,6 @@ constexpr int kLayers = 4096;
   refuse(node.where, fmt::format("{}: {}", spoken_name_of(node.op), message), std::move(hint));
 }
 
-SourceLocation location_of_flow(const FlowGraph& graph) {
-  return graph.nodes.empty() ? SourceLocation{} : graph.nodes.front().where;
-}
-
 template <typename Enum>
 bool is_at_most(Enum value, Enum last) {
   return static_cast<size_t>(value) <= static_cast<size_t>(last);
@@ -51,7 +47,7 @@ bool is_flow_name(const std::string& name) {
 bool is_storable(double value) { return std::isinf(value) || std::abs(value) <= std::numeric_limits<float>::max(); }
 
 void verify_header(const FlowGraph& graph) {
-  const SourceLocation where = location_of_flow(graph);
+  const SourceLocation& where = graph.where;
   if (!is_flow_name(graph.name)) {
     refuse(where, "the flow's name wants 1 to 64 letters, digits, '_', '-' or '.'", "for example name = \"my_flow\"");
   }
@@ -241,7 +237,7 @@ void verify_saves(const FlowGraph& graph) {
              "declare the state with the axes that are saved, in their order");
     }
   }
-  if (found != graph.saves) refuse(location_of_flow(graph), "the list of saves is not that of the operators");
+  if (found != graph.saves) refuse(graph.where, "the list of saves is not that of the operators");
 }
 
 void verify_selection(const FlowGraph& graph) {
@@ -249,14 +245,14 @@ void verify_selection(const FlowGraph& graph) {
                                                                   [](const auto& layer) { return layer.second; });
   if (graph.selection == kNoNode) {
     if (any_sparse) {
-      refuse(location_of_flow(graph), "sparse layers, but no selection of pages",
-             "return a selection from flow.index, for example sluice.topk(score, {k = 32}), or set layers = {rest = \"full\"}");
+      refuse(graph.where, "the flow has sparse layers and no flow.index that selects their pages",
+             "write function flow.index(q, c) ... return sluice.topk(score, {k = 32}) end, or set layers = {rest = \"full\"}");
     }
     return;
   }
   if (graph.selection < 0 || static_cast<size_t>(graph.selection) >= graph.nodes.size() ||
       !is_selection(graph.nodes[static_cast<size_t>(graph.selection)].op)) {
-    refuse(location_of_flow(graph), "the result of the index stage is not a selection");
+    refuse(graph.where, "the result of the index stage is not a selection");
   }
 }
 

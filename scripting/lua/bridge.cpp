@@ -67,9 +67,6 @@ int push_value(lua_State* state, const Value& value) {
     case Value::Kind::kInteger:
       lua_pushinteger(state, value.integer);
       return 1;
-    case Value::Kind::kText:
-      lua_pushlstring(state, session_of(state).text.data(), session_of(state).text.size());
-      return 1;
   }
   return 0;
 }
@@ -85,12 +82,21 @@ int call_function(lua_State* state) {
   return done ? push_value(state, value) : raise(state);
 }
 
-std::string text_key(const Datum& key, const char* what) {
-  if (key.kind != Datum::Kind::kText) {
-    throw InputError(fmt::format("{} cannot be indexed by a number", what),
-                     "axes have names; reduce or mask_slice picks entries");
+/// NAME of value.NAME.
+std::string text_key(const Datum& key, const Handle& handle) {
+  if (key.kind == Datum::Kind::kText) return key.text;
+  const char* by = key.kind == Datum::Kind::kNumber ? "a number" : "anything but a name";
+  switch (handle.kind) {
+    case Handle::Kind::kCache:
+      throw InputError(fmt::format("c cannot be indexed by {}", by), "fields have names: c.NAME");
+    case Handle::Kind::kFlow:
+      throw InputError(fmt::format("a flow cannot be indexed by {}", by), "assign flow.cache and flow.index");
+    case Handle::Kind::kModule:
+      throw InputError(fmt::format("sluice cannot be indexed by {}", by));
+    default:
+      throw InputError(fmt::format("a tensor cannot be indexed by {}", by),
+                       "axes have names; reduce or mask_slice picks entries");
   }
-  return key.text;
 }
 
 /// sluice.NAME for names that are no functions.
@@ -121,7 +127,7 @@ int index_handle(lua_State* state) {
   }
   Value value;
   const bool done = guarded(state, [&](Session& session) {
-    const std::string name = text_key(read_datum(state, 2), handle.kind == Handle::Kind::kCache ? "c" : "a tensor");
+    const std::string name = text_key(read_datum(state, 2), handle);
     if (handle.kind == Handle::Kind::kCache) {
       value = {Value::Kind::kHandle, session.builder.read_member(name), 0};
     } else {
@@ -151,7 +157,7 @@ int assign_handle(lua_State* state) {
   const Handle handle = *handle_at(state, 1);
   Stage stage = Stage::kCache;
   const bool done = guarded(state, [&](Session& session) {
-    const std::string name = text_key(read_datum(state, 2), handle.kind == Handle::Kind::kCache ? "c" : "a tensor");
+    const std::string name = text_key(read_datum(state, 2), handle);
     if (handle.kind == Handle::Kind::kCache) {
       session.builder.assign_member(name, read_datum(state, 3));
     } else if (handle.kind == Handle::Kind::kFlow) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <optional>
-#include <string>
 
 #include "scripting/lua/builder.h"
 
@@ -13,7 +12,6 @@ namespace sluice {
 struct Session {
   GraphBuilder builder;
   std::optional<FlowError> failure;  // set before a Lua error is raised on our behalf
-  std::string text;                  // for Value::kText
 };
 
 /// Puts `sluice` into the global table and prepares the types of our userdata. Raises Lua errors: call protected.

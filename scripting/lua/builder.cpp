@@ -21,13 +21,13 @@ void GraphBuilder::fail(const std::string& message, std::string hint) const { th
 
 void GraphBuilder::declare(std::string name, int page, DataType kv, LayerChoice layers,
                            std::vector<std::pair<std::string, DataType>> field_types) {
-  if (is_declared()) fail(fmt::format("sluice.flow: the file declares a flow already, in line {}", declared_line_));
+  if (is_declared()) fail(fmt::format("sluice.flow: the file declares a flow already, in line {}", graph_.where.line));
   graph_.name = std::move(name);
   graph_.geometry.page = page;
   graph_.geometry.kv = kv;
   graph_.layers = std::move(layers);
   field_types_ = std::move(field_types);
-  declared_line_ = std::max(where_.line, 1);
+  graph_.where = {where_.file, std::max(where_.line, 1)};
 }
 
 NodeId GraphBuilder::emit(Op op, std::vector<NodeId> inputs, Attributes attributes, Shape shape) {
@@ -121,6 +121,7 @@ DataType GraphBuilder::type_of_field(const std::string& name) const {
 Handle GraphBuilder::declare_fill(double value, Shape shape) {
   if (stage_ != Stage::kCache)
     fail("cfill: declares a state in flow.cache", "in flow.index use sluice.load(name, {axes = ..., init = ...})");
+  if (declarations_.size() >= GraphLimits::kStates) fail(fmt::format("the flow has more than {} states", GraphLimits::kStates));
   shape.insert(shape.begin(), {Axis::kPage, kDynamic});
   check_shape(shape, "cfill", where_);
   declarations_.push_back({value, std::move(shape)});
@@ -201,7 +202,7 @@ void GraphBuilder::check_field_types() const {
   for (const Field& field : graph_.fields) names.push_back(field.name);
   for (const auto& [name, type] : field_types_) {
     if (graph_.find_field(name)) continue;
-    throw FlowError(declared_at(),
+    throw FlowError(graph_.where,
                     fmt::format("sluice.flow: fields gives \"{}\" a type, and flow.cache does not assign c.{}", name, name),
                     did_you_mean(name, names));
   }
@@ -220,13 +221,6 @@ FlowGraph GraphBuilder::finish(const Datum& returned, int index_line) {
   }
   check_states();
   check_field_types();
-  const bool all_full = !graph_.layers.rest_sparse && std::none_of(graph_.layers.sparse.begin(), graph_.layers.sparse.end(),
-                                                                   [](const auto& layer) { return layer.second; });
-  if (graph_.selection == kNoNode && !all_full) {
-    throw FlowError(
-        declared_at(), "the flow has sparse layers and no flow.index that selects their pages",
-        "write function flow.index(q, c) ... return sluice.topk(score, {k = 32}) end, or set layers = {rest = \"full\"}");
-  }
   verify(graph_);
   return std::move(graph_);
 }

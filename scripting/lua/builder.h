@@ -23,8 +23,7 @@ class GraphBuilder {
   /// Once, before any stage, with the geometry that the script asks for.
   void declare(std::string name, int page, DataType kv, LayerChoice layers,
                std::vector<std::pair<std::string, DataType>> field_types);
-  bool is_declared() const { return declared_line_ > 0; }
-  SourceLocation declared_at() const { return {where_.file, declared_line_}; }
+  bool is_declared() const { return graph_.where.line > 0; }
 
   void begin_stage(Stage stage) { stage_ = stage; }
   /// Outside flow.cache and flow.index there is no stage, and no operator.
@@ -67,7 +66,6 @@ class GraphBuilder {
   void check_field_types() const;
 
   SourceLocation where_;
-  int declared_line_ = 0;
   std::optional<Stage> stage_;
   FlowGraph graph_;
   std::vector<Declaration> declarations_;

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <lua.hpp>
+#include <string_view>
 
 #include "scripting/lua/sandbox.h"
 
@@ -58,13 +59,14 @@ int text_rep(lua_State* state) {
 /// Tables and functions would print their addresses, which differ from run to run.
 int text_format(lua_State* state) {
   check_texts(state);
-  const char* format = luaL_checkstring(state, 1);
-  for (const char* c = std::strchr(format, '%'); c; c = std::strchr(c + 1, '%')) {
-    if (c[1] == '%') {
-      ++c;
-    } else if (c[std::strcspn(c, "diuoxXaAeEfFgGcsqp")] == 'p') {
-      return luaL_error(state, "%%p is not available");
-    }
+  size_t length = 0;
+  const char* text = luaL_checklstring(state, 1, &length);
+  const std::string_view format(text, length);  // zeros do not end it
+  for (size_t i = format.find('%'); i < format.size(); i = format.find('%', i + 1)) {
+    const size_t conversion = format.find_first_of("%diuoxXaAeEfFgGcsqp", i + 1);
+    if (conversion == std::string_view::npos) break;
+    if (format[conversion] == 'p') return luaL_error(state, "%%p is not available");
+    i = conversion;
   }
   for (int i = 2; i <= lua_gettop(state); ++i) {
     const int type = lua_type(state, i);
@@ -95,7 +97,14 @@ int list_function(lua_State* state) {
 
 int sort(lua_State* state) {
   luaL_checktype(state, 1, LUA_TTABLE);
-  if (lua_rawlen(state, 1) > kLongestSort) return luaL_error(state, "a list to sort may have 10000 entries");
+  const lua_Unsigned length = lua_rawlen(state, 1);
+  if (length > kLongestSort) return luaL_error(state, "a list to sort may have 10000 entries");
+  // Comparing two texts takes time by their length, and a list may hold one long text many times.
+  size_t characters = 0;
+  for (lua_Unsigned i = 1; i <= length; ++i, lua_pop(state, 1)) {
+    if (lua_rawgeti(state, 1, static_cast<lua_Integer>(i)) == LUA_TSTRING) characters += lua_rawlen(state, -1);
+  }
+  if (characters > kLongestText) return luaL_error(state, "the texts to sort are longer than 1 MiB together");
   return call_original(state);
 }
 
@@ -132,6 +141,7 @@ int compare_keys(lua_State* state, int a, int b) {
 /// by addresses; a flow must give the same graph every time.
 int ordered_next(lua_State* state) {
   luaL_checktype(state, 1, LUA_TTABLE);
+  if (Sandbox::of(state).is_out_of_time()) return luaL_error(state, "out of time");
   lua_settop(state, 2);
   lua_pushnil(state);  // 3: best key so far
   lua_pushnil(state);  // 4: its value

@@ -10,7 +10,7 @@ namespace sluice {
 namespace {
 
 // Few enough that the costliest instruction (concatenating or comparing texts of many megabytes) cannot outrun the clock.
-constexpr int kInstructionsBetweenLooks = 100;
+constexpr int kInstructionsBetweenLooks = 50;
 // Allocations from this size on look at the clock: they come with copies that take time.
 constexpr size_t kLargeAllocation = size_t{64} << 10;
 

@@ -67,7 +67,7 @@ int install(lua_State* state) {
 class Script {
  public:
   Script(const std::string& file, const TraceOptions& options)
-      : session_{GraphBuilder(file, options.head_dim, options.group), std::nullopt, {}},
+      : session_{GraphBuilder(file, options.head_dim, options.group), std::nullopt},
         sandbox_({options.seconds, options.memory, options.instructions}),
         state_(sandbox_.state()) {}
 

@@ -7,7 +7,7 @@
 
 namespace sluice {
 
-/// What one KV head of the model looks like; the page size and KV type come from the script (or `Overrides`).
+/// What one KV head of the model looks like; the page size and KV type come from the script. And how much the script may use.
 struct TraceOptions {
   int head_dim = 64;
   int group = 4;

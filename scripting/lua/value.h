@@ -44,7 +44,7 @@ struct DatumEntry {
 
 /// What a function gives back to Lua: plain data.
 struct Value {
-  enum class Kind : uint8_t { kNothing, kHandle, kInteger, kText };  // kText: the session's text
+  enum class Kind : uint8_t { kNothing, kHandle, kInteger };
   Kind kind = Kind::kNothing;
   Handle handle;
   int64_t integer = 0;

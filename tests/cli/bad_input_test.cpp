@@ -1,6 +1,7 @@
 // Bad input gives one clear message and exit code 1 within two seconds.
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -123,12 +124,64 @@ TEST(BadModel, UnknownArchitectureIsRefusedByName) {
 
 TEST(BadModel, MissingDirectoryIsRefused) {
   expect_refused(run_sluice({"eval", "full", "--model", "/no/such/model"}), "/no/such/model");
+  expect_refused(run_sluice({"generate", "--ids", "1", "--model", std::string(5000, 'm')}), "too long");
+}
+
+/// The mini model with another text in `file`.
+Ran generate_with(const std::string& file, const std::string& text) {
+  const Folder folder;
+  const std::string model = folder.link_mini_model("model");
+  std::filesystem::remove(model + "/" + file);
+  folder.write("model/" + file, text);
+  return run_sluice({"generate", "--prompt", "ask", "--max-tokens", "1", "--model", model});
+}
+
+TEST(BadModel, DeeplyNestedJsonIsRefused) {
+  const std::string nested = std::string(300000, '[') + std::string(300000, ']');
+  expect_refused(generate_with("generation_config.json", R"({"eos_token_id": )" + nested + "}"), "nested");
+  expect_refused(generate_with("config.json", nested), "nested");
+  expect_refused(generate_with("tokenizer.json", R"({"model": {"type": "WordLevel", "vocab": {"a": )" + nested + "}}}"),
+                 "nested");
+}
+
+TEST(BadModel, PipesAndDirectoriesInPlaceOfFilesAreRefused) {
+  for (const std::string file : {"config.json", "generation_config.json", "tokenizer.json", "model.safetensors"}) {
+    const Folder folder;
+    const std::string model = folder.link_mini_model("model");
+    const std::vector<std::string> arguments = {"generate", "--prompt", "ask", "--model", model};
+    std::filesystem::remove(model + "/" + file);
+    ASSERT_EQ(mkfifo((model + "/" + file).c_str(), 0600), 0);
+    expect_refused(run_sluice(arguments), file + ": not a regular file");
+    std::filesystem::remove(model + "/" + file);
+    std::filesystem::create_directory(model + "/" + file);
+    expect_refused(run_sluice(arguments), file + ": not a regular file");
+  }
 }
 
 TEST(BadRequest, PromptLongerThanThePoolIsRefused) {
   std::string ids = "1";
   for (int i = 0; i < 9000; ++i) ids += ",9";
   expect_refused(run_sluice({"generate", "--ids", ids, "--pool-mib", "8"}), "pool");
+}
+
+TEST(BadRequest, WrongOptionsOfGenerateAreRefused) {
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"--ids", ""},
+                                                    {"--ids", "1,x"},
+                                                    {"--ids", "1", "--threads", "100000"},
+                                                    {"--ids", "1", "--prompt", "ask"}}) {
+    std::vector<std::string> command = {"generate", "--max-tokens", "1"};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    const Ran ran = run_sluice(command);
+    EXPECT_EQ(ran.exit_code, 1) << ran.err;
+    EXPECT_FALSE(ran.err.empty());
+  }
+}
+
+TEST(BadRequest, NoFileIsLeftWhereTheFlowIsRefused) {
+  const Folder folder;
+  const std::string logits = folder.path("logits.safetensors");
+  expect_refused(run_sluice({"generate", "--ids", "1", "--logits", logits, "--flow", folder.write("bad.lua", "x")}), "bad.lua");
+  EXPECT_FALSE(std::filesystem::exists(logits));
 }
 
 TEST(BadRequest, ContextLongerThanTheModelIsRefused) {

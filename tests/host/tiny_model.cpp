@@ -10,6 +10,7 @@
 
 #include "host/half.h"
 #include "host/safetensors_writer.h"
+#include "kernels/cpu/bfloat16.h"
 
 namespace sluice::testing {
 namespace {
@@ -79,7 +80,7 @@ void TinyModel::draw() {
   std::normal_distribution<float> normal;
   const auto fill = [&](const std::string& name, size_t count, float centre, float scale) {
     std::vector<float>& values = weights[name];
-    for (size_t i = 0; i < count; ++i) values.push_back(float_from_bf16(bf16_from_float(centre + scale * normal(generator))));
+    for (size_t i = 0; i < count; ++i) values.push_back(float_from_bf16(cpu::round_to_bf16(centre + scale * normal(generator))));
   };
   const auto matrix = [&](const std::string& name, int rows, int columns) {
     fill(name, static_cast<size_t>(rows) * static_cast<size_t>(columns), 0, 1.5F / std::sqrt(static_cast<float>(columns)));

@@ -119,6 +119,8 @@ TEST(Tokenizer, NamesWhatItDoesNotSupport) {
   expect_refused(R"({"model": {"merges": ["a z"]}})", "z");
   expect_refused(R"({"model": {"merges": [3]}})", "merges[0]");
   expect_refused(R"({"model": {"vocab": {"a": -4}}})", "-4");
+  expect_refused(R"({"model": {"vocab": {"a": 4194304}}})", "4194304");
+  expect_refused(R"({"added_tokens": [{"id": 1073741824, "content": "<x>"}]})", "added_tokens[0]: \"id\" is 1073741824");
   expect_refused(R"({"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated"}})",
                  "regular expression");
 }

@@ -135,6 +135,18 @@ TEST(Language, AFlowOfFullLayersNeedsNoStage) {
   EXPECT_TRUE(graph.nodes.empty());
 }
 
+TEST(Language, FaultsOfTheFlowAsAWholeNameItsDeclaration) {
+  for (const std::string declaration : {"sluice.flow{name = 'a b', layers = {rest = 'full'}}",
+                                        "sluice.flow{name = 'x', layers = {[99999] = 'full', rest = 'full'}}"}) {
+    try {
+      trace("-- one\n-- two\nreturn " + declaration, "x.lua");
+      FAIL() << declaration << " was accepted";
+    } catch (const FlowError& error) {
+      EXPECT_EQ(std::string(error.what()).substr(0, 9), "x.lua:3: ");
+    }
+  }
+}
+
 TEST(Language, RefusesImpossibleHeads) {
   for (const auto& [head_dim, group] : {std::pair{0, 4}, {-5, 4}, {1 << 20, 4}, {64, 0}, {64, 65}}) {
     TraceOptions options;

@@ -61,6 +61,8 @@ TEST(Sandbox, StopsWhatRunsTooLong) {
            "local t = {} for i = 1, 60000 do t[i] = i end while true do table.insert(t, 1, 0) table.remove(t, 1) end",
            "local t = {} for i = 1, 60000 do t['a' .. i] = i end for k in pairs(t) do end",
            "table.sort({3, 2, 1}, function(a, b) while true do end end)",
+           "local p, t = ('x'):rep(60000), {} for i = 1, 900 do t[p .. i] = i end while true do for k in pairs(t) do end end",
+           "local s = ('1'):rep(1000000) for i = 1, 4 do s = s .. s end while true do local x = s + 1 end",
            "local s = ('x'):rep(1000000) while true do s:reverse() end",
            "local s = ('x'):rep(1000000) while true do local t = s .. s end",
            "local a, b = ('x'):rep(1000000), ('x'):rep(1000000) while a == b do end",
@@ -96,9 +98,13 @@ TEST(Sandbox, CapsMemory) {
 TEST(Sandbox, RefusesHugeTexts) {
   for (const std::string body :
        {"('x'):rep(1e9)", "string.rep('ab', 1 << 60)", "string.rep('', 1 << 60, 'xy')", "('x'):rep(1000, ('y'):rep(10000))",
-        "string.format('%99999d', 1)", "string.format(('%s'):rep(1000))"}) {
+        "string.format('%99999d', 1)", "string.format(('%s'):rep(1000))",
+        // Few texts, but compared many times.
+        "local s, t = ('x'):rep(1000000), {} local a, b = s .. 'a', s .. 'b' for i = 1, 10000 do t[i] = i % 3 > 0 and a or b end "
+        "table.sort(t)"}) {
     refusal(flow_with(body));
   }
+  expect_accepted("local t = {'b', 'a', 'c'} table.sort(t) assert(table.concat(t) == 'abc')");
   expect_accepted("assert(('').rep('', 1 << 60) == '')");
   expect_accepted("assert(('ab'):rep(3, ',') == 'ab,ab,ab' and ('x'):rep(-1) == '')");
 }
@@ -157,6 +163,8 @@ TEST(Sandbox, SealsMetatables) {
                                  "rawget(sluice, 'max')",
                                  "string.format('%s', c.k)",
                                  "string.format('%p', {})",
+                                 "string.format('%-5p', 'x')",
+                                 "string.format('\\0%p', 'x')",
                                  "ipairs()",
                                  "table.unpack({}, 1, 1e8)",
                                  "table.concat(c)",
@@ -184,6 +192,10 @@ TEST(Sandbox, ReportsTheLineOfTheFault) {
   EXPECT_EQ(refusal("local x = 1\nlocal y = x + nil\n").substr(0, 9), "x.lua:2: ");
   EXPECT_EQ(refusal(flow_with("\n\nc.k:max('tokn')")).substr(0, 9), "x.lua:5: ");
   EXPECT_EQ(refusal("return 1 +\n").substr(0, 8), "x.lua:2:");
+}
+
+TEST(Sandbox, FormatsWhatHasNoAddress) {
+  expect_accepted("assert(string.format('%d%% %s %%p \\0%5.1f', 3, 'x', 2.25) == '3% x %p \\0  2.2')");
 }
 
 TEST(Sandbox, KeepsScriptsApart) {

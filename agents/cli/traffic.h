@@ -1,0 +1,25 @@
+#pragma once
+
+#include "scripting/graph/plan.h"
+
+namespace sluice::cli {
+
+/// Bytes that one row (request x KV head) must move in one decode step of one layer.
+struct Traffic {
+  double fields = 0;     // cached fields, keys and values that the index stage reads
+  double buffers = 0;    // row buffers between steps, written and read; in cache or on chip, so not counted in `total`
+  double state = 0;      // states read and written
+  double attention = 0;  // keys and values of the selected pages
+  double total() const { return fields + state + attention; }
+};
+
+/// Traffic of one step of a plan with `pages` pages a row.
+Traffic traffic_of_step(const Plan& plan, const PlanStep& step, double pages);
+
+/// Bytes that refreshing the fields of one page reads and writes.
+double refresh_bytes(const Plan& plan);
+
+/// Most pages that the flow's selection keeps, of `pages`.
+double selected_pages(const FlowGraph& graph, double pages);
+
+}  // namespace sluice::cli
