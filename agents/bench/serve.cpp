@@ -76,7 +76,7 @@ struct Setup {
 /// An engine in which every sequence decodes.
 class Side {
  public:
-  Side(const Setup& setup, const Plan* plan, std::shared_ptr<const KvSnapshot> snapshot,
+  Side(const Setup& setup, const Plan* plan, const std::shared_ptr<const KvSnapshot>& snapshot,
        double resident_before = resident_bytes())
       : kv_(plan != nullptr ? plan->layout.kv : setup.options(plan, 1).kv),
         pool_bytes_(pool_bytes(setup, plan)),

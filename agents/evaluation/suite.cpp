@@ -88,10 +88,10 @@ void check_task(const std::string& name) {
 
 SuiteStage parse_entry(const json& entry, const std::string& where) {
   if (!entry.is_object()) throw InputError(where + ": not an object", kShape);
-  static const std::set<std::string> kKnown = {"task",      "tokens",      "samples", "threshold",
-                                               "questions", "generations", "k",       "max_tokens"};
+  static const std::set<std::string> known = {"task",      "tokens",      "samples", "threshold",
+                                              "questions", "generations", "k",       "max_tokens"};
   for (const auto& [key, value] : entry.items()) {
-    if (!kKnown.contains(key)) throw InputError(fmt::format("{}: unknown member \"{}\"", where, key), kShape);
+    if (!known.contains(key)) throw InputError(fmt::format("{}: unknown member \"{}\"", where, key), kShape);
   }
   const auto name = entry.find("task");
   if (name == entry.end() || !name->is_string()) throw InputError(where + ": \"task\" is missing or not a text", kShape);

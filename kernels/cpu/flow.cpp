@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/flow_execute.h"
@@ -18,8 +19,8 @@ namespace {
 
 class CpuFlow final : public Flow {
  public:
-  CpuFlow(const Plan& plan, int layers, int kv_heads)
-      : plan_(plan),
+  CpuFlow(Plan plan, int layers, int kv_heads)
+      : plan_(std::move(plan)),
         program_(lower(plan_)),
         layers_(layers),
         kv_heads_(kv_heads),

@@ -42,7 +42,7 @@ struct BinaryLoop {
   }
 };
 
-template <class F>
+template <class F>  // NOLINTNEXTLINE(readability-non-const-parameter): the loops write there
 void binary_of(const LoopNest& nest, int64_t pages, const float* a, const float* b, float* out) {
   const int64_t a_step = nest.stride[0][nest.rank - 1];
   const int64_t b_step = nest.stride[1][nest.rank - 1];
@@ -77,7 +77,7 @@ void BinaryKernel(Op op, const LoopNest& nest, int64_t pages, const float* a, co
   }
 }
 
-template <class F>
+template <class F>  // NOLINTNEXTLINE(readability-non-const-parameter): stores write there
 void unary_of(const float* x, int64_t count, float* out) {
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) store(F::of(load(x + i)), out + i);

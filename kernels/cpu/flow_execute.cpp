@@ -5,20 +5,33 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <new>
 
 #include "kernels/cpu/targets.h"
 #include "kernels/random.h"
 
 namespace sluice::cpu::flows {
 
+namespace {
+
+/// Numbers that vectors may be read from behind the last one written, in whole cache lines.
+hwy::AlignedFreeUniquePtr<float[]> aligned_floats(int64_t count) {
+  auto floats = hwy::AllocateAligned<float>(static_cast<size_t>(count));
+  if (!floats) throw std::bad_alloc();
+  std::fill_n(floats.get(), count, 0.0F);
+  return floats;
+}
+
+}  // namespace
+
 Scratch::Scratch(const FlowGraph& graph, const Program& program, int max_pages)
     : max_pages_(max_pages),
       fixed_floats_(program.fixed_floats),
       tile_floats_(program.tile_floats),
       row_floats_(program.row_floats * max_pages + kPadding),
-      fixed_(std::make_unique<float[]>(static_cast<size_t>(fixed_floats_))),
-      tile_(std::make_unique<float[]>(static_cast<size_t>(tile_floats_))),
-      rows_(std::make_unique_for_overwrite<float[]>(static_cast<size_t>(row_floats_))),
+      fixed_(aligned_floats(fixed_floats_)),
+      tile_(aligned_floats(tile_floats_)),
+      rows_(aligned_floats(row_floats_)),
       selector_(max_pages),
       states_(graph.states.size()) {
   for (const ProgramStep& step : program.index) {

@@ -1,7 +1,8 @@
 #pragma once
 
+#include <hwy/aligned_allocator.h>
+
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "kernels/cpu/flow.h"
@@ -32,9 +33,9 @@ class Scratch final : public FlowScratch {
   int64_t fixed_floats_;
   int64_t tile_floats_;
   int64_t row_floats_;
-  std::unique_ptr<float[]> fixed_;
-  std::unique_ptr<float[]> tile_;
-  std::unique_ptr<float[]> rows_;
+  hwy::AlignedFreeUniquePtr<float[]> fixed_;
+  hwy::AlignedFreeUniquePtr<float[]> tile_;
+  hwy::AlignedFreeUniquePtr<float[]> rows_;
   PageSelector selector_;
   std::vector<std::vector<int32_t>> selections_;  // by selection step, max_pages each
   std::vector<int> selection_sizes_;

@@ -50,8 +50,7 @@ struct FusedRun {
     for (int leaf = 0; leaf < static_cast<int>(fused.leaves.size()); ++leaf) {
       if (!fused.leaves[leaf].in_page) continue;
       const std::byte* part = page_of(leaf, page + kPagesAhead);
-      const auto size = static_cast<int64_t>(size_of(fused.leaves[leaf].type));
-      const int64_t bytes = std::min(fused.leaves[leaf].elements * size, kMostPrefetched);
+      const int64_t bytes = std::min(fused.leaves[leaf].bytes, kMostPrefetched);
       for (int64_t at = 0; at < bytes; at += 64) hwy::Prefetch(part + at);
     }
   }
@@ -61,20 +60,26 @@ struct FusedRun {
 template <class R>
 struct RowSink {
   float* out;
-  FloatVector lanes[kLanes];
+  FloatVector lanes[kLanes + kMostShared];
   int64_t filled = 0;
 
-  HWY_INLINE void push(FloatVector row) {
-    lanes[filled++] = row;
-    if (filled == kLanes) flush();
+  HWY_INLINE explicit RowSink(float* target) : out(target) {}
+
+  /// Where the next rows, at most kMostShared, are to be written before `take`.
+  HWY_INLINE FloatVector* next() { return lanes + filled; }
+  HWY_INLINE void take(int64_t rows) {
+    filled += rows;
+    while (filled >= kLanes) {
+      store(combine_lanes<R>(lanes), out);
+      out += kLanes;
+      filled -= kLanes;
+      for (int64_t i = 0; i < filled; ++i) lanes[i] = lanes[kLanes + i];
+    }
   }
   HWY_INLINE void flush() {
     if (filled == 0) return;
-    const int64_t count = filled;
-    for (; filled < kLanes; ++filled) lanes[filled] = R::identity();
-    store_up_to(combine_lanes<R>(lanes), count, out);
-    out += count;
-    filled = 0;
+    for (int64_t i = filled; i < kLanes; ++i) lanes[i] = R::identity();
+    store_up_to(combine_lanes<R>(lanes), filled, out);
   }
 };
 
@@ -188,14 +193,17 @@ struct StripLoop {
   }
 };
 
-template <class R>
+template <class R>  // NOLINTNEXTLINE(readability-non-const-parameter): the sink writes there
 void reduce_general(const FusedRun& all, int64_t used, float* out) {
-  RowSink<R> sink{out, {}};
+  RowSink<R> sink(out);
   StripLoop<R> loop;
   for (int page = 0; page < all.run.count; ++page) {
     all.prefetch(page);
     loop.enter_page(all, page);
-    for (int row = 0; row < all.fused.rows; ++row) sink.push(loop.reduce_row(all.fused, row, used));
+    for (int row = 0; row < all.fused.rows; ++row) {
+      *sink.next() = loop.reduce_row(all.fused, row, used);
+      sink.take(1);
+    }
   }
   sink.flush();
 }
@@ -242,9 +250,11 @@ struct BoundSums {
 
 /// kRows rows of x that share y (and z). False if the sums are not those of the expression.
 template <FusedForm kForm, int kRows, class T>
-HWY_INLINE bool sum_products(const float* const* x, const T* y, const T* z, int64_t used, FloatVector* rows) {
+HWY_INLINE bool sum_products(const float* x, const int32_t* x_rows, const T* y, const T* z, int64_t used, FloatVector* rows) {
   std::conditional_t<kForm == FusedForm::kDot, DotSums<kRows>, BoundSums<kRows>> sums;
   sums.clear();
+  const float* factors[kRows];
+  for (int row = 0; row < kRows; ++row) factors[row] = x + x_rows[row];
   const auto add = [&](FloatVector first, FloatVector second, const auto& read) HWY_ATTR {
     if constexpr (kForm == FusedForm::kDot) {
       sums.add(first, read);
@@ -257,34 +267,35 @@ HWY_INLINE bool sum_products(const float* const* x, const T* y, const T* z, int6
   };
   int64_t i = 0;
   for (; i + kLanes <= used; i += kLanes)
-    add(load_stored(y + i), load_stored(z + i), [&](int row) HWY_ATTR { return load(x[row] + i); });
+    add(load_stored(y + i), load_stored(z + i), [&](int row) HWY_ATTR { return load(factors[row] + i); });
   if (i < used) {
     const int64_t left = used - i;
-    add(load_first(y + i, left), load_first(z + i, left), [&](int row) HWY_ATTR { return load_first(x[row] + i, left); });
+    add(load_first(y + i, left), load_first(z + i, left), [&](int row) HWY_ATTR { return load_first(factors[row] + i, left); });
   }
   for (int row = 0; row < kRows; ++row) rows[row] = sums.sums[row];
   return sums.is_sound();
 }
 
 template <FusedForm kForm, class T>
-HWY_INLINE bool sum_block(int count, const float* const* x, const T* y, const T* z, int64_t used, FloatVector* rows) {
+HWY_INLINE bool sum_block(int count, const float* x, const int32_t* x_rows, const T* y, const T* z, int64_t used,
+                          FloatVector* rows) {
   switch (count) {
     case 1:
-      return sum_products<kForm, 1>(x, y, z, used, rows);
+      return sum_products<kForm, 1>(x, x_rows, y, z, used, rows);
     case 2:
-      return sum_products<kForm, 2>(x, y, z, used, rows);
+      return sum_products<kForm, 2>(x, x_rows, y, z, used, rows);
     case 3:
-      return sum_products<kForm, 3>(x, y, z, used, rows);
+      return sum_products<kForm, 3>(x, x_rows, y, z, used, rows);
     case 4:
-      return sum_products<kForm, 4>(x, y, z, used, rows);
+      return sum_products<kForm, 4>(x, x_rows, y, z, used, rows);
     case 5:
-      return sum_products<kForm, 5>(x, y, z, used, rows);
+      return sum_products<kForm, 5>(x, x_rows, y, z, used, rows);
     case 6:
-      return sum_products<kForm, 6>(x, y, z, used, rows);
+      return sum_products<kForm, 6>(x, x_rows, y, z, used, rows);
     case 7:
-      return sum_products<kForm, 7>(x, y, z, used, rows);
+      return sum_products<kForm, 7>(x, x_rows, y, z, used, rows);
     default:
-      return sum_products<kForm, kMostShared>(x, y, z, used, rows);
+      return sum_products<kForm, kMostShared>(x, x_rows, y, z, used, rows);
   }
 }
 
@@ -292,7 +303,7 @@ template <FusedForm kForm, class T>
 void reduce_products(const FusedRun& all, int64_t used, float* out) {
   const FusedReduction& fused = all.fused;
   const int last = kForm == FusedForm::kDot ? 1 : 2;
-  RowSink<SumOf> sink{out, {}};
+  RowSink<SumOf> sink(out);
   StripLoop<SumOf> loop;
   for (int page = 0; page < all.run.count; ++page) {
     all.prefetch(page);
@@ -301,15 +312,13 @@ void reduce_products(const FusedRun& all, int64_t used, float* out) {
     const auto* z = reinterpret_cast<const T*>(all.page_of(last, page));
     for (int row = 0; row < fused.rows;) {
       const int count = std::min(kMostShared, fused.shared_rows - row % fused.shared_rows);
-      const float* x_rows[kMostShared];
-      for (int i = 0; i < count; ++i) x_rows[i] = x + fused.leaves[0].rows[row + i];
       const int32_t shared = fused.leaves[1].rows[row];
-      FloatVector sums[kMostShared];
-      if (!sum_block<kForm>(count, x_rows, y + shared, z + shared, used, sums)) {
+      FloatVector* sums = sink.next();
+      if (!sum_block<kForm>(count, x, &fused.leaves[0].rows[row], y + shared, z + shared, used, sums)) {
         loop.enter_page(all, page);
         for (int i = 0; i < count; ++i) sums[i] = loop.reduce_row(fused, row + i, used);
       }
-      for (int i = 0; i < count; ++i) sink.push(sums[i]);
+      sink.take(count);
       row += count;
     }
   }
@@ -371,7 +380,8 @@ namespace sluice::cpu::flows {
 
 HWY_EXPORT(FusedKernel);
 
-void reduce_fused(const FusedReduction& fused, std::span<const LeafSource> sources, const PageRun& run, int64_t used, float* out) {
+void reduce_fused(const FusedReduction& fused, std::span<const LeafSource> sources, const PageRun& run, int64_t used,
+                  float* out) {
   HWY_DYNAMIC_DISPATCH(FusedKernel)(fused, sources, run, used, out);
 }
 

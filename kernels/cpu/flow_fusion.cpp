@@ -100,12 +100,12 @@ class Fuser {
     Leaf leaf;
     leaf.step = stride_of(node(id).shape, node_.attributes.axis);
     if (leaf.step > 1 || fusion_.sources.size() == Expression::kMostLeaves) return std::nullopt;
-    leaf.elements = elements_per_page(node(id).shape);
     leaf.rows = rows_of(node(id).shape);
     Fusion::Source source{id, 0};
     if (rules_.in_page[static_cast<size_t>(id)]) {
       leaf.in_page = true;
       std::tie(leaf.type, source.page_offset) = place_in_page(node(id));
+      leaf.bytes = elements_per_page(node(id).shape) * static_cast<int64_t>(size_of(leaf.type));
     }
     kernel().leaves.push_back(std::move(leaf));
     fusion_.sources.push_back(source);
@@ -116,7 +116,8 @@ class Fuser {
     if (source.op == Op::kKey) return {plan_.layout.kv, plan_.layout.key_offset};
     if (source.op == Op::kValue) return {plan_.layout.kv, plan_.layout.value_offset};
     for (size_t i = 0; i < plan_.graph.fields.size(); ++i) {
-      if (plan_.graph.fields[i].name == source.attributes.field) return {plan_.graph.fields[i].type, plan_.layout.field_offsets[i]};
+      if (plan_.graph.fields[i].name == source.attributes.field)
+        return {plan_.graph.fields[i].type, plan_.layout.field_offsets[i]};
     }
     throw InternalError("flow: no field \"" + source.attributes.field + "\"");
   }
@@ -210,6 +211,8 @@ class Fuser {
 
 }  // namespace
 
-std::optional<Fusion> fuse_reduction(const Plan& plan, NodeId id, const FusionRules& rules) { return Fuser(plan, id, rules).run(); }
+std::optional<Fusion> fuse_reduction(const Plan& plan, NodeId id, const FusionRules& rules) {
+  return Fuser(plan, id, rules).run();
+}
 
 }  // namespace sluice::cpu::flows

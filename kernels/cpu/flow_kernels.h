@@ -71,7 +71,7 @@ struct Leaf {
   DataType type = DataType::kF32;
   bool in_page = false;       // read where the page stores it, else from a float32 buffer
   int64_t step = 1;           // along the reduced axis: 1, or 0 if it lacks the axis
-  int64_t elements = 0;       // of one page
+  int64_t bytes = 0;          // in each page, if it is read there
   std::vector<int32_t> rows;  // its first element for each row of the result, in one page
 };
 

@@ -37,8 +37,8 @@ struct Instruction {
   AxisView view;            // operators along one axis: the extents of one page
   int64_t a_step = 0;       // contract: strides along the contracted axis
   int64_t b_step = 0;
-  int64_t elements = 0;  // of the result, a page at a time
-  int index = -1;        // of the field, or of the state
+  int64_t elements = 0;          // of the result, a page at a time
+  int index = -1;                // of the field, or of the state
   std::optional<Fusion> fusion;  // a reduction that computes its operand on the way
 };
 

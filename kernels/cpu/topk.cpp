@@ -22,11 +22,19 @@ constexpr size_t kSlack = 64;
 constexpr int kLongRow = 4096;
 int digit_bits(size_t count) { return count < kLongRow ? 8 : 11; }
 
-/// Digit, from the top of `histogram`, at which the count from above reaches `budget`; `above` gets the count above it.
+/// Bin, from the top of `histogram`, at which the count from above reaches `budget`; `above` gets the count above it.
 template <class Counts>
 int crossing_bin(const Counts& histogram, int bins, int budget, int& above) {
+  constexpr int kBlock = 16;
   above = 0;
   int bin = bins - 1;
+  // Whole blocks first: their sums are vector instructions.
+  for (; bin >= kBlock; bin -= kBlock) {
+    uint32_t sum = 0;
+    for (int i = 0; i < kBlock; ++i) sum += histogram[bin - i];
+    if (above + static_cast<int>(sum) >= budget) break;
+    above += static_cast<int>(sum);
+  }
   for (; bin > 0 && above + static_cast<int>(histogram[bin]) < budget; --bin) above += static_cast<int>(histogram[bin]);
   return bin;
 }
@@ -51,9 +59,9 @@ Remap spanning(float floor, double low, double high, int bins) {
 
 /// Bins around the mean of a sample, in units of its deviation. For rows too short to be worth sorting a sample of.
 Remap remap_by_deviation(std::span<const float> scores, int bins) {
-  constexpr size_t kSamples = 64;
-  constexpr double kBelow = 3;  // deviations that the bins span
-  constexpr double kAbove = 5;
+  constexpr size_t kSamples = 32;
+  constexpr double kBelow = 2;  // deviations that the bins span
+  constexpr double kAbove = 4;
   double sum = 0;
   double squares = 0;
   int sampled = 0;
@@ -111,8 +119,8 @@ PageSelector::PageSelector(int max_pages)
       places_(max_pages + kSlack) {}
 
 size_t PageSelector::bytes() const {
-  return sizeof(*this) + (keys_.size() + candidates_.size() + ranks_.size()) * sizeof(uint32_t) +
-         kept_.size() * sizeof(float) + (members_.size() + places_.size()) * sizeof(int32_t);
+  return sizeof(*this) + (keys_.size() + candidates_.size() + ranks_.size()) * sizeof(uint32_t) + kept_.size() * sizeof(float) +
+         (members_.size() + places_.size()) * sizeof(int32_t);
 }
 
 PageSelector::Cut PageSelector::cut_of_few(std::span<const uint32_t> keys, int budget) {

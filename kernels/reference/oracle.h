@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "scripting/graph/graph.h"
 #include "kernels/reference/bounded.h"
+#include "scripting/graph/graph.h"
 
 // The judge of devices: a plain float64 evaluator of flow graphs. It reads the graph as traced, before any pass, on
 // contiguous keys and values, and shares no code with devices.

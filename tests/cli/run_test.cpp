@@ -11,8 +11,8 @@
 
 #include "host/safetensors.h"
 #include "host/safetensors_writer.h"
-#include "scripting/lua/trace.h"
 #include "kernels/reference/oracle.h"
+#include "scripting/lua/trace.h"
 
 namespace sluice {
 namespace {

@@ -5,12 +5,12 @@
 #include <random>
 #include <set>
 
+#include "kernels/reference/oracle.h"
 #include "scripting/graph/ops.h"
 #include "scripting/graph/plan.h"
 #include "scripting/graph/text.h"
 #include "scripting/graph/verify.h"
 #include "tests/scripting/flow_files.h"
-#include "kernels/reference/oracle.h"
 
 namespace sluice {
 namespace {

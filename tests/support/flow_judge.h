@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "scripting/graph/graph.h"
 #include "kernels/reference/oracle.h"
+#include "scripting/graph/graph.h"
 
 namespace sluice::testing {
 
