@@ -77,7 +77,7 @@ void BinaryKernel(Op op, const LoopNest& nest, int64_t pages, const float* a, co
   }
 }
 
-template <class F>  // NOLINTNEXTLINE(readability-non-const-parameter): stores write there
+template <class F>
 void unary_of(const float* x, int64_t count, float* out) {
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) store(F::of(load(x + i)), out + i);
@@ -122,6 +122,7 @@ struct WhereLoop {
   }
 };
 
+// NOLINTNEXTLINE(readability-non-const-parameter): the loop writes there
 void WhereKernel(Compare compare, const LoopNest& nest, int64_t pages, const std::array<const float*, 4>& inputs, float* out) {
   WhereLoop loop{compare, inputs, {}, out};
   for (int o = 0; o < 4; ++o) loop.step[o] = nest.stride[o][nest.rank - 1];
