@@ -188,9 +188,7 @@ TEST(BadRequest, ContextLongerThanTheModelIsRefused) {
   expect_refused(run_sluice({"eval", "--dense-only", "--tasks", "needle_single", "--tokens", "17000"}), "16384");
 }
 
-TEST(BadRequest, CudaWithoutCudaIsRefused) {
-  expect_refused(run_sluice({"eval", "full", "--device", "cuda"}), "cuda");
-}
+TEST(BadRequest, CudaWithoutCudaIsRefused) { expect_refused(run_sluice({"eval", "full", "--device", "cuda"}), "cuda"); }
 
 TEST(BadRequest, WrongOptionsOfEvalAreRefused) {
   expect_refused(run_sluice({"eval"}), "flow");
