@@ -72,6 +72,20 @@ float* Attend::output_of(int sequence, int kv_head) const {
          static_cast<int64_t>(kv_head) * group_ * pass_->pool().layout().head_dim;
 }
 
+int64_t Attend::count_pieces(const Pass& pass) const {
+  int64_t pieces = 0;
+  for (int s = 0; s < pass.batch().sequences(); ++s) {
+    if (pass.batch().decoding[s] == 0) continue;
+    pieces += pass.pool().kv_heads() * pieces_of(static_cast<int>(pass.pages(s).size()), pass.pool().layout().page);
+  }
+  return pieces;
+}
+
+int Attend::pieces_together(int64_t left) const {
+  constexpr int64_t kMost = 8;
+  return static_cast<int>(std::clamp<int64_t>(left / (4 * pool_.threads()), 1, kMost));
+}
+
 void Attend::plan(const Pass& pass) {
   tasks_.clear();
   merges_.clear();
@@ -79,6 +93,7 @@ void Attend::plan(const Pass& pass) {
   const int kv_heads = pass.pool().kv_heads();
   const int tile_rows = prefill_tile_rows(group_);
   const bool packed = prefill_on_tiles();
+  int64_t left = count_pieces(pass);
   int64_t partials = 0;
   int longest = 1;
   for (int s = 0; s < batch.sequences(); ++s) {
@@ -89,13 +104,18 @@ void Attend::plan(const Pass& pass) {
       if (batch.decoding[s] == 0) {
         // The last tile sees the most tokens: it goes first, so that no thread starts it when the others have ended.
         const int tiles = (pass.query_rows(s) + tile_rows - 1) / tile_rows;
-        for (int tile = tiles - 1; tile >= 0; --tile) tasks_.push_back({Kind::kTile, s, head, tile * tile_rows, 0});
+        for (int tile = tiles - 1; tile >= 0; --tile) tasks_.push_back({Kind::kTile, s, head, tile * tile_rows, 0, 0});
       } else if (flow_ != nullptr) {
-        tasks_.push_back({Kind::kFlow, s, head, 0, 0});
+        tasks_.push_back({Kind::kFlow, s, head, 0, 0, 0});
       } else {
         const int pieces = pieces_of(pages, pass.pool().layout().page);
         merges_.push_back({s, head, partials, pieces});
-        for (int piece = 0; piece < pieces; ++piece) tasks_.push_back({Kind::kPiece, s, head, piece, partials});
+        for (int piece = 0; piece < pieces;) {
+          const int together = std::min(pieces_together(left), pieces - piece);
+          tasks_.push_back({Kind::kPieces, s, head, piece, together, partials});
+          piece += together;
+          left -= together;
+        }
         partials += pieces;
       }
     }
@@ -126,8 +146,8 @@ void Attend::run(const Pass& pass, const Device::Attention& call, const DeviceFl
     switch (task.kind) {
       case Kind::kTile:
         return run_tile(task, thread);
-      case Kind::kPiece:
-        return run_piece(task, thread);
+      case Kind::kPieces:
+        return run_pieces(task, thread);
       case Kind::kFlow:
         return run_flow(task, thread);
     }
@@ -199,17 +219,21 @@ void Attend::run_packed(int sequence) {
   });
 }
 
-void Attend::run_piece(const Task& task, int thread) {
+void Attend::run_pieces(const Task& task, int thread) {
   const PageLayout& layout = pass_->pool().layout();
-  const auto pages = pass_->pages(task.sequence);
+  const auto all = pass_->pages(task.sequence);
   const size_t step = kPieceTokens / layout.page;
-  const size_t first = task.first * step;
-  const size_t count = std::min(step, pages.size() - first);
-  const int last_tokens = first + count == pages.size() ? pass_->last_tokens(task.sequence) : layout.page;
-  float* partial = partials_.as<float>() + (task.merge + task.first) * partial_floats(group_, layout.head_dim);
-  attend_piece(kv_pages(task.kv_head), pages.subspan(first, count), last_tokens, query_of(task.sequence, task.kv_head), group_,
-               call_->scale, scratch_[thread].as<float>() + ThreadScratch(group_, layout.head_dim, 1, layout.page).kernel,
-               partial_at(partial, group_, layout.head_dim));
+  float* scratch = scratch_[thread].as<float>() + ThreadScratch(group_, layout.head_dim, 1, layout.page).kernel;
+  auto pages = all.subspan(task.first * step);
+  pages = pages.first(std::min(pages.size(), task.pieces * step));
+  prepare_piece(kv_pages(task.kv_head), query_of(task.sequence, task.kv_head), group_, call_->scale, tiles_, scratch);
+  const bool to_the_end = pages.data() + pages.size() == all.data() + all.size();
+  for (int i = 0; i < task.pieces; ++i, pages = pages.subspan(std::min(step, pages.size()))) {
+    const int last_tokens = to_the_end && i + 1 == task.pieces ? pass_->last_tokens(task.sequence) : layout.page;
+    float* partial = partials_.as<float>() + (task.merge + task.first + i) * partial_floats(group_, layout.head_dim);
+    attend_piece(kv_pages(task.kv_head), pages, std::min(step, pages.size()), last_tokens, group_, tiles_, scratch,
+                 partial_at(partial, group_, layout.head_dim));
+  }
 }
 
 void Attend::attend_pages(int kv_head, std::span<const int32_t> pages, int last_tokens, const float* query, int thread,
@@ -219,11 +243,12 @@ void Attend::attend_pages(int kv_head, std::span<const int32_t> pages, int last_
   float* scratch = scratch_[thread].as<float>();
   const size_t step = kPieceTokens / layout.page;
   int pieces = 0;
+  prepare_piece(kv_pages(kv_head), query, group_, call_->scale, tiles_, scratch + at.kernel);
   for (size_t first = 0; first < pages.size(); first += step, ++pieces) {
     const size_t count = std::min(step, pages.size() - first);
     float* partial = scratch + at.partials + pieces * partial_floats(group_, layout.head_dim);
-    attend_piece(kv_pages(kv_head), pages.subspan(first, count), first + count == pages.size() ? last_tokens : layout.page, query,
-                 group_, call_->scale, scratch + at.kernel, partial_at(partial, group_, layout.head_dim));
+    attend_piece(kv_pages(kv_head), pages.subspan(first), count, first + count == pages.size() ? last_tokens : layout.page,
+                 group_, tiles_, scratch + at.kernel, partial_at(partial, group_, layout.head_dim));
   }
   merge_partials(scratch + at.partials, pieces, group_, layout.head_dim, out, log_sums);
 }

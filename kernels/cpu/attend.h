@@ -12,11 +12,11 @@ namespace sluice::cpu {
 
 /// Attention of a whole pass: cuts it into tasks, hands them to the threads, and merges what they find.
 ///
-/// A prefill tile is a task. So is each piece of a dense decode row, and each (decode row, KV head) that runs a flow: its
+/// A prefill tile is a task. So are a few pieces of a dense decode row, and each (decode row, KV head) that runs a flow: its
 /// index stage and then its pieces, since the selection is fresh in this core's cache.
 class Attend {
  public:
-  /// `tiles`: prefill runs on AMX tiles where K, V and the head dimension fit them.
+  /// `tiles`: prefill and the scores of decode run on AMX tiles where K, V and the head dimension fit them.
   Attend(ThreadPool& pool, bool tiles) : pool_(pool), tiles_(tiles), scratch_(pool.threads()) {}
 
   void reserve(const Device::Limits& limits);
@@ -25,13 +25,14 @@ class Attend {
   const DeviceCounters& counters() const { return counters_; }
 
  private:
-  enum class Kind : uint8_t { kTile, kPiece, kFlow };
+  enum class Kind : uint8_t { kTile, kPieces, kFlow };
   struct Task {
     Kind kind;
     int sequence;
     int kv_head;
-    int first;      // row of the tile or number of the piece
-    int64_t merge;  // of a piece: where the partials of its (sequence, KV head) begin, in partials
+    int first;      // row of the tile or number of the first piece
+    int pieces;     // that follow each other
+    int64_t merge;  // of pieces: where the partials of its (sequence, KV head) begin, in partials
   };
   struct Merge {
     int sequence;
@@ -41,11 +42,16 @@ class Attend {
   };
 
   void plan(const Pass& pass);
+  /// Pieces of all dense rows.
+  int64_t count_pieces(const Pass& pass) const;
+  /// Pieces of a dense row that a task takes while `left` are without one: many, since the memory stays busy between them;
+  /// fewer towards the end, so that the threads end together.
+  int pieces_together(int64_t left) const;
   bool prefill_on_tiles() const;
   /// Prefill on AMX tiles: packs a sequence's K and V, then runs its tiles. One sequence at a time shares the memory.
   void run_packed(int sequence);
   void run_tile(const Task& task, int thread);
-  void run_piece(const Task& task, int thread);
+  void run_pieces(const Task& task, int thread);
   void run_flow(const Task& task, int thread);
   /// One row over `pages`, in pieces, by this thread alone.
   void attend_pages(int kv_head, std::span<const int32_t> pages, int last_tokens, const float* query, int thread, float* out,

@@ -41,13 +41,16 @@ struct Partial {
 size_t partial_floats(int group, int dim);
 Partial partial_at(float* buffer, int group, int dim);
 
-/// Floats of scratch that `attend_piece` needs.
+/// Floats of scratch that `prepare_piece` and `attend_piece` need.
 size_t decode_scratch_floats(int group, int dim);
 
-/// One query row over `pages` (at most kPieceTokens tokens; all full but the last, which holds `last_tokens`).
-/// query: [group, dim], as the model gives it; `scale` multiplies q . k. Online softmax over blocks of tokens (Milakov and
+/// Lays a query row [group, dim], as the model gives it, out in `scratch` for any number of `attend_piece` calls; `scale`
+/// multiplies q . k. `tiles`: q . k runs on AMX where amx_scores_take(kv).
+void prepare_piece(const KvPages& kv, const float* query, int group, float scale, bool tiles, float* scratch);
+/// The prepared query row over the first `piece` of `pages` (at most kPieceTokens tokens; all full but the last, which holds
+/// `last_tokens`). What follows in `pages` is what this thread reads next. Online softmax over blocks of tokens (Milakov and
 /// Gimelshein 2018), every byte of K and V read from memory once for all heads of the group.
-void attend_piece(const KvPages& kv, std::span<const int32_t> pages, int last_tokens, const float* query, int group, float scale,
+void attend_piece(const KvPages& kv, std::span<const int32_t> pages, size_t piece, int last_tokens, int group, bool tiles,
                   float* scratch, const Partial& result);
 
 /// Merges `count` partials that lie partial_floats apart, in order, and divides: out [group, dim]. log_sums (may be null)

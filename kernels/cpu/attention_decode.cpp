@@ -9,12 +9,15 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention_decode.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/cpu/amx.h"
 #include "kernels/cpu/bfloat16.h"
+#include "kernels/cpu/decode_block.h"
 #include "kernels/cpu/simd-inl.h"
 
-// The heads of a group are taken four, two or one at a time (`Heads`); a vector of scores holds tokens x heads. K and V are
-// read in units of two vectors, as `load_pair` gives them; the query and the output lie in that order too. Rows whose
-// length is no multiple of a unit are first widened into zero-padded float32 rows.
+// The heads of a group are taken four, two or one at a time (`Heads`); a vector of scores holds tokens x heads. Where the
+// processor has AMX, q . k runs on its tiles, which leaves the vector units to weigh V. K and V are read in units of two vectors,
+// as `load_pair` gives them; the query and the output lie in that order too. Rows whose length is no multiple of a unit are first
+// widened into zero-padded float32 rows.
 
 HWY_BEFORE_NAMESPACE();
 namespace sluice::cpu::HWY_NAMESPACE {
@@ -22,18 +25,6 @@ namespace {
 
 constexpr int kUnit = 2 * static_cast<int>(kLanes);
 constexpr int kSlabUnits = kLanes >= 16 ? 2 : 1;  // units of the output that stay in registers
-constexpr int kBlockTokens = 128;                 // between two looks at the running maximum
-constexpr int kMostPages = kBlockTokens / 8;
-
-/// K or V of the tokens of one block: a row pointer for each page.
-template <typename T>
-struct BlockRows {
-  const T* pages[kMostPages];
-  const T* next_pages[kMostPages];  // of the following block, to be prefetched
-  int page = 0;                     // tokens
-  int tokens = 0;
-  int dim = 0;
-};
 
 template <typename T>
 HWY_INLINE void prefetch_row(const T* row, int dim) {
@@ -115,12 +106,15 @@ HWY_INLINE void soften(float* scores, int tokens, float* maximum, float* sum, fl
     for (size_t i = kRow; i < padded; i += kRow) largest = hn::Max(largest, hn::Load(kF32, scores + i + v * kLanes));
     hn::Store(largest, kF32, row + v * kLanes);
   }
+  HWY_ALIGN float fall[kRow] = {};
   for (int h = 0; h < Heads; ++h) {
     float value = maximum[h];
     for (size_t i = h; i < kRow; i += Heads) value = std::max(value, row[i]);
-    rescale[h] = maximum[h] == value ? 1.0f : std::exp2(maximum[h] - value);
+    fall[h] = maximum[h] == value ? 0.0f : maximum[h] - value;
     maximum[h] = value;
   }
+  for (size_t i = 0; i < Heads; i += kLanes) hn::Store(exp2(hn::Load(kF32, fall + i)), kF32, fall + i);
+  std::copy(fall, fall + Heads, rescale);
   // Where every score so far is -inf, its powers are to vanish rather than to be NaN.
   for (size_t i = 0; i < kRow; ++i) row[i] = maximum[i % Heads] == kMinusInfinity ? 0.0f : maximum[i % Heads];
   for (size_t v = 0; v < kVectors; ++v) {
@@ -140,11 +134,19 @@ HWY_INLINE void soften(float* scores, int tokens, float* maximum, float* sum, fl
   }
 }
 
+/// `tiles`: the query as amx_pack_query leaves it, or null for scores by vectors.
 template <int Heads, typename T>
-void attend_heads(const BlockRows<T>& keys, const BlockRows<T>& values, const float* query, float* scores, float* maximum,
-                  float* sum, float* output) {
+void attend_heads(const BlockRows<T>& keys, const BlockRows<T>& values, const float* query, const std::byte* tiles, float* scores,
+                  float* maximum, float* sum, float* output) {
   float rescale[Heads];
-  score_block<Heads>(keys, query, scores);
+  bool scored = false;
+  if constexpr (sizeof(T) == 2) {
+    if (tiles != nullptr) {
+      amx_score_block(keys, tiles, Heads, scores);
+      scored = true;
+    }
+  }
+  if (!scored) score_block<Heads>(keys, query, scores);
   soften<Heads>(scores, keys.tokens, maximum, sum, rescale);
   int d = 0;
   for (; d + kSlabUnits * kUnit <= values.dim; d += kSlabUnits * kUnit) {
@@ -155,22 +157,26 @@ void attend_heads(const BlockRows<T>& keys, const BlockRows<T>& values, const fl
   }
 }
 
+/// Heads that are taken together when `left` are.
+int heads_together(int left) { return left >= 3 ? 4 : left; }
+
 /// One block for the whole group; heads past `group` up to the padded count are zero queries.
 template <typename T>
-void attend_block(const BlockRows<T>& keys, const BlockRows<T>& values, const float* query, int group, float* scores,
-                  float* maximum, float* sum, float* output) {
-  for (int h = 0; h < group;) {
+void attend_block(const BlockRows<T>& keys, const BlockRows<T>& values, const float* query, const std::byte* tiles, int group,
+                  float* scores, float* maximum, float* sum, float* output) {
+  for (int h = 0; h < group; h += heads_together(group - h)) {
     const float* q = query + h * keys.dim;
+    const std::byte* t = tiles == nullptr ? nullptr : tiles + amx_query_bytes(h, keys.dim);  // of these heads
     float* out = output + h * keys.dim;
-    if (group - h >= 3) {
-      attend_heads<4>(keys, values, q, scores, maximum + h, sum + h, out);
-      h += 4;
-    } else if (group - h == 2) {
-      attend_heads<2>(keys, values, q, scores, maximum + h, sum + h, out);
-      h += 2;
-    } else {
-      attend_heads<1>(keys, values, q, scores, maximum + h, sum + h, out);
-      h += 1;
+    switch (heads_together(group - h)) {
+      case 4:
+        attend_heads<4>(keys, values, q, t, scores, maximum + h, sum + h, out);
+        break;
+      case 2:
+        attend_heads<2>(keys, values, q, t, scores, maximum + h, sum + h, out);
+        break;
+      default:
+        attend_heads<1>(keys, values, q, t, scores, maximum + h, sum + h, out);
     }
   }
 }
@@ -203,68 +209,117 @@ void widen_block(const KvPages& kv, const BlockRows<T>& from, int dim, float* ro
     std::fill(rows + t * dim + kv.dim, rows + (t + 1) * dim, 0.0f);
   }
   to.pages[0] = to.next_pages[0] = rows;
-  to.page = kBlockTokens;
+  to.page = kDecodeBlockTokens;
   to.tokens = from.tokens;
   to.dim = dim;
 }
 
-template <typename T>
-void attend_piece_of(const KvPages& kv, std::span<const int32_t> pages, int last_tokens, const float* query, int group,
-                     float scale, float* scratch, const Partial& result) {
-  const int dim = padded_dim(kv.dim);
-  const bool direct = dim == kv.dim;
-  const int heads = padded_group(group);
-  float* scores = scratch;
-  float* packed = scores + 4 * kBlockTokens;
-  float* output = packed + heads * dim;
-  float* wide_keys = output + heads * dim;
-  float* wide_values = wide_keys + kBlockTokens * dim;
+/// Where things lie in the scratch of `prepare_piece` and `attend_piece`.
+struct Scratch {
+  int dim;           // channels, whole units
+  float* scores;     // [tokens of a block, heads taken together]
+  float* query;      // [heads, dim] scaled, in the order of load_pair
+  float* output;     // [heads, dim]
+  std::byte* tiles;  // packed query heads for AMX, in the memory of wide_keys: rows are widened or scored on tiles
+  float* wide_keys;  // [tokens of a block, dim], for rows that are no whole units
+  float* wide_values;
 
-  const float factor = scale * 1.44269504088896341f;
-  std::fill(packed, packed + 2 * heads * dim, 0.0f);  // the output too
+  Scratch(const KvPages& kv, int group, float* memory)
+      : dim(padded_dim(kv.dim)),
+        scores(memory),
+        query(scores + 4 * kDecodeBlockTokens),
+        output(query + padded_group(group) * dim),
+        tiles(reinterpret_cast<std::byte*>(output + padded_group(group) * dim)),
+        wide_keys(output + padded_group(group) * dim),
+        wide_values(wide_keys + kDecodeBlockTokens * dim) {}
+};
+
+template <typename T>
+void prepare_query(const KvPages& kv, const float* query, int group, float factor, const Scratch& scratch) {
+  const int dim = scratch.dim;
+  const bool direct = dim == kv.dim;
+  std::fill(scratch.query, scratch.query + padded_group(group) * dim, 0.0f);
   for (int h = 0; h < group; ++h) {
     for (int i = 0; i < kv.dim; ++i) {
-      packed[h * dim + (direct ? paired_position<T>(i) : i)] = query[h * kv.dim + i] * factor;
+      scratch.query[h * dim + (direct ? paired_position<T>(i) : i)] = query[h * kv.dim + i] * factor;
     }
   }
+}
+
+void prepare_piece_any(const KvPages& kv, const float* query, int group, float scale, bool tiles, float* memory) {
+  const Scratch scratch(kv, group, memory);
+  const float factor = scale * 1.44269504088896341f;
+  if (tiles && amx_scores_take(kv)) {
+    for (int h = 0; h < group; h += heads_together(group - h)) {
+      const int together = heads_together(group - h);
+      amx_pack_query(query + h * kv.dim, std::min(together, group - h), together, kv.dim, factor,
+                     scratch.tiles + amx_query_bytes(h, kv.dim));
+    }
+  } else if (kv.type == DataType::kBF16) {
+    prepare_query<uint16_t>(kv, query, group, factor, scratch);
+  } else {
+    prepare_query<float>(kv, query, group, factor, scratch);
+  }
+}
+
+/// Copies an output row to where the caller wants it: out of the order of load_pair if `paired`.
+void copy_output(const float* from, int dim, bool paired, float* to) {
+  if (!paired) {
+    std::copy(from, from + dim, to);
+    return;
+  }
+  for (int d = 0; d < dim; d += kUnit) {
+    hn::StoreInterleaved2(hn::Load(kF32, from + d), hn::Load(kF32, from + d + kLanes), kF32, to + d);
+  }
+}
+
+template <typename T>
+void attend_piece_of(const KvPages& kv, std::span<const int32_t> pages, size_t piece, int last_tokens, int group, bool on_tiles,
+                     float* memory, const Partial& result) {
+  const Scratch scratch(kv, group, memory);
+  const int dim = scratch.dim;
+  const bool direct = dim == kv.dim;
+  const int heads = padded_group(group);
+  const std::byte* tiles = on_tiles ? scratch.tiles : nullptr;
   float maximum[kMostHeads];
   float sum[kMostHeads];
   std::fill(maximum, maximum + heads, -std::numeric_limits<float>::infinity());
   std::fill(sum, sum + heads, 0.0f);
+  std::fill(scratch.output, scratch.output + heads * dim, 0.0f);
 
-  const int pages_per_block = kBlockTokens / kv.page;
+  const int pages_per_block = kDecodeBlockTokens / kv.page;
   BlockRows<T> keys;
   BlockRows<T> values;
   keys.page = values.page = kv.page;
   keys.dim = values.dim = kv.dim;
-  for (size_t first = 0; first < pages.size(); first += pages_per_block) {
-    const int count = static_cast<int>(std::min<size_t>(pages_per_block, pages.size() - first));
-    keys.tokens = values.tokens = count * kv.page - (first + count == pages.size() ? kv.page - last_tokens : 0);
+  for (size_t first = 0; first < piece; first += pages_per_block) {
+    const int count = static_cast<int>(std::min<size_t>(pages_per_block, piece - first));
+    keys.tokens = values.tokens = count * kv.page - (first + count == piece ? kv.page - last_tokens : 0);
     set_block(keys, kv, pages, first, count, true);
     set_block(values, kv, pages, first, count, false);
     if (direct) {
-      attend_block(keys, values, packed, group, scores, maximum, sum, output);
+      attend_block(keys, values, scratch.query, tiles, group, scratch.scores, maximum, sum, scratch.output);
     } else {
       BlockRows<float> float_keys;
       BlockRows<float> float_values;
-      widen_block(kv, keys, dim, wide_keys, float_keys);
-      widen_block(kv, values, dim, wide_values, float_values);
-      attend_block(float_keys, float_values, packed, group, scores, maximum, sum, output);
+      widen_block(kv, keys, dim, scratch.wide_keys, float_keys);
+      widen_block(kv, values, dim, scratch.wide_values, float_values);
+      attend_block(float_keys, float_values, scratch.query, nullptr, group, scratch.scores, maximum, sum, scratch.output);
     }
   }
   for (int h = 0; h < group; ++h) {
     result.maximum[h] = maximum[h];
     result.sum[h] = sum[h];
-    for (int i = 0; i < kv.dim; ++i) result.output[h * kv.dim + i] = output[h * dim + (direct ? paired_position<T>(i) : i)];
+    copy_output(scratch.output + h * dim, kv.dim, direct && sizeof(T) == 2, result.output + h * kv.dim);
   }
 }
 
-void attend_piece_any(const KvPages& kv, std::span<const int32_t> pages, int last_tokens, const float* query, int group,
-                      float scale, float* scratch, const Partial& result) {
+void attend_piece_any(const KvPages& kv, std::span<const int32_t> pages, size_t piece, int last_tokens, int group, bool tiles,
+                      float* memory, const Partial& result) {
   if (kv.type == DataType::kBF16) {
-    attend_piece_of<uint16_t>(kv, pages, last_tokens, query, group, scale, scratch, result);
+    attend_piece_of<uint16_t>(kv, pages, piece, last_tokens, group, tiles && amx_scores_take(kv), memory, result);
   } else {
-    attend_piece_of<float>(kv, pages, last_tokens, query, group, scale, scratch, result);
+    attend_piece_of<float>(kv, pages, piece, last_tokens, group, false, memory, result);
   }
 }
 
@@ -275,11 +330,11 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace sluice::cpu {
 
+HWY_EXPORT(prepare_piece_any);
 HWY_EXPORT(attend_piece_any);
 
 namespace {
 constexpr int kWidestUnit = 32;  // numbers that a unit has with the widest vectors
-constexpr int kLongestBlock = 128;
 }  // namespace
 
 int pieces_of(int pages, int page_tokens) {
@@ -294,12 +349,16 @@ Partial partial_at(float* buffer, int group, int dim) { return {buffer, buffer +
 size_t decode_scratch_floats(int group, int dim) {
   const size_t widest = (dim + kWidestUnit - 1) / kWidestUnit * kWidestUnit;
   const size_t heads = (group + 3) / 4 * 4;
-  return 4 * kLongestBlock + 2 * heads * widest + 2 * kLongestBlock * widest;
+  return 4 * kDecodeBlockTokens + 2 * heads * widest + 2 * kDecodeBlockTokens * widest;
 }
 
-void attend_piece(const KvPages& kv, std::span<const int32_t> pages, int last_tokens, const float* query, int group, float scale,
+void prepare_piece(const KvPages& kv, const float* query, int group, float scale, bool tiles, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(prepare_piece_any)(kv, query, group, scale, tiles, scratch);
+}
+
+void attend_piece(const KvPages& kv, std::span<const int32_t> pages, size_t piece, int last_tokens, int group, bool tiles,
                   float* scratch, const Partial& result) {
-  HWY_DYNAMIC_DISPATCH(attend_piece_any)(kv, pages, last_tokens, query, group, scale, scratch, result);
+  HWY_DYNAMIC_DISPATCH(attend_piece_any)(kv, pages, piece, last_tokens, group, tiles, scratch, result);
 }
 
 void merge_partials(float* partials, int count, int group, int dim, float* out, float* log_sums) {
