@@ -30,15 +30,28 @@ void amx_split_rows(const Matrix& x, std::byte* scratch);
 /// output sums its inputs in the same order whatever the number of rows.
 void amx_panel_products(const CpuWeight& weight, int64_t first, int64_t last, const std::byte* scratch, const Matrix& out);
 
-/// True if `amx_score_block` can score these pages: bf16, whole tiles of channels, pages of a multiple of 8 tokens.
+/// True if `AmxScores` can score these pages: bf16, whole tiles of channels, pages of a multiple of 8 tokens.
 inline bool amx_scores_take(const KvPages& kv) { return kv.type == DataType::kBF16 && kv.dim % 32 == 0 && kv.page % 8 == 0; }
-/// Bytes of `heads` query heads packed for `amx_score_block`.
+/// Bytes of `heads` query heads packed for `AmxScores`.
 inline size_t amx_query_bytes(int heads, int dim) { return static_cast<size_t>(heads) * dim * 2 * sizeof(uint16_t); }
-/// Packs query [heads, dim] * factor, padded to `padded` heads (at most 16) with zeros, into `packed`.
+/// Packs query [heads, dim] * factor, padded to `padded` heads with zeros, into `packed`.
 void amx_pack_query(const float* query, int heads, int padded, int dim, float factor, std::byte* packed);
-/// scores[token][heads] = q . k for the tokens of a block, by the heads that were packed together. Writes whole tiles of
-/// tokens: what lies past the last token is garbage of the same page. Asks for the rows of the block that follows.
-void amx_score_block(const BlockRows<uint16_t>& keys, const std::byte* packed, int heads, float* scores);
+/// q . k of decode attention for the current thread, over blocks whose pages all hold the same number of tokens. It keeps the
+/// tiles set up from block to block, which costs as much as a few pages, and releases them when it goes away.
+class AmxScores {
+ public:
+  AmxScores() = default;
+  ~AmxScores();
+  AmxScores(const AmxScores&) = delete;
+  AmxScores& operator=(const AmxScores&) = delete;
+
+  /// scores[token][heads] = q . k for the heads (1, 2 or 4) that were packed together. Writes whole tiles of tokens: what lies
+  /// past the last token is garbage of the same page. Asks for the rows of the block that follows.
+  void score_block(const BlockRows<uint16_t>& keys, const std::byte* packed, int heads, float* scores);
+
+ private:
+  int heads_ = 0;  // that the tiles are set up for; 0: they are not
+};
 
 /// Tokens that are packed together.
 inline constexpr int kAmxPackTokens = 32;

@@ -3,7 +3,6 @@
 
 #if SLUICE_HAS_AMX
 
-#include <algorithm>
 #include <array>
 
 namespace sluice::cpu {
@@ -12,15 +11,15 @@ namespace {
 using amx::kTileDepth;
 using amx::kTileRows;
 
-// Tiles 0 to 3: scores of four groups of tokens. 4 and 5: 32 channels of the query, high and low, a column for each head.
-// 6 and 7: 32 channels of the keys of one group, straight from the page. A row of a page's tile is what the page holds, so
-// K is neither copied nor transposed.
-constexpr int kGroups = 4;
+// Tile 0: scores of a group of tokens, a column for each head. 1 and 2: 32 channels of the keys of the group, straight from the
+// page. 4 to 7: 32 channels of the query each, high and low; heads of 64 channels stay there from block to block. A row of a
+// tile of keys is what the page holds, so K is neither copied nor transposed.
+constexpr int kResidentRowBytes = 128;
 
 constexpr amx::TileConfig make_config(int tokens, int heads) {
   amx::TileConfig config;
-  for (int tile = 0; tile < 6; ++tile) config.row_bytes[tile] = static_cast<uint16_t>(heads * sizeof(float));
-  for (int tile : {0, 1, 2, 3, 6, 7}) config.rows[tile] = static_cast<uint8_t>(tokens);
+  for (int tile : {0, 4, 5, 6, 7}) config.row_bytes[tile] = static_cast<uint16_t>(heads * sizeof(float));
+  for (int tile : {0, 1, 2}) config.rows[tile] = static_cast<uint8_t>(tokens);
   return config;
 }
 
@@ -50,11 +49,6 @@ SLUICE_AMX void pack_query(const float* query, int heads, int padded, int dim, f
   }
 }
 
-template <int Lines>
-inline void prefetch_lines(const std::byte* from) {
-  for (int line = 0; line < Lines; ++line) __builtin_prefetch(from + line * 64, 0, 2);
-}
-
 template <int Tokens>
 SLUICE_AMX void score_block(const BlockRows<uint16_t>& keys, const std::byte* packed, int heads, float* scores) {
   const int groups_per_page = keys.page / Tokens;
@@ -65,57 +59,47 @@ SLUICE_AMX void score_block(const BlockRows<uint16_t>& keys, const std::byte* pa
   const auto row_of = [&](const uint16_t* const* pages, int group) {
     return reinterpret_cast<const std::byte*>(pages[group / groups_per_page]) + group % groups_per_page * Tokens * row_bytes;
   };
+  const bool resident = row_bytes == kResidentRowBytes;
   amx::publish();
-  _tile_loadconfig(&kConfigs[Tokens / 16][heads / 2]);
-  for (int first = 0; first < groups; first += kGroups) {
-    const int count = std::min(kGroups, groups - first);
-    std::array<const std::byte*, kGroups> rows;
-    std::array<const std::byte*, kGroups> next;
-    for (int i = 0; i < count; ++i) {
-      rows[i] = row_of(keys.pages, first + i);
-      next[i] = row_of(keys.next_pages, first + i);
-    }
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    const std::byte* query = packed;
-    for (size_t at = 0; at < row_bytes; at += 64, query += 2 * query_tile) {
-      _tile_loadd(4, query, column_bytes);
-      _tile_loadd(5, query + query_tile, column_bytes);
-      prefetch_lines<Tokens>(next[0] + at * Tokens);
-      _tile_loadd(6, rows[0] + at, row_bytes);
-      _tile_dpbf16ps(0, 6, 4);
-      _tile_dpbf16ps(0, 6, 5);
-      if (count > 1) {
-        prefetch_lines<Tokens>(next[1] + at * Tokens);
-        _tile_loadd(7, rows[1] + at, row_bytes);
-        _tile_dpbf16ps(1, 7, 4);
-        _tile_dpbf16ps(1, 7, 5);
-      }
-      if (count > 2) {
-        prefetch_lines<Tokens>(next[2] + at * Tokens);
-        _tile_loadd(6, rows[2] + at, row_bytes);
-        _tile_dpbf16ps(2, 6, 4);
-        _tile_dpbf16ps(2, 6, 5);
-      }
-      if (count > 3) {
-        prefetch_lines<Tokens>(next[3] + at * Tokens);
-        _tile_loadd(7, rows[3] + at, row_bytes);
-        _tile_dpbf16ps(3, 7, 4);
-        _tile_dpbf16ps(3, 7, 5);
-      }
-    }
-    float* to = scores + static_cast<size_t>(first) * Tokens * heads;
-    const int step = Tokens * heads;
-    _tile_stored(0, to, column_bytes);
-    if (count > 1) _tile_stored(1, to + step, column_bytes);
-    if (count > 2) _tile_stored(2, to + 2 * step, column_bytes);
-    if (count > 3) _tile_stored(3, to + 3 * step, column_bytes);
+  if (resident) {
+    _tile_loadd(4, packed, column_bytes);
+    _tile_loadd(5, packed + query_tile, column_bytes);
+    _tile_loadd(6, packed + 2 * query_tile, column_bytes);
+    _tile_loadd(7, packed + 3 * query_tile, column_bytes);
   }
-  _tile_release();
+  for (int group = 0; group < groups; ++group, scores += static_cast<ptrdiff_t>(Tokens) * heads) {
+    const std::byte* rows = row_of(keys.pages, group);
+    const std::byte* next = row_of(keys.next_pages, group);
+    // In the order of their addresses, which the memory serves best.
+    for (size_t line = 0; line < Tokens * row_bytes; line += 64) __builtin_prefetch(next + line, 0, 2);
+    _tile_zero(0);
+    if (resident) {
+      _tile_loadd(1, rows, kResidentRowBytes);
+      _tile_loadd(2, rows + 64, kResidentRowBytes);
+      _tile_dpbf16ps(0, 1, 4);
+      _tile_dpbf16ps(0, 1, 5);
+      _tile_dpbf16ps(0, 2, 6);
+      _tile_dpbf16ps(0, 2, 7);
+    } else {
+      const std::byte* query = packed;
+      for (size_t at = 0; at < row_bytes; at += 64, query += 2 * query_tile) {
+        _tile_loadd(4, query, column_bytes);
+        _tile_loadd(5, query + query_tile, column_bytes);
+        _tile_loadd(1, rows + at, row_bytes);
+        _tile_dpbf16ps(0, 1, 4);
+        _tile_dpbf16ps(0, 1, 5);
+      }
+    }
+    _tile_stored(0, scores, column_bytes);
+  }
   amx::publish();
 }
+
+SLUICE_AMX void load_config(int tokens, int heads) { _tile_loadconfig(&kConfigs[tokens / 16][heads / 2]); }
+SLUICE_AMX void release_tiles() { _tile_release(); }
+
+/// Tokens of one tile of keys.
+int tile_tokens(int page) { return page % 16 == 0 ? 16 : 8; }
 
 }  // namespace
 
@@ -123,11 +107,18 @@ void amx_pack_query(const float* query, int heads, int padded, int dim, float fa
   pack_query(query, heads, padded, dim, factor, packed);
 }
 
-void amx_score_block(const BlockRows<uint16_t>& keys, const std::byte* packed, int heads, float* scores) {
-  if (keys.page % 16 == 0) {
-    score_block<16>(keys, packed, heads, scores);
+AmxScores::~AmxScores() {
+  if (heads_ != 0) release_tiles();
+}
+
+void AmxScores::score_block(const BlockRows<uint16_t>& keys, const std::byte* packed, int heads, float* scores) {
+  const int tokens = tile_tokens(keys.page);
+  if (heads != heads_) load_config(tokens, heads);
+  heads_ = heads;
+  if (tokens == 16) {
+    cpu::score_block<16>(keys, packed, heads, scores);
   } else {
-    score_block<8>(keys, packed, heads, scores);
+    cpu::score_block<8>(keys, packed, heads, scores);
   }
 }
 
@@ -138,7 +129,8 @@ void amx_score_block(const BlockRows<uint16_t>& keys, const std::byte* packed, i
 namespace sluice::cpu {
 
 void amx_pack_query(const float*, int, int, int, float, std::byte*) {}
-void amx_score_block(const BlockRows<uint16_t>&, const std::byte*, int, float*) {}
+AmxScores::~AmxScores() = default;
+void AmxScores::score_block(const BlockRows<uint16_t>&, const std::byte*, int, float*) {}
 
 }  // namespace sluice::cpu
 

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -45,7 +47,7 @@ void Attend::reserve(const Device::Limits& limits) {
   const size_t tasks = limits.kv_heads * (limits.sequences * pieces + tiles);
   tasks_.reserve(tasks);
   selected_.reserve(tasks);
-  merges_.reserve(static_cast<size_t>(limits.sequences) * limits.kv_heads);
+  rows_.reserve(static_cast<size_t>(limits.sequences) * limits.kv_heads);
   grow(partials_, limits.sequences * limits.kv_heads * pieces * partial_floats(group, limits.head_dim) * sizeof(float));
   const ThreadScratch layout(group, limits.head_dim, limits.pages_per_sequence, limits.page);
   for (MappedMemory& scratch : scratch_) grow(scratch, layout.total * sizeof(float));
@@ -82,13 +84,13 @@ int64_t Attend::count_pieces(const Pass& pass) const {
 }
 
 int Attend::pieces_together(int64_t left) const {
-  constexpr int64_t kMost = 8;
-  return static_cast<int>(std::clamp<int64_t>(left / (4 * pool_.threads()), 1, kMost));
+  constexpr uint64_t kMost = 8;
+  return static_cast<int>(std::bit_floor(std::clamp<uint64_t>(left / (2 * pool_.threads()), 1, kMost)));
 }
 
 void Attend::plan(const Pass& pass) {
   tasks_.clear();
-  merges_.clear();
+  rows_.clear();
   const PassBatch& batch = pass.batch();
   const int kv_heads = pass.pool().kv_heads();
   const int tile_rows = prefill_tile_rows(group_);
@@ -109,10 +111,11 @@ void Attend::plan(const Pass& pass) {
         tasks_.push_back({Kind::kFlow, s, head, 0, 0, 0});
       } else {
         const int pieces = pieces_of(pages, pass.pool().layout().page);
-        merges_.push_back({s, head, partials, pieces});
+        const auto row = static_cast<int>(rows_.size());
+        rows_.push_back({.first = partials, .pieces = pieces, .left = pieces});
         for (int piece = 0; piece < pieces;) {
           const int together = std::min(pieces_together(left), pieces - piece);
-          tasks_.push_back({Kind::kPieces, s, head, piece, together, partials});
+          tasks_.push_back({Kind::kPieces, s, head, piece, together, row});
           piece += together;
           left -= together;
         }
@@ -151,13 +154,6 @@ void Attend::run(const Pass& pass, const Device::Attention& call, const DeviceFl
       case Kind::kFlow:
         return run_flow(task, thread);
     }
-  });
-  const int dim = pass.pool().layout().head_dim;
-  pool_.run(static_cast<int64_t>(merges_.size()), [&](int64_t index, int thread) {
-    const Merge& merge = merges_[index];
-    float* partials = partials_.as<float>() + merge.first * partial_floats(group_, dim);
-    merge_partials(partials, merge.count, group_, dim, output_of(merge.sequence, merge.kv_head), nullptr);
-    if (call_->probe != nullptr) report_dense(merge.sequence, merge.kv_head);
   });
   for (size_t i = 0; i < tasks_.size(); ++i) {
     if (tasks_[i].kind != Kind::kFlow) continue;
@@ -222,18 +218,24 @@ void Attend::run_packed(int sequence) {
 void Attend::run_pieces(const Task& task, int thread) {
   const PageLayout& layout = pass_->pool().layout();
   const auto all = pass_->pages(task.sequence);
+  DecodeRow& row = rows_[task.row];
   const size_t step = kPieceTokens / layout.page;
   float* scratch = scratch_[thread].as<float>() + ThreadScratch(group_, layout.head_dim, 1, layout.page).kernel;
   auto pages = all.subspan(task.first * step);
   pages = pages.first(std::min(pages.size(), task.pieces * step));
-  prepare_piece(kv_pages(task.kv_head), query_of(task.sequence, task.kv_head), group_, call_->scale, tiles_, scratch);
+  prepare_piece(kv_pages(task.kv_head), pages, query_of(task.sequence, task.kv_head), group_, call_->scale, tiles_, scratch);
   const bool to_the_end = pages.data() + pages.size() == all.data() + all.size();
   for (int i = 0; i < task.pieces; ++i, pages = pages.subspan(std::min(step, pages.size()))) {
     const int last_tokens = to_the_end && i + 1 == task.pieces ? pass_->last_tokens(task.sequence) : layout.page;
-    float* partial = partials_.as<float>() + (task.merge + task.first + i) * partial_floats(group_, layout.head_dim);
+    float* partial = partials_.as<float>() + (row.first + task.first + i) * partial_floats(group_, layout.head_dim);
     attend_piece(kv_pages(task.kv_head), pages, std::min(step, pages.size()), last_tokens, group_, tiles_, scratch,
                  partial_at(partial, group_, layout.head_dim));
   }
+  // The thread that ends the row's last pieces merges it: the partials are summed in their order whoever that is.
+  if (std::atomic_ref(row.left).fetch_sub(task.pieces, std::memory_order_acq_rel) > task.pieces) return;
+  merge_partials(partials_.as<float>() + row.first * partial_floats(group_, layout.head_dim), row.pieces, group_, layout.head_dim,
+                 output_of(task.sequence, task.kv_head), nullptr);
+  if (call_->probe != nullptr) report_dense(task.sequence, task.kv_head);
 }
 
 void Attend::attend_pages(int kv_head, std::span<const int32_t> pages, int last_tokens, const float* query, int thread,
@@ -243,7 +245,7 @@ void Attend::attend_pages(int kv_head, std::span<const int32_t> pages, int last_
   float* scratch = scratch_[thread].as<float>();
   const size_t step = kPieceTokens / layout.page;
   int pieces = 0;
-  prepare_piece(kv_pages(kv_head), query, group_, call_->scale, tiles_, scratch + at.kernel);
+  prepare_piece(kv_pages(kv_head), pages, query, group_, call_->scale, tiles_, scratch + at.kernel);
   for (size_t first = 0; first < pages.size(); first += step, ++pieces) {
     const size_t count = std::min(step, pages.size() - first);
     float* partial = scratch + at.partials + pieces * partial_floats(group_, layout.head_dim);

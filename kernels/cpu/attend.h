@@ -30,15 +30,15 @@ class Attend {
     Kind kind;
     int sequence;
     int kv_head;
-    int first;      // row of the tile or number of the first piece
-    int pieces;     // that follow each other
-    int64_t merge;  // of pieces: where the partials of its (sequence, KV head) begin, in partials
+    int first;   // row of the tile or number of the first piece
+    int pieces;  // that follow each other
+    int row;     // of pieces: in rows_
   };
-  struct Merge {
-    int sequence;
-    int kv_head;
-    int64_t first;  // partial
-    int count;
+  /// A (decode row, KV head) without a flow.
+  struct DecodeRow {
+    int64_t first;  // of its partials
+    int pieces;
+    int left;  // pieces that no thread has ended yet; counted atomically
   };
 
   void plan(const Pass& pass);
@@ -67,7 +67,7 @@ class Attend {
   ThreadPool& pool_;
   bool tiles_;
   std::vector<Task> tasks_;
-  std::vector<Merge> merges_;
+  std::vector<DecodeRow> rows_;
   MappedMemory partials_;  // of dense decode rows
   MappedMemory packed_;    // [kv_heads] K and V of the sequence in prefill, for AMX
   std::vector<MappedMemory> scratch_;

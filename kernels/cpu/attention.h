@@ -45,8 +45,9 @@ Partial partial_at(float* buffer, int group, int dim);
 size_t decode_scratch_floats(int group, int dim);
 
 /// Lays a query row [group, dim], as the model gives it, out in `scratch` for any number of `attend_piece` calls; `scale`
-/// multiplies q . k. `tiles`: q . k runs on AMX where amx_scores_take(kv).
-void prepare_piece(const KvPages& kv, const float* query, int group, float scale, bool tiles, float* scratch);
+/// multiplies q . k. `tiles`: q . k runs on AMX where amx_scores_take(kv). Asks for what lies first in `pages`.
+void prepare_piece(const KvPages& kv, std::span<const int32_t> pages, const float* query, int group, float scale, bool tiles,
+                   float* scratch);
 /// The prepared query row over the first `piece` of `pages` (at most kPieceTokens tokens; all full but the last, which holds
 /// `last_tokens`). What follows in `pages` is what this thread reads next. Online softmax over blocks of tokens (Milakov and
 /// Gimelshein 2018), every byte of K and V read from memory once for all heads of the group.

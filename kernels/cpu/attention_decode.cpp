@@ -63,8 +63,10 @@ HWY_INLINE void score_block(const BlockRows<T>& block, const float* query, float
 }
 
 /// output[Heads][dim] = output * rescale[Heads] + sum of weights[token][Heads] * v, `Units` units from `d` on.
+/// Asks for the rows of the following block but for the first `asked` ones.
 template <int Heads, int Units, typename T>
-HWY_INLINE void weigh_slab(const BlockRows<T>& block, int d, const float* weights, const float* rescale, float* output) {
+HWY_INLINE void weigh_slab(const BlockRows<T>& block, int d, int asked, const float* weights, const float* rescale,
+                           float* output) {
   VecF32 sums[Heads][2 * Units];
   SLUICE_UNROLL for (int h = 0; h < Heads; ++h) {
     SLUICE_UNROLL for (int u = 0; u < 2 * Units; ++u) {
@@ -76,7 +78,7 @@ HWY_INLINE void weigh_slab(const BlockRows<T>& block, int d, const float* weight
     const T* row = block.pages[p] + d;
     const T* next = block.next_pages[p] + d;
     for (int t = 0; t < tokens; ++t, row += block.dim, next += block.dim, weights += Heads) {
-      prefetch_row(next, Units * kUnit);
+      if (p > 0 || t >= asked) prefetch_row(next, Units * kUnit);
       VecF32 value[2 * Units];
       SLUICE_UNROLL for (int u = 0; u < Units; ++u) load_pair(row + u * kUnit, value[2 * u], value[2 * u + 1]);
       SLUICE_UNROLL for (int h = 0; h < Heads; ++h) {
@@ -91,9 +93,10 @@ HWY_INLINE void weigh_slab(const BlockRows<T>& block, int d, const float* weight
 }
 
 /// Turns scores[tokens][Heads] into 2^(score - maximum); updates maximum and sum, and gives what the old output counts now.
-/// Works on `kRow` numbers at a time, a whole number of tokens.
+/// Works on `kRow` numbers at a time, a whole number of tokens, and asks for a line from `ahead` on each time, up to `lines`,
+/// so that the memory is not idle meanwhile.
 template <int Heads>
-HWY_INLINE void soften(float* scores, int tokens, float* maximum, float* sum, float* rescale) {
+HWY_INLINE void soften(float* scores, int tokens, const std::byte* ahead, int lines, float* maximum, float* sum, float* rescale) {
   constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
   constexpr size_t kRow = HWY_MAX(kLanes, 4);
   constexpr size_t kVectors = kRow / kLanes;
@@ -117,10 +120,12 @@ HWY_INLINE void soften(float* scores, int tokens, float* maximum, float* sum, fl
   std::copy(fall, fall + Heads, rescale);
   // Where every score so far is -inf, its powers are to vanish rather than to be NaN.
   for (size_t i = 0; i < kRow; ++i) row[i] = maximum[i % Heads] == kMinusInfinity ? 0.0f : maximum[i % Heads];
+  int line = 0;
   for (size_t v = 0; v < kVectors; ++v) {
     const VecF32 shift = hn::Load(kF32, row + v * kLanes);
     VecF32 total = hn::Zero(kF32);
     for (size_t i = v * kLanes; i < padded; i += kRow) {
+      if (line < lines) __builtin_prefetch(ahead + 64 * static_cast<ptrdiff_t>(line++), 0, 2);
       const VecF32 power = exp2(hn::Sub(hn::Load(kF32, scores + i), shift));
       total = hn::Add(total, power);
       hn::Store(power, kF32, scores + i);
@@ -136,24 +141,28 @@ HWY_INLINE void soften(float* scores, int tokens, float* maximum, float* sum, fl
 
 /// `tiles`: the query as amx_pack_query leaves it, or null for scores by vectors.
 template <int Heads, typename T>
-void attend_heads(const BlockRows<T>& keys, const BlockRows<T>& values, const float* query, const std::byte* tiles, float* scores,
-                  float* maximum, float* sum, float* output) {
+void attend_heads(const BlockRows<T>& keys, const BlockRows<T>& values, const float* query, AmxScores& amx,
+                  const std::byte* tiles, float* scores, float* maximum, float* sum, float* output) {
   float rescale[Heads];
   bool scored = false;
   if constexpr (sizeof(T) == 2) {
     if (tiles != nullptr) {
-      amx_score_block(keys, tiles, Heads, scores);
+      amx.score_block(keys, tiles, Heads, scores);
       scored = true;
     }
   }
   if (!scored) score_block<Heads>(keys, query, scores);
-  soften<Heads>(scores, keys.tokens, maximum, sum, rescale);
+  // About a line for each vector of scores, in whole rows of V.
+  const int row_bytes = values.dim * static_cast<int>(sizeof(T));
+  const int asked = std::min(values.page, keys.tokens * Heads / static_cast<int>(kLanes) * 64 / row_bytes);
+  soften<Heads>(scores, keys.tokens, reinterpret_cast<const std::byte*>(values.next_pages[0]), asked * row_bytes / 64, maximum,
+                sum, rescale);
   int d = 0;
   for (; d + kSlabUnits * kUnit <= values.dim; d += kSlabUnits * kUnit) {
-    weigh_slab<Heads, kSlabUnits>(values, d, scores, rescale, output);
+    weigh_slab<Heads, kSlabUnits>(values, d, asked, scores, rescale, output);
   }
   if constexpr (kSlabUnits > 1) {
-    for (; d < values.dim; d += kUnit) weigh_slab<Heads, 1>(values, d, scores, rescale, output);
+    for (; d < values.dim; d += kUnit) weigh_slab<Heads, 1>(values, d, asked, scores, rescale, output);
   }
 }
 
@@ -162,21 +171,21 @@ int heads_together(int left) { return left >= 3 ? 4 : left; }
 
 /// One block for the whole group; heads past `group` up to the padded count are zero queries.
 template <typename T>
-void attend_block(const BlockRows<T>& keys, const BlockRows<T>& values, const float* query, const std::byte* tiles, int group,
-                  float* scores, float* maximum, float* sum, float* output) {
+void attend_block(const BlockRows<T>& keys, const BlockRows<T>& values, const float* query, AmxScores& amx,
+                  const std::byte* tiles, int group, float* scores, float* maximum, float* sum, float* output) {
   for (int h = 0; h < group; h += heads_together(group - h)) {
     const float* q = query + h * keys.dim;
     const std::byte* t = tiles == nullptr ? nullptr : tiles + amx_query_bytes(h, keys.dim);  // of these heads
     float* out = output + h * keys.dim;
     switch (heads_together(group - h)) {
       case 4:
-        attend_heads<4>(keys, values, q, t, scores, maximum + h, sum + h, out);
+        attend_heads<4>(keys, values, q, amx, t, scores, maximum + h, sum + h, out);
         break;
       case 2:
-        attend_heads<2>(keys, values, q, t, scores, maximum + h, sum + h, out);
+        attend_heads<2>(keys, values, q, amx, t, scores, maximum + h, sum + h, out);
         break;
       default:
-        attend_heads<1>(keys, values, q, t, scores, maximum + h, sum + h, out);
+        attend_heads<1>(keys, values, q, amx, t, scores, maximum + h, sum + h, out);
     }
   }
 }
@@ -246,7 +255,21 @@ void prepare_query(const KvPages& kv, const float* query, int group, float facto
   }
 }
 
-void prepare_piece_any(const KvPages& kv, const float* query, int group, float scale, bool tiles, float* memory) {
+/// Asks for K and then V of the first block, which nothing else asks for early.
+void prefetch_first_block(const KvPages& kv, std::span<const int32_t> pages) {
+  const size_t count = std::min<size_t>(pages.size(), kDecodeBlockTokens / kv.page);
+  const size_t bytes = static_cast<size_t>(kv.page) * kv.dim * size_of(kv.type);
+  for (size_t i = 0; i < count; ++i) {
+    for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(kv.keys(pages[i]) + at, 0, 2);
+  }
+  for (size_t i = 0; i < count; ++i) {
+    for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(kv.values(pages[i]) + at, 0, 2);
+  }
+}
+
+void prepare_piece_any(const KvPages& kv, std::span<const int32_t> pages, const float* query, int group, float scale, bool tiles,
+                       float* memory) {
+  prefetch_first_block(kv, pages);
   const Scratch scratch(kv, group, memory);
   const float factor = scale * 1.44269504088896341f;
   if (tiles && amx_scores_take(kv)) {
@@ -287,6 +310,7 @@ void attend_piece_of(const KvPages& kv, std::span<const int32_t> pages, size_t p
   std::fill(sum, sum + heads, 0.0f);
   std::fill(scratch.output, scratch.output + heads * dim, 0.0f);
 
+  AmxScores amx;
   const int pages_per_block = kDecodeBlockTokens / kv.page;
   BlockRows<T> keys;
   BlockRows<T> values;
@@ -298,13 +322,13 @@ void attend_piece_of(const KvPages& kv, std::span<const int32_t> pages, size_t p
     set_block(keys, kv, pages, first, count, true);
     set_block(values, kv, pages, first, count, false);
     if (direct) {
-      attend_block(keys, values, scratch.query, tiles, group, scratch.scores, maximum, sum, scratch.output);
+      attend_block(keys, values, scratch.query, amx, tiles, group, scratch.scores, maximum, sum, scratch.output);
     } else {
       BlockRows<float> float_keys;
       BlockRows<float> float_values;
       widen_block(kv, keys, dim, scratch.wide_keys, float_keys);
       widen_block(kv, values, dim, scratch.wide_values, float_values);
-      attend_block(float_keys, float_values, scratch.query, nullptr, group, scratch.scores, maximum, sum, scratch.output);
+      attend_block(float_keys, float_values, scratch.query, amx, nullptr, group, scratch.scores, maximum, sum, scratch.output);
     }
   }
   for (int h = 0; h < group; ++h) {
@@ -352,8 +376,9 @@ size_t decode_scratch_floats(int group, int dim) {
   return 4 * kDecodeBlockTokens + 2 * heads * widest + 2 * kDecodeBlockTokens * widest;
 }
 
-void prepare_piece(const KvPages& kv, const float* query, int group, float scale, bool tiles, float* scratch) {
-  HWY_DYNAMIC_DISPATCH(prepare_piece_any)(kv, query, group, scale, tiles, scratch);
+void prepare_piece(const KvPages& kv, std::span<const int32_t> pages, const float* query, int group, float scale, bool tiles,
+                   float* scratch) {
+  HWY_DYNAMIC_DISPATCH(prepare_piece_any)(kv, pages, query, group, scale, tiles, scratch);
 }
 
 void attend_piece(const KvPages& kv, std::span<const int32_t> pages, size_t piece, int last_tokens, int group, bool tiles,
