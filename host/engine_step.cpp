@@ -5,6 +5,7 @@
 
 #include "host/engine_state.h"
 #include "host/kv_snapshot.h"
+#include "kernels/open_pass.h"
 #include "scripting/graph/error.h"
 
 namespace sluice {
@@ -93,18 +94,19 @@ void Engine::State::run(const Pass& pass) {
                      });
   const DeviceCounters before = device.counters();
   const PassBatch batch = pass.batch();
-  device.begin_pass(batch, *pool);
   Model::Pass forward;
   forward.tokens = pass.tokens;
   forward.logit_rows = pass.logit_rows;
   forward.flow = flow.get();
   forward.layers = flow ? &flow->plan().graph.layers : nullptr;
   forward.probes = probe ? probes.data() : nullptr;
-  const Matrix result = model.forward(device, *workspace, forward);
-  if (result.rows > 0) {
-    device.read(logits.data(), result.data, static_cast<size_t>(result.rows * result.columns) * sizeof(float));
+  {
+    const OpenPass open(device, batch, *pool);
+    const Matrix result = model.forward(device, *workspace, forward);
+    if (result.rows > 0) {
+      device.read(logits.data(), result.data, static_cast<size_t>(result.rows * result.columns) * sizeof(float));
+    }
   }
-  device.end_pass();
   const DeviceCounters after = device.counters();
   stats.pages_attended += after.pages_attended - before.pages_attended;
   stats.pages_available += after.pages_available - before.pages_available;

@@ -32,7 +32,7 @@ Json parse_json(std::string_view text, const std::string& name) {
   try {
     return Json::parse(text.begin(), text.end(), check_depth);
   } catch (const Json::exception& error) {
-    throw InputError(fmt::format("{}: not valid JSON ({})", name, error.what()));
+    throw InputError(fmt::format("{}: not valid JSON ({})", name, std::string_view(error.what()).substr(0, 200)));
   }
 }
 

@@ -152,7 +152,7 @@ class Device {
   virtual void reserve(const Limits& limits) = 0;
 
   virtual void begin_pass(const PassBatch& batch, Pool& pool) = 0;
-  virtual void end_pass() = 0;
+  virtual void end_pass() noexcept = 0;
 
   /// out[i] = table[tokens[i]]; tokens in host memory.
   virtual void embed(const Weight& table, std::span<const int32_t> tokens, Matrix out) = 0;

@@ -10,12 +10,6 @@
 namespace sluice {
 namespace {
 
-constexpr int kSequences = 8;
-constexpr int kTokens = 8192;
-constexpr int kKvHeads = 2;
-constexpr int kGroup = 4;
-constexpr int kDim = 64;
-constexpr int kPage = 16;
 constexpr int kLayers = 32;  // 1 GiB of bf16 K and V: calls rotate through it, past every cache
 
 /// One decode step of all sequences, each over its own list of pages (positions in the sequence).
@@ -38,8 +32,9 @@ struct DecodeStep {
 /// Steps over random lists of `pages` pages, which share no page: one after the other they read all K and V of a layer.
 std::vector<DecodeStep> make_steps(const PagedKv& kv, int pages) {
   std::mt19937 random(pages);
+  const int sequences = kv.shape().sequences;
   const int all = kv.pages_per_sequence();
-  std::vector<std::vector<int>> orders(kSequences, std::vector<int>(all));
+  std::vector<std::vector<int>> orders(sequences, std::vector<int>(all));
   for (std::vector<int>& order : orders) {
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), random);
@@ -48,7 +43,7 @@ std::vector<DecodeStep> make_steps(const PagedKv& kv, int pages) {
   for (size_t i = 0; i < steps.size(); ++i) {
     DecodeStep& step = steps[i];
     step.query_indptr = step.page_indptr = {0};
-    for (int s = 0; s < kSequences; ++s) {
+    for (int s = 0; s < sequences; ++s) {
       const auto first = orders[s].begin() + static_cast<int64_t>(i) * pages;
       std::vector<int> chosen(first, first + pages);
       std::sort(chosen.begin(), chosen.end());
@@ -56,7 +51,7 @@ std::vector<DecodeStep> make_steps(const PagedKv& kv, int pages) {
       step.positions.push_back(std::move(chosen));
       step.query_indptr.push_back(s + 1);
       step.page_indptr.push_back(static_cast<int32_t>(step.page_indices.size()));
-      step.lengths.push_back(pages * kPage);
+      step.lengths.push_back(pages * kv.shape().geometry.page);
       step.decoding.push_back(1);
     }
   }
@@ -64,46 +59,32 @@ std::vector<DecodeStep> make_steps(const PagedKv& kv, int pages) {
 }
 
 BenchRow measure(Device& device, PagedKv& kv, int pages, double seconds) {
-  constexpr int kQueryHeads = kKvHeads * kGroup;
-  constexpr float kScale = 0.125f;
+  const PagedKv::Shape& shape = kv.shape();
+  const int page = shape.geometry.page;
   const bool dense = pages == kv.pages_per_sequence();
   const std::vector<DecodeStep> steps = make_steps(kv, pages);
   const auto step_of = [&](int64_t call) -> const DecodeStep& { return steps[call / kLayers % steps.size()]; };
-
-  std::vector<float> query(static_cast<size_t>(kSequences) * kQueryHeads * kDim);
-  for (size_t i = 0; i < query.size(); ++i)
-    query[i] = PagedKv::query(static_cast<int>(i / 512), static_cast<int>(i % 512)) * 3.7f;
-  std::vector<float> out(query.size());
-  const int64_t columns = static_cast<int64_t>(kQueryHeads) * kDim;
-  const Matrix q{.data = query.data(), .rows = kSequences, .columns = columns, .stride = columns};
-  const Matrix result{.data = out.data(), .rows = kSequences, .columns = columns, .stride = columns};
+  PagedAttention attention(device, kv, shape.sequences);
   // Calls read the whole pool before they read anything again.
-  const auto run = [&](int64_t i) {
-    device.begin_pass(step_of(i).batch(), kv.pool());
-    device.attention({.layer = static_cast<int>(i % kLayers), .query_heads = kQueryHeads, .scale = kScale}, q, result);
-    device.end_pass();
-  };
+  const auto run = [&](int64_t call) { attention.run(step_of(call).batch(), static_cast<int>(call % kLayers)); };
 
   BenchRow row;
   row.name = dense ? "dense decode" : fmt::format("sparse decode, {} pages", pages);
-  row.shape =
-      fmt::format("batch {}, tokens {}, kv_heads {}, group {}, dim {}, bf16", kSequences, kTokens, kKvHeads, kGroup, kDim);
+  row.shape = fmt::format("batch {}, tokens {}, {}", shape.sequences, shape.tokens, shape.heads_text());
   row.time_us = time_call(seconds, run);
-  row.bytes = 2.0 * kSequences * kKvHeads * kDim * sizeof(uint16_t) * pages * kPage;
+  row.bytes = 2.0 * shape.sequences * shape.kv_heads * shape.geometry.head_dim * sizeof(uint16_t) * pages * page;
 
   row.correct = true;
-  for (int64_t call : {0, 5, kLayers + 3}) {
-    std::fill(out.begin(), out.end(), NAN);
+  for (const int64_t call : {0, 5, kLayers + 3}) {
+    attention.clear();
     run(call);
-    for (int s = 0; s < kSequences; ++s) {
-      const int head = (s + static_cast<int>(call)) % kQueryHeads;
+    for (int s = 0; s < shape.sequences; ++s) {
+      const int head = (s + static_cast<int>(call)) % shape.query_heads();
       std::vector<int> tokens;
-      for (int position : step_of(call).positions[s]) {
-        for (int t = 0; t < kPage; ++t) tokens.push_back(position * kPage + t);
+      for (const int position : step_of(call).positions[s]) {
+        for (int t = 0; t < page; ++t) tokens.push_back(position * page + t);
       }
-      const size_t at = (static_cast<size_t>(s) * kQueryHeads + head) * kDim;
-      const auto wanted = kv.judge(query.data() + at, kScale, static_cast<int>(call % kLayers), s, head / kGroup, tokens);
-      row.correct = row.correct && agrees(out.data() + at, wanted, 2e-5);
+      row.correct = row.correct && attention.is_correct(s, head, static_cast<int>(call % kLayers), s, tokens);
     }
   }
   return row;
@@ -114,11 +95,7 @@ BenchRow measure(Device& device, PagedKv& kv, int pages, double seconds) {
 BenchReport run_attention_bench(const BenchOptions& options) {
   BenchReport report{.name = "attention"};
   const auto device = create_device(options.device, options.threads);
-  PagedKv kv(*device, {.layers = kLayers,
-                       .sequences = kSequences,
-                       .tokens = kTokens,
-                       .kv_heads = kKvHeads,
-                       .geometry = {.head_dim = kDim, .group = kGroup, .page = kPage, .kv = DataType::kBF16}});
+  PagedKv kv(*device, {.layers = kLayers, .sequences = 8, .tokens = 8192});
   for (int pages : {kv.pages_per_sequence(), 32, 64, 128}) {
     raise_copy_bandwidth(report, options.threads);
     report.rows.push_back(measure(*device, kv, pages, options.seconds));

@@ -5,15 +5,17 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <vector>
 
 #include "agents/bench/bench.h"
+#include "agents/flow_script.h"
 #include "kernels/cpu/flow.h"
 #include "kernels/cpu/memory.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/reference/oracle.h"
 #include "scripting/graph/error.h"
-#include "scripting/lua/trace.h"
 
 namespace sluice {
 namespace {
@@ -177,26 +179,11 @@ class Rows {
       }
     }
     const Node& selection = flow_.plan().graph.nodes[flow_.plan().graph.selection];
-    return selection.op != Op::kTopK || selected == best_of(scores, selection.attributes);
+    return selection.op != Op::kTopK ||
+           selected == oracle::top_k(std::vector<double>(scores.begin(), scores.end()), selection.attributes);
   }
 
  private:
-  static std::vector<int32_t> best_of(const std::vector<float>& scores, const Attributes& attributes) {
-    const int pages = static_cast<int>(scores.size());
-    const auto forced = [&](int32_t page) { return page < attributes.first || page >= pages - attributes.last; };
-    std::vector<int32_t> order(scores.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-      if (forced(a) != forced(b)) return forced(a);
-      return scores[a] > scores[b] || (std::isnan(scores[b]) && !std::isnan(scores[a]));
-    });
-    const double wanted =
-        std::max(double{0} + attributes.k + attributes.first + attributes.last, std::ceil(attributes.ratio * pages));
-    order.resize(static_cast<size_t>(std::min<double>(wanted, pages)));
-    std::sort(order.begin(), order.end());
-    return order;
-  }
-
   const cpu::Flow& flow_;
   const Pages& pages_;
   int row_pages_;
@@ -216,7 +203,6 @@ size_t field_bytes(const FlowGraph& graph) {
 
 void measure(const std::string& name, const FlowGraph& graph, double (*judge)(const float*, int, const float*),
              const BenchOptions& options, BenchReport& report) {
-  if (graph.selection == kNoNode) throw InputError(fmt::format("{} selects no pages: there is no index stage", name));
   const Plan plan = compile(graph).plan;
   const auto flow = cpu::compile_flow(plan, 1, 1);
   cpu::ThreadPool threads(options.threads);
@@ -240,13 +226,16 @@ void measure(const std::string& name, const FlowGraph& graph, double (*judge)(co
 
 BenchReport run_index_bench(const BenchOptions& options) {
   if (options.device != "cpu") throw InputError("bench index runs on the CPU only", "leave --device out");
-  BenchReport report{.name = "index", .copy_tb_per_s = measure_copy_bandwidth(options.threads)};
   const TraceOptions geometry{.head_dim = kDim, .group = kGroup};
+  std::optional<FlowGraph> own;
   if (!options.flow.empty()) {
-    FlowGraph graph = trace_file(options.flow, geometry);
-    if (graph.selection != kNoNode) graph.layers = LayerChoice{};
-    const std::string name = graph.name;
-    measure(name, graph, nullptr, options, report);
+    own = read_flow(options.flow).trace(geometry);
+    if (own->selection == kNoNode) throw InputError(fmt::format("{} selects no pages: there is no index stage", own->name));
+    own->layers = LayerChoice{};
+  }
+  BenchReport report{.name = "index", .copy_tb_per_s = measure_copy_bandwidth(options.threads)};
+  if (own) {
+    measure(own->name, *own, nullptr, options, report);
     return report;
   }
   for (const Case& one : kCases) measure(one.name, trace(one.source, one.name, geometry), one.score, options, report);

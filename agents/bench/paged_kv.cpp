@@ -1,11 +1,21 @@
 #include "agents/bench/paged_kv.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <random>
 
+#include "kernels/open_pass.h"
+
 namespace sluice {
+namespace {
+
+constexpr float kScale = 0.125f;
+constexpr double kTolerance = 2e-5;
+
+}  // namespace
 
 float PagedKv::number(uint32_t what, int layer, int sequence, int token, int head, int d) {
   uint32_t hash = what * 0x9e3779b9U + static_cast<uint32_t>(layer) * 0x85ebca6bU + static_cast<uint32_t>(sequence) * 0xc2b2ae35U;
@@ -50,30 +60,52 @@ PagedKv::PagedKv(Device& device, const Shape& shape) : shape_(shape) {
   }
 }
 
-std::vector<double> PagedKv::judge(const float* query, float scale, int layer, int sequence, int kv_head,
-                                   const std::vector<int>& tokens) const {
-  const int dim = shape_.geometry.head_dim;
+std::string PagedKv::Shape::heads_text() const {
+  return fmt::format("kv_heads {}, group {}, dim {}, {}", kv_heads, geometry.group, geometry.head_dim, name_of(geometry.kv));
+}
+
+PagedAttention::PagedAttention(Device& device, PagedKv& kv, int rows)
+    : device_(device),
+      kv_(kv),
+      rows_(rows),
+      columns_(static_cast<int64_t>(kv.shape().query_heads()) * kv.shape().geometry.head_dim),
+      queries_(rows * columns_),
+      outputs_(rows * columns_) {
+  for (int64_t i = 0; i < static_cast<int64_t>(queries_.size()); ++i) {
+    queries_[i] = PagedKv::query(static_cast<int>(i / columns_), static_cast<int>(i % columns_)) * 3.7f;
+  }
+}
+
+void PagedAttention::run(const PassBatch& batch, int layer) {
+  const Matrix queries{.data = queries_.data(), .rows = rows_, .columns = columns_, .stride = columns_};
+  const Matrix outputs{.data = outputs_.data(), .rows = rows_, .columns = columns_, .stride = columns_};
+  const OpenPass open(device_, batch, kv_.pool());
+  device_.attention({.layer = layer, .query_heads = kv_.shape().query_heads(), .scale = kScale}, queries, outputs);
+}
+
+void PagedAttention::clear() { std::fill(outputs_.begin(), outputs_.end(), NAN); }
+
+bool PagedAttention::is_correct(int row, int head, int layer, int sequence, const std::vector<int>& tokens) const {
+  const int dim = kv_.shape().geometry.head_dim;
+  const int kv_head = head / kv_.shape().geometry.group;
+  const float* query = queries_.data() + row * columns_ + static_cast<int64_t>(head) * dim;
+  const float* output = outputs_.data() + row * columns_ + static_cast<int64_t>(head) * dim;
   std::vector<double> scores;
-  for (int token : tokens) {
+  for (const int token : tokens) {
     double score = 0;
-    for (int d = 0; d < dim; ++d) score += static_cast<double>(query[d]) * key(layer, sequence, token, kv_head, d);
-    scores.push_back(score * scale);
+    for (int d = 0; d < dim; ++d) score += static_cast<double>(query[d]) * PagedKv::key(layer, sequence, token, kv_head, d);
+    scores.push_back(score * kScale);
   }
   const double largest = *std::max_element(scores.begin(), scores.end());
-  std::vector<double> out(dim);
+  std::vector<double> wanted(dim);
   double sum = 0;
   for (size_t i = 0; i < tokens.size(); ++i) {
     const double weight = std::exp(scores[i] - largest);
     sum += weight;
-    for (int d = 0; d < dim; ++d) out[d] += weight * value(layer, sequence, tokens[i], kv_head, d);
+    for (int d = 0; d < dim; ++d) wanted[d] += weight * PagedKv::value(layer, sequence, tokens[i], kv_head, d);
   }
-  for (double& number : out) number /= sum;
-  return out;
-}
-
-bool agrees(const float* got, const std::vector<double>& wanted, double tolerance) {
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    if (!(std::abs(got[i] - wanted[i]) <= tolerance)) return false;
+  for (int d = 0; d < dim; ++d) {
+    if (!(std::abs(output[d] - wanted[d] / sum) <= kTolerance)) return false;
   }
   return true;
 }

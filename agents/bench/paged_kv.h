@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "kernels/device.h"
@@ -16,8 +17,13 @@ class PagedKv {
     int layers = 1;
     int sequences = 8;
     int tokens = 8192;
+    // The heads of the mini model.
     int kv_heads = 2;
-    Geometry geometry;
+    Geometry geometry = {.head_dim = 64, .group = 4, .page = 16, .kv = DataType::kBF16};
+
+    int query_heads() const { return kv_heads * geometry.group; }
+    /// "kv_heads 2, group 4, dim 64, bf16"
+    std::string heads_text() const;
   };
   PagedKv(Device& device, const Shape& shape);
 
@@ -31,10 +37,6 @@ class PagedKv {
   static float value(int layer, int sequence, int token, int head, int d) { return number(2, layer, sequence, token, head, d); }
   static float query(int row, int column) { return number(3, 0, 0, row, 0, column); }
 
-  /// Softmax attention in float64 of one query head over `tokens` of a sequence: [dim].
-  std::vector<double> judge(const float* query, float scale, int layer, int sequence, int kv_head,
-                            const std::vector<int>& tokens) const;
-
  private:
   static float number(uint32_t what, int layer, int sequence, int token, int head, int d);
 
@@ -43,7 +45,25 @@ class PagedKv {
   std::unique_ptr<Pool> pool_;
 };
 
-/// Largest |got - wanted| over `count` numbers is within `tolerance`; false for NaN.
-bool agrees(const float* got, const std::vector<double>& wanted, double tolerance);
+/// Attention of `rows` rows of queries over a PagedKv, call after call, and its judge.
+class PagedAttention {
+ public:
+  PagedAttention(Device& device, PagedKv& kv, int rows);
+
+  /// A pass of the device that attends in one layer.
+  void run(const PassBatch& batch, int layer);
+  /// Fills the outputs with NaN, so that what a call leaves out is found.
+  void clear();
+  /// The output of one query head of a row is softmax attention in float64 over `tokens` of a sequence.
+  bool is_correct(int row, int head, int layer, int sequence, const std::vector<int>& tokens) const;
+
+ private:
+  Device& device_;
+  PagedKv& kv_;
+  int rows_;
+  int64_t columns_;             // query heads times dim
+  std::vector<float> queries_;  // [rows, columns]
+  std::vector<float> outputs_;  // [rows, columns]
+};
 
 }  // namespace sluice

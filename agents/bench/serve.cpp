@@ -10,14 +10,14 @@
 #include <vector>
 
 #include "agents/bench/bench.h"
-#include "agents/evaluation/flow_files.h"
 #include "agents/evaluation/statistics.h"
+#include "agents/flow_script.h"
+#include "agents/trace_options.h"
 #include "host/default_model.h"
 #include "host/engine.h"
 #include "host/random.h"
 #include "host/tensor.h"
 #include "scripting/graph/error.h"
-#include "scripting/lua/trace.h"
 
 namespace sluice {
 namespace {
@@ -184,10 +184,7 @@ BenchRow decode_row(const Setup& setup, const std::string& name, const Side& sid
 }
 
 Plan make_plan(const std::string& flow, const ModelConfig& config) {
-  TraceOptions trace;
-  trace.head_dim = config.head_dim;
-  trace.group = config.group();
-  return compile(trace_file(find_flow(flow), trace)).plan;
+  return compile(read_flow(flow).trace(trace_options(config))).plan;
 }
 
 }  // namespace

@@ -1,16 +1,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <functional>
-#include <numeric>
 #include <random>
 #include <vector>
 
 #include "agents/bench/bench.h"
 #include "kernels/cpu/topk.h"
 #include "kernels/random.h"
+#include "kernels/reference/oracle.h"
 #include "scripting/graph/error.h"
 
 namespace sluice {
@@ -32,25 +31,14 @@ std::vector<float> draw_scores(const Distribution& distribution) {
   return scores;
 }
 
-/// Positions in order: higher score first, ties to the lower page, NaN last.
-std::vector<int32_t> sorted_positions(std::span<const float> scores) {
-  std::vector<int32_t> order(scores.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-    return scores[a] > scores[b] || (std::isnan(scores[b]) && !std::isnan(scores[a]));
-  });
-  return order;
-}
-
-/// Exact selections equal the sorted prefix; approximate ones have its size and enough of it.
-bool is_correct(std::span<const float> scores, std::vector<int32_t> selected, int k, double tolerate) {
-  std::vector<int32_t> wanted = sorted_positions(scores);
-  wanted.resize(k);
-  std::sort(wanted.begin(), wanted.end());
+/// Exact selections are those of the judge; approximate ones have their size and enough of them.
+bool is_correct(std::span<const float> scores, const std::vector<int32_t>& selected, const Attributes& attributes) {
+  const std::vector<int32_t> wanted = oracle::top_k(std::vector<double>(scores.begin(), scores.end()), attributes);
   std::vector<int32_t> common;
   std::set_intersection(wanted.begin(), wanted.end(), selected.begin(), selected.end(), std::back_inserter(common));
   const bool ascending = std::adjacent_find(selected.begin(), selected.end(), std::greater_equal<>()) == selected.end();
-  return ascending && static_cast<int>(selected.size()) == k && static_cast<double>(common.size()) >= (1 - tolerate) * k;
+  return ascending && selected.size() == wanted.size() &&
+         static_cast<double>(common.size()) >= (1 - attributes.tolerate) * static_cast<double>(wanted.size());
 }
 
 BenchRow measure(const std::string& name, const std::vector<float>& all, int pages, double tolerate, double copy_tb_per_s,
@@ -77,8 +65,7 @@ BenchRow measure(const std::string& name, const std::vector<float>& all, int pag
   row.correct = true;
   for (const int64_t call : {3, 11}) {
     const int count = run(call);
-    row.correct =
-        row.correct && is_correct(scores_of(call), {selected.begin(), selected.begin() + count}, attributes.k, tolerate);
+    row.correct = row.correct && is_correct(scores_of(call), {selected.begin(), selected.begin() + count}, attributes);
   }
   return row;
 }

@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <memory>
+#include <optional>
 
+#include "agents/cli/arguments.h"
 #include "agents/cli/commands.h"
 #include "scripting/graph/error.h"
 
@@ -27,12 +28,11 @@ constexpr Benchmark kBenchmarks[] = {
 };
 
 void run(const Benchmark& benchmark, const BenchOptions& options, const std::string& json_file) {
+  std::optional<OutputFile> json;
+  if (!json_file.empty()) json.emplace(json_file);
   const BenchReport report = benchmark.run(options);
   fmt::print("{}", to_table(report));
-  if (!json_file.empty()) {
-    std::ofstream file(json_file);
-    if (!(file << to_json(report)) || !file.flush()) throw InputError(fmt::format("cannot write {}", json_file));
-  }
+  if (json) json->write(to_json(report));
   for (const BenchRow& row : report.rows) {
     if (!row.correct)
       throw InternalError(fmt::format("benchmark \"{}\", case \"{}\" gave a wrong result", report.name, row.name));
@@ -55,20 +55,24 @@ void add_bench(CLI::App& app) {
     CLI::App* command = bench->add_subcommand(benchmark.name, benchmark.about);
     command->footer(fmt::format("Example: sluice bench {} --json {}.json", benchmark.name, benchmark.name));
     command->add_option("--json", settings->json_file, "Also write the report here (schema sluice.bench/1)");
-    command->add_option("--threads", settings->options.threads, "Threads; 0: all cores this process may use")
-        ->check(CLI::Range(0, 1024));
+    if (benchmark.run != run_topk_bench) {  // which is a thing of one thread
+      command->add_option("--threads", settings->options.threads, "Threads; 0: all cores this process may use")
+          ->check(decimal_number(0, 1024));
+    }
     command->add_option("--device", settings->options.device, "cpu or cuda")->capture_default_str();
     command->add_option("--seconds", settings->options.seconds, "Seconds of measuring for each case")
-        ->check(CLI::Range(0.0, 600.0))
+        ->check(finite_number(0, 600))
         ->capture_default_str();
-    command->add_option("--model", settings->options.model, "Model directory, where the benchmark runs a model");
-    command->add_option("--flow", settings->options.flow, "Flow file, where the benchmark runs a flow");
+    if (benchmark.run == run_index_bench || benchmark.run == run_serve_bench) {
+      command->add_option("--flow", settings->options.flow, "Lua file, - for standard input, or the name of a shipped flow");
+    }
     if (benchmark.run == run_serve_bench) {
+      command->add_option("--model", settings->options.model, "Model directory (default: the mini model)");
       command->add_option("--batch", settings->options.batch, "Sequences that decode together")
-          ->check(CLI::Range(1, 256))
+          ->check(decimal_number(1, 256))
           ->capture_default_str();
       command->add_option("--tokens", settings->options.tokens, "Tokens of each prompt")
-          ->check(CLI::Range(2, 1 << 20))
+          ->check(decimal_number(2, 1 << 20))
           ->capture_default_str();
     }
     command->callback([settings, &benchmark] { run(benchmark, settings->options, settings->json_file); });

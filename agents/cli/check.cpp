@@ -4,10 +4,11 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "agents/cli/arguments.h"
 #include "agents/cli/commands.h"
-#include "agents/evaluation/flow_files.h"
+#include "agents/flow_script.h"
 #include "scripting/graph/plan.h"
-#include "scripting/lua/trace.h"
+#include "scripting/graph/verify.h"
 
 namespace sluice::cli {
 
@@ -38,7 +39,7 @@ void print_json(bool ok, const nlohmann::json& diagnostics, const nlohmann::json
 
 void check(const CheckOptions& options) {
   try {
-    const Plan plan = compile(trace_file(find_flow(options.flow), options.trace)).plan;
+    const Plan plan = compile(read_flow(options.flow).trace(options.trace)).plan;
     const FlowGraph& graph = plan.graph;
     if (options.json) {
       print_json(true, nlohmann::json::array(),
@@ -72,11 +73,15 @@ void add_check(CLI::App& app) {
   auto options = std::make_shared<CheckOptions>();
   CLI::App* command = app.add_subcommand("check", "Trace and verify a flow: exit code 0, or 1 with what is wrong and where");
   command->footer("Example: sluice check scripting/flows/quest.lua --json");
-  command->add_option("flow", options->flow, "Lua file, or the name of a shipped flow")->required();
+  command->add_option("flow", options->flow, "Lua file, - for standard input, or the name of a shipped flow")->required();
   command->add_flag("--json", options->json,
                     "Print {\"schema\": \"sluice.check/1\", ok, diagnostics: [{file, line, message, hint}]}");
-  command->add_option("--head-dim", options->trace.head_dim, "Channels of a head")->capture_default_str();
-  command->add_option("--group", options->trace.group, "Query heads that share a KV head")->capture_default_str();
+  command->add_option("--head-dim", options->trace.head_dim, "Channels of a head")
+      ->check(decimal_number(1, GraphLimits::kHeadDim))
+      ->capture_default_str();
+  command->add_option("--group", options->trace.group, "Query heads that share a KV head")
+      ->check(decimal_number(1, GraphLimits::kGroup))
+      ->capture_default_str();
   command->callback([options] { check(*options); });
 }
 

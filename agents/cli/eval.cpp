@@ -1,24 +1,27 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <exception>
 #include <filesystem>
-#include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "agents/cli/arguments.h"
 #include "agents/cli/commands.h"
 #include "agents/evaluation/cascade.h"
+#include "agents/evaluation/documents.h"
 #include "agents/evaluation/engine_runner.h"
 #include "agents/evaluation/flow_files.h"
 #include "agents/evaluation/suite.h"
-#include "agents/tasks/problem_set.h"
 #include "agents/tasks/vocabulary.h"
 #include "host/default_model.h"
 #include "host/model.h"
 #include "host/tokenizer.h"
 #include "kernels/device.h"
 #include "scripting/graph/error.h"
-#include "scripting/lua/trace.h"
 
 namespace sluice::cli {
 namespace {
@@ -29,90 +32,97 @@ struct EvalOptions {
   std::string device = "cpu";
   std::string suite = "quick";
   std::string json;
-  std::string seed;
+  std::optional<std::string> seed;
   int threads = 0;
   bool dense_only = false;
+  bool details = false;
+  bool list = false;
   SuiteChanges changes;
 };
 
-/// Opened before the work, so that a bad path costs nothing.
-std::ofstream open_output(const std::string& path) {
-  std::ofstream stream(path);
-  if (!stream) throw InputError(fmt::format("{}: cannot be written", path));
-  return stream;
+void list_choices() {
+  std::vector<std::string> tasks;
+  for (const Task& task : all_tasks()) tasks.push_back(task.name);
+  fmt::print("flows:  {}\n", fmt::join(shipped_flows(), " "));
+  fmt::print("tasks:  {} jsonl:FILE\n", fmt::join(tasks, " "));
+  fmt::print("suites: quick full FILE.json\n");
 }
 
-void write_output(std::ofstream& stream, const std::string& path, const std::string& text) {
-  stream << text << std::flush;
-  if (!stream) throw InputError(fmt::format("{}: writing failed", path), "is the disk full?");
-}
+std::string short_name(const std::string& flow) { return flow == "-" ? "stdin" : std::filesystem::path(flow).stem().string(); }
 
+/// Reads the flows. One that cannot be read takes part nevertheless: its report says why.
 std::vector<Contestant> find_contestants(const std::vector<std::string>& flows) {
   std::vector<Contestant> contestants;
   for (const std::string& flow : flows) {
-    Contestant contestant{std::filesystem::path(flow).stem().string(), flow};
+    const auto called_so = [&](const std::string& other) { return short_name(other) == short_name(flow); };
+    const bool alone = std::count_if(flows.begin(), flows.end(), called_so) == 1;
+    Contestant contestant{alone ? short_name(flow) : flow, {flow, {}}, {}};
     try {
-      contestant.path = find_flow(flow);
-    } catch (const InputError&) {
-      if (flows.size() == 1) throw;  // among others it becomes a line of the table
+      contestant.script = read_flow(flow);
+    } catch (const InputError& error) {
+      contestant.refusal = error;
     }
     contestants.push_back(std::move(contestant));
   }
   return contestants;
 }
 
-/// What would otherwise be found only when its turn comes.
-void check_suite(const Suite& suite, const ModelConfig& config) {
-  for (const SuiteStage& stage : suite.stages) {
-    for (const SuiteTask& task : stage.tasks) {
-      if (task.is_problem_set()) {
-        load_problems(task.problem_file());
-      } else if (task.tokens > config.max_positions) {
-        throw InputError(
-            fmt::format("a context of {} tokens exceeds the model's {} positions", task.tokens, config.max_positions),
-            "choose --tokens or a suite with shorter contexts");
-      }
-    }
-  }
+Seed seed_of(const EvalOptions& options) {
+  if (!options.seed) return Seed::secret();
+  if (options.seed->empty()) throw InputError("--seed is empty", "any text will do; without --seed it is secret and new");
+  return Seed::parse(*options.seed);
 }
 
-/// A lone flow that does not even trace is an input error, found before the model is loaded.
-void check_lone_flow(const std::string& path, const ModelConfig& config) {
-  TraceOptions options;
-  options.head_dim = config.head_dim;
-  options.group = config.group();
-  compile(trace_file(path, options));
+/// A lone flow that cannot run at all is an input error, found before the model is loaded. The report is written all the same.
+void check_lone_flow(const Contestant& contestant, const ModelConfig& config, Device& device, Report report,
+                     std::optional<OutputFile>& json) {
+  try {
+    if (contestant.refusal) throw InputError(*contestant.refusal);
+    prepare_flow(contestant.script, config, device);
+  } catch (const InputError& error) {
+    report.flows = {rejected(contestant, error)};
+    if (json) json->write(to_json(report));
+    throw;
+  }
 }
 
 void evaluate(const EvalOptions& options) {
   if (options.flows.empty() && !options.dense_only) {
-    throw InputError("no flow to evaluate",
-                     fmt::format("give a path or a shipped flow's name, or --dense-only: sluice eval quest"));
+    throw InputError("no flow to evaluate", "give a path or a shipped flow's name, or --dense-only: sluice eval quest");
   }
   if (!options.flows.empty() && options.dense_only) throw InputError("--dense-only evaluates no flow, but flows were given");
-  const Suite suite = changed(load_suite(options.suite), options.changes);
+  const Seed seed = seed_of(options);
+  Suite suite = changed(load_suite(options.suite), options.changes);
   const std::vector<Contestant> contestants = find_contestants(options.flows);
   const std::string directory = options.model.empty() ? default_model() : options.model;
   const ModelConfig config = load_config(directory);
-  check_suite(suite, config);
-  if (contestants.size() == 1) check_lone_flow(contestants.front().path, config);
   const auto device = create_device(options.device, options.threads);
   const auto vocabulary = load_vocabulary(directory);
+  std::optional<OutputFile> json;
+  if (!options.json.empty()) json.emplace(options.json);
+
+  Report about;
+  about.device = device->info().name;
+  about.device_description = device->info().description;
+  about.model = directory;
+  about.suite = suite.name;
+  about.dialect = vocabulary ? "mini" : "english";
+  about.seed = seed.hex();
+  if (contestants.size() == 1) check_lone_flow(contestants.front(), config, *device, about, json);
   const auto tokenizer = load_tokenizer(directory);
-  std::ofstream json;
-  if (!options.json.empty()) json = open_output(options.json);
+  const TaskContext context{*tokenizer, vocabulary ? &*vocabulary : nullptr, config.max_positions};
+  prepare_suite(suite, context);
   const auto model = load_model(directory, *device);
 
-  const TaskContext context{*tokenizer, vocabulary ? &*vocabulary : nullptr, config.max_positions};
   EngineRunner runner(*device, *model, *tokenizer);
-  const Seed seed = options.seed.empty() ? Seed::secret() : Seed::parse(options.seed);
   Progress progress;
   Report report = run_cascade(suite, contestants, runner, context, seed, progress);
-  report.device = device->info().name;
-  report.device_description = device->info().description;
-  report.model = directory;
-  fmt::print("{}", to_table(report));
-  if (!options.json.empty()) write_output(json, options.json, to_json(report));
+  report.device = about.device;
+  report.device_description = about.device_description;
+  report.model = about.model;
+  fmt::print("{}", to_table(report, options.details));
+  if (json) json->write(to_json(report));
+  if (report.failure) std::rethrow_exception(report.failure);
 }
 
 }  // namespace
@@ -120,29 +130,33 @@ void evaluate(const EvalOptions& options) {
 void add_eval(CLI::App& app) {
   auto options = std::make_shared<EvalOptions>();
   CLI::App* command = app.add_subcommand("eval", "Judges flows: accuracy and speed beside dense attention, on the same samples");
-  command->add_option("flow", options->flows, "Paths of .lua files, or names of shipped flows");
+  command->add_option("flow", options->flows, "Lua files, - for standard input, or names of shipped flows");
   command->add_option("--model", options->model, "A Hugging Face directory (default: the model that ships with Sluice)");
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
   command->add_option("--suite", options->suite, "quick, full, or a JSON file")->capture_default_str();
   command->add_option("--json", options->json, "Write the result to this file, too (schema sluice.eval/1)");
   command->add_option("--seed", options->seed, "Repeat the samples of an earlier run (default: secret and new)");
-  command->add_option("--threads", options->threads, "CPU threads (default: all)")->check(CLI::Range(1, 1024));
-  command->add_option("--tasks", options->changes.tasks, "Only these tasks; jsonl:FILE for problems of your own")->delimiter(',');
-  command->add_option("--tokens", options->changes.tokens, "Only these context lengths")->delimiter(',');
-  command->add_option("--samples", options->changes.samples, "Samples a task")->check(CLI::Range(1, 100000));
-  command
-      ->add_option("--generations", options->changes.generations, "Generations a problem (jsonl), at temperature 0.6, top-p 0.95")
-      ->check(CLI::Range(1, 1000));
-  command->add_option("--k", options->changes.k, "Report pass@k (jsonl)")->check(CLI::Range(1, 1000));
-  command->add_option("--max-tokens", options->changes.max_tokens, "Most tokens of one generation (jsonl)")
-      ->check(CLI::Range(1, 1 << 20));
+  command->add_option("--threads", options->threads, "CPU threads; 0: all")
+      ->check(decimal_number(0, 1024))
+      ->capture_default_str();
+  SuiteChanges& changes = options->changes;
+  add_list(*command, "--tasks", changes.tasks, "Only these tasks; jsonl:FILE for problems of your own");
+  add_number_list(*command, "--tokens", changes.tokens, 0, 1 << 30, "Only these context lengths");
+  command->add_option("--samples", changes.samples, "Samples a task")->check(decimal_number(1, 100000));
+  command->add_option("--generations", changes.generations, "Generations a problem (jsonl), at temperature 0.6, top-p 0.95")
+      ->check(decimal_number(1, 1000));
+  command->add_option("--k", changes.k, "Report pass@k (jsonl)")->check(decimal_number(1, 1000));
+  command->add_option("--max-tokens", changes.max_tokens, "Most tokens of one generation (jsonl)")
+      ->check(decimal_number(1, 1 << 20));
   command->add_flag("--dense-only", options->dense_only, "Measure the model with dense attention alone");
+  command->add_flag("--details", options->details, "Every task by itself, with the samples that a flow lost and gained");
+  command->add_flag("--list", options->list, "Print the names of flows, tasks and suites");
   command->footer(
       "Example:\n"
       "  sluice eval quest my_flow.lua --suite quick --json result.json\n"
       "  sluice eval quest --tasks needle_multikey,trace --tokens 4096 --samples 50\n"
       "  sluice eval quest --model ~/Qwen3-1.7B --tasks jsonl:aime24.jsonl --generations 16 --k 16");
-  command->callback([options] { evaluate(*options); });
+  command->callback([options] { options->list ? list_choices() : evaluate(*options); });
 }
 
 }  // namespace sluice::cli

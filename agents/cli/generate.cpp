@@ -1,32 +1,41 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
-#include <fstream>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "agents/cli/arguments.h"
 #include "agents/cli/commands.h"
-#include "agents/evaluation/flow_files.h"
+#include "agents/flow_script.h"
+#include "agents/input_text.h"
+#include "agents/trace_options.h"
 #include "host/default_model.h"
 #include "host/engine.h"
 #include "host/safetensors_writer.h"
 #include "host/tokenizer.h"
-#include "scripting/lua/trace.h"
 
 namespace sluice::cli {
 
 namespace {
+
+constexpr size_t kLargestPrompt = size_t{64} << 20;  // bytes of a file
+constexpr int32_t kLargestId = std::numeric_limits<int32_t>::max();
 
 struct GenerateOptions {
   std::string model;
   std::string device = "cpu";
   std::string flow;
   std::string prompt;
+  std::string prompt_file;
   std::vector<int32_t> ids;
+  std::string ids_file;
   std::string logits;
   std::string kv;
   int page = 16;
@@ -73,10 +82,7 @@ std::optional<DataType> kv_type(const GenerateOptions& options) {
 
 std::optional<Plan> make_plan(const GenerateOptions& options, const ModelConfig& config) {
   if (options.flow.empty()) return std::nullopt;
-  TraceOptions trace;
-  trace.head_dim = config.head_dim;
-  trace.group = config.group();
-  FlowGraph graph = trace_file(find_flow(options.flow), trace);
+  FlowGraph graph = read_flow(options.flow).trace(trace_options(config));
   graph.geometry.kv = kv_type(options).value_or(graph.geometry.kv);
   return compile(std::move(graph)).plan;
 }
@@ -102,23 +108,42 @@ void print_json(const RequestResult& result, size_t prompt, const Tokenizer* tok
   fmt::print("{}\n", report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
-/// Found out before anything is computed, and after all else that could be refused: it leaves a file behind.
-void check_writable(const std::string& path) {
-  if (!std::ofstream(path, std::ios::app)) throw InputError(fmt::format("{}: cannot be written", path), "is the folder there?");
+/// A prompt of a file, without the line break that editors leave at its end.
+std::string read_prompt(const std::string& path) {
+  std::string text = read_input(path, kLargestPrompt);
+  if (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
+/// Token ids between commas and white space. Throws InputError.
+std::vector<int32_t> read_ids(const std::string& path) {
+  std::string text = read_input(path, kLargestPrompt);
+  std::replace(text.begin(), text.end(), ',', ' ');
+  std::vector<int32_t> ids;
+  std::istringstream stream(text);
+  for (std::string id; stream >> id;) {
+    const std::string refused = parse_decimal(id, 0, kLargestId, ids.emplace_back());
+    if (!refused.empty()) throw InputError(fmt::format("{}: {}", name_of_input(path), refused), "token ids are wanted: 1,2,3");
+  }
+  return ids;
 }
 
 void generate(GenerateOptions options) {
+  if (!options.prompt_file.empty()) options.prompt = read_prompt(options.prompt_file);
+  if (!options.ids_file.empty()) options.ids = read_ids(options.ids_file);
+  std::optional<OutputFile> logits;
+  if (!options.logits.empty()) logits.emplace(options.logits);
   const std::string directory = options.model.empty() ? default_model() : options.model;
   const auto device = create_device(options.device, options.threads);
   const ModelConfig config = load_config(directory);
   const std::optional<Plan> plan = make_plan(options, config);  // a flow at fault is refused before weights are read
-  const bool text = options.ids.empty();
+  const bool text = options.ids.empty() && options.ids_file.empty();
   const auto tokenizer = text ? load_tokenizer(directory) : nullptr;
   const auto model = load_model(directory, *device);
   Engine engine(*device, *model, plan ? &*plan : nullptr, engine_options(options));
 
   options.request.prompt = text ? tokenizer->encode(options.prompt) : options.ids;
-  options.request.want_logits = !options.logits.empty();
+  options.request.want_logits = logits.has_value();
   const size_t prompt = options.request.prompt.size();
   std::optional<TextStream> stream;
   if (text) stream.emplace(*tokenizer);
@@ -134,7 +159,6 @@ void generate(GenerateOptions options) {
     first = false;
   });
   engine.submit(std::move(options.request));
-  if (!options.logits.empty()) check_writable(options.logits);
   const std::vector<RequestResult> results = engine.run_all();
   const RequestResult& result = results.at(0);
   if (options.json) {
@@ -143,50 +167,67 @@ void generate(GenerateOptions options) {
     if (stream) stream->end();
     fmt::print("\n");
   }
-  if (!options.logits.empty()) {
+  if (logits) {
     const int64_t columns = model->config().vocabulary;
     const auto rows = static_cast<int64_t>(prompt + result.tokens.size());
     SafetensorsWriter writer;
     writer.add("logits", {rows, columns}, std::span<const float>(result.logits));
-    writer.write(options.logits);
+    writer.write(logits->path());
+    logits->keep();
   }
 }
 
 }  // namespace
 
 void add_generate(CLI::App& app) {
+  constexpr int kMost = 1 << 30;
   auto options = std::make_shared<GenerateOptions>();
   CLI::App* command = app.add_subcommand("generate", "Continue a prompt, densely or with a flow; greedy unless told otherwise");
   command->footer("Example: sluice generate --flow quest --prompt \"<bos> key acorn = amber ask acorn =\" --max-tokens 8");
   command->add_option("--model", options->model, "Hugging Face directory (default: the mini model)");
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
-  command->add_option("--flow", options->flow, "Lua file, or the name of a shipped flow (default: dense)");
+  command->add_option("--flow", options->flow, "Lua file, - for standard input, or the name of a shipped flow (default: dense)");
   CLI::Option* prompt = command->add_option("--prompt", options->prompt, "Text to continue");
-  CLI::Option* ids = command->add_option("--ids", options->ids, "Token ids to continue: 1,2,3")->delimiter(',');
-  ids->check([](const std::string& id) { return id.empty() ? std::string("a token id is wanted") : std::string(); });
-  prompt->excludes(ids);
+  CLI::Option* prompt_file =
+      command->add_option("--prompt-file", options->prompt_file, "The same from a file, or - for standard input");
+  CLI::Option* ids = add_number_list(*command, "--ids", options->ids, 0, kLargestId, "Token ids to continue: 1,2,3");
+  CLI::Option* ids_file = command->add_option("--ids-file", options->ids_file, "The same from a file, or - for standard input");
   Request& request = options->request;
   command->add_option("--max-tokens", request.max_tokens, "Most tokens to generate")
-      ->check(CLI::PositiveNumber)
+      ->check(decimal_number(1, kMost))
       ->capture_default_str();
   command->add_option("--logits", options->logits,
                       "Write float32 \"logits\" [prompt + generated, vocabulary] to this safetensors file");
-  command->add_option("--temperature", request.sampling.temperature, "0: greedy")->capture_default_str();
-  command->add_option("--top-p", request.sampling.top_p, "Sample from the fewest tokens with this share")->capture_default_str();
-  command->add_option("--top-k", request.sampling.top_k, "Sample from this many tokens; 0: all")->capture_default_str();
-  command->add_option("--seed", request.sampling.seed, "Of sampling, and of a flow's random numbers")->capture_default_str();
+  command->add_option("--temperature", request.sampling.temperature, "0: greedy")
+      ->check(finite_number(0, 100))
+      ->capture_default_str();
+  command->add_option("--top-p", request.sampling.top_p, "Sample from the fewest tokens with this share")
+      ->check(finite_number(0, 1))
+      ->capture_default_str();
+  command->add_option("--top-k", request.sampling.top_k, "Sample from this many tokens; 0: all")
+      ->check(decimal_number(0, kMost))
+      ->capture_default_str();
+  command->add_option("--seed", request.sampling.seed, "Of sampling, and of a flow's random numbers")
+      ->check(decimal_number(uint64_t{0}, std::numeric_limits<uint64_t>::max()))
+      ->capture_default_str();
   command->add_flag("--ignore-eos", request.ignore_eos, "Go on after the model's end tokens");
-  CLI::Option* page = command->add_option("--page", options->page, "Tokens a page, without a flow")->capture_default_str();
+  CLI::Option* page = command->add_option("--page", options->page, "Tokens a page, without a flow")
+                          ->check(decimal_number(8, 128))
+                          ->capture_default_str();
   page->excludes("--flow");
   command->add_option("--kv", options->kv, "Type of K and V: f32 or bf16 (default: the flow's, or bf16)")
       ->check(CLI::IsMember({"f32", "bf16"}));
-  command->add_option("--threads", options->threads, "0: all cores")->check(CLI::Range(0, 1024))->capture_default_str();
+  command->add_option("--threads", options->threads, "0: all cores")->check(decimal_number(0, 1024))->capture_default_str();
   command->add_option("--pool-mib", options->pool_mib, "Size of the page pool")
-      ->check(CLI::Range(1, 1 << 20))
+      ->check(decimal_number(1, 1 << 20))
       ->capture_default_str();
   command->add_flag("--json", options->json, "Print {\"schema\": \"sluice.generate/1\", ids, text, ...} at the end");
-  command->callback([options, prompt, ids] {
-    if (prompt->count() + ids->count() == 0) throw InputError("nothing to continue", "give --prompt TEXT or --ids 1,2,3");
+  command->callback([options, inputs = std::array{prompt, prompt_file, ids, ids_file}] {
+    const auto given = std::count_if(inputs.begin(), inputs.end(), [](const CLI::Option* input) { return input->count() > 0; });
+    if (given != 1) {
+      throw InputError(given == 0 ? "nothing to continue" : "more than one prompt to continue",
+                       "give one of --prompt TEXT, --prompt-file FILE, --ids 1,2,3 and --ids-file FILE");
+    }
     generate(*options);
   });
 }

@@ -2,6 +2,10 @@
 
 #include <cstdio>
 #include <exception>
+#include <iostream>
+#include <new>
+#include <string>
+#include <vector>
 
 #include "agents/cli/commands.h"
 #include "scripting/graph/error.h"
@@ -10,10 +14,50 @@ namespace {
 
 enum ExitCode { kDone = 0, kInputAtFault = 1, kOurs = 2 };
 
-int report(const sluice::InputError& error) {
-  fmt::print(stderr, "error: {}\n", error.what());
-  if (!error.hint().empty()) fmt::print(stderr, "  hint: {}\n", error.hint());
+int report(const std::string& message, const std::string& hint = {}) {
+  fmt::print(stderr, "error: {}\n", message);
+  if (!hint.empty()) fmt::print(stderr, "  hint: {}\n", hint);
   return kInputAtFault;
+}
+
+/// "sluice bench topk", as far as the command line was understood.
+std::string command_of(const CLI::App& app) {
+  std::string command = "sluice";
+  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
+    at = at->get_subcommands().front();
+    command += " " + at->get_name();
+  }
+  return command;
+}
+
+bool output_was_lost() {
+  std::cout.flush();  // CLI11 writes its help there
+  return std::fflush(stdout) != 0 || std::ferror(stdout) != 0 || !std::cout;
+}
+
+int run(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+    return kDone;
+  } catch (const CLI::Success& success) {
+    return app.exit(success);
+  } catch (const CLI::RuntimeError& error) {  // a command has said what is wrong
+    return error.get_exit_code();
+  } catch (const CLI::ParseError& error) {
+    const std::vector<std::string> unknown = app.remaining();
+    if (app.get_subcommands().empty() && !unknown.empty()) {
+      return report(fmt::format("there is no command \"{}\"", unknown.front()), "sluice --help lists what there is");
+    }
+    return report(error.what(), fmt::format("{} --help lists what there is", command_of(app)));
+  } catch (const sluice::InputError& error) {
+    return report(error.what(), error.hint());
+  } catch (const std::bad_alloc&) {
+    return report("out of memory", "a smaller batch, context or pool needs less");
+  } catch (const std::exception& error) {
+    if (output_was_lost()) return kDone;  // that is why, and it is reported below
+    fmt::print(stderr, "internal error: {}\n", error.what());
+    return kOurs;
+  }
 }
 
 }  // namespace
@@ -28,18 +72,7 @@ int main(int argc, char** argv) {
   sluice::cli::add_run(app);
   sluice::cli::add_generate(app);
   sluice::cli::add_bench(app);
-  try {
-    app.parse(argc, argv);
-    return kDone;
-  } catch (const CLI::Success& success) {
-    return app.exit(success);
-  } catch (const CLI::ParseError& error) {
-    app.exit(error);
-    return kInputAtFault;
-  } catch (const sluice::InputError& error) {
-    return report(error);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "internal error: {}\n", error.what());
-    return kOurs;
-  }
+  const int code = run(app, argc, argv);
+  if (code == kDone && output_was_lost()) return report("standard output cannot be written", "is the disk full?");
+  return code;
 }

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "agents/cli/arguments.h"
 #include "agents/cli/commands.h"
 #include "agents/cli/traffic.h"
-#include "agents/evaluation/flow_files.h"
+#include "agents/flow_script.h"
 #include "scripting/graph/text.h"
-#include "scripting/lua/trace.h"
 
 namespace sluice::cli {
 
@@ -57,22 +57,15 @@ std::string usual_bandwidth(const std::string& device) { return device == "cuda"
 
 /// "4.2 TB/s", "20GB/s", "20" (GB/s) to bytes a second.
 double parse_bandwidth(const std::string& text) {
-  const auto refuse = [&text]() {
-    return InputError(fmt::format("--bandwidth {}: not a bandwidth", text), "for example \"4.2 TB/s\" or \"20 GB/s\"");
-  };
-  size_t used = 0;
   double value = 0;
-  try {
-    value = std::stod(text, &used);
-  } catch (const std::exception&) {
-    throw refuse();
-  }
-  std::string unit;
-  for (const char c : text.substr(used)) {
-    if (c != ' ') unit += c;
-  }
+  const char* end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, value);
+  std::string unit(parsed.ptr, end);
+  std::erase(unit, ' ');
   const double scale = unit.empty() || unit == "GB/s" || unit == "GB" ? 1e9 : unit == "TB/s" || unit == "TB" ? 1e12 : 0;
-  if (!(value > 0) || !std::isfinite(value) || scale == 0) throw refuse();
+  if (parsed.ec != std::errc() || !(value > 0) || !std::isfinite(value) || scale == 0) {
+    throw InputError(fmt::format("--bandwidth {}: not a bandwidth", text), "for example \"4.2 TB/s\" or \"20 GB/s\"");
+  }
   return value * scale;
 }
 
@@ -139,7 +132,7 @@ void plan(const PlanOptions& options) {
   TraceOptions trace;
   trace.head_dim = model.head_dim;
   trace.group = model.query_heads / model.kv_heads;
-  const Compilation compilation = compile(trace_file(find_flow(options.flow), trace), {options.disabled});
+  const Compilation compilation = compile(read_flow(options.flow).trace(trace), {options.disabled});
   fmt::print("{}", to_text(compilation.plan));
   print_passes(compilation);
   print_roofline(compilation.plan, options, model, bandwidth);
@@ -152,15 +145,15 @@ void add_plan(CLI::App& app) {
   auto options = std::make_shared<PlanOptions>();
   CLI::App* command = app.add_subcommand("plan", "Show a flow's graph, passes and fused steps, with bytes and expected time");
   command->footer("Example: sluice plan scripting/flows/quest.lua --geometry qwen3-8b --tokens 32768 --bandwidth \"4.2 TB/s\"");
-  command->add_option("flow", options->flow, "Lua file, or the name of a shipped flow")->required();
+  command->add_option("flow", options->flow, "Lua file, - for standard input, or the name of a shipped flow")->required();
   command->add_option("--geometry", options->geometry, "Model: mini, qwen3-0.6b ... qwen3-32b, llama-3.1-8b")
       ->capture_default_str();
   command->add_option("--tokens", options->tokens, "Tokens in the cache")
       ->capture_default_str()
-      ->check(CLI::Range(int64_t{1}, kMost));
+      ->check(decimal_number(int64_t{1}, kMost));
   command->add_option("--batch", options->batch, "Requests in a step")
       ->capture_default_str()
-      ->check(CLI::Range(int64_t{1}, kMost));
+      ->check(decimal_number(int64_t{1}, kMost));
   command->add_option("--device", options->device, "cpu or cuda: whose usual bandwidth is assumed")
       ->capture_default_str()
       ->check(CLI::IsMember({"cpu", "cuda"}));

@@ -8,12 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "agents/cli/arguments.h"
 #include "agents/cli/commands.h"
+#include "agents/flow_script.h"
 #include "host/safetensors.h"
 #include "host/safetensors_writer.h"
 #include "kernels/device.h"
+#include "kernels/open_pass.h"
 #include "scripting/graph/plan.h"
-#include "scripting/lua/trace.h"
 
 namespace sluice::cli {
 
@@ -87,8 +89,8 @@ Inputs read_inputs(const std::string& path) {
 }
 
 /// Whatever the flow says of layers, this one runs it: there is no other.
-Plan compile_for_one_layer(const RunOptions& options, const Inputs& inputs) {
-  FlowGraph graph = trace_file(options.flow, {.head_dim = inputs.dim, .group = inputs.query_heads / inputs.kv_heads});
+Plan compile_for_one_layer(const FlowScript& script, const Inputs& inputs) {
+  FlowGraph graph = script.trace({.head_dim = inputs.dim, .group = inputs.query_heads / inputs.kv_heads});
   if (graph.selection != kNoNode) graph.layers = LayerChoice{};
   return compile(std::move(graph)).plan;
 }
@@ -164,7 +166,7 @@ class LayerRun {
     const uint8_t is_decoding[] = {decoding ? uint8_t{1} : uint8_t{0}};
     const uint64_t seeds[] = {options_.seed};
     RequestState* const states[] = {state_.get()};
-    device_->begin_pass({query_indptr, lengths, page_indptr, page_indices_, is_decoding, seeds, states}, *pool_);
+    const OpenPass open(*device_, {query_indptr, lengths, page_indptr, page_indices_, is_decoding, seeds, states}, *pool_);
     const int64_t columns = int64_t{inputs_.kv_heads} * inputs_.dim;
     const size_t bytes = sizeof(float) * count * columns;
     device_->write(keys_->data(), inputs_.keys.data() + first * columns, bytes);
@@ -172,7 +174,6 @@ class LayerRun {
     device_->append(0, matrix(*keys_, count, columns), matrix(*values_, count, columns));
     device_->refresh_fields(0, *flow_);
     body();
-    device_->end_pass();
   }
 
   void prefill(int first, int count) {
@@ -227,15 +228,18 @@ std::vector<int32_t> cut_lists(const std::vector<int32_t>& lists, int pages, int
 }
 
 void run(const RunOptions& options) {
+  const FlowScript script = read_flow(options.flow);
+  OutputFile out(options.out);
   const Inputs inputs = read_inputs(options.inputs);
-  const Plan plan = compile_for_one_layer(options, inputs);
+  const Plan plan = compile_for_one_layer(script, inputs);
   const Outputs outputs = LayerRun(options, inputs, plan).run();
   const int most = *std::max_element(outputs.counts.begin(), outputs.counts.end());
   SafetensorsWriter writer;
   writer.add("output", {inputs.steps, inputs.query_heads, inputs.dim}, outputs.output);
   writer.add("selected", {inputs.steps, inputs.kv_heads, most}, cut_lists(outputs.selected, outputs.pages, most));
   if (has_scores(plan.graph)) writer.add("scores", {inputs.steps, inputs.kv_heads, outputs.pages}, outputs.scores);
-  writer.write(options.out);
+  writer.write(out.path());
+  out.keep();
   fmt::print("{}: {} steps over {} tokens, {} of {} pages at most, written to {}\n", plan.graph.name, inputs.steps, inputs.tokens,
              most, outputs.pages, options.out);
 }
@@ -249,14 +253,16 @@ void add_run(CLI::App& app) {
       "In:  k, v [tokens, kv_heads, dim] and q [steps, q_heads, dim]. Step i sees the first tokens - steps + 1 + i tokens.\n"
       "Out: output [steps, q_heads, dim], selected [steps, kv_heads, max] ascending and padded with -1, and, where the flow\n"
       "     has them, scores [steps, kv_heads, pages] before any page is forced (-inf for pages that a step does not have).\n"
-      "Example: sluice run quest.lua --inputs in.safetensors --out out.safetensors");
-  command->add_option("flow", options->flow, "Flow script")->required();
+      "Example: sluice run quest --inputs in.safetensors --out out.safetensors");
+  command->add_option("flow", options->flow, "Lua file, - for standard input, or the name of a shipped flow")->required();
   command->add_option("--inputs", options->inputs, "Safetensors file with k, v and q")->required();
   command->add_option("--out", options->out, "Safetensors file to write")->required();
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
-  command->add_option("--threads", options->threads, "Threads; 0: all cores this process may use")->check(CLI::Range(0, 1024));
-  command->add_option("--scale", options->scale, "Factor of q.k in attention; 0: 1/sqrt(dim)");
-  command->add_option("--seed", options->seed, "Seed of random choices that the flow makes");
+  command->add_option("--threads", options->threads, "Threads; 0: all cores this process may use")
+      ->check(decimal_number(0, 1024));
+  command->add_option("--scale", options->scale, "Factor of q.k in attention; 0: 1/sqrt(dim)")->check(finite_number(-1e6, 1e6));
+  command->add_option("--seed", options->seed, "Seed of random choices that the flow makes")
+      ->check(decimal_number(uint64_t{0}, std::numeric_limits<uint64_t>::max()));
   command->callback([options] { run(*options); });
 }
 

@@ -7,7 +7,6 @@
 
 #include "agents/evaluation/documents.h"
 #include "agents/tasks/scoring.h"
-#include "scripting/graph/error.h"
 
 namespace sluice {
 namespace {
@@ -28,6 +27,13 @@ struct Entrant {
     report.message = message;
     report.hint = hint;
     alive = false;
+  }
+  /// Something that could not be measured, which says nothing about the flow's answers: its status stays.
+  void remark(const std::string& stage, const InputError& error) {
+    if (!report.message.empty()) return;
+    report.stage = stage;
+    report.message = error.what();
+    report.hint = error.hint();
   }
   /// After an error at run time, not even the speed is of interest.
   void fail(const std::string& stage, const std::string& message) {
@@ -56,6 +62,13 @@ double accuracy_of(const std::vector<Cluster>& clusters) {
   return samples > 0 ? successes / samples : 0;
 }
 
+/// Mean accuracy of the results from `first` on, at least one.
+double mean_accuracy(const std::vector<TaskResult>& results, size_t first) {
+  double sum = 0;
+  for (size_t i = first; i < results.size(); ++i) sum += results[i].accuracy;
+  return sum / static_cast<double>(results.size() - first);
+}
+
 double mean_pass_at_k(const std::vector<Cluster>& clusters, int k) {
   double sum = 0;
   for (const Cluster& cluster : clusters) sum += pass_at_k(cluster.samples, cluster.successes, k);
@@ -66,7 +79,7 @@ TaskResult summarise(const SuiteStage& stage, const SuiteTask& task, const Score
   TaskResult result;
   result.stage = stage.name;
   result.task = task.task;
-  result.group = task.is_problem_set() ? "problems" : find_task(task.task).group;
+  result.group = task.is_problem_set() ? task.task : find_task(task.task).group;
   result.tokens = task.is_problem_set() ? 0 : task.tokens;
   result.documents = static_cast<int>(flow.size());
   result.clusters = clusters_of(flow);
@@ -75,6 +88,7 @@ TaskResult summarise(const SuiteStage& stage, const SuiteTask& task, const Score
   result.interval = clustered_wilson(result.clusters);
   result.dense_accuracy = accuracy_of(result.dense_clusters);
   result.dense_interval = clustered_wilson(result.dense_clusters);
+  std::vector<int> differences;
   for (size_t i = 0; i < flow.size(); ++i) {
     for (size_t j = 0; j < flow[i].size(); ++j) {
       ++result.samples;
@@ -82,9 +96,11 @@ TaskResult summarise(const SuiteStage& stage, const SuiteTask& task, const Score
       result.lost += dense[i][j].correct && !flow[i][j].correct;
       result.gained += !dense[i][j].correct && flow[i][j].correct;
     }
+    // Questions about one document share their luck, so documents are what the test counts.
+    differences.push_back(result.dense_clusters[i].successes - result.clusters[i].successes);
   }
   result.matched /= std::max(1, result.samples);
-  result.p_value = mcnemar(result.lost, result.gained);
+  result.p_value = sign_flip(differences);
   if (task.is_problem_set()) {
     result.generations = task.generations;
     result.k = task.k;
@@ -133,6 +149,10 @@ class Cascade {
     return std::count_if(entrants_.begin(), entrants_.end(), [](const Entrant& entrant) { return entrant.alive; });
   }
 
+  static std::string title_of(const SuiteTask& task) {
+    return task.is_problem_set() ? task.task : fmt::format("{} {}", task.task, task.tokens);
+  }
+
   /// One unit: the tokens of a prompt prefilled, or decoded against by one answerer (about an eighth of that work).
   static double prefill_work(const SuiteTask& task) { return static_cast<double>(task.tokens) * task.samples / task.questions; }
   static double decode_work(const SuiteTask& task) { return static_cast<double>(task.tokens) * task.samples / 8; }
@@ -149,13 +169,15 @@ class Cascade {
   void admit(const Contestant& contestant) {
     Entrant entrant;
     entrant.report.name = contestant.name;
-    entrant.report.path = contestant.path;
+    entrant.report.path = contestant.script.file;
     entrant.alive = true;
     try {
       progress_.show("verify", "", contestant.name);
-      entrant.candidate = runner_.prepare(contestant.path);
+      if (contestant.refusal) throw InputError(*contestant.refusal);
+      entrant.candidate = runner_.prepare(contestant.script);
     } catch (const InputError& error) {
-      entrant.stop(FlowStatus::kRejectedStatic, "verify", error.what(), error.hint());
+      entrant.report = rejected(contestant, error);
+      entrant.alive = false;
     } catch (const std::exception& error) {
       entrant.fail("verify", error.what());
     }
@@ -177,18 +199,34 @@ class Cascade {
 
   void run_stage(const SuiteStage& stage) {
     const size_t first = report_.dense.size();
-    for (const SuiteTask& task : stage.tasks) run_task(stage, task);
-    double dense = 0;
-    for (size_t i = first; i < report_.dense.size(); ++i) dense += report_.dense[i].accuracy;
-    dense /= static_cast<double>(stage.tasks.size());
+    for (const SuiteTask& task : stage.tasks) {
+      try {
+        run_task(stage, task);
+      } catch (const std::exception& error) {
+        keep_error(fmt::format("{}, {}: {}", stage.name, title_of(task), error.what()));
+      }
+    }
+    if (report_.dense.size() > first) judge(stage, first);
+  }
+
+  /// To be called while the exception is handled.
+  void keep_error(std::string message) {
+    report_.errors.push_back(std::move(message));
+    if (!report_.failure) report_.failure = std::current_exception();
+  }
+
+  /// `first` is the stage's first result, of dense attention and of every flow that is still in.
+  void judge(const SuiteStage& stage, size_t first) {
+    constexpr double kRounding = 1e-9;
+    const double dense = mean_accuracy(report_.dense, first);
+    if (stage.threshold > 0 && dense == 0 && alive() > 0) {
+      report_.notes.push_back(fmt::format("{}: dense attention answers nothing here; not judged", stage.name));
+      return;
+    }
     for (Entrant& entrant : entrants_) {
       if (!entrant.alive) continue;
-      double mean = 0;
-      for (const TaskResult& result : entrant.report.tasks) {
-        if (result.stage == stage.name) mean += result.accuracy;
-      }
-      mean /= static_cast<double>(stage.tasks.size());
-      if (mean < stage.threshold * dense) {
+      const double mean = mean_accuracy(entrant.report.tasks, first);
+      if (mean < stage.threshold * dense - kRounding) {
         entrant.stop(FlowStatus::kBelowThreshold, stage.name,
                      fmt::format("accuracy {:.2f} where dense attention has {:.2f}; at least {:.0f}% of that is needed to go on",
                                  mean, dense, 100 * stage.threshold));
@@ -197,7 +235,7 @@ class Cascade {
   }
 
   void run_task(const SuiteStage& stage, const SuiteTask& task) {
-    const std::string title = task.is_problem_set() ? task.task : fmt::format("{} {}", task.task, task.tokens);
+    const std::string title = title_of(task);
     DocumentSource source(task, context_, seed_);
     Scores dense;
     std::vector<Scores> flows(entrants_.size());
@@ -248,24 +286,43 @@ class Cascade {
     const bool any =
         std::any_of(entrants_.begin(), entrants_.end(), [](const Entrant& entrant) { return entrant.candidate.has_value(); });
     if (!any) return;
-    progress_.show("speed", "", "prefill");
-    SuiteTask task;
-    task.task = kSpeedTask;
-    task.tokens = suite_.speed_tokens;
-    task.samples = task.questions = suite_.speed_batch;
-    DocumentSource source(task, context_, Seed::parse("speed " + seed_.hex()));
-    const auto batch = runner_.prefill({source.next()});
-    const SpeedOptions options{suite_.speed_tokens, suite_.speed_batch, suite_.speed_pairs, suite_.speed_steps};
+    const SpeedOptions options{suite_.speed_batch, suite_.speed_pairs, suite_.speed_steps};
+    std::unique_ptr<PrefilledBatch> batch;
+    try {
+      batch = prefill_for_speed(options);
+    } catch (const InputError& error) {
+      for (Entrant& entrant : entrants_) {
+        if (entrant.candidate) entrant.remark("speed", error);
+      }
+      return;
+    } catch (const std::exception& error) {
+      keep_error(fmt::format("speed: {}", error.what()));
+      return;
+    }
     for (Entrant& entrant : entrants_) {
       if (!entrant.candidate) continue;
       progress_.show("speed", "", entrant.report.name);
       try {
         entrant.report.speed = runner_.measure(*batch, entrant.candidate->plan, options);
+      } catch (const InputError& error) {
+        entrant.remark("speed", error);
       } catch (const std::exception& error) {
         entrant.fail("speed", error.what());
       }
       progress_.advance(speed_work());
     }
+  }
+
+  std::unique_ptr<PrefilledBatch> prefill_for_speed(const SpeedOptions& options) {
+    progress_.show("speed", "", "prefill");
+    SuiteTask task;
+    task.task = kSpeedTask;
+    task.tokens = suite_.speed_tokens;
+    // Far more tokens are generated than an answer has.
+    if (context_.positions > 0) task.tokens = std::min(task.tokens, context_.positions - options.generated());
+    task.samples = task.questions = suite_.speed_batch;
+    DocumentSource source(task, context_, Seed::parse("speed " + seed_.hex()));
+    return runner_.prefill({source.next()});
   }
 
   const Suite& suite_;
@@ -278,6 +335,17 @@ class Cascade {
 };
 
 }  // namespace
+
+FlowReport rejected(const Contestant& contestant, const InputError& error) {
+  FlowReport report;
+  report.name = contestant.name;
+  report.path = contestant.script.file;
+  report.status = FlowStatus::kRejectedStatic;
+  report.stage = "verify";
+  report.message = error.what();
+  report.hint = error.hint();
+  return report;
+}
 
 Report run_cascade(const Suite& suite, const std::vector<Contestant>& contestants, Runner& runner, const TaskContext& context,
                    const Seed& seed, Progress& progress) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -7,23 +8,31 @@
 #include "agents/evaluation/report.h"
 #include "agents/evaluation/runner.h"
 #include "agents/evaluation/suite.h"
+#include "agents/flow_script.h"
 #include "agents/tasks/rng.h"
 #include "agents/tasks/task.h"
+#include "scripting/graph/error.h"
 
 namespace sluice {
 
-/// A flow to be judged: the file, and how it is called in reports.
+/// A flow to be judged, and how it is called in reports.
 struct Contestant {
   std::string name;
-  std::string path;
+  FlowScript script;
+  std::optional<InputError> refusal;  // why there is no script
 };
+
+/// The report of a flow that does not even trace or compile.
+FlowReport rejected(const Contestant& contestant, const InputError& error);
 
 /// Judges flows from cheap to dear: verify, numerical check, then the suite's stages. Dense attention answers the same
 /// samples; each prompt is prefilled once for all. A flow that fails a stage runs no later one, but its speed is measured
 /// all the same if it is correct. Fills `flows` and `dense` of the report.
 ///
-/// Every sample follows from `seed` and its place in the suite, so the same seed asks the same questions whatever flows take
-/// part. Throws InputError for tasks that do not fit the model; a flow's own errors end up in its report.
+/// Every sample follows from `seed` and its task, length and place in that task, so the same seed asks the same questions
+/// whatever flows take part. Never throws for what goes wrong on the way: a flow's own errors end up in its report; a task that
+/// cannot be asked, or that dense attention cannot answer, becomes one of the report's `errors`, and the others go on. The
+/// suite's problem sets have been read (`prepare_suite`).
 Report run_cascade(const Suite& suite, const std::vector<Contestant>& contestants, Runner& runner, const TaskContext& context,
                    const Seed& seed, Progress& progress);
 

@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
+#include <map>
+#include <memory>
 
 #include "agents/tasks/problem_set.h"
+#include "scripting/graph/error.h"
 
 namespace sluice {
 namespace {
@@ -13,12 +17,51 @@ namespace {
 constexpr float kTemperature = 0.6F;
 constexpr float kTopP = 0.95F;
 
+/// The first document of a task, whose seed no evaluation uses, shows whether the task fits the model at all.
+void check_task(const SuiteTask& task, const TaskContext& context) {
+  if (context.positions > 0 && task.tokens > context.positions) {
+    throw InputError(fmt::format("a context of {} tokens exceeds the model's {} positions", task.tokens, context.positions),
+                     "choose --tokens or a suite with shorter contexts");
+  }
+  DocumentSource(task, context, Seed::parse("does it fit?")).next();
+}
+
+void check_problems(const SuiteTask& task, const TaskContext& context) {
+  if (context.positions == 0) return;
+  int left = task.samples > 0 ? task.samples : INT_MAX;
+  for (const Problem& problem : *task.problems) {
+    if (left-- == 0) return;
+    const size_t tokens = context.tokenizer.encode(problem_sample(problem, context.tokenizer, task.max_tokens).prompt).size();
+    if (tokens + task.max_tokens <= static_cast<size_t>(context.positions) + 1) continue;
+    throw InputError(fmt::format("{}: problem {:.60} has {} tokens; with {} to generate that exceeds the model's {} positions",
+                                 task.problem_file(), problem.id, tokens, task.max_tokens, context.positions),
+                     "lower --max-tokens, or leave the problem out");
+  }
+}
+
 }  // namespace
+
+void prepare_suite(Suite& suite, const TaskContext& context) {
+  std::map<std::string, std::shared_ptr<const std::vector<Problem>>> files;  // a pipe can be read only once
+  for (SuiteStage& stage : suite.stages) {
+    for (SuiteTask& task : stage.tasks) {
+      if (!task.is_problem_set()) {
+        check_task(task, context);
+        continue;
+      }
+      auto& problems = files[task.problem_file()];
+      if (!problems) problems = std::make_shared<const std::vector<Problem>>(load_problems(task.problem_file()));
+      task.problems = problems;
+      check_problems(task, context);
+    }
+  }
+}
 
 DocumentSource::DocumentSource(const SuiteTask& task, const TaskContext& context, const Seed& seed)
     : task_(task), context_(context), seed_(seed), samples_(task.samples) {
   if (!task.is_problem_set()) return;
-  for (const Problem& problem : load_problems(task.problem_file())) {
+  if (!task.problems) throw InternalError("a problem set that was not read");
+  for (const Problem& problem : *task.problems) {
     if (task.samples > 0 && static_cast<int>(problems_.size()) == task.samples) break;
     problems_.push_back({problem_sample(problem, context.tokenizer, task.max_tokens), {}});
   }
@@ -32,13 +75,16 @@ JobDocument DocumentSource::next() {
   const int questions = std::min(task_.questions, samples_ - given_);
   const Task& task = find_task(task_.task);
   Rng rng(seed_, stream);
-  std::vector<Sample> samples = task.generate(context_, rng, task_.tokens, questions);
-  int answer = 0;
-  for (const Sample& sample : samples) answer = std::max(answer, sample.max_tokens);
-  if (context_.positions > 0 && task_.tokens + answer > context_.positions) {
-    // A prompt as long as the model's context has to leave room for its answer.
+  std::vector<Sample> samples;
+  // A prompt as long as the model's context has to leave room for its answer. A shorter document is another one, whose answer may
+  // be longer, so this is repeated until both fit.
+  for (int tokens = task_.tokens;;) {
     rng = Rng(seed_, stream);
-    samples = task.generate(context_, rng, context_.positions - answer, questions);
+    samples = task.generate(context_, rng, tokens, questions);
+    int answer = 0;
+    for (const Sample& sample : samples) answer = std::max(answer, sample.max_tokens);
+    if (context_.positions == 0 || tokens + answer <= context_.positions) break;
+    tokens = context_.positions - answer;
   }
   JobDocument document;
   for (Sample& sample : samples) {

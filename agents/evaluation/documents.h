@@ -9,11 +9,15 @@
 
 namespace sluice {
 
-/// The documents and questions of one suite task. They follow from the seed, the task, its length and its place, and from nothing
-/// else.
+/// Reads the problem sets of `suite`, each file once, and finds what would otherwise be found only when its turn comes: a context
+/// that the model does not have, a task that does not fit its context, a problem that leaves no room to answer. Throws
+/// InputError.
+void prepare_suite(Suite& suite, const TaskContext& context);
+
+/// The documents and questions of one suite task. Each document follows from the seed, the task, its length, the document's
+/// number and how many questions are asked about it (and from the model's tokenizer and context), whatever else the suite holds.
 class DocumentSource {
  public:
-  /// Loads the problems of a jsonl task. Throws InputError.
   DocumentSource(const SuiteTask& task, const TaskContext& context, const Seed& seed);
 
   /// The next document, or an empty one when all samples were given.

@@ -6,16 +6,12 @@
 #include "agents/evaluation/numerical.h"
 #include "agents/evaluation/prefilled.h"
 #include "agents/evaluation/speed.h"
+#include "agents/trace_options.h"
 #include "scripting/graph/error.h"
-#include "scripting/lua/trace.h"
 
 namespace sluice {
 namespace {
 
-constexpr int kDensePage = 16;
-// K and V of the prompts that are decoded together take at most this, in pool and snapshots each.
-constexpr size_t kBatchBytes = size_t{768} << 20;
-constexpr int kMostPrompts = 16;
 constexpr size_t kStopWindow = 16;  // tokens that are searched for a stop text, which is shorter
 
 const EngineBatch& engine_batch(const PrefilledBatch& batch) {
@@ -66,25 +62,20 @@ class Follower {
 
 }  // namespace
 
-EngineRunner::EngineRunner(Device& device, const Model& model, const Tokenizer& tokenizer)
-    : device_(device), model_(model), tokenizer_(tokenizer) {}
-
-Candidate EngineRunner::prepare(const std::string& path) {
-  const ModelConfig& config = model_.config();
-  TraceOptions options;
-  options.head_dim = config.head_dim;
-  options.group = config.group();
-  FlowGraph traced = trace_file(path, options);
+Candidate prepare_flow(const FlowScript& script, const ModelConfig& config, Device& device) {
+  FlowGraph traced = script.trace(trace_options(config));
   Plan plan = compile(traced).plan;
-  if (plan.graph.selection != kNoNode) device_.compile(plan, config.layers, config.kv_heads);  // refused here, not in the middle
+  if (plan.graph.selection != kNoNode) device.compile(plan, config.layers, config.kv_heads);
+  device.create_pool(1, 1, 1, plan.layout);  // it may not keep such pages
   return {std::move(traced), std::move(plan)};
 }
 
-int EngineRunner::batch_size(int tokens) const {
-  const ModelConfig& config = model_.config();
-  const size_t token_bytes = size_t{2} * config.layers * config.kv_heads * config.head_dim * size_of(DataType::kBF16);
-  return static_cast<int>(std::clamp<size_t>(kBatchBytes / (token_bytes * std::max(1, tokens)), 1, kMostPrompts));
-}
+EngineRunner::EngineRunner(Device& device, const Model& model, const Tokenizer& tokenizer)
+    : device_(device), model_(model), tokenizer_(tokenizer) {}
+
+Candidate EngineRunner::prepare(const FlowScript& script) { return prepare_flow(script, model_.config(), device_); }
+
+int EngineRunner::batch_size(int tokens) const { return prompts_together(model_.config(), tokens); }
 
 std::unique_ptr<PrefilledBatch> EngineRunner::prefill(const std::vector<JobDocument>& documents) {
   return prefill_documents(documents, device_, model_, tokenizer_);
@@ -92,7 +83,7 @@ std::unique_ptr<PrefilledBatch> EngineRunner::prefill(const std::vector<JobDocum
 
 std::vector<Generation> EngineRunner::decode(const PrefilledBatch& prefilled, const Plan* plan) {
   const EngineBatch& batch = engine_batch(prefilled);
-  Engine engine(device_, model_, plan, engine_options(batch.prompts, plan != nullptr ? plan->layout.page : kDensePage));
+  Engine engine(device_, model_, plan, engine_options(batch.prompts, model_.config(), plan));
   Follower follower(tokenizer_);
   std::unordered_map<uint64_t, size_t> places;
   std::vector<uint64_t> ids;

@@ -12,13 +12,16 @@
 
 namespace sluice {
 
+/// Traces a flow for a model and compiles it for the device, which then refuses it nowhere else. Throws InputError or FlowError.
+Candidate prepare_flow(const FlowScript& script, const ModelConfig& config, Device& device);
+
 /// Runs flows and dense attention through the serving loop. Owned by one thread, like the device.
 class EngineRunner : public Runner {
  public:
   /// All must outlive the runner.
   EngineRunner(Device& device, const Model& model, const Tokenizer& tokenizer);
 
-  Candidate prepare(const std::string& path) override;
+  Candidate prepare(const FlowScript& script) override;
   std::optional<std::string> check_numerically(const Candidate& candidate) override;
   int batch_size(int tokens) const override;
   std::unique_ptr<PrefilledBatch> prefill(const std::vector<JobDocument>& documents) override;

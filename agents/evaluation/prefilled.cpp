@@ -7,8 +7,9 @@
 namespace sluice {
 namespace {
 
-constexpr int kPage = 16;  // of the dense engine
+constexpr int kDensePage = 16;
 constexpr int kPassTokens = 512;
+constexpr int kMostPrompts = 16;
 
 size_t common_prefix(const std::vector<int32_t>& a, const std::vector<int32_t>& b, size_t limit) {
   size_t length = 0;
@@ -40,7 +41,7 @@ std::shared_ptr<const KvSnapshot> prefill_one(const std::vector<int32_t>& tokens
   PrefilledPrompt alone;
   alone.tokens = request.prompt;
   alone.max_tokens = 1;
-  Engine engine(device, model, nullptr, engine_options({alone}, kPage));
+  Engine engine(device, model, nullptr, engine_options({alone}, model.config(), nullptr));
   engine.submit(std::move(request));
   auto results = engine.run_all();
   if (results.size() != 1 || !results.front().snapshot) throw InternalError("the engine gave no snapshot");
@@ -49,16 +50,29 @@ std::shared_ptr<const KvSnapshot> prefill_one(const std::vector<int32_t>& tokens
 
 }  // namespace
 
-EngineOptions engine_options(const std::vector<PrefilledPrompt>& prompts, int page) {
+int prompts_together(const ModelConfig& config, int tokens) {
+  const size_t token_bytes = size_t{2} * config.layers * config.kv_heads * config.head_dim * size_of(DataType::kBF16);
+  return static_cast<int>(std::clamp<size_t>(kBatchBytes / (token_bytes * std::max(1, tokens)), 1, kMostPrompts));
+}
+
+EngineOptions engine_options(const std::vector<PrefilledPrompt>& prompts, const ModelConfig& config, const Plan* plan,
+                             size_t pool_bytes) {
   EngineOptions options;
-  options.page = page;
-  options.max_batch = static_cast<int>(prompts.size());
-  options.max_pass_tokens = std::max(kPassTokens, options.max_batch);
+  options.page = plan != nullptr ? plan->layout.page : kDensePage;
+  options.max_batch = static_cast<int>(std::min<size_t>(prompts.size(), kMostPrompts));
+  options.max_pass_tokens = kPassTokens;
   options.prefix_cache = false;  // each prompt brings its K and V along
-  options.pages = 1;
+  const PageLayout layout =
+      plan != nullptr ? plan->layout : page_layout({config.head_dim, config.group(), options.page, options.kv}, {});
+  const size_t page_bytes = layout.bytes * config.layers * config.kv_heads;
+  size_t longest = 0;
+  size_t all = 0;
   for (const PrefilledPrompt& prompt : prompts) {
-    options.pages += static_cast<int>((prompt.tokens.size() + prompt.max_tokens + page - 1) / page) + 1;
+    const size_t pages = (prompt.tokens.size() + prompt.max_tokens + options.page - 1) / options.page + 1;
+    longest = std::max(longest, pages);
+    all += pages;
   }
+  options.pages = static_cast<int>(std::max(longest, std::min(all, pool_bytes / page_bytes)));
   return options;
 }
 

@@ -26,8 +26,17 @@ class EngineBatch : public PrefilledBatch {
   size_t first_document = 0;             // prompts of the first document
 };
 
-/// Tokens of the longest prompt with its answer, and a pool that holds all prompts with theirs. `page` tokens a page.
-EngineOptions engine_options(const std::vector<PrefilledPrompt>& prompts, int page);
+/// K and V of the prompts that are decoded together take at most this in the pool, however many prompts there are. Snapshots
+/// are float32: twice as much.
+inline constexpr size_t kBatchBytes = size_t{768} << 20;
+
+/// How many prompts of `tokens` tokens are decoded together.
+int prompts_together(const ModelConfig& config, int tokens);
+
+/// An engine for `prompts` with their answers, `plan` null: dense. Its pool holds all of them if `pool_bytes` allow it, and the
+/// longest in any case; what does not fit waits in the engine.
+EngineOptions engine_options(const std::vector<PrefilledPrompt>& prompts, const ModelConfig& config, const Plan* plan,
+                             size_t pool_bytes = kBatchBytes);
 
 /// Prefills the common text of each document once, with dense attention. Throws InputError if a prompt is too long for the
 /// model.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,7 +18,7 @@ const char* name_of(FlowStatus status);
 struct TaskResult {
   std::string stage;
   std::string task;
-  std::string group;  // of the table
+  std::string group;  // of the table; a problem set is one of its own
   int tokens = 0;
   int samples = 0;
   int documents = 0;  // prompts that the samples share
@@ -30,7 +31,7 @@ struct TaskResult {
   std::vector<Cluster> dense_clusters;
   int lost = 0;  // right with dense attention, wrong with the flow
   int gained = 0;
-  double p_value = 1;  // that both are equally good (McNemar)
+  double p_value = 1;  // that both are equally good (sign_flip over documents)
   int generations = 1;
   int k = 1;
   double pass_at_k = 0;  // jsonl only
@@ -40,7 +41,7 @@ struct TaskResult {
 /// Decode throughput of the flow over that of dense attention, and what the flow read.
 struct SpeedResult {
   Ratio speedup;
-  int tokens = 0;
+  int tokens = 0;  // of the longest prompt
   int batch = 0;
   int pairs = 0;
   double dense_tokens_per_second = 0;
@@ -53,7 +54,7 @@ struct FlowReport {
   std::string name;
   std::string path;
   FlowStatus status = FlowStatus::kPassed;
-  std::string stage;    // where it stopped; empty if it passed
+  std::string stage;    // where it stopped, or what could not be measured; empty if there is nothing to say
   std::string message;  // why
   std::string hint;
   std::vector<TaskResult> tasks;
@@ -68,13 +69,17 @@ struct Report {
   std::string dialect;  // "mini" or "english"
   std::string seed;     // 64 hexadecimal digits
   double seconds = 0;
-  std::vector<TaskResult> dense;  // dense attention against itself
+  std::vector<std::string> notes;   // what a reader should know of the run
+  std::vector<std::string> errors;  // parts of the suite that could not be run
+  std::exception_ptr failure;       // the first of those, to be thrown again once the report is written
+  std::vector<TaskResult> dense;    // dense attention against itself
   std::vector<FlowReport> flows;
 };
 
 /// The JSON of schema sluice.eval/1 (docs/EVALUATION.md).
 std::string to_json(const Report& report);
-/// A table for a terminal: a line for dense attention and one a flow, then why flows stopped.
-std::string to_table(const Report& report);
+/// A table for a terminal: a line for dense attention and one a flow, then why flows stopped. `details`: and every task by
+/// itself, with the samples that a flow lost and gained.
+std::string to_table(const Report& report, bool details = false);
 
 }  // namespace sluice

@@ -87,6 +87,8 @@ std::string to_json(const Report& report) {
       {"model", report.model},         {"suite", report.suite},     {"dialect", report.dialect},
       {"seed", report.seed},           {"seconds", report.seconds}, {"dense", {{"tasks", list_of(report.dense)}}},
       {"flows", ordered_json::array()}};
+  if (!report.notes.empty()) json["notes"] = report.notes;
+  if (!report.errors.empty()) json["errors"] = report.errors;
   for (const FlowReport& flow : report.flows) json["flows"].push_back(to_json(flow));
   // A path need not be UTF-8; such bytes are replaced, not refused.
   return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <string_view>
 
 #include "agents/evaluation/report.h"
 
@@ -9,21 +11,53 @@ namespace {
 
 using Row = std::vector<std::string>;
 
+constexpr std::string_view kProblemSet = "jsonl:";
+
 /// Terminal columns of UTF-8 text without wide characters.
 size_t width_of(const std::string& text) {
   return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
-/// Groups in the order in which tasks appear.
-std::vector<std::string> groups_of(const Report& report) {
-  std::vector<std::string> groups;
+/// A column of results: the accuracy of a group of tasks, or the pass@k of a problem set.
+struct Column {
+  std::string group;
+  int k = 0;  // 0: accuracy
+
+  bool operator==(const Column&) const = default;
+};
+
+/// In the order in which tasks appear.
+std::vector<Column> columns_of(const Report& report) {
+  std::vector<Column> columns;
+  const auto add = [&](const Column& column) {
+    if (std::find(columns.begin(), columns.end(), column) == columns.end()) columns.push_back(column);
+  };
   for (const TaskResult& result : report.dense) {
-    if (std::find(groups.begin(), groups.end(), result.group) == groups.end()) groups.push_back(result.group);
+    add({result.group, 0});
+    if (result.k > 1) add({result.group, result.k});  // pass@1 is the accuracy
   }
-  return groups;
+  return columns;
 }
 
-/// "98% 91–100": accuracy over all samples of a group and its interval.
+/// "jsonl:sets/aime24.jsonl" is "aime24"; where two files are called so, they keep their paths.
+std::string title_of(const Column& column, const std::vector<Column>& columns) {
+  const auto short_name = [](const std::string& group) {
+    return group.starts_with(kProblemSet) ? std::filesystem::path(group.substr(kProblemSet.size())).stem().string() : group;
+  };
+  const std::string name = short_name(column.group);
+  const bool clash = std::any_of(columns.begin(), columns.end(), [&](const Column& other) {
+    return other.group != column.group && short_name(other.group) == name;
+  });
+  const std::string title = clash ? column.group : name;
+  return column.k > 0 ? fmt::format("{} pass@{}", title, column.k) : title;
+}
+
+/// "98% 91–100": a share and its interval.
+std::string share_cell(double share, const Interval& interval) {
+  return fmt::format("{:.0f}% {:.0f}–{:.0f}", 100 * share, 100 * interval.low, 100 * interval.high);
+}
+
+/// Over all samples of a group.
 std::string accuracy_cell(const std::vector<TaskResult>& results, const std::string& group) {
   std::vector<std::vector<Cluster>> tasks;
   double successes = 0;
@@ -37,8 +71,26 @@ std::string accuracy_cell(const std::vector<TaskResult>& results, const std::str
     }
   }
   if (samples == 0) return "-";
-  const Interval interval = pooled_wilson(tasks);
-  return fmt::format("{:.0f}% {:.0f}–{:.0f}", 100 * successes / samples, 100 * interval.low, 100 * interval.high);
+  return share_cell(successes / samples, pooled_wilson(tasks));
+}
+
+std::string pass_cell(const std::vector<TaskResult>& results, const Column& column) {
+  double sum = 0;
+  int problems = 0;
+  for (const TaskResult& result : results) {
+    if (result.group != column.group || result.k != column.k) continue;
+    sum += result.pass_at_k * result.documents;
+    problems += result.documents;
+  }
+  return problems == 0 ? "-" : fmt::format("{:.0f}%", 100 * sum / problems);
+}
+
+Row cells(const std::vector<TaskResult>& results, const std::vector<Column>& columns) {
+  Row row;
+  for (const Column& column : columns) {
+    row.push_back(column.k > 0 ? pass_cell(results, column) : accuracy_cell(results, column.group));
+  }
+  return row;
 }
 
 double mean_of(const std::vector<double>& values) {
@@ -47,9 +99,11 @@ double mean_of(const std::vector<double>& values) {
   return values.empty() ? 0 : sum / static_cast<double>(values.size());
 }
 
-Row flow_row(const FlowReport& flow, const std::vector<std::string>& groups) {
+void append(Row& row, const Row& more) { row.insert(row.end(), more.begin(), more.end()); }
+
+Row flow_row(const FlowReport& flow, const std::vector<Column>& columns) {
   Row row = {flow.name};
-  for (const std::string& group : groups) row.push_back(accuracy_cell(flow.tasks, group));
+  append(row, cells(flow.tasks, columns));
   if (flow.speed) {
     const Ratio& speedup = flow.speed->speedup;
     row.push_back(fmt::format("{:.2f}x {:.2f}–{:.2f}", speedup.ratio, speedup.low, speedup.high));
@@ -84,24 +138,42 @@ std::string aligned(const std::vector<Row>& rows) {
   return text;
 }
 
+/// A row a flow and task.
+std::string task_table(const Report& report) {
+  std::vector<Row> rows = {
+      {"flow", "stage", "task", "tokens", "samples", "documents", "accuracy", "dense", "lost", "gained", "p"}};
+  for (const FlowReport& flow : report.flows) {
+    for (const TaskResult& task : flow.tasks) {
+      rows.push_back({flow.name, task.stage, task.task, std::to_string(task.tokens), std::to_string(task.samples),
+                      std::to_string(task.documents), share_cell(task.accuracy, task.interval),
+                      share_cell(task.dense_accuracy, task.dense_interval), std::to_string(task.lost),
+                      std::to_string(task.gained), fmt::format("{:.2g}", task.p_value)});
+    }
+  }
+  return aligned(rows);
+}
+
 }  // namespace
 
-std::string to_table(const Report& report) {
-  const std::vector<std::string> groups = groups_of(report);
+std::string to_table(const Report& report, bool details) {
+  const std::vector<Column> columns = columns_of(report);
   Row header = {"flow"};
-  header.insert(header.end(), groups.begin(), groups.end());
-  header.insert(header.end(), {"speed", "pages", "mass", "status"});
+  for (const Column& column : columns) header.push_back(title_of(column, columns));
+  append(header, {"speed", "pages", "mass", "status"});
   Row dense = {"(dense)"};
-  for (const std::string& group : groups) dense.push_back(accuracy_cell(report.dense, group));
-  dense.insert(dense.end(), {"1", "100%", "100%", ""});
+  append(dense, cells(report.dense, columns));
+  append(dense, {"1", "100%", "100%", ""});
   std::vector<Row> rows = {header, dense};
-  for (const FlowReport& flow : report.flows) rows.push_back(flow_row(flow, groups));
+  for (const FlowReport& flow : report.flows) rows.push_back(flow_row(flow, columns));
   std::string text = aligned(rows);
+  if (details && !report.flows.empty()) text += "\n" + task_table(report);
   for (const FlowReport& flow : report.flows) {
     if (flow.message.empty()) continue;
     text += fmt::format("\n{}, {}: {}\n", flow.name, flow.stage, flow.message);
     if (!flow.hint.empty()) text += fmt::format("  hint: {}\n", flow.hint);
   }
+  for (const std::string& note : report.notes) text += fmt::format("\n{}\n", note);
+  for (const std::string& error : report.errors) text += fmt::format("\nnot run: {}\n", error);
   for (const FlowReport& flow : report.flows) {
     if (!flow.speed) continue;
     text += fmt::format(

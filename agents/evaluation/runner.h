@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "agents/evaluation/report.h"
+#include "agents/flow_script.h"
 #include "agents/tasks/task.h"
 #include "host/engine.h"
 #include "scripting/graph/plan.h"
@@ -33,10 +34,14 @@ class PrefilledBatch {
 };
 
 struct SpeedOptions {
-  int tokens = 4096;
+  static constexpr int kWarmSteps = 2;  // the first step touches fresh pages
+
   int batch = 8;
   int pairs = 12;
   int steps = 4;
+
+  /// Tokens that every prompt is continued by: the model needs room for them after the prompt.
+  int generated() const { return kWarmSteps + pairs * steps + 2; }
 };
 
 /// A flow that may run: the graph as the script described it, and the plan that passes made of it.
@@ -50,15 +55,16 @@ class Runner {
  public:
   virtual ~Runner() = default;
   /// Traces and compiles a flow for the model and the device. Throws InputError or FlowError.
-  virtual Candidate prepare(const std::string& path) = 0;
+  virtual Candidate prepare(const FlowScript& script) = 0;
   /// Compares the device with the float64 reference; what disagrees, or nothing.
   virtual std::optional<std::string> check_numerically(const Candidate& candidate) = 0;
-  /// How many prompts of this length are decoded together.
+  /// How many prompts of this length are prefilled together.
   virtual int batch_size(int tokens) const = 0;
   virtual std::unique_ptr<PrefilledBatch> prefill(const std::vector<JobDocument>& documents) = 0;
   /// A generation for each job, documents in order. `plan` null: dense attention.
   virtual std::vector<Generation> decode(const PrefilledBatch& batch, const Plan* plan) = 0;
-  /// Times decode steps of the flow and of dense attention in turn, on copies of the first document of `batch`.
+  /// Times decode steps of the flow and of dense attention in turn, on copies of the first document of `batch`; fewer than
+  /// `options.batch` where memory does not allow so many.
   virtual SpeedResult measure(const PrefilledBatch& batch, const Plan& plan, const SpeedOptions& options) = 0;
 };
 

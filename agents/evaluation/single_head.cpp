@@ -36,7 +36,7 @@ Matrix SingleHead::upload(const std::vector<float>& values, int64_t rows) {
   return {uploads_.back()->data(), DataType::kF32, rows, columns, columns};
 }
 
-void SingleHead::begin(int rows, bool decoding) {
+OpenPass SingleHead::begin(int rows, bool decoding) {
   tokens_ += rows;
   query_indptr_ = {0, rows};
   lengths_ = {tokens_};
@@ -52,7 +52,7 @@ void SingleHead::begin(int rows, bool decoding) {
   batch.decoding = decoding_;
   batch.seeds = seeds_;
   batch.states = states_;
-  device_.begin_pass(batch, *pool_);
+  return {device_, batch, *pool_};
 }
 
 void SingleHead::append(const std::vector<float>& keys, const std::vector<float>& values) {
@@ -62,18 +62,17 @@ void SingleHead::append(const std::vector<float>& keys, const std::vector<float>
 }
 
 void SingleHead::prefill(const std::vector<float>& keys, const std::vector<float>& values) {
-  begin(static_cast<int>(keys.size()) / plan_.graph.geometry.head_dim, false);
-  append(keys, values);
-  device_.end_pass();
+  {
+    const OpenPass pass = begin(static_cast<int>(keys.size()) / plan_.graph.geometry.head_dim, false);
+    append(keys, values);
+  }
   device_.synchronize();
   uploads_.clear();
 }
 
 HeadStep SingleHead::decode(const std::vector<float>& key, const std::vector<float>& value, const std::vector<float>& query) {
   const Geometry& geometry = plan_.graph.geometry;
-  begin(1, true);
-  append(key, value);
-  const int pages = page_indptr_[1];
+  const int pages = pages_for(tokens_ + 1, plan_.layout.page);
   HeadStep step;
   step.scores.assign(pages, NAN);
   step.selected.assign(pages, -1);
@@ -84,15 +83,18 @@ HeadStep SingleHead::decode(const std::vector<float>& key, const std::vector<flo
   probe.selected = step.selected.data();
   probe.counts = &count;
   probe.score_capacity = probe.selected_capacity = pages;
-  const Matrix output = upload(step.output, 1);
   Device::Attention call;
   call.query_heads = geometry.group;
   call.scale = 1 / std::sqrt(static_cast<float>(geometry.head_dim));
   call.flow = flow_.get();
   call.probe = flow_ ? &probe : nullptr;
-  device_.attention(call, upload(query, 1), output);
-  device_.read(step.output.data(), output.data, step.output.size() * sizeof(float));
-  device_.end_pass();
+  {
+    const OpenPass pass = begin(1, true);
+    append(key, value);
+    const Matrix output = upload(step.output, 1);
+    device_.attention(call, upload(query, 1), output);
+    device_.read(step.output.data(), output.data, step.output.size() * sizeof(float));
+  }
   uploads_.clear();
   if (flow_) {
     step.selected.resize(std::clamp(count, 0, pages));

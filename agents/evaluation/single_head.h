@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/device.h"
+#include "kernels/open_pass.h"
 #include "scripting/graph/plan.h"
 
 namespace sluice {
@@ -27,8 +28,8 @@ class SingleHead {
   HeadStep decode(const std::vector<float>& key, const std::vector<float>& value, const std::vector<float>& query);
 
  private:
-  /// Begins a pass that appends `rows` tokens.
-  void begin(int rows, bool decoding);
+  /// A pass that appends `rows` tokens.
+  OpenPass begin(int rows, bool decoding);
   void append(const std::vector<float>& keys, const std::vector<float>& values);
   Matrix upload(const std::vector<float>& values, int64_t rows);
 

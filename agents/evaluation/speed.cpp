@@ -9,8 +9,6 @@
 namespace sluice {
 namespace {
 
-constexpr int kDensePage = 16;
-constexpr int kWarmSteps = 2;  // the first step touches fresh pages
 constexpr size_t kProbed = 4;  // prompts whose attention mass is measured, while they are answered
 
 /// An engine whose requests all decode.
@@ -18,7 +16,8 @@ class Side {
  public:
   Side(std::vector<PrefilledPrompt> prompts, Device& device, const Model& model, const Plan* plan)
       : prompts_(std::move(prompts)),
-        engine_(device, model, plan, engine_options(prompts_, plan != nullptr ? plan->layout.page : kDensePage)) {
+        // All of them at once, whatever else a flow keeps in its pages.
+        engine_(device, model, plan, engine_options(prompts_, model.config(), plan, SIZE_MAX)) {
     for (const PrefilledPrompt& prompt : prompts_) {
       Request request;
       request.prompt = prompt.tokens;
@@ -28,7 +27,7 @@ class Side {
       engine_.submit(std::move(request));
     }
     // Whatever is left of the prompts first; from then on every pass decodes all of them.
-    while (engine_.stats().decode_passes < kWarmSteps) run(1);
+    while (engine_.stats().decode_passes < SpeedOptions::kWarmSteps) run(1);
   }
 
   /// Seconds that `steps` decode passes took.
@@ -60,7 +59,7 @@ std::vector<double> attention_mass(const std::vector<PrefilledPrompt>& document,
                                    const Plan& plan) {
   const std::vector<PrefilledPrompt> prompts(document.begin(),
                                              document.begin() + static_cast<ptrdiff_t>(std::min(kProbed, document.size())));
-  Engine engine(device, model, &plan, engine_options(prompts, plan.layout.page));
+  Engine engine(device, model, &plan, engine_options(prompts, model.config(), &plan));
   for (const PrefilledPrompt& prompt : prompts) {
     Request request;
     request.prompt = prompt.tokens;
@@ -85,13 +84,12 @@ std::vector<double> attention_mass(const std::vector<PrefilledPrompt>& document,
 SpeedResult measure_speed(const std::vector<PrefilledPrompt>& document, Device& device, const Model& model, const Plan& plan,
                           const SpeedOptions& options) {
   SpeedResult result;
-  result.tokens = options.tokens;
-  result.batch = options.batch;
+  for (const PrefilledPrompt& prompt : document) result.tokens = std::max(result.tokens, static_cast<int>(prompt.tokens.size()));
+  result.batch = std::min(options.batch, prompts_together(model.config(), result.tokens + options.generated()));
   result.pairs = options.pairs;
   result.mass = attention_mass(document, device, model, plan);
 
-  const int steps = kWarmSteps + options.pairs * options.steps + 2;
-  const auto prompts = repeated(document, options.batch, steps);
+  const auto prompts = repeated(document, result.batch, options.generated());
   Side dense(prompts, device, model, nullptr);
   Side flow(prompts, device, model, &plan);
   Rng order(Seed::secret(), "order");  // who goes first must not be foreseeable
@@ -107,7 +105,7 @@ SpeedResult measure_speed(const std::vector<PrefilledPrompt>& document, Device& 
   const auto throughput = [&](const std::vector<double>& seconds) {
     double sum = 0;
     for (const double value : seconds) sum += value;
-    return static_cast<double>(options.batch) * options.steps * options.pairs / sum;
+    return static_cast<double>(result.batch) * options.steps * options.pairs / sum;
   };
   result.dense_tokens_per_second = throughput(dense_seconds);
   result.flow_tokens_per_second = throughput(flow_seconds);

@@ -8,9 +8,10 @@
 
 namespace sluice {
 
-/// Decodes `options.batch` prompts (those of one document, repeated as needed) with dense attention and with the flow, each in an
-/// engine and a pool of its own, `options.steps` steps of one and then of the other, `options.pairs` times in random order. Then
-/// asks for the attention mass of a few steps. Throws what engines throw.
+/// Asks for the attention mass of a few steps. Then decodes `options.batch` prompts (those of one document, repeated as needed)
+/// with dense attention and with the flow, each in an engine and a pool of its own, `options.steps` steps of one and then of the
+/// other, `options.pairs` times in random order. The batch is smaller where memory does not allow as many. Throws what engines
+/// throw.
 SpeedResult measure_speed(const std::vector<PrefilledPrompt>& document, Device& device, const Model& model, const Plan& plan,
                           const SpeedOptions& options);
 

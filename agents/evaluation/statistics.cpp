@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <random>
+#include <cstdlib>
+#include <numbers>
+#include <numeric>
 
 #include "scripting/graph/error.h"
 
@@ -10,9 +12,31 @@ namespace sluice {
 namespace {
 
 constexpr double kNormal975 = 1.959963984540054;  // the 97.5 % point of the standard normal distribution
-constexpr int kResamples = 4000;
 
-double log_choose(int n, int k) { return std::lgamma(n + 1.0) - std::lgamma(k + 1.0) - std::lgamma(n - k + 1.0); }
+/// P(|T| <= t) of Student's distribution (Abramowitz and Stegun 26.7.3 and 26.7.4).
+double student_within(double t, int freedom) {
+  const double angle = std::atan(t / std::sqrt(static_cast<double>(freedom)));
+  const double square = std::cos(angle) * std::cos(angle);
+  const bool odd = freedom % 2 == 1;
+  double term = odd ? std::cos(angle) : 1;
+  double sum = 0;
+  for (int i = odd ? 3 : 2; i <= freedom; i += 2) {
+    sum += term;
+    term *= square * (i - 1) / i;
+  }
+  return odd ? 2 / std::numbers::pi * (angle + std::sin(angle) * sum) : std::sin(angle) * sum;
+}
+
+/// The 97.5 % point of Student's distribution.
+double student975(int freedom) {
+  double low = 0;
+  double high = 16;  // more than 12.7, which belongs to one degree of freedom
+  for (int i = 0; i < 60; ++i) {
+    const double middle = (low + high) / 2;
+    (student_within(middle, freedom) < 0.95 ? low : high) = middle;
+  }
+  return high;
+}
 
 }  // namespace
 
@@ -65,7 +89,7 @@ Interval clustered_wilson(std::span<const Cluster> clusters) {
 Interval pooled_wilson(std::span<const std::vector<Cluster>> tasks) {
   double n = 0;
   double successes = 0;
-  double effective = 0;
+  double inflated = 0;
   for (const std::vector<Cluster>& clusters : tasks) {
     double samples = 0;
     for (const Cluster& cluster : clusters) {
@@ -73,46 +97,56 @@ Interval pooled_wilson(std::span<const std::vector<Cluster>> tasks) {
       successes += cluster.successes;
     }
     n += samples;
-    effective += samples / design_effect(clusters);
+    inflated += samples * design_effect(clusters);
   }
   if (n <= 0) throw InternalError("an interval of no samples");
+  // Variances add: that of the pooled share is pq times the sum of samples * effect, over n^2.
+  const double effective = n * n / inflated;
   // All or none must stay so after scaling.
   return wilson(successes == n ? effective : successes * (effective / n), effective);
 }
 
-double mcnemar(int only_first, int only_second) {
-  const int n = only_first + only_second;
-  const int fewer = std::min(only_first, only_second);
-  if (only_first == only_second) return 1;
+double sign_flip(std::span<const int> differences) {
+  size_t total = 0;
+  int64_t sum = 0;
+  for (const int difference : differences) {
+    total += static_cast<size_t>(std::abs(difference));
+    sum += difference;
+  }
+  const auto observed = static_cast<size_t>(std::abs(sum));
+  // positive[t]: the probability that those with a positive sign add up to t; the sum of all is then 2t - total.
+  std::vector<double> positive(total + 1, 0);
+  positive[0] = 1;
+  size_t reach = 0;
+  for (const int difference : differences) {
+    const auto size = static_cast<size_t>(std::abs(difference));
+    if (size == 0) continue;
+    reach += size;
+    for (size_t t = reach + 1; t-- > 0;) positive[t] = (positive[t] + (t >= size ? positive[t - size] : 0)) / 2;
+  }
   double tail = 0;
-  for (int i = 0; i <= fewer; ++i) tail += std::exp(log_choose(n, i) - n * std::log(2.0));
-  return std::min(1.0, 2 * tail);
+  for (size_t t = 0; t <= total; ++t) {
+    const size_t distance = 2 * t > total ? 2 * t - total : total - 2 * t;
+    if (distance >= observed) tail += positive[t];
+  }
+  return std::min(1.0, tail);
 }
 
 Ratio paired_ratio(std::span<const double> slow, std::span<const double> fast) {
-  if (slow.size() != fast.size() || slow.empty()) throw InternalError("pairs of different lengths");
-  std::mt19937_64 random(0x5111ceULL);
-  std::uniform_int_distribution<size_t> index(0, slow.size() - 1);
-  const auto sum = [](std::span<const double> values) {
-    double total = 0;
-    for (const double value : values) total += value;
-    return total;
-  };
-  std::vector<double> ratios;
-  ratios.reserve(kResamples);
-  for (int i = 0; i < kResamples; ++i) {
-    double above = 0;
-    double below = 0;
-    for (size_t j = 0; j < slow.size(); ++j) {
-      const size_t pair = index(random);
-      above += slow[pair];
-      below += fast[pair];
-    }
-    ratios.push_back(above / below);
+  if (slow.size() != fast.size() || slow.size() < 2) throw InternalError("a ratio wants two pairs at least");
+  const double above = std::accumulate(slow.begin(), slow.end(), 0.0);
+  const double below = std::accumulate(fast.begin(), fast.end(), 0.0);
+  const double ratio = above / below;
+  const auto n = static_cast<double>(slow.size());
+  double squares = 0;
+  for (size_t i = 0; i < slow.size(); ++i) {
+    const double residual = slow[i] - ratio * fast[i];
+    squares += residual * residual;
   }
-  std::sort(ratios.begin(), ratios.end());
-  const auto quantile = [&](double q) { return ratios[static_cast<size_t>(std::lround(q * (kResamples - 1)))]; };
-  return {sum(slow) / sum(fast), quantile(0.025), quantile(0.975)};
+  // The ratio's error is, to first order, that of the mean residual over the mean of `fast`.
+  const double error = std::sqrt(squares / (n * (n - 1))) / (below / n);
+  const double spread = student975(static_cast<int>(slow.size()) - 1) * error;
+  return {ratio, std::max(0.0, ratio - spread), ratio + spread};
 }
 
 double pass_at_k(int samples, int correct, int k) {

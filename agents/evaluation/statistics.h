@@ -28,12 +28,14 @@ double design_effect(std::span<const Cluster> clusters);
 /// Wilson's interval with the samples divided by the design effect: questions about one document are not independent.
 Interval clustered_wilson(std::span<const Cluster> clusters);
 
-/// The same over several tasks, each with a design effect of its own: that tasks differ is no likeness of their samples.
+/// The same over several tasks, each with a design effect of its own: that tasks differ is no likeness of their samples. The
+/// effective number of samples is n^2 / sum(n_i * effect_i).
 Interval pooled_wilson(std::span<const std::vector<Cluster>> tasks);
 
-/// Two-sided exact McNemar test: how likely are discordant pairs at least as uneven as (`only_first`, `only_second`) if both are
-/// equally good.
-double mcnemar(int only_first, int only_second);
+/// Two-sided exact sign-flip test: how likely is a sum at least as far from 0 as that of `differences` if each of them could as
+/// well have had the other sign. With the difference of a document (samples lost minus gained) it compares two answerers of the
+/// same questions; documents with one difference at most make it McNemar's exact test.
+double sign_flip(std::span<const int> differences);
 
 struct Ratio {
   double ratio = 0;
@@ -41,8 +43,8 @@ struct Ratio {
   double high = 0;
 };
 
-/// Sum of `slow` over sum of `fast`, with a 95 % percentile bootstrap interval over the pairs (slow[i], fast[i]).
-/// Deterministic: resampling uses a fixed stream. Both have the same length, at least one, and positive entries.
+/// Sum of `slow` over sum of `fast`, with a 95 % interval from the spread of the pairs (slow[i], fast[i]): Student's t on the
+/// linearised ratio (Cochran 1977, section 6.3). Both have the same length, at least two, and positive entries.
 Ratio paired_ratio(std::span<const double> slow, std::span<const double> fast);
 
 /// Unbiased estimate of the probability that at least one of `k` generations is right, from `correct` of `samples`

@@ -3,12 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "agents/input_text.h"
 #include "agents/tasks/task.h"
+#include "host/json_object.h"
 #include "scripting/graph/error.h"
 
 namespace sluice {
@@ -21,6 +22,7 @@ constexpr double kThreshold = 0.5;
 constexpr int kLeastTokens = 64;
 constexpr int kMostTokens = 1 << 20;
 constexpr int kMostSamples = 100000;
+constexpr size_t kLargestFile = size_t{1} << 20;
 constexpr const char* kShape =
     R"(a suite is a list of {"task": "needle_multikey", "tokens": 4096, "samples": 50, "threshold": 0.5})";
 
@@ -33,7 +35,7 @@ SuiteTask task_of(const char* name, int tokens, int samples, int questions = 8) 
   return task;
 }
 
-/// Two minutes for eight flows on two cores: few documents, many questions about each.
+/// Half a minute for eight flows on two free cores: few documents, many questions about each.
 Suite quick_suite() {
   Suite suite;
   suite.name = "quick";
@@ -68,16 +70,6 @@ Suite full_suite() {
   return suite;
 }
 
-int integer(const json& entry, const char* key, int fallback, int low, int high, const std::string& where) {
-  const auto found = entry.find(key);
-  if (found == entry.end()) return fallback;
-  if (!found->is_number_integer() || *found < low || *found > high) {
-    throw InputError(fmt::format("{}: \"{}\" is {}, not a whole number from {} to {}", where, key, found->dump(), low, high),
-                     kShape);
-  }
-  return found->get<int>();
-}
-
 void check_task(const std::string& name) {
   if (name.rfind("jsonl:", 0) != 0) {
     find_task(name);
@@ -86,55 +78,106 @@ void check_task(const std::string& name) {
   }
 }
 
-SuiteStage parse_entry(const json& entry, const std::string& where) {
-  if (!entry.is_object()) throw InputError(where + ": not an object", kShape);
+SuiteStage parse_entry(const json& value, const std::string& where) {
+  const JsonObject entry(value, where);
   static const std::set<std::string> known = {"task",      "tokens",      "samples", "threshold",
                                               "questions", "generations", "k",       "max_tokens"};
-  for (const auto& [key, value] : entry.items()) {
-    if (!known.contains(key)) throw InputError(fmt::format("{}: unknown member \"{}\"", where, key), kShape);
+  for (const auto& [key, member] : entry.items()) {
+    if (!known.contains(key)) throw InputError(fmt::format("{}: unknown member \"{:.60}\"", where, key));
   }
-  const auto name = entry.find("task");
-  if (name == entry.end() || !name->is_string()) throw InputError(where + ": \"task\" is missing or not a text", kShape);
   SuiteTask task;
-  task.task = name->get<std::string>();
+  task.task = entry.text("task");
   try {
     check_task(task.task);
   } catch (const InputError& error) {
     throw InputError(fmt::format("{}: {}", where, error.what()), error.hint());
   }
-  task.tokens = integer(entry, "tokens", task.tokens, kLeastTokens, kMostTokens, where);
-  task.samples =
-      integer(entry, "samples", task.is_problem_set() ? 0 : task.samples, task.is_problem_set() ? 0 : 1, kMostSamples, where);
-  task.questions = integer(entry, "questions", task.questions, 1, 1000, where);
-  task.generations = integer(entry, "generations", task.generations, 1, 1000, where);
-  task.k = integer(entry, "k", task.k, 1, task.generations, where);
-  task.max_tokens = integer(entry, "max_tokens", task.max_tokens, 1, kMostTokens, where);
-  double threshold = 0;
-  if (const auto found = entry.find("threshold"); found != entry.end()) {
-    if (!found->is_number() || *found < 0.0 || *found > 1.0) {
-      throw InputError(fmt::format("{}: \"threshold\" is {}, not a number from 0 to 1", where, found->dump()), kShape);
-    }
-    threshold = found->get<double>();
-  }
+  const auto integer = [&entry](const char* key, int otherwise, int least, int most) {
+    return static_cast<int>(entry.find_integer(key, least, most).value_or(otherwise));
+  };
+  task.tokens = integer("tokens", task.tokens, kLeastTokens, kMostTokens);
+  task.samples = integer("samples", task.is_problem_set() ? 0 : task.samples, task.is_problem_set() ? 0 : 1, kMostSamples);
+  task.questions = integer("questions", task.questions, 1, 1000);
+  task.generations = integer("generations", task.generations, 1, 1000);
+  task.k = integer("k", task.k, 1, task.generations);
+  task.max_tokens = integer("max_tokens", task.max_tokens, 1, kMostTokens);
   const std::string stage = task.is_problem_set() ? task.task : fmt::format("{} {}", task.task, task.tokens);
-  return {stage, threshold, {task}};
+  return {stage, entry.find_number("threshold", 0, 1).value_or(0), {task}};
+}
+
+/// Leaves only the tasks `names`; those that the suite lacks become stages at the end.
+void keep_only(Suite& suite, const std::vector<std::string>& names) {
+  // A new task is asked like the last one of the suite.
+  SuiteTask like;
+  std::set<std::string> known;
+  for (SuiteStage& stage : suite.stages) {
+    for (const SuiteTask& task : stage.tasks) {
+      if (!task.is_problem_set()) like = task;
+      known.insert(task.task);
+    }
+    std::erase_if(stage.tasks,
+                  [&](const SuiteTask& task) { return std::find(names.begin(), names.end(), task.task) == names.end(); });
+  }
+  std::erase_if(suite.stages, [](const SuiteStage& stage) { return stage.tasks.empty(); });
+  for (const std::string& name : names) {
+    if (!known.insert(name).second) continue;
+    SuiteTask task = like;
+    task.task = name;
+    if (task.is_problem_set()) task.samples = 0;
+    suite.stages.push_back({name, 0, {task}});
+  }
+}
+
+/// Runs each task of the suite at each of the lengths.
+void run_at(Suite& suite, const std::vector<int>& tokens) {
+  std::vector<SuiteTask> tasks;  // each once
+  double threshold = 0;
+  for (const SuiteStage& stage : suite.stages) {
+    threshold = std::max(threshold, stage.threshold);
+    for (const SuiteTask& task : stage.tasks) {
+      const auto same = [&](const SuiteTask& other) { return other.task == task.task; };
+      if (std::none_of(tasks.begin(), tasks.end(), same)) tasks.push_back(task);
+    }
+  }
+  suite.stages.clear();
+  const std::set<int> lengths(tokens.begin(), tokens.end());
+  for (const int length : lengths) {
+    if (length < kLeastTokens || length > kMostTokens) {
+      throw InputError(fmt::format("a context of {} tokens is not from {} to {}", length, kLeastTokens, kMostTokens));
+    }
+    SuiteStage stage{fmt::format("{} tokens", length), threshold, {}};
+    for (SuiteTask task : tasks) {
+      if (task.is_problem_set() && length != *lengths.begin()) continue;  // a problem has its own length
+      task.tokens = length;
+      stage.tasks.push_back(std::move(task));
+    }
+    if (!stage.tasks.empty()) suite.stages.push_back(std::move(stage));
+  }
+  suite.speed_tokens = *lengths.rbegin();
+}
+
+void refuse_problem_options(const SuiteChanges& changes) {
+  const char* hint = "add --tasks jsonl:FILE";
+  if (changes.k > 0)
+    throw InputError(fmt::format("pass@{} is of problem sets, and there is none among the tasks", changes.k), hint);
+  if (changes.generations > 0) throw InputError("--generations is of problem sets, and there is none among the tasks", hint);
+  if (changes.max_tokens > 0) throw InputError("--max-tokens is of problem sets, and there is none among the tasks", hint);
 }
 
 }  // namespace
 
 Suite parse_suite(std::string_view text, const std::string& name) {
-  json root;
-  try {
-    root = json::parse(text);
-  } catch (const json::parse_error& error) {
-    throw InputError(fmt::format("{}: not JSON (byte {})", name, error.byte), kShape);
-  }
+  const json root = parse_json(text, name);
   if (!root.is_array() || root.empty()) throw InputError(name + ": not a list of tasks", kShape);
   Suite suite;
   suite.name = name;
   int longest = 0;
   for (size_t i = 0; i < root.size(); ++i) {
-    suite.stages.push_back(parse_entry(root[i], fmt::format("{}: entry {}", name, i + 1)));
+    try {
+      suite.stages.push_back(parse_entry(root[i], fmt::format("{}: entry {}", name, i + 1)));
+    } catch (const InputError& error) {
+      throw InputError(error.what(), error.hint().empty() ? kShape : error.hint());
+    }
     const SuiteTask& task = suite.stages.back().tasks.front();
     if (!task.is_problem_set()) longest = std::max(longest, task.tokens);
   }
@@ -145,69 +188,33 @@ Suite parse_suite(std::string_view text, const std::string& name) {
 Suite load_suite(const std::string& name) {
   if (name == "quick") return quick_suite();
   if (name == "full") return full_suite();
-  std::ifstream stream(name, std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-  if (!stream.is_open() || stream.bad()) {
+  std::error_code error;
+  if (name != "-" && !std::filesystem::exists(name, error)) {
     throw InputError(fmt::format("there is no suite \"{}\"", name), "suites are quick, full, or the path of a JSON file");
   }
-  return parse_suite(text, name);
+  return parse_suite(read_input(name, kLargestFile), name_of_input(name));
 }
 
 Suite changed(Suite suite, const SuiteChanges& changes) {
   for (const std::string& name : changes.tasks) check_task(name);
-  if (!changes.tasks.empty()) {
-    std::set<std::string> missing(changes.tasks.begin(), changes.tasks.end());
-    SuiteTask like = suite.stages.back().tasks.back();
-    for (SuiteStage& stage : suite.stages) {
-      std::vector<SuiteTask> kept;
-      for (SuiteTask& task : stage.tasks) {
-        if (std::find(changes.tasks.begin(), changes.tasks.end(), task.task) == changes.tasks.end()) continue;
-        missing.erase(task.task);
-        kept.push_back(std::move(task));
-      }
-      stage.tasks = std::move(kept);
-    }
-    for (const std::string& name : missing) {
-      like.task = name;
-      if (like.is_problem_set()) like.samples = 0;
-      suite.stages.push_back({name, 0, {like}});
-    }
-    std::erase_if(suite.stages, [](const SuiteStage& stage) { return stage.tasks.empty(); });
-  }
-  if (!changes.tokens.empty()) {
-    std::vector<SuiteTask> tasks;  // each task once
-    for (const SuiteStage& stage : suite.stages) {
-      for (const SuiteTask& task : stage.tasks) {
-        const auto same = [&](const SuiteTask& other) { return other.task == task.task; };
-        if (std::none_of(tasks.begin(), tasks.end(), same)) tasks.push_back(task);
-      }
-    }
-    suite.stages.clear();
-    const std::set<int> lengths(changes.tokens.begin(), changes.tokens.end());
-    for (const int tokens : lengths) {
-      if (tokens < kLeastTokens || tokens > kMostTokens) {
-        throw InputError(fmt::format("a context of {} tokens is not from {} to {}", tokens, kLeastTokens, kMostTokens));
-      }
-      SuiteStage stage{fmt::format("{} tokens", tokens), kThreshold, {}};
-      for (SuiteTask task : tasks) {
-        if (task.is_problem_set() && tokens != *lengths.begin()) continue;  // a problem has its own length
-        task.tokens = tokens;
-        stage.tasks.push_back(std::move(task));
-      }
-      if (!stage.tasks.empty()) suite.stages.push_back(std::move(stage));
-    }
-    suite.speed_tokens = *lengths.rbegin();
-  }
+  if (!changes.tasks.empty()) keep_only(suite, changes.tasks);
+  if (!changes.tokens.empty()) run_at(suite, changes.tokens);
+  bool problems = false;
   for (SuiteStage& stage : suite.stages) {
     for (SuiteTask& task : stage.tasks) {
+      problems |= task.is_problem_set();
       if (changes.samples > 0) task.samples = changes.samples;
       if (changes.generations > 0) task.generations = changes.generations;
       if (changes.k > 0) task.k = changes.k;
       if (changes.max_tokens > 0) task.max_tokens = changes.max_tokens;
-      if (task.k > task.generations) {
-        throw InputError(fmt::format("pass@{} needs at least {} generations a problem, not {}", task.k, task.k, task.generations),
-                         "raise --generations");
-      }
+    }
+  }
+  if (!problems) refuse_problem_options(changes);
+  for (const SuiteStage& stage : suite.stages) {
+    for (const SuiteTask& task : stage.tasks) {
+      if (task.k <= task.generations) continue;
+      throw InputError(fmt::format("pass@{} needs at least {} generations a problem, not {}", task.k, task.k, task.generations),
+                       "raise --generations");
     }
   }
   return suite;

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "agents/tasks/problem_set.h"
 
 namespace sluice {
 
@@ -15,6 +18,7 @@ struct SuiteTask {
   int generations = 1;    // a problem, sampled (jsonl)
   int k = 1;              // of pass@k (jsonl)
   int max_tokens = 4096;  // of one generation (jsonl)
+  std::shared_ptr<const std::vector<Problem>> problems;  // (jsonl), once prepare_suite has read them
 
   std::string problem_file() const { return task.substr(std::string("jsonl:").size()); }
   bool is_problem_set() const { return task.rfind("jsonl:", 0) == 0; }
@@ -54,9 +58,10 @@ Suite load_suite(const std::string& name);
 /// The same from the text of a file; `name` is used in messages.
 Suite parse_suite(std::string_view text, const std::string& name);
 
-/// Applies the changes: only the named tasks (those that the suite lacks become stages of their own at the end), every task at
-/// the named lengths (a stage a length, shortest first), so many samples. Throws InputError for an unknown task, a length
-/// out of range, and more passes than generations.
+/// Applies the changes: only the named tasks (those that the suite lacks become stages of their own at the end, in the order
+/// named), every task at the named lengths (a stage a length, shortest first, with the highest threshold of the stages that held
+/// the tasks; the last stage of a built-in suite has none), so many samples. Throws InputError for an unknown task, a length out
+/// of range, more passes than generations, and options of problem sets where there is none.
 Suite changed(Suite suite, const SuiteChanges& changes);
 
 }  // namespace sluice

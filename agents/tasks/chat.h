@@ -18,8 +18,11 @@ enum class Thinking : uint8_t {
   kSkipped,  // a model that can think aloud is told that it has done so: short answers are wanted
 };
 
+/// Tokens that the tokenizer adds to any text, such as Llama's <|begin_of_text|>.
+int special_tokens(const Tokenizer& tokenizer);
+
 /// The format that the tokenizer's special tokens belong to: ChatML (Qwen and others), Llama 3, or none (a line break after
-/// the prompt) for base models.
+/// the prompt) for base models. What the tokenizer adds to any text is not in it.
 ChatFormat chat_format(const Tokenizer& tokenizer, Thinking thinking);
 
 }  // namespace sluice

@@ -40,10 +40,12 @@ void Document::refuse(int needed) const {
   throw InputError(fmt::format("task {} needs a context of at least {} tokens, not {}", task_, needed, tokens_));
 }
 
-int Document::cost(const std::string& line) const { return static_cast<int>(context_.tokenizer.encode(line + "\n").size()); }
+int Document::cost(const std::string& line) const {
+  return static_cast<int>(context_.tokenizer.encode(line + "\n").size()) - special_tokens(context_.tokenizer);
+}
 
 int Document::capacity(const std::string& line, int least) const {
-  const int each = cost(line);
+  const int each = std::max(1, cost(line));
   const int lines = std::max(0, room_) / each;
   if (lines < least) refuse(tokens_ - room_ + each * least);
   return lines;
@@ -107,7 +109,7 @@ Sample Document::ask(const Question& question, const std::string& answer, Scorin
   sample.answer = answer;
   sample.scoring = scoring;
   sample.items = items;
-  const double length = static_cast<double>(context_.tokenizer.encode(" " + answer).size());
+  const auto length = static_cast<double>(context_.tokenizer.encode(" " + answer).size()) - special_tokens(context_.tokenizer);
   sample.max_tokens = static_cast<int>(length * kAnswerSlack) + kAnswerExtra;
   sample.stop = "\n";
   sample.must_end = false;

@@ -2,36 +2,21 @@
 
 #include "agents/tasks/task.h"
 
-// The generators of docs/TASKS.md, one function a task and dialect. All have the signature of `Generator`.
+// The generators of docs/TASKS.md, one function a task and dialect: each a `Generator`.
 
-namespace sluice::mini {
-
-using Samples = std::vector<Sample>;
-
-Samples needle_single(const TaskContext& context, Rng& rng, int tokens, int questions);
-Samples needle_multikey(const TaskContext& context, Rng& rng, int tokens, int questions);
-Samples needle_multivalue(const TaskContext& context, Rng& rng, int tokens, int questions);
-Samples needle_multiquery(const TaskContext& context, Rng& rng, int tokens, int questions);
-Samples variable_tracking(const TaskContext& context, Rng& rng, int tokens, int questions);
-Samples common_words(const TaskContext& context, Rng& rng, int tokens, int questions);
-Samples frequent_words(const TaskContext& context, Rng& rng, int tokens, int questions);
-Samples salad(const TaskContext& context, Rng& rng, int tokens, int questions);
-Samples trace(const TaskContext& context, Rng& rng, int tokens, int questions);
-
-}  // namespace sluice::mini
-
-namespace sluice::english {
+namespace sluice {
 
 using Samples = std::vector<Sample>;
+using GeneratorFunction = Samples(const TaskContext& context, Rng& rng, int tokens, int questions);
 
-Samples needle_single(const TaskContext& context, Rng& rng, int tokens, int questions);
-Samples needle_multikey(const TaskContext& context, Rng& rng, int tokens, int questions);
-Samples needle_multivalue(const TaskContext& context, Rng& rng, int tokens, int questions);
-Samples needle_multiquery(const TaskContext& context, Rng& rng, int tokens, int questions);
-Samples variable_tracking(const TaskContext& context, Rng& rng, int tokens, int questions);
-Samples common_words(const TaskContext& context, Rng& rng, int tokens, int questions);
-Samples frequent_words(const TaskContext& context, Rng& rng, int tokens, int questions);
-Samples salad(const TaskContext& context, Rng& rng, int tokens, int questions);
-Samples trace(const TaskContext& context, Rng& rng, int tokens, int questions);
+namespace mini {
+GeneratorFunction needle_single, needle_multikey, needle_multivalue, needle_multiquery, variable_tracking, common_words,
+    frequent_words, salad, trace;
+}  // namespace mini
 
-}  // namespace sluice::english
+namespace english {
+GeneratorFunction needle_single, needle_multikey, needle_multivalue, needle_multiquery, variable_tracking, common_words,
+    frequent_words, salad, trace;
+}  // namespace english
+
+}  // namespace sluice

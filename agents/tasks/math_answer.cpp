@@ -61,6 +61,21 @@ std::optional<double> decimal(std::string_view text) {
   return value;
 }
 
+/// The digits of an integer, also one written 7.0, without signs and zeros that change nothing. Large ones differ by less than
+/// numbers can tell.
+std::optional<std::string> integer_digits(std::string_view text) {
+  const bool negative = text.substr(0, 1) == "-";
+  if (negative || text.substr(0, 1) == "+") text.remove_prefix(1);
+  const size_t end = std::min(text.find_first_not_of("0123456789"), text.size());
+  const std::string_view rest = text.substr(end);
+  if (end == 0 || (!rest.empty() && (rest.front() != '.' || rest.find_first_not_of('0', 1) != std::string_view::npos))) {
+    return std::nullopt;
+  }
+  const size_t first = text.substr(0, end).find_first_not_of('0');
+  if (first == std::string_view::npos) return "0";
+  return (negative ? "-" : "") + std::string(text.substr(first, end - first));
+}
+
 std::optional<double> ratio(std::optional<double> numerator, std::optional<double> denominator) {
   if (!numerator || !denominator || *denominator == 0) return std::nullopt;
   return *numerator / *denominator;
@@ -150,6 +165,9 @@ bool same_answer(std::string_view left, std::string_view right) {
   const std::string a = normalised_answer(left);
   const std::string b = normalised_answer(right);
   if (a == b) return !a.empty();
+  const auto digits = integer_digits(a);
+  const auto other_digits = integer_digits(b);
+  if (digits && other_digits) return *digits == *other_digits;
   const auto x = value_of(a);
   const auto y = value_of(b);
   return x && y && std::abs(*x - *y) <= 1e-9 * std::max(std::abs(*x), std::abs(*y));

@@ -13,8 +13,8 @@ std::optional<std::string> last_boxed(std::string_view text);
 /// degrees, percent signs, thousands separators, outer braces, case and spaces are removed; a trailing full stop, too.
 std::string normalised_answer(std::string_view answer);
 
-/// Equal after normalisation, or both numbers (integers, decimals, fractions a/b and \frac{a}{b}) of the same value
-/// within 1e-9 relative.
+/// Equal after normalisation, or the same integer, or both numbers (decimals, fractions a/b and \frac{a}{b}) of the same
+/// value within 1e-9 relative.
 bool same_answer(std::string_view left, std::string_view right);
 
 }  // namespace sluice

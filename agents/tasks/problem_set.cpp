@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "agents/input_text.h"
 #include "agents/tasks/chat.h"
 #include "agents/tasks/math_answer.h"
+#include "host/json_object.h"
 #include "scripting/graph/error.h"
 
 namespace sluice {
@@ -17,6 +17,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr size_t kLargestFile = size_t{256} << 20;
 constexpr const char* kShape = R"(each line is {"problem": "...", "answer": "..."}, with an optional "id")";
 
 [[noreturn]] void refuse(const std::string& name, int line, const std::string& message) {
@@ -27,16 +28,19 @@ constexpr const char* kShape = R"(each line is {"problem": "...", "answer": "...
 std::string text_of(const json& member, const char* key, const std::string& name, int line) {
   if (member.is_string() && !member.get_ref<const std::string&>().empty()) return member.get<std::string>();
   if (member.is_number()) return member.dump();
-  refuse(name, line, fmt::format("\"{}\" is {}, not text or a number", key, member.dump()));
+  refuse(name, line, fmt::format("\"{}\" is {}, not text or a number", key, member.is_string() ? "empty" : member.type_name()));
+}
+
+json read_json(std::string_view text, const std::string& name, int line) {
+  try {
+    return parse_json(text, fmt::format("{}:{}", name, line));
+  } catch (const InputError& error) {
+    throw InputError(error.what(), kShape);
+  }
 }
 
 Problem parse_line(std::string_view text, const std::string& name, int line) {
-  json entry;
-  try {
-    entry = json::parse(text);
-  } catch (const json::parse_error& error) {
-    refuse(name, line, fmt::format("not JSON (at column {})", error.byte));
-  }
+  const json entry = read_json(text, name, line);
   if (!entry.is_object()) refuse(name, line, "not a JSON object");
   Problem problem;
   for (const char* key : {"problem", "question", "prompt"}) {
@@ -62,7 +66,7 @@ std::vector<Problem> parse_problems(std::string_view text, const std::string& na
     ++line;
     if (content.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     Problem problem = parse_line(content, name, line);
-    if (!ids.insert(problem.id).second) refuse(name, line, fmt::format("the id \"{}\" is used twice", problem.id));
+    if (!ids.insert(problem.id).second) refuse(name, line, fmt::format("the id \"{:.60}\" is used twice", problem.id));
     problems.push_back(std::move(problem));
   }
   if (problems.empty()) throw InputError(fmt::format("{}: no problems in it", name), kShape);
@@ -70,11 +74,7 @@ std::vector<Problem> parse_problems(std::string_view text, const std::string& na
 }
 
 std::vector<Problem> load_problems(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) throw InputError(fmt::format("{}: cannot be read", path));
-  const std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-  if (stream.bad()) throw InputError(fmt::format("{}: cannot be read", path));
-  return parse_problems(text, path);
+  return parse_problems(read_input(path, kLargestFile), name_of_input(path));
 }
 
 Sample problem_sample(const Problem& problem, const Tokenizer& tokenizer, int max_tokens) {

@@ -9,10 +9,8 @@
 namespace sluice {
 namespace {
 
-using Function = std::vector<Sample> (*)(const TaskContext&, Rng&, int, int);
-
-Task task(const char* name, const char* group, Function in_mini, Function in_english) {
-  return {name, group, [=](const TaskContext& context, Rng& rng, int tokens, int questions) {
+Task task(const char* name, const char* group, GeneratorFunction& in_mini, GeneratorFunction& in_english) {
+  return {name, group, [&in_mini, &in_english](const TaskContext& context, Rng& rng, int tokens, int questions) {
             return (context.english() ? in_english : in_mini)(context, rng, tokens, questions);
           }};
 }
@@ -40,7 +38,7 @@ const Task& find_task(std::string_view name) {
     if (task.name == name) return task;
     names.push_back(task.name);
   }
-  throw InputError(fmt::format("there is no task \"{}\"", name),
+  throw InputError(fmt::format("there is no task \"{:.60}\"", name),
                    fmt::format("tasks are {}, and jsonl:FILE for problems of your own", fmt::join(names, ", ")));
 }
 

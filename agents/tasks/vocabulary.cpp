@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "host/json_object.h"
+#include "host/mapped_file.h"
 #include "scripting/graph/error.h"
 
 namespace sluice {
@@ -18,18 +18,18 @@ constexpr size_t kLeastKeys = 361;  // 90 chains of four variables, and one to s
 constexpr size_t kLeastValues = 10;
 constexpr size_t kLeastFillers = 50;
 
-std::vector<std::string> words_of(const nlohmann::json& root, const char* kind, size_t least, const std::string& name,
-                                  std::unordered_set<std::string>& seen) {
-  const auto found = root.find(kind);
-  if (found == root.end() || !found->is_array()) throw InputError(fmt::format("{}: \"{}\" is not a list of words", name, kind));
+std::vector<std::string> words_of(const JsonObject& root, const char* kind, size_t least, std::unordered_set<std::string>& seen) {
+  const std::string& name = root.where();
   std::vector<std::string> words;
-  for (const auto& entry : *found) {
-    if (!entry.is_string()) throw InputError(fmt::format("{}: \"{}\" holds {}, which is not a word", name, kind, entry.dump()));
+  for (const auto& entry : root.array(kind)) {
+    if (!entry.is_string()) {
+      throw InputError(fmt::format("{}: \"{}\" holds a {}, which is not a word", name, kind, entry.type_name()));
+    }
     std::string word = entry.get<std::string>();
     if (word.empty() || word.find_first_of(" \t\r\n") != std::string::npos) {
-      throw InputError(fmt::format("{}: \"{}\" holds \"{}\", which is not one word", name, kind, word));
+      throw InputError(fmt::format("{}: \"{}\" holds \"{:.60}\", which is not one word", name, kind, word));
     }
-    if (!seen.insert(word).second) throw InputError(fmt::format("{}: the word \"{}\" is listed twice", name, word));
+    if (!seen.insert(word).second) throw InputError(fmt::format("{}: the word \"{:.60}\" is listed twice", name, word));
     words.push_back(std::move(word));
   }
   if (words.size() < least) {
@@ -41,27 +41,21 @@ std::vector<std::string> words_of(const nlohmann::json& root, const char* kind, 
 }  // namespace
 
 MiniVocabulary parse_vocabulary(std::string_view json, const std::string& name) {
-  nlohmann::json root;
-  try {
-    root = nlohmann::json::parse(json);
-  } catch (const nlohmann::json::parse_error& error) {
-    throw InputError(fmt::format("{}: not JSON (byte {})", name, error.byte));
-  }
-  if (!root.is_object()) throw InputError(fmt::format("{}: not a JSON object", name));
+  const nlohmann::json document = parse_json(json, name);
+  const JsonObject root(document, name);
   std::unordered_set<std::string> seen;
   MiniVocabulary vocabulary;
-  vocabulary.keys = words_of(root, "key", kLeastKeys, name, seen);
-  vocabulary.values = words_of(root, "value", kLeastValues, name, seen);
-  vocabulary.fillers = words_of(root, "filler", kLeastFillers, name, seen);
+  vocabulary.keys = words_of(root, "key", kLeastKeys, seen);
+  vocabulary.values = words_of(root, "value", kLeastValues, seen);
+  vocabulary.fillers = words_of(root, "filler", kLeastFillers, seen);
   return vocabulary;
 }
 
 std::optional<MiniVocabulary> load_vocabulary(const std::string& model_directory) {
   const std::filesystem::path path = std::filesystem::path(model_directory) / "vocabulary.json";
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) return std::nullopt;
-  const std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-  return parse_vocabulary(text, path.string());
+  std::error_code error;
+  if (!std::filesystem::exists(path, error) && !std::filesystem::is_symlink(path, error)) return std::nullopt;
+  return parse_vocabulary(read_text_file(path.string()), path.string());
 }
 
 }  // namespace sluice

@@ -31,7 +31,7 @@ class CpuDevice final : public Device {
 
   void reserve(const Limits& limits) override;
   void begin_pass(const PassBatch& batch, Pool& pool) override;
-  void end_pass() override { pass_.end(); }
+  void end_pass() noexcept override { pass_.end(); }
 
   void embed(const Weight& table, std::span<const int32_t> tokens, Matrix out) override;
   void rms_norm(Matrix x, const Weight& gain, float epsilon, Matrix out) override;

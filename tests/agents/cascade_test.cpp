@@ -17,13 +17,14 @@ class FakeBatch : public PrefilledBatch {
   std::vector<Sample> samples;
 };
 
-/// Answers as the flow's file name says: "right", "wrong", "half", "throws", "refused", "inexact". Dense is right.
+/// Answers as the flow's file name says: "right", "wrong", "half", "seven" of ten, "throws", "refused", "inexact", "narrow"
+/// (right, but there is no room to time it). Dense is right unless `dense` says otherwise.
 class FakeRunner : public Runner {
  public:
-  Candidate prepare(const std::string& path) override {
-    if (path == "refused") throw FlowError({"refused.lua", 3}, "unknown operator", "try max");
+  Candidate prepare(const FlowScript& script) override {
+    if (script.file == "refused") throw FlowError({"refused.lua", 3}, "unknown operator", "try max");
     Candidate candidate;
-    candidate.plan.graph.name = path;
+    candidate.plan.graph.name = script.file;
     return candidate;
   }
   std::optional<std::string> check_numerically(const Candidate& candidate) override {
@@ -33,28 +34,38 @@ class FakeRunner : public Runner {
   std::unique_ptr<PrefilledBatch> prefill(const std::vector<JobDocument>& documents) override {
     auto batch = std::make_unique<FakeBatch>();
     for (const JobDocument& document : documents) {
-      ++prefills;
+      if (++prefills == failing_prefill) throw InputError("too large a document", "buy memory");
       for (const Job& job : document) batch->samples.push_back(job.sample);
     }
     return batch;
   }
   std::vector<Generation> decode(const PrefilledBatch& batch, const Plan* plan) override {
-    const std::string name = plan != nullptr ? plan->graph.name : "right";
+    const std::string name = plan != nullptr ? plan->graph.name : dense;
     ++decodes[plan != nullptr ? name : "dense"];
     if (name == "throws") throw std::runtime_error("out of something");
     std::vector<Generation> generations;
     for (const Sample& sample : dynamic_cast<const FakeBatch&>(batch).samples) {
-      const bool right = name == "right" || (name == "half" && generations.size() % 2 == 0);
+      const bool right = name == "right" || name == "narrow" || (name == "half" && generations.size() % 2 == 0) ||
+                         (name == "seven" && generations.size() % 10 < 7);
       generations.push_back({right ? sample.answer : "nothing", true});
       asked.insert(sample.prompt);
+      answers.insert(sample.answer);
     }
     return generations;
   }
-  SpeedResult measure(const PrefilledBatch&, const Plan& plan, const SpeedOptions&) override {
+  SpeedResult measure(const PrefilledBatch& batch, const Plan& plan, const SpeedOptions& options) override {
+    if (plan.graph.name == "narrow") throw InputError("no room to time it", "shorten it");
     measured.push_back(plan.graph.name);
+    for (const Sample& sample : dynamic_cast<const FakeBatch&>(batch).samples) {
+      timed_tokens = std::max(timed_tokens, static_cast<int>(words_of(sample.prompt).size()) + options.generated());
+    }
     return {};
   }
 
+  std::string dense = "right";
+  int failing_prefill = 0;  // from 1; 0: none
+  int timed_tokens = 0;     // of a prompt and what was generated after it
+  std::set<std::string> answers;
   int prefills = 0;
   std::map<std::string, int> decodes;
   std::set<std::string> asked;
@@ -67,12 +78,13 @@ Suite small_suite() {
                      "small");
 }
 
-Report run(FakeRunner& runner, const std::vector<std::string>& flows, const std::string& seed = "s") {
+Report run(FakeRunner& runner, const std::vector<std::string>& flows, const std::string& seed = "s",
+           const Suite& suite = small_suite(), int positions = 0) {
   const CountingTokenizer tokenizer;
   std::vector<Contestant> contestants;
-  for (const std::string& flow : flows) contestants.push_back({flow, flow});
+  for (const std::string& flow : flows) contestants.push_back({flow, {flow, {}}, {}});
   Progress progress;
-  return run_cascade(small_suite(), contestants, runner, {tokenizer, &mini_vocabulary()}, Seed::parse(seed), progress);
+  return run_cascade(suite, contestants, runner, {tokenizer, &mini_vocabulary(), positions}, Seed::parse(seed), progress);
 }
 
 TEST(Cascade, GivesEachFlowItsStatus) {
@@ -137,8 +149,97 @@ TEST(Cascade, ComparesPairsWithDense) {
   EXPECT_EQ(result.documents, 2);
   EXPECT_EQ(result.lost, 4);
   EXPECT_EQ(result.gained, 0);
-  EXPECT_DOUBLE_EQ(result.p_value, 0.125);
+  EXPECT_DOUBLE_EQ(result.p_value, 0.5) << "two documents could both have gone the other way by chance";
   EXPECT_DOUBLE_EQ(result.dense_accuracy, 1);
+}
+
+TEST(Cascade, JudgesStagesOfOneNameByTheirOwnResults) {
+  FakeRunner runner;
+  const Suite suite = parse_suite(R"([{"task": "salad", "tokens": 300, "samples": 4, "threshold": 0.4},
+                                      {"task": "salad", "tokens": 300, "samples": 4, "threshold": 0.6}])",
+                                  "twice");
+  const Report report = run(runner, {"half"}, "s", suite);
+  EXPECT_EQ(report.flows[0].tasks.size(), 2U);
+  EXPECT_EQ(report.flows[0].status, FlowStatus::kBelowThreshold);
+}
+
+TEST(Cascade, AFlowThatJustMeetsTheThresholdGoesOn) {
+  FakeRunner runner;
+  SuiteTask task;
+  task.task = "needle_multikey";
+  task.samples = task.questions = 10;
+  Suite suite;
+  suite.stages = {{"three", 0.7, {task, task, task}}};  // (0.7 + 0.7 + 0.7) / 3 is less than 0.7 in binary
+  const Report report = run(runner, {"seven"}, "s", suite);
+  ASSERT_DOUBLE_EQ(report.flows[0].tasks[0].accuracy, 0.7);
+  EXPECT_EQ(report.flows[0].status, FlowStatus::kPassed) << report.flows[0].message;
+}
+
+TEST(Cascade, JudgesNobodyWhereDenseAttentionAnswersNothing) {
+  FakeRunner runner;
+  runner.dense = "wrong";
+  const Report report = run(runner, {"wrong"});
+  EXPECT_EQ(report.flows[0].status, FlowStatus::kPassed);
+  ASSERT_EQ(report.notes.size(), 1U) << "the second stage has no threshold";
+  EXPECT_EQ(report.notes[0], "needle_multikey 256: dense attention answers nothing here; not judged");
+  EXPECT_NE(to_table(report).find(report.notes[0]), std::string::npos);
+  EXPECT_NE(to_json(report).find(report.notes[0]), std::string::npos);
+}
+
+TEST(Cascade, ATaskThatCannotBeAskedLeavesTheOthers) {
+  FakeRunner runner;
+  runner.failing_prefill = 2;
+  const Report report = run(runner, {"right"});
+  ASSERT_EQ(report.errors.size(), 1U);
+  EXPECT_EQ(report.errors[0], "needle_multikey 256, needle_multikey 256: too large a document");
+  ASSERT_EQ(report.dense.size(), 1U);
+  EXPECT_EQ(report.dense[0].task, "salad");
+  ASSERT_EQ(report.flows[0].tasks.size(), 1U);
+  EXPECT_TRUE(report.flows[0].speed.has_value());
+  EXPECT_EQ(report.seed.size(), 64U);
+  EXPECT_NE(to_table(report).find("not run: " + report.errors[0]), std::string::npos);
+  EXPECT_EQ(nlohmann::json::parse(to_json(report))["errors"].size(), 1U);
+  ASSERT_TRUE(report.failure);
+  try {
+    std::rethrow_exception(report.failure);
+  } catch (const InputError& error) {
+    EXPECT_EQ(error.hint(), "buy memory");
+  }
+}
+
+TEST(Cascade, SpeedThatCannotBeMeasuredDoesNotTakeBackAPass) {
+  FakeRunner runner;
+  const Report report = run(runner, {"narrow"});
+  EXPECT_EQ(report.flows[0].status, FlowStatus::kPassed);
+  EXPECT_EQ(report.flows[0].stage, "speed");
+  EXPECT_EQ(report.flows[0].message, "no room to time it");
+  EXPECT_EQ(report.flows[0].hint, "shorten it");
+  EXPECT_FALSE(report.flows[0].speed.has_value());
+}
+
+TEST(Cascade, LeavesRoomToTimeDecodingInTheModelsContext) {
+  FakeRunner runner;
+  Suite suite = parse_suite(R"([{"task": "needle_single", "tokens": 512, "samples": 1}])", "whole context");
+  const Report report = run(runner, {"right"}, "s", suite, 512);
+  EXPECT_TRUE(report.flows[0].speed.has_value());
+  EXPECT_LE(runner.timed_tokens, 512);
+  EXPECT_GT(runner.timed_tokens, 480);
+  suite.speed_pairs = 200;  // more than the context holds
+  const Report none = run(runner, {"right"}, "s", suite, 512);
+  EXPECT_EQ(none.flows[0].status, FlowStatus::kPassed);
+  EXPECT_NE(none.flows[0].message.find("context"), std::string::npos) << none.flows[0].message;
+  EXPECT_TRUE(none.errors.empty());
+}
+
+TEST(Cascade, AFlowThatCannotBeReadIsRejectedWithItsHint) {
+  FakeRunner runner;
+  const CountingTokenizer tokenizer;
+  Progress progress;
+  const Report report = run_cascade(small_suite(), {{"absent", {"absent", {}}, InputError("no such flow", "look again")}}, runner,
+                                    {tokenizer, &mini_vocabulary()}, Seed::parse("s"), progress);
+  EXPECT_EQ(report.flows[0].status, FlowStatus::kRejectedStatic);
+  EXPECT_EQ(report.flows[0].message, "no such flow");
+  EXPECT_EQ(report.flows[0].hint, "look again");
 }
 
 TEST(Cascade, QuestionsFollowFromTheSeedAloneWhateverFlowsTakePart) {
@@ -175,8 +276,20 @@ TEST(Report, JsonHasTheDocumentedMembers) {
 TEST(Report, NeverTellsAnswers) {
   FakeRunner runner;
   const Report report = run(runner, {"wrong", "half"});
-  for (const std::string& text : {to_json(report), to_table(report)}) {
-    for (const std::string& prompt : runner.asked) EXPECT_EQ(text.find(prompt.substr(prompt.size() - 40)), std::string::npos);
+  constexpr size_t kWindow = 3;  // words; fewer could stand in any text
+  for (const std::string& text : {to_json(report), to_table(report, true)}) {
+    for (const std::string& prompt : runner.asked) {
+      const std::vector<std::string> words = words_of(prompt);
+      for (size_t i = 0; i + kWindow <= words.size(); ++i) {
+        const std::string part = words[i] + " " + words[i + 1] + " " + words[i + 2];
+        ASSERT_EQ(text.find(part), std::string::npos) << part;
+      }
+    }
+    for (const std::string& answer : runner.answers) {
+      ASSERT_GE(words_of(answer).size(), kWindow) << answer;
+      EXPECT_EQ(text.find(answer), std::string::npos) << answer;
+    }
+    EXPECT_EQ(text.find("nothing\""), std::string::npos) << "what a flow generated is not told either";
   }
 }
 
@@ -186,6 +299,43 @@ TEST(Report, TableHasALineForEachFlowAndItsReason) {
   for (const char* part : {"(dense)", "passed", "below_threshold", "rejected_static", "hint: try max", "Seed "}) {
     EXPECT_NE(table.find(part), std::string::npos) << part << "\n" << table;
   }
+}
+
+TEST(Report, DetailsHaveARowForEachFlowAndTask) {
+  FakeRunner runner;
+  const Report report = run(runner, {"right", "half"});
+  EXPECT_EQ(to_table(report).find("lost"), std::string::npos);
+  const std::string table = to_table(report, true);
+  size_t rows = 0;
+  for (const std::string& line : lines_of(table))
+    rows += line.find("needle_multikey 256  needle_multikey  256") != std::string::npos;
+  EXPECT_EQ(rows, 2U) << table;
+  for (const char* part : {"lost", "gained", "  p\n"}) EXPECT_NE(table.find(part), std::string::npos) << part << "\n" << table;
+}
+
+TaskResult problems(const std::string& file, int k, double pass) {
+  TaskResult result;
+  result.task = result.group = "jsonl:" + file;
+  result.clusters = {{1, 4}, {2, 4}};
+  result.documents = 2;
+  result.generations = 4;
+  result.k = k;
+  result.pass_at_k = pass;
+  return result;
+}
+
+TEST(Report, TableHasProblemSetsApartAndTheirPassAtK) {
+  Report report;
+  report.dense = {problems("sets/amc.jsonl", 4, 0.75), problems("aime.jsonl", 1, 0.375), problems("other/aime.jsonl", 2, 0.5)};
+  report.flows.emplace_back();
+  report.flows[0].name = "flow";
+  report.flows[0].tasks = {problems("sets/amc.jsonl", 4, 0.625)};
+  const std::vector<std::string> lines = lines_of(to_table(report));
+  EXPECT_EQ(words_of(lines[0]), words_of("flow amc amc pass@4 jsonl:aime.jsonl jsonl:other/aime.jsonl jsonl:other/aime.jsonl "
+                                         "pass@2 speed pages mass status"));
+  EXPECT_NE(lines[2].find("  75%  "), std::string::npos) << lines[2];
+  EXPECT_NE(lines[2].find("  50%  "), std::string::npos) << lines[2];
+  EXPECT_NE(lines[3].find("  62%  "), std::string::npos) << lines[3];
 }
 
 }  // namespace

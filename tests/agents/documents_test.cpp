@@ -2,6 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+
+#include "scripting/graph/error.h"
 #include "tests/agents/fixtures.h"
 #include "tests/agents/mini_solver.h"
 
@@ -40,6 +46,77 @@ TEST(DocumentSource, LeavesRoomForTheAnswerInTheModelsContext) {
       EXPECT_NO_THROW(solve_mini(job.sample.prompt));
     }
   }
+}
+
+/// A token a character, but none for small digits: numbers of as many digits differ in length, as they do where BPE joins some.
+class CharacterTokenizer : public CountingTokenizer {
+ public:
+  std::vector<int32_t> encode(std::string_view text) const override {
+    std::vector<int32_t> tokens;
+    std::copy_if(text.begin(), text.end(), std::back_inserter(tokens), [](char c) { return c < '0' || c > '4'; });
+    return tokens;
+  }
+};
+
+TEST(DocumentSource, LeavesRoomForLongerAnswersOfTheShorterDocument) {
+  const CharacterTokenizer tokenizer;
+  constexpr int kPositions = 4000;
+  for (int seed = 0; seed < 1300; ++seed) {  // it shows in one of some two hundred
+    DocumentSource source(task_of("variable_tracking", kPositions, 2, 2), {tokenizer, nullptr, kPositions},
+                          Seed::parse(std::to_string(seed)));
+    for (const Job& job : source.next()) {
+      ASSERT_LE(tokenizer.encode(job.sample.prompt).size() + job.sample.max_tokens, static_cast<size_t>(kPositions)) << seed;
+    }
+  }
+}
+
+class PrepareSuite : public testing::Test {
+ protected:
+  void write(const std::string& text) const { std::ofstream(path_) << text; }
+  Suite problems(const std::string& more = {}) const {
+    const std::string entry = R"({"task": "jsonl:)" + path_ + R"(", "max_tokens": 100)" + more + "}";
+    return parse_suite("[" + entry + ", " + entry + "]", "problems");
+  }
+  static void expect_refused(Suite suite, int positions, const std::string& part) {
+    const CountingTokenizer tokenizer;
+    try {
+      prepare_suite(suite, {tokenizer, &mini_vocabulary(), positions});
+      ADD_FAILURE() << "accepted; wanted " << part;
+    } catch (const InputError& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  }
+
+  const std::string path_ = testing::TempDir() + "/prepare_suite.jsonl";
+};
+
+TEST_F(PrepareSuite, ReadsAProblemSetOnce) {
+  const CountingTokenizer tokenizer;
+  const TaskContext context{tokenizer, &mini_vocabulary(), 0};
+  write("{\"problem\": \"1 + 1?\", \"answer\": 2}\n");
+  Suite suite = problems();
+  EXPECT_THROW(DocumentSource(suite.stages[0].tasks[0], context, Seed::parse("x")), InternalError);
+  prepare_suite(suite, context);
+  std::remove(path_.c_str());
+  EXPECT_EQ(suite.stages[0].tasks[0].problems, suite.stages[1].tasks[0].problems);
+  DocumentSource source(suite.stages[1].tasks[0], context, Seed::parse("x"));
+  EXPECT_EQ(source.next().size(), 1U);
+  EXPECT_TRUE(source.next().empty());
+}
+
+TEST_F(PrepareSuite, RefusesAProblemThatLeavesNoRoomToAnswer) {
+  write("{\"problem\": \"1 + 1?\", \"answer\": 2}\n{\"id\": \"long\", \"problem\": \"" + std::string(500, '+') +
+        "\", \"answer\": 2}\n");
+  expect_refused(problems(), 300, "problem long has");
+  Suite first = problems(", \"samples\": 1");
+  const CountingTokenizer tokenizer;
+  EXPECT_NO_THROW(prepare_suite(first, {tokenizer, &mini_vocabulary(), 300})) << "the second problem is not asked";
+}
+
+TEST_F(PrepareSuite, RefusesTasksThatDoNotFit) {
+  expect_refused(parse_suite(R"([{"task": "salad", "tokens": 1024}])", "s"), 512, "1024 tokens exceeds the model's 512");
+  expect_refused(parse_suite(R"([{"task": "salad", "tokens": 1024}, {"task": "common_words", "tokens": 64}])", "s"), 2048,
+                 "common_words needs");
 }
 
 }  // namespace

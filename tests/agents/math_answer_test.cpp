@@ -40,6 +40,8 @@ TEST(SameAnswer, AcceptsOtherSpellingsOfTheSame) {
                                     {" 7 . ", "7"},
                                     {"\\left(1, 2\\right)", "(1,2)"},
                                     {"+3", "3"},
+                                    {"0", "-0"},
+                                    {"12345678901234567890", "012345678901234567890.0"},
                                     {"2\\sqrt{3}", "2 \\sqrt{3}"}}) {
     EXPECT_TRUE(same_answer(left, right)) << left << " and " << right;
     EXPECT_TRUE(same_answer(right, left)) << right << " and " << left;
@@ -57,6 +59,9 @@ TEST(SameAnswer, TellsDifferentOnesApart) {
                                     {"1/0", "2/0"},
                                     {"nan", "inf"},
                                     {"-1", "1"},
+                                    {"12345678901", "12345678902"},
+                                    {"12345678901.0", "12345678902"},
+                                    {"123456789012345678901234567890", "-123456789012345678901234567890"},
                                     {"(1,234)", "(1234)"}}) {
     EXPECT_FALSE(same_answer(left, right)) << left << " and " << right;
   }

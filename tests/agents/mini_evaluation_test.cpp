@@ -3,10 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <new>
+#include <set>
 
 #include "agents/evaluation/cascade.h"
+#include "agents/evaluation/documents.h"
 #include "agents/evaluation/engine_runner.h"
-#include "agents/evaluation/flow_files.h"
+#include "agents/evaluation/prefilled.h"
+#include "agents/evaluation/single_head.h"
+#include "agents/trace_options.h"
 #include "host/model.h"
 #include "tests/agents/fixtures.h"
 
@@ -17,21 +22,23 @@ constexpr const char* kMini = SLUICE_SOURCE_DIR "/host/models/mini";
 
 class MiniEvaluation : public testing::Test {
  protected:
-  Report evaluate(const Suite& suite, const std::vector<std::string>& flows, const std::string& seed) {
+  Report evaluate(Suite suite, const std::vector<std::string>& flows, const std::string& seed) {
+    prepare_suite(suite, context_);
     std::vector<Contestant> contestants;
-    for (const std::string& flow : flows) contestants.push_back({flow, find_flow(flow)});
+    for (const std::string& flow : flows) contestants.push_back({flow, read_flow(flow), {}});
     EngineRunner runner(*device_, *model_, *tokenizer_);
     Progress progress;
-    return run_cascade(suite, contestants, runner, {*tokenizer_, &mini_vocabulary()}, Seed::parse(seed), progress);
+    return run_cascade(suite, contestants, runner, context_, Seed::parse(seed), progress);
   }
 
   std::unique_ptr<Device> device_ = create_cpu_device();
   std::unique_ptr<Model> model_ = load_model(kMini, *device_);
   std::unique_ptr<Tokenizer> tokenizer_ = load_tokenizer(kMini);
+  const TaskContext context_{*tokenizer_, &mini_vocabulary(), model_->config().max_positions};
 };
 
 Suite retrieval_suite() {
-  Suite suite = parse_suite(R"([{"task": "needle_multikey", "tokens": 1024, "samples": 16, "threshold": 0.5},
+  Suite suite = parse_suite(R"([{"task": "needle_multikey", "tokens": 1024, "samples": 16, "questions": 2, "threshold": 0.5},
                                 {"task": "variable_tracking", "tokens": 1024, "samples": 8, "threshold": 0}])",
                             "retrieval");
   suite.speed_batch = 2;
@@ -59,7 +66,7 @@ TEST_F(MiniEvaluation, ReportsSpeedPagesAndMass) {
   const Report report = evaluate(retrieval_suite(), {"full", "quest"}, "mini");
   for (const FlowReport& flow : report.flows) {
     ASSERT_TRUE(flow.speed.has_value()) << flow.message;
-    EXPECT_GT(flow.speed->speedup.low, 0);
+    EXPECT_GT(flow.speed->speedup.ratio, 0);
     EXPECT_LE(flow.speed->speedup.low, flow.speed->speedup.ratio);
     EXPECT_GE(flow.speed->speedup.high, flow.speed->speedup.ratio);
     ASSERT_EQ(flow.speed->mass.size(), 8U);
@@ -74,11 +81,15 @@ TEST_F(MiniEvaluation, ReportsSpeedPagesAndMass) {
 }
 
 TEST_F(MiniEvaluation, SameSeedGivesTheSameScores) {
-  const Suite suite = parse_suite(R"([{"task": "salad", "tokens": 512, "samples": 8, "threshold": 0}])", "salad");
-  const Report first = evaluate(suite, {"random"}, "again");
-  const Report second = evaluate(suite, {"random"}, "again");
-  EXPECT_EQ(first.flows[0].tasks[0].accuracy, second.flows[0].tasks[0].accuracy);
-  EXPECT_EQ(first.flows[0].tasks[0].matched, second.flows[0].tasks[0].matched);
+  const Suite suite = parse_suite(R"([{"task": "salad", "tokens": 512, "samples": 16, "threshold": 0}])", "salad");
+  const auto matched = [&](const std::string& seed) {
+    std::vector<double> shares;
+    for (const FlowReport& flow : evaluate(suite, {"random", "h2o"}, seed).flows) shares.push_back(flow.tasks.at(0).matched);
+    return shares;
+  };
+  const std::vector<double> first = matched("again");
+  EXPECT_EQ(first, matched("again"));
+  EXPECT_NE(first, matched("other")) << "other questions, other answers";
 }
 
 TEST_F(MiniEvaluation, GenerationsOfAProblemAreSampledApart) {
@@ -87,13 +98,109 @@ TEST_F(MiniEvaluation, GenerationsOfAProblemAreSampledApart) {
   ASSERT_NE(file, nullptr);
   std::fputs("{\"problem\": \"ask acorn =\", \"answer\": \"1\"}\n", file);
   std::fclose(file);
-  const Suite suite =
-      parse_suite("[{\"task\": \"jsonl:" + path + "\", \"generations\": 4, \"k\": 2, \"max_tokens\": 8}]", "problems");
+  Suite suite = parse_suite("[{\"task\": \"jsonl:" + path + "\", \"generations\": 4, \"k\": 2, \"max_tokens\": 8}]", "problems");
+  prepare_suite(suite, context_);
+  DocumentSource source(suite.stages[0].tasks[0], context_, Seed::parse("problems"));
+  EngineRunner runner(*device_, *model_, *tokenizer_);
+  std::set<std::string> texts;
+  for (const Generation& generation : runner.decode(*runner.prefill({source.next()}), nullptr)) texts.insert(generation.text);
+  EXPECT_GT(texts.size(), 1U);
   const Report report = evaluate(suite, {}, "problems");
   ASSERT_EQ(report.dense.size(), 1U);
   EXPECT_EQ(report.dense[0].samples, 4);
   EXPECT_EQ(report.dense[0].generations, 4);
   EXPECT_EQ(report.dense[0].accuracy, 0) << "the mini model boxes nothing";
+}
+
+Job job_of(const std::string& prompt, int max_tokens) {
+  Job job;
+  job.sample.prompt = prompt;
+  job.sample.max_tokens = max_tokens;
+  return job;
+}
+
+// What does not fit the memory of a batch waits in the engine, and gets the same answers.
+TEST_F(MiniEvaluation, MorePromptsThanABatchAreAllAnswered) {
+  EngineRunner runner(*device_, *model_, *tokenizer_);
+  const std::vector<std::string> keys = {"acorn", "river", "stone", "apple"};
+  JobDocument many;
+  for (int i = 0; i < 40; ++i) many.push_back(job_of("<bos> key " + keys[i % 4] + " = 01 ; ask " + keys[i % 4] + " =", 4));
+  const std::vector<Generation> together = runner.decode(*runner.prefill({many}), nullptr);
+  ASSERT_EQ(together.size(), many.size());
+  for (size_t i = 0; i < 4; ++i) {
+    const std::vector<Generation> alone = runner.decode(*runner.prefill({{many[i]}}), nullptr);
+    for (size_t j = i; j < many.size(); j += 4) EXPECT_EQ(together[j].text, alone[0].text);
+  }
+}
+
+TEST_F(MiniEvaluation, TheMemoryOfABatchHasABound) {
+  const ModelConfig& config = model_->config();
+  PrefilledPrompt prompt;
+  prompt.tokens.resize(100);
+  prompt.max_tokens = 8000;
+  const EngineOptions few = engine_options({prompt, prompt}, config, nullptr);
+  const EngineOptions many = engine_options(std::vector<PrefilledPrompt>(1000, prompt), config, nullptr);
+  const size_t page_bytes = size_t{2} * config.layers * config.kv_heads * config.head_dim * 2 * many.page;
+  EXPECT_EQ(few.max_batch, 2);
+  EXPECT_GE(few.pages * few.page, 2 * 8100) << "both at once";
+  EXPECT_LE(many.max_batch, 64);
+  EXPECT_LE(many.pages * page_bytes, kBatchBytes);
+  const EngineOptions least = engine_options({prompt, prompt}, config, nullptr, 1);
+  EXPECT_GE(least.pages * least.page, 8100) << "the longest prompt, whatever it takes";
+  EXPECT_LT(least.pages * least.page, 2 * 8100);
+  EXPECT_EQ(prompts_together(config, 1 << 30), 1);
+}
+
+TEST_F(MiniEvaluation, PromptsOfADocumentShareAllThatTheyHaveInCommon) {
+  const std::string start = "<bos> key acorn = 01 ; key river = 02 ; ask";
+  const size_t common = tokenizer_->encode(start).size();
+  const auto shared = [&](const std::vector<std::string>& prompts) {
+    JobDocument document;
+    for (const std::string& prompt : prompts) document.push_back(job_of(prompt, 1));
+    const auto batch = prefill_documents({document}, *device_, *model_, *tokenizer_);
+    for (const PrefilledPrompt& prompt : batch->prompts) EXPECT_EQ(prompt.snapshot, batch->prompts[0].snapshot);
+    return batch->prompts[0].snapshot ? batch->prompts[0].snapshot->tokens.size() : 0;
+  };
+  EXPECT_EQ(shared({start + " acorn =", start + " river =", start + " acorn ;"}), common);
+  EXPECT_EQ(shared({start, start + " river ="}), common - 1) << "the last token of a prompt is a decode step";
+  EXPECT_EQ(shared({start, start}), common - 1);
+  EXPECT_EQ(shared({"<bos> key", "acorn river"}), 0U);
+}
+
+TEST_F(MiniEvaluation, ADeviceCanBeUsedAfterAnErrorWithinAPass) {
+  const Plan plan = compile(read_flow("quest").trace(trace_options(model_->config()))).plan;
+  const Geometry& geometry = plan.graph.geometry;
+  const std::vector<float> token(geometry.head_dim, 1);
+  const std::vector<float> query(static_cast<size_t>(geometry.group) * geometry.head_dim, 1);
+  SingleHead broken(*device_, plan, 8, 1);
+  EXPECT_THROW(broken.decode(token, token, token), InternalError) << "a query of one head";
+  SingleHead whole(*device_, plan, 8, 1);
+  EXPECT_NO_THROW(whole.decode(token, token, query));
+}
+
+/// A model whose passes fail.
+class FailingModel : public Model {
+ public:
+  explicit FailingModel(const Model& whole) : whole_(whole) {}
+  const ModelConfig& config() const override { return whole_.config(); }
+  size_t weight_bytes() const override { return whole_.weight_bytes(); }
+  std::unique_ptr<Workspace> create_workspace(Device& device, int rows, int logit_rows) const override {
+    return whole_.create_workspace(device, rows, logit_rows);
+  }
+  Matrix forward(Device&, Workspace&, const Pass&) const override { throw std::bad_alloc(); }
+
+ private:
+  const Model& whole_;
+};
+
+TEST_F(MiniEvaluation, AnEngineThatFailsLeavesTheDeviceToOthers) {
+  const FailingModel failing(*model_);
+  EngineRunner broken(*device_, failing, *tokenizer_);
+  EngineRunner whole(*device_, *model_, *tokenizer_);
+  const std::vector<JobDocument> documents = {
+      {job_of("<bos> key acorn = 01 ; ask acorn =", 4), job_of("<bos> key acorn = 01 ; ask river =", 4)}};
+  EXPECT_THROW(broken.prefill(documents), std::bad_alloc);
+  EXPECT_EQ(whole.decode(*whole.prefill(documents), nullptr).size(), 2U);
 }
 
 }  // namespace

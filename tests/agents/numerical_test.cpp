@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "agents/evaluation/flow_files.h"
+#include "scripting/graph/error.h"
 #include "scripting/lua/trace.h"
 
 namespace sluice::test {
@@ -48,6 +49,59 @@ TEST(CheckAgainstReference, FindsAFieldThatIsOffByLittle) {
   };
   EXPECT_EQ(check_against_reference(*device, flow("1"), compile(flow("1")).plan), std::nullopt);
   EXPECT_TRUE(check_against_reference(*device, flow("1"), compile(flow("1.02")).plan).has_value());
+}
+
+FlowGraph flow_of(const std::string& index, const std::string& cache = "c.m = c.k:mean('token')") {
+  return trace("local f = sluice.flow{name='f', page=8, kv='f32'} function f.cache(c) " + cache + " end function f.index(q, c) " +
+                   index + " end return f",
+               "f.lua");
+}
+
+std::optional<std::string> fault_of(const FlowGraph& traced, const FlowGraph& run) {
+  const auto device = create_cpu_device({1});
+  return check_against_reference(*device, traced, compile(run).plan);
+}
+
+const std::string kScore = "local s = (q * c.m):sum('dim'):max('head') ";
+
+TEST(CheckAgainstReference, FindsOtherPagesOfALargeBudget) {
+  const FlowGraph traced = flow_of(kScore + "return sluice.topk(s, {k=90})");
+  EXPECT_EQ(fault_of(traced, traced), std::nullopt);
+  EXPECT_TRUE(fault_of(traced, flow_of(kScore + "return sluice.topk(s, {k=91})")).has_value());
+}
+
+TEST(CheckAgainstReference, HoldsAnApproximateSelectionToItsBudgetAndTolerance) {
+  const FlowGraph traced = flow_of(kScore + "return sluice.approx_topk(s, {k=16, first=1, last=2, tolerate=0.05})");
+  EXPECT_EQ(fault_of(traced, traced), std::nullopt);
+  const auto more = fault_of(traced, flow_of(kScore + "return sluice.approx_topk(s, {k=17, first=1, last=2, tolerate=0.05})"));
+  ASSERT_TRUE(more.has_value());
+  EXPECT_NE(more->find("20 pages are selected, not 19"), std::string::npos) << *more;
+  // A few scores far above the others leave those in one bin, from which a tolerant selection takes any.
+  const auto peaked = [](const std::string& tolerate) {
+    return flow_of(kScore + "return sluice.approx_topk(sluice.exp(s * 2), {k=16, first=1, last=2, tolerate=" + tolerate + "})");
+  };
+  EXPECT_EQ(fault_of(peaked("0.05"), peaked("0.05")), std::nullopt);
+  EXPECT_EQ(fault_of(peaked("0.95"), peaked("0.95")), std::nullopt);
+  const auto worse = fault_of(peaked("0.05"), peaked("0.95"));
+  ASSERT_TRUE(worse.has_value());
+  EXPECT_NE(worse->find("of the 19 best pages are selected, where 5% may be missed"), std::string::npos) << *worse;
+}
+
+// Scores that depend on the query only where a whole page has equal keys.
+TEST(CheckAgainstReference, AsksEqualKeysWithARealQuery) {
+  const std::string cache = "c.m = c.k:mean('token') c.spread = (c.k:max('token') - c.k:min('token')):max('dim')";
+  const auto flow = [&](const std::string& equal) {
+    return flow_of(
+        "local s = (q * c.m):sum('dim'):max('head') "
+        "local full = sluice.where_gt(sluice.position(), 0, 1, 0) * sluice.where_lt(sluice.position(), 30, 1, 0) "
+        "return sluice.topk(sluice.where_eq(c.spread, 0, " +
+            equal + ", 1) * full, {k=4})",
+        cache);
+  };
+  EXPECT_EQ(fault_of(flow("s"), flow("s")), std::nullopt);
+  const auto fault = fault_of(flow("s"), flow("s * 2"));
+  ASSERT_TRUE(fault.has_value());
+  EXPECT_NE(fault->find("all keys equal"), std::string::npos) << *fault;
 }
 
 TEST(FindFlow, KnowsShippedNamesAndPathsOnly) {

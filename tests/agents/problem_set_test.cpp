@@ -40,6 +40,29 @@ TEST(ParseProblems, NamesTheBadLine) {
   EXPECT_THROW(load_problems("/no/such/file.jsonl"), InputError);
 }
 
+TEST(ParseProblems, MessagesAreShortHoweverLongTheValues) {
+  const std::string good = "{\"problem\": \"x\", \"answer\": 1, \"id\": ";
+  const std::string id = "\"" + std::string(100000, 'i') + "\"}\n";
+  std::string list = "[1";
+  for (int i = 0; i < 100000; ++i) list += ",7";
+  list += "]}\n";
+  for (const std::string& text : {good + id + good + id, good + list}) {
+    try {
+      parse_problems(text, "set.jsonl");
+      FAIL();
+    } catch (const InputError& error) {
+      EXPECT_LT(std::string(error.what()).size(), 200U);
+    }
+  }
+}
+
+TEST(ParseProblems, DeepNestingIsRefused) {
+  const std::string nested = std::string(300000, '[') + std::string(300000, ']');
+  EXPECT_THROW(parse_problems("{\"problem\": " + nested + ", \"answer\": 1}", "set.jsonl"), InputError);
+}
+
+TEST(LoadProblems, DirectoriesAreRefused) { EXPECT_THROW(load_problems("/tmp"), InputError); }
+
 TEST(ParseProblems, ArbitraryBytesGiveProblemsOrAnInputError) {
   std::mt19937 random(7);
   const std::string good = "{\"problem\": \"1+1?\", \"answer\": \"2\", \"id\": 3}\n{\"question\": \"x\", \"answer\": 1}";

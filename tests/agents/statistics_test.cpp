@@ -75,42 +75,90 @@ TEST(PooledWilson, DoesNotTakeTheDifferenceOfTasksForLikenessOfSamples) {
   EXPECT_NEAR(pooled.high, independent.high, 1e-12);
 }
 
-TEST(McNemar, AgreesWithCountingAllOutcomes) {
-  for (int n = 0; n <= 16; ++n) {
-    for (int first = 0; first <= n; ++first) {
-      const int distance = std::abs(2 * first - n);
-      int as_extreme = 0;
-      for (int outcome = 0; outcome < 1 << n; ++outcome) {
-        as_extreme += std::abs(2 * __builtin_popcount(static_cast<unsigned>(outcome)) - n) >= distance;
-      }
-      EXPECT_NEAR(mcnemar(first, n - first), static_cast<double>(as_extreme) / (1 << n), 1e-9);
+TEST(PooledWilson, CoversTheTruthWhereTasksHaveDifferentDesignEffects) {
+  std::mt19937 random(7);
+  int covered = 0;
+  constexpr int kRuns = 1000;
+  for (int run = 0; run < kRuns; ++run) {
+    std::vector<std::vector<Cluster>> tasks(2);
+    for (int i = 0; i < 60; ++i) {
+      tasks[0].push_back({random() % 10 < 7 ? 8 : 0, 8});  // a document is understood or not
+      tasks[1].push_back({std::binomial_distribution<int>(8, 0.7)(random), 8});
     }
+    const Interval interval = pooled_wilson(tasks);
+    covered += interval.low <= 0.7 && 0.7 <= interval.high;
+  }
+  EXPECT_NEAR(static_cast<double>(covered) / kRuns, 0.95, 0.02);
+}
+
+double sign_flip_by_counting(const std::vector<int>& differences) {
+  const auto sum = [&](unsigned flipped) {
+    int total = 0;
+    for (size_t i = 0; i < differences.size(); ++i) total += (flipped >> i & 1) != 0 ? -differences[i] : differences[i];
+    return std::abs(total);
+  };
+  const unsigned outcomes = 1U << differences.size();
+  int as_extreme = 0;
+  for (unsigned flipped = 0; flipped < outcomes; ++flipped) as_extreme += sum(flipped) >= sum(0);
+  return static_cast<double>(as_extreme) / outcomes;
+}
+
+TEST(SignFlip, AgreesWithCountingAllOutcomes) {
+  EXPECT_DOUBLE_EQ(sign_flip({}), 1);
+  EXPECT_DOUBLE_EQ(sign_flip(std::vector<int>{0, 0}), 1);
+  for (int n = 1; n <= 12; ++n) {  // McNemar's test
+    for (int first = 0; first <= n; ++first) {
+      std::vector<int> differences(n, -1);
+      std::fill_n(differences.begin(), first, 1);
+      EXPECT_NEAR(sign_flip(differences), sign_flip_by_counting(differences), 1e-12);
+    }
+  }
+  std::mt19937 random(13);
+  for (int run = 0; run < 100; ++run) {
+    std::vector<int> differences(random() % 11);
+    for (int& difference : differences) difference = static_cast<int>(random() % 9) - 4;
+    EXPECT_NEAR(sign_flip(differences), sign_flip_by_counting(differences), 1e-12);
   }
 }
 
-TEST(PairedRatio, CoversTheTrueRatioAndRepeats) {
+TEST(SignFlip, FindsNoDifferenceInOneDocument) {
+  EXPECT_DOUBLE_EQ(sign_flip(std::vector<int>{16}), 1) << "sixteen questions about one document are one observation";
+  EXPECT_DOUBLE_EQ(sign_flip(std::vector<int>(8, 2)), 2.0 / 256);
+}
+
+TEST(PairedRatio, CoversTheTrueRatioWhateverTheNumberOfPairs) {
   std::mt19937 random(11);
   std::lognormal_distribution<double> machine(0, 0.3);  // load that hits both sides of a pair
   std::normal_distribution<double> noise(1, 0.05);
-  int covered = 0;
-  constexpr int kRuns = 200;
-  for (int run = 0; run < kRuns; ++run) {
-    std::vector<double> slow;
-    std::vector<double> fast;
-    for (int i = 0; i < 24; ++i) {
-      const double load = machine(random);
-      slow.push_back(3 * load * noise(random));
-      fast.push_back(load * noise(random));
+  for (const int pairs : {5, 12, 24}) {
+    int covered = 0;
+    constexpr int kRuns = 4000;
+    for (int run = 0; run < kRuns; ++run) {
+      std::vector<double> slow;
+      std::vector<double> fast;
+      for (int i = 0; i < pairs; ++i) {
+        const double load = machine(random);
+        slow.push_back(3 * load * noise(random));
+        fast.push_back(load * noise(random));
+      }
+      const Ratio ratio = paired_ratio(slow, fast);
+      covered += ratio.low <= 3 && 3 <= ratio.high;
+      EXPECT_LE(ratio.low, ratio.ratio);
+      EXPECT_GE(ratio.high, ratio.ratio);
     }
-    const Ratio ratio = paired_ratio(slow, fast);
-    covered += ratio.low <= 3 && 3 <= ratio.high;
-    EXPECT_LE(ratio.low, ratio.ratio);
-    EXPECT_GE(ratio.high, ratio.ratio);
-    const Ratio again = paired_ratio(slow, fast);
-    EXPECT_EQ(again.low, ratio.low);
-    EXPECT_EQ(again.high, ratio.high);
+    EXPECT_GE(covered, kRuns * 93 / 100) << pairs;
+    EXPECT_LE(covered, kRuns * 97 / 100) << pairs;
   }
-  EXPECT_GT(covered, kRuns * 88 / 100);
+}
+
+TEST(PairedRatio, HasTheSpreadOfStudentsDistribution) {
+  // Against pairs of 1 the ratio is a mean: mean 3, sum of squares 2, two degrees of freedom.
+  const Ratio ratio = paired_ratio(std::vector<double>{2, 3, 4}, std::vector<double>{1, 1, 1});
+  EXPECT_NEAR(ratio.high - 3, 4.302652730 * std::sqrt(2.0 / 6), 1e-8);
+  EXPECT_NEAR(ratio.low, 3 - 4.302652730 * std::sqrt(2.0 / 6), 1e-8);
+  const Ratio two = paired_ratio(std::vector<double>{2, 4}, std::vector<double>{1, 1});
+  EXPECT_NEAR(two.high - 3, 12.70620474, 1e-7) << "one degree of freedom";
+  EXPECT_EQ(two.low, 0) << "a ratio of times is positive";
 }
 
 TEST(PairedRatio, OfEqualPairsHasNoSpread) {

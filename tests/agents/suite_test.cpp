@@ -65,6 +65,40 @@ TEST(Changed, KeepsOnlyTheNamedTasksAndAddsMissingOnes) {
   }
 }
 
+TEST(Changed, AddsTasksInTheOrderNamed) {
+  SuiteChanges changes;
+  changes.tasks = {"trace", "salad", "needle_single", "salad"};
+  const Suite suite = changed(parse_suite(R"([{"task": "common_words", "tokens": 512, "samples": 3}])", "my.json"), changes);
+  ASSERT_EQ(suite.stages.size(), 3U);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(suite.stages[i].tasks[0].task, changes.tasks[i]);
+    EXPECT_EQ(suite.stages[i].tasks[0].tokens, 512);
+    EXPECT_EQ(suite.stages[i].tasks[0].samples, 3);
+  }
+}
+
+TEST(Changed, ATaskAddedToAProblemSetIsAskedAtLeastOnce) {
+  SuiteChanges changes;
+  changes.tasks = {"salad"};
+  const Suite suite = changed(parse_suite(R"([{"task": "jsonl:x.jsonl"}])", "my.json"), changes);
+  EXPECT_EQ(suite.stages.at(0).tasks.at(0).samples, SuiteTask().samples);
+}
+
+TEST(Changed, LengthsKeepTheStrictestThreshold) {
+  const char* mine = R"([{"task": "salad", "threshold": 0.8}, {"task": "trace", "threshold": 0.9}, {"task": "common_words"}])";
+  SuiteChanges changes;
+  changes.tokens = {512, 2048};
+  const Suite strict = changed(parse_suite(mine, "my.json"), changes);
+  EXPECT_EQ(strict.stages.at(0).threshold, 0.9);
+  EXPECT_EQ(strict.stages.at(1).threshold, 0.9);
+  changes.tasks = {"common_words"};
+  EXPECT_EQ(changed(parse_suite(mine, "my.json"), changes).stages.at(0).threshold, 0) << "stages that are left out do not count";
+  changes.tasks = {};
+  const Suite quick = changed(load_suite("quick"), changes);
+  EXPECT_EQ(quick.stages.at(0).threshold, 0.5);
+  EXPECT_EQ(quick.stages.at(1).threshold, 0.5);
+}
+
 TEST(Changed, RunsEveryTaskAtTheNamedLengths) {
   SuiteChanges changes;
   changes.tokens = {2048, 512};
@@ -82,11 +116,21 @@ TEST(Changed, RefusesUnknownTasksAndMorePassesThanGenerations) {
   SuiteChanges changes;
   changes.tasks = {"sald"};
   EXPECT_THROW(changed(load_suite("quick"), changes), InputError);
-  changes.tasks = {};
+  changes.tasks = {"jsonl:x.jsonl"};
   changes.k = 4;
   EXPECT_THROW(changed(load_suite("quick"), changes), InputError);
   changes.generations = 4;
   EXPECT_NO_THROW(changed(load_suite("quick"), changes));
+}
+
+TEST(Changed, RefusesOptionsOfProblemSetsWhereThereIsNone) {
+  for (const auto option : {&SuiteChanges::generations, &SuiteChanges::k, &SuiteChanges::max_tokens}) {
+    SuiteChanges changes;
+    changes.*option = 1;
+    EXPECT_THROW(changed(load_suite("quick"), changes), InputError);
+    changes.tasks = {"salad", "jsonl:x.jsonl"};
+    EXPECT_NO_THROW(changed(load_suite("quick"), changes));
+  }
 }
 
 }  // namespace

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 
+#include "agents/tasks/chat.h"
 #include "agents/tasks/salad_layout.h"
 #include "agents/tasks/scoring.h"
 #include "scripting/graph/error.h"
@@ -23,6 +25,42 @@ class EveryTask : public testing::TestWithParam<std::string> {
   static Seed seed(int i) { return Seed::parse("test " + std::to_string(i)); }
 
   CountingTokenizer tokenizer_;
+};
+
+/// Llama 3's special tokens, each one token; where `adds_begin`, any text begins with <|begin_of_text|>, as its tokenizer.json
+/// has it.
+class LlamaTokenizer : public Tokenizer {
+ public:
+  explicit LlamaTokenizer(bool adds_begin) : adds_begin_(adds_begin) {}
+
+  std::vector<int32_t> encode(std::string_view text) const override {
+    std::vector<int32_t> tokens;
+    if (adds_begin_) tokens.push_back(0);
+    while (!text.empty()) {
+      const size_t special = std::min(text.find("<|"), text.size());
+      for (const int32_t id : words_.encode(text.substr(0, special))) tokens.push_back(id + kSpecial);
+      text.remove_prefix(special);
+      if (text.empty()) break;
+      const size_t end = text.find("|>") + 2;
+      tokens.push_back(id_of(text.substr(0, end)));
+      text.remove_prefix(end);
+    }
+    return tokens;
+  }
+  std::string decode(std::span<const int32_t>, bool) const override { return {}; }
+  int vocabulary() const override { return words_.vocabulary(); }
+  int32_t id_of(std::string_view token) const override {
+    const auto found = std::find(kSpecials.begin(), kSpecials.end(), token);
+    return found == kSpecials.end() ? -1 : static_cast<int32_t>(found - kSpecials.begin());
+  }
+
+ private:
+  static constexpr std::array<std::string_view, 4> kSpecials = {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>",
+                                                                "<|eot_id|>"};
+  static constexpr int32_t kSpecial = kSpecials.size();
+
+  bool adds_begin_;
+  CountingTokenizer words_;
 };
 
 std::vector<std::string> sorted_words(const std::string& text) {
@@ -81,15 +119,18 @@ TEST_P(EveryTask, EnglishAnswerFollowsFromThePrompt) {
 }
 
 TEST_P(EveryTask, EnglishPromptsFillTheLengthToLessThanASentence) {
-  for (const int tokens : {700, 1500, 4000}) {
-    Rng rng(seed(tokens), GetParam());
-    size_t longest = 0;
-    for (const Sample& sample : task().generate(english(), rng, tokens, 4)) {
-      const size_t length = tokenizer_.encode(sample.prompt).size();
-      EXPECT_LE(length, static_cast<size_t>(tokens));
-      longest = std::max(longest, length);
+  const LlamaTokenizer llama(true);
+  for (const Tokenizer* tokenizer : {static_cast<const Tokenizer*>(&tokenizer_), static_cast<const Tokenizer*>(&llama)}) {
+    for (const int tokens : {700, 1500, 4000}) {
+      Rng rng(seed(tokens), GetParam());
+      size_t longest = 0;
+      for (const Sample& sample : task().generate({*tokenizer, nullptr}, rng, tokens, 4)) {
+        const size_t length = tokenizer->encode(sample.prompt).size();
+        EXPECT_LE(length, static_cast<size_t>(tokens));
+        longest = std::max(longest, length);
+      }
+      EXPECT_GE(longest, static_cast<size_t>(tokens) - 60);
     }
-    EXPECT_GE(longest, static_cast<size_t>(tokens) - 60);
   }
 }
 
@@ -215,6 +256,23 @@ TEST(Salad, LayoutKeepsItsPromises) {
     EXPECT_EQ(told.size(), static_cast<size_t>(layout.topics * layout.attributes));
   }
   EXPECT_EQ(patterns, (std::set<std::string>{"ABAB", "AABBAABB", "ABCABC", "AAABBBCCC"}));
+}
+
+TEST(ChatFormat, BeginsOnceWhoeverAddsTheBeginning) {
+  for (const bool adds_begin : {true, false}) {
+    const LlamaTokenizer tokenizer(adds_begin);
+    const ChatFormat chat = chat_format(tokenizer, Thinking::kAllowed);
+    const auto tokens = tokenizer.encode(chat.before + "Hello." + chat.after);
+    EXPECT_EQ(tokens.front(), 0);
+    EXPECT_EQ(std::count(tokens.begin(), tokens.end(), 0), 1) << adds_begin;
+    EXPECT_EQ(special_tokens(tokenizer), adds_begin ? 1 : 0);
+  }
+}
+
+TEST(ChatFormat, BaseModelsGetNone) {
+  const ChatFormat chat = chat_format(CountingTokenizer(), Thinking::kSkipped);
+  EXPECT_EQ(chat.before, "");
+  EXPECT_EQ(chat.after, "\n");
 }
 
 TEST(FindTask, ListsTheNamesForAnUnknownOne) {

@@ -127,6 +127,22 @@ TEST(BadModel, MissingDirectoryIsRefused) {
   expect_refused(run_sluice({"generate", "--ids", "1", "--model", std::string(5000, 'm')}), "too long");
 }
 
+TEST(BadModel, VocabulariesThatAreNoneAreRefused) {
+  const Folder folder;
+  const std::string model = folder.link_mini_model("model");
+  const std::string vocabulary = model + "/vocabulary.json";
+  const std::vector<std::string> arguments = {"eval", "--dense-only", "--model", model};
+  std::filesystem::remove(vocabulary);
+  folder.write("model/vocabulary.json", std::string(300000, '[') + std::string(300000, ']'));
+  expect_refused(run_sluice(arguments), "vocabulary.json: nested");
+  std::filesystem::remove(vocabulary);
+  ASSERT_EQ(mkfifo(vocabulary.c_str(), 0600), 0);
+  expect_refused(run_sluice(arguments), "vocabulary.json: not a regular file");
+  std::filesystem::remove(vocabulary);
+  std::filesystem::create_directory(vocabulary);
+  expect_refused(run_sluice(arguments), "vocabulary.json: not a regular file");
+}
+
 /// The mini model with another text in `file`.
 Ran generate_with(const std::string& file, const std::string& text) {
   const Folder folder;
@@ -164,17 +180,12 @@ TEST(BadRequest, PromptLongerThanThePoolIsRefused) {
   expect_refused(run_sluice({"generate", "--ids", ids, "--pool-mib", "8"}), "pool");
 }
 
-TEST(BadRequest, WrongOptionsOfGenerateAreRefused) {
-  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"--ids", ""},
-                                                    {"--ids", "1,x"},
-                                                    {"--ids", "1", "--threads", "100000"},
-                                                    {"--ids", "1", "--prompt", "ask"}}) {
-    std::vector<std::string> command = {"generate", "--max-tokens", "1"};
-    command.insert(command.end(), arguments.begin(), arguments.end());
-    const Ran ran = run_sluice(command);
-    EXPECT_EQ(ran.exit_code, 1) << ran.err;
-    EXPECT_FALSE(ran.err.empty());
-  }
+TEST(BadRequest, GenerateWantsOnePrompt) {
+  expect_refused(run_sluice({"generate"}), "nothing to continue");
+  expect_refused(run_sluice({"generate", "--ids", "1", "--prompt", "ask"}), "more than one prompt");
+  expect_refused(run_sluice({"generate", "--ids", "1", "--ids-file", "ids"}), "more than one prompt");
+  const Folder folder;
+  expect_refused(run_sluice({"generate", "--ids-file", folder.write("ids", "1,2\n3 x4")}), "x4");
 }
 
 TEST(BadRequest, NoFileIsLeftWhereTheFlowIsRefused) {
@@ -207,13 +218,116 @@ TEST(BadRequest, BadLinesOfAProblemSetAreNamed) {
   expect_refused(run_sluice({"eval", "full", "--tasks", "jsonl:" + path}), "set.jsonl:2");
 }
 
-TEST(BadRequest, UnknownCommandsAndOptionsGiveExitCodeOne) {
-  for (const std::vector<std::string>& arguments :
-       {std::vector<std::string>{}, {"evaluate"}, {"eval", "--no-such-option"}, {"eval", "full", "--samples", "many"}}) {
-    const Ran ran = run_sluice(arguments);
-    EXPECT_EQ(ran.exit_code, 1) << ran.err;
-    EXPECT_FALSE(ran.err.empty());
+TEST(BadRequest, UnknownCommandsAndOptionsAreRefused) {
+  expect_refused(run_sluice({}), "subcommand");
+  expect_refused(run_sluice({"evaluate"}), "evaluate");
+  expect_refused(run_sluice({"check"}), "flow is required");
+  const Ran ran = run_sluice({"bench", "gemm", "--no-such-option"});
+  expect_refused(ran, "--no-such-option");
+  EXPECT_NE(ran.err.find("sluice bench gemm --help"), std::string::npos) << ran.err;
+}
+
+TEST(BadRequest, NumbersThatAreNoneAreRefused) {
+  const std::vector<std::string> generate = {"generate", "--ids", "1", "--max-tokens", "1"};
+  const std::vector<std::string> run = {"run", "quest", "--inputs", "in", "--out", "out"};
+  const std::vector<std::string> bench = {"bench", "gemm"};
+  struct Bad {
+    std::vector<std::string> command;
+    std::string option;
+    std::string value;
+  };
+  for (const Bad& bad : {Bad{generate, "--seed", "-1"},
+                         {generate, "--seed", "99999999999999999999999"},
+                         {generate, "--seed", "010"},
+                         {generate, "--seed", "0x10"},
+                         {generate, "--seed", ""},
+                         {generate, "--top-k", "1e3"},
+                         {generate, "--temperature", "nan"},
+                         {generate, "--top-p", "inf"},
+                         {generate, "--threads", "100000"},
+                         {run, "--seed", "-1"},
+                         {run, "--scale", "nan"},
+                         {run, "--scale", "0.5x"},
+                         {bench, "--seconds", "nan"},
+                         {bench, "--threads", "2.5"},
+                         {{"check", "quest"}, "--head-dim", "0"},
+                         {{"plan", "quest"}, "--tokens", "0x100"},
+                         {{"plan", "quest"}, "--bandwidth", "nan GB/s"}}) {
+    std::vector<std::string> command = bad.command;
+    command.insert(command.end(), {bad.option, bad.value});
+    expect_refused(run_sluice(command), bad.option);
   }
+  for (const std::string ids : {"", ",", "1,", ",1", "1,,2", "1,010", "-1", "1,x", "1 2", "99999999999"}) {
+    expect_refused(run_sluice({"generate", "--max-tokens", "1", "--ids", ids}), "--ids");
+  }
+}
+
+TEST(BadRequest, OptionsThatWouldBeIgnoredAreRefused) {
+  expect_refused(run_sluice({"bench", "attention", "--flow", "quest"}), "--flow");
+  expect_refused(run_sluice({"bench", "gemm", "--model", "."}), "--model");
+  expect_refused(run_sluice({"bench", "topk", "--threads", "2"}), "--threads");
+}
+
+TEST(BadRequest, OutputsAreOpenedBeforeTheWork) {
+  const Folder folder;
+  expect_refused(run_sluice({"bench", "gemm", "--json", "/no/such/folder/gemm.json"}), "/no/such/folder/gemm.json");
+  expect_refused(run_sluice({"bench", "gemm", "--json", folder.path("")}), "directory");
+  expect_refused(run_sluice({"run", "quest", "--inputs", "in", "--out", "/no/such/folder/out"}), "/no/such/folder/out");
+  expect_refused(run_sluice({"generate", "--ids", "1", "--logits", "/no/such/folder/logits"}), "/no/such/folder/logits");
+}
+
+TEST(BadRequest, FlowsOfBenchmarksAreReadBeforeTheWork) {
+  expect_refused(run_sluice({"bench", "index", "--flow", "no_such_flow"}), "no_such_flow");
+  expect_refused(run_sluice({"bench", "index", "--flow", "full"}), "selects no pages");
+}
+
+TEST(BadRequest, AnEarlierFileStaysWhereTheWorkFails) {
+  const Folder folder;
+  const std::string out = folder.write("out.safetensors", "earlier");
+  expect_refused(run_sluice({"run", "quest", "--inputs", folder.path("absent"), "--out", out}), "absent");
+  EXPECT_EQ(read_file(out), "earlier");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path("")), {}), 1) << "nothing else is left";
+}
+
+TEST(BadRequest, LostOutputIsAnError) {
+  expect_refused(run_shell("\"$SLUICE\" check quest > /dev/full"), "standard output");
+  expect_refused(run_shell("\"$SLUICE\" plan quest > /dev/full"), "standard output");
+  expect_refused(run_shell("\"$SLUICE\" eval --help > /dev/full"), "standard output");
+}
+
+TEST(BadRequest, RunningOutOfMemoryIsSaidSo) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers reserve more than any limit";
+#endif
+  expect_refused(run_shell("ulimit -v 100000; \"$SLUICE\" generate --ids-file <(head -c 50000000 /dev/zero | tr '\\0' ' ')"),
+                 "out of memory");
+}
+
+TEST(BadRequest, PipesWithoutAWriterAreNotWaitedFor) {
+  const Folder folder;
+  const std::string pipe = folder.path("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  expect_refused(run_sluice({"check", pipe}), "pipe");
+  expect_refused(run_sluice({"run", pipe, "--inputs", "in", "--out", "out"}), "in");
+  expect_refused(run_sluice({"eval", "full", "--suite", pipe}), "pipe");
+  expect_refused(run_sluice({"eval", "full", "--tasks", "jsonl:" + pipe}), "pipe");
+  expect_refused(run_sluice({"generate", "--prompt-file", pipe}), "prompt");
+}
+
+TEST(BadRequest, DirectoriesInPlaceOfInputsAreRefused) {
+  const Folder folder;
+  const std::string directory = folder.path("");
+  expect_refused(run_sluice({"check", directory}), directory);
+  expect_refused(run_sluice({"eval", "full", "--suite", directory}), directory);
+  expect_refused(run_sluice({"eval", "full", "--tasks", "jsonl:" + directory}), directory);
+  expect_refused(run_sluice({"generate", "--ids-file", directory}), directory);
+}
+
+TEST(BadRequest, DeeplyNestedJsonIsRefused) {
+  const Folder folder;
+  const std::string nested = std::string(300000, '[') + std::string(300000, ']');
+  expect_refused(run_sluice({"eval", "full", "--suite", folder.write("suite.json", nested)}), "nested");
+  expect_refused(run_sluice({"eval", "full", "--tasks", "jsonl:" + folder.write("set.jsonl", nested)}), "set.jsonl:1: nested");
 }
 
 }  // namespace

@@ -1,5 +1,9 @@
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/program.h"
@@ -37,6 +41,143 @@ TEST(Eval, ABadFlowAmongOthersIsALineOfTheTable) {
     ++rejected;
   EXPECT_EQ(rejected, 2U) << ran.out;
   EXPECT_NE(ran.out.find("passed"), std::string::npos) << ran.out;
+}
+
+const std::string kSmall = R"([{"task": "needle_single", "tokens": 256, "samples": 2}])";
+const std::string kQuest = std::string(SLUICE_SOURCE_DIR) + "/scripting/flows/quest.lua";
+
+/// Runs a line of bash, in which $sluice is the program; its exit code and all that it printed.
+Ran run_shell(const std::string& line) {
+  const Folder folder;
+  const std::string script = folder.write("script", "sluice=" SLUICE_PROGRAM "\n" + line + "\n");
+  Ran ran;
+  ran.exit_code = WEXITSTATUS(std::system(("bash " + script + " > " + folder.path("out") + " 2>&1").c_str()));
+  ran.out = read_file(folder.path("out"));
+  return ran;
+}
+
+TEST(Eval, ALoneFlowThatIsRejectedStillWritesJson) {
+  const Folder folder;
+  const std::string json = folder.write("result.json", "of an earlier run");
+  const std::string bad = folder.write("broken.lua", "return 7");
+  const Ran ran = run_sluice({"eval", bad, "--json", json, "--seed", "7"});
+  EXPECT_EQ(ran.exit_code, 1);
+  EXPECT_EQ(ran.err.rfind("error: ", 0), 0U) << ran.err;
+  const auto result = nlohmann::json::parse(read_file(json));
+  EXPECT_EQ(result["schema"], "sluice.eval/1");
+  EXPECT_EQ(result["flows"][0]["name"], "broken");
+  EXPECT_EQ(result["flows"][0]["status"], "rejected_static");
+  EXPECT_EQ(result["flows"][0]["stage"], "verify");
+  EXPECT_NE(result["flows"][0]["message"].get<std::string>().find("must return a flow"), std::string::npos);
+  const Ran absent = run_sluice({"eval", "qest", "--json", json});
+  EXPECT_EQ(absent.exit_code, 1);
+  EXPECT_NE(nlohmann::json::parse(read_file(json))["flows"][0]["hint"].get<std::string>().find("quest"), std::string::npos);
+}
+
+TEST(Eval, ALoneFlowThatTheDeviceRefusesIsAnError) {
+  const Folder folder;
+  const std::string narrow = folder.write("narrow.lua",
+                                          "local f = sluice.flow{name='narrow', kv='e4m3'} function f.cache(c) end "
+                                          "function f.index(q, c) return sluice.window{first=1, last=2} end return f");
+  const Ran ran = run_sluice({"eval", narrow, "--suite", folder.write("suite.json", kSmall)});
+  EXPECT_EQ(ran.exit_code, 1) << ran.out;
+  EXPECT_EQ(ran.err.rfind("error: ", 0), 0U) << ran.err;
+}
+
+TEST(Eval, AFlowMayComeFromAPipe) {
+  const Folder folder;
+  const std::string json = folder.path("result.json");
+  const std::string rest = " --suite " + folder.write("suite.json", kSmall) + " --json " + json;
+  for (const std::string& line : {"$sluice eval -" + rest + " < " + kQuest, "cat " + kQuest + " | $sluice eval /dev/stdin" + rest,
+                                  "$sluice eval <(cat " + kQuest + ")" + rest}) {
+    const Ran ran = run_shell(line);
+    EXPECT_EQ(ran.exit_code, 0) << line << "\n" << ran.out;
+    EXPECT_EQ(nlohmann::json::parse(read_file(json))["flows"][0]["status"], "passed") << line;
+  }
+  const Ran endless = run_shell("$sluice eval - < /dev/zero");
+  EXPECT_EQ(endless.exit_code, 1);
+  EXPECT_NE(endless.out.find("standard input: more than"), std::string::npos) << endless.out;
+  ASSERT_EQ(mkfifo(folder.path("fifo.lua").c_str(), 0600), 0);
+  const Ran silent = run_sluice({"eval", folder.path("fifo.lua")});  // nobody writes to it
+  EXPECT_EQ(silent.exit_code, 1);
+  EXPECT_LT(silent.seconds, 2);
+}
+
+TEST(Eval, ReadsAProblemSetFromAPipe) {
+  const Folder folder;
+  const std::string set = folder.write("set.jsonl", "{\"problem\": \"acorn\", \"answer\": 1}\n");
+  const Ran ran = run_shell("$sluice eval --dense-only --max-tokens 4 --tasks jsonl:<(cat " + set + ")");
+  EXPECT_EQ(ran.exit_code, 0) << ran.out;
+}
+
+TEST(Eval, FlowsOfOneNameAreShownByTheirPaths) {
+  const Folder folder;
+  const std::string copy = folder.write("quest.lua", read_file(kQuest));
+  const Ran ran = run_sluice({"eval", copy, "quest", "absent", "--suite", folder.write("suite.json", kSmall), "--details"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_NE(ran.out.find("\n" + copy + " "), std::string::npos) << ran.out;
+  EXPECT_NE(ran.out.find("\nquest "), std::string::npos) << ran.out;
+  EXPECT_NE(ran.out.find("hint: give the path of a .lua file"), std::string::npos) << "of the missing one: " << ran.out;
+  EXPECT_NE(ran.out.find("gained"), std::string::npos) << ran.out;
+}
+
+TEST(Eval, ListsWhatThereIs) {
+  const Ran ran = run_sluice({"eval", "--list"});
+  EXPECT_EQ(ran.exit_code, 0);
+  for (const char* name : {"block_topk", "variable_tracking", "quick"}) {
+    EXPECT_NE(ran.out.find(name), std::string::npos) << ran.out;
+  }
+}
+
+/// The mini model with room for 512 tokens.
+std::string short_model(const Folder& folder) {
+  const std::string model = folder.link_mini_model("model");
+  auto config = nlohmann::json::parse(read_file(model + "/config.json"));
+  config["max_position_embeddings"] = 512;
+  std::filesystem::remove(model + "/config.json");
+  folder.write("model/config.json", config.dump());
+  return model;
+}
+
+TEST(Eval, MeasuresSpeedAtTheWholeContextOfTheModel) {
+  const Folder folder;
+  const std::string json = folder.path("result.json");
+  const Ran ran = run_sluice({"eval", "full", "--model", short_model(folder), "--tasks", "needle_single", "--tokens", "512",
+                              "--samples", "2", "--threads", "0", "--json", json});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const auto flow = nlohmann::json::parse(read_file(json))["flows"][0];
+  EXPECT_EQ(flow["status"], "passed") << flow;
+  EXPECT_GT(flow["speedup"]["ratio"], 0);
+  EXPECT_LT(flow["speedup"]["tokens"], 512) << "the prompt leaves room for the steps that are timed";
+  EXPECT_GT(flow["speedup"]["tokens"], 400);
+}
+
+TEST(Eval, FindsWhatDoesNotFitBeforeAnythingRuns) {
+  const Folder folder;
+  const std::string model = short_model(folder);
+  const std::string json = folder.write("result.json", "of an earlier run");
+  const std::string set = folder.write("set.jsonl", "{\"problem\": \"acorn\", \"answer\": 1}\n");
+  const Ran ran =
+      run_sluice({"eval", "--dense-only", "--model", model, "--tasks", "salad,jsonl:" + set, "--tokens", "256", "--json", json});
+  EXPECT_EQ(ran.exit_code, 1);
+  EXPECT_NE(ran.err.find("set.jsonl: problem 1 has"), std::string::npos) << ran.err;
+  EXPECT_EQ(read_file(json), "of an earlier run");
+}
+
+TEST(Eval, RefusesOptionsThatMeanNothing) {
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"--seed", ""},
+                                                    {"--samples", "010"},
+                                                    {"--samples", "0x10"},
+                                                    {"--tokens", "512,,1024"},
+                                                    {"--tasks", "salad,"},
+                                                    {"--max-tokens", "5"},
+                                                    {"--generations", "2"}}) {
+    std::vector<std::string> command = {"eval", "full"};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    const Ran ran = run_sluice(command);
+    EXPECT_EQ(ran.exit_code, 1) << arguments[0] << " " << arguments[1];
+    EXPECT_EQ(ran.err.rfind("error: ", 0), 0U) << ran.err;
+  }
 }
 
 TEST(Help, OfEveryCommandHasAnExample) {

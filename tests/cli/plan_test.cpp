@@ -13,6 +13,20 @@ TEST(CheckAndPlan, TakeTheNamesOfShippedFlows) {
   }
 }
 
+TEST(CheckAndPlan, TakeFlowsFromPipes) {
+  const std::string quest = SLUICE_SOURCE_DIR "/scripting/flows/quest.lua";
+  for (const std::string command : {"check", "plan"}) {
+    for (const std::string& arguments : {" - < " + quest, " /dev/stdin < " + quest, " <(cat " + quest + ")"}) {
+      const Ran ran = run_shell("\"$SLUICE\" " + command + arguments);
+      EXPECT_EQ(ran.exit_code, 0) << arguments << ": " << ran.err;
+      EXPECT_NE(ran.out.find("quest"), std::string::npos);
+    }
+  }
+  const Ran bad = run_shell("echo 'return 7' | \"$SLUICE\" check -");
+  EXPECT_EQ(bad.exit_code, 1);
+  EXPECT_EQ(bad.err.rfind("error: standard input: ", 0), 0U) << bad.err;
+}
+
 TEST(CheckAndPlan, EndOnUnionsOfUnions) {
   const Folder folder;
   const std::string path = folder.write("unions.lua", R"(

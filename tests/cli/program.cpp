@@ -52,17 +52,23 @@ std::string Folder::link_mini_model(const std::string& name) const {
 }
 
 Ran run_sluice(const std::vector<std::string>& arguments) {
+  std::string line = "exec \"$SLUICE\"";
+  for (const std::string& argument : arguments) line += " " + quoted(argument);
+  return run_shell(line);
+}
+
+Ran run_shell(const std::string& line) {
   const Folder folder;
-  std::string command = "cd " + quoted(folder.path("")) + " && exec " + quoted(SLUICE_PROGRAM);
-  for (const std::string& argument : arguments) command += " " + quoted(argument);
-  command += " > " + quoted(folder.path("out")) + " 2> " + quoted(folder.path("err"));
+  const Folder said;
+  const std::string command = "cd " + quoted(folder.path("")) + " && SLUICE=" + quoted(SLUICE_PROGRAM) + " exec bash -c " +
+                              quoted(line) + " > " + quoted(said.path("out")) + " 2> " + quoted(said.path("err"));
   Ran ran;
   const auto started = std::chrono::steady_clock::now();
   const int status = std::system(command.c_str());
   ran.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   ran.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  ran.out = read_file(folder.path("out"));
-  ran.err = read_file(folder.path("err"));
+  ran.out = read_file(said.path("out"));
+  ran.err = read_file(said.path("err"));
   return ran;
 }
 

@@ -15,6 +15,9 @@ struct Ran {
 /// Runs the built program with `arguments` in an empty directory of its own.
 Ran run_sluice(const std::vector<std::string>& arguments);
 
+/// Runs a line of bash in an empty directory of its own; "$SLUICE" is the built program.
+Ran run_shell(const std::string& line);
+
 /// A directory of this test, empty at first.
 class Folder {
  public:

@@ -57,9 +57,10 @@ class RunCommand : public ::testing::Test {
   }
   void write_flow(const std::string& source) const { std::ofstream(path("flow.lua")) << source; }
 
-  int run(const std::string& more = "") {
-    const std::string command = std::string(SLUICE_PROGRAM) + " run " + path("flow.lua") + " --inputs " + path("in.safetensors") +
-                                " --out " + path("out.safetensors") + " " + more + " > " + path("said") + " 2>&1";
+  int run() { return run_flow(path("flow.lua")); }
+  int run_flow(const std::string& flow) {
+    const std::string command = std::string(SLUICE_PROGRAM) + " run " + flow + " --inputs " + path("in.safetensors") + " --out " +
+                                path("out.safetensors") + " > " + path("said") + " 2>&1";
     const int status = std::system(command.c_str());
     std::ostringstream text;
     text << std::ifstream(path("said")).rdbuf();
@@ -150,6 +151,13 @@ TEST_F(RunCommand, RunsFlowsWithoutSelectionDensely) {
   const SafetensorsFile out = SafetensorsFile::open(path("out.safetensors"));
   EXPECT_EQ(out.at("selected").shape[2], (kTokens + 15) / 16);
   EXPECT_EQ(out.find("scores"), nullptr);
+}
+
+TEST_F(RunCommand, TakesTheNamesOfShippedFlows) {
+  write_inputs({kTokens, kKvHeads, kDim}, {kTokens, kKvHeads, kDim}, {kSteps, kQueryHeads, kDim});
+  ASSERT_EQ(run_flow("quest"), 0) << said_;
+  EXPECT_EQ(said_.rfind("quest: 20 steps over 300 tokens", 0), 0U) << said_;
+  EXPECT_EQ(SafetensorsFile::open(path("out.safetensors")).at("output").shape, (std::vector<int64_t>{kSteps, kQueryHeads, kDim}));
 }
 
 TEST_F(RunCommand, RefusesTensorsThatDisagree) {

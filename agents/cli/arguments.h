@@ -1,0 +1,85 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sluice::cli {
+
+/// The whole of `text` as a number in decimal digits, from `least` to `most`. A message for people if it is none, or empty.
+/// CLI11's own conversion takes 010 for eight, wraps -1 around and cuts what is too large.
+template <class Integer>
+std::string parse_decimal(std::string_view text, Integer least, Integer most, Integer& value) {
+  const char* end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, value);
+  // CLI11 converts again what a validator lets through, and takes leading zeros for octal digits.
+  const bool octal = text.size() > 1 && text[text.front() == '-' ? 1 : 0] == '0';
+  if (parsed.ec == std::errc() && parsed.ptr == end && !octal && value >= least && value <= most) return {};
+  return fmt::format("\"{}\" is no whole number from {} to {}", text, least, most);
+}
+
+/// Checks an option's value: a whole number in decimal digits, from `least` to `most`.
+template <class Integer>
+CLI::Validator decimal_number(Integer least, Integer most) {
+  return {[=](std::string& text) {
+            Integer value{};
+            return parse_decimal(text, least, most, value);
+          },
+          fmt::format("{} to {}", least, most)};
+}
+
+/// Checks an option's value: a number from `least` to `most`, neither NaN nor infinite.
+CLI::Validator finite_number(double least, double most);
+
+/// Items of "a,b,c". Throws CLI::ValidationError naming `option` if there is none, or an empty one.
+std::vector<std::string> split_list(const std::string& option, const std::string& text);
+
+/// An option that takes a list, "a,b,c", and may be repeated.
+CLI::Option* add_list(CLI::App& command, const std::string& option, std::vector<std::string>& list, const std::string& about);
+
+/// The same for whole numbers from `least` to `most`.
+template <class Integer>
+CLI::Option* add_number_list(CLI::App& command, const std::string& option, std::vector<Integer>& list, Integer least,
+                             Integer most, const std::string& about) {
+  const auto take = [=, &list](const std::vector<std::string>& texts) {
+    list.clear();
+    for (const std::string& text : texts) {
+      for (const std::string& item : split_list(option, text)) {
+        list.emplace_back();
+        const std::string refused = parse_decimal(item, least, most, list.back());
+        if (!refused.empty()) throw CLI::ValidationError(option, refused);
+      }
+    }
+  };
+  return command.add_option_function<std::vector<std::string>>(option, take, about)->allow_extra_args(false);
+}
+
+/// A file that is written whole or not at all. It is opened before the work, so that a bad path costs nothing, beside the place
+/// where it will stand, and moved there by `keep`; an earlier file stays until then. Pipes and devices are written directly.
+class OutputFile {
+ public:
+  /// Throws InputError if `path` cannot be written.
+  explicit OutputFile(const std::string& path);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  /// Where to write until `keep`: an empty file.
+  const std::string& path() const { return open_path_; }
+  /// What was written to `path()` becomes the file. Throws InputError.
+  void keep();
+  /// Writes the whole text and keeps it. Throws InputError.
+  void write(std::string_view text);
+
+ private:
+  std::string path_;
+  std::string open_path_;
+  bool kept_ = false;
+};
+
+}  // namespace sluice::cli
