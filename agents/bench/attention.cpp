@@ -93,6 +93,9 @@ BenchRow measure(Device& device, PagedKv& kv, int pages, double seconds) {
 }  // namespace
 
 BenchReport run_attention_bench(const BenchOptions& options) {
+#if SLUICE_CUDA
+  if (options.device == "cuda") return run_cuda_attention_bench(options);
+#endif
   BenchReport report{.name = "attention"};
   const auto device = create_device(options.device, options.threads);
   PagedKv kv(*device, {.layers = kLayers, .sequences = 8, .tokens = 8192});

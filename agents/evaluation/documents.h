@@ -29,7 +29,7 @@ class DocumentSource {
   JobDocument next_problem();
 
   SuiteTask task_;
-  const TaskContext& context_;
+  TaskContext context_;  // a copy: what it refers to outlives the documents, itself it may not
   Seed seed_;
   std::vector<Job> problems_;  // jsonl: one job a problem
   int samples_ = 0;

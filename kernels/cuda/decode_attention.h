@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "scripting/graph/plan.h"
+
+struct CUstream_st;
+
+namespace sluice::cuda {
+
+using Stream = CUstream_st*;
+
+/// K and V of one layer in a pool in device memory: block (page, kv_head) lies at base + (page * kv_heads + kv_head) *
+/// layout.bytes.
+struct PagedKv {
+  const std::byte* base = nullptr;
+  PageLayout layout;  // bf16; head_dim 64, 128 or 256; pages of 8 to 128 tokens
+  int pages = 0;
+  int kv_heads = 1;
+};
+
+/// The lists of pages that decode rows attend to, in device memory. There is a list for each sequence, which its KV heads share,
+/// or one for each (sequence, KV head).
+struct PageLists {
+  const int32_t* pages = nullptr;   // all lists
+  const int32_t* starts = nullptr;  // [lists] where a list begins in `pages`
+  const int32_t* tokens = nullptr;  // [lists] tokens that a list's pages hold: all are full but the last
+  bool per_head = false;
+};
+
+struct DecodeShape {
+  int sequences = 1;
+  int group = 1;    // query heads of a KV head, 1 to 16
+  float scale = 1;  // of q . k
+};
+
+/// Decode attention over page lists, on the device that is current when it is made: q [sequences, kv_heads * group, dim] bf16.
+///
+/// One kernel, whatever the lengths: every multiprocessor takes an equal stretch of the tiles (16 tokens) of all rows, laid end
+/// to end, so work is even, and a captured launch stays right while lengths grow. Each warp streams tiles through its own ring in
+/// shared memory (tensor copies, a mbarrier a tile) and multiplies on tensor cores; what the stretches of a row find is merged
+/// by the block that ends last, in the order of the tokens, so results do not depend on timing.
+class DecodeAttention {
+ public:
+  /// Throws InputError for a layout that the kernels do not take.
+  explicit DecodeAttention(const PagedKv& kv);
+
+  /// Bytes of workspace for `run`; they must be zero before the first call, which calls keep so where they rely on it.
+  size_t workspace_bytes(const DecodeShape& shape) const;
+  /// out: like q. log_sums (may be null): float32 [sequences, kv_heads * group], log2 of the sum of 2^(score * log2 e). Rows of
+  /// lists without tokens become zeros (log_sums -inf).
+  void run(const DecodeShape& shape, const PageLists& lists, const void* q, void* out, float* log_sums, void* workspace,
+           Stream stream) const;
+
+ private:
+  struct alignas(64) TensorMap {
+    std::byte bytes[128];
+  };
+
+  PagedKv kv_;
+  int blocks_ = 0;  // multiprocessors
+  TensorMap map_{};
+};
+
+}  // namespace sluice::cuda

@@ -1,0 +1,82 @@
+#include <gtest/gtest.h>
+
+#include "agents/bench/cuda/paged_case.h"
+#include "kernels/cuda/runtime.h"
+#include "scripting/graph/error.h"
+
+namespace sluice {
+namespace {
+
+class CudaDecode : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    try {
+      cuda::require_device();
+    } catch (const InputError& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+
+  /// Largest error of any row of one call.
+  static double worst(PagedCase& attention) {
+    attention.poison();
+    attention.run(0, nullptr);
+    double error = 0;
+    for (int row = 0; row < attention.rows(); ++row) error = std::max(error, attention.error(row));
+    return error;
+  }
+  // Weights are rounded to bf16 before they multiply V, and the output is bf16.
+  static constexpr double kTolerance = 5e-3;
+};
+
+TEST_F(CudaDecode, AgreesWithFloat64ForEveryGroupPageAndHeadDimension) {
+  for (const int dim : {64, 128, 256}) {
+    for (const int page : {8, 16, 32, 64, 128}) {
+      for (const int group : {1, 2, 3, 4, 5, 7, 8, 9, 12, 16}) {
+        PagedCase attention(
+            {.sequences = 3, .kv_heads = 2, .group = group, .dim = dim, .page = page, .tokens = 700, .ragged = true});
+        EXPECT_LT(worst(attention), kTolerance) << "dim " << dim << ", page " << page << ", group " << group;
+      }
+    }
+  }
+}
+
+TEST_F(CudaDecode, AgreesWithFloat64OnSelectionsOfEveryHead) {
+  for (const int page : {8, 16, 64}) {
+    PagedCase attention(
+        {.sequences = 7, .kv_heads = 3, .group = 4, .page = page, .tokens = 4000, .selected = 9, .ragged = true, .seed = 3});
+    EXPECT_LT(worst(attention), kTolerance) << "page " << page;
+  }
+}
+
+TEST_F(CudaDecode, SplitsOneLongRowOverAllMultiprocessors) {
+  PagedCase attention({.sequences = 1, .kv_heads = 1, .group = 4, .tokens = 70000});
+  EXPECT_LT(worst(attention), kTolerance);
+}
+
+TEST_F(CudaDecode, TakesMoreRowsThanMultiprocessors) {
+  PagedCase attention({.sequences = 700, .kv_heads = 2, .group = 2, .dim = 64, .tokens = 200, .selected = 3, .ragged = true});
+  EXPECT_LT(worst(attention), kTolerance);
+}
+
+TEST_F(CudaDecode, GivesTheSameBitsEveryTime) {
+  PagedCase attention({.sequences = 5, .kv_heads = 8, .group = 4, .tokens = 9000, .ragged = true});
+  attention.run(0, nullptr);
+  const auto outputs = attention.outputs();
+  const auto log_sums = attention.log_sums();
+  for (int repeat = 0; repeat < 20; ++repeat) {
+    attention.poison();
+    attention.run(0, nullptr);
+    ASSERT_EQ(attention.outputs(), outputs);
+    ASSERT_EQ(attention.log_sums(), log_sums);
+  }
+}
+
+TEST_F(CudaDecode, RefusesLayoutsThatItDoesNotTake) {
+  EXPECT_THROW(PagedCase({.dim = 96}), InputError);
+  EXPECT_THROW(PagedCase({.page = 4}), InputError);
+  EXPECT_THROW(PagedCase({.page = 256}), InputError);
+}
+
+}  // namespace
+}  // namespace sluice
