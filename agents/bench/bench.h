@@ -39,8 +39,9 @@ struct BenchReport {
 
 BenchReport run_attention_bench(const BenchOptions& options);
 #if SLUICE_CUDA
-/// The same with --device cuda: decode attention in a page pool on the GPU, every call part of a replayed graph.
+/// The same with --device cuda, every call part of a replayed graph.
 BenchReport run_cuda_attention_bench(const BenchOptions& options);
+BenchReport run_cuda_topk_bench(const BenchOptions& options);
 #endif
 BenchReport run_topk_bench(const BenchOptions& options);
 BenchReport run_index_bench(const BenchOptions& options);

@@ -73,7 +73,11 @@ BenchRow measure(const std::string& name, const std::vector<float>& all, int pag
 }  // namespace
 
 BenchReport run_topk_bench(const BenchOptions& options) {
-  if (options.device != "cpu") throw InputError("bench topk runs on the CPU only", "leave --device out");
+#if SLUICE_CUDA
+  if (options.device == "cuda") return run_cuda_topk_bench(options);
+#endif
+  if (options.device != "cpu")
+    throw InputError("bench topk runs on cpu, and on cuda where Sluice is built with it", "leave --device out");
   BenchReport report{.name = "topk", .copy_tb_per_s = measure_copy_bandwidth(1)};
   const Distribution distributions[] = {
       {"normal", [](auto& random) { return std::normal_distribution<float>()(random); }},

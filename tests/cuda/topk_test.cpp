@@ -1,0 +1,257 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/topk.h"
+#include "scripting/graph/error.h"
+
+namespace sluice::cuda {
+namespace {
+
+uint32_t order_key(float score) {
+  uint32_t bits;
+  std::memcpy(&bits, &score, sizeof bits);
+  if ((bits & 0x7fffffffU) > 0x7f800000U) return 0;
+  if (bits == 0x80000000U) bits = 0;
+  return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
+}
+
+/// The best k of scores, ascending.
+std::vector<int32_t> judge(const float* scores, int length, int k) {
+  k = std::clamp(k, 0, length);
+  std::vector<uint64_t> order(length);
+  for (int i = 0; i < length; ++i) order[i] = uint64_t{order_key(scores[i])} << 32 | ~static_cast<uint32_t>(i);
+  if (k < length) std::nth_element(order.begin(), order.begin() + k, order.end(), std::greater<>());
+  std::vector<int32_t> best(k);
+  for (int i = 0; i < k; ++i) best[i] = static_cast<int32_t>(~static_cast<uint32_t>(order[i]));
+  std::sort(best.begin(), best.end());
+  return best;
+}
+
+const std::vector<std::string> kKinds = {"gauss",   "narrow",  "relu",   "relu99", "equal",   "nan",
+                                         "somenan", "inf",     "ints",   "rise",   "plateau", "under",
+                                         "zeros",   "anybits", "denorm", "tail",   "softmax", "fall"};
+
+std::vector<float> make_scores(const std::string& kind, int rows, int length, int64_t stride, int k, std::mt19937_64& random) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::vector<float> scores(rows * stride, inf);  // what lies between rows must not be read as scores
+  std::normal_distribution<float> gauss;
+  std::uniform_real_distribution<float> uniform(0, 1);
+  for (int row = 0; row < rows; ++row) {
+    float* at = scores.data() + row * stride;
+    for (int i = 0; i < length; ++i) {
+      const float g = gauss(random);
+      const float u = uniform(random);
+      float s = g;
+      if (kind == "narrow") s = 1 + 0.001F * u;
+      if (kind == "relu") s = std::max(0.0F, g);
+      if (kind == "relu99") s = u < 0.01F ? std::fabs(g) : 0;
+      if (kind == "equal") s = 0.25F;
+      if (kind == "nan") s = nan;
+      if (kind == "somenan") s = u < 0.5F ? nan : (u < 0.7F ? -nan : (u < 0.8F ? -inf : g));
+      if (kind == "inf") s = u < 0.3F ? inf : (u < 0.6F ? -inf : g);
+      if (kind == "ints") s = std::floor(4 * u);
+      if (kind == "rise") s = static_cast<float>(i);
+      if (kind == "fall") s = -static_cast<float>(i);
+      if (kind == "plateau") s = u < 0.5F * k / length ? 2 + u : (u < 0.9F ? 1.0F : -u);  // the threshold lies on a wide plateau
+      if (kind == "under") s = u < 1.2F * k / length ? 2 + g * 0.01F : 1.0F;              // the threshold lies just above one
+      if (kind == "zeros") s = u < 0.5F ? -0.0F : 0.0F;
+      if (kind == "anybits") {
+        const auto bits = static_cast<uint32_t>(random());
+        std::memcpy(&s, &bits, sizeof s);
+      }
+      if (kind == "denorm") {
+        const auto bits = static_cast<uint32_t>(random() & 0x800fffffU);
+        std::memcpy(&s, &bits, sizeof s);
+      }
+      if (kind == "tail") s = std::exp(20 * g);
+      if (kind == "softmax") s = std::exp(3 * g) / length;
+      at[i] = s;
+    }
+  }
+  return scores;
+}
+
+struct Problem {
+  int rows, length, k;
+  int64_t stride;
+  std::vector<float> scores;
+  std::vector<int32_t> lengths, budgets, hints;
+  std::vector<std::vector<int32_t>> best;
+};
+
+/// Hints for a row: 'h' half right, 'p' all right, 'r' random, 'x' hostile.
+void add_hints(Problem& p, char kind, std::mt19937_64& random) {
+  p.hints.assign(static_cast<size_t>(p.rows) * p.k, -1);
+  for (int row = 0; row < p.rows; ++row) {
+    auto best = p.best[row];
+    std::shuffle(best.begin(), best.end(), random);
+    for (int i = 0; i < p.k; ++i) {
+      int32_t& hint = p.hints[static_cast<size_t>(row) * p.k + i];
+      const auto any = static_cast<int32_t>(random() % std::max(1, p.length));
+      if (kind == 'r') hint = any;
+      if (kind == 'p') hint = i < static_cast<int>(best.size()) ? best[i] : -1;
+      if (kind == 'h') hint = i % 2 == 0 && i < static_cast<int>(best.size()) ? best[i] : any;
+      if (kind == 'x') {
+        const int32_t hostile[] = {INT32_MIN, INT32_MAX, -1, p.length, p.length - 1, 0, 7, static_cast<int32_t>(random())};
+        hint = hostile[random() % 8];
+      }
+    }
+    std::sort(p.hints.begin() + static_cast<size_t>(row) * p.k, p.hints.begin() + static_cast<size_t>(row + 1) * p.k);
+  }
+}
+
+std::string name_of(const TopKPlan& plan) {
+  const char* methods[] = {"radix", "sample", "gvr"};
+  char text[64];
+  std::snprintf(text, sizeof text, "%-6s %4dx%-2d c%-2d", methods[static_cast<int>(plan.method)], plan.threads, plan.keys,
+                plan.cluster);
+  return text;
+}
+
+/// A problem in device memory.
+struct OnDevice {
+  DeviceMemory scores, lengths, budgets, hints, selected, counts;
+  TopK rows;
+
+  explicit OnDevice(const Problem& p)
+      : scores(p.scores.size() * sizeof(float)),
+        lengths(p.rows * sizeof(int32_t)),
+        budgets(p.rows * sizeof(int32_t)),
+        hints(p.hints.size() * sizeof(int32_t)),
+        selected(static_cast<size_t>(p.rows) * (p.k + 1) * sizeof(int32_t)),
+        counts(p.rows * sizeof(int32_t)) {
+    scores.upload(p.scores.data(), scores.bytes());
+    lengths.upload(p.lengths.data(), lengths.bytes());
+    budgets.upload(p.budgets.data(), budgets.bytes());
+    hints.upload(p.hints.data(), hints.bytes());
+    rows = {.scores = scores.as<float>(),
+            .stride = p.stride,
+            .rows = p.rows,
+            .max_length = p.length,
+            .lengths = lengths.as<int32_t>(),
+            .budgets = budgets.as<int32_t>(),
+            .max_budget = p.k,
+            .hints = hints.as<int32_t>(),
+            .hint_stride = p.k,
+            .hint_count = p.k,
+            .selected = selected.as<int32_t>(),
+            .selected_stride = p.k + 1,
+            .counts = counts.as<int32_t>()};
+  }
+};
+
+/// Empty if right, else what is wrong. What lies behind a row's selection must be left as it was.
+std::string fault(const Problem& p, const OnDevice& device, const TopKPlan& plan) {
+  constexpr int32_t kPoison = -77;
+  std::vector<int32_t> selected(static_cast<size_t>(p.rows) * (p.k + 1), kPoison);
+  std::vector<int32_t> counts(p.rows, kPoison);
+  SLUICE_CHECK_CUDA(cudaMemcpy(device.selected.data(), selected.data(), device.selected.bytes(), cudaMemcpyHostToDevice));
+  select_top_k(device.rows, plan, nullptr);
+  device.selected.download(selected.data(), device.selected.bytes());
+  device.counts.download(counts.data(), device.counts.bytes());
+  for (int row = 0; row < p.rows; ++row) {
+    std::vector<int32_t> wanted = p.best[row];
+    if (counts[row] != static_cast<int>(wanted.size()))
+      return "row " + std::to_string(row) + " counts " + std::to_string(counts[row]);
+    wanted.resize(p.k + 1, kPoison);
+    const auto begin = selected.begin() + static_cast<int64_t>(row) * (p.k + 1);
+    const auto off = std::mismatch(wanted.begin(), wanted.end(), begin);
+    if (off.first == wanted.end()) continue;
+    return "row " + std::to_string(row) + " (length " + std::to_string(p.lengths[row]) + ", k " + std::to_string(p.budgets[row]) +
+           "): [" + std::to_string(off.first - wanted.begin()) + "] is " + std::to_string(*off.second) + ", not " +
+           std::to_string(*off.first);
+  }
+  return "";
+}
+
+/// Every way in which rows of this length can be selected from, the chosen one first.
+std::vector<TopKPlan> plans_for(int rows, int length, int k) {
+  std::vector<TopKPlan> plans = {plan_top_k(rows, length, k, true), plan_top_k(rows, length, k, false)};
+  for (const auto& [threads, keys] : {std::pair{128, 8}, {512, 4}, {512, 8}, {1024, 8}}) {
+    if (threads * keys >= length) plans.push_back({TopKMethod::kRadix, threads, keys, 1});
+  }
+  for (const int keys : {8, 16, 32}) {
+    for (const int cluster : {1, 2, 4, 8, 16}) {
+      const int64_t held = int64_t{1024} * keys * cluster;
+      if (held * 8 < length || held > 4 * length + 16384) continue;
+      for (const auto method : {TopKMethod::kRadix, TopKMethod::kSample, TopKMethod::kGuessVerifyRefine}) {
+        if (method == TopKMethod::kRadix && cluster == 1 && held >= length) continue;
+        plans.push_back({method, 1024, keys, cluster});
+      }
+    }
+  }
+  return plans;
+}
+
+Problem make_problem(const std::string& kind, int rows, int length, int k, int64_t stride, bool ragged, std::mt19937_64& random) {
+  Problem p{rows, length, k, stride, make_scores(kind, rows, length, stride, k, random), {}, {}, {}, {}};
+  for (int row = 0; row < rows; ++row) {
+    p.lengths.push_back(ragged && row > 0 ? static_cast<int>(random() % (length + 1)) : length);
+    p.budgets.push_back(ragged && row > 1 ? static_cast<int>(random() % (k + 1)) : k);
+    p.best.push_back(judge(p.scores.data() + row * stride, p.lengths[row], p.budgets[row]));
+  }
+  return p;
+}
+
+class CudaTopK : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    try {
+      require_device();
+    } catch (const InputError& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+
+  void expect_exact(const std::string& kind, int rows, int length, int k, bool ragged, char hints, int extra) {
+    Problem p = make_problem(kind, rows, length, k, length + extra, ragged, random_);
+    add_hints(p, hints, random_);
+    const OnDevice device(p);
+    for (const TopKPlan& plan : plans_for(rows, length, k)) {
+      EXPECT_EQ(fault(p, device, plan), "") << kind << ", " << rows << " x " << length << ", k " << k << ", hints " << hints
+                                            << ", " << name_of(plan);
+    }
+  }
+
+  std::mt19937_64 random_{11};
+};
+
+TEST_F(CudaTopK, AgreesWithASortOnEveryKindOfScoresUnderEveryPlan) {
+  struct Shape {
+    int rows, length, k;
+  };
+  const Shape shapes[] = {{3, 1, 1},         {5, 100, 7},     {6, 1024, 64},     {6, 2048, 128},   {5, 2047, 1999},
+                          {4, 4099, 500},    {4, 8192, 2048}, {3, 8193, 100},    {4, 65536, 2048}, {2, 131072, 2048},
+                          {2, 20000, 19990}, {2, 120001, 1},  {2, 140000, 30000}};
+  int turn = 0;
+  for (const Shape& s : shapes) {
+    for (const std::string& kind : kKinds) {
+      const char hints = "hxrp"[turn++ % 4];
+      expect_exact(kind, s.rows, s.length, s.k, turn % 3 == 0, hints, turn % 2 == 0 ? (4 - s.length % 4) % 4 : 1 + turn % 5);
+    }
+  }
+}
+
+TEST_F(CudaTopK, TakesRowsOfAMillion) {
+  for (const char* kind : {"gauss", "plateau", "relu99", "nan"}) expect_exact(kind, 1, 1 << 20, 4096, false, 'h', 0);
+}
+
+TEST_F(CudaTopK, RefusesPlansWithoutAKernel) {
+  Problem p = make_problem("gauss", 1, 100, 7, 100, false, random_);
+  add_hints(p, 'h', random_);
+  const OnDevice device(p);
+  EXPECT_THROW(select_top_k(device.rows, {TopKMethod::kRadix, 77, 3, 1}, nullptr), InternalError);
+}
+
+}  // namespace
+}  // namespace sluice::cuda
