@@ -9,21 +9,23 @@
 namespace sluice {
 namespace {
 
-/// Activations of one pass. Every buffer is row-major float32, (rows of the pass, columns named here).
+/// Activations of one pass. Every buffer is row-major, (rows of the pass, columns named here), of the device's own type; the
+/// residual stream, to which every layer adds, and the logits, which the host reads, are float32 on every device.
 class TransformerWorkspace final : public Model::Workspace {
  public:
   TransformerWorkspace(Device& device, const ModelConfig& config, int row_capacity, int logit_row_capacity)
       : rows(row_capacity), logit_rows(logit_row_capacity) {
     const int64_t dim = config.head_dim;
-    residual = matrix(device, rows, config.hidden);
-    normed = matrix(device, rows, config.hidden);
-    delta = matrix(device, rows, config.hidden);
-    qkv = matrix(device, rows, (config.query_heads + 2 * config.kv_heads) * dim);
-    attended = matrix(device, rows, config.query_heads * dim);
-    gate_up = matrix(device, rows, int64_t{2} * config.intermediate);
-    activated = matrix(device, rows, config.intermediate);
-    selected = matrix(device, logit_rows, config.hidden);
-    logits = matrix(device, logit_rows, config.vocabulary);
+    const DataType type = device.info().activation;
+    residual = matrix(device, DataType::kF32, rows, config.hidden);
+    normed = matrix(device, type, rows, config.hidden);
+    delta = matrix(device, type, rows, config.hidden);
+    qkv = matrix(device, type, rows, (config.query_heads + 2 * config.kv_heads) * dim);
+    attended = matrix(device, type, rows, config.query_heads * dim);
+    gate_up = matrix(device, type, rows, int64_t{2} * config.intermediate);
+    activated = matrix(device, type, rows, config.intermediate);
+    selected = matrix(device, type, logit_rows, config.hidden);
+    logits = matrix(device, DataType::kF32, logit_rows, config.vocabulary);
   }
 
   size_t bytes() const override { return bytes_; }
@@ -41,11 +43,11 @@ class TransformerWorkspace final : public Model::Workspace {
   Matrix logits;     // [logit_rows, vocabulary]
 
  private:
-  Matrix matrix(Device& device, int64_t row_count, int64_t columns) {
-    const size_t bytes = static_cast<size_t>(row_count * columns) * sizeof(float);
+  Matrix matrix(Device& device, DataType type, int64_t row_count, int64_t columns) {
+    const size_t bytes = static_cast<size_t>(row_count * columns) * size_of(type);
     memory_.push_back(device.allocate(bytes));
     bytes_ += bytes;
-    return {memory_.back()->data(), DataType::kF32, row_count, columns, columns};
+    return {memory_.back()->data(), type, row_count, columns, columns};
   }
 
   std::vector<std::unique_ptr<Memory>> memory_;

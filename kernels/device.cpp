@@ -2,13 +2,21 @@
 
 #include <fmt/format.h>
 
+#ifdef SLUICE_CUDA
+#include "kernels/cuda/device.h"
+#endif
+
 namespace sluice {
 
 std::unique_ptr<Device> create_device(const std::string& name, int threads) {
   if (name == "cpu") return create_cpu_device({.threads = threads});
   if (name == "cuda") {
-    throw InputError("device \"cuda\" does not run models yet: only its kernels exist, and sluice bench attention measures them",
-                     "use --device cpu");
+#ifdef SLUICE_CUDA
+    return create_cuda_device();
+#else
+    throw InputError("device \"cuda\" is not available: this program was built without the CUDA toolkit",
+                     "use --device cpu, or build where CMake finds nvcc 12.5 or later");
+#endif
   }
   throw InputError(fmt::format("there is no device \"{}\"", name), "devices are cpu and cuda");
 }

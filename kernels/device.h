@@ -11,7 +11,8 @@
 
 namespace sluice {
 
-/// A dense row-major matrix in a device's memory. Activations have the device's own type (float32 on the CPU).
+/// A dense row-major matrix in a device's memory. Activations have the device's own type (float32 on the CPU,
+/// bf16 on CUDA).
 struct Matrix {
   void* data = nullptr;
   DataType type = DataType::kF32;
@@ -132,8 +133,8 @@ class Device {
   virtual void read(void* host_target, const void* source, size_t bytes) = 0;
   virtual void synchronize() = 0;
 
-  /// `values` is [rows, columns] row-major, of `type` (f32 or bf16), in host memory. The device may keep bf16 as it is or widen
-  /// it.
+  /// `values` is [rows, columns] row-major, of `type` (f32 or bf16), in host memory. The device may keep bf16 as it is, widen
+  /// it, or round f32 to it.
   virtual std::unique_ptr<Weight> create_weight(const void* values, DataType type, int64_t rows, int64_t columns) = 0;
   virtual std::unique_ptr<Pool> create_pool(int layers, int kv_heads, int pages, const PageLayout& layout) = 0;
   /// Throws FlowError if the device has no way to run the plan.

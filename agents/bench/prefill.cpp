@@ -50,6 +50,9 @@ BenchRow measure(Device& device, PagedKv& kv, int rows, double seconds) {
 }  // namespace
 
 BenchReport run_prefill_bench(const BenchOptions& options) {
+#if SLUICE_CUDA
+  if (options.device == "cuda") return run_cuda_prefill_bench(options);
+#endif
   BenchReport report{.name = "prefill"};
   const auto device = create_device(options.device, options.threads);
   for (int tokens : {1024, 8192}) {

@@ -1,0 +1,58 @@
+#include <fmt/format.h>
+
+#include "agents/bench/bench.h"
+#include "agents/bench/cuda/prefill_case.h"
+#include "agents/bench/cuda/timing.h"
+
+namespace sluice {
+namespace {
+
+BenchRow measure(const PrefillCaseShape& shape, double seconds) {
+  PrefillCase attention(shape);
+  const PrefillChunk& chunk = shape.chunks.front();
+  BenchRow row;
+  row.name = chunk.rows == chunk.tokens ? "whole prompt" : fmt::format("last chunk of {}", chunk.rows);
+  row.shape = fmt::format("batch {}, tokens {}, kv_heads {}, group {}, dim {}, page {}, bf16", shape.chunks.size(), chunk.tokens,
+                          shape.kv_heads, shape.group, shape.dim, shape.page);
+  row.time_us = time_device_call(seconds, [&](int64_t, cuda::Stream stream) { attention.run(stream); });
+  row.flop = attention.flop();
+  attention.poison();
+  attention.run(nullptr);
+  row.correct = attention.error(chunk.rows / 3 + 1, (attention.heads() + 1) / 2) < 1e-2;
+  return row;
+}
+
+/// The rate of the tensor cores at the highest clock, which they do not hold under load: 512 multiplications and additions a
+/// clock in each of the four of a multiprocessor (compute capability 9.0).
+double tensor_gflop_per_s() {
+  int device = 0;
+  int kilohertz = 0;
+  SLUICE_CHECK_CUDA(cudaGetDevice(&device));
+  SLUICE_CHECK_CUDA(cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, device));
+  return cuda::multiprocessors() * 4.0 * 512 * 2 * kilohertz / 1e6;
+}
+
+}  // namespace
+
+BenchReport run_cuda_prefill_bench(const BenchOptions& options) {
+  cuda::require_device();
+  BenchReport report{
+      .name = "prefill", .gflop_per_s = tensor_gflop_per_s(), .arithmetic = "bf16 tensor cores at the highest clock, calculated"};
+  const PrefillCaseShape shapes[] = {
+      {.chunks = {{8192, 8192}}, .kv_heads = 64, .group = 1},
+      {.chunks = {{8192, 8192}}, .kv_heads = 16, .group = 4},
+      {.chunks = {{8192, 8192}}, .kv_heads = 8, .group = 8},
+      {.chunks = {{8192, 8192}}, .kv_heads = 8, .group = 8, .page = 64},
+      {.chunks = {{8192, 8192}}, .kv_heads = 8, .group = 8, .page = 8},
+      {.chunks = {{8192, 8192}}, .kv_heads = 8, .group = 8, .dim = 64},
+      {.chunks = {{8192, 8192}}, .kv_heads = 8, .group = 4, .dim = 256},
+      {.chunks = {{32768, 2048}}, .kv_heads = 8, .group = 4},
+      {.chunks = {{32768, 512}}, .kv_heads = 8, .group = 4},
+      {.chunks = std::vector<PrefillChunk>(16, {1024, 1024}), .kv_heads = 8, .group = 4},
+  };
+  for (const PrefillCaseShape& shape : shapes) report.rows.push_back(measure(shape, options.seconds));
+  set_limits(report);
+  return report;
+}
+
+}  // namespace sluice

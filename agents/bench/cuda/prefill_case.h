@@ -1,0 +1,235 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "kernels/cuda/prefill_attention.h"
+#include "kernels/cuda/runtime.h"
+
+namespace sluice {
+
+/// The last `rows` of a sequence's `tokens` are queries.
+struct PrefillChunk {
+  int tokens = 0;
+  int rows = 0;
+};
+
+struct PrefillCaseShape {
+  std::vector<PrefillChunk> chunks = {};
+  int kv_heads = 1;
+  int group = 1;
+  int dim = 128;
+  int page = 16;
+  int gap = 0;         // numbers between rows of q and of the output, a multiple of 8
+  int spare_rows = 0;  // that the host promises but the tables do not hold
+  unsigned seed = 1;
+};
+
+/// Prefill attention over a pool of random K and V in device memory, with a float64 judge on the host. What lies past the last
+/// token in a page is NaN.
+class PrefillCase {
+ public:
+  explicit PrefillCase(const PrefillCaseShape& shape)
+      : shape_(shape), layout_(layout_of(shape)), query_indptr_(1, 0), page_indptr_(1, 0) {
+    for (const PrefillChunk& chunk : shape.chunks) {
+      lengths_.push_back(chunk.tokens);
+      query_indptr_.push_back(query_indptr_.back() + chunk.rows);
+      page_indptr_.push_back(page_indptr_.back() + (chunk.tokens + shape.page - 1) / shape.page);
+    }
+    page_indices_.resize(page_indptr_.back() + 3);  // with pages of nobody
+    std::iota(page_indices_.begin(), page_indices_.end(), 0);
+    std::shuffle(page_indices_.begin(), page_indices_.end(), std::mt19937(shape.seed));
+    const size_t numbers = page_indices_.size() * shape.kv_heads * layout_.bytes / 2;
+    pool_ = on_device(draw(numbers, shape.seed));
+    spoil_tails();
+    q_values_ = draw(static_cast<size_t>(rows()) * stride(), shape.seed + 1);
+    q_ = on_device(q_values_);
+    out_ = cuda::DeviceMemory(std::max<size_t>(q_.bytes(), 16));
+    device_query_indptr_ = on_device(query_indptr_);
+    device_lengths_ = on_device(lengths_);
+    device_page_indptr_ = on_device(page_indptr_);
+    device_page_indices_ = on_device(page_indices_);
+    attention_.emplace(cuda::PagedKv{pool_.as<std::byte>(), layout_, static_cast<int>(page_indices_.size()), shape.kv_heads});
+  }
+
+  void run(cuda::Stream stream) const {
+    const cuda::PrefillShape shape{static_cast<int>(lengths_.size()), rows() + shape_.spare_rows, shape_.group,
+                                   1 / std::sqrt(static_cast<float>(shape_.dim))};
+    const cuda::PrefillTables tables{device_query_indptr_.as<int32_t>(), device_lengths_.as<int32_t>(),
+                                     device_page_indptr_.as<int32_t>(), device_page_indices_.as<int32_t>()};
+    attention_->run(shape, tables, {q_.data(), stride()}, {out_.data(), stride()}, stream);
+  }
+
+  /// Fills the output with NaN, so that what a call leaves out shows.
+  void poison() { SLUICE_CHECK_CUDA(cudaMemset(out_.data(), 0xff, out_.bytes())); }
+
+  int rows() const { return query_indptr_.back(); }
+  int heads() const { return shape_.kv_heads * shape_.group; }
+  /// A token that a row sees costs a dot product and a weighted sum.
+  double flop() const {
+    double seen = 0;
+    for (const PrefillChunk& c : shape_.chunks)
+      seen += static_cast<double>(c.rows) * (c.tokens - c.rows) + 0.5 * c.rows * (c.rows + 1.0);
+    return 4.0 * heads() * shape_.dim * seen;
+  }
+  /// What the last call gave: bf16, rows `stride` apart.
+  std::vector<uint16_t> outputs() const {
+    std::vector<uint16_t> values(out_.bytes() / 2);
+    out_.download(values.data(), out_.bytes());
+    return values;
+  }
+  /// True if the last call wrote nothing between rows.
+  bool gaps_untouched() const {
+    const std::vector<uint16_t> out = outputs();
+    for (int row = 0; row < rows(); ++row) {
+      for (int i = heads() * shape_.dim; i < stride(); ++i) {
+        if (out[row * stride() + i] != 0xffff) return false;
+      }
+    }
+    return true;
+  }
+
+  /// Relative error (2-norms) of the worst head among every `step`-th of the rows of every sequence, its last row, too, and every
+  /// `head_step`-th head. NaN counts as infinite.
+  double error(int step = 1, int head_step = 1) const {
+    const std::vector<uint16_t> out = outputs();
+    double worst = 0;
+    for (size_t s = 0; s < lengths_.size(); ++s) {
+      const int count = query_indptr_[s + 1] - query_indptr_[s];
+      for (int head = 0; head < heads() && count > 0; head += head_step) {
+        const Cached cached = read(static_cast<int>(s), head / shape_.group);
+        for (int row = 0; row < count; row += step)
+          worst = std::max(worst, row_error(out, cached, static_cast<int>(s), row, head));
+        worst = std::max(worst, row_error(out, cached, static_cast<int>(s), count - 1, head));
+      }
+    }
+    return worst;
+  }
+
+ private:
+  /// [tokens, dim] each.
+  struct Cached {
+    std::vector<float> keys, values;
+  };
+
+  static PageLayout layout_of(const PrefillCaseShape& shape) {
+    PageLayout layout;
+    layout.page = shape.page;
+    layout.head_dim = shape.dim;
+    layout.value_offset = static_cast<size_t>(shape.page) * shape.dim * sizeof(uint16_t);
+    layout.bytes = 2 * layout.value_offset;
+    return layout;
+  }
+
+  static float widen(uint16_t value) {
+    const uint32_t bits = static_cast<uint32_t>(value) << 16;
+    float wide = 0;
+    std::memcpy(&wide, &bits, sizeof(wide));
+    return wide;
+  }
+
+  /// bf16 near a normal distribution: sums of four uniform numbers. After 2^24 they repeat.
+  static std::vector<uint16_t> draw(size_t count, unsigned seed) {
+    std::mt19937_64 random(seed);
+    std::vector<uint16_t> values(count);
+    const size_t drawn = std::min(count, size_t{1} << 24);
+    for (size_t i = 0; i < drawn; ++i) {
+      const uint64_t bits = random();
+      float sum = -131070.0f;
+      for (int part = 0; part < 4; ++part) sum += static_cast<float>(bits >> (16 * part) & 0xffffU);
+      const float normal = sum / 37837.0f;
+      uint32_t word = 0;
+      std::memcpy(&word, &normal, sizeof(word));
+      values[i] = static_cast<uint16_t>(word >> 16);
+    }
+    for (size_t i = drawn; i < count; ++i) values[i] = values[i - drawn];
+    return values;
+  }
+
+  template <typename T>
+  static cuda::DeviceMemory on_device(const std::vector<T>& values) {
+    cuda::DeviceMemory memory(std::max<size_t>(values.size() * sizeof(T), 16));
+    if (!values.empty()) memory.upload(values.data(), values.size() * sizeof(T));
+    return memory;
+  }
+
+  int64_t stride() const { return static_cast<int64_t>(heads()) * shape_.dim + shape_.gap; }
+
+  /// Where K of a token lies in the pool, in numbers; V is half a block later.
+  size_t place(int sequence, int token, int kv_head) const {
+    const int32_t page = page_indices_[page_indptr_[sequence] + token / shape_.page];
+    return (static_cast<size_t>(page) * shape_.kv_heads + kv_head) * layout_.bytes / 2 +
+           static_cast<size_t>(token % shape_.page) * shape_.dim;
+  }
+
+  void spoil_tails() {
+    for (size_t s = 0; s < lengths_.size(); ++s) {
+      if (lengths_[s] % shape_.page == 0) continue;
+      const size_t bytes = static_cast<size_t>(shape_.page - lengths_[s] % shape_.page) * shape_.dim * 2;
+      for (int head = 0; head < shape_.kv_heads; ++head) {
+        uint16_t* tail = pool_.as<uint16_t>() + place(static_cast<int>(s), lengths_[s] - 1, head) + shape_.dim;
+        SLUICE_CHECK_CUDA(cudaMemset(tail, 0xff, bytes));
+        SLUICE_CHECK_CUDA(cudaMemset(tail + layout_.value_offset / 2, 0xff, bytes));
+      }
+    }
+  }
+
+  Cached read(int sequence, int kv_head) const {
+    Cached cached;
+    std::vector<uint16_t> block(layout_.bytes / 2);
+    for (int first = 0; first < lengths_[sequence]; first += shape_.page) {
+      const uint16_t* source = pool_.as<uint16_t>() + place(sequence, first, kv_head);
+      SLUICE_CHECK_CUDA(cudaMemcpy(block.data(), source, layout_.bytes, cudaMemcpyDeviceToHost));
+      const int count = std::min(shape_.page, lengths_[sequence] - first) * shape_.dim;
+      for (int i = 0; i < count; ++i) cached.keys.push_back(widen(block[i]));
+      for (int i = 0; i < count; ++i) cached.values.push_back(widen(block[layout_.value_offset / 2 + i]));
+    }
+    return cached;
+  }
+
+  double row_error(const std::vector<uint16_t>& out, const Cached& cached, int sequence, int row, int head) const {
+    const int dim = shape_.dim;
+    const int count = query_indptr_[sequence + 1] - query_indptr_[sequence];
+    const int seen = lengths_[sequence] - count + row + 1;
+    const size_t at = static_cast<size_t>(query_indptr_[sequence] + row) * stride() + static_cast<size_t>(head) * dim;
+    std::vector<double> scores(seen);
+    double maximum = -INFINITY;
+    for (int t = 0; t < seen; ++t) {
+      double score = 0;
+      for (int d = 0; d < dim; ++d)
+        score += static_cast<double>(widen(q_values_[at + d])) * cached.keys[static_cast<size_t>(t) * dim + d];
+      scores[t] = score / std::sqrt(static_cast<double>(dim));
+      maximum = std::max(maximum, scores[t]);
+    }
+    std::vector<double> wanted(dim);
+    double sum = 0;
+    for (int t = 0; t < seen; ++t) {
+      const double weight = std::exp(scores[t] - maximum);
+      sum += weight;
+      for (int d = 0; d < dim; ++d) wanted[d] += weight * cached.values[static_cast<size_t>(t) * dim + d];
+    }
+    double off = 0;
+    double size = 0;
+    for (int d = 0; d < dim; ++d) {
+      off += std::pow(widen(out[at + d]) - wanted[d] / sum, 2);
+      size += std::pow(wanted[d] / sum, 2);
+    }
+    const double error = std::sqrt(off / size);
+    return std::isnan(error) ? INFINITY : error;
+  }
+
+  PrefillCaseShape shape_;
+  PageLayout layout_;
+  std::vector<int32_t> lengths_, query_indptr_, page_indptr_, page_indices_;
+  std::vector<uint16_t> q_values_;
+  cuda::DeviceMemory pool_, q_, out_, device_query_indptr_, device_lengths_, device_page_indptr_, device_page_indices_;
+  std::optional<cuda::PrefillAttention> attention_;  // once the pool is there
+};
+
+}  // namespace sluice

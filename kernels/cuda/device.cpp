@@ -1,0 +1,372 @@
+#include "kernels/cuda/device.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kMostLists = 512;  // rows that attend in one launch
+constexpr int kMostGroup = 16;   // query heads of a KV head
+
+void require(const char* operation, const char* dimension, int64_t got, int64_t wanted) {
+  if (got != wanted) throw InternalError(fmt::format("{}: {} is {}, expected {}", operation, dimension, got, wanted));
+}
+
+void require_numbers(const char* operation, const Matrix& matrix) {
+  if (matrix.type != DataType::kF32 && matrix.type != DataType::kBF16) {
+    throw InternalError(fmt::format("{}: activations on the GPU are f32 or bf16, not {}", operation, name_of(matrix.type)));
+  }
+}
+
+void require_layer(const char* operation, int layer, const CudaPool& pool) {
+  if (layer < 0 || layer >= pool.layers())
+    throw InternalError(fmt::format("{}: layer {} of {}", operation, layer, pool.layers()));
+}
+
+void require_indices(const char* operation, std::span<const int32_t> indices, int64_t limit) {
+  for (const int32_t index : indices) {
+    if (index < 0 || index >= limit) throw InternalError(fmt::format("{}: row {} of {}", operation, index, limit));
+  }
+}
+
+const CudaWeight& as_cuda(const Weight& weight) {
+  const auto* mine = dynamic_cast<const CudaWeight*>(&weight);
+  if (mine == nullptr) throw InternalError("a weight of another device was given to the GPU");
+  return *mine;
+}
+
+CudaPool& as_cuda(Pool& pool) {
+  auto* mine = dynamic_cast<CudaPool*>(&pool);
+  if (mine == nullptr) throw InternalError("a page pool of another device was given to the GPU");
+  return *mine;
+}
+
+void grow(DeviceMemory& memory, size_t bytes) {
+  if (memory.bytes() < bytes) memory = DeviceMemory(bytes);
+}
+
+class CudaMemory final : public Memory {
+ public:
+  explicit CudaMemory(size_t bytes) : memory_(bytes) { memory_.clear(); }
+  void* data() const override { return memory_.data(); }
+  size_t bytes() const override { return memory_.bytes(); }
+
+ private:
+  DeviceMemory memory_;
+};
+
+}  // namespace
+
+void CudaDevice::DestroyStream::operator()(CUstream_st* stream) const { cudaStreamDestroy(stream); }
+
+CudaDevice::CudaDevice() {
+  // In order with the default stream, which uploads of weights use.
+  cudaStream_t stream = nullptr;
+  SLUICE_CHECK_CUDA(cudaStreamCreate(&stream));
+  stream_.reset(stream);
+  int device = 0;
+  cudaDeviceProp properties{};
+  SLUICE_CHECK_CUDA(cudaGetDevice(&device));
+  SLUICE_CHECK_CUDA(cudaGetDeviceProperties(&properties, device));
+  info_.name = "cuda";
+  info_.activation = DataType::kBF16;
+  info_.description = fmt::format("{}, {} multiprocessors", properties.name, properties.multiProcessorCount);
+}
+
+std::unique_ptr<Memory> CudaDevice::allocate(size_t bytes) { return std::make_unique<CudaMemory>(bytes); }
+
+void CudaDevice::write(void* target, const void* host_source, size_t bytes) {
+  SLUICE_CHECK_CUDA(cudaMemcpyAsync(target, host_source, bytes, cudaMemcpyHostToDevice, stream_.get()));
+  synchronize();
+}
+
+void CudaDevice::read(void* host_target, const void* source, size_t bytes) {
+  SLUICE_CHECK_CUDA(cudaMemcpyAsync(host_target, source, bytes, cudaMemcpyDeviceToHost, stream_.get()));
+  synchronize();
+}
+
+void CudaDevice::synchronize() { SLUICE_CHECK_CUDA(cudaStreamSynchronize(stream_.get())); }
+
+std::unique_ptr<Weight> CudaDevice::create_weight(const void* values, DataType type, int64_t rows, int64_t columns) {
+  return std::make_unique<CudaWeight>(values, type, rows, columns);
+}
+
+std::unique_ptr<Pool> CudaDevice::create_pool(int layers, int kv_heads, int pages, const PageLayout& layout) {
+  return std::make_unique<CudaPool>(layers, kv_heads, pages, layout, stream_.get());
+}
+
+std::unique_ptr<CompiledFlow> CudaDevice::compile(const Plan& plan, int layers, int kv_heads) {
+  throw FlowError(plan.graph.where, "device \"cuda\" runs no flows yet", "use --device cpu, or no flow");
+}
+
+void CudaDevice::reserve(const Limits& limits) {
+  pass_.reserve(limits);
+  indices_.reserve(limits.rows * sizeof(int32_t));
+  frequencies_.reserve(limits.head_dim / 2 * sizeof(float));
+  const size_t bytes = static_cast<size_t>(limits.rows) * limits.query_heads * limits.head_dim * sizeof(uint16_t);
+  grow(plain_q_, bytes);
+  // Workspace depends on the shape of the pool, not on its memory: this one has
+  // a page, and is asked for nothing else.
+  const int group = limits.query_heads / std::max(1, limits.kv_heads);
+  const PageLayout layout = page_layout({limits.head_dim, group, limits.page, DataType::kBF16}, {});
+  const DeviceMemory page(layout.bytes * limits.kv_heads);
+  reserve_decode(DecodeAttention({page.as<std::byte>(), layout, 1, limits.kv_heads}), group);
+}
+
+void CudaDevice::reserve_decode(const DecodeAttention& attention, int group) {
+  if (group < 1 || group > kMostGroup) {
+    throw InputError(fmt::format("device \"cuda\" attends 1 to {} query heads "
+                                 "for each KV head, not {}",
+                                 kMostGroup, group),
+                     "use --device cpu for this model");
+  }
+  const size_t partials = attention.workspace_bytes({.sequences = 0, .group = group});
+  const size_t counters = attention.workspace_bytes({.sequences = kMostLists, .group = group}) - partials;
+  if (counters <= decode_counters_ && partials <= decode_workspace_.bytes() - decode_counters_) return;
+  const size_t most_partials = std::max(partials, decode_workspace_.bytes() - decode_counters_);
+  decode_counters_ = std::max(counters, decode_counters_);
+  decode_workspace_ = DeviceMemory(decode_counters_ + most_partials);
+  decode_workspace_.clear();
+}
+
+void CudaDevice::begin_pass(const PassBatch& batch, Pool& pool) { pass_.begin(batch, as_cuda(pool)); }
+
+const int32_t* CudaDevice::send(std::span<const int32_t> indices) {
+  std::copy(indices.begin(), indices.end(), reinterpret_cast<int32_t*>(indices_.fill(indices.size_bytes())));
+  indices_.send(indices.size_bytes(), stream_.get());
+  return reinterpret_cast<const int32_t*>(indices_.device());
+}
+
+void CudaDevice::embed(const Weight& table, std::span<const int32_t> tokens, Matrix out) {
+  require_numbers("embed", out);
+  require("embed", "out.rows", out.rows, static_cast<int64_t>(tokens.size()));
+  require("embed", "out.columns", out.columns, table.columns());
+  require_indices("embed", tokens, table.rows());
+  if (tokens.empty()) return;
+  const int32_t* on_device = nullptr;
+  if (pass_.active() && !pass_.uploaded() && out.rows == pass_.batch().rows()) {
+    pass_.upload(tokens, stream_.get());
+    on_device = pass_.arrays(stream_.get()).tokens;
+  } else {
+    on_device = send(tokens);
+  }
+  cuda::gather_rows(as_cuda(table).matrix(), on_device, out, stream_.get());
+}
+
+void CudaDevice::rms_norm(Matrix x, const Weight& gain, float epsilon, Matrix out) {
+  require_numbers("rms_norm", x);
+  require_numbers("rms_norm", out);
+  require("rms_norm", "out.rows", out.rows, x.rows);
+  require("rms_norm", "out.columns", out.columns, x.columns);
+  require("rms_norm", "gain.columns", gain.columns(), x.columns);
+  rms_norm_rows(x, nullptr, as_cuda(gain).vector(), epsilon, out, stream_.get());
+}
+
+void CudaDevice::add_rms_norm(Matrix residual, Matrix delta, const Weight& gain, float epsilon, Matrix out) {
+  require_numbers("add_rms_norm", residual);
+  require_numbers("add_rms_norm", delta);
+  require_numbers("add_rms_norm", out);
+  require("add_rms_norm", "delta.rows", delta.rows, residual.rows);
+  require("add_rms_norm", "delta.columns", delta.columns, residual.columns);
+  require("add_rms_norm", "out.rows", out.rows, residual.rows);
+  require("add_rms_norm", "out.columns", out.columns, residual.columns);
+  require("add_rms_norm", "gain.columns", gain.columns(), residual.columns);
+  rms_norm_rows(residual, &delta, as_cuda(gain).vector(), epsilon, out, stream_.get());
+}
+
+void CudaDevice::matmul(Matrix x, const Weight& weight, Matrix out) {
+  require_numbers("matmul", x);
+  require_numbers("matmul", out);
+  require("matmul", "x.columns", x.columns, weight.columns());
+  require("matmul", "out.columns", out.columns, weight.rows());
+  require("matmul", "out.rows", out.rows, x.rows);
+  matmul_.run(x, as_cuda(weight), out, stream_.get());
+}
+
+void CudaDevice::silu_multiply(Matrix gate_up, Matrix out) {
+  require_numbers("silu_multiply", gate_up);
+  require_numbers("silu_multiply", out);
+  require("silu_multiply", "gate_up.columns", gate_up.columns, 2 * out.columns);
+  require("silu_multiply", "out.rows", out.rows, gate_up.rows);
+  silu_multiply_rows(gate_up, out, stream_.get());
+}
+
+void CudaDevice::gather_rows(Matrix x, std::span<const int32_t> rows, Matrix out) {
+  require_numbers("gather_rows", x);
+  require_numbers("gather_rows", out);
+  require("gather_rows", "out.rows", out.rows, static_cast<int64_t>(rows.size()));
+  require("gather_rows", "out.columns", out.columns, x.columns);
+  require_indices("gather_rows", rows, x.rows);
+  if (rows.empty()) return;
+  cuda::gather_rows(x, send(rows), out, stream_.get());
+}
+
+void CudaDevice::prepare(const Rope& rope, int head_dim) {
+  const int half = head_dim / 2;
+  if (!rope.inverse_frequencies.empty() && static_cast<int>(rope.inverse_frequencies.size()) != half) {
+    throw InternalError(
+        fmt::format("rope has {} frequencies for a head dimension of {}", rope.inverse_frequencies.size(), head_dim));
+  }
+  if (static_cast<int>(host_frequencies_.size()) == half && theta_ == rope.theta &&
+      given_frequencies_ == rope.inverse_frequencies) {
+    return;
+  }
+  theta_ = rope.theta;
+  given_frequencies_ = rope.inverse_frequencies;
+  host_frequencies_ = rope.inverse_frequencies;
+  for (int i = static_cast<int>(host_frequencies_.size()); i < half; ++i) {
+    host_frequencies_.push_back(1.0f / std::pow(rope.theta, static_cast<float>(2 * i) / static_cast<float>(head_dim)));
+  }
+  const size_t bytes = half * sizeof(float);
+  std::copy(host_frequencies_.begin(), host_frequencies_.end(), reinterpret_cast<float*>(frequencies_.fill(bytes)));
+  frequencies_.send(bytes, stream_.get());
+}
+
+void CudaDevice::rope_append(int layer, Matrix qkv, int query_heads, const Weight* query_gain, const Weight* key_gain,
+                             float epsilon, const Rope& rope) {
+  if (!pass_.active()) throw InternalError("rope_append was called outside a pass");
+  const CudaPool& pool = pass_.pool();
+  const int dim = pool.layout().head_dim;
+  require_numbers("rope_append", qkv);
+  require("rope_append", "qkv.rows", qkv.rows, pass_.batch().rows());
+  require("rope_append", "qkv.columns", qkv.columns, static_cast<int64_t>(query_heads + 2 * pool.kv_heads()) * dim);
+  require("rope_append", "qkv.stride modulo 8", qkv.stride % 8, 0);
+  if (query_gain != nullptr) require("rope_append", "query_gain.columns", query_gain->columns(), dim);
+  if (key_gain != nullptr) require("rope_append", "key_gain.columns", key_gain->columns(), dim);
+  require_layer("rope_append", layer, pool);
+  prepare(rope, dim);
+  const PassArrays arrays = pass_.arrays(stream_.get());
+  rope_append_rows(qkv,
+                   {.query_heads = query_heads,
+                    .query_gain = query_gain == nullptr ? nullptr : as_cuda(*query_gain).vector(),
+                    .key_gain = key_gain == nullptr ? nullptr : as_cuda(*key_gain).vector(),
+                    .frequencies = reinterpret_cast<const float*>(frequencies_.device()),
+                    .epsilon = epsilon,
+                    .attention_scale = rope.attention_scale},
+                   pool.layer(layer), {arrays.positions, arrays.row_pages}, stream_.get());
+}
+
+void CudaDevice::append(int layer, Matrix keys, Matrix values) {
+  if (!pass_.active()) throw InternalError("append was called outside a pass");
+  const CudaPool& pool = pass_.pool();
+  const int64_t columns = static_cast<int64_t>(pool.kv_heads()) * pool.layout().head_dim;
+  require_numbers("append", keys);
+  require_numbers("append", values);
+  require("append", "keys.rows", keys.rows, pass_.batch().rows());
+  require("append", "values.rows", values.rows, pass_.batch().rows());
+  require("append", "keys.columns", keys.columns, columns);
+  require("append", "values.columns", values.columns, columns);
+  require_layer("append", layer, pool);
+  const PassArrays arrays = pass_.arrays(stream_.get());
+  append_rows(keys, values, pool.layer(layer), {arrays.positions, arrays.row_pages}, stream_.get());
+}
+
+void CudaDevice::refresh_fields(int layer, const CompiledFlow& flow) {
+  throw InternalError("a flow of another device was given to the GPU");
+}
+
+void CudaDevice::refresh_pages(Pool& pool, int layer, std::span<const int32_t> pages, int last_tokens, const CompiledFlow& flow) {
+  throw InternalError("a flow of another device was given to the GPU");
+}
+
+Matrix CudaDevice::plain(const Matrix& matrix, DeviceMemory& spare) {
+  if (matrix.type == DataType::kBF16 && matrix.stride == matrix.columns) return matrix;
+  grow(spare, matrix.rows * matrix.columns * sizeof(uint16_t));
+  return {spare.data(), DataType::kBF16, matrix.rows, matrix.columns, matrix.columns};
+}
+
+void CudaDevice::attention(const Attention& call, Matrix q, Matrix out) {
+  if (!pass_.active()) throw InternalError("attention was called outside a pass");
+  const CudaPool& pool = pass_.pool();
+  const PassBatch& batch = pass_.batch();
+  const int64_t columns = static_cast<int64_t>(call.query_heads) * pool.layout().head_dim;
+  require_numbers("attention", q);
+  require_numbers("attention", out);
+  require("attention", "q.rows", q.rows, batch.rows());
+  require("attention", "out.rows", out.rows, batch.rows());
+  require("attention", "q.columns", q.columns, columns);
+  require("attention", "out.columns", out.columns, columns);
+  require("attention", "query_heads modulo kv_heads", call.query_heads % pool.kv_heads(), 0);
+  require_layer("attention", call.layer, pool);
+  if (call.flow != nullptr) throw InternalError("a flow of another device was given to the GPU");
+  reserve_decode(pool.decode_attention(call.layer), call.query_heads / pool.kv_heads());
+
+  const Matrix from = plain(q, plain_q_);
+  const Matrix to = plain(out, plain_out_);
+  if (from.data != q.data) cuda::gather_rows(q, nullptr, from, stream_.get());
+  for (int first = 0, last = 0; first < batch.sequences(); first = last) {
+    while (last < batch.sequences() && batch.decoding[last] == batch.decoding[first]) ++last;
+    if (batch.decoding[first] == 0) {
+      attend_prefill(call, from, to, first, last);
+      continue;
+    }
+    attend_decode(call, from, to, first, last);
+    for (int s = first; call.probe != nullptr && s < last; ++s) report_dense(*call.probe, s);
+  }
+  if (to.data != out.data) cuda::gather_rows(to, nullptr, out, stream_.get());
+}
+
+void CudaDevice::attend_decode(const Attention& call, const Matrix& q, const Matrix& out, int first, int last) {
+  const CudaPool& pool = pass_.pool();
+  const PassArrays arrays = pass_.arrays(stream_.get());
+  const DecodeAttention& attention = pool.decode_attention(call.layer);
+  const int group = call.query_heads / pool.kv_heads();
+  const size_t partials = attention.workspace_bytes({.sequences = 0, .group = group});
+  for (; first < last; first += kMostLists) {
+    const DecodeShape shape{.sequences = std::min(kMostLists, last - first), .group = group, .scale = call.scale};
+    const PageLists lists{.pages = arrays.page_indices, .starts = arrays.page_indptr + first, .tokens = arrays.lengths + first};
+    // Counters come first in what `run` is given, and must be zero, which it
+    // leaves them. They end at the same place whatever their number, so that no
+    // call's partial results lie where another's counters are.
+    const size_t counters = attention.workspace_bytes(shape) - partials;
+    const int64_t row = pass_.batch().query_indptr[first];
+    attention.run(shape, lists, static_cast<const uint16_t*>(q.data) + row * q.stride,
+                  static_cast<uint16_t*>(out.data) + row * out.stride, nullptr,
+                  decode_workspace_.as<std::byte>() + decode_counters_ - counters, stream_.get());
+  }
+}
+
+void CudaDevice::attend_prefill(const Attention& call, const Matrix& q, const Matrix& out, int first, int last) {
+  const CudaPool& pool = pass_.pool();
+  const PassArrays arrays = pass_.arrays(stream_.get());
+  const PrefillShape shape{.sequences = last - first,
+                           .rows = pass_.batch().query_indptr[last] - pass_.batch().query_indptr[first],
+                           .group = call.query_heads / pool.kv_heads(),
+                           .scale = call.scale};
+  const PrefillTables tables{.query_indptr = arrays.query_indptr + first,
+                             .lengths = arrays.lengths + first,
+                             .page_indptr = arrays.page_indptr + first,
+                             .page_indices = arrays.page_indices};
+  pool.prefill_attention(call.layer).run(shape, tables, {q.data, q.stride}, {out.data, out.stride}, stream_.get());
+}
+
+void CudaDevice::report_dense(const AttentionProbe& probe, int sequence) const {
+  const auto pages = static_cast<int>(pass_.pages(sequence).size());
+  if (probe.selected != nullptr && probe.selected_capacity < pages) {
+    throw InternalError(fmt::format("probe: {} selected pages, room for {}", pages, probe.selected_capacity));
+  }
+  const int kv_heads = pass_.pool().kv_heads();
+  for (int64_t slot = int64_t{sequence} * kv_heads; slot < int64_t{sequence + 1} * kv_heads; ++slot) {
+    if (probe.counts != nullptr) probe.counts[slot] = pages;
+    if (probe.mass != nullptr) probe.mass[slot] = 1;
+    if (probe.selected == nullptr) continue;
+    int32_t* to = probe.selected + slot * probe.selected_capacity;
+    std::iota(to, to + pages, 0);
+    std::fill(to + pages, to + probe.selected_capacity, -1);
+  }
+}
+
+}  // namespace sluice::cuda
+
+namespace sluice {
+
+std::unique_ptr<Device> create_cuda_device() {
+  cuda::require_device();
+  return std::make_unique<cuda::CudaDevice>();
+}
+
+}  // namespace sluice

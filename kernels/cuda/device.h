@@ -1,0 +1,95 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/pass.h"
+#include "kernels/cuda/pool.h"
+#include "kernels/device.h"
+
+namespace sluice {
+
+/// The GPU that is current. Throws InputError if there is none that the kernels
+/// run on.
+std::unique_ptr<Device> create_cuda_device();
+
+}  // namespace sluice
+
+namespace sluice::cuda {
+
+/// A GPU: one stream, on which operations run in order while the host goes on;
+/// only `read`, `synchronize` and what moves whole weights, pages or host
+/// memory waits. Activations are bf16 or float32, each matrix as it says; sums
+/// are float32.
+class CudaDevice final : public Device {
+ public:
+  CudaDevice();
+
+  const DeviceInfo& info() const override { return info_; }
+  DeviceCounters counters() const override { return {}; }
+
+  std::unique_ptr<Memory> allocate(size_t bytes) override;
+  void write(void* target, const void* host_source, size_t bytes) override;
+  void read(void* host_target, const void* source, size_t bytes) override;
+  void synchronize() override;
+
+  std::unique_ptr<Weight> create_weight(const void* values, DataType type, int64_t rows, int64_t columns) override;
+  std::unique_ptr<Pool> create_pool(int layers, int kv_heads, int pages, const PageLayout& layout) override;
+  std::unique_ptr<CompiledFlow> compile(const Plan& plan, int layers, int kv_heads) override;
+
+  void reserve(const Limits& limits) override;
+  void begin_pass(const PassBatch& batch, Pool& pool) override;
+  void end_pass() noexcept override { pass_.end(); }
+
+  void embed(const Weight& table, std::span<const int32_t> tokens, Matrix out) override;
+  void rms_norm(Matrix x, const Weight& gain, float epsilon, Matrix out) override;
+  void add_rms_norm(Matrix residual, Matrix delta, const Weight& gain, float epsilon, Matrix out) override;
+  void matmul(Matrix x, const Weight& weight, Matrix out) override;
+  void silu_multiply(Matrix gate_up, Matrix out) override;
+  void gather_rows(Matrix x, std::span<const int32_t> rows, Matrix out) override;
+  void rope_append(int layer, Matrix qkv, int query_heads, const Weight* query_gain, const Weight* key_gain, float epsilon,
+                   const Rope& rope) override;
+  void append(int layer, Matrix keys, Matrix values) override;
+  void refresh_fields(int layer, const CompiledFlow& flow) override;
+  void refresh_pages(Pool& pool, int layer, std::span<const int32_t> pages, int last_tokens, const CompiledFlow& flow) override;
+  void attention(const Attention& call, Matrix q, Matrix out) override;
+
+ private:
+  struct DestroyStream {
+    void operator()(CUstream_st* stream) const;
+  };
+  /// `indices` in device memory, until the next call.
+  const int32_t* send(std::span<const int32_t> indices);
+  /// Puts the model's rotary frequencies into device memory, unless they are
+  /// there.
+  void prepare(const Rope& rope, int head_dim);
+  /// `matrix` if it is bf16 without gaps, else a matrix of that kind in
+  /// `spare`.
+  static Matrix plain(const Matrix& matrix, DeviceMemory& spare);
+  /// Sequences [first, last): all decode steps, or all prefill. q and out are
+  /// bf16 without gaps.
+  void attend_decode(const Attention& call, const Matrix& q, const Matrix& out, int first, int last);
+  void attend_prefill(const Attention& call, const Matrix& q, const Matrix& out, int first, int last);
+  /// What a dense row's probe says: all pages, with all of the mass.
+  void report_dense(const AttentionProbe& probe, int sequence) const;
+  void reserve_decode(const DecodeAttention& attention, int group);
+
+  std::unique_ptr<CUstream_st, DestroyStream> stream_;
+  DeviceInfo info_;
+  Pass pass_;
+  Matmul matmul_;
+  Staging indices_;
+
+  Staging frequencies_;
+  std::vector<float> host_frequencies_;  // what was sent last
+  std::vector<float> given_frequencies_;
+  float theta_ = 0;
+
+  DeviceMemory plain_q_, plain_out_;
+  DeviceMemory decode_workspace_;  // counters of up to kMostLists lists, then
+                                   // partial results
+  size_t decode_counters_ = 0;     // bytes of the former
+};
+
+}  // namespace sluice::cuda

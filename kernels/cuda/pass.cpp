@@ -1,0 +1,144 @@
+#include "kernels/cuda/pass.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace sluice::cuda {
+namespace {
+
+size_t bytes_of(size_t rows, size_t sequences, size_t pages) {
+  return (3 * rows + sequences + 2 * (sequences + 1) + pages) * sizeof(int32_t);
+}
+
+/// The arrays one behind the other from `data` on.
+PassArrays arrays_at(const int32_t* data, const PassBatch& batch) {
+  PassArrays arrays;
+  arrays.tokens = data;
+  arrays.positions = arrays.tokens + batch.rows();
+  arrays.row_pages = arrays.positions + batch.rows();
+  arrays.lengths = arrays.row_pages + batch.rows();
+  arrays.query_indptr = arrays.lengths + batch.lengths.size();
+  arrays.page_indptr = arrays.query_indptr + batch.query_indptr.size();
+  arrays.page_indices = arrays.page_indptr + batch.page_indptr.size();
+  return arrays;
+}
+
+void require(bool holds, const char* field, int64_t got, int64_t wanted) {
+  if (!holds) throw InternalError(fmt::format("pass: {} is {}, expected {}", field, got, wanted));
+}
+
+}  // namespace
+
+void Staging::FreePinned::operator()(void* memory) const { cudaFreeHost(memory); }
+void Staging::DestroyEvent::operator()(CUevent_st* event) const { cudaEventDestroy(event); }
+
+void Staging::reserve(size_t bytes) {
+  if (bytes <= device_.bytes()) return;
+  SLUICE_CHECK_CUDA(cudaDeviceSynchronize());  // copies may be on their way
+  for (Half& half : halves_) {
+    void* memory = nullptr;
+    half.memory.reset();
+    SLUICE_CHECK_CUDA(cudaMallocHost(&memory, bytes));
+    half.memory.reset(memory);
+    if (half.sent != nullptr) continue;
+    cudaEvent_t event = nullptr;
+    SLUICE_CHECK_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    half.sent.reset(event);
+  }
+  device_ = DeviceMemory(bytes);
+}
+
+std::byte* Staging::fill(size_t bytes) {
+  reserve(bytes);
+  half_ = 1 - half_;
+  SLUICE_CHECK_CUDA(cudaEventSynchronize(halves_[half_].sent.get()));  // at once if it was never recorded
+  return static_cast<std::byte*>(halves_[half_].memory.get());
+}
+
+void Staging::send(size_t bytes, Stream stream) {
+  SLUICE_CHECK_CUDA(cudaMemcpyAsync(device_.data(), halves_[half_].memory.get(), bytes, cudaMemcpyHostToDevice, stream));
+  SLUICE_CHECK_CUDA(cudaEventRecord(halves_[half_].sent.get(), stream));
+}
+
+void Pass::reserve(const Device::Limits& limits) {
+  staging_.reserve(bytes_of(limits.rows, limits.sequences, static_cast<size_t>(limits.sequences) * limits.pages_per_sequence));
+}
+
+std::span<const int32_t> Pass::pages(int sequence) const {
+  const int page = pool_->layout().page;
+  return batch_.page_indices.subspan(batch_.page_indptr[sequence], (batch_.lengths[sequence] + page - 1) / page);
+}
+
+void Pass::check() const {
+  const auto sequences = static_cast<size_t>(batch_.sequences());
+  require(batch_.query_indptr.size() == sequences + 1, "size of query_indptr", batch_.query_indptr.size(), sequences + 1);
+  require(batch_.page_indptr.size() == sequences + 1, "size of page_indptr", batch_.page_indptr.size(), sequences + 1);
+  require(batch_.decoding.size() == sequences, "size of decoding", batch_.decoding.size(), sequences);
+  require(batch_.seeds.empty() || batch_.seeds.size() == sequences, "size of seeds", batch_.seeds.size(), sequences);
+  require(batch_.states.empty() || batch_.states.size() == sequences, "size of states", batch_.states.size(), sequences);
+  require(batch_.query_indptr[0] == 0, "query_indptr[0]", batch_.query_indptr[0], 0);
+  const int page = pool_->layout().page;
+  for (size_t s = 0; s < sequences; ++s) {
+    const int rows = query_rows(static_cast<int>(s));
+    require(rows >= 1, "rows of a sequence", rows, 1);
+    require(rows <= batch_.lengths[s], "length of a sequence", batch_.lengths[s], rows);
+    require(batch_.decoding[s] == 0 || rows == 1, "rows of a decode step", rows, 1);
+    const int held = batch_.page_indptr[s + 1] - batch_.page_indptr[s];
+    const int needed = (batch_.lengths[s] + page - 1) / page;
+    require(batch_.page_indptr[s] >= 0 && held >= needed, "pages of a sequence", held, needed);
+    require(static_cast<size_t>(batch_.page_indptr[s + 1]) <= batch_.page_indices.size(), "end of a sequence's pages",
+            batch_.page_indptr[s + 1], static_cast<int64_t>(batch_.page_indices.size()));
+    for (const int32_t index : pages(static_cast<int>(s))) pool_->check_page(index);
+  }
+}
+
+size_t Pass::bytes() const { return bytes_of(batch_.rows(), batch_.lengths.size(), batch_.page_indptr.back()); }
+
+void Pass::fill() {
+  host_ = reinterpret_cast<int32_t*>(staging_.fill(bytes()));
+  const PassArrays at = arrays_at(host_, batch_);
+  const auto to = [this](const int32_t* array) { return host_ + (array - host_); };
+  const int page = pool_->layout().page;
+  for (int s = 0; s < batch_.sequences(); ++s) {
+    const int rows = query_rows(s);
+    const auto held = pages(s);
+    for (int i = 0; i < rows; ++i) {
+      const int row = batch_.query_indptr[s] + i;
+      const int position = batch_.lengths[s] - rows + i;
+      to(at.positions)[row] = position;
+      to(at.row_pages)[row] = held[position / page];
+    }
+  }
+  std::copy(batch_.lengths.begin(), batch_.lengths.end(), to(at.lengths));
+  std::copy(batch_.query_indptr.begin(), batch_.query_indptr.end(), to(at.query_indptr));
+  std::copy(batch_.page_indptr.begin(), batch_.page_indptr.end(), to(at.page_indptr));
+  std::copy_n(batch_.page_indices.begin(), batch_.page_indptr.back(), to(at.page_indices));
+}
+
+void Pass::begin(const PassBatch& batch, CudaPool& pool) {
+  if (active()) throw InternalError("begin_pass was called within a pass");
+  batch_ = batch;
+  pool_ = &pool;
+  uploaded_ = false;
+  try {
+    check();
+    fill();
+  } catch (...) {
+    pool_ = nullptr;
+    throw;
+  }
+}
+
+void Pass::upload(std::span<const int32_t> tokens, Stream stream) {
+  std::copy(tokens.begin(), tokens.end(), host_);
+  staging_.send(bytes(), stream);
+  uploaded_ = true;
+}
+
+PassArrays Pass::arrays(Stream stream) {
+  if (!uploaded_) upload({}, stream);
+  return arrays_at(reinterpret_cast<const int32_t*>(staging_.device()), batch_);
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,94 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "kernels/cuda/pool.h"
+#include "kernels/cuda/runtime.h"
+#include "kernels/device.h"
+
+struct CUevent_st;
+
+namespace sluice::cuda {
+
+/// Carries small arrays to the device without waiting: from pinned memory, of
+/// which there are two halves, so that the host fills one while the copy from
+/// the other may still be due. What was sent last is in `device()`.
+class Staging {
+ public:
+  /// Makes room for `bytes` at a time.
+  void reserve(size_t bytes);
+  /// Host memory to fill, for one `send`. Waits for the copy before the last,
+  /// if that has not been made yet.
+  std::byte* fill(size_t bytes);
+  /// Copies the first `bytes` of what was filled.
+  void send(size_t bytes, Stream stream);
+  std::byte* device() const { return device_.as<std::byte>(); }
+
+ private:
+  struct FreePinned {
+    void operator()(void* memory) const;
+  };
+  struct DestroyEvent {
+    void operator()(CUevent_st* event) const;
+  };
+  struct Half {
+    std::unique_ptr<void, FreePinned> memory;
+    std::unique_ptr<CUevent_st, DestroyEvent> sent;
+  };
+
+  std::array<Half, 2> halves_;
+  int half_ = 0;
+  DeviceMemory device_;
+};
+
+/// What kernels need to know of a pass, in device memory.
+struct PassArrays {
+  const int32_t* tokens = nullptr;        // [rows] what `upload` was given, or undefined
+  const int32_t* positions = nullptr;     // [rows] of the token in its sequence
+  const int32_t* row_pages = nullptr;     // [rows] the page that holds the token
+  const int32_t* lengths = nullptr;       // [sequences] these as in PassBatch
+  const int32_t* query_indptr = nullptr;  // [sequences + 1]
+  const int32_t* page_indptr = nullptr;   // [sequences + 1]
+  const int32_t* page_indices = nullptr;  // [page_indptr.back()]
+};
+
+/// The batch of one forward pass, checked, and its way to the device: one copy.
+class Pass {
+ public:
+  void reserve(const Device::Limits& limits);
+  /// Throws InternalError naming the field of the batch that disagrees.
+  void begin(const PassBatch& batch, CudaPool& pool);
+  void end() noexcept { pool_ = nullptr; }
+
+  bool active() const { return pool_ != nullptr; }
+  const PassBatch& batch() const { return batch_; }
+  CudaPool& pool() const { return *pool_; }
+
+  /// Whether the pass's arrays have left already; `upload` may still take the
+  /// tokens along if not.
+  bool uploaded() const { return uploaded_; }
+  /// Sends the arrays, and with them the tokens of all rows (or none).
+  void upload(std::span<const int32_t> tokens, Stream stream);
+  /// The arrays, sent if they have not been.
+  PassArrays arrays(Stream stream);
+
+  int query_rows(int sequence) const { return batch_.query_indptr[sequence + 1] - batch_.query_indptr[sequence]; }
+  /// The pages that hold the sequence's tokens, oldest first.
+  std::span<const int32_t> pages(int sequence) const;
+
+ private:
+  void check() const;
+  void fill();
+  size_t bytes() const;
+
+  PassBatch batch_;
+  CudaPool* pool_ = nullptr;
+  Staging staging_;
+  int32_t* host_ = nullptr;  // what PassArrays points to, in its order
+  bool uploaded_ = false;
+};
+
+}  // namespace sluice::cuda

@@ -1,0 +1,321 @@
+#include "kernels/cuda/rows.h"
+
+#include <cuda_bf16.h>
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "kernels/cuda/runtime.h"
+
+namespace sluice::cuda {
+namespace {
+
+/// N neighbours that one instruction loads or stores.
+template <typename T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  T at[N];
+};
+
+/// A matrix as kernels see it. Its type is the same for all threads, so asking for it costs next to nothing beside the memory.
+struct View {
+  void* data;
+  int64_t stride;
+  bool narrow;  // bf16
+};
+
+View view_of(const Matrix& matrix) { return {matrix.data, matrix.stride, matrix.type == DataType::kBF16}; }
+
+template <int N>
+__device__ __forceinline__ void load(const View& view, int64_t row, int64_t column, float (&values)[N]) {
+  const int64_t at = row * view.stride + column;
+  if (view.narrow) {
+    const auto pack = *reinterpret_cast<const Pack<__nv_bfloat16, N>*>(static_cast<const __nv_bfloat16*>(view.data) + at);
+#pragma unroll
+    for (int i = 0; i < N; ++i) values[i] = __bfloat162float(pack.at[i]);
+  } else {
+    const auto pack = *reinterpret_cast<const Pack<float, N>*>(static_cast<const float*>(view.data) + at);
+#pragma unroll
+    for (int i = 0; i < N; ++i) values[i] = pack.at[i];
+  }
+}
+
+template <int N>
+__device__ __forceinline__ void store_narrow(__nv_bfloat16* target, const float (&values)[N]) {
+  Pack<__nv_bfloat16, N> pack;
+#pragma unroll
+  for (int i = 0; i < N; ++i) pack.at[i] = __float2bfloat16_rn(values[i]);
+  *reinterpret_cast<Pack<__nv_bfloat16, N>*>(target) = pack;
+}
+
+template <int N>
+__device__ __forceinline__ void store(const View& view, int64_t row, int64_t column, const float (&values)[N]) {
+  const int64_t at = row * view.stride + column;
+  if (view.narrow) {
+    store_narrow(static_cast<__nv_bfloat16*>(view.data) + at, values);
+  } else {
+    Pack<float, N> pack;
+#pragma unroll
+    for (int i = 0; i < N; ++i) pack.at[i] = values[i];
+    *reinterpret_cast<Pack<float, N>*>(static_cast<float*>(view.data) + at) = pack;
+  }
+}
+
+/// Whether rows of `columns` numbers can be taken four at a time.
+bool by_fours(int64_t columns, std::initializer_list<const Matrix*> matrices) {
+  return columns % 4 == 0 && std::all_of(matrices.begin(), matrices.end(), [](const Matrix* matrix) {
+           return matrix->stride % 4 == 0 && reinterpret_cast<uintptr_t>(matrix->data) % (4 * size_of(matrix->type)) == 0;
+         });
+}
+
+/// Threads for a row of `packs` loads.
+int threads_for(int64_t packs) { return static_cast<int>(std::clamp<int64_t>((packs + 31) / 32 * 32, 32, 512)); }
+
+__device__ __forceinline__ float warp_sum(float value) {
+#pragma unroll
+  for (int mask = 16; mask > 0; mask /= 2) value += __shfl_xor_sync(0xffffffffU, value, mask);
+  return value;
+}
+
+template <int N>
+__global__ void gather_kernel(View x, const int32_t* rows, int64_t columns, View out) {
+  const int64_t row = blockIdx.x;
+  const int64_t from = rows == nullptr ? row : rows[row];
+  for (int64_t column = int64_t{threadIdx.x} * N; column < columns; column += int64_t{blockDim.x} * N) {
+    float values[N];
+    load(x, from, column, values);
+    store(out, row, column, values);
+  }
+}
+
+template <int N>
+__global__ void rms_norm_kernel(View x, View delta, const float* gain, int64_t columns, float epsilon, View out) {
+  __shared__ float parts[16];
+  const int64_t row = blockIdx.x;
+  float squares = 0;
+  for (int64_t column = int64_t{threadIdx.x} * N; column < columns; column += int64_t{blockDim.x} * N) {
+    float values[N];
+    load(x, row, column, values);
+    if (delta.data != nullptr) {
+      float more[N];
+      load(delta, row, column, more);
+#pragma unroll
+      for (int i = 0; i < N; ++i) values[i] += more[i];
+      store(x, row, column, values);
+    }
+#pragma unroll
+    for (int i = 0; i < N; ++i) squares += values[i] * values[i];
+  }
+  squares = warp_sum(squares);
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = squares;
+  __syncthreads();
+  float sum = 0;
+  for (unsigned warp = 0; warp < blockDim.x / 32; ++warp) sum += parts[warp];
+  const float factor = 1.0f / sqrtf(sum / static_cast<float>(columns) + epsilon);
+  for (int64_t column = int64_t{threadIdx.x} * N; column < columns; column += int64_t{blockDim.x} * N) {
+    float values[N];
+    load(x, row, column, values);  // what this thread has just stored
+#pragma unroll
+    for (int i = 0; i < N; ++i) values[i] *= factor * gain[column + i];
+    store(out, row, column, values);
+  }
+}
+
+template <int N>
+__global__ void silu_multiply_kernel(View gate_up, int64_t columns, View out) {
+  const int64_t row = blockIdx.x;
+  const int64_t column = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * N;
+  if (column >= columns) return;
+  float gate[N];
+  float up[N];
+  load(gate_up, row, column, gate);
+  load(gate_up, row, columns + column, up);
+#pragma unroll
+  for (int i = 0; i < N; ++i) up[i] *= gate[i] / (1.0f + expf(-gate[i]));
+  store(out, row, column, up);
+}
+
+/// K (or V, by `offset`) of a token in its page.
+__device__ __forceinline__ __nv_bfloat16* place(const LayerPages& layer, int page, int position, int head, size_t offset) {
+  std::byte* block = layer.base + (static_cast<size_t>(page) * layer.kv_heads + head) * layer.block_bytes;
+  return reinterpret_cast<__nv_bfloat16*>(block + offset) + static_cast<size_t>(position % layer.page) * layer.head_dim;
+}
+
+template <int Dim>
+__global__ void rope_append_kernel(View qkv, int64_t rows, RopeArguments rope, LayerPages layer, RowPlaces places) {
+  constexpr int kHalf = Dim / 2;
+  constexpr int kMine = kHalf / 32;  // pairs (i, i + half) of a lane
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int heads = rope.query_heads + 2 * layer.kv_heads;
+  const int64_t index = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / 32;
+  if (index >= rows * heads) return;
+  const int64_t row = index / heads;
+  const int head = static_cast<int>(index % heads);
+  const int first = lane * kMine;
+  const int64_t column = int64_t{head} * Dim + first;
+  const int position = places.positions[row];
+  float low[kMine];
+  float high[kMine];
+  load(qkv, row, column, low);
+  load(qkv, row, column + kHalf, high);
+
+  const bool is_value = head >= rope.query_heads + layer.kv_heads;
+  if (!is_value) {
+    const float* gain = head < rope.query_heads ? rope.query_gain : rope.key_gain;
+    if (gain != nullptr) {
+      float squares = 0;
+#pragma unroll
+      for (int i = 0; i < kMine; ++i) squares += low[i] * low[i] + high[i] * high[i];
+      const float factor = 1.0f / sqrtf(warp_sum(squares) / Dim + rope.epsilon);
+#pragma unroll
+      for (int i = 0; i < kMine; ++i) {
+        low[i] *= factor * gain[first + i];
+        high[i] *= factor * gain[kHalf + first + i];
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kMine; ++i) {
+      // The angle is rounded to float32, as the models' reference implementations do.
+      const float angle = static_cast<float>(position) * rope.frequencies[first + i];
+      float sine = 0;
+      float cosine = 0;
+      sincosf(angle, &sine, &cosine);
+      sine *= rope.attention_scale;
+      cosine *= rope.attention_scale;
+      const float a = low[i];
+      const float b = high[i];
+      low[i] = a * cosine - b * sine;
+      high[i] = b * cosine + a * sine;
+    }
+  }
+  if (head < rope.query_heads) {
+    store(qkv, row, column, low);
+    store(qkv, row, column + kHalf, high);
+    return;
+  }
+  const int kv_head = (head - rope.query_heads) % layer.kv_heads;
+  __nv_bfloat16* to =
+      place(layer, places.pages[row], position, kv_head, is_value ? layer.value_offset : layer.key_offset) + first;
+  store_narrow(to, low);
+  store_narrow(to + kHalf, high);
+}
+
+__global__ void append_kernel(View keys, View values, LayerPages layer, RowPlaces places) {
+  const int64_t row = blockIdx.x;
+  for (int i = static_cast<int>(threadIdx.x); i < layer.kv_heads * layer.head_dim; i += static_cast<int>(blockDim.x)) {
+    const int head = i / layer.head_dim;
+    const int channel = i % layer.head_dim;
+    float number[1];
+    load(keys, row, i, number);
+    store_narrow(place(layer, places.pages[row], places.positions[row], head, layer.key_offset) + channel, number);
+    load(values, row, i, number);
+    store_narrow(place(layer, places.pages[row], places.positions[row], head, layer.value_offset) + channel, number);
+  }
+}
+
+__global__ void read_tokens_kernel(LayerPages layer, const int32_t* pages, float* keys, float* values) {
+  const int token = static_cast<int>(blockIdx.x);
+  const int numbers = layer.kv_heads * layer.head_dim;
+  for (int i = static_cast<int>(threadIdx.x); i < numbers; i += static_cast<int>(blockDim.x)) {
+    const int head = i / layer.head_dim;
+    const int channel = i % layer.head_dim;
+    const int page = pages[token / layer.page];
+    const int64_t at = int64_t{token} * numbers + i;
+    keys[at] = __bfloat162float(place(layer, page, token, head, layer.key_offset)[channel]);
+    values[at] = __bfloat162float(place(layer, page, token, head, layer.value_offset)[channel]);
+  }
+}
+
+__global__ void write_tokens_kernel(LayerPages layer, const int32_t* pages, const float* keys, const float* values) {
+  const int token = static_cast<int>(blockIdx.x);
+  const int numbers = layer.kv_heads * layer.head_dim;
+  for (int i = static_cast<int>(threadIdx.x); i < numbers; i += static_cast<int>(blockDim.x)) {
+    const int head = i / layer.head_dim;
+    const int channel = i % layer.head_dim;
+    const int page = pages[token / layer.page];
+    const int64_t at = int64_t{token} * numbers + i;
+    place(layer, page, token, head, layer.key_offset)[channel] = __float2bfloat16_rn(keys[at]);
+    place(layer, page, token, head, layer.value_offset)[channel] = __float2bfloat16_rn(values[at]);
+  }
+}
+
+unsigned blocks_for(int64_t count) { return static_cast<unsigned>(count); }
+
+}  // namespace
+
+void gather_rows(const Matrix& x, const int32_t* rows, const Matrix& out, Stream stream) {
+  if (out.rows == 0) return;
+  if (by_fours(out.columns, {&x, &out})) {
+    gather_kernel<4>
+        <<<blocks_for(out.rows), threads_for(out.columns / 4), 0, stream>>>(view_of(x), rows, out.columns, view_of(out));
+  } else {
+    gather_kernel<1><<<blocks_for(out.rows), threads_for(out.columns), 0, stream>>>(view_of(x), rows, out.columns, view_of(out));
+  }
+  SLUICE_CHECK_CUDA(cudaGetLastError());
+}
+
+void rms_norm_rows(const Matrix& x, const Matrix* delta, const float* gain, float epsilon, const Matrix& out, Stream stream) {
+  if (x.rows == 0) return;
+  const View added = delta == nullptr ? View{nullptr, 0, false} : view_of(*delta);
+  if (by_fours(x.columns, {&x, delta == nullptr ? &x : delta, &out})) {
+    rms_norm_kernel<4><<<blocks_for(x.rows), threads_for(x.columns / 4), 0, stream>>>(view_of(x), added, gain, x.columns, epsilon,
+                                                                                      view_of(out));
+  } else {
+    rms_norm_kernel<1>
+        <<<blocks_for(x.rows), threads_for(x.columns), 0, stream>>>(view_of(x), added, gain, x.columns, epsilon, view_of(out));
+  }
+  SLUICE_CHECK_CUDA(cudaGetLastError());
+}
+
+void silu_multiply_rows(const Matrix& gate_up, const Matrix& out, Stream stream) {
+  if (out.rows == 0) return;
+  constexpr int kThreads = 256;
+  const auto grid = [&](int64_t packs) { return dim3(blocks_for(out.rows), blocks_for((packs + kThreads - 1) / kThreads)); };
+  if (by_fours(out.columns, {&gate_up, &out})) {
+    silu_multiply_kernel<4><<<grid(out.columns / 4), kThreads, 0, stream>>>(view_of(gate_up), out.columns, view_of(out));
+  } else {
+    silu_multiply_kernel<1><<<grid(out.columns), kThreads, 0, stream>>>(view_of(gate_up), out.columns, view_of(out));
+  }
+  SLUICE_CHECK_CUDA(cudaGetLastError());
+}
+
+void rope_append_rows(const Matrix& qkv, const RopeArguments& rope, const LayerPages& layer, const RowPlaces& places,
+                      Stream stream) {
+  if (qkv.rows == 0) return;
+  constexpr int kThreads = 128;
+  const int64_t warps = qkv.rows * (rope.query_heads + 2 * layer.kv_heads);
+  const unsigned blocks = blocks_for((warps * 32 + kThreads - 1) / kThreads);
+  switch (layer.head_dim) {
+    case 64:
+      rope_append_kernel<64><<<blocks, kThreads, 0, stream>>>(view_of(qkv), qkv.rows, rope, layer, places);
+      break;
+    case 128:
+      rope_append_kernel<128><<<blocks, kThreads, 0, stream>>>(view_of(qkv), qkv.rows, rope, layer, places);
+      break;
+    default:
+      rope_append_kernel<256><<<blocks, kThreads, 0, stream>>>(view_of(qkv), qkv.rows, rope, layer, places);
+  }
+  SLUICE_CHECK_CUDA(cudaGetLastError());
+}
+
+void append_rows(const Matrix& keys, const Matrix& values, const LayerPages& layer, const RowPlaces& places, Stream stream) {
+  if (keys.rows == 0) return;
+  append_kernel<<<blocks_for(keys.rows), threads_for(keys.columns), 0, stream>>>(view_of(keys), view_of(values), layer, places);
+  SLUICE_CHECK_CUDA(cudaGetLastError());
+}
+
+void read_tokens(const LayerPages& layer, const int32_t* pages, int tokens, float* keys, float* values, Stream stream) {
+  if (tokens == 0) return;
+  const int threads = threads_for(int64_t{layer.kv_heads} * layer.head_dim);
+  read_tokens_kernel<<<blocks_for(tokens), threads, 0, stream>>>(layer, pages, keys, values);
+  SLUICE_CHECK_CUDA(cudaGetLastError());
+}
+
+void write_tokens(const LayerPages& layer, const int32_t* pages, int tokens, const float* keys, const float* values,
+                  Stream stream) {
+  if (tokens == 0) return;
+  const int threads = threads_for(int64_t{layer.kv_heads} * layer.head_dim);
+  write_tokens_kernel<<<blocks_for(tokens), threads, 0, stream>>>(layer, pages, keys, values);
+  SLUICE_CHECK_CUDA(cudaGetLastError());
+}
+
+}  // namespace sluice::cuda
