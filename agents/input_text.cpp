@@ -38,17 +38,34 @@ class Input {
   int value_;
 };
 
+/// Until there is a writer, something to read, or a writer that has gone. A pipe that never had one is readable at once, and
+/// empty, as if it had ended.
+void wait_for_writer(int pipe) {
+  constexpr int kMilliseconds = 1000;
+  pollfd readable{pipe, POLLIN, 0};
+  ::poll(&readable, 1, kMilliseconds);  // it reports a hang-up only after a writer was there
+}
+
+/// Standard input can be read once. Throws InputError the second time.
+void take_standard_input() {
+  static bool taken = false;
+  if (taken) throw InputError("standard input is wanted twice", "give the others as files");
+  taken = true;
+}
+
 }  // namespace
 
 std::string name_of_input(const std::string& path) { return path == "-" ? "standard input" : path; }
 
 std::string read_input(const std::string& path, size_t limit) {
+  if (path == "-") take_standard_input();
   const Input input(path);
   struct stat status {};
   if (::fstat(input.get(), &status) != 0) refuse(path, errno);
   if (!S_ISREG(status.st_mode) && !S_ISFIFO(status.st_mode) && !S_ISCHR(status.st_mode)) {
     throw InputError(fmt::format("{}: neither a file nor a pipe", name_of_input(path)));
   }
+  if (S_ISFIFO(status.st_mode) && path != "-") wait_for_writer(input.get());
   std::string text;
   for (;;) {
     const size_t done = text.size();

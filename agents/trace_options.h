@@ -10,6 +10,7 @@ inline TraceOptions trace_options(const ModelConfig& config) {
   TraceOptions options;
   options.head_dim = config.head_dim;
   options.group = config.group();
+  options.layers = config.layers;
   return options;
 }
 

@@ -102,8 +102,8 @@ class Engine {
   /// token outside the vocabulary, an empty prompt.
   uint64_t submit(Request request);
   void cancel(uint64_t id);
-  /// One pass: admits, preempts, runs the model, samples. Returns false if there was nothing to do. After an exception the
-  /// engine can only be destroyed.
+  /// One pass: admits, preempts, runs the model, samples. Returns false if there was nothing to do. Throws InputError if the
+  /// model's logits are not finite. After an exception the engine can only be destroyed.
   bool step();
   /// Results of requests that ended since the last call.
   std::vector<RequestResult> take_finished();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 #include "host/engine_state.h"
 #include "host/kv_snapshot.h"
@@ -13,6 +14,19 @@ namespace {
 
 double seconds_between(Job::Clock::time_point begin, Job::Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
+}
+
+/// A model may rule tokens out by -inf, but not all of them.
+void check_finite(std::span<const float> logits) {
+  bool damaged = false;
+  bool possible = false;
+  for (const float logit : logits) {  // as vectors
+    damaged |= !(logit < std::numeric_limits<float>::infinity());
+    possible |= logit > -std::numeric_limits<float>::infinity();
+  }
+  if (possible && !damaged) return;
+  throw InputError("the model's logits are not finite (NaN or infinite): its weights are damaged or overflow",
+                   "compare the checkpoint's files with where they came from");
 }
 
 }  // namespace
@@ -130,7 +144,9 @@ int Engine::State::collect(const Pass& pass) {
     }
     if (job.request.want_probe && entry.decoding) keep_mass(job, i);
     const auto step = static_cast<uint64_t>(job.generated());
-    accept(job, sampler.sample(logit_row(entry.logit_row + entry.logit_rows - 1), job.request.sampling, step));
+    const std::span<const float> row = logit_row(entry.logit_row + entry.logit_rows - 1);
+    check_finite(row);
+    accept(job, sampler.sample(row, job.request.sampling, step));
     ++generated;
   }
   return generated;

@@ -1,9 +1,12 @@
 #include "agents/cli/arguments.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cmath>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <limits>
@@ -19,11 +22,46 @@ namespace {
   throw InputError(fmt::format("{}: cannot be written: {}", path, reason), "check the folder, its permissions and its space");
 }
 
-/// The file that a path leads to, through links.
-std::string target_of(const std::string& path) {
+/// The file that a path leads to, through links, even if it is not there yet.
+fs::path target_of(const std::string& path) {
+  constexpr int kMostLinks = 40;  // as the kernel follows
   std::error_code error;
-  const fs::path target = fs::canonical(path, error);
-  return error ? path : target.string();
+  fs::path target = path;
+  for (int links = 0; links < kMostLinks && !fs::exists(target, error) && fs::is_symlink(target, error); ++links) {
+    target = target.parent_path() / fs::read_symlink(target, error);
+  }
+  const fs::path real = fs::canonical(target, error);
+  return error ? target : real;
+}
+
+// What a signal would leave behind.
+std::atomic<const char*> unfinished = nullptr;
+
+extern "C" void remove_unfinished(int signal) {
+  if (const char* path = unfinished.load()) ::unlink(path);
+  ::raise(signal);  // SA_RESETHAND: now it does what it does by default
+}
+
+void remove_at_signals(const std::string& path) {
+  unfinished = path.c_str();
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXCPU, SIGXFSZ}) {
+    struct sigaction action {};
+    if (::sigaction(signal, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) continue;  // nohup, for one, ignores it
+    action.sa_handler = remove_unfinished;
+    action.sa_flags = SA_RESETHAND;
+    ::sigaction(signal, &action, nullptr);
+  }
+}
+
+/// Whether `input` is the file `output`, or a folder that holds it.
+bool holds(const std::string& input, const fs::path& output) {
+  std::error_code error;
+  if (fs::equivalent(input, output, error)) return true;
+  if (!fs::is_directory(input, error)) return false;
+  for (const auto& entry : fs::directory_iterator(input, error)) {
+    if (fs::equivalent(entry.path(), output, error)) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -58,20 +96,39 @@ CLI::Option* add_list(CLI::App& command, const std::string& option, std::vector<
   return command.add_option_function<std::vector<std::string>>(option, take, about)->allow_extra_args(false);
 }
 
-OutputFile::OutputFile(const std::string& path) : path_(target_of(path)) {
+OutputFile::OutputFile(const std::string& path, const std::vector<std::string>& inputs) {
   std::error_code error;
-  const fs::file_status status = fs::status(path_, error);
+  const fs::path target = target_of(path);
+  path_ = target.string();
+  const fs::file_status status = fs::status(target, error);
   if (fs::is_directory(status)) refuse(path, "it is a directory");
   const bool exists = fs::exists(status);
+  if (!exists && fs::is_symlink(target, error)) refuse(path, std::strerror(ELOOP));
   if (exists && ::access(path_.c_str(), W_OK) != 0) refuse(path, std::strerror(errno));
-  open_path_ = exists && !fs::is_regular_file(status) ? path_ : fmt::format("{}.{}.tmp", path_, ::getpid());
-  if (open_path_ == path_) return;
-  if (!std::ofstream(open_path_)) refuse(path, std::strerror(errno));
+  if (exists && !fs::is_regular_file(status)) {
+    open_path_ = path_;
+    return;
+  }
+  for (const std::string& input : inputs) {
+    if (exists && holds(input, target)) throw InputError(fmt::format("{}: it is an input", path), "name another file to write");
+  }
+  // A name of its own: one made of the file's could be too long.
+  for (int attempt = 0;; ++attempt) {
+    open_path_ = (target.parent_path() / fmt::format(".sluice.{}.{}.tmp", ::getpid(), attempt)).string();
+    const int file = ::open(open_path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file >= 0) {
+      ::close(file);
+      break;
+    }
+    if (errno != EEXIST || attempt == 100) refuse(path, std::strerror(errno));
+  }
+  remove_at_signals(open_path_);
 }
 
 OutputFile::~OutputFile() {
   std::error_code ignored;
   if (!kept_ && open_path_ != path_) fs::remove(open_path_, ignored);
+  unfinished = nullptr;
 }
 
 void OutputFile::keep() {

@@ -60,11 +60,12 @@ CLI::Option* add_number_list(CLI::App& command, const std::string& option, std::
 }
 
 /// A file that is written whole or not at all. It is opened before the work, so that a bad path costs nothing, beside the place
-/// where it will stand, and moved there by `keep`; an earlier file stays until then. Pipes and devices are written directly.
+/// where it will stand, and moved there by `keep`; an earlier file stays until then, and signals that end the process leave
+/// nothing else. Pipes and devices are written directly. One at a time.
 class OutputFile {
  public:
-  /// Throws InputError if `path` cannot be written.
-  explicit OutputFile(const std::string& path);
+  /// Throws InputError if `path` cannot be written, or is one of `inputs` or a file of a folder among them.
+  OutputFile(const std::string& path, const std::vector<std::string>& inputs);
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 
@@ -27,9 +28,18 @@ constexpr Benchmark kBenchmarks[] = {
     {"serve", "tokens a second of the serving loop", run_serve_bench},
 };
 
+/// Files that must not be written over.
+std::vector<std::string> inputs_of(const BenchOptions& options) {
+  std::vector<std::string> inputs = {options.model};
+  std::error_code error;
+  // A pipe can be read only once, by the benchmark.
+  if (std::filesystem::is_regular_file(options.flow, error)) inputs.push_back(options.flow);
+  return inputs;
+}
+
 void run(const Benchmark& benchmark, const BenchOptions& options, const std::string& json_file) {
   std::optional<OutputFile> json;
-  if (!json_file.empty()) json.emplace(json_file);
+  if (!json_file.empty()) json.emplace(json_file, inputs_of(options));
   const BenchReport report = benchmark.run(options);
   fmt::print("{}", to_table(report));
   if (json) json->write(to_json(report));

@@ -18,6 +18,7 @@
 #include "agents/evaluation/suite.h"
 #include "agents/tasks/vocabulary.h"
 #include "host/default_model.h"
+#include "host/engine.h"
 #include "host/model.h"
 #include "host/tokenizer.h"
 #include "kernels/device.h"
@@ -50,40 +51,95 @@ void list_choices() {
 
 std::string short_name(const std::string& flow) { return flow == "-" ? "stdin" : std::filesystem::path(flow).stem().string(); }
 
-/// Reads the flows. One that cannot be read takes part nevertheless: its report says why.
-std::vector<Contestant> find_contestants(const std::vector<std::string>& flows) {
+/// Flows that cannot take part, each with its reason.
+class Refusals {
+ public:
+  void add(const Contestant& contestant, const InputError& error) {
+    reports_.push_back(rejected(contestant, error));
+    errors_.push_back(error);
+  }
+  bool empty() const { return errors_.empty(); }
+  size_t size() const { return errors_.size(); }
+
+  /// The report is written all the same. Throws InputError with every reason.
+  [[noreturn]] void refuse(Report report, std::optional<OutputFile>& json) const {
+    report.flows = reports_;
+    if (json) json->write(to_json(report));
+    if (errors_.size() == 1) throw InputError(errors_.front());
+    std::string text = "these flows cannot run";
+    for (size_t i = 0; i < errors_.size(); ++i) {
+      text += fmt::format("\n  {}: {}", reports_[i].name, errors_[i].what());
+      if (!errors_[i].hint().empty()) text += fmt::format("\n    hint: {}", errors_[i].hint());
+    }
+    throw InputError(text);
+  }
+
+ private:
+  std::vector<FlowReport> reports_;
+  std::vector<InputError> errors_;
+};
+
+/// Reads the flows.
+std::vector<Contestant> find_contestants(const std::vector<std::string>& flows, Refusals& unreadable) {
   std::vector<Contestant> contestants;
   for (const std::string& flow : flows) {
     const auto called_so = [&](const std::string& other) { return short_name(other) == short_name(flow); };
     const bool alone = std::count_if(flows.begin(), flows.end(), called_so) == 1;
-    Contestant contestant{alone ? short_name(flow) : flow, {flow, {}}, {}};
+    Contestant contestant{alone ? short_name(flow) : flow, {flow, {}}};
     try {
       contestant.script = read_flow(flow);
     } catch (const InputError& error) {
-      contestant.refusal = error;
+      unreadable.add(contestant, error);
     }
     contestants.push_back(std::move(contestant));
   }
   return contestants;
 }
 
+/// Those that cannot run at all, as far as the first that can: if there is one, the others are lines of its table.
+Refusals refused_statically(const std::vector<Contestant>& contestants, const ModelConfig& config, Device& device) {
+  Refusals refusals;
+  for (const Contestant& contestant : contestants) {
+    try {
+      prepare_flow(contestant.script, config, device);
+      break;
+    } catch (const InputError& error) {
+      refusals.add(contestant, error);
+    }
+  }
+  return refusals;
+}
+
+/// Files that must not be written over.
+std::vector<std::string> inputs_of(const EvalOptions& options, const std::vector<Contestant>& contestants, const Suite& suite,
+                                   const std::string& model) {
+  std::vector<std::string> inputs = {model};
+  if (options.suite != "quick" && options.suite != "full") inputs.push_back(options.suite);
+  for (const Contestant& contestant : contestants) inputs.push_back(contestant.script.file);
+  for (const SuiteStage& stage : suite.stages) {
+    for (const SuiteTask& task : stage.tasks) {
+      if (task.is_problem_set()) inputs.push_back(task.problem_file());
+    }
+  }
+  return inputs;
+}
+
+/// One step with dense attention: damaged weights are found before any flow is judged. Throws InputError.
+void check_model(const Model& model, Device& device) {
+  EngineOptions options;
+  options.pages = options.max_batch = options.max_pass_tokens = 1;
+  Engine engine(device, model, nullptr, options);
+  Request request;
+  request.prompt = {0};
+  request.max_tokens = 1;
+  engine.submit(std::move(request));
+  engine.run_all();
+}
+
 Seed seed_of(const EvalOptions& options) {
   if (!options.seed) return Seed::secret();
   if (options.seed->empty()) throw InputError("--seed is empty", "any text will do; without --seed it is secret and new");
   return Seed::parse(*options.seed);
-}
-
-/// A lone flow that cannot run at all is an input error, found before the model is loaded. The report is written all the same.
-void check_lone_flow(const Contestant& contestant, const ModelConfig& config, Device& device, Report report,
-                     std::optional<OutputFile>& json) {
-  try {
-    if (contestant.refusal) throw InputError(*contestant.refusal);
-    prepare_flow(contestant.script, config, device);
-  } catch (const InputError& error) {
-    report.flows = {rejected(contestant, error)};
-    if (json) json->write(to_json(report));
-    throw;
-  }
 }
 
 void evaluate(const EvalOptions& options) {
@@ -93,13 +149,18 @@ void evaluate(const EvalOptions& options) {
   if (!options.flows.empty() && options.dense_only) throw InputError("--dense-only evaluates no flow, but flows were given");
   const Seed seed = seed_of(options);
   Suite suite = changed(load_suite(options.suite), options.changes);
-  const std::vector<Contestant> contestants = find_contestants(options.flows);
+  Refusals unreadable;
+  const std::vector<Contestant> contestants = find_contestants(options.flows, unreadable);
   const std::string directory = options.model.empty() ? default_model() : options.model;
   const ModelConfig config = load_config(directory);
   const auto device = create_device(options.device, options.threads);
+  if (device->info().activation != DataType::kF32) {
+    throw InputError(fmt::format("device \"{}\" runs no flows yet, so there is nothing to judge", options.device),
+                     "use --device cpu");
+  }
   const auto vocabulary = load_vocabulary(directory);
   std::optional<OutputFile> json;
-  if (!options.json.empty()) json.emplace(options.json);
+  if (!options.json.empty()) json.emplace(options.json, inputs_of(options, contestants, suite, directory));
 
   Report about;
   about.device = device->info().name;
@@ -108,11 +169,14 @@ void evaluate(const EvalOptions& options) {
   about.suite = suite.name;
   about.dialect = vocabulary ? "mini" : "english";
   about.seed = seed.hex();
-  if (contestants.size() == 1) check_lone_flow(contestants.front(), config, *device, about, json);
+  if (!unreadable.empty()) unreadable.refuse(about, json);
+  const Refusals refusals = refused_statically(contestants, config, *device);
+  if (!contestants.empty() && refusals.size() == contestants.size()) refusals.refuse(about, json);
   const auto tokenizer = load_tokenizer(directory);
   const TaskContext context{*tokenizer, vocabulary ? &*vocabulary : nullptr, config.max_positions};
   prepare_suite(suite, context);
   const auto model = load_model(directory, *device);
+  check_model(*model, *device);
 
   EngineRunner runner(*device, *model, *tokenizer);
   Progress progress;
@@ -141,7 +205,7 @@ void add_eval(CLI::App& app) {
       ->capture_default_str();
   SuiteChanges& changes = options->changes;
   add_list(*command, "--tasks", changes.tasks, "Only these tasks; jsonl:FILE for problems of your own");
-  add_number_list(*command, "--tokens", changes.tokens, 0, 1 << 30, "Only these context lengths");
+  add_number_list(*command, "--tokens", changes.tokens, kLeastContext, kMostContext, "Only these context lengths");
   command->add_option("--samples", changes.samples, "Samples a task")->check(decimal_number(1, 100000));
   command->add_option("--generations", changes.generations, "Generations a problem (jsonl), at temperature 0.6, top-p 0.95")
       ->check(decimal_number(1, 1000));

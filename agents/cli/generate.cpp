@@ -80,9 +80,10 @@ std::optional<DataType> kv_type(const GenerateOptions& options) {
   return data_type_from_name(options.kv);
 }
 
-std::optional<Plan> make_plan(const GenerateOptions& options, const ModelConfig& config) {
-  if (options.flow.empty()) return std::nullopt;
-  FlowGraph graph = read_flow(options.flow).trace(trace_options(config));
+std::optional<Plan> make_plan(const std::optional<FlowScript>& script, const GenerateOptions& options,
+                              const ModelConfig& config) {
+  if (!script) return std::nullopt;
+  FlowGraph graph = script->trace(trace_options(config));
   graph.geometry.kv = kv_type(options).value_or(graph.geometry.kv);
   return compile(std::move(graph)).plan;
 }
@@ -131,12 +132,16 @@ std::vector<int32_t> read_ids(const std::string& path) {
 void generate(GenerateOptions options) {
   if (!options.prompt_file.empty()) options.prompt = read_prompt(options.prompt_file);
   if (!options.ids_file.empty()) options.ids = read_ids(options.ids_file);
-  std::optional<OutputFile> logits;
-  if (!options.logits.empty()) logits.emplace(options.logits);
+  std::optional<FlowScript> script;
+  if (!options.flow.empty()) script = read_flow(options.flow);
   const std::string directory = options.model.empty() ? default_model() : options.model;
+  std::optional<OutputFile> logits;
+  if (!options.logits.empty()) {
+    logits.emplace(options.logits, std::vector{options.prompt_file, options.ids_file, script ? script->file : "", directory});
+  }
   const auto device = create_device(options.device, options.threads);
   const ModelConfig config = load_config(directory);
-  const std::optional<Plan> plan = make_plan(options, config);  // a flow at fault is refused before weights are read
+  const std::optional<Plan> plan = make_plan(script, options, config);  // a flow at fault is refused before weights are read
   const bool text = options.ids.empty() && options.ids_file.empty();
   const auto tokenizer = text ? load_tokenizer(directory) : nullptr;
   const auto model = load_model(directory, *device);

@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -8,27 +9,42 @@
 #include <vector>
 
 #include "agents/cli/commands.h"
+#include "agents/printable_text.h"
 #include "scripting/graph/error.h"
 
 namespace {
 
 enum ExitCode { kDone = 0, kInputAtFault = 1, kOurs = 2 };
 
+/// If it cannot be written, the exit code tells all the same.
+void say(const std::string& text) { std::fputs(sluice::printable(text).c_str(), stderr); }
+
 int report(const std::string& message, const std::string& hint = {}) {
-  fmt::print(stderr, "error: {}\n", message);
-  if (!hint.empty()) fmt::print(stderr, "  hint: {}\n", hint);
+  say(fmt::format("error: {}\n", message));
+  if (!hint.empty()) say(fmt::format("  hint: {}\n", hint));
   return kInputAtFault;
 }
 
-/// "sluice bench topk", as far as the command line was understood.
-std::string command_of(const CLI::App& app) {
-  std::string command = "sluice";
-  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
-    at = at->get_subcommands().front();
-    command += " " + at->get_name();
+/// A standard stream that the caller closed: no file that is opened later may take its place. Using it remains an error.
+void keep_streams_apart() {
+  for (int stream = 0; stream < 3; ++stream) {
+    if (::fcntl(stream, F_GETFD) == -1) ::open("/dev/null", stream == 0 ? O_WRONLY : O_RDONLY);
   }
-  return command;
 }
+
+/// The command line, as far as it was understood: "sluice bench topk".
+struct Understood {
+  const CLI::App* command;
+  std::string text = "sluice";
+
+  explicit Understood(const CLI::App& app) : command(&app) {
+    while (!command->get_subcommands().empty()) {
+      command = command->get_subcommands().front();
+      text += " " + command->get_name();
+    }
+  }
+  bool has_commands() const { return !command->get_subcommands(nullptr).empty(); }
+};
 
 bool output_was_lost() {
   std::cout.flush();  // CLI11 writes its help there
@@ -44,18 +60,20 @@ int run(CLI::App& app, int argc, char** argv) {
   } catch (const CLI::RuntimeError& error) {  // a command has said what is wrong
     return error.get_exit_code();
   } catch (const CLI::ParseError& error) {
-    const std::vector<std::string> unknown = app.remaining();
-    if (app.get_subcommands().empty() && !unknown.empty()) {
-      return report(fmt::format("there is no command \"{}\"", unknown.front()), "sluice --help lists what there is");
+    const Understood line(app);
+    const std::string hint = fmt::format("{} --help lists what there is", line.text);
+    const std::vector<std::string> unknown = app.remaining(true);
+    if (line.has_commands() && !unknown.empty()) {
+      return report(fmt::format("there is no command \"{} {}\"", line.text, unknown.front()), hint);
     }
-    return report(error.what(), fmt::format("{} --help lists what there is", command_of(app)));
+    return report(error.what(), hint);
   } catch (const sluice::InputError& error) {
     return report(error.what(), error.hint());
   } catch (const std::bad_alloc&) {
     return report("out of memory", "a smaller batch, context or pool needs less");
   } catch (const std::exception& error) {
     if (output_was_lost()) return kDone;  // that is why, and it is reported below
-    fmt::print(stderr, "internal error: {}\n", error.what());
+    say(fmt::format("internal error: {}\n", error.what()));
     return kOurs;
   }
 }
@@ -63,6 +81,7 @@ int run(CLI::App& app, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  keep_streams_apart();
   CLI::App app{"Sluice judges sparse-attention flows: accuracy and speed on a real model, beside dense attention."};
   app.require_subcommand(1);
   app.set_version_flag("--version", "sluice 0.1.0");

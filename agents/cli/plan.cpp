@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,7 +40,7 @@ struct PlanOptions {
   int64_t tokens = 8192;
   int64_t batch = 8;
   std::string device = "cpu";
-  std::string bandwidth;  // empty: what memory of the device's kind usually gives
+  std::optional<std::string> bandwidth;  // none: what memory of the device's kind usually gives
   std::vector<std::string> disabled;
 };
 
@@ -64,7 +65,7 @@ double parse_bandwidth(const std::string& text) {
   std::erase(unit, ' ');
   const double scale = unit.empty() || unit == "GB/s" || unit == "GB" ? 1e9 : unit == "TB/s" || unit == "TB" ? 1e12 : 0;
   if (parsed.ec != std::errc() || !(value > 0) || !std::isfinite(value) || scale == 0) {
-    throw InputError(fmt::format("--bandwidth {}: not a bandwidth", text), "for example \"4.2 TB/s\" or \"20 GB/s\"");
+    throw InputError(fmt::format("--bandwidth \"{}\": not a bandwidth", text), "for example \"4.2 TB/s\" or \"20 GB/s\"");
   }
   return value * scale;
 }
@@ -128,10 +129,11 @@ void print_roofline(const Plan& plan, const PlanOptions& options, const ModelGeo
 
 void plan(const PlanOptions& options) {
   const ModelGeometry& model = find_model(options.geometry);
-  const double bandwidth = parse_bandwidth(options.bandwidth.empty() ? usual_bandwidth(options.device) : options.bandwidth);
+  const double bandwidth = parse_bandwidth(options.bandwidth.value_or(usual_bandwidth(options.device)));
   TraceOptions trace;
   trace.head_dim = model.head_dim;
   trace.group = model.query_heads / model.kv_heads;
+  trace.layers = model.layers;
   const Compilation compilation = compile(read_flow(options.flow).trace(trace), {options.disabled});
   fmt::print("{}", to_text(compilation.plan));
   print_passes(compilation);

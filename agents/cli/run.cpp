@@ -229,7 +229,7 @@ std::vector<int32_t> cut_lists(const std::vector<int32_t>& lists, int pages, int
 
 void run(const RunOptions& options) {
   const FlowScript script = read_flow(options.flow);
-  OutputFile out(options.out);
+  OutputFile out(options.out, {script.file, options.inputs});
   const Inputs inputs = read_inputs(options.inputs);
   const Plan plan = compile_for_one_layer(script, inputs);
   const Outputs outputs = LayerRun(options, inputs, plan).run();

@@ -20,6 +20,7 @@ struct Entrant {
   FlowReport report;
   std::optional<Candidate> candidate;  // empty: out before it ran, or by an error
   bool alive = false;                  // takes part in the next stage
+  bool judged = false;                 // by a stage at least
 
   void stop(FlowStatus status, const std::string& stage, const std::string& message, const std::string& hint = {}) {
     report.status = status;
@@ -134,6 +135,9 @@ class Cascade {
       if (!contestants.empty() && alive() == 0) break;
       run_stage(stage);
     }
+    for (Entrant& entrant : entrants_) {
+      if (entrant.alive && !entrant.judged) entrant.stop(FlowStatus::kRuntimeError, "suite", why_not_judged());
+    }
     measure_speed();
     progress_.finish();
     report_.suite = suite_.name;
@@ -173,7 +177,6 @@ class Cascade {
     entrant.alive = true;
     try {
       progress_.show("verify", "", contestant.name);
-      if (contestant.refusal) throw InputError(*contestant.refusal);
       entrant.candidate = runner_.prepare(contestant.script);
     } catch (const InputError& error) {
       entrant.report = rejected(contestant, error);
@@ -209,6 +212,11 @@ class Cascade {
     if (report_.dense.size() > first) judge(stage, first);
   }
 
+  std::string why_not_judged() const {
+    const std::vector<std::string>& reasons = report_.errors.empty() ? report_.notes : report_.errors;
+    return reasons.empty() ? "no stage judged it" : fmt::format("no stage judged it: {}", reasons.front());
+  }
+
   /// To be called while the exception is handled.
   void keep_error(std::string message) {
     report_.errors.push_back(std::move(message));
@@ -225,6 +233,7 @@ class Cascade {
     }
     for (Entrant& entrant : entrants_) {
       if (!entrant.alive) continue;
+      entrant.judged = true;
       const double mean = mean_accuracy(entrant.report.tasks, first);
       if (mean < stage.threshold * dense - kRounding) {
         entrant.stop(FlowStatus::kBelowThreshold, stage.name,

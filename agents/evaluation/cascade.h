@@ -1,6 +1,5 @@
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +18,6 @@ namespace sluice {
 struct Contestant {
   std::string name;
   FlowScript script;
-  std::optional<InputError> refusal;  // why there is no script
 };
 
 /// The report of a flow that does not even trace or compile.

@@ -23,7 +23,18 @@ void check_task(const SuiteTask& task, const TaskContext& context) {
     throw InputError(fmt::format("a context of {} tokens exceeds the model's {} positions", task.tokens, context.positions),
                      "choose --tokens or a suite with shorter contexts");
   }
-  DocumentSource(task, context, Seed::parse("does it fit?")).next();
+  for (const Job& job : DocumentSource(task, context, Seed::parse("does it fit?")).next()) {
+    context.tokenizer.encode(job.sample.prompt);  // which refuses words that the tokenizer lacks
+    context.tokenizer.encode(job.sample.answer);
+  }
+}
+
+/// Documents are drawn from all of the words.
+void check_words(const TaskContext& context) {
+  if (context.english()) return;
+  for (const auto* words : {&context.mini->keys, &context.mini->values, &context.mini->fillers}) {
+    for (const std::string& word : *words) context.tokenizer.encode(word);
+  }
 }
 
 void check_problems(const SuiteTask& task, const TaskContext& context) {
@@ -46,6 +57,7 @@ void prepare_suite(Suite& suite, const TaskContext& context) {
   for (SuiteStage& stage : suite.stages) {
     for (SuiteTask& task : stage.tasks) {
       if (!task.is_problem_set()) {
+        check_words(context);
         check_task(task, context);
         continue;
       }

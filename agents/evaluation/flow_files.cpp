@@ -47,6 +47,7 @@ std::string find_flow(const std::string& flow) {
       if (path.extension() == ".lua" && fs::is_regular_file(path, error)) return path.string();
     }
   }
+  if (fs::is_directory(flow, error)) throw InputError(fmt::format("{}: it is a directory, not a flow", flow));
   throw InputError(fmt::format("there is no flow \"{}\"", flow),
                    fmt::format("give the path of a .lua file, or one of {}", fmt::join(shipped_flows(), ", ")));
 }

@@ -17,6 +17,12 @@ size_t terminal_columns() {
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
+/// Where nobody can read it, nothing is lost.
+void say(const std::string& text) {
+  std::fputs(text.c_str(), stderr);
+  std::fflush(stderr);
+}
+
 }  // namespace
 
 Progress::Progress() : terminal_(isatty(STDERR_FILENO) == 1), started_(std::chrono::steady_clock::now()) {}
@@ -36,7 +42,7 @@ void Progress::show(const std::string& stage, const std::string& task, const std
   if (terminal_) {
     draw();
   } else if (news) {
-    fmt::print(stderr, "{}{}{}\n", stage_, task_.empty() ? "" : ": ", task_);
+    say(fmt::format("{}{}{}\n", stage_, task_.empty() ? "" : ": ", task_));
   }
 }
 
@@ -57,16 +63,12 @@ void Progress::draw() {
   std::string line = fmt::format("[{}] {:3.0f}%{}  {}  {}  {}", bar, 100 * share, left, stage_, task_, flow_);
   const size_t columns = terminal_columns();
   if (line.size() >= columns) line.resize(columns - 1);
-  fmt::print(stderr, "\r\x1b[K{}", line);
-  std::fflush(stderr);
+  say("\r\x1b[K" + line);
   drawn_ = true;
 }
 
 void Progress::finish() {
-  if (drawn_) {
-    fmt::print(stderr, "\r\x1b[K");
-    std::fflush(stderr);
-  }
+  if (drawn_) say("\r\x1b[K");
   drawn_ = false;
 }
 

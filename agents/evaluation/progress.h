@@ -6,7 +6,7 @@
 namespace sluice {
 
 /// Tells a person how far an evaluation is, on stderr: a bar that redraws itself on a terminal, a line a stage and task
-/// elsewhere.
+/// elsewhere. If stderr cannot be written, it stays silent: the evaluation is the same.
 class Progress {
  public:
   Progress();

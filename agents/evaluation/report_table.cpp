@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "agents/evaluation/report.h"
+#include "agents/printable_text.h"
 
 namespace sluice {
 namespace {
@@ -182,7 +183,7 @@ std::string to_table(const Report& report, bool details) {
     break;
   }
   text += fmt::format("Seed {}\n", report.seed);
-  return text;
+  return printable(text);
 }
 
 }  // namespace sluice

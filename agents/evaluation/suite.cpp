@@ -19,8 +19,6 @@ using nlohmann::json;
 
 // A flow that keeps less than half of dense attention's accuracy is not worth dearer stages.
 constexpr double kThreshold = 0.5;
-constexpr int kLeastTokens = 64;
-constexpr int kMostTokens = 1 << 20;
 constexpr int kMostSamples = 100000;
 constexpr size_t kLargestFile = size_t{1} << 20;
 constexpr const char* kShape =
@@ -95,12 +93,12 @@ SuiteStage parse_entry(const json& value, const std::string& where) {
   const auto integer = [&entry](const char* key, int otherwise, int least, int most) {
     return static_cast<int>(entry.find_integer(key, least, most).value_or(otherwise));
   };
-  task.tokens = integer("tokens", task.tokens, kLeastTokens, kMostTokens);
+  task.tokens = integer("tokens", task.tokens, kLeastContext, kMostContext);
   task.samples = integer("samples", task.is_problem_set() ? 0 : task.samples, task.is_problem_set() ? 0 : 1, kMostSamples);
   task.questions = integer("questions", task.questions, 1, 1000);
   task.generations = integer("generations", task.generations, 1, 1000);
   task.k = integer("k", task.k, 1, task.generations);
-  task.max_tokens = integer("max_tokens", task.max_tokens, 1, kMostTokens);
+  task.max_tokens = integer("max_tokens", task.max_tokens, 1, kMostContext);
   const std::string stage = task.is_problem_set() ? task.task : fmt::format("{} {}", task.task, task.tokens);
   return {stage, entry.find_number("threshold", 0, 1).value_or(0), {task}};
 }
@@ -142,8 +140,8 @@ void run_at(Suite& suite, const std::vector<int>& tokens) {
   suite.stages.clear();
   const std::set<int> lengths(tokens.begin(), tokens.end());
   for (const int length : lengths) {
-    if (length < kLeastTokens || length > kMostTokens) {
-      throw InputError(fmt::format("a context of {} tokens is not from {} to {}", length, kLeastTokens, kMostTokens));
+    if (length < kLeastContext || length > kMostContext) {
+      throw InputError(fmt::format("a context of {} tokens is not from {} to {}", length, kLeastContext, kMostContext));
     }
     SuiteStage stage{fmt::format("{} tokens", length), threshold, {}};
     for (SuiteTask task : tasks) {

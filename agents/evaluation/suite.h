@@ -9,6 +9,10 @@
 
 namespace sluice {
 
+/// Of a context.
+constexpr int kLeastContext = 64;
+constexpr int kMostContext = 1 << 20;
+
 /// One line of a suite: a task at a context length.
 struct SuiteTask {
   std::string task;       // a built-in task, or "jsonl:FILE"

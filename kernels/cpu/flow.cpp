@@ -10,6 +10,7 @@
 #include "kernels/cpu/flow_execute.h"
 #include "kernels/cpu/flow_state.h"
 #include "kernels/random.h"
+#include "scripting/graph/verify.h"
 
 namespace sluice::cpu {
 
@@ -71,7 +72,7 @@ class CpuFlow final : public Flow {
     for (size_t i = 0; i < plan_.graph.states.size(); ++i) own.states()[i] = state_of(row).load(row.layer, row.kv_head, i, pages);
     for (const ProgramStep& step : program_.index) run_step(step, row, own);
     // Loads of this step have seen the values of the last one; only now may they change.
-    for (const NodeId save : plan_.graph.saves) keep(save, row, own);
+    for (const NodeId save : program_.saves) keep(save, row, own);
     const int result = selection_index_[plan_.graph.selection];
     std::copy_n(own.selection(result).data(), own.selection_size(result), selected);
     return own.selection_size(result);
@@ -201,6 +202,7 @@ std::unique_ptr<Flow> compile_flow(const Plan& plan, int layers, int kv_heads) {
     throw FlowError({plan.graph.name, 0},
                     fmt::format("{} query heads share a KV head; the CPU attends for at most {}", group, kMostHeads));
   }
+  verify_layers(plan.graph, layers);
   return std::make_unique<flows::CpuFlow>(plan, layers, kv_heads);
 }
 

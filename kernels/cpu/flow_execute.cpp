@@ -120,6 +120,10 @@ class Execution {
       x_[i] = value_of(plan.graph, program, node_.inputs[i], tile.first, tile, scratch);
     out_ = value_of(plan.graph, program, instruction.node, tile.first, tile, scratch);
     pages_ = instruction.paged ? tile.count : 1;
+    if (node_.op == Op::kLoad) {
+      const float* state = scratch.states()[static_cast<size_t>(instruction.index)];
+      x_[0] = instruction.paged ? state + tile.first * instruction.elements : state;
+    }
     if (instruction.fusion) find_leaves(*instruction.fusion, program, scratch);
   }
 
@@ -165,6 +169,7 @@ class Execution {
         return unary(instruction_.op, x_[0], instruction_.elements * pages_, out_);
       case Op::kWhere:
         return where(node_.attributes.compare, instruction_.nest, pages_, x_, out_);
+      case Op::kLoad:
       case Op::kReshape:
         std::copy_n(x_[0], instruction_.elements * pages_, out_);
         return;

@@ -67,6 +67,7 @@ class Lowering {
     program_.slots.resize(graph_.nodes.size());
     readable_.resize(graph_.nodes.size());
     readers_.resize(graph_.nodes.size());
+    copied_.resize(graph_.nodes.size());
     for (const Node& reader : graph_.nodes) {
       for (const NodeId input : reader.inputs) ++readers_[static_cast<size_t>(input)];
     }
@@ -74,6 +75,7 @@ class Lowering {
 
   Program run() {
     place_constants();
+    order_saves();
     for (const NodeId id : plan_.cache) {
       if (node(id).op == Op::kConstant) continue;
       place_fixed(id);
@@ -116,6 +118,34 @@ class Lowering {
                 has_axis(shape, Axis::kPage) ? elements_per_page(shape) : 0};
   }
 
+  /// True if `save` takes its value from where `state` lies.
+  bool reads_in_place(NodeId save, const std::string& state) const {
+    const NodeId value = node(save).inputs[0];
+    return node(value).op == Op::kLoad && node(value).attributes.field == state && !copied_[static_cast<size_t>(value)];
+  }
+
+  /// A load is the state's own memory, so a state is saved after those that are saved from it. States that hand their values
+  /// round in a circle have no such order: one load of each circle is copied.
+  void order_saves() {
+    std::vector<NodeId> left = graph_.saves;
+    while (!left.empty()) {
+      const auto reads = [&](NodeId other, NodeId save) {
+        return other != save && reads_in_place(other, node(save).attributes.field);
+      };
+      const auto unread = std::find_if(left.begin(), left.end(), [&](NodeId save) {
+        return std::none_of(left.begin(), left.end(), [&](NodeId other) { return reads(other, save); });
+      });
+      if (unread != left.end()) {
+        program_.saves.push_back(*unread);
+        left.erase(unread);
+        continue;
+      }
+      for (const NodeId other : left) {
+        if (reads(other, left.front())) copied_[static_cast<size_t>(node(other).inputs[0])] = true;
+      }
+    }
+  }
+
   int64_t state_index(const std::string& name) const {
     for (size_t i = 0; i < graph_.states.size(); ++i) {
       if (graph_.states[i].name == name) return static_cast<int64_t>(i);
@@ -146,19 +176,20 @@ class Lowering {
       if (is_selection_or_save(current.op)) {
         lower_checked(id);
         lowered.effects.push_back(id);
-      } else if (current.op == Op::kLoad) {
+      } else if (current.op == Op::kLoad && !copied_[static_cast<size_t>(id)]) {
         place_state(id);
       } else if (!has_axis(current.shape, Axis::kPage)) {
         place_fixed(id);
         Instruction instruction = lower_checked(id);
         (instruction.along_page ? lowered.pages : lowered.once).push_back(std::move(instruction));
-      } else if (step.kind == StepKind::kPages) {
+      } else if (step.kind == StepKind::kPages && current.op != Op::kLoad) {
         tiled.push_back(id);
       } else {
         place_row(id);
         lowered.pages.push_back(lower_checked(id));
       }
     }
+    lowered.tile_pages = kMostTilePages;
     if (!tiled.empty()) lower_tiles(step, tiled, lowered);
     program_.index.push_back(std::move(lowered));
     // What stayed in a tile cannot be read by later steps.
@@ -272,6 +303,7 @@ class Lowering {
   Program program_;
   std::vector<bool> readable_;  // by node: its value can be read where lowering stands
   std::vector<int> readers_;    // by node: how often nodes read it
+  std::vector<bool> copied_;    // by node: a load that is not read where the state lies
 };
 
 }  // namespace

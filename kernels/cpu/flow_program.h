@@ -56,6 +56,7 @@ struct Program {
   std::vector<Slot> slots;         // by node
   std::vector<Instruction> cache;  // one page; all values are fixed
   std::vector<ProgramStep> index;
+  std::vector<NodeId> saves;  // in an order in which none changes what a later one reads
   int64_t fixed_floats = 0;
   int64_t tile_floats = 0;
   int64_t row_floats = 0;  // for each page

@@ -70,13 +70,14 @@ void FlowState::save(int layer, int kv_head, int index, const float* values, int
   const int64_t block = block_of(layer, kv_head);
   const Entry& entry = entries_[index];
   float* kept = values_.get() + block * block_floats_ + entry.offset;
+  const bool is_there = values == kept;  // a state saved as it was loaded
   if (!entry.paged) {
-    std::copy_n(values, entry.elements, kept);
+    if (!is_there) std::copy_n(values, entry.elements, kept);
     return;
   }
   if (pages > max_pages_)
     throw InternalError("flow state: " + std::to_string(pages) + " pages, made for " + std::to_string(max_pages_));
-  std::copy_n(values, pages * entry.elements, kept);
+  if (!is_there) std::copy_n(values, pages * entry.elements, kept);
   if (entry.token_inner > 0) initialise_future_tokens(entry, kept + (pages - 1) * entry.elements, tokens);
   seen_[block * entries_.size() + index] = pages;
 }

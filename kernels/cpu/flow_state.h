@@ -19,9 +19,10 @@ class FlowState final : public RequestState {
   void reset() override;
 
   /// Values of state `index` for a row of `pages` pages; those that the last save had not seen hold the initial value.
-  /// Throws InternalError outside the layers, heads and pages that this was made for.
+  /// They lie where `save` writes. Throws InternalError outside the layers, heads and pages that this was made for.
   float* load(int layer, int kv_head, int index, int pages);
-  /// Keeps `values`; the last page holds `tokens` tokens, and tokens still to come keep the initial value.
+  /// Keeps `values`, which may be what `load` gave; the last page holds `tokens` tokens, and tokens still to come keep the
+  /// initial value.
   void save(int layer, int kv_head, int index, const float* values, int pages, int tokens);
 
  private:

@@ -77,14 +77,18 @@ Shape without_axis(Shape shape, Axis axis) {
   return shape;
 }
 
-/// Row-wide operators keep their input for every page of a request in scratch memory.
+/// Row-wide operators keep their input for every page of a request in scratch memory, and want every entry in every page.
 void check_row_input(const FlowGraph& graph, const Node& node) {
   const Shape& shape = input_shape(graph, node, 0);
+  if (has_axis(shape, Axis::kToken)) {
+    refuse(node, fmt::format("cannot work along \"page\" over tokens (got {})", to_string(shape)),
+           "the last page may hold fewer tokens; reduce \"token\" first");
+  }
   if (elements_per_page(shape) > GraphLimits::kRowElements) {
     refuse(node,
            fmt::format("along \"page\" got {}: {} numbers a page, at most {} fit", to_string(shape), elements_per_page(shape),
                        GraphLimits::kRowElements),
-           "reduce \"token\", \"head\" or \"dim\" first");
+           "reduce \"head\" or \"dim\" first");
   }
 }
 

@@ -268,4 +268,12 @@ void verify(const FlowGraph& graph) {
   verify_selection(graph);
 }
 
+void verify_layers(const FlowGraph& graph, int layers) {
+  for (const auto& [layer, sparse] : graph.layers.sparse) {
+    if (layer >= -layers && layer < layers) continue;
+    refuse(graph.where, fmt::format("layers: there is no layer {} in a model of {} layers", layer, layers),
+           fmt::format("layers are numbered 0 to {}, or from the end -1 to -{}", layers - 1, layers));
+  }
+}
+
 }  // namespace sluice

@@ -8,6 +8,9 @@ namespace sluice {
 /// Throws FlowError with the location of the offending node.
 void verify(const FlowGraph& graph);
 
+/// Refuses a graph that names layers which a model of `layers` layers does not have. Throws FlowError.
+void verify_layers(const FlowGraph& graph, int layers);
+
 /// Most nodes, fields, states, elements and work that a graph may have.
 struct GraphLimits {
   static constexpr int kNodes = 4096;

@@ -199,7 +199,9 @@ FlowGraph trace(std::string_view source, const std::string& file, const TraceOpt
         fmt::format("flows cannot be traced for heads of {} channels and groups of {}", options.head_dim, options.group),
         fmt::format("1 to {} channels and groups of 1 to {}", GraphLimits::kHeadDim, GraphLimits::kGroup));
   }
-  return Script(file, options).run(source);
+  FlowGraph graph = Script(file, options).run(source);
+  if (options.layers > 0) verify_layers(graph, options.layers);
+  return graph;
 }
 
 FlowGraph trace_file(const std::string& path, const TraceOptions& options) {

@@ -7,10 +7,12 @@
 
 namespace sluice {
 
-/// What one KV head of the model looks like; the page size and KV type come from the script. And how much the script may use.
+/// What one KV head of the model looks like, and how many layers it has; the page size and KV type come from the script. And how
+/// much the script may use.
 struct TraceOptions {
   int head_dim = 64;
   int group = 4;
+  int layers = 0;                     // 0: not known yet
   double seconds = 1.0;               // wall-clock limit of the script
   size_t memory = size_t{64} << 20;   // bytes the script may allocate
   int64_t instructions = 50'000'000;  // of the Lua machine

@@ -82,7 +82,7 @@ Report run(FakeRunner& runner, const std::vector<std::string>& flows, const std:
            const Suite& suite = small_suite(), int positions = 0) {
   const CountingTokenizer tokenizer;
   std::vector<Contestant> contestants;
-  for (const std::string& flow : flows) contestants.push_back({flow, {flow, {}}, {}});
+  for (const std::string& flow : flows) contestants.push_back({flow, {flow, {}}});
   Progress progress;
   return run_cascade(suite, contestants, runner, {tokenizer, &mini_vocabulary(), positions}, Seed::parse(seed), progress);
 }
@@ -207,6 +207,22 @@ TEST(Cascade, ATaskThatCannotBeAskedLeavesTheOthers) {
   }
 }
 
+TEST(Cascade, AFlowThatNoStageJudgedDidNotPass) {
+  FakeRunner runner;
+  runner.failing_prefill = 1;
+  const Suite one = parse_suite(R"([{"task": "salad", "tokens": 300, "samples": 4}])", "one");
+  const Report report = run(runner, {"right"}, "s", one);
+  EXPECT_EQ(report.flows[0].status, FlowStatus::kRuntimeError);
+  EXPECT_EQ(report.flows[0].message, "no stage judged it: " + report.errors.at(0));
+  EXPECT_TRUE(report.flows[0].speed.has_value()) << "which says nothing of its answers";
+  FakeRunner weak;
+  weak.dense = "wrong";
+  const Suite strict = parse_suite(R"([{"task": "salad", "tokens": 300, "samples": 4, "threshold": 0.5}])", "strict");
+  const Report unjudged = run(weak, {"right"}, "s", strict);
+  EXPECT_EQ(unjudged.flows[0].status, FlowStatus::kRuntimeError);
+  EXPECT_EQ(unjudged.flows[0].message, "no stage judged it: " + unjudged.notes.at(0));
+}
+
 TEST(Cascade, SpeedThatCannotBeMeasuredDoesNotTakeBackAPass) {
   FakeRunner runner;
   const Report report = run(runner, {"narrow"});
@@ -229,17 +245,6 @@ TEST(Cascade, LeavesRoomToTimeDecodingInTheModelsContext) {
   EXPECT_EQ(none.flows[0].status, FlowStatus::kPassed);
   EXPECT_NE(none.flows[0].message.find("context"), std::string::npos) << none.flows[0].message;
   EXPECT_TRUE(none.errors.empty());
-}
-
-TEST(Cascade, AFlowThatCannotBeReadIsRejectedWithItsHint) {
-  FakeRunner runner;
-  const CountingTokenizer tokenizer;
-  Progress progress;
-  const Report report = run_cascade(small_suite(), {{"absent", {"absent", {}}, InputError("no such flow", "look again")}}, runner,
-                                    {tokenizer, &mini_vocabulary()}, Seed::parse("s"), progress);
-  EXPECT_EQ(report.flows[0].status, FlowStatus::kRejectedStatic);
-  EXPECT_EQ(report.flows[0].message, "no such flow");
-  EXPECT_EQ(report.flows[0].hint, "look again");
 }
 
 TEST(Cascade, QuestionsFollowFromTheSeedAloneWhateverFlowsTakePart) {

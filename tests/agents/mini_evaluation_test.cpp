@@ -25,7 +25,7 @@ class MiniEvaluation : public testing::Test {
   Report evaluate(Suite suite, const std::vector<std::string>& flows, const std::string& seed) {
     prepare_suite(suite, context_);
     std::vector<Contestant> contestants;
-    for (const std::string& flow : flows) contestants.push_back({flow, read_flow(flow), {}});
+    for (const std::string& flow : flows) contestants.push_back({flow, read_flow(flow)});
     EngineRunner runner(*device_, *model_, *tokenizer_);
     Progress progress;
     return run_cascade(suite, contestants, runner, context_, Seed::parse(seed), progress);

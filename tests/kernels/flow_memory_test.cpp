@@ -48,5 +48,27 @@ TEST(FlowMemory, DecodeStepsOfShippedFlowsAllocateNothing) {
   }
 }
 
+TEST(FlowMemory, ExchangingStatesAllocatesNothing) {
+  const FlowGraph graph = trace(R"(
+    local flow = sluice.flow{name = "exchange"}
+    function flow.cache(c)
+      c.m = c.k:mean("token")
+      c.a, c.b = sluice.cfill(0), sluice.cfill(1)
+    end
+    function flow.index(q, c)
+      local x = sluice.load("x", {axes = {"head", "dim"}, init = 2})
+      local y = sluice.load("y", {axes = {"head", "dim"}})
+      sluice.save("x", y)
+      sluice.save("y", x)
+      c.a:save(c.b)
+      c.b:save(c.a)
+      return sluice.topk((q + x - y):dot(c.m):max("head") + c.a - c.b, {k = 4})
+    end
+    return flow
+  )",
+                                "exchange.lua");
+  EXPECT_EQ(allocations_of(graph), 0);
+}
+
 }  // namespace
 }  // namespace sluice::testing

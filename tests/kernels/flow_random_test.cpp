@@ -21,10 +21,23 @@ JudgeOptions options_of(uint64_t seed, const FlowGraph& graph) {
           .specials = seed % 5 == 0};
 }
 
+/// States saved as another state was loaded, in flows as devices get them.
+int handed_over(const FlowGraph& graph) {
+  const FlowGraph compiled = compile(graph).plan.graph;
+  int count = 0;
+  for (const NodeId id : compiled.saves) {
+    const Node& save = compiled.nodes[static_cast<size_t>(id)];
+    const Node& value = compiled.nodes[static_cast<size_t>(save.inputs[0])];
+    count += value.op == Op::kLoad && value.attributes.field != save.attributes.field ? 1 : 0;
+  }
+  return count;
+}
+
 TEST(RandomFlows, AgreeWithOracle) {
   constexpr uint64_t kFlows = 400;
   int scores = 0;
   int known = 0;
+  int handed = 0;
   std::set<Op> seen;
   for (uint64_t seed = 0; seed < kFlows; ++seed) {
     const FlowGraph graph = random_flow(seed);
@@ -33,9 +46,11 @@ TEST(RandomFlows, AgreeWithOracle) {
     ASSERT_EQ(verdict.fault, "") << "seed " << seed << "\n" << to_text(graph);
     scores += verdict.scores;
     known += verdict.known;
+    handed += handed_over(graph);
   }
   // The comparison means something only where float32 determines the result, and only for operators that occur.
   EXPECT_GT(known, scores * 3 / 5);
+  EXPECT_GT(handed, 20);
   for (const OpInfo& info : all_ops()) {
     if (info.op != Op::kThreshold) EXPECT_TRUE(seen.contains(info.op)) << info.name;
   }

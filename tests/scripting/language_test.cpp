@@ -103,6 +103,24 @@ TEST(Language, LayersAreChosenFromBothEnds) {
   for (int layer = 0; layer < 8; ++layer) EXPECT_EQ(few.is_sparse(layer, 8), layer == 2) << layer;
 }
 
+TEST(Language, LayersMustBeTheModels) {
+  const auto traced = [](int layer, int layers) {
+    TraceOptions options;
+    options.layers = layers;
+    return trace("return sluice.flow{name = 'x', layers = {[" + std::to_string(layer) + "] = 'full', rest = 'full'}}", "x.lua",
+                 options);
+  };
+  for (const int layer : {0, 27, -1, -28}) EXPECT_NO_THROW(traced(layer, 28)) << layer;
+  for (const int layer : {28, 99, -29}) EXPECT_THROW(traced(layer, 28), FlowError) << layer;
+  EXPECT_NO_THROW(traced(99, 0));  // no model yet
+}
+
+TEST(Language, TokensAreReducedBeforePages) {
+  EXPECT_EQ(refusal("return sluice.topk(sluice.position() + q:dot(c.k):mean('head', 'token', 'page'), {k = 1})"), "accepted");
+  EXPECT_NE(refusal("return sluice.topk(sluice.position() + q:dot(c.k):mean('head', 'page', 'token'), {k = 1})"), "accepted");
+  EXPECT_EQ(refusal("return sluice.topk(q:dot(c.k):mask_slice('page', 1):max('head', 'token'), {k = 1})"), "accepted");
+}
+
 TEST(Language, ThresholdKeepsTheNewestPageByDefault) {
   const FlowGraph graph = trace_index("return sluice.threshold(sluice.position(), {above = 3})");
   EXPECT_EQ(graph.nodes[static_cast<size_t>(graph.selection)].attributes.last, 1);

@@ -113,6 +113,17 @@ TEST(Shapes, RowWideOperatorsRefuseInputsThatAreTooLargeToKeep) {
   EXPECT_EQ(inferred(Op::kSoftmax, {{kPages, {Axis::kHead, 17}, {Axis::kDim, 256}}}, along(Axis::kPage)), "refused");
 }
 
+TEST(Shapes, RowWideOperatorsRefuseTokens) {
+  Attributes attributes = along(Axis::kPage);
+  attributes.kernel = {1};
+  for (const Op op : {Op::kMean, Op::kMax, Op::kMin, Op::kL2Norm, Op::kSum, Op::kSoftmax, Op::kNormalize, Op::kConv1d}) {
+    EXPECT_EQ(inferred(op, {kPageTokenDim}, attributes), "refused");
+    EXPECT_EQ(inferred(op, {{kPages, {Axis::kToken, 8}}}, attributes), "refused");
+    EXPECT_NE(inferred(op, {kPageDim}, attributes), "refused");
+  }
+  EXPECT_EQ(inferred(Op::kMaskSlice, {kPageTokenDim}, attributes), "[page B, token 16, dim 64]");
+}
+
 TEST(Shapes, SelectionsWantOneScoreAPage) {
   EXPECT_EQ(inferred(Op::kTopK, {kPageOnly}), "[]");
   EXPECT_EQ(inferred(Op::kTopK, {kPageDim}), "refused");

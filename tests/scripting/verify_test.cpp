@@ -132,6 +132,49 @@ TEST(Verify, RefusesStagesThatMix) {
   expect_refused("tensor as selection", [](FlowGraph& g) { first(g, Op::kUnion).inputs[0] = first(g, Op::kMax).inputs[0]; });
 }
 
+TEST(Verify, RefusesForgedRowWideOperatorsOverTokens) {
+  const FlowGraph valid = trace(R"(
+    local flow = sluice.flow{name = "tokens"}
+    function flow.index(q, c)
+      return sluice.topk(q:dot(c.k):max("head"):mean("token"), {k = 4})
+    end
+    return flow
+  )",
+                                "tokens.lua");
+  for (const Op op : {Op::kMean, Op::kMax, Op::kMin, Op::kL2Norm, Op::kSum, Op::kSoftmax, Op::kNormalize, Op::kConv1d}) {
+    FlowGraph graph = valid;
+    Node& forged = first(graph, Op::kMean);
+    forged.op = op;
+    forged.attributes.axis = Axis::kPage;
+    forged.attributes.kernel = {1};
+    forged.shape = {{Axis::kToken, 16}};
+    if (!is_reduction(op)) forged.shape.insert(forged.shape.begin(), {Axis::kPage, kDynamic});
+    try {
+      verify(graph);
+      FAIL() << name_of(op) << " was accepted";
+    } catch (const FlowError& error) {
+      EXPECT_NE(error.message().find("cannot work along \"page\" over tokens"), std::string::npos) << error.message();
+    }
+  }
+}
+
+TEST(Verify, RefusesLayersThatTheModelDoesNotHave) {
+  FlowGraph graph = sample();
+  graph.layers.sparse = {{0, false}, {27, true}, {-1, false}, {-28, false}};
+  EXPECT_NO_THROW(verify_layers(graph, 28));
+  for (const int layer : {28, 99, -29}) {
+    FlowGraph beyond = graph;
+    beyond.layers.sparse[layer] = false;
+    try {
+      verify_layers(beyond, 28);
+      FAIL() << layer << " was accepted";
+    } catch (const FlowError& error) {
+      EXPECT_EQ(error.message(), "layers: there is no layer " + std::to_string(layer) + " in a model of 28 layers");
+      EXPECT_EQ(error.where().file, "sample.lua");
+    }
+  }
+}
+
 TEST(Verify, BoundsTheWorkOfAFlow) {
   FlowGraph graph;
   graph.name = "work";

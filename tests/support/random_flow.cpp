@@ -139,13 +139,19 @@ class Drawing {
     if (chance(50)) draw_source(Stage::kIndex, Op::kPosition);
     if (chance(50)) draw_source(Stage::kIndex, Op::kRandom);
     if (chance(60)) {
-      State state{"state", {{Axis::kPage, kDynamic}}, number(-2, 2) * 0.5, {}};
+      State state{{}, {{Axis::kPage, kDynamic}}, 0, {}};
       if (chance(30)) state.shape.push_back({Axis::kHead, builder_.graph.geometry.group});
       if (chance(20))
         state.shape = {{Axis::kHead, builder_.graph.geometry.group}, {Axis::kDim, builder_.graph.geometry.head_dim}};
       if (chance(20)) state.shape = {{Axis::kPage, kDynamic}, {Axis::kToken, builder_.graph.geometry.page}};
-      builder_.graph.states.push_back(state);
-      draw_source(Stage::kIndex, Op::kLoad, state.name);
+      // States of one shape, so that they can be saved from each other.
+      const int states = number(1, 3);
+      for (int i = 0; i < states; ++i) {
+        state.name = fmt::format("state{}", i);
+        state.initial = number(-2, 2) * 0.5;
+        builder_.graph.states.push_back(state);
+        draw_source(Stage::kIndex, Op::kLoad, state.name);
+      }
     }
     for (const Field& field : builder_.graph.fields) draw_source(Stage::kIndex, Op::kField, field.name);
     const int attempts = number(10, 120);
@@ -180,11 +186,16 @@ class Drawing {
   void draw_selection() {
     // Scores are drawn first: a selection has no value to compute with.
     for (const State& state : builder_.graph.states) {
+      // A state's value as it was loaded, or what was computed last.
+      const bool loaded = chance(40);
       std::vector<NodeId> fitting;
       for (const NodeId value : values_) {
-        if (shape_of(value) == state.shape) fitting.push_back(value);
+        const bool is_load = builder_.graph.nodes[static_cast<size_t>(value)].op == Op::kLoad;
+        if (shape_of(value) == state.shape && (is_load || !loaded)) fitting.push_back(value);
       }
-      if (!fitting.empty()) builder_.save(state.name, fitting.back());
+      if (fitting.empty()) continue;
+      builder_.save(state.name,
+                    loaded ? fitting[static_cast<size_t>(number(0, static_cast<int>(fitting.size()) - 1))] : fitting.back());
     }
     NodeId selection = draw_one_selection();
     if (chance(15)) {
