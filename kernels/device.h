@@ -93,6 +93,11 @@ struct PassBatch {
 
   int sequences() const { return static_cast<int>(lengths.size()); }
   int rows() const { return query_indptr.empty() ? 0 : query_indptr.back(); }
+  int query_rows(int sequence) const { return query_indptr[sequence + 1] - query_indptr[sequence]; }
+  /// The pages that hold the sequence's tokens, `page` in each, oldest first.
+  std::span<const int32_t> pages(int sequence, int page) const {
+    return page_indices.subspan(page_indptr[sequence], (lengths[sequence] + page - 1) / page);
+  }
 };
 
 /// What an attention call reports beyond its output. Every pointer may be null. Only decode rows are reported.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/checks.h"
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/targets.h"
@@ -15,10 +16,6 @@
 namespace sluice::cpu {
 namespace {
 
-void require(const char* operation, const char* dimension, int64_t got, int64_t wanted) {
-  if (got != wanted) throw InternalError(fmt::format("{}: {} is {}, expected {}", operation, dimension, got, wanted));
-}
-
 void require_f32(const char* operation, const Matrix& matrix) {
   if (matrix.type != DataType::kF32) throw InternalError(fmt::format("{}: activations on the CPU are f32", operation));
 }
@@ -27,15 +24,10 @@ void require_f32(const char* operation, const Matrix& matrix) {
 const DeviceFlow& as_device_flow(const char* operation, const CompiledFlow& flow, const CpuPool& pool) {
   const auto* mine = dynamic_cast<const DeviceFlow*>(&flow);
   if (mine == nullptr) throw InternalError("a flow of another device was given to the CPU");
-  require(operation, "bytes of the pool's page", static_cast<int64_t>(pool.layout().bytes),
-          static_cast<int64_t>(flow.plan().layout.bytes));
-  require(operation, "tokens of the pool's page", pool.layout().page, flow.plan().layout.page);
+  require_equal(operation, "bytes of the pool's page", static_cast<int64_t>(pool.layout().bytes),
+                static_cast<int64_t>(flow.plan().layout.bytes));
+  require_equal(operation, "tokens of the pool's page", pool.layout().page, flow.plan().layout.page);
   return *mine;
-}
-
-void require_layer(const char* operation, int layer, const CpuPool& pool) {
-  if (layer < 0 || layer >= pool.layers())
-    throw InternalError(fmt::format("{}: layer {} of {}", operation, layer, pool.layers()));
 }
 
 CpuPool& as_cpu_pool(Pool& pool) {
@@ -99,21 +91,19 @@ void CpuDevice::for_rows(int64_t rows, int64_t columns, Body&& body) {
 
 void CpuDevice::embed(const Weight& table, std::span<const int32_t> tokens, Matrix out) {
   require_f32("embed", out);
-  require("embed", "out.rows", out.rows, static_cast<int64_t>(tokens.size()));
-  require("embed", "out.columns", out.columns, table.columns());
+  require_equal("embed", "out.rows", out.rows, static_cast<int64_t>(tokens.size()));
+  require_equal("embed", "out.columns", out.columns, table.columns());
   const CpuWeight& weight = as_cpu(table);
-  for (int32_t token : tokens) {
-    if (token < 0 || token >= table.rows()) throw InternalError(fmt::format("embed: token {} of {}", token, table.rows()));
-  }
+  require_indices("embed", tokens, table.rows());
   for_rows(out.rows, out.columns, [&](int64_t row) { weight.unpack_row(tokens[row], out.row(row)); });
 }
 
 void CpuDevice::rms_norm(Matrix x, const Weight& gain, float epsilon, Matrix out) {
   require_f32("rms_norm", x);
   require_f32("rms_norm", out);
-  require("rms_norm", "out.rows", out.rows, x.rows);
-  require("rms_norm", "out.columns", out.columns, x.columns);
-  require("rms_norm", "gain.columns", gain.columns(), x.columns);
+  require_equal("rms_norm", "out.rows", out.rows, x.rows);
+  require_equal("rms_norm", "out.columns", out.columns, x.columns);
+  require_equal("rms_norm", "gain.columns", gain.columns(), x.columns);
   const float* factors = as_cpu(gain).vector();
   for_rows(x.rows, x.columns, [&](int64_t row) { rms_norm_row(x.row(row), factors, x.columns, epsilon, out.row(row)); });
 }
@@ -122,11 +112,11 @@ void CpuDevice::add_rms_norm(Matrix residual, Matrix delta, const Weight& gain, 
   require_f32("add_rms_norm", residual);
   require_f32("add_rms_norm", delta);
   require_f32("add_rms_norm", out);
-  require("add_rms_norm", "delta.rows", delta.rows, residual.rows);
-  require("add_rms_norm", "delta.columns", delta.columns, residual.columns);
-  require("add_rms_norm", "out.rows", out.rows, residual.rows);
-  require("add_rms_norm", "out.columns", out.columns, residual.columns);
-  require("add_rms_norm", "gain.columns", gain.columns(), residual.columns);
+  require_equal("add_rms_norm", "delta.rows", delta.rows, residual.rows);
+  require_equal("add_rms_norm", "delta.columns", delta.columns, residual.columns);
+  require_equal("add_rms_norm", "out.rows", out.rows, residual.rows);
+  require_equal("add_rms_norm", "out.columns", out.columns, residual.columns);
+  require_equal("add_rms_norm", "gain.columns", gain.columns(), residual.columns);
   const float* factors = as_cpu(gain).vector();
   for_rows(residual.rows, residual.columns, [&](int64_t row) {
     add_row(residual.row(row), delta.row(row), residual.columns);
@@ -137,17 +127,17 @@ void CpuDevice::add_rms_norm(Matrix residual, Matrix delta, const Weight& gain, 
 void CpuDevice::matmul(Matrix x, const Weight& weight, Matrix out) {
   require_f32("matmul", x);
   require_f32("matmul", out);
-  require("matmul", "x.columns", x.columns, weight.columns());
-  require("matmul", "out.columns", out.columns, weight.rows());
-  require("matmul", "out.rows", out.rows, x.rows);
+  require_equal("matmul", "x.columns", x.columns, weight.columns());
+  require_equal("matmul", "out.columns", out.columns, weight.rows());
+  require_equal("matmul", "out.rows", out.rows, x.rows);
   matmul_.run(x, as_cpu(weight), out);
 }
 
 void CpuDevice::silu_multiply(Matrix gate_up, Matrix out) {
   require_f32("silu_multiply", gate_up);
   require_f32("silu_multiply", out);
-  require("silu_multiply", "gate_up.columns", gate_up.columns, 2 * out.columns);
-  require("silu_multiply", "out.rows", out.rows, gate_up.rows);
+  require_equal("silu_multiply", "gate_up.columns", gate_up.columns, 2 * out.columns);
+  require_equal("silu_multiply", "out.rows", out.rows, gate_up.rows);
   for_rows(out.rows, out.columns,
            [&](int64_t row) { silu_multiply_row(gate_up.row(row), gate_up.row(row) + out.columns, out.columns, out.row(row)); });
 }
@@ -155,12 +145,10 @@ void CpuDevice::silu_multiply(Matrix gate_up, Matrix out) {
 void CpuDevice::gather_rows(Matrix x, std::span<const int32_t> rows, Matrix out) {
   require_f32("gather_rows", x);
   require_f32("gather_rows", out);
-  require("gather_rows", "out.rows", out.rows, static_cast<int64_t>(rows.size()));
-  require("gather_rows", "out.columns", out.columns, x.columns);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i] < 0 || rows[i] >= x.rows) throw InternalError(fmt::format("gather_rows: row {} of {}", rows[i], x.rows));
-    std::copy_n(x.row(rows[i]), x.columns, out.row(static_cast<int64_t>(i)));
-  }
+  require_equal("gather_rows", "out.rows", out.rows, static_cast<int64_t>(rows.size()));
+  require_equal("gather_rows", "out.columns", out.columns, x.columns);
+  require_indices("gather_rows", rows, x.rows);
+  for (size_t i = 0; i < rows.size(); ++i) std::copy_n(x.row(rows[i]), x.columns, out.row(static_cast<int64_t>(i)));
 }
 
 void CpuDevice::append_row(int layer, int64_t row, const float* keys, const float* values) {
@@ -183,10 +171,10 @@ void CpuDevice::rope_append(int layer, Matrix qkv, int query_heads, const Weight
   const int dim = pool.layout().head_dim;
   const int kv_heads = pool.kv_heads();
   require_f32("rope_append", qkv);
-  require("rope_append", "qkv.rows", qkv.rows, pass_.batch().rows());
-  require("rope_append", "qkv.columns", qkv.columns, static_cast<int64_t>(query_heads + 2 * kv_heads) * dim);
-  if (query_gain != nullptr) require("rope_append", "query_gain.columns", query_gain->columns(), dim);
-  if (key_gain != nullptr) require("rope_append", "key_gain.columns", key_gain->columns(), dim);
+  require_equal("rope_append", "qkv.rows", qkv.rows, pass_.batch().rows());
+  require_equal("rope_append", "qkv.columns", qkv.columns, static_cast<int64_t>(query_heads + 2 * kv_heads) * dim);
+  if (query_gain != nullptr) require_equal("rope_append", "query_gain.columns", query_gain->columns(), dim);
+  if (key_gain != nullptr) require_equal("rope_append", "key_gain.columns", key_gain->columns(), dim);
   require_layer("rope_append", layer, pool);
   const float* query_factors = query_gain == nullptr ? nullptr : as_cpu(*query_gain).vector();
   const float* key_factors = key_gain == nullptr ? nullptr : as_cpu(*key_gain).vector();
@@ -208,10 +196,10 @@ void CpuDevice::append(int layer, Matrix keys, Matrix values) {
   const int64_t columns = static_cast<int64_t>(pool.kv_heads()) * pool.layout().head_dim;
   require_f32("append", keys);
   require_f32("append", values);
-  require("append", "keys.rows", keys.rows, pass_.batch().rows());
-  require("append", "values.rows", values.rows, pass_.batch().rows());
-  require("append", "keys.columns", keys.columns, columns);
-  require("append", "values.columns", values.columns, columns);
+  require_equal("append", "keys.rows", keys.rows, pass_.batch().rows());
+  require_equal("append", "values.rows", values.rows, pass_.batch().rows());
+  require_equal("append", "keys.columns", keys.columns, columns);
+  require_equal("append", "values.columns", values.columns, columns);
   require_layer("append", layer, pool);
   for_rows(keys.rows, columns, [&](int64_t row) { append_row(layer, row, keys.row(row), values.row(row)); });
 }
@@ -239,7 +227,7 @@ void CpuDevice::refresh_pages(Pool& pool, int layer, std::span<const int32_t> pa
   if (last_tokens < 1 || last_tokens > page_tokens) {
     throw InternalError(fmt::format("refresh_pages: {} tokens in a page of {}", last_tokens, page_tokens));
   }
-  for (int32_t page : pages) memory.check_page(page);
+  for (int32_t page : pages) require_page(memory, page);
   const auto count = static_cast<int64_t>(pages.size());
   threads_.run(count * memory.kv_heads(), [&](int64_t index, int thread) {
     const int64_t at = index / memory.kv_heads();
@@ -253,11 +241,11 @@ void CpuDevice::attention(const Attention& call, Matrix q, Matrix out) {
   const CpuPool& pool = pass_.pool();
   require_f32("attention", q);
   require_f32("attention", out);
-  require("attention", "q.rows", q.rows, pass_.batch().rows());
-  require("attention", "out.rows", out.rows, q.rows);
-  require("attention", "q.columns", q.columns, static_cast<int64_t>(call.query_heads) * pool.layout().head_dim);
-  require("attention", "out.columns", out.columns, q.columns);
-  require("attention", "query heads beyond whole groups", call.query_heads % pool.kv_heads(), 0);
+  require_equal("attention", "q.rows", q.rows, pass_.batch().rows());
+  require_equal("attention", "out.rows", out.rows, q.rows);
+  require_equal("attention", "q.columns", q.columns, static_cast<int64_t>(call.query_heads) * pool.layout().head_dim);
+  require_equal("attention", "out.columns", out.columns, q.columns);
+  require_equal("attention", "query heads beyond whole groups", call.query_heads % pool.kv_heads(), 0);
   const int group = call.query_heads / pool.kv_heads();
   if (group < 1 || group > kMostHeads) {
     throw InternalError(fmt::format("attention: {} query heads share a KV head, at most {}", group, kMostHeads));

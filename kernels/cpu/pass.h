@@ -34,15 +34,13 @@ class Pass {
   std::span<const int32_t> row_sequences() const { return sequences_; }  // [rows]
   std::span<const TouchedPage> touched() const { return touched_; }
 
-  int query_rows(int sequence) const { return batch_.query_indptr[sequence + 1] - batch_.query_indptr[sequence]; }
+  int query_rows(int sequence) const { return batch_.query_rows(sequence); }
   /// The pages that hold the sequence's tokens, oldest first.
-  std::span<const int32_t> pages(int sequence) const;
+  std::span<const int32_t> pages(int sequence) const { return batch_.pages(sequence, pool_->layout().page); }
   /// Tokens in the last of `pages`.
   int last_tokens(int sequence) const { return (batch_.lengths[sequence] - 1) % pool_->layout().page + 1; }
 
  private:
-  void check() const;
-
   PassBatch batch_;
   CpuPool* pool_ = nullptr;
   int64_t number_ = 0;

@@ -4,15 +4,13 @@
 
 #include <cstring>
 
+#include "kernels/checks.h"
 #include "kernels/cpu/bfloat16.h"
 
 namespace sluice::cpu {
 namespace {
 
 size_t checked_bytes(int layers, int kv_heads, int pages, const PageLayout& layout) {
-  if (layers < 1 || kv_heads < 1 || pages < 1) {
-    throw InputError(fmt::format("a page pool of {} layers, {} KV heads and {} pages cannot be made", layers, kv_heads, pages));
-  }
   if (layout.kv != DataType::kF32 && layout.kv != DataType::kBF16) {
     throw InputError(fmt::format("the CPU keeps KV as bf16 or f32, not as {}", name_of(layout.kv)),
                      "write kv = \"bf16\" in the flow");
@@ -20,17 +18,7 @@ size_t checked_bytes(int layers, int kv_heads, int pages, const PageLayout& layo
   if (layout.head_dim < 8 || layout.head_dim % 8 != 0) {
     throw InputError(fmt::format("the CPU needs a head dimension that is a multiple of 8, not {}", layout.head_dim));
   }
-  if (layout.page < 8 || layout.page > 128 || (layout.page & (layout.page - 1)) != 0) {
-    throw InputError(fmt::format("a page holds 8, 16, 32, 64 or 128 tokens, not {}", layout.page));
-  }
-  size_t bytes = layout.bytes;
-  for (const int count : {layers, kv_heads, pages}) {
-    if (__builtin_mul_overflow(bytes, static_cast<size_t>(count), &bytes)) {
-      throw InputError(
-          fmt::format("a page pool of {} layers, {} KV heads and {} pages is beyond any memory", layers, kv_heads, pages));
-    }
-  }
-  return bytes;
+  return pool_bytes(layers, kv_heads, pages, layout);
 }
 
 }  // namespace
@@ -60,20 +48,9 @@ CpuPool::CpuPool(int layers, int kv_heads, int pages, const PageLayout& layout)
       pages_(pages),
       memory_(checked_bytes(layers, kv_heads, pages, layout)) {}
 
-void CpuPool::check_page(int32_t page) const {
-  if (page < 0 || page >= pages_) throw InternalError(fmt::format("page {} is outside a pool of {} pages", page, pages_));
-}
-
-void CpuPool::check_tokens(std::span<const int32_t> pages, int tokens) const {
-  if (tokens < 0 || static_cast<size_t>(tokens) > pages.size() * layout_.page) {
-    throw InternalError(fmt::format("{} tokens do not fit {} pages of {}", tokens, pages.size(), layout_.page));
-  }
-  for (int32_t page : pages) check_page(page);
-}
-
 template <typename Visit>
 void CpuPool::for_each_token(std::span<const int32_t> pages, int tokens, Visit&& visit) const {
-  check_tokens(pages, tokens);
+  require_tokens(*this, pages, tokens);
   const int dim = layout_.head_dim;
   const size_t row = dim * size_of(layout_.kv);
   size_t at = 0;
@@ -87,8 +64,8 @@ void CpuPool::for_each_token(std::span<const int32_t> pages, int tokens, Visit&&
 }
 
 void CpuPool::copy_page(int source, int target) {
-  check_page(source);
-  check_page(target);
+  require_page(*this, source);
+  require_page(*this, target);
   if (source == target) return;
   for (int layer = 0; layer < layers_; ++layer) {
     std::memcpy(base(layer, 0) + target * page_stride(), base(layer, 0) + source * page_stride(), page_stride());

@@ -25,11 +25,8 @@ class CpuPool final : public Pool {
     return memory_.at((static_cast<size_t>(layer) * pages_ * kv_heads_ + kv_head) * layout_.bytes);
   }
   size_t page_stride() const { return kv_heads_ * layout_.bytes; }
-  /// Throws InternalError if `page` is outside the pool.
-  void check_page(int32_t page) const;
 
  private:
-  void check_tokens(std::span<const int32_t> pages, int tokens) const;
   /// Calls `visit(token, at)` for every layer, token and KV head: K lies at token + key_offset in the pool, and its numbers from
   /// `at` on in float32 [layers, tokens, kv_heads, dim].
   template <typename Visit>

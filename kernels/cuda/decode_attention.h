@@ -3,22 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "scripting/graph/plan.h"
-
-struct CUstream_st;
+#include "kernels/cuda/paged_kv.h"
 
 namespace sluice::cuda {
-
-using Stream = CUstream_st*;
-
-/// K and V of one layer in a pool in device memory: block (page, kv_head) lies at base + (page * kv_heads + kv_head) *
-/// layout.bytes.
-struct PagedKv {
-  const std::byte* base = nullptr;
-  PageLayout layout;  // bf16; head_dim 64, 128 or 256; pages of 8 to 128 tokens
-  int pages = 0;
-  int kv_heads = 1;
-};
 
 /// The lists of pages that decode rows attend to, in device memory. There is a list for each sequence, which its KV heads share,
 /// or one for each (sequence, KV head).
@@ -54,13 +41,9 @@ class DecodeAttention {
            Stream stream) const;
 
  private:
-  struct alignas(64) TensorMap {
-    std::byte bytes[128];
-  };
-
   PagedKv kv_;
   int blocks_ = 0;  // multiprocessors
-  TensorMap map_{};
+  TensorMap map_;
 };
 
 }  // namespace sluice::cuda

@@ -6,30 +6,17 @@
 #include <cmath>
 #include <numeric>
 
+#include "kernels/checks.h"
+
 namespace sluice::cuda {
 namespace {
 
 constexpr int kMostLists = 512;  // rows that attend in one launch
 constexpr int kMostGroup = 16;   // query heads of a KV head
 
-void require(const char* operation, const char* dimension, int64_t got, int64_t wanted) {
-  if (got != wanted) throw InternalError(fmt::format("{}: {} is {}, expected {}", operation, dimension, got, wanted));
-}
-
 void require_numbers(const char* operation, const Matrix& matrix) {
   if (matrix.type != DataType::kF32 && matrix.type != DataType::kBF16) {
     throw InternalError(fmt::format("{}: activations on the GPU are f32 or bf16, not {}", operation, name_of(matrix.type)));
-  }
-}
-
-void require_layer(const char* operation, int layer, const CudaPool& pool) {
-  if (layer < 0 || layer >= pool.layers())
-    throw InternalError(fmt::format("{}: layer {} of {}", operation, layer, pool.layers()));
-}
-
-void require_indices(const char* operation, std::span<const int32_t> indices, int64_t limit) {
-  for (const int32_t index : indices) {
-    if (index < 0 || index >= limit) throw InternalError(fmt::format("{}: row {} of {}", operation, index, limit));
   }
 }
 
@@ -143,8 +130,8 @@ const int32_t* CudaDevice::send(std::span<const int32_t> indices) {
 
 void CudaDevice::embed(const Weight& table, std::span<const int32_t> tokens, Matrix out) {
   require_numbers("embed", out);
-  require("embed", "out.rows", out.rows, static_cast<int64_t>(tokens.size()));
-  require("embed", "out.columns", out.columns, table.columns());
+  require_equal("embed", "out.rows", out.rows, static_cast<int64_t>(tokens.size()));
+  require_equal("embed", "out.columns", out.columns, table.columns());
   require_indices("embed", tokens, table.rows());
   if (tokens.empty()) return;
   const int32_t* on_device = nullptr;
@@ -160,9 +147,9 @@ void CudaDevice::embed(const Weight& table, std::span<const int32_t> tokens, Mat
 void CudaDevice::rms_norm(Matrix x, const Weight& gain, float epsilon, Matrix out) {
   require_numbers("rms_norm", x);
   require_numbers("rms_norm", out);
-  require("rms_norm", "out.rows", out.rows, x.rows);
-  require("rms_norm", "out.columns", out.columns, x.columns);
-  require("rms_norm", "gain.columns", gain.columns(), x.columns);
+  require_equal("rms_norm", "out.rows", out.rows, x.rows);
+  require_equal("rms_norm", "out.columns", out.columns, x.columns);
+  require_equal("rms_norm", "gain.columns", gain.columns(), x.columns);
   rms_norm_rows(x, nullptr, as_cuda(gain).vector(), epsilon, out, stream_.get());
 }
 
@@ -170,36 +157,36 @@ void CudaDevice::add_rms_norm(Matrix residual, Matrix delta, const Weight& gain,
   require_numbers("add_rms_norm", residual);
   require_numbers("add_rms_norm", delta);
   require_numbers("add_rms_norm", out);
-  require("add_rms_norm", "delta.rows", delta.rows, residual.rows);
-  require("add_rms_norm", "delta.columns", delta.columns, residual.columns);
-  require("add_rms_norm", "out.rows", out.rows, residual.rows);
-  require("add_rms_norm", "out.columns", out.columns, residual.columns);
-  require("add_rms_norm", "gain.columns", gain.columns(), residual.columns);
+  require_equal("add_rms_norm", "delta.rows", delta.rows, residual.rows);
+  require_equal("add_rms_norm", "delta.columns", delta.columns, residual.columns);
+  require_equal("add_rms_norm", "out.rows", out.rows, residual.rows);
+  require_equal("add_rms_norm", "out.columns", out.columns, residual.columns);
+  require_equal("add_rms_norm", "gain.columns", gain.columns(), residual.columns);
   rms_norm_rows(residual, &delta, as_cuda(gain).vector(), epsilon, out, stream_.get());
 }
 
 void CudaDevice::matmul(Matrix x, const Weight& weight, Matrix out) {
   require_numbers("matmul", x);
   require_numbers("matmul", out);
-  require("matmul", "x.columns", x.columns, weight.columns());
-  require("matmul", "out.columns", out.columns, weight.rows());
-  require("matmul", "out.rows", out.rows, x.rows);
+  require_equal("matmul", "x.columns", x.columns, weight.columns());
+  require_equal("matmul", "out.columns", out.columns, weight.rows());
+  require_equal("matmul", "out.rows", out.rows, x.rows);
   matmul_.run(x, as_cuda(weight), out, stream_.get());
 }
 
 void CudaDevice::silu_multiply(Matrix gate_up, Matrix out) {
   require_numbers("silu_multiply", gate_up);
   require_numbers("silu_multiply", out);
-  require("silu_multiply", "gate_up.columns", gate_up.columns, 2 * out.columns);
-  require("silu_multiply", "out.rows", out.rows, gate_up.rows);
+  require_equal("silu_multiply", "gate_up.columns", gate_up.columns, 2 * out.columns);
+  require_equal("silu_multiply", "out.rows", out.rows, gate_up.rows);
   silu_multiply_rows(gate_up, out, stream_.get());
 }
 
 void CudaDevice::gather_rows(Matrix x, std::span<const int32_t> rows, Matrix out) {
   require_numbers("gather_rows", x);
   require_numbers("gather_rows", out);
-  require("gather_rows", "out.rows", out.rows, static_cast<int64_t>(rows.size()));
-  require("gather_rows", "out.columns", out.columns, x.columns);
+  require_equal("gather_rows", "out.rows", out.rows, static_cast<int64_t>(rows.size()));
+  require_equal("gather_rows", "out.columns", out.columns, x.columns);
   require_indices("gather_rows", rows, x.rows);
   if (rows.empty()) return;
   cuda::gather_rows(x, send(rows), out, stream_.get());
@@ -232,11 +219,11 @@ void CudaDevice::rope_append(int layer, Matrix qkv, int query_heads, const Weigh
   const CudaPool& pool = pass_.pool();
   const int dim = pool.layout().head_dim;
   require_numbers("rope_append", qkv);
-  require("rope_append", "qkv.rows", qkv.rows, pass_.batch().rows());
-  require("rope_append", "qkv.columns", qkv.columns, static_cast<int64_t>(query_heads + 2 * pool.kv_heads()) * dim);
-  require("rope_append", "qkv.stride modulo 8", qkv.stride % 8, 0);
-  if (query_gain != nullptr) require("rope_append", "query_gain.columns", query_gain->columns(), dim);
-  if (key_gain != nullptr) require("rope_append", "key_gain.columns", key_gain->columns(), dim);
+  require_equal("rope_append", "qkv.rows", qkv.rows, pass_.batch().rows());
+  require_equal("rope_append", "qkv.columns", qkv.columns, static_cast<int64_t>(query_heads + 2 * pool.kv_heads()) * dim);
+  require_equal("rope_append", "qkv.stride modulo 8", qkv.stride % 8, 0);
+  if (query_gain != nullptr) require_equal("rope_append", "query_gain.columns", query_gain->columns(), dim);
+  if (key_gain != nullptr) require_equal("rope_append", "key_gain.columns", key_gain->columns(), dim);
   require_layer("rope_append", layer, pool);
   prepare(rope, dim);
   const PassArrays arrays = pass_.arrays(stream_.get());
@@ -256,10 +243,10 @@ void CudaDevice::append(int layer, Matrix keys, Matrix values) {
   const int64_t columns = static_cast<int64_t>(pool.kv_heads()) * pool.layout().head_dim;
   require_numbers("append", keys);
   require_numbers("append", values);
-  require("append", "keys.rows", keys.rows, pass_.batch().rows());
-  require("append", "values.rows", values.rows, pass_.batch().rows());
-  require("append", "keys.columns", keys.columns, columns);
-  require("append", "values.columns", values.columns, columns);
+  require_equal("append", "keys.rows", keys.rows, pass_.batch().rows());
+  require_equal("append", "values.rows", values.rows, pass_.batch().rows());
+  require_equal("append", "keys.columns", keys.columns, columns);
+  require_equal("append", "values.columns", values.columns, columns);
   require_layer("append", layer, pool);
   const PassArrays arrays = pass_.arrays(stream_.get());
   append_rows(keys, values, pool.layer(layer), {arrays.positions, arrays.row_pages}, stream_.get());
@@ -286,11 +273,11 @@ void CudaDevice::attention(const Attention& call, Matrix q, Matrix out) {
   const int64_t columns = static_cast<int64_t>(call.query_heads) * pool.layout().head_dim;
   require_numbers("attention", q);
   require_numbers("attention", out);
-  require("attention", "q.rows", q.rows, batch.rows());
-  require("attention", "out.rows", out.rows, batch.rows());
-  require("attention", "q.columns", q.columns, columns);
-  require("attention", "out.columns", out.columns, columns);
-  require("attention", "query_heads modulo kv_heads", call.query_heads % pool.kv_heads(), 0);
+  require_equal("attention", "q.rows", q.rows, batch.rows());
+  require_equal("attention", "out.rows", out.rows, batch.rows());
+  require_equal("attention", "q.columns", q.columns, columns);
+  require_equal("attention", "out.columns", out.columns, columns);
+  require_equal("attention", "query_heads modulo kv_heads", call.query_heads % pool.kv_heads(), 0);
   require_layer("attention", call.layer, pool);
   if (call.flow != nullptr) throw InternalError("a flow of another device was given to the GPU");
   reserve_decode(pool.decode_attention(call.layer), call.query_heads / pool.kv_heads());

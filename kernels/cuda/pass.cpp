@@ -1,8 +1,8 @@
 #include "kernels/cuda/pass.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+
+#include "kernels/checks.h"
 
 namespace sluice::cuda {
 namespace {
@@ -22,10 +22,6 @@ PassArrays arrays_at(const int32_t* data, const PassBatch& batch) {
   arrays.page_indptr = arrays.query_indptr + batch.query_indptr.size();
   arrays.page_indices = arrays.page_indptr + batch.page_indptr.size();
   return arrays;
-}
-
-void require(bool holds, const char* field, int64_t got, int64_t wanted) {
-  if (!holds) throw InternalError(fmt::format("pass: {} is {}, expected {}", field, got, wanted));
 }
 
 }  // namespace
@@ -65,34 +61,6 @@ void Pass::reserve(const Device::Limits& limits) {
   staging_.reserve(bytes_of(limits.rows, limits.sequences, static_cast<size_t>(limits.sequences) * limits.pages_per_sequence));
 }
 
-std::span<const int32_t> Pass::pages(int sequence) const {
-  const int page = pool_->layout().page;
-  return batch_.page_indices.subspan(batch_.page_indptr[sequence], (batch_.lengths[sequence] + page - 1) / page);
-}
-
-void Pass::check() const {
-  const auto sequences = static_cast<size_t>(batch_.sequences());
-  require(batch_.query_indptr.size() == sequences + 1, "size of query_indptr", batch_.query_indptr.size(), sequences + 1);
-  require(batch_.page_indptr.size() == sequences + 1, "size of page_indptr", batch_.page_indptr.size(), sequences + 1);
-  require(batch_.decoding.size() == sequences, "size of decoding", batch_.decoding.size(), sequences);
-  require(batch_.seeds.empty() || batch_.seeds.size() == sequences, "size of seeds", batch_.seeds.size(), sequences);
-  require(batch_.states.empty() || batch_.states.size() == sequences, "size of states", batch_.states.size(), sequences);
-  require(batch_.query_indptr[0] == 0, "query_indptr[0]", batch_.query_indptr[0], 0);
-  const int page = pool_->layout().page;
-  for (size_t s = 0; s < sequences; ++s) {
-    const int rows = query_rows(static_cast<int>(s));
-    require(rows >= 1, "rows of a sequence", rows, 1);
-    require(rows <= batch_.lengths[s], "length of a sequence", batch_.lengths[s], rows);
-    require(batch_.decoding[s] == 0 || rows == 1, "rows of a decode step", rows, 1);
-    const int held = batch_.page_indptr[s + 1] - batch_.page_indptr[s];
-    const int needed = (batch_.lengths[s] + page - 1) / page;
-    require(batch_.page_indptr[s] >= 0 && held >= needed, "pages of a sequence", held, needed);
-    require(static_cast<size_t>(batch_.page_indptr[s + 1]) <= batch_.page_indices.size(), "end of a sequence's pages",
-            batch_.page_indptr[s + 1], static_cast<int64_t>(batch_.page_indices.size()));
-    for (const int32_t index : pages(static_cast<int>(s))) pool_->check_page(index);
-  }
-}
-
 size_t Pass::bytes() const { return bytes_of(batch_.rows(), batch_.lengths.size(), batch_.page_indptr.back()); }
 
 void Pass::fill() {
@@ -122,7 +90,7 @@ void Pass::begin(const PassBatch& batch, CudaPool& pool) {
   pool_ = &pool;
   uploaded_ = false;
   try {
-    check();
+    require_batch(batch, pool);
     fill();
   } catch (...) {
     pool_ = nullptr;

@@ -75,12 +75,11 @@ class Pass {
   /// The arrays, sent if they have not been.
   PassArrays arrays(Stream stream);
 
-  int query_rows(int sequence) const { return batch_.query_indptr[sequence + 1] - batch_.query_indptr[sequence]; }
+  int query_rows(int sequence) const { return batch_.query_rows(sequence); }
   /// The pages that hold the sequence's tokens, oldest first.
-  std::span<const int32_t> pages(int sequence) const;
+  std::span<const int32_t> pages(int sequence) const { return batch_.pages(sequence, pool_->layout().page); }
 
  private:
-  void check() const;
   void fill();
   size_t bytes() const;
 

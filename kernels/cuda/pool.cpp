@@ -2,13 +2,12 @@
 
 #include <fmt/format.h>
 
+#include "kernels/checks.h"
+
 namespace sluice::cuda {
 namespace {
 
 size_t checked_bytes(int layers, int kv_heads, int pages, const PageLayout& layout) {
-  if (layers < 1 || kv_heads < 1 || pages < 1) {
-    throw InputError(fmt::format("a page pool of {} layers, {} KV heads and {} pages cannot be made", layers, kv_heads, pages));
-  }
   if (layout.kv != DataType::kBF16) {
     throw InputError(fmt::format("device \"cuda\" keeps KV as bf16, not as {}", name_of(layout.kv)),
                      "use bf16 for KV, or --device cpu");
@@ -17,19 +16,7 @@ size_t checked_bytes(int layers, int kv_heads, int pages, const PageLayout& layo
     throw InputError(fmt::format("device \"cuda\" attends heads of 64, 128 or 256 channels, not {}", layout.head_dim),
                      "use --device cpu for this model");
   }
-  if (layout.page < 8 || layout.page > 128 || (layout.page & (layout.page - 1)) != 0) {
-    throw InputError(fmt::format("a page holds 8, 16, 32, 64 or 128 tokens, not {}", layout.page));
-  }
-  size_t bytes = layout.bytes;
-  for (const int count : {layers, kv_heads, pages}) {
-    if (__builtin_mul_overflow(bytes, static_cast<size_t>(count), &bytes)) {
-      throw InputError(
-          fmt::format("a page pool of {} layers, {} KV heads and "
-                      "{} pages is beyond any memory",
-                      layers, kv_heads, pages));
-    }
-  }
-  return bytes;
+  return pool_bytes(layers, kv_heads, pages, layout);
 }
 
 }  // namespace
@@ -61,20 +48,9 @@ LayerPages CudaPool::layer(int index) const {
           .head_dim = layout_.head_dim};
 }
 
-void CudaPool::check_page(int32_t page) const {
-  if (page < 0 || page >= pages_) throw InternalError(fmt::format("page {} is outside a pool of {} pages", page, pages_));
-}
-
-void CudaPool::check_tokens(std::span<const int32_t> pages, int tokens) const {
-  if (tokens < 0 || static_cast<size_t>(tokens) > pages.size() * layout_.page) {
-    throw InternalError(fmt::format("{} tokens do not fit {} pages of {}", tokens, pages.size(), layout_.page));
-  }
-  for (const int32_t page : pages) check_page(page);
-}
-
 void CudaPool::copy_page(int source, int target) {
-  check_page(source);
-  check_page(target);
+  require_page(*this, source);
+  require_page(*this, target);
   if (source == target) return;
   // A copy a layer: the pitch between layers may exceed what copies of two
   // dimensions take.
@@ -86,7 +62,7 @@ void CudaPool::copy_page(int source, int target) {
 }
 
 void CudaPool::read(std::span<const int32_t> pages, int tokens, float* keys, float* values) const {
-  check_tokens(pages, tokens);
+  require_tokens(*this, pages, tokens);
   if (tokens == 0) return;
   const size_t count = numbers(tokens);
   DeviceMemory list(pages.size_bytes());
@@ -103,7 +79,7 @@ void CudaPool::read(std::span<const int32_t> pages, int tokens, float* keys, flo
 }
 
 void CudaPool::write(std::span<const int32_t> pages, int tokens, const float* keys, const float* values) {
-  check_tokens(pages, tokens);
+  require_tokens(*this, pages, tokens);
   if (tokens == 0) return;
   const size_t count = numbers(tokens);
   DeviceMemory list(pages.size_bytes());

@@ -31,15 +31,12 @@ class CudaPool final : public Pool {
   LayerPages layer(int index) const;
   const DecodeAttention& decode_attention(int layer) const { return decode_[layer]; }
   const PrefillAttention& prefill_attention(int layer) const { return prefill_[layer]; }
-  /// Throws InternalError if `page` is outside the pool.
-  void check_page(int32_t page) const;
 
  private:
   size_t page_stride() const { return kv_heads_ * layout_.bytes; }
   size_t layer_stride() const { return pages_ * page_stride(); }
   /// Numbers of K of `tokens` tokens in one layer.
   size_t numbers(int tokens) const { return static_cast<size_t>(tokens) * kv_heads_ * layout_.head_dim; }
-  void check_tokens(std::span<const int32_t> pages, int tokens) const;
 
   PageLayout layout_;
   int layers_;

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/cuda/decode_attention.h"
+#include "kernels/cuda/paged_kv.h"
 #include "kernels/cuda/runtime.h"
 
 namespace sluice::cuda {
@@ -50,14 +50,10 @@ class PrefillAttention {
            Stream stream) const;
 
  private:
-  struct alignas(64) TensorMap {
-    std::byte bytes[128];
-  };
-
   PagedKv kv_;
   int blocks_ = 0;  // multiprocessors
   DeviceMemory taken_;
-  TensorMap map_{};
+  TensorMap map_;
 };
 
 }  // namespace sluice::cuda

@@ -85,8 +85,12 @@ class Simulation {
   void check_admitted(const Sequence& sequence) {
     EXPECT_EQ(static_cast<int>(sequence.pages.size()), pages_for(static_cast<int>(sequence.tokens.size()), setting_.page));
     EXPECT_LT(sequence.computed, static_cast<int>(sequence.tokens.size()));
-    if (sequence.prompt_logits) EXPECT_EQ(sequence.computed, 0);
-    if (setting_.options.decode_differs) EXPECT_LT(sequence.computed, sequence.prompt);
+    if (sequence.prompt_logits) {
+      EXPECT_EQ(sequence.computed, 0);
+    }
+    if (setting_.options.decode_differs) {
+      EXPECT_LT(sequence.computed, sequence.prompt);
+    }
     shared_tokens_ += static_cast<uint64_t>(sequence.computed);
   }
 
@@ -104,11 +108,17 @@ class Simulation {
       const auto index = static_cast<int>(i);
       EXPECT_TRUE(seen.insert(entry.sequence).second);
       EXPECT_EQ(entry.first, entry.sequence->computed);
-      if (entry.decoding) EXPECT_EQ(entry.rows, 1);
+      if (entry.decoding) {
+        EXPECT_EQ(entry.rows, 1);
+      }
       EXPECT_FALSE(entry.decoding && prefill) << "decode steps come first";
       prefill = prefill || !entry.decoding;
-      if (!entry.decoding) EXPECT_LT(entry.first + entry.rows, static_cast<int>(entry.sequence->tokens.size()));
-      if (setting_.options.decode_differs) EXPECT_EQ(entry.decoding, entry.first >= entry.sequence->prompt - 1);
+      if (!entry.decoding) {
+        EXPECT_LT(entry.first + entry.rows, static_cast<int>(entry.sequence->tokens.size()));
+      }
+      if (setting_.options.decode_differs) {
+        EXPECT_EQ(entry.decoding, entry.first >= entry.sequence->prompt - 1);
+      }
       EXPECT_EQ(pass.cache.rows(index), entry.first + entry.rows);
       // What is there already is this sequence's history.
       for (int row = 0; row < entry.first; ++row) {

@@ -52,7 +52,9 @@ TEST(RandomFlows, AgreeWithOracle) {
   EXPECT_GT(known, scores * 3 / 5);
   EXPECT_GT(handed, 20);
   for (const OpInfo& info : all_ops()) {
-    if (info.op != Op::kThreshold) EXPECT_TRUE(seen.contains(info.op)) << info.name;
+    if (info.op != Op::kThreshold) {
+      EXPECT_TRUE(seen.contains(info.op)) << info.name;
+    }
   }
 }
 

@@ -1,0 +1,84 @@
+#include "kernels/checks.h"
+
+#include <fmt/format.h>
+
+namespace sluice {
+
+void require_equal(const char* operation, const char* dimension, int64_t got, int64_t wanted) {
+  if (got != wanted) throw InternalError(fmt::format("{}: {} is {}, expected {}", operation, dimension, got, wanted));
+}
+
+void require_layer(const char* operation, int layer, const Pool& pool) {
+  if (layer < 0 || layer >= pool.layers())
+    throw InternalError(fmt::format("{}: layer {} of {}", operation, layer, pool.layers()));
+}
+
+void require_indices(const char* operation, std::span<const int32_t> indices, int64_t limit) {
+  for (const int32_t index : indices) {
+    if (index < 0 || index >= limit) throw InternalError(fmt::format("{}: row {} of {}", operation, index, limit));
+  }
+}
+
+void require_page(const Pool& pool, int32_t page) {
+  if (page < 0 || page >= pool.pages()) {
+    throw InternalError(fmt::format("page {} is outside a pool of {} pages", page, pool.pages()));
+  }
+}
+
+void require_tokens(const Pool& pool, std::span<const int32_t> pages, int tokens) {
+  const int page = pool.layout().page;
+  if (tokens < 0 || static_cast<size_t>(tokens) > pages.size() * page) {
+    throw InternalError(fmt::format("{} tokens do not fit {} pages of {}", tokens, pages.size(), page));
+  }
+  for (const int32_t index : pages) require_page(pool, index);
+}
+
+namespace {
+
+void require(bool holds, const char* field, int64_t got, int64_t wanted) {
+  if (!holds) throw InternalError(fmt::format("pass: {} is {}, expected {}", field, got, wanted));
+}
+
+}  // namespace
+
+void require_batch(const PassBatch& batch, const Pool& pool) {
+  const auto sequences = static_cast<size_t>(batch.sequences());
+  require(batch.query_indptr.size() == sequences + 1, "size of query_indptr", batch.query_indptr.size(), sequences + 1);
+  require(batch.page_indptr.size() == sequences + 1, "size of page_indptr", batch.page_indptr.size(), sequences + 1);
+  require(batch.decoding.size() == sequences, "size of decoding", batch.decoding.size(), sequences);
+  require(batch.seeds.empty() || batch.seeds.size() == sequences, "size of seeds", batch.seeds.size(), sequences);
+  require(batch.states.empty() || batch.states.size() == sequences, "size of states", batch.states.size(), sequences);
+  require(batch.query_indptr[0] == 0, "query_indptr[0]", batch.query_indptr[0], 0);
+  const int page = pool.layout().page;
+  for (size_t s = 0; s < sequences; ++s) {
+    const int rows = batch.query_rows(static_cast<int>(s));
+    require(rows >= 1, "rows of a sequence", rows, 1);
+    require(rows <= batch.lengths[s], "length of a sequence", batch.lengths[s], rows);
+    require(batch.decoding[s] == 0 || rows == 1, "rows of a decode step", rows, 1);
+    const int held = batch.page_indptr[s + 1] - batch.page_indptr[s];
+    const int needed = (batch.lengths[s] + page - 1) / page;
+    require(batch.page_indptr[s] >= 0 && held >= needed, "pages of a sequence", held, needed);
+    require(static_cast<size_t>(batch.page_indptr[s + 1]) <= batch.page_indices.size(), "end of a sequence's pages",
+            batch.page_indptr[s + 1], static_cast<int64_t>(batch.page_indices.size()));
+    for (const int32_t index : batch.pages(static_cast<int>(s), page)) require_page(pool, index);
+  }
+}
+
+size_t pool_bytes(int layers, int kv_heads, int pages, const PageLayout& layout) {
+  if (layers < 1 || kv_heads < 1 || pages < 1) {
+    throw InputError(fmt::format("a page pool of {} layers, {} KV heads and {} pages cannot be made", layers, kv_heads, pages));
+  }
+  if (layout.page < 8 || layout.page > 128 || (layout.page & (layout.page - 1)) != 0) {
+    throw InputError(fmt::format("a page holds 8, 16, 32, 64 or 128 tokens, not {}", layout.page));
+  }
+  size_t bytes = layout.bytes;
+  for (const int count : {layers, kv_heads, pages}) {
+    if (__builtin_mul_overflow(bytes, static_cast<size_t>(count), &bytes)) {
+      throw InputError(
+          fmt::format("a page pool of {} layers, {} KV heads and {} pages is beyond any memory", layers, kv_heads, pages));
+    }
+  }
+  return bytes;
+}
+
+}  // namespace sluice

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/device.h"
+
+namespace sluice {
+
+// What every device checks at entry. InternalError names the operation and what disagrees.
+
+void require_equal(const char* operation, const char* dimension, int64_t got, int64_t wanted);
+void require_layer(const char* operation, int layer, const Pool& pool);
+/// Every index is in [0, limit).
+void require_indices(const char* operation, std::span<const int32_t> indices, int64_t limit);
+
+/// `page` lies in the pool.
+void require_page(const Pool& pool, int32_t page);
+/// `tokens` tokens fit `pages`, which lie in the pool.
+void require_tokens(const Pool& pool, std::span<const int32_t> pages, int tokens);
+/// The arrays of a batch agree with each other, and its pages lie in `pool`.
+void require_batch(const PassBatch& batch, const Pool& pool);
+
+/// Bytes of a pool. Throws InputError for counts below 1, a page size that no device takes, or more bytes than a size_t holds.
+size_t pool_bytes(int layers, int kv_heads, int pages, const PageLayout& layout);
+
+}  // namespace sluice

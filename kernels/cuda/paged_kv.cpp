@@ -1,0 +1,61 @@
+#include "kernels/cuda/paged_kv.h"
+
+#include <cuda.h>
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "kernels/cuda/runtime.h"
+#include "scripting/graph/error.h"
+
+namespace sluice::cuda {
+namespace {
+
+using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
+
+/// The driver's function, without linking the driver: machines that only build have none.
+EncodeTiled encode_tiled() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  SLUICE_CHECK_CUDA(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found));
+  if (found != cudaDriverEntryPointSuccess) throw InternalError("the CUDA driver has no cuTensorMapEncodeTiled");
+  return reinterpret_cast<EncodeTiled>(function);
+}
+
+void check_layout(const PageLayout& layout) {
+  if (layout.kv != DataType::kBF16) throw InputError(fmt::format("CUDA attention takes bf16 KV, not {}", name_of(layout.kv)));
+  if (layout.head_dim != 64 && layout.head_dim != 128 && layout.head_dim != 256) {
+    throw InputError(fmt::format("CUDA attention takes heads of 64, 128 or 256 channels, not {}", layout.head_dim));
+  }
+  if (layout.page < 8 || layout.page > 128 || layout.page % 8 != 0) {
+    throw InputError(fmt::format("CUDA attention takes pages of 8 to 128 tokens, not {}", layout.page));
+  }
+  if (layout.value_offset <= layout.key_offset || layout.bytes % 16 != 0) throw InternalError("V must follow K in a page");
+}
+
+}  // namespace
+
+TensorMap map_blocks(const PagedKv& kv, int tokens, bool both) {
+  static_assert(sizeof(TensorMap) == sizeof(CUtensorMap));
+  const PageLayout& layout = kv.layout;
+  check_layout(layout);
+  // Channels in panels of 64, tokens, panels, K and V, blocks.
+  const auto panels = static_cast<cuuint32_t>(layout.head_dim / 64);
+  const cuuint64_t sizes[5] = {64, static_cast<cuuint64_t>(layout.page), panels, 2,
+                               static_cast<cuuint64_t>(kv.pages) * kv.kv_heads};
+  const cuuint64_t strides[4] = {static_cast<cuuint64_t>(layout.head_dim) * 2, 128, layout.value_offset - layout.key_offset,
+                                 layout.bytes};
+  const cuuint32_t box[5] = {64, static_cast<cuuint32_t>(tokens), panels, both ? 2U : 1U, 1};
+  const cuuint32_t steps[5] = {1, 1, 1, 1, 1};
+  CUtensorMap map;
+  const CUresult result =
+      encode_tiled()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5, const_cast<std::byte*>(kv.base + layout.key_offset), sizes,
+                     strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                     CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) throw InternalError(fmt::format("cuTensorMapEncodeTiled failed with {}", static_cast<int>(result)));
+  TensorMap opaque;
+  std::memcpy(opaque.bytes, &map, sizeof(map));
+  return opaque;
+}
+
+}  // namespace sluice::cuda
