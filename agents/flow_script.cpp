@@ -8,8 +8,7 @@
 namespace sluice {
 
 FlowScript read_flow(const std::string& flow) {
-  // Far more than a script may have: tracing says so, naming the limit.
-  constexpr size_t kLargestFile = size_t{1} << 20;
+  constexpr size_t kLargestFile = size_t{64} << 10;  // what tracing takes (docs/FLOWS.md)
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(flow, error);
   const bool stream = flow == "-" || std::filesystem::is_fifo(status) || std::filesystem::is_character_file(status);

@@ -53,7 +53,7 @@ void BytePairEncoder::add_merge(const nlohmann::json& entry, int32_t rank, const
     const auto& text = entry.get_ref<const std::string&>();
     const size_t space = text.find(' ');
     if (space == std::string::npos)
-      throw InputError(fmt::format("{}: \"{}\" is not two tokens with a space between them", where, text));
+      throw InputError(fmt::format("{}: {} is not two tokens with a space between them", where, excerpt(text)));
     left = text.substr(0, space);
     right = text.substr(space + 1);
   } else if (entry.is_array() && entry.size() == 2 && entry[0].is_string() && entry[1].is_string()) {
@@ -64,7 +64,7 @@ void BytePairEncoder::add_merge(const nlohmann::json& entry, int32_t rank, const
   }
   const auto id_of = [&](const std::string& token) {
     const auto found = ids.find(token);
-    if (found == ids.end()) throw InputError(fmt::format("{}: the token \"{}\" is not in the vocabulary", where, token));
+    if (found == ids.end()) throw InputError(fmt::format("{}: the token {} is not in the vocabulary", where, excerpt(token)));
     return found->second;
   };
   merges_.try_emplace(key_of(id_of(left), id_of(right)), Merge{rank, id_of(left + right)});

@@ -20,7 +20,7 @@ std::string read_architecture(const JsonObject& config) {
   if (list.size() != 1 || !list[0].is_string()) config.refuse("architectures", "a list of one name is wanted", kSupported);
   std::string name = list[0];
   if (name != "Qwen3ForCausalLM" && name != "LlamaForCausalLM") {
-    throw InputError(fmt::format("{}: unknown architecture \"{}\"", config.where(), name), kSupported);
+    throw InputError(fmt::format("{}: unknown architecture {}", config.where(), excerpt(name)), kSupported);
   }
   return name;
 }

@@ -71,6 +71,17 @@ int64_t most_tokens(const Request& request) {
   return static_cast<int64_t>(request.prompt.size()) + request.max_tokens - (request.want_logits ? 0 : 1);
 }
 
+// Bytes of the flow's states for one request of `pages` pages; the device adds a little.
+int64_t state_bytes(const FlowGraph& graph, const ModelConfig& config, int pages) {
+  int64_t floats = 0;
+  for (const State& state : graph.states) {
+    floats += elements_per_page(state.shape) * (has_axis(state.shape, Axis::kPage) ? pages : 1);
+  }
+  int sparse = 0;
+  for (int layer = 0; layer < config.layers; ++layer) sparse += graph.layers.is_sparse(layer, config.layers) ? 1 : 0;
+  return floats * sparse * config.kv_heads * static_cast<int64_t>(sizeof(float));
+}
+
 }  // namespace
 
 Engine::State::State(Device& on, const Model& loaded, const Plan* plan, const EngineOptions& wanted)
@@ -127,10 +138,25 @@ void Engine::State::check(const Request& request) const {
                                  request.max_tokens, capacity),
                      "make the pool larger, or shorten the prompt");
   }
+  if (flow) check_states(tokens);
   if (!request.snapshot) return;
   check_snapshot(*request.snapshot, request.prompt, *pool);
   if (request.want_logits)
     throw InputError("the logits of every prompt token need the prompt computed, but its K and V were given");
+}
+
+// States are made at admission, beside the pool: a whole batch of such requests must leave memory for the rest.
+void Engine::State::check_states(int64_t tokens) const {
+  constexpr int64_t kBeyondThePool = int64_t{1} << 30;
+  const FlowGraph& graph = flow->plan().graph;
+  const int64_t bytes = state_bytes(graph, config, pages_for(static_cast<int>(tokens), cache.page()));
+  const int64_t most = (static_cast<int64_t>(pool->bytes()) + kBeyondThePool) / limits.max_batch;
+  if (bytes <= most) return;
+  throw InputError(
+      fmt::format("the states of flow \"{}\" take {} MiB for a request of {} tokens, and in a batch of {} each may take "
+                  "{} MiB",
+                  graph.name, bytes >> 20, tokens, limits.max_batch, most >> 20),
+      "make the flow's states smaller, the requests shorter or the batch smaller");
 }
 
 uint64_t Engine::State::submit(Request request) {

@@ -76,9 +76,8 @@ struct EngineStats {
   uint64_t prefill_tokens = 0;
   double prefill_seconds = 0;
   uint64_t preemptions = 0;
-  uint64_t prefix_queries = 0;  // tokens
-  uint64_t prefix_hits = 0;
-  int pages_free = 0;  // those kept only for their prefix included
+  uint64_t prefix_hits = 0;  // tokens
+  int pages_free = 0;        // those kept only for their prefix included
   int pages_total = 0;
   int running = 0;
   int waiting = 0;
@@ -99,7 +98,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   /// Queues a request. Throws InputError if it can never run: a prompt longer than the pool or the model's positions, a
-  /// token outside the vocabulary, an empty prompt.
+  /// token outside the vocabulary, an empty prompt, or states of the flow that would fill the memory.
   uint64_t submit(Request request);
   void cancel(uint64_t id);
   /// One pass: admits, preempts, runs the model, samples. Returns false if there was nothing to do. Throws InputError if the

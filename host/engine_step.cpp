@@ -54,10 +54,7 @@ bool Engine::State::step() {
 
 // The pages of `job` are there. The first time, so is its state made; after a preemption everything starts over.
 void Engine::State::begin(Job& job) {
-  if (!job.prompt_logits) {
-    stats.prefix_queries += static_cast<uint64_t>(job.stored_tokens());
-    stats.prefix_hits += static_cast<uint64_t>(job.computed);
-  }
+  if (!job.prompt_logits) stats.prefix_hits += static_cast<uint64_t>(job.computed);
   if (!job.admitted) {
     job.admitted = true;
     job.admission = Job::Clock::now();

@@ -11,16 +11,16 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A value as a message shows it: short, and whatever bytes its strings hold.
+}  // namespace
+
 std::string excerpt(const Json& value) {
-  constexpr size_t kMost = 60;
+  constexpr size_t kMost = 100;
   if (value.is_structured()) return value.is_array() ? "an array" : "an object";
+  // What comes out is printable ASCII, so that a cut splits no character.
   std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
-  if (text.size() > kMost) text = text.substr(0, kMost) + "...";
+  if (text.size() > kMost) text = text.substr(0, kMost) + (value.is_string() ? "...\"" : "...");
   return text;
 }
-
-}  // namespace
 
 Json parse_json(std::string_view text, const std::string& name) {
   // What reads documents may go down them by recursion, and so do copies of them: no stack is deep enough for a hostile file.
@@ -47,11 +47,11 @@ const Json* JsonObject::find(const char* key) const {
 
 const Json& JsonObject::at(const char* key) const {
   if (const Json* found = find(key)) return *found;
-  throw InputError(fmt::format("{}: \"{}\" is missing", where_, key));
+  throw InputError(fmt::format("{}: {} is missing", where_, excerpt(key)));
 }
 
 void JsonObject::refuse(const char* key, const std::string& wanted, const std::string& hint) const {
-  throw InputError(fmt::format("{}: \"{}\" is {}; {}", where_, key, excerpt(at(key)), wanted), hint);
+  throw InputError(fmt::format("{}: {} is {}; {}", where_, excerpt(key), excerpt(at(key)), wanted), hint);
 }
 
 std::optional<int64_t> JsonObject::find_integer(const char* key, int64_t low, int64_t high) const {
@@ -105,7 +105,7 @@ const std::string& JsonObject::text(const char* key) const {
 std::optional<JsonObject> JsonObject::find_object(const char* key) const {
   const Json* value = find(key);
   if (value == nullptr) return std::nullopt;
-  return JsonObject(*value, fmt::format("{}: \"{}\"", where_, key));
+  return JsonObject(*value, fmt::format("{}: {}", where_, excerpt(key)));
 }
 
 JsonObject JsonObject::object(const char* key) const {

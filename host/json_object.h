@@ -12,6 +12,9 @@ namespace sluice {
 /// nested absurdly deep.
 nlohmann::json parse_json(std::string_view text, const std::string& name);
 
+/// A value, or a name as the string that it is, as a message shows it: quoted, escaped and short, whatever bytes it holds.
+std::string excerpt(const nlohmann::json& value);
+
 /// A JSON object from outside, read with its types and ranges checked. A key that holds null counts as absent. Every method
 /// throws InputError naming the file, the key and what stands there. Refers to the document, which must outlive it.
 class JsonObject {

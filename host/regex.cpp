@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <pcre2.h>
 
+#include "host/json_object.h"
 #include "scripting/graph/error.h"
 
 namespace sluice {
@@ -27,11 +28,13 @@ struct Regex::Compiled {
 Regex::Regex(const std::string& pattern, const std::string& where) : compiled_(std::make_unique<Compiled>()) {
   int error = 0;
   PCRE2_SIZE offset = 0;
-  compiled_->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF | PCRE2_UCP, &error,
-                                      &offset, nullptr));
+  // \C matches single bytes: it would cut characters, and the next match would begin within one.
+  constexpr uint32_t kOptions = PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C;
+  compiled_->code.reset(
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), kOptions, &error, &offset, nullptr));
   if (compiled_->code == nullptr) {
-    throw InputError(
-        fmt::format("{}: the regular expression \"{}\" is wrong at character {}: {}", where, pattern, offset, message_of(error)));
+    throw InputError(fmt::format("{}: the regular expression {} is wrong at character {}: {}", where, excerpt(pattern), offset,
+                                 message_of(error)));
   }
   // Without a JIT matching is slower but the same.
   pcre2_jit_compile(compiled_->code.get(), PCRE2_JIT_COMPLETE);

@@ -47,13 +47,15 @@ constexpr size_t kMaxRank = 16;
 }
 
 [[noreturn]] void refuse_tensor(const std::string& file, const std::string& tensor, const std::string& what) {
-  refuse(file, fmt::format("tensor \"{}\": {}", tensor, what));
+  refuse(file, fmt::format("tensor {}: {}", excerpt(tensor), what));
 }
 
 // JSON whose top-level keys are unique: a reader that kept one of two equal names would depend on their order.
 Json parse_header(std::string_view text, const std::string& file) {
+  constexpr int kDeepest = 8;  // a tensor's extents lie three levels deep
   std::set<std::string> names;
   const auto check_key = [&](int depth, Json::parse_event_t event, Json& value) {
+    if (depth > kDeepest) refuse(file, fmt::format("the header is nested more than {} levels deep", kDeepest));
     if (event == Json::parse_event_t::key && depth == 1 && !names.insert(value.get<std::string>()).second) {
       refuse_tensor(file, value.get<std::string>(), "appears twice in the header");
     }
@@ -64,7 +66,7 @@ Json parse_header(std::string_view text, const std::string& file) {
     if (!header.is_object()) refuse(file, "the header is not a JSON object");
     return header;
   } catch (const Json::exception& error) {
-    refuse(file, fmt::format("the header is not valid JSON ({})", error.what()));
+    refuse(file, fmt::format("the header is not valid JSON ({})", std::string_view(error.what()).substr(0, 200)));
   }
 }
 
@@ -87,7 +89,7 @@ StoredTensor parse_tensor(const std::string& name, const Json& entry, std::span<
 
   const auto& type_name = member(entry, "dtype", Json::value_t::string, file, name).get_ref<const std::string&>();
   const auto row = std::find_if(kTypes.begin(), kTypes.end(), [&](const TypeRow& type) { return type.name == type_name; });
-  if (row == kTypes.end()) refuse_tensor(file, name, fmt::format("unknown dtype \"{}\"", type_name));
+  if (row == kTypes.end()) refuse_tensor(file, name, fmt::format("unknown dtype {}", excerpt(type_name)));
   tensor.type = row->type;
 
   const Json& shape = member(entry, "shape", Json::value_t::array, file, name);
@@ -176,23 +178,7 @@ std::vector<float> StoredTensor::to_f32() const {
         values[i] = float_from_f16(load<uint16_t>(bytes, i));
         break;
       default:
-        throw InputError(fmt::format("tensor \"{}\" has dtype {}; F32, F16, BF16 or F64 is wanted", name, name_of(type)));
-    }
-  }
-  return values;
-}
-
-std::vector<int32_t> StoredTensor::to_i32() const {
-  std::vector<int32_t> values(static_cast<size_t>(elements()));
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (type == StoredType::kI32) {
-      values[i] = load<int32_t>(bytes, i);
-    } else if (type == StoredType::kI64) {
-      const auto value = load<int64_t>(bytes, i);
-      if (!std::in_range<int32_t>(value)) throw InputError(fmt::format("tensor \"{}\": {} does not fit 32 bits", name, value));
-      values[i] = static_cast<int32_t>(value);
-    } else {
-      throw InputError(fmt::format("tensor \"{}\" has dtype {}; I32 or I64 is wanted", name, name_of(type)));
+        throw InputError(fmt::format("tensor {} has dtype {}; F32, F16, BF16 or F64 is wanted", excerpt(name), name_of(type)));
     }
   }
   return values;
@@ -231,12 +217,13 @@ const StoredTensor* SafetensorsFile::find(const std::string& name) const {
 
 const StoredTensor& SafetensorsFile::at(const std::string& name) const {
   if (const StoredTensor* tensor = find(name)) return *tensor;
-  std::vector<std::string_view> names;
+  std::vector<std::string> names;
   for (const auto& [key, tensor] : tensors_) {
-    names.push_back(key);
+    names.push_back(excerpt(key));
     if (names.size() == 8) break;
   }
-  throw InputError(fmt::format("{}: tensor \"{}\" is missing", path_, name), fmt::format("it holds {}", fmt::join(names, ", ")));
+  throw InputError(fmt::format("{}: tensor {} is missing", path_, excerpt(name)),
+                   fmt::format("it holds {}", fmt::join(names, ", ")));
 }
 
 Checkpoint Checkpoint::open(const std::string& directory) {
@@ -255,21 +242,23 @@ Checkpoint Checkpoint::open(const std::string& directory) {
   const JsonObject map = JsonObject(index, index_path).object("weight_map");
   std::map<std::string, size_t> opened;  // file name -> position in files_
   for (const auto& [tensor, file] : map.items()) {
-    if (!file.is_string()) throw InputError(fmt::format("{}: weight_map[\"{}\"] is not a file name", index_path, tensor));
+    if (!file.is_string()) throw InputError(fmt::format("{}: weight_map[{}] is not a file name", index_path, excerpt(tensor)));
     const auto& file_name = file.get_ref<const std::string&>();
     if (fs::path(file_name).filename() != file_name) {  // the directory is all that a model may name
-      throw InputError(fmt::format("{}: weight_map[\"{}\"] is \"{}\", not a plain file name", index_path, tensor, file_name));
+      throw InputError(
+          fmt::format("{}: weight_map[{}] is {}, not a plain file name", index_path, excerpt(tensor), excerpt(file_name)));
     }
     const auto [position, is_new] = opened.try_emplace(file_name, checkpoint.files_.size());
     if (is_new) checkpoint.files_.push_back(SafetensorsFile::open((fs::path(directory) / file_name).string()));
     if (checkpoint.files_[position->second].find(tensor) == nullptr) {
-      throw InputError(fmt::format("{}: says that \"{}\" holds tensor \"{}\", which it does not", index_path, file_name, tensor));
+      throw InputError(
+          fmt::format("{}: says that {} holds tensor {}, which it does not", index_path, excerpt(file_name), excerpt(tensor)));
     }
   }
   std::set<std::string> names;
   for (const SafetensorsFile& file : checkpoint.files_) {
     for (const auto& [name, tensor] : file.tensors()) {
-      if (!names.insert(name).second) throw InputError(fmt::format("{}: tensor \"{}\" is in two files", index_path, name));
+      if (!names.insert(name).second) throw InputError(fmt::format("{}: tensor {} is in two files", index_path, excerpt(name)));
     }
   }
   return checkpoint;
@@ -292,7 +281,7 @@ std::vector<const StoredTensor*> Checkpoint::tensors() const {
 
 const StoredTensor& Checkpoint::at(const std::string& name) const {
   if (const StoredTensor* tensor = find(name)) return *tensor;
-  throw InputError(fmt::format("{}: tensor \"{}\" is missing from the weights", directory_, name),
+  throw InputError(fmt::format("{}: tensor {} is missing from the weights", directory_, excerpt(name)),
                    "the weights must match the architecture that config.json names");
 }
 

@@ -49,8 +49,6 @@ struct StoredTensor {
   std::string shape_text() const;
   /// Elements of F32, F16, BF16 or F64 as float32. Throws InputError for other types.
   std::vector<float> to_f32() const;
-  /// Elements of I32 or I64 as int32. Throws InputError for other types and for values that do not fit.
-  std::vector<int32_t> to_i32() const;
 };
 
 /// The tensors of one `.safetensors` image: a little-endian 64-bit header length, a JSON header, and data that the tensors

@@ -40,8 +40,8 @@ TokenIds read_vocabulary(const JsonObject& model) {
   TokenIds ids;
   for (const auto& [token, id] : vocabulary.items()) {
     if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() > kMaxTokenId) {
-      throw InputError(fmt::format("{}: the id of \"{}\" is {}, not an integer from 0 to {}", vocabulary.where(), token,
-                                   id.dump(), kMaxTokenId));
+      throw InputError(fmt::format("{}: the id of {} is {}, not an integer from 0 to {}", vocabulary.where(), excerpt(token),
+                                   excerpt(id), kMaxTokenId));
     }
     ids.emplace(token, id.get<int32_t>());
   }
@@ -98,8 +98,8 @@ class FileTokenizer final : public Tokenizer {
     const JsonObject model = document.object("model");
     ids_ = read_vocabulary(model);
     read_model(model);
-    for (const AddedToken& token : added_) ids_[token.content] = token.id;
-    index_tokens();
+    for (const AddedToken& token : added_) add_token(token, document);
+    index_tokens(document);
     read_decoder(document);
   }
 
@@ -179,20 +179,30 @@ class FileTokenizer final : public Tokenizer {
     byte_decoder_ = true;
   }
 
-  void index_tokens() {
+  /// A text with two ids would be encoded as one of them, and which would depend on the order of the file.
+  void add_token(const AddedToken& token, const JsonObject& document) {
+    const auto [known, is_new] = ids_.emplace(token.content, token.id);
+    if (is_new || known->second == token.id) return;
+    throw InputError(fmt::format("{}: the token {} has two ids, {} and {}", document.where(), excerpt(token.content),
+                                 known->second, token.id));
+  }
+
+  void index_tokens(const JsonObject& document) {
     int32_t last = -1;
     for (const auto& [token, id] : ids_) last = std::max(last, id);
     tokens_.resize(last + 1);
     known_.resize(last + 1);
     special_.resize(last + 1);
     for (const auto& [token, id] : ids_) {
+      if (known_[id]) {
+        const auto [first, second] = std::minmax(tokens_[id], token);
+        throw InputError(
+            fmt::format("{}: the id {} has two tokens, {} and {}", document.where(), id, excerpt(first), excerpt(second)));
+      }
       tokens_[id] = token;
       known_[id] = true;
     }
-    for (const AddedToken& token : added_) {
-      tokens_[token.id] = token.content;
-      special_[token.id] = token.special;
-    }
+    for (const AddedToken& token : added_) special_[token.id] = token.special;
   }
 
   void encode_word(const std::string& word, std::vector<int32_t>& ids) const {
@@ -203,7 +213,8 @@ class FileTokenizer final : public Tokenizer {
     const auto found = ids_.find(word);
     const int32_t id = found == ids_.end() ? unknown_ : found->second;
     if (id < 0)
-      throw InputError(fmt::format("the word \"{}\" is not in the vocabulary, and the tokenizer has no unknown token", word));
+      throw InputError(
+          fmt::format("the word {} is not in the vocabulary, and the tokenizer has no unknown token", excerpt(word)));
     ids.push_back(id);
   }
 

@@ -4,6 +4,7 @@
 
 #include "host/model.h"
 #include "host/weights.h"
+#include "kernels/checks.h"
 #include "scripting/graph/error.h"
 
 namespace sluice {
@@ -190,6 +191,7 @@ class Transformer final : public Model {
 
 std::unique_ptr<Model> load_model(const std::string& directory, Device& device) {
   ModelConfig config = load_config(directory);
+  require_group(device.info(), config.group());  // before the weights, which may take minutes
   const Checkpoint checkpoint = Checkpoint::open(directory);
   WeightLoader loader(checkpoint, device);
   return std::make_unique<Transformer>(std::move(config), loader);

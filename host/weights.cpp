@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "host/json_object.h"
 #include "scripting/graph/error.h"
 
 namespace sluice {
@@ -70,7 +71,7 @@ std::unique_ptr<Weight> WeightLoader::vector(const std::string& name, int64_t co
 void WeightLoader::check_all_used(const std::string& architecture) const {
   for (const StoredTensor* tensor : checkpoint_.tensors()) {
     if (used_.contains(tensor->name)) continue;
-    throw InputError(fmt::format("{}: tensor \"{}\" {} has no place in a {}", checkpoint_.directory(), tensor->name,
+    throw InputError(fmt::format("{}: tensor {} {} has no place in a {}", checkpoint_.directory(), excerpt(tensor->name),
                                  tensor->shape_text(), architecture),
                      "weights and config.json must belong to the same model");
   }

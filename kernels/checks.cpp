@@ -19,6 +19,13 @@ void require_indices(const char* operation, std::span<const int32_t> indices, in
   }
 }
 
+void require_group(const DeviceInfo& device, int group) {
+  if (group >= 1 && group <= device.most_group) return;
+  throw InputError(
+      fmt::format("{} query heads share a KV head; device \"{}\" attends for at most {}", group, device.name, device.most_group),
+      "use a model with more KV heads or fewer query heads");
+}
+
 void require_page(const Pool& pool, int32_t page) {
   if (page < 0 || page >= pool.pages()) {
     throw InternalError(fmt::format("page {} is outside a pool of {} pages", page, pool.pages()));

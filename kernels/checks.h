@@ -14,6 +14,8 @@ void require_layer(const char* operation, int layer, const Pool& pool);
 /// Every index is in [0, limit).
 void require_indices(const char* operation, std::span<const int32_t> indices, int64_t limit);
 
+/// Throws InputError unless the device attends heads of which `group` share a KV head.
+void require_group(const DeviceInfo& device, int group);
 /// `page` lies in the pool.
 void require_page(const Pool& pool, int32_t page);
 /// `tokens` tokens fit `pages`, which lie in the pool.

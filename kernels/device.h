@@ -116,6 +116,7 @@ struct DeviceInfo {
   std::string description;  // "AVX3, 2 threads"
   DataType activation = DataType::kF32;
   int threads = 1;
+  int most_group = 16;  // query heads that may share a KV head
 };
 
 /// Counters since construction; pages are those of one KV head in one layer.
@@ -155,6 +156,7 @@ class Device {
     int head_dim = 0;
     int page = 128;  // tokens in a page; the largest, if it is not known
   };
+  /// Throws InputError for heads that the device cannot attend.
   virtual void reserve(const Limits& limits) = 0;
 
   virtual void begin_pass(const PassBatch& batch, Pool& pool) = 0;
@@ -175,8 +177,8 @@ class Device {
 
   struct Rope {
     float theta = 10000;
-    std::vector<float> inverse_frequencies;  // [head_dim / 2]; already scaled (llama3, linear, yarn) where a model wants it
-    float attention_scale = 1;               // multiplies cos and sin (yarn)
+    std::vector<float> inverse_frequencies;  // [head_dim / 2]; already scaled (llama3, linear) where a model wants it
+    float attention_scale = 1;               // multiplies cos and sin
   };
   /// Normalises q and k per head (gains may be null), rotates them by the position of their token (halves, not pairs) and
   /// appends k and v to the pages of `layer`. qkv is [rows, (query_heads + 2 * kv_heads) * head_dim], q is rotated in place.

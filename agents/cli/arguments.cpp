@@ -77,6 +77,17 @@ CLI::Validator finite_number(double least, double most) {
   return {check, fmt::format("{} to {}", least, most)};
 }
 
+CLI::Validator positive_share() {
+  const auto check = [](std::string& text) -> std::string {
+    float value = 0;
+    const char* end = text.data() + text.size();
+    const auto parsed = std::from_chars(text.data(), end, value);
+    if (parsed.ec == std::errc() && parsed.ptr == end && value > 0 && value <= 1) return {};
+    return fmt::format("\"{}\" is no number above 0 and at most 1", text);
+  };
+  return {check, "above 0, at most 1"};
+}
+
 std::vector<std::string> split_list(const std::string& option, const std::string& text) {
   std::vector<std::string> items = CLI::detail::split(text, ',');
   if (!text.empty() && text.back() == ',') items.emplace_back();  // which streams do not see
@@ -93,10 +104,13 @@ CLI::Option* add_list(CLI::App& command, const std::string& option, std::vector<
       for (std::string& item : split_list(option, text)) list.push_back(std::move(item));
     }
   };
-  return command.add_option_function<std::vector<std::string>>(option, take, about)->allow_extra_args(false);
+  return command.add_option_function<std::vector<std::string>>(option, take, about)
+      ->allow_extra_args(false)
+      ->option_text(kListText);
 }
 
 OutputFile::OutputFile(const std::string& path, const std::vector<std::string>& inputs) {
+  if (path == "-") throw InputError("-: standard output cannot be used here", "name a file to write");
   std::error_code error;
   const fs::path target = target_of(path);
   path_ = target.string();

@@ -36,6 +36,12 @@ CLI::Validator decimal_number(Integer least, Integer most) {
 /// Checks an option's value: a number from `least` to `most`, neither NaN nor infinite.
 CLI::Validator finite_number(double least, double most);
 
+/// Checks an option's value: a number above 0, at most 1.
+CLI::Validator positive_share();
+
+/// What help shows as the value of a list.
+constexpr const char* kListText = "A,B,...";
+
 /// Items of "a,b,c". Throws CLI::ValidationError naming `option` if there is none, or an empty one.
 std::vector<std::string> split_list(const std::string& option, const std::string& text);
 
@@ -56,7 +62,9 @@ CLI::Option* add_number_list(CLI::App& command, const std::string& option, std::
       }
     }
   };
-  return command.add_option_function<std::vector<std::string>>(option, take, about)->allow_extra_args(false);
+  return command.add_option_function<std::vector<std::string>>(option, take, about)
+      ->allow_extra_args(false)
+      ->option_text(kListText);
 }
 
 /// A file that is written whole or not at all. It is opened before the work, so that a bad path costs nothing, beside the place
@@ -64,7 +72,7 @@ CLI::Option* add_number_list(CLI::App& command, const std::string& option, std::
 /// nothing else. Pipes and devices are written directly. One at a time.
 class OutputFile {
  public:
-  /// Throws InputError if `path` cannot be written, or is one of `inputs` or a file of a folder among them.
+  /// Throws InputError if `path` cannot be written, is "-", or is one of `inputs` or a file of a folder among them.
   OutputFile(const std::string& path, const std::vector<std::string>& inputs);
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "agents/cli/arguments.h"
@@ -20,6 +21,7 @@
 #include "host/engine.h"
 #include "host/safetensors_writer.h"
 #include "host/tokenizer.h"
+#include "host/unicode.h"
 
 namespace sluice::cli {
 
@@ -129,8 +131,50 @@ std::vector<int32_t> read_ids(const std::string& path) {
   return ids;
 }
 
+/// Tokenizers would put another character where there is none. Throws InputError.
+void check_utf8(std::string_view text, const std::string& name) {
+  for (size_t at = 0; at < text.size();) {
+    const int length = utf8_length(text, at);
+    if (length == 0) {
+      throw InputError(fmt::format("{}: not UTF-8 text: there is no character at byte {}", name, at + 1),
+                       "--ids takes tokens that are no text");
+    }
+    at += static_cast<size_t>(length);
+  }
+}
+
+size_t count(std::string_view text, std::string_view part) {
+  size_t times = 0;
+  for (size_t at = text.find(part); at != std::string_view::npos; at = text.find(part, at + part.size())) ++times;
+  return times;
+}
+
+/// Tokenizers of whole words write the same token for every word that they do not know.
+void warn_of_unknown_words(const Tokenizer& tokenizer, std::string_view text, const std::vector<int32_t>& ids) {
+  for (const std::string_view token : {"<unk>", "[UNK]"}) {
+    const int32_t id = tokenizer.id_of(token);
+    if (id < 0) continue;
+    const auto found = static_cast<size_t>(std::count(ids.begin(), ids.end(), id));
+    const size_t written = count(text, token);
+    if (found <= written) continue;
+    fmt::print(stderr, "warning: {} of {} words are unknown to the tokenizer\n", found - written, ids.size());
+  }
+}
+
+/// The result of the one request; `before_error` ends what was printed before an error is.
+template <class BeforeError>
+RequestResult run_one(Engine& engine, BeforeError before_error) {
+  try {
+    return engine.run_all().at(0);
+  } catch (...) {
+    before_error();
+    throw;
+  }
+}
+
 void generate(GenerateOptions options) {
   if (!options.prompt_file.empty()) options.prompt = read_prompt(options.prompt_file);
+  check_utf8(options.prompt, options.prompt_file.empty() ? "--prompt" : name_of_input(options.prompt_file));
   if (!options.ids_file.empty()) options.ids = read_ids(options.ids_file);
   std::optional<FlowScript> script;
   if (!options.flow.empty()) script = read_flow(options.flow);
@@ -148,6 +192,7 @@ void generate(GenerateOptions options) {
   Engine engine(*device, *model, plan ? &*plan : nullptr, engine_options(options));
 
   options.request.prompt = text ? tokenizer->encode(options.prompt) : options.ids;
+  if (text) warn_of_unknown_words(*tokenizer, options.prompt, options.request.prompt);
   options.request.want_logits = logits.has_value();
   const size_t prompt = options.request.prompt.size();
   std::optional<TextStream> stream;
@@ -164,8 +209,10 @@ void generate(GenerateOptions options) {
     first = false;
   });
   engine.submit(std::move(options.request));
-  const std::vector<RequestResult> results = engine.run_all();
-  const RequestResult& result = results.at(0);
+  const RequestResult result = run_one(engine, [&] {
+    if (!first) std::puts("");
+    std::fflush(stdout);
+  });
   if (options.json) {
     print_json(result, prompt, tokenizer.get());
   } else {
@@ -207,7 +254,7 @@ void add_generate(CLI::App& app) {
       ->check(finite_number(0, 100))
       ->capture_default_str();
   command->add_option("--top-p", request.sampling.top_p, "Sample from the fewest tokens with this share")
-      ->check(finite_number(0, 1))
+      ->check(positive_share())
       ->capture_default_str();
   command->add_option("--top-k", request.sampling.top_k, "Sample from this many tokens; 0: all")
       ->check(decimal_number(0, kMost))

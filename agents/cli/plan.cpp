@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "agents/cli/arguments.h"
@@ -34,6 +35,9 @@ constexpr std::array kModels = {
     ModelGeometry{"qwen3-32b", 64, 64, 8, 128},  ModelGeometry{"llama-3.1-8b", 32, 32, 8, 128},
 };
 
+constexpr double kLeastBandwidth = 1e6;  // bytes a second
+constexpr double kMostBandwidth = 1e15;
+
 struct PlanOptions {
   std::string flow;
   std::string geometry = "mini";
@@ -56,6 +60,13 @@ const ModelGeometry& find_model(const std::string& name) {
 /// Copy bandwidth of two channels of desktop memory, and of one H200; `sluice bench` measures the machine at hand.
 std::string usual_bandwidth(const std::string& device) { return device == "cuda" ? "4.2 TB/s" : "20 GB/s"; }
 
+/// Bytes a second of a unit, or 0.
+double unit_scale(std::string_view unit) {
+  if (unit == "MB/s" || unit == "MB") return 1e6;
+  if (unit.empty() || unit == "GB/s" || unit == "GB") return 1e9;
+  return unit == "TB/s" || unit == "TB" ? 1e12 : 0;
+}
+
 /// "4.2 TB/s", "20GB/s", "20" (GB/s) to bytes a second.
 double parse_bandwidth(const std::string& text) {
   double value = 0;
@@ -63,10 +74,12 @@ double parse_bandwidth(const std::string& text) {
   const auto parsed = std::from_chars(text.data(), end, value);
   std::string unit(parsed.ptr, end);
   std::erase(unit, ' ');
-  const double scale = unit.empty() || unit == "GB/s" || unit == "GB" ? 1e9 : unit == "TB/s" || unit == "TB" ? 1e12 : 0;
-  if (parsed.ec != std::errc() || !(value > 0) || !std::isfinite(value) || scale == 0) {
+  const double scale = unit_scale(unit);
+  if (parsed.ec == std::errc::invalid_argument || std::isnan(value) || scale == 0) {
     throw InputError(fmt::format("--bandwidth \"{}\": not a bandwidth", text), "for example \"4.2 TB/s\" or \"20 GB/s\"");
   }
+  const bool fits = parsed.ec == std::errc() && value * scale >= kLeastBandwidth && value * scale <= kMostBandwidth;
+  if (!fits) throw InputError(fmt::format("--bandwidth \"{}\": not from 1 MB/s to 1000 TB/s", text));
   return value * scale;
 }
 
@@ -75,6 +88,11 @@ std::string bytes_text(double bytes) {
   if (bytes < 1e6) return fmt::format("{:.1f} kB", bytes / 1e3);
   if (bytes < 1e9) return fmt::format("{:.2f} MB", bytes / 1e6);
   return fmt::format("{:.2f} GB", bytes / 1e9);
+}
+
+std::string bandwidth_text(double bandwidth) {
+  if (bandwidth < 1e9) return fmt::format("{:.0f} MB/s", bandwidth / 1e6);
+  return bandwidth < 1e10 ? fmt::format("{:.1f} GB/s", bandwidth / 1e9) : fmt::format("{:.0f} GB/s", bandwidth / 1e9);
 }
 
 std::string time_text(double seconds) {
@@ -98,8 +116,8 @@ void print_roofline(const Plan& plan, const PlanOptions& options, const ModelGeo
   const double rows = static_cast<double>(options.batch) * model.kv_heads;
   const double kv_page = 2.0 * plan.layout.page * plan.layout.head_dim * static_cast<double>(size_of(plan.layout.kv));
   const double dense = pages * kv_page;
-  fmt::print("decode step of one layer at the roofline: {}, {} tokens, batch {}, {:.0f} GB/s\n", model.name, options.tokens,
-             options.batch, bandwidth / 1e9);
+  fmt::print("decode step of one layer at the roofline: {}, {} tokens, batch {}, {}\n", model.name, options.tokens, options.batch,
+             bandwidth_text(bandwidth));
   Traffic total;
   if (!plan.cache.empty()) {
     total.fields += refresh_bytes(plan);
@@ -159,8 +177,8 @@ void add_plan(CLI::App& app) {
   command->add_option("--device", options->device, "cpu or cuda: whose usual bandwidth is assumed")
       ->capture_default_str()
       ->check(CLI::IsMember({"cpu", "cuda"}));
-  command->add_option("--bandwidth", options->bandwidth, "Of the memory, such as \"20 GB/s\" or \"4.2 TB/s\"");
-  command->add_option("--disable-pass", options->disabled, "Leave out a pass (repeatable)")->allow_extra_args(false);
+  command->add_option("--bandwidth", options->bandwidth, "Of the memory, such as \"20 GB/s\" or \"4.2 TB/s\"; MB/s, too");
+  add_list(*command, "--disable-pass", options->disabled, "Leave out these passes");
   command->callback([options] { plan(*options); });
 }
 

@@ -228,6 +228,9 @@ std::vector<int32_t> cut_lists(const std::vector<int32_t>& lists, int pages, int
 }
 
 void run(const RunOptions& options) {
+  if (options.inputs == "-") {
+    throw InputError("--inputs -: standard input cannot be used here", "give the path of a safetensors file");
+  }
   const FlowScript script = read_flow(options.flow);
   OutputFile out(options.out, {script.file, options.inputs});
   const Inputs inputs = read_inputs(options.inputs);

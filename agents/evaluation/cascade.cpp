@@ -227,7 +227,7 @@ class Cascade {
   void judge(const SuiteStage& stage, size_t first) {
     constexpr double kRounding = 1e-9;
     const double dense = mean_accuracy(report_.dense, first);
-    if (stage.threshold > 0 && dense == 0 && alive() > 0) {
+    if (dense == 0 && alive() > 0) {
       report_.notes.push_back(fmt::format("{}: dense attention answers nothing here; not judged", stage.name));
       return;
     }

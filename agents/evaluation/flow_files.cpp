@@ -6,10 +6,27 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "agents/tasks/task.h"
 #include "scripting/graph/error.h"
 
 namespace sluice {
 namespace fs = std::filesystem;
+
+namespace {
+
+/// For what a list written without commas leaves over, "--tasks salad trace" or "--tokens 1024 4096".
+std::string hint_for(const std::string& flow) {
+  const auto called_so = [&](const Task& task) { return task.name == flow; };
+  if (flow.starts_with("jsonl:") || std::any_of(all_tasks().begin(), all_tasks().end(), called_so)) {
+    return fmt::format("it is a task; separate those of a list with commas: --tasks needle_single,{}", flow);
+  }
+  if (!flow.empty() && flow.find_first_not_of("0123456789") == std::string::npos) {
+    return fmt::format("separate the numbers of a list with commas: --tokens 1024,{}", flow);
+  }
+  return fmt::format("give the path of a .lua file, or one of {}", fmt::join(shipped_flows(), ", "));
+}
+
+}  // namespace
 
 std::string shipped_flows_directory() {
   std::error_code error;
@@ -48,8 +65,7 @@ std::string find_flow(const std::string& flow) {
     }
   }
   if (fs::is_directory(flow, error)) throw InputError(fmt::format("{}: it is a directory, not a flow", flow));
-  throw InputError(fmt::format("there is no flow \"{}\"", flow),
-                   fmt::format("give the path of a .lua file, or one of {}", fmt::join(shipped_flows(), ", ")));
+  throw InputError(fmt::format("there is no flow \"{}\"", flow), hint_for(flow));
 }
 
 }  // namespace sluice

@@ -43,8 +43,12 @@ Problem parse_line(std::string_view text, const std::string& name, int line) {
   const json entry = read_json(text, name, line);
   if (!entry.is_object()) refuse(name, line, "not a JSON object");
   Problem problem;
+  const char* known = nullptr;
   for (const char* key : {"problem", "question", "prompt"}) {
-    if (problem.question.empty() && entry.contains(key)) problem.question = text_of(entry[key], key, name, line);
+    if (!entry.contains(key)) continue;
+    if (known != nullptr) refuse(name, line, fmt::format("both \"{}\" and \"{}\"; one of them is the question", known, key));
+    problem.question = text_of(entry[key], key, name, line);
+    known = key;
   }
   if (problem.question.empty()) refuse(name, line, "neither \"problem\", \"question\" nor \"prompt\"");
   if (!entry.contains("answer")) refuse(name, line, "no \"answer\"");

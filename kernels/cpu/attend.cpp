@@ -36,7 +36,6 @@ void grow(MappedMemory& memory, size_t bytes) {
 }  // namespace
 
 void Attend::reserve(const Device::Limits& limits) {
-  if (limits.kv_heads < 1 || limits.query_heads < limits.kv_heads) throw InternalError("reserve: heads must be at least 1");
   const int group = limits.query_heads / limits.kv_heads;
   const size_t pieces = static_cast<size_t>(pieces_of(limits.pages_per_sequence, limits.page));
   if (tiles_ && amx_takes_dim(limits.head_dim)) {
@@ -263,6 +262,9 @@ void Attend::run_flow(const Task& task, int thread) {
   const float* query = query_of(task.sequence, task.kv_head);
   const AttentionProbe* probe = call_->probe;
   const int64_t slot = static_cast<int64_t>(task.sequence) * pool.kv_heads() + task.kv_head;
+  if (probe != nullptr && probe->scores != nullptr && static_cast<size_t>(probe->score_capacity) < pages.size()) {
+    throw InternalError(fmt::format("probe: scores of {} pages, room for {}", pages.size(), probe->score_capacity));
+  }
 
   const FlowRow row{
       .query = query,

@@ -43,6 +43,7 @@ CpuDevice::CpuDevice(const CpuOptions& options)
   info_.name = "cpu";
   info_.activation = DataType::kF32;
   info_.threads = threads_.threads();
+  info_.most_group = kMostHeads;
   const auto supported = static_cast<uint64_t>(hwy::SupportedTargets() & HWY_TARGETS);
   info_.description = fmt::format("{}{}, {} threads", hwy::TargetName(static_cast<int64_t>(supported & (~supported + 1))),
                                   tiles_ ? " and AMX" : "", info_.threads);
@@ -70,6 +71,8 @@ std::unique_ptr<CompiledFlow> CpuDevice::compile(const Plan& plan, int layers, i
 }
 
 void CpuDevice::reserve(const Limits& limits) {
+  if (limits.kv_heads < 1 || limits.query_heads < limits.kv_heads) throw InternalError("reserve: heads must be at least 1");
+  require_group(info_, limits.query_heads / limits.kv_heads);
   pass_.reserve(limits);
   rope_.reserve(limits.rows, limits.head_dim);
   attend_.reserve(limits);

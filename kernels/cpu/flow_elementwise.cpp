@@ -145,8 +145,6 @@ void CopyKernel(const LoopNest& nest, int64_t pages, const float* x, float* out)
   walk<1>(nest, pages, CopyLoop{x, out, nest.stride[0][nest.rank - 1]});
 }
 
-const char* TargetKernel() { return hwy::TargetName(HWY_TARGET); }
-
 }  // namespace sluice::cpu::flows::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -157,7 +155,6 @@ HWY_EXPORT(BinaryKernel);
 HWY_EXPORT(UnaryKernel);
 HWY_EXPORT(WhereKernel);
 HWY_EXPORT(CopyKernel);
-HWY_EXPORT(TargetKernel);
 
 void binary(Op op, const LoopNest& nest, int64_t pages, const float* a, const float* b, float* out) {
   HWY_DYNAMIC_DISPATCH(BinaryKernel)(op, nest, pages, a, b, out);
@@ -169,7 +166,6 @@ void where(Compare compare, const LoopNest& nest, int64_t pages, const std::arra
 void copy_strided(const LoopNest& nest, int64_t pages, const float* x, float* out) {
   HWY_DYNAMIC_DISPATCH(CopyKernel)(nest, pages, x, out);
 }
-const char* simd_target() { return HWY_DYNAMIC_DISPATCH(TargetKernel)(); }
 
 }  // namespace sluice::cpu::flows
 #endif

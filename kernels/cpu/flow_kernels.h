@@ -116,7 +116,4 @@ void widen(DataType type, const std::byte* source, int64_t count, float* target)
 /// float32 to storage: round to nearest, ties to even; NaN stays NaN; 8-bit types saturate at their largest number.
 void narrow(DataType type, const float* source, int64_t count, std::byte* target);
 
-/// "AVX3", "AVX2", ...: the instructions in use.
-const char* simd_target();
-
 }  // namespace sluice::cpu::flows

@@ -113,7 +113,7 @@ std::string_view name_of(Stage stage) { return stage == Stage::kCache ? "cache" 
 bool is_source(Op op) { return between(op, Op::kQuery, Op::kLoad); }
 bool is_unary_elementwise(Op op) { return between(op, Op::kRelu, Op::kSqrt); }
 bool is_binary_elementwise(Op op) { return between(op, Op::kAdd, Op::kMinimum); }
-bool is_commutative(Op op) { return op == Op::kAdd || op == Op::kMul || op == Op::kMaximum || op == Op::kMinimum; }
+bool is_commutative(Op op) { return op == Op::kAdd || op == Op::kMul; }
 bool is_reduction(Op op) { return between(op, Op::kMean, Op::kSum); }
 bool is_interleave(Op op) { return between(op, Op::kMeanInterleave, Op::kSumInterleave); }
 bool is_selection(Op op) { return between(op, Op::kTopK, Op::kUnion); }

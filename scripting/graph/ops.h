@@ -37,9 +37,9 @@ std::string_view name_of(Stage stage);        // "cache", "index"
 bool is_source(Op op);  // no inputs
 bool is_unary_elementwise(Op op);
 bool is_binary_elementwise(Op op);
-bool is_commutative(Op op);
-bool is_reduction(Op op);   // mean, max, min, l2norm, sum
-bool is_interleave(Op op);  // *_interleave
-bool is_selection(Op op);   // topk ... union
+bool is_commutative(Op op);  // b op a has the bits of a op b; not so maximum and minimum, for zeros
+bool is_reduction(Op op);    // mean, max, min, l2norm, sum
+bool is_interleave(Op op);   // *_interleave
+bool is_selection(Op op);    // topk ... union
 
 }  // namespace sluice

@@ -66,7 +66,7 @@ struct Compilation {
 };
 
 /// Runs the list of passes in scripting/passes/pipeline.cpp, each followed by `verify`, then fuses.
-/// Throws FlowError if `graph` is refused.
+/// Throws FlowError if `graph` is refused, or its steps would keep too many numbers for every page (GraphLimits).
 Compilation compile(FlowGraph graph, const CompileOptions& options = {});
 
 }  // namespace sluice

@@ -80,6 +80,7 @@ void verify_header(const FlowGraph& graph) {
 
 void verify_states(const FlowGraph& graph) {
   std::set<std::string> names;
+  int64_t kept = 0;
   for (const State& state : graph.states) {
     if (!is_identifier(state.name)) refuse(state.where, "a state's name wants letters, digits and '_', at most 64");
     if (!names.insert(state.name).second) refuse(state.where, fmt::format("state \"{}\" is declared twice", state.name));
@@ -88,6 +89,11 @@ void verify_states(const FlowGraph& graph) {
     if (elements_per_page(state.shape) > GraphLimits::kRowElements) {
       refuse(state.where, fmt::format("state \"{}\" {} is too large, at most {} numbers a page fit", state.name,
                                       to_string(state.shape), GraphLimits::kRowElements));
+    }
+    kept += elements_per_page(state.shape);
+    if (kept > GraphLimits::kKeptElements) {
+      refuse(state.where, fmt::format("state \"{}\" {} is one too many, all states together may have {} numbers a page",
+                                      state.name, to_string(state.shape), GraphLimits::kKeptElements));
     }
     if (!is_storable(state.initial))
       refuse(state.where, fmt::format("state \"{}\" begins with NaN or beyond float32", state.name));
@@ -273,6 +279,14 @@ void verify_layers(const FlowGraph& graph, int layers) {
     if (layer >= -layers && layer < layers) continue;
     refuse(graph.where, fmt::format("layers: there is no layer {} in a model of {} layers", layer, layers),
            fmt::format("layers are numbered 0 to {}, or from the end -1 to -{}", layers - 1, layers));
+  }
+  for (const auto& [layer, sparse] : graph.layers.sparse) {
+    const auto other = graph.layers.sparse.find(layer - layers);
+    if (layer < 0 || other == graph.layers.sparse.end() || other->second == sparse) continue;
+    refuse(graph.where,
+           fmt::format("layers: {} and {} are one layer in a model of {} layers, and it cannot be \"full\" and \"sparse\"", layer,
+                       other->first, layers),
+           "name the layer once");
   }
 }
 

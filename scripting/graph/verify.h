@@ -8,7 +8,8 @@ namespace sluice {
 /// Throws FlowError with the location of the offending node.
 void verify(const FlowGraph& graph);
 
-/// Refuses a graph that names layers which a model of `layers` layers does not have. Throws FlowError.
+/// Refuses a graph that names layers which a model of `layers` layers does not have, or one layer in two ways that disagree.
+/// Throws FlowError.
 void verify_layers(const FlowGraph& graph, int layers);
 
 /// Most nodes, fields, states, elements and work that a graph may have.
@@ -18,7 +19,9 @@ struct GraphLimits {
   static constexpr int kStates = 64;
   static constexpr int64_t kElements = 65536;  // of one node, the page axis not counted
   static constexpr int64_t kRowElements =
-      4096;                                  // the same for the input of a row-wide operator and for states: kept for every page
+      4096;  // the same for the input of a row-wide operator and for states: kept for every page
+  /// All states together; and all that a plan's steps leave to later steps, a page.
+  static constexpr int64_t kKeptElements = 4 * kRowElements;
   static constexpr int64_t kWork = 1 << 22;  // element operations a page, all nodes together
   static constexpr int kHeadDim = 1024;
   static constexpr int kGroup = 64;

@@ -14,6 +14,12 @@ namespace sluice {
 
 namespace {
 
+/// Why `whole_number` refuses a number.
+std::string not_an_integer(std::string_view what, double value) {
+  if (std::floor(value) == value) return fmt::format("{} = {} is too {}", what, value, value > 0 ? "large" : "small");
+  return fmt::format("{} must be a whole number and is {}", what, value);
+}
+
 std::vector<std::string> axis_names() { return {"page", "token", "dim", "head", "sub"}; }
 
 }  // namespace
@@ -65,7 +71,7 @@ double Arguments::number(size_t i, std::string_view what) const {
 
 int Arguments::integer(size_t i, std::string_view what) const {
   const std::optional<int> value = whole_number(number(i, what));
-  if (!value) fail(fmt::format("{} must be a whole number and is {}", what, at(i).number));
+  if (!value) fail(not_an_integer(what, at(i).number));
   return *value;
 }
 
@@ -166,7 +172,7 @@ std::vector<float> Arguments::kernel(size_t i) const {
   }
   if (kernel.size() % 2 == 0 || kernel.size() > GraphLimits::kKernel) {
     fail(fmt::format("the kernel has {} numbers; an odd number up to {} is wanted", kernel.size(), GraphLimits::kKernel),
-         "pad it with a zero");
+         kernel.size() < GraphLimits::kKernel ? "pad it with a zero" : "");
   }
   return kernel;
 }
@@ -189,7 +195,9 @@ const Datum* Options::find(const std::string& name) {
 int Options::integer(const std::string& name, int otherwise) {
   const Datum* datum = find(name);
   if (!datum) return otherwise;
-  const std::optional<int> value = datum->kind == Datum::Kind::kNumber ? whole_number(datum->number) : std::nullopt;
+  const bool is_number = datum->kind == Datum::Kind::kNumber;
+  const std::optional<int> value = is_number ? whole_number(datum->number) : std::nullopt;
+  if (!value && is_number) arguments_.fail(not_an_integer(name, datum->number));
   if (!value) {
     arguments_.fail(fmt::format("{} must be a whole number and is {}", name, describe(*datum, arguments_.builder().graph())));
   }

@@ -17,7 +17,7 @@ namespace sluice {
 
 namespace {
 
-constexpr const char* kHandleType = "sluice.handle";
+constexpr const char* kHandleType = "sluice value";  // as Lua's own messages call it
 
 Session& session_of(lua_State* state) { return **static_cast<Session**>(lua_getextraspace(state)); }
 
@@ -190,6 +190,11 @@ Value refuse_operator(const Arguments& arguments, const Function&) {
   arguments.fail("tensors have no such Lua operator", "there are + - * / and the functions of sluice");
 }
 
+Value refuse_traversal(const Arguments& arguments, const Function&) {
+  arguments.fail(fmt::format("wants a table and got {}", arguments.describe(0)),
+                 "operators work on all entries at once; a Lua loop can count, for i = 1, x:extent(\"dim\"), or go over a table");
+}
+
 constexpr std::array kNegate = {Function{"unary minus", negate}};
 
 struct Metamethod {
@@ -206,7 +211,7 @@ const Metamethod* refused_metamethods(size_t* count) {
       Metamethod{"__call", {"call", refuse_operator}}, Metamethod{"__band", {"&", refuse_operator}},
       Metamethod{"__bor", {"|", refuse_operator}},     Metamethod{"__bxor", {"~", refuse_operator}},
       Metamethod{"__bnot", {"~", refuse_operator}},    Metamethod{"__shl", {"<<", refuse_operator}},
-      Metamethod{"__shr", {">>", refuse_operator}},
+      Metamethod{"__shr", {">>", refuse_operator}},    Metamethod{"__pairs", {"pairs", refuse_traversal}},
   };
   *count = kRefused.size();
   return kRefused.data();

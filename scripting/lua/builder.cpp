@@ -194,6 +194,13 @@ void GraphBuilder::check_states() const {
       throw FlowError(state.where, fmt::format("state \"{}\" is never saved, so it would keep its first value", state.name),
                       fmt::format("save it in flow.index: sluice.save(\"{}\", x)", state.name));
     }
+    const auto loads = [&](const Node& node) { return node.op == Op::kLoad && node.attributes.field == state.name; };
+    if (std::none_of(graph_.nodes.begin(), graph_.nodes.end(), loads)) {
+      const NodeId save = *std::find_if(graph_.saves.begin(), graph_.saves.end(), saves);
+      throw FlowError(graph_.nodes[static_cast<size_t>(save)].where,
+                      fmt::format("state \"{}\" is saved and never loaded, so it would change nothing", state.name),
+                      fmt::format("load it in flow.index: sluice.load(\"{}\")", state.name));
+    }
   }
 }
 

@@ -18,14 +18,9 @@ constexpr lua_Unsigned kLongestSort = 10000;      // comparing in C is not count
 constexpr int kMostUnpacked = 250;
 constexpr int kLooksBetweenClock = 4096;
 
-/// Calls the standard function in the first upvalue with the arguments as they are.
-int call_original(lua_State* state) {
-  const int arguments = lua_gettop(state);
-  lua_pushvalue(state, lua_upvalueindex(1));
-  lua_insert(state, 1);
-  lua_call(state, arguments, LUA_MULTRET);
-  return lua_gettop(state);
-}
+/// Runs the standard function in the first upvalue with the arguments as they are. Not as a call of its own: its errors then name
+/// the function and the line as the script called it. None of the originals has upvalues, which would be those of the wrapper.
+int call_original(lua_State* state) { return lua_tocfunction(state, lua_upvalueindex(1))(state); }
 
 void check_texts(lua_State* state) {
   for (int i = 1; i <= lua_gettop(state); ++i) {
@@ -95,6 +90,20 @@ int list_function(lua_State* state) {
   return call_original(state);
 }
 
+/// Lua's own message of entries that do not compare has no line within a C function. Handles refuse to be compared themselves.
+void check_order(lua_State* state, lua_Unsigned length) {
+  int first = LUA_TNONE;
+  for (lua_Unsigned i = 1; i <= length; ++i) {
+    const int type = lua_rawgeti(state, 1, static_cast<lua_Integer>(i));
+    lua_pop(state, 1);
+    if (type == LUA_TUSERDATA) continue;
+    if (first == LUA_TNONE) first = type;
+    if (type == first && (type == LUA_TNUMBER || type == LUA_TSTRING)) continue;
+    luaL_error(state, "entries to sort must be all numbers or all texts, and entry %d is a %s", static_cast<int>(i),
+               lua_typename(state, type));
+  }
+}
+
 int sort(lua_State* state) {
   luaL_checktype(state, 1, LUA_TTABLE);
   const lua_Unsigned length = lua_rawlen(state, 1);
@@ -105,6 +114,7 @@ int sort(lua_State* state) {
     if (lua_rawgeti(state, 1, static_cast<lua_Integer>(i)) == LUA_TSTRING) characters += lua_rawlen(state, -1);
   }
   if (characters > kLongestText) return luaL_error(state, "the texts to sort are longer than 1 MiB together");
+  if (lua_isnoneornil(state, 2) && length > 1) check_order(state, length);
   return call_original(state);
 }
 
@@ -164,6 +174,7 @@ int ordered_next(lua_State* state) {
 }
 
 int pairs(lua_State* state) {
+  if (luaL_callmeta(state, 1, "__pairs") != 0) return 1;  // handles refuse it, saying what they are
   luaL_checktype(state, 1, LUA_TTABLE);
   lua_pushcfunction(state, ordered_next);
   lua_pushvalue(state, 1);

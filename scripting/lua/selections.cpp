@@ -19,7 +19,10 @@ Value selected(const Arguments& arguments, Op op, std::vector<NodeId> inputs, At
 
 int pages(const Arguments& arguments, Options& options, const std::string& name) {
   const int value = options.integer(name, 0);
-  if (value < 0 || value > GraphLimits::kPages) arguments.fail(fmt::format("{} = {} is not a number of pages", name, value));
+  if (value < 0) arguments.fail(fmt::format("{} = {} is not a number of pages", name, value));
+  if (value > GraphLimits::kPages) {
+    arguments.fail(fmt::format("{} = {} is too large; at most {} pages", name, value, GraphLimits::kPages));
+  }
   return value;
 }
 
@@ -87,6 +90,9 @@ Value threshold(const Arguments& arguments, const Function&) {
   // No score may exceed the bound, and attention needs a page: by default the newest, which holds the query's own token.
   attributes.last = options.find("last") || attributes.first > 0 ? pages(arguments, options, "last") : 1;
   attributes.max_pages = pages(arguments, options, "max");
+  if (options.find("max") && attributes.max_pages == 0) {
+    arguments.fail("max = 0 leaves no page to attend to", "without max there is no limit");
+  }
   options.finish();
   return selected(arguments, Op::kThreshold, {score, above}, std::move(attributes));
 }
@@ -103,7 +109,7 @@ Value window(const Arguments& arguments, const Function&) {
 
 Value unite(const Arguments& arguments, const Function&) {
   NodeId united = arguments.selection(0);
-  if (arguments.size() < 2) arguments.fail("wants two selections", "union(a, b)");
+  if (arguments.size() < 2) arguments.fail("wants two selections or more", "union(a, b, ...)");
   Value value;
   for (size_t i = 1; i < arguments.size(); ++i) {
     value = selected(arguments, Op::kUnion, {united, arguments.selection(i)}, {});

@@ -40,6 +40,12 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kMissing
     {"match", "text patterns are not available"},
 }};
 
+/// Where the file's result stands: nothing but white space and comments may follow `return`.
+int last_line_of(std::string_view source) {
+  const size_t end = source.find_last_not_of(" \t\r\n") + 1;
+  return 1 + static_cast<int>(std::count(source.begin(), source.begin() + static_cast<std::ptrdiff_t>(end), '\n'));
+}
+
 // The stages are called inside these functions, so that Lua's jumps end in lua_pcall. Stack: 1 the flow, 2 c, 3 q.
 int run_stage(lua_State* state) {
   const Stage stage = lua_gettop(state) == 2 ? Stage::kCache : Stage::kIndex;
@@ -79,7 +85,7 @@ class Script {
     check(luaL_loadbufferx(state_, source.data(), source.size(), kChunkName, "t"));
     call(0, 1);
     const int flow = lua_gettop(state_);
-    check_flow(read_datum(state_, flow));
+    check_flow(read_result(flow, last_line_of(source)));
     run_stage_of(flow, Stage::kCache);
     const Datum selection = run_stage_of(flow, Stage::kIndex);
     return session_.builder.finish(selection, line_of_stage(flow, Stage::kIndex));
@@ -94,6 +100,15 @@ class Script {
     if (source.substr(0, 1) == "\x1b") fail(0, "this is compiled Lua", "give the source text");
     if (source.size() > kLargestSource) {
       fail(0, fmt::format("the file has {} bytes, at most {} are allowed", source.size(), kLargestSource));
+    }
+  }
+
+  /// What the file or a stage returned; `line` is where it stands.
+  Datum read_result(int index, int line) const {
+    try {
+      return read_datum(state_, index);
+    } catch (const InputError& error) {
+      fail(line, fmt::format("what is returned cannot be read: {}", error.what()), error.hint());
     }
   }
 
@@ -134,7 +149,7 @@ class Script {
     push_new({Handle::Kind::kCache, stage, 0});
     if (stage == Stage::kIndex) push_new(builder.tensor(builder.emit(Op::kQuery, {})));
     call(stage == Stage::kIndex ? 3 : 2, 1);
-    Datum returned = read_datum(state_, -1);
+    Datum returned = read_result(-1, line);
     lua_pop(state_, 1);
     return returned;
   }

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <optional>
 
 #include "scripting/graph/ops.h"
 #include "scripting/passes/passes.h"
@@ -25,8 +26,15 @@ bool holds(Compare compare, float a, float b) {
   return false;
 }
 
-/// The operator on numbers, in float32. Operands are never NaN: `verify` refuses such constants.
-float evaluate(const Node& node, const std::vector<float>& x) {
+/// The larger of two numbers, or the smaller. Of two zeros of different signs devices give either.
+std::optional<float> pick(bool first, float a, float b) {
+  if (a == b && std::signbit(a) != std::signbit(b)) return std::nullopt;
+  return first ? a : b;
+}
+
+/// The operator on numbers, in float32, where every device computes the same bits: arithmetic and square roots are rounded
+/// correctly everywhere, exponentials and logarithms are not. Operands are never NaN: `verify` refuses such constants.
+std::optional<float> evaluate(const Node& node, const std::vector<float>& x) {
   switch (node.op) {
     case Op::kAdd:
       return x[0] + x[1];
@@ -37,19 +45,11 @@ float evaluate(const Node& node, const std::vector<float>& x) {
     case Op::kDiv:
       return x[0] / x[1];
     case Op::kMaximum:
-      return x[0] < x[1] ? x[1] : x[0];
+      return pick(x[0] > x[1], x[0], x[1]);
     case Op::kMinimum:
-      return x[1] < x[0] ? x[1] : x[0];
+      return pick(x[0] < x[1], x[0], x[1]);
     case Op::kRelu:
-      return x[0] > 0 ? x[0] : 0.0f;
-    case Op::kSigmoid:
-      return 1 / (1 + std::exp(-x[0]));
-    case Op::kSilu:
-      return x[0] / (1 + std::exp(-x[0]));
-    case Op::kExp:
-      return std::exp(x[0]);
-    case Op::kLog:
-      return std::log(x[0]);
+      return pick(x[0] > 0, x[0], 0.0f);
     case Op::kAbs:
       return std::abs(x[0]);
     case Op::kSqrt:
@@ -57,7 +57,7 @@ float evaluate(const Node& node, const std::vector<float>& x) {
     case Op::kWhere:
       return holds(node.attributes.compare, x[0], x[1]) ? x[2] : x[3];
     default:
-      return NAN;
+      return std::nullopt;
   }
 }
 
@@ -72,12 +72,12 @@ void fold_constants(FlowGraph& graph) {
       if (operand.op == Op::kConstant) operands.push_back(static_cast<float>(operand.attributes.value));
     }
     if (operands.size() != node.inputs.size()) continue;
-    const float value = evaluate(node, operands);
-    if (std::isnan(value)) continue;
+    const std::optional<float> value = evaluate(node, operands);
+    if (!value || std::isnan(*value)) continue;
     node.op = Op::kConstant;
     node.inputs.clear();
     node.attributes = Attributes{};
-    node.attributes.value = value;
+    node.attributes.value = *value;
   }
 }
 

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -206,6 +208,23 @@ void find_outputs(const FlowGraph& graph, std::vector<PlanStep>& steps) {
   }
 }
 
+/// A row of outputs is kept for every page of a request, by every thread.
+void check_kept(const FlowGraph& graph, const std::vector<PlanStep>& steps) {
+  int64_t kept = 0;
+  for (const PlanStep& step : steps) {
+    for (const NodeId id : step.outputs) {
+      const Node& node = graph.nodes[static_cast<size_t>(id)];
+      if (has_axis(node.shape, Axis::kPage)) kept += elements_per_page(node.shape);
+      if (kept <= GraphLimits::kKeptElements) continue;
+      throw FlowError(node.where,
+                      fmt::format("{}: with {} the flow keeps more than {} numbers a page from one step to the next",
+                                  spoken_name_of(node.op), to_string(node.shape), GraphLimits::kKeptElements),
+                      "what an operator over \"page\" reads, and what is read both before and after one, is kept for every page: "
+                      "reduce it first");
+    }
+  }
+}
+
 }  // namespace
 
 Plan fuse(FlowGraph graph, bool together) {
@@ -228,6 +247,7 @@ Plan fuse(FlowGraph graph, bool together) {
     plan.index.back().nodes.push_back(id);
   }
   find_outputs(graph, plan.index);
+  check_kept(graph, plan.index);
   plan.layout = page_layout(graph.geometry, graph.fields);
   plan.graph = std::move(graph);
   return plan;

@@ -7,7 +7,8 @@ namespace sluice::passes {
 // Rewrites of a verified graph into a smaller one of the same meaning; each leaves a graph that `verify` accepts.
 // "Same meaning" holds for infinities, NaN and signed zeros too; only `contract` may differ, by float32 rounding.
 
-/// Elementwise operators on numbers become numbers, computed in float32. A result that is NaN stays an operator.
+/// Elementwise operators on numbers become numbers, computed in float32. What devices may compute differently stays an operator:
+/// exp, log, sigmoid, silu, the larger or smaller of two zeros of different signs, and a result that is NaN.
 void fold_constants(FlowGraph& graph);
 /// x * 1, x / 1, x - 0, -(-x), max(x, x), relu(relu(x)), double transposes, reshapes of reshapes, kron without a pair.
 void simplify(FlowGraph& graph);
@@ -19,7 +20,8 @@ void merge_common(FlowGraph& graph);
 void remove_dead(FlowGraph& graph);
 
 /// Splits the index stage into steps (fuse.cpp describes the schedule). May copy sources (fields, keys, positions ...) into
-/// the steps that read them. With `together` false every node gets a step of its own.
+/// the steps that read them. With `together` false every node gets a step of its own. Throws FlowError if the steps leave more
+/// than GraphLimits::kKeptElements numbers a page to later steps.
 Plan fuse(FlowGraph graph, bool together);
 
 }  // namespace sluice::passes

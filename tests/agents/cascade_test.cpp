@@ -179,9 +179,11 @@ TEST(Cascade, JudgesNobodyWhereDenseAttentionAnswersNothing) {
   FakeRunner runner;
   runner.dense = "wrong";
   const Report report = run(runner, {"wrong"});
-  EXPECT_EQ(report.flows[0].status, FlowStatus::kPassed);
-  ASSERT_EQ(report.notes.size(), 1U) << "the second stage has no threshold";
+  ASSERT_EQ(report.notes.size(), 2U) << "of the second stage, too, which has no threshold";
   EXPECT_EQ(report.notes[0], "needle_multikey 256: dense attention answers nothing here; not judged");
+  EXPECT_EQ(report.notes[1], "salad 300: dense attention answers nothing here; not judged");
+  EXPECT_EQ(report.flows[0].status, FlowStatus::kRuntimeError);
+  EXPECT_EQ(report.flows[0].message, "no stage judged it: " + report.notes[0]);
   EXPECT_NE(to_table(report).find(report.notes[0]), std::string::npos);
   EXPECT_NE(to_json(report).find(report.notes[0]), std::string::npos);
 }

@@ -40,6 +40,16 @@ TEST(ParseProblems, NamesTheBadLine) {
   EXPECT_THROW(load_problems("/no/such/file.jsonl"), InputError);
 }
 
+TEST(ParseProblems, TwoQuestionsInALineAreRefused) {
+  const std::string good = "{\"problem\": \"1+1?\", \"answer\": \"2\"}\n";
+  try {
+    parse_problems(good + "{\"prompt\": \"x\", \"answer\": 1, \"question\": \"y\"}", "set.jsonl");
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_EQ(std::string(error.what()), "set.jsonl:2: both \"question\" and \"prompt\"; one of them is the question");
+  }
+}
+
 TEST(ParseProblems, MessagesAreShortHoweverLongTheValues) {
   const std::string good = "{\"problem\": \"x\", \"answer\": 1, \"id\": ";
   const std::string id = "\"" + std::string(100000, 'i') + "\"}\n";

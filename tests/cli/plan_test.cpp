@@ -1,9 +1,18 @@
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "tests/cli/program.h"
 
 namespace sluice::test {
 namespace {
+
+int lines_with(const std::string& text, const std::string& part) {
+  std::istringstream stream(text);
+  int lines = 0;
+  for (std::string line; std::getline(stream, line);) lines += line.find(part) != std::string::npos ? 1 : 0;
+  return lines;
+}
 
 TEST(CheckAndPlan, TakeTheNamesOfShippedFlows) {
   for (const std::string command : {"check", "plan"}) {
@@ -25,6 +34,25 @@ TEST(CheckAndPlan, TakeFlowsFromPipes) {
   const Ran bad = run_shell("echo 'return 7' | \"$SLUICE\" check -");
   EXPECT_EQ(bad.exit_code, 1);
   EXPECT_EQ(bad.err.rfind("error: standard input: ", 0), 0U) << bad.err;
+}
+
+TEST(Plan, TakesListsOfPasses) {
+  const Ran ran = run_sluice({"plan", "quest", "--disable-pass", "fold_constants,merge_common", "--disable-pass", "remove_dead"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(lines_with(ran.out, "(off)"), 3) << ran.out;
+  const Ran help = run_sluice({"plan", "--help"});
+  EXPECT_EQ(lines_with(help.out, "--disable-pass A,B,... "), 1) << help.out;
+}
+
+TEST(Plan, TakesBandwidthsInEveryUnit) {
+  const std::string wanted = run_sluice({"plan", "quest", "--bandwidth", "4 GB/s"}).out;
+  EXPECT_EQ(lines_with(wanted, "4.0 GB/s"), 1) << wanted;
+  for (const std::string same : {"4000 MB/s", "0.004TB/s", "4"}) {
+    const std::string out = run_sluice({"plan", "quest", "--bandwidth", same}).out;
+    const auto roofline = [](const std::string& text) { return text.substr(text.find("decode step of one layer")); };
+    ASSERT_EQ(lines_with(out, "decode step of one layer"), 1) << same;
+    EXPECT_EQ(roofline(out), roofline(wanted)) << same;
+  }
 }
 
 TEST(CheckAndPlan, EndOnUnionsOfUnions) {

@@ -340,6 +340,32 @@ TEST_F(EngineTest, RefusesWhatCanNeverRun) {
   EXPECT_EQ(engine.run_all().size(), 1U);
 }
 
+TEST_F(EngineTest, RefusesStatesThatWouldFillTheMemory) {
+  // 12288 numbers a page, layer and KV head: 96 MiB for 512 pages in two layers and two KV heads.
+  const Plan plan = plan_of(R"(
+    local flow = sluice.flow { name = "hoarder", page = 8, kv = "f32" }
+    function flow.index(q, c)
+      local score = sluice.position()
+      for i = 1, 3 do
+        local state = sluice.load("s" .. i, { axes = { "page", { "sub", 4096 } }, init = i })
+        sluice.save("s" .. i, state)
+        score = score + state:max("sub")
+      end
+      return sluice.topk(score, { k = 1 })
+    end
+    return flow)");
+  for (const int batch : {8, 16}) {
+    EngineOptions wanted = options(512);
+    wanted.max_batch = batch;
+    Engine engine(*device_, *model_, &plan, wanted);
+    EXPECT_EQ(message_of_submit(engine, request(2000, 4)), "accepted");
+    const std::string message = message_of_submit(engine, request(4000, 4));
+    EXPECT_EQ(message.find("the states of flow \"hoarder\" take 93 MiB for a request of 4003 tokens"),
+              batch == 8 ? std::string::npos : 0U)
+        << message;
+  }
+}
+
 TEST_F(EngineTest, RefusesFlowOfAnotherGeometry) {
   TraceOptions other;
   other.head_dim = 2 * tiny_.head_dim;

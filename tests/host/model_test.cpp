@@ -55,6 +55,27 @@ void expect_logits(const TinyModel& tiny, const std::vector<double>& frequencies
   }
 }
 
+TEST(Model, RefusesTooManyHeadsBeforeItReadsWeights) {
+  for (const int heads : {17, 129}) {
+    TinyModel tiny;
+    tiny.kv_heads = 2;
+    tiny.query_heads = tiny.kv_heads * heads;
+    const TemporaryDirectory directory;
+    testing::write_text(directory.file("config.json"), tiny.config_json());  // and no weights
+    const auto device = create_cpu_device({1});
+    try {
+      load_model(directory.path(), *device);
+      FAIL() << heads << " were accepted";
+    } catch (const InputError& error) {
+      EXPECT_NE(std::string(error.what())
+                    .find(std::to_string(heads) + " query heads share a KV head; device \"cpu\" attends for at most 16"),
+                std::string::npos)
+          << error.what();
+      EXPECT_FALSE(error.hint().empty());
+    }
+  }
+}
+
 TEST(Model, Qwen3AgreesWithDefinition) {
   TinyModel tiny;
   tiny.draw();

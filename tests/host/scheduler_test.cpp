@@ -22,6 +22,11 @@ struct Setting {
   bool share;
 };
 
+/// Slot of the pool that holds row `row` of a sequence.
+int64_t slot_of(const PassBatch& batch, int sequence, int row, int page) {
+  return int64_t{batch.pages(sequence, page)[static_cast<size_t>(row / page)]} * page + row % page;
+}
+
 class Simulation {
  public:
   explicit Simulation(const Setting& setting)
@@ -119,27 +124,28 @@ class Simulation {
       if (setting_.options.decode_differs) {
         EXPECT_EQ(entry.decoding, entry.first >= entry.sequence->prompt - 1);
       }
-      EXPECT_EQ(pass.cache.rows(index), entry.first + entry.rows);
+      EXPECT_EQ(batch.lengths[i], entry.first + entry.rows);
       // What is there already is this sequence's history.
       for (int row = 0; row < entry.first; ++row) {
         const std::vector<int32_t> history(entry.sequence->tokens.begin(), entry.sequence->tokens.begin() + row + 1);
-        ASSERT_EQ(written_[static_cast<size_t>(pass.cache.storage_row(index, row))], history) << "row " << row;
+        ASSERT_EQ(written_[static_cast<size_t>(slot_of(batch, index, row, setting_.page))], history) << "row " << row;
       }
       // What is written is nobody else's.
       for (int row = entry.first; row < entry.first + entry.rows; ++row) {
-        EXPECT_TRUE(targets.insert(pass.cache.storage_row(index, row)).second);
+        EXPECT_TRUE(targets.insert(slot_of(batch, index, row, setting_.page)).second);
         EXPECT_EQ(cache_.users(entry.sequence->pages[static_cast<size_t>(row / setting_.page)]), 1) << "a shared page is written";
-        const int32_t token = pass.tokens[static_cast<size_t>(pass.queries.storage_row(index, row - entry.first))];
+        const int32_t token = pass.tokens[static_cast<size_t>(batch.query_indptr[i] + row - entry.first)];
         EXPECT_EQ(token, entry.sequence->tokens[static_cast<size_t>(row)]);
       }
     }
   }
 
   void write(const Pass& pass) {
+    const PassBatch batch = pass.batch();
     for (size_t i = 0; i < pass.entries.size(); ++i) {
       const Pass::Entry& entry = pass.entries[i];
       for (int row = entry.first; row < entry.first + entry.rows; ++row) {
-        const auto place = static_cast<size_t>(pass.cache.storage_row(static_cast<int>(i), row));
+        const auto place = static_cast<size_t>(slot_of(batch, static_cast<int>(i), row, setting_.page));
         written_[place].assign(entry.sequence->tokens.begin(), entry.sequence->tokens.begin() + row + 1);
       }
     }

@@ -125,6 +125,42 @@ TEST(Tokenizer, NamesWhatItDoesNotSupport) {
                  "regular expression");
 }
 
+TEST(Tokenizer, RefusesATokenWithTwoIds) {
+  expect_refused(R"({"added_tokens": [{"id": 4000000, "content": "<x>"}, {"id": 10, "content": "<x>"}]})",
+                 "the token \"<x>\" has two ids, 4000000 and 10");
+  expect_refused(R"({"added_tokens": [{"id": 10, "content": "ab"}]})", "the token \"ab\" has two ids, 3 and 10");
+}
+
+TEST(Tokenizer, RefusesAnIdWithTwoTokens) {
+  expect_refused(R"({"added_tokens": [{"id": 10, "content": "<y>"}, {"id": 10, "content": "<x>"}]})",
+                 "the id 10 has two tokens, \"<x>\" and \"<y>\"");
+  expect_refused(R"({"added_tokens": [{"id": 3, "content": "<x>"}]})", "the id 3 has two tokens, \"<x>\" and \"ab\"");
+  expect_refused(R"({"model": {"vocab": {"d": 5}}})", "the id 5 has two tokens, \"bc\" and \"d\"");
+}
+
+TEST(Tokenizer, TakesATokenThatIsListedTwice) {
+  const auto tokenizer = small_tokenizer(R"({"added_tokens": [
+    {"id": 4, "content": "abc", "special": true}, {"id": 9, "content": "<x>"}, {"id": 9, "content": "<x>"}]})");
+  EXPECT_EQ(tokenizer->encode("abc<x>"), (Ids{4, 9}));
+  EXPECT_EQ(tokenizer->vocabulary(), 10);
+}
+
+TEST(Tokenizer, KeepsMessagesShort) {
+  const std::string longest(100000, 'x');
+  for (const std::string& change :
+       {R"({"model": {"vocab": {")" + longest + R"(": -1}}})", R"({"model": {"vocab": {"a": ")" + longest + R"("}}})",
+        R"({"model": {"merges": [")" + longest + R"("]}})", R"({"model": {"merges": ["a )" + longest + R"("]}})",
+        R"({"added_tokens": [{"id": 10, "content": ")" + longest + R"("}, {"id": 11, "content": ")" + longest + R"("}]})",
+        R"({"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "()" + longest + R"("}, "behavior": "Isolated"}})"}) {
+    try {
+      small_tokenizer(change);
+      FAIL() << change.substr(0, 40) << " was accepted";
+    } catch (const InputError& error) {
+      EXPECT_LT(std::string(error.what()).size(), 500U) << change.substr(0, 40);
+    }
+  }
+}
+
 TEST(Tokenizer, RefusesTextThatIsNotJson) { EXPECT_THROW(parse_tokenizer("{", "broken.json"), InputError); }
 
 }  // namespace

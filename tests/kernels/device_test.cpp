@@ -50,6 +50,16 @@ TEST(CreateDevice, RefusesWhatIsNotThere) {
   }
 }
 
+TEST(CpuDevice, RefusesGroupsThatItCannotAttend) {
+  const auto device = create_cpu_device({.threads = 1});
+  Device::Limits limits{.rows = 8, .sequences = 1, .pages_per_sequence = 1, .query_heads = 16, .kv_heads = 1, .head_dim = 64};
+  EXPECT_NO_THROW(device->reserve(limits));
+  for (const int heads : {17, 128, 129, 256}) {
+    limits.query_heads = heads;
+    EXPECT_THROW(device->reserve(limits), InputError) << heads;
+  }
+}
+
 TEST(CpuDevice, NormalisesRowsOfAnyWidth) {
   const auto device = create_cpu_device({.threads = 2});
   for (int columns : {1, 7, 16, 40, 64, 256, 1000}) {

@@ -35,6 +35,32 @@ Probed run(Device& device, PagedBatch& batch, const CompiledFlow& flow, std::vec
   return result;
 }
 
+TEST(FlowAttention, RefusesAProbeWithoutRoomForTheScores) {
+  const Geometry geometry{.head_dim = 64, .group = 2, .page = 16, .kv = DataType::kBF16};
+  const auto device = create_cpu_device({.threads = 1});
+  const Plan plan = compile(testing::quest_graph(geometry, testing::GraphBuilder::budget(2, 1, 1))).plan;
+  const auto flow = device->compile(plan, 1, 1);
+  PagedBatch batch(*device, {{160}}, 1, geometry, plan.layout);
+  std::vector<float> q = batch.random_floats(2 * 64);
+  std::vector<float> out(q.size());
+  for (const int room : {9, 10}) {
+    std::vector<float> scores(11, -7);
+    AttentionProbe probe{.scores = scores.data(), .score_capacity = room};
+    const auto attend = [&] {
+      device->attention({.query_heads = 2, .scale = 0.125f, .flow = flow.get(), .probe = &probe}, test::matrix_of(q, 128),
+                        test::matrix_of(out, 128));
+    };
+    device->begin_pass(batch.batch(), batch.pool());
+    if (room < 10) {
+      EXPECT_THROW(attend(), InternalError);
+    } else {
+      EXPECT_NO_THROW(attend());
+    }
+    device->end_pass();
+    for (size_t i = room < 10 ? 0 : 10; i < scores.size(); ++i) EXPECT_EQ(scores[i], -7) << i;
+  }
+}
+
 TEST(FlowAttention, AttendsToTheSelectedPagesAndReportsTheirMass) {
   constexpr int kKvHeads = 2;
   constexpr int kGroup = 3;

@@ -128,6 +128,27 @@ TEST(Language, ThresholdKeepsTheNewestPageByDefault) {
   EXPECT_EQ(refusal("return sluice.threshold(sluice.position(), {above = 3, first = 1})"), "accepted");
 }
 
+TEST(Language, ThresholdHasNoLimitUnlessGivenOne) {
+  EXPECT_EQ(refusal("return sluice.threshold(sluice.position(), {above = 3, max = 8})"), "accepted");
+  EXPECT_EQ(refusal("return sluice.threshold(sluice.position(), {above = 3, max = 0})"),
+            "threshold: max = 0 leaves no page to attend to");
+}
+
+TEST(Language, NumbersThatAreTooLargeAreCalledSo) {
+  EXPECT_EQ(refusal("return sluice.position():topk{k = 1e18}"), "topk: k = 1e+18 is too large");
+  EXPECT_EQ(refusal("return sluice.position():topk{k = -1e18}"), "topk: k = -1e+18 is too small");
+  EXPECT_EQ(refusal("return sluice.position():topk{k = 1e9}"), "topk: k = 1000000000 is too large; at most 16777216 pages");
+  EXPECT_EQ(refusal("return sluice.position():topk{k = 1.5}"), "topk: k must be a whole number and is 1.5");
+  EXPECT_EQ(refusal("return sluice.position():mask_slice('page', 1e18):topk{k = 1}"), "mask_slice: start = 1e+18 is too large");
+}
+
+TEST(Language, AStateThatIsSavedMustBeLoaded) {
+  EXPECT_EQ(refusal("sluice.save('s', q) return sluice.window{last = 1}"),
+            "state \"s\" is saved and never loaded, so it would change nothing");
+  EXPECT_EQ(refusal("c.s:save(sluice.position()) return sluice.window{last = 1}", "", "c.s = sluice.cfill(0)"),
+            "state \"s\" is saved and never loaded, so it would change nothing");
+}
+
 TEST(Language, LimitsHoldBeforeTheGraphGrows) {
   EXPECT_NE(refusal("local s = sluice.position() for i = 1, 5000 do s = s + i end return s:topk{k = 1}").find("4096"),
             std::string::npos);

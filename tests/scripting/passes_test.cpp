@@ -50,8 +50,21 @@ TEST(FoldConstants, ComputesNumbersInFloat32) {
 }
 
 TEST(FoldConstants, LeavesNanToTheDevice) {
-  const FlowGraph graph = plan_of("return (sluice.position() * sluice.log(-1)):topk{k = 1}").graph;
-  EXPECT_EQ(count(graph, Op::kLog), 1);
+  const FlowGraph graph = plan_of("return (sluice.position() * sluice.sqrt(-1)):topk{k = 1}").graph;
+  EXPECT_EQ(count(graph, Op::kSqrt), 1);
+}
+
+TEST(FoldConstants, LeavesToTheDeviceWhatDevicesRoundTheirOwnWay) {
+  for (const std::string expression : {"sluice.exp(1)", "sluice.log(10.9)", "sluice.sigmoid(-100)", "sluice.silu(2)",
+                                       "sluice.relu(-0.0)", "sluice.maximum(-0.0, 0.0)", "sluice.minimum(0.0, -0.0)"}) {
+    const FlowGraph graph = plan_of("return (sluice.position() * " + expression + "):topk{k = 1}").graph;
+    EXPECT_GT(graph.nodes.size(), 4u) << expression;
+  }
+  for (const std::string expression :
+       {"sluice.relu(-3)", "sluice.relu(0.0)", "sluice.maximum(-0.0, -0.0)", "sluice.minimum(3, 4)"}) {
+    const FlowGraph graph = plan_of("return (sluice.position() * " + expression + "):topk{k = 1}").graph;
+    EXPECT_EQ(graph.nodes.size(), 4u) << expression;
+  }
 }
 
 TEST(Simplify, DropsWhatChangesNoBit) {
@@ -101,6 +114,15 @@ TEST(MergeCommon, SeesThroughTheOrderOfCommutativeOperands) {
   EXPECT_EQ(
       count(plan_of("local a, b = sluice.position(), sluice.random() return ((a - b) * (b - a)):topk{k = 1}").graph, Op::kSub),
       2);
+}
+
+TEST(MergeCommon, KeepsTheOrderThatDecidesBetweenZeros) {
+  for (const std::string op : {"maximum", "minimum"}) {
+    const FlowGraph graph = plan_of("local a, b = sluice.position(), -sluice.position() return (1 / a:" + op +
+                                    "(b) - 1 / b:" + op + "(a)):topk{k = 1}")
+                                .graph;
+    EXPECT_EQ(count(graph, op == "maximum" ? Op::kMaximum : Op::kMinimum), 2);
+  }
 }
 
 TEST(MergeCommon, TellsZeroFromMinusZero) {
@@ -174,6 +196,26 @@ TEST(Fuse, SavesAfterEveryLoad) {
   const Plan plan = plan_of("c.a:save(c.b:load() + 1) c.b:save(c.a:load() * 2) return sluice.topk(c.a + c.b, {k = 1})",
                             "c.a = sluice.cfill(1) c.b = sluice.cfill(2)");
   EXPECT_EQ(kinds(plan), (std::vector{StepKind::kPages, StepKind::kSelect, StepKind::kSave, StepKind::kSave}));
+}
+
+/// A flow that computes `count` tensors [page, sub numbers] before a reduction over the pages, and reads them after it.
+std::string keeps_for_later(int count, int numbers) {
+  return "local s, xs = 0, {}\nfor i = 1, " + std::to_string(count) + " do\nxs[i] = sluice.fill(i, {'page', {'sub', " +
+         std::to_string(numbers) +
+         "}}):exp() * c.k:max('token', 'dim')\ns = s + xs[i]:max('sub') end\nlocal m, t = s:mean('page'), 0\nfor i = 1, " +
+         std::to_string(count) + " do t = t + (xs[i] * m):max('sub') end\nreturn sluice.topk(t, {k = 1})";
+}
+
+TEST(Fuse, BoundsWhatIsKeptForEveryPage) {
+  EXPECT_NO_THROW(compile(flow_of(keeps_for_later(2, 4096))));
+  EXPECT_NO_THROW(verify(flow_of(keeps_for_later(5, 4096))));
+  try {
+    compile(flow_of(keeps_for_later(5, 4096)));
+    FAIL() << "accepted";
+  } catch (const FlowError& error) {
+    EXPECT_EQ(error.where(), (SourceLocation{"x.lua", 5})) << error.what();
+    EXPECT_NE(error.message().find("more than 16384 numbers a page"), std::string::npos) << error.message();
+  }
 }
 
 TEST(Compile, RefusesToLeaveOutUnknownPasses) {

@@ -194,6 +194,21 @@ TEST(Sandbox, ReportsTheLineOfTheFault) {
   EXPECT_EQ(refusal("return 1 +\n").substr(0, 8), "x.lua:2:");
 }
 
+TEST(Sandbox, NamesTheLibraryFunctionAtFaultAndItsLine) {
+  EXPECT_EQ(refusal(flow_with("string.rep('x')")), "x.lua:3: bad argument #2 to 'rep' (number expected, got no value)");
+  EXPECT_EQ(refusal(flow_with("\nlocal s = ('x'):rep({})")), "x.lua:4: bad argument #1 to 'rep' (number expected, got table)");
+  EXPECT_EQ(refusal(flow_with("table.concat({1, {}})")).substr(0, 9), "x.lua:3: ");
+  EXPECT_EQ(refusal(flow_with("\ntable.insert({}, 5, 6)")), "x.lua:4: bad argument #2 to 'insert' (position out of bounds)");
+  EXPECT_EQ(refusal(flow_with("table.sort({1, 2, 3}, 4)")), "x.lua:3: bad argument #2 to 'sort' (function expected, got number)");
+  EXPECT_EQ(refusal(flow_with("table.sort({3, 'x', 1})")),
+            "x.lua:3: entries to sort must be all numbers or all texts, and entry 2 is a string");
+  EXPECT_EQ(refusal(flow_with("table.sort({{}, {}})")),
+            "x.lua:3: entries to sort must be all numbers or all texts, and entry 1 is a table");
+  EXPECT_EQ(refusal(flow_with("string.format('%d', 'x')")), "x.lua:3: bad argument #2 to 'format' (number expected, got string)");
+  EXPECT_EQ(refusal(flow_with("string.format('%y', 1)")).substr(0, 9), "x.lua:3: ");
+  EXPECT_EQ(refusal(flow_with("next(c.k)")).find("sluice.handle"), std::string::npos);
+}
+
 TEST(Sandbox, FormatsWhatHasNoAddress) {
   expect_accepted("assert(string.format('%d%% %s %%p \\0%5.1f', 3, 'x', 2.25) == '3% x %p \\0  2.2')");
 }

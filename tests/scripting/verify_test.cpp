@@ -160,7 +160,7 @@ TEST(Verify, RefusesForgedRowWideOperatorsOverTokens) {
 
 TEST(Verify, RefusesLayersThatTheModelDoesNotHave) {
   FlowGraph graph = sample();
-  graph.layers.sparse = {{0, false}, {27, true}, {-1, false}, {-28, false}};
+  graph.layers.sparse = {{0, false}, {27, true}, {-1, true}, {-28, false}};
   EXPECT_NO_THROW(verify_layers(graph, 28));
   for (const int layer : {28, 99, -29}) {
     FlowGraph beyond = graph;
@@ -173,6 +173,34 @@ TEST(Verify, RefusesLayersThatTheModelDoesNotHave) {
       EXPECT_EQ(error.where().file, "sample.lua");
     }
   }
+}
+
+TEST(Verify, RefusesALayerThatIsFullAndSparse) {
+  FlowGraph graph = sample();
+  graph.layers.sparse = {{7, false}, {-1, false}, {0, true}};
+  EXPECT_NO_THROW(verify_layers(graph, 8));
+  graph.layers.sparse[-1] = true;
+  EXPECT_NO_THROW(verify_layers(graph, 9));
+  try {
+    verify_layers(graph, 8);
+    FAIL() << "accepted";
+  } catch (const FlowError& error) {
+    EXPECT_EQ(error.message(), "layers: 7 and -1 are one layer in a model of 8 layers, and it cannot be \"full\" and \"sparse\"");
+  }
+}
+
+TEST(Verify, BoundsAllStatesTogether) {
+  FlowGraph graph = sample();
+  const auto add_states = [&graph](int count) {
+    for (int i = 0; i < count; ++i) {
+      graph.states.push_back(
+          {"more" + std::to_string(graph.states.size()), {{Axis::kPage, kDynamic}, {Axis::kSub, 4095}}, 0, {}});
+    }
+  };
+  add_states(4);  // and the sample's own, of one number a page
+  EXPECT_NO_THROW(verify(graph));
+  add_states(1);
+  EXPECT_THROW(verify(graph), FlowError);
 }
 
 TEST(Verify, BoundsTheWorkOfAFlow) {

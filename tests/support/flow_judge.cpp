@@ -93,37 +93,70 @@ std::string compare_selection(const std::vector<int32_t>& selected, const oracle
   return {};
 }
 
-Verdict judge(const FlowGraph& graph, const JudgeOptions& options) {
+namespace {
+
+class CpuJudgedFlow final : public JudgedFlow {
+ public:
+  CpuJudgedFlow(const Plan& plan, int max_pages, uint64_t seed)
+      : flow_(cpu::compile_flow(plan, 3, 2)),
+        scratch_(flow_->create_scratch(max_pages)),
+        state_(flow_->create_state(max_pages)),
+        cache_(plan.layout, max_pages, seed),
+        seed_(seed) {}
+
+  void append(std::span<const float> keys, std::span<const float> values) override {
+    cache_.append(*flow_, *scratch_, keys, values);
+  }
+
+  std::vector<int32_t> select(std::span<const float> query, std::span<float> scores) override {
+    cpu::FlowRow row = cache_.row(query.data());
+    row.seed = seed_;
+    row.layer = 1;
+    row.kv_head = 1;
+    row.state = state_.get();
+    row.scores = scores.data();
+    std::vector<int32_t> selected(row.pages.size());
+    selected.resize(flow_->select(row, *scratch_, selected.data()));
+    return selected;
+  }
+
+ private:
+  std::unique_ptr<cpu::Flow> flow_;
+  std::unique_ptr<cpu::FlowScratch> scratch_;
+  std::unique_ptr<RequestState> state_;
+  HeadCache cache_;
+  uint64_t seed_;
+};
+
+}  // namespace
+
+std::unique_ptr<JudgedFlow> judged_on_cpu(const Plan& plan, int max_pages, uint64_t seed) {
+  return std::make_unique<CpuJudgedFlow>(plan, max_pages, seed);
+}
+
+Verdict judge(const FlowGraph& graph, const JudgeOptions& options, const MakeJudgedFlow& make) {
   Verdict verdict;
   const Plan plan = compile(graph).plan;
   const Geometry& geometry = graph.geometry;
   const int total = options.tokens + options.steps - 1;
   const int max_pages = oracle::pages_of(graph, total);
-  const auto flow = cpu::compile_flow(plan, 3, 2);
-  const auto scratch = flow->create_scratch(max_pages);
-  const auto state = flow->create_state(max_pages);
+  const auto flow = make(plan, max_pages, options.seed);
   std::mt19937_64 random(options.seed);
   const std::vector<float> keys = test_numbers(static_cast<size_t>(total) * geometry.head_dim, options, random);
   const std::vector<float> values = test_numbers(keys.size(), options, random);
-  HeadCache cache(plan.layout, max_pages, options.seed);
   oracle::States states;
+  int appended = 0;
   for (int step = 0; step < options.steps; ++step) {
     const int tokens = options.tokens + step;
-    const size_t first = static_cast<size_t>(cache.tokens()) * geometry.head_dim;
+    const size_t first = static_cast<size_t>(appended) * geometry.head_dim;
     const size_t count = static_cast<size_t>(tokens) * geometry.head_dim - first;
-    cache.append(*flow, *scratch, {keys.data() + first, count}, {values.data() + first, count});
+    flow->append({keys.data() + first, count}, {values.data() + first, count});
+    appended = tokens;
     const std::vector<float> query =
         test_numbers(static_cast<size_t>(geometry.group) * geometry.head_dim, {.levels = options.levels}, random);
 
-    cpu::FlowRow row = cache.row(query.data());
-    row.seed = options.seed;
-    row.layer = 1;
-    row.kv_head = 1;
-    row.state = state.get();
-    std::vector<float> scores(row.pages.size(), NAN);
-    std::vector<int32_t> selected(row.pages.size());
-    row.scores = scores.data();
-    selected.resize(flow->select(row, *scratch, selected.data()));
+    std::vector<float> scores(oracle::pages_of(graph, tokens), NAN);
+    const std::vector<int32_t> selected = flow->select(query, scores);
 
     const oracle::Row expected_row{query, keys, values, tokens, options.seed, 1, 1};
     const oracle::Result expected = oracle::run(graph, expected_row, states);

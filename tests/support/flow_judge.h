@@ -1,11 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "kernels/reference/oracle.h"
-#include "scripting/graph/graph.h"
+#include "scripting/graph/plan.h"
 
 namespace sluice::testing {
 
@@ -25,9 +28,23 @@ struct Verdict {
   int known = 0;      // of them, those that float32 determines
 };
 
-/// Compiles `graph` (all passes), runs it on the CPU step by step, and compares fields, scores and selections of every step
-/// with the oracle on the graph before passes.
-Verdict judge(const FlowGraph& graph, const JudgeOptions& options);
+/// A compiled flow on one request, layer 1 of 3, KV head 1 of 2.
+class JudgedFlow {
+ public:
+  virtual ~JudgedFlow() = default;
+  /// Appends tokens of k, v [tokens, dim].
+  virtual void append(std::span<const float> keys, std::span<const float> values) = 0;
+  /// Runs the index stage; fills `scores` [pages] where the flow has some. Returns the selection, ascending.
+  virtual std::vector<int32_t> select(std::span<const float> query, std::span<float> scores) = 0;
+};
+using MakeJudgedFlow = std::function<std::unique_ptr<JudgedFlow>(const Plan& plan, int max_pages, uint64_t seed)>;
+
+/// On the CPU.
+std::unique_ptr<JudgedFlow> judged_on_cpu(const Plan& plan, int max_pages, uint64_t seed);
+
+/// Compiles `graph` (all passes), runs it step by step, and compares scores and selections of every step with the oracle on the
+/// graph before passes.
+Verdict judge(const FlowGraph& graph, const JudgeOptions& options, const MakeJudgedFlow& make = judged_on_cpu);
 
 /// Empty if `score` is what float32 may give for `expected`, else what is wrong.
 std::string compare_number(float score, const oracle::Bounded& expected);

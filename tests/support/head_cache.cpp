@@ -36,8 +36,7 @@ HeadCache::HeadCache(const PageLayout& layout, int max_pages, uint64_t seed)
   order_.resize(max_pages);
 }
 
-void HeadCache::append(const cpu::Flow& flow, cpu::FlowScratch& scratch, std::span<const float> keys,
-                       std::span<const float> values) {
+int HeadCache::append(std::span<const float> keys, std::span<const float> values) {
   const int dim = layout_.head_dim;
   const int added = static_cast<int>(keys.size()) / dim;
   const int first_page = tokens_ / layout_.page;
@@ -49,19 +48,21 @@ void HeadCache::append(const cpu::Flow& flow, cpu::FlowScratch& scratch, std::sp
       store(layout_.kv, values[static_cast<size_t>(i) * dim + d], target + layout_.value_offset + at);
     }
   }
-  for (int p = first_page; p * layout_.page < tokens_; ++p) {
-    flow.refresh_page(page(p), std::min(layout_.page, tokens_ - p * layout_.page), scratch);
-  }
+  return first_page;
+}
+
+void HeadCache::append(const cpu::Flow& flow, cpu::FlowScratch& scratch, std::span<const float> keys,
+                       std::span<const float> values) {
+  for (int p = append(keys, values); p < pages(); ++p) flow.refresh_page(page(p), tokens_in(p), scratch);
 }
 
 cpu::FlowRow HeadCache::row(const float* query) const {
-  const int pages = (tokens_ + layout_.page - 1) / layout_.page;
   cpu::FlowRow row;
   row.query = query;
   row.pages_base = memory_.data();
   row.page_stride = stride_;
-  row.pages = {order_.data(), static_cast<size_t>(pages)};
-  row.last_tokens = tokens_ - (pages - 1) * layout_.page;
+  row.pages = {order_.data(), static_cast<size_t>(pages())};
+  row.last_tokens = tokens_in(pages() - 1);
   row.step = tokens_;
   return row;
 }

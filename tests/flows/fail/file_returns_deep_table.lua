@@ -1,0 +1,4 @@
+-- What a file returns is read before it is refused.
+local deep = {}
+deep[1] = deep
+return deep
