@@ -45,6 +45,7 @@ BenchReport run_cuda_topk_bench(const BenchOptions& options);
 #endif
 BenchReport run_topk_bench(const BenchOptions& options);
 BenchReport run_index_bench(const BenchOptions& options);
+BenchReport run_layer_bench(const BenchOptions& options);
 BenchReport run_prefill_bench(const BenchOptions& options);
 #if SLUICE_CUDA
 /// The same with --device cuda: causal attention of prompts over a page pool on the GPU.

@@ -23,6 +23,7 @@ constexpr Benchmark kBenchmarks[] = {
     {"attention", "decode attention, dense and over lists of pages, beside the copy bandwidth", run_attention_bench},
     {"topk", "selection of pages", run_topk_bench},
     {"index", "index stages of flows: scoring and selection", run_index_bench},
+    {"layer", "the attention layer of a decode step, flows beside dense", run_layer_bench},
     {"prefill", "causal attention of prompts, beside the arithmetic peak", run_prefill_bench},
     {"gemm", "products with weights, beside memory and arithmetic", run_gemm_bench},
     {"serve", "tokens a second of the serving loop", run_serve_bench},
@@ -73,7 +74,7 @@ void add_bench(CLI::App& app) {
     command->add_option("--seconds", settings->options.seconds, "Seconds of measuring for each case")
         ->check(finite_number(0, 600))
         ->capture_default_str();
-    if (benchmark.run == run_index_bench || benchmark.run == run_serve_bench) {
+    if (benchmark.run == run_index_bench || benchmark.run == run_layer_bench || benchmark.run == run_serve_bench) {
       command->add_option("--flow", settings->options.flow, "Lua file, - for standard input, or the name of a shipped flow");
     }
     if (benchmark.run == run_serve_bench) {

@@ -285,6 +285,9 @@ TEST(BadRequest, NumbersThatAreNoneAreRefused) {
                          {generate, "--top-k", "1e3"},
                          {generate, "--temperature", "nan"},
                          {generate, "--top-p", "inf"},
+                         {generate, "--top-p", "0"},
+                         {generate, "--top-p", "1e-60"},
+                         {generate, "--top-p", "1.01"},
                          {generate, "--threads", "100000"},
                          {run, "--seed", "-1"},
                          {run, "--scale", "nan"},
@@ -294,7 +297,11 @@ TEST(BadRequest, NumbersThatAreNoneAreRefused) {
                          {{"check", "quest"}, "--head-dim", "0"},
                          {{"plan", "quest"}, "--tokens", "0x100"},
                          {{"plan", "quest"}, "--bandwidth", ""},
-                         {{"plan", "quest"}, "--bandwidth", "nan GB/s"}}) {
+                         {{"plan", "quest"}, "--bandwidth", "nan GB/s"},
+                         {{"plan", "quest"}, "--bandwidth", "1e300"},
+                         {{"plan", "quest"}, "--bandwidth", "1e400"},
+                         {{"plan", "quest"}, "--bandwidth", "1e-9"},
+                         {{"plan", "quest"}, "--bandwidth", "-1"}}) {
     std::vector<std::string> command = bad.command;
     command.insert(command.end(), {bad.option, bad.value});
     expect_refused(run_sluice(command), bad.option);
@@ -318,9 +325,44 @@ TEST(BadRequest, OutputsAreOpenedBeforeTheWork) {
   expect_refused(run_sluice({"generate", "--ids", "1", "--logits", "/no/such/folder/logits"}), "/no/such/folder/logits");
 }
 
+TEST(BadRequest, StandardStreamsThatCannotBeUsedAreRefused) {
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"eval", "quest", "--json", "-"},
+                                                  {"bench", "gemm", "--json", "-"},
+                                                  {"generate", "--ids", "1", "--logits", "-"},
+                                                  {"run", "quest", "--inputs", "in", "--out", "-"}}) {
+    expect_refused(run_sluice(command), "standard output cannot be used here");
+  }
+  expect_refused(run_sluice({"run", "quest", "--inputs", "-", "--out", "out"}), "standard input cannot be used here");
+}
+
+TEST(BadRequest, ListsWithoutCommasAreExplained) {
+  for (const std::string left : {"trace", "jsonl:set.jsonl", "4096"}) {
+    const Ran ran = run_sluice({"eval", "quest", "--tasks", "salad", left});
+    expect_refused(ran, "there is no flow \"" + left + "\"");
+    EXPECT_NE(ran.err.find("with commas"), std::string::npos) << ran.err;
+    EXPECT_NE(ran.err.find("," + left), std::string::npos) << ran.err;
+  }
+}
+
+TEST(BadRequest, FlowsThatAreTooLargeAreToldTheLimit) {
+  const Folder folder;
+  for (const size_t size : {size_t{70000}, size_t{2} << 20}) {
+    const std::string path = folder.write("large.lua", std::string(size, ' '));
+    expect_refused(run_sluice({"check", path}), "65536 bytes");
+  }
+}
+
+TEST(BadRequest, PromptsThatAreNoUtf8AreRefused) {
+  const Folder folder;
+  expect_refused(run_sluice({"generate", "--prompt", "acorn \xff"}), "--prompt: not UTF-8 text: there is no character at byte 7");
+  expect_refused(run_sluice({"generate", "--prompt-file", folder.write("prompt", "\xc3(")}), "prompt: not UTF-8 text");
+}
+
 TEST(BadRequest, FlowsOfBenchmarksAreReadBeforeTheWork) {
   expect_refused(run_sluice({"bench", "index", "--flow", "no_such_flow"}), "no_such_flow");
   expect_refused(run_sluice({"bench", "index", "--flow", "full"}), "selects no pages");
+  expect_refused(run_sluice({"bench", "layer", "--flow", "no_such_flow"}), "no_such_flow");
+  expect_refused(run_sluice({"bench", "layer", "--flow", "full"}), "selects no pages");
 }
 
 TEST(BadRequest, AnEarlierFileStaysWhereTheWorkFails) {

@@ -1,0 +1,269 @@
+#include "agents/bench/layer_side.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numeric>
+#include <random>
+
+#include "kernels/open_pass.h"
+#include "kernels/reference/oracle.h"
+#include "scripting/graph/error.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kDensePage = 16;
+constexpr int kQuerySets = 8;  // calls rotate through them
+
+}  // namespace
+
+LayerSide::LayerSide(Device& device, const LayerShape& shape, const FlowGraph* flow) : device_(device), shape_(shape) {
+  layout_ = page_layout({shape.dim, shape.group, kDensePage, DataType::kBF16}, {});
+  if (flow != nullptr) {
+    name_ = flow->name;
+    graph_ = *flow;
+    const Plan plan = compile(graph_).plan;
+    layout_ = plan.layout;
+    flow_ = device.compile(plan, shape.layers, shape.kv_heads);
+  }
+  pages_ = shape.tokens / layout_.page;
+  const int count = shape.sequences * pages_;
+  pool_ = device.create_pool(shape.layers, shape.kv_heads, count, layout_);
+  device.reserve({.rows = shape.sequences,
+                  .sequences = shape.sequences,
+                  .pages_per_sequence = pages_,
+                  .query_heads = shape.query_heads(),
+                  .kv_heads = shape.kv_heads,
+                  .head_dim = shape.dim,
+                  .page = layout_.page});
+
+  page_indices_.resize(count);
+  std::iota(page_indices_.begin(), page_indices_.end(), 0);
+  std::shuffle(page_indices_.begin(), page_indices_.end(), std::mt19937(1));
+  for (int s = 0; s <= shape.sequences; ++s) {
+    query_indptr_.push_back(s);
+    page_indptr_.push_back(s * pages_);
+  }
+  lengths_.assign(shape.sequences, shape.tokens);
+  decoding_.assign(shape.sequences, 1);
+  for (int s = 0; s < shape.sequences; ++s) {
+    seeds_.push_back(s + 1);
+    own_states_.push_back(flow_ ? flow_->create_state(pages_) : nullptr);
+    states_.push_back(own_states_.back().get());
+  }
+  batch_ = {query_indptr_, lengths_, page_indptr_, page_indices_, decoding_, seeds_, states_};
+
+  std::vector<float> queries;
+  for (int set = 0; set < kQuerySets; ++set) {
+    for (int s = 0; s < shape.sequences; ++s) {
+      const std::vector<float> more = queries_of(shape, set, s);
+      queries.insert(queries.end(), more.begin(), more.end());
+    }
+  }
+  std::vector<float> keys;
+  std::vector<float> values;
+  for (int row = 0; row < shape.sequences * shape.kv_heads; ++row) {
+    const std::vector<float> key = new_content(shape, Content::kKey, row / shape.kv_heads, row % shape.kv_heads);
+    const std::vector<float> value = new_content(shape, Content::kValue, row / shape.kv_heads, row % shape.kv_heads);
+    keys.insert(keys.end(), key.begin(), key.end());
+    values.insert(values.end(), value.begin(), value.end());
+  }
+  queries_ = upload(queries, int64_t{kQuerySets} * shape.sequences);
+  keys_ = upload(keys, shape.sequences);
+  values_ = upload(values, shape.sequences);
+  outputs_ = upload(std::vector<float>(queries.size() / kQuerySets), shape.sequences);
+}
+
+Matrix LayerSide::upload(const std::vector<float>& values, int64_t rows) {
+  const DataType type = device_.info().activation;
+  const int64_t columns = static_cast<int64_t>(values.size()) / rows;
+  memory_.push_back(device_.allocate(values.size() * size_of(type)));
+  void* data = memory_.back()->data();
+  if (type == DataType::kF32) {
+    device_.write(data, values.data(), values.size() * sizeof(float));
+  } else {
+    std::vector<uint16_t> narrow;  // what is uploaded is exact in bf16
+    for (const float value : values) narrow.push_back(static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16));
+    device_.write(data, narrow.data(), narrow.size() * sizeof(uint16_t));
+  }
+  return {data, type, rows, columns, columns};
+}
+
+std::vector<float> LayerSide::outputs() const {
+  std::vector<float> values(outputs_.rows * outputs_.columns);
+  if (outputs_.type == DataType::kF32) {
+    device_.read(values.data(), outputs_.data, values.size() * sizeof(float));
+    return values;
+  }
+  std::vector<uint16_t> narrow(values.size());
+  device_.read(narrow.data(), outputs_.data, narrow.size() * sizeof(uint16_t));
+  for (size_t i = 0; i < narrow.size(); ++i) values[i] = std::bit_cast<float>(uint32_t{narrow[i]} << 16);
+  return values;
+}
+
+void LayerSide::poison_outputs() {
+  const std::vector<uint8_t> ones(outputs_.rows * outputs_.columns * size_of(outputs_.type), 0xff);  // NaN in every type
+  device_.write(outputs_.data, ones.data(), ones.size());
+}
+
+void LayerSide::call(int layer, int64_t query, AttentionProbe* probe) {
+  device_.append(layer, keys_, values_);
+  if (flow_) device_.refresh_fields(layer, *flow_);
+  device_.attention({.layer = layer,
+                     .query_heads = shape_.query_heads(),
+                     .scale = 1 / std::sqrt(static_cast<float>(shape_.dim)),
+                     .flow = flow_.get(),
+                     .probe = probe},
+                    queries_.slice_rows(query % kQuerySets * shape_.sequences, shape_.sequences), outputs_);
+}
+
+void LayerSide::queue_pass() {
+  const OpenPass open(device_, batch_, *pool_);
+  for (int i = 0; i < shape_.calls; ++i, ++calls_) {
+    call(static_cast<int>(calls_ % shape_.layers), calls_ / shape_.layers, nullptr);
+  }
+}
+
+LayerSide::Selections LayerSide::probe(int layer, int64_t query) {
+  const size_t rows = static_cast<size_t>(shape_.sequences) * shape_.kv_heads;
+  Selections selections{std::vector<float>(rows * pages_, NAN), std::vector<int32_t>(rows * pages_, -1),
+                        std::vector<int32_t>(rows, pages_)};
+  if (!flow_) {
+    for (size_t i = 0; i < rows * pages_; ++i) selections.selected[i] = static_cast<int32_t>(i % pages_);
+    return selections;
+  }
+  AttentionProbe probe{.scores = selections.scores.data(),
+                       .selected = selections.selected.data(),
+                       .counts = selections.counts.data(),
+                       .score_capacity = pages_,
+                       .selected_capacity = pages_};
+  {
+    const OpenPass open(device_, batch_, *pool_);
+    call(layer, query, &probe);
+  }
+  device_.synchronize();
+  return selections;
+}
+
+std::span<const int32_t> LayerSide::pages_of(int sequence) const {
+  return std::span<const int32_t>(page_indices_).subspan(static_cast<size_t>(sequence) * pages_, pages_);
+}
+
+std::span<const int32_t> LayerSide::selected_by(const Selections& selections, int sequence, int kv_head) const {
+  const size_t row = static_cast<size_t>(sequence) * shape_.kv_heads + kv_head;
+  return std::span<const int32_t>(selections.selected).subspan(row * pages_, std::clamp(selections.counts[row], 0, pages_));
+}
+
+std::string LayerSide::fault_of_selection(const Selections& selections, int sequence, int kv_head) const {
+  const std::span<const int32_t> selected = selected_by(selections, sequence, kv_head);
+  const bool sound = !selected.empty() && selected.front() >= 0 && selected.back() < pages_ &&
+                     std::adjacent_find(selected.begin(), selected.end(), std::greater_equal<>()) == selected.end();
+  if (!sound) return fmt::format("sequence {}, KV head {}: the selection is no ascending list of pages", sequence, kv_head);
+  if (!flow_ || static_cast<int>(selected.size()) == pages_) return {};
+  const Node& selection = graph_.nodes[graph_.selection];
+  if (selection.op != Op::kTopK) return {};
+  const auto scores = selections.scores.begin() + (static_cast<int64_t>(sequence) * shape_.kv_heads + kv_head) * pages_;
+  const std::vector<int32_t> wanted = oracle::top_k(std::vector<double>(scores, scores + pages_), selection.attributes);
+  if (std::equal(wanted.begin(), wanted.end(), selected.begin(), selected.end())) return {};
+  return fmt::format("sequence {}, KV head {}: the {} pages are not those of the best scores", sequence, kv_head,
+                     selected.size());
+}
+
+std::string LayerSide::fault_of_row(const Selections& selections, const std::vector<float>& out, int layer, int64_t query,
+                                    int sequence, int kv_head, bool with_scores) const {
+  const std::string where = fmt::format("layer {}, sequence {}, KV head {}", layer, sequence, kv_head);
+  const std::vector<float> keys = row_content(shape_, Content::kKey, layer, sequence, kv_head);
+  const std::vector<float> values = row_content(shape_, Content::kValue, layer, sequence, kv_head);
+  const std::vector<float> all_queries = queries_of(shape_, query % kQuerySets, sequence);
+  const size_t numbers = static_cast<size_t>(shape_.group) * shape_.dim;
+  const std::span<const float> queries = std::span(all_queries).subspan(kv_head * numbers, numbers);
+  const std::span<const int32_t> selected = selected_by(selections, sequence, kv_head);
+
+  if (with_scores && flow_ && graph_.states.empty() && static_cast<int>(selected.size()) < pages_) {
+    oracle::States none;
+    const oracle::Row row{queries, keys, values, shape_.tokens, seeds_[sequence], layer, kv_head};
+    const oracle::Result expected = oracle::run(graph_, row, none);
+    const float* scores = selections.scores.data() + (static_cast<size_t>(sequence) * shape_.kv_heads + kv_head) * pages_;
+    for (size_t page = 0; page < expected.scores.size(); ++page) {
+      const auto& [value, error] = expected.scores[page];
+      if (std::isfinite(value) && !(std::fabs(scores[page] - value) <= error)) {
+        return fmt::format("{}: the score of page {} is {}, not {}", where, page, scores[page], value);
+      }
+    }
+  }
+  const std::vector<double> wanted = oracle::attention(queries, keys, values, shape_.tokens, shape_.dim, layout_.page, selected,
+                                                       1 / std::sqrt(static_cast<double>(shape_.dim)));
+  const double tolerance = outputs_.type == DataType::kF32 ? 1e-3 : 1e-2;  // of an output's 2-norm
+  const float* given = out.data() + (static_cast<size_t>(sequence) * shape_.kv_heads + kv_head) * numbers;
+  for (size_t head = 0; head < wanted.size() / shape_.dim; ++head) {
+    double off = 0;
+    double size = 0;
+    for (size_t i = head * shape_.dim; i < (head + 1) * shape_.dim; ++i) {
+      off += (given[i] - wanted[i]) * (given[i] - wanted[i]);
+      size += wanted[i] * wanted[i];
+    }
+    const double error = std::sqrt(off / size);
+    if (!(error <= tolerance)) return fmt::format("{}: the output of head {} is off by {:.2g} of itself", where, head, error);
+  }
+  return {};
+}
+
+std::string LayerSide::fault(int layer, int64_t query) {
+  poison_outputs();
+  {
+    const OpenPass open(device_, batch_, *pool_);
+    call(layer, query, nullptr);
+  }
+  std::vector<float> out = outputs();
+  const Selections selections = probe(layer, query);
+  if (!graph_.states.empty()) out = outputs();  // of the step that was probed: the one before may have selected other pages
+  pages_attended_ =
+      std::accumulate(selections.counts.begin(), selections.counts.end(), 0.0) / static_cast<double>(selections.counts.size());
+  std::string fault;
+  for (int row = 0; row < shape_.sequences * shape_.kv_heads && fault.empty(); ++row) {
+    fault = fault_of_selection(selections, row / shape_.kv_heads, row % shape_.kv_heads);
+  }
+  for (int i = 0; i <= 2 && fault.empty(); ++i) {  // scores of one row only: those of long sequences take the judge a second
+    fault = fault_of_row(selections, out, layer, query, i * (shape_.sequences - 1) / 2, i * (shape_.kv_heads - 1) / 2, i == 1);
+  }
+  return fault;
+}
+
+double LayerSide::bytes() const {
+  double fields = 0;  // of a page
+  for (const Field& field : graph_.fields) {
+    fields += static_cast<double>(elements_per_page(field.shape)) * static_cast<double>(size_of(field.type));
+  }
+  const double token = 2.0 * shape_.dim * static_cast<double>(size_of(layout_.kv));
+  return shape_.sequences * shape_.kv_heads * (fields * pages_ + token * layout_.page * pages_attended_ + token);
+}
+
+void LayerSide::fill(const LayerShape& shape, std::span<const std::unique_ptr<LayerSide>> sides) {
+  constexpr int kStretch = 8 * kLargestPage;  // tokens at a time, so that the float32 originals stay small
+  for (int first = 0; first < shape.tokens; first += kStretch) {
+    const int tokens = std::min(kStretch, shape.tokens - first);
+    const std::vector<float> keys = common_content(shape, Content::kKey, first, tokens);
+    const std::vector<float> values = common_content(shape, Content::kValue, first, tokens);
+    for (const auto& side : sides) {
+      const int page = side->layout_.page;
+      side->pool_->write(side->pages_of(0).subspan(first / page, tokens / page), tokens, keys.data(), values.data());
+    }
+  }
+  for (const auto& side : sides) {
+    const std::span<const int32_t> from = side->pages_of(0);
+    for (int s = 1; s < shape.sequences; ++s) {
+      const int shift = shift_of(shape, s) / side->layout_.page;
+      for (int page = 0; page < side->pages_; ++page) {
+        side->pool_->copy_page(from[(page + shift) % side->pages_], side->pages_of(s)[page]);
+      }
+    }
+    for (int layer = 0; side->flow_ && layer < shape.layers; ++layer) {
+      side->device_.refresh_pages(*side->pool_, layer, side->page_indices_, side->layout_.page, *side->flow_);
+    }
+  }
+}
+
+}  // namespace sluice
