@@ -154,10 +154,6 @@ void evaluate(const EvalOptions& options) {
   const std::string directory = options.model.empty() ? default_model() : options.model;
   const ModelConfig config = load_config(directory);
   const auto device = create_device(options.device, options.threads);
-  if (device->info().activation != DataType::kF32) {
-    throw InputError(fmt::format("device \"{}\" runs no flows yet, so there is nothing to judge", options.device),
-                     "use --device cpu");
-  }
   const auto vocabulary = load_vocabulary(directory);
   std::optional<OutputFile> json;
   if (!options.json.empty()) json.emplace(options.json, inputs_of(options, contestants, suite, directory));

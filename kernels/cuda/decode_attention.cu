@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/decode_merge.cuh"
 #include "kernels/cuda/decode_stretch.cuh"
+#include "kernels/cuda/overlap.cuh"
 #include "kernels/cuda/runtime.h"
 #include "scripting/graph/error.h"
 
@@ -58,7 +59,8 @@ __global__ void __launch_bounds__(Shape<Dim, Box>::kThreads, 1)
   if (lane < kStages) barrier_init(ring_barriers + 8 * lane, 1);
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   // All of the above overlaps the end of the kernel before; nothing that it wrote may be read earlier than here.
-  asm volatile("griddepcontrol.launch_dependents;\n griddepcontrol.wait;" ::: "memory");
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   const int rows = a.sequences * a.kv_heads;
   const Stretch stretch = find_stretch<S::kThreads, Dim>(a, rows);  // its barriers also publish the mbarriers
   if (stretch.first >= stretch.last) return;
@@ -245,17 +247,7 @@ void launch(const CUtensorMap& map, const Arguments& a, int blocks, Stream strea
   static_assert(S::kSharedBytes <= 227 * 1024 - 2048);
   auto* kernel = decode_kernel<Dim, Box, Wide>;
   SLUICE_CHECK_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(S::kSharedBytes)));
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(blocks);
-  config.blockDim = dim3(S::kThreads);
-  config.dynamicSmemBytes = S::kSharedBytes;
-  config.stream = stream;
-  config.attrs = &overlap;
-  config.numAttrs = 1;
-  SLUICE_CHECK_CUDA(cudaLaunchKernelEx(&config, kernel, map, a));
+  launch_overlapping(kernel, {dim3(blocks), dim3(S::kThreads), S::kSharedBytes}, stream, map, a);
 }
 
 template <int Dim, int Box>

@@ -3,16 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 
 #include "kernels/checks.h"
+#include "kernels/cuda/flow_state.h"
 
 namespace sluice::cuda {
 namespace {
 
 constexpr int kMostLists = 512;  // rows that attend in one launch
-constexpr int kMostGroup = 16;   // query heads of a KV head
 
 void require_numbers(const char* operation, const Matrix& matrix) {
   if (matrix.type != DataType::kF32 && matrix.type != DataType::kBF16) {
@@ -46,6 +47,49 @@ class CudaMemory final : public Memory {
   DeviceMemory memory_;
 };
 
+/// A flow that its device knows of while it lives.
+class RegisteredFlow final : public CompiledFlow {
+ public:
+  RegisteredFlow(const Plan& plan, int layers, int kv_heads, std::shared_ptr<std::vector<CudaFlow*>> flows)
+      : flow_(plan, layers, kv_heads), flows_(std::move(flows)) {
+    flows_->push_back(&flow_);
+  }
+  ~RegisteredFlow() override { std::erase(*flows_, &flow_); }
+  RegisteredFlow(const RegisteredFlow&) = delete;
+  RegisteredFlow& operator=(const RegisteredFlow&) = delete;
+
+  const Plan& plan() const override { return flow_.plan(); }
+  std::unique_ptr<RequestState> create_state(int max_pages) const override { return flow_.create_state(max_pages); }
+  void reserve(int sequences, int pages) { flow_.reserve(sequences, pages); }
+  /// Flows have scratch, which is no part of what they mean.
+  CudaFlow& flow() const { return flow_; }
+
+ private:
+  mutable CudaFlow flow_;
+  std::shared_ptr<std::vector<CudaFlow*>> flows_;
+};
+
+/// The flow as this device compiled it, checked to lay out pages as `pool` does.
+CudaFlow& as_cuda(const char* operation, const CompiledFlow& flow, const CudaPool& pool) {
+  const auto* mine = dynamic_cast<const RegisteredFlow*>(&flow);
+  if (mine == nullptr) throw InternalError("a flow of another device was given to the GPU");
+  const PageLayout& layout = flow.plan().layout;
+  require_equal(operation, "bytes of the pool's page", static_cast<int64_t>(pool.layout().bytes),
+                static_cast<int64_t>(layout.bytes));
+  require_equal(operation, "tokens of the pool's page", pool.layout().page, layout.page);
+  require_equal(operation, "head dimension of the pool", pool.layout().head_dim, layout.head_dim);
+  return mine->flow();
+}
+
+FlowBlocks blocks_of(const CudaPool& pool, int layer) {
+  const LayerPages pages = pool.layer(layer);
+  return {.base = pages.base,
+          .page_stride = pages.block_bytes * pages.kv_heads,
+          .block_bytes = pages.block_bytes,
+          .kv_heads = pages.kv_heads,
+          .layer = layer};
+}
+
 }  // namespace
 
 void CudaDevice::DestroyStream::operator()(CUstream_st* stream) const { cudaStreamDestroy(stream); }
@@ -62,6 +106,15 @@ CudaDevice::CudaDevice() {
   info_.name = "cuda";
   info_.activation = DataType::kBF16;
   info_.description = fmt::format("{}, {} multiprocessors", properties.name, properties.multiProcessorCount);
+  counters_ = DeviceMemory(2 * sizeof(unsigned long long));
+  counters_.clear();
+}
+
+DeviceCounters CudaDevice::counters() const {
+  std::array<unsigned long long, 2> pages{};
+  SLUICE_CHECK_CUDA(cudaStreamSynchronize(stream_.get()));
+  counters_.download(pages.data(), sizeof(pages));
+  return {.pages_attended = pages[0], .pages_available = pages[1]};
 }
 
 std::unique_ptr<Memory> CudaDevice::allocate(size_t bytes) { return std::make_unique<CudaMemory>(bytes); }
@@ -87,10 +140,16 @@ std::unique_ptr<Pool> CudaDevice::create_pool(int layers, int kv_heads, int page
 }
 
 std::unique_ptr<CompiledFlow> CudaDevice::compile(const Plan& plan, int layers, int kv_heads) {
-  throw FlowError(plan.graph.where, "device \"cuda\" runs no flows yet", "use --device cpu, or no flow");
+  require_group(info_, plan.graph.geometry.group);
+  auto flow = std::make_unique<RegisteredFlow>(plan, layers, kv_heads, flows_);
+  flow->reserve(std::min(limits_.sequences, kMostLists), limits_.pages_per_sequence);
+  return flow;
 }
 
 void CudaDevice::reserve(const Limits& limits) {
+  limits_.sequences = std::max(limits_.sequences, limits.sequences);
+  limits_.pages_per_sequence = std::max(limits_.pages_per_sequence, limits.pages_per_sequence);
+  for (CudaFlow* flow : *flows_) flow->reserve(std::min(limits_.sequences, kMostLists), limits_.pages_per_sequence);
   pass_.reserve(limits);
   indices_.reserve(limits.rows * sizeof(int32_t));
   frequencies_.reserve(limits.head_dim / 2 * sizeof(float));
@@ -105,12 +164,7 @@ void CudaDevice::reserve(const Limits& limits) {
 }
 
 void CudaDevice::reserve_decode(const DecodeAttention& attention, int group) {
-  if (group < 1 || group > kMostGroup) {
-    throw InputError(fmt::format("device \"cuda\" attends 1 to {} query heads "
-                                 "for each KV head, not {}",
-                                 kMostGroup, group),
-                     "use --device cpu for this model");
-  }
+  require_group(info_, group);
   const size_t partials = attention.workspace_bytes({.sequences = 0, .group = group});
   const size_t counters = attention.workspace_bytes({.sequences = kMostLists, .group = group}) - partials;
   if (counters <= decode_counters_ && partials <= decode_workspace_.bytes() - decode_counters_) return;
@@ -253,11 +307,24 @@ void CudaDevice::append(int layer, Matrix keys, Matrix values) {
 }
 
 void CudaDevice::refresh_fields(int layer, const CompiledFlow& flow) {
-  throw InternalError("a flow of another device was given to the GPU");
+  if (!pass_.active()) throw InternalError("refresh_fields was called outside a pass");
+  const CudaPool& pool = pass_.pool();
+  const CudaFlow& mine = as_cuda("refresh_fields", flow, pool);
+  require_layer("refresh_fields", layer, pool);
+  const PassArrays arrays = pass_.arrays(stream_.get());
+  mine.refresh(blocks_of(pool, layer), arrays.touched_pages, arrays.touched_tokens, arrays.touched, 0, stream_.get());
 }
 
 void CudaDevice::refresh_pages(Pool& pool, int layer, std::span<const int32_t> pages, int last_tokens, const CompiledFlow& flow) {
-  throw InternalError("a flow of another device was given to the GPU");
+  const CudaPool& memory = as_cuda(pool);
+  const CudaFlow& mine = as_cuda("refresh_pages", flow, memory);
+  require_layer("refresh_pages", layer, memory);
+  if (pages.empty()) return;
+  if (last_tokens < 1 || last_tokens > memory.layout().page) {
+    throw InternalError(fmt::format("refresh_pages: {} tokens in a page of {}", last_tokens, memory.layout().page));
+  }
+  for (const int32_t page : pages) require_page(memory, page);
+  mine.refresh(blocks_of(memory, layer), send(pages), nullptr, static_cast<int>(pages.size()), last_tokens, stream_.get());
 }
 
 Matrix CudaDevice::plain(const Matrix& matrix, DeviceMemory& spare) {
@@ -279,7 +346,7 @@ void CudaDevice::attention(const Attention& call, Matrix q, Matrix out) {
   require_equal("attention", "out.columns", out.columns, columns);
   require_equal("attention", "query_heads modulo kv_heads", call.query_heads % pool.kv_heads(), 0);
   require_layer("attention", call.layer, pool);
-  if (call.flow != nullptr) throw InternalError("a flow of another device was given to the GPU");
+  CudaFlow* const flow = call.flow == nullptr ? nullptr : &as_cuda("attention", *call.flow, pool);
   reserve_decode(pool.decode_attention(call.layer), call.query_heads / pool.kv_heads());
 
   const Matrix from = plain(q, plain_q_);
@@ -291,29 +358,118 @@ void CudaDevice::attention(const Attention& call, Matrix q, Matrix out) {
       attend_prefill(call, from, to, first, last);
       continue;
     }
+    if (flow != nullptr) {
+      last = std::min(last, first + kMostLists);
+      attend_flow(call, *flow, q, from, to, first, last);
+      continue;
+    }
     attend_decode(call, from, to, first, last);
     for (int s = first; call.probe != nullptr && s < last; ++s) report_dense(*call.probe, s);
   }
   if (to.data != out.data) cuda::gather_rows(to, nullptr, out, stream_.get());
 }
 
+void CudaDevice::attend_lists(const Attention& call, const DecodeShape& shape, const PageLists& lists, const Matrix& q,
+                              const Matrix& out, int first, float* sums) {
+  const DecodeAttention& attention = pass_.pool().decode_attention(call.layer);
+  // Counters come first in what `run` is given, and must be zero, which it leaves them. They end at the same place whatever their
+  // number, so that no call's partial results lie where another's counters are.
+  const size_t counters = attention.workspace_bytes(shape) - attention.workspace_bytes({.sequences = 0, .group = shape.group});
+  const int64_t row = pass_.batch().query_indptr[first];
+  attention.run(shape, lists, static_cast<const uint16_t*>(q.data) + row * q.stride,
+                static_cast<uint16_t*>(out.data) + row * out.stride, sums,
+                decode_workspace_.as<std::byte>() + decode_counters_ - counters, stream_.get());
+}
+
 void CudaDevice::attend_decode(const Attention& call, const Matrix& q, const Matrix& out, int first, int last) {
-  const CudaPool& pool = pass_.pool();
   const PassArrays arrays = pass_.arrays(stream_.get());
-  const DecodeAttention& attention = pool.decode_attention(call.layer);
-  const int group = call.query_heads / pool.kv_heads();
-  const size_t partials = attention.workspace_bytes({.sequences = 0, .group = group});
   for (; first < last; first += kMostLists) {
-    const DecodeShape shape{.sequences = std::min(kMostLists, last - first), .group = group, .scale = call.scale};
-    const PageLists lists{.pages = arrays.page_indices, .starts = arrays.page_indptr + first, .tokens = arrays.lengths + first};
-    // Counters come first in what `run` is given, and must be zero, which it
-    // leaves them. They end at the same place whatever their number, so that no
-    // call's partial results lie where another's counters are.
-    const size_t counters = attention.workspace_bytes(shape) - partials;
-    const int64_t row = pass_.batch().query_indptr[first];
-    attention.run(shape, lists, static_cast<const uint16_t*>(q.data) + row * q.stride,
-                  static_cast<uint16_t*>(out.data) + row * out.stride, nullptr,
-                  decode_workspace_.as<std::byte>() + decode_counters_ - counters, stream_.get());
+    attend_lists(call,
+                 {.sequences = std::min(kMostLists, last - first),
+                  .group = call.query_heads / pass_.pool().kv_heads(),
+                  .scale = call.scale},
+                 {.pages = arrays.page_indices, .starts = arrays.page_indptr + first, .tokens = arrays.lengths + first}, q, out,
+                 first, nullptr);
+  }
+}
+
+void CudaDevice::attend_flow(const Attention& call, CudaFlow& flow, const Matrix& query, const Matrix& q, const Matrix& out,
+                             int first, int last) {
+  const CudaPool& pool = pass_.pool();
+  const PassBatch& batch = pass_.batch();
+  const PassArrays arrays = pass_.arrays(stream_.get());
+  const DecodeShape shape{.sequences = last - first, .group = call.query_heads / pool.kv_heads(), .scale = call.scale};
+  require_equal("attention", "query heads of a KV head", shape.group, flow.plan().graph.geometry.group);
+  FlowSequences sequences;
+  sequences.count = shape.sequences;
+  for (int s = first; s < last; ++s) {
+    const auto pages = static_cast<int>(pass_.pages(s).size());
+    sequences.most_pages = std::max(sequences.most_pages, pages);
+    if (flow.plan().graph.states.empty()) continue;
+    const auto* state = batch.states.empty() ? nullptr : dynamic_cast<const CudaFlowState*>(batch.states[s]);
+    if (state == nullptr) throw InternalError("attention: a flow keeps state and got none");
+    if (state->max_pages() < pages) {
+      throw InternalError(fmt::format("attention: {} pages, state for {}", pages, state->max_pages()));
+    }
+    sequences.states = arrays.states + first;
+  }
+  sequences.lengths = arrays.lengths + first;
+  sequences.page_indptr = arrays.page_indptr + first;
+  sequences.page_indices = arrays.page_indices;
+  sequences.seeds = arrays.seeds + first;
+  sequences.query = static_cast<const std::byte*>(query.data) + batch.query_indptr[first] * query.stride * size_of(query.type);
+  sequences.query_stride = query.stride;
+  sequences.query_type = query.type;
+  auto* const counters = counters_.as<unsigned long long>();
+  const FlowResult result =
+      flow.select(blocks_of(pool, call.layer), sequences, {.attended = counters, .available = counters + 1}, stream_.get());
+  const PageLists lists{.pages = result.pages, .starts = result.starts, .tokens = result.tokens, .per_head = true};
+  const bool mass = call.probe != nullptr && call.probe->mass != nullptr;
+  if (mass) grow(probe_sums_, 2 * sizeof(float) * shape.sequences * call.query_heads);
+  attend_lists(call, shape, lists, q, out, first, mass ? probe_sums_.as<float>() : nullptr);
+  if (call.probe != nullptr) report_flow(call, result, shape, q, first);
+}
+
+void CudaDevice::report_flow(const Attention& call, const FlowResult& result, const DecodeShape& shape, const Matrix& q,
+                             int first) {
+  const AttentionProbe& probe = *call.probe;
+  const int kv_heads = pass_.pool().kv_heads();
+  const size_t rows = static_cast<size_t>(shape.sequences) * kv_heads;
+  const int64_t slot = int64_t{first} * kv_heads;
+  std::vector<int32_t> counts(rows);
+  read(counts.data(), result.counts, rows * sizeof(int32_t));
+  if (probe.counts != nullptr) std::copy(counts.begin(), counts.end(), probe.counts + slot);
+  for (size_t row = 0; row < rows; ++row) {
+    const auto pages = static_cast<int>(pass_.pages(first + static_cast<int>(row) / kv_heads).size());
+    if (probe.scores != nullptr && result.scores != nullptr) {
+      if (probe.score_capacity < pages) {
+        throw InternalError(fmt::format("probe: scores of {} pages, room for {}", pages, probe.score_capacity));
+      }
+      read(probe.scores + (slot + row) * probe.score_capacity, result.scores + row * result.score_stride, pages * sizeof(float));
+    }
+    if (probe.selected == nullptr) continue;
+    if (probe.selected_capacity < counts[row]) {
+      throw InternalError(fmt::format("probe: {} selected pages, room for {}", counts[row], probe.selected_capacity));
+    }
+    int32_t* const to = probe.selected + (slot + row) * probe.selected_capacity;
+    read(to, result.positions + row * result.stride, counts[row] * sizeof(int32_t));
+    std::fill(to + counts[row], to + probe.selected_capacity, -1);
+  }
+  if (probe.mass == nullptr) return;
+  // The share of the dense sum that lies on the selected pages.
+  const PassArrays arrays = pass_.arrays(stream_.get());
+  const size_t sums = rows * shape.group;
+  grow(probe_out_, static_cast<size_t>(q.rows) * q.columns * sizeof(uint16_t));
+  const Matrix unused{probe_out_.data(), DataType::kBF16, q.rows, q.columns, q.columns};
+  attend_lists(call, shape,
+               {.pages = arrays.page_indices, .starts = arrays.page_indptr + first, .tokens = arrays.lengths + first}, q, unused,
+               first, probe_sums_.as<float>() + sums);
+  std::vector<float> logs(2 * sums);
+  read(logs.data(), probe_sums_.data(), logs.size() * sizeof(float));
+  for (size_t row = 0; row < rows; ++row) {
+    float mass = 0;
+    for (int h = 0; h < shape.group; ++h) mass += std::exp2(logs[row * shape.group + h] - logs[sums + row * shape.group + h]);
+    probe.mass[slot + row] = mass / static_cast<float>(shape.group);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/cuda/flow.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/pass.h"
 #include "kernels/cuda/pool.h"
@@ -27,7 +28,7 @@ class CudaDevice final : public Device {
   CudaDevice();
 
   const DeviceInfo& info() const override { return info_; }
-  DeviceCounters counters() const override { return {}; }
+  DeviceCounters counters() const override;
 
   std::unique_ptr<Memory> allocate(size_t bytes) override;
   void write(void* target, const void* host_source, size_t bytes) override;
@@ -70,6 +71,14 @@ class CudaDevice final : public Device {
   /// Sequences [first, last): all decode steps, or all prefill. q and out are
   /// bf16 without gaps.
   void attend_decode(const Attention& call, const Matrix& q, const Matrix& out, int first, int last);
+  /// The same for decode steps of sparse layers: at most kMostLists. `query` is q as it was given.
+  void attend_flow(const Attention& call, CudaFlow& flow, const Matrix& query, const Matrix& q, const Matrix& out, int first,
+                   int last);
+  /// Attends over lists of pages, of sequences from `first` on; sums (may be null) as DecodeAttention::run gives them.
+  void attend_lists(const Attention& call, const DecodeShape& shape, const PageLists& lists, const Matrix& q, const Matrix& out,
+                    int first, float* sums);
+  /// What a sparse row's probe says, from what the GPU holds. Waits for it.
+  void report_flow(const Attention& call, const FlowResult& result, const DecodeShape& shape, const Matrix& q, int first);
   void attend_prefill(const Attention& call, const Matrix& q, const Matrix& out, int first, int last);
   /// What a dense row's probe says: all pages, with all of the mass.
   void report_dense(const AttentionProbe& probe, int sequence) const;
@@ -87,6 +96,10 @@ class CudaDevice final : public Device {
   float theta_ = 0;
 
   DeviceMemory plain_q_, plain_out_;
+  DeviceMemory counters_;                                                                       // pages attended, pages available
+  std::shared_ptr<std::vector<CudaFlow*>> flows_ = std::make_shared<std::vector<CudaFlow*>>();  // that are alive
+  Limits limits_;
+  DeviceMemory probe_out_, probe_sums_;
   DeviceMemory decode_workspace_;  // counters of up to kMostLists lists, then
                                    // partial results
   size_t decode_counters_ = 0;     // bytes of the former

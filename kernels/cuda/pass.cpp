@@ -3,25 +3,39 @@
 #include <algorithm>
 
 #include "kernels/checks.h"
+#include "kernels/cuda/flow_state.h"
 
 namespace sluice::cuda {
 namespace {
 
-size_t bytes_of(size_t rows, size_t sequences, size_t pages) {
-  return (3 * rows + sequences + 2 * (sequences + 1) + pages) * sizeof(int32_t);
+size_t bytes_of(size_t rows, size_t sequences, size_t pages, size_t touched) {
+  return sequences * (sizeof(StateBlock) + sizeof(uint64_t)) +
+         (3 * rows + sequences + 2 * (sequences + 1) + pages + 2 * touched) * sizeof(int32_t);
 }
 
-/// The arrays one behind the other from `data` on.
-PassArrays arrays_at(const int32_t* data, const PassBatch& batch) {
+/// The arrays one behind the other from `data` on, those of larger types first.
+PassArrays arrays_at(const std::byte* data, const PassBatch& batch, int touched) {
   PassArrays arrays;
-  arrays.tokens = data;
+  arrays.states = reinterpret_cast<const StateBlock*>(data);
+  arrays.seeds = reinterpret_cast<const uint64_t*>(arrays.states + batch.lengths.size());
+  arrays.tokens = reinterpret_cast<const int32_t*>(arrays.seeds + batch.lengths.size());
   arrays.positions = arrays.tokens + batch.rows();
   arrays.row_pages = arrays.positions + batch.rows();
   arrays.lengths = arrays.row_pages + batch.rows();
   arrays.query_indptr = arrays.lengths + batch.lengths.size();
   arrays.page_indptr = arrays.query_indptr + batch.query_indptr.size();
   arrays.page_indices = arrays.page_indptr + batch.page_indptr.size();
+  arrays.touched_pages = arrays.page_indices + batch.page_indptr.back();
+  arrays.touched_tokens = arrays.touched_pages + touched;
+  arrays.touched = touched;
   return arrays;
+}
+
+StateBlock block_of(RequestState* state) {
+  if (state == nullptr) return {};
+  const auto* mine = dynamic_cast<const CudaFlowState*>(state);
+  if (mine == nullptr) throw InternalError("a state of another device was given to the GPU");
+  return mine->block();
 }
 
 }  // namespace
@@ -58,25 +72,47 @@ void Staging::send(size_t bytes, Stream stream) {
 }
 
 void Pass::reserve(const Device::Limits& limits) {
-  staging_.reserve(bytes_of(limits.rows, limits.sequences, static_cast<size_t>(limits.sequences) * limits.pages_per_sequence));
+  staging_.reserve(
+      bytes_of(limits.rows, limits.sequences, static_cast<size_t>(limits.sequences) * limits.pages_per_sequence, limits.rows));
 }
 
-size_t Pass::bytes() const { return bytes_of(batch_.rows(), batch_.lengths.size(), batch_.page_indptr.back()); }
+size_t Pass::bytes() const { return bytes_of(batch_.rows(), batch_.lengths.size(), batch_.page_indptr.back(), touched_); }
+
+int Pass::count_touched() const {
+  const int page = pool_->layout().page;
+  int count = 0;
+  for (int s = 0; s < batch_.sequences(); ++s) {
+    const int length = batch_.lengths[s];
+    count += (length + page - 1) / page - (length - query_rows(s)) / page;
+  }
+  return count;
+}
 
 void Pass::fill() {
-  host_ = reinterpret_cast<int32_t*>(staging_.fill(bytes()));
-  const PassArrays at = arrays_at(host_, batch_);
-  const auto to = [this](const int32_t* array) { return host_ + (array - host_); };
+  touched_ = count_touched();
+  host_ = staging_.fill(bytes());
+  const PassArrays at = arrays_at(host_, batch_, touched_);
+  const auto to = [](const auto* array) {
+    return const_cast<std::remove_const_t<std::remove_pointer_t<decltype(array)>>*>(array);
+  };
   const int page = pool_->layout().page;
+  int touched = 0;
   for (int s = 0; s < batch_.sequences(); ++s) {
     const int rows = query_rows(s);
+    const int length = batch_.lengths[s];
     const auto held = pages(s);
     for (int i = 0; i < rows; ++i) {
       const int row = batch_.query_indptr[s] + i;
-      const int position = batch_.lengths[s] - rows + i;
+      const int position = length - rows + i;
       to(at.positions)[row] = position;
       to(at.row_pages)[row] = held[position / page];
     }
+    for (int index = (length - rows) / page; index < static_cast<int>(held.size()); ++index, ++touched) {
+      to(at.touched_pages)[touched] = held[index];
+      to(at.touched_tokens)[touched] = std::min(page, length - index * page);
+    }
+    to(at.seeds)[s] = batch_.seeds.empty() ? 0 : batch_.seeds[s];
+    to(at.states)[s] = block_of(batch_.states.empty() ? nullptr : batch_.states[s]);
   }
   std::copy(batch_.lengths.begin(), batch_.lengths.end(), to(at.lengths));
   std::copy(batch_.query_indptr.begin(), batch_.query_indptr.end(), to(at.query_indptr));
@@ -99,14 +135,15 @@ void Pass::begin(const PassBatch& batch, CudaPool& pool) {
 }
 
 void Pass::upload(std::span<const int32_t> tokens, Stream stream) {
-  std::copy(tokens.begin(), tokens.end(), host_);
+  const PassArrays at = arrays_at(host_, batch_, touched_);
+  std::copy(tokens.begin(), tokens.end(), const_cast<int32_t*>(at.tokens));
   staging_.send(bytes(), stream);
   uploaded_ = true;
 }
 
 PassArrays Pass::arrays(Stream stream) {
   if (!uploaded_) upload({}, stream);
-  return arrays_at(reinterpret_cast<const int32_t*>(staging_.device()), batch_);
+  return arrays_at(staging_.device(), batch_, touched_);
 }
 
 }  // namespace sluice::cuda

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/pool.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/device.h"
@@ -46,13 +47,18 @@ class Staging {
 
 /// What kernels need to know of a pass, in device memory.
 struct PassArrays {
-  const int32_t* tokens = nullptr;        // [rows] what `upload` was given, or undefined
-  const int32_t* positions = nullptr;     // [rows] of the token in its sequence
-  const int32_t* row_pages = nullptr;     // [rows] the page that holds the token
-  const int32_t* lengths = nullptr;       // [sequences] these as in PassBatch
-  const int32_t* query_indptr = nullptr;  // [sequences + 1]
-  const int32_t* page_indptr = nullptr;   // [sequences + 1]
-  const int32_t* page_indices = nullptr;  // [page_indptr.back()]
+  const int32_t* tokens = nullptr;          // [rows] what `upload` was given, or undefined
+  const int32_t* positions = nullptr;       // [rows] of the token in its sequence
+  const int32_t* row_pages = nullptr;       // [rows] the page that holds the token
+  const int32_t* lengths = nullptr;         // [sequences] these as in PassBatch
+  const int32_t* query_indptr = nullptr;    // [sequences + 1]
+  const int32_t* page_indptr = nullptr;     // [sequences + 1]
+  const int32_t* page_indices = nullptr;    // [page_indptr.back()]
+  const uint64_t* seeds = nullptr;          // [sequences]
+  const StateBlock* states = nullptr;       // [sequences] those of requests without state are null
+  const int32_t* touched_pages = nullptr;   // [touched] the pages that the pass writes to
+  const int32_t* touched_tokens = nullptr;  // [touched] tokens that they hold afterwards
+  int touched = 0;
 };
 
 /// The batch of one forward pass, checked, and its way to the device: one copy.
@@ -82,11 +88,13 @@ class Pass {
  private:
   void fill();
   size_t bytes() const;
+  int count_touched() const;
 
   PassBatch batch_;
   CudaPool* pool_ = nullptr;
   Staging staging_;
-  int32_t* host_ = nullptr;  // what PassArrays points to, in its order
+  std::byte* host_ = nullptr;  // what PassArrays points to, in its order
+  int touched_ = 0;
   bool uploaded_ = false;
 };
 

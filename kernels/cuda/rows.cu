@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "kernels/cuda/overlap.cuh"
 #include "kernels/cuda/runtime.h"
 
 namespace sluice::cuda {
@@ -68,7 +69,7 @@ bool by_fours(int64_t columns, std::initializer_list<const Matrix*> matrices) {
 }
 
 /// Threads for a row of `packs` loads.
-int threads_for(int64_t packs) { return static_cast<int>(std::clamp<int64_t>((packs + 31) / 32 * 32, 32, 512)); }
+unsigned threads_for(int64_t packs) { return static_cast<unsigned>(std::clamp<int64_t>((packs + 31) / 32 * 32, 32, 512)); }
 
 __device__ __forceinline__ float warp_sum(float value) {
 #pragma unroll
@@ -76,8 +77,15 @@ __device__ __forceinline__ float warp_sum(float value) {
   return value;
 }
 
+/// These kernels are short: most of their time is that of a launch, which overlaps with the kernel before.
+__device__ __forceinline__ void begin_row_kernel() {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
+}
+
 template <int N>
 __global__ void gather_kernel(View x, const int32_t* rows, int64_t columns, View out) {
+  begin_row_kernel();
   const int64_t row = blockIdx.x;
   const int64_t from = rows == nullptr ? row : rows[row];
   for (int64_t column = int64_t{threadIdx.x} * N; column < columns; column += int64_t{blockDim.x} * N) {
@@ -89,6 +97,7 @@ __global__ void gather_kernel(View x, const int32_t* rows, int64_t columns, View
 
 template <int N>
 __global__ void rms_norm_kernel(View x, View delta, const float* gain, int64_t columns, float epsilon, View out) {
+  begin_row_kernel();
   __shared__ float parts[16];
   const int64_t row = blockIdx.x;
   float squares = 0;
@@ -122,6 +131,7 @@ __global__ void rms_norm_kernel(View x, View delta, const float* gain, int64_t c
 
 template <int N>
 __global__ void silu_multiply_kernel(View gate_up, int64_t columns, View out) {
+  begin_row_kernel();
   const int64_t row = blockIdx.x;
   const int64_t column = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * N;
   if (column >= columns) return;
@@ -142,6 +152,7 @@ __device__ __forceinline__ __nv_bfloat16* place(const LayerPages& layer, int pag
 
 template <int Dim>
 __global__ void rope_append_kernel(View qkv, int64_t rows, RopeArguments rope, LayerPages layer, RowPlaces places) {
+  begin_row_kernel();
   constexpr int kHalf = Dim / 2;
   constexpr int kMine = kHalf / 32;  // pairs (i, i + half) of a lane
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -200,6 +211,7 @@ __global__ void rope_append_kernel(View qkv, int64_t rows, RopeArguments rope, L
 }
 
 __global__ void append_kernel(View keys, View values, LayerPages layer, RowPlaces places) {
+  begin_row_kernel();
   const int64_t row = blockIdx.x;
   for (int i = static_cast<int>(threadIdx.x); i < layer.kv_heads * layer.head_dim; i += static_cast<int>(blockDim.x)) {
     const int head = i / layer.head_dim;
@@ -245,10 +257,11 @@ unsigned blocks_for(int64_t count) { return static_cast<unsigned>(count); }
 void gather_rows(const Matrix& x, const int32_t* rows, const Matrix& out, Stream stream) {
   if (out.rows == 0) return;
   if (by_fours(out.columns, {&x, &out})) {
-    gather_kernel<4>
-        <<<blocks_for(out.rows), threads_for(out.columns / 4), 0, stream>>>(view_of(x), rows, out.columns, view_of(out));
+    launch_overlapping(gather_kernel<4>, {blocks_for(out.rows), threads_for(out.columns / 4)}, stream, view_of(x), rows,
+                       out.columns, view_of(out));
   } else {
-    gather_kernel<1><<<blocks_for(out.rows), threads_for(out.columns), 0, stream>>>(view_of(x), rows, out.columns, view_of(out));
+    launch_overlapping(gather_kernel<1>, {blocks_for(out.rows), threads_for(out.columns)}, stream, view_of(x), rows, out.columns,
+                       view_of(out));
   }
   SLUICE_CHECK_CUDA(cudaGetLastError());
 }
@@ -257,11 +270,11 @@ void rms_norm_rows(const Matrix& x, const Matrix* delta, const float* gain, floa
   if (x.rows == 0) return;
   const View added = delta == nullptr ? View{nullptr, 0, false} : view_of(*delta);
   if (by_fours(x.columns, {&x, delta == nullptr ? &x : delta, &out})) {
-    rms_norm_kernel<4><<<blocks_for(x.rows), threads_for(x.columns / 4), 0, stream>>>(view_of(x), added, gain, x.columns, epsilon,
-                                                                                      view_of(out));
+    launch_overlapping(rms_norm_kernel<4>, {blocks_for(x.rows), threads_for(x.columns / 4)}, stream, view_of(x), added, gain,
+                       x.columns, epsilon, view_of(out));
   } else {
-    rms_norm_kernel<1>
-        <<<blocks_for(x.rows), threads_for(x.columns), 0, stream>>>(view_of(x), added, gain, x.columns, epsilon, view_of(out));
+    launch_overlapping(rms_norm_kernel<1>, {blocks_for(x.rows), threads_for(x.columns)}, stream, view_of(x), added, gain,
+                       x.columns, epsilon, view_of(out));
   }
   SLUICE_CHECK_CUDA(cudaGetLastError());
 }
@@ -271,9 +284,11 @@ void silu_multiply_rows(const Matrix& gate_up, const Matrix& out, Stream stream)
   constexpr int kThreads = 256;
   const auto grid = [&](int64_t packs) { return dim3(blocks_for(out.rows), blocks_for((packs + kThreads - 1) / kThreads)); };
   if (by_fours(out.columns, {&gate_up, &out})) {
-    silu_multiply_kernel<4><<<grid(out.columns / 4), kThreads, 0, stream>>>(view_of(gate_up), out.columns, view_of(out));
+    launch_overlapping(silu_multiply_kernel<4>, {grid(out.columns / 4), kThreads}, stream, view_of(gate_up), out.columns,
+                       view_of(out));
   } else {
-    silu_multiply_kernel<1><<<grid(out.columns), kThreads, 0, stream>>>(view_of(gate_up), out.columns, view_of(out));
+    launch_overlapping(silu_multiply_kernel<1>, {grid(out.columns), kThreads}, stream, view_of(gate_up), out.columns,
+                       view_of(out));
   }
   SLUICE_CHECK_CUDA(cudaGetLastError());
 }
@@ -286,20 +301,21 @@ void rope_append_rows(const Matrix& qkv, const RopeArguments& rope, const LayerP
   const unsigned blocks = blocks_for((warps * 32 + kThreads - 1) / kThreads);
   switch (layer.head_dim) {
     case 64:
-      rope_append_kernel<64><<<blocks, kThreads, 0, stream>>>(view_of(qkv), qkv.rows, rope, layer, places);
+      launch_overlapping(rope_append_kernel<64>, {blocks, kThreads}, stream, view_of(qkv), qkv.rows, rope, layer, places);
       break;
     case 128:
-      rope_append_kernel<128><<<blocks, kThreads, 0, stream>>>(view_of(qkv), qkv.rows, rope, layer, places);
+      launch_overlapping(rope_append_kernel<128>, {blocks, kThreads}, stream, view_of(qkv), qkv.rows, rope, layer, places);
       break;
     default:
-      rope_append_kernel<256><<<blocks, kThreads, 0, stream>>>(view_of(qkv), qkv.rows, rope, layer, places);
+      launch_overlapping(rope_append_kernel<256>, {blocks, kThreads}, stream, view_of(qkv), qkv.rows, rope, layer, places);
   }
   SLUICE_CHECK_CUDA(cudaGetLastError());
 }
 
 void append_rows(const Matrix& keys, const Matrix& values, const LayerPages& layer, const RowPlaces& places, Stream stream) {
   if (keys.rows == 0) return;
-  append_kernel<<<blocks_for(keys.rows), threads_for(keys.columns), 0, stream>>>(view_of(keys), view_of(values), layer, places);
+  launch_overlapping(append_kernel, {blocks_for(keys.rows), threads_for(keys.columns)}, stream, view_of(keys), view_of(values),
+                     layer, places);
   SLUICE_CHECK_CUDA(cudaGetLastError());
 }
 

@@ -6,6 +6,8 @@
 
 namespace sluice::cuda {
 
+using Stream = CUstream_st*;
+
 /// Throws InternalError with the name and the text of the error; InputError where the device is out of memory.
 void check(cudaError_t status, const char* what);
 #define SLUICE_CHECK_CUDA(call) ::sluice::cuda::check((call), #call)
@@ -36,6 +38,14 @@ class DeviceMemory {
 
 /// Throws InputError unless this machine has a GPU that the kernels run on (compute capability 9.0) and a driver for it.
 void require_device();
+
+/// Lets a launch begin while the kernel before it on the stream ends (programmatic dependent launch).
+inline cudaLaunchAttribute overlap_attribute() {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  return attribute;
+}
 
 /// Multiprocessors of the current device.
 int multiprocessors();

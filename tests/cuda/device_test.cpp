@@ -472,7 +472,9 @@ TEST_F(CudaDeviceTest, RefusesWhatItCannotRun) {
   EXPECT_THROW(device_->create_pool(1, 1, 1, page_layout({64, 1, 16, kF32}, {})), InputError);
   EXPECT_THROW(device_->create_pool(1, 1, 1, page_layout({80, 1, 16, kBF16}, {})), InputError);
   EXPECT_THROW(device_->create_pool(1, 0, 1, page_layout({64, 1, 16, kBF16}, {})), InputError);
-  EXPECT_THROW(device_->compile(Plan{}, 1, 1), FlowError);
+  Plan wide;
+  wide.graph.geometry.group = 17;
+  EXPECT_THROW(device_->compile(wide, 1, 1), InputError);
   Device::Limits limits{.rows = 8, .sequences = 1, .pages_per_sequence = 4, .query_heads = 17, .kv_heads = 1, .head_dim = 64};
   EXPECT_THROW(device_->reserve(limits), InputError);
   limits.query_heads = 16;

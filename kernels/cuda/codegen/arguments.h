@@ -1,0 +1,52 @@
+#pragma once
+
+// Compiled into the program and, as text, into every generated kernel: no includes, and types of the same size in both.
+
+namespace sluice::cuda {
+
+/// Where a request keeps a flow's states: for each (sparse layer, KV head) the states with a page axis, each of `capacity` pages,
+/// then those without.
+struct StateBlock {
+  float* values;
+  long long capacity;  // pages
+};
+
+/// What the generated kernels of a flow are given. A row is a (sequence, KV head), row = sequence * kv_heads + head.
+struct FlowArguments {
+  unsigned char* pages;   // block (page, head) at pages + page * page_stride + head * block_bytes
+  long long page_stride;  // bytes
+  long long block_bytes;
+  int kv_heads;
+  int layer;
+
+  // Refresh: the fields of these pages, each of which holds so many tokens.
+  const int* touched_pages;   // [touched]
+  const int* touched_tokens;  // [touched]; null: all are full but the last
+  int touched;
+  int last_tokens;
+
+  // Index stage.
+  const int* lengths;               // [sequences] tokens
+  const int* page_indptr;           // [sequences + 1]
+  const int* page_indices;          // pages, oldest first
+  const unsigned long long* seeds;  // [sequences], or null
+  const StateBlock* states;         // [sequences], or null
+  int state_layer;                  // number of the layer among those that run the flow
+  const void* query;                // [sequences, kv_heads * group, dim]
+  long long query_stride;           // elements from sequence to sequence
+  int query_is_f32;                 // else bf16
+  float* rows;                      // [rows, row_stride] values that kernels hand on
+  long long row_stride;
+  int row_count;
+  int capacity;    // pages that a row's buffers have room for
+  int most_pages;  // of any row
+  int chunk;       // pages of a block
+  float* scratch;  // of kernels whose blocks need more than shared memory has
+
+  // What exact top-k selects from: [selections, number_stride], by row.
+  long long number_stride;
+  int* lengths_out;  // scores between the pages that are kept anyway
+  int* budgets_out;  // how many of them
+};
+
+}  // namespace sluice::cuda

@@ -1,0 +1,176 @@
+#include "kernels/cuda/codegen/layout.h"
+
+#include <algorithm>
+
+#include "scripting/graph/ops.h"
+
+namespace sluice::cuda::codegen {
+namespace {
+
+bool reads_blocks(Op op) { return op == Op::kKey || op == Op::kValue || op == Op::kField; }
+
+bool is_scored(Op op) { return op == Op::kTopK || op == Op::kApproxTopK || op == Op::kThreshold; }
+
+}  // namespace
+
+bool reads_along_axis(Op op) {
+  return is_reduction(op) || is_interleave(op) || op == Op::kContract || op == Op::kSoftmax || op == Op::kNormalize ||
+         op == Op::kConv1d;
+}
+
+FlowLayout::FlowLayout(const Plan& given) : plan(given), slots(given.graph.nodes.size()) {
+  for (size_t i = 0; i < plan.graph.nodes.size(); ++i) {
+    const Node& current = plan.graph.nodes[i];
+    if (is_scored(current.op)) selections.push_back({static_cast<NodeId>(i), current.inputs[0]});
+  }
+  find_query_only();
+  find_kept();
+  place_states();
+  cut();
+  place();
+}
+
+int FlowLayout::state_index(const std::string& name) const {
+  for (size_t i = 0; i < plan.graph.states.size(); ++i) {
+    if (plan.graph.states[i].name == name) return static_cast<int>(i);
+  }
+  throw InternalError("flow: no state \"" + name + "\"");
+}
+
+int FlowLayout::selection_index(NodeId id) const {
+  for (size_t i = 0; i < selections.size(); ++i) {
+    if (selections[i].node == id) return static_cast<int>(i);
+  }
+  throw InternalError("flow: node " + std::to_string(id) + " selects by no score");
+}
+
+int FlowLayout::shift_of(NodeId id) const {
+  for (const ScoredSelection& selection : selections) {
+    if (selection.score == id) return (kPad - node(selection.node).attributes.first % kPad) % kPad;
+  }
+  return 0;
+}
+
+void FlowLayout::find_query_only() {
+  query_only.resize(plan.graph.nodes.size());
+  for (size_t i = 0; i < query_only.size(); ++i) {
+    const Node& current = plan.graph.nodes[i];
+    const bool effect = current.op == Op::kSave || is_selection(current.op);
+    query_only[i] = current.stage == Stage::kIndex && !effect && !has_axis(current.shape, Axis::kPage) &&
+                    std::all_of(current.inputs.begin(), current.inputs.end(),
+                                [&](NodeId input) { return query_only[static_cast<size_t>(input)]; });
+  }
+}
+
+void FlowLayout::find_kept() {
+  // Reading a value at two positions computes it twice, so costs may double from node to node.
+  constexpr int64_t kMostInline = 256;
+  kept.resize(plan.graph.nodes.size());
+  std::vector<int64_t> costs(plan.graph.nodes.size(), 1);
+  for (size_t i = 0; i < kept.size(); ++i) {
+    const Node& current = plan.graph.nodes[i];
+    for (const NodeId input : current.inputs) costs[i] += costs[static_cast<size_t>(input)];
+    const bool effect = current.op == Op::kSave || is_selection(current.op);
+    kept[i] = reads_along_axis(current.op) || (!effect && costs[i] > kMostInline);
+    if (kept[i]) costs[i] = 1;
+  }
+}
+
+void FlowLayout::place_states() {
+  for (const State& state : plan.graph.states) {
+    const bool paged = has_axis(state.shape, Axis::kPage);
+    int64_t& numbers = paged ? state_page_numbers : state_fixed_numbers;
+    states.push_back({paged, numbers});
+    numbers += elements_per_page(state.shape);
+  }
+}
+
+/// Little to read for a page.
+bool FlowLayout::is_light(const PlanStep& step) const {
+  return std::none_of(step.nodes.begin(), step.nodes.end(), [&](NodeId id) { return reads_blocks(node(id).op); });
+}
+
+void FlowLayout::cut() {
+  const auto add_launch = [&](bool by_row) {
+    launches.emplace_back();
+    launches.back().by_row = by_row;
+  };
+  const auto by_row = [&]() -> Launch& {
+    if (launches.empty() || !launches.back().by_row) add_launch(true);
+    return launches.back();
+  };
+  for (size_t s = 0; s < plan.index.size(); ++s) {
+    const PlanStep& step = plan.index[s];
+    switch (step.kind) {
+      case StepKind::kQuery:
+        if (std::all_of(step.nodes.begin(), step.nodes.end(), [&](NodeId id) { return query_only[static_cast<size_t>(id)]; })) {
+          break;
+        }
+        by_row().steps.push_back(static_cast<int>(s));
+        break;
+      case StepKind::kPages: {
+        const bool joins = !launches.empty() && launches.back().by_row && is_light(step);
+        if (!joins) add_launch(false);
+        launches.back().steps.push_back(static_cast<int>(s));
+        break;
+      }
+      case StepKind::kRow:
+        by_row().steps.push_back(static_cast<int>(s));
+        break;
+      case StepKind::kSelect:
+        for (const NodeId id : step.nodes) {
+          if (!is_scored(node(id).op)) continue;
+          Launch& last = node(id).op == Op::kThreshold || launches.empty() ? by_row() : launches.back();
+          last.plans.push_back(id);
+        }
+        break;
+      case StepKind::kSave:
+        break;
+    }
+  }
+  // A load sees the values of the step before, so states change when nothing is left to compute.
+  if (!plan.graph.saves.empty()) by_row().saves = true;
+}
+
+/// Sources are read where they lie, unless something else needs them in a buffer.
+bool FlowLayout::stays_inline(NodeId id) const {
+  if (!is_source(node(id).op)) return false;
+  const bool scored = std::any_of(selections.begin(), selections.end(), [&](const auto& s) { return s.score == id; });
+  if (scored) return false;
+  if (node(id).op != Op::kLoad) return true;
+  // A state that is saved as another one must not have changed by then.
+  return std::none_of(plan.graph.saves.begin(), plan.graph.saves.end(), [&](NodeId save) {
+    return node(save).inputs[0] == id && node(save).attributes.field != node(id).attributes.field;
+  });
+}
+
+void FlowLayout::place() {
+  const auto store = [&](NodeId id) {
+    RowSlot& slot = slots[static_cast<size_t>(id)];
+    if (slot.stored || query_only[static_cast<size_t>(id)]) return;
+    slot.stored = true;
+    slot.paged = has_axis(node(id).shape, Axis::kPage);
+    slot.per_page = elements_per_page(node(id).shape);
+    if (slot.paged) {
+      slot.offset = row_numbers;
+      slot.buffer = buffers++;
+      row_numbers += slot.per_page;
+    } else {
+      slot.offset = fixed_numbers;
+      fixed_numbers += slot.per_page;
+    }
+  };
+  for (const Launch& launch : launches) {
+    for (const int s : launch.steps) {
+      const PlanStep& step = plan.index[static_cast<size_t>(s)];
+      for (const NodeId id : step.nodes) {
+        const bool output = std::find(step.outputs.begin(), step.outputs.end(), id) != step.outputs.end();
+        // What a launch by row keeps has no other place.
+        if ((output && !stays_inline(id)) || (launch.by_row && kept[static_cast<size_t>(id)])) store(id);
+      }
+    }
+  }
+  fixed_numbers = (fixed_numbers + kPad - 1) / kPad * kPad;
+}
+
+}  // namespace sluice::cuda::codegen

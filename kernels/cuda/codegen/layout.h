@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "scripting/graph/plan.h"
+
+namespace sluice::cuda::codegen {
+
+/// Where values lie that one kernel hands to a later one: in a row's memory, `fixed` numbers and then, for each paged value, a
+/// buffer of a number of pages that is known at run time.
+struct RowSlot {
+  bool stored = false;
+  bool paged = false;
+  int64_t offset = 0;    // fixed: of the number; paged: numbers a page of the buffers before it
+  int buffer = 0;        // paged: how many buffers are before it
+  int64_t per_page = 0;  // numbers
+};
+
+/// Where a state lies in the block of its layer and KV head.
+struct StateSlot {
+  bool paged = false;
+  int64_t offset = 0;  // paged: numbers a page of the states before it; else numbers of those without a page axis
+};
+
+/// Steps that run in one launch.
+struct Launch {
+  bool by_row = false;        // a block for every row; else blocks for pieces of rows
+  std::vector<int> steps;     // of Plan::index
+  std::vector<NodeId> plans;  // selections whose budgets it computes
+  bool saves = false;         // afterwards, all states
+};
+
+/// A selection by score, in the order of the graph's nodes.
+struct ScoredSelection {
+  NodeId node = kNoNode;
+  NodeId score = kNoNode;
+};
+
+/// A plan cut into launches, with the places of what they hand on. For `capacity` pages, a multiple of kPad, a row has
+///   fixed_numbers + row_numbers * capacity + (buffers + 1) * kPad
+/// numbers; a paged value begins at fixed_numbers + offset * capacity + buffer * kPad + shift.
+struct FlowLayout {
+  static constexpr int kPad = 4;
+
+  explicit FlowLayout(const Plan& given);
+
+  const Plan& plan;
+  std::vector<bool> query_only;   // by node: depends on the query and states without pages alone; every kernel computes it anew
+  std::vector<bool> kept;         // by node: computed once; all others are computed wherever they are read
+  std::vector<RowSlot> slots;     // by node
+  std::vector<StateSlot> states;  // by index in the graph
+  std::vector<Launch> launches;
+  std::vector<ScoredSelection> selections;
+  int64_t fixed_numbers = 0;
+  int64_t row_numbers = 0;
+  int buffers = 0;
+  int64_t state_page_numbers = 0;
+  int64_t state_fixed_numbers = 0;
+
+  const Node& node(NodeId id) const { return plan.graph.nodes[static_cast<size_t>(id)]; }
+  int state_index(const std::string& name) const;
+  /// Number of the selection `id` in `selections`.
+  int selection_index(NodeId id) const;
+  /// Numbers that the buffer of `id` is moved by, 0 to 3, so that the first score that top-k reads is aligned to 16 bytes.
+  int shift_of(NodeId id) const;
+
+ private:
+  void find_query_only();
+  void find_kept();
+  void place_states();
+  void cut();
+  void place();
+  bool is_light(const PlanStep& step) const;
+  bool stays_inline(NodeId id) const;
+};
+
+/// Operators that read several entries of an operand.
+bool reads_along_axis(Op op);
+
+}  // namespace sluice::cuda::codegen

@@ -1,0 +1,251 @@
+// The beginning of every generated source: what its kernels share. Compiled by NVRTC, without headers.
+
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef unsigned int uint32_t;
+typedef unsigned long long uint64_t;
+
+namespace sluice::cuda {
+
+__device__ __forceinline__ float number(uint32_t bits) { return __uint_as_float(bits); }
+#define SLUICE_NAN number(0x7fffffffU)
+#define SLUICE_INF number(0x7f800000U)
+
+// Storage types.
+
+/// The 8-bit formats of the OCP 8-bit floating point specification, 1.0.
+template <int kMantissa, int kBias, int kLargest, int kNan>
+struct ByteFormat {
+  static __device__ __forceinline__ float widen(uint8_t code) {
+    const int magnitude = code & 0x7f;
+    float value;
+    if (magnitude > kLargest) {
+      value = kLargest == 0x7b && magnitude == 0x7c ? SLUICE_INF : SLUICE_NAN;
+    } else {
+      const int exponent = magnitude >> kMantissa;
+      const int mantissa = magnitude & ((1 << kMantissa) - 1);
+      const int whole = exponent == 0 ? mantissa : mantissa | 1 << kMantissa;
+      value = ldexpf(static_cast<float>(whole), (exponent == 0 ? 1 : exponent) - kBias - kMantissa);
+    }
+    return code & 0x80 ? -value : value;
+  }
+  /// Nearest, ties to even; beyond the largest: the largest.
+  static __device__ uint8_t narrow(float value) {
+    const uint8_t sign = __float_as_uint(value) >> 31 ? 0x80 : 0;
+    if (isnan(value)) return sign | kNan;
+    const float magnitude = fabsf(value);
+    if (magnitude >= widen(kLargest)) return sign | kLargest;
+    int exponent = magnitude > 0 ? ilogbf(magnitude) : 1 - kBias;
+    if (exponent < 1 - kBias) exponent = 1 - kBias;
+    const int units = static_cast<int>(rintf(ldexpf(magnitude, kMantissa - exponent)));
+    const int code = units + ((exponent + kBias - 1) << kMantissa);
+    return sign | (code > kLargest ? kLargest : code);
+  }
+};
+using E4M3 = ByteFormat<3, 7, 0x7e, 0x7f>;
+using E5M2 = ByteFormat<2, 15, 0x7b, 0x7f>;
+
+struct F32 {
+  using Stored = float;
+  static __device__ __forceinline__ float widen(float x) { return x; }
+  static __device__ __forceinline__ float narrow(float x) { return x; }
+};
+struct BF16 {
+  using Stored = uint16_t;
+  static __device__ __forceinline__ float widen(uint16_t x) { return number(static_cast<uint32_t>(x) << 16); }
+  static __device__ __forceinline__ uint16_t narrow(float x) {
+    const uint32_t bits = __float_as_uint(x);
+    if (isnan(x)) return static_cast<uint16_t>(bits >> 16 | 0x40);
+    return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  }
+};
+template <class Format>
+struct Byte {
+  using Stored = uint8_t;
+  static __device__ __forceinline__ float widen(uint8_t x) { return Format::widen(x); }
+  static __device__ __forceinline__ uint8_t narrow(float x) { return Format::narrow(x); }
+};
+
+template <class Type>
+__device__ __forceinline__ float load(const uint8_t* part, int at) {
+  return Type::widen(reinterpret_cast<const typename Type::Stored*>(part)[at]);
+}
+template <class Type>
+__device__ __forceinline__ void store(uint8_t* part, int at, float x) {
+  reinterpret_cast<typename Type::Stored*>(part)[at] = Type::narrow(x);
+}
+/// Eight neighbours that are read once, as they are stored.
+template <class Type>
+struct Eight {
+  static constexpr int kWords = sizeof(typename Type::Stored) * 2;
+  uint32_t words[kWords] = {};
+
+  __device__ __forceinline__ void read(const uint8_t* part, int at) {
+    const uint8_t* from = part + at * sizeof(typename Type::Stored);
+    if constexpr (kWords == 2) {
+      asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "l"(from));
+    } else {
+#pragma unroll
+      for (int i = 0; i < kWords; i += 4) {
+        asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(words[i]), "=r"(words[i + 1]), "=r"(words[i + 2]), "=r"(words[i + 3])
+                     : "l"(from + 4 * i));
+      }
+    }
+  }
+  __device__ __forceinline__ float of(int i) const {
+    if constexpr (kWords == 8) return number(words[i]);
+    if constexpr (kWords == 4) return number(i % 2 == 0 ? words[i / 2] << 16 : words[i / 2] & 0xffff0000U);
+    if constexpr (kWords == 2) return Type::widen(static_cast<uint8_t>(words[i / 4] >> 8 * (i % 4)));
+  }
+};
+
+// Arithmetic as flows define it.
+
+__device__ __forceinline__ float max_of(float a, float b) {
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+  return larger;
+}
+__device__ __forceinline__ float min_of(float a, float b) {
+  float smaller;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
+  return smaller;
+}
+__device__ __forceinline__ float relu(float x) { return max_of(x, 0.0F); }
+__device__ __forceinline__ float sigmoid(float x) { return 1.0F / (1.0F + expf(-x)); }
+__device__ __forceinline__ float silu(float x) { return x * sigmoid(x); }
+
+struct Add {
+  template <class T>
+  static __device__ __forceinline__ T of(T a, T b) {
+    return a + b;
+  }
+  static __device__ __forceinline__ float start() { return 0; }
+};
+struct Max {
+  static __device__ __forceinline__ float of(float a, float b) { return max_of(a, b); }
+  static __device__ __forceinline__ float start() { return -SLUICE_INF; }
+};
+struct Min {
+  static __device__ __forceinline__ float of(float a, float b) { return min_of(a, b); }
+  static __device__ __forceinline__ float start() { return SLUICE_INF; }
+};
+
+// Numbers of kernels/random.h.
+
+__device__ __forceinline__ uint64_t finalise(uint64_t z) {
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ULL;
+  z = (z ^ z >> 27) * 0x94d049bb133111ebULL;
+  return z ^ z >> 31;
+}
+__device__ __forceinline__ uint64_t random_key(uint64_t seed, uint64_t purpose, int layer, int head, int step) {
+  uint64_t state = finalise(seed);
+  state = finalise(state + purpose);
+  state = finalise(state + (static_cast<uint64_t>(layer) << 32) + static_cast<uint64_t>(head));
+  return finalise(state + static_cast<uint64_t>(step));
+}
+__device__ __forceinline__ float random_uniform(uint64_t key, int page) {
+  return static_cast<float>(finalise(key + (static_cast<uint64_t>(page) + 1) * 0x9e3779b97f4a7c15ULL) >> 40) * 0x1p-24F;
+}
+
+/// One row of a decode pass.
+struct Row {
+  __device__ __forceinline__ Row(const FlowArguments& a, int index, int page_tokens, int group, int dim)
+      : arguments(a), index(index), sequence(index / a.kv_heads), head(index % a.kv_heads) {
+    length = a.lengths[sequence];
+    pages = (length + page_tokens - 1) / page_tokens;
+    last_tokens = length - (pages - 1) * page_tokens;
+    ids = a.page_indices + a.page_indptr[sequence];
+    values = a.rows + index * a.row_stride;
+    query_at = sequence * a.query_stride + static_cast<long long>(head) * group * dim;
+  }
+  /// What the flow's q holds at `at` of [head, dim].
+  __device__ __forceinline__ float query(int at) const {
+    return arguments.query_is_f32 ? static_cast<const float*>(arguments.query)[query_at + at]
+                                  : BF16::widen(static_cast<const uint16_t*>(arguments.query)[query_at + at]);
+  }
+  __device__ __forceinline__ uint8_t* block(int page) const {
+    return arguments.pages + page * arguments.page_stride + head * arguments.block_bytes;
+  }
+  __device__ __forceinline__ uint64_t key(uint64_t purpose) const {
+    return random_key(arguments.seeds != nullptr ? arguments.seeds[sequence] : 0, purpose, arguments.layer, head, length);
+  }
+  /// The states of this layer and head.
+  __device__ __forceinline__ float* states(int per_page, int fixed) const {
+    const StateBlock& block = arguments.states[sequence];
+    return block.values +
+           (static_cast<long long>(arguments.state_layer) * arguments.kv_heads + head) * (per_page * block.capacity + fixed);
+  }
+  __device__ __forceinline__ long long state_capacity() const { return arguments.states[sequence].capacity; }
+
+  const FlowArguments& arguments;
+  int index;
+  int sequence;
+  int head;
+  int length;
+  int pages;
+  int last_tokens;
+  const int* ids;
+  float* values;
+  long long query_at;
+};
+
+__device__ __forceinline__ void wait_for_earlier_kernels() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ __forceinline__ void let_next_kernel_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+/// Combines sums[i] over kLanes neighbouring lanes for every i; lane l of them then returns that of i = l / (kLanes / kCount).
+template <class Op, int kCount, int kLanes>
+__device__ __forceinline__ float combine_lanes(float (&sums)[kCount]) {
+  if constexpr (kCount == 1) {
+    float sum = sums[0];
+#pragma unroll
+    for (int offset = kLanes / 2; offset > 0; offset /= 2) sum = Op::of(sum, __shfl_xor_sync(~0U, sum, offset));
+    return sum;
+  } else {
+    static_assert(kCount % 2 == 0 && kCount <= kLanes);
+    const bool upper = (threadIdx.x & kLanes / 2) != 0;
+    float half[kCount / 2];
+#pragma unroll
+    for (int i = 0; i < kCount / 2; ++i) {
+      const float mine = upper ? sums[i + kCount / 2] : sums[i];
+      const float given = upper ? sums[i] : sums[i + kCount / 2];
+      half[i] = Op::of(mine, __shfl_xor_sync(~0U, given, kLanes / 2));
+    }
+    return combine_lanes<Op, kCount / 2, kLanes / 2>(half);
+  }
+}
+
+/// Combines a number of every thread of the block; all get the result. The order is fixed.
+template <class Op, class T>
+__device__ T combine_block(T x) {
+  __shared__ T warps[32];
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) x = Op::of(x, __shfl_xor_sync(~0U, x, offset));
+  const int lane = threadIdx.x % 32;
+  const int count = blockDim.x / 32;
+  if (lane == 0) warps[threadIdx.x / 32] = x;
+  __syncthreads();
+  x = lane < count ? warps[lane] : static_cast<T>(Op::start());
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) x = Op::of(x, __shfl_xor_sync(~0U, x, offset));
+  __syncthreads();
+  return x;
+}
+
+/// Tells top-k how many scores of the row there are to select from, and how many to take.
+__device__ __forceinline__ void give_top_k(const Row& row, int selection, int length, int budget) {
+  row.arguments.lengths_out[selection * row.arguments.number_stride + row.index] = length;
+  row.arguments.budgets_out[selection * row.arguments.number_stride + row.index] = budget;
+}
+
+/// min(B, max(k + first + last, ceil(ratio * B))), and what is left of it between the pages that are kept anyway.
+__device__ __forceinline__ void plan_top_k(const Row& row, int selection, long long first, long long last, long long fixed,
+                                           double ratio) {
+  const int middle = static_cast<int>(max(0LL, row.pages - first - last));
+  const long long share = static_cast<long long>(ceil(ratio * row.pages));
+  const long long wanted = max(fixed, share) - (row.pages - middle);
+  give_top_k(row, selection, middle, static_cast<int>(max(0LL, min(static_cast<long long>(middle), wanted))));
+}
+
+}  // namespace sluice::cuda

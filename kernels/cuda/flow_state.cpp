@@ -1,0 +1,41 @@
+#include "kernels/cuda/flow_state.h"
+
+namespace sluice::cuda {
+namespace {
+
+std::vector<float> initial_values(const codegen::FlowLayout& layout, int64_t capacity) {
+  std::vector<float> values(layout.state_page_numbers * capacity + layout.state_fixed_numbers);
+  for (size_t i = 0; i < layout.states.size(); ++i) {
+    const State& state = layout.plan.graph.states[i];
+    const codegen::StateSlot& slot = layout.states[i];
+    const int64_t begin = slot.paged ? slot.offset * capacity : layout.state_page_numbers * capacity + slot.offset;
+    const int64_t count = elements_per_page(state.shape) * (slot.paged ? capacity : 1);
+    std::fill_n(values.begin() + begin, count, static_cast<float>(state.initial));
+  }
+  return values;
+}
+
+}  // namespace
+
+CudaFlowState::CudaFlowState(const codegen::FlowLayout& layout, int sparse_layers, int kv_heads, int max_pages)
+    : initial_(initial_values(layout, max_pages)),
+      blocks_(sparse_layers * kv_heads),
+      capacity_(max_pages),
+      memory_(initial_.size() * sizeof(float) * blocks_) {
+  reset();
+}
+
+void CudaFlowState::reset() {
+  const size_t bytes = initial_.size() * sizeof(float);
+  if (blocks_ == 0 || bytes == 0) return;
+  auto* base = memory_.as<std::byte>();
+  SLUICE_CHECK_CUDA(cudaMemcpy(base, initial_.data(), bytes, cudaMemcpyHostToDevice));
+  // Each copy doubles what is there.
+  for (size_t done = bytes; done < memory_.bytes();) {
+    const size_t more = std::min(done, memory_.bytes() - done);
+    SLUICE_CHECK_CUDA(cudaMemcpy(base + done, base, more, cudaMemcpyDeviceToDevice));
+    done += more;
+  }
+}
+
+}  // namespace sluice::cuda

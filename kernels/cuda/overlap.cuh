@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/runtime.h"
+
+/// Kernels that start while the one before them ends (programmatic dependent launch): what they do before
+/// `wait_for_earlier_kernels` may not touch what any kernel writes, and every block must call it.
+namespace sluice::cuda {
+
+__device__ __forceinline__ void wait_for_earlier_kernels() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+/// Once all blocks have called this, or ended, the next kernel's blocks may be placed where there is room.
+__device__ __forceinline__ void let_next_kernel_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+struct LaunchShape {
+  dim3 blocks;
+  dim3 threads;
+  size_t shared_bytes = 0;
+};
+
+/// Launches a kernel that waits so.
+template <class... Parameters, class... Arguments>
+void launch_overlapping(void (*kernel)(Parameters...), const LaunchShape& shape, Stream stream, const Arguments&... arguments) {
+  cudaLaunchAttribute overlap = overlap_attribute();
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.blocks;
+  config.blockDim = shape.threads;
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = stream;
+  config.attrs = &overlap;
+  config.numAttrs = 1;
+  SLUICE_CHECK_CUDA(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...));
+}
+
+}  // namespace sluice::cuda

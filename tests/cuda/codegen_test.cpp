@@ -1,0 +1,69 @@
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/codegen/kernels.h"
+#include "kernels/cuda/nvrtc.h"
+#include "scripting/graph/text.h"
+#include "scripting/lua/trace.h"
+#include "tests/support/random_flow.h"
+
+// Compiling needs NVRTC, but no GPU.
+
+namespace sluice::testing {
+namespace {
+
+using cuda::codegen::FlowLayout;
+using cuda::codegen::generate;
+using cuda::codegen::GeneratedSource;
+
+class CudaCodegen : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    try {
+      cuda::nvrtc_version();
+    } catch (const InputError& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+
+  static GeneratedSource generated(const Plan& plan) { return generate(FlowLayout(plan)); }
+};
+
+Plan shipped(const std::string& name, int head_dim, int group) {
+  TraceOptions options;
+  options.head_dim = head_dim;
+  options.group = group;
+  return compile(trace_file(SLUICE_SOURCE_DIR "/scripting/flows/" + name + ".lua", options)).plan;
+}
+
+TEST_F(CudaCodegen, ShippedFlowsCompile) {
+  for (const char* name : {"full", "streaming", "block_topk", "quest", "double_sparse", "nsa_topk", "h2o", "random"}) {
+    for (const int head_dim : {64, 128, 256}) {
+      const GeneratedSource source = generated(shipped(name, head_dim, 4));
+      EXPECT_FALSE(cuda::compile_to_cubin(source.text, "sm_90a").empty()) << name;
+    }
+  }
+}
+
+TEST_F(CudaCodegen, RandomFlowsCompile) {
+  for (uint64_t seed = 1000; seed < 1030; ++seed) {
+    const FlowGraph graph = random_flow(seed);
+    const GeneratedSource source = generated(compile(graph).plan);
+    EXPECT_NO_THROW(cuda::compile_to_cubin(source.text, "sm_90a")) << "seed " << seed << "\n" << to_text(graph);
+  }
+}
+
+TEST_F(CudaCodegen, ReadsFieldsInPieces) {
+  const GeneratedSource source = generated(shipped("quest", 128, 4));
+  EXPECT_EQ(source.index.size(), 1U);
+  EXPECT_NE(source.text.find("combine_lanes<Add, 4, 16>"), std::string::npos);
+}
+
+TEST_F(CudaCodegen, KeepsRowsOfStatesInOneLaunchAfterTheScores) {
+  const GeneratedSource source = generated(shipped("h2o", 128, 4));
+  ASSERT_EQ(source.index.size(), 2U);
+  EXPECT_FALSE(source.index[0].by_row);
+  EXPECT_TRUE(source.index[1].by_row);
+}
+
+}  // namespace
+}  // namespace sluice::testing
