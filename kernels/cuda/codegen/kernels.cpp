@@ -1,6 +1,7 @@
 #include "kernels/cuda/codegen/kernels.h"
 
 #include <algorithm>
+#include <map>
 
 #include "kernels/cuda/codegen/embedded.h"
 #include "kernels/cuda/codegen/lanes.h"
@@ -13,7 +14,8 @@ namespace {
 
 constexpr int64_t kMostSharedNumbers = 12 * 1024;  // of a block, so that several fit a multiprocessor
 constexpr int kMostTilePages = 512;
-constexpr int kTileThreads = 256;
+constexpr int kTileThreads = KernelScope::kTileThreads;
+constexpr int kTileBlocks = 3;  // on a multiprocessor, whatever registers that costs
 constexpr int kRowThreads = 1024;
 constexpr int kRefreshThreads = 128;
 
@@ -52,7 +54,7 @@ class Kernel {
   void write_fixed();
   /// The memory of a block.
   GeneratedKernel described(const std::string& name, int64_t numbers, int threads);
-  void open_kernel(const GeneratedKernel& kernel, const std::string& before = {});
+  void open_kernel(const GeneratedKernel& kernel);
   void declare_memory(const GeneratedKernel& kernel);
 
   void comment(NodeId id);
@@ -76,6 +78,7 @@ class Kernel {
   std::vector<NodeId> fixed_order_;
   int64_t fixed_numbers_ = 0;
   int64_t tile_numbers_ = 0;  // a page
+  std::map<NodeId, LaneReduction> lane_reductions_;
 };
 
 bool along_pages(const Node& node) { return reads_along_axis(node.op) && node.attributes.axis == Axis::kPage; }
@@ -133,13 +136,11 @@ GeneratedKernel Kernel::described(const std::string& name, int64_t numbers, int 
   return kernel;
 }
 
-void Kernel::open_kernel(const GeneratedKernel& kernel, const std::string& before) {
+void Kernel::open_kernel(const GeneratedKernel& kernel) {
   writer_.write("");
-  if (!before.empty()) writer_.write(before);
-  writer_.open("extern \"C\" __global__ void __launch_bounds__({}) {}(const __grid_constant__ FlowArguments a)", kernel.threads,
-               kernel.name);
+  writer_.open("extern \"C\" __global__ void __launch_bounds__({}, {}) {}(const __grid_constant__ FlowArguments a)",
+               kernel.threads, kernel.threads == kTileThreads ? kTileBlocks : 1, kernel.name);
   writer_.write("let_next_kernel_start();");
-  writer_.write("wait_for_earlier_kernels();");
 }
 
 void Kernel::declare_memory(const GeneratedKernel& kernel) {
@@ -266,9 +267,9 @@ void Kernel::compute_lines(NodeId id, bool paged) {
 
 void Kernel::compute(NodeId id, bool paged) {
   comment(id);
-  const std::optional<LaneReduction> lanes = paged && scope_.in_tile ? find_lane_reduction(scope_, id) : std::nullopt;
-  if (lanes) {
-    write_lane_reduction(scope_, *lanes, writer_);
+  const auto lanes = lane_reductions_.find(id);
+  if (paged && lanes != lane_reductions_.end()) {
+    lanes->second.write(writer_);
   } else if (node(id).op == Op::kSoftmax || node(id).op == Op::kNormalize) {
     compute_lines(id, paged);
   } else {
@@ -287,6 +288,7 @@ GeneratedKernel Kernel::refresh() {
   }
   GeneratedKernel kernel = described("refresh", tile_numbers_, kRefreshThreads);
   open_kernel(kernel);
+  writer_.write("wait_for_earlier_kernels();");
   declare_memory(kernel);
   writer_.open("for (int task = blockIdx.x; task < a.touched * a.kv_heads; task += gridDim.x)");
   writer_.write("const int page = task / a.kv_heads;");
@@ -351,10 +353,24 @@ GeneratedKernel Kernel::tiles(const Launch& launch, int number) {
   while (scope_.tile_pages < kMostTilePages && fixed_numbers_ + 2 * scope_.tile_pages * tile_numbers_ <= kMostSharedNumbers) {
     scope_.tile_pages *= 2;
   }
-  GeneratedKernel kernel =
-      described(fmt::format("index_{}", number), fixed_numbers_ + scope_.tile_pages * tile_numbers_, kTileThreads);
+  const int64_t numbers = (fixed_numbers_ + scope_.tile_pages * tile_numbers_ + 3) / 4 * 4;
+  // Rings follow, one for all reductions, where there is room for them.
+  int64_t ring_bytes = 0;
+  for (const NodeId id : all) {
+    if (!has_axis(node(id).shape, Axis::kPage) || numbers > kMostSharedNumbers) continue;
+    std::optional<LaneReduction> lanes = find_lane_reduction(scope_, id);
+    if (!lanes) continue;
+    ring_bytes = std::max(ring_bytes, lanes->ring_bytes());
+    lane_reductions_.emplace(id, std::move(*lanes));
+  }
+  const bool early = lane_reductions_.size() == 1;
+  const auto begin_lanes = [&] {
+    if (early) lane_reductions_.begin()->second.begin_tile(writer_);
+  };
+  GeneratedKernel kernel = described(fmt::format("index_{}", number), numbers + ring_bytes / 4, kTileThreads);
   open_kernel(kernel);
   declare_memory(kernel);
+  if (ring_bytes > 0) writer_.line("const uint32_t ring = shared_address(memory + {});", numbers);
   writer_.line("__shared__ int ids[{}];", scope_.tile_pages);
   writer_.write("const int chunks = (a.most_pages + a.chunk - 1) / a.chunk;");
   writer_.open("for (long long work = blockIdx.x; work < static_cast<long long>(a.row_count) * chunks; work += gridDim.x)");
@@ -363,21 +379,36 @@ GeneratedKernel Kernel::tiles(const Launch& launch, int number) {
   writer_.write("const int begin = static_cast<int>(work % chunks) * a.chunk;");
   writer_.write("if (begin >= row.pages) continue;");
   writer_.write("const int end = min(begin + a.chunk, row.pages);");
+  writer_.write("int first = begin;");
+  writer_.line("int count = min({}, end - first);", scope_.tile_pages);
+  const auto read_ids = [&] {
+    writer_.write("for (int i = threadIdx.x; i < count; i += blockDim.x) ids[i] = row.ids[first + i];");
+    writer_.write("__syncthreads();");
+  };
+  read_ids();
+  // Page tables are those of the pass, which no kernel writes.
+  writer_.write("wait_for_earlier_kernels();");
+  begin_lanes();
   write_fixed();
   if (!launch.plans.empty()) {
     writer_.open("if (begin == 0)");
     for (const NodeId id : launch.plans) plan_selection(id);
     writer_.close();
   }
-  writer_.open("for (int first = begin; first < end; first += {})", scope_.tile_pages);
-  writer_.line("const int count = min({}, end - first);", scope_.tile_pages);
-  writer_.write("for (int i = threadIdx.x; i < count; i += blockDim.x) ids[i] = row.ids[first + i];");
-  writer_.write("__syncthreads();");
+  writer_.open("while (true)");
   for (const int s : launch.steps) {
     for (const NodeId id : layout_.plan.index[static_cast<size_t>(s)].nodes) {
-      if (kept(id) || layout_.slots[static_cast<size_t>(id)].stored) compute(id, true);
+      if (!kept(id) && !layout_.slots[static_cast<size_t>(id)].stored) continue;
+      const auto lanes = lane_reductions_.find(id);
+      if (!early && lanes != lane_reductions_.end()) lanes->second.begin_tile(writer_);
+      compute(id, true);
     }
   }
+  writer_.line("first += {};", scope_.tile_pages);
+  writer_.write("if (first >= end) break;");
+  writer_.line("count = min({}, end - first);", scope_.tile_pages);
+  read_ids();
+  begin_lanes();
   writer_.close();
   writer_.close();
   writer_.close();
@@ -484,6 +515,7 @@ GeneratedKernel Kernel::rows(const Launch& launch, int number) {
   GeneratedKernel kernel = described(fmt::format("index_{}", number), fixed_numbers_, kRowThreads);
   kernel.by_row = true;
   open_kernel(kernel);
+  writer_.write("wait_for_earlier_kernels();");
   declare_memory(kernel);
   writer_.open("for (int index = blockIdx.x; index < a.row_count; index += gridDim.x)");
   writer_.line("const Row row(a, index, {}, {}, {});", graph_.geometry.page, graph_.geometry.group, graph_.geometry.head_dim);

@@ -93,12 +93,45 @@ struct Eight {
       }
     }
   }
+  /// Copies them to shared memory while the thread goes on; `wait_for_pieces` says when they are there.
+  static __device__ __forceinline__ void ask(uint32_t shared, const uint8_t* part, int at) {
+    const uint8_t* from = part + at * sizeof(typename Type::Stored);
+    if constexpr (kWords == 2) {
+      asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared), "l"(from) : "memory");
+    } else {
+#pragma unroll
+      for (int i = 0; i < kWords; i += 4) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared + 4 * i), "l"(from + 4 * i) : "memory");
+      }
+    }
+  }
+  __device__ __forceinline__ void read_shared(uint32_t shared) {
+    if constexpr (kWords == 2) {
+      asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "r"(shared) : "memory");
+    } else {
+#pragma unroll
+      for (int i = 0; i < kWords; i += 4) {
+        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(words[i]), "=r"(words[i + 1]), "=r"(words[i + 2]), "=r"(words[i + 3])
+                     : "r"(shared + 4 * i)
+                     : "memory");
+      }
+    }
+  }
   __device__ __forceinline__ float of(int i) const {
     if constexpr (kWords == 8) return number(words[i]);
     if constexpr (kWords == 4) return number(i % 2 == 0 ? words[i / 2] << 16 : words[i / 2] & 0xffff0000U);
     if constexpr (kWords == 2) return Type::widen(static_cast<uint8_t>(words[i / 4] >> 8 * (i % 4)));
   }
 };
+
+/// Ends a group of pieces that were asked for; waits until all but the last kLeft groups are there.
+__device__ __forceinline__ void end_group_of_pieces() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int kLeft>
+__device__ __forceinline__ void wait_for_pieces() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+}
+__device__ __forceinline__ uint32_t shared_address(const void* at) { return static_cast<uint32_t>(__cvta_generic_to_shared(at)); }
 
 // Arithmetic as flows define it.
 
@@ -159,14 +192,17 @@ struct Row {
     ids = a.page_indices + a.page_indptr[sequence];
     values = a.rows + index * a.row_stride;
     query_at = sequence * a.query_stride + static_cast<long long>(head) * group * dim;
+    blocks = a.pages + head * a.block_bytes;
+    page_stride = static_cast<uint32_t>(a.page_stride);
   }
   /// What the flow's q holds at `at` of [head, dim].
   __device__ __forceinline__ float query(int at) const {
     return arguments.query_is_f32 ? static_cast<const float*>(arguments.query)[query_at + at]
                                   : BF16::widen(static_cast<const uint16_t*>(arguments.query)[query_at + at]);
   }
+  /// Strides are checked to fit 32 bits, which takes one instruction instead of four.
   __device__ __forceinline__ uint8_t* block(int page) const {
-    return arguments.pages + page * arguments.page_stride + head * arguments.block_bytes;
+    return blocks + static_cast<uint64_t>(page_stride) * static_cast<uint32_t>(page);
   }
   __device__ __forceinline__ uint64_t key(uint64_t purpose) const {
     return random_key(arguments.seeds != nullptr ? arguments.seeds[sequence] : 0, purpose, arguments.layer, head, length);
@@ -189,6 +225,8 @@ struct Row {
   const int* ids;
   float* values;
   long long query_at;
+  uint8_t* blocks;
+  uint32_t page_stride;
 };
 
 __device__ __forceinline__ void wait_for_earlier_kernels() { asm volatile("griddepcontrol.wait;" ::: "memory"); }

@@ -26,6 +26,8 @@ struct KernelSlot {
 ///   index stage: `row` (Row), `fixed`, and in tiles also `tile`, `first` (page) and `ids`
 ///   cache stage: `block`, `tokens`, `tile`
 struct KernelScope {
+  static constexpr int kTileThreads = 256;
+
   const FlowLayout* layout = nullptr;
   Stage stage = Stage::kIndex;
   std::vector<KernelSlot> slots;  // by node

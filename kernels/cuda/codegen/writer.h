@@ -22,9 +22,9 @@ class Writer {
     write(fmt::format(text, std::forward<Arguments>(arguments)...) + " {");
     ++depth_;
   }
-  void close() {
+  void close(const char* behind = "") {
     --depth_;
-    write("}");
+    write(std::string("}") + behind);
   }
   /// The lines of `other`, further in.
   void append(const Writer& other) {
