@@ -84,6 +84,7 @@ void CudaFlow::reserve(int sequences, int pages) {
 }
 
 FlowArguments CudaFlow::arguments_of(const FlowBlocks& blocks) const {
+  if (blocks.page_stride > UINT32_MAX) throw InternalError("flow: a page of " + std::to_string(blocks.page_stride) + " bytes");
   FlowArguments arguments{};
   arguments.pages = reinterpret_cast<unsigned char*>(blocks.base);
   arguments.page_stride = static_cast<long long>(blocks.page_stride);
