@@ -8,6 +8,7 @@
 #include "host/engine_state.h"
 #include "host/kv_snapshot.h"
 #include "host/random.h"
+#include "host/sampler.h"
 #include "scripting/graph/error.h"
 
 namespace sluice {
@@ -94,9 +95,9 @@ Engine::State::State(Device& on, const Model& loaded, const Plan* plan, const En
       limits(choose_limits(config, wanted, flow != nullptr)),
       cache(pool->pages(), pool->layout().page, wanted.prefix_cache),
       scheduler(cache, limits),
-      workspace(loaded.create_workspace(on, limits.max_pass_tokens, limits.max_logit_rows)),
-      sampler(config.vocabulary),
-      logits(static_cast<size_t>(limits.max_logit_rows) * static_cast<size_t>(config.vocabulary)) {
+      workspace(loaded.create_workspace(on, limits.max_pass_tokens, limits.max_logit_rows)) {
+  choices.reserve(static_cast<size_t>(limits.max_batch));
+  sampled.reserve(static_cast<size_t>(limits.max_batch));
   if (flow) {
     const size_t stride = static_cast<size_t>(limits.max_batch) * static_cast<size_t>(config.kv_heads);
     mass.resize(stride * static_cast<size_t>(config.layers));
@@ -111,8 +112,9 @@ Engine::State::State(Device& on, const Model& loaded, const Plan* plan, const En
   scratch.kv_heads = config.kv_heads;
   scratch.head_dim = config.head_dim;
   scratch.page = cache.page();
+  scratch.vocabulary = config.vocabulary;
   device.reserve(scratch);
-  stats.overhead_bytes = workspace->bytes() + sampler.bytes() + cache.bytes() + (logits.size() + mass.size()) * sizeof(float);
+  stats.overhead_bytes = workspace->bytes() + cache.bytes() + mass.size() * sizeof(float);
   update_gauges();
 }
 

@@ -9,7 +9,6 @@
 
 #include "host/engine.h"
 #include "host/page_cache.h"
-#include "host/sampler.h"
 #include "host/scheduler.h"
 
 namespace sluice {
@@ -52,8 +51,8 @@ struct Engine::State {
   PageCache cache;
   Scheduler scheduler;
   std::unique_ptr<Model::Workspace> workspace;
-  Sampler sampler;
-  std::vector<float> logits;           // [max_logit_rows, vocabulary], on the host
+  std::vector<SampleRow> choices;      // of one pass, in the order of its entries
+  std::vector<Sampled> sampled;        // as many
   std::vector<float> mass;             // [layers, max_batch, kv_heads]
   std::vector<AttentionProbe> probes;  // [layers], into `mass`
 
@@ -74,15 +73,15 @@ struct Engine::State {
   void import_snapshot(Job& job);
   void before_decode(const Pass& pass) const;
   void run(const Pass& pass);
-  /// Samples, keeps what requests asked for, ends requests. Returns the tokens generated.
+  /// Picks the tokens that follow, from `logits` on the device, and keeps the rows that requests asked for.
+  void sample(const Pass& pass, const Matrix& logits);
+  /// Hands out what was sampled, keeps what requests asked for, ends requests. Returns the tokens generated.
   int collect(const Pass& pass);
-  void keep_logits(Job& job, const Pass::Entry& entry);
   void keep_mass(Job& job, size_t entry);
   void accept(Job& job, int32_t token);
   void finish(Job& job, FinishReason reason);
   void finish_cancelled();
   void count(const Pass& pass, int generated, double seconds);
-  std::span<const float> logit_row(int row) const;
 };
 
 }  // namespace sluice

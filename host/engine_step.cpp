@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 
 #include "host/engine_state.h"
 #include "host/kv_snapshot.h"
+#include "host/sampler.h"
 #include "kernels/open_pass.h"
 #include "scripting/graph/error.h"
 
@@ -16,17 +16,10 @@ double seconds_between(Job::Clock::time_point begin, Job::Clock::time_point end)
   return std::chrono::duration<double>(end - begin).count();
 }
 
-/// A model may rule tokens out by -inf, but not all of them.
-void check_finite(std::span<const float> logits) {
-  bool damaged = false;
-  bool possible = false;
-  for (const float logit : logits) {  // as vectors
-    damaged |= !(logit < std::numeric_limits<float>::infinity());
-    possible |= logit > -std::numeric_limits<float>::infinity();
-  }
-  if (possible && !damaged) return;
-  throw InputError("the model's logits are not finite (NaN or infinite): its weights are damaged or overflow",
-                   "compare the checkpoint's files with where they came from");
+/// Whether a token follows from the entry's logits. Otherwise what follows is known already, or nothing is wanted.
+bool is_sampled(const Pass::Entry& entry) {
+  const auto& job = static_cast<const Job&>(*entry.sequence);
+  return entry.logit_rows > 0 && entry.first + entry.rows >= static_cast<int>(job.tokens.size()) && !job.complete;
 }
 
 }  // namespace
@@ -113,47 +106,48 @@ void Engine::State::run(const Pass& pass) {
   forward.probes = probe ? probes.data() : nullptr;
   {
     const OpenPass open(device, batch, *pool);
-    const Matrix result = model.forward(device, *workspace, forward);
-    if (result.rows > 0) {
-      device.read(logits.data(), result.data, static_cast<size_t>(result.rows * result.columns) * sizeof(float));
-    }
+    sample(pass, model.forward(device, *workspace, forward));
   }
   const DeviceCounters after = device.counters();
   stats.pages_attended += after.pages_attended - before.pages_attended;
   stats.pages_available += after.pages_available - before.pages_available;
 }
 
-std::span<const float> Engine::State::logit_row(int row) const {
-  const auto columns = static_cast<size_t>(config.vocabulary);
-  return std::span(logits).subspan(static_cast<size_t>(row) * columns, columns);
+void Engine::State::sample(const Pass& pass, const Matrix& logits) {
+  choices.clear();
+  for (const Pass::Entry& entry : pass.entries) {
+    auto& job = static_cast<Job&>(*entry.sequence);
+    if (job.prompt_logits && entry.logit_rows > 0) {
+      const auto columns = static_cast<size_t>(logits.columns);
+      device.read(job.result.logits.data() + static_cast<size_t>(entry.first) * columns, logits.row(entry.logit_row),
+                  static_cast<size_t>(entry.logit_rows) * columns * sizeof(float));
+    }
+    if (!is_sampled(entry)) continue;
+    const auto step = static_cast<uint64_t>(job.generated());
+    choices.push_back(choose_sample(job.request.sampling, step, entry.logit_row + entry.logit_rows - 1));
+  }
+  sampled.resize(choices.size());
+  if (!choices.empty()) device.sample(logits, choices, sampled);
 }
 
 int Engine::State::collect(const Pass& pass) {
-  int generated = 0;
+  size_t generated = 0;
   for (size_t i = 0; i < pass.entries.size(); ++i) {
     const Pass::Entry& entry = pass.entries[i];
     auto& job = static_cast<Job&>(*entry.sequence);
-    if (job.prompt_logits) keep_logits(job, entry);
-    if (entry.logit_rows == 0 || job.computed < static_cast<int>(job.tokens.size())) continue;  // what follows is known already
-    if (job.complete) {
-      finish(job, job.result.reason);
+    if (!is_sampled(entry)) {
+      if (job.complete && job.computed >= static_cast<int>(job.tokens.size())) finish(job, job.result.reason);
       continue;
     }
     if (job.request.want_probe && entry.decoding) keep_mass(job, i);
-    const auto step = static_cast<uint64_t>(job.generated());
-    const std::span<const float> row = logit_row(entry.logit_row + entry.logit_rows - 1);
-    check_finite(row);
-    accept(job, sampler.sample(row, job.request.sampling, step));
-    ++generated;
+    const Sampled& next = sampled[generated++];
+    if (!next.sound) {  // a model may rule tokens out by -inf, but not all of them
+      throw InputError("the model's logits are not finite (NaN or infinite): its weights are damaged or overflow",
+                       "compare the checkpoint's files with where they came from");
+    }
+    accept(job, next.token);
   }
-  return generated;
-}
-
-void Engine::State::keep_logits(Job& job, const Pass::Entry& entry) {
-  const auto columns = static_cast<size_t>(config.vocabulary);
-  const auto first = logits.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(entry.logit_row) * columns);
-  std::copy(first, first + static_cast<ptrdiff_t>(static_cast<size_t>(entry.logit_rows) * columns),
-            job.result.logits.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(entry.first) * columns));
+  return static_cast<int>(generated);
 }
 
 void Engine::State::keep_mass(Job& job, size_t entry) {

@@ -2,31 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
-
 #include "host/random.h"
 #include "scripting/graph/error.h"
 
 namespace sluice {
-namespace {
-
-constexpr float kLowest = -std::numeric_limits<float>::infinity();
-
-int32_t argmax(std::span<const float> logits) {
-  int32_t best = 0;
-  float best_logit = kLowest;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] > best_logit) {  // false for NaN
-      best_logit = logits[i];
-      best = static_cast<int32_t>(i);
-    }
-  }
-  return best;
-}
-
-}  // namespace
 
 void check_sampling(const SamplingOptions& options) {
   if (!(options.temperature >= 0 && options.temperature <= 100)) {
@@ -38,56 +17,12 @@ void check_sampling(const SamplingOptions& options) {
   }
 }
 
-Sampler::Sampler(int vocabulary) { candidates_.reserve(static_cast<size_t>(vocabulary)); }
-
-bool Sampler::less(const Candidate& a, const Candidate& b) { return a.logit != b.logit ? a.logit < b.logit : a.token > b.token; }
-
-int32_t Sampler::sample(std::span<const float> logits, const SamplingOptions& options, uint64_t step) {
-  const int32_t best = argmax(logits);
-  const float best_logit = logits[static_cast<size_t>(best)];
-  if (options.greedy() || !std::isfinite(best_logit)) return best;
-
-  candidates_.clear();
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] > kLowest) candidates_.push_back({logits[i], static_cast<int32_t>(i)});
-  }
-  if (options.top_k > 0 && static_cast<size_t>(options.top_k) < candidates_.size()) {
-    const auto cut = candidates_.begin() + options.top_k;
-    std::nth_element(candidates_.begin(), cut, candidates_.end(),
-                     [](const Candidate& a, const Candidate& b) { return less(b, a); });
-    candidates_.erase(cut, candidates_.end());
-  }
-
-  const auto weight = [&](const Candidate& candidate) {
-    return std::exp((static_cast<double>(candidate.logit) - best_logit) / options.temperature);
-  };
-  double total = 0;
-  for (const Candidate& candidate : candidates_) total += weight(candidate);
-  // Candidates leave the heap from the most likely to the least; only as many as the cut and the draw need.
-  std::make_heap(candidates_.begin(), candidates_.end(), less);
-  const auto pop = [&](size_t rank) -> const Candidate& {
-    const auto end = candidates_.end() - static_cast<ptrdiff_t>(rank);
-    std::pop_heap(candidates_.begin(), end, less);
-    return *(end - 1);
-  };
-  size_t popped = 0;  // they stand at the end of the array, the most likely last
-  double kept_total = total;
-  size_t kept = candidates_.size();
-  if (options.top_p < 1) {
-    kept_total = 0;
-    while (popped < candidates_.size() && (popped == 0 || kept_total < options.top_p * total))
-      kept_total += weight(pop(popped++));
-    kept = popped;
-  }
-
-  const double target = counter_uniform(options.seed, step) * kept_total;
-  double sum = 0;
-  for (size_t rank = 0; rank < kept; ++rank) {
-    const Candidate& candidate = rank < popped ? candidates_[candidates_.size() - 1 - rank] : pop(popped++);
-    sum += weight(candidate);
-    if (target < sum) return candidate.token;
-  }
-  return candidates_[candidates_.size() - kept].token;  // rounding left the target at the very end
+SampleRow choose_sample(const SamplingOptions& options, uint64_t step, int row) {
+  return {.row = row,
+          .temperature = options.temperature,
+          .top_k = options.top_k,
+          .top_p = options.top_p,
+          .uniform = counter_uniform(options.seed, step)};
 }
 
 }  // namespace sluice

@@ -111,6 +111,20 @@ struct AttentionProbe {
   int selected_capacity = 0;
 };
 
+/// How one token is picked from a row of logits.
+struct SampleRow {
+  int64_t row = 0;        // of the logits
+  float temperature = 0;  // 0: greedy
+  int top_k = 0;          // 0: all
+  float top_p = 1;
+  double uniform = 0;  // [0, 1): the number drawn
+};
+
+struct Sampled {
+  int32_t token = 0;
+  bool sound = false;  // every logit is finite or -inf, and at least one is finite
+};
+
 struct DeviceInfo {
   std::string name;         // "cpu", "cuda"
   std::string description;  // "AVX3, 2 threads"
@@ -154,7 +168,8 @@ class Device {
     int query_heads = 0;
     int kv_heads = 0;
     int head_dim = 0;
-    int page = 128;  // tokens in a page; the largest, if it is not known
+    int page = 128;      // tokens in a page; the largest, if it is not known
+    int vocabulary = 0;  // columns of the logits that are sampled from, for up to `sequences` rows at a time
   };
   /// Throws InputError for heads that the device cannot attend.
   virtual void reserve(const Limits& limits) = 0;
@@ -201,6 +216,13 @@ class Device {
   };
   /// q, out: [rows, query_heads * head_dim]. Row i of a sequence sees its tokens up to itself.
   virtual void attention(const Attention& call, Matrix q, Matrix out) = 0;
+
+  /// Picks out[i] from row rows[i].row of `logits` (float32). Greedy: the largest logit, the lowest id of equals. Otherwise
+  /// logits are divided by the temperature, cut to the `top_k` largest, then to the fewest whose share reaches `top_p`; of these,
+  /// the most likely first and the lowest id of equals, it is the first with which their shares add up to more than `uniform`.
+  /// NaN counts as -inf; if no logit is finite or +inf the token is 0, and if any is +inf it is the first of those. Waits for the
+  /// result.
+  virtual void sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) = 0;
 };
 
 struct CpuOptions {

@@ -39,7 +39,11 @@ CpuPool& as_cpu_pool(Pool& pool) {
 }  // namespace
 
 CpuDevice::CpuDevice(const CpuOptions& options)
-    : threads_(options.threads), tiles_(options.tiles && amx_available()), attend_(threads_, tiles_), matmul_(threads_, tiles_) {
+    : threads_(options.threads),
+      tiles_(options.tiles && amx_available()),
+      attend_(threads_, tiles_),
+      matmul_(threads_, tiles_),
+      samplers_(static_cast<size_t>(threads_.threads())) {
   info_.name = "cpu";
   info_.activation = DataType::kF32;
   info_.threads = threads_.threads();
@@ -76,6 +80,7 @@ void CpuDevice::reserve(const Limits& limits) {
   pass_.reserve(limits);
   rope_.reserve(limits.rows, limits.head_dim);
   attend_.reserve(limits);
+  for (Sampler& sampler : samplers_) sampler.reserve(limits.vocabulary);
   limits_.pages_per_sequence = std::max(limits_.pages_per_sequence, limits.pages_per_sequence);
   for (const DeviceFlow* flow : flows_->flows) flow->ensure(limits_.pages_per_sequence);
 }
@@ -256,6 +261,14 @@ void CpuDevice::attention(const Attention& call, Matrix q, Matrix out) {
   require_layer("attention", call.layer, pool);
   const DeviceFlow* flow = call.flow == nullptr ? nullptr : &as_device_flow("attention", *call.flow, pool);
   attend_.run(pass_, call, flow, q, out);
+}
+
+void CpuDevice::sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) {
+  require_samples(logits, rows, out);
+  threads_.run(static_cast<int64_t>(rows.size()), [&](int64_t index, int thread) {
+    const std::span<const float> row(logits.row(rows[index].row), static_cast<size_t>(logits.columns));
+    out[index] = {samplers_[thread].sample(row, rows[index]), is_sound(row)};
+  });
 }
 
 }  // namespace sluice::cpu

@@ -7,6 +7,7 @@
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/pass.h"
 #include "kernels/cpu/rope.h"
+#include "kernels/cpu/sample.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/device.h"
 
@@ -45,6 +46,7 @@ class CpuDevice final : public Device {
   void refresh_fields(int layer, const CompiledFlow& flow) override;
   void refresh_pages(Pool& pool, int layer, std::span<const int32_t> pages, int last_tokens, const CompiledFlow& flow) override;
   void attention(const Attention& call, Matrix q, Matrix out) override;
+  void sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) override;
 
  private:
   /// Stores k and v [kv_heads, dim] of one row of the pass.
@@ -61,6 +63,7 @@ class CpuDevice final : public Device {
   RopeTable rope_;
   Attend attend_;
   Matmul matmul_;
+  std::vector<Sampler> samplers_;  // [threads]
   // Flows alive, so that `reserve` reaches those compiled before it. Shared with them, since they may outlive the device.
   std::shared_ptr<FlowRegistry> flows_ = std::make_shared<FlowRegistry>();
 };

@@ -151,6 +151,7 @@ void CudaDevice::reserve(const Limits& limits) {
   limits_.pages_per_sequence = std::max(limits_.pages_per_sequence, limits.pages_per_sequence);
   for (CudaFlow* flow : *flows_) flow->reserve(std::min(limits_.sequences, kMostLists), limits_.pages_per_sequence);
   pass_.reserve(limits);
+  sampler_.reserve(static_cast<size_t>(limits.sequences));
   indices_.reserve(limits.rows * sizeof(int32_t));
   frequencies_.reserve(limits.head_dim / 2 * sizeof(float));
   const size_t bytes = static_cast<size_t>(limits.rows) * limits.query_heads * limits.head_dim * sizeof(uint16_t);
@@ -309,7 +310,7 @@ void CudaDevice::append(int layer, Matrix keys, Matrix values) {
 void CudaDevice::refresh_fields(int layer, const CompiledFlow& flow) {
   if (!pass_.active()) throw InternalError("refresh_fields was called outside a pass");
   const CudaPool& pool = pass_.pool();
-  const CudaFlow& mine = as_cuda("refresh_fields", flow, pool);
+  CudaFlow& mine = as_cuda("refresh_fields", flow, pool);
   require_layer("refresh_fields", layer, pool);
   const PassArrays arrays = pass_.arrays(stream_.get());
   mine.refresh(blocks_of(pool, layer), arrays.touched_pages, arrays.touched_tokens, arrays.touched, 0, stream_.get());
@@ -317,7 +318,7 @@ void CudaDevice::refresh_fields(int layer, const CompiledFlow& flow) {
 
 void CudaDevice::refresh_pages(Pool& pool, int layer, std::span<const int32_t> pages, int last_tokens, const CompiledFlow& flow) {
   const CudaPool& memory = as_cuda(pool);
-  const CudaFlow& mine = as_cuda("refresh_pages", flow, memory);
+  CudaFlow& mine = as_cuda("refresh_pages", flow, memory);
   require_layer("refresh_pages", layer, memory);
   if (pages.empty()) return;
   if (last_tokens < 1 || last_tokens > memory.layout().page) {
@@ -485,6 +486,14 @@ void CudaDevice::attend_prefill(const Attention& call, const Matrix& q, const Ma
                              .page_indptr = arrays.page_indptr + first,
                              .page_indices = arrays.page_indices};
   pool.prefill_attention(call.layer).run(shape, tables, {q.data, q.stride}, {out.data, out.stride}, stream_.get());
+}
+
+void CudaDevice::sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) {
+  require_samples(logits, rows, out);
+  if (logits.columns > kMostTokens) {
+    throw InternalError(fmt::format("sample: {} tokens, at most {}", logits.columns, kMostTokens));
+  }
+  sampler_.run(logits, rows, out, stream_.get());
 }
 
 void CudaDevice::report_dense(const AttentionProbe& probe, int sequence) const {

@@ -7,6 +7,7 @@
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/pass.h"
 #include "kernels/cuda/pool.h"
+#include "kernels/cuda/sample.h"
 #include "kernels/device.h"
 
 namespace sluice {
@@ -55,6 +56,7 @@ class CudaDevice final : public Device {
   void refresh_fields(int layer, const CompiledFlow& flow) override;
   void refresh_pages(Pool& pool, int layer, std::span<const int32_t> pages, int last_tokens, const CompiledFlow& flow) override;
   void attention(const Attention& call, Matrix q, Matrix out) override;
+  void sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) override;
 
  private:
   struct DestroyStream {
@@ -89,6 +91,7 @@ class CudaDevice final : public Device {
   Pass pass_;
   Matmul matmul_;
   Staging indices_;
+  Sampler sampler_;
 
   Staging frequencies_;
   std::vector<float> host_frequencies_;  // what was sent last

@@ -114,8 +114,9 @@ void CudaFlow::launch(const Loaded& loaded, int64_t blocks, const FlowArguments&
 }
 
 void CudaFlow::refresh(const FlowBlocks& blocks, const int32_t* pages, const int32_t* tokens, int count, int last_tokens,
-                       Stream stream) const {
+                       Stream stream) {
   if (plan_.graph.fields.empty() || count == 0) return;
+  refreshed_layer_ = blocks.layer;
   FlowArguments arguments = arguments_of(blocks);
   arguments.touched_pages = pages;
   arguments.touched_tokens = tokens;
@@ -165,6 +166,8 @@ FlowResult CudaFlow::select(const FlowBlocks& blocks, const FlowSequences& seque
   arguments.rows = rows_.as<float>();
   arguments.row_stride = row_stride();
   arguments.row_count = rows;
+  arguments.behind_refresh = refreshed_layer_ == blocks.layer ? 1 : 0;
+  refreshed_layer_ = -1;
   arguments.capacity = capacity_;
   arguments.most_pages = pages;
   arguments.number_stride = most_rows_;

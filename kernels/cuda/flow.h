@@ -67,8 +67,7 @@ class CudaFlow final : public CompiledFlow {
 
   /// Recomputes the fields of `count` pages (device memory) of all KV heads. `tokens` (may be null) are those that each holds;
   /// without it all are full but the last, which holds `last_tokens`.
-  void refresh(const FlowBlocks& blocks, const int32_t* pages, const int32_t* tokens, int count, int last_tokens,
-               Stream stream) const;
+  void refresh(const FlowBlocks& blocks, const int32_t* pages, const int32_t* tokens, int count, int last_tokens, Stream stream);
 
   /// Runs the index stage of one layer for all sequences and KV heads. Exact top-k keeps the order of kernels/cpu/topk.h.
   FlowResult select(const FlowBlocks& blocks, const FlowSequences& sequences, const PageCounters& counters, Stream stream);
@@ -101,7 +100,8 @@ class CudaFlow final : public CompiledFlow {
   std::vector<Loaded> index_;
   std::vector<NodeId> leaves_;
 
-  int capacity_ = 0;  // pages of a row
+  int refreshed_layer_ = -1;  // since the last selection
+  int capacity_ = 0;          // pages of a row
   int most_rows_ = 0;
   DeviceMemory rows_;       // [rows, row_stride()] float32
   DeviceMemory lists_;      // [selections, rows, capacity]

@@ -20,11 +20,21 @@ std::vector<float> some_logits(int count) {
   return logits;
 }
 
+Sampled sample_on(Device& device, std::vector<float> logits, const SamplingOptions& options, uint64_t step) {
+  const auto columns = static_cast<int64_t>(logits.size());
+  const SampleRow choice = choose_sample(options, step, 0);
+  Sampled result;
+  device.sample({logits.data(), DataType::kF32, 1, columns, columns}, {&choice, 1}, {&result, 1});
+  return result;
+}
+
 // Counts of `draws` samples.
 std::vector<int> histogram(const std::vector<float>& logits, const SamplingOptions& options, int draws) {
-  Sampler sampler(static_cast<int>(logits.size()));
+  const auto device = create_cpu_device({.threads = 1});
   std::vector<int> counts(logits.size());
-  for (int i = 0; i < draws; ++i) ++counts[static_cast<size_t>(sampler.sample(logits, options, static_cast<uint64_t>(i)))];
+  for (int i = 0; i < draws; ++i) {
+    ++counts[static_cast<size_t>(sample_on(*device, logits, options, static_cast<uint64_t>(i)).token)];
+  }
   return counts;
 }
 
@@ -67,17 +77,6 @@ void expect_distribution(const std::vector<float>& logits, const SamplingOptions
       chi_square(histogram(logits, options, kDraws), shares_of(logits, options.temperature, kept), kDraws, freedom);
   // Five standard deviations of the chi-square distribution above its mean.
   EXPECT_LT(sum, freedom + 5 * std::sqrt(2.0 * freedom));
-}
-
-TEST(Sampler, GreedyTakesTheLowestOfEquals) {
-  Sampler sampler(5);
-  EXPECT_EQ(sampler.sample(std::vector<float>{1, 7, 3, 7, NAN}, {}, 0), 1);
-}
-
-TEST(Sampler, GreedyIgnoresNan) {
-  Sampler sampler(3);
-  EXPECT_EQ(sampler.sample(std::vector<float>{NAN, -4, -3}, {}, 0), 2);
-  EXPECT_EQ(sampler.sample(std::vector<float>{NAN, NAN, NAN}, {}, 0), 0);
 }
 
 TEST(Sampler, FollowsTheSoftmax) {
@@ -133,21 +132,34 @@ TEST(Sampler, DrawDependsOnSeedAndStepAlone) {
   const std::vector<float> logits = some_logits(50);
   SamplingOptions options;
   options.temperature = 1;
-  Sampler one(50);
-  Sampler other(50);
-  other.sample(logits, options, 99);  // whatever was drawn before
+  const auto one = create_cpu_device({.threads = 1});
+  const auto other = create_cpu_device({.threads = 2});
+  sample_on(*other, logits, options, 99);  // whatever was drawn before
   int different_steps = 0;
   int different_seeds = 0;
   for (uint64_t step = 0; step < 100; ++step) {
     options.seed = 1;
-    const int32_t token = one.sample(logits, options, step);
-    EXPECT_EQ(other.sample(logits, options, step), token);
-    different_steps += one.sample(logits, options, step + 1) != token ? 1 : 0;
+    const int32_t token = sample_on(*one, logits, options, step).token;
+    EXPECT_EQ(sample_on(*other, logits, options, step).token, token);
+    different_steps += sample_on(*one, logits, options, step + 1).token != token ? 1 : 0;
     options.seed = 2;
-    different_seeds += one.sample(logits, options, step) != token ? 1 : 0;
+    different_seeds += sample_on(*one, logits, options, step).token != token ? 1 : 0;
   }
   EXPECT_GT(different_steps, 50);
   EXPECT_GT(different_seeds, 50);
+}
+
+// What a seed gives is part of what it means: these were drawn before devices sampled.
+TEST(Sampler, SeedsGiveWhatTheyGave) {
+  const auto device = create_cpu_device({.threads = 1});
+  const std::vector<float> logits = some_logits(1000);
+  std::vector<int32_t> tokens;
+  for (const SamplingOptions& options :
+       {SamplingOptions{.temperature = 1, .seed = 5}, SamplingOptions{.temperature = 0.7F, .top_k = 40, .seed = 6},
+        SamplingOptions{.temperature = 1.3F, .top_k = 200, .top_p = 0.9F, .seed = 7}}) {
+    for (uint64_t step = 0; step < 4; ++step) tokens.push_back(sample_on(*device, logits, options, step).token);
+  }
+  EXPECT_EQ(tokens, (std::vector<int32_t>{303, 675, 634, 398, 634, 965, 398, 634, 72, 634, 984, 95}));
 }
 
 TEST(Sampler, RefusesOptionsOutOfRange) {

@@ -38,10 +38,11 @@ struct FlowArguments {
   float* rows;                      // [rows, row_stride] values that kernels hand on
   long long row_stride;
   int row_count;
-  int capacity;    // pages that a row's buffers have room for
-  int most_pages;  // of any row
-  int chunk;       // pages of a block
-  float* scratch;  // of kernels whose blocks need more than shared memory has
+  int behind_refresh;  // the fields of this layer were refreshed by an earlier kernel of the pass, and q was ready then
+  int capacity;        // pages that a row's buffers have room for
+  int most_pages;      // of any row
+  int chunk;           // pages of a block
+  float* scratch;      // of kernels whose blocks need more than shared memory has
 
   // What exact top-k selects from: [selections, number_stride], by row.
   long long number_stride;

@@ -140,7 +140,6 @@ void Kernel::open_kernel(const GeneratedKernel& kernel) {
   writer_.write("");
   writer_.open("extern \"C\" __global__ void __launch_bounds__({}, {}) {}(const __grid_constant__ FlowArguments a)",
                kernel.threads, kernel.threads == kTileThreads ? kTileBlocks : 1, kernel.name);
-  writer_.write("let_next_kernel_start();");
 }
 
 void Kernel::declare_memory(const GeneratedKernel& kernel) {
@@ -288,7 +287,9 @@ GeneratedKernel Kernel::refresh() {
   }
   GeneratedKernel kernel = described("refresh", tile_numbers_, kRefreshThreads);
   open_kernel(kernel);
+  // In this order: whatever starts now may use all but the fields that this kernel writes.
   writer_.write("wait_for_earlier_kernels();");
+  writer_.write("let_next_kernel_start();");
   declare_memory(kernel);
   writer_.open("for (int task = blockIdx.x; task < a.touched * a.kv_heads; task += gridDim.x)");
   writer_.write("const int page = task / a.kv_heads;");
@@ -369,6 +370,7 @@ GeneratedKernel Kernel::tiles(const Launch& launch, int number) {
   };
   GeneratedKernel kernel = described(fmt::format("index_{}", number), numbers + ring_bytes / 4, kTileThreads);
   open_kernel(kernel);
+  writer_.write("let_next_kernel_start();");
   declare_memory(kernel);
   if (ring_bytes > 0) writer_.line("const uint32_t ring = shared_address(memory + {});", numbers);
   writer_.line("__shared__ int ids[{}];", scope_.tile_pages);
@@ -386,8 +388,9 @@ GeneratedKernel Kernel::tiles(const Launch& launch, int number) {
     writer_.write("__syncthreads();");
   };
   read_ids();
-  // Page tables are those of the pass, which no kernel writes.
-  writer_.write("wait_for_earlier_kernels();");
+  // Page tables are those of the pass, which no kernel writes. Behind a refresh of this layer only the last page is not ready.
+  writer_.write(number == 0 ? "if (!a.behind_refresh || end == row.pages) wait_for_earlier_kernels();"
+                            : "wait_for_earlier_kernels();");
   begin_lanes();
   write_fixed();
   if (!launch.plans.empty()) {
@@ -515,6 +518,7 @@ GeneratedKernel Kernel::rows(const Launch& launch, int number) {
   GeneratedKernel kernel = described(fmt::format("index_{}", number), fixed_numbers_, kRowThreads);
   kernel.by_row = true;
   open_kernel(kernel);
+  writer_.write("let_next_kernel_start();");
   writer_.write("wait_for_earlier_kernels();");
   declare_memory(kernel);
   writer_.open("for (int index = blockIdx.x; index < a.row_count; index += gridDim.x)");
