@@ -103,6 +103,15 @@ std::vector<int32_t> read_end_tokens(const JsonObject& object, int vocabulary) {
 
 }  // namespace
 
+Device::Rope plain_rope(double theta, int head_dim) {
+  Device::Rope rope;
+  rope.theta = static_cast<float>(theta);
+  for (int i = 0; i < head_dim / 2; ++i) {
+    rope.inverse_frequencies.push_back(static_cast<float>(std::pow(theta, -2.0 * i / head_dim)));
+  }
+  return rope;
+}
+
 ModelConfig parse_config(std::string_view text, const std::string& name) {
   const nlohmann::json document = parse_json(text, name);
   const JsonObject json(document, name);

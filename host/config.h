@@ -15,6 +15,9 @@ namespace sluice {
 /// Throws InputError naming the key and its value.
 ModelConfig parse_config(std::string_view text, const std::string& name);
 
+/// Rotary frequencies of `head_dim` without any scaling: theta^(-2i / head_dim).
+Device::Rope plain_rope(double theta, int head_dim);
+
 /// The end tokens of a `generation_config.json` (an id, a list of ids or nothing). Throws InputError.
 std::vector<int32_t> parse_end_tokens(std::string_view text, const std::string& name, int vocabulary);
 

@@ -39,6 +39,8 @@ class Model {
   virtual ~Model() = default;
   virtual const ModelConfig& config() const = 0;
   virtual size_t weight_bytes() const = 0;
+  /// Of these, what a decode step reads: all but a table of embeddings that is not the head as well.
+  virtual size_t step_weight_bytes() const = 0;
 
   /// Scratch of one engine for passes of up to `rows` tokens.
   class Workspace {

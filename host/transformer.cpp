@@ -11,7 +11,7 @@ namespace sluice {
 namespace {
 
 /// Activations of one pass. Every buffer is row-major, (rows of the pass, columns named here), of the device's own type; the
-/// residual stream, to which every layer adds, and the logits, which the host reads, are float32 on every device.
+/// residual stream, to which every layer adds, and the logits, which the host may read, are float32 on every device.
 class TransformerWorkspace final : public Model::Workspace {
  public:
   TransformerWorkspace(Device& device, const ModelConfig& config, int row_capacity, int logit_row_capacity)
@@ -70,7 +70,7 @@ struct Layer {
 /// (Qwen3), and a SiLU-gated MLP, each behind an RMS norm. Qwen3ForCausalLM and LlamaForCausalLM are this.
 class Transformer final : public Model {
  public:
-  Transformer(ModelConfig config, WeightLoader& loader) : config_(std::move(config)) {
+  Transformer(ModelConfig config, WeightSource& loader) : config_(std::move(config)) {
     embedding_ = loader.matrix("model.embed_tokens.weight", config_.vocabulary, config_.hidden);
     for (int layer = 0; layer < config_.layers; ++layer) layers_.push_back(load_layer(loader, layer));
     final_norm_ = loader.vector("model.norm.weight", config_.hidden);
@@ -94,6 +94,8 @@ class Transformer final : public Model {
     add(embedding_), add(final_norm_), add(head_);
     return bytes;
   }
+
+  size_t step_weight_bytes() const override { return weight_bytes() - (head_ ? embedding_->bytes() : 0); }
 
   std::unique_ptr<Workspace> create_workspace(Device& device, int rows, int logit_rows) const override {
     return std::make_unique<TransformerWorkspace>(device, config_, rows, logit_rows);
@@ -156,7 +158,7 @@ class Transformer final : public Model {
     device.matmul(attended, *layer.output, space.delta.slice_rows(0, rows));
   }
 
-  Layer load_layer(WeightLoader& loader, int index) const {
+  Layer load_layer(WeightSource& loader, int index) const {
     const std::string prefix = fmt::format("model.layers.{}.", index);
     const std::string attention = prefix + "self_attn.";
     const std::string mlp = prefix + "mlp.";
@@ -189,12 +191,16 @@ class Transformer final : public Model {
 
 }  // namespace
 
+std::unique_ptr<Model> create_transformer(ModelConfig config, WeightSource& weights) {
+  return std::make_unique<Transformer>(std::move(config), weights);
+}
+
 std::unique_ptr<Model> load_model(const std::string& directory, Device& device) {
   ModelConfig config = load_config(directory);
   require_group(device.info(), config.group());  // before the weights, which may take minutes
   const Checkpoint checkpoint = Checkpoint::open(directory);
   WeightLoader loader(checkpoint, device);
-  return std::make_unique<Transformer>(std::move(config), loader);
+  return create_transformer(std::move(config), loader);
 }
 
 }  // namespace sluice

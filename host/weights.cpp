@@ -59,10 +59,6 @@ std::unique_ptr<Weight> WeightLoader::matrix(const std::vector<std::string>& nam
   return device_.create_weight(values.data(), DataType::kF32, total_rows, columns);
 }
 
-std::unique_ptr<Weight> WeightLoader::matrix(const std::string& name, int64_t rows, int64_t columns) {
-  return matrix(std::vector<std::string>{name}, {rows}, columns);
-}
-
 std::unique_ptr<Weight> WeightLoader::vector(const std::string& name, int64_t columns) {
   const std::vector<float> values = take(name, {columns}).to_f32();
   return device_.create_weight(values.data(), DataType::kF32, 1, columns);

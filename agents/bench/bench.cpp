@@ -85,6 +85,41 @@ double time_call(double seconds, const std::function<void(int64_t)>& call) {
   return median(std::move(times)) * 1e6;
 }
 
+namespace {
+
+double total_us(const BenchProfile& profile) {
+  double total = 0;
+  for (const BenchProfile::Row& row : profile.rows) total += row.time_us;
+  return total;
+}
+
+std::string to_table(const BenchProfile& profile) {
+  std::string text = fmt::format("\n{}: one step by operation; each time includes a synchronize\n", profile.name);
+  text += fmt::format("{:<32} {:>8} {:>12} {:>7}\n", "operation", "calls", "time us", "share");
+  const double total = total_us(profile);
+  for (const BenchProfile::Row& row : profile.rows) {
+    text +=
+        fmt::format("{:<32} {:>8.0f} {:>12.1f} {:>6.1f}%\n", row.operation, row.calls, row.time_us, 100 * row.time_us / total);
+  }
+  text += fmt::format("{:<32} {:>8} {:>12.1f}\n", "sum", "", total);
+  return text + fmt::format("{:<32} {:>8} {:>12.1f}\n", "a step without the synchronizes", "", profile.step_us);
+}
+
+nlohmann::ordered_json to_json_value(const BenchProfile& profile) {
+  nlohmann::ordered_json json;
+  json["name"] = profile.name;
+  json["step_us"] = profile.step_us;
+  json["rows"] = nlohmann::ordered_json::array();
+  const double total = total_us(profile);
+  for (const BenchProfile::Row& row : profile.rows) {
+    json["rows"].push_back(
+        {{"operation", row.operation}, {"calls", row.calls}, {"time_us", row.time_us}, {"share", row.time_us / total}});
+  }
+  return json;
+}
+
+}  // namespace
+
 std::string to_table(const BenchReport& report) {
   std::string text = report.name + "\n";
   if (report.copy_tb_per_s > 0) text += fmt::format("copy bandwidth: {:.1f} GB/s (read + written)\n", report.copy_tb_per_s * 1e3);
@@ -99,6 +134,7 @@ std::string to_table(const BenchReport& report) {
     text += fmt::format("{:<28} {:<56} {:>12.1f} {:>14} {:>9}  {}{}\n", row.name, row.shape, row.time_us, speed, share,
                         row.correct ? "yes" : "NO", row.note.empty() ? "" : "  " + row.note);
   }
+  for (const BenchProfile& profile : report.profiles) text += to_table(profile);
   return text;
 }
 
@@ -119,7 +155,9 @@ std::string to_json(const BenchReport& report) {
                             {"limit_us", row.limit_us},
                             {"correct", row.correct},
                             {"note", row.note}});
+    for (const auto& [name, value] : row.metrics) json["rows"].back()[name] = value;
   }
+  for (const BenchProfile& profile : report.profiles) json["profiles"].push_back(to_json_value(profile));
   return json.dump(2) + "\n";
 }
 

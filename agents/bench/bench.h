@@ -3,7 +3,10 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "agents/bench/budget.h"
 
 namespace sluice {
 
@@ -13,8 +16,17 @@ struct BenchOptions {
   double seconds = 0.5;  // of measuring, for each row
   std::string model;     // directory; for benchmarks that need one
   std::string flow;      // file or shipped name; for benchmarks that need one
-  int batch = 8;         // sequences, for benchmarks of the serving loop
-  int tokens = 8192;     // of each prompt, there
+
+  // The serving loop.
+  std::string random_weights;  // a known geometry ("qwen3-8b") with random weights in place of `model`
+  int layers = 0;              // of that; 0: all
+  int batch = 8;               // sequences
+  int tokens = 8192;           // of each prompt
+  int generate = 0;            // decode steps to measure, or tokens of an answer at a rate; 0: chosen by the benchmark
+  int chunk = 0;               // rows of a pass at most; 0: chosen by the benchmark
+  Budget budget;               // of the flow's selection
+  std::vector<double> rates;   // requests a second that arrive; empty: all sequences decode together
+  bool profile = false;        // time by operation, too
 };
 
 /// One measured case.
@@ -27,6 +39,19 @@ struct BenchRow {
   double limit_us = 0;   // time of one call at the limit measured in the same run; 0: none is known
   bool correct = false;  // checked in the same run against an independent calculation
   std::string note;
+  std::vector<std::pair<std::string, double>> metrics = {};  // further figures for programs
+};
+
+/// Time of a decode step by operation, each synchronised.
+struct BenchProfile {
+  struct Row {
+    std::string operation;
+    double calls = 0;    // of one step
+    double time_us = 0;  // of one step
+  };
+  std::string name;            // "dense decode"
+  double step_us = 0;          // of a step that is not profiled
+  std::vector<Row> rows = {};  // the longest first
 };
 
 struct BenchReport {
@@ -35,6 +60,7 @@ struct BenchReport {
   double gflop_per_s = 0;       // peak of the unit that multiplies, measured in the same run; 0: not measured
   std::string arithmetic = {};  // that unit: "float32 vectors"
   std::vector<BenchRow> rows = {};
+  std::vector<BenchProfile> profiles = {};
 };
 
 BenchReport run_attention_bench(const BenchOptions& options);

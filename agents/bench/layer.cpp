@@ -1,5 +1,4 @@
 // One whole attention layer of a decode step: the time of flows, with all that they need, beside that of dense attention.
-// that.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,9 +11,8 @@
 #include <vector>
 
 #include "agents/bench/bench.h"
-#if SLUICE_CUDA
-#include "agents/bench/cuda/timing.h"
-#endif
+#include "agents/bench/budget.h"
+#include "agents/bench/device_limits.h"
 #include "agents/bench/layer_side.h"
 #include "agents/evaluation/statistics.h"
 #include "agents/flow_script.h"
@@ -65,8 +63,8 @@ std::vector<FlowGraph> own_flows(const Case& measured) {
   std::vector<FlowGraph> graphs;
   for (const char* source : kFlows) {
     FlowGraph graph = trace(source, "bench layer", geometry_of(measured.shape));
-    Attributes& selection = graph.nodes[graph.selection].attributes;
-    selection.k = measured.budget - selection.first - selection.last;
+    const Attributes& selection = graph.nodes[graph.selection].attributes;
+    set_budget(graph, {.k = measured.budget - selection.first - selection.last, .first = {}, .last = {}});
     graphs.push_back(std::move(graph));
   }
   return graphs;
@@ -149,16 +147,6 @@ BenchRow row_of(const Device& device, const LayerShape& shape, const Timed& time
   return row;
 }
 
-void raise_device_copy(BenchReport& report, const BenchOptions& options) {
-#if SLUICE_CUDA
-  if (options.device == "cuda") {
-    report.copy_tb_per_s = std::max(report.copy_tb_per_s, measure_device_copy());
-    return;
-  }
-#endif
-  raise_copy_bandwidth(report, options.threads);
-}
-
 void measure(Device& device, const LayerShape& shape, const std::vector<FlowGraph>& flows, bool flows_given,
              const BenchOptions& options, BenchReport& report) {
   std::string refusals;
@@ -198,7 +186,7 @@ BenchReport run_layer_bench(const BenchOptions& options) {
   BenchReport report{.name = "layer"};
   const auto device = create_device(options.device, options.threads);
   for (const Case& one : cases) {
-    raise_device_copy(report, options);
+    report.copy_tb_per_s = std::max(report.copy_tb_per_s, measure_copy_of(options.device, options.threads));
     measure(*device, one.shape, script ? given_flow(*script, one.shape) : own_flows(one), script.has_value(), options, report);
   }
   set_limits(report);

@@ -1,160 +1,150 @@
 // The serving loop end to end: tokens a second with dense attention beside a flow, on the same prompts and in the same run.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "agents/bench/bench.h"
+#include "agents/bench/device_limits.h"
+#include "agents/bench/profiling_device.h"
+#include "agents/bench/serve_rate.h"
+#include "agents/bench/serve_side.h"
+#include "agents/cli/traffic.h"
 #include "agents/evaluation/statistics.h"
 #include "agents/flow_script.h"
 #include "agents/trace_options.h"
 #include "host/default_model.h"
-#include "host/engine.h"
-#include "host/random.h"
+#include "host/random_weights.h"
 #include "host/tensor.h"
 #include "scripting/graph/error.h"
 
 namespace sluice {
 namespace {
 
-constexpr int kDensePage = 16;
-constexpr int kWarmSteps = 2;     // the first ones touch fresh memory
-constexpr int kStepsPerTurn = 4;  // decode steps of one side before it is the other's turn
 constexpr int kLeastPairs = 5;
 constexpr int kMostPairs = 200;
+constexpr int kRandomSteps = 32;   // measured of a model with random weights, where nothing else is said
+constexpr int kRateTokens = 128;   // of an answer at a rate, likewise
+constexpr int kProfiledSteps = 4;  // a multiple of a turn
 constexpr int kCheckedTokens = 4;  // of each sequence, against a run of its own
 constexpr double kMiB = 1024.0 * 1024.0;
+constexpr double kGiB = 1024.0 * kMiB;
 
-double resident_bytes() {
-  std::ifstream file("/proc/self/statm");
-  double total = 0;
-  double resident = 0;
-  file >> total >> resident;
-  return resident * static_cast<double>(::sysconf(_SC_PAGESIZE));
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-std::vector<int32_t> random_prompt(int tokens, int vocabulary) {
-  std::vector<int32_t> prompt;
-  for (int i = 0; i < tokens; ++i) {
-    prompt.push_back(static_cast<int32_t>(counter_uniform(7, static_cast<uint64_t>(i)) * vocabulary));
-  }
-  return prompt;
+ModelConfig config_of(const BenchOptions& options) {
+  if (!options.random_weights.empty()) return known_geometry(options.random_weights, options.layers);
+  return load_config(options.model.empty() ? default_model() : options.model);
 }
 
-struct Setup {
-  Device& device;
-  const Model& model;
-  int batch;
-  int tokens;
-  int steps;  // most decode steps that a sequence will make
-  std::vector<int32_t> prompt;
+std::unique_ptr<Model> model_of(const BenchOptions& options, const ModelConfig& config, Device& device) {
+  if (!options.random_weights.empty()) return create_random_model(config, device);
+  return load_model(options.model.empty() ? default_model() : options.model, device);
+}
 
-  // Sequences share all of the prompt but its last token, so that they do not decode in step.
-  std::vector<int32_t> prompt_of(int sequence) const {
-    std::vector<int32_t> own = prompt;
-    own.back() = (own.back() + sequence) % model.config().vocabulary;
-    return own;
+Plan plan_of(const BenchOptions& options, const ModelConfig& config) {
+  FlowGraph graph = read_flow(options.flow.empty() ? "block_topk" : options.flow).trace(trace_options(config));
+  set_budget(graph, options.budget);
+  return compile(std::move(graph)).plan;
+}
+
+/// Rows of a pass at most. Long ones multiply better on a GPU; while requests arrive they hold up those that decode.
+int chunk_of(const BenchOptions& options) {
+  if (options.chunk > 0 && options.chunk < 2 * options.batch) {
+    throw InputError(fmt::format("--chunk {}: a pass has a row for each of the {} sequences, and as many again for prompts",
+                                 options.chunk, options.batch),
+                     fmt::format("give at least {}", 2 * options.batch));
   }
+  if (options.chunk > 0) return options.chunk;
+  const int rows = options.device == "cpu" ? 512 : (options.rates.empty() ? 8192 : 2048);
+  return std::max(rows, 2 * options.batch);
+}
 
-  EngineOptions options(const Plan* plan, int sequences) const {
-    EngineOptions engine;
-    const int page = plan != nullptr ? plan->layout.page : kDensePage;
-    engine.page = page;
-    engine.pages = sequences * pages_for(tokens + steps, page);
-    engine.max_batch = sequences;
-    engine.max_pass_tokens = std::max(512, sequences);
-    engine.prefix_cache = false;  // every sequence reads K and V of its own
-    return engine;
+/// Turns that are measured of each side at most.
+int most_turns(const BenchOptions& options) {
+  const int steps = options.generate > 0 ? options.generate : (options.random_weights.empty() ? 0 : kRandomSteps);
+  if (steps == 0) return kMostPairs;
+  return std::max(2, (steps + ServeSide::kStepsPerTurn - 1) / ServeSide::kStepsPerTurn);
+}
+
+/// Tokens that each sequence generates while it is measured.
+int steps_of(const BenchOptions& options) {
+  return ServeSide::kWarmSteps + most_turns(options) * ServeSide::kStepsPerTurn + 1 + (options.profile ? kProfiledSteps : 0);
+}
+
+/// Throws InputError unless the model has positions for prompts and answers. Where the number of steps is free, as many as fit.
+void fit_positions(ServeSetup& setup, bool steps_given) {
+  const int room = setup.config.max_positions - setup.tokens - (setup.most_generated() - setup.generate);
+  const int least = steps_given ? setup.generate : ServeSide::kWarmSteps + kLeastPairs * ServeSide::kStepsPerTurn + 1;
+  if (room < least) {
+    throw InputError(fmt::format("--tokens {} and {} to generate: the model has {} positions", setup.tokens,
+                                 least + setup.most_generated() - setup.generate, setup.config.max_positions),
+                     "lower --tokens");
   }
-};
+  setup.generate = std::min(setup.generate, room);
+}
 
-/// An engine in which every sequence decodes.
-class Side {
- public:
-  Side(const Setup& setup, const Plan* plan, const std::shared_ptr<const KvSnapshot>& snapshot,
-       double resident_before = resident_bytes())
-      : kv_(plan != nullptr ? plan->layout.kv : setup.options(plan, 1).kv),
-        pool_bytes_(pool_bytes(setup, plan)),
-        tokens_(static_cast<size_t>(setup.batch)),
-        engine_(setup.device, setup.model, plan, setup.options(plan, setup.batch)) {
-    engine_.on_token([this](uint64_t id, int32_t token) { tokens_[id - 1].push_back(token); });
-    for (auto& list : tokens_) list.reserve(static_cast<size_t>(setup.steps));
-    for (int i = 0; i < setup.batch; ++i) {
-      Request request;
-      request.prompt = setup.prompt_of(i);
-      request.max_tokens = setup.steps;
-      request.ignore_eos = true;
-      request.snapshot = snapshot;
-      engine_.submit(std::move(request));
+/// Throws InputError unless the weights, and the pages of both sides where they are compared, fit the memory that is free.
+void fit_memory(const ServeSetup& setup, const Plan& plan, const BenchOptions& options) {
+  const bool compared = options.rates.empty();
+  const double weights = setup.weight_bytes();
+  const double dense = compared ? setup.pool_bytes(nullptr, setup.batch) : 0;
+  const double flow = compared ? setup.pool_bytes(&plan, setup.batch) : 0;
+  const double scratch = (compared ? 2 : 1) * setup.scratch_bytes() + 0.5 * kGiB;
+  const auto free = static_cast<double>(free_bytes_of(options.device));
+  if (weights + dense + flow + scratch <= free) return;
+  throw InputError(
+      fmt::format("not enough memory: {:.1f} GiB of weights, {:.1f} GiB of pages for dense attention and {:.1f} GiB for "
+                  "the flow ({} sequences of {} tokens), {:.1f} GiB beside them, and {:.1f} GiB are free",
+                  weights / kGiB, dense / kGiB, flow / kGiB, setup.batch, setup.tokens, scratch / kGiB, free / kGiB),
+      "lower --batch or --tokens, or choose a smaller model");
+}
+
+/// Computes a prompt by itself: its time, and for prompts that all sides start from, its K and V.
+std::shared_ptr<const KvSnapshot> prefill(const ServeSetup& setup, BenchRow& row) {
+  Engine engine(setup.device, *setup.model, nullptr, setup.options(nullptr, 1));
+  double seconds = 0;
+  double tokens = 0;
+  std::vector<RequestResult> results;
+  for (int i = setup.own_prompts ? 0 : 1; i < 2; ++i) {  // one to warm up, where it costs little
+    Request request;
+    request.prompt = setup.prompt_of(0);
+    request.max_tokens = 1;
+    request.want_snapshot = !setup.own_prompts;
+    engine.submit(std::move(request));
+    seconds = 0;
+    tokens = 0;
+    for (bool more = true; more;) {
+      const uint64_t before = engine.stats().prefill_tokens;
+      const auto start = std::chrono::steady_clock::now();
+      more = engine.step();
+      setup.device.synchronize();
+      const uint64_t computed = engine.stats().prefill_tokens - before;
+      tokens += static_cast<double>(computed);
+      if (computed > 0) seconds += seconds_since(start);
     }
-    while (engine_.stats().decode_passes < kWarmSteps) step();
-    const EngineStats& now = engine_.stats();
-    const double used = static_cast<double>(now.pages_total - now.pages_free) / now.pages_total;  // pages are mapped when written
-    resident_overhead_ = resident_bytes() - resident_before - pool_bytes_ * used;
+    results = engine.take_finished();
   }
-
-  /// Seconds of one turn of decode steps.
-  double turn() {
-    const double before = engine_.stats().decode_seconds;
-    for (int i = 0; i < kStepsPerTurn; ++i) step();
-    return engine_.stats().decode_seconds - before;
-  }
-
-  const EngineStats& stats() const { return engine_.stats(); }
-  const std::vector<int32_t>& tokens(int sequence) const { return tokens_[static_cast<size_t>(sequence)]; }
-  DataType kv() const { return kv_; }
-  double pool() const { return pool_bytes_; }
-  /// What the process grew by for this side, beyond the pages that it uses.
-  double resident_overhead() const { return resident_overhead_; }
-
- private:
-  static double pool_bytes(const Setup& setup, const Plan* plan) {
-    const ModelConfig& config = setup.model.config();
-    const EngineOptions options = setup.options(plan, setup.batch);
-    const PageLayout layout =
-        plan != nullptr ? plan->layout : page_layout({config.head_dim, config.group(), options.page, options.kv}, {});
-    return static_cast<double>(layout.bytes) * config.layers * config.kv_heads * options.pages;
-  }
-
-  void step() {
-    if (!engine_.step()) throw InternalError("the benchmark's engine ran out of work");
-  }
-
-  DataType kv_;
-  double pool_bytes_;
-  double resident_overhead_ = 0;
-  std::vector<std::vector<int32_t>> tokens_;
-  Engine engine_;
-};
-
-/// Computes the prompt once; both sides start from its K and V.
-std::shared_ptr<const KvSnapshot> prefill(const Setup& setup, BenchRow& row) {
-  Engine engine(setup.device, setup.model, nullptr, setup.options(nullptr, 1));
-  Request request;
-  request.prompt = setup.prompt;
-  request.max_tokens = 1;
-  request.want_snapshot = true;
-  engine.submit(std::move(request));
-  auto results = engine.run_all();
-  const EngineStats& stats = engine.stats();
   row.name = "prefill";
-  row.shape = fmt::format("tokens {}, chunks of 512", setup.tokens);
-  row.time_us = stats.prefill_seconds * 1e6;
-  row.note = fmt::format("{:.0f} tokens/s", static_cast<double>(stats.prefill_tokens) / stats.prefill_seconds);
+  row.shape = fmt::format("tokens {}, chunks of {}", setup.tokens, setup.chunk);
+  row.time_us = seconds * 1e6;
+  row.metrics = {{"tokens_per_s", tokens / seconds}};
+  row.note = fmt::format("{:.0f} tokens/s", tokens / seconds);
   return results.at(0).snapshot;
 }
 
 /// The first tokens of every sequence equal those of an engine of its own that computes the prompt itself, in other chunks.
-bool agrees_alone(const Setup& setup, const Plan* plan, const Side& side) {
+bool agrees_alone(const ServeSetup& setup, const Plan* plan, const ServeSide& side) {
   EngineOptions options = setup.options(plan, 1);
   options.max_pass_tokens = 384;
   options.prefix_cache = true;  // one prefill for all of the sequences
-  Engine engine(setup.device, setup.model, plan, options);
+  Engine engine(setup.device, *setup.model, plan, options);
   for (int i = 0; i < setup.batch; ++i) {
     Request request;
     request.prompt = setup.prompt_of(i);
@@ -167,77 +157,162 @@ bool agrees_alone(const Setup& setup, const Plan* plan, const Side& side) {
   return true;
 }
 
-BenchRow decode_row(const Setup& setup, const std::string& name, const Side& side, const std::vector<double>& turns,
-                    double kv_share, double copy_tb_per_s) {
-  const ModelConfig& config = setup.model.config();
+/// For random weights, whose best tokens are often nearly as good as the next: the first token of a few sequences, computed alone
+/// in other chunks, must be the same for most of them. By chance none would be, of so many tokens.
+bool mostly_agrees_alone(const ServeSetup& setup, const Plan* plan, const ServeSide& side) {
+  EngineOptions options = setup.options(plan, 1);
+  options.max_pass_tokens = std::max(1, setup.chunk * 3 / 4);
+  Engine engine(setup.device, *setup.model, plan, options);
+  const std::set<int> checked = {0, setup.batch / 3, 2 * setup.batch / 3, setup.batch - 1};
+  size_t same = 0;
+  for (const int sequence : checked) {
+    Request request;
+    request.prompt = setup.prompt_of(sequence);
+    request.max_tokens = 1;
+    request.ignore_eos = true;
+    engine.submit(std::move(request));
+    same += engine.run_all().at(0).tokens.at(0) == side.tokens(sequence).at(0) ? 1 : 0;
+  }
+  return 2 * same > checked.size();
+}
+
+/// Bytes of K, V and cached fields that a decode step reads.
+double cache_bytes(const ServeSetup& setup, const Plan* plan, const ServeSide& side, double measured_steps) {
+  const ModelConfig& config = setup.config;
+  double tokens = 0;  // of all sequences, in the middle of what was measured
+  for (int i = 0; i < setup.batch; ++i) tokens += setup.tokens + static_cast<double>(side.tokens(i).size()) - measured_steps / 2;
+  const double token_bytes = 2.0 * config.head_dim * static_cast<double>(size_of(side.kv()));
+  const double dense_layer = tokens * token_bytes * config.kv_heads;
+  if (plan == nullptr || plan->graph.selection == kNoNode) return dense_layer * config.layers;
+  int sparse = 0;
+  for (int layer = 0; layer < config.layers; ++layer) sparse += plan->graph.layers.is_sparse(layer, config.layers) ? 1 : 0;
+  const EngineStats& stats = side.stats();
+  const double share =
+      stats.pages_available > 0 ? static_cast<double>(stats.pages_attended) / static_cast<double>(stats.pages_available) : 1;
+  const double pages = tokens / setup.batch / plan->layout.page;
+  double fields = 0;
+  for (const PlanStep& step : plan->index) fields += cli::traffic_of_step(*plan, step, pages).fields;
+  return (config.layers - sparse) * dense_layer + sparse * (dense_layer * share + setup.batch * config.kv_heads * fields);
+}
+
+/// One of the two that are compared, and what was measured of it.
+struct Measured {
+  const Plan* plan;  // null: dense
+  ServeSide side;
+  std::vector<double> turns = {};
+
+  std::string name() const { return plan != nullptr ? plan->graph.name + " decode" : "dense decode"; }
+};
+
+BenchRow decode_row(const ServeSetup& setup, const Measured& measured) {
+  const ServeSide& side = measured.side;
+  const auto weights = static_cast<double>(setup.model->step_weight_bytes());
+  const double steps = static_cast<double>(measured.turns.size()) * ServeSide::kStepsPerTurn;
+  const double cache = cache_bytes(setup, measured.plan, side, steps);
   BenchRow row;
-  row.name = name;
+  row.name = measured.name();
   row.shape = fmt::format("batch {}, tokens {}", setup.batch, setup.tokens);
-  row.time_us = median(turns) / kStepsPerTurn * 1e6;
-  const double kv = 2.0 * setup.batch * setup.tokens * config.layers * config.kv_heads * config.head_dim * size_of(side.kv());
-  row.bytes = static_cast<double>(setup.model.weight_bytes()) + kv * kv_share;
-  row.limit_us = row.bytes / copy_tb_per_s / 1e6;
-  row.note = fmt::format("{:.0f} tokens/s, pool {:.0f} MiB, overhead {:.0f} MiB counted, {:.0f} MiB resident",
-                         setup.batch / row.time_us * 1e6, side.pool() / kMiB,
-                         static_cast<double>(side.stats().overhead_bytes) / kMiB, side.resident_overhead() / kMiB);
+  row.time_us = median(measured.turns) / ServeSide::kStepsPerTurn * 1e6;
+  row.bytes = weights + cache;
+  const double tokens_per_s = setup.batch / row.time_us * 1e6;
+  row.metrics = {{"tokens_per_s", tokens_per_s}, {"steps", steps}, {"weight_bytes", weights}, {"cache_bytes", cache}};
+  row.note = fmt::format(
+      "{:.0f} tokens/s, {:.0f} + {:.0f} MiB of weights and cache a step, pool {:.0f} MiB, overhead {:.0f} MiB counted",
+      tokens_per_s, weights / kMiB, cache / kMiB, side.pool() / kMiB, static_cast<double>(side.stats().overhead_bytes) / kMiB);
+  if (setup.device.info().name == "cpu") row.note += fmt::format(", {:.0f} MiB resident", side.resident_overhead() / kMiB);
   return row;
 }
 
-Plan make_plan(const std::string& flow, const ModelConfig& config) {
-  return compile(read_flow(flow).trace(trace_options(config))).plan;
+/// Both sides decode in turn, each time in the other order, for `seconds` at least where that is not 0.
+void measure(Measured& dense, Measured& flow, int turns, double seconds) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto enough = [&] {
+    return seconds > 0 && static_cast<int>(dense.turns.size()) >= kLeastPairs && seconds_since(start) >= seconds;
+  };
+  while (static_cast<int>(dense.turns.size()) < turns && !enough()) {
+    const bool dense_first = dense.turns.size() % 2 == 0;
+    if (dense_first) dense.turns.push_back(dense.side.turn());
+    flow.turns.push_back(flow.side.turn());
+    if (!dense_first) dense.turns.push_back(dense.side.turn());
+  }
+}
+
+BenchProfile profile_of(ProfilingDevice& device, Measured& measured) {
+  BenchProfile profile{.name = measured.name(), .step_us = median(measured.turns) / ServeSide::kStepsPerTurn * 1e6};
+  const auto start = std::chrono::steady_clock::now();
+  device.start();
+  for (int i = 0; i < kProfiledSteps / ServeSide::kStepsPerTurn; ++i) measured.side.turn();
+  double outside = seconds_since(start);
+  for (const auto& [operation, total] : device.stop()) {
+    profile.rows.push_back({operation, static_cast<double>(total.calls) / kProfiledSteps, total.seconds / kProfiledSteps * 1e6});
+    outside -= total.seconds;
+  }
+  profile.rows.push_back({"host: scheduling, sampling", 1, outside / kProfiledSteps * 1e6});
+  std::sort(profile.rows.begin(), profile.rows.end(), [](const auto& a, const auto& b) { return a.time_us > b.time_us; });
+  return profile;
+}
+
+void compare(const BenchOptions& options, const ServeSetup& setup, const Plan& plan, ProfilingDevice& device,
+             BenchReport& report) {
+  BenchRow prefill_row;
+  const std::shared_ptr<const KvSnapshot> snapshot = prefill(setup, prefill_row);
+  Measured dense{nullptr, ServeSide(setup, nullptr, snapshot)};
+  Measured flow{&plan, ServeSide(setup, &plan, snapshot)};
+  const int most =
+      (setup.generate - ServeSide::kWarmSteps - 1 - (options.profile ? kProfiledSteps : 0)) / ServeSide::kStepsPerTurn;
+  const bool steps_given = options.generate > 0 || !options.random_weights.empty();
+  measure(dense, flow, std::min(most, most_turns(options)), steps_given ? 0 : std::max(2 * options.seconds, 1e-9));
+
+  const EngineStats& stats = flow.side.stats();
+  const double share =
+      stats.pages_available > 0 ? static_cast<double>(stats.pages_attended) / static_cast<double>(stats.pages_available) : 1;
+  BenchRow dense_row = decode_row(setup, dense);
+  BenchRow flow_row = decode_row(setup, flow);
+  const Ratio ratio = paired_ratio(dense.turns, flow.turns);
+  flow_row.note +=
+      fmt::format(", {:.0f}% of the pages, {:.2f}x dense [{:.2f}, {:.2f}]", 100 * share, ratio.ratio, ratio.low, ratio.high);
+  flow_row.metrics.insert(
+      flow_row.metrics.end(),
+      {{"pages_share", share}, {"dense_ratio", ratio.ratio}, {"dense_ratio_low", ratio.low}, {"dense_ratio_high", ratio.high}});
+  if (options.profile) report.profiles = {profile_of(device, dense), profile_of(device, flow)};
+  const auto agrees = setup.own_prompts ? mostly_agrees_alone : agrees_alone;
+  dense_row.correct = agrees(setup, nullptr, dense.side);
+  flow_row.correct = agrees(setup, &plan, flow.side);
+  prefill_row.correct = dense_row.correct;  // which starts from it and is judged by another prefill
+  report.rows = {prefill_row, dense_row, flow_row};
+  for (BenchRow& row : report.rows) row.limit_us = row.bytes / report.copy_tb_per_s / 1e6;
 }
 
 }  // namespace
 
 BenchReport run_serve_bench(const BenchOptions& options) {
-  const std::string directory = options.model.empty() ? default_model() : options.model;
-  const std::string flow = options.flow.empty() ? "block_topk" : options.flow;
-  const auto device = create_device(options.device, options.threads);
-  const Plan plan = make_plan(flow, load_config(directory));
-  const auto model = load_model(directory, *device);
-  const int room = model->config().max_positions - options.tokens;
-  const int steps = std::min(kWarmSteps + kMostPairs * kStepsPerTurn + 1, room);
-  if (steps < kWarmSteps + kLeastPairs * kStepsPerTurn + 1) {
-    throw InputError(fmt::format("--tokens {}: the model has {} positions", options.tokens, model->config().max_positions),
-                     "leave some to generate");
-  }
-  const Setup setup{*device,        *model, options.batch,
-                    options.tokens, steps,  random_prompt(options.tokens, model->config().vocabulary)};
-
+  const ModelConfig config = config_of(options);
+  const Plan plan = plan_of(options, config);  // what is wrong with the flow is said before the work
+  const auto inner = create_device(options.device, options.threads);
+  ProfilingDevice device(*inner);
+  const bool at_rates = !options.rates.empty();
+  const bool steps_given = at_rates || options.generate > 0 || !options.random_weights.empty();
+  ServeSetup setup{.device = device,
+                   .config = config,
+                   .model = nullptr,
+                   .batch = options.batch,
+                   .tokens = options.tokens,
+                   .generate = at_rates ? (options.generate > 0 ? options.generate : kRateTokens) : steps_of(options),
+                   .chunk = chunk_of(options),
+                   .own_prompts = at_rates || !options.random_weights.empty()};
+  fit_positions(setup, steps_given);
+  fit_memory(setup, plan, options);
   BenchReport report;
   report.name = "serve";
-  report.copy_tb_per_s = measure_copy_bandwidth(options.threads);
-  BenchRow prefill_row;
-  std::shared_ptr<const KvSnapshot> snapshot = prefill(setup, prefill_row);
-  Side dense(setup, nullptr, snapshot);
-  Side sparse(setup, &plan, snapshot);
-  std::vector<double> dense_turns;
-  std::vector<double> sparse_turns;
-  const auto start = std::chrono::steady_clock::now();
-  const auto enough = [&] {
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    return static_cast<int>(dense_turns.size()) >= kLeastPairs && seconds >= 2 * options.seconds;
-  };
-  const int most_pairs = (steps - kWarmSteps - 1) / kStepsPerTurn;
-  while (static_cast<int>(dense_turns.size()) < most_pairs && !enough()) {
-    const bool dense_first = dense_turns.size() % 2 == 0;
-    if (dense_first) dense_turns.push_back(dense.turn());
-    sparse_turns.push_back(sparse.turn());
-    if (!dense_first) dense_turns.push_back(dense.turn());
+  report.copy_tb_per_s = measure_copy_of(options.device, options.threads);
+  const auto model = model_of(options, config, device);
+  setup.model = model.get();
+  if (at_rates) {
+    const double memory = static_cast<double>(free_bytes_of(options.device)) - setup.scratch_bytes() - kGiB;
+    report.rows = measure_rates(setup, plan, options.rates, options.seconds, memory);
+  } else {
+    compare(options, setup, plan, device, report);
   }
-
-  const EngineStats& stats = sparse.stats();
-  const double share =
-      stats.pages_available > 0 ? static_cast<double>(stats.pages_attended) / static_cast<double>(stats.pages_available) : 1;
-  BenchRow dense_row = decode_row(setup, "dense decode", dense, dense_turns, 1, report.copy_tb_per_s);
-  BenchRow sparse_row = decode_row(setup, plan.graph.name + " decode", sparse, sparse_turns, share, report.copy_tb_per_s);
-  const Ratio ratio = paired_ratio(dense_turns, sparse_turns);
-  sparse_row.note +=
-      fmt::format(", {:.0f}% of the pages, {:.2f}x dense [{:.2f}, {:.2f}]", 100 * share, ratio.ratio, ratio.low, ratio.high);
-  dense_row.correct = agrees_alone(setup, nullptr, dense);
-  sparse_row.correct = agrees_alone(setup, &plan, sparse);
-  prefill_row.correct = dense_row.correct;  // which starts from it and is judged by another prefill
-  report.rows = {prefill_row, dense_row, sparse_row};
   return report;
 }
 

@@ -1,13 +1,17 @@
 #include "agents/bench/bench.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "agents/cli/arguments.h"
 #include "agents/cli/commands.h"
+#include "host/random_weights.h"
 #include "scripting/graph/error.h"
 
 namespace sluice::cli {
@@ -18,6 +22,8 @@ struct Benchmark {
   const char* about;
   BenchReport (*run)(const BenchOptions&);
 };
+
+constexpr double kRateSeconds = 20;  // of requests that arrive, where --seconds says nothing
 
 constexpr Benchmark kBenchmarks[] = {
     {"attention", "decode attention, dense and over lists of pages, beside the copy bandwidth", run_attention_bench},
@@ -50,6 +56,51 @@ void run(const Benchmark& benchmark, const BenchOptions& options, const std::str
   }
 }
 
+void add_rates(CLI::App& command, std::vector<double>& rates) {
+  const auto take = [&rates](const std::vector<std::string>& texts) {
+    rates.clear();
+    for (const std::string& text : texts) {
+      for (std::string item : split_list("--rate", text)) {
+        const std::string refused = finite_number(1e-3, 1e6)(item);
+        if (!refused.empty()) throw CLI::ValidationError("--rate", refused);
+        rates.push_back(std::stod(item));
+      }
+    }
+  };
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--rate", take, "Requests a second that arrive, served or not, for --seconds (20 by default)")
+      ->allow_extra_args(false)
+      ->option_text(kListText);
+}
+
+void add_serve_options(CLI::App& command, BenchOptions& options) {
+  command.footer("Example: sluice bench serve --random-weights qwen3-0.6b --layers 4 --batch 2 --tokens 512 --k 13 --profile");
+  CLI::Option* model = command.add_option("--model", options.model, "Model directory (default: the mini model)");
+  CLI::Option* random =
+      command
+          .add_option("--random-weights", options.random_weights,
+                      fmt::format("A model of this shape with random weights: {}", fmt::join(known_geometries(), ", ")))
+          ->excludes(model)
+          ->option_text("NAME");
+  command.add_option("--layers", options.layers, "Layers of it; 0: all")->check(decimal_number(0, 1024))->needs(random);
+  command.add_option("--batch", options.batch, "Sequences that decode together")
+      ->check(decimal_number(1, 256))
+      ->capture_default_str();
+  command.add_option("--tokens", options.tokens, "Tokens of each prompt")
+      ->check(decimal_number(2, 1 << 20))
+      ->capture_default_str();
+  command.add_option("--generate", options.generate, "Decode steps to measure; with --rate: tokens of an answer")
+      ->check(decimal_number(2, 1 << 16));
+  command.add_option("--chunk", options.chunk, "Rows of a pass at most: of prompts together")->check(decimal_number(2, 1 << 16));
+  command.add_option("--k", options.budget.k, "Pages that the flow selects beyond the first and last")
+      ->check(decimal_number(0, 1 << 20));
+  command.add_option("--first", options.budget.first, "First pages that it always keeps")->check(decimal_number(0, 1 << 20));
+  command.add_option("--last", options.budget.last, "Last pages that it always keeps")->check(decimal_number(0, 1 << 20));
+  command.add_flag("--profile", options.profile, "Also show the time of a decode step by operation");
+  add_rates(command, options.rates);
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app) {
@@ -77,16 +128,12 @@ void add_bench(CLI::App& app) {
     if (benchmark.run == run_index_bench || benchmark.run == run_layer_bench || benchmark.run == run_serve_bench) {
       command->add_option("--flow", settings->options.flow, "Lua file, - for standard input, or the name of a shipped flow");
     }
-    if (benchmark.run == run_serve_bench) {
-      command->add_option("--model", settings->options.model, "Model directory (default: the mini model)");
-      command->add_option("--batch", settings->options.batch, "Sequences that decode together")
-          ->check(decimal_number(1, 256))
-          ->capture_default_str();
-      command->add_option("--tokens", settings->options.tokens, "Tokens of each prompt")
-          ->check(decimal_number(2, 1 << 20))
-          ->capture_default_str();
-    }
-    command->callback([settings, &benchmark] { run(benchmark, settings->options, settings->json_file); });
+    if (benchmark.run == run_serve_bench) add_serve_options(*command, settings->options);
+    command->callback([settings, command, &benchmark] {
+      BenchOptions& options = settings->options;
+      if (!options.rates.empty() && command->count("--seconds") == 0) options.seconds = kRateSeconds;
+      run(benchmark, options, settings->json_file);
+    });
   }
 }
 

@@ -184,6 +184,7 @@ class FailingModel : public Model {
   explicit FailingModel(const Model& whole) : whole_(whole) {}
   const ModelConfig& config() const override { return whole_.config(); }
   size_t weight_bytes() const override { return whole_.weight_bytes(); }
+  size_t step_weight_bytes() const override { return whole_.step_weight_bytes(); }
   std::unique_ptr<Workspace> create_workspace(Device& device, int rows, int logit_rows) const override {
     return whole_.create_workspace(device, rows, logit_rows);
   }

@@ -13,7 +13,11 @@
 namespace sluice::test {
 namespace {
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr double kSeconds = 20;  // sanitizers make programs many times slower
+#else
 constexpr double kSeconds = 2;
+#endif
 
 /// One message that names what is at fault: "error: ...", at most with a hint below.
 void expect_refused(const Ran& ran, const std::string& message_part, double seconds = kSeconds) {

@@ -1,0 +1,187 @@
+#include "agents/bench/serve_rate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <thread>
+#include <unordered_map>
+
+#include "host/random.h"
+#include "host/tensor.h"
+#include "scripting/graph/error.h"
+
+namespace sluice {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr uint64_t kSeed = 11;  // of the times of arrival
+
+/// What became of one request. Times are seconds since the first could have arrived.
+struct Served {
+  double arrival = 0;
+  double first = 0;  // token
+  double last = 0;
+  int tokens = 0;
+};
+
+struct Outcome {
+  std::vector<Served> requests;
+  double tokens_per_s = 0;  // generated while requests arrived
+  int wanted = 0;           // tokens of each
+
+  bool finished(const Served& request) const { return request.tokens == wanted; }
+  /// Seconds from a request's first token to its last, for each token after the first.
+  std::vector<double> time_per_token() const {
+    std::vector<double> times;
+    for (const Served& request : requests) {
+      if (finished(request)) times.push_back((request.last - request.first) / std::max(1, wanted - 1));
+    }
+    return times;
+  }
+  std::vector<double> time_to_first() const {
+    std::vector<double> times;
+    for (const Served& request : requests) {
+      if (request.tokens > 0) times.push_back(request.first - request.arrival);
+    }
+    return times;
+  }
+};
+
+/// The smallest of `values` that is not below a `share` of them; NaN of none.
+double percentile(std::vector<double> values, double share) {
+  if (values.empty()) return NAN;
+  const auto rank = static_cast<size_t>(std::ceil(share * static_cast<double>(values.size())));
+  const auto at = values.begin() + static_cast<ptrdiff_t>(std::clamp<size_t>(rank, 1, values.size()) - 1);
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
+}
+
+std::vector<double> arrivals(double rate, double seconds) {
+  std::vector<double> times;
+  double time = 0;
+  for (uint64_t i = 0;; ++i) {
+    time += -std::log(1 - counter_uniform(kSeed, i)) / rate;
+    if (time >= seconds && !times.empty()) return times;
+    times.push_back(std::min(time, seconds));
+  }
+}
+
+Request request_of(const ServeSetup& setup, int number) {
+  Request request;
+  request.prompt = setup.prompt_of(number);
+  request.max_tokens = setup.generate;
+  request.ignore_eos = true;
+  return request;
+}
+
+/// Submits requests as they arrive, while earlier ones run. After the last has arrived there is as much time again to end.
+Outcome serve(const ServeSetup& setup, const Plan* plan, int pages, double rate, double seconds) {
+  EngineOptions options = setup.options(plan, setup.batch);
+  options.pages = pages;
+  Engine engine(setup.device, *setup.model, plan, options);
+  engine.submit(request_of(setup, -1));  // warms up: plans of products, fresh memory
+  engine.run_all();
+
+  Outcome outcome;
+  outcome.wanted = setup.generate;
+  const std::vector<double> times = arrivals(rate, seconds);
+  std::vector<Request> waiting;  // made before the clock starts
+  for (size_t i = 0; i < times.size(); ++i) waiting.push_back(request_of(setup, static_cast<int>(i)));
+  outcome.requests.resize(times.size());
+  const auto start = Clock::now();
+  const auto now = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  std::unordered_map<uint64_t, Served*> running;
+  int64_t while_arriving = 0;
+  engine.on_token([&](uint64_t id, int32_t) {
+    const double time = now();
+    Served& request = *running.at(id);
+    if (request.tokens++ == 0) request.first = time;
+    request.last = time;
+    if (time <= seconds) ++while_arriving;
+  });
+  for (size_t next = 0; now() < 2 * seconds;) {
+    for (; next < times.size() && times[next] <= now(); ++next) {
+      outcome.requests[next].arrival = times[next];
+      running[engine.submit(std::move(waiting[next]))] = &outcome.requests[next];
+    }
+    if (engine.step()) {
+      engine.take_finished();
+    } else if (next < times.size()) {
+      std::this_thread::sleep_for(std::chrono::duration<double>(times[next] - now()));
+    } else {
+      break;
+    }
+  }
+  outcome.tokens_per_s = static_cast<double>(while_arriving) / seconds;
+  return outcome;
+}
+
+BenchRow row_of(const ServeSetup& setup, const std::string& name, double rate, const Outcome& outcome) {
+  const std::vector<double> per_token = outcome.time_per_token();
+  const std::vector<double> first = outcome.time_to_first();
+  BenchRow row;
+  row.name = fmt::format("{}, {:g} requests/s", name, rate);
+  row.shape = fmt::format("{} + {} tokens, at most {} at once", setup.tokens, setup.generate, setup.batch);
+  row.time_us = percentile(per_token, 0.5) * 1e6;
+  row.correct = std::all_of(outcome.requests.begin(), outcome.requests.end(),
+                            [&](const Served& request) { return request.tokens <= outcome.wanted; });
+  const auto ended = static_cast<double>(per_token.size());
+  row.metrics = {{"requests_per_s", rate},
+                 {"requests", static_cast<double>(outcome.requests.size())},
+                 {"finished", ended},
+                 {"tokens_per_s", outcome.tokens_per_s}};
+  for (const auto& [label, share] : {std::pair{"p50", 0.5}, {"p95", 0.95}, {"p99", 0.99}}) {
+    row.metrics.emplace_back(fmt::format("tpot_{}_ms", label), percentile(per_token, share) * 1e3);
+    row.metrics.emplace_back(fmt::format("ttft_{}_ms", label), percentile(first, share) * 1e3);
+  }
+  row.note = fmt::format(
+      "TPOT {:.2f} / {:.2f} / {:.2f} ms, first token {:.0f} / {:.0f} / {:.0f} ms (P50 / P95 / P99), {:.0f} tokens/s, "
+      "{:.0f} of {} requests ended",
+      percentile(per_token, 0.5) * 1e3, percentile(per_token, 0.95) * 1e3, percentile(per_token, 0.99) * 1e3,
+      percentile(first, 0.5) * 1e3, percentile(first, 0.95) * 1e3, percentile(first, 0.99) * 1e3, outcome.tokens_per_s, ended,
+      outcome.requests.size());
+  return row;
+}
+
+/// Pages for `batch` requests, or as many as the memory holds.
+int pages_within(const ServeSetup& setup, const Plan* plan, double memory) {
+  const int all = setup.options(plan, setup.batch).pages;
+  const double page_bytes = setup.pool_bytes(plan, setup.batch) / all;
+  const int pages = static_cast<int>(std::min<double>(all, memory / page_bytes));
+  const int one = setup.options(plan, 1).pages;
+  if (pages >= one) return pages;
+  throw InputError(fmt::format("one request of {} + {} tokens takes {:.1f} GiB of pages, and {:.1f} GiB are free", setup.tokens,
+                               setup.generate, one * page_bytes / (1 << 30), memory / (1 << 30)),
+                   "choose shorter ones with --tokens and --generate");
+}
+
+}  // namespace
+
+std::vector<BenchRow> measure_rates(const ServeSetup& setup, const Plan& plan, std::span<const double> rates, double seconds,
+                                    double memory) {
+  const int dense_pages = pages_within(setup, nullptr, memory);
+  const int flow_pages = pages_within(setup, &plan, memory);
+  std::vector<BenchRow> rows;
+  for (const double rate : rates) {
+    const Outcome dense = serve(setup, nullptr, dense_pages, rate, seconds);
+    const Outcome flow = serve(setup, &plan, flow_pages, rate, seconds);
+    rows.push_back(row_of(setup, "dense", rate, dense));
+    rows.push_back(row_of(setup, plan.graph.name, rate, flow));
+    BenchRow& row = rows.back();
+    const auto times = [&](double share) {
+      return percentile(dense.time_per_token(), share) / percentile(flow.time_per_token(), share);
+    };
+    const double tokens = flow.tokens_per_s / dense.tokens_per_s;
+    row.metrics.insert(row.metrics.end(),
+                       {{"tpot_p50_ratio", times(0.5)}, {"tpot_p95_ratio", times(0.95)}, {"tokens_ratio", tokens}});
+    row.note += fmt::format(", dense's TPOT is {:.2f}x / {:.2f}x / {:.2f}x of it, throughput {:.2f}x dense", times(0.5),
+                            times(0.95), times(0.99), tokens);
+  }
+  return rows;
+}
+
+}  // namespace sluice
