@@ -1,0 +1,90 @@
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <random>
+
+#include "agents/evaluation/numerical.h"
+#include "agents/evaluation/single_head.h"
+#include "scripting/lua/trace.h"
+#include "tests/cuda/gpu.h"
+#include "tests/support/head_cache.h"
+
+// Flows inside attention, through the interface of devices.
+
+namespace sluice::testing {
+namespace {
+
+using CudaFlowAttention = GpuTest;
+
+FlowGraph shipped(const std::string& name, int head_dim, int group) {
+  TraceOptions options;
+  options.head_dim = head_dim;
+  options.group = group;
+  return trace_file(SLUICE_SOURCE_DIR "/scripting/flows/" + name + ".lua", options);
+}
+
+TEST_F(CudaFlowAttention, ShippedFlowsAgreeWithTheReference) {
+  const auto device = create_device("cuda");
+  for (const char* name : {"full", "streaming", "block_topk", "quest", "double_sparse", "nsa_topk", "h2o", "random"}) {
+    for (const auto& [head_dim, group] : {std::pair{64, 4}, {128, 1}, {128, 16}, {256, 5}}) {
+      const FlowGraph graph = shipped(name, head_dim, group);
+      const auto fault = check_against_reference(*device, graph, compile(graph).plan);
+      EXPECT_EQ(fault.value_or(""), "") << name << ", heads of " << head_dim << ", group " << group;
+    }
+  }
+}
+
+TEST_F(CudaFlowAttention, FlowsOfEveryKindAgreeWithTheReference) {
+  const auto device = create_device("cuda");
+  const char* const indexes[] = {
+      "return sluice.threshold((q:dot(c.m)):max('head'), { above = 0, first = 1, last = 1, max = 9 })",
+      "local s = q:dot(c.m):max('head') return sluice.union(sluice.topk(s, { k = 5, first = 2, last = 3 }), "
+      "sluice.window { first = 4, last = 1 })",
+      "return sluice.topk((q:dot(c.m):softmax('page'):sum('head')):conv1d({ 0.25, 0.5, 0.25 }, 'page'), { k = 7, last = 1 })",
+      "return sluice.topk(q:dot(c.k):softmax('token'):max('token'):mean('head'), { k = 6, last = 1 })",
+      "return sluice.approx_topk(q:mean('head'):dot(c.m), { k = 8, last = 1, tolerate = 0 })",
+      "return sluice.topk((q:mean('head'):dot(c.m)) - (q:mean('head'):dot(c.m)):mean('page'), { k = 3, last = 1 })",
+  };
+  for (const int page : {8, 16, 32, 64, 128}) {
+    for (const char* index : indexes) {
+      const std::string source = "local flow = sluice.flow { name = 'test', page = " + std::to_string(page) +
+                                 ", fields = { m = 'bf16' } }\nfunction flow.cache(c) c.m = c.k:mean('token') end\n" +
+                                 "function flow.index(q, c)\n" + index + "\nend\nreturn flow\n";
+      const FlowGraph graph = trace(source, "test.lua");
+      const auto fault = check_against_reference(*device, graph, compile(graph).plan);
+      EXPECT_EQ(fault.value_or(""), "") << "page " << page << ": " << index;
+    }
+  }
+}
+
+/// Everything that some steps of a flow give.
+std::vector<uint32_t> bits_of_run(Device& device, const Plan& plan) {
+  constexpr int kTokens = 3000;
+  const Geometry& geometry = plan.graph.geometry;
+  std::mt19937_64 random(3);
+  SingleHead head(device, plan, kTokens + 4, 9);
+  const size_t dim = geometry.head_dim;
+  head.prefill(random_numbers(kTokens * dim, random), random_numbers(kTokens * dim, random));
+  std::vector<uint32_t> bits;
+  for (int step = 0; step < 4; ++step) {
+    const HeadStep got =
+        head.decode(random_numbers(dim, random), random_numbers(dim, random), random_numbers(geometry.group * dim, random));
+    for (const float score : got.scores) bits.push_back(std::bit_cast<uint32_t>(score));
+    for (const int32_t page : got.selected) bits.push_back(static_cast<uint32_t>(page));
+    for (const float number : got.output) bits.push_back(std::bit_cast<uint32_t>(number));
+  }
+  return bits;
+}
+
+TEST_F(CudaFlowAttention, TwoRunsGiveTheSameBits) {
+  const auto device = create_device("cuda");
+  for (const char* name : {"block_topk", "quest", "nsa_topk", "h2o", "random"}) {
+    const Plan plan = compile(shipped(name, 128, 4)).plan;
+    const std::vector<uint32_t> first = bits_of_run(*device, plan);
+    EXPECT_EQ(first, bits_of_run(*device, plan)) << name;
+    EXPECT_EQ(first, bits_of_run(*create_device("cuda"), plan)) << name << ", another device object";
+  }
+}
+
+}  // namespace
+}  // namespace sluice::testing
