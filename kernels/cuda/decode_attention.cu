@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(Shape<Dim, Box>::kThreads, 1)
   for (int row = stretch.row, row_begin = stretch.row_begin; row_begin < stretch.last;) {  // all warps are in the same row
     const int tokens = row_tokens(a, row);
     const int row_end = row_begin + tiles_of(tokens);
-    const __nv_bfloat16* q = a.q + static_cast<int64_t>(row) * a.group * Dim;
+    const __nv_bfloat16* q = a.q + row / a.kv_heads * a.query_stride + row % a.kv_heads * a.group * Dim;
     uint32_t query[kSteps][4];
 #pragma unroll
     for (int k = 0; k < kSteps; ++k) {
@@ -290,6 +290,7 @@ void DecodeAttention::run(const DecodeShape& shape, const PageLists& lists, cons
       .starts = lists.starts,
       .tokens = lists.tokens,
       .q = static_cast<const __nv_bfloat16*>(q),
+      .query_stride = shape.query_stride > 0 ? shape.query_stride : int64_t{kv_.kv_heads} * shape.group * kv_.layout.head_dim,
       .out = static_cast<__nv_bfloat16*>(out),
       .log_sums = log_sums,
       .partials = reinterpret_cast<float*>(static_cast<std::byte*>(workspace) + (rows * sizeof(int) + 255) / 256 * 256),

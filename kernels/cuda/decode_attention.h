@@ -18,8 +18,9 @@ struct PageLists {
 
 struct DecodeShape {
   int sequences = 1;
-  int group = 1;    // query heads of a KV head, 1 to 16
-  float scale = 1;  // of q . k
+  int group = 1;             // query heads of a KV head, 1 to 16
+  float scale = 1;           // of q . k
+  int64_t query_stride = 0;  // numbers of q from sequence to sequence, a multiple of 2; 0: there are no gaps
 };
 
 /// Decode attention over page lists, on the device that is current when it is made: q [sequences, kv_heads * group, dim] bf16.

@@ -40,6 +40,7 @@ struct Arguments {
   const int32_t* starts;
   const int32_t* tokens;
   const __nv_bfloat16* q;
+  int64_t query_stride;  // numbers from sequence to sequence
   __nv_bfloat16* out;
   float* log_sums;
   float* partials;  // [blocks][2][group][dim + 2]

@@ -350,7 +350,8 @@ void CudaDevice::attention(const Attention& call, Matrix q, Matrix out) {
   CudaFlow* const flow = call.flow == nullptr ? nullptr : &as_cuda("attention", *call.flow, pool);
   reserve_decode(pool.decode_attention(call.layer), call.query_heads / pool.kv_heads());
 
-  const Matrix from = plain(q, plain_q_);
+  const bool as_it_is = q.type == DataType::kBF16 && q.stride % 8 == 0 && reinterpret_cast<uintptr_t>(q.data) % 16 == 0;
+  const Matrix from = as_it_is ? q : plain(q, plain_q_);
   const Matrix to = plain(out, plain_out_);
   if (from.data != q.data) cuda::gather_rows(q, nullptr, from, stream_.get());
   for (int first = 0, last = 0; first < batch.sequences(); first = last) {
@@ -373,11 +374,13 @@ void CudaDevice::attention(const Attention& call, Matrix q, Matrix out) {
 void CudaDevice::attend_lists(const Attention& call, const DecodeShape& shape, const PageLists& lists, const Matrix& q,
                               const Matrix& out, int first, float* sums) {
   const DecodeAttention& attention = pass_.pool().decode_attention(call.layer);
+  DecodeShape strided = shape;
+  strided.query_stride = q.stride;
   // Counters come first in what `run` is given, and must be zero, which it leaves them. They end at the same place whatever their
   // number, so that no call's partial results lie where another's counters are.
   const size_t counters = attention.workspace_bytes(shape) - attention.workspace_bytes({.sequences = 0, .group = shape.group});
   const int64_t row = pass_.batch().query_indptr[first];
-  attention.run(shape, lists, static_cast<const uint16_t*>(q.data) + row * q.stride,
+  attention.run(strided, lists, static_cast<const uint16_t*>(q.data) + row * q.stride,
                 static_cast<uint16_t*>(out.data) + row * out.stride, sums,
                 decode_workspace_.as<std::byte>() + decode_counters_ - counters, stream_.get());
 }
