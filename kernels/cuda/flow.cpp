@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "kernels/cuda/flow_state.h"
 #include "kernels/cuda/topk.h"
@@ -23,8 +24,8 @@ void grow(DeviceMemory& memory, size_t bytes) {
 
 }  // namespace
 
-CudaFlow::CudaFlow(const Plan& plan, int layers, int kv_heads)
-    : plan_(plan), layout_(plan_), source_(codegen::generate(layout_)), kv_heads_(kv_heads), library_([&] {
+CudaFlow::CudaFlow(Plan plan, int layers, int kv_heads)
+    : plan_(std::move(plan)), layout_(plan_), source_(codegen::generate(layout_)), kv_heads_(kv_heads), library_([&] {
         const KernelCache cache;
         return KernelLibrary::compile(source_.text, &cache);
       }()) {

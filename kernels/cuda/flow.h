@@ -56,7 +56,7 @@ struct PageCounters {
 /// A plan compiled to kernels of its own. It has scratch memory, so one stream at a time may use it.
 class CudaFlow final : public CompiledFlow {
  public:
-  CudaFlow(const Plan& plan, int layers, int kv_heads);
+  CudaFlow(Plan plan, int layers, int kv_heads);
 
   const Plan& plan() const override { return plan_; }
   std::unique_ptr<RequestState> create_state(int max_pages) const override;

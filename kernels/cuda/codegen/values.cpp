@@ -126,7 +126,7 @@ std::string Values::read(NodeId id, const Index& index) {
 
 std::string Values::compute(NodeId id, const Index& index) { return expression(id, index); }
 
-std::string Values::source(const Node& node, const Index& index) {
+std::string Values::source(const Node& node, const Index& index) const {
   const FlowLayout& layout = *scope_.layout;
   const PageLayout& page = layout.plan.layout;
   const auto in_block = [&](size_t offset, DataType type) {
@@ -195,7 +195,7 @@ std::string Values::masked(const Node& node, const Index& index) {
   const Attributes& a = node.attributes;
   const std::string length = held(scope_, node.shape, a.axis, index);
   const auto bound = [&](int value) {
-    if (value == kToEnd) return length;
+    if (value == kToEnd) return std::string(length);
     return value < 0 ? fmt::format("({} + {})", length, value) : std::to_string(value);
   };
   const std::string x = read(node.inputs[0], index);

@@ -51,7 +51,7 @@ class Values {
 
  private:
   std::string key_of(NodeId id, const Index& index) const;
-  std::string source(const Node& node, const Index& index);
+  std::string source(const Node& node, const Index& index) const;
   std::string expression(NodeId id, const Index& index);
   std::string reshaped(const Node& node, const Index& index);
   std::string masked(const Node& node, const Index& index);
