@@ -6,8 +6,8 @@
 
 namespace sluice {
 
-/// How the rows of many sequences lie in one storage: two of the vTensor layouts of Vortex (appendix, sections 8 and 9).
-///  - ragged: sequence i owns the rows indptr[i] ... indptr[i + 1];
+/// How the rows of many sequences lie in one storage: the vTensor layouts of Vortex (appendix, sections 8 and 9).
+///  - ragged: sequence i owns the rows indptr[i] ... indptr[i + 1]; a batch, as in a decode step, is one row each;
 ///  - paged: sequence i owns the pages indices[indptr[i]] ... indices[indptr[i + 1]], oldest first, of which the last may be
 ///    partly filled; pages may be shared between sequences.
 /// Sequences can be appended without allocation once `reserve` made room, so that a decode step can describe itself.
