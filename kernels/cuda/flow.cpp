@@ -18,10 +18,6 @@ constexpr int kLeastChunk = 64;  // pages worth a block
 
 int round_up(int64_t number, int64_t step) { return static_cast<int>((number + step - 1) / step * step); }
 
-void grow(DeviceMemory& memory, size_t bytes) {
-  if (memory.bytes() < bytes) memory = DeviceMemory(bytes);
-}
-
 }  // namespace
 
 CudaFlow::CudaFlow(Plan plan, int layers, int kv_heads)

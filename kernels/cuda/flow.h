@@ -54,12 +54,13 @@ struct PageCounters {
 };
 
 /// A plan compiled to kernels of its own. It has scratch memory, so one stream at a time may use it.
-class CudaFlow final : public CompiledFlow {
+class CudaFlow final {
  public:
   CudaFlow(Plan plan, int layers, int kv_heads);
 
-  const Plan& plan() const override { return plan_; }
-  std::unique_ptr<RequestState> create_state(int max_pages) const override;
+  const Plan& plan() const { return plan_; }
+  /// State for one request of at most `max_pages` pages; null if the flow keeps none.
+  std::unique_ptr<RequestState> create_state(int max_pages) const;
   const std::string& source() const { return source_.text; }
 
   /// Makes room for so many sequences of so many pages.

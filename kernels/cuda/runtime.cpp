@@ -38,6 +38,10 @@ void DeviceMemory::download(void* host, size_t bytes) const {
 }
 void DeviceMemory::clear() { SLUICE_CHECK_CUDA(cudaMemset(data_, 0, bytes_)); }
 
+void grow(DeviceMemory& memory, size_t bytes) {
+  if (memory.bytes() < bytes) memory = DeviceMemory(bytes);
+}
+
 void require_device() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);

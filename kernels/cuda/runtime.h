@@ -36,6 +36,9 @@ class DeviceMemory {
   size_t bytes_ = 0;
 };
 
+/// Makes `memory` hold at least so many bytes; what was in it is lost.
+void grow(DeviceMemory& memory, size_t bytes);
+
 /// Throws InputError unless this machine has a GPU that the kernels run on (compute capability 9.0) and a driver for it.
 void require_device();
 

@@ -1,0 +1,251 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "kernels/checks.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/device_flow.h"
+#include "kernels/cuda/flow_state.h"
+
+// What CudaDevice does with pages: refreshing their fields, attention, and what it reports.
+
+namespace sluice::cuda {
+namespace {
+
+FlowBlocks blocks_of(const CudaPool& pool, int layer) {
+  const LayerPages pages = pool.layer(layer);
+  return {.base = pages.base,
+          .page_stride = pages.block_bytes * pages.kv_heads,
+          .block_bytes = pages.block_bytes,
+          .kv_heads = pages.kv_heads,
+          .layer = layer};
+}
+
+}  // namespace
+
+void require_numbers(const char* operation, const Matrix& matrix) {
+  if (matrix.type != DataType::kF32 && matrix.type != DataType::kBF16) {
+    throw InternalError(fmt::format("{}: activations on the GPU are f32 or bf16, not {}", operation, name_of(matrix.type)));
+  }
+}
+
+CudaPool& as_cuda(Pool& pool) {
+  auto* mine = dynamic_cast<CudaPool*>(&pool);
+  if (mine == nullptr) throw InternalError("a page pool of another device was given to the GPU");
+  return *mine;
+}
+
+CudaFlow& as_cuda(const char* operation, const CompiledFlow& flow, const CudaPool& pool) {
+  const auto* mine = dynamic_cast<const RegisteredFlow*>(&flow);
+  if (mine == nullptr) throw InternalError("a flow of another device was given to the GPU");
+  const PageLayout& layout = flow.plan().layout;
+  require_equal(operation, "bytes of the pool's page", static_cast<int64_t>(pool.layout().bytes),
+                static_cast<int64_t>(layout.bytes));
+  require_equal(operation, "tokens of the pool's page", pool.layout().page, layout.page);
+  require_equal(operation, "head dimension of the pool", pool.layout().head_dim, layout.head_dim);
+  return mine->flow();
+}
+
+void CudaDevice::refresh_fields(int layer, const CompiledFlow& flow) {
+  if (!pass_.active()) throw InternalError("refresh_fields was called outside a pass");
+  const CudaPool& pool = pass_.pool();
+  CudaFlow& mine = as_cuda("refresh_fields", flow, pool);
+  require_layer("refresh_fields", layer, pool);
+  const PassArrays arrays = pass_.arrays(stream_.get());
+  mine.refresh(blocks_of(pool, layer), arrays.touched_pages, arrays.touched_tokens, arrays.touched, 0, stream_.get());
+}
+
+void CudaDevice::refresh_pages(Pool& pool, int layer, std::span<const int32_t> pages, int last_tokens, const CompiledFlow& flow) {
+  const CudaPool& memory = as_cuda(pool);
+  CudaFlow& mine = as_cuda("refresh_pages", flow, memory);
+  require_layer("refresh_pages", layer, memory);
+  if (pages.empty()) return;
+  if (last_tokens < 1 || last_tokens > memory.layout().page) {
+    throw InternalError(fmt::format("refresh_pages: {} tokens in a page of {}", last_tokens, memory.layout().page));
+  }
+  for (const int32_t page : pages) require_page(memory, page);
+  mine.refresh(blocks_of(memory, layer), send(pages), nullptr, static_cast<int>(pages.size()), last_tokens, stream_.get());
+}
+
+Matrix CudaDevice::plain(const Matrix& matrix, DeviceMemory& spare) {
+  if (matrix.type == DataType::kBF16 && matrix.stride == matrix.columns) return matrix;
+  grow(spare, matrix.rows * matrix.columns * sizeof(uint16_t));
+  return {spare.data(), DataType::kBF16, matrix.rows, matrix.columns, matrix.columns};
+}
+
+void CudaDevice::attention(const Attention& call, Matrix q, Matrix out) {
+  if (!pass_.active()) throw InternalError("attention was called outside a pass");
+  const CudaPool& pool = pass_.pool();
+  const PassBatch& batch = pass_.batch();
+  const int64_t columns = static_cast<int64_t>(call.query_heads) * pool.layout().head_dim;
+  require_numbers("attention", q);
+  require_numbers("attention", out);
+  require_equal("attention", "q.rows", q.rows, batch.rows());
+  require_equal("attention", "out.rows", out.rows, batch.rows());
+  require_equal("attention", "q.columns", q.columns, columns);
+  require_equal("attention", "out.columns", out.columns, columns);
+  require_equal("attention", "query_heads modulo kv_heads", call.query_heads % pool.kv_heads(), 0);
+  require_layer("attention", call.layer, pool);
+  CudaFlow* const flow = call.flow == nullptr ? nullptr : &as_cuda("attention", *call.flow, pool);
+  reserve_decode(pool.decode_attention(call.layer), call.query_heads / pool.kv_heads());
+
+  const bool as_it_is = q.type == DataType::kBF16 && q.stride % 8 == 0 && reinterpret_cast<uintptr_t>(q.data) % 16 == 0;
+  const Matrix from = as_it_is ? q : plain(q, plain_q_);
+  const Matrix to = plain(out, plain_out_);
+  if (from.data != q.data) cuda::gather_rows(q, nullptr, from, stream_.get());
+  for (int first = 0, last = 0; first < batch.sequences(); first = last) {
+    while (last < batch.sequences() && batch.decoding[last] == batch.decoding[first]) ++last;
+    if (batch.decoding[first] == 0) {
+      attend_prefill(call, from, to, first, last);
+      continue;
+    }
+    if (flow != nullptr) {
+      last = std::min(last, first + kMostLists);
+      attend_flow(call, *flow, q, from, to, first, last);
+      continue;
+    }
+    attend_decode(call, from, to, first, last);
+    for (int s = first; call.probe != nullptr && s < last; ++s) report_dense(*call.probe, s);
+  }
+  if (to.data != out.data) cuda::gather_rows(to, nullptr, out, stream_.get());
+}
+
+void CudaDevice::attend_lists(const Attention& call, const DecodeShape& shape, const PageLists& lists, const Matrix& q,
+                              const Matrix& out, int first, float* sums) {
+  const DecodeAttention& attention = pass_.pool().decode_attention(call.layer);
+  DecodeShape strided = shape;
+  strided.query_stride = q.stride;
+  // Counters come first in what `run` is given, and must be zero, which it leaves them. They end at the same place whatever their
+  // number, so that no call's partial results lie where another's counters are.
+  const size_t counters = attention.workspace_bytes(shape) - attention.workspace_bytes({.sequences = 0, .group = shape.group});
+  const int64_t row = pass_.batch().query_indptr[first];
+  attention.run(strided, lists, static_cast<const uint16_t*>(q.data) + row * q.stride,
+                static_cast<uint16_t*>(out.data) + row * out.stride, sums,
+                decode_workspace_.as<std::byte>() + decode_counters_ - counters, stream_.get());
+}
+
+void CudaDevice::attend_decode(const Attention& call, const Matrix& q, const Matrix& out, int first, int last) {
+  const PassArrays arrays = pass_.arrays(stream_.get());
+  for (; first < last; first += kMostLists) {
+    attend_lists(call,
+                 {.sequences = std::min(kMostLists, last - first),
+                  .group = call.query_heads / pass_.pool().kv_heads(),
+                  .scale = call.scale},
+                 {.pages = arrays.page_indices, .starts = arrays.page_indptr + first, .tokens = arrays.lengths + first}, q, out,
+                 first, nullptr);
+  }
+}
+
+void CudaDevice::attend_flow(const Attention& call, CudaFlow& flow, const Matrix& query, const Matrix& q, const Matrix& out,
+                             int first, int last) {
+  const CudaPool& pool = pass_.pool();
+  const PassBatch& batch = pass_.batch();
+  const PassArrays arrays = pass_.arrays(stream_.get());
+  const DecodeShape shape{.sequences = last - first, .group = call.query_heads / pool.kv_heads(), .scale = call.scale};
+  require_equal("attention", "query heads of a KV head", shape.group, flow.plan().graph.geometry.group);
+  FlowSequences sequences;
+  sequences.count = shape.sequences;
+  for (int s = first; s < last; ++s) {
+    const auto pages = static_cast<int>(pass_.pages(s).size());
+    sequences.most_pages = std::max(sequences.most_pages, pages);
+    if (flow.plan().graph.states.empty()) continue;
+    const auto* state = batch.states.empty() ? nullptr : dynamic_cast<const CudaFlowState*>(batch.states[s]);
+    if (state == nullptr) throw InternalError("attention: a flow keeps state and got none");
+    if (state->max_pages() < pages) {
+      throw InternalError(fmt::format("attention: {} pages, state for {}", pages, state->max_pages()));
+    }
+    sequences.states = arrays.states + first;
+  }
+  sequences.lengths = arrays.lengths + first;
+  sequences.page_indptr = arrays.page_indptr + first;
+  sequences.page_indices = arrays.page_indices;
+  sequences.seeds = arrays.seeds + first;
+  sequences.query = static_cast<const std::byte*>(query.data) + batch.query_indptr[first] * query.stride * size_of(query.type);
+  sequences.query_stride = query.stride;
+  sequences.query_type = query.type;
+  auto* const counters = counters_.as<unsigned long long>();
+  const FlowResult result =
+      flow.select(blocks_of(pool, call.layer), sequences, {.attended = counters, .available = counters + 1}, stream_.get());
+  const PageLists lists{.pages = result.pages, .starts = result.starts, .tokens = result.tokens, .per_head = true};
+  const bool mass = call.probe != nullptr && call.probe->mass != nullptr;
+  if (mass) grow(probe_sums_, 2 * sizeof(float) * shape.sequences * call.query_heads);
+  attend_lists(call, shape, lists, q, out, first, mass ? probe_sums_.as<float>() : nullptr);
+  if (call.probe != nullptr) report_flow(call, result, shape, q, first);
+}
+
+void CudaDevice::report_flow(const Attention& call, const FlowResult& result, const DecodeShape& shape, const Matrix& q,
+                             int first) {
+  const AttentionProbe& probe = *call.probe;
+  const int kv_heads = pass_.pool().kv_heads();
+  const size_t rows = static_cast<size_t>(shape.sequences) * kv_heads;
+  const int64_t slot = int64_t{first} * kv_heads;
+  std::vector<int32_t> counts(rows);
+  read(counts.data(), result.counts, rows * sizeof(int32_t));
+  if (probe.counts != nullptr) std::copy(counts.begin(), counts.end(), probe.counts + slot);
+  for (size_t row = 0; row < rows; ++row) {
+    const auto pages = static_cast<int>(pass_.pages(first + static_cast<int>(row) / kv_heads).size());
+    if (probe.scores != nullptr && result.scores != nullptr) {
+      if (probe.score_capacity < pages) {
+        throw InternalError(fmt::format("probe: scores of {} pages, room for {}", pages, probe.score_capacity));
+      }
+      read(probe.scores + (slot + row) * probe.score_capacity, result.scores + row * result.score_stride, pages * sizeof(float));
+    }
+    if (probe.selected == nullptr) continue;
+    if (probe.selected_capacity < counts[row]) {
+      throw InternalError(fmt::format("probe: {} selected pages, room for {}", counts[row], probe.selected_capacity));
+    }
+    int32_t* const to = probe.selected + (slot + row) * probe.selected_capacity;
+    read(to, result.positions + row * result.stride, counts[row] * sizeof(int32_t));
+    std::fill(to + counts[row], to + probe.selected_capacity, -1);
+  }
+  if (probe.mass == nullptr) return;
+  // The share of the dense sum that lies on the selected pages.
+  const PassArrays arrays = pass_.arrays(stream_.get());
+  const size_t sums = rows * shape.group;
+  grow(probe_out_, static_cast<size_t>(q.rows) * q.columns * sizeof(uint16_t));
+  const Matrix unused{probe_out_.data(), DataType::kBF16, q.rows, q.columns, q.columns};
+  attend_lists(call, shape,
+               {.pages = arrays.page_indices, .starts = arrays.page_indptr + first, .tokens = arrays.lengths + first}, q, unused,
+               first, probe_sums_.as<float>() + sums);
+  std::vector<float> logs(2 * sums);
+  read(logs.data(), probe_sums_.data(), logs.size() * sizeof(float));
+  for (size_t row = 0; row < rows; ++row) {
+    float mass = 0;
+    for (int h = 0; h < shape.group; ++h) mass += std::exp2(logs[row * shape.group + h] - logs[sums + row * shape.group + h]);
+    probe.mass[slot + row] = mass / static_cast<float>(shape.group);
+  }
+}
+
+void CudaDevice::attend_prefill(const Attention& call, const Matrix& q, const Matrix& out, int first, int last) {
+  const CudaPool& pool = pass_.pool();
+  const PassArrays arrays = pass_.arrays(stream_.get());
+  const PrefillShape shape{.sequences = last - first,
+                           .rows = pass_.batch().query_indptr[last] - pass_.batch().query_indptr[first],
+                           .group = call.query_heads / pool.kv_heads(),
+                           .scale = call.scale};
+  const PrefillTables tables{.query_indptr = arrays.query_indptr + first,
+                             .lengths = arrays.lengths + first,
+                             .page_indptr = arrays.page_indptr + first,
+                             .page_indices = arrays.page_indices};
+  pool.prefill_attention(call.layer).run(shape, tables, {q.data, q.stride}, {out.data, out.stride}, stream_.get());
+}
+
+void CudaDevice::report_dense(const AttentionProbe& probe, int sequence) const {
+  const auto pages = static_cast<int>(pass_.pages(sequence).size());
+  if (probe.selected != nullptr && probe.selected_capacity < pages) {
+    throw InternalError(fmt::format("probe: {} selected pages, room for {}", pages, probe.selected_capacity));
+  }
+  const int kv_heads = pass_.pool().kv_heads();
+  for (int64_t slot = int64_t{sequence} * kv_heads; slot < int64_t{sequence + 1} * kv_heads; ++slot) {
+    if (probe.counts != nullptr) probe.counts[slot] = pages;
+    if (probe.mass != nullptr) probe.mass[slot] = 1;
+    if (probe.selected == nullptr) continue;
+    int32_t* to = probe.selected + slot * probe.selected_capacity;
+    std::iota(to, to + pages, 0);
+    std::fill(to + pages, to + probe.selected_capacity, -1);
+  }
+}
+
+}  // namespace sluice::cuda
