@@ -120,6 +120,15 @@ Outcome serve(const ServeSetup& setup, const Plan* plan, int pages, double rate,
   return outcome;
 }
 
+/// Without requests that ended, or tokens while requests arrived, there is nothing to average. Throws InputError.
+void require_measured(const Outcome& outcome, double rate) {
+  const size_t ended = outcome.time_per_token().size();
+  if (ended > 0 && outcome.tokens_per_s > 0) return;
+  throw InputError(
+      fmt::format("at {:g} requests/s, {} of {} requests ended: too few to measure", rate, ended, outcome.requests.size()),
+      "take more --seconds, or shorter requests");
+}
+
 BenchRow row_of(const ServeSetup& setup, const std::string& name, double rate, const Outcome& outcome) {
   const std::vector<double> per_token = outcome.time_per_token();
   const std::vector<double> first = outcome.time_to_first();
@@ -169,6 +178,8 @@ std::vector<BenchRow> measure_rates(const ServeSetup& setup, const Plan& plan, s
   for (const double rate : rates) {
     const Outcome dense = serve(setup, nullptr, dense_pages, rate, seconds);
     const Outcome flow = serve(setup, &plan, flow_pages, rate, seconds);
+    require_measured(dense, rate);
+    require_measured(flow, rate);
     rows.push_back(row_of(setup, "dense", rate, dense));
     rows.push_back(row_of(setup, plan.graph.name, rate, flow));
     BenchRow& row = rows.back();

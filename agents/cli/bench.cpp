@@ -131,6 +131,9 @@ void add_bench(CLI::App& app) {
     if (benchmark.run == run_serve_bench) add_serve_options(*command, settings->options);
     command->callback([settings, command, &benchmark] {
       BenchOptions& options = settings->options;
+      if (!options.rates.empty() && options.profile) {
+        throw InputError("--profile shows a decode step of a batch, and --rate has none", "give one of them");
+      }
       if (!options.rates.empty() && command->count("--seconds") == 0) options.seconds = kRateSeconds;
       run(benchmark, options, settings->json_file);
     });

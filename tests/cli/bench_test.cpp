@@ -13,10 +13,10 @@ void expect_refused(const Ran& ran, const std::string& part) {
 }
 
 /// The report of `sluice bench serve` with these arguments.
-nlohmann::json serve(std::vector<std::string> arguments) {
+nlohmann::json serve(std::vector<std::string> arguments, const std::string& seconds = "0.2") {
   const Folder folder;
   const std::string file = folder.path("report.json");
-  arguments.insert(arguments.begin(), {"bench", "serve", "--seconds", "0.2", "--json", file});
+  arguments.insert(arguments.begin(), {"bench", "serve", "--seconds", seconds, "--json", file});
   const Ran ran = run_sluice(arguments);
   EXPECT_EQ(ran.exit_code, 0) << ran.err << ran.out;
   return ran.exit_code == 0 ? nlohmann::json::parse(read_file(file)) : nlohmann::json();
@@ -41,8 +41,14 @@ TEST(BenchServe, MeasuresARandomModelByOperation) {
   EXPECT_NEAR(share, 1, 1e-6);
 }
 
+TEST(BenchServe, SaysSoWhereNothingCouldBeMeasured) {
+  expect_refused(run_sluice({"bench", "serve", "--rate", "4", "--seconds", "0", "--tokens", "64", "--batch", "2"}),
+                 "too few to measure");
+  expect_refused(run_sluice({"bench", "serve", "--rate", "4", "--profile"}), "--profile");
+}
+
 TEST(BenchServe, ServesRequestsThatArrive) {
-  const auto report = serve({"--rate", "20,40.5", "--tokens", "64", "--generate", "4", "--batch", "3"});
+  const auto report = serve({"--rate", "20,40.5", "--tokens", "64", "--generate", "4", "--batch", "3"}, "1.5");
   ASSERT_EQ(report.at("rows").size(), 4U);
   EXPECT_EQ(report.at("rows")[2].at("requests_per_s"), 40.5);
   for (const auto& row : report.at("rows")) {
