@@ -170,6 +170,7 @@ uint64_t Engine::State::submit(Request request) {
   job->tokens = std::move(request.prompt);
   job->prompt = static_cast<int>(job->tokens.size());
   job->prompt_logits = request.want_logits;
+  job->own_pages = request.copy_prefix;
   job->seed = mix(options.seed, request.sampling.seed);
   if (request.snapshot) {
     const int given = std::min(static_cast<int>(request.snapshot->tokens.size()), job->stored_tokens());
@@ -222,6 +223,13 @@ std::vector<RequestResult> Engine::run_all() {
 
 void Engine::on_token(std::function<void(uint64_t id, int32_t token)> callback) { state_->callback = std::move(callback); }
 
-const EngineStats& Engine::stats() const { return state_->stats; }
+EngineStats Engine::stats() const {
+  EngineStats stats = state_->stats;
+  if (state_->flow == nullptr) return stats;
+  const FlowCounters pages = state_->flow->counters();
+  stats.pages_attended = pages.pages_attended;
+  stats.pages_available = pages.pages_available;
+  return stats;
+}
 
 }  // namespace sluice

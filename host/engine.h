@@ -39,7 +39,10 @@ struct Request {
   bool want_snapshot = false;                  // keep K and V of the prompt but its last token
   bool want_probe = false;                     // mass per layer (costs a dense pass per step)
   std::shared_ptr<const KvSnapshot> snapshot;  // K and V of a prefix of the prompt, instead of computing them
-  int priority = 0;                            // higher first; equal: in order of arrival
+  /// A prefix that the engine knows is copied to pages of the request's own, as if another engine had computed its K and V and
+  /// sent them, instead of being shared.
+  bool copy_prefix = false;
+  int priority = 0;  // higher first; equal: in order of arrival
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kCancelled };
@@ -111,7 +114,8 @@ class Engine {
   /// Called for every generated token, in the engine's thread. It may submit and cancel, and must not throw.
   void on_token(std::function<void(uint64_t id, int32_t token)> callback);
 
-  const EngineStats& stats() const;
+  /// Waits for the device.
+  EngineStats stats() const;
 
  private:
   struct State;

@@ -61,6 +61,10 @@ void Engine::State::begin(Job& job) {
   } else if (job.state != nullptr) {
     job.state->reset();
   }
+  if (!job.copied.empty()) {
+    pool->copy_pages(job.copied, std::span<const int32_t>(job.pages).first(job.copied.size()));
+    scheduler.release_copied(job);
+  }
   if (job.request.snapshot) import_snapshot(job);
 }
 
@@ -96,7 +100,6 @@ void Engine::State::run(const Pass& pass) {
   const bool probe = flow && std::any_of(pass.entries.begin(), pass.entries.end(), [](const Pass::Entry& entry) {
                        return entry.decoding && static_cast<const Job&>(*entry.sequence).request.want_probe;
                      });
-  const DeviceCounters before = device.counters();
   const PassBatch batch = pass.batch();
   Model::Pass forward;
   forward.tokens = pass.tokens;
@@ -104,13 +107,8 @@ void Engine::State::run(const Pass& pass) {
   forward.flow = flow.get();
   forward.layers = flow ? &flow->plan().graph.layers : nullptr;
   forward.probes = probe ? probes.data() : nullptr;
-  {
-    const OpenPass open(device, batch, *pool);
-    sample(pass, model.forward(device, *workspace, forward));
-  }
-  const DeviceCounters after = device.counters();
-  stats.pages_attended += after.pages_attended - before.pages_attended;
-  stats.pages_available += after.pages_available - before.pages_available;
+  const OpenPass open(device, batch, *pool);
+  sample(pass, model.forward(device, *workspace, forward));
 }
 
 void Engine::State::sample(const Pass& pass, const Matrix& logits) {

@@ -59,6 +59,7 @@ void Scheduler::add(Sequence& sequence) {
   if (pages > cache_.pages()) throw InternalError(fmt::format("a sequence of {} pages in a pool of {}", pages, cache_.pages()));
   sequence.tokens.reserve(static_cast<size_t>(sequence.most_tokens) + 1);
   sequence.pages.reserve(static_cast<size_t>(pages));
+  if (sequence.own_pages) sequence.copied.reserve(static_cast<size_t>(pages));
   insert_by_rank(waiting_, sequence);
 }
 
@@ -114,7 +115,8 @@ bool Scheduler::try_admit(Sequence& sequence) {
     }
   }
   const auto found = static_cast<int>(sequence.pages.size());
-  const int needed = pages_for(static_cast<int>(sequence.tokens.size()), cache_.page()) - found;
+  const int shared = sequence.own_pages ? 0 : found;
+  const int needed = pages_for(static_cast<int>(sequence.tokens.size()), cache_.page()) - shared;
   // A page of growth for everyone who runs, or the newcomer would be thrown out again at once.
   if (needed + running() > cache_.available()) {
     cache_.release(sequence.pages);
@@ -122,10 +124,16 @@ bool Scheduler::try_admit(Sequence& sequence) {
     return false;
   }
   sequence.computed = found * cache_.page();
-  sequence.published = found;
+  sequence.published = shared;
+  if (sequence.own_pages) sequence.copied.swap(sequence.pages);
   if (sequence.preemptions == 0) sequence.matched = sequence.computed;
   for (int i = 0; i < needed; ++i) sequence.pages.push_back(cache_.take());
   return true;
+}
+
+void Scheduler::release_copied(Sequence& sequence) {
+  cache_.release(sequence.copied);
+  sequence.copied.clear();
 }
 
 void Scheduler::preempt(Sequence& sequence) {
@@ -204,6 +212,7 @@ void Scheduler::complete() {
 }
 
 void Scheduler::publish(Sequence& sequence) {
+  if (sequence.own_pages) return;
   const int page = cache_.page();
   const int limit = options_.decode_differs ? std::min(sequence.computed, sequence.prompt - 1) : sequence.computed;
   for (; (sequence.published + 1) * page <= limit; ++sequence.published) {

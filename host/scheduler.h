@@ -19,14 +19,16 @@ struct Sequence {
   int most_tokens = 0;          // that the cache will ever hold
   bool prompt_logits = false;   // every row's logits are wanted, so nothing may be skipped
   int least_match = 0;          // a known prefix shorter than this is not used: K and V come from elsewhere
+  bool own_pages = false;       // shares none: what the prefix cache knows is copied, and what it computes is not offered
   uint64_t seed = 0;
   RequestState* state = nullptr;  // may be null
 
   // Kept by the scheduler.
-  std::vector<int32_t> pages;  // oldest first
-  int computed = 0;            // tokens whose K and V lie in `pages`
-  int published = 0;           // pages offered to others
-  int matched = 0;             // tokens found in the prefix cache at the first admission
+  std::vector<int32_t> pages;   // oldest first
+  std::vector<int32_t> copied;  // after admission: pages to copy over the first of `pages`, before `release_copied`
+  int computed = 0;             // tokens whose K and V lie in `pages`
+  int published = 0;            // pages offered to others
+  int matched = 0;              // tokens found in the prefix cache at the first admission
   int preemptions = 0;
 };
 
@@ -82,6 +84,8 @@ class Scheduler {
   /// Moves sequences from waiting to running; their pages are there, `computed` counts the tokens found in the prefix cache.
   /// The caller may fill pages by other means and raise `computed` before the next call of `plan`.
   std::span<Sequence* const> admit();
+  /// The pages that `sequence` was to copy have been copied.
+  void release_copied(Sequence& sequence);
   /// The next pass; empty if nothing runs. Stays valid until the next call.
   const Pass& plan();
   /// The pass that `plan` returned has run.

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <functional>
 
 #include "host/model.h"
 #include "host/weights.h"
@@ -27,21 +28,23 @@ class TransformerWorkspace final : public Model::Workspace {
     activated = matrix(device, type, rows, config.intermediate);
     selected = matrix(device, type, logit_rows, config.hidden);
     logits = matrix(device, DataType::kF32, logit_rows, config.vocabulary);
+    decode_step = device.create_repetition();
   }
 
   size_t bytes() const override { return bytes_; }
 
   int rows;
   int logit_rows;
-  Matrix residual;   // (hidden)
-  Matrix normed;     // (hidden)
-  Matrix delta;      // (hidden) what attention or MLP adds to the residual
-  Matrix qkv;        // ((query_heads + 2 kv_heads) * head_dim)
-  Matrix attended;   // (query_heads * head_dim)
-  Matrix gate_up;    // (2 * intermediate)
-  Matrix activated;  // (intermediate)
-  Matrix selected;   // [logit_rows, hidden]
-  Matrix logits;     // [logit_rows, vocabulary]
+  Matrix residual;                                  // (hidden)
+  Matrix normed;                                    // (hidden)
+  Matrix delta;                                     // (hidden) what attention or MLP adds to the residual
+  Matrix qkv;                                       // ((query_heads + 2 kv_heads) * head_dim)
+  Matrix attended;                                  // (query_heads * head_dim)
+  Matrix gate_up;                                   // (2 * intermediate)
+  Matrix activated;                                 // (intermediate)
+  Matrix selected;                                  // [logit_rows, hidden]
+  Matrix logits;                                    // [logit_rows, vocabulary]
+  std::unique_ptr<Device::Repetition> decode_step;  // of passes that give logits for every row
 
  private:
   Matrix matrix(Device& device, DataType type, int64_t row_count, int64_t columns) {
@@ -109,6 +112,21 @@ class Transformer final : public Model {
       throw InternalError(fmt::format("a pass of {} rows and {} logit rows in a workspace for {} and {}", rows, logit_rows,
                                       space.rows, space.logit_rows));
     }
+    // Where every row gives logits they lie in a row for each, so that decode steps differ in nothing but the batch.
+    const bool repeats = logit_rows == rows && pass.probes == nullptr;
+    if (repeats) {
+      const auto operations = [&] { run(device, space, pass); };
+      device.repeat(space.decode_step.get(), pass.tokens, std::ref(operations));
+    } else {
+      run(device, space, pass);
+    }
+    return space.logits.slice_rows(0, logit_rows);
+  }
+
+ private:
+  void run(Device& device, TransformerWorkspace& space, const Pass& pass) const {
+    const auto rows = static_cast<int64_t>(pass.tokens.size());
+    const auto logit_rows = static_cast<int64_t>(pass.logit_rows.size());
     const Matrix residual = space.residual.slice_rows(0, rows);
     const Matrix normed = space.normed.slice_rows(0, rows);
     const Matrix delta = space.delta.slice_rows(0, rows);
@@ -128,16 +146,16 @@ class Transformer final : public Model {
       device.silu_multiply(gate_up, activated);
       device.matmul(activated, *layer.down, delta);
     }
-    const Matrix logits = space.logits.slice_rows(0, logit_rows);
-    if (logit_rows == 0) return logits;  // a chunk of prefill in the middle of a prompt
+    if (logit_rows == 0) return;  // a chunk of prefill in the middle of a prompt
     device.add_rms_norm(residual, delta, *final_norm_, config_.rms_epsilon, normed);
-    const Matrix selected = space.selected.slice_rows(0, logit_rows);
-    device.gather_rows(normed, pass.logit_rows, selected);
-    device.matmul(selected, head_ ? *head_ : *embedding_, logits);
-    return logits;
+    Matrix selected = normed;
+    if (logit_rows < rows) {
+      selected = space.selected.slice_rows(0, logit_rows);
+      device.gather_rows(normed, pass.logit_rows, selected);
+    }
+    device.matmul(selected, head_ ? *head_ : *embedding_, space.logits.slice_rows(0, logit_rows));
   }
 
- private:
   /// delta = attention of layer `index` over the normed rows.
   void attend(Device& device, TransformerWorkspace& space, const Pass& pass, int index, int64_t rows) const {
     const Layer& layer = layers_[static_cast<size_t>(index)];

@@ -43,6 +43,15 @@ void require_page(const Pool& pool, int32_t page) {
   }
 }
 
+void require_copies(const Pool& pool, std::span<const int32_t> sources, std::span<const int32_t> targets) {
+  if (sources.size() != targets.size()) {
+    throw InternalError(fmt::format("{} pages to copy over {}", sources.size(), targets.size()));
+  }
+  for (const auto pages : {sources, targets}) {
+    for (const int32_t page : pages) require_page(pool, page);
+  }
+}
+
 void require_tokens(const Pool& pool, std::span<const int32_t> pages, int tokens) {
   const int page = pool.layout().page;
   if (tokens < 0 || static_cast<size_t>(tokens) > pages.size() * page) {

@@ -22,6 +22,8 @@ void require_group(const DeviceInfo& device, int group);
 void require_page(const Pool& pool, int32_t page);
 /// `tokens` tokens fit `pages`, which lie in the pool.
 void require_tokens(const Pool& pool, std::span<const int32_t> pages, int tokens);
+/// As many targets as sources, all of which lie in the pool.
+void require_copies(const Pool& pool, std::span<const int32_t> sources, std::span<const int32_t> targets);
 /// The arrays of a batch agree with each other, and its pages lie in `pool`.
 void require_batch(const PassBatch& batch, const Pool& pool);
 

@@ -8,6 +8,10 @@
 
 namespace sluice {
 
+void Device::repeat(Repetition* /*repetition*/, std::span<const int32_t> /*tokens*/, const std::function<void()>& operations) {
+  operations();
+}
+
 std::unique_ptr<Device> create_device(const std::string& name, int threads) {
   if (name == "cpu") return create_cpu_device({.threads = threads});
   if (name == "cuda") {
@@ -15,7 +19,7 @@ std::unique_ptr<Device> create_device(const std::string& name, int threads) {
     return create_cuda_device();
 #else
     throw InputError("device \"cuda\" is not available: this program was built without the CUDA toolkit",
-                     "use --device cpu, or build where CMake finds nvcc 12.5 or later");
+                     "use --device cpu, or build where CMake finds nvcc 13.0 or later");
 #endif
   }
   throw InputError(fmt::format("there is no device \"{}\"", name), "devices are cpu and cuda");

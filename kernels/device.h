@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -54,8 +55,10 @@ class Pool {
   virtual int pages() const = 0;
   virtual int kv_heads() const = 0;
   virtual size_t bytes() const = 0;
-  /// Copies page `source` over page `target` in every layer and head (copy on write of a shared page).
-  virtual void copy_page(int source, int target) = 0;
+  /// Copies page sources[i] over page targets[i] in every layer and head (copy on write of shared pages). All at once: no page
+  /// may be a target twice, or a target and the source of another.
+  virtual void copy_pages(std::span<const int32_t> sources, std::span<const int32_t> targets) = 0;
+  void copy_page(int32_t source, int32_t target) { copy_pages({&source, 1}, {&target, 1}); }
   /// Copies the first `tokens` tokens of K and V of the pages into `keys`, `values`: float32 [layers, tokens, kv_heads, dim].
   virtual void read(std::span<const int32_t> pages, int tokens, float* keys, float* values) const = 0;
   /// The inverse of `read`: stores the first `tokens` tokens of K and V, rounded to the pool's type. Cached fields are
@@ -72,6 +75,12 @@ class RequestState {
   virtual void reset() = 0;
 };
 
+/// Pages of one KV head in one layer, summed over decode rows since a flow was compiled.
+struct FlowCounters {
+  uint64_t pages_attended = 0;
+  uint64_t pages_available = 0;  // what dense attention would have read
+};
+
 /// A plan made ready for a device, for a model's layers and KV heads.
 class CompiledFlow {
  public:
@@ -79,6 +88,8 @@ class CompiledFlow {
   virtual const Plan& plan() const = 0;
   /// State for one request of at most `max_pages` pages; null if the flow keeps none.
   virtual std::unique_ptr<RequestState> create_state(int max_pages) const = 0;
+  /// Waits for what the device has been told to do.
+  virtual FlowCounters counters() const = 0;
 };
 
 /// The sequences of one forward pass. Spans lie in host memory and stay valid until the pass ends.
@@ -133,12 +144,6 @@ struct DeviceInfo {
   int most_group = 16;  // query heads that may share a KV head
 };
 
-/// Counters since construction; pages are those of one KV head in one layer.
-struct DeviceCounters {
-  uint64_t pages_attended = 0;   // by decode rows in sparse layers
-  uint64_t pages_available = 0;  // what dense attention would have read there
-};
-
 /// A device: memory, the operations of a model, and flows. Not thread-safe: one engine thread owns it. Operations of a
 /// pass may be asynchronous; `read` and `synchronize` wait. Shapes are checked at entry: InternalError names the
 /// dimension that disagrees. No call between `begin_pass` and `end_pass` allocates once `reserve` has been called.
@@ -146,7 +151,6 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
-  virtual DeviceCounters counters() const = 0;
 
   virtual std::unique_ptr<Memory> allocate(size_t bytes) = 0;
   virtual void write(void* target, const void* host_source, size_t bytes) = 0;
@@ -176,6 +180,17 @@ class Device {
 
   virtual void begin_pass(const PassBatch& batch, Pool& pool) = 0;
   virtual void end_pass() noexcept = 0;
+
+  /// What a device remembers of operations that are the same in every decode step of one engine. Null: nothing.
+  class Repetition {
+   public:
+    virtual ~Repetition() = default;
+  };
+  virtual std::unique_ptr<Repetition> create_repetition() { return nullptr; }
+  /// Runs `operations` of a pass, or replays what they did in an earlier pass with as many sequences. They embed `tokens` [rows]
+  /// and must not wait, report to probes, or read rows by number (`gather_rows`); pool, matrices, weights and flow are the same
+  /// in all passes with one `repetition`. Passes with prefill are not replayed.
+  virtual void repeat(Repetition* repetition, std::span<const int32_t> tokens, const std::function<void()>& operations);
 
   /// out[i] = table[tokens[i]]; tokens in host memory.
   virtual void embed(const Weight& table, std::span<const int32_t> tokens, Matrix out) = 0;

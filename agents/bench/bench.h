@@ -26,6 +26,7 @@ struct BenchOptions {
   int chunk = 0;               // rows of a pass at most; 0: chosen by the benchmark
   Budget budget;               // of the flow's selection
   std::vector<double> rates;   // requests a second that arrive; empty: all sequences decode together
+  bool disaggregated = false;  // with rates: prompts arrive with K and V computed elsewhere
   bool profile = false;        // time by operation, too
 };
 

@@ -27,7 +27,6 @@ class ProfilingDevice final : public Device {
   Profile stop();
 
   const DeviceInfo& info() const override { return inner_.info(); }
-  DeviceCounters counters() const override { return inner_.counters(); }
   std::unique_ptr<Memory> allocate(size_t bytes) override { return inner_.allocate(bytes); }
   void write(void* target, const void* host_source, size_t bytes) override;
   void read(void* host_target, const void* source, size_t bytes) override;
@@ -38,6 +37,8 @@ class ProfilingDevice final : public Device {
   void reserve(const Limits& limits) override { inner_.reserve(limits); }
   void begin_pass(const PassBatch& batch, Pool& pool) override { inner_.begin_pass(batch, pool); }
   void end_pass() noexcept override { inner_.end_pass(); }
+  std::unique_ptr<Repetition> create_repetition() override { return inner_.create_repetition(); }
+  void repeat(Repetition* repetition, std::span<const int32_t> tokens, const std::function<void()>& operations) override;
   void embed(const Weight& table, std::span<const int32_t> tokens, Matrix out) override;
   void rms_norm(Matrix x, const Weight& gain, float epsilon, Matrix out) override;
   void add_rms_norm(Matrix residual, Matrix delta, const Weight& gain, float epsilon, Matrix out) override;

@@ -186,7 +186,7 @@ double cache_bytes(const ServeSetup& setup, const Plan* plan, const ServeSide& s
   if (plan == nullptr || plan->graph.selection == kNoNode) return dense_layer * config.layers;
   int sparse = 0;
   for (int layer = 0; layer < config.layers; ++layer) sparse += plan->graph.layers.is_sparse(layer, config.layers) ? 1 : 0;
-  const EngineStats& stats = side.stats();
+  const EngineStats stats = side.stats();
   const double share =
       stats.pages_available > 0 ? static_cast<double>(stats.pages_attended) / static_cast<double>(stats.pages_available) : 1;
   const double pages = tokens / setup.batch / plan->layout.page;
@@ -263,7 +263,7 @@ void compare(const BenchOptions& options, const ServeSetup& setup, const Plan& p
   const bool steps_given = options.generate > 0 || !options.random_weights.empty();
   measure(dense, flow, std::min(most, most_turns(options)), steps_given ? 0 : std::max(2 * options.seconds, 1e-9));
 
-  const EngineStats& stats = flow.side.stats();
+  const EngineStats stats = flow.side.stats();
   const double share =
       stats.pages_available > 0 ? static_cast<double>(stats.pages_attended) / static_cast<double>(stats.pages_available) : 1;
   BenchRow dense_row = decode_row(setup, dense);
@@ -299,7 +299,8 @@ BenchReport run_serve_bench(const BenchOptions& options) {
                    .tokens = options.tokens,
                    .generate = at_rates ? (options.generate > 0 ? options.generate : kRateTokens) : steps_of(options),
                    .chunk = chunk_of(options),
-                   .own_prompts = at_rates || !options.random_weights.empty()};
+                   .own_prompts = (at_rates || !options.random_weights.empty()) && !options.disaggregated,
+                   .disaggregated = options.disaggregated};
   fit_positions(setup, steps_given);
   fit_memory(setup, plan, options);
   BenchReport report;

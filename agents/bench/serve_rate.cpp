@@ -26,12 +26,15 @@ struct Served {
   double first = 0;  // token
   double last = 0;
   int tokens = 0;
+  int32_t first_token = 0;
 };
 
 struct Outcome {
   std::vector<Served> requests;
   double tokens_per_s = 0;  // generated while requests arrived
   int wanted = 0;           // tokens of each
+  int most_running = 0;     // at once
+  bool agrees = false;      // with requests that are served alone
 
   bool finished(const Served& request) const { return request.tokens == wanted; }
   /// Seconds from a request's first token to its last, for each token after the first.
@@ -75,19 +78,57 @@ Request request_of(const ServeSetup& setup, int number) {
   request.prompt = setup.prompt_of(number);
   request.max_tokens = setup.generate;
   request.ignore_eos = true;
+  request.copy_prefix = setup.disaggregated;
   return request;
+}
+
+/// Pages of one request.
+int pages_of_request(const ServeSetup& setup, const Plan* plan) { return setup.options(plan, 1).pages; }
+
+EngineOptions options_of(const ServeSetup& setup, const Plan* plan, int pages) {
+  // Where K and V are handed over, a request that has ended stays in the pool for others to copy.
+  const int kept = setup.disaggregated ? 1 : 0;
+  EngineOptions options = setup.options(plan, std::min(setup.batch, pages / pages_of_request(setup, plan) - kept));
+  options.pages = pages;
+  options.max_pass_tokens = std::max(setup.chunk, options.max_batch);
+  options.prefix_cache = setup.disaggregated;
+  return options;
+}
+
+/// Computes a prompt before the clock starts: plans of products, fresh memory, and the K and V that are handed over.
+void warm_up(Engine& engine, const ServeSetup& setup) {
+  Request request = request_of(setup, 0);
+  request.copy_prefix = false;
+  request.max_tokens = 2;
+  engine.submit(std::move(request));
+  engine.run_all();
+}
+
+/// The first tokens of most of some requests, served among others, are those that they get alone. Batches of other sizes are
+/// multiplied in another order, and the best tokens of random weights are often nearly as good as the next.
+bool agrees_alone(Engine& engine, const ServeSetup& setup, const std::vector<Served>& requests) {
+  constexpr size_t kChecked = 8;
+  size_t checked = 0;
+  size_t same = 0;
+  for (size_t i = 0; i < requests.size() && checked < kChecked; ++i) {
+    if (requests[i].tokens == 0) continue;
+    Request request = request_of(setup, static_cast<int>(i));
+    request.max_tokens = 1;
+    engine.submit(std::move(request));
+    same += engine.run_all().at(0).tokens.at(0) == requests[i].first_token ? 1 : 0;
+    ++checked;
+  }
+  return 2 * same > checked;
 }
 
 /// Submits requests as they arrive, while earlier ones run. After the last has arrived there is as much time again to end.
 Outcome serve(const ServeSetup& setup, const Plan* plan, int pages, double rate, double seconds) {
-  EngineOptions options = setup.options(plan, setup.batch);
-  options.pages = pages;
-  Engine engine(setup.device, *setup.model, plan, options);
-  engine.submit(request_of(setup, -1));  // warms up: plans of products, fresh memory
-  engine.run_all();
+  Engine engine(setup.device, *setup.model, plan, options_of(setup, plan, pages));
+  warm_up(engine, setup);
 
   Outcome outcome;
   outcome.wanted = setup.generate;
+  outcome.most_running = options_of(setup, plan, pages).max_batch;
   const std::vector<double> times = arrivals(rate, seconds);
   std::vector<Request> waiting;  // made before the clock starts
   for (size_t i = 0; i < times.size(); ++i) waiting.push_back(request_of(setup, static_cast<int>(i)));
@@ -96,10 +137,13 @@ Outcome serve(const ServeSetup& setup, const Plan* plan, int pages, double rate,
   const auto now = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   std::unordered_map<uint64_t, Served*> running;
   int64_t while_arriving = 0;
-  engine.on_token([&](uint64_t id, int32_t) {
+  engine.on_token([&](uint64_t id, int32_t token) {
     const double time = now();
     Served& request = *running.at(id);
-    if (request.tokens++ == 0) request.first = time;
+    if (request.tokens++ == 0) {
+      request.first = time;
+      request.first_token = token;
+    }
     request.last = time;
     if (time <= seconds) ++while_arriving;
   });
@@ -117,6 +161,10 @@ Outcome serve(const ServeSetup& setup, const Plan* plan, int pages, double rate,
     }
   }
   outcome.tokens_per_s = static_cast<double>(while_arriving) / seconds;
+  engine.on_token(nullptr);
+  for (const auto& [id, request] : running) engine.cancel(id);
+  engine.take_finished();
+  outcome.agrees = agrees_alone(engine, setup, outcome.requests);
   return outcome;
 }
 
@@ -134,10 +182,11 @@ BenchRow row_of(const ServeSetup& setup, const std::string& name, double rate, c
   const std::vector<double> first = outcome.time_to_first();
   BenchRow row;
   row.name = fmt::format("{}, {:g} requests/s", name, rate);
-  row.shape = fmt::format("{} + {} tokens, at most {} at once", setup.tokens, setup.generate, setup.batch);
+  row.shape = fmt::format("{} + {} tokens, at most {} at once{}", setup.tokens, setup.generate, outcome.most_running,
+                          setup.disaggregated ? ", prefilled elsewhere" : "");
   row.time_us = percentile(per_token, 0.5) * 1e6;
-  row.correct = std::all_of(outcome.requests.begin(), outcome.requests.end(),
-                            [&](const Served& request) { return request.tokens <= outcome.wanted; });
+  row.correct = outcome.agrees && std::all_of(outcome.requests.begin(), outcome.requests.end(),
+                                              [&](const Served& request) { return request.tokens <= outcome.wanted; });
   const auto ended = static_cast<double>(per_token.size());
   row.metrics = {{"requests_per_s", rate},
                  {"requests", static_cast<double>(outcome.requests.size())},
@@ -156,15 +205,16 @@ BenchRow row_of(const ServeSetup& setup, const std::string& name, double rate, c
   return row;
 }
 
-/// Pages for `batch` requests, or as many as the memory holds.
+/// Pages for `batch` requests (and what is handed over), or as many as the memory holds.
 int pages_within(const ServeSetup& setup, const Plan* plan, double memory) {
-  const int all = setup.options(plan, setup.batch).pages;
-  const double page_bytes = setup.pool_bytes(plan, setup.batch) / all;
-  const int pages = static_cast<int>(std::min<double>(all, memory / page_bytes));
-  const int one = setup.options(plan, 1).pages;
-  if (pages >= one) return pages;
-  throw InputError(fmt::format("one request of {} + {} tokens takes {:.1f} GiB of pages, and {:.1f} GiB are free", setup.tokens,
-                               setup.generate, one * page_bytes / (1 << 30), memory / (1 << 30)),
+  const int least = setup.disaggregated ? 2 : 1;  // requests
+  const int one = pages_of_request(setup, plan);
+  const double page_bytes = setup.pool_bytes(plan, 1) / one;
+  const int pages = static_cast<int>(std::min<double>((setup.batch + least - 1.0) * one, memory / page_bytes));
+  if (pages >= least * one) return pages;
+  throw InputError(fmt::format("{} of {} + {} tokens {} {:.1f} GiB of pages, and {:.1f} GiB are free",
+                               least == 1 ? "one request" : "two requests", setup.tokens, setup.generate,
+                               least == 1 ? "takes" : "take", least * one * page_bytes / (1 << 30), memory / (1 << 30)),
                    "choose shorter ones with --tokens and --generate");
 }
 

@@ -32,12 +32,13 @@ std::vector<int32_t> ServeSetup::prompt_of(int sequence) const {
   for (int i = 0; i < tokens; ++i) {
     prompt.push_back(static_cast<int32_t>(counter_uniform(seed, static_cast<uint64_t>(i)) * vocabulary));
   }
+  if (disaggregated) prompt.push_back(0);
   if (!own_prompts) prompt.back() = (prompt.back() + sequence) % vocabulary;  // so that they do not decode in step
   return prompt;
 }
 
 int ServeSetup::most_generated() const {
-  if (!own_prompts) return generate;
+  if (!own_prompts) return generate + (disaggregated ? 1 : 0);
   const int64_t rows = int64_t{batch} * tokens;
   return generate + static_cast<int>(rows / std::max(1, chunk - batch)) + 2;
 }
@@ -97,7 +98,7 @@ ServeSide::ServeSide(const ServeSetup& setup, const Plan* plan, const std::share
   };
   while (!all_decode()) step();
   for (int i = 0; i < kWarmSteps; ++i) step();
-  const EngineStats& now = engine_.stats();
+  const EngineStats now = engine_.stats();
   const double used = static_cast<double>(now.pages_total - now.pages_free) / now.pages_total;  // pages are mapped when written
   resident_overhead_ += resident_bytes() - pool_bytes_ * used;
 }

@@ -19,6 +19,8 @@ struct ServeSetup {
   int chunk;           // rows of a pass at most
   /// Each sequence computes a prompt of its own; otherwise they share all of it but the last token, and start from a snapshot.
   bool own_prompts;
+  /// Prompts have a last token of their own beyond `tokens`, which is all that is left to compute.
+  bool disaggregated = false;
 
   std::vector<int32_t> prompt_of(int sequence) const;
   /// Most tokens that a sequence generates. Those whose prompts are computed first decode while others are being computed.
@@ -44,7 +46,7 @@ class ServeSide {
   /// Seconds of one turn of decode steps.
   double turn();
 
-  const EngineStats& stats() const { return engine_.stats(); }
+  EngineStats stats() const { return engine_.stats(); }
   /// Generated so far.
   const std::vector<int32_t>& tokens(int sequence) const { return tokens_[static_cast<size_t>(sequence)]; }
   DataType kv() const { return kv_; }

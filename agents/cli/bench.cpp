@@ -99,6 +99,10 @@ void add_serve_options(CLI::App& command, BenchOptions& options) {
   command.add_option("--last", options.budget.last, "Last pages that it always keeps")->check(decimal_number(0, 1 << 20));
   command.add_flag("--profile", options.profile, "Also show the time of a decode step by operation");
   add_rates(command, options.rates);
+  command
+      .add_flag("--disaggregated", options.disaggregated,
+                "Prompts arrive with K and V that another engine has computed: only a copy to pages of their own is left to do")
+      ->needs("--rate");
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ class Side {
     return engine_.stats().decode_seconds - before;
   }
 
-  const EngineStats& stats() const { return engine_.stats(); }
+  EngineStats stats() const { return engine_.stats(); }
 
  private:
   std::vector<PrefilledPrompt> prompts_;
@@ -109,7 +109,7 @@ SpeedResult measure_speed(const std::vector<PrefilledPrompt>& document, Device& 
   };
   result.dense_tokens_per_second = throughput(dense_seconds);
   result.flow_tokens_per_second = throughput(flow_seconds);
-  const EngineStats& stats = flow.stats();
+  const EngineStats stats = flow.stats();
   if (stats.pages_available > 0) {
     result.pages_read = static_cast<double>(stats.pages_attended) / static_cast<double>(stats.pages_available);
   }

@@ -156,8 +156,7 @@ void Attend::run(const Pass& pass, const Device::Attention& call, const DeviceFl
   });
   for (size_t i = 0; i < tasks_.size(); ++i) {
     if (tasks_[i].kind != Kind::kFlow) continue;
-    counters_.pages_attended += selected_[i];
-    counters_.pages_available += pass.pages(tasks_[i].sequence).size();
+    flow->count(selected_[i], static_cast<int>(pass.pages(tasks_[i].sequence).size()));
   }
 }
 

@@ -22,7 +22,6 @@ class Attend {
   void reserve(const Device::Limits& limits);
   /// `flow` is call.flow as this device compiled it, or null.
   void run(const Pass& pass, const Device::Attention& call, const DeviceFlow* flow, const Matrix& q, const Matrix& out);
-  const DeviceCounters& counters() const { return counters_; }
 
  private:
   enum class Kind : uint8_t { kTile, kPieces, kFlow };
@@ -72,7 +71,6 @@ class Attend {
   MappedMemory packed_;    // [kv_heads] K and V of the sequence in prefill, for AMX
   std::vector<MappedMemory> scratch_;
   std::vector<int> selected_;  // [tasks] pages that a flow chose
-  DeviceCounters counters_;
 
   // The call in progress.
   const Pass* pass_ = nullptr;

@@ -29,6 +29,14 @@ class DeviceFlow final : public CompiledFlow {
   const Plan& plan() const override { return flow_->plan(); }
   std::unique_ptr<RequestState> create_state(int max_pages) const override { return flow_->create_state(max_pages); }
 
+  FlowCounters counters() const override { return counters_; }
+
+  /// Counts a row that attends to `attended` of `available` pages. Counters, like scratch, are no part of what the flow means.
+  void count(int attended, int available) const {
+    counters_.pages_attended += static_cast<uint64_t>(attended);
+    counters_.pages_available += static_cast<uint64_t>(available);
+  }
+
   const Flow& flow() const { return *flow_; }
   FlowScratch& scratch(int thread) const { return *scratch_[thread]; }
   /// Room for positions and, behind them, for page ids: max_pages entries each.
@@ -49,6 +57,7 @@ class DeviceFlow final : public CompiledFlow {
   std::unique_ptr<Flow> flow_;
   std::shared_ptr<FlowRegistry> registry_;
   mutable int max_pages_ = 0;
+  mutable FlowCounters counters_;
   mutable std::vector<std::unique_ptr<FlowScratch>> scratch_;
   mutable std::vector<std::vector<int32_t>> selected_;
 };

@@ -19,7 +19,6 @@ class CpuDevice final : public Device {
   explicit CpuDevice(const CpuOptions& options);
 
   const DeviceInfo& info() const override { return info_; }
-  DeviceCounters counters() const override { return attend_.counters(); }
 
   std::unique_ptr<Memory> allocate(size_t bytes) override;
   void write(void* target, const void* host_source, size_t bytes) override;

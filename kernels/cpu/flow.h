@@ -32,8 +32,12 @@ struct FlowRow {
 };
 
 /// A plan compiled for the CPU: page-tiled, fused, SIMD by run-time dispatch.
-class Flow : public CompiledFlow {
+class Flow {
  public:
+  virtual ~Flow() = default;
+  virtual const Plan& plan() const = 0;
+  /// State for one request of at most `max_pages` pages; null if the flow keeps none.
+  virtual std::unique_ptr<RequestState> create_state(int max_pages) const = 0;
   virtual std::unique_ptr<FlowScratch> create_scratch(int max_pages) const = 0;
   /// Recomputes every cached field of one page (of one KV head); the page holds `tokens` tokens, 1..page.
   virtual void refresh_page(std::byte* page, int tokens, FlowScratch& scratch) const = 0;

@@ -63,12 +63,14 @@ void CpuPool::for_each_token(std::span<const int32_t> pages, int tokens, Visit&&
   }
 }
 
-void CpuPool::copy_page(int source, int target) {
-  require_page(*this, source);
-  require_page(*this, target);
-  if (source == target) return;
+void CpuPool::copy_pages(std::span<const int32_t> sources, std::span<const int32_t> targets) {
+  require_copies(*this, sources, targets);
   for (int layer = 0; layer < layers_; ++layer) {
-    std::memcpy(base(layer, 0) + target * page_stride(), base(layer, 0) + source * page_stride(), page_stride());
+    std::byte* const pages = base(layer, 0);
+    for (size_t i = 0; i < sources.size(); ++i) {
+      if (sources[i] == targets[i]) continue;
+      std::memcpy(pages + targets[i] * page_stride(), pages + sources[i] * page_stride(), page_stride());
+    }
   }
 }
 

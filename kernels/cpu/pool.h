@@ -16,7 +16,7 @@ class CpuPool final : public Pool {
   int pages() const override { return pages_; }
   int kv_heads() const override { return kv_heads_; }
   size_t bytes() const override { return memory_.bytes(); }
-  void copy_page(int source, int target) override;
+  void copy_pages(std::span<const int32_t> sources, std::span<const int32_t> targets) override;
   void read(std::span<const int32_t> pages, int tokens, float* keys, float* values) const override;
   void write(std::span<const int32_t> pages, int tokens, const float* keys, const float* values) override;
 

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "kernels/checks.h"
 #include "kernels/cuda/device_flow.h"
+#include "kernels/cuda/step_graphs.h"
 
 namespace sluice::cuda {
 namespace {
@@ -44,15 +44,6 @@ CudaDevice::CudaDevice() {
   info_.name = "cuda";
   info_.activation = DataType::kBF16;
   info_.description = fmt::format("{}, {} multiprocessors", properties.name, properties.multiProcessorCount);
-  counters_ = DeviceMemory(2 * sizeof(unsigned long long));
-  counters_.clear();
-}
-
-DeviceCounters CudaDevice::counters() const {
-  std::array<unsigned long long, 2> pages{};
-  SLUICE_CHECK_CUDA(cudaStreamSynchronize(stream_.get()));
-  counters_.download(pages.data(), sizeof(pages));
-  return {.pages_attended = pages[0], .pages_available = pages[1]};
 }
 
 std::unique_ptr<Memory> CudaDevice::allocate(size_t bytes) { return std::make_unique<CudaMemory>(bytes); }
@@ -79,7 +70,7 @@ std::unique_ptr<Pool> CudaDevice::create_pool(int layers, int kv_heads, int page
 
 std::unique_ptr<CompiledFlow> CudaDevice::compile(const Plan& plan, int layers, int kv_heads) {
   require_group(info_, plan.graph.geometry.group);
-  auto flow = std::make_unique<RegisteredFlow>(plan, layers, kv_heads, flows_);
+  auto flow = std::make_unique<RegisteredFlow>(plan, layers, kv_heads, flows_, stream_.get());
   flow->reserve(std::min(limits_.sequences, kMostLists), limits_.pages_per_sequence);
   return flow;
 }
@@ -121,6 +112,40 @@ const int32_t* CudaDevice::send(std::span<const int32_t> indices) {
   return reinterpret_cast<const int32_t*>(indices_.device());
 }
 
+std::unique_ptr<Device::Repetition> CudaDevice::create_repetition() { return std::make_unique<StepGraphs>(); }
+
+std::vector<uintptr_t> CudaDevice::ground() const {
+  std::vector<uintptr_t> ground{pass_.ground(), matmul_.ground(), frequencies_sent_,
+                                reinterpret_cast<uintptr_t>(frequencies_.device())};
+  for (const DeviceMemory* memory : {&plain_q_, &plain_out_, &decode_workspace_}) {
+    ground.push_back(reinterpret_cast<uintptr_t>(memory->data()));
+  }
+  for (const CudaFlow* flow : *flows_) ground.push_back(flow->ground());
+  return ground;
+}
+
+void CudaDevice::repeat(Repetition* repetition, std::span<const int32_t> tokens, const std::function<void()>& operations) {
+  auto* const graphs = dynamic_cast<StepGraphs*>(repetition);
+  const std::span<const uint8_t> decoding = pass_.batch().decoding;
+  if (graphs == nullptr || !std::all_of(decoding.begin(), decoding.end(), [](uint8_t step) { return step == 1; })) {
+    operations();
+    return;
+  }
+  int most_pages = 0;
+  for (int s = 0; s < pass_.batch().sequences(); ++s) most_pages = std::max(most_pages, static_cast<int>(pass_.pages(s).size()));
+  const int rounded = std::max(most_pages, std::min(round_pages(most_pages), limits_.pages_per_sequence));
+  pass_.upload(tokens, stream_.get());
+  repeated_pages_ = rounded;
+  try {
+    graphs->run(
+        {pass_.batch().sequences(), rounded}, [this] { return ground(); }, stream_.get(), operations);
+  } catch (...) {
+    repeated_pages_ = 0;
+    throw;
+  }
+  repeated_pages_ = 0;
+}
+
 void CudaDevice::embed(const Weight& table, std::span<const int32_t> tokens, Matrix out) {
   require_numbers("embed", out);
   require_equal("embed", "out.rows", out.rows, static_cast<int64_t>(tokens.size()));
@@ -128,8 +153,8 @@ void CudaDevice::embed(const Weight& table, std::span<const int32_t> tokens, Mat
   require_indices("embed", tokens, table.rows());
   if (tokens.empty()) return;
   const int32_t* on_device = nullptr;
-  if (pass_.active() && !pass_.uploaded() && out.rows == pass_.batch().rows()) {
-    pass_.upload(tokens, stream_.get());
+  if (pass_.active() && !pass_.uploaded() && out.rows == pass_.batch().rows()) pass_.upload(tokens, stream_.get());
+  if (pass_.active() && pass_.has(tokens)) {
     on_device = pass_.arrays(stream_.get()).tokens;
   } else {
     on_device = send(tokens);
@@ -204,6 +229,7 @@ void CudaDevice::prepare(const Rope& rope, int head_dim) {
   const size_t bytes = half * sizeof(float);
   std::copy(host_frequencies_.begin(), host_frequencies_.end(), reinterpret_cast<float*>(frequencies_.fill(bytes)));
   frequencies_.send(bytes, stream_.get());
+  ++frequencies_sent_;
 }
 
 void CudaDevice::rope_append(int layer, Matrix qkv, int query_heads, const Weight* query_gain, const Weight* key_gain,

@@ -20,6 +20,8 @@ std::unique_ptr<Device> create_cuda_device();
 
 namespace sluice::cuda {
 
+class RegisteredFlow;
+
 /// A GPU: one stream, on which operations run in order while the host goes on;
 /// only `read`, `synchronize` and what moves whole weights, pages or host
 /// memory waits. Activations are bf16 or float32, each matrix as it says; sums
@@ -29,7 +31,6 @@ class CudaDevice final : public Device {
   CudaDevice();
 
   const DeviceInfo& info() const override { return info_; }
-  DeviceCounters counters() const override;
 
   std::unique_ptr<Memory> allocate(size_t bytes) override;
   void write(void* target, const void* host_source, size_t bytes) override;
@@ -44,6 +45,8 @@ class CudaDevice final : public Device {
   void begin_pass(const PassBatch& batch, Pool& pool) override;
   void end_pass() noexcept override { pass_.end(); }
 
+  std::unique_ptr<Repetition> create_repetition() override;
+  void repeat(Repetition* repetition, std::span<const int32_t> tokens, const std::function<void()>& operations) override;
   void embed(const Weight& table, std::span<const int32_t> tokens, Matrix out) override;
   void rms_norm(Matrix x, const Weight& gain, float epsilon, Matrix out) override;
   void add_rms_norm(Matrix residual, Matrix delta, const Weight& gain, float epsilon, Matrix out) override;
@@ -74,8 +77,8 @@ class CudaDevice final : public Device {
   /// bf16 without gaps.
   void attend_decode(const Attention& call, const Matrix& q, const Matrix& out, int first, int last);
   /// The same for decode steps of sparse layers: at most kMostLists. `query` is q as it was given.
-  void attend_flow(const Attention& call, CudaFlow& flow, const Matrix& query, const Matrix& q, const Matrix& out, int first,
-                   int last);
+  void attend_flow(const Attention& call, const RegisteredFlow& flow, const Matrix& query, const Matrix& q, const Matrix& out,
+                   int first, int last);
   /// Attends over lists of pages, of sequences from `first` on; sums (may be null) as DecodeAttention::run gives them.
   void attend_lists(const Attention& call, const DecodeShape& shape, const PageLists& lists, const Matrix& q, const Matrix& out,
                     int first, float* sums);
@@ -93,13 +96,17 @@ class CudaDevice final : public Device {
   Staging indices_;
   Sampler sampler_;
 
+  /// Scratch that operations use, by address, and the numbers of what is sent only when it changes.
+  std::vector<uintptr_t> ground() const;
+
   Staging frequencies_;
   std::vector<float> host_frequencies_;  // what was sent last
   std::vector<float> given_frequencies_;
   float theta_ = 0;
+  uintptr_t frequencies_sent_ = 0;  // times
+  int repeated_pages_ = 0;          // while a step is repeated: most pages of a sequence, rounded up
 
   DeviceMemory plain_q_, plain_out_;
-  DeviceMemory counters_;                                                                       // pages attended, pages available
   std::shared_ptr<std::vector<CudaFlow*>> flows_ = std::make_shared<std::vector<CudaFlow*>>();  // that are alive
   Limits limits_;
   DeviceMemory probe_out_, probe_sums_;

@@ -37,7 +37,7 @@ CudaPool& as_cuda(Pool& pool) {
   return *mine;
 }
 
-CudaFlow& as_cuda(const char* operation, const CompiledFlow& flow, const CudaPool& pool) {
+const RegisteredFlow& as_cuda(const char* operation, const CompiledFlow& flow, const CudaPool& pool) {
   const auto* mine = dynamic_cast<const RegisteredFlow*>(&flow);
   if (mine == nullptr) throw InternalError("a flow of another device was given to the GPU");
   const PageLayout& layout = flow.plan().layout;
@@ -45,13 +45,13 @@ CudaFlow& as_cuda(const char* operation, const CompiledFlow& flow, const CudaPoo
                 static_cast<int64_t>(layout.bytes));
   require_equal(operation, "tokens of the pool's page", pool.layout().page, layout.page);
   require_equal(operation, "head dimension of the pool", pool.layout().head_dim, layout.head_dim);
-  return mine->flow();
+  return *mine;
 }
 
 void CudaDevice::refresh_fields(int layer, const CompiledFlow& flow) {
   if (!pass_.active()) throw InternalError("refresh_fields was called outside a pass");
   const CudaPool& pool = pass_.pool();
-  CudaFlow& mine = as_cuda("refresh_fields", flow, pool);
+  CudaFlow& mine = as_cuda("refresh_fields", flow, pool).flow();
   require_layer("refresh_fields", layer, pool);
   const PassArrays arrays = pass_.arrays(stream_.get());
   mine.refresh(blocks_of(pool, layer), arrays.touched_pages, arrays.touched_tokens, arrays.touched, 0, stream_.get());
@@ -59,7 +59,7 @@ void CudaDevice::refresh_fields(int layer, const CompiledFlow& flow) {
 
 void CudaDevice::refresh_pages(Pool& pool, int layer, std::span<const int32_t> pages, int last_tokens, const CompiledFlow& flow) {
   const CudaPool& memory = as_cuda(pool);
-  CudaFlow& mine = as_cuda("refresh_pages", flow, memory);
+  CudaFlow& mine = as_cuda("refresh_pages", flow, memory).flow();
   require_layer("refresh_pages", layer, memory);
   if (pages.empty()) return;
   if (last_tokens < 1 || last_tokens > memory.layout().page) {
@@ -88,7 +88,7 @@ void CudaDevice::attention(const Attention& call, Matrix q, Matrix out) {
   require_equal("attention", "out.columns", out.columns, columns);
   require_equal("attention", "query_heads modulo kv_heads", call.query_heads % pool.kv_heads(), 0);
   require_layer("attention", call.layer, pool);
-  CudaFlow* const flow = call.flow == nullptr ? nullptr : &as_cuda("attention", *call.flow, pool);
+  const RegisteredFlow* const flow = call.flow == nullptr ? nullptr : &as_cuda("attention", *call.flow, pool);
   reserve_decode(pool.decode_attention(call.layer), call.query_heads / pool.kv_heads());
 
   const bool as_it_is = q.type == DataType::kBF16 && q.stride % 8 == 0 && reinterpret_cast<uintptr_t>(q.data) % 16 == 0;
@@ -138,8 +138,8 @@ void CudaDevice::attend_decode(const Attention& call, const Matrix& q, const Mat
   }
 }
 
-void CudaDevice::attend_flow(const Attention& call, CudaFlow& flow, const Matrix& query, const Matrix& q, const Matrix& out,
-                             int first, int last) {
+void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, const Matrix& query, const Matrix& q,
+                             const Matrix& out, int first, int last) {
   const CudaPool& pool = pass_.pool();
   const PassBatch& batch = pass_.batch();
   const PassArrays arrays = pass_.arrays(stream_.get());
@@ -165,9 +165,8 @@ void CudaDevice::attend_flow(const Attention& call, CudaFlow& flow, const Matrix
   sequences.query = static_cast<const std::byte*>(query.data) + batch.query_indptr[first] * query.stride * size_of(query.type);
   sequences.query_stride = query.stride;
   sequences.query_type = query.type;
-  auto* const counters = counters_.as<unsigned long long>();
-  const FlowResult result =
-      flow.select(blocks_of(pool, call.layer), sequences, {.attended = counters, .available = counters + 1}, stream_.get());
+  if (repeated_pages_ > 0) sequences.most_pages = repeated_pages_;
+  const FlowResult result = flow.flow().select(blocks_of(pool, call.layer), sequences, flow.page_counters(), stream_.get());
   const PageLists lists{.pages = result.pages, .starts = result.starts, .tokens = result.tokens, .per_head = true};
   const bool mass = call.probe != nullptr && call.probe->mass != nullptr;
   if (mass) grow(probe_sums_, 2 * sizeof(float) * shape.sequences * call.query_heads);

@@ -69,6 +69,7 @@ int64_t CudaFlow::row_stride() const {
 
 void CudaFlow::reserve(int sequences, int pages) {
   if (sequences * kv_heads_ <= most_rows_ && pages <= capacity_) return;
+  ++reserved_;
   most_rows_ = std::max(most_rows_, sequences * kv_heads_);
   capacity_ = std::max(capacity_, round_up(pages, codegen::FlowLayout::kPad));
   const auto rows = static_cast<size_t>(most_rows_);

@@ -66,6 +66,9 @@ class CudaFlow final {
   /// Makes room for so many sequences of so many pages.
   void reserve(int sequences, int pages);
 
+  /// Differs after its scratch has moved.
+  uintptr_t ground() const { return static_cast<uintptr_t>(reserved_) + scratch_.bytes(); }
+
   /// Recomputes the fields of `count` pages (device memory) of all KV heads. `tokens` (may be null) are those that each holds;
   /// without it all are full but the last, which holds `last_tokens`.
   void refresh(const FlowBlocks& blocks, const int32_t* pages, const int32_t* tokens, int count, int last_tokens, Stream stream);
@@ -102,6 +105,7 @@ class CudaFlow final {
   std::vector<NodeId> leaves_;
 
   int refreshed_layer_ = -1;  // since the last selection
+  int reserved_ = 0;          // times
   int capacity_ = 0;          // pages of a row
   int most_rows_ = 0;
   DeviceMemory rows_;       // [rows, row_stride()] float32

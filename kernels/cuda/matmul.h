@@ -40,6 +40,8 @@ class Matmul {
 
   /// out[rows, weight.rows] = x[rows, weight.columns] * weight^T; out is float32 or bf16, and so is x, which is rounded to bf16.
   void run(Matrix x, const CudaWeight& weight, const Matrix& out, Stream stream);
+  /// Differs after its scratch has moved.
+  uintptr_t ground() const { return reinterpret_cast<uintptr_t>(rounded_.data()); }
 
  private:
   struct Shape {

@@ -24,9 +24,9 @@ PassArrays arrays_at(const std::byte* data, const PassBatch& batch, int touched)
   arrays.lengths = arrays.row_pages + batch.rows();
   arrays.query_indptr = arrays.lengths + batch.lengths.size();
   arrays.page_indptr = arrays.query_indptr + batch.query_indptr.size();
-  arrays.page_indices = arrays.page_indptr + batch.page_indptr.size();
-  arrays.touched_pages = arrays.page_indices + batch.page_indptr.back();
+  arrays.touched_pages = arrays.page_indptr + batch.page_indptr.size();
   arrays.touched_tokens = arrays.touched_pages + touched;
+  arrays.page_indices = arrays.touched_tokens + touched;
   arrays.touched = touched;
   return arrays;
 }
@@ -138,6 +138,7 @@ void Pass::upload(std::span<const int32_t> tokens, Stream stream) {
   const PassArrays at = arrays_at(host_, batch_, touched_);
   std::copy(tokens.begin(), tokens.end(), const_cast<int32_t*>(at.tokens));
   staging_.send(bytes(), stream);
+  tokens_ = tokens;
   uploaded_ = true;
 }
 

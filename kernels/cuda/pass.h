@@ -53,7 +53,7 @@ struct PassArrays {
   const int32_t* lengths = nullptr;         // [sequences] these as in PassBatch
   const int32_t* query_indptr = nullptr;    // [sequences + 1]
   const int32_t* page_indptr = nullptr;     // [sequences + 1]
-  const int32_t* page_indices = nullptr;    // [page_indptr.back()]
+  const int32_t* page_indices = nullptr;    // [page_indptr.back()] last, as their number varies
   const uint64_t* seeds = nullptr;          // [sequences]
   const StateBlock* states = nullptr;       // [sequences] those of requests without state are null
   const int32_t* touched_pages = nullptr;   // [touched] the pages that the pass writes to
@@ -78,8 +78,15 @@ class Pass {
   bool uploaded() const { return uploaded_; }
   /// Sends the arrays, and with them the tokens of all rows (or none).
   void upload(std::span<const int32_t> tokens, Stream stream);
-  /// The arrays, sent if they have not been.
+  /// Whether the tokens that were sent are these.
+  bool has(std::span<const int32_t> tokens) const {
+    return uploaded_ && tokens_.data() == tokens.data() && tokens_.size() == tokens.size();
+  }
+  /// The arrays, sent if they have not been. Of passes of decode steps alone, all begin at places that depend on the number of
+  /// sequences and on `ground`.
   PassArrays arrays(Stream stream);
+
+  uintptr_t ground() const { return reinterpret_cast<uintptr_t>(staging_.device()); }
 
   int query_rows(int sequence) const { return batch_.query_rows(sequence); }
   /// The pages that hold the sequence's tokens, oldest first.
@@ -93,7 +100,8 @@ class Pass {
   PassBatch batch_;
   CudaPool* pool_ = nullptr;
   Staging staging_;
-  std::byte* host_ = nullptr;  // what PassArrays points to, in its order
+  std::span<const int32_t> tokens_;  // that were sent
+  std::byte* host_ = nullptr;        // what PassArrays points to, in its order
   int touched_ = 0;
   bool uploaded_ = false;
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "kernels/checks.h"
+#include "kernels/cuda/page_copy.h"
 
 namespace sluice::cuda {
 namespace {
@@ -48,17 +49,11 @@ LayerPages CudaPool::layer(int index) const {
           .head_dim = layout_.head_dim};
 }
 
-void CudaPool::copy_page(int source, int target) {
-  require_page(*this, source);
-  require_page(*this, target);
-  if (source == target) return;
-  // A copy a layer: the pitch between layers may exceed what copies of two
-  // dimensions take.
-  for (int index = 0; index < layers_; ++index) {
-    std::byte* base = layer(index).base;
-    SLUICE_CHECK_CUDA(cudaMemcpyAsync(base + target * page_stride(), base + source * page_stride(), page_stride(),
-                                      cudaMemcpyDeviceToDevice, stream_));
-  }
+void CudaPool::copy_pages(std::span<const int32_t> sources, std::span<const int32_t> targets) {
+  require_copies(*this, sources, targets);
+  const PageBlocks blocks{
+      .base = memory_.as<std::byte>(), .bytes = page_stride(), .layer_stride = layer_stride(), .layers = layers_};
+  cuda::copy_pages(blocks, sources, targets, stream_);
 }
 
 void CudaPool::read(std::span<const int32_t> pages, int tokens, float* keys, float* values) const {

@@ -192,6 +192,26 @@ TEST_F(EngineTest, PrefixCacheDoesNotChangeTokens) {
   }
 }
 
+TEST_F(EngineTest, AKnownPrefixCanBeCopied) {
+  const Plan quest = plan_of(kQuest);
+  for (const Plan* flow : {static_cast<const Plan*>(nullptr), &quest}) {
+    Engine engine(*device_, *model_, flow, options());
+    std::vector<Request> requests(4, request(81, 12));
+    const std::vector<int32_t> wanted = run_alone(flow, {requests[0]})[0];
+    for (Request& each : requests) {
+      engine.submit(each);
+      engine.step();  // the first one computes the prompt
+      each.copy_prefix = true;
+    }
+    for (const Request& each : requests) engine.submit(each);
+    int most_used = 0;
+    while (engine.step()) most_used = std::max(most_used, engine.stats().pages_total - engine.stats().pages_free);
+    EXPECT_GE(most_used, 4 * 10);  // each of the copies has pages of its own
+    for (const RequestResult& result : engine.take_finished()) EXPECT_EQ(result.tokens, wanted) << result.id;
+    EXPECT_EQ(engine.stats().pages_free, engine.stats().pages_total);
+  }
+}
+
 TEST_F(EngineTest, GeneratedPagesAreFoundAgainWithoutAFlow) {
   Engine engine(*device_, *model_, nullptr, options());
   engine.submit(request(30, 34));

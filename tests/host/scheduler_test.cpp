@@ -61,6 +61,7 @@ class Simulation {
 
   uint64_t preemptions() const { return scheduler_.preemptions(); }
   uint64_t shared_tokens() const { return shared_tokens_; }
+  uint64_t copied_pages() const { return copied_pages_; }
 
  private:
   int draw(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
@@ -73,6 +74,7 @@ class Simulation {
     sequence->prompt = draw(1, std::min(capacity / 2, 60));
     sequence->most_tokens = std::min(capacity, sequence->prompt + draw(0, 40));
     sequence->prompt_logits = draw(0, 9) == 0;
+    sequence->own_pages = draw(0, 4) == 0;
     // Few different beginnings, so that prefixes meet.
     const int family = draw(0, 2);
     const int common = draw(0, sequence->prompt);
@@ -87,7 +89,8 @@ class Simulation {
     live_.erase(victim);
   }
 
-  void check_admitted(const Sequence& sequence) {
+  void check_admitted(Sequence& sequence) {
+    copy(sequence);
     EXPECT_EQ(static_cast<int>(sequence.pages.size()), pages_for(static_cast<int>(sequence.tokens.size()), setting_.page));
     EXPECT_LT(sequence.computed, static_cast<int>(sequence.tokens.size()));
     if (sequence.prompt_logits) {
@@ -97,6 +100,22 @@ class Simulation {
       EXPECT_LT(sequence.computed, sequence.prompt);
     }
     shared_tokens_ += static_cast<uint64_t>(sequence.computed);
+  }
+
+  void copy(Sequence& sequence) {
+    EXPECT_EQ(sequence.copied.size() * static_cast<size_t>(setting_.page),
+              sequence.own_pages ? static_cast<size_t>(sequence.computed) : 0U);
+    for (size_t i = 0; i < sequence.copied.size(); ++i) {
+      EXPECT_EQ(cache_.users(sequence.pages[i]), 1);
+      for (int slot = 0; slot < setting_.page; ++slot) {
+        const auto at = [&](int32_t page) -> auto& {
+          return written_[static_cast<size_t>(page) * static_cast<size_t>(setting_.page) + static_cast<size_t>(slot)];
+        };
+        at(sequence.pages[i]) = at(sequence.copied[i]);
+      }
+    }
+    copied_pages_ += sequence.copied.size();
+    scheduler_.release_copied(sequence);
   }
 
   void check_pass(const Pass& pass) {
@@ -189,11 +208,13 @@ class Simulation {
   std::map<uint64_t, std::unique_ptr<Sequence>> live_;
   int submitted_ = 0;
   uint64_t shared_tokens_ = 0;
+  uint64_t copied_pages_ = 0;
 };
 
 TEST(Scheduler, RandomWorkloadsKeepEveryInvariant) {
   uint64_t preemptions = 0;
   uint64_t shared = 0;
+  uint64_t copied = 0;
   for (unsigned seed = 0; seed < 24; ++seed) {
     const bool differs = seed % 2 == 1;
     const bool share = seed % 3 != 0;
@@ -203,9 +224,11 @@ TEST(Scheduler, RandomWorkloadsKeepEveryInvariant) {
     ASSERT_FALSE(HasFailure()) << "seed " << seed;
     preemptions += simulation.preemptions();
     shared += simulation.shared_tokens();
+    copied += simulation.copied_pages();
   }
   EXPECT_GT(preemptions, 50U);  // or the simulation would not show what it should
   EXPECT_GT(shared, 500U);
+  EXPECT_GT(copied, 50U);
 }
 
 Sequence sequence_of(uint64_t id, int prompt, int most_tokens) {

@@ -124,8 +124,8 @@ TEST(FlowAttention, CountsThePagesItAttends) {
   const auto flow = device->compile(plan, 1, 2);
   PagedBatch batch(*device, {{320}, {33}}, 2, geometry, plan.layout);
   run(*device, batch, *flow, batch.random_floats(2 * 2 * 64), 2, 2, 20);
-  EXPECT_EQ(device->counters().pages_attended, 2 * (5 + 3));
-  EXPECT_EQ(device->counters().pages_available, 2 * (20 + 3));
+  EXPECT_EQ(flow->counters().pages_attended, 2 * (5 + 3));
+  EXPECT_EQ(flow->counters().pages_available, 2 * (20 + 3));
 }
 
 TEST(FlowAttention, GivesTheSameBitsForAnyNumberOfThreads) {

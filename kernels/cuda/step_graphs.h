@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "kernels/cuda/runtime.h"
+#include "kernels/device.h"
+
+struct CUgraphExec_st;
+
+namespace sluice::cuda {
+
+/// What decode steps of one engine did, as CUDA graphs: launching one costs as much as launching a kernel or two. Kernels find
+/// lengths, page tables and seeds where every pass puts them, and their grids are right for all lengths up to a bound.
+class StepGraphs final : public Device::Repetition {
+ public:
+  struct Shape {
+    int sequences = 0;
+    int pages = 0;                                   // most of any sequence, rounded up
+    auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 takes it for a pointer
+  };
+
+  /// Runs `operations`, the first time a shape is seen as they are, later as a graph. `ground` is called before and after
+  /// `operations`: all device memory that they use but the caller does not give, and whatever else they take as it is at the
+  /// time. Graphs are made anew when it has changed.
+  void run(const Shape& shape, const std::function<std::vector<uintptr_t>()>& ground, Stream stream,
+           const std::function<void()>& operations);
+
+ private:
+  struct DestroyGraph {
+    void operator()(CUgraphExec_st* graph) const;
+  };
+  using Executable = std::unique_ptr<CUgraphExec_st, DestroyGraph>;
+
+  static Executable record(Stream stream, const std::function<void()>& operations);
+
+  std::map<Shape, Executable> graphs_;  // null: seen once
+  std::vector<uintptr_t> ground_;       // what they were made on
+};
+
+/// `pages` rounded up in steps of an eighth or less, so that few shapes cover the lengths that sequences grow through.
+int round_pages(int pages);
+
+}  // namespace sluice::cuda

@@ -1,0 +1,111 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "agents/bench/profiling_device.h"
+#include "agents/flow_script.h"
+#include "agents/trace_options.h"
+#include "host/default_model.h"
+#include "host/engine.h"
+#include "host/random.h"
+#include "tests/cuda/gpu.h"
+
+// The serving loop on the GPU: decode steps that are replayed as graphs give the bits of those that are launched one by one.
+
+namespace sluice::testing {
+namespace {
+
+class CudaEngine : public GpuTest {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (IsSkipped()) return;
+    device_ = create_device("cuda");
+    model_ = load_model(SLUICE_SOURCE_DIR "/host/models/mini", *device_);
+  }
+
+  Plan plan_of(const std::string& flow) const {
+    return compile(read_flow(SLUICE_SOURCE_DIR "/scripting/flows/" + flow + ".lua").trace(trace_options(model_->config()))).plan;
+  }
+
+  /// Prompts of lengths around pages and steps of `round_pages`, that end at different times.
+  std::vector<Request> workload() const {
+    std::vector<Request> requests;
+    for (const int prompt : {250, 17, 1000, 16, 531, 2047}) {
+      Request request;
+      const auto seed = static_cast<uint64_t>(requests.size());
+      for (int i = 0; i < prompt; ++i) {
+        request.prompt.push_back(
+            static_cast<int32_t>(counter_uniform(seed, static_cast<uint64_t>(i)) * model_->config().vocabulary));
+      }
+      request.max_tokens = 24 + 9 * static_cast<int>(requests.size());
+      request.ignore_eos = true;
+      request.want_logits = requests.size() % 2 == 0;
+      request.sampling.temperature = requests.size() % 3 == 0 ? 1.0F : 0.0F;
+      requests.push_back(std::move(request));
+    }
+    return requests;
+  }
+
+  /// By order of submission.
+  static std::map<uint64_t, RequestResult> run(Device& device, const Model& model, const Plan* plan,
+                                               const std::vector<Request>& requests) {
+    EngineOptions options;
+    options.pages = 2000;
+    options.max_batch = 4;  // others are admitted as these end
+    options.max_pass_tokens = 300;
+    Engine engine(device, model, plan, options);
+    for (const Request& request : requests) engine.submit(request);
+    std::map<uint64_t, RequestResult> results;
+    for (RequestResult& result : engine.run_all()) results[result.id] = std::move(result);
+    return results;
+  }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Model> model_;
+};
+
+TEST_F(CudaEngine, ReplayedStepsGiveTheSameBits) {
+  for (const std::string flow : {"", "quest", "h2o", "nsa_topk", "streaming"}) {
+    const std::optional<Plan> plan = flow.empty() ? std::nullopt : std::optional(plan_of(flow));
+    const Plan* const given = plan ? &*plan : nullptr;
+    ProfilingDevice one_by_one(*device_);
+    one_by_one.start();
+    const auto wanted = run(one_by_one, *model_, given, workload());
+    const auto got = run(*device_, *model_, given, workload());
+    ASSERT_EQ(got.size(), wanted.size());
+    for (const auto& [id, result] : got) {
+      EXPECT_EQ(result.tokens, wanted.at(id).tokens) << flow << ", request " << id;
+      EXPECT_EQ(result.logits, wanted.at(id).logits) << flow << ", request " << id;
+    }
+  }
+}
+
+TEST_F(CudaEngine, EnginesTakeTurnsOnOneDevice) {
+  // Each grows scratch that graphs of the other were made on.
+  const Plan quest = plan_of("quest");
+  EngineOptions options;
+  options.pages = 600;
+  options.max_batch = 2;
+  std::vector<std::unique_ptr<Engine>> engines;
+  std::vector<std::vector<int32_t>> tokens(3);
+  const std::vector<Request> requests = workload();
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    options.max_batch = static_cast<int>(2 + 3 * i);
+    options.max_pass_tokens = static_cast<int>(64 << i);
+    engines.push_back(std::make_unique<Engine>(*device_, *model_, i == 1 ? nullptr : &quest, options));
+    engines[i]->on_token([&tokens, i](uint64_t, int32_t token) { tokens[i].push_back(token); });
+    engines[i]->submit(requests[2]);
+    for (int step = 0; step < 40; ++step) {
+      for (size_t turn = 0; turn <= i; ++turn) engines[turn]->step();
+    }
+  }
+  for (const auto& engine : engines) engine->run_all();
+  EXPECT_EQ(tokens[0], run(*device_, *model_, &quest, {requests[2]}).at(1).tokens);
+  EXPECT_EQ(tokens[1], run(*device_, *model_, nullptr, {requests[2]}).at(1).tokens);
+  EXPECT_EQ(tokens[2], tokens[0]);
+}
+
+}  // namespace
+}  // namespace sluice::testing
