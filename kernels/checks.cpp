@@ -43,13 +43,21 @@ void require_page(const Pool& pool, int32_t page) {
   }
 }
 
+void require_pages(const Pool& pool, std::span<const int32_t> pages) {
+  // A decode step lists tens of thousands, so without a branch for each.
+  const auto count = static_cast<uint32_t>(pool.pages());
+  bool all = true;
+  for (const int32_t page : pages) all &= static_cast<uint32_t>(page) < count;
+  if (all) return;
+  for (const int32_t page : pages) require_page(pool, page);
+}
+
 void require_copies(const Pool& pool, std::span<const int32_t> sources, std::span<const int32_t> targets) {
   if (sources.size() != targets.size()) {
     throw InternalError(fmt::format("{} pages to copy over {}", sources.size(), targets.size()));
   }
-  for (const auto pages : {sources, targets}) {
-    for (const int32_t page : pages) require_page(pool, page);
-  }
+  require_pages(pool, sources);
+  require_pages(pool, targets);
 }
 
 void require_tokens(const Pool& pool, std::span<const int32_t> pages, int tokens) {
@@ -57,7 +65,7 @@ void require_tokens(const Pool& pool, std::span<const int32_t> pages, int tokens
   if (tokens < 0 || static_cast<size_t>(tokens) > pages.size() * page) {
     throw InternalError(fmt::format("{} tokens do not fit {} pages of {}", tokens, pages.size(), page));
   }
-  for (const int32_t index : pages) require_page(pool, index);
+  require_pages(pool, pages);
 }
 
 namespace {
@@ -87,7 +95,7 @@ void require_batch(const PassBatch& batch, const Pool& pool) {
     require(batch.page_indptr[s] >= 0 && held >= needed, "pages of a sequence", held, needed);
     require(static_cast<size_t>(batch.page_indptr[s + 1]) <= batch.page_indices.size(), "end of a sequence's pages",
             batch.page_indptr[s + 1], static_cast<int64_t>(batch.page_indices.size()));
-    for (const int32_t index : batch.pages(static_cast<int>(s), page)) require_page(pool, index);
+    require_pages(pool, batch.pages(static_cast<int>(s), page));
   }
 }
 

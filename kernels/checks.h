@@ -20,6 +20,7 @@ void require_indices(const char* operation, std::span<const int32_t> indices, in
 void require_group(const DeviceInfo& device, int group);
 /// `page` lies in the pool.
 void require_page(const Pool& pool, int32_t page);
+void require_pages(const Pool& pool, std::span<const int32_t> pages);
 /// `tokens` tokens fit `pages`, which lie in the pool.
 void require_tokens(const Pool& pool, std::span<const int32_t> pages, int tokens);
 /// As many targets as sources, all of which lie in the pool.

@@ -235,7 +235,7 @@ void CpuDevice::refresh_pages(Pool& pool, int layer, std::span<const int32_t> pa
   if (last_tokens < 1 || last_tokens > page_tokens) {
     throw InternalError(fmt::format("refresh_pages: {} tokens in a page of {}", last_tokens, page_tokens));
   }
-  for (int32_t page : pages) require_page(memory, page);
+  require_pages(memory, pages);
   const auto count = static_cast<int64_t>(pages.size());
   threads_.run(count * memory.kv_heads(), [&](int64_t index, int thread) {
     const int64_t at = index / memory.kv_heads();

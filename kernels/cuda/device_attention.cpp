@@ -65,7 +65,7 @@ void CudaDevice::refresh_pages(Pool& pool, int layer, std::span<const int32_t> p
   if (last_tokens < 1 || last_tokens > memory.layout().page) {
     throw InternalError(fmt::format("refresh_pages: {} tokens in a page of {}", last_tokens, memory.layout().page));
   }
-  for (const int32_t page : pages) require_page(memory, page);
+  require_pages(memory, pages);
   mine.refresh(blocks_of(memory, layer), send(pages), nullptr, static_cast<int>(pages.size()), last_tokens, stream_.get());
 }
 
