@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "scripting/graph/error.h"
@@ -22,6 +23,15 @@ std::string excerpt(const Json& value) {
   return text;
 }
 
+std::string reason_of(const Json::exception& error) {
+  constexpr size_t kMost = 200;
+  constexpr std::string_view kParseError = "parse error at ";
+  std::string_view text = error.what();  // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
+  if (text.starts_with('[')) text.remove_prefix(std::min(text.find("] "), text.size() - 2) + 2);
+  if (text.starts_with(kParseError)) text.remove_prefix(kParseError.size());
+  return std::string(text.substr(0, kMost));
+}
+
 Json parse_json(std::string_view text, const std::string& name) {
   // What reads documents may go down them by recursion, and so do copies of them: no stack is deep enough for a hostile file.
   constexpr int kDeepest = 64;
@@ -32,7 +42,7 @@ Json parse_json(std::string_view text, const std::string& name) {
   try {
     return Json::parse(text.begin(), text.end(), check_depth);
   } catch (const Json::exception& error) {
-    throw InputError(fmt::format("{}: not valid JSON ({})", name, std::string_view(error.what()).substr(0, 200)));
+    throw InputError(fmt::format("{}: not valid JSON ({})", name, reason_of(error)));
   }
 }
 

@@ -15,6 +15,9 @@ nlohmann::json parse_json(std::string_view text, const std::string& name);
 /// A value, or a name as the string that it is, as a message shows it: quoted, escaped and short, whatever bytes it holds.
 std::string excerpt(const nlohmann::json& value);
 
+/// What is wrong with a document, from the parser's exception: short, and without the parser's own labels.
+std::string reason_of(const nlohmann::json::exception& error);
+
 /// A JSON object from outside, read with its types and ranges checked. A key that holds null counts as absent. Every method
 /// throws InputError naming the file, the key and what stands there. Refers to the document, which must outlive it.
 class JsonObject {

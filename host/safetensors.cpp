@@ -66,7 +66,7 @@ Json parse_header(std::string_view text, const std::string& file) {
     if (!header.is_object()) refuse(file, "the header is not a JSON object");
     return header;
   } catch (const Json::exception& error) {
-    refuse(file, fmt::format("the header is not valid JSON ({})", std::string_view(error.what()).substr(0, 200)));
+    refuse(file, fmt::format("the header is not valid JSON ({})", reason_of(error)));
   }
 }
 

@@ -95,6 +95,7 @@ double total_us(const BenchProfile& profile) {
 
 std::string to_table(const BenchProfile& profile) {
   std::string text = fmt::format("\n{}: one step by operation; each time includes a synchronize\n", profile.name);
+  if (!profile.note.empty()) text += fmt::format("(not by kernel: {})\n", profile.note);
   text += fmt::format("{:<32} {:>8} {:>12} {:>7}\n", "operation", "calls", "time us", "share");
   const double total = total_us(profile);
   for (const BenchProfile::Row& row : profile.rows) {
@@ -105,9 +106,50 @@ std::string to_table(const BenchProfile& profile) {
   return text + fmt::format("{:<32} {:>8} {:>12.1f}\n", "a step without the synchronizes", "", profile.step_us);
 }
 
+std::string to_table(const BenchKernelProfile& profile) {
+  const KernelProfile& kernels = profile.kernels;
+  std::string text = fmt::format(
+      "\n{}: one step by kernel; \"alone\" is the time from the end of what ended before, \"idle\" what the device waited\n",
+      profile.name);
+  text += fmt::format("{:<52} {:>8} {:>10} {:>12} {:>7} {:>10}\n", "kernel", "calls", "mean us", "alone us", "share", "idle us");
+  for (const KernelProfile::Row& row : kernels.rows) {
+    text += fmt::format("{:<52} {:>8.2f} {:>10.2f} {:>12.1f} {:>6.1f}% {:>10.1f}\n", row.name, row.calls, row.mean_us,
+                        row.exclusive_us, 100 * row.exclusive_us / kernels.step_us, row.idle_us);
+  }
+  const auto line = [&](const char* what, double us, const std::string& note) {
+    text += fmt::format("{:<52} {:>8} {:>10} {:>12.1f} {:>6.1f}%{}\n", what, "", "", us, 100 * us / kernels.step_us, note);
+  };
+  line("busy", kernels.busy_us, fmt::format("  ({:.1f} us of it with two or more at once)", kernels.overlap_us));
+  line("idle", kernels.idle_us, "");
+  line("step while recorded", kernels.step_us, "");
+  line("step while not recorded", profile.step_us, "");
+  return text;
+}
+
+nlohmann::ordered_json to_json_value(const BenchKernelProfile& profile) {
+  const KernelProfile& kernels = profile.kernels;
+  nlohmann::ordered_json json = {{"name", profile.name},
+                                 {"step_us", profile.step_us},
+                                 {"recorded_step_us", kernels.step_us},
+                                 {"busy_us", kernels.busy_us},
+                                 {"overlap_us", kernels.overlap_us},
+                                 {"idle_us", kernels.idle_us},
+                                 {"rows", nlohmann::ordered_json::array()}};
+  for (const KernelProfile::Row& row : kernels.rows) {
+    json["rows"].push_back({{"kernel", row.name},
+                            {"calls", row.calls},
+                            {"mean_us", row.mean_us},
+                            {"exclusive_us", row.exclusive_us},
+                            {"share", row.exclusive_us / kernels.step_us},
+                            {"idle_us", row.idle_us}});
+  }
+  return json;
+}
+
 nlohmann::ordered_json to_json_value(const BenchProfile& profile) {
   nlohmann::ordered_json json;
   json["name"] = profile.name;
+  json["note"] = profile.note;
   json["step_us"] = profile.step_us;
   json["rows"] = nlohmann::ordered_json::array();
   const double total = total_us(profile);
@@ -135,6 +177,7 @@ std::string to_table(const BenchReport& report) {
                         row.correct ? "yes" : "NO", row.note.empty() ? "" : "  " + row.note);
   }
   for (const BenchProfile& profile : report.profiles) text += to_table(profile);
+  for (const BenchKernelProfile& profile : report.kernel_profiles) text += to_table(profile);
   return text;
 }
 
@@ -158,6 +201,7 @@ std::string to_json(const BenchReport& report) {
     for (const auto& [name, value] : row.metrics) json["rows"].back()[name] = value;
   }
   for (const BenchProfile& profile : report.profiles) json["profiles"].push_back(to_json_value(profile));
+  for (const BenchKernelProfile& profile : report.kernel_profiles) json["kernel_profiles"].push_back(to_json_value(profile));
   return json.dump(2) + "\n";
 }
 

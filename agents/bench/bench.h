@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "agents/bench/budget.h"
+#include "kernels/kernel_profile.h"
 
 namespace sluice {
 
@@ -27,7 +28,7 @@ struct BenchOptions {
   Budget budget;               // of the flow's selection
   std::vector<double> rates;   // requests a second that arrive; empty: all sequences decode together
   bool disaggregated = false;  // with rates: prompts arrive with K and V computed elsewhere
-  bool profile = false;        // time by operation, too
+  bool profile = false;        // time by kernel or operation, too
 };
 
 /// One measured case.
@@ -53,6 +54,14 @@ struct BenchProfile {
   std::string name;            // "dense decode"
   double step_us = 0;          // of a step that is not profiled
   std::vector<Row> rows = {};  // the longest first
+  std::string note = {};       // why it is not by kernel; empty: the device has none
+};
+
+/// A decode step by kernel, recorded while it ran as always.
+struct BenchKernelProfile {
+  std::string name;    // "dense decode"
+  double step_us = 0;  // of a step that is not recorded
+  KernelProfile kernels;
 };
 
 struct BenchReport {
@@ -62,6 +71,7 @@ struct BenchReport {
   std::string arithmetic = {};  // that unit: "float32 vectors"
   std::vector<BenchRow> rows = {};
   std::vector<BenchProfile> profiles = {};
+  std::vector<BenchKernelProfile> kernel_profiles = {};
 };
 
 BenchReport run_attention_bench(const BenchOptions& options);
@@ -100,7 +110,11 @@ double median(std::vector<double> values);
 /// A table for people, each row beside its limit.
 std::string to_table(const BenchReport& report);
 /// `{"schema": "sluice.bench/1", "copy_tb_per_s", "rows": [{"name", "shape", "time_us", "bytes", "limit_us", "correct"}]}`
-/// and more fields.
+/// and more fields. With --profile, times in microseconds of one step: where kernels can be recorded
+/// `"kernel_profiles": [{"name", "step_us", "recorded_step_us", "busy_us", "overlap_us", "idle_us",
+///                       "rows": [{"kernel", "calls", "mean_us", "exclusive_us", "share", "idle_us"}]}]`
+/// (of KernelProfile: exclusive times add up to "busy_us", which with "idle_us" is "recorded_step_us"; "share" is of that, too),
+/// else `"profiles": [{"name", "note", "step_us", "rows": [{"operation", "calls", "time_us", "share"}]}]`.
 std::string to_json(const BenchReport& report);
 
 }  // namespace sluice

@@ -13,6 +13,7 @@
 #include "agents/bench/profiling_device.h"
 #include "agents/bench/serve_rate.h"
 #include "agents/bench/serve_side.h"
+#include "agents/bench/step_profiler.h"
 #include "agents/cli/traffic.h"
 #include "agents/evaluation/statistics.h"
 #include "agents/flow_script.h"
@@ -73,9 +74,12 @@ int most_turns(const BenchOptions& options) {
   return std::max(2, (steps + ServeSide::kStepsPerTurn - 1) / ServeSide::kStepsPerTurn);
 }
 
+/// Steps that a profile may take.
+int profiled_steps(const BenchOptions& options) { return options.profile ? StepProfiler::kMostRuns * kProfiledSteps : 0; }
+
 /// Tokens that each sequence generates while it is measured.
 int steps_of(const BenchOptions& options) {
-  return ServeSide::kWarmSteps + most_turns(options) * ServeSide::kStepsPerTurn + 1 + (options.profile ? kProfiledSteps : 0);
+  return ServeSide::kWarmSteps + most_turns(options) * ServeSide::kStepsPerTurn + 1 + profiled_steps(options);
 }
 
 /// Throws InputError unless the model has positions for prompts and answers. Where the number of steps is free, as many as fit.
@@ -237,19 +241,16 @@ void measure(Measured& dense, Measured& flow, int turns, double seconds) {
   }
 }
 
-BenchProfile profile_of(ProfilingDevice& device, Measured& measured) {
-  BenchProfile profile{.name = measured.name(), .step_us = median(measured.turns) / ServeSide::kStepsPerTurn * 1e6};
-  const auto start = std::chrono::steady_clock::now();
-  device.start();
-  for (int i = 0; i < kProfiledSteps / ServeSide::kStepsPerTurn; ++i) measured.side.turn();
-  double outside = seconds_since(start);
-  for (const auto& [operation, total] : device.stop()) {
-    profile.rows.push_back({operation, static_cast<double>(total.calls) / kProfiledSteps, total.seconds / kProfiledSteps * 1e6});
-    outside -= total.seconds;
-  }
-  profile.rows.push_back({"host: scheduling, sampling", 1, outside / kProfiledSteps * 1e6});
-  std::sort(profile.rows.begin(), profile.rows.end(), [](const auto& a, const auto& b) { return a.time_us > b.time_us; });
-  return profile;
+void profile(StepProfiler& profiler, Measured& measured, BenchReport& report) {
+  profiler.add({.name = measured.name(),
+                .flow = measured.plan != nullptr ? measured.plan->graph.name : "",
+                .step_us = median(measured.turns) / ServeSide::kStepsPerTurn * 1e6,
+                .count = kProfiledSteps,
+                .run =
+                    [&] {
+                      for (int i = 0; i < kProfiledSteps / ServeSide::kStepsPerTurn; ++i) measured.side.turn();
+                    }},
+               report);
 }
 
 void compare(const BenchOptions& options, const ServeSetup& setup, const Plan& plan, ProfilingDevice& device,
@@ -258,8 +259,7 @@ void compare(const BenchOptions& options, const ServeSetup& setup, const Plan& p
   const std::shared_ptr<const KvSnapshot> snapshot = prefill(setup, prefill_row);
   Measured dense{nullptr, ServeSide(setup, nullptr, snapshot)};
   Measured flow{&plan, ServeSide(setup, &plan, snapshot)};
-  const int most =
-      (setup.generate - ServeSide::kWarmSteps - 1 - (options.profile ? kProfiledSteps : 0)) / ServeSide::kStepsPerTurn;
+  const int most = (setup.generate - ServeSide::kWarmSteps - 1 - profiled_steps(options)) / ServeSide::kStepsPerTurn;
   const bool steps_given = options.generate > 0 || !options.random_weights.empty();
   measure(dense, flow, std::min(most, most_turns(options)), steps_given ? 0 : std::max(2 * options.seconds, 1e-9));
 
@@ -274,7 +274,11 @@ void compare(const BenchOptions& options, const ServeSetup& setup, const Plan& p
   flow_row.metrics.insert(
       flow_row.metrics.end(),
       {{"pages_share", share}, {"dense_ratio", ratio.ratio}, {"dense_ratio_low", ratio.low}, {"dense_ratio_high", ratio.high}});
-  if (options.profile) report.profiles = {profile_of(device, dense), profile_of(device, flow)};
+  if (options.profile) {
+    StepProfiler profiler(device);
+    profile(profiler, dense, report);
+    profile(profiler, flow, report);
+  }
   const auto agrees = setup.own_prompts ? mostly_agrees_alone : agrees_alone;
   dense_row.correct = agrees(setup, nullptr, dense.side);
   flow_row.correct = agrees(setup, &plan, flow.side);

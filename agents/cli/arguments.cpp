@@ -5,11 +5,13 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <thread>
 
 #include "scripting/graph/error.h"
 
@@ -62,6 +64,19 @@ bool holds(const std::string& input, const fs::path& output) {
     if (fs::equivalent(entry.path(), output, error)) return true;
   }
   return false;
+}
+
+/// Opens a pipe for writing once there is a reader, for whom it waits a while.
+int open_pipe(const std::string& path) {
+  constexpr int kTries = 100;
+  constexpr std::chrono::milliseconds kBetween(10);
+  for (int attempt = 0; attempt < kTries; ++attempt) {
+    const int pipe = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+    if (pipe >= 0) return pipe;
+    if (errno != ENXIO) refuse(path, std::strerror(errno));
+    std::this_thread::sleep_for(kBetween);
+  }
+  refuse(path, "nobody reads this pipe");
 }
 
 }  // namespace
@@ -121,6 +136,7 @@ OutputFile::OutputFile(const std::string& path, const std::vector<std::string>& 
   if (exists && ::access(path_.c_str(), W_OK) != 0) refuse(path, std::strerror(errno));
   if (exists && !fs::is_regular_file(status)) {
     open_path_ = path_;
+    if (fs::is_fifo(status)) pipe_ = open_pipe(path_);
     return;
   }
   for (const std::string& input : inputs) {
@@ -142,6 +158,7 @@ OutputFile::OutputFile(const std::string& path, const std::vector<std::string>& 
 OutputFile::~OutputFile() {
   std::error_code ignored;
   if (!kept_ && open_path_ != path_) fs::remove(open_path_, ignored);
+  if (pipe_ >= 0) ::close(pipe_);
   unfinished = nullptr;
 }
 

@@ -69,7 +69,7 @@ CLI::Option* add_number_list(CLI::App& command, const std::string& option, std::
 
 /// A file that is written whole or not at all. It is opened before the work, so that a bad path costs nothing, beside the place
 /// where it will stand, and moved there by `keep`; an earlier file stays until then, and signals that end the process leave
-/// nothing else. Pipes and devices are written directly. One at a time.
+/// nothing else. Pipes and devices are written directly; a named pipe waits a second for its reader. One at a time.
 class OutputFile {
  public:
   /// Throws InputError if `path` cannot be written, is "-", or is one of `inputs` or a file of a folder among them.
@@ -88,6 +88,7 @@ class OutputFile {
  private:
   std::string path_;
   std::string open_path_;
+  int pipe_ = -1;  // held open for its reader
   bool kept_ = false;
 };
 

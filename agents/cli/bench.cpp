@@ -97,7 +97,8 @@ void add_serve_options(CLI::App& command, BenchOptions& options) {
       ->check(decimal_number(0, 1 << 20));
   command.add_option("--first", options.budget.first, "First pages that it always keeps")->check(decimal_number(0, 1 << 20));
   command.add_option("--last", options.budget.last, "Last pages that it always keeps")->check(decimal_number(0, 1 << 20));
-  command.add_flag("--profile", options.profile, "Also show the time of a decode step by operation");
+  command.add_flag("--profile", options.profile,
+                   "Also show the time of a decode step by kernel, or by operation where kernels cannot be recorded");
   add_rates(command, options.rates);
   command
       .add_flag("--disaggregated", options.disaggregated,

@@ -12,6 +12,7 @@
 #include "agents/cli/commands.h"
 #include "agents/cli/traffic.h"
 #include "agents/flow_script.h"
+#include "kernels/cuda/codegen/describe.h"
 #include "scripting/graph/text.h"
 
 namespace sluice::cli {
@@ -111,6 +112,11 @@ void print_row(const std::string& what, double bytes, double rows, double bandwi
   fmt::print("  {:<12} {:>10}  {:>10}  {}\n", what, bytes_text(bytes * rows), time_text(bytes * rows / bandwidth), note);
 }
 
+std::string beside_dense(double bytes, double dense) {
+  return bytes <= dense ? fmt::format("{:.2f}x less than dense", dense / bytes)
+                        : fmt::format("{:.2f}x more than dense", bytes / dense);
+}
+
 void print_roofline(const Plan& plan, const PlanOptions& options, const ModelGeometry& model, double bandwidth) {
   const double pages = std::ceil(static_cast<double>(options.tokens) / plan.layout.page);
   const double rows = static_cast<double>(options.batch) * model.kv_heads;
@@ -137,7 +143,7 @@ void print_roofline(const Plan& plan, const PlanOptions& options, const ModelGeo
     const double budget = selected_pages(plan.graph, pages);
     total.attention = budget * kv_page;
     print_row("attention", total.attention, rows, bandwidth, fmt::format("{:.0f} of {:.0f} pages", budget, pages));
-    print_row("flow", total.total(), rows, bandwidth, fmt::format("{:.2f}x less than dense", dense / total.total()));
+    print_row("flow", total.total(), rows, bandwidth, beside_dense(total.total(), dense));
   }
   print_row("dense", dense, rows, bandwidth, "");
   const double all = sparse_layers * total.total() + (model.layers - sparse_layers) * dense;
@@ -154,6 +160,7 @@ void plan(const PlanOptions& options) {
   trace.layers = model.layers;
   const Compilation compilation = compile(read_flow(options.flow).trace(trace), {options.disabled});
   fmt::print("{}", to_text(compilation.plan));
+  if (options.device == "cuda") fmt::print("{}", cuda::codegen::describe(compilation.plan));
   print_passes(compilation);
   print_roofline(compilation.plan, options, model, bandwidth);
 }
@@ -174,7 +181,7 @@ void add_plan(CLI::App& app) {
   command->add_option("--batch", options->batch, "Requests in a step")
       ->capture_default_str()
       ->check(decimal_number(int64_t{1}, kMost));
-  command->add_option("--device", options->device, "cpu or cuda: whose usual bandwidth is assumed")
+  command->add_option("--device", options->device, "cpu or cuda: whose usual bandwidth is assumed; cuda: also how a GPU runs it")
       ->capture_default_str()
       ->check(CLI::IsMember({"cpu", "cuda"}));
   command->add_option("--bandwidth", options->bandwidth, "Of the memory, such as \"20 GB/s\" or \"4.2 TB/s\"; MB/s, too");

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/cpu/bfloat16.h"
+#include "kernels/cuda/cublas_lt.h"
 
 namespace sluice::cuda {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what cuBLAS recommends for Hopper
 
 void check_blas(cublasStatus_t status, const char* what) {
-  if (status != CUBLAS_STATUS_SUCCESS) throw InternalError(fmt::format("{}: {}", what, cublasLtGetStatusName(status)));
+  if (status != CUBLAS_STATUS_SUCCESS) throw InternalError(fmt::format("{}: {}", what, cublas_lt().status_name(status)));
 }
 #define SLUICE_CHECK_BLAS(call) check_blas((call), #call)
 
@@ -58,9 +59,9 @@ const float* CudaWeight::vector() const {
   return vector_.as<float>();
 }
 
-Matmul::Matmul() : workspace_(kWorkspaceBytes) { SLUICE_CHECK_BLAS(cublasLtCreate(&handle_)); }
+Matmul::Matmul() : workspace_(kWorkspaceBytes) { SLUICE_CHECK_BLAS(cublas_lt().create(&handle_)); }
 
-Matmul::~Matmul() { cublasLtDestroy(handle_); }
+Matmul::~Matmul() { cublas_lt().destroy(handle_); }
 
 Matmul::Plan& Matmul::plan(const Shape& shape) {
   const auto known = plans_.find(shape);
@@ -70,17 +71,17 @@ Matmul::Plan& Matmul::plan(const Shape& shape) {
   Plan plan{};
   const cublasOperation_t transposed = CUBLAS_OP_T;
   const cudaDataType_t out = shape.out == DataType::kBF16 ? CUDA_R_16BF : CUDA_R_32F;
-  SLUICE_CHECK_BLAS(cublasLtMatmulDescInit(&plan.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  SLUICE_CHECK_BLAS(cublas_lt().matmul_desc_init(&plan.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
   SLUICE_CHECK_BLAS(
-      cublasLtMatmulDescSetAttribute(&plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed)));
-  SLUICE_CHECK_BLAS(cublasLtMatrixLayoutInit(&plan.weight, CUDA_R_16BF, shape.inputs, shape.outputs, shape.inputs));
-  SLUICE_CHECK_BLAS(cublasLtMatrixLayoutInit(&plan.x, CUDA_R_16BF, shape.inputs, shape.rows, shape.x_stride));
-  SLUICE_CHECK_BLAS(cublasLtMatrixLayoutInit(&plan.out, out, shape.outputs, shape.rows, shape.out_stride));
+      cublas_lt().matmul_desc_set_attribute(&plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed)));
+  SLUICE_CHECK_BLAS(cublas_lt().matrix_layout_init(&plan.weight, CUDA_R_16BF, shape.inputs, shape.outputs, shape.inputs));
+  SLUICE_CHECK_BLAS(cublas_lt().matrix_layout_init(&plan.x, CUDA_R_16BF, shape.inputs, shape.rows, shape.x_stride));
+  SLUICE_CHECK_BLAS(cublas_lt().matrix_layout_init(&plan.out, out, shape.outputs, shape.rows, shape.out_stride));
 
   cublasLtMatmulPreferenceOpaque_t preference{};
-  SLUICE_CHECK_BLAS(cublasLtMatmulPreferenceInit(&preference));
+  SLUICE_CHECK_BLAS(cublas_lt().matmul_preference_init(&preference));
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
-    SLUICE_CHECK_BLAS(cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof(value)));
+    SLUICE_CHECK_BLAS(cublas_lt().matmul_preference_set_attribute(&preference, attribute, &value, sizeof(value)));
   };
   const Matrix weight{nullptr, DataType::kBF16, shape.outputs, shape.inputs, shape.inputs};  // cudaMalloc aligns it
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
@@ -90,11 +91,11 @@ Matmul::Plan& Matmul::plan(const Shape& shape) {
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, shape.out_alignment);
   cublasLtMatmulHeuristicResult_t result{};
   int found = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, &plan.operation, &plan.weight, &plan.x, &plan.out,
-                                                               &plan.out, &preference, 1, &result, &found);
+  const cublasStatus_t status = cublas_lt().matmul_algo_get_heuristic(handle_, &plan.operation, &plan.weight, &plan.x, &plan.out,
+                                                                      &plan.out, &preference, 1, &result, &found);
   if (status != CUBLAS_STATUS_SUCCESS || found == 0) {
     throw InternalError(fmt::format("cuBLASLt has no product of [{}, {}] by [{}, {}]: {}", shape.rows, shape.inputs,
-                                    shape.outputs, shape.inputs, cublasLtGetStatusName(status)));
+                                    shape.outputs, shape.inputs, cublas_lt().status_name(status)));
   }
   plan.algorithm = result.algo;
   return plans_.emplace(shape, plan).first->second;
@@ -119,9 +120,9 @@ void Matmul::run(Matrix x, const CudaWeight& weight, const Matrix& out, Stream s
                     .out_alignment = alignment_of(out)});
   const float one = 1;
   const float zero = 0;
-  SLUICE_CHECK_BLAS(cublasLtMatmul(handle_, &how.operation, &one, weight.matrix().data, &how.weight, x.data, &how.x, &zero,
-                                   out.data, &how.out, out.data, &how.out, &how.algorithm, workspace_.data(), kWorkspaceBytes,
-                                   stream));
+  SLUICE_CHECK_BLAS(cublas_lt().matmul(handle_, &how.operation, &one, weight.matrix().data, &how.weight, x.data, &how.x, &zero,
+                                       out.data, &how.out, out.data, &how.out, &how.algorithm, workspace_.data(), kWorkspaceBytes,
+                                       stream));
 }
 
 }  // namespace sluice::cuda

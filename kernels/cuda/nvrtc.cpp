@@ -1,6 +1,5 @@
 #include "kernels/cuda/nvrtc.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nvrtc.h>
@@ -8,14 +7,11 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <iterator>
 #include <optional>
 
+#include "kernels/cuda/shared_library.h"
 #include "scripting/graph/error.h"
-
-// Where the toolkit that this was built with keeps its libraries.
-#ifndef SLUICE_CUDA_LIBRARY_DIR
-#define SLUICE_CUDA_LIBRARY_DIR "/usr/local/cuda/lib64"
-#endif
 
 namespace sluice::cuda {
 
@@ -25,7 +21,6 @@ constexpr const char* kProgramName = "flow.cu";
 constexpr std::array<const char*, 7> kOptions = {
     "-std=c++20", "-default-device", "--fmad=true", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "--disable-warnings",
 };
-constexpr std::array<const char*, 3> kLibraryNames = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
 constexpr const char* kInstallHint =
     "install NVRTC 12.0 or later (package cuda-nvrtc-13-0 of NVIDIA's repository, or a CUDA toolkit) and name the folder of "
     "libnvrtc.so in LD_LIBRARY_PATH, or use --device cpu";
@@ -49,36 +44,19 @@ struct Nvrtc {
   }
 };
 
-void* open_library() {
-  for (const std::string& folder : {std::string(), std::string(SLUICE_CUDA_LIBRARY_DIR "/")}) {
-    for (const char* name : kLibraryNames) {
-      if (void* library = dlopen((folder + name).c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
-    }
-  }
-  throw InputError(
-      fmt::format("NVRTC, which compiles flows for the GPU, cannot be loaded: tried {} in the library path and in {}",
-                  fmt::join(kLibraryNames, ", "), SLUICE_CUDA_LIBRARY_DIR),
-      kInstallHint);
-}
-
-template <typename Function>
-void find_function(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  if (function == nullptr) throw InputError(fmt::format("NVRTC on this machine is too old: it lacks {}", name), kInstallHint);
-}
-
 Nvrtc load_nvrtc() {
-  void* library = open_library();
+  const SharedLibrary library("NVRTC, which compiles flows for the GPU,", {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"},
+                              kInstallHint);
   Nvrtc nvrtc{};
-  find_function(library, "nvrtcVersion", nvrtc.version);
-  find_function(library, "nvrtcGetErrorString", nvrtc.error_string);
-  find_function(library, "nvrtcCreateProgram", nvrtc.create_program);
-  find_function(library, "nvrtcDestroyProgram", nvrtc.destroy_program);
-  find_function(library, "nvrtcCompileProgram", nvrtc.compile_program);
-  find_function(library, "nvrtcGetProgramLogSize", nvrtc.log_size);
-  find_function(library, "nvrtcGetProgramLog", nvrtc.log);
-  find_function(library, "nvrtcGetCUBINSize", nvrtc.cubin_size);
-  find_function(library, "nvrtcGetCUBIN", nvrtc.cubin);
+  library.find("nvrtcVersion", nvrtc.version);
+  library.find("nvrtcGetErrorString", nvrtc.error_string);
+  library.find("nvrtcCreateProgram", nvrtc.create_program);
+  library.find("nvrtcDestroyProgram", nvrtc.destroy_program);
+  library.find("nvrtcCompileProgram", nvrtc.compile_program);
+  library.find("nvrtcGetProgramLogSize", nvrtc.log_size);
+  library.find("nvrtcGetProgramLog", nvrtc.log);
+  library.find("nvrtcGetCUBINSize", nvrtc.cubin_size);
+  library.find("nvrtcGetCUBIN", nvrtc.cubin);
   nvrtc.check(nvrtc.version(&nvrtc.major, &nvrtc.minor), "nvrtcVersion");
   if (nvrtc.major < 12) {
     throw InputError(fmt::format("NVRTC on this machine is too old: it is version {}.{}", nvrtc.major, nvrtc.minor),
@@ -174,6 +152,21 @@ std::string_view first_error(const std::vector<std::string_view>& log) {
   return found == log.end() ? std::string_view() : *found;
 }
 
+/// What the generator says of the operator that the line before `end` (0-based) came from: the nearest comment "// %7 ..." above
+/// it or, if that does not end in a place of the script, "(flow.lua:9)", the one of the same operator that does.
+std::string_view operator_above(const std::vector<std::string_view>& lines, size_t end) {
+  constexpr std::string_view kComment = "// %";
+  const auto is_comment = [&](std::string_view line) { return line.starts_with(kComment); };
+  const auto number_of = [&](std::string_view comment) { return comment.substr(0, comment.find(' ', kComment.size())); };
+  const auto above = std::make_reverse_iterator(lines.begin() + static_cast<ptrdiff_t>(end));
+  const auto nearest = std::find_if(above, lines.rend(), is_comment);
+  if (nearest == lines.rend()) return {};
+  const auto placed = std::find_if(lines.begin(), lines.end(), [&](std::string_view line) {
+    return is_comment(line) && number_of(line) == number_of(*nearest) && line.ends_with(')');
+  });
+  return nearest->ends_with(')') || placed == lines.end() ? *nearest : *placed;
+}
+
 }  // namespace
 
 std::string explain_compile_log(std::string_view source, std::string_view log) {
@@ -183,10 +176,8 @@ std::string explain_compile_log(std::string_view source, std::string_view log) {
   const std::vector<std::string_view> lines = split_lines(source);
   if (!line || *line > lines.size()) return text;
   text += fmt::format("\n  line {}: {}", *line, shorten(lines[*line - 1]));
-  for (size_t above = *line - 1; above-- > 0;) {
-    if (!lines[above].starts_with("// %")) continue;
-    return text + "\n  operator: " + shorten(lines[above].substr(3));
-  }
+  const std::string_view comment = operator_above(lines, *line - 1);
+  if (!comment.empty()) text += "\n  operator: " + shorten(comment.substr(std::string_view("// ").size()));
   return text;
 }
 

@@ -21,8 +21,9 @@ std::string nvrtc_version();
 std::string nvrtc_options();
 
 /// What went wrong in a compilation: the first error of NVRTC's log, the line of the source that it points to, and the operator
-/// of the flow which that line came from: the nearest line above it that begins with "// %" (a comment of the generator's).
-/// Parts that the log or the source lack are left out; any text is accepted.
+/// of the flow which that line came from: the nearest line above it that begins with "// %" (a comment of the generator's), or
+/// one of the same operator that says where the script has it. Parts that the log or the source lack are left out; any text is
+/// accepted.
 std::string explain_compile_log(std::string_view source, std::string_view log);
 
 }  // namespace sluice::cuda

@@ -2,21 +2,52 @@
 
 #include <fmt/format.h>
 
+#include <string>
 #include <utility>
 
 #include "scripting/graph/error.h"
 
 namespace sluice::cuda {
 
+namespace {
+
+constexpr const char* kUseLessMemory =
+    "end other programs that use the GPU, or choose a smaller model, batch, context or page pool";
+
+std::string size_text(size_t bytes) {
+  constexpr double kMiB = 1024.0 * 1024.0;
+  constexpr double kGiB = 1024.0 * kMiB;
+  const auto size = static_cast<double>(bytes);
+  return size < kGiB ? fmt::format("{:.1f} MiB", size / kMiB) : fmt::format("{:.1f} GiB", size / kGiB);
+}
+
+[[noreturn]] void refuse_memory(size_t bytes) {
+  cudaGetLastError();  // which the next launch would report as its own
+  size_t free = 0;
+  size_t total = 0;
+  SLUICE_CHECK_CUDA(cudaMemGetInfo(&free, &total));
+  throw InputError(fmt::format("the GPU is out of memory: {} are wanted in one piece, and {} of its {} are free",
+                               size_text(bytes), size_text(free), size_text(total)),
+                   kUseLessMemory);
+}
+
+/// "13.0" of 13000, as CUDA numbers its versions.
+std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+}  // namespace
+
 void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
   const std::string text = fmt::format("{}: {} ({})", what, cudaGetErrorString(status), cudaGetErrorName(status));
-  if (status == cudaErrorMemoryAllocation) throw InputError(text, "use a smaller page pool or a smaller model");
+  if (status == cudaErrorMemoryAllocation) throw InputError(text, kUseLessMemory);
   throw InternalError(text);
 }
 
 DeviceMemory::DeviceMemory(size_t bytes) : bytes_(bytes) {
-  if (bytes > 0) SLUICE_CHECK_CUDA(cudaMalloc(&data_, bytes));
+  if (bytes == 0) return;
+  const cudaError_t status = cudaMalloc(&data_, bytes);
+  if (status == cudaErrorMemoryAllocation) refuse_memory(bytes);
+  check(status, "cudaMalloc");
 }
 
 DeviceMemory::~DeviceMemory() { cudaFree(data_); }
@@ -42,25 +73,37 @@ void grow(DeviceMemory& memory, size_t bytes) {
   if (memory.bytes() < bytes) memory = DeviceMemory(bytes);
 }
 
+std::string explain_absence(cudaError_t status, int driver_version) {
+  if (status == cudaErrorNoDevice) return "there is no NVIDIA GPU, or CUDA_VISIBLE_DEVICES hides it";
+  if (status != cudaErrorInsufficientDriver) return cudaGetErrorString(status);
+  if (driver_version == 0) return "there is no NVIDIA driver";
+  return fmt::format("the NVIDIA driver is made for CUDA {}, and this program needs one for CUDA {} or later",
+                     version_text(driver_version), version_text(CUDART_VERSION / 1000 * 1000));
+}
+
+void require_capability(const char* gpu, int major, int minor) {
+  if (major == 9 && minor == 0) return;
+  throw InputError(fmt::format("device \"cuda\" is not available: the kernels are built for compute capability 9.0 (H100, H200), "
+                               "and {} has {}.{}",
+                               gpu, major, minor),
+                   "use --device cpu");
+}
+
 void require_device() {
   int count = 0;
-  const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status != cudaSuccess || count == 0) {
-    throw InputError(fmt::format("device \"cuda\" is not available: {}",
-                                 status == cudaSuccess ? "this machine has no NVIDIA GPU" : cudaGetErrorString(status)),
+  cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaSuccess && count == 0) status = cudaErrorNoDevice;
+  if (status != cudaSuccess) {
+    int driver_version = 0;
+    cudaDriverGetVersion(&driver_version);  // 0 stays where there is none
+    throw InputError(fmt::format("device \"cuda\" is not available: {}", explain_absence(status, driver_version)),
                      "use --device cpu");
   }
   int device = 0;
   cudaDeviceProp properties{};
   SLUICE_CHECK_CUDA(cudaGetDevice(&device));
   SLUICE_CHECK_CUDA(cudaGetDeviceProperties(&properties, device));
-  if (properties.major != 9 || properties.minor != 0) {
-    throw InputError(
-        fmt::format("device \"cuda\" is not available: the kernels are built for compute capability 9.0 (H100, H200), "
-                    "and {} has {}.{}",
-                    properties.name, properties.major, properties.minor),
-        "use --device cpu");
-  }
+  require_capability(properties.name, properties.major, properties.minor);
 }
 
 int multiprocessors() {

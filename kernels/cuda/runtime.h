@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <string>
 
 namespace sluice::cuda {
 
@@ -16,6 +17,7 @@ void check(cudaError_t status, const char* what);
 class DeviceMemory {
  public:
   DeviceMemory() = default;
+  /// Throws InputError that says how much was wanted and how much is free where the device has less.
   explicit DeviceMemory(size_t bytes);
   ~DeviceMemory();
   DeviceMemory(DeviceMemory&& other) noexcept;
@@ -41,6 +43,11 @@ void grow(DeviceMemory& memory, size_t bytes);
 
 /// Throws InputError unless this machine has a GPU that the kernels run on (compute capability 9.0) and a driver for it.
 void require_device();
+/// The part of it that concerns the capability of `gpu`, which is the GPU's name.
+void require_capability(const char* gpu, int major, int minor);
+/// Why there is no GPU, in words, from what cudaGetDeviceCount gave and the CUDA version that the driver is made for (13000
+/// is 13.0; 0: there is no driver).
+std::string explain_absence(cudaError_t status, int driver_version);
 
 /// Lets a launch begin while the kernel before it on the stream ends (programmatic dependent launch).
 inline cudaLaunchAttribute overlap_attribute() {

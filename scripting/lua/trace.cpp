@@ -79,6 +79,7 @@ class Script {
 
   FlowGraph run(std::string_view source) {
     check_source(source);
+    source = without_mark(source);
     lua_pushcfunction(state_, install);
     lua_pushlightuserdata(state_, &session_);
     call(1, 0);
@@ -101,6 +102,15 @@ class Script {
     if (source.size() > kLargestSource) {
       fail(0, fmt::format("the file has {} bytes, at most {} are allowed", source.size(), kLargestSource));
     }
+  }
+
+  /// Without a byte order mark and a first line for the shell ("#!..."), which Lua, too, takes in files. Lines keep their
+  /// numbers.
+  static std::string_view without_mark(std::string_view source) {
+    constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+    if (source.starts_with(kByteOrderMark)) source.remove_prefix(kByteOrderMark.size());
+    if (source.starts_with('#')) source.remove_prefix(std::min(source.find('\n'), source.size()));
+    return source;
   }
 
   /// What the file or a stage returned; `line` is where it stands.

@@ -47,6 +47,17 @@ TEST(Streams, MessagesHaveNoControlCharacters) {
   EXPECT_NE(table.out.find("\\x1b[2J"), std::string::npos) << table.out;
 }
 
+TEST(Outputs, NamedPipesNeedAReader) {
+  const Folder folder;
+  const std::string command = "mkfifo pipe; \"$SLUICE\" eval full --suite " + folder.write("suite.json", kSuite) + " --json pipe";
+  const Ran alone = run_shell(command);
+  EXPECT_EQ(alone.exit_code, 1);
+  EXPECT_NE(alone.err.find("nobody reads this pipe"), std::string::npos) << alone.err;
+  EXPECT_LT(alone.seconds, 5);
+  const Ran read = run_shell("(sleep 0.2; cat pipe > copy) & " + command + " > table; wait; cat copy");
+  EXPECT_EQ(nlohmann::json::parse(read.out)["flows"][0]["status"], "passed") << read.err;
+}
+
 TEST(Outputs, SignalsLeaveNothingBehind) {
   const Folder folder;
   const std::string json = folder.write("result.json", "earlier");

@@ -55,6 +55,51 @@ TEST(Plan, TakesBandwidthsInEveryUnit) {
   }
 }
 
+TEST(Plan, SaysHowAGpuRunsIt) {
+  const std::string out = run_sluice({"plan", "quest", "--device", "cuda"}).out;
+  EXPECT_EQ(lines_with(out, "on a GPU, a sparse layer of a decode step"), 1) << out;
+  EXPECT_GE(lines_with(out, "kB of shared memory"), 1) << out;
+  EXPECT_EQ(lines_with(out, "slow:"), 0) << out;
+  EXPECT_EQ(lines_with(run_sluice({"plan", "full", "--device", "cuda"}).out, "on a GPU: attention to all pages, dense"), 1);
+  EXPECT_EQ(lines_with(run_sluice({"plan", "quest"}).out, "on a GPU"), 0);
+}
+
+/// One that reads more than dense attention, and keeps more of a page than a block of a GPU has room for.
+constexpr const char* kWideFlow = R"(
+  local flow = sluice.flow { name = "wide", page = 128 }
+  function flow.index(q, c)
+    local best = (q * c.k):softmax("dim"):max("dim"):max("token"):max("head")
+    return sluice.topk(best, { ratio = 1 })
+  end
+  return flow)";
+
+TEST(Plan, SaysWhatAGpuIsSlowAt) {
+  const Folder folder;
+  const Ran ran = run_sluice({"plan", folder.write("wide.lua", kWideFlow), "--device", "cuda", "--geometry", "qwen3-8b"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(lines_with(ran.out, "slow: what a block keeps"), 1) << ran.out;
+}
+
+TEST(Plan, SaysWhatAGpuRefuses) {
+  const Folder folder;
+  const std::string path = folder.write("nine.lua", R"(
+    local flow = sluice.flow { name = "nine" }
+    function flow.index(q, c)
+      local all = sluice.window { last = 1 }
+      for i = 2, 9 do all = sluice.union(all, sluice.topk(sluice.position() * i, { k = i })) end
+      return all
+    end
+    return flow)");
+  const std::string out = run_sluice({"plan", path, "--device", "cuda"}).out;
+  EXPECT_EQ(lines_with(out, "on a GPU: refused, a union of 9 selections; it joins at most 8"), 1) << out;
+}
+
+TEST(Plan, SaysWhereAFlowReadsMoreThanDense) {
+  const Folder folder;
+  const std::string out = run_sluice({"plan", folder.write("wide.lua", kWideFlow)}).out;
+  EXPECT_EQ(lines_with(out, "1.50x more than dense"), 1) << out;
+}
+
 TEST(CheckAndPlan, EndOnUnionsOfUnions) {
   const Folder folder;
   const std::string path = folder.write("unions.lua", R"(

@@ -5,6 +5,7 @@
 #include "scripting/graph/text.h"
 #include "scripting/lua/trace.h"
 #include "tests/support/random_flow.h"
+#include "tests/support/source_path.h"
 
 // Compiling needs NVRTC, but no GPU.
 
@@ -32,7 +33,7 @@ Plan shipped(const std::string& name, int head_dim, int group) {
   TraceOptions options;
   options.head_dim = head_dim;
   options.group = group;
-  return compile(trace_file(SLUICE_SOURCE_DIR "/scripting/flows/" + name + ".lua", options)).plan;
+  return compile(trace_file(source_path("scripting/flows/" + name + ".lua"), options)).plan;
 }
 
 TEST_F(CudaCodegen, ShippedFlowsCompile) {
@@ -57,6 +58,22 @@ TEST_F(CudaCodegen, ReadsFieldsInPieces) {
   EXPECT_EQ(source.index.size(), 1U);
   EXPECT_NE(source.text.find("Eight<BF16>::ask("), std::string::npos);
   EXPECT_NE(source.text.find("combine_lanes<Add, 8, 16>"), std::string::npos);  // two pages of four heads at once
+}
+
+TEST_F(CudaCodegen, ErrorsNameTheOperatorAndItsLineInTheScript) {
+  std::string text = generated(shipped("quest", 128, 4)).text;
+  const size_t comment = text.rfind("// %");
+  ASSERT_NE(comment, std::string::npos);
+  text.insert(text.find('\n', comment), "\nno_such_function();");
+  try {
+    cuda::compile_to_cubin(text, "sm_90a");
+    FAIL() << "it compiled";
+  } catch (const InternalError& error) {
+    const std::string said = error.what();
+    EXPECT_NE(said.find("no_such_function"), std::string::npos) << said;
+    EXPECT_NE(said.find("operator: %"), std::string::npos) << said;
+    EXPECT_NE(said.find("quest.lua:"), std::string::npos) << said;
+  }
 }
 
 TEST_F(CudaCodegen, KeepsRowsOfStatesInOneLaunchAfterTheScores) {

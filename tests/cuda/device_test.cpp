@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
@@ -14,6 +13,7 @@
 #include "host/mapped_file.h"
 #include "kernels/cpu/bfloat16.h"
 #include "kernels/open_pass.h"
+#include "tests/support/source_path.h"
 
 namespace sluice {
 namespace {
@@ -487,10 +487,9 @@ TEST_F(CudaDeviceTest, RefusesWhatItCannotRun) {
 }
 
 TEST_F(CudaDeviceTest, GivesTheTokensOfTheCpuWithTheMiniModel) {
-  const std::string root = std::filesystem::exists("host/models/mini/config.json") ? "." : SLUICE_SOURCE_DIR;
-  const nlohmann::json cases = nlohmann::json::parse(read_text_file(root + "/tests/goldens/mini.json"))["prompts"];
+  const nlohmann::json cases = nlohmann::json::parse(read_text_file(testing::source_path("tests/goldens/mini.json")))["prompts"];
   const auto run = [&](Device& device, int max_batch) {
-    const auto model = load_model(root + "/host/models/mini", device);
+    const auto model = load_model(testing::source_path("host/models/mini"), device);
     EngineOptions options;
     options.max_batch = max_batch;
     options.max_pass_tokens = 64;  // several chunks of prefill, beside decode steps of others

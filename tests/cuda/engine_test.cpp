@@ -10,6 +10,7 @@
 #include "host/engine.h"
 #include "host/random.h"
 #include "tests/cuda/gpu.h"
+#include "tests/support/source_path.h"
 
 // The serving loop on the GPU: decode steps that are replayed as graphs give the bits of those that are launched one by one.
 
@@ -22,11 +23,12 @@ class CudaEngine : public GpuTest {
     GpuTest::SetUp();
     if (IsSkipped()) return;
     device_ = create_device("cuda");
-    model_ = load_model(SLUICE_SOURCE_DIR "/host/models/mini", *device_);
+    model_ = load_model(source_path("host/models/mini").string(), *device_);
   }
 
   Plan plan_of(const std::string& flow) const {
-    return compile(read_flow(SLUICE_SOURCE_DIR "/scripting/flows/" + flow + ".lua").trace(trace_options(model_->config()))).plan;
+    return compile(read_flow(source_path("scripting/flows/" + flow + ".lua").string()).trace(trace_options(model_->config())))
+        .plan;
   }
 
   /// Prompts of lengths around pages and steps of `round_pages`, that end at different times.

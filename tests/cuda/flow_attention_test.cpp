@@ -8,6 +8,7 @@
 #include "scripting/lua/trace.h"
 #include "tests/cuda/gpu.h"
 #include "tests/support/head_cache.h"
+#include "tests/support/source_path.h"
 
 // Flows inside attention, through the interface of devices.
 
@@ -20,7 +21,7 @@ FlowGraph shipped(const std::string& name, int head_dim, int group) {
   TraceOptions options;
   options.head_dim = head_dim;
   options.group = group;
-  return trace_file(SLUICE_SOURCE_DIR "/scripting/flows/" + name + ".lua", options);
+  return trace_file(source_path("scripting/flows/" + name + ".lua"), options);
 }
 
 TEST_F(CudaFlowAttention, ShippedFlowsAgreeWithTheReference) {

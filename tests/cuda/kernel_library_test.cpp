@@ -125,6 +125,14 @@ TEST(CudaNvrtcLog, OddLogsAreExplainedAsFarAsTheyGo) {
   EXPECT_LT(explain_compile_log("", std::string(1 << 20, 'e')).size(), 1000U);
 }
 
+TEST(CudaNvrtcLog, OperatorsAreNamedWithTheirPlaceInTheScript) {
+  const std::string source = "// %1 load (a.lua:1)\n// %12 mul (a.lua:2)\n// %1 more of it\nx\n// %3 odd\ny\n";
+  EXPECT_EQ(explain_compile_log(source, "flow.cu(4): error: e"),
+            "flow.cu(4): error: e\n  line 4: x\n  operator: %1 load (a.lua:1)");
+  EXPECT_EQ(explain_compile_log(source, "flow.cu(6): error: e"), "flow.cu(6): error: e\n  line 6: y\n  operator: %3 odd");
+  EXPECT_EQ(explain_compile_log("// %\nx", "flow.cu(2): error: e"), "flow.cu(2): error: e\n  line 2: x\n  operator: %");
+}
+
 TEST(CudaNvrtcLog, AnyTextIsAccepted) {
   std::mt19937 random(7);
   const std::string parts[] = {"flow.cu(", "1", "2", ")", ": error", "\n", "// %", "\r", " ", std::string(1, '\0'), "\xff"};

@@ -105,7 +105,7 @@ TEST(Safetensors, RefusesLyingHeaders) {
           2),
       "tensor \"a\": appears twice");
   expect_refused(image("[]", 0), "not a JSON object");
-  expect_refused(image("{", 0), "not valid JSON");
+  expect_refused(image("{", 0), "not valid JSON (line 1, column 2: ");
   expect_refused(image("{\"t\": 3}", 0), "not an object");
 }
 

@@ -31,6 +31,23 @@ std::string refusal(const std::string& body, const std::string& options = "", co
   return "accepted";
 }
 
+TEST(Language, FilesMayBeginWithAByteOrderMarkAndALineForTheShell) {
+  const std::string flow =
+      "local flow = sluice.flow{name = \"x\"}\nfunction flow.index() return sluice.window{last = 1} end\nreturn flow";
+  const std::string plain = to_text(trace(flow, "x.lua"));
+  for (const std::string mark : {"\xef\xbb\xbf", "#!/usr/bin/env lua\n", "\xef\xbb\xbf#!lua\n"}) {
+    EXPECT_EQ(to_text(trace(mark + flow, "x.lua")), plain);
+    try {
+      trace(mark + "\nerror('here')", "x.lua");
+      FAIL();
+    } catch (const FlowError& error) {
+      EXPECT_EQ(error.where().line, mark.ends_with('\n') ? 3 : 2);
+    }
+  }
+  EXPECT_THROW(trace("#", "x.lua"), FlowError);
+  EXPECT_THROW(trace("\xef\xbb\xbf\x1bLua", "x.lua"), FlowError);
+}
+
 TEST(Language, ArithmeticTakesNumbersOnEitherSide) {
   const std::string text = index_text("local p = sluice.position() return sluice.topk(2 * p + 1 - p / 4, {k = 1})");
   EXPECT_EQ(

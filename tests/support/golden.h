@@ -8,11 +8,9 @@
 #include <iterator>
 #include <string>
 
-namespace sluice::testing {
+#include "tests/support/source_path.h"
 
-inline std::filesystem::path source_path(const std::string& relative) {
-  return std::filesystem::path(SLUICE_SOURCE_DIR) / relative;
-}
+namespace sluice::testing {
 
 inline std::string read_text(const std::filesystem::path& path) {
   std::ifstream stream(path, std::ios::binary);

@@ -1,0 +1,128 @@
+#include "kernels/cuda/codegen/describe.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <functional>
+#include <vector>
+
+#include "kernels/cuda/codegen/kernels.h"
+#include "kernels/cuda/selection.h"
+#include "scripting/graph/ops.h"
+
+namespace sluice::cuda::codegen {
+namespace {
+
+/// Writes the description of one plan.
+class Description {
+ public:
+  explicit Description(const Plan& plan) : plan_(plan), layout_(plan), source_(generate(layout_)) {}
+
+  std::string text() {
+    if (plan_.graph.selection == kNoNode) return "on a GPU: attention to all pages, dense\n";
+    if (const int united = count_united(); united > Selection::kMostLeaves) {
+      return fmt::format("on a GPU: refused, a union of {} selections; it joins at most {}\n", united, Selection::kMostLeaves);
+    }
+    if (!source_.refresh.name.empty()) refresh();
+    for (size_t i = 0; i < layout_.launches.size(); ++i) index(layout_.launches[i], source_.index[i]);
+    for (const ScoredSelection& selection : layout_.selections) select(selection);
+    launch("lists", "the selected pages of each row, ascending, with those that are always kept");
+    launch("attention", "over the lists");
+    return fmt::format("on a GPU, a sparse layer of a decode step: {} launches, each begun while the one before it ends\n{}",
+                       launches_, lines_);
+  }
+
+ private:
+  using Which = std::function<bool(NodeId)>;
+
+  const Node& node(NodeId id) const { return layout_.node(id); }
+  bool kept(NodeId id) const { return layout_.kept[static_cast<size_t>(id)]; }
+  bool query_only(NodeId id) const { return layout_.query_only[static_cast<size_t>(id)]; }
+  const RowSlot& slot(NodeId id) const { return layout_.slots[static_cast<size_t>(id)]; }
+
+  /// Selections that the union of the flow is made of. Unions may share their operands, so each is looked at once.
+  int count_united() const {
+    std::vector<bool> used(plan_.graph.nodes.size());
+    used[static_cast<size_t>(plan_.graph.selection)] = true;
+    int count = 0;
+    for (NodeId id = plan_.graph.selection; id >= 0; --id) {
+      if (!used[static_cast<size_t>(id)]) continue;
+      if (node(id).op != Op::kUnion) {
+        ++count;
+        continue;
+      }
+      for (const NodeId input : node(id).inputs) used[static_cast<size_t>(input)] = true;
+    }
+    return count;
+  }
+
+  void launch(const std::string& name, const std::string& what) {
+    ++launches_;
+    lines_ += fmt::format("  {:<10} {}\n", name, what);
+  }
+  void line(const std::string& what) { lines_ += fmt::format("  {:<10} {}\n", "", what); }
+
+  /// "%4 mul, %5 maximum" of those `nodes` for which `which` holds, after `what`; nothing if there are none.
+  void list(const std::string& what, const std::vector<NodeId>& nodes, const Which& which) {
+    std::vector<std::string> names;
+    for (const NodeId id : nodes) {
+      if (which(id)) names.push_back(fmt::format("%{} {}", id, name_of(node(id).op)));
+    }
+    if (!names.empty()) line(fmt::format("{}: {}", what, fmt::join(names, ", ")));
+  }
+
+  /// A launch of blocks with memory of their own.
+  void launch(const GeneratedKernel& kernel, const std::string& blocks) {
+    std::string memory;
+    const double kilobytes = static_cast<double>(kernel.memory_bytes) / 1e3;
+    if (kernel.memory_bytes > 0 && !kernel.global_memory) memory = fmt::format(" and {:.1f} kB of shared memory", kilobytes);
+    launch(kernel.name, fmt::format("{}, each of {} threads{}", blocks, kernel.threads, memory));
+    if (!kernel.global_memory) return;
+    line(fmt::format("slow: what a block keeps, {:.1f} kB, does not fit shared memory and lies in device memory", kilobytes));
+  }
+
+  void refresh() {
+    launch(source_.refresh, "a block for each page that was written to and KV head");
+    list("kept by the block", plan_.cache, [&](NodeId id) { return kept(id); });
+    list("computed where they are read", plan_.cache, [&](NodeId id) { return !kept(id); });
+    std::vector<std::string> fields;
+    for (const Field& field : plan_.graph.fields) fields.push_back(fmt::format("{} = %{}", field.name, field.node));
+    line(fmt::format("to the page: {}", fmt::join(fields, ", ")));
+  }
+
+  void index(const Launch& part, const GeneratedKernel& kernel) {
+    launch(kernel, kernel.by_row ? "a block for each row" : "blocks for pieces of rows");
+    std::vector<NodeId> nodes;
+    for (const int step : part.steps) {
+      const std::vector<NodeId>& more = plan_.index[static_cast<size_t>(step)].nodes;
+      nodes.insert(nodes.end(), more.begin(), more.end());
+    }
+    list("kept by the block", nodes, [&](NodeId id) { return kept(id) && !slot(id).stored && !query_only(id); });
+    list("computed where they are read", nodes, [&](NodeId id) { return !kept(id) && !slot(id).stored && !query_only(id); });
+    for (const NodeId id : nodes) {
+      if (!slot(id).stored) continue;
+      line(fmt::format("to device memory: %{} {}, {} B{}", id, name_of(node(id).op), slot(id).per_page * sizeof(float),
+                       slot(id).paged ? " a page" : ""));
+    }
+    list("budgets of", part.plans, [](NodeId) { return true; });
+    if (part.saves) list("states written", plan_.graph.saves, [](NodeId) { return true; });
+  }
+
+  void select(const ScoredSelection& selection) {
+    const bool threshold = node(selection.node).op == Op::kThreshold;
+    launch("top-k", fmt::format("%{} {}: of the scores %{}, which come from device memory{}", selection.node,
+                                name_of(node(selection.node).op), selection.score, threshold ? "; as many as pass" : ""));
+  }
+
+  const Plan& plan_;
+  FlowLayout layout_;
+  GeneratedSource source_;
+  int launches_ = 0;
+  std::string lines_;
+};
+
+}  // namespace
+
+std::string describe(const Plan& plan) { return Description(plan).text(); }
+
+}  // namespace sluice::cuda::codegen

@@ -1,0 +1,63 @@
+#include "kernels/cuda/runtime.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/shared_library.h"
+#include "tests/cuda/gpu.h"
+
+namespace sluice {
+namespace {
+
+/// The message of the InputError that `call` throws, and its hint.
+template <typename Call>
+std::string refusal_of(const Call& call) {
+  try {
+    call();
+  } catch (const InputError& error) {
+    return std::string(error.what()) + "\n" + error.hint();
+  }
+  return "nothing was thrown";
+}
+
+void expect_part(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << text << "\nlacks: " << part;
+}
+
+TEST(CudaRuntime, SaysWhyThereIsNoGpu) {
+  EXPECT_EQ(cuda::explain_absence(cudaErrorInsufficientDriver, 0), "there is no NVIDIA driver");
+  EXPECT_EQ(cuda::explain_absence(cudaErrorInsufficientDriver, 12040),
+            "the NVIDIA driver is made for CUDA 12.4, and this program needs one for CUDA 13.0 or later");
+  expect_part(cuda::explain_absence(cudaErrorNoDevice, 13000), "CUDA_VISIBLE_DEVICES");
+  expect_part(cuda::explain_absence(cudaErrorSystemNotReady, 13000), "initialized");
+}
+
+TEST(CudaRuntime, RefusesGpusThatTheKernelsAreNotBuiltFor) {
+  EXPECT_NO_THROW(cuda::require_capability("NVIDIA H200", 9, 0));
+  for (const int major : {8, 10, 12}) {
+    const std::string said = refusal_of([&] { cuda::require_capability("NVIDIA B300", major, 3); });
+    expect_part(said, "NVIDIA B300 has " + std::to_string(major) + ".3");
+    expect_part(said, "--device cpu");
+  }
+  EXPECT_THROW(cuda::require_capability("", 9, 1), InputError);
+}
+
+TEST(CudaSharedLibrary, NamesWhatIsMissing) {
+  const auto load = [](const char* name) { return cuda::SharedLibrary("The library", {name}, "install it"); };
+  const std::string absent = refusal_of([&] { load("libno-such-library.so.7"); });
+  expect_part(absent, "The library cannot be loaded: tried libno-such-library.so.7");
+  expect_part(absent, "install it");
+  int (*function)() = nullptr;
+  expect_part(refusal_of([&] { load("libm.so.6").find("no_such_function", function); }), "it lacks no_such_function");
+}
+
+class CudaMemoryTest : public testing::GpuTest {};
+
+TEST_F(CudaMemoryTest, MoreThanThereIsIsRefusedWithWhatIsFree) {
+  const std::string said = refusal_of([] { cuda::DeviceMemory(size_t{1} << 45); });
+  expect_part(said, "32768.0 GiB are wanted in one piece");
+  expect_part(said, "are free");
+  EXPECT_NO_THROW(cuda::DeviceMemory(1 << 20).clear()) << "what follows must not report it again";
+}
+
+}  // namespace
+}  // namespace sluice
