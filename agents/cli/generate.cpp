@@ -20,6 +20,7 @@
 #include "host/default_model.h"
 #include "host/engine.h"
 #include "host/safetensors_writer.h"
+#include "host/tensor.h"
 #include "host/tokenizer.h"
 #include "host/unicode.h"
 
@@ -42,7 +43,7 @@ struct GenerateOptions {
   std::string kv;
   int page = 16;
   int threads = 0;
-  int pool_mib = 1024;
+  int pool_mib = 0;
   bool json = false;
   Request request;
 };
@@ -90,9 +91,15 @@ std::optional<Plan> make_plan(const std::optional<FlowScript>& script, const Gen
   return compile(std::move(graph)).plan;
 }
 
-EngineOptions engine_options(const GenerateOptions& options) {
+/// With pages for the request, as far as the model has positions, unless the size of the pool is given.
+EngineOptions engine_options(const GenerateOptions& options, const ModelConfig& config, const Plan* plan) {
   EngineOptions engine;
   engine.pool_bytes = static_cast<size_t>(options.pool_mib) << 20;
+  if (options.pool_mib == 0) {
+    const auto wanted = static_cast<int64_t>(options.request.prompt.size()) + options.request.max_tokens;
+    const auto tokens = static_cast<int>(std::min<int64_t>(wanted, config.max_positions));
+    engine.pages = pages_for(tokens, plan != nullptr ? plan->layout.page : options.page) + 1;
+  }
   engine.max_batch = 1;
   engine.prefix_cache = false;
   engine.page = options.page;
@@ -189,9 +196,10 @@ void generate(GenerateOptions options) {
   const bool text = options.ids.empty() && options.ids_file.empty();
   const auto tokenizer = text ? load_tokenizer(directory) : nullptr;
   const auto model = load_model(directory, *device);
-  Engine engine(*device, *model, plan ? &*plan : nullptr, engine_options(options));
-
   options.request.prompt = text ? tokenizer->encode(options.prompt) : options.ids;
+  const Plan* const flow = plan ? &*plan : nullptr;
+  Engine engine(*device, *model, flow, engine_options(options, config, flow));
+
   if (text) warn_of_unknown_words(*tokenizer, options.prompt, options.request.prompt);
   options.request.want_logits = logits.has_value();
   const size_t prompt = options.request.prompt.size();
@@ -270,8 +278,8 @@ void add_generate(CLI::App& app) {
   command->add_option("--kv", options->kv, "Type of K and V: f32 or bf16 (default: the flow's, or bf16)")
       ->check(CLI::IsMember({"f32", "bf16"}));
   command->add_option("--threads", options->threads, "0: all cores")->check(decimal_number(0, 1024))->capture_default_str();
-  command->add_option("--pool-mib", options->pool_mib, "Size of the page pool")
-      ->check(decimal_number(1, 1 << 20))
+  command->add_option("--pool-mib", options->pool_mib, "Size of the page pool; 0: what prompt and answer need")
+      ->check(decimal_number(0, 1 << 20))
       ->capture_default_str();
   command->add_flag("--json", options->json, "Print {\"schema\": \"sluice.generate/1\", ids, text, ...} at the end");
   command->callback([options, inputs = std::array{prompt, prompt_file, ids, ids_file}] {
