@@ -106,7 +106,12 @@ bool Scheduler::make_room(Sequence& sequence) {
 }
 
 bool Scheduler::try_admit(Sequence& sequence) {
-  if (!sequence.prompt_logits) {
+  // Pages to copy from are held beside the copies. The pool may not have room for both, but it has for the sequence alone.
+  return try_admit(sequence, true) || (sequence.own_pages && running() == 0 && try_admit(sequence, false));
+}
+
+bool Scheduler::try_admit(Sequence& sequence, bool use_prefix) {
+  if (use_prefix && !sequence.prompt_logits) {
     const std::span<const int32_t> tokens(sequence.tokens);
     cache_.match(tokens.first(static_cast<size_t>(shareable(sequence))), sequence.pages);
     if (static_cast<int>(sequence.pages.size()) * cache_.page() < sequence.least_match) {

@@ -100,6 +100,7 @@ class Scheduler {
  private:
   bool make_room(Sequence& sequence);
   bool try_admit(Sequence& sequence);
+  bool try_admit(Sequence& sequence, bool use_prefix);
   void preempt(Sequence& sequence);
   void grow_decoding();
   void append(Sequence& sequence, int rows, bool decoding);

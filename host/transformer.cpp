@@ -116,7 +116,7 @@ class Transformer final : public Model {
     const bool repeats = logit_rows == rows && pass.probes == nullptr;
     if (repeats) {
       const auto operations = [&] { run(device, space, pass); };
-      device.repeat(space.decode_step.get(), pass.tokens, std::ref(operations));
+      device.repeat(space.decode_step.get(), pass.tokens, pass.flow, std::ref(operations));
     } else {
       run(device, space, pass);
     }

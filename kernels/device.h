@@ -187,10 +187,11 @@ class Device {
     virtual ~Repetition() = default;
   };
   virtual std::unique_ptr<Repetition> create_repetition() { return nullptr; }
-  /// Runs `operations` of a pass, or replays what they did in an earlier pass with as many sequences. They embed `tokens` [rows]
-  /// and must not wait, report to probes, or read rows by number (`gather_rows`); pool, matrices, weights and flow are the same
-  /// in all passes with one `repetition`. Passes with prefill are not replayed.
-  virtual void repeat(Repetition* repetition, std::span<const int32_t> tokens, const std::function<void()>& operations);
+  /// Runs `operations` of a pass, or replays what they did in an earlier pass with as many sequences. They embed `tokens` [rows],
+  /// run `flow` (null: none), and must not wait, report to probes, or read rows by number (`gather_rows`); pool, matrices,
+  /// weights and flow are the same in all passes with one `repetition`. Passes with prefill are not replayed.
+  virtual void repeat(Repetition* repetition, std::span<const int32_t> tokens, const CompiledFlow* flow,
+                      const std::function<void()>& operations);
 
   /// out[i] = table[tokens[i]]; tokens in host memory.
   virtual void embed(const Weight& table, std::span<const int32_t> tokens, Matrix out) = 0;

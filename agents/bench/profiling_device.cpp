@@ -52,9 +52,10 @@ std::unique_ptr<CompiledFlow> ProfilingDevice::compile(const Plan& plan, int lay
   return inner_.compile(plan, layers, kv_heads);
 }
 
-void ProfilingDevice::repeat(Repetition* repetition, std::span<const int32_t> tokens, const std::function<void()>& operations) {
+void ProfilingDevice::repeat(Repetition* repetition, std::span<const int32_t> tokens, const CompiledFlow* flow,
+                             const std::function<void()>& operations) {
   if (active_) return operations();  // one by one
-  inner_.repeat(repetition, tokens, operations);
+  inner_.repeat(repetition, tokens, flow, operations);
 }
 
 void ProfilingDevice::embed(const Weight& table, std::span<const int32_t> tokens, Matrix out) {

@@ -38,7 +38,8 @@ class ProfilingDevice final : public Device {
   void begin_pass(const PassBatch& batch, Pool& pool) override { inner_.begin_pass(batch, pool); }
   void end_pass() noexcept override { inner_.end_pass(); }
   std::unique_ptr<Repetition> create_repetition() override { return inner_.create_repetition(); }
-  void repeat(Repetition* repetition, std::span<const int32_t> tokens, const std::function<void()>& operations) override;
+  void repeat(Repetition* repetition, std::span<const int32_t> tokens, const CompiledFlow* flow,
+              const std::function<void()>& operations) override;
   void embed(const Weight& table, std::span<const int32_t> tokens, Matrix out) override;
   void rms_norm(Matrix x, const Weight& gain, float epsilon, Matrix out) override;
   void add_rms_norm(Matrix residual, Matrix delta, const Weight& gain, float epsilon, Matrix out) override;

@@ -76,13 +76,13 @@ std::unique_ptr<CompiledFlow> CudaDevice::compile(const Plan& plan, int layers, 
 }
 
 void CudaDevice::reserve(const Limits& limits) {
-  limits_.sequences = std::max(limits_.sequences, limits.sequences);
-  limits_.pages_per_sequence = std::max(limits_.pages_per_sequence, limits.pages_per_sequence);
-  for (CudaFlow* flow : *flows_) flow->reserve(std::min(limits_.sequences, kMostLists), limits_.pages_per_sequence);
+  Limits most = limits_;
+  most.sequences = std::max(most.sequences, limits.sequences);
+  most.pages_per_sequence = std::max(most.pages_per_sequence, limits.pages_per_sequence);
+  for (CudaFlow* flow : *flows_) flow->reserve(std::min(most.sequences, kMostLists), most.pages_per_sequence);
   pass_.reserve(limits);
   sampler_.reserve(static_cast<size_t>(limits.sequences));
   indices_.reserve(limits.rows * sizeof(int32_t));
-  frequencies_.reserve(limits.head_dim / 2 * sizeof(float));
   const size_t bytes = static_cast<size_t>(limits.rows) * limits.query_heads * limits.head_dim * sizeof(uint16_t);
   grow(plain_q_, bytes);
   // Workspace depends on the shape of the pool, not on its memory: this one has
@@ -91,6 +91,7 @@ void CudaDevice::reserve(const Limits& limits) {
   const PageLayout layout = page_layout({limits.head_dim, group, limits.page, DataType::kBF16}, {});
   const DeviceMemory page(layout.bytes * limits.kv_heads);
   reserve_decode(DecodeAttention({page.as<std::byte>(), layout, 1, limits.kv_heads}), group);
+  limits_ = most;  // once there is memory for all of it
 }
 
 void CudaDevice::reserve_decode(const DecodeAttention& attention, int group) {
@@ -99,9 +100,11 @@ void CudaDevice::reserve_decode(const DecodeAttention& attention, int group) {
   const size_t counters = attention.workspace_bytes({.sequences = kMostLists, .group = group}) - partials;
   if (counters <= decode_counters_ && partials <= decode_workspace_.bytes() - decode_counters_) return;
   const size_t most_partials = std::max(partials, decode_workspace_.bytes() - decode_counters_);
-  decode_counters_ = std::max(counters, decode_counters_);
-  decode_workspace_ = DeviceMemory(decode_counters_ + most_partials);
-  decode_workspace_.clear();
+  const size_t most_counters = std::max(counters, decode_counters_);
+  DeviceMemory workspace(most_counters + most_partials);
+  workspace.clear();
+  decode_workspace_ = std::move(workspace);
+  decode_counters_ = most_counters;
 }
 
 void CudaDevice::begin_pass(const PassBatch& batch, Pool& pool) { pass_.begin(batch, as_cuda(pool)); }
@@ -114,31 +117,36 @@ const int32_t* CudaDevice::send(std::span<const int32_t> indices) {
 
 std::unique_ptr<Device::Repetition> CudaDevice::create_repetition() { return std::make_unique<StepGraphs>(); }
 
-std::vector<uintptr_t> CudaDevice::ground() const {
-  std::vector<uintptr_t> ground{pass_.ground(), matmul_.ground(), frequencies_sent_,
-                                reinterpret_cast<uintptr_t>(frequencies_.device())};
+std::vector<uintptr_t> CudaDevice::ground(const RegisteredFlow* flow) const {
+  std::vector<uintptr_t> ground{pass_.ground(), matmul_.ground(), decode_counters_};
   for (const DeviceMemory* memory : {&plain_q_, &plain_out_, &decode_workspace_}) {
     ground.push_back(reinterpret_cast<uintptr_t>(memory->data()));
   }
-  for (const CudaFlow* flow : *flows_) ground.push_back(flow->ground());
+  if (flow != nullptr) ground.push_back(flow->flow().ground());
   return ground;
 }
 
-void CudaDevice::repeat(Repetition* repetition, std::span<const int32_t> tokens, const std::function<void()>& operations) {
+void CudaDevice::repeat(Repetition* repetition, std::span<const int32_t> tokens, const CompiledFlow* flow,
+                        const std::function<void()>& operations) {
+  if (!pass_.active()) throw InternalError("repeat was called outside a pass");
+  const PassBatch& batch = pass_.batch();
+  require_equal("repeat", "tokens", static_cast<int64_t>(tokens.size()), batch.rows());
   auto* const graphs = dynamic_cast<StepGraphs*>(repetition);
-  const std::span<const uint8_t> decoding = pass_.batch().decoding;
-  if (graphs == nullptr || !std::all_of(decoding.begin(), decoding.end(), [](uint8_t step) { return step == 1; })) {
+  if (graphs == nullptr || !std::all_of(batch.decoding.begin(), batch.decoding.end(), [](uint8_t step) { return step == 1; })) {
     operations();
     return;
   }
-  int most_pages = 0;
-  for (int s = 0; s < pass_.batch().sequences(); ++s) most_pages = std::max(most_pages, static_cast<int>(pass_.pages(s).size()));
-  const int rounded = std::max(most_pages, std::min(round_pages(most_pages), limits_.pages_per_sequence));
+  const RegisteredFlow* const mine = flow == nullptr ? nullptr : &as_cuda("repeat", *flow, pass_.pool());
+  StepGraphs::Shape shape{.sequences = batch.sequences()};
+  if (mine != nullptr) {
+    const int most_pages = check_flow_sequences(mine->flow(), 0, batch.sequences());
+    shape.pages = std::max(most_pages, std::min(round_pages(most_pages), limits_.pages_per_sequence));
+  }
   pass_.upload(tokens, stream_.get());
-  repeated_pages_ = rounded;
+  repeated_pages_ = shape.pages;
   try {
     graphs->run(
-        {pass_.batch().sequences(), rounded}, [this] { return ground(); }, stream_.get(), operations);
+        shape, [this, mine] { return ground(mine); }, stream_.get(), operations);
   } catch (...) {
     repeated_pages_ = 0;
     throw;
@@ -210,26 +218,22 @@ void CudaDevice::gather_rows(Matrix x, std::span<const int32_t> rows, Matrix out
   cuda::gather_rows(x, send(rows), out, stream_.get());
 }
 
-void CudaDevice::prepare(const Rope& rope, int head_dim) {
+const float* CudaDevice::frequencies_of(const Rope& rope, int head_dim) {
   const int half = head_dim / 2;
   if (!rope.inverse_frequencies.empty() && static_cast<int>(rope.inverse_frequencies.size()) != half) {
     throw InternalError(
         fmt::format("rope has {} frequencies for a head dimension of {}", rope.inverse_frequencies.size(), head_dim));
   }
-  if (static_cast<int>(host_frequencies_.size()) == half && theta_ == rope.theta &&
-      given_frequencies_ == rope.inverse_frequencies) {
-    return;
+  DeviceMemory& known = frequencies_[{head_dim, rope.theta, rope.inverse_frequencies}];
+  if (known.data() != nullptr) return known.as<float>();
+  std::vector<float> frequencies = rope.inverse_frequencies;
+  for (int i = static_cast<int>(frequencies.size()); i < half; ++i) {
+    frequencies.push_back(1.0f / std::pow(rope.theta, static_cast<float>(2 * i) / static_cast<float>(head_dim)));
   }
-  theta_ = rope.theta;
-  given_frequencies_ = rope.inverse_frequencies;
-  host_frequencies_ = rope.inverse_frequencies;
-  for (int i = static_cast<int>(host_frequencies_.size()); i < half; ++i) {
-    host_frequencies_.push_back(1.0f / std::pow(rope.theta, static_cast<float>(2 * i) / static_cast<float>(head_dim)));
-  }
-  const size_t bytes = half * sizeof(float);
-  std::copy(host_frequencies_.begin(), host_frequencies_.end(), reinterpret_cast<float*>(frequencies_.fill(bytes)));
-  frequencies_.send(bytes, stream_.get());
-  ++frequencies_sent_;
+  DeviceMemory memory(half * sizeof(float));
+  memory.upload(frequencies.data(), memory.bytes());
+  known = std::move(memory);
+  return known.as<float>();
 }
 
 void CudaDevice::rope_append(int layer, Matrix qkv, int query_heads, const Weight* query_gain, const Weight* key_gain,
@@ -244,13 +248,13 @@ void CudaDevice::rope_append(int layer, Matrix qkv, int query_heads, const Weigh
   if (query_gain != nullptr) require_equal("rope_append", "query_gain.columns", query_gain->columns(), dim);
   if (key_gain != nullptr) require_equal("rope_append", "key_gain.columns", key_gain->columns(), dim);
   require_layer("rope_append", layer, pool);
-  prepare(rope, dim);
+  const float* const frequencies = frequencies_of(rope, dim);
   const PassArrays arrays = pass_.arrays(stream_.get());
   rope_append_rows(qkv,
                    {.query_heads = query_heads,
                     .query_gain = query_gain == nullptr ? nullptr : as_cuda(*query_gain).vector(),
                     .key_gain = key_gain == nullptr ? nullptr : as_cuda(*key_gain).vector(),
-                    .frequencies = reinterpret_cast<const float*>(frequencies_.device()),
+                    .frequencies = frequencies,
                     .epsilon = epsilon,
                     .attention_scale = rope.attention_scale},
                    pool.layer(layer), {arrays.positions, arrays.row_pages}, stream_.get());

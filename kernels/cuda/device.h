@@ -1,6 +1,8 @@
 #pragma once
 
+#include <map>
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "kernels/cuda/flow.h"
@@ -23,8 +25,8 @@ namespace sluice::cuda {
 class RegisteredFlow;
 
 /// A GPU: one stream, on which operations run in order while the host goes on;
-/// only `read`, `synchronize` and what moves whole weights, pages or host
-/// memory waits. Activations are bf16 or float32, each matrix as it says; sums
+/// only `read`, `sample`, `synchronize` and what moves whole weights, pages or
+/// host memory waits. Activations are bf16 or float32, each matrix as it says; sums
 /// are float32.
 class CudaDevice final : public Device {
  public:
@@ -46,7 +48,8 @@ class CudaDevice final : public Device {
   void end_pass() noexcept override { pass_.end(); }
 
   std::unique_ptr<Repetition> create_repetition() override;
-  void repeat(Repetition* repetition, std::span<const int32_t> tokens, const std::function<void()>& operations) override;
+  void repeat(Repetition* repetition, std::span<const int32_t> tokens, const CompiledFlow* flow,
+              const std::function<void()>& operations) override;
   void embed(const Weight& table, std::span<const int32_t> tokens, Matrix out) override;
   void rms_norm(Matrix x, const Weight& gain, float epsilon, Matrix out) override;
   void add_rms_norm(Matrix residual, Matrix delta, const Weight& gain, float epsilon, Matrix out) override;
@@ -67,9 +70,12 @@ class CudaDevice final : public Device {
   };
   /// `indices` in device memory, until the next call.
   const int32_t* send(std::span<const int32_t> indices);
-  /// Puts the model's rotary frequencies into device memory, unless they are
-  /// there.
-  void prepare(const Rope& rope, int head_dim);
+  /// A model's rotary frequencies, which stay where they are.
+  const float* frequencies_of(const Rope& rope, int head_dim);
+  /// Differs once scratch that operations (of `flow`, if not null) use has moved.
+  std::vector<uintptr_t> ground(const RegisteredFlow* flow) const;
+  /// Throws InternalError unless states of `flow` are there for sequences [first, last). Returns the most pages of any.
+  int check_flow_sequences(const CudaFlow& flow, int first, int last) const;
   /// `matrix` if it is bf16 without gaps, else a matrix of that kind in
   /// `spare`.
   static Matrix plain(const Matrix& matrix, DeviceMemory& spare);
@@ -96,15 +102,8 @@ class CudaDevice final : public Device {
   Staging indices_;
   Sampler sampler_;
 
-  /// Scratch that operations use, by address, and the numbers of what is sent only when it changes.
-  std::vector<uintptr_t> ground() const;
-
-  Staging frequencies_;
-  std::vector<float> host_frequencies_;  // what was sent last
-  std::vector<float> given_frequencies_;
-  float theta_ = 0;
-  uintptr_t frequencies_sent_ = 0;  // times
-  int repeated_pages_ = 0;          // while a step is repeated: most pages of a sequence, rounded up
+  std::map<std::tuple<int, float, std::vector<float>>, DeviceMemory> frequencies_;  // by head dimension, theta, what was given
+  int repeated_pages_ = 0;  // while a step is repeated: most pages of a sequence, rounded up
 
   DeviceMemory plain_q_, plain_out_;
   std::shared_ptr<std::vector<CudaFlow*>> flows_ = std::make_shared<std::vector<CudaFlow*>>();  // that are alive

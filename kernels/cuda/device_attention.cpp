@@ -138,6 +138,22 @@ void CudaDevice::attend_decode(const Attention& call, const Matrix& q, const Mat
   }
 }
 
+int CudaDevice::check_flow_sequences(const CudaFlow& flow, int first, int last) const {
+  const std::span<RequestState* const> states = pass_.batch().states;
+  int most_pages = 0;
+  for (int s = first; s < last; ++s) {
+    const auto pages = static_cast<int>(pass_.pages(s).size());
+    most_pages = std::max(most_pages, pages);
+    if (flow.plan().graph.states.empty()) continue;
+    const auto* state = states.empty() ? nullptr : dynamic_cast<const CudaFlowState*>(states[s]);
+    if (state == nullptr) throw InternalError("attention: a flow keeps state and got none");
+    if (state->max_pages() < pages) {
+      throw InternalError(fmt::format("attention: {} pages, state for {}", pages, state->max_pages()));
+    }
+  }
+  return most_pages;
+}
+
 void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, const Matrix& query, const Matrix& q,
                              const Matrix& out, int first, int last) {
   const CudaPool& pool = pass_.pool();
@@ -147,17 +163,8 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
   require_equal("attention", "query heads of a KV head", shape.group, flow.plan().graph.geometry.group);
   FlowSequences sequences;
   sequences.count = shape.sequences;
-  for (int s = first; s < last; ++s) {
-    const auto pages = static_cast<int>(pass_.pages(s).size());
-    sequences.most_pages = std::max(sequences.most_pages, pages);
-    if (flow.plan().graph.states.empty()) continue;
-    const auto* state = batch.states.empty() ? nullptr : dynamic_cast<const CudaFlowState*>(batch.states[s]);
-    if (state == nullptr) throw InternalError("attention: a flow keeps state and got none");
-    if (state->max_pages() < pages) {
-      throw InternalError(fmt::format("attention: {} pages, state for {}", pages, state->max_pages()));
-    }
-    sequences.states = arrays.states + first;
-  }
+  sequences.most_pages = std::max(check_flow_sequences(flow.flow(), first, last), repeated_pages_);
+  if (!flow.plan().graph.states.empty()) sequences.states = arrays.states + first;
   sequences.lengths = arrays.lengths + first;
   sequences.page_indptr = arrays.page_indptr + first;
   sequences.page_indices = arrays.page_indices;
@@ -165,7 +172,6 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
   sequences.query = static_cast<const std::byte*>(query.data) + batch.query_indptr[first] * query.stride * size_of(query.type);
   sequences.query_stride = query.stride;
   sequences.query_type = query.type;
-  if (repeated_pages_ > 0) sequences.most_pages = repeated_pages_;
   const FlowResult result = flow.flow().select(blocks_of(pool, call.layer), sequences, flow.page_counters(), stream_.get());
   const PageLists lists{.pages = result.pages, .starts = result.starts, .tokens = result.tokens, .per_head = true};
   const bool mass = call.probe != nullptr && call.probe->mass != nullptr;

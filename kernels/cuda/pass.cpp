@@ -46,17 +46,17 @@ void Staging::DestroyEvent::operator()(CUevent_st* event) const { cudaEventDestr
 void Staging::reserve(size_t bytes) {
   if (bytes <= device_.bytes()) return;
   SLUICE_CHECK_CUDA(cudaDeviceSynchronize());  // copies may be on their way
-  for (Half& half : halves_) {
+  std::array<Half, 2> halves;
+  for (Half& half : halves) {
     void* memory = nullptr;
-    half.memory.reset();
     SLUICE_CHECK_CUDA(cudaMallocHost(&memory, bytes));
     half.memory.reset(memory);
-    if (half.sent != nullptr) continue;
     cudaEvent_t event = nullptr;
     SLUICE_CHECK_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
     half.sent.reset(event);
   }
   device_ = DeviceMemory(bytes);
+  halves_ = std::move(halves);
 }
 
 std::byte* Staging::fill(size_t bytes) {

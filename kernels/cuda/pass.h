@@ -16,7 +16,8 @@ namespace sluice::cuda {
 
 /// Carries small arrays to the device without waiting: from pinned memory, of
 /// which there are two halves, so that the host fills one while the copy from
-/// the other may still be due. What was sent last is in `device()`.
+/// the other may still be due. What was sent last is in `device()`, until more
+/// is reserved.
 class Staging {
  public:
   /// Makes room for `bytes` at a time.

@@ -38,6 +38,7 @@ std::string version_text(int version) { return fmt::format("{}.{}", version / 10
 
 void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
+  cudaGetLastError();  // which the next launch would report as its own
   const std::string text = fmt::format("{}: {} ({})", what, cudaGetErrorString(status), cudaGetErrorName(status));
   if (status == cudaErrorMemoryAllocation) throw InputError(text, kUseLessMemory);
   throw InternalError(text);

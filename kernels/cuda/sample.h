@@ -13,7 +13,7 @@ namespace sluice::cuda {
 using Stream = CUstream_st*;
 
 /// The longest rows that are sampled: sums of weights stay within 64 bits.
-inline constexpr int64_t kMostTokens = int64_t{1} << 20;
+inline constexpr int64_t kMostTokens = (int64_t{1} << 20) - 1;
 
 /// Picks tokens from rows of logits on the GPU, as Device::sample says, in one launch: a cluster of blocks a row. Which token a
 /// number draws may differ from the CPU's where rounding decides; two runs always agree, since weights are added as integers.

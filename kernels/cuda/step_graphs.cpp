@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
+
+#include "scripting/graph/error.h"
 
 namespace sluice::cuda {
 namespace {
@@ -15,7 +18,7 @@ class Capture {
     SLUICE_CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   }
   ~Capture() {
-    if (stream_ != nullptr) cudaStreamEndCapture(stream_, &graph_);
+    if (stream_ != nullptr && cudaStreamEndCapture(stream_, &graph_) != cudaSuccess) cudaGetLastError();
     if (graph_ != nullptr) cudaGraphDestroy(graph_);
   }
   Capture(const Capture&) = delete;
@@ -49,22 +52,38 @@ StepGraphs::Executable StepGraphs::record(Stream stream, const std::function<voi
   return Executable(graph);
 }
 
+void StepGraphs::drop_oldest() {
+  graphs_.erase(std::min_element(graphs_.begin(), graphs_.end(),
+                                 [](const auto& a, const auto& b) { return a.second.last_use < b.second.last_use; }));
+}
+
 void StepGraphs::run(const Shape& shape, const std::function<std::vector<uintptr_t>()>& ground, Stream stream,
                      const std::function<void()>& operations) {
-  if (ground() != ground_ || graphs_.size() > kMostGraphs) graphs_.clear();
-  const auto [place, is_new] = graphs_.try_emplace(shape);
-  if (is_new) {
+  if (ground() != ground_) graphs_.clear();
+  const auto place = graphs_.find(shape);
+  if (place == graphs_.end()) {
     operations();
     std::vector<uintptr_t> now = ground();
-    if (now == ground_) return;
-    // What the other graphs were made on is gone.
-    graphs_.clear();
-    graphs_.try_emplace(shape);
+    if (now != ground_) graphs_.clear();  // they were made on something else
     ground_ = std::move(now);
+    if (graphs_.size() >= kMostGraphs) drop_oldest();
+    graphs_[shape].last_use = ++uses_;
     return;
   }
-  if (place->second == nullptr) place->second = record(stream, operations);
-  SLUICE_CHECK_CUDA(cudaGraphLaunch(place->second.get(), stream));
+  Entry& entry = place->second;
+  entry.last_use = ++uses_;
+  if (entry.graph == nullptr && !out_of_memory_) {
+    try {
+      entry.graph = record(stream, operations);
+    } catch (const InputError&) {
+      out_of_memory_ = true;
+    }
+  }
+  if (entry.graph == nullptr) {
+    operations();
+  } else {
+    SLUICE_CHECK_CUDA(cudaGraphLaunch(entry.graph.get(), stream));
+  }
 }
 
 }  // namespace sluice::cuda

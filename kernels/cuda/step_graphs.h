@@ -19,13 +19,13 @@ class StepGraphs final : public Device::Repetition {
  public:
   struct Shape {
     int sequences = 0;
-    int pages = 0;                                   // most of any sequence, rounded up
+    int pages = 0;                                   // most of any sequence, rounded up; 0 where nothing depends on it
     auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 takes it for a pointer
   };
 
-  /// Runs `operations`, the first time a shape is seen as they are, later as a graph. `ground` is called before and after
-  /// `operations`: all device memory that they use but the caller does not give, and whatever else they take as it is at the
-  /// time. Graphs are made anew when it has changed.
+  /// Runs `operations`, the first time a shape is seen as they are, later as a graph. `ground` gives numbers that differ once
+  /// device memory which they use beyond what the caller owns has moved; graphs are made anew then. Where there is no memory for
+  /// another graph, operations run as they are.
   void run(const Shape& shape, const std::function<std::vector<uintptr_t>()>& ground, Stream stream,
            const std::function<void()>& operations);
 
@@ -37,11 +37,20 @@ class StepGraphs final : public Device::Repetition {
 
   static Executable record(Stream stream, const std::function<void()>& operations);
 
-  std::map<Shape, Executable> graphs_;  // null: seen once
-  std::vector<uintptr_t> ground_;       // what they were made on
+  struct Entry {
+    Executable graph;  // null: seen once
+    uint64_t last_use = 0;
+  };
+  void drop_oldest();
+
+  std::map<Shape, Entry> graphs_;
+  std::vector<uintptr_t> ground_;  // what they were made on
+  uint64_t uses_ = 0;
+  bool out_of_memory_ = false;  // no more graphs are made
 };
 
-/// `pages` rounded up in steps of an eighth or less, so that few shapes cover the lengths that sequences grow through.
+/// `pages` rounded up in steps of a sixteenth or less, but of 16 pages at least, so that few shapes cover the lengths that
+/// sequences grow through.
 int round_pages(int pages);
 
 }  // namespace sluice::cuda

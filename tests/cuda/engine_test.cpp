@@ -84,6 +84,54 @@ TEST_F(CudaEngine, ReplayedStepsGiveTheSameBits) {
   }
 }
 
+TEST_F(CudaEngine, StepsAreReplayedOnceTheirShapeIsKnown) {
+  constexpr int kColumns = 16;
+  std::vector<float> table(64 * kColumns);
+  for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<float>(i);
+  const auto weight = device_->create_weight(table.data(), DataType::kF32, 64, kColumns);
+  const auto memory = device_->allocate(4 * kColumns * sizeof(float));
+  const auto pool = device_->create_pool(1, 1, 8, page_layout({.head_dim = 64, .group = 1, .page = 16}, {}));
+  const auto repetition = device_->create_repetition();
+  int runs = 0;
+  const auto step = [&](const std::vector<int32_t>& tokens, bool decoding) {
+    const auto sequences = static_cast<int32_t>(tokens.size());
+    std::vector<int32_t> indptr, lengths(tokens.size(), 3), pages;
+    for (int32_t i = 0; i <= sequences; ++i) indptr.push_back(i);
+    for (int32_t i = 0; i < sequences; ++i) pages.push_back(i);
+    const std::vector<uint8_t> decode(tokens.size(), decoding ? 1 : 0);
+    PassBatch batch;
+    batch.query_indptr = batch.page_indptr = indptr;
+    batch.lengths = lengths;
+    batch.page_indices = pages;
+    batch.decoding = decode;
+    const Matrix out{memory->data(), DataType::kF32, sequences, kColumns, kColumns};
+    device_->begin_pass(batch, *pool);
+    device_->repeat(repetition.get(), tokens, nullptr, [&] {
+      ++runs;
+      device_->embed(*weight, tokens, out);
+    });
+    std::vector<float> got(tokens.size() * kColumns);
+    device_->read(got.data(), memory->data(), got.size() * sizeof(float));
+    device_->end_pass();
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_EQ(got[i], static_cast<float>(tokens[i / kColumns] * kColumns + static_cast<int32_t>(i) % kColumns));
+    }
+  };
+  step({1, 2, 3}, true);
+  EXPECT_EQ(runs, 1);  // as they are
+  step({4, 0, 5}, true);
+  EXPECT_EQ(runs, 2);  // recorded
+  step({9, 8, 7}, true);
+  step({3, 3, 3}, true);
+  EXPECT_EQ(runs, 2);
+  step({6}, true);  // another shape
+  EXPECT_EQ(runs, 3);
+  step({7, 1, 2}, false);
+  EXPECT_EQ(runs, 4);  // prompts are not replayed
+  step({2, 1, 2}, true);
+  EXPECT_EQ(runs, 4);
+}
+
 TEST_F(CudaEngine, EnginesTakeTurnsOnOneDevice) {
   // Each grows scratch that graphs of the other were made on.
   const Plan quest = plan_of("quest");

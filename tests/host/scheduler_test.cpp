@@ -71,7 +71,7 @@ class Simulation {
     sequence->id = static_cast<uint64_t>(++submitted_);
     sequence->priority = draw(0, 9) == 0 ? 1 : 0;
     const int capacity = setting_.pages * setting_.page;
-    sequence->prompt = draw(1, std::min(capacity / 2, 60));
+    sequence->prompt = draw(1, std::min(draw(0, 9) == 0 ? capacity : capacity / 2, 60));
     sequence->most_tokens = std::min(capacity, sequence->prompt + draw(0, 40));
     sequence->prompt_logits = draw(0, 9) == 0;
     sequence->own_pages = draw(0, 4) == 0;
