@@ -127,7 +127,7 @@ BenchRow row_of(const Device& device, const LayerShape& shape, const Timed& time
   BenchRow row;
   row.name = timed.side.name();
   if (&timed != &dense) row.name = fmt::format("{}, {:.0f} pages", row.name, timed.side.pages());
-  row.shape = shape.text();
+  row.shape = shape.text(timed.side.kv());
   row.time_us = median(timed.turns) * 1e6;
   row.bytes = timed.side.bytes();
   row.correct = timed.fault.empty();

@@ -27,8 +27,9 @@ Draw old_tokens(Content content) { return content == Content::kKey ? Draw::kKey 
 
 }  // namespace
 
-std::string LayerShape::text() const {
-  return fmt::format("batch {}, tokens {}, kv_heads {}, group {}, dim {}, bf16", sequences, tokens, kv_heads, group, dim);
+std::string LayerShape::text(DataType kv) const {
+  return fmt::format("batch {}, tokens {}, kv_heads {}, group {}, dim {}, {}", sequences, tokens, kv_heads, group, dim,
+                     name_of(kv));
 }
 
 int shift_of(const LayerShape& shape, int sequence) {

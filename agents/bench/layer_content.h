@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "scripting/graph/types.h"
+
 namespace sluice {
 
 /// Sequences of one length that decode together.
@@ -18,7 +20,7 @@ struct LayerShape {
 
   int query_heads() const { return kv_heads * group; }
   /// "batch 8, tokens 8192, kv_heads 2, group 4, dim 64, bf16"
-  std::string text() const;
+  std::string text(DataType kv) const;
 };
 
 // What the sequences hold is a formula, so that a judge can compute it without reading the pool. All numbers are exact in every

@@ -194,8 +194,10 @@ std::string LayerSide::fault_of_row(const Selections& selections, const std::vec
       }
     }
   }
-  const std::vector<double> wanted = oracle::attention(queries, keys, values, shape_.tokens, shape_.dim, layout_.page, selected,
-                                                       1 / std::sqrt(static_cast<double>(shape_.dim)));
+  const std::vector<float> stored_keys = oracle::round_all_to(layout_.kv, keys);
+  const std::vector<float> stored_values = oracle::round_all_to(layout_.kv, values);
+  const std::vector<double> wanted = oracle::attention(queries, stored_keys, stored_values, shape_.tokens, shape_.dim,
+                                                       layout_.page, selected, 1 / std::sqrt(static_cast<double>(shape_.dim)));
   const double tolerance = outputs_.type == DataType::kF32 ? 1e-3 : 1e-2;  // of an output's 2-norm
   const float* given = out.data() + (static_cast<size_t>(sequence) * shape_.kv_heads + kv_head) * numbers;
   for (size_t head = 0; head < wanted.size() / shape_.dim; ++head) {

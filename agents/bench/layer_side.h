@@ -33,6 +33,7 @@ class LayerSide {
   std::string fault(int layer, int64_t query);
   /// Pages attended by a row (sequence x KV head) in what `fault` saw last: the mean.
   double pages() const { return pages_attended_; }
+  DataType kv() const { return layout_.kv; }
   /// Bytes that a call must read: fields of all pages, K and V of the attended ones, and the new token.
   double bytes() const;
 

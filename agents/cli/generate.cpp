@@ -275,8 +275,8 @@ void add_generate(CLI::App& app) {
                           ->check(decimal_number(8, 128))
                           ->capture_default_str();
   page->excludes("--flow");
-  command->add_option("--kv", options->kv, "Type of K and V: f32 or bf16 (default: the flow's, or bf16)")
-      ->check(CLI::IsMember({"f32", "bf16"}));
+  command->add_option("--kv", options->kv, "Type of K and V: f32 (cpu), bf16, e4m3 or e5m2 (cuda) (default: the flow's, or bf16)")
+      ->check(CLI::IsMember({"f32", "bf16", "e4m3", "e5m2"}));
   command->add_option("--threads", options->threads, "0: all cores")->check(decimal_number(0, 1024))->capture_default_str();
   command->add_option("--pool-mib", options->pool_mib, "Size of the page pool; 0: what prompt and answer need")
       ->check(decimal_number(0, 1 << 20))

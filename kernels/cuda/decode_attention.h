@@ -20,7 +20,7 @@ struct DecodeShape {
   int sequences = 1;
   int group = 1;             // query heads of a KV head, 1 to 16
   float scale = 1;           // of q . k
-  int64_t query_stride = 0;  // numbers of q from sequence to sequence, a multiple of 2; 0: there are no gaps
+  int64_t query_stride = 0;  // numbers of q from sequence to sequence, a multiple of 4; 0: there are no gaps
 };
 
 /// Decode attention over page lists, on the device that is current when it is made: q [sequences, kv_heads * group, dim] bf16.
@@ -28,7 +28,8 @@ struct DecodeShape {
 /// One kernel, whatever the lengths: every multiprocessor takes an equal stretch of the tiles (16 tokens) of all rows, laid end
 /// to end, so work is even, and a captured launch stays right while lengths grow. Each warp streams tiles through its own ring in
 /// shared memory (tensor copies, a mbarrier a tile) and multiplies on tensor cores; what the stretches of a row find is merged
-/// by the block that ends last, in the order of the tokens, so results do not depend on timing.
+/// by the block that ends last, in a fixed order, so results do not depend on timing. 8-bit K and V become float16 on their way
+/// to the tensor cores, which is exact; Q goes along, each head scaled by a power of two.
 class DecodeAttention {
  public:
   /// Throws InputError for a layout that the kernels do not take.

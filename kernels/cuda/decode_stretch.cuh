@@ -9,29 +9,37 @@ inline constexpr int kTileTokens = 16;
 inline constexpr uint64_t kEvictFirst = 0x12F0000000000000;  // L2 policy, as CUTLASS and cuda::access_property encode it
 inline constexpr int kMostBlocks = 140;                      // multiprocessors
 
-/// What a kernel of one head size is made of. A tile is K and V of 16 tokens, as the tensor copies lay it out: boxes of kBox
-/// tokens; in a box K then V; in each, panels of 64 channels; in a panel a row of 128 bytes a token, its 16-byte chunks permuted
-/// by the row (the 128-byte swizzle), so that eight rows of one chunk lie in different banks.
-template <int Dim, int Box>
+/// What a kernel of one type of KV and head size is made of. A tile is K and V of 16 tokens, as the tensor copies lay it out:
+/// boxes of kBox tokens; in a box K then V; in each, panels of 128 bytes of channels; in a panel a row of 128 bytes a token, its
+/// 16-byte chunks permuted by the row (the 128-byte swizzle), so that eight rows of one chunk lie in different banks. Where a
+/// token has but 64 bytes, so have its rows (the 64-byte swizzle).
+template <DataType Type, int Dim, int Box>
 struct Shape {
-  static constexpr int kWarps = Dim == 256 ? 4 : 8;
+  static constexpr int kElement = Type == DataType::kBF16 ? 2 : 1;
+  static constexpr int kChunk = 16 / kElement;          // channels of 16 bytes
+  static constexpr int kTokenBytes = Dim * kElement;    // K or V of a token
+  static constexpr int kHalfBytes = Box * kTokenBytes;  // K or V of a box
+  static constexpr int kTileBytes = 2 * kTileTokens * kTokenBytes;
+  static constexpr int kWarps = kTokenBytes > 256 ? 4 : kTokenBytes < 128 ? 12 : 8;  // small tiles take as long as larger ones
   static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kHalfBytes = kTileTokens * Dim * 2;  // K or V of a tile
-  static constexpr int kTileBytes = 2 * kHalfBytes;
   static constexpr int kStages = 192 * 1024 / (kWarps * kTileBytes);
-  static constexpr int kMergeRows = 4;                       // heads that are merged at once
-  static constexpr int kPartFloats = kMostBlocks * 16 + 16;  // what merging the stretches of a row needs
-  static constexpr int kMergeFloats = kWarps * kMergeRows * Dim > kPartFloats ? kWarps* kMergeRows* Dim : kPartFloats;
+  // Heads that are merged at once, a row of floats each; what the four threads of a row write side by side shifts the banks.
+  static constexpr int kMergeRows = kWarps * Dim > 1024 ? 2 : 4;
+  static constexpr int kMergeStride = Dim + 16 / kElement;
+  static constexpr int kPartFloats = kMostBlocks * 16 * 2 + 16;  // what merging the stretches of a row needs
+  static constexpr int kWarpFloats = kWarps * kMergeRows * kMergeStride;
+  static constexpr int kMergeFloats = kWarpFloats > kPartFloats ? kWarpFloats : kPartFloats;
   static constexpr size_t kSharedBytes =
       1024 + static_cast<size_t>(kWarps) * kStages * kTileBytes + kMergeFloats * sizeof(float) + kWarps * kStages * 8;
 
-  /// Byte of 16-byte chunk `chunk` (8 channels) of `token` in a tile; of V if `value`.
+  /// Byte of 16-byte chunk `chunk` of `token` in a tile; of V if `value`.
   static __device__ __forceinline__ uint32_t offset(int value, int token, int chunk) {
-    constexpr int kPanel = Box * 128;
-    const int box = token / Box;
+    constexpr int kRowBytes = kTokenBytes < 128 ? 64 : 128;
+    constexpr int kRowChunks = kRowBytes / 16;
     const int row = token % Box;
-    return box * (2 * Box * Dim * 2) + value * (Box * Dim * 2) + chunk / 8 * kPanel + row * 128 +
-           (((chunk % 8) ^ (row % 8)) << 4);
+    const int permuted = chunk % kRowChunks ^ row * kRowBytes / 128 % kRowChunks;
+    return token / Box * (2 * kHalfBytes) + value * kHalfBytes + chunk / kRowChunks * (Box * kRowBytes) + row * kRowBytes +
+           permuted * 16;
   }
 };
 
@@ -43,15 +51,20 @@ struct Arguments {
   int64_t query_stride;  // numbers from sequence to sequence
   __nv_bfloat16* out;
   float* log_sums;
-  float* partials;  // [blocks][2][group][dim + 2]
+  float* partials;  // [blocks][2][part_floats]: values [group][dim], maxima [group], sums [group]
   int* arrived;     // [rows] stretches of a row that have ended
   int sequences;
   int kv_heads;
   int group;
-  int page;
   bool per_head;
   float scale;  // of q . k, in base 2
+  Divisor by_kv_heads;
+  Divisor by_blocks;
+  Divisor by_page_boxes;  // boxes of a page
 };
+
+/// What a stretch leaves of a row: a multiple of four numbers.
+__host__ __device__ constexpr int part_floats(int group, int dim) { return (group * (dim + 2) + 3) / 4 * 4; }
 
 /// Copies a box of tokens [token, token + Box) of one block, K and V, to shared memory.
 __device__ __forceinline__ void copy_box(const CUtensorMap* map, uint32_t target, uint32_t barrier, int token, int block) {
@@ -66,28 +79,71 @@ __device__ __forceinline__ void copy_box(const CUtensorMap* map, uint32_t target
 __device__ __forceinline__ int tiles_of(int tokens) { return (tokens + kTileTokens - 1) / kTileTokens; }
 
 /// The list of a row (sequence, KV head).
-__device__ __forceinline__ int list_of(const Arguments& a, int row) { return a.per_head ? row : row / a.kv_heads; }
+__device__ __forceinline__ int list_of(const Arguments& a, int row) { return a.per_head ? row : a.by_kv_heads.quotient(row); }
 __device__ __forceinline__ int row_tokens(const Arguments& a, int row) { return __ldg(a.tokens + list_of(a, row)); }
 
 /// What a block does: tiles [first, last) of all rows laid end to end.
 struct Stretch {
-  int first = 0;
-  int last = 0;
-  int length = 0;  // of every block's stretch but the last
-  int row = 0;     // of `first`
-  int row_begin = 0;
+  int first;
+  int last;
+  int length;  // of every block's stretch but the last
+  int row;     // of `first`
+  int row_begin;
 };
+
+/// Tiles of a block's stretch, of `total`. Rows that are hardly longer than an even share get a block each, which saves merging
+/// them.
+__device__ __forceinline__ int stretch_length(const Arguments& a, int total, int longest, int rows) {
+  constexpr int kSpare = 8;
+  const int blocks = static_cast<int>(gridDim.x);
+  const int length = max(1, a.by_blocks.quotient(total + blocks - 1));
+  return longest > length && longest <= length + kSpare && rows <= blocks ? longest : length;
+}
 
 /// The output of a row without tokens, which has no tile.
 inline __device__ void clear_row(const Arguments& a, int row, int dim) {
+#pragma unroll 1
   for (int i = 0; i < a.group * dim; ++i) a.out[static_cast<int64_t>(row) * a.group * dim + i] = __float2bfloat16(0.0f);
+#pragma unroll 1
   for (int i = 0; a.log_sums != nullptr && i < a.group; ++i) a.log_sums[static_cast<int64_t>(row) * a.group + i] = -INFINITY;
 }
 
-/// Lays all rows end to end and finds this block's stretch. Rows that are hardly longer than an even share get a block each,
-/// which saves merging them.
+/// Tiles of a row. Also asks for where its list begins, and clears its output if it has none.
+template <int Dim>
+__device__ __forceinline__ int begin_row(const Arguments& a, int row) {
+  const int list = list_of(a, row);
+  asm volatile("prefetch.global.L1 [%0];" ::"l"(a.starts + list));
+  const int tiles = tiles_of(__ldg(a.tokens + list));
+  if (tiles == 0 && a.by_blocks.remainder(row) == static_cast<int>(blockIdx.x)) clear_row(a, row, Dim);
+  return tiles;
+}
+
+__device__ __forceinline__ int sum_of_lanes_up_to_this(int value) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const int other = __shfl_up_sync(0xffffffffU, value, step);
+    if (lane >= step) value += other;
+  }
+  return value;
+}
+
+/// Lays at most 32 rows end to end and finds this block's stretch; one warp, a lane a row.
+template <int Dim>
+__device__ __forceinline__ Stretch find_stretch_of_few(const Arguments& a, int rows) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int tiles = lane < rows ? begin_row<Dim>(a, lane) : 0;
+  const int end = sum_of_lanes_up_to_this(tiles);
+  const int total = __shfl_sync(0xffffffffU, end, 31);
+  const int length = stretch_length(a, total, __reduce_max_sync(0xffffffffU, tiles), rows);
+  const int first = static_cast<int>(blockIdx.x) * length;
+  const int row = max(0, __ffs(static_cast<int>(__ballot_sync(0xffffffffU, first < end))) - 1);
+  return {first, min(total, first + length), length, row, __shfl_sync(0xffffffffU, end - tiles, row)};
+}
+
+/// The same for any number of rows, by all threads together.
 template <int Threads, int Dim>
-__device__ Stretch find_stretch(const Arguments& a, int rows) {
+__device__ __forceinline__ Stretch find_stretch_of_many(const Arguments& a, int rows) {
   __shared__ int warp_tiles[Threads / 32];
   __shared__ int warp_longest[Threads / 32];
   __shared__ int found_row;
@@ -97,22 +153,16 @@ __device__ Stretch find_stretch(const Arguments& a, int rows) {
   const int end = min(rows, begin + per_thread);
   int mine = 0;
   int longest = 0;
+#pragma unroll 1
   for (int row = begin; row < end; ++row) {
-    const int tiles = tiles_of(row_tokens(a, row));
-    asm volatile("prefetch.global.L1 [%0];" ::"l"(a.starts + list_of(a, row)));
-    if (tiles == 0 && row % gridDim.x == blockIdx.x) clear_row(a, row, Dim);
+    const int tiles = begin_row<Dim>(a, row);
     mine += tiles;
     longest = max(longest, tiles);
   }
-  const int lane = threadIdx.x % 32;
+  const int sum = sum_of_lanes_up_to_this(mine);
   const int warp = threadIdx.x / 32;
-  int sum = mine;
-  for (int step = 1; step < 32; step *= 2) {
-    const int other = __shfl_up_sync(0xffffffffU, sum, step);
-    if (lane >= step) sum += other;
-  }
   longest = __reduce_max_sync(0xffffffffU, longest);
-  if (lane == 31) {
+  if (threadIdx.x % 32 == 31) {
     warp_tiles[warp] = sum;
     warp_longest[warp] = longest;
   }
@@ -120,19 +170,18 @@ __device__ Stretch find_stretch(const Arguments& a, int rows) {
   int before = sum - mine;
   int total = 0;
   longest = 0;
+#pragma unroll
   for (int w = 0; w < Threads / 32; ++w) {
     if (w < warp) before += warp_tiles[w];
     total += warp_tiles[w];
     longest = max(longest, warp_longest[w]);
   }
-  constexpr int kSpare = 8;
-  const int blocks = static_cast<int>(gridDim.x);
-  int length = max(1, (total + blocks - 1) / blocks);
-  if (longest > length && longest <= length + kSpare && rows <= blocks) length = longest;
+  const int length = stretch_length(a, total, longest, rows);
   const int first = static_cast<int>(blockIdx.x) * length;
   if (first >= before && first < before + mine) {
     int row = begin;
     int at = before;
+#pragma unroll 1
     for (;; ++row) {
       const int tiles = tiles_of(row_tokens(a, row));
       if (first < at + tiles) break;
@@ -145,14 +194,28 @@ __device__ Stretch find_stretch(const Arguments& a, int rows) {
   return {first, min(total, first + length), length, found_row, found_begin};
 }
 
+/// This block's stretch of all rows laid end to end. Where rows are few, one warp asks for their lengths: all blocks ask the
+/// cache for the same ones at the same time.
+template <int Threads, int Dim>
+__device__ __forceinline__ Stretch find_stretch(const Arguments& a, int rows) {
+  if (rows > 32) return find_stretch_of_many<Threads, Dim>(a, rows);
+  __shared__ Stretch found;
+  if (threadIdx.x < 32) {
+    const Stretch stretch = find_stretch_of_few<Dim>(a, rows);
+    if (threadIdx.x == 0) found = stretch;
+  }
+  __syncthreads();
+  return found;
+}
+
 /// Where the tiles of a warp lie in the pool. Its lanes look 32 tiles up at a time, each its own, and later copy them.
-template <int Dim, int Box>
+template <class Shape, int Box>
 class Source {
  public:
   static constexpr int kBoxes = kTileTokens / Box;
 
-  __device__ Source(const Arguments& a, const Stretch& stretch, int warp)
-      : tile_(stretch.first + warp + static_cast<int>(threadIdx.x) % 32 * Shape<Dim, Box>::kWarps),
+  __device__ __forceinline__ Source(const Arguments& a, const Stretch& stretch, int warp)
+      : tile_(stretch.first + warp + static_cast<int>(threadIdx.x) % 32 * Shape::kWarps),
         row_(stretch.row),
         row_begin_(stretch.row_begin),
         row_end_(stretch.row_begin + tiles_of(row_tokens(a, stretch.row))) {
@@ -163,36 +226,37 @@ class Source {
   __device__ __forceinline__ void copy(const CUtensorMap* map, const Arguments& a, const Stretch& stretch, int index,
                                        uint32_t target, uint32_t barrier) {
     if (static_cast<int>(threadIdx.x) % 32 == index % 32 && tile_ < stretch.last) {
-      barrier_expect(barrier, Shape<Dim, Box>::kTileBytes);
+      barrier_expect(barrier, Shape::kTileBytes);
 #pragma unroll
       for (int box = 0; box < kBoxes; ++box) {
-        copy_box(map, target + box * (Shape<Dim, Box>::kTileBytes / kBoxes), barrier, token_[box], block_[box]);
+        copy_box(map, target + box * (Shape::kTileBytes / kBoxes), barrier, token_[box], block_[box]);
       }
     }
     if (index % 32 == 31) {
-      tile_ += 32 * Shape<Dim, Box>::kWarps;
+      tile_ += 32 * Shape::kWarps;
       look_up(a, stretch);
     }
   }
 
  private:
-  __device__ void look_up(const Arguments& a, const Stretch& stretch) {
+  __device__ __forceinline__ void look_up(const Arguments& a, const Stretch& stretch) {
     if (tile_ >= stretch.last) return;
+#pragma unroll 1
     while (tile_ >= row_end_) {
       ++row_;
       row_begin_ = row_end_;
       row_end_ += tiles_of(row_tokens(a, row_));
     }
     const int list = list_of(a, row_);
-    const int boxes_per_page = a.page / Box;
-    const int last_page = (__ldg(a.tokens + list) + a.page - 1) / a.page - 1;
+    const int last_box = (__ldg(a.tokens + list) - 1) / Box;
     const int32_t* pages = a.pages + __ldg(a.starts + list);
+    const int head = a.by_kv_heads.remainder(row_);
 #pragma unroll
     for (int box = 0; box < kBoxes; ++box) {
-      const int at = (tile_ - row_begin_) * kBoxes + box;
-      // Past the end: any page, since its scores are masked.
-      block_[box] = __ldg(pages + min(at / boxes_per_page, last_page)) * a.kv_heads + row_ % a.kv_heads;
-      token_[box] = at % boxes_per_page * Box;
+      // Past the end: the last one once more, since its scores are masked.
+      const int at = min((tile_ - row_begin_) * kBoxes + box, last_box);
+      block_[box] = __ldg(pages + a.by_page_boxes.quotient(at)) * a.kv_heads + head;
+      token_[box] = a.by_page_boxes.remainder(at) * Box;
     }
   }
 

@@ -109,6 +109,7 @@ class CudaDevice final : public Device {
   std::shared_ptr<std::vector<CudaFlow*>> flows_ = std::make_shared<std::vector<CudaFlow*>>();  // that are alive
   Limits limits_;
   DeviceMemory probe_out_, probe_sums_;
+  DeviceMemory prefill_workspace_;
   DeviceMemory decode_workspace_;  // counters of up to kMostLists lists, then
                                    // partial results
   size_t decode_counters_ = 0;     // bytes of the former

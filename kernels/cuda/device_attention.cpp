@@ -225,16 +225,28 @@ void CudaDevice::report_flow(const Attention& call, const FlowResult& result, co
 
 void CudaDevice::attend_prefill(const Attention& call, const Matrix& q, const Matrix& out, int first, int last) {
   const CudaPool& pool = pass_.pool();
+  const PassBatch& batch = pass_.batch();
   const PassArrays arrays = pass_.arrays(stream_.get());
-  const PrefillShape shape{.sequences = last - first,
-                           .rows = pass_.batch().query_indptr[last] - pass_.batch().query_indptr[first],
-                           .group = call.query_heads / pool.kv_heads(),
-                           .scale = call.scale};
-  const PrefillTables tables{.query_indptr = arrays.query_indptr + first,
-                             .lengths = arrays.lengths + first,
-                             .page_indptr = arrays.page_indptr + first,
-                             .page_indices = arrays.page_indices};
-  pool.prefill_attention(call.layer).run(shape, tables, {q.data, q.stride}, {out.data, out.stride}, stream_.get());
+  const PrefillAttention& attention = pool.prefill_attention(call.layer);
+  // Sequences by as many as the workspace takes, or one.
+  constexpr size_t kMostWorkspace = size_t{256} << 20;
+  for (int end = first; first < last; first = end) {
+    const auto pages_up_to = [&](int s) { return batch.page_indptr[s] - batch.page_indptr[first]; };
+    ++end;
+    while (end < last && attention.workspace_bytes(pages_up_to(end + 1)) <= kMostWorkspace) ++end;
+    const PrefillShape shape{.sequences = end - first,
+                             .rows = batch.query_indptr[end] - batch.query_indptr[first],
+                             .group = call.query_heads / pool.kv_heads(),
+                             .scale = call.scale,
+                             .first_page = batch.page_indptr[first],
+                             .pages = pages_up_to(end)};
+    const PrefillTables tables{.query_indptr = arrays.query_indptr + first,
+                               .lengths = arrays.lengths + first,
+                               .page_indptr = arrays.page_indptr + first,
+                               .page_indices = arrays.page_indices};
+    grow(prefill_workspace_, attention.workspace_bytes(shape.pages));
+    attention.run(shape, tables, {q.data, q.stride}, {out.data, out.stride}, prefill_workspace_.data(), stream_.get());
+  }
 }
 
 void CudaDevice::report_dense(const AttentionProbe& probe, int sequence) const {

@@ -9,9 +9,8 @@ namespace sluice::cuda {
 namespace {
 
 size_t checked_bytes(int layers, int kv_heads, int pages, const PageLayout& layout) {
-  if (layout.kv != DataType::kBF16) {
-    throw InputError(fmt::format("device \"cuda\" keeps KV as bf16, not as {}", name_of(layout.kv)),
-                     "use bf16 for KV, or --device cpu");
+  if (layout.kv == DataType::kF32) {
+    throw InputError("device \"cuda\" keeps KV as bf16, e4m3 or e5m2, not as f32", "use bf16 for KV, or --device cpu");
   }
   if (layout.head_dim != 64 && layout.head_dim != 128 && layout.head_dim != 256) {
     throw InputError(fmt::format("device \"cuda\" attends heads of 64, 128 or 256 channels, not {}", layout.head_dim),
@@ -46,7 +45,8 @@ LayerPages CudaPool::layer(int index) const {
           .value_offset = layout_.value_offset,
           .page = layout_.page,
           .kv_heads = kv_heads_,
-          .head_dim = layout_.head_dim};
+          .head_dim = layout_.head_dim,
+          .kv = layout_.kv};
 }
 
 void CudaPool::copy_pages(std::span<const int32_t> sources, std::span<const int32_t> targets) {

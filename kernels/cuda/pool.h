@@ -11,7 +11,7 @@
 namespace sluice::cuda {
 
 /// Pages in device memory, [layer, page, kv_head], zeros at first. K and V are
-/// bf16. Its copies are in order with what else runs on the stream.
+/// bf16, e4m3 or e5m2. Its copies are in order with what else runs on the stream.
 class CudaPool final : public Pool {
  public:
   /// Throws InputError for pages that the kernels do not take, or without

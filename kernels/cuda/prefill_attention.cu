@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/prefill_copies.cuh"
 #include "kernels/cuda/prefill_rows.cuh"
+#include "kernels/cuda/prefill_widen.cuh"
 #include "kernels/cuda/runtime.h"
 #include "scripting/graph/error.h"
 
@@ -160,22 +161,67 @@ void launch(const CUtensorMap& map, const Arguments& a, int blocks, Stream strea
   SLUICE_CHECK_CUDA(cudaGetLastError());
 }
 
+/// Bytes of a list of pages, so that what follows is aligned for tensor copies.
+size_t list_bytes(int pages) { return (static_cast<size_t>(pages) * sizeof(int32_t) + 255) / 256 * 256; }
+
 }  // namespace
 
 PrefillAttention::PrefillAttention(const PagedKv& kv)
-    : kv_(kv), blocks_(multiprocessors()), taken_(sizeof(unsigned)), map_(map_blocks(kv, prefill::kBoxTokens, false)) {
+    : kv_(kv),
+      widened_(page_layout({kv.layout.head_dim, 1, kv.layout.page, DataType::kBF16}, {})),
+      blocks_(multiprocessors()),
+      taken_(sizeof(unsigned)),
+      map_(map_blocks(kv, prefill::kBoxTokens, false)) {
   taken_.clear();
 }
 
+size_t PrefillAttention::workspace_bytes(int pages) const {
+  return widens() ? list_bytes(pages) + static_cast<size_t>(pages) * kv_.kv_heads * widened_.bytes : 0;
+}
+
+const int32_t* PrefillAttention::widen(const PrefillShape& shape, const PrefillTables& tables, void* workspace,
+                                       Stream stream) const {
+  auto* const positions = static_cast<int32_t*>(workspace);
+  const WidenArguments a{.base = kv_.base,
+                         .block_bytes = kv_.layout.bytes,
+                         .key_offset = kv_.layout.key_offset,
+                         .value_offset = kv_.layout.value_offset,
+                         .pages = tables.page_indices + shape.first_page,
+                         .kv_heads = kv_.kv_heads,
+                         .numbers = kv_.layout.page * kv_.layout.head_dim,
+                         .widened = static_cast<std::byte*>(workspace) + list_bytes(shape.pages),
+                         .widened_bytes = widened_.bytes,
+                         .widened_value = widened_.value_offset,
+                         .positions = positions};
+  constexpr int kWidenThreads = 256;
+  const dim3 grid(shape.pages, kv_.kv_heads);
+  if (kv_.layout.kv == DataType::kE4M3) {
+    widen_kernel<DataType::kE4M3><<<grid, kWidenThreads, 0, stream>>>(a);
+  } else {
+    widen_kernel<DataType::kE5M2><<<grid, kWidenThreads, 0, stream>>>(a);
+  }
+  SLUICE_CHECK_CUDA(cudaGetLastError());
+  return positions;
+}
+
 void PrefillAttention::run(const PrefillShape& shape, const PrefillTables& tables, HeadRows<const void> q, HeadRows<void> out,
-                           Stream stream) const {
+                           void* workspace, Stream stream) const {
   if (shape.group < 1 || shape.group > 16) throw InternalError("a group of " + std::to_string(shape.group) + " query heads");
   if (q.stride % 8 != 0 || out.stride % 8 != 0) throw InternalError("rows of Q and of the output must lie 16 bytes apart");
   if (shape.sequences == 0 || shape.rows == 0) return;
+  const int32_t* pages = tables.page_indices;
+  TensorMap map = map_;
+  if (widens()) {
+    if (shape.pages < 1) throw InternalError("prefill over 8-bit K and V was not told of its pages");
+    pages = widen(shape, tables, workspace, stream);
+    const std::byte* blocks = static_cast<const std::byte*>(workspace) + list_bytes(shape.pages);
+    map = map_blocks({blocks, widened_, shape.pages, kv_.kv_heads}, prefill::kBoxTokens, false);
+  }
   const Arguments a{.query_indptr = tables.query_indptr,
                     .lengths = tables.lengths,
                     .page_indptr = tables.page_indptr,
-                    .page_indices = tables.page_indices,
+                    .page_indices = pages,
+                    .first_page = widens() ? shape.first_page : 0,
                     .q = static_cast<const __nv_bfloat16*>(q.data),
                     .out = static_cast<__nv_bfloat16*>(out.data),
                     .taken = taken_.as<unsigned>(),
@@ -189,16 +235,16 @@ void PrefillAttention::run(const PrefillShape& shape, const PrefillTables& table
   // Every sequence may leave a tile unfilled.
   const int64_t works = (static_cast<int64_t>(shape.rows) * shape.group / kTileRows + shape.sequences) * kv_.kv_heads;
   const int blocks = static_cast<int>(std::min<int64_t>(blocks_, works));
-  const CUtensorMap map = to_cuda(map_);
+  const CUtensorMap cuda_map = to_cuda(map);
   switch (kv_.layout.head_dim) {
     case 64:
-      launch<64>(map, a, blocks, stream);
+      launch<64>(cuda_map, a, blocks, stream);
       break;
     case 128:
-      launch<128>(map, a, blocks, stream);
+      launch<128>(cuda_map, a, blocks, stream);
       break;
     default:
-      launch<256>(map, a, blocks, stream);
+      launch<256>(cuda_map, a, blocks, stream);
   }
 }
 

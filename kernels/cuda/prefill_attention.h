@@ -14,6 +14,9 @@ struct PrefillShape {
   int rows = 1;     // of queries, all sequences together; the tables may hold fewer
   int group = 1;    // query heads of a KV head, 1 to 16
   float scale = 1;  // of q . k; positive
+  // Where pages have 8-bit K and V: those of all sequences lie at [first_page, first_page + pages) of the tables' page_indices.
+  int first_page = 0;
+  int pages = 0;
 };
 
 /// Rows of queries and the pages that they see, in device memory, as in a PassBatch.
@@ -40,18 +43,28 @@ struct HeadRows {
 /// weights, and is at the powers in between (the pipeline of FlashAttention-3, arXiv 2407.08608, section 3.2; its section 3.1,
 /// turns of the warpgroups, made this one slower). Works with the most tokens come first, among the heads whose K and V fit the
 /// second-level cache together.
+///
+/// Pages of 8-bit K and V are first written to the workspace as bf16, which holds them exactly: for a token, that moves five
+/// times the bytes that it has.
 class PrefillAttention {
  public:
   /// Throws InputError for a layout that the kernels do not take.
   explicit PrefillAttention(const PagedKv& kv);
 
+  /// Bytes of workspace for `run` over so many pages: none for bf16.
+  size_t workspace_bytes(int pages) const;
   /// Calls of one object must not overlap: they share a counter.
-  void run(const PrefillShape& shape, const PrefillTables& tables, HeadRows<const void> q, HeadRows<void> out,
+  void run(const PrefillShape& shape, const PrefillTables& tables, HeadRows<const void> q, HeadRows<void> out, void* workspace,
            Stream stream) const;
 
  private:
+  bool widens() const { return kv_.layout.kv != DataType::kBF16; }
+  /// Writes the pages of a call to the workspace as bf16 and gives a list of them there.
+  const int32_t* widen(const PrefillShape& shape, const PrefillTables& tables, void* workspace, Stream stream) const;
+
   PagedKv kv_;
-  int blocks_ = 0;  // multiprocessors
+  PageLayout widened_;  // of pages in the workspace
+  int blocks_ = 0;      // multiprocessors
   DeviceMemory taken_;
   TensorMap map_;
 };

@@ -79,7 +79,7 @@ __device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const Argumen
   using S = Shape<Dim>;
   const int lane = threadIdx.x % 32;
   const int box = lane % S::kBoxes;
-  const int32_t* pages = a.page_indices + __ldg(a.page_indptr + work.sequence);
+  const int32_t* pages = a.page_indices + __ldg(a.page_indptr + work.sequence) - a.first_page;
   const int last_page = (work.length - 1) / a.page;
   // Past the end: any page, since its scores are masked and its values cleared.
   const auto block_of = [&](int token) { return __ldg(pages + min(token / a.page, last_page)) * a.kv_heads + work.head; };

@@ -6,12 +6,6 @@
 /// The rows of a warpgroup: scores, softmax and output in registers.
 namespace sluice::cuda::prefill {
 
-__device__ __forceinline__ float power(float exponent) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(exponent));
-  return result;
-}
-
 /// The softmax attention of a warpgroup's rows; a thread holds two of them (eight apart), of every eight columns two.
 template <int Dim>
 class Rows {

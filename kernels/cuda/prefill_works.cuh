@@ -32,6 +32,7 @@ struct Arguments {
   const int32_t* lengths;
   const int32_t* page_indptr;
   const int32_t* page_indices;
+  int first_page;  // of page_indptr that page_indices begins with
   const __nv_bfloat16* q;
   __nv_bfloat16* out;
   unsigned* taken;  // works, of those that blocks do not begin with

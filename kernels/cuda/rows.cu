@@ -1,6 +1,7 @@
 #include "kernels/cuda/rows.h"
 
 #include <cuda_bf16.h>
+#include <cuda_fp8.h>
 
 #include <algorithm>
 #include <initializer_list>
@@ -144,11 +145,50 @@ __global__ void silu_multiply_kernel(View gate_up, int64_t columns, View out) {
   store(out, row, column, up);
 }
 
-/// K (or V, by `offset`) of a token in its page.
-__device__ __forceinline__ __nv_bfloat16* place(const LayerPages& layer, int page, int position, int head, size_t offset) {
-  std::byte* block = layer.base + (static_cast<size_t>(page) * layer.kv_heads + head) * layer.block_bytes;
-  return reinterpret_cast<__nv_bfloat16*>(block + offset) + static_cast<size_t>(position % layer.page) * layer.head_dim;
+/// The nearest 8-bit number, ties to even; beyond the largest (infinity too): the largest; NaN keeps its sign.
+__device__ __forceinline__ uint8_t narrow_to_byte(DataType type, float value) {
+  if (isnan(value)) return static_cast<uint8_t>(__float_as_uint(value) >> 31 << 7 | 0x7f);
+  return __nv_cvt_float_to_fp8(value, __NV_SATFINITE, type == DataType::kE4M3 ? __NV_E4M3 : __NV_E5M2);
 }
+
+__device__ __forceinline__ float widen_byte(DataType type, uint8_t value) {
+  return __half2float(__half(__nv_cvt_fp8_to_halfraw(value, type == DataType::kE4M3 ? __NV_E4M3 : __NV_E5M2)));
+}
+
+/// K (or V, by `offset`) of a token in its page, from a channel on.
+struct TokenPart {
+  std::byte* at;
+  DataType type;
+
+  __device__ __forceinline__ TokenPart(const LayerPages& layer, int page, int position, int head, size_t offset, int channel)
+      : type(layer.kv) {
+    std::byte* block = layer.base + (static_cast<size_t>(page) * layer.kv_heads + head) * layer.block_bytes;
+    at = block + offset + (static_cast<size_t>(position % layer.page) * layer.head_dim + channel) * element_bytes();
+  }
+
+  template <int N>
+  __device__ __forceinline__ void store(int channel, const float (&values)[N]) const {
+    if (type == DataType::kBF16) {
+      store_narrow(reinterpret_cast<__nv_bfloat16*>(at) + channel, values);
+      return;
+    }
+    Pack<uint8_t, N> pack;
+#pragma unroll
+    for (int i = 0; i < N; ++i) pack.at[i] = narrow_to_byte(type, values[i]);
+    *reinterpret_cast<Pack<uint8_t, N>*>(at + channel) = pack;
+  }
+  __device__ __forceinline__ void store(float value) const {
+    const float values[1] = {value};
+    store(0, values);
+  }
+  __device__ __forceinline__ float load() const {
+    if (type == DataType::kBF16) return __bfloat162float(*reinterpret_cast<const __nv_bfloat16*>(at));
+    return widen_byte(type, *reinterpret_cast<const uint8_t*>(at));
+  }
+
+ private:
+  __device__ __forceinline__ size_t element_bytes() const { return type == DataType::kBF16 ? 2 : 1; }
+};
 
 template <int Dim>
 __global__ void rope_append_kernel(View qkv, int64_t rows, RopeArguments rope, LayerPages layer, RowPlaces places) {
@@ -204,10 +244,9 @@ __global__ void rope_append_kernel(View qkv, int64_t rows, RopeArguments rope, L
     return;
   }
   const int kv_head = (head - rope.query_heads) % layer.kv_heads;
-  __nv_bfloat16* to =
-      place(layer, places.pages[row], position, kv_head, is_value ? layer.value_offset : layer.key_offset) + first;
-  store_narrow(to, low);
-  store_narrow(to + kHalf, high);
+  const TokenPart to(layer, places.pages[row], position, kv_head, is_value ? layer.value_offset : layer.key_offset, first);
+  to.store(0, low);
+  to.store(kHalf, high);
 }
 
 __global__ void append_kernel(View keys, View values, LayerPages layer, RowPlaces places) {
@@ -216,11 +255,14 @@ __global__ void append_kernel(View keys, View values, LayerPages layer, RowPlace
   for (int i = static_cast<int>(threadIdx.x); i < layer.kv_heads * layer.head_dim; i += static_cast<int>(blockDim.x)) {
     const int head = i / layer.head_dim;
     const int channel = i % layer.head_dim;
+    const auto part = [&](size_t offset) {
+      return TokenPart(layer, places.pages[row], places.positions[row], head, offset, channel);
+    };
     float number[1];
     load(keys, row, i, number);
-    store_narrow(place(layer, places.pages[row], places.positions[row], head, layer.key_offset) + channel, number);
+    part(layer.key_offset).store(0, number);
     load(values, row, i, number);
-    store_narrow(place(layer, places.pages[row], places.positions[row], head, layer.value_offset) + channel, number);
+    part(layer.value_offset).store(0, number);
   }
 }
 
@@ -232,8 +274,8 @@ __global__ void read_tokens_kernel(LayerPages layer, const int32_t* pages, float
     const int channel = i % layer.head_dim;
     const int page = pages[token / layer.page];
     const int64_t at = int64_t{token} * numbers + i;
-    keys[at] = __bfloat162float(place(layer, page, token, head, layer.key_offset)[channel]);
-    values[at] = __bfloat162float(place(layer, page, token, head, layer.value_offset)[channel]);
+    keys[at] = TokenPart(layer, page, token, head, layer.key_offset, channel).load();
+    values[at] = TokenPart(layer, page, token, head, layer.value_offset, channel).load();
   }
 }
 
@@ -245,8 +287,8 @@ __global__ void write_tokens_kernel(LayerPages layer, const int32_t* pages, cons
     const int channel = i % layer.head_dim;
     const int page = pages[token / layer.page];
     const int64_t at = int64_t{token} * numbers + i;
-    place(layer, page, token, head, layer.key_offset)[channel] = __float2bfloat16_rn(keys[at]);
-    place(layer, page, token, head, layer.value_offset)[channel] = __float2bfloat16_rn(values[at]);
+    TokenPart(layer, page, token, head, layer.key_offset, channel).store(keys[at]);
+    TokenPart(layer, page, token, head, layer.value_offset, channel).store(values[at]);
   }
 }
 

@@ -20,7 +20,7 @@ void rms_norm_rows(const Matrix& x, const Matrix* delta, const float* gain, floa
 /// out = gate / (1 + exp(-gate)) * up; gate_up is [rows, 2 * n]: gate, then up.
 void silu_multiply_rows(const Matrix& gate_up, const Matrix& out, Stream stream);
 
-/// One layer of a pool (bf16), and where in it the token of each row of a pass belongs.
+/// One layer of a pool, and where in it the token of each row of a pass belongs.
 struct LayerPages {
   std::byte* base = nullptr;  // block (page, KV head) at base + (page * kv_heads + head) * block_bytes
   size_t block_bytes = 0;
@@ -29,6 +29,7 @@ struct LayerPages {
   int page = 16;
   int kv_heads = 1;
   int head_dim = 64;
+  DataType kv = DataType::kBF16;  // or e4m3, e5m2; what lies beyond their largest number becomes that
 };
 struct RowPlaces {
   const int32_t* positions = nullptr;  // [rows] of the token in its sequence

@@ -266,6 +266,12 @@ double round_to(DataType type, double x) {
   return std::fabs(result) > largest ? std::copysign(infinite, x) : result;
 }
 
+std::vector<float> round_all_to(DataType type, std::span<const float> numbers) {
+  std::vector<float> rounded;
+  for (const float number : numbers) rounded.push_back(float(round_to(type, number)));
+  return rounded;
+}
+
 std::vector<double> attention(std::span<const float> query, std::span<const float> keys, std::span<const float> values,
                               int tokens, int dim, int page, std::span<const int32_t> pages, double scale) {
   std::vector<double> output(query.size());

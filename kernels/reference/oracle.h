@@ -54,6 +54,8 @@ std::vector<Tensor> cached_fields(const FlowGraph& graph, std::span<const float>
 
 /// The number of storage `type` nearest to `x`, ties to even.
 double round_to(DataType type, double x);
+/// The same for all of `numbers`.
+std::vector<float> round_all_to(DataType type, std::span<const float> numbers);
 
 /// Pages by the total order: higher score first, ties to the lower page, NaN last.
 std::vector<int32_t> best_first(std::span<const double> scores);

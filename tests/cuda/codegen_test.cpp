@@ -45,6 +45,21 @@ TEST_F(CudaCodegen, ShippedFlowsCompile) {
   }
 }
 
+TEST_F(CudaCodegen, FlowsOverEightBitKeysCompile) {
+  for (const std::string kv : {"e4m3", "e5m2"}) {
+    const std::string text =
+        "local flow = sluice.flow { name = 'test', page = 16, kv = '" + kv +
+        "' }\nfunction flow.cache(c) c.m = c.k:mean('token') end\n" +
+        "function flow.index(q, c) return sluice.topk(q:mean('head'):dot(c.m), { k = 5 }) end\nreturn flow\n";
+    TraceOptions options;
+    options.head_dim = 128;
+    options.group = 4;
+    const GeneratedSource source = generated(compile(trace(text, "test.lua", options)).plan);
+    EXPECT_NE(source.text.find(kv == "e4m3" ? "Eight<Byte<E4M3>>::ask(" : "Eight<Byte<E5M2>>::ask("), std::string::npos);
+    EXPECT_FALSE(cuda::compile_to_cubin(source.text, "sm_90a").empty()) << kv;
+  }
+}
+
 TEST_F(CudaCodegen, RandomFlowsCompile) {
   for (uint64_t seed = 1000; seed < 1030; ++seed) {
     const FlowGraph graph = random_flow(seed);

@@ -49,6 +49,36 @@ TEST_F(CudaDecode, AgreesWithFloat64OnSelectionsOfEveryHead) {
   }
 }
 
+TEST_F(CudaDecode, AgreesWithFloat64OnEightBitKeysAndValues) {
+  for (const DataType kv : {DataType::kE4M3, DataType::kE5M2}) {
+    for (const int dim : {64, 128, 256}) {
+      for (const int page : {8, 16, 64, 128}) {
+        for (const int group : {1, 2, 4, 5, 8, 9, 16}) {
+          PagedCase attention(
+              {.sequences = 3, .kv_heads = 2, .group = group, .dim = dim, .page = page, .tokens = 700, .ragged = true, .kv = kv});
+          EXPECT_LT(worst(attention), kTolerance) << name_of(kv) << ", dim " << dim << ", page " << page << ", group " << group;
+        }
+      }
+    }
+    PagedCase lists(
+        {.sequences = 7, .kv_heads = 3, .group = 4, .tokens = 4000, .selected = 9, .ragged = true, .seed = 3, .kv = kv});
+    EXPECT_LT(worst(lists), kTolerance) << name_of(kv);
+    PagedCase split({.sequences = 1, .kv_heads = 1, .group = 4, .tokens = 70000, .kv = kv});
+    EXPECT_LT(worst(split), kTolerance) << name_of(kv);
+  }
+}
+
+TEST_F(CudaDecode, TakesQueriesOfAnySizeBesideEightBitKeys) {
+  const auto outputs_of = [](int exponent) {
+    PagedCase attention(
+        {.sequences = 2, .kv_heads = 2, .group = 3, .tokens = 900, .kv = DataType::kE4M3, .query_exponent = exponent});
+    attention.run(0, nullptr);
+    return attention.outputs();
+  };
+  const auto outputs = outputs_of(0);
+  for (const int exponent : {-90, -20, 20, 90}) EXPECT_EQ(outputs_of(exponent), outputs) << exponent;
+}
+
 TEST_F(CudaDecode, SplitsOneLongRowOverAllMultiprocessors) {
   PagedCase attention({.sequences = 1, .kv_heads = 1, .group = 4, .tokens = 70000});
   EXPECT_LT(worst(attention), kTolerance);
@@ -60,15 +90,17 @@ TEST_F(CudaDecode, TakesMoreRowsThanMultiprocessors) {
 }
 
 TEST_F(CudaDecode, GivesTheSameBitsEveryTime) {
-  PagedCase attention({.sequences = 5, .kv_heads = 8, .group = 4, .tokens = 9000, .ragged = true});
-  attention.run(0, nullptr);
-  const auto outputs = attention.outputs();
-  const auto log_sums = attention.log_sums();
-  for (int repeat = 0; repeat < 20; ++repeat) {
-    attention.poison();
+  for (const DataType kv : {DataType::kBF16, DataType::kE4M3, DataType::kE5M2}) {
+    PagedCase attention({.sequences = 5, .kv_heads = 8, .group = 4, .tokens = 9000, .ragged = true, .kv = kv});
     attention.run(0, nullptr);
-    ASSERT_EQ(attention.outputs(), outputs);
-    ASSERT_EQ(attention.log_sums(), log_sums);
+    const auto outputs = attention.outputs();
+    const auto log_sums = attention.log_sums();
+    for (int repeat = 0; repeat < 20; ++repeat) {
+      attention.poison();
+      attention.run(0, nullptr);
+      ASSERT_EQ(attention.outputs(), outputs);
+      ASSERT_EQ(attention.log_sums(), log_sums);
+    }
   }
 }
 
@@ -76,6 +108,7 @@ TEST_F(CudaDecode, RefusesLayoutsThatItDoesNotTake) {
   EXPECT_THROW(PagedCase({.dim = 96}), InputError);
   EXPECT_THROW(PagedCase({.page = 4}), InputError);
   EXPECT_THROW(PagedCase({.page = 256}), InputError);
+  EXPECT_THROW(PagedCase({.kv = DataType::kF32}), InputError);
 }
 
 }  // namespace

@@ -12,7 +12,9 @@
 #include "host/engine.h"
 #include "host/mapped_file.h"
 #include "kernels/cpu/bfloat16.h"
+#include "kernels/cpu/flow_storage.h"
 #include "kernels/open_pass.h"
+#include "kernels/reference/oracle.h"
 #include "tests/support/source_path.h"
 
 namespace sluice {
@@ -22,6 +24,8 @@ constexpr DataType kF32 = DataType::kF32;
 constexpr DataType kBF16 = DataType::kBF16;
 
 float rounded(float value) { return cpu::widen(cpu::round_to_bf16(value)); }
+/// As a pool of that type holds it.
+float stored(DataType kv, float value) { return static_cast<float>(oracle::round_to(kv, value)); }
 
 /// ||got - wanted|| / ||wanted||; NaN anywhere gives NaN.
 double error_of(const std::vector<float>& got, const std::vector<double>& wanted) {
@@ -145,13 +149,14 @@ class CudaDeviceTest : public ::testing::Test {
     std::vector<float> keys = draw(count);
     std::vector<float> values = draw(count);
     pool.write(pages, tokens, keys.data(), values.data());
-    for (float& key : keys) key = rounded(key);
-    for (float& value : values) value = rounded(value);
+    for (float& key : keys) key = stored(pool.layout().kv, key);
+    for (float& value : values) value = stored(pool.layout().kv, value);
     return {keys, values};
   }
 
   static double tolerance(DataType type) { return type == kF32 ? 2e-6 : 4e-3; }
   static constexpr std::array<DataType, 2> kTypes = {kF32, kBF16};
+  static constexpr std::array<DataType, 3> kKvTypes = {kBF16, DataType::kE4M3, DataType::kE5M2};
 
   std::unique_ptr<Device> device_;
   std::mt19937 random_{7};
@@ -272,9 +277,12 @@ TEST_F(CudaDeviceTest, RotatesQueriesAndAppendsKeysAndValues) {
   const int query_heads = 6;
   const int kv_heads = 2;
   for (const int dim : {64, 128, 256}) {
-    for (const bool normed : {false, true}) {
+    for (const auto& how : {std::pair{false, kBF16}, {true, kBF16}, {true, DataType::kE4M3}, {false, DataType::kE5M2}}) {
+      const bool normed = how.first;
+      const DataType kv = how.second;
+      const double kv_tolerance = kv == kBF16 ? 4e-3 : kv == DataType::kE4M3 ? 4e-2 : 8e-2;
       for (const DataType type : kTypes) {
-        const PageLayout layout = page_layout({dim, query_heads / kv_heads, 16, kBF16}, {});
+        const PageLayout layout = page_layout({dim, query_heads / kv_heads, 16, kv}, {});
         const Batch batch({1, 40, 1, 5}, {9000, 40, 1, 21}, 16, dim);
         const auto pool = device_->create_pool(2, kv_heads, batch.page_indptr.back(), layout);
         const std::vector<float> query_gains = draw(dim);
@@ -326,8 +334,8 @@ TEST_F(CudaDeviceTest, RotatesQueriesAndAppendsKeysAndValues) {
               std::copy(value.begin(), value.end(), wanted_values.begin() + at);
             }
           }
-          EXPECT_LT(error_of(keys, wanted_keys), 4e-3) << dim << ", sequence " << s;
-          EXPECT_LT(error_of(values, wanted_values), 4e-3) << dim << ", sequence " << s;
+          EXPECT_LT(error_of(keys, wanted_keys), kv_tolerance) << dim << ", sequence " << s;
+          EXPECT_LT(error_of(values, wanted_values), kv_tolerance) << dim << ", sequence " << s;
         }
         EXPECT_LT(error_of(q, wanted_q), type == kF32 ? 1e-5 : 4e-3) << dim;
       }
@@ -336,10 +344,10 @@ TEST_F(CudaDeviceTest, RotatesQueriesAndAppendsKeysAndValues) {
 }
 
 TEST_F(CudaDeviceTest, AppendsWhatItIsGiven) {
-  const PageLayout layout = page_layout({64, 1, 8, kBF16}, {});
   const Batch batch({3, 1, 17}, {3, 9, 20}, 8, 1);
-  const auto pool = device_->create_pool(1, 3, batch.page_indptr.back(), layout);
-  for (const DataType type : kTypes) {
+  for (const auto& [type, kv] :
+       {std::pair{kF32, kBF16}, {kBF16, kBF16}, {kF32, DataType::kE4M3}, {kBF16, DataType::kE4M3}, {kF32, DataType::kE5M2}}) {
+    const auto pool = device_->create_pool(1, 3, batch.page_indptr.back(), page_layout({64, 1, 8, kv}, {}));
     const Held keys = hold(batch.rows(), 3 * 64, type);
     const Held values = hold(batch.rows(), 3 * 64, type, 2);
     {
@@ -351,8 +359,8 @@ TEST_F(CudaDeviceTest, AppendsWhatItIsGiven) {
       pool->read(batch.pages(s), batch.lengths[s], k.data(), v.data());
       for (int row = batch.query_indptr[s]; row < batch.query_indptr[s + 1]; ++row) {
         for (int i = 0; i < 3 * 64; ++i) {
-          EXPECT_EQ(k[batch.position(s, row) * 3 * 64 + i], rounded(static_cast<float>(keys.at(row, i))));
-          EXPECT_EQ(v[batch.position(s, row) * 3 * 64 + i], rounded(static_cast<float>(values.at(row, i))));
+          EXPECT_EQ(k[batch.position(s, row) * 3 * 64 + i], stored(kv, static_cast<float>(keys.at(row, i))));
+          EXPECT_EQ(v[batch.position(s, row) * 3 * 64 + i], stored(kv, static_cast<float>(values.at(row, i))));
         }
       }
     }
@@ -362,6 +370,7 @@ TEST_F(CudaDeviceTest, AppendsWhatItIsGiven) {
 struct AttentionCase {
   int dim, page, kv_heads, group;
   std::vector<int> rows, tokens;
+  DataType kv = kBF16;
 };
 
 TEST_F(CudaDeviceTest, AttendsRaggedBatchesOfDecodeStepsAndPrefill) {
@@ -371,11 +380,14 @@ TEST_F(CudaDeviceTest, AttendsRaggedBatchesOfDecodeStepsAndPrefill) {
                                             {64, 16, 1, 4, {700, 1}, {720, 90}},
                                             {256, 64, 1, 16, {1, 1, 1}, {64, 65, 1000}},
                                             {128, 128, 2, 7, {3, 1}, {300, 129}},
+                                            {64, 16, 2, 4, {1, 1, 30, 1, 7}, {33, 1, 30, 700, 50}, DataType::kE4M3},
+                                            {128, 8, 3, 4, {1, 300, 1, 20}, {500, 310, 77, 20}, DataType::kE5M2},
+                                            {256, 64, 1, 16, {1, 5, 1}, {64, 65, 1000}, DataType::kE4M3},
                                             {64, 16, 2, 4, {1, 1, 30, 1, 7}, {33, 1, 30, 700, 50}}};
   for (const AttentionCase& shape : cases) {
     const int dim = shape.dim;
     const int heads = shape.kv_heads * shape.group;
-    const PageLayout layout = page_layout({dim, shape.group, shape.page, kBF16}, {});
+    const PageLayout layout = page_layout({dim, shape.group, shape.page, shape.kv}, {});
     const Batch batch(shape.rows, shape.tokens, shape.page, 3);
     const auto pool = device_->create_pool(2, shape.kv_heads, batch.page_indptr.back(), layout);
     std::vector<std::pair<std::vector<float>, std::vector<float>>> kv;
@@ -440,32 +452,71 @@ TEST_F(CudaDeviceTest, AttendsRaggedBatchesOfDecodeStepsAndPrefill) {
 }
 
 TEST_F(CudaDeviceTest, KeepsPagesAsTheyWereWritten) {
-  const PageLayout layout = page_layout({128, 2, 16, kBF16}, {});
-  const auto pool = device_->create_pool(3, 2, 9, layout);
-  EXPECT_EQ(pool->bytes(), 3 * 2 * 9 * layout.bytes);
-  const std::vector<int32_t> pages = {4, 0, 8};
-  const int tokens = 41;
-  const size_t count = size_t{3} * tokens * 2 * 128;
-  std::vector<float> keys(count, 1), values(count, 1);
-  pool->read(pages, tokens, keys.data(), values.data());
-  EXPECT_EQ(keys, std::vector<float>(count));
-  EXPECT_EQ(values, std::vector<float>(count));
+  for (const DataType kv : kKvTypes) {
+    const PageLayout layout = page_layout({128, 2, 16, kv}, {});
+    const auto pool = device_->create_pool(3, 2, 9, layout);
+    EXPECT_EQ(pool->bytes(), 3 * 2 * 9 * layout.bytes);
+    const std::vector<int32_t> pages = {4, 0, 8};
+    const int tokens = 41;
+    const size_t count = size_t{3} * tokens * 2 * 128;
+    std::vector<float> keys(count, 1), values(count, 1);
+    pool->read(pages, tokens, keys.data(), values.data());
+    EXPECT_EQ(keys, std::vector<float>(count));
+    EXPECT_EQ(values, std::vector<float>(count));
 
-  const auto [written_keys, written_values] = fill(*pool, pages, tokens);
-  for (const int32_t page : {4, 0, 8}) pool->copy_page(page, page == 8 ? 1 : page + 1);
-  for (const auto& list : {pages, {5, 1, 1}}) {
-    pool->read(list, list == pages ? tokens : 16, keys.data(), values.data());
-    const int read = list == pages ? tokens : 16;
-    for (int layer = 0; layer < 3; ++layer) {
-      const size_t numbers = static_cast<size_t>(read) * 2 * 128;
-      for (size_t i = 0; i < numbers; ++i) {
-        ASSERT_EQ(keys[layer * numbers + i], written_keys[layer * size_t{tokens} * 2 * 128 + i]);
-        ASSERT_EQ(values[layer * numbers + i], written_values[layer * size_t{tokens} * 2 * 128 + i]);
+    const auto [written_keys, written_values] = fill(*pool, pages, tokens);
+    for (const int32_t page : {4, 0, 8}) pool->copy_page(page, page == 8 ? 1 : page + 1);
+    for (const auto& list : {pages, {5, 1, 1}}) {
+      pool->read(list, list == pages ? tokens : 16, keys.data(), values.data());
+      const int read = list == pages ? tokens : 16;
+      for (int layer = 0; layer < 3; ++layer) {
+        const size_t numbers = static_cast<size_t>(read) * 2 * 128;
+        for (size_t i = 0; i < numbers; ++i) {
+          ASSERT_EQ(keys[layer * numbers + i], written_keys[layer * size_t{tokens} * 2 * 128 + i]);
+          ASSERT_EQ(values[layer * numbers + i], written_values[layer * size_t{tokens} * 2 * 128 + i]);
+        }
       }
     }
+    EXPECT_THROW(pool->copy_page(0, 9), InternalError);
+    EXPECT_THROW(pool->read(pages, 49, keys.data(), values.data()), InternalError);
   }
-  EXPECT_THROW(pool->copy_page(0, 9), InternalError);
-  EXPECT_THROW(pool->read(pages, 49, keys.data(), values.data()), InternalError);
+}
+
+TEST_F(CudaDeviceTest, RoundsEightBitKeysAndValuesAsTheCpuRoundsFields) {
+  for (const DataType kv : {DataType::kE4M3, DataType::kE5M2}) {
+    // Every number of the type, and what lies in the middle of neighbours and just beside it; and what is beyond all of them.
+    std::vector<float> numbers = {INFINITY, -INFINITY, NAN,   448,  449,   464,   465,  480,
+                                  57344,    57345,     61440, 1e9F, -1e9F, 1e-9F, -0.0F};
+    for (int code = 0; code < 255; ++code) {
+      const float number = cpu::flows::float_from_byte(kv, static_cast<uint8_t>(code));
+      const float middle = (number + cpu::flows::float_from_byte(kv, static_cast<uint8_t>(code + 1))) / 2;
+      numbers.insert(numbers.end(), {number, middle, std::nextafter(middle, -INFINITY), std::nextafter(middle, INFINITY)});
+    }
+    while (numbers.size() % 64 != 0) numbers.push_back(draw(1)[0]);
+    const auto tokens = static_cast<int>(numbers.size() / 64);
+    const Batch batch({tokens}, {tokens}, 16, 2);
+    const auto pool = device_->create_pool(1, 1, batch.page_indptr.back(), page_layout({64, 1, 16, kv}, {}));
+    const Held held = hold(numbers, tokens, 64, kF32);
+    const auto expect_stored = [&](const char* how) {
+      std::vector<float> keys(numbers.size(), -7), values(numbers.size(), -7);
+      pool->read(batch.pages(0), tokens, keys.data(), values.data());
+      for (size_t i = 0; i < numbers.size(); ++i) {
+        const float wanted = cpu::flows::float_from_byte(kv, cpu::flows::byte_from_float(kv, numbers[i]));
+        const auto same = [&](float got) { return std::isnan(wanted) ? std::isnan(got) : got == wanted; };
+        EXPECT_TRUE(same(keys[i])) << how << ": " << numbers[i] << " became " << keys[i];
+        EXPECT_TRUE(same(values[i])) << how << ": " << numbers[i] << " became " << values[i];
+      }
+    };
+    pool->write(batch.pages(0), tokens, numbers.data(), numbers.data());
+    expect_stored("written");
+    const std::vector<float> zeros(numbers.size());
+    pool->write(batch.pages(0), tokens, zeros.data(), zeros.data());
+    {
+      const OpenPass pass(*device_, batch.view(), *pool);
+      device_->append(0, held.matrix, held.matrix);
+    }
+    expect_stored("appended");
+  }
 }
 
 TEST_F(CudaDeviceTest, RefusesWhatItCannotRun) {
@@ -512,10 +563,22 @@ TEST_F(CudaDeviceTest, GivesTheTokensOfTheCpuWithTheMiniModel) {
     const std::vector<RequestResult> got = run(*device_, max_batch);
     ASSERT_EQ(got.size(), wanted.size());
     for (size_t i = 0; i < got.size(); ++i) {
-      EXPECT_EQ(got[i].tokens, wanted[i].tokens) << "prompt " << i;
+      ASSERT_EQ(got[i].tokens.size(), wanted[i].tokens.size());
       ASSERT_EQ(got[i].logits.size(), wanted[i].logits.size());
-      const double error = error_of(got[i].logits, std::vector<double>(wanted[i].logits.begin(), wanted[i].logits.end()));
-      EXPECT_LT(error, 2e-2) << "prompt " << i;  // activations are bf16 here, and float32 on the CPU
+      // Activations are bf16 here, and float32 on the CPU. Where the CPU hardly prefers a token, another may be chosen; what
+      // follows then is another text.
+      const auto same = static_cast<size_t>(
+          std::mismatch(got[i].tokens.begin(), got[i].tokens.end(), wanted[i].tokens.begin()).first - got[i].tokens.begin());
+      const size_t prompt = cases[i]["ids"].size();
+      const size_t vocabulary = wanted[i].logits.size() / (prompt + wanted[i].tokens.size());
+      if (same < wanted[i].tokens.size()) {
+        const float* choice = wanted[i].logits.data() + (prompt + same - 1) * vocabulary;
+        EXPECT_LT(choice[wanted[i].tokens[same]] - choice[got[i].tokens[same]], 0.2F) << "prompt " << i << ", token " << same;
+      }
+      const auto rows = static_cast<int64_t>((prompt + same) * vocabulary);
+      const double error = error_of({got[i].logits.begin(), got[i].logits.begin() + rows},
+                                    {wanted[i].logits.begin(), wanted[i].logits.begin() + rows});
+      EXPECT_LT(error, 2e-2) << "prompt " << i;
       RecordProperty("logit_error_" + std::to_string(max_batch) + "_" + std::to_string(i), std::to_string(error));
     }
   }

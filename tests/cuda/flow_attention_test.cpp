@@ -58,6 +58,32 @@ TEST_F(CudaFlowAttention, FlowsOfEveryKindAgreeWithTheReference) {
   }
 }
 
+TEST_F(CudaFlowAttention, FlowsOverEightBitKeysAndValuesAgreeWithTheReference) {
+  const auto device = create_device("cuda");
+  for (const DataType kv : {DataType::kE4M3, DataType::kE5M2}) {
+    for (const char* name : {"full", "streaming", "block_topk", "quest", "double_sparse", "nsa_topk", "h2o"}) {
+      for (const auto& [head_dim, group] : {std::pair{64, 4}, {128, 1}, {256, 9}}) {
+        FlowGraph graph = shipped(name, head_dim, group);
+        graph.geometry.kv = kv;  // and fields in bf16
+        const auto fault = check_against_reference(*device, graph, compile(graph).plan);
+        EXPECT_EQ(fault.value_or(""), "") << name << ", " << name_of(kv) << ", heads of " << head_dim << ", group " << group;
+      }
+    }
+  }
+  for (const std::string kv : {"e4m3", "e5m2"}) {  // and fields as K and V
+    for (const int page : {8, 16, 64}) {
+      const std::string source = "local flow = sluice.flow { name = 'test', kv = '" + kv + "', page = " + std::to_string(page) +
+                                 " }\nfunction flow.cache(c) c.m = c.k:mean('token') c.hi = c.v:max('token') end\n" +
+                                 "function flow.index(q, c)\nlocal s = q:dot(c.m):max('head') + q:mean('head'):dot(c.hi) + " +
+                                 "q:dot(c.k):max('token'):mean('head')\n" +
+                                 "return sluice.topk(s, { k = 5, first = 1, last = 1 })\nend\nreturn flow\n";
+      const FlowGraph graph = trace(source, "test.lua");
+      const auto fault = check_against_reference(*device, graph, compile(graph).plan);
+      EXPECT_EQ(fault.value_or(""), "") << kv << ", page " << page;
+    }
+  }
+}
+
 /// Everything that some steps of a flow give.
 std::vector<uint32_t> bits_of_run(Device& device, const Plan& plan) {
   constexpr int kTokens = 3000;

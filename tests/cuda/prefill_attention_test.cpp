@@ -42,6 +42,19 @@ TEST_F(CudaPrefill, AgreesWithFloat64ForEveryGroupPageAndHeadDimension) {
   }
 }
 
+TEST_F(CudaPrefill, AgreesWithFloat64OnEightBitKeysAndValues) {
+  for (const DataType kv : {DataType::kE4M3, DataType::kE5M2}) {
+    for (const int dim : {64, 128, 256}) {
+      for (const int page : {8, 16, 24, 128}) {
+        EXPECT_LT(
+            worst({.chunks = {{200, 200}, {333, 61}, {1, 1}}, .kv_heads = 2, .group = 4, .dim = dim, .page = page, .kv = kv}, 3),
+            kTolerance)
+            << name_of(kv) << ", dim " << dim << ", page " << page;
+      }
+    }
+  }
+}
+
 TEST_F(CudaPrefill, EveryRowSeesItsOwnTokensOnly) {
   for (const int tokens : {1, 7, 8, 63, 64, 65, 127, 128, 129, 255, 256, 257, 385}) {
     EXPECT_LT(worst({.chunks = {{tokens, tokens}}, .seed = 5}), kTolerance) << tokens << " tokens";
@@ -81,6 +94,7 @@ TEST_F(CudaPrefill, RefusesLayoutsThatItDoesNotTake) {
   EXPECT_THROW(PrefillCase({.chunks = {{10, 10}}, .dim = 96}), InputError);
   EXPECT_THROW(PrefillCase({.chunks = {{10, 10}}, .page = 4}), InputError);
   EXPECT_THROW(PrefillCase({.chunks = {{10, 10}}, .page = 256}), InputError);
+  EXPECT_THROW(PrefillCase({.chunks = {{10, 10}}, .kv = DataType::kF32}), InputError);
 }
 
 }  // namespace

@@ -2,39 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 #include <random>
+
+#include "agents/bench/cuda/stored_numbers.h"
 
 namespace sluice {
 namespace {
 
 using cuda::DeviceMemory;
-
-constexpr uint16_t kNaN = 0x7fc0;
-
-float widen(uint16_t value) {
-  const uint32_t bits = static_cast<uint32_t>(value) << 16;
-  float wide = 0;
-  std::memcpy(&wide, &bits, sizeof(wide));
-  return wide;
-}
-
-/// Numbers near a normal distribution, as bf16.
-std::vector<uint16_t> random_bf16(size_t count, unsigned seed) {
-  std::mt19937_64 random(seed);
-  std::vector<uint16_t> values(count);
-  for (uint16_t& value : values) {
-    const uint64_t bits = random();
-    float sum = -131070.0f;
-    for (int i = 0; i < 4; ++i) sum += static_cast<float>(bits >> (16 * i) & 0xffffU);
-    const float normal = sum / 37837.0f;
-    uint32_t word = 0;
-    std::memcpy(&word, &normal, sizeof(word));
-    value = static_cast<uint16_t>(word >> 16);
-  }
-  return values;
-}
 
 DeviceMemory on_device(const void* data, size_t bytes) {
   DeviceMemory memory(bytes);
@@ -42,14 +18,7 @@ DeviceMemory on_device(const void* data, size_t bytes) {
   return memory;
 }
 
-PageLayout layout_of(const PagedCaseShape& shape) {
-  PageLayout layout;
-  layout.page = shape.page;
-  layout.head_dim = shape.dim;
-  layout.value_offset = static_cast<size_t>(shape.page) * shape.dim * sizeof(uint16_t);
-  layout.bytes = 2 * layout.value_offset;
-  return layout;
-}
+PageLayout layout_of(const PagedCaseShape& shape) { return page_layout({shape.dim, shape.group, shape.page, shape.kv}, {}); }
 
 }  // namespace
 
@@ -65,8 +34,9 @@ PagedCase::PagedCase(const PagedCaseShape& shape)
   draw_lists();
   if (shape.ragged) spoil_tails();
   const size_t numbers = static_cast<size_t>(rows()) * shape.group * shape.dim;
-  const std::vector<uint16_t> q = random_bf16(numbers, shape.seed + 1);
-  q_ = on_device(q.data(), numbers * sizeof(uint16_t));
+  std::vector<std::byte> q = draw_stored(DataType::kBF16, numbers, shape.seed + 1);
+  if (shape.query_exponent != 0) scale_bf16(q, std::ldexp(1.0F, shape.query_exponent));
+  q_ = on_device(q.data(), q.size());
   out_ = DeviceMemory(numbers * sizeof(uint16_t));
   log_sums_ = DeviceMemory(numbers / shape.dim * sizeof(float));
   workspace_ = DeviceMemory(attention_.workspace_bytes({shape.sequences, shape.group, 1}));
@@ -75,11 +45,10 @@ PagedCase::PagedCase(const PagedCaseShape& shape)
 
 void PagedCase::draw_pool() {
   constexpr size_t kDrawn = size_t{1} << 24;  // numbers; the rest repeats them
-  const std::vector<uint16_t> drawn = random_bf16(std::min(kDrawn, pool_.bytes() / 2), shape_.seed);
-  const size_t bytes = drawn.size() * sizeof(uint16_t);
-  for (size_t at = 0; at < pool_.bytes(); at += bytes) {
+  const std::vector<std::byte> drawn = draw_stored(shape_.kv, std::min(kDrawn, pool_.bytes() / size_of(shape_.kv)), shape_.seed);
+  for (size_t at = 0; at < pool_.bytes(); at += drawn.size()) {
     SLUICE_CHECK_CUDA(
-        cudaMemcpy(pool_.as<std::byte>() + at, drawn.data(), std::min(bytes, pool_.bytes() - at), cudaMemcpyHostToDevice));
+        cudaMemcpy(pool_.as<std::byte>() + at, drawn.data(), std::min(drawn.size(), pool_.bytes() - at), cudaMemcpyHostToDevice));
   }
 }
 
@@ -114,24 +83,26 @@ void PagedCase::draw_lists() {
 }
 
 void PagedCase::spoil_tails() {
-  std::vector<uint16_t> pool(pool_.bytes() / 2);
-  pool_.download(pool.data(), pool_.bytes());
+  std::vector<std::byte> pool(pool_.bytes());
+  pool_.download(pool.data(), pool.size());
+  const size_t token_bytes = shape_.dim * size_of(shape_.kv);
   for (int row = 0; row < rows(); ++row) {
     const int tokens = tokens_[list_of(row)];
     if (tokens % shape_.page == 0) continue;
     const int32_t page = pages_[static_cast<size_t>(list_of(row)) * pages_per_list_ + tokens / shape_.page];
-    const size_t block = (static_cast<size_t>(page) * shape_.kv_heads + row % shape_.kv_heads) * layout_.bytes / 2;
-    const size_t used = static_cast<size_t>(tokens % shape_.page) * shape_.dim;
-    const size_t half = layout_.value_offset / 2;
-    for (const size_t start : {block, block + half}) {
-      std::fill(pool.begin() + static_cast<int64_t>(start + used), pool.begin() + static_cast<int64_t>(start + half), kNaN);
+    const size_t block = (static_cast<size_t>(page) * shape_.kv_heads + row % shape_.kv_heads) * layout_.bytes;
+    const size_t used = static_cast<size_t>(tokens % shape_.page) * token_bytes;
+    for (const size_t start : {block + layout_.key_offset, block + layout_.value_offset}) {
+      std::fill_n(pool.begin() + static_cast<int64_t>(start + used), shape_.page * token_bytes - used, kNaNByte);
     }
   }
-  pool_.upload(pool.data(), pool_.bytes());
+  pool_.upload(pool.data(), pool.size());
 }
 
+float PagedCase::score_scale() const { return std::ldexp(1 / std::sqrt(static_cast<float>(shape_.dim)), -shape_.query_exponent); }
+
 void PagedCase::run(int64_t set, cuda::Stream stream) {
-  const cuda::DecodeShape shape{shape_.sequences, shape_.group, 1 / std::sqrt(static_cast<float>(shape_.dim))};
+  const cuda::DecodeShape shape{shape_.sequences, shape_.group, score_scale()};
   const cuda::PageLists lists{device_pages_.as<int32_t>() + set % shape_.sets * static_cast<int64_t>(lists_) * pages_per_list_,
                               device_starts_.as<int32_t>(), device_tokens_.as<int32_t>(), shape_.selected > 0};
   attention_.run(shape, lists, q_.data(), out_.data(), log_sums_.as<float>(), workspace_.data(), stream);
@@ -145,7 +116,7 @@ void PagedCase::poison() {
 double PagedCase::bytes() const {
   double tokens = 0;
   for (int row = 0; row < rows(); ++row) tokens += tokens_[list_of(row)];
-  return tokens * shape_.dim * 2 * sizeof(uint16_t);
+  return tokens * shape_.dim * 2 * static_cast<double>(size_of(shape_.kv));
 }
 
 std::vector<uint16_t> PagedCase::outputs() const {
@@ -165,14 +136,14 @@ double PagedCase::error(int row) const {
   const int tokens = tokens_[list_of(row)];
   std::vector<double> keys;
   std::vector<double> values;
-  std::vector<uint16_t> block(layout_.bytes / 2);
+  std::vector<std::byte> block(layout_.bytes);
   for (int first = 0; first < tokens; first += shape_.page) {
     const int32_t page = pages_[static_cast<size_t>(list_of(row)) * pages_per_list_ + first / shape_.page];
     const size_t at = (static_cast<size_t>(page) * shape_.kv_heads + row % shape_.kv_heads) * layout_.bytes;
     SLUICE_CHECK_CUDA(cudaMemcpy(block.data(), pool_.as<std::byte>() + at, layout_.bytes, cudaMemcpyDeviceToHost));
     const int count = std::min(shape_.page, tokens - first) * dim;
-    for (int i = 0; i < count; ++i) keys.push_back(widen(block[i]));
-    for (int i = 0; i < count; ++i) values.push_back(widen(block[shape_.page * dim + i]));
+    for (int i = 0; i < count; ++i) keys.push_back(stored_number(shape_.kv, block.data() + layout_.key_offset, i));
+    for (int i = 0; i < count; ++i) values.push_back(stored_number(shape_.kv, block.data() + layout_.value_offset, i));
   }
   const size_t first_head = static_cast<size_t>(row) * shape_.group;
   std::vector<uint16_t> q(static_cast<size_t>(shape_.group) * dim);
@@ -188,8 +159,8 @@ double PagedCase::error(int row) const {
     std::vector<double> wanted(dim);
     double maximum = -INFINITY;
     for (int t = 0; t < tokens; ++t) {
-      for (int d = 0; d < dim; ++d) scores[t] += widen(q[head * dim + d]) * keys[static_cast<size_t>(t) * dim + d];
-      scores[t] /= std::sqrt(static_cast<double>(dim));
+      for (int d = 0; d < dim; ++d) scores[t] += widen_bf16(q[head * dim + d]) * keys[static_cast<size_t>(t) * dim + d];
+      scores[t] *= score_scale();
       maximum = std::max(maximum, scores[t]);
     }
     double sum = 0;
@@ -202,7 +173,7 @@ double PagedCase::error(int row) const {
     double size = 0;
     for (int d = 0; d < dim; ++d) {
       const double value = tokens > 0 ? wanted[d] / sum : 0;
-      off += std::pow(widen(out[head * dim + d]) - value, 2);
+      off += std::pow(widen_bf16(out[head * dim + d]) - value, 2);
       size += value * value;
     }
     const double error = tokens > 0 ? std::sqrt(off / size) : std::sqrt(off);

@@ -20,6 +20,8 @@ struct PagedCaseShape {
   bool ragged = false;  // lists hold random numbers of tokens up to that, some none; what lies past them in a page is NaN
   int sets = 1;         // different selections; calls rotate through them
   unsigned seed = 1;
+  DataType kv = DataType::kBF16;  // or e4m3, e5m2
+  int query_exponent = 0;         // q is multiplied by 2^this, and divided by it again in the scores
 };
 
 class PagedCase {
@@ -42,6 +44,7 @@ class PagedCase {
 
  private:
   int list_of(int row) const { return shape_.selected > 0 ? row : row / shape_.kv_heads; }
+  float score_scale() const;
   void draw_pool();
   void draw_lists();
   void spoil_tails();

@@ -12,8 +12,8 @@ BenchRow measure(const PrefillCaseShape& shape, double seconds) {
   const PrefillChunk& chunk = shape.chunks.front();
   BenchRow row;
   row.name = chunk.rows == chunk.tokens ? "whole prompt" : fmt::format("last chunk of {}", chunk.rows);
-  row.shape = fmt::format("batch {}, tokens {}, kv_heads {}, group {}, dim {}, page {}, bf16", shape.chunks.size(), chunk.tokens,
-                          shape.kv_heads, shape.group, shape.dim, shape.page);
+  row.shape = fmt::format("batch {}, tokens {}, kv_heads {}, group {}, dim {}, page {}, {}", shape.chunks.size(), chunk.tokens,
+                          shape.kv_heads, shape.group, shape.dim, shape.page, name_of(shape.kv));
   row.time_us = time_device_call(seconds, [&](int64_t, cuda::Stream stream) { attention.run(stream); });
   row.flop = attention.flop();
   attention.poison();
@@ -48,6 +48,8 @@ BenchReport run_cuda_prefill_bench(const BenchOptions& options) {
       {.chunks = {{8192, 8192}}, .kv_heads = 8, .group = 4, .dim = 256},
       {.chunks = {{32768, 2048}}, .kv_heads = 8, .group = 4},
       {.chunks = {{32768, 512}}, .kv_heads = 8, .group = 4},
+      {.chunks = {{8192, 8192}}, .kv_heads = 8, .group = 8, .kv = DataType::kE4M3},
+      {.chunks = {{32768, 2048}}, .kv_heads = 8, .group = 4, .kv = DataType::kE4M3},
       {.chunks = std::vector<PrefillChunk>(16, {1024, 1024}), .kv_heads = 8, .group = 4},
   };
   for (const PrefillCaseShape& shape : shapes) report.rows.push_back(measure(shape, options.seconds));

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <numeric>
 #include <optional>
 #include <random>
 #include <vector>
 
+#include "agents/bench/cuda/stored_numbers.h"
 #include "kernels/cuda/prefill_attention.h"
 #include "kernels/cuda/runtime.h"
 
@@ -29,6 +29,7 @@ struct PrefillCaseShape {
   int gap = 0;         // numbers between rows of q and of the output, a multiple of 8
   int spare_rows = 0;  // that the host promises but the tables do not hold
   unsigned seed = 1;
+  DataType kv = DataType::kBF16;  // or e4m3, e5m2
 };
 
 /// Prefill attention over a pool of random K and V in device memory, with a float64 judge on the host. What lies past the last
@@ -45,10 +46,10 @@ class PrefillCase {
     page_indices_.resize(page_indptr_.back() + 3);  // with pages of nobody
     std::iota(page_indices_.begin(), page_indices_.end(), 0);
     std::shuffle(page_indices_.begin(), page_indices_.end(), std::mt19937(shape.seed));
-    const size_t numbers = page_indices_.size() * shape.kv_heads * layout_.bytes / 2;
-    pool_ = on_device(draw(numbers, shape.seed));
+    const size_t pool_bytes = page_indices_.size() * shape.kv_heads * layout_.bytes;
+    pool_ = on_device(draw_stored(shape.kv, pool_bytes / size_of(shape.kv), shape.seed));
     spoil_tails();
-    q_values_ = draw(static_cast<size_t>(rows()) * stride(), shape.seed + 1);
+    q_values_ = draw_stored(DataType::kBF16, static_cast<size_t>(rows()) * stride(), shape.seed + 1);
     q_ = on_device(q_values_);
     out_ = cuda::DeviceMemory(std::max<size_t>(q_.bytes(), 16));
     device_query_indptr_ = on_device(query_indptr_);
@@ -56,14 +57,19 @@ class PrefillCase {
     device_page_indptr_ = on_device(page_indptr_);
     device_page_indices_ = on_device(page_indices_);
     attention_.emplace(cuda::PagedKv{pool_.as<std::byte>(), layout_, static_cast<int>(page_indices_.size()), shape.kv_heads});
+    workspace_ = cuda::DeviceMemory(std::max<size_t>(attention_->workspace_bytes(page_indptr_.back()), 16));
   }
 
   void run(cuda::Stream stream) const {
-    const cuda::PrefillShape shape{static_cast<int>(lengths_.size()), rows() + shape_.spare_rows, shape_.group,
-                                   1 / std::sqrt(static_cast<float>(shape_.dim))};
+    const cuda::PrefillShape shape{static_cast<int>(lengths_.size()),
+                                   rows() + shape_.spare_rows,
+                                   shape_.group,
+                                   1 / std::sqrt(static_cast<float>(shape_.dim)),
+                                   0,
+                                   page_indptr_.back()};
     const cuda::PrefillTables tables{device_query_indptr_.as<int32_t>(), device_lengths_.as<int32_t>(),
                                      device_page_indptr_.as<int32_t>(), device_page_indices_.as<int32_t>()};
-    attention_->run(shape, tables, {q_.data(), stride()}, {out_.data(), stride()}, stream);
+    attention_->run(shape, tables, {q_.data(), stride()}, {out_.data(), stride()}, workspace_.data(), stream);
   }
 
   /// Fills the output with NaN, so that what a call leaves out shows.
@@ -119,37 +125,7 @@ class PrefillCase {
   };
 
   static PageLayout layout_of(const PrefillCaseShape& shape) {
-    PageLayout layout;
-    layout.page = shape.page;
-    layout.head_dim = shape.dim;
-    layout.value_offset = static_cast<size_t>(shape.page) * shape.dim * sizeof(uint16_t);
-    layout.bytes = 2 * layout.value_offset;
-    return layout;
-  }
-
-  static float widen(uint16_t value) {
-    const uint32_t bits = static_cast<uint32_t>(value) << 16;
-    float wide = 0;
-    std::memcpy(&wide, &bits, sizeof(wide));
-    return wide;
-  }
-
-  /// bf16 near a normal distribution: sums of four uniform numbers. After 2^24 they repeat.
-  static std::vector<uint16_t> draw(size_t count, unsigned seed) {
-    std::mt19937_64 random(seed);
-    std::vector<uint16_t> values(count);
-    const size_t drawn = std::min(count, size_t{1} << 24);
-    for (size_t i = 0; i < drawn; ++i) {
-      const uint64_t bits = random();
-      float sum = -131070.0f;
-      for (int part = 0; part < 4; ++part) sum += static_cast<float>(bits >> (16 * part) & 0xffffU);
-      const float normal = sum / 37837.0f;
-      uint32_t word = 0;
-      std::memcpy(&word, &normal, sizeof(word));
-      values[i] = static_cast<uint16_t>(word >> 16);
-    }
-    for (size_t i = drawn; i < count; ++i) values[i] = values[i - drawn];
-    return values;
+    return page_layout({shape.dim, shape.group, shape.page, shape.kv}, {});
   }
 
   template <typename T>
@@ -161,34 +137,35 @@ class PrefillCase {
 
   int64_t stride() const { return static_cast<int64_t>(heads()) * shape_.dim + shape_.gap; }
 
-  /// Where K of a token lies in the pool, in numbers; V is half a block later.
-  size_t place(int sequence, int token, int kv_head) const {
+  size_t token_bytes() const { return shape_.dim * size_of(shape_.kv); }
+
+  /// Where K of a token lies in the pool.
+  std::byte* place(int sequence, int token, int kv_head) const {
     const int32_t page = page_indices_[page_indptr_[sequence] + token / shape_.page];
-    return (static_cast<size_t>(page) * shape_.kv_heads + kv_head) * layout_.bytes / 2 +
-           static_cast<size_t>(token % shape_.page) * shape_.dim;
+    return pool_.as<std::byte>() + (static_cast<size_t>(page) * shape_.kv_heads + kv_head) * layout_.bytes +
+           static_cast<size_t>(token % shape_.page) * token_bytes();
   }
 
   void spoil_tails() {
     for (size_t s = 0; s < lengths_.size(); ++s) {
       if (lengths_[s] % shape_.page == 0) continue;
-      const size_t bytes = static_cast<size_t>(shape_.page - lengths_[s] % shape_.page) * shape_.dim * 2;
+      const size_t bytes = static_cast<size_t>(shape_.page - lengths_[s] % shape_.page) * token_bytes();
       for (int head = 0; head < shape_.kv_heads; ++head) {
-        uint16_t* tail = pool_.as<uint16_t>() + place(static_cast<int>(s), lengths_[s] - 1, head) + shape_.dim;
-        SLUICE_CHECK_CUDA(cudaMemset(tail, 0xff, bytes));
-        SLUICE_CHECK_CUDA(cudaMemset(tail + layout_.value_offset / 2, 0xff, bytes));
+        std::byte* tail = place(static_cast<int>(s), lengths_[s] - 1, head) + token_bytes();
+        SLUICE_CHECK_CUDA(cudaMemset(tail, std::to_integer<int>(kNaNByte), bytes));
+        SLUICE_CHECK_CUDA(cudaMemset(tail + layout_.value_offset, std::to_integer<int>(kNaNByte), bytes));
       }
     }
   }
 
   Cached read(int sequence, int kv_head) const {
     Cached cached;
-    std::vector<uint16_t> block(layout_.bytes / 2);
+    std::vector<std::byte> block(layout_.bytes);
     for (int first = 0; first < lengths_[sequence]; first += shape_.page) {
-      const uint16_t* source = pool_.as<uint16_t>() + place(sequence, first, kv_head);
-      SLUICE_CHECK_CUDA(cudaMemcpy(block.data(), source, layout_.bytes, cudaMemcpyDeviceToHost));
+      SLUICE_CHECK_CUDA(cudaMemcpy(block.data(), place(sequence, first, kv_head), layout_.bytes, cudaMemcpyDeviceToHost));
       const int count = std::min(shape_.page, lengths_[sequence] - first) * shape_.dim;
-      for (int i = 0; i < count; ++i) cached.keys.push_back(widen(block[i]));
-      for (int i = 0; i < count; ++i) cached.values.push_back(widen(block[layout_.value_offset / 2 + i]));
+      for (int i = 0; i < count; ++i) cached.keys.push_back(stored_number(shape_.kv, block.data(), i));
+      for (int i = 0; i < count; ++i) cached.values.push_back(stored_number(shape_.kv, block.data() + layout_.value_offset, i));
     }
     return cached;
   }
@@ -203,7 +180,8 @@ class PrefillCase {
     for (int t = 0; t < seen; ++t) {
       double score = 0;
       for (int d = 0; d < dim; ++d)
-        score += static_cast<double>(widen(q_values_[at + d])) * cached.keys[static_cast<size_t>(t) * dim + d];
+        score += static_cast<double>(stored_number(DataType::kBF16, q_values_.data(), at + d)) *
+                 cached.keys[static_cast<size_t>(t) * dim + d];
       scores[t] = score / std::sqrt(static_cast<double>(dim));
       maximum = std::max(maximum, scores[t]);
     }
@@ -217,7 +195,7 @@ class PrefillCase {
     double off = 0;
     double size = 0;
     for (int d = 0; d < dim; ++d) {
-      off += std::pow(widen(out[at + d]) - wanted[d] / sum, 2);
+      off += std::pow(widen_bf16(out[at + d]) - wanted[d] / sum, 2);
       size += std::pow(wanted[d] / sum, 2);
     }
     const double error = std::sqrt(off / size);
@@ -227,8 +205,9 @@ class PrefillCase {
   PrefillCaseShape shape_;
   PageLayout layout_;
   std::vector<int32_t> lengths_, query_indptr_, page_indptr_, page_indices_;
-  std::vector<uint16_t> q_values_;
-  cuda::DeviceMemory pool_, q_, out_, device_query_indptr_, device_lengths_, device_page_indptr_, device_page_indices_;
+  std::vector<std::byte> q_values_;  // bf16
+  cuda::DeviceMemory pool_, q_, out_, device_query_indptr_, device_lengths_, device_page_indptr_, device_page_indices_,
+      workspace_;
   std::optional<cuda::PrefillAttention> attention_;  // once the pool is there
 };
 

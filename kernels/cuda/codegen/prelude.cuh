@@ -16,19 +16,22 @@ __device__ __forceinline__ float number(uint32_t bits) { return __uint_as_float(
 /// The 8-bit formats of the OCP 8-bit floating point specification, 1.0.
 template <int kMantissa, int kBias, int kLargest, int kNan>
 struct ByteFormat {
-  static __device__ __forceinline__ float widen(uint8_t code) {
-    const int magnitude = code & 0x7f;
-    float value;
-    if (magnitude > kLargest) {
-      value = kLargest == 0x7b && magnitude == 0x7c ? SLUICE_INF : SLUICE_NAN;
+  /// Two numbers as float16, which holds them exactly.
+  static __device__ __forceinline__ uint32_t widen_pair(uint16_t codes) {
+    uint32_t pair;
+    if constexpr (kMantissa == 3) {
+      asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(codes));
     } else {
-      const int exponent = magnitude >> kMantissa;
-      const int mantissa = magnitude & ((1 << kMantissa) - 1);
-      const int whole = exponent == 0 ? mantissa : mantissa | 1 << kMantissa;
-      value = ldexpf(static_cast<float>(whole), (exponent == 0 ? 1 : exponent) - kBias - kMantissa);
+      asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(pair) : "h"(codes));
     }
-    return code & 0x80 ? -value : value;
+    return pair;
   }
+  static __device__ __forceinline__ float from_half(uint32_t half) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(static_cast<uint16_t>(half)));
+    return value;
+  }
+  static __device__ __forceinline__ float widen(uint8_t code) { return from_half(widen_pair(code)); }
   /// Nearest, ties to even; beyond the largest: the largest.
   static __device__ uint8_t narrow(float value) {
     const uint8_t sign = __float_as_uint(value) >> 31 ? 0x80 : 0;
@@ -59,9 +62,10 @@ struct BF16 {
     return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
   }
 };
-template <class Format>
+template <class Number>
 struct Byte {
   using Stored = uint8_t;
+  using Format = Number;
   static __device__ __forceinline__ float widen(uint8_t x) { return Format::widen(x); }
   static __device__ __forceinline__ uint8_t narrow(float x) { return Format::narrow(x); }
 };
@@ -121,7 +125,10 @@ struct Eight {
   __device__ __forceinline__ float of(int i) const {
     if constexpr (kWords == 8) return number(words[i]);
     if constexpr (kWords == 4) return number(i % 2 == 0 ? words[i / 2] << 16 : words[i / 2] & 0xffff0000U);
-    if constexpr (kWords == 2) return Type::widen(static_cast<uint8_t>(words[i / 4] >> 8 * (i % 4)));
+    if constexpr (kWords == 2) {
+      const uint32_t pair = Type::Format::widen_pair(static_cast<uint16_t>(words[i / 4] >> 16 * (i / 2 % 2)));
+      return Type::Format::from_half(pair >> 16 * (i % 2));
+    }
   }
 };
 
