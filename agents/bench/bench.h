@@ -89,6 +89,10 @@ BenchReport run_prefill_bench(const BenchOptions& options);
 BenchReport run_cuda_prefill_bench(const BenchOptions& options);
 #endif
 BenchReport run_gemm_bench(const BenchOptions& options);
+#if SLUICE_CUDA
+/// The same with --device cuda: products of a decode step, weights read from memory, beside cuBLASLt.
+BenchReport run_cuda_gemm_bench(const BenchOptions& options);
+#endif
 BenchReport run_serve_bench(const BenchOptions& options);
 
 /// Terabytes a second (read plus written) of a copy with all `threads` over buffers larger than the caches (1 GiB each): the

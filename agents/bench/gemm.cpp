@@ -72,6 +72,9 @@ BenchRow measure(Device& device, int rows, const Weights& weights, double second
 }  // namespace
 
 BenchReport run_gemm_bench(const BenchOptions& options) {
+#if SLUICE_CUDA
+  if (options.device == "cuda") return run_cuda_gemm_bench(options);
+#endif
   BenchReport report{.name = "gemm"};
   const auto device = create_device(options.device, options.threads);
   for (const auto& [outputs, inputs] : {std::pair{768, 256}, {1536, 256}, {256, 768}, {4096, 4096}}) {

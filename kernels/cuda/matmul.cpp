@@ -38,10 +38,11 @@ CudaWeight::CudaWeight(const void* values, DataType type, int64_t rows, int64_t 
   if (type == DataType::kBF16) {
     const auto* narrow = static_cast<const uint16_t*>(values);
     matrix_ = on_device(narrow, count * sizeof(uint16_t));
-    if (rows > 1) return;
-    std::vector<float> wide(count);
-    for (size_t i = 0; i < count; ++i) wide[i] = cpu::widen(narrow[i]);
-    vector_ = on_device(wide.data(), count * sizeof(float));
+    if (rows == 1) {
+      std::vector<float> wide(count);
+      for (size_t i = 0; i < count; ++i) wide[i] = cpu::widen(narrow[i]);
+      vector_ = on_device(wide.data(), count * sizeof(float));
+    }
   } else if (type == DataType::kF32) {
     const auto* wide = static_cast<const float*>(values);
     std::vector<uint16_t> narrow(count);
@@ -52,6 +53,7 @@ CudaWeight::CudaWeight(const void* values, DataType type, int64_t rows, int64_t 
     throw InputError(fmt::format("device \"cuda\" takes weights as bf16 or f32, not as {}", name_of(type)),
                      "convert the checkpoint to bf16");
   }
+  if (rows > 1 && columns % 8 == 0) map_ = map_matrix(matrix(), DecodeMatmul::kBoxOutputs);
 }
 
 const float* CudaWeight::vector() const {
@@ -110,6 +112,14 @@ void Matmul::run(Matrix x, const CudaWeight& weight, const Matrix& out, Stream s
     gather_rows(x, nullptr, rounded, stream);
     x = rounded;
   }
+  if (DecodeMatmul::takes(x, weight.matrix(), out)) {
+    decode_.run(x, weight.matrix(), weight.map(), out, stream);
+  } else {
+    run_library(x, weight, out, stream);
+  }
+}
+
+void Matmul::run_library(const Matrix& x, const CudaWeight& weight, const Matrix& out, Stream stream) {
   Plan& how = plan({.rows = x.rows,
                     .outputs = weight.rows(),
                     .inputs = weight.columns(),

@@ -5,8 +5,10 @@
 #include <compare>
 #include <map>
 
+#include "kernels/cuda/decode_matmul.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/runtime.h"
+#include "kernels/cuda/tensor_map.h"
 #include "kernels/device.h"
 
 namespace sluice::cuda {
@@ -20,6 +22,8 @@ class CudaWeight final : public Weight {
   int64_t columns() const override { return columns_; }
   size_t bytes() const override { return matrix_.bytes() + vector_.bytes(); }
   Matrix matrix() const { return {matrix_.data(), DataType::kBF16, rows_, columns_, columns_}; }
+  /// For DecodeMatmul; empty where tensor copies cannot have it, because of its shape.
+  const TensorMap& map() const { return map_; }
   /// A weight of one row as float32 [columns]. Throws InternalError for others.
   const float* vector() const;
 
@@ -28,9 +32,11 @@ class CudaWeight final : public Weight {
   int64_t columns_;
   DeviceMemory matrix_;
   DeviceMemory vector_;
+  TensorMap map_;
 };
 
-/// Products with weights through cuBLASLt: bf16 by bf16, summed in float32. How a shape is computed is asked for once.
+/// Products with weights: bf16 by bf16, summed in float32; few rows by DecodeMatmul, others by cuBLASLt. How a shape is computed
+/// is asked for once.
 class Matmul {
  public:
   Matmul();
@@ -40,6 +46,8 @@ class Matmul {
 
   /// out[rows, weight.rows] = x[rows, weight.columns] * weight^T; out is float32 or bf16, and so is x, which is rounded to bf16.
   void run(Matrix x, const CudaWeight& weight, const Matrix& out, Stream stream);
+  /// The same through cuBLASLt, whatever the shape; x is bf16.
+  void run_library(const Matrix& x, const CudaWeight& weight, const Matrix& out, Stream stream);
   /// Differs after its scratch has moved.
   uintptr_t ground() const { return reinterpret_cast<uintptr_t>(rounded_.data()); }
 
@@ -62,6 +70,7 @@ class Matmul {
   DeviceMemory workspace_;
   DeviceMemory rounded_;  // x as bf16, where it comes as float32
   std::map<Shape, Plan> plans_;
+  DecodeMatmul decode_;
 };
 
 }  // namespace sluice::cuda

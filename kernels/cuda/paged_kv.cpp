@@ -1,27 +1,15 @@
 #include "kernels/cuda/paged_kv.h"
 
-#include <cuda.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/driver.h"
 #include "scripting/graph/error.h"
 
 namespace sluice::cuda {
 namespace {
-
-using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
-
-/// The driver's function, without linking the driver: machines that only build have none.
-EncodeTiled encode_tiled() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-  SLUICE_CHECK_CUDA(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found));
-  if (found != cudaDriverEntryPointSuccess) throw InternalError("the CUDA driver has no cuTensorMapEncodeTiled");
-  return reinterpret_cast<EncodeTiled>(function);
-}
 
 void check_layout(const PageLayout& layout) {
   if (layout.kv == DataType::kF32) throw InputError("CUDA attention takes bf16, e4m3 or e5m2 KV, not f32");

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 
+#include "kernels/cuda/tensor_map.h"
 #include "scripting/graph/plan.h"
 
 struct CUstream_st;
@@ -17,11 +18,6 @@ struct PagedKv {
   PageLayout layout;  // bf16, e4m3 or e5m2; head_dim 64, 128 or 256; pages of 8 to 128 tokens
   int pages = 0;
   int kv_heads = 1;
-};
-
-/// How tensor copies see blocks: a CUtensorMap, without CUDA's header.
-struct alignas(64) TensorMap {
-  std::byte bytes[128] = {};
 };
 
 /// For copies of `tokens` tokens of one block to shared memory: their K, or V, or both one behind the other (`both`). Coordinates

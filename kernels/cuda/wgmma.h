@@ -68,6 +68,38 @@ __device__ __forceinline__ void multiply_keys(float (&d)[32], uint64_t a, uint64
       : "l"(a), "l"(b), "n"(Add ? 1 : 0));
 }
 
+/// d[64, 32] = or += a[64, 16] * b[32, 16]^T, both in shared memory with their channels side by side.
+template <bool Add>
+__device__ __forceinline__ void multiply_keys(float (&d)[16], uint64_t a, uint64_t b) {
+  asm volatile(
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %18, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, "
+      "%15}, %16, %17, add, 1, 1, 0, 0;\n}\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]),
+        "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+      : "l"(a), "l"(b), "n"(Add ? 1 : 0));
+}
+
+/// d[64, 16] = or += a[64, 16] * b[16, 16]^T, both in shared memory with their channels side by side.
+template <bool Add>
+__device__ __forceinline__ void multiply_keys(float (&d)[8], uint64_t a, uint64_t b) {
+  asm volatile(
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %10, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7}, %8, %9, add, 1, 1, 0, 0;\n}\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+      : "l"(a), "l"(b), "n"(Add ? 1 : 0));
+}
+
+/// d[64, 8] = or += a[64, 16] * b[8, 16]^T, both in shared memory with their channels side by side.
+template <bool Add>
+__device__ __forceinline__ void multiply_keys(float (&d)[4], uint64_t a, uint64_t b) {
+  asm volatile(
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %6, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %5, add, 1, 1, 0, 0;\n}\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "l"(a), "l"(b), "n"(Add ? 1 : 0));
+}
+
 /// d[64, 128] += a[64, 16] * b[16, 128]; a in registers, b in shared memory with its channels side by side.
 __device__ __forceinline__ void multiply_values(float (&d)[64], const uint32_t* a, uint64_t b) {
   asm volatile(

@@ -1,0 +1,190 @@
+#include "kernels/cuda/decode_matmul.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <utility>
+
+#include "kernels/cuda/decode_matmul_sums.cuh"
+#include "kernels/cuda/overlap.cuh"
+#include "kernels/cuda/runtime.h"
+#include "scripting/graph/error.h"
+
+namespace sluice::cuda {
+namespace {
+
+using namespace decode_matmul;
+
+template <int Rows>
+__global__ void __launch_bounds__(kMostThreads, 2)
+    product_kernel(const __grid_constant__ CUtensorMap weight, const __grid_constant__ CUtensorMap x, const Arguments a) {
+  extern __shared__ std::byte raw[];
+  const Share share(a);
+  const Places<Rows> places(a, share, shared_address(raw));
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const bool leads = threadIdx.x % 32 == 0;
+  const auto cluster = cooperative_groups::this_cluster();
+  let_next_kernel_start();
+  // The thread that fills the ring makes its barriers, so that it need not wait for anybody.
+  if (warp == a.warps && leads) init_barriers(a, places);
+  __syncwarp();
+  auto token = cluster.barrier_arrive();
+  if (warp == a.warps) {
+    if (leads) copy_weight(&weight, a, share, places);
+    __syncwarp();
+    cluster.barrier_wait(std::move(token));
+    return;
+  }
+  cluster.barrier_wait(std::move(token));
+  wait_for_earlier_kernels();
+  if (warp > a.warps) {
+    if (leads) copy_rows(&x, a, share, places);
+  } else {
+    multiply(a, share, places);
+  }
+}
+
+/// The kernel for so many rows of x in a slot.
+auto kernel_for(int padded_rows) {
+  switch (padded_rows) {
+    case 8:
+      return product_kernel<8>;
+    case 16:
+      return product_kernel<16>;
+    case 32:
+      return product_kernel<32>;
+    default:
+      return product_kernel<64>;
+  }
+}
+
+cudaLaunchAttribute cluster_attribute(int blocks) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = static_cast<unsigned>(blocks);
+  attribute.val.clusterDim.y = 1;
+  attribute.val.clusterDim.z = 1;
+  return attribute;
+}
+
+int warps_of(const WeightCut& cut) { return cut.outputs / 16; }
+unsigned threads_of(const WeightCut& cut) { return 32 * (warps_of(cut) + 2); }
+
+/// Clusters that the GPU holds at a time.
+int most_clusters(int padded_rows, const WeightCut& cut, size_t shared_bytes) {
+  cudaLaunchAttribute attribute = cluster_attribute(cut.split);
+  cudaLaunchConfig_t config{};
+  config.gridDim = static_cast<unsigned>(cut.split);
+  config.blockDim = threads_of(cut);
+  config.dynamicSmemBytes = shared_bytes;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  int clusters = 0;
+  SLUICE_CHECK_CUDA(cudaOccupancyMaxActiveClusters(&clusters, kernel_for(padded_rows), &config));
+  return std::max(1, clusters);
+}
+
+/// What a block takes for `stages` of the weight and `slots` of x, as Places lays it out.
+size_t shared_bytes(int padded_rows, const WeightCut& cut, int stages, int slots) {
+  const auto rows = static_cast<size_t>(padded_rows);
+  const auto warps = static_cast<size_t>(warps_of(cut));
+  const size_t parts = warps / cut.split * (cut.split - 1);
+  return 1024 + stages * (cut.outputs * size_t{kChunk} * 2) + slots * (rows * kChunk * 2) + parts * (16 * rows * 4) +
+         (stages + slots + warps) * Places<8>::kBarriers;
+}
+
+int ceiling(int64_t number, int64_t divisor) { return static_cast<int>((number + divisor - 1) / divisor); }
+
+}  // namespace
+
+WeightCut cut_weight(int64_t outputs, int64_t inputs, int multiprocessors) {
+  WeightCut best;
+  double best_share = 0;  // of all multiprocessors' time that is of use
+  const int chunks = ceiling(inputs, kChunk);
+  for (const int split : {1, 2, 4}) {
+    for (const int tile : {192, 128, 64}) {
+      // Wide tiles of many parts leave no room for a ring, and large clusters not all of the GPU for a second round.
+      const int tiles = ceiling(outputs, tile);
+      const int rounds = ceiling(tiles, multiprocessors / split);
+      if (tile / 16 % split != 0 || chunks < split || (split > 2 && (tile > 128 || rounds > 1))) continue;
+      const double share = static_cast<double>(outputs) / tile * split / rounds / multiprocessors;
+      // What a larger split costs, in sums that blocks send to each other, must be worth it.
+      if (share > 1.03 * best_share) {
+        best = {.outputs = tile, .split = split};
+        best_share = share;
+      }
+    }
+  }
+  return best;
+}
+
+bool DecodeMatmul::takes(const Matrix& x, const Matrix& weight, const Matrix& out) {
+  const auto aligned = [](const Matrix& matrix, uintptr_t bytes) {
+    return reinterpret_cast<uintptr_t>(matrix.data) % bytes == 0 && matrix.stride * size_of(matrix.type) % bytes == 0;
+  };
+  return x.rows <= kMostRows && x.type == DataType::kBF16 && x.columns % 8 == 0 && weight.rows % 16 == 0 && aligned(x, 16) &&
+         aligned(weight, 16) && aligned(out, 4);
+}
+
+DecodeMatmul::Plan DecodeMatmul::make_plan(const Shape& shape) {
+  constexpr size_t kHalf = 113 << 10;   // of a multiprocessor's shared memory: the next product can begin beside this one
+  constexpr size_t kWhole = 200 << 10;  // more than half
+  constexpr int kMostStages = 24;
+  constexpr int kFewestStages = 3;
+  SLUICE_CHECK_CUDA(cudaFuncSetAttribute(kernel_for(shape.padded_rows), cudaFuncAttributeMaxDynamicSharedMemorySize, kWhole));
+  const WeightCut cut = cut_weight(shape.outputs, shape.inputs, multiprocessors());
+  const int chunks = ceiling(ceiling(shape.inputs, kChunk), cut.split);
+  const int tiles = ceiling(shape.outputs, cut.outputs);
+  const size_t stage = shared_bytes(shape.padded_rows, cut, 1, 0) - shared_bytes(shape.padded_rows, cut, 0, 0);
+  const size_t slot = shared_bytes(shape.padded_rows, cut, 0, 1) - shared_bytes(shape.padded_rows, cut, 0, 0);
+  const auto with_memory = [&](size_t bytes) {
+    Plan plan{.cut = cut, .shared_bytes = bytes};
+    // x cannot be asked for early, so a few slots must do; what the weight does not need goes to them.
+    plan.slots = std::min(chunks, std::max<int>(4, (32 << 10) / slot));
+    plan.stages = static_cast<int>((bytes - shared_bytes(shape.padded_rows, cut, 0, plan.slots)) / stage);
+    const int most = most_clusters(shape.padded_rows, cut, bytes);
+    plan.stages = std::min({plan.stages, kMostStages, tiles <= most ? chunks : kMostStages});
+    plan.slots = std::min(chunks, static_cast<int>((bytes - shared_bytes(shape.padded_rows, cut, plan.stages, 0)) / slot));
+    plan.clusters = ceiling(tiles, ceiling(tiles, most));
+    return plan;
+  };
+  const Plan half = with_memory(kHalf);
+  const Plan whole = with_memory(kWhole);
+  // Where much of the weight is left once the next product could begin, this one had better have a deep ring.
+  const bool is_long = chunks * stage > (size_t{256} << 10);
+  const bool at_once = whole.clusters >= std::min(tiles, half.clusters) || half.clusters < tiles;
+  return half.stages < std::min(chunks, kFewestStages) || (is_long && at_once) ? whole : half;
+}
+
+const DecodeMatmul::Plan& DecodeMatmul::plan(const Shape& shape) {
+  const auto known = plans_.find(shape);
+  return known != plans_.end() ? known->second : plans_.emplace(shape, make_plan(shape)).first->second;
+}
+
+void DecodeMatmul::run(const Matrix& x, const Matrix& weight, const TensorMap& map, const Matrix& out, Stream stream) {
+  if (!takes(x, weight, out)) throw InternalError("a product that DecodeMatmul does not take");
+  const int padded_rows = std::max(8, static_cast<int>(std::bit_ceil(static_cast<uint64_t>(x.rows))));
+  const Plan& how = plan({.padded_rows = padded_rows, .outputs = weight.rows, .inputs = weight.columns});
+  const Arguments arguments{.out = out.data,
+                            .out_stride = out.stride,
+                            .narrow = out.type == DataType::kBF16,
+                            .rows = static_cast<int>(x.rows),
+                            .outputs = static_cast<int>(weight.rows),
+                            .chunks = ceiling(weight.columns, kChunk),
+                            .tiles = ceiling(weight.rows, how.cut.outputs),
+                            .warps = warps_of(how.cut),
+                            .stages = how.stages,
+                            .slots = how.slots};
+  std::array attributes{overlap_attribute(), cluster_attribute(how.cut.split)};
+  cudaLaunchConfig_t config{};
+  config.gridDim = static_cast<unsigned>(how.clusters * how.cut.split);
+  config.blockDim = threads_of(how.cut);
+  config.dynamicSmemBytes = how.shared_bytes;
+  config.stream = stream;
+  config.attrs = attributes.data();
+  config.numAttrs = attributes.size();
+  SLUICE_CHECK_CUDA(
+      cudaLaunchKernelEx(&config, kernel_for(padded_rows), to_cuda(map), to_cuda(map_matrix(x, padded_rows)), arguments));
+}
+
+}  // namespace sluice::cuda

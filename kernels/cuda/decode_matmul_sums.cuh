@@ -1,0 +1,181 @@
+#pragma once
+
+#include "kernels/cuda/decode_matmul_block.cuh"
+#include "kernels/cuda/wgmma.h"
+
+/// How the warps of a block multiply, and where their sums go. The rows of the weight are the 64 rows of a wgmma, those of x its
+/// columns, so that few rows waste nothing. A thread's sums are then, for n = 0, 8, ..: outputs lane / 4 and lane / 4 + 8 of its
+/// warp's 16, each for rows n + 2 * (lane % 4) and the next.
+namespace sluice::cuda::decode_matmul {
+
+/// Of the same place in block `rank` of the cluster.
+__device__ __forceinline__ uint32_t in_block(uint32_t address, int rank) {
+  uint32_t there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+  return there;
+}
+
+/// Writes to another block, which its barrier counts.
+__device__ __forceinline__ void send(uint32_t target, uint32_t barrier, const float* four) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(target),
+               "f"(four[0]), "f"(four[1]), "f"(four[2]), "f"(four[3]), "r"(barrier)
+               : "memory");
+}
+
+__device__ __forceinline__ void arrive_in_cluster(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+/// Waits for what other blocks of the cluster did.
+__device__ __forceinline__ void wait_for_cluster(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra over;\n"
+      "bra again;\n"
+      "over:\n"
+      "}\n" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+/// An 8 x 8 matrix of bf16, two neighbours of a row a lane, transposed.
+__device__ __forceinline__ uint32_t transpose(uint32_t pair) {
+  uint32_t result;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
+  return result;
+}
+
+/// Sums of 16 outputs for all rows, over the block's inputs.
+template <int Rows>
+__device__ __forceinline__ void multiply_tile(float (&sums)[Rows / 2], const Arguments& a, const Share& share,
+                                              const Places<Rows>& places, Turn& stage, Turn& slot) {
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const bool leads = threadIdx.x % 32 == 0;
+#pragma unroll
+  for (int i = 0; i < Rows / 2; ++i) sums[i] = 0;
+  int last_stage = -1;
+  int last_slot = 0;
+  const auto release = [&] {
+    if (!leads || last_stage < 0) return;
+    barrier_arrive(places.stage_emptied(last_stage));
+    barrier_arrive(places.slot_emptied(last_slot));
+  };
+  for (int chunk = 0; chunk < share.chunks; ++chunk) {
+    barrier_wait(places.stage_filled(stage.index), stage.parity);
+    barrier_wait(places.slot_filled(slot.index), slot.parity);
+    const uint64_t weight = matrix(places.stage(stage.index) + warp / 4 * kBoxBytes, 0, 1024);
+    const uint64_t x = matrix(places.slot(slot.index), 0, 1024);
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < kChunk / 16; ++k) multiply_keys<true>(sums, weight + 2 * k, x + 2 * k);
+    products_commit();
+    products_wait<1>();
+    release();
+    last_stage = stage.index;
+    last_slot = slot.index;
+    stage.next(a.stages);
+    slot.next(a.slots);
+  }
+  products_wait<0>();
+  pin(sums);
+  release();
+}
+
+/// Sums of 16 outputs of a tile, for x's rows.
+template <int Rows>
+__device__ __forceinline__ void store(const float (&sums)[Rows / 2], const Arguments& a, int output) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  if (a.narrow) {
+    auto* to = static_cast<__nv_bfloat16*>(a.out) + lane / 4 * a.out_stride + output + 2 * (lane % 4);
+#pragma unroll
+    for (int n = 0; n < Rows / 8; ++n) {
+      const uint32_t low = transpose(pack(sums[4 * n], sums[4 * n + 1]));
+      const uint32_t high = transpose(pack(sums[4 * n + 2], sums[4 * n + 3]));
+      if (8 * n + lane / 4 < a.rows) {
+        *reinterpret_cast<uint32_t*>(to) = low;
+        *reinterpret_cast<uint32_t*>(to + 8) = high;
+      }
+      to += 8 * a.out_stride;
+    }
+  } else {
+    auto* to = static_cast<float*>(a.out) + 2 * (lane % 4) * a.out_stride + output + lane / 4;
+#pragma unroll
+    for (int n = 0; n < Rows / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (8 * n + 2 * (lane % 4) + i % 2 < a.rows) to[i % 2 * a.out_stride + i / 2 * 8] = sums[4 * n + i];
+      }
+      to += 8 * a.out_stride;
+    }
+  }
+}
+
+/// Where a warp's sums of a tile are added up: those of each warp in one block of the cluster.
+template <int Rows>
+struct Exchange {
+  int warp, lane, owner;
+  uint32_t mine, theirs;  // parts of this warp here, and this block's in the owner
+  uint32_t signal;
+
+  __device__ Exchange(const Arguments& a, const Share& share, const Places<Rows>& places)
+      : warp(static_cast<int>(threadIdx.x) / 32),
+        lane(static_cast<int>(threadIdx.x) % 32),
+        owner(warp / (a.warps / share.split)) {
+    mine = places.parts + warp % (a.warps / share.split) * (share.split - 1) * Places<Rows>::kPartBytes;
+    theirs = in_block(mine + (share.rank < owner ? share.rank : share.rank - 1) * Places<Rows>::kPartBytes, owner);
+    signal = in_block(places.sums_here(warp), owner);
+  }
+
+  __device__ __forceinline__ void give(const float (&sums)[Rows / 2], const Places<Rows>& places, int tile) const {
+    if (tile > 0) wait_for_cluster(places.sums_taken(warp), (tile - 1) % 2);
+#pragma unroll
+    for (int n = 0; n < Rows / 8; ++n) send(theirs + (32 * n + lane) * 16, signal, sums + 4 * n);
+  }
+
+  /// Adds the other blocks' sums, in their order.
+  __device__ __forceinline__ void take(float (&sums)[Rows / 2], const Share& share, const Places<Rows>& places, int tile) const {
+    if (lane == 0) barrier_expect(places.sums_here(warp), (share.split - 1) * Places<Rows>::kPartBytes);
+    wait_for_cluster(places.sums_here(warp), tile % 2);
+#pragma unroll 1
+    for (int part = 0; part < share.split - 1; ++part) {
+#pragma unroll
+      for (int n = 0; n < Rows / 8; ++n) {
+        float four[4];
+        asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                     : "=f"(four[0]), "=f"(four[1]), "=f"(four[2]), "=f"(four[3])
+                     : "r"(mine + part * Places<Rows>::kPartBytes + (32 * n + lane) * 16)
+                     : "memory");
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[4 * n + i] += four[i];
+      }
+    }
+    if (tile + 1 == share.tiles) return;  // they may have ended
+    __syncwarp();
+    if (lane < share.split && lane != share.rank) arrive_in_cluster(in_block(places.sums_taken(warp), lane));
+  }
+};
+
+template <int Rows>
+__device__ void multiply(const Arguments& a, const Share& share, const Places<Rows>& places) {
+  const Exchange<Rows> exchange(a, share, places);
+  const bool x_stays = share.chunks <= a.slots;
+  Turn stage;
+  Turn slot;
+  for (int tile = 0; tile < share.tiles; ++tile) {
+    float sums[Rows / 2];
+    if (x_stays) slot = {};
+    multiply_tile<Rows>(sums, a, share, places, stage, slot);
+    if (exchange.owner != share.rank) {
+      exchange.give(sums, places, tile);
+      continue;
+    }
+    if (share.split > 1) exchange.take(sums, share, places, tile);
+    const int output = 16 * ((share.first_tile + tile * share.step) * a.warps + exchange.warp);
+    if (output < a.outputs) store<Rows>(sums, a, output);
+  }
+}
+
+}  // namespace sluice::cuda::decode_matmul

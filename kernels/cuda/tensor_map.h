@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/device.h"
+
+namespace sluice::cuda {
+
+/// How tensor copies see memory: a CUtensorMap, without CUDA's header.
+struct alignas(64) TensorMap {
+  std::byte bytes[128] = {};
+};
+
+/// For copies of `rows` rows by 64 columns of a bf16 matrix in device memory, whose data and rows are aligned to 16 bytes;
+/// coordinates are (column, row). In shared memory a row has 128 bytes, its 16-byte chunks permuted by the row (the 128-byte
+/// swizzle), so that eight rows of one chunk lie in different banks. What lies past the end of the matrix is zero.
+TensorMap map_matrix(const Matrix& matrix, int rows);
+
+}  // namespace sluice::cuda
