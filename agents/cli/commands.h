@@ -10,6 +10,7 @@ void add_plan(CLI::App& app);
 void add_run(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_bench(CLI::App& app);
+void add_worker(CLI::App& app);
 void add_eval(CLI::App& app);
 
 }  // namespace sluice::cli

@@ -11,17 +11,12 @@
 
 #include "agents/cli/arguments.h"
 #include "agents/cli/commands.h"
-#include "agents/evaluation/cascade.h"
-#include "agents/evaluation/documents.h"
 #include "agents/evaluation/engine_runner.h"
 #include "agents/evaluation/flow_files.h"
+#include "agents/evaluation/judge.h"
 #include "agents/evaluation/suite.h"
-#include "agents/tasks/vocabulary.h"
+#include "agents/evaluation/terminal_progress.h"
 #include "host/default_model.h"
-#include "host/engine.h"
-#include "host/model.h"
-#include "host/tokenizer.h"
-#include "kernels/device.h"
 #include "scripting/graph/error.h"
 
 namespace sluice::cli {
@@ -46,7 +41,7 @@ void list_choices() {
   for (const Task& task : all_tasks()) tasks.push_back(task.name);
   fmt::print("flows:  {}\n", fmt::join(shipped_flows(), " "));
   fmt::print("tasks:  {} jsonl:FILE\n", fmt::join(tasks, " "));
-  fmt::print("suites: quick full FILE.json\n");
+  fmt::print("suites: verify quick full FILE.json\n");
 }
 
 std::string short_name(const std::string& flow) { return flow == "-" ? "stdin" : std::filesystem::path(flow).stem().string(); }
@@ -114,7 +109,7 @@ Refusals refused_statically(const std::vector<Contestant>& contestants, const Mo
 std::vector<std::string> inputs_of(const EvalOptions& options, const std::vector<Contestant>& contestants, const Suite& suite,
                                    const std::string& model) {
   std::vector<std::string> inputs = {model};
-  if (options.suite != "quick" && options.suite != "full") inputs.push_back(options.suite);
+  if (!is_built_in(options.suite)) inputs.push_back(options.suite);
   for (const Contestant& contestant : contestants) inputs.push_back(contestant.script.file);
   for (const SuiteStage& stage : suite.stages) {
     for (const SuiteTask& task : stage.tasks) {
@@ -122,18 +117,6 @@ std::vector<std::string> inputs_of(const EvalOptions& options, const std::vector
     }
   }
   return inputs;
-}
-
-/// One step with dense attention: damaged weights are found before any flow is judged. Throws InputError.
-void check_model(const Model& model, Device& device) {
-  EngineOptions options;
-  options.pages = options.max_batch = options.max_pass_tokens = 1;
-  Engine engine(device, model, nullptr, options);
-  Request request;
-  request.prompt = {0};
-  request.max_tokens = 1;
-  engine.submit(std::move(request));
-  engine.run_all();
 }
 
 Seed seed_of(const EvalOptions& options) {
@@ -152,34 +135,19 @@ void evaluate(const EvalOptions& options) {
   Refusals unreadable;
   const std::vector<Contestant> contestants = find_contestants(options.flows, unreadable);
   const std::string directory = options.model.empty() ? default_model() : options.model;
-  const ModelConfig config = load_config(directory);
-  const auto device = create_device(options.device, options.threads);
-  const auto vocabulary = load_vocabulary(directory);
+  Judge judge(directory, options.device, options.threads);
   std::optional<OutputFile> json;
   if (!options.json.empty()) json.emplace(options.json, inputs_of(options, contestants, suite, directory));
 
-  Report about;
-  about.device = device->info().name;
-  about.device_description = device->info().description;
-  about.model = directory;
+  Report about = judge.blank_report();
   about.suite = suite.name;
-  about.dialect = vocabulary ? "mini" : "english";
   about.seed = seed.hex();
   if (!unreadable.empty()) unreadable.refuse(about, json);
-  const Refusals refusals = refused_statically(contestants, config, *device);
+  const Refusals refusals = refused_statically(contestants, judge.config(), judge.device());
   if (!contestants.empty() && refusals.size() == contestants.size()) refusals.refuse(about, json);
-  const auto tokenizer = load_tokenizer(directory);
-  const TaskContext context{*tokenizer, vocabulary ? &*vocabulary : nullptr, config.max_positions};
-  prepare_suite(suite, context);
-  const auto model = load_model(directory, *device);
-  check_model(*model, *device);
-
-  EngineRunner runner(*device, *model, *tokenizer);
-  Progress progress;
-  Report report = run_cascade(suite, contestants, runner, context, seed, progress);
-  report.device = about.device;
-  report.device_description = about.device_description;
-  report.model = about.model;
+  judge.prepare(suite);
+  TerminalProgress progress;
+  const Report report = judge.judge(suite, contestants, seed, progress);
   fmt::print("{}", to_table(report, options.details));
   if (json) json->write(to_json(report));
   if (report.failure) std::rethrow_exception(report.failure);
@@ -193,7 +161,7 @@ void add_eval(CLI::App& app) {
   command->add_option("flow", options->flows, "Lua files, - for standard input, or names of shipped flows");
   command->add_option("--model", options->model, "A Hugging Face directory (default: the model that ships with Sluice)");
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
-  command->add_option("--suite", options->suite, "quick, full, or a JSON file")->capture_default_str();
+  command->add_option("--suite", options->suite, "verify, quick, full, or a JSON file")->capture_default_str();
   command->add_option("--json", options->json, "Write the result to this file, too (schema sluice.eval/1)");
   command->add_option("--seed", options->seed, "Repeat the samples of an earlier run (default: secret and new)");
   command->add_option("--threads", options->threads, "CPU threads; 0: all")

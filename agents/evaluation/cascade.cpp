@@ -136,7 +136,8 @@ class Cascade {
       run_stage(stage);
     }
     for (Entrant& entrant : entrants_) {
-      if (entrant.alive && !entrant.judged) entrant.stop(FlowStatus::kRuntimeError, "suite", why_not_judged());
+      if (entrant.alive && !entrant.judged && !suite_.stages.empty())
+        entrant.stop(FlowStatus::kRuntimeError, "suite", why_not_judged());
     }
     measure_speed();
     progress_.finish();
@@ -292,6 +293,7 @@ class Cascade {
 
   /// On one document for all: speed depends on the length of the context, hardly on what is in it.
   void measure_speed() {
+    if (suite_.speed_pairs == 0) return;
     const bool any =
         std::any_of(entrants_.begin(), entrants_.end(), [](const Entrant& entrant) { return entrant.candidate.has_value(); });
     if (!any) return;

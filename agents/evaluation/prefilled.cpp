@@ -1,6 +1,7 @@
 #include "agents/evaluation/prefilled.h"
 
 #include <algorithm>
+#include <set>
 
 #include "scripting/graph/error.h"
 
@@ -49,6 +50,17 @@ std::shared_ptr<const KvSnapshot> prefill_one(const std::vector<int32_t>& tokens
 }
 
 }  // namespace
+
+size_t EngineBatch::bytes() const {
+  std::set<const KvSnapshot*> snapshots;
+  size_t bytes = 0;
+  for (const PrefilledPrompt& prompt : prompts) {
+    bytes += prompt.tokens.size() * sizeof(int32_t);
+    if (prompt.snapshot == nullptr || !snapshots.insert(prompt.snapshot.get()).second) continue;
+    bytes += (prompt.snapshot->keys.size() + prompt.snapshot->values.size()) * sizeof(float);
+  }
+  return bytes;
+}
 
 int prompts_together(const ModelConfig& config, int tokens) {
   const size_t token_bytes = size_t{2} * config.layers * config.kv_heads * config.head_dim * size_of(DataType::kBF16);

@@ -22,6 +22,8 @@ struct PrefilledPrompt {
 
 class EngineBatch : public PrefilledBatch {
  public:
+  size_t bytes() const override;
+
   std::vector<PrefilledPrompt> prompts;  // documents in order
   size_t first_document = 0;             // prompts of the first document
 };

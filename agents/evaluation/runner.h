@@ -31,6 +31,8 @@ struct Generation {
 class PrefilledBatch {
  public:
   virtual ~PrefilledBatch() = default;
+  /// Memory that it takes, about.
+  virtual size_t bytes() const = 0;
 };
 
 struct SpeedOptions {

@@ -33,6 +33,14 @@ SuiteTask task_of(const char* name, int tokens, int samples, int questions = 8) 
   return task;
 }
 
+/// Asks nothing: flows that compile and agree with the reference pass.
+Suite verify_suite() {
+  Suite suite;
+  suite.name = "verify";
+  suite.speed_pairs = 0;
+  return suite;
+}
+
 /// Half a minute for eight flows on two free cores: few documents, many questions about each.
 Suite quick_suite() {
   Suite suite;
@@ -183,12 +191,15 @@ Suite parse_suite(std::string_view text, const std::string& name) {
   return suite;
 }
 
+bool is_built_in(std::string_view name) { return name == "verify" || name == "quick" || name == "full"; }
+
 Suite load_suite(const std::string& name) {
+  if (name == "verify") return verify_suite();
   if (name == "quick") return quick_suite();
   if (name == "full") return full_suite();
   std::error_code error;
   if (name != "-" && !std::filesystem::exists(name, error)) {
-    throw InputError(fmt::format("there is no suite \"{}\"", name), "suites are quick, full, or the path of a JSON file");
+    throw InputError(fmt::format("there is no suite \"{}\"", name), "suites are verify, quick, full, or the path of a JSON file");
   }
   return parse_suite(read_input(name, kLargestFile), name_of_input(name));
 }

@@ -42,8 +42,8 @@ struct Suite {
   // Speed: decode steps of flow and dense in turn, `pairs` times, on `batch` sequences of `tokens`.
   int speed_tokens = 4096;
   int speed_batch = 8;
-  int speed_pairs = 12;
-  int speed_steps = 4;  // decode steps of each side of a pair
+  int speed_pairs = 12;  // 0: speed is not measured
+  int speed_steps = 4;   // decode steps of each side of a pair
 };
 
 /// What the command line changes in a suite. Zeros and empty lists change nothing.
@@ -56,9 +56,11 @@ struct SuiteChanges {
   int max_tokens = 0;
 };
 
-/// "quick", "full", or the path of a JSON file: a list of {"task", "tokens", "samples", "threshold"} (docs/EVALUATION.md), each a
-/// stage of its own. Throws InputError that names the entry and the member.
+/// "verify" (no tasks), "quick", "full", or the path of a JSON file: a list of {"task", "tokens", "samples", "threshold"}
+/// (docs/EVALUATION.md), each a stage of its own. Throws InputError that names the entry and the member.
 Suite load_suite(const std::string& name);
+/// Whether `name` is that of a suite and not of a file.
+bool is_built_in(std::string_view name);
 /// The same from the text of a file; `name` is used in messages.
 Suite parse_suite(std::string_view text, const std::string& name);
 

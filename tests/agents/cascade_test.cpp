@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "agents/evaluation/caching_runner.h"
+#include "agents/evaluation/terminal_progress.h"
 #include "scripting/graph/error.h"
 #include "tests/agents/fixtures.h"
 
@@ -14,6 +16,8 @@ namespace {
 
 class FakeBatch : public PrefilledBatch {
  public:
+  size_t bytes() const override { return samples.size(); }
+
   std::vector<Sample> samples;
 };
 
@@ -78,12 +82,17 @@ Suite small_suite() {
                      "small");
 }
 
-Report run(FakeRunner& runner, const std::vector<std::string>& flows, const std::string& seed = "s",
+Report with_seconds(Report report, double seconds) {
+  report.seconds = seconds;
+  return report;
+}
+
+Report run(Runner& runner, const std::vector<std::string>& flows, const std::string& seed = "s",
            const Suite& suite = small_suite(), int positions = 0) {
   const CountingTokenizer tokenizer;
   std::vector<Contestant> contestants;
   for (const std::string& flow : flows) contestants.push_back({flow, {flow, {}}});
-  Progress progress;
+  TerminalProgress progress;
   return run_cascade(suite, contestants, runner, {tokenizer, &mini_vocabulary(), positions}, Seed::parse(seed), progress);
 }
 
@@ -125,6 +134,44 @@ TEST(Cascade, PrefillsOnceForAllFlows) {
   run(many, {"right", "right", "right"});
   EXPECT_EQ(one.prefills, many.prefills);
   EXPECT_EQ(many.decodes["right"], 3 * many.decodes["dense"]);
+}
+
+TEST(Cascade, KeepsWhatDenseAttentionDid) {
+  FakeRunner fake;
+  CachingRunner runner(fake, 1000);
+  for (const std::string flow : {"right", "half", "wrong"}) {
+    FakeRunner alone;
+    const Report wanted = run(alone, {flow});
+    const Report got = run(runner, {flow});
+    EXPECT_EQ(to_json(with_seconds(got, 0)), to_json(with_seconds(wanted, 0)));
+  }
+  EXPECT_EQ(fake.decodes["dense"], 3);  // two documents of one task, one of the other; not again for later flows
+  EXPECT_EQ(fake.prefills, 4);          // one more for speed
+  EXPECT_EQ(runner.bytes(), 8U + 4U + 8U);
+  run(runner, {"right"}, "another seed");
+  EXPECT_EQ(fake.decodes["dense"], 6);
+}
+
+TEST(Cascade, KeepsNoMoreThanItMay) {
+  FakeRunner fake;
+  CachingRunner runner(fake, 9);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(run(runner, {"right"}).flows[0].status, FlowStatus::kPassed);
+  EXPECT_LE(runner.bytes(), 9U);
+  EXPECT_GT(fake.prefills, 8);
+  fake.failing_prefill = fake.prefills + 1;
+  EXPECT_FALSE(run(runner, {"right"}, "fresh").errors.empty());
+  EXPECT_EQ(run(runner, {"right"}, "fresh").flows[0].status, FlowStatus::kPassed);
+}
+
+TEST(Cascade, ASuiteWithoutTasksOnlyVerifies) {
+  FakeRunner runner;
+  const Report report = run(runner, {"wrong", "refused", "inexact"}, "s", load_suite("verify"));
+  EXPECT_EQ(report.flows[0].status, FlowStatus::kPassed);
+  EXPECT_EQ(report.flows[0].message, "");
+  EXPECT_FALSE(report.flows[0].speed);
+  EXPECT_EQ(report.flows[1].status, FlowStatus::kRejectedStatic);
+  EXPECT_EQ(report.flows[2].status, FlowStatus::kIncorrectNumerical);
+  EXPECT_EQ(runner.prefills, 0);
 }
 
 TEST(Cascade, StopsWhenNoFlowIsLeft) {

@@ -11,6 +11,7 @@
 #include "agents/evaluation/engine_runner.h"
 #include "agents/evaluation/prefilled.h"
 #include "agents/evaluation/single_head.h"
+#include "agents/evaluation/terminal_progress.h"
 #include "agents/trace_options.h"
 #include "host/model.h"
 #include "tests/agents/fixtures.h"
@@ -27,7 +28,7 @@ class MiniEvaluation : public testing::Test {
     std::vector<Contestant> contestants;
     for (const std::string& flow : flows) contestants.push_back({flow, read_flow(flow)});
     EngineRunner runner(*device_, *model_, *tokenizer_);
-    Progress progress;
+    TerminalProgress progress;
     return run_cascade(suite, contestants, runner, context_, Seed::parse(seed), progress);
   }
 

@@ -1,4 +1,4 @@
-#include "agents/evaluation/progress.h"
+#include "agents/evaluation/terminal_progress.h"
 
 #include <fmt/format.h>
 #include <sys/ioctl.h>
@@ -25,16 +25,16 @@ void say(const std::string& text) {
 
 }  // namespace
 
-Progress::Progress() : terminal_(isatty(STDERR_FILENO) == 1), started_(std::chrono::steady_clock::now()) {}
+TerminalProgress::TerminalProgress() : terminal_(isatty(STDERR_FILENO) == 1), started_(std::chrono::steady_clock::now()) {}
 
-Progress::~Progress() { finish(); }
+TerminalProgress::~TerminalProgress() { remove_bar(); }
 
-void Progress::start(double work) {
+void TerminalProgress::start(double work) {
   total_ = work;
   started_ = std::chrono::steady_clock::now();
 }
 
-void Progress::show(const std::string& stage, const std::string& task, const std::string& flow) {
+void TerminalProgress::show(const std::string& stage, const std::string& task, const std::string& flow) {
   const bool news = stage != stage_ || task != task_;
   stage_ = stage;
   task_ = task;
@@ -46,14 +46,14 @@ void Progress::show(const std::string& stage, const std::string& task, const std
   }
 }
 
-void Progress::advance(double work) {
+void TerminalProgress::advance(double work) {
   done_ += work;
   if (terminal_) draw();
 }
 
-void Progress::shrink(double work) { total_ = std::max(done_, total_ - work); }
+void TerminalProgress::shrink(double work) { total_ = std::max(done_, total_ - work); }
 
-void Progress::draw() {
+void TerminalProgress::draw() {
   const double share = total_ > 0 ? std::clamp(done_ / total_, 0.0, 1.0) : 0;
   const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
   std::string bar;
@@ -67,7 +67,9 @@ void Progress::draw() {
   drawn_ = true;
 }
 
-void Progress::finish() {
+void TerminalProgress::finish() { remove_bar(); }
+
+void TerminalProgress::remove_bar() {
   if (drawn_) say("\r\x1b[K");
   drawn_ = false;
 }

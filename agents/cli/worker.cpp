@@ -1,0 +1,45 @@
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <memory>
+#include <string>
+
+#include "agents/cli/arguments.h"
+#include "agents/cli/commands.h"
+#include "agents/orchestrator/worker.h"
+#include "host/default_model.h"
+#include "scripting/graph/error.h"
+
+namespace sluice::cli {
+namespace {
+
+/// Standard output for messages alone: whatever else is printed goes to the error stream.
+int take_standard_output() {
+  const int out = ::dup(STDOUT_FILENO);
+  if (out < 0 || ::dup2(STDERR_FILENO, STDOUT_FILENO) < 0) throw InternalError("worker: no standard output");
+  return out;
+}
+
+void work(WorkerOptions options) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody waits for what an orphan finds
+  if (options.model.empty()) options.model = default_model();
+  const int out = take_standard_output();
+  run_worker(options, STDIN_FILENO, out);
+  ::close(out);
+}
+
+}  // namespace
+
+void add_worker(CLI::App& app) {
+  auto options = std::make_shared<WorkerOptions>();
+  CLI::App* command = app.add_subcommand("worker", "Judges flows that a server sends, as lines of JSON");
+  command->group("");  // started by servers, not by people
+  command->add_option("--model", options->model, "Model directory (default: the mini model)");
+  command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
+  command->add_option("--threads", options->threads, "CPU threads; 0: all")->check(decimal_number(0, 1024));
+  command->callback([options] { work(*options); });
+}
+
+}  // namespace sluice::cli

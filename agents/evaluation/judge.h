@@ -1,0 +1,53 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agents/evaluation/caching_runner.h"
+#include "agents/evaluation/cascade.h"
+#include "agents/evaluation/engine_runner.h"
+#include "agents/tasks/vocabulary.h"
+#include "host/model.h"
+#include "host/tokenizer.h"
+#include "kernels/device.h"
+
+namespace sluice {
+
+/// A model on a device, and the cascade over it. What is dear is loaded when it is first needed: the tokenizer for suites, the
+/// weights for judging. What dense attention did is kept for later calls with the same seed. Owned by one thread.
+class Judge {
+ public:
+  /// `directory` is a model's. Throws InputError for a model or a device that is not there.
+  Judge(std::string directory, const std::string& device, int threads, size_t cache_bytes = 0);
+
+  const ModelConfig& config() const { return config_; }
+  Device& device() { return *device_; }
+
+  /// What every report of this judge says: device, model, dialect.
+  Report blank_report() const;
+  /// Reads the problem sets of `suite` and tries its tasks. Throws InputError.
+  void prepare(Suite& suite);
+  /// Judges by a prepared suite. Throws InputError for weights that cannot be read, or that are damaged.
+  Report judge(const Suite& suite, const std::vector<Contestant>& contestants, const Seed& seed, Progress& progress);
+
+ private:
+  const TaskContext& context();
+  void load();
+  /// One step with dense attention: damaged weights are found before any flow is judged.
+  void check(const Model& model);
+
+  std::string directory_;
+  ModelConfig config_;
+  std::unique_ptr<Device> device_;
+  std::optional<MiniVocabulary> vocabulary_;
+  size_t cache_bytes_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::optional<TaskContext> context_;
+  std::unique_ptr<Model> model_;
+  std::optional<EngineRunner> runner_;
+  std::optional<CachingRunner> cache_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,64 @@
+#include "agents/orchestrator/worker.h"
+
+#include <algorithm>
+#include <string>
+
+#include "agents/evaluation/judge.h"
+#include "agents/orchestrator/line_pipe.h"
+#include "agents/orchestrator/worker_messages.h"
+#include "scripting/graph/error.h"
+
+namespace sluice {
+namespace {
+
+/// Passes on how far a job is; nobody needs to know more often than anything changes.
+class PipedProgress final : public Progress {
+ public:
+  explicit PipedProgress(int out) : out_(out) {}
+
+  void start(double work) override { total_ = work; }
+  void show(const std::string& stage, const std::string& task, const std::string& /*flow*/) override {
+    if (stage == stage_ && task == task_) return;
+    stage_ = stage;
+    task_ = task;
+    const double share = total_ > 0 ? std::clamp(done_ / total_, 0.0, 1.0) : 0;
+    write_line(out_, to_line(WorkerProgress{stage, task, share}));
+  }
+  void advance(double work) override { done_ += work; }
+  void shrink(double work) override { total_ = std::max(done_, total_ - work); }
+  void finish() override {}
+
+ private:
+  int out_;
+  double total_ = 0;
+  double done_ = 0;
+  std::string stage_;
+  std::string task_;
+};
+
+WorkerMessage judged(Judge& judge, const WorkerJob& job, int out) {
+  try {
+    Suite suite = job.load();
+    judge.prepare(suite);
+    PipedProgress progress(out);
+    const Contestant contestant{job.name, {job.name + ".lua", job.script}};
+    return WorkerReport{to_json(judge.judge(suite, {contestant}, job.seed, progress))};
+  } catch (const InputError& error) {
+    return WorkerFailure{error.what(), error.hint()};
+  }
+}
+
+}  // namespace
+
+void run_worker(const WorkerOptions& options, int in, int out) {
+  Judge judge(options.model, options.device, options.threads, options.cache_bytes);
+  const Report about = judge.blank_report();
+  write_line(out, to_line(WorkerReady{about.device, about.device_description, about.model}));
+  LineReader jobs(in, kMostMessageBytes);
+  std::string line;
+  while (jobs.next(line) == LineReader::Outcome::kLine) {
+    if (!write_line(out, to_line(judged(judge, parse_job(line), out)))) return;
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+
+namespace sluice {
+
+struct WorkerOptions {
+  std::string model;  // directory
+  std::string device = "cpu";
+  int threads = 0;
+  size_t cache_bytes = size_t{512} << 20;  // for what dense attention did, from job to job
+};
+
+/// Judges the jobs that come in on descriptor `in`, one after the other, and writes messages to `out` (worker_messages.h), until
+/// `in` ends. Scripts are traced in this process, which therefore must hold nothing worth taking: whoever starts it limits it.
+/// Throws InputError where model or device are not there, or a line is no job.
+void run_worker(const WorkerOptions& options, int in, int out);
+
+}  // namespace sluice

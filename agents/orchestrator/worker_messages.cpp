@@ -1,0 +1,70 @@
+#include "agents/orchestrator/worker_messages.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "host/json_object.h"
+#include "scripting/graph/error.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+
+/// Scripts may hold any bytes; what is no UTF-8 is refused by the tracer, not by the pipe.
+std::string line_of(const json& document) { return document.dump(-1, ' ', true, json::error_handler_t::replace); }
+
+json document_of(const WorkerReady& ready) {
+  return {{"type", "ready"}, {"device", ready.device}, {"description", ready.description}, {"model", ready.model}};
+}
+json document_of(const WorkerProgress& progress) {
+  return {{"type", "progress"}, {"stage", progress.stage}, {"task", progress.task}, {"share", progress.share}};
+}
+json document_of(const WorkerReport& report) { return {{"type", "report"}, {"report", report.report}}; }
+json document_of(const WorkerFailure& failure) {
+  return {{"type", "failure"}, {"message", failure.message}, {"hint", failure.hint}};
+}
+
+}  // namespace
+
+Suite WorkerJob::load() const {
+  if (!suite_text.empty()) return parse_suite(suite_text, suite);
+  if (!is_built_in(suite)) throw InputError(fmt::format("there is no suite \"{}\"", suite), "suites are verify, quick and full");
+  return load_suite(suite);
+}
+
+std::string to_line(const WorkerJob& job) {
+  return line_of({{"name", job.name},
+                  {"script", job.script},
+                  {"suite", job.suite},
+                  {"suite_text", job.suite_text},
+                  {"seed", job.seed.hex()}});
+}
+
+std::string to_line(const WorkerMessage& message) {
+  return std::visit([](const auto& each) { return line_of(document_of(each)); }, message);
+}
+
+WorkerJob parse_job(std::string_view line) {
+  const json document = parse_json(line, "job");
+  const JsonObject job(document, "job");
+  return {.name = job.text("name"),
+          .script = job.text("script"),
+          .suite = job.text("suite"),
+          .suite_text = job.text("suite_text"),
+          .seed = Seed::parse(job.text("seed"))};
+}
+
+WorkerMessage parse_message(std::string_view line) {
+  const json document = parse_json(line, "message of a worker");
+  const JsonObject message(document, "message of a worker");
+  const std::string& type = message.text("type");
+  if (type == "ready") return WorkerReady{message.text("device"), message.text("description"), message.text("model")};
+  if (type == "progress") return WorkerProgress{message.text("stage"), message.text("task"), message.number("share", 0, 1)};
+  if (type == "report") return WorkerReport{message.text("report")};
+  if (type == "failure") return WorkerFailure{message.text("message"), message.text("hint")};
+  message.refuse("type", "ready, progress, report or failure is wanted");
+}
+
+}  // namespace sluice

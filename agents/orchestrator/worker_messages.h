@@ -1,0 +1,64 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "agents/evaluation/suite.h"
+#include "agents/tasks/rng.h"
+
+// What an orchestrator and its workers say to each other: JSON documents, one a line, over pipes.
+
+namespace sluice {
+
+/// A flow to judge.
+struct WorkerJob {
+  std::string name;
+  std::string script;
+  std::string suite = "quick";  // a built-in one, or with `suite_text` what messages call it
+  std::string suite_text;       // of a suite file; empty: the built-in one
+  Seed seed;
+
+  /// Throws InputError for a suite that cannot be.
+  Suite load() const;
+};
+
+/// The worker has its device and waits for jobs.
+struct WorkerReady {
+  std::string device;
+  std::string description;
+  std::string model;
+};
+
+/// How far a job is.
+struct WorkerProgress {
+  std::string stage;
+  std::string task;
+  double share = 0;  // of the work, 0 to 1
+};
+
+/// The job is done: a document of schema sluice.eval/1 with one flow.
+struct WorkerReport {
+  std::string report;
+};
+
+/// The job could not be judged, which says nothing about the flow.
+struct WorkerFailure {
+  std::string message;
+  std::string hint;
+};
+
+using WorkerMessage = std::variant<WorkerReady, WorkerProgress, WorkerReport, WorkerFailure>;
+
+/// Longest line that either side reads.
+inline constexpr size_t kMostMessageBytes = size_t{16} << 20;
+
+/// One line each, without the line break.
+std::string to_line(const WorkerJob& job);
+std::string to_line(const WorkerMessage& message);
+/// Throw InputError for a line that is none.
+WorkerJob parse_job(std::string_view line);
+WorkerMessage parse_message(std::string_view line);
+
+}  // namespace sluice

@@ -1,0 +1,179 @@
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "agents/flow_script.h"
+#include "agents/orchestrator/worker_process.h"
+#include "scripting/graph/error.h"
+#include "tests/support/temporary_directory.h"
+
+namespace sluice {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::chrono::steady_clock::time_point in(std::chrono::milliseconds time) { return std::chrono::steady_clock::now() + time; }
+
+class Worker : public ::testing::Test {
+ protected:
+  void SetUp() override { std::signal(SIGPIPE, SIG_IGN); }
+
+  static WorkerJob job(const std::string& flow, const std::string& suite = "verify") {
+    return {.name = flow, .script = read_flow(flow).source, .suite = suite, .suite_text = {}, .seed = Seed::parse("worker")};
+  }
+
+  /// The message that ends a job.
+  WorkerMessage last(WorkerProcess& worker) {
+    WorkerMessage message;
+    while (worker.next(message, in(60s)) == WorkerProcess::Outcome::kMessage) {
+      if (!std::holds_alternative<WorkerProgress>(message)) return message;
+      ++progress_;
+      EXPECT_GE(std::get<WorkerProgress>(message).share, 0);
+    }
+    return WorkerFailure{"the worker ended", {}};
+  }
+
+  /// A worker that is a shell script.
+  std::unique_ptr<WorkerProcess> shell(const std::string& text) {
+    return std::make_unique<WorkerProcess>("/bin/sh", std::vector<std::string>{"-c", text});
+  }
+
+  int progress_ = 0;
+  testing::TemporaryDirectory directory_;
+};
+
+TEST_F(Worker, JudgesOneJobAfterTheOther) {
+  WorkerProcess worker(SLUICE_PROGRAM, {"worker", "--threads", "2"});
+  WorkerMessage message;
+  ASSERT_EQ(worker.next(message, in(60s)), WorkerProcess::Outcome::kMessage);
+  EXPECT_EQ(std::get<WorkerReady>(message).device, "cpu");
+  const auto status = [&](const WorkerJob& job) {
+    EXPECT_TRUE(worker.send(job));
+    const auto report = nlohmann::json::parse(std::get<WorkerReport>(last(worker)).report);
+    EXPECT_EQ(report["schema"], "sluice.eval/1");
+    return report["flows"][0]["status"].get<std::string>();
+  };
+  EXPECT_EQ(status(job("quest")), "passed");
+  WorkerJob broken = job("quest");
+  broken.script = "return 1 +";
+  EXPECT_EQ(status(broken), "rejected_static");
+  WorkerJob small = job("random");
+  small.suite = "small";
+  small.suite_text = R"([{"task": "needle_multikey", "tokens": 512, "samples": 8, "threshold": 0.9}])";
+  progress_ = 0;
+  EXPECT_EQ(status(small), "below_threshold");
+  EXPECT_GE(progress_, 3);
+  small.script = read_flow("full").source;
+  EXPECT_EQ(status(small), "passed");
+}
+
+TEST_F(Worker, SaysWhyAJobCannotBe) {
+  WorkerProcess worker(SLUICE_PROGRAM, {"worker", "--threads", "2"});
+  ASSERT_TRUE(std::holds_alternative<WorkerReady>(last(worker)));
+  WorkerJob unknown = job("quest", "/etc/passwd");
+  ASSERT_TRUE(worker.send(unknown));
+  const WorkerMessage message = last(worker);
+  EXPECT_NE(std::get<WorkerFailure>(message).message.find("no suite"), std::string::npos);
+  ASSERT_TRUE(worker.send(job("quest")));
+  EXPECT_TRUE(std::holds_alternative<WorkerReport>(last(worker)));
+}
+
+TEST_F(Worker, ScriptsThatNeverEndAreRefused) {
+  WorkerProcess worker(SLUICE_PROGRAM, {"worker", "--threads", "2"});
+  ASSERT_TRUE(std::holds_alternative<WorkerReady>(last(worker)));
+  WorkerJob endless = job("quest");
+  endless.script = "while true do end";
+  ASSERT_TRUE(worker.send(endless));
+  const auto report = nlohmann::json::parse(std::get<WorkerReport>(last(worker)).report);
+  EXPECT_EQ(report["flows"][0]["status"], "rejected_static");
+}
+
+TEST_F(Worker, DeadlinesAreKept) {
+  const auto worker = shell("sleep 30");
+  WorkerMessage message;
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(worker->next(message, in(100ms)), WorkerProcess::Outcome::kDeadline);
+  EXPECT_EQ(worker->kill(), "signal 9 (Killed)");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);
+  EXPECT_FALSE(worker->send(job("quest")));
+}
+
+TEST_F(Worker, TakesItsChildrenAlong) {
+  const std::string file = directory_.file("alive");
+  auto worker = shell("(while true; do touch '" + file +
+                      "'; sleep 0.05; done) & echo '{\"type\": \"failure\", "
+                      "\"message\": \"m\", \"hint\": \"h\"}'; wait");
+  WorkerMessage message;
+  ASSERT_EQ(worker->next(message, in(10s)), WorkerProcess::Outcome::kMessage);
+  worker.reset();
+  std::this_thread::sleep_for(100ms);
+  std::filesystem::remove(file);
+  std::this_thread::sleep_for(300ms);
+  EXPECT_FALSE(std::filesystem::exists(file));
+}
+
+TEST_F(Worker, EndsOfAllKindsAreNoticed) {
+  for (const auto& [script, ending] :
+       std::vector<std::pair<std::string, std::string>>{{"exit 3", "exit status 3"},
+                                                        {"kill -SEGV $$", "signal 11"},
+                                                        {"echo nonsense; sleep 30", ""},
+                                                        {"echo '{\"type\": \"ready\"}'; sleep 30", ""},
+                                                        {"echo -n half; exit 0", "exit status 0"}}) {
+    const auto worker = shell(script);
+    WorkerMessage message;
+    EXPECT_EQ(worker->next(message, in(10s)), WorkerProcess::Outcome::kEnded) << script;
+    const std::string how = worker->kill();
+    EXPECT_EQ(how.substr(0, ending.size()), ending) << script;
+  }
+}
+
+TEST_F(Worker, AnEndlessLineEndsIt) {
+  const auto worker = shell("yes | tr -d '\\n'");
+  WorkerMessage message;
+  EXPECT_EQ(worker->next(message, in(30s)), WorkerProcess::Outcome::kEnded);
+}
+
+TEST_F(Worker, SeesNoSecrets) {
+  ::setenv("SLUICE_TEST_SECRET", "hidden", 1);
+  const int inherited = ::fcntl(STDERR_FILENO, F_DUPFD, 57);  // without FD_CLOEXEC
+  const std::string file = directory_.file("seen");
+  const auto worker = shell("env > '" + file + "'; ls /proc/self/fd >> '" + file + "'; exit 0");
+  WorkerMessage message;
+  EXPECT_EQ(worker->next(message, in(10s)), WorkerProcess::Outcome::kEnded);
+  ::unsetenv("SLUICE_TEST_SECRET");
+  ::close(inherited);
+  std::ifstream stream(file);
+  const std::string seen{std::istreambuf_iterator<char>(stream), {}};
+  EXPECT_EQ(seen.find("hidden"), std::string::npos);
+  EXPECT_EQ(seen.find("\n" + std::to_string(inherited) + "\n"), std::string::npos) << seen;
+  EXPECT_NE(seen.find("PATH="), std::string::npos);
+}
+
+TEST(WorkerMessages, SurviveTheWay) {
+  const WorkerJob job{
+      .name = "n\"\n", .script = "-- \xff\x01\nreturn 1", .suite = "s", .suite_text = "[\n]", .seed = Seed::parse("x")};
+  const std::string line = to_line(job);
+  EXPECT_EQ(line.find('\n'), std::string::npos);
+  const WorkerJob back = parse_job(line);
+  EXPECT_EQ(back.name, job.name);
+  EXPECT_EQ(back.suite_text, job.suite_text);
+  EXPECT_EQ(back.seed, job.seed);
+  const auto progress = std::get<WorkerProgress>(parse_message(to_line(WorkerProgress{"short", "needle", 0.25})));
+  EXPECT_EQ(progress.stage, "short");
+  EXPECT_EQ(progress.share, 0.25);
+  for (const char* bad : {"", "{}", "[]", "{\"type\": \"nothing\"}", "{\"type\": \"progress\", \"stage\": 1}"}) {
+    EXPECT_THROW(parse_message(bad), InputError) << bad;
+    EXPECT_THROW(parse_job(bad), InputError) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace sluice
