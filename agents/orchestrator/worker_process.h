@@ -14,7 +14,8 @@ namespace sluice {
 
 /// A worker in a process (and process group) of its own, which neither hang nor crash of takes this one along. It gets two pipes
 /// and its error stream, no other descriptor, and of the environment what programs and GPUs need to be found. It ends with this
-/// object, whatever it is doing, and with the thread that made it. Several threads may each have their own. The process must ignore SIGPIPE.
+/// object, whatever it is doing, and with the thread that made it. Several threads may each have their own. The process must
+/// ignore SIGPIPE.
 class WorkerProcess {
  public:
   using Deadline = std::chrono::steady_clock::time_point;
