@@ -291,6 +291,26 @@ class Cascade {
     }
   }
 
+  /// What is faster than the pages read allow was not measured rightly: it is timed again, and then refused.
+  void measure_speed(Entrant& entrant, const PrefilledBatch& batch, const SpeedOptions& options) {
+    constexpr int kTries = 2;
+    constexpr double kSlack = 1.05;  // the rest of a step is not quite the same for both
+    SpeedResult speed;
+    for (int i = 0; i < kTries; ++i) {
+      speed = runner_.measure(batch, entrant.candidate->plan, options);
+      if (speed.speedup.low <= kSlack * speed.limit) {
+        entrant.report.speed = speed;
+        return;
+      }
+    }
+    entrant.remark(
+        "speed",
+        InputError(fmt::format("{:.2f}x was measured, but no flow that reads {:.1f}% of the pages is more than {:.2f}x as "
+                               "fast as dense attention: an error of measurement",
+                               speed.speedup.ratio, 100 * speed.pages_read, speed.limit),
+                   "evaluate it again on a machine that does nothing else"));
+  }
+
   /// On one document for all: speed depends on the length of the context, hardly on what is in it.
   void measure_speed() {
     if (suite_.speed_pairs == 0) return;
@@ -314,7 +334,7 @@ class Cascade {
       if (!entrant.candidate) continue;
       progress_.show("speed", "", entrant.report.name);
       try {
-        entrant.report.speed = runner_.measure(*batch, entrant.candidate->plan, options);
+        measure_speed(entrant, *batch, options);
       } catch (const InputError& error) {
         entrant.remark("speed", error);
       } catch (const std::exception& error) {

@@ -47,6 +47,7 @@ struct SpeedResult {
   double dense_tokens_per_second = 0;
   double flow_tokens_per_second = 0;
   double pages_read = 1;     // share of the pages that dense attention reads, in sparse layers
+  double limit = 1;          // no flow that reads so many pages is faster, whatever the rest of a step takes
   std::vector<double> mass;  // [layers] share of the dense attention mass on the selected pages
 };
 

@@ -52,6 +52,7 @@ ordered_json to_json(const FlowReport& flow) {
     json["speedup"] = {{"ratio", speed.speedup.ratio},
                        {"low", speed.speedup.low},
                        {"high", speed.speedup.high},
+                       {"limit", speed.limit},
                        {"tokens", speed.tokens},
                        {"batch", speed.batch},
                        {"pairs", speed.pairs},

@@ -113,6 +113,10 @@ SpeedResult measure_speed(const std::vector<PrefilledPrompt>& document, Device& 
   if (stats.pages_available > 0) {
     result.pages_read = static_cast<double>(stats.pages_attended) / static_cast<double>(stats.pages_available);
   }
+  int sparse = 0;
+  const int layers = model.config().layers;
+  for (int layer = 0; layer < layers; ++layer) sparse += plan.graph.layers.is_sparse(layer, layers) ? 1 : 0;
+  result.limit = layers / (layers - sparse + sparse * result.pages_read);
   return result;
 }
 

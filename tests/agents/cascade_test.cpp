@@ -60,6 +60,14 @@ class FakeRunner : public Runner {
   SpeedResult measure(const PrefilledBatch& batch, const Plan& plan, const SpeedOptions& options) override {
     if (plan.graph.name == "narrow") throw InputError("no room to time it", "shorten it");
     measured.push_back(plan.graph.name);
+    if (plan.graph.name == "right" && too_fast > 0) {
+      --too_fast;
+      SpeedResult speed;
+      speed.speedup = {9, 8, 10};
+      speed.pages_read = 0.25;
+      speed.limit = 4;
+      return speed;
+    }
     for (const Sample& sample : dynamic_cast<const FakeBatch&>(batch).samples) {
       timed_tokens = std::max(timed_tokens, static_cast<int>(words_of(sample.prompt).size()) + options.generated());
     }
@@ -68,6 +76,7 @@ class FakeRunner : public Runner {
 
   std::string dense = "right";
   int failing_prefill = 0;  // from 1; 0: none
+  int too_fast = 0;         // measurements of "right" that cannot be
   int timed_tokens = 0;     // of a prompt and what was generated after it
   std::set<std::string> answers;
   int prefills = 0;
@@ -125,6 +134,18 @@ TEST(Cascade, MeasuresTheSpeedOfEveryFlowThatRuns) {
   FakeRunner runner;
   run(runner, {"right", "wrong", "throws", "refused", "inexact"});
   EXPECT_EQ(runner.measured, (std::vector<std::string>{"right", "wrong"}));
+}
+
+TEST(Cascade, RefusesSpeedsThatCannotBe) {
+  for (const int too_fast : {1, 2}) {
+    FakeRunner runner;
+    runner.too_fast = too_fast;
+    const FlowReport flow = run(runner, {"right"}).flows[0];
+    EXPECT_EQ(flow.status, FlowStatus::kPassed);
+    EXPECT_EQ(flow.speed.has_value(), too_fast == 1);
+    EXPECT_EQ(flow.message.find("9.00x was measured") != std::string::npos, too_fast == 2) << flow.message;
+    EXPECT_EQ(runner.measured.size(), 2U);
+  }
 }
 
 TEST(Cascade, PrefillsOnceForAllFlows) {
