@@ -45,7 +45,7 @@ class CudaDevice final : public Device {
 
   void reserve(const Limits& limits) override;
   void begin_pass(const PassBatch& batch, Pool& pool) override;
-  void end_pass() noexcept override { pass_.end(); }
+  void end_pass() noexcept override;
 
   std::unique_ptr<Repetition> create_repetition() override;
   void repeat(Repetition* repetition, std::span<const int32_t> tokens, const CompiledFlow* flow,
@@ -94,6 +94,8 @@ class CudaDevice final : public Device {
   /// What a dense row's probe says: all pages, with all of the mass.
   void report_dense(const AttentionProbe& probe, int sequence) const;
   void reserve_decode(const DecodeAttention& attention, int group);
+  /// Does what `refresh_fields` has left to the selection.
+  void refresh_now();
 
   std::unique_ptr<CUstream_st, DestroyStream> stream_;
   DeviceInfo info_;
@@ -107,6 +109,11 @@ class CudaDevice final : public Device {
 
   DeviceMemory plain_q_, plain_out_;
   std::shared_ptr<std::vector<CudaFlow*>> flows_ = std::make_shared<std::vector<CudaFlow*>>();  // that are alive
+  struct Refresh {
+    CudaFlow* flow = nullptr;
+    int layer = 0;
+  };
+  Refresh left_to_selection_;  // of the newest pages, in a pass of decode steps alone
   Limits limits_;
   DeviceMemory probe_out_, probe_sums_;
   DeviceMemory prefill_workspace_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "kernels/checks.h"
 #include "kernels/cuda/device.h"
@@ -53,8 +54,27 @@ void CudaDevice::refresh_fields(int layer, const CompiledFlow& flow) {
   const CudaPool& pool = pass_.pool();
   CudaFlow& mine = as_cuda("refresh_fields", flow, pool).flow();
   require_layer("refresh_fields", layer, pool);
+  refresh_now();
+  left_to_selection_ = {&mine, layer};
+  const std::span<const uint8_t> decoding = pass_.batch().decoding;
+  if (std::find(decoding.begin(), decoding.end(), 0) != decoding.end()) refresh_now();
+}
+
+void CudaDevice::refresh_now() {
+  const Refresh refresh = std::exchange(left_to_selection_, {});
+  if (refresh.flow == nullptr) return;
   const PassArrays arrays = pass_.arrays(stream_.get());
-  mine.refresh(blocks_of(pool, layer), arrays.touched_pages, arrays.touched_tokens, arrays.touched, 0, stream_.get());
+  refresh.flow->refresh(blocks_of(pass_.pool(), refresh.layer), arrays.touched_pages, arrays.touched_tokens, arrays.touched, 0,
+                        stream_.get());
+}
+
+void CudaDevice::end_pass() noexcept {
+  try {
+    refresh_now();
+  } catch (const InternalError&) {
+    left_to_selection_ = {};  // a device that fails says so to whoever uses it next
+  }
+  pass_.end();
 }
 
 void CudaDevice::refresh_pages(Pool& pool, int layer, std::span<const int32_t> pages, int last_tokens, const CompiledFlow& flow) {
@@ -91,6 +111,7 @@ void CudaDevice::attention(const Attention& call, Matrix q, Matrix out) {
   const RegisteredFlow* const flow = call.flow == nullptr ? nullptr : &as_cuda("attention", *call.flow, pool);
   reserve_decode(pool.decode_attention(call.layer), call.query_heads / pool.kv_heads());
 
+  if (flow == nullptr || &flow->flow() != left_to_selection_.flow || call.layer != left_to_selection_.layer) refresh_now();
   const bool as_it_is = q.type == DataType::kBF16 && q.stride % 8 == 0 && reinterpret_cast<uintptr_t>(q.data) % 16 == 0;
   const Matrix from = as_it_is ? q : plain(q, plain_q_);
   const Matrix to = plain(out, plain_out_);
@@ -109,6 +130,7 @@ void CudaDevice::attention(const Attention& call, Matrix q, Matrix out) {
     attend_decode(call, from, to, first, last);
     for (int s = first; call.probe != nullptr && s < last; ++s) report_dense(*call.probe, s);
   }
+  left_to_selection_ = {};
   if (to.data != out.data) cuda::gather_rows(to, nullptr, out, stream_.get());
 }
 
@@ -172,6 +194,11 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
   sequences.query = static_cast<const std::byte*>(query.data) + batch.query_indptr[first] * query.stride * size_of(query.type);
   sequences.query_stride = query.stride;
   sequences.query_type = query.type;
+  sequences.wants_scores = call.probe != nullptr && call.probe->scores != nullptr;
+  if (left_to_selection_.flow == &flow.flow()) {  // each sequence writes to one page
+    sequences.stale_pages = arrays.touched_pages + first;
+    sequences.stale_tokens = arrays.touched_tokens + first;
+  }
   const FlowResult result = flow.flow().select(blocks_of(pool, call.layer), sequences, flow.page_counters(), stream_.get());
   const PageLists lists{.pages = result.pages, .starts = result.starts, .tokens = result.tokens, .per_head = true};
   const bool mass = call.probe != nullptr && call.probe->mass != nullptr;

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <span>
+#include <tuple>
 #include <utility>
 
 #include "kernels/cuda/flow_state.h"
@@ -14,7 +17,30 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr int kLeastChunk = 64;  // pages worth a block
+constexpr int kLeastChunk = 64;           // pages worth a block
+constexpr int kMostHelpers = 8;           // blocks that share a row in order to be faster; more do so where it is too long
+constexpr int kLeastHeld = 512;           // pages worth a block that holds a row with others
+constexpr size_t kReservedShared = 1024;  // of every block, by the system
+
+cudaLaunchAttribute cluster_attribute(int blocks) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = static_cast<unsigned>(blocks);
+  attribute.val.clusterDim.y = 1;
+  attribute.val.clusterDim.z = 1;
+  return attribute;
+}
+
+cudaLaunchConfig_t row_launch(const FlowPath& path, int rows, std::span<cudaLaunchAttribute> attributes, Stream stream) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(rows * path.cluster));
+  config.blockDim = dim3(kRowThreads);
+  config.dynamicSmemBytes = path.shared_bytes;
+  config.stream = stream;
+  config.attrs = attributes.data();
+  config.numAttrs = static_cast<unsigned>(attributes.size());
+  return config;
+}
 
 int round_up(int64_t number, int64_t step) { return static_cast<int>((number + step - 1) / step * step); }
 
@@ -31,7 +57,8 @@ CudaFlow::CudaFlow(Plan plan, int layers, int kv_heads)
   }
   if (!source_.refresh.name.empty()) refresh_ = load(source_.refresh);
   for (const codegen::GeneratedKernel& kernel : source_.index) index_.push_back(load(kernel));
-  if (plan_.graph.selection != kNoNode) find_leaves(plan_.graph.selection);
+  if (!source_.row.name.empty()) load_row_kernel();
+  leaves_ = codegen::selections_of(plan_.graph);
   if (leaves_.size() > Selection::kMostLeaves) {
     throw FlowError(plan_.graph.where, fmt::format("a union of {} selections; device \"cuda\" joins at most {}", leaves_.size(),
                                                    Selection::kMostLeaves));
@@ -49,18 +76,28 @@ CudaFlow::Loaded CudaFlow::load(const codegen::GeneratedKernel& how) const {
   return loaded;
 }
 
+void CudaFlow::load_row_kernel() {
+  row_kernel_ = library_.kernel(source_.row.name.c_str());
+  cudaFuncAttributes attributes{};
+  SLUICE_CHECK_CUDA(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(row_kernel_)));
+  most_row_shared_ = shared_memory_limit() - attributes.sharedSizeBytes;
+  half_row_shared_ = (shared_memory_limit() - kReservedShared) / 2 - attributes.sharedSizeBytes;
+  set_shared_memory_limit(row_kernel_, most_row_shared_);
+  SLUICE_CHECK_CUDA(
+      cudaFuncSetAttribute(reinterpret_cast<const void*>(row_kernel_), cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+  for (int cluster = 1; cluster <= kMostRowBlocks; cluster *= 2) {
+    cudaLaunchAttribute attribute = cluster_attribute(cluster);
+    const cudaLaunchConfig_t config =
+        row_launch({.cluster = cluster, .shared_bytes = most_row_shared_}, multiprocessors(), {&attribute, 1}, nullptr);
+    SLUICE_CHECK_CUDA(cudaOccupancyMaxActiveClusters(&clusters_at_once_.at(static_cast<size_t>(cluster)),
+                                                     reinterpret_cast<const void*>(row_kernel_), &config));
+  }
+  whole_rows_ = true;
+}
+
 std::unique_ptr<RequestState> CudaFlow::create_state(int max_pages) const {
   if (plan_.graph.states.empty()) return nullptr;
   return std::make_unique<CudaFlowState>(layout_, sparse_layers_, kv_heads_, max_pages);
-}
-
-void CudaFlow::find_leaves(NodeId id) {
-  const Node& node = layout_.node(id);
-  if (node.op != Op::kUnion) {
-    if (std::find(leaves_.begin(), leaves_.end(), id) == leaves_.end()) leaves_.push_back(id);
-    return;
-  }
-  for (const NodeId input : node.inputs) find_leaves(input);
 }
 
 int64_t CudaFlow::row_stride() const {
@@ -70,8 +107,18 @@ int64_t CudaFlow::row_stride() const {
 void CudaFlow::reserve(int sequences, int pages) {
   if (sequences * kv_heads_ <= most_rows_ && pages <= capacity_) return;
   ++reserved_;
+  const std::pair before(most_rows_, capacity_);
   most_rows_ = std::max(most_rows_, sequences * kv_heads_);
   capacity_ = std::max(capacity_, round_up(pages, codegen::FlowLayout::kPad));
+  try {
+    grow_memory();
+  } catch (...) {  // what has grown serves the former size as well
+    std::tie(most_rows_, capacity_) = before;
+    throw;
+  }
+}
+
+void CudaFlow::grow_memory() {
   const auto rows = static_cast<size_t>(most_rows_);
   const size_t selections = layout_.selections.size();
   grow(rows_, rows * row_stride() * sizeof(float));
@@ -138,19 +185,51 @@ const float* CudaFlow::values_of(NodeId id) const {
          layout_.shift_of(id);
 }
 
-FlowResult CudaFlow::select(const FlowBlocks& blocks, const FlowSequences& sequences, const PageCounters& counters,
-                            Stream stream) {
-  const int rows = sequences.count * blocks.kv_heads;
-  const int pages = sequences.most_pages;
-  if (blocks.kv_heads != kv_heads_) throw InternalError("flow: compiled for another number of KV heads");
-  if (!plan_.graph.states.empty() && sequences.states == nullptr) {
-    throw InternalError("flow: " + plan_.graph.name + " keeps state and got none");
-  }
-  reserve(sequences.count, pages);
-  const auto selections = static_cast<int>(layout_.selections.size());
-  auto* const numbers = numbers_.as<int32_t>();
-  const auto numbers_at = [&](int which, int selection) { return numbers + (which * selections + selection) * most_rows_; };
+int32_t* CudaFlow::numbers_at(int which, int selection) const {
+  return numbers_.as<int32_t>() + (which * static_cast<int64_t>(layout_.selections.size()) + selection) * most_rows_;
+}
 
+// Measured on an H200: a row is read fastest by one block where rows fill the device, and by several where they do not, as long
+// as each has work and all run at once.
+FlowPath CudaFlow::path(int sequences, int pages) const {
+  if (!whole_rows_) return {};
+  const codegen::RowKernel& kernel = source_.row;
+  const int rows = sequences * kv_heads_;
+  const auto held = [&](int cluster) { return round_up((pages + cluster - 1) / cluster, kHeldStep); };
+  const auto bytes = [&](int cluster, int stages) { return static_cast<size_t>(kernel.shared_bytes(held(cluster), stages)); };
+  const auto fits = [&](int cluster) { return bytes(cluster, 1) <= most_row_shared_; };
+  int cluster = 1;
+  for (int more = 2; more <= kMostRowBlocks; more *= 2) {
+    const bool worth =
+        more <= kMostHelpers && pages >= more * kLeastHeld && rows <= clusters_at_once_.at(static_cast<size_t>(more));
+    if (!fits(cluster) || worth) cluster = more;
+  }
+  if (!fits(cluster)) return {};
+  // Two blocks share a multiprocessor where there are as many.
+  const bool alone = cluster * rows <= multiprocessors() || bytes(cluster, 1) > half_row_shared_;
+  const size_t most = alone ? most_row_shared_ : half_row_shared_;
+  FlowPath path{.cluster = cluster, .held_pages = held(cluster), .stages = 1, .shared_bytes = bytes(cluster, 1)};
+  while (kernel.stage_bytes > 0 && path.stages < kMostStages && bytes(cluster, path.stages + 1) <= most) {
+    path.shared_bytes = bytes(cluster, ++path.stages);
+  }
+  return path;
+}
+
+std::string CudaFlow::describe_path(int sequences, int pages) const {
+  const FlowPath way = path(sequences, pages);
+  if (way.cluster > 0) {
+    return fmt::format("one kernel: {} of {} pages and their scores in shared memory, {} deep",
+                       way.cluster == 1 ? "a block holds a row" : fmt::format("{} blocks hold a row", way.cluster),
+                       way.held_pages, way.stages);
+  }
+  if (index_.empty()) return "a list of pages that needs no scores";
+  std::string why = source_.why_not_by_row;
+  if (why.empty()) why = whole_rows_ ? "rows are too long to be held on chip" : "one kernel was not wanted";
+  return fmt::format("{} of its own and top-k, scores in device memory: {}",
+                     index_.size() == 1 ? "a kernel" : fmt::format("{} kernels", index_.size()), why);
+}
+
+FlowArguments CudaFlow::index_arguments(const FlowBlocks& blocks, const FlowSequences& sequences) const {
   FlowArguments arguments = arguments_of(blocks);
   arguments.lengths = sequences.lengths;
   arguments.page_indptr = sequences.page_indptr;
@@ -163,14 +242,73 @@ FlowResult CudaFlow::select(const FlowBlocks& blocks, const FlowSequences& seque
   arguments.query_is_f32 = sequences.query_type == DataType::kF32 ? 1 : 0;
   arguments.rows = rows_.as<float>();
   arguments.row_stride = row_stride();
-  arguments.row_count = rows;
+  arguments.row_count = sequences.count * blocks.kv_heads;
   arguments.behind_refresh = refreshed_layer_ == blocks.layer ? 1 : 0;
-  refreshed_layer_ = -1;
   arguments.capacity = capacity_;
-  arguments.most_pages = pages;
+  arguments.most_pages = sequences.most_pages;
   arguments.number_stride = most_rows_;
   arguments.lengths_out = numbers_at(1, 0);
   arguments.budgets_out = numbers_at(2, 0);
+  return arguments;
+}
+
+void CudaFlow::launch_whole_rows(const FlowPath& path, const Selection& selection, const FlowSequences& sequences,
+                                 FlowArguments arguments, Stream stream) {
+  if (arguments.row_count - 1 > std::numeric_limits<int32_t>::max() / std::max<int64_t>(selection.stride, 1)) {
+    throw InternalError(
+        fmt::format("the pages of {} rows of {} pages do not fit 32 bits", arguments.row_count, selection.stride));
+  }
+  arguments.refreshes = sequences.stale_pages != nullptr ? 1 : 0;
+  arguments.behind_refresh |= arguments.refreshes;
+  arguments.held_pages = path.held_pages;
+  arguments.stages = path.stages;
+  if (sequences.wants_scores) arguments.scores = rows_.as<float>();
+  arguments.score_stride = row_stride();
+  arguments.list_positions = selection.positions;
+  arguments.list_pages = selection.pages;
+  arguments.list_stride = selection.stride;
+  arguments.list_starts = selection.starts;
+  arguments.list_tokens = selection.tokens;
+  arguments.list_counts = selection.counts;
+  arguments.attended = selection.attended;
+  arguments.available = selection.available;
+
+  cudaLaunchAttribute attributes[2] = {cluster_attribute(path.cluster), overlap_attribute()};
+  const auto used = std::span(attributes).subspan(path.cluster > 1 ? 0 : 1);
+  const cudaLaunchConfig_t config = row_launch(path, arguments.row_count, used, stream);
+  void* parameters[] = {&arguments};
+  SLUICE_CHECK_CUDA(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(row_kernel_), parameters));
+}
+
+SelectionLeaf CudaFlow::select_leaf(NodeId id, int rows, int pages, Stream stream) {
+  const Node& node = layout_.node(id);
+  SelectionLeaf leaf;
+  leaf.first = node.attributes.first;
+  leaf.last = node.attributes.last;
+  const int budget = node.op == Op::kWindow ? 0 : most_budget(node, pages);
+  if (budget == 0) return leaf;
+  const int number = layout_.selection_index(id);
+  TopK top;
+  top.scores = values_of(node.inputs[0]) + leaf.first;
+  top.stride = row_stride();
+  top.rows = rows;
+  top.max_length = pages - leaf.first - leaf.last;
+  top.lengths = numbers_at(1, number);
+  top.budgets = numbers_at(2, number);
+  top.max_budget = budget;
+  top.selected = lists_.as<int32_t>() + static_cast<int64_t>(number) * most_rows_ * capacity_;
+  top.selected_stride = capacity_;
+  top.counts = numbers_at(0, number);
+  select_top_k(top, plan_top_k(rows, top.max_length, budget, false), stream);
+  leaf.list = top.selected;
+  leaf.list_stride = capacity_;
+  leaf.counts = top.counts;
+  return leaf;
+}
+
+void CudaFlow::launch_steps(const Selection& selection, const FlowSequences& sequences, FlowArguments arguments, Stream stream) {
+  const int rows = arguments.row_count;
+  const int pages = sequences.most_pages;
   for (const Loaded& loaded : index_) {
     if (loaded.how.by_row) {
       launch(loaded, rows, arguments, stream);
@@ -181,33 +319,21 @@ FlowResult CudaFlow::select(const FlowBlocks& blocks, const FlowSequences& seque
     arguments.chunk = std::max(kLeastChunk, round_up((pages + per_row - 1) / per_row, 32));
     launch(loaded, rows * ((int64_t{pages} + arguments.chunk - 1) / arguments.chunk), arguments, stream);
   }
+  Selection joined = selection;
+  for (const NodeId id : leaves_) joined.leaves[joined.leaf_count++] = select_leaf(id, rows, pages, stream);
+  if (leaves_.empty()) joined.leaves[joined.leaf_count++].first = pages;  // no selection: every page
+  finish_selection(joined, stream);
+}
 
-  Selection selection;
-  for (const NodeId id : leaves_) {
-    const Node& node = layout_.node(id);
-    SelectionLeaf& leaf = selection.leaves[selection.leaf_count++];
-    leaf.first = node.attributes.first;
-    leaf.last = node.attributes.last;
-    const int budget = node.op == Op::kWindow ? 0 : most_budget(node, pages);
-    if (budget == 0) continue;
-    const int number = layout_.selection_index(id);
-    TopK top;
-    top.scores = values_of(node.inputs[0]) + leaf.first;
-    top.stride = row_stride();
-    top.rows = rows;
-    top.max_length = pages - leaf.first - leaf.last;
-    top.lengths = numbers_at(1, number);
-    top.budgets = numbers_at(2, number);
-    top.max_budget = budget;
-    top.selected = lists_.as<int32_t>() + static_cast<int64_t>(number) * most_rows_ * capacity_;
-    top.selected_stride = capacity_;
-    top.counts = numbers_at(0, number);
-    select_top_k(top, plan_top_k(rows, top.max_length, budget, false), stream);
-    leaf.list = top.selected;
-    leaf.list_stride = capacity_;
-    leaf.counts = top.counts;
+FlowResult CudaFlow::select(const FlowBlocks& blocks, const FlowSequences& sequences, const PageCounters& counters,
+                            Stream stream) {
+  const int pages = sequences.most_pages;
+  if (blocks.kv_heads != kv_heads_) throw InternalError("flow: compiled for another number of KV heads");
+  if (!plan_.graph.states.empty() && sequences.states == nullptr) {
+    throw InternalError("flow: " + plan_.graph.name + " keeps state and got none");
   }
-  if (leaves_.empty()) selection.leaves[selection.leaf_count++].first = pages;  // no selection: every page
+  reserve(sequences.count, pages);
+  Selection selection;
   selection.sequences = sequences.count;
   selection.kv_heads = blocks.kv_heads;
   selection.page = plan_.layout.page;
@@ -223,7 +349,17 @@ FlowResult CudaFlow::select(const FlowBlocks& blocks, const FlowSequences& seque
   selection.counts = selection.tokens + most_rows_;
   selection.attended = counters.attended;
   selection.available = counters.available;
-  finish_selection(selection, stream);
+
+  const FlowPath way = path(sequences.count, pages);
+  if (way.cluster > 0) {
+    launch_whole_rows(way, selection, sequences, index_arguments(blocks, sequences), stream);
+  } else {
+    if (sequences.stale_pages != nullptr) {
+      refresh(blocks, sequences.stale_pages, sequences.stale_tokens, sequences.count, 0, stream);
+    }
+    launch_steps(selection, sequences, index_arguments(blocks, sequences), stream);
+  }
+  refreshed_layer_ = -1;
 
   FlowResult result{.positions = selection.positions,
                     .pages = selection.pages,
@@ -231,8 +367,8 @@ FlowResult CudaFlow::select(const FlowBlocks& blocks, const FlowSequences& seque
                     .tokens = selection.tokens,
                     .counts = selection.counts,
                     .stride = capacity_};
-  if (!layout_.selections.empty()) {
-    result.scores = values_of(layout_.selections.back().score);
+  if (!layout_.selections.empty() && sequences.wants_scores) {
+    result.scores = way.cluster > 0 ? rows_.as<float>() : values_of(layout_.selections.back().score);
     result.score_stride = row_stride();
   }
   return result;

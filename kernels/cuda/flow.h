@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "kernels/cuda/codegen/arguments.h"
@@ -33,6 +35,12 @@ struct FlowSequences {
   const void* query = nullptr;            // [count, kv_heads * group, dim]
   int64_t query_stride = 0;               // elements from sequence to sequence
   DataType query_type = DataType::kBF16;  // or f32
+  /// If the fields of every sequence's newest page are yet to be recomputed: [count] those pages, and the tokens in them; null:
+  /// all fields are there. No other page of these sequences may have been written to since the last time that the stream waited
+  /// for all before it, as it does for a copy: they are read before earlier kernels have ended.
+  const int32_t* stale_pages = nullptr;
+  const int32_t* stale_tokens = nullptr;
+  bool wants_scores = false;  // in the result
 };
 
 /// What a flow selected, in device memory until its next selection. A row is sequence * kv_heads + head.
@@ -43,7 +51,7 @@ struct FlowResult {
   const int32_t* tokens = nullptr;     // [rows] tokens in them
   const int32_t* counts = nullptr;     // [rows]
   int64_t stride = 0;
-  const float* scores = nullptr;  // [rows, score_stride] of the last selection by score; null: there is none
+  const float* scores = nullptr;  // [rows, score_stride] of the last selection by score; null: there is none, or nobody asked
   int64_t score_stride = 0;
 };
 
@@ -51,6 +59,14 @@ struct FlowResult {
 struct PageCounters {
   unsigned long long* attended = nullptr;
   unsigned long long* available = nullptr;
+};
+
+/// How the index stage of so many rows of so many pages runs.
+struct FlowPath {
+  int cluster = 0;     // blocks that hold a row in one kernel; 0: several kernels, which hand scores on in device memory
+  int held_pages = 0;  // of a block
+  int stages = 0;      // of copies that a warp waits for
+  size_t shared_bytes = 0;
 };
 
 /// A plan compiled to kernels of its own. It has scratch memory, so one stream at a time may use it.
@@ -68,6 +84,12 @@ class CudaFlow final {
 
   /// Differs after its scratch has moved.
   uintptr_t ground() const { return static_cast<uintptr_t>(reserved_) + scratch_.bytes(); }
+  /// The path that `select` takes; one kernel if the flow is of that kind and rows fit on chip.
+  FlowPath path(int sequences, int pages) const;
+  /// The same in words, with the reason.
+  std::string describe_path(int sequences, int pages) const;
+  /// Makes `select` take the path of several kernels, to compare the two.
+  void use_several_kernels() { whole_rows_ = false; }
 
   /// Recomputes the fields of `count` pages (device memory) of all KV heads. `tokens` (may be null) are those that each holds;
   /// without it all are full but the last, which holds `last_tokens`.
@@ -84,13 +106,20 @@ class CudaFlow final {
   };
 
   Loaded load(const codegen::GeneratedKernel& how) const;
+  void load_row_kernel();
   void launch(const Loaded& loaded, int64_t blocks, const FlowArguments& arguments, Stream stream) const;
   FlowArguments arguments_of(const FlowBlocks& blocks) const;
+  FlowArguments index_arguments(const FlowBlocks& blocks, const FlowSequences& sequences) const;
+  int32_t* numbers_at(int which, int selection) const;
+  void launch_whole_rows(const FlowPath& path, const Selection& selection, const FlowSequences& sequences,
+                         FlowArguments arguments, Stream stream);
+  void launch_steps(const Selection& selection, const FlowSequences& sequences, FlowArguments arguments, Stream stream);
+  /// Selects by the scores that launches have left.
+  SelectionLeaf select_leaf(NodeId id, int rows, int pages, Stream stream);
   /// Most pages that a selection by score takes between those that are kept anyway.
   int most_budget(const Node& selection, int pages) const;
-  /// The union of selections that the flow's result is.
-  void find_leaves(NodeId id);
   int64_t row_stride() const;
+  void grow_memory();
   const float* values_of(NodeId id) const;
 
   Plan plan_;
@@ -102,7 +131,12 @@ class CudaFlow final {
   KernelLibrary library_;
   Loaded refresh_;
   std::vector<Loaded> index_;
-  std::vector<NodeId> leaves_;
+  std::vector<NodeId> leaves_;  // the union of these is what the flow selects
+  Kernel row_kernel_ = nullptr;
+  bool whole_rows_ = false;
+  size_t most_row_shared_ = 0;                              // dynamic shared memory that a block of the row kernel may have
+  size_t half_row_shared_ = 0;                              // and where two share a multiprocessor
+  std::array<int, kMostRowBlocks + 1> clusters_at_once_{};  // by their blocks, each with a multiprocessor of its own
 
   int refreshed_layer_ = -1;  // since the last selection
   int reserved_ = 0;          // times

@@ -205,6 +205,14 @@ std::string device_architecture() {
   return fmt::format("sm_{}{}{}", major, minor, major >= 9 ? "a" : "");
 }
 
+size_t shared_memory_limit() {
+  int device = 0;
+  int bytes = 0;
+  check(cudaGetDevice(&device), "asking for the current device");
+  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "asking for shared memory");
+  return static_cast<size_t>(bytes);
+}
+
 void set_shared_memory_limit(Kernel kernel, size_t bytes) {
   const int value = static_cast<int>(std::min<size_t>(bytes, INT_MAX));
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, value),

@@ -57,6 +57,8 @@ std::string device_architecture();
 /// A kernel of a loaded library: what cudaLaunchKernelExC and cudaFuncGetAttributes take as their function.
 using Kernel = cudaKernel_t;
 
+/// Shared memory that a block of the current device can have, static and dynamic.
+size_t shared_memory_limit();
 /// Lets launches of a kernel on the current device ask for this many bytes of dynamic shared memory (48 KB without).
 /// Throws InternalError where the device has less.
 void set_shared_memory_limit(Kernel kernel, size_t bytes);

@@ -204,6 +204,7 @@ __global__ void rope_append_kernel(View qkv, int64_t rows, RopeArguments rope, L
   const int first = lane * kMine;
   const int64_t column = int64_t{head} * Dim + first;
   const int position = places.positions[row];
+  const int page = places.pages[row];  // before it is needed: nothing else hides how long that takes
   float low[kMine];
   float high[kMine];
   load(qkv, row, column, low);
@@ -244,26 +245,27 @@ __global__ void rope_append_kernel(View qkv, int64_t rows, RopeArguments rope, L
     return;
   }
   const int kv_head = (head - rope.query_heads) % layer.kv_heads;
-  const TokenPart to(layer, places.pages[row], position, kv_head, is_value ? layer.value_offset : layer.key_offset, first);
+  const TokenPart to(layer, page, position, kv_head, is_value ? layer.value_offset : layer.key_offset, first);
   to.store(0, low);
   to.store(kHalf, high);
 }
 
+/// A block for each row and KV head, a thread for each channel. All it reads is under way at once.
 __global__ void append_kernel(View keys, View values, LayerPages layer, RowPlaces places) {
-  begin_row_kernel();
+  let_next_kernel_start();
   const int64_t row = blockIdx.x;
-  for (int i = static_cast<int>(threadIdx.x); i < layer.kv_heads * layer.head_dim; i += static_cast<int>(blockDim.x)) {
-    const int head = i / layer.head_dim;
-    const int channel = i % layer.head_dim;
-    const auto part = [&](size_t offset) {
-      return TokenPart(layer, places.pages[row], places.positions[row], head, offset, channel);
-    };
-    float number[1];
-    load(keys, row, i, number);
-    part(layer.key_offset).store(0, number);
-    load(values, row, i, number);
-    part(layer.value_offset).store(0, number);
-  }
+  const int head = static_cast<int>(blockIdx.y);
+  const int channel = static_cast<int>(threadIdx.x);
+  const int page = places.pages[row];  // of the pass: no kernel writes these
+  const int position = places.positions[row];
+  wait_for_earlier_kernels();
+  const int64_t column = int64_t{head} * layer.head_dim + channel;
+  float key[1];
+  float value[1];
+  load(keys, row, column, key);
+  load(values, row, column, value);
+  TokenPart(layer, page, position, head, layer.key_offset, channel).store(0, key);
+  TokenPart(layer, page, position, head, layer.value_offset, channel).store(0, value);
 }
 
 __global__ void read_tokens_kernel(LayerPages layer, const int32_t* pages, float* keys, float* values) {
@@ -356,8 +358,8 @@ void rope_append_rows(const Matrix& qkv, const RopeArguments& rope, const LayerP
 
 void append_rows(const Matrix& keys, const Matrix& values, const LayerPages& layer, const RowPlaces& places, Stream stream) {
   if (keys.rows == 0) return;
-  launch_overlapping(append_kernel, {blocks_for(keys.rows), threads_for(keys.columns)}, stream, view_of(keys), view_of(values),
-                     layer, places);
+  const dim3 grid(blocks_for(keys.rows), static_cast<unsigned>(layer.kv_heads));
+  launch_overlapping(append_kernel, {grid, dim3(layer.head_dim)}, stream, view_of(keys), view_of(values), layer, places);
   SLUICE_CHECK_CUDA(cudaGetLastError());
 }
 

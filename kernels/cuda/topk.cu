@@ -62,15 +62,6 @@ __device__ Guess next_guess(Guess last, int k, int reached) {
   return {last.rank == last.held ? 0 : static_cast<int>(fminf(wanted, last.held)), last.held};
 }
 
-__device__ bool is_exact(const Bracket& bracket, int k) {
-  return bracket.reaching_begin == k || bracket.end - bracket.begin == 1;
-}
-
-__device__ Cut exact_cut(const Bracket& bracket, int k) {
-  if (bracket.reaching_begin == k) return {bracket.begin, 0};
-  return {bracket.end, k - bracket.reaching_end};
-}
-
 /// The first block of a cluster selects from the candidates that all have left with it: `bracket.reaching_begin` of them.
 template <int kThreads>
 __device__ void select_candidates(Team<kThreads>& team, const Candidates& candidates, Bracket bracket, int k, int32_t* selected) {
@@ -124,8 +115,8 @@ __global__ __launch_bounds__(kThreads, 1) void select_rows(const __grid_constant
   int blocks = 1;
   int block = 0;
   if constexpr (kClustered) {
-    blocks = static_cast<int>(cg::this_cluster().num_blocks());
-    block = static_cast<int>(cg::this_cluster().block_rank());
+    blocks = static_cast<int>(cluster_blocks());
+    block = static_cast<int>(cluster_rank());
   }
   const int row = blockIdx.x / blocks;
   const int length = min(max(rows.lengths != nullptr ? rows.lengths[row] : rows.max_length, 0), rows.max_length);
@@ -158,7 +149,7 @@ __global__ __launch_bounds__(kThreads, 1) void select_rows(const __grid_constant
     if (index >= 0) guess_key = order_key(__float_as_uint(guess_score));
     if (method == TopKMethod::kSample) guess = guess_in_sample(kThreads, k, length);
     if (method == TopKMethod::kGuessVerifyRefine) guess = guess_in_hints(__syncthreads_count(guess_key != kNoKey), kThreads);
-    cg::this_cluster().sync();  // all blocks run, and their histograms are clear
+    sync_cluster();  // all blocks run, and their histograms are clear
   } else {
     __syncthreads();
   }
@@ -208,7 +199,7 @@ __global__ __launch_bounds__(kThreads, 1) void select_rows(const __grid_constant
   if constexpr (!kClustered) {
     team.place(cut, counts.before, visit, [&](int at, uint32_t, int index) { selected[at] = index; });
   } else {
-    Candidates* collected = exact ? nullptr : cg::this_cluster().map_shared_rank(&candidates[0], 0);
+    Candidates* collected = exact ? nullptr : in_block(&candidates[0], 0);
     uint32_t* own_scores = exact ? nullptr : candidates[0].own_scores;
     place_by_masks(cut, counts, row_scores, own_scores, [&](uint32_t at, int index, uint32_t slot) {
       if (collected == nullptr) {
@@ -219,7 +210,7 @@ __global__ __launch_bounds__(kThreads, 1) void select_rows(const __grid_constant
       }
     });
     if (exact) return;
-    cg::this_cluster().sync();
+    sync_cluster();
     if (block == 0) select_candidates(team, candidates[0], bracket, k, selected);
   }
 }

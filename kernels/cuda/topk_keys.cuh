@@ -45,6 +45,15 @@ struct Cut {
   int ties = 0;
 };
 
+inline __device__ bool is_exact(const Bracket& bracket, int k) {
+  return bracket.reaching_begin == k || bracket.end - bracket.begin == 1;
+}
+
+inline __device__ Cut exact_cut(const Bracket& bracket, int k) {
+  if (bracket.reaching_begin == k) return {bracket.begin, 0};
+  return {bracket.end, k - bracket.reaching_end};
+}
+
 /// Of the keys >= cut.first (x) and of those that tie (y).
 struct Counts {
   uint2 before;       // this warp, in the order of the row

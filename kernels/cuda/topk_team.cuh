@@ -1,20 +1,18 @@
 #pragma once
 
-#include <cooperative_groups.h>
-
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/topk_keys.cuh"
 
 namespace sluice::cuda::topk {
-
-namespace cg = cooperative_groups;
 
 template <int kThreads>
 struct Shared {
   static constexpr int kWarps = kThreads / kWarp;
   static constexpr int kBins = kThreads * 8 < 2048 ? kThreads * 8 : 2048;
 
-  // Two by turns where blocks read each other's, so that clearing one never races with its readers.
-  alignas(16) uint32_t histogram[2][kBins];
+  alignas(16) uint32_t histogram[kBins];
+  uint32_t slice[kBins];             // of the sums of all histograms of a cluster, this block's part
+  uint32_t slice_sums[kMaxCluster];  // of all blocks' parts
   uint2 warp_counts[2][kWarps];
   uint2 block_counts[2][kMaxCluster];
   uint32_t warp_sums[kWarps];
@@ -38,7 +36,8 @@ class Team {
 
   __device__ Team(Shared<kThreads>& shared, int blocks, int block)
       : blocks(blocks), block(block), warp(threadIdx.x / kWarp), lane(threadIdx.x % kWarp), shared_(shared) {
-    for (int bin = threadIdx.x; bin < 2 * kBins; bin += kThreads) shared.histogram[0][bin] = 0;
+#pragma unroll 1
+    for (int bin = threadIdx.x; bin < kBins; bin += kThreads) shared.histogram[bin] = shared.slice[bin] = 0;
   }
 
   /// Largest value that a thread of this block has. Two in a row need a barrier between them.
@@ -68,10 +67,9 @@ class Team {
     Counts counts = sums_of(shared_.warp_counts[count_turn_], kWarps, warp);
     counts.in_block = counts.before.x;
     if constexpr (kAcross) {
-      auto cluster = cg::this_cluster();
       uint2* slot = &shared_.block_counts[count_turn_][block];
-      if (warp == 0 && lane < blocks) *cluster.map_shared_rank(slot, lane) = counts.all;
-      cluster.sync();
+      if (warp == 0 && lane < blocks) *in_block(slot, lane) = counts.all;
+      sync_cluster();
       const Counts across = sums_of(shared_.block_counts[count_turn_], blocks, block);
       counts.before.x += across.before.x;
       counts.before.y += across.before.y;
@@ -86,55 +84,13 @@ class Team {
   __device__ void narrow(Bracket& bracket, int k, const Visit& visit) {
     const uint32_t span = bracket.end - bracket.begin;
     const int shift = max(0, kWarp - __clz(span - 1) - (31 - __clz(kBins)));
-    uint32_t* histogram = shared_.histogram[histogram_turn_];
-    visit([&](const uint4& keys, int) { add_to(histogram, keys, bracket.begin, span, shift); });
-    if constexpr (kAcross) {
-      cg::this_cluster().sync();
-    } else {
-      __syncthreads();
-    }
-    // Threads own runs of bins, the first thread the highest.
-    constexpr int kOwn = kBins / kThreads;
-    const int lowest = kBins - (threadIdx.x + 1) * kOwn;
-    uint32_t own[kOwn];
-    uint32_t sum = 0;
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) own[i] = histogram[lowest + i];
-    if constexpr (kAcross) {
-      for (int other = 1; other < blocks; ++other) {
-        const uint32_t* theirs = cg::this_cluster().map_shared_rank(histogram, (block + other) % blocks);
-#pragma unroll
-        for (int i = 0; i < kOwn; ++i) own[i] += theirs[lowest + i];
-      }
-      histogram_turn_ ^= 1;
-    }
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      shared_.histogram[histogram_turn_][lowest + i] = 0;
-      sum += own[i];
-    }
-    uint32_t through = sum;
-#pragma unroll
-    for (int offset = 1; offset < kWarp; offset *= 2) {
-      const uint32_t lower = __shfl_up_sync(~0U, through, offset);
-      if (lane >= offset) through += lower;
-    }
-    if (lane == kWarp - 1) shared_.warp_sums[warp] = through;
-    __syncthreads();
-    uint32_t above = through - sum + __reduce_add_sync(~0U, lane < warp ? shared_.warp_sums[lane] : 0);
+    visit([&](const uint4& keys, int) { add_to(shared_.histogram, keys, bracket.begin, span, shift); });
     const uint32_t need = k - bracket.reaching_end;
-    if (above < need && need <= above + sum) {
-#pragma unroll
-      for (int i = kOwn - 1; i >= 0; --i) {
-        if (above < need && need <= above + own[i]) {
-          shared_.found[0] = lowest + i;
-          shared_.found[1] = above;
-          shared_.found[2] = own[i];
-        }
-        above += own[i];
-      }
+    if constexpr (kAcross) {
+      find_in_cluster(need);
+    } else {
+      find_in_block(need);
     }
-    __syncthreads();
     bracket.begin += shared_.found[0] << shift;
     bracket.end = min(bracket.end, bracket.begin + (1U << shift));
     bracket.reaching_end += shared_.found[1];
@@ -177,6 +133,16 @@ class Team {
     });
   }
 
+  /// Sums of `value`, 0 to 4, over the lanes below this one (x) and over all (y).
+  __device__ uint2 sums_of_lanes(uint32_t value) const {
+    const uint32_t lower = (1U << lane) - 1;
+    const uint32_t ones = __ballot_sync(~0U, value & 1);
+    const uint32_t twos = __ballot_sync(~0U, value & 2);
+    const uint32_t fours = __ballot_sync(~0U, value & 4);
+    return {__popc(ones & lower) + 2U * __popc(twos & lower) + 4U * __popc(fours & lower),
+            __popc(ones) + 2U * __popc(twos) + 4U * __popc(fours)};
+  }
+
   const int blocks;  // of the cluster
   const int block;   // this one
   const int warp;
@@ -189,16 +155,6 @@ class Team {
     return {{__reduce_add_sync(~0U, lower.x), __reduce_add_sync(~0U, lower.y)},
             0,
             {__reduce_add_sync(~0U, count.x), __reduce_add_sync(~0U, count.y)}};
-  }
-
-  /// Sums of `value`, 0 to 4, over the lanes below this one (x) and over all (y).
-  __device__ uint2 sums_of_lanes(uint32_t value) const {
-    const uint32_t lower = (1U << lane) - 1;
-    const uint32_t ones = __ballot_sync(~0U, value & 1);
-    const uint32_t twos = __ballot_sync(~0U, value & 2);
-    const uint32_t fours = __ballot_sync(~0U, value & 4);
-    return {__popc(ones & lower) + 2U * __popc(twos & lower) + 4U * __popc(fours & lower),
-            __popc(ones) + 2U * __popc(twos) + 4U * __popc(fours)};
   }
 
   __device__ void add_to(uint32_t* histogram, const uint4& four, uint32_t begin, uint32_t span, int shift) const {
@@ -226,8 +182,94 @@ class Team {
     if (lane == 0) atomicAdd(&histogram[common], alike);
   }
 
+  /// The sum of `sum` over lower threads, and over all.
+  __device__ uint2 sums_before(uint32_t sum) {
+    uint32_t through = sum;
+#pragma unroll
+    for (int offset = 1; offset < kWarp; offset *= 2) {
+      const uint32_t lower = __shfl_up_sync(~0U, through, offset);
+      if (lane >= offset) through += lower;
+    }
+    if (lane == kWarp - 1) shared_.warp_sums[warp] = through;
+    __syncthreads();
+    const uint32_t of_warp = lane < kWarps ? shared_.warp_sums[lane] : 0;
+    return {through - sum + __reduce_add_sync(~0U, lane < warp ? of_warp : 0), __reduce_add_sync(~0U, of_warp)};
+  }
+
+  /// Sets `found` to the bin in which the keys, counted from the highest bin on, reach `need`, and clears the histogram.
+  __device__ void find_in_block(uint32_t need) {
+    __syncthreads();
+    // Threads own runs of bins, the first thread the highest.
+    constexpr int kOwn = kBins / kThreads;
+    const int lowest = kBins - (threadIdx.x + 1) * kOwn;
+    uint32_t own[kOwn];
+    uint32_t sum = 0;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      own[i] = shared_.histogram[lowest + i];
+      shared_.histogram[lowest + i] = 0;
+      sum += own[i];
+    }
+    uint32_t above = sums_before(sum).x;
+    if (above < need && need <= above + sum) {
+#pragma unroll
+      for (int i = kOwn - 1; i >= 0; --i) {
+        if (above < need && need <= above + own[i]) {
+          shared_.found[0] = lowest + i;
+          shared_.found[1] = above;
+          shared_.found[2] = own[i];
+        }
+        above += own[i];
+      }
+    }
+    __syncthreads();
+  }
+
+  /// The same for the sum of the histograms of a cluster, of which every block adds up a slice: the first block the highest.
+  __device__ void find_in_cluster(uint32_t need) {
+    const int size = (kBins + blocks - 1) / blocks;
+    const int top = max(0, kBins - block * size);
+    const int count = min(size, top);
+    sync_cluster();
+#pragma unroll 4
+    for (int i = threadIdx.x; i < count * blocks; i += kThreads) {
+      const int bin = i % count;
+      const uint32_t theirs = in_block(shared_.histogram, i / count)[top - count + bin];
+      if (theirs != 0) atomicAdd(&shared_.slice[bin], theirs);
+    }
+    __syncthreads();
+    const int own = (count + kThreads - 1) / kThreads;
+    const int end = max(0, count - static_cast<int>(threadIdx.x) * own);
+    const int begin = max(0, end - own);
+    uint32_t sum = 0;
+#pragma unroll 1
+    for (int bin = begin; bin < end; ++bin) sum += shared_.slice[bin];
+    const uint2 sums = sums_before(sum);
+    if (warp == 0 && lane < blocks) in_block(shared_.slice_sums, lane)[block] = sums.y;
+    sync_cluster();  // nor does anyone read this block's histogram any more
+#pragma unroll 1
+    for (int bin = threadIdx.x; bin < kBins; bin += kThreads) shared_.histogram[bin] = 0;
+    uint32_t above = sums.x + __reduce_add_sync(~0U, lane < block ? shared_.slice_sums[lane] : 0);
+    const bool here = above < need && need <= above + sum;
+#pragma unroll 1
+    for (int bin = end - 1; bin >= begin; --bin) {
+      const uint32_t keys = shared_.slice[bin];
+      shared_.slice[bin] = 0;
+      if (here && above < need && need <= above + keys) {
+#pragma unroll 1
+        for (int other = 0; other < blocks; ++other) {
+          uint32_t* const found = in_block(shared_.found, other);
+          found[0] = top - count + bin;
+          found[1] = above;
+          found[2] = keys;
+        }
+      }
+      above += keys;
+    }
+    sync_cluster();
+  }
+
   Shared<kThreads>& shared_;
-  int histogram_turn_ = 0;
   int count_turn_ = 0;
 };
 

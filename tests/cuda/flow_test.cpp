@@ -18,16 +18,25 @@ using cuda::CudaFlowState;
 using cuda::DeviceMemory;
 using cuda::FlowResult;
 
+/// How a step is taken. Flows that cannot run as one kernel run as several in any case.
+enum class Way : uint8_t {
+  kRefreshBefore,  // fields are recomputed by a kernel of their own
+  kRefreshWithin,  // the newest page's fields are left to the selection
+  kSeveralKernels,
+};
+
 /// Two sequences, of which the second is judged, with two KV heads each, all of the same content: so rows, heads and sequences
 /// that are mixed up show.
 class GpuJudgedFlow final : public JudgedFlow {
  public:
-  GpuJudgedFlow(const Plan& plan, int max_pages, uint64_t seed)
+  GpuJudgedFlow(const Plan& plan, int max_pages, uint64_t seed, Way way)
       : plan_(plan),
+        way_(way),
         flow_(plan, 3, kHeads),
         cache_(plan.layout, max_pages, seed),
         seed_(seed),
-        memory_(cache_.memory().size() * kHeads) {
+        memory_((cache_.memory().size() + cache_.stride()) * kHeads) {
+    if (way == Way::kSeveralKernels) flow_.use_several_kernels();
     const std::vector<std::byte> nothing(memory_.bytes(), std::byte{0xff});
     memory_.upload(nothing.data(), nothing.size());
     for (auto& state : states_) state = flow_.create_state(max_pages);
@@ -44,6 +53,10 @@ class GpuJudgedFlow final : public JudgedFlow {
       SLUICE_CHECK_CUDA(cudaMemcpy(memory_.as<std::byte>() + (pages.back() * kHeads + 1) * cache_.stride(), cache_.page(p),
                                    plan_.layout.bytes, cudaMemcpyHostToDevice));
     }
+    if (way_ == Way::kRefreshWithin) {  // but for pages that are not the newest
+      pages.pop_back();
+      tokens.pop_back();
+    }
     const DeviceMemory page_list = to_device(pages);
     const DeviceMemory token_list = to_device(tokens);
     flow_.refresh(blocks(), page_list.as<int32_t>(), token_list.as<int32_t>(), static_cast<int>(pages.size()), 0, nullptr);
@@ -52,7 +65,8 @@ class GpuJudgedFlow final : public JudgedFlow {
 
   std::vector<int32_t> select(std::span<const float> query, std::span<float> scores) override {
     const int pages = cache_.pages();
-    std::vector<int32_t> indices{cache_.pool_page(0)};
+    const auto other = static_cast<int32_t>(cache_.memory().size() / cache_.stride());  // the first sequence's page
+    std::vector<int32_t> indices{other};
     for (int p = 0; p < pages; ++p) indices.push_back(cache_.pool_page(p));
     std::vector<float> queries(2 * kHeads * query.size());
     std::copy(query.begin(), query.end(), queries.begin() + 3 * query.size());
@@ -63,6 +77,8 @@ class GpuJudgedFlow final : public JudgedFlow {
     const DeviceMemory lengths = to_device<int32_t>({1, cache_.tokens()});
     const DeviceMemory indptr = to_device<int32_t>({0, 1, pages + 1});
     const DeviceMemory page_list = to_device(indices);
+    const DeviceMemory stale_pages = to_device<int32_t>({other, cache_.pool_page(pages - 1)});
+    const DeviceMemory stale_tokens = to_device<int32_t>({1, cache_.tokens_in(pages - 1)});
     const DeviceMemory seeds = to_device<uint64_t>({seed_ + 1, seed_});
     const DeviceMemory state_list = to_device(blocks_of_states);
     const DeviceMemory query_memory = to_device(queries);
@@ -79,7 +95,10 @@ class GpuJudgedFlow final : public JudgedFlow {
          .states = blocks_of_states.empty() ? nullptr : state_list.as<StateBlock>(),
          .query = query_memory.data(),
          .query_stride = static_cast<int64_t>(kHeads * query.size()),
-         .query_type = DataType::kF32},
+         .query_type = DataType::kF32,
+         .stale_pages = way_ == Way::kRefreshWithin ? stale_pages.as<int32_t>() : nullptr,
+         .stale_tokens = stale_tokens.as<int32_t>(),
+         .wants_scores = true},
         {.attended = counters.as<unsigned long long>(), .available = counters.as<unsigned long long>() + 1}, nullptr);
     SLUICE_CHECK_CUDA(cudaDeviceSynchronize());
     const int row = 1 * kHeads + 1;
@@ -125,6 +144,7 @@ class GpuJudgedFlow final : public JudgedFlow {
   }
 
   Plan plan_;
+  Way way_;
   CudaFlow flow_;
   HeadCache cache_;
   uint64_t seed_;
@@ -133,7 +153,7 @@ class GpuJudgedFlow final : public JudgedFlow {
 };
 
 std::unique_ptr<JudgedFlow> judged_on_gpu(const Plan& plan, int max_pages, uint64_t seed) {
-  return std::make_unique<GpuJudgedFlow>(plan, max_pages, seed);
+  return std::make_unique<GpuJudgedFlow>(plan, max_pages, seed, static_cast<Way>(seed % 3));
 }
 
 using CudaFlows = GpuTest;
@@ -170,8 +190,10 @@ TEST_F(CudaFlows, LongRowsAgreeWithTheOracle) {
     for (const int group : {1, 4, 16}) {
       const Geometry geometry{.head_dim = 64, .group = group, .page = 8, .kv = DataType::kBF16};
       const FlowGraph graph = quest_graph(geometry, GraphBuilder::budget(37, 1, 2));
-      const Verdict verdict = judge(graph, {.tokens = tokens, .steps = 2, .seed = 5}, judged_on_gpu);
-      ASSERT_EQ(verdict.fault, "") << tokens << " tokens, group " << group;
+      for (const uint64_t way : {0, 1, 2}) {
+        const Verdict verdict = judge(graph, {.tokens = tokens, .steps = 2, .seed = 3 + way}, judged_on_gpu);
+        ASSERT_EQ(verdict.fault, "") << tokens << " tokens, group " << group << ", way " << way;
+      }
     }
   }
 }

@@ -4,6 +4,13 @@
 
 namespace sluice::cuda {
 
+// Of kernels that hold rows.
+constexpr int kRowThreads = 512;
+constexpr int kRowWarps = kRowThreads / 32;
+constexpr int kMostStages = 6;      // of a warp's ring
+constexpr int kHeldStep = 128;      // pages that a block holds are a multiple of this
+constexpr int kMostRowBlocks = 16;  // that share a row
+
 /// Where a request keeps a flow's states: for each (sparse layer, KV head) the states with a page axis, each of `capacity` pages,
 /// then those without.
 struct StateBlock {
@@ -39,15 +46,30 @@ struct FlowArguments {
   long long row_stride;
   int row_count;
   int behind_refresh;  // the fields of this layer were refreshed by an earlier kernel of the pass, and q was ready then
-  int capacity;        // pages that a row's buffers have room for
-  int most_pages;      // of any row
-  int chunk;           // pages of a block
-  float* scratch;      // of kernels whose blocks need more than shared memory has
+  int refreshes;   // kernels that hold rows recompute the fields of the newest pages, which nobody has since they were written
+  int capacity;    // pages that a row's buffers have room for
+  int most_pages;  // of any row
+  int chunk;       // pages of a block
+  float* scratch;  // of kernels whose blocks need more than shared memory has
 
   // What exact top-k selects from: [selections, number_stride], by row.
   long long number_stride;
   int* lengths_out;  // scores between the pages that are kept anyway
   int* budgets_out;  // how many of them
+
+  // Kernels that hold rows.
+  int held_pages;  // of a block, a multiple of kHeldStep
+  int stages;      // of each warp's ring
+  float* scores;   // [rows, score_stride] of the last selection by score, for those who ask; or null
+  long long score_stride;
+  int* list_positions;  // the selected pages as Selection (selection.h) has them
+  int* list_pages;
+  long long list_stride;
+  int* list_starts;
+  int* list_tokens;
+  int* list_counts;
+  unsigned long long* attended;
+  unsigned long long* available;
 };
 
 }  // namespace sluice::cuda

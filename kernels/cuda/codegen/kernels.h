@@ -17,16 +17,37 @@ struct GeneratedKernel {
   bool by_row = false;  // a block for each row, else for each chunk of pages of each row
 };
 
+/// The kernel that takes a row from scores to the list of selected pages on chip: a cluster of blocks for each row, each of which
+/// holds an equal stretch of its pages.
+struct RowKernel {
+  std::string name;         // empty: there is none
+  int64_t fixed_bytes = 0;  // of a block, whatever the row: queries, constants, tiles of warps, a page's fields
+  int64_t page_bytes = 0;   // for each page that it holds
+  int64_t stage_bytes = 0;  // of a stage of a warp's ring; 0: nothing is copied
+
+  /// Dynamic shared memory of a block that holds so many pages (a multiple of kHeldStep), with rings of so many stages.
+  int64_t shared_bytes(int64_t pages, int stages) const;
+};
+
 /// CUDA source of a flow, without includes.
 struct GeneratedSource {
   std::string text;
   GeneratedKernel refresh;             // name empty: there are no fields
   std::vector<GeneratedKernel> index;  // in order; one for each of FlowLayout::launches
+  RowKernel row;                       // the whole index stage in one kernel
+  std::string why_not_by_row;          // if there is none
 };
 
-/// Writes the kernels of a plan (Vortex, sections 10 and 11): one that recomputes the fields of pages, and for each launch of the
-/// index stage one that keeps everything but what later launches read in registers and shared memory. Reductions over channels of
-/// what blocks hold are read in 16-byte pieces by as many lanes as a page has pieces.
+/// Writes the kernels of a plan (Vortex, sections 10 and 11): one that recomputes the fields of pages; one that keeps rows on
+/// chip through the whole index stage, if the flow is of a kind that can be; and, for rows that are too long for it and for other
+/// flows, for each launch of the index stage one that keeps everything but what later launches read in registers and shared
+/// memory. Reductions over channels of what blocks hold are read in 16-byte pieces by as many lanes as a page has pieces, or, in
+/// the kernel by rows, multiplied on tensor cores.
 GeneratedSource generate(const FlowLayout& layout);
+
+/// Why the index stage cannot run as one kernel that holds rows; empty: it can.
+std::string why_not_whole_rows(const FlowLayout& layout);
+/// The selections whose union a flow's result is, each once.
+std::vector<NodeId> selections_of(const FlowGraph& graph);
 
 }  // namespace sluice::cuda::codegen

@@ -16,24 +16,7 @@ constexpr int kMostHoisted = 96;   // numbers of the query that stay in register
 constexpr int kMostInFlight = 12;  // pieces that a lane has asked for at a time
 constexpr size_t kMostRingParts = 4;
 
-bool is_block_part(Op op) { return op == Op::kField || op == Op::kKey || op == Op::kValue; }
-
 bool is_elementwise(Op op) { return is_unary_elementwise(op) || is_binary_elementwise(op) || op == Op::kWhere; }
-
-/// Where a part of a block begins, and how its numbers are stored.
-struct BlockPart {
-  size_t offset = 0;
-  DataType type = DataType::kBF16;
-};
-
-BlockPart part_of(const Plan& plan, const Node& node) {
-  if (node.op == Op::kKey) return {plan.layout.key_offset, plan.layout.kv};
-  if (node.op == Op::kValue) return {plan.layout.value_offset, plan.layout.kv};
-  for (size_t i = 0; i < plan.graph.fields.size(); ++i) {
-    if (plan.graph.fields[i].name == node.attributes.field) return {plan.layout.field_offsets[i], plan.graph.fields[i].type};
-  }
-  throw InternalError("flow: no field \"" + node.attributes.field + "\"");
-}
 
 /// Whether node `id` may be part of the expression that is reduced; `blocks` counts the parts of blocks in it.
 bool fits(const KernelScope& scope, NodeId id, int dim, int& blocks) {

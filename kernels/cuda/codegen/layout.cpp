@@ -7,8 +7,6 @@
 namespace sluice::cuda::codegen {
 namespace {
 
-bool reads_blocks(Op op) { return op == Op::kKey || op == Op::kValue || op == Op::kField; }
-
 bool is_scored(Op op) { return op == Op::kTopK || op == Op::kApproxTopK || op == Op::kThreshold; }
 
 }  // namespace
@@ -16,6 +14,17 @@ bool is_scored(Op op) { return op == Op::kTopK || op == Op::kApproxTopK || op ==
 bool reads_along_axis(Op op) {
   return is_reduction(op) || is_interleave(op) || op == Op::kContract || op == Op::kSoftmax || op == Op::kNormalize ||
          op == Op::kConv1d;
+}
+
+bool is_block_part(Op op) { return op == Op::kKey || op == Op::kValue || op == Op::kField; }
+
+BlockPart part_of(const Plan& plan, const Node& node) {
+  if (node.op == Op::kKey) return {plan.layout.key_offset, plan.layout.kv};
+  if (node.op == Op::kValue) return {plan.layout.value_offset, plan.layout.kv};
+  for (size_t i = 0; i < plan.graph.fields.size(); ++i) {
+    if (plan.graph.fields[i].name == node.attributes.field) return {plan.layout.field_offsets[i], plan.graph.fields[i].type};
+  }
+  throw InternalError("flow: no field \"" + node.attributes.field + "\"");
 }
 
 FlowLayout::FlowLayout(const Plan& given) : plan(given), slots(given.graph.nodes.size()) {
@@ -87,7 +96,7 @@ void FlowLayout::place_states() {
 
 /// Little to read for a page.
 bool FlowLayout::is_light(const PlanStep& step) const {
-  return std::none_of(step.nodes.begin(), step.nodes.end(), [&](NodeId id) { return reads_blocks(node(id).op); });
+  return std::none_of(step.nodes.begin(), step.nodes.end(), [&](NodeId id) { return is_block_part(node(id).op); });
 }
 
 void FlowLayout::cut() {

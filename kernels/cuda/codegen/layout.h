@@ -79,4 +79,13 @@ struct FlowLayout {
 /// Operators that read several entries of an operand.
 bool reads_along_axis(Op op);
 
+/// Keys, values and fields.
+bool is_block_part(Op op);
+/// Where a part of a block begins, and how its numbers are stored.
+struct BlockPart {
+  size_t offset = 0;
+  DataType type = DataType::kBF16;
+};
+BlockPart part_of(const Plan& plan, const Node& node);
+
 }  // namespace sluice::cuda::codegen

@@ -3,6 +3,7 @@
 typedef unsigned char uint8_t;
 typedef unsigned short uint16_t;
 typedef unsigned int uint32_t;
+typedef int int32_t;
 typedef unsigned long long uint64_t;
 
 namespace sluice::cuda {
@@ -193,7 +194,7 @@ __device__ __forceinline__ float random_uniform(uint64_t key, int page) {
 struct Row {
   __device__ __forceinline__ Row(const FlowArguments& a, int index, int page_tokens, int group, int dim)
       : arguments(a), index(index), sequence(index / a.kv_heads), head(index % a.kv_heads) {
-    length = a.lengths[sequence];
+    length = min(max(a.lengths[sequence], 0), a.most_pages * page_tokens);
     pages = (length + page_tokens - 1) / page_tokens;
     last_tokens = length - (pages - 1) * page_tokens;
     ids = a.page_indices + a.page_indptr[sequence];
@@ -284,13 +285,11 @@ __device__ __forceinline__ void give_top_k(const Row& row, int selection, int le
   row.arguments.budgets_out[selection * row.arguments.number_stride + row.index] = budget;
 }
 
-/// min(B, max(k + first + last, ceil(ratio * B))), and what is left of it between the pages that are kept anyway.
-__device__ __forceinline__ void plan_top_k(const Row& row, int selection, long long first, long long last, long long fixed,
-                                           double ratio) {
-  const int middle = static_cast<int>(max(0LL, row.pages - first - last));
+/// What is left of the budget min(B, max(k + first + last, ceil(ratio * B))) for the `middle` pages that are not kept anyway.
+__device__ __forceinline__ int budget_of_top_k(const Row& row, int middle, long long fixed, double ratio) {
   const long long share = static_cast<long long>(ceil(ratio * row.pages));
   const long long wanted = max(fixed, share) - (row.pages - middle);
-  give_top_k(row, selection, middle, static_cast<int>(max(0LL, min(static_cast<long long>(middle), wanted))));
+  return static_cast<int>(max(0LL, min(static_cast<long long>(middle), wanted)));
 }
 
 }  // namespace sluice::cuda

@@ -85,11 +85,19 @@ std::optional<std::string> place_of(const KernelScope& scope, NodeId id, const I
   if (own.kind == KernelSlot::Kind::kFixed) return fmt::format("fixed[{} + {}]", own.offset, element);
   if (own.kind == KernelSlot::Kind::kTile) {
     if (scope.stage == Stage::kCache) return fmt::format("tile[{} + {}]", own.offset, element);
-    return fmt::format("tile[{} + ({} - first) * {} + {}]", own.offset * scope.tile_pages, at(index, Axis::kPage),
+    return fmt::format("tile[{} + ({} - {}) * {} + {}]", own.offset * scope.tile_pages, at(index, Axis::kPage), scope.tile_first,
                        elements_per_page(node.shape), element);
   }
   const RowSlot& slot = layout.slots[static_cast<size_t>(id)];
   if (!slot.stored) return {};
+  if (scope.holds_row) {
+    if (!slot.paged) return fmt::format("constants[{} + {}]", slot.offset, element);
+    const std::string values = fmt::format("held + {} * a.held_pages + {}", slot.offset, element);
+    if (scope.reads_neighbours) {
+      return fmt::format("*blocks.of_page({}, {}, {}, share)", values, at(index, Axis::kPage), slot.per_page);
+    }
+    return fmt::format("*({} + ({} - first) * {})", values, at(index, Axis::kPage), slot.per_page);
+  }
   if (!slot.paged) return fmt::format("row.values[{} + {}]", slot.offset, element);
   return fmt::format("row.values[{}LL + {}LL * row.arguments.capacity + static_cast<long long>({}) * {} + {}]",
                      layout.fixed_numbers + slot.buffer * FlowLayout::kPad + layout.shift_of(id), slot.offset,
@@ -128,29 +136,22 @@ std::string Values::compute(NodeId id, const Index& index) { return expression(i
 
 std::string Values::source(const Node& node, const Index& index) const {
   const FlowLayout& layout = *scope_.layout;
-  const PageLayout& page = layout.plan.layout;
-  const auto in_block = [&](size_t offset, DataType type) {
+  const auto in_block = [&](const BlockPart& part) {
     std::string block = "block";
     if (scope_.stage == Stage::kIndex) {
       const std::string& position = at(index, Axis::kPage);
       block =
           scope_.in_tile ? fmt::format("row.block(ids[{} - first])", position) : fmt::format("row.block(row.ids[{}])", position);
     }
-    return fmt::format("load<{}>({} + {}, {})", type_name(type), block, offset, linear(node.shape, index));
+    return fmt::format("load<{}>({} + {}, {})", type_name(part.type), block, part.offset, linear(node.shape, index));
   };
   switch (node.op) {
     case Op::kQuery:
       return fmt::format("row.query({})", linear(node.shape, index));
     case Op::kKey:
-      return in_block(page.key_offset, page.kv);
     case Op::kValue:
-      return in_block(page.value_offset, page.kv);
     case Op::kField:
-      for (size_t i = 0; i < layout.plan.graph.fields.size(); ++i) {
-        const Field& field = layout.plan.graph.fields[i];
-        if (field.name == node.attributes.field) return in_block(page.field_offsets[i], field.type);
-      }
-      throw InternalError("flow: no field \"" + node.attributes.field + "\"");
+      return in_block(part_of(layout.plan, node));
     case Op::kFill:
       return literal(node.attributes.value);
     case Op::kPosition:

@@ -23,7 +23,8 @@ struct KernelSlot {
 };
 
 /// The names that statements may use in the kernel that is being written.
-///   index stage: `row` (Row), `fixed`, and in tiles also `tile`, `first` (page) and `ids`
+///   index stage: `row` (Row), `fixed`, and in tiles also `tile`, `ids`, and the first page by the name `tile_first`
+///   index stage, where the row is held: `constants`, `held` (from the page `first` on), `blocks` (RowBlocks), `share` (pages)
 ///   cache stage: `block`, `tokens`, `tile`
 struct KernelScope {
   static constexpr int kTileThreads = 256;
@@ -32,7 +33,10 @@ struct KernelScope {
   Stage stage = Stage::kIndex;
   std::vector<KernelSlot> slots;  // by node
   int tile_pages = 1;
-  bool in_tile = false;  // pages lie in a tile; else anywhere in the row
+  const char* tile_first = "first";
+  bool in_tile = false;           // pages lie in a tile; else anywhere in the row
+  bool holds_row = false;         // what is stored lies in shared memory
+  bool reads_neighbours = false;  // also of pages that other blocks hold
 };
 
 /// Text of the element of a node, as statements and an expression. Within one Values each (node, position) is computed once.

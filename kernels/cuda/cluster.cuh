@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+
+/// Blocks of a cluster and each other's shared memory. Needs no header of CUDA's, so that generated kernels can have it, too; a
+/// block that was launched without a cluster is one by itself.
+namespace sluice::cuda {
+
+__device__ __forceinline__ uint32_t cluster_blocks() {
+  uint32_t blocks;
+  asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(blocks));
+  return blocks;
+}
+__device__ __forceinline__ uint32_t cluster_rank() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+/// Waits for all threads of the cluster, and makes what they wrote visible to each other.
+__device__ __forceinline__ void sync_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+/// Where block `rank` has what this block has at `own`, in shared memory.
+template <class T>
+__device__ __forceinline__ T* in_block(T* own, uint32_t rank) {
+  T* theirs;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(theirs) : "l"(own), "r"(rank));
+  return theirs;
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,369 @@
+#include "kernels/cuda/codegen/kernel_writer.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/codegen/reductions.h"
+#include "scripting/graph/ops.h"
+
+namespace sluice::cuda::codegen {
+namespace {
+
+bool along_pages(const Node& node) { return reads_along_axis(node.op) && node.attributes.axis == Axis::kPage; }
+
+}  // namespace
+
+std::string place_in_script(const SourceLocation& where) {
+  std::string text = fmt::format("{}:{}", where.file, where.line);
+  for (char& letter : text) {
+    if (letter < ' ' || letter > '~' || letter == '\\') letter = '?';
+  }
+  return text;
+}
+
+KernelWriter::KernelWriter(const FlowLayout& layout, Stage stage, Writer& writer)
+    : layout_(layout), graph_(layout.plan.graph), writer_(writer) {
+  scope_.layout = &layout;
+  scope_.stage = stage;
+  scope_.slots.resize(graph_.nodes.size());
+}
+
+void KernelWriter::comment(NodeId id) {
+  const Node& current = node(id);
+  writer_.write(
+      fmt::format("// %{} {} {} ({})", id, name_of(current.op), to_string(current.shape), place_in_script(current.where)));
+}
+
+std::vector<NodeId> KernelWriter::nodes_of(const Launch& launch) const {
+  std::vector<NodeId> ids = launch.plans;
+  for (const int s : launch.steps) {
+    const auto& nodes = layout_.plan.index[static_cast<size_t>(s)].nodes;
+    ids.insert(ids.end(), nodes.begin(), nodes.end());
+  }
+  if (launch.saves) ids.insert(ids.end(), graph_.saves.begin(), graph_.saves.end());
+  return ids;
+}
+
+void KernelWriter::place_fixed(const std::vector<NodeId>& ids) {
+  std::vector<bool> needed(graph_.nodes.size());
+  // What is saved is computed before any state changes.
+  std::vector<bool> saved(graph_.nodes.size());
+  for (const NodeId id : ids) {
+    for (const NodeId input : node(id).inputs) {
+      needed[static_cast<size_t>(input)] = true;
+      if (node(id).op == Op::kSave && node(input).op != Op::kConstant) saved[static_cast<size_t>(input)] = true;
+    }
+  }
+  for (auto i = static_cast<NodeId>(graph_.nodes.size()); i-- > 0;) {
+    if (!needed[static_cast<size_t>(i)] || !layout_.query_only[static_cast<size_t>(i)]) continue;
+    for (const NodeId input : node(i).inputs) needed[static_cast<size_t>(input)] = true;
+    const Op op = node(i).op;
+    if (op == Op::kQuery || kept(i) || saved[static_cast<size_t>(i)]) fixed_order_.push_back(i);
+  }
+  std::reverse(fixed_order_.begin(), fixed_order_.end());
+  for (const NodeId id : fixed_order_) {
+    slot(id) = {Kind::kFixed, fixed_numbers_};
+    fixed_numbers_ += elements_per_page(node(id).shape);
+  }
+  fixed_numbers_ = (fixed_numbers_ + 3) / 4 * 4;
+}
+
+void KernelWriter::place_in_tile(const std::vector<NodeId>& ids) {
+  for (const NodeId id : ids) {
+    if (!has_axis(node(id).shape, Axis::kPage) || !kept(id) || stored(id)) continue;
+    slot(id) = {Kind::kTile, tile_numbers_};
+    tile_numbers_ += elements_per_page(node(id).shape);
+  }
+}
+
+void KernelWriter::write_fixed() {
+  for (const NodeId id : fixed_order_) compute(id, false);
+}
+
+void KernelWriter::declare_row(const std::string& index) {
+  writer_.line("const Row row(a, {}, {}, {}, {});", index, graph_.geometry.page, graph_.geometry.group, graph_.geometry.head_dim);
+}
+
+void KernelWriter::open_elements(int64_t per, bool paged) {
+  if (!paged) {
+    writer_.open("for (int r = {}; r < {}; r += {})", crew_.thread, per, crew_.threads);
+    return;
+  }
+  writer_.open("for ({0} e = {1}; e < {2} * static_cast<{0}>({3}); e += {4})", crew_.element, crew_.thread, crew_.count, per,
+               crew_.threads);
+  writer_.line("const int p = {} + static_cast<int>(e / {});", crew_.first, per);
+  writer_.line("const int r = static_cast<int>(e % {});", per);
+}
+
+void KernelWriter::reduce(NodeId id, const Index& index, const std::string& target) {
+  const Node& current = node(id);
+  const Axis axis = current.attributes.axis;
+  const NodeId input = current.inputs[0];
+  const Shape& from = node(input).shape;
+  const Reduction reduction = reduction_of(current.op);
+  Index source = index;
+  std::string begin = "0";
+  std::string end;
+  if (is_interleave(current.op)) {
+    const int group = current.attributes.group;
+    at(source, Axis::kSub) = "0";
+    writer_.line("const int entries = {};", held(scope_, from, axis, index));
+    writer_.line("const int begin = min({}, (entries - 1) / {}) * {};", at(index, Axis::kSub), group, group);
+    writer_.line("const int end = min(begin + {}, entries);", group);
+    begin = "begin";
+    end = "end";
+  } else if (current.op == Op::kContract) {
+    // A ragged axis is ragged for the product, whichever operand has the pages.
+    Shape product = current.shape;
+    product.push_back({axis, from[static_cast<size_t>(find_axis(from, axis))].extent});
+    end = held(scope_, product, axis, index);
+  } else {
+    end = held(scope_, from, axis, index);
+  }
+  writer_.line("float sum = {}::start();", reduction.op);
+  writer_.line("#pragma unroll {}", unrolled_);
+  writer_.open("for (int j = {}; j < {}; ++j)", begin, end);
+  at(source, axis) = "j";
+  Values values(scope_, writer_, "w");
+  const std::string x = values.read(input, source);
+  const bool product = current.op == Op::kContract;
+  writer_.write(reduction.step("sum", product ? fmt::format("{} * {}", x, values.read(current.inputs[1], source)) : x));
+  writer_.close();
+  const std::string count = is_interleave(current.op) ? "(end - begin)" : end;
+  writer_.line("{} = {};", target, reduction.finished("sum", count));
+}
+
+void KernelWriter::convolve(NodeId id, const Index& index, const std::string& target) {
+  const Node& current = node(id);
+  const Axis axis = current.attributes.axis;
+  const auto taps = static_cast<int>(current.attributes.kernel.size());
+  const int extent = current.shape[static_cast<size_t>(find_axis(current.shape, axis))].extent;
+  writer_.line("const float taps[] = {{{}}};", [&] {
+    std::string text;
+    for (const float tap : current.attributes.kernel) text.append(text.empty() ? "" : ", ").append(literal(tap));
+    return text;
+  }());
+  writer_.write("float sum = 0;");
+  writer_.open("for (int j = 0; j < {}; ++j)", taps);
+  writer_.line("const int from = {} + j - {};", at(index, axis), taps / 2);
+  writer_.line("if (from < 0 || from >= {}) continue;", extent);
+  Index source = index;
+  at(source, axis) = "from";
+  Values values(scope_, writer_, "w");
+  writer_.line("sum += taps[j] * {};", values.read(current.inputs[0], source));
+  writer_.close();
+  writer_.line("{} = sum;", target);
+}
+
+void KernelWriter::compute_elements(NodeId id, bool paged, const std::string& only) {
+  const Node& current = node(id);
+  open_elements(elements_per_page(current.shape), paged);
+  Index index = split(writer_, current.shape, "r");
+  at(index, Axis::kPage) = "p";
+  const std::string target = *place_of(scope_, id, index);
+  if (!only.empty()) writer_.line("if (!({}({}))) continue;", only, target);
+  if (current.op == Op::kConv1d) {
+    convolve(id, index, target);
+  } else if (reads_along_axis(current.op)) {
+    reduce(id, index, target);
+  } else {
+    Values values(scope_, writer_);
+    writer_.line("{} = {};", target, values.compute(id, index));
+  }
+  writer_.close();
+}
+
+/// Softmax and normalize: a thread for every line of entries.
+void KernelWriter::compute_lines(NodeId id, bool paged) {
+  const Node& current = node(id);
+  const Axis axis = current.attributes.axis;
+  Shape outer = current.shape;
+  outer.erase(outer.begin() + find_axis(outer, axis));
+  open_elements(elements_per_page(outer), paged);
+  Index index = split(writer_, outer, "r");
+  at(index, Axis::kPage) = "p";
+  at(index, axis) = "j";
+  writer_.line("const int entries = {};", held(scope_, current.shape, axis, index));
+  const bool softmax = current.op == Op::kSoftmax;
+  const auto each = [&](const auto& body) {
+    writer_.open("for (int j = 0; j < entries; ++j)");
+    Values values(scope_, writer_, "w");
+    body(values.read(current.inputs[0], index));
+    writer_.close();
+  };
+  if (softmax) {
+    writer_.write("float largest = Max::start();");
+    each([&](const std::string& x) { writer_.line("largest = max_of(largest, {});", x); });
+  }
+  const auto weight = [&](const std::string& x) { return softmax ? fmt::format("expf({} - largest)", x) : x; };
+  writer_.write("float total = 0;");
+  each([&](const std::string& x) { writer_.line("total += {};", weight(x)); });
+  each([&](const std::string& x) { writer_.line("{} = {} / total;", *place_of(scope_, id, index), weight(x)); });
+  writer_.close();
+}
+
+void KernelWriter::compute(NodeId id, bool paged) {
+  comment(id);
+  const auto lanes = lane_reductions_.find(id);
+  if (paged && lanes != lane_reductions_.end()) {
+    lanes->second.write(writer_);
+  } else if (node(id).op == Op::kSoftmax || node(id).op == Op::kNormalize) {
+    compute_lines(id, paged);
+  } else {
+    compute_elements(id, paged);
+  }
+  writer_.write(crew_.barrier);
+}
+
+void KernelWriter::compute_along_pages(NodeId id) {
+  const Node& current = node(id);
+  const NodeId input = current.inputs[0];
+  comment(id);
+  const auto over_pages = [&](const Index& index, const auto& body) {
+    writer_.write("#pragma unroll 4");
+    writer_.open("for (int p = first + static_cast<int>(threadIdx.x); p < first + count; p += blockDim.x)");
+    Values values(scope_, writer_, "w");
+    body(values, index);
+    writer_.close();
+  };
+  if (current.op == Op::kConv1d) {
+    convolve_pages(id);
+    return;
+  }
+  const bool line = current.op == Op::kSoftmax || current.op == Op::kNormalize;
+  // One number (or line of pages) after the other, each by the whole block.
+  writer_.open("for (int r = 0; r < {}; ++r)", elements_per_page(current.shape));
+  Index index = split(writer_, current.shape, "r");
+  at(index, Axis::kPage) = "p";
+  if (line) {
+    const bool softmax = current.op == Op::kSoftmax;
+    if (softmax) {
+      writer_.write("float largest = Max::start();");
+      over_pages(index,
+                 [&](Values& values, const Index& i) { writer_.line("largest = max_of(largest, {});", values.read(input, i)); });
+      writer_.line("largest = {}<Max>(largest);", crew_.combine);
+    }
+    const auto weight = [&](const std::string& x) { return softmax ? fmt::format("expf({} - largest)", x) : x; };
+    writer_.write("float total = 0;");
+    over_pages(index, [&](Values& values, const Index& i) { writer_.line("total += {};", weight(values.read(input, i))); });
+    writer_.line("total = {}<Add>(total);", crew_.combine);
+    over_pages(index, [&](Values& values, const Index& i) {
+      const std::string x = values.read(input, i);
+      writer_.line("{} = {} / total;", *place_of(scope_, id, i), weight(x));
+    });
+  } else {
+    const Reduction reduction = reduction_of(current.op);
+    writer_.line("float sum = {}::start();", reduction.op);
+    over_pages(index, [&](Values& values, const Index& i) {
+      const std::string x = values.read(input, i);
+      const bool product = current.op == Op::kContract;
+      writer_.write(reduction.step("sum", product ? fmt::format("{} * {}", x, values.read(current.inputs[1], i)) : x));
+    });
+    writer_.line("sum = {}<{}>(sum);", crew_.combine, reduction.op);
+    writer_.line("if (threadIdx.x == 0) {} = {};", *place_of(scope_, id, index), reduction.finished("sum", "row.pages"));
+  }
+  writer_.close();
+  writer_.write("__syncthreads();");
+}
+
+/// A block that has no neighbours reads its own pages.
+void KernelWriter::convolve_pages(NodeId id) {
+  const Node& current = node(id);
+  const auto taps = static_cast<int>(current.attributes.kernel.size());
+  if (scope_.holds_row) writer_.write("blocks.sync();");
+  open_elements(elements_per_page(current.shape), true);
+  Index index = split(writer_, current.shape, "r");
+  at(index, Axis::kPage) = "p";
+  const std::string target = *place_of(scope_, id, index);
+  scope_.reads_neighbours = scope_.holds_row;
+  writer_.write("float sum = 0;");
+  for (int j = 0; j < taps; ++j) {
+    writer_.open("if (p + {} >= 0 && p + {} < row.pages)", j - taps / 2, j - taps / 2);
+    Index source = index;
+    at(source, Axis::kPage) = fmt::format("(p + {})", j - taps / 2);
+    Values values(scope_, writer_, "w");
+    writer_.line("sum += {} * {};", literal(current.attributes.kernel[static_cast<size_t>(j)]),
+                 values.read(current.inputs[0], source));
+    writer_.close();
+  }
+  scope_.reads_neighbours = false;
+  writer_.line("{} = sum;", target);
+  writer_.close();
+  writer_.write("__syncthreads();");
+}
+
+void KernelWriter::compute_rows(const Launch& launch) {
+  for (const int s : launch.steps) {
+    for (const NodeId id : layout_.plan.index[static_cast<size_t>(s)].nodes) {
+      if (!stored(id)) continue;
+      if (along_pages(node(id))) {
+        compute_along_pages(id);
+      } else {
+        compute(id, has_axis(node(id).shape, Axis::kPage));
+      }
+    }
+  }
+}
+
+void KernelWriter::write_budget(NodeId id) {
+  const Attributes& a = node(id).attributes;
+  writer_.line("const int middle = max(0LL, row.pages - {}LL);", int64_t{a.first} + a.last);
+  if (node(id).op != Op::kThreshold) {
+    writer_.line("const int budget = budget_of_top_k(row, middle, {}LL, {:a});", int64_t{a.k} + a.first + a.last, a.ratio);
+    return;
+  }
+  Values values(scope_, writer_);
+  const std::string bound = values.read(node(id).inputs[1], {});
+  writer_.write("int passing = 0;");
+  writer_.line("const int from = max(first, {});", a.first);
+  writer_.line("const int to = min(first + count, {} + middle);", a.first);
+  writer_.open("for (int p = from + static_cast<int>(threadIdx.x); p < to; p += blockDim.x)");
+  Index index;
+  at(index, Axis::kPage) = "p";
+  Values scores(scope_, writer_, "w");
+  writer_.line("passing += {} > {} ? 1 : 0;", scores.read(node(id).inputs[0], index), bound);
+  writer_.close();
+  writer_.line("passing = {}<Add>(passing);", crew_.combine);
+  const std::string most =
+      a.max_pages > 0 ? fmt::format("max(0, {} - (row.pages - middle))", a.max_pages) : std::string("middle");
+  writer_.line("const int budget = min(passing, {});", most);
+}
+
+void KernelWriter::plan_selection(NodeId id) {
+  comment(id);
+  writer_.open("");
+  write_budget(id);
+  writer_.line("if (threadIdx.x == 0) give_top_k(row, {}, middle, budget);", layout_.selection_index(id));
+  writer_.close();
+}
+
+void KernelWriter::write_saves() {
+  for (const NodeId id : graph_.saves) {
+    const Node& save = node(id);
+    const Node& value = node(save.inputs[0]);
+    if (value.op == Op::kLoad && value.attributes.field == save.attributes.field) continue;  // it is there
+    const auto state = static_cast<size_t>(layout_.state_index(save.attributes.field));
+    const StateSlot& at_state = layout_.states[state];
+    const Shape& shape = graph_.states[state].shape;
+    comment(id);
+    open_elements(elements_per_page(shape), at_state.paged);
+    Index index = split(writer_, shape, "r");
+    at(index, Axis::kPage) = "p";
+    Values values(scope_, writer_);
+    std::string x = values.read(save.inputs[0], index);
+    // Tokens still to come keep the initial value.
+    if (at_state.paged && has_axis(shape, Axis::kToken)) {
+      x = fmt::format("{} < {} ? {} : {}", at(index, Axis::kToken), held(scope_, shape, Axis::kToken, index), x,
+                      literal(graph_.states[state].initial));
+    }
+    const std::string states = fmt::format("row.states({}, {})", layout_.state_page_numbers, layout_.state_fixed_numbers);
+    if (at_state.paged) {
+      writer_.line("{}[{}LL * row.state_capacity() + static_cast<long long>(p) * {} + r] = {};", states, at_state.offset,
+                   elements_per_page(shape), x);
+    } else {
+      writer_.line("{}[{}LL * row.state_capacity() + {} + r] = {};", states, layout_.state_page_numbers, at_state.offset, x);
+    }
+    writer_.close();
+  }
+}
+
+}  // namespace sluice::cuda::codegen

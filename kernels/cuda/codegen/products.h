@@ -1,0 +1,52 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/codegen/values.h"
+
+namespace sluice::cuda::codegen {
+
+/// A sum over channels that tensor cores compute: of q * a, or, as in Quest, of max(q * a, q * b) or min(q * a, q * b). `a` and
+/// `b` are parts of blocks in bf16, [page, ..., dim]; q depends on the query alone, [..., dim]. For a channel, max(q * a, q * b)
+/// is q * max(a, b) where q >= 0 and q * min(a, b) elsewhere, so the sum is two ordinary ones, each over the channels of one
+/// sign.
+struct Product {
+  enum class Bound : uint8_t { kNone, kUpper, kLower };
+
+  NodeId node = kNoNode;
+  NodeId query = kNoNode;
+  std::vector<NodeId> parts;  // a, and b if there is a bound
+  Bound bound = Bound::kNone;
+  int dim = 0;
+  int results = 1;     // numbers of q for a channel
+  int lines = 1;       // of `dim` channels in a page
+  Shape result_shape;  // axes of q but dim
+  Shape line_shape;    // axes of the parts but page and dim
+
+  int steps() const { return dim / 16; }
+  int tiles() const { return (results + 7) / 8; }
+  /// "kNone"
+  std::string bound_name() const;
+  /// Bytes of the split query in shared memory (write_query_parts in row.cuh).
+  int64_t query_bytes() const;
+};
+
+/// Neighbouring parts of a block that are copied in one piece for each line.
+struct CopiedRun {
+  size_t offset = 0;  // in the block
+  int bytes = 0;      // of a line
+  int lines = 1;      // in a page
+
+  /// From line to line in shared memory: an odd multiple of 16 bytes, so that eight lines of one piece lie in different banks.
+  int stride() const { return bytes + 16; }
+  bool has(size_t part) const { return part >= offset && part < offset + static_cast<size_t>(bytes) * lines; }
+};
+
+/// If node `id` can be computed so.
+std::optional<Product> find_product(const FlowLayout& layout, NodeId id);
+/// What has to be copied for products, in the order of the block.
+std::vector<CopiedRun> runs_to_copy(const FlowLayout& layout, const std::vector<Product>& products);
+
+}  // namespace sluice::cuda::codegen

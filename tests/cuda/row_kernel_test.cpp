@@ -1,0 +1,285 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numeric>
+#include <random>
+
+#include "kernels/cuda/flow.h"
+#include "kernels/reference/oracle.h"
+#include "tests/cuda/gpu.h"
+#include "tests/support/graph_builder.h"
+
+// The index stage in one kernel, beside the same in several.
+
+namespace sluice::testing {
+namespace {
+
+using cuda::CudaFlow;
+using cuda::DeviceMemory;
+using cuda::FlowPath;
+using cuda::FlowResult;
+
+constexpr int kHeads = 2;
+constexpr Geometry kGeometry{.head_dim = 64, .group = 4, .page = 8, .kv = DataType::kBF16};
+
+/// Keys that are small whole numbers, so that scores are exact and do not depend on the order of sums; the fewer levels, the more
+/// of them tie.
+struct Content {
+  int levels = 5;
+  bool specials = false;  // some infinities and NaN
+};
+
+/// Sequences over a pool of pages, which they may share.
+class Problem {
+ public:
+  Problem(const FlowGraph& graph, std::vector<int32_t> lengths, const Content& content = {})
+      : plan_(compile(graph).plan),
+        lengths_(std::move(lengths)),
+        most_pages_((*std::max_element(lengths_.begin(), lengths_.end()) + kGeometry.page - 1) / kGeometry.page) {
+    const int pool = most_pages_ + 300;
+    std::mt19937 random(7);
+    std::vector<int32_t> indices;
+    std::vector<int32_t> indptr{0};
+    for (const int length : lengths_) {
+      std::vector<int32_t> order(pool);
+      std::iota(order.begin(), order.end(), 0);
+      std::shuffle(order.begin(), order.end(), random);
+      // Growing sequences find their pages behind those that they have.
+      order.resize(std::max(most_pages_, (length + kGeometry.page - 1) / kGeometry.page));
+      indices.insert(indices.end(), order.begin(), order.end());
+      indptr.push_back(static_cast<int32_t>(indices.size()));
+    }
+    std::vector<float> query(sequences() * kHeads * kGeometry.group * kGeometry.head_dim);
+    for (float& number : query) number = static_cast<float>(static_cast<int>(random() % 9) - 4);
+    fill_pool(pool, content);
+    lengths_memory_ = to_device(lengths_);
+    indptr_ = to_device(indptr);
+    indices_ = to_device(indices);
+    query_ = to_device(query);
+    refresh_all(pool);
+  }
+
+  int sequences() const { return static_cast<int>(lengths_.size()); }
+  int rows() const { return sequences() * kHeads; }
+  int most_pages() const { return most_pages_; }
+  int pages(int row) const { return (lengths_[row / kHeads] + kGeometry.page - 1) / kGeometry.page; }
+  const Plan& plan() const { return plan_; }
+
+  void set_lengths(const std::vector<int32_t>& lengths) {
+    lengths_ = lengths;
+    lengths_memory_.upload(lengths.data(), lengths.size() * sizeof(int32_t));
+  }
+
+  FlowResult select(CudaFlow& flow, cuda::Stream stream = nullptr) const {
+    return flow.select(blocks(),
+                       {.count = sequences(),
+                        .most_pages = most_pages_,
+                        .lengths = lengths_memory_.as<int32_t>(),
+                        .page_indptr = indptr_.as<int32_t>(),
+                        .page_indices = indices_.as<int32_t>(),
+                        .query = query_.data(),
+                        .query_stride = int64_t{kHeads} * kGeometry.group * kGeometry.head_dim,
+                        .query_type = DataType::kF32,
+                        .wants_scores = true},
+                       {}, stream);
+  }
+
+ private:
+  template <class T>
+  static DeviceMemory to_device(const std::vector<T>& values) {
+    DeviceMemory memory(values.size() * sizeof(T));
+    memory.upload(values.data(), values.size() * sizeof(T));
+    return memory;
+  }
+
+  cuda::FlowBlocks blocks() const {
+    return {.base = pool_.as<std::byte>(),
+            .page_stride = kHeads * plan_.layout.bytes,
+            .block_bytes = plan_.layout.bytes,
+            .kv_heads = kHeads,
+            .layer = 1};
+  }
+
+  void fill_pool(int pages, const Content& content) {
+    std::vector<uint16_t> numbers(static_cast<size_t>(pages) * kHeads * plan_.layout.bytes / sizeof(uint16_t));
+    std::mt19937 random(11);
+    for (uint16_t& number : numbers) {
+      const int whole = static_cast<int>(random() % content.levels) - content.levels / 2;
+      number = static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(whole)) >> 16);
+      if (content.specials && random() % 30'000 == 0) number = random() % 2 == 0 ? 0x7f80 : random() % 2 == 0 ? 0xff80 : 0x7fc0;
+    }
+    pool_ = to_device(numbers);
+  }
+
+  void refresh_all(int pages) {
+    CudaFlow flow(plan_, 3, kHeads);
+    std::vector<int32_t> all(pages);
+    std::iota(all.begin(), all.end(), 0);
+    const DeviceMemory list = to_device(all);
+    flow.refresh(blocks(), list.as<int32_t>(), nullptr, pages, kGeometry.page, nullptr);
+    SLUICE_CHECK_CUDA(cudaDeviceSynchronize());
+  }
+
+  Plan plan_;
+  std::vector<int32_t> lengths_;
+  int most_pages_;
+  DeviceMemory pool_, lengths_memory_, indptr_, indices_, query_;
+};
+
+/// What a flow gave for all rows.
+struct Given {
+  std::vector<std::vector<float>> scores;
+  std::vector<std::vector<int32_t>> positions, pages;
+  std::vector<int32_t> tokens, starts;
+
+  bool operator==(const Given&) const = default;
+};
+
+template <class T>
+std::vector<T> from_device(const T* from, size_t count) {
+  std::vector<T> values(count);
+  SLUICE_CHECK_CUDA(cudaMemcpy(values.data(), from, count * sizeof(T), cudaMemcpyDeviceToHost));
+  return values;
+}
+
+Given given(const Problem& problem, const FlowResult& result) {
+  SLUICE_CHECK_CUDA(cudaDeviceSynchronize());
+  Given given;
+  const std::vector<int32_t> counts = from_device(result.counts, problem.rows());
+  for (int row = 0; row < problem.rows(); ++row) {
+    given.scores.push_back(from_device(result.scores + row * result.score_stride, problem.pages(row)));
+    given.positions.push_back(from_device(result.positions + row * result.stride, counts[row]));
+    given.pages.push_back(from_device(result.pages + row * result.stride, counts[row]));
+  }
+  given.tokens = from_device(result.tokens, problem.rows());
+  given.starts = from_device(result.starts, problem.rows());
+  return given;
+}
+
+bool same_number(float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
+void expect_same(const Given& one, const Given& other) {
+  ASSERT_EQ(one.scores.size(), other.scores.size());
+  for (size_t row = 0; row < one.scores.size(); ++row) {
+    ASSERT_TRUE(std::equal(one.scores[row].begin(), one.scores[row].end(), other.scores[row].begin(), other.scores[row].end(),
+                           same_number))
+        << "scores of row " << row;
+    ASSERT_EQ(one.positions[row], other.positions[row]) << "row " << row;
+    ASSERT_EQ(one.pages[row], other.pages[row]) << "row " << row;
+  }
+  EXPECT_EQ(one.tokens, other.tokens);
+  EXPECT_EQ(one.starts, other.starts);
+}
+
+/// Selections are those of the very scores.
+void expect_best(const Problem& problem, const Given& given) {
+  const FlowGraph& graph = problem.plan().graph;
+  const Attributes& attributes = graph.nodes[graph.selection].attributes;
+  for (int row = 0; row < problem.rows(); ++row) {
+    const std::vector<double> scores(given.scores[row].begin(), given.scores[row].end());
+    ASSERT_EQ(given.positions[row], oracle::top_k(scores, attributes)) << "row " << row;
+  }
+}
+
+void expect_one_kernel_like_several(const Problem& problem) {
+  CudaFlow flow(problem.plan(), 3, kHeads);
+  ASSERT_GT(flow.path(problem.sequences(), problem.most_pages()).cluster, 0);
+  const Given one = given(problem, problem.select(flow));
+  expect_best(problem, one);
+  expect_same(one, given(problem, problem.select(flow)));
+  CudaFlow several(problem.plan(), 3, kHeads);
+  several.use_several_kernels();
+  expect_same(one, given(problem, problem.select(several)));
+}
+
+std::vector<int32_t> lengths_of(int sequences, int pages) {
+  std::vector<int32_t> lengths;
+  for (int s = 0; s < sequences; ++s)
+    lengths.push_back(std::max(1, pages * kGeometry.page * (sequences - s) / sequences - 3 * s));
+  return lengths;
+}
+
+using CudaRowKernel = GpuTest;
+
+TEST_F(CudaRowKernel, SelectsWhatSeveralKernelsSelect) {
+  for (const auto& [sequences, pages] :
+       {std::pair{1, 1}, {1, 4}, {2, 33}, {3, 700}, {1, 5000}, {5, 3001}, {16, 2048}, {64, 300}, {1, 65'536}}) {
+    SCOPED_TRACE(fmt::format("{} sequences of {} pages", sequences, pages));
+    const std::vector<int32_t> lengths = lengths_of(sequences, pages);
+    expect_one_kernel_like_several(Problem(quest_graph(kGeometry, GraphBuilder::budget(37, 1, 2)), lengths));
+    expect_one_kernel_like_several(Problem(mean_score_graph(kGeometry, GraphBuilder::budget(125, 0, 1)), lengths));
+  }
+}
+
+TEST_F(CudaRowKernel, KeepsLowerPagesOnPlateaus) {
+  for (const int pages : {130, 2048, 9000}) {
+    for (const int levels : {1, 2}) {
+      SCOPED_TRACE(fmt::format("{} pages, {} levels", pages, levels));
+      expect_one_kernel_like_several(
+          Problem(quest_graph(kGeometry, GraphBuilder::budget(pages / 3, 2, 1)), lengths_of(2, pages), {.levels = levels}));
+    }
+  }
+}
+
+TEST_F(CudaRowKernel, TakesInfinitiesAndNaNAsTheyAre) {
+  for (const int pages : {50, 2048, 20'000}) {
+    SCOPED_TRACE(pages);
+    const Content content{.levels = 5, .specials = true};
+    expect_one_kernel_like_several(
+        Problem(quest_graph(kGeometry, GraphBuilder::budget(pages / 2, 1, 1)), lengths_of(2, pages), content));
+    expect_one_kernel_like_several(
+        Problem(mean_score_graph(kGeometry, GraphBuilder::budget(pages / 2, 1, 1)), lengths_of(2, pages), content));
+  }
+}
+
+TEST_F(CudaRowKernel, EveryNumberOfBlocksHoldsRows) {
+  CudaFlow flow(compile(quest_graph(kGeometry, GraphBuilder::budget(37, 1, 2))).plan, 3, kHeads);
+  std::vector<int> clusters;
+  for (const int sequences : {1, 4, 9, 18, 40, 80}) clusters.push_back(flow.path(sequences, 8192).cluster);
+  EXPECT_TRUE(std::is_sorted(clusters.rbegin(), clusters.rend()));
+  EXPECT_GE(clusters.front(), 8);
+  EXPECT_EQ(clusters.back(), 1);
+  for (const int sequences : {1, 4, 9, 18, 40, 80}) {
+    SCOPED_TRACE(sequences);
+    expect_one_kernel_like_several(Problem(quest_graph(kGeometry, GraphBuilder::budget(37, 1, 2)),
+                                           lengths_of(sequences, 8192 / std::max(1, sequences / 4))));
+  }
+}
+
+TEST_F(CudaRowKernel, RowsThatDoNotFitTakeSeveralKernels) {
+  const CudaFlow flow(compile(quest_graph(kGeometry, GraphBuilder::budget(37, 1, 2))).plan, 3, kHeads);
+  EXPECT_EQ(flow.path(1, 4'000'000).cluster, 0);
+  EXPECT_NE(flow.describe_path(1, 4'000'000).find("too long"), std::string::npos);
+  EXPECT_NE(flow.describe_path(1, 4'000).find("one kernel"), std::string::npos);
+}
+
+TEST_F(CudaRowKernel, CapturedLaunchesFollowLengths) {
+  const std::vector<int32_t> longest{8 * 3000, 8 * 2500, 8 * 3000};
+  Problem problem(quest_graph(kGeometry, GraphBuilder::budget(61, 1, 2)), longest);
+  CudaFlow flow(problem.plan(), 3, kHeads);
+  const FlowResult result = problem.select(flow);
+  cudaStream_t stream = nullptr;
+  SLUICE_CHECK_CUDA(cudaStreamCreate(&stream));
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  SLUICE_CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  problem.select(flow, stream);
+  SLUICE_CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
+  SLUICE_CHECK_CUDA(cudaGraphInstantiate(&executable, graph, 0));
+  for (const std::vector<int32_t>& lengths :
+       {std::vector<int32_t>{1, 9, 8 * 70}, {8 * 64, 8 * 64 + 1, 5000}, {8 * 2999 + 5, 7, 8 * 3000}, {0, 8 * 40, 100}}) {
+    problem.set_lengths(lengths);
+    SLUICE_CHECK_CUDA(cudaGraphLaunch(executable, stream));
+    SLUICE_CHECK_CUDA(cudaStreamSynchronize(stream));
+    expect_best(problem, given(problem, result));
+  }
+  SLUICE_CHECK_CUDA(cudaGraphExecDestroy(executable));
+  SLUICE_CHECK_CUDA(cudaGraphDestroy(graph));
+  SLUICE_CHECK_CUDA(cudaStreamDestroy(stream));
+}
+
+}  // namespace
+}  // namespace sluice::testing
