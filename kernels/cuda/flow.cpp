@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <utility>
 
 #include "kernels/cuda/flow_state.h"
@@ -70,8 +71,18 @@ int64_t CudaFlow::row_stride() const {
 void CudaFlow::reserve(int sequences, int pages) {
   if (sequences * kv_heads_ <= most_rows_ && pages <= capacity_) return;
   ++reserved_;
+  const std::pair before(most_rows_, capacity_);
   most_rows_ = std::max(most_rows_, sequences * kv_heads_);
   capacity_ = std::max(capacity_, round_up(pages, codegen::FlowLayout::kPad));
+  try {
+    grow_memory();
+  } catch (...) {  // what has grown serves the former size as well
+    std::tie(most_rows_, capacity_) = before;
+    throw;
+  }
+}
+
+void CudaFlow::grow_memory() {
   const auto rows = static_cast<size_t>(most_rows_);
   const size_t selections = layout_.selections.size();
   grow(rows_, rows * row_stride() * sizeof(float));

@@ -91,6 +91,7 @@ class CudaFlow final {
   /// The union of selections that the flow's result is.
   void find_leaves(NodeId id);
   int64_t row_stride() const;
+  void grow_memory();
   const float* values_of(NodeId id) const;
 
   Plan plan_;
