@@ -12,5 +12,6 @@ void add_generate(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_worker(CLI::App& app);
 void add_eval(CLI::App& app);
+void add_repl(CLI::App& app);
 
 }  // namespace sluice::cli

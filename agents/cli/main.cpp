@@ -91,6 +91,7 @@ int main(int argc, char** argv) {
   sluice::cli::add_run(app);
   sluice::cli::add_generate(app);
   sluice::cli::add_bench(app);
+  sluice::cli::add_repl(app);
   sluice::cli::add_worker(app);
   const int code = run(app, argc, argv);
   if (code == kDone && output_was_lost()) return report("standard output cannot be written", "is the disk full?");

@@ -78,6 +78,21 @@ class Script {
         state_(sandbox_.state()) {}
 
   FlowGraph run(std::string_view source) {
+    const int flow = load(source);
+    const Datum selection = run_stage_of(flow, Stage::kIndex);
+    return session_.builder.finish(selection, line_of_stage(flow, Stage::kIndex));
+  }
+
+  Inspection inspect(std::string_view source) {
+    const Datum returned = run_stage_of(load(source), Stage::kIndex);
+    Inspection seen = describe_returned(returned);
+    seen.graph = session_.builder.release();
+    return seen;
+  }
+
+ private:
+  /// Runs the chunk and flow.cache; the stack index of the flow.
+  int load(std::string_view source) {
     check_source(source);
     source = without_mark(source);
     lua_pushcfunction(state_, install);
@@ -88,11 +103,51 @@ class Script {
     const int flow = lua_gettop(state_);
     check_flow(read_result(flow, last_line_of(source)));
     run_stage_of(flow, Stage::kCache);
-    const Datum selection = run_stage_of(flow, Stage::kIndex);
-    return session_.builder.finish(selection, line_of_stage(flow, Stage::kIndex));
+    return flow;
   }
 
- private:
+  Inspection describe_returned(const Datum& returned) {
+    Inspection seen;
+    switch (returned.kind) {
+      case Datum::Kind::kNil:
+        break;
+      case Datum::Kind::kNumber:
+        seen.kind = Inspection::Kind::kNumber;
+        seen.number = returned.number;
+        break;
+      case Datum::Kind::kText:
+        seen.kind = Inspection::Kind::kText;
+        seen.text = returned.text;
+        break;
+      default:
+        if (!find_node(returned, seen)) {
+          seen.kind = Inspection::Kind::kOther;
+          seen.text = describe(returned, session_.builder.graph());
+        }
+    }
+    return seen;
+  }
+
+  bool find_node(const Datum& returned, Inspection& seen) {
+    if (returned.kind != Datum::Kind::kHandle) return false;
+    const Handle& handle = returned.handle;
+    seen.node = handle.id;
+    switch (handle.kind) {
+      case Handle::Kind::kTensor:
+        seen.kind = Inspection::Kind::kTensor;
+        return handle.stage == Stage::kIndex;
+      case Handle::Kind::kState:
+        seen.kind = Inspection::Kind::kTensor;
+        seen.node = session_.builder.load(handle.id);
+        return true;
+      case Handle::Kind::kSelection:
+        seen.kind = Inspection::Kind::kSelection;
+        return true;
+      default:
+        return false;
+    }
+  }
+
   [[noreturn]] void fail(int line, const std::string& message, std::string hint = {}) const {
     throw FlowError({session_.builder.where().file, line}, message, std::move(hint));
   }
@@ -217,16 +272,32 @@ class Script {
 
 }  // namespace
 
-FlowGraph trace(std::string_view source, const std::string& file, const TraceOptions& options) {
+namespace {
+
+void check_geometry(const TraceOptions& options) {
   if (options.head_dim < 1 || options.head_dim > GraphLimits::kHeadDim || options.group < 1 ||
       options.group > GraphLimits::kGroup) {
     throw InputError(
         fmt::format("flows cannot be traced for heads of {} channels and groups of {}", options.head_dim, options.group),
         fmt::format("1 to {} channels and groups of 1 to {}", GraphLimits::kHeadDim, GraphLimits::kGroup));
   }
+}
+
+}  // namespace
+
+FlowGraph trace(std::string_view source, const std::string& file, const TraceOptions& options) {
+  check_geometry(options);
   FlowGraph graph = Script(file, options).run(source);
   if (options.layers > 0) verify_layers(graph, options.layers);
   return graph;
+}
+
+Inspection inspect(std::string_view source, const std::string& file, const TraceOptions& options) {
+  check_geometry(options);
+  Inspection seen = Script(file, options).inspect(source);
+  verify_unfinished(seen.graph);
+  if (options.layers > 0) verify_layers(seen.graph, options.layers);
+  return seen;
 }
 
 FlowGraph trace_file(const std::string& path, const TraceOptions& options) {

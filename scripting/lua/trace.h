@@ -23,6 +23,20 @@ struct TraceOptions {
 /// `file` is used in diagnostics. Throws FlowError; InputError for impossible options.
 FlowGraph trace(std::string_view source, const std::string& file, const TraceOptions& options = {});
 
+/// A script in the middle of being written: its graph so far, and what flow.index returned, which may be anything.
+struct Inspection {
+  enum class Kind : uint8_t { kNothing, kTensor, kSelection, kNumber, kText, kOther };
+  FlowGraph graph;
+  Kind kind = Kind::kNothing;
+  NodeId node = kNoNode;  // kTensor (a state counts as one, loaded), kSelection
+  double number = 0;      // kNumber
+  std::string text;       // kText; for kOther what it is: "a table"
+};
+
+/// As `trace`, for a flow that is not finished: nothing is asked of what flow.index returns, and states need not be both saved
+/// and loaded. Throws as `trace` does.
+Inspection inspect(std::string_view source, const std::string& file, const TraceOptions& options = {});
+
 /// Reads `path` and traces it. Throws InputError if the file cannot be read.
 FlowGraph trace_file(const std::string& path, const TraceOptions& options = {});
 
