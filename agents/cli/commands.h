@@ -13,5 +13,6 @@ void add_bench(CLI::App& app);
 void add_worker(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_repl(CLI::App& app);
+void add_serve(CLI::App& app);
 
 }  // namespace sluice::cli

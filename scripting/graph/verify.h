@@ -18,6 +18,7 @@ void verify_layers(const FlowGraph& graph, int layers);
 /// Most nodes, fields, states, elements and work that a graph may have.
 struct GraphLimits {
   static constexpr int kNodes = 4096;
+  static constexpr int kLayers = 4096;  // of any model
   static constexpr int kFields = 64;
   static constexpr int kStates = 64;
   static constexpr int64_t kElements = 65536;  // of one node, the page axis not counted

@@ -21,7 +21,6 @@ namespace sluice {
 
 namespace {
 
-constexpr size_t kLargestSource = size_t{64} << 10;
 // Lua begins its messages with the chunk's name and the line; the user's file name goes there afterwards.
 constexpr const char* kChunkName = "=flow";
 constexpr std::string_view kChunkPrefix = "flow:";
@@ -74,7 +73,8 @@ class Script {
  public:
   Script(const std::string& file, const TraceOptions& options)
       : session_{GraphBuilder(file, options.head_dim, options.group), std::nullopt},
-        sandbox_({options.seconds, options.memory, options.instructions}),
+        on_stop_(options.on_stop),
+        sandbox_({options.seconds, options.memory, options.instructions, [this] { report_stop(); }}),
         state_(sandbox_.state()) {}
 
   FlowGraph run(std::string_view source) {
@@ -146,6 +146,16 @@ class Script {
       default:
         return false;
     }
+  }
+
+  FlowError stop_error() const {
+    return {{session_.builder.where().file, sandbox_.last_line()},
+            sandbox_.stopped_by(),
+            "a flow builds a graph once; it needs no long loops"};
+  }
+
+  void report_stop() const {
+    if (on_stop_) on_stop_(stop_error());
   }
 
   [[noreturn]] void fail(int line, const std::string& message, std::string hint = {}) const {
@@ -223,8 +233,7 @@ class Script {
 
   void check(int status) {
     if (status == LUA_OK) return;
-    if (sandbox_.stopped_by())
-      fail(sandbox_.last_line(), sandbox_.stopped_by(), "a flow builds a graph once; it needs no long loops");
+    if (sandbox_.stopped_by()) throw stop_error();
     if (session_.failure) throw FlowError(*session_.failure);
     if (status == LUA_ERRMEM) fail(sandbox_.last_line(), "the script uses too much memory");
     if (lua_type(state_, -1) != LUA_TSTRING) {
@@ -266,6 +275,7 @@ class Script {
   }
 
   Session session_;
+  std::function<void(const FlowError&)> on_stop_;
   Sandbox sandbox_;
   lua_State* state_;
 };

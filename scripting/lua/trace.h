@@ -1,11 +1,15 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
 #include "scripting/graph/graph.h"
 
 namespace sluice {
+
+/// Bytes that the source of a flow may have.
+inline constexpr size_t kLargestSource = size_t{64} << 10;
 
 /// What one KV head of the model looks like, and how many layers it has; the page size and KV type come from the script. And how
 /// much the script may use.
@@ -16,6 +20,9 @@ struct TraceOptions {
   double seconds = 1.0;               // wall-clock limit of the script
   size_t memory = size_t{64} << 20;   // bytes the script may allocate
   int64_t instructions = 50'000'000;  // of the Lua machine
+  /// Called with the refusal the moment that one of the limits is passed, in the midst of the script. It may end the process; it
+  /// must not throw. Where it is empty or returns, the script is stopped by an error.
+  std::function<void(const FlowError& refusal)> on_stop = {};
 };
 
 /// Runs the Lua chunk `source` once over symbolic tensors and returns the verified graph.
