@@ -14,5 +14,7 @@ void add_worker(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_repl(CLI::App& app);
 void add_serve(CLI::App& app);
+void add_fsck(CLI::App& app);
+void add_agent(CLI::App& app);
 
 }  // namespace sluice::cli

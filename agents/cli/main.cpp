@@ -96,6 +96,8 @@ int main(int argc, char** argv) {
   sluice::cli::add_repl(app);
   sluice::cli::add_worker(app);
   sluice::cli::add_serve(app);
+  sluice::cli::add_fsck(app);
+  sluice::cli::add_agent(app);
   const int code = run(app, argc, argv);
   if (code == kDone && output_was_lost()) return report("standard output cannot be written", "is the disk full?");
   return code;

@@ -2,6 +2,7 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <csignal>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -13,11 +14,13 @@
 #include "agents/evaluation/flow_files.h"
 #include "agents/flow_script.h"
 #include "agents/generation/generation_api.h"
+#include "agents/harness/harness.h"
 #include "agents/server/http_server.h"
 #include "agents/server/stop_signal.h"
 #include "agents/trace_options.h"
 #include "host/default_model.h"
 #include "scripting/graph/error.h"
+#include "store/error.h"
 
 namespace sluice::cli {
 
@@ -27,6 +30,7 @@ struct ServeOptions {
   std::vector<std::string> flows;
   int pool_mib = 256;
   bool quiet = false;
+  HarnessOptions harness;
   HttpServerOptions http;
   GenerationOptions generation;
 };
@@ -46,8 +50,26 @@ std::map<std::string, FlowScript> read_flows(const ServeOptions& options, const 
   return scripts;
 }
 
+/// The harness of the data folder; nothing if none is named.
+std::unique_ptr<Harness> open_harness(const ServeOptions& options, spdlog::logger& log) {
+  if (options.harness.folder.empty()) return nullptr;
+  HarnessOptions harness = options.harness;
+  harness.model = options.generation.model;
+  harness.device = options.generation.device;
+  harness.threads = options.generation.threads;
+  try {
+    auto opened = std::make_unique<Harness>(harness);
+    for (const std::string& notice : opened->notices()) log.warn("{}", notice);
+    return opened;
+  } catch (const store::StoreError& error) {
+    if (error.kind() == store::ErrorKind::kInternal) throw InternalError(error.what());
+    throw InputError(error.what(), error.hint());
+  }
+}
+
 void serve(ServeOptions options) {
   const StopSignal signal;  // before there are other threads
+  std::signal(SIGPIPE, SIG_IGN);
   GenerationOptions& generation = options.generation;
   if (generation.model.empty()) generation.model = default_model();
   generation.pool_bytes = static_cast<size_t>(options.pool_mib) << 20;
@@ -59,9 +81,17 @@ void serve(ServeOptions options) {
 
   std::vector<std::string> names;
   for (const auto& [name, script] : scripts) names.push_back(name);
+  const std::unique_ptr<Harness> harness = open_harness(options, *log);
+  if (harness) {
+    options.http.gate.authenticate = [&harness](const std::string& token) { return harness->api().authenticate(token); };
+  }
   GenerationApi api(std::move(generation), names);
   HttpServer server(std::move(options.http));
   api.add_routes(server);
+  if (harness) {
+    harness->api().add_routes(server);
+    harness->start();
+  }
   server.start();
   fmt::print("serving {} at {}\n", api.model(), server.address());
   std::fflush(stdout);
@@ -76,8 +106,17 @@ void serve(ServeOptions options) {
 void add_serve(CLI::App& app) {
   constexpr int kMostThreads = 1024;
   auto options = std::make_shared<ServeOptions>();
-  CLI::App* command = app.add_subcommand("serve", "Serve a model over HTTP: OpenAI's endpoints, metrics and health");
-  command->footer("Example: sluice serve --port 8080 --flow quest --flow streaming");
+  CLI::App* command = app.add_subcommand(
+      "serve", "Serve a model over HTTP: OpenAI's endpoints, metrics and health; with --data also the harness for agents");
+  command->footer("Example: sluice serve --port 8080 --data sluice-data --flow quest --flow streaming");
+  command->add_option("--data", options->harness.folder,
+                      "Folder of submissions and what became of them: agents may hand in flows (sluice agent add)");
+  command->add_option("--workers", options->harness.workers, "Submissions that are judged at once")
+      ->check(decimal_number(1, 256))
+      ->capture_default_str();
+  command->add_option("--suite", options->harness.suite, "By which they are judged unless they say otherwise")
+      ->check(CLI::IsMember({"verify", "quick", "full"}))
+      ->capture_default_str();
   options->http.port = 8080;
   command->add_option("--host", options->http.host, "Address to listen at")->capture_default_str();
   command->add_option("--port", options->http.port, "0: any that is free")
