@@ -16,5 +16,7 @@ void add_repl(CLI::App& app);
 void add_serve(CLI::App& app);
 void add_fsck(CLI::App& app);
 void add_agent(CLI::App& app);
+/// submit, list, show, tree and export.
+void add_client(CLI::App& app);
 
 }  // namespace sluice::cli

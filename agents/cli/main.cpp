@@ -98,6 +98,7 @@ int main(int argc, char** argv) {
   sluice::cli::add_serve(app);
   sluice::cli::add_fsck(app);
   sluice::cli::add_agent(app);
+  sluice::cli::add_client(app);
   const int code = run(app, argc, argv);
   if (code == kDone && output_was_lost()) return report("standard output cannot be written", "is the disk full?");
   return code;
