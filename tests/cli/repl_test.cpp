@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <pty.h>
 #include <sys/wait.h>
@@ -138,11 +139,23 @@ class Terminal {
   std::string seen_;
 };
 
+/// Sessions on a pseudo-terminal, where the machine has any.
+class ReplTerminal : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const int master = ::posix_openpt(O_RDWR | O_NOCTTY);
+    const char* name = master >= 0 && ::grantpt(master) == 0 && ::unlockpt(master) == 0 ? ::ptsname(master) : nullptr;
+    const bool usable = name != nullptr && ::access(name, R_OK | W_OK) == 0;
+    if (master >= 0) ::close(master);
+    if (!usable) GTEST_SKIP() << "this machine has no pseudo-terminals";
+  }
+};
+
 /// 129 taps along a long axis, several times: with thousands of tokens it takes many seconds.
 constexpr const char* kLongWork =
     "taps = {} for i = 1, 129 do taps[i] = 1 end  x = q * c.k  for i = 1, 7 do x = x:conv1d(taps, 'dim') end";
 
-TEST(ReplTerminal, CompletesRecallsAndKeepsHistory) {
+TEST_F(ReplTerminal, CompletesRecallsAndKeepsHistory) {
   const Folder state;
   {
     Terminal terminal(state.path(""));
@@ -164,7 +177,7 @@ TEST(ReplTerminal, CompletesRecallsAndKeepsHistory) {
   ASSERT_TRUE(again.shows("\n64\r")) << again.rest();
 }
 
-TEST(ReplTerminal, ReadsStatementsOfSeveralLines) {
+TEST_F(ReplTerminal, ReadsStatementsOfSeveralLines) {
   const Folder state;
   Terminal terminal(state.path(""));
   ASSERT_TRUE(terminal.shows("> ")) << terminal.rest();
@@ -182,7 +195,7 @@ TEST(ReplTerminal, ReadsStatementsOfSeveralLines) {
   ASSERT_TRUE(terminal.shows("\n8\r")) << terminal.rest();
 }
 
-TEST(ReplTerminal, CtrlCEndsAnEvaluationAndNotTheSession) {
+TEST_F(ReplTerminal, CtrlCEndsAnEvaluationAndNotTheSession) {
   const Folder state;
   Terminal terminal(state.path(""), "4096");
   ASSERT_TRUE(terminal.shows("> ")) << terminal.rest();
