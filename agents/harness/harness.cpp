@@ -44,6 +44,7 @@ OrchestratorOptions orchestrator_options(const HarnessOptions& options) {
   orchestrator.worker_arguments = {
       "worker", "--model", options.model, "--device", options.device, "--threads", std::to_string(options.threads)};
   orchestrator.workers = options.workers;
+  orchestrator.program = options.program;
   orchestrator.suite = options.suite;
   orchestrator.seed = seed_of(options.folder);
   orchestrator.check = [trace = trace_options(load_config(options.model))](const FlowScript& script) { script.trace(trace); };
@@ -60,8 +61,8 @@ Harness::Harness(const HarnessOptions& options)
       }) {}
 
 Harness::~Harness() {
-  lineage_keeper_ = {};
   orchestrator_.reset();
+  lineage_keeper_ = {};  // once more, for the last verdicts
 }
 
 void Harness::start() {
@@ -73,7 +74,8 @@ void Harness::keep_lineage(const std::stop_token& stop) {
   std::mutex mutex;
   std::condition_variable_any changed;
   int64_t seen = -1;
-  while (!stop.stop_requested()) {
+  for (bool last_time = false; !last_time;) {
+    last_time = stop.stop_requested();
     try {
       store::Store store = folder_.open_store();
       const int64_t last = store.last_event();

@@ -17,7 +17,8 @@ struct HarnessOptions {
   std::string device = "cpu";
   int threads = 0;  // of each worker; 0: all cores
   int workers = 1;
-  std::string suite = "quick";  // where a submission names none
+  std::string suite = "quick";             // where a submission names none
+  std::string program = "/proc/self/exe";  // that workers are
 };
 
 /// Everything behind the harness of one data folder: the store, the routes, the orchestrator with its workers, and the Git
