@@ -81,8 +81,8 @@ class Conversation {
                "a flow computes; it cannot reach the system");
       case SIGXCPU:
         refuse("the script used too much processor time and was killed", "a flow builds a graph once; it needs no long loops");
-      case SIGKILL:
-        refuse("the script was killed, most likely because it used too much memory", "a flow builds a graph of a few kilobytes");
+      case SIGKILL:  // by nobody here: memory and time are bounded, and end in other ways
+        throw InternalError("sandbox: the process that traced the script was killed from outside; is the machine out of memory?");
       default:
         refuse(fmt::format("the script crashed the process that traced it (signal {})", signal),
                "the script was stopped safely; a simpler one may not meet the fault");
