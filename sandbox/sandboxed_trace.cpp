@@ -81,7 +81,9 @@ class Conversation {
                "a flow computes; it cannot reach the system");
       case SIGXCPU:
         refuse("the script used too much processor time and was killed", "a flow builds a graph once; it needs no long loops");
-      case SIGKILL:  // by nobody here: memory and time are bounded, and end in other ways
+      case SIGKILL:
+        if (!rest_.empty()) refuse("the process that traced the script answered but did not end, and was killed");
+        // By nobody here: memory and time are bounded, and end in other ways.
         throw InternalError("sandbox: the process that traced the script was killed from outside; is the machine out of memory?");
       default:
         refuse(fmt::format("the script crashed the process that traced it (signal {})", signal),
