@@ -30,7 +30,7 @@ int in_child(Run run) {
   return WIFSIGNALED(status) ? 1000 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-class SystemCalls : public testing::TestWithParam<size_t> {};
+class SystemCalls : public ::testing::TestWithParam<size_t> {};
 
 TEST_P(SystemCalls, EndTheChild) {
   const Attempt& attempt = kAttempts[GetParam()];
@@ -38,7 +38,7 @@ TEST_P(SystemCalls, EndTheChild) {
   EXPECT_NE(refusal("", limits).find("no flow may do"), std::string::npos) << attempt.name;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, SystemCalls, testing::Range(size_t{0}, std::size(kAttempts)));
+INSTANTIATE_TEST_SUITE_P(All, SystemCalls, ::testing::Range(size_t{0}, std::size(kAttempts)));
 
 TEST(Confinement, ReportsItsLayers) {
   const SandboxLayers layers = sandbox_layers();

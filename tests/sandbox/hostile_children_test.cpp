@@ -11,6 +11,7 @@
 #include "sandbox/child_process.h"
 #include "sandbox/graph_wire.h"
 #include "tests/sandbox/sandbox_limits.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice::test {
 namespace {
@@ -19,21 +20,16 @@ namespace {
 class FakeChild {
  public:
   explicit FakeChild(const std::string& sent, const std::string& then = {}) {
-    std::string name = (std::filesystem::temp_directory_path() / "sluice-child-XXXXXX").string();
-    close(mkstemp(name.data()));
-    path_ = name;
-    std::ofstream(path_, std::ios::binary) << sent;
-    limits_ = limits_with({"/bin/sh", "-c", "cat '" + path_ + "'; " + then, "child"});
+    const std::string path = directory_.file("sent");
+    std::ofstream(path, std::ios::binary) << sent;
+    limits_ = limits_with({"/bin/sh", "-c", "cat '" + path + "'; " + then, "child"});
   }
-  ~FakeChild() { std::filesystem::remove(path_); }
-  FakeChild(const FakeChild&) = delete;
-  FakeChild& operator=(const FakeChild&) = delete;
 
   SandboxLimits& limits() { return limits_; }
   std::string refusal() const { return test::refusal(kGoodFlow, limits_); }
 
  private:
-  std::string path_;
+  testing::TemporaryDirectory directory_;
   SandboxLimits limits_;
 };
 

@@ -280,7 +280,7 @@ TEST(DataFolder, FullDiskLosesNothing) {
     if (error_of([&] { fill(folder.file("another"), 1); }).kind() != ErrorKind::kFull) return 3;
     fs::remove(folder.file("ballast"));
     expect_all_there(folder.path(), accepted.ids());
-    return testing::Test::HasFailure() ? 4 : 0;
+    return ::testing::Test::HasFailure() ? 4 : 0;
   });
   if (code == kNoMount) GTEST_SKIP() << "only root may mount a small disk";
   EXPECT_EQ(code, 0);

@@ -8,23 +8,11 @@
 #include <array>
 #include <cstdio>
 #include <exception>
-#include <filesystem>
 #include <utility>
 
 #include "store/migrations.h"
 
 namespace sluice::store::test {
-
-Folder::Folder() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "sluice-store-XXXXXX").string();
-  if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary folder");
-  path_ = pattern;
-}
-
-Folder::~Folder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
 
 StoreOptions Clock::options(int tries) const {
   StoreOptions options;

@@ -5,22 +5,11 @@
 #include <string>
 
 #include "store/store.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice::store::test {
 
-/// A temporary folder, removed at the end.
-class Folder {
- public:
-  Folder();
-  ~Folder();
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  const std::string& path() const { return path_; }
-  std::string file(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
+using Folder = sluice::testing::TemporaryDirectory;
 
 /// A clock that stands until it is told to move.
 struct Clock {

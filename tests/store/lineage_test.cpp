@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class LineageTest : public testing::Test {
+class LineageTest : public ::testing::Test {
  protected:
   SubmissionId submit(const std::string& agent, const std::string& name, std::vector<SubmissionId> parents = {}) {
     test_.clock.advance(1000000);

@@ -140,7 +140,7 @@ struct Model {
   }
 };
 
-class QueueAgainstModel : public testing::TestWithParam<unsigned> {
+class QueueAgainstModel : public ::testing::TestWithParam<unsigned> {
  protected:
   size_t below(size_t limit) { return std::uniform_int_distribution<size_t>(0, limit - 1)(random_); }
 
@@ -247,7 +247,7 @@ TEST_P(QueueAgainstModel, NothingIsLostAndNothingJudgedTwice) {
   expect_agreement();
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, QueueAgainstModel, testing::Range(1U, 6U));
+INSTANTIATE_TEST_SUITE_P(Seeds, QueueAgainstModel, ::testing::Range(1U, 6U));
 
 /// Submits its own flows, and judges whatever comes, until all of everybody are done.
 void submit_and_judge(const std::string& path, const std::string& name, int flows, int total) {
