@@ -7,6 +7,7 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <optional>
 #include <thread>
 
 #include "tests/cli/program.h"
@@ -126,9 +127,14 @@ class Terminal {
   }
   const std::string& rest() const { return seen_; }
 
-  int exit_code() {
+  /// Its exit code; none if it has not ended within a minute.
+  std::optional<int> exit_code() {
     int status = 0;
-    ::waitpid(process_, &status, 0);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (::waitpid(process_, &status, WNOHANG) == 0) {
+      if (std::chrono::steady_clock::now() > deadline) return std::nullopt;
+      std::this_thread::sleep_for(milliseconds(20));
+    }
     process_ = 0;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
@@ -166,6 +172,7 @@ TEST_F(ReplTerminal, CompletesRecallsAndKeepsHistory) {
     ASSERT_TRUE(terminal.shows("\n64\r")) << terminal.rest();
     terminal.type("\x1b[A\r");  // up
     ASSERT_TRUE(terminal.shows("\n64\r")) << terminal.rest();
+    ASSERT_TRUE(terminal.shows("> ")) << "between prompts the terminal itself would take the end of the input";
     terminal.type("\x04");
     EXPECT_EQ(terminal.exit_code(), 0);
   }
