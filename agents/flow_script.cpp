@@ -8,12 +8,11 @@
 namespace sluice {
 
 FlowScript read_flow(const std::string& flow) {
-  constexpr size_t kLargestFile = size_t{64} << 10;  // what tracing takes (docs/FLOWS.md)
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(flow, error);
   const bool stream = flow == "-" || std::filesystem::is_fifo(status) || std::filesystem::is_character_file(status);
   const std::string path = stream ? flow : find_flow(flow);
-  return {name_of_input(path), read_input(path, kLargestFile)};
+  return {name_of_input(path), read_input(path, kLargestSource)};
 }
 
 }  // namespace sluice

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "scripting/lua/trace.h"
+#include "sandbox/sandboxed_trace.h"
 
 namespace sluice {
 
@@ -11,8 +11,8 @@ struct FlowScript {
   std::string file;  // as messages call it
   std::string source;
 
-  /// Throws FlowError.
-  FlowGraph trace(const TraceOptions& options) const { return sluice::trace(source, file, options); }
+  /// Traced in a sandbox, since flows are passed around like any file. Throws FlowError.
+  FlowGraph trace(const TraceOptions& options) const { return trace_sandboxed(source, file, options); }
 };
 
 /// The script of `flow`: a file, a pipe (<(command), /dev/stdin), "-" for standard input, or the name of a shipped flow. Throws

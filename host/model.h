@@ -56,6 +56,9 @@ class Model {
     const CompiledFlow* flow = nullptr;   // null: dense
     const LayerChoice* layers = nullptr;  // with `flow`
     AttentionProbe* probes = nullptr;     // [layers] or null
+    /// If not null: host memory that gets what the last row asks attention with, after QK-norm and RoPE:
+    /// [layers, query_heads, head_dim].
+    float* queries = nullptr;
   };
   /// Runs one pass between the device's begin_pass and end_pass. Returns logits [logit_rows, vocabulary] in the workspace.
   virtual Matrix forward(Device& device, Workspace& workspace, const Pass& pass) const = 0;

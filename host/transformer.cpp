@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 
+#include "host/half.h"
 #include "host/model.h"
 #include "host/weights.h"
 #include "kernels/checks.h"
@@ -69,6 +71,18 @@ struct Layer {
   std::unique_ptr<Weight> down;            // [hidden, intermediate]
 };
 
+/// Copies a row of the device's own type to `target` as float32.
+void read_row(Device& device, const Matrix& row, float* target) {
+  const auto count = static_cast<size_t>(row.columns);
+  if (row.type == DataType::kF32) {
+    device.read(target, row.data, count * sizeof(float));
+    return;
+  }
+  std::vector<uint16_t> narrow(count);
+  device.read(narrow.data(), row.data, count * sizeof(uint16_t));
+  std::transform(narrow.begin(), narrow.end(), target, float_from_bf16);
+}
+
 /// A decoder-only transformer: grouped-query attention with rotary positions, optional normalisation of q and k per head
 /// (Qwen3), and a SiLU-gated MLP, each behind an RMS norm. Qwen3ForCausalLM and LlamaForCausalLM are this.
 class Transformer final : public Model {
@@ -113,7 +127,7 @@ class Transformer final : public Model {
                                       space.rows, space.logit_rows));
     }
     // Where every row gives logits they lie in a row for each, so that decode steps differ in nothing but the batch.
-    const bool repeats = logit_rows == rows && pass.probes == nullptr;
+    const bool repeats = logit_rows == rows && pass.probes == nullptr && pass.queries == nullptr;
     if (repeats) {
       const auto operations = [&] { run(device, space, pass); };
       device.repeat(space.decode_step.get(), pass.tokens, pass.flow, std::ref(operations));
@@ -165,6 +179,10 @@ class Transformer final : public Model {
     device.matmul(space.normed.slice_rows(0, rows), *layer.qkv, qkv);
     device.rope_append(index, qkv, config_.query_heads, layer.query_norm.get(), layer.key_norm.get(), config_.rms_epsilon,
                        config_.rope);
+    const Matrix queries = qkv.slice_columns(0, int64_t{config_.query_heads} * config_.head_dim);
+    if (pass.queries != nullptr) {
+      read_row(device, queries.slice_rows(rows - 1, 1), pass.queries + int64_t{index} * queries.columns);
+    }
     if (sparse) device.refresh_fields(index, *pass.flow);
     Device::Attention call;
     call.layer = index;
@@ -172,7 +190,7 @@ class Transformer final : public Model {
     call.scale = 1 / std::sqrt(static_cast<float>(config_.head_dim));
     call.flow = sparse ? pass.flow : nullptr;
     call.probe = pass.probes != nullptr && sparse ? &pass.probes[index] : nullptr;
-    device.attention(call, qkv.slice_columns(0, int64_t{config_.query_heads} * config_.head_dim), attended);
+    device.attention(call, queries, attended);
     device.matmul(attended, *layer.output, space.delta.slice_rows(0, rows));
   }
 

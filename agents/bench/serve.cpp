@@ -14,10 +14,10 @@
 #include "agents/bench/serve_rate.h"
 #include "agents/bench/serve_side.h"
 #include "agents/bench/step_profiler.h"
-#include "agents/cli/traffic.h"
 #include "agents/evaluation/statistics.h"
 #include "agents/flow_script.h"
 #include "agents/trace_options.h"
+#include "agents/traffic.h"
 #include "host/default_model.h"
 #include "host/random_weights.h"
 #include "host/tensor.h"
@@ -195,7 +195,7 @@ double cache_bytes(const ServeSetup& setup, const Plan* plan, const ServeSide& s
       stats.pages_available > 0 ? static_cast<double>(stats.pages_attended) / static_cast<double>(stats.pages_available) : 1;
   const double pages = tokens / setup.batch / plan->layout.page;
   double fields = 0;
-  for (const PlanStep& step : plan->index) fields += cli::traffic_of_step(*plan, step, pages).fields;
+  for (const PlanStep& step : plan->index) fields += traffic_of_step(*plan, step, pages).fields;
   return (config.layers - sparse) * dense_layer + sparse * (dense_layer * share + setup.batch * config.kv_heads * fields);
 }
 

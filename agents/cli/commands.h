@@ -12,5 +12,11 @@ void add_generate(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_worker(CLI::App& app);
 void add_eval(CLI::App& app);
+void add_repl(CLI::App& app);
+void add_serve(CLI::App& app);
+void add_fsck(CLI::App& app);
+void add_agent(CLI::App& app);
+/// submit, list, show, tree and export.
+void add_client(CLI::App& app);
 
 }  // namespace sluice::cli

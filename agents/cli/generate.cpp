@@ -16,6 +16,7 @@
 #include "agents/cli/commands.h"
 #include "agents/flow_script.h"
 #include "agents/input_text.h"
+#include "agents/token_text.h"
 #include "agents/trace_options.h"
 #include "host/default_model.h"
 #include "host/engine.h"
@@ -46,36 +47,6 @@ struct GenerateOptions {
   int pool_mib = 0;
   bool json = false;
   Request request;
-};
-
-/// Prints a text that grows token by token. A token that ends in the middle of a character waits for the next. Only the
-/// tokens since the last print are decoded, with those of that print before them: they say whether a space goes between.
-class TextStream {
- public:
-  explicit TextStream(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
-
-  void add(int32_t token) {
-    tokens_.push_back(token);
-    print(false);
-  }
-  void end() { print(true); }
-
- private:
-  void print(bool all) {
-    constexpr std::string_view kReplacement = "\xef\xbf\xbd";
-    const std::string text = tokenizer_.decode(tokens_);
-    if (text.size() <= printed_ || (!all && std::string_view(text).ends_with(kReplacement))) return;
-    fmt::print("{}", text.substr(printed_));
-    std::fflush(stdout);
-    tokens_.erase(tokens_.begin(), tokens_.begin() + static_cast<ptrdiff_t>(printed_tokens_));
-    printed_tokens_ = tokens_.size();
-    printed_ = tokenizer_.decode(tokens_).size();
-  }
-
-  const Tokenizer& tokenizer_;
-  std::vector<int32_t> tokens_;  // of the last print, then newer ones
-  size_t printed_tokens_ = 0;    // how many of them were printed
-  size_t printed_ = 0;           // bytes of their text
 };
 
 std::optional<DataType> kv_type(const GenerateOptions& options) {
@@ -203,17 +174,17 @@ void generate(GenerateOptions options) {
   if (text) warn_of_unknown_words(*tokenizer, options.prompt, options.request.prompt);
   options.request.want_logits = logits.has_value();
   const size_t prompt = options.request.prompt.size();
-  std::optional<TextStream> stream;
+  std::optional<TokenText> stream;
   if (text) stream.emplace(*tokenizer);
   bool first = true;
   engine.on_token([&](uint64_t, int32_t token) {
     if (options.json) return;
     if (stream) {
-      stream->add(token);
+      fmt::print("{}", stream->add(token));
     } else {
       fmt::print("{}{}", first ? "" : ",", token);
-      std::fflush(stdout);
     }
+    std::fflush(stdout);
     first = false;
   });
   engine.submit(std::move(options.request));
@@ -224,7 +195,7 @@ void generate(GenerateOptions options) {
   if (options.json) {
     print_json(result, prompt, tokenizer.get());
   } else {
-    if (stream) stream->end();
+    if (stream) fmt::print("{}", stream->end());
     fmt::print("\n");
   }
   if (logits) {

@@ -10,6 +10,7 @@
 
 #include "agents/cli/commands.h"
 #include "agents/printable_text.h"
+#include "sandbox/child.h"
 #include "scripting/graph/error.h"
 
 namespace {
@@ -81,6 +82,7 @@ int run(CLI::App& app, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (sluice::is_sandbox_child(argc, argv)) sluice::run_sandbox_child(argc, argv);
   keep_streams_apart();
   CLI::App app{"Sluice judges sparse-attention flows: accuracy and speed on a real model, beside dense attention."};
   app.require_subcommand(1);
@@ -91,7 +93,12 @@ int main(int argc, char** argv) {
   sluice::cli::add_run(app);
   sluice::cli::add_generate(app);
   sluice::cli::add_bench(app);
+  sluice::cli::add_repl(app);
   sluice::cli::add_worker(app);
+  sluice::cli::add_serve(app);
+  sluice::cli::add_fsck(app);
+  sluice::cli::add_agent(app);
+  sluice::cli::add_client(app);
   const int code = run(app, argc, argv);
   if (code == kDone && output_was_lost()) return report("standard output cannot be written", "is the disk full?");
   return code;

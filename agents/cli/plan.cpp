@@ -10,10 +10,8 @@
 
 #include "agents/cli/arguments.h"
 #include "agents/cli/commands.h"
-#include "agents/cli/traffic.h"
 #include "agents/flow_script.h"
-#include "kernels/cuda/codegen/describe.h"
-#include "scripting/graph/text.h"
+#include "agents/plan_report.h"
 
 namespace sluice::cli {
 
@@ -58,9 +56,6 @@ const ModelGeometry& find_model(const std::string& name) {
   throw InputError(fmt::format("--geometry {}: unknown", name), "known are " + names);
 }
 
-/// Copy bandwidth of two channels of desktop memory, and of one H200; `sluice bench` measures the machine at hand.
-std::string usual_bandwidth(const std::string& device) { return device == "cuda" ? "4.2 TB/s" : "20 GB/s"; }
-
 /// Bytes a second of a unit, or 0.
 double unit_scale(std::string_view unit) {
   if (unit == "MB/s" || unit == "MB") return 1e6;
@@ -84,85 +79,17 @@ double parse_bandwidth(const std::string& text) {
   return value * scale;
 }
 
-std::string bytes_text(double bytes) {
-  if (bytes < 1e3) return fmt::format("{:.0f} B", bytes);
-  if (bytes < 1e6) return fmt::format("{:.1f} kB", bytes / 1e3);
-  if (bytes < 1e9) return fmt::format("{:.2f} MB", bytes / 1e6);
-  return fmt::format("{:.2f} GB", bytes / 1e9);
-}
-
-std::string bandwidth_text(double bandwidth) {
-  if (bandwidth < 1e9) return fmt::format("{:.0f} MB/s", bandwidth / 1e6);
-  return bandwidth < 1e10 ? fmt::format("{:.1f} GB/s", bandwidth / 1e9) : fmt::format("{:.0f} GB/s", bandwidth / 1e9);
-}
-
-std::string time_text(double seconds) {
-  return seconds < 1e-3 ? fmt::format("{:.1f} us", seconds * 1e6) : fmt::format("{:.2f} ms", seconds * 1e3);
-}
-
-void print_passes(const Compilation& compilation) {
-  fmt::print("passes\n");
-  for (const PassReport& pass : compilation.passes) {
-    fmt::print("  {:<16} {:>8.1f} us  {:>4} -> {} operators{}\n", pass.name, pass.microseconds, pass.nodes_before,
-               pass.nodes_after, pass.enabled ? "" : "  (off)");
-  }
-}
-
-void print_row(const std::string& what, double bytes, double rows, double bandwidth, const std::string& note) {
-  fmt::print("  {:<12} {:>10}  {:>10}  {}\n", what, bytes_text(bytes * rows), time_text(bytes * rows / bandwidth), note);
-}
-
-std::string beside_dense(double bytes, double dense) {
-  return bytes <= dense ? fmt::format("{:.2f}x less than dense", dense / bytes)
-                        : fmt::format("{:.2f}x more than dense", bytes / dense);
-}
-
-void print_roofline(const Plan& plan, const PlanOptions& options, const ModelGeometry& model, double bandwidth) {
-  const double pages = std::ceil(static_cast<double>(options.tokens) / plan.layout.page);
-  const double rows = static_cast<double>(options.batch) * model.kv_heads;
-  const double kv_page = 2.0 * plan.layout.page * plan.layout.head_dim * static_cast<double>(size_of(plan.layout.kv));
-  const double dense = pages * kv_page;
-  fmt::print("decode step of one layer at the roofline: {}, {} tokens, batch {}, {}\n", model.name, options.tokens, options.batch,
-             bandwidth_text(bandwidth));
-  Traffic total;
-  if (!plan.cache.empty()) {
-    total.fields += refresh_bytes(plan);
-    print_row("refresh", refresh_bytes(plan), rows, bandwidth, "of the newest page");
-  }
-  for (size_t i = 0; i < plan.index.size(); ++i) {
-    const Traffic step = traffic_of_step(plan, plan.index[i], pages);
-    total.fields += step.fields;
-    total.state += step.state;
-    const std::string note = step.buffers > 0 ? fmt::format("row buffers {}", bytes_text(step.buffers * rows)) : "";
-    print_row(fmt::format("{} {}", i, name_of(plan.index[i].kind)), step.total(), rows, bandwidth, note);
-  }
-  int sparse_layers = 0;
-  for (int layer = 0; layer < model.layers; ++layer) sparse_layers += plan.graph.layers.is_sparse(layer, model.layers) ? 1 : 0;
-  if (plan.graph.selection == kNoNode) sparse_layers = 0;
-  if (sparse_layers > 0) {
-    const double budget = selected_pages(plan.graph, pages);
-    total.attention = budget * kv_page;
-    print_row("attention", total.attention, rows, bandwidth, fmt::format("{:.0f} of {:.0f} pages", budget, pages));
-    print_row("flow", total.total(), rows, bandwidth, beside_dense(total.total(), dense));
-  }
-  print_row("dense", dense, rows, bandwidth, "");
-  const double all = sparse_layers * total.total() + (model.layers - sparse_layers) * dense;
-  fmt::print("all {} layers, {} of them sparse: {} instead of {}, {:.2f}x\n", model.layers, sparse_layers,
-             time_text(all * rows / bandwidth), time_text(model.layers * dense * rows / bandwidth), model.layers * dense / all);
-}
-
 void plan(const PlanOptions& options) {
   const ModelGeometry& model = find_model(options.geometry);
-  const double bandwidth = parse_bandwidth(options.bandwidth.value_or(usual_bandwidth(options.device)));
+  const double bandwidth = options.bandwidth ? parse_bandwidth(*options.bandwidth) : usual_bandwidth(options.device);
   TraceOptions trace;
   trace.head_dim = model.head_dim;
   trace.group = model.query_heads / model.kv_heads;
   trace.layers = model.layers;
   const Compilation compilation = compile(read_flow(options.flow).trace(trace), {options.disabled});
-  fmt::print("{}", to_text(compilation.plan));
-  if (options.device == "cuda") fmt::print("{}", cuda::codegen::describe(compilation.plan));
-  print_passes(compilation);
-  print_roofline(compilation.plan, options, model, bandwidth);
+  const Workload workload{std::string(model.name), model.layers,   model.kv_heads, options.tokens,
+                          options.batch,           options.device, bandwidth};
+  fmt::print("{}", plan_report(compilation, workload));
 }
 
 }  // namespace

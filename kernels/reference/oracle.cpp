@@ -97,8 +97,8 @@ Tensor without_future(Tensor tensor, const State& state, const Tokens& tokens) {
 
 class Evaluation {
  public:
-  Evaluation(const FlowGraph& graph, const Row& row, States& states)
-      : graph_(graph), row_(row), states_(states), pages_(pages_of(graph, row.tokens)) {
+  Evaluation(const FlowGraph& graph, const Row& row, States& states, const Pace& pace)
+      : graph_(graph), row_(row), states_(states), pace_(pace), pages_(pages_of(graph, row.tokens)) {
     tokens_ = {graph.geometry.page, pages_, row.tokens - (pages_ - 1) * graph.geometry.page};
     tensors_.resize(graph.nodes.size());
     selections_.resize(graph.nodes.size());
@@ -124,6 +124,14 @@ class Evaluation {
     return std::move(result_);
   }
 
+  NodeValue value_of(NodeId wanted) {
+    fill_cache();
+    for (NodeId id = 0; id <= wanted; ++id) {
+      if (graph_.nodes[id].stage == Stage::kIndex) evaluate(id);
+    }
+    return {std::move(tensors_[wanted]), std::move(selections_[wanted])};
+  }
+
  private:
   void fill_cache() {
     const int page = graph_.geometry.page;
@@ -131,6 +139,7 @@ class Evaluation {
     std::vector<Tensor> keys;
     std::vector<Tensor> values;
     for (int p = 0; p < pages_; ++p) {
+      if (pace_) pace_();
       const size_t skip = size_t(p) * page * graph_.geometry.head_dim;
       const int held = std::min(page, row_.tokens - p * page);
       const std::vector<Tensor> cached = cached_fields(graph_, row_.keys.subspan(skip), row_.values.subspan(skip), held);
@@ -151,6 +160,7 @@ class Evaluation {
   }
 
   void evaluate(NodeId id) {
+    if (pace_) pace_();
     const Node& node = graph_.nodes[id];
     const Attributes& a = node.attributes;
     Tensor& out = tensors_[id];
@@ -204,7 +214,7 @@ class Evaluation {
       default: {
         std::vector<const Tensor*> inputs;
         for (const NodeId input : node.inputs) inputs.push_back(&tensors_[input]);
-        out = apply(node, concrete(node.shape, pages_), inputs, tokens_);
+        out = apply(node, concrete(node.shape, pages_), inputs, tokens_, pace_);
       }
     }
   }
@@ -212,6 +222,7 @@ class Evaluation {
   const FlowGraph& graph_;
   const Row& row_;
   States& states_;
+  const Pace& pace_;
   int pages_;
   Tokens tokens_;
   std::vector<Tensor> fields_;
@@ -251,7 +262,13 @@ std::vector<Tensor> cached_fields(const FlowGraph& graph, std::span<const float>
   return fields;
 }
 
-Result run(const FlowGraph& graph, const Row& row, States& states) { return Evaluation(graph, row, states).run(); }
+Result run(const FlowGraph& graph, const Row& row, States& states, const Pace& pace) {
+  return Evaluation(graph, row, states, pace).run();
+}
+
+NodeValue value_of(const FlowGraph& graph, NodeId node, const Row& row, States& states, const Pace& pace) {
+  return Evaluation(graph, row, states, pace).value_of(node);
+}
 
 double round_to(DataType type, double x) {
   if (type == DataType::kF32) return double(float(x));

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -46,8 +47,20 @@ struct Result {
 /// The number of pages that hold `tokens` tokens.
 int pages_of(const FlowGraph& graph, int tokens);
 
+/// Called often while something is computed; may throw to end it. May be empty.
+using Pace = std::function<void()>;
+
 /// Runs the whole flow; `states` is read and updated.
-Result run(const FlowGraph& graph, const Row& row, States& states);
+Result run(const FlowGraph& graph, const Row& row, States& states, const Pace& pace = {});
+
+/// A tensor, or the pages of a selection, ascending.
+struct NodeValue {
+  Tensor tensor;
+  std::vector<int32_t> pages;
+};
+
+/// The value of `node`, of the index stage. `states` is read.
+NodeValue value_of(const FlowGraph& graph, NodeId node, const Row& row, States& states, const Pace& pace = {});
 
 /// The fields of the page that holds `tokens` tokens of k, v [tokens, dim], by index in the graph, rounded to their types.
 std::vector<Tensor> cached_fields(const FlowGraph& graph, std::span<const float> keys, std::span<const float> values, int tokens);

@@ -9,6 +9,8 @@ namespace sluice::oracle {
 
 namespace {
 
+constexpr size_t kElementsBetweenPaces = 256;
+
 int extent_of(const Shape& shape, Axis axis) {
   const int position = find_axis(shape, axis);
   return position < 0 ? 1 : shape[position].extent;
@@ -180,7 +182,8 @@ size_t position_of(const Shape& shape, const Index& index) {
   return position;
 }
 
-Tensor apply(const Node& node, const Shape& shape, std::span<const Tensor* const> inputs, const Tokens& tokens) {
+Tensor apply(const Node& node, const Shape& shape, std::span<const Tensor* const> inputs, const Tokens& tokens,
+             const Pace& pace) {
   Tensor out = empty(shape);
   if (node.op == Op::kConstant) {
     out.values[0] = {double(float(node.attributes.value)), 0};
@@ -198,6 +201,7 @@ Tensor apply(const Node& node, const Shape& shape, std::span<const Tensor* const
     return axis == Axis::kToken ? tokens.held(of, index, cache_stage) : extent_of(of, axis);
   };
   for_each_index(shape, [&](const Index& index, size_t position) {
+    if (pace && position % kElementsBetweenPaces == 0) pace();
     Bounded& result = out.values[position];
     if (is_interleave(node.op)) {
       Index source = index;

@@ -33,7 +33,8 @@ void for_each_index(const Shape& shape, const std::function<void(const Index&, s
 size_t position_of(const Shape& shape, const Index& index);
 
 /// One operator other than sources, saves and selections.
-Tensor apply(const Node& node, const Shape& shape, std::span<const Tensor* const> inputs, const Tokens& tokens);
+Tensor apply(const Node& node, const Shape& shape, std::span<const Tensor* const> inputs, const Tokens& tokens,
+             const Pace& pace = {});
 
 /// kThreshold.
 std::vector<int32_t> threshold(std::span<const double> scores, double bound, const Attributes& attributes);

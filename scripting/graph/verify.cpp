@@ -14,8 +14,6 @@ namespace sluice {
 
 namespace {
 
-constexpr int kLayers = 4096;
-
 [[noreturn]] void refuse(const SourceLocation& where, const std::string& message, std::string hint = {}) {
   throw FlowError(where, message, std::move(hint));
 }
@@ -63,9 +61,10 @@ void verify_header(const FlowGraph& graph) {
     refuse(where, fmt::format("{} query heads a KV head are not supported, 1 to {} are", geometry.group, GraphLimits::kGroup));
   }
   if (!is_at_most(geometry.kv, DataType::kE5M2)) refuse(where, "the KV type does not exist", "f32, bf16, e4m3 or e5m2");
-  if (graph.layers.sparse.size() > kLayers) refuse(where, "more layers are chosen than any model has");
+  if (graph.layers.sparse.size() > GraphLimits::kLayers) refuse(where, "more layers are chosen than any model has");
   for (const auto& [layer, sparse] : graph.layers.sparse) {
-    if (layer < -kLayers || layer >= kLayers) refuse(where, fmt::format("layers: there is no layer {}", layer));
+    if (layer < -GraphLimits::kLayers || layer >= GraphLimits::kLayers)
+      refuse(where, fmt::format("layers: there is no layer {}", layer));
   }
   if (graph.nodes.size() > GraphLimits::kNodes) {
     refuse(where, fmt::format("the flow has {} operators, at most {} are allowed", graph.nodes.size(), GraphLimits::kNodes));
@@ -265,13 +264,17 @@ void verify_selection(const FlowGraph& graph) {
 }  // namespace
 
 void verify(const FlowGraph& graph) {
+  verify_unfinished(graph);
+  verify_selection(graph);
+}
+
+void verify_unfinished(const FlowGraph& graph) {
   verify_header(graph);
   verify_field_headers(graph);
   verify_states(graph);
   verify_nodes(graph);
   verify_field_nodes(graph);
   verify_saves(graph);
-  verify_selection(graph);
 }
 
 void verify_layers(const FlowGraph& graph, int layers) {

@@ -8,6 +8,9 @@ namespace sluice {
 /// Throws FlowError with the location of the offending node.
 void verify(const FlowGraph& graph);
 
+/// The same for the graph of a script that is not finished: it may have a selection or none. Throws FlowError.
+void verify_unfinished(const FlowGraph& graph);
+
 /// Refuses a graph that names layers which a model of `layers` layers does not have, or one layer in two ways that disagree.
 /// Throws FlowError.
 void verify_layers(const FlowGraph& graph, int layers);
@@ -15,6 +18,7 @@ void verify_layers(const FlowGraph& graph, int layers);
 /// Most nodes, fields, states, elements and work that a graph may have.
 struct GraphLimits {
   static constexpr int kNodes = 4096;
+  static constexpr int kLayers = 4096;  // of any model
   static constexpr int kFields = 64;
   static constexpr int kStates = 64;
   static constexpr int64_t kElements = 65536;  // of one node, the page axis not counted

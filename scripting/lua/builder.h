@@ -49,6 +49,8 @@ class GraphBuilder {
   /// Ends the trace with what flow.index returned: sets the selection, checks what only the whole can show.
   /// `index_line` is where flow.index begins, or 0 if the flow has none.
   FlowGraph finish(const Datum& returned, int index_line);
+  /// Ends it as it is, without those checks.
+  FlowGraph release() { return std::move(graph_); }
 
  private:
   struct Declaration {

@@ -187,9 +187,9 @@ struct Entry {
   lua_CFunction wrapper;  // null: the standard function itself
 };
 
-constexpr Entry kBase[] = {{"assert", nullptr}, {"error", nullptr},    {"ipairs", nullptr}, {"next", ordered_next},
-                           {"pairs", pairs},    {"rawequal", nullptr}, {"rawget", nullptr}, {"rawlen", nullptr},
-                           {"select", nullptr}, {"tonumber", nullptr}, {"type", nullptr},   {"tostring", to_text}};
+constexpr Entry kBase[] = {{"assert", nullptr}, {"error", nullptr},          {"ipairs", nullptr}, {"next", ordered_next},
+                           {"pairs", pairs},    {"rawequal", nullptr},       {"rawget", nullptr}, {"rawlen", nullptr},
+                           {"select", nullptr}, {"tonumber", text_function}, {"type", nullptr},   {"tostring", to_text}};
 constexpr Entry kMath[] = {
     {"abs", nullptr},  {"ceil", nullptr},       {"cos", nullptr},  {"deg", nullptr}, {"exp", nullptr}, {"floor", nullptr},
     {"fmod", nullptr}, {"huge", nullptr},       {"log", nullptr},  {"max", nullptr}, {"min", nullptr}, {"maxinteger", nullptr},

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <lua.hpp>
+#include <utility>
 
 #include "scripting/graph/error.h"
 
@@ -20,9 +21,9 @@ constexpr const char* kOutOfInstructions = "the script runs too many instruction
 
 }  // namespace
 
-Sandbox::Sandbox(const Limits& limits) : limits_(limits) {
+Sandbox::Sandbox(Limits limits) : limits_(std::move(limits)) {
   deadline_ = std::chrono::steady_clock::now() +
-              std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(limits.seconds));
+              std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(limits_.seconds));
   state_ = lua_newstate(allocate, this);
   if (!state_) throw InternalError("cannot create a Lua state");
   lua_sethook(state_, count, LUA_MASKCOUNT, kInstructionsBetweenLooks);
@@ -37,9 +38,14 @@ Sandbox& Sandbox::of(lua_State* state) {
   return *static_cast<Sandbox*>(self);
 }
 
+void Sandbox::stop(const char* reason) {
+  if (stopped_by_) return;
+  stopped_by_ = reason;
+  if (limits_.on_stop) limits_.on_stop();
+}
+
 bool Sandbox::is_out_of_time() {
-  if (stopped_by_) return true;
-  if (std::chrono::steady_clock::now() > deadline_) stopped_by_ = kOutOfTime;
+  if (!stopped_by_ && std::chrono::steady_clock::now() > deadline_) stop(kOutOfTime);
   return stopped_by_ != nullptr;
 }
 
@@ -53,8 +59,7 @@ void* Sandbox::allocate(void* self, void* block, size_t old_bytes, size_t new_by
   }
   if (new_bytes > old_bytes) {
     if (new_bytes > kLargeAllocation) sandbox.is_out_of_time();
-    if (!sandbox.stopped_by_ && sandbox.bytes_ + (new_bytes - old_bytes) > sandbox.limits_.memory)
-      sandbox.stopped_by_ = kOutOfMemory;
+    if (sandbox.bytes_ + (new_bytes - old_bytes) > sandbox.limits_.memory) sandbox.stop(kOutOfMemory);
     if (sandbox.stopped_by_) return nullptr;
   }
   void* moved = std::realloc(block, new_bytes);
@@ -69,7 +74,7 @@ void Sandbox::count(lua_State* state, lua_Debug* event) {
   Sandbox& sandbox = of(state);
   sandbox.instructions_ += kInstructionsBetweenLooks;
   if (lua_getinfo(state, "l", event) != 0 && event->currentline > 0) sandbox.last_line_ = event->currentline;
-  if (!sandbox.stopped_by_ && sandbox.instructions_ > sandbox.limits_.instructions) sandbox.stopped_by_ = kOutOfInstructions;
+  if (sandbox.instructions_ > sandbox.limits_.instructions) sandbox.stop(kOutOfInstructions);
   if (!sandbox.is_out_of_time()) return;
   // Pushing a text would allocate, which fails by now.
   lua_pushlightuserdata(state, &sandbox);

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -17,11 +18,12 @@ class Sandbox {
  public:
   struct Limits {
     double seconds = 1;
-    size_t memory = size_t{64} << 20;   // bytes
-    int64_t instructions = 50'000'000;  // of the Lua machine
+    size_t memory = size_t{64} << 20;    // bytes
+    int64_t instructions = 50'000'000;   // of the Lua machine
+    std::function<void()> on_stop = {};  // called once, when the state is stopped; must not throw
   };
 
-  explicit Sandbox(const Limits& limits);
+  explicit Sandbox(Limits limits);
   ~Sandbox();
   Sandbox(const Sandbox&) = delete;
   Sandbox& operator=(const Sandbox&) = delete;
@@ -38,6 +40,7 @@ class Sandbox {
 
  private:
   static void* allocate(void* self, void* block, size_t old_bytes, size_t new_bytes);
+  void stop(const char* reason);
   static void count(lua_State* state, lua_Debug* event);
 
   Limits limits_;

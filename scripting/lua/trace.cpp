@@ -21,7 +21,6 @@ namespace sluice {
 
 namespace {
 
-constexpr size_t kLargestSource = size_t{64} << 10;
 // Lua begins its messages with the chunk's name and the line; the user's file name goes there afterwards.
 constexpr const char* kChunkName = "=flow";
 constexpr std::string_view kChunkPrefix = "flow:";
@@ -74,10 +73,26 @@ class Script {
  public:
   Script(const std::string& file, const TraceOptions& options)
       : session_{GraphBuilder(file, options.head_dim, options.group), std::nullopt},
-        sandbox_({options.seconds, options.memory, options.instructions}),
+        on_stop_(options.on_stop),
+        sandbox_({options.seconds, options.memory, options.instructions, [this] { report_stop(); }}),
         state_(sandbox_.state()) {}
 
   FlowGraph run(std::string_view source) {
+    const int flow = load(source);
+    const Datum selection = run_stage_of(flow, Stage::kIndex);
+    return session_.builder.finish(selection, line_of_stage(flow, Stage::kIndex));
+  }
+
+  Inspection inspect(std::string_view source) {
+    const Datum returned = run_stage_of(load(source), Stage::kIndex);
+    Inspection seen = describe_returned(returned);
+    seen.graph = session_.builder.release();
+    return seen;
+  }
+
+ private:
+  /// Runs the chunk and flow.cache; the stack index of the flow.
+  int load(std::string_view source) {
     check_source(source);
     source = without_mark(source);
     lua_pushcfunction(state_, install);
@@ -88,11 +103,61 @@ class Script {
     const int flow = lua_gettop(state_);
     check_flow(read_result(flow, last_line_of(source)));
     run_stage_of(flow, Stage::kCache);
-    const Datum selection = run_stage_of(flow, Stage::kIndex);
-    return session_.builder.finish(selection, line_of_stage(flow, Stage::kIndex));
+    return flow;
   }
 
- private:
+  Inspection describe_returned(const Datum& returned) {
+    Inspection seen;
+    switch (returned.kind) {
+      case Datum::Kind::kNil:
+        break;
+      case Datum::Kind::kNumber:
+        seen.kind = Inspection::Kind::kNumber;
+        seen.number = returned.number;
+        break;
+      case Datum::Kind::kText:
+        seen.kind = Inspection::Kind::kText;
+        seen.text = returned.text;
+        break;
+      default:
+        if (!find_node(returned, seen)) {
+          seen.kind = Inspection::Kind::kOther;
+          seen.text = describe(returned, session_.builder.graph());
+        }
+    }
+    return seen;
+  }
+
+  bool find_node(const Datum& returned, Inspection& seen) {
+    if (returned.kind != Datum::Kind::kHandle) return false;
+    const Handle& handle = returned.handle;
+    seen.node = handle.id;
+    switch (handle.kind) {
+      case Handle::Kind::kTensor:
+        seen.kind = Inspection::Kind::kTensor;
+        return handle.stage == Stage::kIndex;
+      case Handle::Kind::kState:
+        seen.kind = Inspection::Kind::kTensor;
+        seen.node = session_.builder.load(handle.id);
+        return true;
+      case Handle::Kind::kSelection:
+        seen.kind = Inspection::Kind::kSelection;
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  FlowError stop_error() const {
+    return {{session_.builder.where().file, sandbox_.last_line()},
+            sandbox_.stopped_by(),
+            "a flow builds a graph once; it needs no long loops"};
+  }
+
+  void report_stop() const {
+    if (on_stop_) on_stop_(stop_error());
+  }
+
   [[noreturn]] void fail(int line, const std::string& message, std::string hint = {}) const {
     throw FlowError({session_.builder.where().file, line}, message, std::move(hint));
   }
@@ -168,8 +233,7 @@ class Script {
 
   void check(int status) {
     if (status == LUA_OK) return;
-    if (sandbox_.stopped_by())
-      fail(sandbox_.last_line(), sandbox_.stopped_by(), "a flow builds a graph once; it needs no long loops");
+    if (sandbox_.stopped_by()) throw stop_error();
     if (session_.failure) throw FlowError(*session_.failure);
     if (status == LUA_ERRMEM) fail(sandbox_.last_line(), "the script uses too much memory");
     if (lua_type(state_, -1) != LUA_TSTRING) {
@@ -211,22 +275,39 @@ class Script {
   }
 
   Session session_;
+  std::function<void(const FlowError&)> on_stop_;
   Sandbox sandbox_;
   lua_State* state_;
 };
 
 }  // namespace
 
-FlowGraph trace(std::string_view source, const std::string& file, const TraceOptions& options) {
+namespace {
+
+void check_geometry(const TraceOptions& options) {
   if (options.head_dim < 1 || options.head_dim > GraphLimits::kHeadDim || options.group < 1 ||
       options.group > GraphLimits::kGroup) {
     throw InputError(
         fmt::format("flows cannot be traced for heads of {} channels and groups of {}", options.head_dim, options.group),
         fmt::format("1 to {} channels and groups of 1 to {}", GraphLimits::kHeadDim, GraphLimits::kGroup));
   }
+}
+
+}  // namespace
+
+FlowGraph trace(std::string_view source, const std::string& file, const TraceOptions& options) {
+  check_geometry(options);
   FlowGraph graph = Script(file, options).run(source);
   if (options.layers > 0) verify_layers(graph, options.layers);
   return graph;
+}
+
+Inspection inspect(std::string_view source, const std::string& file, const TraceOptions& options) {
+  check_geometry(options);
+  Inspection seen = Script(file, options).inspect(source);
+  verify_unfinished(seen.graph);
+  if (options.layers > 0) verify_layers(seen.graph, options.layers);
+  return seen;
 }
 
 FlowGraph trace_file(const std::string& path, const TraceOptions& options) {

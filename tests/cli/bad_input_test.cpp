@@ -48,7 +48,7 @@ struct BadFlow {
   std::string message;  // part of it
 };
 
-class BadFlows : public testing::TestWithParam<BadFlow> {};
+class BadFlows : public ::testing::TestWithParam<BadFlow> {};
 
 TEST_P(BadFlows, AreRefusedByEval) {
   const Folder folder;
@@ -65,17 +65,17 @@ TEST_P(BadFlows, AreRefusedByCheck) {
 
 INSTANTIATE_TEST_SUITE_P(
     Flows, BadFlows,
-    testing::Values(BadFlow{"SyntaxError", flow(kGoodCache, "return return"), "bad.lua:6"},
-                    BadFlow{"UnknownOperator", flow(kGoodCache, "return sluice.topkk(q, {k=4})"), "topkk"},
-                    BadFlow{"UnknownMethod", flow("c.m = c.k:median('token')", kGoodIndex), "median"},
-                    BadFlow{"WrongAxes", flow("c.m = c.k:mean('page')", kGoodIndex), "page"},
-                    BadFlow{"ScoreWithHeads", flow(kGoodCache, "return sluice.topk((q * c.m):sum('dim'), {k=4})"), "head"},
-                    BadFlow{"IndexOperatorInCache", flow("c.m = c.k:softmax('token')", kGoodIndex), "bad.lua:3"},
-                    BadFlow{"NoSelection", flow(kGoodCache, ""), "index"},
-                    BadFlow{"EndlessLoop", flow(kGoodCache, "while true do end"), "bad.lua"},
-                    BadFlow{"BillionCharacters", flow(kGoodCache, "local s = ('x'):rep(1e9) " + kGoodIndex), "bad.lua"},
-                    BadFlow{"Bytecode", std::string("\x1bLuaT\0\x19\x93\r\n\x1a\n", 12), "bad.lua"},
-                    BadFlow{"NothingAtAll", "", "bad.lua"}),
+    ::testing::Values(BadFlow{"SyntaxError", flow(kGoodCache, "return return"), "bad.lua:6"},
+                      BadFlow{"UnknownOperator", flow(kGoodCache, "return sluice.topkk(q, {k=4})"), "topkk"},
+                      BadFlow{"UnknownMethod", flow("c.m = c.k:median('token')", kGoodIndex), "median"},
+                      BadFlow{"WrongAxes", flow("c.m = c.k:mean('page')", kGoodIndex), "page"},
+                      BadFlow{"ScoreWithHeads", flow(kGoodCache, "return sluice.topk((q * c.m):sum('dim'), {k=4})"), "head"},
+                      BadFlow{"IndexOperatorInCache", flow("c.m = c.k:softmax('token')", kGoodIndex), "bad.lua:3"},
+                      BadFlow{"NoSelection", flow(kGoodCache, ""), "index"},
+                      BadFlow{"EndlessLoop", flow(kGoodCache, "while true do end"), "bad.lua"},
+                      BadFlow{"BillionCharacters", flow(kGoodCache, "local s = ('x'):rep(1e9) " + kGoodIndex), "bad.lua"},
+                      BadFlow{"Bytecode", std::string("\x1bLuaT\0\x19\x93\r\n\x1a\n", 12), "bad.lua"},
+                      BadFlow{"NothingAtAll", "", "bad.lua"}),
     [](const auto& of) { return of.param.name; });
 
 std::string safetensors(const std::string& header) {

@@ -27,17 +27,6 @@ std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
 }
 
-Folder::Folder() {
-  std::string name = (fs::temp_directory_path() / "sluice-XXXXXX").string();
-  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary directory");
-  path_ = name;
-}
-
-Folder::~Folder() {
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
-}
-
 std::string Folder::write(const std::string& name, const std::string& content) const {
   std::ofstream(path(name), std::ios::binary) << content;
   return path(name);

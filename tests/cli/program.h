@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/temporary_directory.h"
+
 namespace sluice::test {
 
 struct Ran {
@@ -21,19 +23,14 @@ Ran run_shell(const std::string& line);
 /// A directory of this test, empty at first.
 class Folder {
  public:
-  Folder();
-  ~Folder();
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  std::string path(const std::string& name) const { return path_ + "/" + name; }
+  std::string path(const std::string& name) const { return directory_.file(name); }
   /// Writes a file and returns its path.
   std::string write(const std::string& name, const std::string& content) const;
   /// A copy of the mini model's directory: links to its files.
   std::string link_mini_model(const std::string& name) const;
 
  private:
-  std::string path_;
+  testing::TemporaryDirectory directory_;
 };
 
 std::string read_file(const std::string& path);

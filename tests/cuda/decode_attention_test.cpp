@@ -3,20 +3,13 @@
 #include "agents/bench/cuda/paged_case.h"
 #include "kernels/cuda/runtime.h"
 #include "scripting/graph/error.h"
+#include "tests/cuda/gpu.h"
 
 namespace sluice {
 namespace {
 
-class CudaDecode : public ::testing::Test {
+class CudaDecode : public testing::GpuTest {
  protected:
-  void SetUp() override {
-    try {
-      cuda::require_device();
-    } catch (const InputError& error) {
-      GTEST_SKIP() << error.what();
-    }
-  }
-
   /// Largest error of any row of one call.
   static double worst(PagedCase& attention) {
     attention.poison();

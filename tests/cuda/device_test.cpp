@@ -15,6 +15,7 @@
 #include "kernels/cpu/flow_storage.h"
 #include "kernels/open_pass.h"
 #include "kernels/reference/oracle.h"
+#include "tests/cuda/gpu.h"
 #include "tests/support/source_path.h"
 
 namespace sluice {
@@ -83,14 +84,11 @@ struct Batch {
   std::vector<uint8_t> decoding;
 };
 
-class CudaDeviceTest : public ::testing::Test {
+class CudaDeviceTest : public testing::GpuTest {
  protected:
   void SetUp() override {
-    try {
-      device_ = create_device("cuda");
-    } catch (const InputError& error) {
-      GTEST_SKIP() << error.what();
-    }
+    testing::GpuTest::SetUp();
+    if (!IsSkipped()) device_ = create_device("cuda");
   }
 
   std::vector<float> draw(size_t count, float scale = 1) {

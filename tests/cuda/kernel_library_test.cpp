@@ -20,6 +20,7 @@
 #include "kernels/cuda/nvrtc.h"
 #include "kernels/cuda/runtime.h"
 #include "scripting/graph/error.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice::cuda {
 namespace {
@@ -34,7 +35,7 @@ extern "C" __global__ void add(float* sums, const float* a, const float* b) {
 }
 )";
 
-class CudaNvrtc : public testing::Test {
+class CudaNvrtc : public ::testing::Test {
  protected:
   void SetUp() override {
     try {
@@ -146,16 +147,8 @@ TEST(CudaNvrtcLog, AnyTextIsAccepted) {
 }
 
 /// A folder of the test's own, deleted after it.
-class CudaKernelCache : public testing::Test {
+class CudaKernelCache : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "sluice_cache_XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    root_ = name;
-    folder_ = root_ / "made" / "when needed";
-  }
-  void TearDown() override { fs::remove_all(root_); }
-
   static Bytes bytes(size_t size, int seed) {
     std::mt19937 random(seed);
     Bytes made(size);
@@ -164,8 +157,9 @@ class CudaKernelCache : public testing::Test {
   }
   size_t files() const { return std::distance(fs::directory_iterator(folder_), fs::directory_iterator()); }
 
-  fs::path root_;
-  fs::path folder_;
+  const testing::TemporaryDirectory directory_;
+  const fs::path root_ = directory_.path();
+  const fs::path folder_ = root_ / "made" / "when needed";
 };
 
 std::string read_text(const fs::path& path) {

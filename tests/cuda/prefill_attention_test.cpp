@@ -5,20 +5,13 @@
 #include "agents/bench/cuda/prefill_case.h"
 #include "kernels/cuda/runtime.h"
 #include "scripting/graph/error.h"
+#include "tests/cuda/gpu.h"
 
 namespace sluice {
 namespace {
 
-class CudaPrefill : public ::testing::Test {
+class CudaPrefill : public testing::GpuTest {
  protected:
-  void SetUp() override {
-    try {
-      cuda::require_device();
-    } catch (const InputError& error) {
-      GTEST_SKIP() << error.what();
-    }
-  }
-
   static double worst(const PrefillCaseShape& shape, int step = 1, int head_step = 1) {
     PrefillCase attention(shape);
     attention.poison();

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <string>
+#include <vector>
 
 #include "scripting/graph/text.h"
 #include "scripting/lua/trace.h"
@@ -80,6 +81,17 @@ TEST(Sandbox, StopsAtTheWallClockToo) {
   EXPECT_NE(refusal(flow_with("while true do end"), options).find("too long"), std::string::npos);
 }
 
+TEST(Sandbox, ReportsTheLimitOnceInTheMidstOfTheScript) {
+  for (const std::string body : {"while true do end", "local s = 'x' while true do s = s .. s end"}) {
+    TraceOptions options;
+    options.seconds = 0.05;
+    std::vector<std::string> reported;
+    options.on_stop = [&](const FlowError& refusal) { reported.emplace_back(refusal.what()); };
+    const std::string message = refusal(flow_with(body), options);
+    EXPECT_EQ(reported, std::vector<std::string>{message});
+  }
+}
+
 TEST(Sandbox, CapsMemory) {
   for (const std::string body : {
            "local s = 'x' while true do s = s .. s end",
@@ -100,8 +112,8 @@ TEST(Sandbox, RefusesHugeTexts) {
        {"('x'):rep(1e9)", "string.rep('ab', 1 << 60)", "string.rep('', 1 << 60, 'xy')", "('x'):rep(1000, ('y'):rep(10000))",
         "string.format('%99999d', 1)", "string.format(('%s'):rep(1000))",
         // Few texts, but compared many times.
-        "local s, t = ('x'):rep(1000000), {} local a, b = s .. 'a', s .. 'b' for i = 1, 10000 do t[i] = i % 3 > 0 and a or b end "
-        "table.sort(t)"}) {
+        ("local s, t = ('x'):rep(1000000), {} local a, b = s .. 'a', s .. 'b' "
+         "for i = 1, 10000 do t[i] = i % 3 > 0 and a or b end table.sort(t)")}) {
     refusal(flow_with(body));
   }
   expect_accepted("local t = {'b', 'a', 'c'} table.sort(t) assert(table.concat(t) == 'abc')");

@@ -4,8 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <functional>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/codegen/kernels.h"
 #include "kernels/cuda/selection.h"
 #include "scripting/graph/ops.h"
@@ -23,13 +26,16 @@ class Description {
     if (const int united = count_united(); united > Selection::kMostLeaves) {
       return fmt::format("on a GPU: refused, a union of {} selections; it joins at most {}\n", united, Selection::kMostLeaves);
     }
+    const std::string whole = source_.row.name.empty() ? std::string() : whole_rows();
     if (!source_.refresh.name.empty()) refresh();
     for (size_t i = 0; i < layout_.launches.size(); ++i) index(layout_.launches[i], source_.index[i]);
     for (const ScoredSelection& selection : layout_.selections) select(selection);
     launch("lists", "the selected pages of each row, ascending, with those that are always kept");
     launch("attention", "over the lists");
-    return fmt::format("on a GPU, a sparse layer of a decode step: {} launches, each begun while the one before it ends\n{}",
-                       launches_, lines_);
+    const std::string steps = taken();
+    if (!whole.empty())
+      return fmt::format("on a GPU, a sparse layer of a decode step: {}rows too long for that: {}", whole, steps);
+    return fmt::format("on a GPU, a sparse layer of a decode step: {}  not in one kernel: {}\n", steps, source_.why_not_by_row);
   }
 
  private:
@@ -39,6 +45,23 @@ class Description {
   bool kept(NodeId id) const { return layout_.kept[static_cast<size_t>(id)]; }
   bool query_only(NodeId id) const { return layout_.query_only[static_cast<size_t>(id)]; }
   const RowSlot& slot(NodeId id) const { return layout_.slots[static_cast<size_t>(id)]; }
+
+  /// What was written since the last call, with the number of launches.
+  std::string taken() {
+    return fmt::format("{} launches, each begun while the one before it ends\n{}", std::exchange(launches_, 0),
+                       std::exchange(lines_, {}));
+  }
+
+  /// The way of rows that fit on chip.
+  std::string whole_rows() {
+    const RowKernel& row = source_.row;
+    launch(row.name,
+           fmt::format("up to {} blocks for each row, each of {} threads and {:.1f} kB of shared memory, and {} B a page",
+                       kMostRowBlocks, kRowThreads, static_cast<double>(row.shared_bytes(0, 1)) / 1e3, row.page_bytes));
+    line("the fields of the newest page, scores, steps by row, exact selection and the list of pages, all on chip");
+    launch("attention", "over the lists");
+    return taken();
+  }
 
   /// Selections that the union of the flow is made of. Unions may share their operands, so each is looked at once.
   int count_united() const {

@@ -205,8 +205,9 @@ struct Row {
   }
   /// What the flow's q holds at `at` of [head, dim].
   __device__ __forceinline__ float query(int at) const {
-    return arguments.query_is_f32 ? static_cast<const float*>(arguments.query)[query_at + at]
-                                  : BF16::widen(static_cast<const uint16_t*>(arguments.query)[query_at + at]);
+    // From L2: another kernel may have written it while this one was there already.
+    return arguments.query_is_f32 ? __ldcg(static_cast<const float*>(arguments.query) + query_at + at)
+                                  : BF16::widen(__ldcg(static_cast<const uint16_t*>(arguments.query) + query_at + at));
   }
   /// Strides are checked to fit 32 bits, which takes one instruction instead of four.
   __device__ __forceinline__ uint8_t* block(int page) const {

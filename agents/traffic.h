@@ -2,7 +2,7 @@
 
 #include "scripting/graph/plan.h"
 
-namespace sluice::cli {
+namespace sluice {
 
 /// Bytes that one row (request x KV head) must move in one decode step of one layer.
 struct Traffic {
@@ -22,4 +22,4 @@ double refresh_bytes(const Plan& plan);
 /// Most pages that the flow's selection keeps, of `pages`.
 double selected_pages(const FlowGraph& graph, double pages);
 
-}  // namespace sluice::cli
+}  // namespace sluice

@@ -1,4 +1,4 @@
-#include "agents/cli/traffic.h"
+#include "agents/traffic.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 
 #include "scripting/graph/ops.h"
 
-namespace sluice::cli {
+namespace sluice {
 
 namespace {
 
@@ -70,4 +70,4 @@ double selected_pages(const FlowGraph& graph, double pages) {
   return budgets[static_cast<size_t>(graph.selection)];
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice

@@ -1,0 +1,151 @@
+#include <fmt/format.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <csignal>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agents/cli/arguments.h"
+#include "agents/cli/commands.h"
+#include "agents/evaluation/flow_files.h"
+#include "agents/flow_script.h"
+#include "agents/generation/generation_api.h"
+#include "agents/harness/harness.h"
+#include "agents/server/http_server.h"
+#include "agents/server/stop_signal.h"
+#include "agents/trace_options.h"
+#include "host/default_model.h"
+#include "scripting/graph/error.h"
+#include "store/error.h"
+
+namespace sluice::cli {
+
+namespace {
+
+struct ServeOptions {
+  std::vector<std::string> flows;
+  int pool_mib = 256;
+  bool quiet = false;
+  HarnessOptions harness;
+  HttpServerOptions http;
+  GenerationOptions generation;
+};
+
+/// Scripts by the name that requests use. Throws InputError for one that cannot be read, FlowError for one that cannot be traced
+/// for the model.
+std::map<std::string, FlowScript> read_flows(const ServeOptions& options, const ModelConfig& config) {
+  std::map<std::string, FlowScript> scripts;
+  for (const std::string& flow : options.flows.empty() ? shipped_flows() : options.flows) {
+    FlowScript script = read_flow(flow);
+    const std::string name = script.trace(trace_options(config)).name;
+    if (!scripts.emplace(name, std::move(script)).second) {
+      throw InputError(fmt::format("two flows are called \"{}\"", name),
+                       "give each a name of its own in sluice.flow{name = ...}");
+    }
+  }
+  return scripts;
+}
+
+/// The harness of the data folder; nothing if none is named.
+std::unique_ptr<Harness> open_harness(const ServeOptions& options, spdlog::logger& log) {
+  if (options.harness.folder.empty()) return nullptr;
+  HarnessOptions harness = options.harness;
+  harness.model = options.generation.model;
+  harness.device = options.generation.device;
+  harness.threads = options.generation.threads;
+  try {
+    auto opened = std::make_unique<Harness>(harness);
+    for (const std::string& notice : opened->notices()) log.warn("{}", notice);
+    return opened;
+  } catch (const store::StoreError& error) {
+    if (error.kind() == store::ErrorKind::kInternal) throw InternalError(error.what());
+    throw InputError(error.what(), error.hint());
+  }
+}
+
+void serve(ServeOptions options) {
+  const StopSignal signal;  // before there are other threads
+  std::signal(SIGPIPE, SIG_IGN);
+  GenerationOptions& generation = options.generation;
+  if (generation.model.empty()) generation.model = default_model();
+  generation.pool_bytes = static_cast<size_t>(options.pool_mib) << 20;
+  const auto scripts = read_flows(options, load_config(generation.model));
+  generation.read_flow = [&scripts](const std::string& name, const TraceOptions& trace) { return scripts.at(name).trace(trace); };
+  const auto log = std::make_shared<spdlog::logger>("sluice", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  log->set_level(options.quiet ? spdlog::level::err : spdlog::level::info);
+  options.http.log = generation.log = log;
+
+  std::vector<std::string> names;
+  for (const auto& [name, script] : scripts) names.push_back(name);
+  const std::unique_ptr<Harness> harness = open_harness(options, *log);
+  if (harness) {
+    options.http.gate.authenticate = [&harness](const std::string& token) { return harness->api().authenticate(token); };
+  }
+  GenerationApi api(std::move(generation), names);
+  HttpServer server(std::move(options.http));
+  api.add_routes(server);
+  if (harness) {
+    harness->api().add_routes(server);
+    harness->start();
+  }
+  server.start();
+  fmt::print("serving {} at {}\n", api.model(), server.address());
+  std::fflush(stdout);
+  StopSignal::wait();
+  log->info("stopping");
+  server.stop();
+  api.engines().stop();
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app) {
+  constexpr int kMostThreads = 1024;
+  auto options = std::make_shared<ServeOptions>();
+  CLI::App* command = app.add_subcommand(
+      "serve", "Serve a model over HTTP: OpenAI's endpoints, metrics and health; with --data also the harness for agents");
+  command->footer("Example: sluice serve --port 8080 --data sluice-data --flow quest --flow streaming");
+  command->add_option("--data", options->harness.folder,
+                      "Folder of submissions and what became of them: agents may hand in flows (sluice agent add)");
+  command->add_option("--workers", options->harness.workers, "Submissions that are judged at once")
+      ->check(decimal_number(1, 256))
+      ->capture_default_str();
+  command->add_option("--suite", options->harness.suite, "By which they are judged unless they say otherwise")
+      ->check(CLI::IsMember({"verify", "quick", "full"}))
+      ->capture_default_str();
+  options->http.port = 8080;
+  command->add_option("--host", options->http.host, "Address to listen at")->capture_default_str();
+  command->add_option("--port", options->http.port, "0: any that is free")
+      ->check(decimal_number(0, 65535))
+      ->capture_default_str();
+  add_list(*command, "--allow-host", options->http.gate.host_names,
+           "Names besides localhost under which this server is called; IP addresses need none");
+  add_list(*command, "--allow-origin", options->http.gate.origins, "Other sites whose pages may call: https://example.org");
+  GenerationOptions& generation = options->generation;
+  command->add_option("--model", generation.model, "Hugging Face directory (default: the mini model)");
+  command->add_option("--device", generation.device, "cpu or cuda")->capture_default_str();
+  command->add_option("--threads", generation.threads, "0: all cores")
+      ->check(decimal_number(0, kMostThreads))
+      ->capture_default_str();
+  add_list(*command, "--flow", options->flows, "Flows that requests may name: files or shipped ones (default: all shipped)");
+  command->add_option("--batch", generation.batch, "Requests of one flow that run at once")
+      ->check(decimal_number(1, 1024))
+      ->capture_default_str();
+  command->add_option("--engines", generation.most_engines, "Flows, dense attention included, that have an engine at once")
+      ->check(decimal_number(1, 64))
+      ->capture_default_str();
+  command->add_option("--pool-mib", options->pool_mib, "Size of the page pool of each engine")
+      ->check(decimal_number(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--requests", generation.most_requests, "Requests that may run and wait; more get 503")
+      ->check(decimal_number(1, 1 << 20))
+      ->capture_default_str();
+  command->add_flag("--quiet", options->quiet, "Log errors alone, not every request");
+  command->callback([options] { serve(*options); });
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agents/generation/completion_request.h"
+#include "agents/generation/engine_thread.h"
+#include "agents/generation/stop_strings.h"
+#include "agents/token_text.h"
+
+namespace sluice {
+
+struct CompletionUsage {
+  int prompt_tokens = 0;
+  int completion_tokens = 0;
+  int cached_tokens = 0;  // of the prompts, found in the prefix cache
+};
+
+/// What one choice has more of.
+struct CompletionPiece {
+  int choice = 0;
+  std::string text;
+  std::string finish_reason;  // "stop" or "length" in the last piece
+};
+
+/// The tasks of one request, from the thread that answers it: tokens become text here, and stop strings are looked for. What
+/// still runs is cancelled with this object.
+class Completion {
+ public:
+  /// Encodes the prompts and queues the tasks. Throws HttpProblem.
+  Completion(EngineThread& engines, const Tokenizer& tokenizer, const CompletionRequest& request);
+  ~Completion();
+  Completion(const Completion&) = delete;
+  Completion& operator=(const Completion&) = delete;
+
+  /// Waits until engines have taken every choice; `is_wanted` says whether to go on. Throws HttpProblem.
+  void wait_until_accepted(const std::function<bool()>& is_wanted);
+  /// The next piece, waiting for it at most `wait`. Throws HttpProblem if the engine failed.
+  std::optional<CompletionPiece> next(std::chrono::milliseconds wait);
+  /// Every choice has had its last piece.
+  bool ended() const { return open_ == 0; }
+  const CompletionUsage& usage() const { return usage_; }
+  int choices() const { return static_cast<int>(choices_.size()); }
+
+ private:
+  struct Choice {
+    Choice(const Tokenizer& tokenizer, std::vector<std::string> stop, std::string begin)
+        : text(tokenizer), stops(std::move(stop)), echo(std::move(begin)) {}
+    uint64_t id = 0;
+    TokenText text;
+    StopStrings stops;
+    std::string echo;  // the prompt, if the answer is to begin with it
+    bool ended = false;
+  };
+
+  GenerationTask task_for(const CompletionRequest& request, const std::vector<int32_t>& prompt, int choice) const;
+  CompletionPiece take_token(Choice& choice, int index, int32_t token);
+  CompletionPiece end(Choice& choice, int index, const std::string& reason, std::string text);
+  bool is_stop_token(int32_t token) const;
+
+  EngineThread& engines_;
+  const std::vector<int32_t> stop_tokens_;
+  const bool ignore_eos_;
+  const int answers_;  // of each prompt
+  std::shared_ptr<GenerationQueue> events_ = std::make_shared<GenerationQueue>();
+  std::deque<GenerationEvent> early_;  // that came before every choice was accepted
+  std::vector<Choice> choices_;
+  CompletionUsage usage_;
+  int open_ = 0;
+  int accepted_ = 0;
+};
+
+}  // namespace sluice

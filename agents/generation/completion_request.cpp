@@ -1,0 +1,214 @@
+#include "agents/generation/completion_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "agents/server/http_problem.h"
+#include "host/json_object.h"
+#include "scripting/graph/error.h"
+
+namespace sluice {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kMostTokens = 1 << 30;
+constexpr int kMostChoices = 64;  // of one request
+constexpr size_t kMostStops = 16;
+constexpr size_t kLongestStop = 1024;
+constexpr int64_t kLargestId = std::numeric_limits<int32_t>::max();
+
+[[noreturn]] void refuse(const char* field, const std::string& detail) { throw HttpProblem(400, detail).with("param", field); }
+
+/// What `read` makes of `field`; its complaints name the field for programs, too.
+template <class Read>
+auto field(const char* name, Read read) {
+  try {
+    return read();
+  } catch (const InputError& error) {
+    refuse(name, error.what());
+  }
+}
+
+std::vector<int32_t> read_ids(const Json& list, const char* name) {
+  std::vector<int32_t> ids;
+  for (const Json& id : list) {
+    const bool sound = id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() <= kLargestId;
+    if (!sound) refuse(name, fmt::format("body: \"{}\" holds {}, which is no token id", name, excerpt(id)));
+    ids.push_back(id.get<int32_t>());
+  }
+  return ids;
+}
+
+/// A string, token ids, or a list of either.
+void read_prompt(const JsonObject& body, CompletionRequest& request) {
+  const Json& prompt = field("prompt", [&]() -> const Json& { return body.at("prompt"); });
+  const auto all = [&](auto is) { return prompt.is_array() && !prompt.empty() && std::all_of(prompt.begin(), prompt.end(), is); };
+  if (prompt.is_string()) {
+    request.texts = {prompt.get<std::string>()};
+  } else if (all([](const Json& item) { return item.is_string(); })) {
+    request.texts = prompt.get<std::vector<std::string>>();
+  } else if (all([](const Json& item) { return item.is_number(); })) {
+    request.tokens = {read_ids(prompt, "prompt")};
+  } else if (all([](const Json& item) { return item.is_array(); })) {
+    for (const Json& item : prompt) request.tokens.push_back(read_ids(item, "prompt"));
+  } else {
+    refuse("prompt", "body: \"prompt\" must be a string, a list of token ids, or a list of either");
+  }
+}
+
+/// Text, or a list of parts that are text.
+std::string read_content(const JsonObject& message) {
+  const Json* content = message.find("content");
+  if (content == nullptr) message.refuse("content", "a text is wanted");
+  if (content->is_string()) return content->get<std::string>();
+  if (!content->is_array()) message.refuse("content", "a text, or a list of parts of type \"text\", is wanted");
+  std::string text;
+  for (const Json& item : *content) {
+    const JsonObject part(item, message.where() + ", content");
+    if (part.text("type") != "text") part.refuse("type", "only \"text\" is taken here");
+    text += part.text("text");
+  }
+  return text;
+}
+
+void read_messages(const JsonObject& body, CompletionRequest& request) {
+  constexpr size_t kMostMessages = 4096;
+  const Json& messages = body.array("messages");
+  if (messages.empty() || messages.size() > kMostMessages) {
+    refuse("messages", fmt::format("body: \"messages\" has {} entries; 1 to {} are wanted", messages.size(), kMostMessages));
+  }
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const JsonObject message(messages[i], fmt::format("body, messages[{}]", i));
+    ChatMessage read;
+    read.role = message.text("role");
+    if (read.role == "developer") read.role = "system";  // OpenAI's newer name for it
+    if (read.role != "system" && read.role != "user" && read.role != "assistant") {
+      message.refuse("role", "system, user and assistant are known here");
+    }
+    if (message.has("tool_calls")) message.refuse("tool_calls", "tools are not supported");
+    read.content = read_content(message);
+    request.messages.push_back(std::move(read));
+  }
+}
+
+void read_stop(const JsonObject& body, CompletionRequest& request) {
+  const Json* stop = body.find("stop");
+  if (stop == nullptr) return;
+  const auto is_text = [](const Json& item) { return item.is_string(); };
+  if (stop->is_string()) {
+    request.stop = {stop->get<std::string>()};
+  } else if (stop->is_array() && std::all_of(stop->begin(), stop->end(), is_text)) {
+    request.stop = stop->get<std::vector<std::string>>();
+  } else {
+    refuse("stop", "body: \"stop\" must be a string or a list of strings");
+  }
+  if (request.stop.size() > kMostStops) refuse("stop", fmt::format("body: \"stop\" may have {} strings", kMostStops));
+  for (const std::string& text : request.stop) {
+    if (text.empty() || text.size() > kLongestStop) {
+      refuse("stop", fmt::format("body: a string of \"stop\" has {} bytes; 1 to {} are wanted", text.size(), kLongestStop));
+    }
+  }
+}
+
+void read_sampling(const JsonObject& body, CompletionRequest& request) {
+  SamplingOptions& sampling = request.sampling;
+  field("temperature", [&] { sampling.temperature = static_cast<float>(body.find_number("temperature", 0, 100).value_or(1)); });
+  field("top_p", [&] { sampling.top_p = static_cast<float>(body.find_number("top_p", 0, 1).value_or(1)); });
+  if (!(sampling.top_p > 0)) refuse("top_p", "body: \"top_p\" must be above 0");
+  field("top_k", [&] {
+    const int64_t top_k = body.find_integer("top_k", -1, kMostTokens).value_or(0);
+    sampling.top_k = static_cast<int>(std::max<int64_t>(top_k, 0));  // vLLM writes -1 for all
+  });
+  field("seed", [&] {
+    const auto seed = body.find_integer("seed", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max());
+    if (seed) request.seed = static_cast<uint64_t>(*seed);
+  });
+}
+
+void read_limits(const JsonObject& body, CompletionRequest& request) {
+  for (const char* name : {"max_tokens", "max_completion_tokens"}) {
+    const auto most = field(name, [&] { return body.find_integer(name, 1, kMostTokens); });
+    if (most) request.max_tokens = static_cast<int>(*most);
+  }
+  field("n", [&] { request.n = static_cast<int>(body.find_integer("n", 1, kMostChoices).value_or(1)); });
+  const Json* ids = body.find("stop_token_ids");
+  if (ids != nullptr) {
+    if (!ids->is_array()) refuse("stop_token_ids", "body: \"stop_token_ids\" must be a list of token ids");
+    request.stop_tokens = read_ids(*ids, "stop_token_ids");
+  }
+  const size_t prompts = std::max<size_t>(request.texts.size() + request.tokens.size(), 1);
+  if (prompts * static_cast<size_t>(request.n) > kMostChoices) {
+    refuse("n", fmt::format("{} prompts with {} answers each; {} answers are the most", prompts, request.n, kMostChoices));
+  }
+}
+
+void read_stream(const JsonObject& body, CompletionRequest& request) {
+  request.stream = field("stream", [&] { return body.boolean("stream", false); });
+  const auto options = field("stream_options", [&] { return body.find_object("stream_options"); });
+  if (!options) return;
+  if (!request.stream) refuse("stream_options", "body: \"stream_options\" is for streams alone");
+  request.include_usage = field("stream_options", [&] { return options->boolean("include_usage", false); });
+}
+
+/// Refuses what is not built, unless its value changes nothing.
+void check_unsupported(const JsonObject& body, CompletionKind kind) {
+  static const std::vector<std::pair<const char*, Json>> neutral = {{"presence_penalty", 0},
+                                                                    {"frequency_penalty", 0},
+                                                                    {"repetition_penalty", 1},
+                                                                    {"min_p", 0},
+                                                                    {"min_tokens", 0},
+                                                                    {"best_of", 1},
+                                                                    {"suffix", ""},
+                                                                    {"logit_bias", Json::object()},
+                                                                    {"top_logprobs", 0},
+                                                                    {"prompt_logprobs", 0},
+                                                                    {"tools", Json::array()},
+                                                                    {"functions", Json::array()},
+                                                                    {"tool_choice", "none"},
+                                                                    {"response_format", Json::object({{"type", "text"}})},
+                                                                    {"use_beam_search", false},
+                                                                    {"skip_special_tokens", true},
+                                                                    {"include_stop_str_in_output", false}};
+  for (const auto& [name, value] : neutral) {
+    const Json* given = body.find(name);
+    if (given != nullptr && *given != value) refuse(name, fmt::format("\"{}\" is not supported; leave it out", name));
+  }
+  const Json* logprobs = body.find("logprobs");
+  const bool off = logprobs == nullptr || (kind == CompletionKind::kChat && *logprobs == false);
+  if (!off) refuse("logprobs", "\"logprobs\" are not supported; leave them out");
+  if (kind == CompletionKind::kChat && body.has("echo")) refuse("echo", "\"echo\" is for /v1/completions alone");
+}
+
+}  // namespace
+
+CompletionRequest parse_completion_request(std::string_view text, CompletionKind kind) {
+  const Json document = field("body", [&] { return parse_json(text, "body"); });
+  const JsonObject body = field("body", [&] { return JsonObject(document, "body"); });
+  CompletionRequest request;
+  request.kind = kind;
+  const auto find_text = [&](const char* name) {
+    const std::string* found = field(name, [&] { return body.find_text(name); });
+    return found == nullptr ? std::string() : *found;
+  };
+  request.model = find_text("model");
+  request.flow = find_text("flow");
+  if (kind == CompletionKind::kChat) {
+    field("messages", [&] { read_messages(body, request); });
+  } else {
+    read_prompt(body, request);
+  }
+  read_sampling(body, request);
+  read_limits(body, request);
+  read_stop(body, request);
+  read_stream(body, request);
+  request.ignore_eos = field("ignore_eos", [&] { return body.boolean("ignore_eos", false); });
+  check_unsupported(body, kind);
+  if (kind == CompletionKind::kText) request.echo = field("echo", [&] { return body.boolean("echo", false); });
+  return request;
+}
+
+}  // namespace sluice

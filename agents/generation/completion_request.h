@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agents/generation/chat_prompt.h"
+#include "host/engine.h"
+
+namespace sluice {
+
+enum class CompletionKind : uint8_t { kText, kChat };
+
+/// The body of a request to /v1/completions or /v1/chat/completions, checked, but not yet against model and tokenizer.
+struct CompletionRequest {
+  CompletionKind kind = CompletionKind::kText;
+  std::string model;                         // empty: none was named
+  std::string flow;                          // empty: dense attention
+  std::vector<std::string> texts;            // prompts as text...
+  std::vector<std::vector<int32_t>> tokens;  // ...or as ids
+  std::vector<ChatMessage> messages;         // of a chat
+  std::optional<int> max_tokens;
+  SamplingOptions sampling;
+  std::optional<uint64_t> seed;
+  std::vector<std::string> stop;
+  std::vector<int32_t> stop_tokens;
+  int n = 1;
+  bool ignore_eos = false;
+  bool echo = false;
+  bool stream = false;
+  bool include_usage = false;
+};
+
+/// Parses a body. Fields that would change the answer in a way that is not built here (logprobs, penalties, tools, ...) are
+/// refused unless they have the value that changes nothing; fields that nobody knows are ignored, as vLLM does. Throws
+/// HttpProblem (400) with the member "param" naming the field.
+CompletionRequest parse_completion_request(std::string_view text, CompletionKind kind);
+
+}  // namespace sluice

@@ -1,0 +1,128 @@
+#include "agents/generation/engine_slot.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "scripting/graph/error.h"
+
+namespace sluice {
+namespace {
+
+double seconds(GenerationClock::duration time) { return std::chrono::duration<double>(time).count(); }
+
+const char* reason_name(FinishReason reason, bool stopped) {
+  if (reason == FinishReason::kLength) return "length";
+  return reason == FinishReason::kStop || stopped ? "stop" : "abort";
+}
+
+}  // namespace
+
+void LiveTask::fail(int status, const std::string& message) const {
+  GenerationEvent event;
+  event.kind = GenerationEvent::Kind::kFailed;
+  event.choice = task.choice;
+  event.status = status;
+  event.message = message;
+  task.events->push(std::move(event));
+}
+
+EngineSlot::EngineSlot(Device& device, const Model& model, std::string flow, std::optional<Plan> plan,
+                       const EngineOptions& options, GenerationMetrics& metrics)
+    : flow_(std::move(flow)),
+      plan_(std::move(plan)),
+      page_(plan_ ? plan_->layout.page : options.page),
+      metrics_(metrics),
+      engine_(std::make_unique<Engine>(device, model, plan_ ? &*plan_ : nullptr, options)) {
+  engine_->on_token([this](uint64_t id, int32_t next) {
+    const auto found = live_.find(id);
+    if (found != live_.end()) token(found->second, next);
+  });
+}
+
+void EngineSlot::submit(LiveTask live) {
+  last_used_ = GenerationClock::now();
+  Request request = std::move(live.task.request);
+  if (live.task.fill) {
+    // The last token generated needs no place in the pool.
+    const int64_t room = int64_t{engine_->stats().pages_total} * page_ - live.prompt_tokens + 1;
+    request.max_tokens = static_cast<int>(std::clamp<int64_t>(room, 1, request.max_tokens));
+  }
+  try {
+    const uint64_t id = engine_->submit(std::move(request));
+    GenerationEvent event;
+    event.kind = GenerationEvent::Kind::kAccepted;
+    event.choice = live.task.choice;
+    live.task.events->push(std::move(event));
+    live_.emplace(id, std::move(live));
+  } catch (const InputError& error) {
+    live.fail(400, error.what());
+    ++ended_;
+  }
+}
+
+bool EngineSlot::cancel(uint64_t id, bool stopped) {
+  for (auto& [engine_id, live] : live_) {
+    if (live.id != id) continue;
+    live.stopped = stopped;
+    engine_->cancel(engine_id);
+    return true;
+  }
+  return false;
+}
+
+void EngineSlot::step() {
+  engine_->step();
+  for (const RequestResult& result : engine_->take_finished()) finish(result);
+  last_used_ = GenerationClock::now();
+}
+
+int EngineSlot::fail_all(int status, const std::string& message) {
+  const int count = static_cast<int>(live_.size());
+  for (const auto& [id, live] : live_) live.fail(status, message);
+  live_.clear();
+  return count;
+}
+
+void EngineSlot::token(LiveTask& live, int32_t token) {
+  const auto now = GenerationClock::now();
+  if (live.tokens == 0) {
+    live.first_token = now;
+    metrics_.first_token(seconds(now - live.arrival), live.prompt_tokens);
+  } else {
+    metrics_.next_token(seconds(now - live.last_token));
+  }
+  live.last_token = now;
+  ++live.tokens;
+  GenerationEvent event;
+  event.choice = live.task.choice;
+  event.token = token;
+  live.task.events->push(std::move(event));
+}
+
+void EngineSlot::finish(const RequestResult& result) {
+  const auto found = live_.find(result.id);
+  if (found == live_.end()) return;
+  const LiveTask live = std::move(found->second);
+  live_.erase(found);
+  ++ended_;
+  if (live.tokens == 0) {
+    metrics_.abandoned();
+  } else {
+    // The engine tells how long prefill and decoding took; what is left of the time since arrival was waiting.
+    RequestTimes times;
+    times.tokens = live.tokens;
+    times.decode = seconds(live.last_token - live.first_token);
+    const double since_arrival = seconds(live.last_token - live.arrival);
+    times.queue = std::max(since_arrival - result.prefill_seconds - result.decode_seconds, 0.);
+    times.prefill = std::max(since_arrival - times.queue - times.decode, 0.);
+    metrics_.finished(reason_name(result.reason, live.stopped), times, live.prompt_tokens, result.cached_tokens);
+  }
+  GenerationEvent event;
+  event.kind = GenerationEvent::Kind::kFinished;
+  event.choice = live.task.choice;
+  event.reason = result.reason;
+  event.cached_tokens = result.cached_tokens;
+  live.task.events->push(std::move(event));
+}
+
+}  // namespace sluice

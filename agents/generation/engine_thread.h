@@ -1,0 +1,111 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "agents/generation/engine_slot.h"
+#include "agents/generation/generation_queue.h"
+#include "agents/generation/metrics.h"
+#include "host/model.h"
+#include "scripting/lua/trace.h"
+
+namespace spdlog {
+class logger;
+}
+
+namespace sluice {
+
+struct GenerationOptions {
+  std::string model;  // directory
+  std::string device = "cpu";
+  int threads = 0;  // of the CPU; 0: all cores
+  /// The graph of a flow that a request names. Throws InputError for one that is not offered. Called in the engine's thread.
+  std::function<FlowGraph(const std::string& name, const TraceOptions& options)> read_flow;
+  int batch = 16;                         // requests that run at once, of one flow
+  size_t pool_bytes = size_t{256} << 20;  // of one engine
+  int most_engines = 4;                   // one for each flow in use, dense included
+  int most_requests = 256;                // running and waiting
+  std::chrono::seconds idle{300};         // after which an engine without requests is dropped
+  std::shared_ptr<spdlog::logger> log;    // null: none
+};
+
+/// The thread that owns the device, the model and one engine for each flow in use. Others hand it tasks and get events back.
+///
+/// Tasks are given to engines in order of arrival. If the next one needs an engine and there are as many as there may be, an
+/// idle one is dropped for it; while none is idle it waits, and all that came after it wait with it, so that it will not starve.
+class EngineThread {
+ public:
+  /// Starts the thread and waits until the model is loaded. Throws InputError.
+  EngineThread(GenerationOptions options, GenerationMetrics& metrics);
+  /// Stops.
+  ~EngineThread();
+  EngineThread(const EngineThread&) = delete;
+  EngineThread& operator=(const EngineThread&) = delete;
+
+  const ModelConfig& config() const { return config_; }
+  /// Queues tasks, all or none, and returns their ids. Throws HttpProblem (503) if there are too many, or the thread stops.
+  std::vector<uint64_t> submit(std::vector<GenerationTask> tasks);
+  /// Ends a task, if it has not ended; `stopped`: because all that was wanted is there.
+  void cancel(uint64_t id, bool stopped);
+  /// Ends every task with an error, and the thread.
+  void stop();
+  /// Whether tasks are taken.
+  bool ready() const;
+
+ private:
+  struct Cancellation {
+    uint64_t id;
+    bool stopped;
+  };
+  /// What other threads have sent.
+  struct Mail {
+    std::vector<LiveTask> tasks;
+    std::vector<Cancellation> cancellations;
+    bool stop = false;
+  };
+
+  // In the thread.
+  void loop(Device& device, const Model& model);
+  Mail take_mail();
+  void cancel_now(const Cancellation& cancellation);
+  void admit(Device& device, const Model& model);
+  /// The engine of `flow`; null if it has to wait for one. Throws InputError if the flow is at fault.
+  EngineSlot* slot_for(const std::string& flow, Device& device, const Model& model);
+  /// The engine without requests that was used least recently, or the end.
+  std::list<EngineSlot>::iterator oldest_idle();
+  void drop(std::list<EngineSlot>::iterator slot);
+  void step_all();
+  void drop_idle();
+  void publish(bool now);
+  void end_tasks(int count);
+  void fail_everything(int status, const std::string& message);
+
+  const GenerationOptions options_;
+  GenerationMetrics& metrics_;
+  ModelConfig config_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  Mail mail_;
+  bool taking_ = false;
+  int unfinished_ = 0;
+  uint64_t last_id_ = 0;
+
+  // Of the thread alone.
+  std::list<EngineSlot> slots_;
+  std::deque<LiveTask> waiting_;
+  uint64_t preemptions_ = 0;  // of engines that were dropped
+  GenerationClock::time_point published_;
+  std::thread thread_;
+};
+
+}  // namespace sluice

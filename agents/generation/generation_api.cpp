@@ -1,0 +1,177 @@
+#include "agents/generation/generation_api.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+
+#include "agents/generation/completion.h"
+#include "agents/generation/generation_schema.h"
+#include "agents/generation/open_ai_answer.h"
+#include "agents/server/event_stream.h"
+
+namespace sluice {
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+
+int64_t seconds_since_1970() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string directory_name(const std::string& path) {
+  const std::filesystem::path directory = std::filesystem::absolute(path).lexically_normal();
+  return (directory.has_filename() ? directory : directory.parent_path()).filename().string();
+}
+
+/// A stream of chunks as OpenAI's clients read it.
+class CompletionStream final : public BodyStream {
+ public:
+  CompletionStream(CompletionAnswer answer, std::unique_ptr<Completion> completion)
+      : answer_(std::move(answer)), completion_(std::move(completion)) {}
+
+  std::optional<std::string> next(Milliseconds wait) override {
+    if (done_) return std::nullopt;
+    std::string text;
+    if (!begun_) {
+      begun_ = true;
+      for (int i = 0; i < completion_->choices(); ++i) text += first_chunk(answer_, i);
+      return text;
+    }
+    try {
+      if (const auto piece = completion_->next(wait)) text = piece_chunk(answer_, *piece);
+      if (!completion_->ended()) return text;
+      done_ = true;
+      return text + last_chunks(answer_, completion_->usage());
+    } catch (const HttpProblem& problem) {  // the status has been sent; only the stream can tell
+      done_ = true;
+      return error_chunk(problem);
+    }
+  }
+  std::string heartbeat() const override { return ": still here\n\n"; }
+
+ private:
+  CompletionAnswer answer_;
+  std::unique_ptr<Completion> completion_;
+  bool begun_ = false;
+  bool done_ = false;
+};
+
+/// Waits for all of it. Throws HttpProblem.
+std::vector<CompletionPiece> collect(Completion& completion, const HttpRequest& http) {
+  constexpr Milliseconds kTurn(50);
+  std::vector<CompletionPiece> choices(static_cast<size_t>(completion.choices()));
+  while (!completion.ended()) {
+    const std::optional<CompletionPiece> piece = completion.next(kTurn);
+    if (piece) {
+      CompletionPiece& choice = choices[static_cast<size_t>(piece->choice)];
+      choice.choice = piece->choice;
+      choice.text += piece->text;
+      choice.finish_reason = piece->finish_reason;
+    } else if (!http.is_wanted()) {
+      throw HttpProblem(503, "the server stops, or the client has gone");
+    }
+  }
+  return choices;
+}
+
+HttpResponse json_response(const nlohmann::json& value) {
+  HttpResponse response;
+  response.body = json_text(value);
+  return response;
+}
+
+}  // namespace
+
+GenerationApi::GenerationApi(GenerationOptions options, std::vector<std::string> flows)
+    : model_(directory_name(options.model)),
+      flows_(std::move(flows)),
+      tokenizer_(load_tokenizer(options.model)),
+      created_(seconds_since_1970()),
+      metrics_(model_),
+      engines_(std::move(options), metrics_) {}
+
+HttpResponse GenerationApi::complete(const HttpRequest& http, CompletionKind kind) {
+  const CompletionRequest request = parse_completion_request(http.body, kind);
+  if (!request.model.empty() && request.model != model_) {
+    throw HttpProblem(404, fmt::format("there is no model \"{}\"; this server has \"{}\"", request.model, model_))
+        .with("param", "model")
+        .with("code", "model_not_found");
+  }
+  if (!request.flow.empty() && std::find(flows_.begin(), flows_.end(), request.flow) == flows_.end()) {
+    throw HttpProblem(400, fmt::format("there is no flow \"{}\"; there are {}", request.flow, fmt::join(flows_, ", ")))
+        .with("param", "flow");
+  }
+  CompletionAnswer answer;
+  answer.kind = kind;
+  answer.id = (kind == CompletionKind::kChat ? "chatcmpl-" : "cmpl-") + http.id;
+  answer.model = model_;
+  answer.created = seconds_since_1970();
+  answer.include_usage = request.include_usage;
+  auto completion = std::make_unique<Completion>(engines_, *tokenizer_, request);
+  completion->wait_until_accepted(http.is_wanted);
+  if (request.stream) return event_response(std::make_shared<CompletionStream>(std::move(answer), std::move(completion)));
+  const std::vector<CompletionPiece> choices = collect(*completion, http);
+  return json_response(whole_answer(answer, choices, completion->usage()));
+}
+
+nlohmann::json GenerationApi::model_object() const {
+  return {{"id", model_},
+          {"object", "model"},
+          {"created", created_},
+          {"owned_by", "sluice"},
+          {"root", model_},
+          {"parent", nullptr},
+          {"max_model_len", engines_.config().max_positions},
+          {"flows", flows_}};
+}
+
+void GenerationApi::add_routes(HttpServer& server) {
+  HttpRoute models = models_route();
+  models.handle = [this](const HttpRequest&) {
+    return json_response({{"object", "list"}, {"data", nlohmann::json::array({model_object()})}});
+  };
+  server.add(std::move(models));
+
+  HttpRoute model = model_route();
+  model.handle = [this](const HttpRequest& request) {
+    if (request.path_parameters.at("model") != model_) {
+      throw HttpProblem(404, fmt::format("this server has the model \"{}\"", model_)).with("code", "model_not_found");
+    }
+    return json_response(model_object());
+  };
+  server.add(std::move(model));
+
+  for (const CompletionKind kind : {CompletionKind::kText, CompletionKind::kChat}) {
+    HttpRoute route = completion_route(kind);
+    route.handle = [this, kind](const HttpRequest& request) { return complete(request, kind); };
+    server.add(std::move(route));
+  }
+
+  HttpRoute metrics = metrics_route();
+  metrics.handle = [this](const HttpRequest&) {
+    HttpResponse response;
+    response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+    response.body = metrics_.text();
+    return response;
+  };
+  server.add(std::move(metrics));
+
+  HttpRoute live = health_route("/health/live", "getLive", "Whether the process answers");
+  live.handle = [](const HttpRequest&) { return json_response({{"status", "ok"}}); };
+  server.add(std::move(live));
+
+  const std::pair<const char*, const char*> ready_routes[] = {{"/health", "getHealth"}, {"/health/ready", "getReady"}};
+  for (const auto& [pattern, operation] : ready_routes) {
+    HttpRoute ready = health_route(pattern, operation, "Whether requests are taken");
+    ready.handle = [this](const HttpRequest&) {
+      if (!engines_.ready()) throw HttpProblem(503, "the server stops");
+      return json_response({{"status", "ok"}});
+    };
+    server.add(std::move(ready));
+  }
+}
+
+}  // namespace sluice

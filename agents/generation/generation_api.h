@@ -1,0 +1,40 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agents/generation/completion_request.h"
+#include "agents/generation/engine_thread.h"
+#include "agents/generation/metrics.h"
+#include "agents/server/http_server.h"
+#include "host/tokenizer.h"
+
+namespace sluice {
+
+/// OpenAI's endpoints, metrics and health, on an engine thread of its own.
+class GenerationApi {
+ public:
+  /// Loads the model. `flows` are the names that requests may use, for the list of models. Throws InputError.
+  GenerationApi(GenerationOptions options, std::vector<std::string> flows);
+
+  /// Adds the routes to `server`, which must end before this object.
+  void add_routes(HttpServer& server);
+  const std::string& model() const { return model_; }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  EngineThread& engines() { return engines_; }
+  const GenerationMetrics& metrics() const { return metrics_; }
+
+ private:
+  HttpResponse complete(const HttpRequest& http, CompletionKind kind);
+  nlohmann::json model_object() const;
+
+  const std::string model_;  // the directory's name
+  const std::vector<std::string> flows_;
+  const std::unique_ptr<Tokenizer> tokenizer_;
+  const int64_t created_;
+  GenerationMetrics metrics_;
+  EngineThread engines_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "host/engine.h"
+
+namespace sluice {
+
+/// What the engine's thread tells of one choice of a request.
+struct GenerationEvent {
+  enum class Kind : uint8_t { kAccepted, kToken, kFinished, kFailed };
+  Kind kind = Kind::kToken;
+  int choice = 0;
+  int32_t token = 0;                            // kToken
+  FinishReason reason = FinishReason::kLength;  // kFinished
+  int cached_tokens = 0;                        // kFinished: of the prompt
+  int status = 500;                             // kFailed: of HTTP
+  std::string message;                          // kFailed
+};
+
+/// Events of one HTTP request, from the engine's thread to the one that answers. Holds at most the tokens that were asked for,
+/// which the engine's limits bound.
+class GenerationQueue {
+ public:
+  void push(GenerationEvent event) {
+    const std::lock_guard lock(mutex_);
+    events_.push_back(std::move(event));
+    changed_.notify_one();
+  }
+  /// The next event, waiting for it at most `wait`.
+  std::optional<GenerationEvent> pop(std::chrono::milliseconds wait) {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, wait, [&] { return !events_.empty(); })) return std::nullopt;
+    GenerationEvent event = std::move(events_.front());
+    events_.pop_front();
+    return event;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<GenerationEvent> events_;
+};
+
+/// One choice of a request: what is to be generated, and who wants to know.
+struct GenerationTask {
+  std::string flow;  // empty: dense
+  Request request;
+  bool fill = false;  // as many tokens as the pool has room for, up to request.max_tokens
+  int choice = 0;
+  std::shared_ptr<GenerationQueue> events;
+};
+
+}  // namespace sluice

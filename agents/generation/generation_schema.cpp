@@ -1,0 +1,128 @@
+#include "agents/generation/generation_schema.h"
+
+#include "agents/generation/open_ai_answer.h"
+
+namespace sluice {
+namespace {
+
+using Json = nlohmann::json;
+
+Json typed(const char* type, const char* description) { return {{"type", type}, {"description", description}}; }
+
+Json list_of(const Json& items) { return {{"type", "array"}, {"items", items}}; }
+
+/// Fields that both kinds of completion take.
+Json common_properties() {
+  return {{"model", typed("string", "the name in /v1/models; may be left out")},
+          {"flow", typed("string", "the flow that decodes; dense attention without it")},
+          {"max_tokens", {{"type", "integer"}, {"minimum", 1}}},
+          {"max_completion_tokens", {{"type", "integer"}, {"minimum", 1}}},
+          {"temperature", {{"type", "number"}, {"minimum", 0}, {"default", 1}, {"description", "0: greedy"}}},
+          {"top_p", {{"type", "number"}, {"exclusiveMinimum", 0}, {"maximum", 1}, {"default", 1}}},
+          {"top_k", {{"type", "integer"}, {"minimum", -1}, {"default", 0}, {"description", "0 and -1: all"}}},
+          {"seed", typed("integer", "the same seed gives the same answer; without one it is drawn")},
+          {"stop", {{"oneOf", {typed("string", "ends the answer"), list_of({{"type", "string"}})}}}},
+          {"stop_token_ids", list_of({{"type", "integer"}})},
+          {"ignore_eos", {{"type", "boolean"}, {"default", false}}},
+          {"n", {{"type", "integer"}, {"minimum", 1}, {"maximum", 64}, {"default", 1}}},
+          {"stream", {{"type", "boolean"}, {"default", false}}},
+          {"stream_options", {{"type", "object"}, {"properties", {{"include_usage", {{"type", "boolean"}}}}}}}};
+}
+
+Json text_body() {
+  Json properties = common_properties();
+  const Json ids = list_of({{"type", "integer"}});
+  properties["prompt"] = {{"oneOf", {typed("string", "text"), ids, list_of({{"type", "string"}}), list_of(ids)}}};
+  properties["echo"] = {{"type", "boolean"}, {"default", false}, {"description", "the answer begins with the prompt"}};
+  return {{"type", "object"}, {"required", {"prompt"}}, {"properties", properties}};
+}
+
+Json chat_body() {
+  Json properties = common_properties();
+  const Json message = {{"type", "object"},
+                        {"required", {"role", "content"}},
+                        {"properties",
+                         {{"role", {{"type", "string"}, {"enum", {"system", "developer", "user", "assistant"}}}},
+                          {"content", {{"type", {"string", "array"}}}}}}};
+  properties["messages"] = list_of(message);
+  return {{"type", "object"}, {"required", {"messages"}}, {"properties", properties}};
+}
+
+Json error_schema() {
+  return {{"type", "object"},
+          {"required", {"error"}},
+          {"properties",
+           {{"error",
+             {{"type", "object"},
+              {"required", {"message", "type", "param", "code"}},
+              {"properties",
+               {{"message", {{"type", "string"}}},
+                {"type", {{"type", "string"}}},
+                {"param", {{"type", {"string", "null"}}}},
+                {"code", {{"type", {"string", "null"}}}}}}}}}}};
+}
+
+Json completion_schema() { return {{"type", "object"}, {"required", {"id", "object", "created", "model", "choices", "usage"}}}; }
+
+HttpRoute open_ai_route(const char* method, const char* pattern, const char* operation, const char* summary) {
+  HttpRoute route;
+  route.method = method;
+  route.pattern = pattern;
+  route.operation = operation;
+  route.summary = summary;
+  route.refuse = open_ai_refusal;
+  for (const int status : {400, 404, 503})
+    route.answers.push_back({status, "The request was refused", "application/json", error_schema()});
+  return route;
+}
+
+}  // namespace
+
+HttpRoute models_route() {
+  HttpRoute route = open_ai_route("GET", "/v1/models", "listModels", "The models of this server, and the flows that it offers");
+  route.answers.push_back({200, "One model", "application/json", {{"type", "object"}, {"required", {"object", "data"}}}});
+  return route;
+}
+
+HttpRoute model_route() {
+  HttpRoute route = open_ai_route("GET", "/v1/models/{model}", "getModel", "One model");
+  route.path_parameters = {{"model", "its name"}};
+  route.answers.push_back({200, "The model", "application/json", {{"type", "object"}, {"required", {"id", "object"}}}});
+  return route;
+}
+
+HttpRoute completion_route(CompletionKind kind) {
+  constexpr size_t kMostBytes = size_t{4} << 20;
+  const bool chat = kind == CompletionKind::kChat;
+  HttpRoute route = chat ? open_ai_route("POST", "/v1/chat/completions", "createChatCompletion", "Answer a conversation")
+                         : open_ai_route("POST", "/v1/completions", "createCompletion", "Continue prompts");
+  route.consumes = {"application/json"};
+  route.body_schema = chat ? chat_body() : text_body();
+  route.most_body_bytes = kMostBytes;
+  route.answers.push_back(
+      {200, "The answer; with \"stream\" chunks as text/event-stream, then [DONE]", "application/json", completion_schema()});
+  return route;
+}
+
+HttpRoute metrics_route() {
+  HttpRoute route;
+  route.method = "GET";
+  route.pattern = "/metrics";
+  route.operation = "getMetrics";
+  route.summary = "Counters for Prometheus, under the names that vLLM gives them";
+  route.answers = {{200, "Text format 0.0.4", "text/plain", {{"type", "string"}}}};
+  return route;
+}
+
+HttpRoute health_route(const char* pattern, const char* operation, const char* summary) {
+  HttpRoute route;
+  route.method = "GET";
+  route.pattern = pattern;
+  route.operation = operation;
+  route.summary = summary;
+  route.access = Access::kPublic;
+  route.answers = {{200, "It does", "application/json", {{"type", "object"}}}};
+  return route;
+}
+
+}  // namespace sluice

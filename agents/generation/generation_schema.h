@@ -1,0 +1,15 @@
+#pragma once
+
+#include "agents/generation/completion_request.h"
+#include "agents/server/router.h"
+
+namespace sluice {
+
+// Routes of the generation API as the OpenAPI document describes them, without their handlers.
+HttpRoute models_route();
+HttpRoute model_route();
+HttpRoute completion_route(CompletionKind kind);
+HttpRoute metrics_route();
+HttpRoute health_route(const char* pattern, const char* operation, const char* summary);
+
+}  // namespace sluice

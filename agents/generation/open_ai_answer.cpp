@@ -1,0 +1,102 @@
+#include "agents/generation/open_ai_answer.h"
+
+#include "agents/server/event_stream.h"
+
+namespace sluice {
+namespace {
+
+using Json = nlohmann::json;
+
+const char* error_type(int status) {
+  if (status >= 500) return "server_error";
+  if (status == 429) return "rate_limit_error";
+  if (status == 401) return "authentication_error";
+  if (status == 403) return "permission_error";
+  return "invalid_request_error";
+}
+
+Json error_object(const HttpProblem& problem) {
+  const auto member = [&](const char* name) { return problem.members().value(name, Json(nullptr)); };
+  std::string message = problem.what();
+  if (const Json hint = member("hint"); hint.is_string()) message += " (" + hint.get<std::string>() + ")";
+  return {{"error",
+           {{"message", message}, {"type", error_type(problem.status())}, {"param", member("param")}, {"code", member("code")}}}};
+}
+
+Json usage_object(const CompletionUsage& usage) {
+  return {{"prompt_tokens", usage.prompt_tokens},
+          {"completion_tokens", usage.completion_tokens},
+          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
+}
+
+Json reason_or_null(const std::string& reason) { return reason.empty() ? Json(nullptr) : Json(reason); }
+
+Json frame(const CompletionAnswer& answer, const char* object) {
+  return {
+      {"id", answer.id}, {"object", object}, {"created", answer.created}, {"model", answer.model}, {"choices", Json::array()}};
+}
+
+std::string event_of(const Json& object) { return event_text({json_text(object), {}, {}}); }
+
+/// A chunk with one choice.
+std::string chunk(const CompletionAnswer& answer, Json choice, int index, const std::string& reason) {
+  const bool chat = answer.kind == CompletionKind::kChat;
+  Json object = frame(answer, chat ? "chat.completion.chunk" : "text_completion");
+  choice["index"] = index;
+  choice["logprobs"] = nullptr;
+  choice["finish_reason"] = reason_or_null(reason);
+  object["choices"].push_back(std::move(choice));
+  if (answer.include_usage) object["usage"] = nullptr;
+  return event_of(object);
+}
+
+}  // namespace
+
+HttpResponse open_ai_refusal(const HttpProblem& problem) {
+  HttpResponse response;
+  response.body = json_text(error_object(problem));
+  return response;
+}
+
+Json whole_answer(const CompletionAnswer& answer, const std::vector<CompletionPiece>& choices, const CompletionUsage& usage) {
+  const bool chat = answer.kind == CompletionKind::kChat;
+  Json object = frame(answer, chat ? "chat.completion" : "text_completion");
+  for (const CompletionPiece& piece : choices) {
+    Json choice = {{"index", piece.choice}, {"logprobs", nullptr}, {"finish_reason", reason_or_null(piece.finish_reason)}};
+    if (chat) {
+      choice["message"] = {{"role", "assistant"}, {"content", piece.text}};
+    } else {
+      choice["text"] = piece.text;
+    }
+    object["choices"].push_back(std::move(choice));
+  }
+  object["usage"] = usage_object(usage);
+  return object;
+}
+
+std::string first_chunk(const CompletionAnswer& answer, int choice) {
+  if (answer.kind == CompletionKind::kText) return {};
+  return chunk(answer, {{"delta", {{"role", "assistant"}, {"content", ""}}}}, choice, {});
+}
+
+std::string piece_chunk(const CompletionAnswer& answer, const CompletionPiece& piece) {
+  if (piece.text.empty() && piece.finish_reason.empty()) return {};
+  if (answer.kind == CompletionKind::kText) return chunk(answer, {{"text", piece.text}}, piece.choice, piece.finish_reason);
+  std::string chunks;
+  if (!piece.text.empty()) chunks = chunk(answer, {{"delta", {{"content", piece.text}}}}, piece.choice, {});
+  if (!piece.finish_reason.empty()) chunks += chunk(answer, {{"delta", Json::object()}}, piece.choice, piece.finish_reason);
+  return chunks;
+}
+
+std::string last_chunks(const CompletionAnswer& answer, const CompletionUsage& usage) {
+  std::string done = event_text({"[DONE]", {}, {}});
+  if (!answer.include_usage) return done;
+  Json object = frame(answer, answer.kind == CompletionKind::kChat ? "chat.completion.chunk" : "text_completion");
+  object["usage"] = usage_object(usage);
+  return event_of(object) + done;
+}
+
+std::string error_chunk(const HttpProblem& problem) { return event_of(error_object(problem)); }
+
+}  // namespace sluice

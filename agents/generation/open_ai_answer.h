@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "agents/generation/completion.h"
+#include "agents/server/http_message.h"
+#include "agents/server/http_problem.h"
+
+namespace sluice {
+
+/// What all objects of one answer have in common.
+struct CompletionAnswer {
+  CompletionKind kind = CompletionKind::kText;
+  std::string id;
+  std::string model;
+  int64_t created = 0;  // seconds since 1970
+  bool include_usage = false;
+};
+
+/// OpenAI's error object, instead of a problem document.
+HttpResponse open_ai_refusal(const HttpProblem& problem);
+
+/// The whole answer: one piece a choice, with all of its text.
+nlohmann::json whole_answer(const CompletionAnswer& answer, const std::vector<CompletionPiece>& choices,
+                            const CompletionUsage& usage);
+
+/// The chunks of a stream, each as an event of text/event-stream.
+std::string first_chunk(const CompletionAnswer& answer, int choice);  // of a chat: the role
+std::string piece_chunk(const CompletionAnswer& answer, const CompletionPiece& piece);
+std::string last_chunks(const CompletionAnswer& answer, const CompletionUsage& usage);  // usage, if wanted, and [DONE]
+std::string error_chunk(const HttpProblem& problem);
+
+}  // namespace sluice

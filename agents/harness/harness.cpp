@@ -1,0 +1,92 @@
+#include "agents/harness/harness.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <utility>
+
+#include "agents/trace_options.h"
+#include "host/model.h"
+#include "scripting/graph/error.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::chrono::seconds kLineagePeriod{1};
+
+/// What all submissions of this folder are judged by, from its first day on: readable by nobody else.
+Seed seed_of(const std::string& folder) {
+  const std::string path = folder + "/seed";
+  std::ifstream file(path);
+  std::string text;
+  if (file >> text && text.size() == 64) return Seed::parse(text);
+  const Seed seed = Seed::secret();
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  const std::string hex = seed.hex() + "\n";
+  const bool written = descriptor >= 0 && ::write(descriptor, hex.data(), hex.size()) == static_cast<ssize_t>(hex.size());
+  const std::string why = std::strerror(errno);
+  if (descriptor >= 0) ::close(descriptor);
+  if (!written) throw InputError(fmt::format("{} cannot be written: {}", path, why));
+  return seed;
+}
+
+OrchestratorOptions orchestrator_options(const HarnessOptions& options) {
+  OrchestratorOptions orchestrator;
+  orchestrator.worker_arguments = {
+      "worker", "--model", options.model, "--device", options.device, "--threads", std::to_string(options.threads)};
+  orchestrator.workers = options.workers;
+  orchestrator.program = options.program;
+  orchestrator.suite = options.suite;
+  orchestrator.seed = seed_of(options.folder);
+  orchestrator.check = [trace = trace_options(load_config(options.model))](const FlowScript& script) { script.trace(trace); };
+  return orchestrator;
+}
+
+}  // namespace
+
+std::string database_of(const std::string& folder) { return folder + "/sluice.db"; }
+
+Harness::Harness(const HarnessOptions& options)
+    : options_(options), folder_(options.folder), api_(database_of(options.folder), [this] {
+        if (orchestrator_) orchestrator_->wake();
+      }) {}
+
+Harness::~Harness() {
+  orchestrator_.reset();
+  lineage_keeper_ = {};  // once more, for the last verdicts
+}
+
+void Harness::start() {
+  orchestrator_.emplace(database_of(options_.folder), orchestrator_options(options_));
+  lineage_keeper_ = std::jthread([this](const std::stop_token& stop) { keep_lineage(stop); });
+}
+
+void Harness::keep_lineage(const std::stop_token& stop) {
+  std::mutex mutex;
+  std::condition_variable_any changed;
+  int64_t seen = -1;
+  for (bool last_time = false; !last_time;) {
+    last_time = stop.stop_requested();
+    try {
+      store::Store store = folder_.open_store();
+      const int64_t last = store.last_event();
+      if (last != seen) folder_.lineage().sync();
+      seen = last;
+    } catch (const std::exception& error) {
+      spdlog::error("lineage: {}", error.what());
+    }
+    std::unique_lock lock(mutex);
+    changed.wait_for(lock, stop, kLineagePeriod, [] { return false; });
+  }
+}
+
+}  // namespace sluice

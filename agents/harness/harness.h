@@ -1,0 +1,54 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "agents/harness/harness_api.h"
+#include "agents/orchestrator/orchestrator.h"
+#include "store/data_folder.h"
+
+namespace sluice {
+
+struct HarnessOptions {
+  std::string folder;  // of the data
+  std::string model;   // directory
+  std::string device = "cpu";
+  int threads = 0;  // of each worker; 0: all cores
+  int workers = 1;
+  std::string suite = "quick";             // where a submission names none
+  std::string program = "/proc/self/exe";  // that workers are
+};
+
+/// Everything behind the harness of one data folder: the store, the routes, the orchestrator with its workers, and the Git
+/// repository, which follows the store.
+class Harness {
+ public:
+  /// Opens the folder, making or mending what is missing. Throws StoreError, InputError for a model that is not there.
+  explicit Harness(const HarnessOptions& options);
+  /// Ends workers; what they were at is judged later.
+  ~Harness();
+  Harness(const Harness&) = delete;
+  Harness& operator=(const Harness&) = delete;
+
+  HarnessApi& api() { return api_; }
+  /// What a person should know of how the folder was opened.
+  const std::vector<std::string>& notices() const { return folder_.notices(); }
+  /// Begins to judge.
+  void start();
+
+ private:
+  void keep_lineage(const std::stop_token& stop);
+
+  HarnessOptions options_;
+  store::DataFolder folder_;
+  HarnessApi api_;
+  std::optional<Orchestrator> orchestrator_;
+  std::jthread lineage_keeper_;
+};
+
+/// The database of a data folder.
+std::string database_of(const std::string& folder);
+
+}  // namespace sluice

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+
+#include "store/records.h"
+
+namespace sluice {
+
+/// What a report of schema sluice.eval/1 with one flow means for the store: status, stages, metrics, and the report itself as an
+/// artifact, without the seed, which other submissions are judged by as well. Metrics are "accuracy" and "dense_accuracy" of each
+/// task and length and of all together, "speedup", "pages_read" and "mass". Throws InputError for a document that is none.
+store::Verdict verdict_of(const std::string& report);
+
+/// A flow that did not even trace or compile.
+store::Verdict rejected_verdict(const std::string& message, const std::string& hint);
+
+/// A flow whose time was over in `stage`.
+store::Verdict timeout_verdict(double seconds, const std::string& stage);
+
+}  // namespace sluice

@@ -1,0 +1,107 @@
+#include "agents/repl/evaluation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/reference/oracle_operators.h"
+#include "scripting/graph/error.h"
+#include "scripting/graph/ops.h"
+#include "scripting/repl/subgraph.h"
+
+namespace sluice::repl {
+
+namespace {
+
+constexpr int64_t kMostBytes = int64_t{512} << 20;
+
+/// The reference keeps every value that it computes.
+void check_memory(const FlowGraph& graph, int pages) {
+  int64_t values = 0;
+  for (const Node& node : graph.nodes) {
+    values += elements_per_page(node.shape) * (has_axis(node.shape, Axis::kPage) ? pages : 1);
+  }
+  const int64_t bytes = values * static_cast<int64_t>(sizeof(oracle::Bounded));
+  if (bytes <= kMostBytes) return;
+  throw InputError(fmt::format("the values would take {} MiB, and may take {} MiB", bytes >> 20, kMostBytes >> 20),
+                   "reduce an axis earlier, or look at a shorter prompt");
+}
+
+}  // namespace
+
+Watch::Watch(double seconds, const std::function<bool()>& interrupted)
+    : seconds_(seconds),
+      end_(std::chrono::steady_clock::now() +
+           std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds))),
+      interrupted_(interrupted) {}
+
+void Watch::check() const {
+  if (interrupted_ && interrupted_()) throw Interrupted();
+  if (std::chrono::steady_clock::now() < end_) return;
+  throw InputError(fmt::format("it takes longer than {} s", seconds_), "reduce an axis earlier, or look at a shorter prompt");
+}
+
+oracle::NodeValue evaluate(const FlowGraph& graph, NodeId node, const Capture& capture, const Place& place, const Watch& watch) {
+  const FlowGraph part = subgraph(graph, node);
+  const oracle::Pace pace = [&] { watch.check(); };
+  const int pages = oracle::pages_of(graph, capture.tokens());
+  oracle::States states;
+  if (!part.states.empty()) {
+    check_memory(graph, pages);
+    for (int step = 0; step + 1 < capture.steps(); ++step) {
+      oracle::run(graph, capture.row(place.layer, place.head, step), states, pace);
+    }
+  }
+  check_memory(part, pages);
+  const auto last = static_cast<NodeId>(part.nodes.size() - 1);
+  return oracle::value_of(part, last, capture.row(place.layer, place.head), states, pace);
+}
+
+ShownTensor shown(const FlowGraph& graph, NodeId node, const oracle::Tensor& tensor, int tokens) {
+  const Node& computed = graph.nodes[static_cast<size_t>(node)];
+  ShownTensor result;
+  if (computed.op == Op::kField) result.type = name_of(graph.find_field(computed.attributes.field)->type);
+  if (computed.op == Op::kKey || computed.op == Op::kValue) result.type = name_of(graph.geometry.kv);
+  result.shape = tensor.shape;
+  for (const oracle::Bounded& value : tensor.values) result.values.push_back(value.value);
+  result.exists.assign(tensor.values.size(), true);
+  const int pages = oracle::pages_of(graph, tokens);
+  const oracle::Tokens held{graph.geometry.page, pages, tokens - (pages - 1) * graph.geometry.page};
+  if (!has_axis(tensor.shape, Axis::kToken) || !has_axis(tensor.shape, Axis::kPage)) return result;
+  oracle::for_each_index(tensor.shape,
+                         [&](const oracle::Index& index, size_t at) { result.exists[at] = held.exists(tensor.shape, index); });
+  return result;
+}
+
+std::vector<double> page_mass(const oracle::Row& row, int page) {
+  const auto tokens = static_cast<size_t>(row.tokens);
+  const size_t dim = row.keys.size() / tokens;
+  const size_t heads = row.query.size() / dim;
+  std::vector<double> mass((tokens + static_cast<size_t>(page) - 1) / static_cast<size_t>(page));
+  std::vector<double> logits(tokens);
+  for (size_t head = 0; head < heads; ++head) {
+    for (size_t token = 0; token < tokens; ++token) {
+      double product = 0;
+      for (size_t d = 0; d < dim; ++d) {
+        product += static_cast<double>(row.query[head * dim + d]) * static_cast<double>(row.keys[token * dim + d]);
+      }
+      logits[token] = product / std::sqrt(static_cast<double>(dim));
+    }
+    const double largest = *std::max_element(logits.begin(), logits.end());
+    double total = 0;
+    for (double& logit : logits) total += logit = std::exp(logit - largest);
+    for (size_t token = 0; token < tokens; ++token) {
+      mass[token / static_cast<size_t>(page)] += logits[token] / total / static_cast<double>(heads);
+    }
+  }
+  return mass;
+}
+
+double mass_of(const std::vector<int32_t>& selected, const std::vector<double>& mass) {
+  double sum = 0;
+  for (const int32_t page : selected) sum += mass[static_cast<size_t>(page)];
+  return sum;
+}
+
+}  // namespace sluice::repl

@@ -1,0 +1,189 @@
+#include "agents/repl/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "agents/printable_text.h"
+#include "agents/trace_options.h"
+#include "scripting/graph/error.h"
+#include "scripting/graph/text.h"
+#include "scripting/repl/chunk.h"
+
+namespace sluice::repl {
+
+namespace {
+
+constexpr double kPreviewSeconds = 2;      // for the line about an assignment
+constexpr const char* kFile = "the flow";  // in errors at lines that nobody typed
+
+bool is_command(std::string_view input) {
+  const size_t begin = input.find_first_not_of(" \t\r\n");
+  // "::" begins a label of Lua's.
+  return begin != std::string_view::npos && input[begin] == ':' && input.substr(begin, 2) != "::";
+}
+
+/// The same error at the line that was typed.
+[[noreturn]] void throw_at_origin(const FlowError& error, const Script& script) {
+  const auto line = static_cast<size_t>(error.where().line);
+  const bool known = line >= 1 && line <= script.origins.size() && script.origins[line - 1].line > 0;
+  std::string hint = error.hint();
+  if (hint.empty() && error.message().find("global 'q'") != std::string::npos) {
+    hint = "a function gets q and c as its arguments, as in a flow";
+  }
+  throw FlowError(known ? script.origins[line - 1] : SourceLocation{kFile, 0}, error.message(), hint);
+}
+
+/// "input 3:1: " for the error that Lua's parser gives.
+[[noreturn]] void throw_wrong(const Entry& entry, const Chunk& chunk) {
+  throw FlowError({entry.where.file, entry.where.line + std::max(chunk.line, 1) - 1}, chunk.message);
+}
+
+}  // namespace
+
+void check_number(int number, int count, const std::string& what) {
+  if (number >= 0 && number < count) return;
+  throw InputError(fmt::format("there is no {} {}", what, number),
+                   fmt::format("the model has {}, from 0 to {}", count, count - 1));
+}
+
+Session::Session(Device& device, const Model& model, const Tokenizer& tokenizer, SessionOptions options)
+    : device_(device), model_(model), tokenizer_(tokenizer), options_(std::move(options)) {
+  const ModelConfig& config = model_.config();
+  check_number(options_.place.layer, config.layers, "layer");
+  check_number(options_.place.head, config.kv_heads, "KV head");
+  capture_ = std::make_unique<Capture>(device_, model_, tokenizer_.encode(options_.prompt), options_.kv, [this] {
+    if (options_.interrupted && options_.interrupted()) throw Interrupted();
+  });
+}
+
+std::string Session::status() const {
+  const ModelConfig& config = model_.config();
+  return fmt::format("{}, {} tokens, decode step {}; layer {} of {}, KV head {} of {}: q [head {}, dim {}]\n", options_.model,
+                     capture_->tokens(), capture_->steps() - 1, options_.place.layer, config.layers, options_.place.head,
+                     config.kv_heads, config.group(), config.head_dim);
+}
+
+bool Session::wants_more(std::string_view input) { return !is_command(input) && classify(input).kind == ChunkKind::kIncomplete; }
+
+std::string Session::run(const std::string& input) {
+  if (is_command(input)) return run_command(input);
+  const Chunk chunk = classify(input);
+  if (chunk.kind == ChunkKind::kEmpty) return {};
+  const Entry entry{input, {fmt::format("input {}", ++inputs_), 1}};
+  switch (chunk.kind) {
+    case ChunkKind::kExpression:
+      return run_expression(entry);
+    case ChunkKind::kIncomplete:
+      throw FlowError({entry.where.file, 0}, "the input ends in the middle of a statement");
+    case ChunkKind::kWrong:
+      throw_wrong(entry, chunk);
+    default:
+      return run_statements(entry);
+  }
+}
+
+std::string Session::run_expression(const Entry& entry) {
+  const Inspection seen = look(draft_.script_returning(entry));
+  // A call that gives nothing does something: c.credit:save(x).
+  if (seen.kind == Inspection::Kind::kNothing && entry.text.find('(') != std::string::npos) return run_statements(entry);
+  return show(seen, false);
+}
+
+std::string Session::run_statements(const Entry& entry) {
+  Draft candidate = extended(entry);
+  const Inspection seen = look(candidate.script());
+  std::string text = preview(candidate, assigned_name(entry.text));
+  const bool selects = candidate.selection() && candidate.selection()->where.file == entry.where.file;
+  if (selects) text += show(seen, false);
+  draft_ = std::move(candidate);
+  return text;
+}
+
+/// A line on what was assigned. What is too large to compute can be kept all the same.
+std::string Session::preview(const Draft& draft, const std::string& name) const {
+  if (name.empty()) return {};
+  const Inspection seen = look(draft.script_returning({name, {}}));
+  if (seen.kind == Inspection::Kind::kNothing || seen.kind == Inspection::Kind::kOther) return {};
+  try {
+    return fmt::format("{} = {}", name, show(seen, true));
+  } catch (const InputError& error) {
+    return fmt::format("{} = not computed: {}\n", name, error.what());
+  }
+}
+
+/// The draft with the statements of `entry`. A whole flow that cannot be taken apart into a draft is refused.
+Draft Session::extended(const Entry& entry) const {
+  Draft candidate = draft_;
+  if (!candidate.add(entry) || !is_whole(entry.text)) return candidate;
+  const FlowGraph whole = trace(entry.text, entry.where.file, trace_options());
+  if (to_text(whole) != to_text(traced(candidate.script()))) {
+    throw FlowError({entry.where.file, 0}, "the flow cannot be taken apart into lines", kFlowForm);
+  }
+  return candidate;
+}
+
+TraceOptions Session::trace_options() const { return sluice::trace_options(model_.config()); }
+
+Inspection Session::look(const Script& script) const {
+  try {
+    return inspect(script.text, kFile, trace_options());
+  } catch (const FlowError& error) {
+    throw_at_origin(error, script);
+  }
+}
+
+FlowGraph Session::traced(const Script& script) const {
+  try {
+    return trace(script.text, kFile, trace_options());
+  } catch (const FlowError& error) {
+    throw_at_origin(error, script);
+  }
+}
+
+FlowGraph Session::flow(const std::string& wanted_for) const {
+  if (!draft_.selection()) {
+    throw InputError(fmt::format("{} wants a flow that selects pages", wanted_for),
+                     "end it with, for example, return sluice.topk(s, {k = 8}), or :load one");
+  }
+  return traced(draft_.script());
+}
+
+Inspection Session::look_at_expression(const std::string& expression) const {
+  const Chunk chunk = classify(expression);
+  const Entry entry{expression, {"input", 1}};
+  if (chunk.kind == ChunkKind::kWrong) throw_wrong(entry, chunk);
+  if (chunk.kind != ChunkKind::kExpression) throw InputError("an expression is wanted", "for example :shape q:dot(c.k)");
+  return look(draft_.script_returning(entry));
+}
+
+std::string Session::show(const Inspection& seen, bool brief) const {
+  switch (seen.kind) {
+    case Inspection::Kind::kNothing:
+      return "nothing\n";
+    case Inspection::Kind::kNumber:
+      return number_text(seen.number) + "\n";
+    case Inspection::Kind::kText:
+      return fmt::format("\"{}\"\n", printable(seen.text));
+    case Inspection::Kind::kOther:
+      return printable(seen.text) + "\n";
+    default:
+      break;
+  }
+  const oracle::NodeValue value =
+      evaluate(seen.graph, seen.node, *capture_, options_.place, watch(brief ? kPreviewSeconds : options_.seconds));
+  if (seen.kind == Inspection::Kind::kSelection) return show_selection(seen.graph, value.pages);
+  const ShownTensor tensor = shown(seen.graph, seen.node, value.tensor, capture_->tokens());
+  return brief ? summary(tensor) : describe(tensor, options_.style);
+}
+
+std::string Session::show_selection(const FlowGraph& graph, const std::vector<int32_t>& selected) const {
+  const std::vector<double> mass = page_mass(capture_->row(options_.place.layer, options_.place.head), graph.geometry.page);
+  const auto pages = static_cast<int>(mass.size());
+  return fmt::format("{} of {} pages, {:.1f}% of the dense attention mass\n{}", selected.size(), pages,
+                     100 * mass_of(selected, mass), page_strip(selected, pages, options_.style));
+}
+
+Vocabulary Session::vocabulary() const { return {command_names(), draft_.names(), draft_.members()}; }
+
+}  // namespace sluice::repl

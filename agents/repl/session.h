@@ -1,0 +1,100 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agents/repl/capture.h"
+#include "agents/repl/evaluation.h"
+#include "agents/repl/heat_map.h"
+#include "host/tokenizer.h"
+#include "scripting/lua/trace.h"
+#include "scripting/repl/completion.h"
+#include "scripting/repl/draft.h"
+
+namespace sluice::repl {
+
+struct SessionOptions {
+  std::string prompt;             // what the model reads
+  std::string model = "mini";     // as :plan calls it
+  DataType kv = DataType::kBF16;  // of the captured K and V
+  Place place;
+  Style style;
+  double seconds = 30;                // that one input may take
+  std::function<bool()> interrupted;  // whether the user has interrupted since it was last asked
+};
+
+/// Throws InputError unless 0 <= number < count, which is how many of `what` the model has.
+void check_number(int number, int count, const std::string& what);
+
+/// The flow language over one captured decode step. What is typed is added to a flow (scripting/repl/draft.h); an expression is
+/// traced as what that flow's index stage would return, and computed by the float64 reference.
+class Session {
+ public:
+  /// What it refers to must outlive the session. Throws InputError.
+  Session(Device& device, const Model& model, const Tokenizer& tokenizer, SessionOptions options);
+
+  /// One line on what is looked at.
+  std::string status() const;
+  /// True if `input` is the beginning of something.
+  static bool wants_more(std::string_view input);
+  /// Does what `input` asks and returns what is to be printed. Throws InputError and Interrupted; nothing has changed then.
+  std::string run(const std::string& input);
+  bool has_ended() const { return ended_; }
+  /// What completion may offer.
+  Vocabulary vocabulary() const;
+
+ private:
+  struct Command;
+  static const std::vector<Command>& commands();
+  static std::vector<std::string> command_names();
+
+  // Lua (session.cpp).
+  std::string run_expression(const Entry& entry);
+  std::string run_statements(const Entry& entry);
+  std::string preview(const Draft& draft, const std::string& name) const;
+  Draft extended(const Entry& entry) const;
+  Inspection look(const Script& script) const;
+  FlowGraph traced(const Script& script) const;
+  /// The flow so far. Throws InputError if it selects nothing.
+  FlowGraph flow(const std::string& wanted_for) const;
+  Inspection look_at_expression(const std::string& expression) const;
+  std::string show(const Inspection& seen, bool brief) const;
+  std::string show_selection(const FlowGraph& graph, const std::vector<int32_t>& selected) const;
+  TraceOptions trace_options() const;
+  Watch watch(double seconds) const { return {seconds, options_.interrupted}; }
+  Watch watch() const { return watch(options_.seconds); }
+
+  // Commands (session_commands.cpp), which take what stands after their name.
+  std::string run_command(const std::string& line);
+  std::string help(const std::string& argument);
+  std::string set_layer(const std::string& argument);
+  std::string set_head(const std::string& argument);
+  std::string decode_step(const std::string& argument);
+  std::string set_prompt(const std::string& argument);
+  std::string set_page(const std::string& argument);
+  std::string plan(const std::string& argument);
+  std::string mass(const std::string& argument);
+  std::string time(const std::string& argument);
+  std::string shape(const std::string& argument);
+  std::string graph(const std::string& argument);
+  std::string load(const std::string& argument);
+  std::string save(const std::string& argument);
+  std::string show_flow(const std::string& argument);
+  std::string reset(const std::string& argument);
+  std::string quit(const std::string& argument);
+  double layer_mass(const FlowGraph& graph, int layer, const Watch& limits) const;
+
+  Device& device_;
+  const Model& model_;
+  const Tokenizer& tokenizer_;
+  SessionOptions options_;
+  std::unique_ptr<Capture> capture_;
+  Draft draft_;
+  int inputs_ = 0;
+  bool ended_ = false;
+};
+
+}  // namespace sluice::repl

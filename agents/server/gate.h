@@ -1,0 +1,48 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agents/server/http_message.h"
+#include "agents/server/router.h"
+
+namespace sluice {
+
+/// What stands between a client and a handler.
+struct GateOptions {
+  /// Names besides "localhost" under which browsers may reach the server, without a port. IP addresses need no name.
+  std::vector<std::string> host_names;
+  /// Origins of other sites whose pages may call the server: "https://example.org". None: no cross-origin calls.
+  std::vector<std::string> origins;
+  bool token_for_reading = false;
+  /// Whom a bearer token belongs to; null: there are no tokens, and nobody may write. Called by several threads.
+  std::function<std::optional<Identity>(const std::string& token)> authenticate;
+  /// How long the caller has to wait before this request, or nothing. Called by several threads.
+  std::function<std::optional<std::chrono::seconds>(const HttpRequest&, const HttpRoute&)> rate_limit;
+};
+
+/// Checks requests before their bodies are read. Every method throws HttpProblem.
+class Gate {
+ public:
+  explicit Gate(GateOptions options) : options_(std::move(options)) {}
+
+  /// The Host header must name this server: a name that an attacker's DNS leads here is refused (421). A present Origin must be
+  /// that host or an allowed one (403).
+  void check_site(const HttpRequest& request) const;
+  /// Whether the request comes from a page of an allowed other site.
+  bool is_allowed_origin(const HttpRequest& request) const;
+  /// Who sent it, checked against what `route` wants (401, 403), and the rate limit (429).
+  std::optional<Identity> identify(const HttpRequest& request, const HttpRoute& route) const;
+  void check_rate(const HttpRequest& request, const HttpRoute& route) const;
+
+ private:
+  GateOptions options_;
+};
+
+/// Media type and size of a body before it is read (415, 413).
+void check_body(const HttpRequest& request, size_t length, const HttpRoute& route, size_t most);
+
+}  // namespace sluice

@@ -1,0 +1,168 @@
+#include "agents/server/listener.h"
+
+#include <fmt/format.h>
+#include <sys/eventfd.h>
+
+#include <random>
+
+#include "scripting/graph/error.h"
+
+namespace sluice {
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+
+constexpr size_t kMostRequests = 1000;  // of one connection
+
+/// As many threads as connections. What is too much runs in the accepting thread, where it is refused at once: a queue would
+/// hold connections that nobody serves.
+class ConnectionThreads final : public httplib::ThreadPool {
+ public:
+  explicit ConnectionThreads(int count) : ThreadPool(static_cast<size_t>(count)), free_(count) {}
+
+  void enqueue(std::function<void()> work) override {
+    if (free_.fetch_sub(1) <= 0) {
+      work();
+      ++free_;
+      return;
+    }
+    ThreadPool::enqueue([this, work = std::move(work)] {
+      work();
+      ++free_;
+    });
+  }
+
+ private:
+  std::atomic<int> free_;
+};
+
+/// What the server says where the HTTP library does not come to speak.
+std::string bare_answer(const HttpProblem& problem) {
+  const std::string body = json_text(problem.document());
+  return fmt::format(
+      "HTTP/1.1 {} {}\r\nContent-Type: application/problem+json\r\nContent-Length: {}\r\nCache-Control: no-store\r\n"
+      "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n{}",
+      problem.status(), problem.title(), body.size(), body);
+}
+
+}  // namespace
+
+HttpServer::Listener::Listener(const HttpServerOptions& options)
+    : options_(options),
+      gate_(options.gate),
+      stop_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      instance_((uint64_t{std::random_device()()} << 32) | std::random_device()()) {
+  new_task_queue = [this] { return new ConnectionThreads(options_.most_connections); };
+  // The library's own choice would let two servers have one port.
+  set_socket_options([](socket_t socket) {
+    const int on = 1;
+    ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    ::fcntl(socket, F_SETFD, FD_CLOEXEC);
+  });
+  set_keep_alive_max_count(kMostRequests);
+  set_keep_alive_timeout(std::chrono::duration_cast<std::chrono::seconds>(options_.idle_timeout).count());
+  set_pre_routing_handler([this](const httplib::Request&, httplib::Response& response) {
+    Current* current = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      current = &connections_.at(std::this_thread::get_id());
+    }
+    answer(*current, response);
+    return HandlerResponse::Handled;
+  });
+}
+
+HttpServer::Listener::~Listener() {
+  stop_serving();
+  ::close(stop_event_);
+}
+
+void HttpServer::Listener::start() {
+  const std::string& host = options_.host;
+  const bool bound = options_.port == 0 ? (port_ = bind_to_any_port(host)) > 0 : bind_to_port(host, options_.port);
+  if (!bound) {
+    throw InputError(fmt::format("{}:{}: cannot listen there", host, options_.port),
+                     "is the port in use, or the address not this machine's? --port 0 takes any that is free");
+  }
+  if (options_.port != 0) port_ = options_.port;
+  ::listen(svr_sock_, SOMAXCONN);  // the library lets five clients wait
+  thread_ = std::thread([this] {
+    accepting_ = std::this_thread::get_id();
+    listen_after_bind();
+  });
+  while (!is_running()) std::this_thread::sleep_for(Milliseconds(1));
+}
+
+void HttpServer::Listener::stop_serving() {
+  if (!thread_.joinable()) return;
+  stopping_ = true;
+  ::eventfd_write(stop_event_, 1);
+  stop();
+  {
+    std::unique_lock lock(mutex_);
+    closed_.wait_for(lock, options_.stop_timeout, [&] { return connections_.empty(); });
+    expired_ = true;
+    for (const auto& [thread, current] : connections_) current.connection->shut_down();
+  }
+  thread_.join();  // which has waited for the others
+}
+
+bool HttpServer::Listener::process_and_close_socket(socket_t socket) {
+  const ConnectionLimits limits{options_.most_head_bytes, options_.idle_timeout, options_.head_timeout, options_.body_timeout,
+                                options_.write_timeout};
+  const auto thread = std::this_thread::get_id();
+  Connection connection(socket, stop_event_, limits);
+  if (thread == accepting_) {
+    ::fcntl(socket, F_SETFL, O_NONBLOCK);
+    connection.send(bare_answer(HttpProblem(503, "too many connections; try again in a moment")));
+    return false;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (expired_) return false;
+    connections_[thread].connection = &connection;
+  }
+  serve(connection);
+  const std::lock_guard lock(mutex_);
+  connections_.erase(thread);
+  closed_.notify_all();
+  return true;
+}
+
+void HttpServer::Listener::serve(Connection& connection) {
+  try {
+    bool more = true;
+    for (size_t count = 0; more && count < kMostRequests; ++count) {
+      std::optional<HttpHead> head = connection.read_head();
+      if (!head) return;
+      more = serve_one(connection, std::move(*head));
+    }
+  } catch (const HttpProblem& problem) {
+    connection.send(bare_answer(problem));
+    if (options_.log) options_.log->info("- - {} {}", problem.status(), problem.what());
+  } catch (const std::exception& error) {
+    if (options_.log) options_.log->error("a connection ended: {}", error.what());
+  }
+}
+
+bool HttpServer::Listener::serve_one(Connection& connection, HttpHead head) {
+  const auto started = Clock::now();
+  const bool persistent = head.persistent;
+  Current* current = nullptr;
+  size_t open = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    current = &connections_.at(std::this_thread::get_id());
+    *current = {&connection, std::move(head), {}, nullptr, 0};
+    open = connections_.size();
+  }
+  // Where threads become few, nobody keeps one for a request that may never come.
+  const bool crowded = open * 4 > static_cast<size_t>(options_.most_connections) * 3;
+  const bool last = !persistent || stopping_ || crowded;
+  bool closed = false;
+  const bool sent = process_request(connection, last, closed, [](httplib::Request&) {});
+  log_request(*current, started);
+  return sent && !last && !closed && connection.body_was_read() && !stopping_;
+}
+
+}  // namespace sluice

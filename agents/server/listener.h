@@ -1,0 +1,73 @@
+#pragma once
+
+#include <httplib.h>
+#include <spdlog/spdlog.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+
+#include "agents/server/connection.h"
+#include "agents/server/http_server.h"
+
+namespace sluice {
+
+/// The HTTP library's server with connections of our own: accepts, serves each connection in one thread, ends them.
+class HttpServer::Listener final : public httplib::Server {
+ public:
+  explicit Listener(const HttpServerOptions& options);
+  ~Listener() override;
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+
+  void start();
+  void stop_serving();
+  int port() const { return port_; }
+
+  Router router;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  /// The request that a connection's thread is at.
+  struct Current {
+    Connection* connection = nullptr;
+    HttpHead head;
+    HttpRequest request;
+    const HttpRoute* route = nullptr;
+    int status = 0;  // of the answer
+  };
+
+  // Of one connection, in its thread.
+  bool process_and_close_socket(socket_t socket) override;
+  void serve(Connection& connection);
+  bool serve_one(Connection& connection, HttpHead head);
+  void answer(Current& current, httplib::Response& response);
+  HttpResponse handle(Current& current);
+  HttpResponse options_answer(const Current& current, const Router::Match& match) const;
+  HttpResponse refusal(const Current& current, const HttpProblem& problem) const;
+  bool send_stream(BodyStream& stream, const Connection& connection, httplib::DataSink& sink) const;
+  void log_request(const Current& current, Clock::time_point started) const;
+  bool is_wanted(const Connection& connection) const { return !expired_ && connection.is_open(); }
+
+  const HttpServerOptions& options_;
+  const Gate gate_;
+  int stop_event_ = -1;
+  int port_ = 0;
+  std::thread thread_;         // accepts
+  std::thread::id accepting_;  // its id
+  std::atomic<bool> stopping_ = false;
+  std::atomic<bool> expired_ = false;  // running requests have had their time
+  std::atomic<uint64_t> last_id_ = 0;
+  uint64_t instance_ = 0;  // makes request ids differ between runs
+
+  std::mutex mutex_;
+  std::condition_variable closed_;
+  std::unordered_map<std::thread::id, Current> connections_;  // by the thread that serves them
+};
+
+}  // namespace sluice

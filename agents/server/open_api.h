@@ -1,0 +1,14 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "agents/server/router.h"
+
+namespace sluice {
+
+/// The OpenAPI 3.1 document of `routes`. Every operation may also be refused with a problem document.
+nlohmann::json open_api_document(const std::vector<HttpRoute>& routes, const std::string& title);
+
+}  // namespace sluice

@@ -1,0 +1,26 @@
+#include "agents/token_text.h"
+
+#include <string_view>
+
+namespace sluice {
+
+std::string TokenText::add(int32_t token) {
+  // A character has at most four bytes, and a token at least one. What does not become one by then never will, and waiting
+  // for it would decode ever more tokens again and again.
+  constexpr size_t kMostWaiting = 16;
+  tokens_.push_back(token);
+  return take(tokens_.size() - given_tokens_ > kMostWaiting);
+}
+
+std::string TokenText::take(bool all) {
+  constexpr std::string_view kReplacement = "\xef\xbf\xbd";
+  const std::string text = tokenizer_.decode(tokens_);
+  if (text.size() <= given_ || (!all && std::string_view(text).ends_with(kReplacement))) return {};
+  std::string piece = text.substr(given_);
+  tokens_.erase(tokens_.begin(), tokens_.begin() + static_cast<ptrdiff_t>(given_tokens_));
+  given_tokens_ = tokens_.size();
+  given_ = tokenizer_.decode(tokens_).size();
+  return piece;
+}
+
+}  // namespace sluice

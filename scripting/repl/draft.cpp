@@ -1,0 +1,248 @@
+#include "scripting/repl/draft.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+namespace sluice::repl {
+
+/// function flow.NAME(PARAMETERS) BODY end, as offsets in a text.
+struct Draft::Function {
+  std::string_view name;
+  size_t begin = 0;
+  size_t parameters_begin = 0;
+  size_t parameters_end = 0;
+  size_t body_end = 0;
+  size_t end = 0;
+
+  size_t body_begin() const { return parameters_end + 1; }
+};
+
+namespace {
+
+/// Appends the lines of `entry`, indented unless that could change a text.
+void append(Script& script, const Entry& entry, const std::string& indentation, const std::string& prefix = {}) {
+  const auto contains = [&](const char* part) { return entry.text.find(part) != std::string::npos; };
+  const bool has_long_text = contains("[[") || contains("[=") || contains("\\\n");
+  SourceLocation origin = entry.where;
+  std::string_view rest = entry.text;
+  for (bool first = true; first || !rest.empty(); first = false) {
+    const size_t end = std::min(rest.find('\n'), rest.size());
+    std::string_view line = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    if (first) {
+      script.text += indentation + prefix;
+    } else if (!has_long_text && !line.empty() && !line.starts_with(indentation)) {
+      script.text += indentation;
+    }
+    script.text += line;
+    script.text += '\n';
+    script.origins.push_back(origin);
+    ++origin.line;
+  }
+}
+
+void append_own(Script& script, const std::string& line) {
+  script.text += line + "\n";
+  script.origins.emplace_back();
+}
+
+}  // namespace
+
+Draft::Draft() { top_.push_back({"local flow = sluice.flow { name = \"repl\", page = 16 }", {}}); }
+
+std::optional<Draft::Function> Draft::find_function(const Entry& entry, size_t from) const {
+  const std::vector<Token> tokens = tokens_of(entry.text);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i].begin < from || tokens[i].depth != 0) continue;
+    for (const std::string_view name : {cache_.name, index_.name}) {
+      const bool plain = begins_with(tokens, i, {"function", variable_, ".", name, "("});
+      const bool assigned = begins_with(tokens, i, {variable_, ".", name, "=", "function", "("});
+      if (!plain && !assigned) continue;
+      const size_t open = i + (plain ? 4 : 5);
+      const auto closes = [&](std::string_view word, int depth) {
+        return [word, depth](const Token& token) { return token.depth == depth && token.is(word); };
+      };
+      const auto after = tokens.begin() + static_cast<std::ptrdiff_t>(open);
+      const auto close = std::find_if(after, tokens.end(), closes(")", 1));
+      const auto end = std::find_if(after, tokens.end(), closes("end", 0));
+      if (close == tokens.end() || end == tokens.end()) return std::nullopt;
+      return Function{name, tokens[i].begin, tokens[open].end(), close->begin, end->begin, end->end()};
+    }
+  }
+  return std::nullopt;
+}
+
+bool Draft::add(const Entry& entry) {
+  if (declares_flow(tokens_of(entry.text))) {
+    Draft fresh;
+    fresh.replace_all(entry);
+    *this = std::move(fresh);
+    return true;
+  }
+  size_t at = 0;
+  while (const std::optional<Function> function = find_function(entry, at)) {
+    add_lines(part_of(entry, at, function->begin));
+    add_function(entry, *function);
+    at = function->end;
+  }
+  add_lines(part_of(entry, at, entry.text.size()));
+  return false;
+}
+
+void Draft::replace_all(const Entry& whole) {
+  const Ending ending = split_result(whole);
+  const Entry& lines = ending.before;
+  const std::optional<Entry>& result = ending.result;
+  top_.clear();
+  const std::vector<Token> tokens = tokens_of(lines.text);
+  const size_t declaration = find_declaration(tokens);
+  if (declaration < tokens.size()) {
+    variable_ = tokens[declaration].text;
+    if (result && result->text != variable_)
+      throw FlowError(result->where, "the flow must end in return " + variable_, kFlowForm);
+  }
+  size_t at = 0;
+  const auto keep = [&](size_t end) {
+    Entry rest = part_of(lines, at, end);
+    if (!rest.text.empty()) top_.push_back(std::move(rest));
+  };
+  while (const std::optional<Function> function = find_function(lines, at)) {
+    keep(function->begin);
+    add_function(lines, *function);
+    at = function->end;
+  }
+  keep(lines.text.size());
+  if (declaration == tokens.size()) top_.push_back({"local flow = " + result.value().text, result.value().where});
+}
+
+void Draft::add_function(const Entry& whole, const Function& function) {
+  Stage& target = stage(function.name);
+  target.parameters = part_of(whole, function.parameters_begin, function.parameters_end).text;
+  target.entries.clear();
+  target.result.reset();
+  const Entry body = part_of(whole, function.body_begin(), function.body_end);
+  if (&target == &cache_) {
+    for (Entry& entry : split_at_members(body)) target.entries.push_back(std::move(entry));
+    return;
+  }
+  auto [lines, result] = split_result(body);
+  if (!lines.text.empty()) target.entries.push_back(std::move(lines));
+  target.result = std::move(result);
+}
+
+/// NAME of `c.NAME =` at `offset`, or "".
+std::string Draft::member_assigned_at(const Entry& entry, size_t offset) const {
+  const std::vector<Token> tokens = tokens_of(std::string_view(entry.text).substr(offset));
+  const bool assigns = tokens.size() > 3 && tokens[0].is(cache_.parameters) && tokens[1].is(".") && tokens[3].is("=");
+  return assigns ? std::string(tokens[2].text) : std::string();
+}
+
+/// A piece for every line that assigns a field, so that it can be replaced by itself.
+std::vector<Entry> Draft::split_at_members(const Entry& entry) const {
+  std::vector<Entry> pieces;
+  size_t begin = 0;
+  const auto end_at = [&](size_t end) {
+    Entry piece = part_of(entry, begin, end);
+    if (!piece.text.empty()) pieces.push_back(std::move(piece));
+    begin = end;
+  };
+  for (const Token& token : tokens_of(entry.text)) {
+    const size_t line = entry.text.rfind('\n', token.begin) + 1;  // npos + 1 is 0
+    const bool is_first = entry.text.find_first_not_of(" \t", line) == token.begin;
+    if (token.depth == 0 && is_first && !member_assigned_at(entry, token.begin).empty()) end_at(token.begin);
+  }
+  end_at(entry.text.size());
+  return pieces;
+}
+
+void Draft::add_cache_line(const Entry& entry, const std::string& member) {
+  for (Entry& known : cache_.entries) {
+    if (member_assigned_at(known, 0) != member) continue;
+    known = entry;
+    return;
+  }
+  cache_.entries.push_back(entry);
+}
+
+void Draft::add_lines(const Entry& entry) {
+  auto [lines, result] = split_result(entry);
+  if (result && result->text != variable_) index_.result = std::move(result);  // return flow ends a flow that was typed
+  if (lines.text.empty()) return;
+  if (const std::string member = member_assigned_at(lines, 0); !member.empty()) {
+    for (const Entry& piece : split_at_members(lines)) add_cache_line(piece, member_assigned_at(piece, 0));
+  } else {
+    (is_function(tokens_of(lines.text)) ? top_ : index_.entries).push_back(std::move(lines));
+  }
+}
+
+void Draft::set_page(int tokens) {
+  for (Entry& entry : top_) {
+    const std::vector<Token> words = tokens_of(entry.text);
+    for (size_t i = 0; i < words.size(); ++i) {
+      if (!begins_with(words, i, {"sluice", ".", "flow"})) continue;
+      const size_t open = i + 3 < words.size() && words[i + 3].is("(") ? i + 4 : i + 3;
+      if (!begins_with(words, open, {"{"})) break;
+      for (size_t j = open; j + 2 < words.size() && !words[j].is("}"); ++j) {
+        if (!begins_with(words, j, {"page", "="})) continue;
+        entry.text.replace(words[j + 2].begin, words[j + 2].text.size(), std::to_string(tokens));
+        return;
+      }
+      entry.text.insert(words[open].end(), fmt::format(" page = {},", tokens));
+      return;
+    }
+  }
+  throw InputError("the flow's declaration has no table to write the page into",
+                   "it is written sluice.flow { name = ..., page = 16 }");
+}
+
+Script Draft::build(const std::optional<Entry>& result) const {
+  Script script;
+  for (const Entry& entry : top_) append(script, entry, "");
+  if (!cache_.entries.empty()) {
+    append_own(script, fmt::format("\nfunction {}.cache({})", variable_, cache_.parameters));
+    script.origins.emplace_back();
+    for (const Entry& entry : cache_.entries) append(script, entry, "  ");
+    append_own(script, "end");
+  }
+  if (!index_.entries.empty() || result) {
+    append_own(script, fmt::format("\nfunction {}.index({})", variable_, index_.parameters));
+    script.origins.emplace_back();
+    for (const Entry& entry : index_.entries) append(script, entry, "  ");
+    if (result) append(script, *result, "  ", "return ");
+    append_own(script, "end");
+  }
+  append_own(script, fmt::format("\nreturn {}", variable_));
+  script.origins.emplace_back();
+  return script;
+}
+
+Script Draft::script() const { return build(index_.result); }
+
+Script Draft::script_returning(const Entry& expression) const { return build(expression); }
+
+std::vector<std::string> Draft::names() const {
+  std::set<std::string> names;
+  for (const std::vector<Entry>* entries : {&top_, &index_.entries}) {
+    for (const Entry& entry : *entries) add_names(entry.text, names);
+  }
+  for (const Token& parameter : tokens_of(index_.parameters)) {
+    if (parameter.kind == Token::Kind::kName) names.emplace(parameter.text);
+  }
+  names.erase(variable_);
+  return {names.begin(), names.end()};
+}
+
+std::vector<std::string> Draft::members() const {
+  std::set<std::string> members = {"k", "v"};
+  for (const Entry& entry : cache_.entries) {
+    const std::vector<Token> tokens = tokens_of(entry.text);
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      if (const std::string member = member_assigned_at(entry, tokens[i].begin); !member.empty()) members.insert(member);
+    }
+  }
+  return {members.begin(), members.end()};
+}
+
+}  // namespace sluice::repl

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "scripting/repl/statements.h"
+
+namespace sluice::repl {
+
+/// How a flow must be written for a draft to take it apart, for hints.
+inline constexpr const char* kFlowForm =
+    "write: local flow = sluice.flow{...}, then function flow.cache(c) ... end, function flow.index(q, c) ... return ... end, "
+    "return flow";
+
+/// A flow as a script, with the origin of each of its lines; those that the draft added have line 0.
+struct Script {
+  std::string text;
+  std::vector<SourceLocation> origins;
+};
+
+/// A flow that grows line by line. It is nothing but text: what is typed takes its place in the script of a flow, and so means
+/// what it would mean there.
+///
+///   local flow = sluice.flow { name = "repl", page = 16 }    top: the declaration, and functions
+///   function flow.cache(c)  ...  end                         lines that begin with c.NAME =
+///   function flow.index(q, c)  ...  return RESULT  end       all others
+///   return flow
+class Draft {
+ public:
+  /// An empty flow: it selects nothing.
+  Draft();
+
+  /// Adds complete statements. `function flow.cache` and `flow.index` replace what stood there, `return` the selection, an
+  /// assignment to a field that one line has assigned takes the place of that line, and a text with sluice.flow{...} is a new
+  /// flow that replaces everything: true is returned then. Throws FlowError if such a text is not built as the picture above.
+  bool add(const Entry& entry);
+  /// Changes the declaration. Throws InputError if it is not written as a table.
+  void set_page(int tokens);
+
+  /// The whole flow.
+  Script script() const;
+  /// The flow whose index stage ends in `return EXPRESSION` instead.
+  Script script_returning(const Entry& expression) const;
+  /// What stands after `return` in the index stage.
+  const std::optional<Entry>& selection() const { return index_.result; }
+
+  /// Names that lines, functions and parameters define, and fields and states of c; sorted, each once.
+  std::vector<std::string> names() const;
+  std::vector<std::string> members() const;
+
+ private:
+  struct Stage {
+    std::string_view name;
+    std::string parameters;
+    std::vector<Entry> entries;
+    std::optional<Entry> result;  // an expression
+  };
+  struct Function;
+
+  void add_lines(const Entry& entry);
+  void add_cache_line(const Entry& entry, const std::string& member);
+  void add_function(const Entry& whole, const Function& function);
+  void replace_all(const Entry& whole);
+  std::optional<Function> find_function(const Entry& entry, size_t from) const;
+  Stage& stage(std::string_view name) { return name == cache_.name ? cache_ : index_; }
+  std::string member_assigned_at(const Entry& entry, size_t offset) const;
+  std::vector<Entry> split_at_members(const Entry& entry) const;
+  Script build(const std::optional<Entry>& result) const;
+
+  std::string variable_ = "flow";
+  std::vector<Entry> top_;
+  Stage cache_{"cache", "c", {}, std::nullopt};
+  Stage index_{"index", "q, c", {}, std::nullopt};
+};
+
+}  // namespace sluice::repl

@@ -1,0 +1,129 @@
+#include "scripting/repl/reference.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <sstream>
+#include <vector>
+
+#include "scripting/graph/ops.h"
+#include "scripting/lua/functions.h"
+#include "scripting/lua/suggest.h"
+
+namespace sluice::repl {
+
+namespace {
+
+std::vector<std::string> lua_names(const OpInfo& info) {
+  std::istringstream stream{std::string(info.lua_names)};
+  std::vector<std::string> names;
+  for (std::string name; stream >> name;) names.push_back(name);
+  return names;
+}
+
+std::string stages(const OpInfo& info) {
+  if (info.in_cache && info.in_index) return "cache and index";
+  return info.in_cache ? "cache" : "index";
+}
+
+/// How the arguments are written, and the shape of the result (docs/FLOWS.md).
+struct Form {
+  std::string arguments;
+  std::string shape;
+};
+
+Form form_of(Op op) {
+  if (is_unary_elementwise(op)) return {"(x)", "[axes] -> [axes]"};
+  if (is_binary_elementwise(op)) return {"(a, b)", "[axes], [axes] -> the axes of both, by name"};
+  if (is_reduction(op)) return {"(x, axis, ...)", "[axes] -> [axes without axis]"};
+  if (is_interleave(op)) return {"(x, axis, group)", "[axis n] -> [sub n/group], the other axes stay"};
+  switch (op) {
+    case Op::kWhere:
+      return {"(a, b, x, y)", "[axes] of four -> the axes of all, by name"};
+    case Op::kFill:
+      return {"(value, axes)", "-> [axes]"};
+    case Op::kContract:
+      return {"(a, b, axis = \"dim\")", "[axis, ...], [axis, ...] -> the other axes of both, by name"};
+    case Op::kKron:
+      return {"(a, b, axis)", "[axis m], [axis n] -> [axis m*n]"};
+    case Op::kSoftmax:
+    case Op::kNormalize:
+      return {"(x, axis = \"page\")", "[axes] -> [axes]"};
+    case Op::kConv1d:
+      return {"(x, kernel, axis = \"page\")", "[axes] -> [axes]"};
+    case Op::kReshape:
+      return {"(x, axes)", "[axes] -> the axes given; page stays"};
+    case Op::kTranspose:
+      return {"(x)", "[..., a, b] -> [..., b, a]"};
+    case Op::kMaskSlice:
+      return {"(x, axis, start = 0, stop = end, value = 0)", "[axes] -> [axes]"};
+    case Op::kPosition:
+    case Op::kRandom:
+      return {"()", "-> [page]"};
+    case Op::kLoad:
+      return {"(name, {axes =, init =})", "-> the axes of the state"};
+    case Op::kSave:
+      return {"(name, x)", "the axes of the state"};
+    case Op::kTopK:
+      return {"(score, {k =, first =, last =, ratio =, method =})", "[page] -> a selection"};
+    case Op::kApproxTopK:
+      return {"(score, {k =, first =, last =, ratio =, tolerate = 0.1})", "[page] -> a selection"};
+    case Op::kThreshold:
+      return {"(score, {above =, first =, last =, max =})", "[page] -> a selection"};
+    case Op::kWindow:
+      return {"{first =, last =}", "-> a selection"};
+    case Op::kUnion:
+      return {"(a, b, ...)", "selections -> a selection"};
+    default:
+      return {};
+  }
+}
+
+/// Functions that are no single operator.
+struct Composed {
+  std::string_view name;
+  std::string_view text;
+};
+constexpr std::array<Composed, 4> kComposed = {{
+    {"add_mul", "sluice.add_mul(x, a, b)   (x + a) * b\n  stage: cache and index\n  shape: the axes of all, by name\n"},
+    {"cfill",
+     "c.NAME = sluice.cfill(value, axes)   declares a state that begins as a number\n  stage: cache\n"
+     "  shape: -> a state [page, axes]\n"},
+    {"extent", "sluice.extent(x, axis)   the extent as a Lua number; not of page\n  stage: cache and index\n"},
+    {"flow", "sluice.flow { name =, page =, kv =, fields =, layers = }   declares the flow, outside its stages\n"},
+}};
+
+}  // namespace
+
+std::string operator_list() {
+  std::string text;
+  for (const auto& [in_cache, in_index] : {std::pair{true, true}, std::pair{true, false}, std::pair{false, true}}) {
+    std::string line;
+    for (const OpInfo& info : all_ops()) {
+      if (info.in_cache != in_cache || info.in_index != in_index) continue;
+      for (const std::string& name : lua_names(info)) line += " " + name;
+    }
+    text += fmt::format("{}:{}\n", in_cache && in_index ? "both stages" : in_cache ? "cache" : "index", line);
+  }
+  return text;
+}
+
+std::string operator_help(const std::string& name) {
+  std::vector<std::string> known;
+  for (const OpInfo& info : all_ops()) {
+    const std::vector<std::string> names = lua_names(info);
+    known.insert(known.end(), names.begin(), names.end());
+    if (std::find(names.begin(), names.end(), name) == names.end()) continue;
+    const Form form = form_of(info.op);
+    return fmt::format("sluice.{}{}   {}\n  stage: {}\n  shape: {}\n", name, form.arguments, info.doc, stages(info), form.shape);
+  }
+  for (const Composed& composed : kComposed) {
+    if (composed.name == name) return std::string(composed.text);
+  }
+  const std::string meant = closest(name, known);
+  throw InputError(fmt::format("no operator is called \"{:.40}\"", name),
+                   meant.empty() ? ":help lists them" : fmt::format("did you mean \"{}\"?", meant));
+}
+
+}  // namespace sluice::repl

@@ -1,0 +1,62 @@
+#include "scripting/repl/subgraph.h"
+
+#include <algorithm>
+
+#include "scripting/graph/ops.h"
+
+namespace sluice::repl {
+
+namespace {
+
+const Node& node_of(const FlowGraph& graph, NodeId id) { return graph.nodes[static_cast<size_t>(id)]; }
+
+/// By id: whether `wanted` needs the node.
+std::vector<bool> needed_for(const FlowGraph& graph, NodeId wanted) {
+  std::vector<bool> needed(graph.nodes.size());
+  const auto need = [&](NodeId id) { needed[static_cast<size_t>(id)] = true; };
+  need(wanted);
+  // Operands and the nodes of fields come before what reads them.
+  for (NodeId id = wanted; id >= 0; --id) {
+    if (!needed[static_cast<size_t>(id)]) continue;
+    const Node& node = node_of(graph, id);
+    for (const NodeId input : node.inputs) need(input);
+    if (node.op == Op::kField) need(graph.find_field(node.attributes.field)->node);
+  }
+  return needed;
+}
+
+bool is_read(const FlowGraph& graph, Op op, const std::string& name) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(),
+                     [&](const Node& node) { return node.op == op && node.attributes.field == name; });
+}
+
+}  // namespace
+
+FlowGraph subgraph(const FlowGraph& graph, NodeId node) {
+  const std::vector<bool> needed = needed_for(graph, node);
+  FlowGraph part;
+  part.name = graph.name;
+  part.where = graph.where;
+  part.geometry = graph.geometry;
+  part.layers = graph.layers;
+  std::vector<NodeId> ids(graph.nodes.size(), kNoNode);
+  for (size_t id = 0; id < graph.nodes.size(); ++id) {
+    if (!needed[id]) continue;
+    ids[id] = static_cast<NodeId>(part.nodes.size());
+    Node copy = graph.nodes[id];
+    for (NodeId& input : copy.inputs) input = ids[static_cast<size_t>(input)];
+    part.nodes.push_back(std::move(copy));
+  }
+  for (const Field& field : graph.fields) {
+    if (!is_read(part, Op::kField, field.name)) continue;
+    part.fields.push_back(field);
+    part.fields.back().node = ids[static_cast<size_t>(field.node)];
+  }
+  for (const State& state : graph.states) {
+    if (is_read(part, Op::kLoad, state.name)) part.states.push_back(state);
+  }
+  if (is_selection(part.nodes.back().op)) part.selection = ids[static_cast<size_t>(node)];
+  return part;
+}
+
+}  // namespace sluice::repl

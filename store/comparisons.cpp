@@ -1,0 +1,116 @@
+// Comparisons of verdicts, and the family tree.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "store/filter.h"
+#include "store/sqlite.h"
+#include "store/store.h"
+
+namespace sluice::store {
+
+namespace {
+
+/// A comparison is among those that passed, unless the filter asks for another status.
+Filter with_status(Filter filter) {
+  if (!filter.status) filter.status = Status::kPassed;
+  return filter;
+}
+
+std::vector<Ranked> measured(Database& database, const Ranking& ranking, const std::string& order, int limit) {
+  const Conditions conditions(with_status(ranking.filter));
+  Query query(database,
+              fmt::format("SELECT {}, m.name, m.task, m.length, m.value, m.low, m.high, m.unit, e.finished FROM metrics m "
+                          "JOIN evaluations e ON e.id = m.evaluation JOIN submissions s ON s.judged = e.id "
+                          "JOIN agents a ON a.id = s.agent WHERE m.name = ? AND m.task = ? AND m.length = ? AND {} "
+                          "ORDER BY {}, s.id LIMIT ?",
+                          kSummaryColumns, conditions.sql(), order),
+              ranking.metric, ranking.task, ranking.length);
+  conditions.bind(query);
+  query.bind(limit);
+  std::vector<Ranked> rows;
+  while (query.step()) {
+    rows.push_back({read_summary(query),
+                    {query.text(6), query.text(7), query.integer(8), query.real(9), query.optional_real(10),
+                     query.optional_real(11), query.text(12)},
+                    query.integer(13)});
+  }
+  return rows;
+}
+
+constexpr int kAll = -1;  // SQLite's LIMIT
+
+}  // namespace
+
+std::vector<Ranked> Store::leaderboard(const Ranking& ranking) {
+  return measured(*database_, ranking, ranking.higher_is_better ? "m.value DESC" : "m.value", std::max(ranking.limit, 1));
+}
+
+std::vector<HistoryPoint> Store::history(const Ranking& ranking) {
+  std::vector<HistoryPoint> points;
+  for (const Ranked& row : measured(*database_, ranking, "e.finished", kAll)) {
+    const double value = row.metric.value;
+    double best = value;
+    if (!points.empty()) {
+      best = ranking.higher_is_better ? std::max(points.back().best, value) : std::min(points.back().best, value);
+    }
+    points.push_back({row.submission.id, row.finished, value, best});
+  }
+  return points;
+}
+
+std::vector<FrontPoint> Store::pareto_front(const std::string& accuracy, const std::string& speed, const Filter& filter) {
+  const Conditions conditions(with_status(filter));
+  Query query(*database_,
+              fmt::format("SELECT {}, x.value, y.value FROM submissions s JOIN agents a ON a.id = s.agent "
+                          "JOIN metrics x ON x.evaluation = s.judged AND x.name = ? AND x.task = '' AND x.length = 0 "
+                          "JOIN metrics y ON y.evaluation = s.judged AND y.name = ? AND y.task = '' AND y.length = 0 "
+                          "WHERE {} ORDER BY x.value DESC, y.value DESC, s.id",
+                          kSummaryColumns, conditions.sql()),
+              accuracy, speed);
+  conditions.bind(query);
+  std::vector<FrontPoint> front;
+  while (query.step()) {
+    const FrontPoint point{read_summary(query), query.real(6), query.real(7)};
+    // Rows come by falling accuracy: one stays if it is faster than all before it, or equal in both to the one before it.
+    const bool faster = front.empty() || point.speed > front.back().speed;
+    const bool equal = !faster && point.speed == front.back().speed && point.accuracy == front.back().accuracy;
+    if (faster || equal) front.push_back(point);
+  }
+  return front;
+}
+
+std::vector<LineageNode> Store::related(const std::string& recursion, SubmissionId submission, bool with_itself) {
+  const Transaction transaction(*database_, Transaction::Kind::kRead);
+  std::vector<LineageNode> nodes;
+  Query query(*database_,
+              fmt::format("WITH RECURSIVE related (id) AS (SELECT ? UNION {}) {} WHERE s.id IN related AND (? OR s.id <> ?) "
+                          "ORDER BY s.id",
+                          recursion, kSelectSummary),
+              submission, static_cast<int>(with_itself), submission);
+  while (query.step()) {
+    LineageNode node{read_summary(query), {}};
+    Query parents(*database_, "SELECT parent FROM parents WHERE submission = ? ORDER BY position", node.submission.id);
+    while (parents.step()) node.parents.push_back(parents.integer(0));
+    nodes.push_back(std::move(node));
+  }
+  return nodes;
+}
+
+std::vector<LineageNode> Store::ancestors(SubmissionId submission) {
+  return related("SELECT p.parent FROM parents p JOIN related r ON p.submission = r.id", submission, false);
+}
+
+std::vector<LineageNode> Store::descendants(SubmissionId submission) {
+  return related("SELECT p.submission FROM parents p JOIN related r ON p.parent = r.id", submission, false);
+}
+
+std::vector<LineageNode> Store::family(SubmissionId submission) {
+  return related(
+      "SELECT p.parent FROM parents p JOIN related r ON p.submission = r.id "
+      "UNION SELECT p.submission FROM parents p JOIN related r ON p.parent = r.id",
+      submission, true);
+}
+
+}  // namespace sluice::store

@@ -1,0 +1,126 @@
+#include "store/data_folder.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "store/error.h"
+#include "store/invariants.h"
+#include "store/migrations.h"
+#include "store/sqlite.h"
+
+namespace sluice::store {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kBusyTimeoutMs = 10000;
+
+std::string made(const std::string& path) {
+  std::error_code error;
+  const bool is_new = fs::create_directories(path, error);
+  if (error) {
+    throw StoreError(ErrorKind::kUnwritable, fmt::format("cannot make the data folder {}: {}", path, error.message()),
+                     "choose another one with --data");
+  }
+  if (is_new) fs::permissions(path, fs::perms::owner_all, error);  // scripts are for the server to show
+  return path;
+}
+
+FsckReport checked(Database& database, Lineage* lineage) {
+  FsckReport report;
+  const auto count = [&](const char* table) {
+    Query query(database, fmt::format("SELECT COUNT(*) FROM {}", table));
+    query.step();
+    return query.integer(0);
+  };
+  try {
+    report.problems = broken_invariants(database);
+    report.agents = count("agents");
+    report.submissions = count("submissions");
+    report.evaluations = count("evaluations");
+    report.commits = count("commits");
+    if (lineage != nullptr) {
+      for (std::string& problem : lineage->check()) report.problems.push_back("lineage.git: " + std::move(problem));
+    }
+  } catch (const StoreError& error) {
+    if (error.kind() != ErrorKind::kCorrupted) throw;
+    report.problems.emplace_back(error.what());
+  }
+  return report;
+}
+
+}  // namespace
+
+DataFolder::DataFolder(const std::string& path) : path_(made(path)), lock_(path_) {
+  prepare_database();
+  open_lineage();
+}
+
+void DataFolder::prepare_database() {
+  Database database(database_path(), Database::Mode::kCreate, kBusyTimeoutMs);
+  const std::string backup = migrate(database);
+  if (!backup.empty()) notices_.push_back(fmt::format("the database was brought up to date; as it was: {}", backup));
+  const auto damage = damage_of(database);
+  if (damage.empty()) return;
+  throw StoreError(ErrorKind::kCorrupted, fmt::format("the database {} is damaged: {}", database_path(), damage.front()),
+                   "restore it from a backup, or choose another folder with --data");
+}
+
+void DataFolder::open_lineage() {
+  try {
+    lineage_ = std::make_unique<Lineage>(repository_path(), database_path());
+    lineage_->sync();
+    const auto differences = lineage_->check();
+    if (!differences.empty()) replace_repository(differences.front());
+  } catch (const StoreError& error) {
+    if (error.kind() != ErrorKind::kCorrupted) throw;
+    replace_repository(error.what());
+  }
+}
+
+void DataFolder::replace_repository(const std::string& why) {
+  lineage_.reset();
+  std::string aside;
+  for (int i = 1; aside.empty() || fs::exists(aside); ++i) aside = fmt::format("{}.damaged.{}", repository_path(), i);
+  std::error_code error;
+  fs::rename(repository_path(), aside, error);
+  if (error) {
+    throw StoreError(ErrorKind::kUnwritable, fmt::format("cannot move {} aside: {}", repository_path(), error.message()));
+  }
+  notices_.push_back(fmt::format("the repository of lineage was damaged ({}) and made anew; as it was: {}", why, aside));
+  lineage_ = std::make_unique<Lineage>(repository_path(), database_path());
+  lineage_->sync();
+}
+
+Store DataFolder::open_store(StoreOptions options) const { return Store(database_path(), std::move(options)); }
+
+FsckReport DataFolder::fsck() {
+  Database database(database_path(), Database::Mode::kReadOnly, kBusyTimeoutMs);
+  return checked(database, lineage_.get());
+}
+
+FsckReport fsck(const std::string& folder) {
+  const std::string path = folder + "/sluice.db", repository = folder + "/lineage.git";
+  if (!fs::exists(path)) {
+    throw StoreError(ErrorKind::kNotFound, fmt::format("there is no database {}", path),
+                     "which folder did sluice serve get as --data?");
+  }
+  const FolderLock lock(folder);
+  Database database(path, Database::Mode::kReadWrite, kBusyTimeoutMs);  // what a killed process left in the log belongs to it
+  require_current(database);
+  std::unique_ptr<Lineage> lineage;
+  std::string missing = fs::exists(repository) ? "" : "lineage.git: missing";
+  try {
+    if (missing.empty()) lineage = std::make_unique<Lineage>(repository, path);
+  } catch (const StoreError& error) {
+    if (error.kind() != ErrorKind::kCorrupted) throw;
+    missing = fmt::format("lineage.git: {}", error.what());
+  }
+  FsckReport report = checked(database, lineage.get());
+  if (!missing.empty()) report.problems.push_back(missing);
+  return report;
+}
+
+}  // namespace sluice::store

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "store/folder_lock.h"
+#include "store/lineage.h"
+#include "store/store.h"
+
+namespace sluice::store {
+
+/// Where data lies unless the command line says otherwise: below the working directory.
+constexpr const char* kDefaultDataFolder = "sluice-data";
+
+/// What was looked at, and every disagreement in words.
+struct FsckReport {
+  int64_t agents = 0;
+  int64_t submissions = 0;
+  int64_t evaluations = 0;
+  int64_t commits = 0;
+  std::vector<std::string> problems;
+  bool clean() const { return problems.empty(); }
+};
+
+/// A folder with a database (sluice.db) and the repository of lineage (lineage.git), held by one process at a time.
+class DataFolder {
+ public:
+  /// Makes what is missing, brings an older schema up to date (the old file is kept beside it), and adds to the repository what
+  /// the database has. A damaged repository is moved aside and made anew; what was done is told by `notices`.
+  /// Throws StoreError: kLocked, kFull, kUnwritable, kTooNew, kCorrupted (the database).
+  explicit DataFolder(const std::string& path);
+
+  /// A connection of its own for the calling thread.
+  Store open_store(StoreOptions options = {}) const;
+  Lineage& lineage() { return *lineage_; }
+  /// What a person should know of how the folder was opened.
+  const std::vector<std::string>& notices() const { return notices_; }
+  /// Looks at everything and changes nothing.
+  FsckReport fsck();
+
+ private:
+  void prepare_database();
+  void open_lineage();
+  void replace_repository(const std::string& why);
+  std::string database_path() const { return path_ + "/sluice.db"; }
+  std::string repository_path() const { return path_ + "/lineage.git"; }
+
+  std::string path_;
+  FolderLock lock_;
+  std::vector<std::string> notices_;
+  std::unique_ptr<Lineage> lineage_;
+};
+
+/// Looks at a folder that no server uses, without repairing or migrating anything. Throws StoreError (kNotFound if there is no
+/// data in the folder, kLocked, kTooNew).
+FsckReport fsck(const std::string& folder);
+
+}  // namespace sluice::store

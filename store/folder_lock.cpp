@@ -1,0 +1,53 @@
+#include "store/folder_lock.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "store/error.h"
+
+namespace sluice::store {
+
+namespace {
+
+/// What the holder wrote into the file; it may not have come to that yet.
+std::string holder_of(int file) {
+  std::array<char, 32> text{};
+  const ssize_t size = ::pread(file, text.data(), text.size(), 0);
+  const std::string pid(text.data(), size > 0 ? static_cast<size_t>(size) : 0);
+  return pid.empty() ? "another process" : "process " + pid.substr(0, pid.find('\n'));
+}
+
+}  // namespace
+
+FolderLock::FolderLock(const std::string& folder) {
+  const std::string path = folder + "/lock";
+  file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (file_ < 0) {
+    throw StoreError(ErrorKind::kUnwritable, fmt::format("cannot write to the data folder {}: {}", folder, std::strerror(errno)),
+                     "may this user write there, is the disk full or mounted read-only?");
+  }
+  if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
+    const std::string holder = holder_of(file_);
+    ::close(file_);
+    throw StoreError(ErrorKind::kLocked, fmt::format("the data folder {} is in use by {}", folder, holder),
+                     "stop that one first, or choose another folder with --data");
+  }
+  // Only for the message above: a full disk must not keep anybody out.
+  const std::string pid = fmt::format("{}\n", ::getpid());
+  if (::ftruncate(file_, 0) == 0) static_cast<void>(!::pwrite(file_, pid.data(), pid.size(), 0));
+}
+
+FolderLock::FolderLock(FolderLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
+
+FolderLock::~FolderLock() {
+  if (file_ >= 0) ::close(file_);
+}
+
+}  // namespace sluice::store

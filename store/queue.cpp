@@ -1,0 +1,221 @@
+// The queue and its leases. A lease is the evaluation's id in the queue's row: who holds another one, or none, has lost it.
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "store/error.h"
+#include "store/results.h"
+#include "store/sqlite.h"
+#include "store/store.h"
+
+namespace sluice::store {
+
+namespace {
+
+void set_status(Database& database, SubmissionId submission, Status status, Time time) {
+  Query(database, "UPDATE submissions SET status = ?, updated = ? WHERE id = ?", name_of(status), time, submission).run();
+}
+
+void require_lease(Database& database, const Lease& lease) {
+  Query query(database, "SELECT 1 FROM queue WHERE submission = ? AND evaluation = ?", lease.submission, lease.evaluation);
+  if (query.step()) return;
+  throw StoreError(ErrorKind::kConflict,
+                   fmt::format("{} no longer holds the lease on submission {}", lease.worker, lease.submission),
+                   "it expired or the submission was cancelled: stop working on it");
+}
+
+struct Job {
+  SubmissionId submission = 0;
+  int64_t agent = 0;
+};
+
+std::optional<Job> next_job(Database& database, Time time) {
+  Query query(database,
+              "SELECT q.submission, q.agent FROM queue q JOIN agents a ON a.id = q.agent "
+              "WHERE q.evaluation IS NULL AND q.available <= ? ORDER BY q.priority DESC, "
+              "(SELECT COUNT(*) FROM queue r WHERE r.agent = q.agent AND r.evaluation IS NOT NULL), a.served, q.submission "
+              "LIMIT 1",
+              time);
+  if (!query.step()) return std::nullopt;
+  return Job{query.integer(0), query.integer(1)};
+}
+
+int64_t attempts_of(Database& database, SubmissionId submission) {
+  Query query(database, "SELECT COUNT(*) FROM evaluations WHERE submission = ?", submission);
+  query.step();
+  return query.integer(0);
+}
+
+std::string finished_event(Status status) { return nlohmann::json{{"status", name_of(status)}}.dump(); }
+
+}  // namespace
+
+void Store::enqueue(SubmissionId submission, int64_t priority) {
+  Query(*database_,
+        "INSERT INTO queue (submission, agent, priority, available) SELECT id, agent, ?, ? FROM submissions WHERE id = ?",
+        priority, options_.clock(), submission)
+      .run();
+}
+
+std::optional<Lease> Store::claim(const std::string& worker, Time duration) {
+  const Time time = options_.clock();
+  Transaction transaction(*database_, Transaction::Kind::kWrite);
+  const auto job = next_job(*database_, time);
+  if (!job) return std::nullopt;
+  const int64_t attempt = attempts_of(*database_, job->submission) + 1;
+  Query(*database_, "INSERT INTO evaluations (submission, attempt, worker, started) VALUES (?, ?, ?, ?)", job->submission,
+        attempt, worker, time)
+      .run();
+  const Lease lease{job->submission, database_->last_id(), attempt, worker, time + duration};
+  Query(*database_, "UPDATE queue SET evaluation = ?, lease_owner = ?, lease_expiry = ? WHERE submission = ?", lease.evaluation,
+        worker, lease.expiry, job->submission)
+      .run();
+  Query(*database_, "UPDATE agents SET served = ? WHERE id = ?", lease.evaluation, job->agent).run();
+  set_status(*database_, job->submission, Status::kRunning, time);
+  append("running", job->submission, nlohmann::json{{"attempt", attempt}}.dump());
+  transaction.commit();
+  return lease;
+}
+
+Lease Store::renew(const Lease& lease, Time duration) {
+  Lease renewed = lease;
+  renewed.expiry = options_.clock() + duration;
+  Transaction transaction(*database_, Transaction::Kind::kWrite);
+  require_lease(*database_, lease);
+  Query(*database_, "UPDATE queue SET lease_expiry = ? WHERE submission = ?", renewed.expiry, lease.submission).run();
+  transaction.commit();
+  return renewed;
+}
+
+void Store::complete(const Lease& lease, const Verdict& verdict) {
+  if (!is_final(verdict.status) || verdict.status == Status::kCancelled) {
+    throw StoreError(ErrorKind::kInvalid, fmt::format("\"{}\" is no verdict of a worker", name_of(verdict.status)));
+  }
+  check_results(verdict);
+  Transaction transaction(*database_, Transaction::Kind::kWrite);
+  require_lease(*database_, lease);
+  write_results(*database_, lease.evaluation, verdict);
+  close_evaluation(lease.evaluation, "judged", verdict, true);
+  finish(lease.submission, lease.evaluation, verdict.status);
+  transaction.commit();
+}
+
+Status Store::fail(const Lease& lease, const std::string& reason, Time delay) {
+  Transaction transaction(*database_, Transaction::Kind::kWrite);
+  require_lease(*database_, lease);
+  const Status status = retry_or_end(lease.submission, lease.evaluation, "failed", reason, delay);
+  transaction.commit();
+  return status;
+}
+
+std::vector<SubmissionId> Store::expire_leases() {
+  std::vector<std::pair<SubmissionId, EvaluationId>> expired;
+  Transaction transaction(*database_, Transaction::Kind::kWrite);
+  {
+    Query query(*database_, "SELECT submission, evaluation FROM queue WHERE lease_expiry <= ? ORDER BY submission",
+                options_.clock());
+    while (query.step()) expired.emplace_back(query.integer(0), query.integer(1));
+  }
+  std::vector<SubmissionId> submissions;
+  for (const auto& [submission, evaluation] : expired) {
+    retry_or_end(submission, evaluation, "expired", "the worker was not heard of again", 0);
+    submissions.push_back(submission);
+  }
+  transaction.commit();
+  return submissions;
+}
+
+Status Store::retry_or_end(SubmissionId submission, EvaluationId evaluation, const std::string& outcome,
+                           const std::string& reason, Time delay) {
+  const Time time = options_.clock();
+  Query(*database_,
+        "UPDATE queue SET tries = tries + 1, available = ?, evaluation = NULL, lease_owner = NULL, lease_expiry = NULL "
+        "WHERE submission = ?",
+        time + delay, submission)
+      .run();
+  int64_t tries = 0;
+  {
+    Query query(*database_, "SELECT tries FROM queue WHERE submission = ?", submission);
+    query.step();
+    tries = query.integer(0);
+  }
+  const bool last = tries >= options_.tries;
+  Verdict verdict;
+  verdict.status = Status::kRuntimeError;
+  verdict.message = reason;
+  if (last) verdict.hint = fmt::format("{} attempts failed, each for a reason of its own: see the evaluations", tries);
+  close_evaluation(evaluation, outcome, verdict, last);
+  if (last) {
+    finish(submission, evaluation, verdict.status);
+    return verdict.status;
+  }
+  set_status(*database_, submission, Status::kQueued, time);
+  append("retried", submission, nlohmann::json{{"tries", tries}, {"outcome", outcome}}.dump());
+  return Status::kQueued;
+}
+
+void Store::close_evaluation(EvaluationId evaluation, const std::string& outcome, const Verdict& verdict, bool final) {
+  std::optional<std::string> status;
+  if (final) status = name_of(verdict.status);
+  Query(*database_, "UPDATE evaluations SET finished = ?, outcome = ?, verdict = ?, message = ?, hint = ?, seed = ? WHERE id = ?",
+        options_.clock(), outcome, status, verdict.message, verdict.hint, verdict.seed, evaluation)
+      .run();
+}
+
+void Store::finish(SubmissionId submission, EvaluationId evaluation, Status status) {
+  const Time time = options_.clock();
+  Query(*database_, "DELETE FROM queue WHERE submission = ?", submission).run();
+  Query(*database_,
+        "UPDATE submissions SET status = ?, updated = ?, judged = ?, first_finished = coalesce(first_finished, ?) WHERE id = ?",
+        name_of(status), time, evaluation, time, submission)
+      .run();
+  append("finished", submission, finished_event(status));
+}
+
+bool Store::cancel(SubmissionId submission) {
+  const Time time = options_.clock();
+  Transaction transaction(*database_, Transaction::Kind::kWrite);
+  std::optional<EvaluationId> running;
+  {
+    Query query(*database_,
+                "SELECT s.status, q.evaluation FROM submissions s LEFT JOIN queue q ON q.submission = s.id WHERE s.id = ?",
+                submission);
+    if (!query.step()) throw StoreError(ErrorKind::kNotFound, fmt::format("there is no submission {}", submission));
+    if (is_final(status_of(query.text(0)))) return false;
+    running = query.optional_integer(1);
+  }
+  if (running) {
+    Verdict verdict;
+    verdict.status = Status::kCancelled;
+    verdict.message = "cancelled while it was judged";
+    close_evaluation(*running, "cancelled", verdict, true);
+  }
+  Query(*database_, "DELETE FROM queue WHERE submission = ?", submission).run();
+  Query(*database_,
+        "UPDATE submissions SET status = 'cancelled', updated = ?, judged = coalesce(?, judged), "
+        "first_finished = coalesce(first_finished, ?) WHERE id = ?",
+        time, running, time, submission)
+      .run();
+  append("cancelled", submission, finished_event(Status::kCancelled));
+  transaction.commit();
+  return true;
+}
+
+void Store::judge_again(SubmissionId submission, int64_t priority) {
+  Transaction transaction(*database_, Transaction::Kind::kWrite);
+  {
+    Query query(*database_, "SELECT status FROM submissions WHERE id = ?", submission);
+    if (!query.step()) throw StoreError(ErrorKind::kNotFound, fmt::format("there is no submission {}", submission));
+    const std::string status = query.text(0);
+    if (!is_final(status_of(status))) {
+      throw StoreError(ErrorKind::kConflict, fmt::format("submission {} is {} already", submission, status));
+    }
+  }
+  enqueue(submission, priority);
+  set_status(*database_, submission, Status::kQueued, options_.clock());
+  append("submitted", submission, nlohmann::json{{"again", true}}.dump());
+  transaction.commit();
+}
+
+}  // namespace sluice::store

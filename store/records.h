@@ -1,0 +1,227 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace sluice::store {
+
+/// Microseconds since 1970 in UTC.
+using Time = int64_t;
+using SubmissionId = int64_t;
+using EvaluationId = int64_t;
+
+enum class Status : uint8_t {
+  kQueued,
+  kRunning,
+  kPassed,
+  kRejectedStatic,
+  kIncorrectNumerical,
+  kBelowThreshold,
+  kTimeout,
+  kRuntimeError,
+  kCancelled,
+};
+/// "queued", "running", "passed", "rejected_static", ...
+const char* name_of(Status status);
+/// Throws StoreError (kInvalid) if there is no such status.
+Status status_of(const std::string& name);
+/// Neither queued nor running.
+bool is_final(Status status);
+
+enum class Role : uint8_t { kAgent, kAdmin };
+
+struct Agent {
+  int64_t id = 0;
+  std::string name;
+  Role role = Role::kAgent;
+  int64_t quota = 0;  // new submissions in any 24 hours
+  Time created = 0;
+};
+
+/// An agent and its token, which is nowhere to be found later.
+struct NewAgent {
+  Agent agent;
+  std::string token;
+};
+
+struct Quota {
+  int64_t limit = 0;
+  int64_t used = 0;  // new submissions in the last 24 hours
+};
+
+/// What an agent hands in.
+struct Draft {
+  std::string name;
+  std::string notes;
+  std::string script;
+  std::string settings = "{}";  // a JSON object; "model", "device" and "suite" can be filtered by
+  std::vector<SubmissionId> parents;
+  int64_t priority = 0;         // higher goes first
+  std::string idempotency_key;  // empty: none
+};
+
+struct Submitted {
+  SubmissionId id = 0;
+  bool is_new = false;  // false: the same script with the same settings was there, or the idempotency key was
+};
+
+struct Submission {
+  SubmissionId id = 0;
+  std::string agent;
+  std::string name;
+  std::string notes;
+  std::string script;
+  std::string settings;      // JSON, keys sorted
+  std::string content_hash;  // of script and settings, in hexadecimal digits
+  Status status = Status::kQueued;
+  int64_t priority = 0;
+  Time created = 0;
+  Time updated = 0;
+  std::vector<SubmissionId> parents;
+  std::optional<EvaluationId> judged;  // the last evaluation with a verdict
+};
+
+/// A submission without what is long.
+struct SubmissionSummary {
+  SubmissionId id = 0;
+  std::string agent;
+  std::string name;
+  Status status = Status::kQueued;
+  Time created = 0;
+  Time updated = 0;
+};
+
+/// An empty member filters nothing.
+struct Filter {
+  std::string agent = {};
+  std::optional<Status> status = {};
+  std::string model = {};
+  std::string device = {};
+  std::string suite = {};
+  std::string text = {};  // part of name, notes or script; ASCII letters in either case
+};
+
+struct Page {
+  std::vector<SubmissionSummary> submissions;  // newest first
+  std::string next;                            // cursor of the next page, empty after the last
+};
+
+/// The right to judge a submission, until it expires.
+struct Lease {
+  SubmissionId submission = 0;
+  EvaluationId evaluation = 0;
+  int64_t attempt = 0;  // from 1
+  std::string worker;
+  Time expiry = 0;
+};
+
+enum class StageStatus : uint8_t { kPassed, kFailed, kSkipped };
+
+struct StageResult {
+  std::string stage;
+  StageStatus status = StageStatus::kPassed;
+  double seconds = 0;
+  std::string message;
+  std::string details = "{}";  // JSON
+};
+
+struct Metric {
+  std::string name;
+  std::string task;    // empty: of the whole evaluation
+  int64_t length = 0;  // tokens, 0: of all lengths
+  double value = 0;
+  std::optional<double> low;
+  std::optional<double> high;
+  std::string unit;
+};
+
+struct Artifact {
+  std::string name;
+  std::string media_type;
+  std::string bytes;  // at most kArtifactBytes are kept
+  int64_t size = 0;   // before they were capped; set by the store
+};
+
+/// What a worker found.
+struct Verdict {
+  Status status = Status::kPassed;  // a final one
+  std::string message;
+  std::string hint;
+  std::string seed;
+  std::vector<StageResult> stages;
+  std::vector<Metric> metrics;
+  std::vector<Artifact> artifacts;
+};
+
+/// One attempt to judge a submission.
+struct Evaluation {
+  EvaluationId id = 0;
+  SubmissionId submission = 0;
+  int64_t attempt = 0;
+  std::string worker;
+  Time started = 0;
+  std::optional<Time> finished;
+  std::string outcome;  // "judged", "failed", "expired", "cancelled"; empty while it runs
+  bool has_verdict = false;
+  Verdict verdict;  // without a verdict: only the message, why the attempt failed
+};
+
+struct Event {
+  int64_t sequence = 0;  // rises by time; numbers may be left out
+  Time time = 0;
+  std::optional<SubmissionId> submission;
+  std::string kind;
+  std::string data;  // JSON
+};
+
+/// One metric of all submissions that have it, for comparison.
+struct Ranking {
+  std::string metric = {};
+  std::string task = {};
+  int64_t length = 0;
+  bool higher_is_better = true;
+  Filter filter = {};
+  int limit = 100;
+};
+
+struct Ranked {
+  SubmissionSummary submission;
+  Metric metric;
+  Time finished = 0;
+};
+
+struct FrontPoint {
+  SubmissionSummary submission;
+  double accuracy = 0;
+  double speed = 0;
+};
+
+/// A point of a metric's history: what was measured, and the best so far.
+struct HistoryPoint {
+  SubmissionId submission = 0;
+  Time finished = 0;
+  double value = 0;
+  double best = 0;
+};
+
+struct LineageNode {
+  SubmissionSummary submission;
+  std::vector<SubmissionId> parents;
+};
+
+/// Limits of what is stored; more is refused, except of artifacts, which are capped.
+struct Limits {
+  static constexpr size_t kAgentName = 39;
+  static constexpr size_t kName = 200;
+  static constexpr size_t kNotes = 16 << 10;
+  static constexpr size_t kScript = 64 << 10;
+  static constexpr size_t kSettings = 16 << 10;
+  static constexpr size_t kParents = 16;
+  static constexpr size_t kIdempotencyKey = 200;
+  static constexpr size_t kArtifactBytes = 256 << 10;
+  static constexpr int kPage = 200;
+};
+
+}  // namespace sluice::store

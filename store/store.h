@@ -1,0 +1,109 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "store/records.h"
+
+namespace sluice::store {
+
+class Database;
+
+/// The clock of the machine.
+Time now();
+
+struct StoreOptions {
+  int busy_timeout_ms = 10000;
+  int tries = 3;                      // attempts that may fail before the submission ends as runtime_error
+  std::function<Time()> clock = now;  // tests bring their own
+};
+
+/// All that is known of agents, submissions and evaluations: one connection to the database of a data folder. It belongs to one
+/// thread at a time; each thread and each process opens its own on the same file. Every operation is one transaction: it happens
+/// as a whole or, when StoreError is thrown, not at all.
+class Store {
+ public:
+  /// The schema must be the current one (migrations.h, which data_folder.h sees to).
+  explicit Store(const std::string& path, StoreOptions options = {});
+  ~Store();
+  Store(Store&&) noexcept;
+  Store& operator=(Store&&) noexcept;
+
+  // Agents (agents.cpp)
+
+  /// Names are safe as Git refs: lower-case letters, digits, - and _, not starting with a sign. Throws kConflict if it is taken.
+  NewAgent create_agent(const std::string& name, Role role, int64_t quota);
+  std::optional<Agent> find_agent(const std::string& name);
+  /// Whose token it is. Takes the same time however much of it is right.
+  std::optional<Agent> agent_of_token(const std::string& token);
+  /// A new token; the old one is of no use from now on. Throws kNotFound.
+  std::string replace_token(const std::string& name);
+  void set_quota(const std::string& name, int64_t quota);
+  Quota quota_of(const std::string& name);
+
+  // Submissions (submissions.cpp)
+
+  /// Puts a flow in the queue. The same script with the same settings, whoever brings it, is the same submission. Throws
+  /// kInvalid, kNotFound (agent, parent), kQuota, kConflict (the idempotency key came with something else).
+  Submitted submit(const std::string& agent, const Draft& draft);
+  std::optional<Submission> get(SubmissionId id);
+  /// Newest first. `cursor` is empty or a page's `next`; what is added meanwhile moves nothing. Throws kInvalid.
+  Page list(const Filter& filter, const std::string& cursor = {}, int limit = 50);
+  /// All attempts to judge it, the first one first.
+  std::vector<Evaluation> evaluations(SubmissionId submission);
+  /// False if it was final already.
+  bool cancel(SubmissionId submission);
+  /// Judges a finished submission once more. Throws kNotFound, kConflict if it is queued or running.
+  void judge_again(SubmissionId submission, int64_t priority = 0);
+
+  // The queue (queue.cpp)
+
+  /// Takes the next job for `duration` microseconds: highest priority, then the agent with the fewest jobs running, then who
+  /// was served longest ago, then the oldest submission. Empty if nothing waits.
+  std::optional<Lease> claim(const std::string& worker, Time duration);
+  /// Throws kConflict if the lease was lost (expired and taken away, or cancelled): the worker must stop.
+  Lease renew(const Lease& lease, Time duration);
+  /// The end of a submission. Throws kConflict if the lease was lost; then nothing is written.
+  void complete(const Lease& lease, const Verdict& verdict);
+  /// The attempt came to nothing. It waits `delay` microseconds for the next, or ends as runtime_error after the last one.
+  Status fail(const Lease& lease, const std::string& reason, Time delay = 0);
+  /// Takes expired leases away, as `fail` would. The submissions concerned.
+  std::vector<SubmissionId> expire_leases();
+
+  // Events (events.cpp). The operations above append "submitted", "running", "retried", "cancelled" and "finished".
+
+  int64_t append_event(const std::string& kind, std::optional<SubmissionId> submission, const std::string& data);
+  /// What came after `sequence`, oldest first.
+  std::vector<Event> events_after(int64_t sequence, int limit);
+  int64_t last_event();
+
+  // Comparisons (comparisons.cpp), each of the last verdicts of submissions that passed, or have the filter's status
+
+  std::vector<Ranked> leaderboard(const Ranking& ranking);
+  /// Submissions that no other beats in both, the most accurate first.
+  std::vector<FrontPoint> pareto_front(const std::string& accuracy, const std::string& speed, const Filter& filter = {});
+  /// By the time of the verdict.
+  std::vector<HistoryPoint> history(const Ranking& ranking);
+  /// Without `submission` itself, by id.
+  std::vector<LineageNode> ancestors(SubmissionId submission);
+  std::vector<LineageNode> descendants(SubmissionId submission);
+  /// All that is related in any way, with `submission`, by id.
+  std::vector<LineageNode> family(SubmissionId submission);
+
+ private:
+  int64_t append(const std::string& kind, std::optional<SubmissionId> submission, const std::string& data);
+  Agent required_agent(const std::string& name);
+  void enqueue(SubmissionId submission, int64_t priority);
+  void close_evaluation(EvaluationId evaluation, const std::string& outcome, const Verdict& verdict, bool final);
+  void finish(SubmissionId submission, EvaluationId evaluation, Status status);
+  Status retry_or_end(SubmissionId submission, EvaluationId evaluation, const std::string& outcome, const std::string& reason,
+                      Time delay);
+  std::vector<LineageNode> related(const std::string& recursion, SubmissionId submission, bool with_itself);
+
+  StoreOptions options_;
+  std::unique_ptr<Database> database_;
+};
+
+}  // namespace sluice::store

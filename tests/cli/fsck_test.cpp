@@ -1,0 +1,40 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "store/data_folder.h"
+#include "tests/cli/program.h"
+
+namespace sluice::test {
+namespace {
+
+TEST(Fsck, SaysWhetherAFolderIsClean) {
+  const Folder folder;
+  const std::string data = folder.path("data");
+  { const store::DataFolder made(data); }
+  const Ran clean = run_sluice({"fsck", "--data", data});
+  EXPECT_EQ(clean.exit_code, 0) << clean.err;
+  EXPECT_NE(clean.out.find("clean"), std::string::npos) << clean.out;
+
+  std::filesystem::remove(data + "/lineage.git/HEAD");
+  const Ran damaged = run_sluice({"fsck", "--data", data});
+  EXPECT_EQ(damaged.exit_code, 1);
+  EXPECT_NE(damaged.out.find("lineage.git"), std::string::npos) << damaged.out;
+  EXPECT_NE(damaged.err.find("1 problem in"), std::string::npos) << damaged.err;
+}
+
+TEST(Fsck, RefusesWhatIsNoDataFolderOrInUse) {
+  const Folder folder;
+  const Ran missing = run_sluice({"fsck", "--data", folder.path("none")});
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_NE(missing.err.find("there is no database"), std::string::npos) << missing.err;
+
+  const store::DataFolder held(folder.path("data"));
+  const Ran in_use = run_sluice({"fsck", "--data", folder.path("data")});
+  EXPECT_EQ(in_use.exit_code, 1);
+  EXPECT_NE(in_use.err.find("is in use by process"), std::string::npos) << in_use.err;
+}
+
+}  // namespace
+}  // namespace sluice::test

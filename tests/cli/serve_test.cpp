@@ -1,0 +1,69 @@
+#include <gtest/gtest.h>
+
+#include "tests/cli/program.h"
+
+namespace sluice::test {
+namespace {
+
+/// Starts the server, runs `line` with its port in $port, ends it by a signal and prints how that went.
+Ran with_server(const std::string& options, const std::string& line) {
+  return run_shell("\"$SLUICE\" serve --port 0 " + options +
+                   " > out 2> err & server=$!\n"
+                   "for i in $(seq 300); do grep -q serving out && break; sleep 0.05; done\n"
+                   "port=$(sed 's/.*://' out)\n" +
+                   line +
+                   "\nbegun=$(date +%s%N)\nkill -TERM $server; wait $server; echo \"exit $? after $((($(date +%s%N) - begun) / "
+                   "1000000)) ms\"\ncat err >&2");
+}
+
+/// Sends a POST of JSON and prints the answer, by bash alone.
+std::string post(const std::string& path, const std::string& body) {
+  return "exec 3<>/dev/tcp/127.0.0.1/$port\nprintf 'POST " + path +
+         " HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\nContent-Type: application/json\\r\\nContent-Length: " +
+         std::to_string(body.size()) + "\\r\\n\\r\\n%s' '" + body + "' >&3\ncat <&3; echo";
+}
+
+int milliseconds_to_stop(const Ran& ran) {
+  const size_t at = ran.out.find("exit 0 after ");
+  return at == std::string::npos ? -1 : std::stoi(ran.out.substr(at + 13));
+}
+
+TEST(Serve, AnswersAsGenerateDoesAndStopsAtASignal) {
+  const std::string prompt = "<bos> key acorn = amber ask acorn =";
+  const std::string wanted =
+      run_sluice({"generate", "--prompt", prompt, "--max-tokens", "12", "--ignore-eos", "--flow", "quest"}).out;
+  ASSERT_FALSE(wanted.empty());
+  const Ran ran =
+      with_server("", post("/v1/completions",
+                           R"({"prompt":")" + prompt + R"(","max_tokens":12,"ignore_eos":true,"temperature":0,"flow":"quest"})"));
+  const std::string text = "\"text\":\"" + wanted.substr(0, wanted.size() - 1) + "\"";
+  EXPECT_NE(ran.out.find(text), std::string::npos) << ran.out << ran.err;
+  EXPECT_GE(milliseconds_to_stop(ran), 0) << ran.out << ran.err;
+  EXPECT_LT(milliseconds_to_stop(ran), 2000);
+  EXPECT_NE(ran.err.find("POST /v1/completions 200"), std::string::npos) << ran.err;
+}
+
+TEST(Serve, StopsInTimeWhileItGenerates) {
+  const std::string body = R"({"prompt":"<bos> key","max_tokens":15000,"ignore_eos":true,"stream":true})";
+  const Ran ran = with_server("--quiet", "( " + post("/v1/completions", body) + " ) > answer &\nsleep 0.5");
+  EXPECT_GE(milliseconds_to_stop(ran), 0) << ran.out << ran.err;
+  EXPECT_LT(milliseconds_to_stop(ran), 2500);
+}
+
+TEST(Serve, RefusesWhatItCannotServe) {
+  const auto refused = [](const std::vector<std::string>& options, const std::string& message) {
+    std::vector<std::string> arguments = {"serve", "--port", "0"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    const Ran ran = run_sluice(arguments);
+    EXPECT_EQ(ran.exit_code, 1) << ran.err;
+    EXPECT_NE(ran.err.find(message), std::string::npos) << ran.err;
+  };
+  refused({"--model", "nowhere"}, "nowhere");
+  refused({"--flow", "nothing"}, "there is no flow \"nothing\"");
+  refused({"--flow", "quest,quest"}, "two flows are called \"quest\"");
+  refused({"--host", "300.1.1.1"}, "cannot listen there");
+  refused({"--port", "65536"}, "65536");
+}
+
+}  // namespace
+}  // namespace sluice::test

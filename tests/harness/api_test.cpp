@@ -1,0 +1,278 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <httplib.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "agents/harness/harness_api.h"
+#include "agents/server/http_server.h"
+#include "tests/harness/harness_test.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+using namespace std::chrono_literals;
+
+class Api : public testing::HarnessTest {
+ protected:
+  Api() : other_token_(store_->create_agent("bob", store::Role::kAgent, 3).token) {
+    api_.emplace(database_, [this] {
+      if (orchestrator_) orchestrator_->wake();
+    });
+    HttpServerOptions http;
+    http.gate.authenticate = [this](const std::string& token) { return api_->authenticate(token); };
+    server_.emplace(http);
+    api_->add_routes(*server_);
+    server_->start();
+  }
+  ~Api() override {
+    server_->stop();
+    orchestrator_.reset();
+  }
+
+  void judge() { orchestrator_.emplace(database_, options()); }
+
+  httplib::Client client(const std::string& token = {}) const {
+    httplib::Client client("127.0.0.1", server_->port());
+    client.set_read_timeout(70);
+    if (!token.empty()) client.set_bearer_token_auth(token);
+    return client;
+  }
+
+  /// The body of an answer with this status.
+  static json body(const httplib::Result& result, int status) {
+    EXPECT_TRUE(result);
+    if (!result) return {};
+    EXPECT_EQ(result->status, status) << result->body;
+    return json::parse(result->body, nullptr, false);
+  }
+
+  json get(const std::string& path, int status = 200) { return body(client().Get(path), status); }
+
+  json submit(const json& draft, int status = 201, const std::string& token = {}, const httplib::Headers& headers = {}) {
+    auto sender = client(token.empty() ? token_ : token);
+    return body(sender.Post("/v1/submissions", headers, draft.dump(), "application/json"), status);
+  }
+
+  static json draft(const std::string& flow, const json& more = json::object()) {
+    json draft = {{"name", flow}, {"script", read_flow(flow).source}};
+    draft.update(more);
+    return draft;
+  }
+
+  std::string other_token_;
+  std::optional<HarnessApi> api_;
+  std::optional<HttpServer> server_;
+  std::optional<Orchestrator> orchestrator_;
+};
+
+TEST_F(Api, FromASubmissionToItsVerdict) {
+  judge();
+  const json first = submit(draft("quest", {{"notes", "as shipped"}, {"settings", {{"suite", "quick"}}}}));
+  const int64_t id = first["id"];
+  EXPECT_EQ(first["agent"], "ada");
+  EXPECT_EQ(first["is_new"], true);
+  const json judged = get(fmt::format("/v1/submissions/{}?wait=60", id));
+  EXPECT_EQ(judged["status"], "passed") << judged.dump();
+  EXPECT_EQ(judged["script"], read_flow("quest").source);
+  const json& evaluation = judged["evaluation"];
+  EXPECT_EQ(evaluation["status"], "passed");
+  EXPECT_GE(evaluation["stages"].size(), 3U);
+  EXPECT_FALSE(evaluation.dump().find(options().seed.hex()) != std::string::npos);
+
+  const json child = submit(draft("random", {{"parents", {id}}, {"settings", {{"suite", "quick"}}}}));
+  EXPECT_EQ(get(fmt::format("/v1/submissions/{}?wait=60", child["id"].get<int64_t>()))["status"], "below_threshold");
+  const json nodes = get(fmt::format("/v1/submissions/{}/lineage?of=descendants", id))["nodes"];
+  ASSERT_EQ(nodes.size(), 1U);
+  EXPECT_EQ(nodes[0]["parents"], json({id}));
+
+  const json board = get("/v1/leaderboard?metric=accuracy")["entries"];
+  ASSERT_EQ(board.size(), 1U);
+  EXPECT_EQ(board[0]["submission"]["id"], id);
+  const json failed = get("/v1/leaderboard?metric=accuracy&status=below_threshold")["entries"];
+  ASSERT_EQ(failed.size(), 1U);
+  EXPECT_LT(failed[0]["metric"]["value"], board[0]["metric"]["value"]);
+  EXPECT_EQ(get("/v1/leaderboard?metric=speedup")["entries"].size(), 1U);
+  EXPECT_EQ(get("/v1/front")["points"].size(), 1U);
+  EXPECT_EQ(get("/v1/history?metric=accuracy")["points"].size(), 1U);
+}
+
+TEST_F(Api, TheSameFlowIsTheSameSubmission) {
+  const json first = submit(draft("quest"));
+  const json again = submit(draft("quest"), 200);
+  EXPECT_EQ(again["id"], first["id"]);
+  EXPECT_EQ(again["is_new"], false);
+  const json other = submit(draft("quest", {{"settings", {{"suite", "full"}}}}), 201);
+  EXPECT_NE(other["id"], first["id"]);
+  const json keyed = submit(draft("h2o"), 201, {}, {{"Idempotency-Key", "k"}});
+  EXPECT_EQ(submit(draft("h2o"), 200, {}, {{"Idempotency-Key", "k"}})["id"], keyed["id"]);
+  submit(draft("full"), 409, {}, {{"Idempotency-Key", "k"}});
+}
+
+TEST_F(Api, WritingNeedsAToken) {
+  EXPECT_EQ(body(client().Post("/v1/submissions", draft("quest").dump(), "application/json"), 401)["status"], 401);
+  EXPECT_EQ(body(client("wrong").Post("/v1/submissions", draft("quest").dump(), "application/json"), 401)["status"], 401);
+  EXPECT_EQ(get("/v1/submissions")["submissions"].size(), 0U);
+  const int64_t id = submit(draft("quest"))["id"];
+  const std::string path = fmt::format("/v1/submissions/{}/cancel", id);
+  body(client().Post(path), 401);
+  body(client(other_token_).Post(path), 403);
+  EXPECT_EQ(get(fmt::format("/v1/submissions/{}", id))["status"], "queued");
+  EXPECT_EQ(body(client(token_).Post(path), 200)["status"], "cancelled");
+  body(client(token_).Post(path), 409);
+}
+
+TEST_F(Api, QuotasAreKept) {
+  for (int i = 0; i < 3; ++i) submit(draft("quest", {{"settings", {{"n", i}}}}), 201, other_token_);
+  EXPECT_EQ(body(client(other_token_).Get("/v1/me"), 200)["quota"]["used"], 3);
+  submit(draft("quest", {{"settings", {{"n", 3}}}}), 429, other_token_);
+}
+
+TEST_F(Api, WhatIsWrongIsSaid) {
+  const auto refused = [&](const std::string& text, int status) {
+    const json problem = body(client(token_).Post("/v1/submissions", text, "application/json"), status);
+    EXPECT_TRUE(problem.contains("detail")) << text;
+  };
+  refused("", 400);
+  refused("[]", 400);
+  refused("{\"name\": \"x\"}", 400);
+  refused(R"({"name": "x", "script": 3})", 400);
+  refused(R"({"name": "x", "script": "s", "extra": 1})", 422);
+  refused(R"({"name": "x", "script": "s", "parents": [99]})", 404);
+  refused(R"({"name": "x", "script": "s", "parents": ["a"]})", 422);
+  refused(R"({"name": "x", "script": "s", "settings": 3})", 422);
+  refused(json({{"name", "x"}, {"script", std::string(70000, 's')}}).dump(), 422);
+  get("/v1/submissions/7", 404);
+  get("/v1/submissions/x", 400);
+  get("/v1/submissions?limit=0", 400);
+  get("/v1/submissions?status=great", 422);
+  get("/v1/submissions?cursor=nonsense", 422);
+  get("/v1/leaderboard?order=up", 400);
+  get("/v1/submissions/1?wait=1000", 400);
+}
+
+TEST_F(Api, PagesAndFilters) {
+  for (int i = 0; i < 5; ++i) submit(draft("quest", {{"name", fmt::format("flow {}", i)}, {"settings", {{"n", i}}}}));
+  submit(draft("h2o"), 201, other_token_);
+  std::vector<std::string> names;
+  std::string cursor;
+  do {
+    const json page = get("/v1/submissions?agent=ada&limit=2&cursor=" + cursor);
+    for (const json& each : page["submissions"]) names.push_back(each["name"]);
+    cursor = page["next"];
+  } while (!cursor.empty());
+  EXPECT_EQ(names, (std::vector<std::string>{"flow 4", "flow 3", "flow 2", "flow 1", "flow 0"}));
+  EXPECT_EQ(get("/v1/submissions?agent=bob")["submissions"].size(), 1U);
+  EXPECT_EQ(get("/v1/submissions?status=passed")["submissions"].size(), 0U);
+  EXPECT_EQ(get("/v1/submissions?text=flow%203")["submissions"].size(), 1U);
+}
+
+TEST_F(Api, EventsFollowWhatHappens) {
+  submit(draft("quest"));
+  std::string text;
+  auto listener = client();
+  std::thread later([&] {
+    std::this_thread::sleep_for(300ms);
+    submit(draft("h2o"));
+  });
+  listener.Get("/v1/events?after=0", [&](const char* data, size_t size) {
+    text.append(data, size);
+    return text.find("h2o") == std::string::npos && std::count(text.begin(), text.end(), '\n') < 8;
+  });
+  later.join();
+  EXPECT_NE(text.find("event: submitted"), std::string::npos) << text;
+  const size_t id = text.find("id: ");
+  ASSERT_NE(id, std::string::npos);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n') >= 8, true) << "the second submission came through: " << text;
+}
+
+class Client : public Api {
+ protected:
+  /// What a command of the program prints, and its exit status.
+  std::pair<std::string, int> run(const std::string& arguments) const {
+    const std::string line = fmt::format("SLUICE_TOKEN={} {} {} --server http://127.0.0.1:{} 2>&1", token_, SLUICE_PROGRAM,
+                                         arguments, server_->port());
+    FILE* pipe = ::popen(line.c_str(), "r");
+    std::string output;
+    for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) output += static_cast<char>(c);
+    return {output, ::pclose(pipe)};
+  }
+};
+
+TEST_F(Client, SubmitsAndShows) {
+  judge();
+  const auto [submitted, status] = run("submit quest --name '<b>mine' --notes 'first' --suite verify --wait 60");
+  EXPECT_EQ(status, 0) << submitted;
+  EXPECT_NE(submitted.find("passed"), std::string::npos) << submitted;
+  EXPECT_NE(submitted.find("<b>mine"), std::string::npos) << submitted;
+  EXPECT_EQ(run("submit h2o --parents 1 --suite verify").second, 0);
+  const auto [tree, tree_status] = run("tree 2");
+  EXPECT_EQ(tree_status, 0);
+  EXPECT_NE(tree.find("\n  2 h2o by ada"), std::string::npos) << tree;
+  EXPECT_EQ(run("export 1").first, read_flow("quest").source);
+  EXPECT_EQ(json::parse(run("show 1 --json").first)["name"], "<b>mine");
+  const std::string list = run("list --limit 1").first;
+  EXPECT_EQ(std::count(list.begin(), list.end(), '\n'), 1) << list;
+}
+
+TEST_F(Client, SaysWhatTheServerSays) {
+  const auto [missing, status] = run("show 99");
+  EXPECT_NE(status, 0);
+  EXPECT_NE(missing.find("there is no submission 99"), std::string::npos) << missing;
+  EXPECT_NE(run("submit quest --token wrong").first.find("SLUICE_TOKEN"), std::string::npos);
+  EXPECT_NE(run("submit quest --parents 7").first.find("404"), std::string::npos);
+  server_->stop();
+  EXPECT_NE(run("list").first.find("does not answer"), std::string::npos);
+}
+
+TEST_F(Client, ShowsNoControlCharacters) {
+  submit(draft("quest", {{"notes", "a\x1b[31mb"}}));
+  const std::string shown = run("show 1").first;
+  EXPECT_NE(shown.find("[31mb"), std::string::npos);
+  EXPECT_EQ(shown.find('\x1b'), std::string::npos);
+}
+
+TEST_F(Api, IsDescribed) {
+  const json document = get("/v1/openapi.json");
+  for (const HttpRoute& route : server_->router().routes()) {
+    EXPECT_TRUE(document["paths"].contains(route.pattern)) << route.pattern;
+  }
+}
+
+TEST_F(Api, ManyAgentsLoseNothing) {
+  judge();
+  constexpr int kAgents = 10;
+  constexpr int kEach = 12;
+  std::vector<std::string> tokens;
+  for (int i = 0; i < kAgents; ++i) {
+    tokens.push_back(store_->create_agent(fmt::format("agent-{}", i), store::Role::kAgent, 1000).token);
+  }
+  std::atomic<int> accepted = 0;
+  std::vector<std::thread> agents;
+  const std::string script = read_flow("streaming").source;
+  for (int i = 0; i < kAgents; ++i) {
+    agents.emplace_back([&, i] {
+      auto sender = client(tokens[static_cast<size_t>(i)]);
+      for (int n = 0; n < kEach; ++n) {
+        const json draft = {{"name", "s"}, {"script", fmt::format("-- {} {}\n{}", i, n, script)}};
+        const auto result = sender.Post("/v1/submissions", draft.dump(), "application/json");
+        accepted += result && result->status == 201 ? 1 : 0;
+      }
+    });
+  }
+  for (std::thread& agent : agents) agent.join();
+  EXPECT_EQ(accepted, kAgents * kEach);
+  const auto deadline = std::chrono::steady_clock::now() + 60s;
+  size_t passed = 0;
+  while (passed < kAgents * kEach && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(100ms);
+    passed = get("/v1/submissions?status=passed&limit=200")["submissions"].size();
+  }
+  EXPECT_EQ(passed, static_cast<size_t>(kAgents * kEach));
+}
+
+}  // namespace
+}  // namespace sluice

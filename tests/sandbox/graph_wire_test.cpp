@@ -1,0 +1,262 @@
+#include "sandbox/graph_wire.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <random>
+
+#include "sandbox/messages.h"
+#include "sandbox/wire.h"
+#include "scripting/graph/plan.h"
+#include "scripting/graph/text.h"
+#include "scripting/graph/verify.h"
+#include "tests/scripting/flow_files.h"
+#include "tests/support/random_flow.h"
+
+namespace sluice::test {
+namespace {
+
+using testing::random_flow;
+
+void expect_same_places(const FlowGraph& a, const FlowGraph& b) {
+  EXPECT_EQ(a.where, b.where);
+  for (size_t i = 0; i < a.nodes.size(); ++i) EXPECT_EQ(a.nodes[i].where, b.nodes[i].where);
+  for (size_t i = 0; i < a.fields.size(); ++i) EXPECT_EQ(a.fields[i].where, b.fields[i].where);
+  for (size_t i = 0; i < a.states.size(); ++i) EXPECT_EQ(a.states[i].where, b.states[i].where);
+}
+
+void expect_same(const FlowGraph& graph, const FlowGraph& read) {
+  EXPECT_EQ(to_text(read), to_text(graph));
+  ASSERT_EQ(read.nodes.size(), graph.nodes.size());
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    EXPECT_EQ(read.nodes[i].attributes, graph.nodes[i].attributes);
+    EXPECT_EQ(read.nodes[i].inputs, graph.nodes[i].inputs);
+  }
+  EXPECT_EQ(read.layers, graph.layers);
+  EXPECT_EQ(read.saves, graph.saves);
+  EXPECT_EQ(read.selection, graph.selection);
+}
+
+/// What a reader may do with any bytes: refuse them, or give a graph that has these bytes and that `verify` judges.
+void expect_read_safely(const std::string& bytes) {
+  try {
+    const FlowGraph graph = decode_graph(bytes, "x.lua");
+    EXPECT_EQ(encode_graph(graph), bytes);
+    verify(graph);
+    compile(graph);
+  } catch (const InputError&) {
+    // Either of them refused.
+  }
+}
+
+FlowGraph sample() {
+  return trace(R"(
+    local flow = sluice.flow{name = "sample", layers = {[0] = "full", [-1] = "full", rest = "sparse"}}
+    function flow.cache(c)
+      c.m = c.k:mean("token")
+    end
+    function flow.index(q, c)
+      local seen = sluice.load("seen", {axes = {"page"}})
+      local s = q:dot(c.m):max("head"):conv1d({0.25, 0.5, 0.25}, "page") * -0.0 + seen
+      sluice.save("seen", s)
+      return sluice.union(sluice.topk(s, {k = 4, ratio = 0.5, method = "gvr"}), sluice.window{last = 2})
+    end
+    return flow
+  )",
+               "x.lua");
+}
+
+TEST(GraphWire, RoundTripIsTheSameGraph) {
+  for (const auto& path : testing::valid_flows()) {
+    SCOPED_TRACE(path);
+    const FlowGraph graph = testing::trace_by_name(path);
+    const FlowGraph read = decode_graph(encode_graph(graph), path.filename().string());
+    expect_same(graph, read);
+    expect_same_places(graph, read);
+  }
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    const FlowGraph graph = random_flow(seed);
+    expect_same(graph, decode_graph(encode_graph(graph), ""));
+  }
+}
+
+TEST(GraphWire, KeepsTheSignOfZeroAndInfinity) {
+  FlowGraph graph = sample();
+  for (const double value : {0.0, -0.0, HUGE_VAL, -HUGE_VAL, 1e-300}) {
+    for (Node& node : graph.nodes) node.attributes.value = value;
+    const FlowGraph read = decode_graph(encode_graph(graph), "x.lua");
+    EXPECT_EQ(read.nodes[0].attributes.value, value);
+    EXPECT_EQ(std::signbit(read.nodes[0].attributes.value), std::signbit(value));
+  }
+}
+
+TEST(GraphWire, RefusesEveryCutAndEveryTail) {
+  const std::string bytes = encode_graph(sample());
+  for (size_t length = 0; length < bytes.size(); ++length) {
+    EXPECT_THROW(decode_graph(std::string_view(bytes).substr(0, length), "x.lua"), InputError) << length;
+  }
+  EXPECT_THROW(decode_graph(bytes + std::string(1, '\0'), "x.lua"), InputError);
+}
+
+struct Forgery {
+  std::string name;
+  std::function<void(FlowGraph&)> forge;
+};
+
+TEST(GraphWire, RefusesForgedGraphs) {
+  const std::vector<Forgery> forgeries = {
+      {"operand of the future", [](FlowGraph& g) { g.nodes[1].inputs[0] = 1; }},
+      {"operand beyond the end", [](FlowGraph& g) { g.nodes[1].inputs[0] = 1 << 20; }},
+      {"negative operand", [](FlowGraph& g) { g.nodes[1].inputs[0] = -1; }},
+      {"too many operands", [](FlowGraph& g) { g.nodes[1].inputs.assign(5, 0); }},
+      {"operator", [](FlowGraph& g) { g.nodes[1].op = static_cast<Op>(200); }},
+      {"stage", [](FlowGraph& g) { g.nodes[1].stage = static_cast<Stage>(2); }},
+      {"axis", [](FlowGraph& g) { g.nodes[1].attributes.axis = static_cast<Axis>(5); }},
+      {"axis of a shape", [](FlowGraph& g) { g.nodes[1].shape[0].axis = static_cast<Axis>(77); }},
+      {"rank",
+       [](FlowGraph& g) {
+         g.nodes[1].shape.assign(6, {Axis::kDim, 1});
+       }},
+      {"extent 0", [](FlowGraph& g) { g.nodes[1].shape[0].extent = 0; }},
+      {"extent of a page axis",
+       [](FlowGraph& g) {
+         g.nodes[1].shape[0] = {Axis::kPage, 4};
+       }},
+      {"huge extent", [](FlowGraph& g) { g.nodes[1].shape[0].extent = INT32_MAX; }},
+      {"comparison", [](FlowGraph& g) { g.nodes[1].attributes.compare = static_cast<Compare>(6); }},
+      {"method", [](FlowGraph& g) { g.nodes[1].attributes.method = static_cast<TopKMethod>(3); }},
+      {"NaN", [](FlowGraph& g) { g.nodes[1].attributes.value = NAN; }},
+      {"NaN as a ratio", [](FlowGraph& g) { g.nodes[1].attributes.ratio = NAN; }},
+      {"infinite kernel", [](FlowGraph& g) { g.nodes[1].attributes.kernel = {INFINITY}; }},
+      {"long kernel", [](FlowGraph& g) { g.nodes[1].attributes.kernel.assign(100000, 1); }},
+      {"name of a field with a quote", [](FlowGraph& g) { g.nodes[1].attributes.field = "a'; DROP TABLE"; }},
+      {"name with a zero", [](FlowGraph& g) { g.fields[0].name = std::string("a\0b", 3); }},
+      {"long name", [](FlowGraph& g) { g.name = std::string(65, 'x'); }},
+      {"path as a name", [](FlowGraph& g) { g.name = "../../x"; }},
+      {"value of a field beyond the end", [](FlowGraph& g) { g.fields[0].node = 4096; }},
+      {"type of a field", [](FlowGraph& g) { g.fields[0].type = static_cast<DataType>(4); }},
+      {"many fields", [](FlowGraph& g) { g.fields.assign(65, g.fields[0]); }},
+      {"many states", [](FlowGraph& g) { g.states.assign(65, g.states[0]); }},
+      {"NaN as a first value", [](FlowGraph& g) { g.states[0].initial = NAN; }},
+      {"many operators", [](FlowGraph& g) { g.nodes.resize(4097, g.nodes[0]); }},
+      {"save beyond the end", [](FlowGraph& g) { g.saves[0] = 4096; }},
+      {"selection beyond the end", [](FlowGraph& g) { g.selection = 4096; }},
+      {"selection below none", [](FlowGraph& g) { g.selection = -2; }},
+      {"head of no channels", [](FlowGraph& g) { g.geometry.head_dim = 0; }},
+      {"huge group", [](FlowGraph& g) { g.geometry.group = 1 << 30; }},
+      {"type of the KV", [](FlowGraph& g) { g.geometry.kv = static_cast<DataType>(9); }},
+      {"layer", [](FlowGraph& g) { g.layers.sparse[1 << 20] = true; }},
+      {"line", [](FlowGraph& g) { g.nodes[1].where.line = -1; }},
+  };
+  for (const Forgery& forgery : forgeries) {
+    FlowGraph graph = sample();
+    forgery.forge(graph);
+    EXPECT_THROW(decode_graph(encode_graph(graph), "x.lua"), InputError) << forgery.name;
+  }
+}
+
+TEST(GraphWire, RefusesASecondEncodingOfTheSameGraph) {
+  // The last node's attributes are all defaults; claiming that one is present, and sending the default, gives no new graph.
+  FlowGraph graph;
+  graph.name = "x";
+  graph.nodes.push_back({Op::kConstant, Stage::kIndex, {}, {}, {}, {}});
+  const std::string bytes = encode_graph(graph);
+  const std::string node = {static_cast<char>(Op::kConstant), static_cast<char>(Stage::kIndex), 0, 0};
+  const size_t attributes = bytes.find(node) + node.size();
+  std::string forged = bytes;
+  forged[attributes] = 1;
+  forged.insert(attributes + 2, sizeof(double), '\0');
+  EXPECT_NO_THROW(decode_graph(bytes, ""));
+  EXPECT_THROW(decode_graph(forged, ""), InputError);
+}
+
+TEST(GraphWire, RefusesCountsOfWhatIsNotThere) {
+  WireWriter writer;
+  writer.text("x");
+  for (const int number : {0, 64, 4, 16}) writer.number(number);
+  writer.number(DataType::kBF16);
+  writer.number(true);
+  writer.number(uint32_t{4096});  // layers that are not there
+  EXPECT_THROW(decode_graph(writer.bytes(), ""), InputError);
+}
+
+/// One change of the kind that finds faults in readers: bits, bytes, numbers at the edge, pieces doubled or left out.
+void mutate(std::string& bytes, std::mt19937_64& random) {
+  if (bytes.empty()) return;
+  const size_t at = random() % bytes.size();
+  switch (random() % 5) {
+    case 0:
+      bytes[at] = static_cast<char>(bytes[at] ^ (1 << random() % 8));
+      break;
+    case 1:
+      bytes[at] = static_cast<char>(random());
+      break;
+    case 2: {
+      constexpr int32_t kEdges[] = {0, 1, -1, INT32_MAX, INT32_MIN, 4096, 65536};
+      const int32_t edge = kEdges[random() % std::size(kEdges)];
+      if (at + sizeof(edge) <= bytes.size()) std::memcpy(bytes.data() + at, &edge, sizeof(edge));
+      break;
+    }
+    case 3:
+      bytes.erase(at, 1 + random() % 8);
+      break;
+    default:
+      bytes.insert(at, bytes.substr(random() % bytes.size(), random() % 16));
+  }
+}
+
+TEST(GraphWire, AnyChangeIsRefusedOrGivesAnotherSoundGraph) {
+  std::mt19937_64 random(4);
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    const std::string bytes = encode_graph(random_flow(seed));
+    for (int i = 0; i < 100; ++i) {
+      std::string changed = bytes;
+      for (uint64_t changes = 1 + random() % 3; changes > 0; --changes) mutate(changed, random);
+      expect_read_safely(changed);
+    }
+  }
+}
+
+TEST(Messages, DiagnosticsTravelWhole) {
+  const Diagnostic sent = {Diagnostic::Kind::kInput, 12, std::string("zero \0 and \xff", 12), "a hint"};
+  const auto read = std::get<Diagnostic>(decode_answer(encode(TraceAnswer(sent)), "x.lua"));
+  EXPECT_EQ(read.kind, sent.kind);
+  EXPECT_EQ(read.line, sent.line);
+  EXPECT_EQ(read.message, sent.message);
+  EXPECT_EQ(read.hint, sent.hint);
+}
+
+TEST(Messages, LongDiagnosticsAreCutAndStillRead) {
+  const Diagnostic sent = {Diagnostic::Kind::kFlow, -5, std::string(100000, 'm'), std::string(100000, 'h')};
+  const auto read = std::get<Diagnostic>(decode_answer(encode(TraceAnswer(sent)), "x.lua"));
+  EXPECT_EQ(read.line, 0);
+  EXPECT_EQ(read.message.size(), size_t{16} << 10);
+  EXPECT_EQ(read.hint.size(), size_t{16} << 10);
+}
+
+TEST(Messages, RequestsTravelWhole) {
+  TraceRequest sent;
+  sent.options = {.head_dim = 128, .group = 8, .layers = 36, .seconds = 0.25, .memory = 12345, .instructions = 99};
+  sent.source = std::string("return 1\0", 9);
+  const TraceRequest read = decode_request(encode(sent));
+  EXPECT_EQ(read.options.head_dim, 128);
+  EXPECT_EQ(read.options.group, 8);
+  EXPECT_EQ(read.options.layers, 36);
+  EXPECT_EQ(read.options.seconds, 0.25);
+  EXPECT_EQ(read.options.memory, 12345U);
+  EXPECT_EQ(read.options.instructions, 99);
+  EXPECT_EQ(read.source, sent.source);
+}
+
+TEST(Messages, AnotherVersionIsRefused) {
+  std::string bytes = encode(Greeting{});
+  bytes[4] = static_cast<char>(bytes[4] + 1);
+  std::string_view view = bytes;
+  EXPECT_THROW(take_greeting(view), InputError);
+}
+
+}  // namespace
+}  // namespace sluice::test

@@ -1,0 +1,357 @@
+#include "agents/generation/generation_api.h"
+
+#include <gtest/gtest.h>
+#include <httplib.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "agents/flow_script.h"
+#include "agents/trace_options.h"
+#include "tests/server/open_api_checker.h"
+#include "tests/server/prometheus_text.h"
+#include "tests/server/raw_client.h"
+#include "tests/support/source_path.h"
+
+namespace sluice::test {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::json;
+
+constexpr const char* kPrompt = "<bos> key acorn = amber ; key album = almond ask acorn =";
+
+std::string mini() { return testing::source_path("host/models/mini").string(); }
+
+FlowScript shipped(const std::string& name) {
+  return read_flow(testing::source_path("scripting/flows/" + name + ".lua").string());
+}
+
+/// A server on the mini model with two flows and room for two engines.
+class GenerationApiTest : public ::testing::Test {
+ protected:
+  GenerationApiTest() {
+    GenerationOptions options;
+    options.model = mini();
+    options.batch = 8;
+    options.pool_bytes = size_t{32} << 20;
+    options.most_engines = 2;
+    options.most_requests = 40;
+    options.read_flow = [](const std::string& name, const TraceOptions& trace) { return shipped(name).trace(trace); };
+    api = std::make_unique<GenerationApi>(std::move(options), std::vector<std::string>{"quest", "streaming"});
+    server = std::make_unique<HttpServer>(HttpServerOptions{});
+    api->add_routes(*server);
+    server->start();
+  }
+
+  httplib::Result post(const std::string& path, const Json& body) const {
+    httplib::Client http("127.0.0.1", server->port());
+    http.set_read_timeout(60s);
+    return http.Post(path, body.dump(), "application/json");
+  }
+  Json complete(const Json& body) const {
+    const httplib::Result result = post("/v1/completions", body);
+    EXPECT_TRUE(result && result->status == 200) << (result ? result->body : "no answer");
+    return result ? Json::parse(result->body) : Json();
+  }
+  std::string text_of(const Json& body) const { return complete(body).at("choices").at(0).at("text"); }
+  /// Chunks of a stream, without [DONE].
+  std::vector<Json> stream(const std::string& path, Json body) const {
+    body["stream"] = true;
+    const httplib::Result result = post(path, body);
+    EXPECT_EQ(result->get_header_value("Content-Type"), "text/event-stream");
+    EXPECT_TRUE(result->body.ends_with("data: [DONE]\n\n"));
+    std::vector<Json> chunks;
+    std::istringstream lines(result->body);
+    for (std::string line; std::getline(lines, line);) {
+      if (line.starts_with("data: {")) chunks.push_back(Json::parse(line.substr(6)));
+    }
+    return chunks;
+  }
+  std::map<std::string, double> metrics() const {
+    httplib::Client http("127.0.0.1", server->port());
+    return parse_prometheus(http.Get("/metrics")->body);
+  }
+  double metric(const std::string& name) const { return metrics().at("vllm:" + name + "{model_name=\"mini\"}"); }
+
+  std::unique_ptr<GenerationApi> api;
+  std::unique_ptr<HttpServer> server;
+};
+
+/// What an engine of its own generates.
+std::vector<int32_t> engine_tokens(const std::vector<int32_t>& prompt, int count, const std::string& flow) {
+  const auto device = create_device("cpu");
+  const auto model = load_model(mini(), *device);
+  std::optional<Plan> plan;
+  if (!flow.empty()) plan = compile(shipped(flow).trace(trace_options(model->config()))).plan;
+  EngineOptions options;
+  options.pages = 64;
+  Engine engine(*device, *model, plan ? &*plan : nullptr, options);
+  Request request;
+  request.prompt = prompt;
+  request.max_tokens = count;
+  request.ignore_eos = true;
+  engine.submit(std::move(request));
+  return engine.run_all().at(0).tokens;
+}
+
+TEST_F(GenerationApiTest, GeneratesWhatTheEngineDoes) {
+  const std::vector<int32_t> prompt = api->tokenizer().encode(kPrompt);
+  for (const char* flow : {"", "quest"}) {
+    const std::string wanted = api->tokenizer().decode(engine_tokens(prompt, 24, flow));
+    Json body = {{"prompt", kPrompt}, {"max_tokens", 24}, {"temperature", 0}, {"ignore_eos", true}, {"flow", flow}};
+    EXPECT_EQ(text_of(body), wanted);
+    body["prompt"] = prompt;
+    EXPECT_EQ(text_of(body), wanted);
+    std::string streamed;
+    for (const Json& chunk : stream("/v1/completions", body)) streamed += chunk.at("choices").at(0).at("text").get<std::string>();
+    EXPECT_EQ(streamed, wanted);
+  }
+}
+
+TEST_F(GenerationApiTest, CountsTokensAndSaysWhyItEnded) {
+  const Json answer = complete({{"prompt", {1, 4, 27, 13}}, {"max_tokens", 5}, {"ignore_eos", true}, {"seed", 3}});
+  EXPECT_EQ(answer.at("object"), "text_completion");
+  EXPECT_EQ(answer.at("usage").at("prompt_tokens"), 4);
+  EXPECT_EQ(answer.at("usage").at("completion_tokens"), 5);
+  EXPECT_EQ(answer.at("usage").at("total_tokens"), 9);
+  EXPECT_EQ(answer.at("choices").at(0).at("finish_reason"), "length");
+}
+
+TEST_F(GenerationApiTest, StreamsAsOpenAiDoes) {
+  const Json body = {{"messages", {{{"role", "user"}, {"content", kPrompt}}}},
+                     {"max_tokens", 6},
+                     {"temperature", 0},
+                     {"ignore_eos", true},
+                     {"stream_options", {{"include_usage", true}}}};
+  const std::vector<Json> chunks = stream("/v1/chat/completions", body);
+  ASSERT_GE(chunks.size(), 4U);
+  EXPECT_EQ(chunks.front().at("object"), "chat.completion.chunk");
+  EXPECT_EQ(chunks.front().at("choices").at(0).at("delta"), Json({{"role", "assistant"}, {"content", ""}}));
+  EXPECT_TRUE(chunks.back().at("choices").empty());
+  EXPECT_EQ(chunks.back().at("usage").at("completion_tokens"), 6);
+  const Json& last = chunks[chunks.size() - 2].at("choices").at(0);
+  EXPECT_EQ(last.at("finish_reason"), "length");
+  EXPECT_EQ(last.at("delta"), Json::object());
+  std::string text;
+  for (const Json& chunk : chunks) {
+    EXPECT_EQ(chunk.at("id"), chunks.front().at("id"));
+    if (!chunk.at("choices").empty()) text += chunk.at("choices").at(0).at("delta").value("content", "");
+  }
+  Json whole = body;
+  whole.erase("stream_options");
+  const Json answer = Json::parse(post("/v1/chat/completions", whole)->body);
+  EXPECT_EQ(answer.at("choices").at(0).at("message").at("content"), text);
+}
+
+TEST_F(GenerationApiTest, StopsAtStringsAcrossTokens) {
+  const Json body = {{"prompt", kPrompt}, {"max_tokens", 24}, {"temperature", 0}, {"ignore_eos", true}};
+  const std::string whole = text_of(body);
+  const size_t space = whole.find(' ', whole.size() / 2);
+  ASSERT_NE(space, std::string::npos);
+  const std::string stop = whole.substr(space - 1, 3);  // the end of a word, the space and the beginning of the next
+  Json stopped = body;
+  stopped["stop"] = {"never", stop};
+  const Json answer = complete(stopped).at("choices").at(0);
+  EXPECT_EQ(answer.at("text"), whole.substr(0, whole.find(stop)));
+  EXPECT_EQ(answer.at("finish_reason"), "stop");
+  std::string streamed;
+  for (const Json& chunk : stream("/v1/completions", stopped))
+    streamed += chunk.at("choices").at(0).at("text").get<std::string>();
+  EXPECT_EQ(streamed, whole.substr(0, whole.find(stop)));
+}
+
+TEST_F(GenerationApiTest, AnswersSeveralPromptsSeveralTimes) {
+  const Json body = {{"prompt", {kPrompt, "<bos> key apple ="}},
+                     {"n", 2},
+                     {"max_tokens", 6},
+                     {"seed", 5},
+                     {"temperature", 3},
+                     {"ignore_eos", true},
+                     {"echo", true}};
+  const Json first = complete(body).at("choices");
+  ASSERT_EQ(first.size(), 4U);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(first.at(i).at("index"), i);
+  EXPECT_TRUE(first.at(3).at("text").get<std::string>().starts_with("<bos> key apple ="));
+  EXPECT_NE(first.at(0).at("text"), first.at(1).at("text"));
+  EXPECT_EQ(complete(body).at("choices"), first);  // the same seed
+}
+
+TEST_F(GenerationApiTest, RefusesInOpenAisWords) {
+  const auto refused = [&](const Json& body, int status, const std::string& field) {
+    const httplib::Result result = post("/v1/completions", body);
+    ASSERT_TRUE(result);
+    EXPECT_EQ(result->status, status) << body;
+    const Json error = Json::parse(result->body).at("error");
+    EXPECT_TRUE(error.at("message").is_string() && error.at("type").is_string() && error.contains("code"));
+    EXPECT_TRUE(field.empty() || error.at("param") == field) << error;
+  };
+  refused({{"prompt", "a"}, {"model", "gpt-5"}}, 404, "model");
+  refused({{"prompt", "a"}, {"flow", "../../etc/passwd"}}, 400, "flow");
+  refused({{"prompt", "a"}, {"logprobs", 2}}, 400, "logprobs");
+  refused({{"prompt", {99999}}}, 400, "");  // outside the vocabulary
+  refused({{"prompt", "a"}, {"max_tokens", 1 << 20}}, 400, "");
+  refused({{"prompt", ""}}, 400, "");
+  refused({{"prompt", "a"}, {"stream", true}, {"max_tokens", 1 << 20}}, 400, "");  // before the stream begins
+  refused(Json::array(), 400, "body");
+  httplib::Client http("127.0.0.1", server->port());
+  EXPECT_TRUE(Json::parse(http.Post("/v1/completions", "{}", "text/plain")->body).contains("error"));
+  EXPECT_EQ(http.Get("/v1/models/other")->status, 404);
+  EXPECT_EQ(http.Get("/v1/models/mini")->status, 200);
+}
+
+TEST_F(GenerationApiTest, ServesManyClientsAtOnceAsOneByOne) {
+  constexpr int kClients = 12;
+  const auto body = [](int client) {
+    const char* flows[] = {"", "quest", "streaming"};  // three for two engines
+    return Json{
+        {"prompt", kPrompt}, {"max_tokens", 12 + client}, {"temperature", 0}, {"ignore_eos", true}, {"flow", flows[client % 3]}};
+  };
+  std::vector<std::string> wanted;
+  for (int i = 0; i < kClients; ++i) wanted.push_back(text_of(body(i)));
+  std::vector<std::string> got(kClients);
+  std::vector<std::thread> clients;
+  for (int i = 0; i < kClients; ++i) {
+    clients.emplace_back([&, i] {
+      for (const Json& chunk : stream("/v1/completions", body(i)))
+        got[i] += chunk.at("choices").at(0).at("text").get<std::string>();
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(got, wanted);
+}
+
+TEST_F(GenerationApiTest, GivesUpRequestsWhoseClientHasGone) {
+  const std::string body = Json{{"prompt", kPrompt}, {"max_tokens", 6000}, {"ignore_eos", true}, {"stream", true}}.dump();
+  RawClient client(server->port());
+  client.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
+              std::to_string(body.size()) + "\r\n\r\n" + body);
+  ASSERT_NE(client.read_until("data: ").find("200 OK"), std::string::npos);
+  client.close();
+  const auto limit = Clock::now() + 10s;
+  const std::string aborted = "vllm:request_success_total{model_name=\"mini\",finished_reason=\"abort\"}";
+  while (metrics().at(aborted) == 0 && Clock::now() < limit) std::this_thread::sleep_for(20ms);
+  EXPECT_EQ(metrics().at(aborted), 1);
+  while (metric("num_requests_running") > 0 && Clock::now() < limit) std::this_thread::sleep_for(20ms);
+  EXPECT_EQ(metric("num_requests_running"), 0);
+  EXPECT_EQ(metric("kv_cache_usage_perc"), 0);
+  EXPECT_LT(metric("generation_tokens_total"), 6000);
+}
+
+TEST_F(GenerationApiTest, TakesNoMoreRequestsThanItMay) {
+  std::vector<std::string> prompts(30, kPrompt);
+  std::thread first([&] { complete({{"prompt", prompts}, {"max_tokens", 200}, {"ignore_eos", true}}); });
+  const auto limit = Clock::now() + 10s;
+  while (metric("num_requests_running") == 0 && Clock::now() < limit) std::this_thread::sleep_for(5ms);
+  const httplib::Result refused = post("/v1/completions", {{"prompt", std::vector<std::string>(11, kPrompt)}});
+  EXPECT_EQ(refused->status, 503);
+  EXPECT_EQ(refused->get_header_value("Retry-After"), "1");
+  first.join();
+  EXPECT_EQ(post("/v1/completions", {{"prompt", kPrompt}})->status, 200);
+}
+
+TEST_F(GenerationApiTest, CountsWhatItDid) {
+  int prompt_tokens = 0;
+  int generated = 0;
+  for (int i = 0; i < 5; ++i) {
+    const Json usage = complete({{"prompt", kPrompt}, {"max_tokens", 3 + i}, {"ignore_eos", true}}).at("usage");
+    prompt_tokens += usage.at("prompt_tokens").get<int>();
+    generated += usage.at("completion_tokens").get<int>();
+  }
+  const auto limit = Clock::now() + 5s;
+  while (metric("num_requests_running") > 0 && Clock::now() < limit) std::this_thread::sleep_for(5ms);
+  const auto values = metrics();
+  const auto value = [&](const std::string& name) { return values.at("vllm:" + name + "{model_name=\"mini\"}"); };
+  EXPECT_EQ(value("prompt_tokens_total"), prompt_tokens);
+  EXPECT_EQ(value("generation_tokens_total"), generated);
+  EXPECT_EQ(value("prefix_cache_queries_total"), prompt_tokens);
+  EXPECT_EQ(values.at("vllm:request_success_total{model_name=\"mini\",finished_reason=\"length\"}"), 5);
+  EXPECT_EQ(value("time_to_first_token_seconds_count"), 5);
+  EXPECT_EQ(value("inter_token_latency_seconds_count"), generated - 5);
+  for (const char* name :
+       {"e2e_request_latency", "request_queue_time", "request_prefill_time", "request_decode_time", "request_inference_time"}) {
+    EXPECT_EQ(value(std::string(name) + "_seconds_count"), 5) << name;
+  }
+  EXPECT_NEAR(value("request_queue_time_seconds_sum") + value("request_prefill_time_seconds_sum") +
+                  value("request_decode_time_seconds_sum"),
+              value("e2e_request_latency_seconds_sum"), 1e-6);
+  EXPECT_TRUE(values.contains("vllm:time_to_first_token_seconds_bucket{model_name=\"mini\",le=\"0.001\"}"));
+  EXPECT_TRUE(values.contains("vllm:time_to_first_token_seconds_bucket{model_name=\"mini\",le=\"2560\"}"));
+}
+
+/// A copy of the mini model whose last norm is NaN.
+std::string write_broken_model() {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(::testing::TempDir()) / ("sluice-broken-model-" + std::to_string(::getpid()));
+  fs::create_directory(folder);
+  for (const char* file : {"config.json", "generation_config.json", "tokenizer.json", "model.safetensors"}) {
+    fs::copy_file(fs::path(mini()) / file, folder / file);
+  }
+  std::fstream weights(folder / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+  uint64_t size = 0;
+  weights.read(reinterpret_cast<char*>(&size), sizeof(size));
+  std::string header(size, ' ');
+  weights.read(header.data(), static_cast<std::streamsize>(size));
+  const Json offsets = Json::parse(header).at("model.norm.weight").at("data_offsets");
+  weights.seekp(static_cast<std::streamoff>(8 + size + offsets.at(0).get<uint64_t>()));
+  weights << std::string(offsets.at(1).get<uint64_t>() - offsets.at(0).get<uint64_t>(), '\xff');
+  return folder.string();
+}
+
+TEST(GenerationApi, OutlivesAnEngineThatFails) {
+  GenerationOptions options;
+  const std::string folder = options.model = write_broken_model();
+  options.pool_bytes = size_t{8} << 20;
+  options.read_flow = [](const std::string&, const TraceOptions&) -> FlowGraph { throw std::runtime_error("a secret"); };
+  GenerationApi api(std::move(options), {"quest"});
+  std::filesystem::remove_all(folder);  // it is loaded
+  HttpServer server({});
+  api.add_routes(server);
+  server.start();
+  httplib::Client http("127.0.0.1", server.port());
+  const auto post = [&](const Json& body) { return http.Post("/v1/completions", body.dump(), "application/json"); };
+  for (int i = 0; i < 2; ++i) {  // the second one has an engine of its own
+    const httplib::Result failed = post({{"prompt", {1, 4}}});
+    EXPECT_EQ(failed->status, 500);
+    EXPECT_NE(failed->body.find("logits are not finite"), std::string::npos) << failed->body;
+  }
+  const httplib::Result streamed = post({{"prompt", {1, 4}}, {"stream", true}});
+  EXPECT_NE(streamed->body.find("data: {\"error\""), std::string::npos) << streamed->body;
+  const httplib::Result no_flow = post({{"prompt", {1, 4}}, {"flow", "quest"}});
+  EXPECT_EQ(no_flow->status, 500);
+  EXPECT_EQ(no_flow->body.find("secret"), std::string::npos);
+  EXPECT_EQ(http.Get("/health/ready")->status, 200);
+}
+
+TEST_F(GenerationApiTest, DescribesItsRoutes) {
+  httplib::Client http("127.0.0.1", server->port());
+  const Json document = Json::parse(http.Get("/v1/openapi.json")->body);
+  EXPECT_EQ(check_open_api(document), std::vector<std::string>{});
+  EXPECT_TRUE(document.at("paths").at("/v1/chat/completions").contains("post"));
+  for (const char* path : {"/health", "/health/live", "/health/ready"}) EXPECT_EQ(http.Get(path)->status, 200) << path;
+}
+
+TEST_F(GenerationApiTest, TellsRequestsThatItStops) {
+  std::atomic<int> status = 0;
+  std::thread client([&] {
+    status = post("/v1/completions", {{"prompt", kPrompt}, {"max_tokens", 6000}, {"ignore_eos", true}})->status;
+  });
+  const auto limit = Clock::now() + 10s;
+  while (metric("num_requests_running") == 0 && Clock::now() < limit) std::this_thread::sleep_for(5ms);
+  api->engines().stop();
+  client.join();
+  EXPECT_EQ(status, 503);
+  httplib::Client http("127.0.0.1", server->port());
+  EXPECT_EQ(http.Get("/health/ready")->status, 503);
+  EXPECT_EQ(http.Get("/health/live")->status, 200);
+}
+
+}  // namespace
+}  // namespace sluice::test

@@ -1,0 +1,78 @@
+#include "tests/store/folder.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <utility>
+
+#include "store/migrations.h"
+
+namespace sluice::store::test {
+
+StoreOptions Clock::options(int tries) const {
+  StoreOptions options;
+  options.tries = tries;
+  options.clock = [time = time] { return *time; };
+  return options;
+}
+
+namespace {
+
+Store migrated(const std::string& path, StoreOptions options) {
+  Database database(path, Database::Mode::kCreate, 1000);
+  migrate(database);
+  return Store(path, std::move(options));
+}
+
+}  // namespace
+
+TestStore::TestStore(int most_tries) : tries(most_tries), store(migrated(folder.file("sluice.db"), clock.options(most_tries))) {
+  store.create_agent("ada", Role::kAgent, 100000);
+}
+
+Draft draft(const std::string& name, std::vector<SubmissionId> parents) {
+  Draft made;
+  made.name = name;
+  made.script = fmt::format("-- {}\nreturn sluice.flow {{}}\n", name);
+  made.parents = std::move(parents);
+  return made;
+}
+
+Verdict passed(double accuracy, double speedup) {
+  Verdict verdict;
+  verdict.metrics = {{"accuracy", "", 0, accuracy, accuracy - 0.1, accuracy + 0.1, "share"},
+                     {"speedup", "", 0, speedup, std::nullopt, std::nullopt, "ratio"}};
+  return verdict;
+}
+
+int in_process(const std::function<int()>& work) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    try {
+      ::_exit(work());
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      ::_exit(99);
+    }
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+std::string output_of(const std::string& command) {
+  std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");  // NOLINT(bugprone-command-processor): of the tests alone
+  std::string output;
+  std::array<char, 4096> piece{};
+  while (const size_t size = std::fread(piece.data(), 1, piece.size(), pipe)) output.append(piece.data(), size);
+  EXPECT_EQ(::pclose(pipe), 0) << command << "\n" << output;
+  if (!output.empty() && output.back() == '\n') output.pop_back();
+  return output;
+}
+
+}  // namespace sluice::store::test

@@ -1,0 +1,318 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <map>
+#include <random>
+#include <thread>
+
+#include "store/error.h"
+#include "store/invariants.h"
+#include "store/sqlite.h"
+#include "tests/store/folder.h"
+
+namespace sluice::store::test {
+namespace {
+
+constexpr Time kLong = 3600LL * 1000000;
+
+void expect_whole(const TestStore& test) {
+  Database database(test.folder.file("sluice.db"), Database::Mode::kReadWrite, 1000);
+  EXPECT_EQ(broken_invariants(database), std::vector<std::string>());
+}
+
+TEST(Queue, HigherPriorityGoesFirst) {
+  TestStore test;
+  Draft urgent = draft("urgent");
+  urgent.priority = 5;
+  const SubmissionId first = test.store.submit("ada", draft("first")).id;
+  const SubmissionId second = test.store.submit("ada", urgent).id;
+  EXPECT_EQ(test.store.claim("w", kLong)->submission, second);
+  EXPECT_EQ(test.store.claim("w", kLong)->submission, first);
+  EXPECT_FALSE(test.store.claim("w", kLong));
+}
+
+TEST(Queue, IsFairBetweenAgents) {
+  TestStore test;
+  test.store.create_agent("bob", Role::kAgent, 100);
+  for (int i = 0; i < 20; ++i) test.store.submit("ada", draft(fmt::format("ada {}", i)));
+  for (int i = 0; i < 3; ++i) test.store.submit("bob", draft(fmt::format("bob {}", i)));
+  std::string order;
+  for (int i = 0; i < 8; ++i) {  // one worker: nothing else runs when it claims
+    const Lease lease = test.store.claim("w", kLong).value();
+    order += test.store.get(lease.submission)->agent.front();
+    test.store.complete(lease, passed());
+  }
+  EXPECT_EQ(order, "abababaa");
+}
+
+TEST(Queue, ALostLeaseWritesNothing) {
+  TestStore test;
+  const SubmissionId id = test.store.submit("ada", draft("one")).id;
+  const Lease lost = test.store.claim("slow", 10).value();
+  test.clock.advance(10);
+  EXPECT_EQ(test.store.expire_leases(), std::vector<SubmissionId>{id});
+  EXPECT_THROW(test.store.complete(lost, passed()), StoreError);
+  const Lease lease = test.store.claim("quick", 10).value();
+  EXPECT_EQ(lease.attempt, 2);
+  EXPECT_THROW(test.store.renew(lost, 10), StoreError);
+  EXPECT_THROW(test.store.fail(lost, "x"), StoreError);
+  EXPECT_THROW(test.store.complete(lost, passed()), StoreError);
+  test.store.complete(lease, passed());
+  EXPECT_THROW(test.store.complete(lease, passed()), StoreError);
+  const auto evaluations = test.store.evaluations(id);
+  EXPECT_EQ(evaluations.at(0).outcome, "expired");
+  EXPECT_FALSE(evaluations.at(0).has_verdict);
+  EXPECT_EQ(evaluations.at(1).worker, "quick");
+}
+
+TEST(Queue, RenewedLeasesDoNotExpire) {
+  TestStore test;
+  test.store.submit("ada", draft("one"));
+  Lease lease = test.store.claim("w", 10).value();
+  for (int i = 0; i < 5; ++i) {
+    test.clock.advance(9);
+    lease = test.store.renew(lease, 10);
+    EXPECT_TRUE(test.store.expire_leases().empty());
+  }
+  test.clock.advance(10);
+  EXPECT_EQ(test.store.expire_leases().size(), 1U);
+}
+
+TEST(Queue, FailuresAreTriedAgainUpToALimit) {
+  TestStore test(3);
+  const SubmissionId id = test.store.submit("ada", draft("one")).id;
+  EXPECT_EQ(test.store.fail(test.store.claim("w", kLong).value(), "first", 100), Status::kQueued);
+  EXPECT_FALSE(test.store.claim("w", kLong)) << "before the delay is over";
+  test.clock.advance(100);
+  EXPECT_EQ(test.store.fail(test.store.claim("w", kLong).value(), "second"), Status::kQueued);
+  EXPECT_EQ(test.store.fail(test.store.claim("w", kLong).value(), "third"), Status::kRuntimeError);
+  EXPECT_FALSE(test.store.claim("w", kLong));
+  EXPECT_EQ(test.store.get(id)->status, Status::kRuntimeError);
+  EXPECT_EQ(test.store.evaluations(id).at(0).verdict.message, "first");
+  EXPECT_EQ(test.store.evaluations(id).at(2).verdict.message, "third");
+  expect_whole(test);
+}
+
+TEST(Queue, CancelledSubmissionsEndAndCanBeJudgedAgain) {
+  TestStore test;
+  const SubmissionId waiting = test.store.submit("ada", draft("one")).id;
+  EXPECT_TRUE(test.store.cancel(waiting));
+  EXPECT_FALSE(test.store.cancel(waiting));
+  EXPECT_FALSE(test.store.claim("w", kLong));
+  const SubmissionId running = test.store.submit("ada", draft("two")).id;
+  const Lease lease = test.store.claim("w", kLong).value();
+  EXPECT_TRUE(test.store.cancel(running));
+  EXPECT_THROW(test.store.renew(lease, 1), StoreError);
+  test.store.judge_again(running);
+  EXPECT_THROW(test.store.judge_again(running), StoreError);
+  test.store.complete(test.store.claim("w", kLong).value(), passed());
+  EXPECT_EQ(test.store.get(running)->status, Status::kPassed);
+  EXPECT_EQ(test.store.evaluations(running).size(), 2U);
+  EXPECT_THROW(test.store.cancel(99), StoreError);
+  expect_whole(test);
+}
+
+/// What the queue should do, in the plainest words.
+struct Model {
+  struct Job {
+    Status status = Status::kQueued;
+    int tries = 0;
+    int64_t priority = 0;
+    std::optional<Lease> lease;
+    int verdicts = 0;
+  };
+  std::map<SubmissionId, Job> jobs;
+
+  int64_t highest_waiting() const {
+    int64_t highest = INT64_MIN;
+    for (const auto& [id, job] : jobs) {
+      if (job.status == Status::kQueued) highest = std::max(highest, job.priority);
+    }
+    return highest;
+  }
+  void failed(SubmissionId id, int limit) {
+    Job& job = jobs.at(id);
+    job.lease.reset();
+    job.status = ++job.tries >= limit ? Status::kRuntimeError : Status::kQueued;
+    if (is_final(job.status)) ++job.verdicts;
+  }
+};
+
+class QueueAgainstModel : public ::testing::TestWithParam<unsigned> {
+ protected:
+  size_t below(size_t limit) { return std::uniform_int_distribution<size_t>(0, limit - 1)(random_); }
+
+  void submit() {
+    Draft given = draft(fmt::format("flow {}", count_++));
+    given.priority = static_cast<int64_t>(below(3));
+    model_.jobs[test_.store.submit("ada", given).id].priority = given.priority;
+  }
+  void claim() {
+    const auto lease = test_.store.claim("w", 50);
+    const int64_t highest = model_.highest_waiting();
+    ASSERT_EQ(lease.has_value(), highest != INT64_MIN);
+    if (!lease) return;
+    Model::Job& job = model_.jobs.at(lease->submission);
+    ASSERT_EQ(job.status, Status::kQueued);
+    ASSERT_EQ(job.priority, highest);
+    job.status = Status::kRunning;
+    job.lease = lease;
+    leases_.push_back(*lease);
+  }
+  /// With any lease that was ever given, most of them lost.
+  void use_lease() {
+    if (leases_.empty()) return;
+    const Lease lease = leases_[below(leases_.size())];
+    Model::Job& job = model_.jobs.at(lease.submission);
+    const bool held = job.lease && job.lease->evaluation == lease.evaluation;
+    try {
+      switch (below(3)) {
+        case 0:
+          job.lease = test_.store.renew(lease, 50);
+          break;
+        case 1:
+          test_.store.complete(lease, passed());
+          job.status = Status::kPassed;
+          job.lease.reset();
+          ++job.verdicts;
+          break;
+        default:
+          test_.store.fail(lease, "failed");
+          model_.failed(lease.submission, test_.tries);
+      }
+      ASSERT_TRUE(held);
+    } catch (const StoreError& error) {
+      ASSERT_EQ(error.kind(), ErrorKind::kConflict) << error.what();
+      ASSERT_FALSE(held);
+    }
+  }
+  void cancel() {
+    if (model_.jobs.empty()) return;
+    const auto id = static_cast<SubmissionId>(1 + below(model_.jobs.size()));
+    Model::Job& job = model_.jobs.at(id);
+    ASSERT_EQ(test_.store.cancel(id), !is_final(job.status));
+    if (is_final(job.status)) return;
+    if (job.lease) ++job.verdicts;
+    job.status = Status::kCancelled;
+    job.lease.reset();
+  }
+  void expire() {
+    test_.clock.advance(static_cast<Time>(below(40)));
+    std::vector<SubmissionId> expected;
+    for (const auto& [id, job] : model_.jobs) {
+      if (job.lease && job.lease->expiry <= *test_.clock.time) expected.push_back(id);
+    }
+    ASSERT_EQ(test_.store.expire_leases(), expected);
+    for (const SubmissionId id : expected) model_.failed(id, test_.tries);
+  }
+  void step() {
+    switch (below(8)) {
+      case 0:
+      case 1:
+        return submit();
+      case 2:
+      case 3:
+        return claim();
+      case 4:
+      case 5:
+        return use_lease();
+      case 6:
+        return expire();
+      default:
+        if (below(4) == 0) cancel();
+    }
+  }
+  void expect_agreement() {
+    for (const auto& [id, job] : model_.jobs) {
+      ASSERT_EQ(test_.store.get(id)->status, job.status) << id;
+      int verdicts = 0;
+      for (const Evaluation& evaluation : test_.store.evaluations(id)) verdicts += evaluation.has_verdict ? 1 : 0;
+      ASSERT_EQ(verdicts, job.verdicts) << id;
+      ASSERT_LE(verdicts, 1) << id;
+    }
+    expect_whole(test_);
+  }
+
+  std::mt19937 random_{GetParam()};
+  TestStore test_{2};
+  Model model_;
+  std::vector<Lease> leases_;
+  int count_ = 0;
+};
+
+TEST_P(QueueAgainstModel, NothingIsLostAndNothingJudgedTwice) {
+  for (int i = 0; i < 400 && !HasFatalFailure(); ++i) step();
+  expect_agreement();
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, QueueAgainstModel, ::testing::Range(1U, 6U));
+
+/// Submits its own flows, and judges whatever comes, until all of everybody are done.
+void submit_and_judge(const std::string& path, const std::string& name, int flows, int total) {
+  Store store(path);
+  for (int i = 0; i < flows; ++i) store.submit("ada", draft(fmt::format("{} {}", name, i)));
+  const auto all_done = [&] {
+    int done = 0;
+    for (const Event& event : store.events_after(0, 1000)) done += event.kind == "finished" ? 1 : 0;
+    return done == total;
+  };
+  while (!all_done()) {
+    const auto lease = store.claim(name, kLong);
+    if (lease) {
+      store.complete(*lease, passed());
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  }
+}
+
+void expect_each_judged_once(TestStore& test, size_t count) {
+  const auto page = test.store.list({}, "", Limits::kPage);
+  EXPECT_EQ(page.submissions.size(), count);
+  for (const SubmissionSummary& summary : page.submissions) {
+    EXPECT_EQ(summary.status, Status::kPassed);
+    EXPECT_EQ(test.store.evaluations(summary.id).size(), 1U);
+  }
+  expect_whole(test);
+}
+
+TEST(Queue, ThreadsShareAFile) {
+  TestStore test;
+  constexpr int kThreads = 4, kFlows = 15;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back(submit_and_judge, test.folder.file("sluice.db"), fmt::format("thread {}", i), kFlows, kThreads * kFlows);
+  }
+  for (std::thread& thread : threads) thread.join();
+  expect_each_judged_once(test, kThreads * kFlows);
+}
+
+TEST(Queue, ProcessesShareAFile) {
+  TestStore test;
+  constexpr int kProcesses = 3, kFlows = 15;
+  const int failures = in_process([&] {
+    std::vector<pid_t> children;
+    for (int i = 0; i < kProcesses; ++i) {
+      const pid_t child = ::fork();
+      if (child == 0) {
+        submit_and_judge(test.folder.file("sluice.db"), fmt::format("process {}", i), kFlows, kProcesses * kFlows);
+        ::_exit(0);
+      }
+      children.push_back(child);
+    }
+    int failed = 0;
+    for (const pid_t child : children) {
+      int status = 0;
+      ::waitpid(child, &status, 0);
+      failed += status != 0 ? 1 : 0;
+    }
+    return failed;
+  });
+  EXPECT_EQ(failures, 0);
+  expect_each_judged_once(test, kProcesses * kFlows);
+}
+
+}  // namespace
+}  // namespace sluice::store::test

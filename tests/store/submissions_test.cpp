@@ -1,0 +1,280 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "store/error.h"
+#include "tests/store/folder.h"
+
+namespace sluice::store::test {
+namespace {
+
+constexpr Time kHour = 3600LL * 1000000;
+
+/// The kind of the StoreError that `work` throws.
+template <class Work>
+ErrorKind kind_thrown_by(const Work& work) {
+  try {
+    work();
+  } catch (const StoreError& error) {
+    return error.kind();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return ErrorKind::kInternal;
+}
+
+TEST(Agents, AreKnownByTheirTokenAlone) {
+  TestStore test;
+  const NewAgent bob = test.store.create_agent("bob", Role::kAdmin, 5);
+  EXPECT_EQ(test.store.agent_of_token(bob.token)->name, "bob");
+  EXPECT_EQ(test.store.agent_of_token(bob.token)->role, Role::kAdmin);
+  for (size_t i = 0; i < bob.token.size(); ++i) {
+    std::string wrong = bob.token;
+    wrong[i] = wrong[i] == 'x' ? 'y' : 'x';
+    EXPECT_FALSE(test.store.agent_of_token(wrong)) << wrong;
+  }
+  EXPECT_FALSE(test.store.agent_of_token(""));
+  EXPECT_FALSE(test.store.agent_of_token(bob.token + "0"));
+  const std::string token = test.store.replace_token("bob");
+  EXPECT_FALSE(test.store.agent_of_token(bob.token));
+  EXPECT_EQ(test.store.agent_of_token(token)->name, "bob");
+}
+
+TEST(Agents, TokensAreNowhereInTheDatabase) {
+  TestStore test;
+  const std::string token = test.store.create_agent("bob", Role::kAgent, 5).token;
+  const std::string secret = token.substr(token.rfind('_') + 1);
+  std::string files;
+  for (const auto& entry : std::filesystem::directory_iterator(test.folder.path())) {
+    std::ostringstream bytes;
+    bytes << std::ifstream(entry.path(), std::ios::binary).rdbuf();
+    files += bytes.str();
+  }
+  EXPECT_NE(files.find("bob"), std::string::npos);
+  EXPECT_EQ(files.find(secret), std::string::npos);
+}
+
+TEST(Agents, NamesMustBeSafeRefs) {
+  TestStore test;
+  for (const char* name : {"", "Bob", "-b", "_b", "a/b", "a..b", "a b", "a.lock", "@", "b\n", "\xc3\xa4"}) {
+    EXPECT_EQ(kind_thrown_by([&] { test.store.create_agent(name, Role::kAgent, 1); }), ErrorKind::kInvalid) << name;
+  }
+  EXPECT_EQ(kind_thrown_by([&] { test.store.create_agent(std::string(40, 'a'), Role::kAgent, 1); }), ErrorKind::kInvalid);
+  EXPECT_EQ(kind_thrown_by([&] { test.store.create_agent("ada", Role::kAgent, 1); }), ErrorKind::kConflict);
+  EXPECT_EQ(test.store.create_agent("b-2_c", Role::kAgent, 1).agent.name, "b-2_c");
+}
+
+TEST(Submissions, ComeBackAsTheyWere) {
+  TestStore test;
+  const SubmissionId parent = test.store.submit("ada", draft("parent")).id;
+  const SubmissionId other = test.store.submit("ada", draft("other")).id;
+  Draft given = draft("child", {other, parent, other});
+  given.notes = "why\nand how: \xc3\xa4";
+  given.script += std::string("bytes \0\xff\xfe", 9);
+  given.settings = R"({"suite": "quick", "model": "mini", "device": "cpu"})";
+  given.priority = -3;
+  const SubmissionId id = test.store.submit("ada", given).id;
+  const Submission kept = test.store.get(id).value();
+  EXPECT_EQ(kept.agent, "ada");
+  EXPECT_EQ(kept.name, "child");
+  EXPECT_EQ(kept.notes, given.notes);
+  EXPECT_EQ(kept.script, given.script);
+  EXPECT_EQ(kept.settings, R"({"device":"cpu","model":"mini","suite":"quick"})");
+  EXPECT_EQ(kept.priority, -3);
+  EXPECT_EQ(kept.status, Status::kQueued);
+  EXPECT_EQ(kept.created, *test.clock.time);
+  EXPECT_EQ(kept.parents, (std::vector<SubmissionId>{other, parent}));
+  EXPECT_EQ(kept.content_hash.size(), 64U);
+  EXPECT_FALSE(test.store.get(id + 1));
+}
+
+TEST(Submissions, TheSameContentIsTheSameSubmission) {
+  TestStore test;
+  test.store.create_agent("bob", Role::kAgent, 0);
+  Draft first = draft("one");
+  first.settings = R"({"a": 1, "b": 2})";
+  const Submitted one = test.store.submit("ada", first);
+  EXPECT_TRUE(one.is_new);
+  Draft again = first;
+  again.name = "another name";
+  again.settings = R"({ "b": 2, "a": 1 })";
+  const Submitted two = test.store.submit("bob", again);  // for which bob needs no quota
+  EXPECT_FALSE(two.is_new);
+  EXPECT_EQ(two.id, one.id);
+  again.settings = R"({"a": 1, "b": 3})";
+  EXPECT_TRUE(test.store.submit("ada", again).is_new);
+}
+
+TEST(Submissions, WrongOnesAreRefusedAndLeaveNothing) {
+  TestStore test;
+  const auto refused = [&](const std::function<void(Draft&)>& change) {
+    Draft wrong = draft("wrong");
+    change(wrong);
+    return kind_thrown_by([&] { test.store.submit("ada", wrong); });
+  };
+  EXPECT_EQ(refused([](Draft& d) { d.name = ""; }), ErrorKind::kInvalid);
+  EXPECT_EQ(refused([](Draft& d) { d.name = "two\nlines"; }), ErrorKind::kInvalid);
+  EXPECT_EQ(refused([](Draft& d) { d.name = "\xff"; }), ErrorKind::kInvalid);
+  EXPECT_EQ(refused([](Draft& d) { d.name = std::string(201, 'x'); }), ErrorKind::kInvalid);
+  EXPECT_EQ(refused([](Draft& d) { d.notes = std::string("a\0b", 3); }), ErrorKind::kInvalid);
+  EXPECT_EQ(refused([](Draft& d) { d.script = std::string((64 << 10) + 1, ' '); }), ErrorKind::kInvalid);
+  EXPECT_EQ(refused([](Draft& d) { d.settings = "[]"; }), ErrorKind::kInvalid);
+  EXPECT_EQ(refused([](Draft& d) { d.settings = "{"; }), ErrorKind::kInvalid);
+  EXPECT_EQ(refused([](Draft& d) { d.settings = R"({"a":)" + std::string(5000, '[') + std::string(5000, ']') + "}"; }),
+            ErrorKind::kInvalid);
+  EXPECT_EQ(refused([](Draft& d) { d.parents = {7}; }), ErrorKind::kNotFound);
+  EXPECT_EQ(refused([](Draft& d) { d.parents = {1}; }), ErrorKind::kNotFound);  // itself
+  EXPECT_EQ(kind_thrown_by([&] { test.store.submit("nobody", draft("x")); }), ErrorKind::kNotFound);
+  EXPECT_TRUE(test.store.list({}).submissions.empty());
+  EXPECT_EQ(test.store.last_event(), 0);
+  EXPECT_FALSE(test.store.claim("worker", 1));
+}
+
+TEST(Submissions, IdempotencyKeysRepeatTheAnswer) {
+  TestStore test;
+  Draft given = draft("one");
+  given.idempotency_key = "key";
+  const SubmissionId id = test.store.submit("ada", given).id;
+  EXPECT_EQ(test.store.submit("ada", given).id, id);
+  Draft other = draft("two");
+  other.idempotency_key = "key";
+  EXPECT_EQ(kind_thrown_by([&] { test.store.submit("ada", other); }), ErrorKind::kConflict);
+  test.store.create_agent("bob", Role::kAgent, 10);
+  EXPECT_TRUE(test.store.submit("bob", other).is_new);  // keys belong to agents
+}
+
+TEST(Submissions, QuotaCountsTheLastDay) {
+  TestStore test;
+  test.store.set_quota("ada", 2);
+  test.store.submit("ada", draft("one"));
+  test.clock.advance(kHour);
+  test.store.submit("ada", draft("two"));
+  EXPECT_EQ(kind_thrown_by([&] { test.store.submit("ada", draft("three")); }), ErrorKind::kQuota);
+  EXPECT_FALSE(test.store.submit("ada", draft("one")).is_new);
+  EXPECT_EQ(test.store.quota_of("ada").used, 2);
+  test.clock.advance(23 * kHour);
+  EXPECT_EQ(test.store.quota_of("ada").used, 1);
+  EXPECT_TRUE(test.store.submit("ada", draft("three")).is_new);
+}
+
+TEST(Lists, FilterByEverything) {
+  TestStore test;
+  test.store.create_agent("bob", Role::kAgent, 10);
+  Draft one = draft("First 100%_");
+  one.settings = R"({"model":"mini","device":"cpu","suite":"quick"})";
+  Draft two = draft("second");
+  two.settings = R"({"model":"qwen","device":"cuda","suite":"full"})";
+  const SubmissionId a = test.store.submit("ada", one).id;
+  const SubmissionId b = test.store.submit("bob", two).id;
+  test.store.cancel(b);
+  const auto found = [&](const Filter& filter) {
+    std::vector<SubmissionId> ids;
+    for (const SubmissionSummary& summary : test.store.list(filter).submissions) ids.push_back(summary.id);
+    return ids;
+  };
+  using Ids = std::vector<SubmissionId>;
+  EXPECT_EQ(found({}), (Ids{b, a}));
+  EXPECT_EQ(found({.agent = "bob"}), Ids{b});
+  EXPECT_EQ(found({.status = Status::kQueued}), Ids{a});
+  EXPECT_EQ(found({.model = "mini"}), Ids{a});
+  EXPECT_EQ(found({.device = "cuda"}), Ids{b});
+  EXPECT_EQ(found({.suite = "full"}), Ids{b});
+  EXPECT_EQ(found({.text = "fIRST"}), Ids{a});
+  EXPECT_EQ(found({.text = "100%_"}), Ids{a});
+  EXPECT_EQ(found({.text = "0%f"}), Ids{});  // no wildcard
+  EXPECT_EQ(found({.text = "sluice.flow"}), (Ids{b, a}));
+  EXPECT_EQ(found({.agent = "bob", .model = "mini"}), Ids{});
+  EXPECT_EQ(found({.agent = "' OR TRUE --"}), Ids{});
+}
+
+TEST(Lists, CursorsAreStableWhileRowsAreAdded) {
+  TestStore test;
+  for (int i = 0; i < 10; ++i) test.store.submit("ada", draft(fmt::format("old {}", i)));
+  std::vector<SubmissionId> seen;
+  std::string cursor;
+  do {
+    const Page page = test.store.list({}, cursor, 3);
+    for (const SubmissionSummary& summary : page.submissions) seen.push_back(summary.id);
+    cursor = page.next;
+    test.store.submit("ada", draft(fmt::format("new {}", seen.size())));
+  } while (!cursor.empty());
+  EXPECT_EQ(seen, (std::vector<SubmissionId>{10, 9, 8, 7, 6, 5, 4, 3, 2, 1}));
+  for (const char* wrong : {"x", "b", "b0", "bzz", "b1 ", "-1"}) {
+    EXPECT_EQ(kind_thrown_by([&] { test.store.list({}, wrong); }), ErrorKind::kInvalid) << wrong;
+  }
+}
+
+TEST(Evaluations, KeepAllThatAWorkerFound) {
+  TestStore test;
+  const SubmissionId id = test.store.submit("ada", draft("one")).id;
+  const Lease lease = test.store.claim("worker 1", kHour).value();
+  EXPECT_EQ(test.store.evaluations(id).at(0).verdict.seed, "");
+  Verdict verdict = passed(0.75, 3);
+  verdict.status = Status::kBelowThreshold;
+  verdict.message = "needle below 0.9";
+  verdict.hint = "read more pages";
+  verdict.seed = "5eed";
+  verdict.stages = {{"verify", StageStatus::kPassed, 0.5, "", "{}"},
+                    {"needle", StageStatus::kFailed, 2, "too low", R"({"mass":[0.5]})"},
+                    {"speed", StageStatus::kSkipped, 0, "", "{}"}};
+  verdict.metrics.push_back({"accuracy", "needle", 4096, 0.5, std::nullopt, std::nullopt, ""});
+  verdict.artifacts = {{"log", "text/plain", std::string(Limits::kArtifactBytes + 10, 'x'), 0}};
+  test.clock.advance(5);
+  test.store.complete(lease, verdict);
+
+  const Evaluation kept = test.store.evaluations(id).at(0);
+  EXPECT_EQ(kept.outcome, "judged");
+  EXPECT_EQ(kept.worker, "worker 1");
+  EXPECT_EQ(*kept.finished, kept.started + 5);
+  EXPECT_EQ(kept.verdict.status, Status::kBelowThreshold);
+  EXPECT_EQ(kept.verdict.seed, "5eed");
+  EXPECT_EQ(kept.verdict.hint, "read more pages");
+  ASSERT_EQ(kept.verdict.stages.size(), 3U);
+  EXPECT_EQ(kept.verdict.stages[1].status, StageStatus::kFailed);
+  EXPECT_EQ(kept.verdict.stages[1].details, R"({"mass":[0.5]})");
+  ASSERT_EQ(kept.verdict.metrics.size(), 3U);
+  EXPECT_EQ(kept.verdict.metrics[1].length, 4096);
+  EXPECT_FALSE(kept.verdict.metrics[1].low);
+  EXPECT_DOUBLE_EQ(*kept.verdict.metrics[0].high, 0.85);
+  EXPECT_EQ(kept.verdict.artifacts[0].bytes.size(), Limits::kArtifactBytes);
+  EXPECT_EQ(kept.verdict.artifacts[0].size, static_cast<int64_t>(Limits::kArtifactBytes) + 10);
+  EXPECT_EQ(test.store.get(id)->judged, kept.id);
+}
+
+TEST(Evaluations, WrongResultsAreRefusedAndTheLeaseStays) {
+  TestStore test;
+  test.store.submit("ada", draft("one"));
+  const Lease lease = test.store.claim("worker", kHour).value();
+  Verdict twice = passed();
+  twice.metrics.push_back(twice.metrics.front());
+  EXPECT_EQ(kind_thrown_by([&] { test.store.complete(lease, twice); }), ErrorKind::kInvalid);
+  EXPECT_EQ(kind_thrown_by([&] { test.store.complete(lease, passed(0.0 / 0.0)); }), ErrorKind::kInvalid);
+  Verdict unfinished;
+  unfinished.status = Status::kRunning;
+  EXPECT_EQ(kind_thrown_by([&] { test.store.complete(lease, unfinished); }), ErrorKind::kInvalid);
+  test.store.complete(lease, passed());
+}
+
+TEST(Events, AreReplayedFromASequenceOn) {
+  TestStore test;
+  const SubmissionId id = test.store.submit("ada", draft("one")).id;
+  test.store.complete(test.store.claim("worker", kHour).value(), passed());
+  test.store.append_event("progress", id, R"({"done": 3})");
+  const std::vector<Event> events = test.store.events_after(0, 100);
+  ASSERT_EQ(events.size(), 4U);
+  EXPECT_EQ(events[0].kind, "submitted");
+  EXPECT_EQ(events[1].kind, "running");
+  EXPECT_EQ(events[2].kind, "finished");
+  EXPECT_EQ(events[2].data, R"({"status":"passed"})");
+  EXPECT_EQ(events[3].data, R"({"done":3})");
+  EXPECT_EQ(test.store.last_event(), events[3].sequence);
+  const std::vector<Event> later = test.store.events_after(events[1].sequence, 1);
+  ASSERT_EQ(later.size(), 1U);
+  EXPECT_EQ(later[0].sequence, events[2].sequence);
+}
+
+}  // namespace
+}  // namespace sluice::store::test
