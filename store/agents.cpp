@@ -150,7 +150,11 @@ void Store::set_quota(const std::string& name, int64_t quota) {
 
 Quota Store::quota_of(const std::string& name) {
   const Agent agent = required_agent(name);
-  Query query(*database_, "SELECT COUNT(*) FROM submissions WHERE agent = ? AND created > ?", agent.id, options_.clock() - kDay);
+  const Time since = options_.clock() - kDay;
+  Query query(*database_,
+              "SELECT (SELECT COUNT(*) FROM submissions WHERE agent = ? AND created > ?) + "
+              "(SELECT COUNT(*) FROM resubmissions WHERE agent = ? AND time > ?)",
+              agent.id, since, agent.id, since);
   query.step();
   return {agent.quota, query.integer(0)};
 }

@@ -1,5 +1,7 @@
 #include "store/filter.h"
 
+#include "store/text_checks.h"
+
 namespace sluice::store {
 
 namespace {
@@ -26,6 +28,7 @@ Conditions::Conditions(const Filter& filter) {
   add("s.model = ?", filter.model);
   add("s.device = ?", filter.device);
   add("s.suite = ?", filter.suite);
+  check_size("text to look for", filter.text, Limits::kSoughtText);
   if (!filter.text.empty()) {
     sql_ += R"( AND (s.name || char(10) || s.notes || char(10) || s.script) LIKE ? ESCAPE '\')";
     values_.push_back(pattern_of(filter.text));

@@ -101,6 +101,20 @@ void Store::complete(const Lease& lease, const Verdict& verdict) {
   transaction.commit();
 }
 
+void Store::release(const Lease& lease, Time delay) {
+  const Time time = options_.clock();
+  Transaction transaction(*database_, Transaction::Kind::kWrite);
+  require_lease(*database_, lease);
+  Query(*database_,
+        "UPDATE queue SET available = ?, evaluation = NULL, lease_owner = NULL, lease_expiry = NULL WHERE submission = ?",
+        time + delay, lease.submission)
+      .run();
+  Query(*database_, "DELETE FROM evaluations WHERE id = ?", lease.evaluation).run();
+  set_status(*database_, lease.submission, Status::kQueued, time);
+  append("released", lease.submission, "{}");
+  transaction.commit();
+}
+
 Status Store::fail(const Lease& lease, const std::string& reason, Time delay) {
   Transaction transaction(*database_, Transaction::Kind::kWrite);
   require_lease(*database_, lease);
@@ -212,10 +226,14 @@ void Store::judge_again(SubmissionId submission, int64_t priority) {
       throw StoreError(ErrorKind::kConflict, fmt::format("submission {} is {} already", submission, status));
     }
   }
+  requeue(submission, priority);
+  transaction.commit();
+}
+
+void Store::requeue(SubmissionId submission, int64_t priority) {
   enqueue(submission, priority);
   set_status(*database_, submission, Status::kQueued, options_.clock());
   append("submitted", submission, nlohmann::json{{"again", true}}.dump());
-  transaction.commit();
 }
 
 }  // namespace sluice::store

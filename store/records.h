@@ -220,6 +220,7 @@ struct Limits {
   static constexpr size_t kSettings = 16 << 10;
   static constexpr size_t kParents = 16;
   static constexpr size_t kIdempotencyKey = 200;
+  static constexpr size_t kSoughtText = 100;
   static constexpr size_t kArtifactBytes = 256 << 10;
   static constexpr int kPage = 200;
 };

@@ -45,8 +45,9 @@ class Store {
 
   // Submissions (submissions.cpp)
 
-  /// Puts a flow in the queue. The same script with the same settings, whoever brings it, is the same submission. Throws
-  /// kInvalid, kNotFound (agent, parent), kQuota, kConflict (the idempotency key came with something else).
+  /// Puts a flow in the queue. The same script with the same settings, whoever brings it, is the same submission; one that ended
+  /// without a verdict (cancelled, runtime_error) is judged after all, which counts as a new one. Throws kInvalid, kNotFound
+  /// (agent, parent), kQuota, kConflict (the idempotency key came with something else).
   Submitted submit(const std::string& agent, const Draft& draft);
   std::optional<Submission> get(SubmissionId id);
   /// Newest first. `cursor` is empty or a page's `next`; what is added meanwhile moves nothing. Throws kInvalid.
@@ -67,6 +68,8 @@ class Store {
   Lease renew(const Lease& lease, Time duration);
   /// The end of a submission. Throws kConflict if the lease was lost; then nothing is written.
   void complete(const Lease& lease, const Verdict& verdict);
+  /// Gives a lease back as if it had never been claimed: the attempt counts for nothing. Throws kConflict if it was lost.
+  void release(const Lease& lease, Time delay = 0);
   /// The attempt came to nothing. It waits `delay` microseconds for the next, or ends as runtime_error after the last one.
   Status fail(const Lease& lease, const std::string& reason, Time delay = 0);
   /// Takes expired leases away, as `fail` would. The submissions concerned.
@@ -96,6 +99,7 @@ class Store {
   int64_t append(const std::string& kind, std::optional<SubmissionId> submission, const std::string& data);
   Agent required_agent(const std::string& name);
   void enqueue(SubmissionId submission, int64_t priority);
+  void requeue(SubmissionId submission, int64_t priority);
   void close_evaluation(EvaluationId evaluation, const std::string& outcome, const Verdict& verdict, bool final);
   void finish(SubmissionId submission, EvaluationId evaluation, Status status);
   Status retry_or_end(SubmissionId submission, EvaluationId evaluation, const std::string& outcome, const std::string& reason,

@@ -17,6 +17,8 @@ namespace sluice::store {
 
 namespace {
 
+constexpr Time kKeyAge = Time{7} * 24 * 3600 * 1'000'000;  // after which an idempotency key is forgotten
+
 /// BLAKE2b of the parts, each after its length, so that no two lists of parts look the same.
 std::string hash_of(std::initializer_list<std::string_view> parts) {
   crypto_generichash_state state;
@@ -48,13 +50,13 @@ Draft checked(const Draft& draft) {
   check_size("script", draft.script, Limits::kScript);
   check_size("settings", draft.settings, Limits::kSettings);
   kept.settings = canonical_object("settings", draft.settings);
+  if (draft.parents.size() > Limits::kParents) {
+    throw StoreError(ErrorKind::kInvalid, fmt::format("{} parents are too many", draft.parents.size()),
+                     fmt::format("at most {}", Limits::kParents));
+  }
   kept.parents.clear();
   for (const SubmissionId parent : draft.parents) {
     if (std::find(kept.parents.begin(), kept.parents.end(), parent) == kept.parents.end()) kept.parents.push_back(parent);
-  }
-  if (kept.parents.size() > Limits::kParents) {
-    throw StoreError(ErrorKind::kInvalid, fmt::format("{} parents are too many", kept.parents.size()),
-                     fmt::format("at most {}", Limits::kParents));
   }
   return kept;
 }
@@ -85,14 +87,21 @@ std::optional<SubmissionId> known_by_key(Database& database, const Agent& agent,
   return query.integer(0);
 }
 
-std::optional<SubmissionId> known_by_content(Database& database, const std::string& hash) {
-  Query query(database, "SELECT id FROM submissions WHERE content_hash = ?", Blob{hash});
+/// A submission with the same content.
+struct Known {
+  SubmissionId id = 0;
+  Status status = Status::kQueued;
+};
+
+std::optional<Known> known_by_content(Database& database, const std::string& hash) {
+  Query query(database, "SELECT id, status FROM submissions WHERE content_hash = ?", Blob{hash});
   if (!query.step()) return std::nullopt;
-  return query.integer(0);
+  return Known{query.integer(0), status_of(query.text(1))};
 }
 
 void remember_key(Database& database, const Agent& agent, const Draft& draft, SubmissionId id, Time time) {
   if (draft.idempotency_key.empty()) return;
+  Query(database, "DELETE FROM idempotency_keys WHERE created < ?", time - kKeyAge).run();
   Query(database, "INSERT INTO idempotency_keys (agent, key, request_hash, submission, created) VALUES (?, ?, ?, ?, ?)", agent.id,
         draft.idempotency_key, Blob{hash_of_request(draft)}, id, time)
       .run();
@@ -134,20 +143,26 @@ Submitted Store::submit(const std::string& agent_name, const Draft& draft) {
   Transaction transaction(*database_, Transaction::Kind::kWrite);
   const Agent agent = required_agent(agent_name);
   if (const auto known = known_by_key(*database_, agent, kept)) return {*known, false};
-  const auto same = known_by_content(*database_, hash);
-  if (!same) {
+  const std::optional<Known> same = known_by_content(*database_, hash);
+  const bool wanted = !same || same->status == Status::kCancelled || same->status == Status::kRuntimeError;
+  if (wanted && agent.role != Role::kAdmin) {
     const Quota quota = quota_of(agent_name);
-    if (agent.role != Role::kAdmin && quota.used >= quota.limit) {
+    if (quota.used >= quota.limit) {
       throw StoreError(ErrorKind::kQuota, fmt::format("{} has used its {} submissions of 24 hours", agent_name, quota.limit),
                        "wait, or ask an admin for a larger quota");
     }
   }
-  const SubmissionId id = same ? *same : insert(*database_, agent, kept, hash, time);
-  if (!same) enqueue(id, kept.priority);
+  const SubmissionId id = same ? same->id : insert(*database_, agent, kept, hash, time);
   remember_key(*database_, agent, kept, id, time);
-  if (!same) append("submitted", id, nlohmann::json{{"agent", agent.name}, {"name", kept.name}}.dump());
+  if (same && wanted) {
+    Query(*database_, "INSERT INTO resubmissions (agent, time, submission) VALUES (?, ?, ?)", agent.id, time, id).run();
+    requeue(id, kept.priority);
+  } else if (wanted) {
+    enqueue(id, kept.priority);
+    append("submitted", id, nlohmann::json{{"agent", agent.name}, {"name", kept.name}}.dump());
+  }
   transaction.commit();
-  return {id, !same};
+  return {id, wanted};
 }
 
 std::optional<Submission> Store::get(SubmissionId id) {

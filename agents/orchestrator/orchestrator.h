@@ -30,8 +30,10 @@ struct OrchestratorOptions {
 };
 
 /// Judges what is in the queue of a store: a thread and a worker process for each slot. The threads own deadlines, the seed and
-/// the verdict; a worker that hangs, crashes or talks nonsense is killed and started anew, and the attempt counts as failed.
-/// Leases make sure that no two processes judge the same submission, and that what a killed server was judging is judged again.
+/// the verdict. A worker that crashes or talks nonsense is killed and started anew, and the attempt counts as failed; one that is
+/// not done in time is killed, and the flow has timed out; one that does not even start is nobody's fault, and the submission
+/// waits. Leases make sure that no two processes judge the same submission, and that what a killed server was judging is judged
+/// again.
 class Orchestrator {
  public:
   /// `database` is a store's file with the current schema. Starts at once.

@@ -8,6 +8,7 @@
 
 #include "host/json_object.h"
 #include "scripting/graph/error.h"
+#include "store/error.h"
 
 namespace sluice {
 namespace {
@@ -97,6 +98,14 @@ void add_speed(const JsonObject& flow, std::vector<Metric>& metrics) {
   metrics.push_back(std::move(mass));
 }
 
+store::Status status_in(const JsonObject& flow) {
+  try {
+    return store::status_of(flow.text("status"));
+  } catch (const store::StoreError&) {
+    flow.refuse("status", "there is no such status");
+  }
+}
+
 StageResult stage_of(const std::string& name, bool passed, const std::string& message) {
   StageResult stage;
   stage.stage = name;
@@ -114,7 +123,7 @@ store::Verdict verdict_of(const std::string& report) {
   if (flows.size() != 1) throw InputError(fmt::format("a report of {} flows, where one was judged", flows.size()));
   const JsonObject flow(flows[0], "report, flow");
   store::Verdict verdict;
-  verdict.status = store::status_of(flow.text("status"));
+  verdict.status = status_in(flow);
   verdict.message = text_or_empty(flow, "message");
   verdict.hint = text_or_empty(flow, "hint");
   const bool compiled = verdict.status != store::Status::kRejectedStatic;
@@ -131,6 +140,12 @@ store::Verdict verdict_of(const std::string& report) {
   document.erase("seed");
   verdict.artifacts.push_back({.name = "report.json", .media_type = "application/json", .bytes = document.dump(2), .size = 0});
   return verdict;
+}
+
+std::string utf8_text(const std::string& text) {
+  auto clean = json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();
+  std::replace(clean.begin(), clean.end(), '\0', ' ');
+  return clean;
 }
 
 store::Verdict rejected_verdict(const std::string& message, const std::string& hint) {

@@ -11,6 +11,9 @@ namespace sluice {
 /// task and length and of all together, "speedup", "pages_read" and "mass". Throws InputError for a document that is none.
 store::Verdict verdict_of(const std::string& report);
 
+/// `text` as the store takes it: what is no UTF-8, or NUL, is replaced.
+std::string utf8_text(const std::string& text);
+
 /// A flow that did not even trace or compile.
 store::Verdict rejected_verdict(const std::string& message, const std::string& hint);
 

@@ -47,6 +47,26 @@ TEST(Queue, IsFairBetweenAgents) {
   EXPECT_EQ(order, "abababaa");
 }
 
+TEST(Queue, AReleasedLeaseWasNeverThere) {
+  TestStore test;
+  const SubmissionId id = test.store.submit("ada", draft("one")).id;
+  for (int i = 0; i < 10; ++i) {
+    const Lease lease = test.store.claim("w", kLong).value();
+    EXPECT_EQ(lease.attempt, 1);
+    test.store.release(lease);
+    EXPECT_THROW(test.store.complete(lease, passed()), StoreError);
+    EXPECT_THROW(test.store.release(lease), StoreError);
+    EXPECT_EQ(test.store.get(id)->status, Status::kQueued);
+    expect_whole(test);
+  }
+  test.store.release(test.store.claim("w", kLong).value(), 10);
+  EXPECT_FALSE(test.store.claim("w", kLong));
+  test.clock.advance(10);
+  test.store.complete(test.store.claim("w", kLong).value(), passed());
+  EXPECT_EQ(test.store.evaluations(id).size(), 1U);
+  expect_whole(test);
+}
+
 TEST(Queue, ALostLeaseWritesNothing) {
   TestStore test;
   const SubmissionId id = test.store.submit("ada", draft("one")).id;

@@ -108,6 +108,26 @@ TEST(Submissions, TheSameContentIsTheSameSubmission) {
   EXPECT_TRUE(test.store.submit("ada", again).is_new);
 }
 
+TEST(Submissions, WhatEndedWithoutAVerdictCanBeHandedInAgain) {
+  TestStore test;
+  test.store.create_agent("bob", Role::kAgent, 2);
+  const SubmissionId id = test.store.submit("ada", draft("one")).id;
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(test.store.cancel(id));
+    const Submitted again = test.store.submit("bob", draft("one"));
+    EXPECT_EQ(again.id, id);
+    EXPECT_TRUE(again.is_new);
+    EXPECT_EQ(test.store.get(id)->status, Status::kQueued);
+    EXPECT_FALSE(test.store.submit("bob", draft("one")).is_new) << "it waits already";
+  }
+  EXPECT_EQ(test.store.quota_of("bob").used, 2);
+  EXPECT_TRUE(test.store.cancel(id));
+  EXPECT_EQ(kind_thrown_by([&] { test.store.submit("bob", draft("one")); }), ErrorKind::kQuota);
+  EXPECT_TRUE(test.store.submit("ada", draft("one")).is_new);
+  test.store.complete(test.store.claim("w", kHour).value(), passed());
+  EXPECT_FALSE(test.store.submit("ada", draft("one")).is_new) << "it has its verdict";
+}
+
 TEST(Submissions, WrongOnesAreRefusedAndLeaveNothing) {
   TestStore test;
   const auto refused = [&](const std::function<void(Draft&)>& change) {
