@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
@@ -78,6 +79,7 @@ void serve(ServeOptions options) {
   const auto log = std::make_shared<spdlog::logger>("sluice", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   log->set_level(options.quiet ? spdlog::level::err : spdlog::level::info);
   options.http.log = generation.log = log;
+  options.http.lost = [] { ::kill(::getpid(), SIGTERM); };  // whoever started it may start it anew
 
   std::vector<std::string> names;
   for (const auto& [name, script] : scripts) names.push_back(name);

@@ -130,7 +130,7 @@ void EngineThread::admit(Device& device, const Model& model) {
     try {
       EngineSlot* const slot = slot_for(next.task.flow, device, model);
       if (slot == nullptr) return;
-      slot->submit(std::move(next));
+      slot->submit(next);
     } catch (const InputError& error) {
       next.fail(400, error.hint().empty() ? error.what() : fmt::format("{} ({})", error.what(), error.hint()));
       end_tasks(1);
@@ -168,7 +168,18 @@ std::list<EngineSlot>::iterator EngineThread::oldest_idle() {
 }
 
 void EngineThread::drop(std::list<EngineSlot>::iterator slot) {
-  preemptions_ += slot->stats().preemptions;
+  try {
+    preemptions_ += slot->stats().preemptions;
+  } catch (const std::exception& error) {
+    if (options_.log) options_.log->error("the engine of flow \"{}\" failed: {}", slot->flow(), error.what());
+  }
+  slots_.erase(slot);
+}
+
+void EngineThread::fail(std::list<EngineSlot>::iterator slot, const std::exception& error) {
+  if (options_.log) options_.log->error("the engine of flow \"{}\" failed: {}", slot->flow(), error.what());
+  const bool input = dynamic_cast<const InputError*>(&error) != nullptr;
+  end_tasks(slot->take_ended() + slot->fail_all(500, input ? error.what() : "the engine failed; the server's log tells more"));
   slots_.erase(slot);
 }
 
@@ -179,11 +190,7 @@ void EngineThread::step_all() {
       if (current->busy()) current->step();
       end_tasks(current->take_ended());
     } catch (const std::exception& error) {
-      if (options_.log) options_.log->error("the engine of flow \"{}\" failed: {}", current->flow(), error.what());
-      const bool input = dynamic_cast<const InputError*>(&error) != nullptr;
-      end_tasks(current->take_ended() +
-                current->fail_all(500, input ? error.what() : "the engine failed; the server's log tells more"));
-      slots_.erase(current);  // an engine that threw is of no use; the next request gets a new one
+      fail(current, error);
     }
   }
 }
@@ -205,13 +212,18 @@ void EngineThread::publish(bool now) {
   EngineGauges gauges;
   gauges.waiting = static_cast<int>(waiting_.size());
   gauges.preemptions = preemptions_;
-  for (const EngineSlot& slot : slots_) {
-    const EngineStats stats = slot.stats();
-    gauges.running += stats.running;
-    gauges.waiting += stats.waiting;
-    gauges.pages += stats.pages_total;
-    gauges.pages_used += stats.pages_total - stats.pages_free;
-    gauges.preemptions += stats.preemptions;
+  for (auto slot = slots_.begin(); slot != slots_.end();) {
+    const auto current = slot++;
+    try {
+      const EngineStats stats = current->stats();
+      gauges.running += stats.running;
+      gauges.waiting += stats.waiting;
+      gauges.pages += stats.pages_total;
+      gauges.pages_used += stats.pages_total - stats.pages_free;
+      gauges.preemptions += stats.preemptions;
+    } catch (const std::exception& error) {
+      fail(current, error);
+    }
   }
   metrics_.set_gauges(gauges);
 }

@@ -83,6 +83,8 @@ class EngineThread {
   /// The engine without requests that was used least recently, or the end.
   std::list<EngineSlot>::iterator oldest_idle();
   void drop(std::list<EngineSlot>::iterator slot);
+  /// An engine that threw is of no use: its requests fail, and the next one gets a new engine.
+  void fail(std::list<EngineSlot>::iterator slot, const std::exception& error);
   void step_all();
   void drop_idle();
   void publish(bool now);

@@ -63,15 +63,18 @@ class CompletionStream final : public BodyStream {
 std::vector<CompletionPiece> collect(Completion& completion, const HttpRequest& http) {
   constexpr Milliseconds kTurn(50);
   std::vector<CompletionPiece> choices(static_cast<size_t>(completion.choices()));
+  auto look = GenerationClock::now() + kTurn;
   while (!completion.ended()) {
+    if (GenerationClock::now() >= look) {
+      if (!http.is_wanted()) throw HttpProblem(503, "the server stops, or the client has gone");
+      look = GenerationClock::now() + kTurn;
+    }
     const std::optional<CompletionPiece> piece = completion.next(kTurn);
     if (piece) {
       CompletionPiece& choice = choices[static_cast<size_t>(piece->choice)];
       choice.choice = piece->choice;
       choice.text += piece->text;
       choice.finish_reason = piece->finish_reason;
-    } else if (!http.is_wanted()) {
-      throw HttpProblem(503, "the server stops, or the client has gone");
     }
   }
   return choices;

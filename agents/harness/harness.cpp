@@ -9,7 +9,9 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <utility>
@@ -23,19 +25,35 @@ namespace {
 
 constexpr std::chrono::seconds kLineagePeriod{1};
 
+/// The whole file or none, whenever the power goes.
+void write_seed(const std::string& path, const Seed& seed) {
+  const std::string next = path + ".new";
+  const std::string hex = seed.hex() + "\n";
+  const int descriptor = ::open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  bool written = descriptor >= 0 && ::write(descriptor, hex.data(), hex.size()) == static_cast<ssize_t>(hex.size()) &&
+                 ::fsync(descriptor) == 0;
+  int error = errno;
+  if (descriptor >= 0) ::close(descriptor);
+  if (written && std::rename(next.c_str(), path.c_str()) != 0) {
+    written = false;
+    error = errno;
+  }
+  if (!written) throw InputError(fmt::format("{} cannot be written: {}", path, std::strerror(error)));
+}
+
 /// What all submissions of this folder are judged by, from its first day on: readable by nobody else.
 Seed seed_of(const std::string& folder) {
   const std::string path = folder + "/seed";
-  std::ifstream file(path);
-  std::string text;
-  if (file >> text && text.size() == 64) return Seed::parse(text);
+  if (std::filesystem::exists(path)) {
+    std::ifstream file(path);
+    std::string text;
+    if (file >> text && text.size() == 64) return Seed::parse(text);
+    throw InputError(fmt::format("{} is no seed, or cannot be read", path),
+                     "restore it from a backup; without it remove it, and judge everything again: verdicts by another seed are "
+                     "not comparable");
+  }
   const Seed seed = Seed::secret();
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  const std::string hex = seed.hex() + "\n";
-  const bool written = descriptor >= 0 && ::write(descriptor, hex.data(), hex.size()) == static_cast<ssize_t>(hex.size());
-  const std::string why = std::strerror(errno);
-  if (descriptor >= 0) ::close(descriptor);
-  if (!written) throw InputError(fmt::format("{} cannot be written: {}", path, why));
+  write_seed(path, seed);
   return seed;
 }
 

@@ -19,6 +19,25 @@ void add_standard_headers(HttpResponse& response, const std::string& id) {
   response.headers.emplace("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'");
 }
 
+/// A stream that counts as one of those that are open.
+class CountedStream final : public BodyStream {
+ public:
+  CountedStream(std::shared_ptr<BodyStream> stream, std::atomic<int>& count) : stream_(std::move(stream)), count_(count) {
+    ++count_;
+  }
+  ~CountedStream() override { --count_; }
+  CountedStream(const CountedStream&) = delete;
+  CountedStream& operator=(const CountedStream&) = delete;
+
+  std::optional<std::string> next(std::chrono::milliseconds wait) override { return stream_->next(wait); }
+  std::string heartbeat() const override { return stream_->heartbeat(); }
+  bool endless() const override { return true; }
+
+ private:
+  std::shared_ptr<BodyStream> stream_;
+  std::atomic<int>& count_;
+};
+
 }  // namespace
 
 void HttpServer::Listener::answer(Current& current, httplib::Response& response) {
@@ -84,6 +103,12 @@ HttpResponse HttpServer::Listener::handle(Current& current) {
   request.body = current.connection->read_body(request.header("Expect").has_value());
   HttpResponse response = route.handle(request);
   if (response.stream && !head.speaks_chunks) throw HttpProblem(505, "a stream needs HTTP/1.1");
+  if (response.stream && response.stream->endless()) {
+    response.stream = std::make_shared<CountedStream>(std::move(response.stream), streams_);
+    if (streams_ > options_.most_streams) {
+      throw HttpProblem(503, "too many streams are open; try again later, or ask now and then").with_header("Retry-After", "10");
+    }
+  }
   return response;
 }
 

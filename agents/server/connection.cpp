@@ -144,6 +144,10 @@ bool Connection::is_open() const {
 void Connection::shut_down() const { ::shutdown(socket_, SHUT_RDWR); }
 
 bool Connection::send(std::string_view text) {
+  // A client that reads a byte now and then is as good as none.
+  constexpr int64_t kLeastBytesPerMillisecond = 16;
+  const auto deadline =
+      Clock::now() + limits_.write + std::chrono::milliseconds(static_cast<int64_t>(text.size()) / kLeastBytesPerMillisecond);
   while (!text.empty()) {
     const ssize_t count = ::send(socket_, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (count >= 0) {
@@ -153,7 +157,8 @@ bool Connection::send(std::string_view text) {
     if (errno == EINTR) continue;
     if (errno != EAGAIN) return false;
     pollfd writable{socket_, POLLOUT, 0};
-    if (::poll(&writable, 1, static_cast<int>(limits_.write.count())) == 0) return false;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    if (left <= 0 || ::poll(&writable, 1, static_cast<int>(left)) == 0) return false;
   }
   return true;
 }

@@ -89,6 +89,9 @@ void HttpServer::Listener::start() {
   thread_ = std::thread([this] {
     accepting_ = std::this_thread::get_id();
     listen_after_bind();
+    if (stopping_) return;
+    if (options_.log) options_.log->critical("{}:{} takes no more connections", options_.host, port_);
+    if (options_.lost) options_.lost();
   });
   while (!is_running()) std::this_thread::sleep_for(Milliseconds(1));
 }

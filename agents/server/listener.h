@@ -62,6 +62,7 @@ class HttpServer::Listener final : public httplib::Server {
   std::thread::id accepting_;  // its id
   std::atomic<bool> stopping_ = false;
   std::atomic<bool> expired_ = false;  // running requests have had their time
+  std::atomic<int> streams_ = 0;       // open, without an end of their own
   std::atomic<uint64_t> last_id_ = 0;
   uint64_t instance_ = 0;  // makes request ids differ between runs
 

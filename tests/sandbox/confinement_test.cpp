@@ -103,7 +103,7 @@ TEST(Confinement, ProcessorTimeEndsAChildWhoseParentSleeps) {
               }
               return 0;
             }),
-            1000 + SIGKILL);
+            1000 + SIGXCPU);
 }
 
 /// Becomes a program that has `input` and `output` as its standard streams.

@@ -338,6 +338,27 @@ TEST_F(GenerationApiTest, DescribesItsRoutes) {
   for (const char* path : {"/health", "/health/live", "/health/ready"}) EXPECT_EQ(http.Get(path)->status, 200) << path;
 }
 
+TEST_F(GenerationApiTest, WholeAnswersEndWithTheServerOrTheirClient) {
+  const std::string body = Json{{"prompt", kPrompt}, {"max_tokens", 6000}, {"ignore_eos", true}}.dump();
+  const std::string request =
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+      "Content-Length: " +
+      std::to_string(body.size()) + "\r\n\r\n" + body;
+  const auto limit = Clock::now() + 20s;
+  RawClient gone(server->port());
+  gone.send(request);
+  while (metric("num_requests_running") == 0 && Clock::now() < limit) std::this_thread::sleep_for(5ms);
+  gone.close();
+  while (metric("num_requests_running") > 0 && Clock::now() < limit) std::this_thread::sleep_for(5ms);
+  EXPECT_LT(metric("generation_tokens_total"), 6000);
+  const RawClient stopped(server->port());
+  stopped.send(request);
+  while (metric("num_requests_running") == 0 && Clock::now() < limit) std::this_thread::sleep_for(5ms);
+  server->stop();  // waits for handlers
+  api->engines().stop();
+  EXPECT_LT(Clock::now(), limit);
+}
+
 TEST_F(GenerationApiTest, TellsRequestsThatItStops) {
   std::atomic<int> status = 0;
   std::thread client([&] {

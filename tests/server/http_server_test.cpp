@@ -308,6 +308,26 @@ TEST_F(HttpServerTest, StreamsEventsWithHeartbeatsUntilTheClientGoes) {
   EXPECT_FALSE(events->push({"nobody listens", {}, {}}));
 }
 
+TEST_F(HttpServerTest, TakesNoMoreStreamsThanItMay) {
+  options.most_streams = 2;
+  start();
+  const std::string request = "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  RawClient first(server->port());
+  const RawClient second(server->port());
+  for (const RawClient* client : {static_cast<const RawClient*>(&first), &second}) {
+    client->send(request);
+    EXPECT_EQ(status_of(client->read_until("\r\n\r\n")), 200);
+  }
+  EXPECT_EQ(status_of(send("GET /events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")), 503);
+  EXPECT_EQ(client().Get("/hello")->status, 200);
+  first.close();
+  EXPECT_TRUE(eventually([&] {
+    const RawClient third(server->port());
+    third.send(request);
+    return status_of(third.read_until("\r\n\r\n")) == 200;
+  }));
+}
+
 TEST(EventQueue, CutsOffWhoIsTooSlow) {
   EventQueue queue(2);
   EXPECT_TRUE(queue.push({"1", {}, {}}));
@@ -332,6 +352,7 @@ TEST_F(HttpServerTest, StopsWithinItsTimeWhateverRuns) {
   slow.send("GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n");
   half.send("GET /hel");
   ASSERT_TRUE(eventually([&] { return entered == 1; }));
+  ASSERT_EQ(status_of(stream.read_until("\r\n\r\n")), 200);
   const auto begun = Clock::now();
   server->stop();
   EXPECT_LT(Clock::now() - begun, 2s);
