@@ -45,7 +45,8 @@ TEST(Serve, AnswersAsGenerateDoesAndStopsAtASignal) {
 
 TEST(Serve, StopsInTimeWhileItGenerates) {
   const std::string body = R"({"prompt":"<bos> key","max_tokens":15000,"ignore_eos":true,"stream":true})";
-  const Ran ran = with_server("--quiet", "( " + post("/v1/completions", body) + " ) > answer &\nsleep 0.5");
+  const Ran ran = with_server(
+      "--quiet", "( " + post("/v1/completions", body) + " ) > answer &\nwhile ! grep -q data: answer; do sleep 0.05; done");
   EXPECT_GE(milliseconds_to_stop(ran), 0) << ran.out << ran.err;
   EXPECT_LT(milliseconds_to_stop(ran), 2500);
 }

@@ -46,6 +46,15 @@ class Orchestration : public testing::HarnessTest {
     return ids;
   }
 
+  template <class Condition>
+  static bool eventually(Condition condition) {
+    for (const auto limit = std::chrono::steady_clock::now() + 60s; std::chrono::steady_clock::now() < limit;) {
+      if (condition()) return true;
+      std::this_thread::sleep_for(5ms);
+    }
+    return condition();
+  }
+
   store::Submission wait(store::SubmissionId id, std::chrono::seconds time = 60s) {
     const auto deadline = std::chrono::steady_clock::now() + time;
     while (!store::is_final(store_->get(id)->status) && std::chrono::steady_clock::now() < deadline) {
@@ -117,7 +126,7 @@ TEST_F(Orchestration, NonsenseIsNoVerdict) {
 TEST_F(Orchestration, CancelledOnesAreEnded) {
   Orchestrator orchestrator(database_, shell("read job; sleep 60"));
   const auto running = submit(read_flow("quest").source);
-  while (store_->get(running)->status == Status::kQueued) std::this_thread::sleep_for(5ms);
+  ASSERT_TRUE(eventually([&] { return store_->get(running)->status != Status::kQueued; }));
   const auto waiting = submit(read_flow("h2o").source);
   EXPECT_TRUE(store_->cancel(running));
   EXPECT_TRUE(store_->cancel(waiting));
@@ -143,7 +152,7 @@ TEST_F(Orchestration, WhatAStoppedServerLeftIsJudgedLater) {
   slow.lease_seconds = 0.5;
   {
     Orchestrator orchestrator(database_, slow);
-    while (store_->get(ids[0])->status == Status::kQueued) std::this_thread::sleep_for(5ms);
+    ASSERT_TRUE(eventually([&] { return store_->get(ids[0])->status != Status::kQueued; }));
   }
   EXPECT_EQ(store_->get(ids[0])->status, Status::kQueued);
   Orchestrator orchestrator(database_, options(2));
@@ -164,7 +173,7 @@ TEST_F(Orchestration, WorkersThatDoNotStartAreNobodysFault) {
       const auto events = store_->events_after(seen, 1000);
       return std::any_of(events.begin(), events.end(), [](const store::Event& event) { return event.kind == "released"; });
     };
-    while (!released()) std::this_thread::sleep_for(5ms);
+    EXPECT_TRUE(eventually(released)) << start;
   }
   for (const auto id : ids) EXPECT_EQ(store_->get(id)->status, Status::kQueued);
   Orchestrator orchestrator(database_, options());
@@ -187,7 +196,7 @@ TEST_F(Orchestration, AnAnswerThatCameTooLateIsNobodyElses) {
   draft.script = read_flow("quest").source;
   draft.name = "first";
   const auto first = store_->submit("ada", draft).id;
-  while (store_->get(first)->status == Status::kQueued) std::this_thread::sleep_for(5ms);
+  ASSERT_TRUE(eventually([&] { return store_->get(first)->status != Status::kQueued; }));
   std::this_thread::sleep_for(300ms);
   database.execute("DROP TRIGGER broken");
   draft.name = "second";
