@@ -18,10 +18,6 @@ std::string pattern_of(const std::string& text) {
 
 }  // namespace
 
-SubmissionSummary read_summary(const Query& query) {
-  return {query.integer(0), query.text(1), query.text(2), status_of(query.text(3)), query.integer(4), query.integer(5)};
-}
-
 Conditions::Conditions(const Filter& filter) {
   add("a.name = ?", filter.agent);
   add("s.status = ?", filter.status ? name_of(*filter.status) : "");

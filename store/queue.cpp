@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "store/error.h"
@@ -43,6 +44,24 @@ std::optional<Job> next_job(Database& database, Time time) {
 
 int64_t attempts_of(Database& database, SubmissionId submission) {
   Query query(database, "SELECT COUNT(*) FROM evaluations WHERE submission = ?", submission);
+  query.step();
+  return query.integer(0);
+}
+
+constexpr int64_t kSuspicious = 10;          // attempts after which a server that ends meanwhile may have the flow to blame
+constexpr const char* kExpired = "expired";  // outcome of an attempt whose lease was taken away
+
+/// Leases that end at `time` or before, by submission.
+std::vector<std::pair<SubmissionId, EvaluationId>> leases_until(Database& database, Time time) {
+  std::vector<std::pair<SubmissionId, EvaluationId>> leases;
+  Query query(database, "SELECT submission, evaluation FROM queue WHERE lease_expiry <= ? ORDER BY submission", time);
+  while (query.step()) leases.emplace_back(query.integer(0), query.integer(1));
+  return leases;
+}
+
+/// Attempts that failed.
+int64_t tries_of(Database& database, SubmissionId submission) {
+  Query query(database, "SELECT tries FROM queue WHERE submission = ?", submission);
   query.step();
   return query.integer(0);
 }
@@ -101,72 +120,84 @@ void Store::complete(const Lease& lease, const Verdict& verdict) {
   transaction.commit();
 }
 
-void Store::release(const Lease& lease, Time delay) {
-  const Time time = options_.clock();
+void Store::release(const Lease& lease) {
   Transaction transaction(*database_, Transaction::Kind::kWrite);
   require_lease(*database_, lease);
-  Query(*database_,
-        "UPDATE queue SET available = ?, evaluation = NULL, lease_owner = NULL, lease_expiry = NULL WHERE submission = ?",
-        time + delay, lease.submission)
-      .run();
+  back_to_queue(lease.submission, "released", 0, false);
   Query(*database_, "DELETE FROM evaluations WHERE id = ?", lease.evaluation).run();
-  set_status(*database_, lease.submission, Status::kQueued, time);
-  append("released", lease.submission, "{}");
   transaction.commit();
 }
 
-Status Store::fail(const Lease& lease, const std::string& reason, Time delay) {
+Status Store::fail(const Lease& lease, const std::string& reason, Time delay, const std::vector<Artifact>& artifacts) {
   Transaction transaction(*database_, Transaction::Kind::kWrite);
   require_lease(*database_, lease);
-  const Status status = retry_or_end(lease.submission, lease.evaluation, "failed", reason, delay);
+  const Status status = retry_or_end(lease.submission, lease.evaluation, "failed", reason, delay, artifacts);
   transaction.commit();
   return status;
 }
 
 std::vector<SubmissionId> Store::expire_leases() {
-  std::vector<std::pair<SubmissionId, EvaluationId>> expired;
   Transaction transaction(*database_, Transaction::Kind::kWrite);
-  {
-    Query query(*database_, "SELECT submission, evaluation FROM queue WHERE lease_expiry <= ? ORDER BY submission",
-                options_.clock());
-    while (query.step()) expired.emplace_back(query.integer(0), query.integer(1));
-  }
   std::vector<SubmissionId> submissions;
-  for (const auto& [submission, evaluation] : expired) {
-    retry_or_end(submission, evaluation, "expired", "the worker was not heard of again", 0);
+  for (const auto& [submission, evaluation] : leases_until(*database_, options_.clock())) {
+    retry_or_end(submission, evaluation, kExpired, "the worker was not heard of again", 0);
     submissions.push_back(submission);
   }
   transaction.commit();
   return submissions;
 }
 
-Status Store::retry_or_end(SubmissionId submission, EvaluationId evaluation, const std::string& outcome,
-                           const std::string& reason, Time delay) {
-  const Time time = options_.clock();
-  Query(*database_,
-        "UPDATE queue SET tries = tries + 1, available = ?, evaluation = NULL, lease_owner = NULL, lease_expiry = NULL "
-        "WHERE submission = ?",
-        time + delay, submission)
-      .run();
-  int64_t tries = 0;
-  {
-    Query query(*database_, "SELECT tries FROM queue WHERE submission = ?", submission);
-    query.step();
-    tries = query.integer(0);
+std::vector<SubmissionId> Store::release_leases() {
+  Transaction transaction(*database_, Transaction::Kind::kWrite);
+  std::vector<SubmissionId> submissions;
+  for (const auto& [submission, evaluation] : leases_until(*database_, std::numeric_limits<Time>::max())) {
+    submissions.push_back(submission);
+    const std::string reason = "the server ended meanwhile";
+    if (attempts_of(*database_, submission) >= kSuspicious) {
+      retry_or_end(submission, evaluation, kExpired, reason, 0);
+      continue;
+    }
+    Verdict verdict;
+    verdict.message = reason;
+    close_evaluation(evaluation, kExpired, verdict, false);
+    back_to_queue(submission, kExpired, 0, false);
   }
+  transaction.commit();
+  return submissions;
+}
+
+Status Store::retry_or_end(SubmissionId submission, EvaluationId evaluation, const std::string& outcome,
+                           const std::string& reason, Time delay, const std::vector<Artifact>& artifacts) {
+  const int64_t tries = tries_of(*database_, submission) + 1;
   const bool last = tries >= options_.tries;
   Verdict verdict;
   verdict.status = Status::kRuntimeError;
   verdict.message = reason;
-  if (last) verdict.hint = fmt::format("{} attempts failed, each for a reason of its own: see the evaluations", tries);
+  if (last) {
+    verdict.hint = fmt::format("{} attempts failed, each for a reason of its own: see the evaluations", tries);
+    verdict.artifacts = artifacts;
+    check_results(verdict);
+    write_results(*database_, evaluation, verdict);
+  }
   close_evaluation(evaluation, outcome, verdict, last);
   if (last) {
     finish(submission, evaluation, verdict.status);
     return verdict.status;
   }
-  set_status(*database_, submission, Status::kQueued, time);
-  append("retried", submission, nlohmann::json{{"tries", tries}, {"outcome", outcome}}.dump());
+  back_to_queue(submission, outcome, delay, true);
   return Status::kQueued;
+}
+
+/// `counts`: the attempt that ended was a try.
+void Store::back_to_queue(SubmissionId submission, const std::string& outcome, Time delay, bool counts) {
+  const Time time = options_.clock();
+  Query(*database_,
+        "UPDATE queue SET tries = tries + ?, available = ?, evaluation = NULL, lease_owner = NULL, lease_expiry = NULL "
+        "WHERE submission = ?",
+        static_cast<int>(counts), time + delay, submission)
+      .run();
+  set_status(*database_, submission, Status::kQueued, time);
+  append("retried", submission, nlohmann::json{{"tries", tries_of(*database_, submission)}, {"outcome", outcome}}.dump());
 }
 
 void Store::close_evaluation(EvaluationId evaluation, const std::string& outcome, const Verdict& verdict, bool final) {

@@ -42,6 +42,8 @@ class Store {
   std::string replace_token(const std::string& name);
   void set_quota(const std::string& name, int64_t quota);
   Quota quota_of(const std::string& name);
+  /// All of them, by name.
+  std::vector<AgentSummary> agents();
 
   // Submissions (submissions.cpp)
 
@@ -50,10 +52,18 @@ class Store {
   /// (agent, parent), kQuota, kConflict (the idempotency key came with something else).
   Submitted submit(const std::string& agent, const Draft& draft);
   std::optional<Submission> get(SubmissionId id);
+  std::optional<SubmissionSummary> summary(SubmissionId id);
+  /// Its status alone, for those that wait for its end.
+  std::optional<Status> find_status(SubmissionId id);
   /// Newest first. `cursor` is empty or a page's `next`; what is added meanwhile moves nothing. Throws kInvalid.
   Page list(const Filter& filter, const std::string& cursor = {}, int limit = 50);
-  /// All attempts to judge it, the first one first.
+  /// All attempts to judge it, the first one first, without the bytes of artifacts.
   std::vector<Evaluation> evaluations(SubmissionId submission);
+  std::optional<Evaluation> last_evaluation(SubmissionId submission);
+  /// All of the last verdict, those of single tasks, too.
+  std::vector<Metric> metrics(SubmissionId submission);
+  /// Of the last verdict.
+  std::optional<Artifact> artifact(SubmissionId submission, const std::string& name);
   /// False if it was final already.
   bool cancel(SubmissionId submission);
   /// Judges a finished submission once more. Throws kNotFound, kConflict if it is queued or running.
@@ -69,11 +79,16 @@ class Store {
   /// The end of a submission. Throws kConflict if the lease was lost; then nothing is written.
   void complete(const Lease& lease, const Verdict& verdict);
   /// Gives a lease back as if it had never been claimed: the attempt counts for nothing. Throws kConflict if it was lost.
-  void release(const Lease& lease, Time delay = 0);
-  /// The attempt came to nothing. It waits `delay` microseconds for the next, or ends as runtime_error after the last one.
-  Status fail(const Lease& lease, const std::string& reason, Time delay = 0);
+  void release(const Lease& lease);
+  /// The attempt came to nothing. It waits `delay` microseconds for the next, or ends as runtime_error after the last one; then
+  /// `artifacts` are kept, too.
+  Status fail(const Lease& lease, const std::string& reason, Time delay = 0, const std::vector<Artifact>& artifacts = {});
   /// Takes expired leases away, as `fail` would. The submissions concerned.
   std::vector<SubmissionId> expire_leases();
+  /// Takes all leases away: for who knows that nobody holds one, such as a server that has just got the data folder. The attempts
+  /// ended with the server before, through no fault of the submissions: they do not count as tries, up to the tenth. The
+  /// submissions concerned.
+  std::vector<SubmissionId> release_leases();
 
   // Events (events.cpp). The operations above append "submitted", "running", "retried", "cancelled" and "finished".
 
@@ -90,10 +105,10 @@ class Store {
   /// By the time of the verdict.
   std::vector<HistoryPoint> history(const Ranking& ranking);
   /// Without `submission` itself, by id.
-  std::vector<LineageNode> ancestors(SubmissionId submission);
-  std::vector<LineageNode> descendants(SubmissionId submission);
+  std::vector<SubmissionSummary> ancestors(SubmissionId submission);
+  std::vector<SubmissionSummary> descendants(SubmissionId submission);
   /// All that is related in any way, with `submission`, by id.
-  std::vector<LineageNode> family(SubmissionId submission);
+  std::vector<SubmissionSummary> family(SubmissionId submission);
 
  private:
   int64_t append(const std::string& kind, std::optional<SubmissionId> submission, const std::string& data);
@@ -103,8 +118,9 @@ class Store {
   void close_evaluation(EvaluationId evaluation, const std::string& outcome, const Verdict& verdict, bool final);
   void finish(SubmissionId submission, EvaluationId evaluation, Status status);
   Status retry_or_end(SubmissionId submission, EvaluationId evaluation, const std::string& outcome, const std::string& reason,
-                      Time delay);
-  std::vector<LineageNode> related(const std::string& recursion, SubmissionId submission, bool with_itself);
+                      Time delay, const std::vector<Artifact>& artifacts = {});
+  void back_to_queue(SubmissionId submission, const std::string& outcome, Time delay, bool counts);
+  std::vector<SubmissionSummary> related(const std::string& recursion, SubmissionId submission, bool with_itself);
 
   StoreOptions options_;
   std::unique_ptr<Database> database_;

@@ -11,6 +11,7 @@
 #include "store/filter.h"
 #include "store/sqlite.h"
 #include "store/store.h"
+#include "store/summaries.h"
 #include "store/text_checks.h"
 
 namespace sluice::store {
@@ -189,6 +190,8 @@ std::optional<Submission> Store::get(SubmissionId id) {
 
 Page Store::list(const Filter& filter, const std::string& cursor, int limit) {
   limit = std::clamp(limit, 1, Limits::kPage);
+  const TimeLimit time(*database_, kMostSearch);
+  const Transaction transaction(*database_, Transaction::Kind::kRead);
   const Conditions conditions(filter);
   Query query(*database_, fmt::format("{} WHERE {}{} ORDER BY s.id DESC LIMIT ?", kSelectSummary, conditions.sql(),
                                       cursor.empty() ? "" : " AND s.id < ?"));
@@ -201,7 +204,23 @@ Page Store::list(const Filter& filter, const std::string& cursor, int limit) {
     page.submissions.pop_back();
     page.next = fmt::format("b{:x}", page.submissions.back().id);
   }
+  complete_summaries(*database_, page.submissions);
   return page;
+}
+
+std::optional<SubmissionSummary> Store::summary(SubmissionId id) {
+  const Transaction transaction(*database_, Transaction::Kind::kRead);
+  Query query(*database_, fmt::format("{} WHERE s.id = ?", kSelectSummary), id);
+  if (!query.step()) return std::nullopt;
+  std::vector<SubmissionSummary> found = {read_summary(query)};
+  complete_summaries(*database_, found);
+  return std::move(found.front());
+}
+
+std::optional<Status> Store::find_status(SubmissionId id) {
+  Query query(*database_, "SELECT status FROM submissions WHERE id = ?", id);
+  if (!query.step()) return std::nullopt;
+  return status_of(query.text(0));
 }
 
 }  // namespace sluice::store

@@ -16,7 +16,9 @@
 #include "agents/flow_script.h"
 #include "agents/generation/generation_api.h"
 #include "agents/harness/harness.h"
+#include "agents/harness/harness_routes.h"
 #include "agents/server/http_server.h"
+#include "agents/server/rate_limiter.h"
 #include "agents/server/stop_signal.h"
 #include "agents/trace_options.h"
 #include "host/default_model.h"
@@ -33,6 +35,7 @@ struct ServeOptions {
   bool quiet = false;
   HarnessOptions harness;
   HttpServerOptions http;
+  RateLimits rates;
   GenerationOptions generation;
 };
 
@@ -85,13 +88,17 @@ void serve(ServeOptions options) {
   for (const auto& [name, script] : scripts) names.push_back(name);
   const std::unique_ptr<Harness> harness = open_harness(options, *log);
   if (harness) {
-    options.http.gate.authenticate = [&harness](const std::string& token) { return harness->api().authenticate(token); };
+    options.http.gate.authenticate = [&harness](const std::string& token) { return harness->service().authenticate(token); };
   }
+  RateLimiter limiter(options.rates);
+  options.http.gate.rate_limit = [&limiter](const HttpRequest& request, const HttpRoute& route) {
+    return limiter.wait(request, route);
+  };
   GenerationApi api(std::move(generation), names);
   HttpServer server(std::move(options.http));
   api.add_routes(server);
   if (harness) {
-    harness->api().add_routes(server);
+    add_harness_routes(server, harness->service());
     harness->start();
   }
   server.start();
@@ -107,6 +114,7 @@ void serve(ServeOptions options) {
 
 void add_serve(CLI::App& app) {
   constexpr int kMostThreads = 1024;
+  constexpr int kMostRate = 1'000'000;
   auto options = std::make_shared<ServeOptions>();
   CLI::App* command = app.add_subcommand(
       "serve", "Serve a model over HTTP: OpenAI's endpoints, metrics and health; with --data also the harness for agents");
@@ -127,6 +135,14 @@ void add_serve(CLI::App& app) {
   add_list(*command, "--allow-host", options->http.gate.host_names,
            "Names besides localhost under which this server is called; IP addresses need none");
   add_list(*command, "--allow-origin", options->http.gate.origins, "Other sites whose pages may call: https://example.org");
+  command->add_option("--writes-per-minute", options->rates.writes_per_minute, "Of each token's holder; 0: no limit")
+      ->check(decimal_number(0, kMostRate))
+      ->capture_default_str();
+  command
+      ->add_option("--reads-per-second", options->rates.reads_per_second,
+                   "Of each token's holder, and of each address without a token; 0: no limit")
+      ->check(decimal_number(0, kMostRate))
+      ->capture_default_str();
   GenerationOptions& generation = options->generation;
   command->add_option("--model", generation.model, "Hugging Face directory (default: the mini model)");
   command->add_option("--device", generation.device, "cpu or cuda")->capture_default_str();

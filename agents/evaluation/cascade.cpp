@@ -13,6 +13,10 @@ namespace {
 
 constexpr const char* kSpeedTask = "needle_multikey";
 
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
 /// Scores of one answerer, by document.
 using Scores = std::vector<std::vector<Score>>;
 
@@ -22,6 +26,7 @@ struct Entrant {
   bool alive = false;                  // takes part in the next stage
   bool judged = false;                 // by a stage at least
 
+  void came_to(const std::string& stage, double seconds) { report.stages.push_back({stage, seconds}); }
   void stop(FlowStatus status, const std::string& stage, const std::string& message, const std::string& hint = {}) {
     report.status = status;
     report.stage = stage;
@@ -128,7 +133,7 @@ class Cascade {
       : suite_(suite), runner_(runner), context_(context), seed_(seed), progress_(progress) {}
 
   Report run(const std::vector<Contestant>& contestants) {
-    const auto started = std::chrono::steady_clock::now();
+    const auto started = Clock::now();
     progress_.start(planned_work(contestants.size()));
     for (const Contestant& contestant : contestants) admit(contestant);
     for (const SuiteStage& stage : suite_.stages) {
@@ -145,7 +150,7 @@ class Cascade {
     report_.dialect = context_.english() ? "english" : "mini";
     report_.seed = seed_.hex();
     for (Entrant& entrant : entrants_) report_.flows.push_back(std::move(entrant.report));
-    report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    report_.seconds = seconds_since(started);
     return std::move(report_);
   }
 
@@ -176,6 +181,7 @@ class Cascade {
     entrant.report.name = contestant.name;
     entrant.report.path = contestant.script.file;
     entrant.alive = true;
+    const auto started = Clock::now();
     try {
       progress_.show("verify", "", contestant.name);
       entrant.candidate = runner_.prepare(contestant.script);
@@ -185,12 +191,14 @@ class Cascade {
     } catch (const std::exception& error) {
       entrant.fail("verify", error.what());
     }
+    entrant.came_to("verify", seconds_since(started));
     if (entrant.alive) check_numerically(entrant);
     entrants_.push_back(std::move(entrant));
   }
 
   void check_numerically(Entrant& entrant) {
     progress_.show("numerical", "", entrant.report.name);
+    const auto started = Clock::now();
     try {
       if (const auto difference = runner_.check_numerically(*entrant.candidate)) {
         entrant.stop(FlowStatus::kIncorrectNumerical, "numerical", *difference);
@@ -199,10 +207,16 @@ class Cascade {
     } catch (const std::exception& error) {
       entrant.fail("numerical", error.what());
     }
+    entrant.came_to("numerical", seconds_since(started));
   }
 
   void run_stage(const SuiteStage& stage) {
     const size_t first = report_.dense.size();
+    const auto started = Clock::now();
+    std::vector<Entrant*> taking_part;
+    for (Entrant& entrant : entrants_) {
+      if (entrant.alive) taking_part.push_back(&entrant);
+    }
     for (const SuiteTask& task : stage.tasks) {
       try {
         run_task(stage, task);
@@ -210,6 +224,7 @@ class Cascade {
         keep_error(fmt::format("{}, {}: {}", stage.name, title_of(task), error.what()));
       }
     }
+    for (Entrant* entrant : taking_part) entrant->came_to(stage.name, seconds_since(started));
     if (report_.dense.size() > first) judge(stage, first);
   }
 
@@ -318,12 +333,15 @@ class Cascade {
         std::any_of(entrants_.begin(), entrants_.end(), [](const Entrant& entrant) { return entrant.candidate.has_value(); });
     if (!any) return;
     const SpeedOptions options{suite_.speed_batch, suite_.speed_pairs, suite_.speed_steps};
+    const auto started = Clock::now();
     std::unique_ptr<PrefilledBatch> batch;
     try {
       batch = prefill_for_speed(options);
     } catch (const InputError& error) {
       for (Entrant& entrant : entrants_) {
-        if (entrant.candidate) entrant.remark("speed", error);
+        if (!entrant.candidate) continue;
+        entrant.remark("speed", error);
+        entrant.came_to("speed", seconds_since(started));
       }
       return;
     } catch (const std::exception& error) {
@@ -340,6 +358,7 @@ class Cascade {
       } catch (const std::exception& error) {
         entrant.fail("speed", error.what());
       }
+      entrant.came_to("speed", seconds_since(started));
       progress_.advance(speed_work());
     }
   }

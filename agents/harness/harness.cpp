@@ -16,8 +16,6 @@
 #include <mutex>
 #include <utility>
 
-#include "agents/trace_options.h"
-#include "host/model.h"
 #include "scripting/graph/error.h"
 
 namespace sluice {
@@ -57,7 +55,7 @@ Seed seed_of(const std::string& folder) {
   return seed;
 }
 
-OrchestratorOptions orchestrator_options(const HarnessOptions& options) {
+OrchestratorOptions orchestrator_options(const HarnessOptions& options, FlowInspector& inspector) {
   OrchestratorOptions orchestrator;
   orchestrator.worker_arguments = {
       "worker", "--model", options.model, "--device", options.device, "--threads", std::to_string(options.threads)};
@@ -65,7 +63,7 @@ OrchestratorOptions orchestrator_options(const HarnessOptions& options) {
   orchestrator.program = options.program;
   orchestrator.suite = options.suite;
   orchestrator.seed = seed_of(options.folder);
-  orchestrator.check = [trace = trace_options(load_config(options.model))](const FlowScript& script) { script.trace(trace); };
+  orchestrator.check = [&inspector](const FlowScript& script) { return artifacts_of(inspector.inspect(script)); };
   return orchestrator;
 }
 
@@ -74,9 +72,22 @@ OrchestratorOptions orchestrator_options(const HarnessOptions& options) {
 std::string database_of(const std::string& folder) { return folder + "/sluice.db"; }
 
 Harness::Harness(const HarnessOptions& options)
-    : options_(options), folder_(options.folder), api_(database_of(options.folder), [this] {
-        if (orchestrator_) orchestrator_->wake();
-      }) {}
+    : options_(options),
+      folder_(options.folder),
+      inspector_(options.model, options.device),
+      service_(database_of(options.folder), service_options()) {}
+
+HarnessServiceOptions Harness::service_options() {
+  HarnessServiceOptions service;
+  service.suite = options_.suite;
+  service.model = model_name(options_.model);
+  service.device = options_.device;
+  service.inspect = [this](const FlowScript& script) { return document_of(inspector_.inspect(script)); };
+  service.changed = [this] {
+    if (orchestrator_) orchestrator_->wake();
+  };
+  return service;
+}
 
 Harness::~Harness() {
   orchestrator_.reset();
@@ -84,7 +95,8 @@ Harness::~Harness() {
 }
 
 void Harness::start() {
-  orchestrator_.emplace(database_of(options_.folder), orchestrator_options(options_));
+  folder_.open_store().release_leases();  // of a server that was killed: this one alone has the folder
+  orchestrator_.emplace(database_of(options_.folder), orchestrator_options(options_, inspector_));
   lineage_keeper_ = std::jthread([this](const std::stop_token& stop) { keep_lineage(stop); });
 }
 

@@ -102,9 +102,10 @@ class Orchestrator::Slot {
 
   /// What is wrong with the script alone is found before a worker sees it.
   bool refused(const store::Submission& submission, const store::Lease& lease) {
+    found_.clear();
     if (!options_.check) return false;
     try {
-      options_.check({submission.name + ".lua", submission.script});
+      found_ = options_.check({submission.name + ".lua", submission.script});
       return false;
     } catch (const InputError& error) {
       complete(lease, rejected_verdict(error.what(), error.hint()));
@@ -116,11 +117,12 @@ class Orchestrator::Slot {
     verdict.message = utf8_text(verdict.message);
     verdict.hint = utf8_text(verdict.hint);
     for (store::StageResult& stage : verdict.stages) stage.message = utf8_text(stage.message);
+    verdict.artifacts.insert(verdict.artifacts.end(), found_.begin(), found_.end());
     store_->complete(lease, verdict);
   }
 
   void fail(const store::Lease& lease, const std::string& reason) {
-    store_->fail(lease, utf8_text(reason), microseconds(kRetrySeconds));
+    store_->fail(lease, utf8_text(reason), microseconds(kRetrySeconds), found_);
   }
 
   void evaluate(const store::Submission& submission, store::Lease& lease) {
@@ -255,6 +257,7 @@ class Orchestrator::Slot {
   std::optional<WorkerProcess> worker_;
   std::string stage_;                   // what the worker is at
   double start_delay_ = kRetrySeconds;  // after a worker that did not start
+  std::vector<store::Artifact> found_;  // of the script, before a worker saw it
 };
 
 Orchestrator::Orchestrator(std::string database, OrchestratorOptions options)

@@ -11,6 +11,7 @@
 
 #include "agents/flow_script.h"
 #include "agents/tasks/rng.h"
+#include "store/records.h"
 
 namespace sluice {
 
@@ -25,8 +26,9 @@ struct OrchestratorOptions {
   double poll_seconds = 1;      // between looks at the queue, for what other processes put there
   /// What every submission is judged by. Secret, and the same for all, so that dense attention answers its questions once.
   Seed seed;
-  /// Refuses scripts that no worker needs to see. Throws FlowError or InputError.
-  std::function<void(const FlowScript&)> check;
+  /// Refuses scripts that no worker needs to see: throws FlowError or InputError. What it finds of the others is kept with the
+  /// verdict, whatever that is. Called by all threads.
+  std::function<std::vector<store::Artifact>(const FlowScript&)> check;
 };
 
 /// Judges what is in the queue of a store: a thread and a worker process for each slot. The threads own deadlines, the seed and

@@ -62,19 +62,23 @@ bool Gate::is_allowed_origin(const HttpRequest& request) const {
   return origin && contains(options_.origins, lower_case(*origin));
 }
 
-std::optional<Identity> Gate::identify(const HttpRequest& request, const HttpRoute& route) const {
+std::optional<Identity> Gate::identify(const HttpRequest& request) const {
+  const std::optional<std::string> token = bearer_token(request);
+  return token && options_.authenticate ? options_.authenticate(*token) : std::nullopt;
+}
+
+void Gate::check_access(const HttpRequest& request, const HttpRoute& route) const {
   const bool wanted = route.access == Access::kWrite || route.access == Access::kAdmin ||
                       (route.access == Access::kRead && options_.token_for_reading);
-  const std::optional<std::string> token = bearer_token(request);
-  std::optional<Identity> identity;
-  if (token && options_.authenticate) identity = options_.authenticate(*token);
-  if (!wanted) return identity;
-  if (!identity) {
-    throw HttpProblem(401, token ? "the token is not known here" : "a token is wanted: Authorization: Bearer TOKEN")
-        .with_header("WWW-Authenticate", token ? "Bearer error=\"invalid_token\"" : "Bearer");
+  if (!wanted) return;
+  if (!request.identity) {
+    const bool has_token = bearer_token(request).has_value();
+    throw HttpProblem(401, has_token ? "the token is not known here" : "a token is wanted: Authorization: Bearer TOKEN")
+        .with_header("WWW-Authenticate", has_token ? "Bearer error=\"invalid_token\"" : "Bearer");
   }
-  if (route.access == Access::kAdmin && identity->role != Role::kAdmin) throw HttpProblem(403, "only administrators may do this");
-  return identity;
+  if (route.access == Access::kAdmin && request.identity->role != Role::kAdmin) {
+    throw HttpProblem(403, "only administrators may do this");
+  }
 }
 
 void Gate::check_rate(const HttpRequest& request, const HttpRoute& route) const {

@@ -34,9 +34,12 @@ class Gate {
   void check_site(const HttpRequest& request) const;
   /// Whether the request comes from a page of an allowed other site.
   bool is_allowed_origin(const HttpRequest& request) const;
-  /// Who sent it, checked against what `route` wants (401, 403), and the rate limit (429).
-  std::optional<Identity> identify(const HttpRequest& request, const HttpRoute& route) const;
+  /// Whose token it bears, if any.
+  std::optional<Identity> identify(const HttpRequest& request) const;
+  /// The rate limit (429), for `request` with its identity. Before `check_access`, so that nobody tries tokens at will.
   void check_rate(const HttpRequest& request, const HttpRoute& route) const;
+  /// The identity against what `route` wants (401, 403).
+  void check_access(const HttpRequest& request, const HttpRoute& route) const;
 
  private:
   GateOptions options_;

@@ -135,10 +135,10 @@ bool HttpServer::Listener::process_and_close_socket(socket_t socket) {
 void HttpServer::Listener::serve(Connection& connection) {
   try {
     bool more = true;
-    for (size_t count = 0; more && count < kMostRequests; ++count) {
+    for (size_t count = 1; more; ++count) {
       std::optional<HttpHead> head = connection.read_head();
       if (!head) return;
-      more = serve_one(connection, std::move(*head));
+      more = serve_one(connection, std::move(*head), count == kMostRequests);
     }
   } catch (const HttpProblem& problem) {
     connection.send(bare_answer(problem));
@@ -148,7 +148,7 @@ void HttpServer::Listener::serve(Connection& connection) {
   }
 }
 
-bool HttpServer::Listener::serve_one(Connection& connection, HttpHead head) {
+bool HttpServer::Listener::serve_one(Connection& connection, HttpHead head, bool is_last) {
   const auto started = Clock::now();
   const bool persistent = head.persistent;
   Current* current = nullptr;
@@ -161,7 +161,7 @@ bool HttpServer::Listener::serve_one(Connection& connection, HttpHead head) {
   }
   // Where threads become few, nobody keeps one for a request that may never come.
   const bool crowded = open * 4 > static_cast<size_t>(options_.most_connections) * 3;
-  const bool last = !persistent || stopping_ || crowded;
+  const bool last = is_last || !persistent || stopping_ || crowded;
   bool closed = false;
   const bool sent = process_request(connection, last, closed, [](httplib::Request&) {});
   log_request(*current, started);

@@ -45,7 +45,8 @@ class HttpServer::Listener final : public httplib::Server {
   // Of one connection, in its thread.
   bool process_and_close_socket(socket_t socket) override;
   void serve(Connection& connection);
-  bool serve_one(Connection& connection, HttpHead head);
+  /// `is_last`: the connection takes no more requests, and the answer says so. False if it is to be closed.
+  bool serve_one(Connection& connection, HttpHead head, bool is_last);
   void answer(Current& current, httplib::Response& response);
   HttpResponse handle(Current& current);
   HttpResponse options_answer(const Current& current, const Router::Match& match) const;

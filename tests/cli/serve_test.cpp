@@ -51,6 +51,19 @@ TEST(Serve, StopsInTimeWhileItGenerates) {
   EXPECT_LT(milliseconds_to_stop(ran), 2500);
 }
 
+TEST(Serve, LimitsRates) {
+  const std::string get =
+      "exec 3<>/dev/tcp/127.0.0.1/$port\nprintf 'GET /v1/guide HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n' "
+      ">&3\ncat <&3 | grep -aE '^(HTTP|Retry-After)'\n";
+  const std::string many = "for i in $(seq 40); do\n" + get + "done";
+  const Ran limited = with_server("--data data --quiet --reads-per-second 1", many);
+  EXPECT_NE(limited.out.find("HTTP/1.1 200"), std::string::npos) << limited.out << limited.err;
+  EXPECT_NE(limited.out.find("HTTP/1.1 429"), std::string::npos) << limited.out;
+  EXPECT_NE(limited.out.find("Retry-After: 1"), std::string::npos) << limited.out;
+  const Ran unlimited = with_server("--data data --quiet --reads-per-second 0", many);
+  EXPECT_EQ(unlimited.out.find("HTTP/1.1 429"), std::string::npos) << unlimited.out;
+}
+
 TEST(Serve, RefusesWhatItCannotServe) {
   const auto refused = [](const std::vector<std::string>& options, const std::string& message) {
     std::vector<std::string> arguments = {"serve", "--port", "0"};
@@ -64,6 +77,8 @@ TEST(Serve, RefusesWhatItCannotServe) {
   refused({"--flow", "quest,quest"}, "two flows are called \"quest\"");
   refused({"--host", "300.1.1.1"}, "cannot listen there");
   refused({"--port", "65536"}, "65536");
+  refused({"--writes-per-minute", "nan"}, "nan");
+  refused({"--reads-per-second", "-1"}, "-1");
 }
 
 }  // namespace

@@ -1,14 +1,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <httplib.h>
 
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "agents/harness/harness_api.h"
-#include "agents/server/http_server.h"
-#include "tests/harness/harness_test.h"
+#include "tests/harness/api_fixture.h"
 
 namespace sluice {
 namespace {
@@ -16,58 +13,7 @@ namespace {
 using nlohmann::json;
 using namespace std::chrono_literals;
 
-class Api : public testing::HarnessTest {
- protected:
-  Api() : other_token_(store_->create_agent("bob", store::Role::kAgent, 3).token) {
-    api_.emplace(database_, [this] {
-      if (orchestrator_) orchestrator_->wake();
-    });
-    HttpServerOptions http;
-    http.gate.authenticate = [this](const std::string& token) { return api_->authenticate(token); };
-    server_.emplace(http);
-    api_->add_routes(*server_);
-    server_->start();
-  }
-  ~Api() override {
-    server_->stop();
-    orchestrator_.reset();
-  }
-
-  void judge() { orchestrator_.emplace(database_, options()); }
-
-  httplib::Client client(const std::string& token = {}) const {
-    httplib::Client client("127.0.0.1", server_->port());
-    client.set_read_timeout(70);
-    if (!token.empty()) client.set_bearer_token_auth(token);
-    return client;
-  }
-
-  /// The body of an answer with this status.
-  static json body(const httplib::Result& result, int status) {
-    EXPECT_TRUE(result);
-    if (!result) return {};
-    EXPECT_EQ(result->status, status) << result->body;
-    return json::parse(result->body, nullptr, false);
-  }
-
-  json get(const std::string& path, int status = 200) { return body(client().Get(path), status); }
-
-  json submit(const json& draft, int status = 201, const std::string& token = {}, const httplib::Headers& headers = {}) {
-    auto sender = client(token.empty() ? token_ : token);
-    return body(sender.Post("/v1/submissions", headers, draft.dump(), "application/json"), status);
-  }
-
-  static json draft(const std::string& flow, const json& more = json::object()) {
-    json draft = {{"name", flow}, {"script", read_flow(flow).source}};
-    draft.update(more);
-    return draft;
-  }
-
-  std::string other_token_;
-  std::optional<HarnessApi> api_;
-  std::optional<HttpServer> server_;
-  std::optional<Orchestrator> orchestrator_;
-};
+class Api : public testing::ApiTest {};
 
 TEST_F(Api, FromASubmissionToItsVerdict) {
   judge();
@@ -113,28 +59,29 @@ TEST_F(Api, TheSameFlowIsTheSameSubmission) {
 }
 
 TEST_F(Api, WritingNeedsAToken) {
-  EXPECT_EQ(body(client().Post("/v1/submissions", draft("quest").dump(), "application/json"), 401)["status"], 401);
-  EXPECT_EQ(body(client("wrong").Post("/v1/submissions", draft("quest").dump(), "application/json"), 401)["status"], 401);
+  EXPECT_EQ(post("/v1/submissions", draft("quest"), 401, "")["status"], 401);
+  EXPECT_EQ(post("/v1/submissions", draft("quest"), 401, "wrong")["status"], 401);
   EXPECT_EQ(get("/v1/submissions")["submissions"].size(), 0U);
   const int64_t id = submit(draft("quest"))["id"];
   const std::string path = fmt::format("/v1/submissions/{}/cancel", id);
-  body(client().Post(path), 401);
-  body(client(other_token_).Post(path), 403);
+  post(path, 401, "");
+  post(path, 403, other_token_);
   EXPECT_EQ(get(fmt::format("/v1/submissions/{}", id))["status"], "queued");
-  EXPECT_EQ(body(client(token_).Post(path), 200)["status"], "cancelled");
-  body(client(token_).Post(path), 409);
+  EXPECT_EQ(post(path, 200, token_)["status"], "cancelled");
+  post(path, 409, token_);
 }
 
 TEST_F(Api, QuotasAreKept) {
   for (int i = 0; i < 3; ++i) submit(draft("quest", {{"settings", {{"n", i}}}}), 201, other_token_);
-  EXPECT_EQ(body(client(other_token_).Get("/v1/me"), 200)["quota"]["used"], 3);
+  EXPECT_EQ(get("/v1/me", 200, other_token_)["quota"]["used"], 3);
   submit(draft("quest", {{"settings", {{"n", 3}}}}), 429, other_token_);
 }
 
 TEST_F(Api, WhatIsWrongIsSaid) {
   const auto refused = [&](const std::string& text, int status) {
-    const json problem = body(client(token_).Post("/v1/submissions", text, "application/json"), status);
-    EXPECT_TRUE(problem.contains("detail")) << text;
+    const auto result = client(token_).Post("/v1/submissions", text, "application/json");
+    EXPECT_EQ(result->status, status) << text;
+    EXPECT_TRUE(json::parse(result->body).contains("detail")) << text;
   };
   refused("", 400);
   refused("[]", 400);

@@ -218,6 +218,23 @@ TEST_F(HttpServerTest, LimitsRatesByTheHook) {
   EXPECT_EQ(limited->get_header_value("Retry-After"), "7");
 }
 
+TEST_F(HttpServerTest, TheLastAnswerOfAConnectionSaysSo) {
+  start();
+  httplib::Client http = client();
+  http.set_keep_alive(true);
+  for (int i = 1; i < 1000; ++i) ASSERT_NE(http.Get("/hello")->get_header_value("Connection"), "close") << i;
+  EXPECT_EQ(http.Get("/hello")->get_header_value("Connection"), "close") << "or a client sends another, and finds nobody";
+  EXPECT_EQ(http.Get("/hello")->status, 200) << "on a new one";
+}
+
+TEST_F(HttpServerTest, TokensThatAreTriedCountAsWell) {
+  options.gate.rate_limit = [&](const HttpRequest& request, const HttpRoute&) -> std::optional<std::chrono::seconds> {
+    return request.identity ? std::nullopt : std::optional(3s);
+  };
+  start();
+  EXPECT_EQ(client().Post("/write", {{"Authorization", "Bearer guess"}}, "{}", "application/json")->status, 429);
+}
+
 TEST_F(HttpServerTest, LogsNeitherTokensNorQueriesNorBodies) {
   std::ostringstream written;
   options.log = std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(written));

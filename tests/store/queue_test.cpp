@@ -59,9 +59,6 @@ TEST(Queue, AReleasedLeaseWasNeverThere) {
     EXPECT_EQ(test.store.get(id)->status, Status::kQueued);
     expect_whole(test);
   }
-  test.store.release(test.store.claim("w", kLong).value(), 10);
-  EXPECT_FALSE(test.store.claim("w", kLong));
-  test.clock.advance(10);
   test.store.complete(test.store.claim("w", kLong).value(), passed());
   EXPECT_EQ(test.store.evaluations(id).size(), 1U);
   expect_whole(test);

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "agents/server/http_message.h"
+#include "agents/server/router.h"
+
+namespace sluice {
+
+/// Requests of one caller; 0: as many as it likes.
+struct RateLimits {
+  int writes_per_minute = 600;
+  int reads_per_second = 200;
+};
+
+/// Token buckets: one for the writes and one for the reads of each caller, who is whoever the token belongs to, or, without one,
+/// a remote address (of IPv6 its network, since every host has a whole one). A caller may save up a minute of writes and ten
+/// seconds of reads. Public routes are free. Any number of threads may use it.
+class RateLimiter {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit RateLimiter(RateLimits limits, std::function<Clock::time_point()> now = Clock::now);
+
+  /// Takes a token for this request. Nothing: it may go on; otherwise how long to wait for the next, at least a second.
+  std::optional<std::chrono::seconds> wait(const HttpRequest& request, const HttpRoute& route);
+
+  /// How many buckets are kept. Those that are full again are forgotten, so there are no more than callers of the last minute.
+  size_t buckets() const;
+
+ private:
+  struct Rate {
+    double per_second = 0;
+    double most = 0;  // tokens that a bucket holds
+  };
+  struct Bucket {
+    double tokens = 0;
+    Clock::time_point at;  // when it had so many
+  };
+  /// The buckets of one kind, by caller.
+  struct Buckets {
+    Rate rate;
+    std::unordered_map<std::string, Bucket> of;
+
+    double tokens(const Bucket& bucket, Clock::time_point now) const;
+    std::optional<std::chrono::seconds> take(const std::string& caller, Clock::time_point now);
+    void forget_full(Clock::time_point now);
+  };
+
+  void forget_full(Clock::time_point now);
+
+  const std::function<Clock::time_point()> now_;
+  mutable std::mutex mutex_;
+  Buckets writes_;
+  Buckets reads_;
+  Clock::time_point swept_;
+};
+
+}  // namespace sluice
