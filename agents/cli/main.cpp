@@ -98,7 +98,10 @@ int main(int argc, char** argv) {
   sluice::cli::add_serve(app);
   sluice::cli::add_fsck(app);
   sluice::cli::add_agent(app);
-  sluice::cli::add_client(app);
+  sluice::cli::add_submit(app);
+  sluice::cli::add_cancel(app);
+  sluice::cli::add_submissions(app);
+  sluice::cli::add_export(app);
   const int code = run(app, argc, argv);
   if (code == kDone && output_was_lost()) return report("standard output cannot be written", "is the disk full?");
   return code;

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "agents/generation/generation_api.h"
 #include "agents/harness/harness.h"
 #include "agents/harness/harness_routes.h"
+#include "agents/harness/submitted_flows.h"
 #include "agents/server/http_server.h"
 #include "agents/server/rate_limiter.h"
 #include "agents/server/stop_signal.h"
@@ -78,7 +80,15 @@ void serve(ServeOptions options) {
   if (generation.model.empty()) generation.model = default_model();
   generation.pool_bytes = static_cast<size_t>(options.pool_mib) << 20;
   const auto scripts = read_flows(options, load_config(generation.model));
-  generation.read_flow = [&scripts](const std::string& name, const TraceOptions& trace) { return scripts.at(name).trace(trace); };
+  std::optional<SubmittedFlows> submitted;
+  if (!options.harness.folder.empty()) {
+    submitted.emplace(database_of(options.harness.folder));
+    generation.check_flow = [&submitted](const std::string& name) { submitted->check(name); };
+  }
+  generation.read_flow = [&](const std::string& name, const TraceOptions& trace) {
+    const auto script = scripts.find(name);
+    return (script != scripts.end() ? script->second : submitted->script(name)).trace(trace);
+  };
   const auto log = std::make_shared<spdlog::logger>("sluice", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   log->set_level(options.quiet ? spdlog::level::err : spdlog::level::info);
   options.http.log = generation.log = log;

@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 #include <httplib.h>
 
-#include <algorithm>
-#include <chrono>
-#include <string_view>
+#include <cstdlib>
 #include <utility>
 
 #include "host/json_object.h"
@@ -16,8 +14,12 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMostWait = 50;  // seconds of one request
-constexpr int kReadSeconds = kMostWait + 20;
+constexpr std::chrono::seconds kPatience{30};  // for an answer
+
+std::string variable(const char* name, const char* otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : otherwise;
+}
 
 std::string text_of(const json& problem, const char* member) {
   return problem.is_object() && problem.contains(member) && problem[member].is_string() ? problem[member].get<std::string>()
@@ -32,44 +34,94 @@ std::string text_of(const json& problem, const char* member) {
   throw InputError(fmt::format("the server answers {}{}{}", status, detail.empty() ? "" : ": ", detail), hint);
 }
 
-}  // namespace
-
-HarnessClient::HarnessClient(const std::string& address, std::string token) : address_(address), token_(std::move(token)) {
-  while (address_.ends_with('/')) address_.pop_back();
-  if (!address_.starts_with("http://")) {
-    throw InputError(fmt::format("\"{:.100}\" is no address of a server", address), "--server http://127.0.0.1:8080");
-  }
+httplib::Client connection(const ServerAccess& access, std::chrono::seconds patience) {
+  httplib::Client client(access.address);
+  client.set_connection_timeout(kPatience);
+  client.set_read_timeout(patience);
+  if (!access.token.empty()) client.set_bearer_token_auth(access.token);
+  return client;
 }
 
-json HarnessClient::answer(const std::string& method, const std::string& path, const std::string& body) {
-  httplib::Client client(address_);
-  client.set_read_timeout(kReadSeconds);
-  if (!token_.empty()) client.set_bearer_token_auth(token_);
-  const httplib::Result result =
-      method == "GET" ? client.Get(path) : client.Post(path, body, body.empty() ? "" : "application/json");
-  if (!result) {
-    throw InputError(fmt::format("{} does not answer: {}", address_, httplib::to_string(result.error())),
-                     "is sluice serve --data running there?");
-  }
+[[noreturn]] void throw_silent(const ServerAccess& access, httplib::Error why) {
+  const std::string reason = why == httplib::Error::Connection ? "no connection" : "error of " + httplib::to_string(why);
+  throw InputError(fmt::format("{} does not answer: {}", access.address, reason), "is sluice serve --data running there?");
+}
+
+json document_of(const httplib::Result& result, const ServerAccess& access) {
+  if (!result) throw_silent(access, result.error());
   if (result->status >= 300) refuse(result->status, result->body);
-  return parse_json(result->body, address_ + path);
+  return parse_json(result->body, access.address);
+}
+
+/// The data of server-sent events, which come in pieces.
+class EventReader {
+ public:
+  /// False once `take` was.
+  bool add(std::string_view piece, const std::function<bool(const json&)>& take) {
+    text_ += piece;
+    for (size_t end = 0; (end = text_.find('\n')) != std::string::npos; text_.erase(0, end + 1)) {
+      const std::string_view line = std::string_view(text_).substr(0, end);
+      if (!line.starts_with(kData)) continue;
+      const json event = json::parse(line.substr(kData.size()), nullptr, false);
+      if (event.is_object() && !take(event)) return false;
+    }
+    return true;
+  }
+
+ private:
+  static constexpr std::string_view kData = "data: ";
+  std::string text_;
+};
+
+}  // namespace
+
+ServerAccess ServerAccess::from_environment() {
+  return {variable("SLUICE_SERVER", "http://127.0.0.1:8080"), variable("SLUICE_TOKEN", "")};
+}
+
+HarnessClient::HarnessClient(ServerAccess access) : access_(std::move(access)) {
+  std::string& address = access_.address;
+  if (!address.starts_with("http://")) {
+    throw InputError(fmt::format("\"{:.100}\" is no address of a server", address), "--server http://127.0.0.1:8080");
+  }
+  while (address.ends_with('/')) address.pop_back();
 }
 
 json HarnessClient::submit(const json& draft) {
-  return answer("POST", "/v1/submissions", draft.dump(-1, ' ', false, json::error_handler_t::replace));
+  const std::string body = draft.dump(-1, ' ', false, json::error_handler_t::replace);
+  return document_of(connection(access_, kPatience).Post("/v1/submissions", body, "application/json"), access_);
 }
 
-json HarnessClient::get(const std::string& path) { return answer("GET", path, {}); }
+json HarnessClient::cancel(int64_t id) {
+  return document_of(connection(access_, kPatience).Post(fmt::format("/v1/submissions/{}/cancel", id)), access_);
+}
 
-json HarnessClient::submission(int64_t id, int wait_seconds) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(wait_seconds);
-  while (true) {
-    const auto left = std::chrono::ceil<std::chrono::seconds>(deadline - std::chrono::steady_clock::now()).count();
-    const int64_t wait = std::clamp<int64_t>(left, 0, kMostWait);
-    json document = get(fmt::format("/v1/submissions/{}?wait={}", id, wait));
-    const std::string status = text_of(document, "status");
-    if ((status != "queued" && status != "running") || wait == 0) return document;
+json HarnessClient::submission(int64_t id) { return get(fmt::format("/v1/submissions/{}", id)); }
+
+json HarnessClient::get(const std::string& path, const Query& query) {
+  httplib::Params parameters;
+  for (const auto& [name, value] : query) {
+    if (!value.empty()) parameters.emplace(name, value);
   }
+  const std::string whole = parameters.empty() ? path : httplib::append_query_params(path, parameters);
+  return document_of(connection(access_, kPatience).Get(whole), access_);
+}
+
+void HarnessClient::follow_events(std::chrono::seconds silence, const Listener& listener) {
+  EventReader reader;
+  int refused = 0;
+  const auto opened = [&](const httplib::Response& response) {
+    if (response.status >= 300) refused = response.status;
+    return refused == 0 && listener.begun();
+  };
+  const auto arrived = [&](const char* data, size_t size) {
+    return reader.add({data, size}, listener.event) && listener.wanted();
+  };
+  const httplib::Result result = connection(access_, silence).Get("/v1/events", opened, arrived);
+  if (refused != 0) refuse(refused, {});
+  // Silence ends it as an error of reading, and a listener that has enough as a cancellation.
+  const bool ended = result || result.error() == httplib::Error::Read || result.error() == httplib::Error::Canceled;
+  if (!ended) throw_silent(access_, result.error());
 }
 
 }  // namespace sluice

@@ -134,6 +134,9 @@ void EngineThread::admit(Device& device, const Model& model) {
     } catch (const InputError& error) {
       next.fail(400, error.hint().empty() ? error.what() : fmt::format("{} ({})", error.what(), error.hint()));
       end_tasks(1);
+    } catch (const HttpProblem& problem) {  // it could be used when it was asked for, and no longer can
+      next.fail(problem.status(), problem.what());
+      end_tasks(1);
     } catch (const std::exception& error) {
       if (options_.log) options_.log->error("no engine for flow \"{}\": {}", next.task.flow, error.what());
       next.fail(500, "the engine could not be made; the server's log tells more");

@@ -28,6 +28,9 @@ struct GenerationOptions {
   std::string model;  // directory
   std::string device = "cpu";
   int threads = 0;  // of the CPU; 0: all cores
+  /// Whether a flow that is not on the list may be used. Throws HttpProblem if not; null: none may. Called in the threads of
+  /// connections.
+  std::function<void(const std::string& name)> check_flow;
   /// The graph of a flow that a request names. Throws InputError for one that is not offered. Called in the engine's thread.
   std::function<FlowGraph(const std::string& name, const TraceOptions& options)> read_flow;
   int batch = 16;                         // requests that run at once, of one flow

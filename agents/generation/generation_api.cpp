@@ -91,6 +91,7 @@ HttpResponse json_response(const nlohmann::json& value) {
 GenerationApi::GenerationApi(GenerationOptions options, std::vector<std::string> flows)
     : model_(directory_name(options.model)),
       flows_(std::move(flows)),
+      check_other_flow_(options.check_flow),
       tokenizer_(load_tokenizer(options.model)),
       created_(seconds_since_1970()),
       metrics_(model_),
@@ -103,10 +104,7 @@ HttpResponse GenerationApi::complete(const HttpRequest& http, CompletionKind kin
         .with("param", "model")
         .with("code", "model_not_found");
   }
-  if (!request.flow.empty() && std::find(flows_.begin(), flows_.end(), request.flow) == flows_.end()) {
-    throw HttpProblem(400, fmt::format("there is no flow \"{}\"; there are {}", request.flow, fmt::join(flows_, ", ")))
-        .with("param", "flow");
-  }
+  check_flow(request.flow);
   CompletionAnswer answer;
   answer.kind = kind;
   answer.id = (kind == CompletionKind::kChat ? "chatcmpl-" : "cmpl-") + http.id;
@@ -118,6 +116,13 @@ HttpResponse GenerationApi::complete(const HttpRequest& http, CompletionKind kin
   if (request.stream) return event_response(std::make_shared<CompletionStream>(std::move(answer), std::move(completion)));
   const std::vector<CompletionPiece> choices = collect(*completion, http);
   return json_response(whole_answer(answer, choices, completion->usage()));
+}
+
+void GenerationApi::check_flow(const std::string& flow) const {
+  if (flow.empty() || std::find(flows_.begin(), flows_.end(), flow) != flows_.end()) return;
+  if (check_other_flow_ && flow.find(':') != std::string::npos) return check_other_flow_(flow);
+  throw HttpProblem(400, fmt::format("there is no flow \"{}\"; there are {}", flow, fmt::join(flows_, ", ")))
+      .with("param", "flow");
 }
 
 nlohmann::json GenerationApi::model_object() const {

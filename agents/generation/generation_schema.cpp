@@ -13,20 +13,21 @@ Json list_of(const Json& items) { return {{"type", "array"}, {"items", items}}; 
 
 /// Fields that both kinds of completion take.
 Json common_properties() {
-  return {{"model", typed("string", "the name in /v1/models; may be left out")},
-          {"flow", typed("string", "the flow that decodes; dense attention without it")},
-          {"max_tokens", {{"type", "integer"}, {"minimum", 1}}},
-          {"max_completion_tokens", {{"type", "integer"}, {"minimum", 1}}},
-          {"temperature", {{"type", "number"}, {"minimum", 0}, {"default", 1}, {"description", "0: greedy"}}},
-          {"top_p", {{"type", "number"}, {"exclusiveMinimum", 0}, {"maximum", 1}, {"default", 1}}},
-          {"top_k", {{"type", "integer"}, {"minimum", -1}, {"default", 0}, {"description", "0 and -1: all"}}},
-          {"seed", typed("integer", "the same seed gives the same answer; without one it is drawn")},
-          {"stop", {{"oneOf", {typed("string", "ends the answer"), list_of({{"type", "string"}})}}}},
-          {"stop_token_ids", list_of({{"type", "integer"}})},
-          {"ignore_eos", {{"type", "boolean"}, {"default", false}}},
-          {"n", {{"type", "integer"}, {"minimum", 1}, {"maximum", 64}, {"default", 1}}},
-          {"stream", {{"type", "boolean"}, {"default", false}}},
-          {"stream_options", {{"type", "object"}, {"properties", {{"include_usage", {{"type", "boolean"}}}}}}}};
+  return {
+      {"model", typed("string", "the name in /v1/models; may be left out")},
+      {"flow", typed("string", "the flow that decodes, submission:12 for one that was handed in; dense attention without it")},
+      {"max_tokens", {{"type", "integer"}, {"minimum", 1}}},
+      {"max_completion_tokens", {{"type", "integer"}, {"minimum", 1}}},
+      {"temperature", {{"type", "number"}, {"minimum", 0}, {"default", 1}, {"description", "0: greedy"}}},
+      {"top_p", {{"type", "number"}, {"exclusiveMinimum", 0}, {"maximum", 1}, {"default", 1}}},
+      {"top_k", {{"type", "integer"}, {"minimum", -1}, {"default", 0}, {"description", "0 and -1: all"}}},
+      {"seed", typed("integer", "the same seed gives the same answer; without one it is drawn")},
+      {"stop", {{"oneOf", {typed("string", "ends the answer"), list_of({{"type", "string"}})}}}},
+      {"stop_token_ids", list_of({{"type", "integer"}})},
+      {"ignore_eos", {{"type", "boolean"}, {"default", false}}},
+      {"n", {{"type", "integer"}, {"minimum", 1}, {"maximum", 64}, {"default", 1}}},
+      {"stream", {{"type", "boolean"}, {"default", false}}},
+      {"stream_options", {{"type", "object"}, {"properties", {{"include_usage", {{"type", "boolean"}}}}}}}};
 }
 
 Json text_body() {

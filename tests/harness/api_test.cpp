@@ -136,52 +136,6 @@ TEST_F(Api, EventsFollowWhatHappens) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n') >= 8, true) << "the second submission came through: " << text;
 }
 
-class Client : public Api {
- protected:
-  /// What a command of the program prints, and its exit status.
-  std::pair<std::string, int> run(const std::string& arguments) const {
-    const std::string line = fmt::format("SLUICE_TOKEN={} {} {} --server http://127.0.0.1:{} 2>&1", token_, SLUICE_PROGRAM,
-                                         arguments, server_->port());
-    FILE* pipe = ::popen(line.c_str(), "r");
-    std::string output;
-    for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) output += static_cast<char>(c);
-    return {output, ::pclose(pipe)};
-  }
-};
-
-TEST_F(Client, SubmitsAndShows) {
-  judge();
-  const auto [submitted, status] = run("submit quest --name '<b>mine' --notes 'first' --suite verify --wait 60");
-  EXPECT_EQ(status, 0) << submitted;
-  EXPECT_NE(submitted.find("passed"), std::string::npos) << submitted;
-  EXPECT_NE(submitted.find("<b>mine"), std::string::npos) << submitted;
-  EXPECT_EQ(run("submit h2o --parents 1 --suite verify").second, 0);
-  const auto [tree, tree_status] = run("tree 2");
-  EXPECT_EQ(tree_status, 0);
-  EXPECT_NE(tree.find("\n  2 h2o by ada"), std::string::npos) << tree;
-  EXPECT_EQ(run("export 1").first, read_flow("quest").source);
-  EXPECT_EQ(json::parse(run("show 1 --json").first)["name"], "<b>mine");
-  const std::string list = run("list --limit 1").first;
-  EXPECT_EQ(std::count(list.begin(), list.end(), '\n'), 1) << list;
-}
-
-TEST_F(Client, SaysWhatTheServerSays) {
-  const auto [missing, status] = run("show 99");
-  EXPECT_NE(status, 0);
-  EXPECT_NE(missing.find("there is no submission 99"), std::string::npos) << missing;
-  EXPECT_NE(run("submit quest --token wrong").first.find("SLUICE_TOKEN"), std::string::npos);
-  EXPECT_NE(run("submit quest --parents 7").first.find("404"), std::string::npos);
-  server_->stop();
-  EXPECT_NE(run("list").first.find("does not answer"), std::string::npos);
-}
-
-TEST_F(Client, ShowsNoControlCharacters) {
-  submit(draft("quest", {{"notes", "a\x1b[31mb"}}));
-  const std::string shown = run("show 1").first;
-  EXPECT_NE(shown.find("[31mb"), std::string::npos);
-  EXPECT_EQ(shown.find('\x1b'), std::string::npos);
-}
-
 TEST_F(Api, IsDescribed) {
   const json document = get("/v1/openapi.json");
   for (const HttpRoute& route : server_->router().routes()) {

@@ -207,6 +207,38 @@ TEST_F(GenerationApiTest, RefusesInOpenAisWords) {
   EXPECT_EQ(http.Get("/v1/models/mini")->status, 200);
 }
 
+TEST(GenerationApi, TakesFlowsOffTheListThatItsOwnerAllows) {
+  GenerationOptions options;
+  options.model = mini();
+  options.pool_bytes = size_t{8} << 20;
+  options.most_engines = 1;
+  options.check_flow = [](const std::string& name) {
+    if (name == "submission:9") throw HttpProblem(404, "there is no submission 9").with("param", "flow");
+  };
+  options.read_flow = [](const std::string& name, const TraceOptions& trace) {
+    if (name == "submission:8") throw HttpProblem(400, "submission 8 is queued");  // since it was checked
+    return shipped(name == "submission:7" ? "quest" : name).trace(trace);
+  };
+  GenerationApi api(std::move(options), {"quest"});
+  HttpServer server({});
+  api.add_routes(server);
+  server.start();
+  httplib::Client http("127.0.0.1", server.port());
+  const auto post = [&](const std::string& flow) {
+    const Json body = {{"prompt", kPrompt}, {"flow", flow}, {"max_tokens", 12}, {"temperature", 0}, {"ignore_eos", true}};
+    return http.Post("/v1/completions", body.dump(), "application/json");
+  };
+  const auto text = [&](const std::string& flow) { return Json::parse(post(flow)->body).at("choices").at(0).at("text"); };
+  EXPECT_EQ(text("submission:7"), text("quest")) << "with one engine at a time";
+  EXPECT_EQ(text("submission:7"), text("quest"));
+  const httplib::Result missing = post("submission:9");
+  EXPECT_EQ(missing->status, 404);
+  EXPECT_EQ(Json::parse(missing->body).at("error").at("param"), "flow") << missing->body;
+  EXPECT_EQ(post("submission:8")->status, 400);
+  EXPECT_EQ(post("other")->status, 400);
+  EXPECT_EQ(Json::parse(http.Get("/v1/models")->body).at("data").at(0).at("flows"), Json({"quest"}));
+}
+
 TEST_F(GenerationApiTest, ServesManyClientsAtOnceAsOneByOne) {
   constexpr int kClients = 12;
   const auto body = [](int client) {
