@@ -19,10 +19,13 @@
 #include "agents/harness/harness.h"
 #include "agents/harness/harness_routes.h"
 #include "agents/harness/submitted_flows.h"
+#include "agents/mcp/harness_tools.h"
+#include "agents/mcp/mcp_server.h"
 #include "agents/server/http_server.h"
 #include "agents/server/rate_limiter.h"
 #include "agents/server/stop_signal.h"
 #include "agents/trace_options.h"
+#include "agents/web/web_routes.h"
 #include "host/default_model.h"
 #include "scripting/graph/error.h"
 #include "store/error.h"
@@ -105,14 +108,18 @@ void serve(ServeOptions options) {
     return limiter.wait(request, route);
   };
   GenerationApi api(std::move(generation), names);
+  std::optional<mcp::McpServer> mcp;
   HttpServer server(std::move(options.http));
   api.add_routes(server);
   if (harness) {
     add_harness_routes(server, harness->service());
+    add_web_routes(server);
+    mcp.emplace(mcp::harness_tools(harness->service()), mcp::harness_instructions());
+    mcp->add_routes(server);
     harness->start();
   }
   server.start();
-  fmt::print("serving {} at {}\n", api.model(), server.address());
+  fmt::print("serving {}{} at {}\n", api.model(), harness ? " and a page for people" : "", server.address());
   std::fflush(stdout);
   StopSignal::wait();
   log->info("stopping");

@@ -119,7 +119,8 @@ HttpResponse HttpServer::Listener::options_answer(const Current& current, const 
   response.headers["Allow"] = fmt::format("{}", fmt::join(match.allowed, ", "));
   if (gate_.is_allowed_origin(current.request)) {
     response.headers["Access-Control-Allow-Methods"] = response.headers["Allow"];
-    response.headers["Access-Control-Allow-Headers"] = "Authorization, Content-Type, Idempotency-Key, Last-Event-ID";
+    response.headers["Access-Control-Allow-Headers"] =
+        "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Mcp-Session-Id";
   }
   return response;
 }

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "agents/mcp/json_rpc.h"
+#include "agents/mcp/protocol.h"
+#include "agents/mcp/tool.h"
+#include "agents/server/http_server.h"
+
+namespace sluice::mcp {
+
+/// The Model Context Protocol over Streamable HTTP at /mcp: revision 2026-07-28, and those with a handshake before it. It keeps
+/// nothing between requests and has no sessions; all that it offers are tools.
+class McpServer {
+ public:
+  /// `instructions` are for the model: what the server is for, and what to call first.
+  McpServer(std::vector<Tool> tools, std::string instructions);
+
+  /// Adds the one route, which answers POST. This must outlive the server's threads.
+  void add_routes(HttpServer& server) const;
+  HttpResponse handle(const HttpRequest& request) const;
+  const std::vector<Tool>& tools() const { return tools_; }
+
+ private:
+  HttpResponse answer_message(const HttpRequest& request, const nlohmann::json& document, const ToolCall& call) const;
+  HttpResponse answer_batch(const HttpRequest& request, const nlohmann::json& batch, const ToolCall& call) const;
+  nlohmann::json batch_response(const HttpRequest& request, const nlohmann::json& document, const ToolCall& call) const;
+  /// The result of a request. Throws RpcError.
+  nlohmann::json result_of(const Message& message, Era era, const ToolCall& call) const;
+  nlohmann::json call_tool_of(const Message& message, const ToolCall& call) const;
+  nlohmann::json tool_list(const Message& message, Era era) const;
+
+  std::vector<Tool> tools_;
+  std::string instructions_;
+};
+
+}  // namespace sluice::mcp

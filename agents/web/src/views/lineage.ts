@@ -1,0 +1,139 @@
+// A submission's family: who was made of whom, drawn in layers and told in a table.
+
+import { get } from '../api';
+import type { Page, Summary } from '../documents';
+import { element, replace, scrollable, section } from '../dom';
+import { metricText, words } from '../format';
+import { layeredGraph, type GraphBox } from '../layered_graph';
+import { refreshOnEvents } from '../live';
+import { hashOf, submissionHash } from '../router';
+import { kAgentColumn, kMetricColumns, kNameColumn, kNumberColumn, kStatusColumn } from '../summary_columns';
+import { DataTable, type Column } from '../table';
+import { heading, idOf, Loader, type View } from '../view';
+
+const kMostDrawn = 150; // boxes that a screen and the layout can take
+
+const kParentsColumn: Column<Summary> = {
+  key: 'parents',
+  title: 'Parents',
+  cell: ({ parents }) =>
+    element(
+      'span',
+      {},
+      ...parents.flatMap((id, index) => [index > 0 && ', ', element('a', { href: submissionHash(id) }, `#${id}`)]),
+    ),
+};
+
+function boxOf(node: Summary, chosen: number): GraphBox {
+  const { accuracy, speedup } = node.metrics;
+  const measured = [accuracy && metricText('accuracy', accuracy.value), speedup && `${speedup.value.toFixed(2)}×`].filter(
+    Boolean,
+  );
+  const detail = measured.length > 0 ? measured.join(' · ') : words(node.status);
+  return {
+    id: String(node.id),
+    title: `#${node.id} ${node.name}`,
+    detail: `${detail} · ${node.agent}`,
+    label: `${node.id}, ${node.name}, by ${node.agent}, ${words(node.status)}${measured.length > 0 ? `, ${measured.join(', ')}` : ''}`,
+    class: `${node.status}${node.id === chosen ? ' chosen' : ''}`,
+    href: submissionHash(node.id),
+    from: node.parents.map(String),
+  };
+}
+
+/** The relatives nearest to a submission, at most as many as are drawn. */
+export function nearest(nodes: Summary[], chosen: number): Summary[] {
+  if (nodes.length <= kMostDrawn) return nodes;
+  const relatives = new Map<number, number[]>(nodes.map(({ id }) => [id, []]));
+  for (const { id, parents } of nodes) {
+    for (const parent of parents) {
+      relatives.get(parent)?.push(id);
+      relatives.get(id)?.push(parent);
+    }
+  }
+  const kept = new Set([chosen]);
+  for (const id of kept) {
+    for (const relative of relatives.get(id) ?? []) if (kept.size < kMostDrawn) kept.add(relative);
+  }
+  return nodes.filter(({ id }) => kept.has(id));
+}
+
+/** Scrolls `box` to the middle of what it lies in, and nothing else. */
+function toMiddle(box: Element | null, around: Element | null): void {
+  if (!box || !around) return;
+  const [inner, outer] = [box.getBoundingClientRect(), around.getBoundingClientRect()];
+  around.scrollBy(
+    inner.left - outer.left - (outer.width - inner.width) / 2,
+    inner.top - outer.top - (outer.height - inner.height) / 2,
+  );
+}
+
+/** The family of the newest submission, where none is named. */
+async function showNewest(signal: AbortSignal, main: HTMLElement): Promise<void> {
+  const { submissions } = await get<Page>('/v1/submissions', { limit: 1 }, signal);
+  const [newest] = submissions;
+  if (newest) location.replace(hashOf(['lineage', newest.id]));
+  else main.append(heading('Lineage'), element('p', { class: 'empty' }, 'There is no submission yet.'));
+}
+
+function chooser(chosen: number): HTMLElement {
+  const input = element('input', { type: 'text', inputmode: 'numeric', name: 'id', value: chosen, size: 8, maxlength: 16 });
+  const go = (event: Event) => {
+    event.preventDefault();
+    location.hash = hashOf(['lineage', input.value.trim()]);
+  };
+  return element(
+    'form',
+    { class: 'inline', onsubmit: go },
+    element('label', {}, 'Family of #', input),
+    element('button', {}, 'Show'),
+  );
+}
+
+export const lineageView: View = async ({ route, live, signal, main }) => {
+  if (route.path[1] === undefined) return showNewest(signal, main);
+  const chosen = idOf(route.path[1]);
+  const drawing = element('div', { class: 'family' });
+  const note = element('p', { class: 'count', role: 'status' });
+  const table = new DataTable<Summary>({
+    caption: 'The family',
+    columns: [kNumberColumn, kNameColumn, kParentsColumn, kAgentColumn, kStatusColumn, ...kMetricColumns],
+    rowKey: ({ id }) => id,
+    rowClass: ({ id }) => (id === chosen ? 'chosen' : ''),
+    empty: '',
+    wide: true,
+  });
+  const loader = new Loader(signal);
+  const load = async (stop: AbortSignal) => {
+    const { nodes } = await get<{ nodes: Summary[] }>(`/v1/submissions/${chosen}/lineage`, {}, stop);
+    const drawn = nearest(nodes, chosen);
+    note.textContent =
+      `${nodes.length} related, the oldest at the left` +
+      (drawn.length < nodes.length ? `; the nearest ${drawn.length} are drawn, the table has all` : '') +
+      '. Arrow keys go from box to box.';
+    const label = `Family of submission ${chosen}`;
+    const had = document.activeElement?.closest('.layered') ? document.activeElement.getAttribute('data-id') : null;
+    const graph = layeredGraph(
+      drawn.map((node) => boxOf(node, chosen)),
+      'right',
+      label,
+    );
+    replace(drawing, scrollable(label, graph));
+    if (had) graph.querySelector<SVGElement>(`[data-id="${CSS.escape(had)}"]`)?.focus({ preventScroll: true });
+    else toMiddle(graph.querySelector('.chosen'), drawing.firstElementChild);
+    table.show(nodes);
+  };
+  main.append(
+    heading(`Lineage of #${chosen}`, chooser(chosen)),
+    loader.place,
+    section('Who was made of whom', note, drawing),
+    section('The same as a table', table.element),
+  );
+  await loader.run(load);
+  refreshOnEvents(
+    live,
+    signal,
+    ({ kind }) => kind !== 'progress',
+    () => loader.run(load),
+  );
+};

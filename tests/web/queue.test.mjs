@@ -1,0 +1,90 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { becomes, pageTest, server, visit } from './site.mjs';
+
+const kFlow = readFileSync(new URL('../../scripting/flows/block_topk.lua', import.meta.url), 'utf8');
+
+/** Hands in a flow that is nobody else's; the server judges it by suite verify. */
+const submit = (name, script = kFlow) => server.submit({ name, script: `-- ${name}\n${script}`, parents: [1] });
+
+const log = (page, id) => page.locator('.log li', { has: page.getByRole('link', { name: `#${id}`, exact: true }) });
+const rowIn = (page, title, name) => page.getByRole('region', { name: title }).getByRole('row', { name });
+
+/** Waits until the stream of events has begun: from then on nothing is missed. */
+const isLive = (page) => page.locator('.live.live').waitFor();
+
+pageTest('the queue shows a submission as it comes, runs and ends', async (page) => {
+  await visit(page, '#/queue');
+  await isLive(page);
+  const id = await submit('live one');
+  await log(page, id).filter({ hasText: 'submitted' }).waitFor();
+  await log(page, id).filter({ hasText: 'running' }).waitFor();
+  await log(page, id).filter({ hasText: 'finished' }).waitFor();
+  const { status } = await server.get(`/v1/submissions/${id}?wait=30`);
+  assert.equal(status, 'passed');
+  await rowIn(page, /^Ended last/, /live one/)
+    .getByText('passed')
+    .waitFor();
+  await page.getByRole('region', { name: 'Waiting (0)' }).waitFor();
+  await page.getByRole('region', { name: 'Running (0)' }).waitFor();
+  assert.equal(await page.locator('.log').getAttribute('aria-live'), 'polite');
+});
+
+pageTest('the queue tells how far an evaluation has come', async (page) => {
+  // Verifying ends before it could be seen: a submission is said to run, and its progress told, instead of by the server.
+  const { submissions } = await server.get('/v1/submissions?limit=1');
+  const running = { submissions: [{ ...submissions[0], status: 'running' }], next: '' };
+  const event = { sequence: 1, time: submissions[0].updated, submission: submissions[0].id, kind: 'progress' };
+  const data = JSON.stringify({ ...event, data: { stage: 'long', task: 'salad 4096', share: 0.719 } });
+  await page.route(/status=running/, (route) => route.fulfill({ json: running }));
+  await page.route('**/v1/events', (route) =>
+    route.fulfill({ contentType: 'text/event-stream', body: `id: 1\nevent: progress\ndata: ${data}\n\n` }),
+  );
+  await visit(page, '#/queue');
+  await page.getByRole('region', { name: 'Running (1)' }).getByRole('cell', { name: 'long, salad 4096, 71%' }).waitFor();
+  assert.equal(await page.locator('.log li').count(), 0); // what is said every second would drown the rest
+});
+
+pageTest('a flow that does not compile ends with its reason', async (page) => {
+  await visit(page, '#/queue');
+  await isLive(page);
+  const id = await submit('broken one', 'return nil -- ');
+  await log(page, id).filter({ hasText: 'finished' }).waitFor();
+  await rowIn(page, /^Ended last/, /broken one/)
+    .getByText('rejected static')
+    .waitFor();
+  await page.getByRole('link', { name: 'broken one' }).click();
+  await page.locator('.problem', { hasText: 'rejected static' }).waitFor();
+});
+
+pageTest('other views follow the same stream', async (page) => {
+  await visit(page, '#/');
+  await isLive(page);
+  const count = async () => Number.parseInt(await page.locator('.count').innerText(), 10);
+  const before = await count();
+  const id = await submit('<u>fresh</u>');
+  await becomes(count, before + 1);
+  await visit(page, `#/submissions/${id}`);
+  await page.locator('.facts .status.passed').waitFor();
+  await visit(page, '#/lineage/1');
+  await isLive(page);
+  const child = await submit('born later');
+  await page.locator(`.layered [data-id="${child}"]`).waitFor();
+});
+
+pageTest(
+  'after a broken connection the stream goes on where it was',
+  async (page) => {
+    await visit(page, '#/queue');
+    await isLive(page);
+    const first = await submit('before the break');
+    await log(page, first).filter({ hasText: 'finished' }).waitFor();
+    await server.restart(() => page.locator('.live.lost').waitFor());
+    // The page waits a while before it comes back: this happens without it.
+    const second = await submit('during the break');
+    await isLive(page);
+    for (const kind of ['submitted', 'running', 'finished']) await log(page, second).filter({ hasText: kind }).waitFor();
+    assert.equal(await log(page, first).filter({ hasText: 'finished' }).count(), 1);
+  },
+  { expects: [/ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE/] },
+);
