@@ -184,9 +184,15 @@ void Draft::set_page(int tokens) {
       if (!begins_with(words, i, {"sluice", ".", "flow"})) continue;
       const size_t open = i + 3 < words.size() && words[i + 3].is("(") ? i + 4 : i + 3;
       if (!begins_with(words, open, {"{"})) break;
-      for (size_t j = open; j + 2 < words.size() && !words[j].is("}"); ++j) {
-        if (!begins_with(words, j, {"page", "="})) continue;
-        entry.text.replace(words[j + 2].begin, words[j + 2].text.size(), std::to_string(tokens));
+      const int inside = words[open].depth + 1;
+      for (size_t j = open + 1; j < words.size() && words[j].depth >= inside; ++j) {
+        if (words[j].depth != inside || !begins_with(words, j, {"page", "="})) continue;
+        size_t last = j + 1;  // of the value
+        while (words[last + 1].depth > inside ||
+               (words[last + 1].depth == inside && !words[last + 1].is(",") && !words[last + 1].is(";"))) {
+          ++last;
+        }
+        entry.text.replace(words[j + 1].end(), words[last].end() - words[j + 1].end(), fmt::format(" {}", tokens));
         return;
       }
       entry.text.insert(words[open].end(), fmt::format(" page = {},", tokens));

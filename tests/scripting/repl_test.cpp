@@ -158,7 +158,9 @@ TEST(Draft, RefusesFilesThatEndInSomethingElse) {
 
 TEST(Draft, WritesThePageIntoTheDeclaration) {
   for (const std::string declaration :
-       {"local flow = sluice.flow { name = 'x', page = 32 }", "local flow = sluice.flow({name = 'x'})"}) {
+       {"local flow = sluice.flow { name = 'x', page = 32 }", "local flow = sluice.flow({name = 'x'})",
+        "local flow = sluice.flow { name = 'x', layers = { [0] = 'full', rest = 'sparse' }, page = 8 * 2 }",
+        "local flow = sluice.flow { page = (function() return 8 end)(); name = 'x' }"}) {
     Draft draft;
     type(draft, declaration);
     draft.set_page(64);
