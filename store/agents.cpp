@@ -11,6 +11,7 @@
 #include <charconv>
 
 #include "store/error.h"
+#include "store/filter.h"
 #include "store/sqlite.h"
 #include "store/store.h"
 
@@ -160,6 +161,7 @@ Quota Store::quota_of(const std::string& name) {
 }
 
 std::vector<AgentSummary> Store::agents() {
+  const TimeLimit limit(*database_, kMostSearch);
   std::vector<AgentSummary> agents;
   Query query(*database_,
               "SELECT a.name, a.role, a.created, COUNT(s.id), coalesce(SUM(s.status = 'passed'), 0), "

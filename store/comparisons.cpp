@@ -73,6 +73,8 @@ std::vector<HistoryPoint> Store::history(const Ranking& ranking) {
     }
     points.push_back({row.submission.id, row.submission.agent, row.submission.name, row.finished, value, best});
   }
+  const auto most = static_cast<size_t>(std::max(ranking.limit, 1));
+  if (points.size() > most) points.erase(points.begin(), points.end() - static_cast<ptrdiff_t>(most));
   return points;
 }
 
@@ -101,12 +103,13 @@ std::vector<FrontPoint> Store::pareto_front(const std::string& accuracy, const s
 }
 
 std::vector<SubmissionSummary> Store::related(const std::string& recursion, SubmissionId submission, bool with_itself) {
+  const TimeLimit limit(*database_, kMostSearch);
   const Transaction transaction(*database_, Transaction::Kind::kRead);
   std::vector<SubmissionSummary> nodes;
   Query query(*database_,
-              fmt::format("WITH RECURSIVE related (id) AS (SELECT ? UNION {}) {} WHERE s.id IN related AND (? OR s.id <> ?) "
-                          "ORDER BY s.id",
-                          recursion, kSelectSummary),
+              fmt::format("WITH RECURSIVE related (id) AS (SELECT ? UNION {} LIMIT {}) {} WHERE s.id IN related "
+                          "AND (? OR s.id <> ?) ORDER BY s.id",
+                          recursion, Limits::kRelatives, kSelectSummary),
               submission, static_cast<int>(with_itself), submission);
   while (query.step()) nodes.push_back(read_summary(query));
   complete_summaries(*database_, nodes);

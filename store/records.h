@@ -233,6 +233,7 @@ struct Limits {
   static constexpr size_t kSoughtText = 100;
   static constexpr size_t kArtifactBytes = 1 << 20;
   static constexpr int kPage = 200;
+  static constexpr int kRelatives = 2000;
 };
 
 }  // namespace sluice::store

@@ -13,8 +13,9 @@ ErrorKind kind_of(int code) {
   switch (code & 0xff) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-    case SQLITE_INTERRUPT:
       return ErrorKind::kBusy;
+    case SQLITE_INTERRUPT:
+      return ErrorKind::kTooLong;
     case SQLITE_FULL:
       return ErrorKind::kFull;
     case SQLITE_READONLY:
@@ -30,9 +31,10 @@ ErrorKind kind_of(int code) {
   }
 }
 
-const char* hint_of(int code) {
-  if (code == SQLITE_INTERRUPT) return "the search took too long: filter by something else as well, or look for a longer text";
-  switch (kind_of(code)) {
+const char* hint_of(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::kTooLong:
+      return "filter by something else as well, or look for a longer text";
     case ErrorKind::kBusy:
       return "another process writes to the same database; try again";
     case ErrorKind::kFull:
@@ -77,7 +79,7 @@ Database::Database(const std::string& path, Mode mode, int busy_timeout_ms) : pa
 
 void Database::fail(int code, std::string_view doing) const {
   const char* detail = database_ ? sqlite3_errmsg(database_.get()) : sqlite3_errstr(code);
-  throw StoreError(kind_of(code), fmt::format("cannot {} the database {}: {}", doing, path_, detail), hint_of(code));
+  throw StoreError(kind_of(code), fmt::format("cannot {} the database {}: {}", doing, path_, detail), hint_of(kind_of(code)));
 }
 
 void Database::execute(const char* sql) {

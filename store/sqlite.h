@@ -108,7 +108,7 @@ class Query {
   int bound_ = 0;
 };
 
-/// Ends queries that take longer, as long as it lives: StoreError (kBusy). One at a time for a database.
+/// Ends queries that take longer, as long as it lives: StoreError (kTooLong). One at a time for a database.
 class TimeLimit {
  public:
   TimeLimit(Database& database, std::chrono::milliseconds most);

@@ -102,9 +102,9 @@ class Store {
   std::vector<Ranked> leaderboard(const Ranking& ranking);
   /// Submissions that no other beats in both, the most accurate first.
   std::vector<FrontPoint> pareto_front(const std::string& accuracy, const std::string& speed, const Filter& filter = {});
-  /// By the time of the verdict.
+  /// By the time of the verdict; of more than the limit the newest.
   std::vector<HistoryPoint> history(const Ranking& ranking);
-  /// Without `submission` itself, by id.
+  /// Without `submission` itself, by id; of more than Limits::kRelatives the nearest.
   std::vector<SubmissionSummary> ancestors(SubmissionId submission);
   std::vector<SubmissionSummary> descendants(SubmissionId submission);
   /// All that is related in any way, with `submission`, by id.

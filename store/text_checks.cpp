@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
 
 #include "store/error.h"
 
@@ -26,6 +29,26 @@ bool is_utf8(const std::string& text) {
   }
 }
 
+/// Whether UTF-8 text holds controls of C1, of the direction of writing, or of no width: names made of them deceive.
+bool holds_unseen(std::string_view text) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kUnseen = {{
+      {"\xc2\x80", "\xc2\xa0"},          // U+0080 to U+00A0
+      {"\xd8\x9c", "\xd8\x9c"},          // U+061C
+      {"\xe2\x80\x8b", "\xe2\x80\x8b"},  // U+200B; those that join, behind it, belong to scripts and emoji
+      {"\xe2\x80\x8e", "\xe2\x80\x8f"},  // U+200E and U+200F
+      {"\xe2\x80\xa8", "\xe2\x80\xae"},  // U+2028 to U+202E
+      {"\xe2\x81\xa0", "\xe2\x81\xaf"},  // U+2060 to U+206F
+      {"\xef\xbb\xbf", "\xef\xbb\xbf"},  // U+FEFF
+  }};
+  for (const auto& [first, last] : kUnseen) {
+    for (size_t at = text.find(first[0]); at != std::string_view::npos; at = text.find(first[0], at + 1)) {
+      const std::string_view character = text.substr(at, first.size());
+      if (character >= first && character <= last) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 void check_size(const std::string& what, const std::string& text, size_t most) {
@@ -42,6 +65,8 @@ void check_one_line(const std::string& what, const std::string& text) {
   if (text.empty()) refuse(what, "is empty");
   const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
   if (std::any_of(text.begin(), text.end(), is_control)) refuse(what, "holds a line break or another control character");
+  if (holds_unseen(text)) refuse(what, "holds a character that nobody sees, or that turns the direction of writing");
+  if (text.front() == ' ' || text.back() == ' ') refuse(what, "begins or ends with a blank");
 }
 
 std::string canonical_object(const std::string& what, const std::string& json) {

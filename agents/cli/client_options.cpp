@@ -7,7 +7,9 @@
 
 #include "agents/cli/arguments.h"
 #include "agents/cli/terminal.h"
+#include "agents/client/metric_text.h"
 #include "agents/client/submission_text.h"
+#include "host/json_object.h"
 
 namespace sluice::cli {
 
@@ -30,19 +32,29 @@ void add_submission_id(CLI::App& command, int64_t& id) {
 
 void add_wait(CLI::App& command, int& seconds) {
   constexpr int kDay = 86400;
-  command.add_option("--wait", seconds, "Wait for the verdict, so many seconds if a number is given")
+  // It takes most of what follows it for its value, a flow's name too.
+  const auto check = [](const std::string& text) -> std::string {
+    int value = 0;
+    const std::string refused = parse_decimal(text, 0, kDay, value);
+    return refused.empty() ? refused : refused + "; --wait alone stands after the flow or number, --wait=SECONDS anywhere";
+  };
+  command.add_option("--wait", seconds, "Wait for the verdict, so many seconds if a number follows")
       ->expected(0, 1)
       ->default_str(std::to_string(kDay))
       ->option_text("[SECONDS]")
-      ->check(decimal_number(0, kDay));
+      ->check(check, fmt::format("0 to {}", kDay));
 }
 
-void add_filters(CLI::App& command, HarnessClient::Query& query) {
+std::vector<CLI::Option*> add_filters(CLI::App& command, HarnessClient::Query& query) {
   constexpr std::pair<const char*, const char*> kFilters[] = {
       {"agent", "Handed in by this agent"},         {"status", "With this status: passed, below_threshold, ..."},
       {"model", "With this model in the settings"}, {"device", "With this device in the settings"},
       {"suite", "With this suite in the settings"}, {"text", "With this in name, notes or script"}};
-  for (const auto& [name, about] : kFilters) command.add_option(fmt::format("--{}", name), query[name], about);
+  std::vector<CLI::Option*> options;
+  for (const auto& [name, about] : kFilters) {
+    options.push_back(command.add_option(fmt::format("--{}", name), query[name], about));
+  }
+  return options;
 }
 
 void check_judged(const json& submission) {
@@ -53,9 +65,9 @@ void check_judged(const json& submission) {
 std::string shown_submission(HarnessClient& client, const json& submission) {
   std::setlocale(LC_CTYPE, "");
   json attempts = json::array();
-  const json& last = submission.at("evaluation");
-  if (last.is_object() && last.value("attempt", 1) > 1) {  // there were others
-    attempts = client.get(fmt::format("/v1/submissions/{}/evaluations", submission.at("id").get<int64_t>())).at("evaluations");
+  if (member_of(member_of(submission, "evaluation"), "attempt") > 1) {  // there were others
+    const json answer = client.get(fmt::format("/v1/submissions/{}/evaluations", submission.at("id").get<int64_t>()));
+    attempts = JsonObject(answer, client.address()).array("evaluations");
   }
   return submission_text(submission, attempts, terminal_style());
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "agents/client/harness_client.h"
 
@@ -33,8 +34,8 @@ void add_submission_id(CLI::App& command, int64_t& id);
 /// --wait [SECONDS], in seconds; alone, it means until the end.
 void add_wait(CLI::App& command, int& seconds);
 
-/// Filters of lists and leaderboards: query parameters by their names.
-void add_filters(CLI::App& command, HarnessClient::Query& query);
+/// Filters of lists and leaderboards: query parameters by their names. Returns their options.
+std::vector<CLI::Option*> add_filters(CLI::App& command, HarnessClient::Query& query);
 
 /// Whoever waited learns by the exit status whether there is a verdict with measurements: throws CLI::RuntimeError (1) if not.
 void check_judged(const nlohmann::json& submission);

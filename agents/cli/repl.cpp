@@ -145,7 +145,7 @@ void run_repl(const ReplOptions& options) try {
   session_options.place = {options.layer, options.head};
   session_options.style = terminal_style();
   session_options.interrupted = Interrupts::take;
-  ReplServer server(HarnessClient(options.access));
+  ReplServer server(options.access);
   session_options.server = &server;
   repl::Session session(*device, *model, *tokenizer, session_options);
   interrupts.reset();

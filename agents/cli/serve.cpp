@@ -1,8 +1,11 @@
 #include <fmt/format.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <map>
@@ -76,8 +79,18 @@ std::unique_ptr<Harness> open_harness(const ServeOptions& options, spdlog::logge
   }
 }
 
+/// A connection, a store and a worker are some descriptors each; the usual limit is a thousand.
+void allow_many_files() {
+  constexpr rlim_t kEnough = 1 << 16;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kEnough) return;
+  limit.rlim_cur = std::min(limit.rlim_max, kEnough);
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 void serve(ServeOptions options) {
   const StopSignal signal;  // before there are other threads
+  allow_many_files();
   std::signal(SIGPIPE, SIG_IGN);
   GenerationOptions& generation = options.generation;
   if (generation.model.empty()) generation.model = default_model();
@@ -95,7 +108,12 @@ void serve(ServeOptions options) {
   const auto log = std::make_shared<spdlog::logger>("sluice", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   log->set_level(options.quiet ? spdlog::level::err : spdlog::level::info);
   options.http.log = generation.log = log;
-  options.http.lost = [] { ::kill(::getpid(), SIGTERM); };  // whoever started it may start it anew
+  spdlog::set_default_logger(log);
+  std::atomic<bool> lost = false;
+  options.http.lost = [&lost] {
+    lost = true;
+    ::kill(::getpid(), SIGTERM);
+  };
 
   std::vector<std::string> names;
   for (const auto& [name, script] : scripts) names.push_back(name);
@@ -114,7 +132,8 @@ void serve(ServeOptions options) {
   if (harness) {
     add_harness_routes(server, harness->service());
     add_web_routes(server);
-    mcp.emplace(mcp::harness_tools(harness->service()), mcp::harness_instructions());
+    mcp.emplace(mcp::harness_tools(harness->service()), mcp::harness_instructions(),
+                [&limiter](const HttpRequest& request, bool writes) { return limiter.take(request, writes); });
     mcp->add_routes(server);
     harness->start();
   }
@@ -125,6 +144,7 @@ void serve(ServeOptions options) {
   log->info("stopping");
   server.stop();
   api.engines().stop();
+  if (lost) throw InternalError("the server lost the socket that it listened at");
 }
 
 }  // namespace
@@ -140,6 +160,9 @@ void add_serve(CLI::App& app) {
                       "Folder of submissions and what became of them: agents may hand in flows (sluice agent add)");
   command->add_option("--workers", options->harness.workers, "Submissions that are judged at once")
       ->check(decimal_number(1, 256))
+      ->capture_default_str();
+  command->add_option("--judge-seconds", options->harness.seconds, "Most that the judging of one submission may take")
+      ->check(CLI::Range(1.0, 1e6))
       ->capture_default_str();
   command->add_option("--suite", options->harness.suite, "By which they are judged unless they say otherwise")
       ->check(CLI::IsMember({"verify", "quick", "full"}))

@@ -15,6 +15,7 @@
 #include "agents/client/lineage_tree.h"
 #include "agents/client/submission_text.h"
 #include "agents/client/verdict_wait.h"
+#include "host/json_object.h"
 
 // The commands that read what a server knows.
 
@@ -34,10 +35,13 @@ struct ReadOptions {
   std::string path(const std::string& rest = {}) const { return fmt::format("/v1/submissions/{}{}", id, rest); }
 };
 
+/// The list that an answer is about.
+const json& entries_of(const json& answer, const char* name) { return JsonObject(answer, "the answer").array(name); }
+
 void list(ReadOptions options) {
   options.query["limit"] = std::to_string(options.limit);
   const json answer = options.client.client().get("/v1/submissions", options.query);
-  options.client.print(answer, [&] { return submission_table(answer.at("submissions")); });
+  options.client.print(answer, [&] { return submission_table(entries_of(answer, "submissions")); });
 }
 
 void add_list(CLI::App& app) {
@@ -52,8 +56,9 @@ void add_list(CLI::App& app) {
 
 void leaderboard(ReadOptions options) {
   options.query["limit"] = std::to_string(options.limit);
+  if (options.query["order"].empty() && options.query["metric"] == "pages_read") options.query["order"] = "ascending";
   const json answer = options.client.client().get("/v1/leaderboard", options.query);
-  options.client.print(answer, [&] { return leaderboard_table(answer.at("entries"), options.query.at("metric")); });
+  options.client.print(answer, [&] { return leaderboard_table(entries_of(answer, "entries"), options.query.at("metric")); });
 }
 
 void add_leaderboard(CLI::App& app) {
@@ -64,7 +69,8 @@ void add_leaderboard(CLI::App& app) {
   command->add_option("--by", query["metric"], "accuracy, speedup, pages_read or mass")->capture_default_str();
   command->add_option("--task", query["task"], "Of the metric (default: of all together)");
   command->add_option("--tokens", query["tokens"], "Length of the task's prompts");
-  command->add_option("--order", query["order"], "descending or ascending");
+  command->add_option("--order", query["order"], "descending or ascending (default: the best first, for pages_read the fewest)")
+      ->check(CLI::IsMember({"descending", "ascending"}));
   add_filters(*command, query);
   command->add_option("--limit", options->limit, "Most of them")->check(decimal_number(1, 1000))->capture_default_str();
   add_connection(*command, options->client);
@@ -102,7 +108,7 @@ void add_tree(CLI::App& app) {
   CLI::App* command = add_about(app, "tree", "A submission's relatives, children below their parents", *options);
   command->callback([options] {
     const json answer = options->client.client().get(options->path("/lineage"));
-    options->client.print(answer, [&] { return lineage_tree(answer.at("nodes")); });
+    options->client.print(answer, [&] { return lineage_tree(entries_of(answer, "nodes")); });
   });
 }
 

@@ -13,6 +13,7 @@
 #include "agents/client/submission_text.h"
 #include "agents/client/verdict_wait.h"
 #include "agents/flow_script.h"
+#include "scripting/graph/error.h"
 
 namespace sluice::cli {
 namespace {
@@ -43,7 +44,12 @@ void submit(const SubmitOptions& options) {
   HarnessClient client = options.client.client();
   json submission = client.submit(draft_of(options));
   if (options.wait < 0) return options.client.print(submission, [&] { return submission_line(submission); });
-  submission = wait_on_terminal(client, submission.at("id"), std::chrono::seconds(options.wait));
+  const int64_t id = submission.at("id");
+  try {
+    submission = wait_on_terminal(client, id, std::chrono::seconds(options.wait));
+  } catch (const InputError& error) {
+    throw InputError(error.what(), fmt::format("submission {} is kept: sluice show {} --wait", id, id));
+  }
   options.client.print(submission, [&] { return shown_submission(client, submission); });
   check_judged(submission);
 }

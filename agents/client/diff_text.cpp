@@ -15,11 +15,9 @@ namespace {
 
 using nlohmann::json;
 
-/// The escape that Git uses for such a line; empty for context.
-std::string_view color_of(std::string_view line) {
-  for (const char* about : {"diff ", "index ", "--- ", "+++ "}) {
-    if (line.starts_with(about)) return "\x1b[1m";
-  }
+/// The escape that Git uses for such a line; empty for context. Whatever stands before the first hunk is about the files.
+std::string_view color_of(std::string_view line, bool is_header) {
+  if (is_header) return "\x1b[1m";
   if (line.starts_with("@@")) return "\x1b[36m";
   if (line.starts_with('-')) return "\x1b[31m";
   return line.starts_with('+') ? "\x1b[32m" : "";
@@ -30,8 +28,10 @@ std::string script_text(const json& diff, bool color) {
   if (!unified.is_string() || unified.get<std::string>().empty()) return "the scripts are the same\n";
   std::istringstream lines(unified.get<std::string>());
   std::string text;
+  bool is_header = true;
   for (std::string line; std::getline(lines, line);) {
-    const std::string_view escape = color ? color_of(line) : "";
+    is_header = is_header && !line.starts_with("@@");
+    const std::string_view escape = color ? color_of(line, is_header) : "";
     text += fmt::format("{}{}{}\n", escape, printable(line), escape.empty() ? "" : "\x1b[m");
   }
   return text;

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <string>
 
+#include "host/json_object.h"
 #include "scripting/graph/error.h"
 
 namespace sluice {
@@ -44,12 +45,13 @@ void export_submission(const json& submission, const std::filesystem::path& fold
   std::filesystem::create_directories(folder, error);
   if (error) throw InputError(fmt::format("{} cannot be made: {}", folder.string(), error.message()));
   ordered_json about;
-  for (const char* name : {"id", "agent", "name", "notes", "parents", "content_hash"}) about[name] = submission.at(name);
-  about["created"] = microseconds_of(submission.at("created"));
-  write(folder / "flow.lua", submission.at("script"));
-  write(folder / "settings.json", pretty(submission.at("settings")));
+  const JsonObject members(submission, "the submission");
+  for (const char* name : {"id", "agent", "name", "notes", "parents", "content_hash"}) about[name] = members.at(name);
+  about["created"] = microseconds_of(members.text("created"));
+  write(folder / "flow.lua", members.text("script"));
+  write(folder / "settings.json", pretty(members.at("settings")));
   write(folder / "submission.json", pretty(about));
-  if (submission.at("evaluation").is_object()) write(folder / "evaluation.json", pretty(submission.at("evaluation")));
+  if (const json* evaluation = members.find("evaluation")) write(folder / "evaluation.json", pretty(*evaluation));
 }
 
 }  // namespace sluice

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 #include <httplib.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <limits>
+#include <thread>
 #include <utility>
 
 #include "host/json_object.h"
@@ -14,7 +17,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::chrono::seconds kPatience{30};  // for an answer
+constexpr std::chrono::seconds kPatience{30};        // for an answer
+constexpr std::chrono::seconds kSilence{20};         // longer than the time between a stream's signs of life
+constexpr size_t kLongestLine = size_t{1} << 20;     // of a stream
+constexpr size_t kLongestRefusal = size_t{1} << 16;  // as much of its text as is read
 
 std::string variable(const char* name, const char* otherwise) {
   const char* value = std::getenv(name);
@@ -31,7 +37,7 @@ std::string text_of(const json& problem, const char* member) {
   const std::string detail = text_of(problem, "detail");
   std::string hint = text_of(problem, "hint");
   if (status == 401 && hint.empty()) hint = "set SLUICE_TOKEN, or give --token; sluice agent add makes one";
-  throw InputError(fmt::format("the server answers {}{}{}", status, detail.empty() ? "" : ": ", detail), hint);
+  throw ServerError(status, fmt::format("the server answers {}{}{}", status, detail.empty() ? "" : ": ", detail), hint);
 }
 
 httplib::Client connection(const ServerAccess& access, std::chrono::seconds patience) {
@@ -44,7 +50,7 @@ httplib::Client connection(const ServerAccess& access, std::chrono::seconds pati
 
 [[noreturn]] void throw_silent(const ServerAccess& access, httplib::Error why) {
   const std::string reason = why == httplib::Error::Connection ? "no connection" : "error of " + httplib::to_string(why);
-  throw InputError(fmt::format("{} does not answer: {}", access.address, reason), "is sluice serve --data running there?");
+  throw ServerError(0, fmt::format("{} does not answer: {}", access.address, reason), "is sluice serve --data running there?");
 }
 
 json document_of(const httplib::Result& result, const ServerAccess& access) {
@@ -53,10 +59,20 @@ json document_of(const httplib::Result& result, const ServerAccess& access) {
   return parse_json(result->body, access.address);
 }
 
+/// The same, and certainly a submission: with a number, a name and a status.
+json submission_of(const httplib::Result& result, const ServerAccess& access) {
+  json document = document_of(result, access);
+  const JsonObject submission(document, access.address);
+  submission.integer("id", 1, std::numeric_limits<int64_t>::max());
+  submission.text("name");
+  submission.text("status");
+  return document;
+}
+
 /// The data of server-sent events, which come in pieces.
 class EventReader {
  public:
-  /// False once `take` was.
+  /// False once `take` was. Throws ServerError if a line has no end.
   bool add(std::string_view piece, const std::function<bool(const json&)>& take) {
     text_ += piece;
     for (size_t end = 0; (end = text_.find('\n')) != std::string::npos; text_.erase(0, end + 1)) {
@@ -65,6 +81,7 @@ class EventReader {
       const json event = json::parse(line.substr(kData.size()), nullptr, false);
       if (event.is_object() && !take(event)) return false;
     }
+    if (text_.size() > kLongestLine) throw ServerError(0, "the server sends an event without an end");
     return true;
   }
 
@@ -72,6 +89,15 @@ class EventReader {
   static constexpr std::string_view kData = "data: ";
   std::string text_;
 };
+
+/// Ends what `client` is doing once nobody wants it any more; the library has no other way while it waits for data.
+void stop_when_unwanted(const std::stop_token& ended, httplib::Client& client, const std::function<bool()>& wanted) {
+  constexpr std::chrono::milliseconds kBetween(50);
+  while (!ended.stop_requested()) {
+    if (!wanted()) client.stop();  // again and again: before there is a socket it stops nothing
+    std::this_thread::sleep_for(kBetween);
+  }
+}
 
 }  // namespace
 
@@ -89,14 +115,16 @@ HarnessClient::HarnessClient(ServerAccess access) : access_(std::move(access)) {
 
 json HarnessClient::submit(const json& draft) {
   const std::string body = draft.dump(-1, ' ', false, json::error_handler_t::replace);
-  return document_of(connection(access_, kPatience).Post("/v1/submissions", body, "application/json"), access_);
+  return submission_of(connection(access_, kPatience).Post("/v1/submissions", body, "application/json"), access_);
 }
 
 json HarnessClient::cancel(int64_t id) {
-  return document_of(connection(access_, kPatience).Post(fmt::format("/v1/submissions/{}/cancel", id)), access_);
+  return submission_of(connection(access_, kPatience).Post(fmt::format("/v1/submissions/{}/cancel", id)), access_);
 }
 
-json HarnessClient::submission(int64_t id) { return get(fmt::format("/v1/submissions/{}", id)); }
+json HarnessClient::submission(int64_t id) {
+  return submission_of(connection(access_, kPatience).Get(fmt::format("/v1/submissions/{}", id)), access_);
+}
 
 json HarnessClient::get(const std::string& path, const Query& query) {
   httplib::Params parameters;
@@ -107,21 +135,29 @@ json HarnessClient::get(const std::string& path, const Query& query) {
   return document_of(connection(access_, kPatience).Get(whole), access_);
 }
 
-void HarnessClient::follow_events(std::chrono::seconds silence, const Listener& listener) {
+void HarnessClient::follow_events(const Listener& listener) {
   EventReader reader;
   int refused = 0;
+  std::string refusal;
   const auto opened = [&](const httplib::Response& response) {
     if (response.status >= 300) refused = response.status;
-    return refused == 0 && listener.begun();
+    return refused != 0 || listener.begun();
   };
   const auto arrived = [&](const char* data, size_t size) {
-    return reader.add({data, size}, listener.event) && listener.wanted();
+    if (refused == 0) return reader.add({data, size}, listener.event);
+    refusal.append(data, size);
+    return refusal.size() < kLongestRefusal;
   };
-  const httplib::Result result = connection(access_, silence).Get("/v1/events", opened, arrived);
-  if (refused != 0) refuse(refused, {});
+  const auto follow = [&] {
+    httplib::Client client = connection(access_, kSilence);
+    const std::jthread watch([&](const std::stop_token& ended) { stop_when_unwanted(ended, client, listener.wanted); });
+    return client.Get("/v1/events", opened, arrived);
+  };
+  const httplib::Result result = follow();
+  if (refused != 0) refuse(refused, refusal);
   // Silence ends it as an error of reading, and a listener that has enough as a cancellation.
   const bool ended = result || result.error() == httplib::Error::Read || result.error() == httplib::Error::Canceled;
-  if (!ended) throw_silent(access_, result.error());
+  if (!ended && listener.wanted()) throw_silent(access_, result.error());
 }
 
 }  // namespace sluice

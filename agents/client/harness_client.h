@@ -1,11 +1,13 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
+
+#include "scripting/graph/error.h"
 
 namespace sluice {
 
@@ -18,15 +20,31 @@ struct ServerAccess {
   static ServerAccess from_environment();
 };
 
-/// Talks to the API of a server (`sluice serve --data`). What the server refuses becomes InputError with its words and its hint.
+/// A server refuses, with its words and its hint, or does not answer.
+class ServerError : public InputError {
+ public:
+  ServerError(int status, const std::string& message, std::string hint = {})
+      : InputError(message, std::move(hint)), status_(status) {}
+
+  /// Of HTTP; 0: there was no answer.
+  int status() const { return status_; }
+  /// Whether the same request may succeed later: nobody answered, there were too many requests, or the server has trouble.
+  bool may_pass() const { return status_ == 0 || status_ == 408 || status_ == 429 || status_ >= 500; }
+
+ private:
+  int status_;
+};
+
+/// Talks to the API of a server (`sluice serve --data`). Everything throws ServerError, and InputError for answers that are not
+/// what a server of this kind says.
 class HarnessClient {
  public:
   using Query = std::map<std::string, std::string>;
-  /// Told of a stream of events. Each returns false to end it.
+  /// Told of a stream of events. Each returns false to end it; the first two may throw.
   struct Listener {
     std::function<bool()> begun;  // what happens from now on will be told
     std::function<bool(const nlohmann::json& event)> event;
-    std::function<bool()> wanted;  // asked whenever anything arrives, signs of life included
+    std::function<bool()> wanted;  // asked several times a second, by another thread while the stream is open
   };
 
   /// Throws InputError for an address that is none.
@@ -40,8 +58,8 @@ class HarnessClient {
   nlohmann::json submission(int64_t id);
   /// The answer of GET `path`. Empty values of the query are left out.
   nlohmann::json get(const std::string& path, const Query& query = {});
-  /// Listens to what happens, until the listener ends it or nothing arrives for `silence`.
-  void follow_events(std::chrono::seconds silence, const Listener& listener);
+  /// Listens to what happens, until the listener or the server ends it, or the server gives no sign of life.
+  void follow_events(const Listener& listener);
 
  private:
   ServerAccess access_;

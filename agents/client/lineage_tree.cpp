@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <vector>
 
 #include "agents/client/metric_text.h"
+#include "host/json_object.h"
 
 namespace sluice {
 namespace {
@@ -16,7 +19,9 @@ using nlohmann::json;
 class Tree {
  public:
   explicit Tree(const json& nodes) {
-    for (const json& node : nodes) nodes_[node.at("id")] = node;
+    for (const json& node : nodes) {
+      nodes_[JsonObject(node, "a node").integer("id", 1, std::numeric_limits<int64_t>::max())] = node;
+    }
     for (const auto& [id, node] : nodes_) {
       const int64_t parent = first_parent(node);
       (parent != 0 ? children_[parent] : roots_).push_back(id);
@@ -31,8 +36,8 @@ class Tree {
 
  private:
   int64_t first_parent(const json& node) const {
-    for (const json& parent : node.at("parents")) {
-      if (nodes_.contains(parent)) return parent;
+    for (const json& parent : member_of(node, "parents")) {
+      if (parent.is_number_integer() && nodes_.contains(parent.get<int64_t>())) return parent.get<int64_t>();
     }
     return 0;
   }
@@ -41,8 +46,15 @@ class Tree {
     const json& node = nodes_.at(id);
     std::string line = fmt::format("{} {} by {}: {}", id, text_of(node, "name"), text_of(node, "agent"), text_of(node, "status"));
     line += measured_text(node);
-    if (node.at("parents").size() > 1) line += fmt::format(" (parents {})", node.at("parents").dump());
+    if (const json& parents = member_of(node, "parents"); parents.size() > 1)
+      line += fmt::format(" (parents {})", parents.dump());
     return line + "\n";
+  }
+
+  static std::string indentation(int depth) {
+    constexpr int kDeepest = 20;  // beyond it a terminal has no room, and lines would grow with the lineage
+    const std::string spaces(2 * static_cast<size_t>(std::min(depth, kDeepest)), ' ');
+    return depth <= kDeepest ? spaces : spaces + fmt::format("[depth {}] ", depth);
   }
 
   /// Without recursion: lineages are as deep as agents make them.
@@ -51,7 +63,7 @@ class Tree {
     while (!waiting.empty()) {
       const auto [id, depth] = waiting.back();
       waiting.pop_back();
-      text += std::string(2 * static_cast<size_t>(depth), ' ') + line(id);
+      text += indentation(depth) + line(id);
       const auto children = children_.find(id);
       if (children == children_.end()) continue;
       for (auto child = children->second.rbegin(); child != children->second.rend(); ++child) {

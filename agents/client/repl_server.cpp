@@ -4,29 +4,41 @@
 
 #include <string>
 
+#include "agents/client/metric_text.h"
 #include "agents/client/submission_text.h"
 #include "agents/client/verdict_wait.h"
+#include "host/json_object.h"
 
 namespace sluice {
 
 using nlohmann::json;
 
+HarnessClient& ReplServer::client() {
+  if (!client_) client_.emplace(access_);
+  return *client_;
+}
+
 repl::FlowServer::Receipt ReplServer::submit(const std::string& name, const std::string& script,
                                              const std::vector<int64_t>& parents) {
-  const json submission = client_.submit({{"name", name}, {"script", script}, {"parents", parents}});
+  const json submission = client().submit({{"name", name}, {"script", script}, {"parents", parents}});
   const int64_t id = submission.at("id");
-  const bool is_new = submission.value("is_new", true);
-  return {id, fmt::format("{}  {}/v1/submissions/{}{}\n", submission_line(submission), client_.address(), id,
+  const bool is_new = member_of(submission, "is_new") != false;
+  return {id, fmt::format("{}  {}/v1/submissions/{}{}\n", submission_line(submission), client().address(), id,
                           is_new ? "" : "\n  the same flow was there already")};
 }
 
 std::string ReplServer::wait(int64_t id, const repl::Style& style, const std::function<bool()>& interrupted) {
-  const json submission = wait_on_terminal(client_, id, std::chrono::hours(24), interrupted);
-  return submission_text(submission, json::array(), style);
+  try {
+    const json submission = wait_on_terminal(client(), id, std::chrono::hours(24), interrupted);
+    return submission_text(submission, json::array(), style);
+  } catch (const InputError& error) {
+    throw InputError(error.what(), fmt::format("submission {} is kept: :submit --wait waits for it again", id));
+  }
 }
 
 FlowScript ReplServer::script(int64_t id) {
-  return {fmt::format("submission:{}", id), client_.submission(id).at("script").get<std::string>()};
+  const json submission = client().submission(id);
+  return {fmt::format("submission:{}", id), JsonObject(submission, "the submission").text("script")};
 }
 
 }  // namespace sluice

@@ -112,6 +112,18 @@ std::string totals_text(const json& submission) {
   return "\n" + aligned_table({titles, row});
 }
 
+/// What to say of entries that were judged by different suites; empty if they were not.
+std::string suites_text(const json& entries) {
+  std::vector<std::string> suites;  // the best one's first
+  for (const json& entry : entries) {
+    const std::string suite = text_of(member_of(member_of(entry, "submission"), "settings"), "suite");
+    if (std::find(suites.begin(), suites.end(), suite) == suites.end()) suites.push_back(suite);
+  }
+  if (suites.size() < 2) return {};
+  return fmt::format("\nrows of several suites ({}) are no fair comparison: --suite {}\n", fmt::join(suites, ", "),
+                     suites.front());
+}
+
 }  // namespace
 
 std::string submission_line(const json& submission) {
@@ -145,7 +157,7 @@ std::string leaderboard_table(const json& entries, const std::string& metric) {
     add_metrics(row, summary);
     rows.push_back(std::move(row));
   }
-  return aligned_table(rows);
+  return aligned_table(rows) + suites_text(entries);
 }
 
 std::string submission_text(const json& submission, const json& attempts, const repl::Style& style) {

@@ -15,7 +15,7 @@ std::string submission_line(const nlohmann::json& submission);
 /// A table of summaries, each with what was measured.
 std::string submission_table(const nlohmann::json& summaries);
 
-/// The entries of a leaderboard of `metric`, the best first.
+/// The entries of a leaderboard of `metric`, the best first; below them a warning if several suites judged them.
 std::string leaderboard_table(const nlohmann::json& entries, const std::string& metric);
 
 /// A submission with its last evaluation: why it ended so, stages, tasks, mass by layer. `attempts` are all its evaluations,

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "agents/harness/documents.h"
 #include "agents/harness/harness_routes.h"
 #include "agents/harness/route_parts.h"
 #include "agents/harness/schemas.h"
@@ -8,27 +9,25 @@
 namespace sluice {
 namespace {
 
-store::Ranking ranking_of(const HttpRequest& request) {
-  constexpr int kUsual = 100;
-  constexpr int kMost = 1000;
+store::Ranking ranking_of(const HttpRequest& request, int usual, int most) {
   constexpr int64_t kMostTokens = int64_t{1} << 30;
   store::Ranking ranking;
-  ranking.metric = query_text(request, "metric", "accuracy");
+  ranking.metric = known_metric(query_text(request, "metric", "accuracy"));
   ranking.task = query_text(request, "task");
   ranking.length = query_number(request, "tokens", 0, 0, kMostTokens);
-  const std::string order = query_text(request, "order", "descending");
+  const std::string order = query_text(request, "order", is_better_high(ranking.metric) ? "descending" : "ascending");
   if (order != "descending" && order != "ascending") throw HttpProblem(400, "order is descending or ascending");
   ranking.higher_is_better = order == "descending";
   ranking.filter = filter_of(request);
-  ranking.limit = static_cast<int>(query_number(request, "limit", kUsual, 1, kMost));
+  ranking.limit = static_cast<int>(query_number(request, "limit", usual, 1, most));
   return ranking;
 }
 
 std::vector<QueryParameter> ranking_parameters() {
-  return with_filters({{"metric", "accuracy, dense_accuracy, speedup, pages_read, mass"},
+  return with_filters({{"metric", known_metrics()},
                        {"task", "of the metric; none: of all together"},
                        {"tokens", "length of the task's prompts", schemas::integer()},
-                       {"order", "descending or ascending"},
+                       {"order", "descending or ascending; without it the best first"},
                        {"limit", "most entries", schemas::integer()}});
 }
 
@@ -37,7 +36,9 @@ HttpRoute leaderboard_route(HarnessService& service) {
                              "Submissions that passed (or have the status asked for), by a metric", Access::kRead);
   route.query = ranking_parameters();
   gives_json(route, schemas::list("entries", schemas::ranked()));
-  route.handle = [&service](const HttpRequest& request) { return json_answer(service.leaderboard(ranking_of(request))); };
+  route.handle = [&service](const HttpRequest& request) {
+    return json_answer(service.leaderboard(ranking_of(request, 100, 1000)));
+  };
   return route;
 }
 
@@ -46,8 +47,8 @@ HttpRoute front_route(HarnessService& service) {
   route.query = with_filters({{"accuracy", "one metric (accuracy)"}, {"speed", "and the other (speedup)"}});
   gives_json(route, schemas::list("points", schemas::front_point()));
   route.handle = [&service](const HttpRequest& request) {
-    return json_answer(
-        service.front(query_text(request, "accuracy", "accuracy"), query_text(request, "speed", "speedup"), filter_of(request)));
+    return json_answer(service.front(known_metric(query_text(request, "accuracy", "accuracy")),
+                                     known_metric(query_text(request, "speed", "speedup")), filter_of(request)));
   };
   return route;
 }
@@ -57,7 +58,10 @@ HttpRoute history_route(HarnessService& service) {
       route_of("GET", "/v1/history", "getHistory", "A metric by the time of the verdict, and the best so far", Access::kRead);
   route.query = ranking_parameters();
   gives_json(route, schemas::list("points", schemas::history_point()));
-  route.handle = [&service](const HttpRequest& request) { return json_answer(service.history(ranking_of(request))); };
+  constexpr int kMost = 10'000;
+  route.handle = [&service](const HttpRequest& request) {
+    return json_answer(service.history(ranking_of(request, kMost, kMost)));
+  };
   return route;
 }
 

@@ -2,8 +2,15 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <array>
 #include <ctime>
+#include <string_view>
+
+#include "agents/server/http_problem.h"
+#include "host/json_object.h"
 
 namespace sluice {
 namespace {
@@ -56,7 +63,18 @@ json value_of(const store::Metric& metric) {
           {"unit", metric.unit}};
 }
 
+constexpr std::array<std::string_view, 5> kMetrics = {"accuracy", "dense_accuracy", "speedup", "pages_read", "mass"};
+
 }  // namespace
+
+std::string known_metrics() { return fmt::format("{}", fmt::join(kMetrics, ", ")); }
+
+std::string known_metric(const std::string& metric) {
+  if (std::find(kMetrics.begin(), kMetrics.end(), metric) != kMetrics.end()) return metric;
+  throw HttpProblem(422, fmt::format("there is no metric {}", excerpt(metric))).with("hint", known_metrics());
+}
+
+bool is_better_high(const std::string& metric) { return metric != "pages_read"; }
 
 std::string time_text(store::Time time) {
   constexpr store::Time kSecond = 1'000'000;

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <string>
+#include <utility>
 
 #include "agents/server/http_problem.h"
 #include "scripting/graph/error.h"
@@ -22,33 +23,12 @@ json refusal(const std::string& file, int line, const std::string& message, cons
 
 }  // namespace
 
-/// One of the few that may run.
-class FlowCheck::Turn {
- public:
-  explicit Turn(FlowCheck& check) : check_(check) {
-    std::unique_lock lock(check_.mutex_);
-    if (!check_.ended_.wait_for(lock, kPatience, [&] { return check_.running_ < kMostChecks; })) {
-      throw HttpProblem(503, "too many scripts are being checked; try again in a moment").with_header("Retry-After", "1");
-    }
-    ++check_.running_;
-  }
-  ~Turn() {
-    {
-      const std::lock_guard lock(check_.mutex_);
-      --check_.running_;
-    }
-    check_.ended_.notify_one();
-  }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
-
- private:
-  FlowCheck& check_;
-};
+FlowCheck::FlowCheck(std::function<json(const FlowScript&)> inspect)
+    : inspect_(std::move(inspect)), turns_(kMostChecks, kPatience, "too many scripts are being checked; try again in a moment") {}
 
 json FlowCheck::check(const FlowScript& script) {
   if (!inspect_) throw HttpProblem(501, "this server checks no scripts");
-  const Turn turn(*this);
+  const Turn turn(&turns_);
   try {
     json document = inspect_(script);
     document["ok"] = true;

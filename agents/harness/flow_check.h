@@ -1,11 +1,10 @@
 #pragma once
 
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "agents/flow_script.h"
+#include "agents/harness/turns.h"
 
 namespace sluice {
 
@@ -13,19 +12,15 @@ namespace sluice {
 class FlowCheck {
  public:
   /// `inspect` gives {"name", "page", "graph", "plan"}; throws FlowError or InputError.
-  explicit FlowCheck(std::function<nlohmann::json(const FlowScript&)> inspect) : inspect_(std::move(inspect)) {}
+  explicit FlowCheck(std::function<nlohmann::json(const FlowScript&)> inspect);
 
-  /// {"ok": true} and what `inspect` gives, or {"ok": false, "message", "hint", "line"}: what is wrong, and where. Throws
+  /// {"ok": true} and what `inspect` gives, or {"ok": false, "file", "line", "message", "hint"}: what is wrong, and where. Throws
   /// HttpProblem: 503 if too many wait, 501 if scripts cannot be checked here.
   nlohmann::json check(const FlowScript& script);
 
  private:
-  class Turn;
-
   const std::function<nlohmann::json(const FlowScript&)> inspect_;
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  int running_ = 0;
+  Turns turns_;
 };
 
 }  // namespace sluice

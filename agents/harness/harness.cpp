@@ -62,6 +62,7 @@ OrchestratorOptions orchestrator_options(const HarnessOptions& options, FlowInsp
   orchestrator.workers = options.workers;
   orchestrator.program = options.program;
   orchestrator.suite = options.suite;
+  orchestrator.seconds = options.seconds;
   orchestrator.seed = seed_of(options.folder);
   orchestrator.check = [&inspector](const FlowScript& script) { return artifacts_of(inspector.inspect(script)); };
   return orchestrator;

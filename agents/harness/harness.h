@@ -19,6 +19,7 @@ struct HarnessOptions {
   int threads = 0;  // of each worker; 0: all cores
   int workers = 1;
   std::string suite = "quick";             // where a submission names none
+  double seconds = 900;                    // most of one evaluation
   std::string program = "/proc/self/exe";  // that workers are
 };
 

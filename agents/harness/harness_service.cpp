@@ -18,6 +18,9 @@ using nlohmann::json;
 
 /// Between looks at whether somebody still waits for an answer.
 constexpr std::chrono::milliseconds kLook{250};
+constexpr int kMostWaiting = 256;  // for verdicts, each with a thread and a connection
+constexpr int kMostSearches = 2;   // through all scripts at once: workers measure times meanwhile
+constexpr std::chrono::seconds kPatience{5};
 
 [[noreturn]] void no_submission(store::SubmissionId id) {
   throw HttpProblem(404, fmt::format("there is no submission {}", id)).with("hint", "GET /v1/submissions lists them");
@@ -36,7 +39,11 @@ HarnessService::HarnessService(std::string database, HarnessServiceOptions optio
       options_(std::move(options)),
       stores_(database_),
       watch_(database_),
-      check_(options_.inspect) {}
+      check_(options_.inspect),
+      waits_(kMostWaiting, std::chrono::seconds(0), "too many wait for verdicts; ask now and then, without waiting"),
+      searches_(kMostSearches, kPatience, "too many search at once; try again in a moment") {}
+
+Turns* HarnessService::turns_for(const store::Filter& filter) { return filter.text.empty() ? nullptr : &searches_; }
 
 void HarnessService::changed() {
   watch_.wake();
@@ -114,6 +121,8 @@ json HarnessService::wait(store::SubmissionId id, std::chrono::seconds most, con
     return store::is_final(*status);
   };
   uint64_t version = watch_.version();
+  if (most.count() == 0 || has_ended()) return get(id);
+  const Turn turn(&waits_);
   while (!has_ended()) {
     const uint64_t seen = version;
     for (auto now = StoreWatch::Clock::now(); version == seen; now = StoreWatch::Clock::now()) {
@@ -142,6 +151,7 @@ std::optional<store::Artifact> HarnessService::artifact(store::SubmissionId id, 
 
 json HarnessService::list(const store::Filter& filter, const std::string& cursor, int limit) {
   return as_problems([&] {
+    const Turn turn(turns_for(filter));
     const store::Page page = stores_.borrow()->list(filter, cursor, limit);
     return json{{"submissions", documents_of(page.submissions)}, {"next", page.next}};
   });
@@ -176,15 +186,24 @@ json HarnessService::diff(store::SubmissionId id, std::optional<store::Submissio
 }
 
 json HarnessService::leaderboard(const store::Ranking& ranking) {
-  return as_problems([&] { return json{{"entries", ranked_documents(stores_.borrow()->leaderboard(ranking))}}; });
+  return as_problems([&] {
+    const Turn turn(turns_for(ranking.filter));
+    return json{{"entries", ranked_documents(stores_.borrow()->leaderboard(ranking))}};
+  });
 }
 
 json HarnessService::front(const std::string& accuracy, const std::string& speed, const store::Filter& filter) {
-  return as_problems([&] { return json{{"points", documents_of(stores_.borrow()->pareto_front(accuracy, speed, filter))}}; });
+  return as_problems([&] {
+    const Turn turn(turns_for(filter));
+    return json{{"points", documents_of(stores_.borrow()->pareto_front(accuracy, speed, filter))}};
+  });
 }
 
 json HarnessService::history(const store::Ranking& ranking) {
-  return as_problems([&] { return json{{"points", documents_of(stores_.borrow()->history(ranking))}}; });
+  return as_problems([&] {
+    const Turn turn(turns_for(ranking.filter));
+    return json{{"points", documents_of(stores_.borrow()->history(ranking))}};
+  });
 }
 
 std::shared_ptr<BodyStream> HarnessService::events(std::optional<int64_t> after) {

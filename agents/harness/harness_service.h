@@ -14,6 +14,7 @@
 #include "agents/harness/store_watch.h"
 #include "agents/harness/submission_diff.h"
 #include "agents/harness/submission_draft.h"
+#include "agents/harness/turns.h"
 #include "agents/server/http_message.h"
 #include "agents/server/http_problem.h"
 
@@ -104,6 +105,8 @@ class HarnessService {
     const std::lock_guard lock(writing_);
     return write();
   }
+  /// Searches through texts take turns, other filters need none.
+  Turns* turns_for(const store::Filter& filter);
   Json document_of(store::Store& store, store::SubmissionId id);
   DiffSide side(store::Store& store, store::SubmissionId id);
 
@@ -113,6 +116,8 @@ class HarnessService {
   std::mutex writing_;
   StoreWatch watch_;
   FlowCheck check_;
+  Turns waits_;
+  Turns searches_;
 };
 
 /// A filter from texts, by its members' names: agent, status, model, device, suite, text. Throws HttpProblem (422) for a status

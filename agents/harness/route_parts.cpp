@@ -53,7 +53,8 @@ store::SubmissionId id_of(const HttpRequest& request) {
   return number_of(request.path_parameters.at("id"), "the number of a submission", 1, INT64_MAX);
 }
 
-store::SubmissionId query_id(const HttpRequest& request, const std::string& name) {
+std::optional<store::SubmissionId> query_id(const HttpRequest& request, const std::string& name) {
+  if (!request.query_value(name)) return std::nullopt;
   return query_number(request, name, 0, 1, INT64_MAX);
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,8 +22,8 @@ int64_t query_number(const HttpRequest& request, const std::string& name, int64_
 std::string query_text(const HttpRequest& request, const std::string& name, const std::string& otherwise = {});
 /// The {id} of the path.
 store::SubmissionId id_of(const HttpRequest& request);
-/// A submission's number in the query; 0 if there is none.
-store::SubmissionId query_id(const HttpRequest& request, const std::string& name);
+/// A submission's number in the query, if there is one.
+std::optional<store::SubmissionId> query_id(const HttpRequest& request, const std::string& name);
 store::Filter filter_of(const HttpRequest& request);
 
 /// The parameters that `filter_of` reads, and others before them.

@@ -1,5 +1,7 @@
 #include "agents/harness/store_problem.h"
 
+#include <spdlog/spdlog.h>
+
 namespace sluice {
 namespace {
 
@@ -7,6 +9,7 @@ int status_of(store::ErrorKind kind) {
   using store::ErrorKind;
   switch (kind) {
     case ErrorKind::kInvalid:
+    case ErrorKind::kTooLong:
       return 422;
     case ErrorKind::kNotFound:
       return 404;
@@ -28,6 +31,24 @@ int status_of(store::ErrorKind kind) {
   return 500;
 }
 
+/// What is told of an error; messages that name files of the server are for its log alone.
+std::string detail_of(const store::StoreError& error) {
+  using store::ErrorKind;
+  switch (error.kind()) {
+    case ErrorKind::kTooLong:
+      return "the search took too long";
+    case ErrorKind::kBusy:
+    case ErrorKind::kLocked:
+      return "the server's store is busy; try again";
+    case ErrorKind::kFull:
+      return "the server's disk is full; nothing was stored";
+    case ErrorKind::kUnwritable:
+      return "the server cannot write to its data folder; nothing was stored";
+    default:
+      return error.what();
+  }
+}
+
 HttpProblem problem(int status, const std::string& detail, const std::string& hint) {
   HttpProblem made(status, detail);
   if (!hint.empty()) made.with("hint", hint);
@@ -39,7 +60,9 @@ HttpProblem problem(int status, const std::string& detail, const std::string& hi
 HttpProblem problem_of(const store::StoreError& error) {
   const int status = status_of(error.kind());
   if (status == 500) throw store::StoreError(error);
-  HttpProblem made = problem(status, error.what(), error.hint());
+  const std::string detail = detail_of(error);
+  if (detail != error.what()) spdlog::error("{}", error.what());
+  HttpProblem made = problem(status, detail, status == 507 ? "tell whoever runs it" : error.hint());
   if (status == 503) made.with_header("Retry-After", "1");
   return made;
 }

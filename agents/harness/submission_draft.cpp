@@ -1,6 +1,7 @@
 #include "agents/harness/submission_draft.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <initializer_list>
@@ -17,7 +18,8 @@ using nlohmann::json;
 void refuse_others(const JsonObject& object, std::initializer_list<std::string_view> known) {
   for (const auto& [key, value] : object.items()) {
     if (std::find(known.begin(), known.end(), key) == known.end()) {
-      throw HttpProblem(422, fmt::format("unknown member {}", excerpt(key)));
+      throw HttpProblem(422, fmt::format("{}: unknown member {}", object.where(), excerpt(key)))
+          .with("hint", fmt::format("known are {}", fmt::join(known, ", ")));
     }
   }
 }
@@ -90,7 +92,9 @@ std::string complete_settings(const std::string& settings, const ServedSettings&
   json document = parse_json(settings, "settings");
   if (!document.is_object()) throw HttpProblem(422, fmt::format("settings are {}; an object is wanted", excerpt(document)));
   constexpr double kMostSeconds = 1e6;
-  JsonObject(document, "settings").find_number("seconds", 1, kMostSeconds);
+  const JsonObject object(document, "settings");
+  refuse_others(object, {"suite", "model", "device", "seconds"});
+  object.find_number("seconds", 1, kMostSeconds);
   if (document.value("suite", json()).is_null()) document["suite"] = served.suite;
   check_suite(document);
   complete(document, "model", served.model);

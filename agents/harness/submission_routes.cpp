@@ -103,8 +103,7 @@ HttpRoute diff_route(HarnessService& service) {
   route.handle = [&service](const HttpRequest& request) {
     const std::string context = query_text(request, "context");
     if (!context.empty() && context != "all") throw HttpProblem(400, "context is \"all\", or left out");
-    const store::SubmissionId from = query_id(request, "from");
-    return json_answer(service.diff(id_of(request), from > 0 ? std::optional(from) : std::nullopt, context == "all"));
+    return json_answer(service.diff(id_of(request), query_id(request, "from"), context == "all"));
   };
   return route;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "agents/harness/documents.h"
 #include "agents/mcp/brief.h"
 #include "agents/mcp/submission_schemas.h"
 #include "agents/mcp/text_page.h"
@@ -61,10 +62,11 @@ json list_schema(const char* member, const json& item) {
 
 store::Ranking ranking_of(const JsonObject& arguments) {
   store::Ranking ranking;
-  ranking.metric = text_argument(arguments, "metric", "accuracy");
+  ranking.metric = known_metric(text_argument(arguments, "metric", "accuracy"));
   ranking.task = text_argument(arguments, "task", "");
   ranking.length = arguments.find_integer("tokens", 0, INT64_MAX).value_or(0);
-  ranking.higher_is_better = text_argument(arguments, "order", "descending") == "descending";
+  ranking.higher_is_better =
+      text_argument(arguments, "order", is_better_high(ranking.metric) ? "descending" : "ascending") == "descending";
   ranking.filter = filter_of(arguments);
   ranking.limit = limit_of(arguments);
   return ranking;
@@ -150,13 +152,12 @@ Tool leaderboard_tool(HarnessService& service) {
       "The best submissions by one metric, of those that passed unless `status` says otherwise. Flows that were judged by "
       "another "
       "suite, model or device are no fair comparison: filter by suite. For accuracy and speed together use front.";
-  tool.input_schema = input_object(
-      with_filters({{"metric", {{"type", "string"}, {"default", "accuracy"}, {"description", kMetricHelp}}},
-                    {"task", text_property("The metric of this task alone, for example needle_multikey", 200)},
-                    {"tokens", integer_property("The metric at this length of prompt alone; 0: all", 0, int64_t{1} << 30, 0)},
-                    {"order", choice_property("descending unless told otherwise; pages_read is better when it is ascending",
-                                              {"descending", "ascending"})},
-                    {"limit", limit_property()}}));
+  tool.input_schema = input_object(with_filters(
+      {{"metric", {{"type", "string"}, {"default", "accuracy"}, {"description", kMetricHelp}}},
+       {"task", text_property("The metric of this task alone, for example needle_multikey", 200)},
+       {"tokens", integer_property("The metric at this length of prompt alone; 0: all", 0, int64_t{1} << 30, 0)},
+       {"order", choice_property("without it the best first: ascending for pages_read", {"descending", "ascending"})},
+       {"limit", limit_property()}}));
   tool.output_schema = list_schema(
       "entries", output_object({{"rank", {{"type", "integer"}}}, {"metric", metric_schema()}, {"submission", row_schema()}},
                                {"rank", "metric", "submission"}));

@@ -52,8 +52,8 @@ RpcError unknown_method(const Message& message, Era era) {
 
 }  // namespace
 
-McpServer::McpServer(std::vector<Tool> tools, std::string instructions)
-    : tools_(std::move(tools)), instructions_(std::move(instructions)) {}
+McpServer::McpServer(std::vector<Tool> tools, std::string instructions, Limit limit)
+    : tools_(std::move(tools)), instructions_(std::move(instructions)), limit_(std::move(limit)) {}
 
 void McpServer::add_routes(HttpServer& server) const {
   HttpRoute route;
@@ -81,11 +81,17 @@ HttpResponse McpServer::handle(const HttpRequest& request) const {
     const ToolCall call = {.identity = request.identity,
                            .sent_token = request.header("Authorization").has_value(),
                            .is_wanted = request.is_wanted,
-                           .deadline = std::chrono::steady_clock::now() + kMostWait};
+                           .deadline = std::chrono::steady_clock::now() + kMostWait,
+                           .limit = limit_of(request)};
     return document.is_array() ? answer_batch(request, document, call) : answer_message(request, document, call);
   } catch (const RpcError& error) {
     return answer(error_response(readable_id(document), error), error.status());
   }
+}
+
+CallLimit McpServer::limit_of(const HttpRequest& request) const {
+  if (!limit_) return {};
+  return [this, &request](bool writes) { return limit_(request, writes); };
 }
 
 HttpResponse McpServer::answer_message(const HttpRequest& request, const json& document, const ToolCall& call) const {
@@ -103,6 +109,7 @@ HttpResponse McpServer::answer_batch(const HttpRequest& request, const json& bat
   }
   json responses = json::array();
   for (const json& document : batch) {
+    if (!call.is_wanted()) break;
     json response = batch_response(request, document, call);
     if (!response.is_null()) responses.push_back(std::move(response));
   }
@@ -117,6 +124,9 @@ json McpServer::batch_response(const HttpRequest& request, const json& document,
     if (era == Era::kModern) throw RpcError(kInvalidRequest, 400, fmt::format("{} has no batches", kModernVersion));
     if (message.method == "initialize") throw RpcError(kInvalidRequest, 400, "initialize must not be part of a batch");
     if (message.kind != MessageKind::kRequest) return nullptr;
+    if (const auto wait = call.limit ? call.limit(false) : std::nullopt) {
+      throw RpcError(kInvalidRequest, 429, fmt::format("too many requests; try again in {} s", wait->count()));
+    }
     return result_response(message.id, result_of(message, era, call));
   } catch (const RpcError& error) {
     return error_response(readable_id(document), error);

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <chrono>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,8 +17,11 @@ namespace sluice::mcp {
 /// nothing between requests and has no sessions; all that it offers are tools.
 class McpServer {
  public:
+  /// How long a caller has to wait before a call; for the first one of a request that only reads, the HTTP server has asked.
+  using Limit = std::function<std::optional<std::chrono::seconds>(const HttpRequest& request, bool writes)>;
+
   /// `instructions` are for the model: what the server is for, and what to call first.
-  McpServer(std::vector<Tool> tools, std::string instructions);
+  McpServer(std::vector<Tool> tools, std::string instructions, Limit limit = {});
 
   /// Adds the one route, which answers POST. This must outlive the server's threads.
   void add_routes(HttpServer& server) const;
@@ -23,6 +29,7 @@ class McpServer {
   const std::vector<Tool>& tools() const { return tools_; }
 
  private:
+  CallLimit limit_of(const HttpRequest& request) const;
   HttpResponse answer_message(const HttpRequest& request, const nlohmann::json& document, const ToolCall& call) const;
   HttpResponse answer_batch(const HttpRequest& request, const nlohmann::json& batch, const ToolCall& call) const;
   nlohmann::json batch_response(const HttpRequest& request, const nlohmann::json& document, const ToolCall& call) const;
@@ -33,6 +40,7 @@ class McpServer {
 
   std::vector<Tool> tools_;
   std::string instructions_;
+  Limit limit_;
 };
 
 }  // namespace sluice::mcp

@@ -42,7 +42,9 @@ std::string next_step(const json& brief) {
     return fmt::format("compare it (leaderboard, front, diff), then improve it and submit the new flow with parents [{}]", id);
   }
   if (brief.at("status") == "cancelled") return "it was cancelled before it was judged";
-  return fmt::format("see message, hint and stages for why; change the script and submit it with parents [{}]", id);
+  const bool tells = brief.contains("evaluation") && !brief.at("evaluation").is_null();
+  return fmt::format("{} for why; change the script and submit it with parents [{}]",
+                     tells ? "see message, hint and stages" : fmt::format("call get_submission with id {}", id), id);
 }
 
 ToolResult result_of(json brief) {

@@ -27,6 +27,10 @@ ToolResult result_of(const Tool& tool, const json& arguments, const ToolCall& ca
     return refusal(fmt::format("the arguments of {} are wrong: {}", tool.name, fmt::join(problems, "; ")),
                    fmt::format("call it again with arguments that follow its schema: {}", signature_of(tool.input_schema)));
   }
+  const bool writes = !tool.annotations.is_object() || !tool.annotations.value("readOnlyHint", false);
+  if (const auto wait = writes && call.limit ? call.limit(true) : std::nullopt) {
+    return refusal("too many calls of tools that write", fmt::format("wait {} s, then call it again", wait->count()));
+  }
   try {
     return tool.call(JsonObject(arguments, tool.name), call);
   } catch (const HttpProblem& problem) {

@@ -11,12 +11,16 @@
 
 namespace sluice::mcp {
 
+/// How long the caller has to wait before a call that writes, or one that only reads; nothing: it may go on.
+using CallLimit = std::function<std::optional<std::chrono::seconds>(bool writes)>;
+
 /// Who calls a tool, and how long the answer is of use.
 struct ToolCall {
   std::optional<Identity> identity;
   bool sent_token = false;                         // which may be nobody's
   std::function<bool()> is_wanted;                 // false once the client has gone or the server stops
   std::chrono::steady_clock::time_point deadline;  // of the whole HTTP request: tools do not wait longer
+  CallLimit limit;                                 // of whoever calls; null: none
 };
 
 /// What a tool answers. Clients show a model either `structured` or `text`, so each of them says everything.

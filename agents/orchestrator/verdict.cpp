@@ -191,7 +191,9 @@ store::Verdict timeout_verdict(double seconds, const std::string& stage) {
   store::Verdict verdict;
   verdict.status = store::Status::kTimeout;
   verdict.message = fmt::format("the evaluation took more than {:g} s and was ended in {}", seconds, stage);
-  verdict.hint = "a flow that reads fewer pages, or scores them with less, takes less time";
+  verdict.hint =
+      "a flow that reads fewer pages, or scores them with less, takes less time; suite full needs a GPU or a server that "
+      "allows more (sluice serve --judge-seconds)";
   verdict.stages.push_back(failed_stage(stage, verdict.message));
   return verdict;
 }

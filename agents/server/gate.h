@@ -36,7 +36,8 @@ class Gate {
   bool is_allowed_origin(const HttpRequest& request) const;
   /// Whose token it bears, if any.
   std::optional<Identity> identify(const HttpRequest& request) const;
-  /// The rate limit (429), for `request` with its identity. Before `check_access`, so that nobody tries tokens at will.
+  /// The rate limit (429), for `request` with its identity. Before `check_access`: a wrong token counts for the address that
+  /// tries it.
   void check_rate(const HttpRequest& request, const HttpRoute& route) const;
   /// The identity against what `route` wants (401, 403).
   void check_access(const HttpRequest& request, const HttpRoute& route) const;

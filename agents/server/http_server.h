@@ -18,7 +18,7 @@ struct HttpServerOptions {
   std::string host = "127.0.0.1";
   int port = 0;  // 0: any that is free
   GateOptions gate;
-  int most_connections = 256;  // each has a thread while it is open; the next one gets 503
+  int most_connections = 512;  // each has a thread while it is open; the next one gets 503
   int most_streams = 128;      // of those that have no end of their own; the next one gets 503
   size_t most_head_bytes = size_t{16} << 10;
   size_t most_body_bytes = size_t{1} << 20;  // where a route says nothing else

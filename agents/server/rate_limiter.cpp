@@ -24,6 +24,8 @@ std::string network_of(const std::string& address) {
   constexpr size_t kNetworkBytes = 8;
   std::array<char, sizeof(in6_addr)> bytes{};
   if (::inet_pton(AF_INET6, address.c_str(), bytes.data()) != 1) return address;
+  constexpr std::string_view kMapped("\0\0\0\0\0\0\0\0\0\0\xff\xff", 12);  // before an address of IPv4
+  if (std::string_view(bytes.data(), bytes.size()).starts_with(kMapped)) return {bytes.data(), bytes.size()};
   return {bytes.data(), kNetworkBytes};
 }
 
@@ -60,8 +62,12 @@ void RateLimiter::Buckets::forget_full(Clock::time_point now) {
 
 std::optional<std::chrono::seconds> RateLimiter::wait(const HttpRequest& request, const HttpRoute& route) {
   if (route.access == Access::kPublic) return {};
+  return take(request, is_write(request, route));
+}
+
+std::optional<std::chrono::seconds> RateLimiter::take(const HttpRequest& request, bool writes) {
   const std::lock_guard lock(mutex_);
-  Buckets& buckets = is_write(request, route) ? writes_ : reads_;
+  Buckets& buckets = writes ? writes_ : reads_;
   if (buckets.rate.per_second <= 0) return {};
   const Clock::time_point now = now_();
   forget_full(now);

@@ -30,6 +30,8 @@ class RateLimiter {
 
   /// Takes a token for this request. Nothing: it may go on; otherwise how long to wait for the next, at least a second.
   std::optional<std::chrono::seconds> wait(const HttpRequest& request, const HttpRoute& route);
+  /// The same for a part of a request: one of several calls that it bears.
+  std::optional<std::chrono::seconds> take(const HttpRequest& request, bool writes);
 
   /// How many buckets are kept. Those that are full again are forgotten, so there are no more than callers of the last minute.
   size_t buckets() const;

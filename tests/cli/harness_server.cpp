@@ -11,6 +11,26 @@
 #include <thread>
 
 namespace sluice::test {
+namespace {
+
+/// The address that a server tells in its first line, which it writes to the file `output`. Throws if it tells none.
+std::string told_address(pid_t server, const std::string& output) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  std::string said;
+  while (!said.ends_with('\n')) {
+    if (::waitpid(server, nullptr, WNOHANG) != 0) throw std::runtime_error("the server has ended: " + said);
+    if (std::chrono::steady_clock::now() > deadline) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    said = read_file(output);
+  }
+  const size_t address = said.find("http://");
+  if (address != std::string::npos && said.ends_with('\n')) return said.substr(address, said.size() - address - 1);
+  ::kill(server, SIGKILL);
+  ::waitpid(server, nullptr, 0);
+  throw std::runtime_error("the server has not started: " + said);
+}
+
+}  // namespace
 
 HarnessServer::HarnessServer() {
   std::string token = run_sluice({"agent", "add", "ada", "--data", data()}).out;
@@ -24,15 +44,7 @@ HarnessServer::HarnessServer() {
             "--quiet", nullptr);
     ::_exit(127);
   }
-  std::string said;
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  while (!said.ends_with('\n')) {
-    if (std::chrono::steady_clock::now() > deadline) throw std::runtime_error("the server has not started");
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    said = read_file(output);
-  }
-  const size_t address = said.find("http://");
-  variables_ = {{"SLUICE_SERVER", said.substr(address, said.size() - address - 1)}, {"SLUICE_TOKEN", token}};
+  variables_ = {{"SLUICE_SERVER", told_address(process_, output)}, {"SLUICE_TOKEN", token}};
 }
 
 HarnessServer::~HarnessServer() {

@@ -79,6 +79,15 @@ TEST(Harness, ExportsWhatTheRepositoryHas) {
   EXPECT_EQ(ran.out, "2 submissions in flows\n1\n") << ran.err;
 }
 
+TEST(Harness, WhatWouldBeIgnoredIsRefused) {
+  const Ran filtered = run_sluice({"export", "1", "--dir", "flows", "--status", "passed"});
+  EXPECT_EQ(filtered.exit_code, 1);
+  EXPECT_TRUE(contains(filtered.err, "id excludes --status")) << filtered.err;
+  const Ran wait = run_sluice({"submit", "--wait", "quest", "--notes", "new"});
+  EXPECT_TRUE(contains(wait.err, "\"quest\" is no whole number") && contains(wait.err, "--wait=SECONDS")) << wait.err;
+  EXPECT_TRUE(contains(run_sluice({"leaderboard", "--order", "best"}).err, "--order"));
+}
+
 TEST(Harness, AServerThatDoesNotAnswerIsNamed) {
   const Ran ran = run_shell("SLUICE_SERVER=http://127.0.0.1:9 \"$SLUICE\" list");
   EXPECT_EQ(ran.exit_code, 1);
@@ -151,7 +160,22 @@ TEST(ReplSubmissions, WhatCannotBeHandedInIsSaid) {
   EXPECT_TRUE(contains(session(":load quest\n:submit\n", "--server http://127.0.0.1:9"), "does not answer"));
 }
 
+TEST(ReplSubmissions, ASessionThatUsesNoServerNeedsNone) {
+  const Ran ran = run_shell(
+      "printf '6 * 7\n:load quest\n:submit\n' | SLUICE_SERVER=https://sluice.example \"$SLUICE\" repl --tokens 256 2>&1");
+  EXPECT_TRUE(ran.out.starts_with("42\n")) << ran.out;
+  EXPECT_TRUE(contains(ran.out, "\"https://sluice.example\" is no address of a server")) << ran.out;
+}
+
 class HarnessTerminal : public TerminalTest {};
+
+TEST_F(HarnessTerminal, AScriptDoesNotSteerIt) {
+  const HarnessServer server;
+  ASSERT_EQ(server.run("printf -- '-- \\033]0;mine\\a\n' | sluice submit -").exit_code, 0);
+  EXPECT_EQ(server.run("sluice export 1").out, "-- \x1b]0;mine\a\n") << "a pipe takes it as it is";
+  Terminal terminal({SLUICE_PROGRAM, "export", "1"}, server.variables());
+  EXPECT_TRUE(terminal.shows("-- \\x1b]0;mine\\x07\r\n")) << terminal.rest();
+}
 
 TEST_F(HarnessTerminal, CtrlCEndsTheWaitingAndNotTheSession) {
   const HarnessServer server;

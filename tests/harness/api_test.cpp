@@ -43,6 +43,9 @@ TEST_F(Api, FromASubmissionToItsVerdict) {
   EXPECT_LT(failed[0]["metric"]["value"], board[0]["metric"]["value"]);
   EXPECT_EQ(get("/v1/leaderboard?metric=speedup")["entries"].size(), 1U);
   EXPECT_EQ(get("/v1/front")["points"].size(), 1U);
+  get("/v1/leaderboard?metric=speed", 422);
+  get("/v1/history?metric=nope", 422);
+  get("/v1/front?accuracy=nope", 422);
   EXPECT_EQ(get("/v1/history?metric=accuracy")["points"].size(), 1U);
 }
 
@@ -72,9 +75,9 @@ TEST_F(Api, WritingNeedsAToken) {
 }
 
 TEST_F(Api, QuotasAreKept) {
-  for (int i = 0; i < 3; ++i) submit(draft("quest", {{"settings", {{"n", i}}}}), 201, other_token_);
+  for (int i = 0; i < 3; ++i) submit(draft("quest", {{"settings", {{"seconds", 1 + i}}}}), 201, other_token_);
   EXPECT_EQ(get("/v1/me", 200, other_token_)["quota"]["used"], 3);
-  submit(draft("quest", {{"settings", {{"n", 3}}}}), 429, other_token_);
+  submit(draft("quest", {{"settings", {{"seconds", 9}}}}), 429, other_token_);
 }
 
 TEST_F(Api, WhatIsWrongIsSaid) {
@@ -102,7 +105,7 @@ TEST_F(Api, WhatIsWrongIsSaid) {
 }
 
 TEST_F(Api, PagesAndFilters) {
-  for (int i = 0; i < 5; ++i) submit(draft("quest", {{"name", fmt::format("flow {}", i)}, {"settings", {{"n", i}}}}));
+  for (int i = 0; i < 5; ++i) submit(draft("quest", {{"name", fmt::format("flow {}", i)}, {"settings", {{"seconds", 1 + i}}}}));
   submit(draft("h2o"), 201, other_token_);
   std::vector<std::string> names;
   std::string cursor;

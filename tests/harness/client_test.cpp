@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -100,8 +101,30 @@ TEST_F(Client, ListsAndRanks) {
   expect_part(best, "1     2   ada    full   100.0% 90–100  100.0% 90–100  1.00x 0.50–1.50");
   const std::string fastest = run("leaderboard --by speedup --limit 1").text;
   expect_part(fastest, "\n1     3   ada    h2o");
+  EXPECT_EQ(fastest.find("suites"), std::string::npos) << "there is one";
   EXPECT_EQ(run("leaderboard --order ascending --limit 1 --json").status, 0);
   expect_part(run("list --status nonsense").text, "422");
+}
+
+TEST_F(Client, RanksTheFewestPagesFirst) {
+  for (const auto& [flow, pages] : {std::pair{"quest", 0.5}, {"full", 1.0}, {"h2o", 0.25}}) {
+    submit(draft(flow));
+    store::Verdict verdict;
+    verdict.metrics = {metric("pages_read", pages, pages, pages)};
+    decide(verdict);
+  }
+  expect_part(run("leaderboard --by pages_read --limit 1").text, "\n1     3   ada    h2o");
+  expect_part(run("leaderboard --by pages_read --order descending --limit 1").text, "\n1     2   ada    full");
+}
+
+TEST_F(Client, WarnsOfRowsThatAreNoFairComparison) {
+  submit(draft("quest", {{"settings", {{"suite", "full"}}}}));
+  decide(verdict(0.8, 1.5));
+  submit(draft("full", {{"settings", {{"suite", "quick"}}}}));
+  decide(verdict(0.9, 1));
+  EXPECT_TRUE(
+      run("leaderboard").text.ends_with("\nrows of several suites (quick, full) are no fair comparison: --suite quick\n"));
+  EXPECT_EQ(run("leaderboard --suite full").text.find("several"), std::string::npos);
 }
 
 TEST_F(Client, ComparesTwoSubmissions) {
@@ -169,35 +192,44 @@ TEST_F(Client, WaitsNoLongerThanItIsTold) {
   EXPECT_EQ(asked, 3);
 }
 
-/// Writes down what a Progress is told.
+/// Writes down what a Progress is told, what is told twice in a row once.
 class Notes final : public Progress {
  public:
   void start(double work) override { total = work; }
   void show(const std::string& stage, const std::string& task, const std::string& flow) override {
-    seen.push_back(fmt::format("{} {} {}", stage, task, flow));
+    const std::string line = fmt::format("{} {} {}", stage, task, flow);
+    if (seen.empty() || seen.back() != line) seen.push_back(line);
   }
-  void advance(double work) override { done += work; }
+  void advance(double work) override {
+    done += work;
+    has_advanced = true;
+  }
   void shrink(double) override {}
   void finish() override { seen.emplace_back("finished"); }
 
   double total = 0;
   double done = 0;
   std::vector<std::string> seen;
+  std::atomic<bool> has_advanced = false;  // for other threads
 };
 
 TEST_F(Client, TellsHowFarItIs) {
   submit(draft("quest"));
   submit(draft("full"));
   Notes notes;
+  std::atomic<bool> is_over = false;
   HarnessClient client = connection();
   std::thread judge([&] {
-    std::this_thread::sleep_for(500ms);
-    store_->append_event("progress", 1, R"({"stage": "short", "task": "salad", "share": 0.25})");
+    while (!notes.has_advanced && !is_over) {  // until the stream is open nobody hears it
+      store_->append_event("progress", 1, R"({"stage": "short", "task": "salad", "share": 0.25})");
+      std::this_thread::sleep_for(20ms);
+    }
     store_->append_event("progress", 2, R"({"stage": "another's", "task": "", "share": 1.0})");
     store_->append_event("progress", 1, R"({"stage": "long", "task": "", "share": 0.75})");
     decide(verdict(0.8, 2.5));
   });
   wait_for_verdict(client, 1, {.most = 30s, .progress = &notes});
+  is_over = true;
   judge.join();
   EXPECT_EQ(notes.total, 1);
   EXPECT_EQ(notes.done, 0.75);
@@ -206,11 +238,11 @@ TEST_F(Client, TellsHowFarItIs) {
 }
 
 TEST(ClientText, DiffsAreColouredAsGitsAre) {
-  const json diff = {{"unified", "--- a\n+++ b\n@@ -1 +1 @@\n same\n-old\n+new \x1b[2J\n"},
+  const json diff = {{"unified", "--- a\n+++ b\n@@ -1 +1 @@\n same\n--- old\n+new \x1b[2J\n"},
                      {"settings", {{{"key", "suite"}, {"from", "quick"}, {"to", "full"}}}},
                      {"metrics", json::array()}};
   EXPECT_EQ(diff_text(diff, true),
-            "\x1b[1m--- a\x1b[m\n\x1b[1m+++ b\x1b[m\n\x1b[36m@@ -1 +1 @@\x1b[m\n same\n\x1b[31m-old\x1b[m\n"
+            "\x1b[1m--- a\x1b[m\n\x1b[1m+++ b\x1b[m\n\x1b[36m@@ -1 +1 @@\x1b[m\n same\n\x1b[31m--- old\x1b[m\n"
             "\x1b[32m+new \\x1b[2J\x1b[m\n\nsetting suite: full instead of quick\n");
   EXPECT_EQ(diff_text({{"unified", ""}}, true), "the scripts are the same\n");
 }
@@ -225,6 +257,17 @@ TEST(ClientText, ATreeShowsEachOnce) {
             "    4 flow by ada: passed\n"
             "  3 flow by ada: passed (parents [1,2])\n"
             "5 flow by ada: passed\n");
+}
+
+TEST(ClientText, ADeepTreeNamesItsDepths) {
+  json nodes = json::array();
+  for (int64_t id = 1; id <= 1000; ++id) {
+    nodes.push_back({{"id", id}, {"parents", id > 1 ? json{id - 1} : json::array()}});
+  }
+  const std::string tree = lineage_tree(nodes);
+  expect_part(tree, "\n" + std::string(40, ' ') + "21 - by -: -\n" + std::string(40, ' ') + "[depth 21] 22 - by -: -\n");
+  expect_part(tree, " [depth 999] 1000 - by -: -\n");
+  EXPECT_LT(tree.size(), 100'000U);
 }
 
 TEST(ClientText, WhatAServerLeavesOutIsADash) {

@@ -267,19 +267,24 @@ TEST_F(Orchestration, MessagesMayBeAnyBytes) {
 
 TEST_F(Orchestration, SurvivesWorkersThatAreKilledAtRandom) {
   const auto ids = submit_many(24);
-  // Each worker is ended after a random number of jobs, or before it is ready.
+  // Each worker is killed with all around it, within a second after it was ready.
   OrchestratorOptions fragile = options(2);
   fragile.program = "/bin/sh";
-  fragile.worker_arguments = {
-      "-c", "(sleep 0.$(od -An -N1 -tu1 /dev/urandom | tr -d ' '); kill -9 $$) & exec " SLUICE_PROGRAM " worker --threads 1"};
+  fragile.worker_arguments = {"-c", SLUICE_PROGRAM R"( worker --threads 1 | while IFS= read -r line; do
+        printf '%s\n' "$line"
+        case $line in *'"ready"'*) (sleep 0.$(od -An -N1 -tu1 /dev/urandom | tr -d ' '); kill -9 0) & esac
+      done)"};
   Orchestrator orchestrator(database_, fragile);
+  int passed = 0;
   for (const auto id : ids) {
     const Status status = wait(id, 120s).status;
     EXPECT_TRUE(status == Status::kPassed || status == Status::kRuntimeError) << store::name_of(status);
     const auto evaluations = store_->evaluations(id);
-    EXPECT_EQ(evaluations.size(), status == Status::kPassed ? evaluations.size() : 3U);
+    passed += status == Status::kPassed ? 1 : 0;
+    EXPECT_LE(evaluations.size(), 3U);
     EXPECT_EQ(evaluations.back().outcome, status == Status::kPassed ? "judged" : "failed");
   }
+  EXPECT_GT(passed, 0);
 }
 
 }  // namespace

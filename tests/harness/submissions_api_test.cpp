@@ -41,7 +41,7 @@ class SubmissionsApi : public testing::ApiTest {
 TEST_F(SubmissionsApi, ListsTellParentsSettingsAndMetrics) {
   const auto first = submitted(numbered(1));
   decide(passed(0.1 + 0.2, 2));
-  const auto second = submitted(numbered(2, {{"parents", {first}}, {"settings", {{"suite", "quick"}, {"note", "x"}}}}));
+  const auto second = submitted(numbered(2, {{"parents", {first}}, {"settings", {{"suite", "quick"}, {"seconds", 100}}}}));
   const json page = get("/v1/submissions");
   ASSERT_EQ(page["submissions"].size(), 2U);
   const json& child = page["submissions"][0];
@@ -55,7 +55,7 @@ TEST_F(SubmissionsApi, ListsTellParentsSettingsAndMetrics) {
   EXPECT_EQ(parent["metrics"].size(), 2U) << "not those of single tasks";
   EXPECT_EQ(parent["settings"]["suite"], "verify") << "what it was judged by";
   const json whole = get(fmt::format("/v1/submissions/{}", second));
-  EXPECT_EQ(whole["settings"]["note"], "x");
+  EXPECT_EQ(whole["settings"]["seconds"], 100);
   EXPECT_EQ(whole["evaluation"], json(nullptr));
 }
 
@@ -64,6 +64,7 @@ TEST_F(SubmissionsApi, SettingsSayWhatTheyAreJudgedBy) {
   EXPECT_EQ(submit(numbered(1, {{"settings", {{"suite", "verify"}}}}), 200)["id"], id) << "the same, however it is written";
   submit(numbered(2, {{"settings", {{"suite", "/etc/passwd"}}}}), 422);
   submit(numbered(2, {{"settings", {{"suite", 3}}}}), 422);
+  submit(numbered(2, {{"settings", {{"suit", "full"}}}}), 422);
   submit(numbered(2, {{"settings", {{"seconds", "many"}}}}), 400);
   HarnessServiceOptions options;
   options.model = "mini";

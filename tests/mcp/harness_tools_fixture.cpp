@@ -30,7 +30,8 @@ json HarnessTools::call(const std::string& name, const json& arguments, std::opt
   ToolCall caller = {.identity = std::move(identity),
                      .sent_token = sent_token_,
                      .is_wanted = [this] { return wanted_.load(); },
-                     .deadline = std::chrono::steady_clock::now() + patience_};
+                     .deadline = std::chrono::steady_clock::now() + patience_,
+                     .limit = {}};
   json result = call_tool(tool(name), arguments, caller);
   EXPECT_EQ(result["content"].size(), 1U);
   constexpr size_t kMost = kMostBytes + 4096;  // with what stands around a long text or list

@@ -138,6 +138,10 @@ TEST(Submissions, WrongOnesAreRefusedAndLeaveNothing) {
   EXPECT_EQ(refused([](Draft& d) { d.name = ""; }), ErrorKind::kInvalid);
   EXPECT_EQ(refused([](Draft& d) { d.name = "two\nlines"; }), ErrorKind::kInvalid);
   EXPECT_EQ(refused([](Draft& d) { d.name = "\xff"; }), ErrorKind::kInvalid);
+  for (const std::string name :
+       {" ", "x ", "\xe2\x80\xae exe", "\xe2\x80\x8b", "a\xc2\x9b[2J", "\xef\xbb\xbfx", "\xe2\x81\xa6x"}) {
+    EXPECT_EQ(refused([&](Draft& d) { d.name = name; }), ErrorKind::kInvalid) << name;
+  }
   EXPECT_EQ(refused([](Draft& d) { d.name = std::string(201, 'x'); }), ErrorKind::kInvalid);
   EXPECT_EQ(refused([](Draft& d) { d.notes = std::string("a\0b", 3); }), ErrorKind::kInvalid);
   EXPECT_EQ(refused([](Draft& d) { d.script = std::string((64 << 10) + 1, ' '); }), ErrorKind::kInvalid);
@@ -151,6 +155,16 @@ TEST(Submissions, WrongOnesAreRefusedAndLeaveNothing) {
   EXPECT_TRUE(test.store.list({}).submissions.empty());
   EXPECT_EQ(test.store.last_event(), 0);
   EXPECT_FALSE(test.store.claim("worker", 1));
+}
+
+TEST(Submissions, NamesMayBeInAnyScript) {
+  TestStore test;
+  for (const std::string name :
+       {"\xe2\x80\xa2 \xc3\xa4", "\xe6\xbc\xa2\xe5\xad\x97", "\xf0\x9f\x99\x82", "<img onerror=alert(1)>"}) {
+    Draft fine = draft(name);
+    fine.name = name;
+    EXPECT_EQ(test.store.get(test.store.submit("ada", fine).id)->name, name);
+  }
 }
 
 TEST(Submissions, IdempotencyKeysRepeatTheAnswer) {
