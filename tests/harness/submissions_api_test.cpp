@@ -243,7 +243,7 @@ TEST_F(SubmissionsApi, WaitingEndsWhenNobodyWaits) {
 }
 
 TEST_F(SubmissionsApi, ADifferenceHasLinesSettingsAndMetrics) {
-  const auto old = submitted({{"name", "a"}, {"script", "one\ntwo\nthree\n"}, {"settings", {{"suite", "quick"}, {"gone", 1}}}});
+  const auto old = submitted({{"name", "a"}, {"script", "one\ntwo\nthree\n"}, {"settings", {{"suite", "quick"}, {"seconds", 1}}}});
   decide(passed(0.5, 2));
   const auto young =
       submitted({{"name", "b"}, {"script", "one\n2\nthree\nfour"}, {"parents", {old}}, {"settings", {{"suite", "full"}}}});
@@ -255,7 +255,7 @@ TEST_F(SubmissionsApi, ADifferenceHasLinesSettingsAndMetrics) {
   EXPECT_EQ(diff["hunks"][0]["lines"][1], line);
   EXPECT_EQ(diff["hunks"][0]["lines"].size(), 5U);
   EXPECT_EQ(diff["settings"],
-            json({{{"key", "gone"}, {"from", 1}, {"to", nullptr}}, {{"key", "suite"}, {"from", "quick"}, {"to", "full"}}}));
+            json({{{"key", "seconds"}, {"from", 1}, {"to", nullptr}}, {{"key", "suite"}, {"from", "quick"}, {"to", "full"}}}));
   EXPECT_EQ(diff["metrics"][0], json({{"name", "accuracy"}, {"from", 0.5}, {"to", nullptr}}));
   EXPECT_EQ(diff["metrics"][1]["task"], "salad");
   const json first = get(fmt::format("/v1/submissions/{}/diff", old));

@@ -77,6 +77,83 @@ pageTest('compare shows only what differs, or everything', async (page) => {
   await page.getByRole('columnheader', { name: '#8 too slow' }).waitFor();
 });
 
+pageTest('all that cannot be told from the best are marked, where there is a better at all', async (page) => {
+  await visit(page, '#/compare?ids=1,2,4');
+  const best = async (row) => (await cells(page, row)).map((text) => /best$/.test(text.trim()));
+  assert.deepEqual(await best('Accuracy (%)'), [true, true, false]); // 91–99 and 89–97, but 37–45
+  assert.deepEqual(await best('Speed (× dense)'), [false, false, true]);
+  await page.getByText('Measured with several suites:').waitFor();
+  const unknown = { name: 'odd_thing', value: 1 };
+  await page.route(/v1\/submissions\/[12]$/, async (route) => {
+    const response = await route.fetch();
+    const submission = await response.json();
+    submission.evaluation.metrics.push({ ...unknown, value: submission.id });
+    return route.fulfill({ response, json: submission });
+  });
+  await visit(page, '#/compare?ids=1,2');
+  await page.reload();
+  await page.getByRole('rowheader', { name: 'odd thing' }).waitFor();
+  assert.deepEqual(await best('odd thing'), [false, false]);
+  assert.deepEqual(await best('Accuracy (%)'), [false, false]);
+});
+
+/** A diff and two scripts, instead of what the server has. */
+async function tellScripts(page, from, to, lines) {
+  await page.route(/v1\/submissions\/2\/diff/, async (route) => {
+    const response = await route.fetch();
+    const diff = await response.json();
+    return route.fulfill({ response, json: { ...diff, hunks: [{ header: '@@', lines }] } });
+  });
+  for (const [id, script] of [
+    [1, from],
+    [2, to],
+  ]) {
+    await page.route(new RegExp(`v1/submissions/${id}$`), async (route) => {
+      const response = await route.fetch();
+      return route.fulfill({ response, json: { ...(await response.json()), script } });
+    });
+  }
+}
+
+pageTest('a line of a diff has the colours that it has in its script', async (page) => {
+  await tellScripts(page, '--[[\nlocal x\n]]\n', '-- a\nlocal x\n-- b\n', [
+    { kind: 'removed', old: 1, new: null, text: '--[[\n' },
+    { kind: 'added', old: null, new: 1, text: '-- a\n' },
+    { kind: 'context', old: 2, new: 2, text: 'local x\n' },
+  ]);
+  await visit(page, '#/submissions/2/diff');
+  const row = page.locator('.diff tbody tr').last();
+  assert.deepEqual(await row.locator('code').allInnerTexts(), ['local x', 'local x']);
+  assert.equal(await row.locator('code').first().locator('.hljs-comment').count(), 1);
+  assert.equal(await row.locator('code').last().locator('.hljs-comment').count(), 0);
+  assert.equal(await row.locator('code').last().locator('.hljs-keyword').count(), 1);
+});
+
+pageTest('of a very long diff the first lines are shown', async (page) => {
+  const count = 1 << 16;
+  const lines = Array.from({ length: count }, (_, index) => ({ kind: 'added', old: null, new: index + 1, text: '\n' }));
+  await tellScripts(page, '', '\n'.repeat(count), lines);
+  await visit(page, '#/submissions/2/diff');
+  await page.getByText(`The first 3000 of ${count} lines`).waitFor();
+  assert.equal(await page.locator('.diff td.added code').count(), 3000);
+});
+
+pageTest('a change within the intervals is neither better nor worse', async (page) => {
+  await visit(page, '#/submissions/2/diff');
+  const change = (metric) =>
+    page
+      .locator('tr', { has: page.getByRole('rowheader', { name: metric, exact: true }) })
+      .first()
+      .locator('.change')
+      .getAttribute('class');
+  assert.equal(await change('Accuracy (%)'), 'change same'); // 91–99 before, 89–97 after
+  assert.equal(await change('Speed (× dense)'), 'change better');
+  await page.getByText('Measured with several suites:').waitFor();
+  await visit(page, '#/submissions/4/diff');
+  assert.equal(await change('Accuracy (%)'), 'change worse');
+  assert.ok(await page.getByText('Measured with several').isHidden());
+});
+
 pageTest('compare wants two to six that exist', async (page) => {
   await visit(page, '#/compare?ids=1');
   await page.getByText('Name two to 6 submissions').waitFor();

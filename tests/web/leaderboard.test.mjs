@@ -65,6 +65,17 @@ pageTest('filters by agent, status, model, device, suite and text', async (page)
   await page.getByText('No submission is like that').waitFor();
 });
 
+pageTest('results of several suites are said not to compare, and one suite is a click away', async (page) => {
+  await visit(page, '#/');
+  const notice = page.getByText('Measured with several suites:');
+  await notice.waitFor();
+  await page.getByRole('button', { name: 'suite full' }).click();
+  await notice.waitFor({ state: 'hidden' });
+  assert.match(page.url(), /suite=full/);
+  assert.ok((await column(page, kTable, 'Suite')).every((suite) => suite === 'full'));
+  assert.equal(await page.evaluate(() => document.activeElement.name), 'suite');
+});
+
 pageTest('pages turn, and the address keeps the page', async (page) => {
   await visit(page, '#/?sort=id');
   assert.equal((await names(page)).length, 50);

@@ -22,3 +22,11 @@ pageTest('another metric, by agent', async (page) => {
   await page.getByLabel('metric').selectOption('pages_read');
   await page.getByRole('img', { name: /the best so far is 12.5 %/ }).waitFor();
 });
+
+pageTest('progress over several suites says so, and can be kept to one', async (page) => {
+  await visit(page, '#/progress');
+  await page.getByText('Measured with several suites:').waitFor();
+  await page.getByLabel('suite').selectOption('quick');
+  await page.getByText('Measured with several suites:').waitFor({ state: 'hidden' });
+  await becomes(async () => (await column(page, 'Accuracy (%) by', 'Submission')).includes('#1 quest'), false);
+});

@@ -45,6 +45,21 @@ pageTest('the queue tells how far an evaluation has come', async (page) => {
   assert.equal(await page.locator('.log li').count(), 0); // what is said every second would drown the rest
 });
 
+pageTest('the focus stays on a submission whose list is shown anew', async (page) => {
+  await visit(page, '#/queue');
+  await isLive(page);
+  const link = page
+    .getByRole('region', { name: /^Ended last/ })
+    .getByRole('link')
+    .first();
+  const name = await link.innerText();
+  await link.focus();
+  await submit('ends meanwhile');
+  await rowIn(page, /^Ended last/, /ends meanwhile/).waitFor();
+  assert.notEqual(await link.innerText(), name); // another is the first now
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), name);
+});
+
 pageTest('a flow that does not compile ends with its reason', async (page) => {
   await visit(page, '#/queue');
   await isLive(page);
@@ -88,3 +103,21 @@ pageTest(
   },
   { expects: [/ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE/] },
 );
+
+pageTest('of very many that wait the oldest are shown, and what has ended all the same', async (page) => {
+  const { submissions } = await server.get('/v1/submissions?limit=1');
+  const waiting = Array.from({ length: 450 }, (_, index) => {
+    const id = 1000450 - index;
+    return { ...submissions[0], id, name: `waits ${id}`, status: 'queued' };
+  });
+  await page.route(/status=queued/, (route) => {
+    const cursor = Number(new URL(route.request().url()).searchParams.get('cursor') ?? 0);
+    const next = cursor + 200 < waiting.length ? String(cursor + 200) : '';
+    return route.fulfill({ json: { submissions: waiting.slice(cursor, cursor + 200), next } });
+  });
+  await visit(page, '#/queue');
+  const rows = page.getByRole('region', { name: 'Waiting (200 oldest of 450)' }).locator('tbody tr');
+  assert.equal(await rows.count(), 200);
+  assert.match(await rows.first().innerText(), /^1000001\s+waits 1000001/);
+  assert.equal(await page.getByRole('region', { name: 'Ended last (20)' }).locator('tbody tr').count(), 20);
+});

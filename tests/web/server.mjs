@@ -12,6 +12,17 @@ function required(name) {
   return value;
 }
 
+const kStarting = 60_000; // ms: on a busy machine
+const kStopping = 20_000;
+
+function withDeadline(promise, milliseconds, what) {
+  let timer;
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`${what} took more than ${milliseconds} ms`)), milliseconds);
+  });
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+}
+
 /** Resolves once the server takes requests. */
 function addressOf(server) {
   return new Promise((resolve, reject) => {
@@ -23,17 +34,23 @@ function addressOf(server) {
   });
 }
 
+/** Fills a data folder; what web_seed says of it. */
+function seeded(data, variants) {
+  return JSON.parse(execFileSync(required('SLUICE_WEB_SEED'), [data, String(variants)], { encoding: 'utf8' }));
+}
+
 export class Server {
   static async start(variants) {
     const server = new Server();
     server.folder = mkdtempSync(join(tmpdir(), 'sluice-web-'));
-    const data = join(server.folder, 'data');
-    const seeded =
-      variants === undefined
-        ? undefined
-        : execFileSync(required('SLUICE_WEB_SEED'), [data, String(variants)], { encoding: 'utf8' });
-    server.token = seeded && JSON.parse(seeded).token;
-    await server.run(data, '0');
+    try {
+      const data = join(server.folder, 'data');
+      if (variants !== undefined) server.token = seeded(data, variants).token;
+      await server.run(data, '0');
+    } catch (error) {
+      await server.stop();
+      throw error;
+    }
     return server;
   }
 
@@ -41,7 +58,8 @@ export class Server {
     this.data = data;
     const options = ['serve', '--data', data, '--port', port, '--suite', 'verify', '--threads', '1', '--quiet'];
     this.process = spawn(required('SLUICE_PROGRAM'), options, { stdio: ['ignore', 'pipe', 'inherit'] });
-    this.address = await addressOf(this.process);
+    this.ended = new Promise((resolve) => this.process.once('exit', resolve));
+    this.address = await withDeadline(addressOf(this.process), kStarting, 'starting');
   }
 
   /** Ends it and starts another at the same port, with the same data. */
@@ -52,15 +70,24 @@ export class Server {
     await this.run(this.data, port);
   }
 
+  /** One that does not stop is ended the hard way, and the test fails. */
   async end() {
-    const ended = new Promise((resolve) => this.process.once('exit', resolve));
     this.process.kill('SIGTERM');
-    await ended;
+    try {
+      await withDeadline(this.ended, kStopping, 'stopping');
+    } catch (error) {
+      this.process.kill('SIGKILL');
+      await this.ended;
+      throw error;
+    }
   }
 
   async stop() {
-    await this.end();
-    rmSync(this.folder, { recursive: true });
+    try {
+      if (this.process) await this.end();
+    } finally {
+      rmSync(this.folder, { recursive: true, force: true });
+    }
   }
 
   async get(path) {

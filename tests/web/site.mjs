@@ -67,6 +67,13 @@ export async function visit(page, hash) {
   await settled(page);
 }
 
+/** Goes to a view from another that has the stream of events, so that its beginning does not make the view load once more. */
+export async function visitLive(page, hash) {
+  await visit(page, '#/queue');
+  await page.locator('.live.live').waitFor();
+  await page.goto(`${server.address}/${hash}`);
+}
+
 export async function settled(page) {
   await page.locator('main:not([aria-busy]) h1').waitFor();
 }

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { column, pageTest, server, visit } from './site.mjs';
+import { becomes, column, pageTest, server, visit, visitLive } from './site.mjs';
 
 pageTest('a submission tells all that is known of it', async (page) => {
   await visit(page, '#/submissions/1');
@@ -78,4 +78,69 @@ pageTest('its relatives are a click away', async (page) => {
   assert.equal((await children.innerText()).replace(/\s+/g, ' '), 'Children #2, #4, #6');
   await page.getByRole('link', { name: 'Lineage' }).last().click();
   await page.getByRole('heading', { name: 'Lineage of #1' }).waitFor();
+});
+
+/** Answers for an artifact instead of the server. */
+const answer = (page, name, response) => page.route(`**/artifacts/${name}`, (route) => route.fulfill(response));
+
+pageTest('an artifact that was cut takes nothing else away', async (page) => {
+  await answer(page, 'graph.json', { contentType: 'text/plain', body: '{"nodes": [{"id": 0, "op": "ke' });
+  await visit(page, '#/submissions/1');
+  await page.getByRole('region', { name: 'Graph' }).getByText('graph.json cannot be shown').waitFor();
+  await page.locator('.facts .status.passed').waitFor();
+  assert.match(await page.locator('.code code').textContent(), /return sluice.topk/);
+  await page.getByText('refresh: %0 %1').waitFor();
+});
+
+pageTest(
+  'an artifact that cannot be read says why in its place',
+  async (page) => {
+    await answer(page, 'plan.txt', { status: 503, json: { title: 'busy', detail: 'too many requests', hint: 'wait' } });
+    await visit(page, '#/submissions/1');
+    await page.getByRole('region', { name: 'Plan' }).getByText('plan.txt cannot be shown: too many requests (wait)').waitFor();
+    assert.equal(await page.locator('.layered .box').count(), 6);
+  },
+  { expects: [/503/] },
+);
+
+pageTest('a large graph is told in its table alone', async (page) => {
+  const node = (id) => ({
+    id,
+    op: 'neg',
+    stage: 'index',
+    type: 'f32',
+    shape: '[dim 64]',
+    inputs: id > 0 ? [id - 1] : [],
+    text: `%${id} = neg %${id - 1}`,
+  });
+  const nodes = Array.from({ length: 4096 }, (_, id) => node(id));
+  await answer(page, 'graph.json', { json: { nodes, fields: [] } });
+  await visit(page, '#/submissions/1');
+  await page.getByText('4096 operations are too many to draw').waitFor();
+  assert.equal(await page.locator('.layered').count(), 0);
+  assert.equal((await column(page, 'Operations', 'Value')).length, 4096);
+});
+
+pageTest('what was opened stays open, and the focus where it is, when a child comes', async (page) => {
+  await visitLive(page, '#/submissions/50');
+  const summary = page.getByRole('region', { name: 'Graph' }).getByText('As a table');
+  await summary.click();
+  const children = page.locator('.facts div', { hasText: 'Children' }).getByRole('link');
+  const before = await children.count();
+  let families = 0;
+  await page.route('**/lineage?**', (route) => {
+    ++families;
+    return route.continue();
+  });
+  const { script } = await server.get('/v1/submissions/50');
+  await server.submit({ name: 'another child', script: `-- another child\n${script}`, parents: [50] });
+  await becomes(() => children.count(), before + 1);
+  assert.ok(
+    await page
+      .getByRole('region', { name: 'Graph' })
+      .locator('details')
+      .evaluate((details) => details.open),
+  );
+  assert.ok(await summary.evaluate((element) => element === document.activeElement));
+  assert.equal(families, 0); // the rest of the family is not read again
 });

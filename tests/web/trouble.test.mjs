@@ -38,6 +38,19 @@ pageTest(
   { expects: kBroken },
 );
 
+pageTest('a browser that blocks the data of sites shows the page all the same', async (page) => {
+  await page.addInitScript(() =>
+    Object.defineProperty(window, 'localStorage', {
+      get() {
+        throw new DOMException('Access is denied for this document.', 'SecurityError');
+      },
+    }),
+  );
+  await visit(page, '#/');
+  await page.getByLabel('Theme').selectOption('dark');
+  assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), 'dark');
+});
+
 let empty;
 before(async () => {
   empty = await Server.start();

@@ -59,7 +59,8 @@ export async function getText(path: string, signal: AbortSignal): Promise<string
   return (await answered(path, {}, signal)).text();
 }
 
-const kMostOfPage = 200;
+/** Submissions that the server gives at once. */
+export const kMostOfPage = 200;
 
 /** All submissions that a filter lets through, the newest first; `progress` is told after every page but the last. */
 export async function allSubmissions(

@@ -13,17 +13,41 @@ interface Token {
   children?: Token[];
 }
 
-function nodeOf(token: Token): Node {
-  if (token.type === 'text') return document.createTextNode(token.value ?? '');
-  const classes = token.properties?.className;
-  return element('span', { class: Array.isArray(classes) ? classes.join(' ') : '' }, ...(token.children ?? []).map(nodeOf));
+function tokensOf(text: string): Token[] {
+  const tree: { children: Token[] } = lowlight.highlight('lua', text);
+  return tree.children;
 }
 
-export function highlighted(text: string): DocumentFragment {
-  const fragment = document.createDocumentFragment();
-  const tree: { children: Token[] } = lowlight.highlight('lua', text);
-  fragment.append(...tree.children.map(nodeOf));
-  return fragment;
+function classOf(token: Token): string {
+  const classes = token.properties?.className;
+  return Array.isArray(classes) ? classes.join(' ') : '';
+}
+
+function nodeOf(token: Token): Node {
+  if (token.type === 'text') return document.createTextNode(token.value ?? '');
+  return element('span', { class: classOf(token) }, ...(token.children ?? []).map(nodeOf));
+}
+
+/**
+ * The lines of a script, each a fragment of its own. Strings and comments of several lines have their colour in all of them,
+ * which a line by itself would not tell.
+ */
+export function highlightedLines(script: string): DocumentFragment[] {
+  const lines = [document.createDocumentFragment()];
+  const add = (token: Token, classes: string[]) => {
+    if (token.type !== 'text') {
+      for (const child of token.children ?? []) add(child, [...classes, classOf(token)]);
+      return;
+    }
+    (token.value ?? '').split('\n').forEach((piece, index) => {
+      if (index > 0) lines.push(document.createDocumentFragment());
+      if (piece === '') return;
+      const text: Node = document.createTextNode(piece);
+      lines.at(-1)?.append(classes.reduceRight((inner, name) => element('span', { class: name }, inner), text));
+    });
+  };
+  for (const token of tokensOf(script)) add(token, []);
+  return lines;
 }
 
 /** A script with numbers of its lines, which copying leaves out. */
@@ -34,6 +58,6 @@ export function codeBlock(script: string, label: string): HTMLElement {
     'div',
     { class: 'code scroll', role: 'region', 'aria-label': label, tabindex: 0 },
     element('pre', { class: 'line-numbers', 'aria-hidden': 'true' }, numbers),
-    element('pre', {}, element('code', {}, highlighted(script))),
+    element('pre', {}, element('code', {}, ...tokensOf(script).map(nodeOf))),
   );
 }

@@ -53,6 +53,11 @@ export function scrollable(label: string, child: Node): HTMLElement {
   return element('div', { class: 'scroll', role: 'region', 'aria-label': label, tabindex: 0 }, child);
 }
 
+/** The head of a plain table. */
+export function tableHead(...titles: string[]): HTMLTableSectionElement {
+  return element('thead', {}, element('tr', {}, ...titles.map((title) => element('th', { scope: 'col' }, title))));
+}
+
 export function section(title: string, ...children: Child[]): HTMLElement {
   return element('section', { class: 'panel', 'aria-label': title }, element('h2', {}, title), ...children);
 }

@@ -79,6 +79,17 @@ export class FilterForm {
     return { ...this.filter };
   }
 
+  /** As if the reader had chosen it. */
+  choose(field: (typeof kSelects)[number], value: string): void {
+    this.add(field, [value]);
+    this.fill();
+    const select = this.selects.get(field);
+    if (!select) return;
+    select.value = value;
+    select.focus();
+    this.read();
+  }
+
   private add(field: string, values: string[]): void {
     const known = this.seen.get(field) ?? new Set();
     for (const value of values) known.add(value);

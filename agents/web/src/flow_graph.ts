@@ -1,8 +1,8 @@
-// The graph that a script was traced to: drawn, and as a list.
+// The graph that a script was traced to: drawn, and as a table; of a large one there is the table alone.
 
 import type { FlowGraph, GraphNode } from './documents';
-import { element, scrollable } from './dom';
-import { layeredGraph, type GraphBox } from './layered_graph';
+import { element, scrollable, tableHead } from './dom';
+import { kMostBoxes, layeredGraph, type GraphBox } from './layered_graph';
 
 /** "min %2 over token": a node's line without its number and shape. */
 function operationOf({ text, op }: GraphNode): string {
@@ -39,16 +39,26 @@ function nodeRow(node: GraphNode): HTMLElement {
   );
 }
 
-export function flowGraph(graph: FlowGraph): HTMLElement {
-  const headers = ['Value', 'Stage', 'Operation', 'Type', 'Shape'];
-  const table = element(
-    'table',
-    {},
-    element('caption', {}, 'Operations'),
-    element('thead', {}, element('tr', {}, ...headers.map((title) => element('th', { scope: 'col' }, title)))),
-    element('tbody', {}, ...graph.nodes.map(nodeRow)),
+function nodeTable(graph: FlowGraph): HTMLElement {
+  return scrollable(
+    'Operations',
+    element(
+      'table',
+      {},
+      element('caption', {}, 'Operations'),
+      tableHead('Value', 'Stage', 'Operation', 'Type', 'Shape'),
+      element('tbody', {}, ...graph.nodes.map(nodeRow)),
+    ),
   );
-  const label = `Graph of ${graph.nodes.length} operations; the table of operations below says the same`;
+}
+
+export function flowGraph(graph: FlowGraph): HTMLElement {
+  const count = graph.nodes.length;
+  if (count > kMostBoxes) {
+    const note = `${count} operations are too many to draw (at most ${kMostBoxes}).`;
+    return element('div', { class: 'flow-graph' }, element('p', { class: 'muted' }, note), nodeTable(graph));
+  }
+  const label = `Graph of ${count} operations; the table of operations below says the same`;
   const drawing = layeredGraph(
     graph.nodes.map((node) => boxOf(node, graph)),
     'down',
@@ -58,6 +68,6 @@ export function flowGraph(graph: FlowGraph): HTMLElement {
     'div',
     {},
     element('div', { class: 'flow-graph' }, scrollable(label, drawing)),
-    element('details', {}, element('summary', {}, 'As a table'), scrollable('Operations', table)),
+    element('details', {}, element('summary', {}, 'As a table'), nodeTable(graph)),
   );
 }

@@ -10,16 +10,17 @@ interface MetricStyle {
   digits: number;
   /** Values come with intervals: columns leave room for them. */
   interval?: boolean;
-  lower_is_better?: boolean;
+  /** Missing where neither is: of what was only measured beside, and of metrics that the page does not know. */
+  better?: 'higher' | 'lower';
 }
 
 const kPercent = { unit: '%', scale: 100, digits: 1 };
 const kStyles: Record<string, MetricStyle> = {
-  accuracy: { title: 'Accuracy', ...kPercent, interval: true },
+  accuracy: { title: 'Accuracy', ...kPercent, interval: true, better: 'higher' },
   dense_accuracy: { title: 'Dense accuracy', ...kPercent, interval: true },
-  speedup: { title: 'Speed', unit: '× dense', scale: 1, digits: 2, interval: true },
-  pages_read: { title: 'Pages read', ...kPercent, lower_is_better: true },
-  mass: { title: 'Attention mass', ...kPercent },
+  speedup: { title: 'Speed', unit: '× dense', scale: 1, digits: 2, interval: true, better: 'higher' },
+  pages_read: { title: 'Pages read', ...kPercent, better: 'lower' },
+  mass: { title: 'Attention mass', ...kPercent, better: 'higher' },
 };
 
 /** Metrics of a whole evaluation that have a column of their own. */
@@ -72,10 +73,28 @@ export function changeText(name: string, change: number, unit = ''): string {
   return `${sign}${number}${of}`;
 }
 
+/** Whether two values differ by more than chance may: their intervals do not overlap. Without one, a value is exact. */
+function differ(a: Measured, b: Measured): boolean {
+  return (a.high ?? a.value) < (b.low ?? b.value) || (b.high ?? b.value) < (a.low ?? a.value);
+}
+
 /** Whether a change is for the better, the worse, or neither as far as can be seen. */
-export function changeClass(name: string, change: number): string {
-  if (Number(metricNumber(name, Math.abs(change))) === 0 || name === 'dense_accuracy') return 'same';
-  return change > 0 === !metricStyle(name).lower_is_better ? 'better' : 'worse';
+export function changeClass(name: string, from: Measured, to: Measured): 'better' | 'worse' | 'same' {
+  const { better } = metricStyle(name);
+  const change = to.value - from.value;
+  if (!better || !differ(from, to) || Number(metricNumber(name, Math.abs(change))) === 0) return 'same';
+  return change > 0 === (better === 'higher') ? 'better' : 'worse';
+}
+
+/** Which of several values are the best: all that cannot be told from the very best; none where that is each of them. */
+export function areBest(name: string, values: (Measured | undefined)[]): boolean[] {
+  const { better } = metricStyle(name);
+  const measured = values.filter((one) => one !== undefined);
+  const [first, ...rest] = measured;
+  if (!better || !first) return values.map(() => false);
+  const very_best = rest.reduce((a, b) => ((better === 'higher') === b.value > a.value ? b : a), first);
+  const is_contest = measured.some((one) => differ(one, very_best));
+  return values.map((one) => is_contest && one !== undefined && !differ(one, very_best));
 }
 
 const two = (number: number) => String(number).padStart(2, '0');

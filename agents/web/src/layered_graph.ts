@@ -15,6 +15,9 @@ export interface GraphBox {
   from: string[];
 }
 
+/** Boxes that a screen and the layout can take: dagre's time grows much faster than their number. */
+export const kMostBoxes = 150;
+
 const kBox = { width: 178, height: 44 };
 const kMargin = 12;
 const kLetters = 23; // that a box has room for

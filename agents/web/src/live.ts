@@ -83,31 +83,34 @@ export class Live {
 const kShortestTurn = 300; // ms between an event and what it changes on the screen
 const kShare = 4; // a view waits this many times as long as its last refresh took
 
-/** Calls `refresh` soon after events that `concerns` it, one call at a time and, where it is slow, seldom. */
+/** Calls `refresh` soon after events that `concerns` it says do, one call at a time and, where it is slow, seldom. */
 export function refreshOnEvents(
   live: Live,
   signal: AbortSignal,
-  concerns: (event: HarnessEvent) => boolean,
+  concerns: (event: HarnessEvent) => boolean | Promise<boolean>,
   refresh: () => Promise<void>,
 ): void {
   let wanted = false;
   let waiting = false;
   let pause = kShortestTurn;
+  let timer: number | undefined;
   const turn = async () => {
     wanted = false;
     const begun = performance.now();
     await refresh();
     pause = Math.max(kShortestTurn, kShare * (performance.now() - begun));
     waiting = false;
-    if (wanted && !signal.aborted) schedule();
+    if (wanted) schedule();
   };
   const schedule = () => {
     wanted = true;
-    if (waiting) return;
+    if (waiting || signal.aborted) return;
     waiting = true;
-    const timer = window.setTimeout(turn, pause);
-    signal.addEventListener('abort', () => window.clearTimeout(timer), { once: true });
+    timer = window.setTimeout(turn, pause);
   };
-  live.onEvent(signal, (event) => concerns(event) && schedule());
+  signal.addEventListener('abort', () => window.clearTimeout(timer));
+  live.onEvent(signal, async (event) => {
+    if (await concerns(event)) schedule();
+  });
   live.onGap(signal, schedule);
 }

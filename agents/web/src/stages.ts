@@ -1,13 +1,9 @@
 // What the stages of an evaluation found.
 
 import type { Evaluation, Stage, Task } from './documents';
-import { element, scrollable, type Child } from './dom';
+import { element, scrollable, tableHead, type Child } from './dom';
 import { changeText, durationText, measuredCell, words } from './format';
 import { intervalPlot } from './interval_plot';
-
-function header(...titles: string[]): HTMLElement {
-  return element('thead', {}, element('tr', {}, ...titles.map((title) => element('th', { scope: 'col' }, title))));
-}
 
 function taskRow(task: Task): HTMLElement {
   const lost = task.lost !== undefined && task.gained !== undefined ? `−${task.lost} +${task.gained}` : '–';
@@ -37,7 +33,7 @@ function taskTable(stage: string, tasks: Task[]): HTMLElement {
       'table',
       {},
       element('caption', {}, caption),
-      header('Task', 'Tokens', 'Samples', 'Flow (%)', 'Dense (%)', 'Change', 'Lost, gained', '0–100%: ● flow ■ dense'),
+      tableHead('Task', 'Tokens', 'Samples', 'Flow (%)', 'Dense (%)', 'Change', 'Lost, gained', '0–100%: ● flow ■ dense'),
       element('tbody', {}, ...tasks.map(taskRow)),
     ),
   );

@@ -3,6 +3,23 @@
 const kKey = 'sluice.theme';
 const listeners = new Set<() => void>();
 
+// Browsers that block a site's data throw where storage is touched: the choice then lasts as long as the page.
+function stored(): string {
+  try {
+    return localStorage.getItem(kKey) ?? '';
+  } catch {
+    return '';
+  }
+}
+
+function store(choice: string): void {
+  try {
+    localStorage.setItem(kKey, choice);
+  } catch {
+    // As above.
+  }
+}
+
 function apply(choice: string): void {
   document.documentElement.dataset.theme = choice;
   for (const listener of listeners) listener();
@@ -15,10 +32,10 @@ export function onTheme(signal: AbortSignal, listener: () => void): void {
 }
 
 export function startTheme(select: HTMLSelectElement): void {
-  select.value = localStorage.getItem(kKey) ?? '';
+  select.value = stored();
   apply(select.value);
   select.addEventListener('change', () => {
-    localStorage.setItem(kKey, select.value);
+    store(select.value);
     apply(select.value);
   });
   window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => apply(select.value));

@@ -3,8 +3,10 @@
 import { get } from '../api';
 import type { Metric, Submission } from '../documents';
 import { element, replace, scrollable, section, type Child } from '../dom';
-import { measuredCell, metricNumber, metricStyle, statusCell, timeText, words } from '../format';
+import { areBest, measuredCell, metricNumber, metricStyle, statusCell, timeText, words } from '../format';
+import { keepPlaces } from '../keep';
 import { refreshOnEvents } from '../live';
+import { MixedNotice } from '../mixed_settings';
 import { hashOf, keepQuery, submissionHash } from '../router';
 import { heading, idOf, Loader, type View } from '../view';
 
@@ -13,9 +15,7 @@ const kMost = 6;
 interface Row {
   group: string;
   title: string;
-  cells: { text: string; shown?: Node }[];
-  /** The best of the row, where more or less is better. */
-  best?: number;
+  cells: { text: string; shown?: Node; is_best?: boolean }[];
 }
 
 function textRow(group: string, title: string, submissions: Submission[], read: (submission: Submission) => unknown): Row {
@@ -70,19 +70,14 @@ function metricRow(metric: Metric, submissions: Submission[]): Row {
   const { name, task, tokens } = metric;
   const style = metricStyle(name, metric.unit);
   const found = submissions.map(({ evaluation }) => evaluation?.metrics?.find((other) => keyOf(other) === keyOf(metric)));
-  const values = found.flatMap((one) => (one ? [one.value] : []));
-  const extreme = style.lower_is_better ? Math.min(...values) : Math.max(...values);
-  const is_contest = name !== 'dense_accuracy' && new Set(values).size > 1;
-  const best = is_contest ? found.findIndex((one) => one?.value === extreme) : -1;
+  const best = areBest(name, found);
   return {
     group: task ? 'Metrics by task' : 'Metrics',
     title: `${style.title}${task ? `, ${task}` : ''}${tokens ? `, ${tokens} tokens` : ''}${style.unit ? ` (${style.unit})` : ''}`,
-    cells: found.map((one) => {
+    cells: found.map((one, index) => {
       if (!one) return { text: '–' };
-      const text = metricNumber(name, one.value);
-      return { text, shown: measuredCell(name, one) };
+      return { text: metricNumber(name, one.value), shown: measuredCell(name, one), is_best: best[index] };
     }),
-    ...(best >= 0 ? { best } : {}),
   };
 }
 
@@ -103,13 +98,13 @@ function tableOf(submissions: Submission[], rows: Row[]): HTMLElement {
     const title = element('th', { scope: 'rowgroup', colspan: submissions.length + 1 }, group);
     const lines = rows
       .filter((row) => row.group === group)
-      .map(({ title: name, cells, best }) =>
+      .map(({ title: name, cells }) =>
         element(
           'tr',
           {},
           element('th', { scope: 'row' }, name),
-          ...cells.map(({ text, shown }, index) =>
-            element('td', {}, shown ?? text, index === best && element('span', { class: 'best' }, ' best')),
+          ...cells.map(({ text, shown, is_best }) =>
+            element('td', {}, shown ?? text, is_best && element('span', { class: 'best' }, ' best')),
           ),
         ),
       );
@@ -153,19 +148,23 @@ export const compareView: View = async ({ route, live, signal, main }) => {
   const all = element('input', { type: 'checkbox', name: 'all' });
   all.checked = query.get('show') === 'all';
   const loader = new Loader(signal);
+  const mixed = new MixedNotice();
   const place = element('div');
   let submissions: Submission[] = [];
   const draw = () => {
     const rows = [generalRows, settingRows, stageRows, metricRows].flatMap((read) => read(submissions));
+    mixed.show(submissions);
     const shown = all.checked ? rows : rows.filter(differs);
-    replace(
-      place,
-      section(
-        all.checked ? 'Everything' : 'Differences',
-        diffLinks(submissions),
-        shown.length > 0
-          ? scrollable('Submissions beside each other', tableOf(submissions, shown))
-          : element('p', { class: 'empty' }, 'They do not differ.'),
+    keepPlaces(place, () =>
+      replace(
+        place,
+        section(
+          all.checked ? 'Everything' : 'Differences',
+          diffLinks(submissions),
+          shown.length > 0
+            ? scrollable('Submissions beside each other', tableOf(submissions, shown))
+            : element('p', { class: 'empty' }, 'They do not differ.'),
+        ),
       ),
     );
   };
@@ -177,6 +176,7 @@ export const compareView: View = async ({ route, live, signal, main }) => {
         element('p', { class: 'empty' }, `Name two to ${kMost} submissions by their numbers, or tick them in the leaderboard.`),
       );
       submissions = [];
+      mixed.show(submissions);
       return;
     }
     submissions = await Promise.all(wanted.map((id) => get<Submission>(`/v1/submissions/${idOf(id)}`, {}, stop)));
@@ -199,6 +199,7 @@ export const compareView: View = async ({ route, live, signal, main }) => {
       element('button', {}, 'Compare'),
     ),
     loader.place,
+    mixed.element,
     place,
   );
   await loader.run(load);

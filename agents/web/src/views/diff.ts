@@ -1,94 +1,24 @@
 // What changed between a submission and its parent, or any other: the script side by side, settings and metrics.
 
-import { get } from '../api';
-import { highlighted } from '../code';
-import type { Diff, DiffLine, Measured, Summary } from '../documents';
-import { element, replace, scrollable, section } from '../dom';
+import { get, type Query } from '../api';
+import { highlightedLines } from '../code';
+import type { Diff, Measured, Metric, Submission } from '../documents';
+import { element, replace, section, tableHead, type Child } from '../dom';
 import { changeClass, changeText, measuredCell, metricTitle } from '../format';
+import { keepPlaces } from '../keep';
 import { refreshOnEvents } from '../live';
+import { MixedNotice } from '../mixed_settings';
 import { keepQuery, submissionHash } from '../router';
 import { DataTable } from '../table';
 import { heading, idOf, Loader, type View } from '../view';
+import { scriptSection, type Scripts } from './script_diff';
 
-interface Pair {
-  left?: DiffLine;
-  right?: DiffLine;
-}
-
-/** Lines of a hunk side by side: removed ones beside the added ones that took their place. */
-export function paired(lines: DiffLine[]): Pair[] {
-  const pairs: Pair[] = [];
-  let removed: DiffLine[] = [];
-  let added: DiffLine[] = [];
-  const flush = () => {
-    for (let index = 0; index < Math.max(removed.length, added.length); ++index) {
-      pairs.push({ left: removed[index], right: added[index] });
-    }
-    [removed, added] = [[], []];
-  };
-  for (const line of lines) {
-    if (line.kind === 'removed') {
-      if (added.length > 0) flush();
-      removed.push(line);
-    } else if (line.kind === 'added') {
-      added.push(line);
-    } else {
-      flush();
-      pairs.push({ left: line, right: line });
-    }
-  }
-  flush();
-  return pairs;
-}
-
-const kSigns = { context: ' ', added: '+', removed: '−' };
-const kSaid = { context: '', added: 'added', removed: 'removed' };
-
-function codeCell(line: DiffLine | undefined): HTMLElement {
-  if (!line) return element('td', { class: 'blank' });
-  const text = line.text.replace(/\n$/, '');
-  return element(
-    'td',
-    { class: line.kind },
-    line.kind !== 'context' && element('span', { class: 'hidden' }, `${kSaid[line.kind]}: `),
-    element('code', {}, highlighted(text)),
-  );
-}
-
-function numberCell(line: DiffLine | undefined, number: number | null | undefined): HTMLElement {
-  return element('td', { class: `number ${line?.kind ?? 'blank'}` }, number ? String(number) : '');
-}
-
-function header(...titles: string[]): HTMLElement {
-  return element('thead', {}, element('tr', {}, ...titles.map((title) => element('th', { scope: 'col' }, title))));
-}
-
-function splitTable(diff: Diff): HTMLElement {
-  const rows = diff.hunks.flatMap(({ header: title, lines }) => [
-    element('tr', { class: 'hunk' }, element('td', { colspan: 4 }, title)),
-    ...paired(lines).map(({ left, right }) =>
-      element('tr', {}, numberCell(left, left?.old), codeCell(left), numberCell(right, right?.new), codeCell(right)),
-    ),
-  ]);
-  const from = diff.from ? `#${diff.from.id}` : 'nothing';
-  return element('table', { class: 'diff split' }, header('Line', from, 'Line', `#${diff.to.id}`), element('tbody', {}, ...rows));
-}
-
-function unifiedTable(diff: Diff): HTMLElement {
-  const rows = diff.hunks.flatMap(({ header: title, lines }) => [
-    element('tr', { class: 'hunk' }, element('td', { colspan: 4 }, title)),
-    ...lines.map((line) =>
-      element(
-        'tr',
-        {},
-        numberCell(line, line.old),
-        numberCell(line, line.new),
-        element('td', { class: line.kind, 'aria-hidden': 'true' }, kSigns[line.kind]),
-        codeCell(line),
-      ),
-    ),
-  ]);
-  return element('table', { class: 'diff unified' }, header('Before', 'After', '±', 'Script'), element('tbody', {}, ...rows));
+/** A diff, and what it does not say: both scripts whole, and the intervals of what was measured. */
+interface Shown {
+  diff: Diff;
+  scripts: Scripts;
+  from: Submission | undefined;
+  to: Submission;
 }
 
 type MetricChange = Diff['metrics'][number];
@@ -97,12 +27,22 @@ function changeOf({ from, to }: MetricChange): number | undefined {
   return from === null || to === null ? undefined : to - from;
 }
 
-/** A side of a change, with its interval where the summary tells it: of a metric of the whole evaluation. */
-function sideOf({ name, task }: MetricChange, value: number | null, summary: Summary | null): Measured | undefined {
-  return value === null ? undefined : (!task && summary?.metrics[name]) || { value };
+/** A side of a change, with its interval as the evaluation tells it. */
+function sideOf({ name, task, tokens }: MetricChange, value: number | null, of: Submission | undefined): Measured | undefined {
+  if (value === null) return undefined;
+  const same = (other: Metric) => other.name === name && (other.task ?? '') === (task ?? '') && other.tokens === tokens;
+  return of?.evaluation?.metrics.find(same) ?? { value };
 }
 
-function metricTable(diff: Diff): HTMLElement {
+function changeCell(row: MetricChange, { from, to }: Shown): Child {
+  const change = changeOf(row);
+  const [before, after] = [sideOf(row, row.from, from), sideOf(row, row.to, to)];
+  if (change === undefined || !before || !after) return '–';
+  return element('span', { class: `change ${changeClass(row.name, before, after)}` }, changeText(row.name, change));
+}
+
+function metricTable(shown: Shown): HTMLElement {
+  const { diff, from, to } = shown;
   const table = new DataTable<MetricChange>({
     caption: 'Metrics before and after',
     rowKey: ({ name, task, tokens }) => `${name} ${task} ${tokens}`,
@@ -126,25 +66,21 @@ function metricTable(diff: Diff): HTMLElement {
         title: diff.from ? `#${diff.from.id}` : 'before',
         numeric: true,
         value: ({ from }) => from,
-        cell: (row) => measuredCell(row.name, sideOf(row, row.from, diff.from)),
+        cell: (row) => measuredCell(row.name, sideOf(row, row.from, from)),
       },
       {
         key: 'to',
         title: `#${diff.to.id}`,
         numeric: true,
         value: ({ to }) => to,
-        cell: (row) => measuredCell(row.name, sideOf(row, row.to, diff.to)),
+        cell: (row) => measuredCell(row.name, sideOf(row, row.to, to)),
       },
       {
         key: 'change',
         title: 'Change',
         numeric: true,
         value: changeOf,
-        cell: (row) => {
-          const change = changeOf(row);
-          if (change === undefined) return '–';
-          return element('span', { class: `change ${changeClass(row.name, change)}` }, changeText(row.name, change));
-        },
+        cell: (row) => changeCell(row, shown),
       },
     ],
   });
@@ -158,7 +94,7 @@ function settingTable(diff: Diff): HTMLElement {
   return element(
     'table',
     {},
-    header('Setting', diff.from ? `#${diff.from.id}` : 'before', `#${diff.to.id}`),
+    tableHead('Setting', diff.from ? `#${diff.from.id}` : 'before', `#${diff.to.id}`),
     element(
       'tbody',
       {},
@@ -170,6 +106,13 @@ function settingTable(diff: Diff): HTMLElement {
 }
 
 const link = (id: number, name: string) => element('a', { href: submissionHash(id), class: 'name' }, `#${id} ${name}`);
+
+async function loadShown(id: number, query: Query, stop: AbortSignal): Promise<Shown> {
+  const submission = (of: number) => get<Submission>(`/v1/submissions/${of}`, {}, stop);
+  const [diff, to] = await Promise.all([get<Diff>(`/v1/submissions/${id}/diff`, query, stop), submission(id)]);
+  const from = diff.from ? await submission(diff.from.id) : undefined;
+  return { diff, from, to, scripts: { old: highlightedLines(from?.script ?? ''), new: highlightedLines(to.script) } };
+}
 
 export const diffView: View = async ({ route, live, signal, main }) => {
   const id = idOf(route.path[1]);
@@ -189,36 +132,33 @@ export const diffView: View = async ({ route, live, signal, main }) => {
   const narrow = window.matchMedia('(max-width: 50rem)').matches;
   unified.checked = (query.get('view') ?? (narrow ? 'unified' : 'split')) === 'unified';
   const loader = new Loader(signal);
+  const mixed = new MixedNotice();
   const place = element('div');
 
-  const draw = (diff: Diff) => {
-    const label = `Script of #${id} beside ${diff.from ? `#${diff.from.id}` : 'nothing'}`;
-    const same = diff.hunks.length === 0;
-    replace(
-      place,
-      element(
-        'p',
-        {},
-        'From ',
-        diff.from ? link(diff.from.id, diff.from.name) : 'nothing (it has no parent)',
-        ' to ',
-        link(diff.to.id, diff.to.name),
+  const draw = (found: Shown) => {
+    const { diff, from: before, to } = found;
+    mixed.show(before ? [before, to] : [to]);
+    keepPlaces(place, () =>
+      replace(
+        place,
+        element(
+          'p',
+          {},
+          'From ',
+          diff.from ? link(diff.from.id, diff.from.name) : 'nothing (it has no parent)',
+          ' to ',
+          link(diff.to.id, diff.to.name),
+        ),
+        scriptSection(diff, found.scripts, unified.checked),
+        diff.settings.length > 0 && section('Settings', settingTable(diff)),
+        section('Metrics', metricTable(found)),
       ),
-      section(
-        'Script',
-        same
-          ? element('p', { class: 'empty' }, 'The scripts are the same.')
-          : scrollable(label, unified.checked ? unifiedTable(diff) : splitTable(diff)),
-      ),
-      diff.settings.length > 0 && section('Settings', settingTable(diff)),
-      section('Metrics', metricTable(diff)),
     );
   };
-  let shown: Diff | undefined;
+  let shown: Shown | undefined;
   const load = async (stop: AbortSignal) => {
     const other = from.value.trim() ? idOf(from.value.trim()) : undefined;
-    const context = all.checked ? 'all' : undefined;
-    shown = await get<Diff>(`/v1/submissions/${id}/diff`, { from: other, context }, stop);
+    shown = await loadShown(id, { from: other, context: all.checked ? 'all' : undefined }, stop);
     draw(shown);
   };
   const changed = async (event: Event) => {
@@ -239,6 +179,7 @@ export const diffView: View = async ({ route, live, signal, main }) => {
       element('button', {}, 'Show'),
     ),
     loader.place,
+    mixed.element,
     place,
   );
   await loader.run(load);

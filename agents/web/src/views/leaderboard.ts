@@ -7,6 +7,7 @@ import { element, section } from '../dom';
 import { FilterForm, filterOf } from '../filters';
 import { measuredCell, metricTitle } from '../format';
 import { refreshOnEvents } from '../live';
+import { MixedNotice } from '../mixed_settings';
 import { hashOf, keepQuery, submissionHash } from '../router';
 import { FrontChart } from './front_chart';
 import {
@@ -113,6 +114,7 @@ function submissionTable(query: URLSearchParams, choice: Choice, onState: () => 
 
 class Leaderboard {
   private readonly form: FilterForm;
+  private readonly mixed = new MixedNotice((field, value) => this.form.choose(field, value));
   private readonly choice = new Choice();
   private readonly table: DataTable<Summary>;
   private readonly front = frontTable();
@@ -141,6 +143,7 @@ class Leaderboard {
     return [
       this.form.element,
       this.loader.place,
+      this.mixed.element,
       element(
         'div',
         { class: 'beside' },
@@ -176,6 +179,7 @@ class Leaderboard {
 
   private show(rows: Summary[], what: string): void {
     this.form.offer(rows);
+    this.mixed.show(rows);
     this.table.show([...rows]);
     this.count.textContent = `${rows.length}${what}`;
   }

@@ -4,14 +4,14 @@ import { get } from '../api';
 import type { Page, Summary } from '../documents';
 import { element, replace, scrollable, section } from '../dom';
 import { metricText, words } from '../format';
-import { layeredGraph, type GraphBox } from '../layered_graph';
+import { keepPlaces } from '../keep';
+import { kMostBoxes, layeredGraph, type GraphBox } from '../layered_graph';
 import { refreshOnEvents } from '../live';
+import { parentsOfNew } from '../relatives';
 import { hashOf, submissionHash } from '../router';
 import { kAgentColumn, kMetricColumns, kNameColumn, kNumberColumn, kStatusColumn } from '../summary_columns';
 import { DataTable, type Column } from '../table';
 import { heading, idOf, Loader, type View } from '../view';
-
-const kMostDrawn = 150; // boxes that a screen and the layout can take
 
 const kParentsColumn: Column<Summary> = {
   key: 'parents',
@@ -43,7 +43,7 @@ function boxOf(node: Summary, chosen: number): GraphBox {
 
 /** The relatives nearest to a submission, at most as many as are drawn. */
 export function nearest(nodes: Summary[], chosen: number): Summary[] {
-  if (nodes.length <= kMostDrawn) return nodes;
+  if (nodes.length <= kMostBoxes) return nodes;
   const relatives = new Map<number, number[]>(nodes.map(({ id }) => [id, []]));
   for (const { id, parents } of nodes) {
     for (const parent of parents) {
@@ -53,7 +53,7 @@ export function nearest(nodes: Summary[], chosen: number): Summary[] {
   }
   const kept = new Set([chosen]);
   for (const id of kept) {
-    for (const relative of relatives.get(id) ?? []) if (kept.size < kMostDrawn) kept.add(relative);
+    for (const relative of relatives.get(id) ?? []) if (kept.size < kMostBoxes) kept.add(relative);
   }
   return nodes.filter(({ id }) => kept.has(id));
 }
@@ -104,6 +104,7 @@ export const lineageView: View = async ({ route, live, signal, main }) => {
     wide: true,
   });
   const loader = new Loader(signal);
+  let family = new Set<number>(); // as it is drawn
   const load = async (stop: AbortSignal) => {
     const { nodes } = await get<{ nodes: Summary[] }>(`/v1/submissions/${chosen}/lineage`, {}, stop);
     const drawn = nearest(nodes, chosen);
@@ -112,15 +113,14 @@ export const lineageView: View = async ({ route, live, signal, main }) => {
       (drawn.length < nodes.length ? `; the nearest ${drawn.length} are drawn, the table has all` : '') +
       '. Arrow keys go from box to box.';
     const label = `Family of submission ${chosen}`;
-    const had = document.activeElement?.closest('.layered') ? document.activeElement.getAttribute('data-id') : null;
     const graph = layeredGraph(
       drawn.map((node) => boxOf(node, chosen)),
       'right',
       label,
     );
-    replace(drawing, scrollable(label, graph));
-    if (had) graph.querySelector<SVGElement>(`[data-id="${CSS.escape(had)}"]`)?.focus({ preventScroll: true });
-    else toMiddle(graph.querySelector('.chosen'), drawing.firstElementChild);
+    keepPlaces(drawing, () => replace(drawing, scrollable(label, graph)));
+    if (family.size === 0) toMiddle(graph.querySelector('.chosen'), drawing.firstElementChild);
+    family = new Set(nodes.map(({ id }) => id));
     table.show(nodes);
   };
   main.append(
@@ -133,7 +133,10 @@ export const lineageView: View = async ({ route, live, signal, main }) => {
   refreshOnEvents(
     live,
     signal,
-    ({ kind }) => kind !== 'progress',
+    async (event) => {
+      if (event.kind === 'progress' || event.submission === null) return false;
+      return family.has(event.submission) || (await parentsOfNew(event, signal)).some((id) => family.has(id));
+    },
     () => loader.run(load),
   );
 };

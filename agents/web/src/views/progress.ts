@@ -1,12 +1,13 @@
 // A metric by the time of the verdict: every attempt, by agent, and the best so far.
 
-import { get } from '../api';
+import { get, kMostOfPage } from '../api';
 import { axis, Chart, seriesMark, tooltip, type ChartOption, type Palette } from '../charts';
-import type { HistoryPoint } from '../documents';
+import type { HistoryPoint, Page } from '../documents';
 import { element, section } from '../dom';
 import { FilterForm, filterOf } from '../filters';
 import { kMainMetrics, metricNumber, metricStyle, metricText, metricTitle, timeCell, timeText } from '../format';
 import { refreshOnEvents } from '../live';
+import { MixedNotice } from '../mixed_settings';
 import { keepQuery, submissionHash } from '../router';
 import { DataTable, type Column } from '../table';
 import { heading, Loader, type View } from '../view';
@@ -109,6 +110,7 @@ export const progressView: View = async ({ route, live, signal, main }) => {
   select.value = kMainMetrics.includes(query.get('metric') ?? '') ? (query.get('metric') as string) : 'accuracy';
   const loader = new Loader(signal);
   const form = new FilterForm(filterOf(query), () => changed(), element('label', {}, 'metric', select));
+  const mixed = new MixedNotice((field, value) => form.choose(field, value));
   const chart = new Chart(signal);
   const place = element('div');
   let table = tableOf(select.value);
@@ -116,8 +118,14 @@ export const progressView: View = async ({ route, live, signal, main }) => {
 
   const load = async (stop: AbortSignal) => {
     const metric = select.value;
-    const order = metricStyle(metric).lower_is_better ? 'ascending' : 'descending';
-    const { points } = await get<{ points: HistoryPoint[] }>('/v1/history', { ...form.query(), metric, order }, stop);
+    const order = metricStyle(metric).better === 'lower' ? 'ascending' : 'descending';
+    const [{ points }, { submissions }] = await Promise.all([
+      get<{ points: HistoryPoint[] }>('/v1/history', { ...form.query(), metric, order }, stop),
+      // A point does not say how it was measured; the newest submissions do.
+      get<Page>('/v1/submissions', { ...form.query(), limit: kMostOfPage }, stop),
+    ]);
+    form.offer(submissions);
+    mixed.show(submissions);
     const last = points.at(-1);
     table.show(points);
     chart.show({
@@ -141,7 +149,7 @@ export const progressView: View = async ({ route, live, signal, main }) => {
     void loader.run(load);
   };
 
-  main.append(heading('Progress'), form.element, loader.place, section('Over time', chart.element), place);
+  main.append(heading('Progress'), form.element, loader.place, mixed.element, section('Over time', chart.element), place);
   void form.loadAgents(signal);
   await loader.run(load);
   refreshOnEvents(

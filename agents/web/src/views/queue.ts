@@ -1,15 +1,16 @@
 // What waits, runs and has just ended, as it happens.
 
-import { get } from '../api';
+import { allSubmissions, get } from '../api';
 import type { HarnessEvent, Page, Summary } from '../documents';
-import { element, replace, scrollable, section, type Child } from '../dom';
-import { durationText, isFinal, statusCell, timeCell, timeText, words } from '../format';
+import { element, replace, scrollable, section, tableHead, type Child } from '../dom';
+import { durationText, isFinal, kStatuses, statusCell, timeCell, timeText, words } from '../format';
+import { keepPlaces } from '../keep';
 import { refreshOnEvents } from '../live';
 import { submissionHash } from '../router';
 import { heading, Loader, type View } from '../view';
 
 const kMostListed = 200;
-const kRecent = 20; // submissions that ended
+const kMostEnded = 20;
 const kLines = 100; // of the log
 
 type Column = [title: string, cell: (row: Summary) => Child];
@@ -17,6 +18,13 @@ type Column = [title: string, cell: (row: Summary) => Child];
 const kId: Column = ['#', ({ id }) => String(id)];
 const kName: Column = ['Name', ({ id, name }) => element('a', { href: submissionHash(id), class: 'name', title: name }, name)];
 const kAgent: Column = ['Agent', ({ agent }) => agent];
+const kEndedColumns: Column[] = [
+  kId,
+  kName,
+  kAgent,
+  ['Status', ({ status }) => statusCell(status)],
+  ['When', ({ updated }) => timeCell(updated)],
+];
 
 /** How far the evaluation of each submission has come, as events tell it. */
 class Stages {
@@ -55,16 +63,30 @@ function tick(main: HTMLElement): void {
   }
 }
 
-function listOf(title: string, rows: Summary[], columns: Column[], empty: string): HTMLElement {
-  const [head, ...rest] = columns.map(([name]) => element('th', { scope: 'col' }, name));
+function listOf(title: string, count: string | number, rows: Summary[], columns: Column[], empty: string): HTMLElement {
   const lines = rows.map((row) =>
     element('tr', { 'data-key': row.id }, ...columns.map(([, cell]) => element('td', {}, cell(row)))),
   );
-  const table = element('table', {}, element('thead', {}, element('tr', {}, head, ...rest)), element('tbody', {}, ...lines));
-  return section(
-    `${title} (${rows.length})`,
-    rows.length > 0 ? scrollable(title, table) : element('p', { class: 'empty' }, empty),
+  const table = element('table', {}, tableHead(...columns.map(([name]) => name)), element('tbody', {}, ...lines));
+  return section(`${title} (${count})`, rows.length > 0 ? scrollable(title, table) : element('p', { class: 'empty' }, empty));
+}
+
+/** Submissions that have come the same way, the one that came first at the top; of very many the first ones. */
+function oldestFirst(title: string, rows: Summary[], columns: Column[], empty: string): HTMLElement {
+  const oldest = [...rows].reverse().slice(0, kMostListed);
+  const count = oldest.length < rows.length ? `${oldest.length} oldest of ${rows.length}` : rows.length;
+  return listOf(title, count, oldest, columns, empty);
+}
+
+/** The submissions that ended last, whatever waits: each final status is asked for. */
+async function lastEnded(stop: AbortSignal): Promise<Summary[]> {
+  const pages = await Promise.all(
+    kStatuses.filter(isFinal).map((status) => get<Page>('/v1/submissions', { status, limit: kMostEnded }, stop)),
   );
+  return pages
+    .flatMap(({ submissions }) => submissions)
+    .sort((a, b) => b.updated.localeCompare(a.updated))
+    .slice(0, kMostEnded);
 }
 
 /** What an event says beside its kind, in words. */
@@ -104,28 +126,19 @@ export const queueView: View = async ({ live, signal, main }) => {
   );
   const stages = new Stages();
   const load = async (stop: AbortSignal) => {
-    const list = (query: object) => get<Page>('/v1/submissions', { limit: kMostListed, ...query }, stop);
-    const [running, queued, newest] = await Promise.all([list({ status: 'running' }), list({ status: 'queued' }), list({})]);
-    const ended = newest.submissions
-      .filter(({ status }) => isFinal(status))
-      .sort((a, b) => b.updated.localeCompare(a.updated))
-      .slice(0, kRecent);
-    const focus = lists.contains(document.activeElement) ? document.activeElement?.getAttribute('href') : undefined;
-    replace(
-      ahead,
-      listOf('Running', running.submissions, [kId, kName, kAgent, stages.column, since('For')], 'Nothing runs.'),
-      listOf('Waiting', [...queued.submissions].reverse(), [kId, kName, kAgent, since('For')], 'Nothing waits.'),
-    );
-    replace(
-      behind,
-      listOf(
-        'Ended last',
-        ended,
-        [kId, kName, kAgent, ['Status', ({ status }) => statusCell(status)], ['When', ({ updated }) => timeCell(updated)]],
-        'Nothing has ended yet.',
-      ),
-    );
-    if (focus) lists.querySelector<HTMLElement>(`a[href="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
+    const [running, queued, ended] = await Promise.all([
+      allSubmissions({ status: 'running' }, stop),
+      allSubmissions({ status: 'queued' }, stop),
+      lastEnded(stop),
+    ]);
+    keepPlaces(lists, () => {
+      replace(
+        ahead,
+        oldestFirst('Running', running, [kId, kName, kAgent, stages.column, since('For')], 'Nothing runs.'),
+        oldestFirst('Waiting', queued, [kId, kName, kAgent, since('For')], 'Nothing waits.'),
+      );
+      replace(behind, listOf('Ended last', ended.length, ended, kEndedColumns, 'Nothing has ended yet.'));
+    });
     tick(main);
   };
 

@@ -1,11 +1,8 @@
 // Everything about one submission.
 
-import { get, getText } from '../api';
-import { axis, Chart, tooltip } from '../charts';
-import { codeBlock } from '../code';
-import type { Artifact, Evaluation, FlowGraph, Metric, Submission, Summary } from '../documents';
-import { element, replace, scrollable, section, type Child } from '../dom';
-import { flowGraph } from '../flow_graph';
+import { ApiError, get } from '../api';
+import type { Artifact, Evaluation, HarnessEvent, Metric, Submission, Summary } from '../documents';
+import { element, replace, section, type Child } from '../dom';
 import {
   durationText,
   intervalText,
@@ -18,21 +15,22 @@ import {
   timeCell,
   words,
 } from '../format';
+import { keepPlaces } from '../keep';
 import { refreshOnEvents } from '../live';
+import { parentsOfNew } from '../relatives';
 import { hashOf, submissionHash } from '../router';
 import { stageList } from '../stages';
 import { DataTable } from '../table';
 import { heading, idOf, Loader, type View } from '../view';
-
-function artifactAddress(id: number, name: string): string {
-  return `/v1/submissions/${id}/artifacts/${encodeURIComponent(name)}`;
-}
+import { artifactAddress, flowSections } from './flow_sections';
+import { massChart, massOf } from './mass_chart';
 
 function links(ids: number[]): Child[] {
   return ids.flatMap((id, index) => [index > 0 && ', ', element('a', { href: submissionHash(id) }, `#${id}`)]);
 }
 
-function facts(submission: Submission, children: Summary[]): HTMLElement {
+/** `children` are missing where they cannot be read. */
+function facts(submission: Submission, children: number[] | undefined): HTMLElement {
   const { settings, parents } = submission;
   const pairs: [string, Child[]][] = [
     ['Agent', [submission.agent]],
@@ -44,7 +42,7 @@ function facts(submission: Submission, children: Summary[]): HTMLElement {
       [typeof value === 'string' ? value : JSON.stringify(value)],
     ]),
     ['Parents', parents.length > 0 ? links(parents) : ['none']],
-    ['Children', children.length > 0 ? links(children.map(({ id }) => id)) : ['none']],
+    ['Children', children ? (children.length > 0 ? links(children) : ['none']) : ['cannot be read now']],
     ['Content', [element('code', { title: 'of script and settings' }, submission.content_hash.slice(0, 16))]],
   ];
   return element(
@@ -112,63 +110,6 @@ function metricTable(metrics: Metric[]): HTMLElement {
   return table.element;
 }
 
-function massOf(evaluation: Evaluation | null): number[] {
-  return evaluation?.stages.map(({ details }) => details.mass).find((mass) => Array.isArray(mass)) ?? [];
-}
-
-function massTable(mass: number[]): HTMLElement {
-  return element(
-    'table',
-    {},
-    element('caption', {}, 'Share of the dense attention mass that the selection covers'),
-    element(
-      'thead',
-      {},
-      element('tr', {}, element('th', { scope: 'col' }, 'Layer'), element('th', { scope: 'col' }, 'Mass (%)')),
-    ),
-    element(
-      'tbody',
-      {},
-      ...mass.map((share, layer) =>
-        element(
-          'tr',
-          {},
-          element('th', { scope: 'row', class: 'number' }, String(layer)),
-          element('td', { class: 'number' }, metricNumber('mass', share)),
-        ),
-      ),
-    ),
-  );
-}
-
-function massChart(mass: number[], signal: AbortSignal): HTMLElement {
-  const chart = new Chart(signal, 'short');
-  const least = Math.min(...mass);
-  chart.show({
-    title: 'Share of the dense attention mass that the selection covers, by layer',
-    label: `Bars of ${mass.length} layers, from ${metricText('mass', least)} to ${metricText('mass', Math.max(...mass))}.`,
-    option: (colours) => ({
-      grid: { left: 56, right: 12, top: 12, bottom: 42 },
-      tooltip: tooltip(colours, ({ data }) => {
-        const [layer, share] = data as [number, number];
-        return `layer ${layer}: ${share.toFixed(1)} %`;
-      }),
-      xAxis: axis('Layer', colours, { type: 'category', nameGap: 26, data: mass.map((_, layer) => String(layer)) }),
-      yAxis: axis('Mass (%)', colours, { type: 'value', min: 0, max: 100, nameGap: 38 }),
-      series: [
-        {
-          type: 'bar',
-          barMaxWidth: 36,
-          itemStyle: { color: colours.accent },
-          data: mass.map((share, layer) => [layer, 100 * share]),
-        },
-      ],
-    }),
-    table: massTable(mass),
-  });
-  return chart.element;
-}
-
 function attemptTable(attempts: Evaluation[]): HTMLElement {
   const table = new DataTable<Evaluation>({
     caption: 'Attempts to judge it',
@@ -208,18 +149,6 @@ function artifactList(id: number, artifacts: Artifact[]): HTMLElement {
   );
 }
 
-/** Its script, and what became of it: the graph that it was traced to, and the plan of that. */
-async function flowSections({ id, script }: Submission, artifacts: Artifact[], stop: AbortSignal): Promise<Child[]> {
-  const has = (name: string) => artifacts.some((artifact) => artifact.name === name);
-  const graph = has('graph.json') && (await get<FlowGraph>(artifactAddress(id, 'graph.json'), {}, stop));
-  const plan = has('plan.txt') && (await getText(artifactAddress(id, 'plan.txt'), stop));
-  const code = section('Script', codeBlock(script, `Script of submission ${id}`));
-  return [
-    graph ? element('div', { class: 'beside even' }, code, section('Graph', flowGraph(graph))) : code,
-    plan && section('Plan', scrollable('Plan', element('pre', {}, plan))),
-  ];
-}
-
 function actions({ id, parents }: Submission): HTMLElement {
   const [parent] = parents;
   return element(
@@ -236,54 +165,95 @@ function actions({ id, parents }: Submission): HTMLElement {
   );
 }
 
+/** What was made of a submission: read once, and kept up by events. */
+class Children {
+  private ids: number[] | undefined;
+
+  constructor(private readonly parent: number) {}
+
+  /** Nothing where they cannot be read, which takes nothing else away. */
+  async load(stop: AbortSignal): Promise<number[] | undefined> {
+    if (this.ids) return this.ids;
+    try {
+      const { nodes } = await get<{ nodes: Summary[] }>(`/v1/submissions/${this.parent}/lineage`, { of: 'descendants' }, stop);
+      this.ids = nodes.filter(({ parents }) => parents.includes(this.parent)).map(({ id }) => id);
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+    }
+    return this.ids;
+  }
+
+  /** Whether an event tells of a new one. */
+  async take(event: HarnessEvent, signal: AbortSignal): Promise<boolean> {
+    const { submission } = event;
+    if (submission === null || this.ids?.includes(submission)) return false;
+    if (!(await parentsOfNew(event, signal)).includes(this.parent)) return false;
+    this.ids?.push(submission);
+    return true;
+  }
+
+  /** For a stream that does not say what was missed. */
+  forget(): void {
+    this.ids = undefined;
+  }
+}
+
+interface Found {
+  submission: Submission;
+  evaluations: Evaluation[];
+  children: number[] | undefined;
+  flow: Child[];
+}
+
+/** `signal` ends what is drawn. */
+function shown({ submission, evaluations, children, flow }: Found, signal: AbortSignal): Child[] {
+  const { id, evaluation } = submission;
+  const artifacts = evaluation?.artifacts ?? [];
+  const mass = massOf(evaluation);
+  return [
+    heading(`#${id} ${submission.name}`, actions(submission)),
+    facts(submission, children),
+    figures(submission),
+    whyStopped(submission),
+    submission.notes && section('Notes', element('p', { class: 'message' }, submission.notes)),
+    section('Stages', evaluation ? stageList(evaluation) : element('p', { class: 'empty' }, 'It has not been judged yet.')),
+    mass.length > 0 && section('Attention mass', massChart(mass, signal)),
+    ...flow,
+    evaluation !== null && evaluation.metrics.length > 0 && section('Metrics', metricTable(evaluation.metrics)),
+    section('Attempts', attemptTable(evaluations)),
+    artifacts.length > 0 && section('Artifacts', artifactList(id, artifacts)),
+  ];
+}
+
 export const submissionView: View = async ({ route, live, signal, main }) => {
   const id = idOf(route.path[1]);
   const loader = new Loader(signal);
   const place = element('div');
   main.append(loader.place, place);
+  const children = new Children(id);
   let drawn = new AbortController(); // charts of what was shown before
+  signal.addEventListener('abort', () => drawn.abort());
   const load = async (stop: AbortSignal) => {
     const address = `/v1/submissions/${id}`;
-    const [submission, { evaluations }, { nodes }] = await Promise.all([
+    const [submission, { evaluations }, known] = await Promise.all([
       get<Submission>(address, {}, stop),
       get<{ evaluations: Evaluation[] }>(`${address}/evaluations`, {}, stop),
-      get<{ nodes: Summary[] }>(`${address}/lineage`, { of: 'descendants' }, stop),
+      children.load(stop),
     ]);
-    const { evaluation } = submission;
-    const artifacts = evaluation?.artifacts ?? [];
-    const flow = await flowSections(submission, artifacts, stop);
-    const mass = massOf(evaluation);
-    const had = place.contains(document.activeElement);
-    drawn.abort();
-    drawn = new AbortController();
-    signal.addEventListener('abort', () => drawn.abort(), { once: true });
-    replace(
-      place,
-      heading(`#${id} ${submission.name}`, actions(submission)),
-      facts(
-        submission,
-        nodes.filter(({ parents }) => parents.includes(id)),
-      ),
-      figures(submission),
-      whyStopped(submission),
-      submission.notes && section('Notes', element('p', { class: 'message' }, submission.notes)),
-      evaluation
-        ? section('Stages', stageList(evaluation))
-        : section('Stages', element('p', { class: 'empty' }, 'It has not been judged yet.')),
-      mass.length > 0 && section('Attention mass', massChart(mass, drawn.signal)),
-      ...flow,
-      evaluation !== null && evaluation.metrics.length > 0 && section('Metrics', metricTable(evaluation.metrics)),
-      section('Attempts', attemptTable(evaluations)),
-      artifacts.length > 0 && section('Artifacts', artifactList(id, artifacts)),
-    );
-    if (had) place.querySelector<HTMLElement>('h1')?.focus({ preventScroll: true });
+    const flow = await flowSections(submission, submission.evaluation?.artifacts ?? [], stop);
+    keepPlaces(place, () => {
+      drawn.abort();
+      drawn = new AbortController();
+      replace(place, ...shown({ submission, evaluations, children: known, flow }, drawn.signal));
+    });
   };
   await loader.run(load);
   if (loader.place.firstChild && !place.firstChild) place.append(heading(`#${id}`));
+  live.onGap(signal, () => children.forget());
   refreshOnEvents(
     live,
     signal,
-    ({ submission, kind }) => submission === id && kind !== 'progress',
+    (event) => (event.submission === id ? event.kind !== 'progress' : children.take(event, signal)),
     () => loader.run(load),
   );
 };
