@@ -243,7 +243,8 @@ TEST_F(SubmissionsApi, WaitingEndsWhenNobodyWaits) {
 }
 
 TEST_F(SubmissionsApi, ADifferenceHasLinesSettingsAndMetrics) {
-  const auto old = submitted({{"name", "a"}, {"script", "one\ntwo\nthree\n"}, {"settings", {{"suite", "quick"}, {"seconds", 1}}}});
+  const auto old =
+      submitted({{"name", "a"}, {"script", "one\ntwo\nthree\n"}, {"settings", {{"suite", "quick"}, {"seconds", 1}}}});
   decide(passed(0.5, 2));
   const auto young =
       submitted({{"name", "b"}, {"script", "one\n2\nthree\nfour"}, {"parents", {old}}, {"settings", {{"suite", "full"}}}});
