@@ -87,7 +87,6 @@ void Database::execute(const char* sql) {
   if (code != SQLITE_OK) fail(code, "write");
 }
 
-int64_t Database::changes() const { return sqlite3_changes64(database_.get()); }
 int64_t Database::last_id() const { return sqlite3_last_insert_rowid(database_.get()); }
 
 int64_t Database::version() {

@@ -35,8 +35,6 @@ class Database {
   const std::string& path() const { return path_; }
   /// Runs statements without parameters or results.
   void execute(const char* sql);
-  /// Rows that the last INSERT, UPDATE or DELETE changed.
-  int64_t changes() const;
   int64_t last_id() const;
   /// PRAGMA user_version: the version of the schema.
   int64_t version();

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
+#include <limits>
+#include <map>
 #include <utility>
 
 #include "agents/harness/documents.h"
@@ -207,6 +210,33 @@ Tool front_tool(HarnessService& service) {
   return tool;
 }
 
+/// Relatives by how many steps from parent to child are between them and `id`, so that what is left out of a long answer is far.
+json nearest_first(json nodes, int64_t id) {
+  std::multimap<int64_t, int64_t> kin;
+  for (const json& node : nodes) {
+    for (const json& parent : node.at("parents")) {
+      kin.emplace(node.at("id"), parent);
+      kin.emplace(parent, node.at("id"));
+    }
+  }
+  std::map<int64_t, int> steps = {{id, 0}};
+  std::deque<int64_t> reached = {id};
+  for (; !reached.empty(); reached.pop_front()) {
+    const auto [first, last] = kin.equal_range(reached.front());
+    for (auto next = first; next != last; ++next) {
+      if (steps.try_emplace(next->second, steps.at(reached.front()) + 1).second) reached.push_back(next->second);
+    }
+  }
+  const auto rank = [&](const json& node) {
+    const int64_t own = node.at("id");
+    const auto found = steps.find(own);
+    // Ancestors come without `id` itself: parents are older than children, so that the newest are the nearest.
+    return std::pair(found == steps.end() ? std::numeric_limits<int>::max() : found->second, -own);
+  };
+  std::sort(nodes.begin(), nodes.end(), [&](const json& a, const json& b) { return rank(a) < rank(b); });
+  return nodes;
+}
+
 Tool lineage_tool(HarnessService& service) {
   Tool tool;
   tool.name = "lineage";
@@ -214,7 +244,7 @@ Tool lineage_tool(HarnessService& service) {
   tool.description =
       "What a submission was made from, what was made from it, or all that is related to it, with parents, status and metrics: "
       "shows "
-      "which changes helped. diff shows what a change was.";
+      "which changes helped, the nearest first. diff shows what a change was.";
   tool.input_schema = input_object({{"id", id_property("The submission")},
                                     {"of", choice_property("family, unless told otherwise: all related, itself among them",
                                                            {"family", "ancestors", "descendants"})}},
@@ -224,8 +254,9 @@ Tool lineage_tool(HarnessService& service) {
   tool.call = [&service](const JsonObject& arguments, const ToolCall&) {
     const std::string of = text_argument(arguments, "of", "family");
     const int64_t id = arguments.integer("id", 1, INT64_MAX);
-    return list_result("nodes", brief_rows(service.lineage(id, of).at("nodes")), fmt::format("{} of submission {}", of, id),
-                       text_of_row, "ask for ancestors or descendants of one of these");
+    return list_result("nodes", brief_rows(nearest_first(service.lineage(id, of).at("nodes"), id)),
+                       fmt::format("{} of submission {}", of, id), text_of_row,
+                       "ask for ancestors or descendants of one of these");
   };
   return tool;
 }

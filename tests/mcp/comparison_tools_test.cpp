@@ -80,6 +80,11 @@ TEST_F(HarnessTools, LongAnswersAreCutAndSayHowToGoOn) {
   const json nodes = structured("lineage", {{"id", id}});
   EXPECT_LT(nodes["nodes"].size(), 181U);
   EXPECT_NE(nodes["left_out"].get<std::string>().find("ancestors or descendants"), std::string::npos);
+  const json last = structured("lineage", {{"id", parent}})["nodes"];
+  EXPECT_EQ(last[0]["id"], parent) << "the nearest first";
+  EXPECT_EQ(last[1]["id"], last[0]["parents"][0]);
+  EXPECT_EQ(structured("lineage", {{"id", parent}, {"of", "ancestors"}})["nodes"][0]["id"], last[1]["id"]);
+  EXPECT_EQ(structured("lineage", {{"id", id}, {"of", "descendants"}})["nodes"][0]["parents"], json({id}));
 }
 
 TEST_F(HarnessTools, AVerdictOfAnyLengthHasRoom) {
