@@ -103,7 +103,7 @@ async function workAsAnAgent(client, mark) {
   assert.ok(Array.isArray((await ask(client, 'leaderboard', { metric: 'accuracy' })).entries));
   assert.ok(Array.isArray((await ask(client, 'front')).points));
   const { nodes } = await ask(client, 'lineage', { id: second.id });
-  assert.deepEqual(nodes.map(({ id }) => id), [first.id, second.id]);
+  assert.deepEqual(nodes.map(({ id }) => id), [second.id, first.id]); // the nearest relatives first
   const diff = await text(client, 'diff', { id: second.id });
   assert.match(diff, /^\+.*last = 4/m);
   assert.match(diff, /^-.*last = 2/m);
