@@ -1,7 +1,10 @@
 #include "store/data_folder.h"
 
 #include <fmt/format.h>
+#include <sys/statvfs.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 
 #include "store/error.h"
@@ -16,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kBusyTimeoutMs = 10000;
+constexpr uint64_t kLeastFree = uint64_t{1} << 20;  // bytes: a submission and its verdict are some hundred kilobytes at most
 
 std::string made(const std::string& path) {
   std::error_code error;
@@ -95,6 +99,14 @@ void DataFolder::replace_repository(const std::string& why) {
 }
 
 Store DataFolder::open_store(StoreOptions options) const { return Store(database_path(), std::move(options)); }
+
+std::string DataFolder::trouble() const {
+  struct statvfs disk {};
+  if (::statvfs(path_.c_str(), &disk) != 0) return fmt::format("the data folder: {}", std::strerror(errno));
+  if ((disk.f_flag & ST_RDONLY) != 0) return "the data folder's disk is read-only";
+  const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
+  return free < kLeastFree ? fmt::format("the data folder's disk is full: {} KiB are free", free >> 10) : std::string();
+}
 
 FsckReport DataFolder::fsck() {
   Database database(database_path(), Database::Mode::kReadOnly, kBusyTimeoutMs);

@@ -36,6 +36,9 @@ class DataFolder {
   Lineage& lineage() { return *lineage_; }
   /// What a person should know of how the folder was opened.
   const std::vector<std::string>& notices() const { return notices_; }
+  /// Why nothing can be kept at the moment (a full disk, one that became read-only), in words; "" if it can. Looks at the file
+  /// system alone and may be called by any thread.
+  std::string trouble() const;
   /// Looks at everything and changes nothing.
   FsckReport fsck();
 

@@ -125,6 +125,7 @@ void serve(ServeOptions options) {
   options.http.gate.rate_limit = [&limiter](const HttpRequest& request, const HttpRoute& route) {
     return limiter.wait(request, route);
   };
+  generation.trouble = [&harness] { return harness ? harness->trouble() : std::string(); };
   GenerationApi api(std::move(generation), names);
   std::optional<mcp::McpServer> mcp;
   HttpServer server(std::move(options.http));

@@ -43,14 +43,15 @@ json draft_of(const SubmitOptions& options) {
 void submit(const SubmitOptions& options) {
   HarnessClient client = options.client.client();
   json submission = client.submit(draft_of(options));
-  if (options.wait < 0) return options.client.print(submission, [&] { return submission_line(submission); });
+  const std::string note = repetition_note(submission);
+  if (options.wait < 0) return options.client.print(submission, [&] { return submission_line(submission) + note; });
   const int64_t id = submission.at("id");
   try {
     submission = wait_on_terminal(client, id, std::chrono::seconds(options.wait));
   } catch (const InputError& error) {
     throw InputError(error.what(), fmt::format("submission {} is kept: sluice show {} --wait", id, id));
   }
-  options.client.print(submission, [&] { return shown_submission(client, submission); });
+  options.client.print(submission, [&] { return note + shown_submission(client, submission); });
   check_judged(submission);
 }
 

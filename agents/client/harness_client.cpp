@@ -49,6 +49,10 @@ httplib::Client connection(const ServerAccess& access, std::chrono::seconds pati
 }
 
 [[noreturn]] void throw_silent(const ServerAccess& access, httplib::Error why) {
+  if (why == httplib::Error::SSLServerVerification) {
+    throw ServerError(0, fmt::format("nobody known vouches for the certificate of {}", access.address),
+                      "SSL_CERT_FILE=FILE.pem names the authority that does");
+  }
   const std::string reason = why == httplib::Error::Connection ? "no connection" : "error of " + httplib::to_string(why);
   throw ServerError(0, fmt::format("{} does not answer: {}", access.address, reason), "is sluice serve --data running there?");
 }
@@ -107,10 +111,12 @@ ServerAccess ServerAccess::from_environment() {
 
 HarnessClient::HarnessClient(ServerAccess access) : access_(std::move(access)) {
   std::string& address = access_.address;
-  if (!address.starts_with("http://")) {
-    throw InputError(fmt::format("\"{:.100}\" is no address of a server", address), "--server http://127.0.0.1:8080");
-  }
   while (address.ends_with('/')) address.pop_back();
+  const size_t scheme = address.starts_with("http://") ? 7 : address.starts_with("https://") ? 8 : std::string::npos;
+  if (scheme >= address.size() || address.find_first_of("/?#@", scheme) != std::string::npos) {
+    throw InputError(fmt::format("\"{:.100}\" is no address of a server", address),
+                     "scheme, name and port alone: --server http://127.0.0.1:8080, --server https://sluice.example");
+  }
 }
 
 json HarnessClient::submit(const json& draft) {

@@ -13,7 +13,7 @@ namespace sluice {
 
 /// Where a server is, and who asks.
 struct ServerAccess {
-  std::string address;  // "http://127.0.0.1:8080"
+  std::string address;  // "http://127.0.0.1:8080", "https://sluice.example"
   std::string token;    // of an agent; may be empty for reading
 
   /// What SLUICE_SERVER and SLUICE_TOKEN say: this machine's usual server and no token unless they are set.
@@ -35,8 +35,9 @@ class ServerError : public InputError {
   int status_;
 };
 
-/// Talks to the API of a server (`sluice serve --data`). Everything throws ServerError, and InputError for answers that are not
-/// what a server of this kind says.
+/// Talks to the API of a server (`sluice serve --data`), over TLS where something in front of it speaks that: the system's
+/// authorities, or those of SSL_CERT_FILE, must vouch for its certificate. Everything throws ServerError, and InputError for
+/// answers that are not what a server of this kind says.
 class HarnessClient {
  public:
   using Query = std::map<std::string, std::string>;

@@ -22,9 +22,8 @@ repl::FlowServer::Receipt ReplServer::submit(const std::string& name, const std:
                                              const std::vector<int64_t>& parents) {
   const json submission = client().submit({{"name", name}, {"script", script}, {"parents", parents}});
   const int64_t id = submission.at("id");
-  const bool is_new = member_of(submission, "is_new") != false;
-  return {id, fmt::format("{}  {}/v1/submissions/{}{}\n", submission_line(submission), client().address(), id,
-                          is_new ? "" : "\n  the same flow was there already")};
+  return {id, fmt::format("{}{}  {}/v1/submissions/{}\n", submission_line(submission), repetition_note(submission),
+                          client().address(), id)};
 }
 
 std::string ReplServer::wait(int64_t id, const repl::Style& style, const std::function<bool()>& interrupted) {

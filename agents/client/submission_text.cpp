@@ -131,6 +131,11 @@ std::string submission_line(const json& submission) {
                      text_of(submission, "agent"), text_of(submission, "status"), measured_text(submission));
 }
 
+std::string repetition_note(const json& submission) {
+  if (member_of(submission, "is_new") != false) return {};
+  return "  the same script with the same settings was there already: its name, notes and parents stay as they are\n";
+}
+
 std::string submission_table(const json& summaries) {
   std::vector<TableRow> rows = {{"id", "status", "agent", "flow"}};
   add_titles(rows.front());

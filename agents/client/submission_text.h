@@ -12,6 +12,9 @@ namespace sluice {
 /// One line: "submission 4, quest by ada: passed".
 std::string submission_line(const nlohmann::json& submission);
 
+/// A line for whoever has handed in a flow that was there already, which changes nothing; "" if it was new.
+std::string repetition_note(const nlohmann::json& submission);
+
 /// A table of summaries, each with what was measured.
 std::string submission_table(const nlohmann::json& summaries);
 

@@ -33,6 +33,9 @@ struct GenerationOptions {
   std::function<void(const std::string& name)> check_flow;
   /// The graph of a flow that a request names. Throws InputError for one that is not offered. Called in the engine's thread.
   std::function<FlowGraph(const std::string& name, const TraceOptions& options)> read_flow;
+  /// Why the server should get no requests at the moment, besides what the engines know; "" or null: nothing. Asked for
+  /// /health/ready, in the threads of connections.
+  std::function<std::string()> trouble;
   int batch = 16;                         // requests that run at once, of one flow
   size_t pool_bytes = size_t{256} << 20;  // of one engine
   int most_engines = 4;                   // one for each flow in use, dense included

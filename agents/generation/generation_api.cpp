@@ -92,6 +92,7 @@ GenerationApi::GenerationApi(GenerationOptions options, std::vector<std::string>
     : model_(directory_name(options.model)),
       flows_(std::move(flows)),
       check_other_flow_(options.check_flow),
+      trouble_(options.trouble),
       tokenizer_(load_tokenizer(options.model)),
       created_(seconds_since_1970()),
       metrics_(model_),
@@ -176,6 +177,7 @@ void GenerationApi::add_routes(HttpServer& server) {
     HttpRoute ready = health_route(pattern, operation, "Whether requests are taken");
     ready.handle = [this](const HttpRequest&) {
       if (!engines_.ready()) throw HttpProblem(503, "the server stops");
+      if (const std::string trouble = trouble_ ? trouble_() : ""; !trouble.empty()) throw HttpProblem(503, trouble);
       return json_response({{"status", "ok"}});
     };
     server.add(std::move(ready));

@@ -35,6 +35,7 @@ class GenerationApi {
   const std::string model_;  // the directory's name
   const std::vector<std::string> flows_;
   const std::function<void(const std::string&)> check_other_flow_;
+  const std::function<std::string()> trouble_;
   const std::unique_ptr<Tokenizer> tokenizer_;
   const int64_t created_;
   GenerationMetrics metrics_;

@@ -37,6 +37,8 @@ class Harness {
   HarnessService& service() { return service_; }
   /// What a person should know of how the folder was opened.
   const std::vector<std::string>& notices() const { return folder_.notices(); }
+  /// Why nothing can be kept at the moment, or "". May be called by any thread.
+  std::string trouble() const { return folder_.trouble(); }
   /// Begins to judge.
   void start();
 

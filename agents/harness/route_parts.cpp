@@ -81,6 +81,7 @@ HttpRoute route_of(const char* method, const char* pattern, const char* operatio
   route.operation = operation;
   route.summary = summary;
   route.access = access;
+  route.checks_query = true;
   for (const char* name : {"id", "artifact", "name"}) {
     if (route.pattern.find(fmt::format("{{{}}}", name)) != std::string::npos) {
       route.path_parameters[name] = description_of(name);

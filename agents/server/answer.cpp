@@ -100,6 +100,7 @@ HttpResponse HttpServer::Listener::handle(Current& current) {
   request.identity = gate_.identify(request);
   gate_.check_rate(request, route);
   gate_.check_access(request, route);
+  check_query(request, route);
   check_body(request, head.content_length, route, options_.most_body_bytes);
   request.body = current.connection->read_body(request.header("Expect").has_value());
   HttpResponse response = route.handle(request);

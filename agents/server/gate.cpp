@@ -89,6 +89,19 @@ void Gate::check_rate(const HttpRequest& request, const HttpRoute& route) const 
       .with_header("Retry-After", std::to_string(wait->count()));
 }
 
+void check_query(const HttpRequest& request, const HttpRoute& route) {
+  if (!route.checks_query) return;
+  std::vector<std::string> known;
+  for (const QueryParameter& parameter : route.query) known.push_back(parameter.name);
+  for (const auto& [name, value] : request.query) {
+    if (!contains(known, name)) {
+      throw HttpProblem(400, fmt::format("\"{:.60}\" is no query parameter of this address", name))
+          .with("hint", known.empty() ? "it takes none" : fmt::format("it takes {}", fmt::join(known, ", ")));
+    }
+    if (request.query.count(name) > 1) throw HttpProblem(400, fmt::format("the query parameter \"{}\" comes twice", name));
+  }
+}
+
 void check_body(const HttpRequest& request, size_t length, const HttpRoute& route, size_t most) {
   if (route.consumes.empty()) {
     if (length > 0) throw HttpProblem(413, "this address takes no body");

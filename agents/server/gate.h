@@ -46,6 +46,8 @@ class Gate {
   GateOptions options_;
 };
 
+/// The names in the query (400), where the route checks them.
+void check_query(const HttpRequest& request, const HttpRoute& route);
 /// Media type and size of a body before it is read (415, 413).
 void check_body(const HttpRequest& request, size_t length, const HttpRoute& route, size_t most);
 

@@ -45,6 +45,7 @@ struct HttpRoute {
   Access access = Access::kRead;
   std::map<std::string, std::string> path_parameters;  // name: description
   std::vector<QueryParameter> query;
+  bool checks_query = false;          // whether what is not among them, or comes twice, is refused
   std::vector<std::string> consumes;  // media types of the body; none: it takes no body
   nlohmann::json body_schema = nlohmann::json::object();
   size_t most_body_bytes = 0;  // 0: the server's limit

@@ -43,6 +43,12 @@ void append(Script& script, const Entry& entry, const std::string& indentation, 
   }
 }
 
+/// True if `expression` is that name, whatever comments stand beside it.
+bool is_name(std::string_view expression, std::string_view name) {
+  const std::vector<Token> tokens = tokens_of(expression);
+  return tokens.size() == 1 && tokens.front().is(name);
+}
+
 void append_own(Script& script, const std::string& line) {
   script.text += line + "\n";
   script.origins.emplace_back();
@@ -100,8 +106,9 @@ void Draft::replace_all(const Entry& whole) {
   const size_t declaration = find_declaration(tokens);
   if (declaration < tokens.size()) {
     variable_ = tokens[declaration].text;
-    if (result && result->text != variable_)
+    if (result && !is_name(result->text, variable_)) {
       throw FlowError(result->where, "the flow must end in return " + variable_, kFlowForm);
+    }
   }
   size_t at = 0;
   const auto keep = [&](size_t end) {

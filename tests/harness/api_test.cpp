@@ -102,6 +102,9 @@ TEST_F(Api, WhatIsWrongIsSaid) {
   get("/v1/submissions?cursor=nonsense", 422);
   get("/v1/leaderboard?order=up", 400);
   get("/v1/submissions/1?wait=1000", 400);
+  EXPECT_EQ(get("/v1/submissions?limt=3", 400)["detail"], "\"limt\" is no query parameter of this address");
+  EXPECT_EQ(get("/v1/suites?limit=3", 400)["hint"], "it takes none");
+  get("/v1/submissions?limit=3&limit=4", 400);
 }
 
 TEST_F(Api, PagesAndFilters) {

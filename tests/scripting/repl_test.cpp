@@ -141,6 +141,15 @@ TEST(Draft, TakesFlowsApartAndKeepsTheirMeaning) {
   }
 }
 
+TEST(Draft, CommentsMayStandAnywhere) {
+  const std::string source =
+      "-- before\nlocal flow = sluice.flow { name = 'said', page = 8 } -- a\n"
+      "function flow.index(q, c) -- b\n  return sluice.window{last = 2} -- c\nend --[[ d\n]]\nreturn --[[ e ]] flow -- f\n-- g\n";
+  Draft draft;
+  EXPECT_TRUE(draft.add({source, {"flow.lua", 1}}));
+  EXPECT_EQ(to_text(trace(draft.script().text, "draft")), to_text(trace(source, "flow.lua")));
+}
+
 TEST(Draft, FlowsMayBeTypedStatementByStatement) {
   Draft draft;
   type(draft, "old = 1");

@@ -45,6 +45,7 @@ class GenerationApiTest : public ::testing::Test {
     options.most_engines = 2;
     options.most_requests = 40;
     options.read_flow = [](const std::string& name, const TraceOptions& trace) { return shipped(name).trace(trace); };
+    options.trouble = [this] { return trouble.load() ? "the disk is full" : ""; };
     api = std::make_unique<GenerationApi>(std::move(options), std::vector<std::string>{"quest", "streaming"});
     server = std::make_unique<HttpServer>(HttpServerOptions{});
     api->add_routes(*server);
@@ -81,6 +82,7 @@ class GenerationApiTest : public ::testing::Test {
   }
   double metric(const std::string& name) const { return metrics().at("vllm:" + name + "{model_name=\"mini\"}"); }
 
+  std::atomic<bool> trouble = false;
   std::unique_ptr<GenerationApi> api;
   std::unique_ptr<HttpServer> server;
 };
@@ -389,6 +391,18 @@ TEST_F(GenerationApiTest, WholeAnswersEndWithTheServerOrTheirClient) {
   server->stop();  // waits for handlers
   api->engines().stop();
   EXPECT_LT(Clock::now(), limit);
+}
+
+TEST_F(GenerationApiTest, IsNotReadyInTrouble) {
+  httplib::Client http("127.0.0.1", server->port());
+  trouble = true;
+  const httplib::Result refused = http.Get("/health/ready");
+  EXPECT_EQ(refused->status, 503);
+  EXPECT_EQ(Json::parse(refused->body)["detail"], "the disk is full");
+  EXPECT_EQ(http.Get("/health")->status, 503);
+  EXPECT_EQ(http.Get("/health/live")->status, 200);
+  trouble = false;
+  EXPECT_EQ(http.Get("/health/ready")->status, 200);
 }
 
 TEST_F(GenerationApiTest, TellsRequestsThatItStops) {
