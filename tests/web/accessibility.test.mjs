@@ -10,6 +10,7 @@ const kViews = [
   '#/?text=nothing',
   '#/submissions/1',
   '#/submissions/3',
+  '#/lineage',
   '#/lineage/2',
   '#/submissions/2/diff',
   '#/submissions/2/diff?view=unified',

@@ -69,10 +69,12 @@ pageTest('the leaderboard works by keys alone', async (page) => {
 
 pageTest('pages of the table turn by keys, and the focus stays', async (page) => {
   await visit(page, '#/');
-  await page.getByRole('button', { name: 'Next' }).focus();
-  await page.keyboard.press('Enter');
-  assert.equal((await focused(page)).text, 'Next');
-  await page.keyboard.press('Enter');
+  const next = page.getByRole('button', { name: 'Next' });
+  await next.focus();
+  do {
+    assert.equal((await focused(page)).text, 'Next');
+    await page.keyboard.press('Enter');
+  } while (await next.isEnabled());
   // There is no page after this one: the button that is left has it.
   assert.equal((await focused(page)).text, 'First');
 });

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { becomes, column, kCount, pageTest, settled, visit } from './site.mjs';
+import { becomes, column, drawn, kCount, noteDrawing, pageTest, points, settled, visit } from './site.mjs';
 
 const kTable = 'Submissions';
 const names = (page) => column(page, kTable, 'Name');
@@ -98,20 +98,34 @@ pageTest('the front stands beside the points, and follows the filters', async (p
   await becomes(front, ['both parents']);
 });
 
-/** Points of the scatter: wherever the mouse finds something to click on. */
-function points(page) {
-  return page.locator('.drawing').evaluate((drawing) => {
-    const target = drawing.querySelector('canvas');
-    const box = target.getBoundingClientRect();
-    const found = [];
-    for (let y = box.top + 2; y < box.bottom; y += 4) {
-      for (let x = box.left + 2; x < box.right; x += 4) {
-        target.dispatchEvent(new MouseEvent('mousemove', { bubbles: true, clientX: x, clientY: y }));
-        if (target.parentElement.style.cursor === 'pointer') found.push({ x, y });
-      }
-    }
-    return found;
-  });
+/** A colour of the theme, as a canvas names it. */
+const colour = (page, name) =>
+  page.evaluate((variable) => {
+    const probe = document.body.appendChild(document.createElement('span'));
+    probe.style.color = `var(--${variable})`;
+    const context = document.createElement('canvas').getContext('2d');
+    context.fillStyle = getComputedStyle(probe).color;
+    probe.remove();
+    return context.fillStyle;
+  }, name);
+
+for (const colorScheme of ['light', 'dark']) {
+  pageTest(
+    `intervals are not taken for the front, in ${colorScheme}`,
+    async (page) => {
+      await noteDrawing(page);
+      await visit(page, '#/');
+      await becomes(async () => (await drawn(page)).texts.includes('95% interval'), true);
+      assert.ok((await drawn(page)).texts.includes('line of the front'));
+      const { strokes } = await drawn(page);
+      const widths = (wanted) => strokes.filter((stroke) => stroke.colour === wanted).map(({ width }) => width);
+      const front = widths(await colour(page, 'accent'));
+      const whiskers = widths(await colour(page, 'text'));
+      assert.ok(front.length > 0 && whiskers.length > 0, JSON.stringify(strokes));
+      assert.ok(Math.min(...front) >= 3 * Math.max(...whiskers), `${front} and ${whiskers}`);
+    },
+    { colorScheme },
+  );
 }
 
 pageTest('a click on a point opens its submission; dominated points can be hidden', async (page) => {

@@ -104,7 +104,60 @@ pageTest(
   { expects: [/ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE/] },
 );
 
-pageTest('of very many that wait the oldest are shown, and what has ended all the same', async (page) => {
+pageTest('what waits stands in the order in which it will be taken', async (page) => {
+  const { submissions } = await server.get('/v1/submissions?limit=1');
+  const of = (id, agent, status, updated) => ({ ...submissions[0], id, name: `flow ${id}`, agent, status, updated });
+  const all = [
+    of(64, 'grace', 'queued', '2026-05-28T20:09:00Z'),
+    of(63, 'evolver-17', 'queued', '2026-05-28T20:08:00Z'),
+    of(62, 'grace', 'queued', '2026-05-28T20:07:00Z'),
+    of(61, 'ada', 'queued', '2026-05-28T20:06:00Z'),
+    of(60, 'ada', 'queued', '2026-05-28T20:05:00Z'),
+    of(59, 'ada', 'running', '2026-05-28T20:04:00Z'),
+    of(58, 'grace', 'passed', '2026-05-28T20:03:00Z'),
+    of(57, 'evolver-17', 'cancelled', '2026-05-28T20:03:30Z'), // was never taken
+    of(56, 'evolver-17', 'passed', '2026-05-28T20:02:00Z'),
+  ];
+  await page.route('**/v1/submissions?*', (route) => {
+    const status = new URL(route.request().url()).searchParams.get('status');
+    return route.fulfill({ json: { submissions: all.filter((one) => one.status === status), next: '' } });
+  });
+  await visit(page, '#/queue');
+  const rows = page.getByRole('region', { name: 'Waiting (5)' }).locator('tbody tr');
+  // Nothing of evolver-17 runs, and it was served longest ago; ada has one running, and comes after the others.
+  assert.deepEqual(await rows.locator('td:first-child').allInnerTexts(), ['63', '62', '60', '64', '61']);
+});
+
+pageTest('what waits is taken in the order in which it stands', async (page) => {
+  const newcomer = async (name) => (await server.post('/v1/agents', { name })).token;
+  const [mary, joan] = [await newcomer('mary'), await newcomer('joan')];
+  const handIn = (name, token, suite = 'verify') =>
+    server.submit({ name, script: `-- ${name}\n${kFlow}`, settings: { suite } }, token);
+  const first = await handIn('first of mary', mary);
+  await server.get(`/v1/submissions/${first}?wait=30`);
+  const long = await handIn('keeps the worker busy', undefined, 'full');
+  await visit(page, '#/queue');
+  await rowIn(page, 'Running', /keeps the worker busy/).waitFor();
+  const waiting = [];
+  for (const token of [mary, mary, undefined, undefined, joan, joan])
+    waiting.push(await handIn(`waits ${waiting.length}`, token));
+  await page.getByRole('region', { name: 'Waiting (6)' }).waitFor();
+  const shown = await page.getByRole('region', { name: 'Waiting (6)' }).locator('td:first-child').allInnerTexts();
+  await server.post(`/v1/submissions/${long}/cancel`);
+  const taken = [];
+  for (const id of waiting) {
+    const { evaluation } = await server.get(`/v1/submissions/${id}?wait=30`);
+    taken.push({ id: String(id), started: evaluation.started });
+  }
+  taken.sort((a, b) => a.started.localeCompare(b.started));
+  assert.deepEqual(
+    shown,
+    taken.map(({ id }) => id),
+  );
+  assert.notDeepEqual(shown, [...shown].sort());
+});
+
+pageTest('of very many that wait the first are shown, and what has ended all the same', async (page) => {
   const { submissions } = await server.get('/v1/submissions?limit=1');
   const waiting = Array.from({ length: 450 }, (_, index) => {
     const id = 1000450 - index;
@@ -116,7 +169,7 @@ pageTest('of very many that wait the oldest are shown, and what has ended all th
     return route.fulfill({ json: { submissions: waiting.slice(cursor, cursor + 200), next } });
   });
   await visit(page, '#/queue');
-  const rows = page.getByRole('region', { name: 'Waiting (200 oldest of 450)' }).locator('tbody tr');
+  const rows = page.getByRole('region', { name: 'Waiting (first 200 of 450)' }).locator('tbody tr');
   assert.equal(await rows.count(), 200);
   assert.match(await rows.first().innerText(), /^1000001\s+waits 1000001/);
   assert.equal(await page.getByRole('region', { name: 'Ended last (20)' }).locator('tbody tr').count(), 20);

@@ -16,7 +16,7 @@ export let server;
 let browser;
 
 before(async () => {
-  server = await Server.start(kVariants);
+  server = await Server.seeded(kVariants);
   // Its profile is a folder of its own, which goes with it.
   browser = await chromium.launch({
     executablePath: process.env.SLUICE_CHROMIUM,
@@ -105,6 +105,42 @@ export async function becomes(read, wanted) {
   }
   assert.deepEqual(value, wanted);
 }
+
+/** Points of the chart, on the screen: wherever the mouse finds something to click on. Its legend is among them. */
+export function points(page) {
+  return page.locator('.drawing').evaluate((drawing) => {
+    const target = drawing.querySelector('canvas');
+    const box = target.getBoundingClientRect();
+    const found = [];
+    for (let y = box.top + 2; y < box.bottom; y += 4) {
+      for (let x = box.left + 2; x < box.right; x += 4) {
+        target.dispatchEvent(new MouseEvent('mousemove', { bubbles: true, clientX: x, clientY: y }));
+        if (target.parentElement.style.cursor === 'pointer') found.push({ x, y });
+      }
+    }
+    return found;
+  });
+}
+
+/** From now on, views of the page note what they draw on canvases: `drawn` tells it. */
+export function noteDrawing(page) {
+  return page.addInitScript(() => {
+    const drawn = { texts: [], strokes: [] };
+    globalThis.drawn = drawn;
+    const { fillText, stroke } = CanvasRenderingContext2D.prototype;
+    CanvasRenderingContext2D.prototype.fillText = function (text, ...more) {
+      drawn.texts.push(text);
+      return fillText.call(this, text, ...more);
+    };
+    CanvasRenderingContext2D.prototype.stroke = function (...more) {
+      drawn.strokes.push({ colour: this.strokeStyle, width: this.lineWidth });
+      return stroke.call(this, ...more);
+    };
+  });
+}
+
+/** {texts, strokes: {colour, width}} since the page was opened. */
+export const drawn = (page) => page.evaluate(() => globalThis.drawn);
 
 /** Texts of a column of the table with this caption, by its header. */
 export async function column(page, caption, header) {

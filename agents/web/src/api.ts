@@ -60,7 +60,7 @@ export async function getText(path: string, signal: AbortSignal): Promise<string
 }
 
 /** Submissions that the server gives at once. */
-export const kMostOfPage = 200;
+const kMostOfPage = 200;
 
 /** All submissions that a filter lets through, the newest first; `progress` is told after every page but the last. */
 export async function allSubmissions(

@@ -37,15 +37,6 @@ export interface FrontPoint {
   speed: number;
 }
 
-export interface HistoryPoint {
-  submission: number;
-  agent: string;
-  name: string;
-  finished: string;
-  value: number;
-  best: number;
-}
-
 export interface Metric extends Measured {
   name: string;
   task?: string;

@@ -53,6 +53,13 @@ export function intervalText(name: string, measured: Measured): string {
   return `${metricNumber(name, low)}–${metricNumber(name, high)}`;
 }
 
+/** "92.1 % [90.1–94.0]", or nothing where nothing was measured. */
+export function measuredText(name: string, measured: Measured | undefined): string {
+  if (!measured) return '';
+  const interval = intervalText(name, measured);
+  return `${metricText(name, measured.value)}${interval ? ` [${interval}]` : ''}`;
+}
+
 /** A value with its interval, aligned in columns of a table. */
 export function measuredCell(name: string, measured: Measured | undefined): Node {
   const interval = measured ? intervalText(name, measured) : '';

@@ -20,6 +20,7 @@ export const kMostBoxes = 150;
 
 const kBox = { width: 178, height: 44 };
 const kMargin = 12;
+const kGap = { down: 36, right: 56 }; // between layers: lines bend there, and are long where boxes are beneath each other
 const kLetters = 23; // that a box has room for
 
 function clipped(text: string): string {
@@ -32,7 +33,7 @@ export type Growth = 'down' | 'right';
 
 function laidOut(boxes: GraphBox[], growth: Growth): graphlib.Graph {
   const graph = new graphlib.Graph();
-  graph.setGraph({ rankdir: growth === 'down' ? 'TB' : 'LR', nodesep: 16, ranksep: 36, marginx: kMargin, marginy: kMargin });
+  graph.setGraph({ rankdir: growth === 'down' ? 'TB' : 'LR', nodesep: 16, edgesep: 12, ranksep: kGap[growth] });
   graph.setDefaultEdgeLabel(() => ({}));
   const known = new Set(boxes.map((box) => box.id));
   for (const box of boxes) graph.setNode(box.id, { ...kBox });
@@ -48,37 +49,72 @@ interface Point {
   y: number;
 }
 
-/** Where a line leaves a box, or reaches it: the middle of a side. */
-function port(box: Point, growth: Growth, end: 'first' | 'last'): Point {
+/** Where a line leaves what lies around `middle` in a layer, or comes to it: the middle of a side of a box. */
+function port(middle: Point, growth: Growth, end: 'first' | 'last'): Point {
   const sign = end === 'first' ? 1 : -1;
-  return growth === 'down' ? { x: box.x, y: box.y + (sign * kBox.height) / 2 } : { x: box.x + (sign * kBox.width) / 2, y: box.y };
+  return growth === 'down'
+    ? { x: middle.x, y: middle.y + (sign * kBox.height) / 2 }
+    : { x: middle.x + (sign * kBox.width) / 2, y: middle.y };
 }
 
-/** A curve that runs straight out of one layer and straight into the next. */
-function pathOf(points: Point[], growth: Growth): string {
-  const text = ({ x, y }: Point) => `${x.toFixed(1)} ${y.toFixed(1)}`;
-  return points.reduce((path, point, index) => {
-    const before = points[index - 1];
-    if (!before) return `M${text(point)}`;
-    const middle = { x: (before.x + point.x) / 2, y: (before.y + point.y) / 2 };
-    const [leave, enter] =
-      growth === 'down'
-        ? [
-            { x: before.x, y: middle.y },
-            { x: point.x, y: middle.y },
-          ]
-        : [
-            { x: middle.x, y: before.y },
-            { x: middle.x, y: point.y },
-          ];
-    return `${path}C${text(leave)} ${text(enter)} ${text(point)}`;
-  }, '');
+const text = ({ x, y }: Point) => `${x.toFixed(1)} ${y.toFixed(1)}`;
+
+/** Through the gap between two layers, straight out of the one and straight into the other. */
+function curve(from: Point, to: Point, growth: Growth): string {
+  const middle = { x: (from.x + to.x) / 2, y: (from.y + to.y) / 2 };
+  const [leave, enter] =
+    growth === 'down'
+      ? [
+          { x: from.x, y: middle.y },
+          { x: to.x, y: middle.y },
+        ]
+      : [
+          { x: middle.x, y: from.y },
+          { x: middle.x, y: to.y },
+        ];
+  return `C${text(leave)} ${text(enter)} ${text(to)}`;
 }
 
-function edgePath(graph: graphlib.Graph, edge: { v: string; w: string }, growth: Growth): string {
-  // Dagre's points are on the borders of both boxes and, in turn, between layers and in them; the latter are what a line must keep to.
-  const inLayers = (graph.edge(edge).points as Point[]).slice(1, -1).filter((_, index) => index % 2 === 1);
-  return pathOf([port(graph.node(edge.v), growth, 'first'), ...inLayers, port(graph.node(edge.w), growth, 'last')], growth);
+type EdgeName = { v: string; w: string };
+
+/** Where the line crosses layers between those of its boxes: room that dagre has kept free for it. */
+function crossings(graph: graphlib.Graph, edge: EdgeName, growth: Growth): Point[] {
+  const along = ({ x, y }: Point) => Math.round(growth === 'down' ? y : x);
+  const layers = new Set(graph.nodes().map((id) => along(graph.node(id))));
+  // Dagre's other points are in the gaps, or at the ends on the borders of both boxes.
+  return (graph.edge(edge).points as Point[]).slice(1, -1).filter((point) => layers.has(along(point)));
+}
+
+/** Straight through layers and bent in the gaps between them, so that it runs behind no box. */
+function edgePath(graph: graphlib.Graph, edge: EdgeName, growth: Growth): string {
+  let at = port(graph.node(edge.v), growth, 'first');
+  let path = `M${text(at)}`;
+  for (const crossing of crossings(graph, edge, growth)) {
+    path += curve(at, port(crossing, growth, 'last'), growth);
+    at = port(crossing, growth, 'first');
+    path += `L${text(at)}`;
+  }
+  return path + curve(at, port(graph.node(edge.w), growth, 'last'), growth);
+}
+
+interface Frame {
+  left: number;
+  top: number;
+  width: number;
+  height: number;
+}
+
+/** What boxes and lines take. Dagre's own size is that of the boxes; lines may run around them. */
+function frameOf(graph: graphlib.Graph): Frame {
+  const boxes: Point[] = graph.nodes().map((id) => graph.node(id));
+  const bends = graph.edges().flatMap((edge) => graph.edge(edge).points as Point[]);
+  const ends = (key: 'x' | 'y', half: number) => {
+    const values = boxes.flatMap((box) => [box[key] - half, box[key] + half]).concat(bends.map((bend) => bend[key]));
+    const least = values.reduce((a, b) => Math.min(a, b), 0) - kMargin;
+    return { least, size: values.reduce((a, b) => Math.max(a, b), 0) + kMargin - least };
+  };
+  const [across, down] = [ends('x', kBox.width / 2), ends('y', kBox.height / 2)];
+  return { left: across.least, top: down.least, width: across.size, height: down.size };
 }
 
 function drawn(box: GraphBox, at: Point): SVGElement {
@@ -119,12 +155,12 @@ function neighbour(graph: graphlib.Graph, id: string, direction: Direction, grow
 /** Tab goes through the boxes in the order of `boxes`; arrow keys go where they point. */
 export function layeredGraph(boxes: GraphBox[], growth: Growth, label: string): SVGSVGElement {
   const graph = laidOut(boxes, growth);
-  const { width = 0, height = 0 } = graph.graph();
+  const { left, top, width, height } = frameOf(graph);
   const drawing = svg('svg', {
     class: 'layered',
     width,
     height,
-    viewBox: `0 0 ${width} ${height}`,
+    viewBox: `${left} ${top} ${width} ${height}`,
     role: 'group',
     'aria-label': label,
   });

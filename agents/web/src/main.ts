@@ -8,6 +8,7 @@ import { startTheme } from './theme';
 import { problemPanel, type View } from './view';
 import { compareView } from './views/compare';
 import { diffView } from './views/diff';
+import { familiesView } from './views/families';
 import { leaderboardView } from './views/leaderboard';
 import { lineageView } from './views/lineage';
 import { progressView } from './views/progress';
@@ -37,7 +38,7 @@ function viewOf({ path }: Route): View {
   if (first === 'progress' && !second) return progressView;
   if (first === 'queue' && !second) return queueView;
   if (first === 'compare' && !second) return compareView;
-  if (first === 'lineage') return lineageView;
+  if (first === 'lineage' && !third) return second ? lineageView : familiesView;
   if (first === 'submissions' && second && !third) return submissionView;
   if (first === 'submissions' && third === 'diff') return diffView;
   return async () => {

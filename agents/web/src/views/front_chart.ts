@@ -2,7 +2,7 @@
 
 import { axis, Chart, tooltip, type ChartOption, type Palette } from '../charts';
 import type { FrontPoint, Measured, Summary } from '../documents';
-import { intervalText, metricText, words } from '../format';
+import { measuredText, words } from '../format';
 import { submissionHash } from '../router';
 
 interface Point {
@@ -14,16 +14,23 @@ const kMarkSize = 9;
 const kSmallMarkSize = 5;
 const kMany = 500; // points, of which small marks are made
 const kDense = 1; // times as fast as dense attention
+const kCap = 4; // half of the bar at the end of a whisker, in pixels
+
+// Whiskers lie on the front's line, which runs straight from point to point: it is broad and pale, they are thin and have bars.
+const kLine = { width: 4, opacity: 0.65 };
+const kLineName = 'line of the front';
+const kWhiskerName = '95% interval';
+const kLegend = [
+  { name: 'front', icon: 'circle' },
+  { name: kLineName, icon: 'path://M0 4H10V6H0Z' },
+  { name: kWhiskerName, icon: 'path://M0 2H1V4.5H9V2H10V8H9V5.5H1V8H0Z' },
+  { name: 'dominated', icon: 'circle' },
+  { name: 'not passed', icon: 'diamond' },
+];
 
 function pointOf(submission: Summary): Point | undefined {
   const { accuracy, speedup } = submission.metrics;
   return accuracy && speedup && { value: [speedup.value, 100 * accuracy.value], submission };
-}
-
-function told(name: string, measured: Measured | undefined): string {
-  if (!measured) return '';
-  const interval = intervalText(name, measured);
-  return `${metricText(name, measured.value)}${interval ? ` [${interval}]` : ''}`;
 }
 
 function describe({ data }: { data: unknown }): string {
@@ -32,9 +39,9 @@ function describe({ data }: { data: unknown }): string {
   return [
     `#${submission.id} ${submission.name.slice(0, 60)}`,
     `${submission.agent} · ${words(submission.status)}`,
-    `accuracy ${told('accuracy', metrics['accuracy'])}`,
-    `dense ${told('dense_accuracy', metrics['dense_accuracy'])}`,
-    `speed ${told('speedup', metrics['speedup'])}`,
+    `accuracy ${measuredText('accuracy', metrics['accuracy'])}`,
+    `dense ${measuredText('dense_accuracy', metrics['dense_accuracy'])}`,
+    `speed ${measuredText('speedup', metrics['speedup'])}`,
   ].join('\n');
 }
 
@@ -61,30 +68,48 @@ function range(values: number[], steps: number[]): { min: number; max: number } 
   return { min: multiple(least - step / 8, Math.floor), max: multiple(greatest + step / 8, Math.ceil) };
 }
 
-/** Whiskers as lines from end to end. */
+/** A point, and the ends of its intervals: as whiskersOf, in a row. */
+type Ends = [number, number, number, number, number, number];
+
+interface Api {
+  value(index: number): number;
+  coord(at: number[]): number[];
+}
+
+/** From end to end, with a bar across each end. */
+function whisker([x1 = 0, y1 = 0]: number[], [x2 = 0, y2 = 0]: number[], colour: string): object[] {
+  const line = (left: number, top: number, right: number, bottom: number) => ({
+    type: 'line',
+    shape: { x1: left, y1: top, x2: right, y2: bottom },
+    style: { stroke: colour, lineWidth: 1 },
+  });
+  if (x1 === x2 && y1 === y2) return [];
+  const [aside, up] = x1 === x2 ? [kCap, 0] : [0, kCap];
+  const bar = (x: number, y: number) => line(x - aside, y - up, x + aside, y + up);
+  return [line(x1, y1, x2, y2), bar(x1, y1), bar(x2, y2)];
+}
+
 function whiskerSeries(points: Point[], colour: string): object {
   const ends = points.map((point) => {
     const { speed, accuracy } = whiskersOf(point);
     return [...point.value, ...speed, ...accuracy];
   });
-  interface Api {
-    value(index: number): number;
-    coord(at: number[]): number[];
-  }
   return {
     type: 'custom',
+    name: kWhiskerName,
     silent: true,
     clip: true,
+    z: 3,
+    itemStyle: { color: colour },
     data: ends,
     renderItem: (_: unknown, api: Api) => {
-      const [x, y] = [api.value(0), api.value(1)];
-      const line = (from: number[], to: number[]) => {
-        const [a, b] = [api.coord(from), api.coord(to)];
-        return { type: 'line', shape: { x1: a[0], y1: a[1], x2: b[0], y2: b[1] }, style: { stroke: colour, lineWidth: 1.2 } };
-      };
+      const [x, y, slowest, fastest, worst, best] = [0, 1, 2, 3, 4, 5].map((index) => api.value(index)) as Ends;
       return {
         type: 'group',
-        children: [line([api.value(2), y], [api.value(3), y]), line([x, api.value(4)], [x, api.value(5)])],
+        children: [
+          ...whisker(api.coord([slowest, y]), api.coord([fastest, y]), colour),
+          ...whisker(api.coord([x, worst]), api.coord([x, best]), colour),
+        ],
       };
     },
   };
@@ -107,7 +132,7 @@ export class FrontChart {
     const best = points.filter(({ submission }) => onFront.has(submission.id)).sort((a, b) => a.value[0] - b.value[0]);
     const others = onlyFront ? [] : points.filter(({ submission }) => !onFront.has(submission.id));
     this.chart.show({
-      title: 'Up and to the right is better; whiskers are 95% intervals',
+      title: 'Up and to the right is better; the broad line is the front, thin whiskers are 95% intervals',
       label:
         `Scatter of ${best.length + others.length} submissions by speed and accuracy, ${best.length} of them on the front. ` +
         'The tables beside and below have the same numbers.',
@@ -143,7 +168,7 @@ export class FrontChart {
         type: 'scroll',
         top: 0,
         left: 0,
-        data: ['front', 'dominated', 'not passed'],
+        data: kLegend,
         textStyle: { color: colours.text },
         itemWidth: kMarkSize,
         itemHeight: kMarkSize,
@@ -167,11 +192,13 @@ export class FrontChart {
         },
         {
           type: 'line',
+          name: kLineName,
           silent: true,
           step: 'start',
           showSymbol: false,
           data: best.map(({ value }) => value),
-          lineStyle: { color: colours.accent, width: 1.5 },
+          lineStyle: { color: colours.accent, ...kLine },
+          itemStyle: { color: colours.accent },
           markLine: {
             silent: true,
             symbol: 'none',
@@ -180,7 +207,7 @@ export class FrontChart {
             lineStyle: { color: colours.muted, type: 'dashed' },
           },
         },
-        whiskerSeries(best, colours.accent),
+        whiskerSeries(best, colours.text),
         { ...scatter, name: 'front', symbolSize: kMarkSize, data: best, itemStyle: { color: colours.accent }, z: 4 },
       ] as ChartOption['series'],
     };

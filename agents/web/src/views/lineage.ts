@@ -1,7 +1,7 @@
 // A submission's family: who was made of whom, drawn in layers and told in a table.
 
 import { get } from '../api';
-import type { Page, Summary } from '../documents';
+import type { Summary } from '../documents';
 import { element, replace, scrollable, section } from '../dom';
 import { metricText, words } from '../format';
 import { keepPlaces } from '../keep';
@@ -68,14 +68,6 @@ function toMiddle(box: Element | null, around: Element | null): void {
   );
 }
 
-/** The family of the newest submission, where none is named. */
-async function showNewest(signal: AbortSignal, main: HTMLElement): Promise<void> {
-  const { submissions } = await get<Page>('/v1/submissions', { limit: 1 }, signal);
-  const [newest] = submissions;
-  if (newest) location.replace(hashOf(['lineage', newest.id]));
-  else main.append(heading('Lineage'), element('p', { class: 'empty' }, 'There is no submission yet.'));
-}
-
 function chooser(chosen: number): HTMLElement {
   const input = element('input', { type: 'text', inputmode: 'numeric', name: 'id', value: chosen, size: 8, maxlength: 16 });
   const go = (event: Event) => {
@@ -91,7 +83,6 @@ function chooser(chosen: number): HTMLElement {
 }
 
 export const lineageView: View = async ({ route, live, signal, main }) => {
-  if (route.path[1] === undefined) return showNewest(signal, main);
   const chosen = idOf(route.path[1]);
   const drawing = element('div', { class: 'family' });
   const note = element('p', { class: 'count', role: 'status' });
@@ -124,7 +115,7 @@ export const lineageView: View = async ({ route, live, signal, main }) => {
     table.show(nodes);
   };
   main.append(
-    heading(`Lineage of #${chosen}`, chooser(chosen)),
+    heading(`Lineage of #${chosen}`, element('a', { href: hashOf(['lineage']) }, 'All families'), chooser(chosen)),
     loader.place,
     section('Who was made of whom', note, drawing),
     section('The same as a table', table.element),

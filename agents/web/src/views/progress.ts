@@ -1,64 +1,110 @@
-// A metric by the time of the verdict: every attempt, by agent, and the best so far.
+// A metric by the time of the verdict: every attempt that measured it, by agent, and the best so far of those that passed.
 
-import { get, kMostOfPage } from '../api';
+import { allSubmissions } from '../api';
 import { axis, Chart, seriesMark, tooltip, type ChartOption, type Palette } from '../charts';
-import type { HistoryPoint, Page } from '../documents';
 import { element, section } from '../dom';
 import { FilterForm, filterOf } from '../filters';
-import { kMainMetrics, metricNumber, metricStyle, metricText, metricTitle, timeCell, timeText } from '../format';
+import {
+  kMainMetrics,
+  measuredCell,
+  measuredText,
+  metricNumber,
+  metricStyle,
+  metricText,
+  metricTitle,
+  statusCell,
+  timeCell,
+  timeText,
+  words,
+} from '../format';
 import { refreshOnEvents } from '../live';
 import { MixedNotice } from '../mixed_settings';
 import { keepQuery, submissionHash } from '../router';
 import { DataTable, type Column } from '../table';
+import { verdictsOf, type Verdict } from '../verdicts';
 import { heading, Loader, type View } from '../view';
 
 interface Point {
   value: [string, number];
-  point: HistoryPoint;
+  verdict: Verdict;
+  itemStyle?: object;
 }
 
-function tableOf(metric: string): DataTable<HistoryPoint> {
-  return new DataTable<HistoryPoint>({
+function tableOf(metric: string): DataTable<Verdict> {
+  return new DataTable<Verdict>({
     caption: `${metricTitle(metric)} by the time of the verdict`,
     columns: columnsFor(metric),
-    rowKey: ({ submission }) => submission,
+    rowKey: ({ submission }) => submission.id,
+    rowClass: ({ submission }) => (submission.status === 'passed' ? '' : 'not-passed'),
     empty: 'Nothing was measured.',
     state: { sort: 'finished', descending: true },
   });
 }
 
-function columnsFor(metric: string): Column<HistoryPoint>[] {
+function columnsFor(metric: string): Column<Verdict>[] {
   return [
-    { key: 'finished', title: 'Judged', value: ({ finished }) => finished, cell: ({ finished }) => timeCell(finished) },
+    {
+      key: 'finished',
+      title: 'Judged',
+      value: ({ submission }) => submission.updated,
+      cell: ({ submission }) => timeCell(submission.updated),
+    },
     {
       key: 'name',
       title: 'Submission',
       heads: true,
-      value: ({ submission }) => submission,
-      cell: ({ submission, name }) =>
-        element('a', { href: submissionHash(submission), class: 'name', title: name }, `#${submission} ${name}`),
+      value: ({ submission }) => submission.id,
+      cell: ({ submission: { id, name } }) =>
+        element('a', { href: submissionHash(id), class: 'name', title: name }, `#${id} ${name}`),
     },
-    { key: 'agent', title: 'Agent', value: ({ agent }) => agent, cell: ({ agent }) => agent },
+    { key: 'agent', title: 'Agent', value: ({ submission }) => submission.agent, cell: ({ submission }) => submission.agent },
+    {
+      key: 'status',
+      title: 'Status',
+      value: ({ submission }) => submission.status,
+      cell: ({ submission }) => statusCell(submission.status),
+    },
+    {
+      key: 'suite',
+      title: 'Suite',
+      value: ({ submission }) => submission.settings.suite,
+      cell: ({ submission }) => submission.settings.suite ?? '–',
+    },
     {
       key: 'value',
       title: metricTitle(metric),
       numeric: true,
-      value: ({ value }) => value,
-      cell: ({ value }) => metricNumber(metric, value),
+      value: ({ measured }) => measured.value,
+      cell: ({ measured }) => measuredCell(metric, measured),
     },
     {
       key: 'best',
       title: 'Best so far',
       numeric: true,
       value: ({ best }) => best,
-      cell: ({ best }) => metricNumber(metric, best),
+      cell: ({ best }) => (best === undefined ? '–' : metricNumber(metric, best)),
     },
   ];
 }
 
-function optionOf(metric: string, points: HistoryPoint[], colours: Palette): ChartOption {
+function describe(metric: string, { submission, measured, best }: Verdict): string {
+  const { id, name, agent, status, settings, updated } = submission;
+  return [
+    `#${id} ${name.slice(0, 60)}`,
+    `${agent} · ${words(status)} · suite ${settings.suite ?? '–'}`,
+    timeText(updated),
+    measuredText(metric, measured),
+    best === undefined ? 'nothing had passed' : `best so far ${metricText(metric, best)}`,
+  ].join('\n');
+}
+
+function hollow(color: string, { panel }: Palette): object {
+  return { color: panel, borderColor: color, borderWidth: 1.5 };
+}
+
+function optionOf(metric: string, verdicts: Verdict[], colours: Palette): ChartOption {
   const scale = metricStyle(metric).scale;
-  const agents = [...new Set(points.map(({ agent }) => agent))].sort();
+  const agents = [...new Set(verdicts.map(({ submission }) => submission.agent))].sort();
   const scatters = agents.map((agent, index) => {
     const mark = seriesMark(index, colours);
     return {
@@ -68,23 +114,19 @@ function optionOf(metric: string, points: HistoryPoint[], colours: Palette): Cha
       symbol: mark.symbol,
       symbolSize: 8,
       itemStyle: { color: mark.color, opacity: 0.85 },
-      data: points
-        .filter((point) => point.agent === agent)
-        .map((point): Point => ({ value: [point.finished, scale * point.value], point })),
+      data: verdicts
+        .filter(({ submission }) => submission.agent === agent)
+        .map((verdict): Point => ({
+          value: [verdict.submission.updated, scale * verdict.measured.value],
+          verdict,
+          itemStyle: verdict.submission.status === 'passed' ? undefined : hollow(mark.color, colours),
+        })),
     };
   });
   return {
     grid: { left: 62, right: 20, top: 36, bottom: 44 },
     legend: { type: 'scroll', top: 0, left: 0, itemWidth: 9, itemHeight: 9, data: agents, textStyle: { color: colours.text } },
-    tooltip: tooltip(colours, ({ data }) => {
-      const { point } = data as Point;
-      const told = (value: number) => metricText(metric, value);
-      return [
-        `#${point.submission} ${point.name.slice(0, 60)}`,
-        `${point.agent} · ${timeText(point.finished)}`,
-        `${told(point.value)}, best so far ${told(point.best)}`,
-      ].join('\n');
-    }),
+    tooltip: tooltip(colours, ({ data }) => describe(metric, (data as Point).verdict)),
     xAxis: axis('Judged', colours, { type: 'time', nameGap: 28 }),
     yAxis: axis(metricTitle(metric), colours, { type: 'value', scale: true, boundaryGap: ['2%', '2%'], nameGap: 44 }),
     series: [
@@ -94,13 +136,24 @@ function optionOf(metric: string, points: HistoryPoint[], colours: Palette): Cha
         silent: true,
         step: 'end',
         showSymbol: false,
-        data: points.map(({ finished, best }) => [finished, scale * best]),
+        data: verdicts.flatMap(({ submission, best }) => (best === undefined ? [] : [[submission.updated, scale * best]])),
         lineStyle: { color: colours.accent, width: 2 },
         itemStyle: { color: colours.accent },
       },
       ...scatters,
     ],
   };
+}
+
+function labelOf(metric: string, verdicts: Verdict[]): string {
+  const passed = verdicts.filter(({ submission }) => submission.status === 'passed').length;
+  const best = verdicts.at(-1)?.best;
+  if (verdicts.length === 0) return 'Nothing was measured.';
+  return (
+    `${verdicts.length} ${verdicts.length === 1 ? 'verdict' : 'verdicts'} by time, ${passed} of them passed` +
+    (best === undefined ? '' : `; the best so far is ${metricText(metric, best)}`) +
+    '. The table below has the numbers.'
+  );
 }
 
 export const progressView: View = async ({ route, live, signal, main }) => {
@@ -118,25 +171,18 @@ export const progressView: View = async ({ route, live, signal, main }) => {
 
   const load = async (stop: AbortSignal) => {
     const metric = select.value;
-    const order = metricStyle(metric).better === 'lower' ? 'ascending' : 'descending';
-    const [{ points }, { submissions }] = await Promise.all([
-      get<{ points: HistoryPoint[] }>('/v1/history', { ...form.query(), metric, order }, stop),
-      // A point does not say how it was measured; the newest submissions do.
-      get<Page>('/v1/submissions', { ...form.query(), limit: kMostOfPage }, stop),
-    ]);
+    const submissions = await allSubmissions(form.query(), stop);
+    const verdicts = verdictsOf(submissions, metric);
     form.offer(submissions);
     mixed.show(submissions);
-    const last = points.at(-1);
-    table.show(points);
+    table.show(verdicts);
     chart.show({
-      title: `${metricTitle(metric)}: every verdict, and the best so far`,
-      label: last
-        ? `${points.length} verdicts by time; the best so far is ${metricText(metric, last.best)}. The table below has the numbers.`
-        : 'Nothing was measured.',
-      option: (colours) => optionOf(metric, points, colours),
+      title: `${metricTitle(metric)} of every verdict that measured it (hollow: not passed), and the best so far that passed`,
+      label: labelOf(metric, verdicts),
+      option: (colours) => optionOf(metric, verdicts, colours),
       onClick: (data) => {
-        const { point } = (data ?? {}) as Partial<Point>;
-        if (point) location.hash = submissionHash(point.submission);
+        const { verdict } = (data ?? {}) as Partial<Point>;
+        if (verdict) location.hash = submissionHash(verdict.submission.id);
       },
     });
   };

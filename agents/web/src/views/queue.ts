@@ -6,6 +6,7 @@ import { element, replace, scrollable, section, tableHead, type Child } from '..
 import { durationText, isFinal, kStatuses, statusCell, timeCell, timeText, words } from '../format';
 import { keepPlaces } from '../keep';
 import { refreshOnEvents } from '../live';
+import { inTurn } from '../queue_order';
 import { submissionHash } from '../router';
 import { heading, Loader, type View } from '../view';
 
@@ -63,19 +64,32 @@ function tick(main: HTMLElement): void {
   }
 }
 
-function listOf(title: string, count: string | number, rows: Summary[], columns: Column[], empty: string): HTMLElement {
-  const lines = rows.map((row) =>
+interface List {
+  title: string;
+  columns: Column[];
+  empty: string;
+  /** What is to be known of their order. */
+  note?: string;
+}
+
+const kEnded: List = { title: 'Ended last', columns: kEndedColumns, empty: 'Nothing has ended yet.' };
+const kWaiting: List = {
+  title: 'Waiting',
+  columns: [kId, kName, kAgent, since('For')],
+  empty: 'Nothing waits.',
+  note: 'The next one first, as far as can be told: agents take turns, and of one agent the oldest goes first.',
+};
+
+/** Of very many rows the first ones. */
+function listOf({ title, columns, empty, note }: List, rows: Summary[]): HTMLElement {
+  const listed = rows.slice(0, kMostListed);
+  const named = `${title} (${listed.length < rows.length ? `first ${listed.length} of ${rows.length}` : rows.length})`;
+  if (listed.length === 0) return section(named, element('p', { class: 'empty' }, empty));
+  const lines = listed.map((row) =>
     element('tr', { 'data-key': row.id }, ...columns.map(([, cell]) => element('td', {}, cell(row)))),
   );
   const table = element('table', {}, tableHead(...columns.map(([name]) => name)), element('tbody', {}, ...lines));
-  return section(`${title} (${count})`, rows.length > 0 ? scrollable(title, table) : element('p', { class: 'empty' }, empty));
-}
-
-/** Submissions that have come the same way, the one that came first at the top; of very many the first ones. */
-function oldestFirst(title: string, rows: Summary[], columns: Column[], empty: string): HTMLElement {
-  const oldest = [...rows].reverse().slice(0, kMostListed);
-  const count = oldest.length < rows.length ? `${oldest.length} oldest of ${rows.length}` : rows.length;
-  return listOf(title, count, oldest, columns, empty);
+  return section(named, note && element('p', { class: 'count' }, note), scrollable(title, table));
 }
 
 /** The submissions that ended last, whatever waits: each final status is asked for. */
@@ -125,6 +139,7 @@ export const queueView: View = async ({ live, signal, main }) => {
     behind,
   );
   const stages = new Stages();
+  const inProgress = { title: 'Running', columns: [kId, kName, kAgent, stages.column, since('For')], empty: 'Nothing runs.' };
   const load = async (stop: AbortSignal) => {
     const [running, queued, ended] = await Promise.all([
       allSubmissions({ status: 'running' }, stop),
@@ -132,12 +147,8 @@ export const queueView: View = async ({ live, signal, main }) => {
       lastEnded(stop),
     ]);
     keepPlaces(lists, () => {
-      replace(
-        ahead,
-        oldestFirst('Running', running, [kId, kName, kAgent, stages.column, since('For')], 'Nothing runs.'),
-        oldestFirst('Waiting', queued, [kId, kName, kAgent, since('For')], 'Nothing waits.'),
-      );
-      replace(behind, listOf('Ended last', ended.length, ended, kEndedColumns, 'Nothing has ended yet.'));
+      replace(ahead, listOf(inProgress, [...running].reverse()), listOf(kWaiting, inTurn(queued, running, ended)));
+      replace(behind, listOf(kEnded, ended));
     });
     tick(main);
   };
