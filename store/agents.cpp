@@ -12,6 +12,7 @@
 
 #include "store/error.h"
 #include "store/filter.h"
+#include "store/sodium.h"
 #include "store/sqlite.h"
 #include "store/store.h"
 
@@ -23,21 +24,10 @@ constexpr size_t kSecretDigits = 64;
 constexpr std::string_view kTokenPrefix = "sluice_";
 constexpr Time kDay = 24LL * 3600 * 1000000;
 
-void start_sodium() {
-  if (sodium_init() < 0) throw StoreError(ErrorKind::kInternal, "libsodium finds no source of random numbers");
-}
-
 std::string random_bytes(size_t count) {
   std::string bytes(count, '\0');
   randombytes_buf(bytes.data(), bytes.size());
   return bytes;
-}
-
-std::string hexadecimal(const std::string& bytes) {
-  std::string digits(2 * bytes.size() + 1, '\0');
-  sodium_bin2hex(digits.data(), digits.size(), reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
-  digits.pop_back();
-  return digits;
 }
 
 std::string hash_of_secret(std::string_view secret, const std::string& salt) {
@@ -82,7 +72,6 @@ Agent read_agent(const Query& query) {
 }  // namespace
 
 NewAgent Store::create_agent(const std::string& name, Role role, int64_t quota) {
-  start_sodium();
   check_agent_name(name);
   check_quota(quota);
   const Token token;
@@ -131,7 +120,6 @@ std::optional<Agent> Store::agent_of_token(const std::string& token) {
 }
 
 std::string Store::replace_token(const std::string& name) {
-  start_sodium();
   const Token token;
   Transaction transaction(*database_, Transaction::Kind::kWrite);
   const Agent agent = required_agent(name);

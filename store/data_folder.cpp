@@ -77,14 +77,25 @@ void DataFolder::open_lineage() {
     lineage_ = std::make_unique<Lineage>(repository_path(), database_path());
     lineage_->sync();
     const auto differences = lineage_->check();
-    if (!differences.empty()) replace_repository(differences.front());
+    if (!differences.empty()) notices_.push_back(replace_repository(differences.front()));
   } catch (const StoreError& error) {
     if (error.kind() != ErrorKind::kCorrupted) throw;
-    replace_repository(error.what());
+    notices_.push_back(replace_repository(error.what()));
   }
 }
 
-void DataFolder::replace_repository(const std::string& why) {
+std::string DataFolder::sync_lineage() {
+  try {
+    if (!lineage_) lineage_ = std::make_unique<Lineage>(repository_path(), database_path());  // it could not be made anew before
+    lineage_->sync();
+    return {};
+  } catch (const StoreError& error) {
+    if (error.kind() != ErrorKind::kCorrupted) throw;
+    return replace_repository(error.what());
+  }
+}
+
+std::string DataFolder::replace_repository(const std::string& why) {
   lineage_.reset();
   std::string aside;
   for (int i = 1; aside.empty() || fs::exists(aside); ++i) aside = fmt::format("{}.damaged.{}", repository_path(), i);
@@ -93,9 +104,9 @@ void DataFolder::replace_repository(const std::string& why) {
   if (error) {
     throw StoreError(ErrorKind::kUnwritable, fmt::format("cannot move {} aside: {}", repository_path(), error.message()));
   }
-  notices_.push_back(fmt::format("the repository of lineage was damaged ({}) and made anew; as it was: {}", why, aside));
   lineage_ = std::make_unique<Lineage>(repository_path(), database_path());
   lineage_->sync();
+  return fmt::format("the repository of lineage was damaged ({}) and made anew; as it was: {}", why, aside);
 }
 
 Store DataFolder::open_store(StoreOptions options) const { return Store(database_path(), std::move(options)); }

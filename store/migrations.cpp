@@ -47,7 +47,17 @@ std::string back_up_beside(Database& database, int64_t version) {
   for (int i = 0;; ++i) {
     std::string path = fmt::format("{}.version{}{}", database.path(), version, i == 0 ? "" : fmt::format(".{}", i));
     if (std::filesystem::exists(path)) continue;
-    database.back_up(path);
+    // Whole or not at all: what stands under that name is what an operator restores.
+    const std::string part = path + ".part";
+    std::filesystem::remove(part);  // of one that was killed at this
+    try {
+      database.back_up(part);
+    } catch (...) {
+      std::error_code ignored;
+      std::filesystem::remove(part, ignored);
+      throw;
+    }
+    std::filesystem::rename(part, path);
     return path;
   }
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -26,6 +27,8 @@ void require_lease(Database& database, const Lease& lease) {
                    "it expired or the submission was cancelled: stop working on it");
 }
 
+constexpr Time kLongestDelay = 60'000'000;
+
 struct Job {
   SubmissionId submission = 0;
   int64_t agent = 0;
@@ -34,10 +37,10 @@ struct Job {
 std::optional<Job> next_job(Database& database, Time time) {
   Query query(database,
               "SELECT q.submission, q.agent FROM queue q JOIN agents a ON a.id = q.agent "
-              "WHERE q.evaluation IS NULL AND q.available <= ? ORDER BY q.priority DESC, "
+              "WHERE q.evaluation IS NULL AND q.available NOT BETWEEN ? AND ? ORDER BY q.priority DESC, "
               "(SELECT COUNT(*) FROM queue r WHERE r.agent = q.agent AND r.evaluation IS NOT NULL), a.served, q.submission "
               "LIMIT 1",
-              time);
+              time + 1, time + kLongestDelay);  // what lies further off is of a clock that was set back
   if (!query.step()) return std::nullopt;
   return Job{query.integer(0), query.integer(1)};
 }
@@ -51,11 +54,16 @@ int64_t attempts_of(Database& database, SubmissionId submission) {
 constexpr int64_t kSuspicious = 10;          // attempts after which a server that ends meanwhile may have the flow to blame
 constexpr const char* kExpired = "expired";  // outcome of an attempt whose lease was taken away
 
-/// Leases that end at `time` or before, by submission.
-std::vector<std::pair<SubmissionId, EvaluationId>> leases_until(Database& database, Time time) {
+/// Leases that end at `time` or before, by submission, but for those of workers whose names begin with `spared` (if it is not
+/// empty).
+std::vector<std::pair<SubmissionId, EvaluationId>> leases_until(Database& database, Time time, const std::string& spared = {}) {
   std::vector<std::pair<SubmissionId, EvaluationId>> leases;
-  Query query(database, "SELECT submission, evaluation FROM queue WHERE lease_expiry <= ? ORDER BY submission", time);
-  while (query.step()) leases.emplace_back(query.integer(0), query.integer(1));
+  Query query(database, "SELECT submission, evaluation, lease_owner FROM queue WHERE lease_expiry <= ? ORDER BY submission",
+              time);
+  while (query.step()) {
+    if (!spared.empty() && query.text(2).starts_with(spared)) continue;
+    leases.emplace_back(query.integer(0), query.integer(1));
+  }
   return leases;
 }
 
@@ -97,6 +105,8 @@ std::optional<Lease> Store::claim(const std::string& worker, Time duration) {
   return lease;
 }
 
+void Store::confirm(const Lease& lease) { require_lease(*database_, lease); }
+
 Lease Store::renew(const Lease& lease, Time duration) {
   Lease renewed = lease;
   renewed.expiry = options_.clock() + duration;
@@ -136,10 +146,10 @@ Status Store::fail(const Lease& lease, const std::string& reason, Time delay, co
   return status;
 }
 
-std::vector<SubmissionId> Store::expire_leases() {
+std::vector<SubmissionId> Store::expire_leases(const std::string& spared) {
   Transaction transaction(*database_, Transaction::Kind::kWrite);
   std::vector<SubmissionId> submissions;
-  for (const auto& [submission, evaluation] : leases_until(*database_, options_.clock())) {
+  for (const auto& [submission, evaluation] : leases_until(*database_, options_.clock(), spared)) {
     retry_or_end(submission, evaluation, kExpired, "the worker was not heard of again", 0);
     submissions.push_back(submission);
   }
@@ -194,7 +204,7 @@ void Store::back_to_queue(SubmissionId submission, const std::string& outcome, T
   Query(*database_,
         "UPDATE queue SET tries = tries + ?, available = ?, evaluation = NULL, lease_owner = NULL, lease_expiry = NULL "
         "WHERE submission = ?",
-        static_cast<int>(counts), time + delay, submission)
+        static_cast<int>(counts), time + std::min(delay, kLongestDelay), submission)
       .run();
   set_status(*database_, submission, Status::kQueued, time);
   append("retried", submission, nlohmann::json{{"tries", tries_of(*database_, submission)}, {"outcome", outcome}}.dump());

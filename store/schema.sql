@@ -57,7 +57,7 @@ CREATE TABLE evaluations (
     'runtime_error', 'cancelled')),  -- null if another attempt followed
   message TEXT NOT NULL DEFAULT '',
   hint TEXT NOT NULL DEFAULT '',
-  seed TEXT NOT NULL DEFAULT '',     -- told with the verdict, never before
+  seed TEXT NOT NULL DEFAULT '',     -- of its questions, where it may be told; that of a server is secret
   UNIQUE (submission, attempt),
   CHECK ((finished IS NULL) = (outcome IS NULL))
 ) STRICT;

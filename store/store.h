@@ -48,7 +48,8 @@ class Store {
   // Submissions (submissions.cpp)
 
   /// Puts a flow in the queue. The same script with the same settings, whoever brings it, is the same submission; one that ended
-  /// without a verdict (cancelled, runtime_error) is judged after all, which counts as a new one. Throws kInvalid, kNotFound
+  /// without a verdict (runtime_error, or cancelled if its owner or an administrator brings it) is judged after all, which counts
+  /// as a new one. Throws kInvalid, kNotFound
   /// (agent, parent), kQuota, kConflict (the idempotency key came with something else).
   Submitted submit(const std::string& agent, const Draft& draft);
   std::optional<Submission> get(SubmissionId id);
@@ -74,17 +75,20 @@ class Store {
   /// Takes the next job for `duration` microseconds: highest priority, then the agent with the fewest jobs running, then who
   /// was served longest ago, then the oldest submission. Empty if nothing waits.
   std::optional<Lease> claim(const std::string& worker, Time duration);
-  /// Throws kConflict if the lease was lost (expired and taken away, or cancelled): the worker must stop.
+  /// Throws kConflict if the lease was lost (expired and taken away, or cancelled): the worker must stop. Writes nothing.
+  void confirm(const Lease& lease);
+  /// Throws as `confirm`.
   Lease renew(const Lease& lease, Time duration);
   /// The end of a submission. Throws kConflict if the lease was lost; then nothing is written.
   void complete(const Lease& lease, const Verdict& verdict);
   /// Gives a lease back as if it had never been claimed: the attempt counts for nothing. Throws kConflict if it was lost.
   void release(const Lease& lease);
-  /// The attempt came to nothing. It waits `delay` microseconds for the next, or ends as runtime_error after the last one; then
-  /// `artifacts` are kept, too.
+  /// The attempt came to nothing. It waits `delay` microseconds (at most a minute) for the next, or ends as runtime_error after
+  /// the last one; then `artifacts` are kept, too.
   Status fail(const Lease& lease, const std::string& reason, Time delay = 0, const std::vector<Artifact>& artifacts = {});
-  /// Takes expired leases away, as `fail` would. The submissions concerned.
-  std::vector<SubmissionId> expire_leases();
+  /// Takes expired leases away, as `fail` would, but none of the workers whose names begin with `spared`: those that the caller
+  /// knows to be alive, whatever the clock says. The submissions concerned.
+  std::vector<SubmissionId> expire_leases(const std::string& spared = {});
   /// Takes all leases away: for who knows that nobody holds one, such as a server that has just got the data folder. The attempts
   /// ended with the server before, through no fault of the submissions: they do not count as tries, up to the tenth. The
   /// submissions concerned.
@@ -93,6 +97,8 @@ class Store {
   // Events (events.cpp). The operations above append "submitted", "running", "retried", "cancelled" and "finished".
 
   int64_t append_event(const std::string& kind, std::optional<SubmissionId> submission, const std::string& data);
+  /// Of a submission that is being judged. Throws kConflict if the lease was lost: nothing follows its end.
+  int64_t append_event(const std::string& kind, const Lease& lease, const std::string& data);
   /// What came after `sequence`, oldest first.
   std::vector<Event> events_after(int64_t sequence, int limit);
   int64_t last_event();

@@ -9,6 +9,7 @@
 
 #include "store/error.h"
 #include "store/filter.h"
+#include "store/sodium.h"
 #include "store/sqlite.h"
 #include "store/store.h"
 #include "store/summaries.h"
@@ -33,12 +34,6 @@ std::string hash_of(std::initializer_list<std::string_view> parts) {
   std::string hash(crypto_generichash_BYTES, '\0');
   crypto_generichash_final(&state, reinterpret_cast<unsigned char*>(hash.data()), hash.size());
   return hash;
-}
-
-std::string hexadecimal(const std::string& bytes) {
-  std::string digits;
-  for (const char byte : bytes) digits += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-  return digits;
 }
 
 /// The draft in the form in which it is kept. Throws kInvalid.
@@ -92,12 +87,18 @@ std::optional<SubmissionId> known_by_key(Database& database, const Agent& agent,
 struct Known {
   SubmissionId id = 0;
   Status status = Status::kQueued;
+  int64_t agent = 0;
+
+  /// Whether it is judged after all if `who` brings it: it has no verdict, and is not what somebody else does not want judged.
+  bool is_wanted(const Agent& who) const {
+    return status == Status::kRuntimeError || (status == Status::kCancelled && (agent == who.id || who.role == Role::kAdmin));
+  }
 };
 
 std::optional<Known> known_by_content(Database& database, const std::string& hash) {
-  Query query(database, "SELECT id, status FROM submissions WHERE content_hash = ?", Blob{hash});
+  Query query(database, "SELECT id, status, agent FROM submissions WHERE content_hash = ?", Blob{hash});
   if (!query.step()) return std::nullopt;
-  return Known{query.integer(0), status_of(query.text(1))};
+  return Known{query.integer(0), status_of(query.text(1)), query.integer(2)};
 }
 
 void remember_key(Database& database, const Agent& agent, const Draft& draft, SubmissionId id, Time time) {
@@ -145,7 +146,7 @@ Submitted Store::submit(const std::string& agent_name, const Draft& draft) {
   const Agent agent = required_agent(agent_name);
   if (const auto known = known_by_key(*database_, agent, kept)) return {*known, false};
   const std::optional<Known> same = known_by_content(*database_, hash);
-  const bool wanted = !same || same->status == Status::kCancelled || same->status == Status::kRuntimeError;
+  const bool wanted = !same || same->is_wanted(agent);
   if (wanted && agent.role != Role::kAdmin) {
     const Quota quota = quota_of(agent_name);
     if (quota.used >= quota.limit) {

@@ -84,7 +84,7 @@ DiffHunk hunk_of(git_patch* patch, size_t index) {
 }  // namespace
 
 TextDiff diff_texts(const std::string& from, const std::string& to, const std::string& file, int context) {
-  const GitLibrary library;
+  start_libgit2();
   const Patch patch = patch_of(from, to, file, context);
   TextDiff diff;
   for (size_t i = 0; i < git_patch_num_hunks(patch.get()); ++i) diff.hunks.push_back(hunk_of(patch.get(), i));

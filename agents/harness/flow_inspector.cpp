@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "agents/evaluation/cache_limit.h"
 #include "agents/plan_report.h"
 #include "agents/server/http_problem.h"
 #include "agents/trace_options.h"
@@ -80,6 +81,7 @@ FlowInspection FlowInspector::inspect(const FlowScript& script) {
   const FlowGraph traced = script.trace(trace_options(config_));
   const Compilation compilation = compile(traced);
   const Plan& plan = compilation.plan;
+  check_cache_size(plan.layout);
   {
     const std::lock_guard lock(mutex_);
     if (plan.graph.selection != kNoNode) device_->compile(plan, config_.layers, config_.kv_heads);

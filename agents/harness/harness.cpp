@@ -110,7 +110,9 @@ void Harness::keep_lineage(const std::stop_token& stop) {
     try {
       store::Store store = folder_.open_store();
       const int64_t last = store.last_event();
-      if (last != seen) folder_.lineage().sync();
+      if (last != seen) {
+        if (const std::string notice = folder_.sync_lineage(); !notice.empty()) spdlog::warn("{}", notice);
+      }
       seen = last;
     } catch (const std::exception& error) {
       spdlog::error("lineage: {}", error.what());

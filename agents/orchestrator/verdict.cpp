@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -20,6 +21,7 @@ using store::StageStatus;
 using store::Verdict;
 
 constexpr int64_t kMostTokens = int64_t{1} << 30;
+constexpr const char* kFirstStage = "verify";
 constexpr const char* kSpeedStage = "speed";
 
 std::string text_or_empty(const JsonObject& object, const char* key) {
@@ -156,6 +158,9 @@ std::vector<StageResult> stages_of(const JsonObject& flow, const Tasks& tasks, c
 store::Verdict verdict_of(const std::string& report) {
   json document = parse_json(report, "report");
   const JsonObject root(document, "report");
+  if (root.has("errors") && !root.array("errors").empty()) {
+    throw InputError(fmt::format("not everything could be measured: {}", root.array("errors").front().dump()));
+  }
   const json& flows = root.array("flows");
   if (flows.size() != 1) throw InputError(fmt::format("a report of {} flows, where one was judged", flows.size()));
   const JsonObject flow(flows[0], "report, flow");
@@ -163,11 +168,15 @@ store::Verdict verdict_of(const std::string& report) {
   verdict.status = status_in(flow);
   verdict.message = text_or_empty(flow, "message");
   verdict.hint = text_or_empty(flow, "hint");
+  if (verdict.status == store::Status::kRuntimeError && text_or_empty(flow, "stage") == kFirstStage) {
+    throw InputError(verdict.message);
+  }
   const Tasks tasks(flow);
   verdict.stages = stages_of(flow, tasks, verdict);
   tasks.add_metrics(verdict.metrics);
   add_speed(flow, verdict.metrics);
   document.erase("seed");
+  document["model"] = std::filesystem::path(root.text("model")).lexically_normal().filename().string();
   verdict.artifacts.push_back({.name = "report.json", .media_type = "application/json", .bytes = document.dump(2), .size = 0});
   return verdict;
 }
@@ -183,7 +192,7 @@ store::Verdict rejected_verdict(const std::string& message, const std::string& h
   verdict.status = store::Status::kRejectedStatic;
   verdict.message = message;
   verdict.hint = hint;
-  verdict.stages.push_back(failed_stage("verify", message));
+  verdict.stages.push_back(failed_stage(kFirstStage, message));
   return verdict;
 }
 

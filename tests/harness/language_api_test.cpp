@@ -91,6 +91,21 @@ TEST_F(LanguageApi, ACheckSaysWhatIsWrongAndWhere) {
   EXPECT_EQ(post("/v1/check", {{"script", layers}}, 200, token_)["ok"], false) << "the model has no such layer";
 }
 
+TEST_F(LanguageApi, ACacheManyTimesTheSizeOfKAndVIsRefused) {
+  std::string fields;
+  std::string sum = "0";
+  for (int i = 1; i <= 9; ++i) {
+    fields += fmt::format("c.f{} = c.k * {} ", i, i + 1);
+    sum += fmt::format(" + c.f{}", i);
+  }
+  const std::string script = "local flow = sluice.flow{name = 'x', page = 16}\nfunction flow.cache(c) " + fields +
+                             "end\nfunction flow.index(q, c) return sluice.topk(q:dot((" + sum +
+                             "):mean('token')):max('head'), {k = 4}) end\nreturn flow";
+  const json checked = post("/v1/check", {{"script", script}}, 200, token_);
+  ASSERT_EQ(checked["ok"], false);
+  EXPECT_NE(checked["message"].get<std::string>().find("times its K and V"), std::string::npos) << checked.dump();
+}
+
 TEST_F(LanguageApi, AChecksBodyIsRead) {
   post("/v1/check", draft("quest"), 401, "");
   post("/v1/check", json::array(), 400, token_);

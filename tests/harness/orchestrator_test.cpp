@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
@@ -172,6 +173,55 @@ TEST_F(Orchestration, CancelledOnesAreEnded) {
   const auto next = submit(read_flow("full").source, R"({"seconds": 1})");  // the worker is free again
   EXPECT_EQ(wait(next).status, Status::kTimeout);
   EXPECT_EQ(store_->get(waiting)->status, Status::kCancelled);
+}
+
+TEST_F(Orchestration, ACancelledStartIsTheNextOnes) {
+  const std::string starts = directory_.file("starts");
+  OrchestratorOptions slow = options();
+  slow.program = "/bin/sh";
+  slow.worker_arguments = {"-c", "echo start >> " + starts + R"(; sleep 2
+    echo '{"type": "ready", "device": "cpu", "description": "d", "model": "m"}'; while read -r job; do
+    echo '{"type": "failure", "message": "m", "hint": ""}'; done)"};
+  Orchestrator orchestrator(database_, slow);
+  const auto cancelled = submit(read_flow("quest").source);
+  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(starts); }));
+  EXPECT_TRUE(store_->cancel(cancelled));
+  EXPECT_EQ(wait(submit(read_flow("h2o").source)).status, Status::kRuntimeError);
+  EXPECT_EQ(std::filesystem::file_size(starts), std::string("start\n").size());
+}
+
+TEST_F(Orchestration, AWorkerInWhichAFlowFailedJudgesNoOther) {
+  // Reports name the process that made them.
+  Orchestrator orchestrator(database_, shell(R"(while read -r job; do
+    status=passed; case $job in *bad*) status=runtime_error; esac
+    echo '{"type": "report", "report": "{\"model\": \"/a/b\", \"flows\": [{\"status\": \"'$status'\", \"stage\": \"s\",
+      \"message\": \"'$$'\", \"tasks\": [], \"stages\": []}]}"}' | tr -d '\n'; echo; done)"));
+  const auto judged_by = [&](const std::string& script, Status status) {
+    const auto id = submit(script);
+    EXPECT_EQ(wait(id).status, status);
+    EXPECT_EQ(store_->evaluations(id).size(), 1U);
+    return last_evaluation(id).verdict.message;
+  };
+  const std::string source = read_flow("quest").source;
+  const std::string first = judged_by(source, Status::kPassed);
+  EXPECT_EQ(judged_by(source + "-- bad", Status::kRuntimeError), first);
+  EXPECT_NE(judged_by(source + "-- good", Status::kPassed), first);
+}
+
+TEST_F(Orchestration, AStoreThatIsBusyForLongLosesNothing) {
+  Orchestrator orchestrator(database_, shell(R"(while read -r job; do sleep 1
+    echo '{"type": "report", "report": "{\"model\": \"m\", \"flows\": [{\"status\": \"passed\", \"stage\": \"\",
+      \"message\": \"\", \"tasks\": [], \"stages\": []}]}"}' | tr -d '\n'; echo; done)"));
+  const auto id = submit(read_flow("quest").source);
+  ASSERT_TRUE(eventually([&] { return store_->get(id)->status == Status::kRunning; }));
+  {
+    store::Database other(database_, store::Database::Mode::kReadWrite, 10000);
+    const store::Transaction writing(other, store::Transaction::Kind::kWrite);
+    std::this_thread::sleep_for(12s);  // longer than writers wait, and than the lease lasts
+    EXPECT_EQ(store_->get(id)->status, Status::kRunning);
+  }
+  EXPECT_EQ(wait(id).status, Status::kPassed);
+  EXPECT_EQ(store_->evaluations(id).size(), 1U);
 }
 
 TEST_F(Orchestration, SeveralServersShareAQueue) {

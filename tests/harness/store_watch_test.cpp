@@ -16,7 +16,7 @@ StoreWatch::Clock::time_point in(std::chrono::milliseconds time) { return StoreW
 
 class Watch : public testing::HarnessTest {
  protected:
-  void happen() { store_->append_event("progress", {}, "{}"); }
+  void happen() { store_->append_event("progress", std::nullopt, "{}"); }
 
   /// Waits until nothing new is told.
   static uint64_t settled(StoreWatch& watch) {

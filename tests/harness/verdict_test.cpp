@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agents/evaluation/report.h"
+#include "scripting/graph/error.h"
 
 namespace sluice {
 namespace {
@@ -113,10 +114,23 @@ TEST(Verdict, AStageThatNeverBeganIsNamedToo) {
   EXPECT_EQ(verdict.stages.back().status, StageStatus::kFailed);
 }
 
+TEST(Verdict, WhatWasNotMeasuredIsNoVerdict) {
+  Report report = whole_report();
+  report.errors = {"short, salad 1024: out of memory"};
+  EXPECT_THROW(verdict_of(to_json(report)), InputError) << "the mean of the rest can be compared with nobody's";
+  report.errors.clear();
+  report.flows[0].status = FlowStatus::kRuntimeError;
+  report.flows[0].stage = "verify";
+  EXPECT_THROW(verdict_of(to_json(report)), InputError) << "a sandbox that did not start, say";
+}
+
 TEST(Verdict, TellsNoSecret) {
-  const store::Verdict verdict = verdict_of(to_json(whole_report()));
+  Report report = whole_report();
+  report.model = "/home/ada/models/mini";
+  const store::Verdict verdict = verdict_of(to_json(report));
   ASSERT_EQ(verdict.artifacts.size(), 1U);
   EXPECT_EQ(verdict.artifacts[0].name, "report.json");
+  EXPECT_EQ(json::parse(verdict.artifacts[0].bytes)["model"], "mini");
   EXPECT_EQ(verdict.artifacts[0].bytes.find("5eed"), std::string::npos);
   EXPECT_TRUE(verdict.seed.empty());
 }

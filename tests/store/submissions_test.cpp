@@ -51,11 +51,12 @@ TEST(Submissions, TheSameContentIsTheSameSubmission) {
 }
 
 TEST(Submissions, WhatEndedWithoutAVerdictCanBeHandedInAgain) {
-  TestStore test;
+  TestStore test(1);
   test.store.create_agent("bob", Role::kAgent, 2);
   const SubmissionId id = test.store.submit("ada", draft("one")).id;
+  const auto crash = [&] { EXPECT_EQ(test.store.fail(test.store.claim("w", kHour).value(), "crashed"), Status::kRuntimeError); };
   for (int i = 0; i < 2; ++i) {
-    EXPECT_TRUE(test.store.cancel(id));
+    crash();
     const Submitted again = test.store.submit("bob", draft("one"));
     EXPECT_EQ(again.id, id);
     EXPECT_TRUE(again.is_new);
@@ -63,11 +64,26 @@ TEST(Submissions, WhatEndedWithoutAVerdictCanBeHandedInAgain) {
     EXPECT_FALSE(test.store.submit("bob", draft("one")).is_new) << "it waits already";
   }
   EXPECT_EQ(test.store.quota_of("bob").used, 2);
-  EXPECT_TRUE(test.store.cancel(id));
+  crash();
   EXPECT_EQ(kind_thrown_by([&] { test.store.submit("bob", draft("one")); }), ErrorKind::kQuota);
   EXPECT_TRUE(test.store.submit("ada", draft("one")).is_new);
+  EXPECT_TRUE(test.store.cancel(id));
+  EXPECT_TRUE(test.store.submit("ada", draft("one")).is_new) << "it is ada's own";
   test.store.complete(test.store.claim("w", kHour).value(), passed());
   EXPECT_FALSE(test.store.submit("ada", draft("one")).is_new) << "it has its verdict";
+}
+
+TEST(Submissions, WhatItsOwnerCancelledStaysSo) {
+  TestStore test;
+  test.store.create_agent("bob", Role::kAgent, 10);
+  test.store.create_agent("root", Role::kAdmin, 10);
+  const SubmissionId id = test.store.submit("ada", draft("one")).id;
+  test.store.cancel(id);
+  EXPECT_FALSE(test.store.submit("bob", draft("one")).is_new);
+  EXPECT_EQ(test.store.get(id)->status, Status::kCancelled);
+  EXPECT_EQ(test.store.quota_of("bob").used, 0);
+  EXPECT_TRUE(test.store.submit("root", draft("one")).is_new);
+  EXPECT_EQ(test.store.get(id)->status, Status::kQueued);
 }
 
 TEST(Submissions, WrongOnesAreRefusedAndLeaveNothing) {
@@ -80,8 +96,11 @@ TEST(Submissions, WrongOnesAreRefusedAndLeaveNothing) {
   EXPECT_EQ(refused([](Draft& d) { d.name = ""; }), ErrorKind::kInvalid);
   EXPECT_EQ(refused([](Draft& d) { d.name = "two\nlines"; }), ErrorKind::kInvalid);
   EXPECT_EQ(refused([](Draft& d) { d.name = "\xff"; }), ErrorKind::kInvalid);
-  for (const std::string name :
-       {" ", "x ", "\xe2\x80\xae exe", "\xe2\x80\x8b", "a\xc2\x9b[2J", "\xef\xbb\xbfx", "\xe2\x81\xa6x"}) {
+  for (const std::string name : {" ", "x ", "\xe2\x80\xae exe", "\xe2\x80\x8b", "a\xc2\x9b[2J", "\xef\xbb\xbfx", "\xe2\x81\xa6x",
+                                 "\xe3\x85\xa4", "\xe2\xa0\x80",
+                                 "so\xc2\xad"
+                                 "ft",
+                                 "tag\xf3\xa0\x81\xa1"}) {
     EXPECT_EQ(refused([&](Draft& d) { d.name = name; }), ErrorKind::kInvalid) << name;
   }
   EXPECT_EQ(refused([](Draft& d) { d.name = std::string(201, 'x'); }), ErrorKind::kInvalid);
