@@ -26,7 +26,6 @@ class WorkerProcess {
   WorkerProcess(const WorkerProcess&) = delete;
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
-  pid_t pid() const { return pid_; }
   /// Returns false if the worker is gone, or has not taken it until `deadline`.
   bool send(const WorkerJob& job, Deadline deadline) const;
 
