@@ -126,7 +126,10 @@ FsckReport DataFolder::fsck() {
 
 FsckReport fsck(const std::string& folder) {
   const std::string path = folder + "/sluice.db", repository = folder + "/lineage.git";
-  if (!fs::exists(path)) {
+  std::error_code unreadable;
+  const bool is_there = fs::exists(path, unreadable);
+  if (unreadable) throw StoreError(ErrorKind::kUnwritable, fmt::format("{} cannot be read: {}", path, unreadable.message()));
+  if (!is_there) {
     throw StoreError(ErrorKind::kNotFound, fmt::format("there is no database {}", path),
                      "which folder did sluice serve get as --data?");
   }

@@ -44,6 +44,7 @@ Draft checked(const Draft& draft) {
   check_text("notes", draft.notes, Limits::kNotes);
   check_text("idempotency key", draft.idempotency_key, Limits::kIdempotencyKey);
   check_size("script", draft.script, Limits::kScript);
+  if (draft.script.empty()) throw StoreError(ErrorKind::kInvalid, "the script is empty");
   check_size("settings", draft.settings, Limits::kSettings);
   kept.settings = canonical_object("settings", draft.settings);
   if (draft.parents.size() > Limits::kParents) {

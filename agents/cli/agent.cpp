@@ -22,21 +22,21 @@ struct AgentOptions {
   int64_t quota = 1000;
 };
 
-/// The store of a folder, whether a server uses it or not; made where there is none.
-store::Store open_store(const std::string& folder) {
-  std::error_code error;
-  if (!std::filesystem::exists(database_of(folder), error)) store::DataFolder{folder};
-  return store::Store(database_of(folder));
-}
-
+/// Works on the store of a folder, whether a server uses it or not. `makes`: where there is none, it is made.
 template <typename Operation>
-void with_store(const std::string& folder, const Operation& operation) {
+void with_store(const std::string& folder, bool makes, const Operation& operation) {
+  std::error_code error;
+  const bool is_there = std::filesystem::exists(database_of(folder), error);
+  if (!is_there && !makes) {
+    throw InputError(fmt::format("there are no agents in {}", folder), "sluice agent add NAME --data FOLDER makes one");
+  }
   try {
-    store::Store store = open_store(folder);
+    if (!is_there) store::DataFolder{folder};
+    store::Store store(database_of(folder));
     operation(store);
-  } catch (const store::StoreError& error) {
-    if (error.kind() == store::ErrorKind::kInternal) throw InternalError(error.what());
-    throw InputError(error.what(), error.hint());
+  } catch (const store::StoreError& problem) {
+    if (problem.kind() == store::ErrorKind::kInternal) throw InternalError(problem.what());
+    throw InputError(problem.what(), problem.hint());
   }
 }
 
@@ -61,14 +61,14 @@ void add_agent(CLI::App& app) {
       ->check(decimal_number(int64_t{0}, kMostQuota))
       ->capture_default_str();
   add->callback([options] {
-    with_store(options->folder, [&](store::Store& store) {
+    with_store(options->folder, true, [&](store::Store& store) {
       const store::Role role = options->admin ? store::Role::kAdmin : store::Role::kAgent;
       fmt::print("{}\n", store.create_agent(options->name, role, options->quota).token);
     });
   });
   CLI::App* token = add_command(*agent, "token", "Print a new token for an agent; the old one is of no use any more", *options);
   token->callback([options] {
-    with_store(options->folder, [&](store::Store& store) { fmt::print("{}\n", store.replace_token(options->name)); });
+    with_store(options->folder, false, [&](store::Store& store) { fmt::print("{}\n", store.replace_token(options->name)); });
   });
 }
 

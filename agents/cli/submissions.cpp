@@ -38,17 +38,28 @@ struct ReadOptions {
 /// The list that an answer is about.
 const json& entries_of(const json& answer, const char* name) { return JsonObject(answer, "the answer").array(name); }
 
+/// As many as are wanted, a page of the server's at a time.
 void list(ReadOptions options) {
-  options.query["limit"] = std::to_string(options.limit);
-  const json answer = options.client.client().get("/v1/submissions", options.query);
-  options.client.print(answer, [&] { return submission_table(entries_of(answer, "submissions")); });
+  constexpr int kPage = 200;
+  HarnessClient client = options.client.client();
+  json found = json::array();
+  json answer;
+  do {
+    options.query["limit"] = std::to_string(std::min(kPage, options.limit - static_cast<int>(found.size())));
+    answer = client.get("/v1/submissions", options.query);
+    for (const json& each : entries_of(answer, "submissions")) found.push_back(each);
+    options.query["cursor"] = JsonObject(answer, "the answer").text("next");
+  } while (!options.query["cursor"].empty() && static_cast<int>(found.size()) < options.limit);
+  answer["submissions"] = std::move(found);
+  const char* more = options.query["cursor"].empty() ? "" : "there are more: --limit shows them\n";
+  options.client.print(answer, [&] { return submission_table(answer["submissions"]) + more; });
 }
 
 void add_list(CLI::App& app) {
   auto options = std::make_shared<ReadOptions>();
   CLI::App* command = app.add_subcommand("list", "Submissions of a server, the newest first");
   add_filters(*command, options->query);
-  command->add_option("--limit", options->limit, "Most of them")->check(decimal_number(1, 200))->capture_default_str();
+  command->add_option("--limit", options->limit, "Most of them")->check(decimal_number(1, 1'000'000))->capture_default_str();
   add_connection(*command, options->client);
   command->footer("Example: sluice list --agent ada --status passed --limit 10");
   command->callback([options] { list(*options); });

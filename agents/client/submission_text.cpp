@@ -181,7 +181,7 @@ std::string submission_text(const json& submission, const json& attempts, const 
   const json& evaluation = member_of(submission, "evaluation");
   if (!evaluation.is_object()) return text;
   const json& outcome = member_of(evaluation, "outcome");
-  if (outcome == "judged") text += message_text(evaluation, "  ");
+  if (outcome == "judged" || attempts.empty()) text += message_text(evaluation, "  ");
   const json& stages = member_of(evaluation, "stages");
   return text + totals_text(submission) + stages_text(stages) + tasks_text(member_of(evaluation, "metrics")) +
          mass_text(stages, style);

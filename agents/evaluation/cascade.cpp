@@ -34,10 +34,11 @@ struct Entrant {
     report.hint = hint;
     alive = false;
   }
-  /// Something that could not be measured, which says nothing about the flow's answers: its status stays.
-  void remark(const std::string& stage, const InputError& error) {
+  /// A speed that could not be measured, which says nothing about the flow's answers: its status stays.
+  void leave_untimed(const InputError& error) {
+    report.untimed = error.what();
     if (!report.message.empty()) return;
-    report.stage = stage;
+    report.stage = "speed";
     report.message = error.what();
     report.hint = error.hint();
   }
@@ -318,8 +319,7 @@ class Cascade {
         return;
       }
     }
-    entrant.remark(
-        "speed",
+    entrant.leave_untimed(
         InputError(fmt::format("{:.2f}x was measured, but no flow that reads {:.1f}% of the pages is more than {:.2f}x as "
                                "fast as dense attention: an error of measurement",
                                speed.speedup.ratio, 100 * speed.pages_read, speed.limit),
@@ -340,7 +340,7 @@ class Cascade {
     } catch (const InputError& error) {
       for (Entrant& entrant : entrants_) {
         if (!entrant.candidate) continue;
-        entrant.remark("speed", error);
+        entrant.leave_untimed(error);
         entrant.came_to("speed", seconds_since(started));
       }
       return;
@@ -354,7 +354,7 @@ class Cascade {
       try {
         measure_speed(entrant, *batch, options);
       } catch (const InputError& error) {
-        entrant.remark("speed", error);
+        entrant.leave_untimed(error);
       } catch (const std::exception& error) {
         entrant.fail("speed", error.what());
       }

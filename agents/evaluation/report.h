@@ -65,6 +65,7 @@ struct FlowReport {
   std::string stage;    // where it stopped, or what could not be measured; empty if there is nothing to say
   std::string message;  // why
   std::string hint;
+  std::string untimed;            // why there is no speed, where one was tried
   std::vector<StageTime> stages;  // that it came to, in order
   std::vector<TaskResult> tasks;
   std::optional<SpeedResult> speed;

@@ -1,35 +1,13 @@
 #pragma once
 
-#include <condition_variable>
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "agents/flow_script.h"
-#include "agents/tasks/rng.h"
-#include "store/records.h"
+#include "agents/orchestrator/orchestrator_options.h"
+#include "agents/orchestrator/slot.h"
 
 namespace sluice {
-
-struct OrchestratorOptions {
-  std::string program = "/proc/self/exe";                  // that workers are
-  std::vector<std::string> worker_arguments = {"worker"};  // and how they are started
-  int workers = 1;
-  std::string suite = "quick";  // for submissions whose settings name none
-  double seconds = 900;         // of wall-clock time for one evaluation; settings may ask for less
-  double ready_seconds = 300;   // until a worker has its model
-  double lease_seconds = 30;    // renewed while a worker is heard of
-  double poll_seconds = 1;      // between looks at the queue, for what other processes put there
-  /// What every submission is judged by. Secret, and the same for all, so that dense attention answers its questions once.
-  Seed seed;
-  /// Refuses scripts that no worker needs to see: throws FlowError or InputError. What it finds of the others is kept with the
-  /// verdict, whatever that is. Called by all threads.
-  std::function<std::vector<store::Artifact>(const FlowScript&)> check;
-};
 
 /// Judges what is in the queue of a store: a thread and a worker process for each slot. The threads own deadlines, the seed and
 /// the verdict. A worker that crashes, talks nonsense or cannot measure everything is killed and started anew, and the attempt
@@ -50,18 +28,9 @@ class Orchestrator {
   void wake();
 
  private:
-  class Slot;
-  /// What slots wait for.
-  struct Signal {
-    std::mutex mutex;
-    std::condition_variable changed;
-    uint64_t number = 0;
-    bool stopping = false;
-  };
-
   const std::string database_;
   const OrchestratorOptions options_;
-  Signal signal_;
+  SlotSignal signal_;
   std::vector<std::thread> threads_;
 };
 

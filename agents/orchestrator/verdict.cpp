@@ -135,6 +135,7 @@ StageResult stage_of(const JsonObject& stage, const JsonObject& flow, const Task
       details = std::move(speed);
     } else {
       result.status = StageStatus::kSkipped;
+      if (flow.has("untimed")) result.message = flow.text("untimed");
     }
   }
   result.details = details.dump();

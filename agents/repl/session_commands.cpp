@@ -212,12 +212,14 @@ std::string Session::load(const std::string& argument) {
 std::string Session::save(const std::string& argument) {
   namespace fs = std::filesystem;
   const std::string part = argument + ".part";
+  std::error_code unknown;
+  const char* what = fs::exists(argument, unknown) ? "replaced" : "written";
   std::ofstream stream(part, std::ios::binary);
   stream << draft_.script().text;
   stream.close();
   std::error_code error;
   if (stream) fs::rename(part, argument, error);
-  if (stream && !error) return {};
+  if (stream && !error) return fmt::format("{} {}{}\n", argument, what, draft_.selection() ? "" : "; it selects no pages yet");
   std::error_code ignored;
   fs::remove(part, ignored);
   throw InputError(fmt::format("{} cannot be written", argument), error ? error.message() : "does its folder exist?");

@@ -94,7 +94,7 @@ TEST_F(Client, ListsAndRanks) {
     decide(verdict(accuracy, speed));
   }
   const std::string list = run("list --limit 2").text;
-  EXPECT_EQ(std::count(list.begin(), list.end(), '\n'), 4) << list;
+  EXPECT_EQ(std::count(list.begin(), list.end(), '\n'), 5) << list;
   EXPECT_LT(list.find("h2o"), list.find("full")) << list;
   expect_part(list, "3   passed  ada    h2o   60.0% 50–100");
   const std::string best = run("leaderboard").text;
