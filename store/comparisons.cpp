@@ -71,7 +71,8 @@ std::vector<HistoryPoint> Store::history(const Ranking& ranking) {
     if (!points.empty()) {
       best = ranking.higher_is_better ? std::max(points.back().best, value) : std::min(points.back().best, value);
     }
-    points.push_back({row.submission.id, row.submission.agent, row.submission.name, row.finished, value, best});
+    points.push_back(
+        {row.submission.id, row.submission.agent, row.submission.name, row.finished, value, best, row.submission.settings});
   }
   const auto most = static_cast<size_t>(std::max(ranking.limit, 1));
   if (points.size() > most) points.erase(points.begin(), points.end() - static_cast<ptrdiff_t>(most));

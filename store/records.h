@@ -209,6 +209,7 @@ struct HistoryPoint {
   Time finished = 0;
   double value = 0;
   double best = 0;
+  std::string settings;
 };
 
 /// An agent and how it fares.

@@ -8,6 +8,7 @@
 #include "agents/cli/arguments.h"
 #include "agents/cli/commands.h"
 #include "agents/harness/harness.h"
+#include "agents/harness/submission_draft.h"
 #include "scripting/graph/error.h"
 #include "store/data_folder.h"
 #include "store/error.h"
@@ -19,7 +20,7 @@ struct AgentOptions {
   std::string name;
   std::string folder = store::kDefaultDataFolder;
   bool admin = false;
-  int64_t quota = 1000;
+  int64_t quota = kUsualQuota;
 };
 
 /// Works on the store of a folder, whether a server uses it or not. `makes`: where there is none, it is made.
@@ -51,12 +52,14 @@ CLI::App* add_command(CLI::App& agent, const char* name, const char* about, Agen
 }  // namespace
 
 void add_agent(CLI::App& app) {
-  constexpr int64_t kMostQuota = 1'000'000'000;
   auto options = std::make_shared<AgentOptions>();
   CLI::App* agent = app.add_subcommand("agent", "Agents that may hand in flows, and their tokens");
   agent->require_subcommand(1);
   CLI::App* add = add_command(*agent, "add", "Make an agent, and print its token, which is nowhere to be found later", *options);
-  add->add_flag("--admin", options->admin, "It may also cancel what others handed in");
+  add->add_flag(
+      "--admin", options->admin,
+      "It makes agents, replaces any agent's token, sets quotas, cancels what others handed in and has it judged again; "
+      "no quota holds for itself");
   add->add_option("--quota", options->quota, "New submissions in any 24 hours")
       ->check(decimal_number(int64_t{0}, kMostQuota))
       ->capture_default_str();

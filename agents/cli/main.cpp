@@ -86,7 +86,7 @@ int main(int argc, char** argv) {
   keep_streams_apart();
   CLI::App app{"Sluice judges sparse-attention flows: accuracy and speed on a real model, beside dense attention."};
   app.require_subcommand(1);
-  app.set_version_flag("--version", "sluice 0.1.0");
+  app.set_version_flag("--version", "sluice " SLUICE_VERSION);
   sluice::cli::add_eval(app);
   sluice::cli::add_check(app);
   sluice::cli::add_plan(app);

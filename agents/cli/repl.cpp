@@ -17,6 +17,7 @@
 #include "agents/cli/line_editor.h"
 #include "agents/cli/terminal.h"
 #include "agents/client/repl_server.h"
+#include "agents/model_name.h"
 #include "agents/printable_text.h"
 #include "agents/repl/session.h"
 #include "agents/tasks/task.h"
@@ -52,11 +53,6 @@ std::string task_prompt(const ReplOptions& options, const std::string& directory
   const TaskContext context{tokenizer, mini ? &*mini : nullptr, config.max_positions};
   Rng random(Seed::parse("repl"), options.task);
   return sluice::generate(find_task(options.task), context, random, options.tokens).prompt;
-}
-
-std::string model_name(const std::string& directory) {
-  const std::filesystem::path path = std::filesystem::weakly_canonical(directory);
-  return path.filename().string();
 }
 
 /// Lines from a terminal or from anything else.

@@ -41,6 +41,7 @@ struct ServeOptions {
   std::vector<std::string> flows;
   int pool_mib = 256;
   bool quiet = false;
+  bool open_completions = false;  // with a data folder, too
   HarnessOptions harness;
   HttpServerOptions http;
   RateLimits rates;
@@ -88,7 +89,25 @@ void allow_many_files() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/// What is wrong with the origin of a site; "" if nothing is.
+std::string is_origin(const std::string& text) {
+  const size_t scheme = text.starts_with("http://") ? 7 : text.starts_with("https://") ? 8 : std::string::npos;
+  const bool whole = scheme < text.size() && text.find_first_of("/?#@ *", scheme) == std::string::npos;
+  return whole ? "" : fmt::format("\"{:.60}\" is no origin: scheme, name and port alone, as in https://example.org", text);
+}
+
+/// Throws InputError.
+void check_tokens(const ServeOptions& options) {
+  if (!options.harness.folder.empty()) return;
+  if (options.http.gate.token_for_reading) {
+    throw InputError("--token-for-reading without --data: nobody could read, since there are no tokens",
+                     "--data sluice-data, and sluice agent add NAME for each reader");
+  }
+  if (options.open_completions) throw InputError("--open-completions without --data: completions are open there anyway");
+}
+
 void serve(ServeOptions options) {
+  check_tokens(options);
   const StopSignal signal;  // before there are other threads
   allow_many_files();
   std::signal(SIGPIPE, SIG_IGN);
@@ -125,6 +144,7 @@ void serve(ServeOptions options) {
   options.http.gate.rate_limit = [&limiter](const HttpRequest& request, const HttpRoute& route) {
     return limiter.wait(request, route);
   };
+  generation.token_for_completions = harness && !options.open_completions;
   generation.trouble = [&harness] { return harness ? harness->trouble() : std::string(); };
   GenerationApi api(std::move(generation), names);
   std::optional<mcp::McpServer> mcp;
@@ -175,8 +195,11 @@ void add_serve(CLI::App& app) {
       ->capture_default_str();
   add_list(*command, "--allow-host", options->http.gate.host_names,
            "Names besides localhost under which this server is called; IP addresses need none");
-  add_list(*command, "--allow-origin", options->http.gate.origins, "Other sites whose pages may call: https://example.org");
-  command->add_option("--writes-per-minute", options->rates.writes_per_minute, "Of each token's holder; 0: no limit")
+  add_list(*command, "--allow-origin", options->http.gate.origins, "Other sites whose pages may call: https://example.org")
+      ->check(is_origin, "");
+  command
+      ->add_option("--writes-per-minute", options->rates.writes_per_minute,
+                   "Of each token's holder; completions count as reads; 0: no limit")
       ->check(decimal_number(0, kMostRate))
       ->capture_default_str();
   command
@@ -184,6 +207,13 @@ void add_serve(CLI::App& app) {
                    "Of each token's holder, and of each address without a token; 0: no limit")
       ->check(decimal_number(0, kMostRate))
       ->capture_default_str();
+  CLI::Option* reading = command->add_flag("--token-for-reading", options->http.gate.token_for_reading,
+                                           "Nothing is told without a token of --data, health and /v1/openapi.json excepted; "
+                                           "the page for people sends none and shows nothing then");
+  command
+      ->add_flag("--open-completions", options->open_completions,
+                 "Anybody may have text generated; without it, that needs a token where there is --data")
+      ->excludes(reading);
   GenerationOptions& generation = options->generation;
   command->add_option("--model", generation.model, "Hugging Face directory (default: the mini model)");
   command->add_option("--device", generation.device, "cpu or cuda")->capture_default_str();

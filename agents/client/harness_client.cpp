@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <httplib.h>
 
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <limits>
@@ -32,12 +33,20 @@ std::string text_of(const json& problem, const char* member) {
                                                                                         : std::string();
 }
 
-[[noreturn]] void refuse(int status, const std::string& body) {
+/// What Retry-After says; nothing if it is missing, or a date, which our server does not send.
+std::chrono::seconds wait_of(const httplib::Response& response) {
+  const std::string text = response.get_header_value("Retry-After");
+  int64_t seconds = 0;
+  std::from_chars(text.data(), text.data() + text.size(), seconds);
+  return std::chrono::seconds(seconds);
+}
+
+[[noreturn]] void refuse(int status, const std::string& body, std::chrono::seconds wait) {
   const json problem = json::parse(body, nullptr, false);
   const std::string detail = text_of(problem, "detail");
   std::string hint = text_of(problem, "hint");
   if (status == 401 && hint.empty()) hint = "set SLUICE_TOKEN, or give --token; sluice agent add makes one";
-  throw ServerError(status, fmt::format("the server answers {}{}{}", status, detail.empty() ? "" : ": ", detail), hint);
+  throw ServerError(status, fmt::format("the server answers {}{}{}", status, detail.empty() ? "" : ": ", detail), hint, wait);
 }
 
 httplib::Client connection(const ServerAccess& access, std::chrono::seconds patience) {
@@ -59,7 +68,7 @@ httplib::Client connection(const ServerAccess& access, std::chrono::seconds pati
 
 json document_of(const httplib::Result& result, const ServerAccess& access) {
   if (!result) throw_silent(access, result.error());
-  if (result->status >= 300) refuse(result->status, result->body);
+  if (result->status >= 300) refuse(result->status, result->body, wait_of(*result));
   return parse_json(result->body, access.address);
 }
 
@@ -144,9 +153,13 @@ json HarnessClient::get(const std::string& path, const Query& query) {
 void HarnessClient::follow_events(const Listener& listener) {
   EventReader reader;
   int refused = 0;
+  std::chrono::seconds wait{};
   std::string refusal;
   const auto opened = [&](const httplib::Response& response) {
-    if (response.status >= 300) refused = response.status;
+    if (response.status >= 300) {
+      refused = response.status;
+      wait = wait_of(response);
+    }
     return refused != 0 || listener.begun();
   };
   const auto arrived = [&](const char* data, size_t size) {
@@ -160,7 +173,7 @@ void HarnessClient::follow_events(const Listener& listener) {
     return client.Get("/v1/events", opened, arrived);
   };
   const httplib::Result result = follow();
-  if (refused != 0) refuse(refused, refusal);
+  if (refused != 0) refuse(refused, refusal, wait);
   // Silence ends it as an error of reading, and a listener that has enough as a cancellation.
   const bool ended = result || result.error() == httplib::Error::Read || result.error() == httplib::Error::Canceled;
   if (!ended && listener.wanted()) throw_silent(access_, result.error());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -23,16 +24,22 @@ struct ServerAccess {
 /// A server refuses, with its words and its hint, or does not answer.
 class ServerError : public InputError {
  public:
-  ServerError(int status, const std::string& message, std::string hint = {})
-      : InputError(message, std::move(hint)), status_(status) {}
+  /// `wait`: how long the server asks to wait, if it does.
+  ServerError(int status, const std::string& message, std::string hint = {}, std::chrono::seconds wait = {})
+      : InputError(message, std::move(hint)), status_(status), wait_(wait) {}
 
   /// Of HTTP; 0: there was no answer.
   int status() const { return status_; }
-  /// Whether the same request may succeed later: nobody answered, there were too many requests, or the server has trouble.
-  bool may_pass() const { return status_ == 0 || status_ == 408 || status_ == 429 || status_ >= 500; }
+  /// Whether the same request may succeed soon: nobody answered, there were too many requests, or the server has trouble. Not so
+  /// if the server asks for a long wait, as it does of a quota that is used up.
+  bool may_pass() const {
+    constexpr std::chrono::minutes kSoon{5};
+    return wait_ <= kSoon && (status_ == 0 || status_ == 408 || status_ == 429 || status_ >= 500);
+  }
 
  private:
   int status_;
+  std::chrono::seconds wait_;
 };
 
 /// Talks to the API of a server (`sluice serve --data`), over TLS where something in front of it speaks that: the system's

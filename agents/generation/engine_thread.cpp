@@ -44,13 +44,22 @@ EngineThread::EngineThread(GenerationOptions options, GenerationMetrics& metrics
 
 EngineThread::~EngineThread() { stop(); }
 
-std::vector<uint64_t> EngineThread::submit(std::vector<GenerationTask> tasks) {
-  const std::lock_guard lock(mutex_);
+void EngineThread::require_room(int tasks) const {
   if (!taking_) throw HttpProblem(503, "the server stops");
-  if (unfinished_ + static_cast<int>(tasks.size()) > options_.most_requests) {
+  if (unfinished_ + tasks > options_.most_requests) {
     throw HttpProblem(503, fmt::format("{} requests run or wait, and no more are taken; try again later", unfinished_))
         .with_header("Retry-After", "1");
   }
+}
+
+void EngineThread::check_room(int tasks) const {
+  const std::lock_guard lock(mutex_);
+  require_room(tasks);
+}
+
+std::vector<uint64_t> EngineThread::submit(std::vector<GenerationTask> tasks) {
+  const std::lock_guard lock(mutex_);
+  require_room(static_cast<int>(tasks.size()));
   std::vector<uint64_t> ids;
   for (GenerationTask& task : tasks) {
     LiveTask live;
@@ -105,10 +114,12 @@ void EngineThread::loop(Device& device, const Model& model) {
 
 EngineThread::Mail EngineThread::take_mail() {
   const bool busy = std::any_of(slots_.begin(), slots_.end(), [](const EngineSlot& slot) { return slot.busy(); });
-  if (!busy) publish(true);
+  // A slot that has just become idle, or failed, is one that the next task may have been waiting for.
+  const bool is_idle = !busy && waiting_.empty();
+  if (is_idle) publish(true);
   std::unique_lock lock(mutex_);
   const auto arrived = [&] { return mail_.stop || !mail_.tasks.empty() || !mail_.cancellations.empty(); };
-  if (!busy) changed_.wait_for(lock, options_.idle, arrived);  // nothing waits where nothing runs: see `admit`
+  if (is_idle) changed_.wait_for(lock, options_.idle, arrived);
   return std::exchange(mail_, {});
 }
 

@@ -27,7 +27,8 @@ namespace sluice {
 struct GenerationOptions {
   std::string model;  // directory
   std::string device = "cpu";
-  int threads = 0;  // of the CPU; 0: all cores
+  int threads = 0;                     // of the CPU; 0: all cores
+  bool token_for_completions = false;  // whether to generate needs a token
   /// Whether a flow that is not on the list may be used. Throws HttpProblem if not; null: none may. Called in the threads of
   /// connections.
   std::function<void(const std::string& name)> check_flow;
@@ -58,7 +59,9 @@ class EngineThread {
   EngineThread& operator=(const EngineThread&) = delete;
 
   const ModelConfig& config() const { return config_; }
-  /// Queues tasks, all or none, and returns their ids. Throws HttpProblem (503) if there are too many, or the thread stops.
+  /// Throws HttpProblem (503) if so many tasks would be too many just now, or the thread stops.
+  void check_room(int tasks) const;
+  /// Queues tasks, all or none, and returns their ids. Throws as `check_room` does.
   std::vector<uint64_t> submit(std::vector<GenerationTask> tasks);
   /// Ends a task, if it has not ended; `stopped`: because all that was wanted is there.
   void cancel(uint64_t id, bool stopped);
@@ -78,6 +81,8 @@ class EngineThread {
     std::vector<Cancellation> cancellations;
     bool stop = false;
   };
+
+  void require_room(int tasks) const;  // with the lock held
 
   // In the thread.
   void loop(Device& device, const Model& model);

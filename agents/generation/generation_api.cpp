@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 
 #include "agents/generation/completion.h"
 #include "agents/generation/generation_schema.h"
 #include "agents/generation/open_ai_answer.h"
+#include "agents/model_name.h"
 #include "agents/server/event_stream.h"
 
 namespace sluice {
@@ -19,11 +19,6 @@ using Milliseconds = std::chrono::milliseconds;
 
 int64_t seconds_since_1970() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-std::string directory_name(const std::string& path) {
-  const std::filesystem::path directory = std::filesystem::absolute(path).lexically_normal();
-  return (directory.has_filename() ? directory : directory.parent_path()).filename().string();
 }
 
 /// A stream of chunks as OpenAI's clients read it.
@@ -80,6 +75,13 @@ std::vector<CompletionPiece> collect(Completion& completion, const HttpRequest& 
   return choices;
 }
 
+/// Bytes that no text has more of for each of its tokens, a space between words included.
+size_t most_bytes_of_token(const Tokenizer& tokenizer) {
+  size_t most = 0;
+  for (int32_t id = 0; id < tokenizer.vocabulary(); ++id) most = std::max(most, tokenizer.decode({&id, 1}, false).size());
+  return most + 1;
+}
+
 HttpResponse json_response(const nlohmann::json& value) {
   HttpResponse response;
   response.body = json_text(value);
@@ -89,14 +91,16 @@ HttpResponse json_response(const nlohmann::json& value) {
 }  // namespace
 
 GenerationApi::GenerationApi(GenerationOptions options, std::vector<std::string> flows)
-    : model_(directory_name(options.model)),
+    : model_(model_name(options.model)),
       flows_(std::move(flows)),
+      token_for_completions_(options.token_for_completions),
       check_other_flow_(options.check_flow),
       trouble_(options.trouble),
       tokenizer_(load_tokenizer(options.model)),
       created_(seconds_since_1970()),
       metrics_(model_),
-      engines_(std::move(options), metrics_) {}
+      engines_(std::move(options), metrics_),
+      most_prompt_bytes_(static_cast<size_t>(engines_.config().max_positions) * most_bytes_of_token(*tokenizer_)) {}
 
 HttpResponse GenerationApi::complete(const HttpRequest& http, CompletionKind kind) {
   const CompletionRequest request = parse_completion_request(http.body, kind);
@@ -112,7 +116,7 @@ HttpResponse GenerationApi::complete(const HttpRequest& http, CompletionKind kin
   answer.model = model_;
   answer.created = seconds_since_1970();
   answer.include_usage = request.include_usage;
-  auto completion = std::make_unique<Completion>(engines_, *tokenizer_, request);
+  auto completion = std::make_unique<Completion>(engines_, *tokenizer_, request, most_prompt_bytes_);
   completion->wait_until_accepted(http.is_wanted);
   if (request.stream) return event_response(std::make_shared<CompletionStream>(std::move(answer), std::move(completion)));
   const std::vector<CompletionPiece> choices = collect(*completion, http);
@@ -154,7 +158,7 @@ void GenerationApi::add_routes(HttpServer& server) {
   server.add(std::move(model));
 
   for (const CompletionKind kind : {CompletionKind::kText, CompletionKind::kChat}) {
-    HttpRoute route = completion_route(kind);
+    HttpRoute route = completion_route(kind, token_for_completions_);
     route.handle = [this, kind](const HttpRequest& request) { return complete(request, kind); };
     server.add(std::move(route));
   }

@@ -34,12 +34,14 @@ class GenerationApi {
 
   const std::string model_;  // the directory's name
   const std::vector<std::string> flows_;
+  const bool token_for_completions_;
   const std::function<void(const std::string&)> check_other_flow_;
   const std::function<std::string()> trouble_;
   const std::unique_ptr<Tokenizer> tokenizer_;
   const int64_t created_;
   GenerationMetrics metrics_;
   EngineThread engines_;
+  const size_t most_prompt_bytes_;  // of a text that fits the model's positions
 };
 
 }  // namespace sluice

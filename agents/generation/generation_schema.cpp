@@ -72,7 +72,7 @@ HttpRoute open_ai_route(const char* method, const char* pattern, const char* ope
   route.operation = operation;
   route.summary = summary;
   route.refuse = open_ai_refusal;
-  for (const int status : {400, 404, 503})
+  for (const int status : {400, 401, 404, 429, 503})
     route.answers.push_back({status, "The request was refused", "application/json", error_schema()});
   return route;
 }
@@ -92,11 +92,13 @@ HttpRoute model_route() {
   return route;
 }
 
-HttpRoute completion_route(CompletionKind kind) {
+HttpRoute completion_route(CompletionKind kind, bool wants_token) {
   constexpr size_t kMostBytes = size_t{4} << 20;
   const bool chat = kind == CompletionKind::kChat;
   HttpRoute route = chat ? open_ai_route("POST", "/v1/chat/completions", "createChatCompletion", "Answer a conversation")
                          : open_ai_route("POST", "/v1/completions", "createCompletion", "Continue prompts");
+  if (wants_token) route.access = Access::kWrite;
+  route.counts_as_read = true;  // the few writes a minute are for submissions; the engines' queue bounds what is dear
   route.consumes = {"application/json"};
   route.body_schema = chat ? chat_body() : text_body();
   route.most_body_bytes = kMostBytes;

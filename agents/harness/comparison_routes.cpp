@@ -23,7 +23,7 @@ store::Ranking ranking_of(const HttpRequest& request, int usual, int most) {
   return ranking;
 }
 
-std::vector<QueryParameter> ranking_parameters() {
+std::vector<RouteParameter> ranking_parameters() {
   return with_filters({{"metric", known_metrics()},
                        {"task", "of the metric; none: of all together"},
                        {"tokens", "length of the task's prompts", schemas::integer()},
@@ -71,6 +71,7 @@ HttpRoute events_route(HarnessService& service) {
                "What happens, as it happens: submitted, running, progress, retried, cancelled, finished", Access::kRead);
   route.query = {
       {"after", "sequence number to go on after; without it, and without Last-Event-ID: what comes next", schemas::integer()}};
+  route.headers = {{"Last-Event-ID", "the same, as browsers send it after a break", schemas::integer()}};
   route.answers = {{200, "Server-sent events", "text/event-stream", schemas::text()}};
   route.handle = [&service](const HttpRequest& request) {
     std::optional<int64_t> after;

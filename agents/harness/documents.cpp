@@ -139,8 +139,13 @@ json document_of(const store::FrontPoint& point) {
 }
 
 json document_of(const store::HistoryPoint& point) {
-  return {{"submission", point.submission},        {"agent", point.agent}, {"name", point.name},
-          {"finished", time_text(point.finished)}, {"value", point.value}, {"best", point.best}};
+  return {{"submission", point.submission},
+          {"agent", point.agent},
+          {"name", point.name},
+          {"finished", time_text(point.finished)},
+          {"value", point.value},
+          {"best", point.best},
+          {"suite", run_settings(point.settings).value("suite", json())}};
 }
 
 json document_of(const store::AgentSummary& agent) {

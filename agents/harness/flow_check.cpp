@@ -12,7 +12,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMostChecks = 2;                // at once
+constexpr int kMostChecks = 2;  // at once
+constexpr int kLine = 64;
 constexpr std::chrono::seconds kPatience{5};  // a check takes at most two
 
 json refusal(const std::string& file, int line, const std::string& message, const std::string& hint) {
@@ -24,7 +25,8 @@ json refusal(const std::string& file, int line, const std::string& message, cons
 }  // namespace
 
 FlowCheck::FlowCheck(std::function<json(const FlowScript&)> inspect)
-    : inspect_(std::move(inspect)), turns_(kMostChecks, kPatience, "too many scripts are being checked; try again in a moment") {}
+    : inspect_(std::move(inspect)),
+      turns_(kMostChecks, kLine, kPatience, "too many scripts are being checked; try again in a moment") {}
 
 json FlowCheck::check(const FlowScript& script) {
   if (!inspect_) throw HttpProblem(501, "this server checks no scripts");

@@ -1,10 +1,10 @@
 #include "agents/harness/flow_inspector.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 
 #include "agents/evaluation/cache_limit.h"
+#include "agents/model_name.h"
 #include "agents/plan_report.h"
 #include "agents/server/http_problem.h"
 #include "agents/trace_options.h"
@@ -96,11 +96,6 @@ FlowInspection FlowInspector::inspect(const FlowScript& script) {
   workload.device = device_name_;
   workload.bandwidth = usual_bandwidth(device_name_);
   return {traced.name, traced.geometry.page, graph_document(traced), plan_report(compilation, workload)};
-}
-
-std::string model_name(const std::string& directory) {
-  const std::filesystem::path path = std::filesystem::path(directory).lexically_normal();
-  return (path.has_filename() ? path.filename() : path.parent_path().filename()).string();
 }
 
 }  // namespace sluice

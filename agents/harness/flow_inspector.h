@@ -48,7 +48,4 @@ class FlowInspector {
   const std::unique_ptr<Device> device_;  // with the lock held
 };
 
-/// The name of the model in a directory: what it is called in settings.
-std::string model_name(const std::string& directory);
-
 }  // namespace sluice

@@ -16,6 +16,7 @@
 #include <mutex>
 #include <utility>
 
+#include "agents/model_name.h"
 #include "scripting/graph/error.h"
 
 namespace sluice {
@@ -83,6 +84,7 @@ HarnessServiceOptions Harness::service_options() {
   service.suite = options_.suite;
   service.model = model_name(options_.model);
   service.device = options_.device;
+  service.seconds = options_.seconds;
   service.inspect = [this](const FlowScript& script) { return document_of(inspector_.inspect(script)); };
   service.changed = [this] {
     if (orchestrator_) orchestrator_->wake();

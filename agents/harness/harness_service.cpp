@@ -19,7 +19,10 @@ using nlohmann::json;
 /// Between looks at whether somebody still waits for an answer.
 constexpr std::chrono::milliseconds kLook{250};
 constexpr int kMostWaiting = 256;  // for verdicts, each with a thread and a connection
-constexpr int kMostSearches = 2;   // through all scripts at once: workers measure times meanwhile
+// At once, since workers measure times meanwhile: searches through all scripts, and what reads every verdict there is.
+constexpr int kMostSearches = 2;
+constexpr int kMostComparisons = 2;
+constexpr int kLine = 64;
 constexpr std::chrono::seconds kPatience{5};
 
 [[noreturn]] void no_submission(store::SubmissionId id) {
@@ -30,7 +33,9 @@ void require_admin(const Identity& who) {
   if (who.role != Role::kAdmin) throw HttpProblem(403, "only administrators may do this");
 }
 
-ServedSettings served(const HarnessServiceOptions& options) { return {options.model, options.device, options.suite}; }
+ServedSettings served(const HarnessServiceOptions& options) {
+  return {options.model, options.device, options.suite, options.seconds};
+}
 
 }  // namespace
 
@@ -40,10 +45,15 @@ HarnessService::HarnessService(std::string database, HarnessServiceOptions optio
       stores_(database_),
       watch_(database_),
       check_(options_.inspect),
-      waits_(kMostWaiting, std::chrono::seconds(0), "too many wait for verdicts; ask now and then, without waiting"),
-      searches_(kMostSearches, kPatience, "too many search at once; try again in a moment") {}
+      waits_(kMostWaiting, 0, std::chrono::seconds(0), "too many wait for verdicts; ask now and then, without waiting"),
+      searches_(kMostSearches, kLine, kPatience, "too many search at once; try again in a moment"),
+      comparisons_(kMostComparisons, kLine, kPatience, "too many compare verdicts at once; try again in a moment") {}
 
-Turns* HarnessService::turns_for(const store::Filter& filter) { return filter.text.empty() ? nullptr : &searches_; }
+Turns* HarnessService::turns_of_list(const store::Filter& filter) { return filter.text.empty() ? nullptr : &searches_; }
+
+Turns* HarnessService::turns_of_comparison(const store::Filter& filter) {
+  return filter.text.empty() ? &comparisons_ : &searches_;
+}
 
 void HarnessService::changed() {
   watch_.wake();
@@ -151,7 +161,7 @@ std::optional<store::Artifact> HarnessService::artifact(store::SubmissionId id, 
 
 json HarnessService::list(const store::Filter& filter, const std::string& cursor, int limit) {
   return as_problems([&] {
-    const Turn turn(turns_for(filter));
+    const Turn turn(turns_of_list(filter));
     const store::Page page = stores_.borrow()->list(filter, cursor, limit);
     return json{{"submissions", documents_of(page.submissions)}, {"next", page.next}};
   });
@@ -187,21 +197,21 @@ json HarnessService::diff(store::SubmissionId id, std::optional<store::Submissio
 
 json HarnessService::leaderboard(const store::Ranking& ranking) {
   return as_problems([&] {
-    const Turn turn(turns_for(ranking.filter));
+    const Turn turn(turns_of_comparison(ranking.filter));
     return json{{"entries", ranked_documents(stores_.borrow()->leaderboard(ranking))}};
   });
 }
 
 json HarnessService::front(const std::string& accuracy, const std::string& speed, const store::Filter& filter) {
   return as_problems([&] {
-    const Turn turn(turns_for(filter));
+    const Turn turn(turns_of_comparison(filter));
     return json{{"points", documents_of(stores_.borrow()->pareto_front(accuracy, speed, filter))}};
   });
 }
 
 json HarnessService::history(const store::Ranking& ranking) {
   return as_problems([&] {
-    const Turn turn(turns_for(ranking.filter));
+    const Turn turn(turns_of_comparison(ranking.filter));
     return json{{"points", documents_of(stores_.borrow()->history(ranking))}};
   });
 }
@@ -226,7 +236,10 @@ json HarnessService::flows() {
 json HarnessService::suites() { return suites_document(options_.suite); }
 
 json HarnessService::agents() {
-  return as_problems([&] { return json{{"agents", documents_of(stores_.borrow()->agents())}}; });
+  return as_problems([&] {
+    const Turn turn(&comparisons_);
+    return json{{"agents", documents_of(stores_.borrow()->agents())}};
+  });
 }
 
 json HarnessService::me(const Identity& who) {

@@ -24,6 +24,7 @@ struct HarnessServiceOptions {
   std::string suite = "quick";  // of submissions that name none
   std::string model;            // that flows are judged with; empty: submissions may name any
   std::string device;
+  double seconds = 900;  // that an evaluation may take
   /// Traces a script in the sandbox and compiles it: {"name", "page", "graph", "plan"}. Throws FlowError, InputError. Null:
   /// scripts cannot be checked. Called by several threads.
   std::function<nlohmann::json(const FlowScript&)> inspect;
@@ -105,8 +106,10 @@ class HarnessService {
     const std::lock_guard lock(writing_);
     return write();
   }
-  /// Searches through texts take turns, other filters need none.
-  Turns* turns_for(const store::Filter& filter);
+  /// Searches through texts take turns, other lists need none.
+  Turns* turns_of_list(const store::Filter& filter);
+  /// What is computed of all verdicts takes turns of its own, so that no search through texts delays it.
+  Turns* turns_of_comparison(const store::Filter& filter);
   Json document_of(store::Store& store, store::SubmissionId id);
   DiffSide side(store::Store& store, store::SubmissionId id);
 
@@ -118,6 +121,7 @@ class HarnessService {
   FlowCheck check_;
   Turns waits_;
   Turns searches_;
+  Turns comparisons_;
 };
 
 /// A filter from texts, by its members' names: agent, status, model, device, suite, text. Throws HttpProblem (422) for a status

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <charconv>
 #include <utility>
 
@@ -23,10 +24,11 @@ int64_t number_of(const std::string& text, const std::string& what, int64_t low,
   return number;
 }
 
-const char* description_of(const std::string& parameter) {
-  if (parameter == "id") return "the number of a submission";
-  if (parameter == "artifact") return "its name, such as report.json";
-  return "the name of an agent";
+const std::array<RouteParameter, 3>& path_parameters() {
+  static const std::array<RouteParameter, 3> parameters = {{{"id", "the number of a submission", schemas::submission_id()},
+                                                            {"artifact", "its name, such as report.json", schemas::text()},
+                                                            {"name", "the name of an agent", schemas::text()}}};
+  return parameters;
 }
 
 }  // namespace
@@ -62,7 +64,7 @@ store::Filter filter_of(const HttpRequest& request) {
   return filter_of([&](const std::string& name) { return request.query_value(name); });
 }
 
-std::vector<QueryParameter> with_filters(std::vector<QueryParameter> parameters) {
+std::vector<RouteParameter> with_filters(std::vector<RouteParameter> parameters) {
   for (const auto& [name, description] : {std::pair{"agent", "who handed it in"},
                                           {"status", "what became of it"},
                                           {"model", "of its settings"},
@@ -82,10 +84,9 @@ HttpRoute route_of(const char* method, const char* pattern, const char* operatio
   route.summary = summary;
   route.access = access;
   route.checks_query = true;
-  for (const char* name : {"id", "artifact", "name"}) {
-    if (route.pattern.find(fmt::format("{{{}}}", name)) != std::string::npos) {
-      route.path_parameters[name] = description_of(name);
-    }
+  for (const RouteParameter& parameter : path_parameters()) {
+    if (route.pattern.find(fmt::format("{{{}}}", parameter.name)) != std::string::npos)
+      route.path_parameters.push_back(parameter);
   }
   return route;
 }

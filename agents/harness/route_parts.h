@@ -27,7 +27,7 @@ std::optional<store::SubmissionId> query_id(const HttpRequest& request, const st
 store::Filter filter_of(const HttpRequest& request);
 
 /// The parameters that `filter_of` reads, and others before them.
-std::vector<QueryParameter> with_filters(std::vector<QueryParameter> parameters);
+std::vector<RouteParameter> with_filters(std::vector<RouteParameter> parameters);
 /// A route with all but parameters, answers and handler; it describes the {id} and {name} of its pattern.
 HttpRoute route_of(const char* method, const char* pattern, const char* operation, const char* summary, Access access);
 /// The route takes a JSON document.

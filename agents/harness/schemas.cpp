@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "agents/harness/submission_draft.h"
+
 namespace sluice::schemas {
 namespace {
 
@@ -55,6 +57,13 @@ json stage() {
 
 json artifact() { return object({{"name", text()}, {"media_type", text()}, {"size", integer()}}); }
 
+/// What may be said of how a submission is judged.
+json draft_settings() {
+  const json seconds = {{"type", "number"}, {"minimum", 1}, {"maximum", kMostSeconds}};
+  return object({{"suite", one_of({"verify", "quick", "full"})}, {"model", text()}, {"device", text()}, {"seconds", seconds}},
+                {"suite", "model", "device", "seconds"});
+}
+
 json diff_line() {
   return object({{"kind", one_of({"context", "added", "removed"})},
                  {"old", or_null(integer())},
@@ -85,13 +94,17 @@ json graph() {
 
 json text() { return {{"type", "string"}}; }
 json integer() { return {{"type", "integer"}}; }
+json submission_id() { return {{"type", "integer"}, {"minimum", 1}}; }
 
 json list(const std::string& member, const json& item) { return object({{member, list_of(item)}}); }
 
 json draft() {
-  return object(
-      {{"name", text()}, {"script", text()}, {"notes", text()}, {"parents", list_of(integer())}, {"settings", any_object()}},
-      {"notes", "parents", "settings"});
+  return object({{"name", text()},
+                 {"script", text()},
+                 {"notes", text()},
+                 {"parents", list_of(submission_id())},
+                 {"settings", draft_settings()}},
+                {"notes", "parents", "settings"});
 }
 
 json check_draft() { return object({{"name", text()}, {"script", text()}}, {"name"}); }
@@ -165,7 +178,8 @@ json history_point() {
                  {"name", text()},
                  {"finished", time()},
                  {"value", number()},
-                 {"best", number()}});
+                 {"best", number()},
+                 {"suite", or_null(text())}});
 }
 
 json checked() {

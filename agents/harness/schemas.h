@@ -9,6 +9,7 @@ namespace sluice::schemas {
 
 nlohmann::json text();
 nlohmann::json integer();
+nlohmann::json submission_id();
 
 /// {`member`: [`item`, ...]}.
 nlohmann::json list(const std::string& member, const nlohmann::json& item);

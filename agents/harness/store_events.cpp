@@ -1,5 +1,6 @@
 #include "agents/harness/store_events.h"
 
+#include <algorithm>
 #include <string>
 
 #include "agents/harness/documents.h"
@@ -10,6 +11,9 @@ namespace {
 constexpr int kTogether = 100;
 
 }  // namespace
+
+StoreEvents::StoreEvents(const std::string& database, StoreWatch& watch, int64_t after)
+    : store_(database), watch_(watch), last_(std::min(after, store_.last_event())) {}
 
 std::string StoreEvents::waiting_events() {
   std::string text;

@@ -15,8 +15,9 @@ namespace sluice {
 /// a slow client costs nothing but its own connection.
 class StoreEvents final : public BodyStream {
  public:
-  /// `watch` is of the same database, and outlives the stream.
-  StoreEvents(const std::string& database, StoreWatch& watch, int64_t after) : store_(database), watch_(watch), last_(after) {}
+  /// `watch` is of the same database, and outlives the stream. `after` a number that the store has not reached, as of one that
+  /// was restored from a backup, is after the last one that it has.
+  StoreEvents(const std::string& database, StoreWatch& watch, int64_t after);
 
   std::optional<std::string> next(std::chrono::milliseconds wait) override;
   std::string heartbeat() const override { return ": still here\n\n"; }

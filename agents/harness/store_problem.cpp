@@ -64,6 +64,8 @@ HttpProblem problem_of(const store::StoreError& error) {
   if (detail != error.what()) spdlog::error("{}", error.what());
   HttpProblem made = problem(status, detail, status == 507 ? "tell whoever runs it" : error.hint());
   if (status == 503) made.with_header("Retry-After", "1");
+  // Places come free one by one, as the submissions of the last 24 hours grow older; the store does not tell when.
+  if (error.kind() == store::ErrorKind::kQuota) made.with_header("Retry-After", "3600");
   return made;
 }
 

@@ -11,11 +11,15 @@ namespace sluice {
 constexpr int64_t kUsualQuota = 1000;
 constexpr int64_t kMostQuota = 1'000'000'000;
 
+/// The most that a submission may ask for its evaluation.
+constexpr double kMostSeconds = 1e6;
+
 /// What a server judges by: settings that a submission leaves open are these.
 struct ServedSettings {
   std::string model;  // empty: any, and none is filled in
   std::string device;
   std::string suite = "quick";
+  double seconds = 900;  // most of one evaluation
 };
 
 /// A submission from the body of a request: {"name", "script", "notes", "parents", "settings"}. Throws InputError for what is

@@ -31,6 +31,7 @@ HttpRoute submit_route(HarnessService& service) {
       route_of("POST", "/v1/submissions", "submitFlow",
                "Hands in a flow to be judged; with an Idempotency-Key it may be sent again without harm", Access::kWrite);
   takes_json(route, schemas::draft());
+  route.headers = {{"Idempotency-Key", "any text that is new for each new flow, up to 200 bytes"}};
   route.answers = {{201, "A new submission", "application/json", schemas::submission(true)},
                    {200, "The same flow with the same settings was there", "application/json", schemas::submission(true)}};
   route.handle = [&service](const HttpRequest& request) {

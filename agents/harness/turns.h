@@ -7,21 +7,24 @@
 
 namespace sluice {
 
-/// Lets so many do something dear at once, and others wait for their turn. Any number of threads may use it.
+/// Lets so many do something dear at once, and some others wait for their turn: each keeps a thread. Any number of threads may
+/// use it.
 class Turns {
  public:
-  /// Who has no turn after `patience` is refused with 503 and `refusal`.
-  Turns(int most, std::chrono::seconds patience, std::string refusal);
+  /// Who finds `line` waiting, or has no turn after `patience`, is refused with 503 and `refusal`.
+  Turns(int most, int line, std::chrono::seconds patience, std::string refusal);
 
  private:
   friend class Turn;
 
   const int most_;
+  const int line_;
   const std::chrono::seconds patience_;
   const std::string refusal_;
   std::mutex mutex_;
   std::condition_variable ended_;
   int running_ = 0;
+  int waiting_ = 0;
 };
 
 /// A turn, as long as it lives.

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "host/json_object.h"
@@ -14,11 +15,19 @@ namespace {
 
 using nlohmann::json;
 
+/// JSON Schema 2020-12, section 6.1.1 of its validation: a number without a fraction, however it is written.
+bool is_integer(const json& value) {
+  constexpr double kEnd = 0x1p63;
+  if (!value.is_number_float()) return value.is_number_integer();
+  const double number = value.get<double>();
+  return number == std::trunc(number) && number >= -kEnd && number < kEnd;
+}
+
 bool is_type(const std::string& type, const json& value) {
   if (type == "object") return value.is_object();
   if (type == "array") return value.is_array();
   if (type == "string") return value.is_string();
-  if (type == "integer") return value.is_number_integer();
+  if (type == "integer") return is_integer(value);
   if (type == "number") return value.is_number();
   if (type == "boolean") return value.is_boolean();
   if (type == "null") return value.is_null();
@@ -142,6 +151,20 @@ std::vector<std::string> schema_problems(const json& schema, const json& value) 
   Checker checker;
   checker.check(schema, value, "the object");
   return std::move(checker).problems();
+}
+
+json plain_integers(const json& schema, json value) {
+  const auto type = schema.find("type");
+  if (type != schema.end() && *type == "integer" && value.is_number_float() && is_integer(value)) {
+    return static_cast<int64_t>(value.get<double>());
+  }
+  const json properties = schema.value("properties", json::object());
+  for (const auto& [member, property] : properties.items()) {
+    if (value.is_object() && value.contains(member)) value[member] = plain_integers(property, value[member]);
+  }
+  if (!value.is_array() || !schema.contains("items")) return value;
+  for (json& item : value) item = plain_integers(schema["items"], item);
+  return value;
 }
 
 std::string signature_of(const json& schema) {

@@ -12,6 +12,9 @@ namespace sluice::mcp {
 /// maxItems, properties, required, additionalProperties; throws InternalError for a keyword that it does not know.
 std::vector<std::string> schema_problems(const nlohmann::json& schema, const nlohmann::json& value);
 
+/// A value that follows `schema`, with its integers written as such: 2 for 2.0.
+nlohmann::json plain_integers(const nlohmann::json& schema, nlohmann::json value);
+
 /// The members that an object schema takes, in a line: "id (integer), seconds (integer, optional)".
 std::string signature_of(const nlohmann::json& schema);
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "agents/mcp/text_page.h"
-#include "host/json_object.h"
+#include "agents/server/http_problem.h"
 
 namespace sluice::mcp {
 namespace {
@@ -19,6 +19,7 @@ using nlohmann::json;
 // Bytes. All of them and a page of a script have room in one answer.
 constexpr size_t kMostMessage = 3000;  // each of message, hint and notes
 constexpr size_t kMostStageMessage = 400;
+constexpr size_t kMostName = 400;  // with what is escaped in it
 constexpr size_t kMostTasks = kMostBytes / 4;
 
 /// In the order in which they are read.
@@ -115,6 +116,8 @@ json brief_metric(const json& metric) {
   return brief;
 }
 
+std::string quoted(const json& name) { return shortened(json_text(name), kMostName); }
+
 std::string text_of_metric(const json& metric) {
   std::string value = metric.at("value").dump();
   if (!metric.contains("low") || !metric.contains("high")) return value;
@@ -134,7 +137,7 @@ json brief_row(const json& summary) {
 }
 
 std::string text_of_row(const json& row) {
-  std::string line = fmt::format("{} {} by {}: {}", row.at("id").get<int64_t>(), excerpt(row.at("name")), text(row.at("agent")),
+  std::string line = fmt::format("{} {} by {}: {}", row.at("id").get<int64_t>(), quoted(row.at("name")), text(row.at("agent")),
                                  text(row.at("status")));
   if (!row.at("metrics").empty()) line += fmt::format("; {}", fmt::join(metric_texts(row["metrics"]), ", "));
   if (!row.at("settings").empty()) line += "; " + text_of_settings(row["settings"]);

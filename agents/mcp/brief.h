@@ -16,6 +16,8 @@ std::string text_of_row(const nlohmann::json& row);
 nlohmann::json brief_submission(const nlohmann::json& submission);
 std::string text_of_submission(const nlohmann::json& brief);
 
+/// A name in quotes, with its own letters.
+std::string quoted(const nlohmann::json& name);
 /// A metric with its interval: `0.963 [0.94, 0.98]`.
 std::string text_of_metric(const nlohmann::json& metric);
 nlohmann::json brief_metric(const nlohmann::json& metric);

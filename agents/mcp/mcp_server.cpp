@@ -1,6 +1,7 @@
 #include "agents/mcp/mcp_server.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <utility>
@@ -134,6 +135,17 @@ json McpServer::batch_response(const HttpRequest& request, const json& document,
 }
 
 json McpServer::result_of(const Message& message, Era era, const ToolCall& call) const {
+  try {
+    return method_result(message, era, call);
+  } catch (const RpcError&) {
+    throw;
+  } catch (const std::exception& error) {
+    spdlog::error("{} of MCP failed: {}", excerpt(message.method), error.what());
+    throw RpcError(kInternalError, 500, "Internal error: the server's log tells more");
+  }
+}
+
+json McpServer::method_result(const Message& message, Era era, const ToolCall& call) const {
   json result;
   if (message.method == "tools/list") {
     result = tool_list(message, era);

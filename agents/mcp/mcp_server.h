@@ -33,8 +33,9 @@ class McpServer {
   HttpResponse answer_message(const HttpRequest& request, const nlohmann::json& document, const ToolCall& call) const;
   HttpResponse answer_batch(const HttpRequest& request, const nlohmann::json& batch, const ToolCall& call) const;
   nlohmann::json batch_response(const HttpRequest& request, const nlohmann::json& document, const ToolCall& call) const;
-  /// The result of a request. Throws RpcError.
+  /// The result of a request. Throws RpcError, also for a fault of ours, so that its answer bears the id of the request.
   nlohmann::json result_of(const Message& message, Era era, const ToolCall& call) const;
+  nlohmann::json method_result(const Message& message, Era era, const ToolCall& call) const;
   nlohmann::json call_tool_of(const Message& message, const ToolCall& call) const;
   nlohmann::json tool_list(const Message& message, Era era) const;
 

@@ -42,7 +42,7 @@ std::string next_step(const json& brief) {
     return fmt::format("compare it (leaderboard, front, diff), then improve it and submit the new flow with parents [{}]", id);
   }
   if (brief.at("status") == "cancelled") return "it was cancelled before it was judged";
-  const bool tells = brief.contains("evaluation") && !brief.at("evaluation").is_null();
+  const bool tells = brief.contains("message");
   return fmt::format("{} for why; change the script and submit it with parents [{}]",
                      tells ? "see message, hint and stages" : fmt::format("call get_submission with id {}", id), id);
 }
@@ -67,7 +67,7 @@ ToolResult check_result(const json& check) {
     structured["page"] = check.at("page");
     structured["plan"] = shortened(check.at("plan").get<std::string>(), kMostScriptBytes);
     return {.text = fmt::format("flow {} compiles. What Sluice makes of it, and what that should cost:\n{}",
-                                excerpt(structured["name"]), structured["plan"].get<std::string>()),
+                                quoted(structured["name"]), structured["plan"].get<std::string>()),
             .structured = structured};
   }
   std::string text = "the flow is refused: ";

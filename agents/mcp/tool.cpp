@@ -31,8 +31,9 @@ ToolResult result_of(const Tool& tool, const json& arguments, const ToolCall& ca
   if (const auto wait = writes && call.limit ? call.limit(true) : std::nullopt) {
     return refusal("too many calls of tools that write", fmt::format("wait {} s, then call it again", wait->count()));
   }
+  const json plain = plain_integers(tool.input_schema, arguments);
   try {
-    return tool.call(JsonObject(arguments, tool.name), call);
+    return tool.call(JsonObject(plain, tool.name), call);
   } catch (const HttpProblem& problem) {
     return refusal(problem);
   } catch (const InputError& error) {

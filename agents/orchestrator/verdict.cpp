@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "agents/model_name.h"
 #include "host/json_object.h"
 #include "scripting/graph/error.h"
 #include "store/error.h"
@@ -177,7 +177,7 @@ store::Verdict verdict_of(const std::string& report) {
   tasks.add_metrics(verdict.metrics);
   add_speed(flow, verdict.metrics);
   document.erase("seed");
-  document["model"] = std::filesystem::path(root.text("model")).lexically_normal().filename().string();
+  document["model"] = model_name(root.text("model"));
   verdict.artifacts.push_back({.name = "report.json", .media_type = "application/json", .bytes = document.dump(2), .size = 0});
   return verdict;
 }

@@ -19,25 +19,6 @@ void add_standard_headers(HttpResponse& response, const std::string& id) {
   response.headers.emplace("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'");
 }
 
-/// A stream that counts as one of those that are open.
-class CountedStream final : public BodyStream {
- public:
-  CountedStream(std::shared_ptr<BodyStream> stream, std::atomic<int>& count) : stream_(std::move(stream)), count_(count) {
-    ++count_;
-  }
-  ~CountedStream() override { --count_; }
-  CountedStream(const CountedStream&) = delete;
-  CountedStream& operator=(const CountedStream&) = delete;
-
-  std::optional<std::string> next(std::chrono::milliseconds wait) override { return stream_->next(wait); }
-  std::string heartbeat() const override { return stream_->heartbeat(); }
-  bool endless() const override { return true; }
-
- private:
-  std::shared_ptr<BodyStream> stream_;
-  std::atomic<int>& count_;
-};
-
 }  // namespace
 
 void HttpServer::Listener::answer(Current& current, httplib::Response& response) {
@@ -82,8 +63,7 @@ HttpResponse HttpServer::Listener::handle(Current& current) {
   request.method = head.method;
   request.path = head.path;
   request.headers = std::move(head.headers);
-  int port = 0;
-  current.connection->get_remote_ip_and_port(request.remote_address, port);
+  request.remote_address = current.connection->remote_address();
   request.is_wanted = [this, connection = current.connection] { return is_wanted(*connection); };
 
   gate_.check_site(request);
@@ -97,7 +77,7 @@ HttpResponse HttpServer::Listener::handle(Current& current) {
   current.route = &route;
   request.path_parameters = match.path_parameters;
   request.query = parse_query(head.query);
-  request.identity = gate_.identify(request);
+  request.identity = gate_.identify(request, route);
   gate_.check_rate(request, route);
   gate_.check_access(request, route);
   check_query(request, route);
@@ -106,10 +86,7 @@ HttpResponse HttpServer::Listener::handle(Current& current) {
   HttpResponse response = route.handle(request);
   if (response.stream && !head.speaks_chunks) throw HttpProblem(505, "a stream needs HTTP/1.1");
   if (response.stream && response.stream->endless()) {
-    response.stream = std::make_shared<CountedStream>(std::move(response.stream), streams_);
-    if (streams_ > options_.most_streams) {
-      throw HttpProblem(503, "too many streams are open; try again later, or ask now and then").with_header("Retry-After", "10");
-    }
+    response.stream = streams_.add(std::move(response.stream), current.network);
   }
   return response;
 }

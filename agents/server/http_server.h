@@ -19,13 +19,13 @@ struct HttpServerOptions {
   int port = 0;  // 0: any that is free
   GateOptions gate;
   int most_connections = 512;  // each has a thread while it is open; the next one gets 503
-  int most_streams = 128;      // of those that have no end of their own; the next one gets 503
+  int most_streams = 128;      // of those that have no end of their own; the next one ends another (open_streams.h)
   size_t most_head_bytes = size_t{16} << 10;
   size_t most_body_bytes = size_t{1} << 20;  // where a route says nothing else
   std::chrono::milliseconds idle_timeout{15'000};
   std::chrono::milliseconds head_timeout{10'000};
   std::chrono::milliseconds body_timeout{30'000};
-  std::chrono::milliseconds write_timeout{10'000};
+  std::chrono::milliseconds write_timeout{10'000};  // for a piece of an answer, and a millisecond more for every 16 bytes of it
   std::chrono::milliseconds heartbeat{15'000};
   std::chrono::milliseconds stop_timeout{1'000};  // for requests that run when the server stops
   std::string title = "Sluice";                   // of the OpenAPI document
@@ -60,6 +60,7 @@ class HttpServer {
  private:
   class Listener;
   HttpServerOptions options_;
+  std::string document_;  // OpenAPI's, from `start` on
   std::unique_ptr<Listener> listener_;
 };
 

@@ -5,6 +5,7 @@
 
 #include <random>
 
+#include "agents/server/network.h"
 #include "scripting/graph/error.h"
 
 namespace sluice {
@@ -50,6 +51,7 @@ std::string bare_answer(const HttpProblem& problem) {
 HttpServer::Listener::Listener(const HttpServerOptions& options)
     : options_(options),
       gate_(options.gate),
+      streams_(static_cast<size_t>(options.most_streams)),
       stop_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       instance_((uint64_t{std::random_device()()} << 32) | std::random_device()()) {
   new_task_queue = [this] { return new ConnectionThreads(options_.most_connections); };
@@ -115,21 +117,52 @@ bool HttpServer::Listener::process_and_close_socket(socket_t socket) {
                                 options_.write_timeout};
   const auto thread = std::this_thread::get_id();
   Connection connection(socket, stop_event_, limits);
-  if (thread == accepting_) {
-    ::fcntl(socket, F_SETFL, O_NONBLOCK);
-    connection.send(bare_answer(HttpProblem(503, "too many connections; try again in a moment")));
-    return false;
-  }
+  const bool is_too_many = thread == accepting_;
   {
     const std::lock_guard lock(mutex_);
     if (expired_) return false;
-    connections_[thread].connection = &connection;
+    if (!is_too_many) {
+      Current& current = connections_[thread];
+      current.connection = &connection;
+      current.network = network_of(connection.remote_address());
+    }
+    make_room();
+  }
+  if (is_too_many) {
+    ::fcntl(socket, F_SETFL, O_NONBLOCK);
+    connection.send(bare_answer(HttpProblem(503, "too many connections; try again in a moment")));
+    return false;
   }
   serve(connection);
   const std::lock_guard lock(mutex_);
   connections_.erase(thread);
   closed_.notify_all();
   return true;
+}
+
+void HttpServer::Listener::make_room() {
+  constexpr Milliseconds kPatience(250);  // with a client that has just come, or been answered
+  const auto too_long = Clock::now() - kPatience;
+  std::vector<Current*> idle;
+  std::vector<HeldPlace> places;
+  size_t staying = 0;
+  for (auto& [thread, current] : connections_) {
+    if (current.dismissed) continue;
+    ++staying;
+    const auto since = current.connection->awaits_since();
+    if (!since || *since > too_long) continue;
+    idle.push_back(&current);
+    places.push_back({current.network, *since});
+  }
+  while (is_crowded(staying) && !idle.empty()) {
+    const auto index = static_cast<std::ptrdiff_t>(place_to_give_up(places).value());
+    Current& current = *idle[static_cast<size_t>(index)];
+    current.dismissed = true;
+    current.connection->shut_down();
+    idle.erase(idle.begin() + index);
+    places.erase(places.begin() + index);
+    --staying;
+  }
 }
 
 void HttpServer::Listener::serve(Connection& connection) {
@@ -156,12 +189,11 @@ bool HttpServer::Listener::serve_one(Connection& connection, HttpHead head, bool
   {
     const std::lock_guard lock(mutex_);
     current = &connections_.at(std::this_thread::get_id());
-    *current = {&connection, std::move(head), {}, nullptr, 0};
+    *current = {&connection, std::move(current->network), current->dismissed, std::move(head), {}, nullptr, 0};
     open = connections_.size();
   }
   // Where threads become few, nobody keeps one for a request that may never come.
-  const bool crowded = open * 4 > static_cast<size_t>(options_.most_connections) * 3;
-  const bool last = is_last || !persistent || stopping_ || crowded;
+  const bool last = is_last || !persistent || stopping_ || is_crowded(open);
   bool closed = false;
   const bool sent = process_request(connection, last, closed, [](httplib::Request&) {});
   log_request(*current, started);

@@ -6,10 +6,10 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <unordered_map>
 
 #include "agents/server/http_message.h"
 #include "agents/server/router.h"
+#include "agents/server/token_buckets.h"
 
 namespace sluice {
 
@@ -20,11 +20,11 @@ struct RateLimits {
 };
 
 /// Token buckets: one for the writes and one for the reads of each caller, who is whoever the token belongs to, or, without one,
-/// a remote address (of IPv6 its network, since every host has a whole one). A caller may save up a minute of writes and ten
-/// seconds of reads. Public routes are free. Any number of threads may use it.
+/// a remote address (`network_of`). A write is what needs a token and changes something, but for routes that count as reads. A
+/// caller may save up a minute of writes and ten seconds of reads. Public routes are free. Any number of threads may use it.
 class RateLimiter {
  public:
-  using Clock = std::chrono::steady_clock;
+  using Clock = TokenBuckets::Clock;
 
   explicit RateLimiter(RateLimits limits, std::function<Clock::time_point()> now = Clock::now);
 
@@ -37,31 +37,10 @@ class RateLimiter {
   size_t buckets() const;
 
  private:
-  struct Rate {
-    double per_second = 0;
-    double most = 0;  // tokens that a bucket holds
-  };
-  struct Bucket {
-    double tokens = 0;
-    Clock::time_point at;  // when it had so many
-  };
-  /// The buckets of one kind, by caller.
-  struct Buckets {
-    Rate rate;
-    std::unordered_map<std::string, Bucket> of;
-
-    double tokens(const Bucket& bucket, Clock::time_point now) const;
-    std::optional<std::chrono::seconds> take(const std::string& caller, Clock::time_point now);
-    void forget_full(Clock::time_point now);
-  };
-
-  void forget_full(Clock::time_point now);
-
   const std::function<Clock::time_point()> now_;
   mutable std::mutex mutex_;
-  Buckets writes_;
-  Buckets reads_;
-  Clock::time_point swept_;
+  TokenBuckets writes_;
+  TokenBuckets reads_;
 };
 
 }  // namespace sluice

@@ -102,7 +102,7 @@ TEST(Harness, GenerationTakesSubmissions) {
   const HarnessServer server;
   ASSERT_EQ(server.run("sluice submit quest --name mine --wait").exit_code, 0);
   server.run("echo 'return 1' | sluice submit - --wait");
-  const auto complete = [&](const std::string& flow) {
+  const auto complete = [&](const std::string& flow, const std::string& token = "$SLUICE_TOKEN") {
     return server
         .run(
             "exec 3<>/dev/tcp/127.0.0.1/${SLUICE_SERVER##*:}\n"
@@ -110,7 +110,8 @@ TEST(Harness, GenerationTakesSubmissions) {
             flow +
             "\", \"max_tokens\": 8, \"temperature\": 0}'\n"
             "printf 'POST /v1/completions HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\nContent-Type: "
-            "application/json\\r\\nContent-Length: %s\\r\\n\\r\\n%s' ${#body} \"$body\" >&3\ncat <&3")
+            "application/json\\r\\nAuthorization: Bearer %s\\r\\nContent-Length: %s\\r\\n\\r\\n%s' \"" +
+            token + "\" ${#body} \"$body\" >&3\ncat <&3")
         .out;
   };
   const auto text = [](const std::string& answer) {
@@ -123,6 +124,8 @@ TEST(Harness, GenerationTakesSubmissions) {
   const std::string rejected = complete("submission:2");
   EXPECT_TRUE(contains(rejected, " 400 ") && contains(rejected, "rejected_static")) << rejected;
   EXPECT_TRUE(contains(complete("submission:3"), " 404 "));
+  const std::string unknown = complete("submission:1", "guess");
+  EXPECT_TRUE(contains(unknown, " 401 ") && contains(unknown, "authentication_error")) << unknown;
 }
 
 TEST(ReplSubmissions, GoFromASessionToTheServerAndBack) {

@@ -64,6 +64,29 @@ TEST(Serve, LimitsRates) {
   EXPECT_EQ(unlimited.out.find("HTTP/1.1 429"), std::string::npos) << unlimited.out;
 }
 
+/// The status of an answer without a token.
+std::string status(const std::string& method, const std::string& path) {
+  return "exec 3<>/dev/tcp/127.0.0.1/$port\nprintf '" + method + " " + path +
+         " HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\nContent-Type: application/json\\r\\nContent-Length: "
+         "%s\\r\\n\\r\\n%s' $([ " +
+         method + " = POST ] && echo '14 {\"prompt\":\"a\"}' || echo 0) >&3\nhead -1 <&3 | cut -d' ' -f2\n";
+}
+
+TEST(Serve, TellsNothingWithoutATokenIfItIsToldSo) {
+  const std::string asked = status("GET", "/v1/models") + status("GET", "/v1/submissions") + status("GET", "/metrics") +
+                            status("GET", "/health") + status("GET", "/v1/openapi.json");
+  const Ran closed = with_server("--data data --quiet --token-for-reading", asked);
+  EXPECT_TRUE(closed.out.starts_with("401\n401\n401\n200\n200\n")) << closed.out << closed.err;
+}
+
+TEST(Serve, CompletionsNeedATokenWhereThereAreTokens) {
+  const std::string asked = status("POST", "/v1/completions");
+  const Ran closed = with_server("--data data --quiet", asked);
+  EXPECT_TRUE(closed.out.starts_with("401\n")) << closed.out << closed.err;
+  const Ran open = with_server("--data data --quiet --open-completions", asked);
+  EXPECT_TRUE(open.out.starts_with("200\n")) << open.out << open.err;
+}
+
 TEST(Serve, RefusesWhatItCannotServe) {
   const auto refused = [](const std::vector<std::string>& options, const std::string& message) {
     std::vector<std::string> arguments = {"serve", "--port", "0"};
@@ -79,6 +102,9 @@ TEST(Serve, RefusesWhatItCannotServe) {
   refused({"--port", "65536"}, "65536");
   refused({"--writes-per-minute", "nan"}, "nan");
   refused({"--reads-per-second", "-1"}, "-1");
+  refused({"--token-for-reading"}, "there are no tokens");
+  refused({"--open-completions"}, "open there anyway");
+  refused({"--data", "data", "--token-for-reading", "--open-completions"}, "excludes");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "agents/client/harness_client.h"
 #include "agents/client/verdict_wait.h"
 #include "tests/harness/api_fixture.h"
 
@@ -57,7 +58,9 @@ TEST_F(Api, FromASubmissionToItsVerdict) {
   get("/v1/leaderboard?metric=speed", 422);
   get("/v1/history?metric=nope", 422);
   get("/v1/front?accuracy=nope", 422);
-  EXPECT_EQ(get("/v1/history?metric=accuracy")["points"].size(), 1U);
+  const json points = get("/v1/history?metric=accuracy")["points"];
+  ASSERT_EQ(points.size(), 1U);
+  EXPECT_EQ(points[0]["suite"], "quick");
 }
 
 TEST_F(Api, TheSameFlowIsTheSameSubmission) {
@@ -67,6 +70,7 @@ TEST_F(Api, TheSameFlowIsTheSameSubmission) {
   EXPECT_EQ(again["is_new"], false);
   const json other = submit(draft("quest", {{"settings", {{"suite", "full"}}}}), 201);
   EXPECT_NE(other["id"], first["id"]);
+  EXPECT_EQ(submit(draft("quest", {{"settings", {{"seconds", 1'000'000}}}}), 200)["id"], first["id"]) << "no more than it has";
   const json keyed = submit(draft("h2o"), 201, {}, {{"Idempotency-Key", "k"}});
   EXPECT_EQ(submit(draft("h2o"), 200, {}, {{"Idempotency-Key", "k"}})["id"], keyed["id"]);
   submit(draft("full"), 409, {}, {{"Idempotency-Key", "k"}});
@@ -88,7 +92,17 @@ TEST_F(Api, WritingNeedsAToken) {
 TEST_F(Api, QuotasAreKept) {
   for (int i = 0; i < 3; ++i) submit(draft("quest", {{"settings", {{"seconds", 1 + i}}}}), 201, other_token_);
   EXPECT_EQ(get("/v1/me", 200, other_token_)["quota"]["used"], 3);
-  submit(draft("quest", {{"settings", {{"seconds", 9}}}}), 429, other_token_);
+  const json more = draft("quest", {{"settings", {{"seconds", 9}}}});
+  const auto refused = client(other_token_).Post("/v1/submissions", more.dump(), "application/json");
+  EXPECT_EQ(refused->status, 429);
+  EXPECT_EQ(refused->get_header_value("Retry-After"), "3600");
+  try {
+    HarnessClient({fmt::format("http://127.0.0.1:{}", server_->port()), other_token_}).submit(more);
+    FAIL() << "the quota is used up";
+  } catch (const ServerError& error) {
+    EXPECT_EQ(error.status(), 429);
+    EXPECT_FALSE(error.may_pass()) << "nobody is to try again for an hour";
+  }
 }
 
 TEST_F(Api, WhatIsWrongIsSaid) {
@@ -158,6 +172,27 @@ TEST_F(Api, IsDescribed) {
   for (const HttpRoute& route : server_->router().routes()) {
     EXPECT_TRUE(document["paths"].contains(route.pattern)) << route.pattern;
   }
+}
+
+TEST_F(Api, ParametersAreDescribedAsTheyAreTaken) {
+  const json paths = get("/v1/openapi.json")["paths"];
+  const auto parameter = [&](const char* path, const char* method, const std::string& name) {
+    for (const json& each : paths[path][method]["parameters"]) {
+      if (each["name"] == name) return each;
+    }
+    return json();
+  };
+  EXPECT_EQ(parameter("/v1/submissions", "post", "Idempotency-Key").value("in", ""), "header");
+  EXPECT_EQ(parameter("/v1/events", "get", "Last-Event-ID").value("in", ""), "header");
+  const json id = parameter("/v1/submissions/{id}", "get", "id");
+  EXPECT_EQ(id["schema"]["type"], "integer");
+  EXPECT_EQ(id["required"], true);
+  EXPECT_EQ(parameter("/v1/agents/{name}/token", "post", "name")["schema"]["type"], "string");
+  const json draft = paths["/v1/submissions"]["post"]["requestBody"]["content"]["application/json"]["schema"];
+  const json settings = draft["properties"]["settings"];
+  EXPECT_EQ(settings["additionalProperties"], false);
+  for (const char* name : {"suite", "model", "device", "seconds"}) EXPECT_TRUE(settings["properties"].contains(name)) << name;
+  EXPECT_FALSE(settings.contains("required") && !settings["required"].empty());
 }
 
 TEST_F(Api, ManyAgentsLoseNothing) {

@@ -89,6 +89,15 @@ TEST_F(Watch, MissesNothingUnderManyWrites) {
   EXPECT_EQ(told, 4 * kEvents);
 }
 
+TEST_F(Watch, AStreamFromANumberThatIsNotReachedTellsWhatComesNext) {
+  happen();
+  StoreWatch watch(database_);
+  StoreEvents events(database_, watch, 1'000'000);  // of a store that was restored from a backup
+  EXPECT_EQ(events.next(0ms), "");
+  happen();
+  EXPECT_NE(events.next(30s).value().find("event: progress"), std::string::npos);
+}
+
 TEST_F(Watch, EndsCleanlyWhileNobodyWaits) {
   for (int i = 0; i < 20; ++i) {
     StoreWatch watch(database_);

@@ -61,6 +61,14 @@ TEST(ArgumentSchema, HugeNumbersAreCompared) {
   EXPECT_TRUE(schema_problems(schema(), {{"id", INT64_MAX}}).empty());
 }
 
+TEST(ArgumentSchema, AnIntegerHasNoFraction) {
+  const json arguments = {{"id", 2.0}, {"limit", 7}, {"text", "2.0"}, {"parents", {3.0, 4}}};
+  EXPECT_TRUE(schema_problems(schema(), arguments).empty());
+  EXPECT_EQ(plain_integers(schema(), arguments).dump(), R"({"id":2,"limit":7,"parents":[3,4],"text":"2.0"})");
+  EXPECT_EQ(only_problem({{"id", 2.5}}), "id is 2.5; an integer is wanted");
+  EXPECT_EQ(only_problem({{"id", 1e300}}), "id is 1e+300; an integer is wanted");
+}
+
 TEST(ArgumentSchema, TellsItsMembers) {
   EXPECT_EQ(
       signature_of(schema()),

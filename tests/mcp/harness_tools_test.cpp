@@ -124,6 +124,21 @@ TEST_F(HarnessTools, AFlowThatFailsSaysWhy) {
   EXPECT_EQ(judged["message"], "it answers too little");
   EXPECT_EQ(judged["hint"], "read more pages");
   EXPECT_NE(judged["next_step"].get<std::string>().find(fmt::format("parents [{}]", id)), std::string::npos);
+  EXPECT_TRUE(judged["next_step"].get<std::string>().starts_with("see message, hint and stages")) << "they are there";
+}
+
+TEST_F(HarnessTools, NamesKeepTheirLetters) {
+  submit("quest", {{"name", "größer \"als\" 大"}});
+  const std::string list = text("list_submissions", json::object());
+  EXPECT_NE(list.find("\"größer \\\"als\\\" 大\" by ada"), std::string::npos) << list;
+}
+
+TEST_F(HarnessTools, IntegersMayBeWrittenAsFractions) {
+  const int64_t id = submit("quest");
+  const json draft = {{"name", "child"}, {"script", read_flow("h2o").source}, {"parents", {static_cast<double>(id)}}};
+  EXPECT_EQ(structured("submit_flow", draft)["parents"], json({id}));
+  EXPECT_EQ(structured("get_submission", {{"id", static_cast<double>(id)}})["id"], id);
+  EXPECT_EQ(structured("list_submissions", {{"limit", 1.0}})["submissions"].size(), 1U);
 }
 
 TEST_F(HarnessTools, TheSameFlowIsTheSameSubmission) {

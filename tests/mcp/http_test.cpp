@@ -103,10 +103,14 @@ TEST_F(McpHttp, RefusalsAreErrorsOfTheProtocol) {
   expect_error(send("{"), 400, kParseError);
 }
 
-TEST_F(McpHttp, OurFaultsTellNothing) {
+TEST_F(McpHttp, OurFaultsTellNothingButWhichRequestFailed) {
   start();
-  const auto result = send(legacy("tools/call", {{"name", "break"}}).dump());
-  expect_error(result, 500, kInternalError);
+  const auto result = send(legacy("tools/call", {{"name", "break"}}, "mine").dump());
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->status, 500);
+  const json document = json::parse(result->body, nullptr, false);
+  EXPECT_EQ(document["error"]["code"], kInternalError);
+  EXPECT_EQ(document["id"], "mine");
   EXPECT_EQ(result->body.find("secret"), std::string::npos);
 }
 

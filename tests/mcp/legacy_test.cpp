@@ -107,6 +107,17 @@ TEST_F(Legacy, ABatchIsAnsweredByABatch) {
   }
 }
 
+TEST_F(Legacy, AFaultOfOursTakesNoOtherAnswersAway) {
+  const json batch = json::array({legacy("tools/call", {{"name", "repeat"}, {"arguments", {{"text", "before"}}}}, 1),
+                                  legacy("tools/call", {{"name", "break"}}, 2), legacy("ping", json::object(), 3)});
+  const json responses = answer(batch);
+  ASSERT_EQ(responses.size(), 3U);
+  EXPECT_EQ(responses[0]["result"]["structuredContent"]["said"], "before");
+  EXPECT_EQ(responses[1]["id"], 2);
+  EXPECT_EQ(responses[1]["error"]["code"], kInternalError);
+  EXPECT_EQ(responses[2]["id"], 3);
+}
+
 TEST_F(Legacy, ABatchOfNotificationsIsTaken) {
   const json note = {{"jsonrpc", "2.0"}, {"method", "notifications/initialized"}};
   const HttpResponse response = post(json::array({note, note}));

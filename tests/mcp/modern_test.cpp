@@ -3,7 +3,6 @@
 #include <chrono>
 
 #include "agents/server/event_stream.h"
-#include "scripting/graph/error.h"
 #include "tests/mcp/mcp_test.h"
 
 namespace sluice::mcp::test {
@@ -214,7 +213,7 @@ TEST_F(Modern, RefusalsAreToldToTheModelWithTheirHint) {
 
 TEST_F(Modern, OurFaultsAreTheServersToAnswer) {
   const json message = call("break");
-  EXPECT_THROW(post(message, headers_of(message)), InternalError);
+  EXPECT_EQ(error(message, headers_of(message), 500, kInternalError)["id"], message["id"]);
 }
 
 TEST_F(Modern, AnswersAreJson) {

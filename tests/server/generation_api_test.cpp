@@ -2,18 +2,17 @@
 
 #include <gtest/gtest.h>
 #include <httplib.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
 
 #include "agents/flow_script.h"
 #include "agents/trace_options.h"
+#include "tests/server/broken_model.h"
 #include "tests/server/open_api_checker.h"
 #include "tests/server/prometheus_text.h"
 #include "tests/server/raw_client.h"
@@ -291,6 +290,45 @@ TEST_F(GenerationApiTest, TakesNoMoreRequestsThanItMay) {
   EXPECT_EQ(post("/v1/completions", {{"prompt", kPrompt}})->status, 200);
 }
 
+TEST_F(GenerationApiTest, RefusesATextThatCannotFitBeforeItIsEncoded) {
+  std::string text = "<bos> ";
+  while (text.size() < 3'000'000) text += "key acorn = amber ; ";
+  const httplib::Result refused = post("/v1/completions", {{"prompt", text}});
+  EXPECT_EQ(refused->status, 400);
+  const Json error = Json::parse(refused->body).at("error");
+  EXPECT_EQ(error.at("param"), "prompt") << error;
+  EXPECT_EQ(error.at("code"), "context_length_exceeded");
+  const Json message = {{"role", "user"}, {"content", text}};
+  EXPECT_EQ(Json::parse(post("/v1/chat/completions", {{"messages", {message}}})->body).at("error").at("param"), "messages");
+}
+
+TEST(GenerationApi, WantsATokenIfItsOwnerSaysSo) {
+  GenerationOptions options;
+  options.model = mini();
+  options.pool_bytes = size_t{8} << 20;
+  options.token_for_completions = true;
+  GenerationApi api(std::move(options), {"quest"});
+  HttpServerOptions with_tokens;
+  with_tokens.gate.authenticate = [](const std::string& token) {
+    return token == "right" ? std::optional(Identity{"ada", Role::kAgent}) : std::nullopt;
+  };
+  HttpServer server(with_tokens);
+  api.add_routes(server);
+  server.start();
+  httplib::Client http("127.0.0.1", server.port());
+  const std::string body = Json{{"prompt", kPrompt}, {"max_tokens", 2}}.dump();
+  for (const char* path : {"/v1/completions", "/v1/chat/completions"}) {
+    const httplib::Result refused = http.Post(path, {{"Authorization", "Bearer wrong"}}, body, "application/json");
+    EXPECT_EQ(refused->status, 401);
+    EXPECT_EQ(Json::parse(refused->body).at("error").at("type"), "authentication_error") << refused->body;
+  }
+  EXPECT_EQ(http.Post("/v1/completions", {{"Authorization", "Bearer right"}}, body, "application/json")->status, 200);
+  EXPECT_EQ(http.Get("/v1/models")->status, 200);
+  const Json paths = Json::parse(http.Get("/v1/openapi.json")->body).at("paths");
+  EXPECT_EQ(paths.at("/v1/completions").at("post").at("security").size(), 1U);
+  EXPECT_EQ(paths.at("/v1/models").at("get").at("security").size(), 2U);
+}
+
 TEST_F(GenerationApiTest, CountsWhatItDid) {
   int prompt_tokens = 0;
   int generated = 0;
@@ -318,25 +356,6 @@ TEST_F(GenerationApiTest, CountsWhatItDid) {
               value("e2e_request_latency_seconds_sum"), 1e-6);
   EXPECT_TRUE(values.contains("vllm:time_to_first_token_seconds_bucket{model_name=\"mini\",le=\"0.001\"}"));
   EXPECT_TRUE(values.contains("vllm:time_to_first_token_seconds_bucket{model_name=\"mini\",le=\"2560\"}"));
-}
-
-/// A copy of the mini model whose last norm is NaN.
-std::string write_broken_model() {
-  namespace fs = std::filesystem;
-  const fs::path folder = fs::path(::testing::TempDir()) / ("sluice-broken-model-" + std::to_string(::getpid()));
-  fs::create_directory(folder);
-  for (const char* file : {"config.json", "generation_config.json", "tokenizer.json", "model.safetensors"}) {
-    fs::copy_file(fs::path(mini()) / file, folder / file);
-  }
-  std::fstream weights(folder / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
-  uint64_t size = 0;
-  weights.read(reinterpret_cast<char*>(&size), sizeof(size));
-  std::string header(size, ' ');
-  weights.read(header.data(), static_cast<std::streamsize>(size));
-  const Json offsets = Json::parse(header).at("model.norm.weight").at("data_offsets");
-  weights.seekp(static_cast<std::streamoff>(8 + size + offsets.at(0).get<uint64_t>()));
-  weights << std::string(offsets.at(1).get<uint64_t>() - offsets.at(0).get<uint64_t>(), '\xff');
-  return folder.string();
 }
 
 TEST(GenerationApi, OutlivesAnEngineThatFails) {

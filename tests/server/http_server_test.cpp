@@ -73,6 +73,9 @@ class HttpServerTest : public ::testing::Test {
       last_id = last_event_id(request).value_or(0);
       return event_response(std::make_shared<EventStream>(events));
     }));
+    server->add(route("GET", "/silence", [](const HttpRequest&) {
+      return event_response(std::make_shared<EventStream>(std::make_shared<EventQueue>()));
+    }));
     server->add(json_route("/echo"));
     server->add(json_route("/write", Access::kWrite));
     server->add(json_route("/admin", Access::kAdmin));
@@ -284,6 +287,7 @@ TEST_F(HttpServerTest, KeepsConnectionsAndTakesRequestsInARow) {
   raw.send(get + "GET /items/latest HTTP/1.1\r\nHost: localhost\r\n\r\n");
   const std::string both = raw.read_until("literal");
   EXPECT_LT(both.find("hello"), both.find("literal")) << both;
+  EXPECT_EQ(status_of(send("GET /hello HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}")), 200);
   // A body where none belongs is no second request.
   const std::string smuggled = send("GET /hello HTTP/1.1\r\nHost: localhost\r\nContent-Length: 44\r\n\r\n" + get);
   EXPECT_EQ(status_of(smuggled), 413);
@@ -321,28 +325,69 @@ TEST_F(HttpServerTest, StreamsEventsWithHeartbeatsUntilTheClientGoes) {
   EXPECT_TRUE(events->push({"one\ntwo", "change", "42"}));
   EXPECT_NE(raw.read_until("two\n\n").find("id: 42\nevent: change\ndata: one\ndata: two\n\n"), std::string::npos);
   raw.close();
-  EXPECT_TRUE(eventually([&] { return events->is_closed(); }));
-  EXPECT_FALSE(events->push({"nobody listens", {}, {}}));
+  EXPECT_TRUE(eventually([&] { return !events->push({"nobody listens", {}, {}}); }));
 }
 
-TEST_F(HttpServerTest, TakesNoMoreStreamsThanItMay) {
-  options.most_streams = 2;
+TEST_F(HttpServerTest, OneStreamTooManyEndsTheOldestOfWhoeverHasMost) {
+  options.most_streams = 3;
   start();
-  const std::string request = "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n";
-  RawClient first(server->port());
-  const RawClient second(server->port());
-  for (const RawClient* client : {static_cast<const RawClient*>(&first), &second}) {
-    client->send(request);
+  const auto open = [&](const std::string& from) {
+    auto client = std::make_unique<RawClient>(server->port(), from);
+    client->send("GET /silence HTTP/1.1\r\nHost: localhost\r\n\r\n");
     EXPECT_EQ(status_of(client->read_until("\r\n\r\n")), 200);
-  }
-  EXPECT_EQ(status_of(send("GET /events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")), 503);
+    return client;
+  };
+  const auto modest = open("127.0.0.1");
+  const auto first = open("127.0.0.2");
+  const auto second = open("127.0.0.2");
+  const auto third = open("127.0.0.2");
+  EXPECT_TRUE(first->read_until("0\r\n\r\n").ends_with("0\r\n\r\n")) << "ended, not broken off";
+  for (const RawClient* client : {modest.get(), second.get(), third.get()}) EXPECT_EQ(client->read_until("\r\n", 150ms), "");
   EXPECT_EQ(client().Get("/hello")->status, 200);
-  first.close();
-  EXPECT_TRUE(eventually([&] {
-    const RawClient third(server->port());
-    third.send(request);
-    return status_of(third.read_until("\r\n\r\n")) == 200;
-  }));
+}
+
+TEST_F(HttpServerTest, ConnectionsThatKeepItWaitingMakeRoom) {
+  options.most_connections = 8;
+  start();
+  const RawClient modest(server->port());
+  modest.send("G");
+  std::vector<std::unique_ptr<RawClient>> greedy;
+  for (int i = 0; i < 7; ++i) {
+    greedy.push_back(std::make_unique<RawClient>(server->port(), "127.0.0.2"));
+    greedy.back()->send(i % 2 == 0 ? "G"
+                                   : "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                                     "Content-Length: 9\r\n\r\n{");
+  }
+  const auto begun = Clock::now();
+  const std::string get = "GET /hello HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+  EXPECT_TRUE(eventually([&] { return status_of(send(get)) == 200; }));
+  EXPECT_LT(Clock::now() - begun, 5s) << "long before their time is over";
+  EXPECT_EQ(greedy.front()->read_until("}", 200ms), "") << "its connection is closed";
+  EXPECT_FALSE(greedy.front()->is_open());
+  modest.send("ET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_EQ(status_of(modest.read_until("hello")), 200) << "others have more";
+}
+
+TEST_F(HttpServerTest, TokensThatNobodyHasAreNotLookedUpWithoutEnd) {
+  std::atomic<int> looks = 0;
+  options.gate.authenticate = [&](const std::string& token) {
+    ++looks;
+    return token.starts_with("right") ? std::optional(Identity{"ada", Role::kAgent}) : std::nullopt;
+  };
+  start();
+  httplib::Client http = client();
+  http.set_keep_alive(true);
+  const auto post = [&](const char* path, const std::string& token) {
+    return http.Post(path, {{"Authorization", "Bearer " + token}}, "{}", "application/json");
+  };
+  EXPECT_EQ(post("/write", "right")->status, 200);
+  int refused = 0;
+  for (int i = 0; i < 300; ++i) refused += post("/write", "guess " + std::to_string(i))->status == 429 ? 1 : 0;
+  EXPECT_GT(refused, 100);
+  EXPECT_LT(looks, 200);
+  EXPECT_FALSE(post("/write", "guess")->get_header_value("Retry-After").empty());
+  EXPECT_EQ(post("/echo", "guess")->status, 200) << "where none is wanted it does no harm";
+  EXPECT_EQ(post("/write", "right")->status, 200) << "others at the address go on";
 }
 
 TEST(EventQueue, CutsOffWhoIsTooSlow) {
@@ -350,7 +395,7 @@ TEST(EventQueue, CutsOffWhoIsTooSlow) {
   EXPECT_TRUE(queue.push({"1", {}, {}}));
   EXPECT_TRUE(queue.push({"2", {}, {}}));
   EXPECT_FALSE(queue.push({"3", {}, {}}));
-  EXPECT_TRUE(queue.is_closed());
+  EXPECT_FALSE(queue.push({"4", {}, {}})) << "it listens no more";
 }
 
 TEST(EventQueue, WritesNoFieldsThatAValueBringsAlong) {
@@ -398,6 +443,17 @@ TEST_F(HttpServerTest, DescribesEveryRoute) {
   Json broken = document;
   broken["paths"]["/items/{id}"]["get"].erase("parameters");
   EXPECT_NE(check_open_api(broken), std::vector<std::string>{});
+}
+
+TEST_F(HttpServerTest, SaysWhereATokenIsWanted) {
+  options.gate.token_for_reading = true;
+  options.gate.authenticate = [](const std::string&) { return std::optional(Identity{"ada", Role::kAgent}); };
+  start();
+  const Json document = Json::parse(client().Get("/v1/openapi.json")->body);
+  EXPECT_EQ(document.at("paths").at("/hello").at("get").at("security"), Json({{{"token", Json::array()}}}));
+  EXPECT_EQ(document.at("paths").at("/v1/openapi.json").at("get").at("security"), Json::array());
+  EXPECT_EQ(client().Get("/hello")->status, 401);
+  EXPECT_EQ(client().Get("/hello", {{"Authorization", "Bearer x"}})->status, 200);
 }
 
 TEST_F(HttpServerTest, RefusesRoutesThatContradict) {

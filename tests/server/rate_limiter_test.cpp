@@ -61,6 +61,13 @@ TEST_F(RateLimits, ReadsAndWritesCountByThemselves) {
   EXPECT_EQ(passed(100, from("ada"), public_), 100);
 }
 
+TEST_F(RateLimits, ARouteMayCountAsARead) {
+  HttpRoute generating = write_;
+  generating.counts_as_read = true;
+  EXPECT_EQ(passed(100, from("ada"), generating), 20);
+  EXPECT_EQ(passed(100, from("ada"), write_), 30) << "which nothing was taken from";
+}
+
 TEST_F(RateLimits, CallersCountByThemselves) {
   EXPECT_EQ(passed(50, from("ada"), write_), 30);
   EXPECT_EQ(passed(50, from("bob"), write_), 30) << "from the same address, with a token of its own";
