@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "store/error.h"
 #include "store/invariants.h"
@@ -90,7 +91,10 @@ std::string DataFolder::sync_lineage() {
     lineage_->sync();
     return {};
   } catch (const StoreError& error) {
-    if (error.kind() != ErrorKind::kCorrupted) throw;
+    if (error.kind() != ErrorKind::kCorrupted || std::exchange(has_replaced_, true)) throw;
+    // What is wrong with the database is not mended by taking the last whole copy away.
+    Database database(database_path(), Database::Mode::kReadOnly, kBusyTimeoutMs);
+    if (!damage_of(database).empty()) throw;
     return replace_repository(error.what());
   }
 }

@@ -33,8 +33,8 @@ class DataFolder {
 
   /// A connection of its own for the calling thread.
   Store open_store(StoreOptions options = {}) const;
-  /// Adds to the repository what is new in the database. One that was damaged meanwhile is moved aside and made anew, which is
-  /// told; else "". One thread at a time.
+  /// Adds to the repository what is new in the database. One that was damaged meanwhile is moved aside and made anew, once, which
+  /// is told; else "". One thread at a time. Throws StoreError.
   std::string sync_lineage();
   /// What a person should know of how the folder was opened.
   const std::vector<std::string>& notices() const { return notices_; }
@@ -56,6 +56,7 @@ class DataFolder {
   FolderLock lock_;
   std::vector<std::string> notices_;
   std::unique_ptr<Lineage> lineage_;
+  bool has_replaced_ = false;  // the repository, since the folder was opened
 };
 
 /// Looks at a folder that no server uses, without repairing or migrating anything but what a killed process left half done

@@ -47,8 +47,15 @@ ErrorKind kind_of(int code, int system_error) {
     case ENFILE:
     case EIO:
       return ErrorKind::kUnwritable;
-    default:
+    case 0:
+    case ENOENT:
+    case ENOTDIR:
+    case EISDIR:
+    case EINVAL:
+    case EEXIST:
       return ErrorKind::kCorrupted;
+    default:
+      return ErrorKind::kUnwritable;
   }
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -54,15 +55,14 @@ int64_t attempts_of(Database& database, SubmissionId submission) {
 constexpr int64_t kSuspicious = 10;          // attempts after which a server that ends meanwhile may have the flow to blame
 constexpr const char* kExpired = "expired";  // outcome of an attempt whose lease was taken away
 
-/// Leases that end at `time` or before, by submission, but for those of workers whose names begin with `spared` (if it is not
-/// empty).
-std::vector<std::pair<SubmissionId, EvaluationId>> leases_until(Database& database, Time time, const std::string& spared = {}) {
+/// Leases that end at `time` or before, by submission, but for those of workers that live.
+std::vector<std::pair<SubmissionId, EvaluationId>> leases_until(Database& database, Time time,
+                                                                const std::function<bool(const std::string&)>& is_alive = {}) {
   std::vector<std::pair<SubmissionId, EvaluationId>> leases;
   Query query(database, "SELECT submission, evaluation, lease_owner FROM queue WHERE lease_expiry <= ? ORDER BY submission",
               time);
   while (query.step()) {
-    if (!spared.empty() && query.text(2).starts_with(spared)) continue;
-    leases.emplace_back(query.integer(0), query.integer(1));
+    if (!is_alive || !is_alive(query.text(2))) leases.emplace_back(query.integer(0), query.integer(1));
   }
   return leases;
 }
@@ -146,10 +146,10 @@ Status Store::fail(const Lease& lease, const std::string& reason, Time delay, co
   return status;
 }
 
-std::vector<SubmissionId> Store::expire_leases(const std::string& spared) {
+std::vector<SubmissionId> Store::expire_leases(const std::function<bool(const std::string&)>& is_alive) {
   Transaction transaction(*database_, Transaction::Kind::kWrite);
   std::vector<SubmissionId> submissions;
-  for (const auto& [submission, evaluation] : leases_until(*database_, options_.clock(), spared)) {
+  for (const auto& [submission, evaluation] : leases_until(*database_, options_.clock(), is_alive)) {
     retry_or_end(submission, evaluation, kExpired, "the worker was not heard of again", 0);
     submissions.push_back(submission);
   }

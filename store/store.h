@@ -86,9 +86,9 @@ class Store {
   /// The attempt came to nothing. It waits `delay` microseconds (at most a minute) for the next, or ends as runtime_error after
   /// the last one; then `artifacts` are kept, too.
   Status fail(const Lease& lease, const std::string& reason, Time delay = 0, const std::vector<Artifact>& artifacts = {});
-  /// Takes expired leases away, as `fail` would, but none of the workers whose names begin with `spared`: those that the caller
-  /// knows to be alive, whatever the clock says. The submissions concerned.
-  std::vector<SubmissionId> expire_leases(const std::string& spared = {});
+  /// Takes expired leases away, as `fail` would, but none of workers that the caller knows to be alive, whatever the clock says.
+  /// The submissions concerned.
+  std::vector<SubmissionId> expire_leases(const std::function<bool(const std::string& worker)>& is_alive = {});
   /// Takes all leases away: for who knows that nobody holds one, such as a server that has just got the data folder. The attempts
   /// ended with the server before, through no fault of the submissions: they do not count as tries, up to the tenth. The
   /// submissions concerned.

@@ -60,37 +60,6 @@ struct WorkerGuard {
 
 }  // namespace
 
-void SlotSignal::wake() {
-  {
-    const std::lock_guard lock(mutex_);
-    ++count_;
-  }
-  changed_.notify_all();
-}
-
-void SlotSignal::stop() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_all();
-}
-
-bool SlotSignal::is_stopping() const {
-  const std::lock_guard lock(mutex_);
-  return stopping_;
-}
-
-uint64_t SlotSignal::count() const {
-  const std::lock_guard lock(mutex_);
-  return count_;
-}
-
-void SlotSignal::wait(std::chrono::steady_clock::duration time, uint64_t seen) const {
-  std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, time, [&] { return stopping_ || count_ > seen; });
-}
-
 Slot::Slot(int number, const std::string& database, const OrchestratorOptions& options, SlotSignal& signal)
     : process_(fmt::format("{}-", ::getpid())),
       name_(fmt::format("{}{}", process_, number)),
@@ -110,7 +79,8 @@ bool Slot::work() {
   try {
     if (!store_) store_.emplace(database_);
     pay();
-    store_->expire_leases(process_);  // those of this process are kept by threads that live
+    // Other slots of this process live and keep theirs; this one has none at the moment.
+    store_->expire_leases([this](const std::string& worker) { return worker != name_ && worker.starts_with(process_); });
     if (const auto lease = store_->claim(name_, microseconds(options_.lease_seconds))) return judge(*lease);
   } catch (const std::exception& error) {
     spdlog::error("worker {}: {}", name_, error.what());
@@ -231,6 +201,7 @@ void Slot::pay() {
 }
 
 bool Slot::start_worker(store::Lease& lease) {
+  if (worker_ && !worker_->is_running()) worker_.reset();  // it was ended while it had nothing to do
   if (worker_ && is_ready_) return true;
   stage_ = "its start";
   std::string why;

@@ -115,6 +115,11 @@ WorkerProcess::~WorkerProcess() {
   ::close(out_);
 }
 
+bool WorkerProcess::is_running() const {
+  siginfo_t ended{};
+  return pid_ > 0 && ::waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid == 0;
+}
+
 bool WorkerProcess::send(const WorkerJob& job, Deadline deadline) const {
   return pid_ > 0 && write_line(in_, to_line(job), deadline);
 }

@@ -26,6 +26,7 @@ class WorkerProcess {
   WorkerProcess(const WorkerProcess&) = delete;
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
+  bool is_running() const;
   /// Returns false if the worker is gone, or has not taken it until `deadline`.
   bool send(const WorkerJob& job, Deadline deadline) const;
 

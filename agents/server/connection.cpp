@@ -178,7 +178,8 @@ bool Connection::send(std::string_view text) {
     if (errno == EINTR) continue;
     if (errno != EAGAIN) return false;
     pollfd writable{socket_, POLLOUT, 0};
-    if (::poll(&writable, 1, milliseconds_until(deadline)) == 0) return false;
+    const int left = milliseconds_until(deadline);
+    if (left <= 0 || ::poll(&writable, 1, left) == 0) return false;
   }
   return true;
 }

@@ -12,10 +12,12 @@ namespace sluice {
 struct HeldPlace {
   std::string network;  // `network_of` its address
   std::chrono::steady_clock::time_point since;
+  bool may_go = true;  // it counts in any case
 };
 
-/// Which place is to be given up where they become too few: the oldest one of the network that has most of them. So nobody loses
-/// a place to somebody who has more. Nothing if there are none.
-std::optional<size_t> place_to_give_up(const std::vector<HeldPlace>& places);
+/// Which place is to be given up for somebody of the network `newcomer`: the oldest of whoever has most of them, among those that
+/// may go and whose network has no less than the newcomer's. So nobody loses a place to somebody who has more. Nothing if there
+/// is none.
+std::optional<size_t> place_to_give_up(const std::vector<HeldPlace>& places, const std::string& newcomer);
 
 }  // namespace sluice

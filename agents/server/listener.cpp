@@ -121,12 +121,13 @@ bool HttpServer::Listener::process_and_close_socket(socket_t socket) {
   {
     const std::lock_guard lock(mutex_);
     if (expired_) return false;
+    const std::string network = network_of(connection.remote_address());
     if (!is_too_many) {
       Current& current = connections_[thread];
       current.connection = &connection;
-      current.network = network_of(connection.remote_address());
+      current.network = network;
     }
-    make_room();
+    make_room(network);
   }
   if (is_too_many) {
     ::fcntl(socket, F_SETFL, O_NONBLOCK);
@@ -140,28 +141,25 @@ bool HttpServer::Listener::process_and_close_socket(socket_t socket) {
   return true;
 }
 
-void HttpServer::Listener::make_room() {
+void HttpServer::Listener::make_room(const std::string& newcomer) {
   constexpr Milliseconds kPatience(250);  // with a client that has just come, or been answered
   const auto too_long = Clock::now() - kPatience;
-  std::vector<Current*> idle;
+  std::vector<Current*> staying;
   std::vector<HeldPlace> places;
-  size_t staying = 0;
   for (auto& [thread, current] : connections_) {
     if (current.dismissed) continue;
-    ++staying;
     const auto since = current.connection->awaits_since();
-    if (!since || *since > too_long) continue;
-    idle.push_back(&current);
-    places.push_back({current.network, *since});
+    staying.push_back(&current);
+    places.push_back({current.network, since.value_or(too_long), since && *since <= too_long});
   }
-  while (is_crowded(staying) && !idle.empty()) {
-    const auto index = static_cast<std::ptrdiff_t>(place_to_give_up(places).value());
-    Current& current = *idle[static_cast<size_t>(index)];
+  while (is_crowded(staying.size())) {
+    const std::optional<size_t> chosen = place_to_give_up(places, newcomer);
+    if (!chosen) return;
+    Current& current = *staying[*chosen];
     current.dismissed = true;
     current.connection->shut_down();
-    idle.erase(idle.begin() + index);
-    places.erase(places.begin() + index);
-    --staying;
+    staying.erase(staying.begin() + static_cast<std::ptrdiff_t>(*chosen));
+    places.erase(places.begin() + static_cast<std::ptrdiff_t>(*chosen));
   }
 }
 

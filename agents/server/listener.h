@@ -48,7 +48,7 @@ class HttpServer::Listener final : public httplib::Server {
   // Of one connection, in its thread.
   bool process_and_close_socket(socket_t socket) override;
   /// Where connections become few, shuts down those that wait for a client: see `place_to_give_up`. With the lock held.
-  void make_room();
+  void make_room(const std::string& newcomer);
   bool is_crowded(size_t open) const { return open * 4 > static_cast<size_t>(options_.most_connections) * 3; }
   void serve(Connection& connection);
   /// `is_last`: the connection takes no more requests, and the answer says so. False if it is to be closed.

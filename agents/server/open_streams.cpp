@@ -33,15 +33,15 @@ std::shared_ptr<BodyStream> OpenStreams::add(std::shared_ptr<BodyStream> stream,
   {
     const std::lock_guard lock(mutex_);
     places_.push_back(place);
-    if (places_.size() > most_) give_up_one();
+    if (places_.size() > most_) give_up_one(network);
   }
   return std::make_shared<Counted>(*this, std::move(place), std::move(stream));
 }
 
-void OpenStreams::give_up_one() {
+void OpenStreams::give_up_one(const std::string& newcomer) {
   std::vector<HeldPlace> held;
   for (const auto& place : places_) held.push_back(place->held);
-  const auto given_up = std::next(places_.begin(), static_cast<std::ptrdiff_t>(place_to_give_up(held).value()));
+  const auto given_up = std::next(places_.begin(), static_cast<std::ptrdiff_t>(place_to_give_up(held, newcomer).value()));
   (*given_up)->given_up = true;
   places_.erase(given_up);
 }

@@ -28,7 +28,7 @@ class OpenStreams {
   };
   class Counted;
 
-  void give_up_one();
+  void give_up_one(const std::string& newcomer);
   void remove(const std::shared_ptr<Place>& place);
 
   const size_t most_;

@@ -28,7 +28,7 @@ class TokenGuesses {
   const std::function<Clock::time_point()> now_;
   std::mutex mutex_;
   TokenBuckets guesses_;
-  // Hashes, which are to save a look and nothing else. Only tokens of agents are among them, so they are few.
+  // Hashes, which are to save a look and nothing else. Tokens that were agents' when they last came: few.
   std::unordered_set<size_t> known_;
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
@@ -209,7 +210,8 @@ TEST_F(Orchestration, AWorkerInWhichAFlowFailedJudgesNoOther) {
 }
 
 TEST_F(Orchestration, AStoreThatIsBusyForLongLosesNothing) {
-  Orchestrator orchestrator(database_, shell(R"(while read -r job; do sleep 1
+  const std::string locked = directory_.file("locked");
+  Orchestrator orchestrator(database_, shell("while read -r job; do while ! [ -e " + locked + R"( ]; do sleep 0.1; done
     echo '{"type": "report", "report": "{\"model\": \"m\", \"flows\": [{\"status\": \"passed\", \"stage\": \"\",
       \"message\": \"\", \"tasks\": [], \"stages\": []}]}"}' | tr -d '\n'; echo; done)"));
   const auto id = submit(read_flow("quest").source);
@@ -217,6 +219,7 @@ TEST_F(Orchestration, AStoreThatIsBusyForLongLosesNothing) {
   {
     store::Database other(database_, store::Database::Mode::kReadWrite, 10000);
     const store::Transaction writing(other, store::Transaction::Kind::kWrite);
+    std::ofstream(locked) << "now";
     std::this_thread::sleep_for(12s);  // longer than writers wait, and than the lease lasts
     EXPECT_EQ(store_->get(id)->status, Status::kRunning);
   }

@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(Turns, WhoeverWaitsIsNext) {
+TEST(Turns, OneThatEndsIsHadByAnother) {
   Turns turns(1, 1, 30s, "too many");
   std::optional<Turn> first(&turns);
   std::atomic<bool> had = false;

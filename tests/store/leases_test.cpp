@@ -30,7 +30,8 @@ TEST(Leases, OfLivingWorkersOutlastTheirTime) {
   const Lease lease = test.store.claim("7-0", 10).value();
   test.store.claim("77-0", 10).value();
   test.clock.advance(11);
-  EXPECT_EQ(test.store.expire_leases("7-"), std::vector<SubmissionId>{other});
+  EXPECT_EQ(test.store.expire_leases([](const std::string& worker) { return worker == "7-0"; }),
+            std::vector<SubmissionId>{other});
   test.store.confirm(lease);
   EXPECT_EQ(test.store.expire_leases(), std::vector<SubmissionId>{own});
   EXPECT_EQ(kind_thrown_by([&] { test.store.confirm(lease); }), ErrorKind::kConflict);

@@ -133,6 +133,7 @@ pageTest('a click on a point opens its submission; dominated points can be hidde
   await page.locator('.drawing canvas').waitFor();
   const drawing = page.getByRole('img', { name: /Scatter of \d+ submissions/ });
   assert.match(await drawing.getAttribute('aria-label'), /Scatter of 125 submissions .* 4 of them on the front/);
+  await becomes(async () => (await points(page)).length > 4, true); // more than the legend's
   const all = await points(page);
   await page.getByLabel('only the front').check();
   assert.match(await drawing.getAttribute('aria-label'), /Scatter of 4 submissions/);

@@ -25,6 +25,7 @@ pageTest('a point tells its submission, status and suite', async (page) => {
   await noteDrawing(page);
   await visit(page, '#/progress?status=below_threshold');
   await page.locator('.drawing canvas').waitFor();
+  await becomes(async () => (await points(page)).length > 0, true);
   const { x, y } = (await points(page)).at(-1);
   await page.mouse.move(x, y);
   const said = async (line) => (await drawn(page)).texts.includes(line);

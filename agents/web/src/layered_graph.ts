@@ -57,7 +57,7 @@ function port(middle: Point, growth: Growth, end: 'first' | 'last'): Point {
     : { x: middle.x + (sign * kBox.width) / 2, y: middle.y };
 }
 
-const text = ({ x, y }: Point) => `${x.toFixed(1)} ${y.toFixed(1)}`;
+const coordinates = ({ x, y }: Point) => `${x.toFixed(1)} ${y.toFixed(1)}`;
 
 /** Through the gap between two layers, straight out of the one and straight into the other. */
 function curve(from: Point, to: Point, growth: Growth): string {
@@ -72,7 +72,7 @@ function curve(from: Point, to: Point, growth: Growth): string {
           { x: middle.x, y: from.y },
           { x: middle.x, y: to.y },
         ];
-  return `C${text(leave)} ${text(enter)} ${text(to)}`;
+  return `C${coordinates(leave)} ${coordinates(enter)} ${coordinates(to)}`;
 }
 
 type EdgeName = { v: string; w: string };
@@ -88,11 +88,11 @@ function crossings(graph: graphlib.Graph, edge: EdgeName, growth: Growth): Point
 /** Straight through layers and bent in the gaps between them, so that it runs behind no box. */
 function edgePath(graph: graphlib.Graph, edge: EdgeName, growth: Growth): string {
   let at = port(graph.node(edge.v), growth, 'first');
-  let path = `M${text(at)}`;
+  let path = `M${coordinates(at)}`;
   for (const crossing of crossings(graph, edge, growth)) {
     path += curve(at, port(crossing, growth, 'last'), growth);
     at = port(crossing, growth, 'first');
-    path += `L${text(at)}`;
+    path += `L${coordinates(at)}`;
   }
   return path + curve(at, port(graph.node(edge.w), growth, 'last'), growth);
 }
