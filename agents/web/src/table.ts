@@ -20,6 +20,15 @@ export interface TableState {
   page: number; // from 1
 }
 
+/** What an address says of a table, which is sorted by `usual` unless it names another column. */
+export function stateIn(query: URLSearchParams, usual: string): TableState {
+  return {
+    sort: query.get('sort') ?? usual,
+    descending: query.get('order') !== 'ascending',
+    page: Number(query.get('page')) || 1,
+  };
+}
+
 export interface TableOptions<Row> {
   caption: string;
   columns: Column<Row>[];

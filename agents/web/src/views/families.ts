@@ -8,7 +8,7 @@ import { refreshOnEvents } from '../live';
 import { MixedNotice } from '../mixed_settings';
 import { hashOf, keepQuery } from '../router';
 import { kAgentColumn, kCreatedColumn, kMetricColumns, kNameColumn, kNumberColumn, kStatusColumn } from '../summary_columns';
-import { DataTable, type Column } from '../table';
+import { DataTable, stateIn, type Column } from '../table';
 import { heading, Loader, type Context, type View } from '../view';
 
 type Member = (family: Family) => Summary | undefined;
@@ -73,11 +73,7 @@ function familyTable(query: URLSearchParams, onState: () => void): DataTable<Fam
     ],
     rowKey: (family) => family.root.id,
     empty: 'No family is like that, or there is no submission yet.',
-    state: {
-      sort: query.get('sort') ?? kUsualOrder,
-      descending: query.get('order') !== 'ascending',
-      page: Number(query.get('page')) || 1,
-    },
+    state: stateIn(query, kUsualOrder),
     onState,
     wide: true,
   });

@@ -19,7 +19,7 @@ import {
   kSettingColumns,
   kStatusColumn,
 } from '../summary_columns';
-import { DataTable, type Column } from '../table';
+import { DataTable, stateIn, type Column } from '../table';
 import { heading, Loader, type Context, type View } from '../view';
 
 const kMostCompared = 6;
@@ -102,11 +102,7 @@ function submissionTable(query: URLSearchParams, choice: Choice, onState: () => 
     rowKey: ({ id }) => id,
     rowClass: ({ status }) => (status === 'passed' ? '' : 'not-passed'),
     empty: 'No submission is like that. Without filters, and still empty: hand one in with "sluice submit".',
-    state: {
-      sort: query.get('sort') ?? kUsualOrder,
-      descending: query.get('order') !== 'ascending',
-      page: Number(query.get('page')) || 1,
-    },
+    state: stateIn(query, kUsualOrder),
     onState,
     wide: true,
   });
