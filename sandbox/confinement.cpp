@@ -22,12 +22,12 @@ constexpr bool kIsSanitized = true;  // sanitizers reserve terabytes of address 
 constexpr bool kIsSanitized = false;
 #endif
 
-/// Lowers a limit; one that is lower already stays.
-void limit(__rlimit_resource resource, rlim_t most) {
+/// Lowers a limit, a hard one to `beyond` more; one that is lower already stays.
+void limit(__rlimit_resource resource, rlim_t most, rlim_t beyond = 0) {
   rlimit both = {};
   if (getrlimit(resource, &both) != 0) throw InternalError(fmt::format("a resource limit: {}", std::strerror(errno)));
-  both.rlim_max = std::min(both.rlim_max, most);
-  both.rlim_cur = both.rlim_max;
+  both.rlim_max = std::min(both.rlim_max, most + beyond);
+  both.rlim_cur = std::min(both.rlim_max, most);
   if (setrlimit(resource, &both) != 0) throw InternalError(fmt::format("a resource limit: {}", std::strerror(errno)));
 }
 
@@ -36,7 +36,7 @@ void limit(__rlimit_resource resource, rlim_t most) {
 void limit_resources(const ChildLimits& limits) {
   constexpr rlim_t kStandardStreams = 3;
   if (!kIsSanitized) limit(RLIMIT_AS, limits.memory);
-  limit(RLIMIT_CPU, static_cast<rlim_t>(limits.cpu_seconds));
+  limit(RLIMIT_CPU, static_cast<rlim_t>(limits.cpu_seconds), 1);  // SIGXCPU, which says why, comes before SIGKILL
   limit(RLIMIT_NOFILE, kStandardStreams);
   limit(RLIMIT_NPROC, 0);
   limit(RLIMIT_FSIZE, 0);

@@ -11,6 +11,8 @@
 #include <charconv>
 
 #include "store/error.h"
+#include "store/filter.h"
+#include "store/sodium.h"
 #include "store/sqlite.h"
 #include "store/store.h"
 
@@ -22,21 +24,10 @@ constexpr size_t kSecretDigits = 64;
 constexpr std::string_view kTokenPrefix = "sluice_";
 constexpr Time kDay = 24LL * 3600 * 1000000;
 
-void start_sodium() {
-  if (sodium_init() < 0) throw StoreError(ErrorKind::kInternal, "libsodium finds no source of random numbers");
-}
-
 std::string random_bytes(size_t count) {
   std::string bytes(count, '\0');
   randombytes_buf(bytes.data(), bytes.size());
   return bytes;
-}
-
-std::string hexadecimal(const std::string& bytes) {
-  std::string digits(2 * bytes.size() + 1, '\0');
-  sodium_bin2hex(digits.data(), digits.size(), reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
-  digits.pop_back();
-  return digits;
 }
 
 std::string hash_of_secret(std::string_view secret, const std::string& salt) {
@@ -81,7 +72,6 @@ Agent read_agent(const Query& query) {
 }  // namespace
 
 NewAgent Store::create_agent(const std::string& name, Role role, int64_t quota) {
-  start_sodium();
   check_agent_name(name);
   check_quota(quota);
   const Token token;
@@ -130,7 +120,6 @@ std::optional<Agent> Store::agent_of_token(const std::string& token) {
 }
 
 std::string Store::replace_token(const std::string& name) {
-  start_sodium();
   const Token token;
   Transaction transaction(*database_, Transaction::Kind::kWrite);
   const Agent agent = required_agent(name);
@@ -150,9 +139,28 @@ void Store::set_quota(const std::string& name, int64_t quota) {
 
 Quota Store::quota_of(const std::string& name) {
   const Agent agent = required_agent(name);
-  Query query(*database_, "SELECT COUNT(*) FROM submissions WHERE agent = ? AND created > ?", agent.id, options_.clock() - kDay);
+  const Time since = options_.clock() - kDay;
+  Query query(*database_,
+              "SELECT (SELECT COUNT(*) FROM submissions WHERE agent = ? AND created > ?) + "
+              "(SELECT COUNT(*) FROM resubmissions WHERE agent = ? AND time > ?)",
+              agent.id, since, agent.id, since);
   query.step();
   return {agent.quota, query.integer(0)};
+}
+
+std::vector<AgentSummary> Store::agents() {
+  const TimeLimit limit(*database_, kMostSearch);
+  std::vector<AgentSummary> agents;
+  Query query(*database_,
+              "SELECT a.name, a.role, a.created, COUNT(s.id), coalesce(SUM(s.status = 'passed'), 0), "
+              "MAX(CASE WHEN s.status = 'passed' THEN m.value END) FROM agents a LEFT JOIN submissions s ON s.agent = a.id "
+              "LEFT JOIN metrics m ON m.evaluation = s.judged AND m.name = 'accuracy' AND m.task = '' AND m.length = 0 "
+              "GROUP BY a.id ORDER BY a.name");
+  while (query.step()) {
+    agents.push_back({query.text(0), query.text(1) == "admin" ? Role::kAdmin : Role::kAgent, query.integer(2), query.integer(3),
+                      query.integer(4), query.optional_real(5)});
+  }
+  return agents;
 }
 
 }  // namespace sluice::store

@@ -7,6 +7,7 @@
 #include "store/filter.h"
 #include "store/sqlite.h"
 #include "store/store.h"
+#include "store/summaries.h"
 
 namespace sluice::store {
 
@@ -30,13 +31,22 @@ std::vector<Ranked> measured(Database& database, const Ranking& ranking, const s
   conditions.bind(query);
   query.bind(limit);
   std::vector<Ranked> rows;
+  constexpr int kAt = kSummaryWidth;
   while (query.step()) {
     rows.push_back({read_summary(query),
-                    {query.text(6), query.text(7), query.integer(8), query.real(9), query.optional_real(10),
-                     query.optional_real(11), query.text(12)},
-                    query.integer(13)});
+                    {query.text(kAt), query.text(kAt + 1), query.integer(kAt + 2), query.real(kAt + 3),
+                     query.optional_real(kAt + 4), query.optional_real(kAt + 5), query.text(kAt + 6)},
+                    query.integer(kAt + 7)});
   }
   return rows;
+}
+
+/// Adds what their summaries lack.
+template <class Row>
+void complete_rows(Database& database, std::vector<Row>& rows) {
+  std::vector<SubmissionSummary*> summaries;
+  for (Row& row : rows) summaries.push_back(&row.submission);
+  complete_summaries(database, summaries);
 }
 
 constexpr int kAll = -1;  // SQLite's LIMIT
@@ -44,10 +54,16 @@ constexpr int kAll = -1;  // SQLite's LIMIT
 }  // namespace
 
 std::vector<Ranked> Store::leaderboard(const Ranking& ranking) {
-  return measured(*database_, ranking, ranking.higher_is_better ? "m.value DESC" : "m.value", std::max(ranking.limit, 1));
+  const TimeLimit limit(*database_, kMostSearch);
+  const Transaction transaction(*database_, Transaction::Kind::kRead);
+  const char* order = ranking.higher_is_better ? "m.value DESC" : "m.value";
+  std::vector<Ranked> rows = measured(*database_, ranking, order, std::max(ranking.limit, 1));
+  complete_rows(*database_, rows);
+  return rows;
 }
 
 std::vector<HistoryPoint> Store::history(const Ranking& ranking) {
+  const TimeLimit limit(*database_, kMostSearch);
   std::vector<HistoryPoint> points;
   for (const Ranked& row : measured(*database_, ranking, "e.finished", kAll)) {
     const double value = row.metric.value;
@@ -55,12 +71,17 @@ std::vector<HistoryPoint> Store::history(const Ranking& ranking) {
     if (!points.empty()) {
       best = ranking.higher_is_better ? std::max(points.back().best, value) : std::min(points.back().best, value);
     }
-    points.push_back({row.submission.id, row.finished, value, best});
+    points.push_back(
+        {row.submission.id, row.submission.agent, row.submission.name, row.finished, value, best, row.submission.settings});
   }
+  const auto most = static_cast<size_t>(std::max(ranking.limit, 1));
+  if (points.size() > most) points.erase(points.begin(), points.end() - static_cast<ptrdiff_t>(most));
   return points;
 }
 
 std::vector<FrontPoint> Store::pareto_front(const std::string& accuracy, const std::string& speed, const Filter& filter) {
+  const TimeLimit limit(*database_, kMostSearch);
+  const Transaction transaction(*database_, Transaction::Kind::kRead);
   const Conditions conditions(with_status(filter));
   Query query(*database_,
               fmt::format("SELECT {}, x.value, y.value FROM submissions s JOIN agents a ON a.id = s.agent "
@@ -72,41 +93,39 @@ std::vector<FrontPoint> Store::pareto_front(const std::string& accuracy, const s
   conditions.bind(query);
   std::vector<FrontPoint> front;
   while (query.step()) {
-    const FrontPoint point{read_summary(query), query.real(6), query.real(7)};
+    const FrontPoint point{read_summary(query), query.real(kSummaryWidth), query.real(kSummaryWidth + 1)};
     // Rows come by falling accuracy: one stays if it is faster than all before it, or equal in both to the one before it.
     const bool faster = front.empty() || point.speed > front.back().speed;
     const bool equal = !faster && point.speed == front.back().speed && point.accuracy == front.back().accuracy;
     if (faster || equal) front.push_back(point);
   }
+  complete_rows(*database_, front);
   return front;
 }
 
-std::vector<LineageNode> Store::related(const std::string& recursion, SubmissionId submission, bool with_itself) {
+std::vector<SubmissionSummary> Store::related(const std::string& recursion, SubmissionId submission, bool with_itself) {
+  const TimeLimit limit(*database_, kMostSearch);
   const Transaction transaction(*database_, Transaction::Kind::kRead);
-  std::vector<LineageNode> nodes;
+  std::vector<SubmissionSummary> nodes;
   Query query(*database_,
-              fmt::format("WITH RECURSIVE related (id) AS (SELECT ? UNION {}) {} WHERE s.id IN related AND (? OR s.id <> ?) "
-                          "ORDER BY s.id",
-                          recursion, kSelectSummary),
+              fmt::format("WITH RECURSIVE related (id) AS (SELECT ? UNION {} LIMIT {}) {} WHERE s.id IN related "
+                          "AND (? OR s.id <> ?) ORDER BY s.id",
+                          recursion, Limits::kRelatives, kSelectSummary),
               submission, static_cast<int>(with_itself), submission);
-  while (query.step()) {
-    LineageNode node{read_summary(query), {}};
-    Query parents(*database_, "SELECT parent FROM parents WHERE submission = ? ORDER BY position", node.submission.id);
-    while (parents.step()) node.parents.push_back(parents.integer(0));
-    nodes.push_back(std::move(node));
-  }
+  while (query.step()) nodes.push_back(read_summary(query));
+  complete_summaries(*database_, nodes);
   return nodes;
 }
 
-std::vector<LineageNode> Store::ancestors(SubmissionId submission) {
+std::vector<SubmissionSummary> Store::ancestors(SubmissionId submission) {
   return related("SELECT p.parent FROM parents p JOIN related r ON p.submission = r.id", submission, false);
 }
 
-std::vector<LineageNode> Store::descendants(SubmissionId submission) {
+std::vector<SubmissionSummary> Store::descendants(SubmissionId submission) {
   return related("SELECT p.submission FROM parents p JOIN related r ON p.parent = r.id", submission, false);
 }
 
-std::vector<LineageNode> Store::family(SubmissionId submission) {
+std::vector<SubmissionSummary> Store::family(SubmissionId submission) {
   return related(
       "SELECT p.parent FROM parents p JOIN related r ON p.submission = r.id "
       "UNION SELECT p.submission FROM parents p JOIN related r ON p.parent = r.id",

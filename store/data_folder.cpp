@@ -1,8 +1,12 @@
 #include "store/data_folder.h"
 
 #include <fmt/format.h>
+#include <sys/statvfs.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "store/error.h"
 #include "store/invariants.h"
@@ -16,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kBusyTimeoutMs = 10000;
+constexpr uint64_t kLeastFree = uint64_t{1} << 20;  // bytes: a submission and its verdict are some hundred kilobytes at most
 
 std::string made(const std::string& path) {
   std::error_code error;
@@ -73,14 +78,28 @@ void DataFolder::open_lineage() {
     lineage_ = std::make_unique<Lineage>(repository_path(), database_path());
     lineage_->sync();
     const auto differences = lineage_->check();
-    if (!differences.empty()) replace_repository(differences.front());
+    if (!differences.empty()) notices_.push_back(replace_repository(differences.front()));
   } catch (const StoreError& error) {
     if (error.kind() != ErrorKind::kCorrupted) throw;
-    replace_repository(error.what());
+    notices_.push_back(replace_repository(error.what()));
   }
 }
 
-void DataFolder::replace_repository(const std::string& why) {
+std::string DataFolder::sync_lineage() {
+  try {
+    if (!lineage_) lineage_ = std::make_unique<Lineage>(repository_path(), database_path());  // it could not be made anew before
+    lineage_->sync();
+    return {};
+  } catch (const StoreError& error) {
+    if (error.kind() != ErrorKind::kCorrupted || std::exchange(has_replaced_, true)) throw;
+    // What is wrong with the database is not mended by taking the last whole copy away.
+    Database database(database_path(), Database::Mode::kReadOnly, kBusyTimeoutMs);
+    if (!damage_of(database).empty()) throw;
+    return replace_repository(error.what());
+  }
+}
+
+std::string DataFolder::replace_repository(const std::string& why) {
   lineage_.reset();
   std::string aside;
   for (int i = 1; aside.empty() || fs::exists(aside); ++i) aside = fmt::format("{}.damaged.{}", repository_path(), i);
@@ -89,12 +108,20 @@ void DataFolder::replace_repository(const std::string& why) {
   if (error) {
     throw StoreError(ErrorKind::kUnwritable, fmt::format("cannot move {} aside: {}", repository_path(), error.message()));
   }
-  notices_.push_back(fmt::format("the repository of lineage was damaged ({}) and made anew; as it was: {}", why, aside));
   lineage_ = std::make_unique<Lineage>(repository_path(), database_path());
   lineage_->sync();
+  return fmt::format("the repository of lineage was damaged ({}) and made anew; as it was: {}", why, aside);
 }
 
 Store DataFolder::open_store(StoreOptions options) const { return Store(database_path(), std::move(options)); }
+
+std::string DataFolder::trouble() const {
+  struct statvfs disk {};
+  if (::statvfs(path_.c_str(), &disk) != 0) return fmt::format("the data folder: {}", std::strerror(errno));
+  if ((disk.f_flag & ST_RDONLY) != 0) return "the data folder's disk is read-only";
+  const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
+  return free < kLeastFree ? fmt::format("the data folder's disk is full: {} KiB are free", free >> 10) : std::string();
+}
 
 FsckReport DataFolder::fsck() {
   Database database(database_path(), Database::Mode::kReadOnly, kBusyTimeoutMs);
@@ -103,7 +130,10 @@ FsckReport DataFolder::fsck() {
 
 FsckReport fsck(const std::string& folder) {
   const std::string path = folder + "/sluice.db", repository = folder + "/lineage.git";
-  if (!fs::exists(path)) {
+  std::error_code unreadable;
+  const bool is_there = fs::exists(path, unreadable);
+  if (unreadable) throw StoreError(ErrorKind::kUnwritable, fmt::format("{} cannot be read: {}", path, unreadable.message()));
+  if (!is_there) {
     throw StoreError(ErrorKind::kNotFound, fmt::format("there is no database {}", path),
                      "which folder did sluice serve get as --data?");
   }

@@ -33,16 +33,22 @@ class DataFolder {
 
   /// A connection of its own for the calling thread.
   Store open_store(StoreOptions options = {}) const;
-  Lineage& lineage() { return *lineage_; }
+  /// Adds to the repository what is new in the database. One that was damaged meanwhile is moved aside and made anew, once, which
+  /// is told; else "". One thread at a time. Throws StoreError.
+  std::string sync_lineage();
   /// What a person should know of how the folder was opened.
   const std::vector<std::string>& notices() const { return notices_; }
+  /// Why nothing can be kept at the moment (a full disk, one that became read-only), in words; "" if it can. Looks at the file
+  /// system alone and may be called by any thread.
+  std::string trouble() const;
   /// Looks at everything and changes nothing.
   FsckReport fsck();
 
  private:
   void prepare_database();
   void open_lineage();
-  void replace_repository(const std::string& why);
+  /// What a person should know of it.
+  std::string replace_repository(const std::string& why);
   std::string database_path() const { return path_ + "/sluice.db"; }
   std::string repository_path() const { return path_ + "/lineage.git"; }
 
@@ -50,9 +56,11 @@ class DataFolder {
   FolderLock lock_;
   std::vector<std::string> notices_;
   std::unique_ptr<Lineage> lineage_;
+  bool has_replaced_ = false;  // the repository, since the folder was opened
 };
 
-/// Looks at a folder that no server uses, without repairing or migrating anything. Throws StoreError (kNotFound if there is no
+/// Looks at a folder that no server uses, without repairing or migrating anything but what a killed process left half done
+/// (locks, temporary files, the log of the database). Throws StoreError (kNotFound if there is no
 /// data in the folder, kLocked, kTooNew).
 FsckReport fsck(const std::string& folder);
 

@@ -12,6 +12,7 @@ enum class ErrorKind {
   kConflict,    // a lease that was lost, a name or an idempotency key that is taken
   kQuota,       // the agent has used up its quota
   kBusy,        // another connection wrote for longer than the busy timeout
+  kTooLong,     // a search that was ended by its time limit
   kLocked,      // another process holds the data folder
   kFull,        // the disk is full
   kUnwritable,  // a folder or a file that cannot be read or written

@@ -27,6 +27,15 @@ int64_t Store::append_event(const std::string& kind, std::optional<SubmissionId>
   return sequence;
 }
 
+int64_t Store::append_event(const std::string& kind, const Lease& lease, const std::string& data) {
+  const std::string canonical = canonical_object("event's data", data);
+  Transaction transaction(*database_, Transaction::Kind::kWrite);
+  confirm(lease);
+  const int64_t sequence = append(kind, lease.submission, canonical);
+  transaction.commit();
+  return sequence;
+}
+
 std::vector<Event> Store::events_after(int64_t sequence, int limit) {
   std::vector<Event> events;
   Query query(*database_,

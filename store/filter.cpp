@@ -1,5 +1,7 @@
 #include "store/filter.h"
 
+#include "store/text_checks.h"
+
 namespace sluice::store {
 
 namespace {
@@ -16,16 +18,13 @@ std::string pattern_of(const std::string& text) {
 
 }  // namespace
 
-SubmissionSummary read_summary(const Query& query) {
-  return {query.integer(0), query.text(1), query.text(2), status_of(query.text(3)), query.integer(4), query.integer(5)};
-}
-
 Conditions::Conditions(const Filter& filter) {
   add("a.name = ?", filter.agent);
   add("s.status = ?", filter.status ? name_of(*filter.status) : "");
   add("s.model = ?", filter.model);
   add("s.device = ?", filter.device);
   add("s.suite = ?", filter.suite);
+  check_size("text to look for", filter.text, Limits::kSoughtText);
   if (!filter.text.empty()) {
     sql_ += R"( AND (s.name || char(10) || s.notes || char(10) || s.script) LIKE ? ESCAPE '\')";
     values_.push_back(pattern_of(filter.text));

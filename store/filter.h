@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -8,13 +9,9 @@
 
 namespace sluice::store {
 
-/// Columns of a SubmissionSummary, first in a row; `s` are submissions and `a` their agents.
-constexpr const char* kSummaryColumns = "s.id, a.name, s.name, s.status, s.created, s.updated";
-constexpr const char* kSelectSummary =
-    "SELECT s.id, a.name, s.name, s.status, s.created, s.updated FROM submissions s JOIN agents a ON a.id = s.agent";
-SubmissionSummary read_summary(const Query& query);
+constexpr std::chrono::milliseconds kMostSearch{2000};  // for a query with a filter, whatever others have put into the database
 
-/// A filter as a condition of SQL.
+/// A filter as a condition of SQL; `s` are submissions and `a` their agents.
 class Conditions {
  public:
   explicit Conditions(const Filter& filter);

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 
 #include "store/error.h"
 
@@ -46,23 +47,34 @@ ErrorKind kind_of(int code, int system_error) {
     case ENFILE:
     case EIO:
       return ErrorKind::kUnwritable;
-    default:
+    case 0:
+    case ENOENT:
+    case ENOTDIR:
+    case EISDIR:
+    case EINVAL:
+    case EEXIST:
       return ErrorKind::kCorrupted;
+    default:
+      return ErrorKind::kUnwritable;
   }
 }
 
-/// Runs a function of libgit2; throws if it gives an error. `doing` completes "cannot ...".
-template <class Function, class... Arguments>
-void call(const std::string& doing, Function function, Arguments... arguments) {
-  errno = 0;
-  const int code = function(arguments...);
-  if (code >= 0) return;
+/// Throws what an error code of libgit2 means, right after the call that gave it. `doing` completes "cannot ...".
+[[noreturn]] void fail(const std::string& doing, int code) {
   const git_error* error = git_error_last();
   const bool by_system = error != nullptr && (error->klass == GIT_ERROR_OS || error->klass == GIT_ERROR_FILESYSTEM);
   const ErrorKind kind = kind_of(code, by_system ? errno : 0);
   throw StoreError(kind,
                    fmt::format("cannot {} in the Git repository: {}", doing, error != nullptr ? error->message : "no reason"),
                    kind == ErrorKind::kFull ? "the disk is full: free some space and start again" : "");
+}
+
+/// Runs a function of libgit2; throws if it gives an error.
+template <class Function, class... Arguments>
+void call(const std::string& doing, Function function, Arguments... arguments) {
+  errno = 0;
+  const int code = function(arguments...);
+  if (code < 0) fail(doing, code);
 }
 
 git_oid oid_of(const std::string& hash) {
@@ -93,23 +105,24 @@ Tree tree_of(git_repository* repository, const std::string& hash) {
 
 }  // namespace
 
-GitLibrary::GitLibrary() {
-  git_libgit2_init();
-  // Nobody's settings count here, and a home that cannot be read does no harm.
-  for (const int level : {GIT_CONFIG_LEVEL_SYSTEM, GIT_CONFIG_LEVEL_XDG, GIT_CONFIG_LEVEL_GLOBAL}) {
-    git_libgit2_opts(GIT_OPT_SET_SEARCH_PATH, level, "");
-  }
+void start_libgit2() {
+  static std::once_flag once;  // the settings are the process's
+  std::call_once(once, [] {
+    git_libgit2_init();
+    // Nobody's settings count here, and a home that cannot be read does no harm.
+    for (const int level : {GIT_CONFIG_LEVEL_SYSTEM, GIT_CONFIG_LEVEL_XDG, GIT_CONFIG_LEVEL_GLOBAL}) {
+      git_libgit2_opts(GIT_OPT_SET_SEARCH_PATH, level, "");
+    }
+  });
 }
-GitLibrary::~GitLibrary() { git_libgit2_shutdown(); }
 
 void FreeRepository::operator()(git_repository* repository) const { git_repository_free(repository); }
 void FreeObjects::operator()(git_odb* objects) const { git_odb_free(objects); }
 
-GitRepository::GitRepository(git_repository* repository, git_odb* objects)
-    : library_(std::make_shared<GitLibrary>()), objects_(objects), repository_(repository) {}
+GitRepository::GitRepository(git_repository* repository, git_odb* objects) : objects_(objects), repository_(repository) {}
 
 GitRepository GitRepository::open(const std::string& path) {
-  const GitLibrary library;
+  start_libgit2();
   git_repository* repository = nullptr;
   call("open " + path, git_repository_open_bare, &repository, path.c_str());
   git_odb* objects = nullptr;
@@ -120,7 +133,7 @@ GitRepository GitRepository::open(const std::string& path) {
 }
 
 GitRepository GitRepository::create(const std::string& path) {
-  const GitLibrary library;
+  start_libgit2();
   git_repository* repository = nullptr;
   call("make " + path, git_repository_init, &repository, path.c_str(), 1U);
   git_repository_free(repository);
@@ -128,7 +141,7 @@ GitRepository GitRepository::create(const std::string& path) {
 }
 
 GitRepository GitRepository::in_memory() {
-  const GitLibrary library;
+  start_libgit2();
   git_odb* objects = nullptr;
   call("make objects", git_odb_new, &objects);
   GitRepository made(nullptr, objects);
@@ -188,9 +201,10 @@ void GitRepository::set_ref(const std::string& name, const std::string& hash) {
 
 std::optional<std::string> GitRepository::ref(const std::string& name) const {
   git_reference* found = nullptr;
+  errno = 0;
   const int code = git_reference_lookup(&found, repository_.get(), name.c_str());
   if (code == GIT_ENOTFOUND) return std::nullopt;
-  call("read " + name, [code] { return code; });
+  if (code < 0) fail("read " + name, code);
   const Reference reference(found);
   const git_oid* target = git_reference_target(found);
   if (target == nullptr) return std::nullopt;
@@ -204,8 +218,9 @@ std::vector<std::string> GitRepository::refs() const {
   std::vector<std::string> names;
   const char* name = nullptr;
   int code = 0;
+  errno = 0;
   while ((code = git_reference_next_name(&name, made)) == 0) names.emplace_back(name);
-  if (code != GIT_ITEROVER) call("list refs", [code] { return code; });
+  if (code != GIT_ITEROVER) fail("list refs", code);
   return names;
 }
 

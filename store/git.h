@@ -11,14 +11,8 @@ struct git_odb;
 
 namespace sluice::store {
 
-/// Keeps libgit2 alive; it counts its users.
-class GitLibrary {
- public:
-  GitLibrary();
-  ~GitLibrary();
-  GitLibrary(const GitLibrary&) = delete;
-  GitLibrary& operator=(const GitLibrary&) = delete;
-};
+/// Before anything of libgit2 is used. May be called any number of times, by several threads.
+void start_libgit2();
 
 struct FreeRepository {
   void operator()(git_repository* repository) const;
@@ -66,7 +60,6 @@ class GitRepository {
  private:
   GitRepository(git_repository* repository, git_odb* objects);
 
-  std::shared_ptr<GitLibrary> library_;
   std::unique_ptr<git_odb, FreeObjects> objects_;
   std::unique_ptr<git_repository, FreeRepository> repository_;
 };

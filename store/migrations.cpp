@@ -13,7 +13,7 @@ namespace sluice::store {
 namespace {
 
 /// Step i brings version i + 1 to version i + 2.
-constexpr std::array kSteps = {kMigration2Sql};
+constexpr std::array kSteps = {kMigration2Sql, kMigration3Sql};
 static_assert(kSteps.size() + 1 == kSchemaVersion);
 
 void refuse_unknown(const Database& database, int64_t version) {
@@ -47,7 +47,17 @@ std::string back_up_beside(Database& database, int64_t version) {
   for (int i = 0;; ++i) {
     std::string path = fmt::format("{}.version{}{}", database.path(), version, i == 0 ? "" : fmt::format(".{}", i));
     if (std::filesystem::exists(path)) continue;
-    database.back_up(path);
+    // Whole or not at all: what stands under that name is what an operator restores.
+    const std::string part = path + ".part";
+    std::filesystem::remove(part);  // of one that was killed at this
+    try {
+      database.back_up(part);
+    } catch (...) {
+      std::error_code ignored;
+      std::filesystem::remove(part, ignored);
+      throw;
+    }
+    std::filesystem::rename(part, path);
     return path;
   }
 }

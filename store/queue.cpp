@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "store/error.h"
@@ -25,6 +28,8 @@ void require_lease(Database& database, const Lease& lease) {
                    "it expired or the submission was cancelled: stop working on it");
 }
 
+constexpr Time kLongestDelay = 60'000'000;
+
 struct Job {
   SubmissionId submission = 0;
   int64_t agent = 0;
@@ -33,16 +38,38 @@ struct Job {
 std::optional<Job> next_job(Database& database, Time time) {
   Query query(database,
               "SELECT q.submission, q.agent FROM queue q JOIN agents a ON a.id = q.agent "
-              "WHERE q.evaluation IS NULL AND q.available <= ? ORDER BY q.priority DESC, "
+              "WHERE q.evaluation IS NULL AND q.available NOT BETWEEN ? AND ? ORDER BY q.priority DESC, "
               "(SELECT COUNT(*) FROM queue r WHERE r.agent = q.agent AND r.evaluation IS NOT NULL), a.served, q.submission "
               "LIMIT 1",
-              time);
+              time + 1, time + kLongestDelay);  // what lies further off is of a clock that was set back
   if (!query.step()) return std::nullopt;
   return Job{query.integer(0), query.integer(1)};
 }
 
 int64_t attempts_of(Database& database, SubmissionId submission) {
   Query query(database, "SELECT COUNT(*) FROM evaluations WHERE submission = ?", submission);
+  query.step();
+  return query.integer(0);
+}
+
+constexpr int64_t kSuspicious = 10;          // attempts after which a server that ends meanwhile may have the flow to blame
+constexpr const char* kExpired = "expired";  // outcome of an attempt whose lease was taken away
+
+/// Leases that end at `time` or before, by submission, but for those of workers that live.
+std::vector<std::pair<SubmissionId, EvaluationId>> leases_until(Database& database, Time time,
+                                                                const std::function<bool(const std::string&)>& is_alive = {}) {
+  std::vector<std::pair<SubmissionId, EvaluationId>> leases;
+  Query query(database, "SELECT submission, evaluation, lease_owner FROM queue WHERE lease_expiry <= ? ORDER BY submission",
+              time);
+  while (query.step()) {
+    if (!is_alive || !is_alive(query.text(2))) leases.emplace_back(query.integer(0), query.integer(1));
+  }
+  return leases;
+}
+
+/// Attempts that failed.
+int64_t tries_of(Database& database, SubmissionId submission) {
+  Query query(database, "SELECT tries FROM queue WHERE submission = ?", submission);
   query.step();
   return query.integer(0);
 }
@@ -78,6 +105,8 @@ std::optional<Lease> Store::claim(const std::string& worker, Time duration) {
   return lease;
 }
 
+void Store::confirm(const Lease& lease) { require_lease(*database_, lease); }
+
 Lease Store::renew(const Lease& lease, Time duration) {
   Lease renewed = lease;
   renewed.expiry = options_.clock() + duration;
@@ -101,58 +130,84 @@ void Store::complete(const Lease& lease, const Verdict& verdict) {
   transaction.commit();
 }
 
-Status Store::fail(const Lease& lease, const std::string& reason, Time delay) {
+void Store::release(const Lease& lease) {
   Transaction transaction(*database_, Transaction::Kind::kWrite);
   require_lease(*database_, lease);
-  const Status status = retry_or_end(lease.submission, lease.evaluation, "failed", reason, delay);
+  back_to_queue(lease.submission, "released", 0, false);
+  Query(*database_, "DELETE FROM evaluations WHERE id = ?", lease.evaluation).run();
+  transaction.commit();
+}
+
+Status Store::fail(const Lease& lease, const std::string& reason, Time delay, const std::vector<Artifact>& artifacts) {
+  Transaction transaction(*database_, Transaction::Kind::kWrite);
+  require_lease(*database_, lease);
+  const Status status = retry_or_end(lease.submission, lease.evaluation, "failed", reason, delay, artifacts);
   transaction.commit();
   return status;
 }
 
-std::vector<SubmissionId> Store::expire_leases() {
-  std::vector<std::pair<SubmissionId, EvaluationId>> expired;
+std::vector<SubmissionId> Store::expire_leases(const std::function<bool(const std::string&)>& is_alive) {
   Transaction transaction(*database_, Transaction::Kind::kWrite);
-  {
-    Query query(*database_, "SELECT submission, evaluation FROM queue WHERE lease_expiry <= ? ORDER BY submission",
-                options_.clock());
-    while (query.step()) expired.emplace_back(query.integer(0), query.integer(1));
-  }
   std::vector<SubmissionId> submissions;
-  for (const auto& [submission, evaluation] : expired) {
-    retry_or_end(submission, evaluation, "expired", "the worker was not heard of again", 0);
+  for (const auto& [submission, evaluation] : leases_until(*database_, options_.clock(), is_alive)) {
+    retry_or_end(submission, evaluation, kExpired, "the worker was not heard of again", 0);
     submissions.push_back(submission);
   }
   transaction.commit();
   return submissions;
 }
 
-Status Store::retry_or_end(SubmissionId submission, EvaluationId evaluation, const std::string& outcome,
-                           const std::string& reason, Time delay) {
-  const Time time = options_.clock();
-  Query(*database_,
-        "UPDATE queue SET tries = tries + 1, available = ?, evaluation = NULL, lease_owner = NULL, lease_expiry = NULL "
-        "WHERE submission = ?",
-        time + delay, submission)
-      .run();
-  int64_t tries = 0;
-  {
-    Query query(*database_, "SELECT tries FROM queue WHERE submission = ?", submission);
-    query.step();
-    tries = query.integer(0);
+std::vector<SubmissionId> Store::release_leases() {
+  Transaction transaction(*database_, Transaction::Kind::kWrite);
+  std::vector<SubmissionId> submissions;
+  for (const auto& [submission, evaluation] : leases_until(*database_, std::numeric_limits<Time>::max())) {
+    submissions.push_back(submission);
+    const std::string reason = "the server ended meanwhile";
+    if (attempts_of(*database_, submission) >= kSuspicious) {
+      retry_or_end(submission, evaluation, kExpired, reason, 0);
+      continue;
+    }
+    Verdict verdict;
+    verdict.message = reason;
+    close_evaluation(evaluation, kExpired, verdict, false);
+    back_to_queue(submission, kExpired, 0, false);
   }
+  transaction.commit();
+  return submissions;
+}
+
+Status Store::retry_or_end(SubmissionId submission, EvaluationId evaluation, const std::string& outcome,
+                           const std::string& reason, Time delay, const std::vector<Artifact>& artifacts) {
+  const int64_t tries = tries_of(*database_, submission) + 1;
   const bool last = tries >= options_.tries;
   Verdict verdict;
   verdict.status = Status::kRuntimeError;
   verdict.message = reason;
-  if (last) verdict.hint = fmt::format("{} attempts failed, each for a reason of its own: see the evaluations", tries);
+  if (last) {
+    verdict.hint = fmt::format("{} attempts failed; the evaluations tell what each of them came to", tries);
+    verdict.artifacts = artifacts;
+    check_results(verdict);
+    write_results(*database_, evaluation, verdict);
+  }
   close_evaluation(evaluation, outcome, verdict, last);
   if (last) {
     finish(submission, evaluation, verdict.status);
     return verdict.status;
   }
-  set_status(*database_, submission, Status::kQueued, time);
-  append("retried", submission, nlohmann::json{{"tries", tries}, {"outcome", outcome}}.dump());
+  back_to_queue(submission, outcome, delay, true);
   return Status::kQueued;
+}
+
+/// `counts`: the attempt that ended was a try.
+void Store::back_to_queue(SubmissionId submission, const std::string& outcome, Time delay, bool counts) {
+  const Time time = options_.clock();
+  Query(*database_,
+        "UPDATE queue SET tries = tries + ?, available = ?, evaluation = NULL, lease_owner = NULL, lease_expiry = NULL "
+        "WHERE submission = ?",
+        static_cast<int>(counts), time + std::min(delay, kLongestDelay), submission)
+      .run();
+  set_status(*database_, submission, Status::kQueued, time);
+  append("retried", submission, nlohmann::json{{"tries", tries_of(*database_, submission)}, {"outcome", outcome}}.dump());
 }
 
 void Store::close_evaluation(EvaluationId evaluation, const std::string& outcome, const Verdict& verdict, bool final) {
@@ -212,10 +267,14 @@ void Store::judge_again(SubmissionId submission, int64_t priority) {
       throw StoreError(ErrorKind::kConflict, fmt::format("submission {} is {} already", submission, status));
     }
   }
+  requeue(submission, priority);
+  transaction.commit();
+}
+
+void Store::requeue(SubmissionId submission, int64_t priority) {
   enqueue(submission, priority);
   set_status(*database_, submission, Status::kQueued, options_.clock());
   append("submitted", submission, nlohmann::json{{"again", true}}.dump());
-  transaction.commit();
 }
 
 }  // namespace sluice::store

@@ -83,31 +83,6 @@ struct Submission {
   std::optional<EvaluationId> judged;  // the last evaluation with a verdict
 };
 
-/// A submission without what is long.
-struct SubmissionSummary {
-  SubmissionId id = 0;
-  std::string agent;
-  std::string name;
-  Status status = Status::kQueued;
-  Time created = 0;
-  Time updated = 0;
-};
-
-/// An empty member filters nothing.
-struct Filter {
-  std::string agent = {};
-  std::optional<Status> status = {};
-  std::string model = {};
-  std::string device = {};
-  std::string suite = {};
-  std::string text = {};  // part of name, notes or script; ASCII letters in either case
-};
-
-struct Page {
-  std::vector<SubmissionSummary> submissions;  // newest first
-  std::string next;                            // cursor of the next page, empty after the last
-};
-
 /// The right to judge a submission, until it expires.
 struct Lease {
   SubmissionId submission = 0;
@@ -140,8 +115,36 @@ struct Metric {
 struct Artifact {
   std::string name;
   std::string media_type;
-  std::string bytes;  // at most kArtifactBytes are kept
+  std::string bytes;  // at most kArtifactBytes are kept; empty in a list of evaluations, `Store::artifact` reads them
   int64_t size = 0;   // before they were capped; set by the store
+};
+
+/// A submission without what is long.
+struct SubmissionSummary {
+  SubmissionId id = 0;
+  std::string agent;
+  std::string name;
+  Status status = Status::kQueued;
+  Time created = 0;
+  Time updated = 0;
+  std::string settings = "{}";  // JSON
+  std::vector<SubmissionId> parents = {};
+  std::vector<Metric> metrics = {};  // of the last verdict: those of the whole evaluation, by name
+};
+
+/// An empty member filters nothing.
+struct Filter {
+  std::string agent = {};
+  std::optional<Status> status = {};
+  std::string model = {};
+  std::string device = {};
+  std::string suite = {};
+  std::string text = {};  // part of name, notes or script; ASCII letters in either case
+};
+
+struct Page {
+  std::vector<SubmissionSummary> submissions;  // newest first
+  std::string next;                            // cursor of the next page, empty after the last
 };
 
 /// What a worker found.
@@ -201,14 +204,22 @@ struct FrontPoint {
 /// A point of a metric's history: what was measured, and the best so far.
 struct HistoryPoint {
   SubmissionId submission = 0;
+  std::string agent;
+  std::string name;
   Time finished = 0;
   double value = 0;
   double best = 0;
+  std::string settings;
 };
 
-struct LineageNode {
-  SubmissionSummary submission;
-  std::vector<SubmissionId> parents;
+/// An agent and how it fares.
+struct AgentSummary {
+  std::string name;
+  Role role = Role::kAgent;
+  Time created = 0;
+  int64_t submissions = 0;
+  int64_t passed = 0;
+  std::optional<double> best_accuracy;  // of those that passed
 };
 
 /// Limits of what is stored; more is refused, except of artifacts, which are capped.
@@ -220,8 +231,10 @@ struct Limits {
   static constexpr size_t kSettings = 16 << 10;
   static constexpr size_t kParents = 16;
   static constexpr size_t kIdempotencyKey = 200;
-  static constexpr size_t kArtifactBytes = 256 << 10;
+  static constexpr size_t kSoughtText = 100;
+  static constexpr size_t kArtifactBytes = 1 << 20;
   static constexpr int kPage = 200;
+  static constexpr int kRelatives = 2000;
 };
 
 }  // namespace sluice::store

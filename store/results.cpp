@@ -33,6 +33,10 @@ void check_metric(const Metric& metric) {
   if (!finite) refuse(fmt::format("the metric {} is not finite", metric.name));
 }
 
+constexpr const char* kSelectEvaluation =
+    "SELECT id, submission, attempt, worker, started, finished, outcome, verdict, message, hint, seed FROM evaluations "
+    "WHERE submission = ?";
+
 Evaluation read_evaluation(const Query& query) {
   Evaluation evaluation;
   evaluation.id = query.integer(0);
@@ -115,19 +119,41 @@ void read_results(Database& database, EvaluationId evaluation, Verdict& verdict)
     verdict.stages.push_back({stages.text(0), stage_status_of(stages.text(1)), stages.real(2), stages.text(3), stages.text(4)});
   }
   verdict.metrics = read_metrics(database, evaluation);
-  Query artifacts(database, "SELECT name, media_type, bytes, size FROM artifacts WHERE evaluation = ? ORDER BY name", evaluation);
+  Query artifacts(database, "SELECT name, media_type, size FROM artifacts WHERE evaluation = ? ORDER BY name", evaluation);
   while (artifacts.step()) {
-    verdict.artifacts.push_back({artifacts.text(0), artifacts.text(1), artifacts.blob(2), artifacts.integer(3)});
+    verdict.artifacts.push_back({artifacts.text(0), artifacts.text(1), "", artifacts.integer(2)});
   }
+}
+
+std::optional<Evaluation> Store::last_evaluation(SubmissionId submission) {
+  const Transaction transaction(*database_, Transaction::Kind::kRead);
+  Query query(*database_, fmt::format("{} ORDER BY attempt DESC LIMIT 1", kSelectEvaluation), submission);
+  if (!query.step()) return std::nullopt;
+  Evaluation evaluation = read_evaluation(query);
+  read_results(*database_, evaluation.id, evaluation.verdict);
+  return evaluation;
+}
+
+std::vector<Metric> Store::metrics(SubmissionId submission) {
+  const Transaction transaction(*database_, Transaction::Kind::kRead);
+  Query query(*database_, "SELECT judged FROM submissions WHERE id = ?", submission);
+  if (!query.step() || query.is_null(0)) return {};
+  return read_metrics(*database_, query.integer(0));
+}
+
+std::optional<Artifact> Store::artifact(SubmissionId submission, const std::string& name) {
+  Query query(*database_,
+              "SELECT r.name, r.media_type, r.bytes, r.size FROM submissions s JOIN artifacts r ON r.evaluation = s.judged "
+              "WHERE s.id = ? AND r.name = ?",
+              submission, name);
+  if (!query.step()) return std::nullopt;
+  return Artifact{query.text(0), query.text(1), query.blob(2), query.integer(3)};
 }
 
 std::vector<Evaluation> Store::evaluations(SubmissionId submission) {
   const Transaction transaction(*database_, Transaction::Kind::kRead);
   std::vector<Evaluation> evaluations;
-  Query query(*database_,
-              "SELECT id, submission, attempt, worker, started, finished, outcome, verdict, message, hint, seed "
-              "FROM evaluations WHERE submission = ? ORDER BY attempt",
-              submission);
+  Query query(*database_, fmt::format("{} ORDER BY attempt", kSelectEvaluation), submission);
   while (query.step()) {
     evaluations.push_back(read_evaluation(query));
     read_results(*database_, evaluations.back().id, evaluations.back().verdict);

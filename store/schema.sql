@@ -1,4 +1,4 @@
--- The whole schema, version 2. A new database is made by this file, an older one is brought here by migrations/.
+-- The whole schema, version 3. A new database is made by this file, an older one is brought here by migrations/.
 -- Times are microseconds since 1970 in UTC.
 
 CREATE TABLE agents (
@@ -57,7 +57,7 @@ CREATE TABLE evaluations (
     'runtime_error', 'cancelled')),  -- null if another attempt followed
   message TEXT NOT NULL DEFAULT '',
   hint TEXT NOT NULL DEFAULT '',
-  seed TEXT NOT NULL DEFAULT '',     -- told with the verdict, never before
+  seed TEXT NOT NULL DEFAULT '',     -- of its questions, where it may be told; that of a server is secret
   UNIQUE (submission, attempt),
   CHECK ((finished IS NULL) = (outcome IS NULL))
 ) STRICT;
@@ -108,6 +108,14 @@ CREATE TABLE queue (
 ) STRICT;
 CREATE INDEX queue_leases ON queue (agent) WHERE evaluation IS NOT NULL;
 
+-- Flows that had ended without a verdict and were handed in again.
+CREATE TABLE resubmissions (
+  agent INTEGER NOT NULL REFERENCES agents (id),
+  time INTEGER NOT NULL,
+  submission INTEGER NOT NULL REFERENCES submissions (id)
+) STRICT;
+CREATE INDEX resubmissions_of_agent ON resubmissions (agent, time);
+
 CREATE TABLE events (
   sequence INTEGER PRIMARY KEY AUTOINCREMENT,
   time INTEGER NOT NULL,
@@ -124,6 +132,7 @@ CREATE TABLE idempotency_keys (
   created INTEGER NOT NULL,
   PRIMARY KEY (agent, key)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX idempotency_keys_by_age ON idempotency_keys (created);
 
 CREATE TABLE commits (
   submission INTEGER PRIMARY KEY REFERENCES submissions (id),

@@ -14,6 +14,8 @@ ErrorKind kind_of(int code) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
       return ErrorKind::kBusy;
+    case SQLITE_INTERRUPT:
+      return ErrorKind::kTooLong;
     case SQLITE_FULL:
       return ErrorKind::kFull;
     case SQLITE_READONLY:
@@ -31,6 +33,8 @@ ErrorKind kind_of(int code) {
 
 const char* hint_of(ErrorKind kind) {
   switch (kind) {
+    case ErrorKind::kTooLong:
+      return "filter by something else as well, or look for a longer text";
     case ErrorKind::kBusy:
       return "another process writes to the same database; try again";
     case ErrorKind::kFull:
@@ -74,9 +78,8 @@ Database::Database(const std::string& path, Mode mode, int busy_timeout_ms) : pa
 }
 
 void Database::fail(int code, std::string_view doing) const {
-  const ErrorKind kind = kind_of(code);
   const char* detail = database_ ? sqlite3_errmsg(database_.get()) : sqlite3_errstr(code);
-  throw StoreError(kind, fmt::format("cannot {} the database {}: {}", doing, path_, detail), hint_of(kind));
+  throw StoreError(kind_of(code), fmt::format("cannot {} the database {}: {}", doing, path_, detail), hint_of(kind_of(code)));
 }
 
 void Database::execute(const char* sql) {
@@ -84,7 +87,6 @@ void Database::execute(const char* sql) {
   if (code != SQLITE_OK) fail(code, "write");
 }
 
-int64_t Database::changes() const { return sqlite3_changes64(database_.get()); }
 int64_t Database::last_id() const { return sqlite3_last_insert_rowid(database_.get()); }
 
 int64_t Database::version() {
@@ -92,6 +94,16 @@ int64_t Database::version() {
   query.step();
   return query.integer(0);
 }
+
+TimeLimit::TimeLimit(Database& database, std::chrono::milliseconds most)
+    : database_(database), end_(std::chrono::steady_clock::now() + most) {
+  constexpr int kInstructions = 500;  // of SQLite's machine between looks at the clock: some rows
+  sqlite3_progress_handler(database_.database_.get(), kInstructions, &TimeLimit::is_over, this);
+}
+
+TimeLimit::~TimeLimit() { sqlite3_progress_handler(database_.database_.get(), 0, nullptr, nullptr); }
+
+int TimeLimit::is_over(void* limit) { return std::chrono::steady_clock::now() > static_cast<TimeLimit*>(limit)->end_ ? 1 : 0; }
 
 void Database::back_up(const std::string& path) { Query(*this, "VACUUM INTO ?", path).run(); }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -34,8 +35,6 @@ class Database {
   const std::string& path() const { return path_; }
   /// Runs statements without parameters or results.
   void execute(const char* sql);
-  /// Rows that the last INSERT, UPDATE or DELETE changed.
-  int64_t changes() const;
   int64_t last_id() const;
   /// PRAGMA user_version: the version of the schema.
   int64_t version();
@@ -47,6 +46,7 @@ class Database {
 
  private:
   friend class Query;
+  friend class TimeLimit;
   sqlite3_stmt* prepared(const std::string& sql);
 
   std::string path_;
@@ -104,6 +104,21 @@ class Query {
   Database& database_;
   sqlite3_stmt* statement_;
   int bound_ = 0;
+};
+
+/// Ends queries that take longer, as long as it lives: StoreError (kTooLong). One at a time for a database.
+class TimeLimit {
+ public:
+  TimeLimit(Database& database, std::chrono::milliseconds most);
+  ~TimeLimit();
+  TimeLimit(const TimeLimit&) = delete;
+  TimeLimit& operator=(const TimeLimit&) = delete;
+
+ private:
+  static int is_over(void* limit);
+
+  Database& database_;
+  std::chrono::steady_clock::time_point end_;
 };
 
 /// A transaction that is rolled back unless it was committed. Writers take their lock at once (BEGIN IMMEDIATE), so that they

@@ -6,6 +6,7 @@
 
 #include "store/error.h"
 #include "store/migrations.h"
+#include "store/sodium.h"
 #include "store/sqlite.h"
 
 namespace sluice::store {
@@ -18,6 +19,7 @@ Time now() {
 Store::Store(const std::string& path, StoreOptions options)
     : options_(std::move(options)),
       database_(std::make_unique<Database>(path, Database::Mode::kReadWrite, options_.busy_timeout_ms)) {
+  start_sodium();
   require_current(*database_);
 }
 

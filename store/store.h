@@ -42,17 +42,29 @@ class Store {
   std::string replace_token(const std::string& name);
   void set_quota(const std::string& name, int64_t quota);
   Quota quota_of(const std::string& name);
+  /// All of them, by name.
+  std::vector<AgentSummary> agents();
 
   // Submissions (submissions.cpp)
 
-  /// Puts a flow in the queue. The same script with the same settings, whoever brings it, is the same submission. Throws
-  /// kInvalid, kNotFound (agent, parent), kQuota, kConflict (the idempotency key came with something else).
+  /// Puts a flow in the queue. The same script with the same settings, whoever brings it, is the same submission; one that ended
+  /// without a verdict (runtime_error, or cancelled if its owner or an administrator brings it) is judged after all, which counts
+  /// as a new one. Throws kInvalid, kNotFound
+  /// (agent, parent), kQuota, kConflict (the idempotency key came with something else).
   Submitted submit(const std::string& agent, const Draft& draft);
   std::optional<Submission> get(SubmissionId id);
+  std::optional<SubmissionSummary> summary(SubmissionId id);
+  /// Its status alone, for those that wait for its end.
+  std::optional<Status> find_status(SubmissionId id);
   /// Newest first. `cursor` is empty or a page's `next`; what is added meanwhile moves nothing. Throws kInvalid.
   Page list(const Filter& filter, const std::string& cursor = {}, int limit = 50);
-  /// All attempts to judge it, the first one first.
+  /// All attempts to judge it, the first one first, without the bytes of artifacts.
   std::vector<Evaluation> evaluations(SubmissionId submission);
+  std::optional<Evaluation> last_evaluation(SubmissionId submission);
+  /// All of the last verdict, those of single tasks, too.
+  std::vector<Metric> metrics(SubmissionId submission);
+  /// Of the last verdict.
+  std::optional<Artifact> artifact(SubmissionId submission, const std::string& name);
   /// False if it was final already.
   bool cancel(SubmissionId submission);
   /// Judges a finished submission once more. Throws kNotFound, kConflict if it is queued or running.
@@ -63,18 +75,30 @@ class Store {
   /// Takes the next job for `duration` microseconds: highest priority, then the agent with the fewest jobs running, then who
   /// was served longest ago, then the oldest submission. Empty if nothing waits.
   std::optional<Lease> claim(const std::string& worker, Time duration);
-  /// Throws kConflict if the lease was lost (expired and taken away, or cancelled): the worker must stop.
+  /// Throws kConflict if the lease was lost (expired and taken away, or cancelled): the worker must stop. Writes nothing.
+  void confirm(const Lease& lease);
+  /// Throws as `confirm`.
   Lease renew(const Lease& lease, Time duration);
   /// The end of a submission. Throws kConflict if the lease was lost; then nothing is written.
   void complete(const Lease& lease, const Verdict& verdict);
-  /// The attempt came to nothing. It waits `delay` microseconds for the next, or ends as runtime_error after the last one.
-  Status fail(const Lease& lease, const std::string& reason, Time delay = 0);
-  /// Takes expired leases away, as `fail` would. The submissions concerned.
-  std::vector<SubmissionId> expire_leases();
+  /// Gives a lease back as if it had never been claimed: the attempt counts for nothing. Throws kConflict if it was lost.
+  void release(const Lease& lease);
+  /// The attempt came to nothing. It waits `delay` microseconds (at most a minute) for the next, or ends as runtime_error after
+  /// the last one; then `artifacts` are kept, too.
+  Status fail(const Lease& lease, const std::string& reason, Time delay = 0, const std::vector<Artifact>& artifacts = {});
+  /// Takes expired leases away, as `fail` would, but none of workers that the caller knows to be alive, whatever the clock says.
+  /// The submissions concerned.
+  std::vector<SubmissionId> expire_leases(const std::function<bool(const std::string& worker)>& is_alive = {});
+  /// Takes all leases away: for who knows that nobody holds one, such as a server that has just got the data folder. The attempts
+  /// ended with the server before, through no fault of the submissions: they do not count as tries, up to the tenth. The
+  /// submissions concerned.
+  std::vector<SubmissionId> release_leases();
 
   // Events (events.cpp). The operations above append "submitted", "running", "retried", "cancelled" and "finished".
 
   int64_t append_event(const std::string& kind, std::optional<SubmissionId> submission, const std::string& data);
+  /// Of a submission that is being judged. Throws kConflict if the lease was lost: nothing follows its end.
+  int64_t append_event(const std::string& kind, const Lease& lease, const std::string& data);
   /// What came after `sequence`, oldest first.
   std::vector<Event> events_after(int64_t sequence, int limit);
   int64_t last_event();
@@ -84,23 +108,25 @@ class Store {
   std::vector<Ranked> leaderboard(const Ranking& ranking);
   /// Submissions that no other beats in both, the most accurate first.
   std::vector<FrontPoint> pareto_front(const std::string& accuracy, const std::string& speed, const Filter& filter = {});
-  /// By the time of the verdict.
+  /// By the time of the verdict; of more than the limit the newest.
   std::vector<HistoryPoint> history(const Ranking& ranking);
-  /// Without `submission` itself, by id.
-  std::vector<LineageNode> ancestors(SubmissionId submission);
-  std::vector<LineageNode> descendants(SubmissionId submission);
+  /// Without `submission` itself, by id; of more than Limits::kRelatives the nearest.
+  std::vector<SubmissionSummary> ancestors(SubmissionId submission);
+  std::vector<SubmissionSummary> descendants(SubmissionId submission);
   /// All that is related in any way, with `submission`, by id.
-  std::vector<LineageNode> family(SubmissionId submission);
+  std::vector<SubmissionSummary> family(SubmissionId submission);
 
  private:
   int64_t append(const std::string& kind, std::optional<SubmissionId> submission, const std::string& data);
   Agent required_agent(const std::string& name);
   void enqueue(SubmissionId submission, int64_t priority);
+  void requeue(SubmissionId submission, int64_t priority);
   void close_evaluation(EvaluationId evaluation, const std::string& outcome, const Verdict& verdict, bool final);
   void finish(SubmissionId submission, EvaluationId evaluation, Status status);
   Status retry_or_end(SubmissionId submission, EvaluationId evaluation, const std::string& outcome, const std::string& reason,
-                      Time delay);
-  std::vector<LineageNode> related(const std::string& recursion, SubmissionId submission, bool with_itself);
+                      Time delay, const std::vector<Artifact>& artifacts = {});
+  void back_to_queue(SubmissionId submission, const std::string& outcome, Time delay, bool counts);
+  std::vector<SubmissionSummary> related(const std::string& recursion, SubmissionId submission, bool with_itself);
 
   StoreOptions options_;
   std::unique_ptr<Database> database_;

@@ -9,13 +9,17 @@
 
 #include "store/error.h"
 #include "store/filter.h"
+#include "store/sodium.h"
 #include "store/sqlite.h"
 #include "store/store.h"
+#include "store/summaries.h"
 #include "store/text_checks.h"
 
 namespace sluice::store {
 
 namespace {
+
+constexpr Time kKeyAge = Time{7} * 24 * 3600 * 1'000'000;  // after which an idempotency key is forgotten
 
 /// BLAKE2b of the parts, each after its length, so that no two lists of parts look the same.
 std::string hash_of(std::initializer_list<std::string_view> parts) {
@@ -32,12 +36,6 @@ std::string hash_of(std::initializer_list<std::string_view> parts) {
   return hash;
 }
 
-std::string hexadecimal(const std::string& bytes) {
-  std::string digits;
-  for (const char byte : bytes) digits += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-  return digits;
-}
-
 /// The draft in the form in which it is kept. Throws kInvalid.
 Draft checked(const Draft& draft) {
   Draft kept = draft;
@@ -46,15 +44,16 @@ Draft checked(const Draft& draft) {
   check_text("notes", draft.notes, Limits::kNotes);
   check_text("idempotency key", draft.idempotency_key, Limits::kIdempotencyKey);
   check_size("script", draft.script, Limits::kScript);
+  if (draft.script.empty()) throw StoreError(ErrorKind::kInvalid, "the script is empty");
   check_size("settings", draft.settings, Limits::kSettings);
   kept.settings = canonical_object("settings", draft.settings);
+  if (draft.parents.size() > Limits::kParents) {
+    throw StoreError(ErrorKind::kInvalid, fmt::format("{} parents are too many", draft.parents.size()),
+                     fmt::format("at most {}", Limits::kParents));
+  }
   kept.parents.clear();
   for (const SubmissionId parent : draft.parents) {
     if (std::find(kept.parents.begin(), kept.parents.end(), parent) == kept.parents.end()) kept.parents.push_back(parent);
-  }
-  if (kept.parents.size() > Limits::kParents) {
-    throw StoreError(ErrorKind::kInvalid, fmt::format("{} parents are too many", kept.parents.size()),
-                     fmt::format("at most {}", Limits::kParents));
   }
   return kept;
 }
@@ -85,14 +84,27 @@ std::optional<SubmissionId> known_by_key(Database& database, const Agent& agent,
   return query.integer(0);
 }
 
-std::optional<SubmissionId> known_by_content(Database& database, const std::string& hash) {
-  Query query(database, "SELECT id FROM submissions WHERE content_hash = ?", Blob{hash});
+/// A submission with the same content.
+struct Known {
+  SubmissionId id = 0;
+  Status status = Status::kQueued;
+  int64_t agent = 0;
+
+  /// Whether it is judged after all if `who` brings it: it has no verdict, and is not what somebody else does not want judged.
+  bool is_wanted(const Agent& who) const {
+    return status == Status::kRuntimeError || (status == Status::kCancelled && (agent == who.id || who.role == Role::kAdmin));
+  }
+};
+
+std::optional<Known> known_by_content(Database& database, const std::string& hash) {
+  Query query(database, "SELECT id, status, agent FROM submissions WHERE content_hash = ?", Blob{hash});
   if (!query.step()) return std::nullopt;
-  return query.integer(0);
+  return Known{query.integer(0), status_of(query.text(1)), query.integer(2)};
 }
 
 void remember_key(Database& database, const Agent& agent, const Draft& draft, SubmissionId id, Time time) {
   if (draft.idempotency_key.empty()) return;
+  Query(database, "DELETE FROM idempotency_keys WHERE created < ?", time - kKeyAge).run();
   Query(database, "INSERT INTO idempotency_keys (agent, key, request_hash, submission, created) VALUES (?, ?, ?, ?, ?)", agent.id,
         draft.idempotency_key, Blob{hash_of_request(draft)}, id, time)
       .run();
@@ -134,20 +146,26 @@ Submitted Store::submit(const std::string& agent_name, const Draft& draft) {
   Transaction transaction(*database_, Transaction::Kind::kWrite);
   const Agent agent = required_agent(agent_name);
   if (const auto known = known_by_key(*database_, agent, kept)) return {*known, false};
-  const auto same = known_by_content(*database_, hash);
-  if (!same) {
+  const std::optional<Known> same = known_by_content(*database_, hash);
+  const bool wanted = !same || same->is_wanted(agent);
+  if (wanted && agent.role != Role::kAdmin) {
     const Quota quota = quota_of(agent_name);
-    if (agent.role != Role::kAdmin && quota.used >= quota.limit) {
+    if (quota.used >= quota.limit) {
       throw StoreError(ErrorKind::kQuota, fmt::format("{} has used its {} submissions of 24 hours", agent_name, quota.limit),
                        "wait, or ask an admin for a larger quota");
     }
   }
-  const SubmissionId id = same ? *same : insert(*database_, agent, kept, hash, time);
-  if (!same) enqueue(id, kept.priority);
+  const SubmissionId id = same ? same->id : insert(*database_, agent, kept, hash, time);
   remember_key(*database_, agent, kept, id, time);
-  if (!same) append("submitted", id, nlohmann::json{{"agent", agent.name}, {"name", kept.name}}.dump());
+  if (same && wanted) {
+    Query(*database_, "INSERT INTO resubmissions (agent, time, submission) VALUES (?, ?, ?)", agent.id, time, id).run();
+    requeue(id, kept.priority);
+  } else if (wanted) {
+    enqueue(id, kept.priority);
+    append("submitted", id, nlohmann::json{{"agent", agent.name}, {"name", kept.name}}.dump());
+  }
   transaction.commit();
-  return {id, !same};
+  return {id, wanted};
 }
 
 std::optional<Submission> Store::get(SubmissionId id) {
@@ -174,6 +192,8 @@ std::optional<Submission> Store::get(SubmissionId id) {
 
 Page Store::list(const Filter& filter, const std::string& cursor, int limit) {
   limit = std::clamp(limit, 1, Limits::kPage);
+  const TimeLimit time(*database_, kMostSearch);
+  const Transaction transaction(*database_, Transaction::Kind::kRead);
   const Conditions conditions(filter);
   Query query(*database_, fmt::format("{} WHERE {}{} ORDER BY s.id DESC LIMIT ?", kSelectSummary, conditions.sql(),
                                       cursor.empty() ? "" : " AND s.id < ?"));
@@ -186,7 +206,23 @@ Page Store::list(const Filter& filter, const std::string& cursor, int limit) {
     page.submissions.pop_back();
     page.next = fmt::format("b{:x}", page.submissions.back().id);
   }
+  complete_summaries(*database_, page.submissions);
   return page;
+}
+
+std::optional<SubmissionSummary> Store::summary(SubmissionId id) {
+  const Transaction transaction(*database_, Transaction::Kind::kRead);
+  Query query(*database_, fmt::format("{} WHERE s.id = ?", kSelectSummary), id);
+  if (!query.step()) return std::nullopt;
+  std::vector<SubmissionSummary> found = {read_summary(query)};
+  complete_summaries(*database_, found);
+  return std::move(found.front());
+}
+
+std::optional<Status> Store::find_status(SubmissionId id) {
+  Query query(*database_, "SELECT status FROM submissions WHERE id = ?", id);
+  if (!query.step()) return std::nullopt;
+  return status_of(query.text(0));
 }
 
 }  // namespace sluice::store

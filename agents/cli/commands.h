@@ -16,7 +16,10 @@ void add_repl(CLI::App& app);
 void add_serve(CLI::App& app);
 void add_fsck(CLI::App& app);
 void add_agent(CLI::App& app);
-/// submit, list, show, tree and export.
-void add_client(CLI::App& app);
+void add_submit(CLI::App& app);
+void add_cancel(CLI::App& app);
+/// list, leaderboard, show, tree and diff.
+void add_submissions(CLI::App& app);
+void add_export(CLI::App& app);
 
 }  // namespace sluice::cli

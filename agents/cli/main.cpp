@@ -86,7 +86,7 @@ int main(int argc, char** argv) {
   keep_streams_apart();
   CLI::App app{"Sluice judges sparse-attention flows: accuracy and speed on a real model, beside dense attention."};
   app.require_subcommand(1);
-  app.set_version_flag("--version", "sluice 0.1.0");
+  app.set_version_flag("--version", "sluice " SLUICE_VERSION);
   sluice::cli::add_eval(app);
   sluice::cli::add_check(app);
   sluice::cli::add_plan(app);
@@ -98,7 +98,10 @@ int main(int argc, char** argv) {
   sluice::cli::add_serve(app);
   sluice::cli::add_fsck(app);
   sluice::cli::add_agent(app);
-  sluice::cli::add_client(app);
+  sluice::cli::add_submit(app);
+  sluice::cli::add_cancel(app);
+  sluice::cli::add_submissions(app);
+  sluice::cli::add_export(app);
   const int code = run(app, argc, argv);
   if (code == kDone && output_was_lost()) return report("standard output cannot be written", "is the disk full?");
   return code;

@@ -1,6 +1,4 @@
 #include <fmt/format.h>
-#include <langinfo.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <clocale>
@@ -13,9 +11,13 @@
 #include <string_view>
 
 #include "agents/cli/arguments.h"
+#include "agents/cli/client_options.h"
 #include "agents/cli/commands.h"
 #include "agents/cli/interrupts.h"
 #include "agents/cli/line_editor.h"
+#include "agents/cli/terminal.h"
+#include "agents/client/repl_server.h"
+#include "agents/model_name.h"
 #include "agents/printable_text.h"
 #include "agents/repl/session.h"
 #include "agents/tasks/task.h"
@@ -41,23 +43,8 @@ struct ReplOptions {
   std::string kv = "bf16";
   bool strict = false;
   bool no_history = false;
+  ServerAccess access = ServerAccess::from_environment();
 };
-
-bool is_set(const char* variable) {
-  const char* value = std::getenv(variable);
-  return value != nullptr && *value != '\0';
-}
-
-repl::Style terminal_style() {
-  repl::Style style;
-  if (::isatty(STDOUT_FILENO) == 0) return style;
-  const char* terminal = std::getenv("TERM");
-  style.unicode = std::string_view(nl_langinfo(CODESET)) == "UTF-8";
-  style.color = !is_set("NO_COLOR") && terminal != nullptr && std::string_view(terminal) != "dumb";
-  winsize size{};
-  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) style.width = size.ws_col;
-  return style;
-}
 
 /// The prompt of one sample of the task, the same every time.
 std::string task_prompt(const ReplOptions& options, const std::string& directory, const Tokenizer& tokenizer,
@@ -66,11 +53,6 @@ std::string task_prompt(const ReplOptions& options, const std::string& directory
   const TaskContext context{tokenizer, mini ? &*mini : nullptr, config.max_positions};
   Rng random(Seed::parse("repl"), options.task);
   return sluice::generate(find_task(options.task), context, random, options.tokens).prompt;
-}
-
-std::string model_name(const std::string& directory) {
-  const std::filesystem::path path = std::filesystem::weakly_canonical(directory);
-  return path.filename().string();
 }
 
 /// Lines from a terminal or from anything else.
@@ -159,6 +141,8 @@ void run_repl(const ReplOptions& options) try {
   session_options.place = {options.layer, options.head};
   session_options.style = terminal_style();
   session_options.interrupted = Interrupts::take;
+  ReplServer server(options.access);
+  session_options.server = &server;
   repl::Session session(*device, *model, *tokenizer, session_options);
   interrupts.reset();
   Input source(options, [&](std::string_view line) { return repl::complete(line, session.vocabulary()); });
@@ -192,6 +176,7 @@ void add_repl(CLI::App& app) {
       ->capture_default_str();
   command->add_flag("--strict", options->strict, "Exit with 1 if any input was refused");
   command->add_flag("--no-history", options->no_history, "Neither read nor keep the history of lines");
+  add_access(*command, options->access);
   command->callback([options] { run_repl(*options); });
 }
 

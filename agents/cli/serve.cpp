@@ -1,11 +1,16 @@
 #include <fmt/format.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,9 +20,15 @@
 #include "agents/flow_script.h"
 #include "agents/generation/generation_api.h"
 #include "agents/harness/harness.h"
+#include "agents/harness/harness_routes.h"
+#include "agents/harness/submitted_flows.h"
+#include "agents/mcp/harness_tools.h"
+#include "agents/mcp/mcp_server.h"
 #include "agents/server/http_server.h"
+#include "agents/server/rate_limiter.h"
 #include "agents/server/stop_signal.h"
 #include "agents/trace_options.h"
+#include "agents/web/web_routes.h"
 #include "host/default_model.h"
 #include "scripting/graph/error.h"
 #include "store/error.h"
@@ -30,8 +41,10 @@ struct ServeOptions {
   std::vector<std::string> flows;
   int pool_mib = 256;
   bool quiet = false;
+  bool open_completions = false;  // with a data folder, too
   HarnessOptions harness;
   HttpServerOptions http;
+  RateLimits rates;
   GenerationOptions generation;
 };
 
@@ -67,44 +80,99 @@ std::unique_ptr<Harness> open_harness(const ServeOptions& options, spdlog::logge
   }
 }
 
+/// A connection, a store and a worker are some descriptors each; the usual limit is a thousand.
+void allow_many_files() {
+  constexpr rlim_t kEnough = 1 << 16;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kEnough) return;
+  limit.rlim_cur = std::min(limit.rlim_max, kEnough);
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+/// What is wrong with the origin of a site; "" if nothing is.
+std::string is_origin(const std::string& text) {
+  const size_t scheme = text.starts_with("http://") ? 7 : text.starts_with("https://") ? 8 : std::string::npos;
+  const bool whole = scheme < text.size() && text.find_first_of("/?#@ *", scheme) == std::string::npos;
+  return whole ? "" : fmt::format("\"{:.60}\" is no origin: scheme, name and port alone, as in https://example.org", text);
+}
+
+/// Throws InputError.
+void check_tokens(const ServeOptions& options) {
+  if (!options.harness.folder.empty()) return;
+  if (options.http.gate.token_for_reading) {
+    throw InputError("--token-for-reading without --data: nobody could read, since there are no tokens",
+                     "--data sluice-data, and sluice agent add NAME for each reader");
+  }
+  if (options.open_completions) throw InputError("--open-completions without --data: completions are open there anyway");
+}
+
 void serve(ServeOptions options) {
+  check_tokens(options);
   const StopSignal signal;  // before there are other threads
+  allow_many_files();
   std::signal(SIGPIPE, SIG_IGN);
   GenerationOptions& generation = options.generation;
   if (generation.model.empty()) generation.model = default_model();
   generation.pool_bytes = static_cast<size_t>(options.pool_mib) << 20;
   const auto scripts = read_flows(options, load_config(generation.model));
-  generation.read_flow = [&scripts](const std::string& name, const TraceOptions& trace) { return scripts.at(name).trace(trace); };
+  std::optional<SubmittedFlows> submitted;
+  if (!options.harness.folder.empty()) {
+    submitted.emplace(database_of(options.harness.folder));
+    generation.check_flow = [&submitted](const std::string& name) { submitted->check(name); };
+  }
+  generation.read_flow = [&](const std::string& name, const TraceOptions& trace) {
+    const auto script = scripts.find(name);
+    return (script != scripts.end() ? script->second : submitted->script(name)).trace(trace);
+  };
   const auto log = std::make_shared<spdlog::logger>("sluice", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   log->set_level(options.quiet ? spdlog::level::err : spdlog::level::info);
   options.http.log = generation.log = log;
+  spdlog::set_default_logger(log);
+  std::atomic<bool> lost = false;
+  options.http.lost = [&lost] {
+    lost = true;
+    ::kill(::getpid(), SIGTERM);
+  };
 
   std::vector<std::string> names;
   for (const auto& [name, script] : scripts) names.push_back(name);
   const std::unique_ptr<Harness> harness = open_harness(options, *log);
   if (harness) {
-    options.http.gate.authenticate = [&harness](const std::string& token) { return harness->api().authenticate(token); };
+    options.http.gate.authenticate = [&harness](const std::string& token) { return harness->service().authenticate(token); };
   }
+  RateLimiter limiter(options.rates);
+  options.http.gate.rate_limit = [&limiter](const HttpRequest& request, const HttpRoute& route) {
+    return limiter.wait(request, route);
+  };
+  generation.token_for_completions = harness && !options.open_completions;
+  generation.trouble = [&harness] { return harness ? harness->trouble() : std::string(); };
   GenerationApi api(std::move(generation), names);
+  std::optional<mcp::McpServer> mcp;
   HttpServer server(std::move(options.http));
   api.add_routes(server);
   if (harness) {
-    harness->api().add_routes(server);
+    add_harness_routes(server, harness->service());
+    add_web_routes(server);
+    mcp.emplace(mcp::harness_tools(harness->service()), mcp::harness_instructions(),
+                [&limiter](const HttpRequest& request, bool writes) { return limiter.take(request, writes); });
+    mcp->add_routes(server);
     harness->start();
   }
   server.start();
-  fmt::print("serving {} at {}\n", api.model(), server.address());
+  fmt::print("serving {}{} at {}\n", api.model(), harness ? " and a page for people" : "", server.address());
   std::fflush(stdout);
   StopSignal::wait();
   log->info("stopping");
   server.stop();
   api.engines().stop();
+  if (lost) throw InternalError("the server lost the socket that it listened at");
 }
 
 }  // namespace
 
 void add_serve(CLI::App& app) {
   constexpr int kMostThreads = 1024;
+  constexpr int kMostRate = 1'000'000;
   auto options = std::make_shared<ServeOptions>();
   CLI::App* command = app.add_subcommand(
       "serve", "Serve a model over HTTP: OpenAI's endpoints, metrics and health; with --data also the harness for agents");
@@ -113,6 +181,9 @@ void add_serve(CLI::App& app) {
                       "Folder of submissions and what became of them: agents may hand in flows (sluice agent add)");
   command->add_option("--workers", options->harness.workers, "Submissions that are judged at once")
       ->check(decimal_number(1, 256))
+      ->capture_default_str();
+  command->add_option("--judge-seconds", options->harness.seconds, "Most that the judging of one submission may take")
+      ->check(CLI::Range(1.0, 1e6))
       ->capture_default_str();
   command->add_option("--suite", options->harness.suite, "By which they are judged unless they say otherwise")
       ->check(CLI::IsMember({"verify", "quick", "full"}))
@@ -124,7 +195,25 @@ void add_serve(CLI::App& app) {
       ->capture_default_str();
   add_list(*command, "--allow-host", options->http.gate.host_names,
            "Names besides localhost under which this server is called; IP addresses need none");
-  add_list(*command, "--allow-origin", options->http.gate.origins, "Other sites whose pages may call: https://example.org");
+  add_list(*command, "--allow-origin", options->http.gate.origins, "Other sites whose pages may call: https://example.org")
+      ->check(is_origin, "");
+  command
+      ->add_option("--writes-per-minute", options->rates.writes_per_minute,
+                   "Of each token's holder; completions count as reads; 0: no limit")
+      ->check(decimal_number(0, kMostRate))
+      ->capture_default_str();
+  command
+      ->add_option("--reads-per-second", options->rates.reads_per_second,
+                   "Of each token's holder, and of each address without a token; 0: no limit")
+      ->check(decimal_number(0, kMostRate))
+      ->capture_default_str();
+  CLI::Option* reading = command->add_flag("--token-for-reading", options->http.gate.token_for_reading,
+                                           "Nothing is told without a token of --data, health and /v1/openapi.json excepted; "
+                                           "the page for people sends none and shows nothing then");
+  command
+      ->add_flag("--open-completions", options->open_completions,
+                 "Anybody may have text generated; without it, that needs a token where there is --data")
+      ->excludes(reading);
   GenerationOptions& generation = options->generation;
   command->add_option("--model", generation.model, "Hugging Face directory (default: the mini model)");
   command->add_option("--device", generation.device, "cpu or cuda")->capture_default_str();

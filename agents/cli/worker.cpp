@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -5,6 +6,7 @@
 #include <csignal>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "agents/cli/arguments.h"
 #include "agents/cli/commands.h"
@@ -22,7 +24,17 @@ int take_standard_output() {
   return out;
 }
 
+/// Where memory runs out, whoever judges strangers' flows goes before the server does.
+void go_first() {
+  const int file = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+  if (file < 0) return;
+  constexpr std::string_view kScore = "500";
+  static_cast<void>(::write(file, kScore.data(), kScore.size()) < 0);  // a system without it has its own way
+  ::close(file);
+}
+
 void work(WorkerOptions options) {
+  go_first();
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody waits for what an orphan finds
   if (options.model.empty()) options.model = default_model();
   const int out = take_standard_output();

@@ -13,6 +13,10 @@ namespace {
 
 constexpr const char* kSpeedTask = "needle_multikey";
 
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
 /// Scores of one answerer, by document.
 using Scores = std::vector<std::vector<Score>>;
 
@@ -22,6 +26,7 @@ struct Entrant {
   bool alive = false;                  // takes part in the next stage
   bool judged = false;                 // by a stage at least
 
+  void came_to(const std::string& stage, double seconds) { report.stages.push_back({stage, seconds}); }
   void stop(FlowStatus status, const std::string& stage, const std::string& message, const std::string& hint = {}) {
     report.status = status;
     report.stage = stage;
@@ -29,10 +34,11 @@ struct Entrant {
     report.hint = hint;
     alive = false;
   }
-  /// Something that could not be measured, which says nothing about the flow's answers: its status stays.
-  void remark(const std::string& stage, const InputError& error) {
+  /// A speed that could not be measured, which says nothing about the flow's answers: its status stays.
+  void leave_untimed(const InputError& error) {
+    report.untimed = error.what();
     if (!report.message.empty()) return;
-    report.stage = stage;
+    report.stage = "speed";
     report.message = error.what();
     report.hint = error.hint();
   }
@@ -128,7 +134,7 @@ class Cascade {
       : suite_(suite), runner_(runner), context_(context), seed_(seed), progress_(progress) {}
 
   Report run(const std::vector<Contestant>& contestants) {
-    const auto started = std::chrono::steady_clock::now();
+    const auto started = Clock::now();
     progress_.start(planned_work(contestants.size()));
     for (const Contestant& contestant : contestants) admit(contestant);
     for (const SuiteStage& stage : suite_.stages) {
@@ -145,7 +151,7 @@ class Cascade {
     report_.dialect = context_.english() ? "english" : "mini";
     report_.seed = seed_.hex();
     for (Entrant& entrant : entrants_) report_.flows.push_back(std::move(entrant.report));
-    report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    report_.seconds = seconds_since(started);
     return std::move(report_);
   }
 
@@ -176,6 +182,7 @@ class Cascade {
     entrant.report.name = contestant.name;
     entrant.report.path = contestant.script.file;
     entrant.alive = true;
+    const auto started = Clock::now();
     try {
       progress_.show("verify", "", contestant.name);
       entrant.candidate = runner_.prepare(contestant.script);
@@ -185,12 +192,14 @@ class Cascade {
     } catch (const std::exception& error) {
       entrant.fail("verify", error.what());
     }
+    entrant.came_to("verify", seconds_since(started));
     if (entrant.alive) check_numerically(entrant);
     entrants_.push_back(std::move(entrant));
   }
 
   void check_numerically(Entrant& entrant) {
     progress_.show("numerical", "", entrant.report.name);
+    const auto started = Clock::now();
     try {
       if (const auto difference = runner_.check_numerically(*entrant.candidate)) {
         entrant.stop(FlowStatus::kIncorrectNumerical, "numerical", *difference);
@@ -199,10 +208,16 @@ class Cascade {
     } catch (const std::exception& error) {
       entrant.fail("numerical", error.what());
     }
+    entrant.came_to("numerical", seconds_since(started));
   }
 
   void run_stage(const SuiteStage& stage) {
     const size_t first = report_.dense.size();
+    const auto started = Clock::now();
+    std::vector<Entrant*> taking_part;
+    for (Entrant& entrant : entrants_) {
+      if (entrant.alive) taking_part.push_back(&entrant);
+    }
     for (const SuiteTask& task : stage.tasks) {
       try {
         run_task(stage, task);
@@ -210,6 +225,7 @@ class Cascade {
         keep_error(fmt::format("{}, {}: {}", stage.name, title_of(task), error.what()));
       }
     }
+    for (Entrant* entrant : taking_part) entrant->came_to(stage.name, seconds_since(started));
     if (report_.dense.size() > first) judge(stage, first);
   }
 
@@ -303,8 +319,7 @@ class Cascade {
         return;
       }
     }
-    entrant.remark(
-        "speed",
+    entrant.leave_untimed(
         InputError(fmt::format("{:.2f}x was measured, but no flow that reads {:.1f}% of the pages is more than {:.2f}x as "
                                "fast as dense attention: an error of measurement",
                                speed.speedup.ratio, 100 * speed.pages_read, speed.limit),
@@ -318,12 +333,15 @@ class Cascade {
         std::any_of(entrants_.begin(), entrants_.end(), [](const Entrant& entrant) { return entrant.candidate.has_value(); });
     if (!any) return;
     const SpeedOptions options{suite_.speed_batch, suite_.speed_pairs, suite_.speed_steps};
+    const auto started = Clock::now();
     std::unique_ptr<PrefilledBatch> batch;
     try {
       batch = prefill_for_speed(options);
     } catch (const InputError& error) {
       for (Entrant& entrant : entrants_) {
-        if (entrant.candidate) entrant.remark("speed", error);
+        if (!entrant.candidate) continue;
+        entrant.leave_untimed(error);
+        entrant.came_to("speed", seconds_since(started));
       }
       return;
     } catch (const std::exception& error) {
@@ -336,10 +354,11 @@ class Cascade {
       try {
         measure_speed(entrant, *batch, options);
       } catch (const InputError& error) {
-        entrant.remark("speed", error);
+        entrant.leave_untimed(error);
       } catch (const std::exception& error) {
         entrant.fail("speed", error.what());
       }
+      entrant.came_to("speed", seconds_since(started));
       progress_.advance(speed_work());
     }
   }

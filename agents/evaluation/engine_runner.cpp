@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "agents/evaluation/cache_limit.h"
 #include "agents/evaluation/numerical.h"
 #include "agents/evaluation/prefilled.h"
 #include "agents/evaluation/speed.h"
@@ -65,6 +66,7 @@ class Follower {
 Candidate prepare_flow(const FlowScript& script, const ModelConfig& config, Device& device) {
   FlowGraph traced = script.trace(trace_options(config));
   Plan plan = compile(traced).plan;
+  check_cache_size(plan.layout);
   if (plan.graph.selection != kNoNode) device.compile(plan, config.layers, config.kv_heads);
   device.create_pool(1, 1, 1, plan.layout);  // it may not keep such pages
   return {std::move(traced), std::move(plan)};

@@ -51,6 +51,13 @@ struct SpeedResult {
   std::vector<double> mass;  // [layers] share of the dense attention mass on the selected pages
 };
 
+/// How long a flow was in a stage: "verify", "numerical", those of the suite, "speed". What dense attention and other flows of
+/// the run did meanwhile is counted in.
+struct StageTime {
+  std::string name;
+  double seconds = 0;
+};
+
 struct FlowReport {
   std::string name;
   std::string path;
@@ -58,6 +65,8 @@ struct FlowReport {
   std::string stage;    // where it stopped, or what could not be measured; empty if there is nothing to say
   std::string message;  // why
   std::string hint;
+  std::string untimed;            // why there is no speed, where one was tried
+  std::vector<StageTime> stages;  // that it came to, in order
   std::vector<TaskResult> tasks;
   std::optional<SpeedResult> speed;
 };

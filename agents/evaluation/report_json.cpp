@@ -43,6 +43,9 @@ ordered_json to_json(const FlowReport& flow) {
   if (!flow.stage.empty()) json["stage"] = flow.stage;
   if (!flow.message.empty()) json["message"] = flow.message;
   if (!flow.hint.empty()) json["hint"] = flow.hint;
+  if (!flow.untimed.empty()) json["untimed"] = flow.untimed;
+  json["stages"] = ordered_json::array();
+  for (const StageTime& stage : flow.stages) json["stages"].push_back({{"name", stage.name}, {"seconds", stage.seconds}});
   json["tasks"] = list_of(flow.tasks);
   json["speedup"] = nullptr;
   json["pages_read"] = nullptr;

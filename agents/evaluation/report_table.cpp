@@ -6,18 +6,12 @@
 
 #include "agents/evaluation/report.h"
 #include "agents/printable_text.h"
+#include "agents/text_table.h"
 
 namespace sluice {
 namespace {
 
-using Row = std::vector<std::string>;
-
 constexpr std::string_view kProblemSet = "jsonl:";
-
-/// Terminal columns of UTF-8 text without wide characters.
-size_t width_of(const std::string& text) {
-  return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
-}
 
 /// A column of results: the accuracy of a group of tasks, or the pass@k of a problem set.
 struct Column {
@@ -86,8 +80,8 @@ std::string pass_cell(const std::vector<TaskResult>& results, const Column& colu
   return problems == 0 ? "-" : fmt::format("{:.0f}%", 100 * sum / problems);
 }
 
-Row cells(const std::vector<TaskResult>& results, const std::vector<Column>& columns) {
-  Row row;
+TableRow cells(const std::vector<TaskResult>& results, const std::vector<Column>& columns) {
+  TableRow row;
   for (const Column& column : columns) {
     row.push_back(column.k > 0 ? pass_cell(results, column) : accuracy_cell(results, column.group));
   }
@@ -100,10 +94,10 @@ double mean_of(const std::vector<double>& values) {
   return values.empty() ? 0 : sum / static_cast<double>(values.size());
 }
 
-void append(Row& row, const Row& more) { row.insert(row.end(), more.begin(), more.end()); }
+void append(TableRow& row, const TableRow& more) { row.insert(row.end(), more.begin(), more.end()); }
 
-Row flow_row(const FlowReport& flow, const std::vector<Column>& columns) {
-  Row row = {flow.name};
+TableRow flow_row(const FlowReport& flow, const std::vector<Column>& columns) {
+  TableRow row = {flow.name};
   append(row, cells(flow.tasks, columns));
   if (flow.speed) {
     const Ratio& speedup = flow.speed->speedup;
@@ -117,31 +111,9 @@ Row flow_row(const FlowReport& flow, const std::vector<Column>& columns) {
   return row;
 }
 
-std::string aligned(const std::vector<Row>& rows) {
-  std::vector<size_t> widths(rows.front().size(), 0);
-  for (const Row& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
-  }
-  std::string text;
-  for (size_t r = 0; r < rows.size(); ++r) {
-    std::string line;
-    for (size_t i = 0; i < rows[r].size(); ++i) {
-      line += rows[r][i] + std::string(widths[i] - width_of(rows[r][i]) + 2, ' ');
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
-    if (r == 0) {
-      for (const size_t width : widths) text += std::string(width, '-') + "  ";
-      text.erase(text.find_last_not_of(' ') + 1);
-      text += "\n";
-    }
-  }
-  return text;
-}
-
 /// A row a flow and task.
 std::string task_table(const Report& report) {
-  std::vector<Row> rows = {
+  std::vector<TableRow> rows = {
       {"flow", "stage", "task", "tokens", "samples", "documents", "accuracy", "dense", "lost", "gained", "p"}};
   for (const FlowReport& flow : report.flows) {
     for (const TaskResult& task : flow.tasks) {
@@ -151,22 +123,22 @@ std::string task_table(const Report& report) {
                       std::to_string(task.gained), fmt::format("{:.2g}", task.p_value)});
     }
   }
-  return aligned(rows);
+  return aligned_table(rows);
 }
 
 }  // namespace
 
 std::string to_table(const Report& report, bool details) {
   const std::vector<Column> columns = columns_of(report);
-  Row header = {"flow"};
+  TableRow header = {"flow"};
   for (const Column& column : columns) header.push_back(title_of(column, columns));
   append(header, {"speed", "pages", "mass", "status"});
-  Row dense = {"(dense)"};
+  TableRow dense = {"(dense)"};
   append(dense, cells(report.dense, columns));
   append(dense, {"1", "100%", "100%", ""});
-  std::vector<Row> rows = {header, dense};
+  std::vector<TableRow> rows = {header, dense};
   for (const FlowReport& flow : report.flows) rows.push_back(flow_row(flow, columns));
-  std::string text = aligned(rows);
+  std::string text = aligned_table(rows);
   if (details && !report.flows.empty()) text += "\n" + task_table(report);
   for (const FlowReport& flow : report.flows) {
     if (flow.message.empty()) continue;

@@ -10,10 +10,22 @@
 namespace sluice {
 namespace {
 
-std::vector<std::vector<int32_t>> encode_prompts(const Tokenizer& tokenizer, const CompletionRequest& request) {
-  if (request.kind == CompletionKind::kChat) return {tokenizer.encode(chat_prompt(tokenizer, request.messages))};
+int tasks_of(const CompletionRequest& request) {
+  const size_t prompts = request.kind == CompletionKind::kChat ? 1 : request.texts.size() + request.tokens.size();
+  return static_cast<int>(prompts) * request.n;
+}
+
+std::vector<std::vector<int32_t>> encode_prompts(const Tokenizer& tokenizer, const CompletionRequest& request,
+                                                 size_t most_bytes) {
+  const auto encoded = [&](const std::string& text) {
+    if (text.size() <= most_bytes) return tokenizer.encode(text);
+    throw HttpProblem(400, fmt::format("a prompt of {} bytes; {} are the most that fit this model", text.size(), most_bytes))
+        .with("param", request.kind == CompletionKind::kChat ? "messages" : "prompt")
+        .with("code", "context_length_exceeded");
+  };
+  if (request.kind == CompletionKind::kChat) return {encoded(chat_prompt(tokenizer, request.messages))};
   std::vector<std::vector<int32_t>> prompts = request.tokens;
-  for (const std::string& text : request.texts) prompts.push_back(tokenizer.encode(text));
+  for (const std::string& text : request.texts) prompts.push_back(encoded(text));
   return prompts;
 }
 
@@ -21,9 +33,11 @@ uint64_t random_seed() { return (uint64_t{std::random_device()()} << 32) | std::
 
 }  // namespace
 
-Completion::Completion(EngineThread& engines, const Tokenizer& tokenizer, const CompletionRequest& request)
+Completion::Completion(EngineThread& engines, const Tokenizer& tokenizer, const CompletionRequest& request,
+                       size_t most_prompt_bytes)
     : engines_(engines), stop_tokens_(request.stop_tokens), ignore_eos_(request.ignore_eos), answers_(request.n) {
-  const std::vector<std::vector<int32_t>> prompts = encode_prompts(tokenizer, request);
+  engines_.check_room(tasks_of(request));  // before any work
+  const std::vector<std::vector<int32_t>> prompts = encode_prompts(tokenizer, request, most_prompt_bytes);
   const uint64_t seed = request.seed ? *request.seed : random_seed();
   std::vector<GenerationTask> tasks;
   for (size_t i = 0; i < prompts.size(); ++i) {

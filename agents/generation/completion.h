@@ -32,8 +32,9 @@ struct CompletionPiece {
 /// still runs is cancelled with this object.
 class Completion {
  public:
-  /// Encodes the prompts and queues the tasks. Throws HttpProblem.
-  Completion(EngineThread& engines, const Tokenizer& tokenizer, const CompletionRequest& request);
+  /// Encodes the prompts and queues the tasks. A longer text than `most_prompt_bytes` is refused before it is encoded. Throws
+  /// HttpProblem.
+  Completion(EngineThread& engines, const Tokenizer& tokenizer, const CompletionRequest& request, size_t most_prompt_bytes);
   ~Completion();
   Completion(const Completion&) = delete;
   Completion& operator=(const Completion&) = delete;

@@ -172,7 +172,19 @@ void check_unsupported(const JsonObject& body, CompletionKind kind) {
                                                                     {"response_format", Json::object({{"type", "text"}})},
                                                                     {"use_beam_search", false},
                                                                     {"skip_special_tokens", true},
-                                                                    {"include_stop_str_in_output", false}};
+                                                                    {"include_stop_str_in_output", false},
+                                                                    {"length_penalty", 1},
+                                                                    {"allowed_token_ids", Json::array()},
+                                                                    {"bad_words", Json::array()},
+                                                                    {"logits_processors", Json::array()},
+                                                                    {"truncate_prompt_tokens", nullptr},
+                                                                    {"prompt_embeds", nullptr},
+                                                                    {"structured_outputs", nullptr},
+                                                                    {"guided_json", nullptr},
+                                                                    {"guided_regex", nullptr},
+                                                                    {"guided_choice", nullptr},
+                                                                    {"guided_grammar", nullptr},
+                                                                    {"structural_tag", nullptr}};
   for (const auto& [name, value] : neutral) {
     const Json* given = body.find(name);
     if (given != nullptr && *given != value) refuse(name, fmt::format("\"{}\" is not supported; leave it out", name));

@@ -39,7 +39,7 @@ EngineSlot::EngineSlot(Device& device, const Model& model, std::string flow, std
   });
 }
 
-void EngineSlot::submit(LiveTask live) {
+void EngineSlot::submit(LiveTask& live) {
   last_used_ = GenerationClock::now();
   Request request = std::move(live.task.request);
   if (live.task.fill) {

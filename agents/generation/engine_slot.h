@@ -42,8 +42,8 @@ class EngineSlot {
   GenerationClock::time_point last_used() const { return last_used_; }
   EngineStats stats() const { return engine_->stats(); }
 
-  /// Takes a task, or tells it why not.
-  void submit(LiveTask live);
+  /// Takes a task, or tells it why not. One that throws is left to the caller, who has to tell it.
+  void submit(LiveTask& live);
   /// False if the task is not here.
   bool cancel(uint64_t id, bool stopped);
   /// One pass of the engine. After an exception the slot can only be failed and destroyed.

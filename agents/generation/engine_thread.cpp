@@ -44,13 +44,22 @@ EngineThread::EngineThread(GenerationOptions options, GenerationMetrics& metrics
 
 EngineThread::~EngineThread() { stop(); }
 
-std::vector<uint64_t> EngineThread::submit(std::vector<GenerationTask> tasks) {
-  const std::lock_guard lock(mutex_);
+void EngineThread::require_room(int tasks) const {
   if (!taking_) throw HttpProblem(503, "the server stops");
-  if (unfinished_ + static_cast<int>(tasks.size()) > options_.most_requests) {
+  if (unfinished_ + tasks > options_.most_requests) {
     throw HttpProblem(503, fmt::format("{} requests run or wait, and no more are taken; try again later", unfinished_))
         .with_header("Retry-After", "1");
   }
+}
+
+void EngineThread::check_room(int tasks) const {
+  const std::lock_guard lock(mutex_);
+  require_room(tasks);
+}
+
+std::vector<uint64_t> EngineThread::submit(std::vector<GenerationTask> tasks) {
+  const std::lock_guard lock(mutex_);
+  require_room(static_cast<int>(tasks.size()));
   std::vector<uint64_t> ids;
   for (GenerationTask& task : tasks) {
     LiveTask live;
@@ -105,10 +114,12 @@ void EngineThread::loop(Device& device, const Model& model) {
 
 EngineThread::Mail EngineThread::take_mail() {
   const bool busy = std::any_of(slots_.begin(), slots_.end(), [](const EngineSlot& slot) { return slot.busy(); });
-  if (!busy) publish(true);
+  // A slot that has just become idle, or failed, is one that the next task may have been waiting for.
+  const bool is_idle = !busy && waiting_.empty();
+  if (is_idle) publish(true);
   std::unique_lock lock(mutex_);
   const auto arrived = [&] { return mail_.stop || !mail_.tasks.empty() || !mail_.cancellations.empty(); };
-  if (!busy) changed_.wait_for(lock, options_.idle, arrived);  // nothing waits where nothing runs: see `admit`
+  if (is_idle) changed_.wait_for(lock, options_.idle, arrived);
   return std::exchange(mail_, {});
 }
 
@@ -130,9 +141,12 @@ void EngineThread::admit(Device& device, const Model& model) {
     try {
       EngineSlot* const slot = slot_for(next.task.flow, device, model);
       if (slot == nullptr) return;
-      slot->submit(std::move(next));
+      slot->submit(next);
     } catch (const InputError& error) {
       next.fail(400, error.hint().empty() ? error.what() : fmt::format("{} ({})", error.what(), error.hint()));
+      end_tasks(1);
+    } catch (const HttpProblem& problem) {  // it could be used when it was asked for, and no longer can
+      next.fail(problem.status(), problem.what());
       end_tasks(1);
     } catch (const std::exception& error) {
       if (options_.log) options_.log->error("no engine for flow \"{}\": {}", next.task.flow, error.what());
@@ -168,7 +182,18 @@ std::list<EngineSlot>::iterator EngineThread::oldest_idle() {
 }
 
 void EngineThread::drop(std::list<EngineSlot>::iterator slot) {
-  preemptions_ += slot->stats().preemptions;
+  try {
+    preemptions_ += slot->stats().preemptions;
+  } catch (const std::exception& error) {
+    if (options_.log) options_.log->error("the engine of flow \"{}\" failed: {}", slot->flow(), error.what());
+  }
+  slots_.erase(slot);
+}
+
+void EngineThread::fail(std::list<EngineSlot>::iterator slot, const std::exception& error) {
+  if (options_.log) options_.log->error("the engine of flow \"{}\" failed: {}", slot->flow(), error.what());
+  const bool input = dynamic_cast<const InputError*>(&error) != nullptr;
+  end_tasks(slot->take_ended() + slot->fail_all(500, input ? error.what() : "the engine failed; the server's log tells more"));
   slots_.erase(slot);
 }
 
@@ -179,11 +204,7 @@ void EngineThread::step_all() {
       if (current->busy()) current->step();
       end_tasks(current->take_ended());
     } catch (const std::exception& error) {
-      if (options_.log) options_.log->error("the engine of flow \"{}\" failed: {}", current->flow(), error.what());
-      const bool input = dynamic_cast<const InputError*>(&error) != nullptr;
-      end_tasks(current->take_ended() +
-                current->fail_all(500, input ? error.what() : "the engine failed; the server's log tells more"));
-      slots_.erase(current);  // an engine that threw is of no use; the next request gets a new one
+      fail(current, error);
     }
   }
 }
@@ -205,13 +226,18 @@ void EngineThread::publish(bool now) {
   EngineGauges gauges;
   gauges.waiting = static_cast<int>(waiting_.size());
   gauges.preemptions = preemptions_;
-  for (const EngineSlot& slot : slots_) {
-    const EngineStats stats = slot.stats();
-    gauges.running += stats.running;
-    gauges.waiting += stats.waiting;
-    gauges.pages += stats.pages_total;
-    gauges.pages_used += stats.pages_total - stats.pages_free;
-    gauges.preemptions += stats.preemptions;
+  for (auto slot = slots_.begin(); slot != slots_.end();) {
+    const auto current = slot++;
+    try {
+      const EngineStats stats = current->stats();
+      gauges.running += stats.running;
+      gauges.waiting += stats.waiting;
+      gauges.pages += stats.pages_total;
+      gauges.pages_used += stats.pages_total - stats.pages_free;
+      gauges.preemptions += stats.preemptions;
+    } catch (const std::exception& error) {
+      fail(current, error);
+    }
   }
   metrics_.set_gauges(gauges);
 }

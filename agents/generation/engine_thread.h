@@ -27,9 +27,16 @@ namespace sluice {
 struct GenerationOptions {
   std::string model;  // directory
   std::string device = "cpu";
-  int threads = 0;  // of the CPU; 0: all cores
+  int threads = 0;                     // of the CPU; 0: all cores
+  bool token_for_completions = false;  // whether to generate needs a token
+  /// Whether a flow that is not on the list may be used. Throws HttpProblem if not; null: none may. Called in the threads of
+  /// connections.
+  std::function<void(const std::string& name)> check_flow;
   /// The graph of a flow that a request names. Throws InputError for one that is not offered. Called in the engine's thread.
   std::function<FlowGraph(const std::string& name, const TraceOptions& options)> read_flow;
+  /// Why the server should get no requests at the moment, besides what the engines know; "" or null: nothing. Asked for
+  /// /health/ready, in the threads of connections.
+  std::function<std::string()> trouble;
   int batch = 16;                         // requests that run at once, of one flow
   size_t pool_bytes = size_t{256} << 20;  // of one engine
   int most_engines = 4;                   // one for each flow in use, dense included
@@ -52,7 +59,9 @@ class EngineThread {
   EngineThread& operator=(const EngineThread&) = delete;
 
   const ModelConfig& config() const { return config_; }
-  /// Queues tasks, all or none, and returns their ids. Throws HttpProblem (503) if there are too many, or the thread stops.
+  /// Throws HttpProblem (503) if so many tasks would be too many just now, or the thread stops.
+  void check_room(int tasks) const;
+  /// Queues tasks, all or none, and returns their ids. Throws as `check_room` does.
   std::vector<uint64_t> submit(std::vector<GenerationTask> tasks);
   /// Ends a task, if it has not ended; `stopped`: because all that was wanted is there.
   void cancel(uint64_t id, bool stopped);
@@ -73,6 +82,8 @@ class EngineThread {
     bool stop = false;
   };
 
+  void require_room(int tasks) const;  // with the lock held
+
   // In the thread.
   void loop(Device& device, const Model& model);
   Mail take_mail();
@@ -83,6 +94,8 @@ class EngineThread {
   /// The engine without requests that was used least recently, or the end.
   std::list<EngineSlot>::iterator oldest_idle();
   void drop(std::list<EngineSlot>::iterator slot);
+  /// An engine that threw is of no use: its requests fail, and the next one gets a new engine.
+  void fail(std::list<EngineSlot>::iterator slot, const std::exception& error);
   void step_all();
   void drop_idle();
   void publish(bool now);

@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 
 #include "agents/generation/completion.h"
 #include "agents/generation/generation_schema.h"
 #include "agents/generation/open_ai_answer.h"
+#include "agents/model_name.h"
 #include "agents/server/event_stream.h"
 
 namespace sluice {
@@ -19,11 +19,6 @@ using Milliseconds = std::chrono::milliseconds;
 
 int64_t seconds_since_1970() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-std::string directory_name(const std::string& path) {
-  const std::filesystem::path directory = std::filesystem::absolute(path).lexically_normal();
-  return (directory.has_filename() ? directory : directory.parent_path()).filename().string();
 }
 
 /// A stream of chunks as OpenAI's clients read it.
@@ -63,18 +58,28 @@ class CompletionStream final : public BodyStream {
 std::vector<CompletionPiece> collect(Completion& completion, const HttpRequest& http) {
   constexpr Milliseconds kTurn(50);
   std::vector<CompletionPiece> choices(static_cast<size_t>(completion.choices()));
+  auto look = GenerationClock::now() + kTurn;
   while (!completion.ended()) {
+    if (GenerationClock::now() >= look) {
+      if (!http.is_wanted()) throw HttpProblem(503, "the server stops, or the client has gone");
+      look = GenerationClock::now() + kTurn;
+    }
     const std::optional<CompletionPiece> piece = completion.next(kTurn);
     if (piece) {
       CompletionPiece& choice = choices[static_cast<size_t>(piece->choice)];
       choice.choice = piece->choice;
       choice.text += piece->text;
       choice.finish_reason = piece->finish_reason;
-    } else if (!http.is_wanted()) {
-      throw HttpProblem(503, "the server stops, or the client has gone");
     }
   }
   return choices;
+}
+
+/// Bytes that no text has more of for each of its tokens, a space between words included.
+size_t most_bytes_of_token(const Tokenizer& tokenizer) {
+  size_t most = 0;
+  for (int32_t id = 0; id < tokenizer.vocabulary(); ++id) most = std::max(most, tokenizer.decode({&id, 1}, false).size());
+  return most + 1;
 }
 
 HttpResponse json_response(const nlohmann::json& value) {
@@ -86,12 +91,16 @@ HttpResponse json_response(const nlohmann::json& value) {
 }  // namespace
 
 GenerationApi::GenerationApi(GenerationOptions options, std::vector<std::string> flows)
-    : model_(directory_name(options.model)),
+    : model_(model_name(options.model)),
       flows_(std::move(flows)),
+      token_for_completions_(options.token_for_completions),
+      check_other_flow_(options.check_flow),
+      trouble_(options.trouble),
       tokenizer_(load_tokenizer(options.model)),
       created_(seconds_since_1970()),
       metrics_(model_),
-      engines_(std::move(options), metrics_) {}
+      engines_(std::move(options), metrics_),
+      most_prompt_bytes_(static_cast<size_t>(engines_.config().max_positions) * most_bytes_of_token(*tokenizer_)) {}
 
 HttpResponse GenerationApi::complete(const HttpRequest& http, CompletionKind kind) {
   const CompletionRequest request = parse_completion_request(http.body, kind);
@@ -100,21 +109,25 @@ HttpResponse GenerationApi::complete(const HttpRequest& http, CompletionKind kin
         .with("param", "model")
         .with("code", "model_not_found");
   }
-  if (!request.flow.empty() && std::find(flows_.begin(), flows_.end(), request.flow) == flows_.end()) {
-    throw HttpProblem(400, fmt::format("there is no flow \"{}\"; there are {}", request.flow, fmt::join(flows_, ", ")))
-        .with("param", "flow");
-  }
+  check_flow(request.flow);
   CompletionAnswer answer;
   answer.kind = kind;
   answer.id = (kind == CompletionKind::kChat ? "chatcmpl-" : "cmpl-") + http.id;
   answer.model = model_;
   answer.created = seconds_since_1970();
   answer.include_usage = request.include_usage;
-  auto completion = std::make_unique<Completion>(engines_, *tokenizer_, request);
+  auto completion = std::make_unique<Completion>(engines_, *tokenizer_, request, most_prompt_bytes_);
   completion->wait_until_accepted(http.is_wanted);
   if (request.stream) return event_response(std::make_shared<CompletionStream>(std::move(answer), std::move(completion)));
   const std::vector<CompletionPiece> choices = collect(*completion, http);
   return json_response(whole_answer(answer, choices, completion->usage()));
+}
+
+void GenerationApi::check_flow(const std::string& flow) const {
+  if (flow.empty() || std::find(flows_.begin(), flows_.end(), flow) != flows_.end()) return;
+  if (check_other_flow_ && flow.find(':') != std::string::npos) return check_other_flow_(flow);
+  throw HttpProblem(400, fmt::format("there is no flow \"{}\"; there are {}", flow, fmt::join(flows_, ", ")))
+      .with("param", "flow");
 }
 
 nlohmann::json GenerationApi::model_object() const {
@@ -145,7 +158,7 @@ void GenerationApi::add_routes(HttpServer& server) {
   server.add(std::move(model));
 
   for (const CompletionKind kind : {CompletionKind::kText, CompletionKind::kChat}) {
-    HttpRoute route = completion_route(kind);
+    HttpRoute route = completion_route(kind, token_for_completions_);
     route.handle = [this, kind](const HttpRequest& request) { return complete(request, kind); };
     server.add(std::move(route));
   }
@@ -168,6 +181,7 @@ void GenerationApi::add_routes(HttpServer& server) {
     HttpRoute ready = health_route(pattern, operation, "Whether requests are taken");
     ready.handle = [this](const HttpRequest&) {
       if (!engines_.ready()) throw HttpProblem(503, "the server stops");
+      if (const std::string trouble = trouble_ ? trouble_() : ""; !trouble.empty()) throw HttpProblem(503, trouble);
       return json_response({{"status", "ok"}});
     };
     server.add(std::move(ready));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,7 +16,7 @@ namespace sluice {
 /// OpenAI's endpoints, metrics and health, on an engine thread of its own.
 class GenerationApi {
  public:
-  /// Loads the model. `flows` are the names that requests may use, for the list of models. Throws InputError.
+  /// Loads the model. `flows` are the names of which the list of models tells. Throws InputError.
   GenerationApi(GenerationOptions options, std::vector<std::string> flows);
 
   /// Adds the routes to `server`, which must end before this object.
@@ -27,14 +28,20 @@ class GenerationApi {
 
  private:
   HttpResponse complete(const HttpRequest& http, CompletionKind kind);
+  /// Throws HttpProblem if this server does not offer it.
+  void check_flow(const std::string& flow) const;
   nlohmann::json model_object() const;
 
   const std::string model_;  // the directory's name
   const std::vector<std::string> flows_;
+  const bool token_for_completions_;
+  const std::function<void(const std::string&)> check_other_flow_;
+  const std::function<std::string()> trouble_;
   const std::unique_ptr<Tokenizer> tokenizer_;
   const int64_t created_;
   GenerationMetrics metrics_;
   EngineThread engines_;
+  const size_t most_prompt_bytes_;  // of a text that fits the model's positions
 };
 
 }  // namespace sluice

@@ -13,20 +13,21 @@ Json list_of(const Json& items) { return {{"type", "array"}, {"items", items}}; 
 
 /// Fields that both kinds of completion take.
 Json common_properties() {
-  return {{"model", typed("string", "the name in /v1/models; may be left out")},
-          {"flow", typed("string", "the flow that decodes; dense attention without it")},
-          {"max_tokens", {{"type", "integer"}, {"minimum", 1}}},
-          {"max_completion_tokens", {{"type", "integer"}, {"minimum", 1}}},
-          {"temperature", {{"type", "number"}, {"minimum", 0}, {"default", 1}, {"description", "0: greedy"}}},
-          {"top_p", {{"type", "number"}, {"exclusiveMinimum", 0}, {"maximum", 1}, {"default", 1}}},
-          {"top_k", {{"type", "integer"}, {"minimum", -1}, {"default", 0}, {"description", "0 and -1: all"}}},
-          {"seed", typed("integer", "the same seed gives the same answer; without one it is drawn")},
-          {"stop", {{"oneOf", {typed("string", "ends the answer"), list_of({{"type", "string"}})}}}},
-          {"stop_token_ids", list_of({{"type", "integer"}})},
-          {"ignore_eos", {{"type", "boolean"}, {"default", false}}},
-          {"n", {{"type", "integer"}, {"minimum", 1}, {"maximum", 64}, {"default", 1}}},
-          {"stream", {{"type", "boolean"}, {"default", false}}},
-          {"stream_options", {{"type", "object"}, {"properties", {{"include_usage", {{"type", "boolean"}}}}}}}};
+  return {
+      {"model", typed("string", "the name in /v1/models; may be left out")},
+      {"flow", typed("string", "the flow that decodes, submission:12 for one that was handed in; dense attention without it")},
+      {"max_tokens", {{"type", "integer"}, {"minimum", 1}}},
+      {"max_completion_tokens", {{"type", "integer"}, {"minimum", 1}}},
+      {"temperature", {{"type", "number"}, {"minimum", 0}, {"default", 1}, {"description", "0: greedy"}}},
+      {"top_p", {{"type", "number"}, {"exclusiveMinimum", 0}, {"maximum", 1}, {"default", 1}}},
+      {"top_k", {{"type", "integer"}, {"minimum", -1}, {"default", 0}, {"description", "0 and -1: all"}}},
+      {"seed", typed("integer", "the same seed gives the same answer; without one it is drawn")},
+      {"stop", {{"oneOf", {typed("string", "ends the answer"), list_of({{"type", "string"}})}}}},
+      {"stop_token_ids", list_of({{"type", "integer"}})},
+      {"ignore_eos", {{"type", "boolean"}, {"default", false}}},
+      {"n", {{"type", "integer"}, {"minimum", 1}, {"maximum", 64}, {"default", 1}}},
+      {"stream", {{"type", "boolean"}, {"default", false}}},
+      {"stream_options", {{"type", "object"}, {"properties", {{"include_usage", {{"type", "boolean"}}}}}}}};
 }
 
 Json text_body() {
@@ -71,7 +72,7 @@ HttpRoute open_ai_route(const char* method, const char* pattern, const char* ope
   route.operation = operation;
   route.summary = summary;
   route.refuse = open_ai_refusal;
-  for (const int status : {400, 404, 503})
+  for (const int status : {400, 401, 404, 429, 503})
     route.answers.push_back({status, "The request was refused", "application/json", error_schema()});
   return route;
 }
@@ -91,11 +92,13 @@ HttpRoute model_route() {
   return route;
 }
 
-HttpRoute completion_route(CompletionKind kind) {
+HttpRoute completion_route(CompletionKind kind, bool wants_token) {
   constexpr size_t kMostBytes = size_t{4} << 20;
   const bool chat = kind == CompletionKind::kChat;
   HttpRoute route = chat ? open_ai_route("POST", "/v1/chat/completions", "createChatCompletion", "Answer a conversation")
                          : open_ai_route("POST", "/v1/completions", "createCompletion", "Continue prompts");
+  if (wants_token) route.access = Access::kWrite;
+  route.counts_as_read = true;  // the few writes a minute are for submissions; the engines' queue bounds what is dear
   route.consumes = {"application/json"};
   route.body_schema = chat ? chat_body() : text_body();
   route.most_body_bytes = kMostBytes;

@@ -8,7 +8,7 @@ namespace sluice {
 // Routes of the generation API as the OpenAPI document describes them, without their handlers.
 HttpRoute models_route();
 HttpRoute model_route();
-HttpRoute completion_route(CompletionKind kind);
+HttpRoute completion_route(CompletionKind kind, bool wants_token);
 HttpRoute metrics_route();
 HttpRoute health_route(const char* pattern, const char* operation, const char* summary);
 

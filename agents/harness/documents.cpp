@@ -2,8 +2,15 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <array>
 #include <ctime>
+#include <string_view>
+
+#include "agents/server/http_problem.h"
+#include "host/json_object.h"
 
 namespace sluice {
 namespace {
@@ -36,10 +43,38 @@ json document_of(const store::StageResult& stage) {
 }
 
 json document_of(const store::Artifact& artifact) {
-  return {{"name", artifact.name}, {"media_type", artifact.media_type}, {"bytes", artifact.size}};
+  return {{"name", artifact.name}, {"media_type", artifact.media_type}, {"size", artifact.size}};
 }
 
+/// Of all settings, those that a list shows.
+json run_settings(const std::string& settings) {
+  const json all = parsed(settings);
+  json some = json::object();
+  for (const char* key : {"model", "device", "suite"}) {
+    if (all.contains(key) && all[key].is_string()) some[key] = all[key];
+  }
+  return some;
+}
+
+json value_of(const store::Metric& metric) {
+  return {{"value", metric.value},
+          {"low", optional_number(metric.low)},
+          {"high", optional_number(metric.high)},
+          {"unit", metric.unit}};
+}
+
+constexpr std::array<std::string_view, 5> kMetrics = {"accuracy", "dense_accuracy", "speedup", "pages_read", "mass"};
+
 }  // namespace
+
+std::string known_metrics() { return fmt::format("{}", fmt::join(kMetrics, ", ")); }
+
+std::string known_metric(const std::string& metric) {
+  if (std::find(kMetrics.begin(), kMetrics.end(), metric) != kMetrics.end()) return metric;
+  throw HttpProblem(422, fmt::format("there is no metric {}", excerpt(metric))).with("hint", known_metrics());
+}
+
+bool is_better_high(const std::string& metric) { return metric != "pages_read"; }
 
 std::string time_text(store::Time time) {
   constexpr store::Time kSecond = 1'000'000;
@@ -47,38 +82,37 @@ std::string time_text(store::Time time) {
   return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06}Z", fmt::gmtime(seconds), time % kSecond);
 }
 
+const char* name_of(store::Role role) { return role == store::Role::kAdmin ? "admin" : "agent"; }
+
 json document_of(const store::SubmissionSummary& summary) {
+  json metrics = json::object();
+  for (const store::Metric& metric : summary.metrics) metrics[metric.name] = value_of(metric);
   return {{"id", summary.id},
           {"agent", summary.agent},
           {"name", summary.name},
           {"status", store::name_of(summary.status)},
           {"created", time_text(summary.created)},
-          {"updated", time_text(summary.updated)}};
+          {"updated", time_text(summary.updated)},
+          {"parents", summary.parents},
+          {"settings", run_settings(summary.settings)},
+          {"metrics", std::move(metrics)}};
 }
 
-json document_of(const store::Submission& submission) {
-  return {{"id", submission.id},
-          {"agent", submission.agent},
-          {"name", submission.name},
-          {"notes", submission.notes},
-          {"script", submission.script},
-          {"settings", parsed(submission.settings)},
-          {"content_hash", submission.content_hash},
-          {"status", store::name_of(submission.status)},
-          {"priority", submission.priority},
-          {"created", time_text(submission.created)},
-          {"updated", time_text(submission.updated)},
-          {"parents", submission.parents}};
+json document_of(const store::SubmissionSummary& summary, const store::Submission& submission) {
+  json document = document_of(summary);
+  document["script"] = submission.script;
+  document["notes"] = submission.notes;
+  document["content_hash"] = submission.content_hash;
+  document["priority"] = submission.priority;
+  document["settings"] = parsed(submission.settings);
+  return document;
 }
 
 json document_of(const store::Metric& metric) {
-  json document = {{"name", metric.name},
-                   {"value", metric.value},
-                   {"low", optional_number(metric.low)},
-                   {"high", optional_number(metric.high)}};
+  json document = value_of(metric);
+  document["name"] = metric.name;
   if (!metric.task.empty()) document["task"] = metric.task;
   if (metric.length > 0) document["tokens"] = metric.length;
-  if (!metric.unit.empty()) document["unit"] = metric.unit;
   return document;
 }
 
@@ -86,13 +120,13 @@ json document_of(const store::Evaluation& evaluation) {
   const store::Verdict& verdict = evaluation.verdict;
   json document = {{"id", evaluation.id},
                    {"attempt", evaluation.attempt},
+                   {"worker", evaluation.worker},
                    {"started", time_text(evaluation.started)},
                    {"finished", evaluation.finished ? json(time_text(*evaluation.finished)) : json(nullptr)},
                    {"outcome", evaluation.outcome},
-                   {"message", verdict.message}};
-  if (!evaluation.has_verdict) return document;
-  document["status"] = store::name_of(verdict.status);
-  document["hint"] = verdict.hint;
+                   {"status", evaluation.has_verdict ? json(store::name_of(verdict.status)) : json(nullptr)},
+                   {"message", verdict.message},
+                   {"hint", verdict.hint}};
   for (const char* list : {"stages", "metrics", "artifacts"}) document[list] = json::array();
   for (const store::StageResult& stage : verdict.stages) document["stages"].push_back(document_of(stage));
   for (const store::Metric& metric : verdict.metrics) document["metrics"].push_back(document_of(metric));
@@ -100,25 +134,27 @@ json document_of(const store::Evaluation& evaluation) {
   return document;
 }
 
-json document_of(const store::Ranked& ranked) {
-  return {{"submission", document_of(ranked.submission)},
-          {"metric", document_of(ranked.metric)},
-          {"finished", time_text(ranked.finished)}};
-}
-
 json document_of(const store::FrontPoint& point) {
   return {{"submission", document_of(point.submission)}, {"accuracy", point.accuracy}, {"speed", point.speed}};
 }
 
 json document_of(const store::HistoryPoint& point) {
-  return {
-      {"submission", point.submission}, {"finished", time_text(point.finished)}, {"value", point.value}, {"best", point.best}};
+  return {{"submission", point.submission},
+          {"agent", point.agent},
+          {"name", point.name},
+          {"finished", time_text(point.finished)},
+          {"value", point.value},
+          {"best", point.best},
+          {"suite", run_settings(point.settings).value("suite", json())}};
 }
 
-json document_of(const store::LineageNode& node) {
-  json document = document_of(node.submission);
-  document["parents"] = node.parents;
-  return document;
+json document_of(const store::AgentSummary& agent) {
+  return {{"name", agent.name},
+          {"role", name_of(agent.role)},
+          {"created", time_text(agent.created)},
+          {"submissions", agent.submissions},
+          {"passed", agent.passed},
+          {"best_accuracy", optional_number(agent.best_accuracy)}};
 }
 
 json document_of(const store::Event& event) {
@@ -129,30 +165,17 @@ json document_of(const store::Event& event) {
           {"data", parsed(event.data)}};
 }
 
-json submission_schema() {
-  const json text = {{"type", "string"}};
-  const json number = {{"type", "integer"}};
-  return {{"type", "object"},
-          {"required", {"id", "agent", "name", "status", "created", "updated"}},
-          {"properties",
-           {{"id", number},
-            {"agent", text},
-            {"name", text},
-            {"notes", text},
-            {"script", text},
-            {"settings", {{"type", "object"}}},
-            {"content_hash", text},
-            {"status", text},
-            {"priority", number},
-            {"created", {{"type", "string"}, {"format", "date-time"}}},
-            {"updated", {{"type", "string"}, {"format", "date-time"}}},
-            {"parents", {{"type", "array"}, {"items", number}}}}}};
-}
-
-json list_schema(const std::string& member) {
-  return {{"type", "object"},
-          {"required", {member}},
-          {"properties", {{member, {{"type", "array"}, {"items", {{"type", "object"}}}}}}}};
+json ranked_documents(const std::vector<store::Ranked>& ranking) {
+  json entries = json::array();
+  size_t rank = 0;
+  for (size_t i = 0; i < ranking.size(); ++i) {
+    if (i == 0 || ranking[i].metric.value != ranking[i - 1].metric.value) rank = i + 1;
+    entries.push_back({{"rank", rank},
+                       {"submission", document_of(ranking[i].submission)},
+                       {"metric", document_of(ranking[i].metric)},
+                       {"finished", time_text(ranking[i].finished)}});
+  }
+  return entries;
 }
 
 }  // namespace sluice

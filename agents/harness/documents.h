@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "store/records.h"
 
@@ -9,18 +10,26 @@
 
 namespace sluice {
 
-std::string time_text(store::Time time);
+/// What is measured of a submission, in words for people: "accuracy, dense_accuracy, ...".
+std::string known_metrics();
+/// `metric`, if there is such a one. Throws HttpProblem (422).
+std::string known_metric(const std::string& metric);
+/// Whether more of a metric is better, as of all but the pages read.
+bool is_better_high(const std::string& metric);
 
+std::string time_text(store::Time time);
+const char* name_of(store::Role role);
+
+/// With parents, the settings that lists are filtered by, and the metrics of the last verdict by name.
 nlohmann::json document_of(const store::SubmissionSummary& summary);
-/// With the script.
-nlohmann::json document_of(const store::Submission& submission);
+/// Whole: the summary with script, notes and all settings.
+nlohmann::json document_of(const store::SubmissionSummary& summary, const store::Submission& submission);
 /// Without the contents of artifacts, and without the seed.
 nlohmann::json document_of(const store::Evaluation& evaluation);
 nlohmann::json document_of(const store::Metric& metric);
-nlohmann::json document_of(const store::Ranked& ranked);
 nlohmann::json document_of(const store::FrontPoint& point);
 nlohmann::json document_of(const store::HistoryPoint& point);
-nlohmann::json document_of(const store::LineageNode& node);
+nlohmann::json document_of(const store::AgentSummary& agent);
 nlohmann::json document_of(const store::Event& event);
 
 template <typename Record>
@@ -30,8 +39,7 @@ nlohmann::json documents_of(const std::vector<Record>& records) {
   return list;
 }
 
-/// What the API says of these documents: JSON schemas for the OpenAPI document.
-nlohmann::json submission_schema();
-nlohmann::json list_schema(const std::string& member);
+/// Entries with their ranks, from 1; equal values have equal ranks.
+nlohmann::json ranked_documents(const std::vector<store::Ranked>& ranking);
 
 }  // namespace sluice

@@ -9,13 +9,14 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <utility>
 
-#include "agents/trace_options.h"
-#include "host/model.h"
+#include "agents/model_name.h"
 #include "scripting/graph/error.h"
 
 namespace sluice {
@@ -23,31 +24,48 @@ namespace {
 
 constexpr std::chrono::seconds kLineagePeriod{1};
 
+/// The whole file or none, whenever the power goes.
+void write_seed(const std::string& path, const Seed& seed) {
+  const std::string next = path + ".new";
+  const std::string hex = seed.hex() + "\n";
+  const int descriptor = ::open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  bool written = descriptor >= 0 && ::write(descriptor, hex.data(), hex.size()) == static_cast<ssize_t>(hex.size()) &&
+                 ::fsync(descriptor) == 0;
+  int error = errno;
+  if (descriptor >= 0) ::close(descriptor);
+  if (written && std::rename(next.c_str(), path.c_str()) != 0) {
+    written = false;
+    error = errno;
+  }
+  if (!written) throw InputError(fmt::format("{} cannot be written: {}", path, std::strerror(error)));
+}
+
 /// What all submissions of this folder are judged by, from its first day on: readable by nobody else.
 Seed seed_of(const std::string& folder) {
   const std::string path = folder + "/seed";
-  std::ifstream file(path);
-  std::string text;
-  if (file >> text && text.size() == 64) return Seed::parse(text);
+  if (std::filesystem::exists(path)) {
+    std::ifstream file(path);
+    std::string text;
+    if (file >> text && text.size() == 64) return Seed::parse(text);
+    throw InputError(fmt::format("{} is no seed, or cannot be read", path),
+                     "restore it from a backup; without it remove it, and judge everything again: verdicts by another seed are "
+                     "not comparable");
+  }
   const Seed seed = Seed::secret();
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  const std::string hex = seed.hex() + "\n";
-  const bool written = descriptor >= 0 && ::write(descriptor, hex.data(), hex.size()) == static_cast<ssize_t>(hex.size());
-  const std::string why = std::strerror(errno);
-  if (descriptor >= 0) ::close(descriptor);
-  if (!written) throw InputError(fmt::format("{} cannot be written: {}", path, why));
+  write_seed(path, seed);
   return seed;
 }
 
-OrchestratorOptions orchestrator_options(const HarnessOptions& options) {
+OrchestratorOptions orchestrator_options(const HarnessOptions& options, FlowInspector& inspector) {
   OrchestratorOptions orchestrator;
   orchestrator.worker_arguments = {
       "worker", "--model", options.model, "--device", options.device, "--threads", std::to_string(options.threads)};
   orchestrator.workers = options.workers;
   orchestrator.program = options.program;
   orchestrator.suite = options.suite;
+  orchestrator.seconds = options.seconds;
   orchestrator.seed = seed_of(options.folder);
-  orchestrator.check = [trace = trace_options(load_config(options.model))](const FlowScript& script) { script.trace(trace); };
+  orchestrator.check = [&inspector](const FlowScript& script) { return artifacts_of(inspector.inspect(script)); };
   return orchestrator;
 }
 
@@ -56,9 +74,23 @@ OrchestratorOptions orchestrator_options(const HarnessOptions& options) {
 std::string database_of(const std::string& folder) { return folder + "/sluice.db"; }
 
 Harness::Harness(const HarnessOptions& options)
-    : options_(options), folder_(options.folder), api_(database_of(options.folder), [this] {
-        if (orchestrator_) orchestrator_->wake();
-      }) {}
+    : options_(options),
+      folder_(options.folder),
+      inspector_(options.model, options.device),
+      service_(database_of(options.folder), service_options()) {}
+
+HarnessServiceOptions Harness::service_options() {
+  HarnessServiceOptions service;
+  service.suite = options_.suite;
+  service.model = model_name(options_.model);
+  service.device = options_.device;
+  service.seconds = options_.seconds;
+  service.inspect = [this](const FlowScript& script) { return document_of(inspector_.inspect(script)); };
+  service.changed = [this] {
+    if (orchestrator_) orchestrator_->wake();
+  };
+  return service;
+}
 
 Harness::~Harness() {
   orchestrator_.reset();
@@ -66,7 +98,8 @@ Harness::~Harness() {
 }
 
 void Harness::start() {
-  orchestrator_.emplace(database_of(options_.folder), orchestrator_options(options_));
+  folder_.open_store().release_leases();  // of a server that was killed: this one alone has the folder
+  orchestrator_.emplace(database_of(options_.folder), orchestrator_options(options_, inspector_));
   lineage_keeper_ = std::jthread([this](const std::stop_token& stop) { keep_lineage(stop); });
 }
 
@@ -79,7 +112,9 @@ void Harness::keep_lineage(const std::stop_token& stop) {
     try {
       store::Store store = folder_.open_store();
       const int64_t last = store.last_event();
-      if (last != seen) folder_.lineage().sync();
+      if (last != seen) {
+        if (const std::string notice = folder_.sync_lineage(); !notice.empty()) spdlog::warn("{}", notice);
+      }
       seen = last;
     } catch (const std::exception& error) {
       spdlog::error("lineage: {}", error.what());

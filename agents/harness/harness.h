@@ -5,7 +5,8 @@
 #include <string>
 #include <thread>
 
-#include "agents/harness/harness_api.h"
+#include "agents/harness/flow_inspector.h"
+#include "agents/harness/harness_service.h"
 #include "agents/orchestrator/orchestrator.h"
 #include "store/data_folder.h"
 
@@ -18,10 +19,11 @@ struct HarnessOptions {
   int threads = 0;  // of each worker; 0: all cores
   int workers = 1;
   std::string suite = "quick";             // where a submission names none
+  double seconds = 900;                    // most of one evaluation
   std::string program = "/proc/self/exe";  // that workers are
 };
 
-/// Everything behind the harness of one data folder: the store, the routes, the orchestrator with its workers, and the Git
+/// Everything behind the harness of one data folder: the store, the service, the orchestrator with its workers, and the Git
 /// repository, which follows the store.
 class Harness {
  public:
@@ -32,18 +34,23 @@ class Harness {
   Harness(const Harness&) = delete;
   Harness& operator=(const Harness&) = delete;
 
-  HarnessApi& api() { return api_; }
+  HarnessService& service() { return service_; }
   /// What a person should know of how the folder was opened.
   const std::vector<std::string>& notices() const { return folder_.notices(); }
+  /// Why nothing can be kept at the moment, or "". May be called by any thread.
+  std::string trouble() const { return folder_.trouble(); }
   /// Begins to judge.
   void start();
 
  private:
   void keep_lineage(const std::stop_token& stop);
 
+  HarnessServiceOptions service_options();
+
   HarnessOptions options_;
   store::DataFolder folder_;
-  HarnessApi api_;
+  FlowInspector inspector_;
+  HarnessService service_;
   std::optional<Orchestrator> orchestrator_;
   std::jthread lineage_keeper_;
 };

@@ -2,17 +2,18 @@
 
 #include <algorithm>
 #include <string>
-#include <thread>
 
 #include "agents/harness/documents.h"
 
 namespace sluice {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{100};
 constexpr int kTogether = 100;
 
 }  // namespace
+
+StoreEvents::StoreEvents(const std::string& database, StoreWatch& watch, int64_t after)
+    : store_(database), watch_(watch), last_(std::min(after, store_.last_event())) {}
 
 std::string StoreEvents::waiting_events() {
   std::string text;
@@ -24,12 +25,13 @@ std::string StoreEvents::waiting_events() {
 }
 
 std::optional<std::string> StoreEvents::next(std::chrono::milliseconds wait) {
-  const auto deadline = std::chrono::steady_clock::now() + wait;
+  const auto deadline = StoreWatch::Clock::now() + wait;
   while (true) {
+    const uint64_t version = seen_ ? watch_.wait(*seen_, deadline) : watch_.version();
+    if (seen_ == version) return std::string();
     std::string text = waiting_events();
-    const auto now = std::chrono::steady_clock::now();
-    if (!text.empty() || now >= deadline) return text;
-    std::this_thread::sleep_for(std::min<std::chrono::steady_clock::duration>(kLook, deadline - now));
+    if (!text.empty()) return text;  // there may be more
+    seen_ = version;
   }
 }
 

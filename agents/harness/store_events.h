@@ -2,10 +2,10 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <string>
 
+#include "agents/harness/store_watch.h"
 #include "agents/server/event_stream.h"
 #include "store/store.h"
 
@@ -15,7 +15,9 @@ namespace sluice {
 /// a slow client costs nothing but its own connection.
 class StoreEvents final : public BodyStream {
  public:
-  StoreEvents(const std::string& database, int64_t after) : store_(database), last_(after) {}
+  /// `watch` is of the same database, and outlives the stream. `after` a number that the store has not reached, as of one that
+  /// was restored from a backup, is after the last one that it has.
+  StoreEvents(const std::string& database, StoreWatch& watch, int64_t after);
 
   std::optional<std::string> next(std::chrono::milliseconds wait) override;
   std::string heartbeat() const override { return ": still here\n\n"; }
@@ -25,7 +27,9 @@ class StoreEvents final : public BodyStream {
   std::string waiting_events();
 
   store::Store store_;
-  int64_t last_;
+  StoreWatch& watch_;
+  std::optional<uint64_t> seen_;  // version of the store that has been read to its end
+  int64_t last_;                  // event that has been told
 };
 
 }  // namespace sluice

@@ -9,7 +9,7 @@ StorePool::Borrowed StorePool::borrow() {
   {
     const std::lock_guard lock(mutex_);
     if (!idle_.empty()) {
-      store = std::move(idle_.back());
+      store = std::move(idle_.back().store);
       idle_.pop_back();
     }
   }
@@ -18,8 +18,13 @@ StorePool::Borrowed StorePool::borrow() {
 }
 
 void StorePool::give_back(std::unique_ptr<store::Store> store) {
+  std::unique_ptr<store::Store> unused;  // is closed without the lock
   const std::lock_guard lock(mutex_);
-  idle_.push_back(std::move(store));
+  const auto now = Clock::now();
+  idle_.push_back({std::move(store), now});
+  if (now - idle_.front().since < idle_time_) return;
+  unused = std::move(idle_.front().store);
+  idle_.pop_front();
 }
 
 }  // namespace sluice

@@ -56,7 +56,7 @@ LineReader::Outcome LineReader::next(std::string& line, std::optional<Clock::tim
   return Outcome::kLine;
 }
 
-bool write_line(int descriptor, std::string_view line) {
+bool write_line(int descriptor, std::string_view line, std::optional<Clock::time_point> deadline) {
   const std::string whole = std::string(line) + '\n';
   for (size_t at = 0; at < whole.size();) {
     const ssize_t count = ::write(descriptor, whole.data() + at, whole.size() - at);
@@ -64,6 +64,10 @@ bool write_line(int descriptor, std::string_view line) {
       at += static_cast<size_t>(count);
     } else if (errno == EPIPE) {
       return false;
+    } else if (errno == EAGAIN) {
+      if (deadline && Clock::now() >= *deadline) return false;
+      pollfd waiting{descriptor, POLLOUT, 0};
+      ::poll(&waiting, 1, time_left(deadline));
     } else if (errno != EINTR) {
       throw InternalError(fmt::format("write: {}", std::strerror(errno)));
     }

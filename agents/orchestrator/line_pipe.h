@@ -27,7 +27,8 @@ class LineReader {
   size_t searched_ = 0;  // bytes of the buffer without a line break
 };
 
-/// Writes `line` and a line break. Returns false if nobody reads any more.
-bool write_line(int descriptor, std::string_view line);
+/// Writes `line` and a line break. Returns false if nobody reads any more or, on a pipe that does not block, nobody has read it
+/// all until `deadline`.
+bool write_line(int descriptor, std::string_view line, std::optional<std::chrono::steady_clock::time_point> deadline = {});
 
 }  // namespace sluice

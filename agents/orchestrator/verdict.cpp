@@ -6,8 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "agents/model_name.h"
 #include "host/json_object.h"
 #include "scripting/graph/error.h"
+#include "store/error.h"
 
 namespace sluice {
 namespace {
@@ -16,8 +18,11 @@ using nlohmann::json;
 using store::Metric;
 using store::StageResult;
 using store::StageStatus;
+using store::Verdict;
 
 constexpr int64_t kMostTokens = int64_t{1} << 30;
+constexpr const char* kFirstStage = "verify";
+constexpr const char* kSpeedStage = "speed";
 
 std::string text_or_empty(const JsonObject& object, const char* key) {
   const std::string* text = object.find_text(key);
@@ -37,8 +42,8 @@ Metric metric_of(const JsonObject& object, const std::string& name, const char* 
 /// The tasks of a flow, in the order in which they were asked.
 class Tasks {
  public:
-  explicit Tasks(const JsonObject& flow) {
-    for (const json& task : flow.array("tasks")) tasks_.emplace_back(task, flow.where() + ", task");
+  explicit Tasks(const JsonObject& flow) : documents_(flow.array("tasks")) {
+    for (const json& task : documents_) tasks_.emplace_back(task, flow.where() + ", task");
   }
 
   void add_metrics(std::vector<Metric>& metrics) const {
@@ -59,25 +64,17 @@ class Tasks {
     }
   }
 
-  /// A result for each stage; `stopped` is the one that ended the flow, if any.
-  void add_stages(const std::string& stopped, const std::string& message, std::vector<StageResult>& stages,
-                  const JsonObject& flow) const {
-    const json& documents = flow.array("tasks");
-    for (size_t first = 0, last = 0; first < tasks_.size(); first = last) {
-      StageResult stage;
-      stage.stage = tasks_[first].text("stage");
-      json details = json::array();
-      for (; last < tasks_.size() && tasks_[last].text("stage") == stage.stage; ++last) details.push_back(documents[last]);
-      stage.details = json{{"tasks", std::move(details)}}.dump();
-      if (stage.stage == stopped) {
-        stage.status = StageStatus::kFailed;
-        stage.message = message;
-      }
-      stages.push_back(std::move(stage));
+  /// As the report has them: shares and counts, and nothing of what was asked.
+  json of_stage(const std::string& stage) const {
+    json found = json::array();
+    for (size_t i = 0; i < tasks_.size(); ++i) {
+      if (tasks_[i].text("stage") == stage) found.push_back(documents_.at(i));
     }
+    return found;
   }
 
  private:
+  const json& documents_;
   std::vector<JsonObject> tasks_;
 };
 
@@ -97,12 +94,64 @@ void add_speed(const JsonObject& flow, std::vector<Metric>& metrics) {
   metrics.push_back(std::move(mass));
 }
 
-StageResult stage_of(const std::string& name, bool passed, const std::string& message) {
+store::Status status_in(const JsonObject& flow) {
+  try {
+    return store::status_of(flow.text("status"));
+  } catch (const store::StoreError&) {
+    flow.refuse("status", "there is no such status");
+  }
+}
+
+StageResult failed_stage(const std::string& name, const std::string& message) {
   StageResult stage;
   stage.stage = name;
-  stage.status = passed ? StageStatus::kPassed : StageStatus::kFailed;
-  if (!passed) stage.message = message;
+  stage.status = StageStatus::kFailed;
+  stage.message = message;
   return stage;
+}
+
+/// What was measured: the speedup with all that belongs to it, pages read, mass by layer. Null if it could not be measured.
+json speed_details(const JsonObject& flow) {
+  const json* speedup = flow.find("speedup");
+  if (speedup == nullptr) return nullptr;
+  json details = *speedup;
+  for (const char* name : {"pages_read", "mass"}) details[name] = flow.at(name);
+  return details;
+}
+
+/// One of the stages that the flow came to.
+StageResult stage_of(const JsonObject& stage, const JsonObject& flow, const Tasks& tasks, const Verdict& verdict) {
+  constexpr double kMostSeconds = 1e9;
+  StageResult result;
+  result.stage = stage.text("name");
+  result.seconds = stage.number("seconds", 0, kMostSeconds);
+  json details = json::object();
+  if (json asked = tasks.of_stage(result.stage); !asked.empty()) details["tasks"] = std::move(asked);
+  const bool told = text_or_empty(flow, "stage") == result.stage;
+  if (told) result.message = verdict.message;
+  if (told && verdict.status != store::Status::kPassed) result.status = StageStatus::kFailed;
+  if (result.stage == kSpeedStage && result.status == StageStatus::kPassed) {
+    if (json speed = speed_details(flow); !speed.is_null()) {
+      details = std::move(speed);
+    } else {
+      result.status = StageStatus::kSkipped;
+      if (flow.has("untimed")) result.message = flow.text("untimed");
+    }
+  }
+  result.details = details.dump();
+  return result;
+}
+
+/// Results of all stages; the last is the one that ended the flow.
+std::vector<StageResult> stages_of(const JsonObject& flow, const Tasks& tasks, const Verdict& verdict) {
+  std::vector<StageResult> stages;
+  bool found = verdict.status == store::Status::kPassed;
+  for (const json& stage : flow.array("stages")) {
+    stages.push_back(stage_of(JsonObject(stage, flow.where() + ", stage"), flow, tasks, verdict));
+    found |= stages.back().status == StageStatus::kFailed;
+  }
+  if (!found) stages.push_back(failed_stage(text_or_empty(flow, "stage"), verdict.message));
+  return stages;
 }
 
 }  // namespace
@@ -110,27 +159,33 @@ StageResult stage_of(const std::string& name, bool passed, const std::string& me
 store::Verdict verdict_of(const std::string& report) {
   json document = parse_json(report, "report");
   const JsonObject root(document, "report");
+  if (root.has("errors") && !root.array("errors").empty()) {
+    throw InputError(fmt::format("not everything could be measured: {}", root.array("errors").front().dump()));
+  }
   const json& flows = root.array("flows");
   if (flows.size() != 1) throw InputError(fmt::format("a report of {} flows, where one was judged", flows.size()));
   const JsonObject flow(flows[0], "report, flow");
   store::Verdict verdict;
-  verdict.status = store::status_of(flow.text("status"));
+  verdict.status = status_in(flow);
   verdict.message = text_or_empty(flow, "message");
   verdict.hint = text_or_empty(flow, "hint");
-  const bool compiled = verdict.status != store::Status::kRejectedStatic;
-  verdict.stages.push_back(stage_of("verify", compiled, verdict.message));
-  if (compiled) {
-    const bool correct = verdict.status != store::Status::kIncorrectNumerical;
-    verdict.stages.push_back(stage_of("numerical", correct, verdict.message));
-    const Tasks tasks(flow);
-    const std::string stopped = verdict.status == store::Status::kPassed ? std::string() : text_or_empty(flow, "stage");
-    tasks.add_stages(stopped, verdict.message, verdict.stages, flow);
-    tasks.add_metrics(verdict.metrics);
-    add_speed(flow, verdict.metrics);
+  if (verdict.status == store::Status::kRuntimeError && text_or_empty(flow, "stage") == kFirstStage) {
+    throw InputError(verdict.message);
   }
+  const Tasks tasks(flow);
+  verdict.stages = stages_of(flow, tasks, verdict);
+  tasks.add_metrics(verdict.metrics);
+  add_speed(flow, verdict.metrics);
   document.erase("seed");
+  document["model"] = model_name(root.text("model"));
   verdict.artifacts.push_back({.name = "report.json", .media_type = "application/json", .bytes = document.dump(2), .size = 0});
   return verdict;
+}
+
+std::string utf8_text(const std::string& text) {
+  auto clean = json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();
+  std::replace(clean.begin(), clean.end(), '\0', ' ');
+  return clean;
 }
 
 store::Verdict rejected_verdict(const std::string& message, const std::string& hint) {
@@ -138,7 +193,7 @@ store::Verdict rejected_verdict(const std::string& message, const std::string& h
   verdict.status = store::Status::kRejectedStatic;
   verdict.message = message;
   verdict.hint = hint;
-  verdict.stages.push_back(stage_of("verify", false, message));
+  verdict.stages.push_back(failed_stage(kFirstStage, message));
   return verdict;
 }
 
@@ -146,8 +201,10 @@ store::Verdict timeout_verdict(double seconds, const std::string& stage) {
   store::Verdict verdict;
   verdict.status = store::Status::kTimeout;
   verdict.message = fmt::format("the evaluation took more than {:g} s and was ended in {}", seconds, stage);
-  verdict.hint = "a flow that reads fewer pages, or scores them with less, takes less time";
-  verdict.stages.push_back(stage_of(stage, false, verdict.message));
+  verdict.hint =
+      "a flow that reads fewer pages, or scores them with less, takes less time; suite full needs a GPU or a server that "
+      "allows more (sluice serve --judge-seconds)";
+  verdict.stages.push_back(failed_stage(stage, verdict.message));
   return verdict;
 }
 

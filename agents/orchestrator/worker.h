@@ -12,7 +12,7 @@ struct WorkerOptions {
 };
 
 /// Judges the jobs that come in on descriptor `in`, one after the other, and writes messages to `out` (worker_messages.h), until
-/// `in` ends. Scripts are traced in this process, which therefore must hold nothing worth taking: whoever starts it limits it.
+/// `in` ends. Scripts are traced in the sandbox, as everywhere; what they describe runs here.
 /// Throws InputError where model or device are not there, or a line is no job.
 void run_worker(const WorkerOptions& options, int in, int out);
 

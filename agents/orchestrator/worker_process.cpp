@@ -104,6 +104,7 @@ WorkerProcess::WorkerProcess(const std::string& program, const std::vector<std::
   line.insert(line.end(), arguments.begin(), arguments.end());
   pid_ = SpawnPlan(in, out).spawn(std::move(line));
   in_ = std::exchange(in.write, -1);
+  ::fcntl(in_, F_SETFL, ::fcntl(in_, F_GETFL) | O_NONBLOCK);  // a worker that does not read must not hold anybody up
   out_ = std::exchange(out.read, -1);
   reader_ = LineReader(out_, kMostMessageBytes);
 }
@@ -114,7 +115,14 @@ WorkerProcess::~WorkerProcess() {
   ::close(out_);
 }
 
-bool WorkerProcess::send(const WorkerJob& job) const { return pid_ > 0 && write_line(in_, to_line(job)); }
+bool WorkerProcess::is_running() const {
+  siginfo_t ended{};
+  return pid_ > 0 && ::waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid == 0;
+}
+
+bool WorkerProcess::send(const WorkerJob& job, Deadline deadline) const {
+  return pid_ > 0 && write_line(in_, to_line(job), deadline);
+}
 
 WorkerProcess::Outcome WorkerProcess::next(WorkerMessage& message, Deadline deadline) {
   std::string line;

@@ -26,9 +26,9 @@ class WorkerProcess {
   WorkerProcess(const WorkerProcess&) = delete;
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
-  pid_t pid() const { return pid_; }
-  /// Returns false if the worker is gone.
-  bool send(const WorkerJob& job) const;
+  bool is_running() const;
+  /// Returns false if the worker is gone, or has not taken it until `deadline`.
+  bool send(const WorkerJob& job, Deadline deadline) const;
 
   enum class Outcome { kMessage, kEnded, kDeadline };
   /// The next message, or why there is none. A worker that says what is no message has ended: it is killed.

@@ -59,10 +59,10 @@ void Capture::run(const std::vector<int32_t>& tokens, bool decoding) {
   const ModelConfig& config = model_.config();
   const auto rows = static_cast<int32_t>(tokens.size());
   const int first = tokens_;
-  tokens_ += rows;
+  const int total = first + rows;
   const int32_t query_indptr[] = {0, rows};
-  const int32_t lengths[] = {tokens_};
-  const int32_t page_indptr[] = {0, pages_for(tokens_)};
+  const int32_t lengths[] = {total};
+  const int32_t page_indptr[] = {0, pages_for(total)};
   std::vector<int32_t> pages(static_cast<size_t>(page_indptr[1]));
   std::iota(pages.begin(), pages.end(), 0);
   const uint8_t is_decoding[] = {decoding ? uint8_t{1} : uint8_t{0}};
@@ -87,6 +87,7 @@ void Capture::run(const std::vector<int32_t>& tokens, bool decoding) {
       next_ = sampled.token;
     }
   }
+  tokens_ = total;
   if (decoding) queries_.push_back(std::move(queries));
   keep_kv(first);
 }

@@ -135,4 +135,11 @@ std::string page_strip(std::span<const int32_t> selected, int pages, const Style
   return text;
 }
 
+std::string share_bar(double share, const Style& style) {
+  constexpr int kWhole = 32;  // columns
+  std::string text;
+  for (long i = 0; i < std::lround(std::clamp(share, 0.0, 1.0) * kWhole); ++i) text += style.unicode ? "█" : "#";
+  return text;
+}
+
 }  // namespace sluice::repl

@@ -24,4 +24,7 @@ std::string heat_map(std::span<const double> values, int rows, const Style& styl
 /// A cell for every page: full where it is in `selected`, which is ascending.
 std::string page_strip(std::span<const int32_t> selected, int pages, const Style& style);
 
+/// A line for a share from 0 to 1; 32 columns are the whole.
+std::string share_bar(double share, const Style& style);
+
 }  // namespace sluice::repl

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "agents/flow_script.h"
 #include "agents/printable_text.h"
 #include "agents/trace_options.h"
 #include "scripting/graph/error.h"
@@ -116,7 +117,7 @@ std::string Session::preview(const Draft& draft, const std::string& name) const 
 Draft Session::extended(const Entry& entry) const {
   Draft candidate = draft_;
   if (!candidate.add(entry) || !is_whole(entry.text)) return candidate;
-  const FlowGraph whole = trace(entry.text, entry.where.file, trace_options());
+  const FlowGraph whole = FlowScript{entry.where.file, entry.text}.trace(trace_options());
   if (to_text(whole) != to_text(traced(candidate.script()))) {
     throw FlowError({entry.where.file, 0}, "the flow cannot be taken apart into lines", kFlowForm);
   }
@@ -135,7 +136,7 @@ Inspection Session::look(const Script& script) const {
 
 FlowGraph Session::traced(const Script& script) const {
   try {
-    return trace(script.text, kFile, trace_options());
+    return FlowScript{kFile, script.text}.trace(trace_options());
   } catch (const FlowError& error) {
     throw_at_origin(error, script);
   }

@@ -2,12 +2,14 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "agents/repl/capture.h"
 #include "agents/repl/evaluation.h"
+#include "agents/repl/flow_server.h"
 #include "agents/repl/heat_map.h"
 #include "host/tokenizer.h"
 #include "scripting/lua/trace.h"
@@ -24,6 +26,7 @@ struct SessionOptions {
   Style style;
   double seconds = 30;                // that one input may take
   std::function<bool()> interrupted;  // whether the user has interrupted since it was last asked
+  FlowServer* server = nullptr;       // for :submit; must outlive the session. Null: there is none
 };
 
 /// Throws InputError unless 0 <= number < count, which is how many of `what` the model has.
@@ -85,6 +88,10 @@ class Session {
   std::string show_flow(const std::string& argument);
   std::string reset(const std::string& argument);
   std::string quit(const std::string& argument);
+  // Of session_submissions.cpp.
+  std::string submit(const std::string& argument);
+  static std::optional<int64_t> submission_of(std::string_view argument);
+  FlowServer& server() const;
   double layer_mass(const FlowGraph& graph, int layer, const Watch& limits) const;
 
   Device& device_;
@@ -93,6 +100,7 @@ class Session {
   SessionOptions options_;
   std::unique_ptr<Capture> capture_;
   Draft draft_;
+  std::optional<int64_t> parent_;  // the submission that the draft comes from
   int inputs_ = 0;
   bool ended_ = false;
 };

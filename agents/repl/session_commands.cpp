@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 
@@ -28,7 +27,6 @@ struct Session::Command {
 
 namespace {
 
-constexpr int kBarWidth = 32;
 constexpr double kMicroseconds = 1e6;
 
 std::string_view trimmed(std::string_view text) {
@@ -52,12 +50,6 @@ std::string shape_text(Shape shape, int pages) {
   return to_string(shape);
 }
 
-std::string bar(double share, const Style& style) {
-  std::string text;
-  for (int i = 0; i < std::lround(share * kBarWidth); ++i) text += style.unicode ? "█" : "#";
-  return text;
-}
-
 }  // namespace
 
 const std::vector<Session::Command>& Session::commands() {
@@ -74,8 +66,9 @@ const std::vector<Session::Command>& Session::commands() {
       {":plan", "", "what it is compiled to and should cost, as sluice plan", &Session::plan},
       {":mass", "", "share of the dense attention mass that it covers, by layer", &Session::mass},
       {":time", "", "its index stage beside dense attention, here on this device", &Session::time},
-      {":load", "FLOW", "a file or a shipped flow instead", &Session::load},
+      {":load", "FLOW", "a file, a shipped flow or (12, submission:12) a submission instead", &Session::load},
       {":save", "FILE", "write the flow", &Session::save},
+      {":submit", "[--wait] [NAME]", "hand in the flow to the server, as a child of the submission before", &Session::submit},
       {":reset", "", "an empty flow", &Session::reset},
       {":quit", "", "end the session, as does the end of the input", &Session::quit},
   };
@@ -172,7 +165,7 @@ std::string Session::mass(const std::string&) {
   std::string text = "share of the dense attention mass, mean of the KV heads\n";
   for (int layer = 0; layer < model_.config().layers; ++layer) {
     const double share = layer_mass(graph, layer, limits);
-    text += fmt::format("layer {:>2}  {:>5.1f}%  {}\n", layer, 100 * share, bar(share, options_.style));
+    text += fmt::format("layer {:>2}  {:>5.1f}%  {}\n", layer, 100 * share, share_bar(share, options_.style));
   }
   return text;
 }
@@ -206,23 +199,27 @@ std::string Session::graph(const std::string& argument) {
 
 std::string Session::load(const std::string& argument) {
   if (argument == "-") throw InputError("standard input is the session itself", "name a file or a shipped flow");
-  const FlowScript script = read_flow(argument);
+  const std::optional<int64_t> submission = submission_of(argument);
+  const FlowScript script = submission ? server().script(*submission) : read_flow(argument);
   const Entry whole{script.source, {script.file, 1}};
   script.trace(trace_options());  // what is wrong with it is said before how it is written
   if (!Draft().add(whole)) throw InputError(fmt::format("{} declares no flow by sluice.flow{{...}}", script.file), kFlowForm);
   draft_ = extended(whole);
+  parent_ = submission;
   return show_flow({});
 }
 
 std::string Session::save(const std::string& argument) {
   namespace fs = std::filesystem;
   const std::string part = argument + ".part";
+  std::error_code unknown;
+  const char* what = fs::exists(argument, unknown) ? "replaced" : "written";
   std::ofstream stream(part, std::ios::binary);
   stream << draft_.script().text;
   stream.close();
   std::error_code error;
   if (stream) fs::rename(part, argument, error);
-  if (stream && !error) return {};
+  if (stream && !error) return fmt::format("{} {}{}\n", argument, what, draft_.selection() ? "" : "; it selects no pages yet");
   std::error_code ignored;
   fs::remove(part, ignored);
   throw InputError(fmt::format("{} cannot be written", argument), error ? error.message() : "does its folder exist?");
@@ -232,6 +229,7 @@ std::string Session::show_flow(const std::string&) { return printable(draft_.scr
 
 std::string Session::reset(const std::string&) {
   draft_ = Draft();
+  parent_.reset();
   return {};
 }
 

@@ -63,8 +63,7 @@ HttpResponse HttpServer::Listener::handle(Current& current) {
   request.method = head.method;
   request.path = head.path;
   request.headers = std::move(head.headers);
-  int port = 0;
-  current.connection->get_remote_ip_and_port(request.remote_address, port);
+  request.remote_address = current.connection->remote_address();
   request.is_wanted = [this, connection = current.connection] { return is_wanted(*connection); };
 
   gate_.check_site(request);
@@ -80,10 +79,15 @@ HttpResponse HttpServer::Listener::handle(Current& current) {
   request.query = parse_query(head.query);
   request.identity = gate_.identify(request, route);
   gate_.check_rate(request, route);
+  gate_.check_access(request, route);
+  check_query(request, route);
   check_body(request, head.content_length, route, options_.most_body_bytes);
   request.body = current.connection->read_body(request.header("Expect").has_value());
   HttpResponse response = route.handle(request);
   if (response.stream && !head.speaks_chunks) throw HttpProblem(505, "a stream needs HTTP/1.1");
+  if (response.stream && response.stream->endless()) {
+    response.stream = streams_.add(std::move(response.stream), current.network);
+  }
   return response;
 }
 
@@ -93,7 +97,8 @@ HttpResponse HttpServer::Listener::options_answer(const Current& current, const 
   response.headers["Allow"] = fmt::format("{}", fmt::join(match.allowed, ", "));
   if (gate_.is_allowed_origin(current.request)) {
     response.headers["Access-Control-Allow-Methods"] = response.headers["Allow"];
-    response.headers["Access-Control-Allow-Headers"] = "Authorization, Content-Type, Idempotency-Key, Last-Event-ID";
+    response.headers["Access-Control-Allow-Headers"] =
+        "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Mcp-Session-Id";
   }
   return response;
 }

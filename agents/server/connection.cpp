@@ -23,6 +23,20 @@ using Milliseconds = std::chrono::milliseconds;
 
 constexpr size_t kPiece = size_t{16} << 10;
 
+/// Says that something is awaited, as long as it lives.
+class Awaiting {
+ public:
+  explicit Awaiting(std::atomic<std::chrono::steady_clock::rep>& since) : since_(since) {
+    since_ = std::chrono::steady_clock::now().time_since_epoch().count();
+  }
+  ~Awaiting() { since_ = 0; }
+  Awaiting(const Awaiting&) = delete;
+  Awaiting& operator=(const Awaiting&) = delete;
+
+ private:
+  std::atomic<std::chrono::steady_clock::rep>& since_;
+};
+
 int milliseconds_until(std::chrono::steady_clock::time_point deadline) {
   const auto left = std::chrono::ceil<Milliseconds>(deadline - std::chrono::steady_clock::now()).count();
   return static_cast<int>(std::clamp<int64_t>(left, 0, 1 << 30));
@@ -97,6 +111,7 @@ Connection::Received Connection::receive(Clock::time_point deadline, bool until_
 
 std::optional<HttpHead> Connection::read_head() {
   constexpr std::string_view kEnd = "\r\n\r\n";
+  const Awaiting awaiting(awaits_since_);
   if (received_.empty() && receive(Clock::now() + limits_.idle, true) != Received::kSome) return std::nullopt;
   refused_ = true;  // until it has proved to be a request
   const auto deadline = Clock::now() + limits_.head;
@@ -124,6 +139,7 @@ std::optional<HttpHead> Connection::read_head() {
 
 std::string Connection::read_body(bool is_asked_for) {
   if (is_asked_for && received_.size() < body_left_) send("HTTP/1.1 100 Continue\r\n\r\n");
+  const Awaiting awaiting(awaits_since_);
   const auto deadline = Clock::now() + limits_.body;
   while (received_.size() < body_left_) {
     const Received now = receive(deadline, false);
@@ -141,9 +157,18 @@ bool Connection::is_open() const {
   return ::poll(&state, 1, 0) <= 0;  // hang-ups and errors are reported unasked
 }
 
+std::optional<std::chrono::steady_clock::time_point> Connection::awaits_since() const {
+  const Clock::rep since = awaits_since_;
+  return since == 0 ? std::nullopt : std::optional(Clock::time_point(Clock::duration(since)));
+}
+
 void Connection::shut_down() const { ::shutdown(socket_, SHUT_RDWR); }
 
 bool Connection::send(std::string_view text) {
+  // A client that reads a byte now and then is as good as none.
+  constexpr int64_t kLeastBytesPerMillisecond = 16;
+  const auto deadline =
+      Clock::now() + limits_.write + Milliseconds(static_cast<int64_t>(text.size()) / kLeastBytesPerMillisecond);
   while (!text.empty()) {
     const ssize_t count = ::send(socket_, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (count >= 0) {
@@ -153,7 +178,8 @@ bool Connection::send(std::string_view text) {
     if (errno == EINTR) continue;
     if (errno != EAGAIN) return false;
     pollfd writable{socket_, POLLOUT, 0};
-    if (::poll(&writable, 1, static_cast<int>(limits_.write.count())) == 0) return false;
+    const int left = milliseconds_until(deadline);
+    if (left <= 0 || ::poll(&writable, 1, left) == 0) return false;
   }
   return true;
 }
@@ -166,6 +192,13 @@ ssize_t Connection::read(char* data, size_t size) {
 }
 
 ssize_t Connection::write(const char* data, size_t size) { return send({data, size}) ? static_cast<ssize_t>(size) : -1; }
+
+std::string Connection::remote_address() const {
+  std::string address;
+  int port = 0;
+  get_remote_ip_and_port(address, port);
+  return address;
+}
 
 void Connection::get_remote_ip_and_port(std::string& address, int& port) const {
   read_address(::getpeername, socket_, address, port);

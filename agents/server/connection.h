@@ -17,13 +17,13 @@ struct ConnectionLimits {
   std::chrono::milliseconds idle{15'000};   // before the first byte of a request
   std::chrono::milliseconds head{10'000};   // from that byte to the end of the head, however slowly it drips
   std::chrono::milliseconds body{30'000};   // from the end of the head to the end of the body
-  std::chrono::milliseconds write{10'000};  // without the peer taking a byte
+  std::chrono::milliseconds write{10'000};  // for a piece of an answer, and a millisecond more for every 16 bytes of it
 };
 
 /// The socket of one client, seen by the HTTP library as a stream. The library bounds neither the size of a head nor the time
 /// that it takes, and acts on fields (Range, Expect, codings) before anyone may object. So heads are read and checked here, and
 /// the library reads a plain "GET /" or "HEAD /" in their stead: it writes answers, and no more. Used by one thread, but for
-/// `shut_down`.
+/// `awaits_since` and `shut_down`.
 class Connection final : public httplib::Stream {
  public:
   /// Closes `socket` at the end. `stop_event` becomes readable when the server stops: nobody waits for another request then.
@@ -42,6 +42,9 @@ class Connection final : public httplib::Stream {
   bool body_was_read() const { return body_left_ == 0; }
   /// False once the client has closed its side, or the connection was shut down.
   bool is_open() const;
+  /// Since when the client has owed a request, or the rest of one; nothing while none is awaited. For other threads.
+  std::optional<std::chrono::steady_clock::time_point> awaits_since() const;
+  std::string remote_address() const;
   /// Ends reads and writes of the thread that serves the connection. For other threads.
   void shut_down() const;
   /// Sends all of `text`. False if the client does not take it.
@@ -67,7 +70,8 @@ class Connection final : public httplib::Stream {
   std::string received_;     // beyond the head
   std::string_view replay_;  // for the library to read
   size_t body_left_ = 0;
-  bool refused_ = false;  // bytes may arrive that nobody will read
+  bool refused_ = false;                      // bytes may arrive that nobody will read
+  std::atomic<Clock::rep> awaits_since_ = 0;  // 0: nothing is awaited
 };
 
 }  // namespace sluice

@@ -52,11 +52,6 @@ void EventQueue::close() {
   changed_.notify_one();
 }
 
-bool EventQueue::is_closed() const {
-  const std::lock_guard lock(mutex_);
-  return closed_;
-}
-
 std::optional<std::string> EventQueue::pop(std::chrono::milliseconds wait) {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, wait, [&] { return closed_ || !events_.empty(); });

@@ -36,14 +36,13 @@ class EventQueue {
   bool push(ServerEvent event);
   /// No more events: the stream ends after those that are there.
   void close();
-  bool is_closed() const;
 
  private:
   friend class EventStream;
   std::optional<std::string> pop(std::chrono::milliseconds wait);
 
   const size_t capacity_;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<ServerEvent> events_;
   bool closed_ = false;

@@ -43,6 +43,11 @@ std::optional<std::string> bearer_token(const HttpRequest& request) {
   return header->substr(kScheme.size());
 }
 
+[[noreturn]] void refuse_for_now(std::chrono::seconds wait, const std::string& why) {
+  throw HttpProblem(429, fmt::format("{}; try again in {} s", why, wait.count()))
+      .with_header("Retry-After", std::to_string(wait.count()));
+}
+
 }  // namespace
 
 void Gate::check_site(const HttpRequest& request) const {
@@ -62,32 +67,57 @@ bool Gate::is_allowed_origin(const HttpRequest& request) const {
   return origin && contains(options_.origins, lower_case(*origin));
 }
 
-std::optional<Identity> Gate::identify(const HttpRequest& request, const HttpRoute& route) const {
-  const bool wanted = route.access == Access::kWrite || route.access == Access::kAdmin ||
-                      (route.access == Access::kRead && options_.token_for_reading);
+bool Gate::wants_token(const HttpRoute& route) const {
+  return route.access == Access::kWrite || route.access == Access::kAdmin ||
+         (route.access == Access::kRead && options_.token_for_reading);
+}
+
+std::optional<Identity> Gate::identify(const HttpRequest& request, const HttpRoute& route) {
   const std::optional<std::string> token = bearer_token(request);
-  std::optional<Identity> identity;
-  if (token && options_.authenticate) identity = options_.authenticate(*token);
-  if (!wanted) return identity;
-  if (!identity) {
-    throw HttpProblem(401, token ? "the token is not known here" : "a token is wanted: Authorization: Bearer TOKEN")
-        .with_header("WWW-Authenticate", token ? "Bearer error=\"invalid_token\"" : "Bearer");
+  if (!token || !options_.authenticate) return std::nullopt;
+  if (const auto wait = guesses_.wait(*token, request.remote_address)) {
+    if (wants_token(route)) refuse_for_now(*wait, "too many tokens that nobody has come from this address");
+    return std::nullopt;
   }
-  if (route.access == Access::kAdmin && identity->role != Role::kAdmin) throw HttpProblem(403, "only administrators may do this");
+  std::optional<Identity> identity = options_.authenticate(*token);
+  guesses_.learn(*token, request.remote_address, identity.has_value());
   return identity;
+}
+
+void Gate::check_access(const HttpRequest& request, const HttpRoute& route) const {
+  if (!wants_token(route)) return;
+  if (!request.identity) {
+    const bool has_token = bearer_token(request).has_value();
+    throw HttpProblem(401, has_token ? "the token is not known here" : "a token is wanted: Authorization: Bearer TOKEN")
+        .with_header("WWW-Authenticate", has_token ? "Bearer error=\"invalid_token\"" : "Bearer");
+  }
+  if (route.access == Access::kAdmin && request.identity->role != Role::kAdmin) {
+    throw HttpProblem(403, "only administrators may do this");
+  }
 }
 
 void Gate::check_rate(const HttpRequest& request, const HttpRoute& route) const {
   if (!options_.rate_limit) return;
-  const std::optional<std::chrono::seconds> wait = options_.rate_limit(request, route);
-  if (!wait) return;
-  throw HttpProblem(429, fmt::format("too many requests; try again in {} s", wait->count()))
-      .with_header("Retry-After", std::to_string(wait->count()));
+  if (const auto wait = options_.rate_limit(request, route)) refuse_for_now(*wait, "too many requests");
+}
+
+void check_query(const HttpRequest& request, const HttpRoute& route) {
+  if (!route.checks_query) return;
+  std::vector<std::string> known;
+  for (const RouteParameter& parameter : route.query) known.push_back(parameter.name);
+  for (const auto& [name, value] : request.query) {
+    if (!contains(known, name)) {
+      throw HttpProblem(400, fmt::format("\"{:.60}\" is no query parameter of this address", name))
+          .with("hint", known.empty() ? "it takes none" : fmt::format("it takes {}", fmt::join(known, ", ")));
+    }
+    if (request.query.count(name) > 1) throw HttpProblem(400, fmt::format("the query parameter \"{}\" comes twice", name));
+  }
 }
 
 void check_body(const HttpRequest& request, size_t length, const HttpRoute& route, size_t most) {
   if (route.consumes.empty()) {
-    if (length > 0) throw HttpProblem(413, "this address takes no body");
+    constexpr size_t kNothing = 16;  // clients that always send a document send {}: it is read, and nobody looks at it
+    if (length > kNothing) throw HttpProblem(413, "this address takes no body");
     return;
   }
   const size_t limit = route.most_body_bytes > 0 ? route.most_body_bytes : most;

@@ -8,6 +8,7 @@
 
 #include "agents/server/http_message.h"
 #include "agents/server/router.h"
+#include "agents/server/token_guesses.h"
 
 namespace sluice {
 
@@ -17,7 +18,7 @@ struct GateOptions {
   std::vector<std::string> host_names;
   /// Origins of other sites whose pages may call the server: "https://example.org". None: no cross-origin calls.
   std::vector<std::string> origins;
-  bool token_for_reading = false;
+  bool token_for_reading = false;  // nothing is told without a token, but by routes that are public
   /// Whom a bearer token belongs to; null: there are no tokens, and nobody may write. Called by several threads.
   std::function<std::optional<Identity>(const std::string& token)> authenticate;
   /// How long the caller has to wait before this request, or nothing. Called by several threads.
@@ -34,14 +35,24 @@ class Gate {
   void check_site(const HttpRequest& request) const;
   /// Whether the request comes from a page of an allowed other site.
   bool is_allowed_origin(const HttpRequest& request) const;
-  /// Who sent it, checked against what `route` wants (401, 403), and the rate limit (429).
-  std::optional<Identity> identify(const HttpRequest& request, const HttpRoute& route) const;
+  /// Whose token it bears, if any. An address that tried many tokens that are nobody's has to wait (429), or, where `route` wants
+  /// none, counts as having sent none.
+  std::optional<Identity> identify(const HttpRequest& request, const HttpRoute& route);
+  /// The rate limit (429), for `request` with its identity. Before `check_access`: a wrong token counts for the address that
+  /// tries it.
   void check_rate(const HttpRequest& request, const HttpRoute& route) const;
+  /// The identity against what `route` wants (401, 403).
+  void check_access(const HttpRequest& request, const HttpRoute& route) const;
 
  private:
+  bool wants_token(const HttpRoute& route) const;
+
   GateOptions options_;
+  TokenGuesses guesses_;
 };
 
+/// The names in the query (400), where the route checks them.
+void check_query(const HttpRequest& request, const HttpRoute& route);
 /// Media type and size of a body before it is read (415, 413).
 void check_body(const HttpRequest& request, size_t length, const HttpRoute& route, size_t most);
 

@@ -28,6 +28,7 @@ std::string status_title(int status) {
                                                     {500, "Internal Server Error"},
                                                     {501, "Not Implemented"},
                                                     {503, "Service Unavailable"},
+                                                    {507, "Insufficient Storage"},
                                                     {505, "HTTP Version Not Supported"}};
   const auto found = titles.find(status);
   return found == titles.end() ? "Status " + std::to_string(status) : found->second;

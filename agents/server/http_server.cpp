@@ -18,7 +18,7 @@ HttpServer::HttpServer(HttpServerOptions options)
   document.answers = {{200, "OpenAPI 3.1", "application/json", {{"type", "object"}}}};
   document.handle = [this](const HttpRequest&) {
     HttpResponse response;
-    response.body = json_text(open_api_document(router().routes(), options_.title));
+    response.body = document_;
     return response;
   };
   add(std::move(document));
@@ -30,7 +30,10 @@ void HttpServer::add(HttpRoute route) { listener_->router.add(std::move(route));
 
 const Router& HttpServer::router() const { return listener_->router; }
 
-void HttpServer::start() { listener_->start(); }
+void HttpServer::start() {
+  document_ = json_text(open_api_document(router().routes(), options_.title, options_.gate.token_for_reading));
+  listener_->start();
+}
 
 int HttpServer::port() const { return listener_->port(); }
 

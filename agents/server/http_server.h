@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -17,17 +18,19 @@ struct HttpServerOptions {
   std::string host = "127.0.0.1";
   int port = 0;  // 0: any that is free
   GateOptions gate;
-  int most_connections = 256;  // each has a thread while it is open; the next one gets 503
+  int most_connections = 512;  // each has a thread while it is open; the next one gets 503
+  int most_streams = 128;      // of those that have no end of their own; the next one ends another (open_streams.h)
   size_t most_head_bytes = size_t{16} << 10;
   size_t most_body_bytes = size_t{1} << 20;  // where a route says nothing else
   std::chrono::milliseconds idle_timeout{15'000};
   std::chrono::milliseconds head_timeout{10'000};
   std::chrono::milliseconds body_timeout{30'000};
-  std::chrono::milliseconds write_timeout{10'000};
+  std::chrono::milliseconds write_timeout{10'000};  // for a piece of an answer, and a millisecond more for every 16 bytes of it
   std::chrono::milliseconds heartbeat{15'000};
   std::chrono::milliseconds stop_timeout{1'000};  // for requests that run when the server stops
   std::string title = "Sluice";                   // of the OpenAPI document
   std::shared_ptr<spdlog::logger> log;            // of requests; null: none
+  std::function<void()> lost;                     // called if the server can take no more connections though nobody stopped it
 };
 
 /// An HTTP/1.1 server: connections, limits, checks and errors; what it serves are routes that others add. It serves an OpenAPI
@@ -57,6 +60,7 @@ class HttpServer {
  private:
   class Listener;
   HttpServerOptions options_;
+  std::string document_;  // OpenAPI's, from `start` on
   std::unique_ptr<Listener> listener_;
 };
 

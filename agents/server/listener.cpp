@@ -5,6 +5,7 @@
 
 #include <random>
 
+#include "agents/server/network.h"
 #include "scripting/graph/error.h"
 
 namespace sluice {
@@ -50,6 +51,7 @@ std::string bare_answer(const HttpProblem& problem) {
 HttpServer::Listener::Listener(const HttpServerOptions& options)
     : options_(options),
       gate_(options.gate),
+      streams_(static_cast<size_t>(options.most_streams)),
       stop_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       instance_((uint64_t{std::random_device()()} << 32) | std::random_device()()) {
   new_task_queue = [this] { return new ConnectionThreads(options_.most_connections); };
@@ -89,6 +91,9 @@ void HttpServer::Listener::start() {
   thread_ = std::thread([this] {
     accepting_ = std::this_thread::get_id();
     listen_after_bind();
+    if (stopping_) return;
+    if (options_.log) options_.log->critical("{}:{} takes no more connections", options_.host, port_);
+    if (options_.lost) options_.lost();
   });
   while (!is_running()) std::this_thread::sleep_for(Milliseconds(1));
 }
@@ -112,15 +117,22 @@ bool HttpServer::Listener::process_and_close_socket(socket_t socket) {
                                 options_.write_timeout};
   const auto thread = std::this_thread::get_id();
   Connection connection(socket, stop_event_, limits);
-  if (thread == accepting_) {
-    ::fcntl(socket, F_SETFL, O_NONBLOCK);
-    connection.send(bare_answer(HttpProblem(503, "too many connections; try again in a moment")));
-    return false;
-  }
+  const bool is_too_many = thread == accepting_;
   {
     const std::lock_guard lock(mutex_);
     if (expired_) return false;
-    connections_[thread].connection = &connection;
+    const std::string network = network_of(connection.remote_address());
+    if (!is_too_many) {
+      Current& current = connections_[thread];
+      current.connection = &connection;
+      current.network = network;
+    }
+    make_room(network);
+  }
+  if (is_too_many) {
+    ::fcntl(socket, F_SETFL, O_NONBLOCK);
+    connection.send(bare_answer(HttpProblem(503, "too many connections; try again in a moment")));
+    return false;
   }
   serve(connection);
   const std::lock_guard lock(mutex_);
@@ -129,13 +141,35 @@ bool HttpServer::Listener::process_and_close_socket(socket_t socket) {
   return true;
 }
 
+void HttpServer::Listener::make_room(const std::string& newcomer) {
+  constexpr Milliseconds kPatience(250);  // with a client that has just come, or been answered
+  const auto too_long = Clock::now() - kPatience;
+  std::vector<Current*> staying;
+  std::vector<HeldPlace> places;
+  for (auto& [thread, current] : connections_) {
+    if (current.dismissed) continue;
+    const auto since = current.connection->awaits_since();
+    staying.push_back(&current);
+    places.push_back({current.network, since.value_or(too_long), since && *since <= too_long});
+  }
+  while (is_crowded(staying.size())) {
+    const std::optional<size_t> chosen = place_to_give_up(places, newcomer);
+    if (!chosen) return;
+    Current& current = *staying[*chosen];
+    current.dismissed = true;
+    current.connection->shut_down();
+    staying.erase(staying.begin() + static_cast<std::ptrdiff_t>(*chosen));
+    places.erase(places.begin() + static_cast<std::ptrdiff_t>(*chosen));
+  }
+}
+
 void HttpServer::Listener::serve(Connection& connection) {
   try {
     bool more = true;
-    for (size_t count = 0; more && count < kMostRequests; ++count) {
+    for (size_t count = 1; more; ++count) {
       std::optional<HttpHead> head = connection.read_head();
       if (!head) return;
-      more = serve_one(connection, std::move(*head));
+      more = serve_one(connection, std::move(*head), count == kMostRequests);
     }
   } catch (const HttpProblem& problem) {
     connection.send(bare_answer(problem));
@@ -145,7 +179,7 @@ void HttpServer::Listener::serve(Connection& connection) {
   }
 }
 
-bool HttpServer::Listener::serve_one(Connection& connection, HttpHead head) {
+bool HttpServer::Listener::serve_one(Connection& connection, HttpHead head, bool is_last) {
   const auto started = Clock::now();
   const bool persistent = head.persistent;
   Current* current = nullptr;
@@ -153,12 +187,11 @@ bool HttpServer::Listener::serve_one(Connection& connection, HttpHead head) {
   {
     const std::lock_guard lock(mutex_);
     current = &connections_.at(std::this_thread::get_id());
-    *current = {&connection, std::move(head), {}, nullptr, 0};
+    *current = {&connection, std::move(current->network), current->dismissed, std::move(head), {}, nullptr, 0};
     open = connections_.size();
   }
   // Where threads become few, nobody keeps one for a request that may never come.
-  const bool crowded = open * 4 > static_cast<size_t>(options_.most_connections) * 3;
-  const bool last = !persistent || stopping_ || crowded;
+  const bool last = is_last || !persistent || stopping_ || is_crowded(open);
   bool closed = false;
   const bool sent = process_request(connection, last, closed, [](httplib::Request&) {});
   log_request(*current, started);

@@ -13,6 +13,7 @@
 
 #include "agents/server/connection.h"
 #include "agents/server/http_server.h"
+#include "agents/server/open_streams.h"
 
 namespace sluice {
 
@@ -33,9 +34,11 @@ class HttpServer::Listener final : public httplib::Server {
  private:
   using Clock = std::chrono::steady_clock;
 
-  /// The request that a connection's thread is at.
+  /// A connection, and the request that its thread is at.
   struct Current {
     Connection* connection = nullptr;
+    std::string network;     // of the client
+    bool dismissed = false;  // shut down to make room
     HttpHead head;
     HttpRequest request;
     const HttpRoute* route = nullptr;
@@ -44,8 +47,12 @@ class HttpServer::Listener final : public httplib::Server {
 
   // Of one connection, in its thread.
   bool process_and_close_socket(socket_t socket) override;
+  /// Where connections become few, shuts down those that wait for a client: see `place_to_give_up`. With the lock held.
+  void make_room(const std::string& newcomer);
+  bool is_crowded(size_t open) const { return open * 4 > static_cast<size_t>(options_.most_connections) * 3; }
   void serve(Connection& connection);
-  bool serve_one(Connection& connection, HttpHead head);
+  /// `is_last`: the connection takes no more requests, and the answer says so. False if it is to be closed.
+  bool serve_one(Connection& connection, HttpHead head, bool is_last);
   void answer(Current& current, httplib::Response& response);
   HttpResponse handle(Current& current);
   HttpResponse options_answer(const Current& current, const Router::Match& match) const;
@@ -55,7 +62,8 @@ class HttpServer::Listener final : public httplib::Server {
   bool is_wanted(const Connection& connection) const { return !expired_ && connection.is_open(); }
 
   const HttpServerOptions& options_;
-  const Gate gate_;
+  Gate gate_;
+  OpenStreams streams_;
   int stop_event_ = -1;
   int port_ = 0;
   std::thread thread_;         // accepts

@@ -7,16 +7,18 @@ namespace {
 
 using Json = nlohmann::json;
 
+void add_parameters(Json& all, const std::vector<RouteParameter>& parameters, const char* in) {
+  for (const RouteParameter& parameter : parameters) {
+    all.push_back({{"name", parameter.name}, {"in", in}, {"description", parameter.description}, {"schema", parameter.schema}});
+    if (all.back()["in"] == "path") all.back()["required"] = true;
+  }
+}
+
 Json parameters_of(const HttpRoute& route) {
   Json parameters = Json::array();
-  for (const auto& [name, description] : route.path_parameters) {
-    parameters.push_back(
-        {{"name", name}, {"in", "path"}, {"required", true}, {"description", description}, {"schema", {{"type", "string"}}}});
-  }
-  for (const QueryParameter& parameter : route.query) {
-    parameters.push_back(
-        {{"name", parameter.name}, {"in", "query"}, {"description", parameter.description}, {"schema", parameter.schema}});
-  }
+  add_parameters(parameters, route.path_parameters, "path");
+  add_parameters(parameters, route.query, "query");
+  add_parameters(parameters, route.headers, "header");
   return parameters;
 }
 
@@ -31,18 +33,19 @@ Json answers_of(const HttpRoute& route) {
   return answers;
 }
 
-Json security_of(const HttpRoute& route) {
+Json security_of(const HttpRoute& route, bool token_for_reading) {
   const Json token = {{"token", Json::array()}};
   const Json nothing = Json::object();
   if (route.access == Access::kPublic) return Json::array();
-  return route.access == Access::kRead ? Json::array({nothing, token}) : Json::array({token});
+  const bool may_be_left_out = route.access == Access::kRead && !token_for_reading;
+  return may_be_left_out ? Json::array({nothing, token}) : Json::array({token});
 }
 
-Json operation_of(const HttpRoute& route) {
+Json operation_of(const HttpRoute& route, bool token_for_reading) {
   Json operation = {{"operationId", route.operation},
                     {"summary", route.summary},
                     {"responses", answers_of(route)},
-                    {"security", security_of(route)}};
+                    {"security", security_of(route, token_for_reading)}};
   const Json parameters = parameters_of(route);
   if (!parameters.empty()) operation["parameters"] = parameters;
   for (const std::string& type : route.consumes) {
@@ -66,12 +69,12 @@ Json problem_schema() {
 
 }  // namespace
 
-nlohmann::json open_api_document(const std::vector<HttpRoute>& routes, const std::string& title) {
-  Json document = {{"openapi", "3.1.0"}, {"info", {{"title", title}, {"version", "0.1.0"}}}, {"paths", Json::object()}};
+nlohmann::json open_api_document(const std::vector<HttpRoute>& routes, const std::string& title, bool token_for_reading) {
+  Json document = {{"openapi", "3.1.0"}, {"info", {{"title", title}, {"version", SLUICE_VERSION}}}, {"paths", Json::object()}};
   for (const HttpRoute& route : routes) {
     std::string method = route.method;
     std::transform(method.begin(), method.end(), method.begin(), HeaderNameLess::lower);
-    document["paths"][route.pattern][method] = operation_of(route);
+    document["paths"][route.pattern][method] = operation_of(route, token_for_reading);
   }
   document["components"]["schemas"]["Problem"] = problem_schema();
   document["components"]["responses"]["Problem"] = {

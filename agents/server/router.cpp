@@ -53,7 +53,8 @@ void Router::add(HttpRoute route) {
   for (const std::string& segment : split(route.pattern)) {
     if (!is_parameter(segment)) continue;
     ++parameters;
-    if (!route.path_parameters.contains(parameter_name(segment))) wrong(segment + " is not described");
+    const auto is_named = [&](const RouteParameter& parameter) { return parameter.name == parameter_name(segment); };
+    if (std::none_of(route.path_parameters.begin(), route.path_parameters.end(), is_named)) wrong(segment + " is not described");
   }
   if (parameters != route.path_parameters.size()) wrong("it describes parameters that it does not have");
   for (const HttpRoute& known : routes_) {

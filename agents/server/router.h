@@ -21,8 +21,8 @@ enum class Access : uint8_t {
   kAdmin,   // whoever has a token of an administrator
 };
 
-/// A parameter in the query of an address.
-struct QueryParameter {
+/// A parameter in the path or the query of an address, or a header field.
+struct RouteParameter {
   std::string name;
   std::string description;
   nlohmann::json schema = {{"type", "string"}};
@@ -43,9 +43,12 @@ struct HttpRoute {
   std::string operation;  // unique, "getSubmission"
   std::string summary;    // one line
   Access access = Access::kRead;
-  std::map<std::string, std::string> path_parameters;  // name: description
-  std::vector<QueryParameter> query;
-  std::vector<std::string> consumes;  // media types of the body; none: it takes no body
+  bool counts_as_read = false;  // for the rate limit, though it wants a token and is no GET
+  std::vector<RouteParameter> path_parameters;
+  std::vector<RouteParameter> query;
+  bool checks_query = false;            // whether what is not among them, or comes twice, is refused
+  std::vector<RouteParameter> headers;  // fields with a meaning of their own here, for the OpenAPI document
+  std::vector<std::string> consumes;    // media types of the body; none: it takes no body
   nlohmann::json body_schema = nlohmann::json::object();
   size_t most_body_bytes = 0;  // 0: the server's limit
   std::vector<RouteAnswer> answers;

@@ -129,6 +129,8 @@ std::string_view name_of(StepKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
+std::string to_text(const FlowGraph& graph, NodeId node) { return node_text(graph, node); }
+
 std::string to_text(const FlowGraph& graph) {
   std::string text = header_text(graph);
   for (const State& state : graph.states) {

@@ -34,6 +34,10 @@ void read_budget(const Arguments& arguments, Options& options, Attributes& attri
   if (!(attributes.ratio >= 0 && attributes.ratio <= 1)) {
     arguments.fail(fmt::format("ratio = {} is not between 0 and 1", attributes.ratio), "it is a share of the pages, such as 1/8");
   }
+}
+
+/// After the options have been looked at: a misspelt one explains more.
+void refuse_empty_budget(const Arguments& arguments, const Attributes& attributes) {
   if (attributes.k + attributes.first + attributes.last == 0 && attributes.ratio == 0) {
     arguments.fail("the budget is empty", "give k or ratio, for example {ratio = 1/8, first = 1, last = 2}");
   }
@@ -54,6 +58,7 @@ Value topk(const Arguments& arguments, const Function&) {
   read_budget(arguments, options, attributes);
   attributes.method = method_from(arguments, options.text("method", "auto"));
   options.finish();
+  refuse_empty_budget(arguments, attributes);
   return selected(arguments, Op::kTopK, {score}, std::move(attributes));
 }
 
@@ -70,6 +75,7 @@ Value approx_topk(const Arguments& arguments, const Function&) {
                    "it is the share of k that may be inexact");
   }
   options.finish();
+  refuse_empty_budget(arguments, attributes);
   return selected(arguments, Op::kApproxTopK, {score}, std::move(attributes));
 }
 

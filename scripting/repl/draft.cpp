@@ -43,6 +43,12 @@ void append(Script& script, const Entry& entry, const std::string& indentation, 
   }
 }
 
+/// True if `expression` is that name, whatever comments stand beside it.
+bool is_name(std::string_view expression, std::string_view name) {
+  const std::vector<Token> tokens = tokens_of(expression);
+  return tokens.size() == 1 && tokens.front().is(name);
+}
+
 void append_own(Script& script, const std::string& line) {
   script.text += line + "\n";
   script.origins.emplace_back();
@@ -100,8 +106,9 @@ void Draft::replace_all(const Entry& whole) {
   const size_t declaration = find_declaration(tokens);
   if (declaration < tokens.size()) {
     variable_ = tokens[declaration].text;
-    if (result && result->text != variable_)
+    if (result && !is_name(result->text, variable_)) {
       throw FlowError(result->where, "the flow must end in return " + variable_, kFlowForm);
+    }
   }
   size_t at = 0;
   const auto keep = [&](size_t end) {
@@ -184,9 +191,15 @@ void Draft::set_page(int tokens) {
       if (!begins_with(words, i, {"sluice", ".", "flow"})) continue;
       const size_t open = i + 3 < words.size() && words[i + 3].is("(") ? i + 4 : i + 3;
       if (!begins_with(words, open, {"{"})) break;
-      for (size_t j = open; j + 2 < words.size() && !words[j].is("}"); ++j) {
-        if (!begins_with(words, j, {"page", "="})) continue;
-        entry.text.replace(words[j + 2].begin, words[j + 2].text.size(), std::to_string(tokens));
+      const int inside = words[open].depth + 1;
+      for (size_t j = open + 1; j < words.size() && words[j].depth >= inside; ++j) {
+        if (words[j].depth != inside || !begins_with(words, j, {"page", "="})) continue;
+        size_t last = j + 1;  // of the value
+        while (words[last + 1].depth > inside ||
+               (words[last + 1].depth == inside && !words[last + 1].is(",") && !words[last + 1].is(";"))) {
+          ++last;
+        }
+        entry.text.replace(words[j + 1].end(), words[last].end() - words[j + 1].end(), fmt::format(" {}", tokens));
         return;
       }
       entry.text.insert(words[open].end(), fmt::format(" page = {},", tokens));

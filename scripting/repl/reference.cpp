@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
 #include <sstream>
 #include <vector>
 
@@ -81,20 +79,38 @@ Form form_of(Op op) {
 }
 
 /// Functions that are no single operator.
-struct Composed {
-  std::string_view name;
-  std::string_view text;
-};
-constexpr std::array<Composed, 4> kComposed = {{
-    {"add_mul", "sluice.add_mul(x, a, b)   (x + a) * b\n  stage: cache and index\n  shape: the axes of all, by name\n"},
-    {"cfill",
-     "c.NAME = sluice.cfill(value, axes)   declares a state that begins as a number\n  stage: cache\n"
-     "  shape: -> a state [page, axes]\n"},
-    {"extent", "sluice.extent(x, axis)   the extent as a Lua number; not of page\n  stage: cache and index\n"},
-    {"flow", "sluice.flow { name =, page =, kv =, fields =, layers = }   declares the flow, outside its stages\n"},
-}};
+const std::vector<OperatorReference>& composed() {
+  static const std::vector<OperatorReference> functions = {
+      {"add_mul", "sluice.add_mul(x, a, b)", "cache and index", "the axes of all, by name", "(x + a) * b"},
+      {"cfill", "c.NAME = sluice.cfill(value, axes)", "cache", "-> a state [page, axes]",
+       "declares a state that begins as a number"},
+      {"extent", "sluice.extent(x, axis)", "cache and index", "", "the extent as a Lua number; not of page"},
+      {"flow", "sluice.flow { name =, page =, kv =, fields =, layers = }", "", "", "declares the flow, outside its stages"},
+  };
+  return functions;
+}
+
+std::string text_of(const OperatorReference& reference) {
+  std::string text = fmt::format("{}   {}\n", reference.signature, reference.summary);
+  if (!reference.stage.empty()) text += fmt::format("  stage: {}\n", reference.stage);
+  if (!reference.shape.empty()) text += fmt::format("  shape: {}\n", reference.shape);
+  return text;
+}
 
 }  // namespace
+
+std::vector<OperatorReference> operator_references() {
+  std::vector<OperatorReference> references;
+  for (const OpInfo& info : all_ops()) {
+    const Form form = form_of(info.op);
+    for (const std::string& name : lua_names(info)) {
+      references.push_back(
+          {name, fmt::format("sluice.{}{}", name, form.arguments), stages(info), form.shape, std::string(info.doc)});
+    }
+  }
+  references.insert(references.end(), composed().begin(), composed().end());
+  return references;
+}
 
 std::string operator_list() {
   std::string text;
@@ -111,15 +127,9 @@ std::string operator_list() {
 
 std::string operator_help(const std::string& name) {
   std::vector<std::string> known;
-  for (const OpInfo& info : all_ops()) {
-    const std::vector<std::string> names = lua_names(info);
-    known.insert(known.end(), names.begin(), names.end());
-    if (std::find(names.begin(), names.end(), name) == names.end()) continue;
-    const Form form = form_of(info.op);
-    return fmt::format("sluice.{}{}   {}\n  stage: {}\n  shape: {}\n", name, form.arguments, info.doc, stages(info), form.shape);
-  }
-  for (const Composed& composed : kComposed) {
-    if (composed.name == name) return std::string(composed.text);
+  for (const OperatorReference& reference : operator_references()) {
+    if (reference.name == name) return text_of(reference);
+    known.push_back(reference.name);
   }
   const std::string meant = closest(name, known);
   throw InputError(fmt::format("no operator is called \"{:.40}\"", name),

@@ -93,6 +93,9 @@ Suite small_suite() {
 
 Report with_seconds(Report report, double seconds) {
   report.seconds = seconds;
+  for (FlowReport& flow : report.flows) {
+    for (StageTime& stage : flow.stages) stage.seconds = seconds;
+  }
   return report;
 }
 
@@ -103,6 +106,26 @@ Report run(Runner& runner, const std::vector<std::string>& flows, const std::str
   for (const std::string& flow : flows) contestants.push_back({flow, {flow, {}}});
   TerminalProgress progress;
   return run_cascade(suite, contestants, runner, {tokenizer, &mini_vocabulary(), positions}, Seed::parse(seed), progress);
+}
+
+TEST(Cascade, TellsHowLongEachStageTook) {
+  FakeRunner runner;
+  const Report report = run(runner, {"right", "wrong", "refused", "inexact", "narrow"});
+  const auto names = [&](size_t flow) {
+    std::vector<std::string> list;
+    for (const StageTime& stage : report.flows.at(flow).stages) {
+      list.push_back(stage.name);
+      EXPECT_GE(stage.seconds, 0);
+      EXPECT_LE(stage.seconds, report.seconds);
+    }
+    return list;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(names(0), (Names{"verify", "numerical", "needle_multikey 256", "salad 300", "speed"}));
+  EXPECT_EQ(names(1), (Names{"verify", "numerical", "needle_multikey 256", "speed"})) << "its speed is measured all the same";
+  EXPECT_EQ(names(2), Names{"verify"});
+  EXPECT_EQ(names(3), (Names{"verify", "numerical"}));
+  EXPECT_EQ(names(4), names(0));
 }
 
 TEST(Cascade, GivesEachFlowItsStatus) {

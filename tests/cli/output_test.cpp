@@ -63,8 +63,10 @@ TEST(Outputs, SignalsLeaveNothingBehind) {
   const std::string json = folder.write("result.json", "earlier");
   for (const std::string signal : {"INT", "TERM", "HUP"}) {
     // Without job control bash would have its child ignore SIGINT; and whoever runs the tests may ignore signals, as nohup does.
-    const Ran ran = run_shell("set -m; env --default-signal=INT,TERM,HUP \"$SLUICE\" eval quest --suite full --json " + json +
-                              " & sleep 0.7; ls -A " + folder.path("") + "; kill -" + signal + " $!; wait $!");
+    const Ran ran =
+        run_shell("set -m; env --default-signal=INT,TERM,HUP \"$SLUICE\" eval quest --suite full --json " + json +
+                  " & for i in $(seq 600); do ls -A " + folder.path("") + " | grep -q .tmp && break; sleep 0.05; done; ls -A " +
+                  folder.path("") + "; kill -" + signal + " $!; wait $!");
     EXPECT_NE(ran.out.find(".tmp"), std::string::npos) << "written before the work: " << ran.out;
     EXPECT_EQ(ran.exit_code, 128 + (signal == "INT" ? 2 : signal == "TERM" ? 15 : 1)) << ran.err;
     EXPECT_EQ(files_in(folder), 1U) << signal;

@@ -45,9 +45,46 @@ TEST(Serve, AnswersAsGenerateDoesAndStopsAtASignal) {
 
 TEST(Serve, StopsInTimeWhileItGenerates) {
   const std::string body = R"({"prompt":"<bos> key","max_tokens":15000,"ignore_eos":true,"stream":true})";
-  const Ran ran = with_server("--quiet", "( " + post("/v1/completions", body) + " ) > answer &\nsleep 0.5");
+  const Ran ran = with_server(
+      "--quiet", "( " + post("/v1/completions", body) + " ) > answer &\nwhile ! grep -q data: answer; do sleep 0.05; done");
   EXPECT_GE(milliseconds_to_stop(ran), 0) << ran.out << ran.err;
   EXPECT_LT(milliseconds_to_stop(ran), 2500);
+}
+
+TEST(Serve, LimitsRates) {
+  const std::string get =
+      "exec 3<>/dev/tcp/127.0.0.1/$port\nprintf 'GET /v1/guide HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n' "
+      ">&3\ncat <&3 | grep -aE '^(HTTP|Retry-After)'\n";
+  const std::string many = "for i in $(seq 40); do\n" + get + "done";
+  const Ran limited = with_server("--data data --quiet --reads-per-second 1", many);
+  EXPECT_NE(limited.out.find("HTTP/1.1 200"), std::string::npos) << limited.out << limited.err;
+  EXPECT_NE(limited.out.find("HTTP/1.1 429"), std::string::npos) << limited.out;
+  EXPECT_NE(limited.out.find("Retry-After: 1"), std::string::npos) << limited.out;
+  const Ran unlimited = with_server("--data data --quiet --reads-per-second 0", many);
+  EXPECT_EQ(unlimited.out.find("HTTP/1.1 429"), std::string::npos) << unlimited.out;
+}
+
+/// The status of an answer without a token.
+std::string status(const std::string& method, const std::string& path) {
+  return "exec 3<>/dev/tcp/127.0.0.1/$port\nprintf '" + method + " " + path +
+         " HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\nContent-Type: application/json\\r\\nContent-Length: "
+         "%s\\r\\n\\r\\n%s' $([ " +
+         method + " = POST ] && echo '14 {\"prompt\":\"a\"}' || echo 0) >&3\nhead -1 <&3 | cut -d' ' -f2\n";
+}
+
+TEST(Serve, TellsNothingWithoutATokenIfItIsToldSo) {
+  const std::string asked = status("GET", "/v1/models") + status("GET", "/v1/submissions") + status("GET", "/metrics") +
+                            status("GET", "/health") + status("GET", "/v1/openapi.json");
+  const Ran closed = with_server("--data data --quiet --token-for-reading", asked);
+  EXPECT_TRUE(closed.out.starts_with("401\n401\n401\n200\n200\n")) << closed.out << closed.err;
+}
+
+TEST(Serve, CompletionsNeedATokenWhereThereAreTokens) {
+  const std::string asked = status("POST", "/v1/completions");
+  const Ran closed = with_server("--data data --quiet", asked);
+  EXPECT_TRUE(closed.out.starts_with("401\n")) << closed.out << closed.err;
+  const Ran open = with_server("--data data --quiet --open-completions", asked);
+  EXPECT_TRUE(open.out.starts_with("200\n")) << open.out << open.err;
 }
 
 TEST(Serve, RefusesWhatItCannotServe) {
@@ -63,6 +100,11 @@ TEST(Serve, RefusesWhatItCannotServe) {
   refused({"--flow", "quest,quest"}, "two flows are called \"quest\"");
   refused({"--host", "300.1.1.1"}, "cannot listen there");
   refused({"--port", "65536"}, "65536");
+  refused({"--writes-per-minute", "nan"}, "nan");
+  refused({"--reads-per-second", "-1"}, "-1");
+  refused({"--token-for-reading"}, "there are no tokens");
+  refused({"--open-completions"}, "open there anyway");
+  refused({"--data", "data", "--token-for-reading", "--open-completions"}, "excludes");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "kernels/cuda/nvrtc.h"
 #include "scripting/graph/text.h"
 #include "scripting/lua/trace.h"
+#include "tests/cuda/gpu.h"
 #include "tests/support/random_flow.h"
 #include "tests/support/source_path.h"
 
@@ -16,16 +17,8 @@ using cuda::codegen::FlowLayout;
 using cuda::codegen::generate;
 using cuda::codegen::GeneratedSource;
 
-class CudaCodegen : public ::testing::Test {
+class CudaCodegen : public testing::NvrtcTest {
  protected:
-  void SetUp() override {
-    try {
-      cuda::nvrtc_version();
-    } catch (const InputError& error) {
-      GTEST_SKIP() << error.what();
-    }
-  }
-
   static GeneratedSource generated(const Plan& plan) { return generate(FlowLayout(plan)); }
 };
 

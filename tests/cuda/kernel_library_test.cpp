@@ -20,6 +20,7 @@
 #include "kernels/cuda/nvrtc.h"
 #include "kernels/cuda/runtime.h"
 #include "scripting/graph/error.h"
+#include "tests/cuda/gpu.h"
 #include "tests/support/temporary_directory.h"
 
 namespace sluice::cuda {
@@ -35,16 +36,7 @@ extern "C" __global__ void add(float* sums, const float* a, const float* b) {
 }
 )";
 
-class CudaNvrtc : public ::testing::Test {
- protected:
-  void SetUp() override {
-    try {
-      nvrtc_version();
-    } catch (const InputError& error) {
-      GTEST_SKIP() << error.what();
-    }
-  }
-};
+using CudaNvrtc = testing::NvrtcTest;
 
 std::string compile_error(const std::string& source, const std::string& architecture = "sm_90a") {
   try {

@@ -42,6 +42,8 @@ TEST(HarnessFolder, IsWholeAfterEveryStop) {
         std::this_thread::sleep_for(10ms);
       }
       EXPECT_EQ(store.get(last)->status, store::Status::kPassed);
+      for (const char* artifact : {"report.json", "graph.json", "plan.txt"})
+        EXPECT_TRUE(store.artifact(last, artifact)) << artifact;
     }
     const store::FsckReport report = store::fsck(options.folder);
     EXPECT_EQ(report.problems, std::vector<std::string>());

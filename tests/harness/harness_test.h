@@ -35,7 +35,10 @@ class HarnessTest : public ::testing::Test {
     options.poll_seconds = 0.05;
     options.lease_seconds = 5;
     options.seed = Seed::parse("orchestration");
-    options.check = [](const FlowScript& script) { script.trace({}); };
+    options.check = [](const FlowScript& script) {
+      script.trace({});
+      return std::vector<store::Artifact>();
+    };
     return options;
   }
 

@@ -22,6 +22,8 @@ using namespace std::chrono_literals;
 
 std::chrono::steady_clock::time_point in(std::chrono::milliseconds time) { return std::chrono::steady_clock::now() + time; }
 
+auto soon() { return in(60s); }
+
 class Worker : public ::testing::Test {
  protected:
   void SetUp() override { std::signal(SIGPIPE, SIG_IGN); }
@@ -56,7 +58,7 @@ TEST_F(Worker, JudgesOneJobAfterTheOther) {
   ASSERT_EQ(worker.next(message, in(60s)), WorkerProcess::Outcome::kMessage);
   EXPECT_EQ(std::get<WorkerReady>(message).device, "cpu");
   const auto status = [&](const WorkerJob& job) {
-    EXPECT_TRUE(worker.send(job));
+    EXPECT_TRUE(worker.send(job, soon()));
     const auto report = nlohmann::json::parse(std::get<WorkerReport>(last(worker)).report);
     EXPECT_EQ(report["schema"], "sluice.eval/1");
     return report["flows"][0]["status"].get<std::string>();
@@ -79,10 +81,10 @@ TEST_F(Worker, SaysWhyAJobCannotBe) {
   WorkerProcess worker(SLUICE_PROGRAM, {"worker", "--threads", "2"});
   ASSERT_TRUE(std::holds_alternative<WorkerReady>(last(worker)));
   WorkerJob unknown = job("quest", "/etc/passwd");
-  ASSERT_TRUE(worker.send(unknown));
+  ASSERT_TRUE(worker.send(unknown, soon()));
   const WorkerMessage message = last(worker);
   EXPECT_NE(std::get<WorkerFailure>(message).message.find("no suite"), std::string::npos);
-  ASSERT_TRUE(worker.send(job("quest")));
+  ASSERT_TRUE(worker.send(job("quest"), soon()));
   EXPECT_TRUE(std::holds_alternative<WorkerReport>(last(worker)));
 }
 
@@ -91,7 +93,7 @@ TEST_F(Worker, ScriptsThatNeverEndAreRefused) {
   ASSERT_TRUE(std::holds_alternative<WorkerReady>(last(worker)));
   WorkerJob endless = job("quest");
   endless.script = "while true do end";
-  ASSERT_TRUE(worker.send(endless));
+  ASSERT_TRUE(worker.send(endless, soon()));
   const auto report = nlohmann::json::parse(std::get<WorkerReport>(last(worker)).report);
   EXPECT_EQ(report["flows"][0]["status"], "rejected_static");
 }
@@ -103,7 +105,7 @@ TEST_F(Worker, DeadlinesAreKept) {
   EXPECT_EQ(worker->next(message, in(100ms)), WorkerProcess::Outcome::kDeadline);
   EXPECT_EQ(worker->kill(), "signal 9 (Killed)");
   EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);
-  EXPECT_FALSE(worker->send(job("quest")));
+  EXPECT_FALSE(worker->send(job("quest"), soon()));
 }
 
 TEST_F(Worker, TakesItsChildrenAlong) {
@@ -157,6 +159,13 @@ TEST_F(Worker, SeesNoSecrets) {
   EXPECT_NE(seen.find("PATH="), std::string::npos);
 }
 
+TEST_F(Worker, OneThatDoesNotReadHoldsNobodyUp) {
+  const auto worker = shell("sleep 60");
+  WorkerJob large = job("quest");
+  large.script = std::string(1 << 20, ' ');  // more than a pipe holds
+  EXPECT_FALSE(worker->send(large, in(200ms)));
+}
+
 TEST(WorkerMessages, SurviveTheWay) {
   const WorkerJob job{
       .name = "n\"\n", .script = "-- \xff\x01\nreturn 1", .suite = "s", .suite_text = "[\n]", .seed = Seed::parse("x")};
@@ -164,6 +173,7 @@ TEST(WorkerMessages, SurviveTheWay) {
   EXPECT_EQ(line.find('\n'), std::string::npos);
   const WorkerJob back = parse_job(line);
   EXPECT_EQ(back.name, job.name);
+  EXPECT_EQ(back.script, "-- \xef\xbf\xbd\x01\nreturn 1") << "the tracer says what is wrong with it";
   EXPECT_EQ(back.suite_text, job.suite_text);
   EXPECT_EQ(back.seed, job.seed);
   const auto progress = std::get<WorkerProgress>(parse_message(to_line(WorkerProgress{"short", "needle", 0.25})));

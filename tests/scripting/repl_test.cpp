@@ -141,6 +141,15 @@ TEST(Draft, TakesFlowsApartAndKeepsTheirMeaning) {
   }
 }
 
+TEST(Draft, CommentsMayStandAnywhere) {
+  const std::string source =
+      "-- before\nlocal flow = sluice.flow { name = 'said', page = 8 } -- a\n"
+      "function flow.index(q, c) -- b\n  return sluice.window{last = 2} -- c\nend --[[ d\n]]\nreturn --[[ e ]] flow -- f\n-- g\n";
+  Draft draft;
+  EXPECT_TRUE(draft.add({source, {"flow.lua", 1}}));
+  EXPECT_EQ(to_text(trace(draft.script().text, "draft")), to_text(trace(source, "flow.lua")));
+}
+
 TEST(Draft, FlowsMayBeTypedStatementByStatement) {
   Draft draft;
   type(draft, "old = 1");
@@ -158,7 +167,9 @@ TEST(Draft, RefusesFilesThatEndInSomethingElse) {
 
 TEST(Draft, WritesThePageIntoTheDeclaration) {
   for (const std::string declaration :
-       {"local flow = sluice.flow { name = 'x', page = 32 }", "local flow = sluice.flow({name = 'x'})"}) {
+       {"local flow = sluice.flow { name = 'x', page = 32 }", "local flow = sluice.flow({name = 'x'})",
+        "local flow = sluice.flow { name = 'x', layers = { [0] = 'full', rest = 'sparse' }, page = 8 * 2 }",
+        "local flow = sluice.flow { page = (function() return 8 end)(); name = 'x' }"}) {
     Draft draft;
     type(draft, declaration);
     draft.set_page(64);

@@ -2,18 +2,17 @@
 
 #include <gtest/gtest.h>
 #include <httplib.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
 
 #include "agents/flow_script.h"
 #include "agents/trace_options.h"
+#include "tests/server/broken_model.h"
 #include "tests/server/open_api_checker.h"
 #include "tests/server/prometheus_text.h"
 #include "tests/server/raw_client.h"
@@ -45,6 +44,7 @@ class GenerationApiTest : public ::testing::Test {
     options.most_engines = 2;
     options.most_requests = 40;
     options.read_flow = [](const std::string& name, const TraceOptions& trace) { return shipped(name).trace(trace); };
+    options.trouble = [this] { return trouble.load() ? "the disk is full" : ""; };
     api = std::make_unique<GenerationApi>(std::move(options), std::vector<std::string>{"quest", "streaming"});
     server = std::make_unique<HttpServer>(HttpServerOptions{});
     api->add_routes(*server);
@@ -81,6 +81,7 @@ class GenerationApiTest : public ::testing::Test {
   }
   double metric(const std::string& name) const { return metrics().at("vllm:" + name + "{model_name=\"mini\"}"); }
 
+  std::atomic<bool> trouble = false;
   std::unique_ptr<GenerationApi> api;
   std::unique_ptr<HttpServer> server;
 };
@@ -207,6 +208,38 @@ TEST_F(GenerationApiTest, RefusesInOpenAisWords) {
   EXPECT_EQ(http.Get("/v1/models/mini")->status, 200);
 }
 
+TEST(GenerationApi, TakesFlowsOffTheListThatItsOwnerAllows) {
+  GenerationOptions options;
+  options.model = mini();
+  options.pool_bytes = size_t{8} << 20;
+  options.most_engines = 1;
+  options.check_flow = [](const std::string& name) {
+    if (name == "submission:9") throw HttpProblem(404, "there is no submission 9").with("param", "flow");
+  };
+  options.read_flow = [](const std::string& name, const TraceOptions& trace) {
+    if (name == "submission:8") throw HttpProblem(400, "submission 8 is queued");  // since it was checked
+    return shipped(name == "submission:7" ? "quest" : name).trace(trace);
+  };
+  GenerationApi api(std::move(options), {"quest"});
+  HttpServer server({});
+  api.add_routes(server);
+  server.start();
+  httplib::Client http("127.0.0.1", server.port());
+  const auto post = [&](const std::string& flow) {
+    const Json body = {{"prompt", kPrompt}, {"flow", flow}, {"max_tokens", 12}, {"temperature", 0}, {"ignore_eos", true}};
+    return http.Post("/v1/completions", body.dump(), "application/json");
+  };
+  const auto text = [&](const std::string& flow) { return Json::parse(post(flow)->body).at("choices").at(0).at("text"); };
+  EXPECT_EQ(text("submission:7"), text("quest")) << "with one engine at a time";
+  EXPECT_EQ(text("submission:7"), text("quest"));
+  const httplib::Result missing = post("submission:9");
+  EXPECT_EQ(missing->status, 404);
+  EXPECT_EQ(Json::parse(missing->body).at("error").at("param"), "flow") << missing->body;
+  EXPECT_EQ(post("submission:8")->status, 400);
+  EXPECT_EQ(post("other")->status, 400);
+  EXPECT_EQ(Json::parse(http.Get("/v1/models")->body).at("data").at(0).at("flows"), Json({"quest"}));
+}
+
 TEST_F(GenerationApiTest, ServesManyClientsAtOnceAsOneByOne) {
   constexpr int kClients = 12;
   const auto body = [](int client) {
@@ -257,6 +290,45 @@ TEST_F(GenerationApiTest, TakesNoMoreRequestsThanItMay) {
   EXPECT_EQ(post("/v1/completions", {{"prompt", kPrompt}})->status, 200);
 }
 
+TEST_F(GenerationApiTest, RefusesATextThatCannotFitBeforeItIsEncoded) {
+  std::string text = "<bos> ";
+  while (text.size() < 3'000'000) text += "key acorn = amber ; ";
+  const httplib::Result refused = post("/v1/completions", {{"prompt", text}});
+  EXPECT_EQ(refused->status, 400);
+  const Json error = Json::parse(refused->body).at("error");
+  EXPECT_EQ(error.at("param"), "prompt") << error;
+  EXPECT_EQ(error.at("code"), "context_length_exceeded");
+  const Json message = {{"role", "user"}, {"content", text}};
+  EXPECT_EQ(Json::parse(post("/v1/chat/completions", {{"messages", {message}}})->body).at("error").at("param"), "messages");
+}
+
+TEST(GenerationApi, WantsATokenIfItsOwnerSaysSo) {
+  GenerationOptions options;
+  options.model = mini();
+  options.pool_bytes = size_t{8} << 20;
+  options.token_for_completions = true;
+  GenerationApi api(std::move(options), {"quest"});
+  HttpServerOptions with_tokens;
+  with_tokens.gate.authenticate = [](const std::string& token) {
+    return token == "right" ? std::optional(Identity{"ada", Role::kAgent}) : std::nullopt;
+  };
+  HttpServer server(with_tokens);
+  api.add_routes(server);
+  server.start();
+  httplib::Client http("127.0.0.1", server.port());
+  const std::string body = Json{{"prompt", kPrompt}, {"max_tokens", 2}}.dump();
+  for (const char* path : {"/v1/completions", "/v1/chat/completions"}) {
+    const httplib::Result refused = http.Post(path, {{"Authorization", "Bearer wrong"}}, body, "application/json");
+    EXPECT_EQ(refused->status, 401);
+    EXPECT_EQ(Json::parse(refused->body).at("error").at("type"), "authentication_error") << refused->body;
+  }
+  EXPECT_EQ(http.Post("/v1/completions", {{"Authorization", "Bearer right"}}, body, "application/json")->status, 200);
+  EXPECT_EQ(http.Get("/v1/models")->status, 200);
+  const Json paths = Json::parse(http.Get("/v1/openapi.json")->body).at("paths");
+  EXPECT_EQ(paths.at("/v1/completions").at("post").at("security").size(), 1U);
+  EXPECT_EQ(paths.at("/v1/models").at("get").at("security").size(), 2U);
+}
+
 TEST_F(GenerationApiTest, CountsWhatItDid) {
   int prompt_tokens = 0;
   int generated = 0;
@@ -284,25 +356,6 @@ TEST_F(GenerationApiTest, CountsWhatItDid) {
               value("e2e_request_latency_seconds_sum"), 1e-6);
   EXPECT_TRUE(values.contains("vllm:time_to_first_token_seconds_bucket{model_name=\"mini\",le=\"0.001\"}"));
   EXPECT_TRUE(values.contains("vllm:time_to_first_token_seconds_bucket{model_name=\"mini\",le=\"2560\"}"));
-}
-
-/// A copy of the mini model whose last norm is NaN.
-std::string write_broken_model() {
-  namespace fs = std::filesystem;
-  const fs::path folder = fs::path(::testing::TempDir()) / ("sluice-broken-model-" + std::to_string(::getpid()));
-  fs::create_directory(folder);
-  for (const char* file : {"config.json", "generation_config.json", "tokenizer.json", "model.safetensors"}) {
-    fs::copy_file(fs::path(mini()) / file, folder / file);
-  }
-  std::fstream weights(folder / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
-  uint64_t size = 0;
-  weights.read(reinterpret_cast<char*>(&size), sizeof(size));
-  std::string header(size, ' ');
-  weights.read(header.data(), static_cast<std::streamsize>(size));
-  const Json offsets = Json::parse(header).at("model.norm.weight").at("data_offsets");
-  weights.seekp(static_cast<std::streamoff>(8 + size + offsets.at(0).get<uint64_t>()));
-  weights << std::string(offsets.at(1).get<uint64_t>() - offsets.at(0).get<uint64_t>(), '\xff');
-  return folder.string();
 }
 
 TEST(GenerationApi, OutlivesAnEngineThatFails) {
@@ -336,6 +389,39 @@ TEST_F(GenerationApiTest, DescribesItsRoutes) {
   EXPECT_EQ(check_open_api(document), std::vector<std::string>{});
   EXPECT_TRUE(document.at("paths").at("/v1/chat/completions").contains("post"));
   for (const char* path : {"/health", "/health/live", "/health/ready"}) EXPECT_EQ(http.Get(path)->status, 200) << path;
+}
+
+TEST_F(GenerationApiTest, WholeAnswersEndWithTheServerOrTheirClient) {
+  const std::string body = Json{{"prompt", kPrompt}, {"max_tokens", 6000}, {"ignore_eos", true}}.dump();
+  const std::string request =
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+      "Content-Length: " +
+      std::to_string(body.size()) + "\r\n\r\n" + body;
+  const auto limit = Clock::now() + 20s;
+  RawClient gone(server->port());
+  gone.send(request);
+  while (metric("num_requests_running") == 0 && Clock::now() < limit) std::this_thread::sleep_for(5ms);
+  gone.close();
+  while (metric("num_requests_running") > 0 && Clock::now() < limit) std::this_thread::sleep_for(5ms);
+  EXPECT_LT(metric("generation_tokens_total"), 6000);
+  const RawClient stopped(server->port());
+  stopped.send(request);
+  while (metric("num_requests_running") == 0 && Clock::now() < limit) std::this_thread::sleep_for(5ms);
+  server->stop();  // waits for handlers
+  api->engines().stop();
+  EXPECT_LT(Clock::now(), limit);
+}
+
+TEST_F(GenerationApiTest, IsNotReadyInTrouble) {
+  httplib::Client http("127.0.0.1", server->port());
+  trouble = true;
+  const httplib::Result refused = http.Get("/health/ready");
+  EXPECT_EQ(refused->status, 503);
+  EXPECT_EQ(Json::parse(refused->body)["detail"], "the disk is full");
+  EXPECT_EQ(http.Get("/health")->status, 503);
+  EXPECT_EQ(http.Get("/health/live")->status, 200);
+  trouble = false;
+  EXPECT_EQ(http.Get("/health/ready")->status, 200);
 }
 
 TEST_F(GenerationApiTest, TellsRequestsThatItStops) {

@@ -5,6 +5,7 @@
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -72,6 +73,9 @@ class HttpServerTest : public ::testing::Test {
     server->add(route("GET", "/events", [this](const HttpRequest& request) {
       last_id = last_event_id(request).value_or(0);
       return event_response(std::make_shared<EventStream>(events));
+    }));
+    server->add(route("GET", "/silence", [](const HttpRequest&) {
+      return event_response(std::make_shared<EventStream>(std::make_shared<EventQueue>()));
     }));
     server->add(json_route("/echo"));
     server->add(json_route("/write", Access::kWrite));
@@ -218,6 +222,23 @@ TEST_F(HttpServerTest, LimitsRatesByTheHook) {
   EXPECT_EQ(limited->get_header_value("Retry-After"), "7");
 }
 
+TEST_F(HttpServerTest, TheLastAnswerOfAConnectionSaysSo) {
+  start();
+  httplib::Client http = client();
+  http.set_keep_alive(true);
+  for (int i = 1; i < 1000; ++i) ASSERT_NE(http.Get("/hello")->get_header_value("Connection"), "close") << i;
+  EXPECT_EQ(http.Get("/hello")->get_header_value("Connection"), "close") << "or a client sends another, and finds nobody";
+  EXPECT_EQ(http.Get("/hello")->status, 200) << "on a new one";
+}
+
+TEST_F(HttpServerTest, TokensThatAreTriedCountAsWell) {
+  options.gate.rate_limit = [&](const HttpRequest& request, const HttpRoute&) -> std::optional<std::chrono::seconds> {
+    return request.identity ? std::nullopt : std::optional(3s);
+  };
+  start();
+  EXPECT_EQ(client().Post("/write", {{"Authorization", "Bearer guess"}}, "{}", "application/json")->status, 429);
+}
+
 TEST_F(HttpServerTest, LogsNeitherTokensNorQueriesNorBodies) {
   std::ostringstream written;
   options.log = std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(written));
@@ -267,6 +288,7 @@ TEST_F(HttpServerTest, KeepsConnectionsAndTakesRequestsInARow) {
   raw.send(get + "GET /items/latest HTTP/1.1\r\nHost: localhost\r\n\r\n");
   const std::string both = raw.read_until("literal");
   EXPECT_LT(both.find("hello"), both.find("literal")) << both;
+  EXPECT_EQ(status_of(send("GET /hello HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}")), 200);
   // A body where none belongs is no second request.
   const std::string smuggled = send("GET /hello HTTP/1.1\r\nHost: localhost\r\nContent-Length: 44\r\n\r\n" + get);
   EXPECT_EQ(status_of(smuggled), 413);
@@ -304,8 +326,74 @@ TEST_F(HttpServerTest, StreamsEventsWithHeartbeatsUntilTheClientGoes) {
   EXPECT_TRUE(events->push({"one\ntwo", "change", "42"}));
   EXPECT_NE(raw.read_until("two\n\n").find("id: 42\nevent: change\ndata: one\ndata: two\n\n"), std::string::npos);
   raw.close();
-  EXPECT_TRUE(eventually([&] { return events->is_closed(); }));
-  EXPECT_FALSE(events->push({"nobody listens", {}, {}}));
+  EXPECT_TRUE(eventually([&] { return events.use_count() == 1; })) << "the stream is gone";
+}
+
+TEST_F(HttpServerTest, OneStreamTooManyEndsTheOldestOfWhoeverHasMost) {
+  options.most_streams = 3;
+  start();
+  const auto open = [&](const std::string& from) {
+    auto client = std::make_unique<RawClient>(server->port(), from);
+    client->send("GET /silence HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    EXPECT_EQ(status_of(client->read_until("\r\n\r\n")), 200);
+    return client;
+  };
+  const auto modest = open("127.0.0.1");
+  const auto first = open("127.0.0.2");
+  const auto second = open("127.0.0.2");
+  const auto third = open("127.0.0.2");
+  EXPECT_TRUE(first->read_until("0\r\n\r\n").ends_with("0\r\n\r\n")) << "ended, not broken off";
+  for (const RawClient* client : {modest.get(), second.get(), third.get()}) EXPECT_EQ(client->read_until("\r\n", 150ms), "");
+  EXPECT_EQ(client().Get("/hello")->status, 200);
+}
+
+TEST_F(HttpServerTest, ConnectionsThatKeepItWaitingMakeRoom) {
+  options.most_connections = 8;
+  start();
+  const RawClient modest(server->port());
+  modest.send("G");
+  std::vector<std::unique_ptr<RawClient>> greedy;
+  for (int i = 0; i < 7; ++i) {
+    greedy.push_back(std::make_unique<RawClient>(server->port(), "127.0.0.2"));
+    greedy.back()->send(i % 2 == 0 ? "G"
+                                   : "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                                     "Content-Length: 9\r\n\r\n{");
+  }
+  std::this_thread::sleep_for(400ms);  // until the server's patience with all of them is over
+  const auto begun = Clock::now();
+  const std::string get = "GET /hello HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+  EXPECT_TRUE(eventually([&] { return status_of(send(get)) == 200; }));
+  EXPECT_LT(Clock::now() - begun, 5s) << "long before their time is over";
+  const auto is_closed = [](const auto& client) { return client->read_until("}", 20ms).empty() && !client->is_open(); };
+  EXPECT_TRUE(eventually([&] { return std::any_of(greedy.begin(), greedy.end(), is_closed); }));
+  modest.send("ET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_EQ(status_of(modest.read_until("hello")), 200) << "others have more";
+}
+
+TEST_F(HttpServerTest, TokensThatNobodyHasAreNotLookedUpWithoutEnd) {
+  std::atomic<int> looks = 0;
+  options.gate.authenticate = [&](const std::string& token) {
+    ++looks;
+    return token.starts_with("right") ? std::optional(Identity{"ada", Role::kAgent}) : std::nullopt;
+  };
+  start();
+  httplib::Client http = client();
+  http.set_keep_alive(true);
+  const auto post = [&](const char* path, const std::string& token) {
+    return http.Post(path, {{"Authorization", "Bearer " + token}}, "{}", "application/json");
+  };
+  EXPECT_EQ(post("/write", "right")->status, 200);
+  constexpr int kGuesses = 300;
+  int refused = 0;
+  for (int i = 0; i < kGuesses; ++i) {
+    const httplib::Result answer = post("/write", "guess " + std::to_string(i));
+    if (answer->status != 429) continue;
+    ++refused;
+    EXPECT_FALSE(answer->get_header_value("Retry-After").empty());
+  }
+  EXPECT_EQ(looks, 1 + kGuesses - refused);
+  EXPECT_EQ(post("/echo", "guess")->status, 200) << "where none is wanted it does no harm";
+  EXPECT_EQ(post("/write", "right")->status, 200) << "others at the address go on";
 }
 
 TEST(EventQueue, CutsOffWhoIsTooSlow) {
@@ -313,7 +401,7 @@ TEST(EventQueue, CutsOffWhoIsTooSlow) {
   EXPECT_TRUE(queue.push({"1", {}, {}}));
   EXPECT_TRUE(queue.push({"2", {}, {}}));
   EXPECT_FALSE(queue.push({"3", {}, {}}));
-  EXPECT_TRUE(queue.is_closed());
+  EXPECT_FALSE(queue.push({"4", {}, {}})) << "it listens no more";
 }
 
 TEST(EventQueue, WritesNoFieldsThatAValueBringsAlong) {
@@ -332,6 +420,7 @@ TEST_F(HttpServerTest, StopsWithinItsTimeWhateverRuns) {
   slow.send("GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n");
   half.send("GET /hel");
   ASSERT_TRUE(eventually([&] { return entered == 1; }));
+  ASSERT_EQ(status_of(stream.read_until("\r\n\r\n")), 200);
   const auto begun = Clock::now();
   server->stop();
   EXPECT_LT(Clock::now() - begun, 2s);
@@ -360,6 +449,17 @@ TEST_F(HttpServerTest, DescribesEveryRoute) {
   Json broken = document;
   broken["paths"]["/items/{id}"]["get"].erase("parameters");
   EXPECT_NE(check_open_api(broken), std::vector<std::string>{});
+}
+
+TEST_F(HttpServerTest, SaysWhereATokenIsWanted) {
+  options.gate.token_for_reading = true;
+  options.gate.authenticate = [](const std::string&) { return std::optional(Identity{"ada", Role::kAgent}); };
+  start();
+  const Json document = Json::parse(client().Get("/v1/openapi.json")->body);
+  EXPECT_EQ(document.at("paths").at("/hello").at("get").at("security"), Json({{{"token", Json::array()}}}));
+  EXPECT_EQ(document.at("paths").at("/v1/openapi.json").at("get").at("security"), Json::array());
+  EXPECT_EQ(client().Get("/hello")->status, 401);
+  EXPECT_EQ(client().Get("/hello", {{"Authorization", "Bearer x"}})->status, 200);
 }
 
 TEST_F(HttpServerTest, RefusesRoutesThatContradict) {

@@ -51,7 +51,7 @@ class Checker {
     std::set<std::string> in_path;
     for (const Json& parameter : parameters) {
       const std::string in = parameter.value("in", "");
-      want(in == "path" || in == "query", where, "a parameter in path or query");
+      want(in == "path" || in == "query" || in == "header", where, "a parameter in path, query or header");
       want(in != "path" || parameter.value("required", false), where, "required parameters in the path");
       want(parameter.contains("schema"), where, "a schema of each parameter");
       check_schema(parameter.value("schema", Json::object()), where);

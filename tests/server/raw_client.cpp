@@ -12,12 +12,16 @@
 
 namespace sluice::test {
 
-RawClient::RawClient(int port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+RawClient::RawClient(int port, const std::string& from) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  sockaddr_in own{};
+  own.sin_family = AF_INET;
+  ::inet_pton(AF_INET, from.c_str(), &own.sin_addr);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+  if (::bind(socket_, reinterpret_cast<sockaddr*>(&own), sizeof(own)) != 0 ||
+      ::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
     close();
     throw std::runtime_error("no connection to the server");
   }
@@ -52,6 +56,11 @@ std::string RawClient::read_until(std::string_view end, std::chrono::millisecond
     text.append(piece.data(), static_cast<size_t>(count));
   }
   return text;
+}
+
+bool RawClient::is_open() const {
+  pollfd state{socket_, POLLRDHUP, 0};
+  return ::poll(&state, 1, 0) <= 0;
 }
 
 std::string exchange(int port, std::string_view text) {

@@ -9,7 +9,8 @@ namespace sluice::test {
 /// A TCP connection to 127.0.0.1, for what no HTTP client would send.
 class RawClient {
  public:
-  explicit RawClient(int port);
+  /// `from`: the address of this end, any of this machine's, all of 127.0.0.0/8 among them.
+  explicit RawClient(int port, const std::string& from = "127.0.0.1");
   ~RawClient();
   RawClient(const RawClient&) = delete;
   RawClient& operator=(const RawClient&) = delete;
@@ -20,6 +21,8 @@ class RawClient {
   std::string read_until(std::string_view end, std::chrono::milliseconds wait = std::chrono::seconds(10)) const;
   /// What arrives until the peer closes.
   std::string read_all() const { return read_until({}); }
+  /// False once the peer has closed.
+  bool is_open() const;
   void close();
 
  private:

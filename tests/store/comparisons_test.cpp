@@ -67,9 +67,9 @@ TEST(Family, FollowsParentsBothWays) {
   const SubmissionId mother = judged(test, "mother", passed());
   const SubmissionId child = judged(test, "child", passed(), {merged, mother});
   judged(test, "stranger", passed());
-  const auto ids = [](const std::vector<LineageNode>& nodes) {
+  const auto ids = [](const std::vector<SubmissionSummary>& nodes) {
     std::vector<SubmissionId> list;
-    for (const LineageNode& node : nodes) list.push_back(node.submission.id);
+    for (const SubmissionSummary& node : nodes) list.push_back(node.id);
     return list;
   };
   using Ids = std::vector<SubmissionId>;

@@ -50,7 +50,7 @@ void fill(const std::string& folder, int count) {
     parents = {store.submit("ada", draft(fmt::format("flow {}", i), parents)).id};
     store.complete(store.claim("w", kLong).value(), passed());
   }
-  data.lineage().sync();
+  data.sync_lineage();
 }
 
 StoreError error_of(const std::function<void()>& work) {
@@ -108,6 +108,23 @@ TEST(DataFolder, DamagedRepositoryIsMovedAsideAndMadeAnew) {
   { const DataFolder data(folder.path()); }
   EXPECT_EQ(output_of(refs), before);
   EXPECT_EQ(joined(fsck(folder.path()).problems), "");
+}
+
+TEST(DataFolder, ARepositoryDamagedMeanwhileIsMadeAnew) {
+  const Folder folder;
+  fill(folder.path(), 3);
+  const std::string refs = "git --git-dir=" + folder.file("lineage.git") + " for-each-ref";
+  DataFolder data(folder.path());
+  EXPECT_EQ(data.sync_lineage(), "");
+  std::ofstream(folder.file("lineage.git/refs/notes/metrics")) << "garbage\n";
+  fs::remove_all(folder.file("lineage.git/objects"));
+  Store store = data.open_store();
+  const SubmissionId id = store.submit("ada", draft("later")).id;
+  store.complete(store.claim("worker", 1'000'000).value(), passed());
+  EXPECT_NE(data.sync_lineage().find("damaged"), std::string::npos);
+  EXPECT_EQ(data.sync_lineage(), "");
+  EXPECT_EQ(joined(data.fsck().problems), "");
+  EXPECT_NE(output_of(refs).find(fmt::format("refs/submissions/{}", id)), std::string::npos);
 }
 
 TEST(DataFolder, DamagedOrForeignDatabasesAreRefused) {
@@ -169,6 +186,7 @@ TEST(Migrations, BringVersionOneUpToDateWithABackup) {
         "PRAGMA user_version = 1");
   }
   EXPECT_EQ(error_of([&] { const Store store(folder.file("sluice.db")); }).kind(), ErrorKind::kInvalid);
+  std::ofstream(folder.file("sluice.db.version1.part")) << "of one that was killed at it";
   {
     DataFolder data(folder.path());
     EXPECT_NE(joined(data.notices()).find("sluice.db.version1"), std::string::npos);
@@ -176,6 +194,7 @@ TEST(Migrations, BringVersionOneUpToDateWithABackup) {
     EXPECT_EQ(joined(data.fsck().problems), "");
   }
   EXPECT_EQ(Database(folder.file("sluice.db.version1"), Database::Mode::kReadOnly, 1000).version(), 1);
+  EXPECT_FALSE(fs::exists(folder.file("sluice.db.version1.part")));
   const Folder fresh;
   { const DataFolder data(fresh.path()); }
   EXPECT_EQ(shape_of(folder.file("sluice.db")), shape_of(fresh.file("sluice.db")));
@@ -273,9 +292,11 @@ TEST(DataFolder, FullDiskLosesNothing) {
     {
       DataFolder data(folder.path());
       Store store = data.open_store();
+      if (!data.trouble().empty()) return 5;
       std::ofstream(folder.file("ballast")) << std::string(1 << 20, 'x');
       if (submit_until_refused(store, accepted.ends[1]) != ErrorKind::kFull) return 1;
       if (store.list({}).submissions.empty()) return 2;  // reading goes on
+      if (data.trouble().find("full") == std::string::npos) return 6;
     }
     if (error_of([&] { fill(folder.file("another"), 1); }).kind() != ErrorKind::kFull) return 3;
     fs::remove(folder.file("ballast"));
@@ -324,7 +345,7 @@ TEST(Fsck, FindsRowsThatContradictOneAnother) {
     const auto lease = store.claim("w", 1);
     if (lease && i % 5 != 0) store.complete(*lease, passed());
     store.expire_leases();
-    data.lineage().sync();
+    data.sync_lineage();
   }
 }
 

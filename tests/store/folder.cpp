@@ -10,7 +10,9 @@
 #include <exception>
 #include <utility>
 
+#include "store/invariants.h"
 #include "store/migrations.h"
+#include "store/sqlite.h"
 
 namespace sluice::store::test {
 
@@ -33,6 +35,21 @@ Store migrated(const std::string& path, StoreOptions options) {
 
 TestStore::TestStore(int most_tries) : tries(most_tries), store(migrated(folder.file("sluice.db"), clock.options(most_tries))) {
   store.create_agent("ada", Role::kAgent, 100000);
+}
+
+void expect_whole(const TestStore& test) {
+  Database database(test.folder.file("sluice.db"), Database::Mode::kReadWrite, 1000);
+  EXPECT_EQ(broken_invariants(database), std::vector<std::string>());
+}
+
+ErrorKind kind_thrown_by(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const StoreError& error) {
+    return error.kind();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return ErrorKind::kInternal;
 }
 
 Draft draft(const std::string& name, std::vector<SubmissionId> parents) {

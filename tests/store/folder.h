@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "store/error.h"
 #include "store/store.h"
 #include "tests/support/temporary_directory.h"
 
@@ -27,6 +28,11 @@ struct TestStore {
   Clock clock;
   Store store;
 };
+
+/// Fails the test if rows of the database contradict one another.
+void expect_whole(const TestStore& test);
+/// The kind of the StoreError that `work` throws; fails the test if there is none.
+ErrorKind kind_thrown_by(const std::function<void()>& work);
 
 /// A draft whose script is its own.
 Draft draft(const std::string& name, std::vector<SubmissionId> parents = {});

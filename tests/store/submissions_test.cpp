@@ -1,11 +1,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-#include <set>
-#include <sstream>
-
 #include "store/error.h"
 #include "tests/store/folder.h"
 
@@ -13,59 +8,6 @@ namespace sluice::store::test {
 namespace {
 
 constexpr Time kHour = 3600LL * 1000000;
-
-/// The kind of the StoreError that `work` throws.
-template <class Work>
-ErrorKind kind_thrown_by(const Work& work) {
-  try {
-    work();
-  } catch (const StoreError& error) {
-    return error.kind();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return ErrorKind::kInternal;
-}
-
-TEST(Agents, AreKnownByTheirTokenAlone) {
-  TestStore test;
-  const NewAgent bob = test.store.create_agent("bob", Role::kAdmin, 5);
-  EXPECT_EQ(test.store.agent_of_token(bob.token)->name, "bob");
-  EXPECT_EQ(test.store.agent_of_token(bob.token)->role, Role::kAdmin);
-  for (size_t i = 0; i < bob.token.size(); ++i) {
-    std::string wrong = bob.token;
-    wrong[i] = wrong[i] == 'x' ? 'y' : 'x';
-    EXPECT_FALSE(test.store.agent_of_token(wrong)) << wrong;
-  }
-  EXPECT_FALSE(test.store.agent_of_token(""));
-  EXPECT_FALSE(test.store.agent_of_token(bob.token + "0"));
-  const std::string token = test.store.replace_token("bob");
-  EXPECT_FALSE(test.store.agent_of_token(bob.token));
-  EXPECT_EQ(test.store.agent_of_token(token)->name, "bob");
-}
-
-TEST(Agents, TokensAreNowhereInTheDatabase) {
-  TestStore test;
-  const std::string token = test.store.create_agent("bob", Role::kAgent, 5).token;
-  const std::string secret = token.substr(token.rfind('_') + 1);
-  std::string files;
-  for (const auto& entry : std::filesystem::directory_iterator(test.folder.path())) {
-    std::ostringstream bytes;
-    bytes << std::ifstream(entry.path(), std::ios::binary).rdbuf();
-    files += bytes.str();
-  }
-  EXPECT_NE(files.find("bob"), std::string::npos);
-  EXPECT_EQ(files.find(secret), std::string::npos);
-}
-
-TEST(Agents, NamesMustBeSafeRefs) {
-  TestStore test;
-  for (const char* name : {"", "Bob", "-b", "_b", "a/b", "a..b", "a b", "a.lock", "@", "b\n", "\xc3\xa4"}) {
-    EXPECT_EQ(kind_thrown_by([&] { test.store.create_agent(name, Role::kAgent, 1); }), ErrorKind::kInvalid) << name;
-  }
-  EXPECT_EQ(kind_thrown_by([&] { test.store.create_agent(std::string(40, 'a'), Role::kAgent, 1); }), ErrorKind::kInvalid);
-  EXPECT_EQ(kind_thrown_by([&] { test.store.create_agent("ada", Role::kAgent, 1); }), ErrorKind::kConflict);
-  EXPECT_EQ(test.store.create_agent("b-2_c", Role::kAgent, 1).agent.name, "b-2_c");
-}
 
 TEST(Submissions, ComeBackAsTheyWere) {
   TestStore test;
@@ -108,6 +50,42 @@ TEST(Submissions, TheSameContentIsTheSameSubmission) {
   EXPECT_TRUE(test.store.submit("ada", again).is_new);
 }
 
+TEST(Submissions, WhatEndedWithoutAVerdictCanBeHandedInAgain) {
+  TestStore test(1);
+  test.store.create_agent("bob", Role::kAgent, 2);
+  const SubmissionId id = test.store.submit("ada", draft("one")).id;
+  const auto crash = [&] { EXPECT_EQ(test.store.fail(test.store.claim("w", kHour).value(), "crashed"), Status::kRuntimeError); };
+  for (int i = 0; i < 2; ++i) {
+    crash();
+    const Submitted again = test.store.submit("bob", draft("one"));
+    EXPECT_EQ(again.id, id);
+    EXPECT_TRUE(again.is_new);
+    EXPECT_EQ(test.store.get(id)->status, Status::kQueued);
+    EXPECT_FALSE(test.store.submit("bob", draft("one")).is_new) << "it waits already";
+  }
+  EXPECT_EQ(test.store.quota_of("bob").used, 2);
+  crash();
+  EXPECT_EQ(kind_thrown_by([&] { test.store.submit("bob", draft("one")); }), ErrorKind::kQuota);
+  EXPECT_TRUE(test.store.submit("ada", draft("one")).is_new);
+  EXPECT_TRUE(test.store.cancel(id));
+  EXPECT_TRUE(test.store.submit("ada", draft("one")).is_new) << "it is ada's own";
+  test.store.complete(test.store.claim("w", kHour).value(), passed());
+  EXPECT_FALSE(test.store.submit("ada", draft("one")).is_new) << "it has its verdict";
+}
+
+TEST(Submissions, WhatItsOwnerCancelledStaysSo) {
+  TestStore test;
+  test.store.create_agent("bob", Role::kAgent, 10);
+  test.store.create_agent("root", Role::kAdmin, 10);
+  const SubmissionId id = test.store.submit("ada", draft("one")).id;
+  test.store.cancel(id);
+  EXPECT_FALSE(test.store.submit("bob", draft("one")).is_new);
+  EXPECT_EQ(test.store.get(id)->status, Status::kCancelled);
+  EXPECT_EQ(test.store.quota_of("bob").used, 0);
+  EXPECT_TRUE(test.store.submit("root", draft("one")).is_new);
+  EXPECT_EQ(test.store.get(id)->status, Status::kQueued);
+}
+
 TEST(Submissions, WrongOnesAreRefusedAndLeaveNothing) {
   TestStore test;
   const auto refused = [&](const std::function<void(Draft&)>& change) {
@@ -118,6 +96,13 @@ TEST(Submissions, WrongOnesAreRefusedAndLeaveNothing) {
   EXPECT_EQ(refused([](Draft& d) { d.name = ""; }), ErrorKind::kInvalid);
   EXPECT_EQ(refused([](Draft& d) { d.name = "two\nlines"; }), ErrorKind::kInvalid);
   EXPECT_EQ(refused([](Draft& d) { d.name = "\xff"; }), ErrorKind::kInvalid);
+  for (const std::string name : {" ", "x ", "\xe2\x80\xae exe", "\xe2\x80\x8b", "a\xc2\x9b[2J", "\xef\xbb\xbfx", "\xe2\x81\xa6x",
+                                 "\xe3\x85\xa4", "\xe2\xa0\x80",
+                                 "so\xc2\xad"
+                                 "ft",
+                                 "tag\xf3\xa0\x81\xa1"}) {
+    EXPECT_EQ(refused([&](Draft& d) { d.name = name; }), ErrorKind::kInvalid) << name;
+  }
   EXPECT_EQ(refused([](Draft& d) { d.name = std::string(201, 'x'); }), ErrorKind::kInvalid);
   EXPECT_EQ(refused([](Draft& d) { d.notes = std::string("a\0b", 3); }), ErrorKind::kInvalid);
   EXPECT_EQ(refused([](Draft& d) { d.script = std::string((64 << 10) + 1, ' '); }), ErrorKind::kInvalid);
@@ -131,6 +116,16 @@ TEST(Submissions, WrongOnesAreRefusedAndLeaveNothing) {
   EXPECT_TRUE(test.store.list({}).submissions.empty());
   EXPECT_EQ(test.store.last_event(), 0);
   EXPECT_FALSE(test.store.claim("worker", 1));
+}
+
+TEST(Submissions, NamesMayBeInAnyScript) {
+  TestStore test;
+  for (const std::string name :
+       {"\xe2\x80\xa2 \xc3\xa4", "\xe6\xbc\xa2\xe5\xad\x97", "\xf0\x9f\x99\x82", "<img onerror=alert(1)>"}) {
+    Draft fine = draft(name);
+    fine.name = name;
+    EXPECT_EQ(test.store.get(test.store.submit("ada", fine).id)->name, name);
+  }
 }
 
 TEST(Submissions, IdempotencyKeysRepeatTheAnswer) {
@@ -205,57 +200,6 @@ TEST(Lists, CursorsAreStableWhileRowsAreAdded) {
   for (const char* wrong : {"x", "b", "b0", "bzz", "b1 ", "-1"}) {
     EXPECT_EQ(kind_thrown_by([&] { test.store.list({}, wrong); }), ErrorKind::kInvalid) << wrong;
   }
-}
-
-TEST(Evaluations, KeepAllThatAWorkerFound) {
-  TestStore test;
-  const SubmissionId id = test.store.submit("ada", draft("one")).id;
-  const Lease lease = test.store.claim("worker 1", kHour).value();
-  EXPECT_EQ(test.store.evaluations(id).at(0).verdict.seed, "");
-  Verdict verdict = passed(0.75, 3);
-  verdict.status = Status::kBelowThreshold;
-  verdict.message = "needle below 0.9";
-  verdict.hint = "read more pages";
-  verdict.seed = "5eed";
-  verdict.stages = {{"verify", StageStatus::kPassed, 0.5, "", "{}"},
-                    {"needle", StageStatus::kFailed, 2, "too low", R"({"mass":[0.5]})"},
-                    {"speed", StageStatus::kSkipped, 0, "", "{}"}};
-  verdict.metrics.push_back({"accuracy", "needle", 4096, 0.5, std::nullopt, std::nullopt, ""});
-  verdict.artifacts = {{"log", "text/plain", std::string(Limits::kArtifactBytes + 10, 'x'), 0}};
-  test.clock.advance(5);
-  test.store.complete(lease, verdict);
-
-  const Evaluation kept = test.store.evaluations(id).at(0);
-  EXPECT_EQ(kept.outcome, "judged");
-  EXPECT_EQ(kept.worker, "worker 1");
-  EXPECT_EQ(*kept.finished, kept.started + 5);
-  EXPECT_EQ(kept.verdict.status, Status::kBelowThreshold);
-  EXPECT_EQ(kept.verdict.seed, "5eed");
-  EXPECT_EQ(kept.verdict.hint, "read more pages");
-  ASSERT_EQ(kept.verdict.stages.size(), 3U);
-  EXPECT_EQ(kept.verdict.stages[1].status, StageStatus::kFailed);
-  EXPECT_EQ(kept.verdict.stages[1].details, R"({"mass":[0.5]})");
-  ASSERT_EQ(kept.verdict.metrics.size(), 3U);
-  EXPECT_EQ(kept.verdict.metrics[1].length, 4096);
-  EXPECT_FALSE(kept.verdict.metrics[1].low);
-  EXPECT_DOUBLE_EQ(*kept.verdict.metrics[0].high, 0.85);
-  EXPECT_EQ(kept.verdict.artifacts[0].bytes.size(), Limits::kArtifactBytes);
-  EXPECT_EQ(kept.verdict.artifacts[0].size, static_cast<int64_t>(Limits::kArtifactBytes) + 10);
-  EXPECT_EQ(test.store.get(id)->judged, kept.id);
-}
-
-TEST(Evaluations, WrongResultsAreRefusedAndTheLeaseStays) {
-  TestStore test;
-  test.store.submit("ada", draft("one"));
-  const Lease lease = test.store.claim("worker", kHour).value();
-  Verdict twice = passed();
-  twice.metrics.push_back(twice.metrics.front());
-  EXPECT_EQ(kind_thrown_by([&] { test.store.complete(lease, twice); }), ErrorKind::kInvalid);
-  EXPECT_EQ(kind_thrown_by([&] { test.store.complete(lease, passed(0.0 / 0.0)); }), ErrorKind::kInvalid);
-  Verdict unfinished;
-  unfinished.status = Status::kRunning;
-  EXPECT_EQ(kind_thrown_by([&] { test.store.complete(lease, unfinished); }), ErrorKind::kInvalid);
-  test.store.complete(lease, passed());
 }
 
 TEST(Events, AreReplayedFromASequenceOn) {

@@ -1,0 +1,19 @@
+#pragma once
+
+#include "agents/bench/bench.h"
+#include "agents/bench/profiling_device.h"
+#include "agents/bench/serve_side.h"
+
+namespace sluice {
+
+/// Tokens that each sequence generates in `compare_decoding`.
+int steps_to_compare(const BenchOptions& options);
+/// Where their number is free: as few as make a ratio.
+int least_steps_to_compare();
+
+/// Decodes the same prompts with dense attention and with the flow in turn, and checks both: rows for the prefill and for each
+/// side, and if it is wanted a profile of a step of each. `device` is the setup's.
+void compare_decoding(const BenchOptions& options, const ServeSetup& setup, const Plan& plan, ProfilingDevice& device,
+                      BenchReport& report);
+
+}  // namespace sluice

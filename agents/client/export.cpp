@@ -1,0 +1,57 @@
+#include "agents/client/export.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <string>
+
+#include "host/json_object.h"
+#include "scripting/graph/error.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+/// Microseconds since 1970 of the server's times, "2026-11-21T12:14:57.060807Z", as the repository has them.
+int64_t microseconds_of(const std::string& time) {
+  constexpr size_t kSeconds = 19;  // characters before the fraction
+  std::tm parts{};
+  const char* end = ::strptime(time.c_str(), "%Y-%m-%dT%H:%M:%S", &parts);
+  if (end != time.c_str() + kSeconds || time.size() != kSeconds + 8 || time[kSeconds] != '.') {
+    throw InputError(fmt::format("the server tells a time that is none: \"{:.40}\"", time));
+  }
+  return int64_t{::timegm(&parts)} * 1'000'000 + std::strtoll(time.c_str() + kSeconds + 1, nullptr, 10);
+}
+
+std::string pretty(const ordered_json& document) {
+  return document.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+void write(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream stream(path, std::ios::binary);
+  stream << text << std::flush;
+  if (!stream) throw InputError(fmt::format("{} cannot be written", path.string()), "check its folder, permissions and space");
+}
+
+}  // namespace
+
+void export_submission(const json& submission, const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw InputError(fmt::format("{} cannot be made: {}", folder.string(), error.message()));
+  ordered_json about;
+  const JsonObject members(submission, "the submission");
+  for (const char* name : {"id", "agent", "name", "notes", "parents", "content_hash"}) about[name] = members.at(name);
+  about["created"] = microseconds_of(members.text("created"));
+  write(folder / "flow.lua", members.text("script"));
+  write(folder / "settings.json", pretty(members.at("settings")));
+  write(folder / "submission.json", pretty(about));
+  if (const json* evaluation = members.find("evaluation")) write(folder / "evaluation.json", pretty(*evaluation));
+}
+
+}  // namespace sluice

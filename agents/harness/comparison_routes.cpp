@@ -1,0 +1,91 @@
+#include <algorithm>
+
+#include "agents/harness/documents.h"
+#include "agents/harness/harness_routes.h"
+#include "agents/harness/route_parts.h"
+#include "agents/harness/schemas.h"
+#include "agents/server/event_stream.h"
+
+namespace sluice {
+namespace {
+
+store::Ranking ranking_of(const HttpRequest& request, int usual, int most) {
+  constexpr int64_t kMostTokens = int64_t{1} << 30;
+  store::Ranking ranking;
+  ranking.metric = known_metric(query_text(request, "metric", "accuracy"));
+  ranking.task = query_text(request, "task");
+  ranking.length = query_number(request, "tokens", 0, 0, kMostTokens);
+  const std::string order = query_text(request, "order", is_better_high(ranking.metric) ? "descending" : "ascending");
+  if (order != "descending" && order != "ascending") throw HttpProblem(400, "order is descending or ascending");
+  ranking.higher_is_better = order == "descending";
+  ranking.filter = filter_of(request);
+  ranking.limit = static_cast<int>(query_number(request, "limit", usual, 1, most));
+  return ranking;
+}
+
+std::vector<RouteParameter> ranking_parameters() {
+  return with_filters({{"metric", known_metrics()},
+                       {"task", "of the metric; none: of all together"},
+                       {"tokens", "length of the task's prompts", schemas::integer()},
+                       {"order", "descending or ascending; without it the best first"},
+                       {"limit", "most entries", schemas::integer()}});
+}
+
+HttpRoute leaderboard_route(HarnessService& service) {
+  HttpRoute route = route_of("GET", "/v1/leaderboard", "getLeaderboard",
+                             "Submissions that passed (or have the status asked for), by a metric", Access::kRead);
+  route.query = ranking_parameters();
+  gives_json(route, schemas::list("entries", schemas::ranked()));
+  route.handle = [&service](const HttpRequest& request) {
+    return json_answer(service.leaderboard(ranking_of(request, 100, 1000)));
+  };
+  return route;
+}
+
+HttpRoute front_route(HarnessService& service) {
+  HttpRoute route = route_of("GET", "/v1/front", "getFront", "Submissions that none beats in accuracy and speed", Access::kRead);
+  route.query = with_filters({{"accuracy", "one metric (accuracy)"}, {"speed", "and the other (speedup)"}});
+  gives_json(route, schemas::list("points", schemas::front_point()));
+  route.handle = [&service](const HttpRequest& request) {
+    return json_answer(service.front(known_metric(query_text(request, "accuracy", "accuracy")),
+                                     known_metric(query_text(request, "speed", "speedup")), filter_of(request)));
+  };
+  return route;
+}
+
+HttpRoute history_route(HarnessService& service) {
+  HttpRoute route =
+      route_of("GET", "/v1/history", "getHistory", "A metric by the time of the verdict, and the best so far", Access::kRead);
+  route.query = ranking_parameters();
+  gives_json(route, schemas::list("points", schemas::history_point()));
+  constexpr int kMost = 10'000;
+  route.handle = [&service](const HttpRequest& request) {
+    return json_answer(service.history(ranking_of(request, kMost, kMost)));
+  };
+  return route;
+}
+
+HttpRoute events_route(HarnessService& service) {
+  HttpRoute route =
+      route_of("GET", "/v1/events", "streamEvents",
+               "What happens, as it happens: submitted, running, progress, retried, cancelled, finished", Access::kRead);
+  route.query = {
+      {"after", "sequence number to go on after; without it, and without Last-Event-ID: what comes next", schemas::integer()}};
+  route.headers = {{"Last-Event-ID", "the same, as browsers send it after a break", schemas::integer()}};
+  route.answers = {{200, "Server-sent events", "text/event-stream", schemas::text()}};
+  route.handle = [&service](const HttpRequest& request) {
+    std::optional<int64_t> after;
+    if (const auto last = last_event_id(request)) after = static_cast<int64_t>(std::min<uint64_t>(*last, INT64_MAX));
+    if (!after && request.query_value("after")) after = query_number(request, "after", 0, 0, INT64_MAX);
+    return event_response(service.events(after));
+  };
+  return route;
+}
+
+}  // namespace
+
+void add_comparison_routes(HttpServer& server, HarnessService& service) {
+  for (const auto& make : {leaderboard_route, front_route, history_route, events_route}) server.add(make(service));
+}
+
+}  // namespace sluice

@@ -1,0 +1,101 @@
+#include "agents/harness/flow_inspector.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "agents/evaluation/cache_limit.h"
+#include "agents/model_name.h"
+#include "agents/plan_report.h"
+#include "agents/server/http_problem.h"
+#include "agents/trace_options.h"
+#include "scripting/graph/ops.h"
+#include "scripting/graph/text.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kBatch = 8;        // of the step whose cost is shown
+constexpr int64_t kTokens = 8192;    // of each of its requests, where the model takes so many
+constexpr int kCompilerThreads = 1;  // compiling for a CPU uses no more
+
+std::string type_of(const FlowGraph& graph, const Node& node) {
+  if (is_selection(node.op)) return "selection";
+  if (node.op == Op::kSave) return "effect";
+  if (node.op == Op::kKey || node.op == Op::kValue) return std::string(name_of(graph.geometry.kv));
+  const Field* field = node.op == Op::kField ? graph.find_field(node.attributes.field) : nullptr;
+  return std::string(name_of(field != nullptr ? field->type : DataType::kF32));
+}
+
+json node_document(const FlowGraph& graph, NodeId id) {
+  const Node& node = graph.nodes.at(static_cast<size_t>(id));
+  const bool has_shape = node.op != Op::kSave && !is_selection(node.op);
+  return {{"id", id},
+          {"op", name_of(node.op)},
+          {"stage", name_of(node.stage)},
+          {"type", type_of(graph, node)},
+          {"shape", has_shape ? to_string(node.shape) : ""},
+          {"inputs", node.inputs},
+          {"text", to_text(graph, id)},
+          {"line", node.where.line}};
+}
+
+}  // namespace
+
+json graph_document(const FlowGraph& graph) {
+  json nodes = json::array();
+  for (size_t i = 0; i < graph.nodes.size(); ++i) nodes.push_back(node_document(graph, static_cast<NodeId>(i)));
+  json fields = json::array();
+  for (const Field& field : graph.fields) {
+    fields.push_back(
+        {{"name", field.name}, {"type", name_of(field.type)}, {"shape", to_string(field.shape)}, {"node", field.node}});
+  }
+  json states = json::array();
+  for (const State& state : graph.states) states.push_back({{"name", state.name}, {"shape", to_string(state.shape)}});
+  return {{"name", graph.name},
+          {"page", graph.geometry.page},
+          {"kv", name_of(graph.geometry.kv)},
+          {"nodes", std::move(nodes)},
+          {"fields", std::move(fields)},
+          {"states", std::move(states)},
+          {"selection", graph.selection == kNoNode ? json(nullptr) : json(graph.selection)}};
+}
+
+json document_of(const FlowInspection& inspection) {
+  return {{"name", inspection.name}, {"page", inspection.page}, {"graph", inspection.graph}, {"plan", inspection.plan}};
+}
+
+std::vector<store::Artifact> artifacts_of(const FlowInspection& inspection) {
+  return {{.name = "graph.json", .media_type = "application/json", .bytes = json_text(inspection.graph), .size = 0},
+          {.name = "plan.txt", .media_type = "text/plain", .bytes = inspection.plan, .size = 0}};
+}
+
+FlowInspector::FlowInspector(const std::string& model, std::string device)
+    : model_(model_name(model)),
+      config_(load_config(model)),
+      device_name_(std::move(device)),
+      device_(create_device(device_name_, kCompilerThreads)) {}
+
+FlowInspection FlowInspector::inspect(const FlowScript& script) {
+  const FlowGraph traced = script.trace(trace_options(config_));
+  const Compilation compilation = compile(traced);
+  const Plan& plan = compilation.plan;
+  check_cache_size(plan.layout);
+  {
+    const std::lock_guard lock(mutex_);
+    if (plan.graph.selection != kNoNode) device_->compile(plan, config_.layers, config_.kv_heads);
+    device_->create_pool(1, 1, 1, plan.layout);  // it may not keep such pages
+  }
+  Workload workload;
+  workload.model = model_;
+  workload.layers = config_.layers;
+  workload.kv_heads = config_.kv_heads;
+  workload.tokens = config_.max_positions > 0 ? std::min<int64_t>(kTokens, config_.max_positions) : kTokens;
+  workload.batch = kBatch;
+  workload.device = device_name_;
+  workload.bandwidth = usual_bandwidth(device_name_);
+  return {traced.name, traced.geometry.page, graph_document(traced), plan_report(compilation, workload)};
+}
+
+}  // namespace sluice

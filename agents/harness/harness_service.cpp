@@ -1,0 +1,294 @@
+#include "agents/harness/harness_service.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "agents/harness/documents.h"
+#include "agents/harness/language.h"
+#include "agents/harness/store_events.h"
+#include "agents/harness/store_problem.h"
+#include "host/json_object.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+
+/// Between looks at whether somebody still waits for an answer.
+constexpr std::chrono::milliseconds kLook{250};
+constexpr int kMostWaiting = 256;  // for verdicts, each with a thread and a connection
+// At once, since workers measure times meanwhile: searches through all scripts, and what reads every verdict there is.
+constexpr int kMostSearches = 2;
+constexpr int kMostComparisons = 2;
+constexpr int kLine = 64;
+constexpr std::chrono::seconds kPatience{5};
+
+[[noreturn]] void no_submission(store::SubmissionId id) {
+  throw HttpProblem(404, fmt::format("there is no submission {}", id)).with("hint", "GET /v1/submissions lists them");
+}
+
+void require_admin(const Identity& who) {
+  if (who.role != Role::kAdmin) throw HttpProblem(403, "only administrators may do this");
+}
+
+ServedSettings served(const HarnessServiceOptions& options) {
+  return {options.model, options.device, options.suite, options.seconds};
+}
+
+}  // namespace
+
+HarnessService::HarnessService(std::string database, HarnessServiceOptions options)
+    : database_(std::move(database)),
+      options_(std::move(options)),
+      stores_(database_),
+      watch_(database_),
+      check_(options_.inspect),
+      waits_(kMostWaiting, 0, std::chrono::seconds(0), "too many wait for verdicts; ask now and then, without waiting"),
+      searches_(kMostSearches, kLine, kPatience, "too many search at once; try again in a moment"),
+      comparisons_(kMostComparisons, kLine, kPatience, "too many compare verdicts at once; try again in a moment") {}
+
+Turns* HarnessService::turns_of_list(const store::Filter& filter) { return filter.text.empty() ? nullptr : &searches_; }
+
+Turns* HarnessService::turns_of_comparison(const store::Filter& filter) {
+  return filter.text.empty() ? &comparisons_ : &searches_;
+}
+
+void HarnessService::changed() {
+  watch_.wake();
+  if (options_.changed) options_.changed();
+}
+
+std::optional<Identity> HarnessService::authenticate(const std::string& token) {
+  return as_problems([&]() -> std::optional<Identity> {
+    const auto agent = stores_.borrow()->agent_of_token(token);
+    if (!agent) return {};
+    return Identity{agent->name, agent->role == store::Role::kAdmin ? Role::kAdmin : Role::kAgent};
+  });
+}
+
+json HarnessService::document_of(store::Store& store, store::SubmissionId id) {
+  const auto summary = store.summary(id);
+  const auto submission = store.get(id);
+  if (!summary || !submission) no_submission(id);
+  return sluice::document_of(*summary, *submission);
+}
+
+json HarnessService::submit(const Identity& agent, const json& draft, const std::string& idempotency_key) {
+  return as_problems([&] {
+    store::Draft checked = draft_of(draft);
+    checked.settings = complete_settings(checked.settings, served(options_));
+    checked.idempotency_key = idempotency_key;
+    const auto store = stores_.borrow();
+    const store::Submitted submitted = alone([&] { return store->submit(agent.name, checked); });
+    if (submitted.is_new) changed();
+    json document = document_of(*store, submitted.id);
+    document["is_new"] = submitted.is_new;
+    return document;
+  });
+}
+
+json HarnessService::cancel(const Identity& who, store::SubmissionId id) {
+  return as_problems([&] {
+    const auto store = stores_.borrow();
+    const auto submission = store->summary(id);
+    if (!submission) no_submission(id);
+    if (submission->agent != who.name && who.role != Role::kAdmin) {
+      throw HttpProblem(403, fmt::format("submission {} is another agent's", id));
+    }
+    if (!alone([&] { return store->cancel(id); })) throw HttpProblem(409, fmt::format("submission {} has ended already", id));
+    changed();
+    return document_of(*store, id);
+  });
+}
+
+json HarnessService::judge_again(const Identity& admin, store::SubmissionId id) {
+  require_admin(admin);
+  return as_problems([&] {
+    const auto store = stores_.borrow();
+    alone([&] { store->judge_again(id); });
+    changed();
+    return document_of(*store, id);
+  });
+}
+
+json HarnessService::get(store::SubmissionId id) {
+  return as_problems([&] {
+    const auto store = stores_.borrow();
+    json document = document_of(*store, id);
+    const auto evaluation = store->last_evaluation(id);
+    document["evaluation"] = evaluation ? sluice::document_of(*evaluation) : json(nullptr);
+    return document;
+  });
+}
+
+json HarnessService::wait(store::SubmissionId id, std::chrono::seconds most, const std::function<bool()>& is_wanted) {
+  const auto deadline = StoreWatch::Clock::now() + most;
+  const auto has_ended = [&] {
+    const auto status = as_problems([&] { return stores_.borrow()->find_status(id); });
+    if (!status) no_submission(id);
+    return store::is_final(*status);
+  };
+  uint64_t version = watch_.version();
+  if (most.count() == 0 || has_ended()) return get(id);
+  const Turn turn(&waits_);
+  while (!has_ended()) {
+    const uint64_t seen = version;
+    for (auto now = StoreWatch::Clock::now(); version == seen; now = StoreWatch::Clock::now()) {
+      if (now >= deadline || (is_wanted && !is_wanted())) return get(id);
+      version = watch_.wait(seen, std::min<StoreWatch::Clock::time_point>(deadline, now + kLook));
+    }
+  }
+  return get(id);
+}
+
+json HarnessService::evaluations(store::SubmissionId id) {
+  return as_problems([&] {
+    const auto store = stores_.borrow();
+    if (!store->find_status(id)) no_submission(id);
+    return json{{"evaluations", documents_of(store->evaluations(id))}};
+  });
+}
+
+std::optional<store::Artifact> HarnessService::artifact(store::SubmissionId id, const std::string& name) {
+  return as_problems([&] {
+    const auto store = stores_.borrow();
+    if (!store->find_status(id)) no_submission(id);
+    return store->artifact(id, name);
+  });
+}
+
+json HarnessService::list(const store::Filter& filter, const std::string& cursor, int limit) {
+  return as_problems([&] {
+    const Turn turn(turns_of_list(filter));
+    const store::Page page = stores_.borrow()->list(filter, cursor, limit);
+    return json{{"submissions", documents_of(page.submissions)}, {"next", page.next}};
+  });
+}
+
+json HarnessService::lineage(store::SubmissionId id, const std::string& of) {
+  return as_problems([&] {
+    const auto store = stores_.borrow();
+    if (!store->find_status(id)) no_submission(id);
+    if (of == "ancestors") return json{{"nodes", documents_of(store->ancestors(id))}};
+    if (of == "descendants") return json{{"nodes", documents_of(store->descendants(id))}};
+    if (of == "family") return json{{"nodes", documents_of(store->family(id))}};
+    throw HttpProblem(400, "of is ancestors, descendants or family");
+  });
+}
+
+DiffSide HarnessService::side(store::Store& store, store::SubmissionId id) {
+  auto summary = store.summary(id);
+  auto submission = store.get(id);
+  if (!summary || !submission) no_submission(id);
+  std::vector<store::Metric> metrics = store.metrics(id);
+  return {std::move(*summary), std::move(*submission), std::move(metrics)};
+}
+
+json HarnessService::diff(store::SubmissionId id, std::optional<store::SubmissionId> from, bool whole) {
+  return as_problems([&] {
+    const auto store = stores_.borrow();
+    const DiffSide to = side(*store, id);
+    if (!from && !to.summary.parents.empty()) from = to.summary.parents.front();
+    return diff_document(from ? std::optional(side(*store, *from)) : std::nullopt, to, whole);
+  });
+}
+
+json HarnessService::leaderboard(const store::Ranking& ranking) {
+  return as_problems([&] {
+    const Turn turn(turns_of_comparison(ranking.filter));
+    return json{{"entries", ranked_documents(stores_.borrow()->leaderboard(ranking))}};
+  });
+}
+
+json HarnessService::front(const std::string& accuracy, const std::string& speed, const store::Filter& filter) {
+  return as_problems([&] {
+    const Turn turn(turns_of_comparison(filter));
+    return json{{"points", documents_of(stores_.borrow()->pareto_front(accuracy, speed, filter))}};
+  });
+}
+
+json HarnessService::history(const store::Ranking& ranking) {
+  return as_problems([&] {
+    const Turn turn(turns_of_comparison(ranking.filter));
+    return json{{"points", documents_of(stores_.borrow()->history(ranking))}};
+  });
+}
+
+std::shared_ptr<BodyStream> HarnessService::events(std::optional<int64_t> after) {
+  return as_problems(
+      [&] { return std::make_shared<StoreEvents>(database_, watch_, after ? *after : stores_.borrow()->last_event()); });
+}
+
+json HarnessService::check(const std::string& name, const std::string& script) {
+  return as_problems([&] { return check_.check({name + ".lua", script}); });
+}
+
+json HarnessService::operators() { return operators_document(); }
+
+std::string HarnessService::guide() { return guide_text(options_.suite); }
+
+json HarnessService::flows() {
+  return as_problems([] { return flows_document(); });
+}
+
+json HarnessService::suites() { return suites_document(options_.suite); }
+
+json HarnessService::agents() {
+  return as_problems([&] {
+    const Turn turn(&comparisons_);
+    return json{{"agents", documents_of(stores_.borrow()->agents())}};
+  });
+}
+
+json HarnessService::me(const Identity& who) {
+  return as_problems([&] {
+    const store::Quota quota = stores_.borrow()->quota_of(who.name);
+    return json{{"agent", who.name},
+                {"role", who.role == Role::kAdmin ? "admin" : "agent"},
+                {"quota", {{"limit", quota.limit}, {"used", quota.used}, {"hours", 24}}}};
+  });
+}
+
+json HarnessService::create_agent(const Identity& admin, const json& agent) {
+  require_admin(admin);
+  return as_problems([&] {
+    const AgentDraft draft = agent_draft_of(agent);
+    const store::NewAgent made = alone([&] { return stores_.borrow()->create_agent(draft.name, draft.role, draft.quota); });
+    return json{
+        {"name", made.agent.name}, {"role", name_of(made.agent.role)}, {"quota", made.agent.quota}, {"token", made.token}};
+  });
+}
+
+json HarnessService::replace_token(const Identity& admin, const std::string& name) {
+  require_admin(admin);
+  return as_problems([&] {
+    return json{{"name", name}, {"token", alone([&] { return stores_.borrow()->replace_token(name); })}};
+  });
+}
+
+json HarnessService::set_quota(const Identity& admin, const std::string& name, const json& quota) {
+  require_admin(admin);
+  return as_problems([&] {
+    const int64_t limit = quota_of(quota);
+    alone([&] { stores_.borrow()->set_quota(name, limit); });
+    return json{{"name", name}, {"quota", limit}};
+  });
+}
+
+store::Filter filter_of(const std::function<std::optional<std::string>(const std::string& name)>& value) {
+  const auto text = [&](const char* name) { return value(name).value_or(""); };
+  store::Filter filter;
+  filter.agent = text("agent");
+  if (const std::string status = text("status"); !status.empty()) {
+    filter.status = as_problems([&] { return store::status_of(status); });
+  }
+  filter.model = text("model");
+  filter.device = text("device");
+  filter.suite = text("suite");
+  filter.text = text("text");
+  return filter;
+}
+
+}  // namespace sluice

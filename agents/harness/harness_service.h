@@ -1,0 +1,131 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "agents/flow_script.h"
+#include "agents/harness/flow_check.h"
+#include "agents/harness/store_pool.h"
+#include "agents/harness/store_watch.h"
+#include "agents/harness/submission_diff.h"
+#include "agents/harness/submission_draft.h"
+#include "agents/harness/turns.h"
+#include "agents/server/http_message.h"
+#include "agents/server/http_problem.h"
+
+namespace sluice {
+
+struct HarnessServiceOptions {
+  std::string suite = "quick";  // of submissions that name none
+  std::string model;            // that flows are judged with; empty: submissions may name any
+  std::string device;
+  double seconds = 900;  // that an evaluation may take
+  /// Traces a script in the sandbox and compiles it: {"name", "page", "graph", "plan"}. Throws FlowError, InputError. Null:
+  /// scripts cannot be checked. Called by several threads.
+  std::function<nlohmann::json(const FlowScript&)> inspect;
+  /// There is something new in the queue, or something left it.
+  std::function<void()> changed;
+};
+
+/// All that agents and readers may ask of the harness, whichever way they come: the routes below /v1 and the tools of MCP are
+/// thin over it. Documents are those of the OpenAPI document (agents/harness/schemas.h). Any number of threads may use it. Every
+/// method throws HttpProblem alone, unless we are at fault.
+class HarnessService {
+ public:
+  using Json = nlohmann::json;
+
+  /// `database` is a store's file with the current schema.
+  HarnessService(std::string database, HarnessServiceOptions options);
+
+  /// Whose token it is.
+  std::optional<Identity> authenticate(const std::string& token);
+
+  // What changes something
+
+  /// `draft` is {"name", "script", "notes", "parents", "settings"}. The submission, with "is_new".
+  Json submit(const Identity& agent, const Json& draft, const std::string& idempotency_key = {});
+  /// Its own, or any for an administrator (403). 409 if it has ended.
+  Json cancel(const Identity& who, store::SubmissionId id);
+  /// For administrators. 409 if it waits or runs.
+  Json judge_again(const Identity& admin, store::SubmissionId id);
+
+  // Submissions
+
+  /// With script and "evaluation": the last one, or null.
+  Json get(store::SubmissionId id);
+  /// The same once it has ended, after `most`, or when `is_wanted` says that nobody waits any more.
+  Json wait(store::SubmissionId id, std::chrono::seconds most, const std::function<bool()>& is_wanted);
+  Json evaluations(store::SubmissionId id);
+  /// Of the last verdict; nothing if it has none of that name.
+  std::optional<store::Artifact> artifact(store::SubmissionId id, const std::string& name);
+  Json list(const store::Filter& filter, const std::string& cursor, int limit);
+  /// `of` is family, ancestors or descendants.
+  Json lineage(store::SubmissionId id, const std::string& of);
+  /// From the first parent unless `from` names another; from nothing if there is none. `whole`: with all lines as context.
+  Json diff(store::SubmissionId id, std::optional<store::SubmissionId> from = {}, bool whole = false);
+
+  // Comparisons
+
+  Json leaderboard(const store::Ranking& ranking);
+  Json front(const std::string& accuracy, const std::string& speed, const store::Filter& filter);
+  Json history(const store::Ranking& ranking);
+  /// Events after a number, or from now on, as they happen. This must outlive the stream.
+  std::shared_ptr<BodyStream> events(std::optional<int64_t> after);
+
+  // The language
+
+  /// {"ok": true, "name", "page", "graph", "plan"}, or {"ok": false, "message", "hint", "file", "line"}.
+  Json check(const std::string& name, const std::string& script);
+  Json operators();
+  /// Markdown.
+  std::string guide();
+  /// The shipped ones.
+  Json flows();
+  Json suites();
+
+  // Agents
+
+  Json agents();
+  Json me(const Identity& who);
+  /// For administrators. `agent` is {"name", "role", "quota"}; the answer has the token, which is told only once.
+  Json create_agent(const Identity& admin, const Json& agent);
+  Json replace_token(const Identity& admin, const std::string& name);
+  /// `quota` is {"quota"}.
+  Json set_quota(const Identity& admin, const std::string& name, const Json& quota);
+
+ private:
+  void changed();
+  /// Writes one after the other: SQLite lets writers try again until they are lucky, and of hundreds some never are.
+  template <typename Write>
+  auto alone(const Write& write) {
+    const std::lock_guard lock(writing_);
+    return write();
+  }
+  /// Searches through texts take turns, other lists need none.
+  Turns* turns_of_list(const store::Filter& filter);
+  /// What is computed of all verdicts takes turns of its own, so that no search through texts delays it.
+  Turns* turns_of_comparison(const store::Filter& filter);
+  Json document_of(store::Store& store, store::SubmissionId id);
+  DiffSide side(store::Store& store, store::SubmissionId id);
+
+  const std::string database_;
+  const HarnessServiceOptions options_;
+  StorePool stores_;
+  std::mutex writing_;
+  StoreWatch watch_;
+  FlowCheck check_;
+  Turns waits_;
+  Turns searches_;
+  Turns comparisons_;
+};
+
+/// A filter from texts, by its members' names: agent, status, model, device, suite, text. Throws HttpProblem (422) for a status
+/// that there is not.
+store::Filter filter_of(const std::function<std::optional<std::string>(const std::string& name)>& value);
+
+}  // namespace sluice

@@ -1,0 +1,104 @@
+#include "agents/harness/language.h"
+
+#include <fmt/format.h>
+
+#include "agents/evaluation/flow_files.h"
+#include "agents/evaluation/suite.h"
+#include "agents/flow_script.h"
+#include "agents/harness/embedded_guide.h"
+#include "scripting/repl/reference.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kSuites[] = {"verify", "quick", "full"};
+
+/// The comment that a script begins with, its first line.
+std::string title_of(const std::string& script) {
+  const std::string line = script.substr(0, script.find('\n'));
+  const size_t start = line.find_first_not_of("- ");
+  return line.starts_with("--") && start != std::string::npos ? line.substr(start) : std::string();
+}
+
+json document_of(const SuiteStage& stage) {
+  json tasks = json::array();
+  for (const SuiteTask& task : stage.tasks) {
+    tasks.push_back({{"task", task.task}, {"tokens", task.tokens}, {"samples", task.samples}});
+  }
+  return {{"name", stage.name}, {"threshold", stage.threshold}, {"tasks", std::move(tasks)}};
+}
+
+std::string operators_text() {
+  std::string text = "| call | stage | shape | meaning |\n|---|---|---|---|\n";
+  for (const repl::OperatorReference& reference : repl::operator_references()) {
+    text += fmt::format("| `{}` | {} | {} | {} |\n", reference.signature, reference.stage,
+                        reference.shape.empty() ? "" : "`" + reference.shape + "`", reference.summary);
+  }
+  return text;
+}
+
+std::string suites_text(const std::string& usual) {
+  std::string text;
+  for (const char* name : kSuites) {
+    text += fmt::format("- `{}`{}:", name, name == usual ? " (where you name none)" : "");
+    const Suite suite = load_suite(name);
+    if (suite.stages.empty()) text += " asks nothing; a flow passes that compiles and agrees with the float64 reference";
+    for (const SuiteStage& stage : suite.stages) {
+      text += fmt::format(" stage *{}*,", stage.name);
+      if (stage.threshold > 0) text += fmt::format(" at least {:.0f} % of dense accuracy,", 100 * stage.threshold);
+      text += fmt::format(" {} task{};", stage.tasks.size(), stage.tasks.size() == 1 ? "" : "s");
+    }
+    if (text.ends_with(';')) text.pop_back();
+    text += ".\n";
+  }
+  return text;
+}
+
+void replace(std::string& text, const std::string& what, const std::string& by) {
+  const size_t at = text.find(what);
+  if (at != std::string::npos) text.replace(at, what.size(), by);
+}
+
+}  // namespace
+
+json operators_document() {
+  json operators = json::array();
+  for (const repl::OperatorReference& reference : repl::operator_references()) {
+    operators.push_back({{"name", reference.name},
+                         {"signature", reference.signature},
+                         {"stage", reference.stage},
+                         {"shape", reference.shape},
+                         {"summary", reference.summary}});
+  }
+  return {{"operators", std::move(operators)}};
+}
+
+json flows_document() {
+  json flows = json::array();
+  for (const std::string& name : shipped_flows()) {
+    const std::string script = read_flow(name).source;
+    flows.push_back({{"name", name}, {"title", title_of(script)}, {"script", script}});
+  }
+  return {{"flows", std::move(flows)}};
+}
+
+json suites_document(const std::string& usual) {
+  json suites = json::array();
+  for (const char* name : kSuites) {
+    json stages = json::array();
+    for (const SuiteStage& stage : load_suite(name).stages) stages.push_back(document_of(stage));
+    suites.push_back({{"name", name}, {"default", name == usual}, {"stages", std::move(stages)}});
+  }
+  return {{"suites", std::move(suites)}};
+}
+
+std::string guide_text(const std::string& usual_suite) {
+  std::string text = kGuide;
+  replace(text, "{{operators}}", operators_text());
+  replace(text, "{{suites}}", suites_text(usual_suite));
+  return text;
+}
+
+}  // namespace sluice

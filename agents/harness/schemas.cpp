@@ -1,0 +1,229 @@
+#include "agents/harness/schemas.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "agents/harness/submission_draft.h"
+
+namespace sluice::schemas {
+namespace {
+
+using nlohmann::json;
+
+json number() { return {{"type", "number"}}; }
+json boolean() { return {{"type", "boolean"}}; }
+json any_object() { return {{"type", "object"}}; }
+json time() { return {{"type", "string"}, {"format", "date-time"}}; }
+json list_of(const json& item) { return {{"type", "array"}, {"items", item}}; }
+json one_of(std::vector<std::string> words) { return {{"type", "string"}, {"enum", std::move(words)}}; }
+json or_null(const json& schema) { return {{"anyOf", {schema, {{"type", "null"}}}}}; }
+
+/// All properties are required but the optional ones.
+json object(const json& properties, const std::vector<std::string>& optional = {}) {
+  json required = json::array();
+  for (const auto& [name, schema] : properties.items()) {
+    if (std::find(optional.begin(), optional.end(), name) == optional.end()) required.push_back(name);
+  }
+  return {{"type", "object"}, {"properties", properties}, {"required", required}, {"additionalProperties", false}};
+}
+
+json with(json schema, const std::string& name, const json& property) {
+  schema["properties"][name] = property;
+  schema["required"].push_back(name);
+  return schema;
+}
+
+json status() {
+  return one_of({"queued", "running", "passed", "rejected_static", "incorrect_numerical", "below_threshold", "timeout",
+                 "runtime_error", "cancelled"});
+}
+
+json value() { return object({{"value", number()}, {"low", or_null(number())}, {"high", or_null(number())}, {"unit", text()}}); }
+
+json metric() {
+  json schema = with(value(), "name", text());
+  schema["properties"]["task"] = text();       // without it: of the whole evaluation
+  schema["properties"]["tokens"] = integer();  // of the task's prompts
+  return schema;
+}
+
+json stage() {
+  return object({{"stage", text()},
+                 {"status", one_of({"passed", "failed", "skipped"})},
+                 {"seconds", number()},
+                 {"message", text()},
+                 {"details", any_object()}});
+}
+
+json artifact() { return object({{"name", text()}, {"media_type", text()}, {"size", integer()}}); }
+
+/// What may be said of how a submission is judged.
+json draft_settings() {
+  const json seconds = {{"type", "number"}, {"minimum", 1}, {"maximum", kMostSeconds}};
+  return object({{"suite", one_of({"verify", "quick", "full"})}, {"model", text()}, {"device", text()}, {"seconds", seconds}},
+                {"suite", "model", "device", "seconds"});
+}
+
+json diff_line() {
+  return object({{"kind", one_of({"context", "added", "removed"})},
+                 {"old", or_null(integer())},
+                 {"new", or_null(integer())},
+                 {"text", text()}});
+}
+
+json graph() {
+  const json node = object({{"id", integer()},
+                            {"op", text()},
+                            {"stage", one_of({"cache", "index"})},
+                            {"type", text()},
+                            {"shape", text()},
+                            {"inputs", list_of(integer())},
+                            {"text", text()},
+                            {"line", integer()}});
+  const json field = object({{"name", text()}, {"type", text()}, {"shape", text()}, {"node", integer()}});
+  return object({{"name", text()},
+                 {"page", integer()},
+                 {"kv", text()},
+                 {"nodes", list_of(node)},
+                 {"fields", list_of(field)},
+                 {"states", list_of(object({{"name", text()}, {"shape", text()}}))},
+                 {"selection", or_null(integer())}});
+}
+
+}  // namespace
+
+json text() { return {{"type", "string"}}; }
+json integer() { return {{"type", "integer"}}; }
+json submission_id() { return {{"type", "integer"}, {"minimum", 1}}; }
+
+json list(const std::string& member, const json& item) { return object({{member, list_of(item)}}); }
+
+json draft() {
+  return object({{"name", text()},
+                 {"script", text()},
+                 {"notes", text()},
+                 {"parents", list_of(submission_id())},
+                 {"settings", draft_settings()}},
+                {"notes", "parents", "settings"});
+}
+
+json check_draft() { return object({{"name", text()}, {"script", text()}}, {"name"}); }
+
+json agent_draft() {
+  return object({{"name", text()}, {"role", one_of({"agent", "admin"})}, {"quota", integer()}}, {"role", "quota"});
+}
+
+json quota_draft() { return object({{"quota", integer()}}); }
+
+json summary() {
+  return object({{"id", integer()},
+                 {"agent", text()},
+                 {"name", text()},
+                 {"status", status()},
+                 {"created", time()},
+                 {"updated", time()},
+                 {"parents", list_of(integer())},
+                 {"settings", object({{"model", text()}, {"device", text()}, {"suite", text()}}, {"model", "device", "suite"})},
+                 {"metrics", {{"type", "object"}, {"additionalProperties", value()}}}});
+}
+
+json submission(bool with_is_new) {
+  json schema = summary();
+  schema["properties"]["settings"] = any_object();
+  for (const char* name : {"script", "notes", "content_hash"}) schema = with(std::move(schema), name, text());
+  schema = with(std::move(schema), "priority", integer());
+  return with_is_new ? with(std::move(schema), "is_new", boolean()) : schema;
+}
+
+json judged_submission() { return with(submission(), "evaluation", or_null(evaluation())); }
+
+json evaluation() {
+  return object({{"id", integer()},
+                 {"attempt", integer()},
+                 {"worker", text()},
+                 {"started", time()},
+                 {"finished", or_null(time())},
+                 {"outcome", one_of({"judged", "failed", "expired", "cancelled", ""})},
+                 {"status", or_null(status())},
+                 {"message", text()},
+                 {"hint", text()},
+                 {"stages", list_of(stage())},
+                 {"metrics", list_of(metric())},
+                 {"artifacts", list_of(artifact())}});
+}
+
+json page() { return with(list("submissions", summary()), "next", text()); }
+
+json diff() {
+  const json hunk = object({{"header", text()}, {"lines", list_of(diff_line())}});
+  const json any = json::object();
+  const json compared =
+      object({{"name", text()}, {"task", text()}, {"tokens", integer()}, {"from", or_null(number())}, {"to", or_null(number())}},
+             {"task", "tokens"});
+  return object({{"from", or_null(summary())},
+                 {"to", summary()},
+                 {"hunks", list_of(hunk)},
+                 {"unified", text()},
+                 {"settings", list_of(object({{"key", text()}, {"from", any}, {"to", any}}))},
+                 {"metrics", list_of(compared)}});
+}
+
+json ranked() { return object({{"rank", integer()}, {"submission", summary()}, {"metric", metric()}, {"finished", time()}}); }
+
+json front_point() { return object({{"submission", summary()}, {"accuracy", number()}, {"speed", number()}}); }
+
+json history_point() {
+  return object({{"submission", integer()},
+                 {"agent", text()},
+                 {"name", text()},
+                 {"finished", time()},
+                 {"value", number()},
+                 {"best", number()},
+                 {"suite", or_null(text())}});
+}
+
+json checked() {
+  const json good =
+      object({{"ok", {{"const", true}}}, {"name", text()}, {"page", integer()}, {"graph", graph()}, {"plan", text()}});
+  const json bad =
+      object({{"ok", {{"const", false}}}, {"file", text()}, {"line", or_null(integer())}, {"message", text()}, {"hint", text()}});
+  return {{"anyOf", {good, bad}}};
+}
+
+json operators() {
+  return list("operators",
+              object({{"name", text()}, {"signature", text()}, {"stage", text()}, {"shape", text()}, {"summary", text()}}));
+}
+
+json flows() { return list("flows", object({{"name", text()}, {"title", text()}, {"script", text()}})); }
+
+json suites() {
+  const json task = object({{"task", text()}, {"tokens", integer()}, {"samples", integer()}});
+  const json suite_stage = object({{"name", text()}, {"threshold", number()}, {"tasks", list_of(task)}});
+  return list("suites", object({{"name", text()}, {"default", boolean()}, {"stages", list_of(suite_stage)}}));
+}
+
+json agent() {
+  return object({{"name", text()},
+                 {"role", one_of({"agent", "admin"})},
+                 {"created", time()},
+                 {"submissions", integer()},
+                 {"passed", integer()},
+                 {"best_accuracy", or_null(number())}});
+}
+
+json new_agent() {
+  return object({{"name", text()}, {"role", one_of({"agent", "admin"})}, {"quota", integer()}, {"token", text()}});
+}
+
+json new_token() { return object({{"name", text()}, {"token", text()}}); }
+
+json quota() { return object({{"name", text()}, {"quota", integer()}}); }
+
+json me() {
+  return object({{"agent", text()},
+                 {"role", one_of({"agent", "admin"})},
+                 {"quota", object({{"limit", integer()}, {"used", integer()}, {"hours", integer()}})}});
+}
+
+}  // namespace sluice::schemas

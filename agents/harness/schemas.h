@@ -1,0 +1,47 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+// JSON schemas of what the API takes and gives, for the OpenAPI document. Objects are closed: what they do not name is not there.
+
+namespace sluice::schemas {
+
+nlohmann::json text();
+nlohmann::json integer();
+nlohmann::json submission_id();
+
+/// {`member`: [`item`, ...]}.
+nlohmann::json list(const std::string& member, const nlohmann::json& item);
+
+// What is handed in
+
+nlohmann::json draft();
+nlohmann::json check_draft();
+nlohmann::json agent_draft();
+nlohmann::json quota_draft();
+
+// What is told
+
+nlohmann::json summary();
+/// A submission as writes answer it; `with_is_new`: of POST /v1/submissions.
+nlohmann::json submission(bool with_is_new = false);
+/// With its evaluation.
+nlohmann::json judged_submission();
+nlohmann::json evaluation();
+nlohmann::json page();
+nlohmann::json diff();
+nlohmann::json ranked();
+nlohmann::json front_point();
+nlohmann::json history_point();
+nlohmann::json checked();
+nlohmann::json operators();
+nlohmann::json flows();
+nlohmann::json suites();
+nlohmann::json agent();
+nlohmann::json new_agent();
+nlohmann::json new_token();
+nlohmann::json quota();
+nlohmann::json me();
+
+}  // namespace sluice::schemas

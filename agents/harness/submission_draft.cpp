@@ -1,0 +1,105 @@
+#include "agents/harness/submission_draft.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "agents/evaluation/suite.h"
+#include "agents/server/http_problem.h"
+#include "host/json_object.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+
+void refuse_others(const JsonObject& object, std::initializer_list<std::string_view> known) {
+  for (const auto& [key, value] : object.items()) {
+    if (std::find(known.begin(), known.end(), key) == known.end()) {
+      throw HttpProblem(422, fmt::format("{}: unknown member {}", object.where(), excerpt(key)))
+          .with("hint", fmt::format("known are {}", fmt::join(known, ", ")));
+    }
+  }
+}
+
+/// What settings say, where they say it; what the server does, where they do not.
+void complete(json& settings, const char* key, const std::string& served) {
+  if (served.empty()) return;
+  const auto found = settings.find(key);
+  if (found == settings.end() || found->is_null()) {
+    settings[key] = served;
+  } else if (*found != served) {
+    throw HttpProblem(422, fmt::format("settings: \"{}\" is {}; this server judges by \"{}\"", key, excerpt(*found), served))
+        .with("hint", "leave it out");
+  }
+}
+
+void check_suite(const json& settings) {
+  const json& suite = settings.at("suite");
+  if (suite.is_string() && is_built_in(suite.get<std::string>())) return;
+  throw HttpProblem(422, fmt::format("settings: there is no suite {}", excerpt(suite)))
+      .with("hint", "verify, quick or full; GET /v1/suites tells what they ask");
+}
+
+}  // namespace
+
+store::Draft draft_of(const json& document) {
+  const JsonObject object(document, "submission");
+  refuse_others(object, {"name", "script", "notes", "parents", "settings"});
+  store::Draft draft;
+  draft.name = object.text("name");
+  draft.script = object.text("script");
+  if (const std::string* notes = object.find_text("notes")) draft.notes = *notes;
+  if (const json* settings = object.find("settings")) draft.settings = settings->dump();
+  if (object.has("parents")) {
+    for (const json& parent : object.array("parents")) {
+      if (!parent.is_number_integer()) throw HttpProblem(422, "parents are numbers of submissions");
+      draft.parents.push_back(parent.get<int64_t>());
+    }
+  }
+  return draft;
+}
+
+CheckDraft check_draft_of(const json& document) {
+  const JsonObject object(document, "check");
+  refuse_others(object, {"name", "script"});
+  const std::string* name = object.find_text("name");
+  return {name != nullptr ? *name : "flow", object.text("script")};
+}
+
+AgentDraft agent_draft_of(const json& document) {
+  const JsonObject object(document, "agent");
+  refuse_others(object, {"name", "role", "quota"});
+  AgentDraft draft;
+  draft.name = object.text("name");
+  if (const std::string* role = object.find_text("role")) {
+    if (*role != "agent" && *role != "admin") object.refuse("role", "agent or admin is wanted");
+    if (*role == "admin") draft.role = store::Role::kAdmin;
+  }
+  draft.quota = object.find_integer("quota", 0, kMostQuota).value_or(draft.quota);
+  return draft;
+}
+
+int64_t quota_of(const json& document) {
+  const JsonObject object(document, "quota");
+  refuse_others(object, {"quota"});
+  return object.integer("quota", 0, kMostQuota);
+}
+
+std::string complete_settings(const std::string& settings, const ServedSettings& served) {
+  json document = parse_json(settings, "settings");
+  if (!document.is_object()) throw HttpProblem(422, fmt::format("settings are {}; an object is wanted", excerpt(document)));
+  const JsonObject object(document, "settings");
+  refuse_others(object, {"suite", "model", "device", "seconds"});
+  // No more than the server gives anyway: the same flow with other words for that is the same submission.
+  if (object.find_number("seconds", 1, kMostSeconds) >= served.seconds) document.erase("seconds");
+  if (document.value("suite", json()).is_null()) document["suite"] = served.suite;
+  check_suite(document);
+  complete(document, "model", served.model);
+  complete(document, "device", served.device);
+  return document.dump();
+}
+
+}  // namespace sluice

@@ -1,0 +1,177 @@
+#include "agents/mcp/brief.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <vector>
+
+#include "agents/mcp/text_page.h"
+#include "agents/server/http_problem.h"
+
+namespace sluice::mcp {
+namespace {
+
+using nlohmann::json;
+
+// Bytes. All of them and a page of a script have room in one answer.
+constexpr size_t kMostMessage = 3000;  // each of message, hint and notes
+constexpr size_t kMostStageMessage = 400;
+constexpr size_t kMostName = 400;  // with what is escaped in it
+constexpr size_t kMostTasks = kMostBytes / 4;
+
+/// In the order in which they are read.
+constexpr std::array<const char*, 5> kMetrics = {"accuracy", "dense_accuracy", "speedup", "pages_read", "mass"};
+
+std::string text(const json& value) { return value.is_string() ? value.get<std::string>() : ""; }
+
+void copy_text(json& to, const json& from, const char* member, size_t most = kMostMessage) {
+  const std::string content = text(from.value(member, json()));
+  if (!content.empty()) to[member] = shortened(content, most);
+}
+
+/// "2026-07-28T09:30:00.123456Z" without what follows the seconds.
+std::string to_the_second(const std::string& time) {
+  const size_t point = time.find('.');
+  return point == std::string::npos ? time : time.substr(0, point) + "Z";
+}
+
+std::vector<std::string> metric_texts(const json& metrics) {
+  std::vector<std::string> texts;
+  for (const char* name : kMetrics) {
+    if (metrics.contains(name)) texts.push_back(fmt::format("{} {}", name, text_of_metric(metrics[name])));
+  }
+  for (const auto& [name, metric] : metrics.items()) {
+    if (std::find(kMetrics.begin(), kMetrics.end(), name) == kMetrics.end()) {
+      texts.push_back(fmt::format("{} {}", name, text_of_metric(metric)));
+    }
+  }
+  return texts;
+}
+
+std::string text_of_settings(const json& settings) {
+  std::vector<std::string> texts;
+  for (const auto& [key, value] : settings.items()) {
+    texts.push_back(fmt::format("{} {}", key, value.is_string() ? value.get<std::string>() : value.dump()));
+  }
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+/// Metrics of single tasks, a row for each task and length.
+json task_rows(const json& metrics) {
+  std::map<std::pair<std::string, int64_t>, json> rows;
+  for (const json& metric : metrics) {
+    const std::string task = text(metric.value("task", json()));
+    if (task.empty()) continue;
+    const int64_t tokens = metric.value("tokens", int64_t{0});
+    json& row = rows[{task, tokens}];
+    row["task"] = task;
+    if (tokens > 0) row["tokens"] = tokens;
+    row[metric.at("name").get<std::string>()] = brief_metric(metric);
+  }
+  json list = json::array();
+  for (auto& [key, row] : rows) list.push_back(std::move(row));
+  return list;
+}
+
+json stage_rows(const json& stages) {
+  json rows = json::array();
+  for (const json& stage : stages) {
+    json row = {{"stage", stage.at("stage")}, {"status", stage.at("status")}, {"seconds", rounded(stage.at("seconds"))}};
+    copy_text(row, stage, "message", kMostStageMessage);
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::string text_of_task(const json& row) {
+  json metrics = row;
+  metrics.erase("task");
+  metrics.erase("tokens");
+  const std::string tokens = row.contains("tokens") ? fmt::format(" at {} tokens", row["tokens"].get<int64_t>()) : "";
+  return fmt::format("  {}{}: {}\n", text(row["task"]), tokens, fmt::join(metric_texts(metrics), ", "));
+}
+
+std::string text_of_stage(const json& stage) {
+  const std::string message = text(stage.value("message", json()));
+  return fmt::format("  {} {} in {} s{}{}\n", text(stage["stage"]), text(stage["status"]), stage["seconds"].dump(),
+                     message.empty() ? "" : ": ", message);
+}
+
+}  // namespace
+
+json rounded(const json& number) {
+  if (!number.is_number_float()) return number;
+  return std::stod(fmt::format("{:.4g}", number.get<double>()));
+}
+
+json brief_metric(const json& metric) {
+  json brief = {{"value", rounded(metric.at("value"))}};
+  for (const char* bound : {"low", "high"}) {
+    const json value = metric.value(bound, json());
+    if (!value.is_null()) brief[bound] = rounded(value);
+  }
+  return brief;
+}
+
+std::string quoted(const json& name) { return shortened(json_text(name), kMostName); }
+
+std::string text_of_metric(const json& metric) {
+  std::string value = metric.at("value").dump();
+  if (!metric.contains("low") || !metric.contains("high")) return value;
+  return fmt::format("{} [{}, {}]", value, metric["low"].dump(), metric["high"].dump());
+}
+
+json brief_row(const json& summary) {
+  json row;
+  for (const char* member : {"id", "agent", "name", "status"}) row[member] = summary.at(member);
+  row["created"] = to_the_second(summary.at("created"));
+  row["parents"] = summary.value("parents", json::array());
+  row["settings"] = summary.value("settings", json::object());
+  row["metrics"] = json::object();
+  const json metrics = summary.value("metrics", json::object());
+  for (const auto& [name, metric] : metrics.items()) row["metrics"][name] = brief_metric(metric);
+  return row;
+}
+
+std::string text_of_row(const json& row) {
+  std::string line = fmt::format("{} {} by {}: {}", row.at("id").get<int64_t>(), quoted(row.at("name")), text(row.at("agent")),
+                                 text(row.at("status")));
+  if (!row.at("metrics").empty()) line += fmt::format("; {}", fmt::join(metric_texts(row["metrics"]), ", "));
+  if (!row.at("settings").empty()) line += "; " + text_of_settings(row["settings"]);
+  if (!row.at("parents").empty())
+    line += fmt::format("; parents {}", fmt::join(row["parents"].get<std::vector<int64_t>>(), ", "));
+  return line;
+}
+
+json brief_submission(const json& submission) {
+  json brief = brief_row(submission);
+  copy_text(brief, submission, "notes");
+  const json evaluation = submission.value("evaluation", json());
+  if (!evaluation.is_object()) return brief;
+  brief["attempt"] = evaluation.at("attempt");
+  copy_text(brief, evaluation, "message");
+  copy_text(brief, evaluation, "hint");
+  brief["stages"] = stage_rows(evaluation.value("stages", json::array()));
+  brief["tasks"] = task_rows(evaluation.value("metrics", json::array()));
+  const size_t left_out = cut_list(brief["tasks"], kMostTasks);
+  if (left_out > 0) brief["tasks_left_out"] = left_out;
+  return brief;
+}
+
+std::string text_of_submission(const json& brief) {
+  std::string lines = "submission " + text_of_row(brief) + "\n";
+  for (const char* member : {"notes", "message", "hint"}) {
+    if (brief.contains(member)) lines += fmt::format("{}: {}\n", member, text(brief[member]));
+  }
+  if (!brief.value("stages", json::array()).empty()) lines += "stages:\n";
+  for (const json& stage : brief.value("stages", json::array())) lines += text_of_stage(stage);
+  if (!brief.value("tasks", json::array()).empty()) lines += "tasks:\n";
+  for (const json& task : brief.value("tasks", json::array())) lines += text_of_task(task);
+  if (brief.contains("tasks_left_out")) lines += fmt::format("  and {} more\n", brief["tasks_left_out"].get<size_t>());
+  return lines;
+}
+
+}  // namespace sluice::mcp

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "agents/flow_script.h"
+#include "agents/tasks/rng.h"
+#include "store/records.h"
+
+namespace sluice {
+
+struct OrchestratorOptions {
+  std::string program = "/proc/self/exe";                  // that workers are
+  std::vector<std::string> worker_arguments = {"worker"};  // and how they are started
+  int workers = 1;
+  std::string suite = "quick";  // for submissions whose settings name none
+  double seconds = 900;         // of wall-clock time for one evaluation; settings may ask for less
+  double ready_seconds = 300;   // until a worker has its model
+  double lease_seconds = 30;    // renewed while a worker is heard of
+  double poll_seconds = 1;      // between looks at the queue, for what other processes put there
+  /// What every submission is judged by. Secret, and the same for all, so that dense attention answers its questions once.
+  Seed seed;
+  /// Refuses scripts that no worker needs to see: throws FlowError or InputError. What it finds of the others is kept with the
+  /// verdict, whatever that is. Called by all threads.
+  std::function<std::vector<store::Artifact>(const FlowScript&)> check;
+};
+
+}  // namespace sluice

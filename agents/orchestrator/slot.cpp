@@ -1,0 +1,281 @@
+// What goes wrong falls into three kinds: the flow's fault is a verdict, the worker's counts as a try, the store's is waited for.
+
+#include "agents/orchestrator/slot.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "agents/orchestrator/verdict.h"
+#include "host/json_object.h"
+#include "scripting/graph/error.h"
+#include "store/error.h"
+
+namespace sluice {
+namespace {
+
+constexpr double kRetrySeconds = 1;
+constexpr double kMostStartDelay = 60;
+constexpr double kLookSeconds = 0.5;  // at whether it was cancelled, or everything is to stop
+
+std::chrono::steady_clock::duration duration_of(double seconds) {
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+store::Time microseconds(double seconds) { return static_cast<store::Time>(seconds * 1e6); }
+
+/// Whether the store may take later what it does not take now.
+bool is_passing(store::ErrorKind kind) {
+  return kind == store::ErrorKind::kFull || kind == store::ErrorKind::kBusy || kind == store::ErrorKind::kUnwritable;
+}
+
+/// What a submission's settings say about its evaluation.
+struct Settings {
+  std::string suite;
+  double seconds = 0;
+};
+
+Settings settings_of(const store::Submission& submission, const OrchestratorOptions& options) {
+  const nlohmann::json document = parse_json(submission.settings, "settings");
+  const JsonObject object(document, "settings");
+  Settings settings{options.suite, options.seconds};
+  if (const std::string* suite = object.find_text("suite")) settings.suite = *suite;
+  if (const auto seconds = object.find_number("seconds", 1, 1e6)) settings.seconds = std::min(*seconds, options.seconds);
+  return settings;
+}
+
+/// A worker whose answer was not read must not live: it would be taken for the next one's. Nor one that met an error while it
+/// ran a flow: a GPU that has failed once fails until its process ends.
+struct WorkerGuard {
+  std::optional<WorkerProcess>& worker;
+  bool is_sound = false;
+  ~WorkerGuard() {
+    if (!is_sound) worker.reset();
+  }
+};
+
+}  // namespace
+
+Slot::Slot(int number, const std::string& database, const OrchestratorOptions& options, SlotSignal& signal)
+    : process_(fmt::format("{}-", ::getpid())),
+      name_(fmt::format("{}{}", process_, number)),
+      database_(database),
+      options_(options),
+      signal_(signal),
+      start_delay_(kRetrySeconds) {}
+
+void Slot::run() {
+  while (!signal_.is_stopping()) {
+    const uint64_t seen = signal_.count();
+    if (!work()) signal_.wait(duration_of(options_.poll_seconds), seen);
+  }
+}
+
+bool Slot::work() {
+  try {
+    if (!store_) store_.emplace(database_);
+    pay();
+    // Other slots of this process live and keep theirs; this one has none at the moment.
+    store_->expire_leases([this](const std::string& worker) { return worker != name_ && worker.starts_with(process_); });
+    if (const auto lease = store_->claim(name_, microseconds(options_.lease_seconds))) return judge(*lease);
+  } catch (const std::exception& error) {
+    spdlog::error("worker {}: {}", name_, error.what());
+  }
+  return false;
+}
+
+bool Slot::judge(store::Lease lease) {
+  try {
+    const auto submission = store_->get(lease.submission);
+    if (!submission) throw InternalError(fmt::format("submission {} is gone", lease.submission));
+    if (refuse(*submission, lease)) return true;
+    if (!start_worker(lease)) return false;
+    evaluate(*submission, lease);
+  } catch (const store::StoreError& error) {
+    if (error.kind() == store::ErrorKind::kConflict) return true;  // cancelled, or taken away: nobody wants what it finds
+    if (owed_) throw;
+    is_passing(error.kind()) ? release(lease) : fail(lease, error.what());  // a full disk is not the submission's fault
+    throw;
+  } catch (const std::exception& error) {
+    fail(lease, error.what());
+  }
+  return true;
+}
+
+bool Slot::refuse(const store::Submission& submission, const store::Lease& lease) {
+  found_.clear();
+  if (!options_.check) return false;
+  try {
+    found_ = options_.check({submission.name + ".lua", submission.script});
+    return false;
+  } catch (const InputError& error) {
+    complete(lease, rejected_verdict(error.what(), error.hint()));
+    return true;
+  }
+}
+
+void Slot::evaluate(const store::Submission& submission, store::Lease& lease) {
+  const Settings settings = settings_of(submission, options_);
+  WorkerGuard guard{worker_};
+  WorkerJob job;
+  job.name = submission.name;
+  job.script = submission.script;
+  job.suite = settings.suite;
+  job.seed = options_.seed;
+  stage_ = "verify";
+  const Clock::time_point deadline = Clock::now() + duration_of(settings.seconds);
+  const bool sent = worker_->send(job, deadline);
+  const Answer answer = sent ? wait_for_answer(lease, deadline) : Answer{Ending::kLost, {}};
+  switch (answer.ending) {
+    case Ending::kStopping:
+      return release(lease);
+    case Ending::kDeadline:
+      return complete(lease, timeout_verdict(settings.seconds, stage_));
+    case Ending::kLost:
+      return lose_worker(lease);
+    case Ending::kAnswered:
+      break;
+  }
+  if (const auto* report = std::get_if<WorkerReport>(&answer.message)) {
+    store::Verdict verdict = verdict_of(report->report);
+    guard.is_sound = verdict.status != store::Status::kRuntimeError;
+    complete(lease, std::move(verdict));
+  } else if (const auto* failure = std::get_if<WorkerFailure>(&answer.message)) {
+    guard.is_sound = true;
+    fail(lease, failure->hint.empty() ? failure->message : failure->message + " (" + failure->hint + ")");
+  } else {
+    lose_worker(lease);
+  }
+}
+
+void Slot::complete(const store::Lease& lease, store::Verdict verdict) {
+  verdict.message = utf8_text(verdict.message);
+  verdict.hint = utf8_text(verdict.hint);
+  for (store::StageResult& stage : verdict.stages) stage.message = utf8_text(stage.message);
+  verdict.artifacts.insert(verdict.artifacts.end(), found_.begin(), found_.end());
+  settle([this, lease, verdict = std::move(verdict)] {
+    try {
+      store_->complete(lease, verdict);
+    } catch (const store::StoreError& error) {
+      if (error.kind() != store::ErrorKind::kInvalid) throw;
+      store_->fail(lease, error.what());  // a result that cannot be
+    }
+  });
+}
+
+void Slot::fail(const store::Lease& lease, const std::string& reason) {
+  settle([this, lease, reason = utf8_text(reason), found = found_] {
+    store_->fail(lease, reason, microseconds(kRetrySeconds), found);
+  });
+}
+
+void Slot::release(const store::Lease& lease) {
+  settle([this, lease] { store_->release(lease); });
+}
+
+void Slot::lose_worker(const store::Lease& lease) {
+  const std::string how = worker_->kill();
+  const char* guess = how.starts_with("signal 9 ") ? "; memory may have run out" : "";
+  fail(lease, fmt::format("the worker ended during {}: {}{}", stage_, how.empty() ? "it made no sense" : how, guess));
+}
+
+void Slot::settle(std::function<void()> write) {
+  owed_ = std::move(write);
+  pay();
+}
+
+void Slot::pay() {
+  if (!owed_) return;
+  try {
+    owed_();
+  } catch (const store::StoreError& error) {
+    if (is_passing(error.kind())) throw;
+    owed_ = nullptr;
+    if (error.kind() != store::ErrorKind::kConflict) throw;  // else nobody wants it any more
+  }
+  owed_ = nullptr;
+}
+
+bool Slot::start_worker(store::Lease& lease) {
+  if (worker_ && !worker_->is_running()) worker_.reset();  // it was ended while it had nothing to do
+  if (worker_ && is_ready_) return true;
+  stage_ = "its start";
+  std::string why;
+  try {
+    if (!worker_) worker_.emplace(options_.program, options_.worker_arguments);
+    is_ready_ = false;
+    const Answer answer = wait_for_answer(lease, Clock::now() + duration_of(options_.ready_seconds));
+    if (answer.ending == Ending::kAnswered && std::holds_alternative<WorkerReady>(answer.message)) {
+      is_ready_ = true;
+      start_delay_ = kRetrySeconds;
+      return true;
+    }
+    if (answer.ending == Ending::kDeadline) why = fmt::format("not ready after {:g} s", options_.ready_seconds);
+    const std::string how = worker_->kill();
+    if (why.empty()) why = how.empty() ? "it made no sense" : how;
+  } catch (const InternalError& error) {
+    why = error.what();
+  }
+  worker_.reset();
+  release(lease);
+  if (signal_.is_stopping()) return false;
+  spdlog::error("worker {} cannot start: {}; tried again in {:g} s", name_, why, start_delay_);
+  signal_.wait(duration_of(start_delay_));
+  start_delay_ = std::min(2 * start_delay_, kMostStartDelay);
+  return false;
+}
+
+Slot::Answer Slot::wait_for_answer(store::Lease& lease, Clock::time_point deadline) {
+  Clock::time_point renewal = Clock::now();
+  Clock::time_point look = renewal;
+  while (true) {
+    const Clock::time_point time = Clock::now();
+    if (signal_.is_stopping()) return {Ending::kStopping, {}};
+    if (time >= deadline) return {Ending::kDeadline, {}};
+    if (time >= look) {
+      keep(lease, renewal);
+      look = time + duration_of(kLookSeconds);
+    }
+    WorkerMessage message;
+    switch (worker_->next(message, std::min(deadline, look))) {
+      case WorkerProcess::Outcome::kEnded:
+        return {Ending::kLost, {}};
+      case WorkerProcess::Outcome::kDeadline:
+        continue;
+      case WorkerProcess::Outcome::kMessage:
+        break;
+    }
+    const auto* progress = std::get_if<WorkerProgress>(&message);
+    if (progress == nullptr) return {Ending::kAnswered, std::move(message)};
+    tell(lease, *progress);
+  }
+}
+
+void Slot::keep(store::Lease& lease, Clock::time_point& renewal) {
+  while_held([&] {
+    if (Clock::now() < renewal) return store_->confirm(lease);
+    lease = store_->renew(lease, microseconds(options_.lease_seconds));
+    renewal = Clock::now() + duration_of(options_.lease_seconds / 3);
+  });
+}
+
+void Slot::tell(const store::Lease& lease, const WorkerProgress& progress) {
+  stage_ = progress.task.empty() ? progress.stage : progress.stage + ", " + progress.task;
+  const nlohmann::json data = {{"stage", progress.stage}, {"task", progress.task}, {"share", progress.share}};
+  while_held([&] { store_->append_event("progress", lease, data.dump()); });
+}
+
+void Slot::while_held(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const store::StoreError& error) {
+    if (error.kind() == store::ErrorKind::kConflict) throw;
+    spdlog::warn("worker {}: {}", name_, error.what());
+  }
+}
+
+}  // namespace sluice

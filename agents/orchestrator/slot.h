@@ -1,0 +1,79 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agents/orchestrator/orchestrator_options.h"
+#include "agents/orchestrator/slot_signal.h"
+#include "agents/orchestrator/worker_process.h"
+#include "store/store.h"
+
+namespace sluice {
+
+/// One thread's work, with one worker process: claims a submission, has it judged, writes down what came of it.
+class Slot {
+ public:
+  /// What it refers to must outlive it. `database` is a store's file.
+  Slot(int number, const std::string& database, const OrchestratorOptions& options, SlotSignal& signal);
+
+  /// Until the signal stops it. What goes wrong with the store itself (a full disk, say) is tried again.
+  void run();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  /// Why waiting for a worker has ended.
+  enum class Ending { kAnswered, kLost, kDeadline, kStopping };
+  struct Answer {
+    Ending ending = Ending::kLost;
+    WorkerMessage message;  // that is no progress
+  };
+
+  /// Takes the next submission; false if there was none, or nothing can be judged for now.
+  bool work();
+  bool judge(store::Lease lease);
+  /// What is wrong with the script alone is found before a worker sees it.
+  bool refuse(const store::Submission& submission, const store::Lease& lease);
+  void evaluate(const store::Submission& submission, store::Lease& lease);
+
+  // How an attempt ends.
+
+  void complete(const store::Lease& lease, store::Verdict verdict);
+  void fail(const store::Lease& lease, const std::string& reason);
+  void release(const store::Lease& lease);
+  /// The worker has ended, or says what it should not.
+  void lose_worker(const store::Lease& lease);
+  /// Writes it. What the store cannot take for now is owed to it, and nothing else is judged before.
+  void settle(std::function<void()> write);
+  void pay();
+
+  // Its worker.
+
+  /// A worker that is ready. False if there is none, which is no fault of the submission: it goes back to the queue, and the slot
+  /// waits ever longer before it tries again. One that is half way when the submission is cancelled goes on for the next.
+  bool start_worker(store::Lease& lease);
+  /// Keeps the lease meanwhile. Throws StoreError (kConflict) once it is lost.
+  Answer wait_for_answer(store::Lease& lease, Clock::time_point deadline);
+  /// Looks whether the lease is still held, and renews it when it is time.
+  void keep(store::Lease& lease, Clock::time_point& renewal);
+  void tell(const store::Lease& lease, const WorkerProgress& progress);
+  /// Does what an evaluation need not end for if the store is in trouble: only a lost lease ends it.
+  void while_held(const std::function<void()>& work);
+
+  const std::string process_;  // what the names of all slots of this process begin with
+  const std::string name_;
+  const std::string& database_;
+  const OrchestratorOptions& options_;
+  SlotSignal& signal_;
+  std::optional<store::Store> store_;
+  std::function<void()> owed_;  // to the store: how the last attempt ended
+  std::optional<WorkerProcess> worker_;
+  bool is_ready_ = false;               // the worker
+  std::string stage_;                   // what the worker is at
+  double start_delay_;                  // seconds, after a worker that did not start
+  std::vector<store::Artifact> found_;  // of the script, before a worker saw it
+};
+
+}  // namespace sluice

@@ -1,0 +1,136 @@
+// The documents of the API below /v1, as far as the page reads them.
+
+export interface Measured {
+  value: number;
+  low?: number | null;
+  high?: number | null;
+  unit?: string;
+}
+
+export interface Settings {
+  model?: string;
+  device?: string;
+  suite?: string;
+  [key: string]: unknown;
+}
+
+export interface Summary {
+  id: number;
+  agent: string;
+  name: string;
+  status: string;
+  created: string;
+  updated: string;
+  parents: number[];
+  settings: Settings;
+  metrics: Record<string, Measured>;
+}
+
+export interface Page {
+  submissions: Summary[];
+  next: string;
+}
+
+export interface FrontPoint {
+  submission: Summary;
+  accuracy: number;
+  speed: number;
+}
+
+export interface Metric extends Measured {
+  name: string;
+  task?: string;
+  tokens?: number;
+}
+
+export interface Task {
+  name: string;
+  tokens: number;
+  samples: number;
+  accuracy: number;
+  low: number;
+  high: number;
+  dense_accuracy: number;
+  dense_low: number;
+  dense_high: number;
+  lost?: number;
+  gained?: number;
+  p_value?: number;
+}
+
+export interface Stage {
+  stage: string;
+  status: string;
+  seconds: number;
+  message: string;
+  details: { tasks?: Task[]; mass?: number[]; [key: string]: unknown };
+}
+
+export interface Artifact {
+  name: string;
+  media_type: string;
+  size: number;
+}
+
+export interface Evaluation {
+  id: number;
+  attempt: number;
+  worker: string;
+  started: string;
+  finished: string | null;
+  outcome: string;
+  status: string | null;
+  message: string;
+  hint: string;
+  stages: Stage[];
+  metrics: Metric[];
+  artifacts: Artifact[];
+}
+
+export interface Submission extends Summary {
+  script: string;
+  notes: string;
+  content_hash: string;
+  evaluation: Evaluation | null;
+}
+
+export interface GraphNode {
+  id: number;
+  op: string;
+  stage: string;
+  type: string;
+  shape: string;
+  inputs: number[];
+  /** The whole line: "%3 = min %2 over token  [dim 64]". */
+  text: string;
+}
+
+export interface FlowGraph {
+  nodes: GraphNode[];
+  /** What the cache stage keeps of each page, and the value that it is. */
+  fields: { name: string; type: string; shape: string; node: number }[];
+}
+
+export interface DiffLine {
+  kind: 'context' | 'added' | 'removed';
+  old: number | null;
+  new: number | null;
+  text: string;
+}
+
+export interface Diff {
+  from: Summary | null;
+  to: Summary;
+  hunks: { header: string; lines: DiffLine[] }[];
+  unified: string;
+  settings: { key: string; from: unknown; to: unknown }[];
+  metrics: { name: string; task?: string; tokens?: number; from: number | null; to: number | null }[];
+}
+
+export interface HarnessEvent {
+  sequence: number;
+  time: string;
+  submission: number | null;
+  kind: string;
+  data: Record<string, unknown>;
+}

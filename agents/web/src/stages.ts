@@ -1,0 +1,74 @@
+// What the stages of an evaluation found.
+
+import type { Evaluation, Stage, Task } from './documents';
+import { element, scrollable, tableHead, type Child } from './dom';
+import { changeText, durationText, measuredCell, words } from './format';
+import { intervalPlot } from './interval_plot';
+
+function taskRow(task: Task): HTMLElement {
+  const lost = task.lost !== undefined && task.gained !== undefined ? `−${task.lost} +${task.gained}` : '–';
+  return element(
+    'tr',
+    {},
+    element('th', { scope: 'row' }, task.name),
+    element('td', { class: 'number' }, String(task.tokens)),
+    element('td', { class: 'number' }, String(task.samples)),
+    element('td', { class: 'number' }, measuredCell('accuracy', { value: task.accuracy, low: task.low, high: task.high })),
+    element(
+      'td',
+      { class: 'number' },
+      measuredCell('accuracy', { value: task.dense_accuracy, low: task.dense_low, high: task.dense_high }),
+    ),
+    element('td', { class: 'number' }, changeText('accuracy', task.accuracy - task.dense_accuracy)),
+    element('td', { class: 'number', title: 'questions that only dense attention, and that only the flow answered' }, lost),
+    element('td', { class: 'plot' }, intervalPlot(task)),
+  );
+}
+
+function taskTable(stage: string, tasks: Task[]): HTMLElement {
+  const caption = `Tasks of stage ${stage}: exact match in %, with 95% intervals`;
+  return scrollable(
+    caption,
+    element(
+      'table',
+      {},
+      element('caption', {}, caption),
+      tableHead('Task', 'Tokens', 'Samples', 'Flow (%)', 'Dense (%)', 'Change', 'Lost, gained', '0–100%: ● flow ■ dense'),
+      element('tbody', {}, ...tasks.map(taskRow)),
+    ),
+  );
+}
+
+/** What else a stage says of itself: numbers and words, in a line. */
+function otherDetails(stage: Stage): Child {
+  const told = Object.entries(stage.details)
+    .filter(([key, value]) => key !== 'tasks' && key !== 'mass' && (typeof value === 'number' || typeof value === 'string'))
+    .map(([key, value]) => `${words(key)} ${typeof value === 'number' ? Number(value.toPrecision(4)) : value}`);
+  return told.length > 0 && element('p', { class: 'muted' }, told.join(' · '));
+}
+
+export function stageList(evaluation: Evaluation): HTMLElement {
+  const list = element('ol', { class: 'stages' });
+  for (const stage of evaluation.stages) {
+    const { tasks } = stage.details;
+    list.append(
+      element(
+        'li',
+        {},
+        element(
+          'p',
+          {},
+          element('strong', {}, stage.stage),
+          ' ',
+          element('span', { class: `status stage-${stage.status}` }, stage.status),
+          stage.seconds > 0 && element('span', { class: 'muted' }, ` ${durationText(stage.seconds)}`),
+        ),
+        stage.message && element('p', { class: 'message' }, stage.message),
+        otherDetails(stage),
+        tasks && tasks.length > 0 && taskTable(stage.stage, tasks),
+      ),
+    );
+  }
+  if (list.children.length === 0) list.append(element('li', { class: 'empty' }, 'No stage has ended.'));
+  return list;
+}

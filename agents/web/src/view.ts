@@ -1,0 +1,70 @@
+// What every view is given, and how one that cannot show anything says so.
+
+import { ApiError } from './api';
+import { element, replace } from './dom';
+import type { Live } from './live';
+import type { Route } from './router';
+
+export interface Context {
+  route: Route;
+  live: Live;
+  /** Aborted when another view takes its place: requests, timers and listeners end with it. */
+  signal: AbortSignal;
+  /** Empty at first. */
+  main: HTMLElement;
+}
+
+export type View = (context: Context) => Promise<void>;
+
+export function heading(title: string, ...more: (Node | string | false | undefined)[]): HTMLElement {
+  document.title = `${title} · Sluice`;
+  return element(
+    'div',
+    { class: 'heading' },
+    element('h1', { tabindex: -1 }, title),
+    ...more.filter((one) => one !== false && one !== undefined),
+  );
+}
+
+export function problemPanel(error: unknown, retry: () => void): HTMLElement {
+  const problem = error instanceof ApiError ? error : new ApiError(0, `the page is at fault: ${error}`);
+  return element(
+    'div',
+    { class: 'problem', role: 'alert' },
+    element('p', {}, element('strong', {}, problem.status === 404 ? 'Not found: ' : 'This did not work: '), problem.message),
+    problem.hint && element('p', {}, `Hint: ${problem.hint}`),
+    element('button', { type: 'button', onclick: retry }, 'Try again'),
+  );
+}
+
+/** Loads what a view shows. While it cannot, `place` says why and offers to try again. */
+export class Loader {
+  readonly place = element('div');
+  private current = new AbortController();
+
+  constructor(private readonly signal: AbortSignal) {}
+
+  /** A newer call takes the place of one that still runs. */
+  async run(load: (signal: AbortSignal) => Promise<void>): Promise<void> {
+    this.current.abort();
+    this.current = new AbortController();
+    const signal = AbortSignal.any([this.signal, this.current.signal]);
+    try {
+      await load(signal);
+      if (!signal.aborted) replace(this.place);
+    } catch (error) {
+      if (signal.aborted) return;
+      if (!(error instanceof ApiError)) console.error(error);
+      replace(
+        this.place,
+        problemPanel(error, () => void this.run(load)),
+      );
+    }
+  }
+}
+
+/** A submission's number out of an address. Throws ApiError. */
+export function idOf(text: string | null | undefined): number {
+  if (!/^[1-9][0-9]{0,15}$/.test(text ?? '')) throw new ApiError(404, `"${text ?? ''}" is not the number of a submission`);
+  return Number(text);
+}

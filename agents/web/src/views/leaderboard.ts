@@ -1,0 +1,209 @@
+// All submissions, failed ones among them, in a table; those with accuracy and speed also as points, with the front of those
+// that none beats in both.
+
+import { allSubmissions, get } from '../api';
+import type { FrontPoint, Summary } from '../documents';
+import { element, section } from '../dom';
+import { FilterForm, filterOf } from '../filters';
+import { measuredCell, metricTitle } from '../format';
+import { refreshOnEvents } from '../live';
+import { MixedNotice } from '../mixed_settings';
+import { hashOf, keepQuery, submissionHash } from '../router';
+import { FrontChart } from './front_chart';
+import {
+  kAgentColumn,
+  kCreatedColumn,
+  kMetricColumns,
+  kNameColumn,
+  kNumberColumn,
+  kSettingColumns,
+  kStatusColumn,
+} from '../summary_columns';
+import { DataTable, stateIn, type Column } from '../table';
+import { heading, Loader, type Context, type View } from '../view';
+
+const kMostCompared = 6;
+const kUsualOrder = 'accuracy';
+
+/** The submissions that a reader has ticked, and the link to their comparison. */
+class Choice {
+  readonly element = element('span', { class: 'choice', role: 'status' });
+  readonly column: Column<Summary> = {
+    key: 'chosen',
+    title: 'Compare',
+    cell: (row) => this.box(row),
+  };
+  private readonly chosen = new Set<number>();
+
+  constructor() {
+    this.tell();
+  }
+
+  private box({ id, name }: Summary): HTMLElement {
+    const box = element('input', { type: 'checkbox', 'aria-label': `Compare ${id}, ${name}` });
+    box.checked = this.chosen.has(id);
+    box.addEventListener('change', () => {
+      if (box.checked) this.chosen.add(id);
+      else this.chosen.delete(id);
+      this.tell();
+    });
+    return box;
+  }
+
+  private tell(): void {
+    const count = this.chosen.size;
+    const can = count >= 2 && count <= kMostCompared;
+    this.element.replaceChildren(
+      can
+        ? element('a', { class: 'button', href: hashOf(['compare'], { ids: [...this.chosen].join(',') }) }, `Compare ${count}`)
+        : count > kMostCompared
+          ? `${count} ticked; at most ${kMostCompared} are compared`
+          : 'Tick two to six to compare them',
+    );
+  }
+}
+
+const kFrontColumns: Column<FrontPoint>[] = [
+  {
+    key: 'name',
+    title: 'Name',
+    heads: true,
+    cell: ({ submission: { id, name } }) => element('a', { href: submissionHash(id), class: 'name', title: name }, name),
+  },
+  {
+    key: 'accuracy',
+    title: metricTitle('accuracy'),
+    numeric: true,
+    cell: ({ submission, accuracy }) => measuredCell('accuracy', submission.metrics['accuracy'] ?? { value: accuracy }),
+  },
+  {
+    key: 'speedup',
+    title: metricTitle('speedup'),
+    numeric: true,
+    cell: ({ submission, speed }) => measuredCell('speedup', submission.metrics['speedup'] ?? { value: speed }),
+  },
+];
+
+function frontTable(): DataTable<FrontPoint> {
+  return new DataTable<FrontPoint>({
+    caption: 'The front: none is both more accurate and faster',
+    columns: kFrontColumns,
+    rowKey: ({ submission }) => submission.id,
+    empty: 'Nothing has passed with both measured.',
+    wide: true,
+  });
+}
+
+function submissionTable(query: URLSearchParams, choice: Choice, onState: () => void): DataTable<Summary> {
+  const run = [...kMetricColumns, ...kSettingColumns];
+  return new DataTable<Summary>({
+    caption: 'Submissions',
+    columns: [choice.column, kNumberColumn, kNameColumn, kAgentColumn, kStatusColumn, ...run, kCreatedColumn],
+    rowKey: ({ id }) => id,
+    rowClass: ({ status }) => (status === 'passed' ? '' : 'not-passed'),
+    empty: 'No submission is like that. Without filters, and still empty: hand one in with "sluice submit".',
+    state: stateIn(query, kUsualOrder),
+    onState,
+    wide: true,
+  });
+}
+
+class Leaderboard {
+  private readonly form: FilterForm;
+  private readonly mixed = new MixedNotice((field, value) => this.form.choose(field, value));
+  private readonly choice = new Choice();
+  private readonly table: DataTable<Summary>;
+  private readonly front = frontTable();
+  private readonly chart: FrontChart;
+  private readonly hide = element('input', { type: 'checkbox', name: 'front' });
+  private readonly count = element('p', { class: 'count', role: 'status' });
+  private readonly loader: Loader;
+  private rows: Summary[] = [];
+  private points: FrontPoint[] = [];
+
+  constructor({ route: { query }, signal }: Context) {
+    this.form = new FilterForm(filterOf(query), () => void this.filter());
+    this.table = submissionTable(query, this.choice, () => this.keep());
+    this.chart = new FrontChart(signal);
+    this.loader = new Loader(signal);
+    this.hide.checked = query.get('points') === 'front';
+    this.hide.addEventListener('change', () => {
+      this.keep();
+      this.draw();
+    });
+    void this.form.loadAgents(signal);
+  }
+
+  get elements(): HTMLElement[] {
+    const only = element('label', { class: 'check' }, this.hide, 'only the front');
+    return [
+      this.form.element,
+      this.loader.place,
+      this.mixed.element,
+      element(
+        'div',
+        { class: 'beside' },
+        section('Accuracy and speed', only, this.chart.element),
+        section('Pareto front', this.front.element),
+      ),
+      element('div', { class: 'table-head' }, this.count, this.choice.element),
+      this.table.element,
+    ];
+  }
+
+  refresh(): Promise<void> {
+    return this.loader.run((stop) => this.load(stop));
+  }
+
+  private async filter(): Promise<void> {
+    this.table.state.page = 1;
+    this.keep();
+    await this.refresh();
+  }
+
+  private async load(stop: AbortSignal): Promise<void> {
+    const query = this.form.query();
+    const { points } = await get<{ points: FrontPoint[] }>('/v1/front', query, stop);
+    // The first time there is something to see after one page; later what is there stays until all is known.
+    const is_first = this.rows.length === 0;
+    const rows = await allSubmissions(query, stop, (so_far) => is_first && this.show(so_far, ' so far …'));
+    [this.rows, this.points] = [rows, points];
+    this.show(rows, rows.length === 1 ? ' submission' : ' submissions');
+    this.front.show(points);
+    this.draw();
+  }
+
+  private show(rows: Summary[], what: string): void {
+    this.form.offer(rows);
+    this.mixed.show(rows);
+    this.table.show([...rows]);
+    this.count.textContent = `${rows.length}${what}`;
+  }
+
+  private draw(): void {
+    this.chart.show(this.rows, this.points, this.hide.checked);
+  }
+
+  private keep(): void {
+    const { sort, descending, page } = this.table.state;
+    keepQuery({
+      ...this.form.query(),
+      sort: sort === kUsualOrder ? '' : sort,
+      order: descending ? '' : 'ascending',
+      page: page === 1 ? '' : page,
+      points: this.hide.checked ? 'front' : '',
+    });
+  }
+}
+
+export const leaderboardView: View = async (context) => {
+  const leaderboard = new Leaderboard(context);
+  context.main.append(heading('Leaderboard'), ...leaderboard.elements);
+  await leaderboard.refresh();
+  refreshOnEvents(
+    context.live,
+    context.signal,
+    ({ kind }) => kind !== 'progress',
+    () => leaderboard.refresh(),
+  );
+};

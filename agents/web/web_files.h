@@ -1,0 +1,20 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace sluice {
+
+/// A file of the page, as the program holds it.
+struct WebFile {
+  std::string_view address;     // "/web/app.js"
+  std::string_view media_type;  // "text/javascript; charset=utf-8"
+  std::string_view entity_tag;  // with its quotes; changes whenever the bytes do
+  std::string_view bytes;
+};
+
+/// All files of the page, "/" among them. Built from src/ by build.mjs; where that could not run, a page that says how to build
+/// it.
+std::span<const WebFile> web_files();
+
+}  // namespace sluice

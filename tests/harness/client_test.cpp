@@ -1,0 +1,280 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "agents/client/diff_text.h"
+#include "agents/client/harness_client.h"
+#include "agents/client/lineage_tree.h"
+#include "agents/client/submission_text.h"
+#include "agents/client/verdict_wait.h"
+#include "tests/harness/api_fixture.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+using namespace std::chrono_literals;
+
+struct Printed {
+  std::string text;  // both streams
+  int status = 0;
+};
+
+/// Commands of the program against a server that judges nothing by itself.
+class Client : public testing::ApiTest {
+ protected:
+  Printed run(const std::string& arguments) const {
+    const std::string line = fmt::format("SLUICE_TOKEN={} {} {} --server http://127.0.0.1:{} 2>&1", token_, SLUICE_PROGRAM,
+                                         arguments, server_->port());
+    FILE* pipe = ::popen(line.c_str(), "r");
+    Printed printed;
+    for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) printed.text += static_cast<char>(c);
+    printed.status = ::pclose(pipe);
+    return printed;
+  }
+
+  HarnessClient connection() const { return HarnessClient({fmt::format("http://127.0.0.1:{}", server_->port()), token_}); }
+
+  static store::Metric metric(const std::string& name, double value, double low, double high, const std::string& task = {}) {
+    store::Metric metric;
+    metric.name = name;
+    metric.task = task;
+    metric.length = task.empty() ? 0 : 1024;
+    metric.value = value;
+    metric.low = low;
+    metric.high = high;
+    return metric;
+  }
+
+  static store::Verdict verdict(double accuracy, double speedup) {
+    store::Verdict verdict;
+    verdict.metrics = {metric("accuracy", accuracy, accuracy - 0.1, 1), metric("dense_accuracy", 1, 0.9, 1),
+                       metric("speedup", speedup, speedup - 0.5, speedup + 0.5),
+                       metric("accuracy", accuracy, accuracy - 0.2, 1, "salad"), metric("dense_accuracy", 1, 0.8, 1, "salad")};
+    store::StageResult speed;
+    speed.stage = "speed";
+    speed.seconds = 1.5;
+    speed.details = R"({"mass": [1.0, 0.25]})";
+    verdict.stages = {speed};
+    return verdict;
+  }
+};
+
+/// A part of a text that must be there.
+void expect_part(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "\"" << part << "\" in:\n" << text;
+}
+
+TEST_F(Client, ShowsWhatWasMeasured) {
+  submit(draft("quest", {{"notes", "as shipped"}}));
+  decide(verdict(0.8, 2.5));
+  const std::string shown = run("show 1").text;
+  expect_part(shown, "submission 1, quest by ada: passed, accuracy 80.0%, speedup 2.50x\n");
+  expect_part(shown, "  as shipped\n");
+  expect_part(shown,
+              "accuracy      dense          speed            pages  mass\n"
+              "------------  -------------  ---------------  -----  ----\n"
+              "80.0% 70–100  100.0% 90–100  2.50x 2.00–3.00  -      -\n");
+  expect_part(shown, "speed  passed  1.50 s\n");
+  expect_part(shown, "salad  1024    80.0% 60–100  100.0% 80–100\n");
+  expect_part(shown, "layer  0  100.0%  ################################\nlayer  1   25.0%  ########\n");
+}
+
+TEST_F(Client, ListsAndRanks) {
+  for (const auto& [flow, accuracy, speed] : {std::tuple{"quest", 0.8, 1.5}, {"full", 1.0, 1.0}, {"h2o", 0.6, 2.0}}) {
+    submit(draft(flow));
+    decide(verdict(accuracy, speed));
+  }
+  const std::string list = run("list --limit 2").text;
+  EXPECT_EQ(std::count(list.begin(), list.end(), '\n'), 5) << list;
+  EXPECT_LT(list.find("h2o"), list.find("full")) << list;
+  expect_part(list, "3   passed  ada    h2o   60.0% 50–100");
+  const std::string best = run("leaderboard").text;
+  expect_part(best, "1     2   ada    full   100.0% 90–100  100.0% 90–100  1.00x 0.50–1.50");
+  const std::string fastest = run("leaderboard --by speedup --limit 1").text;
+  expect_part(fastest, "\n1     3   ada    h2o");
+  EXPECT_EQ(fastest.find("suites"), std::string::npos) << "there is one";
+  EXPECT_EQ(run("leaderboard --order ascending --limit 1 --json").status, 0);
+  expect_part(run("list --status nonsense").text, "422");
+}
+
+TEST_F(Client, RanksTheFewestPagesFirst) {
+  for (const auto& [flow, pages] : {std::pair{"quest", 0.5}, {"full", 1.0}, {"h2o", 0.25}}) {
+    submit(draft(flow));
+    store::Verdict verdict;
+    verdict.metrics = {metric("pages_read", pages, pages, pages)};
+    decide(verdict);
+  }
+  expect_part(run("leaderboard --by pages_read --limit 1").text, "\n1     3   ada    h2o");
+  expect_part(run("leaderboard --by pages_read --order descending --limit 1").text, "\n1     2   ada    full");
+}
+
+TEST_F(Client, WarnsOfRowsThatAreNoFairComparison) {
+  submit(draft("quest", {{"settings", {{"suite", "full"}}}}));
+  decide(verdict(0.8, 1.5));
+  submit(draft("full", {{"settings", {{"suite", "quick"}}}}));
+  decide(verdict(0.9, 1));
+  EXPECT_TRUE(
+      run("leaderboard").text.ends_with("\nrows of several suites (quick, full) are no fair comparison: --suite quick\n"));
+  EXPECT_EQ(run("leaderboard --suite full").text.find("several"), std::string::npos);
+}
+
+TEST_F(Client, ComparesTwoSubmissions) {
+  submit(draft("quest"));
+  decide(verdict(0.8, 2.5));
+  std::string changed = read_flow("quest").source;
+  changed.replace(changed.find("1 / 8"), 5, "1 / 4");
+  submit({{"name", "wider"}, {"script", changed}, {"parents", {1}}});
+  decide(verdict(0.9, 2.5));
+  const std::string diff = run("diff 2").text;
+  expect_part(diff, "\n-  return sluice.topk(score, { ratio = 1 / 8, first = 1, last = 2 })");
+  expect_part(diff, "\n+  return sluice.topk(score, { ratio = 1 / 4, first = 1, last = 2 })");
+  expect_part(diff, "accuracy  all    -       80.0%  90.0%\n");
+  expect_part(diff, "accuracy  salad  1024    80.0%  90.0%\n");
+  EXPECT_EQ(diff.find("speedup"), std::string::npos) << "it has not changed";
+  EXPECT_EQ(run("diff 1 2").text, diff);
+  expect_part(run("diff 2 1").text, "accuracy  all    -       90.0%  80.0%\n");
+  EXPECT_EQ(json::parse(run("diff 2 --json").text)["to"]["id"], 2);
+}
+
+TEST_F(Client, SaysWhatTheServerSays) {
+  const Printed missing = run("show 99");
+  EXPECT_NE(missing.status, 0);
+  expect_part(missing.text, "there is no submission 99");
+  expect_part(run("submit quest --token wrong").text, "SLUICE_TOKEN");
+  expect_part(run("submit quest --parents 7").text, "404");
+  server_->stop();
+  expect_part(run("list").text, "does not answer");
+}
+
+TEST_F(Client, ShowsNoControlCharacters) {
+  submit(draft("quest", {{"notes", "a\x1b[31mb"}}));
+  const std::string shown = run("show 1").text;
+  expect_part(shown, "[31mb");
+  EXPECT_EQ(shown.find('\x1b'), std::string::npos);
+}
+
+TEST_F(Client, TellsOfAttemptsThatCameToNothing) {
+  submit(draft("quest"));
+  store_->fail(store_->claim("worker", 60'000'000).value(), "the worker ended");
+  decide(verdict(0.8, 2.5));
+  expect_part(run("show 1").text, "  attempt 1 failed: the worker ended\n");
+}
+
+TEST_F(Client, WaitsForAVerdictThatComesLater) {
+  submit(draft("quest"));
+  std::thread judge([&] {
+    std::this_thread::sleep_for(300ms);
+    decide(verdict(0.8, 2.5));
+  });
+  HarnessClient client = connection();
+  const auto begun = std::chrono::steady_clock::now();
+  EXPECT_EQ(wait_for_verdict(client, 1, {.most = 30s})["status"], "passed");
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, 10s) << "an event ends it, not the time";
+  judge.join();
+}
+
+TEST_F(Client, WaitsNoLongerThanItIsTold) {
+  submit(draft("quest"));
+  HarnessClient client = connection();
+  EXPECT_EQ(wait_for_verdict(client, 1, {.most = 1s})["status"], "queued");
+  int asked = 0;
+  const auto interrupted = [&] { return ++asked == 3; };
+  EXPECT_EQ(wait_for_verdict(client, 1, {.most = 60s, .interrupted = interrupted})["status"], "queued");
+  EXPECT_EQ(asked, 3);
+}
+
+/// Writes down what a Progress is told, what is told twice in a row once.
+class Notes final : public Progress {
+ public:
+  void start(double work) override { total = work; }
+  void show(const std::string& stage, const std::string& task, const std::string& flow) override {
+    const std::string line = fmt::format("{} {} {}", stage, task, flow);
+    if (seen.empty() || seen.back() != line) seen.push_back(line);
+  }
+  void advance(double work) override {
+    done += work;
+    has_advanced = true;
+  }
+  void shrink(double) override {}
+  void finish() override { seen.emplace_back("finished"); }
+
+  double total = 0;
+  double done = 0;
+  std::vector<std::string> seen;
+  std::atomic<bool> has_advanced = false;  // for other threads
+};
+
+TEST_F(Client, TellsHowFarItIs) {
+  submit(draft("quest"));
+  submit(draft("full"));
+  Notes notes;
+  std::atomic<bool> is_over = false;
+  HarnessClient client = connection();
+  std::thread judge([&] {
+    while (!notes.has_advanced && !is_over) {  // until the stream is open nobody hears it
+      store_->append_event("progress", 1, R"({"stage": "short", "task": "salad", "share": 0.25})");
+      std::this_thread::sleep_for(20ms);
+    }
+    store_->append_event("progress", 2, R"({"stage": "another's", "task": "", "share": 1.0})");
+    store_->append_event("progress", 1, R"({"stage": "long", "task": "", "share": 0.75})");
+    decide(verdict(0.8, 2.5));
+  });
+  wait_for_verdict(client, 1, {.most = 30s, .progress = &notes});
+  is_over = true;
+  judge.join();
+  EXPECT_EQ(notes.total, 1);
+  EXPECT_EQ(notes.done, 0.75);
+  const std::vector<std::string> told = {"queued  quest", "short salad quest", "long  quest", "running  quest", "finished"};
+  EXPECT_EQ(notes.seen, told);
+}
+
+TEST(ClientText, DiffsAreColouredAsGitsAre) {
+  const json diff = {{"unified", "--- a\n+++ b\n@@ -1 +1 @@\n same\n--- old\n+new \x1b[2J\n"},
+                     {"settings", {{{"key", "suite"}, {"from", "quick"}, {"to", "full"}}}},
+                     {"metrics", json::array()}};
+  EXPECT_EQ(diff_text(diff, true),
+            "\x1b[1m--- a\x1b[m\n\x1b[1m+++ b\x1b[m\n\x1b[36m@@ -1 +1 @@\x1b[m\n same\n\x1b[31m--- old\x1b[m\n"
+            "\x1b[32m+new \\x1b[2J\x1b[m\n\nsetting suite: full instead of quick\n");
+  EXPECT_EQ(diff_text({{"unified", ""}}, true), "the scripts are the same\n");
+}
+
+TEST(ClientText, ATreeShowsEachOnce) {
+  const auto node = [](int64_t id, const std::vector<int64_t>& parents) {
+    return json{{"id", id}, {"name", "flow"}, {"agent", "ada"}, {"status", "passed"}, {"parents", parents}};
+  };
+  EXPECT_EQ(lineage_tree({node(1, {}), node(2, {1}), node(3, {1, 2}), node(4, {2}), node(5, {99})}),
+            "1 flow by ada: passed\n"
+            "  2 flow by ada: passed\n"
+            "    4 flow by ada: passed\n"
+            "  3 flow by ada: passed (parents [1,2])\n"
+            "5 flow by ada: passed\n");
+}
+
+TEST(ClientText, ADeepTreeNamesItsDepths) {
+  json nodes = json::array();
+  for (int64_t id = 1; id <= 1000; ++id) {
+    nodes.push_back({{"id", id}, {"parents", id > 1 ? json{id - 1} : json::array()}});
+  }
+  const std::string tree = lineage_tree(nodes);
+  expect_part(tree, "\n" + std::string(40, ' ') + "21 - by -: -\n" + std::string(40, ' ') + "[depth 21] 22 - by -: -\n");
+  expect_part(tree, " [depth 999] 1000 - by -: -\n");
+  EXPECT_LT(tree.size(), 100'000U);
+}
+
+TEST(ClientText, WhatAServerLeavesOutIsADash) {
+  expect_part(submission_table(json::array({json{{"id", 7}, {"metrics", nullptr}}})), "7   -       -      -     -         -");
+  EXPECT_EQ(submission_line(json::object()), "submission -, - by -: -\n");
+  expect_part(submission_text({{"id", 1}, {"evaluation", {{"stages", {1, "x"}}}}}, nullptr, {}), "submission 1");
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,146 @@
+import assert from 'node:assert/strict';
+import { becomes, column, pageTest, server, visit, visitLive } from './site.mjs';
+
+pageTest('a submission tells all that is known of it', async (page) => {
+  await visit(page, '#/submissions/1');
+  await page.getByRole('heading', { level: 1, name: '#1 quest' }).waitFor();
+  const figures = await page.locator('.figures').innerText();
+  for (const part of ['95.0 %', '91.0–99.0', '97.0 %', '1.40 × dense', '1.35–1.45', '12.5 %', '54.0 %'])
+    assert.ok(figures.includes(part), part);
+  const { script } = await server.get('/v1/submissions/1');
+  assert.equal(await page.locator('.code code').textContent(), script);
+  assert.ok((await page.locator('.code .hljs-keyword').count()) > 3);
+  const tasks = await column(page, 'Tasks of stage screen', 'Flow (%)');
+  assert.match(tasks[0], /^95\.0\s*89\.0–99\.0$/);
+  assert.match((await column(page, 'Tasks of stage screen', 'Dense (%)'))[0], /^98\.0\s*93\.0–99\.5$/);
+  assert.equal((await column(page, 'Tasks of stage screen', 'Change'))[0], '−3.0 points');
+  await page.getByRole('img', { name: /Bars of 8 layers, from 44.0 % to 90.0 %/ }).waitFor();
+  await page.getByText('As a table').first().click();
+  assert.deepEqual((await column(page, 'Share of the dense attention mass', 'Mass (%)')).slice(0, 2), ['90.0', '72.0']);
+  assert.equal(await page.locator('.layered .box').count(), 6);
+  assert.equal(await page.locator('.layered .edge').count(), 5); // one of them from the value that the cache stage keeps
+  await page.getByRole('img', { name: '%1 = max %0 over token: f32 [dim 64], of stage cache' }).waitFor();
+  await page.getByText('refresh: %0 %1').waitFor();
+  const metrics = await column(page, 'All metrics', 'Metric');
+  assert.equal(metrics.length, 7);
+  assert.deepEqual(await column(page, 'Attempts', 'Outcome'), ['judged']);
+});
+
+pageTest('artifacts are downloaded, not shown', async (page) => {
+  await visit(page, '#/submissions/1');
+  const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('link', { name: 'report.json' }).click()]);
+  assert.equal(download.suggestedFilename(), 'report.json');
+});
+
+pageTest('what stopped a flow stands there with its hint', async (page) => {
+  await visit(page, '#/submissions/3');
+  const problem = await page.locator('.problem').innerText();
+  assert.match(problem, /rejected static: input 11:10: topk: the budget is <i>empty<\/i>/);
+  assert.match(problem, /Hint: give k or ratio/);
+});
+
+pageTest('every attempt is listed', async (page) => {
+  await visit(page, '#/submissions/9');
+  assert.deepEqual(await column(page, 'Attempts', 'Outcome'), ['failed', 'failed', 'failed']);
+  assert.deepEqual(await column(page, 'Attempts', 'Message'), Array(3).fill('the worker was killed by signal 11'));
+});
+
+pageTest('what agents wrote is text, whatever it looks like', async (page) => {
+  await visit(page, '#/submissions/2');
+  await page.getByRole('heading', { level: 1, name: '#2 <img src=x onerror=alert(1)>' }).waitFor();
+  await page.getByText('<b onmouseover=alert(3)>notes</b> {a|b}').hover();
+  assert.match(await page.locator('.code code').textContent(), /^-- <\/script><script>alert\(2\)<\/script>\n/);
+  assert.equal(await page.locator('main img, main script, main b').count(), 0);
+});
+
+pageTest(
+  'the browser itself refuses markup',
+  async (page) => {
+    await visit(page, '#/submissions/2');
+    const refused = await page.evaluate(() => {
+      try {
+        document.querySelector('main').innerHTML = '<p>markup</p>';
+        return 'taken';
+      } catch (error) {
+        return error.name;
+      }
+    });
+    assert.equal(refused, 'TypeError');
+  },
+  { expects: [/refused by the policy: require-trusted-types-for/, /TrustedHTML/] },
+);
+
+pageTest('its relatives are a click away', async (page) => {
+  await visit(page, '#/submissions/2');
+  await page.locator('.facts').getByRole('link', { name: '#1', exact: true }).click();
+  await page.getByRole('heading', { name: '#1 quest' }).waitFor();
+  const children = page.locator('.facts div', { hasText: 'Children' });
+  assert.equal((await children.innerText()).replace(/\s+/g, ' '), 'Children #2, #4, #6');
+  await page.getByRole('link', { name: 'Lineage' }).last().click();
+  await page.getByRole('heading', { name: 'Lineage of #1' }).waitFor();
+});
+
+/** Answers for an artifact instead of the server. */
+const answer = (page, name, response) => page.route(`**/artifacts/${name}`, (route) => route.fulfill(response));
+
+pageTest('an artifact that was cut takes nothing else away', async (page) => {
+  await answer(page, 'graph.json', { contentType: 'text/plain', body: '{"nodes": [{"id": 0, "op": "ke' });
+  await visit(page, '#/submissions/1');
+  await page.getByRole('region', { name: 'Graph' }).getByText('graph.json cannot be shown').waitFor();
+  await page.locator('.facts .status.passed').waitFor();
+  assert.match(await page.locator('.code code').textContent(), /return sluice.topk/);
+  await page.getByText('refresh: %0 %1').waitFor();
+});
+
+pageTest(
+  'an artifact that cannot be read says why in its place',
+  async (page) => {
+    await answer(page, 'plan.txt', { status: 503, json: { title: 'busy', detail: 'too many requests', hint: 'wait' } });
+    await visit(page, '#/submissions/1');
+    await page.getByRole('region', { name: 'Plan' }).getByText('plan.txt cannot be shown: too many requests (wait)').waitFor();
+    assert.equal(await page.locator('.layered .box').count(), 6);
+  },
+  { expects: [/503/] },
+);
+
+pageTest('a large graph is told in its table alone', async (page) => {
+  const node = (id) => ({
+    id,
+    op: 'neg',
+    stage: 'index',
+    type: 'f32',
+    shape: '[dim 64]',
+    inputs: id > 0 ? [id - 1] : [],
+    text: `%${id} = neg %${id - 1}`,
+  });
+  const nodes = Array.from({ length: 4096 }, (_, id) => node(id));
+  await answer(page, 'graph.json', { json: { nodes, fields: [] } });
+  await visit(page, '#/submissions/1');
+  await page.getByText('4096 operations are too many to draw').waitFor();
+  assert.equal(await page.locator('.layered').count(), 0);
+  assert.equal((await column(page, 'Operations', 'Value')).length, 4096);
+});
+
+pageTest('what was opened stays open, and the focus where it is, when a child comes', async (page) => {
+  await visitLive(page, '#/submissions/50');
+  const summary = page.getByRole('region', { name: 'Graph' }).getByText('As a table');
+  await summary.click();
+  const children = page.locator('.facts div', { hasText: 'Children' }).getByRole('link');
+  const before = await children.count();
+  let families = 0;
+  await page.route('**/lineage?**', (route) => {
+    ++families;
+    return route.continue();
+  });
+  const { script } = await server.get('/v1/submissions/50');
+  await server.submit({ name: 'another child', script: `-- another child\n${script}`, parents: [50] });
+  await becomes(() => children.count(), before + 1);
+  assert.ok(
+    await page
+      .getByRole('region', { name: 'Graph' })
+      .locator('details')
+      .evaluate((details) => details.open),
+  );
+  assert.ok(await summary.evaluate((element) => element === document.activeElement));
+  assert.equal(families, 0); // the rest of the family is not read again
+});
