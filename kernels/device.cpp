@@ -4,6 +4,7 @@
 
 #ifdef SLUICE_CUDA
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/runtime.h"
 #endif
 
 namespace sluice {
@@ -24,6 +25,14 @@ std::unique_ptr<Device> create_device(const std::string& name, int threads) {
 #endif
   }
   throw InputError(fmt::format("there is no device \"{}\"", name), "devices are cpu and cuda");
+}
+
+std::vector<std::string> visible_gpus() {
+#ifdef SLUICE_CUDA
+  return cuda::visible_gpus();
+#else
+  return {};
+#endif
 }
 
 }  // namespace sluice

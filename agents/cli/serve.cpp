@@ -179,9 +179,12 @@ void add_serve(CLI::App& app) {
   command->footer("Example: sluice serve --port 8080 --data sluice-data --flow quest --flow streaming");
   command->add_option("--data", options->harness.folder,
                       "Folder of submissions and what became of them: agents may hand in flows (sluice agent add)");
-  command->add_option("--workers", options->harness.workers, "Submissions that are judged at once")
-      ->check(decimal_number(1, 256))
-      ->capture_default_str();
+  command
+      ->add_option(
+          "--workers", options->harness.workers,
+          "Submissions that are judged at once, each by a process of its own, on CUDA each on a GPU of its own (default: "
+          "one a GPU, or one on the CPU)")
+      ->check(decimal_number(1, 256));
   command->add_option("--judge-seconds", options->harness.seconds, "Most that the judging of one submission may take")
       ->check(CLI::Range(1.0, 1e6))
       ->capture_default_str();

@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -17,6 +18,8 @@
 #include <utility>
 
 #include "agents/model_name.h"
+#include "agents/orchestrator/worker_gpus.h"
+#include "kernels/device.h"
 #include "scripting/graph/error.h"
 
 namespace sluice {
@@ -60,7 +63,8 @@ OrchestratorOptions orchestrator_options(const HarnessOptions& options, FlowInsp
   OrchestratorOptions orchestrator;
   orchestrator.worker_arguments = {
       "worker", "--model", options.model, "--device", options.device, "--threads", std::to_string(options.threads)};
-  orchestrator.workers = options.workers;
+  if (options.device == "cuda") orchestrator.gpus = gpus_of_workers(visible_gpus(), options.workers);
+  orchestrator.workers = orchestrator.gpus.empty() ? std::max(1, options.workers) : static_cast<int>(orchestrator.gpus.size());
   orchestrator.program = options.program;
   orchestrator.suite = options.suite;
   orchestrator.seconds = options.seconds;

@@ -16,8 +16,8 @@ struct HarnessOptions {
   std::string folder;  // of the data
   std::string model;   // directory
   std::string device = "cpu";
-  int threads = 0;  // of each worker; 0: all cores
-  int workers = 1;
+  int threads = 0;                         // of each worker; 0: all cores
+  int workers = 0;                         // 0: one a GPU, or one on the CPU
   std::string suite = "quick";             // where a submission names none
   double seconds = 900;                    // most of one evaluation
   std::string program = "/proc/self/exe";  // that workers are

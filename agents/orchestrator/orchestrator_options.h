@@ -14,6 +14,8 @@ struct OrchestratorOptions {
   std::string program = "/proc/self/exe";                  // that workers are
   std::vector<std::string> worker_arguments = {"worker"};  // and how they are started
   int workers = 1;
+  /// What each worker gets as CUDA_VISIBLE_DEVICES, by its number; empty: all get this process's.
+  std::vector<std::string> gpus;
   std::string suite = "quick";  // for submissions whose settings name none
   double seconds = 900;         // of wall-clock time for one evaluation; settings may ask for less
   double ready_seconds = 300;   // until a worker has its model

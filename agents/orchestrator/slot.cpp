@@ -58,11 +58,18 @@ struct WorkerGuard {
   }
 };
 
+/// What the environment of worker `number` has of its own.
+std::vector<std::string> variables_of(int number, const OrchestratorOptions& options) {
+  if (options.gpus.empty()) return {};
+  return {"CUDA_VISIBLE_DEVICES=" + options.gpus.at(static_cast<size_t>(number))};
+}
+
 }  // namespace
 
 Slot::Slot(int number, const std::string& database, const OrchestratorOptions& options, SlotSignal& signal)
     : process_(fmt::format("{}-", ::getpid())),
       name_(fmt::format("{}{}", process_, number)),
+      variables_(variables_of(number, options)),
       database_(database),
       options_(options),
       signal_(signal),
@@ -206,7 +213,7 @@ bool Slot::start_worker(store::Lease& lease) {
   stage_ = "its start";
   std::string why;
   try {
-    if (!worker_) worker_.emplace(options_.program, options_.worker_arguments);
+    if (!worker_) worker_.emplace(options_.program, options_.worker_arguments, variables_);
     is_ready_ = false;
     const Answer answer = wait_for_answer(lease, Clock::now() + duration_of(options_.ready_seconds));
     if (answer.ending == Ending::kAnswered && std::holds_alternative<WorkerReady>(answer.message)) {

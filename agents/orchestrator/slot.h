@@ -64,6 +64,7 @@ class Slot {
 
   const std::string process_;  // what the names of all slots of this process begin with
   const std::string name_;
+  const std::vector<std::string> variables_;  // of the worker's environment
   const std::string& database_;
   const OrchestratorOptions& options_;
   SlotSignal& signal_;

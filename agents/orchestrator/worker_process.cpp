@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -26,6 +27,21 @@ bool is_passed_on(std::string_view variable) {
     if (variable.starts_with(name)) return true;
   }
   return variable.starts_with("CUDA_") || variable.starts_with("NVIDIA_") || variable.starts_with("LC_");
+}
+
+/// The name and the sign behind it.
+std::string_view name_of(std::string_view variable) { return variable.substr(0, variable.find('=') + 1); }
+
+/// `variables`, and of this process's what is passed on.
+std::vector<std::string> environment_with(std::vector<std::string> variables) {
+  const size_t given = variables.size();
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const auto is_same = [&](const std::string& other) { return name_of(other) == name_of(*variable); };
+    if (is_passed_on(*variable) && std::none_of(variables.begin(), variables.begin() + static_cast<ptrdiff_t>(given), is_same)) {
+      variables.emplace_back(*variable);
+    }
+  }
+  return variables;
 }
 
 std::vector<char*> pointers_to(std::vector<std::string>& texts) {
@@ -77,11 +93,7 @@ class SpawnPlan {
   SpawnPlan(const SpawnPlan&) = delete;
   SpawnPlan& operator=(const SpawnPlan&) = delete;
 
-  pid_t spawn(std::vector<std::string> arguments) const {
-    std::vector<std::string> environment;
-    for (char** variable = environ; *variable != nullptr; ++variable) {
-      if (is_passed_on(*variable)) environment.emplace_back(*variable);
-    }
+  pid_t spawn(std::vector<std::string> arguments, std::vector<std::string> environment) const {
     pid_t pid = -1;
     const int error = ::posix_spawn(&pid, arguments.at(0).c_str(), &actions_, &attributes_, pointers_to(arguments).data(),
                                     pointers_to(environment).data());
@@ -96,13 +108,14 @@ class SpawnPlan {
 
 }  // namespace
 
-WorkerProcess::WorkerProcess(const std::string& program, const std::vector<std::string>& arguments)
+WorkerProcess::WorkerProcess(const std::string& program, const std::vector<std::string>& arguments,
+                             const std::vector<std::string>& variables)
     : reader_(-1, kMostMessageBytes) {
   Pipe in;
   Pipe out;
   std::vector<std::string> line{program};
   line.insert(line.end(), arguments.begin(), arguments.end());
-  pid_ = SpawnPlan(in, out).spawn(std::move(line));
+  pid_ = SpawnPlan(in, out).spawn(std::move(line), environment_with(variables));
   in_ = std::exchange(in.write, -1);
   ::fcntl(in_, F_SETFL, ::fcntl(in_, F_GETFL) | O_NONBLOCK);  // a worker that does not read must not hold anybody up
   out_ = std::exchange(out.read, -1);

@@ -20,8 +20,10 @@ class WorkerProcess {
  public:
   using Deadline = std::chrono::steady_clock::time_point;
 
-  /// Starts `program` with `arguments`. Throws InternalError if that cannot be done.
-  WorkerProcess(const std::string& program, const std::vector<std::string>& arguments);
+  /// Starts `program` with `arguments`. `variables`, each NAME=VALUE, go before what this process has under the same names.
+  /// Throws InternalError if that cannot be done.
+  WorkerProcess(const std::string& program, const std::vector<std::string>& arguments,
+                const std::vector<std::string>& variables = {});
   ~WorkerProcess();
   WorkerProcess(const WorkerProcess&) = delete;
   WorkerProcess& operator=(const WorkerProcess&) = delete;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+#include <sstream>
 #include <string>
 #include <utility>
 
@@ -105,6 +107,23 @@ void require_device() {
   SLUICE_CHECK_CUDA(cudaGetDevice(&device));
   SLUICE_CHECK_CUDA(cudaGetDeviceProperties(&properties, device));
   require_capability(properties.name, properties.major, properties.minor);
+}
+
+std::vector<std::string> visible_gpus() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) return {};
+  return names_of_gpus(std::getenv("CUDA_VISIBLE_DEVICES"), count);
+}
+
+std::vector<std::string> names_of_gpus(const char* variable, int count) {
+  std::vector<std::string> names;
+  std::istringstream listed(variable == nullptr ? "" : variable);
+  for (int i = 0; i < count; ++i) {
+    std::string name = std::to_string(i);
+    if (variable != nullptr && !std::getline(listed >> std::ws, name, ',')) break;
+    names.push_back(name.substr(0, name.find_last_not_of(" \t") + 1));
+  }
+  return names;
 }
 
 int multiprocessors() {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 namespace sluice::cuda {
 
@@ -48,6 +49,12 @@ void require_capability(const char* gpu, int major, int minor);
 /// Why there is no GPU, in words, from what cudaGetDeviceCount gave and the CUDA version that the driver is made for (13000
 /// is 13.0; 0: there is no driver).
 std::string explain_absence(cudaError_t status, int driver_version);
+
+/// See visible_gpus in kernels/device.h.
+std::vector<std::string> visible_gpus();
+/// The same where CUDA_VISIBLE_DEVICES is `variable` (null: not set) and CUDA finds `count` GPUs: it takes names up to the first
+/// that is of none.
+std::vector<std::string> names_of_gpus(const char* variable, int count);
 
 /// Lets a launch begin while the kernel before it on the stream ends (programmatic dependent launch).
 inline cudaLaunchAttribute overlap_attribute() {

@@ -31,6 +31,15 @@ TEST(CudaRuntime, SaysWhyThereIsNoGpu) {
   expect_part(cuda::explain_absence(cudaErrorSystemNotReady, 13000), "initialized");
 }
 
+TEST(CudaRuntime, NamesGpusAsTheProcessWasShownThem) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(cuda::names_of_gpus(nullptr, 3), (Names{"0", "1", "2"}));
+  EXPECT_EQ(cuda::names_of_gpus("5", 1), Names{"5"});
+  EXPECT_EQ(cuda::names_of_gpus("3, 1 ,GPU-8f3c", 3), (Names{"3", "1", "GPU-8f3c"}));
+  EXPECT_EQ(cuda::names_of_gpus("3,1,-1,2", 2), (Names{"3", "1"})) << "CUDA stops at the first that is none";
+  EXPECT_EQ(cuda::names_of_gpus("", 0), Names{});
+}
+
 TEST(CudaRuntime, RefusesGpusThatTheKernelsAreNotBuiltFor) {
   EXPECT_NO_THROW(cuda::require_capability("NVIDIA H200", 9, 0));
   for (const int major : {8, 10, 12}) {

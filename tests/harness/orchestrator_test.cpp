@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "agents/flow_script.h"
+#include "agents/orchestrator/worker_gpus.h"
 #include "scripting/graph/error.h"
 #include "store/sqlite.h"
 #include "tests/harness/harness_test.h"
@@ -112,6 +113,38 @@ TEST_F(Orchestration, CrashesAreTriedAgainAndThenReported) {
   const auto evaluations = store_->evaluations(id);
   EXPECT_EQ(evaluations.size(), 3U);
   EXPECT_NE(evaluations[0].verdict.message.find("signal 11"), std::string::npos) << evaluations[0].verdict.message;
+}
+
+TEST_F(Orchestration, WorkersHaveAGpuEach) {
+  // Each worker that gets a job writes which GPU it sees, and never ends it.
+  const std::string seen = directory_.file("seen");
+  OrchestratorOptions all = shell("read job; echo $CUDA_VISIBLE_DEVICES >> " + seen + "; sleep 60", 3);
+  all.gpus = {"7", "GPU-5", "0"};
+  Orchestrator orchestrator(database_, std::move(all));
+  submit_many(3);
+  orchestrator.wake();
+  const auto lines = [&] {
+    std::ifstream file(seen);
+    std::multiset<std::string> found;
+    for (std::string line; std::getline(file, line);) found.insert(line);
+    return found;
+  };
+  EXPECT_TRUE(eventually([&] { return lines().size() == 3; }));
+  EXPECT_EQ(lines(), (std::multiset<std::string>{"7", "GPU-5", "0"}));
+}
+
+TEST(WorkerGpus, AreOneEachFromTheLastOn) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(gpus_of_workers({"4", "5", "6"}, 0), (Names{"6", "5", "4"}));
+  EXPECT_EQ(gpus_of_workers({"4", "5", "6"}, 1), Names{"6"});
+  EXPECT_EQ(gpus_of_workers({"0"}, 1), Names{"0"});
+  try {
+    gpus_of_workers({"0"}, 2);
+    FAIL() << "two workers on one GPU";
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("one GPU is visible"), std::string::npos) << error.what();
+    EXPECT_NE(error.hint().find("--workers 1"), std::string::npos) << error.hint();
+  }
 }
 
 TEST_F(Orchestration, HangsEndAsTimeouts) {

@@ -159,6 +159,21 @@ TEST_F(Worker, SeesNoSecrets) {
   EXPECT_NE(seen.find("PATH="), std::string::npos);
 }
 
+TEST_F(Worker, GetsVariablesOfItsOwn) {
+  ::setenv("CUDA_VISIBLE_DEVICES", "0,1", 1);
+  ::setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
+  const std::string file = directory_.file("seen");
+  WorkerProcess worker("/bin/sh", {"-c", "env | grep -E '^CUDA_(VISIBLE|DEVICE)' | sort > '" + file + "'"},
+                       {"CUDA_VISIBLE_DEVICES=1"});
+  WorkerMessage message;
+  EXPECT_EQ(worker.next(message, in(10s)), WorkerProcess::Outcome::kEnded);
+  ::unsetenv("CUDA_VISIBLE_DEVICES");
+  ::unsetenv("CUDA_DEVICE_ORDER");
+  std::ifstream stream(file);
+  const std::string seen{std::istreambuf_iterator<char>(stream), {}};
+  EXPECT_EQ(seen, "CUDA_DEVICE_ORDER=PCI_BUS_ID\nCUDA_VISIBLE_DEVICES=1\n");
+}
+
 TEST_F(Worker, OneThatDoesNotReadHoldsNobodyUp) {
   const auto worker = shell("sleep 60");
   WorkerJob large = job("quest");
