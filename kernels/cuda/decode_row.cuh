@@ -17,6 +17,8 @@ class WarpRow {
   using S = Shape<Type, Dim, Box>;
   static constexpr bool kBf16 = Type == DataType::kBF16;
   static constexpr int kHalves = Wide ? 2 : 1;
+  // The largest power is 2^this: float16 holds none below 2^-25, and many tokens of less weight than that are not nothing.
+  static constexpr float kHeadroom = kBf16 ? 0 : 15;
 
   __device__ __forceinline__ WarpRow(const Arguments& a, int row) {
     const int sequence = a.by_kv_heads.quotient(row);
@@ -44,6 +46,7 @@ class WarpRow {
     multiply_values(address, weights);
   }
 
+  /// What powers are taken beside: the largest score, less the headroom.
   __device__ __forceinline__ float maximum(int half) const { return maximum_[half]; }
   /// Of the powers of all tokens. For all threads of the warp.
   __device__ __forceinline__ float sum(int half) const { return quad_sum(sum_[half]); }
@@ -72,10 +75,10 @@ class WarpRow {
     for (int k = 0; k < Dim / 16; ++k) {
       if constexpr (kBf16) {
         const auto* pairs = reinterpret_cast<const uint32_t*>(head + 16 * k + 2 * quad);
-        query_[k][half] = exists ? __ldg(pairs) : 0;
-        query_[k][2 + half] = exists ? __ldg(pairs + 4) : 0;
+        query_[k][half] = exists ? pairs[0] : 0;
+        query_[k][2 + half] = exists ? pairs[4] : 0;
       } else {
-        const uint2 four = exists ? __ldg(reinterpret_cast<const uint2*>(head + 16 * k + 4 * quad)) : uint2{0, 0};
+        const uint2 four = exists ? *reinterpret_cast<const uint2*>(head + 16 * k + 4 * quad) : uint2{0, 0};
         query_[k][half] = four.x;
         query_[k][2 + half] = four.y;
       }
@@ -157,7 +160,7 @@ class WarpRow {
           largest = fmaxf(largest, score);
         }
       }
-      const float higher = fmaxf(maximum_[half], quad_max(largest));
+      const float higher = fmaxf(maximum_[half], quad_max(largest) - kHeadroom);
       // Where every score so far is -inf, its powers are to vanish rather than to be NaN.
       const float shift = higher == -INFINITY ? 0.0f : higher;
       if (__any_sync(0xffffffffU, maximum_[half] != higher)) {

@@ -80,7 +80,7 @@ __device__ __forceinline__ int tiles_of(int tokens) { return (tokens + kTileToke
 
 /// The list of a row (sequence, KV head).
 __device__ __forceinline__ int list_of(const Arguments& a, int row) { return a.per_head ? row : a.by_kv_heads.quotient(row); }
-__device__ __forceinline__ int row_tokens(const Arguments& a, int row) { return __ldg(a.tokens + list_of(a, row)); }
+__device__ __forceinline__ int row_tokens(const Arguments& a, int row) { return a.tokens[list_of(a, row)]; }
 
 /// What a block does: tiles [first, last) of all rows laid end to end.
 struct Stretch {
@@ -113,7 +113,7 @@ template <int Dim>
 __device__ __forceinline__ int begin_row(const Arguments& a, int row) {
   const int list = list_of(a, row);
   asm volatile("prefetch.global.L1 [%0];" ::"l"(a.starts + list));
-  const int tiles = tiles_of(__ldg(a.tokens + list));
+  const int tiles = tiles_of(a.tokens[list]);
   if (tiles == 0 && a.by_blocks.remainder(row) == static_cast<int>(blockIdx.x)) clear_row(a, row, Dim);
   return tiles;
 }
@@ -248,14 +248,14 @@ class Source {
       row_end_ += tiles_of(row_tokens(a, row_));
     }
     const int list = list_of(a, row_);
-    const int last_box = (__ldg(a.tokens + list) - 1) / Box;
-    const int32_t* pages = a.pages + __ldg(a.starts + list);
+    const int last_box = (a.tokens[list] - 1) / Box;
+    const int32_t* pages = a.pages + a.starts[list];
     const int head = a.by_kv_heads.remainder(row_);
 #pragma unroll
     for (int box = 0; box < kBoxes; ++box) {
       // Past the end: the last one once more, since its scores are masked.
       const int at = min((tile_ - row_begin_) * kBoxes + box, last_box);
-      block_[box] = __ldg(pages + a.by_page_boxes.quotient(at)) * a.kv_heads + head;
+      block_[box] = pages[a.by_page_boxes.quotient(at)] * a.kv_heads + head;
       token_[box] = a.by_page_boxes.remainder(at) * Box;
     }
   }

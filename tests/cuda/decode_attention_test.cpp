@@ -72,6 +72,13 @@ TEST_F(CudaDecode, TakesQueriesOfAnySizeBesideEightBitKeys) {
   for (const int exponent : {-90, -20, 20, 90}) EXPECT_EQ(outputs_of(exponent), outputs) << exponent;
 }
 
+TEST_F(CudaDecode, KeepsManyTokensOfHardlyAnyWeight) {
+  for (const DataType kv : {DataType::kBF16, DataType::kE4M3, DataType::kE5M2}) {
+    PagedCase attention({.sequences = 2, .kv_heads = 2, .tokens = 3000, .kv = kv, .sink = true});
+    EXPECT_LT(worst(attention), kTolerance) << name_of(kv);
+  }
+}
+
 TEST_F(CudaDecode, SplitsOneLongRowOverAllMultiprocessors) {
   PagedCase attention({.sequences = 1, .kv_heads = 1, .group = 4, .tokens = 70000});
   EXPECT_LT(worst(attention), kTolerance);

@@ -35,6 +35,7 @@ PagedCase::PagedCase(const PagedCaseShape& shape)
   if (shape.ragged) spoil_tails();
   const size_t numbers = static_cast<size_t>(rows()) * shape.group * shape.dim;
   std::vector<std::byte> q = draw_stored(DataType::kBF16, numbers, shape.seed + 1);
+  if (shape.sink) place_sinks(q);
   if (shape.query_exponent != 0) scale_bf16(q, std::ldexp(1.0F, shape.query_exponent));
   q_ = on_device(q.data(), q.size());
   out_ = DeviceMemory(numbers * sizeof(uint16_t));
@@ -94,6 +95,28 @@ void PagedCase::spoil_tails() {
     const size_t used = static_cast<size_t>(tokens % shape_.page) * token_bytes;
     for (const size_t start : {block + layout_.key_offset, block + layout_.value_offset}) {
       std::fill_n(pool.begin() + static_cast<int64_t>(start + used), shape_.page * token_bytes - used, kNaNByte);
+    }
+  }
+  pool_.upload(pool.data(), pool.size());
+}
+
+void PagedCase::place_sinks(const std::vector<std::byte>& q) {
+  constexpr std::byte kTwo{0x40};  // the last byte of 2.0, whose others are 0, in bf16, e4m3 and e5m2
+  constexpr std::byte kSign{0x80};
+  std::vector<std::byte> pool(pool_.bytes());
+  pool_.download(pool.data(), pool.size());
+  const size_t bytes = size_of(shape_.kv);
+  const size_t key_bytes = static_cast<size_t>(shape_.page) * shape_.dim * bytes;
+  for (size_t block = 0; block < pool.size(); block += layout_.bytes) {
+    std::fill_n(pool.begin() + static_cast<int64_t>(block + layout_.key_offset), key_bytes, std::byte{0});
+  }
+  for (int row = 0; row < rows(); ++row) {
+    const int32_t page = pages_[static_cast<size_t>(list_of(row)) * pages_per_list_];
+    const size_t block = (static_cast<size_t>(page) * shape_.kv_heads + row % shape_.kv_heads) * layout_.bytes;
+    std::fill_n(pool.begin() + static_cast<int64_t>(block + layout_.value_offset), shape_.dim * bytes, std::byte{0});
+    for (int channel = 0; channel < shape_.dim; ++channel) {
+      const std::byte sign = q[(static_cast<size_t>(row) * shape_.dim + channel) * sizeof(uint16_t) + 1] & kSign;
+      pool[block + layout_.key_offset + channel * bytes + bytes - 1] = kTwo | sign;
     }
   }
   pool_.upload(pool.data(), pool.size());

@@ -22,6 +22,7 @@ struct PagedCaseShape {
   unsigned seed = 1;
   DataType kv = DataType::kBF16;  // or e4m3, e5m2
   int query_exponent = 0;         // q is multiplied by 2^this, and divided by it again in the scores
+  bool sink = false;              // group 1: V of a row's first token is 0, and its power about 2^26 of every other token's
 };
 
 class PagedCase {
@@ -48,6 +49,7 @@ class PagedCase {
   void draw_pool();
   void draw_lists();
   void spoil_tails();
+  void place_sinks(const std::vector<std::byte>& q);
 
   PagedCaseShape shape_;
   PageLayout layout_;
