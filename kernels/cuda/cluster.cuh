@@ -16,9 +16,12 @@ __device__ __forceinline__ uint32_t cluster_rank() {
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
-/// Waits for all threads of the cluster, and makes what they wrote visible to each other.
+__device__ __forceinline__ void arrive_in_cluster() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+/// Waits until all threads of the cluster have arrived, and sees what they wrote before.
+__device__ __forceinline__ void wait_for_cluster() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 __device__ __forceinline__ void sync_cluster() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+  arrive_in_cluster();
+  wait_for_cluster();
 }
 /// Where block `rank` has what this block has at `own`, in shared memory.
 template <class T>

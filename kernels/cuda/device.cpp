@@ -107,7 +107,10 @@ void CudaDevice::reserve_decode(const DecodeAttention& attention, int group) {
   decode_counters_ = most_counters;
 }
 
-void CudaDevice::begin_pass(const PassBatch& batch, Pool& pool) { pass_.begin(batch, as_cuda(pool)); }
+void CudaDevice::begin_pass(const PassBatch& batch, Pool& pool) {
+  refreshed_ = {};
+  pass_.begin(batch, as_cuda(pool));
+}
 
 const int32_t* CudaDevice::send(std::span<const int32_t> indices) {
   std::copy(indices.begin(), indices.end(), reinterpret_cast<int32_t*>(indices_.fill(indices.size_bytes())));

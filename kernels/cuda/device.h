@@ -114,6 +114,10 @@ class CudaDevice final : public Device {
     int layer = 0;
   };
   Refresh left_to_selection_;  // of the newest pages, in a pass of decode steps alone
+  // By a kernel of this pass of its own, with nothing queued for the flow since. That kernel lets others start once it has waited
+  // itself, so whatever was queued before it, q too, is there for all that follow, even before they wait; all they may not read
+  // is what it writes, of which decode rows have their newest pages.
+  Refresh refreshed_;
   Limits limits_;
   DeviceMemory probe_out_, probe_sums_;
   DeviceMemory prefill_workspace_;

@@ -66,6 +66,7 @@ void CudaDevice::refresh_now() {
   const PassArrays arrays = pass_.arrays(stream_.get());
   refresh.flow->refresh(blocks_of(pass_.pool(), refresh.layer), arrays.touched_pages, arrays.touched_tokens, arrays.touched, 0,
                         stream_.get());
+  refreshed_ = refresh;
 }
 
 void CudaDevice::end_pass() noexcept {
@@ -195,6 +196,8 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
   sequences.query_stride = query.stride;
   sequences.query_type = query.type;
   sequences.wants_scores = call.probe != nullptr && call.probe->scores != nullptr;
+  const Refresh refreshed = std::exchange(refreshed_, {});
+  sequences.behind_refresh = refreshed.flow == &flow.flow() && refreshed.layer == call.layer;
   if (left_to_selection_.flow == &flow.flow()) {  // each sequence writes to one page
     sequences.stale_pages = arrays.touched_pages + first;
     sequences.stale_tokens = arrays.touched_tokens + first;

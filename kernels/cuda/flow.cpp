@@ -34,7 +34,7 @@ cudaLaunchAttribute cluster_attribute(int blocks) {
 cudaLaunchConfig_t row_launch(const FlowPath& path, int rows, std::span<cudaLaunchAttribute> attributes, Stream stream) {
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(rows * path.cluster));
-  config.blockDim = dim3(kRowThreads);
+  config.blockDim = dim3(static_cast<unsigned>(path.threads));
   config.dynamicSmemBytes = path.shared_bytes;
   config.stream = stream;
   config.attrs = attributes.data();
@@ -77,22 +77,38 @@ CudaFlow::Loaded CudaFlow::load(const codegen::GeneratedKernel& how) const {
 }
 
 void CudaFlow::load_row_kernel() {
-  row_kernel_ = library_.kernel(source_.row.name.c_str());
-  cudaFuncAttributes attributes{};
-  SLUICE_CHECK_CUDA(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(row_kernel_)));
-  most_row_shared_ = shared_memory_limit() - attributes.sharedSizeBytes;
-  half_row_shared_ = (shared_memory_limit() - kReservedShared) / 2 - attributes.sharedSizeBytes;
-  set_shared_memory_limit(row_kernel_, most_row_shared_);
-  SLUICE_CHECK_CUDA(
-      cudaFuncSetAttribute(reinterpret_cast<const void*>(row_kernel_), cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+  row_kernel_ = load_row_kernel(library_);
   for (int cluster = 1; cluster <= kMostRowBlocks; cluster *= 2) {
     cudaLaunchAttribute attribute = cluster_attribute(cluster);
     const cudaLaunchConfig_t config =
-        row_launch({.cluster = cluster, .shared_bytes = most_row_shared_}, multiprocessors(), {&attribute, 1}, nullptr);
+        row_launch({.cluster = cluster, .shared_bytes = row_kernel_.most_shared(1)}, multiprocessors(), {&attribute, 1}, nullptr);
     SLUICE_CHECK_CUDA(cudaOccupancyMaxActiveClusters(&clusters_at_once_.at(static_cast<size_t>(cluster)),
-                                                     reinterpret_cast<const void*>(row_kernel_), &config));
+                                                     reinterpret_cast<const void*>(row_kernel_.kernel), &config));
   }
   whole_rows_ = true;
+}
+
+CudaFlow::LoadedRow CudaFlow::load_row_kernel(const KernelLibrary& library) const {
+  LoadedRow loaded{.kernel = library.kernel(source_.row.name.c_str())};
+  cudaFuncAttributes attributes{};
+  SLUICE_CHECK_CUDA(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(loaded.kernel)));
+  loaded.own_shared = attributes.sharedSizeBytes;
+  set_shared_memory_limit(loaded.kernel, loaded.most_shared(1));
+  SLUICE_CHECK_CUDA(
+      cudaFuncSetAttribute(reinterpret_cast<const void*>(loaded.kernel), cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+  return loaded;
+}
+
+void CudaFlow::load_small_row_kernel() {
+  const KernelCache cache;
+  small_library_.emplace(KernelLibrary::compile(source_.small_row_text, &cache));
+  small_row_kernel_ = load_row_kernel(*small_library_);
+}
+
+size_t CudaFlow::LoadedRow::most_shared(int blocks) const {
+  const size_t reserved = own_shared + kReservedShared;
+  const size_t share = (shared_memory_limit() + kReservedShared) / static_cast<size_t>(blocks);
+  return share - std::min(share, reserved);
 }
 
 std::unique_ptr<RequestState> CudaFlow::create_state(int max_pages) const {
@@ -106,6 +122,7 @@ int64_t CudaFlow::row_stride() const {
 
 void CudaFlow::reserve(int sequences, int pages) {
   if (sequences * kv_heads_ <= most_rows_ && pages <= capacity_) return;
+  if (whole_rows_ && are_many(sequences * kv_heads_) && !small_library_) load_small_row_kernel();
   ++reserved_;
   const std::pair before(most_rows_, capacity_);
   most_rows_ = std::max(most_rows_, sequences * kv_heads_);
@@ -161,7 +178,6 @@ void CudaFlow::launch(const Loaded& loaded, int64_t blocks, const FlowArguments&
 void CudaFlow::refresh(const FlowBlocks& blocks, const int32_t* pages, const int32_t* tokens, int count, int last_tokens,
                        Stream stream) {
   if (plan_.graph.fields.empty() || count == 0) return;
-  refreshed_layer_ = blocks.layer;
   FlowArguments arguments = arguments_of(blocks);
   arguments.touched_pages = pages;
   arguments.touched_tokens = tokens;
@@ -191,27 +207,50 @@ int32_t* CudaFlow::numbers_at(int which, int selection) const {
 
 // Measured on an H200: a row is read fastest by one block where rows fill the device, and by several where they do not, as long
 // as each has work and all run at once.
-FlowPath CudaFlow::path(int sequences, int pages) const {
-  if (!whole_rows_) return {};
-  const codegen::RowKernel& kernel = source_.row;
-  const int rows = sequences * kv_heads_;
-  const auto held = [&](int cluster) { return round_up((pages + cluster - 1) / cluster, kHeldStep); };
-  const auto bytes = [&](int cluster, int stages) { return static_cast<size_t>(kernel.shared_bytes(held(cluster), stages)); };
-  const auto fits = [&](int cluster) { return bytes(cluster, 1) <= most_row_shared_; };
+int CudaFlow::row_blocks(int rows, int pages) const {
   int cluster = 1;
   for (int more = 2; more <= kMostRowBlocks; more *= 2) {
     const bool worth =
         more <= kMostHelpers && pages >= more * kLeastHeld && rows <= clusters_at_once_.at(static_cast<size_t>(more));
-    if (!fits(cluster) || worth) cluster = more;
+    if (!row_fits(cluster, pages) || worth) cluster = more;
   }
-  if (!fits(cluster)) return {};
-  // Two blocks share a multiprocessor where there are as many.
-  const bool alone = cluster * rows <= multiprocessors() || bytes(cluster, 1) > half_row_shared_;
-  const size_t most = alone ? most_row_shared_ : half_row_shared_;
-  FlowPath path{.cluster = cluster, .held_pages = held(cluster), .stages = 1, .shared_bytes = bytes(cluster, 1)};
-  while (kernel.stage_bytes > 0 && path.stages < kMostStages && bytes(cluster, path.stages + 1) <= most) {
-    path.shared_bytes = bytes(cluster, ++path.stages);
+  return row_fits(cluster, pages) ? cluster : 0;
+}
+
+int CudaFlow::held_pages(int cluster, int pages) { return round_up((pages + cluster - 1) / cluster, kHeldStep); }
+
+bool CudaFlow::row_fits(int cluster, int pages) const {
+  return static_cast<size_t>(source_.row.shared_bytes(held_pages(cluster, pages), 1, kRowThreads)) <= row_kernel_.most_shared(1);
+}
+
+bool CudaFlow::are_many(int rows) { return rows > kLargeRowBlocks * multiprocessors(); }
+
+FlowPath CudaFlow::path(int sequences, int pages) const {
+  const int rows = sequences * kv_heads_;
+  FlowPath path{.cluster = whole_rows_ ? row_blocks(rows, pages) : 0};
+  if (path.cluster == 0) return path;
+  path.held_pages = held_pages(path.cluster, pages);
+  const auto bytes = [&](int stages) {
+    return static_cast<size_t>(source_.row.shared_bytes(path.held_pages, stages, path.threads));
+  };
+  // Blocks share a multiprocessor where there are as many: two, or, so that no rows wait for others to end, more and smaller
+  // ones.
+  const int blocks = path.cluster * rows;
+  size_t most = row_kernel_.most_shared(1);
+  if (blocks > multiprocessors() && bytes(1) <= row_kernel_.most_shared(kLargeRowBlocks)) {
+    most = row_kernel_.most_shared(kLargeRowBlocks);
   }
+  if (path.cluster == 1 && are_many(rows)) {
+    const size_t share = row_kernel_.most_shared(kSmallRowBlocks);  // small blocks have no more of their own
+    path.threads = kSmallRowThreads;
+    if (bytes(1) <= share) {
+      most = share;
+    } else {
+      path.threads = kRowThreads;
+    }
+  }
+  while (source_.row.stage_bytes > 0 && path.stages < kMostStages && bytes(path.stages + 1) <= most) ++path.stages;
+  path.shared_bytes = bytes(path.stages);
   return path;
 }
 
@@ -219,7 +258,8 @@ std::string CudaFlow::describe_path(int sequences, int pages) const {
   const FlowPath way = path(sequences, pages);
   if (way.cluster > 0) {
     return fmt::format("one kernel: {} of {} pages and their scores in shared memory, {} deep",
-                       way.cluster == 1 ? "a block holds a row" : fmt::format("{} blocks hold a row", way.cluster),
+                       way.cluster == 1 ? fmt::format("a block of {} threads holds a row", way.threads)
+                                        : fmt::format("{} blocks hold a row", way.cluster),
                        way.held_pages, way.stages);
   }
   if (index_.empty()) return "a list of pages that needs no scores";
@@ -243,7 +283,7 @@ FlowArguments CudaFlow::index_arguments(const FlowBlocks& blocks, const FlowSequ
   arguments.rows = rows_.as<float>();
   arguments.row_stride = row_stride();
   arguments.row_count = sequences.count * blocks.kv_heads;
-  arguments.behind_refresh = refreshed_layer_ == blocks.layer ? 1 : 0;
+  arguments.behind_refresh = sequences.behind_refresh ? 1 : 0;
   arguments.capacity = capacity_;
   arguments.most_pages = sequences.most_pages;
   arguments.number_stride = most_rows_;
@@ -277,7 +317,9 @@ void CudaFlow::launch_whole_rows(const FlowPath& path, const Selection& selectio
   const auto used = std::span(attributes).subspan(path.cluster > 1 ? 0 : 1);
   const cudaLaunchConfig_t config = row_launch(path, arguments.row_count, used, stream);
   void* parameters[] = {&arguments};
-  SLUICE_CHECK_CUDA(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(row_kernel_), parameters));
+  const LoadedRow& loaded = path.threads == kRowThreads ? row_kernel_ : small_row_kernel_;
+  const void* const kernel = reinterpret_cast<const void*>(loaded.kernel);
+  SLUICE_CHECK_CUDA(cudaLaunchKernelExC(&config, kernel, parameters));
 }
 
 SelectionLeaf CudaFlow::select_leaf(NodeId id, int rows, int pages, Stream stream) {
@@ -354,12 +396,14 @@ FlowResult CudaFlow::select(const FlowBlocks& blocks, const FlowSequences& seque
   if (way.cluster > 0) {
     launch_whole_rows(way, selection, sequences, index_arguments(blocks, sequences), stream);
   } else {
+    FlowArguments arguments = index_arguments(blocks, sequences);
     if (sequences.stale_pages != nullptr) {
       refresh(blocks, sequences.stale_pages, sequences.stale_tokens, sequences.count, 0, stream);
+      // Which lets the next kernel start only once it has waited itself, so all before it has ended.
+      arguments.behind_refresh = 1;
     }
-    launch_steps(selection, sequences, index_arguments(blocks, sequences), stream);
+    launch_steps(selection, sequences, arguments, stream);
   }
-  refreshed_layer_ = -1;
 
   FlowResult result{.positions = selection.positions,
                     .pages = selection.pages,

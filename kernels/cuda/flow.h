@@ -2,6 +2,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,9 @@ struct FlowSequences {
   /// for all before it, as it does for a copy: they are read before earlier kernels have ended.
   const int32_t* stale_pages = nullptr;
   const int32_t* stale_tokens = nullptr;
+  /// If `refresh` was queued for these sequences in this pass, once q was, and nothing for the flow since: q and the flow's
+  /// scratch are ready before earlier kernels have ended, and of the sequences' pages only the newest are not.
+  bool behind_refresh = false;
   bool wants_scores = false;  // in the result
 };
 
@@ -63,9 +67,10 @@ struct PageCounters {
 
 /// How the index stage of so many rows of so many pages runs.
 struct FlowPath {
-  int cluster = 0;     // blocks that hold a row in one kernel; 0: several kernels, which hand scores on in device memory
+  int cluster = 0;  // blocks that hold a row in one kernel; 0: several kernels, which hand scores on in device memory
+  int threads = kRowThreads;
   int held_pages = 0;  // of a block
-  int stages = 0;      // of copies that a warp waits for
+  int stages = 1;      // of copies that a warp waits for
   size_t shared_bytes = 0;
 };
 
@@ -105,8 +110,26 @@ class CudaFlow final {
     int resident = 1;  // blocks that the device runs at a time
   };
 
+  /// A kernel that holds rows.
+  struct LoadedRow {
+    Kernel kernel = nullptr;
+    size_t own_shared = 0;  // bytes that it has anyway
+
+    /// Dynamic shared memory of a block, if so many share a multiprocessor.
+    size_t most_shared(int blocks) const;
+  };
+
   Loaded load(const codegen::GeneratedKernel& how) const;
   void load_row_kernel();
+  LoadedRow load_row_kernel(const KernelLibrary& library) const;
+  void load_small_row_kernel();
+  /// Blocks that hold a row; 0: it does not fit.
+  int row_blocks(int rows, int pages) const;
+  /// Pages of a row that each of its blocks holds.
+  static int held_pages(int cluster, int pages);
+  bool row_fits(int cluster, int pages) const;
+  /// Whether so many rows, each of a block of kRowThreads, do not all run at once.
+  static bool are_many(int rows);
   void launch(const Loaded& loaded, int64_t blocks, const FlowArguments& arguments, Stream stream) const;
   FlowArguments arguments_of(const FlowBlocks& blocks) const;
   FlowArguments index_arguments(const FlowBlocks& blocks, const FlowSequences& sequences) const;
@@ -129,18 +152,17 @@ class CudaFlow final {
   std::vector<int> state_layers_;  // by layer: its number among sparse ones, or -1
   int sparse_layers_ = 0;
   KernelLibrary library_;
+  std::optional<KernelLibrary> small_library_;  // once there are many rows
   Loaded refresh_;
   std::vector<Loaded> index_;
   std::vector<NodeId> leaves_;  // the union of these is what the flow selects
-  Kernel row_kernel_ = nullptr;
+  LoadedRow row_kernel_;
+  LoadedRow small_row_kernel_;  // of small_library_
   bool whole_rows_ = false;
-  size_t most_row_shared_ = 0;                              // dynamic shared memory that a block of the row kernel may have
-  size_t half_row_shared_ = 0;                              // and where two share a multiprocessor
   std::array<int, kMostRowBlocks + 1> clusters_at_once_{};  // by their blocks, each with a multiprocessor of its own
 
-  int refreshed_layer_ = -1;  // since the last selection
-  int reserved_ = 0;          // times
-  int capacity_ = 0;          // pages of a row
+  int reserved_ = 0;  // times
+  int capacity_ = 0;  // pages of a row
   int most_rows_ = 0;
   DeviceMemory rows_;       // [rows, row_stride()] float32
   DeviceMemory lists_;      // [selections, rows, capacity]

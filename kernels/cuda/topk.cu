@@ -131,6 +131,7 @@ __global__ __launch_bounds__(kThreads, 1) void select_rows(const __grid_constant
 
   const float* scores = rows.scores + row * rows.stride;
   Team<kThreads> team(shared, blocks, block);
+  team.clear();
   const TopKMethod method = length > kCandidates ? arguments.method : TopKMethod::kRadix;
   int index = -1;
   float guess_score = 0;

@@ -8,7 +8,7 @@ namespace sluice::cuda::topk {
 template <int kThreads>
 struct Shared {
   static constexpr int kWarps = kThreads / kWarp;
-  static constexpr int kBins = kThreads * 8 < 2048 ? kThreads * 8 : 2048;
+  static constexpr int kBins = kThreads < 256 ? 1024 : kThreads < 512 ? 4 * kThreads : 2048;
 
   alignas(16) uint32_t histogram[kBins];
   uint32_t slice[kBins];             // of the sums of all histograms of a cluster, this block's part
@@ -35,9 +35,15 @@ class Team {
   static constexpr int kBins = Shared<kThreads>::kBins;
 
   __device__ Team(Shared<kThreads>& shared, int blocks, int block)
-      : blocks(blocks), block(block), warp(threadIdx.x / kWarp), lane(threadIdx.x % kWarp), shared_(shared) {
+      : blocks(blocks), block(block), warp(threadIdx.x / kWarp), lane(threadIdx.x % kWarp), shared_(shared) {}
+
+  /// Empties the histogram, as `narrow` leaves it; a barrier is to follow.
+  __device__ void clear() {
 #pragma unroll 1
-    for (int bin = threadIdx.x; bin < kBins; bin += kThreads) shared.histogram[bin] = shared.slice[bin] = 0;
+    for (int bin = threadIdx.x; bin < kBins; bin += kThreads) {
+      shared_.histogram[bin] = 0;
+      if (blocks > 1) shared_.slice[bin] = 0;
+    }
   }
 
   /// Largest value that a thread of this block has. Two in a row need a barrier between them.

@@ -38,6 +38,14 @@ TEST_F(CudaCodegen, ShippedFlowsCompile) {
   }
 }
 
+TEST_F(CudaCodegen, SmallBlocksThatHoldRowsCompile) {
+  for (const char* name : {"block_topk", "quest", "nsa_topk"}) {
+    const GeneratedSource source = generated(shipped(name, 128, 4));
+    EXPECT_FALSE(cuda::compile_to_cubin(source.small_row_text, "sm_90a").empty()) << name;
+  }
+  EXPECT_TRUE(generated(shipped("streaming", 128, 4)).small_row_text.empty());
+}
+
 TEST_F(CudaCodegen, FlowsOverEightBitKeysCompile) {
   for (const std::string kv : {"e4m3", "e5m2"}) {
     const std::string text =

@@ -73,7 +73,7 @@ class Problem {
     lengths_memory_.upload(lengths.data(), lengths.size() * sizeof(int32_t));
   }
 
-  FlowResult select(CudaFlow& flow, cuda::Stream stream = nullptr) const {
+  FlowResult select(CudaFlow& flow, cuda::Stream stream = nullptr, bool wants_scores = true) const {
     return flow.select(blocks(),
                        {.count = sequences(),
                         .most_pages = most_pages_,
@@ -83,7 +83,7 @@ class Problem {
                         .query = query_.data(),
                         .query_stride = int64_t{kHeads} * kGeometry.group * kGeometry.head_dim,
                         .query_type = DataType::kF32,
-                        .wants_scores = true},
+                        .wants_scores = wants_scores},
                        {}, stream);
   }
 
@@ -150,7 +150,9 @@ Given given(const Problem& problem, const FlowResult& result) {
   Given given;
   const std::vector<int32_t> counts = from_device(result.counts, problem.rows());
   for (int row = 0; row < problem.rows(); ++row) {
-    given.scores.push_back(from_device(result.scores + row * result.score_stride, problem.pages(row)));
+    if (result.scores != nullptr) {
+      given.scores.push_back(from_device(result.scores + row * result.score_stride, problem.pages(row)));
+    }
     given.positions.push_back(from_device(result.positions + row * result.stride, counts[row]));
     given.pages.push_back(from_device(result.pages + row * result.stride, counts[row]));
   }
@@ -161,17 +163,24 @@ Given given(const Problem& problem, const FlowResult& result) {
 
 bool same_number(float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
+void expect_same_selection(const Given& one, const Given& other) {
+  ASSERT_EQ(one.positions.size(), other.positions.size());
+  for (size_t row = 0; row < one.positions.size(); ++row) {
+    ASSERT_EQ(one.positions[row], other.positions[row]) << "row " << row;
+    ASSERT_EQ(one.pages[row], other.pages[row]) << "row " << row;
+  }
+  EXPECT_EQ(one.tokens, other.tokens);
+  EXPECT_EQ(one.starts, other.starts);
+}
+
 void expect_same(const Given& one, const Given& other) {
   ASSERT_EQ(one.scores.size(), other.scores.size());
   for (size_t row = 0; row < one.scores.size(); ++row) {
     ASSERT_TRUE(std::equal(one.scores[row].begin(), one.scores[row].end(), other.scores[row].begin(), other.scores[row].end(),
                            same_number))
         << "scores of row " << row;
-    ASSERT_EQ(one.positions[row], other.positions[row]) << "row " << row;
-    ASSERT_EQ(one.pages[row], other.pages[row]) << "row " << row;
   }
-  EXPECT_EQ(one.tokens, other.tokens);
-  EXPECT_EQ(one.starts, other.starts);
+  expect_same_selection(one, other);
 }
 
 /// Selections are those of the very scores.
@@ -190,6 +199,7 @@ void expect_one_kernel_like_several(const Problem& problem) {
   const Given one = given(problem, problem.select(flow));
   expect_best(problem, one);
   expect_same(one, given(problem, problem.select(flow)));
+  expect_same_selection(one, given(problem, problem.select(flow, nullptr, false)));
   CudaFlow several(problem.plan(), 3, kHeads);
   several.use_several_kernels();
   expect_same(one, given(problem, problem.select(several)));
@@ -246,6 +256,19 @@ TEST_F(CudaRowKernel, EveryNumberOfBlocksHoldsRows) {
     SCOPED_TRACE(sequences);
     expect_one_kernel_like_several(Problem(quest_graph(kGeometry, GraphBuilder::budget(37, 1, 2)),
                                            lengths_of(sequences, 8192 / std::max(1, sequences / 4))));
+  }
+}
+
+TEST_F(CudaRowKernel, ManyRowsTakeSmallerBlocks) {
+  const FlowGraph graph = mean_score_graph(kGeometry, GraphBuilder::budget(37, 1, 2));
+  const CudaFlow flow(compile(graph).plan, 3, kHeads);
+  EXPECT_EQ(flow.path(4, 300).threads, cuda::kRowThreads);
+  EXPECT_EQ(flow.path(200, 300).threads, cuda::kSmallRowThreads);
+  for (const int pages : {3, 300, 1100}) {
+    SCOPED_TRACE(pages);
+    for (const int levels : {1, 5}) {
+      expect_one_kernel_like_several(Problem(graph, lengths_of(200, pages), {.levels = levels, .specials = levels > 1}));
+    }
   }
 }
 

@@ -5,11 +5,14 @@
 namespace sluice::cuda {
 
 // Of kernels that hold rows.
-constexpr int kRowThreads = 512;
-constexpr int kRowWarps = kRowThreads / 32;
-constexpr int kMostStages = 6;      // of a warp's ring
-constexpr int kHeldStep = 128;      // pages that a block holds are a multiple of this
-constexpr int kMostRowBlocks = 16;  // that share a row
+constexpr int kRowThreads = 512;         // of a block
+constexpr int kLargeRowBlocks = 2;       // of so many threads that share a multiprocessor
+constexpr int kSmallRowThreads = 256;    // of a block where there are more rows than that
+constexpr int kSmallRowBlocks = 4;       // of so many threads that share a multiprocessor
+constexpr int kMostStages = 6;           // of a warp's ring
+constexpr int kHeldStep = 128;           // pages that a block holds are a multiple of this
+constexpr int kMostRowBlocks = 16;       // that share a row
+constexpr int kSelectionBytes = 24'576;  // that selection works with, where copies of pages were
 
 /// Where a request keeps a flow's states: for each (sparse layer, KV head) the states with a page axis, each of `capacity` pages,
 /// then those without.

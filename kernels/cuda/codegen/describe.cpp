@@ -55,9 +55,10 @@ class Description {
   /// The way of rows that fit on chip.
   std::string whole_rows() {
     const RowKernel& row = source_.row;
-    launch(row.name,
-           fmt::format("up to {} blocks for each row, each of {} threads and {:.1f} kB of shared memory, and {} B a page",
-                       kMostRowBlocks, kRowThreads, static_cast<double>(row.shared_bytes(0, 1)) / 1e3, row.page_bytes));
+    launch(
+        row.name,
+        fmt::format("up to {} blocks for each row, each of {} threads and {:.1f} kB of shared memory, and {} B a page",
+                    kMostRowBlocks, kRowThreads, static_cast<double>(row.shared_bytes(0, 1, kRowThreads)) / 1e3, row.page_bytes));
     line("the fields of the newest page, scores, steps by row, exact selection and the list of pages, all on chip");
     launch("attention", "over the lists");
     return taken();

@@ -8,6 +8,8 @@
 namespace sluice::cuda::codegen {
 namespace {
 
+constexpr int kTokenBatch = 16;  // entries of a growing page that are read at once
+
 bool along_pages(const Node& node) { return reads_along_axis(node.op) && node.attributes.axis == Axis::kPage; }
 
 }  // namespace
@@ -120,16 +122,37 @@ void KernelWriter::reduce(NodeId id, const Index& index, const std::string& targ
     end = held(scope_, from, axis, index);
   }
   writer_.line("float sum = {}::start();", reduction.op);
-  writer_.line("#pragma unroll {}", unrolled_);
-  writer_.open("for (int j = {}; j < {}; ++j)", begin, end);
   at(source, axis) = "j";
-  Values values(scope_, writer_, "w");
-  const std::string x = values.read(input, source);
-  const bool product = current.op == Op::kContract;
-  writer_.write(reduction.step("sum", product ? fmt::format("{} * {}", x, values.read(current.inputs[1], source)) : x));
-  writer_.close();
+  const auto add_to = [&](const std::string& sum) {
+    Values values(scope_, writer_, "w");
+    const std::string x = values.read(input, source);
+    const bool product = current.op == Op::kContract;
+    writer_.write(reduction.step(sum, product ? fmt::format("{} * {}", x, values.read(current.inputs[1], source)) : x));
+  };
+  if (scope_.stage == Stage::kCache && end == "tokens") {
+    reduce_tokens(add_to);
+  } else {
+    writer_.line("#pragma unroll {}", unrolled_);
+    writer_.open("for (int j = {}; j < {}; ++j)", begin, end);
+    add_to("sum");
+    writer_.close();
+  }
   const std::string count = is_interleave(current.op) ? "(end - begin)" : end;
   writer_.line("{} = {};", target, reduction.finished("sum", count));
+}
+
+/// Most pages are read as they grow, and a wait costs more than reading some entries again.
+void KernelWriter::reduce_tokens(const std::function<void(const std::string&)>& add_to) {
+  writer_.write("#pragma unroll 1");
+  writer_.open("for (int batch = 0; batch < tokens; batch += {})", kTokenBatch);
+  writer_.write("#pragma unroll");
+  writer_.open("for (int i = 0; i < {}; ++i)", kTokenBatch);
+  writer_.write("const int j = min(batch + i, tokens - 1);");
+  writer_.write("float next = sum;");
+  add_to("next");
+  writer_.write("if (batch + i < tokens) sum = next;");
+  writer_.close();
+  writer_.close();
 }
 
 void KernelWriter::convolve(NodeId id, const Index& index, const std::string& target) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -25,7 +26,8 @@ class KernelWriter {
   GeneratedKernel tiles(const Launch& launch, int number);
   /// A launch by row.
   GeneratedKernel rows(const Launch& launch, int number);
-  /// The whole index stage and the selection (row_kernel.cpp). `selected`: the leaves of the flow's selection.
+  /// The whole index stage and the selection (row_kernel.cpp), as a function hold_row<threads>. `selected`: the leaves of the
+  /// flow's selection.
   RowKernel whole_row(const std::vector<NodeId>& selected);
 
  private:
@@ -73,6 +75,8 @@ class KernelWriter {
   void compute_lines(NodeId id, bool paged);
   void convolve(NodeId id, const Index& index, const std::string& target);
   void reduce(NodeId id, const Index& index, const std::string& target);
+  /// Combines the entries `j` of the tokens that a page holds, `add_to` each with a sum, in `sum`.
+  void reduce_tokens(const std::function<void(const std::string&)>& add_to);
   /// A value with or without page axis along the page axis: by all threads of the block.
   void compute_along_pages(NodeId id);
   void convolve_pages(NodeId id);
@@ -84,6 +88,15 @@ class KernelWriter {
   void write_saves();
   std::vector<NodeId> nodes_of(const Launch& launch) const;
 
+  /// Finds the reductions of a launch that lanes share; returns the bytes of the ring that they take turns to use.
+  int64_t find_lane_reductions(const std::vector<NodeId>& ids);
+  void open_pieces();
+  /// `ids`, the places in the pool of the pages of a tile.
+  void read_ids();
+  /// Copies of the next tile begin early where only one reduction makes any.
+  void begin_only_reduction();
+  void compute_tile(const Launch& launch);
+
   /// Gives what the cache stage computes places in the tile.
   std::vector<NodeId> place_cache();
   /// Computes and stores the fields of `block`.
@@ -91,11 +104,14 @@ class KernelWriter {
 
   /// Finds the products of a launch and what to copy for them.
   void find_products(const Launch& launch);
-  void open_row_kernel(RowKernel& kernel, int64_t field_numbers);
+  void open_row(RowKernel& kernel, int64_t field_numbers);
+  void place_row(RowKernel& kernel, int64_t field_numbers);
+  void declare_share();
   void declare_ring(const RowKernel& kernel);
   /// What a tile has of a run in a stage of the ring.
   int64_t bytes_in_stage(const CopiedRun& run) const { return int64_t{scope_.tile_pages} * run.lines * run.stride(); }
   void write_asking(const RowKernel& kernel);
+  void write_prefetch();
   void write_refresh(KernelWriter& fields, const std::vector<NodeId>& cache);
   void write_queries();
   void write_product(const Product& product);

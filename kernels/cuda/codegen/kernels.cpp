@@ -15,6 +15,17 @@ constexpr int kTileBlocks = 3;  // on a multiprocessor, whatever registers that 
 constexpr int kRowThreads = 1024;
 constexpr int kRefreshThreads = 128;
 
+/// The kernel that is hold_row by blocks of so many threads, so many of which share a multiprocessor.
+std::string row_entry(const RowKernel& kernel, const char* threads, const char* blocks) {
+  Writer writer;
+  writer.write("");
+  writer.open("extern \"C\" __global__ void __launch_bounds__({}, {}) {}(const __grid_constant__ FlowArguments a)", threads,
+              blocks, kernel.name);
+  writer.line("hold_row<{}>(a);", threads);
+  writer.close();
+  return writer.text();
+}
+
 }  // namespace
 
 GeneratedKernel KernelWriter::described(const std::string& name, int64_t numbers, int threads) {
@@ -90,6 +101,48 @@ GeneratedKernel KernelWriter::refresh() {
   return kernel;
 }
 
+int64_t KernelWriter::find_lane_reductions(const std::vector<NodeId>& ids) {
+  int64_t ring_bytes = 0;
+  for (const NodeId id : ids) {
+    if (!has_axis(node(id).shape, Axis::kPage)) continue;
+    std::optional<LaneReduction> lanes = find_lane_reduction(scope_, id);
+    if (!lanes) continue;
+    ring_bytes = std::max(ring_bytes, lanes->ring_bytes());
+    lane_reductions_.emplace(id, std::move(*lanes));
+  }
+  return ring_bytes;
+}
+
+/// The loop over pieces of rows, with the first tile of each.
+void KernelWriter::open_pieces() {
+  writer_.write("const int chunks = (a.most_pages + a.chunk - 1) / a.chunk;");
+  writer_.open("for (long long work = blockIdx.x; work < static_cast<long long>(a.row_count) * chunks; work += gridDim.x)");
+  declare_row("static_cast<int>(work / chunks)");
+  writer_.write("const int begin = static_cast<int>(work % chunks) * a.chunk;");
+  writer_.write("if (begin >= row.pages) continue;");
+  writer_.write("const int end = min(begin + a.chunk, row.pages);");
+  writer_.write("int first = begin;");
+  writer_.line("int count = min({}, end - first);", scope_.tile_pages);
+  read_ids();
+}
+
+void KernelWriter::read_ids() {
+  writer_.write("for (int i = threadIdx.x; i < count; i += blockDim.x) ids[i] = row.ids[first + i];");
+  writer_.write("__syncthreads();");
+}
+
+void KernelWriter::begin_only_reduction() {
+  if (lane_reductions_.size() == 1) lane_reductions_.begin()->second.begin_tile(writer_);
+}
+
+void KernelWriter::compute_tile(const Launch& launch) {
+  for (const NodeId id : layout_.computed_by(launch)) {
+    const auto lanes = lane_reductions_.find(id);
+    if (lane_reductions_.size() > 1 && lanes != lane_reductions_.end()) lanes->second.begin_tile(writer_);
+    compute(id, true);
+  }
+}
+
 GeneratedKernel KernelWriter::tiles(const Launch& launch, int number) {
   scope_.in_tile = true;
   const std::vector<NodeId> all = nodes_of(launch);
@@ -100,41 +153,18 @@ GeneratedKernel KernelWriter::tiles(const Launch& launch, int number) {
   }
   const int64_t numbers = (fixed_numbers_ + scope_.tile_pages * tile_numbers_ + 3) / 4 * 4;
   // Rings follow, one for all reductions, where there is room for them.
-  int64_t ring_bytes = 0;
-  for (const NodeId id : all) {
-    if (!has_axis(node(id).shape, Axis::kPage) || numbers > kMostSharedNumbers) continue;
-    std::optional<LaneReduction> lanes = find_lane_reduction(scope_, id);
-    if (!lanes) continue;
-    ring_bytes = std::max(ring_bytes, lanes->ring_bytes());
-    lane_reductions_.emplace(id, std::move(*lanes));
-  }
-  const bool early = lane_reductions_.size() == 1;
-  const auto begin_lanes = [&] {
-    if (early) lane_reductions_.begin()->second.begin_tile(writer_);
-  };
+  const int64_t ring_bytes = numbers > kMostSharedNumbers ? 0 : find_lane_reductions(all);
   GeneratedKernel kernel = described(fmt::format("index_{}", number), numbers + ring_bytes / 4, kTileThreads);
   open_kernel(kernel, kTileBlocks);
   writer_.write("let_next_kernel_start();");
   declare_memory(kernel);
   if (ring_bytes > 0) writer_.line("const uint32_t ring = shared_address(memory + {});", numbers);
   writer_.line("__shared__ int ids[{}];", scope_.tile_pages);
-  writer_.write("const int chunks = (a.most_pages + a.chunk - 1) / a.chunk;");
-  writer_.open("for (long long work = blockIdx.x; work < static_cast<long long>(a.row_count) * chunks; work += gridDim.x)");
-  declare_row("static_cast<int>(work / chunks)");
-  writer_.write("const int begin = static_cast<int>(work % chunks) * a.chunk;");
-  writer_.write("if (begin >= row.pages) continue;");
-  writer_.write("const int end = min(begin + a.chunk, row.pages);");
-  writer_.write("int first = begin;");
-  writer_.line("int count = min({}, end - first);", scope_.tile_pages);
-  const auto read_ids = [&] {
-    writer_.write("for (int i = threadIdx.x; i < count; i += blockDim.x) ids[i] = row.ids[first + i];");
-    writer_.write("__syncthreads();");
-  };
-  read_ids();
+  open_pieces();
   // Page tables are those of the pass, which no kernel writes. Behind a refresh of this layer only the last page is not ready.
   writer_.write(number == 0 ? "if (!a.behind_refresh || end == row.pages) wait_for_earlier_kernels();"
                             : "wait_for_earlier_kernels();");
-  begin_lanes();
+  begin_only_reduction();
   write_fixed();
   if (!launch.plans.empty()) {
     writer_.open("if (begin == 0)");
@@ -142,19 +172,12 @@ GeneratedKernel KernelWriter::tiles(const Launch& launch, int number) {
     writer_.close();
   }
   writer_.open("while (true)");
-  for (const int s : launch.steps) {
-    for (const NodeId id : layout_.plan.index[static_cast<size_t>(s)].nodes) {
-      if (!kept(id) && !stored(id)) continue;
-      const auto lanes = lane_reductions_.find(id);
-      if (!early && lanes != lane_reductions_.end()) lanes->second.begin_tile(writer_);
-      compute(id, true);
-    }
-  }
+  compute_tile(launch);
   writer_.line("first += {};", scope_.tile_pages);
   writer_.write("if (first >= end) break;");
   writer_.line("count = min({}, end - first);", scope_.tile_pages);
   read_ids();
-  begin_lanes();
+  begin_only_reduction();
   writer_.close();
   writer_.close();
   writer_.close();
@@ -196,11 +219,15 @@ GeneratedSource generate(const FlowLayout& layout) {
     source.index.push_back(launch.by_row ? kernel.rows(launch, number) : kernel.tiles(launch, number));
   }
   source.why_not_by_row = why_not_whole_rows(layout);
-  if (source.why_not_by_row.empty()) {
-    source.row = KernelWriter(layout, Stage::kIndex, writer).whole_row(selections_of(layout.plan.graph));
-  }
-  source.text = std::string(kArgumentsText) + kPreludeText + (source.why_not_by_row.empty() ? kRowText : "") +
-                "\nnamespace sluice::cuda {\n" + writer.text() + "\n}  // namespace sluice::cuda\n";
+  const bool by_row = source.why_not_by_row.empty();
+  Writer row;
+  if (by_row) source.row = KernelWriter(layout, Stage::kIndex, row).whole_row(selections_of(layout.plan.graph));
+  const auto text = [&](const std::string& kernels) {
+    return std::string(kArgumentsText) + kPreludeText + (by_row ? kRowText : "") + "\nnamespace sluice::cuda {\n" + kernels +
+           "\n}  // namespace sluice::cuda\n";
+  };
+  source.text = text(writer.text() + (by_row ? row.text() + row_entry(source.row, "kRowThreads", "kLargeRowBlocks") : ""));
+  if (by_row) source.small_row_text = text(row.text() + row_entry(source.row, "kSmallRowThreads", "kSmallRowBlocks"));
   return source;
 }
 

@@ -25,13 +25,15 @@ struct RowKernel {
   int64_t page_bytes = 0;   // for each page that it holds
   int64_t stage_bytes = 0;  // of a stage of a warp's ring; 0: nothing is copied
 
-  /// Dynamic shared memory of a block that holds so many pages (a multiple of kHeldStep), with rings of so many stages.
-  int64_t shared_bytes(int64_t pages, int stages) const;
+  /// Dynamic shared memory of a block of so many threads that holds so many pages (a multiple of kHeldStep), with rings of so
+  /// many stages.
+  int64_t shared_bytes(int64_t pages, int stages, int threads) const;
 };
 
 /// CUDA source of a flow, without includes.
 struct GeneratedSource {
   std::string text;
+  std::string small_row_text;          // of `row` for blocks of kSmallRowThreads, which hold a row each; empty if there is none
   GeneratedKernel refresh;             // name empty: there are no fields
   std::vector<GeneratedKernel> index;  // in order; one for each of FlowLayout::launches
   RowKernel row;                       // the whole index stage in one kernel

@@ -53,6 +53,17 @@ int FlowLayout::selection_index(NodeId id) const {
   throw InternalError("flow: node " + std::to_string(id) + " selects by no score");
 }
 
+std::vector<NodeId> FlowLayout::computed_by(const Launch& launch) const {
+  std::vector<NodeId> ids;
+  for (const int step : launch.steps) {
+    for (const NodeId id : plan.index[static_cast<size_t>(step)].nodes) {
+      const auto at = static_cast<size_t>(id);
+      if (kept[at] || slots[at].stored) ids.push_back(id);
+    }
+  }
+  return ids;
+}
+
 int FlowLayout::shift_of(NodeId id) const {
   for (const ScoredSelection& selection : selections) {
     if (selection.score == id) return (kPad - node(selection.node).attributes.first % kPad) % kPad;

@@ -63,6 +63,8 @@ struct FlowLayout {
   int state_index(const std::string& name) const;
   /// Number of the selection `id` in `selections`.
   int selection_index(NodeId id) const;
+  /// Nodes of a launch that it computes into places of their own.
+  std::vector<NodeId> computed_by(const Launch& launch) const;
   /// Numbers that the buffer of `id` is moved by, 0 to 3, so that the first score that top-k reads is aligned to 16 bytes.
   int shift_of(NodeId id) const;
 

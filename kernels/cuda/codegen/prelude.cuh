@@ -288,7 +288,7 @@ __device__ __forceinline__ void give_top_k(const Row& row, int selection, int le
 
 /// What is left of the budget min(B, max(k + first + last, ceil(ratio * B))) for the `middle` pages that are not kept anyway.
 __device__ __forceinline__ int budget_of_top_k(const Row& row, int middle, long long fixed, double ratio) {
-  const long long share = static_cast<long long>(ceil(ratio * row.pages));
+  const long long share = ratio > 0 ? static_cast<long long>(ceil(ratio * row.pages)) : 0;
   const long long wanted = max(fixed, share) - (row.pages - middle);
   return static_cast<int>(max(0LL, min(static_cast<long long>(middle), wanted)));
 }

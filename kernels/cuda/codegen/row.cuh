@@ -1,5 +1,6 @@
 // What the kernels share that keep a whole row on chip, from scores to the list of selected pages. The row belongs to a block, or
-// to the blocks of a cluster, each with a stretch of its pages. Text behind that of prelude.cuh.
+// to the blocks of a cluster, each with a stretch of its pages. Text behind that of prelude.cuh; selection follows in
+// row_selection.cuh.
 
 namespace sluice::cuda {
 
@@ -30,11 +31,18 @@ __device__ __forceinline__ void copy_bytes(uint32_t shared, const uint8_t* from,
                "r"(bytes), "r"(barrier)
                : "memory");
 }
-/// What this thread has written to pages is seen by copies that are asked for behind the next barrier, and by later kernels even
-/// before they wait.
+/// What this thread has written to pages is seen by copies that are asked for behind the next barrier.
 __device__ __forceinline__ void publish_fields() {
   __threadfence();
   asm volatile("fence.proxy.async;" ::: "memory");
+}
+/// Brings part of a page nearer while it may still change: L2 has whatever is written meanwhile. By the whole block.
+__device__ __forceinline__ void prefetch(const uint8_t* from, int bytes) {
+  constexpr int kLine = 128;
+#pragma unroll 1
+  for (int at = threadIdx.x * kLine; at < bytes; at += blockDim.x * kLine) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(from + at) : "memory");
+  }
 }
 /// Waits for the threads that compute fields.
 __device__ __forceinline__ void sync_field_threads() { asm volatile("bar.sync 1, %0;" ::"n"(kFieldThreads) : "memory"); }
@@ -104,34 +112,45 @@ __device__ __forceinline__ uint32_t smaller_pair(uint32_t a, uint32_t b) {
   return smaller;
 }
 
+/// Makes `lines` what channels are multiplied with where q is positive, and `others` where it is not.
+template <Bound kBound>
+__device__ __forceinline__ void order_pairs(uint32_t (&lines)[4], uint32_t (&others)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t larger = larger_pair(lines[i], others[i]);
+    const uint32_t smaller = smaller_pair(lines[i], others[i]);
+    lines[i] = kBound == Bound::kUpper ? larger : smaller;
+    others[i] = kBound == Bound::kUpper ? smaller : larger;
+  }
+}
+
 /// sums[tile]: of lines lane / 4 (+ 8) and results 8 * tile + 2 * (lane % 4) (+ 1), as mma.m16n8k16 has them.
 template <int kSteps, int kTiles, Bound kBound, int kParts>
 __device__ __forceinline__ void multiply_lines(float (&sums)[kTiles][4], uint32_t a, uint32_t b, const uint2* query) {
   constexpr int kFragments = kSteps * kTiles * 32;
+  constexpr int kBatch = kBound == Bound::kNone ? 4 : 2;  // steps whose lines are read before the first is multiplied
   float part_sums[kParts][kTiles][4] = {};
   query += threadIdx.x % 32;
-#pragma unroll 8
-  for (int step = 0; step < kSteps; ++step) {
-    uint32_t lines[4];
-    load_lines(a + 32 * step, lines);
-    uint32_t others[4];
-    if constexpr (kBound != Bound::kNone) {
-      load_lines(b + 32 * step, others);
+#pragma unroll(8 / kBatch)
+  for (int first = 0; first < kSteps; first += kBatch) {
+    uint32_t lines[kBatch][4];
+    uint32_t others[kBatch][4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const uint32_t larger = larger_pair(lines[i], others[i]);
-        const uint32_t smaller = smaller_pair(lines[i], others[i]);
-        lines[i] = kBound == Bound::kUpper ? larger : smaller;
-        others[i] = kBound == Bound::kUpper ? smaller : larger;
-      }
+    for (int i = 0; i < kBatch && first + i < kSteps; ++i) {
+      load_lines(a + 32 * (first + i), lines[i]);
+      if constexpr (kBound != Bound::kNone) load_lines(b + 32 * (first + i), others[i]);
     }
 #pragma unroll
-    for (int part = 0; part < kParts; ++part) {
+    for (int i = 0; i < kBatch && first + i < kSteps; ++i) {
+      if constexpr (kBound != Bound::kNone) order_pairs<kBound>(lines[i], others[i]);
 #pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) {
-        const uint2* const from = query + part * kFragments + (step * kTiles + tile) * 32;
-        multiply(part_sums[part][tile], lines, from[0]);
-        if constexpr (kBound != Bound::kNone) multiply(part_sums[part][tile], others, from[kMostParts * kFragments]);
+      for (int part = 0; part < kParts; ++part) {
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile) {
+          const uint2* const from = query + part * kFragments + ((first + i) * kTiles + tile) * 32;
+          multiply(part_sums[part][tile], lines[i], from[0]);
+          if constexpr (kBound != Bound::kNone) multiply(part_sums[part][tile], others[i], from[kMostParts * kFragments]);
+        }
       }
     }
   }
@@ -149,7 +168,16 @@ __device__ __forceinline__ void multiply_lines(float (&sums)[kTiles][4], uint32_
 /// The blocks that have a row.
 class RowBlocks {
  public:
-  __device__ RowBlocks() : count(static_cast<int>(cluster_blocks())), rank(static_cast<int>(cluster_rank())) {}
+  /// `shared`: several blocks may have it, else one.
+  __device__ __forceinline__ explicit RowBlocks(bool shared)
+      : count(shared ? static_cast<int>(cluster_blocks()) : 1), rank(shared ? static_cast<int>(cluster_rank()) : 0) {
+    if (count > 1) arrive_in_cluster();
+  }
+
+  /// Waits until all blocks have begun, which comes before any touches another's memory.
+  __device__ void wait_for_others() const {
+    if (count > 1) wait_for_cluster();
+  }
 
   __device__ void sync() const {
     if (count > 1) {
@@ -194,328 +222,5 @@ class RowBlocks {
  private:
   int turn_ = 0;
 };
-
-/// The pages of a row that are selected: those of this block as bits.
-class PageSet {
- public:
-  /// `bits` and `ranks` in shared memory: a word for every 32 of the block's pages [first, first + count).
-  __device__ PageSet(uint32_t* bits, uint32_t* ranks, int first, int count)
-      : bits_(bits), ranks_(ranks), words_((count + 31) / 32), first_(first), count_(count) {}
-
-  /// Selects the `first` and `last` of `pages` pages, and no others. By the whole block.
-  __device__ void begin(int first, int last, int pages) {
-#pragma unroll 1
-    for (int word = threadIdx.x; word < words_; word += blockDim.x) {
-      const int begin = first_ + 32 * word;
-      bits_[word] = bits_below(pages, begin) & (bits_below(first, begin) | ~bits_below(pages - last, begin));
-    }
-  }
-
-  /// Adds the four pages of each lane of a warp, all 128 of which follow each other: bit i for page `at` + i of the block.
-  __device__ void add(uint32_t four, int at) {
-    uint32_t word = four << at % 32;
-#pragma unroll
-    for (int lanes = 1; lanes < 8; lanes *= 2) word |= __shfl_xor_sync(~0U, word, lanes);
-    if (at % 32 == 0 && at < count_) bits_[at / 32] |= word;
-  }
-
-  /// Adds page `at` of the block; not while others are added by fours.
-  __device__ void add_one(int at) { atomicOr(&bits_[at / 32], 1U << at % 32); }
-
-  /// Counts them; returns their number in this block.
-  __device__ int count() {
-    __shared__ int warps[kRowWarps];
-    __syncthreads();
-    const int run = (words_ + kRowThreads - 1) / kRowThreads;
-    const int begin = threadIdx.x * run;
-    const int end = min(begin + run, words_);
-    int own = 0;
-#pragma unroll 1
-    for (int word = begin; word < end; ++word) own += __popc(bits_[word]);
-    int through = own;
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int lanes = 1; lanes < 32; lanes *= 2) {
-      const int lower = __shfl_up_sync(~0U, through, lanes);
-      if (lane >= lanes) through += lower;
-    }
-    const int warp = threadIdx.x / 32;
-    if (lane == 31) warps[warp] = through;
-    __syncthreads();
-    const int of_warp = lane < kRowWarps ? warps[lane] : 0;
-    int rank = through - own + __reduce_add_sync(~0U, lane < warp ? of_warp : 0);
-#pragma unroll 1
-    for (int word = begin; word < end; ++word) {
-      ranks_[word] = rank;
-      rank += __popc(bits_[word]);
-    }
-    const int all = __reduce_add_sync(~0U, of_warp);
-    __syncthreads();
-    return all;
-  }
-
-  __device__ bool has(int at) const { return (bits_[at / 32] >> at % 32 & 1) != 0; }
-  /// How many lie before page `at` of the block.
-  __device__ int rank_of(int at) const { return ranks_[at / 32] + __popc(bits_[at / 32] & ((1U << at % 32) - 1)); }
-
- private:
-  /// The bits of pages [begin, begin + 32) that lie before `end`.
-  static __device__ uint32_t bits_below(int end, int begin) {
-    if (end <= begin) return 0;
-    return end - begin >= 32 ? ~0U : (1U << (end - begin)) - 1;
-  }
-
-  uint32_t* bits_;
-  uint32_t* ranks_;
-  int words_;
-  int first_;
-  int count_;
-};
-
-/// Order keys of the scores of a row that this block holds: keys[0, count) of the pages from `first` on. Those that are not among
-/// pages [begin, end) are kNoKey.
-struct HeldKeys {
-  uint32_t* keys;
-  int first;
-  int count;
-  int begin;
-  int end;
-
-  /// Calls use(place of four): warps have equal stretches of whole steps.
-  template <class Use>
-  __device__ void places(int warp, int lane, const Use& use) const {
-    const int steps = (count + topk::kStep * kRowWarps - 1) / (topk::kStep * kRowWarps);
-#pragma unroll 1
-    for (int step = 0; step < steps; ++step) {
-      const int at = (warp * steps + step) * topk::kStep + 4 * lane;
-      if (at - 4 * lane >= count) return;
-      use(at);
-    }
-  }
-  /// Makes the keys; what a thread visits later is what it made.
-  template <class Use>
-  __device__ void make(const float* scores, int warp, int lane, const Use& use) const {
-    const auto wanted = static_cast<uint32_t>(end - begin);
-    places(warp, lane, [&](int at) {
-      uint4 four{};
-      if (at < count) four = *reinterpret_cast<const uint4*>(scores + at);
-      const auto key = [&](uint32_t bits, int i) {
-        return at + i < count && static_cast<uint32_t>(first + at + i - begin) < wanted ? topk::order_key(bits) : topk::kNoKey;
-      };
-      four = {key(four.x, 0), key(four.y, 1), key(four.z, 2), key(four.w, 3)};
-      if (at < count) *reinterpret_cast<uint4*>(keys + at) = four;
-      use(four);
-    });
-  }
-  /// Four keys and the place of the first at a time.
-  template <class Use>
-  __device__ void visit(int warp, int lane, const Use& use) const {
-    places(warp, lane, [&](int at) {
-      uint4 four{};
-      if (at < count) four = *reinterpret_cast<const uint4*>(keys + at);
-      use(four, at);
-    });
-  }
-};
-
-/// Makes the keys, and finds a bracket that the k-th best of the row is in. Where there are at least k groups of keys, the lowest
-/// of their highest keys is one that at least k keys reach.
-template <bool kAcross>
-__device__ topk::Bracket bracket_of(RowBlocks& blocks, const topk::Team<kRowThreads>& team, const HeldKeys& keys,
-                                    const float* scores, int k) {
-  __shared__ uint2 warps[kRowWarps];
-  uint32_t highest = topk::kNoKey;
-  keys.make(scores, team.warp, team.lane,
-            [&](const uint4& four) { highest = max(highest, max(max(four.x, four.y), max(four.z, four.w))); });
-  // Groups are what four threads have, if these are enough, else what each has.
-  constexpr int kGroupThreads = 4;
-  const int length = keys.end - keys.begin;
-  const int enough = min(kRowThreads / kGroupThreads * blocks.count, length / (4 * kGroupThreads) - 2 * blocks.count);
-  uint32_t group = highest;
-  if (k <= enough) {
-#pragma unroll
-    for (int lanes = 1; lanes < kGroupThreads; lanes *= 2) group = max(group, __shfl_xor_sync(~0U, group, lanes));
-  }
-  const bool leads = group != topk::kNoKey && (k > enough || team.lane % kGroupThreads == 0);
-  uint32_t above = __reduce_max_sync(~0U, group == topk::kNoKey ? 0U : ~group);  // of ~key, as lowest means most
-  highest = __reduce_max_sync(~0U, highest);
-  if (team.lane == 0) warps[team.warp] = {above, highest};
-  int groups = __syncthreads_count(leads);
-  const uint2 of_warp = team.lane < kRowWarps ? warps[team.lane] : uint2{0, 0};
-  above = __reduce_max_sync(~0U, of_warp.x);
-  highest = __reduce_max_sync(~0U, of_warp.y);
-  if constexpr (kAcross) {
-    const uint4* const parts = blocks.exchange(uint4{above, highest, static_cast<uint32_t>(groups), 0});
-    groups = 0;
-#pragma unroll 1
-    for (int block = 0; block < blocks.count; ++block) {
-      const uint4 part = parts[block];
-      above = max(above, part.x);
-      highest = max(highest, part.y);
-      groups += static_cast<int>(part.z);
-    }
-  }
-  topk::Bracket bracket;
-  if (groups >= k) bracket.begin = ~above;
-  bracket.end = highest + 1;
-  bracket.reaching_begin = length;  // at most
-  return bracket;
-}
-
-/// Adds what a cut takes, of the keys that tie the first in the row.
-template <bool kAcross, class Visit>
-__device__ void add_cut(topk::Team<kRowThreads>& team, PageSet& pages, const topk::Cut& cut, const Visit& visit) {
-  const uint32_t ties = cut.ties;
-  uint32_t before = 0;
-  if (ties > 0) before = team.template count<kAcross>(cut, visit, [](uint32_t) { return 0U; }).before.y;
-  visit([&](const uint4& keys, int at) {
-    uint32_t taken = topk::bits_of(keys, [&](uint32_t key) { return static_cast<uint32_t>(key >= cut.first); });
-    if (ties > 0) {
-      const uint32_t tied = topk::bits_of(keys, [&](uint32_t key) { return static_cast<uint32_t>(key == cut.first - 1); });
-      const uint2 sums = team.sums_of_lanes(__popc(tied));
-      uint32_t rank = before + sums.x;
-      before += sums.y;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if ((tied >> i & 1) != 0 && rank++ < ties) taken |= 1U << i;
-      }
-    }
-    pages.add(taken, at);
-  });
-}
-
-constexpr int kMostCandidates = 256;
-
-/// Keys that are compared with each other, each with its place in the row so that lower pages are better.
-struct Candidates {
-  uint64_t own[kMostCandidates];  // of this block
-  uint64_t all[kMostCandidates];  // of a cluster
-  int found;                      // own ones
-};
-
-/// Adds the keys above the bracket, and of those in it, at most kMostCandidates, the best: each is compared with all others.
-template <bool kAcross, class Visit>
-__device__ void add_candidates(RowBlocks& blocks, const topk::Team<kRowThreads>& team, PageSet& pages,
-                               const topk::Bracket& bracket, int k, int first, const Visit& visit, Candidates& candidates) {
-  if (threadIdx.x == 0) candidates.found = 0;
-  __syncthreads();
-  visit([&](const uint4& four, int at) {
-    const uint32_t over = topk::bits_of(four, [&](uint32_t key) { return static_cast<uint32_t>(key >= bracket.end); });
-    const uint32_t in = topk::bits_of(four, [&](uint32_t key) { return static_cast<uint32_t>(key >= bracket.begin); }) & ~over;
-    pages.add(over, at);
-    const uint2 sums = team.sums_of_lanes(__popc(in));
-    int place = 0;
-    if (team.lane == 0) place = atomicAdd(&candidates.found, static_cast<int>(sums.y));
-    place = __shfl_sync(~0U, place, 0) + static_cast<int>(sums.x);
-    const uint32_t keys[4] = {four.x, four.y, four.z, four.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if ((in >> i & 1) != 0)
-        candidates.own[place++] = static_cast<uint64_t>(keys[i]) << 32 | static_cast<uint32_t>(~(first + at + i));
-    }
-  });
-  __syncthreads();
-  const int own_count = candidates.found;
-  int all = own_count;
-  const uint64_t* rivals = candidates.own;
-  if constexpr (kAcross) {
-    const int* const counts = blocks.exchange(own_count);
-    int before = 0;
-    all = 0;
-#pragma unroll 1
-    for (int block = 0; block < blocks.count; ++block) {
-      if (block < blocks.rank) before += counts[block];
-      all += counts[block];
-    }
-#pragma unroll 1
-    for (int i = threadIdx.x; i < own_count * blocks.count; i += kRowThreads) {
-      in_block(candidates.all, i / own_count)[before + i % own_count] = candidates.own[i % own_count];
-    }
-    sync_cluster();
-    rivals = candidates.all;
-  }
-  const int wanted = k - bracket.reaching_end;
-#pragma unroll 1
-  for (int i = team.warp; i < own_count; i += kRowWarps) {
-    const uint64_t mine = candidates.own[i];
-    int rank = 0;
-#pragma unroll 1
-    for (int j = team.lane; j < all; j += 32) rank += rivals[j] > mine ? 1 : 0;
-    rank = __reduce_add_sync(~0U, rank);
-    if (team.lane == 0 && rank < wanted) pages.add_one(static_cast<int>(~static_cast<uint32_t>(mine)) - first);
-  }
-}
-
-/// Adds the best k of scores to `pages`, 0 < k < their number in the row.
-template <bool kAcross>
-__device__ void add_best(RowBlocks& blocks, topk::Team<kRowThreads>& team, PageSet& pages, const HeldKeys& keys,
-                         const float* scores, int k, Candidates& candidates) {
-  const auto visit = [&](const auto& use) { keys.visit(team.warp, team.lane, use); };
-  topk::Bracket bracket = bracket_of<kAcross>(blocks, team, keys, scores, k);
-#pragma unroll 1
-  while (!topk::is_exact(bracket, k) && bracket.reaching_begin - bracket.reaching_end > kMostCandidates) {
-    team.template narrow<kAcross>(bracket, k, visit);
-  }
-  if (topk::is_exact(bracket, k)) {
-    add_cut<kAcross>(team, pages, topk::exact_cut(bracket, k), visit);
-  } else {
-    add_candidates<kAcross>(blocks, team, pages, bracket, k, keys.first, visit, candidates);
-  }
-}
-
-/// The same for any budget and any number of blocks.
-__device__ __forceinline__ void select_best(RowBlocks& blocks, topk::Team<kRowThreads>& team, PageSet& pages,
-                                            const HeldKeys& keys, const float* scores, int budget) {
-  __shared__ Candidates candidates;
-  const int k = min(budget, keys.end - keys.begin);
-  if (k <= 0) return;
-  if (k == keys.end - keys.begin) {
-    keys.make(scores, team.warp, team.lane, [](const uint4&) {});
-    keys.visit(team.warp, team.lane, [&](const uint4& four, int at) {
-      pages.add(topk::bits_of(four, [](uint32_t key) { return static_cast<uint32_t>(key != topk::kNoKey); }), at);
-    });
-  } else if (blocks.count > 1) {
-    add_best<true>(blocks, team, pages, keys, scores, k, candidates);
-  } else {
-    add_best<false>(blocks, team, pages, keys, scores, k, candidates);
-  }
-  __syncthreads();
-}
-
-/// Writes the list of selected pages, ascending, and what attention wants to know of it; ids[count] of this block's pages.
-__device__ __forceinline__ void write_list(const Row& row, RowBlocks& blocks, PageSet& set, const int* ids, int first, int count,
-                                           int page_tokens) {
-  const FlowArguments& a = row.arguments;
-  const int own = set.count();
-  int before = 0;
-  int all = own;
-  if (blocks.count > 1) {
-    const int* const counts = blocks.exchange(own);
-    all = 0;
-#pragma unroll 1
-    for (int block = 0; block < blocks.count; ++block) {
-      if (block == blocks.rank) before = all;
-      all += counts[block];
-    }
-  }
-  int* const positions = a.list_positions + row.index * a.list_stride + before;
-  int* const listed = a.list_pages + row.index * a.list_stride + before;
-#pragma unroll 4
-  for (int i = threadIdx.x; i < count; i += kRowThreads) {
-    if (!set.has(i)) continue;
-    const int at = set.rank_of(i);
-    listed[at] = ids[i];
-    positions[at] = first + i;
-  }
-  const int newest = row.pages - 1 - first;
-  const bool has_newest = row.pages == 0 ? blocks.rank == 0 : newest >= 0 && newest < count;
-  if (!has_newest || threadIdx.x != kRowThreads - 1) return;
-  const int missing = row.pages > 0 && set.has(newest) ? page_tokens - row.last_tokens : 0;
-  a.list_starts[row.index] = static_cast<int>(row.index * a.list_stride);
-  a.list_tokens[row.index] = all * page_tokens - missing;
-  a.list_counts[row.index] = all;
-  if (a.attended != nullptr) atomicAdd(a.attended, static_cast<unsigned long long>(all));
-  if (a.available != nullptr) atomicAdd(a.available, static_cast<unsigned long long>(row.pages));
-}
 
 }  // namespace sluice::cuda

@@ -1,0 +1,338 @@
+// How kernels that hold rows (row.cuh) select from them and write the list of what they selected.
+
+namespace sluice::cuda {
+
+/// The pages of a row that are selected: those of this block as bits.
+class PageSet {
+ public:
+  /// `bits` in shared memory: a word for every 32 of the block's pages [first, first + count).
+  __device__ PageSet(uint32_t* bits, int first, int count)
+      : bits_(bits), words_((count + 31) / 32), run_((words_ + 31) / 32), first_(first), count_(count) {}
+
+  /// Selects the `first` and `last` of `pages` pages, and no others. By the whole block.
+  __device__ void begin(int first, int last, int pages) {
+#pragma unroll 1
+    for (int word = threadIdx.x; word < words_; word += blockDim.x) {
+      const int begin = first_ + 32 * word;
+      bits_[word] = bits_below(pages, begin) & (bits_below(first, begin) | ~bits_below(pages - last, begin));
+    }
+  }
+
+  /// Adds the four pages of each lane of a warp, all 128 of which follow each other: bit i for page `at` + i of the block.
+  __device__ void add(uint32_t four, int at) {
+    uint32_t word = four << at % 32;
+#pragma unroll
+    for (int lanes = 1; lanes < 8; lanes *= 2) word |= __shfl_xor_sync(~0U, word, lanes);
+    if (at % 32 == 0 && at < count_) bits_[at / 32] |= word;
+  }
+
+  /// Adds page `at` of the block; not while others are added by fours.
+  __device__ void add_one(int at) { atomicOr(&bits_[at / 32], 1U << at % 32); }
+
+  /// Counts them behind a barrier, each warp for itself; returns their number in this block.
+  __device__ int count() {
+    const int lane = threadIdx.x % 32;
+    const int begin = min(lane * run_, words_);
+    const int end = min(begin + run_, words_);
+    int own = 0;
+#pragma unroll 1
+    for (int word = begin; word < end; ++word) own += __popc(bits_[word]);
+    int through = own;
+#pragma unroll
+    for (int lanes = 1; lanes < 32; lanes *= 2) {
+      const int lower = __shfl_up_sync(~0U, through, lanes);
+      if (lane >= lanes) through += lower;
+    }
+    before_run_ = through - own;
+    return __shfl_sync(~0U, through, 31);
+  }
+
+  __device__ int words() const { return words_; }
+  __device__ uint32_t word(int at) const { return bits_[at]; }
+  /// How many lie before word `at`, once they are counted. By whole warps.
+  __device__ int rank_of_word(int at) const {
+    const int run = at / run_;
+    int rank = __shfl_sync(~0U, before_run_, run);
+#pragma unroll 1
+    for (int word = run * run_; word < at; ++word) rank += __popc(bits_[word]);
+    return rank;
+  }
+  __device__ bool has(int at) const { return (bits_[at / 32] >> at % 32 & 1) != 0; }
+
+ private:
+  /// The bits of pages [begin, begin + 32) that lie before `end`.
+  static __device__ uint32_t bits_below(int end, int begin) {
+    if (end <= begin) return 0;
+    return end - begin >= 32 ? ~0U : (1U << (end - begin)) - 1;
+  }
+
+  uint32_t* bits_;
+  int words_;
+  int run_;  // words that a lane counts
+  int first_;
+  int count_;
+  int before_run_ = 0;  // those before this lane's words
+};
+
+/// Order keys of the scores of a row that this block holds: keys[0, count) of the pages from `first` on. Those that are not among
+/// pages [begin, end) are kNoKey.
+template <int kThreads>
+struct HeldKeys {
+  uint32_t* keys;
+  int first;
+  int count;
+  int begin;
+  int end;
+
+  /// Calls use(place of four): warps have equal stretches of whole steps.
+  template <class Use>
+  __device__ void places(int warp, int lane, const Use& use) const {
+    constexpr int kAtOnce = 4 * kThreads;
+    const int steps = (count + kAtOnce - 1) / kAtOnce;
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+      const int at = (warp * steps + step) * topk::kStep + 4 * lane;
+      if (at - 4 * lane >= count) return;
+      use(at);
+    }
+  }
+  /// Makes the keys; what a thread visits later is what it made.
+  template <class Use>
+  __device__ void make(const float* scores, int warp, int lane, const Use& use) const {
+    const auto wanted = static_cast<uint32_t>(end - begin);
+    places(warp, lane, [&](int at) {
+      uint4 four{};
+      if (at < count) four = *reinterpret_cast<const uint4*>(scores + at);
+      const auto key = [&](uint32_t bits, int i) {
+        return at + i < count && static_cast<uint32_t>(first + at + i - begin) < wanted ? topk::order_key(bits) : topk::kNoKey;
+      };
+      four = {key(four.x, 0), key(four.y, 1), key(four.z, 2), key(four.w, 3)};
+      if (at < count) *reinterpret_cast<uint4*>(keys + at) = four;
+      use(four);
+    });
+  }
+  /// Four keys and the place of the first at a time.
+  template <class Use>
+  __device__ void visit(int warp, int lane, const Use& use) const {
+    places(warp, lane, [&](int at) {
+      uint4 four{};
+      if (at < count) four = *reinterpret_cast<const uint4*>(keys + at);
+      use(four, at);
+    });
+  }
+};
+
+/// Makes the keys, and finds a bracket that the k-th best of the row is in. Where there are at least k groups of keys, the lowest
+/// of their highest keys is one that at least k keys reach.
+template <int kThreads, bool kAcross>
+__device__ topk::Bracket bracket_of(RowBlocks& blocks, const topk::Team<kThreads>& team, const HeldKeys<kThreads>& keys,
+                                    const float* scores, int k) {
+  constexpr int kWarps = kThreads / 32;
+  __shared__ uint2 warps[kWarps];
+  uint32_t highest = topk::kNoKey;
+  keys.make(scores, team.warp, team.lane,
+            [&](const uint4& four) { highest = max(highest, max(max(four.x, four.y), max(four.z, four.w))); });
+  // Groups are what four threads have, if these are enough, else what each has.
+  constexpr int kGroupThreads = 4;
+  const int length = keys.end - keys.begin;
+  const int enough = min(kThreads / kGroupThreads * blocks.count, length / (4 * kGroupThreads) - 2 * blocks.count);
+  uint32_t group = highest;
+  if (k <= enough) {
+#pragma unroll
+    for (int lanes = 1; lanes < kGroupThreads; lanes *= 2) group = max(group, __shfl_xor_sync(~0U, group, lanes));
+  }
+  const bool leads = group != topk::kNoKey && (k > enough || team.lane % kGroupThreads == 0);
+  uint32_t above = __reduce_max_sync(~0U, group == topk::kNoKey ? 0U : ~group);  // of ~key, as lowest means most
+  highest = __reduce_max_sync(~0U, highest);
+  if (team.lane == 0) warps[team.warp] = {above, highest};
+  int groups = __syncthreads_count(leads);
+  const uint2 of_warp = team.lane < kWarps ? warps[team.lane] : uint2{0, 0};
+  above = __reduce_max_sync(~0U, of_warp.x);
+  highest = __reduce_max_sync(~0U, of_warp.y);
+  if constexpr (kAcross) {
+    const uint4* const parts = blocks.exchange(uint4{above, highest, static_cast<uint32_t>(groups), 0});
+    groups = 0;
+#pragma unroll 1
+    for (int block = 0; block < blocks.count; ++block) {
+      const uint4 part = parts[block];
+      above = max(above, part.x);
+      highest = max(highest, part.y);
+      groups += static_cast<int>(part.z);
+    }
+  }
+  topk::Bracket bracket;
+  if (groups >= k) bracket.begin = ~above;
+  bracket.end = highest + 1;
+  bracket.reaching_begin = length;  // at most
+  return bracket;
+}
+
+/// Adds what a cut takes, of the keys that tie the first in the row.
+template <bool kAcross, int kThreads, class Visit>
+__device__ void add_cut(topk::Team<kThreads>& team, PageSet& pages, const topk::Cut& cut, const Visit& visit) {
+  const uint32_t ties = cut.ties;
+  uint32_t before = 0;
+  if (ties > 0) before = team.template count<kAcross>(cut, visit, [](uint32_t) { return 0U; }).before.y;
+  visit([&](const uint4& keys, int at) {
+    uint32_t taken = topk::bits_of(keys, [&](uint32_t key) { return static_cast<uint32_t>(key >= cut.first); });
+    if (ties > 0) {
+      const uint32_t tied = topk::bits_of(keys, [&](uint32_t key) { return static_cast<uint32_t>(key == cut.first - 1); });
+      const uint2 sums = team.sums_of_lanes(__popc(tied));
+      uint32_t rank = before + sums.x;
+      before += sums.y;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if ((tied >> i & 1) != 0 && rank++ < ties) taken |= 1U << i;
+      }
+    }
+    pages.add(taken, at);
+  });
+}
+
+constexpr int kMostCandidates = 256;
+
+/// Keys that are compared with each other, each with its place in the row so that lower pages are better.
+struct Candidates {
+  uint64_t own[kMostCandidates];  // of this block
+  uint64_t all[kMostCandidates];  // of a cluster
+  int found;                      // own ones
+};
+
+/// Adds the keys above the bracket, and of those in it, at most kMostCandidates, the best: each is compared with all others.
+template <bool kAcross, int kThreads, class Visit>
+__device__ void add_candidates(RowBlocks& blocks, const topk::Team<kThreads>& team, PageSet& pages, const topk::Bracket& bracket,
+                               int k, int first, const Visit& visit, Candidates& candidates) {
+  visit([&](const uint4& four, int at) {
+    const uint32_t over = topk::bits_of(four, [&](uint32_t key) { return static_cast<uint32_t>(key >= bracket.end); });
+    const uint32_t in = topk::bits_of(four, [&](uint32_t key) { return static_cast<uint32_t>(key >= bracket.begin); }) & ~over;
+    pages.add(over, at);
+    const uint2 sums = team.sums_of_lanes(__popc(in));
+    int place = 0;
+    if (team.lane == 0) place = atomicAdd(&candidates.found, static_cast<int>(sums.y));
+    place = __shfl_sync(~0U, place, 0) + static_cast<int>(sums.x);
+    const uint32_t keys[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if ((in >> i & 1) != 0)
+        candidates.own[place++] = static_cast<uint64_t>(keys[i]) << 32 | static_cast<uint32_t>(~(first + at + i));
+    }
+  });
+  __syncthreads();
+  const int own_count = candidates.found;
+  int all = own_count;
+  const uint64_t* rivals = candidates.own;
+  if constexpr (kAcross) {
+    const int* const counts = blocks.exchange(own_count);
+    int before = 0;
+    all = 0;
+#pragma unroll 1
+    for (int block = 0; block < blocks.count; ++block) {
+      if (block < blocks.rank) before += counts[block];
+      all += counts[block];
+    }
+#pragma unroll 1
+    for (int i = threadIdx.x; i < own_count * blocks.count; i += kThreads) {
+      in_block(candidates.all, i / own_count)[before + i % own_count] = candidates.own[i % own_count];
+    }
+    sync_cluster();
+    rivals = candidates.all;
+  }
+  const int wanted = k - bracket.reaching_end;
+#pragma unroll 1
+  for (int i = team.warp; i < own_count; i += kThreads / 32) {
+    const uint64_t mine = candidates.own[i];
+    int rank = 0;
+#pragma unroll 1
+    for (int j = team.lane; j < all; j += 32) rank += rivals[j] > mine ? 1 : 0;
+    rank = __reduce_add_sync(~0U, rank);
+    if (team.lane == 0 && rank < wanted) pages.add_one(static_cast<int>(~static_cast<uint32_t>(mine)) - first);
+  }
+}
+
+/// What selection works with. It lies where copies of pages were, so nobody may touch it before all tiles of the row are done.
+template <int kThreads>
+struct SelectionMemory {
+  topk::Shared<kThreads> team;
+  Candidates candidates;
+};
+static_assert(sizeof(SelectionMemory<kRowThreads>) <= kSelectionBytes &&
+              sizeof(SelectionMemory<kSmallRowThreads>) <= kSelectionBytes);
+
+/// Adds the best k of scores to `pages`, 0 < k < their number in the row.
+template <int kThreads, bool kAcross>
+__device__ void add_best(RowBlocks& blocks, SelectionMemory<kThreads>& memory, PageSet& pages, const HeldKeys<kThreads>& keys,
+                         const float* scores, int k) {
+  topk::Team<kThreads> team(memory.team, blocks.count, blocks.rank);
+  team.clear();
+  if (threadIdx.x == 0) memory.candidates.found = 0;
+  const auto visit = [&](const auto& use) { keys.visit(team.warp, team.lane, use); };
+  topk::Bracket bracket = bracket_of<kThreads, kAcross>(blocks, team, keys, scores, k);
+#pragma unroll 1
+  while (!topk::is_exact(bracket, k) && bracket.reaching_begin - bracket.reaching_end > kMostCandidates) {
+    team.template narrow<kAcross>(bracket, k, visit);
+  }
+  if (topk::is_exact(bracket, k)) {
+    add_cut<kAcross>(team, pages, topk::exact_cut(bracket, k), visit);
+  } else {
+    add_candidates<kAcross>(blocks, team, pages, bracket, k, keys.first, visit, memory.candidates);
+  }
+}
+
+/// The same for any budget, by as many blocks as hold the row. A barrier ends it.
+template <int kThreads>
+__device__ __forceinline__ void select_best(RowBlocks& blocks, SelectionMemory<kThreads>& memory, PageSet& pages,
+                                            const HeldKeys<kThreads>& keys, const float* scores, int budget) {
+  const int warp = threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  const int k = min(budget, keys.end - keys.begin);
+  if (k <= 0) return;
+  if (k == keys.end - keys.begin) {
+    keys.make(scores, warp, lane, [](const uint4&) {});
+    keys.visit(warp, lane, [&](const uint4& four, int at) {
+      pages.add(topk::bits_of(four, [](uint32_t key) { return static_cast<uint32_t>(key != topk::kNoKey); }), at);
+    });
+  } else if (blocks.count == 1) {
+    add_best<kThreads, false>(blocks, memory, pages, keys, scores, k);
+  } else if constexpr (kThreads == kRowThreads) {  // smaller blocks have rows of their own
+    add_best<kThreads, true>(blocks, memory, pages, keys, scores, k);
+  }
+  __syncthreads();
+}
+
+/// Writes the list of selected pages, ascending, and what attention wants to know of it; ids[count] of this block's pages.
+__device__ __forceinline__ void write_list(const Row& row, RowBlocks& blocks, PageSet& set, const int* ids, int first, int count,
+                                           int page_tokens) {
+  const FlowArguments& a = row.arguments;
+  const int own = set.count();
+  int before = 0;
+  int all = own;
+  if (blocks.count > 1) {
+    const int* const counts = blocks.exchange(own);
+    all = 0;
+#pragma unroll 1
+    for (int block = 0; block < blocks.count; ++block) {
+      if (block == blocks.rank) before = all;
+      all += counts[block];
+    }
+  }
+  const int lane = threadIdx.x % 32;
+#pragma unroll 1
+  for (int word = threadIdx.x / 32; word < set.words(); word += blockDim.x / 32) {
+    const uint32_t bits = set.word(word);
+    const long long at = row.index * a.list_stride + before + set.rank_of_word(word) + __popc(bits & ((1U << lane) - 1));
+    if ((bits >> lane & 1) == 0) continue;
+    a.list_pages[at] = ids[32 * word + lane];
+    a.list_positions[at] = first + 32 * word + lane;
+  }
+  const int newest = row.pages - 1 - first;
+  const bool has_newest = row.pages == 0 ? blocks.rank == 0 : newest >= 0 && newest < count;
+  if (!has_newest || threadIdx.x != blockDim.x - 1) return;
+  const int missing = row.pages > 0 && set.has(newest) ? page_tokens - row.last_tokens : 0;
+  a.list_starts[row.index] = static_cast<int>(row.index * a.list_stride);
+  a.list_tokens[row.index] = all * page_tokens - missing;
+  a.list_counts[row.index] = all;
+  if (a.attended != nullptr) atomicAdd(a.attended, static_cast<unsigned long long>(all));
+  if (a.available != nullptr) atomicAdd(a.available, static_cast<unsigned long long>(row.pages));
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,209 @@
+#include <algorithm>
+
+#include "kernels/cuda/codegen/kernel_writer.h"
+#include "kernels/cuda/codegen/reductions.h"
+
+// How a kernel that holds rows reads their pages: tile by tile through rings in shared memory, multiplied on tensor cores.
+
+namespace sluice::cuda::codegen {
+namespace {
+
+constexpr int kTileLines = 16;             // of a matrix product
+constexpr int64_t kMostStageBytes = 4400;  // of a warp, so that all have several stages
+
+/// Pages of a tile: as many as make one matrix product, and no more than a stage has room for.
+int tile_pages_of(const std::vector<Product>& products, const std::vector<CopiedRun>& runs) {
+  int lines = 1;
+  for (const Product& product : products) lines = std::max(lines, product.lines);
+  int64_t bytes = 0;  // a page
+  for (const CopiedRun& run : runs) bytes += int64_t{run.lines} * run.stride();
+  int pages = kTileLines;
+  while (pages > 1 && (pages * lines > kTileLines || pages * bytes > kMostStageBytes)) pages /= 2;
+  return pages;
+}
+
+}  // namespace
+
+void KernelWriter::find_products(const Launch& launch) {
+  for (const NodeId id : layout_.computed_by(launch)) {
+    if (const auto product = find_product(layout_, id)) products_.push_back(*product);
+  }
+  runs_ = runs_to_copy(layout_, products_);
+  scope_.tile_pages = tile_pages_of(products_, runs_);
+}
+
+void KernelWriter::declare_ring(const RowKernel& kernel) {
+  writer_.write("__shared__ uint64_t barriers[kWarps * kMostStages + 1];");
+  writer_.write("__shared__ int next_tile;");
+  writer_.line("const uint32_t ring = shared_address(&selection) + warp * a.stages * {};", kernel.stage_bytes);
+  writer_.write("const uint32_t barrier = shared_address(barriers + warp * kMostStages);");
+  writer_.write("const uint32_t fields_there = shared_address(barriers + kWarps * kMostStages);");
+  writer_.write("if (lane < a.stages) begin_barrier(barrier + 8 * lane, 1);");
+  writer_.open("if (threadIdx.x == 0)");
+  writer_.write("begin_barrier(fields_there, kFieldThreads);");
+  writer_.write("next_tile = a.stages * kWarps;");
+  writer_.close();
+  writer_.write("publish_barriers();");
+  writer_.write("__syncwarp();");
+}
+
+/// ask(tile, id, stage): sends for what products read of a tile; lane i has the id of page i.
+void KernelWriter::write_asking(const RowKernel& kernel) {
+  int page_bytes = 0;
+  for (const CopiedRun& run : runs_) page_bytes += run.bytes * run.lines;
+  writer_.write("// The tile with the newest page has to wait for whoever writes to it.");
+  writer_.write("const int newest = has_newest && scored == count ? tiles - 1 : -1;");
+  writer_.open("const auto ask = [&](int tile, int id, int stage)");
+  writer_.line("const int pages = min({}, scored - tile * {});", scope_.tile_pages, scope_.tile_pages);
+  writer_.write("const uint32_t there = barrier + 8 * stage;");
+  writer_.line("const uint32_t to = ring + stage * {};", kernel.stage_bytes);
+  if (!graph_.fields.empty()) writer_.write("if (a.refreshes && tile == newest) wait_for(fields_there, 0);");
+  writer_.line("if (lane == 0) expect_bytes(there, pages * {});", page_bytes);
+  int64_t begin = 0;
+  for (const CopiedRun& run : runs_) {
+    writer_.open("");
+    writer_.line("const int page = __shfl_sync(~0U, id, lane / {});", run.lines);
+    writer_.line("if (lane < pages * {}) copy_bytes(to + {} + lane * {}, row.block(page) + {} + lane % {} * {}, {}, there);",
+                 run.lines, begin, run.stride(), run.offset, run.lines, run.bytes, run.bytes);
+    writer_.close();
+    begin += bytes_in_stage(run);
+  }
+  writer_.line("if (lane < pages) ids[tile * {} + lane] = id;", scope_.tile_pages);
+  writer_.close(";");
+  writer_.open("const auto id_in = [&](int tile)");
+  writer_.line("const int at = tile * {} + lane;", scope_.tile_pages);
+  writer_.line("return lane < {} && at < scored ? row.ids[first + at] : 0;", scope_.tile_pages);
+  writer_.close(";");
+  writer_.open("const auto ask_first = [&]");
+  writer_.write("int id = id_in(warp);");
+  writer_.write("#pragma unroll 1");
+  writer_.open("for (int stage = 0; stage < a.stages; ++stage)");
+  writer_.write("const int tile = warp + stage * kWarps;");
+  writer_.write("const int next_id = id_in(tile + kWarps);");
+  writer_.write("if (tile < tiles && tile != newest) ask(tile, id, stage);");
+  writer_.write("id = next_id;");
+  writer_.close();
+  writer_.close(";");
+}
+
+void KernelWriter::write_queries() {
+  for (const Product& product : products_) {
+    writer_.open("const auto number_{} = [&](int r, int channel)", product.node);
+    Index index = split(writer_, product.result_shape, "r");
+    at(index, Axis::kDim) = "channel";
+    Values values(scope_, writer_);
+    writer_.line("return {};", values.read(product.query, index));
+    writer_.close(";");
+    writer_.line("const int parts_{0} = write_query_parts<{1}, {2}, {3}>(query_{0}, {4}, number_{0});", product.node,
+                 product.steps(), product.tiles(), product.bound_name(), product.results);
+  }
+}
+
+/// Stores `sums` where the value belongs; `odd` if any is not finite.
+void KernelWriter::write_product_results(const Product& product) {
+  writer_.write("#pragma unroll");
+  writer_.open("for (int i = 0; i < {}; ++i)", 4 * product.tiles());
+  writer_.write("const float sum = sums[i / 4][i % 4];");
+  writer_.write("const int line = lane / 4 + i % 4 / 2 * 8;");
+  writer_.write("const int result = i / 4 * 8 + lane % 4 * 2 + i % 2;");
+  writer_.line("if (line >= tile_count * {} || result >= {}) continue;", product.lines, product.results);
+  Index index = split(writer_, product.result_shape, "result");
+  const Index lines = split(writer_, product.line_shape, fmt::format("(line % {})", product.lines));
+  for (const Dimension& dimension : product.line_shape) at(index, dimension.axis) = at(lines, dimension.axis);
+  at(index, Axis::kPage) = "p";
+  writer_.line("const int p = tile_first + line / {};", product.lines);
+  const Reduction reduction = reduction_of(node(product.node).op);
+  writer_.line("{} = {};", *place_of(scope_, product.node, index), reduction.finished("sum", std::to_string(product.dim)));
+  writer_.write("odd |= !isfinite(sum);");
+  writer_.close();
+}
+
+void KernelWriter::write_product(const Product& product) {
+  comment(product.node);
+  writer_.open("");
+  const int lines = scope_.tile_pages * product.lines;
+  const auto address = [&](NodeId part) {
+    const size_t offset = part_of(layout_.plan, node(part)).offset;
+    int64_t begin = 0;
+    size_t i = 0;
+    for (; !runs_[i].has(offset); ++i) begin += bytes_in_stage(runs_[i]);
+    return fmt::format("from + {} + line * {}", begin + static_cast<int64_t>(offset - runs_[i].offset), runs_[i].stride());
+  };
+  writer_.line("const int line = min(lane % 16, {});", lines - 1);
+  writer_.line("const uint32_t a_lines = {} + lane / 16 * 16;", address(product.parts.front()));
+  writer_.line("const uint32_t b_lines = {} + lane / 16 * 16;", address(product.parts.back()));
+  writer_.line("float sums[{}][4];", product.tiles());
+  const auto multiply = [&](int parts) {
+    return fmt::format("multiply_lines<{}, {}, {}, {}>(sums, a_lines, b_lines, query_{});", product.steps(), product.tiles(),
+                       product.bound_name(), parts, product.node);
+  };
+  writer_.line("if (parts_{} == 1) {}", product.node, multiply(1));
+  writer_.line("else {}", multiply(3));
+  writer_.write("bool odd = false;");
+  write_product_results(product);
+  writer_.open("if (__any_sync(~0U, odd))");
+  writer_.write("__syncwarp();");
+  unrolled_ = 1;  // this hardly ever runs, and should not be in the way of what does
+  compute_elements(product.node, true, "!isfinite");
+  unrolled_ = 8;
+  writer_.close();
+  writer_.close();
+}
+
+/// Opens the loop over the tiles that a warp takes; the next one is known, and its pages are, while one is computed.
+void KernelWriter::open_queue() {
+  writer_.write("// Lane i has the number of the tile in stage i. Who is done takes the next one.");
+  writer_.write("int queued = warp + lane * kWarps;");
+  writer_.write("int upcoming = 0;");
+  writer_.write("int upcoming_id = 0;");
+  writer_.open("const auto take = [&]");
+  writer_.write("if (lane == 0) upcoming = atomicAdd(&next_tile, 1);");
+  writer_.write("upcoming = __shfl_sync(~0U, upcoming, 0);");
+  writer_.write("upcoming_id = id_in(upcoming);");
+  writer_.close(";");
+  writer_.write("take();");
+  writer_.write("uint32_t parity = 0;");
+  writer_.open("for (int stage = 0;;)");
+  writer_.write("const int tile_index = __shfl_sync(~0U, queued, stage);");
+  writer_.write("if (tile_index >= tiles) break;");
+}
+
+/// Products of the tile that has arrived; its stage goes to the next one.
+void KernelWriter::write_stage() {
+  int64_t bytes = 0;
+  for (const CopiedRun& run : runs_) bytes += bytes_in_stage(run);
+  writer_.write("wait_for(barrier + 8 * stage, parity);");
+  writer_.line("const uint32_t from = ring + stage * {};", bytes);
+  for (const Product& product : products_) write_product(product);
+  writer_.write("__syncwarp();");
+  writer_.write("if (upcoming < tiles) ask(upcoming, upcoming_id, stage);");
+  writer_.write("if (lane == stage) queued = upcoming;");
+  writer_.write("take();");
+  writer_.open("if (++stage == a.stages)");
+  writer_.write("stage = 0;");
+  writer_.write("parity ^= 1;");
+  writer_.close();
+}
+
+void KernelWriter::write_row_tiles(const Launch& launch) {
+  crew_ = kWarp;
+  scope_.tile_first = "tile_first";
+  if (runs_.empty()) {
+    writer_.open("for (int tile_index = warp; tile_index < tiles; tile_index += kWarps)");
+  } else {
+    open_queue();
+  }
+  writer_.line("const int tile_first = first + tile_index * {};", scope_.tile_pages);
+  writer_.line("const int tile_count = min({}, first + scored - tile_first);", scope_.tile_pages);
+  if (!runs_.empty()) write_stage();
+  for (const NodeId id : layout_.computed_by(launch)) {
+    const bool done = std::any_of(products_.begin(), products_.end(), [&](const Product& product) { return product.node == id; });
+    if (!done) compute(id, true);
+  }
+  writer_.close();
+  writer_.write("__syncthreads();");
+  crew_ = kRowBlocks;
+  scope_.tile_first = "first";
+}
+
+}  // namespace sluice::cuda::codegen
