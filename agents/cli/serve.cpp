@@ -177,8 +177,10 @@ void add_serve(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "serve", "Serve a model over HTTP: OpenAI's endpoints, metrics and health; with --data also the harness for agents");
   command->footer("Example: sluice serve --port 8080 --data sluice-data --flow quest --flow streaming");
-  command->add_option("--data", options->harness.folder,
-                      "Folder of submissions and what became of them: agents may hand in flows (sluice agent add)");
+  command
+      ->add_option("--data", options->harness.folder,
+                   "Folder of submissions and what became of them: agents may hand in flows (sluice agent add)")
+      ->check([](const std::string& folder) { return folder.empty() ? "the folder's name is empty" : ""; }, "");
   command
       ->add_option(
           "--workers", options->harness.workers,

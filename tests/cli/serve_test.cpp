@@ -102,6 +102,7 @@ TEST(Serve, RefusesWhatItCannotServe) {
   refused({"--port", "65536"}, "65536");
   refused({"--writes-per-minute", "nan"}, "nan");
   refused({"--reads-per-second", "-1"}, "-1");
+  refused({"--data", ""}, "the folder's name is empty");
   refused({"--token-for-reading"}, "there are no tokens");
   refused({"--open-completions"}, "open there anyway");
   refused({"--data", "data", "--token-for-reading", "--open-completions"}, "excludes");
