@@ -163,5 +163,20 @@ TEST_F(CudaEngine, EnginesTakeTurnsOnOneDevice) {
   }
 }
 
+TEST_F(CudaEngine, TokensDoNotDependOnHowPromptsAreCut) {
+  const Plan quest = plan_of("quest");
+  const Request request = workload()[2];
+  for (const int i : {0, 1, 2}) {
+    const Plan* const plan = i == 1 ? nullptr : &quest;
+    EngineOptions options;
+    options.pages = 600;
+    options.max_batch = 2 + 3 * i;
+    options.max_pass_tokens = 64 << i;
+    Engine engine(*device_, *model_, plan, options);
+    engine.submit(request);
+    EXPECT_EQ(engine.run_all().at(0).tokens, run(*device_, *model_, plan, {request}).at(1).tokens) << i;
+  }
+}
+
 }  // namespace
 }  // namespace sluice::testing
