@@ -5,6 +5,7 @@
 #include <bit>
 #include <utility>
 
+#include "kernels/checks.h"
 #include "kernels/cuda/decode_matmul_sums.cuh"
 #include "kernels/cuda/overlap.cuh"
 #include "kernels/cuda/runtime.h"
@@ -163,6 +164,9 @@ const DecodeMatmul::Plan& DecodeMatmul::plan(const Shape& shape) {
 
 void DecodeMatmul::run(const Matrix& x, const Matrix& weight, const TensorMap& map, const Matrix& out, Stream stream) {
   if (!takes(x, weight, out)) throw InternalError("a product that DecodeMatmul does not take");
+  require_equal("DecodeMatmul", "x.columns", x.columns, weight.columns);
+  require_equal("DecodeMatmul", "out.columns", out.columns, weight.rows);
+  require_equal("DecodeMatmul", "out.rows", out.rows, x.rows);
   const int padded_rows = std::max(8, static_cast<int>(std::bit_ceil(static_cast<uint64_t>(x.rows))));
   const Plan& how = plan({.padded_rows = padded_rows, .outputs = weight.rows, .inputs = weight.columns});
   const Arguments arguments{.out = out.data,

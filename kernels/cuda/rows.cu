@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/overlap.cuh"
 #include "kernels/cuda/runtime.h"
+#include "kernels/cuda/warp.cuh"
 
 namespace sluice::cuda {
 namespace {
@@ -71,12 +72,6 @@ bool by_fours(int64_t columns, std::initializer_list<const Matrix*> matrices) {
 
 /// Threads for a row of `packs` loads.
 unsigned threads_for(int64_t packs) { return static_cast<unsigned>(std::clamp<int64_t>((packs + 31) / 32 * 32, 32, 512)); }
-
-__device__ __forceinline__ float warp_sum(float value) {
-#pragma unroll
-  for (int mask = 16; mask > 0; mask /= 2) value += __shfl_xor_sync(0xffffffffU, value, mask);
-  return value;
-}
 
 /// These kernels are short: most of their time is that of a launch, which overlaps with the kernel before.
 __device__ __forceinline__ void begin_row_kernel() {
@@ -192,7 +187,7 @@ struct TokenPart {
 
 template <int Dim>
 __global__ void rope_append_kernel(View qkv, int64_t rows, RopeArguments rope, LayerPages layer, RowPlaces places) {
-  begin_row_kernel();
+  let_next_kernel_start();
   constexpr int kHalf = Dim / 2;
   constexpr int kMine = kHalf / 32;  // pairs (i, i + half) of a lane
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -203,14 +198,27 @@ __global__ void rope_append_kernel(View qkv, int64_t rows, RopeArguments rope, L
   const int head = static_cast<int>(index % heads);
   const int first = lane * kMine;
   const int64_t column = int64_t{head} * Dim + first;
+  // What no kernel writes is read, and angles are found, while the kernel before this one ends.
   const int position = places.positions[row];
-  const int page = places.pages[row];  // before it is needed: nothing else hides how long that takes
+  const int page = places.pages[row];
+  const bool is_value = head >= rope.query_heads + layer.kv_heads;
+  float sine[kMine];
+  float cosine[kMine];
+  if (!is_value) {
+#pragma unroll
+    for (int i = 0; i < kMine; ++i) {
+      // The angle is rounded to float32, as the models' reference implementations do.
+      const float angle = static_cast<float>(position) * rope.frequencies[first + i];
+      sincosf(angle, &sine[i], &cosine[i]);
+      sine[i] *= rope.attention_scale;
+      cosine[i] *= rope.attention_scale;
+    }
+  }
+  wait_for_earlier_kernels();
   float low[kMine];
   float high[kMine];
   load(qkv, row, column, low);
   load(qkv, row, column + kHalf, high);
-
-  const bool is_value = head >= rope.query_heads + layer.kv_heads;
   if (!is_value) {
     const float* gain = head < rope.query_heads ? rope.query_gain : rope.key_gain;
     if (gain != nullptr) {
@@ -226,17 +234,10 @@ __global__ void rope_append_kernel(View qkv, int64_t rows, RopeArguments rope, L
     }
 #pragma unroll
     for (int i = 0; i < kMine; ++i) {
-      // The angle is rounded to float32, as the models' reference implementations do.
-      const float angle = static_cast<float>(position) * rope.frequencies[first + i];
-      float sine = 0;
-      float cosine = 0;
-      sincosf(angle, &sine, &cosine);
-      sine *= rope.attention_scale;
-      cosine *= rope.attention_scale;
       const float a = low[i];
       const float b = high[i];
-      low[i] = a * cosine - b * sine;
-      high[i] = b * cosine + a * sine;
+      low[i] = a * cosine[i] - b * sine[i];
+      high[i] = b * cosine[i] + a * sine[i];
     }
   }
   if (head < rope.query_heads) {
