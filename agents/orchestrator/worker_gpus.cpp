@@ -7,6 +7,7 @@
 namespace sluice {
 
 std::vector<std::string> gpus_of_workers(const std::vector<std::string>& gpus, int workers) {
+  if (gpus.empty()) throw InputError("no GPU is visible", "--device cpu, or look at CUDA_VISIBLE_DEVICES and the driver");
   const size_t wanted = workers > 0 ? static_cast<size_t>(workers) : gpus.size();
   if (wanted > gpus.size()) {
     throw InputError(fmt::format("{} workers, and {}: two that measure on one GPU would disturb each other", workers,

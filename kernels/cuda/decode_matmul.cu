@@ -59,15 +59,6 @@ auto kernel_for(int padded_rows) {
   }
 }
 
-cudaLaunchAttribute cluster_attribute(int blocks) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = static_cast<unsigned>(blocks);
-  attribute.val.clusterDim.y = 1;
-  attribute.val.clusterDim.z = 1;
-  return attribute;
-}
-
 int warps_of(const WeightCut& cut) { return cut.outputs / 16; }
 unsigned threads_of(const WeightCut& cut) { return 32 * (warps_of(cut) + 2); }
 

@@ -64,15 +64,15 @@ void CudaDevice::refresh_now() {
   const Refresh refresh = std::exchange(left_to_selection_, {});
   if (refresh.flow == nullptr) return;
   const PassArrays arrays = pass_.arrays(stream_.get());
-  refresh.flow->refresh(blocks_of(pass_.pool(), refresh.layer), arrays.touched_pages, arrays.touched_tokens, arrays.touched, 0,
-                        stream_.get());
-  refreshed_ = refresh;
+  const bool queued = refresh.flow->refresh(blocks_of(pass_.pool(), refresh.layer), arrays.touched_pages, arrays.touched_tokens,
+                                            arrays.touched, 0, stream_.get());
+  if (queued) refreshed_ = refresh;
 }
 
 void CudaDevice::end_pass() noexcept {
   try {
     refresh_now();
-  } catch (const InternalError&) {
+  } catch (const std::exception&) {
     left_to_selection_ = {};  // a device that fails says so to whoever uses it next
   }
   pass_.end();

@@ -22,15 +22,6 @@ constexpr int kMostHelpers = 8;           // blocks that share a row in order to
 constexpr int kLeastHeld = 512;           // pages worth a block that holds a row with others
 constexpr size_t kReservedShared = 1024;  // of every block, by the system
 
-cudaLaunchAttribute cluster_attribute(int blocks) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = static_cast<unsigned>(blocks);
-  attribute.val.clusterDim.y = 1;
-  attribute.val.clusterDim.z = 1;
-  return attribute;
-}
-
 cudaLaunchConfig_t row_launch(const FlowPath& path, int rows, std::span<cudaLaunchAttribute> attributes, Stream stream) {
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(rows * path.cluster));
@@ -122,7 +113,7 @@ int64_t CudaFlow::row_stride() const {
 
 void CudaFlow::reserve(int sequences, int pages) {
   if (sequences * kv_heads_ <= most_rows_ && pages <= capacity_) return;
-  if (whole_rows_ && are_many(sequences * kv_heads_) && !small_library_) load_small_row_kernel();
+  if (whole_rows_ && are_many(sequences * kv_heads_) && small_row_kernel_.kernel == nullptr) load_small_row_kernel();
   ++reserved_;
   const std::pair before(most_rows_, capacity_);
   most_rows_ = std::max(most_rows_, sequences * kv_heads_);
@@ -175,15 +166,16 @@ void CudaFlow::launch(const Loaded& loaded, int64_t blocks, const FlowArguments&
   SLUICE_CHECK_CUDA(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(loaded.kernel), parameters));
 }
 
-void CudaFlow::refresh(const FlowBlocks& blocks, const int32_t* pages, const int32_t* tokens, int count, int last_tokens,
+bool CudaFlow::refresh(const FlowBlocks& blocks, const int32_t* pages, const int32_t* tokens, int count, int last_tokens,
                        Stream stream) {
-  if (plan_.graph.fields.empty() || count == 0) return;
+  if (plan_.graph.fields.empty() || count == 0) return false;
   FlowArguments arguments = arguments_of(blocks);
   arguments.touched_pages = pages;
   arguments.touched_tokens = tokens;
   arguments.touched = count;
   arguments.last_tokens = last_tokens;
   launch(refresh_, int64_t{count} * blocks.kv_heads, arguments, stream);
+  return true;
 }
 
 int CudaFlow::most_budget(const Node& selection, int pages) const {
@@ -212,6 +204,7 @@ int CudaFlow::row_blocks(int rows, int pages) const {
   for (int more = 2; more <= kMostRowBlocks; more *= 2) {
     const bool worth =
         more <= kMostHelpers && pages >= more * kLeastHeld && rows <= clusters_at_once_.at(static_cast<size_t>(more));
+    if (clusters_at_once_.at(static_cast<size_t>(more)) == 0) break;
     if (!row_fits(cluster, pages) || worth) cluster = more;
   }
   return row_fits(cluster, pages) ? cluster : 0;
@@ -263,7 +256,7 @@ std::string CudaFlow::describe_path(int sequences, int pages) const {
                        way.held_pages, way.stages);
   }
   if (index_.empty()) return "a list of pages that needs no scores";
-  std::string why = source_.why_not_by_row;
+  std::string why = source_.why_not_whole_rows;
   if (why.empty()) why = whole_rows_ ? "rows are too long to be held on chip" : "one kernel was not wanted";
   return fmt::format("{} of its own and top-k, scores in device memory: {}",
                      index_.size() == 1 ? "a kernel" : fmt::format("{} kernels", index_.size()), why);
@@ -397,9 +390,8 @@ FlowResult CudaFlow::select(const FlowBlocks& blocks, const FlowSequences& seque
     launch_whole_rows(way, selection, sequences, index_arguments(blocks, sequences), stream);
   } else {
     FlowArguments arguments = index_arguments(blocks, sequences);
-    if (sequences.stale_pages != nullptr) {
-      refresh(blocks, sequences.stale_pages, sequences.stale_tokens, sequences.count, 0, stream);
-      // Which lets the next kernel start only once it has waited itself, so all before it has ended.
+    if (sequences.stale_pages != nullptr &&
+        refresh(blocks, sequences.stale_pages, sequences.stale_tokens, sequences.count, 0, stream)) {
       arguments.behind_refresh = 1;
     }
     launch_steps(selection, sequences, arguments, stream);

@@ -97,8 +97,9 @@ class CudaFlow final {
   void use_several_kernels() { whole_rows_ = false; }
 
   /// Recomputes the fields of `count` pages (device memory) of all KV heads. `tokens` (may be null) are those that each holds;
-  /// without it all are full but the last, which holds `last_tokens`.
-  void refresh(const FlowBlocks& blocks, const int32_t* pages, const int32_t* tokens, int count, int last_tokens, Stream stream);
+  /// without it all are full but the last, which holds `last_tokens`. Returns whether there was anything to do: whether a kernel
+  /// was queued, which lets others start once it has waited itself.
+  bool refresh(const FlowBlocks& blocks, const int32_t* pages, const int32_t* tokens, int count, int last_tokens, Stream stream);
 
   /// Runs the index stage of one layer for all sequences and KV heads. Exact top-k keeps the order of kernels/cpu/topk.h.
   FlowResult select(const FlowBlocks& blocks, const FlowSequences& sequences, const PageCounters& counters, Stream stream);

@@ -64,6 +64,16 @@ inline cudaLaunchAttribute overlap_attribute() {
   return attribute;
 }
 
+/// A launch in clusters of so many blocks.
+inline cudaLaunchAttribute cluster_attribute(int blocks) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = static_cast<unsigned>(blocks);
+  attribute.val.clusterDim.y = 1;
+  attribute.val.clusterDim.z = 1;
+  return attribute;
+}
+
 /// Multiprocessors of the current device.
 int multiprocessors();
 

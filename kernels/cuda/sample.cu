@@ -44,12 +44,7 @@ void Sampler::run(const Matrix& logits, std::span<const SampleRow> rows, std::sp
   auto* const choices = static_cast<SampleRow*>(memory_.get());
   auto* const results = reinterpret_cast<Sampled*>(choices + capacity_);
   std::copy(rows.begin(), rows.end(), choices);
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim.x = kCluster;
-  cluster.val.clusterDim.y = 1;
-  cluster.val.clusterDim.z = 1;
-  std::array attributes{overlap_attribute(), cluster};
+  std::array attributes{overlap_attribute(), cluster_attribute(kCluster)};
   cudaLaunchConfig_t config{};
   config.gridDim = static_cast<unsigned>(rows.size() * kCluster);
   config.blockDim = kThreads;

@@ -276,15 +276,11 @@ void select_top_k(const TopK& rows, const TopKPlan& plan, Stream stream) {
   config.gridDim = rows.rows * plan.cluster;
   config.blockDim = plan.threads;
   config.stream = stream;
-  cudaLaunchAttribute cluster{};
+  cudaLaunchAttribute cluster = cluster_attribute(plan.cluster);
   if (kernel.clustered) {
     config.dynamicSmemBytes = sizeof(Candidates);
     SLUICE_CHECK_CUDA(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Candidates)));
     SLUICE_CHECK_CUDA(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = plan.cluster;
-    cluster.val.clusterDim.y = 1;
-    cluster.val.clusterDim.z = 1;
     config.attrs = &cluster;
     config.numAttrs = 1;
   }

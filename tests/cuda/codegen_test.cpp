@@ -101,15 +101,28 @@ TEST_F(CudaCodegen, KeepsRowsOfStatesInOneLaunchAfterTheScores) {
 
 TEST_F(CudaCodegen, ShippedFlowsHoldRowsOnChip) {
   for (const char* name : {"block_topk", "quest", "double_sparse", "nsa_topk", "h2o", "random"}) {
-    EXPECT_EQ(generated(shipped(name, 128, 4)).why_not_by_row, "") << name;
+    EXPECT_EQ(generated(shipped(name, 128, 4)).why_not_whole_rows, "") << name;
   }
-  EXPECT_NE(generated(shipped("streaming", 128, 4)).why_not_by_row, "");
+  EXPECT_NE(generated(shipped("streaming", 128, 4)).why_not_whole_rows, "");
 }
 
 TEST_F(CudaCodegen, QuestsFieldsAreOneCopyAndTwoProducts) {
   const GeneratedSource source = generated(shipped("quest", 128, 4));
   EXPECT_NE(source.text.find("multiply_lines<8, 1, Bound::kUpper, 1>"), std::string::npos);
   EXPECT_EQ(source.row.stage_bytes, 8 * (2 * 256 + 16));  // tiles of eight pages
+}
+
+TEST_F(CudaCodegen, TheNewestPagesFieldsAreWaitedForWithoutCopies) {
+  const FlowGraph graph = trace(R"(
+local flow = sluice.flow { name = "norms", page = 16 }
+function flow.cache(c) c.norm = c.k:l2norm("dim"):max("token") end
+function flow.index(q, c) return sluice.topk(c.norm, { k = 4 }) end
+return flow)",
+                                "norms.lua");
+  const GeneratedSource source = generated(compile(graph).plan);
+  EXPECT_EQ(source.row.stage_bytes, 0);
+  EXPECT_NE(source.text.find("if (a.refreshes && has_newest) __syncthreads();"), std::string::npos);
+  EXPECT_FALSE(cuda::compile_to_cubin(source.text, "sm_90a").empty());
 }
 
 TEST_F(CudaCodegen, SaysWhichOperatorKeepsRowsOffTheChip) {
@@ -120,7 +133,7 @@ function flow.index(q, c) return sluice.topk(c.m:l2norm("dim"), { k = 4, last = 
 return flow)",
                                 "norms.lua");
   const GeneratedSource source = generated(compile(graph).plan);
-  EXPECT_NE(source.why_not_by_row.find("l2norm"), std::string::npos);
+  EXPECT_NE(source.why_not_whole_rows.find("l2norm"), std::string::npos);
   EXPECT_TRUE(source.row.name.empty());
 }
 

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/flow_state.h"
 #include "scripting/graph/text.h"
+#include "scripting/lua/trace.h"
 #include "tests/cuda/gpu.h"
 #include "tests/support/flow_judge.h"
 #include "tests/support/graph_builder.h"
@@ -194,6 +195,22 @@ TEST_F(CudaFlows, LongRowsAgreeWithTheOracle) {
         const Verdict verdict = judge(graph, {.tokens = tokens, .steps = 2, .seed = 3 + way}, judged_on_gpu);
         ASSERT_EQ(verdict.fault, "") << tokens << " tokens, group " << group << ", way " << way;
       }
+    }
+  }
+}
+
+TEST_F(CudaFlows, FieldsThatNothingIsMultipliedWithAreWaitedFor) {
+  // No ring of copies, whose barriers wait for the newest page's fields, and enough pages for it to be another warp's.
+  const FlowGraph graph = trace(R"(
+local flow = sluice.flow { name = "norms", page = 8 }
+function flow.cache(c) c.norm = c.k:l2norm("dim"):max("token") end
+function flow.index(q, c) return sluice.topk(c.norm, { k = 8 }) end
+return flow)",
+                                "norms.lua");
+  for (const int tokens : {1, 9, 801, 1605}) {
+    for (const uint64_t way : {0, 1, 2}) {
+      const Verdict verdict = judge(graph, {.tokens = tokens, .steps = 6, .seed = 3 + way}, judged_on_gpu);
+      ASSERT_EQ(verdict.fault, "") << tokens << " tokens, way " << way;
     }
   }
 }

@@ -138,6 +138,8 @@ TEST(WorkerGpus, AreOneEachFromTheLastOn) {
   EXPECT_EQ(gpus_of_workers({"4", "5", "6"}, 0), (Names{"6", "5", "4"}));
   EXPECT_EQ(gpus_of_workers({"4", "5", "6"}, 1), Names{"6"});
   EXPECT_EQ(gpus_of_workers({"0"}, 1), Names{"0"});
+  EXPECT_THROW(gpus_of_workers({}, 0), InputError);
+  EXPECT_THROW(gpus_of_workers({}, 1), InputError);
   try {
     gpus_of_workers({"0"}, 2);
     FAIL() << "two workers on one GPU";

@@ -12,6 +12,7 @@ constexpr int kSmallRowBlocks = 4;       // of so many threads that share a mult
 constexpr int kMostStages = 6;           // of a warp's ring
 constexpr int kHeldStep = 128;           // pages that a block holds are a multiple of this
 constexpr int kMostRowBlocks = 16;       // that share a row
+constexpr int kMostParts = 3;            // of a float32, in bf16
 constexpr int kSelectionBytes = 24'576;  // that selection works with, where copies of pages were
 
 /// Where a request keeps a flow's states: for each (sparse layer, KV head) the states with a page axis, each of `capacity` pages,
@@ -48,7 +49,8 @@ struct FlowArguments {
   float* rows;                      // [rows, row_stride] values that kernels hand on
   long long row_stride;
   int row_count;
-  int behind_refresh;  // the fields of this layer were refreshed by an earlier kernel of the pass, and q was ready then
+  int behind_refresh;  // before earlier kernels have ended, all pages of a row but the newest may be read; q, too, by kernels for
+                       // pieces of rows
   int refreshes;   // kernels that hold rows recompute the fields of the newest pages, which nobody has since they were written
   int capacity;    // pages that a row's buffers have room for
   int most_pages;  // of any row

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <utility>
@@ -23,7 +24,7 @@ class Description {
 
   std::string text() {
     if (plan_.graph.selection == kNoNode) return "on a GPU: attention to all pages, dense\n";
-    if (const int united = count_united(); united > Selection::kMostLeaves) {
+    if (const size_t united = selections_of(plan_.graph).size(); united > Selection::kMostLeaves) {
       return fmt::format("on a GPU: refused, a union of {} selections; it joins at most {}\n", united, Selection::kMostLeaves);
     }
     const std::string whole = source_.row.name.empty() ? std::string() : whole_rows();
@@ -32,10 +33,11 @@ class Description {
     for (const ScoredSelection& selection : layout_.selections) select(selection);
     launch("lists", "the selected pages of each row, ascending, with those that are always kept");
     launch("attention", "over the lists");
-    const std::string steps = taken();
+    const std::string steps = taken(layout_.selections.empty() ? "each" : "each but top-k");
     if (!whole.empty())
       return fmt::format("on a GPU, a sparse layer of a decode step: {}rows too long for that: {}", whole, steps);
-    return fmt::format("on a GPU, a sparse layer of a decode step: {}  not in one kernel: {}\n", steps, source_.why_not_by_row);
+    return fmt::format("on a GPU, a sparse layer of a decode step: {}  not in one kernel: {}\n", steps,
+                       source_.why_not_whole_rows);
   }
 
  private:
@@ -47,8 +49,8 @@ class Description {
   const RowSlot& slot(NodeId id) const { return layout_.slots[static_cast<size_t>(id)]; }
 
   /// What was written since the last call, with the number of launches.
-  std::string taken() {
-    return fmt::format("{} launches, each begun while the one before it ends\n{}", std::exchange(launches_, 0),
+  std::string taken(const char* which = "each") {
+    return fmt::format("{} launches, {} begun while the one before it ends\n{}", std::exchange(launches_, 0), which,
                        std::exchange(lines_, {}));
   }
 
@@ -59,25 +61,18 @@ class Description {
         row.name,
         fmt::format("up to {} blocks for each row, each of {} threads and {:.1f} kB of shared memory, and {} B a page",
                     kMostRowBlocks, kRowThreads, static_cast<double>(row.shared_bytes(0, 1, kRowThreads)) / 1e3, row.page_bytes));
-    line("the fields of the newest page, scores, steps by row, exact selection and the list of pages, all on chip");
+    const bool scored = !layout_.selections.empty();
+    const bool by_row =
+        std::any_of(layout_.launches.begin(), layout_.launches.end(), [](const Launch& each) { return each.by_row; });
+    std::vector<std::string> parts;
+    if (!plan_.graph.fields.empty()) parts.emplace_back("the fields of the newest page");
+    if (scored) parts.emplace_back("scores");
+    if (by_row) parts.emplace_back("steps over whole rows");
+    if (scored) parts.emplace_back("exact selection");
+    parts.emplace_back("the list of pages");
+    line(fmt::format("{}, all on chip", fmt::join(parts, ", ")));
     launch("attention", "over the lists");
     return taken();
-  }
-
-  /// Selections that the union of the flow is made of. Unions may share their operands, so each is looked at once.
-  int count_united() const {
-    std::vector<bool> used(plan_.graph.nodes.size());
-    used[static_cast<size_t>(plan_.graph.selection)] = true;
-    int count = 0;
-    for (NodeId id = plan_.graph.selection; id >= 0; --id) {
-      if (!used[static_cast<size_t>(id)]) continue;
-      if (node(id).op != Op::kUnion) {
-        ++count;
-        continue;
-      }
-      for (const NodeId input : node(id).inputs) used[static_cast<size_t>(input)] = true;
-    }
-    return count;
   }
 
   void launch(const std::string& name, const std::string& what) {

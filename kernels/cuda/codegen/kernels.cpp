@@ -218,16 +218,16 @@ GeneratedSource generate(const FlowLayout& layout) {
     KernelWriter kernel(layout, Stage::kIndex, writer);
     source.index.push_back(launch.by_row ? kernel.rows(launch, number) : kernel.tiles(launch, number));
   }
-  source.why_not_by_row = why_not_whole_rows(layout);
-  const bool by_row = source.why_not_by_row.empty();
+  source.why_not_whole_rows = why_not_whole_rows(layout);
+  const bool holds_rows = source.why_not_whole_rows.empty();
   Writer row;
-  if (by_row) source.row = KernelWriter(layout, Stage::kIndex, row).whole_row(selections_of(layout.plan.graph));
+  if (holds_rows) source.row = KernelWriter(layout, Stage::kIndex, row).whole_row(selections_of(layout.plan.graph));
   const auto text = [&](const std::string& kernels) {
-    return std::string(kArgumentsText) + kPreludeText + (by_row ? kRowText : "") + "\nnamespace sluice::cuda {\n" + kernels +
+    return std::string(kArgumentsText) + kPreludeText + (holds_rows ? kRowText : "") + "\nnamespace sluice::cuda {\n" + kernels +
            "\n}  // namespace sluice::cuda\n";
   };
-  source.text = text(writer.text() + (by_row ? row.text() + row_entry(source.row, "kRowThreads", "kLargeRowBlocks") : ""));
-  if (by_row) source.small_row_text = text(row.text() + row_entry(source.row, "kSmallRowThreads", "kSmallRowBlocks"));
+  source.text = text(writer.text() + (holds_rows ? row.text() + row_entry(source.row, "kRowThreads", "kLargeRowBlocks") : ""));
+  if (holds_rows) source.small_row_text = text(row.text() + row_entry(source.row, "kSmallRowThreads", "kSmallRowBlocks"));
   return source;
 }
 

@@ -37,7 +37,7 @@ struct GeneratedSource {
   GeneratedKernel refresh;             // name empty: there are no fields
   std::vector<GeneratedKernel> index;  // in order; one for each of FlowLayout::launches
   RowKernel row;                       // the whole index stage in one kernel
-  std::string why_not_by_row;          // if there is none
+  std::string why_not_whole_rows;      // if there is none
 };
 
 /// Writes the kernels of a plan (Vortex, sections 10 and 11): one that recomputes the fields of pages; one that keeps rows on

@@ -5,11 +5,8 @@
 #include "scripting/graph/ops.h"
 
 namespace sluice::cuda::codegen {
-namespace {
 
 bool is_scored(Op op) { return op == Op::kTopK || op == Op::kApproxTopK || op == Op::kThreshold; }
-
-}  // namespace
 
 bool reads_along_axis(Op op) {
   return is_reduction(op) || is_interleave(op) || op == Op::kContract || op == Op::kSoftmax || op == Op::kNormalize ||

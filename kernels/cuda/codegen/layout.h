@@ -80,6 +80,8 @@ struct FlowLayout {
 
 /// Operators that read several entries of an operand.
 bool reads_along_axis(Op op);
+/// Whether it selects by a score.
+bool is_scored(Op op);
 
 /// Keys, values and fields.
 bool is_block_part(Op op);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/codegen/arguments.h"
 #include "scripting/graph/ops.h"
 
 namespace sluice::cuda::codegen {
@@ -66,8 +67,7 @@ std::string Product::bound_name() const {
 
 int64_t Product::query_bytes() const {
   constexpr int64_t kLaneBytes = 8;
-  constexpr int64_t kParts = 3;
-  return (bound == Bound::kNone ? 1 : 2) * kParts * steps() * tiles() * 32 * kLaneBytes;
+  return (bound == Bound::kNone ? 1 : 2) * int64_t{kMostParts} * steps() * tiles() * 32 * kLaneBytes;
 }
 
 std::optional<Product> find_product(const FlowLayout& layout, NodeId id) {

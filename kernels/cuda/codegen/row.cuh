@@ -53,8 +53,6 @@ __device__ __forceinline__ void sync_field_threads() { asm volatile("bar.sync 1,
 
 enum class Bound { kNone, kUpper, kLower };  // sums of q * a, of max(q * a, q * b) or of min(q * a, q * b)
 
-constexpr int kMostParts = 3;  // of a float32
-
 /// Writes [signs][kMostParts][kSteps][kTiles][32 lanes] pairs of a product's second operand: value(result, channel) for up to
 /// 8 * kTiles results and 16 * kSteps channels. By the whole block; returns the number of parts that are not all zero, 1 or 3.
 template <int kSteps, int kTiles, Bound kBound, class Value>

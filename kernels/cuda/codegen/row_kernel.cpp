@@ -10,8 +10,6 @@
 namespace sluice::cuda::codegen {
 namespace {
 
-bool is_scored(Op op) { return op == Op::kTopK || op == Op::kApproxTopK || op == Op::kThreshold; }
-
 /// Whether computing `id` reads channels of blocks one by one.
 bool reads_channels(const FlowLayout& layout, NodeId id, bool top = true) {
   const Node& node = layout.node(id);
@@ -160,6 +158,7 @@ void KernelWriter::write_refresh(KernelWriter& fields, const std::vector<NodeId>
     writer_.close();
   }
   writer_.close();
+  if (runs_.empty()) writer_.write("if (a.refreshes && has_newest) __syncthreads();");  // nothing else waits for these fields
 }
 
 /// What the selection begins with, long before it has scores.

@@ -278,7 +278,7 @@ __device__ void add_best(RowBlocks& blocks, SelectionMemory<kThreads>& memory, P
   }
 }
 
-/// The same for any budget, by as many blocks as hold the row. A barrier ends it.
+/// The same for any budget, by as many blocks as hold the row. Where anything is selected a barrier ends it.
 template <int kThreads>
 __device__ __forceinline__ void select_best(RowBlocks& blocks, SelectionMemory<kThreads>& memory, PageSet& pages,
                                             const HeldKeys<kThreads>& keys, const float* scores, int budget) {
