@@ -144,21 +144,20 @@ class Transformer final : public Model {
     const Matrix residual = space.residual.slice_rows(0, rows);
     const Matrix normed = space.normed.slice_rows(0, rows);
     const Matrix delta = space.delta.slice_rows(0, rows);
+    const Matrix qkv = space.qkv.slice_rows(0, rows);
     device.embed(*embedding_, pass.tokens, residual);
+    device.rms_norm(residual, *layers_.front().attention_norm, config_.rms_epsilon, normed);
+    device.matmul(normed, *layers_.front().qkv, qkv);
+    const Device::TailRows tail_rows{.attended = space.attended.slice_rows(0, rows),
+                                     .residual = residual,
+                                     .delta = delta,
+                                     .normed = normed,
+                                     .gate_up = space.gate_up.slice_rows(0, rows),
+                                     .activated = space.activated.slice_rows(0, rows),
+                                     .qkv = qkv};
     for (int index = 0; index < config_.layers; ++index) {
-      const Layer& layer = layers_[static_cast<size_t>(index)];
-      if (index == 0) {
-        device.rms_norm(residual, *layer.attention_norm, config_.rms_epsilon, normed);
-      } else {
-        device.add_rms_norm(residual, delta, *layer.attention_norm, config_.rms_epsilon, normed);
-      }
-      attend(device, space, pass, index, rows);
-      device.add_rms_norm(residual, delta, *layer.mlp_norm, config_.rms_epsilon, normed);
-      const Matrix gate_up = space.gate_up.slice_rows(0, rows);
-      const Matrix activated = space.activated.slice_rows(0, rows);
-      device.matmul(normed, *layer.gate_up, gate_up);
-      device.silu_multiply(gate_up, activated);
-      device.matmul(activated, *layer.down, delta);
+      attend(device, pass, index, qkv, tail_rows.attended);
+      device.finish_layer(tail_of(index), tail_rows);
     }
     if (logit_rows == 0) return;  // a chunk of prefill in the middle of a prompt
     device.add_rms_norm(residual, delta, *final_norm_, config_.rms_epsilon, normed);
@@ -170,18 +169,15 @@ class Transformer final : public Model {
     device.matmul(selected, head_ ? *head_ : *embedding_, space.logits.slice_rows(0, logit_rows));
   }
 
-  /// delta = attention of layer `index` over the normed rows.
-  void attend(Device& device, TransformerWorkspace& space, const Pass& pass, int index, int64_t rows) const {
+  /// Attention of layer `index`, whose new tokens are appended to the cache.
+  void attend(Device& device, const Pass& pass, int index, const Matrix& qkv, const Matrix& attended) const {
     const Layer& layer = layers_[static_cast<size_t>(index)];
     const bool sparse = pass.flow != nullptr && pass.layers->is_sparse(index, config_.layers);
-    const Matrix qkv = space.qkv.slice_rows(0, rows);
-    const Matrix attended = space.attended.slice_rows(0, rows);
-    device.matmul(space.normed.slice_rows(0, rows), *layer.qkv, qkv);
     device.rope_append(index, qkv, config_.query_heads, layer.query_norm.get(), layer.key_norm.get(), config_.rms_epsilon,
                        config_.rope);
     const Matrix queries = qkv.slice_columns(0, int64_t{config_.query_heads} * config_.head_dim);
     if (pass.queries != nullptr) {
-      read_row(device, queries.slice_rows(rows - 1, 1), pass.queries + int64_t{index} * queries.columns);
+      read_row(device, queries.slice_rows(queries.rows - 1, 1), pass.queries + int64_t{index} * queries.columns);
     }
     if (sparse) device.refresh_fields(index, *pass.flow);
     Device::Attention call;
@@ -191,7 +187,21 @@ class Transformer final : public Model {
     call.flow = sparse ? pass.flow : nullptr;
     call.probe = pass.probes != nullptr && sparse ? &pass.probes[index] : nullptr;
     device.attention(call, queries, attended);
-    device.matmul(attended, *layer.output, space.delta.slice_rows(0, rows));
+  }
+
+  Device::LayerTail tail_of(int index) const {
+    const Layer& layer = layers_[static_cast<size_t>(index)];
+    Device::LayerTail tail{.output = layer.output.get(),
+                           .mlp_gain = layer.mlp_norm.get(),
+                           .gate_up = layer.gate_up.get(),
+                           .down = layer.down.get(),
+                           .epsilon = config_.rms_epsilon};
+    if (index + 1 < config_.layers) {
+      const Layer& next = layers_[static_cast<size_t>(index) + 1];
+      tail.next_gain = next.attention_norm.get();
+      tail.next_qkv = next.qkv.get();
+    }
+    return tail;
   }
 
   Layer load_layer(WeightSource& loader, int index) const {

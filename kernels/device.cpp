@@ -14,6 +14,19 @@ void Device::repeat(Repetition* /*repetition*/, std::span<const int32_t> /*token
   operations();
 }
 
+void Device::finish_layer(const LayerTail& tail, const TailRows& rows) {
+  matmul(rows.attended, *tail.output, rows.delta);
+  add_rms_norm(rows.residual, rows.delta, *tail.mlp_gain, tail.epsilon, rows.normed);
+  matmul(rows.normed, *tail.gate_up, rows.gate_up);
+  silu_multiply(rows.gate_up, rows.activated);
+  matmul(rows.activated, *tail.down, rows.delta);
+  if (tail.next_qkv == nullptr) return;
+  add_rms_norm(rows.residual, rows.delta, *tail.next_gain, tail.epsilon, rows.normed);
+  matmul(rows.normed, *tail.next_qkv, rows.qkv);
+}
+
+bool Device::joins_layer(const LayerTail& /*tail*/, const TailRows& /*rows*/) const { return false; }
+
 std::unique_ptr<Device> create_device(const std::string& name, int threads) {
   if (name == "cpu") return create_cpu_device({.threads = threads});
   if (name == "cuda") {

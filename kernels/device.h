@@ -233,6 +233,33 @@ class Device {
   /// q, out: [rows, query_heads * head_dim]. Row i of a sequence sees its tokens up to itself.
   virtual void attention(const Attention& call, Matrix q, Matrix out) = 0;
 
+  /// The weights of a transformer's layer behind its attention, and those that the next layer begins with (null: it is the last).
+  struct LayerTail {
+    const Weight* output = nullptr;     // [hidden, query_heads * head_dim]
+    const Weight* mlp_gain = nullptr;   // [1, hidden]
+    const Weight* gate_up = nullptr;    // [2 * intermediate, hidden]
+    const Weight* down = nullptr;       // [hidden, intermediate]
+    const Weight* next_gain = nullptr;  // [1, hidden]
+    const Weight* next_qkv = nullptr;   // [(query_heads + 2 * kv_heads) * head_dim, hidden]
+    float epsilon = 0;                  // of both norms
+  };
+  /// Matrices of as many rows, and columns as the weights have them.
+  struct TailRows {
+    Matrix attended;   // what attention gave
+    Matrix residual;   // float32
+    Matrix delta;      // what is still to be added to the residual, of the last layer; else scratch
+    Matrix normed;     // scratch
+    Matrix gate_up;    // scratch
+    Matrix activated;  // scratch
+    Matrix qkv;        // of the next layer
+  };
+  /// residual += attended * output^T; then delta = silu(gate) * up * down^T of the normed residual. If there is a next layer:
+  /// residual += delta; qkv = normed residual * next_qkv^T. A device may do all of this in fewer steps than the operations above;
+  /// sums are then rounded less often.
+  virtual void finish_layer(const LayerTail& tail, const TailRows& rows);
+  /// Whether `finish_layer` does so for these.
+  virtual bool joins_layer(const LayerTail& tail, const TailRows& rows) const;
+
   /// Picks out[i] from row rows[i].row of `logits` (float32). Greedy: the largest logit, the lowest id of equals. Otherwise
   /// logits are divided by the temperature, cut to the `top_k` largest, then to the fewest whose share reaches `top_p`; of these,
   /// the most likely first and the lowest id of equals, it is the first with which their shares add up to more than `uniform`.

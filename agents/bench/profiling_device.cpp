@@ -105,6 +105,14 @@ void ProfilingDevice::attention(const Attention& call, Matrix q, Matrix out) {
   run(call.flow == nullptr ? "attention, dense" : "index and attention, flow", [&] { inner_.attention(call, q, out); });
 }
 
+void ProfilingDevice::finish_layer(const LayerTail& tail, const TailRows& rows) {
+  if (inner_.joins_layer(tail, rows)) {
+    run("finish_layer", [&] { inner_.finish_layer(tail, rows); });
+  } else {
+    Device::finish_layer(tail, rows);  // each operation on its own
+  }
+}
+
 void ProfilingDevice::sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) {
   run("sample", [&] { inner_.sample(logits, rows, out); });
 }

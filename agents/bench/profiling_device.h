@@ -52,6 +52,8 @@ class ProfilingDevice final : public Device {
   void refresh_fields(int layer, const CompiledFlow& flow) override;
   void refresh_pages(Pool& pool, int layer, std::span<const int32_t> pages, int last_tokens, const CompiledFlow& flow) override;
   void attention(const Attention& call, Matrix q, Matrix out) override;
+  void finish_layer(const LayerTail& tail, const TailRows& rows) override;
+  bool joins_layer(const LayerTail& tail, const TailRows& rows) const override { return inner_.joins_layer(tail, rows); }
   void sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) override;
 
  private:

@@ -3,16 +3,15 @@
 #include <cooperative_groups.h>
 
 #include "kernels/cuda/attention_device.cuh"
+#include "kernels/cuda/ring.cuh"
 
 /// What a block of DecodeMatmul computes, where its shared memory has what, and how weights and rows get there.
 namespace sluice::cuda::decode_matmul {
 
-inline constexpr int kChunk = 64;                            // inputs: 128 bytes of bf16, the width of the swizzle
-inline constexpr int kBoxBytes = 64 * kChunk * 2;            // of 64 outputs
-inline constexpr int kMostWarps = 12;                        // that multiply, 16 outputs each
-inline constexpr int kMostThreads = 32 * (kMostWarps + 2);   // a warp copies the weight, one x
-inline constexpr uint64_t kEvictFirst = 0x12F0000000000000;  // L2 policies, as CUTLASS encodes them
-inline constexpr uint64_t kEvictLast = 0x14F0000000000000;
+inline constexpr int kChunk = 64;                           // inputs: 128 bytes of bf16, the width of the swizzle
+inline constexpr int kBoxBytes = 64 * kChunk * 2;           // of 64 outputs
+inline constexpr int kMostWarps = 12;                       // that multiply, 16 outputs each
+inline constexpr int kMostThreads = 32 * (kMostWarps + 2);  // a warp copies the weight, one x
 
 struct Arguments {
   void* out;
@@ -74,18 +73,6 @@ struct Places {
   __device__ uint32_t sums_here(int warp) const { return stage_filled(stages + slots + warp); }
   /// Of a warp whose sums are added in another block: there is room for more.
   __device__ uint32_t sums_taken(int warp) const { return sums_here(warp) + 8; }
-};
-
-/// A place in a ring, and which turn it is.
-struct Turn {
-  int index = 0;
-  uint32_t parity = 0;
-  __device__ __forceinline__ void next(int count) {
-    if (++index == count) {
-      index = 0;
-      parity ^= 1;
-    }
-  }
 };
 
 template <int Rows>

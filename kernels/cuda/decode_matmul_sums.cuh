@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/decode_matmul_block.cuh"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/cuda/wgmma.h"
 
 /// How the warps of a block multiply, and where their sums go. The rows of the weight are the 64 rows of a wgmma, those of x its
@@ -39,13 +40,6 @@ __device__ __forceinline__ void wait_for_cluster(uint32_t barrier, uint32_t pari
       "}\n" ::"r"(barrier),
       "r"(parity)
       : "memory");
-}
-
-/// An 8 x 8 matrix of bf16, two neighbours of a row a lane, transposed.
-__device__ __forceinline__ uint32_t transpose(uint32_t pair) {
-  uint32_t result;
-  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
-  return result;
 }
 
 /// Sums of 16 outputs for all rows, over the block's inputs.

@@ -12,12 +12,6 @@
 namespace sluice::cuda {
 namespace {
 
-const CudaWeight& as_cuda(const Weight& weight) {
-  const auto* mine = dynamic_cast<const CudaWeight*>(&weight);
-  if (mine == nullptr) throw InternalError("a weight of another device was given to the GPU");
-  return *mine;
-}
-
 class CudaMemory final : public Memory {
  public:
   explicit CudaMemory(size_t bytes) : memory_(bytes) { memory_.clear(); }
@@ -276,6 +270,18 @@ void CudaDevice::append(int layer, Matrix keys, Matrix values) {
   require_layer("append", layer, pool);
   const PassArrays arrays = pass_.arrays(stream_.get());
   append_rows(keys, values, pool.layer(layer), {arrays.positions, arrays.row_pages}, stream_.get());
+}
+
+void CudaDevice::finish_layer(const LayerTail& tail, const TailRows& rows) {
+  if (joins_layer(tail, rows)) {
+    layer_chain_.run(tail, rows, stream_.get());
+  } else {
+    Device::finish_layer(tail, rows);
+  }
+}
+
+bool CudaDevice::joins_layer(const LayerTail& tail, const TailRows& rows) const {
+  return LayerChain::takes(tail, rows) && LayerChain::pays(tail, rows);
 }
 
 void CudaDevice::sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) {

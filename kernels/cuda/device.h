@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/cuda/flow.h"
+#include "kernels/cuda/layer_chain.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/pass.h"
 #include "kernels/cuda/pool.h"
@@ -62,6 +63,8 @@ class CudaDevice final : public Device {
   void refresh_fields(int layer, const CompiledFlow& flow) override;
   void refresh_pages(Pool& pool, int layer, std::span<const int32_t> pages, int last_tokens, const CompiledFlow& flow) override;
   void attention(const Attention& call, Matrix q, Matrix out) override;
+  void finish_layer(const LayerTail& tail, const TailRows& rows) override;
+  bool joins_layer(const LayerTail& tail, const TailRows& rows) const override;
   void sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) override;
 
  private:
@@ -101,6 +104,7 @@ class CudaDevice final : public Device {
   DeviceInfo info_;
   Pass pass_;
   Matmul matmul_;
+  LayerChain layer_chain_;
   Staging indices_;
   Sampler sampler_;
 

@@ -56,6 +56,12 @@ CudaWeight::CudaWeight(const void* values, DataType type, int64_t rows, int64_t 
   if (rows > 1 && columns % 8 == 0) map_ = map_matrix(matrix(), DecodeMatmul::kBoxOutputs);
 }
 
+const CudaWeight& as_cuda(const Weight& weight) {
+  const auto* mine = dynamic_cast<const CudaWeight*>(&weight);
+  if (mine == nullptr) throw InternalError("a weight of another device was given to the GPU");
+  return *mine;
+}
+
 const float* CudaWeight::vector() const {
   if (rows_ != 1) throw InternalError(fmt::format("a gain must have 1 row, not {}", rows_));
   return vector_.as<float>();

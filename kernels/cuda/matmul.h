@@ -35,6 +35,9 @@ class CudaWeight final : public Weight {
   TensorMap map_;
 };
 
+/// Throws InternalError for a weight of another device.
+const CudaWeight& as_cuda(const Weight& weight);
+
 /// Products with weights: bf16 by bf16, summed in float32; few rows by DecodeMatmul, others by cuBLASLt. How a shape is computed
 /// is asked for once.
 class Matmul {

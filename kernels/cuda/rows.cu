@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/overlap.cuh"
 #include "kernels/cuda/runtime.h"
+#include "kernels/cuda/warp.cuh"
 
 namespace sluice::cuda {
 namespace {
@@ -71,12 +72,6 @@ bool by_fours(int64_t columns, std::initializer_list<const Matrix*> matrices) {
 
 /// Threads for a row of `packs` loads.
 unsigned threads_for(int64_t packs) { return static_cast<unsigned>(std::clamp<int64_t>((packs + 31) / 32 * 32, 32, 512)); }
-
-__device__ __forceinline__ float warp_sum(float value) {
-#pragma unroll
-  for (int mask = 16; mask > 0; mask /= 2) value += __shfl_xor_sync(0xffffffffU, value, mask);
-  return value;
-}
 
 /// These kernels are short: most of their time is that of a launch, which overlaps with the kernel before.
 __device__ __forceinline__ void begin_row_kernel() {
