@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kLeastChunk = 64;           // pages worth a block
 constexpr int kMostHelpers = 8;           // blocks that share a row in order to be faster; more do so where it is too long
-constexpr int kLeastHeld = 512;           // pages worth a block that holds a row with others
+constexpr int kLeastHeld = 1024;          // pages worth a block that holds a row with others
 constexpr size_t kReservedShared = 1024;  // of every block, by the system
 
 cudaLaunchConfig_t row_launch(const FlowPath& path, int rows, std::span<cudaLaunchAttribute> attributes, Stream stream) {

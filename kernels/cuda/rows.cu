@@ -50,6 +50,9 @@ __device__ __forceinline__ void store_narrow(__nv_bfloat16* target, const float 
   *reinterpret_cast<Pack<__nv_bfloat16, N>*>(target) = pack;
 }
 
+/// As bf16 holds it.
+__device__ __forceinline__ float rounded(float value) { return __bfloat162float(__float2bfloat16_rn(value)); }
+
 template <int N>
 __device__ __forceinline__ void store(const View& view, int64_t row, int64_t column, const float (&values)[N]) {
   const int64_t at = row * view.stride + column;
@@ -92,13 +95,29 @@ __global__ void gather_kernel(View x, const int32_t* rows, int64_t columns, View
 }
 
 template <int N>
+__device__ __forceinline__ void load_gain(const float* gain, int64_t column, float (&values)[N]) {
+  const auto pack = *reinterpret_cast<const Pack<float, N>*>(gain + column);
+#pragma unroll
+  for (int i = 0; i < N; ++i) values[i] = pack.at[i];
+}
+
+template <int N>
 __global__ void rms_norm_kernel(View x, View delta, const float* gain, int64_t columns, float epsilon, View out) {
-  begin_row_kernel();
-  __shared__ float parts[16];
+  constexpr int kHeld = 2;  // loads of a thread that stay in registers
+  let_next_kernel_start();
   const int64_t row = blockIdx.x;
+  const int64_t first = int64_t{threadIdx.x} * N;
+  const int64_t step = int64_t{blockDim.x} * N;
+  // No kernel writes the gain. It comes from memory, which the next product's weights keep busy once this may begin.
+  float gains[kHeld][N];
+#pragma unroll
+  for (int turn = 0; turn < kHeld; ++turn) {
+    if (first + turn * step < columns) load_gain(gain, first + turn * step, gains[turn]);
+  }
+  wait_for_earlier_kernels();
+  __shared__ float parts[16];
   float squares = 0;
-  for (int64_t column = int64_t{threadIdx.x} * N; column < columns; column += int64_t{blockDim.x} * N) {
-    float values[N];
+  const auto add_up = [&](int64_t column, float(&values)[N]) {
     load(x, row, column, values);
     if (delta.data != nullptr) {
       float more[N];
@@ -109,6 +128,17 @@ __global__ void rms_norm_kernel(View x, View delta, const float* gain, int64_t c
     }
 #pragma unroll
     for (int i = 0; i < N; ++i) squares += values[i] * values[i];
+#pragma unroll
+    for (int i = 0; i < N; ++i) values[i] = delta.data != nullptr && x.narrow ? rounded(values[i]) : values[i];
+  };
+  float held[kHeld][N];
+#pragma unroll
+  for (int turn = 0; turn < kHeld; ++turn) {
+    if (first + turn * step < columns) add_up(first + turn * step, held[turn]);
+  }
+  for (int64_t column = first + kHeld * step; column < columns; column += step) {
+    float values[N];
+    add_up(column, values);
   }
   squares = warp_sum(squares);
   if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = squares;
@@ -116,12 +146,21 @@ __global__ void rms_norm_kernel(View x, View delta, const float* gain, int64_t c
   float sum = 0;
   for (unsigned warp = 0; warp < blockDim.x / 32; ++warp) sum += parts[warp];
   const float factor = 1.0f / sqrtf(sum / static_cast<float>(columns) + epsilon);
-  for (int64_t column = int64_t{threadIdx.x} * N; column < columns; column += int64_t{blockDim.x} * N) {
-    float values[N];
-    load(x, row, column, values);  // what this thread has just stored
+  const auto finish = [&](int64_t column, float(&values)[N], const float(&gain_values)[N]) {
 #pragma unroll
-    for (int i = 0; i < N; ++i) values[i] *= factor * gain[column + i];
+    for (int i = 0; i < N; ++i) values[i] *= factor * gain_values[i];
     store(out, row, column, values);
+  };
+#pragma unroll
+  for (int turn = 0; turn < kHeld; ++turn) {
+    if (first + turn * step < columns) finish(first + turn * step, held[turn], gains[turn]);
+  }
+  for (int64_t column = first + kHeld * step; column < columns; column += step) {
+    float values[N];
+    float gain_values[N];
+    load(x, row, column, values);  // what this thread has just stored
+    load_gain(gain, column, gain_values);
+    finish(column, values, gain_values);
   }
 }
 
@@ -214,13 +253,18 @@ __global__ void rope_append_kernel(View qkv, int64_t rows, RopeArguments rope, L
       cosine[i] *= rope.attention_scale;
     }
   }
+  const float* const gain = is_value ? nullptr : head < rope.query_heads ? rope.query_gain : rope.key_gain;
+  float gains[2][kMine];
+  if (gain != nullptr) {
+    load_gain(gain, first, gains[0]);
+    load_gain(gain, kHalf + first, gains[1]);
+  }
   wait_for_earlier_kernels();
   float low[kMine];
   float high[kMine];
   load(qkv, row, column, low);
   load(qkv, row, column + kHalf, high);
   if (!is_value) {
-    const float* gain = head < rope.query_heads ? rope.query_gain : rope.key_gain;
     if (gain != nullptr) {
       float squares = 0;
 #pragma unroll
@@ -228,8 +272,8 @@ __global__ void rope_append_kernel(View qkv, int64_t rows, RopeArguments rope, L
       const float factor = 1.0f / sqrtf(warp_sum(squares) / Dim + rope.epsilon);
 #pragma unroll
       for (int i = 0; i < kMine; ++i) {
-        low[i] *= factor * gain[first + i];
-        high[i] *= factor * gain[kHalf + first + i];
+        low[i] *= factor * gains[0][i];
+        high[i] *= factor * gains[1][i];
       }
     }
 #pragma unroll

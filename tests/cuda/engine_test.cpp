@@ -51,13 +51,13 @@ class CudaEngine : public GpuTest {
     return requests;
   }
 
-  /// By order of submission.
+  /// By order of submission; passes of at most `most_rows` tokens.
   static std::map<uint64_t, RequestResult> run(Device& device, const Model& model, const Plan* plan,
-                                               const std::vector<Request>& requests) {
+                                               const std::vector<Request>& requests, int most_rows = 300) {
     EngineOptions options;
     options.pages = 2000;
     options.max_batch = 4;  // others are admitted as these end
-    options.max_pass_tokens = 300;
+    options.max_pass_tokens = most_rows;
     Engine engine(device, model, plan, options);
     for (const Request& request : requests) engine.submit(request);
     std::map<uint64_t, RequestResult> results;
@@ -166,16 +166,40 @@ TEST_F(CudaEngine, EnginesTakeTurnsOnOneDevice) {
 TEST_F(CudaEngine, TokensDoNotDependOnHowPromptsAreCut) {
   const Plan quest = plan_of("quest");
   const Request request = workload()[2];
-  for (const int i : {0, 1, 2}) {
-    const Plan* const plan = i == 1 ? nullptr : &quest;
-    EngineOptions options;
-    options.pages = 600;
-    options.max_batch = 2 + 3 * i;
-    options.max_pass_tokens = 64 << i;
-    Engine engine(*device_, *model_, plan, options);
-    engine.submit(request);
-    EXPECT_EQ(engine.run_all().at(0).tokens, run(*device_, *model_, plan, {request}).at(1).tokens) << i;
+  for (const int rows : {128, 256}) {
+    const Plan* const plan = rows == 128 ? nullptr : &quest;
+    EXPECT_EQ(run(*device_, *model_, plan, {request}, rows).at(1).tokens, run(*device_, *model_, plan, {request}).at(1).tokens)
+        << rows;
   }
+}
+
+// Up to 64 rows are multiplied by kernels of our own, more by cuBLASLt, which round differently: logits differ, and tokens once
+// two logits nearly tie. Neither may be further from the CPU's logits than the other by more than chance.
+TEST_F(CudaEngine, PromptsCutIntoFewRowsAreAsNearToTheCpu) {
+  const std::unique_ptr<Device> cpu = create_device("cpu");
+  const std::unique_ptr<Model> cpu_model = load_model(source_path("host/models/mini").string(), *cpu);
+  Request request = workload()[2];
+  request.max_tokens = 1;
+  const auto logits = [&](Device& device, const Model& model, int rows) {
+    return run(device, model, nullptr, {request}, rows).at(1).logits;
+  };
+  const std::vector<float> wanted = logits(*cpu, *cpu_model, 300);
+  const auto error = [&](int rows) {
+    const std::vector<float> got = logits(*device_, *model_, rows);
+    EXPECT_EQ(got.size(), wanted.size());
+    double squares = 0;
+    double scale = 0;
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      squares += std::pow(got[i] - wanted[i], 2);
+      scale += std::pow(wanted[i], 2);
+    }
+    return std::sqrt(squares / scale);
+  };
+  const double few = error(64);
+  const double many = error(300);
+  EXPECT_LT(few, 1.1 * many);
+  EXPECT_LT(many, 1.1 * few);
+  EXPECT_LT(many, 0.02);
 }
 
 }  // namespace

@@ -225,7 +225,7 @@ TEST_F(CudaRowKernel, SelectsWhatSeveralKernelsSelect) {
 }
 
 TEST_F(CudaRowKernel, KeepsLowerPagesOnPlateaus) {
-  for (const int pages : {130, 2048, 9000}) {
+  for (const int pages : {130, 900, 2048, 9000}) {
     for (const int levels : {1, 2}) {
       SCOPED_TRACE(fmt::format("{} pages, {} levels", pages, levels));
       expect_one_kernel_like_several(
@@ -235,7 +235,7 @@ TEST_F(CudaRowKernel, KeepsLowerPagesOnPlateaus) {
 }
 
 TEST_F(CudaRowKernel, TakesInfinitiesAndNaNAsTheyAre) {
-  for (const int pages : {50, 2048, 20'000}) {
+  for (const int pages : {50, 900, 2048, 20'000}) {
     SCOPED_TRACE(pages);
     const Content content{.levels = 5, .specials = true};
     expect_one_kernel_like_several(

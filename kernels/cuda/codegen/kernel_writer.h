@@ -120,6 +120,7 @@ class KernelWriter {
   void write_stage();
   void write_row_tiles(const Launch& launch);
   void begin_selection(const std::vector<NodeId>& selected);
+  void fetch_kept_pages(const std::vector<NodeId>& selected);
   void write_selection(const std::vector<NodeId>& selected);
 
   const FlowLayout& layout_;

@@ -44,6 +44,10 @@ __device__ __forceinline__ void prefetch(const uint8_t* from, int bytes) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(from + at) : "memory");
   }
 }
+/// The same by one thread; `from` and `bytes` are multiples of 16.
+__device__ __forceinline__ void prefetch_whole(const uint8_t* from, int bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
 /// Waits for the threads that compute fields.
 __device__ __forceinline__ void sync_field_threads() { asm volatile("bar.sync 1, %0;" ::"n"(kFieldThreads) : "memory"); }
 

@@ -173,7 +173,31 @@ void KernelWriter::begin_selection(const std::vector<NodeId>& selected) {
   writer_.line("pages.begin({}, {}, row.pages);", first, last);
 }
 
+/// Brings pages that are selected whatever their scores nearer, for the attention that follows, while memory is idle.
+void KernelWriter::fetch_kept_pages(const std::vector<NodeId>& selected) {
+  constexpr int kMost = 2;  // at either end: what all rows fetch is to stay in L2 until then
+  int first = 0;
+  int last = 0;
+  for (const NodeId id : selected) {
+    first = std::max(first, std::min(kMost, node(id).attributes.first));
+    last = std::max(last, std::min(kMost, node(id).attributes.last));
+  }
+  if (first + last == 0) return;
+  const PageLayout& layout = layout_.plan.layout;
+  const int64_t bytes = int64_t{layout.page} * layout.head_dim * static_cast<int64_t>(size_of(layout.kv));
+  writer_.open("if (threadIdx.x < {})", first + last);
+  writer_.line("const int page = static_cast<int>(threadIdx.x) < {} ? threadIdx.x : row.pages - 1 - (threadIdx.x - {});", first,
+               first);
+  writer_.open("if (page >= first && page < first + count)");
+  writer_.write("const uint8_t* const block = row.block(row.ids[page]);");
+  writer_.line("prefetch_whole(block + {}, {});", layout.key_offset, bytes);
+  writer_.line("prefetch_whole(block + {}, {});", layout.value_offset, bytes);
+  writer_.close();
+  writer_.close();
+}
+
 void KernelWriter::write_selection(const std::vector<NodeId>& selected) {
+  fetch_kept_pages(selected);
   for (const NodeId id : selected) {
     if (!is_scored(node(id).op)) continue;
     comment(id);
