@@ -22,6 +22,20 @@ namespace fs = std::filesystem;
 constexpr int kBusyTimeoutMs = 10000;
 constexpr uint64_t kLeastFree = uint64_t{1} << 20;  // bytes: a submission and its verdict are some hundred kilobytes at most
 
+/// Throws StoreError for a folder without a database in which somebody keeps other files: it was hardly meant.
+void refuse_foreign(const std::string& path) {
+  std::error_code error;
+  if (fs::exists(path + "/sluice.db", error)) return;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    // What an end between the first steps of making a folder, or the root of a disk, may leave.
+    const bool is_ours = name == "lock" || name == "seed" || name.starts_with("sluice.db") || name.starts_with("lineage.git");
+    if (is_ours || name == "lost+found") continue;
+    throw StoreError(ErrorKind::kInvalid, fmt::format("{} is no data folder: it has \"{}\" in it, but no sluice.db", path, name),
+                     "name a new or empty folder with --data");
+  }
+}
+
 std::string made(const std::string& path) {
   std::error_code error;
   const bool is_new = fs::create_directories(path, error);
@@ -29,7 +43,11 @@ std::string made(const std::string& path) {
     throw StoreError(ErrorKind::kUnwritable, fmt::format("cannot make the data folder {}: {}", path, error.message()),
                      "choose another one with --data");
   }
-  if (is_new) fs::permissions(path, fs::perms::owner_all, error);  // scripts are for the server to show
+  if (is_new) {
+    fs::permissions(path, fs::perms::owner_all, error);  // scripts are for the server to show
+  } else {
+    refuse_foreign(path);
+  }
   return path;
 }
 

@@ -184,7 +184,8 @@ Status Store::retry_or_end(SubmissionId submission, EvaluationId evaluation, con
   verdict.status = Status::kRuntimeError;
   verdict.message = reason;
   if (last) {
-    verdict.hint = fmt::format("{} attempts failed; the evaluations tell what each of them came to", tries);
+    verdict.hint = fmt::format(
+        "{} attempts failed; the evaluations tell what each of them came to. Handed in again, it is judged anew", tries);
     verdict.artifacts = artifacts;
     check_results(verdict);
     write_results(*database_, evaluation, verdict);

@@ -177,21 +177,25 @@ void add_serve(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "serve", "Serve a model over HTTP: OpenAI's endpoints, metrics and health; with --data also the harness for agents");
   command->footer("Example: sluice serve --port 8080 --data sluice-data --flow quest --flow streaming");
-  command
-      ->add_option("--data", options->harness.folder,
-                   "Folder of submissions and what became of them: agents may hand in flows (sluice agent add)")
-      ->check([](const std::string& folder) { return folder.empty() ? "the folder's name is empty" : ""; }, "");
+  CLI::Option* data =
+      command
+          ->add_option("--data", options->harness.folder,
+                       "Folder of submissions and what became of them: agents may hand in flows (sluice agent add)")
+          ->check([](const std::string& folder) { return folder.empty() ? "the folder's name is empty" : ""; }, "");
   command
       ->add_option(
           "--workers", options->harness.workers,
           "Submissions that are judged at once, each by a process of its own, on CUDA each on a GPU of its own (default: "
           "one a GPU, or one on the CPU)")
-      ->check(decimal_number(1, 256));
+      ->check(decimal_number(1, 256))
+      ->needs(data);
   command->add_option("--judge-seconds", options->harness.seconds, "Most that the judging of one submission may take")
       ->check(CLI::Range(1.0, 1e6))
+      ->needs(data)
       ->capture_default_str();
   command->add_option("--suite", options->harness.suite, "By which they are judged unless they say otherwise")
       ->check(CLI::IsMember({"verify", "quick", "full"}))
+      ->needs(data)
       ->capture_default_str();
   options->http.port = 8080;
   command->add_option("--host", options->http.host, "Address to listen at")->capture_default_str();

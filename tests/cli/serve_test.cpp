@@ -104,6 +104,9 @@ TEST(Serve, RefusesWhatItCannotServe) {
   refused({"--reads-per-second", "-1"}, "-1");
   refused({"--data", ""}, "the folder's name is empty");
   refused({"--token-for-reading"}, "there are no tokens");
+  refused({"--workers", "2"}, "--workers requires --data");
+  refused({"--judge-seconds", "20"}, "--judge-seconds requires --data");
+  refused({"--suite", "verify"}, "--suite requires --data");
   refused({"--open-completions"}, "open there anyway");
   refused({"--data", "data", "--token-for-reading", "--open-completions"}, "excludes");
 }

@@ -76,6 +76,21 @@ TEST(DataFolder, IsMadeAndOpenedAgain) {
   EXPECT_EQ(report.commits, 3);
 }
 
+TEST(DataFolder, IsNotMadeAmongFilesOfOthers) {
+  const Folder folder;
+  std::ofstream(folder.file("thesis.tex")) << "years of work";
+  const StoreError error = error_of([&] { const DataFolder data(folder.path()); });
+  EXPECT_EQ(error.kind(), ErrorKind::kInvalid);
+  EXPECT_NE(std::string(error.what()).find("thesis.tex"), std::string::npos) << error.what();
+  EXPECT_FALSE(std::filesystem::exists(folder.file("lock")));
+  std::filesystem::remove(folder.file("thesis.tex"));
+  std::filesystem::create_directory(folder.file("lost+found"));
+  std::ofstream(folder.file("lock")) << "1\n";
+  fill(folder.path(), 1);
+  std::ofstream(folder.file("notes.txt")) << "in a folder of ours";
+  EXPECT_EQ(DataFolder(folder.path()).fsck().submissions, 1);
+}
+
 TEST(DataFolder, IsForOneServerAtATime) {
   const Folder folder;
   const DataFolder first(folder.path());
