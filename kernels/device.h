@@ -256,6 +256,7 @@ class Device {
   /// residual += attended * output^T; then delta = silu(gate) * up * down^T of the normed residual. If there is a next layer:
   /// residual += delta; qkv = normed residual * next_qkv^T. A device may do all of this in fewer steps than the operations above;
   /// sums are then rounded less often.
+  /// Throws InternalError for sizes that do not fit each other.
   virtual void finish_layer(const LayerTail& tail, const TailRows& rows);
   /// Whether `finish_layer` does so for these.
   virtual bool joins_layer(const LayerTail& tail, const TailRows& rows) const;

@@ -28,11 +28,17 @@ void refuse_foreign(const std::string& path) {
   if (fs::exists(path + "/sluice.db", error)) return;
   for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    // What an end between the first steps of making a folder, or the root of a disk, may leave.
-    const bool is_ours = name == "lock" || name == "seed" || name.starts_with("sluice.db") || name.starts_with("lineage.git");
+    // What ending between the first steps of making a folder leaves, what is left where the database was taken away, and what
+    // lies in the root of a disk.
+    const bool is_ours =
+        name == "lock" || name.starts_with("seed") || name.starts_with("sluice.db") || name.starts_with("lineage.git");
     if (is_ours || name == "lost+found") continue;
     throw StoreError(ErrorKind::kInvalid, fmt::format("{} is no data folder: it has \"{}\" in it, but no sluice.db", path, name),
                      "name a new or empty folder with --data");
+  }
+  if (error) {
+    throw StoreError(ErrorKind::kUnwritable, fmt::format("the data folder {} cannot be read: {}", path, error.message()),
+                     "may this user read and write there?");
   }
 }
 

@@ -185,7 +185,10 @@ Status Store::retry_or_end(SubmissionId submission, EvaluationId evaluation, con
   verdict.message = reason;
   if (last) {
     verdict.hint = fmt::format(
-        "{} attempts failed; the evaluations tell what each of them came to. Handed in again, it is judged anew", tries);
+        "{} attempts failed; the evaluations tell what each of them came to. Change the flow; or, if the server was at fault, "
+        "hand it "
+        "in again under a new idempotency key, or none, to have it judged anew",
+        tries);
     verdict.artifacts = artifacts;
     check_results(verdict);
     write_results(*database_, evaluation, verdict);

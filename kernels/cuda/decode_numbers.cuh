@@ -3,6 +3,7 @@
 #include <cuda_fp16.h>
 
 #include "kernels/cuda/attention_device.cuh"
+#include "kernels/cuda/warp.cuh"
 
 /// Numbers of the types of KV, as the tensor cores take them: bf16 as it is, 8-bit numbers as float16, which holds them exactly.
 namespace sluice::cuda::decode {
@@ -25,10 +26,7 @@ __device__ __forceinline__ void load_transposed(uint32_t address, uint32_t (&r)[
 template <bool Bf16>
 __device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   if constexpr (Bf16) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    multiply_bf16(c, a[0], a[1], a[2], a[3], b0, b1);
   } else {
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"

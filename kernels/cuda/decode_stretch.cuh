@@ -1,13 +1,13 @@
 #pragma once
 
 #include "kernels/cuda/attention_device.cuh"
+#include "kernels/cuda/ring.cuh"
 
 /// Which tiles of K and V a block and its warps attend to, and how they reach shared memory.
 namespace sluice::cuda::decode {
 
 inline constexpr int kTileTokens = 16;
-inline constexpr uint64_t kEvictFirst = 0x12F0000000000000;  // L2 policy, as CUTLASS and cuda::access_property encode it
-inline constexpr int kMostBlocks = 140;                      // multiprocessors
+inline constexpr int kMostBlocks = 140;  // multiprocessors
 
 /// What a kernel of one type of KV and head size is made of. A tile is K and V of 16 tokens, as the tensor copies lay it out:
 /// boxes of kBox tokens; in a box K then V; in each, panels of 128 bytes of channels; in a panel a row of 128 bytes a token, its

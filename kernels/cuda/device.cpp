@@ -281,7 +281,7 @@ void CudaDevice::finish_layer(const LayerTail& tail, const TailRows& rows) {
 }
 
 bool CudaDevice::joins_layer(const LayerTail& tail, const TailRows& rows) const {
-  return LayerChain::takes(tail, rows) && LayerChain::pays(tail, rows);
+  return layer_chain_.fits() && LayerChain::takes(tail, rows) && LayerChain::pays(tail, rows);
 }
 
 void CudaDevice::sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) {

@@ -35,7 +35,10 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 static_assert(LayerChain::kMostRows == kRows);
+static_assert((kWarps & (kWarps - 1)) == 0);
 constexpr int kMostParts = 2048;  // a residual of 32,768 numbers
+constexpr int kStages = 24;       // more than half of a multiprocessor's memory: what blocks wait for each other is to be bridged
+static_assert(kStages % kWarps == 0);
 
 bool is_plain(const Matrix& matrix) {
   return matrix.type == DataType::kBF16 && reinterpret_cast<uintptr_t>(matrix.data) % 16 == 0 && matrix.stride % 8 == 0;
@@ -76,6 +79,11 @@ cudaLaunchAttribute together_attribute() {
 
 LayerChain::LayerChain() : squares_(sizeof(float) * kRows * kMostParts), counters_(sizeof(uint32_t) * (kMostProducts + 1)) {
   counters_.clear();
+  const int bytes = Places::bytes(kStages);
+  SLUICE_CHECK_CUDA(cudaFuncSetAttribute(chain_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  int blocks = 0;
+  SLUICE_CHECK_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, chain_kernel, kThreads, bytes));
+  fits_ = blocks > 0;
 }
 
 bool LayerChain::takes(const Device::LayerTail& tail, const Device::TailRows& rows) {
@@ -104,8 +112,8 @@ void LayerChain::run(const Device::LayerTail& tail, const Device::TailRows& rows
               .residual = rows.residual.f32(),
               .residual_stride = rows.residual.stride,
               .squares = squares_.as<float>(),
-              .parts = static_cast<int>(rows.residual.columns / kTile),
-              .share = 1.0f / static_cast<float>(rows.residual.columns),
+              .square_parts = static_cast<int>(rows.residual.columns / kTile),
+              .inverse_hidden = 1.0f / static_cast<float>(rows.residual.columns),
               .epsilon = tail.epsilon,
               .counters = counters_.as<uint32_t>()};
   const auto gain_of = [&](const Weight& gain) {
@@ -124,17 +132,14 @@ void LayerChain::run(const Device::LayerTail& tail, const Device::TailRows& rows
     add(*tail.down, rows.activated, rows.normed, Finish::kAddNorm).gain = gain_of(*tail.next_gain);
     add(*tail.next_qkv, rows.normed, rows.qkv, Finish::kStore).normed = true;
   }
-  constexpr int kStages = 24;  // all of a multiprocessor's memory: what blocks wait for each other is to be bridged
   constexpr int64_t kLongStream = int64_t{200} << 20;
   a.stages = kStages;
   a.most_copies = bytes_of(tail) < kLongStream ? 4 : 6;  // with long streams it counts more that memory is never idle
-  const int bytes = Places::bytes(a.stages);
-  SLUICE_CHECK_CUDA(cudaFuncSetAttribute(chain_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
   std::array attributes{overlap_attribute(), together_attribute()};
   cudaLaunchConfig_t config{};
   config.gridDim = static_cast<unsigned>(multiprocessors());
   config.blockDim = kThreads;
-  config.dynamicSmemBytes = bytes;
+  config.dynamicSmemBytes = Places::bytes(a.stages);
   config.stream = stream;
   config.attrs = attributes.data();
   config.numAttrs = attributes.size();

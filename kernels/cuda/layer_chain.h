@@ -22,16 +22,21 @@ class LayerChain {
 
   LayerChain();
 
-  /// Whether `run` takes these: at most kMostRows rows, of bf16, and weights as tensor copies want them.
+  /// Whether all blocks of the kernel can be on this GPU at once, as they must.
+  bool fits() const { return fits_; }
+  /// Whether `run` takes these: at most kMostRows rows, all of bf16 but a float32 residual, and weights as tensor copies want
+  /// them.
   static bool takes(const Device::LayerTail& tail, const Device::TailRows& rows);
   /// Whether `run` is faster than the operations one by one, going by what was measured with Qwen3 0.6B, 1.7B and 8B on an H200.
   static bool pays(const Device::LayerTail& tail, const Device::TailRows& rows);
-  /// What Device::finish_layer says.
+  /// What Device::finish_layer says. Throws InternalError for what it does not take, for sizes that do not fit each other, and if
+  /// the launch is refused.
   void run(const Device::LayerTail& tail, const Device::TailRows& rows, Stream stream);
 
  private:
   DeviceMemory squares_;   // [kMostRows, hidden / 16] parts of sums of squares of rows
   DeviceMemory counters_;  // tiles that are done, by product, and blocks; zero between kernels
+  bool fits_ = false;
 };
 
 }  // namespace sluice::cuda

@@ -45,9 +45,9 @@ struct Arguments {
   int rows;
   float* residual;  // [rows, hidden]
   int64_t residual_stride;
-  float* squares;  // [rows, parts] the sum of squares of 16 numbers of the residual each
-  int parts;       // hidden / 16
-  float share;     // 1 / hidden
+  float* squares;    // [rows, square_parts] the sum of squares of 16 numbers of the residual each
+  int square_parts;  // hidden / 16
+  float inverse_hidden;
   float epsilon;
   uint32_t* counters;  // [kMostProducts] tiles that are done, then blocks that wait no more
   int stages;          // of the ring, a multiple of kWarps
@@ -152,15 +152,15 @@ __device__ __forceinline__ void wait_for_tiles(const uint32_t* counter, uint32_t
 __device__ __forceinline__ void find_factors(const Arguments& a, const Places& places) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   float sums[kRows] = {};
-  for (int part = lane; part < a.parts; part += 32) {
+  for (int part = lane; part < a.square_parts; part += 32) {
 #pragma unroll
     for (int row = 0; row < kRows; ++row) {
-      if (row < a.rows) sums[row] += __ldcg(a.squares + row * a.parts + part);
+      if (row < a.rows) sums[row] += __ldcg(a.squares + row * a.square_parts + part);
     }
   }
 #pragma unroll
   for (int row = 0; row < kRows; ++row) {
-    const float factor = 1.0f / sqrtf(warp_sum(sums[row]) * a.share + a.epsilon);
+    const float factor = 1.0f / sqrtf(warp_sum(sums[row]) * a.inverse_hidden + a.epsilon);
     if (lane == 0) asm volatile("st.shared.f32 [%0], %1;" ::"r"(places.factors + row * 4), "f"(factor) : "memory");
   }
 }
@@ -172,7 +172,6 @@ __device__ inline void watch(const Arguments& a, const Places& places) {
   for (int product = 0; product < a.count; ++product) {
     if (leads) {
       if (product > 0) wait_for_tiles(a.counters + product - 1, a.products[product - 1].tiles);
-      if (product == 0) __threadfence();
       barrier_arrive(places.rows_here(product));
     }
     __syncwarp();

@@ -20,15 +20,6 @@ __device__ __forceinline__ uint4 load_vector(uint32_t address) {
   return four;
 }
 
-/// d[16, 8] += a[16, 16] * b[8, 16]^T. `low` and `high` are two pairs of inputs each, of a's rows lane / 4 and lane / 4 + 8.
-__device__ __forceinline__ void multiply_inputs(float (&d)[4], uint32_t low_first, uint32_t high_first, uint32_t low_second,
-                                                uint32_t high_second, uint32_t b_first, uint32_t b_second) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(low_first), "r"(high_first), "r"(low_second), "r"(high_second), "r"(b_first), "r"(b_second));
-}
-
 /// The inputs of a stage of all rows: a lane has eight neighbours of every 32, which products take in any order as long as both
 /// sides have the same.
 struct Inputs {
@@ -59,8 +50,8 @@ __device__ __forceinline__ void multiply_stage(float (&sums)[2][4], uint32_t wei
     const uint4 low = load_vector(at);
     const uint4 high = load_vector(at + 8 * 128);
     const uint4& b = x.at[span];
-    multiply_inputs(sums[0], low.x, high.x, low.y, high.y, b.x, b.y);
-    multiply_inputs(sums[1], low.z, high.z, low.w, high.w, b.z, b.w);
+    multiply_bf16(sums[0], low.x, high.x, low.y, high.y, b.x, b.y);
+    multiply_bf16(sums[1], low.z, high.z, low.w, high.w, b.z, b.w);
   }
 }
 
@@ -208,7 +199,7 @@ __device__ __forceinline__ void add_norm(float (&sums)[4], const Arguments& a, c
 #pragma unroll
     for (int mask = 16; mask >= 4; mask /= 2) squares += __shfl_xor_sync(0xffffffffU, squares, mask);
     const int row = row_of(lane, odd);
-    if (lane < 4 && row < a.rows) a.squares[row * a.parts + tile] = squares;
+    if (lane < 4 && row < a.rows) a.squares[row * a.square_parts + tile] = squares;
   }
 #pragma unroll
   for (int half = 0; half < 2; ++half) {

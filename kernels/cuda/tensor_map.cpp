@@ -6,6 +6,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "kernels/checks.h"
 #include "kernels/cuda/driver.h"
 #include "scripting/graph/error.h"
 
@@ -44,6 +45,8 @@ TensorMap map_matrix(const Matrix& matrix, int rows) {
 }
 
 TensorMap map_tiles(const Matrix& matrix, bool pairs) {
+  require_equal("map_tiles", "rows past the last tile of 16", matrix.rows % 16, 0);
+  require_equal("map_tiles", "columns past the last 64", matrix.columns % 64, 0);
   const auto row = static_cast<cuuint64_t>(matrix.stride) * sizeof(uint16_t);
   const auto rows = static_cast<cuuint64_t>(matrix.rows);
   const cuuint64_t half = pairs ? rows / 2 : 8;  // rows from the first eight of a tile to the others

@@ -18,7 +18,7 @@ TensorMap map_matrix(const Matrix& matrix, int rows);
 
 /// The same in tiles of 16 rows, of which a copy has 4 times 64 columns, one behind the other; coordinates are (0, 0, 0, column /
 /// 64, tile). A tile has 16 rows that follow each other or, of `pairs`, 8 rows and the 8 that lie half of the matrix behind them.
-/// Rows are a multiple of 16, columns of 64.
+/// Throws InternalError unless rows are a multiple of 16 and columns of 64.
 TensorMap map_tiles(const Matrix& matrix, bool pairs);
 
 }  // namespace sluice::cuda

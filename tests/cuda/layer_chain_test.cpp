@@ -126,10 +126,19 @@ class CudaLayerChain : public testing::CudaDeviceTest {
     std::vector<double> residual, out;
   };
 
-  /// Runs a copy of the residual through `finish`.
+  /// Makes a bf16 matrix NaN, so that nothing is left of an earlier run.
+  void spoil(const Matrix& matrix) {
+    const std::vector<uint16_t> row(static_cast<size_t>(matrix.columns), 0x7fc0);
+    for (int64_t i = 0; i < matrix.rows; ++i) {
+      device_->write(static_cast<uint16_t*>(matrix.data) + i * matrix.stride, row.data(), row.size() * sizeof(uint16_t));
+    }
+  }
+
+  /// Runs `finish`, which may count on nothing but `attended` and the residual. The residual is as it was afterwards.
   template <typename Finish>
   Result run(const Device::TailRows& rows, bool is_last, const Finish& finish) {
     const std::vector<float> before = fetch(rows.residual);
+    for (const Matrix* matrix : {&rows.delta, &rows.normed, &rows.gate_up, &rows.activated, &rows.qkv}) spoil(*matrix);
     finish();
     Result result{fetch(rows.residual), fetch(is_last ? rows.delta : rows.qkv)};
     for (int64_t row = 0; row < rows.residual.rows; ++row) {
@@ -225,14 +234,14 @@ TEST_F(CudaLayerChain, LayersRunBehindEachOther) {
     Device::TailRows there = held.matrices(rows);
     const auto all = [&](bool waits) {
       return run(there, false, [&] {
-        for (const Layer& layer : layers) {
-          finish(layer.tail(false), there);
-          std::swap(there.attended, there.qkv);  // q of a layer stands for what the next attends to
+        for (int i = 0; i < kLayers; ++i) {
+          if (i > 0) std::swap(there.attended, there.qkv);  // q of a layer stands for what the next attends to
+          finish(layers[static_cast<size_t>(i)].tail(false), there);
           if (waits) device_->synchronize();
         }
       });
     };
-    // The first layer's rows are written over, so that each run goes on from where the one before it ended.
+    // The first layer's rows are written over, and written anew before each run.
     const std::vector<float> first = fetch(there.attended);
     std::optional<Result> wanted;
     for (int repeat = 0; repeat < 40; ++repeat) {

@@ -225,7 +225,7 @@ TEST_F(CudaRowKernel, SelectsWhatSeveralKernelsSelect) {
 }
 
 TEST_F(CudaRowKernel, KeepsLowerPagesOnPlateaus) {
-  for (const int pages : {130, 900, 2048, 9000}) {
+  for (const int pages : {130, 2047, 2048, 9000}) {
     for (const int levels : {1, 2}) {
       SCOPED_TRACE(fmt::format("{} pages, {} levels", pages, levels));
       expect_one_kernel_like_several(
@@ -235,7 +235,7 @@ TEST_F(CudaRowKernel, KeepsLowerPagesOnPlateaus) {
 }
 
 TEST_F(CudaRowKernel, TakesInfinitiesAndNaNAsTheyAre) {
-  for (const int pages : {50, 900, 2048, 20'000}) {
+  for (const int pages : {50, 2047, 2048, 20'000}) {
     SCOPED_TRACE(pages);
     const Content content{.levels = 5, .specials = true};
     expect_one_kernel_like_several(
@@ -252,6 +252,8 @@ TEST_F(CudaRowKernel, EveryNumberOfBlocksHoldsRows) {
   EXPECT_TRUE(std::is_sorted(clusters.rbegin(), clusters.rend()));
   EXPECT_GE(clusters.front(), 8);
   EXPECT_EQ(clusters.back(), 1);
+  EXPECT_EQ(flow.path(2, 2047).cluster, 1);
+  EXPECT_EQ(flow.path(2, 2048).cluster, 2);
   for (const int sequences : {1, 4, 9, 18, 40, 80}) {
     SCOPED_TRACE(sequences);
     expect_one_kernel_like_several(Problem(quest_graph(kGeometry, GraphBuilder::budget(37, 1, 2)),

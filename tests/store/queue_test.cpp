@@ -101,6 +101,10 @@ TEST(Queue, FailuresAreTriedAgainUpToALimit) {
   EXPECT_EQ(test.store.get(id)->status, Status::kRuntimeError);
   EXPECT_EQ(test.store.evaluations(id).at(0).verdict.message, "first");
   EXPECT_EQ(test.store.evaluations(id).at(2).verdict.message, "third");
+  // What the hint says: the same script is judged anew, but not under the key of an earlier call.
+  EXPECT_NE(test.store.evaluations(id).at(2).verdict.hint.find("new idempotency key, or none"), std::string::npos);
+  EXPECT_EQ(test.store.submit("ada", draft("one")).id, id);
+  EXPECT_EQ(test.store.get(id)->status, Status::kQueued);
   expect_whole(test);
 }
 

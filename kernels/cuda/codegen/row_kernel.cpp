@@ -184,7 +184,7 @@ void KernelWriter::fetch_kept_pages(const std::vector<NodeId>& selected) {
   }
   if (first + last == 0) return;
   const PageLayout& layout = layout_.plan.layout;
-  const int64_t bytes = int64_t{layout.page} * layout.head_dim * static_cast<int64_t>(size_of(layout.kv));
+  const size_t bytes = layout.value_offset - layout.key_offset;  // of K, and of V, with what rounds them up
   writer_.open("if (threadIdx.x < {})", first + last);
   writer_.line("const int page = static_cast<int>(threadIdx.x) < {} ? threadIdx.x : row.pages - 1 - (threadIdx.x - {});", first,
                first);
