@@ -22,14 +22,27 @@ namespace fs = std::filesystem;
 constexpr int kBusyTimeoutMs = 10000;
 constexpr uint64_t kLeastFree = uint64_t{1} << 20;  // bytes: a submission and its verdict are some hundred kilobytes at most
 
-/// Throws StoreError for a folder without a database in which somebody keeps other files: it was hardly meant.
+bool is_empty(const std::string& file) {
+  std::error_code error;
+  return fs::file_size(file, error) == 0 || error;
+}
+
+/// Throws StoreError for a folder without a database in which somebody keeps other files, since it was hardly meant, and for one
+/// that has lost its database: the repository, which is made after it, would be taken for damaged.
 void refuse_foreign(const std::string& path) {
   std::error_code error;
-  if (fs::exists(path + "/sluice.db", error)) return;
+  const std::string database = path + "/sluice.db";
+  if (!is_empty(database)) return;
+  if (fs::exists(path + "/lineage.git", error)) {
+    throw StoreError(ErrorKind::kCorrupted,
+                     fmt::format("the database {} is {}, but the repository beside it has submissions of it", database,
+                                 fs::exists(database, error) ? "empty" : "gone"),
+                     "restore it from a backup; to begin anew, choose another folder with --data");
+  }
   for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    // What ending between the first steps of making a folder leaves, what is left where the database was taken away, and what
-    // lies in the root of a disk.
+    // What ending between the first steps of making a folder leaves, what stays where somebody took database and repository
+    // away, and what lies in the root of a disk.
     const bool is_ours =
         name == "lock" || name.starts_with("seed") || name.starts_with("sluice.db") || name.starts_with("lineage.git");
     if (is_ours || name == "lost+found") continue;

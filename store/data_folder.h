@@ -28,7 +28,8 @@ class DataFolder {
  public:
   /// Makes what is missing, brings an older schema up to date (the old file is kept beside it), and adds to the repository what
   /// the database has. A damaged repository is moved aside and made anew; what was done is told by `notices`.
-  /// Throws StoreError: kInvalid (a folder of other files), kLocked, kFull, kUnwritable, kTooNew, kCorrupted (the database).
+  /// Throws StoreError: kInvalid (a folder of other files), kLocked, kFull, kUnwritable, kTooNew, kCorrupted (the database; or it
+  /// is gone and the repository is not).
   explicit DataFolder(const std::string& path);
 
   /// A connection of its own for the calling thread.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cctype>
 #include <csignal>
 #include <cstdio>
 #include <map>
@@ -94,6 +95,14 @@ std::string is_origin(const std::string& text) {
   const size_t scheme = text.starts_with("http://") ? 7 : text.starts_with("https://") ? 8 : std::string::npos;
   const bool whole = scheme < text.size() && text.find_first_of("/?#@ *", scheme) == std::string::npos;
   return whole ? "" : fmt::format("\"{:.60}\" is no origin: scheme, name and port alone, as in https://example.org", text);
+}
+
+/// What is wrong with the name of a host; "" if nothing is.
+std::string is_host_name(const std::string& text) {
+  const bool plain = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '-' || c == '.' || c == '_';
+  });
+  return plain ? "" : fmt::format("\"{:.60}\" is no host name: without scheme and port, as in example.org", text);
 }
 
 /// Throws InputError.
@@ -203,7 +212,8 @@ void add_serve(CLI::App& app) {
       ->check(decimal_number(0, 65535))
       ->capture_default_str();
   add_list(*command, "--allow-host", options->http.gate.host_names,
-           "Names besides localhost under which this server is called; IP addresses need none");
+           "Names besides localhost under which this server is called; IP addresses need none")
+      ->check(is_host_name, "");
   add_list(*command, "--allow-origin", options->http.gate.origins, "Other sites whose pages may call: https://example.org")
       ->check(is_origin, "");
   command

@@ -46,7 +46,8 @@ FlowServer& Session::server() const {
 
 std::string Session::submit(const std::string& argument) {
   const SubmitArguments arguments(argument);
-  const std::string name = arguments.name.empty() ? flow(":submit").name : arguments.name;
+  const std::string own_name = flow(":submit").name;  // whatever it is handed in as, it must be one
+  const std::string name = arguments.name.empty() ? own_name : arguments.name;
   std::vector<int64_t> parents;
   if (parent_) parents.push_back(*parent_);
   const FlowServer::Receipt receipt = server().submit(name, draft_.script().text, parents);

@@ -159,6 +159,7 @@ TEST(ReplSubmissions, WhatCannotBeHandedInIsSaid) {
     return server.run("sluice repl --tokens 256 " + options + " <<'END' 2>&1\n" + lines + "END").out;
   };
   EXPECT_TRUE(contains(session(":submit\n"), "wants a flow that selects pages"));
+  EXPECT_TRUE(contains(session(":submit half\n"), "wants a flow that selects pages"));
   EXPECT_TRUE(contains(session(":load 9\n"), "there is no submission 9"));
   EXPECT_TRUE(contains(session(":load quest\n:submit --now\n"), ":submit --wait NAME"));
   EXPECT_TRUE(contains(session(":load quest\n:submit\n", "--token wrong"), "401"));

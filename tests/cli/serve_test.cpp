@@ -104,6 +104,9 @@ TEST(Serve, RefusesWhatItCannotServe) {
   refused({"--reads-per-second", "-1"}, "-1");
   refused({"--data", ""}, "the folder's name is empty");
   refused({"--token-for-reading"}, "there are no tokens");
+  refused({"--allow-host", "https://example.org"}, "is no host name");
+  refused({"--allow-host", "example.org:8080"}, "is no host name");
+  refused({"--allow-host", "*"}, "is no host name");
   refused({"--workers", "2"}, "--workers requires --data");
   refused({"--judge-seconds", "20"}, "--judge-seconds requires --data");
   refused({"--suite", "verify"}, "--suite requires --data");

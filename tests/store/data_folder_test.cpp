@@ -91,6 +91,20 @@ TEST(DataFolder, IsNotMadeAmongFilesOfOthers) {
   EXPECT_EQ(DataFolder(folder.path()).fsck().submissions, 1);
 }
 
+TEST(DataFolder, ADatabaseThatIsGoneIsNotReplaced) {
+  for (const bool is_empty : {false, true}) {
+    const Folder folder;
+    fill(folder.path(), 2);
+    for (const char* file : {"sluice.db", "sluice.db-wal", "sluice.db-shm"}) std::filesystem::remove(folder.file(file));
+    if (is_empty) std::ofstream(folder.file("sluice.db")).flush();
+    const StoreError error = error_of([&] { const DataFolder data(folder.path()); });
+    EXPECT_EQ(error.kind(), ErrorKind::kCorrupted);
+    EXPECT_NE(std::string(error.what()).find(is_empty ? "is empty" : "is gone"), std::string::npos) << error.what();
+    EXPECT_TRUE(std::filesystem::exists(folder.file("lineage.git/HEAD")));
+    EXPECT_FALSE(std::filesystem::exists(folder.file("lineage.git.damaged.1")));
+  }
+}
+
 TEST(DataFolder, IsForOneServerAtATime) {
   const Folder folder;
   const DataFolder first(folder.path());

@@ -3,7 +3,7 @@ import { after, before } from 'node:test';
 import { Server } from './server.mjs';
 import { pageTest, server, settled, visit } from './site.mjs';
 
-const kRefused = [/404 \(Not Found\)|400 \(Bad Request\)/];
+const kRefused = [/404 \(Not Found\)|400 \(Bad Request\)|422 \(Unprocessable Entity\)/];
 const kBroken = [/ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE/];
 
 pageTest(
@@ -15,6 +15,11 @@ pageTest(
     await page.getByRole('alert').getByText('99999').waitFor();
     await visit(page, '#/lineage/99999');
     await page.getByRole('alert').getByText('99999').waitFor();
+    assert.equal(await page.getByRole('table').count(), 0);
+    await visit(page, '#/?status=bogus');
+    await page.getByRole('alert').getByText('bogus').waitFor();
+    assert.equal(await page.getByText('Nothing has passed').isVisible(), false);
+    assert.equal(await page.getByRole('table').count(), 0);
     await visit(page, '#/submissions/abc');
     await page.getByRole('alert').getByText('"abc" is not the number of a submission').waitFor();
     await visit(page, '#/submissions/1/diff?from=99999');

@@ -27,7 +27,7 @@ export class FilterForm {
     type: 'search',
     name: 'text',
     placeholder: 'name, notes or script',
-    maxlength: 200,
+    maxlength: 100,
   });
 
   constructor(

@@ -80,8 +80,14 @@ export function changeText(name: string, change: number, unit = ''): string {
   return `${sign}${number}${of}`;
 }
 
-/** Whether two values differ by more than chance may: their intervals do not overlap. Without one, a value is exact. */
-function differ(a: Measured, b: Measured): boolean {
+const hasInterval = ({ low, high }: Measured) => typeof low === 'number' && typeof high === 'number';
+
+/**
+ * Whether two values are known to differ by more than chance may: their intervals do not overlap. Metrics without intervals are
+ * exact; of the others, a value without one may be anything.
+ */
+function differ(name: string, a: Measured, b: Measured): boolean {
+  if (metricStyle(name).interval && !(hasInterval(a) && hasInterval(b))) return false;
   return (a.high ?? a.value) < (b.low ?? b.value) || (b.high ?? b.value) < (a.low ?? a.value);
 }
 
@@ -89,7 +95,7 @@ function differ(a: Measured, b: Measured): boolean {
 export function changeClass(name: string, from: Measured, to: Measured): 'better' | 'worse' | 'same' {
   const { better } = metricStyle(name);
   const change = to.value - from.value;
-  if (!better || !differ(from, to) || Number(metricNumber(name, Math.abs(change))) === 0) return 'same';
+  if (!better || !differ(name, from, to) || Number(metricNumber(name, Math.abs(change))) === 0) return 'same';
   return change > 0 === (better === 'higher') ? 'better' : 'worse';
 }
 
@@ -100,8 +106,8 @@ export function areBest(name: string, values: (Measured | undefined)[]): boolean
   const [first, ...rest] = measured;
   if (!better || !first) return values.map(() => false);
   const very_best = rest.reduce((a, b) => ((better === 'higher') === b.value > a.value ? b : a), first);
-  const is_contest = measured.some((one) => differ(one, very_best));
-  return values.map((one) => is_contest && one !== undefined && !differ(one, very_best));
+  const is_contest = measured.some((one) => differ(name, one, very_best));
+  return values.map((one) => is_contest && one !== undefined && !differ(name, one, very_best));
 }
 
 const two = (number: number) => String(number).padStart(2, '0');

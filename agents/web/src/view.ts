@@ -42,7 +42,20 @@ export class Loader {
   readonly place = element('div');
   private current = new AbortController();
 
+  private concealed: HTMLElement[] = [];
+
   constructor(private readonly signal: AbortSignal) {}
+
+  /** Hides what shows the data until some are there (`reveal`): below an error it would speak of data that nobody knows. */
+  conceal(...elements: HTMLElement[]): HTMLElement[] {
+    this.concealed.push(...elements);
+    for (const one of elements) one.hidden = true;
+    return elements;
+  }
+
+  reveal(): void {
+    for (const one of this.concealed.splice(0)) one.hidden = false;
+  }
 
   /** A newer call takes the place of one that still runs. */
   async run(load: (signal: AbortSignal) => Promise<void>): Promise<void> {

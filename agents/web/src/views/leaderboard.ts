@@ -140,14 +140,16 @@ class Leaderboard {
       this.form.element,
       this.loader.place,
       this.mixed.element,
-      element(
-        'div',
-        { class: 'beside' },
-        section('Accuracy and speed', only, this.chart.element),
-        section('Pareto front', this.front.element),
+      ...this.loader.conceal(
+        element(
+          'div',
+          { class: 'beside' },
+          section('Accuracy and speed', only, this.chart.element),
+          section('Pareto front', this.front.element),
+        ),
+        element('div', { class: 'table-head' }, this.count, this.choice.element),
+        this.table.element,
       ),
-      element('div', { class: 'table-head' }, this.count, this.choice.element),
-      this.table.element,
     ];
   }
 
@@ -174,6 +176,7 @@ class Leaderboard {
   }
 
   private show(rows: Summary[], what: string): void {
+    this.loader.reveal();
     this.form.offer(rows);
     this.mixed.show(rows);
     this.table.show([...rows]);

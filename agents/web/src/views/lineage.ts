@@ -98,6 +98,7 @@ export const lineageView: View = async ({ route, live, signal, main }) => {
   let family = new Set<number>(); // as it is drawn
   const load = async (stop: AbortSignal) => {
     const { nodes } = await get<{ nodes: Summary[] }>(`/v1/submissions/${chosen}/lineage`, {}, stop);
+    loader.reveal();
     const drawn = nearest(nodes, chosen);
     note.textContent =
       `${nodes.length} related, the oldest at the left` +
@@ -117,8 +118,7 @@ export const lineageView: View = async ({ route, live, signal, main }) => {
   main.append(
     heading(`Lineage of #${chosen}`, element('a', { href: hashOf(['lineage']) }, 'All families'), chooser(chosen)),
     loader.place,
-    section('Who was made of whom', note, drawing),
-    section('The same as a table', table.element),
+    ...loader.conceal(section('Who was made of whom', note, drawing), section('The same as a table', table.element)),
   );
   await loader.run(load);
   refreshOnEvents(
