@@ -176,7 +176,8 @@ void GenerationApi::add_routes(HttpServer& server) {
   live.handle = [](const HttpRequest&) { return json_response({{"status", "ok"}}); };
   server.add(std::move(live));
 
-  const std::pair<const char*, const char*> ready_routes[] = {{"/health", "getHealth"}, {"/health/ready", "getReady"}};
+  const std::pair<const char*, const char*> ready_routes[] = {
+      {"/health", "getHealth"}, {"/v1/health", "getVersionedHealth"}, {"/health/ready", "getReady"}};
   for (const auto& [pattern, operation] : ready_routes) {
     HttpRoute ready = health_route(pattern, operation, "Whether requests are taken");
     ready.handle = [this](const HttpRequest&) {

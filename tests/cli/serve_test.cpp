@@ -74,9 +74,9 @@ std::string status(const std::string& method, const std::string& path) {
 
 TEST(Serve, TellsNothingWithoutATokenIfItIsToldSo) {
   const std::string asked = status("GET", "/v1/models") + status("GET", "/v1/submissions") + status("GET", "/metrics") +
-                            status("GET", "/health") + status("GET", "/v1/openapi.json");
+                            status("GET", "/health") + status("GET", "/v1/health") + status("GET", "/v1/openapi.json");
   const Ran closed = with_server("--data data --quiet --token-for-reading", asked);
-  EXPECT_TRUE(closed.out.starts_with("401\n401\n401\n200\n200\n")) << closed.out << closed.err;
+  EXPECT_TRUE(closed.out.starts_with("401\n401\n401\n200\n200\n200\n")) << closed.out << closed.err;
 }
 
 TEST(Serve, CompletionsNeedATokenWhereThereAreTokens) {

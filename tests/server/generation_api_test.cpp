@@ -388,7 +388,9 @@ TEST_F(GenerationApiTest, DescribesItsRoutes) {
   const Json document = Json::parse(http.Get("/v1/openapi.json")->body);
   EXPECT_EQ(check_open_api(document), std::vector<std::string>{});
   EXPECT_TRUE(document.at("paths").at("/v1/chat/completions").contains("post"));
-  for (const char* path : {"/health", "/health/live", "/health/ready"}) EXPECT_EQ(http.Get(path)->status, 200) << path;
+  for (const char* path : {"/health", "/v1/health", "/health/live", "/health/ready"}) {
+    EXPECT_EQ(http.Get(path)->status, 200) << path;
+  }
 }
 
 TEST_F(GenerationApiTest, WholeAnswersEndWithTheServerOrTheirClient) {
@@ -419,6 +421,7 @@ TEST_F(GenerationApiTest, IsNotReadyInTrouble) {
   EXPECT_EQ(refused->status, 503);
   EXPECT_EQ(Json::parse(refused->body)["detail"], "the disk is full");
   EXPECT_EQ(http.Get("/health")->status, 503);
+  EXPECT_EQ(http.Get("/v1/health")->status, 503);
   EXPECT_EQ(http.Get("/health/live")->status, 200);
   trouble = false;
   EXPECT_EQ(http.Get("/health/ready")->status, 200);
