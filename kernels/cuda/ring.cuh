@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-/// What products that stream weights through a ring in shared memory have in common.
+/// What kernels have in common that stream weights or pages through rings in shared memory.
 namespace sluice::cuda {
 
 inline constexpr uint64_t kEvictFirst = 0x12F0000000000000;  // L2 policies, as CUTLASS encodes them
