@@ -21,6 +21,7 @@ constexpr int kLeastChunk = 64;           // pages worth a block
 constexpr int kMostHelpers = 8;           // blocks that share a row in order to be faster; more do so where it is too long
 constexpr int kLeastHeld = 1024;          // pages worth a block that holds a row with others
 constexpr size_t kReservedShared = 1024;  // of every block, by the system
+constexpr int kMostHintedRows = 16;       // more leave top-k too few blocks each for hints to help
 
 cudaLaunchConfig_t row_launch(const FlowPath& path, int rows, std::span<cudaLaunchAttribute> attributes, Stream stream) {
   cudaLaunchConfig_t config{};
@@ -31,6 +32,11 @@ cudaLaunchConfig_t row_launch(const FlowPath& path, int rows, std::span<cudaLaun
   config.attrs = attributes.data();
   config.numAttrs = static_cast<unsigned>(attributes.size());
   return config;
+}
+
+/// Whether top-k is faster with what was selected before.
+bool is_hinted(int rows, int pages, int budget) {
+  return rows <= kMostHintedRows && budget > 0 && plan_top_k(rows, pages, budget, true).method == TopKMethod::kGuessVerifyRefine;
 }
 
 int round_up(int64_t number, int64_t step) { return static_cast<int>((number + step - 1) / step * step); }
@@ -132,8 +138,23 @@ void CudaFlow::grow_memory() {
   grow(rows_, rows * row_stride() * sizeof(float));
   grow(lists_, selections * rows * capacity_ * sizeof(int32_t));
   grow(numbers_, (3 * selections + 3) * rows * sizeof(int32_t));
+  reserve_hints();
   grow(positions_, rows * capacity_ * sizeof(int32_t));
   grow(pages_, rows * capacity_ * sizeof(int32_t));
+}
+
+void CudaFlow::reserve_hints() {
+  // Rows that one kernel holds, or that are short, are selected from without.
+  if (path(1, capacity_).cluster > 0 || !is_hinted(std::min(most_rows_, kMostHintedRows), capacity_, capacity_)) return;
+  int most = 0;  // pages that a selection takes
+  for (const codegen::ScoredSelection& selection : layout_.selections) {
+    most = std::max(most, most_budget(layout_.node(selection.node), capacity_));
+  }
+  if (most <= hint_stride_) return;
+  DeviceMemory hints(sparse_layers_ * layout_.selections.size() * kMostHintedRows * most * sizeof(int32_t));
+  hints.clear();
+  hints_ = std::move(hints);
+  hint_stride_ = most;
 }
 
 FlowArguments CudaFlow::arguments_of(const FlowBlocks& blocks) const {
@@ -258,8 +279,12 @@ std::string CudaFlow::describe_path(int sequences, int pages) const {
   if (index_.empty()) return "a list of pages that needs no scores";
   std::string why = source_.why_not_whole_rows;
   if (why.empty()) why = whole_rows_ ? "rows are too long to be held on chip" : "one kernel was not wanted";
-  return fmt::format("{} of its own and top-k, scores in device memory: {}",
-                     index_.size() == 1 ? "a kernel" : fmt::format("{} kernels", index_.size()), why);
+  const bool hinted = std::any_of(layout_.selections.begin(), layout_.selections.end(), [&](const auto& selection) {
+    return is_hinted(sequences * kv_heads_, pages, most_budget(layout_.node(selection.node), pages));
+  });
+  return fmt::format("{} of its own and top-k{}, scores in device memory: {}",
+                     index_.size() == 1 ? "a kernel" : fmt::format("{} kernels", index_.size()),
+                     hinted ? ", which begins with what was selected last" : "", why);
 }
 
 FlowArguments CudaFlow::index_arguments(const FlowBlocks& blocks, const FlowSequences& sequences) const {
@@ -315,7 +340,15 @@ void CudaFlow::launch_whole_rows(const FlowPath& path, const Selection& selectio
   SLUICE_CHECK_CUDA(cudaLaunchKernelExC(&config, kernel, parameters));
 }
 
-SelectionLeaf CudaFlow::select_leaf(NodeId id, int rows, int pages, Stream stream) {
+int32_t* CudaFlow::hints_for(const Node& selection, int number, int layer, int rows, int pages) const {
+  const int budget = most_budget(selection, pages);
+  const int place = state_layers_.at(static_cast<size_t>(layer));
+  if (place < 0 || budget > hint_stride_ || !is_hinted(rows, pages, budget)) return nullptr;
+  const int64_t lists = place * static_cast<int64_t>(layout_.selections.size()) + number;
+  return hints_.as<int32_t>() + lists * kMostHintedRows * hint_stride_;
+}
+
+SelectionLeaf CudaFlow::select_leaf(NodeId id, int layer, int rows, int pages, Stream stream) {
   const Node& node = layout_.node(id);
   SelectionLeaf leaf;
   leaf.first = node.attributes.first;
@@ -333,10 +366,19 @@ SelectionLeaf CudaFlow::select_leaf(NodeId id, int rows, int pages, Stream strea
   top.max_budget = budget;
   top.selected = lists_.as<int32_t>() + static_cast<int64_t>(number) * most_rows_ * capacity_;
   top.selected_stride = capacity_;
+  if (int32_t* const last = hints_for(node, number, layer, rows, pages); last != nullptr) {
+    // Scores change little from step to step (GVR, section 3). Where another request has taken the place of a row, hints are of
+    // no use, and do no harm.
+    top.selected = last;
+    top.selected_stride = hint_stride_;
+    top.hints = last;
+    top.hint_stride = hint_stride_;
+    top.hint_count = budget;
+  }
   top.counts = numbers_at(0, number);
-  select_top_k(top, plan_top_k(rows, top.max_length, budget, false), stream);
+  select_top_k(top, plan_top_k(rows, top.max_length, budget, top.hints != nullptr), stream);
   leaf.list = top.selected;
-  leaf.list_stride = capacity_;
+  leaf.list_stride = top.selected_stride;
   leaf.counts = top.counts;
   return leaf;
 }
@@ -355,7 +397,7 @@ void CudaFlow::launch_steps(const Selection& selection, const FlowSequences& seq
     launch(loaded, rows * ((int64_t{pages} + arguments.chunk - 1) / arguments.chunk), arguments, stream);
   }
   Selection joined = selection;
-  for (const NodeId id : leaves_) joined.leaves[joined.leaf_count++] = select_leaf(id, rows, pages, stream);
+  for (const NodeId id : leaves_) joined.leaves[joined.leaf_count++] = select_leaf(id, arguments.layer, rows, pages, stream);
   if (leaves_.empty()) joined.leaves[joined.leaf_count++].first = pages;  // no selection: every page
   finish_selection(joined, stream);
 }

@@ -138,12 +138,15 @@ class CudaFlow final {
   void launch_whole_rows(const FlowPath& path, const Selection& selection, const FlowSequences& sequences,
                          FlowArguments arguments, Stream stream);
   void launch_steps(const Selection& selection, const FlowSequences& sequences, FlowArguments arguments, Stream stream);
-  /// Selects by the scores that launches have left.
-  SelectionLeaf select_leaf(NodeId id, int rows, int pages, Stream stream);
+  /// Selects by the scores that launches have left in a layer.
+  SelectionLeaf select_leaf(NodeId id, int layer, int rows, int pages, Stream stream);
+  /// Where a layer keeps what it last selected, if that helps it to select from so many rows of so many pages; else null.
+  int32_t* hints_for(const Node& selection, int number, int layer, int rows, int pages) const;
   /// Most pages that a selection by score takes between those that are kept anyway.
   int most_budget(const Node& selection, int pages) const;
   int64_t row_stride() const;
   void grow_memory();
+  void reserve_hints();
   const float* values_of(NodeId id) const;
 
   Plan plan_;
@@ -165,8 +168,10 @@ class CudaFlow final {
   int reserved_ = 0;  // times
   int capacity_ = 0;  // pages of a row
   int most_rows_ = 0;
-  DeviceMemory rows_;       // [rows, row_stride()] float32
-  DeviceMemory lists_;      // [selections, rows, capacity]
+  DeviceMemory rows_;   // [rows, row_stride()] float32
+  DeviceMemory lists_;  // [selections, rows, capacity]
+  DeviceMemory hints_;  // [sparse layers, selections, kMostHintedRows, hint_stride_] selections, each a hint to the next
+  int hint_stride_ = 0;
   DeviceMemory numbers_;    // [selections, rows] counts, lengths, budgets; then of the result [rows] starts, tokens, counts
   DeviceMemory positions_;  // [rows, capacity]
   DeviceMemory pages_;      // [rows, capacity]

@@ -27,7 +27,8 @@ struct TopK {
   const int32_t* budgets = nullptr;  // [rows], at most max_budget, which is read in their place if this is null
   int max_budget = 0;
 
-  /// Indices that may be among the best, such as an earlier selection. Any content is fine, also repeated or out of range (-1).
+  /// Indices that may be among the best, such as an earlier selection: `selected` itself as it was left, too. Any content is
+  /// fine, also repeated or out of range (-1).
   const int32_t* hints = nullptr;  // [rows, hint_stride], or null
   int64_t hint_stride = 0;
   int hint_count = 0;  // of each row

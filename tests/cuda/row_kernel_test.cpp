@@ -281,6 +281,27 @@ TEST_F(CudaRowKernel, RowsThatDoNotFitTakeSeveralKernels) {
   EXPECT_NE(flow.describe_path(1, 4'000).find("one kernel"), std::string::npos);
 }
 
+TEST_F(CudaRowKernel, WhatWasSelectedLastHelpsAndChangesNothing) {
+  constexpr int kPages = 40'000;
+  for (const int levels : {2, 1000}) {
+    Problem problem(mean_score_graph(kGeometry, GraphBuilder::budget(2500, 1, 2)), {8 * kPages, 8 * kPages - 3},
+                    {.levels = levels});
+    CudaFlow flow(problem.plan(), 3, kHeads);
+    flow.use_several_kernels();
+    EXPECT_NE(flow.describe_path(2, kPages).find("what was selected last"), std::string::npos);
+    EXPECT_EQ(flow.describe_path(40, kPages).find("what was selected last"), std::string::npos);
+    // Hints of none, of the same, of shorter and of longer rows.
+    for (const auto& lengths : {std::vector<int32_t>{8 * kPages, 8 * kPages - 3},
+                                {8 * kPages, 8 * kPages - 3},
+                                {800, 90'000},
+                                {0, 8 * kPages - 8},
+                                {8 * kPages, 30'000}}) {
+      problem.set_lengths(lengths);
+      expect_best(problem, given(problem, problem.select(flow)));
+    }
+  }
+}
+
 TEST_F(CudaRowKernel, CapturedLaunchesFollowLengths) {
   const std::vector<int32_t> longest{8 * 3000, 8 * 2500, 8 * 3000};
   Problem problem(quest_graph(kGeometry, GraphBuilder::budget(61, 1, 2)), longest);
