@@ -101,14 +101,16 @@ __global__ void __launch_bounds__(Shape<Type, Dim, Box>::kThreads, 1)
   if (lane < kStages) barrier_init(ring_barriers + 8 * lane, 1);
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   __syncwarp();  // no other warp uses these barriers
-  // All of the above overlaps the end of the kernel before; nothing that it wrote may be read earlier than here.
+  const int rows = a.sequences * a.kv_heads;
+  Guess<S, Box> guess(a, rows, warp);
+  // All of the above overlaps the end of the kernel before; nothing that it wrote may be counted on earlier than here.
   let_next_kernel_start();
   wait_for_earlier_kernels();
-  const int rows = a.sequences * a.kv_heads;
+  guess.ask(a);
   const Stretch stretch = find_stretch<S::kThreads, Dim>(a, rows);
   if (stretch.first >= stretch.last) return;
 
-  Source<S, Box> source(a, stretch, warp);
+  Source<S, Box> source(a, stretch, warp, guess);
   int asked = 0;  // tiles of this warp
   const auto copy = [&](int slot) {
     source.copy(&map, a, stretch, asked, shared_address(ring + slot * S::kTileBytes), ring_barriers + 8 * slot);
@@ -230,6 +232,7 @@ void DecodeAttention::run(const DecodeShape& shape, const PageLists& lists, cons
       .kv_heads = kv_.kv_heads,
       .group = shape.group,
       .per_head = lists.per_head,
+      .list_stride = lists.stride,
       .scale = shape.scale * kLog2E,
       .by_kv_heads = Divisor(kv_.kv_heads),
       .by_blocks = Divisor(blocks_),

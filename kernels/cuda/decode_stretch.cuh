@@ -57,7 +57,8 @@ struct Arguments {
   int kv_heads;
   int group;
   bool per_head;
-  float scale;  // of q . k, in base 2
+  int64_t list_stride;  // 0: starts tell where lists begin
+  float scale;          // of q . k, in base 2
   Divisor by_kv_heads;
   Divisor by_blocks;
   Divisor by_page_boxes;  // boxes of a page
@@ -81,6 +82,10 @@ __device__ __forceinline__ int tiles_of(int tokens) { return (tokens + kTileToke
 /// The list of a row (sequence, KV head).
 __device__ __forceinline__ int list_of(const Arguments& a, int row) { return a.per_head ? row : a.by_kv_heads.quotient(row); }
 __device__ __forceinline__ int row_tokens(const Arguments& a, int row) { return a.tokens[list_of(a, row)]; }
+
+__device__ __forceinline__ int64_t start_of(const Arguments& a, int list) {
+  return a.list_stride > 0 ? list * a.list_stride : a.starts[list];
+}
 
 /// What a block does: tiles [first, last) of all rows laid end to end.
 struct Stretch {
@@ -112,7 +117,7 @@ inline __device__ void clear_row(const Arguments& a, int row, int dim) {
 template <int Dim>
 __device__ __forceinline__ int begin_row(const Arguments& a, int row) {
   const int list = list_of(a, row);
-  asm volatile("prefetch.global.L1 [%0];" ::"l"(a.starts + list));
+  if (a.list_stride == 0) asm volatile("prefetch.global.L1 [%0];" ::"l"(a.starts + list));
   const int tiles = tiles_of(a.tokens[list]);
   if (tiles == 0 && a.by_blocks.remainder(row) == static_cast<int>(blockIdx.x)) clear_row(a, row, Dim);
   return tiles;
@@ -208,18 +213,55 @@ __device__ __forceinline__ Stretch find_stretch(const Arguments& a, int rows) {
   return found;
 }
 
+/// The pages of a lane's first tile, if all rows are as long as the first one was: they are asked for together with the lengths
+/// that tell whether they are. Flows take as many pages of every row unless some are short.
+template <class Shape, int Box>
+struct Guess {
+  static constexpr int kBoxes = kTileTokens / Box;
+
+  int row = -1;       // of the tile; -1: none
+  int place[kBoxes];  // of its pages in the row's list
+  int page[kBoxes];
+
+  /// Before earlier kernels have ended: the first row's length may be that of an earlier selection, or, before any, whatever lies
+  /// there.
+  __device__ __forceinline__ Guess(const Arguments& a, int rows, int warp) {
+    const int tiles = a.list_stride > 0 ? tiles_of(__ldcg(a.tokens)) : 0;
+    if (tiles <= 0 || a.by_page_boxes.quotient(tiles * kBoxes - 1) >= a.list_stride) return;
+    const int total = rows * tiles;
+    const int length = stretch_length(a, total, tiles, rows);
+    const int first = static_cast<int>(blockIdx.x) * length;
+    const int tile = first + warp + static_cast<int>(threadIdx.x) % 32 * Shape::kWarps;
+    if (tile >= min(total, first + length)) return;
+#pragma unroll
+    for (int box = 0; box < kBoxes; ++box) place[box] = a.by_page_boxes.quotient(tile % tiles * kBoxes + box);
+    row = tile / tiles;
+  }
+
+  __device__ __forceinline__ void ask(const Arguments& a) {
+    if (row < 0) return;
+    const int32_t* pages = a.pages + list_of(a, row) * a.list_stride;
+#pragma unroll
+    for (int box = 0; box < kBoxes; ++box) {
+      asm volatile("ld.global.s32 %0, [%1];" : "=r"(page[box]) : "l"(pages + place[box]) : "memory");
+    }
+  }
+};
+
 /// Where the tiles of a warp lie in the pool. Its lanes look 32 tiles up at a time, each its own, and later copy them.
 template <class Shape, int Box>
 class Source {
  public:
   static constexpr int kBoxes = kTileTokens / Box;
 
-  __device__ __forceinline__ Source(const Arguments& a, const Stretch& stretch, int warp)
+  __device__ __forceinline__ Source(const Arguments& a, const Stretch& stretch, int warp, const Guess<Shape, Box>& guess)
       : tile_(stretch.first + warp + static_cast<int>(threadIdx.x) % 32 * Shape::kWarps),
         row_(stretch.row),
         row_begin_(stretch.row_begin),
         row_end_(stretch.row_begin + tiles_of(row_tokens(a, stretch.row))) {
-    look_up(a, stretch);
+    look_up(a, stretch, [&](const int32_t* pages, int box, int place) {
+      return row_ == guess.row && place == guess.place[box] ? guess.page[box] : pages[place];
+    });
   }
 
   /// Copies tile number `index` of this warp to shared memory, if there is one. Called for 0, 1, 2 and so on, by all lanes.
@@ -234,12 +276,13 @@ class Source {
     }
     if (index % 32 == 31) {
       tile_ += 32 * Shape::kWarps;
-      look_up(a, stretch);
+      look_up(a, stretch, [](const int32_t* pages, int, int place) { return pages[place]; });
     }
   }
 
  private:
-  __device__ __forceinline__ void look_up(const Arguments& a, const Stretch& stretch) {
+  template <class PageAt>
+  __device__ __forceinline__ void look_up(const Arguments& a, const Stretch& stretch, const PageAt& page_at) {
     if (tile_ >= stretch.last) return;
 #pragma unroll 1
     while (tile_ >= row_end_) {
@@ -249,13 +292,13 @@ class Source {
     }
     const int list = list_of(a, row_);
     const int last_box = (a.tokens[list] - 1) / Box;
-    const int32_t* pages = a.pages + a.starts[list];
+    const int32_t* pages = a.pages + start_of(a, list);
     const int head = a.by_kv_heads.remainder(row_);
 #pragma unroll
     for (int box = 0; box < kBoxes; ++box) {
       // Past the end: the last one once more, since its scores are masked.
       const int at = min((tile_ - row_begin_) * kBoxes + box, last_box);
-      block_[box] = pages[a.by_page_boxes.quotient(at)] * a.kv_heads + head;
+      block_[box] = page_at(pages, box, a.by_page_boxes.quotient(at)) * a.kv_heads + head;
       token_[box] = a.by_page_boxes.remainder(at) * Box;
     }
   }

@@ -203,7 +203,8 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
     sequences.stale_tokens = arrays.touched_tokens + first;
   }
   const FlowResult result = flow.flow().select(blocks_of(pool, call.layer), sequences, flow.page_counters(), stream_.get());
-  const PageLists lists{.pages = result.pages, .starts = result.starts, .tokens = result.tokens, .per_head = true};
+  const PageLists lists{
+      .pages = result.pages, .starts = result.starts, .tokens = result.tokens, .per_head = true, .stride = result.stride};
   const bool mass = call.probe != nullptr && call.probe->mass != nullptr;
   if (mass) grow(probe_sums_, 2 * sizeof(float) * shape.sequences * call.query_heads);
   attend_lists(call, shape, lists, q, out, first, mass ? probe_sums_.as<float>() : nullptr);

@@ -127,7 +127,8 @@ float PagedCase::score_scale() const { return std::ldexp(1 / std::sqrt(static_ca
 void PagedCase::run(int64_t set, cuda::Stream stream) {
   const cuda::DecodeShape shape{shape_.sequences, shape_.group, score_scale()};
   const cuda::PageLists lists{device_pages_.as<int32_t>() + set % shape_.sets * static_cast<int64_t>(lists_) * pages_per_list_,
-                              device_starts_.as<int32_t>(), device_tokens_.as<int32_t>(), shape_.selected > 0};
+                              device_starts_.as<int32_t>(), device_tokens_.as<int32_t>(), shape_.selected > 0,
+                              shape_.selected > 0 ? pages_per_list_ : 0};
   attention_.run(shape, lists, q_.data(), out_.data(), log_sums_.as<float>(), workspace_.data(), stream);
 }
 
