@@ -14,8 +14,8 @@ struct PageLists {
   const int32_t* starts = nullptr;  // [lists] where a list begins in `pages`
   const int32_t* tokens = nullptr;  // [lists] tokens that a list's pages hold: all are full but the last
   bool per_head = false;
-  /// From list to list, if the first begins at 0 and each has room for so many pages; else 0. With it a call looks at `tokens`
-  /// even before earlier kernels have ended, for a guess that it checks once they have.
+  /// From list to list, if the first begins at 0 and each has room for so many pages, all of which can be read; else 0. With it a
+  /// call looks at `tokens` even before earlier kernels have ended, for a guess that it checks once they have.
   int64_t stride = 0;
 };
 

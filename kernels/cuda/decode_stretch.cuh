@@ -1,5 +1,7 @@
 #pragma once
 
+#include <climits>
+
 #include "kernels/cuda/attention_device.cuh"
 #include "kernels/cuda/ring.cuh"
 
@@ -214,7 +216,7 @@ __device__ __forceinline__ Stretch find_stretch(const Arguments& a, int rows) {
 }
 
 /// The pages of a lane's first tile, if all rows are as long as the first one was: they are asked for together with the lengths
-/// that tell whether they are. Flows take as many pages of every row unless some are short.
+/// that tell whether they are. Flows take the same number of pages of every row unless some are short.
 template <class Shape, int Box>
 struct Guess {
   static constexpr int kBoxes = kTileTokens / Box;
@@ -226,8 +228,10 @@ struct Guess {
   /// Before earlier kernels have ended: the first row's length may be that of an earlier selection, or, before any, whatever lies
   /// there.
   __device__ __forceinline__ Guess(const Arguments& a, int rows, int warp) {
-    const int tiles = a.list_stride > 0 ? tiles_of(__ldcg(a.tokens)) : 0;
-    if (tiles <= 0 || a.by_page_boxes.quotient(tiles * kBoxes - 1) >= a.list_stride) return;
+    const int tokens = a.list_stride > 0 ? __ldcg(a.tokens) : 0;
+    if (tokens <= 0) return;
+    const int tiles = (tokens - 1) / kTileTokens + 1;
+    if (a.by_page_boxes.quotient(tiles * kBoxes - 1) >= a.list_stride || tiles > INT_MAX / 2 / rows) return;
     const int total = rows * tiles;
     const int length = stretch_length(a, total, tiles, rows);
     const int first = static_cast<int>(blockIdx.x) * length;

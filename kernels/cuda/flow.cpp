@@ -21,7 +21,7 @@ constexpr int kLeastChunk = 64;           // pages worth a block
 constexpr int kMostHelpers = 8;           // blocks that share a row in order to be faster; more do so where it is too long
 constexpr int kLeastHeld = 1024;          // pages worth a block that holds a row with others
 constexpr size_t kReservedShared = 1024;  // of every block, by the system
-constexpr int kMostHintedRows = 16;       // more leave top-k too few blocks each for hints to help
+constexpr int kMostHintedRows = 16;       // of more the last selections are not kept
 
 cudaLaunchConfig_t row_launch(const FlowPath& path, int rows, std::span<cudaLaunchAttribute> attributes, Stream stream) {
   cudaLaunchConfig_t config{};
@@ -34,10 +34,14 @@ cudaLaunchConfig_t row_launch(const FlowPath& path, int rows, std::span<cudaLaun
   return config;
 }
 
-/// Whether top-k is faster with what was selected before.
-bool is_hinted(int rows, int pages, int budget) {
-  return rows <= kMostHintedRows && budget > 0 && plan_top_k(rows, pages, budget, true).method == TopKMethod::kGuessVerifyRefine;
+/// Whether top-k is faster with what was selected before. What a threshold may take says nothing of how many pages it took.
+bool is_hinted(const Node& selection, int rows, int length, int budget) {
+  return selection.op != Op::kThreshold && rows <= kMostHintedRows && budget > 0 &&
+         plan_top_k(rows, length, budget, true).method == TopKMethod::kGuessVerifyRefine;
 }
+
+/// Pages of a row between those that a selection keeps anyway, which it selects from.
+int scores_between(const Node& selection, int pages) { return pages - selection.attributes.first - selection.attributes.last; }
 
 int round_up(int64_t number, int64_t step) { return static_cast<int>((number + step - 1) / step * step); }
 
@@ -144,15 +148,15 @@ void CudaFlow::grow_memory() {
 }
 
 void CudaFlow::reserve_hints() {
-  // Rows that one kernel holds, or that are short, are selected from without.
-  if (path(1, capacity_).cluster > 0 || !is_hinted(std::min(most_rows_, kMostHintedRows), capacity_, capacity_)) return;
-  int most = 0;  // pages that a selection takes
+  if (path(1, capacity_).cluster > 0) return;  // rows that one kernel holds are selected from without
+  int most = 0;                                // pages that a selection takes
   for (const codegen::ScoredSelection& selection : layout_.selections) {
-    most = std::max(most, most_budget(layout_.node(selection.node), capacity_));
+    const Node& node = layout_.node(selection.node);
+    if (is_hinted(node, 1, capacity_, capacity_)) most = std::max(most, most_budget(node, capacity_));
   }
   if (most <= hint_stride_) return;
   DeviceMemory hints(sparse_layers_ * layout_.selections.size() * kMostHintedRows * most * sizeof(int32_t));
-  hints.clear();
+  SLUICE_CHECK_CUDA(cudaMemset(hints.data(), 0xff, hints.bytes()));  // no hints
   hints_ = std::move(hints);
   hint_stride_ = most;
 }
@@ -280,7 +284,9 @@ std::string CudaFlow::describe_path(int sequences, int pages) const {
   std::string why = source_.why_not_whole_rows;
   if (why.empty()) why = whole_rows_ ? "rows are too long to be held on chip" : "one kernel was not wanted";
   const bool hinted = std::any_of(layout_.selections.begin(), layout_.selections.end(), [&](const auto& selection) {
-    return is_hinted(sequences * kv_heads_, pages, most_budget(layout_.node(selection.node), pages));
+    const Node& node = layout_.node(selection.node);
+    const int budget = most_budget(node, pages);
+    return budget <= hint_stride_ && is_hinted(node, sequences * kv_heads_, scores_between(node, pages), budget);
   });
   return fmt::format("{} of its own and top-k{}, scores in device memory: {}",
                      index_.size() == 1 ? "a kernel" : fmt::format("{} kernels", index_.size()),
@@ -340,12 +346,11 @@ void CudaFlow::launch_whole_rows(const FlowPath& path, const Selection& selectio
   SLUICE_CHECK_CUDA(cudaLaunchKernelExC(&config, kernel, parameters));
 }
 
-int32_t* CudaFlow::hints_for(const Node& selection, int number, int layer, int rows, int pages) const {
+int32_t* CudaFlow::last_selection(const Node& selection, int layer, int rows, int pages) const {
   const int budget = most_budget(selection, pages);
   const int place = state_layers_.at(static_cast<size_t>(layer));
-  if (place < 0 || budget > hint_stride_ || !is_hinted(rows, pages, budget)) return nullptr;
-  const int64_t lists = place * static_cast<int64_t>(layout_.selections.size()) + number;
-  return hints_.as<int32_t>() + lists * kMostHintedRows * hint_stride_;
+  if (place < 0 || budget > hint_stride_ || !is_hinted(selection, rows, scores_between(selection, pages), budget)) return nullptr;
+  return hints_.as<int32_t>() + place * static_cast<int64_t>(layout_.selections.size()) * kMostHintedRows * hint_stride_;
 }
 
 SelectionLeaf CudaFlow::select_leaf(NodeId id, int layer, int rows, int pages, Stream stream) {
@@ -360,18 +365,18 @@ SelectionLeaf CudaFlow::select_leaf(NodeId id, int layer, int rows, int pages, S
   top.scores = values_of(node.inputs[0]) + leaf.first;
   top.stride = row_stride();
   top.rows = rows;
-  top.max_length = pages - leaf.first - leaf.last;
+  top.max_length = scores_between(node, pages);
   top.lengths = numbers_at(1, number);
   top.budgets = numbers_at(2, number);
   top.max_budget = budget;
   top.selected = lists_.as<int32_t>() + static_cast<int64_t>(number) * most_rows_ * capacity_;
   top.selected_stride = capacity_;
-  if (int32_t* const last = hints_for(node, number, layer, rows, pages); last != nullptr) {
+  if (int32_t* const last = last_selection(node, layer, rows, pages); last != nullptr) {
     // Scores change little from step to step (GVR, section 3). Where another request has taken the place of a row, hints are of
     // no use, and do no harm.
-    top.selected = last;
+    top.selected = last + int64_t{number} * kMostHintedRows * hint_stride_;
     top.selected_stride = hint_stride_;
-    top.hints = last;
+    top.hints = top.selected;
     top.hint_stride = hint_stride_;
     top.hint_count = budget;
   }

@@ -140,8 +140,9 @@ class CudaFlow final {
   void launch_steps(const Selection& selection, const FlowSequences& sequences, FlowArguments arguments, Stream stream);
   /// Selects by the scores that launches have left in a layer.
   SelectionLeaf select_leaf(NodeId id, int layer, int rows, int pages, Stream stream);
-  /// Where a layer keeps what it last selected, if that helps it to select from so many rows of so many pages; else null.
-  int32_t* hints_for(const Node& selection, int number, int layer, int rows, int pages) const;
+  /// Where a layer keeps what it selected last, if that helps it to select from so many rows of so many pages: the list of the
+  /// flow's first selection, the others behind it. Else null.
+  int32_t* last_selection(const Node& selection, int layer, int rows, int pages) const;
   /// Most pages that a selection by score takes between those that are kept anyway.
   int most_budget(const Node& selection, int pages) const;
   int64_t row_stride() const;

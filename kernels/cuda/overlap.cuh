@@ -6,8 +6,8 @@
 
 /// Kernels that start while the one before them ends (programmatic dependent launch): what they do before
 /// `wait_for_earlier_kernels` may not touch what a kernel still at work writes, and every block must call it: only then have all
-/// kernels before it ended once it has. What the kernel before the last has written may be read earlier, past L1, if the last one
-/// has itself waited.
+/// kernels before it ended once it has. (A guess that is checked afterwards may be read early, past L1.) What the kernel before
+/// the last has written may be read earlier, past L1, if the last one has itself waited.
 namespace sluice::cuda {
 
 __device__ __forceinline__ void wait_for_earlier_kernels() { asm volatile("griddepcontrol.wait;" ::: "memory"); }

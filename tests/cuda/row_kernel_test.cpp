@@ -73,8 +73,8 @@ class Problem {
     lengths_memory_.upload(lengths.data(), lengths.size() * sizeof(int32_t));
   }
 
-  FlowResult select(CudaFlow& flow, cuda::Stream stream = nullptr, bool wants_scores = true) const {
-    return flow.select(blocks(),
+  FlowResult select(CudaFlow& flow, cuda::Stream stream = nullptr, bool wants_scores = true, int layer = 1) const {
+    return flow.select(blocks(layer),
                        {.count = sequences(),
                         .most_pages = most_pages_,
                         .lengths = lengths_memory_.as<int32_t>(),
@@ -95,12 +95,12 @@ class Problem {
     return memory;
   }
 
-  cuda::FlowBlocks blocks() const {
+  cuda::FlowBlocks blocks(int layer = 1) const {
     return {.base = pool_.as<std::byte>(),
             .page_stride = kHeads * plan_.layout.bytes,
             .block_bytes = plan_.layout.bytes,
             .kv_heads = kHeads,
-            .layer = 1};
+            .layer = layer};
   }
 
   void fill_pool(int pages, const Content& content) {
@@ -281,23 +281,50 @@ TEST_F(CudaRowKernel, RowsThatDoNotFitTakeSeveralKernels) {
   EXPECT_NE(flow.describe_path(1, 4'000).find("one kernel"), std::string::npos);
 }
 
-TEST_F(CudaRowKernel, WhatWasSelectedLastHelpsAndChangesNothing) {
+TEST_F(CudaRowKernel, WhatWasSelectedLastIsAHintThatChangesNothing) {
   constexpr int kPages = 40'000;
   for (const int levels : {2, 1000}) {
     Problem problem(mean_score_graph(kGeometry, GraphBuilder::budget(2500, 1, 2)), {8 * kPages, 8 * kPages - 3},
                     {.levels = levels});
     CudaFlow flow(problem.plan(), 3, kHeads);
     flow.use_several_kernels();
-    EXPECT_NE(flow.describe_path(2, kPages).find("what was selected last"), std::string::npos);
-    EXPECT_EQ(flow.describe_path(40, kPages).find("what was selected last"), std::string::npos);
+    const auto is_hinted = [&](int sequences) {
+      return flow.describe_path(sequences, kPages).find("what was selected last") != std::string::npos;
+    };
+    EXPECT_FALSE(is_hinted(2));  // nothing is kept yet
     // Hints of none, of the same, of shorter and of longer rows.
-    for (const auto& lengths : {std::vector<int32_t>{8 * kPages, 8 * kPages - 3},
-                                {8 * kPages, 8 * kPages - 3},
-                                {800, 90'000},
-                                {0, 8 * kPages - 8},
-                                {8 * kPages, 30'000}}) {
+    const std::vector<std::vector<int32_t>> steps{
+        {8 * kPages, 8 * kPages - 3}, {8 * kPages, 8 * kPages - 3}, {800, 90'000}, {0, 8 * kPages - 8}, {8 * kPages, 30'000}};
+    for (const std::vector<int32_t>& lengths : steps) {
       problem.set_lengths(lengths);
       expect_best(problem, given(problem, problem.select(flow)));
+      EXPECT_TRUE(is_hinted(2));
+      EXPECT_FALSE(is_hinted(40));
+    }
+  }
+}
+
+TEST_F(CudaRowKernel, LayersAndSelectionsKeepApartWhatTheyLastSelected) {
+  GraphBuilder b(kGeometry);
+  b.field("centre", b.cache(Op::kMean, {b.cache(Op::kKey)}, GraphBuilder::along(Axis::kToken)));
+  const NodeId products = b.index(Op::kContract, {b.index(Op::kQuery), b.read_field("centre")}, GraphBuilder::along(Axis::kDim));
+  const NodeId means = b.index(Op::kMean, {products}, GraphBuilder::along(Axis::kHead));
+  const NodeId highest = b.index(Op::kMax, {products}, GraphBuilder::along(Axis::kHead));
+  const NodeId by_mean = b.index(Op::kTopK, {means}, GraphBuilder::budget(2500, 1, 2));
+  const NodeId by_highest = b.index(Op::kTopK, {highest}, GraphBuilder::budget(2000));
+  b.graph.selection = b.index(Op::kUnion, {by_mean, by_highest});
+  const Problem shorter(b.graph, {8 * 40'000, 8 * 36'000}, {.levels = 1000});
+  const Problem longer(b.graph, {8 * 50'000, 8 * 45'000}, {.levels = 1000});
+  CudaFlow flow(shorter.plan(), 3, kHeads);
+  flow.use_several_kernels();
+  for (const Problem* problem : {&shorter, &longer, &shorter}) {
+    CudaFlow without(problem->plan(), 3, kHeads);  // its first selections have no hints
+    without.use_several_kernels();
+    for (const int layer : {1, 2}) {
+      const Given wanted = given(*problem, problem->select(without, nullptr, false, layer));
+      for (int step = 0; step < 2; ++step) {
+        expect_same_selection(given(*problem, problem->select(flow, nullptr, false, layer)), wanted);
+      }
     }
   }
 }
