@@ -1,12 +1,15 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "agents/cli/arguments.h"
 #include "agents/cli/commands.h"
+#include "agents/harness/documents.h"
 #include "agents/harness/harness.h"
 #include "agents/harness/submission_draft.h"
 #include "scripting/graph/error.h"
@@ -41,10 +44,27 @@ void with_store(const std::string& folder, bool makes, const Operation& operatio
   }
 }
 
+/// A line an agent, by name: what it may, since when, what it has handed in and how much of that passed.
+void print_agents(store::Store& store) {
+  const std::vector<store::AgentSummary> agents = store.agents();
+  size_t width = 4;
+  for (const store::AgentSummary& agent : agents) width = std::max(width, agent.name.size());
+  fmt::print("{:<{}}  role   since       submissions  passed\n", "name", width);
+  for (const store::AgentSummary& agent : agents) {
+    constexpr size_t kDay = 10;  // characters of a date
+    fmt::print("{:<{}}  {}  {:.{}}  {:>11}  {:>6}\n", agent.name, width, name_of(agent.role), time_text(agent.created), kDay,
+               agent.submissions, agent.passed);
+  }
+}
+
+void add_folder(CLI::App& command, AgentOptions& options) {
+  command.add_option("--data", options.folder, "Data folder of sluice serve")->capture_default_str();
+}
+
 CLI::App* add_command(CLI::App& agent, const char* name, const char* about, AgentOptions& options) {
   CLI::App* command = agent.add_subcommand(name, about);
   command->add_option("name", options.name, "The agent")->required();
-  command->add_option("--data", options.folder, "Data folder of sluice serve")->capture_default_str();
+  add_folder(*command, options);
   command->footer(fmt::format("Example: sluice agent {} ada --data sluice-data", name));
   return command;
 }
@@ -73,6 +93,9 @@ void add_agent(CLI::App& app) {
   token->callback([options] {
     with_store(options->folder, false, [&](store::Store& store) { fmt::print("{}\n", store.replace_token(options->name)); });
   });
+  CLI::App* list = agent->add_subcommand("list", "Show the agents, without their tokens");
+  add_folder(*list, *options);
+  list->callback([options] { with_store(options->folder, false, print_agents); });
 }
 
 }  // namespace sluice::cli

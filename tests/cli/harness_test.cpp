@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <regex>
 #include <string>
 #include <thread>
 
@@ -44,6 +45,23 @@ TEST(Harness, WhoeverWaitsLearnsTheVerdict) {
   EXPECT_EQ(server.run("sluice show 2 --wait").exit_code, 1);
   const Ran again = server.run("sluice submit quest --json");
   EXPECT_TRUE(contains(again.out, "\"is_new\": false")) << again.out;
+}
+
+TEST(Harness, AgentsAreListedWithWhatTheyHandedInAndWithoutTokens) {
+  const HarnessServer server;
+  const std::string data = " --data " + server.data();
+  const std::string token = server.run("sluice agent add zoe --admin" + data).out;
+  EXPECT_EQ(server.run("sluice submit quest --wait").exit_code, 0);
+  const Ran list = server.run("sluice agent list" + data);
+  EXPECT_EQ(list.exit_code, 0) << list.err;
+  EXPECT_EQ(std::regex_replace(list.out, std::regex(R"(\d{4}-\d\d-\d\d)"), "YYYY-MM-DD"),
+            "name  role   since       submissions  passed\n"
+            "ada   agent  YYYY-MM-DD            1       1\n"
+            "zoe   admin  YYYY-MM-DD            0       0\n");
+  EXPECT_FALSE(contains(list.out, token.substr(0, token.size() - 1)));
+  const Ran nowhere = server.run("sluice agent list --data " + server.data() + "/nowhere");
+  EXPECT_EQ(nowhere.exit_code, 1);
+  EXPECT_TRUE(contains(nowhere.err, "there are no agents")) << nowhere.err;
 }
 
 TEST(Harness, WhatRunsCanBeCancelled) {
