@@ -186,8 +186,7 @@ Status Store::retry_or_end(SubmissionId submission, EvaluationId evaluation, con
   if (last) {
     verdict.hint = fmt::format(
         "{} attempts failed; the evaluations tell what each of them came to. Change the flow; or, if the server was at fault, "
-        "hand it "
-        "in again under a new idempotency key, or none, to have it judged anew",
+        "hand it in again under a new idempotency key, or none, to have it judged anew",
         tries);
     verdict.artifacts = artifacts;
     check_results(verdict);

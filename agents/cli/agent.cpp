@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -12,6 +11,7 @@
 #include "agents/harness/documents.h"
 #include "agents/harness/harness.h"
 #include "agents/harness/submission_draft.h"
+#include "agents/text_table.h"
 #include "scripting/graph/error.h"
 #include "store/data_folder.h"
 #include "store/error.h"
@@ -44,17 +44,15 @@ void with_store(const std::string& folder, bool makes, const Operation& operatio
   }
 }
 
-/// A line an agent, by name: what it may, since when, what it has handed in and how much of that passed.
+/// Agents by name: what they may, since when, what they have handed in and how much of that passed.
 void print_agents(store::Store& store) {
-  const std::vector<store::AgentSummary> agents = store.agents();
-  size_t width = 4;
-  for (const store::AgentSummary& agent : agents) width = std::max(width, agent.name.size());
-  fmt::print("{:<{}}  role   since       submissions  passed\n", "name", width);
-  for (const store::AgentSummary& agent : agents) {
-    constexpr size_t kDay = 10;  // characters of a date
-    fmt::print("{:<{}}  {}  {:.{}}  {:>11}  {:>6}\n", agent.name, width, name_of(agent.role), time_text(agent.created), kDay,
-               agent.submissions, agent.passed);
+  constexpr size_t kDay = 10;  // characters of a date
+  std::vector<TableRow> rows{{"name", "role", "since", "submissions", "passed"}};
+  for (const store::AgentSummary& agent : store.agents()) {
+    rows.push_back({agent.name, name_of(agent.role), time_text(agent.created).substr(0, kDay), std::to_string(agent.submissions),
+                    std::to_string(agent.passed)});
   }
+  fmt::print("{}", aligned_table(rows));
 }
 
 void add_folder(CLI::App& command, AgentOptions& options) {
@@ -95,6 +93,7 @@ void add_agent(CLI::App& app) {
   });
   CLI::App* list = agent->add_subcommand("list", "Show the agents, without their tokens");
   add_folder(*list, *options);
+  list->footer("Example: sluice agent list --data sluice-data");
   list->callback([options] { with_store(options->folder, false, print_agents); });
 }
 

@@ -346,11 +346,11 @@ void CudaFlow::launch_whole_rows(const FlowPath& path, const Selection& selectio
   SLUICE_CHECK_CUDA(cudaLaunchKernelExC(&config, kernel, parameters));
 }
 
-int32_t* CudaFlow::last_selection(const Node& selection, int layer, int rows, int pages) const {
-  const int budget = most_budget(selection, pages);
+int32_t* CudaFlow::last_selection(int selection, int layer) const {
   const int place = state_layers_.at(static_cast<size_t>(layer));
-  if (place < 0 || budget > hint_stride_ || !is_hinted(selection, rows, scores_between(selection, pages), budget)) return nullptr;
-  return hints_.as<int32_t>() + place * static_cast<int64_t>(layout_.selections.size()) * kMostHintedRows * hint_stride_;
+  if (place < 0) return nullptr;
+  const int64_t lists = place * static_cast<int64_t>(layout_.selections.size()) + selection;
+  return hints_.as<int32_t>() + lists * kMostHintedRows * hint_stride_;
 }
 
 SelectionLeaf CudaFlow::select_leaf(NodeId id, int layer, int rows, int pages, Stream stream) {
@@ -371,12 +371,13 @@ SelectionLeaf CudaFlow::select_leaf(NodeId id, int layer, int rows, int pages, S
   top.max_budget = budget;
   top.selected = lists_.as<int32_t>() + static_cast<int64_t>(number) * most_rows_ * capacity_;
   top.selected_stride = capacity_;
-  if (int32_t* const last = last_selection(node, layer, rows, pages); last != nullptr) {
+  const bool helps = budget <= hint_stride_ && is_hinted(node, rows, top.max_length, budget);
+  if (int32_t* const last = helps ? last_selection(number, layer) : nullptr; last != nullptr) {
     // Scores change little from step to step (GVR, section 3). Where another request has taken the place of a row, hints are of
     // no use, and do no harm.
-    top.selected = last + int64_t{number} * kMostHintedRows * hint_stride_;
+    top.selected = last;
     top.selected_stride = hint_stride_;
-    top.hints = top.selected;
+    top.hints = last;
     top.hint_stride = hint_stride_;
     top.hint_count = budget;
   }

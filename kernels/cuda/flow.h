@@ -140,13 +140,13 @@ class CudaFlow final {
   void launch_steps(const Selection& selection, const FlowSequences& sequences, FlowArguments arguments, Stream stream);
   /// Selects by the scores that launches have left in a layer.
   SelectionLeaf select_leaf(NodeId id, int layer, int rows, int pages, Stream stream);
-  /// Where a layer keeps what it selected last, if that helps it to select from so many rows of so many pages: the list of the
-  /// flow's first selection, the others behind it. Else null.
-  int32_t* last_selection(const Node& selection, int layer, int rows, int pages) const;
+  /// Where a layer keeps what one of the flow's selections took last, of at most kMostHintedRows rows; null if it is dense.
+  int32_t* last_selection(int selection, int layer) const;
   /// Most pages that a selection by score takes between those that are kept anyway.
   int most_budget(const Node& selection, int pages) const;
   int64_t row_stride() const;
   void grow_memory();
+  /// Room for what selections took last, where that may help them.
   void reserve_hints();
   const float* values_of(NodeId id) const;
 

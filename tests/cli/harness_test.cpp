@@ -56,8 +56,9 @@ TEST(Harness, AgentsAreListedWithWhatTheyHandedInAndWithoutTokens) {
   EXPECT_EQ(list.exit_code, 0) << list.err;
   EXPECT_EQ(std::regex_replace(list.out, std::regex(R"(\d{4}-\d\d-\d\d)"), "YYYY-MM-DD"),
             "name  role   since       submissions  passed\n"
-            "ada   agent  YYYY-MM-DD            1       1\n"
-            "zoe   admin  YYYY-MM-DD            0       0\n");
+            "----  -----  ----------  -----------  ------\n"
+            "ada   agent  YYYY-MM-DD  1            1\n"
+            "zoe   admin  YYYY-MM-DD  0            0\n");
   EXPECT_FALSE(contains(list.out, token.substr(0, token.size() - 1)));
   const Ran nowhere = server.run("sluice agent list --data " + server.data() + "/nowhere");
   EXPECT_EQ(nowhere.exit_code, 1);

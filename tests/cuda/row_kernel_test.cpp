@@ -304,7 +304,7 @@ TEST_F(CudaRowKernel, WhatWasSelectedLastIsAHintThatChangesNothing) {
   }
 }
 
-TEST_F(CudaRowKernel, LayersAndSelectionsKeepApartWhatTheyLastSelected) {
+TEST_F(CudaRowKernel, SelectionsOfAUnionKeepApartWhatTheyLastTook) {
   GraphBuilder b(kGeometry);
   b.field("centre", b.cache(Op::kMean, {b.cache(Op::kKey)}, GraphBuilder::along(Axis::kToken)));
   const NodeId products = b.index(Op::kContract, {b.index(Op::kQuery), b.read_field("centre")}, GraphBuilder::along(Axis::kDim));
