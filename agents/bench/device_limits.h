@@ -1,14 +1,10 @@
 #pragma once
 
-#include <cstddef>
 #include <string>
 
 namespace sluice {
 
 /// Terabytes a second (read plus written) of a copy in the memory of the device of this name ("cpu", "cuda").
 double measure_copy_of(const std::string& device, int threads);
-
-/// Bytes of that memory that are free.
-size_t free_bytes_of(const std::string& device);
 
 }  // namespace sluice

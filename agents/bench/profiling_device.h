@@ -31,6 +31,7 @@ class ProfilingDevice final : public Device {
   void write(void* target, const void* host_source, size_t bytes) override;
   void read(void* host_target, const void* source, size_t bytes) override;
   void synchronize() override { inner_.synchronize(); }
+  size_t free_bytes() const override { return inner_.free_bytes(); }
   std::unique_ptr<Weight> create_weight(const void* values, DataType type, int64_t rows, int64_t columns) override;
   std::unique_ptr<Pool> create_pool(int layers, int kv_heads, int pages, const PageLayout& layout) override;
   std::unique_ptr<CompiledFlow> compile(const Plan& plan, int layers, int kv_heads) override;

@@ -69,7 +69,7 @@ void fit_memory(const ServeSetup& setup, const Plan& plan, const BenchOptions& o
   const double dense = compared ? setup.pool_bytes(nullptr, setup.batch) : 0;
   const double flow = compared ? setup.pool_bytes(&plan, setup.batch) : 0;
   const double scratch = (compared ? 2 : 1) * setup.scratch_bytes() + 0.5 * kGiB;
-  const auto free = static_cast<double>(free_bytes_of(options.device));
+  const auto free = static_cast<double>(setup.device.free_bytes());
   if (weights + dense + flow + scratch <= free) return;
   throw InputError(
       fmt::format("not enough memory: {:.1f} GiB of weights, {:.1f} GiB of pages for dense attention and {:.1f} GiB for "
@@ -104,7 +104,7 @@ BenchReport run_serve_bench(const BenchOptions& options) {
   const auto model = model_of(options, config, device);
   setup.model = model.get();
   if (at_rates) {
-    const double memory = static_cast<double>(free_bytes_of(options.device)) - setup.scratch_bytes() - kGiB;
+    const double memory = static_cast<double>(setup.device.free_bytes()) - setup.scratch_bytes() - kGiB;
     report.rows = measure_rates(setup, plan, options.rates, options.seconds, memory);
   } else {
     compare_decoding(options, setup, plan, device, report);

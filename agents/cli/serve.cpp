@@ -38,9 +38,11 @@ namespace sluice::cli {
 
 namespace {
 
+constexpr size_t kForWorker = size_t{16} << 30;  // of a GPU that also judges
+
 struct ServeOptions {
   std::vector<std::string> flows;
-  int pool_mib = 256;
+  int pool_mib = 0;
   bool quiet = false;
   bool open_completions = false;  // with a data folder, too
   HarnessOptions harness;
@@ -123,6 +125,7 @@ void serve(ServeOptions options) {
   GenerationOptions& generation = options.generation;
   if (generation.model.empty()) generation.model = default_model();
   generation.pool_bytes = static_cast<size_t>(options.pool_mib) << 20;
+  if (!options.harness.folder.empty()) generation.spare_bytes = kForWorker;
   const auto scripts = read_flows(options, load_config(generation.model));
   std::optional<SubmittedFlows> submitted;
   if (!options.harness.folder.empty()) {
@@ -240,14 +243,16 @@ void add_serve(CLI::App& app) {
       ->check(decimal_number(0, kMostThreads))
       ->capture_default_str();
   add_list(*command, "--flow", options->flows, "Flows that requests may name: files or shipped ones (default: all shipped)");
-  command->add_option("--batch", generation.batch, "Requests of one flow that run at once")
-      ->check(decimal_number(1, 1024))
+  command->add_option("--batch", generation.batch, "Requests of one flow that run at once; 0: 16, on CUDA 64")
+      ->check(decimal_number(0, 1024))
       ->capture_default_str();
   command->add_option("--engines", generation.most_engines, "Flows, dense attention included, that have an engine at once")
       ->check(decimal_number(1, 64))
       ->capture_default_str();
-  command->add_option("--pool-mib", options->pool_mib, "Size of the page pool of each engine")
-      ->check(decimal_number(1, 1 << 20))
+  command
+      ->add_option("--pool-mib", options->pool_mib,
+                   "Size of the page pool of each engine; 0: 256, on CUDA an equal part of what is free once the model is there")
+      ->check(decimal_number(0, 1 << 20))
       ->capture_default_str();
   command->add_option("--requests", generation.most_requests, "Requests that may run and wait; more get 503")
       ->check(decimal_number(1, 1 << 20))

@@ -14,6 +14,22 @@
 
 namespace sluice {
 
+EngineOptions engine_options(const GenerationOptions& options, const DeviceInfo& device, size_t free_bytes) {
+  constexpr size_t kLeastPool = size_t{256} << 20;
+  constexpr size_t kBeside = size_t{2} << 30;  // of an engine on CUDA: activations, what its flow computes, recorded steps
+  const bool cuda = device.name == "cuda";
+  EngineOptions engine;
+  engine.max_batch = options.batch > 0 ? options.batch : (cuda ? 64 : 16);
+  engine.max_pass_tokens = std::max(cuda ? 2048 : 512, engine.max_batch);
+  engine.pool_bytes = options.pool_bytes;
+  if (options.pool_bytes > 0) return engine;
+  engine.pool_bytes = kLeastPool;
+  if (!cuda) return engine;
+  const size_t share = (free_bytes - std::min(free_bytes, options.spare_bytes)) / static_cast<size_t>(options.most_engines);
+  engine.pool_bytes = std::max(kLeastPool, share - std::min(share, kBeside));
+  return engine;
+}
+
 EngineThread::EngineThread(GenerationOptions options, GenerationMetrics& metrics)
     : options_(std::move(options)), metrics_(metrics), config_(load_config(options_.model)) {
   std::promise<void> loaded;
@@ -24,6 +40,7 @@ EngineThread::EngineThread(GenerationOptions options, GenerationMetrics& metrics
     try {
       device = create_device(options_.device, options_.threads);
       model = load_model(options_.model, *device);
+      engine_options_ = engine_options(options_, device->info(), device->free_bytes());
       const std::lock_guard lock(mutex_);
       taking_ = true;
     } catch (...) {
@@ -166,11 +183,13 @@ EngineSlot* EngineThread::slot_for(const std::string& flow, Device& device, cons
   std::optional<Plan> plan;
   if (!flow.empty()) plan = compile(options_.read_flow(flow, trace_options(config_))).plan;
   if (full) drop(idle);
-  EngineOptions engine;
-  engine.max_batch = options_.batch;
-  engine.max_pass_tokens = std::max(engine.max_pass_tokens, options_.batch);
-  engine.pool_bytes = options_.pool_bytes;
-  return &slots_.emplace_back(device, model, flow, std::move(plan), engine, metrics_);
+  EngineSlot& slot = slots_.emplace_back(device, model, flow, std::move(plan), engine_options_, metrics_);
+  if (options_.log) {
+    options_.log->info("an engine for {}: {} pages for at most {} requests at once",
+                       flow.empty() ? "dense attention" : fmt::format("flow \"{}\"", flow), slot.stats().pages_total,
+                       engine_options_.max_batch);
+  }
+  return &slot;
 }
 
 std::list<EngineSlot>::iterator EngineThread::oldest_idle() {

@@ -37,13 +37,17 @@ struct GenerationOptions {
   /// Why the server should get no requests at the moment, besides what the engines know; "" or null: nothing. Asked for
   /// /health/ready, in the threads of connections.
   std::function<std::string()> trouble;
-  int batch = 16;                         // requests that run at once, of one flow
-  size_t pool_bytes = size_t{256} << 20;  // of one engine
-  int most_engines = 4;                   // one for each flow in use, dense included
-  int most_requests = 256;                // running and waiting
-  std::chrono::seconds idle{300};         // after which an engine without requests is dropped
-  std::shared_ptr<spdlog::logger> log;    // null: none
+  int batch = 0;                        // requests that run at once, of one flow; 0: 16, on CUDA 64
+  size_t pool_bytes = 0;                // of one engine; 0: 256 MiB, on CUDA an equal part of the memory that is free
+  size_t spare_bytes = 0;               // of that, left to others
+  int most_engines = 4;                 // one for each flow in use, dense included
+  int most_requests = 256;              // running and waiting
+  std::chrono::seconds idle{300};       // after which an engine without requests is dropped
+  std::shared_ptr<spdlog::logger> log;  // null: none
 };
+
+/// What every engine of a thread gets, on a device with so much memory free once the model is there.
+EngineOptions engine_options(const GenerationOptions& options, const DeviceInfo& device, size_t free_bytes);
 
 /// The thread that owns the device, the model and one engine for each flow in use. Others hand it tasks and get events back.
 ///
@@ -114,6 +118,7 @@ class EngineThread {
   uint64_t last_id_ = 0;
 
   // Of the thread alone.
+  EngineOptions engine_options_;
   std::list<EngineSlot> slots_;
   std::deque<LiveTask> waiting_;
   uint64_t preemptions_ = 0;  // of engines that were dropped

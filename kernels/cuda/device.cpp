@@ -54,6 +54,8 @@ void CudaDevice::read(void* host_target, const void* source, size_t bytes) {
 
 void CudaDevice::synchronize() { SLUICE_CHECK_CUDA(cudaStreamSynchronize(stream_.get())); }
 
+size_t CudaDevice::free_bytes() const { return cuda::free_bytes(); }
+
 std::unique_ptr<Weight> CudaDevice::create_weight(const void* values, DataType type, int64_t rows, int64_t columns) {
   return std::make_unique<CudaWeight>(values, type, rows, columns);
 }

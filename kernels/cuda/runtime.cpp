@@ -46,6 +46,13 @@ void check(cudaError_t status, const char* what) {
   throw InternalError(text);
 }
 
+size_t free_bytes() {
+  size_t free = 0;
+  size_t total = 0;
+  SLUICE_CHECK_CUDA(cudaMemGetInfo(&free, &total));
+  return free;
+}
+
 DeviceMemory::DeviceMemory(size_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
   const cudaError_t status = cudaMalloc(&data_, bytes);

@@ -39,6 +39,9 @@ class DeviceMemory {
   size_t bytes_ = 0;
 };
 
+/// Bytes of device memory that nobody has taken.
+size_t free_bytes();
+
 /// Makes `memory` hold at least so many bytes; what was in it is lost.
 void grow(DeviceMemory& memory, size_t bytes);
 

@@ -51,6 +51,28 @@ std::optional<Kind> end_of(GenerationQueue& events) {
   return {};
 }
 
+TEST(EngineThread, PoolsShareTheMemoryOfAGpuThatNobodyElseNeeds) {
+  constexpr size_t kGiB = size_t{1} << 30;
+  GenerationOptions options;
+  DeviceInfo cpu;
+  cpu.name = "cpu";
+  DeviceInfo gpu;
+  gpu.name = "cuda";
+  EXPECT_EQ(engine_options(options, cpu, 100 * kGiB).pool_bytes, kGiB / 4);
+  EXPECT_EQ(engine_options(options, cpu, 100 * kGiB).max_batch, 16);
+  EXPECT_EQ(engine_options(options, gpu, 120 * kGiB).max_batch, 64);
+  const EngineOptions engine = engine_options(options, gpu, 120 * kGiB);
+  EXPECT_GT(engine.pool_bytes, 25 * kGiB);
+  EXPECT_LT(options.most_engines * engine.pool_bytes, 120 * kGiB);
+  options.spare_bytes = 60 * kGiB;
+  EXPECT_LT(options.most_engines * engine_options(options, gpu, 120 * kGiB).pool_bytes, 60 * kGiB);
+  EXPECT_EQ(engine_options(options, gpu, 30 * kGiB).pool_bytes, kGiB / 4);  // what is missing is said when it is made
+  options.pool_bytes = 7 * kGiB;
+  options.batch = 1000;
+  EXPECT_EQ(engine_options(options, gpu, 120 * kGiB).pool_bytes, 7 * kGiB);
+  EXPECT_EQ(engine_options(options, cpu, 120 * kGiB).max_pass_tokens, 1000);
+}
+
 TEST(EngineThread, ATaskThatWaitedForAnEngineGetsItOnceItIsIdle) {
   GenerationMetrics metrics("mini");
   EngineThread engines(one_engine(testing::source_path("host/models/mini").string()), metrics);

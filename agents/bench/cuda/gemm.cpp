@@ -6,6 +6,7 @@
 #include <random>
 
 #include "agents/bench/bench.h"
+#include "agents/bench/cuda/layer_tail.h"
 #include "agents/bench/cuda/timing.h"
 #include "kernels/cuda/matmul.h"
 
@@ -172,6 +173,14 @@ BenchReport run_cuda_gemm_bench(const BenchOptions& options) {
       report.rows.push_back(measure(layer, rows, matmul, options.seconds));
       report.rows.back().shape = fmt::format("{}, the four of a layer in turn", model.name);
     }
+    const auto& [qkv, output, gate_up, down, head] = model.products;
+    const std::vector<BenchRow> tails = measure_layer_tails({.model = model.name,
+                                                             .hidden = output.outputs,
+                                                             .queries = output.inputs,
+                                                             .intermediate = down.inputs,
+                                                             .qkv = qkv.outputs},
+                                                            options.seconds);
+    report.rows.insert(report.rows.end(), tails.begin(), tails.end());
   }
   set_limits(report);
   return report;

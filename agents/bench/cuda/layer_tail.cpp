@@ -1,0 +1,231 @@
+#include "agents/bench/cuda/layer_tail.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+
+#include "agents/bench/cuda/stored_numbers.h"
+#include "agents/bench/cuda/timing.h"
+#include "kernels/cuda/layer_chain.h"
+
+namespace sluice {
+namespace {
+
+using cuda::CudaWeight;
+using cuda::DeviceMemory;
+
+constexpr int kMostRows = 64;
+constexpr size_t kRotation = size_t{400} << 20;  // bytes of weights that calls rotate through
+constexpr float kEpsilon = 1e-6F;
+
+/// A weight in host memory, as the device rounds it.
+struct HostWeight {
+  int outputs = 0;
+  int inputs = 0;
+  std::vector<std::byte> bf16 = {};
+
+  double at(int output, int input) const {
+    return stored_number(DataType::kBF16, bf16.data(), static_cast<size_t>(output) * inputs + input);
+  }
+};
+
+HostWeight draw_weight(int outputs, int inputs, unsigned seed) {
+  HostWeight weight{outputs, inputs, draw_stored(DataType::kBF16, static_cast<size_t>(outputs) * inputs, seed)};
+  // Products then are about as large as what goes in.
+  if (outputs > 1) scale_bf16(weight.bf16, std::exp2(-std::round(std::log2(std::sqrt(static_cast<float>(inputs))))));
+  return weight;
+}
+
+std::vector<double> product(const std::vector<double>& x, const HostWeight& weight) {
+  std::vector<double> sums(static_cast<size_t>(weight.outputs));
+  for (int output = 0; output < weight.outputs; ++output) {
+    for (int i = 0; i < weight.inputs; ++i) sums[output] += x[i] * weight.at(output, i);
+  }
+  return sums;
+}
+
+std::vector<double> normed(std::vector<double> x, const HostWeight& gain) {
+  double squares = 0;
+  for (const double value : x) squares += value * value;
+  const double factor = 1 / std::sqrt(squares / static_cast<double>(x.size()) + kEpsilon);
+  for (int i = 0; i < gain.inputs; ++i) x[i] *= factor * gain.at(0, i);
+  return x;
+}
+
+/// A matrix in device memory.
+struct DeviceRows {
+  DeviceRows(DataType type, int columns)
+      : memory(static_cast<size_t>(kMostRows) * columns * size_of(type)),
+        matrix{memory.data(), type, kMostRows, columns, columns} {
+    memory.clear();
+  }
+
+  DeviceMemory memory;
+  Matrix matrix;
+};
+
+class TailCase {
+ public:
+  explicit TailCase(const LayerWidths& widths)
+      : output_(draw_weight(widths.hidden, widths.queries, 1)),
+        mlp_gain_(draw_weight(1, widths.hidden, 2)),
+        gate_up_(draw_weight(2 * widths.intermediate, widths.hidden, 3)),
+        down_(draw_weight(widths.hidden, widths.intermediate, 4)),
+        next_gain_(draw_weight(1, widths.hidden, 5)),
+        next_qkv_(draw_weight(widths.qkv, widths.hidden, 6)),
+        x_(draw_stored(DataType::kBF16, static_cast<size_t>(kMostRows) * widths.queries, 7)),
+        attended_(DataType::kBF16, widths.queries),
+        residual_(DataType::kF32, widths.hidden),
+        delta_(DataType::kBF16, widths.hidden),
+        normed_(DataType::kBF16, widths.hidden),
+        gates_(DataType::kBF16, 2 * widths.intermediate),
+        activated_(DataType::kBF16, widths.intermediate),
+        qkv_(DataType::kBF16, widths.qkv) {
+    attended_.memory.upload(x_.data(), x_.size());
+    const auto copies = std::max<size_t>(2, kRotation / static_cast<size_t>(bytes()));
+    for (size_t i = 0; i < copies; ++i) copies_.push_back(std::make_unique<Copy>(*this));
+    judge();
+  }
+
+  /// Of the weights.
+  double bytes() const {
+    size_t sum = 0;
+    for (const HostWeight* weight : {&output_, &gate_up_, &down_, &next_qkv_}) sum += weight->bf16.size();
+    return static_cast<double>(sum);
+  }
+
+  bool joins(int rows) const { return chain_.fits() && cuda::LayerChain::takes(copies_[0]->tail(), matrices(rows)); }
+  bool joining_pays(int rows) const { return cuda::LayerChain::pays(copies_[0]->tail(), matrices(rows)); }
+
+  void run(bool joined, int rows, int64_t call, cuda::Stream stream) {
+    const Copy& weights = *copies_[static_cast<size_t>(call) % copies_.size()];
+    const Device::TailRows at = matrices(rows);
+    if (joined) {
+      chain_.run(weights.tail(), at, stream);
+      return;
+    }
+    matmul_.run(at.attended, weights.output, at.delta, stream);
+    cuda::rms_norm_rows(at.residual, &at.delta, weights.mlp_gain.vector(), kEpsilon, at.normed, stream);
+    matmul_.run(at.normed, weights.gate_up, at.gate_up, stream);
+    cuda::silu_multiply_rows(at.gate_up, at.activated, stream);
+    matmul_.run(at.activated, weights.down, at.delta, stream);
+    cuda::rms_norm_rows(at.residual, &at.delta, weights.next_gain.vector(), kEpsilon, at.normed, stream);
+    matmul_.run(at.normed, weights.next_qkv, at.qkv, stream);
+  }
+
+  /// Whether the first row gets what it should, but for roundings to bf16 on the way.
+  bool is_correct(bool joined, int rows) {
+    constexpr double kTolerance = 0.02;
+    residual_.memory.clear();
+    SLUICE_CHECK_CUDA(cudaMemset(qkv_.memory.data(), 0xff, qkv_.memory.bytes()));
+    run(joined, rows, 0, nullptr);
+    std::vector<std::byte> found(wanted_.size() * sizeof(uint16_t));
+    qkv_.memory.download(found.data(), found.size());
+    double squares = 0;
+    double errors = 0;
+    for (size_t i = 0; i < wanted_.size(); ++i) {
+      const double error = stored_number(DataType::kBF16, found.data(), i) - wanted_[i];
+      squares += wanted_[i] * wanted_[i];
+      errors += error * error;
+    }
+    return errors <= kTolerance * kTolerance * squares;
+  }
+
+  double time(bool joined, int rows, double seconds) {
+    run(joined, rows, 0, nullptr);  // asks for what the shapes need before calls are captured
+    return time_device_call(seconds, [&](int64_t call, cuda::Stream stream) { run(joined, rows, call, stream); });
+  }
+
+ private:
+  /// The weights on the device.
+  struct Copy {
+    explicit Copy(const TailCase& from)
+        : output(upload(from.output_)),
+          mlp_gain(upload(from.mlp_gain_)),
+          gate_up(upload(from.gate_up_)),
+          down(upload(from.down_)),
+          next_gain(upload(from.next_gain_)),
+          next_qkv(upload(from.next_qkv_)) {}
+
+    static CudaWeight upload(const HostWeight& weight) {
+      return {weight.bf16.data(), DataType::kBF16, weight.outputs, weight.inputs};
+    }
+    Device::LayerTail tail() const {
+      return {.output = &output,
+              .mlp_gain = &mlp_gain,
+              .gate_up = &gate_up,
+              .down = &down,
+              .next_gain = &next_gain,
+              .next_qkv = &next_qkv,
+              .epsilon = kEpsilon};
+    }
+
+    CudaWeight output, mlp_gain, gate_up, down, next_gain, next_qkv;
+  };
+
+  Device::TailRows matrices(int rows) const {
+    const auto of = [rows](const DeviceRows& held) { return held.matrix.slice_rows(0, rows); };
+    return {.attended = of(attended_),
+            .residual = of(residual_),
+            .delta = of(delta_),
+            .normed = of(normed_),
+            .gate_up = of(gates_),
+            .activated = of(activated_),
+            .qkv = of(qkv_)};
+  }
+
+  /// The first row, whose residual is zero.
+  void judge() {
+    std::vector<double> x;
+    for (int i = 0; i < output_.inputs; ++i) x.push_back(stored_number(DataType::kBF16, x_.data(), static_cast<size_t>(i)));
+    std::vector<double> residual = product(x, output_);
+    const std::vector<double> gates = product(normed(residual, mlp_gain_), gate_up_);
+    std::vector<double> activated;
+    for (int i = 0; i < down_.inputs; ++i) activated.push_back(gates[i] / (1 + std::exp(-gates[i])) * gates[down_.inputs + i]);
+    const std::vector<double> delta = product(activated, down_);
+    for (size_t i = 0; i < residual.size(); ++i) residual[i] += delta[i];
+    wanted_ = product(normed(residual, next_gain_), next_qkv_);
+  }
+
+  HostWeight output_, mlp_gain_, gate_up_, down_, next_gain_, next_qkv_;
+  std::vector<std::byte> x_;
+  DeviceRows attended_, residual_, delta_, normed_, gates_, activated_, qkv_;
+  std::vector<std::unique_ptr<Copy>> copies_;
+  std::vector<double> wanted_;
+  cuda::Matmul matmul_;
+  cuda::LayerChain chain_;
+};
+
+}  // namespace
+
+std::vector<BenchRow> measure_layer_tails(const LayerWidths& widths, double seconds) {
+  TailCase tail(widths);
+  std::vector<BenchRow> measured;
+  for (const int rows : {1, 4, 8, 16, 64}) {
+    BenchRow row;
+    row.name = fmt::format("{} row{}", rows, rows == 1 ? "" : "s");
+    row.shape = fmt::format("{}, all between two layers' attention", widths.model);
+    row.bytes = tail.bytes();
+    row.correct = tail.is_correct(false, rows);
+    row.time_us = tail.time(false, rows, seconds);
+    row.note = "one by one";
+    if (tail.joins(rows)) {
+      row.correct = tail.is_correct(true, rows) && row.correct;
+      const double joined = tail.time(true, rows, seconds);
+      row.metrics = {{"one_by_one_us", row.time_us}, {"one_kernel_us", joined}};
+      if (tail.joining_pays(rows)) {
+        row.note = fmt::format("one kernel; one by one {:.1f} us", row.time_us);
+        row.time_us = joined;
+      } else {
+        row.note = fmt::format("one by one; one kernel {:.1f} us", joined);
+      }
+    }
+    measured.push_back(row);
+  }
+  return measured;
+}
+
+}  // namespace sluice
