@@ -6,6 +6,7 @@
 
 #include "agents/traffic.h"
 #include "kernels/cuda/codegen/describe.h"
+#include "kernels/cuda/codegen/refusal.h"
 #include "scripting/graph/text.h"
 
 namespace sluice {
@@ -89,7 +90,12 @@ double usual_bandwidth(const std::string& device) { return device == "cuda" ? 4.
 
 std::string plan_report(const Compilation& compilation, const Workload& workload) {
   std::string text = to_text(compilation.plan);
-  if (workload.device == "cuda") text += cuda::codegen::describe(compilation.plan);
+  if (workload.device == "cuda") {
+    if (const auto refusal = cuda::codegen::refusal_of(compilation.plan)) {
+      return text + fmt::format("on a GPU: refused, {}\n  {}\n", refusal->what, refusal->hint) + passes_text(compilation);
+    }
+    text += cuda::codegen::describe(compilation.plan, workload.tokens);
+  }
   return text + passes_text(compilation) + roofline_text(compilation.plan, workload);
 }
 

@@ -152,7 +152,9 @@ void Engine::State::check_states(int64_t tokens) const {
   constexpr int64_t kBeyondThePool = int64_t{1} << 30;
   const FlowGraph& graph = flow->plan().graph;
   const int64_t bytes = state_bytes(graph, config, pages_for(static_cast<int>(tokens), cache.page()));
-  const int64_t most = (static_cast<int64_t>(pool->bytes()) + kBeyondThePool) / limits.max_batch;
+  const int64_t all =
+      options.state_bytes > 0 ? static_cast<int64_t>(options.state_bytes) : static_cast<int64_t>(pool->bytes()) + kBeyondThePool;
+  const int64_t most = all / limits.max_batch;
   if (bytes <= most) return;
   throw InputError(
       fmt::format("the states of flow \"{}\" take {} MiB for a request of {} tokens, and in a batch of {} each may take "

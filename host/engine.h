@@ -68,7 +68,8 @@ struct EngineOptions {
   bool prefix_cache = true;
   int page = 16;  // tokens a page, where no flow says otherwise
   DataType kv = DataType::kBF16;
-  uint64_t seed = 0;  // mixed into each request's seed for `random` and `approx_topk`
+  size_t state_bytes = 0;  // that the states of a whole batch may take; 0: as much as the pool and 1 GiB
+  uint64_t seed = 0;       // mixed into each request's seed for `random` and `approx_topk`
 };
 
 struct EngineStats {

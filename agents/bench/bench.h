@@ -82,6 +82,10 @@ BenchReport run_cuda_topk_bench(const BenchOptions& options);
 #endif
 BenchReport run_topk_bench(const BenchOptions& options);
 BenchReport run_index_bench(const BenchOptions& options);
+#if SLUICE_CUDA
+/// The same with --device cuda: scoring, selection and the list of pages as a step's graph has them.
+BenchReport run_cuda_index_bench(const BenchOptions& options);
+#endif
 BenchReport run_layer_bench(const BenchOptions& options);
 BenchReport run_prefill_bench(const BenchOptions& options);
 #if SLUICE_CUDA

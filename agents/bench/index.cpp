@@ -225,7 +225,10 @@ void measure(const std::string& name, const FlowGraph& graph, double (*judge)(co
 }  // namespace
 
 BenchReport run_index_bench(const BenchOptions& options) {
-  if (options.device != "cpu") throw InputError("bench index runs on the CPU only", "leave --device out");
+#if SLUICE_CUDA
+  if (options.device == "cuda") return run_cuda_index_bench(options);
+#endif
+  create_device(options.device, 1);  // the CPU, or says what is missing
   const TraceOptions geometry{.head_dim = kDim, .group = kGroup};
   std::optional<FlowGraph> own;
   if (!options.flow.empty()) {

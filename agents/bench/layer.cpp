@@ -13,6 +13,7 @@
 #include "agents/bench/bench.h"
 #include "agents/bench/budget.h"
 #include "agents/bench/device_limits.h"
+#include "agents/bench/flow_sources.h"
 #include "agents/bench/layer_side.h"
 #include "agents/evaluation/statistics.h"
 #include "agents/flow_script.h"
@@ -43,25 +44,11 @@ constexpr Case kCpuCases[] = {
     {{.sequences = 1, .tokens = 32768, .kv_heads = 2, .group = 4, .dim = 64, .layers = 24, .calls = 24}, 128},
 };
 
-// The shipped flows of these names, with pages of 16; the budget is set once they are traced.
-constexpr const char* kFlows[] = {R"(
-local flow = sluice.flow { name = "block_topk", page = 16 }
-function flow.cache(c) c.centroid = c.k:mean("token") end
-function flow.index(q, c) return sluice.topk(q:mean("head"):dot(c.centroid), { k = 1, first = 1, last = 2 }) end
-return flow)",
-                                  R"(
-local flow = sluice.flow { name = "quest", page = 16 }
-function flow.cache(c) c.hi = c.k:max("token"); c.lo = c.k:min("token") end
-function flow.index(q, c)
-  return sluice.topk((q * c.hi):maximum(q * c.lo):sum("dim"):max("head"), { k = 1, first = 1, last = 2 })
-end
-return flow)"};
-
 TraceOptions geometry_of(const LayerShape& shape) { return {.head_dim = shape.dim, .group = shape.group}; }
 
 std::vector<FlowGraph> own_flows(const Case& measured) {
   std::vector<FlowGraph> graphs;
-  for (const char* source : kFlows) {
+  for (const char* source : kBenchedFlows) {
     FlowGraph graph = trace(source, "bench layer", geometry_of(measured.shape));
     const Attributes& selection = graph.nodes[graph.selection].attributes;
     set_budget(graph, {.k = measured.budget - selection.first - selection.last, .first = {}, .last = {}});

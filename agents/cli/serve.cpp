@@ -38,8 +38,6 @@ namespace sluice::cli {
 
 namespace {
 
-constexpr size_t kForWorker = size_t{16} << 30;  // of a GPU that also judges
-
 struct ServeOptions {
   std::vector<std::string> flows;
   int pool_mib = 0;
@@ -107,6 +105,12 @@ std::string is_host_name(const std::string& text) {
   return plain ? "" : fmt::format("\"{:.60}\" is no host name: without scheme and port, as in example.org", text);
 }
 
+/// Whether a worker has the GPU that completions run on: workers take them from the last on (gpus_of_workers).
+bool judges_where_it_generates(const ServeOptions& options) {
+  if (options.harness.folder.empty() || options.generation.device != "cuda") return false;
+  return options.harness.workers == 0 || static_cast<size_t>(options.harness.workers) >= visible_gpus().size();
+}
+
 /// Throws InputError.
 void check_tokens(const ServeOptions& options) {
   if (!options.harness.folder.empty()) return;
@@ -125,7 +129,7 @@ void serve(ServeOptions options) {
   GenerationOptions& generation = options.generation;
   if (generation.model.empty()) generation.model = default_model();
   generation.pool_bytes = static_cast<size_t>(options.pool_mib) << 20;
-  if (!options.harness.folder.empty()) generation.spare_bytes = kForWorker;
+  generation.shares_device = judges_where_it_generates(options);
   const auto scripts = read_flows(options, load_config(generation.model));
   std::optional<SubmittedFlows> submitted;
   if (!options.harness.folder.empty()) {
@@ -246,12 +250,15 @@ void add_serve(CLI::App& app) {
   command->add_option("--batch", generation.batch, "Requests of one flow that run at once; 0: 16, on CUDA 64")
       ->check(decimal_number(0, 1024))
       ->capture_default_str();
+  command->add_option("--chunk", generation.chunk, "Tokens of prompts and answers in one pass; 0: 512, on CUDA 2048")
+      ->check(decimal_number(0, 1 << 16))
+      ->capture_default_str();
   command->add_option("--engines", generation.most_engines, "Flows, dense attention included, that have an engine at once")
       ->check(decimal_number(1, 64))
       ->capture_default_str();
   command
       ->add_option("--pool-mib", options->pool_mib,
-                   "Size of the page pool of each engine; 0: 256, on CUDA an equal part of what is free once the model is there")
+                   "Size of the page pool of each engine; 0: 256, on CUDA an equal part of what is free")
       ->check(decimal_number(0, 1 << 20))
       ->capture_default_str();
   command->add_option("--requests", generation.most_requests, "Requests that may run and wait; more get 503")

@@ -85,8 +85,7 @@ std::unique_ptr<PrefilledBatch> EngineRunner::prefill(const std::vector<JobDocum
 
 std::vector<Generation> EngineRunner::decode(const PrefilledBatch& prefilled, const Plan* plan) {
   const EngineBatch& batch = engine_batch(prefilled);
-  const size_t pool_bytes = std::min(kBatchBytes, device_.free_bytes() / 2);
-  Engine engine(device_, model_, plan, engine_options(batch.prompts, model_.config(), plan, pool_bytes));
+  Engine engine(device_, model_, plan, engine_options(batch.prompts, model_.config(), plan));
   Follower follower(tokenizer_);
   std::unordered_map<uint64_t, size_t> places;
   std::vector<uint64_t> ids;

@@ -77,6 +77,11 @@ GenerationTask Completion::task_for(const CompletionRequest& request, const std:
   // The last token generated takes no position.
   const int room = std::max(most - static_cast<int>(prompt.size()) + 1, 1);
   task.request.max_tokens = task.fill ? room : request.max_tokens.value_or(kTokensOfText);
+  if (task.request.max_tokens > room) {  // said here, before an idle engine makes room for one that could not take it
+    throw HttpProblem(400, fmt::format("a prompt of {} tokens and {} to generate exceed the model's {} positions", prompt.size(),
+                                       task.request.max_tokens, most))
+        .with("code", "context_length_exceeded");
+  }
   return task;
 }
 

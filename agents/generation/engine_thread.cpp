@@ -14,19 +14,29 @@
 
 namespace sluice {
 
-EngineOptions engine_options(const GenerationOptions& options, const DeviceInfo& device, size_t free_bytes) {
-  constexpr size_t kLeastPool = size_t{256} << 20;
-  constexpr size_t kBeside = size_t{2} << 30;  // of an engine on CUDA: activations, what its flow computes, recorded steps
-  const bool cuda = device.name == "cuda";
+EngineOptions options_of_engine(const GenerationOptions& options, const DeviceInfo& device, const EngineRoom& room) {
+  constexpr size_t kGiB = size_t{1} << 30;
+  constexpr size_t kBeside = kGiB;       // of an engine on CUDA: activations, what its flow computes, recorded steps
+  constexpr size_t kJudging = 8 * kGiB;  // of a process that judges, beside the model's weights
+  constexpr size_t kStates = 5 * kGiB;   // of a flow, beside a pool whose size is given
   EngineOptions engine;
-  engine.max_batch = options.batch > 0 ? options.batch : (cuda ? 64 : 16);
-  engine.max_pass_tokens = std::max(cuda ? 2048 : 512, engine.max_batch);
-  engine.pool_bytes = options.pool_bytes;
-  if (options.pool_bytes > 0) return engine;
-  engine.pool_bytes = kLeastPool;
-  if (!cuda) return engine;
-  const size_t share = (free_bytes - std::min(free_bytes, options.spare_bytes)) / static_cast<size_t>(options.most_engines);
-  engine.pool_bytes = std::max(kLeastPool, share - std::min(share, kBeside));
+  const bool cuda = device.name == "cuda";
+  engine.max_batch = cuda ? 64 : 16;
+  if (cuda) engine.max_pass_tokens = 2048;
+  if (options.pool_bytes > 0) {
+    engine.pool_bytes = options.pool_bytes;
+    if (cuda) engine.state_bytes = options.pool_bytes + kStates;
+  } else if (cuda) {
+    const size_t spare = options.shares_device ? room.weight_bytes + kJudging : 0;
+    const size_t share =
+        (room.free_bytes - std::min(room.free_bytes, spare)) / static_cast<size_t>(std::max(1, room.engines_to_come));
+    const size_t left = share - std::min(share, kBeside);
+    engine.state_bytes = std::max(left / 2, engine.pool_bytes);
+    engine.pool_bytes = std::max(room.keeps_state ? left / 2 : left, engine.pool_bytes);
+  }
+  if (options.batch > 0) engine.max_batch = options.batch;
+  if (options.chunk > 0) engine.max_pass_tokens = options.chunk;
+  engine.max_pass_tokens = std::max(engine.max_pass_tokens, engine.max_batch);
   return engine;
 }
 
@@ -40,7 +50,6 @@ EngineThread::EngineThread(GenerationOptions options, GenerationMetrics& metrics
     try {
       device = create_device(options_.device, options_.threads);
       model = load_model(options_.model, *device);
-      engine_options_ = engine_options(options_, device->info(), device->free_bytes());
       const std::lock_guard lock(mutex_);
       taking_ = true;
     } catch (...) {
@@ -70,6 +79,9 @@ void EngineThread::require_room(int tasks) const {
 }
 
 void EngineThread::check_room(int tasks) const {
+  if (tasks > options_.most_requests) {
+    throw HttpProblem(400, fmt::format("{} completions at once; this server takes at most {}", tasks, options_.most_requests));
+  }
   const std::lock_guard lock(mutex_);
   require_room(tasks);
 }
@@ -183,13 +195,29 @@ EngineSlot* EngineThread::slot_for(const std::string& flow, Device& device, cons
   std::optional<Plan> plan;
   if (!flow.empty()) plan = compile(options_.read_flow(flow, trace_options(config_))).plan;
   if (full) drop(idle);
-  EngineSlot& slot = slots_.emplace_back(device, model, flow, std::move(plan), engine_options_, metrics_);
-  if (options_.log) {
-    options_.log->info("an engine for {}: {} pages for at most {} requests at once",
-                       flow.empty() ? "dense attention" : fmt::format("flow \"{}\"", flow), slot.stats().pages_total,
-                       engine_options_.max_batch);
+  return &make_slot(flow, std::move(plan), device, model);
+}
+
+EngineSlot& EngineThread::make_slot(const std::string& flow, std::optional<Plan> plan, Device& device, const Model& model) {
+  const EngineRoom room{.free_bytes = device.free_bytes(),
+                        .weight_bytes = model.weight_bytes(),
+                        .engines_to_come = options_.most_engines - static_cast<int>(slots_.size()),
+                        .keeps_state = plan && !plan->graph.states.empty()};
+  const EngineOptions options = options_of_engine(options_, device.info(), room);
+  const std::string name = flow.empty() ? "dense attention" : fmt::format("flow \"{}\"", flow);
+  try {
+    EngineSlot& slot = slots_.emplace_back(device, model, flow, std::move(plan), options, metrics_);
+    if (options_.log) {
+      options_.log->info("an engine for {}: {} pages in {:.1f} GiB, at most {} requests at once", name, slot.stats().pages_total,
+                         static_cast<double>(options.pool_bytes) / (1 << 30), options.max_batch);
+    }
+    return slot;
+  } catch (const FlowError&) {
+    throw;                             // the device cannot run it
+  } catch (const InputError& error) {  // there is no memory for it, which no client can help
+    if (options_.log) options_.log->error("no engine for {}: {} ({})", name, error.what(), error.hint());
+    throw HttpProblem(503, "there is no memory for another engine; the server's log tells more").with_header("Retry-After", "10");
   }
-  return &slot;
 }
 
 std::list<EngineSlot>::iterator EngineThread::oldest_idle() {

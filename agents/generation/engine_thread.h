@@ -38,16 +38,25 @@ struct GenerationOptions {
   /// /health/ready, in the threads of connections.
   std::function<std::string()> trouble;
   int batch = 0;                        // requests that run at once, of one flow; 0: 16, on CUDA 64
+  int chunk = 0;                        // rows of a pass; 0: 512, on CUDA 2048
   size_t pool_bytes = 0;                // of one engine; 0: 256 MiB, on CUDA an equal part of the memory that is free
-  size_t spare_bytes = 0;               // of that, left to others
+  bool shares_device = false;           // with a process that judges, to which memory is left where pools take what is free
   int most_engines = 4;                 // one for each flow in use, dense included
   int most_requests = 256;              // running and waiting
   std::chrono::seconds idle{300};       // after which an engine without requests is dropped
   std::shared_ptr<spdlog::logger> log;  // null: none
 };
 
-/// What every engine of a thread gets, on a device with so much memory free once the model is there.
-EngineOptions engine_options(const GenerationOptions& options, const DeviceInfo& device, size_t free_bytes);
+/// The memory of a device when an engine is to be made.
+struct EngineRoom {
+  size_t free_bytes = 0;
+  size_t weight_bytes = 0;   // of the model, which is there already
+  int engines_to_come = 1;   // this one included, if there will be as many as there may be
+  bool keeps_state = false;  // its flow
+};
+
+/// What an engine gets.
+EngineOptions options_of_engine(const GenerationOptions& options, const DeviceInfo& device, const EngineRoom& room);
 
 /// The thread that owns the device, the model and one engine for each flow in use. Others hand it tasks and get events back.
 ///
@@ -95,6 +104,8 @@ class EngineThread {
   void admit(Device& device, const Model& model);
   /// The engine of `flow`; null if it has to wait for one. Throws InputError if the flow is at fault.
   EngineSlot* slot_for(const std::string& flow, Device& device, const Model& model);
+  /// A new engine. Throws FlowError if the device cannot run the flow, HttpProblem if there is no memory for it.
+  EngineSlot& make_slot(const std::string& flow, std::optional<Plan> plan, Device& device, const Model& model);
   /// The engine without requests that was used least recently, or the end.
   std::list<EngineSlot>::iterator oldest_idle();
   void drop(std::list<EngineSlot>::iterator slot);
@@ -118,7 +129,6 @@ class EngineThread {
   uint64_t last_id_ = 0;
 
   // Of the thread alone.
-  EngineOptions engine_options_;
   std::list<EngineSlot> slots_;
   std::deque<LiveTask> waiting_;
   uint64_t preemptions_ = 0;  // of engines that were dropped

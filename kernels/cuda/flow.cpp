@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "kernels/cuda/codegen/refusal.h"
 #include "kernels/cuda/flow_state.h"
 #include "kernels/cuda/topk.h"
 #include "scripting/graph/ops.h"
@@ -60,10 +61,7 @@ CudaFlow::CudaFlow(Plan plan, int layers, int kv_heads)
   for (const codegen::GeneratedKernel& kernel : source_.index) index_.push_back(load(kernel));
   if (!source_.row.name.empty()) load_row_kernel();
   leaves_ = codegen::selections_of(plan_.graph);
-  if (leaves_.size() > Selection::kMostLeaves) {
-    throw FlowError(plan_.graph.where, fmt::format("a union of {} selections; device \"cuda\" joins at most {}", leaves_.size(),
-                                                   Selection::kMostLeaves));
-  }
+  if (const auto refusal = codegen::refusal_of(plan_)) throw FlowError(plan_.graph.where, refusal->what, refusal->hint);
 }
 
 CudaFlow::Loaded CudaFlow::load(const codegen::GeneratedKernel& how) const {

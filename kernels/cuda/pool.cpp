@@ -3,19 +3,14 @@
 #include <fmt/format.h>
 
 #include "kernels/checks.h"
+#include "kernels/cuda/codegen/refusal.h"
 #include "kernels/cuda/page_copy.h"
 
 namespace sluice::cuda {
 namespace {
 
 size_t checked_bytes(int layers, int kv_heads, int pages, const PageLayout& layout) {
-  if (layout.kv == DataType::kF32) {
-    throw InputError("device \"cuda\" keeps KV as bf16, e4m3 or e5m2, not as f32", "use bf16 for KV, or --device cpu");
-  }
-  if (layout.head_dim != 64 && layout.head_dim != 128 && layout.head_dim != 256) {
-    throw InputError(fmt::format("device \"cuda\" attends heads of 64, 128 or 256 channels, not {}", layout.head_dim),
-                     "use --device cpu for this model");
-  }
+  if (const auto refusal = codegen::refusal_of(layout)) throw InputError(refusal->what, refusal->hint);
   return pool_bytes(layers, kv_heads, pages, layout);
 }
 

@@ -60,6 +60,9 @@ TEST(Plan, SaysHowAGpuRunsIt) {
   EXPECT_EQ(lines_with(out, "on a GPU, a sparse layer of a decode step"), 1) << out;
   EXPECT_GE(lines_with(out, "kB of shared memory"), 1) << out;
   EXPECT_EQ(lines_with(out, "slow:"), 0) << out;
+  EXPECT_EQ(lines_with(out, "which those of 8192 are not: "), 1) << out;
+  const std::string longer = run_sluice({"plan", "quest", "--device", "cuda", "--tokens", "30000000"}).out;
+  EXPECT_EQ(lines_with(longer, "which those of 30000000 are: "), 1) << longer;
   EXPECT_EQ(lines_with(run_sluice({"plan", "full", "--device", "cuda"}).out, "on a GPU: attention to all pages, dense"), 1);
   EXPECT_EQ(lines_with(run_sluice({"plan", "quest"}).out, "on a GPU"), 0);
 }
@@ -80,8 +83,31 @@ TEST(Plan, SaysWhatAGpuIsSlowAt) {
   EXPECT_EQ(lines_with(ran.out, "slow: what a block keeps"), 1) << ran.out;
 }
 
+TEST(Plan, SaysWhereNoRowFitsOneKernelOfAGpu) {
+  const Folder folder;
+  const std::string path = folder.write("wide_rows.lua", R"(
+    local flow = sluice.flow { name = "wide_rows", page = 16 }
+    function flow.cache(c) c.m = c.k:mean_interleave("token", 1) end
+    function flow.index(q, c)
+      local s = q:dot(c.m):softmax("page"):softmax("page")
+      return sluice.topk(s:max("sub"):max("head"), { k = 8, last = 1 })
+    end
+    return flow)");
+  const Ran ran = run_sluice({"plan", path, "--device", "cuda", "--geometry", "qwen3-32b"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(lines_with(ran.out, "not in one kernel: 128 pages of a row"), 1) << ran.out;
+  EXPECT_EQ(lines_with(ran.out, "index_row"), 0) << ran.out;
+}
+
 TEST(Plan, SaysWhatAGpuRefuses) {
   const Folder folder;
+  const Ran wide = run_sluice({"plan", folder.write("wide.lua", R"(
+    local flow = sluice.flow { name = "wide", kv = "f32" }
+    function flow.index(q, c) return sluice.window { first = 1, last = 4 } end
+    return flow)"),
+                               "--device", "cuda"});
+  EXPECT_EQ(lines_with(wide.out, "on a GPU: refused, KV as f32"), 1) << wide.out;
+  EXPECT_EQ(lines_with(wide.out, "decode step of one layer"), 0) << wide.out;
   const std::string path = folder.write("nine.lua", R"(
     local flow = sluice.flow { name = "nine" }
     function flow.index(q, c)
@@ -91,7 +117,7 @@ TEST(Plan, SaysWhatAGpuRefuses) {
     end
     return flow)");
   const std::string out = run_sluice({"plan", path, "--device", "cuda"}).out;
-  EXPECT_EQ(lines_with(out, "on a GPU: refused, a union of 9 selections; it joins at most 8"), 1) << out;
+  EXPECT_EQ(lines_with(out, "on a GPU: refused, a union of 9 selections; device \"cuda\" joins at most 8"), 1) << out;
 }
 
 TEST(Plan, SaysWhereAFlowReadsMoreThanDense) {

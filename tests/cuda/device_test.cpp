@@ -21,6 +21,13 @@ TEST_F(CudaDeviceTest, NamesItself) {
   EXPECT_FALSE(device_->info().description.empty());
 }
 
+TEST_F(CudaDeviceTest, KnowsWhatMemoryIsFree) {
+  constexpr size_t kTaken = size_t{1} << 30;
+  const size_t before = device_->free_bytes();
+  const auto memory = device_->allocate(kTaken);
+  EXPECT_LE(device_->free_bytes(), before - kTaken / 2);  // others may use the GPU meanwhile
+}
+
 TEST_F(CudaDeviceTest, EmbedsAndGathersRowsExactly) {
   for (const int columns : {37, 256}) {
     const std::vector<float> values = draw(50 * columns);

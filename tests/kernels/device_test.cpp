@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -298,9 +299,14 @@ TEST(Pass, NamesTheFieldThatDisagrees) {
   refused(bad, "rows of a decode step");
   bad = good;
   std::vector<int32_t> pages(good.page_indices.begin(), good.page_indices.end());
-  pages[1] = batch.pool().pages();
-  bad.page_indices = pages;
-  refused(bad, "outside a pool");
+  for (const int32_t wrong : {batch.pool().pages(), -1, INT32_MIN, INT32_MAX}) {
+    for (size_t at = 0; at < pages.size(); ++at) {
+      const int32_t right = std::exchange(pages[at], wrong);
+      bad.page_indices = pages;
+      refused(bad, "outside a pool");
+      pages[at] = right;
+    }
+  }
   bad = good;
   const std::vector<int32_t> beyond = {0, 1'000'000, 4};
   bad.page_indptr = beyond;
@@ -310,6 +316,8 @@ TEST(Pass, NamesTheFieldThatDisagrees) {
   device->end_pass();
   EXPECT_THROW(device->attention({.query_heads = 1}, {}, {}), InternalError);
 }
+
+TEST(CpuDevice, KnowsWhatMemoryIsFree) { EXPECT_GT(create_cpu_device({.threads = 1})->free_bytes(), 1 << 20); }
 
 }  // namespace
 }  // namespace sluice

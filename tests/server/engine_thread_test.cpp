@@ -51,26 +51,53 @@ std::optional<Kind> end_of(GenerationQueue& events) {
   return {};
 }
 
-TEST(EngineThread, PoolsShareTheMemoryOfAGpuThatNobodyElseNeeds) {
-  constexpr size_t kGiB = size_t{1} << 30;
+constexpr size_t kGiB = size_t{1} << 30;
+
+DeviceInfo device_called(const std::string& name) {
+  DeviceInfo info;
+  info.name = name;
+  return info;
+}
+
+TEST(EngineThread, EnginesOnAGpuAreLarger) {
   GenerationOptions options;
-  DeviceInfo cpu;
-  cpu.name = "cpu";
-  DeviceInfo gpu;
-  gpu.name = "cuda";
-  EXPECT_EQ(engine_options(options, cpu, 100 * kGiB).pool_bytes, kGiB / 4);
-  EXPECT_EQ(engine_options(options, cpu, 100 * kGiB).max_batch, 16);
-  EXPECT_EQ(engine_options(options, gpu, 120 * kGiB).max_batch, 64);
-  const EngineOptions engine = engine_options(options, gpu, 120 * kGiB);
-  EXPECT_GT(engine.pool_bytes, 25 * kGiB);
-  EXPECT_LT(options.most_engines * engine.pool_bytes, 120 * kGiB);
-  options.spare_bytes = 60 * kGiB;
-  EXPECT_LT(options.most_engines * engine_options(options, gpu, 120 * kGiB).pool_bytes, 60 * kGiB);
-  EXPECT_EQ(engine_options(options, gpu, 30 * kGiB).pool_bytes, kGiB / 4);  // what is missing is said when it is made
-  options.pool_bytes = 7 * kGiB;
+  const EngineOptions cpu = options_of_engine(options, device_called("cpu"), {.free_bytes = 100 * kGiB});
+  EXPECT_EQ(cpu.max_batch, 16);
+  EXPECT_EQ(cpu.max_pass_tokens, 512);
+  EXPECT_EQ(cpu.pool_bytes, kGiB / 4);
+  const EngineOptions gpu = options_of_engine(options, device_called("cuda"), {.free_bytes = 100 * kGiB});
+  EXPECT_EQ(gpu.max_batch, 64);
+  EXPECT_EQ(gpu.max_pass_tokens, 2048);
   options.batch = 1000;
-  EXPECT_EQ(engine_options(options, gpu, 120 * kGiB).pool_bytes, 7 * kGiB);
-  EXPECT_EQ(engine_options(options, cpu, 120 * kGiB).max_pass_tokens, 1000);
+  options.chunk = 100;
+  options.pool_bytes = 7 * kGiB;
+  for (const char* device : {"cpu", "cuda"}) {
+    const EngineOptions given = options_of_engine(options, device_called(device), {.free_bytes = 100 * kGiB});
+    EXPECT_EQ(given.max_batch, 1000);
+    EXPECT_EQ(given.max_pass_tokens, 1000);  // a row for each
+    EXPECT_EQ(given.pool_bytes, 7 * kGiB);
+  }
+}
+
+TEST(EngineThread, EnginesShareTheMemoryOfAGpu) {
+  GenerationOptions options;
+  const DeviceInfo gpu = device_called("cuda");
+  for (const bool shares : {false, true}) {
+    for (const bool keeps_state : {false, true}) {
+      options.shares_device = shares;
+      EngineRoom room{.free_bytes = 120 * kGiB, .weight_bytes = 15 * kGiB, .keeps_state = keeps_state};
+      for (room.engines_to_come = 4; room.engines_to_come > 0; --room.engines_to_come) {
+        const EngineOptions engine = options_of_engine(options, gpu, room);
+        EXPECT_GT(engine.pool_bytes, (keeps_state ? 10 : 20) * kGiB);
+        room.free_bytes -= engine.pool_bytes + (keeps_state ? engine.state_bytes : 0);
+      }
+      EXPECT_GE(room.free_bytes, (shares ? 15 + 8 : 0) * kGiB + kGiB);  // the weights once more, and what judging takes
+    }
+  }
+  // What is missing is said when the engine is made.
+  for (const size_t free : {size_t{0}, kGiB, 5 * kGiB}) {
+    EXPECT_EQ(options_of_engine(options, gpu, {.free_bytes = free, .weight_bytes = kGiB}).pool_bytes, kGiB / 4);
+  }
 }
 
 TEST(EngineThread, ATaskThatWaitedForAnEngineGetsItOnceItIsIdle) {
@@ -81,6 +108,19 @@ TEST(EngineThread, ATaskThatWaitedForAnEngineGetsItOnceItIsIdle) {
   engines.submit({dense, quest});
   EXPECT_EQ(end_of(*dense.events), Kind::kFinished);
   EXPECT_EQ(end_of(*quest.events), Kind::kFinished);
+}
+
+TEST(EngineThread, AServerWithoutMemoryIsNoFaultOfItsClients) {
+  GenerationOptions options = one_engine(testing::source_path("host/models/mini").string());
+  options.pool_bytes = size_t{1} << 50;
+  GenerationMetrics metrics("mini");
+  EngineThread engines(options, metrics);
+  const GenerationTask dense = task("", 8);
+  engines.submit({dense});
+  const auto event = dense.events->pop(30s);
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->kind, Kind::kFailed);
+  EXPECT_EQ(event->status, 503);
 }
 
 TEST(EngineThread, ATaskThatWaitedForAnEngineGetsOneOnceThatHasFailed) {

@@ -6,18 +6,18 @@
 
 namespace sluice {
 
-/// Numbers of a row in a transformer's layer.
+/// A model, and numbers of a row in its layers.
 struct LayerWidths {
   const char* model;
   int hidden;
-  int queries;
+  int queries;  // query_heads * head_dim
   int intermediate;
-  int qkv;
+  int qkv;  // (query_heads + 2 * kv_heads) * head_dim
 };
 
 /// All that a decode step computes between two layers' attention (Device::finish_layer) at several numbers of rows: four
 /// products, two norms and SwiGLU, as one kernel or one by one, whichever a device chooses; the note has the other, if there is
-/// one. A row is judged in float64.
+/// one. Judged in float64.
 std::vector<BenchRow> measure_layer_tails(const LayerWidths& widths, double seconds);
 
 }  // namespace sluice

@@ -11,7 +11,6 @@
 
 #include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/codegen/kernels.h"
-#include "kernels/cuda/selection.h"
 #include "scripting/graph/ops.h"
 
 namespace sluice::cuda::codegen {
@@ -20,13 +19,10 @@ namespace {
 /// Writes the description of one plan.
 class Description {
  public:
-  explicit Description(const Plan& plan) : plan_(plan), layout_(plan), source_(generate(layout_)) {}
+  Description(const Plan& plan, int64_t tokens) : plan_(plan), tokens_(tokens), layout_(plan), source_(generate(layout_)) {}
 
   std::string text() {
     if (plan_.graph.selection == kNoNode) return "on a GPU: attention to all pages, dense\n";
-    if (const size_t united = selections_of(plan_.graph).size(); united > Selection::kMostLeaves) {
-      return fmt::format("on a GPU: refused, a union of {} selections; it joins at most {}\n", united, Selection::kMostLeaves);
-    }
     const std::string whole = source_.row.name.empty() ? std::string() : whole_rows();
     if (!source_.refresh.name.empty()) refresh();
     for (size_t i = 0; i < layout_.launches.size(); ++i) index(layout_.launches[i], source_.index[i]);
@@ -34,10 +30,12 @@ class Description {
     launch("lists", "the selected pages of each row, ascending, with those that are always kept");
     launch("attention", "over the lists");
     const std::string steps = taken(layout_.selections.empty() ? "each" : "each but top-k");
-    if (!whole.empty())
-      return fmt::format("on a GPU, a sparse layer of a decode step: {}rows too long for that: {}", whole, steps);
-    return fmt::format("on a GPU, a sparse layer of a decode step: {}  not in one kernel: {}\n", steps,
-                       source_.why_not_whole_rows);
+    const std::string begin = "on a GPU, a sparse layer of a decode step: ";
+    if (layout_.launches.empty()) return begin + steps;
+    if (whole.empty()) return fmt::format("{}{}  not in one kernel: {}\n", begin, steps, source_.why_not_whole_rows);
+    const int64_t most_tokens = source_.row.most_pages() * plan_.layout.page;
+    return fmt::format("{}{}rows of more than about {} tokens, which those of {} are{}: {}", begin, whole, most_tokens, tokens_,
+                       tokens_ > most_tokens ? "" : " not", steps);
   }
 
  private:
@@ -134,6 +132,7 @@ class Description {
   }
 
   const Plan& plan_;
+  int64_t tokens_;
   FlowLayout layout_;
   GeneratedSource source_;
   int launches_ = 0;
@@ -142,6 +141,6 @@ class Description {
 
 }  // namespace
 
-std::string describe(const Plan& plan) { return Description(plan).text(); }
+std::string describe(const Plan& plan, int64_t tokens) { return Description(plan, tokens).text(); }
 
 }  // namespace sluice::cuda::codegen

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/codegen/embedded.h"
 #include "kernels/cuda/codegen/kernel_writer.h"
 
@@ -12,7 +13,7 @@ constexpr int64_t kMostSharedNumbers = 12 * 1024;  // of a block, so that severa
 constexpr int kMostTilePages = 512;
 constexpr int kTileThreads = KernelScope::kTileThreads;
 constexpr int kTileBlocks = 3;  // on a multiprocessor, whatever registers that costs
-constexpr int kRowThreads = 1024;
+constexpr int kWholeRowThreads = 1024;
 constexpr int kRefreshThreads = 128;
 
 /// The kernel that is hold_row by blocks of so many threads, so many of which share a multiprocessor.
@@ -186,7 +187,7 @@ GeneratedKernel KernelWriter::tiles(const Launch& launch, int number) {
 
 GeneratedKernel KernelWriter::rows(const Launch& launch, int number) {
   place_fixed(nodes_of(launch));
-  GeneratedKernel kernel = described(fmt::format("index_{}", number), fixed_numbers_, kRowThreads);
+  GeneratedKernel kernel = described(fmt::format("index_{}", number), fixed_numbers_, kWholeRowThreads);
   kernel.by_row = true;
   open_kernel(kernel, 1);
   writer_.write("let_next_kernel_start();");
@@ -219,9 +220,17 @@ GeneratedSource generate(const FlowLayout& layout) {
     source.index.push_back(launch.by_row ? kernel.rows(launch, number) : kernel.tiles(launch, number));
   }
   source.why_not_whole_rows = why_not_whole_rows(layout);
-  const bool holds_rows = source.why_not_whole_rows.empty();
   Writer row;
-  if (holds_rows) source.row = KernelWriter(layout, Stage::kIndex, row).whole_row(selections_of(layout.plan.graph));
+  if (source.why_not_whole_rows.empty()) {
+    source.row = KernelWriter(layout, Stage::kIndex, row).whole_row(selections_of(layout.plan.graph));
+    if (source.row.most_pages() == 0) {
+      source.why_not_whole_rows =
+          fmt::format("{} pages of a row, {} B each, do not fit a block's shared memory beside {:.1f} kB", kHeldStep,
+                      source.row.page_bytes, static_cast<double>(source.row.shared_bytes(0, 1, kRowThreads)) / 1e3);
+      source.row = {};
+    }
+  }
+  const bool holds_rows = !source.row.name.empty();
   const auto text = [&](const std::string& kernels) {
     return std::string(kArgumentsText) + kPreludeText + (holds_rows ? kRowText : "") + "\nnamespace sluice::cuda {\n" + kernels +
            "\n}  // namespace sluice::cuda\n";

@@ -28,6 +28,8 @@ struct RowKernel {
   /// Dynamic shared memory of a block of so many threads that holds so many pages (a multiple of kHeldStep), with rings of so
   /// many stages.
   int64_t shared_bytes(int64_t pages, int stages, int threads) const;
+  /// Pages of the longest row that fits, about; 0: not even the shortest does.
+  int64_t most_pages() const;
 };
 
 /// CUDA source of a flow, without includes.

@@ -37,6 +37,13 @@ int64_t RowKernel::shared_bytes(int64_t pages, int stages, int threads) const {
   return fixed_bytes + page_bytes * pages + pages / 32 * kWordBytes + std::max<int64_t>(kSelectionBytes, rings);
 }
 
+int64_t RowKernel::most_pages() const {
+  constexpr int64_t kShared = 225 << 10;  // that a block may have, less what it has anyway
+  int64_t held = 0;                       // of a block
+  while (shared_bytes(held + kHeldStep, 1, kRowThreads) <= kShared) held += kHeldStep;
+  return held * kMostRowBlocks;
+}
+
 std::string why_not_whole_rows(const FlowLayout& layout) {
   const FlowGraph& graph = layout.plan.graph;
   if (graph.selection == kNoNode) return "it selects nothing";
@@ -46,8 +53,8 @@ std::string why_not_whole_rows(const FlowLayout& layout) {
     for (const NodeId id : layout.computed_by(launch)) {
       if (find_product(layout, id) && !launch.by_row) continue;
       if (!reads_channels(layout, id)) continue;
-      return fmt::format("%{} {} reads channels of pages other than as bf16 products with the query", id,
-                         name_of(layout.node(id).op));
+      return fmt::format("%{} {} reads channels of pages other than as bf16 products with the query, of at most 16 lines a page",
+                         id, name_of(layout.node(id).op));
     }
     tiles += launch.by_row ? 0 : 1;
   }
