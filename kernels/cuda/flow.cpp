@@ -61,7 +61,7 @@ CudaFlow::CudaFlow(Plan plan, int layers, int kv_heads)
   for (const codegen::GeneratedKernel& kernel : source_.index) index_.push_back(load(kernel));
   if (!source_.row.name.empty()) load_row_kernel();
   leaves_ = codegen::selections_of(plan_.graph);
-  if (const auto refusal = codegen::refusal_of(plan_)) throw FlowError(plan_.graph.where, refusal->what, refusal->hint);
+  if (const auto refusal = codegen::refusal_of(plan_.graph)) throw FlowError(plan_.graph.where, refusal->what, refusal->hint);
 }
 
 CudaFlow::Loaded CudaFlow::load(const codegen::GeneratedKernel& how) const {

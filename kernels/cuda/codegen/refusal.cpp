@@ -18,12 +18,15 @@ std::optional<Refusal> refusal_of(const PageLayout& layout) {
   return {};
 }
 
+std::optional<Refusal> refusal_of(const FlowGraph& graph) {
+  const size_t united = selections_of(graph).size();
+  if (united <= Selection::kMostLeaves) return {};
+  return Refusal{fmt::format("a union of {} selections; device \"cuda\" joins at most {}", united, Selection::kMostLeaves),
+                 "unite fewer, or use --device cpu"};
+}
+
 std::optional<Refusal> refusal_of(const Plan& plan) {
-  const size_t united = selections_of(plan.graph).size();
-  if (united > Selection::kMostLeaves) {
-    return Refusal{fmt::format("a union of {} selections; device \"cuda\" joins at most {}", united, Selection::kMostLeaves),
-                   "unite fewer, or use --device cpu"};
-  }
+  if (auto refusal = refusal_of(plan.graph)) return refusal;
   return refusal_of(plan.layout);
 }
 

@@ -13,9 +13,11 @@ struct Refusal {
   std::string hint;
 };
 
+/// Of a flow's selection; nothing if it runs it.
+std::optional<Refusal> refusal_of(const FlowGraph& graph);
 /// Of pages; nothing if it keeps them.
 std::optional<Refusal> refusal_of(const PageLayout& layout);
-/// Of a plan, with its pages; nothing if it runs it.
+/// Of either.
 std::optional<Refusal> refusal_of(const Plan& plan);
 
 }  // namespace sluice::cuda::codegen
