@@ -156,7 +156,7 @@ class Device {
   virtual void write(void* target, const void* host_source, size_t bytes) = 0;
   virtual void read(void* host_target, const void* source, size_t bytes) = 0;
   virtual void synchronize() = 0;
-  /// Bytes of the device's memory that nobody, this process included, has taken.
+  /// Bytes of the device's memory that neither this process nor another has taken.
   virtual size_t free_bytes() const = 0;
 
   /// `values` is [rows, columns] row-major, of `type` (f32 or bf16), in host memory. The device may keep bf16 as it is, widen

@@ -31,7 +31,7 @@ constexpr Benchmark kBenchmarks[] = {
     {"index", "index stages of flows: scoring and selection", run_index_bench},
     {"layer", "the attention layer of a decode step, flows beside dense", run_layer_bench},
     {"prefill", "causal attention of prompts, beside the arithmetic peak", run_prefill_bench},
-    {"gemm", "products with weights, beside memory and arithmetic", run_gemm_bench},
+    {"gemm", "products with weights, and all between two layers' attention, beside memory and arithmetic", run_gemm_bench},
     {"serve", "tokens a second of the serving loop", run_serve_bench},
 };
 
