@@ -1,8 +1,17 @@
 #include "agents/token_text.h"
 
+#include <algorithm>
 #include <string_view>
 
 namespace sluice {
+
+void TokenText::begin_behind(std::span<const int32_t> tokens) {
+  constexpr size_t kPiece = 4;  // enough to say whether a space goes between
+  const auto last = tokens.last(std::min(tokens.size(), kPiece));
+  tokens_.assign(last.begin(), last.end());
+  given_tokens_ = tokens_.size();
+  given_ = tokenizer_.decode(tokens_).size();
+}
 
 std::string TokenText::add(int32_t token) {
   // A character has at most four bytes, and a token at least one. What does not become one by then never will, and waiting

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,8 @@ class TokenText {
  public:
   explicit TokenText(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
+  /// The text goes on behind these tokens, which were told already. Before any other.
+  void begin_behind(std::span<const int32_t> tokens);
   /// What `token` adds to the text.
   std::string add(int32_t token);
   /// What is left: there are no more tokens, so half a character becomes U+FFFD.

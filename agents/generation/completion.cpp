@@ -49,6 +49,7 @@ Completion::Completion(EngineThread& engines, const Tokenizer& tokenizer, const 
       tasks.push_back(task_for(request, prompts[i], choice));
       tasks.back().request.sampling.seed = seed + static_cast<uint64_t>(answer);
       choices_.emplace_back(tokenizer, request.stop, echo);
+      if (request.echo) choices_.back().text.begin_behind(prompts[i]);
     }
   }
   const std::vector<uint64_t> ids = engines_.submit(std::move(tasks));

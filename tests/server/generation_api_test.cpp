@@ -185,6 +185,17 @@ TEST_F(GenerationApiTest, AnswersSeveralPromptsSeveralTimes) {
   EXPECT_EQ(complete(body).at("choices"), first);  // the same seed
 }
 
+TEST_F(GenerationApiTest, GoesOnBehindAPromptThatItRepeats) {
+  const std::string prompt = "<bos> key acorn = 11 22 33 44 ; key album = 5 6 7 8 ; ask acorn =";
+  const Json body = {{"prompt", prompt}, {"max_tokens", 4}, {"temperature", 0}, {"echo", true}};
+  EXPECT_EQ(complete(body).at("choices").at(0).at("text"), prompt + " 11 22 33 44");
+  std::string streamed;
+  for (const Json& chunk : stream("/v1/completions", body)) {
+    if (!chunk.at("choices").empty()) streamed += chunk.at("choices").at(0).at("text").get<std::string>();
+  }
+  EXPECT_EQ(streamed, prompt + " 11 22 33 44");
+}
+
 TEST_F(GenerationApiTest, RefusesInOpenAisWords) {
   const auto refused = [&](const Json& body, int status, const std::string& field) {
     const httplib::Result result = post("/v1/completions", body);
@@ -198,6 +209,7 @@ TEST_F(GenerationApiTest, RefusesInOpenAisWords) {
   refused({{"prompt", "a"}, {"flow", "../../etc/passwd"}}, 400, "flow");
   refused({{"prompt", "a"}, {"logprobs", 2}}, 400, "logprobs");
   refused({{"prompt", {99999}}}, 400, "");  // outside the vocabulary
+  refused({{"prompt", "a"}, {"max_tokens", 1'000'000}}, 400, "");  // beyond the model's positions
   refused({{"prompt", "a"}, {"max_tokens", 1 << 20}}, 400, "");
   refused({{"prompt", ""}}, 400, "");
   refused({{"prompt", "a"}, {"stream", true}, {"max_tokens", 1 << 20}}, 400, "");  // before the stream begins
