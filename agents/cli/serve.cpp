@@ -31,6 +31,8 @@
 #include "agents/trace_options.h"
 #include "agents/web/web_routes.h"
 #include "host/default_model.h"
+#include "kernels/cuda/codegen/refusal.h"
+#include "kernels/device.h"
 #include "scripting/graph/error.h"
 #include "store/error.h"
 
@@ -49,13 +51,29 @@ struct ServeOptions {
   GenerationOptions generation;
 };
 
+/// Throws FlowError for a flow that the device would refuse whenever a request came.
+void require_device_takes(const FlowGraph& graph, const std::string& device) {
+  const Plan plan = compile(graph).plan;
+  if (device == "cuda") {
+    if (const auto refusal = cuda::codegen::refusal_of(plan)) throw FlowError(graph.where, refusal->what, refusal->hint);
+    return;
+  }
+  try {
+    create_cpu_device({.threads = 1})->create_pool(1, 1, 1, plan.layout);
+  } catch (const InputError& error) {
+    throw FlowError(graph.where, error.what(), error.hint());
+  }
+}
+
 /// Scripts by the name that requests use. Throws InputError for one that cannot be read, FlowError for one that cannot be traced
-/// for the model.
+/// for the model, or that the device does not take.
 std::map<std::string, FlowScript> read_flows(const ServeOptions& options, const ModelConfig& config) {
   std::map<std::string, FlowScript> scripts;
   for (const std::string& flow : options.flows.empty() ? shipped_flows() : options.flows) {
     FlowScript script = read_flow(flow);
-    const std::string name = script.trace(trace_options(config)).name;
+    const FlowGraph graph = script.trace(trace_options(config));
+    require_device_takes(graph, options.generation.device);
+    const std::string name = graph.name;
     if (!scripts.emplace(name, std::move(script)).second) {
       throw InputError(fmt::format("two flows are called \"{}\"", name),
                        "give each a name of its own in sluice.flow{name = ...}");

@@ -436,5 +436,15 @@ TEST(BadRequest, DeeplyNestedJsonIsRefused) {
   expect_refused(run_sluice({"eval", "full", "--tasks", "jsonl:" + folder.write("set.jsonl", nested)}), "set.jsonl:1: nested");
 }
 
+TEST(BadRequest, AServerRefusesFlowsThatItsDeviceDoesNotTake) {
+  const Folder folder;
+  const auto flow = [&](const std::string& kv) {
+    return folder.write(kv + ".lua", "local flow = sluice.flow { name = 'own', kv = '" + kv +
+                                         "' }\nfunction flow.index(q, c) return sluice.window { last = 4 } end\nreturn flow\n");
+  };
+  expect_refused(run_sluice({"serve", "--port", "0", "--flow", flow("e4m3")}), "the CPU keeps KV as bf16 or f32");
+  expect_refused(run_sluice({"serve", "--port", "0", "--device", "cuda", "--flow", flow("f32")}), "KV as f32");
+}
+
 }  // namespace
 }  // namespace sluice::test
