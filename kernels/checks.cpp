@@ -44,7 +44,7 @@ void require_page(const Pool& pool, int32_t page) {
 }
 
 void require_pages(const Pool& pool, std::span<const int32_t> pages) {
-  // A decode step lists tens of thousands, so in a form that every compiler makes vectors of: the sign is set where one is wrong.
+  // A decode step lists tens of thousands, so in a form that becomes vector code: the top bit is set where one is wrong.
   const auto last = static_cast<uint32_t>(pool.pages() - 1);
   uint32_t signs = 0;
   for (const int32_t page : pages) signs |= static_cast<uint32_t>(page) | (last - static_cast<uint32_t>(page));

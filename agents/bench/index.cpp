@@ -228,7 +228,7 @@ BenchReport run_index_bench(const BenchOptions& options) {
 #if SLUICE_CUDA
   if (options.device == "cuda") return run_cuda_index_bench(options);
 #endif
-  create_device(options.device, 1);  // the CPU, or says what is missing
+  if (options.device != "cpu") create_device(options.device);  // says what is missing
   const TraceOptions geometry{.head_dim = kDim, .group = kGroup};
   std::optional<FlowGraph> own;
   if (!options.flow.empty()) {

@@ -213,10 +213,11 @@ EngineSlot& EngineThread::make_slot(const std::string& flow, std::optional<Plan>
     }
     return slot;
   } catch (const FlowError&) {
-    throw;                             // the device cannot run it
-  } catch (const InputError& error) {  // there is no memory for it, which no client can help
+    throw;  // the device cannot run it
+  } catch (const InputError& error) {
+    // The server lacks memory or a library, which no client can help.
     if (options_.log) options_.log->error("no engine for {}: {} ({})", name, error.what(), error.hint());
-    throw HttpProblem(503, "there is no memory for another engine; the server's log tells more").with_header("Retry-After", "10");
+    throw HttpProblem(503, "the engine could not be made; the server's log tells more").with_header("Retry-After", "10");
   }
 }
 

@@ -104,7 +104,8 @@ class EngineThread {
   void admit(Device& device, const Model& model);
   /// The engine of `flow`; null if it has to wait for one. Throws InputError if the flow is at fault.
   EngineSlot* slot_for(const std::string& flow, Device& device, const Model& model);
-  /// A new engine. Throws FlowError if the device cannot run the flow, HttpProblem if there is no memory for it.
+  /// A new engine. Throws FlowError if the device cannot run the flow, HttpProblem if the server lacks what it
+  /// takes.
   EngineSlot& make_slot(const std::string& flow, std::optional<Plan> plan, Device& device, const Model& model);
   /// The engine without requests that was used least recently, or the end.
   std::list<EngineSlot>::iterator oldest_idle();
