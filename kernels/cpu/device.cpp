@@ -1,16 +1,13 @@
 #include "kernels/cpu/device.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
-#include <fstream>
-#include <limits>
 #include <string>
 
 #include "kernels/checks.h"
 #include "kernels/cpu/amx.h"
+#include "kernels/cpu/free_memory.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/targets.h"
 #include "kernels/cpu/weight.h"
@@ -63,15 +60,7 @@ void CpuDevice::write(void* target, const void* host_source, size_t bytes) { std
 
 void CpuDevice::read(void* host_target, const void* source, size_t bytes) { std::memcpy(host_target, source, bytes); }
 
-size_t CpuDevice::free_bytes() const {
-  std::ifstream file("/proc/meminfo");
-  for (std::string key; file >> key;) {
-    size_t kib = 0;
-    if (key == "MemAvailable:" && file >> kib) return kib << 10;
-    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
-  }
-  return static_cast<size_t>(::sysconf(_SC_AVPHYS_PAGES)) * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-}
+size_t CpuDevice::free_bytes() const { return free_memory(); }
 
 std::unique_ptr<Weight> CpuDevice::create_weight(const void* values, DataType type, int64_t rows, int64_t columns) {
   matmul_.reserve(columns);
