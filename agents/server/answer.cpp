@@ -9,6 +9,8 @@
 namespace sluice {
 namespace {
 
+constexpr int kClientClosed = 499;  // in the log, as nginx has it: the client did not wait for its answer
+
 void add_standard_headers(HttpResponse& response, const std::string& id) {
   response.headers["X-Request-Id"] = id;
   response.headers.emplace("Cache-Control", "no-store");
@@ -44,6 +46,8 @@ void HttpServer::Listener::answer(Current& current, httplib::Response& response)
   if (current.request.method == "HEAD") answer.headers["Accept-Ranges"] = "none";  // the library would promise bytes
   if (!current.connection->body_was_read()) answer.headers["Connection"] = "close";
   current.status = response.status = answer.status;
+  // What a handler says that has been given up is no trouble of the server's.
+  if (answer.status >= 500 && !current.connection->is_open()) current.status = kClientClosed;
   for (const auto& [name, value] : answer.headers) response.set_header(name, value);
   if (answer.stream) {
     const Connection& connection = *current.connection;

@@ -42,7 +42,7 @@ class HttpServer::Listener final : public httplib::Server {
     HttpHead head;
     HttpRequest request;
     const HttpRoute* route = nullptr;
-    int status = 0;  // of the answer
+    int status = 0;  // of the answer, for the log
   };
 
   // Of one connection, in its thread.

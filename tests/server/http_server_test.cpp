@@ -70,6 +70,12 @@ class HttpServerTest : public ::testing::Test {
       ++left;
       return text("late");
     }));
+    server->add(route("GET", "/patient", [this](const HttpRequest& request) -> HttpResponse {
+      ++entered;
+      while (request.is_wanted()) std::this_thread::sleep_for(5ms);
+      ++left;
+      throw HttpProblem(503, "given up");
+    }));
     server->add(route("GET", "/events", [this](const HttpRequest& request) {
       last_id = last_event_id(request).value_or(0);
       return event_response(std::make_shared<EventStream>(events));
@@ -308,12 +314,19 @@ TEST_F(HttpServerTest, RefusesMoreConnectionsThanItHasThreads) {
 }
 
 TEST_F(HttpServerTest, HandlersLearnThatTheClientHasGone) {
+  std::ostringstream written;
+  options.log = std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(written));
   start();
-  RawClient raw(server->port());
-  raw.send("GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n");
-  ASSERT_TRUE(eventually([&] { return entered == 1; }));
-  raw.close();
-  EXPECT_TRUE(eventually([&] { return left == 1; }));
+  for (const std::string path : {"/slow", "/patient"}) {
+    RawClient raw(server->port());
+    raw.send("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    const int begun = path == "/slow" ? 1 : 2;
+    ASSERT_TRUE(eventually([&] { return entered == begun; }));
+    raw.close();
+    EXPECT_TRUE(eventually([&] { return left == begun; }));
+  }
+  server->stop();
+  EXPECT_NE(written.str().find("GET /patient 499"), std::string::npos) << written.str();
 }
 
 TEST_F(HttpServerTest, StreamsEventsWithHeartbeatsUntilTheClientGoes) {
