@@ -17,7 +17,8 @@ std::string bytes_text(double bytes) {
   if (bytes < 1e3) return fmt::format("{:.0f} B", bytes);
   if (bytes < 1e6) return fmt::format("{:.1f} kB", bytes / 1e3);
   if (bytes < 1e9) return fmt::format("{:.2f} MB", bytes / 1e6);
-  return fmt::format("{:.2f} GB", bytes / 1e9);
+  if (bytes < 1e12) return fmt::format("{:.2f} GB", bytes / 1e9);
+  return fmt::format("{:.2f} TB", bytes / 1e12);
 }
 
 std::string bandwidth_text(double bandwidth) {
@@ -26,7 +27,8 @@ std::string bandwidth_text(double bandwidth) {
 }
 
 std::string time_text(double seconds) {
-  return seconds < 1e-3 ? fmt::format("{:.1f} us", seconds * 1e6) : fmt::format("{:.2f} ms", seconds * 1e3);
+  if (seconds < 1e-3) return fmt::format("{:.1f} us", seconds * 1e6);
+  return seconds < 1 ? fmt::format("{:.2f} ms", seconds * 1e3) : fmt::format("{:.2f} s", seconds);
 }
 
 std::string passes_text(const Compilation& compilation) {
