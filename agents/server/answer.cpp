@@ -46,8 +46,8 @@ void HttpServer::Listener::answer(Current& current, httplib::Response& response)
   if (current.request.method == "HEAD") answer.headers["Accept-Ranges"] = "none";  // the library would promise bytes
   if (!current.connection->body_was_read()) answer.headers["Connection"] = "close";
   current.status = response.status = answer.status;
-  // What a handler says that has been given up is no trouble of the server's.
-  if (answer.status >= 500 && !current.connection->is_open()) current.status = kClientClosed;
+  // A handler that stops because nobody waits is no trouble of the server's; any other fault is one whoever waits.
+  if (answer.status == 503 && !current.connection->is_open()) current.status = kClientClosed;
   for (const auto& [name, value] : answer.headers) response.set_header(name, value);
   if (answer.stream) {
     const Connection& connection = *current.connection;

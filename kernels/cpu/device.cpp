@@ -1,6 +1,7 @@
 #include "kernels/cpu/device.h"
 
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <string>

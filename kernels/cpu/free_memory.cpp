@@ -59,14 +59,7 @@ std::optional<size_t> left_up_from(fs::path group, const GroupFiles& files) {
   }
 }
 
-bool names_memory(const std::string& controllers) {
-  for (size_t begin = 0; begin <= controllers.size();) {
-    const size_t end = std::min(controllers.find(',', begin), controllers.size());
-    if (controllers.substr(begin, end - begin) == "memory") return true;
-    begin = end + 1;
-  }
-  return false;
-}
+bool names_memory(const std::string& controllers) { return ("," + controllers + ",").find(",memory,") != std::string::npos; }
 
 }  // namespace
 

@@ -55,6 +55,13 @@ TEST(Plan, TakesBandwidthsInEveryUnit) {
   }
 }
 
+TEST(Plan, HasUnitsForTheLargest) {
+  const std::vector<std::string> large = {"plan", "full", "--tokens", "30000000", "--batch", "4000", "--bandwidth", "4 GB/s"};
+  const std::string out = run_sluice(large).out;
+  // 30000000 tokens of 4000 requests, keys and values of 2 heads of 64 in 2 bytes
+  EXPECT_GE(lines_with(out, "61.44 TB  15360.00 s"), 1) << out;
+}
+
 TEST(Plan, SaysHowAGpuRunsIt) {
   const std::string out = run_sluice({"plan", "quest", "--device", "cuda"}).out;
   EXPECT_EQ(lines_with(out, "on a GPU, a sparse layer of a decode step"), 1) << out;

@@ -76,6 +76,12 @@ class HttpServerTest : public ::testing::Test {
       ++left;
       throw HttpProblem(503, "given up");
     }));
+    server->add(route("GET", "/fragile", [this](const HttpRequest& request) -> HttpResponse {
+      ++entered;
+      while (request.is_wanted()) std::this_thread::sleep_for(5ms);
+      ++left;
+      throw std::runtime_error("broken");
+    }));
     server->add(route("GET", "/events", [this](const HttpRequest& request) {
       last_id = last_event_id(request).value_or(0);
       return event_response(std::make_shared<EventStream>(events));
@@ -317,16 +323,18 @@ TEST_F(HttpServerTest, HandlersLearnThatTheClientHasGone) {
   std::ostringstream written;
   options.log = std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(written));
   start();
-  for (const std::string path : {"/slow", "/patient"}) {
+  int begun = 0;
+  for (const std::string path : {"/slow", "/patient", "/fragile"}) {
     RawClient raw(server->port());
     raw.send("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    const int begun = path == "/slow" ? 1 : 2;
+    ++begun;
     ASSERT_TRUE(eventually([&] { return entered == begun; }));
     raw.close();
     EXPECT_TRUE(eventually([&] { return left == begun; }));
   }
   server->stop();
   EXPECT_NE(written.str().find("GET /patient 499"), std::string::npos) << written.str();
+  EXPECT_NE(written.str().find("GET /fragile 500"), std::string::npos) << written.str();  // a fault, whoever waits
 }
 
 TEST_F(HttpServerTest, StreamsEventsWithHeartbeatsUntilTheClientGoes) {
