@@ -14,11 +14,15 @@ void Device::repeat(Repetition* /*repetition*/, std::span<const int32_t> /*token
   operations();
 }
 
+void Device::gated_matmul(Matrix x, const Weight& weight, Matrix gate_up, Matrix out) {
+  matmul(x, weight, gate_up);
+  silu_multiply(gate_up, out);
+}
+
 void Device::finish_layer(const LayerTail& tail, const TailRows& rows) {
   matmul(rows.attended, *tail.output, rows.delta);
   add_rms_norm(rows.residual, rows.delta, *tail.mlp_gain, tail.epsilon, rows.normed);
-  matmul(rows.normed, *tail.gate_up, rows.gate_up);
-  silu_multiply(rows.gate_up, rows.activated);
+  gated_matmul(rows.normed, *tail.gate_up, rows.gate_up, rows.activated);
   matmul(rows.activated, *tail.down, rows.delta);
   if (tail.next_qkv == nullptr) return;
   add_rms_norm(rows.residual, rows.delta, *tail.next_gain, tail.epsilon, rows.normed);

@@ -205,6 +205,8 @@ class Device {
   virtual void matmul(Matrix x, const Weight& weight, Matrix out) = 0;
   /// out = silu(gate) * up; gate_up is [rows, 2 * n]: gate, then up.
   virtual void silu_multiply(Matrix gate_up, Matrix out) = 0;
+  /// out = silu(gate) * up, where x * weight^T is gate, then up: gate_up [rows, weight.rows], which may be left as it was.
+  virtual void gated_matmul(Matrix x, const Weight& weight, Matrix gate_up, Matrix out);
   /// out[i] = x[rows[i]]; `rows` in host memory.
   virtual void gather_rows(Matrix x, std::span<const int32_t> rows, Matrix out) = 0;
 

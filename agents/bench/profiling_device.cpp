@@ -79,6 +79,11 @@ void ProfilingDevice::silu_multiply(Matrix gate_up, Matrix out) {
   run("silu_multiply", [&] { inner_.silu_multiply(gate_up, out); });
 }
 
+void ProfilingDevice::gated_matmul(Matrix x, const Weight& weight, Matrix gate_up, Matrix out) {
+  const std::string name = active_ ? fmt::format("gated matmul {} x {}", weight.rows(), weight.columns()) : std::string();
+  run(name, [&] { inner_.gated_matmul(x, weight, gate_up, out); });
+}
+
 void ProfilingDevice::gather_rows(Matrix x, std::span<const int32_t> rows, Matrix out) {
   run("gather_rows", [&] { inner_.gather_rows(x, rows, out); });
 }

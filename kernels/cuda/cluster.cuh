@@ -17,6 +17,10 @@ __device__ __forceinline__ uint32_t cluster_rank() {
   return rank;
 }
 __device__ __forceinline__ void arrive_in_cluster() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+/// The same by threads that have written nothing the others are to see: it does not wait for memory.
+__device__ __forceinline__ void arrive_in_cluster_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
 /// Waits until all threads of the cluster have arrived, and sees what they wrote before.
 __device__ __forceinline__ void wait_for_cluster() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 __device__ __forceinline__ void sync_cluster() {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <utility>
 
 #include "kernels/checks.h"
 #include "kernels/cuda/decode_matmul_sums.cuh"
@@ -16,7 +15,7 @@ namespace {
 
 using namespace decode_matmul;
 
-template <int Rows>
+template <int Rows, bool Gated>
 __global__ void __launch_bounds__(kMostThreads, 2)
     product_kernel(const __grid_constant__ CUtensorMap weight, const __grid_constant__ CUtensorMap x, const Arguments a) {
   extern __shared__ std::byte raw[];
@@ -24,38 +23,38 @@ __global__ void __launch_bounds__(kMostThreads, 2)
   const Places<Rows> places(a, share, shared_address(raw));
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const bool leads = threadIdx.x % 32 == 0;
-  const auto cluster = cooperative_groups::this_cluster();
   let_next_kernel_start();
   // The thread that fills the ring makes its barriers, so that it need not wait for anybody.
   if (warp == a.warps && leads) init_barriers(a, places);
   __syncwarp();
-  auto token = cluster.barrier_arrive();
+  arrive_in_cluster_relaxed();
   if (warp == a.warps) {
-    if (leads) copy_weight(&weight, a, share, places);
+    if (leads) copy_weight<Rows, Gated>(&weight, a, share, places);
     __syncwarp();
-    cluster.barrier_wait(std::move(token));
+    wait_for_cluster();
     return;
   }
-  cluster.barrier_wait(std::move(token));
+  wait_for_cluster();
   wait_for_earlier_kernels();
   if (warp > a.warps) {
     if (leads) copy_rows(&x, a, share, places);
   } else {
-    multiply(a, share, places);
+    multiply<Rows, Gated>(a, share, places);
   }
 }
 
 /// The kernel for so many rows of x in a slot.
+template <bool Gated>
 auto kernel_for(int padded_rows) {
   switch (padded_rows) {
     case 8:
-      return product_kernel<8>;
+      return product_kernel<8, Gated>;
     case 16:
-      return product_kernel<16>;
+      return product_kernel<16, Gated>;
     case 32:
-      return product_kernel<32>;
+      return product_kernel<32, Gated>;
     default:
-      return product_kernel<64>;
+      return product_kernel<64, Gated>;
   }
 }
 
@@ -72,7 +71,7 @@ int most_clusters(int padded_rows, const WeightCut& cut, size_t shared_bytes) {
   config.attrs = &attribute;
   config.numAttrs = 1;
   int clusters = 0;
-  SLUICE_CHECK_CUDA(cudaOccupancyMaxActiveClusters(&clusters, kernel_for(padded_rows), &config));
+  SLUICE_CHECK_CUDA(cudaOccupancyMaxActiveClusters(&clusters, kernel_for<false>(padded_rows), &config));
   return std::max(1, clusters);
 }
 
@@ -123,7 +122,9 @@ DecodeMatmul::Plan DecodeMatmul::make_plan(const Shape& shape) {
   constexpr size_t kWhole = 200 << 10;  // more than half
   constexpr int kMostStages = 24;
   constexpr int kFewestStages = 3;
-  SLUICE_CHECK_CUDA(cudaFuncSetAttribute(kernel_for(shape.padded_rows), cudaFuncAttributeMaxDynamicSharedMemorySize, kWhole));
+  for (auto* kernel : {kernel_for<false>(shape.padded_rows), kernel_for<true>(shape.padded_rows)}) {
+    SLUICE_CHECK_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kWhole));
+  }
   const WeightCut cut = cut_weight(shape.outputs, shape.inputs, multiprocessors());
   const int chunks = ceiling(ceiling(shape.inputs, kChunk), cut.split);
   const int tiles = ceiling(shape.outputs, cut.outputs);
@@ -154,9 +155,19 @@ const DecodeMatmul::Plan& DecodeMatmul::plan(const Shape& shape) {
 }
 
 void DecodeMatmul::run(const Matrix& x, const Matrix& weight, const TensorMap& map, const Matrix& out, Stream stream) {
+  launch(x, weight, map, out, false, stream);
+}
+
+void DecodeMatmul::run_gated(const Matrix& x, const Matrix& weight, const Matrix& out, Stream stream) {
+  if (out.type != DataType::kBF16) throw InternalError("DecodeMatmul: what is gated is bf16");
+  launch(x, weight, map_row_pairs(weight, kBoxOutputs / 16), out, true, stream);
+}
+
+void DecodeMatmul::launch(const Matrix& x, const Matrix& weight, const TensorMap& map, const Matrix& out, bool gated,
+                          Stream stream) {
   if (!takes(x, weight, out)) throw InternalError("a product that DecodeMatmul does not take");
   require_equal("DecodeMatmul", "x.columns", x.columns, weight.columns);
-  require_equal("DecodeMatmul", "out.columns", out.columns, weight.rows);
+  require_equal("DecodeMatmul", "out.columns", out.columns, gated ? weight.rows / 2 : weight.rows);
   require_equal("DecodeMatmul", "out.rows", out.rows, x.rows);
   const int padded_rows = std::max(8, static_cast<int>(std::bit_ceil(static_cast<uint64_t>(x.rows))));
   const Plan& how = plan({.padded_rows = padded_rows, .outputs = weight.rows, .inputs = weight.columns});
@@ -178,8 +189,8 @@ void DecodeMatmul::run(const Matrix& x, const Matrix& weight, const TensorMap& m
   config.stream = stream;
   config.attrs = attributes.data();
   config.numAttrs = attributes.size();
-  SLUICE_CHECK_CUDA(
-      cudaLaunchKernelEx(&config, kernel_for(padded_rows), to_cuda(map), to_cuda(map_matrix(x, padded_rows)), arguments));
+  auto* const kernel = gated ? kernel_for<true>(padded_rows) : kernel_for<false>(padded_rows);
+  SLUICE_CHECK_CUDA(cudaLaunchKernelEx(&config, kernel, to_cuda(map), to_cuda(map_matrix(x, padded_rows)), arguments));
 }
 
 }  // namespace sluice::cuda

@@ -31,6 +31,8 @@ class DecodeMatmul {
   /// out[rows, weight.rows] = x[rows, weight.columns] * weight^T; `map` is of the weight. What a shape needs is asked for once;
   /// after that nothing waits or allocates.
   void run(const Matrix& x, const Matrix& weight, const TensorMap& map, const Matrix& out, Stream stream);
+  /// out[rows, weight.rows / 2], bf16: silu(gate) * up, where `run` with this weight gives gate, then up.
+  void run_gated(const Matrix& x, const Matrix& weight, const Matrix& out, Stream stream);
 
  private:
   struct Shape {
@@ -48,6 +50,7 @@ class DecodeMatmul {
 
   static Plan make_plan(const Shape& shape);
   const Plan& plan(const Shape& shape);
+  void launch(const Matrix& x, const Matrix& weight, const TensorMap& map, const Matrix& out, bool gated, Stream stream);
 
   std::map<Shape, Plan> plans_;
 };

@@ -1,8 +1,7 @@
 #pragma once
 
-#include <cooperative_groups.h>
-
 #include "kernels/cuda/attention_device.cuh"
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/ring.cuh"
 
 /// What a block of DecodeMatmul computes, where its shared memory has what, and how weights and rows get there.
@@ -18,12 +17,12 @@ struct Arguments {
   int64_t out_stride;
   bool narrow;  // out is bf16
   int rows;
-  int outputs;
-  int chunks;  // of all inputs
-  int tiles;   // of 16 * warps outputs
-  int warps;   // that multiply
-  int stages;  // chunks of the weight in shared memory
-  int slots;   // chunks of x there
+  int outputs;  // rows of the weight
+  int chunks;   // of all inputs
+  int tiles;    // of 16 * warps outputs
+  int warps;    // that multiply
+  int stages;   // chunks of the weight in shared memory
+  int slots;    // chunks of x there
 };
 
 /// What a block does: `chunks` chunks of inputs from `first_chunk` on, of `tiles` tiles, `step` apart.
@@ -33,9 +32,8 @@ struct Share {
   int first_tile, step, tiles;
 
   __device__ explicit Share(const Arguments& a) {
-    const auto cluster = cooperative_groups::this_cluster();
-    rank = static_cast<int>(cluster.block_rank());
-    split = static_cast<int>(cluster.num_blocks());
+    rank = static_cast<int>(cluster_rank());
+    split = static_cast<int>(cluster_blocks());
     first_chunk = a.chunks * rank / split;
     chunks = a.chunks * (rank + 1) / split - first_chunk;
     first_tile = static_cast<int>(blockIdx.x) / split;
@@ -102,8 +100,24 @@ __device__ __forceinline__ void copy_box(const CUtensorMap* map, uint32_t target
       : "memory");
 }
 
+/// Copies 64 outputs of a chunk of the weight to shared memory: as they follow each other or, `Gated`, 8 of gate and the 8 of up
+/// that belong to them in turn.
+template <bool Gated>
+__device__ __forceinline__ void copy_outputs(const CUtensorMap* map, uint32_t target, uint32_t barrier, int column, int output) {
+  if constexpr (Gated) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, %4, %4, "
+        "%5}], "
+        "[%2], %6;" ::"r"(target),
+        "l"(map), "r"(barrier), "r"(column), "r"(0), "r"(output / 16), "l"(kEvictFirst)
+        : "memory");
+  } else {
+    copy_box(map, target, barrier, column, output, kEvictFirst);
+  }
+}
+
 /// One thread copies the block's part of the weight, tile by tile. It does not wait for earlier kernels.
-template <int Rows>
+template <int Rows, bool Gated>
 __device__ void copy_weight(const CUtensorMap* map, const Arguments& a, const Share& share, const Places<Rows>& places) {
   Turn turn;
   for (int tile = 0; tile < share.tiles; ++tile) {
@@ -113,8 +127,8 @@ __device__ void copy_weight(const CUtensorMap* map, const Arguments& a, const Sh
       barrier_wait(places.stage_emptied(turn.index), turn.parity ^ 1);
       barrier_expect(barrier, places.stage_bytes);
       for (int box = 0; box < a.warps / 4; ++box) {
-        copy_box(map, places.stage(turn.index) + box * kBoxBytes, barrier, (share.first_chunk + chunk) * kChunk,
-                 output + box * 64, kEvictFirst);
+        copy_outputs<Gated>(map, places.stage(turn.index) + box * kBoxBytes, barrier, (share.first_chunk + chunk) * kChunk,
+                            output + box * 64);
       }
       turn.next(a.stages);
     }

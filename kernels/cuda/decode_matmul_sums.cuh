@@ -107,6 +107,20 @@ __device__ __forceinline__ void store(const float (&sums)[Rows / 2], const Argum
   }
 }
 
+/// Of a warp's 16 outputs the first 8 are of gate, the others those of up that belong to them: silu(gate) * up, for x's rows.
+template <int Rows>
+__device__ __forceinline__ void store_gated(const float (&sums)[Rows / 2], const Arguments& a, int output) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  auto* to = static_cast<__nv_bfloat16*>(a.out) + lane / 4 * a.out_stride + output / 2 + 2 * (lane % 4);
+  const auto gated = [](float gate, float up) { return up * __fdividef(gate, 1.0f + __expf(-gate)); };
+#pragma unroll
+  for (int n = 0; n < Rows / 8; ++n) {
+    const uint32_t pair = transpose(pack(gated(sums[4 * n], sums[4 * n + 2]), gated(sums[4 * n + 1], sums[4 * n + 3])));
+    if (8 * n + lane / 4 < a.rows) *reinterpret_cast<uint32_t*>(to) = pair;
+    to += 8 * a.out_stride;
+  }
+}
+
 /// Where a warp's sums of a tile are added up: those of each warp in one block of the cluster.
 template <int Rows>
 struct Exchange {
@@ -152,7 +166,7 @@ struct Exchange {
   }
 };
 
-template <int Rows>
+template <int Rows, bool Gated>
 __device__ void multiply(const Arguments& a, const Share& share, const Places<Rows>& places) {
   const Exchange<Rows> exchange(a, share, places);
   const bool x_stays = share.chunks <= a.slots;
@@ -168,7 +182,12 @@ __device__ void multiply(const Arguments& a, const Share& share, const Places<Ro
     }
     if (share.split > 1) exchange.take(sums, share, places, tile);
     const int output = 16 * ((share.first_tile + tile * share.step) * a.warps + exchange.warp);
-    if (output < a.outputs) store<Rows>(sums, a, output);
+    if (output >= a.outputs) continue;
+    if constexpr (Gated) {
+      store_gated<Rows>(sums, a, output);
+    } else {
+      store<Rows>(sums, a, output);
+    }
   }
 }
 

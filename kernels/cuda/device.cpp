@@ -207,6 +207,17 @@ void CudaDevice::silu_multiply(Matrix gate_up, Matrix out) {
   silu_multiply_rows(gate_up, out, stream_.get());
 }
 
+void CudaDevice::gated_matmul(Matrix x, const Weight& weight, Matrix gate_up, Matrix out) {
+  if (!Matmul::takes_gated(x, as_cuda(weight), out)) {
+    Device::gated_matmul(x, weight, gate_up, out);
+    return;
+  }
+  require_equal("gated_matmul", "x.columns", x.columns, weight.columns());
+  require_equal("gated_matmul", "out.columns", out.columns, weight.rows() / 2);
+  require_equal("gated_matmul", "out.rows", out.rows, x.rows);
+  matmul_.run_gated(x, as_cuda(weight), out, stream_.get());
+}
+
 void CudaDevice::gather_rows(Matrix x, std::span<const int32_t> rows, Matrix out) {
   require_numbers("gather_rows", x);
   require_numbers("gather_rows", out);

@@ -57,6 +57,7 @@ class CudaDevice final : public Device {
   void add_rms_norm(Matrix residual, Matrix delta, const Weight& gain, float epsilon, Matrix out) override;
   void matmul(Matrix x, const Weight& weight, Matrix out) override;
   void silu_multiply(Matrix gate_up, Matrix out) override;
+  void gated_matmul(Matrix x, const Weight& weight, Matrix gate_up, Matrix out) override;
   void gather_rows(Matrix x, std::span<const int32_t> rows, Matrix out) override;
   void rope_append(int layer, Matrix qkv, int query_heads, const Weight* query_gain, const Weight* key_gain, float epsilon,
                    const Rope& rope) override;

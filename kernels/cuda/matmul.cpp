@@ -125,6 +125,14 @@ void Matmul::run(Matrix x, const CudaWeight& weight, const Matrix& out, Stream s
   }
 }
 
+bool Matmul::takes_gated(const Matrix& x, const CudaWeight& weight, const Matrix& out) {
+  return out.type == DataType::kBF16 && DecodeMatmul::takes(x, weight.matrix(), out);
+}
+
+void Matmul::run_gated(const Matrix& x, const CudaWeight& weight, const Matrix& out, Stream stream) {
+  if (x.rows > 0) decode_.run_gated(x, weight.matrix(), out, stream);
+}
+
 void Matmul::run_library(const Matrix& x, const CudaWeight& weight, const Matrix& out, Stream stream) {
   Plan& how = plan({.rows = x.rows,
                     .outputs = weight.rows(),

@@ -49,7 +49,11 @@ class Matmul {
 
   /// out[rows, weight.rows] = x[rows, weight.columns] * weight^T; out is float32 or bf16, and so is x, which is rounded to bf16.
   void run(Matrix x, const CudaWeight& weight, const Matrix& out, Stream stream);
-  /// The same through cuBLASLt, whatever the shape; x is bf16.
+  /// Whether `run_gated` takes these: few rows of bf16.
+  static bool takes_gated(const Matrix& x, const CudaWeight& weight, const Matrix& out);
+  /// out[rows, weight.rows / 2] = silu(gate) * up, where x * weight^T is gate, then up.
+  void run_gated(const Matrix& x, const CudaWeight& weight, const Matrix& out, Stream stream);
+  /// What `run` does through cuBLASLt, whatever the shape; x is bf16.
   void run_library(const Matrix& x, const CudaWeight& weight, const Matrix& out, Stream stream);
   /// Differs after its scratch has moved.
   uintptr_t ground() const { return reinterpret_cast<uintptr_t>(rounded_.data()); }

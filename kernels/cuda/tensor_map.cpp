@@ -44,6 +44,15 @@ TensorMap map_matrix(const Matrix& matrix, int rows) {
                                    .box = {64, static_cast<cuuint32_t>(rows)}});
 }
 
+TensorMap map_row_pairs(const Matrix& matrix, int groups) {
+  require_equal("map_row_pairs", "rows past the last group of 16", matrix.rows % 16, 0);
+  const auto row = static_cast<cuuint64_t>(matrix.stride) * sizeof(uint16_t);
+  const auto rows = static_cast<cuuint64_t>(matrix.rows);
+  return map_bf16<4>(matrix.data, {.sizes = {static_cast<cuuint64_t>(matrix.columns), 8, 2, rows / 16},
+                                   .strides = {row, rows / 2 * row, 8 * row},
+                                   .box = {64, 8, 2, static_cast<cuuint32_t>(groups)}});
+}
+
 TensorMap map_tiles(const Matrix& matrix, bool pairs) {
   require_equal("map_tiles", "rows past the last tile of 16", matrix.rows % 16, 0);
   require_equal("map_tiles", "columns past the last 64", matrix.columns % 64, 0);

@@ -133,6 +133,44 @@ TEST_F(CudaDeviceTest, MultipliesByWeights) {
   }
 }
 
+TEST_F(CudaDeviceTest, GatesProducts) {
+  // By one kernel, where rows are few and everything is aligned, and by two. Tiles of 64 and 192 outputs, full or not.
+  for (const auto& [columns, inputs] : {std::pair{8, 64}, {768, 256}, {1544, 136}, {40, 72}, {30, 64}, {20, 36}}) {
+    std::vector<float> values = draw(static_cast<size_t>(2) * columns * inputs, 2 / std::sqrt(static_cast<float>(inputs)));
+    const auto weight = weight_of(values, 2 * columns, inputs);
+    for (float& value : values) value = rounded(value);
+    for (const int rows : {1, 2, 9, 33, 64, 65}) {
+      for (const DataType type : kTypes) {
+        std::vector<float> numbers = draw(static_cast<size_t>(rows) * inputs);
+        for (int i = 0; rows == 2 && i < inputs; ++i) numbers[i] *= 100;  // gates far below and above zero
+        const Held x = hold(numbers, rows, inputs, type, rows % 2 * 8);
+        const Held gate_up = empty(rows, 2 * columns, kBF16);
+        const Held out = empty(rows, columns, kBF16, rows % 2 * 2);
+        device_->gated_matmul(x.matrix, *weight, gate_up.matrix, out.matrix);
+        std::vector<double> wanted;
+        for (int r = 0; r < rows; ++r) {
+          const auto sum = [&](int output) {
+            double total = 0;
+            for (int i = 0; i < inputs; ++i) {
+              total +=
+                  static_cast<double>(rounded(static_cast<float>(x.at(r, i)))) * values[static_cast<size_t>(output) * inputs + i];
+            }
+            return total;
+          };
+          for (int i = 0; i < columns; ++i) {
+            const double gate = sum(i);
+            wanted.push_back(gate / (1 + std::exp(-gate)) * sum(columns + i));
+          }
+        }
+        const std::vector<float> got = fetch(out.matrix);
+        EXPECT_LT(error_of(got, wanted), 2 * tolerance(kBF16)) << rows << " x " << inputs << " x " << columns;
+        device_->gated_matmul(x.matrix, *weight, gate_up.matrix, out.matrix);
+        EXPECT_EQ(fetch(out.matrix), got) << "once more, " << rows << " x " << inputs << " x " << columns;
+      }
+    }
+  }
+}
+
 TEST_F(CudaDeviceTest, RefusesWhatItCannotRun) {
   EXPECT_THROW(device_->create_pool(1, 1, 1, page_layout({64, 1, 16, kF32}, {})), InputError);
   EXPECT_THROW(device_->create_pool(1, 1, 1, page_layout({80, 1, 16, kBF16}, {})), InputError);
@@ -149,6 +187,9 @@ TEST_F(CudaDeviceTest, RefusesWhatItCannotRun) {
   const Held x = hold(2, 64, kBF16);
   EXPECT_THROW(device_->rms_norm(x.matrix, *weight, 0, x.matrix), InternalError);
   EXPECT_THROW(device_->silu_multiply(x.matrix, x.matrix), InternalError);
+  const auto square = weight_of(draw(64 * 64), 64, 64);
+  const Held uncut = empty(2, 64, kBF16);
+  EXPECT_THROW(device_->gated_matmul(x.matrix, *square, uncut.matrix, uncut.matrix), InternalError);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Products with weights on the GPU against float64, by whichever way a shape is computed.
 #include "kernels/cuda/matmul.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -141,6 +142,30 @@ TEST_F(CudaMatmul, GivesARowTheSameBitsInEveryBatch) {
     for (const int rows : {1, 5, 8, 9, 16, 17, 32, 33, 63}) {
       const auto some = run(x.matrix.slice_rows(0, rows), weight, kF32);
       EXPECT_EQ(std::memcmp(some.data(), all.data(), some.size()), 0) << rows << " x " << inputs << " x " << outputs;
+    }
+  }
+}
+
+TEST_F(CudaMatmul, GatesARowToTheSameBitsInEveryBatch) {
+  constexpr int kRows = cuda::DecodeMatmul::kMostRows;
+  for (const auto& [outputs, inputs] : {std::pair{12288, 512}, {1536, 2048}, {4112, 128}}) {
+    const auto numbers = draw(static_cast<size_t>(outputs) * inputs);
+    const CudaWeight weight(numbers.data(), kF32, outputs, inputs);
+    const Held x(draw(static_cast<size_t>(kRows) * inputs), kRows, inputs, kBF16, 0);
+    const DeviceMemory memory(static_cast<size_t>(kRows) * outputs / 2 * sizeof(uint16_t));
+    const auto run = [&](int rows) {
+      const Matrix out{memory.data(), kBF16, rows, outputs / 2, outputs / 2};
+      EXPECT_TRUE(cuda::Matmul::takes_gated(x.matrix.slice_rows(0, rows), weight, out));
+      SLUICE_CHECK_CUDA(cudaMemset(memory.data(), 0xff, memory.bytes()));
+      matmul_->run_gated(x.matrix.slice_rows(0, rows), weight, out, nullptr);
+      std::vector<uint16_t> result(static_cast<size_t>(rows) * outputs / 2);
+      memory.download(result.data(), result.size() * sizeof(uint16_t));
+      return result;
+    };
+    const auto all = run(kRows);
+    for (const int rows : {1, 5, 8, 9, 16, 17, 32, 33, 63}) {
+      const auto some = run(rows);
+      EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin())) << rows << " x " << inputs << " x " << outputs;
     }
   }
 }

@@ -106,6 +106,24 @@ TEST(CpuDevice, MultipliesByTheSiluOfTheGate) {
   }
 }
 
+TEST(CpuDevice, GatesProducts) {
+  const auto device = create_cpu_device({.threads = 2});
+  constexpr int kColumns = 24;
+  constexpr int kInputs = 40;
+  std::vector<float> x = random_floats(3 * kInputs, 5);
+  std::vector<float> values = random_floats(2 * kColumns * kInputs, 6);
+  const auto weight = weight_of(*device, values, 2 * kColumns);
+  std::vector<float> gate_up(3 * 2 * kColumns);
+  std::vector<float> out(3 * kColumns);
+  device->gated_matmul(test::matrix_of(x, kInputs), *weight, test::matrix_of(gate_up, 2 * kColumns),
+                       test::matrix_of(out, kColumns));
+  std::vector<float> product(gate_up.size());
+  std::vector<float> wanted(out.size());
+  device->matmul(test::matrix_of(x, kInputs), *weight, test::matrix_of(product, 2 * kColumns));
+  device->silu_multiply(test::matrix_of(product, 2 * kColumns), test::matrix_of(wanted, kColumns));
+  EXPECT_EQ(out, wanted);
+}
+
 TEST(CpuDevice, EmbedsAndGathersRows) {
   const auto device = create_cpu_device({.threads = 2});
   for (DataType type : {DataType::kF32, DataType::kBF16}) {

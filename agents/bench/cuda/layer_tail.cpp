@@ -108,8 +108,7 @@ class TailCase {
     }
     matmul_.run(at.attended, weights.output, at.delta, stream);
     cuda::rms_norm_rows(at.residual, &at.delta, weights.mlp_gain.vector(), kEpsilon, at.normed, stream);
-    matmul_.run(at.normed, weights.gate_up, at.gate_up, stream);
-    cuda::silu_multiply_rows(at.gate_up, at.activated, stream);
+    matmul_.run_gated(at.normed, weights.gate_up, at.activated, stream);
     matmul_.run(at.activated, weights.down, at.delta, stream);
     cuda::rms_norm_rows(at.residual, &at.delta, weights.next_gain.vector(), kEpsilon, at.normed, stream);
     matmul_.run(at.normed, weights.next_qkv, at.qkv, stream);
