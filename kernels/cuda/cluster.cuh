@@ -17,7 +17,8 @@ __device__ __forceinline__ uint32_t cluster_rank() {
   return rank;
 }
 __device__ __forceinline__ void arrive_in_cluster() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
-/// The same by threads that have written nothing the others are to see: it does not wait for memory.
+/// The same by threads that have written nothing the others are to see, but for mbarriers, which fence.mbarrier_init publishes:
+/// it does not wait for memory.
 __device__ __forceinline__ void arrive_in_cluster_relaxed() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }

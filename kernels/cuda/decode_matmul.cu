@@ -86,6 +86,10 @@ size_t shared_bytes(int padded_rows, const WeightCut& cut, int stages, int slots
 
 int ceiling(int64_t number, int64_t divisor) { return static_cast<int>((number + divisor - 1) / divisor); }
 
+void require_taken(const Matrix& x, const Matrix& weight, const Matrix& out) {
+  if (!DecodeMatmul::takes(x, weight, out)) throw InternalError("a product that DecodeMatmul does not take");
+}
+
 }  // namespace
 
 WeightCut cut_weight(int64_t outputs, int64_t inputs, int multiprocessors) {
@@ -155,17 +159,18 @@ const DecodeMatmul::Plan& DecodeMatmul::plan(const Shape& shape) {
 }
 
 void DecodeMatmul::run(const Matrix& x, const Matrix& weight, const TensorMap& map, const Matrix& out, Stream stream) {
+  require_taken(x, weight, out);
   launch(x, weight, map, out, false, stream);
 }
 
 void DecodeMatmul::run_gated(const Matrix& x, const Matrix& weight, const Matrix& out, Stream stream) {
   if (out.type != DataType::kBF16) throw InternalError("DecodeMatmul: what is gated is bf16");
+  require_taken(x, weight, out);
   launch(x, weight, map_row_pairs(weight, kBoxOutputs / 16), out, true, stream);
 }
 
 void DecodeMatmul::launch(const Matrix& x, const Matrix& weight, const TensorMap& map, const Matrix& out, bool gated,
                           Stream stream) {
-  if (!takes(x, weight, out)) throw InternalError("a product that DecodeMatmul does not take");
   require_equal("DecodeMatmul", "x.columns", x.columns, weight.columns);
   require_equal("DecodeMatmul", "out.columns", out.columns, gated ? weight.rows / 2 : weight.rows);
   require_equal("DecodeMatmul", "out.rows", out.rows, x.rows);

@@ -9,8 +9,8 @@
 /// warp's 16, each for rows n + 2 * (lane % 4) and the next.
 namespace sluice::cuda::decode_matmul {
 
-/// Of the same place in block `rank` of the cluster.
-__device__ __forceinline__ uint32_t in_block(uint32_t address, int rank) {
+/// The same place in block `rank` of the cluster.
+__device__ __forceinline__ uint32_t place_in(int rank, uint32_t address) {
   uint32_t there;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
   return there;
@@ -23,12 +23,13 @@ __device__ __forceinline__ void send(uint32_t target, uint32_t barrier, const fl
                : "memory");
 }
 
-__device__ __forceinline__ void arrive_in_cluster(uint32_t barrier) {
+/// At another block's barrier.
+__device__ __forceinline__ void arrive_at(uint32_t barrier) {
   asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 /// Waits for what other blocks of the cluster did.
-__device__ __forceinline__ void wait_for_cluster(uint32_t barrier, uint32_t parity) {
+__device__ __forceinline__ void wait_for_blocks(uint32_t barrier, uint32_t parity) {
   asm volatile(
       "{\n"
       ".reg .pred done;\n"
@@ -133,12 +134,12 @@ struct Exchange {
         lane(static_cast<int>(threadIdx.x) % 32),
         owner(warp / (a.warps / share.split)) {
     mine = places.parts + warp % (a.warps / share.split) * (share.split - 1) * Places<Rows>::kPartBytes;
-    theirs = in_block(mine + (share.rank < owner ? share.rank : share.rank - 1) * Places<Rows>::kPartBytes, owner);
-    signal = in_block(places.sums_here(warp), owner);
+    theirs = place_in(owner, mine + (share.rank < owner ? share.rank : share.rank - 1) * Places<Rows>::kPartBytes);
+    signal = place_in(owner, places.sums_here(warp));
   }
 
   __device__ __forceinline__ void give(const float (&sums)[Rows / 2], const Places<Rows>& places, int tile) const {
-    if (tile > 0) wait_for_cluster(places.sums_taken(warp), (tile - 1) % 2);
+    if (tile > 0) wait_for_blocks(places.sums_taken(warp), (tile - 1) % 2);
 #pragma unroll
     for (int n = 0; n < Rows / 8; ++n) send(theirs + (32 * n + lane) * 16, signal, sums + 4 * n);
   }
@@ -146,7 +147,7 @@ struct Exchange {
   /// Adds the other blocks' sums, in their order.
   __device__ __forceinline__ void take(float (&sums)[Rows / 2], const Share& share, const Places<Rows>& places, int tile) const {
     if (lane == 0) barrier_expect(places.sums_here(warp), (share.split - 1) * Places<Rows>::kPartBytes);
-    wait_for_cluster(places.sums_here(warp), tile % 2);
+    wait_for_blocks(places.sums_here(warp), tile % 2);
 #pragma unroll 1
     for (int part = 0; part < share.split - 1; ++part) {
 #pragma unroll
@@ -162,7 +163,7 @@ struct Exchange {
     }
     if (tile + 1 == share.tiles) return;  // they may have ended
     __syncwarp();
-    if (lane < share.split && lane != share.rank) arrive_in_cluster(in_block(places.sums_taken(warp), lane));
+    if (lane < share.split && lane != share.rank) arrive_at(place_in(lane, places.sums_taken(warp)));
   }
 };
 

@@ -98,13 +98,13 @@ struct Stretch {
   int row_begin;
 };
 
-/// Tiles of a block's stretch, of `total`. Rows that are hardly longer than an even share get a block each, which saves merging
-/// them.
+/// Tiles of a block's stretch, of `total`: an even share, or whole rows, where these are hardly more, which saves merging them.
 __device__ __forceinline__ int stretch_length(const Arguments& a, int total, int longest, int rows) {
-  constexpr int kSpare = 8;
   const int blocks = static_cast<int>(gridDim.x);
   const int length = max(1, a.by_blocks.quotient(total + blocks - 1));
-  return longest > length && longest <= length + kSpare && rows <= blocks ? longest : length;
+  const int whole = (a.by_blocks.quotient(rows - 1) + 1) * longest;
+  const int spare = rows <= blocks ? 8 : min(16, length / 16);
+  return whole > length && whole <= length + spare ? whole : length;
 }
 
 /// The output of a row without tokens, which has no tile.

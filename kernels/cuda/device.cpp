@@ -208,13 +208,15 @@ void CudaDevice::silu_multiply(Matrix gate_up, Matrix out) {
 }
 
 void CudaDevice::gated_matmul(Matrix x, const Weight& weight, Matrix gate_up, Matrix out) {
+  require_equal("gated_matmul", "x.columns", x.columns, weight.columns());
+  require_equal("gated_matmul", "gate_up.columns", gate_up.columns, weight.rows());
+  require_equal("gated_matmul", "gate_up.rows", gate_up.rows, x.rows);
+  require_equal("gated_matmul", "twice out.columns", 2 * out.columns, weight.rows());
+  require_equal("gated_matmul", "out.rows", out.rows, x.rows);
   if (!Matmul::takes_gated(x, as_cuda(weight), out)) {
     Device::gated_matmul(x, weight, gate_up, out);
     return;
   }
-  require_equal("gated_matmul", "x.columns", x.columns, weight.columns());
-  require_equal("gated_matmul", "out.columns", out.columns, weight.rows() / 2);
-  require_equal("gated_matmul", "out.rows", out.rows, x.rows);
   matmul_.run_gated(x, as_cuda(weight), out, stream_.get());
 }
 

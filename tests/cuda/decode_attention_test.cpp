@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "agents/bench/cuda/paged_case.h"
 #include "kernels/cuda/runtime.h"
 #include "scripting/graph/error.h"
@@ -87,6 +89,17 @@ TEST_F(CudaDecode, SplitsOneLongRowOverAllMultiprocessors) {
 TEST_F(CudaDecode, TakesMoreRowsThanMultiprocessors) {
   PagedCase attention({.sequences = 700, .kv_heads = 2, .group = 2, .dim = 64, .tokens = 200, .selected = 3, .ragged = true});
   EXPECT_LT(worst(attention), kTolerance);
+}
+
+TEST_F(CudaDecode, AgreesWhereBlocksHaveWholeRowsAndWhereTheyDoNot) {
+  // Of 132 blocks 128 have four rows of 64 tiles, or 125 five of 20, or 40 one of at most 9. Three rows each would leave 25
+  // without any, so the rows of 40 sequences are cut, as those of ragged sequences mostly are.
+  for (const auto& [sequences, selected, ragged] :
+       {std::tuple{64, 64, false}, {78, 20, false}, {5, 9, true}, {40, 64, false}, {64, 64, true}}) {
+    PagedCase attention(
+        {.sequences = sequences, .kv_heads = 8, .group = 2, .tokens = 1100, .selected = selected, .ragged = ragged, .seed = 5});
+    EXPECT_LT(worst(attention), kTolerance) << sequences << " sequences, " << selected << " pages";
+  }
 }
 
 TEST_F(CudaDecode, GivesTheSameBitsEveryTime) {

@@ -196,7 +196,7 @@ void KernelWriter::fetch_kept_pages(const std::vector<NodeId>& selected) {
   writer_.line("const int page = static_cast<int>(threadIdx.x) < {} ? threadIdx.x : row.pages - 1 - (threadIdx.x - {});", first,
                first);
   writer_.open("if (page >= first && page < first + count)");
-  writer_.write("const uint8_t* const block = row.block(row.ids[page]);");
+  writer_.line("const uint8_t* const block = row.block({});", runs_.empty() ? "row.ids[page]" : "ids[page - first]");
   writer_.line("prefetch_whole(block + {}, {});", layout.key_offset, bytes);
   writer_.line("prefetch_whole(block + {}, {});", layout.value_offset, bytes);
   writer_.close();
