@@ -31,17 +31,20 @@ void Device::finish_layer(const LayerTail& tail, const TailRows& rows) {
 
 bool Device::joins_layer(const LayerTail& /*tail*/, const TailRows& /*rows*/) const { return false; }
 
-std::unique_ptr<Device> create_device(const std::string& name, int threads) {
-  if (name == "cpu") return create_cpu_device({.threads = threads});
-  if (name == "cuda") {
-#ifdef SLUICE_CUDA
-    return create_cuda_device();
-#else
-    throw InputError("device \"cuda\" is not available: this program was built without the CUDA toolkit",
-                     "use --device cpu, or build where CMake finds nvcc 13.0 or later");
-#endif
-  }
+void require_device_name(const std::string& name) {
+  if (name == "cpu" || name == "cuda") return;
   throw InputError(fmt::format("there is no device \"{}\"", name), "devices are cpu and cuda");
+}
+
+std::unique_ptr<Device> create_device(const std::string& name, int threads) {
+  require_device_name(name);
+  if (name == "cpu") return create_cpu_device({.threads = threads});
+#ifdef SLUICE_CUDA
+  return create_cuda_device();
+#else
+  throw InputError("device \"cuda\" is not available: this program was built without the CUDA toolkit",
+                   "use --device cpu, or build where CMake finds nvcc 13.0 or later");
+#endif
 }
 
 std::vector<std::string> visible_gpus() {

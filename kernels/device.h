@@ -281,6 +281,8 @@ std::unique_ptr<Device> create_cpu_device(const CpuOptions& options = {});
 
 /// "cpu" or "cuda". Throws InputError for a device that this build or machine does not have, naming what is missing.
 std::unique_ptr<Device> create_device(const std::string& name, int threads = 0);
+/// Throws InputError for a name that create_device does not know.
+void require_device_name(const std::string& name);
 
 /// The GPUs that this process sees, each as CUDA_VISIBLE_DEVICES has to name it for a process that is to see no other.
 std::vector<std::string> visible_gpus();

@@ -35,7 +35,12 @@ std::unique_ptr<Model> model_of(const BenchOptions& options, const ModelConfig& 
 Plan plan_of(const BenchOptions& options, const ModelConfig& config) {
   FlowGraph graph = read_flow(options.flow.empty() ? "block_topk" : options.flow).trace(trace_options(config));
   set_budget(graph, options.budget);
-  return compile(std::move(graph)).plan;
+  try {
+    return compile(std::move(graph)).plan;
+  } catch (const FlowError& error) {  // the script is not at fault where it says something else
+    if (!options.budget.given()) throw;
+    throw InputError(fmt::format("with the budget of --k, --first and --last: {}", error.message()), "raise one of them");
+  }
 }
 
 /// Rows of a pass at most. Long ones multiply better on a GPU; while requests arrive they hold up those that decode.
@@ -52,12 +57,14 @@ int chunk_of(const BenchOptions& options) {
 
 /// Throws InputError unless the model has positions for prompts and answers. Where the number of steps is free, as many as fit.
 void fit_positions(ServeSetup& setup, bool steps_given) {
-  const int room = setup.config.max_positions - setup.tokens - (setup.most_generated() - setup.generate);
+  const int meanwhile = setup.most_generated() - setup.generate;
+  const int room = setup.config.max_positions - setup.tokens - meanwhile;
   const int least = steps_given ? setup.generate : least_steps_to_compare();
   if (room < least) {
-    throw InputError(fmt::format("--tokens {} and {} to generate: the model has {} positions", setup.tokens,
-                                 least + setup.most_generated() - setup.generate, setup.config.max_positions),
-                     "lower --tokens");
+    std::string parts = fmt::format("--tokens {} and {} to decode, warm-up included", setup.tokens, least);
+    if (meanwhile > 0) parts += fmt::format(", after {} while the prompts of others are computed", meanwhile);
+    throw InputError(fmt::format("{}: the model has {} positions", parts, setup.config.max_positions),
+                     meanwhile > 0 ? "lower --tokens, --generate or --batch" : "lower --tokens or --generate");
   }
   setup.generate = std::min(setup.generate, room);
 }

@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdio>
 #include <exception>
@@ -66,6 +67,9 @@ int run(CLI::App& app, int argc, char** argv) {
     const std::vector<std::string> unknown = app.remaining(true);
     if (line.has_commands() && !unknown.empty()) {
       return report(fmt::format("there is no command \"{} {}\"", line.text, unknown.front()), hint);
+    }
+    if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !unknown.empty()) {  // CLI11 names them last to first
+      return report(fmt::format("{} does not take: {}", line.text, fmt::join(unknown, " ")), hint);
     }
     return report(error.what(), hint);
   } catch (const sluice::InputError& error) {

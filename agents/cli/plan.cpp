@@ -12,6 +12,7 @@
 #include "agents/cli/commands.h"
 #include "agents/flow_script.h"
 #include "agents/plan_report.h"
+#include "kernels/device.h"
 
 namespace sluice::cli {
 
@@ -81,6 +82,7 @@ double parse_bandwidth(const std::string& text) {
 
 void plan(const PlanOptions& options) {
   const ModelGeometry& model = find_model(options.geometry);
+  require_device_name(options.device);
   const double bandwidth = options.bandwidth ? parse_bandwidth(*options.bandwidth) : usual_bandwidth(options.device);
   TraceOptions trace;
   trace.head_dim = model.head_dim;
@@ -109,8 +111,7 @@ void add_plan(CLI::App& app) {
       ->capture_default_str()
       ->check(decimal_number(int64_t{1}, kMost));
   command->add_option("--device", options->device, "cpu or cuda: whose usual bandwidth is assumed; cuda: also how a GPU runs it")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"cpu", "cuda"}));
+      ->capture_default_str();
   command->add_option("--bandwidth", options->bandwidth, "Of the memory, such as \"20 GB/s\" or \"4.2 TB/s\"; MB/s, too");
   add_list(*command, "--disable-pass", options->disabled, "Leave out these passes");
   command->callback([options] { plan(*options); });

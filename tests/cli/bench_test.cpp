@@ -69,12 +69,15 @@ TEST(BenchServe, WhatCannotRunIsRefusedBeforeTheWork) {
   refused({"--random-weights", "qwen3-8b", "--layers", "37"}, "it has 36");
   refused({"--random-weights", "qwen3-32b", "--batch", "256", "--tokens", "20000"}, "GiB are free");
   refused({"--random-weights", "qwen3-32b", "--tokens", "41000"}, "40960 positions");
+  refused({"--tokens", "16300", "--generate", "65536", "--batch", "1"}, "65539 to decode, warm-up included: the model has");
+  refused({"--random-weights", "qwen3-0.6b", "--layers", "1", "--batch", "256", "--tokens", "40960"}, "--generate or --batch");
+  refused({"--dimension", "96", "--other"}, "bench serve does not take: --dimension 96 --other");
   refused({"--batch", "9", "--chunk", "17"}, "at least 18");
   refused({"--rate", "0"}, "--rate");
   refused({"--rate", "1,x"}, "--rate");
   refused({"--flow", "full", "--k", "3"}, "selects no pages");
   refused({"--flow", "streaming", "--k", "3"}, "window");
-  refused({"--k", "0", "--first", "0", "--last", "0"}, "budget is empty");
+  refused({"--k", "0", "--first", "0", "--last", "0"}, "with the budget of --k, --first and --last: topk: the budget is empty");
 }
 
 }  // namespace

@@ -82,7 +82,9 @@ TEST_F(FreeMemory, IsNoMoreThanThisMachineHasAndItsGroupsLeave) {
   const size_t free = cpu::free_memory();
   EXPECT_GT(free, 1 << 20);
   EXPECT_LE(free, static_cast<size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(::sysconf(_SC_PAGESIZE)));
-  if (const auto left = cpu::memory_left_by_groups()) EXPECT_LE(free, *left + kMeanwhile);
+  if (const auto left = cpu::memory_left_by_groups()) {
+    EXPECT_LE(free, *left + kMeanwhile);
+  }
 }
 
 }  // namespace
