@@ -56,12 +56,12 @@ int chunk_of(const BenchOptions& options) {
 }
 
 /// Throws InputError unless the model has positions for prompts and answers. Where the number of steps is free, as many as fit.
-void fit_positions(ServeSetup& setup, bool steps_given) {
+void fit_positions(ServeSetup& setup, bool steps_given, bool at_rates) {
   const int meanwhile = setup.most_generated() - setup.generate;
   const int room = setup.config.max_positions - setup.tokens - meanwhile;
   const int least = steps_given ? setup.generate : least_steps_to_compare();
   if (room < least) {
-    std::string parts = fmt::format("--tokens {} and {} to decode, warm-up included", setup.tokens, least);
+    std::string parts = fmt::format("--tokens {} and {} to decode{}", setup.tokens, least, at_rates ? "" : ", warm-up included");
     if (meanwhile > 0) parts += fmt::format(", after {} while the prompts of others are computed", meanwhile);
     throw InputError(fmt::format("{}: the model has {} positions", parts, setup.config.max_positions),
                      meanwhile > 0 ? "lower --tokens, --generate or --batch" : "lower --tokens or --generate");
@@ -103,7 +103,7 @@ BenchReport run_serve_bench(const BenchOptions& options) {
                    .chunk = chunk_of(options),
                    .own_prompts = (at_rates || !options.random_weights.empty()) && !options.disaggregated,
                    .disaggregated = options.disaggregated};
-  fit_positions(setup, steps_given);
+  fit_positions(setup, steps_given, at_rates);
   fit_memory(setup, plan, options);
   BenchReport report;
   report.name = "serve";

@@ -163,7 +163,7 @@ class TailCase {
             .residual = of(residual_),
             .delta = of(delta_),
             .normed = of(normed_),
-            .gate_up = {},  // what gates keeps no product
+            .gate_up = {},  // neither way writes it
             .activated = of(activated_),
             .qkv = of(qkv_)};
   }
