@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/decode_merge.cuh"
 #include "kernels/cuda/decode_row.cuh"
+#include "kernels/cuda/decode_warps.cuh"
 #include "kernels/cuda/overlap.cuh"
 #include "kernels/cuda/runtime.h"
 #include "scripting/graph/error.h"
@@ -15,79 +16,13 @@ namespace {
 
 using namespace decode;
 
-/// What the warps of a block found of a row, in shared memory.
-template <class S>
-struct WarpParts {
-  float maximum[S::kWarps][16];
-  float sum[S::kWarps][16];
-};
-
-/// The warps' parts of a row become one: the row's output, or (`partial`) this stretch's part of it. For all threads of a block,
-/// once all have read those of the row before.
-template <DataType Type, int Dim, int Box, bool Wide>
-__device__ __forceinline__ void merge_warps(const Arguments& a, const WarpRow<Type, Dim, Box, Wide>& mine, int row,
-                                            float* partial, WarpParts<Shape<Type, Dim, Box>>& parts, float* merge) {
-  using S = Shape<Type, Dim, Box>;
-  const int warp = threadIdx.x / 32;
-  const int lane = threadIdx.x % 32;
-#pragma unroll
-  for (int half = 0; half < (Wide ? 2 : 1); ++half) {
-    const float sum = mine.sum(half);
-    if (lane % 4 == 0) {
-      parts.maximum[warp][lane / 4 + 8 * half] = mine.maximum(half);
-      parts.sum[warp][lane / 4 + 8 * half] = sum;
-    }
-  }
-#pragma unroll 1
-  for (int base = 0; base < a.group; base += S::kMergeRows) {
-    const bool upper = Wide && base >= 8;
-    const int heads = min(S::kMergeRows, a.group - base);
-    const int place = lane / 4 + (upper ? 8 : 0) - base;
-    if (base > 0) __syncthreads();
-    if (place >= 0 && place < heads) {
-      mine.store(upper ? 1 : 0, merge + (warp * S::kMergeRows + place) * S::kMergeStride);
-    }
-    __syncthreads();
-#pragma unroll 1
-    for (int i = 2 * threadIdx.x; i < heads * Dim; i += 2 * S::kThreads) {
-      const int head = base + i / Dim;
-      float highest = -INFINITY;
-#pragma unroll
-      for (int w = 0; w < S::kWarps; ++w) highest = fmaxf(highest, parts.maximum[w][head]);
-      const float shift = highest == -INFINITY ? 0.0f : highest;
-      float total = 0;
-      float2 value = {0, 0};
-#pragma unroll
-      for (int w = 0; w < S::kWarps; ++w) {
-        const float weight = power(parts.maximum[w][head] - shift);
-        const float2 pair = *reinterpret_cast<const float2*>(merge + (w * S::kMergeRows + i / Dim) * S::kMergeStride + i % Dim);
-        total += weight * parts.sum[w][head];
-        value.x += weight * pair.x;
-        value.y += weight * pair.y;
-      }
-      if (partial == nullptr) {
-        const int64_t first = static_cast<int64_t>(row) * a.group;
-        const float inverse = total > 0 ? __fdividef(1, total) : 0;
-        *reinterpret_cast<uint32_t*>(a.out + (first + base) * Dim + i) = pack(value.x * inverse, value.y * inverse);
-        if (a.log_sums != nullptr && i % Dim == 0) a.log_sums[first + head] = highest + log2f(total);
-      } else {
-        *reinterpret_cast<float2*>(partial + base * Dim + i) = value;
-        if (i % Dim == 0) {
-          partial[a.group * Dim + head] = highest;
-          partial[a.group * (Dim + 1) + head] = total;
-        }
-      }
-    }
-  }
-}
-
 template <DataType Type, int Dim, int Box, bool Wide>
 __global__ void __launch_bounds__(Shape<Type, Dim, Box>::kThreads, 1)
     decode_kernel(const __grid_constant__ CUtensorMap map, const __grid_constant__ Arguments a) {
   using S = Shape<Type, Dim, Box>;
   constexpr int kStages = S::kStages;
-  extern __shared__ std::byte raw[];
-  std::byte* tiles = raw + (1024 - shared_address(raw) % 1024) % 1024;
+  extern __shared__ uint8_t raw[];
+  uint8_t* tiles = raw + (1024 - shared_address(raw) % 1024) % 1024;
   float* merge = reinterpret_cast<float*>(tiles + S::kWarps * kStages * S::kTileBytes);
   uint64_t* barriers = reinterpret_cast<uint64_t*>(merge + S::kMergeFloats);
   __shared__ WarpParts<S> warp_parts;
@@ -96,10 +31,10 @@ __global__ void __launch_bounds__(Shape<Type, Dim, Box>::kThreads, 1)
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   const uint32_t ring_barriers = shared_address(barriers + warp * kStages);
-  std::byte* ring = tiles + warp * kStages * S::kTileBytes;
+  uint8_t* ring = tiles + warp * kStages * S::kTileBytes;
   if (threadIdx.x == 0) asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
   if (lane < kStages) barrier_init(ring_barriers + 8 * lane, 1);
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  publish_barriers();
   __syncwarp();  // no other warp uses these barriers
   const int rows = a.sequences * a.kv_heads;
   Guess<S, Box> guess(a, rows, warp);
@@ -125,7 +60,9 @@ __global__ void __launch_bounds__(Shape<Type, Dim, Box>::kThreads, 1)
   for (int row = stretch.row, row_begin = stretch.row_begin; row_begin < stretch.last;) {  // all warps are in the same row
     const int tokens = row_tokens(a, row);
     const int row_end = row_begin + tiles_of(tokens);
-    WarpRow<Type, Dim, Box, Wide> mine(a, row);
+    const int sequence = a.by_kv_heads.quotient(row);
+    const int head = row - sequence * a.kv_heads;
+    WarpRow<Type, Dim, Box, Wide> mine(a.q + sequence * a.query_stride + head * a.group * Dim, a.group, a.scale);
     const Parts parts(row_begin, row_end, stretch.length);
 
     for (; tile_index < min(row_end, stretch.last); tile_index += S::kWarps) {
@@ -147,7 +84,9 @@ __global__ void __launch_bounds__(Shape<Type, Dim, Box>::kThreads, 1)
     float* partial =
         whole ? nullptr : a.partials + (2 * static_cast<size_t>(blockIdx.x) + (begins ? 1 : 0)) * part_floats(a.group, Dim);
     __syncthreads();
-    merge_warps(a, mine, row, partial, warp_parts, merge);
+    const int64_t first_head = static_cast<int64_t>(row) * a.group;
+    const RowTarget target{a.out + first_head * Dim, a.log_sums == nullptr ? nullptr : a.log_sums + first_head, partial};
+    merge_warps<WholeBlock, S::kMergeRows>(mine, a.group, target, warp_parts, merge, static_cast<int>(threadIdx.x));
     if (!whole) {
       __syncthreads();
       if (threadIdx.x == 0) merges = arrives_last(a.arrived + row, parts.count);
@@ -222,9 +161,9 @@ void DecodeAttention::run(const DecodeShape& shape, const PageLists& lists, cons
       .pages = lists.pages,
       .starts = lists.starts,
       .tokens = lists.tokens,
-      .q = static_cast<const __nv_bfloat16*>(q),
+      .q = static_cast<const uint16_t*>(q),
       .query_stride = shape.query_stride > 0 ? shape.query_stride : int64_t{kv_.kv_heads} * shape.group * kv_.layout.head_dim,
-      .out = static_cast<__nv_bfloat16*>(out),
+      .out = static_cast<uint16_t*>(out),
       .log_sums = log_sums,
       .partials = reinterpret_cast<float*>(static_cast<std::byte*>(workspace) + (rows * sizeof(int) + 255) / 256 * 256),
       .arrived = static_cast<int*>(workspace),

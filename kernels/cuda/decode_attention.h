@@ -45,6 +45,8 @@ class DecodeAttention {
   /// lists without tokens become zeros (log_sums -inf).
   void run(const DecodeShape& shape, const PageLists& lists, const void* q, void* out, float* log_sums, void* workspace,
            Stream stream) const;
+  /// For tensor copies of K and V together, of 16 tokens or, where pages are no multiple of that, 8.
+  const TensorMap& map() const { return map_; }
 
  private:
   PagedKv kv_;

@@ -87,7 +87,7 @@ __device__ __forceinline__ void init_barriers(const Arguments& a, const Places<R
     barrier_init(places.sums_here(warp), 1);
     barrier_init(places.sums_taken(warp), 1);
   }
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  publish_barriers();
 }
 
 /// Copies a box of a matrix to shared memory.

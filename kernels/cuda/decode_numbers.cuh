@@ -1,9 +1,10 @@
 #pragma once
 
-#include <cuda_fp16.h>
+#include <cstdint>
 
-#include "kernels/cuda/attention_device.cuh"
+#include "kernels/cuda/attention_math.cuh"
 #include "kernels/cuda/warp.cuh"
+#include "scripting/graph/types.h"
 
 /// Numbers of the types of KV, as the tensor cores take them: bf16 as it is, 8-bit numbers as float16, which holds them exactly.
 namespace sluice::cuda::decode {
@@ -36,8 +37,9 @@ __device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], 
 }
 
 __device__ __forceinline__ uint32_t pack_half(float low, float high) {
-  const __half2 pair = __floats2half2_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&pair);
+  uint32_t pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
 }
 
 /// Two pairs of float16.

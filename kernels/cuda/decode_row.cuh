@@ -1,7 +1,8 @@
 #pragma once
 
 #include "kernels/cuda/decode_numbers.cuh"
-#include "kernels/cuda/decode_stretch.cuh"
+#include "kernels/cuda/decode_tile.cuh"
+#include "kernels/cuda/mbarrier.cuh"
 
 namespace sluice::cuda::decode {
 
@@ -20,23 +21,22 @@ class WarpRow {
   // The largest power is 2^this: float16 holds none below 2^-25, and many tokens of less weight than that are not nothing.
   static constexpr float kHeadroom = kBf16 ? 0 : 15;
 
-  __device__ __forceinline__ WarpRow(const Arguments& a, int row) {
-    const int sequence = a.by_kv_heads.quotient(row);
-    const __nv_bfloat16* q = a.q + sequence * a.query_stride + (row - sequence * a.kv_heads) * a.group * Dim;
+  /// q: bf16 [group, Dim]; scale: of q . k, in base 2.
+  __device__ __forceinline__ WarpRow(const uint16_t* q, int group, float scale) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
       const int head = lane / 4 + 8 * half;
-      const bool exists = head < a.group;
+      const bool exists = head < group;
       q += half * 8 * Dim;
       load_query(q + lane / 4 * Dim, exists, half);
-      scale_[half] = a.scale;
+      scale_[half] = scale;
       if constexpr (!kBf16) narrow_query(half);
     }
   }
 
   /// Attends to a tile of which `left` tokens count.
-  __device__ __forceinline__ void attend(std::byte* tile, int left) {
+  __device__ __forceinline__ void attend(uint8_t* tile, int left) {
     const uint32_t address = shared_address(tile);
     float scores[2][4] = {};
     multiply_keys(address, scores);
@@ -69,7 +69,7 @@ class WarpRow {
   }
 
  private:
-  __device__ __forceinline__ void load_query(const __nv_bfloat16* head, bool exists, int half) {
+  __device__ __forceinline__ void load_query(const uint16_t* head, bool exists, int half) {
     const int quad = threadIdx.x % 4;
 #pragma unroll
     for (int k = 0; k < Dim / 16; ++k) {
@@ -133,7 +133,7 @@ class WarpRow {
   }
 
   /// What lies past the last token may be anything, and 0 * NaN would be NaN.
-  __device__ __forceinline__ void clear_values(std::byte* tile, int left) {
+  __device__ __forceinline__ void clear_values(uint8_t* tile, int left) {
     constexpr int kChunks = Dim / S::kChunk;
     for (int i = threadIdx.x % 32; i < (kTileTokens - left) * kChunks; i += 32) {
       *reinterpret_cast<uint4*>(tile + S::offset(1, left + i / kChunks, i % kChunks)) = {0, 0, 0, 0};
@@ -150,19 +150,19 @@ class WarpRow {
         weights[half] = weights[half + 2] = 0;
         break;
       }
-      float largest = -INFINITY;
+      float largest = kMinusInfinity;
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           float& score = scores[n][2 * half + i];
-          score = 8 * n + 2 * quad + i < left ? score * scale_[half] : -INFINITY;
+          score = 8 * n + 2 * quad + i < left ? score * scale_[half] : kMinusInfinity;
           largest = fmaxf(largest, score);
         }
       }
       const float higher = fmaxf(maximum_[half], quad_max(largest) - kHeadroom);
       // Where every score so far is -inf, its powers are to vanish rather than to be NaN.
-      const float shift = higher == -INFINITY ? 0.0f : higher;
+      const float shift = higher == kMinusInfinity ? 0.0f : higher;
       if (__any_sync(0xffffffffU, maximum_[half] != higher)) {
         const float rescale = power(maximum_[half] - shift);
 #pragma unroll
@@ -209,7 +209,7 @@ class WarpRow {
   uint32_t query_[Dim / 16][4] = {};
   float scale_[2];
   float output_[Dim / 8][4] = {};
-  float maximum_[2] = {-INFINITY, -INFINITY};
+  float maximum_[2] = {kMinusInfinity, kMinusInfinity};
   float sum_[2] = {0, 0};
 };
 

@@ -81,6 +81,8 @@ class CudaDevice final : public Device {
   std::vector<uintptr_t> ground(const RegisteredFlow* flow) const;
   /// Throws InternalError unless states of `flow` are there for sequences [first, last). Returns the most pages of any.
   int check_flow_sequences(const CudaFlow& flow, int first, int last) const;
+  /// Whether sequences [first, last) are, on average, nearly as long as the longest of them.
+  bool are_even(int first, int last) const;
   /// `matrix` if it is bf16 without gaps, else a matrix of that kind in
   /// `spare`.
   static Matrix plain(const Matrix& matrix, DeviceMemory& spare);

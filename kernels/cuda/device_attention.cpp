@@ -177,6 +177,16 @@ int CudaDevice::check_flow_sequences(const CudaFlow& flow, int first, int last) 
   return most_pages;
 }
 
+bool CudaDevice::are_even(int first, int last) const {
+  int64_t all = 0;
+  int64_t longest = 0;
+  for (int s = first; s < last; ++s) {
+    all += pass_.batch().lengths[s];
+    longest = std::max<int64_t>(longest, pass_.batch().lengths[s]);
+  }
+  return 5 * all >= 4 * longest * (last - first);
+}
+
 void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, const Matrix& query, const Matrix& q,
                              const Matrix& out, int first, int last) {
   const CudaPool& pool = pass_.pool();
@@ -187,6 +197,7 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
   FlowSequences sequences;
   sequences.count = shape.sequences;
   sequences.most_pages = std::max(check_flow_sequences(flow.flow(), first, last), repeated_pages_);
+  sequences.even = are_even(first, last);
   if (!flow.plan().graph.states.empty()) sequences.states = arrays.states + first;
   sequences.lengths = arrays.lengths + first;
   sequences.page_indptr = arrays.page_indptr + first;
@@ -201,6 +212,14 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
   if (left_to_selection_.flow == &flow.flow()) {  // each sequence writes to one page
     sequences.stale_pages = arrays.touched_pages + first;
     sequences.stale_tokens = arrays.touched_tokens + first;
+  }
+  if (call.probe == nullptr) {  // nobody sees what was selected
+    const FlowAttention attention{.attention = pool.decode_attention(call.layer),
+                                  .query = static_cast<const uint16_t*>(q.data) + batch.query_indptr[first] * q.stride,
+                                  .query_stride = q.stride,
+                                  .out = static_cast<uint16_t*>(out.data) + batch.query_indptr[first] * out.stride,
+                                  .scale = call.scale};
+    if (flow.flow().attend(blocks_of(pool, call.layer), sequences, flow.page_counters(), attention, stream_.get())) return;
   }
   const FlowResult result = flow.flow().select(blocks_of(pool, call.layer), sequences, flow.page_counters(), stream_.get());
   const PageLists lists{

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <numbers>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -22,6 +24,7 @@ constexpr int kLeastChunk = 64;           // pages worth a block
 constexpr int kMostHelpers = 8;           // blocks that share a row in order to be faster; more do so where it is too long
 constexpr int kLeastHeld = 1024;          // pages worth a block that holds a row with others
 constexpr size_t kReservedShared = 1024;  // of every block, by the system
+constexpr int kLeastOwnRows = 3;          // of a block that attends: with fewer, blocks that fill the GPU do not have many rows
 constexpr int kMostHintedRows = 16;       // of more the last selections are not kept
 
 cudaLaunchConfig_t row_launch(const FlowPath& path, int rows, std::span<cudaLaunchAttribute> attributes, Stream stream) {
@@ -76,7 +79,7 @@ CudaFlow::Loaded CudaFlow::load(const codegen::GeneratedKernel& how) const {
 }
 
 void CudaFlow::load_row_kernel() {
-  row_kernel_ = load_row_kernel(library_);
+  row_kernel_ = load_row_kernel(library_, source_.row.name);
   for (int cluster = 1; cluster <= kMostRowBlocks; cluster *= 2) {
     cudaLaunchAttribute attribute = cluster_attribute(cluster);
     const cudaLaunchConfig_t config =
@@ -87,8 +90,8 @@ void CudaFlow::load_row_kernel() {
   whole_rows_ = true;
 }
 
-CudaFlow::LoadedRow CudaFlow::load_row_kernel(const KernelLibrary& library) const {
-  LoadedRow loaded{.kernel = library.kernel(source_.row.name.c_str())};
+CudaFlow::LoadedRow CudaFlow::load_row_kernel(const KernelLibrary& library, const std::string& name) const {
+  LoadedRow loaded{.kernel = library.kernel(name.c_str())};
   cudaFuncAttributes attributes{};
   SLUICE_CHECK_CUDA(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(loaded.kernel)));
   loaded.own_shared = attributes.sharedSizeBytes;
@@ -101,7 +104,13 @@ CudaFlow::LoadedRow CudaFlow::load_row_kernel(const KernelLibrary& library) cons
 void CudaFlow::load_small_row_kernel() {
   const KernelCache cache;
   small_library_.emplace(KernelLibrary::compile(source_.small_row_text, &cache));
-  small_row_kernel_ = load_row_kernel(*small_library_);
+  small_row_kernel_ = load_row_kernel(*small_library_, source_.row.name);
+}
+
+void CudaFlow::load_attending_kernel() {
+  const KernelCache cache;
+  attending_library_.emplace(KernelLibrary::compile(source_.attending_text, &cache));
+  attending_kernel_ = load_row_kernel(*attending_library_, source_.attending.name);
 }
 
 size_t CudaFlow::LoadedRow::most_shared(int blocks) const {
@@ -121,7 +130,10 @@ int64_t CudaFlow::row_stride() const {
 
 void CudaFlow::reserve(int sequences, int pages) {
   if (sequences * kv_heads_ <= most_rows_ && pages <= capacity_) return;
-  if (whole_rows_ && are_many(sequences * kv_heads_) && small_row_kernel_.kernel == nullptr) load_small_row_kernel();
+  if (whole_rows_ && are_many(sequences * kv_heads_)) {
+    if (small_row_kernel_.kernel == nullptr) load_small_row_kernel();
+    if (attending_kernel_.kernel == nullptr && may_attend()) load_attending_kernel();
+  }
   ++reserved_;
   const std::pair before(most_rows_, capacity_);
   most_rows_ = std::max(most_rows_, sequences * kv_heads_);
@@ -272,11 +284,17 @@ FlowPath CudaFlow::path(int sequences, int pages) const {
 
 std::string CudaFlow::describe_path(int sequences, int pages) const {
   const FlowPath way = path(sequences, pages);
+  const AttendingPath attending = attending_path(sequences, pages);
   if (way.cluster > 0) {
     return fmt::format("one kernel: {} of {} pages and their scores in shared memory, {} deep",
                        way.cluster == 1 ? fmt::format("a block of {} threads holds a row", way.threads)
                                         : fmt::format("{} blocks hold a row", way.cluster),
-                       way.held_pages, way.stages);
+                       way.held_pages, way.stages) +
+           (attending.blocks > 0 ? fmt::format(", or, where sequences are about as long as each other and nobody asks what is "
+                                               "selected, a block of {} threads takes {} rows "
+                                               "from scores to attention",
+                                               kAttendingThreads, attending.own_rows)
+                                 : "");
   }
   if (index_.empty()) return "a list of pages that needs no scores";
   std::string why = source_.why_not_whole_rows;
@@ -406,13 +424,84 @@ void CudaFlow::launch_steps(const Selection& selection, const FlowSequences& seq
   finish_selection(joined, stream);
 }
 
-FlowResult CudaFlow::select(const FlowBlocks& blocks, const FlowSequences& sequences, const PageCounters& counters,
-                            Stream stream) {
-  const int pages = sequences.most_pages;
+bool CudaFlow::may_attend() const {
+  if (source_.attending.name.empty() || own_rows() < kLeastOwnRows) return false;
+  constexpr int kLeastPages = 32;
+  return static_cast<size_t>(source_.attending.shared_bytes(kLeastPages, own_rows(), 1)) < shared_memory_limit();
+}
+
+int CudaFlow::own_rows() const {
+  int own = kMostOwnRows;
+  while (kv_heads_ % own != 0) --own;
+  return own;
+}
+
+AttendingPath CudaFlow::attending_path(int sequences, int pages) const {
+  const int rows = sequences * kv_heads_;
+  if (attending_kernel_.kernel == nullptr || !are_many(rows) || row_blocks(rows, pages) == 0) return {};
+  const int own = own_rows();
+  const int blocks = rows / own;
+  if (blocks > multiprocessors() || blocks < multiprocessors() * 3 / 4) return {};
+  int64_t room = 0;
+  for (const NodeId id : leaves_) {
+    const Node& node = layout_.node(id);
+    room += node.attributes.first + node.attributes.last + (node.op == Op::kWindow ? 0 : most_budget(node, pages));
+  }
+  AttendingPath path{.blocks = blocks,
+                     .own_rows = own,
+                     .held_pages = round_up(pages, 32),
+                     .list_room = static_cast<int>(std::min<int64_t>(pages, room))};
+  path.shared_bytes = static_cast<size_t>(source_.attending.shared_bytes(path.held_pages, own, path.list_room));
+  return path.shared_bytes <= attending_kernel_.most_shared(1) ? path : AttendingPath{};
+}
+
+bool CudaFlow::attend(const FlowBlocks& blocks, const FlowSequences& sequences, const PageCounters& counters,
+                      const FlowAttention& attention, Stream stream) {
+  require(blocks, sequences);
+  reserve(sequences.count, sequences.most_pages);
+  // A block has all of its rows to itself, so they are to be about as long as those of others.
+  const AttendingPath path = sequences.even ? attending_path(sequences.count, sequences.most_pages) : AttendingPath{};
+  if (path.blocks == 0) return false;
+  FlowArguments arguments = index_arguments(blocks, sequences);
+  arguments.refreshes = sequences.stale_pages != nullptr ? 1 : 0;
+  arguments.behind_refresh |= arguments.refreshes;
+  arguments.held_pages = path.held_pages;
+  arguments.attended = counters.attended;
+  arguments.available = counters.available;
+  AttentionArguments given{.map = {},
+                           .query = static_cast<const uint16_t*>(attention.query),
+                           .query_stride = attention.query_stride,
+                           .out = static_cast<uint16_t*>(attention.out),
+                           .scale = attention.scale * std::numbers::log2e_v<float>,
+                           .own_rows = path.own_rows,
+                           .list_room = path.list_room};
+  const TensorMap& map = attention.attention.map();
+  static_assert(sizeof(map.bytes) == sizeof(given.map));
+  std::memcpy(given.map, map.bytes, sizeof(given.map));
+  cudaLaunchAttribute overlap = overlap_attribute();
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(path.blocks));
+  config.blockDim = dim3(kAttendingThreads);
+  config.dynamicSmemBytes = path.shared_bytes;
+  config.stream = stream;
+  config.attrs = &overlap;
+  config.numAttrs = 1;
+  void* parameters[] = {&given, &arguments};
+  SLUICE_CHECK_CUDA(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(attending_kernel_.kernel), parameters));
+  return true;
+}
+
+void CudaFlow::require(const FlowBlocks& blocks, const FlowSequences& sequences) const {
   if (blocks.kv_heads != kv_heads_) throw InternalError("flow: compiled for another number of KV heads");
   if (!plan_.graph.states.empty() && sequences.states == nullptr) {
     throw InternalError("flow: " + plan_.graph.name + " keeps state and got none");
   }
+}
+
+FlowResult CudaFlow::select(const FlowBlocks& blocks, const FlowSequences& sequences, const PageCounters& counters,
+                            Stream stream) {
+  const int pages = sequences.most_pages;
+  require(blocks, sequences);
   reserve(sequences.count, pages);
   Selection selection;
   selection.sequences = sequences.count;

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/codegen/kernels.h"
+#include "kernels/cuda/decode_attention.h"
 #include "kernels/cuda/kernel_library.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda/selection.h"
@@ -28,6 +29,7 @@ struct FlowBlocks {
 struct FlowSequences {
   int count = 0;
   int most_pages = 0;                     // of any of them
+  bool even = false;                      // they are about as long as each other
   const int32_t* lengths = nullptr;       // [count] tokens
   const int32_t* page_indptr = nullptr;   // [count]
   const int32_t* page_indices = nullptr;  // oldest first
@@ -74,6 +76,24 @@ struct FlowPath {
   size_t shared_bytes = 0;
 };
 
+/// Decode attention to what a flow selects.
+struct FlowAttention {
+  const DecodeAttention& attention;
+  const void* query = nullptr;  // bf16 [count, kv_heads * group, dim]
+  int64_t query_stride = 0;     // numbers from sequence to sequence
+  void* out = nullptr;          // bf16 [count, kv_heads * group, dim]
+  float scale = 1;              // of q . k
+};
+
+/// How one kernel scores, selects and attends.
+struct AttendingPath {
+  int blocks = 0;    // 0: there is no such kernel, or it would not be worth it
+  int own_rows = 0;  // of a block
+  int held_pages = 0;
+  int list_room = 0;  // pages that a row may select
+  size_t shared_bytes = 0;
+};
+
 /// A plan compiled to kernels of its own. It has scratch memory, so one stream at a time may use it.
 class CudaFlow final {
  public:
@@ -96,6 +116,9 @@ class CudaFlow final {
   /// Makes `select` take the path of several kernels, to compare the two.
   void use_several_kernels() { whole_rows_ = false; }
 
+  /// Whether `attend` takes so many sequences of so many pages, if they are even.
+  bool attends(int sequences, int pages) const { return attending_path(sequences, pages).blocks > 0; }
+
   /// Recomputes the fields of `count` pages (device memory) of all KV heads. `tokens` (may be null) are those that each holds;
   /// without it all are full but the last, which holds `last_tokens`. Returns whether there was anything to do: whether a kernel
   /// was queued, which lets others start once it has waited itself.
@@ -103,6 +126,10 @@ class CudaFlow final {
 
   /// Runs the index stage of one layer for all sequences and KV heads. Exact top-k keeps the order of kernels/cpu/topk.h.
   FlowResult select(const FlowBlocks& blocks, const FlowSequences& sequences, const PageCounters& counters, Stream stream);
+  /// Does what `select` and attention to its result would, in one kernel, if there is one and it is worth it for so many rows of
+  /// about the same length; returns whether it did. What was selected nobody sees.
+  bool attend(const FlowBlocks& blocks, const FlowSequences& sequences, const PageCounters& counters,
+              const FlowAttention& attention, Stream stream);
 
  private:
   struct Loaded {
@@ -122,8 +149,9 @@ class CudaFlow final {
 
   Loaded load(const codegen::GeneratedKernel& how) const;
   void load_row_kernel();
-  LoadedRow load_row_kernel(const KernelLibrary& library) const;
+  LoadedRow load_row_kernel(const KernelLibrary& library, const std::string& name) const;
   void load_small_row_kernel();
+  void load_attending_kernel();
   /// Blocks that hold a row; 0: it does not fit.
   int row_blocks(int rows, int pages) const;
   /// Pages of a row that each of its blocks holds.
@@ -131,6 +159,15 @@ class CudaFlow final {
   bool row_fits(int cluster, int pages) const;
   /// Whether so many rows, each of a block of kRowThreads, do not all run at once.
   static bool are_many(int rows);
+  /// Throws InternalError unless the flow was compiled for such blocks and has its states.
+  void require(const FlowBlocks& blocks, const FlowSequences& sequences) const;
+  /// Whether there is a kernel that attends to some rows.
+  bool may_attend() const;
+  /// KV heads of a block that attends.
+  int own_rows() const;
+  /// Measured on an H200 with 128 blocks of four rows; fewer than three quarters of its multiprocessors, or blocks that wait for
+  /// others to end, were not.
+  AttendingPath attending_path(int sequences, int pages) const;
   void launch(const Loaded& loaded, int64_t blocks, const FlowArguments& arguments, Stream stream) const;
   FlowArguments arguments_of(const FlowBlocks& blocks) const;
   FlowArguments index_arguments(const FlowBlocks& blocks, const FlowSequences& sequences) const;
@@ -157,12 +194,14 @@ class CudaFlow final {
   std::vector<int> state_layers_;  // by layer: its number among sparse ones, or -1
   int sparse_layers_ = 0;
   KernelLibrary library_;
-  std::optional<KernelLibrary> small_library_;  // once there are many rows
+  std::optional<KernelLibrary> small_library_;      // once there are many rows
+  std::optional<KernelLibrary> attending_library_;  // as that
   Loaded refresh_;
   std::vector<Loaded> index_;
   std::vector<NodeId> leaves_;  // the union of these is what the flow selects
   LoadedRow row_kernel_;
   LoadedRow small_row_kernel_;  // of small_library_
+  LoadedRow attending_kernel_;  // of attending_library_
   bool whole_rows_ = false;
   std::array<int, kMostRowBlocks + 1> clusters_at_once_{};  // by their blocks, each with a multiprocessor of its own
 

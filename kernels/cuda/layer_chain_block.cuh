@@ -101,7 +101,7 @@ __device__ __forceinline__ void init_barriers(const Places& places) {
     barrier_init(places.rows_here(i), 1);
     barrier_init(places.factors_here(i), 1);
   }
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  publish_barriers();
 }
 
 /// What all lanes of a warp wait for, so that they go on together.

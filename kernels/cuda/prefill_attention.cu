@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(kThreads, 1) prefill_kernel(const __grid_const
       barrier_init(places.work_filled(stage), 1);
       barrier_init(places.work_emptied(stage), 9);  // those and the one that copies V
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    publish_barriers();
   }
   __syncthreads();
   if (threadIdx.x < 128) {

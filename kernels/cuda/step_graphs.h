@@ -20,6 +20,7 @@ class StepGraphs final : public Device::Repetition {
   struct Shape {
     int sequences = 0;
     int pages = 0;                                   // most of any sequence, rounded up; 0 where nothing depends on it
+    bool even = false;                               // sequences are about as long as each other, where that matters
     auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 takes it for a pointer
   };
 

@@ -1,18 +1,20 @@
 #pragma once
 
 #include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/crew.cuh"
 #include "kernels/cuda/topk_keys.cuh"
 
 namespace sluice::cuda::topk {
 
-template <int kThreads>
+/// What a team works with; `kInCluster`: it may be one of several.
+template <int kThreads, bool kInCluster = true>
 struct Shared {
   static constexpr int kWarps = kThreads / kWarp;
   static constexpr int kBins = kThreads < 256 ? 1024 : kThreads < 512 ? 4 * kThreads : 2048;
 
   alignas(16) uint32_t histogram[kBins];
-  uint32_t slice[kBins];             // of the sums of all histograms of a cluster, this block's part
-  uint32_t slice_sums[kMaxCluster];  // of all blocks' parts
+  uint32_t slice[kInCluster ? kBins : 1];  // of the sums of all histograms of a cluster, this block's part
+  uint32_t slice_sums[kMaxCluster];        // of all blocks' parts
   uint2 warp_counts[2][kWarps];
   uint2 block_counts[2][kMaxCluster];
   uint32_t warp_sums[kWarps];
@@ -27,14 +29,15 @@ struct Candidates {
 };
 
 /// The threads that select from one row, and the steps they take together. A source of keys is a function `visit` that passes, to
-/// what it is given, four keys and the place of the first at a time; every warp visits a contiguous stretch, in order.
-template <int kThreads>
+/// what it is given, four keys and the place of the first at a time; every warp visits a contiguous stretch, in order. They are
+/// the first kThreads of the block; the others of `Crew`, if any, do not take part.
+template <int kThreads, class Crew = WholeBlock>
 class Team {
  public:
-  static constexpr int kWarps = Shared<kThreads>::kWarps;
-  static constexpr int kBins = Shared<kThreads>::kBins;
+  static constexpr int kWarps = Shared<kThreads, Crew::kIsWhole>::kWarps;
+  static constexpr int kBins = Shared<kThreads, Crew::kIsWhole>::kBins;
 
-  __device__ Team(Shared<kThreads>& shared, int blocks, int block)
+  __device__ Team(Shared<kThreads, Crew::kIsWhole>& shared, int blocks, int block)
       : blocks(blocks), block(block), warp(threadIdx.x / kWarp), lane(threadIdx.x % kWarp), shared_(shared) {}
 
   /// Empties the histogram, as `narrow` leaves it; a barrier is to follow.
@@ -50,7 +53,7 @@ class Team {
   __device__ uint32_t block_max(uint32_t value) {
     value = __reduce_max_sync(~0U, value);
     if (lane == 0) shared_.warp_most[warp] = value;
-    __syncthreads();
+    Crew::sync();
     return __reduce_max_sync(~0U, lane < kWarps ? shared_.warp_most[lane] : 0);
   }
 
@@ -69,7 +72,7 @@ class Team {
     }
     mine = {__reduce_add_sync(~0U, mine.x), __reduce_add_sync(~0U, mine.y)};
     if (lane == 0) shared_.warp_counts[count_turn_][warp] = mine;
-    __syncthreads();
+    Crew::sync();
     Counts counts = sums_of(shared_.warp_counts[count_turn_], kWarps, warp);
     counts.in_block = counts.before.x;
     if constexpr (kAcross) {
@@ -197,14 +200,14 @@ class Team {
       if (lane >= offset) through += lower;
     }
     if (lane == kWarp - 1) shared_.warp_sums[warp] = through;
-    __syncthreads();
+    Crew::sync();
     const uint32_t of_warp = lane < kWarps ? shared_.warp_sums[lane] : 0;
     return {through - sum + __reduce_add_sync(~0U, lane < warp ? of_warp : 0), __reduce_add_sync(~0U, of_warp)};
   }
 
   /// Sets `found` to the bin in which the keys, counted from the highest bin on, reach `need`, and clears the histogram.
   __device__ void find_in_block(uint32_t need) {
-    __syncthreads();
+    Crew::sync();
     // Threads own runs of bins, the first thread the highest.
     constexpr int kOwn = kBins / kThreads;
     const int lowest = kBins - (threadIdx.x + 1) * kOwn;
@@ -228,7 +231,7 @@ class Team {
         above += own[i];
       }
     }
-    __syncthreads();
+    Crew::sync();
   }
 
   /// The same for the sum of the histograms of a cluster, of which every block adds up a slice: the first block the highest.
@@ -243,7 +246,7 @@ class Team {
       const uint32_t theirs = in_block(shared_.histogram, i / count)[top - count + bin];
       if (theirs != 0) atomicAdd(&shared_.slice[bin], theirs);
     }
-    __syncthreads();
+    Crew::sync();
     const int own = (count + kThreads - 1) / kThreads;
     const int end = max(0, count - static_cast<int>(threadIdx.x) * own);
     const int begin = max(0, end - own);
@@ -275,7 +278,7 @@ class Team {
     sync_cluster();
   }
 
-  Shared<kThreads>& shared_;
+  Shared<kThreads, Crew::kIsWhole>& shared_;
   int count_turn_ = 0;
 };
 

@@ -68,6 +68,8 @@ TEST(Plan, SaysHowAGpuRunsIt) {
   EXPECT_GE(lines_with(out, "kB of shared memory"), 1) << out;
   EXPECT_EQ(lines_with(out, "slow:"), 0) << out;
   EXPECT_EQ(lines_with(out, "which those of 8192 are not: "), 1) << out;
+  EXPECT_EQ(lines_with(out, "attend_rows "), 1) << out;
+  EXPECT_EQ(lines_with(run_sluice({"plan", "h2o", "--device", "cuda"}).out, "attend_rows "), 0);
   const std::string longer = run_sluice({"plan", "quest", "--device", "cuda", "--tokens", "30000000"}).out;
   EXPECT_EQ(lines_with(longer, "which those of 30000000 are: "), 1) << longer;
   EXPECT_EQ(lines_with(run_sluice({"plan", "full", "--device", "cuda"}).out, "on a GPU: attention to all pages, dense"), 1);

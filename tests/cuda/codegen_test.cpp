@@ -46,6 +46,48 @@ TEST_F(CudaCodegen, SmallBlocksThatHoldRowsCompile) {
   EXPECT_TRUE(generated(shipped("streaming", 128, 4)).small_row_text.empty());
 }
 
+TEST_F(CudaCodegen, KernelsThatAttendCompile) {
+  for (const char* name : {"block_topk", "quest"}) {
+    for (const int head_dim : {64, 128}) {
+      for (const int group : {1, 5, 16}) {
+        const GeneratedSource source = generated(shipped(name, head_dim, group));
+        EXPECT_FALSE(cuda::compile_to_cubin(source.attending_text, "sm_90a").empty())
+            << name << ", " << head_dim << ", " << group;
+      }
+    }
+  }
+  for (const DataType kv : {DataType::kE4M3, DataType::kE5M2}) {
+    TraceOptions options;
+    options.head_dim = 128;
+    options.group = 4;
+    FlowGraph graph = trace_file(source_path("scripting/flows/block_topk.lua"), options);
+    graph.geometry.kv = kv;
+    EXPECT_FALSE(cuda::compile_to_cubin(generated(compile(graph).plan).attending_text, "sm_90a").empty()) << name_of(kv);
+  }
+}
+
+TEST_F(CudaCodegen, OnlyFlowsThatKeepTheNewestPageAttendWhereTheySelect) {
+  const auto attends = [](const std::string& selection) {
+    const std::string text =
+        "local flow = sluice.flow { name = 'test', page = 16 }\nfunction flow.cache(c) c.m = c.k:mean('token') end\n"
+        "function flow.index(q, c) local s = q:mean('head'):dot(c.m) return " +
+        selection + " end\nreturn flow\n";
+    TraceOptions options;
+    options.head_dim = 128;
+    options.group = 4;
+    const GeneratedSource source = generated(compile(trace(text, "test.lua", options)).plan);
+    EXPECT_EQ(source.attending.name.empty(), source.attending_text.empty());
+    return !source.attending.name.empty();
+  };
+  EXPECT_TRUE(attends("sluice.topk(s, { k = 5, last = 1 })"));
+  EXPECT_TRUE(attends("sluice.union(sluice.topk(s, { k = 5, last = 2 }), sluice.window { first = 4, last = 1 })"));
+  EXPECT_FALSE(attends("sluice.topk(s, { k = 5 })"));
+  EXPECT_FALSE(attends("sluice.topk(s:softmax('page'), { k = 5, last = 1 })"));
+  EXPECT_FALSE(attends("sluice.threshold(s, { above = 0, last = 1 })"));
+  EXPECT_FALSE(attends("sluice.union(sluice.topk(s, { k = 5, last = 1 }), sluice.topk(-s, { k = 5, last = 1 }))"));
+  EXPECT_FALSE(attends("sluice.window { first = 1, last = 4 }"));
+}
+
 TEST_F(CudaCodegen, FlowsOverEightBitKeysCompile) {
   for (const std::string kv : {"e4m3", "e5m2"}) {
     const std::string text =
@@ -66,6 +108,8 @@ TEST_F(CudaCodegen, RandomFlowsCompile) {
     const FlowGraph graph = random_flow(seed);
     const GeneratedSource source = generated(compile(graph).plan);
     EXPECT_NO_THROW(cuda::compile_to_cubin(source.text, "sm_90a")) << "seed " << seed << "\n" << to_text(graph);
+    if (source.attending_text.empty()) continue;
+    EXPECT_NO_THROW(cuda::compile_to_cubin(source.attending_text, "sm_90a")) << "seed " << seed << "\n" << to_text(graph);
   }
 }
 
@@ -108,7 +152,7 @@ TEST_F(CudaCodegen, ShippedFlowsHoldRowsOnChip) {
 
 TEST_F(CudaCodegen, QuestsFieldsAreOneCopyAndTwoProducts) {
   const GeneratedSource source = generated(shipped("quest", 128, 4));
-  EXPECT_NE(source.text.find("multiply_lines<8, 1, Bound::kUpper, 1>"), std::string::npos);
+  EXPECT_NE(source.text.find("multiply_lines<QueryShape<8, 4, false>, Bound::kUpper, 1>"), std::string::npos);
   EXPECT_EQ(source.row.stage_bytes, 8 * (2 * 256 + 16));  // tiles of eight pages
 }
 

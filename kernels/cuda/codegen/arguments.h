@@ -15,6 +15,14 @@ constexpr int kMostRowBlocks = 16;       // that share a row
 constexpr int kMostParts = 3;            // of a float32, in bf16
 constexpr int kSelectionBytes = 24'576;  // that selection works with, where copies of pages were
 
+// Of kernels that attend, too (attending.cuh).
+constexpr int kSelectorThreads = 128;
+constexpr int kAttenderThreads = 256;
+constexpr int kAttendingThreads = kSelectorThreads + kAttenderThreads;  // of a block, which has a multiprocessor to itself
+constexpr int kMostOwnRows = 4;                                         // of a block
+constexpr int kSelectorBytes = 7'168;                                   // that selectors work with
+constexpr int kMergingBytes = 10'240;  // that attenders merge what their warps found with, where queries were
+
 /// Where a request keeps a flow's states: for each (sparse layer, KV head) the states with a page axis, each of `capacity` pages,
 /// then those without.
 struct StateBlock {
@@ -63,7 +71,7 @@ struct FlowArguments {
   int* budgets_out;  // how many of them
 
   // Kernels that hold rows.
-  int held_pages;  // of a block, a multiple of kHeldStep
+  int held_pages;  // of a block, a multiple of kHeldStep, or of 32 where blocks attend
   int stages;      // of each warp's ring
   float* scores;   // [rows, score_stride] of the last selection by score, for those who ask; or null
   long long score_stride;
@@ -75,6 +83,17 @@ struct FlowArguments {
   int* list_counts;
   unsigned long long* attended;
   unsigned long long* available;
+};
+
+/// What kernels that attend are given besides.
+struct alignas(64) AttentionArguments {
+  unsigned char map[128];       // of K and V (map_blocks in paged_kv.h)
+  const unsigned short* query;  // bf16 [sequences, kv_heads * group, dim]
+  long long query_stride;       // numbers from sequence to sequence
+  unsigned short* out;          // bf16 [sequences, kv_heads * group, dim]
+  float scale;                  // of q . k, in base 2
+  int own_rows;                 // of a block: so many KV heads of one sequence, at most kMostOwnRows
+  int list_room;                // pages that a row may select
 };
 
 }  // namespace sluice::cuda

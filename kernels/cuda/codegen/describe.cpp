@@ -70,6 +70,13 @@ class Description {
     parts.emplace_back("the list of pages");
     line(fmt::format("{}, all on chip", fmt::join(parts, ", ")));
     launch("attention", "over the lists");
+    if (!source_.attending.name.empty()) {
+      lines_ +=
+          fmt::format("  {:<10} in place of both where sequences, about as long as each other, are as many as fill the GPU by\n",
+                      source_.attending.name);
+      line(fmt::format("blocks of {} threads, each of which takes up to {} KV heads of one from scores to attention",
+                       kAttendingThreads, kMostOwnRows));
+    }
     return taken();
   }
 

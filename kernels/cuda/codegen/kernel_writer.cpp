@@ -78,7 +78,9 @@ void KernelWriter::place_in_tile(const std::vector<NodeId>& ids) {
 }
 
 void KernelWriter::write_fixed() {
-  for (const NodeId id : fixed_order_) compute(id, false);
+  for (const NodeId id : fixed_order_) {
+    if (node(id).op != Op::kQuery || !queries_are_there_) compute(id, false);
+  }
 }
 
 void KernelWriter::declare_row(const std::string& index) {

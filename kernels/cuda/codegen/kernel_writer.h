@@ -29,6 +29,8 @@ class KernelWriter {
   /// The whole index stage and the selection (row_kernel.cpp), as a function hold_row<threads>. `selected`: the leaves of the
   /// flow's selection.
   RowKernel whole_row(const std::vector<NodeId>& selected);
+  /// The same and attention to what is selected (attending_kernel.cpp).
+  AttendingKernel attending(const std::vector<NodeId>& selected);
 
  private:
   using Kind = KernelSlot::Kind;
@@ -42,11 +44,16 @@ class KernelWriter {
     const char* first;    // page
     const char* count;    // of pages
     const char* element;  // type that counts their elements
+    const char* type;     // of crew.cuh
   };
-  static constexpr Crew kBlock{"threadIdx.x", "blockDim.x", "__syncthreads();", "combine_block", "first", "count", "long long"};
-  static constexpr Crew kRowBlocks{"threadIdx.x", "blockDim.x", "__syncthreads();", "blocks.combine", "first", "count", "int"};
-  static constexpr Crew kFieldWarps{"threadIdx.x", "kFieldThreads", "sync_field_threads();", "", "first", "count", "int"};
-  static constexpr Crew kWarp{"lane", "32", "__syncwarp();", "", "tile_first", "tile_count", "int"};
+  static constexpr Crew kBlock{"threadIdx.x", "blockDim.x", "__syncthreads();", "combine_block",
+                               "first",       "count",      "long long",        "WholeBlock"};
+  static constexpr Crew kRowBlocks{"threadIdx.x", "blockDim.x", "__syncthreads();", "blocks.combine", "first",
+                                   "count",       "int",        "WholeBlock"};
+  static constexpr Crew kSelectors{"threadIdx.x", "kSelectorThreads", "Selectors::sync();", "", "first", "count",
+                                   "int",         "Selectors"};
+  static constexpr Crew kFieldWarps{"threadIdx.x", "kFieldThreads", "sync_field_threads();", "", "first", "count", "int", ""};
+  static constexpr Crew kWarp{"lane", "32", "__syncwarp();", "", "tile_first", "tile_count", "int", ""};
 
   const Node& node(NodeId id) const { return layout_.node(id); }
   bool kept(NodeId id) const { return layout_.kept[static_cast<size_t>(id)]; }
@@ -112,7 +119,8 @@ class KernelWriter {
   int64_t bytes_in_stage(const CopiedRun& run) const { return int64_t{scope_.tile_pages} * run.lines * run.stride(); }
   void write_asking(const RowKernel& kernel);
   void write_prefetch();
-  void write_refresh(KernelWriter& fields, const std::vector<NodeId>& cache);
+  /// `is_scored`: the newest page may have a tile that waits for its fields.
+  void write_refresh(KernelWriter& fields, const std::vector<NodeId>& cache, bool is_scored);
   void write_queries();
   void write_product(const Product& product);
   void write_product_results(const Product& product);
@@ -121,14 +129,28 @@ class KernelWriter {
   void write_row_tiles(const Launch& launch);
   void begin_selection(const std::vector<NodeId>& selected);
   void fetch_kept_pages(const std::vector<NodeId>& selected);
+  void select_from_row(const std::vector<NodeId>& selected);
   void write_selection(const std::vector<NodeId>& selected);
+
+  void place_attending(AttendingKernel& kernel, int64_t field_numbers);
+  void declare_asking();
+  int64_t query_numbers() const;
+  void declare_own_row();
+  void place_own_row();
+  void copy_queries();
+  void write_selectors(const std::vector<NodeId>& selected, KernelWriter& fields, const std::vector<NodeId>& cache);
+  void write_scoring();
+  void write_own_tiles(const Launch& launch);
+  void write_attention();
 
   const FlowLayout& layout_;
   const FlowGraph& graph_;
   Writer& writer_;
   KernelScope scope_;
   Crew crew_ = kBlock;
-  int unrolled_ = 8;  // entries of a reduction
+  int unrolled_ = 8;                // entries of a reduction
+  bool queries_are_there_ = false;  // in `fixed`
+  bool compact_queries_ = false;    // as products have them (QueryShape in row.cuh)
   std::vector<NodeId> fixed_order_;
   int64_t fixed_numbers_ = 0;
   int64_t tile_numbers_ = 0;  // a page

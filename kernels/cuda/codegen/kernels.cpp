@@ -16,6 +16,9 @@ constexpr int kTileBlocks = 3;  // on a multiprocessor, whatever registers that 
 constexpr int kWholeRowThreads = 1024;
 constexpr int kRefreshThreads = 128;
 
+/// What decode_tile.cuh and others include for hosts.
+constexpr const char* kTypesText = "\nnamespace sluice {\nenum class DataType : uint8_t { kF32, kBF16, kE4M3, kE5M2 };\n}\n";
+
 /// The kernel that is hold_row by blocks of so many threads, so many of which share a multiprocessor.
 std::string row_entry(const RowKernel& kernel, const char* threads, const char* blocks) {
   Writer writer;
@@ -231,12 +234,19 @@ GeneratedSource generate(const FlowLayout& layout) {
     }
   }
   const bool holds_rows = !source.row.name.empty();
-  const auto text = [&](const std::string& kernels) {
-    return std::string(kArgumentsText) + kPreludeText + (holds_rows ? kRowText : "") + "\nnamespace sluice::cuda {\n" + kernels +
+  const auto text = [&](const std::string& shared, const std::string& kernels) {
+    return std::string(kArgumentsText) + kPreludeText + shared + "\nnamespace sluice::cuda {\n" + kernels +
            "\n}  // namespace sluice::cuda\n";
   };
-  source.text = text(writer.text() + (holds_rows ? row.text() + row_entry(source.row, "kRowThreads", "kLargeRowBlocks") : ""));
-  if (holds_rows) source.small_row_text = text(row.text() + row_entry(source.row, "kSmallRowThreads", "kSmallRowBlocks"));
+  source.text = text(holds_rows ? kRowText : "",
+                     writer.text() + (holds_rows ? row.text() + row_entry(source.row, "kRowThreads", "kLargeRowBlocks") : ""));
+  if (!holds_rows) return source;
+  source.small_row_text = text(kRowText, row.text() + row_entry(source.row, "kSmallRowThreads", "kSmallRowBlocks"));
+  if (!can_attend(layout)) return source;
+  Writer attending;
+  source.attending = KernelWriter(layout, Stage::kIndex, attending).attending(selections_of(layout.plan.graph));
+  if (!source.attending.name.empty())
+    source.attending_text = text(std::string(kRowText) + kTypesText + kAttendingText, attending.text());
   return source;
 }
 

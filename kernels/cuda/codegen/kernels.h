@@ -32,6 +32,18 @@ struct RowKernel {
   int64_t most_pages() const;
 };
 
+/// The kernel that takes rows from scores to attention: blocks of kAttendingThreads have a multiprocessor and several rows each.
+struct AttendingKernel {
+  std::string name;         // empty: there is none
+  int64_t fixed_bytes = 0;  // of a block, whatever its rows
+  int64_t row_bytes = 0;    // for each of its rows
+  int64_t page_bytes = 0;   // for each page of each of them
+
+  /// Dynamic shared memory of a block that has so many rows of at most so many pages (a multiple of 32), of which each selects at
+  /// most `room`.
+  int64_t shared_bytes(int64_t pages, int64_t rows, int64_t room) const;
+};
+
 /// CUDA source of a flow, without includes.
 struct GeneratedSource {
   std::string text;
@@ -39,6 +51,8 @@ struct GeneratedSource {
   GeneratedKernel refresh;             // name empty: there are no fields
   std::vector<GeneratedKernel> index;  // in order; one for each of FlowLayout::launches
   RowKernel row;                       // the whole index stage in one kernel
+  std::string attending_text;          // of `attending`
+  AttendingKernel attending;           // the whole index stage and attention in one kernel
   std::string why_not_whole_rows;      // if there is none
 };
 
@@ -51,6 +65,10 @@ GeneratedSource generate(const FlowLayout& layout);
 
 /// Why the index stage cannot run as one kernel that holds rows; empty: it can.
 std::string why_not_whole_rows(const FlowLayout& layout);
+/// Whether every selection keeps the newest page, and its score serves nothing else.
+bool newest_is_kept(const FlowLayout& layout);
+/// Whether one kernel may score, select and attend, given that one may hold rows.
+bool can_attend(const FlowLayout& layout);
 /// The selections whose union a flow's result is, each once.
 std::vector<NodeId> selections_of(const FlowGraph& graph);
 

@@ -4,6 +4,7 @@ typedef unsigned char uint8_t;
 typedef unsigned short uint16_t;
 typedef unsigned int uint32_t;
 typedef int int32_t;
+typedef long long int64_t;
 typedef unsigned long long uint64_t;
 
 namespace sluice::cuda {
@@ -139,7 +140,6 @@ template <int kLeft>
 __device__ __forceinline__ void wait_for_pieces() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
 }
-__device__ __forceinline__ uint32_t shared_address(const void* at) { return static_cast<uint32_t>(__cvta_generic_to_shared(at)); }
 
 // Arithmetic as flows define it.
 
@@ -193,15 +193,21 @@ __device__ __forceinline__ float random_uniform(uint64_t key, int page) {
 /// One row of a decode pass.
 struct Row {
   __device__ __forceinline__ Row(const FlowArguments& a, int index, int page_tokens, int group, int dim)
-      : arguments(a), index(index), sequence(index / a.kv_heads), head(index % a.kv_heads) {
-    length = min(max(a.lengths[sequence], 0), a.most_pages * page_tokens);
+      : Row(a, index / a.kv_heads, index % a.kv_heads, length_of(a, index / a.kv_heads, page_tokens),
+            a.page_indices + a.page_indptr[index / a.kv_heads], page_tokens, group, dim) {}
+  /// Of a sequence that somebody has looked up.
+  __device__ __forceinline__ Row(const FlowArguments& a, int sequence, int head, int length, const int* ids, int page_tokens,
+                                 int group, int dim)
+      : arguments(a), index(sequence * a.kv_heads + head), sequence(sequence), head(head), length(length), ids(ids) {
     pages = (length + page_tokens - 1) / page_tokens;
     last_tokens = length - (pages - 1) * page_tokens;
-    ids = a.page_indices + a.page_indptr[sequence];
     values = a.rows + index * a.row_stride;
     query_at = sequence * a.query_stride + static_cast<long long>(head) * group * dim;
     blocks = a.pages + head * a.block_bytes;
     page_stride = static_cast<uint32_t>(a.page_stride);
+  }
+  static __device__ __forceinline__ int length_of(const FlowArguments& a, int sequence, int page_tokens) {
+    return min(max(a.lengths[sequence], 0), a.most_pages * page_tokens);
   }
   /// What the flow's q holds at `at` of [head, dim].
   __device__ __forceinline__ float query(int at) const {
@@ -229,9 +235,9 @@ struct Row {
   int sequence;
   int head;
   int length;
+  const int* ids;
   int pages;
   int last_tokens;
-  const int* ids;
   float* values;
   long long query_at;
   uint8_t* blocks;

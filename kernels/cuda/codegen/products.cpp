@@ -1,5 +1,7 @@
 #include "kernels/cuda/codegen/products.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "kernels/cuda/codegen/arguments.h"
@@ -65,9 +67,12 @@ std::string Product::bound_name() const {
   return bound == Bound::kUpper ? "Bound::kUpper" : "Bound::kLower";
 }
 
-int64_t Product::query_bytes() const {
+std::string Product::query_shape(bool compact) const { return fmt::format("QueryShape<{}, {}, {}>", steps(), results, compact); }
+
+int64_t Product::query_bytes(bool compact) const {
   constexpr int64_t kLaneBytes = 8;
-  return (bound == Bound::kNone ? 1 : 2) * int64_t{kMostParts} * steps() * tiles() * 32 * kLaneBytes;
+  const int lanes = compact && tiles() == 1 ? 4 * results : 32;  // of a tile
+  return (bound == Bound::kNone ? 1 : 2) * int64_t{kMostParts} * steps() * tiles() * lanes * kLaneBytes;
 }
 
 std::optional<Product> find_product(const FlowLayout& layout, NodeId id) {

@@ -29,8 +29,9 @@ struct Product {
   int tiles() const { return (results + 7) / 8; }
   /// "kNone"
   std::string bound_name() const;
-  /// Bytes of the split query in shared memory (write_query_parts in row.cuh).
-  int64_t query_bytes() const;
+  /// "QueryShape<8, 1, false>", of the split query in shared memory (row.cuh); `compact`: without lanes that only have zeros.
+  std::string query_shape(bool compact) const;
+  int64_t query_bytes(bool compact) const;
 };
 
 /// Neighbouring parts of a block that are copied in one piece for each line.

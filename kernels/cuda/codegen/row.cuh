@@ -8,24 +8,6 @@ constexpr int kFieldThreads = 128;  // that compute the newest page's fields, wh
 
 // Copies of pages to shared memory, a ring of stages for each warp.
 
-__device__ __forceinline__ void begin_barrier(uint32_t barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-__device__ __forceinline__ void arrive(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-/// Barriers are seen by copies from here on.
-__device__ __forceinline__ void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-/// The barrier's phase ends once so many more bytes are there.
-__device__ __forceinline__ void expect_bytes(uint32_t barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-__device__ __forceinline__ void wait_for(uint32_t barrier, uint32_t parity) {
-  asm volatile(
-      "{ .reg .pred there; again: mbarrier.try_wait.parity.shared::cta.b64 there, [%0], %1; @!there bra again; }" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
-}
 __device__ __forceinline__ void copy_bytes(uint32_t shared, const uint8_t* from, int bytes, uint32_t barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared), "l"(from),
                "r"(bytes), "r"(barrier)
@@ -57,19 +39,30 @@ __device__ __forceinline__ void sync_field_threads() { asm volatile("bar.sync 1,
 
 enum class Bound { kNone, kUpper, kLower };  // sums of q * a, of max(q * a, q * b) or of min(q * a, q * b)
 
-/// Writes [signs][kMostParts][kSteps][kTiles][32 lanes] pairs of a product's second operand: value(result, channel) for up to
-/// 8 * kTiles results and 16 * kSteps channels. By the whole block; returns the number of parts that are not all zero, 1 or 3.
-template <int kSteps, int kTiles, Bound kBound, class Value>
-__device__ int write_query_parts(uint2* to, int results, const Value& value) {
-  constexpr int kFragments = kSteps * kTiles * 32;
+/// The second operand of a product: for 16 * kSteps channels and kResults results, [kSteps][kTiles][kLanes] pairs. Lanes of
+/// results that there are not have zeros or, if kCompact and there is but one tile, are left out.
+template <int kStepCount, int kNumber, bool kCompact>
+struct QueryShape {
+  static constexpr int kSteps = kStepCount;
+  static constexpr int kResults = kNumber;
+  static constexpr int kTiles = (kResults + 7) / 8;
+  static constexpr int kLanes = kTiles == 1 && kCompact ? 4 * kResults : 32;
+  static constexpr int kFragments = kSteps * kTiles * kLanes;
+};
+
+/// Writes [signs][kMostParts][kFragments] pairs of value(result, channel). By the first kThreads threads, which are the crew;
+/// returns the number of parts that are not all zero, 1 or 3.
+template <int kThreads, class Crew, class Shape, Bound kBound, class Value>
+__device__ int write_query_parts(uint2* to, const Value& value) {
+  constexpr int kFragments = Shape::kFragments;
   bool rest = false;
 #pragma unroll 1
-  for (int i = threadIdx.x; i < kFragments; i += blockDim.x) {
-    const int result = i / 32 % kTiles * 8 + i % 32 / 4;
-    const int channel = i / (32 * kTiles) * 16 + i % 4 * 2;
+  for (int i = threadIdx.x; i < kFragments; i += kThreads) {
+    const int result = i / Shape::kLanes % Shape::kTiles * 8 + i % Shape::kLanes / 4;
+    const int channel = i / (Shape::kLanes * Shape::kTiles) * 16 + i % 4 * 2;
     float numbers[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) numbers[j] = result < results ? value(result, channel + j % 2 + j / 2 * 8) : 0.0F;
+    for (int j = 0; j < 4; ++j) numbers[j] = result < Shape::kResults ? value(result, channel + j % 2 + j / 2 * 8) : 0.0F;
 #pragma unroll
     for (int sign = 0; sign < (kBound == Bound::kNone ? 1 : 2); ++sign) {
       float left[4];
@@ -88,7 +81,7 @@ __device__ int write_query_parts(uint2* to, int results, const Value& value) {
       }
     }
   }
-  return __syncthreads_or(rest) ? kMostParts : 1;
+  return Crew::count(rest) > 0 ? kMostParts : 1;
 }
 
 /// 16 lines of 16 channels; each lane gives where a line of the first or the last eight channels begins.
@@ -127,12 +120,14 @@ __device__ __forceinline__ void order_pairs(uint32_t (&lines)[4], uint32_t (&oth
 }
 
 /// sums[tile]: of lines lane / 4 (+ 8) and results 8 * tile + 2 * (lane % 4) (+ 1), as mma.m16n8k16 has them.
-template <int kSteps, int kTiles, Bound kBound, int kParts>
-__device__ __forceinline__ void multiply_lines(float (&sums)[kTiles][4], uint32_t a, uint32_t b, const uint2* query) {
-  constexpr int kFragments = kSteps * kTiles * 32;
+template <class Shape, Bound kBound, int kParts>
+__device__ __forceinline__ void multiply_lines(float (&sums)[Shape::kTiles][4], uint32_t a, uint32_t b, const uint2* query) {
+  constexpr int kFragments = Shape::kFragments;
+  constexpr int kSteps = Shape::kSteps;
+  constexpr int kTiles = Shape::kTiles;
   constexpr int kBatch = kBound == Bound::kNone ? 4 : 2;  // steps whose lines are read before the first is multiplied
   float part_sums[kParts][kTiles][4] = {};
-  query += threadIdx.x % 32;
+  query += threadIdx.x % 32 % Shape::kLanes;  // what lanes of results that there are not get goes to sums that nobody reads
 #pragma unroll(8 / kBatch)
   for (int first = 0; first < kSteps; first += kBatch) {
     uint32_t lines[kBatch][4];
@@ -149,7 +144,7 @@ __device__ __forceinline__ void multiply_lines(float (&sums)[kTiles][4], uint32_
       for (int part = 0; part < kParts; ++part) {
 #pragma unroll
         for (int tile = 0; tile < kTiles; ++tile) {
-          const uint2* const from = query + part * kFragments + ((first + i) * kTiles + tile) * 32;
+          const uint2* const from = query + part * kFragments + ((first + i) * kTiles + tile) * Shape::kLanes;
           multiply(part_sums[part][tile], lines[i], from[0]);
           if constexpr (kBound != Bound::kNone) multiply(part_sums[part][tile], others[i], from[kMostParts * kFragments]);
         }

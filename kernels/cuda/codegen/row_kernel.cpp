@@ -19,16 +19,6 @@ bool reads_channels(const FlowLayout& layout, NodeId id, bool top = true) {
   return std::any_of(node.inputs.begin(), node.inputs.end(), [&](NodeId input) { return reads_channels(layout, input, false); });
 }
 
-/// Whether every selection keeps the newest page, and its score serves nothing else.
-bool newest_is_kept(const FlowLayout& layout) {
-  const FlowGraph& graph = layout.plan.graph;
-  const bool by_page =
-      std::none_of(layout.launches.begin(), layout.launches.end(), [](const Launch& launch) { return launch.by_row; });
-  return by_page && graph.saves.empty() &&
-         std::all_of(layout.selections.begin(), layout.selections.end(),
-                     [&](const ScoredSelection& selection) { return layout.node(selection.node).attributes.last > 0; });
-}
-
 }  // namespace
 
 int64_t RowKernel::shared_bytes(int64_t pages, int stages, int threads) const {
@@ -42,6 +32,15 @@ int64_t RowKernel::most_pages() const {
   int64_t held = 0;                       // of a block
   while (shared_bytes(held + kHeldStep, 1, kRowThreads) <= kShared) held += kHeldStep;
   return held * kMostRowBlocks;
+}
+
+bool newest_is_kept(const FlowLayout& layout) {
+  const FlowGraph& graph = layout.plan.graph;
+  const bool by_page =
+      std::none_of(layout.launches.begin(), layout.launches.end(), [](const Launch& launch) { return launch.by_row; });
+  return by_page && graph.saves.empty() &&
+         std::all_of(layout.selections.begin(), layout.selections.end(),
+                     [&](const ScoredSelection& selection) { return layout.node(selection.node).attributes.last > 0; });
 }
 
 std::string why_not_whole_rows(const FlowLayout& layout) {
@@ -91,7 +90,7 @@ void KernelWriter::place_row(RowKernel& kernel, int64_t field_numbers) {
   writer_.line("float* const tile = row_memory + {} + warp * {};", tiles, tile);
   for (const Product& product : products_) {
     writer_.line("uint2* const query_{} = reinterpret_cast<uint2*>(row_memory + {});", product.node, bytes / 4);
-    bytes += product.query_bytes();
+    bytes += product.query_bytes(compact_queries_);
   }
   if (field_numbers > 0) writer_.line("float* const field_values = row_memory + {};", bytes / 4);
   kernel.fixed_bytes = round(bytes + field_numbers * static_cast<int64_t>(sizeof(float)), 128);
@@ -150,7 +149,7 @@ void KernelWriter::write_prefetch() {
 }
 
 /// Some warps recompute the newest page's fields, if that is to be done here, while the others go on.
-void KernelWriter::write_refresh(KernelWriter& fields, const std::vector<NodeId>& cache) {
+void KernelWriter::write_refresh(KernelWriter& fields, const std::vector<NodeId>& cache, bool is_scored) {
   if (graph_.fields.empty()) return;
   writer_.open("if (a.refreshes && has_newest && threadIdx.x < kFieldThreads)");
   writer_.write("uint8_t* const block = row.block(newest_page);");
@@ -158,17 +157,17 @@ void KernelWriter::write_refresh(KernelWriter& fields, const std::vector<NodeId>
   if (!cache.empty()) writer_.write("float* const tile = field_values;");
   fields.crew_ = kFieldWarps;
   fields.write_fields(cache);
-  if (!runs_.empty()) {
+  if (!runs_.empty() && is_scored) {
     writer_.open("if (newest >= 0)");
     writer_.write("publish_fields();");
-    writer_.write("arrive(fields_there);");
+    writer_.write("barrier_arrive(fields_there);");
     writer_.close();
   }
   writer_.close();
   if (runs_.empty()) writer_.write("if (a.refreshes && has_newest) __syncthreads();");  // nothing else waits for these fields
 }
 
-/// What the selection begins with, long before it has scores.
+/// What the selection begins with, which needs no scores.
 void KernelWriter::begin_selection(const std::vector<NodeId>& selected) {
   int first = 0;
   int last = 0;
@@ -177,7 +176,7 @@ void KernelWriter::begin_selection(const std::vector<NodeId>& selected) {
     last = std::max(last, node(id).attributes.last);
   }
   writer_.write("PageSet pages(bits, first, count);");
-  writer_.line("pages.begin({}, {}, row.pages);", first, last);
+  writer_.line("pages.begin({}, {}, row.pages, {});", first, last, crew_.threads);
 }
 
 /// Brings pages that are selected whatever their scores nearer, for the attention that follows, while memory is idle.
@@ -203,8 +202,7 @@ void KernelWriter::fetch_kept_pages(const std::vector<NodeId>& selected) {
   writer_.close();
 }
 
-void KernelWriter::write_selection(const std::vector<NodeId>& selected) {
-  fetch_kept_pages(selected);
+void KernelWriter::select_from_row(const std::vector<NodeId>& selected) {
   for (const NodeId id : selected) {
     if (!is_scored(node(id).op)) continue;
     comment(id);
@@ -212,11 +210,16 @@ void KernelWriter::write_selection(const std::vector<NodeId>& selected) {
     write_budget(id);
     const int begin = node(id).attributes.first;
     writer_.line(
-        "select_best<kThreads>(blocks, selection, pages, {{keys, first, count, {}, {} + middle}}, held + {} * a.held_pages, "
+        "select_best(blocks, selection, pages, {{keys, first, count, {}, {} + middle}}, held + {} * a.held_pages, "
         "budget);",
         begin, begin, layout_.slots[static_cast<size_t>(node(id).inputs[0])].offset);
     writer_.close();
   }
+}
+
+void KernelWriter::write_selection(const std::vector<NodeId>& selected) {
+  fetch_kept_pages(selected);
+  select_from_row(selected);
   writer_.line("write_list(row, blocks, pages, {}, first, count, {});", runs_.empty() ? "row.ids + first" : "ids",
                graph_.geometry.page);
   if (layout_.selections.empty()) return;
@@ -256,7 +259,7 @@ RowKernel KernelWriter::whole_row(const std::vector<NodeId>& selected) {
   if (products_.empty()) writer_.write("__syncthreads();");
   writer_.write("blocks.wait_for_others();");
   writer_.write("let_next_kernel_start();");
-  write_refresh(fields, cache);
+  write_refresh(fields, cache, true);
   if (!runs_.empty()) {
     writer_.write("const int first_stage = newest / kWarps;");
     writer_.write(

@@ -9,10 +9,10 @@ class PageSet {
   __device__ PageSet(uint32_t* bits, int first, int count)
       : bits_(bits), words_((count + 31) / 32), run_((words_ + 31) / 32), first_(first), count_(count) {}
 
-  /// Selects the `first` and `last` of `pages` pages, and no others. By the whole block.
-  __device__ void begin(int first, int last, int pages) {
+  /// Selects the `first` and `last` of `pages` pages, and no others. By the first `threads` threads.
+  __device__ void begin(int first, int last, int pages, int threads) {
 #pragma unroll 1
-    for (int word = threadIdx.x; word < words_; word += blockDim.x) {
+    for (int word = threadIdx.x; word < words_; word += threads) {
       const int begin = first_ + 32 * word;
       bits_[word] = bits_below(pages, begin) & (bits_below(first, begin) | ~bits_below(pages - last, begin));
     }
@@ -124,8 +124,8 @@ struct HeldKeys {
 
 /// Makes the keys, and finds a bracket that the k-th best of the row is in. Where there are at least k groups of keys, the lowest
 /// of their highest keys is one that at least k keys reach.
-template <int kThreads, bool kAcross>
-__device__ topk::Bracket bracket_of(RowBlocks& blocks, const topk::Team<kThreads>& team, const HeldKeys<kThreads>& keys,
+template <bool kAcross, int kThreads, class Crew>
+__device__ topk::Bracket bracket_of(RowBlocks& blocks, const topk::Team<kThreads, Crew>& team, const HeldKeys<kThreads>& keys,
                                     const float* scores, int k) {
   constexpr int kWarps = kThreads / 32;
   __shared__ uint2 warps[kWarps];
@@ -145,7 +145,7 @@ __device__ topk::Bracket bracket_of(RowBlocks& blocks, const topk::Team<kThreads
   uint32_t above = __reduce_max_sync(~0U, group == topk::kNoKey ? 0U : ~group);  // of ~key, as lowest means most
   highest = __reduce_max_sync(~0U, highest);
   if (team.lane == 0) warps[team.warp] = {above, highest};
-  int groups = __syncthreads_count(leads);
+  int groups = Crew::count(leads);
   const uint2 of_warp = team.lane < kWarps ? warps[team.lane] : uint2{0, 0};
   above = __reduce_max_sync(~0U, of_warp.x);
   highest = __reduce_max_sync(~0U, of_warp.y);
@@ -168,8 +168,8 @@ __device__ topk::Bracket bracket_of(RowBlocks& blocks, const topk::Team<kThreads
 }
 
 /// Adds what a cut takes, of the keys that tie the first in the row.
-template <bool kAcross, int kThreads, class Visit>
-__device__ void add_cut(topk::Team<kThreads>& team, PageSet& pages, const topk::Cut& cut, const Visit& visit) {
+template <bool kAcross, class Team, class Visit>
+__device__ void add_cut(Team& team, PageSet& pages, const topk::Cut& cut, const Visit& visit) {
   const uint32_t ties = cut.ties;
   uint32_t before = 0;
   if (ties > 0) before = team.template count<kAcross>(cut, visit, [](uint32_t) { return 0U; }).before.y;
@@ -192,16 +192,18 @@ __device__ void add_cut(topk::Team<kThreads>& team, PageSet& pages, const topk::
 constexpr int kMostCandidates = 256;
 
 /// Keys that are compared with each other, each with its place in the row so that lower pages are better.
+template <bool kInCluster>
 struct Candidates {
-  uint64_t own[kMostCandidates];  // of this block
-  uint64_t all[kMostCandidates];  // of a cluster
-  int found;                      // own ones
+  uint64_t own[kMostCandidates];                   // of this block
+  uint64_t all[kInCluster ? kMostCandidates : 1];  // of a cluster
+  int found;                                       // own ones
 };
 
 /// Adds the keys above the bracket, and of those in it, at most kMostCandidates, the best: each is compared with all others.
-template <bool kAcross, int kThreads, class Visit>
-__device__ void add_candidates(RowBlocks& blocks, const topk::Team<kThreads>& team, PageSet& pages, const topk::Bracket& bracket,
-                               int k, int first, const Visit& visit, Candidates& candidates) {
+template <bool kAcross, int kThreads, class Crew, class Visit>
+__device__ void add_candidates(RowBlocks& blocks, const topk::Team<kThreads, Crew>& team, PageSet& pages,
+                               const topk::Bracket& bracket, int k, int first, const Visit& visit,
+                               Candidates<Crew::kIsWhole>& candidates) {
   visit([&](const uint4& four, int at) {
     const uint32_t over = topk::bits_of(four, [&](uint32_t key) { return static_cast<uint32_t>(key >= bracket.end); });
     const uint32_t in = topk::bits_of(four, [&](uint32_t key) { return static_cast<uint32_t>(key >= bracket.begin); }) & ~over;
@@ -217,7 +219,7 @@ __device__ void add_candidates(RowBlocks& blocks, const topk::Team<kThreads>& te
         candidates.own[place++] = static_cast<uint64_t>(keys[i]) << 32 | static_cast<uint32_t>(~(first + at + i));
     }
   });
-  __syncthreads();
+  Crew::sync();
   const int own_count = candidates.found;
   int all = own_count;
   const uint64_t* rivals = candidates.own;
@@ -249,24 +251,25 @@ __device__ void add_candidates(RowBlocks& blocks, const topk::Team<kThreads>& te
   }
 }
 
-/// What selection works with. It lies where copies of pages were, so nobody may touch it before all tiles of the row are done.
-template <int kThreads>
+/// What selection works with. Except in kernels that attend, it lies where copies of pages were, so nobody may touch it before
+/// all tiles of the row are done.
+template <int kThreads, class Crew = WholeBlock>
 struct SelectionMemory {
-  topk::Shared<kThreads> team;
-  Candidates candidates;
+  topk::Shared<kThreads, Crew::kIsWhole> team;
+  Candidates<Crew::kIsWhole> candidates;
 };
 static_assert(sizeof(SelectionMemory<kRowThreads>) <= kSelectionBytes &&
               sizeof(SelectionMemory<kSmallRowThreads>) <= kSelectionBytes);
 
 /// Adds the best k of scores to `pages`, 0 < k < their number in the row.
-template <int kThreads, bool kAcross>
-__device__ void add_best(RowBlocks& blocks, SelectionMemory<kThreads>& memory, PageSet& pages, const HeldKeys<kThreads>& keys,
-                         const float* scores, int k) {
-  topk::Team<kThreads> team(memory.team, blocks.count, blocks.rank);
+template <bool kAcross, int kThreads, class Crew>
+__device__ void add_best(RowBlocks& blocks, SelectionMemory<kThreads, Crew>& memory, PageSet& pages,
+                         const HeldKeys<kThreads>& keys, const float* scores, int k) {
+  topk::Team<kThreads, Crew> team(memory.team, blocks.count, blocks.rank);
   team.clear();
   if (threadIdx.x == 0) memory.candidates.found = 0;
   const auto visit = [&](const auto& use) { keys.visit(team.warp, team.lane, use); };
-  topk::Bracket bracket = bracket_of<kThreads, kAcross>(blocks, team, keys, scores, k);
+  topk::Bracket bracket = bracket_of<kAcross>(blocks, team, keys, scores, k);
 #pragma unroll 1
   while (!topk::is_exact(bracket, k) && bracket.reaching_begin - bracket.reaching_end > kMostCandidates) {
     team.template narrow<kAcross>(bracket, k, visit);
@@ -279,8 +282,8 @@ __device__ void add_best(RowBlocks& blocks, SelectionMemory<kThreads>& memory, P
 }
 
 /// The same for any budget, by as many blocks as hold the row. Where anything is selected a barrier ends it.
-template <int kThreads>
-__device__ __forceinline__ void select_best(RowBlocks& blocks, SelectionMemory<kThreads>& memory, PageSet& pages,
+template <int kThreads, class Crew>
+__device__ __forceinline__ void select_best(RowBlocks& blocks, SelectionMemory<kThreads, Crew>& memory, PageSet& pages,
                                             const HeldKeys<kThreads>& keys, const float* scores, int budget) {
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
@@ -292,11 +295,11 @@ __device__ __forceinline__ void select_best(RowBlocks& blocks, SelectionMemory<k
       pages.add(topk::bits_of(four, [](uint32_t key) { return static_cast<uint32_t>(key != topk::kNoKey); }), at);
     });
   } else if (blocks.count == 1) {
-    add_best<kThreads, false>(blocks, memory, pages, keys, scores, k);
+    add_best<false>(blocks, memory, pages, keys, scores, k);
   } else if constexpr (kThreads == kRowThreads) {  // smaller blocks have rows of their own
-    add_best<kThreads, true>(blocks, memory, pages, keys, scores, k);
+    add_best<true>(blocks, memory, pages, keys, scores, k);
   }
-  __syncthreads();
+  Crew::sync();
 }
 
 /// Writes the list of selected pages, ascending, and what attention wants to know of it; ids[count] of this block's pages.

@@ -38,9 +38,9 @@ void KernelWriter::declare_ring(const RowKernel& kernel) {
   writer_.line("const uint32_t ring = shared_address(&selection) + warp * a.stages * {};", kernel.stage_bytes);
   writer_.write("const uint32_t barrier = shared_address(barriers + warp * kMostStages);");
   writer_.write("const uint32_t fields_there = shared_address(barriers + kWarps * kMostStages);");
-  writer_.write("if (lane < a.stages) begin_barrier(barrier + 8 * lane, 1);");
+  writer_.write("if (lane < a.stages) barrier_init(barrier + 8 * lane, 1);");
   writer_.open("if (threadIdx.x == 0)");
-  writer_.write("begin_barrier(fields_there, kFieldThreads);");
+  writer_.write("barrier_init(fields_there, kFieldThreads);");
   writer_.write("next_tile = a.stages * kWarps;");
   writer_.close();
   writer_.write("publish_barriers();");
@@ -57,8 +57,8 @@ void KernelWriter::write_asking(const RowKernel& kernel) {
   writer_.line("const int pages = min({}, scored - tile * {});", scope_.tile_pages, scope_.tile_pages);
   writer_.write("const uint32_t there = barrier + 8 * stage;");
   writer_.line("const uint32_t to = ring + stage * {};", kernel.stage_bytes);
-  if (!graph_.fields.empty()) writer_.write("if (a.refreshes && tile == newest) wait_for(fields_there, 0);");
-  writer_.line("if (lane == 0) expect_bytes(there, pages * {});", page_bytes);
+  if (!graph_.fields.empty()) writer_.write("if (a.refreshes && tile == newest) barrier_wait(fields_there, 0);");
+  writer_.line("if (lane == 0) barrier_expect(there, pages * {});", page_bytes);
   int64_t begin = 0;
   for (const CopiedRun& run : runs_) {
     writer_.open("");
@@ -94,8 +94,8 @@ void KernelWriter::write_queries() {
     Values values(scope_, writer_);
     writer_.line("return {};", values.read(product.query, index));
     writer_.close(";");
-    writer_.line("const int parts_{0} = write_query_parts<{1}, {2}, {3}>(query_{0}, {4}, number_{0});", product.node,
-                 product.steps(), product.tiles(), product.bound_name(), product.results);
+    writer_.line("const int parts_{0} = write_query_parts<kThreads, {1}, {2}, {3}>(query_{0}, number_{0});", product.node,
+                 crew_.type, product.query_shape(compact_queries_), product.bound_name());
   }
 }
 
@@ -134,7 +134,7 @@ void KernelWriter::write_product(const Product& product) {
   writer_.line("const uint32_t b_lines = {} + lane / 16 * 16;", address(product.parts.back()));
   writer_.line("float sums[{}][4];", product.tiles());
   const auto multiply = [&](int parts) {
-    return fmt::format("multiply_lines<{}, {}, {}, {}>(sums, a_lines, b_lines, query_{});", product.steps(), product.tiles(),
+    return fmt::format("multiply_lines<{}, {}, {}>(sums, a_lines, b_lines, query_{});", product.query_shape(compact_queries_),
                        product.bound_name(), parts, product.node);
   };
   writer_.line("if (parts_{} == 1) {}", product.node, multiply(1));
@@ -172,7 +172,7 @@ void KernelWriter::open_queue() {
 void KernelWriter::write_stage() {
   int64_t bytes = 0;
   for (const CopiedRun& run : runs_) bytes += bytes_in_stage(run);
-  writer_.write("wait_for(barrier + 8 * stage, parity);");
+  writer_.write("barrier_wait(barrier + 8 * stage, parity);");
   writer_.line("const uint32_t from = ring + stage * {};", bytes);
   for (const Product& product : products_) write_product(product);
   writer_.write("__syncwarp();");

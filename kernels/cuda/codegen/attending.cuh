@@ -1,0 +1,248 @@
+// What the kernel shares that takes rows from scores to attention without a word to device memory in between. A block has several
+// rows. Most of its warps, the attenders, read memory without a pause: fields of the pages of all its rows, row by row, then K
+// and V of the selected pages of all its rows. The others, the selectors, split the queries of a row before it is scored, and
+// select from it while the next ones are. Text behind that of row_selection.cuh and of the decode_*.cuh files.
+
+namespace sluice::cuda {
+
+using Selectors = PartOfBlock<2, kSelectorThreads>;  // the first threads of a block
+using Attenders = PartOfBlock<3, kAttenderThreads>;  // those behind them
+
+/// How selectors and attenders of a block wait for each other: barriers of each row.
+struct RowSignals {
+  static constexpr int kBarriers = 2 * kMostOwnRows;
+
+  uint32_t barriers;
+  uint32_t listed;  // shared address of the number of rows whose lists are there
+
+  /// By one thread, before a barrier of the block.
+  __device__ __forceinline__ void begin() const {
+#pragma unroll
+    for (int own = 0; own < kMostOwnRows; ++own) {
+      barrier_init(queries(own), 1);
+      barrier_init(scores(own), kAttenderThreads / 32);
+    }
+    asm volatile("st.shared.u32 [%0], 0;" ::"r"(listed) : "memory");
+  }
+
+  /// The queries of a row are there: by one selector behind a barrier of all of them.
+  __device__ __forceinline__ void give_queries(int own) const { barrier_arrive(queries(own)); }
+  __device__ __forceinline__ void wait_for_queries(int own) const { barrier_wait(queries(own), 0); }
+  /// All scores of a row that a warp computes are there: by one lane, behind a barrier of the warp.
+  __device__ __forceinline__ void give_scores(int own) const { barrier_arrive(scores(own)); }
+  __device__ __forceinline__ void wait_for_scores(int own) const { barrier_wait(scores(own), 0); }
+  /// The lists of so many rows are there: by one selector behind a barrier of all of them.
+  __device__ __forceinline__ void give_lists(int rows) const {
+    asm volatile("st.release.cta.shared::cta.u32 [%0], %1;" ::"r"(listed), "r"(rows) : "memory");
+  }
+  /// Rows whose lists are there; the same for all lanes of a warp.
+  __device__ __forceinline__ int lists() const {
+    int there;
+    asm volatile("ld.acquire.cta.shared::cta.u32 %0, [%1];" : "=r"(there) : "r"(listed) : "memory");
+    there = __shfl_sync(~0U, there, 0);
+    __syncwarp();  // what lane 0 has seen, all see
+    return there;
+  }
+  __device__ __forceinline__ void wait_for_lists(int rows) const {
+    while (lists() < rows) {
+    }
+  }
+
+ private:
+  __device__ __forceinline__ uint32_t queries(int own) const { return barriers + 16 * own; }
+  __device__ __forceinline__ uint32_t scores(int own) const { return barriers + 16 * own + 8; }
+};
+
+/// The rows of a block: some KV heads of one sequence, which have the same pages.
+struct OwnRows {
+  int count;
+  int sequence;
+  int head;  // the first
+  int length;
+  int pages;
+
+  // In shared memory:
+  int* ids;     // [pages] in the pool
+  int* lists;   // [count][room] those that each row selects
+  int* tokens;  // [count] in them
+  int room;
+
+  __device__ __forceinline__ OwnRows(const FlowArguments& a, const AttentionArguments& attention, int page_tokens)
+      : count(attention.own_rows), room(attention.list_room) {
+    const int of_sequence = a.kv_heads / count;  // blocks
+    sequence = static_cast<int>(blockIdx.x) / of_sequence;
+    head = (static_cast<int>(blockIdx.x) - sequence * of_sequence) * count;
+    length = Row::length_of(a, sequence, page_tokens);
+    pages = (length + page_tokens - 1) / page_tokens;
+  }
+
+  /// Looks the pages up, so that nobody who comes to them waits for device memory. By the block, whose barrier is to follow.
+  __device__ __forceinline__ void look_up(const FlowArguments& a) const {
+    const int* const from = a.page_indices + a.page_indptr[sequence];
+#pragma unroll 4
+    for (int page = threadIdx.x; page < pages; page += kAttendingThreads) ids[page] = from[page];
+  }
+  /// Pages that are scored: all but the newest.
+  __device__ __forceinline__ int scored() const { return max(0, pages - 1); }
+};
+
+/// Copies the queries of all rows to shared memory at once: kNumbers of each, `stride` apart. By the selectors, whose barrier is
+/// to follow.
+template <int kNumbers>
+__device__ __forceinline__ void copy_queries(const Row& first, int rows, float* to, int stride) {
+  constexpr int kAtOnce = 8;  // of a thread, which device memory takes as long for as for one
+#pragma unroll 1
+  for (int begin = threadIdx.x; begin < rows * kNumbers; begin += kAtOnce * kSelectorThreads) {
+    float numbers[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) numbers[i] = first.query(min(begin + i * kSelectorThreads, rows * kNumbers - 1));
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int at = begin + i * kSelectorThreads;
+      if (at < rows * kNumbers) to[at / kNumbers * stride + at % kNumbers] = numbers[i];
+    }
+  }
+}
+
+/// The tile of pages to be scored that a warp asks for next: every kWarps-th of those of all rows, laid end to end.
+template <int kTilePages, int kWarps>
+class UpcomingTile {
+ public:
+  __device__ __forceinline__ UpcomingTile(const FlowArguments& a, const OwnRows& rows, int warp)
+      : rows_(rows), tile_(warp), left_(rows.count), blocks_(a.pages + rows.head * a.block_bytes) {
+    find(a);
+  }
+  __device__ __forceinline__ bool exists() const { return left_ > 0; }
+  __device__ __forceinline__ void next(const FlowArguments& a) {
+    tile_ += kWarps;
+    find(a);
+  }
+  __device__ __forceinline__ int pages() const { return min(kTilePages, rows_.scored() - tile_ * kTilePages); }
+  /// The block of the tile's page `i`.
+  __device__ __forceinline__ const uint8_t* block(const FlowArguments& a, int i) const {
+    const auto id = static_cast<uint32_t>(rows_.ids[tile_ * kTilePages + i]);
+    return blocks_ + static_cast<uint64_t>(static_cast<uint32_t>(a.page_stride)) * id;
+  }
+
+ private:
+  __device__ __forceinline__ void find(const FlowArguments& a) {
+    const int tiles = (rows_.scored() + kTilePages - 1) / kTilePages;
+    while (left_ > 0 && tile_ >= tiles) {
+      tile_ -= tiles;
+      --left_;
+      blocks_ += a.block_bytes;
+    }
+  }
+
+  const OwnRows& rows_;
+  int tile_;
+  int left_;  // rows, this one included
+  const uint8_t* blocks_;
+};
+
+// Pieces of 16 bytes on their way to shared memory: where lines are short, all lanes ask for them sooner than a few do for
+// copies of whole lines.
+
+__device__ __forceinline__ void copy_piece(uint32_t shared, const uint8_t* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
+}
+/// This thread arrives once all pieces that it has asked for are there.
+__device__ __forceinline__ void arrive_with_pieces(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+/// Copies tiles of K and V of listed pages to a warp's ring: its share of those of all rows, laid end to end.
+template <class Tile, int kBox, int kPageTokens>
+class ListedTiles {
+ public:
+  static constexpr int kBoxes = decode::kTileTokens / kBox;
+  static constexpr int kPageBoxes = kPageTokens / kBox;
+
+  __device__ __forceinline__ explicit ListedTiles(int warp) : tile_(warp) {}
+
+  /// Asks for the next tile of the first `most` rows, whose lists it waits for; returns whether there was one. For all lanes of a
+  /// warp that has given its scores of those rows, or knows that their lists are there.
+  __device__ __forceinline__ bool copy(const FlowArguments& a, const AttentionArguments& attention, const OwnRows& rows,
+                                       const RowSignals& signals, int most, uint32_t target, uint32_t barrier) {
+    while (true) {
+      if (own_ >= most) return false;
+      if (own_ >= listed_) signals.wait_for_lists(listed_ = own_ + 1);
+      const int tiles = decode::tiles_of(rows.tokens[own_]);
+      if (tile_ < tiles) break;
+      tile_ -= tiles;
+      ++own_;
+    }
+    if (threadIdx.x % 32 == 0) {
+      const int last_box = (rows.tokens[own_] - 1) / kBox;
+      const int head = rows.head + own_;
+      barrier_expect(barrier, Tile::kTileBytes);
+#pragma unroll
+      for (int box = 0; box < kBoxes; ++box) {
+        // Past the end: the last one once more, since its scores are masked.
+        const int at = min(tile_ * kBoxes + box, last_box);
+        const int page = rows.lists[own_ * rows.room + at / kPageBoxes];
+        decode::copy_box(attention.map, target + box * (Tile::kTileBytes / kBoxes), barrier, at % kPageBoxes * kBox,
+                         page * a.kv_heads + head);
+      }
+    }
+    tile_ += Tile::kWarps;
+    return true;
+  }
+
+ private:
+  int own_ = 0;
+  int tile_;
+  int listed_ = 0;  // rows whose lists are known to be there
+};
+
+/// Writes the list of the pages that a row has selected, ascending. By the selectors, whose barrier is to follow.
+__device__ __forceinline__ void keep_list(const Row& row, PageSet& set, const OwnRows& rows, int own, int page_tokens) {
+  const FlowArguments& a = row.arguments;
+  const int all = set.count();
+  const int lane = threadIdx.x % 32;
+  int* const list = rows.lists + own * rows.room;
+#pragma unroll 1
+  for (int word = threadIdx.x / 32; word < set.words(); word += kSelectorThreads / 32) {
+    const uint32_t bits = set.word(word);
+    const int at = set.rank_of_word(word) + __popc(bits & ((1U << lane) - 1));
+    if ((bits >> lane & 1) != 0) list[at] = row.ids[32 * word + lane];
+  }
+  if (threadIdx.x != kSelectorThreads - 1) return;
+  const int missing = row.pages > 0 ? page_tokens - row.last_tokens : 0;  // of the newest, which is always there
+  rows.tokens[own] = all * page_tokens - missing;
+  if (a.attended != nullptr) atomicAdd(a.attended, static_cast<unsigned long long>(all));
+  if (a.available != nullptr) atomicAdd(a.available, static_cast<unsigned long long>(row.pages));
+}
+
+/// A warp's ring of shared memory, which holds tiles of fields until the last has been scored, and tiles of K and V from then on.
+/// The latter come where all of the former have left.
+template <class Tile, int kStages, int kStageBytes>
+struct SharedRing {
+  static constexpr int kBytes = Tile::kStages * Tile::kTileBytes;
+  static_assert(kStages * kStageBytes <= kBytes);
+  static constexpr int kBarriers = kStages + Tile::kStages;
+
+  uint32_t at;
+  uint32_t barriers;
+  uint32_t taken = 0;  // by tiles of fields: a bit for each stage
+
+  __device__ __forceinline__ SharedRing(uint32_t rings, uint32_t all_barriers, int warp)
+      : at(rings + warp * kBytes), barriers(all_barriers + warp * kBarriers * 8) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    if (lane < kBarriers) barrier_init(barriers + 8 * lane, lane < kStages ? 32 : 1);
+    publish_barriers();
+    __syncwarp();
+  }
+  __device__ __forceinline__ uint32_t stage(int i) const { return at + i * kStageBytes; }
+  __device__ __forceinline__ uint32_t stage_filled(int i) const { return barriers + 8 * i; }
+  __device__ __forceinline__ uint32_t slot(int i) const { return at + i * Tile::kTileBytes; }
+  __device__ __forceinline__ uint32_t slot_filled(int i) const { return barriers + 8 * (kStages + i); }
+  /// Whether no tile of fields is in the way of a tile of K and V.
+  __device__ __forceinline__ bool is_free(int slot) const {
+    const int first = slot * Tile::kTileBytes / kStageBytes;
+    const int last = ((slot + 1) * Tile::kTileBytes - 1) / kStageBytes;
+    return (taken >> first & ((2U << (last - first)) - 1)) == 0;
+  }
+};
+
+}  // namespace sluice::cuda

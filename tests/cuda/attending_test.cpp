@@ -1,0 +1,274 @@
+// The kernel that scores, selects and attends, against the kernels that do so one by one (which other tests compare with the
+// reference): a probe sees what was selected, so calls with one take those.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <memory>
+#include <numeric>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/runtime.h"
+#include "kernels/kernel_recorder.h"
+#include "kernels/open_pass.h"
+#include "scripting/graph/error.h"
+#include "scripting/lua/trace.h"
+#include "tests/cuda/device_fixture.h"
+#include "tests/support/source_path.h"
+
+namespace sluice {
+namespace {
+
+using testing::CudaDeviceTest;
+using testing::error_of;
+using testing::Held;
+
+struct AttendingCase {
+  const char* flow;
+  const char* selection;  // of the flow's, whose first occurrence becomes the other
+  const char* instead;
+  int dim, group, page, kv_heads, most_tokens;
+  DataType kv = DataType::kBF16;
+};
+
+/// Sequences of different lengths that decode, a step at a time, with pages of their own.
+class Sequences {
+ public:
+  Sequences(int count, int most_tokens, int page, int steps) : page_(page) {
+    int pages = 0;
+    for (int s = 0; s < count; ++s) {
+      // Some are short, some have a page that is full or begins anew; on average they have to be about as long as the longest.
+      const int tokens = s % 12 == 3 ? 1 + s % 40 : most_tokens - s * 13 % (most_tokens / 8) - steps;
+      lengths_.push_back(s % 5 == 0 ? (tokens + page - 1) / page * page : tokens);
+      const int most = (lengths_.back() + steps + page - 1) / page;
+      for (int i = 0; i < most; ++i) pages_.push_back({});
+      first_.push_back(pages);
+      pages += most;
+    }
+    // No page lies behind the one before it.
+    for (int i = 0; i < pages; ++i) pages_[static_cast<size_t>(i)] = static_cast<int32_t>(int64_t{i} * 7919 % pages);
+    if (std::gcd(7919, pages) != 1) throw std::logic_error("pages meet");
+    for (int s = 0; s <= count; ++s) indptr_.push_back(s);
+    decoding_.assign(static_cast<size_t>(count), 1);
+    seeds_.assign(static_cast<size_t>(count), 3);
+  }
+
+  std::span<const int32_t> pages(int s) const {
+    return std::span(pages_).subspan(static_cast<size_t>(first_[static_cast<size_t>(s)]),
+                                     static_cast<size_t>((length(s) + page_ - 1) / page_));
+  }
+  int length(int s) const { return lengths_[static_cast<size_t>(s)]; }
+  int count() const { return static_cast<int>(lengths_.size()); }
+  int all_pages() const { return static_cast<int>(pages_.size()); }
+
+  /// Each has one token more.
+  PassBatch step() {
+    page_indptr_.assign(1, 0);
+    page_indices_.clear();
+    for (int s = 0; s < count(); ++s) {
+      ++lengths_[static_cast<size_t>(s)];
+      const auto mine = pages(s);
+      page_indices_.insert(page_indices_.end(), mine.begin(), mine.end());
+      page_indptr_.push_back(static_cast<int32_t>(page_indices_.size()));
+    }
+    return {.query_indptr = indptr_,
+            .lengths = lengths_,
+            .page_indptr = page_indptr_,
+            .page_indices = page_indices_,
+            .decoding = decoding_,
+            .seeds = seeds_,
+            .states = {}};
+  }
+
+ private:
+  int page_;
+  std::vector<int32_t> lengths_, pages_, first_, indptr_, page_indptr_, page_indices_;
+  std::vector<uint8_t> decoding_;
+  std::vector<uint64_t> seeds_;
+};
+
+FlowGraph traced(const AttendingCase& shape) {
+  std::ifstream file(testing::source_path("scripting/flows/" + std::string(shape.flow) + ".lua"));
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  const size_t at = text.find(shape.selection);
+  if (at == std::string::npos) throw std::logic_error(std::string("no selection in ") + shape.flow);
+  text.replace(at, std::string(shape.selection).size(), shape.instead);
+  text = std::regex_replace(text, std::regex("page = [0-9]+"), "page = " + std::to_string(shape.page));
+  TraceOptions options;
+  options.head_dim = shape.dim;
+  options.group = shape.group;
+  FlowGraph graph = trace(text, "test.lua", options);
+  graph.geometry.kv = shape.kv;
+  return graph;
+}
+
+/// A pool and a flow of one layer, with steps of attention over them.
+struct Side {
+  Side(Device& device, const Plan& plan, int kv_heads, int pages)
+      : pool(device.create_pool(1, kv_heads, pages, plan.layout)),
+        flow(device.compile(plan, 1, kv_heads)),
+        repetition(device.create_repetition()) {}
+
+  std::unique_ptr<Pool> pool;
+  std::unique_ptr<CompiledFlow> flow;
+  std::unique_ptr<Device::Repetition> repetition;
+};
+
+/// Null where kernels cannot be recorded, as under another profiler.
+std::unique_ptr<KernelRecorder> recorder() {
+  try {
+    auto recorder = create_kernel_recorder("cuda");
+    recorder->start();
+    recorder->stop();
+    return recorder;
+  } catch (const InputError&) {
+    return nullptr;
+  }
+}
+
+bool attends_in_one(const DeviceRecording& recording) {
+  return std::any_of(recording.activities.begin(), recording.activities.end(),
+                     [](const DeviceActivity& activity) { return activity.name.find("attend_rows") != std::string::npos; });
+}
+
+using CudaAttending = CudaDeviceTest;
+
+TEST_F(CudaAttending, UnevenSequencesTakeSeveralKernels) {
+  const std::unique_ptr<KernelRecorder> kernels = recorder();
+  if (kernels == nullptr) GTEST_SKIP() << "kernels cannot be recorded";
+  const AttendingCase shape{"block_topk", "ratio = 1 / 8", "k = 5", 128, 2, 16, 4, 400};
+  const Plan plan = compile(traced(shape)).plan;
+  const int count = cuda::multiprocessors() * 9 / 10;
+  const Side side(*device_, plan, shape.kv_heads, count);
+  const Held query = hold(count, shape.kv_heads * shape.group * shape.dim, kBF16);
+  const Held out = empty(count, shape.kv_heads * shape.group * shape.dim, kBF16);
+  for (const bool even : {true, false}) {
+    // Pages that all share: who reads what does not matter here.
+    std::vector<int> lengths(static_cast<size_t>(count), 400);
+    for (size_t s = 0; !even && s < lengths.size(); s += 2) lengths[s] = 100;
+    std::vector<int32_t> pages, page_indptr{0}, query_indptr{0};
+    for (int s = 0; s < count; ++s) {
+      for (int i = 0; i < (lengths[static_cast<size_t>(s)] + shape.page - 1) / shape.page; ++i) pages.push_back((s + i) % count);
+      page_indptr.push_back(static_cast<int32_t>(pages.size()));
+      query_indptr.push_back(s + 1);
+    }
+    const std::vector<uint8_t> decoding(static_cast<size_t>(count), 1);
+    const PassBatch batch{.query_indptr = query_indptr,
+                          .lengths = lengths,
+                          .page_indptr = page_indptr,
+                          .page_indices = pages,
+                          .decoding = decoding,
+                          .seeds = {},
+                          .states = {}};
+    Device::Attention call;
+    call.query_heads = shape.kv_heads * shape.group;
+    call.scale = 0.1F;
+    call.flow = side.flow.get();
+    kernels->start();
+    {
+      const OpenPass pass(*device_, batch, *side.pool);
+      device_->attention(call, query.matrix, out.matrix);
+    }
+    EXPECT_EQ(attends_in_one(kernels->stop()), even);
+  }
+}
+
+TEST_F(CudaAttending, OneKernelAgreesWithSeveral) {
+  const char* const of_topk = "ratio = 1 / 8";
+  const char* const whole = "sluice.topk(score, { ratio = 1 / 8, first = 1, last = 2 })";
+  const std::vector<AttendingCase> cases = {
+      {"block_topk", of_topk, "k = 20", 128, 2, 16, 8, 900},
+      {"block_topk", of_topk, "ratio = 1 / 8", 128, 4, 16, 8, 1100},
+      {"block_topk", of_topk, "k = 9", 64, 16, 32, 4, 700},
+      {"block_topk", of_topk, "k = 40", 128, 3, 8, 3, 500},
+      {"block_topk", of_topk, "k = 1", 128, 1, 64, 4, 1000},
+      {"block_topk", of_topk, "k = 33", 64, 9, 16, 4, 700},
+      {"block_topk", whole, "sluice.union(sluice.topk(score, { k = 9, last = 1 }), sluice.window { first = 4, last = 3 })", 128,
+       2, 16, 8, 700},
+      {"quest", of_topk, "k = 33", 128, 2, 16, 8, 700},
+      {"quest", of_topk, "k = 20", 128, 3, 16, 3, 600},
+      {"block_topk", of_topk, "k = 20", 128, 2, 16, 8, 900, DataType::kE4M3},
+      {"block_topk", of_topk, "k = 12", 128, 5, 16, 4, 500, DataType::kE5M2},
+  };
+  constexpr int kSteps = 9;
+  const std::vector<float> drawn = draw(1000003);
+  const std::unique_ptr<KernelRecorder> kernels = recorder();
+  for (const AttendingCase& shape : cases) {
+    SCOPED_TRACE(std::string(shape.flow) + ", dim " + std::to_string(shape.dim) + ", group " + std::to_string(shape.group) +
+                 ", page " + std::to_string(shape.page));
+    const Plan plan = compile(traced(shape)).plan;
+    // Blocks of four KV heads, or three, on nine tenths of the multiprocessors.
+    const int count = cuda::multiprocessors() * 9 / 10 * (shape.kv_heads % 4 == 0 ? 4 : 3) / shape.kv_heads;
+    const int heads = shape.kv_heads * shape.group;
+    const int columns = heads * shape.dim;
+    const int kv_columns = shape.kv_heads * shape.dim;
+    Sequences sequences(count, shape.most_tokens, shape.page, kSteps);
+    Side one(*device_, plan, shape.kv_heads, sequences.all_pages());
+    Side several(*device_, plan, shape.kv_heads, sequences.all_pages());
+    for (int s = 0; s < sequences.count(); ++s) {
+      std::vector<float> keys(static_cast<size_t>(sequences.length(s)) * kv_columns);
+      std::vector<float> values(keys.size());
+      for (size_t i = 0; i < keys.size(); ++i) {
+        keys[i] = drawn[(i + 7919 * static_cast<size_t>(s)) % drawn.size()];
+        values[i] = drawn[(i + 104729 * static_cast<size_t>(s) + 50) % drawn.size()];
+      }
+      const int last = (sequences.length(s) - 1) % shape.page + 1;
+      for (const Side* side : {&one, &several}) {
+        side->pool->write(sequences.pages(s), sequences.length(s), keys.data(), values.data());
+        device_->refresh_pages(*side->pool, 0, sequences.pages(s), last, *side->flow);
+      }
+    }
+    // At the same places in every step, so that graphs can replay what they recorded.
+    const Held qkv = empty(count, columns + 2 * kv_columns, kBF16, 8);
+    const Held out = empty(count, columns, kBF16);
+    const std::vector<int32_t> tokens(static_cast<size_t>(count));
+    std::vector<int32_t> counts(static_cast<size_t>(count) * shape.kv_heads);
+    AttentionProbe probe;
+    probe.counts = counts.data();
+    for (int step = 0; step < kSteps; ++step) {
+      const Held now = hold(count, columns + 2 * kv_columns, kBF16, 8);
+      std::vector<std::byte> bytes(((now.matrix.rows - 1) * now.matrix.stride + now.matrix.columns) * size_of(kBF16));
+      device_->read(bytes.data(), now.matrix.data, bytes.size());
+      device_->write(qkv.matrix.data, bytes.data(), bytes.size());
+      const PassBatch batch = sequences.step();
+      const auto attend = [&](const Side& side, AttentionProbe* asked) {
+        device_->append(0, qkv.matrix.slice_columns(columns, kv_columns),
+                        qkv.matrix.slice_columns(columns + kv_columns, kv_columns));
+        device_->refresh_fields(0, *side.flow);
+        Device::Attention call;
+        call.query_heads = heads;
+        call.scale = 4 / std::sqrt(static_cast<float>(shape.dim));
+        call.flow = side.flow.get();
+        call.probe = asked;
+        device_->attention(call, qkv.matrix.slice_columns(0, columns), out.matrix);
+      };
+      if (kernels != nullptr) kernels->start();
+      {
+        const OpenPass pass(*device_, batch, *one.pool);
+        device_->repeat(one.repetition.get(), tokens, one.flow.get(), [&] { attend(one, nullptr); });
+      }
+      if (kernels != nullptr) {
+        EXPECT_TRUE(attends_in_one(kernels->stop())) << "step " << step;
+      }
+      const std::vector<float> got = fetch(out.matrix);
+      if (kernels != nullptr) kernels->start();
+      {
+        const OpenPass pass(*device_, batch, *several.pool);
+        attend(several, &probe);
+      }
+      if (kernels != nullptr) {
+        EXPECT_FALSE(attends_in_one(kernels->stop())) << "step " << step;
+      }
+      const std::vector<float> numbers = fetch(out.matrix);
+      ASSERT_LT(error_of(got, {numbers.begin(), numbers.end()}), 2e-3) << "step " << step;
+      EXPECT_EQ(one.flow->counters().pages_attended, several.flow->counters().pages_attended);
+      EXPECT_EQ(one.flow->counters().pages_available, several.flow->counters().pages_available);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice
