@@ -177,6 +177,8 @@ class CudaFlow final {
   void launch_steps(const Selection& selection, const FlowSequences& sequences, FlowArguments arguments, Stream stream);
   /// Selects by the scores that launches have left in a layer.
   SelectionLeaf select_leaf(NodeId id, int layer, int rows, int pages, Stream stream);
+  /// Whether a selection is faster with what it took in the last step, and there is room to keep that.
+  bool takes_hints(const Node& selection, int rows, int pages) const;
   /// Where a layer keeps what one of the flow's selections took last, of at most kMostHintedRows rows; null if it is dense.
   int32_t* last_selection(int selection, int layer) const;
   /// Most pages that a selection by score takes between those that are kept anyway.

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/codegen/kernel_writer.h"
+#include "kernels/cuda/round_up.h"
 
 // The kernel that scores, selects and attends (attending.cuh).
 
@@ -11,8 +12,6 @@ namespace {
 constexpr int64_t kRingBytes = 192 << 10;  // of all warps (decode_tile.cuh)
 constexpr int kAttenderWarps = kAttenderThreads / 32;
 constexpr int64_t kSwizzleBytes = 1024;  // that the ring is aligned to
-
-int64_t round_up(int64_t number, int64_t step) { return (number + step - 1) / step * step; }
 
 /// The type of the decode kernels' tiles.
 std::string tile_type(const PageLayout& layout, int box) {
@@ -57,11 +56,11 @@ void KernelWriter::place_attending(AttendingKernel& kernel, int64_t field_number
   writer_.write("const int own_rows = rows.count;");
   kernel.row_bytes = query_numbers() * kFloat;
   writer_.line("float* const constants = query_memory + max({}, own_rows * {});", kMergingBytes / kFloat, query_numbers());
-  int64_t bytes = round_up(layout_.fixed_numbers * kFloat, 16);
+  int64_t bytes = round_up<int64_t>(layout_.fixed_numbers * kFloat, 16);
   writer_.line("float* const tile_memory = constants + {};", bytes / kFloat);
   bytes += kAttenderWarps * tile_numbers_ * scope_.tile_pages * kFloat;
   writer_.line("float* const field_values = constants + {};", bytes / kFloat);
-  bytes = round_up(bytes + field_numbers * kFloat, 16);
+  bytes = round_up<int64_t>(bytes + field_numbers * kFloat, 16);
   writer_.line("float* const score_memory = constants + {};", bytes / kFloat);
   kernel.page_bytes = layout_.row_numbers * kFloat;
   writer_.line("const int row_numbers = {} * a.held_pages;", layout_.row_numbers);
@@ -75,7 +74,7 @@ void KernelWriter::place_attending(AttendingKernel& kernel, int64_t field_number
 
 /// The queries of a row: what products read, and what they were made of.
 int64_t KernelWriter::query_numbers() const {
-  int64_t numbers = fixed_numbers_ + round_up(static_cast<int64_t>(products_.size()), 4);
+  int64_t numbers = fixed_numbers_ + round_up<int64_t>(static_cast<int64_t>(products_.size()), 4);
   for (const Product& product : products_) numbers += product.query_bytes(compact_queries_) / static_cast<int64_t>(sizeof(float));
   return numbers;
 }

@@ -3,6 +3,7 @@
 #include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/codegen/kernel_writer.h"
 #include "kernels/cuda/codegen/reductions.h"
+#include "kernels/cuda/round_up.h"
 #include "scripting/graph/ops.h"
 
 // The kernel that keeps rows on chip.
@@ -79,10 +80,9 @@ std::vector<NodeId> selections_of(const FlowGraph& graph) {
 
 /// Where everything lies in the memory of a block.
 void KernelWriter::place_row(RowKernel& kernel, int64_t field_numbers) {
-  const auto round = [](int64_t number, int64_t step) { return (number + step - 1) / step * step; };
   const int64_t constants = fixed_numbers_;
-  const int64_t tiles = round(constants + layout_.fixed_numbers, 4);
-  const int64_t tile = round(tile_numbers_ * scope_.tile_pages, 4);
+  const int64_t tiles = round_up<int64_t>(constants + layout_.fixed_numbers, 4);
+  const int64_t tile = round_up<int64_t>(tile_numbers_ * scope_.tile_pages, 4);
   int64_t bytes = (tiles + kRowThreads / 32 * tile) * static_cast<int64_t>(sizeof(float));
   writer_.write("extern __shared__ __align__(128) float row_memory[];");
   writer_.write("float* const fixed = row_memory;");
@@ -93,7 +93,7 @@ void KernelWriter::place_row(RowKernel& kernel, int64_t field_numbers) {
     bytes += product.query_bytes(compact_queries_);
   }
   if (field_numbers > 0) writer_.line("float* const field_values = row_memory + {};", bytes / 4);
-  kernel.fixed_bytes = round(bytes + field_numbers * static_cast<int64_t>(sizeof(float)), 128);
+  kernel.fixed_bytes = round_up<int64_t>(bytes + field_numbers * static_cast<int64_t>(sizeof(float)), 128);
   // Of each page what is stored, its order key, and its place in the pool if that is read while tiles are copied.
   kernel.page_bytes = (layout_.row_numbers + (runs_.empty() ? 1 : 2)) * static_cast<int64_t>(sizeof(float));
   for (const CopiedRun& run : runs_) kernel.stage_bytes += bytes_in_stage(run);

@@ -1,0 +1,106 @@
+#include <algorithm>
+
+#include "kernels/cuda/flow.h"
+#include "kernels/cuda/round_up.h"
+#include "kernels/cuda/topk.h"
+
+// The index stage in several kernels, and top-k between them, with hints of the last step.
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kLeastChunk = 64;      // pages worth a block
+constexpr int kMostHintedRows = 16;  // of more the last selections are not kept
+
+/// Whether top-k is faster with what was selected before. What a threshold may take says nothing of how many pages it took.
+bool is_hinted(const Node& selection, int rows, int length, int budget) {
+  return selection.op != Op::kThreshold && rows <= kMostHintedRows && budget > 0 &&
+         plan_top_k(rows, length, budget, true).method == TopKMethod::kGuessVerifyRefine;
+}
+
+/// Pages of a row between those that a selection keeps anyway, which it selects from.
+int scores_between(const Node& selection, int pages) { return pages - selection.attributes.first - selection.attributes.last; }
+
+}  // namespace
+
+void CudaFlow::reserve_hints() {
+  if (path(1, capacity_).cluster > 0) return;  // rows that one kernel holds are selected from without
+  int most = 0;                                // pages that a selection takes
+  for (const codegen::ScoredSelection& selection : layout_.selections) {
+    const Node& node = layout_.node(selection.node);
+    if (is_hinted(node, 1, capacity_, capacity_)) most = std::max(most, most_budget(node, capacity_));
+  }
+  if (most <= hint_stride_) return;
+  DeviceMemory hints(sparse_layers_ * layout_.selections.size() * kMostHintedRows * most * sizeof(int32_t));
+  SLUICE_CHECK_CUDA(cudaMemset(hints.data(), 0xff, hints.bytes()));  // no hints
+  hints_ = std::move(hints);
+  hint_stride_ = most;
+}
+
+bool CudaFlow::takes_hints(const Node& selection, int rows, int pages) const {
+  const int budget = most_budget(selection, pages);
+  return budget <= hint_stride_ && is_hinted(selection, rows, scores_between(selection, pages), budget);
+}
+
+int32_t* CudaFlow::last_selection(int selection, int layer) const {
+  const int place = state_layers_.at(static_cast<size_t>(layer));
+  if (place < 0) return nullptr;
+  const int64_t lists = place * static_cast<int64_t>(layout_.selections.size()) + selection;
+  return hints_.as<int32_t>() + lists * kMostHintedRows * hint_stride_;
+}
+
+SelectionLeaf CudaFlow::select_leaf(NodeId id, int layer, int rows, int pages, Stream stream) {
+  const Node& node = layout_.node(id);
+  SelectionLeaf leaf;
+  leaf.first = node.attributes.first;
+  leaf.last = node.attributes.last;
+  const int budget = node.op == Op::kWindow ? 0 : most_budget(node, pages);
+  if (budget == 0) return leaf;
+  const int number = layout_.selection_index(id);
+  TopK top;
+  top.scores = values_of(node.inputs[0]) + leaf.first;
+  top.stride = row_stride();
+  top.rows = rows;
+  top.max_length = scores_between(node, pages);
+  top.lengths = numbers_at(1, number);
+  top.budgets = numbers_at(2, number);
+  top.max_budget = budget;
+  top.selected = lists_.as<int32_t>() + static_cast<int64_t>(number) * most_rows_ * capacity_;
+  top.selected_stride = capacity_;
+  if (int32_t* const last = takes_hints(node, rows, pages) ? last_selection(number, layer) : nullptr; last != nullptr) {
+    // Scores change little from step to step (GVR, section 3). Where another request has taken the place of a row, hints are of
+    // no use, and do no harm.
+    top.selected = last;
+    top.selected_stride = hint_stride_;
+    top.hints = last;
+    top.hint_stride = hint_stride_;
+    top.hint_count = budget;
+  }
+  top.counts = numbers_at(0, number);
+  select_top_k(top, plan_top_k(rows, top.max_length, budget, top.hints != nullptr), stream);
+  leaf.list = top.selected;
+  leaf.list_stride = top.selected_stride;
+  leaf.counts = top.counts;
+  return leaf;
+}
+
+void CudaFlow::launch_steps(const Selection& selection, const FlowSequences& sequences, FlowArguments arguments, Stream stream) {
+  const int rows = arguments.row_count;
+  const int pages = sequences.most_pages;
+  for (const Loaded& loaded : index_) {
+    if (loaded.how.by_row) {
+      launch(loaded, rows, arguments, stream);
+      continue;
+    }
+    // Blocks that run at once, as many as there are: each has to find its row before it can read.
+    const int64_t per_row = std::max(1, loaded.resident / rows);
+    arguments.chunk = std::max(kLeastChunk, static_cast<int>(round_up<int64_t>((pages + per_row - 1) / per_row, 32)));
+    launch(loaded, rows * ((int64_t{pages} + arguments.chunk - 1) / arguments.chunk), arguments, stream);
+  }
+  Selection joined = selection;
+  for (const NodeId id : leaves_) joined.leaves[joined.leaf_count++] = select_leaf(id, arguments.layer, rows, pages, stream);
+  if (leaves_.empty()) joined.leaves[joined.leaf_count++].first = pages;  // no selection: every page
+  finish_selection(joined, stream);
+}
+
+}  // namespace sluice::cuda
