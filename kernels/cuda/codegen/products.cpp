@@ -71,7 +71,7 @@ std::string Product::query_shape(bool compact) const { return fmt::format("Query
 
 int64_t Product::query_bytes(bool compact) const {
   constexpr int64_t kLaneBytes = 8;
-  const int lanes = compact && tiles() == 1 ? 4 * results : 32;  // of a tile
+  const int lanes = joins_parts() || (compact && tiles() == 1) ? 4 * results : 32;  // of a tile
   return (bound == Bound::kNone ? 1 : 2) * int64_t{kMostParts} * steps() * tiles() * lanes * kLaneBytes;
 }
 

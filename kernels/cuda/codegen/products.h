@@ -27,6 +27,8 @@ struct Product {
 
   int steps() const { return dim / 16; }
   int tiles() const { return (results + 7) / 8; }
+  /// Whether one product has all parts of the query side by side (QueryShape::kJoinsParts).
+  bool joins_parts() const { return results <= 2; }
   /// "kNone"
   std::string bound_name() const;
   /// "QueryShape<8, 1, false>", of the split query in shared memory (row.cuh); `compact`: without lanes that only have zeros.

@@ -39,18 +39,25 @@ __device__ __forceinline__ void sync_field_threads() { asm volatile("bar.sync 1,
 
 enum class Bound { kNone, kUpper, kLower };  // sums of q * a, of max(q * a, q * b) or of min(q * a, q * b)
 
-/// The second operand of a product: for 16 * kSteps channels and kResults results, [kSteps][kTiles][kLanes] pairs. Lanes of
-/// results that there are not have zeros or, if kCompact and there is but one tile, are left out.
+/// The second operand of a product: for 16 * kSteps channels and kResults results, [kMostParts][kSteps][kTiles][kLanes] pairs.
+/// Lanes of results that there are not have zeros or, if kCompact and there is but one tile, are left out. All parts of one or
+/// two results fit one tile: then it is [kSteps][kMostParts][kLanes], and products with all parts are one.
 template <int kStepCount, int kNumber, bool kCompact>
 struct QueryShape {
   static constexpr int kSteps = kStepCount;
   static constexpr int kResults = kNumber;
   static constexpr int kTiles = (kResults + 7) / 8;
-  static constexpr int kLanes = kTiles == 1 && kCompact ? 4 * kResults : 32;
+  static constexpr bool kJoinsParts = kResults <= 2;
+  static constexpr int kLanes = kTiles == 1 && (kCompact || kJoinsParts) ? 4 * kResults : 32;
   static constexpr int kFragments = kSteps * kTiles * kLanes;
+
+  /// Where fragment `i` of a part is.
+  static __device__ __forceinline__ int place(int part, int i) {
+    return kJoinsParts ? (i / kLanes * kMostParts + part) * kLanes + i % kLanes : part * kFragments + i;
+  }
 };
 
-/// Writes [signs][kMostParts][kFragments] pairs of value(result, channel). By the first kThreads threads, which are the crew;
+/// Writes kMostParts parts of pairs of value(result, channel) for each sign. By the first kThreads threads, which are the crew;
 /// returns the number of parts that are not all zero, 1 or 3.
 template <int kThreads, class Crew, class Shape, Bound kBound, class Value>
 __device__ int write_query_parts(uint2* to, const Value& value) {
@@ -77,7 +84,7 @@ __device__ int write_query_parts(uint2* to, const Value& value) {
           left[j] -= BF16::widen(halves[j]);
           rest |= part == 0 && left[j] != 0;
         }
-        to[(sign * kMostParts + part) * kFragments + i] = {halves[0] | halves[1] << 16, halves[2] | halves[3] << 16};
+        to[sign * kMostParts * kFragments + Shape::place(part, i)] = {halves[0] | halves[1] << 16, halves[2] | halves[3] << 16};
       }
     }
   }
@@ -119,45 +126,68 @@ __device__ __forceinline__ void order_pairs(uint32_t (&lines)[4], uint32_t (&oth
   }
 }
 
-/// sums[tile]: of lines lane / 4 (+ 8) and results 8 * tile + 2 * (lane % 4) (+ 1), as mma.m16n8k16 has them.
-template <class Shape, Bound kBound, int kParts>
-__device__ __forceinline__ void multiply_lines(float (&sums)[Shape::kTiles][4], uint32_t a, uint32_t b, const uint2* query) {
-  constexpr int kFragments = Shape::kFragments;
-  constexpr int kSteps = Shape::kSteps;
-  constexpr int kTiles = Shape::kTiles;
-  constexpr int kBatch = kBound == Bound::kNone ? 4 : 2;  // steps whose lines are read before the first is multiplied
-  float part_sums[kParts][kTiles][4] = {};
-  query += threadIdx.x % 32 % Shape::kLanes;  // what lanes of results that there are not get goes to sums that nobody reads
+/// Gives use(step, lines, others) what 16 channels of the lines are multiplied with where q is positive, and where it is not.
+template <class Shape, Bound kBound, class Use>
+__device__ __forceinline__ void for_each_step(uint32_t a, uint32_t b, const Use& use) {
+  constexpr int kBatch = kBound == Bound::kNone ? 4 : 2;  // steps whose lines are read before the first is used
 #pragma unroll(8 / kBatch)
-  for (int first = 0; first < kSteps; first += kBatch) {
+  for (int first = 0; first < Shape::kSteps; first += kBatch) {
     uint32_t lines[kBatch][4];
     uint32_t others[kBatch][4];
 #pragma unroll
-    for (int i = 0; i < kBatch && first + i < kSteps; ++i) {
+    for (int i = 0; i < kBatch && first + i < Shape::kSteps; ++i) {
       load_lines(a + 32 * (first + i), lines[i]);
       if constexpr (kBound != Bound::kNone) load_lines(b + 32 * (first + i), others[i]);
     }
 #pragma unroll
-    for (int i = 0; i < kBatch && first + i < kSteps; ++i) {
+    for (int i = 0; i < kBatch && first + i < Shape::kSteps; ++i) {
       if constexpr (kBound != Bound::kNone) order_pairs<kBound>(lines[i], others[i]);
+      use(first + i, lines[i], others[i]);
+    }
+  }
+}
+
+/// sums[tile]: of lines lane / 4 (+ 8) and results 8 * tile + 2 * (lane % 4) (+ 1), as mma.m16n8k16 has them.
+template <class Shape, Bound kBound, int kParts>
+__device__ __forceinline__ void multiply_lines(float (&sums)[Shape::kTiles][4], uint32_t a, uint32_t b, const uint2* query) {
+  constexpr int kOtherSign = kMostParts * Shape::kFragments;
+  const int lane = threadIdx.x % 32;
+  // What lanes of results or parts that there are not get goes to sums that nobody reads.
+  if constexpr (Shape::kJoinsParts) {
+    query += min(lane / 8, kMostParts - 1) * Shape::kLanes + lane % 8 % Shape::kLanes;
+    float joined[4] = {};  // columns 2 * part (+ 1)
+    for_each_step<Shape, kBound>(a, b, [&](int step, const uint32_t(&lines)[4], const uint32_t(&others)[4]) {
+      const uint2* const from = query + step * kMostParts * Shape::kLanes;
+      multiply(joined, lines, from[0]);
+      if constexpr (kBound != Bound::kNone) multiply(joined, others, from[kOtherSign]);
+    });
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float second = __shfl_down_sync(~0U, joined[i], 1);
+      sums[0][i] = __shfl_down_sync(~0U, joined[i], 2) + second + joined[i];
+    }
+  } else {
+    float part_sums[kParts][Shape::kTiles][4] = {};
+    query += lane % Shape::kLanes;
+    for_each_step<Shape, kBound>(a, b, [&](int step, const uint32_t(&lines)[4], const uint32_t(&others)[4]) {
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
 #pragma unroll
-        for (int tile = 0; tile < kTiles; ++tile) {
-          const uint2* const from = query + part * kFragments + ((first + i) * kTiles + tile) * Shape::kLanes;
-          multiply(part_sums[part][tile], lines[i], from[0]);
-          if constexpr (kBound != Bound::kNone) multiply(part_sums[part][tile], others[i], from[kMostParts * kFragments]);
+        for (int tile = 0; tile < Shape::kTiles; ++tile) {
+          const uint2* const from = query + part * Shape::kFragments + (step * Shape::kTiles + tile) * Shape::kLanes;
+          multiply(part_sums[part][tile], lines, from[0]);
+          if constexpr (kBound != Bound::kNone) multiply(part_sums[part][tile], others, from[kOtherSign]);
         }
       }
-    }
-  }
+    });
 #pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile) {
+    for (int tile = 0; tile < Shape::kTiles; ++tile) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      sums[tile][i] = part_sums[kParts - 1][tile][i];
+      for (int i = 0; i < 4; ++i) {
+        sums[tile][i] = part_sums[kParts - 1][tile][i];
 #pragma unroll
-      for (int part = kParts - 2; part >= 0; --part) sums[tile][i] += part_sums[part][tile][i];
+        for (int part = kParts - 2; part >= 0; --part) sums[tile][i] += part_sums[part][tile][i];
+      }
     }
   }
 }

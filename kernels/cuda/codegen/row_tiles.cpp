@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/codegen/kernel_writer.h"
 #include "kernels/cuda/codegen/reductions.h"
 
@@ -137,8 +138,12 @@ void KernelWriter::write_product(const Product& product) {
     return fmt::format("multiply_lines<{}, {}, {}>(sums, a_lines, b_lines, query_{});", product.query_shape(compact_queries_),
                        product.bound_name(), parts, product.node);
   };
-  writer_.line("if (parts_{} == 1) {}", product.node, multiply(1));
-  writer_.line("else {}", multiply(3));
+  if (product.joins_parts()) {
+    writer_.write(multiply(kMostParts));
+  } else {
+    writer_.line("if (parts_{} == 1) {}", product.node, multiply(1));
+    writer_.line("else {}", multiply(kMostParts));
+  }
   writer_.write("bool odd = false;");
   write_product_results(product);
   writer_.open("if (__any_sync(~0U, odd))");
