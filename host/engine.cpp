@@ -95,9 +95,15 @@ Engine::State::State(Device& on, const Model& loaded, const Plan* plan, const En
       limits(choose_limits(config, wanted, flow != nullptr)),
       cache(pool->pages(), pool->layout().page, wanted.prefix_cache),
       scheduler(cache, limits),
-      workspace(loaded.create_workspace(on, limits.max_pass_tokens, limits.max_logit_rows)) {
+      workspace(loaded.create_workspace(on, limits.max_pass_tokens, limits.max_logit_rows)),
+      picks(on.create_picks(limits.max_batch)),
+      runs_ahead(wanted.run_ahead.value_or(on.info().works_beside_host)) {
   choices.reserve(static_cast<size_t>(limits.max_batch));
   sampled.reserve(static_cast<size_t>(limits.max_batch));
+  for (RunningPass& pass : passes) {
+    pass.entries.reserve(static_cast<size_t>(limits.max_batch));
+    pass.ended_states.reserve(static_cast<size_t>(limits.max_batch));
+  }
   if (flow) {
     const size_t stride = static_cast<size_t>(limits.max_batch) * static_cast<size_t>(config.kv_heads);
     mass.resize(stride * static_cast<size_t>(config.layers));
@@ -116,6 +122,14 @@ Engine::State::State(Device& on, const Model& loaded, const Plan* plan, const En
   device.reserve(scratch);
   stats.overhead_bytes = workspace->bytes() + cache.bytes() + mass.size() * sizeof(float);
   update_gauges();
+}
+
+Engine::State::~State() {
+  if (running_passes == 0) return;
+  try {
+    device.synchronize();            // a pass uses what is about to be freed
+  } catch (const std::exception&) {  // then it has ended as well
+  }
 }
 
 void Engine::State::check(const Request& request) const {
@@ -214,6 +228,8 @@ uint64_t Engine::submit(Request request) { return state_->submit(std::move(reque
 void Engine::cancel(uint64_t id) { state_->cancel(id); }
 
 bool Engine::step() { return state_->step(); }
+
+void Engine::settle() { state_->settle(); }
 
 std::vector<RequestResult> Engine::take_finished() { return std::exchange(state_->finished, {}); }
 

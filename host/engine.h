@@ -70,6 +70,9 @@ struct EngineOptions {
   DataType kv = DataType::kBF16;
   size_t state_bytes = 0;  // that the states of a whole batch may take; 0: as much as the pool and 1 GiB
   uint64_t seed = 0;       // mixed into each request's seed for `random` and `approx_topk`
+  /// Prepare a pass while the one before it runs, where nobody comes or has to go. A request that stops at a token is then
+  /// computed for one pass more, in vain. Unset: on devices that work beside the host.
+  std::optional<bool> run_ahead;
 };
 
 struct EngineStats {
@@ -105,9 +108,12 @@ class Engine {
   /// token outside the vocabulary, an empty prompt, or states of the flow that would fill the memory.
   uint64_t submit(Request request);
   void cancel(uint64_t id);
-  /// One pass: admits, preempts, runs the model, samples. Returns false if there was nothing to do. Throws InputError if the
-  /// model's logits are not finite. After an exception the engine can only be destroyed.
+  /// One pass: admits, preempts, runs the model, samples. The next one may run already when this returns
+  /// (EngineOptions::run_ahead). Returns false if there was nothing to do. Throws InputError if the model's logits are not
+  /// finite. After an exception the engine can only be destroyed.
   bool step();
+  /// Ends the pass that runs ahead, if there is one: no other does when this returns. Throws as `step` does.
+  void settle();
   /// Results of requests that ended since the last call.
   std::vector<RequestResult> take_finished();
   /// Runs `step` until every request has ended.

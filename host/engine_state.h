@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -32,13 +33,30 @@ struct Job : Sequence {
   int stored_tokens() const { return prompt - 1; }  // of the prompt, by prefill; the last one is a decode step
 };
 
+/// A pass that the device has been told to run, and whose results are awaited.
+struct RunningPass {
+  struct Entry {
+    Job* job = nullptr;  // null: it has ended
+    bool sampled = false;
+    bool decoding = false;
+  };
+
+  std::vector<Entry> entries;
+  bool has_prefill = false;
+  std::vector<std::unique_ptr<RequestState>> ended_states;  // of requests that have ended since it began, which it may use
+};
+
 /// Everything that one engine owns. engine.cpp makes it and takes requests; engine_step.cpp runs passes.
 struct Engine::State {
   State(Device& on, const Model& loaded, const Plan* plan, const EngineOptions& wanted);
+  ~State();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
 
   uint64_t submit(Request request);
   void cancel(uint64_t id);
   bool step();
+  void settle();
   void update_gauges();
 
   Device& device;
@@ -51,6 +69,10 @@ struct Engine::State {
   PageCache cache;
   Scheduler scheduler;
   std::unique_ptr<Model::Workspace> workspace;
+  std::unique_ptr<Device::Picks> picks;
+  const bool runs_ahead;
+  std::array<RunningPass, 2> passes;
+  int running_passes = 0;              // of these; the oldest first
   std::vector<SampleRow> choices;      // of one pass, in the order of its entries
   std::vector<Sampled> sampled;        // as many
   std::vector<float> mass;             // [layers, max_batch, kv_heads]
@@ -72,16 +94,22 @@ struct Engine::State {
   void begin(Job& job);
   void import_snapshot(Job& job);
   void before_decode(const Pass& pass) const;
+  /// Begins the next pass; false if there is nothing to do.
+  bool launch();
   void run(const Pass& pass);
   /// Picks the tokens that follow, from `logits` on the device, and keeps the rows that requests asked for.
   void sample(const Pass& pass, const Matrix& logits);
+  /// Whether the pass after the one that runs can begin before the results of this are known.
+  bool can_run_ahead() const;
+  /// Waits for the oldest pass that runs, and ends it.
+  void end_pass(Job::Clock::time_point start);
   /// Hands out what was sampled, keeps what requests asked for, ends requests. Returns the tokens generated.
-  int collect(const Pass& pass);
+  int collect(RunningPass& pass);
   void keep_mass(Job& job, size_t entry);
   void accept(Job& job, int32_t token);
   void finish(Job& job, FinishReason reason);
   void finish_cancelled();
-  void count(const Pass& pass, int generated, double seconds);
+  void count(bool prefill, int generated, double seconds);
 };
 
 }  // namespace sluice

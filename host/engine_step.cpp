@@ -25,24 +25,60 @@ bool is_sampled(const Pass::Entry& entry) {
 }  // namespace
 
 bool Engine::State::step() {
+  const Job::Clock::time_point start = Job::Clock::now();
+  if (running_passes == 0 && !launch()) return false;
+  if (can_run_ahead()) {
+    scheduler.expect();
+    launch();
+  }
+  end_pass(start);
+  return true;
+}
+
+void Engine::State::settle() {
+  if (running_passes > 0) end_pass(Job::Clock::now());
+}
+
+bool Engine::State::launch() {
   for (Sequence* sequence : scheduler.admit()) begin(static_cast<Job&>(*sequence));
   const Pass& pass = scheduler.plan();
   if (pass.empty()) {
     if (!jobs.empty()) throw InternalError(fmt::format("{} requests wait, but none can run", jobs.size()));
     return false;
   }
-  const Job::Clock::time_point start = Job::Clock::now();
-  stepping = true;
   before_decode(pass);
+  RunningPass& running = passes.at(static_cast<size_t>(running_passes));
+  running.has_prefill = pass.has_prefill();
+  running.entries.clear();
+  for (const Pass::Entry& entry : pass.entries) {
+    running.entries.push_back({static_cast<Job*>(entry.sequence), is_sampled(entry), entry.decoding});
+    if (!entry.decoding) stats.prefill_tokens += static_cast<uint64_t>(entry.rows);
+  }
   run(pass);
+  ++running_passes;
   scheduler.complete();
-  const bool prefill = pass.has_prefill();
+  return true;
+}
+
+bool Engine::State::can_run_ahead() const {
+  if (!runs_ahead || running_passes != 1 || any_cancelled || !scheduler.is_steady()) return false;
+  // What is reported of a step has to be fetched before the next one.
+  const auto& entries = passes.front().entries;
+  return std::none_of(entries.begin(), entries.end(),
+                      [](const auto& entry) { return entry.job != nullptr && entry.job->request.want_probe; });
+}
+
+void Engine::State::end_pass(Job::Clock::time_point start) {
+  stepping = true;
+  RunningPass& pass = passes.front();
   const int generated = collect(pass);
   stepping = false;
-  count(pass, prefill ? 0 : generated, seconds_between(start, Job::Clock::now()));
+  count(pass.has_prefill, pass.has_prefill ? 0 : generated, seconds_between(start, Job::Clock::now()));
+  pass.ended_states.clear();
+  std::swap(passes.front(), passes.back());
+  --running_passes;
   if (any_cancelled) finish_cancelled();
   update_gauges();
-  return true;
 }
 
 // The pages of `job` are there. The first time, so is its state made; after a preemption everything starts over.
@@ -103,6 +139,7 @@ void Engine::State::run(const Pass& pass) {
   const PassBatch batch = pass.batch();
   Model::Pass forward;
   forward.tokens = pass.tokens;
+  forward.picks = picks.get();
   forward.logit_rows = pass.logit_rows;
   forward.flow = flow.get();
   forward.layers = flow ? &flow->plan().graph.layers : nullptr;
@@ -124,28 +161,33 @@ void Engine::State::sample(const Pass& pass, const Matrix& logits) {
     const auto step = static_cast<uint64_t>(job.generated());
     choices.push_back(choose_sample(job.request.sampling, step, entry.logit_row + entry.logit_rows - 1));
   }
-  sampled.resize(choices.size());
-  if (!choices.empty()) device.sample(logits, choices, sampled);
+  if (!choices.empty()) device.sample(logits, choices, *picks);
 }
 
-int Engine::State::collect(const Pass& pass) {
-  size_t generated = 0;
+int Engine::State::collect(RunningPass& pass) {
+  sampled.resize(static_cast<size_t>(
+      std::count_if(pass.entries.begin(), pass.entries.end(), [](const auto& entry) { return entry.sampled; })));
+  if (!sampled.empty()) device.take(*picks, sampled);
+  size_t next = 0;
+  int generated = 0;
   for (size_t i = 0; i < pass.entries.size(); ++i) {
-    const Pass::Entry& entry = pass.entries[i];
-    auto& job = static_cast<Job&>(*entry.sequence);
-    if (!is_sampled(entry)) {
+    const RunningPass::Entry& entry = pass.entries[i];
+    const Sampled picked = entry.sampled ? sampled[next++] : Sampled();
+    if (entry.job == nullptr) continue;
+    Job& job = *entry.job;
+    if (!entry.sampled) {
       if (job.complete && job.computed >= static_cast<int>(job.tokens.size())) finish(job, job.result.reason);
       continue;
     }
     if (job.request.want_probe && entry.decoding) keep_mass(job, i);
-    const Sampled& next = sampled[generated++];
-    if (!next.sound) {  // a model may rule tokens out by -inf, but not all of them
+    if (!picked.sound) {  // a model may rule tokens out by -inf, but not all of them
       throw InputError("the model's logits are not finite (NaN or infinite): its weights are damaged or overflow",
                        "compare the checkpoint's files with where they came from");
     }
-    accept(job, next.token);
+    ++generated;
+    accept(job, picked.token);
   }
-  return static_cast<int>(generated);
+  return generated;
 }
 
 void Engine::State::keep_mass(Job& job, size_t entry) {
@@ -163,7 +205,11 @@ void Engine::State::keep_mass(Job& job, size_t entry) {
 }
 
 void Engine::State::accept(Job& job, int32_t token) {
-  job.tokens.push_back(token);
+  if (job.unknown > 0) {
+    scheduler.learn(job, token);
+  } else {
+    job.tokens.push_back(token);
+  }
   job.result.tokens.push_back(token);
   job.result.decode_seconds = seconds_between(job.first_decode, Job::Clock::now());
   if (callback) callback(job.id, token);
@@ -189,6 +235,14 @@ void Engine::State::finish(Job& job, FinishReason reason) {
   for (double& share : result.mass) share /= std::max(job.probed_steps, 1);
   if (job.state != nullptr) stats.overhead_bytes -= job.state->bytes();
   scheduler.remove(job);
+  for (RunningPass& pass : passes) {
+    for (RunningPass::Entry& entry : pass.entries) {
+      if (entry.job == &job) entry.job = nullptr;
+    }
+  }
+  if (running_passes > 0 && job.flow_state) {
+    passes.at(static_cast<size_t>(running_passes - 1)).ended_states.push_back(std::move(job.flow_state));
+  }
   finished.push_back(std::move(result));
   const uint64_t id = job.id;  // not a reference into what is erased
   jobs.erase(id);
@@ -203,18 +257,15 @@ void Engine::State::finish_cancelled() {
   update_gauges();
 }
 
-void Engine::State::count(const Pass& pass, int generated, double seconds) {
+void Engine::State::count(bool prefill, int generated, double seconds) {
   ++stats.passes;
-  if (!pass.has_prefill()) {
-    ++stats.decode_passes;
-    stats.decode_tokens += static_cast<uint64_t>(generated);
-    stats.decode_seconds += seconds;
+  if (prefill) {
+    stats.prefill_seconds += seconds;
     return;
   }
-  for (const Pass::Entry& entry : pass.entries) {
-    if (!entry.decoding) stats.prefill_tokens += static_cast<uint64_t>(entry.rows);
-  }
-  stats.prefill_seconds += seconds;
+  ++stats.decode_passes;
+  stats.decode_tokens += static_cast<uint64_t>(generated);
+  stats.decode_seconds += seconds;
 }
 
 }  // namespace sluice

@@ -64,6 +64,9 @@ void Scheduler::add(Sequence& sequence) {
 }
 
 void Scheduler::remove(Sequence& sequence) {
+  for (Pass::Entry& entry : pass_.entries) {
+    if (entry.sequence == &sequence) entry.sequence = nullptr;
+  }
   if (!erase(running_, sequence)) erase(waiting_, sequence);
   cache_.release(sequence.pages);
   sequence.pages.clear();
@@ -152,12 +155,15 @@ void Scheduler::preempt(Sequence& sequence) {
   insert_by_rank(waiting_, sequence);
 }
 
+bool Scheduler::needs_page(const Sequence& sequence) const {
+  return pages_for(sequence.computed + 1, cache_.page()) > static_cast<int>(sequence.pages.size());
+}
+
 // Every sequence that decodes has a page for its next token, or has been preempted.
 void Scheduler::grow_decoding() {
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
-    const auto held = static_cast<int>(sequence.pages.size());
-    if (!decodes(sequence) || pages_for(sequence.computed + 1, cache_.page()) <= held) continue;
+    if (!decodes(sequence) || is_computed(sequence) || !needs_page(sequence)) continue;
     while (cache_.available() == 0 && running_.back() != &sequence) preempt(*running_.back());
     if (cache_.available() > 0) {
       sequence.pages.push_back(cache_.take());
@@ -179,7 +185,7 @@ const Pass& Scheduler::plan() {
 
   grow_decoding();
   for (Sequence* sequence : running_) {
-    if (decodes(*sequence)) append(*sequence, 1, true);
+    if (decodes(*sequence) && !is_computed(*sequence)) append(*sequence, 1, true);
   }
   for (Sequence* sequence : running_) {
     if (decodes(*sequence)) continue;
@@ -216,10 +222,41 @@ void Scheduler::complete() {
   }
 }
 
+bool Scheduler::is_steady() const {
+  // A full batch admits nobody, unless somebody's rank is higher. Where the pool is full, trying it is the only way to know.
+  if (!waiting_.empty() && (running() < options_.max_batch || before(waiting_.front(), running_.back()))) return false;
+  int growing = 0;
+  bool goes_on = false;
+  for (const Sequence* sequence : running_) {
+    if (!decodes(*sequence) || sequence->prompt_logits) return false;
+    if (is_computed(*sequence)) continue;
+    goes_on = true;
+    growing += needs_page(*sequence) ? 1 : 0;
+  }
+  return goes_on && growing <= cache_.available();
+}
+
+void Scheduler::expect() {
+  int32_t given = 0;
+  for (const Pass::Entry& entry : pass_.entries) {
+    if (entry.logit_rows == 0) continue;
+    const int32_t place = -1 - given++;
+    if (entry.sequence == nullptr || is_computed(*entry.sequence)) continue;
+    entry.sequence->tokens.push_back(place);
+    ++entry.sequence->unknown;
+  }
+}
+
+void Scheduler::learn(Sequence& sequence, int32_t token) {
+  sequence.tokens[sequence.tokens.size() - static_cast<size_t>(sequence.unknown--)] = token;
+  publish(sequence);
+}
+
 void Scheduler::publish(Sequence& sequence) {
   if (sequence.own_pages) return;
   const int page = cache_.page();
-  const int limit = options_.decode_differs ? std::min(sequence.computed, sequence.prompt - 1) : sequence.computed;
+  const int known = std::min(sequence.computed, static_cast<int>(sequence.tokens.size()) - sequence.unknown);
+  const int limit = options_.decode_differs ? std::min(known, sequence.prompt - 1) : known;
   for (; (sequence.published + 1) * page <= limit; ++sequence.published) {
     const auto index = static_cast<size_t>(sequence.published);
     const int32_t parent = index == 0 ? PrefixIndex::kRoot : sequence.pages[index - 1];

@@ -29,6 +29,7 @@ struct Sequence {
   int computed = 0;             // tokens whose K and V lie in `pages`
   int published = 0;            // pages offered to others
   int matched = 0;              // tokens found in the prefix cache at the first admission
+  int unknown = 0;              // of `tokens`, at the end: places of tokens that are being computed
   int preemptions = 0;
 };
 
@@ -88,8 +89,16 @@ class Scheduler {
   void release_copied(Sequence& sequence);
   /// The next pass; empty if nothing runs. Stays valid until the next call.
   const Pass& plan();
-  /// The pass that `plan` returned has run.
+  /// The pass that `plan` returned has run, or will have before anything that is run from now on.
   void complete();
+  /// Whether the sequences can go on before it is known which tokens the last pass gives them: nobody is to be admitted,
+  /// preempted or computed from a prompt, and at least one sequence goes on.
+  bool is_steady() const;
+  /// Gives every sequence a place for the token that the last pass gives it, where another is to be computed from it: -1 - i for
+  /// the i-th that it gives. The next pass has such tokens.
+  void expect();
+  /// The token that `expect` made a place for.
+  void learn(Sequence& sequence, int32_t token);
 
   int running() const { return static_cast<int>(running_.size()); }
   int waiting() const { return static_cast<int>(waiting_.size()); }
@@ -105,6 +114,9 @@ class Scheduler {
   void grow_decoding();
   void append(Sequence& sequence, int rows, bool decoding);
   void publish(Sequence& sequence);
+  /// Whether all that the sequence will ever hold has been computed.
+  static bool is_computed(const Sequence& sequence) { return sequence.computed >= sequence.most_tokens; }
+  bool needs_page(const Sequence& sequence) const;
   /// Tokens of a prefix that other sequences could have computed in the same way.
   int shareable(const Sequence& sequence) const;
 

@@ -145,7 +145,7 @@ class Transformer final : public Model {
     const Matrix normed = space.normed.slice_rows(0, rows);
     const Matrix delta = space.delta.slice_rows(0, rows);
     const Matrix qkv = space.qkv.slice_rows(0, rows);
-    device.embed(*embedding_, pass.tokens, residual);
+    device.embed(*embedding_, pass.tokens, pass.picks, residual);
     device.rms_norm(residual, *layers_.front().attention_norm, config_.rms_epsilon, normed);
     device.matmul(normed, *layers_.front().qkv, qkv);
     const Device::TailRows tail_rows{.attended = space.attended.slice_rows(0, rows),

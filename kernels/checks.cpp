@@ -19,10 +19,18 @@ void require_indices(const char* operation, std::span<const int32_t> indices, in
   }
 }
 
-void require_samples(const Matrix& logits, std::span<const SampleRow> rows, std::span<const Sampled> out) {
+void require_embeddable(std::span<const int32_t> tokens, int64_t vocabulary, const Device::Picks* picks) {
+  const int picked = picks == nullptr ? 0 : picks->rows();
+  for (const int32_t token : tokens) {
+    if (token < -picked || token >= vocabulary) {
+      throw InternalError(fmt::format("embed: token {} of {}, {} picked", token, vocabulary, picked));
+    }
+  }
+}
+
+void require_samples(const Matrix& logits, std::span<const SampleRow> rows) {
   if (logits.type != DataType::kF32) throw InternalError(fmt::format("sample: logits are f32, not {}", name_of(logits.type)));
   if (logits.columns < 1) throw InternalError("sample: logits of no token");
-  require_equal("sample", "results", static_cast<int64_t>(out.size()), static_cast<int64_t>(rows.size()));
   for (const SampleRow& choice : rows) {
     if (choice.row < 0 || choice.row >= logits.rows) {
       throw InternalError(fmt::format("sample: row {} of {}", choice.row, logits.rows));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -142,6 +143,8 @@ struct DeviceInfo {
   DataType activation = DataType::kF32;
   int threads = 1;
   int most_group = 16;  // query heads that may share a KV head
+  /// Operations return before they are done, so that the host has time to prepare the next pass.
+  bool works_beside_host = false;
 };
 
 /// A device: memory, the operations of a model, and flows. Not thread-safe: one engine thread owns it. Operations of a
@@ -191,12 +194,38 @@ class Device {
   virtual std::unique_ptr<Repetition> create_repetition() { return nullptr; }
   /// Runs `operations` of a pass, or replays what they did in an earlier pass with as many sequences. They embed `tokens` [rows],
   /// run `flow` (null: none), and must not wait, report to probes, or read rows by number (`gather_rows`); pool, matrices,
-  /// weights and flow are the same in all passes with one `repetition`. Passes with prefill are not replayed.
+  /// weights, picks and flow are the same in all passes with one `repetition`. Passes with prefill are not replayed.
   virtual void repeat(Repetition* repetition, std::span<const int32_t> tokens, const CompiledFlow* flow,
                       const std::function<void()>& operations);
 
-  /// out[i] = table[tokens[i]]; tokens in host memory.
-  virtual void embed(const Weight& table, std::span<const int32_t> tokens, Matrix out) = 0;
+  /// What was picked from the logits of one engine's passes, which later passes may embed before the host knows it.
+  class Picks {
+   public:
+    explicit Picks(int most_rows) : most_rows_(most_rows) {}
+    virtual ~Picks() = default;
+    Picks(const Picks&) = delete;
+    Picks& operator=(const Picks&) = delete;
+
+    int most_rows() const { return most_rows_; }
+    /// Rows of the last call of `sample`.
+    int rows() const { return begun_ == 0 ? 0 : rows_[(begun_ - 1) % 2]; }
+    /// For devices: where a call of `sample` or `take` with so many rows finds its place for results, 0 or 1. Throws
+    /// InternalError if there is none.
+    int begin(size_t rows);
+    int take(size_t rows);
+
+   private:
+    int most_rows_;
+    std::array<int, 2> rows_ = {};
+    uint64_t begun_ = 0;  // calls
+    uint64_t taken_ = 0;
+  };
+  /// For up to `rows` rows at a time.
+  virtual std::unique_ptr<Picks> create_picks(int rows) = 0;
+
+  /// out[i] = table[tokens[i]]; tokens in host memory. A token -1 - i is what row i of the last `sample` into `picks` (may be
+  /// null where there is none such) gave.
+  virtual void embed(const Weight& table, std::span<const int32_t> tokens, const Picks* picks, Matrix out) = 0;
   /// out = x / sqrt(mean(x^2) + epsilon) * gain, by rows; gain is [1, columns].
   virtual void rms_norm(Matrix x, const Weight& gain, float epsilon, Matrix out) = 0;
   /// residual += delta; out = rms_norm(residual).
@@ -271,6 +300,10 @@ class Device {
   /// NaN counts as -inf; if no logit is finite or +inf the token is 0, and if any is +inf it is the first of those. Waits for the
   /// result.
   virtual void sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) = 0;
+  /// The same, without waiting, for at most as many rows as `picks` has room for. At most two calls may be ahead of `take`.
+  virtual void sample(Matrix logits, std::span<const SampleRow> rows, Picks& picks) = 0;
+  /// Waits for the earliest results of `sample` into `picks` that have not been taken, which are as many as `out`.
+  virtual void take(Picks& picks, std::span<Sampled> out) = 0;
 };
 
 struct CpuOptions {

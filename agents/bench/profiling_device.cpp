@@ -58,8 +58,8 @@ void ProfilingDevice::repeat(Repetition* repetition, std::span<const int32_t> to
   inner_.repeat(repetition, tokens, flow, operations);
 }
 
-void ProfilingDevice::embed(const Weight& table, std::span<const int32_t> tokens, Matrix out) {
-  run("embed", [&] { inner_.embed(table, tokens, out); });
+void ProfilingDevice::embed(const Weight& table, std::span<const int32_t> tokens, const Picks* picks, Matrix out) {
+  run("embed", [&] { inner_.embed(table, tokens, picks, out); });
 }
 
 void ProfilingDevice::rms_norm(Matrix x, const Weight& gain, float epsilon, Matrix out) {
@@ -120,6 +120,10 @@ void ProfilingDevice::finish_layer(const LayerTail& tail, const TailRows& rows) 
 
 void ProfilingDevice::sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) {
   run("sample", [&] { inner_.sample(logits, rows, out); });
+}
+
+void ProfilingDevice::sample(Matrix logits, std::span<const SampleRow> rows, Picks& picks) {
+  run("sample", [&] { inner_.sample(logits, rows, picks); });
 }
 
 }  // namespace sluice

@@ -41,7 +41,8 @@ class ProfilingDevice final : public Device {
   std::unique_ptr<Repetition> create_repetition() override { return inner_.create_repetition(); }
   void repeat(Repetition* repetition, std::span<const int32_t> tokens, const CompiledFlow* flow,
               const std::function<void()>& operations) override;
-  void embed(const Weight& table, std::span<const int32_t> tokens, Matrix out) override;
+  std::unique_ptr<Picks> create_picks(int rows) override { return inner_.create_picks(rows); }
+  void embed(const Weight& table, std::span<const int32_t> tokens, const Picks* picks, Matrix out) override;
   void rms_norm(Matrix x, const Weight& gain, float epsilon, Matrix out) override;
   void add_rms_norm(Matrix residual, Matrix delta, const Weight& gain, float epsilon, Matrix out) override;
   void matmul(Matrix x, const Weight& weight, Matrix out) override;
@@ -57,6 +58,8 @@ class ProfilingDevice final : public Device {
   void finish_layer(const LayerTail& tail, const TailRows& rows) override;
   bool joins_layer(const LayerTail& tail, const TailRows& rows) const override { return inner_.joins_layer(tail, rows); }
   void sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) override;
+  void sample(Matrix logits, std::span<const SampleRow> rows, Picks& picks) override;
+  void take(Picks& picks, std::span<Sampled> out) override { inner_.take(picks, out); }
 
  private:
   /// `operation`, one of `inner_`, timed where a profile is being taken.

@@ -19,7 +19,7 @@ namespace {
 constexpr int kLeastPairs = 5;
 constexpr int kMostPairs = 200;
 constexpr int kRandomSteps = 32;   // measured of a model with random weights, where nothing else is said
-constexpr int kProfiledSteps = 4;  // a multiple of a turn
+constexpr int kProfiledSteps = 4;  // at least 2
 constexpr int kCheckedTokens = 4;  // of each sequence, against a run of its own
 constexpr double kMiB = 1024.0 * 1024.0;
 
@@ -173,20 +173,17 @@ void profile(StepProfiler& profiler, Measured& measured, BenchReport& report) {
                 .flow = measured.plan != nullptr ? measured.plan->graph.name : "",
                 .step_us = median(measured.turns) / ServeSide::kStepsPerTurn * 1e6,
                 .count = kProfiledSteps,
-                .run =
-                    [&] {
-                      for (int i = 0; i < kProfiledSteps / ServeSide::kStepsPerTurn; ++i) measured.side.turn();
-                    }},
+                .run = [&] { measured.side.run(kProfiledSteps); }},
                report);
 }
 
 }  // namespace
 
 int steps_to_compare(const BenchOptions& options) {
-  return ServeSide::kWarmSteps + most_turns(options) * ServeSide::kStepsPerTurn + 1 + profiled_steps(options);
+  return ServeSide::kWarmPasses + most_turns(options) * ServeSide::kPassesPerTurn + 1 + profiled_steps(options);
 }
 
-int least_steps_to_compare() { return ServeSide::kWarmSteps + kLeastPairs * ServeSide::kStepsPerTurn + 1; }
+int least_steps_to_compare() { return ServeSide::kWarmPasses + kLeastPairs * ServeSide::kPassesPerTurn + 1; }
 
 void compare_decoding(const BenchOptions& options, const ServeSetup& setup, const Plan& plan, ProfilingDevice& device,
                       BenchReport& report) {
@@ -194,7 +191,7 @@ void compare_decoding(const BenchOptions& options, const ServeSetup& setup, cons
   const std::shared_ptr<const KvSnapshot> snapshot = prefill(setup, prefill_row);
   Measured dense{nullptr, ServeSide(setup, nullptr, snapshot)};
   Measured flow{&plan, ServeSide(setup, &plan, snapshot)};
-  const int most = (setup.generate - ServeSide::kWarmSteps - 1 - profiled_steps(options)) / ServeSide::kStepsPerTurn;
+  const int most = (setup.generate - ServeSide::kWarmPasses - 1 - profiled_steps(options)) / ServeSide::kPassesPerTurn;
   const bool steps_given = options.generate > 0 || !options.random_weights.empty();
   measure(dense, flow, std::min(most, most_turns(options)), steps_given ? 0 : std::max(2 * options.seconds, 1e-9));
 

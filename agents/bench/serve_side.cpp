@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <utility>
 
@@ -97,16 +98,26 @@ ServeSide::ServeSide(const ServeSetup& setup, const Plan* plan, const std::share
     return std::none_of(tokens_.begin(), tokens_.end(), [](const auto& list) { return list.empty(); });
   };
   while (!all_decode()) step();
-  for (int i = 0; i < kWarmSteps; ++i) step();
+  run(kWarmPasses);
   const EngineStats now = engine_.stats();
   const double used = static_cast<double>(now.pages_total - now.pages_free) / now.pages_total;  // pages are mapped when written
   resident_overhead_ += resident_bytes() - pool_bytes_ * used;
 }
 
 double ServeSide::turn() {
-  const double before = engine_.stats().decode_seconds;
+  step();
+  const auto start = std::chrono::steady_clock::now();
   for (int i = 0; i < kStepsPerTurn; ++i) step();
-  return engine_.stats().decode_seconds - before;
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  engine_.settle();  // what ran on would be part of the other side's time
+  return seconds;
+}
+
+void ServeSide::run(int passes) {
+  const size_t end = tokens_.front().size() + static_cast<size_t>(passes);
+  while (tokens_.front().size() + 1 < end) step();
+  engine_.settle();
+  if (tokens_.front().size() < end) step();  // none ran ahead
 }
 
 void ServeSide::step() {

@@ -37,14 +37,18 @@ struct ServeSetup {
 /// An engine in which every sequence decodes.
 class ServeSide {
  public:
-  static constexpr int kWarmSteps = 2;     // the first ones touch fresh memory
-  static constexpr int kStepsPerTurn = 4;  // decode steps of one side before it is the other's turn
+  static constexpr int kWarmPasses = 3;    // the first ones touch fresh memory
+  static constexpr int kStepsPerTurn = 4;  // decode steps of one side that are timed before it is the other's turn
+  /// What a turn takes of every answer: passes run ahead from the first step of it on, until it is over.
+  static constexpr int kPassesPerTurn = kStepsPerTurn + 2;
 
   /// Brings all sequences to their first decode steps: from `snapshot`, or by computing their prompts.
   ServeSide(const ServeSetup& setup, const Plan* plan, const std::shared_ptr<const KvSnapshot>& snapshot);
 
-  /// Seconds of one turn of decode steps.
+  /// Seconds of kStepsPerTurn decode steps, as they follow each other.
   double turn();
+  /// So many decode passes, at least 2, and no other.
+  void run(int passes);
 
   EngineStats stats() const { return engine_.stats(); }
   /// Generated so far.

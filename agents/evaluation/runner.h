@@ -42,8 +42,8 @@ struct SpeedOptions {
   int pairs = 12;
   int steps = 4;
 
-  /// Tokens that every prompt is continued by: the model needs room for them after the prompt.
-  int generated() const { return kWarmSteps + pairs * steps + 2; }
+  /// Tokens that every prompt is continued by: the model needs room for them after the prompt. Passes run ahead of what is timed.
+  int generated() const { return kWarmSteps + 1 + pairs * (steps + 2) + 2; }
 };
 
 /// A flow that may run: the graph as the script described it, and the plan that passes made of it.

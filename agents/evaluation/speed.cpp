@@ -1,6 +1,7 @@
 #include "agents/evaluation/speed.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "agents/tasks/rng.h"
 #include "host/engine.h"
@@ -27,21 +28,27 @@ class Side {
       engine_.submit(std::move(request));
     }
     // Whatever is left of the prompts first; from then on every pass decodes all of them.
-    while (engine_.stats().decode_passes < SpeedOptions::kWarmSteps) run(1);
+    while (engine_.stats().decode_passes < SpeedOptions::kWarmSteps) step();
+    engine_.settle();
   }
 
-  /// Seconds that `steps` decode passes took.
+  /// Seconds of `steps` decode passes, as they follow each other.
   double run(int steps) {
-    const double before = engine_.stats().decode_seconds;
-    for (int i = 0; i < steps; ++i) {
-      if (!engine_.step()) throw InternalError("an engine ran out of work while it was timed");
-    }
-    return engine_.stats().decode_seconds - before;
+    step();
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < steps; ++i) step();
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    engine_.settle();  // what ran on would be part of the other side's time
+    return seconds;
   }
 
   EngineStats stats() const { return engine_.stats(); }
 
  private:
+  void step() {
+    if (!engine_.step()) throw InternalError("an engine ran out of work while it was timed");
+  }
+
   std::vector<PrefilledPrompt> prompts_;
   Engine engine_;
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string>
 
@@ -37,6 +38,34 @@ CpuPool& as_cpu_pool(Pool& pool) {
   if (mine == nullptr) throw InternalError("a page pool of another device was given to the CPU");
   return *mine;
 }
+
+class CpuPicks final : public Device::Picks {
+ public:
+  explicit CpuPicks(int most_rows) : Picks(most_rows) {
+    for (auto& half : results_) half.reserve(static_cast<size_t>(most_rows));
+  }
+
+  /// Room for the results of another call.
+  std::span<Sampled> begin_results(size_t rows) {
+    last_ = begin(rows);
+    results_[last_].resize(rows);
+    return results_[last_];
+  }
+  std::span<const Sampled> take_results(size_t rows) { return results_[take(rows)]; }
+  std::span<const Sampled> last() const { return results_[last_]; }
+
+ private:
+  std::array<std::vector<Sampled>, 2> results_;
+  int last_ = 0;
+};
+
+CpuPicks& as_cpu(Device::Picks& picks) {
+  auto* mine = dynamic_cast<CpuPicks*>(&picks);
+  if (mine == nullptr) throw InternalError("picks of another device were given to the CPU");
+  return *mine;
+}
+
+const CpuPicks& as_cpu(const Device::Picks& picks) { return as_cpu(const_cast<Device::Picks&>(picks)); }
 
 }  // namespace
 
@@ -101,13 +130,19 @@ void CpuDevice::for_rows(int64_t rows, int64_t columns, Body&& body) {
   });
 }
 
-void CpuDevice::embed(const Weight& table, std::span<const int32_t> tokens, Matrix out) {
+std::unique_ptr<Device::Picks> CpuDevice::create_picks(int rows) { return std::make_unique<CpuPicks>(rows); }
+
+void CpuDevice::embed(const Weight& table, std::span<const int32_t> tokens, const Picks* picks, Matrix out) {
   require_f32("embed", out);
   require_equal("embed", "out.rows", out.rows, static_cast<int64_t>(tokens.size()));
   require_equal("embed", "out.columns", out.columns, table.columns());
   const CpuWeight& weight = as_cpu(table);
-  require_indices("embed", tokens, table.rows());
-  for_rows(out.rows, out.columns, [&](int64_t row) { weight.unpack_row(tokens[row], out.row(row)); });
+  require_embeddable(tokens, table.rows(), picks);
+  const std::span<const Sampled> picked = picks == nullptr ? std::span<const Sampled>() : as_cpu(*picks).last();
+  const auto token = [&](int64_t row) {
+    return tokens[row] >= 0 ? tokens[row] : picked[static_cast<size_t>(-1 - tokens[row])].token;
+  };
+  for_rows(out.rows, out.columns, [&](int64_t row) { weight.unpack_row(token(row), out.row(row)); });
 }
 
 void CpuDevice::rms_norm(Matrix x, const Weight& gain, float epsilon, Matrix out) {
@@ -268,11 +303,22 @@ void CpuDevice::attention(const Attention& call, Matrix q, Matrix out) {
 }
 
 void CpuDevice::sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) {
-  require_samples(logits, rows, out);
+  require_samples(logits, rows);
+  require_equal("sample", "results", static_cast<int64_t>(out.size()), static_cast<int64_t>(rows.size()));
   threads_.run(static_cast<int64_t>(rows.size()), [&](int64_t index, int thread) {
     const std::span<const float> row(logits.row(rows[index].row), static_cast<size_t>(logits.columns));
     out[index] = {samplers_[thread].sample(row, rows[index]), is_sound(row)};
   });
+}
+
+void CpuDevice::sample(Matrix logits, std::span<const SampleRow> rows, Picks& picks) {
+  require_samples(logits, rows);
+  sample(logits, rows, as_cpu(picks).begin_results(rows.size()));
+}
+
+void CpuDevice::take(Picks& picks, std::span<Sampled> out) {
+  const std::span<const Sampled> results = as_cpu(picks).take_results(out.size());
+  std::copy(results.begin(), results.end(), out.begin());
 }
 
 }  // namespace sluice::cpu

@@ -34,7 +34,8 @@ class CpuDevice final : public Device {
   void begin_pass(const PassBatch& batch, Pool& pool) override;
   void end_pass() noexcept override { pass_.end(); }
 
-  void embed(const Weight& table, std::span<const int32_t> tokens, Matrix out) override;
+  std::unique_ptr<Picks> create_picks(int rows) override;
+  void embed(const Weight& table, std::span<const int32_t> tokens, const Picks* picks, Matrix out) override;
   void rms_norm(Matrix x, const Weight& gain, float epsilon, Matrix out) override;
   void add_rms_norm(Matrix residual, Matrix delta, const Weight& gain, float epsilon, Matrix out) override;
   void matmul(Matrix x, const Weight& weight, Matrix out) override;
@@ -47,6 +48,8 @@ class CpuDevice final : public Device {
   void refresh_pages(Pool& pool, int layer, std::span<const int32_t> pages, int last_tokens, const CompiledFlow& flow) override;
   void attention(const Attention& call, Matrix q, Matrix out) override;
   void sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) override;
+  void sample(Matrix logits, std::span<const SampleRow> rows, Picks& picks) override;
+  void take(Picks& picks, std::span<Sampled> out) override;
 
  private:
   /// Stores k and v [kv_heads, dim] of one row of the pass.

@@ -22,6 +22,14 @@ class CudaMemory final : public Memory {
   DeviceMemory memory_;
 };
 
+CudaPicks& as_cuda(Device::Picks& picks) {
+  auto* const mine = dynamic_cast<CudaPicks*>(&picks);
+  if (mine == nullptr) throw InternalError("picks of another device were given to the GPU");
+  return *mine;
+}
+
+const CudaPicks& as_cuda(const Device::Picks& picks) { return as_cuda(const_cast<Device::Picks&>(picks)); }
+
 }  // namespace
 
 void CudaDevice::DestroyStream::operator()(CUstream_st* stream) const { cudaStreamDestroy(stream); }
@@ -37,6 +45,7 @@ CudaDevice::CudaDevice() {
   SLUICE_CHECK_CUDA(cudaGetDeviceProperties(&properties, device));
   info_.name = "cuda";
   info_.activation = DataType::kBF16;
+  info_.works_beside_host = true;
   info_.description = fmt::format("{}, {} multiprocessors", properties.name, properties.multiProcessorCount);
 }
 
@@ -77,7 +86,7 @@ void CudaDevice::reserve(const Limits& limits) {
   most.pages_per_sequence = std::max(most.pages_per_sequence, limits.pages_per_sequence);
   for (CudaFlow* flow : *flows_) flow->reserve(std::min(most.sequences, kMostLists), most.pages_per_sequence);
   pass_.reserve(limits);
-  sampler_.reserve(static_cast<size_t>(limits.sequences));
+  reserve_picks(limits.sequences);
   indices_.reserve(limits.rows * sizeof(int32_t));
   const size_t bytes = static_cast<size_t>(limits.rows) * limits.query_heads * limits.head_dim * sizeof(uint16_t);
   grow(plain_q_, bytes);
@@ -154,11 +163,17 @@ void CudaDevice::repeat(Repetition* repetition, std::span<const int32_t> tokens,
   repeated_pages_ = 0;
 }
 
-void CudaDevice::embed(const Weight& table, std::span<const int32_t> tokens, Matrix out) {
+std::unique_ptr<Device::Picks> CudaDevice::create_picks(int rows) { return std::make_unique<CudaPicks>(rows); }
+
+void CudaDevice::reserve_picks(int rows) {
+  if (picks_ == nullptr || picks_->most_rows() < rows) picks_ = std::make_unique<CudaPicks>(rows);
+}
+
+void CudaDevice::embed(const Weight& table, std::span<const int32_t> tokens, const Picks* picks, Matrix out) {
   require_numbers("embed", out);
   require_equal("embed", "out.rows", out.rows, static_cast<int64_t>(tokens.size()));
   require_equal("embed", "out.columns", out.columns, table.columns());
-  require_indices("embed", tokens, table.rows());
+  require_embeddable(tokens, table.rows(), picks);
   if (tokens.empty()) return;
   const int32_t* on_device = nullptr;
   if (pass_.active() && !pass_.uploaded() && out.rows == pass_.batch().rows()) pass_.upload(tokens, stream_.get());
@@ -167,7 +182,7 @@ void CudaDevice::embed(const Weight& table, std::span<const int32_t> tokens, Mat
   } else {
     on_device = send(tokens);
   }
-  cuda::gather_rows(as_cuda(table).matrix(), on_device, out, stream_.get());
+  embed_rows(as_cuda(table).matrix(), on_device, picks == nullptr ? nullptr : as_cuda(*picks).tokens(), out, stream_.get());
 }
 
 void CudaDevice::rms_norm(Matrix x, const Weight& gain, float epsilon, Matrix out) {
@@ -301,12 +316,21 @@ bool CudaDevice::joins_layer(const LayerTail& tail, const TailRows& rows) const 
 }
 
 void CudaDevice::sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) {
-  require_samples(logits, rows, out);
+  require_equal("sample", "results", static_cast<int64_t>(out.size()), static_cast<int64_t>(rows.size()));
+  reserve_picks(static_cast<int>(rows.size()));
+  sample(logits, rows, *picks_);
+  picks_->take_results(out);
+}
+
+void CudaDevice::sample(Matrix logits, std::span<const SampleRow> rows, Picks& picks) {
+  require_samples(logits, rows);
   if (logits.columns > kMostTokens) {
     throw InternalError(fmt::format("sample: {} tokens, at most {}", logits.columns, kMostTokens));
   }
-  sampler_.run(logits, rows, out, stream_.get());
+  as_cuda(picks).sample(logits, rows, stream_.get());
 }
+
+void CudaDevice::take(Picks& picks, std::span<Sampled> out) { as_cuda(picks).take_results(out); }
 
 }  // namespace sluice::cuda
 

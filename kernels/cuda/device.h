@@ -26,7 +26,7 @@ namespace sluice::cuda {
 class RegisteredFlow;
 
 /// A GPU: one stream, on which operations run in order while the host goes on;
-/// only `read`, `sample`, `synchronize` and what moves whole weights, pages or
+/// only `read`, `take`, `sample` that gives results, `synchronize` and what moves whole weights, pages or
 /// host memory waits. Activations are bf16 or float32, each matrix as it says; sums
 /// are float32.
 class CudaDevice final : public Device {
@@ -52,7 +52,8 @@ class CudaDevice final : public Device {
   std::unique_ptr<Repetition> create_repetition() override;
   void repeat(Repetition* repetition, std::span<const int32_t> tokens, const CompiledFlow* flow,
               const std::function<void()>& operations) override;
-  void embed(const Weight& table, std::span<const int32_t> tokens, Matrix out) override;
+  std::unique_ptr<Picks> create_picks(int rows) override;
+  void embed(const Weight& table, std::span<const int32_t> tokens, const Picks* picks, Matrix out) override;
   void rms_norm(Matrix x, const Weight& gain, float epsilon, Matrix out) override;
   void add_rms_norm(Matrix residual, Matrix delta, const Weight& gain, float epsilon, Matrix out) override;
   void matmul(Matrix x, const Weight& weight, Matrix out) override;
@@ -68,6 +69,8 @@ class CudaDevice final : public Device {
   void finish_layer(const LayerTail& tail, const TailRows& rows) override;
   bool joins_layer(const LayerTail& tail, const TailRows& rows) const override;
   void sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) override;
+  void sample(Matrix logits, std::span<const SampleRow> rows, Picks& picks) override;
+  void take(Picks& picks, std::span<Sampled> out) override;
 
  private:
   struct DestroyStream {
@@ -101,6 +104,7 @@ class CudaDevice final : public Device {
   /// What a dense row's probe says: all pages, with all of the mass.
   void report_dense(const AttentionProbe& probe, int sequence) const;
   void reserve_decode(const DecodeAttention& attention, int group);
+  void reserve_picks(int rows);
   /// Does what `refresh_fields` has left to the selection.
   void refresh_now();
 
@@ -110,7 +114,7 @@ class CudaDevice final : public Device {
   Matmul matmul_;
   LayerChain layer_chain_;
   Staging indices_;
-  Sampler sampler_;
+  std::unique_ptr<CudaPicks> picks_;  // of `sample` that waits
 
   std::map<std::tuple<int, float, std::vector<float>>, DeviceMemory> frequencies_;  // by head dimension, theta, what was given
   int repeated_pages_ = 0;  // while a step is repeated: most pages of a sequence, rounded up

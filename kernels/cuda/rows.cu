@@ -83,10 +83,11 @@ __device__ __forceinline__ void begin_row_kernel() {
 }
 
 template <int N>
-__global__ void gather_kernel(View x, const int32_t* rows, int64_t columns, View out) {
+__global__ void gather_kernel(View x, const int32_t* rows, const int32_t* others, int64_t columns, View out) {
   begin_row_kernel();
   const int64_t row = blockIdx.x;
-  const int64_t from = rows == nullptr ? row : rows[row];
+  int64_t from = rows == nullptr ? row : rows[row];
+  if (from < 0) from = others[-1 - from];
   for (int64_t column = int64_t{threadIdx.x} * N; column < columns; column += int64_t{blockDim.x} * N) {
     float values[N];
     load(x, from, column, values);
@@ -344,13 +345,17 @@ unsigned blocks_for(int64_t count) { return static_cast<unsigned>(count); }
 }  // namespace
 
 void gather_rows(const Matrix& x, const int32_t* rows, const Matrix& out, Stream stream) {
+  embed_rows(x, rows, nullptr, out, stream);
+}
+
+void embed_rows(const Matrix& table, const int32_t* tokens, const int32_t* picked, const Matrix& out, Stream stream) {
   if (out.rows == 0) return;
-  if (by_fours(out.columns, {&x, &out})) {
-    launch_overlapping(gather_kernel<4>, {blocks_for(out.rows), threads_for(out.columns / 4)}, stream, view_of(x), rows,
-                       out.columns, view_of(out));
+  if (by_fours(out.columns, {&table, &out})) {
+    launch_overlapping(gather_kernel<4>, {blocks_for(out.rows), threads_for(out.columns / 4)}, stream, view_of(table), tokens,
+                       picked, out.columns, view_of(out));
   } else {
-    launch_overlapping(gather_kernel<1>, {blocks_for(out.rows), threads_for(out.columns)}, stream, view_of(x), rows, out.columns,
-                       view_of(out));
+    launch_overlapping(gather_kernel<1>, {blocks_for(out.rows), threads_for(out.columns)}, stream, view_of(table), tokens, picked,
+                       out.columns, view_of(out));
   }
   SLUICE_CHECK_CUDA(cudaGetLastError());
 }

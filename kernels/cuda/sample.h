@@ -1,36 +1,50 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
 
+#include "kernels/cuda/runtime.h"
 #include "kernels/device.h"
 
-struct CUstream_st;
+struct CUevent_st;
 
 namespace sluice::cuda {
-
-using Stream = CUstream_st*;
 
 /// The longest rows that are sampled: sums of weights stay within 64 bits.
 inline constexpr int64_t kMostTokens = (int64_t{1} << 20) - 1;
 
 /// Picks tokens from rows of logits on the GPU, as Device::sample says, in one launch: a cluster of blocks a row. Which token a
 /// number draws may differ from the CPU's where rounding decides; two runs always agree, since weights are added as integers.
-class Sampler {
+class CudaPicks final : public Device::Picks {
  public:
-  /// Makes room for `rows` rows in one call.
-  void reserve(size_t rows);
-  /// Waits for the result. `logits` are float32 in device memory, at most kMostTokens columns.
-  void run(const Matrix& logits, std::span<const SampleRow> rows, std::span<Sampled> out, Stream stream);
+  explicit CudaPicks(int most_rows);
+
+  /// `logits` are float32 in device memory, at most kMostTokens columns.
+  void sample(const Matrix& logits, std::span<const SampleRow> rows, Stream stream);
+  /// Waits for the earliest results that have not been taken.
+  void take_results(std::span<Sampled> out);
+  /// What the last call gave, in device memory: [rows]
+  const int32_t* tokens() const { return tokens_.as<int32_t>(); }
 
  private:
   struct FreePinned {
     void operator()(void* memory) const;
   };
-  // In host memory that the kernel reads and writes itself: a row's choice, a row's result, and no copy either way.
-  std::unique_ptr<void, FreePinned> memory_;
-  size_t capacity_ = 0;
+  struct DestroyEvent {
+    void operator()(CUevent_st* event) const;
+  };
+  /// Of a call: its choices, its results. In host memory that the kernel reads and writes itself: no copy either way.
+  struct Call {
+    std::unique_ptr<void, FreePinned> memory;
+    std::unique_ptr<CUevent_st, DestroyEvent> done;
+  };
+  SampleRow* choices(int call) const { return static_cast<SampleRow*>(calls_.at(static_cast<size_t>(call)).memory.get()); }
+  Sampled* results(int call) const { return reinterpret_cast<Sampled*>(choices(call) + most_rows()); }
+
+  std::array<Call, 2> calls_;
+  DeviceMemory tokens_;
 };
 
 }  // namespace sluice::cuda

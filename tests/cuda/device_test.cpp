@@ -35,7 +35,7 @@ TEST_F(CudaDeviceTest, EmbedsAndGathersRowsExactly) {
     const std::vector<int32_t> tokens = {49, 0, 7, 7, 31};
     for (const DataType type : kTypes) {
       const Held out = empty(5, columns, type, 4);
-      device_->embed(*table, tokens, out.matrix);
+      device_->embed(*table, tokens, nullptr, out.matrix);
       const Held again = empty(5, columns, type);
       const std::vector<int32_t> rows = {4, 4, 1, 0, 2};
       device_->gather_rows(out.matrix, rows, again.matrix);
@@ -47,7 +47,7 @@ TEST_F(CudaDeviceTest, EmbedsAndGathersRowsExactly) {
       }
     }
     const Held out = empty(1, columns, kF32);
-    EXPECT_THROW(device_->embed(*table, std::vector<int32_t>{50}, out.matrix), InternalError);
+    EXPECT_THROW(device_->embed(*table, std::vector<int32_t>{50}, nullptr, out.matrix), InternalError);
     EXPECT_THROW(device_->gather_rows(out.matrix, std::vector<int32_t>{1}, out.matrix), InternalError);
   }
 }

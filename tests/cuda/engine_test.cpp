@@ -111,7 +111,7 @@ TEST_F(CudaEngine, StepsAreReplayedOnceTheirShapeIsKnown) {
     device_->begin_pass(batch, *pool);
     device_->repeat(repetition.get(), tokens, nullptr, [&] {
       ++runs;
-      device_->embed(*weight, tokens, out);
+      device_->embed(*weight, tokens, nullptr, out);
     });
     std::vector<float> got(tokens.size() * kColumns);
     device_->read(got.data(), memory->data(), got.size() * sizeof(float));

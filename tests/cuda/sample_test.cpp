@@ -173,6 +173,54 @@ TEST_F(CudaSample, RefusesWhatDoesNotFit) {
   EXPECT_NO_THROW(gpu_->sample(logits.device, {}, {}));
 }
 
+TEST_F(CudaSample, PicksWaitUntilTheyAreTaken) {
+  constexpr int kRows = 64;
+  constexpr int kColumns = 4099;
+  const auto picks = gpu_->create_picks(kRows);
+  const std::vector<float> rows_of_table = [] {
+    std::vector<float> values(kColumns);
+    for (int i = 0; i < kColumns; ++i) values[static_cast<size_t>(i)] = static_cast<float>(i % 256);
+    return values;
+  }();
+  const auto table = gpu_->create_weight(rows_of_table.data(), DataType::kF32, kColumns, 1);
+  const auto memory = gpu_->allocate(kRows * sizeof(float));
+  const Matrix embedded{memory->data(), DataType::kF32, kRows, 1, 1};
+  std::mt19937 random(9);
+  std::vector<Logits> logits;
+  for (int call = 0; call < 5; ++call) {
+    Logits& now = logits.emplace_back(*gpu_, kRows, kColumns, kColumns);
+    for (int64_t row = 0; row < kRows; ++row) fill("gauss", now.host.row(row), kColumns, random);
+    now.send(*gpu_);
+  }
+  const auto choices = [](int call) {
+    std::vector<SampleRow> rows;
+    for (int i = 0; i < kRows - call; ++i) rows.push_back({.row = (i * 7 + call) % kRows});
+    return rows;
+  };
+  // Each is taken after the next has begun.
+  for (int call = 0; call <= 5; ++call) {
+    if (call < 5) gpu_->sample(logits[static_cast<size_t>(call)].device, choices(call), *picks);
+    if (call < 5) {
+      std::vector<int32_t> tokens;
+      for (int i = 0; i < kRows; ++i) tokens.push_back(-1 - i % picks->rows());
+      gpu_->embed(*table, tokens, picks.get(), embedded);
+      std::vector<float> got(kRows);
+      gpu_->read(got.data(), embedded.data, got.size() * sizeof(float));
+      const auto wanted = sample(*cpu_, logits[static_cast<size_t>(call)].host, choices(call));
+      for (int i = 0; i < kRows; ++i) {
+        EXPECT_EQ(got[static_cast<size_t>(i)], static_cast<float>(wanted[static_cast<size_t>(i % picks->rows())].token % 256));
+      }
+    }
+    if (call == 0) continue;
+    std::vector<Sampled> got(choices(call - 1).size());
+    gpu_->take(*picks, got);
+    const auto wanted = sample(*cpu_, logits[static_cast<size_t>(call) - 1].host, choices(call - 1));
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i].token, wanted[i].token);
+  }
+  std::vector<Sampled> none(1);
+  EXPECT_THROW(gpu_->take(*picks, none), InternalError);
+}
+
 TEST_F(CudaSample, TakesLittleTime) {
   constexpr int kCopies = 4;  // more than the caches hold
   constexpr int kCalls = 200;

@@ -68,6 +68,7 @@ class EngineTest : public ::testing::Test {
     options.pages = pages;
     options.max_batch = 8;
     options.max_pass_tokens = 64;
+    options.run_ahead = true;
     return options;
   }
 
@@ -106,7 +107,9 @@ class EngineTest : public ::testing::Test {
 
   std::vector<std::vector<int32_t>> run_alone(const Plan* plan, const std::vector<Request>& requests) {
     std::vector<std::vector<int32_t>> tokens;
-    for (const Request& each : requests) tokens.push_back(run(plan, options(), {each})[0]);
+    EngineOptions one_by_one = options();
+    one_by_one.run_ahead = false;
+    for (const Request& each : requests) tokens.push_back(run(plan, one_by_one, {each})[0]);
     return tokens;
   }
 
@@ -304,6 +307,96 @@ TEST_F(EngineTest, CancelEndsWaitingAndRunningRequests) {
             (std::map<uint64_t, FinishReason>{
                 {running, FinishReason::kCancelled}, {waiting, FinishReason::kCancelled}, {last, FinishReason::kLength}}));
   EXPECT_EQ(engine.stats().pages_free, engine.stats().pages_total);
+}
+
+// A pass that begins before the tokens of the last are known embeds them all the same, and what stops meanwhile leaves no trace.
+TEST_F(EngineTest, RunningAheadDoesNotChangeTokens) {
+  const Plan quest = plan_of(kQuest);
+  const Plan stateful = plan_of(kStateful);
+  for (const Plan* flow : {static_cast<const Plan*>(nullptr), &quest, &stateful}) {
+    std::vector<Request> requests = workload();
+    for (int i = 0; i < 6; ++i) requests.push_back(request(9 + i, 5 + 7 * i, 3 + i));
+    const auto all = run_alone(flow, requests);
+    for (size_t i = 0; i < requests.size(); i += 3) requests[i].stop_tokens = {all[i][i % all[i].size()]};
+    requests[4].want_logits = true;
+    requests[7].want_probe = true;
+    const auto wanted = run_alone(flow, requests);
+    for (const int batch : {1, 3, 8}) {
+      for (const int pages : {30, 256}) {
+        EngineOptions changed = options(pages);
+        changed.max_batch = batch;
+        EngineStats stats;
+        EXPECT_EQ(run(flow, changed, requests, &stats), wanted) << batch << " at a time, " << pages << " pages";
+        EXPECT_EQ(stats.running, 0);
+      }
+    }
+  }
+}
+
+TEST_F(EngineTest, APassRunsAheadWhereNobodyComesOrGoes) {
+  const Plan quest = plan_of(kQuest);
+  const auto pages_read = [&](bool ahead, int stop_at) {
+    EngineOptions changed = options();
+    changed.run_ahead = ahead;
+    Request one = request(40, 20);
+    if (stop_at >= 0) one.stop_tokens = {run_alone(&quest, {one})[0][static_cast<size_t>(stop_at)]};
+    EngineStats stats;
+    run(&quest, changed, {one}, &stats);
+    return stats.pages_available;
+  };
+  EXPECT_EQ(pages_read(true, -1), pages_read(false, -1));  // a request that is to end at its length is not computed further
+  EXPECT_GT(pages_read(true, 6), pages_read(false, 6));    // one that stops has been
+
+  // Callers see a token a step, in order, and nothing runs once the engine has settled.
+  const Request both[] = {request(40, 9), request(12, 14, 1)};
+  Engine engine(*device_, *model_, &quest, options());
+  std::map<uint64_t, std::vector<int32_t>> tokens;
+  engine.on_token([&](uint64_t id, int32_t token) { tokens[id].push_back(token); });
+  for (const Request& each : both) engine.submit(each);
+  engine.settle();  // nothing runs
+  while (tokens[2].size() < 3) engine.step();
+  for (size_t seen = tokens[2].size(); seen < 8; ++seen) {
+    EXPECT_EQ(tokens[2].size(), seen);
+    engine.step();
+  }
+  engine.settle();
+  EXPECT_EQ(tokens[2].size(), 9U);
+  engine.settle();
+  EXPECT_EQ(tokens[2].size(), 9U);
+  engine.run_all();
+  EXPECT_EQ(tokens[1], run_alone(&quest, {both[0]})[0]);
+  EXPECT_EQ(tokens[2], run_alone(&quest, {both[1]})[0]);
+}
+
+TEST_F(EngineTest, WhatRunsAheadCanBeCancelled) {
+  const Plan stateful = plan_of(kStateful);
+  for (const Plan* flow : {static_cast<const Plan*>(nullptr), &stateful}) {
+    Engine engine(*device_, *model_, flow, options());
+    const uint64_t first = engine.submit(request(10, 50));
+    const uint64_t second = engine.submit(request(11, 30, 1));
+    int seen = 0;
+    engine.on_token([&](uint64_t id, int32_t) {
+      seen += id == second ? 1 : 0;
+      if (seen == 7 && id == second) engine.submit(request(12, 4, 2));  // waits for the pass that runs ahead
+    });
+    for (int i = 0; i < 5; ++i) engine.step();
+    engine.cancel(first);
+    std::map<uint64_t, RequestResult> results;
+    for (RequestResult& result : engine.run_all()) results[result.id] = std::move(result);
+    EXPECT_EQ(results[first].reason, FinishReason::kCancelled);
+    EXPECT_EQ(results[second].tokens, run_alone(flow, {request(11, 30, 1)})[0]);
+    EXPECT_EQ(results[3].tokens, run_alone(flow, {request(12, 4, 2)})[0]);
+    EXPECT_EQ(engine.stats().pages_free, engine.stats().pages_total);
+    // Everybody gone while a pass runs: the next one starts anew.
+    const uint64_t last = engine.submit(request(13, 40, 4));
+    for (int i = 0; i < 4; ++i) engine.step();
+    engine.cancel(last);
+    EXPECT_EQ(engine.take_finished().size(), 1U);
+    engine.submit(request(12, 4, 2));
+    EXPECT_EQ(engine.run_all().at(0).tokens, results[3].tokens);
+    engine.submit(request(20, 30));
+    for (int i = 0; i < 3; ++i) engine.step();  // and the engine goes while one runs
+  }
 }
 
 TEST_F(EngineTest, LogitsSurvivePreemption) {

@@ -50,9 +50,14 @@ class Simulation {
       check_pass(pass);
       write(pass);
       scheduler_.complete();
-      generate(pass);
-      check_users();
       ++passes;
+      if (scheduler_.is_steady() && draw(0, 2) > 0) {
+        run_ahead(pass.entries);
+        ++ahead_;
+      } else {
+        generate(pass.entries);
+      }
+      check_users();
       if (::testing::Test::HasFailure()) return passes;
     }
     EXPECT_EQ(cache_.available(), cache_.pages());
@@ -62,6 +67,7 @@ class Simulation {
   uint64_t preemptions() const { return scheduler_.preemptions(); }
   uint64_t shared_tokens() const { return shared_tokens_; }
   uint64_t copied_pages() const { return copied_pages_; }
+  uint64_t passes_ahead() const { return ahead_; }
 
  private:
   int draw(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
@@ -170,9 +176,49 @@ class Simulation {
     }
   }
 
-  void generate(const Pass& pass) {
-    const std::vector<Pass::Entry> entries = pass.entries;
+  /// Another pass before the tokens of the last one, whose entries these are, are known. Some of them end a sequence.
+  void run_ahead(const std::vector<Pass::Entry> entries) {
+    std::map<int32_t, const Sequence*> places;
     for (const Pass::Entry& entry : entries) {
+      if (entry.logit_rows > 0) places.emplace(-1 - static_cast<int32_t>(places.size()), entry.sequence);
+    }
+    const uint64_t preemptions = scheduler_.preemptions();
+    scheduler_.expect();
+    EXPECT_TRUE(scheduler_.admit().empty());
+    const Pass& next = scheduler_.plan();
+    EXPECT_FALSE(next.empty());
+    EXPECT_FALSE(next.has_prefill());
+    EXPECT_EQ(scheduler_.preemptions(), preemptions);
+    check_pass(next);
+    for (size_t i = 0; i < next.entries.size(); ++i) {
+      if (next.tokens[i] < 0) {
+        EXPECT_EQ(places.at(next.tokens[i]), next.entries[i].sequence);
+      }
+    }
+    write(next);
+    scheduler_.complete();
+    for (const Pass::Entry& entry : entries) {
+      if (entry.logit_rows == 0) continue;
+      Sequence& sequence = *entry.sequence;
+      const bool ends = sequence.computed >= sequence.most_tokens && sequence.unknown == 0;
+      if (ends || draw(0, 20) == 0) {
+        scheduler_.remove(sequence);
+        live_.erase(uint64_t{sequence.id});
+        continue;
+      }
+      scheduler_.learn(sequence, draw(0, 3));
+      EXPECT_EQ(sequence.unknown, 0);
+      const auto row = static_cast<size_t>(entry.first + entry.rows);  // of the token, as the next pass has written it
+      const int32_t page = sequence.pages[row / static_cast<size_t>(setting_.page)];
+      written_[static_cast<size_t>(page) * static_cast<size_t>(setting_.page) + row % static_cast<size_t>(setting_.page)].assign(
+          sequence.tokens.begin(), sequence.tokens.begin() + static_cast<ptrdiff_t>(row) + 1);
+    }
+    generate(next.entries);
+  }
+
+  void generate(const std::vector<Pass::Entry> entries) {
+    for (const Pass::Entry& entry : entries) {
+      if (entry.sequence == nullptr) continue;  // it has ended meanwhile
       Sequence& sequence = *entry.sequence;
       if (sequence.computed < static_cast<int>(sequence.tokens.size())) continue;
       if (static_cast<int>(sequence.tokens.size()) >= sequence.most_tokens) {
@@ -209,12 +255,14 @@ class Simulation {
   int submitted_ = 0;
   uint64_t shared_tokens_ = 0;
   uint64_t copied_pages_ = 0;
+  uint64_t ahead_ = 0;
 };
 
 TEST(Scheduler, RandomWorkloadsKeepEveryInvariant) {
   uint64_t preemptions = 0;
   uint64_t shared = 0;
   uint64_t copied = 0;
+  uint64_t ahead = 0;
   for (unsigned seed = 0; seed < 24; ++seed) {
     const bool differs = seed % 2 == 1;
     const bool share = seed % 3 != 0;
@@ -225,10 +273,12 @@ TEST(Scheduler, RandomWorkloadsKeepEveryInvariant) {
     preemptions += simulation.preemptions();
     shared += simulation.shared_tokens();
     copied += simulation.copied_pages();
+    ahead += simulation.passes_ahead();
   }
   EXPECT_GT(preemptions, 50U);  // or the simulation would not show what it should
   EXPECT_GT(shared, 500U);
   EXPECT_GT(copied, 50U);
+  EXPECT_GT(ahead, 500U);
 }
 
 Sequence sequence_of(uint64_t id, int prompt, int most_tokens) {

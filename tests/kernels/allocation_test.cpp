@@ -85,7 +85,7 @@ TEST_P(ReservedPass, AllocatesNothing) {
   for (const CompiledFlow* chosen : {static_cast<const CompiledFlow*>(nullptr), static_cast<const CompiledFlow*>(flow.get())}) {
     const int64_t before = allocations;
     device->begin_pass(pass, batch.pool());
-    device->embed(*table, tokens, test::matrix_of(x, 256));
+    device->embed(*table, tokens, nullptr, test::matrix_of(x, 256));
     device->rms_norm(test::matrix_of(x, 256), *wide_norm, 1e-6f, test::matrix_of(residual, 256));
     device->matmul(test::matrix_of(x, 256), *weight, test::matrix_of(qkv, 512));
     device->rope_append(0, test::matrix_of(qkv, 512), 4, norm.get(), norm.get(), 1e-6f, rope);

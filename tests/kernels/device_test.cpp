@@ -137,12 +137,12 @@ TEST(CpuDevice, EmbedsAndGathersRows) {
     const auto weight = device->create_weight(values, type, 70, 33);
     const std::vector<int32_t> tokens = {69, 0, 31, 32, 33, 31};
     std::vector<float> out(tokens.size() * 33);
-    device->embed(*weight, tokens, test::matrix_of(out, 33));
+    device->embed(*weight, tokens, nullptr, test::matrix_of(out, 33));
     for (size_t i = 0; i < tokens.size(); ++i) {
       EXPECT_TRUE(std::equal(table.begin() + tokens[i] * 33, table.begin() + (tokens[i] + 1) * 33, out.begin() + i * 33)) << i;
     }
     const std::vector<int32_t> outside = {70};
-    EXPECT_THROW(device->embed(*weight, outside, test::matrix_of(out, 33).slice_rows(0, 1)), InternalError);
+    EXPECT_THROW(device->embed(*weight, outside, nullptr, test::matrix_of(out, 33).slice_rows(0, 1)), InternalError);
 
     const std::vector<int32_t> rows = {5, 2};
     std::vector<float> gathered(2 * 33);

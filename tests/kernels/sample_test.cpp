@@ -80,5 +80,42 @@ TEST(CpuSample, RefusesWhatDoesNotFit) {
   EXPECT_THROW(device->sample(narrow, {}, {}), InternalError);
 }
 
+TEST(CpuSample, PicksWaitUntilTheyAreTaken) {
+  const auto device = create_cpu_device({.threads = 2});
+  const auto picks = device->create_picks(3);
+  EXPECT_EQ(picks->rows(), 0);
+  std::vector<Sampled> out(2);
+  EXPECT_THROW(device->take(*picks, out), InternalError);
+  std::vector<float> first{1, 2, 3, 4, 9, 4, 0, 5, 0};
+  const std::vector<SampleRow> two{{.row = 1}, {.row = 0}};
+  const std::vector<SampleRow> three{{.row = 0}, {.row = 1}, {.row = 2}};
+  device->sample(matrix_of(first, 3), two, *picks);
+  EXPECT_EQ(picks->rows(), 2);
+  std::vector<float> second{7, 0, 0, 0, 7, 0, 0, 0, 7};
+  device->sample(matrix_of(second, 3), three, *picks);
+  EXPECT_EQ(picks->rows(), 3);
+  EXPECT_THROW(device->sample(matrix_of(first, 3), two, *picks), InternalError) << "of two calls, none has been taken";
+  EXPECT_THROW(device->take(*picks, std::span(out).first(1)), InternalError);
+  device->take(*picks, out);
+  EXPECT_EQ(out[0].token, 1);
+  EXPECT_EQ(out[1].token, 2);
+  // The last call's are embedded, whether they have been taken or not.
+  std::vector<float> table{0, 10, 20};
+  const auto weight = device->create_weight(table.data(), DataType::kF32, 3, 1);
+  std::vector<float> embedded(4);
+  const std::vector<int32_t> tokens{-3, 1, -1, -2};
+  for (const bool taken : {false, true}) {
+    if (taken) device->take(*picks, std::span(out = std::vector<Sampled>(3)));
+    device->embed(*weight, tokens, picks.get(), matrix_of(embedded, 1));
+    EXPECT_EQ(embedded, (std::vector<float>{20, 10, 0, 10}));
+  }
+  const std::vector<int32_t> beyond{-4};
+  EXPECT_THROW(device->embed(*weight, beyond, picks.get(), matrix_of(embedded, 1).slice_rows(0, 1)), InternalError);
+  const std::vector<int32_t> none{-1};
+  EXPECT_THROW(device->embed(*weight, none, nullptr, matrix_of(embedded, 1).slice_rows(0, 1)), InternalError);
+  const std::vector<SampleRow> four(4);
+  EXPECT_THROW(device->sample(matrix_of(first, 3), four, *picks), InternalError);
+}
+
 }  // namespace
 }  // namespace sluice
