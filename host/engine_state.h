@@ -102,14 +102,13 @@ struct Engine::State {
   /// Whether the pass after the one that runs can begin before the results of this are known.
   bool can_run_ahead() const;
   /// Waits for the oldest pass that runs, and ends it.
-  void end_pass(Job::Clock::time_point start);
-  /// Hands out what was sampled, keeps what requests asked for, ends requests. Returns the tokens generated.
-  int collect(RunningPass& pass);
+  void end_pass();
+  /// Hands out what was sampled, keeps what requests asked for, ends requests.
+  void collect(RunningPass& pass);
   void keep_mass(Job& job, size_t entry);
   void accept(Job& job, int32_t token);
   void finish(Job& job, FinishReason reason);
   void finish_cancelled();
-  void count(bool prefill, int generated, double seconds);
 };
 
 }  // namespace sluice

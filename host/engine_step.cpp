@@ -25,18 +25,17 @@ bool is_sampled(const Pass::Entry& entry) {
 }  // namespace
 
 bool Engine::State::step() {
-  const Job::Clock::time_point start = Job::Clock::now();
   if (running_passes == 0 && !launch()) return false;
   if (can_run_ahead()) {
     scheduler.expect();
     launch();
   }
-  end_pass(start);
+  end_pass();
   return true;
 }
 
 void Engine::State::settle() {
-  if (running_passes > 0) end_pass(Job::Clock::now());
+  if (running_passes > 0) end_pass();
 }
 
 bool Engine::State::launch() {
@@ -61,19 +60,19 @@ bool Engine::State::launch() {
 }
 
 bool Engine::State::can_run_ahead() const {
-  if (!runs_ahead || running_passes != 1 || any_cancelled || !scheduler.is_steady()) return false;
+  if (!runs_ahead || running_passes != 1 || any_cancelled || !scheduler.can_plan_ahead()) return false;
   // What is reported of a step has to be fetched before the next one.
   const auto& entries = passes.front().entries;
   return std::none_of(entries.begin(), entries.end(),
                       [](const auto& entry) { return entry.job != nullptr && entry.job->request.want_probe; });
 }
 
-void Engine::State::end_pass(Job::Clock::time_point start) {
+void Engine::State::end_pass() {
   stepping = true;
   RunningPass& pass = passes.front();
-  const int generated = collect(pass);
+  collect(pass);
   stepping = false;
-  count(pass.has_prefill, pass.has_prefill ? 0 : generated, seconds_between(start, Job::Clock::now()));
+  if (!pass.has_prefill) ++stats.decode_passes;
   pass.ended_states.clear();
   std::swap(passes.front(), passes.back());
   --running_passes;
@@ -164,12 +163,11 @@ void Engine::State::sample(const Pass& pass, const Matrix& logits) {
   if (!choices.empty()) device.sample(logits, choices, *picks);
 }
 
-int Engine::State::collect(RunningPass& pass) {
+void Engine::State::collect(RunningPass& pass) {
   sampled.resize(static_cast<size_t>(
       std::count_if(pass.entries.begin(), pass.entries.end(), [](const auto& entry) { return entry.sampled; })));
   if (!sampled.empty()) device.take(*picks, sampled);
   size_t next = 0;
-  int generated = 0;
   for (size_t i = 0; i < pass.entries.size(); ++i) {
     const RunningPass::Entry& entry = pass.entries[i];
     const Sampled picked = entry.sampled ? sampled[next++] : Sampled();
@@ -184,10 +182,8 @@ int Engine::State::collect(RunningPass& pass) {
       throw InputError("the model's logits are not finite (NaN or infinite): its weights are damaged or overflow",
                        "compare the checkpoint's files with where they came from");
     }
-    ++generated;
     accept(job, picked.token);
   }
-  return generated;
 }
 
 void Engine::State::keep_mass(Job& job, size_t entry) {
@@ -255,17 +251,6 @@ void Engine::State::finish_cancelled() {
     if (job.cancelled) finish(job, FinishReason::kCancelled);
   }
   update_gauges();
-}
-
-void Engine::State::count(bool prefill, int generated, double seconds) {
-  ++stats.passes;
-  if (prefill) {
-    stats.prefill_seconds += seconds;
-    return;
-  }
-  ++stats.decode_passes;
-  stats.decode_tokens += static_cast<uint64_t>(generated);
-  stats.decode_seconds += seconds;
 }
 
 }  // namespace sluice

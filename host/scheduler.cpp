@@ -43,7 +43,7 @@ Scheduler::Scheduler(PageCache& cache, const SchedulerOptions& options) : cache_
     throw InternalError("a pass must have room for one row of every running sequence");
   }
   const auto batch = static_cast<size_t>(options.max_batch);
-  running_.reserve(batch);
+  running_.reserve(2 * batch);  // those whose last token is awaited are beside the others
   admitted_.reserve(batch);
   pass_.entries.reserve(batch);
   pass_.decoding.reserve(batch);
@@ -101,7 +101,7 @@ std::span<Sequence* const> Scheduler::admit() {
 
 bool Scheduler::make_room(Sequence& sequence) {
   while (true) {
-    if (running() < options_.max_batch && try_admit(sequence)) return true;
+    if (unfinished() < options_.max_batch && try_admit(sequence)) return true;
     if (running_.empty() || running_.back()->priority >= sequence.priority) return false;
     // Somebody admitted a moment ago never ranks lower: the waiting are taken in order of rank.
     preempt(*running_.back());
@@ -222,18 +222,19 @@ void Scheduler::complete() {
   }
 }
 
-bool Scheduler::is_steady() const {
-  // A full batch admits nobody, unless somebody's rank is higher. Where the pool is full, trying it is the only way to know.
-  if (!waiting_.empty() && (running() < options_.max_batch || before(waiting_.front(), running_.back()))) return false;
+int Scheduler::unfinished() const {
+  return static_cast<int>(
+      std::count_if(running_.begin(), running_.end(), [](const Sequence* each) { return !is_computed(*each); }));
+}
+
+bool Scheduler::can_plan_ahead() const {
+  if (!waiting_.empty() && !running_.empty() && running_.back()->priority < waiting_.front()->priority) return false;
   int growing = 0;
-  bool goes_on = false;
   for (const Sequence* sequence : running_) {
-    if (!decodes(*sequence) || sequence->prompt_logits) return false;
-    if (is_computed(*sequence)) continue;
-    goes_on = true;
-    growing += needs_page(*sequence) ? 1 : 0;
+    if (sequence->prompt_logits) return false;
+    if (!is_computed(*sequence) && decodes(*sequence) && needs_page(*sequence)) ++growing;
   }
-  return goes_on && growing <= cache_.available();
+  return unfinished() > 0 && growing <= cache_.available();
 }
 
 void Scheduler::expect() {

@@ -91,9 +91,9 @@ class Scheduler {
   const Pass& plan();
   /// The pass that `plan` returned has run, or will have before anything that is run from now on.
   void complete();
-  /// Whether the sequences can go on before it is known which tokens the last pass gives them: nobody is to be admitted,
-  /// preempted or computed from a prompt, and at least one sequence goes on.
-  bool is_steady() const;
+  /// Whether there is something to plan before it is known which tokens the last pass gives, and nobody is in the way: nobody is
+  /// to be preempted, and of those who run nobody wants all logits.
+  bool can_plan_ahead() const;
   /// Gives every sequence a place for the token that the last pass gives it, where another is to be computed from it: -1 - i for
   /// the i-th that it gives. The next pass has such tokens.
   void expect();
@@ -117,6 +117,8 @@ class Scheduler {
   /// Whether all that the sequence will ever hold has been computed.
   static bool is_computed(const Sequence& sequence) { return sequence.computed >= sequence.most_tokens; }
   bool needs_page(const Sequence& sequence) const;
+  /// Sequences that the next pass has, of those that run: for others only the last token is awaited.
+  int unfinished() const;
   /// Tokens of a prefix that other sequences could have computed in the same way.
   int shareable(const Sequence& sequence) const;
 

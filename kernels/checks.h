@@ -11,7 +11,7 @@ namespace sluice {
 
 void require_equal(const char* operation, const char* dimension, int64_t got, int64_t wanted);
 void require_layer(const char* operation, int layer, const Pool& pool);
-/// There is a result for each row; logits are float32, and each row lies in them.
+/// logits are float32, and each row lies in them.
 void require_samples(const Matrix& logits, std::span<const SampleRow> rows);
 /// Every token is in the vocabulary, or -1 - i for a row i of `picks` (null: there are none).
 void require_embeddable(std::span<const int32_t> tokens, int64_t vocabulary, const Device::Picks* picks);

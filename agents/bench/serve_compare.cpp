@@ -39,7 +39,9 @@ int profiled_steps(const BenchOptions& options) { return options.profile ? StepP
 
 /// Computes a prompt by itself: its time, and for prompts that all sides start from, its K and V.
 std::shared_ptr<const KvSnapshot> prefill(const ServeSetup& setup, BenchRow& row) {
-  Engine engine(setup.device, *setup.model, nullptr, setup.options(nullptr, 1));
+  EngineOptions options = setup.options(nullptr, 1);
+  options.run_ahead = false;  // what follows a prompt is not part of its time
+  Engine engine(setup.device, *setup.model, nullptr, options);
   double seconds = 0;
   double tokens = 0;
   std::vector<RequestResult> results;
@@ -107,11 +109,11 @@ bool mostly_agrees_alone(const ServeSetup& setup, const Plan* plan, const ServeS
   return 2 * same > checked.size();
 }
 
-/// Bytes of K, V and cached fields that a decode step reads.
-double cache_bytes(const ServeSetup& setup, const Plan* plan, const ServeSide& side, double measured_steps) {
+/// Bytes of K, V and cached fields that a decode step reads, of `measured` passes that were the last.
+double cache_bytes(const ServeSetup& setup, const Plan* plan, const ServeSide& side, double measured) {
   const ModelConfig& config = setup.config;
   double tokens = 0;  // of all sequences, in the middle of what was measured
-  for (int i = 0; i < setup.batch; ++i) tokens += setup.tokens + static_cast<double>(side.tokens(i).size()) - measured_steps / 2;
+  for (int i = 0; i < setup.batch; ++i) tokens += setup.tokens + static_cast<double>(side.tokens(i).size()) - measured / 2;
   const double token_bytes = 2.0 * config.head_dim * static_cast<double>(size_of(side.kv()));
   const double dense_layer = tokens * token_bytes * config.kv_heads;
   if (plan == nullptr || plan->graph.selection == kNoNode) return dense_layer * config.layers;
@@ -131,6 +133,7 @@ struct Measured {
   const Plan* plan;  // null: dense
   ServeSide side;
   std::vector<double> turns = {};
+  size_t passes = 0;  // that turns took
 
   std::string name() const { return plan != nullptr ? plan->graph.name + " decode" : "dense decode"; }
 };
@@ -139,7 +142,7 @@ BenchRow decode_row(const ServeSetup& setup, const Measured& measured) {
   const ServeSide& side = measured.side;
   const auto weights = static_cast<double>(setup.model->step_weight_bytes());
   const double steps = static_cast<double>(measured.turns.size()) * ServeSide::kStepsPerTurn;
-  const double cache = cache_bytes(setup, measured.plan, side, steps);
+  const double cache = cache_bytes(setup, measured.plan, side, static_cast<double>(measured.passes));
   BenchRow row;
   row.name = measured.name();
   row.shape = fmt::format("batch {}, tokens {}", setup.batch, setup.tokens);
@@ -160,12 +163,16 @@ void measure(Measured& dense, Measured& flow, int turns, double seconds) {
   const auto enough = [&] {
     return seconds > 0 && static_cast<int>(dense.turns.size()) >= kLeastPairs && seconds_since(start) >= seconds;
   };
+  const size_t dense_begin = dense.side.tokens(0).size();
+  const size_t flow_begin = flow.side.tokens(0).size();
   while (static_cast<int>(dense.turns.size()) < turns && !enough()) {
     const bool dense_first = dense.turns.size() % 2 == 0;
     if (dense_first) dense.turns.push_back(dense.side.turn());
     flow.turns.push_back(flow.side.turn());
     if (!dense_first) dense.turns.push_back(dense.side.turn());
   }
+  dense.passes = dense.side.tokens(0).size() - dense_begin;
+  flow.passes = flow.side.tokens(0).size() - flow_begin;
 }
 
 void profile(StepProfiler& profiler, Measured& measured, BenchReport& report) {

@@ -73,6 +73,7 @@ bool EngineSlot::cancel(uint64_t id, bool stopped) {
 void EngineSlot::step() {
   engine_->step();
   for (const RequestResult& result : engine_->take_finished()) finish(result);
+  if (live_.empty()) engine_->settle();  // an idle engine has nothing that a pass still uses
   last_used_ = GenerationClock::now();
 }
 

@@ -318,8 +318,13 @@ bool CudaDevice::joins_layer(const LayerTail& tail, const TailRows& rows) const 
 void CudaDevice::sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) {
   require_equal("sample", "results", static_cast<int64_t>(out.size()), static_cast<int64_t>(rows.size()));
   reserve_picks(static_cast<int>(rows.size()));
-  sample(logits, rows, *picks_);
-  picks_->take_results(out);
+  try {
+    sample(logits, rows, *picks_);
+    picks_->take_results(out);
+  } catch (...) {
+    picks_.reset();  // what has begun may never be taken
+    throw;
+  }
 }
 
 void CudaDevice::sample(Matrix logits, std::span<const SampleRow> rows, Picks& picks) {

@@ -87,6 +87,57 @@ TEST_F(CudaEngine, ReplayedStepsGiveTheSameBits) {
   }
 }
 
+// What the GPU embeds before the host knows it are the tokens that it has picked.
+TEST_F(CudaEngine, RunningAheadGivesTheSameTokens) {
+  for (const std::string flow : {"", "quest", "h2o"}) {
+    const std::optional<Plan> plan = flow.empty() ? std::nullopt : std::optional(plan_of(flow));
+    const auto engine_of = [&](bool ahead) {
+      EngineOptions options;
+      options.pages = 2000;
+      options.max_batch = 4;
+      options.max_pass_tokens = 300;
+      options.prefix_cache = false;  // prompts cut elsewhere round elsewhere
+      options.run_ahead = ahead;
+      return std::make_unique<Engine>(*device_, *model_, plan ? &*plan : nullptr, options);
+    };
+    std::vector<Request> requests = workload();
+    requests.resize(4);  // all run from the beginning, so that passes are the same
+    for (Request& request : requests) request.want_logits = false;
+    std::array<std::map<uint64_t, std::vector<int32_t>>, 2> tokens;
+    for (const bool ahead : {false, true}) {
+      const auto engine = engine_of(ahead);
+      for (const Request& request : requests) engine->submit(request);
+      for (const RequestResult& result : engine->run_all()) tokens.at(ahead ? 1 : 0)[result.id] = result.tokens;
+    }
+    EXPECT_EQ(tokens[0], tokens[1]) << flow;
+
+    // Alone: what stops, or is cancelled, while a pass more is on its way, and what comes then.
+    const auto alone = [&](const Request& request) {
+      const auto engine = engine_of(false);
+      engine->submit(request);
+      return engine->run_all().at(0).tokens;
+    };
+    Request stopping = requests[2];
+    stopping.stop_tokens = {alone(stopping).at(9)};
+    const std::vector<int32_t> stopped = alone(stopping);
+    const std::vector<int32_t> whole = alone(requests[3]);
+    const auto engine = engine_of(true);
+    for (int round = 0; round < 3; ++round) {
+      engine->submit(stopping);
+      EXPECT_EQ(engine->run_all().at(0).tokens, stopped) << flow;
+      const uint64_t cancelled = engine->submit(requests[0]);
+      for (int i = 0; i < 5 + round; ++i) engine->step();
+      engine->cancel(cancelled);
+      engine->submit(requests[3]);
+      const std::vector<RequestResult> results = engine->run_all();
+      EXPECT_EQ(results.at(1).tokens, whole) << flow;
+    }
+    EXPECT_EQ(engine->stats().pages_free, engine->stats().pages_total);
+    engine->submit(requests[0]);
+    for (int i = 0; i < 6; ++i) engine->step();  // the engine goes while a pass runs
+  }
+}
+
 TEST_F(CudaEngine, StepsAreReplayedOnceTheirShapeIsKnown) {
   constexpr int kColumns = 16;
   std::vector<float> table(64 * kColumns);

@@ -183,11 +183,21 @@ TEST_F(CudaSample, PicksWaitUntilTheyAreTaken) {
     return values;
   }();
   const auto table = gpu_->create_weight(rows_of_table.data(), DataType::kF32, kColumns, 1);
-  const auto memory = gpu_->allocate(kRows * sizeof(float));
-  const Matrix embedded{memory->data(), DataType::kF32, kRows, 1, 1};
+  constexpr int kCalls = 5;
+  const auto memory = gpu_->allocate(kCalls * kRows * sizeof(float));
+  const auto embedded = [&](int call) {
+    return Matrix{static_cast<float*>(memory->data()) + call * kRows, DataType::kF32, kRows, 1, 1};
+  };
+  // Work that takes longer than the host needs to begin all else.
+  constexpr int kWide = 1 << 16;
+  const auto wide = gpu_->allocate(size_t{2} * 512 * kWide * sizeof(float));
+  const std::vector<float> ones(kWide, 1.0F);
+  const auto gain = gpu_->create_weight(ones.data(), DataType::kF32, 1, kWide);
+  const Matrix x{wide->data(), DataType::kF32, 512, kWide, kWide};
+  const Matrix y{static_cast<float*>(wide->data()) + int64_t{512} * kWide, DataType::kF32, 512, kWide, kWide};
   std::mt19937 random(9);
   std::vector<Logits> logits;
-  for (int call = 0; call < 5; ++call) {
+  for (int call = 0; call < kCalls; ++call) {
     Logits& now = logits.emplace_back(*gpu_, kRows, kColumns, kColumns);
     for (int64_t row = 0; row < kRows; ++row) fill("gauss", now.host.row(row), kColumns, random);
     now.send(*gpu_);
@@ -197,25 +207,28 @@ TEST_F(CudaSample, PicksWaitUntilTheyAreTaken) {
     for (int i = 0; i < kRows - call; ++i) rows.push_back({.row = (i * 7 + call) % kRows});
     return rows;
   };
-  // Each is taken after the next has begun.
-  for (int call = 0; call <= 5; ++call) {
-    if (call < 5) gpu_->sample(logits[static_cast<size_t>(call)].device, choices(call), *picks);
-    if (call < 5) {
+  // Each is taken after the next has begun, and embedded before the host knows it.
+  for (int call = 0; call <= kCalls; ++call) {
+    if (call < kCalls) {
+      for (int i = 0; i < 20; ++i) gpu_->rms_norm(x, *gain, 1e-6F, y);
+      gpu_->sample(logits[static_cast<size_t>(call)].device, choices(call), *picks);
       std::vector<int32_t> tokens;
       for (int i = 0; i < kRows; ++i) tokens.push_back(-1 - i % picks->rows());
-      gpu_->embed(*table, tokens, picks.get(), embedded);
-      std::vector<float> got(kRows);
-      gpu_->read(got.data(), embedded.data, got.size() * sizeof(float));
-      const auto wanted = sample(*cpu_, logits[static_cast<size_t>(call)].host, choices(call));
-      for (int i = 0; i < kRows; ++i) {
-        EXPECT_EQ(got[static_cast<size_t>(i)], static_cast<float>(wanted[static_cast<size_t>(i % picks->rows())].token % 256));
-      }
+      gpu_->embed(*table, tokens, picks.get(), embedded(call));
     }
     if (call == 0) continue;
     std::vector<Sampled> got(choices(call - 1).size());
     gpu_->take(*picks, got);
     const auto wanted = sample(*cpu_, logits[static_cast<size_t>(call) - 1].host, choices(call - 1));
     for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i].token, wanted[i].token);
+  }
+  std::vector<float> all(kCalls * kRows);
+  gpu_->read(all.data(), memory->data(), all.size() * sizeof(float));
+  for (int call = 0; call < kCalls; ++call) {
+    const auto wanted = sample(*cpu_, logits[static_cast<size_t>(call)].host, choices(call));
+    for (size_t i = 0; i < kRows; ++i) {
+      EXPECT_EQ(all[static_cast<size_t>(call) * kRows + i], static_cast<float>(wanted[i % wanted.size()].token % 256)) << call;
+    }
   }
   std::vector<Sampled> none(1);
   EXPECT_THROW(gpu_->take(*picks, none), InternalError);

@@ -59,7 +59,7 @@ constexpr const char* kFlow = R"(
   end
   return flow)";
 
-int allocations_of_decode_steps(const char* source) {
+int allocations_of_decode_steps(const char* source, bool run_ahead) {
   testing::TinyModel tiny;
   tiny.draw();
   const testing::TemporaryDirectory directory;
@@ -75,6 +75,7 @@ int allocations_of_decode_steps(const char* source) {
   options.page = 8;
   options.pages = 200;
   options.max_batch = 4;
+  options.run_ahead = run_ahead;
   Engine engine(*device, *model, plan ? &*plan : nullptr, options);
   for (int i = 0; i < 4; ++i) {
     Request request;
@@ -103,9 +104,13 @@ TEST(Allocation, CounterSeesAllocations) {
   EXPECT_EQ(allocations, 1);
 }
 
-TEST(Allocation, DenseDecodeStepAllocatesNothing) { EXPECT_EQ(allocations_of_decode_steps(nullptr), 0); }
+TEST(Allocation, DenseDecodeStepAllocatesNothing) {
+  for (const bool run_ahead : {false, true}) EXPECT_EQ(allocations_of_decode_steps(nullptr, run_ahead), 0) << run_ahead;
+}
 
-TEST(Allocation, SparseDecodeStepAllocatesNothing) { EXPECT_EQ(allocations_of_decode_steps(kFlow), 0); }
+TEST(Allocation, SparseDecodeStepAllocatesNothing) {
+  for (const bool run_ahead : {false, true}) EXPECT_EQ(allocations_of_decode_steps(kFlow, run_ahead), 0) << run_ahead;
+}
 
 }  // namespace
 }  // namespace sluice

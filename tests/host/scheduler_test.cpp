@@ -51,7 +51,7 @@ class Simulation {
       write(pass);
       scheduler_.complete();
       ++passes;
-      if (scheduler_.is_steady() && draw(0, 2) > 0) {
+      if (scheduler_.can_plan_ahead() && draw(0, 2) > 0) {
         run_ahead(pass.entries);
         ++ahead_;
       } else {
@@ -68,6 +68,7 @@ class Simulation {
   uint64_t shared_tokens() const { return shared_tokens_; }
   uint64_t copied_pages() const { return copied_pages_; }
   uint64_t passes_ahead() const { return ahead_; }
+  uint64_t prefills_ahead() const { return prefills_ahead_; }
 
  private:
   int draw(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
@@ -184,17 +185,20 @@ class Simulation {
     }
     const uint64_t preemptions = scheduler_.preemptions();
     scheduler_.expect();
-    EXPECT_TRUE(scheduler_.admit().empty());
+    for (Sequence* sequence : scheduler_.admit()) check_admitted(*sequence);
     const Pass& next = scheduler_.plan();
     EXPECT_FALSE(next.empty());
-    EXPECT_FALSE(next.has_prefill());
     EXPECT_EQ(scheduler_.preemptions(), preemptions);
     check_pass(next);
-    for (size_t i = 0; i < next.entries.size(); ++i) {
-      if (next.tokens[i] < 0) {
-        EXPECT_EQ(places.at(next.tokens[i]), next.entries[i].sequence);
+    size_t row = 0;
+    for (const Pass::Entry& entry : next.entries) {
+      for (int i = 0; i < entry.rows; ++i, ++row) {
+        if (next.tokens[row] >= 0) continue;
+        EXPECT_TRUE(entry.decoding);
+        EXPECT_EQ(places.at(next.tokens[row]), entry.sequence);
       }
     }
+    prefills_ahead_ += next.has_prefill() ? 1 : 0;
     write(next);
     scheduler_.complete();
     for (const Pass::Entry& entry : entries) {
@@ -208,10 +212,10 @@ class Simulation {
       }
       scheduler_.learn(sequence, draw(0, 3));
       EXPECT_EQ(sequence.unknown, 0);
-      const auto row = static_cast<size_t>(entry.first + entry.rows);  // of the token, as the next pass has written it
-      const int32_t page = sequence.pages[row / static_cast<size_t>(setting_.page)];
-      written_[static_cast<size_t>(page) * static_cast<size_t>(setting_.page) + row % static_cast<size_t>(setting_.page)].assign(
-          sequence.tokens.begin(), sequence.tokens.begin() + static_cast<ptrdiff_t>(row) + 1);
+      const auto at = static_cast<size_t>(entry.first + entry.rows);  // of the token, as the next pass has written it
+      const int32_t page = sequence.pages[at / static_cast<size_t>(setting_.page)];
+      written_[static_cast<size_t>(page) * static_cast<size_t>(setting_.page) + at % static_cast<size_t>(setting_.page)].assign(
+          sequence.tokens.begin(), sequence.tokens.begin() + static_cast<ptrdiff_t>(at) + 1);
     }
     generate(next.entries);
   }
@@ -256,6 +260,7 @@ class Simulation {
   uint64_t shared_tokens_ = 0;
   uint64_t copied_pages_ = 0;
   uint64_t ahead_ = 0;
+  uint64_t prefills_ahead_ = 0;
 };
 
 TEST(Scheduler, RandomWorkloadsKeepEveryInvariant) {
@@ -263,6 +268,7 @@ TEST(Scheduler, RandomWorkloadsKeepEveryInvariant) {
   uint64_t shared = 0;
   uint64_t copied = 0;
   uint64_t ahead = 0;
+  uint64_t prefills = 0;
   for (unsigned seed = 0; seed < 24; ++seed) {
     const bool differs = seed % 2 == 1;
     const bool share = seed % 3 != 0;
@@ -274,11 +280,13 @@ TEST(Scheduler, RandomWorkloadsKeepEveryInvariant) {
     shared += simulation.shared_tokens();
     copied += simulation.copied_pages();
     ahead += simulation.passes_ahead();
+    prefills += simulation.prefills_ahead();
   }
   EXPECT_GT(preemptions, 50U);  // or the simulation would not show what it should
   EXPECT_GT(shared, 500U);
   EXPECT_GT(copied, 50U);
   EXPECT_GT(ahead, 500U);
+  EXPECT_GT(prefills, 100U);
 }
 
 Sequence sequence_of(uint64_t id, int prompt, int most_tokens) {

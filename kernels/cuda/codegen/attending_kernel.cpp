@@ -168,7 +168,9 @@ void KernelWriter::write_selectors(const std::vector<NodeId>& selected, KernelWr
   write_fixed();
   write_queries();
   writer_.open("if (threadIdx.x == 0)");
-  for (size_t i = 0; i < products_.size(); ++i) writer_.line("query_parts[{}] = parts_{};", i, products_[i].node);
+  for (size_t i = 0; i < products_.size(); ++i) {
+    if (!products_[i].joins_parts()) writer_.line("query_parts[{}] = parts_{};", i, products_[i].node);
+  }
   writer_.write("signals.give_queries(own);");
   writer_.close();
   writer_.close();
@@ -230,7 +232,9 @@ void KernelWriter::write_scoring() {
   writer_.open("for (int own = 0; own < own_rows; ++own)");
   writer_.write("signals.wait_for_queries(own);");
   place_own_row();
-  for (size_t i = 0; i < products_.size(); ++i) writer_.line("const int parts_{} = query_parts[{}];", products_[i].node, i);
+  for (size_t i = 0; i < products_.size(); ++i) {
+    if (!products_[i].joins_parts()) writer_.line("const int parts_{} = query_parts[{}];", products_[i].node, i);
+  }
   for (const Launch& launch : layout_.launches) write_own_tiles(launch);
   writer_.write("__syncwarp();");
   writer_.write("if (lane == 0) signals.give_scores(own);");

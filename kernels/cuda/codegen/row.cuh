@@ -58,7 +58,7 @@ struct QueryShape {
 };
 
 /// Writes kMostParts parts of pairs of value(result, channel) for each sign. By the first kThreads threads, which are the crew;
-/// returns the number of parts that are not all zero, 1 or 3.
+/// returns the number of parts that are not all zero, 1 or 3. A barrier of the crew, behind which all are there.
 template <int kThreads, class Crew, class Shape, Bound kBound, class Value>
 __device__ int write_query_parts(uint2* to, const Value& value) {
   constexpr int kFragments = Shape::kFragments;

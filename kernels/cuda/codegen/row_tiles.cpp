@@ -95,8 +95,10 @@ void KernelWriter::write_queries() {
     Values values(scope_, writer_);
     writer_.line("return {};", values.read(product.query, index));
     writer_.close(";");
-    writer_.line("const int parts_{0} = write_query_parts<kThreads, {1}, {2}, {3}>(query_{0}, number_{0});", product.node,
-                 crew_.type, product.query_shape(compact_queries_), product.bound_name());
+    // A barrier as well.
+    writer_.line("{0}write_query_parts<kThreads, {2}, {3}, {4}>(query_{1}, number_{1});",
+                 product.joins_parts() ? "" : fmt::format("const int parts_{} = ", product.node), product.node, crew_.type,
+                 product.query_shape(compact_queries_), product.bound_name());
   }
 }
 
