@@ -57,7 +57,7 @@ struct RequestResult {
   int cached_tokens = 0;     // prompt tokens found in the prefix cache
   int preemptions = 0;
   double prefill_seconds = 0;
-  double decode_seconds = 0;  // from the first decode step to the last token
+  double decode_seconds = 0;  // from when the first decode step is begun, which a pass before it may hold up, to the last token
 };
 
 struct EngineOptions {
