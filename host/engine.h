@@ -70,8 +70,9 @@ struct EngineOptions {
   DataType kv = DataType::kBF16;
   size_t state_bytes = 0;  // that the states of a whole batch may take; 0: as much as the pool and 1 GiB
   uint64_t seed = 0;       // mixed into each request's seed for `random` and `approx_topk`
-  /// Prepare a pass while the one before it runs, where nobody comes or has to go. A request that stops at a token is then
-  /// computed for one pass more, in vain. Unset: on devices that work beside the host.
+  /// Prepare a pass while the one before it runs, where nobody is to be preempted. A request that stops at a token is then
+  /// computed for one pass more, in vain, and who comes meanwhile is in the pass after. Unset: on devices that work beside the
+  /// host.
   std::optional<bool> run_ahead;
 };
 

@@ -61,7 +61,8 @@ void fit_positions(ServeSetup& setup, bool steps_given, bool at_rates) {
   const int room = setup.config.max_positions - setup.tokens - meanwhile;
   const int least = steps_given ? setup.generate : least_steps_to_compare();
   if (room < least) {
-    std::string parts = fmt::format("--tokens {} and {} to decode{}", setup.tokens, least, at_rates ? "" : ", warm-up included");
+    std::string parts =
+        fmt::format("--tokens {} and {} to decode{}", setup.tokens, least, at_rates ? "" : ", untimed ones included");
     if (meanwhile > 0) parts += fmt::format(", after {} while the prompts of others are computed", meanwhile);
     throw InputError(fmt::format("{}: the model has {} positions", parts, setup.config.max_positions),
                      meanwhile > 0 ? "lower --tokens, --generate or --batch" : "lower --tokens or --generate");

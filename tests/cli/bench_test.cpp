@@ -69,7 +69,7 @@ TEST(BenchServe, WhatCannotRunIsRefusedBeforeTheWork) {
   refused({"--random-weights", "qwen3-8b", "--layers", "37"}, "it has 36");
   refused({"--random-weights", "qwen3-32b", "--batch", "256", "--tokens", "20000"}, "GiB are free");
   refused({"--random-weights", "qwen3-32b", "--tokens", "41000"}, "40960 positions");
-  refused({"--tokens", "16300", "--generate", "65536", "--batch", "1"}, "98308 to decode, warm-up included: the model has");
+  refused({"--tokens", "16300", "--generate", "65536", "--batch", "1"}, "98308 to decode, untimed ones included: the model has");
   refused({"--tokens", "16300", "--generate", "200", "--rate", "4"}, "and 200 to decode");
   refused({"--random-weights", "qwen3-0.6b", "--layers", "1", "--batch", "256", "--tokens", "40960"}, "--generate or --batch");
   refused({"--dimension", "96", "--other"}, "bench serve does not take: --dimension 96 --other");
