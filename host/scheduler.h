@@ -60,7 +60,7 @@ struct Pass {
 };
 
 struct SchedulerOptions {
-  int max_batch = 64;         // sequences that run at once
+  int max_batch = 64;         // sequences of a pass
   int max_pass_tokens = 512;  // rows of a pass, at least `max_batch`
   int max_logit_rows = 64;    // rows of logits of a pass, at least `max_batch`
   /// Generated tokens get other K and V by decode steps than by prefill (a flow runs in one and not in the other): after a

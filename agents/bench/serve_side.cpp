@@ -3,13 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <fstream>
 #include <utility>
 
+#include "agents/step_timing.h"
 #include "host/random.h"
 #include "host/tensor.h"
-#include "scripting/graph/error.h"
 
 namespace sluice {
 namespace {
@@ -97,31 +96,20 @@ ServeSide::ServeSide(const ServeSetup& setup, const Plan* plan, const std::share
   const auto all_decode = [&] {
     return std::none_of(tokens_.begin(), tokens_.end(), [](const auto& list) { return list.empty(); });
   };
-  while (!all_decode()) step();
+  while (!all_decode()) require_step(engine_);
   run(kWarmPasses);
   const EngineStats now = engine_.stats();
   const double used = static_cast<double>(now.pages_total - now.pages_free) / now.pages_total;  // pages are mapped when written
   resident_overhead_ += resident_bytes() - pool_bytes_ * used;
 }
 
-double ServeSide::turn() {
-  step();
-  const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < kStepsPerTurn; ++i) step();
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  engine_.settle();  // what ran on would be part of the other side's time
-  return seconds;
-}
+double ServeSide::turn() { return time_steps(engine_, kStepsPerTurn); }
 
 void ServeSide::run(int passes) {
   const size_t end = tokens_.front().size() + static_cast<size_t>(passes);
-  while (tokens_.front().size() + 1 < end) step();
+  while (tokens_.front().size() + 1 < end) require_step(engine_);
   engine_.settle();
-  if (tokens_.front().size() < end) step();  // none ran ahead
-}
-
-void ServeSide::step() {
-  if (!engine_.step()) throw InternalError("the benchmark's engine ran out of work");
+  if (tokens_.front().size() < end) require_step(engine_);  // none ran ahead
 }
 
 }  // namespace sluice

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "agents/step_timing.h"
 #include "host/engine.h"
 
 namespace sluice {
@@ -39,8 +40,7 @@ class ServeSide {
  public:
   static constexpr int kWarmPasses = 3;    // the first ones touch fresh memory
   static constexpr int kStepsPerTurn = 4;  // decode steps of one side that are timed before it is the other's turn
-  /// What a turn takes of every answer: passes run ahead from the first step of it on, until it is over.
-  static constexpr int kPassesPerTurn = kStepsPerTurn + 2;
+  static constexpr int kPassesPerTurn = kStepsPerTurn + kUntimedPasses;
 
   /// Brings all sequences to their first decode steps: from `snapshot`, or by computing their prompts.
   ServeSide(const ServeSetup& setup, const Plan* plan, const std::shared_ptr<const KvSnapshot>& snapshot);
@@ -59,8 +59,6 @@ class ServeSide {
   double resident_overhead() const { return resident_overhead_; }
 
  private:
-  void step();
-
   DataType kv_;
   double pool_bytes_;
   double resident_overhead_ = 0;

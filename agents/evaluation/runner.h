@@ -7,6 +7,7 @@
 
 #include "agents/evaluation/report.h"
 #include "agents/flow_script.h"
+#include "agents/step_timing.h"
 #include "agents/tasks/task.h"
 #include "host/engine.h"
 #include "scripting/graph/plan.h"
@@ -43,7 +44,7 @@ struct SpeedOptions {
   int steps = 4;
 
   /// Tokens that every prompt is continued by: the model needs room for them after the prompt. Passes run ahead of what is timed.
-  int generated() const { return kWarmSteps + 1 + pairs * (steps + 2) + 2; }
+  int generated() const { return kWarmSteps + 1 + pairs * (steps + kUntimedPasses) + 2; }
 };
 
 /// A flow that may run: the graph as the script described it, and the plan that passes made of it.

@@ -1,11 +1,10 @@
 #include "agents/evaluation/speed.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "agents/step_timing.h"
 #include "agents/tasks/rng.h"
 #include "host/engine.h"
-#include "scripting/graph/error.h"
 
 namespace sluice {
 namespace {
@@ -28,27 +27,15 @@ class Side {
       engine_.submit(std::move(request));
     }
     // Whatever is left of the prompts first; from then on every pass decodes all of them.
-    while (engine_.stats().decode_passes < SpeedOptions::kWarmSteps) step();
+    while (engine_.stats().decode_passes < SpeedOptions::kWarmSteps) require_step(engine_);
     engine_.settle();
   }
 
-  /// Seconds of `steps` decode passes, as they follow each other.
-  double run(int steps) {
-    step();
-    const auto start = std::chrono::steady_clock::now();
-    for (int i = 0; i < steps; ++i) step();
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    engine_.settle();  // what ran on would be part of the other side's time
-    return seconds;
-  }
+  double run(int steps) { return time_steps(engine_, steps); }
 
   EngineStats stats() const { return engine_.stats(); }
 
  private:
-  void step() {
-    if (!engine_.step()) throw InternalError("an engine ran out of work while it was timed");
-  }
-
   std::vector<PrefilledPrompt> prompts_;
   Engine engine_;
 };

@@ -83,11 +83,11 @@ __device__ __forceinline__ void begin_row_kernel() {
 }
 
 template <int N>
-__global__ void gather_kernel(View x, const int32_t* rows, const int32_t* others, int64_t columns, View out) {
+__global__ void gather_kernel(View x, const int32_t* rows, const int32_t* picked, int64_t columns, View out) {
   begin_row_kernel();
   const int64_t row = blockIdx.x;
   int64_t from = rows == nullptr ? row : rows[row];
-  if (from < 0) from = others[-1 - from];
+  if (from < 0) from = picked[-1 - from];
   for (int64_t column = int64_t{threadIdx.x} * N; column < columns; column += int64_t{blockDim.x} * N) {
     float values[N];
     load(x, from, column, values);

@@ -333,7 +333,7 @@ TEST_F(EngineTest, RunningAheadDoesNotChangeTokens) {
   }
 }
 
-TEST_F(EngineTest, APassRunsAheadWhereNobodyComesOrGoes) {
+TEST_F(EngineTest, ThePassAfterTheOneThatIsAwaitedRunsAhead) {
   const Plan quest = plan_of(kQuest);
   const auto pages_read = [&](bool ahead, int stop_at) {
     EngineOptions changed = options();
