@@ -216,11 +216,10 @@ __device__ __forceinline__ void keep_list(const Row& row, PageSet& set, const Ow
 
 /// A warp's ring of shared memory, which holds tiles of fields until the last has been scored, and tiles of K and V from then on.
 /// The latter come where all of the former have left.
-template <class Tile, int kStages, int kStageBytes>
+template <class Tile, int kSlots, int kStages, int kStageBytes, int kBytes>
 struct SharedRing {
-  static constexpr int kBytes = Tile::kStages * Tile::kTileBytes;
-  static_assert(kStages * kStageBytes <= kBytes);
-  static constexpr int kBarriers = kStages + Tile::kStages;
+  static_assert(kStages * kStageBytes <= kBytes && kSlots * Tile::kTileBytes <= kBytes);
+  static constexpr int kBarriers = kStages + kSlots;
 
   uint32_t at;
   uint32_t barriers;

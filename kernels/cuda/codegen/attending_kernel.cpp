@@ -9,14 +9,23 @@
 namespace sluice::cuda::codegen {
 namespace {
 
-constexpr int64_t kRingBytes = 192 << 10;  // of all warps (decode_tile.cuh)
 constexpr int kAttenderWarps = kAttenderThreads / 32;
-constexpr int64_t kSwizzleBytes = 1024;  // that the ring is aligned to
+constexpr int64_t kFieldBytes = 24 << 10;  // of a warp's ring at most, for fields
+// Of a warp's ring for K and V. Two thirds of what there is room for are as fast, and whatever else is read meanwhile, instructions
+// included, waits for a third less.
+constexpr int64_t kValueBytes = 16 << 10;
+constexpr int64_t kSwizzleBytes = 1024;  // that rings are aligned to
 
 /// The type of the decode kernels' tiles.
 std::string tile_type(const PageLayout& layout, int box) {
   const char* type = layout.kv == DataType::kBF16 ? "kBF16" : layout.kv == DataType::kE4M3 ? "kE4M3" : "kE5M2";
   return fmt::format("DataType::{}, {}, {}", type, layout.head_dim, box);
+}
+
+/// Of K and V of a tile (decode_tile.cuh).
+int64_t tile_bytes(const PageLayout& layout) {
+  constexpr int64_t kTileTokens = 16;
+  return 2 * kTileTokens * layout.head_dim * static_cast<int64_t>(size_of(layout.kv));
 }
 
 /// Whether decode attention has as many warps for this layout as these kernels, whose threads have registers for 128 channels.
@@ -44,7 +53,7 @@ void KernelWriter::place_attending(AttendingKernel& kernel, int64_t field_number
   constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
   writer_.write("extern __shared__ __align__(128) uint8_t memory[];");
   writer_.line("uint8_t* const tiles = memory + ({0} - shared_address(memory) % {0}) % {0};", kSwizzleBytes);
-  writer_.line("float* const row_memory = reinterpret_cast<float*>(tiles + {});", kRingBytes);
+  writer_.line("float* const row_memory = reinterpret_cast<float*>(tiles + {});", kAttenderWarps * attending_ring().bytes);
   writer_.write("auto& selection = *reinterpret_cast<SelectionMemory<kSelectorThreads, Selectors>*>(row_memory);");
   writer_.line("float* const query_memory = row_memory + {};", kSelectorBytes / kFloat);
   writer_.write("auto& parts = *reinterpret_cast<decode::WarpParts<Tile>*>(query_memory);");
@@ -69,7 +78,7 @@ void KernelWriter::place_attending(AttendingKernel& kernel, int64_t field_number
   writer_.write("rows.lists = rows.ids + a.held_pages;");
   writer_.write("__shared__ int row_tokens[kMostOwnRows];");
   writer_.write("rows.tokens = row_tokens;");
-  kernel.fixed_bytes = kSwizzleBytes + kRingBytes + kSelectorBytes + bytes;
+  kernel.fixed_bytes = kSwizzleBytes + kAttenderWarps * attending_ring().bytes + kSelectorBytes + bytes;
 }
 
 /// The queries of a row: what products read, and what they were made of.
@@ -100,11 +109,20 @@ void KernelWriter::place_own_row() {
   writer_.write("float* const held = score_memory + own * row_numbers;");
 }
 
+KernelWriter::AttendingRing KernelWriter::attending_ring() const {
+  const int64_t tile = tile_bytes(layout_.plan.layout);
+  AttendingRing ring{.slots = kValueBytes / tile};
+  for (const CopiedRun& run : runs_) ring.stage_bytes += bytes_in_stage(run);
+  ring.stages = std::min<int64_t>(kMostStages, kFieldBytes / ring.stage_bytes);
+  ring.bytes = round_up(std::max(ring.slots * tile, ring.stages * ring.stage_bytes), kSwizzleBytes);
+  return ring;
+}
+
 void KernelWriter::declare_asking() {
-  int64_t stage_bytes = 0;
-  for (const CopiedRun& run : runs_) stage_bytes += bytes_in_stage(run);
-  writer_.line("constexpr int kStages = {};", std::min<int64_t>(kMostStages, kRingBytes / kAttenderWarps / stage_bytes));
-  writer_.line("using Ring = SharedRing<Tile, kStages, {}>;", stage_bytes);
+  const AttendingRing shape = attending_ring();
+  writer_.line("constexpr int kSlots = {};", shape.slots);
+  writer_.line("constexpr int kStages = {};", shape.stages);
+  writer_.line("using Ring = SharedRing<Tile, kSlots, kStages, {}, {}>;", shape.stage_bytes, shape.bytes);
   writer_.write("__shared__ uint64_t ring_barriers[kWarps * Ring::kBarriers];");
   writer_.write("Ring ring(shared_address(tiles), shared_address(ring_barriers), warp);");
   writer_.line("UpcomingTile<{}, kWarps> upcoming(a, rows, warp);", scope_.tile_pages);
@@ -135,7 +153,7 @@ void KernelWriter::declare_asking() {
   writer_.write("// The copy engine writes where pieces have been.");
   writer_.write("asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
   writer_.write("__syncwarp();");
-  writer_.write("while (copied < Tile::kStages && ring.is_free(copied) &&");
+  writer_.write("while (copied < kSlots && ring.is_free(copied) &&");
   writer_.write("       listed.copy(a, t, rows, signals, most, ring.slot(copied), ring.slot_filled(copied))) ++copied;");
   writer_.close(";");
 }
@@ -210,7 +228,7 @@ void KernelWriter::write_own_tiles(const Launch& launch) {
   writer_.write("__syncwarp();");
   writer_.write("ring.taken &= ~(1U << stage);");
   writer_.write("if (upcoming.exists()) ask(stage);");
-  writer_.write("else if (own + 1 == own_rows && copied < Tile::kStages) copy_first(signals.lists());");
+  writer_.write("else if (own + 1 == own_rows && copied < kSlots) copy_first(signals.lists());");
   writer_.open("if (++stage == kStages)");
   writer_.write("stage = 0;");
   writer_.write("parity ^= 1;");
@@ -262,7 +280,7 @@ void KernelWriter::write_attention() {
   writer_.write("if (held_tokens < decode::kTileTokens) asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
   writer_.write("__syncwarp();");
   writer_.write("listed.copy(a, t, rows, signals, own_rows, ring.slot(slot), ring.slot_filled(slot));");
-  writer_.open("if (++slot == Tile::kStages)");
+  writer_.open("if (++slot == kSlots)");
   writer_.write("slot = 0;");
   writer_.write("parity ^= 1;");
   writer_.close();
@@ -303,7 +321,7 @@ AttendingKernel KernelWriter::attending(const std::vector<NodeId>& selected) {
   writer_.line("constexpr int kBox = {};", box);
   writer_.line("using Tile = decode::Shape<{}>;", tile_type(layout, box));
   writer_.line("using AttendedRow = decode::WarpRow<{}, {}>;", tile_type(layout, box), graph_.geometry.group > 8);
-  writer_.line("static_assert(Tile::kWarps == kWarps && kWarps * Tile::kStages * Tile::kTileBytes <= {});", kRingBytes);
+  writer_.write("static_assert(Tile::kWarps == kWarps);");
   writer_.write("const int lane = threadIdx.x % 32;");
   place_attending(kernel, fields.tile_numbers_);
   writer_.write("__shared__ uint64_t row_barriers[RowSignals::kBarriers];");
