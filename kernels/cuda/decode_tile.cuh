@@ -10,6 +10,9 @@ namespace sluice::cuda::decode {
 
 inline constexpr int kTileTokens = 16;
 inline constexpr int kMostBlocks = 140;  // multiprocessors
+/// Bytes of tiles that a block has asked for. A multiprocessor has room for half as many again, but memory is as fast with these,
+/// and whatever else is read meanwhile, instructions included, waits for less.
+inline constexpr int kUnderWay = 128 * 1024;
 
 /// What a kernel of one type of KV and head size is made of. A tile is K and V of 16 tokens, as the tensor copies lay it out:
 /// boxes of kBox tokens; in a box K then V; in each, panels of 128 bytes of channels; in a panel a row of 128 bytes a token, its
@@ -24,7 +27,7 @@ struct Shape {
   static constexpr int kTileBytes = 2 * kTileTokens * kTokenBytes;
   static constexpr int kWarps = kTokenBytes > 256 ? 4 : kTokenBytes < 128 ? 12 : 8;  // small tiles take as long as larger ones
   static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kStages = 192 * 1024 / (kWarps * kTileBytes);
+  static constexpr int kStages = kUnderWay / (kWarps * kTileBytes);
   // Heads that are merged at once, a row of floats each; what the four threads of a row write side by side shifts the banks.
   static constexpr int kMergeRows = kWarps * Dim > 1024 ? 2 : 4;
   static constexpr int kMergeStride = Dim + 16 / kElement;

@@ -216,10 +216,10 @@ __device__ __forceinline__ void keep_list(const Row& row, PageSet& set, const Ow
 
 /// A warp's ring of shared memory, which holds tiles of fields until the last has been scored, and tiles of K and V from then on.
 /// The latter come where all of the former have left.
-template <class Tile, int kSlots, int kStages, int kStageBytes, int kBytes>
+template <class Tile, int kStages, int kStageBytes, int kBytes>
 struct SharedRing {
-  static_assert(kStages * kStageBytes <= kBytes && kSlots * Tile::kTileBytes <= kBytes);
-  static constexpr int kBarriers = kStages + kSlots;
+  static_assert(kStages * kStageBytes <= kBytes && Tile::kStages * Tile::kTileBytes <= kBytes);
+  static constexpr int kBarriers = kStages + Tile::kStages;
 
   uint32_t at;
   uint32_t barriers;

@@ -11,21 +11,13 @@ namespace {
 
 constexpr int kAttenderWarps = kAttenderThreads / 32;
 constexpr int64_t kFieldBytes = 24 << 10;  // of a warp's ring at most, for fields
-// Of a warp's ring for K and V. Two thirds of what there is room for are as fast, and whatever else is read meanwhile, instructions
-// included, waits for a third less.
-constexpr int64_t kValueBytes = 16 << 10;
-constexpr int64_t kSwizzleBytes = 1024;  // that rings are aligned to
+constexpr int64_t kValueBytes = 16 << 10;  // of a warp's ring, for K and V (kUnderWay in decode_tile.cuh)
+constexpr int64_t kSwizzleBytes = 1024;    // that rings are aligned to
 
 /// The type of the decode kernels' tiles.
 std::string tile_type(const PageLayout& layout, int box) {
   const char* type = layout.kv == DataType::kBF16 ? "kBF16" : layout.kv == DataType::kE4M3 ? "kE4M3" : "kE5M2";
   return fmt::format("DataType::{}, {}, {}", type, layout.head_dim, box);
-}
-
-/// Of K and V of a tile (decode_tile.cuh).
-int64_t tile_bytes(const PageLayout& layout) {
-  constexpr int64_t kTileTokens = 16;
-  return 2 * kTileTokens * layout.head_dim * static_cast<int64_t>(size_of(layout.kv));
 }
 
 /// Whether decode attention has as many warps for this layout as these kernels, whose threads have registers for 128 channels.
@@ -110,19 +102,17 @@ void KernelWriter::place_own_row() {
 }
 
 KernelWriter::AttendingRing KernelWriter::attending_ring() const {
-  const int64_t tile = tile_bytes(layout_.plan.layout);
-  AttendingRing ring{.slots = kValueBytes / tile};
+  AttendingRing ring;
   for (const CopiedRun& run : runs_) ring.stage_bytes += bytes_in_stage(run);
   ring.stages = std::min<int64_t>(kMostStages, kFieldBytes / ring.stage_bytes);
-  ring.bytes = round_up(std::max(ring.slots * tile, ring.stages * ring.stage_bytes), kSwizzleBytes);
+  ring.bytes = round_up(std::max(kValueBytes, ring.stages * ring.stage_bytes), kSwizzleBytes);
   return ring;
 }
 
 void KernelWriter::declare_asking() {
   const AttendingRing shape = attending_ring();
-  writer_.line("constexpr int kSlots = {};", shape.slots);
   writer_.line("constexpr int kStages = {};", shape.stages);
-  writer_.line("using Ring = SharedRing<Tile, kSlots, kStages, {}, {}>;", shape.stage_bytes, shape.bytes);
+  writer_.line("using Ring = SharedRing<Tile, kStages, {}, {}>;", shape.stage_bytes, shape.bytes);
   writer_.write("__shared__ uint64_t ring_barriers[kWarps * Ring::kBarriers];");
   writer_.write("Ring ring(shared_address(tiles), shared_address(ring_barriers), warp);");
   writer_.line("UpcomingTile<{}, kWarps> upcoming(a, rows, warp);", scope_.tile_pages);
@@ -153,7 +143,7 @@ void KernelWriter::declare_asking() {
   writer_.write("// The copy engine writes where pieces have been.");
   writer_.write("asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
   writer_.write("__syncwarp();");
-  writer_.write("while (copied < kSlots && ring.is_free(copied) &&");
+  writer_.write("while (copied < Tile::kStages && ring.is_free(copied) &&");
   writer_.write("       listed.copy(a, t, rows, signals, most, ring.slot(copied), ring.slot_filled(copied))) ++copied;");
   writer_.close(";");
 }
@@ -228,7 +218,7 @@ void KernelWriter::write_own_tiles(const Launch& launch) {
   writer_.write("__syncwarp();");
   writer_.write("ring.taken &= ~(1U << stage);");
   writer_.write("if (upcoming.exists()) ask(stage);");
-  writer_.write("else if (own + 1 == own_rows && copied < kSlots) copy_first(signals.lists());");
+  writer_.write("else if (own + 1 == own_rows && copied < Tile::kStages) copy_first(signals.lists());");
   writer_.open("if (++stage == kStages)");
   writer_.write("stage = 0;");
   writer_.write("parity ^= 1;");
@@ -280,7 +270,7 @@ void KernelWriter::write_attention() {
   writer_.write("if (held_tokens < decode::kTileTokens) asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
   writer_.write("__syncwarp();");
   writer_.write("listed.copy(a, t, rows, signals, own_rows, ring.slot(slot), ring.slot_filled(slot));");
-  writer_.open("if (++slot == kSlots)");
+  writer_.open("if (++slot == Tile::kStages)");
   writer_.write("slot = 0;");
   writer_.write("parity ^= 1;");
   writer_.close();

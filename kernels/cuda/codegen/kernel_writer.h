@@ -133,9 +133,8 @@ class KernelWriter {
   void write_selection(const std::vector<NodeId>& selected);
 
   void place_attending(AttendingKernel& kernel, int64_t field_numbers);
-  /// A warp's shared memory: stages for tiles of fields, in whose place there are slots for tiles of K and V later.
+  /// A warp's shared memory: stages for tiles of fields, in whose place there are tiles of K and V later.
   struct AttendingRing {
-    int64_t slots = 0;
     int64_t stages = 0;
     int64_t stage_bytes = 0;
     int64_t bytes = 0;
