@@ -96,7 +96,8 @@ std::string plan_report(const Compilation& compilation, const Workload& workload
     if (const auto refusal = cuda::codegen::refusal_of(compilation.plan)) {
       return text + fmt::format("on a GPU: refused, {}\n  {}\n", refusal->what, refusal->hint) + passes_text(compilation);
     }
-    text += cuda::codegen::describe(compilation.plan, workload.tokens);
+    text += cuda::codegen::describe(compilation.plan,
+                                    {.tokens = workload.tokens, .batch = workload.batch, .kv_heads = workload.kv_heads});
   }
   return text + passes_text(compilation) + roofline_text(compilation.plan, workload);
 }

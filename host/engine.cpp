@@ -227,6 +227,11 @@ uint64_t Engine::submit(Request request) { return state_->submit(std::move(reque
 
 void Engine::cancel(uint64_t id) { state_->cancel(id); }
 
+int Engine::cached_tokens(uint64_t id) const {
+  const auto job = state_->jobs.find(id);
+  return job == state_->jobs.end() ? 0 : job->second->result.cached_tokens;
+}
+
 bool Engine::step() { return state_->step(); }
 
 void Engine::settle() { state_->settle(); }

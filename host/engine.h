@@ -73,7 +73,7 @@ struct EngineOptions {
   /// Prepare a pass while the one before it runs, where nobody is to be preempted. A request that stops at a token is then
   /// computed for one pass more, in vain, and who comes meanwhile is in the pass after. Unset: on devices that work beside the
   /// host.
-  std::optional<bool> run_ahead;
+  std::optional<bool> run_ahead = std::nullopt;
 };
 
 struct EngineStats {
@@ -109,6 +109,8 @@ class Engine {
   /// (EngineOptions::run_ahead). Returns false if there was nothing to do. Throws InputError if the model's logits are not
   /// finite. After an exception the engine can only be destroyed.
   bool step();
+  /// Prompt tokens of a request that were found in the prefix cache, from its first token on and while it runs; else 0.
+  int cached_tokens(uint64_t id) const;
   /// Ends the pass that runs ahead, if there is one: no other does when this returns. Throws as `step` does.
   void settle();
   /// Results of requests that ended since the last call.

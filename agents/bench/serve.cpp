@@ -1,5 +1,6 @@
 // The serving loop end to end: tokens a second with dense attention beside a flow, on the same prompts and in the same run.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <memory>
@@ -64,8 +65,11 @@ void fit_positions(ServeSetup& setup, bool steps_given, bool at_rates) {
     std::string parts =
         fmt::format("--tokens {} and {} to decode{}", setup.tokens, least, at_rates ? "" : ", untimed ones included");
     if (meanwhile > 0) parts += fmt::format(", after {} while the prompts of others are computed", meanwhile);
+    std::vector<std::string> lower = {"--tokens"};
+    if (steps_given) lower.emplace_back("--generate");
+    if (meanwhile > 0) lower.emplace_back("--batch");
     throw InputError(fmt::format("{}: the model has {} positions", parts, setup.config.max_positions),
-                     meanwhile > 0 ? "lower --tokens, --generate or --batch" : "lower --tokens or --generate");
+                     fmt::format("lower {}", fmt::join(lower, " or ")));
   }
   setup.generate = std::min(setup.generate, room);
 }

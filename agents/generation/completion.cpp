@@ -118,9 +118,7 @@ std::optional<CompletionPiece> Completion::next(std::chrono::milliseconds wait) 
     choice.ended = true;
     throw HttpProblem(event->status, event->message);
   }
-  if (event->kind == GenerationEvent::Kind::kFinished && event->choice % answers_ == 0) {
-    usage_.cached_tokens += event->cached_tokens;
-  }
+  if (event->kind == GenerationEvent::Kind::kToken && event->choice % answers_ == 0) usage_.cached_tokens += event->cached_tokens;
   if (choice.ended) return std::nullopt;  // the engine had not heard of the stop string yet
   if (event->kind == GenerationEvent::Kind::kToken) return take_token(choice, event->choice, event->token);
   const std::string rest = choice.stops.add(choice.text.end());

@@ -35,7 +35,7 @@ EngineSlot::EngineSlot(Device& device, const Model& model, std::string flow, std
       engine_(std::make_unique<Engine>(device, model, plan_ ? &*plan_ : nullptr, options)) {
   engine_->on_token([this](uint64_t id, int32_t next) {
     const auto found = live_.find(id);
-    if (found != live_.end()) token(found->second, next);
+    if (found != live_.end()) token(found->second, id, next);
   });
 }
 
@@ -84,8 +84,12 @@ int EngineSlot::fail_all(int status, const std::string& message) {
   return count;
 }
 
-void EngineSlot::token(LiveTask& live, int32_t token) {
+void EngineSlot::token(LiveTask& live, uint64_t id, int32_t token) {
   const auto now = GenerationClock::now();
+  GenerationEvent event;
+  event.choice = live.task.choice;
+  event.token = token;
+  event.cached_tokens = live.tokens == 0 ? engine_->cached_tokens(id) : 0;
   if (live.tokens == 0) {
     live.first_token = now;
     metrics_.first_token(seconds(now - live.arrival), live.prompt_tokens);
@@ -94,9 +98,6 @@ void EngineSlot::token(LiveTask& live, int32_t token) {
   }
   live.last_token = now;
   ++live.tokens;
-  GenerationEvent event;
-  event.choice = live.task.choice;
-  event.token = token;
   live.task.events->push(std::move(event));
 }
 
@@ -122,7 +123,6 @@ void EngineSlot::finish(const RequestResult& result) {
   event.kind = GenerationEvent::Kind::kFinished;
   event.choice = live.task.choice;
   event.reason = result.reason;
-  event.cached_tokens = result.cached_tokens;
   live.task.events->push(std::move(event));
 }
 

@@ -54,7 +54,7 @@ class EngineSlot {
   int take_ended() { return std::exchange(ended_, 0); }
 
  private:
-  void token(LiveTask& live, int32_t token);
+  void token(LiveTask& live, uint64_t id, int32_t token);
   void finish(const RequestResult& result);
 
   const std::string flow_;

@@ -20,7 +20,7 @@ struct GenerationEvent {
   int choice = 0;
   int32_t token = 0;                            // kToken
   FinishReason reason = FinishReason::kLength;  // kFinished
-  int cached_tokens = 0;                        // kFinished: of the prompt
+  int cached_tokens = 0;                        // kToken: of the prompt, with the first
   int status = 500;                             // kFailed: of HTTP
   std::string message;                          // kFailed
 };

@@ -108,7 +108,8 @@ void CudaFlow::reserve(int sequences, int pages) {
   if (sequences * kv_heads_ <= most_rows_ && pages <= capacity_) return;
   if (whole_rows_ && are_many(sequences * kv_heads_)) {
     if (small_row_kernel_.kernel == nullptr) load_small_row_kernel();
-    if (attending_kernel_.kernel == nullptr && may_attend()) load_attending_kernel();
+    const bool may_attend = codegen::may_attend(source_.attending, kv_heads_, shared_memory_limit());
+    if (attending_kernel_.kernel == nullptr && may_attend) load_attending_kernel();
   }
   ++reserved_;
   const std::pair before(most_rows_, capacity_);
@@ -168,15 +169,6 @@ bool CudaFlow::refresh(const FlowBlocks& blocks, const int32_t* pages, const int
   arguments.last_tokens = last_tokens;
   launch(refresh_, int64_t{count} * blocks.kv_heads, arguments, stream);
   return true;
-}
-
-int CudaFlow::most_budget(const Node& selection, int pages) const {
-  const Attributes& a = selection.attributes;
-  const int64_t middle = std::max<int64_t>(0, int64_t{pages} - a.first - a.last);
-  if (selection.op == Op::kThreshold) return static_cast<int>(a.max_pages > 0 ? std::min<int64_t>(middle, a.max_pages) : middle);
-  const auto share = static_cast<int64_t>(std::ceil(a.ratio * pages));
-  const int64_t wanted = std::max(int64_t{a.k} + a.first + a.last, share) - a.first - a.last;
-  return static_cast<int>(std::clamp<int64_t>(wanted, 0, middle));
 }
 
 const float* CudaFlow::values_of(NodeId id) const {
@@ -248,7 +240,8 @@ bool CudaFlow::attend(const FlowBlocks& blocks, const FlowSequences& sequences, 
   require(blocks, sequences);
   reserve(sequences.count, sequences.most_pages);
   // A block has all of its rows to itself, so they are to be about as long as those of others.
-  const AttendingPath path = sequences.even ? attending_path(sequences.count, sequences.most_pages) : AttendingPath{};
+  const codegen::AttendingPath path =
+      sequences.even ? attending_path(sequences.count, sequences.most_pages) : codegen::AttendingPath{};
   if (path.blocks == 0) return false;
   FlowArguments arguments = index_arguments(blocks, sequences);
   arguments.refreshes = sequences.stale_pages != nullptr ? 1 : 0;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/cuda/codegen/arguments.h"
+#include "kernels/cuda/codegen/attending_path.h"
 #include "kernels/cuda/codegen/kernels.h"
 #include "kernels/cuda/decode_attention.h"
 #include "kernels/cuda/kernel_library.h"
@@ -85,15 +86,6 @@ struct FlowAttention {
   float scale = 1;              // of q . k
 };
 
-/// How one kernel scores, selects and attends.
-struct AttendingPath {
-  int blocks = 0;    // 0: there is no such kernel, or it would not be worth it
-  int own_rows = 0;  // of a block
-  int held_pages = 0;
-  int list_room = 0;  // pages that a row may select
-  size_t shared_bytes = 0;
-};
-
 /// A plan compiled to kernels of its own. It has scratch memory, so one stream at a time may use it.
 class CudaFlow final {
  public:
@@ -161,13 +153,7 @@ class CudaFlow final {
   static bool are_many(int rows);
   /// Throws InternalError unless the flow was compiled for such blocks and has its states.
   void require(const FlowBlocks& blocks, const FlowSequences& sequences) const;
-  /// Whether there is a kernel that attends to some rows.
-  bool may_attend() const;
-  /// KV heads of a block that attends.
-  int own_rows() const;
-  /// Measured on an H200 with 128 blocks of four rows; fewer than three quarters of its multiprocessors, or blocks that wait for
-  /// others to end, were not.
-  AttendingPath attending_path(int sequences, int pages) const;
+  codegen::AttendingPath attending_path(int sequences, int pages) const;
   void launch(const Loaded& loaded, int64_t blocks, const FlowArguments& arguments, Stream stream) const;
   FlowArguments arguments_of(const FlowBlocks& blocks) const;
   FlowArguments index_arguments(const FlowBlocks& blocks, const FlowSequences& sequences) const;
@@ -181,8 +167,6 @@ class CudaFlow final {
   bool takes_hints(const Node& selection, int rows, int pages) const;
   /// Where a layer keeps what one of the flow's selections took last, of at most kMostHintedRows rows; null if it is dense.
   int32_t* last_selection(int selection, int layer) const;
-  /// Most pages that a selection by score takes between those that are kept anyway.
-  int most_budget(const Node& selection, int pages) const;
   int64_t row_stride() const;
   void grow_memory();
   /// Room for what selections took last, where that may help them.

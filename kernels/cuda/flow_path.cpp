@@ -13,7 +13,6 @@ namespace {
 constexpr int kMostHelpers = 8;           // blocks that share a row in order to be faster; more do so where it is too long
 constexpr int kLeastHeld = 1024;          // pages worth a block that holds a row with others
 constexpr size_t kReservedShared = 1024;  // of every block, by the system
-constexpr int kLeastOwnRows = 3;          // of a block that attends: with fewer, blocks that fill the GPU do not have many rows
 
 }  // namespace
 
@@ -73,40 +72,15 @@ FlowPath CudaFlow::path(int sequences, int pages) const {
   return path;
 }
 
-bool CudaFlow::may_attend() const {
-  if (source_.attending.name.empty() || own_rows() < kLeastOwnRows) return false;
-  constexpr int kLeastPages = 32;
-  return static_cast<size_t>(source_.attending.shared_bytes(kLeastPages, own_rows(), 1)) < shared_memory_limit();
-}
-
-int CudaFlow::own_rows() const {
-  int own = kMostOwnRows;
-  while (kv_heads_ % own != 0) --own;
-  return own;
-}
-
-AttendingPath CudaFlow::attending_path(int sequences, int pages) const {
-  const int rows = sequences * kv_heads_;
-  if (attending_kernel_.kernel == nullptr || !are_many(rows) || path(sequences, pages).cluster == 0) return {};
-  const int own = own_rows();
-  const int blocks = rows / own;
-  if (blocks > multiprocessors() || blocks < multiprocessors() * 3 / 4) return {};
-  int64_t room = 0;
-  for (const NodeId id : leaves_) {
-    const Node& node = layout_.node(id);
-    room += node.attributes.first + node.attributes.last + (node.op == Op::kWindow ? 0 : most_budget(node, pages));
-  }
-  AttendingPath attending{.blocks = blocks,
-                          .own_rows = own,
-                          .held_pages = round_up(pages, 32),
-                          .list_room = static_cast<int>(std::min<int64_t>(pages, room))};
-  attending.shared_bytes = static_cast<size_t>(source_.attending.shared_bytes(attending.held_pages, own, attending.list_room));
-  return attending.shared_bytes <= attending_kernel_.most_shared(1) ? attending : AttendingPath{};
+codegen::AttendingPath CudaFlow::attending_path(int sequences, int pages) const {
+  if (attending_kernel_.kernel == nullptr || path(sequences, pages).cluster == 0) return {};
+  const codegen::AttendingBlocks blocks = codegen::attending_blocks(sequences, kv_heads_, multiprocessors());
+  return codegen::attending_path(layout_, source_.attending, blocks, pages, attending_kernel_.most_shared(1));
 }
 
 std::string CudaFlow::describe_path(int sequences, int pages) const {
   const FlowPath way = path(sequences, pages);
-  const AttendingPath attending = attending_path(sequences, pages);
+  const codegen::AttendingPath attending = attending_path(sequences, pages);
   if (way.cluster > 0) {
     return fmt::format("one kernel: {} of {} pages and their scores in shared memory, {} deep",
                        way.cluster == 1 ? fmt::format("a block of {} threads holds a row", way.threads)

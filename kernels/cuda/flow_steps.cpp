@@ -28,7 +28,7 @@ void CudaFlow::reserve_hints() {
   int most = 0;                                // pages that a selection takes
   for (const codegen::ScoredSelection& selection : layout_.selections) {
     const Node& node = layout_.node(selection.node);
-    if (is_hinted(node, 1, capacity_, capacity_)) most = std::max(most, most_budget(node, capacity_));
+    if (is_hinted(node, 1, capacity_, capacity_)) most = std::max(most, codegen::most_budget(node, capacity_));
   }
   if (most <= hint_stride_) return;
   DeviceMemory hints(sparse_layers_ * layout_.selections.size() * kMostHintedRows * most * sizeof(int32_t));
@@ -38,7 +38,7 @@ void CudaFlow::reserve_hints() {
 }
 
 bool CudaFlow::takes_hints(const Node& selection, int rows, int pages) const {
-  const int budget = most_budget(selection, pages);
+  const int budget = codegen::most_budget(selection, pages);
   return budget <= hint_stride_ && is_hinted(selection, rows, scores_between(selection, pages), budget);
 }
 
@@ -54,7 +54,7 @@ SelectionLeaf CudaFlow::select_leaf(NodeId id, int layer, int rows, int pages, S
   SelectionLeaf leaf;
   leaf.first = node.attributes.first;
   leaf.last = node.attributes.last;
-  const int budget = node.op == Op::kWindow ? 0 : most_budget(node, pages);
+  const int budget = node.op == Op::kWindow ? 0 : codegen::most_budget(node, pages);
   if (budget == 0) return leaf;
   const int number = layout_.selection_index(id);
   TopK top;

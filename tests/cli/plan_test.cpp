@@ -69,6 +69,14 @@ TEST(Plan, SaysHowAGpuRunsIt) {
   EXPECT_EQ(lines_with(out, "slow:"), 0) << out;
   EXPECT_EQ(lines_with(out, "which those of 8192 are not: "), 1) << out;
   EXPECT_EQ(lines_with(out, "attend_rows "), 1) << out;
+  EXPECT_EQ(lines_with(out, "not here: a block would have 2 of 8 x 2 KV heads"), 1) << out;
+  std::vector<std::string> large = {"plan", "block_topk", "--device", "cuda", "--geometry", "qwen3-1.7b", "--batch", "64"};
+  EXPECT_EQ(lines_with(run_sluice(large).out, "taken here: 64 x 8 KV heads are 128 blocks"), 1);
+  large.back() = "67";
+  EXPECT_EQ(lines_with(run_sluice(large).out, "not here: 67 x 8 KV heads are 134 blocks of 4, and 99 to 132 are worth it"), 1);
+  large.back() = "64";
+  large.insert(large.end(), {"--tokens", "65536"});
+  EXPECT_EQ(lines_with(run_sluice(large).out, "not here: rows of 4096 pages do not fit a block"), 1);
   EXPECT_EQ(lines_with(run_sluice({"plan", "h2o", "--device", "cuda"}).out, "attend_rows "), 0);
   const std::string longer = run_sluice({"plan", "quest", "--device", "cuda", "--tokens", "30000000"}).out;
   EXPECT_EQ(lines_with(longer, "which those of 30000000 are: "), 1) << longer;

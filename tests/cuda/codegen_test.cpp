@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "kernels/cuda/codegen/attending_path.h"
 #include "kernels/cuda/codegen/kernels.h"
 #include "kernels/cuda/nvrtc.h"
 #include "scripting/graph/text.h"
@@ -86,6 +87,32 @@ TEST_F(CudaCodegen, OnlyFlowsThatKeepTheNewestPageAttendWhereTheySelect) {
   EXPECT_FALSE(attends("sluice.threshold(s, { above = 0, last = 1 })"));
   EXPECT_FALSE(attends("sluice.union(sluice.topk(s, { k = 5, last = 1 }), sluice.topk(-s, { k = 5, last = 1 }))"));
   EXPECT_FALSE(attends("sluice.window { first = 1, last = 4 }"));
+}
+
+TEST_F(CudaCodegen, AttendsWhereBlocksFillTheGpuAndRowsFit) {
+  const Plan plan = shipped("block_topk", 128, 2);
+  const FlowLayout layout(plan);
+  const cuda::codegen::AttendingKernel kernel = generate(layout).attending;
+  const auto path = [&](int sequences, int kv_heads, int pages) {
+    constexpr size_t kShared = 226 << 10;
+    return attending_path(layout, kernel, cuda::codegen::attending_blocks(sequences, kv_heads, 132), pages, kShared);
+  };
+  EXPECT_EQ(path(64, 8, 512).blocks, 128);
+  EXPECT_EQ(path(64, 8, 512).own_rows, 4);
+  EXPECT_EQ(path(64, 8, 513).held_pages, 544);
+  EXPECT_EQ(path(64, 8, 512).list_room, 64);  // an eighth of the pages, the first and the last two among them
+  EXPECT_EQ(path(64, 8, 2).list_room, 2);
+  EXPECT_EQ(path(66, 8, 512).blocks, 132);
+  EXPECT_EQ(path(67, 8, 512).blocks, 0);
+  EXPECT_EQ(path(50, 8, 512).blocks, 100);
+  EXPECT_EQ(path(49, 8, 512).blocks, 0);
+  EXPECT_EQ(path(52, 8, 1024).blocks, 104);
+  EXPECT_EQ(path(52, 8, 4096).blocks, 0);
+  EXPECT_EQ(path(110, 3, 100).own_rows, 3);
+  EXPECT_EQ(path(110, 2, 100).blocks, 0);
+  EXPECT_TRUE(cuda::codegen::may_attend(kernel, 8, 226 << 10));
+  EXPECT_FALSE(cuda::codegen::may_attend(kernel, 2, 226 << 10));
+  EXPECT_FALSE(cuda::codegen::may_attend({}, 8, 226 << 10));
 }
 
 TEST_F(CudaCodegen, FlowsOverEightBitKeysCompile) {

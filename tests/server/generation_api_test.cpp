@@ -152,6 +152,19 @@ TEST_F(GenerationApiTest, StreamsAsOpenAiDoes) {
   EXPECT_EQ(answer.at("choices").at(0).at("message").at("content"), text);
 }
 
+TEST_F(GenerationApiTest, CountsCachedTokensWhereAStopStringEndsTheAnswer) {
+  std::string prompt = "<bos>";
+  for (int i = 0; i < 12; ++i) prompt += " key acorn = amber ; key album = almond ;";
+  Json body = {{"prompt", prompt + " ask acorn ="}, {"max_tokens", 24}, {"temperature", 0}, {"ignore_eos", true}};
+  const auto cached = [&] { return complete(body).at("usage").at("prompt_tokens_details").at("cached_tokens").get<int>(); };
+  cached();
+  const int whole = cached();
+  EXPECT_GT(whole, 0);
+  const std::string text = text_of(body);
+  body["stop"] = text.substr(text.size() / 2, 1);
+  EXPECT_EQ(cached(), whole);
+}
+
 TEST_F(GenerationApiTest, StopsAtStringsAcrossTokens) {
   const Json body = {{"prompt", kPrompt}, {"max_tokens", 24}, {"temperature", 0}, {"ignore_eos", true}};
   const std::string whole = text_of(body);

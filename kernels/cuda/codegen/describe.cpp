@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/cuda/codegen/arguments.h"
+#include "kernels/cuda/codegen/attending_path.h"
 #include "kernels/cuda/codegen/kernels.h"
 #include "scripting/graph/ops.h"
 
@@ -19,7 +20,8 @@ namespace {
 /// Writes the description of one plan.
 class Description {
  public:
-  Description(const Plan& plan, int64_t tokens) : plan_(plan), tokens_(tokens), layout_(plan), source_(generate(layout_)) {}
+  Description(const Plan& plan, const DescribedStep& step)
+      : plan_(plan), step_(step), layout_(plan), source_(generate(layout_)) {}
 
   std::string text() {
     if (plan_.graph.selection == kNoNode) return "on a GPU: attention to all pages, dense\n";
@@ -34,8 +36,8 @@ class Description {
     if (layout_.launches.empty()) return begin + steps;
     if (whole.empty()) return fmt::format("{}{}  not in one kernel: {}\n", begin, steps, source_.why_not_whole_rows);
     const int64_t most_tokens = source_.row.most_pages() * plan_.layout.page;
-    return fmt::format("{}{}rows of more than about {} tokens, which those of {} are{}: {}", begin, whole, most_tokens, tokens_,
-                       tokens_ > most_tokens ? "" : " not", steps);
+    return fmt::format("{}{}rows of more than about {} tokens, which those of {} are{}: {}", begin, whole, most_tokens,
+                       step_.tokens, step_.tokens > most_tokens ? "" : " not", steps);
   }
 
  private:
@@ -76,8 +78,29 @@ class Description {
                       source_.attending.name);
       line(fmt::format("blocks of {} threads, each of which takes up to {} KV heads of one from scores to attention",
                        kAttendingThreads, kMostOwnRows));
+      line(attending());
     }
     return taken();
+  }
+
+  /// Whether one kernel attends to the step's rows, too.
+  std::string attending() const {
+    constexpr int kMultiprocessors = 132;            // of an H200
+    constexpr size_t kShared = (227 << 10) - 1'024;  // of a block of it, less what the kernel has anyway
+    const auto batch = static_cast<int>(std::min<int64_t>(step_.batch, kMultiprocessors));  // more are too many in any case
+    const AttendingBlocks blocks = attending_blocks(batch, step_.kv_heads, kMultiprocessors);
+    const auto pages = static_cast<int>((step_.tokens + plan_.layout.page - 1) / plan_.layout.page);
+    const std::string rows = fmt::format("{} x {} KV heads", step_.batch, step_.kv_heads);
+    if (attending_path(layout_, source_.attending, blocks, pages, kShared).blocks > 0) {
+      return fmt::format("taken here: {} are {} blocks", rows, blocks.blocks);
+    }
+    if (!may_attend(source_.attending, step_.kv_heads, kShared))
+      return fmt::format("not here: a block would have {} of {}", blocks.own_rows, rows);
+    if (!blocks.are_worth_it()) {
+      return fmt::format("not here: {} are {} blocks of {}, and {} to {} are worth it", rows,
+                         step_.batch * step_.kv_heads / blocks.own_rows, blocks.own_rows, blocks.least, blocks.most);
+    }
+    return fmt::format("not here: rows of {} pages do not fit a block", pages);
   }
 
   void launch(const std::string& name, const std::string& what) {
@@ -139,7 +162,7 @@ class Description {
   }
 
   const Plan& plan_;
-  int64_t tokens_;
+  DescribedStep step_;
   FlowLayout layout_;
   GeneratedSource source_;
   int launches_ = 0;
@@ -148,6 +171,6 @@ class Description {
 
 }  // namespace
 
-std::string describe(const Plan& plan, int64_t tokens) { return Description(plan, tokens).text(); }
+std::string describe(const Plan& plan, const DescribedStep& step) { return Description(plan, step).text(); }
 
 }  // namespace sluice::cuda::codegen

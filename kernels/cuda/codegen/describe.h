@@ -8,8 +8,14 @@
 namespace sluice::cuda::codegen {
 
 /// How a GPU runs a sparse layer of a plan, for people: the launches in order, the operators that each computes and where it
-/// keeps them, its memory, which scores leave the chip, and whether requests of so many tokens do with one kernel. Needs no GPU.
-/// Not for plans that a GPU refuses (refusal.h).
-std::string describe(const Plan& plan, int64_t tokens);
+/// keeps them, its memory, which scores leave the chip, and whether a step of so many requests, of so many tokens each and of a
+/// model with so many KV heads, does with one kernel. Needs no GPU: it speaks of an H200. Not for plans that a GPU refuses
+/// (refusal.h).
+struct DescribedStep {
+  int64_t tokens = 0;
+  int64_t batch = 1;
+  int kv_heads = 1;
+};
+std::string describe(const Plan& plan, const DescribedStep& step);
 
 }  // namespace sluice::cuda::codegen

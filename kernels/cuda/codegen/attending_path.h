@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/codegen/kernels.h"
+
+namespace sluice::cuda::codegen {
+
+/// How one kernel scores, selects and attends.
+struct AttendingPath {
+  int blocks = 0;    // 0: there is no such kernel, or it would not be worth it
+  int own_rows = 0;  // of a block
+  int held_pages = 0;
+  int list_room = 0;  // pages that a row may select
+  size_t shared_bytes = 0;
+};
+
+/// The blocks of a step, whatever its kernel and the length of its rows.
+struct AttendingBlocks {
+  int blocks = 0;
+  int own_rows = 0;  // KV heads of a sequence that each has
+  int least = 0;     // that are worth it
+  int most = 0;
+
+  /// Whether they have rows enough, and fill the GPU without waiting for each other. Measured on an H200 with 128 blocks of four
+  /// rows; fewer than three quarters of its multiprocessors, or blocks that wait, were not.
+  bool are_worth_it() const;
+};
+AttendingBlocks attending_blocks(int sequences, int kv_heads, int multiprocessors);
+
+/// Most pages that a selection by score takes of a row of `pages`, between those that are kept anyway.
+int most_budget(const Node& selection, int pages);
+
+/// Whether there is a path for some number of sequences of some length.
+bool may_attend(const AttendingKernel& kernel, int kv_heads, size_t most_shared);
+
+/// The path of sequences of at most `pages` pages each, where a block can have `most_shared` bytes of dynamic shared memory.
+AttendingPath attending_path(const FlowLayout& layout, const AttendingKernel& kernel, const AttendingBlocks& blocks, int pages,
+                             size_t most_shared);
+
+}  // namespace sluice::cuda::codegen
