@@ -69,7 +69,7 @@ TEST(Plan, SaysHowAGpuRunsIt) {
   EXPECT_EQ(lines_with(out, "slow:"), 0) << out;
   EXPECT_EQ(lines_with(out, "which those of 8192 are not: "), 1) << out;
   EXPECT_EQ(lines_with(out, "attend_rows "), 1) << out;
-  EXPECT_EQ(lines_with(out, "not here: a block would have 2 of 8 x 2 KV heads"), 1) << out;
+  EXPECT_EQ(lines_with(out, "not here: of 8 x 2 KV heads a block would have 2, too few"), 1) << out;
   std::vector<std::string> large = {"plan", "block_topk", "--device", "cuda", "--geometry", "qwen3-1.7b", "--batch", "64"};
   EXPECT_EQ(lines_with(run_sluice(large).out, "taken here: 64 x 8 KV heads are 128 blocks"), 1);
   large.back() = "67";
