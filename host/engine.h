@@ -109,7 +109,7 @@ class Engine {
   /// (EngineOptions::run_ahead). Returns false if there was nothing to do. Throws InputError if the model's logits are not
   /// finite. After an exception the engine can only be destroyed.
   bool step();
-  /// Prompt tokens of a request that were found in the prefix cache, from its first token on and while it runs; else 0.
+  /// Prompt tokens of a request that were found in the prefix cache, from its first admission until it ends; else 0.
   int cached_tokens(uint64_t id) const;
   /// Ends the pass that runs ahead, if there is one: no other does when this returns. Throws as `step` does.
   void settle();

@@ -18,7 +18,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint64_t kSeed = 11;  // of the times of arrival
+constexpr uint64_t kSeed = 11;       // of the times of arrival
+constexpr double kLeastForP95 = 20;  // requests: of fewer, the P95 is the slowest
 
 /// What became of one request. Times are seconds since the first could have arrived.
 struct Served {
@@ -177,8 +178,6 @@ void require_measured(const Outcome& outcome, double rate) {
       "take more --seconds, or shorter requests");
 }
 
-constexpr double kFew = 20;  // requests, of which one is more than 5%
-
 BenchRow row_of(const ServeSetup& setup, const std::string& name, double rate, const Outcome& outcome) {
   const std::vector<double> per_token = outcome.time_per_token();
   const std::vector<double> first = outcome.time_to_first();
@@ -204,7 +203,7 @@ BenchRow row_of(const ServeSetup& setup, const std::string& name, double rate, c
       percentile(per_token, 0.5) * 1e3, percentile(per_token, 0.95) * 1e3, percentile(per_token, 0.99) * 1e3,
       percentile(first, 0.5) * 1e3, percentile(first, 0.95) * 1e3, percentile(first, 0.99) * 1e3, outcome.tokens_per_s, ended,
       outcome.requests.size());
-  if (ended < kFew) row.note += ", too few for a P95: one slow request decides it; take more --seconds";
+  if (ended < kLeastForP95) row.note += " (too few: P95 is the slowest; take more --seconds)";
   return row;
 }
 

@@ -75,7 +75,7 @@ FlowPath CudaFlow::path(int sequences, int pages) const {
 codegen::AttendingPath CudaFlow::attending_path(int sequences, int pages) const {
   if (attending_kernel_.kernel == nullptr || path(sequences, pages).cluster == 0) return {};
   const codegen::AttendingBlocks blocks = codegen::attending_blocks(sequences, kv_heads_, multiprocessors());
-  return codegen::attending_path(layout_, source_.attending, blocks, pages, attending_kernel_.most_shared(1));
+  return codegen::attending_path(layout_, source_.attending, leaves_, blocks, pages, attending_kernel_.most_shared(1));
 }
 
 std::string CudaFlow::describe_path(int sequences, int pages) const {

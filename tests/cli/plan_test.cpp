@@ -72,6 +72,8 @@ TEST(Plan, SaysHowAGpuRunsIt) {
   EXPECT_EQ(lines_with(out, "not here: of 8 x 2 KV heads a block would have 2, too few"), 1) << out;
   std::vector<std::string> large = {"plan", "block_topk", "--device", "cuda", "--geometry", "qwen3-1.7b", "--batch", "64"};
   EXPECT_EQ(lines_with(run_sluice(large).out, "taken here: 64 x 8 KV heads are 128 blocks"), 1);
+  const std::vector<std::string> wide = {"plan", "quest", "--device", "cuda", "--geometry", "qwen3-32b", "--batch", "64"};
+  EXPECT_EQ(lines_with(run_sluice(wide).out, "a block has no room for rows of any length"), 1);
   large.back() = "67";
   EXPECT_EQ(lines_with(run_sluice(large).out, "not here: 67 x 8 KV heads are 134 blocks of 4, and 99 to 132 are worth it"), 1);
   large.back() = "64";

@@ -95,7 +95,8 @@ TEST_F(CudaCodegen, AttendsWhereBlocksFillTheGpuAndRowsFit) {
   const cuda::codegen::AttendingKernel kernel = generate(layout).attending;
   const auto path = [&](int sequences, int kv_heads, int pages) {
     constexpr size_t kShared = 226 << 10;
-    return attending_path(layout, kernel, cuda::codegen::attending_blocks(sequences, kv_heads, 132), pages, kShared);
+    return attending_path(layout, kernel, cuda::codegen::selections_of(plan.graph),
+                          cuda::codegen::attending_blocks(sequences, kv_heads, 132), pages, kShared);
   };
   EXPECT_EQ(path(64, 8, 512).blocks, 128);
   EXPECT_EQ(path(64, 8, 512).own_rows, 4);

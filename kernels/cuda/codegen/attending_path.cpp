@@ -13,7 +13,9 @@ constexpr int kLeastOwnRows = 3;  // with fewer, blocks that fill the GPU do not
 
 }  // namespace
 
-bool AttendingBlocks::are_worth_it() const { return own_rows >= kLeastOwnRows && blocks >= least && blocks <= most; }
+bool AttendingBlocks::have_rows_enough() const { return own_rows >= kLeastOwnRows; }
+
+bool AttendingBlocks::are_worth_it() const { return have_rows_enough() && blocks >= least && blocks <= most; }
 
 AttendingBlocks attending_blocks(int sequences, int kv_heads, int multiprocessors) {
   int own = kMostOwnRows;
@@ -37,11 +39,11 @@ bool may_attend(const AttendingKernel& kernel, int kv_heads, size_t most_shared)
          static_cast<size_t>(kernel.shared_bytes(kLeastPages, own, 1)) < most_shared;
 }
 
-AttendingPath attending_path(const FlowLayout& layout, const AttendingKernel& kernel, const AttendingBlocks& blocks, int pages,
-                             size_t most_shared) {
+AttendingPath attending_path(const FlowLayout& layout, const AttendingKernel& kernel, std::span<const NodeId> leaves,
+                             const AttendingBlocks& blocks, int pages, size_t most_shared) {
   if (kernel.name.empty() || !blocks.are_worth_it()) return {};
   int64_t room = 0;
-  for (const NodeId id : selections_of(layout.plan.graph)) {
+  for (const NodeId id : leaves) {
     const Node& node = layout.node(id);
     room += node.attributes.first + node.attributes.last + (node.op == Op::kWindow ? 0 : most_budget(node, pages));
   }

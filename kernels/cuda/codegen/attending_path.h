@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
+#include <span>
 
 #include "kernels/cuda/codegen/kernels.h"
 
@@ -23,6 +23,7 @@ struct AttendingBlocks {
   int least = 0;     // that are worth it
   int most = 0;
 
+  bool have_rows_enough() const;
   /// Whether they have rows enough, and fill the GPU without waiting for each other. Measured on an H200 with 128 blocks of four
   /// rows; fewer than three quarters of its multiprocessors, or blocks that wait, were not.
   bool are_worth_it() const;
@@ -36,7 +37,8 @@ int most_budget(const Node& selection, int pages);
 bool may_attend(const AttendingKernel& kernel, int kv_heads, size_t most_shared);
 
 /// The path of sequences of at most `pages` pages each, where a block can have `most_shared` bytes of dynamic shared memory.
-AttendingPath attending_path(const FlowLayout& layout, const AttendingKernel& kernel, const AttendingBlocks& blocks, int pages,
-                             size_t most_shared);
+/// `leaves`: selections_of the flow. Allocates nothing.
+AttendingPath attending_path(const FlowLayout& layout, const AttendingKernel& kernel, std::span<const NodeId> leaves,
+                             const AttendingBlocks& blocks, int pages, size_t most_shared);
 
 }  // namespace sluice::cuda::codegen

@@ -86,17 +86,20 @@ class Description {
   /// Whether one kernel attends to the step's rows, too.
   std::string attending() const {
     constexpr int kMultiprocessors = 132;            // of an H200
-    constexpr size_t kShared = (227 << 10) - 1'024;  // of a block of it, less what the kernel has anyway
+    constexpr size_t kShared = (227 << 10) - 1'024;  // of a block of it, less about what the kernel has anyway
     constexpr int64_t kTooMany = 1 << 20;
     const auto batch = static_cast<int>(std::min(step_.batch, kTooMany));
     const AttendingBlocks blocks = attending_blocks(batch, step_.kv_heads, kMultiprocessors);
     const auto pages = static_cast<int>((step_.tokens + plan_.layout.page - 1) / plan_.layout.page);
     const std::string rows = fmt::format("{} x {} KV heads", step_.batch, step_.kv_heads);
-    if (attending_path(layout_, source_.attending, blocks, pages, kShared).blocks > 0) {
+    if (attending_path(layout_, source_.attending, selections_of(plan_.graph), blocks, pages, kShared).blocks > 0) {
       return fmt::format("taken here: {} are {} blocks", rows, blocks.blocks);
     }
-    if (!may_attend(source_.attending, step_.kv_heads, kShared)) {
+    if (!blocks.have_rows_enough()) {
       return fmt::format("not here: of {} a block would have {}, too few", rows, blocks.own_rows);
+    }
+    if (!may_attend(source_.attending, step_.kv_heads, kShared)) {
+      return "not here: beside what it makes of the queries, a block has no room for rows of any length";
     }
     if (!blocks.are_worth_it()) {
       return fmt::format("not here: {} are {} blocks of {}, and {} to {} are worth it", rows,
