@@ -97,8 +97,10 @@ struct Engine::State {
   /// Begins the next pass; false if there is nothing to do.
   bool launch();
   void run(const Pass& pass);
-  /// Picks the tokens that follow, from `logits` on the device, and keeps the rows that requests asked for.
-  void sample(const Pass& pass, const Matrix& logits);
+  /// How the tokens that follow the pass's are picked: `choices`.
+  void choose(const Pass& pass);
+  /// Copies the rows of `logits` that requests asked for.
+  void keep_logits(const Pass& pass, const Matrix& logits) const;
   /// Whether the pass after the one that runs can begin before the results of this are known.
   bool can_run_ahead() const;
   /// Waits for the oldest pass that runs, and ends it.

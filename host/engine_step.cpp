@@ -22,6 +22,11 @@ bool is_sampled(const Pass::Entry& entry) {
   return entry.logit_rows > 0 && entry.first + entry.rows >= static_cast<int>(job.tokens.size()) && !job.complete;
 }
 
+/// Whether its rows of logits are part of a request's result.
+bool keeps_logits(const Pass::Entry& entry) {
+  return entry.logit_rows > 0 && static_cast<const Job&>(*entry.sequence).prompt_logits;
+}
+
 }  // namespace
 
 bool Engine::State::step() {
@@ -143,24 +148,39 @@ void Engine::State::run(const Pass& pass) {
   forward.flow = flow.get();
   forward.layers = flow ? &flow->plan().graph.layers : nullptr;
   forward.probes = probe ? probes.data() : nullptr;
+  choose(pass);
+  const bool keeps = std::any_of(pass.entries.begin(), pass.entries.end(), keeps_logits);
+  const bool greedy =
+      std::all_of(choices.begin(), choices.end(), [](const SampleRow& choice) { return choice.temperature <= 0; });
+  forward.best = greedy && !keeps && !choices.empty() ? picks.get() : nullptr;
   const OpenPass open(device, batch, *pool);
-  sample(pass, model.forward(device, *workspace, forward));
+  const Matrix logits = model.forward(device, *workspace, forward);
+  if (keeps) keep_logits(pass, logits);
+  if (forward.best != nullptr) {
+    device.pick_best(logits, choices, *picks);
+  } else if (!choices.empty()) {
+    device.sample(logits, choices, *picks);
+  }
 }
 
-void Engine::State::sample(const Pass& pass, const Matrix& logits) {
+void Engine::State::choose(const Pass& pass) {
   choices.clear();
   for (const Pass::Entry& entry : pass.entries) {
-    auto& job = static_cast<Job&>(*entry.sequence);
-    if (job.prompt_logits && entry.logit_rows > 0) {
-      const auto columns = static_cast<size_t>(logits.columns);
-      device.read(job.result.logits.data() + static_cast<size_t>(entry.first) * columns, logits.row(entry.logit_row),
-                  static_cast<size_t>(entry.logit_rows) * columns * sizeof(float));
-    }
     if (!is_sampled(entry)) continue;
+    const auto& job = static_cast<const Job&>(*entry.sequence);
     const auto step = static_cast<uint64_t>(job.generated());
     choices.push_back(choose_sample(job.request.sampling, step, entry.logit_row + entry.logit_rows - 1));
   }
-  if (!choices.empty()) device.sample(logits, choices, *picks);
+}
+
+void Engine::State::keep_logits(const Pass& pass, const Matrix& logits) const {
+  const auto columns = static_cast<size_t>(logits.columns);
+  for (const Pass::Entry& entry : pass.entries) {
+    if (!keeps_logits(entry)) continue;
+    auto& job = static_cast<Job&>(*entry.sequence);
+    device.read(job.result.logits.data() + static_cast<size_t>(entry.first) * columns, logits.row(entry.logit_row),
+                static_cast<size_t>(entry.logit_rows) * columns * sizeof(float));
+  }
 }
 
 void Engine::State::collect(RunningPass& pass) {

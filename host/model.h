@@ -54,6 +54,7 @@ class Model {
     std::span<const int32_t> tokens;       // [rows]; below 0: as Device::embed has them
     const Device::Picks* picks = nullptr;  // that tokens below 0 refer to
     std::span<const int32_t> logit_rows;   // rows whose logits are wanted
+    Device::Picks* best = nullptr;         // not null: they are wanted for Device::pick_best with these picks alone
     const CompiledFlow* flow = nullptr;    // null: dense
     const LayerChoice* layers = nullptr;   // with `flow`
     AttentionProbe* probes = nullptr;      // [layers] or null
@@ -61,7 +62,8 @@ class Model {
     /// [layers, query_heads, head_dim].
     float* queries = nullptr;
   };
-  /// Runs one pass between the device's begin_pass and end_pass. Returns logits [logit_rows, vocabulary] in the workspace.
+  /// Runs one pass between the device's begin_pass and end_pass. Returns logits [logit_rows, vocabulary] in the workspace, or
+  /// where they were to be (with `best`).
   virtual Matrix forward(Device& device, Workspace& workspace, const Pass& pass) const = 0;
 };
 

@@ -31,6 +31,7 @@ class TransformerWorkspace final : public Model::Workspace {
     selected = matrix(device, type, logit_rows, config.hidden);
     logits = matrix(device, DataType::kF32, logit_rows, config.vocabulary);
     decode_step = device.create_repetition();
+    greedy_step = device.create_repetition();
   }
 
   size_t bytes() const override { return bytes_; }
@@ -47,6 +48,7 @@ class TransformerWorkspace final : public Model::Workspace {
   Matrix selected;                                  // [logit_rows, hidden]
   Matrix logits;                                    // [logit_rows, vocabulary]
   std::unique_ptr<Device::Repetition> decode_step;  // of passes that give logits for every row
+  std::unique_ptr<Device::Repetition> greedy_step;  // and of those that give nothing but the best token
 
  private:
   Matrix matrix(Device& device, DataType type, int64_t row_count, int64_t columns) {
@@ -130,7 +132,8 @@ class Transformer final : public Model {
     const bool repeats = logit_rows == rows && pass.probes == nullptr && pass.queries == nullptr;
     if (repeats) {
       const auto operations = [&] { run(device, space, pass); };
-      device.repeat(space.decode_step.get(), pass.tokens, pass.flow, std::ref(operations));
+      auto* const repetition = pass.best == nullptr ? space.decode_step.get() : space.greedy_step.get();
+      device.repeat(repetition, pass.tokens, pass.flow, std::ref(operations));
     } else {
       run(device, space, pass);
     }
@@ -166,7 +169,13 @@ class Transformer final : public Model {
       selected = space.selected.slice_rows(0, logit_rows);
       device.gather_rows(normed, pass.logit_rows, selected);
     }
-    device.matmul(selected, head_ ? *head_ : *embedding_, space.logits.slice_rows(0, logit_rows));
+    const Weight& head = head_ ? *head_ : *embedding_;
+    const Matrix logits = space.logits.slice_rows(0, logit_rows);
+    if (pass.best == nullptr) {
+      device.matmul(selected, head, logits);
+    } else {
+      device.find_best(selected, head, logits, *pass.best);
+    }
   }
 
   /// Attention of layer `index`, whose new tokens are appended to the cache.

@@ -49,6 +49,10 @@ void Device::finish_layer(const LayerTail& tail, const TailRows& rows) {
   matmul(rows.normed, *tail.next_qkv, rows.qkv);
 }
 
+void Device::find_best(Matrix x, const Weight& head, Matrix logits, Picks& /*picks*/) { matmul(x, head, logits); }
+
+void Device::pick_best(Matrix logits, std::span<const SampleRow> rows, Picks& picks) { sample(logits, rows, picks); }
+
 bool Device::joins_layer(const LayerTail& /*tail*/, const TailRows& /*rows*/) const { return false; }
 
 void require_device_name(const std::string& name) {

@@ -207,7 +207,7 @@ class Device {
     Picks& operator=(const Picks&) = delete;
 
     int most_rows() const { return most_rows_; }
-    /// Rows of the last call of `sample`.
+    /// Rows of the last call of `sample` or `pick_best`.
     int rows() const { return begun_ == 0 ? 0 : rows_[(begun_ - 1) % 2]; }
     /// For devices: where a call of `sample` or `take` with so many rows finds its place for results, 0 or 1. Throws
     /// InternalError if there is none.
@@ -302,7 +302,12 @@ class Device {
   virtual void sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) = 0;
   /// The same, without waiting, for at most as many rows as `picks` has room for. At most two calls may be ahead of `take`.
   virtual void sample(Matrix logits, std::span<const SampleRow> rows, Picks& picks) = 0;
-  /// Waits for the earliest results of `sample` into `picks` that have not been taken, which are as many as `out`.
+  /// logits = x * head^T, for `pick_best` with these `picks` and nothing else: a device may leave them as they were. `head`, and
+  /// how rows lie in memory, are the same in all calls with one `picks`.
+  virtual void find_best(Matrix x, const Weight& head, Matrix logits, Picks& picks);
+  /// `sample` for rows that are all greedy, of the logits that the last `find_best` with `picks` was given.
+  virtual void pick_best(Matrix logits, std::span<const SampleRow> rows, Picks& picks);
+  /// Waits for the earliest results of `sample` or `pick_best` into `picks` that have not been taken, which are as many as `out`.
   virtual void take(Picks& picks, std::span<Sampled> out) = 0;
 };
 

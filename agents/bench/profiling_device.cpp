@@ -126,4 +126,13 @@ void ProfilingDevice::sample(Matrix logits, std::span<const SampleRow> rows, Pic
   run("sample", [&] { inner_.sample(logits, rows, picks); });
 }
 
+void ProfilingDevice::find_best(Matrix x, const Weight& head, Matrix logits, Picks& picks) {
+  const std::string name = active_ ? fmt::format("matmul {} x {}", head.rows(), head.columns()) : std::string();
+  run(name, [&] { inner_.find_best(x, head, logits, picks); });
+}
+
+void ProfilingDevice::pick_best(Matrix logits, std::span<const SampleRow> rows, Picks& picks) {
+  run("sample", [&] { inner_.pick_best(logits, rows, picks); });
+}
+
 }  // namespace sluice

@@ -15,9 +15,12 @@ namespace {
 
 using namespace decode_matmul;
 
-template <int Rows, bool Gated>
-__global__ void __launch_bounds__(kMostThreads, 2)
-    product_kernel(const __grid_constant__ CUtensorMap weight, const __grid_constant__ CUtensorMap x, const Arguments a) {
+static_assert(DecodeMatmul::kMostRows == decode_matmul::kMostRows && sampling::BestTokens::kRows == decode_matmul::kMostRows);
+
+template <int Rows, template <int> class End>
+__global__ void __launch_bounds__(kMostThreads, End<Rows>::kBlocks)
+    product_kernel(const __grid_constant__ CUtensorMap weight, const __grid_constant__ CUtensorMap x,
+                   const __grid_constant__ Arguments a) {
   extern __shared__ std::byte raw[];
   const Share share(a);
   const Places<Rows> places(a, share, shared_address(raw));
@@ -29,7 +32,7 @@ __global__ void __launch_bounds__(kMostThreads, 2)
   __syncwarp();
   arrive_in_cluster_relaxed();
   if (warp == a.warps) {
-    if (leads) copy_weight<Rows, Gated>(&weight, a, share, places);
+    if (leads) copy_weight<Rows, End<Rows>::kGated>(&weight, a, share, places);
     __syncwarp();
     wait_for_cluster();
     return;
@@ -39,22 +42,22 @@ __global__ void __launch_bounds__(kMostThreads, 2)
   if (warp > a.warps) {
     if (leads) copy_rows(&x, a, share, places);
   } else {
-    multiply<Rows, Gated>(a, share, places);
+    multiply<Rows, End>(a, share, places);
   }
 }
 
 /// The kernel for so many rows of x in a slot.
-template <bool Gated>
+template <template <int> class End>
 auto kernel_for(int padded_rows) {
   switch (padded_rows) {
     case 8:
-      return product_kernel<8, Gated>;
+      return product_kernel<8, End>;
     case 16:
-      return product_kernel<16, Gated>;
+      return product_kernel<16, End>;
     case 32:
-      return product_kernel<32, Gated>;
+      return product_kernel<32, End>;
     default:
-      return product_kernel<64, Gated>;
+      return product_kernel<64, End>;
   }
 }
 
@@ -71,7 +74,7 @@ int most_clusters(int padded_rows, const WeightCut& cut, size_t shared_bytes) {
   config.attrs = &attribute;
   config.numAttrs = 1;
   int clusters = 0;
-  SLUICE_CHECK_CUDA(cudaOccupancyMaxActiveClusters(&clusters, kernel_for<false>(padded_rows), &config));
+  SLUICE_CHECK_CUDA(cudaOccupancyMaxActiveClusters(&clusters, kernel_for<Stored>(padded_rows), &config));
   return std::max(1, clusters);
 }
 
@@ -85,6 +88,14 @@ size_t shared_bytes(int padded_rows, const WeightCut& cut, int stages, int slots
 }
 
 int ceiling(int64_t number, int64_t divisor) { return static_cast<int>((number + divisor - 1) / divisor); }
+
+Arguments stored_in(const Matrix& out) {
+  Arguments arguments;
+  arguments.out = out.data;
+  arguments.out_stride = out.stride;
+  arguments.narrow = out.type == DataType::kBF16;
+  return arguments;
+}
 
 void require_taken(const Matrix& x, const Matrix& weight, const Matrix& out) {
   if (!DecodeMatmul::takes(x, weight, out)) throw InternalError("a product that DecodeMatmul does not take");
@@ -126,7 +137,8 @@ DecodeMatmul::Plan DecodeMatmul::make_plan(const Shape& shape) {
   constexpr size_t kWhole = 200 << 10;  // more than half
   constexpr int kMostStages = 24;
   constexpr int kFewestStages = 3;
-  for (auto* kernel : {kernel_for<false>(shape.padded_rows), kernel_for<true>(shape.padded_rows)}) {
+  const int rows = shape.padded_rows;
+  for (auto* kernel : {kernel_for<Stored>(rows), kernel_for<Gated>(rows), kernel_for<Best>(rows)}) {
     SLUICE_CHECK_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kWhole));
   }
   const WeightCut cut = cut_weight(shape.outputs, shape.inputs, multiprocessors());
@@ -160,32 +172,40 @@ const DecodeMatmul::Plan& DecodeMatmul::plan(const Shape& shape) {
 
 void DecodeMatmul::run(const Matrix& x, const Matrix& weight, const TensorMap& map, const Matrix& out, Stream stream) {
   require_taken(x, weight, out);
-  launch(x, weight, map, out, false, stream);
+  require_equal("DecodeMatmul", "out.rows", out.rows, x.rows);
+  require_equal("DecodeMatmul", "out.columns", out.columns, weight.rows);
+  launch<Stored>(x, weight, map, stored_in(out), stream);
 }
 
 void DecodeMatmul::run_gated(const Matrix& x, const Matrix& weight, const Matrix& out, Stream stream) {
-  if (out.type != DataType::kBF16) throw InternalError("DecodeMatmul: what is gated is bf16");
   require_taken(x, weight, out);
-  launch(x, weight, map_row_pairs(weight, kBoxOutputs / 16), out, true, stream);
+  require_equal("DecodeMatmul", "out.rows", out.rows, x.rows);
+  require_equal("DecodeMatmul", "twice out.columns", 2 * out.columns, weight.rows);
+  if (out.type != DataType::kBF16) throw InternalError("DecodeMatmul: what is gated is bf16");
+  launch<Gated>(x, weight, map_row_pairs(weight, kBoxOutputs / 16), stored_in(out), stream);
 }
 
-void DecodeMatmul::launch(const Matrix& x, const Matrix& weight, const TensorMap& map, const Matrix& out, bool gated,
+void DecodeMatmul::run_best(const Matrix& x, const Matrix& weight, const TensorMap& map, sampling::BestTokens* best,
+                            Stream stream) {
+  require_taken(x, weight, {});
+  Arguments arguments;
+  arguments.best = best;
+  launch<Best>(x, weight, map, arguments, stream);
+}
+
+template <template <int> class End>
+void DecodeMatmul::launch(const Matrix& x, const Matrix& weight, const TensorMap& map, decode_matmul::Arguments arguments,
                           Stream stream) {
   require_equal("DecodeMatmul", "x.columns", x.columns, weight.columns);
-  require_equal("DecodeMatmul", "out.columns", out.columns, gated ? weight.rows / 2 : weight.rows);
-  require_equal("DecodeMatmul", "out.rows", out.rows, x.rows);
   const int padded_rows = std::max(8, static_cast<int>(std::bit_ceil(static_cast<uint64_t>(x.rows))));
   const Plan& how = plan({.padded_rows = padded_rows, .outputs = weight.rows, .inputs = weight.columns});
-  const Arguments arguments{.out = out.data,
-                            .out_stride = out.stride,
-                            .narrow = out.type == DataType::kBF16,
-                            .rows = static_cast<int>(x.rows),
-                            .outputs = static_cast<int>(weight.rows),
-                            .chunks = ceiling(weight.columns, kChunk),
-                            .tiles = ceiling(weight.rows, how.cut.outputs),
-                            .warps = warps_of(how.cut),
-                            .stages = how.stages,
-                            .slots = how.slots};
+  arguments.rows = static_cast<int>(x.rows);
+  arguments.outputs = static_cast<int>(weight.rows);
+  arguments.chunks = ceiling(weight.columns, kChunk);
+  arguments.tiles = ceiling(weight.rows, how.cut.outputs);
+  arguments.warps = warps_of(how.cut);
+  arguments.stages = how.stages;
+  arguments.slots = how.slots;
   std::array attributes{overlap_attribute(), cluster_attribute(how.cut.split)};
   cudaLaunchConfig_t config{};
   config.gridDim = static_cast<unsigned>(how.clusters * how.cut.split);
@@ -194,8 +214,8 @@ void DecodeMatmul::launch(const Matrix& x, const Matrix& weight, const TensorMap
   config.stream = stream;
   config.attrs = attributes.data();
   config.numAttrs = attributes.size();
-  auto* const kernel = gated ? kernel_for<true>(padded_rows) : kernel_for<false>(padded_rows);
-  SLUICE_CHECK_CUDA(cudaLaunchKernelEx(&config, kernel, to_cuda(map), to_cuda(map_matrix(x, padded_rows)), arguments));
+  SLUICE_CHECK_CUDA(
+      cudaLaunchKernelEx(&config, kernel_for<End>(padded_rows), to_cuda(map), to_cuda(map_matrix(x, padded_rows)), arguments));
 }
 
 }  // namespace sluice::cuda

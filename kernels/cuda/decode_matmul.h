@@ -4,10 +4,18 @@
 #include <map>
 
 #include "kernels/cuda/rows.h"
+#include "kernels/cuda/runtime.h"
 #include "kernels/cuda/tensor_map.h"
 #include "kernels/device.h"
 
 namespace sluice::cuda {
+
+namespace decode_matmul {
+struct Arguments;
+}
+namespace sampling {
+struct BestTokens;
+}
 
 /// How a weight is cut into what clusters of blocks compute. It follows from the weight's shape alone, so that a row of a product
 /// has the same bits whatever else is in the batch.
@@ -33,6 +41,10 @@ class DecodeMatmul {
   void run(const Matrix& x, const Matrix& weight, const TensorMap& map, const Matrix& out, Stream stream);
   /// out[rows, weight.rows / 2], bf16: silu(gate) * up, where `run` with this weight gives gate, then up.
   void run_gated(const Matrix& x, const Matrix& weight, const Matrix& out, Stream stream);
+  /// The greatest output of each row; `best` is device memory with room for `most_blocks()`.
+  void run_best(const Matrix& x, const Matrix& weight, const TensorMap& map, sampling::BestTokens* best, Stream stream);
+  /// Blocks of any product on this GPU, at most.
+  static int most_blocks() { return 2 * multiprocessors(); }
 
  private:
   struct Shape {
@@ -50,7 +62,9 @@ class DecodeMatmul {
 
   static Plan make_plan(const Shape& shape);
   const Plan& plan(const Shape& shape);
-  void launch(const Matrix& x, const Matrix& weight, const TensorMap& map, const Matrix& out, bool gated, Stream stream);
+  /// `arguments` say what becomes of the sums.
+  template <template <int> class End>
+  void launch(const Matrix& x, const Matrix& weight, const TensorMap& map, decode_matmul::Arguments arguments, Stream stream);
 
   std::map<Shape, Plan> plans_;
 };

@@ -3,26 +3,29 @@
 #include "kernels/cuda/attention_device.cuh"
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/ring.cuh"
+#include "kernels/cuda/sample_best.cuh"
 
 /// What a block of DecodeMatmul computes, where its shared memory has what, and how weights and rows get there.
 namespace sluice::cuda::decode_matmul {
 
 inline constexpr int kChunk = 64;                           // inputs: 128 bytes of bf16, the width of the swizzle
 inline constexpr int kBoxBytes = 64 * kChunk * 2;           // of 64 outputs
+inline constexpr int kMostRows = 64;                        // of x
 inline constexpr int kMostWarps = 12;                       // that multiply, 16 outputs each
 inline constexpr int kMostThreads = 32 * (kMostWarps + 2);  // a warp copies the weight, one x
 
 struct Arguments {
-  void* out;
-  int64_t out_stride;
-  bool narrow;  // out is bf16
-  int rows;
-  int outputs;  // rows of the weight
-  int chunks;   // of all inputs
-  int tiles;    // of 16 * warps outputs
-  int warps;    // that multiply
-  int stages;   // chunks of the weight in shared memory
-  int slots;    // chunks of x there
+  void* out = nullptr;
+  int64_t out_stride = 0;
+  bool narrow = false;  // out is bf16
+  int rows = 0;
+  int outputs = 0;                       // rows of the weight
+  int chunks = 0;                        // of all inputs
+  int tiles = 0;                         // of 16 * warps outputs
+  int warps = 0;                         // that multiply
+  int stages = 0;                        // chunks of the weight in shared memory
+  int slots = 0;                         // chunks of x there
+  sampling::BestTokens* best = nullptr;  // where nothing but the greatest output of each row is wanted
 };
 
 /// What a block does: `chunks` chunks of inputs from `first_chunk` on, of `tiles` tiles, `step` apart.
@@ -75,14 +78,17 @@ struct Places {
 
 template <int Rows>
 __device__ __forceinline__ void init_barriers(const Arguments& a, const Places<Rows>& places) {
+#pragma unroll 1
   for (int i = 0; i < a.stages; ++i) {
     barrier_init(places.stage_filled(i), 1);
     barrier_init(places.stage_emptied(i), a.warps);
   }
+#pragma unroll 1
   for (int i = 0; i < a.slots; ++i) {
     barrier_init(places.slot_filled(i), 1);
     barrier_init(places.slot_emptied(i), a.warps);
   }
+#pragma unroll 1
   for (int warp = 0; warp < a.warps; ++warp) {
     barrier_init(places.sums_here(warp), 1);
     barrier_init(places.sums_taken(warp), 1);
@@ -120,12 +126,15 @@ __device__ __forceinline__ void copy_outputs(const CUtensorMap* map, uint32_t ta
 template <int Rows, bool Gated>
 __device__ void copy_weight(const CUtensorMap* map, const Arguments& a, const Share& share, const Places<Rows>& places) {
   Turn turn;
+#pragma unroll 1
   for (int tile = 0; tile < share.tiles; ++tile) {
     const int output = (share.first_tile + tile * share.step) * 16 * a.warps;
+#pragma unroll 1
     for (int chunk = 0; chunk < share.chunks; ++chunk) {
       const uint32_t barrier = places.stage_filled(turn.index);
       barrier_wait(places.stage_emptied(turn.index), turn.parity ^ 1);
       barrier_expect(barrier, places.stage_bytes);
+#pragma unroll 1
       for (int box = 0; box < a.warps / 4; ++box) {
         copy_outputs<Gated>(map, places.stage(turn.index) + box * kBoxBytes, barrier, (share.first_chunk + chunk) * kChunk,
                             output + box * 64);
@@ -140,7 +149,9 @@ template <int Rows>
 __device__ void copy_rows(const CUtensorMap* map, const Arguments& a, const Share& share, const Places<Rows>& places) {
   Turn turn;
   const int times = share.chunks <= a.slots ? 1 : share.tiles;
+#pragma unroll 1
   for (int time = 0; time < times; ++time) {
+#pragma unroll 1
     for (int chunk = 0; chunk < share.chunks; ++chunk) {
       const uint32_t barrier = places.slot_filled(turn.index);
       barrier_wait(places.slot_emptied(turn.index), turn.parity ^ 1);

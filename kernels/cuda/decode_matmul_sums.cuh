@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/decode_matmul_block.cuh"
+#include "kernels/cuda/decode_matmul_ends.cuh"
 #include "kernels/cuda/warp.cuh"
 #include "kernels/cuda/wgmma.h"
 
@@ -58,6 +58,7 @@ __device__ __forceinline__ void multiply_tile(float (&sums)[Rows / 2], const Arg
     barrier_arrive(places.stage_emptied(last_stage));
     barrier_arrive(places.slot_emptied(last_slot));
   };
+#pragma unroll 1
   for (int chunk = 0; chunk < share.chunks; ++chunk) {
     barrier_wait(places.stage_filled(stage.index), stage.parity);
     barrier_wait(places.slot_filled(slot.index), slot.parity);
@@ -77,49 +78,6 @@ __device__ __forceinline__ void multiply_tile(float (&sums)[Rows / 2], const Arg
   products_wait<0>();
   pin(sums);
   release();
-}
-
-/// Sums of 16 outputs of a tile, for x's rows.
-template <int Rows>
-__device__ __forceinline__ void store(const float (&sums)[Rows / 2], const Arguments& a, int output) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  if (a.narrow) {
-    auto* to = static_cast<__nv_bfloat16*>(a.out) + lane / 4 * a.out_stride + output + 2 * (lane % 4);
-#pragma unroll
-    for (int n = 0; n < Rows / 8; ++n) {
-      const uint32_t low = transpose(pack(sums[4 * n], sums[4 * n + 1]));
-      const uint32_t high = transpose(pack(sums[4 * n + 2], sums[4 * n + 3]));
-      if (8 * n + lane / 4 < a.rows) {
-        *reinterpret_cast<uint32_t*>(to) = low;
-        *reinterpret_cast<uint32_t*>(to + 8) = high;
-      }
-      to += 8 * a.out_stride;
-    }
-  } else {
-    auto* to = static_cast<float*>(a.out) + 2 * (lane % 4) * a.out_stride + output + lane / 4;
-#pragma unroll
-    for (int n = 0; n < Rows / 8; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (8 * n + 2 * (lane % 4) + i % 2 < a.rows) to[i % 2 * a.out_stride + i / 2 * 8] = sums[4 * n + i];
-      }
-      to += 8 * a.out_stride;
-    }
-  }
-}
-
-/// Of a warp's 16 outputs the first 8 are of gate, the others those of up that belong to them: silu(gate) * up, for x's rows.
-template <int Rows>
-__device__ __forceinline__ void store_gated(const float (&sums)[Rows / 2], const Arguments& a, int output) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  auto* to = static_cast<__nv_bfloat16*>(a.out) + lane / 4 * a.out_stride + output / 2 + 2 * (lane % 4);
-  const auto gated = [](float gate, float up) { return up * __fdividef(gate, 1.0f + __expf(-gate)); };
-#pragma unroll
-  for (int n = 0; n < Rows / 8; ++n) {
-    const uint32_t pair = transpose(pack(gated(sums[4 * n], sums[4 * n + 2]), gated(sums[4 * n + 1], sums[4 * n + 3])));
-    if (8 * n + lane / 4 < a.rows) *reinterpret_cast<uint32_t*>(to) = pair;
-    to += 8 * a.out_stride;
-  }
 }
 
 /// Where a warp's sums of a tile are added up: those of each warp in one block of the cluster.
@@ -167,12 +125,14 @@ struct Exchange {
   }
 };
 
-template <int Rows, bool Gated>
+template <int Rows, template <int> class End>
 __device__ void multiply(const Arguments& a, const Share& share, const Places<Rows>& places) {
   const Exchange<Rows> exchange(a, share, places);
   const bool x_stays = share.chunks <= a.slots;
+  End<Rows> end(a, places);
   Turn stage;
   Turn slot;
+#pragma unroll 1
   for (int tile = 0; tile < share.tiles; ++tile) {
     float sums[Rows / 2];
     if (x_stays) slot = {};
@@ -183,13 +143,9 @@ __device__ void multiply(const Arguments& a, const Share& share, const Places<Ro
     }
     if (share.split > 1) exchange.take(sums, share, places, tile);
     const int output = 16 * ((share.first_tile + tile * share.step) * a.warps + exchange.warp);
-    if (output >= a.outputs) continue;
-    if constexpr (Gated) {
-      store_gated<Rows>(sums, a, output);
-    } else {
-      store<Rows>(sums, a, output);
-    }
+    if (output < a.outputs) end.take(sums, output);
   }
+  end.finish();
 }
 
 }  // namespace sluice::cuda::decode_matmul

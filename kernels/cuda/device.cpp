@@ -335,6 +335,32 @@ void CudaDevice::sample(Matrix logits, std::span<const SampleRow> rows, Picks& p
   as_cuda(picks).sample(logits, rows, stream_.get());
 }
 
+void CudaDevice::find_best(Matrix x, const Weight& head, Matrix logits, Picks& picks) {
+  CudaPicks& mine = as_cuda(picks);
+  const bool finds = Matmul::takes_best(x, as_cuda(head));
+  if (x.rows <= DecodeMatmul::kMostRows) mine.set_finds_few(finds);
+  if (finds) {
+    require_equal("find_best", "logits.rows", logits.rows, x.rows);
+    require_equal("find_best", "logits.columns", logits.columns, head.rows());
+    matmul_.run_best(x, as_cuda(head), mine.best(), stream_.get());
+    return;
+  }
+  matmul(x, head, logits);
+}
+
+void CudaDevice::pick_best(Matrix logits, std::span<const SampleRow> rows, Picks& picks) {
+  require_samples(logits, rows);
+  if (std::any_of(rows.begin(), rows.end(), [](const SampleRow& row) { return row.temperature > 0; })) {
+    throw InternalError("pick_best: a row that is not greedy");
+  }
+  CudaPicks& mine = as_cuda(picks);
+  if (logits.rows <= DecodeMatmul::kMostRows && mine.finds_few()) {
+    mine.sample_best(rows, stream_.get());
+  } else {
+    sample(logits, rows, picks);
+  }
+}
+
 void CudaDevice::take(Picks& picks, std::span<Sampled> out) { as_cuda(picks).take_results(out); }
 
 }  // namespace sluice::cuda

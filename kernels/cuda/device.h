@@ -70,6 +70,8 @@ class CudaDevice final : public Device {
   bool joins_layer(const LayerTail& tail, const TailRows& rows) const override;
   void sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) override;
   void sample(Matrix logits, std::span<const SampleRow> rows, Picks& picks) override;
+  void find_best(Matrix x, const Weight& head, Matrix logits, Picks& picks) override;
+  void pick_best(Matrix logits, std::span<const SampleRow> rows, Picks& picks) override;
   void take(Picks& picks, std::span<Sampled> out) override;
 
  private:

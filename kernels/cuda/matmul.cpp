@@ -133,6 +133,14 @@ void Matmul::run_gated(const Matrix& x, const CudaWeight& weight, const Matrix& 
   if (x.rows > 0) decode_.run_gated(x, weight.matrix(), out, stream);
 }
 
+bool Matmul::takes_best(const Matrix& x, const CudaWeight& weight) {
+  return x.rows > 0 && DecodeMatmul::takes(x, weight.matrix(), {});
+}
+
+void Matmul::run_best(const Matrix& x, const CudaWeight& weight, sampling::BestTokens* best, Stream stream) {
+  decode_.run_best(x, weight.matrix(), weight.map(), best, stream);
+}
+
 void Matmul::run_library(const Matrix& x, const CudaWeight& weight, const Matrix& out, Stream stream) {
   Plan& how = plan({.rows = x.rows,
                     .outputs = weight.rows(),

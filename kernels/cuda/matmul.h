@@ -53,6 +53,11 @@ class Matmul {
   static bool takes_gated(const Matrix& x, const CudaWeight& weight, const Matrix& out);
   /// out[rows, weight.rows / 2] = silu(gate) * up, where x * weight^T is gate, then up.
   void run_gated(const Matrix& x, const CudaWeight& weight, const Matrix& out, Stream stream);
+  /// Whether `run_best` takes these: few rows of bf16.
+  static bool takes_best(const Matrix& x, const CudaWeight& weight);
+  /// The greatest output of each row of x * weight^T, which is not stored; `best` is device memory with room for
+  /// DecodeMatmul::most_blocks().
+  void run_best(const Matrix& x, const CudaWeight& weight, sampling::BestTokens* best, Stream stream);
   /// What `run` does through cuBLASLt, whatever the shape; x is bf16.
   void run_library(const Matrix& x, const CudaWeight& weight, const Matrix& out, Stream stream);
   /// Differs after its scratch has moved.

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 
+#include "kernels/cuda/decode_matmul.h"
 #include "kernels/cuda/overlap.cuh"
 #include "kernels/cuda/runtime.h"
+#include "kernels/cuda/sample_best.cuh"
 #include "kernels/cuda/sample_row.cuh"
 
 namespace sluice::cuda {
@@ -27,12 +29,35 @@ __global__ void __launch_bounds__(kThreads, 4)
   cooperative_groups::this_cluster().sync();  // others may still read this block's memory
 }
 
+/// A warp a row, from what each block of the product found.
+__global__ void pick_best_rows(const sampling::BestTokens* best, const SampleRow* choices, int rows, Sampled* out,
+                               int32_t* tokens) {
+  const int row = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  if (row >= rows) return;
+  const auto from = static_cast<int>(choices[row].row);
+  wait_for_earlier_kernels();
+  const int blocks = best->blocks;
+  sampling::BestToken found;
+#pragma unroll 8
+  for (int block = lane; block < blocks; block += 32) found.join(best->of_block(block)[from]);
+#pragma unroll
+  for (int mask = 16; mask > 0; mask /= 2) found.join_lane(mask);
+  if (lane != 0) return;
+  const Sampled result{sampling::token_at(found.place), found.damaged == 0 && sampling::logit_at(found.place) > -INFINITY};
+  out[row] = result;
+  tokens[row] = result.token;
+}
+
 }  // namespace
 
 void CudaPicks::FreePinned::operator()(void* memory) const { cudaFreeHost(memory); }
 void CudaPicks::DestroyEvent::operator()(CUevent_st* event) const { cudaEventDestroy(event); }
 
-CudaPicks::CudaPicks(int most_rows) : Picks(most_rows), tokens_(static_cast<size_t>(most_rows) * sizeof(int32_t)) {
+CudaPicks::CudaPicks(int most_rows)
+    : Picks(most_rows),
+      tokens_(static_cast<size_t>(most_rows) * sizeof(int32_t)),
+      best_(sampling::BestTokens::bytes(DecodeMatmul::most_blocks())) {
   for (Call& call : calls_) {
     void* memory = nullptr;
     SLUICE_CHECK_CUDA(cudaMallocHost(&memory, static_cast<size_t>(most_rows) * (sizeof(SampleRow) + sizeof(Sampled))));
@@ -44,9 +69,7 @@ CudaPicks::CudaPicks(int most_rows) : Picks(most_rows), tokens_(static_cast<size
 }
 
 void CudaPicks::sample(const Matrix& logits, std::span<const SampleRow> rows, Stream stream) {
-  const int call = begin(rows.size());
-  if (!rows.empty()) {
-    std::copy(rows.begin(), rows.end(), choices(call));
+  run(rows, stream, [&](const SampleRow* chosen, Sampled* out) {
     std::array attributes{overlap_attribute(), cluster_attribute(kCluster)};
     cudaLaunchConfig_t config{};
     config.gridDim = static_cast<unsigned>(rows.size() * kCluster);
@@ -55,8 +78,25 @@ void CudaPicks::sample(const Matrix& logits, std::span<const SampleRow> rows, St
     config.attrs = attributes.data();
     config.numAttrs = attributes.size();
     SLUICE_CHECK_CUDA(cudaLaunchKernelEx(&config, sample_rows, static_cast<const float*>(logits.f32()), logits.stride,
-                                         static_cast<int>(logits.columns), static_cast<const SampleRow*>(choices(call)),
-                                         results(call), tokens_.as<int32_t>()));
+                                         static_cast<int>(logits.columns), chosen, out, tokens_.as<int32_t>()));
+  });
+}
+
+void CudaPicks::sample_best(std::span<const SampleRow> rows, Stream stream) {
+  constexpr unsigned kRowsOfBlock = 4;
+  run(rows, stream, [&](const SampleRow* chosen, Sampled* out) {
+    const auto count = static_cast<unsigned>(rows.size());
+    launch_overlapping(pick_best_rows, {(count + kRowsOfBlock - 1) / kRowsOfBlock, 32 * kRowsOfBlock}, stream, best(), chosen,
+                       static_cast<int>(count), out, tokens_.as<int32_t>());
+  });
+}
+
+template <class Launch>
+void CudaPicks::run(std::span<const SampleRow> rows, Stream stream, const Launch& launch) {
+  const int call = begin(rows.size());
+  if (!rows.empty()) {
+    std::copy(rows.begin(), rows.end(), choices(call));
+    launch(choices(call), results(call));
   }
   SLUICE_CHECK_CUDA(cudaEventRecord(calls_.at(static_cast<size_t>(call)).done.get(), stream));
 }

@@ -12,6 +12,10 @@ struct CUevent_st;
 
 namespace sluice::cuda {
 
+namespace sampling {
+struct BestTokens;
+}
+
 /// The longest rows that are sampled: sums of weights stay within 64 bits.
 inline constexpr int64_t kMostTokens = (int64_t{1} << 20) - 1;
 
@@ -23,6 +27,14 @@ class CudaPicks final : public Device::Picks {
 
   /// `logits` are float32 in device memory, at most kMostTokens columns.
   void sample(const Matrix& logits, std::span<const SampleRow> rows, Stream stream);
+  /// The same greedily for rows, of at most DecodeMatmul::kMostRows, whose best tokens `best()` has.
+  void sample_best(std::span<const SampleRow> rows, Stream stream);
+  /// Whether the product finds the best tokens of few rows. It does so always or never for the products of one engine, whose
+  /// weights and matrices are the same in all passes: a replayed pass does not say so again.
+  bool finds_few() const { return finds_few_; }
+  void set_finds_few(bool finds) { finds_few_ = finds; }
+  /// Device memory for what DecodeMatmul::run_best finds.
+  sampling::BestTokens* best() const { return best_.as<sampling::BestTokens>(); }
   /// Waits for the earliest results that have not been taken.
   void take_results(std::span<Sampled> out);
   /// What the last call gave, in device memory: [rows]
@@ -40,11 +52,15 @@ class CudaPicks final : public Device::Picks {
     std::unique_ptr<void, FreePinned> memory;
     std::unique_ptr<CUevent_st, DestroyEvent> done;
   };
+  template <class Launch>
+  void run(std::span<const SampleRow> rows, Stream stream, const Launch& launch);
   SampleRow* choices(int call) const { return static_cast<SampleRow*>(calls_.at(static_cast<size_t>(call)).memory.get()); }
   Sampled* results(int call) const { return reinterpret_cast<Sampled*>(choices(call) + most_rows()); }
 
   std::array<Call, 2> calls_;
   DeviceMemory tokens_;
+  DeviceMemory best_;
+  bool finds_few_ = false;
 };
 
 }  // namespace sluice::cuda

@@ -11,6 +11,7 @@
 
 #include "kernels/cuda/device.h"
 #include "tests/cuda/gpu.h"
+#include "tests/support/best_tokens.h"
 
 namespace sluice {
 namespace {
@@ -171,6 +172,15 @@ TEST_F(CudaSample, RefusesWhatDoesNotFit) {
   EXPECT_THROW(gpu_->sample(logits.device, outside, out), InternalError);
   EXPECT_THROW(gpu_->sample(logits.device, {}, out), InternalError);
   EXPECT_NO_THROW(gpu_->sample(logits.device, {}, {}));
+}
+
+TEST_F(CudaSample, PicksTheBestOfProducts) { testing::expect_best_tokens(*gpu_); }
+
+TEST_F(CudaSample, PicksTheBestOfGreedyRowsAlone) {
+  Logits logits(*gpu_, 2, 8, 8);
+  const auto picks = gpu_->create_picks(2);
+  const std::vector<SampleRow> drawn{{.row = 0}, {.row = 1, .temperature = 1}};
+  EXPECT_THROW(gpu_->pick_best(logits.device, drawn, *picks), InternalError);
 }
 
 TEST_F(CudaSample, PicksWaitUntilTheyAreTaken) {

@@ -6,6 +6,7 @@
 
 #include "kernels/device.h"
 #include "scripting/graph/error.h"
+#include "tests/support/best_tokens.h"
 
 namespace sluice {
 namespace {
@@ -79,6 +80,8 @@ TEST(CpuSample, RefusesWhatDoesNotFit) {
   narrow.type = DataType::kBF16;
   EXPECT_THROW(device->sample(narrow, {}, {}), InternalError);
 }
+
+TEST(CpuSample, PicksTheBestOfProducts) { testing::expect_best_tokens(*create_cpu_device({.threads = 2})); }
 
 TEST(CpuSample, PicksWaitUntilTheyAreTaken) {
   const auto device = create_cpu_device({.threads = 2});
