@@ -152,7 +152,7 @@ TEST_F(GenerationApiTest, StreamsAsOpenAiDoes) {
   EXPECT_EQ(answer.at("choices").at(0).at("message").at("content"), text);
 }
 
-TEST_F(GenerationApiTest, CountsCachedTokensWhereAStopStringEndsTheAnswer) {
+TEST_F(GenerationApiTest, CountsCachedTokensOfEachPromptOnce) {
   std::string prompt = "<bos>";
   for (int i = 0; i < 12; ++i) prompt += " key acorn = amber ; key album = almond ;";
   Json body = {{"prompt", prompt + " ask acorn ="}, {"max_tokens", 24}, {"temperature", 0}, {"ignore_eos", true}};
@@ -163,6 +163,10 @@ TEST_F(GenerationApiTest, CountsCachedTokensWhereAStopStringEndsTheAnswer) {
   const std::string text = text_of(body);
   body["stop"] = text.substr(text.size() / 2, 1);
   EXPECT_EQ(cached(), whole);
+  body["n"] = 3;  // answers to one prompt
+  EXPECT_EQ(cached(), whole);
+  body["prompt"] = {body.at("prompt"), body.at("prompt")};
+  EXPECT_EQ(cached(), 2 * whole);
 }
 
 TEST_F(GenerationApiTest, StopsAtStringsAcrossTokens) {
