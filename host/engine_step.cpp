@@ -150,8 +150,7 @@ void Engine::State::run(const Pass& pass) {
   forward.probes = probe ? probes.data() : nullptr;
   choose(pass);
   const bool keeps = std::any_of(pass.entries.begin(), pass.entries.end(), keeps_logits);
-  const bool greedy =
-      std::all_of(choices.begin(), choices.end(), [](const SampleRow& choice) { return choice.temperature <= 0; });
+  const bool greedy = std::all_of(choices.begin(), choices.end(), [](const SampleRow& choice) { return choice.greedy(); });
   forward.best = greedy && !keeps && !choices.empty() ? picks.get() : nullptr;
   const OpenPass open(device, batch, *pool);
   const Matrix logits = model.forward(device, *workspace, forward);

@@ -130,6 +130,8 @@ struct SampleRow {
   int top_k = 0;          // 0: all
   float top_p = 1;
   double uniform = 0;  // [0, 1): the number drawn
+
+  bool greedy() const { return temperature <= 0; }
 };
 
 struct Sampled {

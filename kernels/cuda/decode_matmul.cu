@@ -15,7 +15,7 @@ namespace {
 
 using namespace decode_matmul;
 
-static_assert(DecodeMatmul::kMostRows == decode_matmul::kMostRows && sampling::BestTokens::kRows == decode_matmul::kMostRows);
+static_assert(sampling::BestTokens::kRows == DecodeMatmul::kMostRows);
 
 template <int Rows, template <int> class End>
 __global__ void __launch_bounds__(kMostThreads, End<Rows>::kBlocks)
@@ -155,6 +155,7 @@ DecodeMatmul::Plan DecodeMatmul::make_plan(const Shape& shape) {
     plan.stages = std::min({plan.stages, kMostStages, tiles <= most ? chunks : kMostStages});
     plan.slots = std::min(chunks, static_cast<int>((bytes - shared_bytes(shape.padded_rows, cut, plan.stages, 0)) / slot));
     plan.clusters = ceiling(tiles, ceiling(tiles, most));
+    if (plan.clusters * cut.split > most_blocks()) throw InternalError("DecodeMatmul: more blocks than there are places for");
     return plan;
   };
   const Plan half = with_memory(kHalf);

@@ -10,7 +10,6 @@ namespace sluice::cuda::decode_matmul {
 
 inline constexpr int kChunk = 64;                           // inputs: 128 bytes of bf16, the width of the swizzle
 inline constexpr int kBoxBytes = 64 * kChunk * 2;           // of 64 outputs
-inline constexpr int kMostRows = 64;                        // of x
 inline constexpr int kMostWarps = 12;                       // that multiply, 16 outputs each
 inline constexpr int kMostThreads = 32 * (kMostWarps + 2);  // a warp copies the weight, one x
 

@@ -4,7 +4,8 @@
 #include "kernels/cuda/warp.cuh"
 
 /// What becomes of a product's sums: classes that the warps which multiply have one of each. `take` gets the sums of 16 outputs
-/// from `output` on; `finish` comes behind the last of them. For n = 0, 8, .. a thread's sums are those of outputs lane / 4
+/// from `output` on; `finish`, which all of these warps call, comes behind the last
+/// of them. For n = 0, 8, .. a thread's sums are those of outputs lane / 4
 /// and lane / 4 + 8, each for rows n + 2 * (lane % 4) and the next.
 namespace sluice::cuda::decode_matmul {
 
@@ -106,7 +107,7 @@ template <int Rows>
 class Best {
  public:
   static constexpr bool kGated = false;
-  static constexpr int kBlocks = 1;  // heads take all of its memory anyway
+  static constexpr int kBlocks = 1;  // heads of large models take its memory anyway; others run in turns
 
   __device__ Best(const Arguments& a, const Places<Rows>& places) : a_(a), memory_(places.ring) {
 #pragma unroll
@@ -151,7 +152,9 @@ class Best {
   }
 
  private:
-  __device__ __forceinline__ uint32_t place(int warp, int row) const { return memory_ + (warp * Rows + row) * 16; }
+  __device__ __forceinline__ uint32_t place(int warp, int row) const {
+    return memory_ + (warp * Rows + row) * static_cast<int>(sizeof(sampling::BestToken));
+  }
   __device__ __forceinline__ void store(int warp, int row, const sampling::BestToken& token) const {
     asm volatile("st.shared.v2.b64 [%0], {%1, %2};" ::"r"(place(warp, row)), "l"(token.place), "l"(token.damaged) : "memory");
   }

@@ -1,12 +1,10 @@
 #pragma once
 
 #include "kernels/cuda/decode_matmul_ends.cuh"
-#include "kernels/cuda/warp.cuh"
 #include "kernels/cuda/wgmma.h"
 
 /// How the warps of a block multiply, and where their sums go. The rows of the weight are the 64 rows of a wgmma, those of x its
-/// columns, so that few rows waste nothing. A thread's sums are then, for n = 0, 8, ..: outputs lane / 4 and lane / 4 + 8 of its
-/// warp's 16, each for rows n + 2 * (lane % 4) and the next.
+/// columns, so that few rows waste nothing.
 namespace sluice::cuda::decode_matmul {
 
 /// The same place in block `rank` of the cluster.

@@ -337,24 +337,25 @@ void CudaDevice::sample(Matrix logits, std::span<const SampleRow> rows, Picks& p
 
 void CudaDevice::find_best(Matrix x, const Weight& head, Matrix logits, Picks& picks) {
   CudaPicks& mine = as_cuda(picks);
+  require_equal("find_best", "x.columns", x.columns, head.columns());
+  require_equal("find_best", "logits.rows", logits.rows, x.rows);
+  require_equal("find_best", "logits.columns", logits.columns, head.rows());
   const bool finds = Matmul::takes_best(x, as_cuda(head));
-  if (x.rows <= DecodeMatmul::kMostRows) mine.set_finds_few(finds);
+  if (x.rows > 0 && x.rows <= DecodeMatmul::kMostRows) mine.set_product_finds_best(finds);
   if (finds) {
-    require_equal("find_best", "logits.rows", logits.rows, x.rows);
-    require_equal("find_best", "logits.columns", logits.columns, head.rows());
     matmul_.run_best(x, as_cuda(head), mine.best(), stream_.get());
-    return;
+  } else {
+    matmul(x, head, logits);
   }
-  matmul(x, head, logits);
 }
 
 void CudaDevice::pick_best(Matrix logits, std::span<const SampleRow> rows, Picks& picks) {
   require_samples(logits, rows);
-  if (std::any_of(rows.begin(), rows.end(), [](const SampleRow& row) { return row.temperature > 0; })) {
+  if (!std::all_of(rows.begin(), rows.end(), [](const SampleRow& row) { return row.greedy(); })) {
     throw InternalError("pick_best: a row that is not greedy");
   }
   CudaPicks& mine = as_cuda(picks);
-  if (logits.rows <= DecodeMatmul::kMostRows && mine.finds_few()) {
+  if (logits.rows <= DecodeMatmul::kMostRows && mine.product_finds_best()) {
     mine.sample_best(rows, stream_.get());
   } else {
     sample(logits, rows, picks);

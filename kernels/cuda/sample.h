@@ -29,10 +29,10 @@ class CudaPicks final : public Device::Picks {
   void sample(const Matrix& logits, std::span<const SampleRow> rows, Stream stream);
   /// The same greedily for rows, of at most DecodeMatmul::kMostRows, whose best tokens `best()` has.
   void sample_best(std::span<const SampleRow> rows, Stream stream);
-  /// Whether the product finds the best tokens of few rows. It does so always or never for the products of one engine, whose
-  /// weights and matrices are the same in all passes: a replayed pass does not say so again.
-  bool finds_few() const { return finds_few_; }
-  void set_finds_few(bool finds) { finds_few_ = finds; }
+  /// Whether products of up to DecodeMatmul::kMostRows rows find the best tokens. Those of one engine, whose head and matrices
+  /// are the same in all passes, do so always or never: a replayed pass does not say it again.
+  bool product_finds_best() const { return product_finds_best_; }
+  void set_product_finds_best(bool finds) { product_finds_best_ = finds; }
   /// Device memory for what DecodeMatmul::run_best finds.
   sampling::BestTokens* best() const { return best_.as<sampling::BestTokens>(); }
   /// Waits for the earliest results that have not been taken.
@@ -60,7 +60,7 @@ class CudaPicks final : public Device::Picks {
   std::array<Call, 2> calls_;
   DeviceMemory tokens_;
   DeviceMemory best_;
-  bool finds_few_ = false;
+  bool product_finds_best_ = false;
 };
 
 }  // namespace sluice::cuda

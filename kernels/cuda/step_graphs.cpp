@@ -9,7 +9,7 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr size_t kMostGraphs = 256;  // a few MiB each
+constexpr size_t kMostGraphs = 128;  // a few MiB each; an engine has two of these, for greedy steps and others
 
 /// A graph that is being captured on a stream; ended, whatever happens.
 class Capture {

@@ -13,6 +13,7 @@
 #include "host/random.h"
 #include "host/random_weights.h"
 #include "tests/cuda/gpu.h"
+#include "tests/support/greedy_tokens.h"
 #include "tests/support/source_path.h"
 
 // The serving loop on the GPU: decode steps that are replayed as graphs give the bits of those that are launched one by one.
@@ -86,6 +87,8 @@ TEST_F(CudaEngine, ReplayedStepsGiveTheSameBits) {
     }
   }
 }
+
+TEST_F(CudaEngine, GreedyRowsAloneGetWhatLogitsSay) { expect_greedy_tokens(*device_, *model_); }
 
 // What the GPU embeds before the host knows it are the tokens that it has picked.
 TEST_F(CudaEngine, RunningAheadGivesTheSameTokens) {

@@ -12,6 +12,7 @@
 #include "scripting/graph/error.h"
 #include "scripting/lua/trace.h"
 #include "tests/host/tiny_model.h"
+#include "tests/support/greedy_tokens.h"
 
 namespace sluice {
 namespace {
@@ -127,6 +128,8 @@ class EngineTest : public ::testing::Test {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Model> model_;
 };
+
+TEST_F(EngineTest, GreedyRowsAloneGetWhatLogitsSay) { testing::expect_greedy_tokens(*device_, *model_); }
 
 TEST_F(EngineTest, TokensDoNotDependOnTheBatch) {
   EXPECT_EQ(run(nullptr, options(), workload()), run_alone(nullptr, workload()));

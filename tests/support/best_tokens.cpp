@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -36,8 +37,13 @@ struct Rows {
 
 class Products {
  public:
-  Products(Device& device, int64_t outputs, int64_t inputs) : device_(device), outputs_(outputs), inputs_(inputs) {
+  /// With `holes` some outputs have weights of -inf alone.
+  Products(Device& device, int64_t outputs, int64_t inputs, bool holes = false)
+      : device_(device), outputs_(outputs), inputs_(inputs), holes_(holes) {
     weights_ = integers(outputs * inputs);
+    for (int64_t output = 0; holes && output < outputs; ++output) {
+      if (outputs == 16 || output % 3 == 0) std::fill_n(weights_.begin() + output * inputs, inputs, -kInfinity);
+    }
     weight_ = device.create_weight(weights_.data(), DataType::kF32, outputs, inputs);
     picks_ = device.create_picks(kMostRows);
     found_ = device.allocate(kMostRows * static_cast<size_t>(outputs) * sizeof(float));
@@ -46,6 +52,9 @@ class Products {
 
   void check(int64_t rows) {
     std::vector<float> x = integers(rows * inputs_);
+    if (holes_) {
+      for (float& value : x) value = 1 + std::abs(value);  // no 0 * inf
+    }
     const bool has_special = rows > 4;
     if (has_special) {
       x[static_cast<size_t>(inputs_)] = NAN;
@@ -73,7 +82,8 @@ class Products {
                                 " x " + std::to_string(outputs_);
       EXPECT_EQ(best[i].token, sampled[i].token) << which;
       EXPECT_EQ(best[i].sound, sampled[i].sound) << which;
-      if (has_special && row >= 1 && row <= 3) continue;
+      const bool is_dear = outputs_ * inputs_ > 5'000'000 && row > 2;
+      if (holes_ || is_dear || (has_special && row >= 1 && row <= 3)) continue;
       EXPECT_EQ(best[i].token, greatest(&x[static_cast<size_t>(row * inputs_)])) << which;
       EXPECT_TRUE(best[i].sound) << which;
     }
@@ -105,6 +115,7 @@ class Products {
 
   Device& device_;
   int64_t outputs_, inputs_;
+  bool holes_;
   std::mt19937 random_{11};
   std::vector<float> weights_;
   std::unique_ptr<Weight> weight_;
@@ -115,11 +126,16 @@ class Products {
 }  // namespace
 
 void expect_best_tokens(Device& device) {
-  // Of one tile and of several in turn, of 64 to 192 outputs; sums of one block and of clusters; what only libraries multiply.
-  const std::pair<int, int> shapes[] = {{16, 8}, {33, 40}, {1000, 72}, {2048, 2048}, {12304, 64}, {36480, 136}};
+  // Of one tile and of several in turn, of 64 to 192 outputs; sums of one block and of clusters; what only libraries multiply; a
+  // ring of all of a multiprocessor's memory, with rows copied anew for each tile.
+  const std::pair<int, int> shapes[] = {{16, 8}, {33, 40}, {2048, 2048}, {12304, 64}, {36480, 136}, {50688, 704}};
   for (const auto& [outputs, inputs] : shapes) {
     Products products(device, outputs, inputs);
     for (const int rows : {1, 8, 13, 20, 33, 64, 70, 2}) products.check(rows);
+  }
+  for (const int outputs : {16, 1008}) {
+    Products products(device, outputs, 72, true);
+    for (const int rows : {1, 17, 64}) products.check(rows);
   }
 }
 

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <vector>
+
+#include "host/engine.h"
+#include "host/random.h"
+
+namespace sluice::testing {
+
+/// Expects that greedy requests get the tokens that they get where the best token is drawn from logits (a top_k of 1): all of
+/// them, or some that come and go, so that steps of greedy rows alone take turns with others. There are more than 64 rows at
+/// first, and prompts in between; passes are the same each time.
+inline void expect_greedy_tokens(Device& device, const Model& model) {
+  constexpr int kRequests = 70;
+  const auto tokens_where = [&](auto is_drawn) {
+    EngineOptions options;
+    options.pages = kRequests * 8;
+    options.max_batch = kRequests;
+    options.max_pass_tokens = 150;
+    options.prefix_cache = false;
+    Engine engine(device, model, nullptr, options);
+    for (int i = 0; i < kRequests; ++i) {
+      Request request;
+      for (int at = 0; at < 1 + i * 7 % 40; ++at) {
+        const double uniform = counter_uniform(static_cast<uint64_t>(i), static_cast<uint64_t>(at));
+        request.prompt.push_back(static_cast<int32_t>(uniform * model.config().vocabulary));
+      }
+      request.max_tokens = 3 + i * 5 % 37;
+      request.ignore_eos = true;
+      if (is_drawn(i)) {
+        request.sampling.temperature = 1;
+        request.sampling.top_k = 1;
+      }
+      engine.submit(std::move(request));
+    }
+    std::map<uint64_t, std::vector<int32_t>> tokens;
+    for (RequestResult& result : engine.run_all()) tokens[result.id] = std::move(result.tokens);
+    return tokens;
+  };
+  const auto greedy = tokens_where([](int) { return false; });
+  EXPECT_EQ(greedy, tokens_where([](int) { return true; }));
+  EXPECT_EQ(greedy, tokens_where([](int i) { return i % 23 == 5; }));
+}
+
+}  // namespace sluice::testing
