@@ -154,7 +154,7 @@ void Engine::State::run(const Pass& pass) {
   forward.best = greedy && !keeps && !choices.empty() ? picks.get() : nullptr;
   const OpenPass open(device, batch, *pool);
   const Matrix logits = model.forward(device, *workspace, forward);
-  if (keeps) keep_logits(pass, logits);
+  keep_logits(pass, logits);
   if (forward.best != nullptr) {
     device.pick_best(logits, choices, *picks);
   } else if (!choices.empty()) {

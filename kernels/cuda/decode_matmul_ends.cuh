@@ -4,9 +4,8 @@
 #include "kernels/cuda/warp.cuh"
 
 /// What becomes of a product's sums: classes that the warps which multiply have one of each. `take` gets the sums of 16 outputs
-/// from `output` on; `finish`, which all of these warps call, comes behind the last
-/// of them. For n = 0, 8, .. a thread's sums are those of outputs lane / 4
-/// and lane / 4 + 8, each for rows n + 2 * (lane % 4) and the next.
+/// from `output` on; `finish`, which all of these warps call, comes behind the last of them. For n = 0, 8, .. a thread's sums are
+/// those of outputs lane / 4 and lane / 4 + 8, each for rows n + 2 * (lane % 4) and the next.
 namespace sluice::cuda::decode_matmul {
 
 /// All warps that multiply meet.
