@@ -155,7 +155,7 @@ void CudaDevice::repeat(Repetition* repetition, std::span<const int32_t> tokens,
   repeated_pages_ = shape.pages;
   try {
     graphs->run(
-        shape, [this, mine] { return ground(mine); }, stream_.get(), operations);
+        shape, pass_.half(), [this, mine] { return ground(mine); }, stream_.get(), operations);
   } catch (...) {
     repeated_pages_ = 0;
     throw;

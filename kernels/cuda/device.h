@@ -25,10 +25,9 @@ namespace sluice::cuda {
 
 class RegisteredFlow;
 
-/// A GPU: one stream, on which operations run in order while the host goes on;
-/// only `read`, `take`, `sample` that gives results, `synchronize` and what moves whole weights, pages or
-/// host memory waits. Activations are bf16 or float32, each matrix as it says; sums
-/// are float32.
+/// A GPU: one stream, on which operations run in order while the host goes on, and what passes and lists of rows are sent on
+/// beside it; only `read`, `take`, `sample` that gives results, `synchronize` and what moves whole weights, pages or host memory
+/// waits. Activations are bf16 or float32, each matrix as it says; sums are float32.
 class CudaDevice final : public Device {
  public:
   CudaDevice();

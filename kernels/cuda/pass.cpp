@@ -42,21 +42,34 @@ StateBlock block_of(RequestState* state) {
 
 void Staging::FreePinned::operator()(void* memory) const { cudaFreeHost(memory); }
 void Staging::DestroyEvent::operator()(CUevent_st* event) const { cudaEventDestroy(event); }
+void Staging::DestroyStream::operator()(CUstream_st* stream) const { cudaStreamDestroy(stream); }
+
+Staging::Staging() {
+  cudaStream_t stream = nullptr;
+  SLUICE_CHECK_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  stream_.reset(stream);
+}
+
+Staging::Event Staging::create_event() {
+  cudaEvent_t event = nullptr;
+  SLUICE_CHECK_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  return Event(event);
+}
 
 void Staging::reserve(size_t bytes) {
-  if (bytes <= device_.bytes()) return;
+  if (bytes <= halves_[0].device.bytes()) return;
   SLUICE_CHECK_CUDA(cudaDeviceSynchronize());  // copies may be on their way
   std::array<Half, 2> halves;
   for (Half& half : halves) {
     void* memory = nullptr;
     SLUICE_CHECK_CUDA(cudaMallocHost(&memory, bytes));
     half.memory.reset(memory);
-    cudaEvent_t event = nullptr;
-    SLUICE_CHECK_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-    half.sent.reset(event);
+    half.device = DeviceMemory(bytes);
+    half.sent = create_event();
+    half.used = create_event();
   }
-  device_ = DeviceMemory(bytes);
   halves_ = std::move(halves);
+  ++moves_;
 }
 
 std::byte* Staging::fill(size_t bytes) {
@@ -67,8 +80,13 @@ std::byte* Staging::fill(size_t bytes) {
 }
 
 void Staging::send(size_t bytes, Stream stream) {
-  SLUICE_CHECK_CUDA(cudaMemcpyAsync(device_.data(), halves_[half_].memory.get(), bytes, cudaMemcpyHostToDevice, stream));
-  SLUICE_CHECK_CUDA(cudaEventRecord(halves_[half_].sent.get(), stream));
+  const Half& half = halves_[half_];
+  SLUICE_CHECK_CUDA(cudaEventRecord(halves_[sent_half_].used.get(), stream));
+  sent_half_ = half_;
+  SLUICE_CHECK_CUDA(cudaStreamWaitEvent(stream_.get(), half.used.get()));  // at once if it was never recorded
+  SLUICE_CHECK_CUDA(cudaMemcpyAsync(half.device.data(), half.memory.get(), bytes, cudaMemcpyHostToDevice, stream_.get()));
+  SLUICE_CHECK_CUDA(cudaEventRecord(half.sent.get(), stream_.get()));
+  SLUICE_CHECK_CUDA(cudaStreamWaitEvent(stream, half.sent.get()));
 }
 
 void Pass::reserve(const Device::Limits& limits) {

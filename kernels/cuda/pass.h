@@ -11,23 +11,28 @@
 #include "kernels/device.h"
 
 struct CUevent_st;
+struct CUstream_st;
 
 namespace sluice::cuda {
 
-/// Carries small arrays to the device without waiting: from pinned memory, of
-/// which there are two halves, so that the host fills one while the copy from
-/// the other may still be due. What was sent last is in `device()`, until more
-/// is reserved.
+/// Carries small arrays to the device without waiting, beside what runs there: on a stream of its own, and by turns through two
+/// halves of pinned and of device memory, so that a half is filled while what was sent before is on its way or in use.
 class Staging {
  public:
+  Staging();
+
   /// Makes room for `bytes` at a time.
   void reserve(size_t bytes);
-  /// Host memory to fill, for one `send`. Waits for the copy before the last,
-  /// if that has not been made yet.
+  /// Host memory to fill, for one `send`. Waits for the copy before the last, if that has not been made yet.
   std::byte* fill(size_t bytes);
-  /// Copies the first `bytes` of what was filled.
+  /// Copies the first `bytes` of what was filled. What is queued on `stream` from now on, until `send` is called again, finds
+  /// them in `device()`.
   void send(size_t bytes, Stream stream);
-  std::byte* device() const { return device_.as<std::byte>(); }
+  std::byte* device() const { return halves_[sent_half_].device.as<std::byte>(); }
+  /// Which of two places that is.
+  int half() const { return sent_half_; }
+  /// Differs once these have moved.
+  uintptr_t ground() const { return moves_; }
 
  private:
   struct FreePinned {
@@ -36,14 +41,24 @@ class Staging {
   struct DestroyEvent {
     void operator()(CUevent_st* event) const;
   };
+  struct DestroyStream {
+    void operator()(CUstream_st* stream) const;
+  };
+  using Event = std::unique_ptr<CUevent_st, DestroyEvent>;
   struct Half {
     std::unique_ptr<void, FreePinned> memory;
-    std::unique_ptr<CUevent_st, DestroyEvent> sent;
+    DeviceMemory device;
+    Event sent;
+    Event used;  // all that was queued while it was what had been sent last
   };
 
+  static Event create_event();
+
+  std::unique_ptr<CUstream_st, DestroyStream> stream_;
   std::array<Half, 2> halves_;
-  int half_ = 0;
-  DeviceMemory device_;
+  int half_ = 0;       // that was filled last
+  int sent_half_ = 0;  // that was sent last
+  uintptr_t moves_ = 0;
 };
 
 /// What kernels need to know of a pass, in device memory.
@@ -74,8 +89,7 @@ class Pass {
   const PassBatch& batch() const { return batch_; }
   CudaPool& pool() const { return *pool_; }
 
-  /// Whether the pass's arrays have left already; `upload` may still take the
-  /// tokens along if not.
+  /// Whether the pass's arrays have left already; `upload` may still take the tokens along if not.
   bool uploaded() const { return uploaded_; }
   /// Sends the arrays, and with them the tokens of all rows (or none).
   void upload(std::span<const int32_t> tokens, Stream stream);
@@ -84,10 +98,13 @@ class Pass {
     return uploaded_ && tokens_.data() == tokens.data() && tokens_.size() == tokens.size();
   }
   /// The arrays, sent if they have not been. Of passes of decode steps alone, all begin at places that depend on the number of
-  /// sequences and on `ground`.
+  /// sequences, on `half` and on `ground`.
   PassArrays arrays(Stream stream);
 
-  uintptr_t ground() const { return reinterpret_cast<uintptr_t>(staging_.device()); }
+  /// Which of two places the arrays of this pass are in, once they have been sent.
+  int half() const { return staging_.half(); }
+  /// Differs once these places have moved.
+  uintptr_t ground() const { return staging_.ground(); }
 
   int query_rows(int sequence) const { return batch_.query_rows(sequence); }
   /// The pages that hold the sequence's tokens, oldest first.

@@ -9,7 +9,7 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr size_t kMostGraphs = 128;  // a few MiB each; an engine has two of these, for greedy steps and others
+constexpr size_t kMostShapes = 64;  // two graphs of a MiB or two each; an engine has two of these, for greedy steps and others
 
 /// A graph that is being captured on a stream; ended, whatever happens.
 class Capture {
@@ -57,7 +57,7 @@ void StepGraphs::drop_oldest() {
                                  [](const auto& a, const auto& b) { return a.second.last_use < b.second.last_use; }));
 }
 
-void StepGraphs::run(const Shape& shape, const std::function<std::vector<uintptr_t>()>& ground, Stream stream,
+void StepGraphs::run(const Shape& shape, int half, const std::function<std::vector<uintptr_t>()>& ground, Stream stream,
                      const std::function<void()>& operations) {
   if (ground() != ground_) graphs_.clear();
   const auto place = graphs_.find(shape);
@@ -66,23 +66,24 @@ void StepGraphs::run(const Shape& shape, const std::function<std::vector<uintptr
     std::vector<uintptr_t> now = ground();
     if (now != ground_) graphs_.clear();  // they were made on something else
     ground_ = std::move(now);
-    if (graphs_.size() >= kMostGraphs) drop_oldest();
+    if (graphs_.size() >= kMostShapes) drop_oldest();
     graphs_[shape].last_use = ++uses_;
     return;
   }
   Entry& entry = place->second;
   entry.last_use = ++uses_;
-  if (entry.graph == nullptr && !out_of_memory_) {
+  Executable& graph = entry.graphs.at(static_cast<size_t>(half));
+  if (graph == nullptr && !out_of_memory_) {
     try {
-      entry.graph = record(stream, operations);
+      graph = record(stream, operations);
     } catch (const InputError&) {
       out_of_memory_ = true;
     }
   }
-  if (entry.graph == nullptr) {
+  if (graph == nullptr) {
     operations();
   } else {
-    SLUICE_CHECK_CUDA(cudaGraphLaunch(entry.graph.get(), stream));
+    SLUICE_CHECK_CUDA(cudaGraphLaunch(graph.get(), stream));
   }
 }
 

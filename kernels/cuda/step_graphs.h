@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -14,7 +15,8 @@ struct CUgraphExec_st;
 namespace sluice::cuda {
 
 /// What decode steps of one engine did, as CUDA graphs: launching one costs as much as launching a kernel or two. Kernels find
-/// lengths, page tables and seeds where every pass puts them, and their grids are right for all lengths up to a bound.
+/// lengths, page tables and seeds in the half that passes put them in by turns, and their grids are right for all lengths up to a
+/// bound.
 class StepGraphs final : public Device::Repetition {
  public:
   struct Shape {
@@ -24,10 +26,10 @@ class StepGraphs final : public Device::Repetition {
     auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 takes it for a pointer
   };
 
-  /// Runs `operations`, the first time a shape is seen as they are, later as a graph. `ground` gives numbers that differ once
-  /// device memory which they use beyond what the caller owns has moved; graphs are made anew then. Where there is no memory for
-  /// another graph, operations run as they are.
-  void run(const Shape& shape, const std::function<std::vector<uintptr_t>()>& ground, Stream stream,
+  /// Runs `operations`, the first time a shape is seen as they are, later as a graph: one for each of the two halves that the
+  /// pass's arrays may be in. `ground` gives numbers that differ once device memory which they use beyond what the caller owns
+  /// has moved; graphs are made anew then. Where there is no memory for another graph, operations run as they are.
+  void run(const Shape& shape, int half, const std::function<std::vector<uintptr_t>()>& ground, Stream stream,
            const std::function<void()>& operations);
 
  private:
@@ -39,7 +41,7 @@ class StepGraphs final : public Device::Repetition {
   static Executable record(Stream stream, const std::function<void()>& operations);
 
   struct Entry {
-    Executable graph;  // null: seen once
+    std::array<Executable, 2> graphs;  // null: not recorded yet
     uint64_t last_use = 0;
   };
   void drop_oldest();

@@ -179,14 +179,79 @@ TEST_F(CudaEngine, StepsAreReplayedOnceTheirShapeIsKnown) {
   step({4, 0, 5}, true);
   EXPECT_EQ(runs, 2);  // recorded
   step({9, 8, 7}, true);
+  EXPECT_EQ(runs, 3);  // and for the other place of what passes send
   step({3, 3, 3}, true);
-  EXPECT_EQ(runs, 2);
-  step({6}, true);  // another shape
+  step({5, 5, 1}, true);
   EXPECT_EQ(runs, 3);
-  step({7, 1, 2}, false);
-  EXPECT_EQ(runs, 4);  // prompts are not replayed
-  step({2, 1, 2}, true);
+  step({6}, true);  // another shape
   EXPECT_EQ(runs, 4);
+  step({7, 1, 2}, false);
+  EXPECT_EQ(runs, 5);  // prompts are not replayed
+  step({2, 1, 2}, true);
+  EXPECT_EQ(runs, 5);
+}
+
+TEST_F(CudaEngine, PassesFindTheirOwnTokensHoweverFarTheHostIsAhead) {
+  constexpr int kColumns = 16;
+  constexpr int kRows = 3;
+  constexpr int kPasses = 9;
+  std::vector<float> table(64 * kColumns);
+  for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<float>(i);
+  const auto weight = device_->create_weight(table.data(), DataType::kF32, 64, kColumns);
+  const auto memory = device_->allocate((kPasses + 1) * kRows * kColumns * sizeof(float));
+  const auto rows_of = [&](int pass) {
+    return Matrix{static_cast<float*>(memory->data()) + pass * kRows * kColumns, DataType::kF32, kRows, kColumns, kColumns};
+  };
+  // Work that takes longer than the host needs for all else.
+  constexpr int kWide = 1 << 16;
+  const auto wide = device_->allocate(size_t{2} * 512 * kWide * sizeof(float));
+  const std::vector<float> ones(kWide, 1.0F);
+  const auto gain = device_->create_weight(ones.data(), DataType::kF32, 1, kWide);
+  const Matrix x{wide->data(), DataType::kF32, 512, kWide, kWide};
+  const Matrix y{static_cast<float*>(wide->data()) + int64_t{512} * kWide, DataType::kF32, 512, kWide, kWide};
+  const auto pool = device_->create_pool(1, 1, 8, page_layout({.head_dim = 64, .group = 1, .page = 16}, {}));
+  device_->reserve({.rows = 8, .sequences = 8, .pages_per_sequence = 4});
+
+  class Foreign final : public RequestState {
+   public:
+    size_t bytes() const override { return 0; }
+    void reset() override {}
+  };
+  Foreign foreign;
+  const std::vector<int32_t> indptr = {0, 1, 2, 3}, lengths = {3, 3, 3}, pages = {0, 1, 2}, all = {0, 1, 2};
+  const std::vector<uint8_t> decoding(kRows, 1);
+  for (const bool replayed : {false, true}) {
+    const auto repetition = replayed ? device_->create_repetition() : nullptr;
+    const auto tokens_of = [&](int pass) { return std::vector<int32_t>{pass, 63 - pass, 20 + pass}; };
+    for (int pass = 0; pass < kPasses; ++pass) {
+      for (int i = 0; i < 10; ++i) device_->rms_norm(x, *gain, 1e-6F, y);
+      std::vector<RequestState*> states(kRows);
+      PassBatch batch;
+      batch.query_indptr = batch.page_indptr = indptr;
+      batch.lengths = lengths;
+      batch.page_indices = pages;
+      batch.decoding = decoding;
+      batch.states = states;
+      if (pass % 3 == 1) {  // a pass that fails on its way leaves those around it alone
+        states[1] = &foreign;
+        EXPECT_THROW(device_->begin_pass(batch, *pool), InternalError);
+        states[1] = nullptr;
+      }
+      const std::vector<int32_t> tokens = tokens_of(pass);
+      device_->begin_pass(batch, *pool);
+      device_->repeat(repetition.get(), tokens, nullptr, [&] { device_->embed(*weight, tokens, nullptr, rows_of(kPasses)); });
+      device_->end_pass();
+      device_->gather_rows(rows_of(kPasses), all, rows_of(pass));
+    }
+    std::vector<float> got(kPasses * kRows * kColumns);
+    device_->read(got.data(), memory->data(), got.size() * sizeof(float));
+    for (size_t i = 0; i < got.size(); ++i) {
+      const int pass = static_cast<int>(i / (kRows * kColumns));
+      const int32_t token = tokens_of(pass)[i / kColumns % kRows];
+      EXPECT_EQ(got[i], static_cast<float>(token * kColumns + static_cast<int32_t>(i % kColumns)))
+          << pass << (replayed ? ", replayed" : "");
+    }
+  }
 }
 
 TEST_F(CudaEngine, EnginesTakeTurnsOnOneDevice) {
