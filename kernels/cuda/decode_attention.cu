@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(Shape<Type, Dim, Box>::kThreads, 1)
   const int lane = threadIdx.x % 32;
   const uint32_t ring_barriers = shared_address(barriers + warp * kStages);
   uint8_t* ring = tiles + warp * kStages * S::kTileBytes;
-  if (threadIdx.x == 0) asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+  if (threadIdx.x == 0) prefetch_map(&map);
   if (lane < kStages) barrier_init(ring_barriers + 8 * lane, 1);
   publish_barriers();
   __syncwarp();  // no other warp uses these barriers

@@ -22,10 +22,11 @@ __global__ void __launch_bounds__(kMostThreads, End<Rows>::kBlocks)
     product_kernel(const __grid_constant__ CUtensorMap weight, const __grid_constant__ CUtensorMap x,
                    const __grid_constant__ Arguments a) {
   extern __shared__ std::byte raw[];
+  const int warp = uniform(static_cast<int>(threadIdx.x) / 32);
+  const bool leads = threadIdx.x % 32 == 0;
+  if (warp >= a.warps && leads) prefetch_map(warp == a.warps ? &weight : &x);
   const Share share(a);
   const Places<Rows> places(a, share, shared_address(raw));
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const bool leads = threadIdx.x % 32 == 0;
   let_next_kernel_start();
   // The thread that fills the ring makes its barriers, so that it need not wait for anybody.
   if (warp == a.warps && leads) init_barriers(a, places);
@@ -38,12 +39,16 @@ __global__ void __launch_bounds__(kMostThreads, End<Rows>::kBlocks)
     return;
   }
   wait_for_cluster();
-  wait_for_earlier_kernels();
   if (warp > a.warps) {
-    if (leads) copy_rows(&x, a, share, places);
-  } else {
-    multiply<Rows, End>(a, share, places);
+    if (leads) {
+      expect_rows(a, share, places);
+      wait_for_earlier_kernels();
+      copy_rows(&x, a, share, places);
+    }
+    return;
   }
+  wait_for_earlier_kernels();
+  multiply<Rows, End>(a, share, places);
 }
 
 /// The kernel for so many rows of x in a slot.
@@ -140,6 +145,9 @@ DecodeMatmul::Plan DecodeMatmul::make_plan(const Shape& shape) {
   const int rows = shape.padded_rows;
   for (auto* kernel : {kernel_for<Stored>(rows), kernel_for<Gated>(rows), kernel_for<Best>(rows)}) {
     SLUICE_CHECK_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kWhole));
+    // The same split of L1 for all of them: a multiprocessor would have to be empty to change it.
+    SLUICE_CHECK_CUDA(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
   }
   const WeightCut cut = cut_weight(shape.outputs, shape.inputs, multiprocessors());
   const int chunks = ceiling(ceiling(shape.inputs, kChunk), cut.split);
@@ -203,7 +211,10 @@ void DecodeMatmul::launch(const Matrix& x, const Matrix& weight, const TensorMap
   arguments.rows = static_cast<int>(x.rows);
   arguments.outputs = static_cast<int>(weight.rows);
   arguments.chunks = ceiling(weight.columns, kChunk);
+  arguments.split_bits = std::countr_zero(static_cast<unsigned>(how.cut.split));
+  arguments.clusters = how.clusters;
   arguments.tiles = ceiling(weight.rows, how.cut.outputs);
+  arguments.rounds = ceiling(arguments.tiles, how.clusters);
   arguments.warps = warps_of(how.cut);
   arguments.stages = how.stages;
   arguments.slots = how.slots;

@@ -20,7 +20,10 @@ struct Arguments {
   int rows = 0;
   int outputs = 0;                       // rows of the weight
   int chunks = 0;                        // of all inputs
+  int split_bits = 0;                    // the binary logarithm of a cluster's blocks: nothing is divided before copies begin
+  int clusters = 0;                      // of the launch
   int tiles = 0;                         // of 16 * warps outputs
+  int rounds = 0;                        // tiles of a cluster, at most
   int warps = 0;                         // that multiply
   int stages = 0;                        // chunks of the weight in shared memory
   int slots = 0;                         // chunks of x there
@@ -33,15 +36,14 @@ struct Share {
   int first_chunk, chunks;
   int first_tile, step, tiles;
 
-  __device__ explicit Share(const Arguments& a) {
-    rank = static_cast<int>(cluster_rank());
-    split = static_cast<int>(cluster_blocks());
-    first_chunk = a.chunks * rank / split;
-    chunks = a.chunks * (rank + 1) / split - first_chunk;
-    first_tile = static_cast<int>(blockIdx.x) / split;
-    step = static_cast<int>(gridDim.x) / split;
-    tiles = (a.tiles - first_tile + step - 1) / step;
-  }
+  __device__ explicit Share(const Arguments& a)
+      : rank(static_cast<int>(cluster_rank())),
+        split(1 << a.split_bits),
+        first_chunk((a.chunks * rank) >> a.split_bits),
+        chunks(((a.chunks * (rank + 1)) >> a.split_bits) - first_chunk),
+        first_tile(static_cast<int>(blockIdx.x) >> a.split_bits),
+        step(a.clusters),
+        tiles(first_tile + (a.rounds - 1) * step < a.tiles ? a.rounds : a.rounds - 1) {}
 };
 
 /// Shared memory, by shared address: the ring of the weight, x, sums from other blocks, barriers. `Rows` are those of x in a
@@ -60,7 +62,7 @@ struct Places {
     ring = (raw + 1023) / 1024 * 1024;
     x = ring + stages * stage_bytes;
     parts = x + slots * kSlotBytes;
-    barriers = parts + a.warps / share.split * (share.split - 1) * kPartBytes;
+    barriers = parts + (a.warps >> a.split_bits) * (share.split - 1) * kPartBytes;
   }
 
   __device__ uint32_t stage(int index) const { return ring + index * stage_bytes; }
@@ -75,19 +77,16 @@ struct Places {
   __device__ uint32_t sums_taken(int warp) const { return sums_here(warp) + 8; }
 };
 
+/// By one thread: lanes would make theirs one behind the other.
 template <int Rows>
 __device__ __forceinline__ void init_barriers(const Arguments& a, const Places<Rows>& places) {
-#pragma unroll 1
-  for (int i = 0; i < a.stages; ++i) {
-    barrier_init(places.stage_filled(i), 1);
+  const int filled = a.stages + a.slots;
+#pragma unroll 4
+  for (int i = 0; i < filled; ++i) {
+    barrier_init(places.stage_filled(i), 1);  // slots' are behind those of stages
     barrier_init(places.stage_emptied(i), a.warps);
   }
-#pragma unroll 1
-  for (int i = 0; i < a.slots; ++i) {
-    barrier_init(places.slot_filled(i), 1);
-    barrier_init(places.slot_emptied(i), a.warps);
-  }
-#pragma unroll 1
+#pragma unroll 4
   for (int warp = 0; warp < a.warps; ++warp) {
     barrier_init(places.sums_here(warp), 1);
     barrier_init(places.sums_taken(warp), 1);
@@ -121,42 +120,88 @@ __device__ __forceinline__ void copy_outputs(const CUtensorMap* map, uint32_t ta
   }
 }
 
+/// Chunks that a thread asks for at a time: two take it a quarter more time than one, but both of their places must be empty.
+inline constexpr int kTogether = 2;
+
+/// What a thread that copies has come to: which place is next, and how many chunks it has asked for.
+struct Asking {
+  Turn turn;
+  int asked = 0;
+
+  /// Waits until the next `count` of `places` are empty, one or two. They are emptied one behind the other, so that the last
+  /// tells of both; nobody has to empty them the first time round.
+  __device__ __forceinline__ void wait(uint32_t emptied, int count, int places) const {
+    if (asked + count <= places) return;
+    Turn last = turn;
+    if (count > 1) last.next(places);
+    barrier_wait(emptied + last.index * Places<8>::kBarriers, last.parity ^ 1);
+  }
+  __device__ __forceinline__ void next(int places) {
+    turn.next(places);
+    ++asked;
+  }
+};
+
 /// One thread copies the block's part of the weight, tile by tile. It does not wait for earlier kernels.
 template <int Rows, bool Gated>
 __device__ void copy_weight(const CUtensorMap* map, const Arguments& a, const Share& share, const Places<Rows>& places) {
-  Turn turn;
+  const int boxes = a.warps / 4;
+  const int together = boxes == 1 ? min(kTogether, a.stages) : 1;
+  Asking asking;
 #pragma unroll 1
   for (int tile = 0; tile < share.tiles; ++tile) {
     const int output = (share.first_tile + tile * share.step) * 16 * a.warps;
 #pragma unroll 1
-    for (int chunk = 0; chunk < share.chunks; ++chunk) {
-      const uint32_t barrier = places.stage_filled(turn.index);
-      barrier_wait(places.stage_emptied(turn.index), turn.parity ^ 1);
-      barrier_expect(barrier, places.stage_bytes);
+    for (int chunk = 0; chunk < share.chunks;) {
+      const int end = min(chunk + together, share.chunks);
+      asking.wait(places.stage_emptied(0), end - chunk, a.stages);
 #pragma unroll 1
-      for (int box = 0; box < a.warps / 4; ++box) {
-        copy_outputs<Gated>(map, places.stage(turn.index) + box * kBoxBytes, barrier, (share.first_chunk + chunk) * kChunk,
-                            output + box * 64);
+      for (; chunk < end; ++chunk) {
+        const int stage = asking.turn.index;
+        const uint32_t barrier = places.stage_filled(stage);
+        barrier_expect(barrier, places.stage_bytes);
+#pragma unroll 1
+        for (int box = 0; box < boxes; ++box) {
+          copy_outputs<Gated>(map, places.stage(stage) + box * kBoxBytes, barrier, (share.first_chunk + chunk) * kChunk,
+                              output + box * 64);
+        }
+        asking.next(a.stages);
       }
-      turn.next(a.stages);
     }
   }
 }
 
-/// One thread copies the block's part of x: once if there are slots for all of it, else for every tile.
+/// Chunks of x that are copied: once if there are slots for all of it, else for every tile.
+__device__ __forceinline__ int row_chunks(const Arguments& a, const Share& share) {
+  return share.chunks * (share.chunks <= a.slots ? 1 : share.tiles);
+}
+
+/// Has the first slots' barriers expect what `copy_rows` brings there, so that it can ask for all of it at once.
+template <int Rows>
+__device__ void expect_rows(const Arguments& a, const Share& share, const Places<Rows>& places) {
+  const int first = min(a.slots, row_chunks(a, share));
+#pragma unroll 1
+  for (int slot = 0; slot < first; ++slot) barrier_expect(places.slot_filled(slot), Places<Rows>::kSlotBytes);
+}
+
+/// One thread, which has called `expect_rows`, copies the block's part of x.
 template <int Rows>
 __device__ void copy_rows(const CUtensorMap* map, const Arguments& a, const Share& share, const Places<Rows>& places) {
-  Turn turn;
-  const int times = share.chunks <= a.slots ? 1 : share.tiles;
+  const int all = row_chunks(a, share);
+  const int together = min(kTogether, a.slots);
+  Asking asking;
+  int chunk = 0;  // of the tile
 #pragma unroll 1
-  for (int time = 0; time < times; ++time) {
+  while (asking.asked < all) {
+    const int end = min(asking.asked + together, all);
+    asking.wait(places.slot_emptied(0), end - asking.asked, a.slots);
 #pragma unroll 1
-    for (int chunk = 0; chunk < share.chunks; ++chunk) {
-      const uint32_t barrier = places.slot_filled(turn.index);
-      barrier_wait(places.slot_emptied(turn.index), turn.parity ^ 1);
-      barrier_expect(barrier, Places<Rows>::kSlotBytes);
-      copy_box(map, places.slot(turn.index), barrier, (share.first_chunk + chunk) * kChunk, 0, kEvictLast);
-      turn.next(a.slots);
+    while (asking.asked < end) {
+      const int slot = asking.turn.index;
+      if (asking.asked >= a.slots) barrier_expect(places.slot_filled(slot), Places<Rows>::kSlotBytes);
+      copy_box(map, places.slot(slot), places.slot_filled(slot), (share.first_chunk + chunk) * kChunk, 0, kEvictLast);
+      asking.next(a.slots);
+      if (++chunk == share.chunks) chunk = 0;
     }
   }
 }

@@ -41,42 +41,99 @@ __device__ __forceinline__ void wait_for_blocks(uint32_t barrier, uint32_t parit
       : "memory");
 }
 
-/// Sums of 16 outputs for all rows, over the block's inputs.
+/// What a warp reads: the ring of the weight and the slots of x, in turn. Everything that does not change is in registers from
+/// the start, and what the next chunk needs is known before it is there: between two chunks the tensor cores wait for each
+/// instruction.
 template <int Rows>
-__device__ __forceinline__ void multiply_tile(float (&sums)[Rows / 2], const Arguments& a, const Share& share,
-                                              const Places<Rows>& places, Turn& stage, Turn& slot) {
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const bool leads = threadIdx.x % 32 == 0;
+class Reader {
+ public:
+  __device__ Reader(const Arguments& a, const Places<Rows>& places)
+      : stages_(a.stages),
+        slots_(a.slots),
+        leads_(threadIdx.x % 32 == 0),
+        stage_step_(places.stage_bytes / 16),
+        first_weight_(low_word(places.stage(0) + uniform(static_cast<int>(threadIdx.x) / 128) * kBoxBytes)),
+        first_x_(low_word(places.slot(0))),
+        stage_barriers_(places.stage_filled(0)),
+        slot_barriers_(places.slot_filled(0)) {}
+
+  /// From the first slot on, again.
+  __device__ __forceinline__ void restart_x() { slot_ = {}; }
+
+  /// Sums of 16 outputs for all rows, over `chunks` chunks, at least one.
+  __device__ __forceinline__ void multiply(float (&sums)[Rows / 2], int chunks) {
 #pragma unroll
-  for (int i = 0; i < Rows / 2; ++i) sums[i] = 0;
-  int last_stage = -1;
-  int last_slot = 0;
-  const auto release = [&] {
-    if (!leads || last_stage < 0) return;
-    barrier_arrive(places.stage_emptied(last_stage));
-    barrier_arrive(places.slot_emptied(last_slot));
-  };
+    for (int i = 0; i < Rows / 2; ++i) sums[i] = 0;
+    pin(sums);
+    Chunk at = next_chunk();
+    Chunk read;         // what the last products read, unless that has been released
+    bool here = false;  // at
 #pragma unroll 1
-  for (int chunk = 0; chunk < share.chunks; ++chunk) {
-    barrier_wait(places.stage_filled(stage.index), stage.parity);
-    barrier_wait(places.slot_filled(slot.index), slot.parity);
-    const uint64_t weight = matrix(places.stage(stage.index) + warp / 4 * kBoxBytes, 0, 1024);
-    const uint64_t x = matrix(places.slot(slot.index), 0, 1024);
-    products_begin();
+    do {
+      while (!here) here = all_lanes(barrier_try_wait(at.stage, stage_.parity) & barrier_try_wait(at.slot, slot_.parity));
+      products_begin();
 #pragma unroll
-    for (int k = 0; k < kChunk / 16; ++k) multiply_keys<true>(sums, weight + 2 * k, x + 2 * k);
-    products_commit();
-    products_wait<1>();
-    release();
-    last_stage = stage.index;
-    last_slot = slot.index;
-    stage.next(a.stages);
-    slot.next(a.slots);
+      for (int k = 0; k < kChunk / 16; ++k) multiply_keys<true>(sums, matrix_at(at.weight + 2 * k), matrix_at(at.x + 2 * k));
+      products_commit();
+      const Chunk now = at;
+      stage_.next(stages_);
+      slot_.next(slots_);
+      at = next_chunk();
+      here = all_lanes(barrier_is_over(at.stage, stage_.parity) & barrier_is_over(at.slot, slot_.parity));
+      products_wait<1>();
+      release(read);
+      read = now;
+      if (!here) {  // there is time
+        products_wait<0>();
+        release(read);
+        read = {};
+      }
+    } while (--chunks > 0);
+    products_wait<0>();
+    pin(sums);
+    release(read);
   }
-  products_wait<0>();
-  pin(sums);
-  release();
-}
+
+ private:
+  static constexpr int kBarriers = Places<Rows>::kBarriers;
+
+  /// Of a chunk: the barriers of its places, and the low words of what is there, as `matrix` has it.
+  struct Chunk {
+    uint32_t stage = 0, slot = 0, weight = 0, x = 0;
+  };
+
+  __device__ __forceinline__ Chunk next_chunk() const {
+    return {.stage = stage_barriers_ + stage_.index * kBarriers,
+            .slot = slot_barriers_ + slot_.index * kBarriers,
+            .weight = first_weight_ + stage_.index * stage_step_,
+            .x = first_x_ + slot_.index * (Places<Rows>::kSlotBytes / 16)};
+  }
+
+  /// Of `matrix`, which has a constant in its other word.
+  static __device__ __forceinline__ uint32_t low_word(uint32_t address) {
+    return static_cast<uint32_t>(matrix(address, 0, 1024));
+  }
+  static __device__ __forceinline__ uint64_t matrix_at(uint32_t low) {
+    return (matrix(0, 0, 1024) & ~uint64_t{0xFFFFFFFF}) | low;
+  }
+
+  /// Whether it holds for all lanes, which the compiler then knows to go on together: it keeps what they have in common in
+  /// registers of the warp.
+  static __device__ __forceinline__ bool all_lanes(bool holds) { return __all_sync(0xffffffffU, holds) != 0; }
+
+  __device__ __forceinline__ void release(const Chunk& chunk) const {
+    const bool arrives = leads_ && chunk.stage != 0;
+    barrier_arrive_if(arrives, chunk.stage + 8);
+    barrier_arrive_if(arrives, chunk.slot + 8);
+  }
+
+  int stages_, slots_;
+  bool leads_;
+  uint32_t stage_step_;
+  uint32_t first_weight_, first_x_;
+  uint32_t stage_barriers_, slot_barriers_;
+  Turn stage_, slot_;
+};
 
 /// Where a warp's sums of a tile are added up: those of each warp in one block of the cluster.
 template <int Rows>
@@ -86,10 +143,10 @@ struct Exchange {
   uint32_t signal;
 
   __device__ Exchange(const Arguments& a, const Share& share, const Places<Rows>& places)
-      : warp(static_cast<int>(threadIdx.x) / 32),
+      : warp(uniform(static_cast<int>(threadIdx.x) / 32)),
         lane(static_cast<int>(threadIdx.x) % 32),
-        owner(warp / (a.warps / share.split)) {
-    mine = places.parts + warp % (a.warps / share.split) * (share.split - 1) * Places<Rows>::kPartBytes;
+        owner(warp / (a.warps >> a.split_bits)) {
+    mine = places.parts + warp % (a.warps >> a.split_bits) * (share.split - 1) * Places<Rows>::kPartBytes;
     theirs = place_in(owner, mine + (share.rank < owner ? share.rank : share.rank - 1) * Places<Rows>::kPartBytes);
     signal = place_in(owner, places.sums_here(warp));
   }
@@ -128,13 +185,12 @@ __device__ void multiply(const Arguments& a, const Share& share, const Places<Ro
   const Exchange<Rows> exchange(a, share, places);
   const bool x_stays = share.chunks <= a.slots;
   End<Rows> end(a, places);
-  Turn stage;
-  Turn slot;
+  Reader<Rows> reader(a, places);
 #pragma unroll 1
   for (int tile = 0; tile < share.tiles; ++tile) {
     float sums[Rows / 2];
-    if (x_stays) slot = {};
-    multiply_tile<Rows>(sums, a, share, places, stage, slot);
+    if (x_stays) reader.restart_x();
+    reader.multiply(sums, share.chunks);
     if (exchange.owner != share.rank) {
       exchange.give(sums, places, tile);
       continue;

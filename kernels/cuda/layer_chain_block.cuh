@@ -113,6 +113,7 @@ __device__ __forceinline__ void wait_together(uint32_t barrier, uint32_t parity)
 /// One thread copies the block's tiles of all weights. It waits for no other kernel or block. The ring holds more than what is
 /// under way, since whatever else is read from memory, by blocks that wait for it, queues behind copies.
 __device__ inline void copy_weights(const Maps& maps, const Arguments& a, const Places& places) {
+  for (int product = 0; product < a.count; ++product) prefetch_map(&maps.weights[product]);
   Turn next;
   Turn oldest;  // copy under way
   int copies = 0;

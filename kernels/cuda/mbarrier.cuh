@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-/// Barriers in shared memory that copies complete (PTX ISA, "mbarrier"), by their shared address. Needs no header of CUDA's, so
-/// that generated kernels can have it, too.
+/// Barriers in shared memory that copies complete (PTX ISA, "mbarrier"), by their shared address, and the maps of such copies.
+/// Needs no header of CUDA's, so that generated kernels can have it, too.
 namespace sluice::cuda {
 
 __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
@@ -21,9 +21,51 @@ __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
+/// The same without a branch.
+__device__ __forceinline__ void barrier_arrive_if(bool arrives, uint32_t barrier) {
+  asm volatile(
+      "{\n"
+      ".reg .pred arrives;\n"
+      "setp.ne.b32 arrives, %0, 0;\n"
+      "@arrives mbarrier.arrive.shared::cta.b64 _, [%1];\n"
+      "}\n" ::"r"(static_cast<uint32_t>(arrives)),
+      "r"(barrier)
+      : "memory");
+}
+
 /// Arrives, and makes the phase wait for `bytes` of copies.
 __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+/// Whether the phase of that parity is over.
+__device__ __forceinline__ bool barrier_is_over(uint32_t barrier, uint32_t parity) {
+  uint32_t over;
+  asm volatile(
+      "{\n"
+      ".reg .pred over;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 over, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, over;\n"
+      "}\n"
+      : "=r"(over)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return over != 0;
+}
+
+/// The same, having waited for it for a while.
+__device__ __forceinline__ bool barrier_try_wait(uint32_t barrier, uint32_t parity) {
+  uint32_t over;
+  asm volatile(
+      "{\n"
+      ".reg .pred over;\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 over, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, over;\n"
+      "}\n"
+      : "=r"(over)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return over != 0;
 }
 
 __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
@@ -39,5 +81,9 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
       "r"(parity)
       : "memory");
 }
+
+/// Has a tensor map (a CUtensorMap) at hand when the first copy needs it: where memory is busy, looking it up takes microseconds.
+/// By one thread, before there is anything to copy.
+__device__ __forceinline__ void prefetch_map(const void* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 
 }  // namespace sluice::cuda

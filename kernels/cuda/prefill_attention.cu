@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kThreads, 1) prefill_kernel(const __grid_const
   const Places<Dim> places{query, slots, barriers,
                            reinterpret_cast<Work*>(raw + (barriers + kBarriersBytes - shared_address(raw)))};
   if (threadIdx.x == 0) {
-    asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+    prefetch_map(&map);
     for (int stage = 0; stage < S::kStages; ++stage) {
       for (int value = 0; value < 2; ++value) {
         barrier_init(places.filled(value, stage), 1);

@@ -11,6 +11,9 @@ __device__ __forceinline__ float warp_sum(float value) {
   return value;
 }
 
+/// A value that all lanes of a warp have, known to be the same on each of them.
+__device__ __forceinline__ int uniform(int value) { return __shfl_sync(0xffffffffU, value, 0); }
+
 /// An 8 x 8 matrix of bf16, two neighbours of a row a lane, transposed.
 __device__ __forceinline__ uint32_t transpose(uint32_t pair) {
   uint32_t result;
