@@ -18,10 +18,12 @@
 namespace sluice::cuda {
 namespace {
 
-cudaLaunchConfig_t configure(int64_t blocks, int threads, size_t shared_bytes, std::span<cudaLaunchAttribute> attributes,
+dim3 grid_of(int64_t blocks) { return {static_cast<unsigned>(std::min<int64_t>(blocks, INT32_MAX))}; }
+
+cudaLaunchConfig_t configure(dim3 grid, int threads, size_t shared_bytes, std::span<cudaLaunchAttribute> attributes,
                              Stream stream) {
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(std::min<int64_t>(blocks, INT32_MAX)));
+  config.gridDim = grid;
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
@@ -63,8 +65,8 @@ void CudaFlow::load_row_kernel() {
   row_kernel_ = load_row_kernel(library_, source_.row.name);
   for (int cluster = 1; cluster <= kMostRowBlocks; cluster *= 2) {
     cudaLaunchAttribute attribute = cluster_attribute(cluster);
-    const cudaLaunchConfig_t config =
-        configure(int64_t{multiprocessors()} * cluster, kRowThreads, row_kernel_.most_shared(1), {&attribute, 1}, nullptr);
+    const cudaLaunchConfig_t config = configure(grid_of(int64_t{multiprocessors()} * cluster), kRowThreads,
+                                                row_kernel_.most_shared(1), {&attribute, 1}, nullptr);
     SLUICE_CHECK_CUDA(cudaOccupancyMaxActiveClusters(&clusters_at_once_.at(static_cast<size_t>(cluster)),
                                                      reinterpret_cast<const void*>(row_kernel_.kernel), &config));
   }
@@ -153,7 +155,7 @@ void CudaFlow::launch(const Loaded& loaded, int64_t blocks, const FlowArguments&
   }
   cudaLaunchAttribute overlap = overlap_attribute();
   const size_t shared = loaded.how.global_memory ? 0 : static_cast<size_t>(loaded.how.memory_bytes);
-  const cudaLaunchConfig_t config = configure(blocks, loaded.how.threads, shared, {&overlap, 1}, stream);
+  const cudaLaunchConfig_t config = configure(grid_of(blocks), loaded.how.threads, shared, {&overlap, 1}, stream);
   void* parameters[] = {&given};
   SLUICE_CHECK_CUDA(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(loaded.kernel), parameters));
 }
@@ -227,7 +229,7 @@ void CudaFlow::launch_whole_rows(const FlowPath& path, const Selection& selectio
   cudaLaunchAttribute attributes[2] = {cluster_attribute(path.cluster), overlap_attribute()};
   const auto used = std::span(attributes).subspan(path.cluster > 1 ? 0 : 1);
   const cudaLaunchConfig_t config =
-      configure(int64_t{arguments.row_count} * path.cluster, path.threads, path.shared_bytes, used, stream);
+      configure(grid_of(int64_t{arguments.row_count} * path.cluster), path.threads, path.shared_bytes, used, stream);
   void* parameters[] = {&arguments};
   const LoadedRow& loaded = path.threads == kRowThreads ? row_kernel_ : small_row_kernel_;
   const void* const kernel = reinterpret_cast<const void*>(loaded.kernel);
@@ -259,7 +261,8 @@ bool CudaFlow::attend(const FlowBlocks& blocks, const FlowSequences& sequences, 
   static_assert(sizeof(map.bytes) == sizeof(given.map));
   std::memcpy(given.map, map.bytes, sizeof(given.map));
   cudaLaunchAttribute overlap = overlap_attribute();
-  const cudaLaunchConfig_t config = configure(path.blocks, kAttendingThreads, path.shared_bytes, {&overlap, 1}, stream);
+  const dim3 grid(static_cast<unsigned>(blocks.kv_heads / path.own_rows), static_cast<unsigned>(sequences.count));
+  const cudaLaunchConfig_t config = configure(grid, kAttendingThreads, path.shared_bytes, {&overlap, 1}, stream);
   void* parameters[] = {&given, &arguments};
   SLUICE_CHECK_CUDA(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(attending_kernel_.kernel), parameters));
   return true;

@@ -58,6 +58,8 @@ struct OwnRows {
   int count;
   int sequence;
   int head;  // the first
+
+  // After `look_up`:
   int length;
   int pages;
 
@@ -67,23 +69,38 @@ struct OwnRows {
   int* tokens;  // [count] in them
   int room;
 
-  __device__ __forceinline__ OwnRows(const FlowArguments& a, const AttentionArguments& attention, int page_tokens)
-      : count(attention.own_rows), room(attention.list_room) {
-    const int of_sequence = a.kv_heads / count;  // blocks
-    sequence = static_cast<int>(blockIdx.x) / of_sequence;
-    head = (static_cast<int>(blockIdx.x) - sequence * of_sequence) * count;
-    length = Row::length_of(a, sequence, page_tokens);
-    pages = (length + page_tokens - 1) / page_tokens;
-  }
+  /// Asks for what `look_up` waits for.
+  __device__ __forceinline__ OwnRows(const FlowArguments& a, const AttentionArguments& attention)
+      : count(attention.own_rows),
+        sequence(static_cast<int>(blockIdx.y)),
+        head(static_cast<int>(blockIdx.x) * count),
+        length(load_kept(a.lengths + sequence)),
+        room(attention.list_room),
+        first_id_(load_kept(a.page_indptr + sequence)) {}
 
-  /// Looks the pages up, so that nobody who comes to them waits for device memory. By the block, whose barrier is to follow.
-  __device__ __forceinline__ void look_up(const FlowArguments& a) const {
-    const int* const from = a.page_indices + a.page_indptr[sequence];
-#pragma unroll 4
-    for (int page = threadIdx.x; page < pages; page += kAttendingThreads) ids[page] = from[page];
+  /// Looks the pages up, so that nobody who comes to them waits for device memory: nothing is copied before, which takes two such
+  /// waits. By the block, whose barrier is to follow.
+  __device__ __forceinline__ void look_up(const FlowArguments& a, int page_tokens) {
+    length = min(max(length, 0), a.most_pages * page_tokens);
+    pages = (length + page_tokens - 1) / page_tokens;
+    const int* const from = a.page_indices + first_id_;
+    constexpr int kAtOnce = 4;  // of a thread
+#pragma unroll 1
+    for (int begin = threadIdx.x; begin < pages; begin += kAtOnce * kAttendingThreads) {
+      int some[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) some[i] = load_kept(from + min(begin + i * kAttendingThreads, pages - 1));
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (begin + i * kAttendingThreads < pages) ids[begin + i * kAttendingThreads] = some[i];
+      }
+    }
   }
   /// Pages that are scored: all but the newest.
   __device__ __forceinline__ int scored() const { return max(0, pages - 1); }
+
+ private:
+  int first_id_;
 };
 
 /// Copies the queries of all rows to shared memory at once: kNumbers of each, `stride` apart. By the selectors, whose barrier is
@@ -226,11 +243,15 @@ struct SharedRing {
   uint32_t taken = 0;  // by tiles of fields: a bit for each stage
 
   __device__ __forceinline__ SharedRing(uint32_t rings, uint32_t all_barriers, int warp)
-      : at(rings + warp * kBytes), barriers(all_barriers + warp * kBarriers * 8) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    if (lane < kBarriers) barrier_init(barriers + 8 * lane, lane < kStages ? 32 : 1);
+      : at(rings + warp * kBytes), barriers(all_barriers + warp * kBarriers * 8) {}
+  /// Makes the barriers of so many warps: by one thread, before a barrier of the block.
+  static __device__ __forceinline__ void begin(uint32_t all_barriers, int warps) {
+#pragma unroll 1
+    for (int warp = 0; warp < warps; ++warp) {
+#pragma unroll
+      for (int i = 0; i < kBarriers; ++i) barrier_init(all_barriers + (warp * kBarriers + i) * 8, i < kStages ? 32 : 1);
+    }
     publish_barriers();
-    __syncwarp();
   }
   __device__ __forceinline__ uint32_t stage(int i) const { return at + i * kStageBytes; }
   __device__ __forceinline__ uint32_t stage_filled(int i) const { return barriers + 8 * i; }

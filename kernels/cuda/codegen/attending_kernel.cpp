@@ -55,7 +55,7 @@ void KernelWriter::place_attending(AttendingKernel& kernel, int64_t field_number
   writer_.write("constexpr int kMergeRows = Tile::kMergeRows / 2;");
   writer_.write("static_assert(sizeof(selection) <= kSelectorBytes);");
   writer_.write("static_assert(sizeof(parts) + kWarps * kMergeRows * Tile::kMergeStride * sizeof(float) <= kMergingBytes);");
-  writer_.line("OwnRows rows(a, t, {});", graph_.geometry.page);
+  writer_.write("OwnRows rows(a, t);");
   writer_.write("const int own_rows = rows.count;");
   kernel.row_bytes = query_numbers() * kFloat;
   writer_.line("float* const constants = query_memory + max({}, own_rows * {});", kMergingBytes / kFloat, query_numbers());
@@ -111,11 +111,24 @@ KernelWriter::AttendingRing KernelWriter::attending_ring() const {
   return ring;
 }
 
-void KernelWriter::declare_asking() {
+/// What the block waits for device memory for, and meanwhile makes ready what else is needed.
+void KernelWriter::begin_attending() {
   const AttendingRing shape = attending_ring();
   writer_.line("constexpr int kStages = {};", shape.stages);
   writer_.line("using Ring = SharedRing<Tile, kStages, {}, {}>;", shape.stage_bytes, shape.bytes);
   writer_.write("__shared__ uint64_t ring_barriers[kWarps * Ring::kBarriers];");
+  writer_.write("__shared__ uint64_t row_barriers[RowSignals::kBarriers];");
+  writer_.write("__shared__ int listed_rows;");
+  writer_.write("const RowSignals signals{shared_address(row_barriers), shared_address(&listed_rows)};");
+  writer_.write("if (threadIdx.x == 0) signals.begin();");
+  writer_.write("if (threadIdx.x == 32) Ring::begin(shared_address(ring_barriers), kWarps);");
+  writer_.write("if (threadIdx.x == 64) prefetch_map(t.map);");
+  writer_.line("rows.look_up(a, {});", graph_.geometry.page);
+  writer_.write("__syncthreads();");
+  writer_.write("let_next_kernel_start();");
+}
+
+void KernelWriter::declare_asking() {
   writer_.write("Ring ring(shared_address(tiles), shared_address(ring_barriers), warp);");
   writer_.line("UpcomingTile<{}, kWarps> upcoming(a, rows, warp);", scope_.tile_pages);
   writer_.open("const auto ask = [&](int stage)");
@@ -316,13 +329,7 @@ AttendingKernel KernelWriter::attending(const std::vector<NodeId>& selected) {
   writer_.write("static_assert(Tile::kWarps == kWarps);");
   writer_.write("const int lane = threadIdx.x % 32;");
   place_attending(kernel, fields.tile_numbers_);
-  writer_.write("__shared__ uint64_t row_barriers[RowSignals::kBarriers];");
-  writer_.write("__shared__ int listed_rows;");
-  writer_.write("const RowSignals signals{shared_address(row_barriers), shared_address(&listed_rows)};");
-  writer_.write("if (threadIdx.x == 0) signals.begin();");
-  writer_.write("rows.look_up(a);");
-  writer_.write("__syncthreads();");
-  writer_.write("let_next_kernel_start();");
+  begin_attending();
   write_selectors(selected, fields, cache);
   writer_.write("const int warp = (threadIdx.x - kSelectorThreads) / 32;");
   declare_asking();

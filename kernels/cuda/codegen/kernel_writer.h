@@ -140,6 +140,7 @@ class KernelWriter {
     int64_t bytes = 0;
   };
   AttendingRing attending_ring() const;
+  void begin_attending();
   void declare_asking();
   int64_t query_numbers() const;
   void declare_own_row();
