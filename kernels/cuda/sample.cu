@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "kernels/cuda/decode_matmul.h"
 #include "kernels/cuda/overlap.cuh"
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda/sample_best.cuh"
 #include "kernels/cuda/sample_row.cuh"
+#include "scripting/graph/error.h"
 
 namespace sluice::cuda {
 namespace {
@@ -29,13 +31,18 @@ __global__ void __launch_bounds__(kThreads, 4)
   cooperative_groups::this_cluster().sync();  // others may still read this block's memory
 }
 
+/// Rows of a product. They come with the launch: choices would have to be fetched from the host.
+struct ProductRows {
+  uint8_t at[DecodeMatmul::kMostRows];
+};
+
 /// A warp a row, from what each block of the product found.
-__global__ void pick_best_rows(const sampling::BestTokens* best, const SampleRow* choices, int rows, Sampled* out,
-                               int32_t* tokens) {
+__global__ void pick_best_rows(const sampling::BestTokens* best, const __grid_constant__ ProductRows from_rows, int rows,
+                               Sampled* out, int32_t* tokens) {
   const int row = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (row >= rows) return;
-  const auto from = static_cast<int>(choices[row].row);
+  const int from = from_rows.at[row];
   wait_for_earlier_kernels();
   const int blocks = best->blocks;
   sampling::BestToken found;
@@ -69,7 +76,8 @@ CudaPicks::CudaPicks(int most_rows)
 }
 
 void CudaPicks::sample(const Matrix& logits, std::span<const SampleRow> rows, Stream stream) {
-  run(rows, stream, [&](const SampleRow* chosen, Sampled* out) {
+  run(rows.size(), stream, [&](int call) {
+    std::copy(rows.begin(), rows.end(), choices(call));
     std::array attributes{overlap_attribute(), cluster_attribute(kCluster)};
     cudaLaunchConfig_t config{};
     config.gridDim = static_cast<unsigned>(rows.size() * kCluster);
@@ -78,26 +86,27 @@ void CudaPicks::sample(const Matrix& logits, std::span<const SampleRow> rows, St
     config.attrs = attributes.data();
     config.numAttrs = attributes.size();
     SLUICE_CHECK_CUDA(cudaLaunchKernelEx(&config, sample_rows, static_cast<const float*>(logits.f32()), logits.stride,
-                                         static_cast<int>(logits.columns), chosen, out, tokens_.as<int32_t>()));
+                                         static_cast<int>(logits.columns), static_cast<const SampleRow*>(choices(call)),
+                                         results(call), tokens_.as<int32_t>()));
   });
 }
 
 void CudaPicks::sample_best(std::span<const SampleRow> rows, Stream stream) {
   constexpr unsigned kRowsOfBlock = 4;
-  run(rows, stream, [&](const SampleRow* chosen, Sampled* out) {
+  ProductRows from{};
+  if (rows.size() > std::size(from.at)) throw InternalError("sample_best: more choices than a product has rows");
+  for (size_t i = 0; i < rows.size(); ++i) from.at[i] = static_cast<uint8_t>(rows[i].row);
+  run(rows.size(), stream, [&](int call) {
     const auto count = static_cast<unsigned>(rows.size());
-    launch_overlapping(pick_best_rows, {(count + kRowsOfBlock - 1) / kRowsOfBlock, 32 * kRowsOfBlock}, stream, best(), chosen,
-                       static_cast<int>(count), out, tokens_.as<int32_t>());
+    launch_overlapping(pick_best_rows, {(count + kRowsOfBlock - 1) / kRowsOfBlock, 32 * kRowsOfBlock}, stream, best(), from,
+                       static_cast<int>(count), results(call), tokens_.as<int32_t>());
   });
 }
 
 template <class Launch>
-void CudaPicks::run(std::span<const SampleRow> rows, Stream stream, const Launch& launch) {
-  const int call = begin(rows.size());
-  if (!rows.empty()) {
-    std::copy(rows.begin(), rows.end(), choices(call));
-    launch(choices(call), results(call));
-  }
+void CudaPicks::run(size_t rows, Stream stream, const Launch& launch) {
+  const int call = begin(rows);
+  if (rows > 0) launch(call);
   SLUICE_CHECK_CUDA(cudaEventRecord(calls_.at(static_cast<size_t>(call)).done.get(), stream));
 }
 

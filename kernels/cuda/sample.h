@@ -27,7 +27,8 @@ class CudaPicks final : public Device::Picks {
 
   /// `logits` are float32 in device memory, at most kMostTokens columns.
   void sample(const Matrix& logits, std::span<const SampleRow> rows, Stream stream);
-  /// The same greedily for rows, of at most DecodeMatmul::kMostRows, whose best tokens `best()` has.
+  /// The same greedily for at most DecodeMatmul::kMostRows choices among rows whose best tokens `best()` has; throws
+  /// InternalError for more.
   void sample_best(std::span<const SampleRow> rows, Stream stream);
   /// Whether products of up to DecodeMatmul::kMostRows rows find the best tokens. Those of one engine, whose head and matrices
   /// are the same in all passes, do so always or never: a replayed pass does not say it again.
@@ -47,13 +48,13 @@ class CudaPicks final : public Device::Picks {
   struct DestroyEvent {
     void operator()(CUevent_st* event) const;
   };
-  /// Of a call: its choices, its results. In host memory that the kernel reads and writes itself: no copy either way.
+  /// Of a call: choices of rows that are sampled, results. In host memory that kernels read and write themselves: no copies.
   struct Call {
     std::unique_ptr<void, FreePinned> memory;
     std::unique_ptr<CUevent_st, DestroyEvent> done;
   };
   template <class Launch>
-  void run(std::span<const SampleRow> rows, Stream stream, const Launch& launch);
+  void run(size_t rows, Stream stream, const Launch& launch);
   SampleRow* choices(int call) const { return static_cast<SampleRow*>(calls_.at(static_cast<size_t>(call)).memory.get()); }
   Sampled* results(int call) const { return reinterpret_cast<Sampled*>(choices(call) + most_rows()); }
 
