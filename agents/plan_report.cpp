@@ -5,8 +5,10 @@
 #include <cmath>
 
 #include "agents/traffic.h"
+#include "kernels/cpu/pool.h"
 #include "kernels/cuda/codegen/describe.h"
 #include "kernels/cuda/codegen/refusal.h"
+#include "scripting/graph/error.h"
 #include "scripting/graph/text.h"
 
 namespace sluice {
@@ -49,6 +51,13 @@ std::string beside_dense(double bytes, double dense) {
                         : fmt::format("{:.2f}x more than dense", bytes / dense);
 }
 
+int count_sparse_layers(const Plan& plan, int layers) {
+  if (plan.graph.selection == kNoNode) return 0;
+  int sparse = 0;
+  for (int layer = 0; layer < layers; ++layer) sparse += plan.graph.layers.is_sparse(layer, layers) ? 1 : 0;
+  return sparse;
+}
+
 std::string roofline_text(const Plan& plan, const Workload& workload) {
   const double pages = std::ceil(static_cast<double>(workload.tokens) / plan.layout.page);
   const double rows = static_cast<double>(workload.batch) * workload.kv_heads;
@@ -57,23 +66,21 @@ std::string roofline_text(const Plan& plan, const Workload& workload) {
   const double bandwidth = workload.bandwidth;
   std::string text = fmt::format("decode step of one layer at the roofline: {}, {} tokens, batch {}, {}\n", workload.model,
                                  workload.tokens, workload.batch, bandwidth_text(bandwidth));
-  Traffic total;
-  if (!plan.cache.empty()) {
-    total.fields += refresh_bytes(plan);
-    text += row_text("refresh", refresh_bytes(plan), rows, bandwidth, "of the newest page");
-  }
-  for (size_t i = 0; i < plan.index.size(); ++i) {
-    const Traffic step = traffic_of_step(plan, plan.index[i], pages);
-    total.fields += step.fields;
-    total.state += step.state;
-    const std::string note = step.buffers > 0 ? fmt::format("row buffers {}", bytes_text(step.buffers * rows)) : "";
-    text += row_text(fmt::format("{} {}", i, name_of(plan.index[i].kind)), step.total(), rows, bandwidth, note);
-  }
   const int layers = workload.layers;
-  int sparse_layers = 0;
-  for (int layer = 0; layer < layers; ++layer) sparse_layers += plan.graph.layers.is_sparse(layer, layers) ? 1 : 0;
-  if (plan.graph.selection == kNoNode) sparse_layers = 0;
+  const int sparse_layers = count_sparse_layers(plan, layers);
+  Traffic total;
   if (sparse_layers > 0) {
+    if (!plan.cache.empty()) {
+      total.fields += refresh_bytes(plan);
+      text += row_text("refresh", refresh_bytes(plan), rows, bandwidth, "of the newest page");
+    }
+    for (size_t i = 0; i < plan.index.size(); ++i) {
+      const Traffic step = traffic_of_step(plan, plan.index[i], pages);
+      total.fields += step.fields;
+      total.state += step.state;
+      const std::string note = step.buffers > 0 ? fmt::format("row buffers {}", bytes_text(step.buffers * rows)) : "";
+      text += row_text(fmt::format("{} {}", i, name_of(plan.index[i].kind)), step.total(), rows, bandwidth, note);
+    }
     const double budget = selected_pages(plan.graph, pages);
     total.attention = budget * kv_page;
     text += row_text("attention", total.attention, rows, bandwidth, fmt::format("{:.0f} of {:.0f} pages", budget, pages));
@@ -90,16 +97,28 @@ std::string roofline_text(const Plan& plan, const Workload& workload) {
 
 double usual_bandwidth(const std::string& device) { return device == "cuda" ? 4.2e12 : 20e9; }
 
-std::string plan_report(const Compilation& compilation, const Workload& workload) {
+PlanReport plan_report(const Compilation& compilation, const Workload& workload) {
   std::string text = to_text(compilation.plan);
+  const auto refused = [&](const char* where, const std::string& what, const std::string& hint) {
+    return PlanReport{text + fmt::format("{}: refused, {}\n  {}\n", where, what, hint) + passes_text(compilation), true};
+  };
   if (workload.device == "cuda") {
     if (const auto refusal = cuda::codegen::refusal_of(compilation.plan)) {
-      return text + fmt::format("on a GPU: refused, {}\n  {}\n", refusal->what, refusal->hint) + passes_text(compilation);
+      return refused("on a GPU", refusal->what, refusal->hint);
     }
-    text += cuda::codegen::describe(compilation.plan,
-                                    {.tokens = workload.tokens, .batch = workload.batch, .kv_heads = workload.kv_heads});
+    const bool is_sparse = count_sparse_layers(compilation.plan, workload.layers) > 0;
+    text += !is_sparse
+                ? "on a GPU: attention to all pages, dense, since no layer is sparse\n"
+                : cuda::codegen::describe(compilation.plan,
+                                          {.tokens = workload.tokens, .batch = workload.batch, .kv_heads = workload.kv_heads});
+  } else {
+    try {
+      cpu::require_kept(compilation.plan.layout);
+    } catch (const InputError& error) {
+      return refused("on the CPU", error.what(), error.hint());
+    }
   }
-  return text + passes_text(compilation) + roofline_text(compilation.plan, workload);
+  return {text + passes_text(compilation) + roofline_text(compilation.plan, workload)};
 }
 
 }  // namespace sluice

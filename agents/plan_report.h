@@ -22,7 +22,12 @@ struct Workload {
 /// hand.
 double usual_bandwidth(const std::string& device);
 
+struct PlanReport {
+  std::string text;
+  bool refused = false;  // by the device; the text says why
+};
+
 /// Graph, fused steps and passes of a compilation, and bytes and time of each step at the roofline.
-std::string plan_report(const Compilation& compilation, const Workload& workload);
+PlanReport plan_report(const Compilation& compilation, const Workload& workload);
 
 }  // namespace sluice

@@ -60,15 +60,23 @@ void require_device_name(const std::string& name) {
   throw InputError(fmt::format("there is no device \"{}\"", name), "devices are cpu and cuda");
 }
 
-std::unique_ptr<Device> create_device(const std::string& name, int threads) {
+void require_device(const std::string& name) {
   require_device_name(name);
-  if (name == "cpu") return create_cpu_device({.threads = threads});
+  if (name == "cpu") return;
 #ifdef SLUICE_CUDA
-  return create_cuda_device();
+  cuda::require_device();
 #else
   throw InputError("device \"cuda\" is not available: this program was built without the CUDA toolkit",
                    "use --device cpu, or build where CMake finds nvcc 13.0 or later");
 #endif
+}
+
+std::unique_ptr<Device> create_device(const std::string& name, int threads) {
+  require_device(name);
+#ifdef SLUICE_CUDA
+  if (name == "cuda") return create_cuda_device();
+#endif
+  return create_cpu_device({.threads = threads});
 }
 
 std::vector<std::string> visible_gpus() {

@@ -321,6 +321,8 @@ std::unique_ptr<Device> create_cpu_device(const CpuOptions& options = {});
 
 /// "cpu" or "cuda". Throws InputError for a device that this build or machine does not have, naming what is missing.
 std::unique_ptr<Device> create_device(const std::string& name, int threads = 0);
+/// Throws InputError as create_device does for a device that is not there, without making one.
+void require_device(const std::string& name);
 /// Throws InputError for a name that create_device does not know.
 void require_device_name(const std::string& name);
 

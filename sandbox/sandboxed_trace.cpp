@@ -62,7 +62,7 @@ class Conversation {
   void check_end() const {
     if (outcome_.end == ChildOutcome::End::kOutOfTime) {
       refuse(fmt::format("the script did not end and was killed after {} s", limits_.seconds),
-             "a flow builds a graph once; it needs no long loops");
+             "a flow builds a graph once; it needs no long loops and no deep recursion");
     }
     if (outcome_.end == ChildOutcome::End::kTooMuchOutput) {
       refuse(fmt::format("the process that traced the script answered with more than {} bytes, which no graph has",
@@ -80,7 +80,8 @@ class Conversation {
         refuse("the script made its process try what no flow may do, and was killed",
                "a flow computes; it cannot reach the system");
       case SIGXCPU:
-        refuse("the script used too much processor time and was killed", "a flow builds a graph once; it needs no long loops");
+        refuse("the script used too much processor time and was killed",
+               "a flow builds a graph once; it needs no long loops and no deep recursion");
       case SIGKILL:
         if (!rest_.empty()) refuse("the process that traced the script answered but did not end, and was killed");
         // By nobody here: memory and time are bounded, and end in other ways.

@@ -110,6 +110,13 @@ void remember_key(Database& database, const Agent& agent, const Draft& draft, Su
       .run();
 }
 
+void require_parents(Database& database, const Draft& draft) {
+  for (const SubmissionId parent : draft.parents) {
+    Query known(database, "SELECT 1 FROM submissions WHERE id = ?", parent);
+    if (!known.step()) throw StoreError(ErrorKind::kNotFound, fmt::format("there is no submission {} to be a parent", parent));
+  }
+}
+
 SubmissionId insert(Database& database, const Agent& agent, const Draft& draft, const std::string& hash, Time time) {
   Query(database,
         "INSERT INTO submissions (agent, name, status, priority, content_hash, created, updated, notes, settings, script) "
@@ -119,8 +126,6 @@ SubmissionId insert(Database& database, const Agent& agent, const Draft& draft, 
   const SubmissionId id = database.last_id();
   int position = 0;
   for (const SubmissionId parent : draft.parents) {
-    Query known(database, "SELECT 1 FROM submissions WHERE id = ? AND id <> ?", parent, id);
-    if (!known.step()) throw StoreError(ErrorKind::kNotFound, fmt::format("there is no submission {} to be a parent", parent));
     Query(database, "INSERT INTO parents (submission, position, parent) VALUES (?, ?, ?)", id, position++, parent).run();
   }
   return id;
@@ -146,6 +151,7 @@ Submitted Store::submit(const std::string& agent_name, const Draft& draft) {
   Transaction transaction(*database_, Transaction::Kind::kWrite);
   const Agent agent = required_agent(agent_name);
   if (const auto known = known_by_key(*database_, agent, kept)) return {*known, false};
+  require_parents(*database_, kept);
   const std::optional<Known> same = known_by_content(*database_, hash);
   const bool wanted = !same || same->is_wanted(agent);
   if (wanted && agent.role != Role::kAdmin) {

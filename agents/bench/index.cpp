@@ -13,6 +13,7 @@
 #include "agents/flow_script.h"
 #include "kernels/cpu/flow.h"
 #include "kernels/cpu/memory.h"
+#include "kernels/cpu/pool.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/reference/oracle.h"
 #include "scripting/graph/error.h"
@@ -204,6 +205,7 @@ size_t field_bytes(const FlowGraph& graph) {
 void measure(const std::string& name, const FlowGraph& graph, double (*judge)(const float*, int, const float*),
              const BenchOptions& options, BenchReport& report) {
   const Plan plan = compile(graph).plan;
+  cpu::require_kept(plan.layout);
   const auto flow = cpu::compile_flow(plan, 1, 1);
   cpu::ThreadPool threads(options.threads);
   const Pages pages(*flow, threads);
@@ -228,7 +230,7 @@ BenchReport run_index_bench(const BenchOptions& options) {
 #if SLUICE_CUDA
   if (options.device == "cuda") return run_cuda_index_bench(options);
 #endif
-  if (options.device != "cpu") create_device(options.device);  // says what is missing
+  if (options.device != "cpu") require_device(options.device);
   const TraceOptions geometry{.head_dim = kDim, .group = kGroup};
   std::optional<FlowGraph> own;
   if (!options.flow.empty()) {

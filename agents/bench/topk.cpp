@@ -8,6 +8,7 @@
 
 #include "agents/bench/bench.h"
 #include "kernels/cpu/topk.h"
+#include "kernels/device.h"
 #include "kernels/random.h"
 #include "kernels/reference/oracle.h"
 #include "scripting/graph/error.h"
@@ -76,8 +77,7 @@ BenchReport run_topk_bench(const BenchOptions& options) {
 #if SLUICE_CUDA
   if (options.device == "cuda") return run_cuda_topk_bench(options);
 #endif
-  if (options.device != "cpu")
-    throw InputError("bench topk runs on cpu, and on cuda where Sluice is built with it", "leave --device out");
+  if (options.device != "cpu") require_device(options.device);
   BenchReport report{.name = "topk", .copy_tb_per_s = measure_copy_bandwidth(1)};
   const Distribution distributions[] = {
       {"normal", [](auto& random) { return std::normal_distribution<float>()(random); }},

@@ -73,6 +73,7 @@ void add_agent(CLI::App& app) {
   auto options = std::make_shared<AgentOptions>();
   CLI::App* agent = app.add_subcommand("agent", "Agents that may hand in flows, and their tokens");
   agent->require_subcommand(1);
+  agent->footer("Example: sluice agent add ada --data sluice-data");
   CLI::App* add = add_command(*agent, "add", "Make an agent, and print its token, which is nowhere to be found later", *options);
   add->add_flag(
       "--admin", options->admin,

@@ -161,9 +161,9 @@ void generate(GenerateOptions options) {
   if (!options.logits.empty()) {
     logits.emplace(options.logits, std::vector{options.prompt_file, options.ids_file, script ? script->file : "", directory});
   }
-  const auto device = create_device(options.device, options.threads);
   const ModelConfig config = load_config(directory);
-  const std::optional<Plan> plan = make_plan(script, options, config);  // a flow at fault is refused before weights are read
+  const std::optional<Plan> plan = make_plan(script, options, config);  // a flow at fault is refused before anything else is made
+  const auto device = create_device(options.device, options.threads);
   const bool text = options.ids.empty() && options.ids_file.empty();
   const auto tokenizer = text ? load_tokenizer(directory) : nullptr;
   const auto model = load_model(directory, *device);

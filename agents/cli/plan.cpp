@@ -91,7 +91,9 @@ void plan(const PlanOptions& options) {
   const Compilation compilation = compile(read_flow(options.flow).trace(trace), {options.disabled});
   const Workload workload{std::string(model.name), model.layers,   model.kv_heads, options.tokens,
                           options.batch,           options.device, bandwidth};
-  fmt::print("{}", plan_report(compilation, workload));
+  const PlanReport report = plan_report(compilation, workload);
+  fmt::print("{}", report.text);
+  if (report.refused) throw CLI::RuntimeError(1);
 }
 
 }  // namespace

@@ -171,7 +171,7 @@ void add_repl(CLI::App& app) {
       ->excludes(prompt);
   command->add_option("--layer", options->layer, "Layer to look at")->check(decimal_number(0, 1024))->capture_default_str();
   command->add_option("--head", options->head, "KV head to look at")->check(decimal_number(0, 1024))->capture_default_str();
-  command->add_option("--kv", options->kv, "Type of K and V: f32 or bf16")
+  command->add_option("--kv", options->kv, "Type of K and V: f32 (cpu) or bf16")
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->capture_default_str();
   command->add_flag("--strict", options->strict, "Exit with 1 if any input was refused");

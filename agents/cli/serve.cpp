@@ -173,6 +173,7 @@ void serve(ServeOptions options) {
 
   std::vector<std::string> names;
   for (const auto& [name, script] : scripts) names.push_back(name);
+  require_device(generation.device);  // before there is a folder
   const std::unique_ptr<Harness> harness = open_harness(options, *log);
   if (harness) {
     options.http.gate.authenticate = [&harness](const std::string& token) { return harness->service().authenticate(token); };
@@ -227,7 +228,7 @@ void add_serve(CLI::App& app) {
       ->check(decimal_number(1, 256))
       ->needs(data);
   command->add_option("--judge-seconds", options->harness.seconds, "Most that the judging of one submission may take")
-      ->check(CLI::Range(1.0, 1e6))
+      ->check(finite_number(1, 1e6))
       ->needs(data)
       ->capture_default_str();
   command->add_option("--suite", options->harness.suite, "By which they are judged unless they say otherwise")

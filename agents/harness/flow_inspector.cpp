@@ -95,7 +95,7 @@ FlowInspection FlowInspector::inspect(const FlowScript& script) {
   workload.batch = kBatch;
   workload.device = device_name_;
   workload.bandwidth = usual_bandwidth(device_name_);
-  return {traced.name, traced.geometry.page, graph_document(traced), plan_report(compilation, workload)};
+  return {traced.name, traced.geometry.page, graph_document(traced), plan_report(compilation, workload).text};
 }
 
 }  // namespace sluice

@@ -145,7 +145,7 @@ std::string Session::plan(const std::string&) {
   const ModelConfig& config = model_.config();
   const std::string& device = device_.info().name;
   const Workload workload{options_.model, config.layers, config.kv_heads, capture_->tokens(), 1, device, usual_bandwidth(device)};
-  return plan_report(compile(flow(":plan")), workload);
+  return plan_report(compile(flow(":plan")), workload).text;
 }
 
 double Session::layer_mass(const FlowGraph& graph, int layer, const Watch& limits) const {

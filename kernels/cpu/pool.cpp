@@ -11,17 +11,21 @@ namespace sluice::cpu {
 namespace {
 
 size_t checked_bytes(int layers, int kv_heads, int pages, const PageLayout& layout) {
-  if (layout.kv != DataType::kF32 && layout.kv != DataType::kBF16) {
-    throw InputError(fmt::format("the CPU keeps KV as bf16 or f32, not as {}", name_of(layout.kv)),
-                     "write kv = \"bf16\" in the flow");
-  }
-  if (layout.head_dim < 8 || layout.head_dim % 8 != 0) {
-    throw InputError(fmt::format("the CPU needs a head dimension that is a multiple of 8, not {}", layout.head_dim));
-  }
+  require_kept(layout);
   return pool_bytes(layers, kv_heads, pages, layout);
 }
 
 }  // namespace
+
+void require_kept(const PageLayout& layout) {
+  if (layout.kv != DataType::kF32 && layout.kv != DataType::kBF16) {
+    throw InputError(fmt::format("the CPU keeps KV as bf16 or f32, not as {}", name_of(layout.kv)),
+                     "use bf16 (kv = \"bf16\" in a flow, or --kv bf16), or --device cuda");
+  }
+  if (layout.head_dim < 8 || layout.head_dim % 8 != 0) {
+    throw InputError(fmt::format("the CPU needs a head dimension that is a multiple of 8, not {}", layout.head_dim));
+  }
+}
 
 void store_as(DataType type, const float* source, int count, std::byte* target) {
   if (type == DataType::kF32) {

@@ -5,10 +5,13 @@
 
 namespace sluice::cpu {
 
+/// Throws InputError for a KV type other than f32 and bf16, and for heads that are no multiple of 8 channels.
+void require_kept(const PageLayout& layout);
+
 /// Pages in host memory, [layer, page, kv_head]: the heads of one page lie together, so that copying a page is one copy a layer.
 class CpuPool final : public Pool {
  public:
-  /// Throws InputError for a KV type other than f32 and bf16, or without memory.
+  /// Throws InputError for what `require_kept` refuses, or without memory.
   CpuPool(int layers, int kv_heads, int pages, const PageLayout& layout);
 
   const PageLayout& layout() const override { return layout_; }

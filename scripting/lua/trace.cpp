@@ -151,7 +151,7 @@ class Script {
   FlowError stop_error() const {
     return {{session_.builder.where().file, sandbox_.last_line()},
             sandbox_.stopped_by(),
-            "a flow builds a graph once; it needs no long loops"};
+            "a flow builds a graph once; it needs no long loops and no deep recursion"};
   }
 
   void report_stop() const {

@@ -443,7 +443,16 @@ TEST(BadRequest, AServerRefusesFlowsThatItsDeviceDoesNotTake) {
                                          "' }\nfunction flow.index(q, c) return sluice.window { last = 4 } end\nreturn flow\n");
   };
   expect_refused(run_sluice({"serve", "--port", "0", "--flow", flow("e4m3")}), "the CPU keeps KV as bf16 or f32");
+  expect_refused(run_sluice({"bench", "index", "--seconds", "0", "--flow", flow("e4m3")}), "the CPU keeps KV as bf16 or f32");
   expect_refused(run_sluice({"serve", "--port", "0", "--device", "cuda", "--flow", flow("f32")}), "KV as f32");
+}
+
+TEST(BadRequest, AJudgeIsNotGivenNaNSeconds) {
+  const Folder folder;
+  for (const char* seconds : {"nan", "inf", "0", "-1"}) {
+    expect_refused(run_sluice({"serve", "--port", "0", "--data", folder.path("data"), "--judge-seconds", seconds}),
+                   "is no number");
+  }
 }
 
 }  // namespace

@@ -79,7 +79,11 @@ TEST(Plan, SaysHowAGpuRunsIt) {
   large.back() = "64";
   large.insert(large.end(), {"--tokens", "65536"});
   EXPECT_EQ(lines_with(run_sluice(large).out, "not here: rows of 4096 pages do not fit a block"), 1);
-  EXPECT_EQ(lines_with(run_sluice({"plan", "h2o", "--device", "cuda"}).out, "attend_rows "), 0);
+  const std::string whole = run_sluice({"plan", "h2o", "--device", "cuda"}).out;
+  EXPECT_EQ(lines_with(whole, "attend_rows "), 0);
+  EXPECT_EQ(lines_with(whole, "no kernel does both: it saves a state"), 1) << whole;
+  const std::string normalized = run_sluice({"plan", "nsa_topk", "--device", "cuda"}).out;
+  EXPECT_EQ(lines_with(normalized, "no kernel does both: "), 1) << normalized;
   const std::string longer = run_sluice({"plan", "quest", "--device", "cuda", "--tokens", "30000000"}).out;
   EXPECT_EQ(lines_with(longer, "which those of 30000000 are: "), 1) << longer;
   EXPECT_EQ(lines_with(run_sluice({"plan", "full", "--device", "cuda"}).out, "on a GPU: attention to all pages, dense"), 1);
@@ -125,6 +129,7 @@ TEST(Plan, SaysWhatAGpuRefuses) {
     function flow.index(q, c) return sluice.window { first = 1, last = 4 } end
     return flow)"),
                                "--device", "cuda"});
+  EXPECT_EQ(wide.exit_code, 1);
   EXPECT_EQ(lines_with(wide.out, "on a GPU: refused, KV as f32"), 1) << wide.out;
   EXPECT_EQ(lines_with(wide.out, "decode step of one layer"), 0) << wide.out;
   const std::string path = folder.write("nine.lua", R"(
@@ -137,6 +142,29 @@ TEST(Plan, SaysWhatAGpuRefuses) {
     return flow)");
   const std::string out = run_sluice({"plan", path, "--device", "cuda"}).out;
   EXPECT_EQ(lines_with(out, "on a GPU: refused, a union of 9 selections; device \"cuda\" joins at most 8"), 1) << out;
+}
+
+TEST(Plan, SaysWhatTheCpuRefuses) {
+  const Folder folder;
+  const Ran ran = run_sluice({"plan", folder.write("narrow.lua", R"(
+    local flow = sluice.flow { name = "narrow", kv = "e4m3" }
+    function flow.index(q, c) return sluice.window { first = 1, last = 4 } end
+    return flow)")});
+  EXPECT_EQ(ran.exit_code, 1);
+  EXPECT_EQ(lines_with(ran.out, "on the CPU: refused, the CPU keeps KV as bf16 or f32, not as e4m3"), 1) << ran.out;
+}
+
+TEST(Plan, SaysSoWhereNoLayerIsSparse) {
+  const Folder folder;
+  const Ran ran = run_sluice({"plan", folder.write("dense.lua", R"(
+    local flow = sluice.flow { name = "dense", layers = { rest = "full" } }
+    function flow.cache(c) c.m = c.k:mean("token") end
+    function flow.index(q, c) return sluice.topk(q:dot(c.m):max("head"), { k = 8, last = 1 }) end
+    return flow)"),
+                              "--device", "cuda"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(lines_with(ran.out, "on a GPU: attention to all pages, dense, since no layer is sparse"), 1) << ran.out;
+  EXPECT_EQ(lines_with(ran.out, "of the newest page"), 0) << ran.out;
 }
 
 TEST(Plan, SaysWhereAFlowReadsMoreThanDense) {

@@ -2,19 +2,23 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "kernels/cuda/nvrtc.h"
 #include "kernels/cuda/runtime.h"
 #include "scripting/graph/error.h"
 
 namespace sluice::testing {
 
-/// Tests that need a GPU; without one they are skipped, and the reason is said.
+/// Tests that need a GPU; without one they are skipped, or fail if SLUICE_NEEDS_GPU is set, and the reason is said.
 class GpuTest : public ::testing::Test {
  protected:
   void SetUp() override {
     try {
       cuda::require_device();
     } catch (const InputError& error) {
+      // Where tests run for the GPU's sake, a machine without one is no success.
+      if (std::getenv("SLUICE_NEEDS_GPU") != nullptr) FAIL() << error.what();
       GTEST_SKIP() << error.what();
     }
   }

@@ -118,6 +118,14 @@ TEST(Submissions, WrongOnesAreRefusedAndLeaveNothing) {
   EXPECT_FALSE(test.store.claim("worker", 1));
 }
 
+TEST(Submissions, UnknownParentsAreRefusedOfWhatIsThereAlready) {
+  TestStore test;
+  test.store.submit("ada", draft("one"));
+  Draft again = draft("one");
+  again.parents = {7};
+  EXPECT_EQ(kind_thrown_by([&] { test.store.submit("ada", again); }), ErrorKind::kNotFound);
+}
+
 TEST(Submissions, NamesMayBeInAnyScript) {
   TestStore test;
   for (const std::string name :

@@ -37,9 +37,16 @@ int64_t AttendingKernel::shared_bytes(int64_t pages, int64_t rows, int64_t room)
   return fixed_bytes + std::max<int64_t>(0, kMergingBytes - rows * row_bytes) + (pages + pages / 32) * kNumber + rows * each;
 }
 
-bool can_attend(const FlowLayout& layout) {
-  if (!newest_is_kept(layout) || layout.selections.size() != 1 || !has_tiles(layout.plan.layout)) return false;
-  return layout.node(layout.selections.front().node).op != Op::kThreshold;  // what it takes is known only once there are scores
+std::string why_not_attending(const FlowLayout& layout) {
+  if (layout.selections.empty()) return "nothing is scored";
+  if (layout.selections.size() > 1) return "it unites several selections";
+  if (layout.node(layout.selections.front().node).op == Op::kThreshold) return "a threshold may take any number of pages";
+  if (!layout.plan.graph.saves.empty()) return "it saves a state";
+  if (std::any_of(layout.launches.begin(), layout.launches.end(), [](const Launch& launch) { return launch.by_row; })) {
+    return "it has steps over whole rows";
+  }
+  if (!newest_is_kept(layout)) return "it need not keep the newest page (last = 1 or more would)";
+  return has_tiles(layout.plan.layout) ? "" : "it attends heads of 64 (bf16) or 128 channels, of bf16, e4m3 or e5m2";
 }
 
 /// Where everything lies in the memory of a block.

@@ -24,7 +24,6 @@ class Description {
       : plan_(plan), step_(step), layout_(plan), source_(generate(layout_)) {}
 
   std::string text() {
-    if (plan_.graph.selection == kNoNode) return "on a GPU: attention to all pages, dense\n";
     const std::string whole = source_.row.name.empty() ? std::string() : whole_rows();
     if (!source_.refresh.name.empty()) refresh();
     for (size_t i = 0; i < layout_.launches.size(); ++i) index(layout_.launches[i], source_.index[i]);
@@ -79,6 +78,8 @@ class Description {
       line(fmt::format("blocks of {} threads, each of which takes up to {} KV heads of one from scores to attention",
                        kAttendingThreads, kMostOwnRows));
       line(attending());
+    } else {
+      line(fmt::format("no kernel does both: {}", source_.why_not_attending));
     }
     return taken();
   }

@@ -242,11 +242,15 @@ GeneratedSource generate(const FlowLayout& layout) {
                      writer.text() + (holds_rows ? row.text() + row_entry(source.row, "kRowThreads", "kLargeRowBlocks") : ""));
   if (!holds_rows) return source;
   source.small_row_text = text(kRowText, row.text() + row_entry(source.row, "kSmallRowThreads", "kSmallRowBlocks"));
-  if (!can_attend(layout)) return source;
+  source.why_not_attending = why_not_attending(layout);
+  if (!source.why_not_attending.empty()) return source;
   Writer attending;
   source.attending = KernelWriter(layout, Stage::kIndex, attending).attending(selections_of(layout.plan.graph));
-  if (!source.attending.name.empty())
+  if (source.attending.name.empty()) {
+    source.why_not_attending = "it reads no channels of pages";
+  } else {
     source.attending_text = text(std::string(kRowText) + kTypesText + kAttendingText, attending.text());
+  }
   return source;
 }
 

@@ -53,7 +53,8 @@ struct GeneratedSource {
   RowKernel row;                       // the whole index stage in one kernel
   std::string attending_text;          // of `attending`
   AttendingKernel attending;           // the whole index stage and attention in one kernel
-  std::string why_not_whole_rows;      // if there is none
+  std::string why_not_whole_rows;      // if there is no kernel that holds rows
+  std::string why_not_attending;       // if there is one, but none that attends, too
 };
 
 /// Writes the kernels of a plan (Vortex, sections 10 and 11): one that recomputes the fields of pages; one that keeps rows on
@@ -67,8 +68,8 @@ GeneratedSource generate(const FlowLayout& layout);
 std::string why_not_whole_rows(const FlowLayout& layout);
 /// Whether every selection keeps the newest page, and its score serves nothing else.
 bool newest_is_kept(const FlowLayout& layout);
-/// Whether one kernel may score, select and attend, given that one may hold rows.
-bool can_attend(const FlowLayout& layout);
+/// Why one kernel cannot score, select and attend, given that one may hold rows; empty: it can.
+std::string why_not_attending(const FlowLayout& layout);
 /// The selections whose union a flow's result is, each once.
 std::vector<NodeId> selections_of(const FlowGraph& graph);
 

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kStepChannels = 16;  // of one matrix product
 constexpr int kMostDim = 256;
-constexpr int kMostResults = 32;
-constexpr int kMostLines = 16;  // in a page
+constexpr int kMostResults = 32;  // kProductsTaken says all of these
+constexpr int kMostLines = 16;    // in a page
 
 /// A part of a block whose channels products can read.
 bool has_channels(const FlowLayout& layout, NodeId id) {

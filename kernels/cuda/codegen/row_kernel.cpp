@@ -53,8 +53,7 @@ std::string why_not_whole_rows(const FlowLayout& layout) {
     for (const NodeId id : layout.computed_by(launch)) {
       if (find_product(layout, id) && !launch.by_row) continue;
       if (!reads_channels(layout, id)) continue;
-      return fmt::format("%{} {} reads channels of pages other than as bf16 products with the query, of at most 16 lines a page",
-                         id, name_of(layout.node(id).op));
+      return fmt::format("%{} {} reads channels of pages other than as {}", id, name_of(layout.node(id).op), kProductsTaken);
     }
     tiles += launch.by_row ? 0 : 1;
   }
