@@ -210,8 +210,7 @@ TEST_F(CudaEngine, PassesFindTheirOwnTokensHoweverFarTheHostIsAhead) {
   const Matrix x{wide->data(), DataType::kF32, 512, kWide, kWide};
   const Matrix y{static_cast<float*>(wide->data()) + int64_t{512} * kWide, DataType::kF32, 512, kWide, kWide};
   const auto pool = device_->create_pool(1, 1, 8, page_layout({.head_dim = 64, .group = 1, .page = 16}, {}));
-  device_->reserve(
-      {.rows = 8, .sequences = 8, .pages_per_sequence = 4, .query_heads = 1, .kv_heads = 1, .head_dim = 64});
+  device_->reserve({.rows = 8, .sequences = 8, .pages_per_sequence = 4, .query_heads = 1, .kv_heads = 1, .head_dim = 64});
 
   class Foreign final : public RequestState {
    public:
