@@ -136,7 +136,7 @@ CuptiRecorder::CuptiRecorder() {
 
 void CuptiRecorder::start() {
   const Cupti& cupti = cupti_library();
-  SLUICE_CHECK_CUDA(cudaDeviceSynchronize());
+  wait_for_device();
   for (const CUpti_ActivityKind kind : kKinds) cupti.check(cupti.enable(kind), "enabling records");
   cupti.check(cupti.flush_all(0), "fetching records");
   {
@@ -149,7 +149,7 @@ void CuptiRecorder::start() {
 
 DeviceRecording CuptiRecorder::stop() {
   const Cupti& cupti = cupti_library();
-  SLUICE_CHECK_CUDA(cudaDeviceSynchronize());
+  wait_for_device();
   DeviceRecording recording{.start = started_, .end = now(cupti)};
   cupti.check(cupti.flush_all(0), "fetching records");
   for (const CUpti_ActivityKind kind : kKinds) cupti.check(cupti.disable(kind), "disabling records");

@@ -29,6 +29,7 @@ void CudaFlowState::reset() {
   const size_t bytes = initial_.size() * sizeof(float);
   if (blocks_ == 0 || bytes == 0) return;
   auto* base = memory_.as<std::byte>();
+  const NoRecording outside;
   SLUICE_CHECK_CUDA(cudaMemcpy(base, initial_.data(), bytes, cudaMemcpyHostToDevice));
   // Each copy doubles what is there.
   for (size_t done = bytes; done < memory_.bytes();) {

@@ -32,7 +32,7 @@ void CudaFlow::reserve_hints() {
   }
   if (most <= hint_stride_) return;
   DeviceMemory hints(sparse_layers_ * layout_.selections.size() * kMostHintedRows * most * sizeof(int32_t));
-  SLUICE_CHECK_CUDA(cudaMemset(hints.data(), 0xff, hints.bytes()));  // no hints
+  hints.fill(0xff);  // no hints
   hints_ = std::move(hints);
   hint_stride_ = most;
 }

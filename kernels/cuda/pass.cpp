@@ -58,7 +58,7 @@ Staging::Event Staging::create_event() {
 
 void Staging::reserve(size_t bytes) {
   if (bytes <= halves_[0].device.bytes()) return;
-  SLUICE_CHECK_CUDA(cudaDeviceSynchronize());  // copies may be on their way
+  wait_for_device();  // copies may be on their way
   std::array<Half, 2> halves;
   for (Half& half : halves) {
     void* memory = nullptr;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <shared_mutex>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -22,6 +23,10 @@ std::string size_text(size_t bytes) {
   const auto size = static_cast<double>(bytes);
   return size < kGiB ? fmt::format("{:.1f} MiB", size / kMiB) : fmt::format("{:.1f} GiB", size / kGiB);
 }
+
+/// Shared by those that want no recording.
+std::shared_mutex recording_mutex;
+thread_local bool records = false;
 
 [[noreturn]] void refuse_memory(size_t bytes) {
   cudaGetLastError();  // which the next launch would report as its own
@@ -53,6 +58,28 @@ size_t free_bytes() {
   return free;
 }
 
+NoRecording::NoRecording() {
+  if (records) throw InternalError("what is recorded waits for the GPU");
+  recording_mutex.lock_shared();
+}
+
+NoRecording::~NoRecording() { recording_mutex.unlock_shared(); }
+
+Recording::Recording() {
+  recording_mutex.lock();
+  records = true;
+}
+
+Recording::~Recording() {
+  records = false;
+  recording_mutex.unlock();
+}
+
+void wait_for_device() {
+  const NoRecording outside;
+  SLUICE_CHECK_CUDA(cudaDeviceSynchronize());
+}
+
 DeviceMemory::DeviceMemory(size_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
   const cudaError_t status = cudaMalloc(&data_, bytes);
@@ -72,12 +99,19 @@ DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
 }
 
 void DeviceMemory::upload(const void* host, size_t bytes) {
+  const NoRecording outside;
   SLUICE_CHECK_CUDA(cudaMemcpy(data_, host, bytes, cudaMemcpyHostToDevice));
 }
+
 void DeviceMemory::download(void* host, size_t bytes) const {
+  const NoRecording outside;
   SLUICE_CHECK_CUDA(cudaMemcpy(host, data_, bytes, cudaMemcpyDeviceToHost));
 }
-void DeviceMemory::clear() { SLUICE_CHECK_CUDA(cudaMemset(data_, 0, bytes_)); }
+
+void DeviceMemory::fill(int byte) {
+  const NoRecording outside;
+  SLUICE_CHECK_CUDA(cudaMemset(data_, byte, bytes_));
+}
 
 void grow(DeviceMemory& memory, size_t bytes) {
   if (memory.bytes() < bytes) memory = DeviceMemory(bytes);

@@ -14,7 +14,31 @@ using Stream = CUstream_st*;
 void check(cudaError_t status, const char* what);
 #define SLUICE_CHECK_CUDA(call) ::sluice::cuda::check((call), #call)
 
-/// Device memory, freed with this object.
+/// In its life no stream of the process is recorded. While one is, CUDA refuses uses of the default stream and waits for the
+/// whole device, by any thread, and breaks off the recording.
+class NoRecording {
+ public:
+  /// Waits for recordings to end. Throws InternalError where this thread itself records.
+  NoRecording();
+  ~NoRecording();
+  NoRecording(const NoRecording&) = delete;
+  NoRecording& operator=(const NoRecording&) = delete;
+};
+
+/// In its life this thread alone may record a stream.
+class Recording {
+ public:
+  /// Waits for those of other threads, and for what they do in the life of a NoRecording.
+  Recording();
+  ~Recording();
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+};
+
+/// Waits for all that the GPU has been given.
+void wait_for_device();
+
+/// Device memory, freed with this object. What its functions copy goes by the default stream.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
@@ -32,7 +56,8 @@ class DeviceMemory {
   }
   void upload(const void* host, size_t bytes);
   void download(void* host, size_t bytes) const;
-  void clear();
+  void clear() { fill(0); }
+  void fill(int byte);
 
  private:
   void* data_ = nullptr;

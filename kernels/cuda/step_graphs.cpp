@@ -30,6 +30,7 @@ class Capture {
   }
 
  private:
+  Recording recording_;
   Stream stream_;
   cudaGraph_t graph_ = nullptr;
 };

@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <cmath>
+#include <exception>
 #include <limits>
 #include <map>
+#include <thread>
 
 #include "agents/bench/profiling_device.h"
 #include "agents/flow_script.h"
@@ -345,6 +348,37 @@ TEST_F(CudaEngine, StepsOfOneKernelALayerGiveTheSameBitsReplayed) {
     EXPECT_EQ(result.tokens, wanted.at(id).tokens) << id;
     EXPECT_EQ(result.logits, wanted.at(id).logits) << id;
   }
+}
+
+TEST_F(CudaEngine, RecordsStepsWhileOtherThreadsCopy) {
+  const std::vector<Request> requests = workload();
+  const auto wanted = run(*device_, *model_, nullptr, requests);
+  std::atomic<int> copies = 0;
+  std::exception_ptr fault;
+  std::jthread other([&](const std::stop_token& stop) {
+    try {
+      const std::vector<float> numbers(size_t{1} << 16, 1.0F);
+      while (!stop.stop_requested()) {  // what another engine of this process or the compiler of a flow does
+        const auto device = create_device("cuda");
+        device->allocate(size_t{1} << 20);
+        device->create_weight(numbers.data(), DataType::kF32, 256, 256);
+        device->create_pool(1, 1, 4, page_layout({.head_dim = 64, .group = 1, .page = 16}, {}));
+        device->reserve({.rows = 8, .sequences = 8, .pages_per_sequence = 4, .query_heads = 1, .kv_heads = 1, .head_dim = 64});
+        ++copies;
+      }
+    } catch (...) {
+      fault = std::current_exception();
+    }
+  });
+  for (int i = 0; i < 8; ++i) {  // each an engine that has recorded nothing
+    const auto got = run(*device_, *model_, nullptr, requests);
+    EXPECT_EQ(got.size(), wanted.size());
+    for (const auto& [id, result] : got) EXPECT_EQ(result.tokens, wanted.at(id).tokens) << id;
+  }
+  other.request_stop();
+  other.join();
+  if (fault != nullptr) std::rethrow_exception(fault);
+  EXPECT_GT(copies, 0);
 }
 
 }  // namespace

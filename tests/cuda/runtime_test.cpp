@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <future>
+
 #include "kernels/cuda/shared_library.h"
 #include "tests/cuda/gpu.h"
 
@@ -48,6 +52,31 @@ TEST(CudaRuntime, RefusesGpusThatTheKernelsAreNotBuiltFor) {
     expect_part(said, "--device cpu");
   }
   EXPECT_THROW(cuda::require_capability("", 9, 1), InputError);
+}
+
+TEST(CudaRuntime, RecordsWhileNobodyNeedsThatNoneDoes) {
+  std::atomic<bool> recorded = false;
+  std::future<void> recorder;
+  {
+    const cuda::NoRecording outside;
+    std::async(std::launch::async, [] { const cuda::NoRecording beside; }).get();  // several may
+    recorder = std::async(std::launch::async, [&] {
+      const cuda::Recording recording;
+      EXPECT_THROW(cuda::NoRecording(), InternalError);
+      recorded = true;
+    });
+    EXPECT_EQ(recorder.wait_for(std::chrono::milliseconds(20)), std::future_status::timeout);
+    EXPECT_FALSE(recorded);
+  }
+  recorder.get();
+  EXPECT_TRUE(recorded);
+  std::future<void> waiting;
+  {
+    const cuda::Recording recording;
+    waiting = std::async(std::launch::async, [] { const cuda::NoRecording outside; });
+    EXPECT_EQ(waiting.wait_for(std::chrono::milliseconds(20)), std::future_status::timeout);
+  }
+  waiting.get();
 }
 
 TEST(CudaSharedLibrary, NamesWhatIsMissing) {
