@@ -81,6 +81,14 @@ int open_pipe(const std::string& path) {
 
 }  // namespace
 
+CLI::Option* add_model(CLI::App& command, std::string& model) {
+  const auto refuse_none = [](const std::string& text) {
+    return text.empty() ? std::string("an empty name; without --model it is the mini model") : std::string();
+  };
+  return command.add_option("--model", model, "Hugging Face directory (default: the mini model)")
+      ->check(CLI::Validator(refuse_none, ""));
+}
+
 CLI::Validator finite_number(double least, double most) {
   const auto check = [=](std::string& text) -> std::string {
     double value = 0;

@@ -39,6 +39,9 @@ CLI::Validator finite_number(double least, double most);
 /// Checks an option's value: a number above 0, at most 1.
 CLI::Validator positive_share();
 
+/// --model, which is the mini model if it is not given. An empty one is refused: a script's variable may not be set.
+CLI::Option* add_model(CLI::App& command, std::string& model);
+
 /// What help shows as the value of a list.
 constexpr const char* kListText = "A,B,...";
 

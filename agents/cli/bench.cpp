@@ -76,7 +76,7 @@ void add_rates(CLI::App& command, std::vector<double>& rates) {
 
 void add_serve_options(CLI::App& command, BenchOptions& options) {
   command.footer("Example: sluice bench serve --random-weights qwen3-0.6b --layers 4 --batch 2 --tokens 512 --k 13 --profile");
-  CLI::Option* model = command.add_option("--model", options.model, "Model directory (default: the mini model)");
+  CLI::Option* model = add_model(command, options.model);
   CLI::Option* random =
       command
           .add_option("--random-weights", options.random_weights,

@@ -159,7 +159,7 @@ void add_eval(CLI::App& app) {
   auto options = std::make_shared<EvalOptions>();
   CLI::App* command = app.add_subcommand("eval", "Judges flows: accuracy and speed beside dense attention, on the same samples");
   command->add_option("flow", options->flows, "Lua files, - for standard input, or names of shipped flows");
-  command->add_option("--model", options->model, "A Hugging Face directory (default: the model that ships with Sluice)");
+  add_model(*command, options->model);
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
   command->add_option("--suite", options->suite, "verify, quick, full, or a JSON file")->capture_default_str();
   command->add_option("--json", options->json, "Write the result to this file, too (schema sluice.eval/1)");

@@ -215,7 +215,7 @@ void add_generate(CLI::App& app) {
   auto options = std::make_shared<GenerateOptions>();
   CLI::App* command = app.add_subcommand("generate", "Continue a prompt, densely or with a flow; greedy unless told otherwise");
   command->footer("Example: sluice generate --flow quest --prompt \"<bos> key acorn = amber ask acorn =\" --max-tokens 8");
-  command->add_option("--model", options->model, "Hugging Face directory (default: the mini model)");
+  add_model(*command, options->model);
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
   command->add_option("--flow", options->flow, "Lua file, - for standard input, or the name of a shipped flow (default: dense)");
   CLI::Option* prompt = command->add_option("--prompt", options->prompt, "Text to continue");

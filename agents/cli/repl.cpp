@@ -158,7 +158,7 @@ void add_repl(CLI::App& app) {
   auto options = std::make_shared<ReplOptions>();
   CLI::App* command = app.add_subcommand("repl", "Type parts of a flow and see their values on a real model's q, k and v");
   command->footer("Example: echo 'q:dot(c.k:mean(\"token\")):max(\"head\")' | sluice repl --layer 3 --strict");
-  command->add_option("--model", options->model, "Hugging Face directory (default: the mini model)");
+  add_model(*command, options->model);
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
   command->add_option("--threads", options->threads, "0: all cores")->check(decimal_number(0, 1024))->capture_default_str();
   CLI::Option* prompt = command->add_option("--prompt", options->prompt, "Text that the model reads");

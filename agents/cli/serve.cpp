@@ -263,7 +263,7 @@ void add_serve(CLI::App& app) {
                  "Anybody may have text generated; without it, that needs a token where there is --data")
       ->excludes(reading);
   GenerationOptions& generation = options->generation;
-  command->add_option("--model", generation.model, "Hugging Face directory (default: the mini model)");
+  add_model(*command, generation.model);
   command->add_option("--device", generation.device, "cpu or cuda")->capture_default_str();
   command->add_option("--threads", generation.threads, "0: all cores")
       ->check(decimal_number(0, kMostThreads))

@@ -48,7 +48,7 @@ void add_worker(CLI::App& app) {
   auto options = std::make_shared<WorkerOptions>();
   CLI::App* command = app.add_subcommand("worker", "Judges flows that a server sends, as lines of JSON");
   command->group("");  // started by servers, not by people
-  command->add_option("--model", options->model, "Model directory (default: the mini model)");
+  add_model(*command, options->model);
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
   command->add_option("--threads", options->threads, "CPU threads; 0: all")->check(decimal_number(0, 1024));
   command->callback([options] { work(*options); });

@@ -447,6 +447,18 @@ TEST(BadRequest, AServerRefusesFlowsThatItsDeviceDoesNotTake) {
   expect_refused(run_sluice({"serve", "--port", "0", "--device", "cuda", "--flow", flow("f32")}), "KV as f32");
 }
 
+TEST(BadRequest, AModelHasAName) {
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"generate", "--prompt", "hi"},
+                                                  {"eval", "quest"},
+                                                  {"serve", "--port", "0"},
+                                                  {"bench", "serve"},
+                                                  {"repl"}}) {
+    std::vector<std::string> arguments = command;
+    arguments.insert(arguments.end(), {"--model", ""});
+    expect_refused(run_sluice(arguments), "an empty name");
+  }
+}
+
 TEST(BadRequest, AJudgeIsNotGivenNaNSeconds) {
   const Folder folder;
   for (const char* seconds : {"nan", "inf", "0", "-1"}) {
