@@ -67,9 +67,15 @@ const float* CudaWeight::vector() const {
   return vector_.as<float>();
 }
 
-Matmul::Matmul() : workspace_(kWorkspaceBytes) { SLUICE_CHECK_BLAS(cublas_lt().create(&handle_)); }
+Matmul::Matmul() : workspace_(kWorkspaceBytes) {
+  const NoRecording outside;  // cuBLASLt uses the default stream
+  SLUICE_CHECK_BLAS(cublas_lt().create(&handle_));
+}
 
-Matmul::~Matmul() { cublas_lt().destroy(handle_); }
+Matmul::~Matmul() {
+  const NoRecording outside;
+  cublas_lt().destroy(handle_);
+}
 
 Matmul::Plan& Matmul::plan(const Shape& shape) {
   const auto known = plans_.find(shape);
