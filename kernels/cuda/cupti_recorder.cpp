@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/kernel_library.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda/shared_library.h"
 #include "scripting/graph/error.h"
@@ -132,6 +133,7 @@ uint64_t now(const Cupti& cupti) {
 CuptiRecorder::CuptiRecorder() {
   const Cupti& cupti = cupti_library();
   cupti.check(cupti.register_callbacks(give_buffer, take_buffer), "registering buffers");
+  keep_libraries();
 }
 
 void CuptiRecorder::start() {

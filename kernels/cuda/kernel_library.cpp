@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <climits>
 #include <cstdio>
@@ -32,6 +33,8 @@ constexpr std::array<char, 8> kMagic = {'s', 'l', 'u', 'i', 'c', 'e', 'k', '1'};
 constexpr uint64_t kLargestFile = uint64_t{64} << 20;  // bytes; kernels of a flow take a hundredth of it
 constexpr std::string_view kSuffix = ".cubin";
 constexpr size_t kHashDigits = 16;
+
+std::atomic<bool> libraries_stay = false;
 
 /// A file is this, the key, and the cubin.
 struct Header {
@@ -219,6 +222,8 @@ void set_shared_memory_limit(Kernel kernel, size_t bytes) {
         fmt::format("raising the dynamic shared memory of a kernel to {} bytes", bytes).c_str());
 }
 
+void keep_libraries() { libraries_stay = true; }
+
 KernelLibrary KernelLibrary::compile(const std::string& source, const KernelCache* cache) {
   return KernelLibrary(cached_cubin(source, device_architecture(), cache));
 }
@@ -228,7 +233,7 @@ KernelLibrary::KernelLibrary(std::span<const std::byte> cubin) {
 }
 
 KernelLibrary::~KernelLibrary() {
-  if (library_ != nullptr) cudaLibraryUnload(library_);
+  if (library_ != nullptr && !libraries_stay) cudaLibraryUnload(library_);
 }
 
 KernelLibrary::KernelLibrary(KernelLibrary&& other) noexcept : library_(std::exchange(other.library_, nullptr)) {}

@@ -63,8 +63,12 @@ size_t shared_memory_limit();
 /// Throws InternalError where the device has less.
 void set_shared_memory_limit(Kernel kernel, size_t bytes);
 
-/// Kernels compiled from source and loaded. They are unloaded with this object, which must outlive every launch of them and
-/// every graph that launches them.
+/// From here on this process unloads no library. CUPTI knows kernels by handles, which the driver gives again to kernels of later
+/// libraries, and would report those by the names of the ones before.
+void keep_libraries();
+
+/// Kernels compiled from source and loaded. They are unloaded with this object (but see `keep_libraries`), which must outlive
+/// every launch of them and every graph that launches them.
 class KernelLibrary {
  public:
   /// Compiles for the current device, or takes the cubin from the cache (null: none), and loads it.

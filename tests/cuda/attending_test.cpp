@@ -2,7 +2,6 @@
 // reference): a probe sees what was selected, so calls with one take those.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <memory>
@@ -129,10 +128,13 @@ std::unique_ptr<KernelRecorder> recorder() {
   }
 }
 
-bool attends_in_one(const DeviceRecording& recording) {
-  return std::any_of(recording.activities.begin(), recording.activities.end(),
-                     [](const DeviceActivity& activity) { return activity.name.find("attend_rows") != std::string::npos; });
+std::string names_of(const DeviceRecording& recording) {
+  std::string names;
+  for (const DeviceActivity& activity : recording.activities) names += activity.name + "\n";
+  return names;
 }
+
+bool attends_in_one(const std::string& names) { return names.find("attend_rows") != std::string::npos; }
 
 using CudaAttending = CudaDeviceTest;
 
@@ -172,7 +174,8 @@ TEST_F(CudaAttending, UnevenSequencesTakeSeveralKernels) {
       const OpenPass pass(*device_, batch, *side.pool);
       device_->attention(call, query.matrix, out.matrix);
     }
-    EXPECT_EQ(attends_in_one(kernels->stop()), even);
+    const std::string names = names_of(kernels->stop());
+    EXPECT_EQ(attends_in_one(names), even) << names;
   }
 }
 
@@ -251,7 +254,8 @@ TEST_F(CudaAttending, OneKernelAgreesWithSeveral) {
         device_->repeat(one.repetition.get(), tokens, one.flow.get(), [&] { attend(one, nullptr); });
       }
       if (kernels != nullptr) {
-        EXPECT_TRUE(attends_in_one(kernels->stop())) << "step " << step;
+        const std::string names = names_of(kernels->stop());
+        EXPECT_TRUE(attends_in_one(names)) << "step " << step << "\n" << names;
       }
       const std::vector<float> got = fetch(out.matrix);
       if (kernels != nullptr) kernels->start();
@@ -260,7 +264,8 @@ TEST_F(CudaAttending, OneKernelAgreesWithSeveral) {
         attend(several, &probe);
       }
       if (kernels != nullptr) {
-        EXPECT_FALSE(attends_in_one(kernels->stop())) << "step " << step;
+        const std::string names = names_of(kernels->stop());
+        EXPECT_FALSE(attends_in_one(names)) << "step " << step << "\n" << names;
       }
       const std::vector<float> numbers = fetch(out.matrix);
       ASSERT_LT(error_of(got, {numbers.begin(), numbers.end()}), 2e-3) << "step " << step;

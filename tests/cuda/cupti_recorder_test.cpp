@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
+#include <vector>
 
+#include "kernels/cuda/kernel_library.h"
 #include "kernels/cuda/rows.h"
 #include "tests/cuda/gpu.h"
 
@@ -65,6 +68,28 @@ TEST_F(CudaKernelRecorder, SeesTheKernelsOfGraphsThatWereThereBefore) {
     for (const DeviceActivity& activity : recording.activities) {
       EXPECT_GE(activity.start, recording.start);
       EXPECT_LE(activity.end, recording.end);
+    }
+  }
+}
+
+TEST_F(CudaKernelRecorder, TellsKernelsOfALibraryFromThoseOfOthersThatWereThereBefore) {
+  const auto name = [](int i) { return "kernel_" + std::to_string(i % 3); };
+  for (int i = 0; i < 100; ++i) {
+    std::string source;
+    for (int kernel = 0; kernel <= i % 3; ++kernel) {
+      source +=
+          "extern \"C\" __global__ void " + name(i + kernel) + "(float* x) { x[threadIdx.x] += " + std::to_string(i) + "; }\n";
+    }
+    const auto library = cuda::KernelLibrary::compile(source, nullptr);
+    for (int kernel = 0; kernel <= i % 3; ++kernel) {
+      const cuda::Kernel added = library.kernel(name(i + kernel).c_str());
+      auto* x = memory_.as<float>();
+      void* arguments[] = {static_cast<void*>(&x)};
+      recorder_->start();
+      SLUICE_CHECK_CUDA(cudaLaunchKernel(added, 1, 32, arguments, 0, stream_));
+      const DeviceRecording recording = recorder_->stop();
+      ASSERT_EQ(recording.activities.size(), 1U) << i;
+      ASSERT_EQ(recording.activities[0].name, name(i + kernel)) << i;
     }
   }
 }
