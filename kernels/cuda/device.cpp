@@ -126,7 +126,7 @@ const int32_t* CudaDevice::send(std::span<const int32_t> indices) {
 std::unique_ptr<Device::Repetition> CudaDevice::create_repetition() { return std::make_unique<StepGraphs>(); }
 
 std::vector<uintptr_t> CudaDevice::ground(const RegisteredFlow* flow) const {
-  std::vector<uintptr_t> ground{pass_.ground(), matmul_.ground(), decode_counters_};
+  std::vector<uintptr_t> ground{pass_.ground(), matmul_.ground(), decode_counters_, gang_.cooperative() ? 1U : 0U};
   for (const DeviceMemory* memory : {&plain_q_, &plain_out_, &decode_workspace_}) {
     ground.push_back(reinterpret_cast<uintptr_t>(memory->data()));
   }
@@ -152,6 +152,7 @@ void CudaDevice::repeat(Repetition* repetition, std::span<const int32_t> tokens,
     shape.even = mine->flow().attends(batch.sequences(), shape.pages) && are_even(0, batch.sequences());
   }
   pass_.upload(tokens, stream_.get());
+  const Gang::Turn turn(gang_);
   repeated_pages_ = shape.pages;
   try {
     graphs->run(
@@ -305,7 +306,8 @@ void CudaDevice::append(int layer, Matrix keys, Matrix values) {
 
 void CudaDevice::finish_layer(const LayerTail& tail, const TailRows& rows) {
   if (joins_layer(tail, rows)) {
-    layer_chain_.run(tail, rows, stream_.get());
+    const Gang::Turn turn(gang_);
+    layer_chain_.run(tail, rows, gang_.cooperative(), stream_.get());
   } else {
     Device::finish_layer(tail, rows);
   }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/cuda/flow.h"
+#include "kernels/cuda/gang.h"
 #include "kernels/cuda/layer_chain.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/pass.h"
@@ -81,7 +82,7 @@ class CudaDevice final : public Device {
   const int32_t* send(std::span<const int32_t> indices);
   /// A model's rotary frequencies, which stay where they are.
   const float* frequencies_of(const Rope& rope, int head_dim);
-  /// Differs once scratch that operations (of `flow`, if not null) use has moved.
+  /// Differs once scratch that operations (of `flow`, if not null) use has moved, or they are launched in another way.
   std::vector<uintptr_t> ground(const RegisteredFlow* flow) const;
   /// Throws InternalError unless states of `flow` are there for sequences [first, last). Returns the most pages of any.
   int check_flow_sequences(const CudaFlow& flow, int first, int last) const;
@@ -110,6 +111,7 @@ class CudaDevice final : public Device {
   void refresh_now();
 
   std::unique_ptr<CUstream_st, DestroyStream> stream_;
+  Gang gang_;
   DeviceInfo info_;
   Pass pass_;
   Matmul matmul_;

@@ -1,7 +1,7 @@
 #include "kernels/cuda/layer_chain.h"
 
 #include <algorithm>
-#include <array>
+#include <vector>
 
 #include "kernels/checks.h"
 #include "kernels/cuda/layer_chain_sums.cuh"
@@ -39,6 +39,10 @@ static_assert((kWarps & (kWarps - 1)) == 0);
 constexpr int kMostParts = 2048;  // a residual of 32,768 numbers
 constexpr int kStages = 24;       // more than half of a multiprocessor's memory: what blocks wait for each other is to be bridged
 static_assert(kStages % kWarps == 0);
+constexpr int kEarlyStages = kStages;  // with fewer, dense steps take up to 3% longer, and sparse ones as long
+constexpr int kCopies = 4;
+constexpr int kCopiesOfLongStreams = 6;  // with these it counts more that memory is never idle
+constexpr int64_t kLongStream = int64_t{200} << 20;
 
 bool is_plain(const Matrix& matrix) {
   return matrix.type == DataType::kBF16 && reinterpret_cast<uintptr_t>(matrix.data) % 16 == 0 && matrix.stride % 8 == 0;
@@ -65,14 +69,6 @@ int64_t bytes_of(const Device::LayerTail& tail) {
   size_t bytes = tail.output->bytes() + tail.gate_up->bytes() + tail.down->bytes();
   if (tail.next_qkv != nullptr) bytes += tail.next_qkv->bytes();
   return static_cast<int64_t>(bytes);
-}
-
-/// All blocks are on the GPU at once, or none.
-cudaLaunchAttribute together_attribute() {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeCooperative;
-  attribute.val.cooperative = 1;
-  return attribute;
 }
 
 }  // namespace
@@ -103,7 +99,7 @@ bool LayerChain::pays(const Device::LayerTail& tail, const Device::TailRows& row
   return bytes_of(tail) >= kLeastBytes && rows.residual.rows * rows.residual.columns <= kMostInputs;
 }
 
-void LayerChain::run(const Device::LayerTail& tail, const Device::TailRows& rows, Stream stream) {
+void LayerChain::run(const Device::LayerTail& tail, const Device::TailRows& rows, bool cooperative, Stream stream) {
   if (!takes(tail, rows)) throw InternalError("a layer that LayerChain does not take");
   require_equal("finish_layer", "attended.rows", rows.attended.rows, rows.residual.rows);
   require_equal("finish_layer", "output.rows", tail.output->rows(), rows.residual.columns);
@@ -132,17 +128,19 @@ void LayerChain::run(const Device::LayerTail& tail, const Device::TailRows& rows
     add(*tail.down, rows.activated, rows.normed, Finish::kAddNorm).gain = gain_of(*tail.next_gain);
     add(*tail.next_qkv, rows.normed, rows.qkv, Finish::kStore).normed = true;
   }
-  constexpr int64_t kLongStream = int64_t{200} << 20;
   a.stages = kStages;
-  a.most_copies = bytes_of(tail) < kLongStream ? 4 : 6;  // with long streams it counts more that memory is never idle
-  std::array attributes{overlap_attribute(), together_attribute()};
+  a.most_copies = bytes_of(tail) < kLongStream ? kCopies : kCopiesOfLongStreams;
+  a.early_copies = kCopies;
+  a.early_stages = kEarlyStages;
+  std::vector attributes{overlap_attribute()};
+  if (cooperative) attributes.push_back(together_attribute());
   cudaLaunchConfig_t config{};
   config.gridDim = static_cast<unsigned>(multiprocessors());
   config.blockDim = kThreads;
   config.dynamicSmemBytes = Places::bytes(a.stages);
   config.stream = stream;
   config.attrs = attributes.data();
-  config.numAttrs = attributes.size();
+  config.numAttrs = static_cast<unsigned>(attributes.size());
   SLUICE_CHECK_CUDA(cudaLaunchKernelEx(&config, chain_kernel, maps, a));
 }
 

@@ -14,8 +14,8 @@ namespace sluice::cuda {
 /// SwiGLU, or adding to the residual stream with all of an RMS norm but the factor of each row, which no block knows yet. As it
 /// is the same for all inputs, the product that takes these rows multiplies its sums by it.
 ///
-/// Blocks wait for each other between products, so all must be on the GPU at once: there is one for each multiprocessor, and the
-/// launch is cooperative. The factors, and all that is added up, are found in a fixed order: results do not depend on timing.
+/// Blocks wait for each other between products, so all must be on the GPU at once (see Gang): there is one for each
+/// multiprocessor. The factors, and all that is added up, are found in a fixed order: results do not depend on timing.
 class LayerChain {
  public:
   static constexpr int kMostRows = 8;
@@ -29,9 +29,9 @@ class LayerChain {
   static bool takes(const Device::LayerTail& tail, const Device::TailRows& rows);
   /// Whether `run` is faster than the operations one by one, going by what was measured with Qwen3 0.6B, 1.7B and 8B on an H200.
   static bool pays(const Device::LayerTail& tail, const Device::TailRows& rows);
-  /// What Device::finish_layer says. Throws InternalError for what it does not take, for sizes that do not fit each other, and if
-  /// the launch is refused.
-  void run(const Device::LayerTail& tail, const Device::TailRows& rows, Stream stream);
+  /// What Device::finish_layer says, by a `cooperative` launch or one like any other. Throws InternalError for what it does not
+  /// take, for sizes that do not fit each other, and if the launch is refused.
+  void run(const Device::LayerTail& tail, const Device::TailRows& rows, bool cooperative, Stream stream);
 
  private:
   DeviceMemory squares_;   // [kMostRows, hidden / 16] parts of sums of squares of rows

@@ -52,6 +52,8 @@ struct Arguments {
   uint32_t* counters;  // [kMostProducts] tiles that are done, then blocks that wait no more
   int stages;          // of the ring, a multiple of kWarps
   int most_copies;     // that are under way at a time
+  int early_copies;    // until the rows of the first product are there
+  int early_stages;    // that are asked for until then, at most
 };
 
 struct Maps {
@@ -110,19 +112,31 @@ __device__ __forceinline__ void wait_together(uint32_t barrier, uint32_t parity)
   __syncwarp();
 }
 
-/// One thread copies the block's tiles of all weights. It waits for no other kernel or block. The ring holds more than what is
-/// under way, since whatever else is read from memory, by blocks that wait for it, queues behind copies.
+/// One thread copies the block's tiles of all weights, the first of them while the kernel before still runs. The ring holds more
+/// than what is under way, since whatever else is read from memory, by that kernel or by blocks that wait for it, queues behind
+/// copies.
 __device__ inline void copy_weights(const Maps& maps, const Arguments& a, const Places& places) {
   for (int product = 0; product < a.count; ++product) prefetch_map(&maps.weights[product]);
   Turn next;
   Turn oldest;  // copy under way
   int copies = 0;
+  int asked = 0;
+  bool early = true;
+  int most = a.early_copies;
   for (int product = 0; product < a.count; ++product) {
     const int stages = a.products[product].stages;
     for (int tile = static_cast<int>(blockIdx.x); tile < a.products[product].tiles; tile += static_cast<int>(gridDim.x)) {
       for (int stage = 0; stage < stages; ++stage) {
         barrier_wait(places.stage_emptied(next.index), next.parity ^ 1);
-        if (copies == a.most_copies) {
+        if (early) {
+          if (asked == a.early_stages) barrier_wait(places.rows_here(0), 0);
+          if (asked == a.early_stages || barrier_is_over(places.rows_here(0), 0)) {
+            early = false;
+            most = a.most_copies;
+          }
+        }
+        ++asked;
+        if (copies >= most) {
           barrier_wait(places.stage_filled(oldest.index), oldest.parity);
           oldest.next(a.stages);
         } else {

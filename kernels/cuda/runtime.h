@@ -102,6 +102,14 @@ inline cudaLaunchAttribute cluster_attribute(int blocks) {
   return attribute;
 }
 
+/// A launch whose blocks are all on the GPU at once, or none.
+inline cudaLaunchAttribute together_attribute() {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeCooperative;
+  attribute.val.cooperative = 1;
+  return attribute;
+}
+
 /// Multiprocessors of the current device.
 int multiprocessors();
 

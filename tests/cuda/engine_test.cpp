@@ -57,12 +57,12 @@ class CudaEngine : public GpuTest {
     return requests;
   }
 
-  /// By order of submission; passes of at most `most_rows` tokens.
+  /// By order of submission; passes of at most `most_rows` tokens. Others are admitted as the first `most_requests` end.
   static std::map<uint64_t, RequestResult> run(Device& device, const Model& model, const Plan* plan,
-                                               const std::vector<Request>& requests, int most_rows = 300) {
+                                               const std::vector<Request>& requests, int most_rows = 300, int most_requests = 4) {
     EngineOptions options;
     options.pages = 2000;
-    options.max_batch = 4;  // others are admitted as these end
+    options.max_batch = most_requests;
     options.max_pass_tokens = most_rows;
     Engine engine(device, model, plan, options);
     for (const Request& request : requests) engine.submit(request);
@@ -329,15 +329,21 @@ TEST_F(CudaEngine, PromptsCutIntoFewRowsAreAsNearToTheCpu) {
   }
 }
 
-TEST_F(CudaEngine, StepsOfOneKernelALayerGiveTheSameBitsReplayed) {
-  const std::unique_ptr<Model> model = create_random_model(known_geometry("qwen3-1.7b", 2), *device_);
-  std::vector<Request> requests(3);
+/// Whose steps are few rows.
+std::vector<Request> some_requests(size_t count) {
+  std::vector<Request> requests(count);
   for (size_t i = 0; i < requests.size(); ++i) {
     for (int32_t token = 0; token < 20 + 7 * static_cast<int32_t>(i); ++token) requests[i].prompt.push_back(1000 + 37 * token);
     requests[i].max_tokens = 12;
     requests[i].ignore_eos = true;
     requests[i].want_logits = true;
   }
+  return requests;
+}
+
+TEST_F(CudaEngine, StepsOfOneKernelALayerGiveTheSameBitsReplayed) {
+  const std::unique_ptr<Model> model = create_random_model(known_geometry("qwen3-1.7b", 2), *device_);
+  const std::vector<Request> requests = some_requests(3);
   ProfilingDevice one_by_one(*device_);
   one_by_one.start();
   const auto wanted = run(one_by_one, *model, nullptr, requests);
@@ -379,6 +385,41 @@ TEST_F(CudaEngine, RecordsStepsWhileOtherThreadsCopy) {
   other.join();
   if (fault != nullptr) std::rethrow_exception(fault);
   EXPECT_GT(copies, 0);
+}
+
+TEST_F(CudaEngine, DevicesOfOneProcessDoNotKeepEachOthersBlocksWaiting) {
+  const std::unique_ptr<Model> model = create_random_model(known_geometry("qwen3-1.7b", 2), *device_);
+  for (const int count : {3, 7}) {
+    std::vector<Request> requests = some_requests(static_cast<size_t>(count));
+    for (Request& request : requests) {
+      request.max_tokens = 200;
+      request.want_logits = false;
+    }
+    const auto wanted = run(*device_, *model, nullptr, requests, 300, count);
+    const auto expect_tokens = [&](const std::vector<RequestResult>& results) {
+      EXPECT_EQ(results.size(), wanted.size());
+      for (const RequestResult& result : results) EXPECT_EQ(result.tokens, wanted.at(result.id).tokens) << result.id;
+    };
+    EngineOptions options;
+    options.pages = 2000;
+    options.max_batch = count;
+    options.max_pass_tokens = 300;
+    Engine engine(*device_, *model, nullptr, options);
+    for (const Request& request : requests) engine.submit(request);
+    for (int step = 0; step < 30; ++step) engine.step();  // replayed by now
+    {
+      const auto other = create_device("cuda");
+      const std::unique_ptr<Model> same = create_random_model(known_geometry("qwen3-1.7b", 2), *other);
+      Engine beside(*other, *same, nullptr, options);
+      for (const Request& request : requests) beside.submit(request);
+      for (int step = 0; step < 100; ++step) {  // each has a pass on its way when the other begins one
+        engine.step();
+        beside.step();
+      }
+      expect_tokens(beside.run_all());
+    }
+    expect_tokens(engine.run_all());
+  }
 }
 
 }  // namespace

@@ -24,6 +24,21 @@ class GpuTest : public ::testing::Test {
   }
 };
 
+/// A stream as a device has one, on which kernels may begin while those before them end.
+class OwnStream {
+ public:
+  OwnStream() { SLUICE_CHECK_CUDA(cudaStreamCreate(&stream_)); }
+  ~OwnStream() { cudaStreamDestroy(stream_); }
+  OwnStream(const OwnStream&) = delete;
+  OwnStream& operator=(const OwnStream&) = delete;
+
+  cuda::Stream get() const { return stream_; }
+  void wait() const { SLUICE_CHECK_CUDA(cudaStreamSynchronize(stream_)); }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
 /// Tests that need CUDA's run-time compiler, and no GPU.
 class NvrtcTest : public ::testing::Test {
  protected:

@@ -53,7 +53,9 @@ class CudaLayerChain : public testing::CudaDeviceTest {
  protected:
   void SetUp() override {
     testing::CudaDeviceTest::SetUp();
-    if (!IsSkipped()) chain_ = std::make_unique<cuda::LayerChain>();
+    if (IsSkipped()) return;
+    stream_.emplace();
+    chain_ = std::make_unique<cuda::LayerChain>();
   }
 
   static constexpr float kEpsilon = 1e-3F;
@@ -140,6 +142,7 @@ class CudaLayerChain : public testing::CudaDeviceTest {
     const std::vector<float> before = fetch(rows.residual);
     for (const Matrix* matrix : {&rows.delta, &rows.normed, &rows.gate_up, &rows.activated, &rows.qkv}) spoil(*matrix);
     finish();
+    stream_->wait();
     Result result{fetch(rows.residual), fetch(is_last ? rows.delta : rows.qkv)};
     for (int64_t row = 0; row < rows.residual.rows; ++row) {
       device_->write(rows.residual.row(row), before.data() + row * rows.residual.columns,
@@ -153,7 +156,7 @@ class CudaLayerChain : public testing::CudaDeviceTest {
   /// As one kernel, however small the layer is, where that can be.
   void finish(const Device::LayerTail& tail, const Device::TailRows& rows) {
     if (cuda::LayerChain::takes(tail, rows)) {
-      chain_->run(tail, rows, nullptr);
+      chain_->run(tail, rows, cooperative_, stream_->get());
     } else {
       device_->finish_layer(tail, rows);
     }
@@ -182,14 +185,17 @@ class CudaLayerChain : public testing::CudaDeviceTest {
     return {residual, product(normed(residual, layer.next_gain, kEpsilon), layer.next_qkv, hidden)};
   }
 
+  std::optional<testing::OwnStream> stream_;
   std::unique_ptr<cuda::LayerChain> chain_;
+  bool cooperative_ = false;  // launches
 };
 
 TEST_F(CudaLayerChain, GivesWhatTheOperationsGive) {
   // More and fewer tiles than blocks, tiles of fewer stages than warps and of more, the last stage full or not; and what only the
   // operations take.
-  const LayerShape shapes[] = {{1024, 2048, 3072, 4096}, {320, 64, 1088, 192}, {64, 64, 64, 64},
-                               {576, 2112, 4352, 960},   {72, 64, 136, 96},    {256, 256, 768, 512}};
+  const LayerShape shapes[] = {
+      {1024, 2048, 3072, 4096}, {320, 64, 1088, 192}, {64, 64, 64, 64},     {576, 2112, 4352, 960},
+      {72, 64, 136, 96},        {256, 256, 768, 512}, {1536, 64, 6144, 192}};  // whose MLP is one kernel beyond 8 rows
   for (const LayerShape& shape : shapes) {
     const Layer layer = draw_layer(shape);
     for (const int rows : {1, 3, 4, 8, 9, 17, 33, 64}) {
@@ -229,7 +235,8 @@ TEST_F(CudaLayerChain, LayersRunBehindEachOther) {
   const LayerShape shape{1024, 1024, 3072, 1024};
   std::vector<Layer> layers;
   for (int i = 0; i < kLayers; ++i) layers.push_back(draw_layer(shape));
-  for (const int rows : {2, 8}) {
+  for (const auto& [rows, cooperative] : {std::pair{2, false}, {8, false}, {8, true}}) {
+    cooperative_ = cooperative;
     const Rows held = draw_rows(shape, rows, 0);
     Device::TailRows there = held.matrices(rows);
     const auto all = [&](bool waits) {
@@ -237,7 +244,7 @@ TEST_F(CudaLayerChain, LayersRunBehindEachOther) {
         for (int i = 0; i < kLayers; ++i) {
           if (i > 0) std::swap(there.attended, there.qkv);  // q of a layer stands for what the next attends to
           finish(layers[static_cast<size_t>(i)].tail(false), there);
-          if (waits) device_->synchronize();
+          if (waits) stream_->wait();
         }
       });
     };
@@ -287,7 +294,7 @@ TEST_F(CudaLayerChain, RefusesWhatItDoesNotTake) {
   const LayerShape shape{72, 64, 136, 96};
   const Layer layer = draw_layer(shape);
   const Rows held = draw_rows(shape, 2, 0);
-  EXPECT_THROW(chain_->run(layer.tail(false), held.matrices(2), nullptr), InternalError);
+  EXPECT_THROW(chain_->run(layer.tail(false), held.matrices(2), false, nullptr), InternalError);
 }
 
 }  // namespace

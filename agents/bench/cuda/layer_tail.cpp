@@ -102,7 +102,7 @@ class TailCase {
     const Copy& weights = *copies_[static_cast<size_t>(call) % copies_.size()];
     const Device::TailRows at = matrices(rows);
     if (joined) {
-      chain_.run(weights.tail(), at, stream);
+      chain_.run(weights.tail(), at, false, stream);  // no other stream has anything to do
       return;
     }
     matmul_.run(at.attended, weights.output, at.delta, stream);

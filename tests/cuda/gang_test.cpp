@@ -1,0 +1,84 @@
+// Who launches kernels whose blocks wait for each other cooperatively, and that nobody's answer changes within a turn.
+#include "kernels/cuda/gang.h"
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <thread>
+
+#include "tests/cuda/gpu.h"
+
+namespace sluice::cuda {
+namespace {
+
+class CudaGang : public testing::GpuTest {
+ protected:
+  void SetUp() override {
+    testing::GpuTest::SetUp();
+    if (IsSkipped()) return;
+    const Gang::Turn turn(gang_);
+    if (gang_.cooperative()) GTEST_SKIP() << "CUDA's Multi-Process Service runs";
+  }
+
+  static bool answer(Gang& gang) {
+    const Gang::Turn turn(gang);
+    return gang.cooperative();
+  }
+
+  Gang gang_;
+};
+
+TEST_F(CudaGang, LaunchesCooperativelyWhileThereIsAnother) {
+  {
+    Gang idle;
+    EXPECT_FALSE(answer(gang_)) << "the other has had no turn";
+    EXPECT_TRUE(answer(idle));
+    EXPECT_TRUE(answer(gang_));
+    Gang third;
+    EXPECT_TRUE(answer(third));
+  }
+  EXPECT_FALSE(answer(gang_));
+}
+
+TEST_F(CudaGang, CountsNobodyWithinATurn) {
+  Gang other;
+  std::future<bool> others;
+  {
+    const Gang::Turn turn(gang_);
+    others = std::async(std::launch::async, [&] { return answer(other); });
+    EXPECT_EQ(others.wait_for(std::chrono::milliseconds(20)), std::future_status::timeout);
+    const Gang::Turn nested(gang_);
+    EXPECT_FALSE(gang_.cooperative());
+  }
+  EXPECT_TRUE(others.get());
+}
+
+TEST_F(CudaGang, AnswersTheSameInAllOfATurnWhileOthersComeAndGo) {
+  std::atomic<int> changes = 0;
+  std::atomic<int> with_others = 0;
+  std::jthread comes_and_goes([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      Gang other;
+      for (int i = 0; i < 3; ++i) {
+        const Gang::Turn turn(other);
+        if (!other.cooperative()) ++changes;  // gang_ is there all the time
+        std::this_thread::yield();
+      }
+    }
+  });
+  for (int i = 0; i < 5000 || (with_others == 0 && i < 1000000); ++i) {
+    const Gang::Turn turn(gang_);
+    const bool before = gang_.cooperative();
+    std::this_thread::yield();
+    if (gang_.cooperative() != before) ++changes;
+    if (before) ++with_others;
+  }
+  comes_and_goes.request_stop();
+  comes_and_goes.join();
+  EXPECT_EQ(changes, 0);
+  EXPECT_GT(with_others, 0);
+  EXPECT_FALSE(answer(gang_));
+}
+
+}  // namespace
+}  // namespace sluice::cuda
