@@ -42,12 +42,22 @@ void Device::gated_matmul(Matrix x, const Weight& weight, Matrix gate_up, Matrix
 void Device::finish_layer(const LayerTail& tail, const TailRows& rows) {
   matmul(rows.attended, *tail.output, rows.delta);
   add_rms_norm(rows.residual, rows.delta, *tail.mlp_gain, tail.epsilon, rows.normed);
-  gated_matmul(rows.normed, *tail.gate_up, rows.gate_up, rows.activated);
-  matmul(rows.activated, *tail.down, rows.delta);
-  if (tail.next_qkv == nullptr) return;
-  add_rms_norm(rows.residual, rows.delta, *tail.next_gain, tail.epsilon, rows.normed);
+  if (tail.next_qkv == nullptr) {
+    gated_matmul(rows.normed, *tail.gate_up, rows.gate_up, rows.activated);
+    matmul(rows.activated, *tail.down, rows.delta);
+    return;
+  }
+  add_mlp_norm(tail, rows);
   matmul(rows.normed, *tail.next_qkv, rows.qkv);
 }
+
+void Device::add_mlp_norm(const LayerTail& tail, const TailRows& rows) {
+  gated_matmul(rows.normed, *tail.gate_up, rows.gate_up, rows.activated);
+  matmul(rows.activated, *tail.down, rows.delta);
+  add_rms_norm(rows.residual, rows.delta, *tail.next_gain, tail.epsilon, rows.normed);
+}
+
+bool Device::joins_mlp(const LayerTail& /*tail*/, const TailRows& /*rows*/) const { return false; }
 
 void Device::find_best(Matrix x, const Weight& head, Matrix logits, Picks& /*picks*/) { matmul(x, head, logits); }
 

@@ -295,6 +295,12 @@ class Device {
   virtual void finish_layer(const LayerTail& tail, const TailRows& rows);
   /// Whether `finish_layer` does so for these.
   virtual bool joins_layer(const LayerTail& tail, const TailRows& rows) const;
+  /// What `finish_layer` does with `normed` rows of a layer that is not the last, up to the next layer's: residual += silu(gate)
+  /// * up * down^T; normed = rms_norm(residual) with the next gain. It, too, may be done in fewer steps, and sums are then
+  /// rounded less often. Throws InternalError for sizes that do not fit each other.
+  virtual void add_mlp_norm(const LayerTail& tail, const TailRows& rows);
+  /// Whether `add_mlp_norm` does so for these.
+  virtual bool joins_mlp(const LayerTail& tail, const TailRows& rows) const;
 
   /// Picks out[i] from row rows[i].row of `logits` (float32). Greedy: the largest logit, the lowest id of equals. Otherwise
   /// logits are divided by the temperature, cut to the `top_k` largest, then to the fewest whose share reaches `top_p`; of these,

@@ -118,6 +118,14 @@ void ProfilingDevice::finish_layer(const LayerTail& tail, const TailRows& rows) 
   }
 }
 
+void ProfilingDevice::add_mlp_norm(const LayerTail& tail, const TailRows& rows) {
+  if (inner_.joins_mlp(tail, rows)) {
+    run("add_mlp_norm", [&] { inner_.add_mlp_norm(tail, rows); });
+  } else {
+    Device::add_mlp_norm(tail, rows);
+  }
+}
+
 void ProfilingDevice::sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) {
   run("sample", [&] { inner_.sample(logits, rows, out); });
 }

@@ -57,6 +57,8 @@ class ProfilingDevice final : public Device {
   void attention(const Attention& call, Matrix q, Matrix out) override;
   void finish_layer(const LayerTail& tail, const TailRows& rows) override;
   bool joins_layer(const LayerTail& tail, const TailRows& rows) const override { return inner_.joins_layer(tail, rows); }
+  void add_mlp_norm(const LayerTail& tail, const TailRows& rows) override;
+  bool joins_mlp(const LayerTail& tail, const TailRows& rows) const override { return inner_.joins_mlp(tail, rows); }
   void sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) override;
   void sample(Matrix logits, std::span<const SampleRow> rows, Picks& picks) override;
   void find_best(Matrix x, const Weight& head, Matrix logits, Picks& picks) override;

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 
 #include "kernels/checks.h"
+#include "kernels/cuda/decode_matmul_plan.cuh"
 #include "kernels/cuda/decode_matmul_sums.cuh"
 #include "kernels/cuda/overlap.cuh"
 #include "kernels/cuda/runtime.h"
@@ -65,34 +65,6 @@ auto kernel_for(int padded_rows) {
       return product_kernel<64, End>;
   }
 }
-
-int warps_of(const WeightCut& cut) { return cut.outputs / 16; }
-unsigned threads_of(const WeightCut& cut) { return 32 * (warps_of(cut) + 2); }
-
-/// Clusters that the GPU holds at a time.
-int most_clusters(int padded_rows, const WeightCut& cut, size_t shared_bytes) {
-  cudaLaunchAttribute attribute = cluster_attribute(cut.split);
-  cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>(cut.split);
-  config.blockDim = threads_of(cut);
-  config.dynamicSmemBytes = shared_bytes;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  int clusters = 0;
-  SLUICE_CHECK_CUDA(cudaOccupancyMaxActiveClusters(&clusters, kernel_for<Stored>(padded_rows), &config));
-  return std::max(1, clusters);
-}
-
-/// What a block takes for `stages` of the weight and `slots` of x, as Places lays it out.
-size_t shared_bytes(int padded_rows, const WeightCut& cut, int stages, int slots) {
-  const auto rows = static_cast<size_t>(padded_rows);
-  const auto warps = static_cast<size_t>(warps_of(cut));
-  const size_t parts = warps / cut.split * (cut.split - 1);
-  return 1024 + stages * (cut.outputs * size_t{kChunk} * 2) + slots * (rows * kChunk * 2) + parts * (16 * rows * 4) +
-         (stages + slots + warps) * Places<8>::kBarriers;
-}
-
-int ceiling(int64_t number, int64_t divisor) { return static_cast<int>((number + divisor - 1) / divisor); }
 
 Arguments stored_in(const Matrix& out) {
   Arguments arguments;
@@ -159,7 +131,7 @@ DecodeMatmul::Plan DecodeMatmul::make_plan(const Shape& shape) {
     // x cannot be asked for early, so a few slots must do; what the weight does not need goes to them.
     plan.slots = std::min(chunks, std::max<int>(4, (32 << 10) / slot));
     plan.stages = static_cast<int>((bytes - shared_bytes(shape.padded_rows, cut, 0, plan.slots)) / stage);
-    const int most = most_clusters(shape.padded_rows, cut, bytes);
+    const int most = std::max(1, most_clusters(kernel_for<Stored>(rows), cut, bytes));
     plan.stages = std::min({plan.stages, kMostStages, tiles <= most ? chunks : kMostStages});
     plan.slots = std::min(chunks, static_cast<int>((bytes - shared_bytes(shape.padded_rows, cut, plan.stages, 0)) / slot));
     plan.clusters = ceiling(tiles, ceiling(tiles, most));
@@ -206,16 +178,9 @@ template <template <int> class End>
 void DecodeMatmul::launch(const Matrix& x, const Matrix& weight, const TensorMap& map, decode_matmul::Arguments arguments,
                           Stream stream) {
   require_equal("DecodeMatmul", "x.columns", x.columns, weight.columns);
-  const int padded_rows = std::max(8, static_cast<int>(std::bit_ceil(static_cast<uint64_t>(x.rows))));
+  const int padded_rows = padded(x.rows);
   const Plan& how = plan({.padded_rows = padded_rows, .outputs = weight.rows, .inputs = weight.columns});
-  arguments.rows = static_cast<int>(x.rows);
-  arguments.outputs = static_cast<int>(weight.rows);
-  arguments.chunks = ceiling(weight.columns, kChunk);
-  arguments.split_bits = std::countr_zero(static_cast<unsigned>(how.cut.split));
-  arguments.clusters = how.clusters;
-  arguments.tiles = ceiling(weight.rows, how.cut.outputs);
-  arguments.rounds = ceiling(arguments.tiles, how.clusters);
-  arguments.warps = warps_of(how.cut);
+  set_shape(arguments, x, weight, how.cut, how.clusters);
   arguments.stages = how.stages;
   arguments.slots = how.slots;
   std::array attributes{overlap_attribute(), cluster_attribute(how.cut.split)};

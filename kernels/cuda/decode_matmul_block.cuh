@@ -142,9 +142,10 @@ struct Asking {
   }
 };
 
-/// One thread copies the block's part of the weight, tile by tile. It does not wait for earlier kernels.
+/// One thread copies the block's part of the weight, tile by tile, to the ring, which has had nothing yet; returns how far it has
+/// come. It does not wait for earlier kernels.
 template <int Rows, bool Gated>
-__device__ void copy_weight(const CUtensorMap* map, const Arguments& a, const Share& share, const Places<Rows>& places) {
+__device__ Asking copy_weight(const CUtensorMap* map, const Arguments& a, const Share& share, const Places<Rows>& places) {
   const int boxes = a.warps / 4;
   const int together = boxes == 1 ? min(kTogether, a.stages) : 1;
   Asking asking;
@@ -169,6 +170,7 @@ __device__ void copy_weight(const CUtensorMap* map, const Arguments& a, const Sh
       }
     }
   }
+  return asking;
 }
 
 /// Chunks of x that are copied: once if there are slots for all of it, else for every tile.

@@ -41,24 +41,35 @@ __device__ __forceinline__ void wait_for_blocks(uint32_t barrier, uint32_t parit
       : "memory");
 }
 
-/// What a warp reads: the ring of the weight and the slots of x, in turn. Everything that does not change is in registers from
+/// Where x is: that many places, each with a barrier that tells it is filled and one that tells it is emptied.
+struct RowSlots {
+  uint32_t first;
+  uint32_t barriers;
+  int count;
+};
+
+/// What a warp reads: the ring of the weight and the places of x, in turn. Everything that does not change is in registers from
 /// the start, and what the next chunk needs is known before it is there: between two chunks the tensor cores wait for each
-/// instruction.
-template <int Rows>
+/// instruction. `Teams` of four warps each have their own box of a stage and, if there are several, their own chunk of a place.
+template <int Rows, int Teams = 1>
 class Reader {
  public:
-  __device__ Reader(const Arguments& a, const Places<Rows>& places)
-      : stages_(a.stages),
-        slots_(a.slots),
+  /// Begins with `stage` of the ring.
+  __device__ Reader(const Places<Rows>& places, const RowSlots& x, Turn stage = {})
+      : stages_(places.stages),
+        slots_(x.count),
         leads_(threadIdx.x % 32 == 0),
         stage_step_(places.stage_bytes / 16),
-        first_weight_(low_word(places.stage(0) + uniform(static_cast<int>(threadIdx.x) / 128) * kBoxBytes)),
-        first_x_(low_word(places.slot(0))),
+        first_weight_(low_word(places.stage(0) + team() * kBoxBytes)),
+        first_x_(low_word(x.first + (Teams > 1 ? team() * Places<Rows>::kSlotBytes : 0))),
         stage_barriers_(places.stage_filled(0)),
-        slot_barriers_(places.slot_filled(0)) {}
+        slot_barriers_(x.barriers),
+        stage_(stage) {}
 
   /// From the first slot on, again.
   __device__ __forceinline__ void restart_x() { slot_ = {}; }
+  /// That would be next.
+  __device__ __forceinline__ Turn stage() const { return stage_; }
 
   /// Sums of 16 outputs for all rows, over `chunks` chunks, at least one.
   __device__ __forceinline__ void multiply(float (&sums)[Rows / 2], int chunks) {
@@ -106,8 +117,10 @@ class Reader {
     return {.stage = stage_barriers_ + stage_.index * kBarriers,
             .slot = slot_barriers_ + slot_.index * kBarriers,
             .weight = first_weight_ + stage_.index * stage_step_,
-            .x = first_x_ + slot_.index * (Places<Rows>::kSlotBytes / 16)};
+            .x = first_x_ + slot_.index * (Teams * Places<Rows>::kSlotBytes / 16)};
   }
+
+  static __device__ __forceinline__ int team() { return uniform(static_cast<int>(threadIdx.x) / 128); }
 
   /// Of `matrix`, which has a constant in its other word.
   static __device__ __forceinline__ uint32_t low_word(uint32_t address) {
@@ -185,7 +198,7 @@ __device__ void multiply(const Arguments& a, const Share& share, const Places<Ro
   const Exchange<Rows> exchange(a, share, places);
   const bool x_stays = share.chunks <= a.slots;
   End<Rows> end(a, places);
-  Reader<Rows> reader(a, places);
+  Reader<Rows> reader(places, {places.slot(0), places.slot_filled(0), places.slots});
 #pragma unroll 1
   for (int tile = 0; tile < share.tiles; ++tile) {
     float sums[Rows / 2];

@@ -317,6 +317,28 @@ bool CudaDevice::joins_layer(const LayerTail& tail, const TailRows& rows) const 
   return layer_chain_.fits() && LayerChain::takes(tail, rows) && LayerChain::pays(tail, rows);
 }
 
+void CudaDevice::add_mlp_norm(const LayerTail& tail, const TailRows& rows) {
+  if (!joins_mlp(tail, rows)) {
+    Device::add_mlp_norm(tail, rows);
+    return;
+  }
+  require_numbers("add_mlp_norm", rows.residual);
+  require_equal("add_mlp_norm", "residual.rows", rows.residual.rows, rows.normed.rows);
+  require_equal("add_mlp_norm", "residual.columns", rows.residual.columns, tail.down->rows());
+  require_equal("add_mlp_norm", "columns of a gain", tail.next_gain->columns(), rows.residual.columns);
+  const CudaWeight& down = as_cuda(*tail.down);
+  const Gang::Turn turn(gang_);
+  const SumParts delta = decode_mlp_.run(rows.normed, as_cuda(*tail.gate_up).matrix(), down.matrix(), down.map(), rows.activated,
+                                         gang_.cooperative(), stream_.get());
+  rms_norm_rows(rows.residual, delta, as_cuda(*tail.next_gain).vector(), tail.epsilon, rows.normed, stream_.get());
+}
+
+bool CudaDevice::joins_mlp(const LayerTail& tail, const TailRows& rows) const {
+  const Matrix down = as_cuda(*tail.down).matrix();
+  return decode_mlp_.takes(rows.normed, as_cuda(*tail.gate_up).matrix(), down, rows.activated) &&
+         decode_mlp_.pays(rows.normed, down);
+}
+
 void CudaDevice::sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) {
   require_equal("sample", "results", static_cast<int64_t>(out.size()), static_cast<int64_t>(rows.size()));
   reserve_picks(static_cast<int>(rows.size()));

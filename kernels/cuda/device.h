@@ -5,6 +5,7 @@
 #include <tuple>
 #include <vector>
 
+#include "kernels/cuda/decode_mlp.h"
 #include "kernels/cuda/flow.h"
 #include "kernels/cuda/gang.h"
 #include "kernels/cuda/layer_chain.h"
@@ -68,6 +69,8 @@ class CudaDevice final : public Device {
   void attention(const Attention& call, Matrix q, Matrix out) override;
   void finish_layer(const LayerTail& tail, const TailRows& rows) override;
   bool joins_layer(const LayerTail& tail, const TailRows& rows) const override;
+  void add_mlp_norm(const LayerTail& tail, const TailRows& rows) override;
+  bool joins_mlp(const LayerTail& tail, const TailRows& rows) const override;
   void sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) override;
   void sample(Matrix logits, std::span<const SampleRow> rows, Picks& picks) override;
   void find_best(Matrix x, const Weight& head, Matrix logits, Picks& picks) override;
@@ -116,6 +119,7 @@ class CudaDevice final : public Device {
   Pass pass_;
   Matmul matmul_;
   LayerChain layer_chain_;
+  DecodeMlp decode_mlp_;
   Staging indices_;
   std::unique_ptr<CudaPicks> picks_;  // of `sample` that waits
 

@@ -25,6 +25,10 @@ struct Turn {
       parity ^= 1;
     }
   }
+  /// The one that `next` made this of.
+  __device__ __forceinline__ Turn before(int count) const {
+    return index > 0 ? Turn{index - 1, parity} : Turn{count - 1, parity ^ 1};
+  }
 };
 
 }  // namespace sluice::cuda

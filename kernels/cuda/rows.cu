@@ -9,6 +9,7 @@
 #include "kernels/cuda/overlap.cuh"
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda/warp.cuh"
+#include "scripting/graph/error.h"
 
 namespace sluice::cuda {
 namespace {
@@ -102,8 +103,49 @@ __device__ __forceinline__ void load_gain(const float* gain, int64_t column, flo
   for (int i = 0; i < N; ++i) values[i] = pack.at[i];
 }
 
-template <int N>
-__global__ void rms_norm_kernel(View x, View delta, const float* gain, int64_t columns, float epsilon, View out) {
+/// A matrix that is added to x, or none.
+struct Delta {
+  View view;
+
+  __device__ __forceinline__ bool exists() const { return view.data != nullptr; }
+  template <int N>
+  __device__ __forceinline__ void add_to(float (&values)[N], int64_t row, int64_t column) const {
+    float more[N];
+    load(view, row, column, more);
+#pragma unroll
+    for (int i = 0; i < N; ++i) values[i] += more[i];
+  }
+};
+
+/// Parts of it, `step` numbers apart.
+struct DeltaParts {
+  const float* data;
+  int64_t stride;
+  int64_t step;
+  int count;
+
+  __device__ __forceinline__ bool exists() const { return true; }
+  template <int N>
+  __device__ __forceinline__ void add_to(float (&values)[N], int64_t row, int64_t column) const {
+    const float* const at = data + row * stride + column;
+    Pack<float, N> parts[SumParts::kMost];
+#pragma unroll
+    for (int part = 0; part < SumParts::kMost; ++part) {  // all are asked for at once
+      parts[part] = {};
+      if (part < count) parts[part] = *reinterpret_cast<const Pack<float, N>*>(at + part * step);
+    }
+#pragma unroll
+    for (int part = 0; part < SumParts::kMost; ++part) {
+#pragma unroll
+      for (int i = 0; i < N; ++i) values[i] += parts[part].at[i];
+    }
+  }
+};
+
+/// Its registers fit beside those of products, so that its blocks are there when the product before ends.
+template <int N, class Added>
+__global__ void __maxnreg__(56)
+    rms_norm_kernel(View x, Added delta, const float* gain, int64_t columns, float epsilon, View out) {
   constexpr int kHeld = 2;  // loads of a thread that stay in registers
   let_next_kernel_start();
   const int64_t row = blockIdx.x;
@@ -120,17 +162,14 @@ __global__ void rms_norm_kernel(View x, View delta, const float* gain, int64_t c
   float squares = 0;
   const auto add_up = [&](int64_t column, float(&values)[N]) {
     load(x, row, column, values);
-    if (delta.data != nullptr) {
-      float more[N];
-      load(delta, row, column, more);
-#pragma unroll
-      for (int i = 0; i < N; ++i) values[i] += more[i];
+    if (delta.exists()) {
+      delta.add_to(values, row, column);
       store(x, row, column, values);
     }
 #pragma unroll
     for (int i = 0; i < N; ++i) squares += values[i] * values[i];
 #pragma unroll
-    for (int i = 0; i < N; ++i) values[i] = delta.data != nullptr && x.narrow ? rounded(values[i]) : values[i];
+    for (int i = 0; i < N; ++i) values[i] = delta.exists() && x.narrow ? rounded(values[i]) : values[i];
   };
   float held[kHeld][N];
 #pragma unroll
@@ -360,17 +399,33 @@ void embed_rows(const Matrix& table, const int32_t* tokens, const int32_t* picke
   SLUICE_CHECK_CUDA(cudaGetLastError());
 }
 
-void rms_norm_rows(const Matrix& x, const Matrix* delta, const float* gain, float epsilon, const Matrix& out, Stream stream) {
+namespace {
+
+template <class Added>
+void launch_rms_norm(const Matrix& x, const Added& delta, bool fours, const float* gain, float epsilon, const Matrix& out,
+                     Stream stream) {
   if (x.rows == 0) return;
-  const View added = delta == nullptr ? View{nullptr, 0, false} : view_of(*delta);
-  if (by_fours(x.columns, {&x, delta == nullptr ? &x : delta, &out})) {
-    launch_overlapping(rms_norm_kernel<4>, {blocks_for(x.rows), threads_for(x.columns / 4)}, stream, view_of(x), added, gain,
-                       x.columns, epsilon, view_of(out));
+  if (fours) {
+    launch_overlapping(rms_norm_kernel<4, Added>, {blocks_for(x.rows), threads_for(x.columns / 4)}, stream, view_of(x), delta,
+                       gain, x.columns, epsilon, view_of(out));
   } else {
-    launch_overlapping(rms_norm_kernel<1>, {blocks_for(x.rows), threads_for(x.columns)}, stream, view_of(x), added, gain,
+    launch_overlapping(rms_norm_kernel<1, Added>, {blocks_for(x.rows), threads_for(x.columns)}, stream, view_of(x), delta, gain,
                        x.columns, epsilon, view_of(out));
   }
   SLUICE_CHECK_CUDA(cudaGetLastError());
+}
+
+}  // namespace
+
+void rms_norm_rows(const Matrix& x, const Matrix* delta, const float* gain, float epsilon, const Matrix& out, Stream stream) {
+  const Delta added{delta == nullptr ? View{nullptr, 0, false} : view_of(*delta)};
+  launch_rms_norm(x, added, by_fours(x.columns, {&x, delta == nullptr ? &x : delta, &out}), gain, epsilon, out, stream);
+}
+
+void rms_norm_rows(const Matrix& x, const SumParts& parts, const float* gain, float epsilon, const Matrix& out, Stream stream) {
+  if (parts.count < 1 || parts.count > SumParts::kMost) throw InternalError("rms_norm_rows: more parts than it adds, or none");
+  const DeltaParts added{.data = parts.data, .stride = x.columns, .step = x.rows * x.columns, .count = parts.count};
+  launch_rms_norm(x, added, by_fours(x.columns, {&x, &out}), gain, epsilon, out, stream);
 }
 
 void silu_multiply_rows(const Matrix& gate_up, const Matrix& out, Stream stream) {

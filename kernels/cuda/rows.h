@@ -19,6 +19,14 @@ void gather_rows(const Matrix& x, const int32_t* rows, const Matrix& out, Stream
 void embed_rows(const Matrix& table, const int32_t* tokens, const int32_t* picked, const Matrix& out, Stream stream);
 /// x += delta (if not null), then out = x / sqrt(mean(x^2) + epsilon) * gain.
 void rms_norm_rows(const Matrix& x, const Matrix* delta, const float* gain, float epsilon, const Matrix& out, Stream stream);
+/// Parts of what is to be added to a matrix: [count, rows, columns] in float32.
+struct SumParts {
+  static constexpr int kMost = 4;
+  const float* data = nullptr;
+  int count = 0;
+};
+/// x += parts, in their order, then out as above. Throws InternalError unless there are 1 to kMost.
+void rms_norm_rows(const Matrix& x, const SumParts& parts, const float* gain, float epsilon, const Matrix& out, Stream stream);
 /// out = gate / (1 + exp(-gate)) * up; gate_up is [rows, 2 * n]: gate, then up.
 void silu_multiply_rows(const Matrix& gate_up, const Matrix& out, Stream stream);
 

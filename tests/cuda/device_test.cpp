@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/rows.h"
 #include "scripting/graph/error.h"
 #include "tests/cuda/device_fixture.h"
 
@@ -81,6 +83,41 @@ TEST_F(CudaDeviceTest, NormalisesRows) {
       EXPECT_LT(error_of(fetch(x.matrix), wanted_residual), tolerance(kF32)) << columns;
       EXPECT_LT(error_of(fetch(sum.matrix), wanted_sum), tolerance(type)) << columns;
     }
+  }
+}
+
+TEST_F(CudaDeviceTest, NormalisesRowsWithPartsOfWhatIsAdded) {
+  constexpr int kRows = 5;
+  constexpr float kEpsilon = 1e-3F;
+  for (const int columns : {37, 256, 4100}) {
+    const std::vector<float> gains = draw(static_cast<size_t>(columns));
+    const auto gain = weight_of(gains, 1, columns);
+    for (int count = 1; count <= cuda::SumParts::kMost; ++count) {
+      for (const DataType type : kTypes) {
+        SCOPED_TRACE(std::to_string(count) + " parts of " + std::to_string(columns));
+        const Held x = hold(kRows, columns, type, 4);
+        const Held parts = hold(count * kRows, columns, kF32);
+        const Held out = empty(kRows, columns, kBF16, 4);
+        cuda::rms_norm_rows(x.matrix, {.data = parts.matrix.f32(), .count = count}, cuda::as_cuda(*gain).vector(), kEpsilon,
+                            out.matrix, nullptr);
+        std::vector<double> sums(x.values.begin(), x.values.end());
+        for (size_t i = 0; i < parts.values.size(); ++i) sums[i % sums.size()] += parts.values[i];
+        EXPECT_LT(error_of(fetch(x.matrix), sums), tolerance(type));
+        const auto width = static_cast<size_t>(columns);
+        for (size_t row = 0; row < kRows; ++row) {
+          double squares = 0;
+          for (size_t i = 0; i < width; ++i) squares += sums[row * width + i] * sums[row * width + i];
+          const double factor = 1 / std::sqrt(squares / columns + kEpsilon);
+          for (size_t i = 0; i < width; ++i) sums[row * width + i] *= factor * gains[i];
+        }
+        EXPECT_LT(error_of(fetch(out.matrix), sums), 6e-3);  // x may have been rounded, too
+      }
+    }
+  }
+  const Held numbers = hold(5, 256, kF32);
+  for (const int count : {0, cuda::SumParts::kMost + 1}) {
+    const cuda::SumParts parts{.data = numbers.matrix.f32(), .count = count};
+    EXPECT_THROW(cuda::rms_norm_rows(numbers.matrix, parts, nullptr, kEpsilon, numbers.matrix, nullptr), InternalError) << count;
   }
 }
 

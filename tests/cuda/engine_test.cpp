@@ -15,6 +15,7 @@
 #include "host/engine.h"
 #include "host/random.h"
 #include "host/random_weights.h"
+#include "kernels/cuda/runtime.h"
 #include "tests/cuda/gpu.h"
 #include "tests/support/greedy_tokens.h"
 #include "tests/support/source_path.h"
@@ -389,7 +390,7 @@ TEST_F(CudaEngine, RecordsStepsWhileOtherThreadsCopy) {
 
 TEST_F(CudaEngine, DevicesOfOneProcessDoNotKeepEachOthersBlocksWaiting) {
   const std::unique_ptr<Model> model = create_random_model(known_geometry("qwen3-1.7b", 2), *device_);
-  for (const int count : {3, 7}) {
+  for (const int count : {3, 21}) {  // a kernel for all between two layers' attention, or for the MLP
     std::vector<Request> requests = some_requests(static_cast<size_t>(count));
     for (Request& request : requests) {
       request.max_tokens = 200;
@@ -419,6 +420,23 @@ TEST_F(CudaEngine, DevicesOfOneProcessDoNotKeepEachOthersBlocksWaiting) {
       expect_tokens(beside.run_all());
     }
     expect_tokens(engine.run_all());
+  }
+}
+
+TEST_F(CudaEngine, StepsWhoseMlpIsOneKernelGiveTheSameBitsReplayed) {
+  const std::unique_ptr<Model> model = create_random_model(known_geometry("qwen3-1.7b", 2), *device_);
+  const std::vector<Request> requests = some_requests(21);
+  ProfilingDevice one_by_one(*device_);
+  one_by_one.start();
+  const auto wanted = run(one_by_one, *model, nullptr, requests, 300, 21);
+  if (cuda::multiprocessors() == 132) {
+    EXPECT_GT(one_by_one.stop()["add_mlp_norm"].calls, 0);
+  }
+  const auto got = run(*device_, *model, nullptr, requests, 300, 21);
+  ASSERT_EQ(got.size(), wanted.size());
+  for (const auto& [id, result] : got) {
+    EXPECT_EQ(result.tokens, wanted.at(id).tokens) << id;
+    EXPECT_EQ(result.logits, wanted.at(id).logits) << id;
   }
 }
 

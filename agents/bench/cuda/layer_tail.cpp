@@ -6,9 +6,11 @@
 #include <cmath>
 #include <memory>
 #include <string>
+#include <tuple>
 
 #include "agents/bench/cuda/stored_numbers.h"
 #include "agents/bench/cuda/timing.h"
+#include "kernels/cuda/decode_mlp.h"
 #include "kernels/cuda/layer_chain.h"
 
 namespace sluice {
@@ -68,6 +70,13 @@ struct DeviceRows {
   Matrix matrix;
 };
 
+/// How all of it is computed.
+enum class Way {
+  kApart,     // each operation a kernel, SwiGLU with gate and up
+  kMlp,       // gate and up, and down, as one kernel
+  kTogether,  // everything as one kernel
+};
+
 class TailCase {
  public:
   explicit TailCase(const LayerWidths& widths)
@@ -95,39 +104,63 @@ class TailCase {
   /// Of the weights.
   size_t bytes() const { return output_.bf16.size() + gate_up_.bf16.size() + down_.bf16.size() + next_qkv_.bf16.size(); }
 
-  bool joins(int rows) const { return chain_.fits() && cuda::LayerChain::takes(copies_[0]->tail(), matrices(rows)); }
-  bool joining_pays(int rows) const { return cuda::LayerChain::pays(copies_[0]->tail(), matrices(rows)); }
+  bool can(Way way, int rows) {
+    const Device::TailRows at = matrices(rows);
+    const Copy& weights = *copies_[0];
+    switch (way) {
+      case Way::kApart:
+        return true;
+      case Way::kMlp:
+        return mlp_.takes(at.normed, weights.gate_up.matrix(), weights.down.matrix(), at.activated);
+      case Way::kTogether:
+        return chain_.fits() && cuda::LayerChain::takes(weights.tail(), at);
+    }
+    return false;
+  }
+  /// What a device does.
+  Way chosen(int rows) {
+    if (can(Way::kTogether, rows) && cuda::LayerChain::pays(copies_[0]->tail(), matrices(rows))) return Way::kTogether;
+    const bool mlp_pays = can(Way::kMlp, rows) && mlp_.pays(matrices(rows).normed, copies_[0]->down.matrix());
+    return mlp_pays ? Way::kMlp : Way::kApart;
+  }
 
-  void run(bool joined, int rows, int64_t call, cuda::Stream stream) {
+  /// No other stream has anything to do.
+  void run(Way way, int rows, int64_t call, cuda::Stream stream) {
     const Copy& weights = *copies_[static_cast<size_t>(call) % copies_.size()];
     const Device::TailRows at = matrices(rows);
-    if (joined) {
-      chain_.run(weights.tail(), at, false, stream);  // no other stream has anything to do
+    if (way == Way::kTogether) {
+      chain_.run(weights.tail(), at, false, stream);
       return;
     }
     matmul_.run(at.attended, weights.output, at.delta, stream);
     cuda::rms_norm_rows(at.residual, &at.delta, weights.mlp_gain.vector(), kEpsilon, at.normed, stream);
-    matmul_.run_gated(at.normed, weights.gate_up, at.activated, stream);
-    matmul_.run(at.activated, weights.down, at.delta, stream);
-    cuda::rms_norm_rows(at.residual, &at.delta, weights.next_gain.vector(), kEpsilon, at.normed, stream);
+    if (way == Way::kMlp) {
+      const cuda::SumParts delta =
+          mlp_.run(at.normed, weights.gate_up.matrix(), weights.down.matrix(), weights.down.map(), at.activated, false, stream);
+      cuda::rms_norm_rows(at.residual, delta, weights.next_gain.vector(), kEpsilon, at.normed, stream);
+    } else {
+      matmul_.run_gated(at.normed, weights.gate_up, at.activated, stream);
+      matmul_.run(at.activated, weights.down, at.delta, stream);
+      cuda::rms_norm_rows(at.residual, &at.delta, weights.next_gain.vector(), kEpsilon, at.normed, stream);
+    }
     matmul_.run(at.normed, weights.next_qkv, at.qkv, stream);
   }
 
   /// Whether the first and the last row, which are the same, get what they should, but for roundings to bf16 on the way.
-  bool is_correct(bool joined, int rows) {
+  bool is_correct(Way way, int rows) {
     residual_.memory.clear();
     for (const DeviceRows* scratch : {&delta_, &normed_, &activated_, &qkv_}) {
       SLUICE_CHECK_CUDA(cudaMemset(scratch->memory.data(), std::to_integer<int>(kNaNByte), scratch->memory.bytes()));
     }
-    run(joined, rows, 0, nullptr);
+    run(way, rows, 0, nullptr);
     std::vector<std::byte> found(static_cast<size_t>(rows) * wanted_.size() * sizeof(uint16_t));
     qkv_.memory.download(found.data(), found.size());
     return error_of(found, 0) <= kTolerance && error_of(found, static_cast<size_t>(rows - 1)) <= kTolerance;
   }
 
-  double time(bool joined, int rows, double seconds) {
-    run(joined, rows, 0, nullptr);  // asks for what the shapes need before calls are captured
-    return time_device_call(seconds, [&](int64_t call, cuda::Stream stream) { run(joined, rows, call, stream); });
+  double time(Way way, int rows, double seconds) {
+    run(way, rows, 0, nullptr);  // asks for what the shapes need before calls are captured
+    return time_device_call(seconds, [&](int64_t call, cuda::Stream stream) { run(way, rows, call, stream); });
   }
 
  private:
@@ -199,6 +232,7 @@ class TailCase {
   std::vector<std::unique_ptr<Copy>> copies_;
   std::vector<double> wanted_;
   cuda::Matmul matmul_;
+  cuda::DecodeMlp mlp_;
   cuda::LayerChain chain_;
 };
 
@@ -212,20 +246,17 @@ std::vector<BenchRow> measure_layer_tails(const LayerWidths& widths, double seco
     row.name = fmt::format("{} row{}", rows, rows == 1 ? "" : "s");
     row.shape = fmt::format("{}, all between two layers' attention", widths.model);
     row.bytes = static_cast<double>(tail.bytes());
-    row.correct = tail.is_correct(false, rows);
-    row.time_us = tail.time(false, rows, seconds);
-    row.note = "one by one";
-    row.metrics = {{"one_by_one_us", row.time_us}};
-    if (tail.joins(rows)) {
-      row.correct = tail.is_correct(true, rows) && row.correct;
-      const double joined = tail.time(true, rows, seconds);
-      row.metrics.emplace_back("one_kernel_us", joined);
-      if (tail.joining_pays(rows)) {
-        row.note = fmt::format("one kernel; one by one {:.1f} us", row.time_us);
-        row.time_us = joined;
-      } else {
-        row.note = fmt::format("one by one; one kernel {:.1f} us", joined);
-      }
+    const Way chosen = tail.chosen(rows);
+    row.correct = true;
+    for (const auto& [way, name, metric] :
+         {std::tuple(Way::kApart, "one by one", "one_by_one_us"), std::tuple(Way::kMlp, "MLP as one kernel", "mlp_kernel_us"),
+          std::tuple(Way::kTogether, "one kernel", "one_kernel_us")}) {
+      if (!tail.can(way, rows)) continue;
+      row.correct = tail.is_correct(way, rows) && row.correct;
+      const double time = tail.time(way, rows, seconds);
+      row.metrics.emplace_back(metric, time);
+      if (way == chosen) row.time_us = time;
+      row.note += fmt::format("{}{} {:.1f} us{}", row.note.empty() ? "" : "; ", name, time, way == chosen ? " (chosen)" : "");
     }
     measured.push_back(row);
   }

@@ -16,8 +16,8 @@ struct LayerWidths {
 };
 
 /// All that a decode step computes between two layers' attention (Device::finish_layer) at several numbers of rows: four
-/// products, two norms and SwiGLU, as one kernel or one by one, whichever a device chooses; the note has the other, if there is
-/// one. Judged in float64.
+/// products, two norms and SwiGLU, one by one, with the MLP as one kernel or all as one, whichever a device chooses; the note has
+/// all ways that there are. Judged in float64.
 std::vector<BenchRow> measure_layer_tails(const LayerWidths& widths, double seconds);
 
 }  // namespace sluice
