@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <new>
+#include <string_view>
 
 namespace sluice::test {
 
@@ -26,6 +27,8 @@ inline long call(long number, uint64_t a = 0, uint64_t b = 0, uint64_t c = 0, ui
   return syscall(number, a, b, c, d, e, f);
 }
 inline uint64_t address(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
+
+inline constexpr std::string_view k32BitCall = "a call of the 32-bit interface";
 
 /// What a process that runs code of an attacker's would try. Each must end it.
 inline constexpr Attempt kAttempts[] = {
@@ -89,7 +92,7 @@ inline constexpr Attempt kAttempts[] = {
     {"a call that no kernel has", [] { call(9999); }},
 #if defined(__x86_64__)
     {"a call of the x32 interface", [] { call(0x40000000 + SYS_getpid); }},
-    {"a call of the 32-bit interface",
+    {k32BitCall.data(),
      [] {
        long result = 20;  // getpid there
        asm volatile("int $0x80" : "+a"(result) : : "memory");
