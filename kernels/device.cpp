@@ -52,6 +52,7 @@ void Device::finish_layer(const LayerTail& tail, const TailRows& rows) {
 }
 
 void Device::add_mlp_norm(const LayerTail& tail, const TailRows& rows) {
+  if (tail.next_gain == nullptr) throw InternalError("add_mlp_norm: no norm follows the last layer's MLP");
   gated_matmul(rows.normed, *tail.gate_up, rows.gate_up, rows.activated);
   matmul(rows.activated, *tail.down, rows.delta);
   add_rms_norm(rows.residual, rows.delta, *tail.next_gain, tail.epsilon, rows.normed);

@@ -297,7 +297,7 @@ class Device {
   virtual bool joins_layer(const LayerTail& tail, const TailRows& rows) const;
   /// What `finish_layer` does with `normed` rows of a layer that is not the last, up to the next layer's: residual += silu(gate)
   /// * up * down^T; normed = rms_norm(residual) with the next gain. It, too, may be done in fewer steps, and sums are then
-  /// rounded less often. Throws InternalError for sizes that do not fit each other.
+  /// rounded less often. Throws InternalError for sizes that do not fit each other, and for the last layer.
   virtual void add_mlp_norm(const LayerTail& tail, const TailRows& rows);
   /// Whether `add_mlp_norm` does so for these.
   virtual bool joins_mlp(const LayerTail& tail, const TailRows& rows) const;

@@ -1,7 +1,6 @@
 #include "kernels/cuda/decode_matmul.h"
 
 #include <algorithm>
-#include <array>
 
 #include "kernels/checks.h"
 #include "kernels/cuda/decode_matmul_plan.cuh"
@@ -124,16 +123,16 @@ DecodeMatmul::Plan DecodeMatmul::make_plan(const Shape& shape) {
   const WeightCut cut = cut_weight(shape.outputs, shape.inputs, multiprocessors());
   const int chunks = ceiling(ceiling(shape.inputs, kChunk), cut.split);
   const int tiles = ceiling(shape.outputs, cut.outputs);
-  const size_t stage = shared_bytes(shape.padded_rows, cut, 1, 0) - shared_bytes(shape.padded_rows, cut, 0, 0);
-  const size_t slot = shared_bytes(shape.padded_rows, cut, 0, 1) - shared_bytes(shape.padded_rows, cut, 0, 0);
+  const size_t stage = stage_bytes(cut) + Places<8>::kBarriers;
+  const size_t slot = slot_bytes(rows) + Places<8>::kBarriers;
   const auto with_memory = [&](size_t bytes) {
     Plan plan{.cut = cut, .shared_bytes = bytes};
     // x cannot be asked for early, so a few slots must do; what the weight does not need goes to them.
     plan.slots = std::min(chunks, std::max<int>(4, (32 << 10) / slot));
-    plan.stages = static_cast<int>((bytes - shared_bytes(shape.padded_rows, cut, 0, plan.slots)) / stage);
+    plan.stages = static_cast<int>((bytes - shared_bytes(rows, cut, 0, plan.slots)) / stage);
     const int most = std::max(1, most_clusters(kernel_for<Stored>(rows), cut, bytes));
     plan.stages = std::min({plan.stages, kMostStages, tiles <= most ? chunks : kMostStages});
-    plan.slots = std::min(chunks, static_cast<int>((bytes - shared_bytes(shape.padded_rows, cut, plan.stages, 0)) / slot));
+    plan.slots = std::min(chunks, static_cast<int>((bytes - shared_bytes(rows, cut, plan.stages, 0)) / slot));
     plan.clusters = ceiling(tiles, ceiling(tiles, most));
     if (plan.clusters * cut.split > most_blocks()) throw InternalError("DecodeMatmul: more blocks than there are places for");
     return plan;
@@ -183,16 +182,8 @@ void DecodeMatmul::launch(const Matrix& x, const Matrix& weight, const TensorMap
   set_shape(arguments, x, weight, how.cut, how.clusters);
   arguments.stages = how.stages;
   arguments.slots = how.slots;
-  std::array attributes{overlap_attribute(), cluster_attribute(how.cut.split)};
-  cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>(how.clusters * how.cut.split);
-  config.blockDim = threads_of(how.cut);
-  config.dynamicSmemBytes = how.shared_bytes;
-  config.stream = stream;
-  config.attrs = attributes.data();
-  config.numAttrs = attributes.size();
-  SLUICE_CHECK_CUDA(
-      cudaLaunchKernelEx(&config, kernel_for<End>(padded_rows), to_cuda(map), to_cuda(map_matrix(x, padded_rows)), arguments));
+  launch_overlapping(kernel_for<End>(padded_rows), launch_shape(how.cut, how.clusters, how.shared_bytes), stream, to_cuda(map),
+                     to_cuda(map_matrix(x, padded_rows)), arguments);
 }
 
 }  // namespace sluice::cuda

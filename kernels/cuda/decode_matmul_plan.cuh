@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/decode_matmul.h"
 #include "kernels/cuda/decode_matmul_block.cuh"
+#include "kernels/cuda/overlap.cuh"
 #include "kernels/cuda/runtime.h"
 
 /// What kernels that multiply few rows take of a GPU, for the host that launches them.
@@ -18,13 +19,24 @@ inline int padded(int64_t rows) { return std::max(8, static_cast<int>(std::bit_c
 inline int warps_of(const WeightCut& cut) { return cut.outputs / 16; }
 inline unsigned threads_of(const WeightCut& cut) { return 32 * (warps_of(cut) + 2); }
 
-/// What a block takes for `stages` of the weight and `slots` of x, as Places lays it out.
+/// What a block takes for a chunk of the weight, a chunk of x, and the sums that other blocks of its cluster send.
+inline size_t stage_bytes(const WeightCut& cut) { return cut.outputs * size_t{kChunk} * 2; }
+inline size_t slot_bytes(int padded_rows) { return padded_rows * size_t{kChunk} * 2; }
+inline size_t part_bytes(int padded_rows, const WeightCut& cut) {
+  return size_t{16} * padded_rows * 4 * (warps_of(cut) / cut.split * (cut.split - 1));
+}
+/// All of it, as Places lays it out.
 inline size_t shared_bytes(int padded_rows, const WeightCut& cut, int stages, int slots) {
-  const auto rows = static_cast<size_t>(padded_rows);
-  const auto warps = static_cast<size_t>(warps_of(cut));
-  const size_t parts = warps / cut.split * (cut.split - 1);
-  return 1024 + stages * (cut.outputs * size_t{kChunk} * 2) + slots * (rows * kChunk * 2) + parts * (16 * rows * 4) +
-         (stages + slots + warps) * Places<8>::kBarriers;
+  const int barriers = stages + slots + warps_of(cut);
+  return 1024 + stages * stage_bytes(cut) + slots * slot_bytes(padded_rows) + part_bytes(padded_rows, cut) +
+         static_cast<size_t>(barriers) * Places<8>::kBarriers;
+}
+
+inline LaunchShape launch_shape(const WeightCut& cut, int clusters, size_t bytes) {
+  return {.blocks = static_cast<unsigned>(clusters * cut.split),
+          .threads = threads_of(cut),
+          .shared_bytes = bytes,
+          .cluster = cut.split};
 }
 
 /// Clusters that the GPU holds at a time.

@@ -1,7 +1,6 @@
 #include "kernels/cuda/decode_mlp.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "kernels/checks.h"
 #include "kernels/cuda/decode_matmul_plan.cuh"
@@ -15,7 +14,6 @@ namespace {
 
 using namespace decode_matmul;
 
-constexpr int kMostStages = 1024;               // of down's inputs
 constexpr size_t kMostShared = 225 << 10;       // of a block: norms, before and behind, find room beside it
 constexpr size_t kGroupsOf64Rows = 72 << 10;    // bytes of activated rows, three groups, that come as fast as L2 gives them
 constexpr size_t kMostWeightBytes = 150 << 20;  // of all three: the 300 MB of Qwen3-8B take 2% longer than one by one
@@ -83,7 +81,7 @@ auto kernel_for(int padded_rows) {
 
 DecodeMlp::DecodeMlp()
     : sums_(sizeof(float) * DecodeMatmul::kMostRows * kTileOutputs * multiprocessors()),
-      counters_(sizeof(uint32_t) * (kMostStages + 2)) {
+      counters_(sizeof(uint32_t) * (multiprocessors() + 2)) {  // stages of down's inputs are half as many as tiles of gate and up
   counters_.clear();
 }
 
@@ -91,8 +89,8 @@ std::optional<DecodeMlp::Plan> DecodeMlp::make_plan(const Shape& shape) {
   const int rows = shape.padded_rows;
   Plan plan{.cut = cut_weight(2 * shape.intermediate, shape.hidden, multiprocessors())};
   if (warps_of(plan.cut) != kMostWarps) return {};  // down has stages of as many bytes
-  const size_t slot = static_cast<size_t>(rows) * kChunk * 2;
-  const size_t sums = shared_bytes(rows, plan.cut, 0, 0) - 1024 - kMostWarps * Places<8>::kBarriers;
+  const size_t slot = slot_bytes(rows);
+  const size_t sums = part_bytes(rows, plan.cut);
   const size_t wanted = kGroupsOf64Rows * rows / DecodeMatmul::kMostRows;
   plan.slots = std::max(4, ceiling(static_cast<int64_t>(wanted) - static_cast<int64_t>(sums), static_cast<int64_t>(slot)));
   plan.groups = static_cast<int>((plan.slots * slot + sums) / (kTeams * slot));
@@ -104,11 +102,10 @@ std::optional<DecodeMlp::Plan> DecodeMlp::make_plan(const Shape& shape) {
   plan.clusters = ceiling(2 * shape.intermediate, plan.cut.outputs);
   SLUICE_CHECK_CUDA(
       cudaFuncSetAttribute(kernel_for(rows), cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kMostShared)));
-  if (plan.clusters > most_clusters(kernel_for(rows), plan.cut, plan.shared_bytes)) return {};
   const int tiles = static_cast<int>(shape.hidden / kTileOutputs);
-  const int stages = ceiling(shape.intermediate, kStageInputs);
-  plan.parts = std::min({SumParts::kMost, plan.clusters * plan.cut.split / tiles, stages});
-  if (plan.parts == 0 || stages > kMostStages) return {};
+  const int blocks = plan.clusters * plan.cut.split;
+  if (tiles == 0 || tiles > blocks || plan.clusters > most_clusters(kernel_for(rows), plan.cut, plan.shared_bytes)) return {};
+  plan.parts = std::min({SumParts::kMost, blocks / tiles, ceiling(shape.intermediate, kStageInputs)});
   return plan;
 }
 
@@ -153,21 +150,13 @@ SumParts DecodeMlp::run(const Matrix& x, const Matrix& gate_up, const Matrix& do
                     .stages = ceiling(down.columns, kStageInputs),
                     .groups = how.groups,
                     .ahead = std::min(kAhead, how.stages - 1),
-                    .pace = static_cast<uint32_t>(how.clusters * how.cut.split),
                     .sums = sums_.as<float>(),
                     .counters = counters_.as<uint32_t>()};
-  std::vector attributes{overlap_attribute(), cluster_attribute(how.cut.split)};
-  if (cooperative) attributes.push_back(together_attribute());
-  cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>(how.clusters * how.cut.split);
-  config.blockDim = threads_of(how.cut);
-  config.dynamicSmemBytes = how.shared_bytes;
-  config.stream = stream;
-  config.attrs = attributes.data();
-  config.numAttrs = static_cast<unsigned>(attributes.size());
-  SLUICE_CHECK_CUDA(cudaLaunchKernelEx(
-      &config, kernel_for(padded_rows), to_cuda(map_row_pairs(gate_up, DecodeMatmul::kBoxOutputs / 16)),
-      to_cuda(map_matrix(x, padded_rows)), to_cuda(down_map), to_cuda(map_matrix(activated, padded_rows)), arguments, second));
+  LaunchShape launch = launch_shape(how.cut, how.clusters, how.shared_bytes);
+  launch.cooperative = cooperative;
+  launch_overlapping(kernel_for(padded_rows), launch, stream, to_cuda(map_row_pairs(gate_up, DecodeMatmul::kBoxOutputs / 16)),
+                     to_cuda(map_matrix(x, padded_rows)), to_cuda(down_map), to_cuda(map_matrix(activated, padded_rows)),
+                     arguments, second);
   return {.data = second.sums, .count = second.parts};
 }
 

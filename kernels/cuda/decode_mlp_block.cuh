@@ -22,7 +22,6 @@ struct Down {
   int stages = 0;                // of all inputs, the last one full or not
   int groups = 0;                // places for a stage's rows of x
   int ahead = 0;                 // stages of down that a block asks for while others wait for gate and up
-  uint32_t pace = 0;             // blocks that have gate and up before others ask for more than that
   float* sums = nullptr;         // [parts, rows, outputs]
   uint32_t* counters = nullptr;  // [stages] pieces that are there, then blocks that have gate and up, then warps that left
 };
@@ -107,20 +106,24 @@ __device__ __forceinline__ bool is_there(const Down& down, int stage) {
   return there == static_cast<uint32_t>(pieces);
 }
 
-/// By the two warps of each block that have waited for other blocks, once they do no more: the last one clears all counters.
+/// By the two warps of each block that have waited for other blocks, once they do no more: the last one clears all counters. They
+/// have come to rest by then: of every stage some block has waited for all pieces, and all blocks have been counted by
+/// `keep_pace`, each before it left.
 __device__ __forceinline__ void leave(const Down& down) {
-  if (atomicAdd(down.counters + down.stages + 1, 1) != 2 * gridDim.x - 1) return;
+  uint32_t left;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(left) : "l"(down.counters + down.stages + 1) : "memory");
+  if (left != 2 * gridDim.x - 1) return;
   for (int i = 0; i <= down.stages + 1; ++i) down.counters[i] = 0;
 }
 
-/// This block has its weights of gate and up, and waits, if it `waits`, until enough others do: memory would give those that are
+/// This block has its weights of gate and up, and waits, if it `waits`, until all others do: memory would give those that are
 /// ahead as much as those that everybody is to wait for.
 __device__ __forceinline__ void keep_pace(const Down& down, bool waits) {
   wait_for_earlier_kernels();  // of which one may use the same counters
   uint32_t* const counter = down.counters + down.stages;
   asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
   uint32_t there = 0;
-  while (waits && there < down.pace) {
+  while (waits && there < gridDim.x) {
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(there) : "l"(counter) : "memory");
   }
 }

@@ -152,7 +152,7 @@ void CudaDevice::repeat(Repetition* repetition, std::span<const int32_t> tokens,
     shape.even = mine->flow().attends(batch.sequences(), shape.pages) && are_even(0, batch.sequences());
   }
   pass_.upload(tokens, stream_.get());
-  const Gang::Turn turn(gang_);
+  const Gang::Launches launches(gang_);
   repeated_pages_ = shape.pages;
   try {
     graphs->run(
@@ -306,7 +306,7 @@ void CudaDevice::append(int layer, Matrix keys, Matrix values) {
 
 void CudaDevice::finish_layer(const LayerTail& tail, const TailRows& rows) {
   if (joins_layer(tail, rows)) {
-    const Gang::Turn turn(gang_);
+    const Gang::Launches launches(gang_);
     layer_chain_.run(tail, rows, gang_.cooperative(), stream_.get());
   } else {
     Device::finish_layer(tail, rows);
@@ -327,13 +327,16 @@ void CudaDevice::add_mlp_norm(const LayerTail& tail, const TailRows& rows) {
   require_equal("add_mlp_norm", "residual.columns", rows.residual.columns, tail.down->rows());
   require_equal("add_mlp_norm", "columns of a gain", tail.next_gain->columns(), rows.residual.columns);
   const CudaWeight& down = as_cuda(*tail.down);
-  const Gang::Turn turn(gang_);
+  const Gang::Launches launches(gang_);
   const SumParts delta = decode_mlp_.run(rows.normed, as_cuda(*tail.gate_up).matrix(), down.matrix(), down.map(), rows.activated,
                                          gang_.cooperative(), stream_.get());
   rms_norm_rows(rows.residual, delta, as_cuda(*tail.next_gain).vector(), tail.epsilon, rows.normed, stream_.get());
 }
 
 bool CudaDevice::joins_mlp(const LayerTail& tail, const TailRows& rows) const {
+  // A cooperative launch takes longer than products one by one. Where only a second device of the process makes it one it stays,
+  // so that nobody's results depend on whether there are others.
+  if (tail.next_gain == nullptr || gang_.always_cooperative()) return false;
   const Matrix down = as_cuda(*tail.down).matrix();
   return decode_mlp_.takes(rows.normed, as_cuda(*tail.gate_up).matrix(), down, rows.activated) &&
          decode_mlp_.pays(rows.normed, down);

@@ -1,32 +1,22 @@
 #include "kernels/cuda/gang.h"
 
 #include <mutex>
-#include <shared_mutex>
 
 #include "kernels/cuda/runtime.h"
 
 namespace sluice::cuda {
 namespace {
 
-/// Of this process; turns share it.
-std::shared_mutex gangs_mutex;
-int gangs = 0;
-bool shares_gpu = false;
-
-bool is_gpu_shared() {
-  int device = 0;
-  int shared = 0;
-  SLUICE_CHECK_CUDA(cudaGetDevice(&device));
-  SLUICE_CHECK_CUDA(cudaDeviceGetAttribute(&shared, cudaDevAttrMpsEnabled, device));
-  return shared != 0;
-}
+std::shared_mutex gangs_mutex;  // shared by those that launch
+int gangs = 0;                  // that count
 
 }  // namespace
 
+Gang::Gang() : shares_gpu_(is_gpu_shared()) {}
+
 void Gang::join() {
   const std::unique_lock lock(gangs_mutex);
-  shares_gpu = is_gpu_shared();
-  if (gangs > 0) wait_for_device();
+  if (gangs == 1) wait_for_device();
   ++gangs;
   counts_ = true;
 }
@@ -39,18 +29,16 @@ Gang::~Gang() {
   --gangs;
 }
 
-Gang::Turn::Turn(Gang& gang) : gang_(gang) {
-  if (gang_.turns_ == 0) {
+Gang::Launches::Launches(Gang& gang) : gang_(gang) {
+  if (gang_.depth_ == 0) {
     if (!gang_.counts_) gang_.join();
-    gangs_mutex.lock_shared();
+    lock_ = std::shared_lock(gangs_mutex);
   }
-  ++gang_.turns_;
+  ++gang_.depth_;
 }
 
-Gang::Turn::~Turn() {
-  if (--gang_.turns_ == 0) gangs_mutex.unlock_shared();
-}
+Gang::Launches::~Launches() { --gang_.depth_; }
 
-bool Gang::cooperative() const { return gangs > 1 || shares_gpu; }
+bool Gang::cooperative() const { return gangs > 1 || shares_gpu_; }
 
 }  // namespace sluice::cuda

@@ -1,7 +1,6 @@
 #include "kernels/cuda/layer_chain.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "kernels/checks.h"
 #include "kernels/cuda/layer_chain_sums.cuh"
@@ -39,7 +38,6 @@ static_assert((kWarps & (kWarps - 1)) == 0);
 constexpr int kMostParts = 2048;  // a residual of 32,768 numbers
 constexpr int kStages = 24;       // more than half of a multiprocessor's memory: what blocks wait for each other is to be bridged
 static_assert(kStages % kWarps == 0);
-constexpr int kEarlyStages = kStages;  // with fewer, dense steps take up to 3% longer, and sparse ones as long
 constexpr int kCopies = 4;
 constexpr int kCopiesOfLongStreams = 6;  // with these it counts more that memory is never idle
 constexpr int64_t kLongStream = int64_t{200} << 20;
@@ -131,17 +129,12 @@ void LayerChain::run(const Device::LayerTail& tail, const Device::TailRows& rows
   a.stages = kStages;
   a.most_copies = bytes_of(tail) < kLongStream ? kCopies : kCopiesOfLongStreams;
   a.early_copies = kCopies;
-  a.early_stages = kEarlyStages;
-  std::vector attributes{overlap_attribute()};
-  if (cooperative) attributes.push_back(together_attribute());
-  cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>(multiprocessors());
-  config.blockDim = kThreads;
-  config.dynamicSmemBytes = Places::bytes(a.stages);
-  config.stream = stream;
-  config.attrs = attributes.data();
-  config.numAttrs = static_cast<unsigned>(attributes.size());
-  SLUICE_CHECK_CUDA(cudaLaunchKernelEx(&config, chain_kernel, maps, a));
+  launch_overlapping(chain_kernel,
+                     {.blocks = static_cast<unsigned>(multiprocessors()),
+                      .threads = kThreads,
+                      .shared_bytes = static_cast<size_t>(Places::bytes(a.stages)),
+                      .cooperative = cooperative},
+                     stream, maps, a);
 }
 
 }  // namespace sluice::cuda

@@ -53,7 +53,6 @@ struct Arguments {
   int stages;          // of the ring, a multiple of kWarps
   int most_copies;     // that are under way at a time
   int early_copies;    // until the rows of the first product are there
-  int early_stages;    // that are asked for until then, at most
 };
 
 struct Maps {
@@ -120,22 +119,18 @@ __device__ inline void copy_weights(const Maps& maps, const Arguments& a, const 
   Turn next;
   Turn oldest;  // copy under way
   int copies = 0;
-  int asked = 0;
   bool early = true;
   int most = a.early_copies;
   for (int product = 0; product < a.count; ++product) {
     const int stages = a.products[product].stages;
     for (int tile = static_cast<int>(blockIdx.x); tile < a.products[product].tiles; tile += static_cast<int>(gridDim.x)) {
+#pragma unroll 2
       for (int stage = 0; stage < stages; ++stage) {
         barrier_wait(places.stage_emptied(next.index), next.parity ^ 1);
-        if (early) {
-          if (asked == a.early_stages) barrier_wait(places.rows_here(0), 0);
-          if (asked == a.early_stages || barrier_is_over(places.rows_here(0), 0)) {
-            early = false;
-            most = a.most_copies;
-          }
+        if (early && barrier_is_over(places.rows_here(0), 0)) {
+          early = false;
+          most = a.most_copies;
         }
-        ++asked;
         if (copies >= most) {
           barrier_wait(places.stage_filled(oldest.index), oldest.parity);
           oldest.next(a.stages);

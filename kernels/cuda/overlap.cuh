@@ -18,19 +18,24 @@ struct LaunchShape {
   dim3 blocks;
   dim3 threads;
   size_t shared_bytes = 0;
+  int cluster = 0;           // blocks of one; 0: there are none
+  bool cooperative = false;  // all blocks are on the GPU at once, or none
 };
 
 /// Launches a kernel that waits so.
 template <class... Parameters, class... Arguments>
 void launch_overlapping(void (*kernel)(Parameters...), const LaunchShape& shape, Stream stream, const Arguments&... arguments) {
-  cudaLaunchAttribute overlap = overlap_attribute();
+  cudaLaunchAttribute attributes[3] = {overlap_attribute()};
+  unsigned count = 1;
+  if (shape.cluster > 0) attributes[count++] = cluster_attribute(shape.cluster);
+  if (shape.cooperative) attributes[count++] = together_attribute();
   cudaLaunchConfig_t config{};
   config.gridDim = shape.blocks;
   config.blockDim = shape.threads;
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;
-  config.attrs = &overlap;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = count;
   SLUICE_CHECK_CUDA(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...));
 }
 

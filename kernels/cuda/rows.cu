@@ -1,81 +1,16 @@
 #include "kernels/cuda/rows.h"
 
-#include <cuda_bf16.h>
 #include <cuda_fp8.h>
 
-#include <algorithm>
-#include <initializer_list>
-
 #include "kernels/cuda/overlap.cuh"
+#include "kernels/cuda/row_view.cuh"
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda/warp.cuh"
-#include "scripting/graph/error.h"
 
 namespace sluice::cuda {
 namespace {
 
-/// N neighbours that one instruction loads or stores.
-template <typename T, int N>
-struct alignas(sizeof(T) * N) Pack {
-  T at[N];
-};
-
-/// A matrix as kernels see it. Its type is the same for all threads, so asking for it costs next to nothing beside the memory.
-struct View {
-  void* data;
-  int64_t stride;
-  bool narrow;  // bf16
-};
-
-View view_of(const Matrix& matrix) { return {matrix.data, matrix.stride, matrix.type == DataType::kBF16}; }
-
-template <int N>
-__device__ __forceinline__ void load(const View& view, int64_t row, int64_t column, float (&values)[N]) {
-  const int64_t at = row * view.stride + column;
-  if (view.narrow) {
-    const auto pack = *reinterpret_cast<const Pack<__nv_bfloat16, N>*>(static_cast<const __nv_bfloat16*>(view.data) + at);
-#pragma unroll
-    for (int i = 0; i < N; ++i) values[i] = __bfloat162float(pack.at[i]);
-  } else {
-    const auto pack = *reinterpret_cast<const Pack<float, N>*>(static_cast<const float*>(view.data) + at);
-#pragma unroll
-    for (int i = 0; i < N; ++i) values[i] = pack.at[i];
-  }
-}
-
-template <int N>
-__device__ __forceinline__ void store_narrow(__nv_bfloat16* target, const float (&values)[N]) {
-  Pack<__nv_bfloat16, N> pack;
-#pragma unroll
-  for (int i = 0; i < N; ++i) pack.at[i] = __float2bfloat16_rn(values[i]);
-  *reinterpret_cast<Pack<__nv_bfloat16, N>*>(target) = pack;
-}
-
-/// As bf16 holds it.
-__device__ __forceinline__ float rounded(float value) { return __bfloat162float(__float2bfloat16_rn(value)); }
-
-template <int N>
-__device__ __forceinline__ void store(const View& view, int64_t row, int64_t column, const float (&values)[N]) {
-  const int64_t at = row * view.stride + column;
-  if (view.narrow) {
-    store_narrow(static_cast<__nv_bfloat16*>(view.data) + at, values);
-  } else {
-    Pack<float, N> pack;
-#pragma unroll
-    for (int i = 0; i < N; ++i) pack.at[i] = values[i];
-    *reinterpret_cast<Pack<float, N>*>(static_cast<float*>(view.data) + at) = pack;
-  }
-}
-
-/// Whether rows of `columns` numbers can be taken four at a time.
-bool by_fours(int64_t columns, std::initializer_list<const Matrix*> matrices) {
-  return columns % 4 == 0 && std::all_of(matrices.begin(), matrices.end(), [](const Matrix* matrix) {
-           return matrix->stride % 4 == 0 && reinterpret_cast<uintptr_t>(matrix->data) % (4 * size_of(matrix->type)) == 0;
-         });
-}
-
-/// Threads for a row of `packs` loads.
-unsigned threads_for(int64_t packs) { return static_cast<unsigned>(std::clamp<int64_t>((packs + 31) / 32 * 32, 32, 512)); }
+using namespace row_view;
 
 /// These kernels are short: most of their time is that of a launch, which overlaps with the kernel before.
 __device__ __forceinline__ void begin_row_kernel() {
@@ -93,114 +28,6 @@ __global__ void gather_kernel(View x, const int32_t* rows, const int32_t* picked
     float values[N];
     load(x, from, column, values);
     store(out, row, column, values);
-  }
-}
-
-template <int N>
-__device__ __forceinline__ void load_gain(const float* gain, int64_t column, float (&values)[N]) {
-  const auto pack = *reinterpret_cast<const Pack<float, N>*>(gain + column);
-#pragma unroll
-  for (int i = 0; i < N; ++i) values[i] = pack.at[i];
-}
-
-/// A matrix that is added to x, or none.
-struct Delta {
-  View view;
-
-  __device__ __forceinline__ bool exists() const { return view.data != nullptr; }
-  template <int N>
-  __device__ __forceinline__ void add_to(float (&values)[N], int64_t row, int64_t column) const {
-    float more[N];
-    load(view, row, column, more);
-#pragma unroll
-    for (int i = 0; i < N; ++i) values[i] += more[i];
-  }
-};
-
-/// Parts of it, `step` numbers apart.
-struct DeltaParts {
-  const float* data;
-  int64_t stride;
-  int64_t step;
-  int count;
-
-  __device__ __forceinline__ bool exists() const { return true; }
-  template <int N>
-  __device__ __forceinline__ void add_to(float (&values)[N], int64_t row, int64_t column) const {
-    const float* const at = data + row * stride + column;
-    Pack<float, N> parts[SumParts::kMost];
-#pragma unroll
-    for (int part = 0; part < SumParts::kMost; ++part) {  // all are asked for at once
-      parts[part] = {};
-      if (part < count) parts[part] = *reinterpret_cast<const Pack<float, N>*>(at + part * step);
-    }
-#pragma unroll
-    for (int part = 0; part < SumParts::kMost; ++part) {
-#pragma unroll
-      for (int i = 0; i < N; ++i) values[i] += parts[part].at[i];
-    }
-  }
-};
-
-/// Its registers fit beside those of products, so that its blocks are there when the product before ends.
-template <int N, class Added>
-__global__ void __maxnreg__(56)
-    rms_norm_kernel(View x, Added delta, const float* gain, int64_t columns, float epsilon, View out) {
-  constexpr int kHeld = 2;  // loads of a thread that stay in registers
-  let_next_kernel_start();
-  const int64_t row = blockIdx.x;
-  const int64_t first = int64_t{threadIdx.x} * N;
-  const int64_t step = int64_t{blockDim.x} * N;
-  // No kernel writes the gain. It comes from memory, which the next product's weights keep busy once this may begin.
-  float gains[kHeld][N];
-#pragma unroll
-  for (int turn = 0; turn < kHeld; ++turn) {
-    if (first + turn * step < columns) load_gain(gain, first + turn * step, gains[turn]);
-  }
-  wait_for_earlier_kernels();
-  __shared__ float parts[16];
-  float squares = 0;
-  const auto add_up = [&](int64_t column, float(&values)[N]) {
-    load(x, row, column, values);
-    if (delta.exists()) {
-      delta.add_to(values, row, column);
-      store(x, row, column, values);
-    }
-#pragma unroll
-    for (int i = 0; i < N; ++i) squares += values[i] * values[i];
-#pragma unroll
-    for (int i = 0; i < N; ++i) values[i] = delta.exists() && x.narrow ? rounded(values[i]) : values[i];
-  };
-  float held[kHeld][N];
-#pragma unroll
-  for (int turn = 0; turn < kHeld; ++turn) {
-    if (first + turn * step < columns) add_up(first + turn * step, held[turn]);
-  }
-  for (int64_t column = first + kHeld * step; column < columns; column += step) {
-    float values[N];
-    add_up(column, values);
-  }
-  squares = warp_sum(squares);
-  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = squares;
-  __syncthreads();
-  float sum = 0;
-  for (unsigned warp = 0; warp < blockDim.x / 32; ++warp) sum += parts[warp];
-  const float factor = 1.0f / sqrtf(sum / static_cast<float>(columns) + epsilon);
-  const auto finish = [&](int64_t column, float(&values)[N], const float(&gain_values)[N]) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) values[i] *= factor * gain_values[i];
-    store(out, row, column, values);
-  };
-#pragma unroll
-  for (int turn = 0; turn < kHeld; ++turn) {
-    if (first + turn * step < columns) finish(first + turn * step, held[turn], gains[turn]);
-  }
-  for (int64_t column = first + kHeld * step; column < columns; column += step) {
-    float values[N];
-    float gain_values[N];
-    load(x, row, column, values);  // what this thread has just stored
-    load_gain(gain, column, gain_values);
-    finish(column, values, gain_values);
   }
 }
 
@@ -379,8 +206,6 @@ __global__ void write_tokens_kernel(LayerPages layer, const int32_t* pages, cons
   }
 }
 
-unsigned blocks_for(int64_t count) { return static_cast<unsigned>(count); }
-
 }  // namespace
 
 void gather_rows(const Matrix& x, const int32_t* rows, const Matrix& out, Stream stream) {
@@ -397,35 +222,6 @@ void embed_rows(const Matrix& table, const int32_t* tokens, const int32_t* picke
                        out.columns, view_of(out));
   }
   SLUICE_CHECK_CUDA(cudaGetLastError());
-}
-
-namespace {
-
-template <class Added>
-void launch_rms_norm(const Matrix& x, const Added& delta, bool fours, const float* gain, float epsilon, const Matrix& out,
-                     Stream stream) {
-  if (x.rows == 0) return;
-  if (fours) {
-    launch_overlapping(rms_norm_kernel<4, Added>, {blocks_for(x.rows), threads_for(x.columns / 4)}, stream, view_of(x), delta,
-                       gain, x.columns, epsilon, view_of(out));
-  } else {
-    launch_overlapping(rms_norm_kernel<1, Added>, {blocks_for(x.rows), threads_for(x.columns)}, stream, view_of(x), delta, gain,
-                       x.columns, epsilon, view_of(out));
-  }
-  SLUICE_CHECK_CUDA(cudaGetLastError());
-}
-
-}  // namespace
-
-void rms_norm_rows(const Matrix& x, const Matrix* delta, const float* gain, float epsilon, const Matrix& out, Stream stream) {
-  const Delta added{delta == nullptr ? View{nullptr, 0, false} : view_of(*delta)};
-  launch_rms_norm(x, added, by_fours(x.columns, {&x, delta == nullptr ? &x : delta, &out}), gain, epsilon, out, stream);
-}
-
-void rms_norm_rows(const Matrix& x, const SumParts& parts, const float* gain, float epsilon, const Matrix& out, Stream stream) {
-  if (parts.count < 1 || parts.count > SumParts::kMost) throw InternalError("rms_norm_rows: more parts than it adds, or none");
-  const DeltaParts added{.data = parts.data, .stride = x.columns, .step = x.rows * x.columns, .count = parts.count};
-  launch_rms_norm(x, added, by_fours(x.columns, {&x, &out}), gain, epsilon, out, stream);
 }
 
 void silu_multiply_rows(const Matrix& gate_up, const Matrix& out, Stream stream) {

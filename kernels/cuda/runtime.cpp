@@ -167,12 +167,20 @@ std::vector<std::string> names_of_gpus(const char* variable, int count) {
   return names;
 }
 
-int multiprocessors() {
+namespace {
+
+int attribute_of_device(cudaDeviceAttr attribute) {
   int device = 0;
-  int count = 0;
+  int value = 0;
   SLUICE_CHECK_CUDA(cudaGetDevice(&device));
-  SLUICE_CHECK_CUDA(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
-  return count;
+  SLUICE_CHECK_CUDA(cudaDeviceGetAttribute(&value, attribute, device));
+  return value;
 }
+
+}  // namespace
+
+int multiprocessors() { return attribute_of_device(cudaDevAttrMultiProcessorCount); }
+
+bool is_gpu_shared() { return attribute_of_device(cudaDevAttrMpsEnabled) != 0; }
 
 }  // namespace sluice::cuda

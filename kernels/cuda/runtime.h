@@ -113,4 +113,7 @@ inline cudaLaunchAttribute together_attribute() {
 /// Multiprocessors of the current device.
 int multiprocessors();
 
+/// Whether other processes may use the current device at the same time, not by turns: CUDA's Multi-Process Service runs.
+bool is_gpu_shared();
+
 }  // namespace sluice::cuda

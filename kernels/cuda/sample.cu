@@ -1,7 +1,6 @@
 #include "kernels/cuda/sample.h"
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 
 #include "kernels/cuda/decode_matmul.h"
@@ -78,16 +77,9 @@ CudaPicks::CudaPicks(int most_rows)
 void CudaPicks::sample(const Matrix& logits, std::span<const SampleRow> rows, Stream stream) {
   run(rows.size(), stream, [&](int call) {
     std::copy(rows.begin(), rows.end(), choices(call));
-    std::array attributes{overlap_attribute(), cluster_attribute(kCluster)};
-    cudaLaunchConfig_t config{};
-    config.gridDim = static_cast<unsigned>(rows.size() * kCluster);
-    config.blockDim = kThreads;
-    config.stream = stream;
-    config.attrs = attributes.data();
-    config.numAttrs = attributes.size();
-    SLUICE_CHECK_CUDA(cudaLaunchKernelEx(&config, sample_rows, static_cast<const float*>(logits.f32()), logits.stride,
-                                         static_cast<int>(logits.columns), static_cast<const SampleRow*>(choices(call)),
-                                         results(call), tokens_.as<int32_t>()));
+    launch_overlapping(
+        sample_rows, {.blocks = static_cast<unsigned>(rows.size() * kCluster), .threads = kThreads, .cluster = kCluster}, stream,
+        logits.f32(), logits.stride, static_cast<int>(logits.columns), choices(call), results(call), tokens_.as<int32_t>());
   });
 }
 

@@ -79,7 +79,12 @@ class CudaDecodeMlp : public testing::CudaDeviceTest, public ::testing::WithPara
     for (int64_t i = 0; i < activated.rows; ++i) {
       device_->write(activated.slice_rows(i, 1).data, nan.data(), nan.size() * sizeof(uint16_t));
     }
-    return read(launch(x, weights, activated), activated, x.columns);
+    if (last_.data != nullptr) {
+      const std::vector<float> numbers(static_cast<size_t>(last_.count * activated.rows * x.columns), std::nanf(""));
+      device_->write(const_cast<float*>(last_.data), numbers.data(), numbers.size() * sizeof(float));
+    }
+    last_ = launch(x, weights, activated);
+    return read(last_, activated, x.columns);
   }
 
   /// What a row gets: activated numbers, and from those that the device has, down.
@@ -105,6 +110,7 @@ class CudaDecodeMlp : public testing::CudaDeviceTest, public ::testing::WithPara
 
   std::optional<testing::OwnStream> stream_;
   std::unique_ptr<cuda::DecodeMlp> mlp_;
+  cuda::SumParts last_;  // of `run`, which are NaN before the next one
 };
 
 struct MlpShape {
@@ -201,6 +207,7 @@ TEST_P(CudaDecodeMlp, RefusesWhatItDoesNotTake) {
   const Held x = hold(2, 96, kBF16);
   const Held space = empty(2, 512, kBF16);
   EXPECT_FALSE(takes(odd, x.matrix, space.matrix));
+  EXPECT_FALSE(mlp_->pays(x.matrix.slice_columns(0, 32), odd.down_matrix())) << "not one tile of down";
   EXPECT_FALSE(mlp_->pays(x.matrix, odd.down_matrix()));
   EXPECT_THROW(launch(x.matrix, odd, space.matrix), InternalError);
 
@@ -256,6 +263,8 @@ TEST_P(CudaDecodeMlp, PaysForShortWeightsOfAboutAsManyPiecesAsThereAreBlocks) {
       EXPECT_EQ(takes && mlp_->pays(of(rows, hidden), down), taken) << hidden << ", " << rows << " rows";
     }
   }
+  EXPECT_TRUE(mlp_->takes(of(1, 8128), of(12288, 8128), of(8128, 6144), of(1, 6144)));
+  EXPECT_FALSE(mlp_->takes(of(1, 8256), of(12288, 8256), of(8256, 6144), of(1, 6144))) << "129 tiles of down, 128 blocks";
   EXPECT_TRUE(mlp_->takes(of(1, 64), of(25344, 64), of(64, 12672), of(1, 12672)));
   EXPECT_FALSE(mlp_->pays(of(1, 64), of(64, 12672))) << "4 pieces for 132 blocks";
 }

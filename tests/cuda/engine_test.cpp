@@ -2,6 +2,7 @@
 
 #include <array>
 #include <atomic>
+#include <climits>
 #include <cmath>
 #include <exception>
 #include <limits>
@@ -421,6 +422,36 @@ TEST_F(CudaEngine, DevicesOfOneProcessDoNotKeepEachOthersBlocksWaiting) {
     }
     expect_tokens(engine.run_all());
   }
+}
+
+TEST_F(CudaEngine, RecordsStepsWhileOtherDevicesComeAndGo) {
+  // On both, kernels whose blocks wait for each other; whether they are launched cooperatively changes all the time.
+  const auto model_on = [](Device& device) { return create_random_model(known_geometry("qwen3-1.7b", 1), device); };
+  const std::unique_ptr<Model> model = model_on(*device_);
+  const std::vector<Request> requests = some_requests(3);
+  const auto wanted = run(*device_, *model, nullptr, requests);
+  const auto expect_tokens = [&](const std::map<uint64_t, RequestResult>& results) {
+    EXPECT_EQ(results.size(), wanted.size());
+    for (const auto& [id, result] : results) EXPECT_EQ(result.tokens, wanted.at(id).tokens) << id;
+  };
+  std::atomic<int> devices = 0;
+  std::exception_ptr fault;
+  std::jthread others([&](const std::stop_token& stop) {
+    try {
+      while (!stop.stop_requested()) {
+        const auto device = create_device("cuda");
+        expect_tokens(run(*device, *model_on(*device), nullptr, requests));
+        ++devices;
+      }
+    } catch (...) {
+      fault = std::current_exception();
+      devices = INT_MAX;
+    }
+  });
+  while (devices < 3) expect_tokens(run(*device_, *model, nullptr, requests));
+  others.request_stop();
+  others.join();
+  if (fault != nullptr) std::rethrow_exception(fault);
 }
 
 TEST_F(CudaEngine, StepsWhoseMlpIsOneKernelGiveTheSameBitsReplayed) {

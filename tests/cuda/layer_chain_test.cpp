@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/runtime.h"
 #include "scripting/graph/error.h"
 #include "tests/cuda/device_fixture.h"
 
@@ -193,9 +194,8 @@ class CudaLayerChain : public testing::CudaDeviceTest {
 TEST_F(CudaLayerChain, GivesWhatTheOperationsGive) {
   // More and fewer tiles than blocks, tiles of fewer stages than warps and of more, the last stage full or not; and what only the
   // operations take.
-  const LayerShape shapes[] = {
-      {1024, 2048, 3072, 4096}, {320, 64, 1088, 192}, {64, 64, 64, 64},     {576, 2112, 4352, 960},
-      {72, 64, 136, 96},        {256, 256, 768, 512}, {1536, 64, 6144, 192}};  // whose MLP is one kernel beyond 8 rows
+  const LayerShape shapes[] = {{1024, 2048, 3072, 4096}, {320, 64, 1088, 192}, {64, 64, 64, 64},
+                               {576, 2112, 4352, 960},   {72, 64, 136, 96},    {256, 256, 768, 512}};
   for (const LayerShape& shape : shapes) {
     const Layer layer = draw_layer(shape);
     for (const int rows : {1, 3, 4, 8, 9, 17, 33, 64}) {
@@ -215,6 +215,44 @@ TEST_F(CudaLayerChain, GivesWhatTheOperationsGive) {
       }
     }
   }
+}
+
+TEST_F(CudaLayerChain, WithAnMlpOfOneKernelBeyondItsRowsGivesWhatFloat64Gives) {
+  const LayerShape shape{1600, 64, 6144, 192};
+  const Layer layer = draw_layer(shape);
+  for (const int rows : {9, 64}) {
+    const Rows held = draw_rows(shape, rows, rows % 2 * 8);
+    const Device::TailRows matrices = held.matrices(rows);
+    if (cuda::multiprocessors() == 132 && !cuda::is_gpu_shared()) {
+      EXPECT_TRUE(device_->joins_mlp(layer.tail(false), matrices));
+    }
+    EXPECT_FALSE(device_->joins_mlp(layer.tail(true), matrices));
+    const Result got = run(layer, matrices, false);
+    const Wanted wanted = judge(layer, held, rows, false);
+    EXPECT_LT(error_of(got.residual, wanted.residual), kTolerance) << rows;
+    EXPECT_LT(error_of(got.out, wanted.out), kTolerance) << rows;
+    EXPECT_EQ(run(layer, matrices, false), got) << rows << ", once more";
+  }
+}
+
+TEST_F(CudaLayerChain, RefusesAnMlpOfSizesThatDoNotFit) {
+  const LayerShape shape{1600, 64, 6144, 192};
+  const Layer layer = draw_layer(shape);
+  const Rows held = draw_rows(shape, 9, 0);
+  const Device::TailRows matrices = held.matrices(9);
+  EXPECT_THROW(device_->add_mlp_norm(layer.tail(true), matrices), InternalError) << "the last layer";
+  Device::TailRows wrong = matrices;
+  wrong.residual = matrices.residual.slice_rows(0, 8);
+  EXPECT_THROW(device_->add_mlp_norm(layer.tail(false), wrong), InternalError);
+  wrong = matrices;
+  wrong.residual = matrices.residual.slice_columns(0, 1536);
+  EXPECT_THROW(device_->add_mlp_norm(layer.tail(false), wrong), InternalError);
+  wrong = matrices;
+  wrong.activated = matrices.activated.slice_columns(0, 6080);
+  EXPECT_THROW(device_->add_mlp_norm(layer.tail(false), wrong), InternalError);
+  Device::LayerTail tail = layer.tail(false);
+  tail.next_gain = layer.weights[2].get();
+  EXPECT_THROW(device_->add_mlp_norm(tail, matrices), InternalError);
 }
 
 TEST_F(CudaLayerChain, GivesARowTheSameBitsInEveryBatch) {
