@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kMostThreads, 2)
       wait_for_earlier_kernels();
       copy_rows(&x, a, share, places);
     }
-    __syncwarp();
+    __syncwarp();  // what one lane has waited for, all have: counters are of this kernel
     copy_activated(&activated, a, down, down_places);
     return;
   }
