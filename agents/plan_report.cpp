@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "agents/evaluation/cache_limit.h"
 #include "agents/traffic.h"
 #include "kernels/cpu/pool.h"
 #include "kernels/cuda/codegen/describe.h"
@@ -100,7 +101,8 @@ double usual_bandwidth(const std::string& device) { return device == "cuda" ? 4.
 PlanReport plan_report(const Compilation& compilation, const Workload& workload) {
   std::string text = to_text(compilation.plan);
   const auto refused = [&](const char* where, const std::string& what, const std::string& hint) {
-    return PlanReport{text + fmt::format("{}: refused, {}\n  {}\n", where, what, hint) + passes_text(compilation), true};
+    return PlanReport{text + fmt::format("{}: refused, {}\n  {}\n", where, what, hint) + passes_text(compilation),
+                      fmt::format("{}: refused, {}", where, what), hint};
   };
   if (workload.device == "cuda") {
     if (const auto refusal = cuda::codegen::refusal_of(compilation.plan)) {
@@ -117,6 +119,11 @@ PlanReport plan_report(const Compilation& compilation, const Workload& workload)
     } catch (const InputError& error) {
       return refused("on the CPU", error.what(), error.hint());
     }
+  }
+  try {
+    check_cache_size(compilation.plan);
+  } catch (const FlowError& error) {
+    text += fmt::format("not judged: {}\n  {}\n", error.message(), error.hint());
   }
   return {text + passes_text(compilation) + roofline_text(compilation.plan, workload)};
 }

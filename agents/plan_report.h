@@ -24,7 +24,8 @@ double usual_bandwidth(const std::string& device);
 
 struct PlanReport {
   std::string text;
-  bool refused = false;  // by the device; the text says why
+  std::string refusal = {};  // by the device, as the text says too; empty: it takes the plan
+  std::string hint = {};
 };
 
 /// Graph, fused steps and passes of a compilation, and bytes and time of each step at the roofline.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "agents/bench/bench.h"
+#include "agents/device_refusal.h"
 #include "agents/flow_script.h"
 #include "kernels/cpu/flow.h"
 #include "kernels/cpu/memory.h"
@@ -236,7 +237,7 @@ BenchReport run_index_bench(const BenchOptions& options) {
     own = read_flow(options.flow).trace(geometry);
     if (own->selection == kNoNode) throw InputError(fmt::format("{} selects no pages: there is no index stage", own->name));
     own->layers = LayerChoice{};
-    cpu::require_kept(compile(*own).plan.layout);
+    require_device_takes(compile(*own).plan, options.device);
   }
   BenchReport report{.name = "index", .copy_tb_per_s = measure_copy_bandwidth(options.threads)};
   if (own) {

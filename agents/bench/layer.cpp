@@ -15,6 +15,7 @@
 #include "agents/bench/device_limits.h"
 #include "agents/bench/flow_sources.h"
 #include "agents/bench/layer_side.h"
+#include "agents/device_refusal.h"
 #include "agents/evaluation/statistics.h"
 #include "agents/flow_script.h"
 #include "scripting/graph/error.h"
@@ -168,7 +169,8 @@ BenchReport run_layer_bench(const BenchOptions& options) {
   std::optional<FlowScript> script;
   if (!options.flow.empty()) {
     script = read_flow(options.flow);
-    given_flow(*script, cases[0].shape);  // says what is wrong with it before the work
+    // What is wrong with it is said before the work.
+    require_device_takes(compile(given_flow(*script, cases[0].shape)[0]).plan, options.device);
   }
   BenchReport report{.name = "layer"};
   const auto device = create_device(options.device, options.threads);

@@ -11,6 +11,7 @@
 #include "agents/bench/serve_compare.h"
 #include "agents/bench/serve_rate.h"
 #include "agents/bench/serve_side.h"
+#include "agents/device_refusal.h"
 #include "agents/flow_script.h"
 #include "agents/trace_options.h"
 #include "host/default_model.h"
@@ -35,6 +36,7 @@ std::unique_ptr<Model> model_of(const BenchOptions& options, const ModelConfig& 
 
 Plan plan_of(const BenchOptions& options, const ModelConfig& config) {
   FlowGraph graph = read_flow(options.flow.empty() ? "block_topk" : options.flow).trace(trace_options(config));
+  require_device_takes(compile(graph).plan, options.device);
   set_budget(graph, options.budget);
   try {
     return compile(std::move(graph)).plan;

@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
-#include <fstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -69,30 +68,5 @@ CLI::Option* add_number_list(CLI::App& command, const std::string& option, std::
       ->allow_extra_args(false)
       ->option_text(kListText);
 }
-
-/// A file that is written whole or not at all. It is opened before the work, so that a bad path costs nothing, beside the place
-/// where it will stand, and moved there by `keep`; an earlier file stays until then, and signals that end the process leave
-/// nothing else. Pipes and devices are written directly; a named pipe waits a second for its reader. One at a time.
-class OutputFile {
- public:
-  /// Throws InputError if `path` cannot be written, is "-", or is one of `inputs` or a file of a folder among them.
-  OutputFile(const std::string& path, const std::vector<std::string>& inputs);
-  ~OutputFile();
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
-
-  /// Where to write until `keep`: an empty file.
-  const std::string& path() const { return open_path_; }
-  /// What was written to `path()` becomes the file. Throws InputError.
-  void keep();
-  /// Writes the whole text and keeps it. Throws InputError.
-  void write(std::string_view text);
-
- private:
-  std::string path_;
-  std::string open_path_;
-  int pipe_ = -1;  // held open for its reader
-  bool kept_ = false;
-};
 
 }  // namespace sluice::cli

@@ -11,6 +11,7 @@
 
 #include "agents/cli/arguments.h"
 #include "agents/cli/commands.h"
+#include "agents/output_file.h"
 #include "host/random_weights.h"
 #include "scripting/graph/error.h"
 

@@ -6,6 +6,7 @@
 
 #include "agents/cli/arguments.h"
 #include "agents/cli/commands.h"
+#include "agents/evaluation/cache_limit.h"
 #include "agents/flow_script.h"
 #include "scripting/graph/plan.h"
 #include "scripting/graph/verify.h"
@@ -40,6 +41,7 @@ void print_json(bool ok, const nlohmann::json& diagnostics, const nlohmann::json
 void check(const CheckOptions& options) {
   try {
     const Plan plan = compile(read_flow(options.flow).trace(options.trace)).plan;
+    check_cache_size(plan);
     const FlowGraph& graph = plan.graph;
     if (options.json) {
       print_json(true, nlohmann::json::array(),

@@ -16,6 +16,7 @@
 #include "agents/evaluation/judge.h"
 #include "agents/evaluation/suite.h"
 #include "agents/evaluation/terminal_progress.h"
+#include "agents/output_file.h"
 #include "host/default_model.h"
 #include "scripting/graph/error.h"
 

@@ -14,8 +14,10 @@
 
 #include "agents/cli/arguments.h"
 #include "agents/cli/commands.h"
+#include "agents/device_refusal.h"
 #include "agents/flow_script.h"
 #include "agents/input_text.h"
+#include "agents/output_file.h"
 #include "agents/token_text.h"
 #include "agents/trace_options.h"
 #include "host/default_model.h"
@@ -59,7 +61,9 @@ std::optional<Plan> make_plan(const std::optional<FlowScript>& script, const Gen
   if (!script) return std::nullopt;
   FlowGraph graph = script->trace(trace_options(config));
   graph.geometry.kv = kv_type(options).value_or(graph.geometry.kv);
-  return compile(std::move(graph)).plan;
+  Plan plan = compile(std::move(graph)).plan;
+  if (!kv_type(options)) require_device_takes(plan, options.device);  // else the script is not at fault
+  return plan;
 }
 
 /// With pages for the request, as far as the model has positions, unless the size of the pool is given.
@@ -203,8 +207,7 @@ void generate(GenerateOptions options) {
     const auto rows = static_cast<int64_t>(prompt + result.tokens.size());
     SafetensorsWriter writer;
     writer.add("logits", {rows, columns}, std::span<const float>(result.logits));
-    writer.write(logits->path());
-    logits->keep();
+    logits->write([&](const std::string& path) { writer.write(path); });
   }
 }
 
@@ -214,7 +217,8 @@ void add_generate(CLI::App& app) {
   constexpr int kMost = 1 << 30;
   auto options = std::make_shared<GenerateOptions>();
   CLI::App* command = app.add_subcommand("generate", "Continue a prompt, densely or with a flow; greedy unless told otherwise");
-  command->footer("Example: sluice generate --flow quest --prompt \"<bos> key acorn = amber ask acorn =\" --max-tokens 8");
+  command->footer(
+      "Example: sluice generate --flow quest --prompt \"<bos> key acorn = 11 22 33 44 ; ask acorn =\" --max-tokens 8");
   add_model(*command, options->model);
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
   command->add_option("--flow", options->flow, "Lua file, - for standard input, or the name of a shipped flow (default: dense)");

@@ -93,7 +93,7 @@ void plan(const PlanOptions& options) {
                           options.batch,           options.device, bandwidth};
   const PlanReport report = plan_report(compilation, workload);
   fmt::print("{}", report.text);
-  if (report.refused) throw CLI::RuntimeError(1);
+  if (!report.refusal.empty()) throw InputError(report.refusal, report.hint);
 }
 
 }  // namespace

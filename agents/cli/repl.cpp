@@ -161,7 +161,10 @@ void add_repl(CLI::App& app) {
   add_model(*command, options->model);
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
   command->add_option("--threads", options->threads, "0: all cores")->check(decimal_number(0, 1024))->capture_default_str();
-  CLI::Option* prompt = command->add_option("--prompt", options->prompt, "Text that the model reads");
+  CLI::Option* prompt =
+      command->add_option("--prompt", options->prompt, "Text that the model reads")
+          ->check(
+              CLI::Validator([](const std::string& text) { return text.empty() ? std::string("the prompt is empty") : ""; }, ""));
   command->add_option("--task", options->task, "Or a sample of this task (docs/TASKS.md)")
       ->capture_default_str()
       ->excludes(prompt);

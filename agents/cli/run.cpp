@@ -10,7 +10,9 @@
 
 #include "agents/cli/arguments.h"
 #include "agents/cli/commands.h"
+#include "agents/device_refusal.h"
 #include "agents/flow_script.h"
+#include "agents/output_file.h"
 #include "host/safetensors.h"
 #include "host/safetensors_writer.h"
 #include "kernels/device.h"
@@ -89,10 +91,12 @@ Inputs read_inputs(const std::string& path) {
 }
 
 /// Whatever the flow says of layers, this one runs it: there is no other.
-Plan compile_for_one_layer(const FlowScript& script, const Inputs& inputs) {
+Plan compile_for_one_layer(const FlowScript& script, const Inputs& inputs, const std::string& device) {
   FlowGraph graph = script.trace({.head_dim = inputs.dim, .group = inputs.query_heads / inputs.kv_heads});
   if (graph.selection != kNoNode) graph.layers = LayerChoice{};
-  return compile(std::move(graph)).plan;
+  Plan plan = compile(std::move(graph)).plan;
+  require_device_takes(plan, device);
+  return plan;
 }
 
 bool has_scores(const FlowGraph& graph) {
@@ -234,17 +238,16 @@ void run(const RunOptions& options) {
   const FlowScript script = read_flow(options.flow);
   OutputFile out(options.out, {script.file, options.inputs});
   const Inputs inputs = read_inputs(options.inputs);
-  const Plan plan = compile_for_one_layer(script, inputs);
+  const Plan plan = compile_for_one_layer(script, inputs, options.device);
   const Outputs outputs = LayerRun(options, inputs, plan).run();
   const int most = *std::max_element(outputs.counts.begin(), outputs.counts.end());
   SafetensorsWriter writer;
   writer.add("output", {inputs.steps, inputs.query_heads, inputs.dim}, outputs.output);
   writer.add("selected", {inputs.steps, inputs.kv_heads, most}, cut_lists(outputs.selected, outputs.pages, most));
   if (has_scores(plan.graph)) writer.add("scores", {inputs.steps, inputs.kv_heads, outputs.pages}, outputs.scores);
-  writer.write(out.path());
-  out.keep();
-  fmt::print("{}: {} steps over {} tokens, {} of {} pages at most, written to {}\n", plan.graph.name, inputs.steps, inputs.tokens,
-             most, outputs.pages, options.out);
+  out.write([&](const std::string& path) { writer.write(path); });
+  fmt::print("{}: {} step{} over {} token{}, {} of {} pages at most, written to {}\n", plan.graph.name, inputs.steps,
+             inputs.steps == 1 ? "" : "s", inputs.tokens, inputs.tokens == 1 ? "" : "s", most, outputs.pages, options.out);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 
 #include "agents/cli/arguments.h"
 #include "agents/cli/commands.h"
+#include "agents/device_refusal.h"
 #include "agents/evaluation/flow_files.h"
 #include "agents/flow_script.h"
 #include "agents/generation/generation_api.h"
@@ -51,20 +52,6 @@ struct ServeOptions {
   GenerationOptions generation;
 };
 
-/// Throws FlowError for a flow that the device would refuse whenever a request came.
-void require_device_takes(const FlowGraph& graph, const std::string& device) {
-  const Plan plan = compile(graph).plan;
-  if (device == "cuda") {
-    if (const auto refusal = cuda::codegen::refusal_of(plan)) throw FlowError(graph.where, refusal->what, refusal->hint);
-    return;
-  }
-  try {
-    create_cpu_device({.threads = 1})->create_pool(1, 1, 1, plan.layout);
-  } catch (const InputError& error) {
-    throw FlowError(graph.where, error.what(), error.hint());
-  }
-}
-
 /// Scripts by the name that requests use. Throws InputError for one that cannot be read, FlowError for one that cannot be traced
 /// for the model, or that the device does not take.
 std::map<std::string, FlowScript> read_flows(const ServeOptions& options, const ModelConfig& config) {
@@ -72,7 +59,7 @@ std::map<std::string, FlowScript> read_flows(const ServeOptions& options, const 
   for (const std::string& flow : options.flows.empty() ? shipped_flows() : options.flows) {
     FlowScript script = read_flow(flow);
     const FlowGraph graph = script.trace(trace_options(config));
-    require_device_takes(graph, options.generation.device);
+    require_device_takes(compile(graph).plan, options.generation.device);
     const std::string name = graph.name;
     if (!scripts.emplace(name, std::move(script)).second) {
       throw InputError(fmt::format("two flows are called \"{}\"", name),

@@ -5,7 +5,7 @@
 namespace sluice {
 
 /// Refuses plans whose cached fields take several times the memory of K and V: the engine that judges such a flow would not fit
-/// beside others, and reading less is what a flow is for. Throws InputError.
-void check_cache_size(const PageLayout& layout);
+/// beside others, and reading less is what a flow is for. Throws FlowError.
+void check_cache_size(const Plan& plan);
 
 }  // namespace sluice

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "agents/device_refusal.h"
 #include "agents/evaluation/cache_limit.h"
 #include "agents/evaluation/numerical.h"
 #include "agents/evaluation/prefilled.h"
@@ -66,9 +67,9 @@ class Follower {
 Candidate prepare_flow(const FlowScript& script, const ModelConfig& config, Device& device) {
   FlowGraph traced = script.trace(trace_options(config));
   Plan plan = compile(traced).plan;
-  check_cache_size(plan.layout);
+  check_cache_size(plan);
+  require_device_takes(plan, device.info().name);
   if (plan.graph.selection != kNoNode) device.compile(plan, config.layers, config.kv_heads);
-  device.create_pool(1, 1, 1, plan.layout);  // it may not keep such pages
   return {std::move(traced), std::move(plan)};
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "agents/device_refusal.h"
 #include "agents/evaluation/cache_limit.h"
 #include "agents/model_name.h"
 #include "agents/plan_report.h"
@@ -81,11 +82,11 @@ FlowInspection FlowInspector::inspect(const FlowScript& script) {
   const FlowGraph traced = script.trace(trace_options(config_));
   const Compilation compilation = compile(traced);
   const Plan& plan = compilation.plan;
-  check_cache_size(plan.layout);
-  {
+  check_cache_size(plan);
+  require_device_takes(plan, device_name_);
+  if (plan.graph.selection != kNoNode) {
     const std::lock_guard lock(mutex_);
-    if (plan.graph.selection != kNoNode) device_->compile(plan, config_.layers, config_.kv_heads);
-    device_->create_pool(1, 1, 1, plan.layout);  // it may not keep such pages
+    device_->compile(plan, config_.layers, config_.kv_heads);
   }
   Workload workload;
   workload.model = model_;

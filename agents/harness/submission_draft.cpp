@@ -55,7 +55,8 @@ store::Draft draft_of(const json& document) {
   if (const json* settings = object.find("settings")) draft.settings = settings->dump();
   if (object.has("parents")) {
     for (const json& parent : object.array("parents")) {
-      if (!parent.is_number_integer()) throw HttpProblem(422, "parents are numbers of submissions");
+      const bool too_large = parent.is_number_unsigned() && parent.get<uint64_t>() > uint64_t{INT64_MAX};
+      if (!parent.is_number_integer() || too_large) throw HttpProblem(422, "parents are numbers of submissions");
       draft.parents.push_back(parent.get<int64_t>());
     }
   }

@@ -96,6 +96,10 @@ std::string Session::run_statements(const Entry& entry) {
   const Inspection seen = look(candidate.script());
   std::string text = preview(candidate, assigned_name(entry.text));
   const bool selects = candidate.selection() && candidate.selection()->where.file == entry.where.file;
+  if (selects && seen.kind != Inspection::Kind::kSelection) {
+    throw FlowError({entry.where.file, 0}, "what is returned is no selection of pages",
+                    "for example return sluice.topk(s, {k = 8}); without return it is shown");
+  }
   if (selects) text += show(seen, false);
   draft_ = std::move(candidate);
   return text;

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
 
 #include "agents/flow_script.h"
+#include "agents/output_file.h"
 #include "agents/plan_report.h"
 #include "agents/printable_text.h"
 #include "agents/repl/session.h"
@@ -210,19 +210,10 @@ std::string Session::load(const std::string& argument) {
 }
 
 std::string Session::save(const std::string& argument) {
-  namespace fs = std::filesystem;
-  const std::string part = argument + ".part";
   std::error_code unknown;
-  const char* what = fs::exists(argument, unknown) ? "replaced" : "written";
-  std::ofstream stream(part, std::ios::binary);
-  stream << draft_.script().text;
-  stream.close();
-  std::error_code error;
-  if (stream) fs::rename(part, argument, error);
-  if (stream && !error) return fmt::format("{} {}{}\n", argument, what, draft_.selection() ? "" : "; it selects no pages yet");
-  std::error_code ignored;
-  fs::remove(part, ignored);
-  throw InputError(fmt::format("{} cannot be written", argument), error ? error.message() : "does its folder exist?");
+  const char* what = std::filesystem::is_regular_file(argument, unknown) ? "replaced" : "written";
+  OutputFile(argument, {}).write(draft_.script().text);
+  return fmt::format("{} {}{}\n", argument, what, draft_.selection() ? "" : "; it selects no pages yet");
 }
 
 std::string Session::show_flow(const std::string&) { return printable(draft_.script().text); }

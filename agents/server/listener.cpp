@@ -5,6 +5,7 @@
 
 #include <random>
 
+#include "agents/server/connection_threads.h"
 #include "agents/server/network.h"
 #include "scripting/graph/error.h"
 
@@ -14,28 +15,6 @@ namespace {
 using Milliseconds = std::chrono::milliseconds;
 
 constexpr size_t kMostRequests = 1000;  // of one connection
-
-/// As many threads as connections. What is too much runs in the accepting thread, where it is refused at once: a queue would
-/// hold connections that nobody serves.
-class ConnectionThreads final : public httplib::ThreadPool {
- public:
-  explicit ConnectionThreads(int count) : ThreadPool(static_cast<size_t>(count)), free_(count) {}
-
-  void enqueue(std::function<void()> work) override {
-    if (free_.fetch_sub(1) <= 0) {
-      work();
-      ++free_;
-      return;
-    }
-    ThreadPool::enqueue([this, work = std::move(work)] {
-      work();
-      ++free_;
-    });
-  }
-
- private:
-  std::atomic<int> free_;
-};
 
 /// What the server says where the HTTP library does not come to speak.
 std::string bare_answer(const HttpProblem& problem) {

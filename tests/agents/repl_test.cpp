@@ -149,6 +149,16 @@ double engine_mass(Device& device, const Model& model, const std::vector<int32_t
   return engine.run_all().at(0).mass.at(static_cast<size_t>(layer));
 }
 
+TEST_F(ReplSession, ReturnsNothingButSelections) {
+  Session typed = session();
+  typed.run(":load block_topk");
+  const std::string before = typed.run(":flow");
+  for (const std::string line : {"return 5", "return nil", "return", "return score", "return 'x'"}) {
+    EXPECT_THROW(typed.run(line), FlowError) << line;
+    EXPECT_EQ(typed.run(":flow"), before) << line;
+  }
+}
+
 TEST_F(ReplSession, MassIsThatOfTheEngine) {
   Session typed = session();
   typed.run(":load block_topk");

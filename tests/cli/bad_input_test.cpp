@@ -9,15 +9,12 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/program.h"
+#include "tests/support/sanitized.h"
 
 namespace sluice::test {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr double kSeconds = 20;  // sanitizers make programs many times slower
-#else
-constexpr double kSeconds = 10;  // on a busy machine
-#endif
+constexpr double kSeconds = kIsSanitized ? 20 : 10;  // on a busy machine
 
 /// One message that names what is at fault: "error: ...", at most with a hint below.
 void expect_refused(const Ran& ran, const std::string& message_part, double seconds = kSeconds) {
@@ -390,9 +387,7 @@ TEST(BadRequest, LostOutputIsAnError) {
 }
 
 TEST(BadRequest, RunningOutOfMemoryIsSaidSo) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers reserve more than any limit";
-#endif
+  if (kIsSanitized) GTEST_SKIP() << "sanitizers reserve more than any limit";
   const Ran ran = run_shell("ulimit -v 100000; \"$SLUICE\" generate --ids-file <(head -c 50000000 /dev/zero | tr '\\0' ' ')");
   expect_refused(ran, "out of memory");
 }

@@ -85,7 +85,8 @@ TEST(Plan, SaysHowAGpuRunsIt) {
   const std::string normalized = run_sluice({"plan", "nsa_topk", "--device", "cuda"}).out;
   EXPECT_EQ(lines_with(normalized, "no kernel does both: "), 1) << normalized;
   const std::string longer = run_sluice({"plan", "quest", "--device", "cuda", "--tokens", "30000000"}).out;
-  EXPECT_EQ(lines_with(longer, "which those of 30000000 are: "), 1) << longer;
+  EXPECT_EQ(lines_with(longer, "on a GPU, a sparse layer of a decode step: 5 launches"), 1) << longer;
+  EXPECT_EQ(lines_with(longer, "rows of at most about 1572864 tokens, which those of 30000000 are not: 2 launches"), 1) << longer;
   EXPECT_EQ(lines_with(run_sluice({"plan", "full", "--device", "cuda"}).out, "on a GPU: attention to all pages, dense"), 1);
   EXPECT_EQ(lines_with(run_sluice({"plan", "quest"}).out, "on a GPU"), 0);
 }
@@ -131,6 +132,7 @@ TEST(Plan, SaysWhatAGpuRefuses) {
                                "--device", "cuda"});
   EXPECT_EQ(wide.exit_code, 1);
   EXPECT_EQ(lines_with(wide.out, "on a GPU: refused, KV as f32"), 1) << wide.out;
+  EXPECT_EQ(wide.err.rfind("error: on a GPU: refused, KV as f32", 0), 0U) << wide.err;
   EXPECT_EQ(lines_with(wide.out, "decode step of one layer"), 0) << wide.out;
   const std::string path = folder.write("nine.lua", R"(
     local flow = sluice.flow { name = "nine" }
@@ -152,6 +154,27 @@ TEST(Plan, SaysWhatTheCpuRefuses) {
     return flow)")});
   EXPECT_EQ(ran.exit_code, 1);
   EXPECT_EQ(lines_with(ran.out, "on the CPU: refused, the CPU keeps KV as bf16 or f32, not as e4m3"), 1) << ran.out;
+}
+
+TEST(Plan, SaysSoWhereAFlowIsNotJudged) {
+  const Folder folder;
+  const std::string path = folder.write("large.lua", R"(
+    local flow = sluice.flow { name = "large", page = 8 }
+    function flow.cache(c)
+      for i = 1, 7 do c["field" .. i] = c.k * i end
+    end
+    function flow.index(q, c)
+      local all = c.field1
+      for i = 2, 7 do all = all + c["field" .. i] end
+      return sluice.topk(q:dot(all):max("token"):max("head"), { k = 8, last = 1 })
+    end
+    return flow)");
+  const Ran ran = run_sluice({"plan", path});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(lines_with(ran.out, "not judged: the cached fields make a page 9216 bytes, 4.5 times its K and V"), 1) << ran.out;
+  const Ran checked = run_sluice({"check", path});
+  EXPECT_EQ(checked.exit_code, 1);
+  EXPECT_NE(checked.err.find("large.lua:2: the cached fields make a page 9216 bytes"), std::string::npos) << checked.err;
 }
 
 TEST(Plan, SaysSoWhereNoLayerIsSparse) {

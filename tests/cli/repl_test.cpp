@@ -59,9 +59,26 @@ TEST(Repl, StrictSessionsFailIfALineFailed) {
 }
 
 TEST(Repl, OptionsAreChecked) {
-  for (const std::string options : {"--layer 8", "--head 2", "--task nothing", "--tokens 0", "--prompt '' --task salad"}) {
+  for (const std::string options :
+       {"--layer 8", "--head 2", "--task nothing", "--tokens 0", "--prompt x --task salad", "--prompt ''"}) {
     EXPECT_EQ(session("", options).exit_code, 1) << options;
   }
+}
+
+TEST(Repl, SavesThroughLinksAndDevices) {
+  const Folder folder;
+  folder.write("real.lua", "earlier");
+  folder.write("saved.lua.part", "another's");
+  fs::create_symlink("real.lua", folder.path("link.lua"));
+  const Ran ran =
+      session(":load quest\n:save " + folder.path("link.lua") + "\n:save " + folder.path("saved.lua") + "\n:save /dev/null\n",
+              "--strict");
+  EXPECT_EQ(ran.exit_code, 0) << ran.out;
+  EXPECT_TRUE(fs::is_symlink(folder.path("link.lua")));
+  EXPECT_EQ(run_sluice({"check", folder.path("real.lua")}).exit_code, 0);
+  EXPECT_EQ(read_file(folder.path("saved.lua.part")), "another's");
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+  EXPECT_EQ(session(":load quest\n:save -\n", "--strict").exit_code, 1);
 }
 
 TEST(Repl, SavesWhatItLoads) {

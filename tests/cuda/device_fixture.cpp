@@ -40,7 +40,7 @@ Batch::Batch(const std::vector<int>& rows, const std::vector<int>& tokens, int p
 
 void CudaDeviceTest::SetUp() {
   GpuTest::SetUp();
-  if (!IsSkipped()) device_ = create_device("cuda");
+  if (runs()) device_ = create_device("cuda");
 }
 
 std::vector<float> CudaDeviceTest::draw(size_t count, float scale) {

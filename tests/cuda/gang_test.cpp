@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <optional>
 #include <thread>
 
 #include "tests/cuda/gpu.h"
@@ -15,9 +16,10 @@ class CudaGang : public testing::GpuTest {
  protected:
   void SetUp() override {
     testing::GpuTest::SetUp();
-    if (IsSkipped()) return;
+    if (!runs()) return;
     if (is_gpu_shared()) GTEST_SKIP() << "CUDA's Multi-Process Service runs";
-    ASSERT_FALSE(answer(gang_));
+    gang_.emplace();
+    ASSERT_FALSE(answer(*gang_));
   }
 
   static bool answer(Gang& gang) {
@@ -25,30 +27,30 @@ class CudaGang : public testing::GpuTest {
     return gang.cooperative();
   }
 
-  Gang gang_;
+  std::optional<Gang> gang_;
 };
 
 TEST_F(CudaGang, LaunchesCooperativelyWhileThereIsAnother) {
   {
     Gang idle;
-    EXPECT_FALSE(answer(gang_)) << "the other has launched nothing";
+    EXPECT_FALSE(answer(*gang_)) << "the other has launched nothing";
     EXPECT_TRUE(answer(idle));
-    EXPECT_TRUE(answer(gang_));
+    EXPECT_TRUE(answer(*gang_));
     Gang third;
     EXPECT_TRUE(answer(third));
   }
-  EXPECT_FALSE(answer(gang_));
+  EXPECT_FALSE(answer(*gang_));
 }
 
 TEST_F(CudaGang, CountsNobodyWhileAnotherLaunches) {
   Gang other;
   std::future<bool> others;
   {
-    const Gang::Launches launches(gang_);
+    const Gang::Launches launches(*gang_);
     others = std::async(std::launch::async, [&] { return answer(other); });
     EXPECT_EQ(others.wait_for(std::chrono::milliseconds(20)), std::future_status::timeout);
-    const Gang::Launches nested(gang_);
-    EXPECT_FALSE(gang_.cooperative());
+    const Gang::Launches nested(*gang_);
+    EXPECT_FALSE(gang_->cooperative());
   }
   EXPECT_TRUE(others.get());
 }
@@ -67,17 +69,17 @@ TEST_F(CudaGang, AnswersTheSameAsLongAsItLaunchesWhileOthersComeAndGo) {
     }
   });
   for (int i = 0; i < 5000 || (with_others == 0 && i < 1000000); ++i) {
-    const Gang::Launches launches(gang_);
-    const bool before = gang_.cooperative();
+    const Gang::Launches launches(*gang_);
+    const bool before = gang_->cooperative();
     std::this_thread::yield();
-    if (gang_.cooperative() != before) ++changes;
+    if (gang_->cooperative() != before) ++changes;
     if (before) ++with_others;
   }
   comes_and_goes.request_stop();
   comes_and_goes.join();
   EXPECT_EQ(changes, 0);
   EXPECT_GT(with_others, 0);
-  EXPECT_FALSE(answer(gang_));
+  EXPECT_FALSE(answer(*gang_));
 }
 
 }  // namespace

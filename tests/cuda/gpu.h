@@ -10,18 +10,24 @@
 
 namespace sluice::testing {
 
-/// Tests that need a GPU; without one they are skipped, or fail if SLUICE_NEEDS_GPU is set, and the reason is said.
+/// What a test lacks where `required` throws InputError: it is skipped, or fails if SLUICE_NEEDS_GPU is set. Where tests run for
+/// the GPU's sake, a machine that cannot is no success.
+template <class Required>
+void need(const Required& required) {
+  try {
+    required();
+  } catch (const InputError& error) {
+    if (std::getenv("SLUICE_NEEDS_GPU") != nullptr) FAIL() << error.what();
+    GTEST_SKIP() << error.what();
+  }
+}
+
+/// Tests that need a GPU.
 class GpuTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    try {
-      cuda::require_device();
-    } catch (const InputError& error) {
-      // Where tests run for the GPU's sake, a machine without one is no success.
-      if (std::getenv("SLUICE_NEEDS_GPU") != nullptr) FAIL() << error.what();
-      GTEST_SKIP() << error.what();
-    }
-  }
+  void SetUp() override { need(cuda::require_device); }
+  /// Whether there is all that was needed so far.
+  static bool runs() { return !IsSkipped() && !HasFatalFailure(); }
 };
 
 /// A stream as a device has one, on which kernels may begin while those before them end.
@@ -42,13 +48,7 @@ class OwnStream {
 /// Tests that need CUDA's run-time compiler, and no GPU.
 class NvrtcTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    try {
-      cuda::nvrtc_version();
-    } catch (const InputError& error) {
-      GTEST_SKIP() << error.what();
-    }
-  }
+  void SetUp() override { need(cuda::nvrtc_version); }
 };
 
 }  // namespace sluice::testing

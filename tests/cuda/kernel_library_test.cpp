@@ -315,11 +315,7 @@ class CudaKernelCacheCompile : public CudaKernelCache {
  protected:
   void SetUp() override {
     CudaKernelCache::SetUp();
-    try {
-      nvrtc_version();
-    } catch (const InputError& error) {
-      GTEST_SKIP() << error.what();
-    }
+    testing::need(nvrtc_version);
   }
 };
 
@@ -350,12 +346,7 @@ class CudaKernelLibrary : public CudaKernelCacheCompile {
  protected:
   void SetUp() override {
     CudaKernelCacheCompile::SetUp();
-    if (IsSkipped()) return;
-    try {
-      require_device();
-    } catch (const InputError& error) {
-      GTEST_SKIP() << error.what();
-    }
+    if (!IsSkipped() && !HasFatalFailure()) testing::need(require_device);
   }
 
   static void launch(Kernel kernel, unsigned threads, size_t shared_bytes, std::vector<void*> arguments) {

@@ -22,7 +22,7 @@ class CudaSample : public testing::GpuTest {
  protected:
   void SetUp() override {
     testing::GpuTest::SetUp();
-    if (IsSkipped()) return;
+    if (!runs()) return;
     cpu_ = create_cpu_device();
     gpu_ = create_cuda_device();
   }

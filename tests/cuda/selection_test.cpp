@@ -9,6 +9,7 @@
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda/selection.h"
 #include "scripting/graph/error.h"
+#include "tests/cuda/gpu.h"
 
 namespace sluice::cuda {
 namespace {
@@ -189,16 +190,8 @@ std::string fault(const Problem& p, const OnDevice& device) {
   return "";
 }
 
-class CudaSelection : public ::testing::Test {
+class CudaSelection : public testing::GpuTest {
  protected:
-  void SetUp() override {
-    try {
-      require_device();
-    } catch (const InputError& error) {
-      GTEST_SKIP() << error.what();
-    }
-  }
-
   /// Sequences of up to `pages` pages, the first of exactly so many.
   Problem make_problem(int pages, int sequences, int kv_heads = 2, int page = 16) {
     Problem p;

@@ -12,6 +12,7 @@
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda/topk.h"
 #include "scripting/graph/error.h"
+#include "tests/cuda/gpu.h"
 
 namespace sluice::cuda {
 namespace {
@@ -203,16 +204,8 @@ Problem make_problem(const std::string& kind, int rows, int length, int k, int64
   return p;
 }
 
-class CudaTopK : public ::testing::Test {
+class CudaTopK : public testing::GpuTest {
  protected:
-  void SetUp() override {
-    try {
-      require_device();
-    } catch (const InputError& error) {
-      GTEST_SKIP() << error.what();
-    }
-  }
-
   void expect_exact(const std::string& kind, int rows, int length, int k, bool ragged, char hints, int extra) {
     Problem p = make_problem(kind, rows, length, k, length + extra, ragged, random_);
     add_hints(p, hints, random_);

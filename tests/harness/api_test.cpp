@@ -118,6 +118,7 @@ TEST_F(Api, WhatIsWrongIsSaid) {
   refused(R"({"name": "x", "script": "s", "extra": 1})", 422);
   refused(R"({"name": "x", "script": "s", "parents": [99]})", 404);
   refused(R"({"name": "x", "script": "s", "parents": ["a"]})", 422);
+  refused(R"({"name": "x", "script": "s", "parents": [9223372036854775808]})", 422);
   refused(R"({"name": "x", "script": "s", "settings": 3})", 422);
   refused(json({{"name", "x"}, {"script", std::string(70000, 's')}}).dump(), 422);
   get("/v1/submissions/7", 404);

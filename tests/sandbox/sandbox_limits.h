@@ -6,16 +6,11 @@
 #include <string>
 
 #include "sandbox/sandboxed_trace.h"
+#include "tests/support/sanitized.h"
 
 namespace sluice::test {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr double kSlowdown = 10;  // sanitizers make programs many times slower
-inline constexpr bool kIsSanitized = true;
-#else
-inline constexpr double kSlowdown = 1;
-inline constexpr bool kIsSanitized = false;
-#endif
+inline constexpr double kSlowdown = kIsSanitized ? 10 : 1;
 
 /// Limits with a child of the test's own in the place of the program.
 inline SandboxLimits limits_with(std::vector<std::string> command) {

@@ -13,6 +13,7 @@
 #include "agents/bench/cuda/stored_numbers.h"
 #include "agents/bench/cuda/timing.h"
 #include "agents/bench/flow_sources.h"
+#include "agents/device_refusal.h"
 #include "agents/flow_script.h"
 #include "kernels/cuda/flow.h"
 #include "kernels/reference/oracle.h"
@@ -219,6 +220,7 @@ std::vector<FlowGraph> graphs_for(const BenchOptions& options, const IndexShape&
   if (!graph.states.empty())
     throw InputError(fmt::format("{} keeps state, which bench index has none of", graph.name), "use bench layer");
   graph.layers = LayerChoice{};
+  require_device_takes(compile(graph).plan, options.device);
   return {graph};
 }
 

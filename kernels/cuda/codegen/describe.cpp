@@ -35,8 +35,9 @@ class Description {
     if (layout_.launches.empty()) return begin + steps;
     if (whole.empty()) return fmt::format("{}{}  not in one kernel: {}\n", begin, steps, source_.why_not_whole_rows);
     const int64_t most_tokens = source_.row.most_pages() * plan_.layout.page;
-    return fmt::format("{}{}rows of more than about {} tokens, which those of {} are{}: {}", begin, whole, most_tokens,
-                       step_.tokens, step_.tokens > most_tokens ? "" : " not", steps);
+    const bool fits = step_.tokens <= most_tokens;
+    return fmt::format("{}{}rows of {} about {} tokens, which those of {} are not: {}", begin, fits ? whole : steps,
+                       fits ? "more than" : "at most", most_tokens, step_.tokens, fits ? steps : whole);
   }
 
  private:

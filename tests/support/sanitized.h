@@ -1,0 +1,12 @@
+#pragma once
+
+namespace sluice::test {
+
+/// Whether this program is instrumented: it is many times slower, and reserves more memory than limits allow.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kIsSanitized = true;
+#else
+inline constexpr bool kIsSanitized = false;
+#endif
+
+}  // namespace sluice::test
