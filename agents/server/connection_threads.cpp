@@ -19,16 +19,15 @@ bool ConnectionThreads::start_one() {
 }
 
 void ConnectionThreads::enqueue(std::function<void()> work) {
-  bool taken = false;
   {
     const std::lock_guard lock(mutex_);
-    taken = free_ > 0 || start_one();
-    if (taken) {
+    if (free_ > 0 || start_one()) {
       --free_;
       waiting_.push_back(std::move(work));
+      work = nullptr;
     }
   }
-  if (!taken) return work();
+  if (work) return work();
   changed_.notify_one();
 }
 
