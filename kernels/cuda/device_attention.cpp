@@ -199,6 +199,7 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
   sequences.most_pages = std::max(check_flow_sequences(flow.flow(), first, last), repeated_pages_);
   sequences.even = are_even(first, last);
   if (!flow.plan().graph.states.empty()) sequences.states = arrays.states + first;
+  sequences.hints = arrays.hints + first;
   sequences.lengths = arrays.lengths + first;
   sequences.page_indptr = arrays.page_indptr + first;
   sequences.page_indices = arrays.page_indices;

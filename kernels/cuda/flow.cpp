@@ -97,8 +97,9 @@ void CudaFlow::load_attending_kernel() {
 }
 
 std::unique_ptr<RequestState> CudaFlow::create_state(int max_pages) const {
-  if (plan_.graph.states.empty()) return nullptr;
-  return std::make_unique<CudaFlowState>(layout_, sparse_layers_, kv_heads_, max_pages);
+  const int hints = hint_room(max_pages);
+  if (plan_.graph.states.empty() && hints == 0) return nullptr;
+  return std::make_unique<CudaFlowState>(layout_, sparse_layers_, kv_heads_, max_pages, hints);
 }
 
 int64_t CudaFlow::row_stride() const {
@@ -130,7 +131,6 @@ void CudaFlow::grow_memory() {
   grow(rows_, rows * row_stride() * sizeof(float));
   grow(lists_, selections * rows * capacity_ * sizeof(int32_t));
   grow(numbers_, (3 * selections + 3) * rows * sizeof(int32_t));
-  reserve_hints();
   grow(positions_, rows * capacity_ * sizeof(int32_t));
   grow(pages_, rows * capacity_ * sizeof(int32_t));
 }

@@ -13,6 +13,7 @@
 #include "kernels/cuda/kernel_library.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda/selection.h"
+#include "kernels/cuda/topk.h"
 #include "kernels/device.h"
 
 namespace sluice::cuda {
@@ -36,6 +37,7 @@ struct FlowSequences {
   const int32_t* page_indices = nullptr;  // oldest first
   const uint64_t* seeds = nullptr;        // [count]; null: 0
   const StateBlock* states = nullptr;     // [count]; null for flows that keep none
+  const HintBlock* hints = nullptr;       // [count] what each selected last (CudaFlowState); null: nobody keeps that
   const void* query = nullptr;            // [count, kv_heads * group, dim]
   int64_t query_stride = 0;               // elements from sequence to sequence
   DataType query_type = DataType::kBF16;  // or f32
@@ -92,7 +94,8 @@ class CudaFlow final {
   CudaFlow(Plan plan, int layers, int kv_heads);
 
   const Plan& plan() const { return plan_; }
-  /// State for one request of at most `max_pages` pages; null if the flow keeps none.
+  /// State for one request of at most `max_pages` pages, and room for what its selections took last where that makes the next
+  /// ones faster; null if it needs neither.
   std::unique_ptr<RequestState> create_state(int max_pages) const;
   const std::string& source() const { return source_.text; }
 
@@ -162,15 +165,13 @@ class CudaFlow final {
                          FlowArguments arguments, Stream stream);
   void launch_steps(const Selection& selection, const FlowSequences& sequences, FlowArguments arguments, Stream stream);
   /// Selects by the scores that launches have left in a layer.
-  SelectionLeaf select_leaf(NodeId id, int layer, int rows, int pages, Stream stream);
-  /// Whether a selection is faster with what it took in the last step, and there is room to keep that.
-  bool takes_hints(const Node& selection, int rows, int pages) const;
-  /// Where a layer keeps what one of the flow's selections took last, of at most kMostHintedRows rows; null if it is dense.
-  int32_t* last_selection(int selection, int layer) const;
+  SelectionLeaf select_leaf(NodeId id, int layer, int rows, int pages, const HintBlock* hints, Stream stream);
+  /// Most pages that a selection of a request of so many pages takes whose next step is faster if they are kept; 0: none is.
+  int hint_room(int max_pages) const;
+  /// Whether any selection of so many sequences begins with what it took last.
+  bool takes_hints(int sequences, int pages) const;
   int64_t row_stride() const;
   void grow_memory();
-  /// Room for what selections took last, where that may help them.
-  void reserve_hints();
   const float* values_of(NodeId id) const;
 
   Plan plan_;
@@ -194,10 +195,8 @@ class CudaFlow final {
   int reserved_ = 0;  // times
   int capacity_ = 0;  // pages of a row
   int most_rows_ = 0;
-  DeviceMemory rows_;   // [rows, row_stride()] float32
-  DeviceMemory lists_;  // [selections, rows, capacity]
-  DeviceMemory hints_;  // [sparse layers, selections, kMostHintedRows, hint_stride_] selections, each a hint to the next
-  int hint_stride_ = 0;
+  DeviceMemory rows_;       // [rows, row_stride()] float32
+  DeviceMemory lists_;      // [selections, rows, capacity]
   DeviceMemory numbers_;    // [selections, rows] counts, lengths, budgets; then of the result [rows] starts, tokens, counts
   DeviceMemory positions_;  // [rows, capacity]
   DeviceMemory pages_;      // [rows, capacity]

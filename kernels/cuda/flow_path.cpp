@@ -95,9 +95,7 @@ std::string CudaFlow::describe_path(int sequences, int pages) const {
   if (index_.empty()) return "a list of pages that needs no scores";
   std::string why = source_.why_not_whole_rows;
   if (why.empty()) why = whole_rows_ ? "rows are too long to be held on chip" : "one kernel was not wanted";
-  const bool hinted = std::any_of(layout_.selections.begin(), layout_.selections.end(), [&](const auto& selection) {
-    return takes_hints(layout_.node(selection.node), sequences * kv_heads_, pages);
-  });
+  const bool hinted = takes_hints(sequences, pages);
   return fmt::format("{} of its own and top-k{}, scores in device memory: {}",
                      index_.size() == 1 ? "a kernel" : fmt::format("{} kernels", index_.size()),
                      hinted ? ", which begins with what was selected last" : "", why);

@@ -17,15 +17,18 @@ std::vector<float> initial_values(const codegen::FlowLayout& layout, int64_t cap
 
 }  // namespace
 
-CudaFlowState::CudaFlowState(const codegen::FlowLayout& layout, int sparse_layers, int kv_heads, int max_pages)
+CudaFlowState::CudaFlowState(const codegen::FlowLayout& layout, int sparse_layers, int kv_heads, int max_pages, int hint_room)
     : initial_(initial_values(layout, max_pages)),
       blocks_(sparse_layers * kv_heads),
       capacity_(max_pages),
-      memory_(initial_.size() * sizeof(float) * blocks_) {
+      hint_room_(hint_room),
+      memory_(initial_.size() * sizeof(float) * blocks_),
+      hints_(layout.selections.size() * blocks_ * hint_room * sizeof(int32_t)) {
   reset();
 }
 
 void CudaFlowState::reset() {
+  if (hints_.bytes() > 0) hints_.fill(0xff);  // no hints
   const size_t bytes = initial_.size() * sizeof(float);
   if (blocks_ == 0 || bytes == 0) return;
   auto* base = memory_.as<std::byte>();

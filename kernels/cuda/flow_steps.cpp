@@ -4,52 +4,42 @@
 #include "kernels/cuda/round_up.h"
 #include "kernels/cuda/topk.h"
 
-// The index stage in several kernels, and top-k between them, with hints of the last step.
+// The index stage in several kernels, and top-k between them, with hints of each request's last step.
 
 namespace sluice::cuda {
 namespace {
 
-constexpr int kLeastChunk = 64;      // pages worth a block
-constexpr int kMostHintedRows = 16;  // of more the last selections are not kept
-
-/// Whether top-k is faster with what was selected before. What a threshold may take says nothing of how many pages it took.
-bool is_hinted(const Node& selection, int rows, int length, int budget) {
-  return selection.op != Op::kThreshold && rows <= kMostHintedRows && budget > 0 &&
-         plan_top_k(rows, length, budget, true).method == TopKMethod::kGuessVerifyRefine;
-}
+constexpr int kLeastChunk = 64;  // pages worth a block
 
 /// Pages of a row between those that a selection keeps anyway, which it selects from.
 int scores_between(const Node& selection, int pages) { return pages - selection.attributes.first - selection.attributes.last; }
 
+/// Whether top-k is faster with what was selected before. What a threshold may take says nothing of how many pages it took.
+bool is_hinted(const Node& selection, int rows, int pages) {
+  const int budget = codegen::most_budget(selection, pages);
+  return selection.op != Op::kThreshold && budget > 0 &&
+         plan_top_k(rows, scores_between(selection, pages), budget, true).method == TopKMethod::kGuessVerifyRefine;
+}
+
 }  // namespace
 
-void CudaFlow::reserve_hints() {
-  if (path(1, capacity_).cluster > 0) return;  // rows that one kernel holds are selected from without
-  int most = 0;                                // pages that a selection takes
+int CudaFlow::hint_room(int max_pages) const {
+  if (path(1, max_pages).cluster > 0) return 0;  // rows that one kernel holds are selected from without
+  int most = 0;
   for (const codegen::ScoredSelection& selection : layout_.selections) {
     const Node& node = layout_.node(selection.node);
-    if (is_hinted(node, 1, capacity_, capacity_)) most = std::max(most, codegen::most_budget(node, capacity_));
+    if (is_hinted(node, 1, max_pages)) most = std::max(most, codegen::most_budget(node, max_pages));
   }
-  if (most <= hint_stride_) return;
-  DeviceMemory hints(sparse_layers_ * layout_.selections.size() * kMostHintedRows * most * sizeof(int32_t));
-  hints.fill(0xff);  // no hints
-  hints_ = std::move(hints);
-  hint_stride_ = most;
+  return most;
 }
 
-bool CudaFlow::takes_hints(const Node& selection, int rows, int pages) const {
-  const int budget = codegen::most_budget(selection, pages);
-  return budget <= hint_stride_ && is_hinted(selection, rows, scores_between(selection, pages), budget);
+bool CudaFlow::takes_hints(int sequences, int pages) const {
+  return std::any_of(layout_.selections.begin(), layout_.selections.end(), [&](const codegen::ScoredSelection& selection) {
+    return is_hinted(layout_.node(selection.node), sequences * kv_heads_, pages);
+  });
 }
 
-int32_t* CudaFlow::last_selection(int selection, int layer) const {
-  const int place = state_layers_.at(static_cast<size_t>(layer));
-  if (place < 0) return nullptr;
-  const int64_t lists = place * static_cast<int64_t>(layout_.selections.size()) + selection;
-  return hints_.as<int32_t>() + lists * kMostHintedRows * hint_stride_;
-}
-
-SelectionLeaf CudaFlow::select_leaf(NodeId id, int layer, int rows, int pages, Stream stream) {
+SelectionLeaf CudaFlow::select_leaf(NodeId id, int layer, int rows, int pages, const HintBlock* hints, Stream stream) {
   const Node& node = layout_.node(id);
   SelectionLeaf leaf;
   leaf.first = node.attributes.first;
@@ -67,14 +57,14 @@ SelectionLeaf CudaFlow::select_leaf(NodeId id, int layer, int rows, int pages, S
   top.max_budget = budget;
   top.selected = lists_.as<int32_t>() + static_cast<int64_t>(number) * most_rows_ * capacity_;
   top.selected_stride = capacity_;
-  if (int32_t* const last = takes_hints(node, rows, pages) ? last_selection(number, layer) : nullptr; last != nullptr) {
-    // Scores change little from step to step (GVR, section 3). Where another request has taken the place of a row, hints are of
-    // no use, and do no harm.
-    top.selected = last;
-    top.selected_stride = hint_stride_;
-    top.hints = last;
-    top.hint_stride = hint_stride_;
+  const int place = state_layers_.at(static_cast<size_t>(layer));
+  if (hints != nullptr && place >= 0 && is_hinted(node, rows, pages)) {
+    // Scores change little from step to step (GVR, section 3).
+    top.hints = hints;
+    top.owner_rows = kv_heads_;
+    top.hint_list = place * static_cast<int>(layout_.selections.size()) + number;
     top.hint_count = budget;
+    top.keeps_hints = true;
   }
   top.counts = numbers_at(0, number);
   select_top_k(top, plan_top_k(rows, top.max_length, budget, top.hints != nullptr), stream);
@@ -98,7 +88,8 @@ void CudaFlow::launch_steps(const Selection& selection, const FlowSequences& seq
     launch(loaded, rows * ((int64_t{pages} + arguments.chunk - 1) / arguments.chunk), arguments, stream);
   }
   Selection joined = selection;
-  for (const NodeId id : leaves_) joined.leaves[joined.leaf_count++] = select_leaf(id, arguments.layer, rows, pages, stream);
+  for (const NodeId id : leaves_)
+    joined.leaves[joined.leaf_count++] = select_leaf(id, arguments.layer, rows, pages, sequences.hints, stream);
   if (leaves_.empty()) joined.leaves[joined.leaf_count++].first = pages;  // no selection: every page
   finish_selection(joined, stream);
 }

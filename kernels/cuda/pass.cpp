@@ -9,7 +9,7 @@ namespace sluice::cuda {
 namespace {
 
 size_t bytes_of(size_t rows, size_t sequences, size_t pages, size_t touched) {
-  return sequences * (sizeof(StateBlock) + sizeof(uint64_t)) +
+  return sequences * (sizeof(StateBlock) + sizeof(HintBlock) + sizeof(uint64_t)) +
          (3 * rows + sequences + 2 * (sequences + 1) + pages + 2 * touched) * sizeof(int32_t);
 }
 
@@ -17,7 +17,8 @@ size_t bytes_of(size_t rows, size_t sequences, size_t pages, size_t touched) {
 PassArrays arrays_at(const std::byte* data, const PassBatch& batch, int touched) {
   PassArrays arrays;
   arrays.states = reinterpret_cast<const StateBlock*>(data);
-  arrays.seeds = reinterpret_cast<const uint64_t*>(arrays.states + batch.lengths.size());
+  arrays.hints = reinterpret_cast<const HintBlock*>(arrays.states + batch.lengths.size());
+  arrays.seeds = reinterpret_cast<const uint64_t*>(arrays.hints + batch.lengths.size());
   arrays.tokens = reinterpret_cast<const int32_t*>(arrays.seeds + batch.lengths.size());
   arrays.positions = arrays.tokens + batch.rows();
   arrays.row_pages = arrays.positions + batch.rows();
@@ -31,11 +32,11 @@ PassArrays arrays_at(const std::byte* data, const PassBatch& batch, int touched)
   return arrays;
 }
 
-StateBlock block_of(RequestState* state) {
-  if (state == nullptr) return {};
+/// Null if there is none.
+const CudaFlowState* as_cuda(const RequestState* state) {
   const auto* mine = dynamic_cast<const CudaFlowState*>(state);
-  if (mine == nullptr) throw InternalError("a state of another device was given to the GPU");
-  return mine->block();
+  if (mine == nullptr && state != nullptr) throw InternalError("a state of another device was given to the GPU");
+  return mine;
 }
 
 }  // namespace
@@ -130,7 +131,9 @@ void Pass::fill() {
       to(at.touched_tokens)[touched] = std::min(page, length - index * page);
     }
     to(at.seeds)[s] = batch_.seeds.empty() ? 0 : batch_.seeds[s];
-    to(at.states)[s] = block_of(batch_.states.empty() ? nullptr : batch_.states[s]);
+    const CudaFlowState* const state = as_cuda(batch_.states.empty() ? nullptr : batch_.states[s]);
+    to(at.states)[s] = state == nullptr ? StateBlock{} : state->block();
+    to(at.hints)[s] = state == nullptr ? HintBlock{} : state->hints();
   }
   std::copy(batch_.lengths.begin(), batch_.lengths.end(), to(at.lengths));
   std::copy(batch_.query_indptr.begin(), batch_.query_indptr.end(), to(at.query_indptr));

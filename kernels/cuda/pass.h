@@ -8,6 +8,7 @@
 #include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/pool.h"
 #include "kernels/cuda/runtime.h"
+#include "kernels/cuda/topk.h"
 #include "kernels/device.h"
 
 struct CUevent_st;
@@ -72,6 +73,7 @@ struct PassArrays {
   const int32_t* page_indices = nullptr;    // [page_indptr.back()] last, as their number varies
   const uint64_t* seeds = nullptr;          // [sequences]
   const StateBlock* states = nullptr;       // [sequences] those of requests without state are null
+  const HintBlock* hints = nullptr;         // [sequences] as these
   const int32_t* touched_pages = nullptr;   // [touched] the pages that the pass writes to
   const int32_t* touched_tokens = nullptr;  // [touched] tokens that they hold afterwards
   int touched = 0;

@@ -62,9 +62,35 @@ __device__ Guess next_guess(Guess last, int k, int reached) {
   return {last.rank == last.held ? 0 : static_cast<int>(fminf(wanted, last.held)), last.held};
 }
 
+/// What the owner of a row keeps of its last selection.
+struct KeptHints {
+  int32_t* at = nullptr;
+  int room = 0;
+
+  __device__ KeptHints(const TopK& rows, int row) {
+    const HintBlock& block = rows.hints[row / rows.owner_rows];
+    if (block.lists == nullptr) return;
+    at = block.lists + (int64_t{rows.hint_list} * rows.owner_rows + row % rows.owner_rows) * block.stride;
+    room = static_cast<int>(block.stride);
+  }
+};
+
+/// Where a row's selection goes.
+struct Target {
+  int32_t* selected;
+  int32_t* kept;
+  int room;  // of `kept`
+
+  __device__ void put(int at, int index) const {
+    selected[at] = index;
+    if (at < room) kept[at] = index;
+  }
+};
+
 /// The first block of a cluster selects from the candidates that all have left with it: `bracket.reaching_begin` of them.
 template <int kThreads>
-__device__ void select_candidates(Team<kThreads>& team, const Candidates& candidates, Bracket bracket, int k, int32_t* selected) {
+__device__ void select_candidates(Team<kThreads>& team, const Candidates& candidates, Bracket bracket, int k,
+                                  const Target& target) {
   const int held = bracket.reaching_begin;
   const int steps = (held + kStep * team.kWarps - 1) / (kStep * team.kWarps);
   const auto visit = [&](const auto& use) {
@@ -90,18 +116,17 @@ __device__ void select_candidates(Team<kThreads>& team, const Candidates& candid
     return count;
   };
   team.place(cut, team.template count<false>(cut, visit, reaching).before, visit,
-             [&](int at, uint32_t, int place) { selected[at] = candidates.indices[place]; });
+             [&](int at, uint32_t, int place) { target.put(at, candidates.indices[place]); });
 }
 
 /// Index of the score that this thread contributes to the guess, or -1.
-__device__ int guess_index(const Arguments& arguments, TopKMethod method, int row, int length, int threads) {
-  const TopK& rows = arguments.rows;
+__device__ int guess_index(TopKMethod method, const int32_t* hints, int hint_count, int length, int threads) {
   const int64_t thread = threadIdx.x;
   int index = -1;
   if (method == TopKMethod::kSample) index = static_cast<int>(thread * length / threads);
   if (method == TopKMethod::kGuessVerifyRefine) {
-    const int64_t place = rows.hint_count > threads ? thread * rows.hint_count / threads : thread;
-    if (place < rows.hint_count) index = rows.hints[row * rows.hint_stride + place];
+    const int64_t place = hint_count > threads ? thread * hint_count / threads : thread;
+    if (place < hint_count) index = hints[place];
   }
   return index < length ? index : -1;
 }
@@ -135,9 +160,17 @@ __global__ __launch_bounds__(kThreads, 1) void select_rows(const __grid_constant
   const TopKMethod method = length > kCandidates ? arguments.method : TopKMethod::kRadix;
   int index = -1;
   float guess_score = 0;
+  Target target{selected, nullptr, 0};
   if constexpr (kClustered) {
     // Every block gathers the same scores for the guess, so that all agree without a word.
-    index = guess_index(arguments, method, row, length, kThreads);
+    int hint_count = 0;
+    if (arguments.method == TopKMethod::kGuessVerifyRefine) {
+      const KeptHints hints(rows, row);
+      hint_count = min(rows.hint_count, hints.room);
+      target.kept = hints.at;
+      target.room = rows.keeps_hints ? hints.room : 0;
+    }
+    index = guess_index(method, target.kept, hint_count, length, kThreads);
     if (index >= 0) guess_score = scores[index];
   }
   Row<kKeys, kClustered> row_scores(scores, length, arguments.aligned, blocks * team.kWarps, block * team.kWarps + team.warp,
@@ -198,13 +231,13 @@ __global__ __launch_bounds__(kThreads, 1) void select_rows(const __grid_constant
   }
 
   if constexpr (!kClustered) {
-    team.place(cut, counts.before, visit, [&](int at, uint32_t, int index) { selected[at] = index; });
+    team.place(cut, counts.before, visit, [&](int at, uint32_t, int index) { target.put(at, index); });
   } else {
     Candidates* collected = exact ? nullptr : in_block(&candidates[0], 0);
     uint32_t* own_scores = exact ? nullptr : candidates[0].own_scores;
     place_by_masks(cut, counts, row_scores, own_scores, [&](uint32_t at, int index, uint32_t slot) {
       if (collected == nullptr) {
-        selected[at] = index;
+        target.put(static_cast<int>(at), index);
       } else {
         collected->keys[at] = order_key(own_scores[slot]);
         collected->indices[at] = index;
@@ -212,7 +245,7 @@ __global__ __launch_bounds__(kThreads, 1) void select_rows(const __grid_constant
     });
     if (exact) return;
     sync_cluster();
-    if (block == 0) select_candidates(team, candidates[0], bracket, k, selected);
+    if (block == 0) select_candidates(team, candidates[0], bracket, k, target);
   }
 }
 
@@ -268,6 +301,8 @@ TopKPlan plan_top_k(int rows, int max_length, int max_budget, bool hinted) {
 
 void select_top_k(const TopK& rows, const TopKPlan& plan, Stream stream) {
   if (rows.rows <= 0 || rows.max_budget <= 0) return;
+  if (plan.method == TopKMethod::kGuessVerifyRefine && rows.hints == nullptr)
+    throw InternalError("top-k: no hints to begin with");
   const Kernel& kernel = kernel_of(plan, rows.max_length);
   constexpr int kAlignment = 4;
   const bool aligned = rows.stride % kAlignment == 0 && reinterpret_cast<uintptr_t>(rows.scores) % sizeof(float4) == 0;

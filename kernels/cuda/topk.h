@@ -17,6 +17,13 @@ enum class TopKMethod {
   kGuessVerifyRefine  // first guess the threshold from the scores of the hints (GVR, section 4)
 };
 
+/// What selections of one owner of rows, such as a request, took last: lists of page indices, each `stride` long. Any content is
+/// fine, also repeated or out of range (-1). Device memory.
+struct HintBlock {
+  int32_t* lists = nullptr;  // [lists, rows of the owner, stride]; null: there are none
+  int64_t stride = 0;
+};
+
 /// Rows of scores and where their selections go; all pointers are device memory.
 struct TopK {
   const float* scores = nullptr;  // [rows, stride]
@@ -27,11 +34,12 @@ struct TopK {
   const int32_t* budgets = nullptr;  // [rows], at most max_budget, which is read in their place if this is null
   int max_budget = 0;
 
-  /// Indices that may be among the best, such as an earlier selection: `selected` itself as it was left, too. Any content is
-  /// fine, also repeated or out of range (-1).
-  const int32_t* hints = nullptr;  // [rows, hint_stride], or null
-  int64_t hint_stride = 0;
-  int hint_count = 0;  // of each row
+  /// Indices that may be among the best, from list `hint_list` of whoever a row belongs to: the first `hint_count` of them.
+  const HintBlock* hints = nullptr;  // [rows / owner_rows], or null
+  int owner_rows = 1;                // that follow each other
+  int hint_list = 0;
+  int hint_count = 0;
+  bool keeps_hints = false;  // what is selected goes there, too, as far as there is room
 
   int32_t* selected = nullptr;  // [rows, selected_stride], ascending; what lies behind a row's count is left as it was
   int64_t selected_stride = 0;  // at least max_budget
@@ -51,8 +59,8 @@ struct TopKPlan {
 TopKPlan plan_top_k(int rows, int max_length, int max_budget, bool hinted);
 
 /// Selects from all rows in one launch, without workspace; may be captured in a graph, which then follows `lengths`, `budgets`
-/// and `hints` as they change. The same input gives the same bits in every run and under every plan. Throws InternalError for a
-/// plan that there is no kernel for.
+/// and `hints` as they change. Hints are kept by plans that begin with them (GVR), not by others. The same input gives the same
+/// bits in every run and under every plan. Throws InternalError for a plan that there is no kernel for.
 void select_top_k(const TopK& rows, const TopKPlan& plan, Stream stream);
 
 }  // namespace sluice::cuda

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "kernels/cuda/flow.h"
+#include "kernels/cuda/flow_state.h"
 #include "kernels/reference/oracle.h"
 #include "tests/cuda/gpu.h"
 #include "tests/support/graph_builder.h"
@@ -73,13 +74,15 @@ class Problem {
     lengths_memory_.upload(lengths.data(), lengths.size() * sizeof(int32_t));
   }
 
-  FlowResult select(CudaFlow& flow, cuda::Stream stream = nullptr, bool wants_scores = true, int layer = 1) const {
+  FlowResult select(CudaFlow& flow, cuda::Stream stream = nullptr, bool wants_scores = true, int layer = 1,
+                    const cuda::HintBlock* hints = nullptr) const {
     return flow.select(blocks(layer),
                        {.count = sequences(),
                         .most_pages = most_pages_,
                         .lengths = lengths_memory_.as<int32_t>(),
                         .page_indptr = indptr_.as<int32_t>(),
                         .page_indices = indices_.as<int32_t>(),
+                        .hints = hints,
                         .query = query_.data(),
                         .query_stride = int64_t{kHeads} * kGeometry.group * kGeometry.head_dim,
                         .query_type = DataType::kF32,
@@ -281,27 +284,103 @@ TEST_F(CudaRowKernel, RowsThatDoNotFitTakeSeveralKernels) {
   EXPECT_NE(flow.describe_path(1, 4'000).find("one kernel"), std::string::npos);
 }
 
-TEST_F(CudaRowKernel, WhatWasSelectedLastIsAHintThatChangesNothing) {
+/// Requests as an engine has them: each keeps what it selected last.
+class Requests {
+ public:
+  Requests(const CudaFlow& flow, int count, int most_pages) : blocks_(count * sizeof(cuda::HintBlock)) {
+    for (int i = 0; i < count; ++i) states_.push_back(flow.create_state(most_pages));
+  }
+
+  /// For a batch of these requests, in this order.
+  const cuda::HintBlock* batch(const std::vector<int>& requests) {
+    std::vector<cuda::HintBlock> blocks;
+    for (const int request : requests) blocks.push_back(block(request));
+    blocks_.upload(blocks.data(), blocks.size() * sizeof(cuda::HintBlock));
+    return blocks_.as<cuda::HintBlock>();
+  }
+  cuda::HintBlock block(int request) const {
+    return dynamic_cast<const cuda::CudaFlowState&>(*states_.at(static_cast<size_t>(request))).hints();
+  }
+  /// Of one of its lists and KV heads.
+  std::vector<int32_t> kept(int request, int list, int head) const {
+    const cuda::HintBlock hints = block(request);
+    std::vector<int32_t> kept(static_cast<size_t>(hints.stride));
+    SLUICE_CHECK_CUDA(cudaMemcpy(kept.data(), hints.lists + (static_cast<int64_t>(list) * kHeads + head) * hints.stride,
+                                 kept.size() * sizeof(int32_t), cudaMemcpyDeviceToHost));
+    return kept;
+  }
+  void reset(int request) { states_.at(static_cast<size_t>(request))->reset(); }
+
+ private:
+  std::vector<std::unique_ptr<RequestState>> states_;
+  DeviceMemory blocks_;
+};
+
+TEST_F(CudaRowKernel, WhatARequestSelectedLastIsAHintThatChangesNothing) {
   constexpr int kPages = 40'000;
   for (const int levels : {2, 1000}) {
     Problem problem(mean_score_graph(kGeometry, GraphBuilder::budget(2500, 1, 2)), {8 * kPages, 8 * kPages - 3},
                     {.levels = levels});
     CudaFlow flow(problem.plan(), 3, kHeads);
+    EXPECT_EQ(flow.create_state(kPages), nullptr) << "rows that are held on chip need no hints";
     flow.use_several_kernels();
+    EXPECT_EQ(flow.create_state(1000), nullptr) << "short rows are faster without";
+    Requests requests(flow, 3, kPages);
     const auto is_hinted = [&](int sequences) {
       return flow.describe_path(sequences, kPages).find("what was selected last") != std::string::npos;
     };
-    EXPECT_FALSE(is_hinted(2));  // nothing is kept yet
-    // Hints of none, of the same, of shorter and of longer rows.
-    const std::vector<std::vector<int32_t>> steps{
-        {8 * kPages, 8 * kPages - 3}, {8 * kPages, 8 * kPages - 3}, {800, 90'000}, {0, 8 * kPages - 8}, {8 * kPages, 30'000}};
-    for (const std::vector<int32_t>& lengths : steps) {
-      problem.set_lengths(lengths);
-      expect_best(problem, given(problem, problem.select(flow)));
-      EXPECT_TRUE(is_hinted(2));
-      EXPECT_FALSE(is_hinted(40));
+    EXPECT_TRUE(is_hinted(2));
+    EXPECT_FALSE(is_hinted(40));
+    // Hints of none, of the same, of shorter and of longer rows; requests that change places, come and go.
+    struct Step {
+      std::vector<int32_t> lengths;
+      std::vector<int> requests;
+    };
+    const Step steps[] = {{{8 * kPages, 8 * kPages - 3}, {0, 1}}, {{8 * kPages, 8 * kPages - 3}, {0, 1}},
+                          {{8 * kPages, 8 * kPages - 3}, {1, 0}}, {{800, 90'000}, {2, 0}},
+                          {{0, 8 * kPages - 8}, {1, 2}},          {{8 * kPages, 300'000}, {2, 1}}};
+    for (const Step& step : steps) {
+      problem.set_lengths(step.lengths);
+      expect_best(problem, given(problem, problem.select(flow, nullptr, true, 1, requests.batch(step.requests))));
     }
+    expect_best(problem, given(problem, problem.select(flow)));  // nobody keeps anything
   }
+}
+
+TEST_F(CudaRowKernel, HintsBelongToRequestsWhereverTheyAreInABatch) {
+  constexpr int kPages = 40'000;
+  constexpr int kFirst = 1;
+  const Problem problem(mean_score_graph(kGeometry, GraphBuilder::budget(2500, kFirst, 2)), {8 * kPages, 8 * (kPages - 1000)},
+                        {.levels = 1000});
+  CudaFlow flow(problem.plan(), 3, kHeads);
+  flow.use_several_kernels();
+  Requests requests(flow, 3, kPages);
+  const auto expect_kept = [&](int request, int place, int layer, const Given& selection) {
+    for (int head = 0; head < kHeads; ++head) {
+      const std::vector<int32_t> kept = requests.kept(request, layer, head);
+      const std::vector<int32_t>& selected = selection.positions.at(static_cast<size_t>(place * kHeads + head));
+      ASSERT_EQ(selected.size(), 2503U);
+      for (int i = 0; i < 2500; ++i) {
+        ASSERT_EQ(kept.at(static_cast<size_t>(i)) + kFirst, selected.at(static_cast<size_t>(i + kFirst))) << request << ", " << i;
+      }
+    }
+  };
+  const auto expect_none = [&](int request, int layer) {
+    const std::vector<int32_t> kept = requests.kept(request, layer, 0);
+    EXPECT_TRUE(std::all_of(kept.begin(), kept.end(), [](int32_t page) { return page == -1; })) << request;
+  };
+  const Given first = given(problem, problem.select(flow, nullptr, true, 1, requests.batch({2, 0})));
+  expect_kept(2, 0, 1, first);
+  expect_kept(0, 1, 1, first);
+  expect_none(1, 1);
+  expect_none(2, 0);
+  expect_none(2, 2);
+  const Given second = given(problem, problem.select(flow, nullptr, true, 1, requests.batch({0, 1})));
+  expect_kept(0, 0, 1, second);
+  expect_kept(1, 1, 1, second);
+  expect_kept(2, 0, 1, first);  // it was not in the batch
+  requests.reset(2);
+  expect_none(2, 1);
 }
 
 TEST_F(CudaRowKernel, SelectionsOfAUnionKeepApartWhatTheyLastTook) {
@@ -317,16 +396,19 @@ TEST_F(CudaRowKernel, SelectionsOfAUnionKeepApartWhatTheyLastTook) {
   const Problem longer(b.graph, {8 * 50'000, 8 * 45'000}, {.levels = 1000});
   CudaFlow flow(shorter.plan(), 3, kHeads);
   flow.use_several_kernels();
+  Requests requests(flow, 2, 50'000);
   for (const Problem* problem : {&shorter, &longer, &shorter}) {
-    CudaFlow without(problem->plan(), 3, kHeads);  // its first selections have no hints
+    CudaFlow without(problem->plan(), 3, kHeads);
     without.use_several_kernels();
     for (const int layer : {1, 2}) {
       const Given wanted = given(*problem, problem->select(without, nullptr, false, layer));
       for (int step = 0; step < 2; ++step) {
-        expect_same_selection(given(*problem, problem->select(flow, nullptr, false, layer)), wanted);
+        const Given hinted = given(*problem, problem->select(flow, nullptr, false, layer, requests.batch({0, 1})));
+        expect_same_selection(hinted, wanted);
       }
     }
   }
+  for (const int layer : {1, 2}) EXPECT_NE(requests.kept(0, 2 * layer, 0), requests.kept(0, 2 * layer + 1, 0));
 }
 
 TEST_F(CudaRowKernel, CapturedLaunchesFollowLengths) {

@@ -121,7 +121,7 @@ std::string name_of(const TopKPlan& plan) {
 
 /// A problem in device memory.
 struct OnDevice {
-  DeviceMemory scores, lengths, budgets, hints, selected, counts;
+  DeviceMemory scores, lengths, budgets, hints, blocks, selected, counts;
   TopK rows;
 
   explicit OnDevice(const Problem& p)
@@ -129,12 +129,19 @@ struct OnDevice {
         lengths(p.rows * sizeof(int32_t)),
         budgets(p.rows * sizeof(int32_t)),
         hints(p.hints.size() * sizeof(int32_t)),
+        blocks(p.rows * sizeof(HintBlock)),
         selected(static_cast<size_t>(p.rows) * (p.k + 1) * sizeof(int32_t)),
         counts(p.rows * sizeof(int32_t)) {
     scores.upload(p.scores.data(), scores.bytes());
     lengths.upload(p.lengths.data(), lengths.bytes());
     budgets.upload(p.budgets.data(), budgets.bytes());
     hints.upload(p.hints.data(), hints.bytes());
+    const int owner_rows = p.rows % 2 == 0 ? 2 : 1;
+    std::vector<HintBlock> owners;
+    for (int row = 0; row < p.rows; row += owner_rows) {
+      owners.push_back({hints.as<int32_t>() + static_cast<int64_t>(row) * p.k, p.k});
+    }
+    blocks.upload(owners.data(), owners.size() * sizeof(HintBlock));
     rows = {.scores = scores.as<float>(),
             .stride = p.stride,
             .rows = p.rows,
@@ -142,8 +149,8 @@ struct OnDevice {
             .lengths = lengths.as<int32_t>(),
             .budgets = budgets.as<int32_t>(),
             .max_budget = p.k,
-            .hints = hints.as<int32_t>(),
-            .hint_stride = p.k,
+            .hints = blocks.as<HintBlock>(),
+            .owner_rows = owner_rows,
             .hint_count = p.k,
             .selected = selected.as<int32_t>(),
             .selected_stride = p.k + 1,
@@ -239,11 +246,68 @@ TEST_F(CudaTopK, TakesRowsOfAMillion) {
   for (const char* kind : {"gauss", "plateau", "relu99", "nan"}) expect_exact(kind, 1, 1 << 20, 4096, false, 'h', 0);
 }
 
+TEST_F(CudaTopK, KeepsWhatItSelectsForWhoeverRowsBelongTo) {
+  constexpr int kRows = 6;
+  constexpr int kOwnerRows = 2;
+  constexpr int kLists = 3;
+  constexpr int kList = 1;
+  constexpr int32_t kPoison = -77;
+  for (const int length : {9000, 70'000}) {
+    for (const int k : {8, 1500}) {
+      const Problem p = make_problem("ints", kRows, length, k, length, true, random_);
+      const OnDevice device(p);
+      // Of the three owners one has room for all, one for half, and one keeps nothing.
+      const int rooms[] = {k, k / 2, 0};
+      std::vector<DeviceMemory> memory;
+      std::vector<HintBlock> owners;
+      for (const int room : rooms) {
+        memory.emplace_back(static_cast<size_t>(kLists) * kOwnerRows * room * sizeof(int32_t));
+        const std::vector<int32_t> poison(static_cast<size_t>(kLists) * kOwnerRows * room, kPoison);
+        if (room > 0) memory.back().upload(poison.data(), memory.back().bytes());
+        owners.push_back({memory.back().as<int32_t>(), room});
+      }
+      DeviceMemory blocks(owners.size() * sizeof(HintBlock));
+      blocks.upload(owners.data(), blocks.bytes());
+      TopK rows = device.rows;
+      rows.hints = blocks.as<HintBlock>();
+      rows.owner_rows = kOwnerRows;
+      rows.hint_list = kList;
+      rows.keeps_hints = true;
+      for (int step = 0; step < 2; ++step) {  // the second begins with what the first kept
+        select_top_k(rows, {TopKMethod::kGuessVerifyRefine, 1024, 16, 8}, nullptr);
+        std::vector<int32_t> selected(static_cast<size_t>(kRows) * (k + 1));
+        device.selected.download(selected.data(), device.selected.bytes());
+        for (int owner = 0; owner < kRows / kOwnerRows; ++owner) {
+          const int room = rooms[owner];
+          std::vector<int32_t> kept(static_cast<size_t>(kLists) * kOwnerRows * room);
+          if (room > 0) memory[static_cast<size_t>(owner)].download(kept.data(), kept.size() * sizeof(int32_t));
+          for (int i = 0; i < static_cast<int>(kept.size()); ++i) {
+            const int list = i / (kOwnerRows * room);
+            const int row = owner * kOwnerRows + i / room % kOwnerRows;
+            const std::vector<int32_t>& best = p.best[static_cast<size_t>(row)];
+            const bool all = static_cast<int>(best.size()) == p.lengths[static_cast<size_t>(row)];  // nothing is searched for
+            const bool has = list == kList && !all && i % room < static_cast<int>(best.size());
+            ASSERT_EQ(kept[static_cast<size_t>(i)], has ? best[static_cast<size_t>(i % room)] : kPoison)
+                << length << ", k " << k << ", owner " << owner << ", " << i;
+          }
+        }
+        for (int row = 0; row < kRows; ++row) {
+          const std::vector<int32_t>& best = p.best[static_cast<size_t>(row)];
+          ASSERT_TRUE(std::equal(best.begin(), best.end(), selected.begin() + static_cast<int64_t>(row) * (k + 1))) << row;
+        }
+      }
+    }
+  }
+}
+
 TEST_F(CudaTopK, RefusesPlansWithoutAKernel) {
   Problem p = make_problem("gauss", 1, 100, 7, 100, false, random_);
   add_hints(p, 'h', random_);
   const OnDevice device(p);
   EXPECT_THROW(select_top_k(device.rows, {TopKMethod::kRadix, 77, 3, 1}, nullptr), InternalError);
+  TopK rows = device.rows;
+  rows.hints = nullptr;
+  EXPECT_THROW(select_top_k(rows, {TopKMethod::kGuessVerifyRefine, 1024, 8, 1}, nullptr), InternalError) << "no hints";
 }
 
 }  // namespace

@@ -54,6 +54,8 @@ BenchRow measure(const TopKShape& shape, double seconds) {
         cudaMemcpy(device_scores.as<float>() + i * count, scores.data(), count * sizeof(float), cudaMemcpyHostToDevice));
   }
   const DeviceMemory device_hints = on_device(hints.data(), hints.size() * sizeof(int32_t));
+  const cuda::HintBlock block{device_hints.as<int32_t>(), shape.k};
+  const DeviceMemory device_block = on_device(&block, sizeof(block));
   const DeviceMemory selected(hints.size() * sizeof(int32_t));
   const cuda::TopKPlan plan = cuda::plan_top_k(shape.rows, shape.length, shape.k, shape.hinted);
   const auto run = [&](int64_t call, cuda::Stream stream) {
@@ -62,9 +64,9 @@ BenchRow measure(const TopKShape& shape, double seconds) {
                         .rows = shape.rows,
                         .max_length = shape.length,
                         .max_budget = shape.k,
-                        .hints = shape.hinted ? device_hints.as<int32_t>() : nullptr,
-                        .hint_stride = shape.k,
-                        .hint_count = shape.hinted ? shape.k : 0,
+                        .hints = shape.hinted ? device_block.as<cuda::HintBlock>() : nullptr,
+                        .owner_rows = shape.rows,
+                        .hint_count = shape.k,
                         .selected = selected.as<int32_t>(),
                         .selected_stride = shape.k},
                        plan, stream);
