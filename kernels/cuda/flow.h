@@ -165,7 +165,7 @@ class CudaFlow final {
                          FlowArguments arguments, Stream stream);
   void launch_steps(const Selection& selection, const FlowSequences& sequences, FlowArguments arguments, Stream stream);
   /// Selects by the scores that launches have left in a layer.
-  SelectionLeaf select_leaf(NodeId id, int layer, int rows, int pages, const HintBlock* hints, Stream stream);
+  SelectionLeaf select_leaf(NodeId id, int layer, int rows, const FlowSequences& sequences, Stream stream);
   /// Most pages that a selection of a request of so many pages takes whose next step is faster if they are kept; 0: none is.
   int hint_room(int max_pages) const;
   /// Whether any selection of so many sequences begins with what it took last.

@@ -17,7 +17,7 @@ int scores_between(const Node& selection, int pages) { return pages - selection.
 /// Whether top-k is faster with what was selected before. What a threshold may take says nothing of how many pages it took.
 bool is_hinted(const Node& selection, int rows, int pages) {
   const int budget = codegen::most_budget(selection, pages);
-  return selection.op != Op::kThreshold && budget > 0 &&
+  return selection.op != Op::kThreshold && !codegen::is_drawn(selection) && budget > 0 &&
          plan_top_k(rows, scores_between(selection, pages), budget, true).method == TopKMethod::kGuessVerifyRefine;
 }
 
@@ -39,8 +39,9 @@ bool CudaFlow::takes_hints(int sequences, int pages) const {
   });
 }
 
-SelectionLeaf CudaFlow::select_leaf(NodeId id, int layer, int rows, int pages, const HintBlock* hints, Stream stream) {
+SelectionLeaf CudaFlow::select_leaf(NodeId id, int layer, int rows, const FlowSequences& sequences, Stream stream) {
   const Node& node = layout_.node(id);
+  const int pages = sequences.most_pages;
   SelectionLeaf leaf;
   leaf.first = node.attributes.first;
   leaf.last = node.attributes.last;
@@ -57,20 +58,31 @@ SelectionLeaf CudaFlow::select_leaf(NodeId id, int layer, int rows, int pages, c
   top.max_budget = budget;
   top.selected = lists_.as<int32_t>() + static_cast<int64_t>(number) * most_rows_ * capacity_;
   top.selected_stride = capacity_;
+  leaf.list = top.selected;
+  leaf.list_stride = top.selected_stride;
+  leaf.counts = numbers_at(0, number);
+  top.counts = numbers_at(0, number);
+  if (codegen::is_drawn(node)) {
+    draw_top_k(top,
+               {.tolerate = node.attributes.tolerate,
+                .seeds = sequences.seeds,
+                .tokens = sequences.lengths,
+                .heads = kv_heads_,
+                .layer = layer,
+                .first = leaf.first},
+               stream);
+    return leaf;
+  }
   const int place = state_layers_.at(static_cast<size_t>(layer));
-  if (hints != nullptr && place >= 0 && is_hinted(node, rows, pages)) {
+  if (sequences.hints != nullptr && place >= 0 && is_hinted(node, rows, pages)) {
     // Scores change little from step to step (GVR, section 3).
-    top.hints = hints;
+    top.hints = sequences.hints;
     top.owner_rows = kv_heads_;
     top.hint_list = place * static_cast<int>(layout_.selections.size()) + number;
     top.hint_count = budget;
     top.keeps_hints = true;
   }
-  top.counts = numbers_at(0, number);
   select_top_k(top, plan_top_k(rows, top.max_length, budget, top.hints != nullptr), stream);
-  leaf.list = top.selected;
-  leaf.list_stride = top.selected_stride;
-  leaf.counts = top.counts;
   return leaf;
 }
 
@@ -88,8 +100,7 @@ void CudaFlow::launch_steps(const Selection& selection, const FlowSequences& seq
     launch(loaded, rows * ((int64_t{pages} + arguments.chunk - 1) / arguments.chunk), arguments, stream);
   }
   Selection joined = selection;
-  for (const NodeId id : leaves_)
-    joined.leaves[joined.leaf_count++] = select_leaf(id, arguments.layer, rows, pages, sequences.hints, stream);
+  for (const NodeId id : leaves_) joined.leaves[joined.leaf_count++] = select_leaf(id, arguments.layer, rows, sequences, stream);
   if (leaves_.empty()) joined.leaves[joined.leaf_count++].first = pages;  // no selection: every page
   finish_selection(joined, stream);
 }

@@ -63,4 +63,18 @@ TopKPlan plan_top_k(int rows, int max_length, int max_budget, bool hinted);
 /// bits in every run and under every plan. Throws InternalError for a plan that there is no kernel for.
 void select_top_k(const TopK& rows, const TopKPlan& plan, Stream stream);
 
+/// How pages are drawn in approximate selections.
+struct Draws {
+  double tolerate = 0;              // share of a budget that may be inexact
+  const uint64_t* seeds = nullptr;  // [rows / heads] of requests, in device memory; null: 0
+  const int32_t* tokens = nullptr;  // [rows / heads] that they have, in device memory
+  int heads = 1;                    // rows of a request
+  int layer = 0;
+  int first = 0;  // page of a row's first score
+};
+
+/// As `select_top_k`, approximately: what PageSelector::approx_top_k (kernels/cpu/topk.h) takes of the same scores, however many
+/// rows there are. Hints are not looked at.
+void draw_top_k(const TopK& rows, const Draws& draws, Stream stream);
+
 }  // namespace sluice::cuda

@@ -2,7 +2,9 @@
 // reference): a probe sees what was selected, so calls with one take those.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <memory>
 #include <numeric>
@@ -31,6 +33,7 @@ struct AttendingCase {
   const char* instead;
   int dim, group, page, kv_heads, most_tokens;
   DataType kv = DataType::kBF16;
+  bool whole = false;  // keys and queries are small whole numbers: scores are exact, however they are added up
 };
 
 /// Sequences of different lengths that decode, a step at a time, with pages of their own.
@@ -102,6 +105,17 @@ FlowGraph traced(const AttendingCase& shape) {
   FlowGraph graph = trace(text, "test.lua", options);
   graph.geometry.kv = shape.kv;
   return graph;
+}
+
+/// Rounds what bf16 numbers are twice as much of.
+void make_whole(std::vector<std::byte>& bytes) {
+  for (size_t at = 0; at + sizeof(uint16_t) <= bytes.size(); at += sizeof(uint16_t)) {
+    uint16_t narrow = 0;
+    std::memcpy(&narrow, bytes.data() + at, sizeof(narrow));
+    const float number = std::round(2 * std::bit_cast<float>(uint32_t{narrow} << 16));
+    narrow = static_cast<uint16_t>(std::bit_cast<uint32_t>(std::isfinite(number) ? number : 0.0F) >> 16);
+    std::memcpy(bytes.data() + at, &narrow, sizeof(narrow));
+  }
 }
 
 /// A pool and a flow of one layer, with steps of attention over them.
@@ -195,6 +209,8 @@ TEST_F(CudaAttending, OneKernelAgreesWithSeveral) {
       {"quest", of_topk, "k = 20", 128, 3, 16, 3, 600},
       {"block_topk", of_topk, "k = 20", 128, 2, 16, 8, 900, DataType::kE4M3},
       {"block_topk", of_topk, "k = 12", 128, 5, 16, 4, 500, DataType::kE5M2},
+      {"block_topk", whole, "sluice.approx_topk(score, { k = 12, first = 1, last = 2, tolerate = 0.4 })", 128, 2, 16, 8, 900,
+       DataType::kBF16, true},
   };
   constexpr int kSteps = 9;
   const std::vector<float> drawn = draw(1000003);
@@ -216,6 +232,7 @@ TEST_F(CudaAttending, OneKernelAgreesWithSeveral) {
       std::vector<float> values(keys.size());
       for (size_t i = 0; i < keys.size(); ++i) {
         keys[i] = drawn[(i + 7919 * static_cast<size_t>(s)) % drawn.size()];
+        if (shape.whole) keys[i] = std::round(2 * keys[i]);
         values[i] = drawn[(i + 104729 * static_cast<size_t>(s) + 50) % drawn.size()];
       }
       const int last = (sequences.length(s) - 1) % shape.page + 1;
@@ -235,6 +252,7 @@ TEST_F(CudaAttending, OneKernelAgreesWithSeveral) {
       const Held now = hold(count, columns + 2 * kv_columns, kBF16, 8);
       std::vector<std::byte> bytes(((now.matrix.rows - 1) * now.matrix.stride + now.matrix.columns) * size_of(kBF16));
       device_->read(bytes.data(), now.matrix.data, bytes.size());
+      if (shape.whole) make_whole(bytes);
       device_->write(qkv.matrix.data, bytes.data(), bytes.size());
       const PassBatch batch = sequences.step();
       const auto attend = [&](const Side& side, AttentionProbe* asked) {

@@ -67,6 +67,25 @@ TEST_F(CudaCodegen, KernelsThatAttendCompile) {
   }
 }
 
+TEST_F(CudaCodegen, ApproximateSelectionsCompileEverywhere) {
+  const auto drawn = [&](const char* tolerate) {
+    const std::string script = std::string(R"(
+      local flow = sluice.flow { name = "drawn", page = 16 }
+      function flow.cache(c) c.centroid = c.k:mean("token") end
+      function flow.index(q, c)
+        local score = q:mean("head"):dot(c.centroid)
+        return sluice.approx_topk(score, { k = 61, first = 1, last = 2, tolerate = )") +
+                               tolerate + " })\nend\nreturn flow";
+    return generated(compile(trace(script, "drawn.lua", {.head_dim = 128, .group = 4})).plan);
+  };
+  const GeneratedSource source = drawn("0.05");
+  for (const std::string* text : {&source.text, &source.small_row_text, &source.attending_text}) {
+    EXPECT_NE(text->find("select_about(blocks"), std::string::npos);
+    EXPECT_FALSE(cuda::compile_to_cubin(*text, "sm_90a").empty());
+  }
+  EXPECT_EQ(drawn("0").text.find("select_about(blocks, selection"), std::string::npos) << "nothing is drawn";
+}
+
 TEST_F(CudaCodegen, OnlyFlowsThatKeepTheNewestPageAttendWhereTheySelect) {
   const auto attends = [](const std::string& selection) {
     const std::string text =

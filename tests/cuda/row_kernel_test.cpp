@@ -7,8 +7,10 @@
 #include <numeric>
 #include <random>
 
+#include "kernels/cpu/topk.h"
 #include "kernels/cuda/flow.h"
 #include "kernels/cuda/flow_state.h"
+#include "kernels/random.h"
 #include "kernels/reference/oracle.h"
 #include "tests/cuda/gpu.h"
 #include "tests/support/graph_builder.h"
@@ -66,7 +68,8 @@ class Problem {
   int sequences() const { return static_cast<int>(lengths_.size()); }
   int rows() const { return sequences() * kHeads; }
   int most_pages() const { return most_pages_; }
-  int pages(int row) const { return (lengths_[row / kHeads] + kGeometry.page - 1) / kGeometry.page; }
+  int tokens(int row) const { return lengths_[row / kHeads]; }
+  int pages(int row) const { return (tokens(row) + kGeometry.page - 1) / kGeometry.page; }
   const Plan& plan() const { return plan_; }
 
   void set_lengths(const std::vector<int32_t>& lengths) {
@@ -186,13 +189,25 @@ void expect_same(const Given& one, const Given& other) {
   expect_same_selection(one, other);
 }
 
+/// What the CPU draws of a row of layer 1 by these scores.
+std::vector<int32_t> drawn_by_cpu(const std::vector<float>& scores, const Attributes& attributes, int head, int tokens) {
+  cpu::PageSelector selector(static_cast<int>(scores.size()));
+  std::vector<int32_t> drawn(scores.size() + 64);
+  const uint64_t key = random_key(0, RandomPurpose::kApproxTopK, 1, head, tokens);
+  drawn.resize(static_cast<size_t>(selector.approx_top_k(scores, attributes, key, drawn.data())));
+  return drawn;
+}
+
 /// Selections are those of the very scores.
 void expect_best(const Problem& problem, const Given& given) {
   const FlowGraph& graph = problem.plan().graph;
-  const Attributes& attributes = graph.nodes[graph.selection].attributes;
+  const Node& selection = graph.nodes[graph.selection];
   for (int row = 0; row < problem.rows(); ++row) {
     const std::vector<double> scores(given.scores[row].begin(), given.scores[row].end());
-    ASSERT_EQ(given.positions[row], oracle::top_k(scores, attributes)) << "row " << row;
+    ASSERT_EQ(given.positions[row], selection.op == Op::kApproxTopK
+                                        ? drawn_by_cpu(given.scores[row], selection.attributes, row % kHeads, problem.tokens(row))
+                                        : oracle::top_k(scores, selection.attributes))
+        << "row " << row;
   }
 }
 
@@ -273,6 +288,23 @@ TEST_F(CudaRowKernel, ManyRowsTakeSmallerBlocks) {
     SCOPED_TRACE(pages);
     for (const int levels : {1, 5}) {
       expect_one_kernel_like_several(Problem(graph, lengths_of(200, pages), {.levels = levels, .specials = levels > 1}));
+    }
+  }
+}
+
+TEST_F(CudaRowKernel, DrawsWhatTheCpuDrawsByTheSameScores) {
+  for (const double tolerate : {0.05, 0.6}) {
+    for (const auto& [sequences, pages] :
+         {std::pair{1, 4}, {3, 700}, {1, 5000}, {5, 3001}, {16, 2048}, {64, 300}, {200, 300}, {1, 65'536}}) {
+      for (const Content& content : {Content{.levels = 3}, Content{.levels = 100}, Content{.levels = 5, .specials = true}}) {
+        SCOPED_TRACE(fmt::format("{} sequences of {} pages, {} levels, tolerate {}", sequences, pages, content.levels, tolerate));
+        FlowGraph graph = mean_score_graph(kGeometry, GraphBuilder::budget(2, 1, 2));
+        Node& selection = graph.nodes[static_cast<size_t>(graph.selection)];
+        selection.op = Op::kApproxTopK;
+        selection.attributes.tolerate = tolerate;
+        selection.attributes.ratio = 1.0 / 8;
+        expect_one_kernel_like_several(Problem(graph, lengths_of(sequences, pages), content));
+      }
     }
   }
 }

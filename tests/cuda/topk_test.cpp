@@ -9,8 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/topk.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda/topk.h"
+#include "kernels/random.h"
 #include "scripting/graph/error.h"
 #include "tests/cuda/gpu.h"
 
@@ -254,7 +256,8 @@ TEST_F(CudaTopK, KeepsWhatItSelectsForWhoeverRowsBelongTo) {
   constexpr int32_t kPoison = -77;
   for (const int length : {9000, 70'000}) {
     for (const int k : {8, 1500}) {
-      const Problem p = make_problem("ints", kRows, length, k, length, true, random_);
+      Problem p = make_problem("ints", kRows, length, k, length, true, random_);
+      add_hints(p, 'r', random_);
       const OnDevice device(p);
       // Of the three owners one has room for all, one for half, and one keeps nothing.
       const int rooms[] = {k, k / 2, 0};
@@ -298,6 +301,75 @@ TEST_F(CudaTopK, KeepsWhatItSelectsForWhoeverRowsBelongTo) {
       }
     }
   }
+}
+
+TEST_F(CudaTopK, DrawsWhatTheCpuDraws) {
+  constexpr int kHeads = 2;
+  constexpr int kLayer = 5;
+  constexpr int kFirst = 3;
+  struct Shape {
+    int rows, length, k;
+  };
+  int turn = 0;
+  for (const Shape& s : {Shape{4, 100, 7}, {6, 2048, 128}, {2, 4095, 300}, {2, 4096, 4000}, {40, 9000, 500}, {2, 70'001, 2048}}) {
+    for (const std::string& kind : kKinds) {
+      const double tolerate = turn % 3 == 0 ? 0.02 : turn % 3 == 1 ? 0.3 : 1.0;
+      const int64_t stride = s.length + (turn++ % 2 == 0 ? (4 - s.length % 4) % 4 : 3);
+      Problem p = make_problem(kind, s.rows, s.length, s.k, stride, turn % 2 == 0, random_);
+      add_hints(p, 'h', random_);  // which are not looked at
+      const OnDevice device(p);
+      std::vector<uint64_t> seeds;
+      std::vector<int32_t> tokens;
+      for (int sequence = 0; sequence < s.rows / kHeads; ++sequence) {
+        seeds.push_back(random_());
+        tokens.push_back(static_cast<int32_t>(random_() % 100'000));
+      }
+      DeviceMemory seeds_memory(seeds.size() * sizeof(uint64_t));
+      DeviceMemory tokens_memory(tokens.size() * sizeof(int32_t));
+      seeds_memory.upload(seeds.data(), seeds_memory.bytes());
+      tokens_memory.upload(tokens.data(), tokens_memory.bytes());
+      const Draws draws{.tolerate = tolerate,
+                        .seeds = seeds_memory.as<uint64_t>(),
+                        .tokens = tokens_memory.as<int32_t>(),
+                        .heads = kHeads,
+                        .layer = kLayer,
+                        .first = kFirst};
+      for (int repeat = 0; repeat < 2; ++repeat) {
+        std::vector<int32_t> selected(static_cast<size_t>(s.rows) * (s.k + 1), -77);
+        std::vector<int32_t> counts(static_cast<size_t>(s.rows));
+        SLUICE_CHECK_CUDA(cudaMemcpy(device.selected.data(), selected.data(), device.selected.bytes(), cudaMemcpyHostToDevice));
+        draw_top_k(device.rows, draws, nullptr);
+        device.selected.download(selected.data(), device.selected.bytes());
+        device.counts.download(counts.data(), device.counts.bytes());
+        for (int row = 0; row < s.rows; ++row) {
+          // Of the CPU's row the first pages are kept anyway.
+          std::vector<float> scores(kFirst, 0.0F);
+          const float* const from = p.scores.data() + row * stride;
+          scores.insert(scores.end(), from, from + p.lengths[static_cast<size_t>(row)]);
+          Attributes attributes;
+          attributes.k = p.budgets[static_cast<size_t>(row)];
+          attributes.first = kFirst;
+          attributes.tolerate = tolerate;
+          cpu::PageSelector selector(static_cast<int>(scores.size()));
+          std::vector<int32_t> wanted(scores.size() + 64);
+          const uint64_t key = random_key(seeds[static_cast<size_t>(row / kHeads)], RandomPurpose::kApproxTopK, kLayer,
+                                          row % kHeads, tokens[static_cast<size_t>(row / kHeads)]);
+          wanted.resize(static_cast<size_t>(selector.approx_top_k(scores, attributes, key, wanted.data())));
+          wanted.erase(wanted.begin(), wanted.begin() + kFirst);
+          for (int32_t& page : wanted) page -= kFirst;
+          ASSERT_EQ(counts[static_cast<size_t>(row)], static_cast<int>(wanted.size())) << kind;
+          wanted.resize(static_cast<size_t>(s.k) + 1, -77);
+          const auto begin = selected.begin() + static_cast<int64_t>(row) * (s.k + 1);
+          ASSERT_EQ(std::vector<int32_t>(begin, begin + s.k + 1), wanted)
+              << kind << ", " << s.rows << " x " << s.length << ", k " << s.k << ", tolerate " << tolerate << ", row " << row;
+        }
+      }
+    }
+  }
+  Problem p = make_problem("gauss", 1, 100, 7, 100, false, random_);
+  add_hints(p, 'h', random_);
+  const OnDevice device(p);
+  EXPECT_THROW(draw_top_k(device.rows, {.tolerate = 0.1}, nullptr), InternalError) << "of no sequence";
 }
 
 TEST_F(CudaTopK, RefusesPlansWithoutAKernel) {

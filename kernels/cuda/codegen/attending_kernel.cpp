@@ -210,7 +210,7 @@ void KernelWriter::write_selectors(const std::vector<NodeId>& selected, KernelWr
   writer_.write("uint32_t* const keys = reinterpret_cast<uint32_t*>(held);  // in place of the scores");
   begin_selection(selected);
   writer_.write("Selectors::sync();");
-  select_from_row(selected);
+  select_from_row(selected, "count");
   writer_.line("keep_list(row, pages, rows, own, {});", graph_.geometry.page);
   writer_.write("Selectors::sync();");
   writer_.write("if (threadIdx.x == 0) signals.give_lists(own + 1);");

@@ -129,7 +129,7 @@ class KernelWriter {
   void write_row_tiles(const Launch& launch);
   void begin_selection(const std::vector<NodeId>& selected);
   void fetch_kept_pages(const std::vector<NodeId>& selected);
-  void select_from_row(const std::vector<NodeId>& selected);
+  void select_from_row(const std::vector<NodeId>& selected, const char* share);
   void write_selection(const std::vector<NodeId>& selected);
 
   void place_attending(AttendingKernel& kernel, int64_t field_numbers);

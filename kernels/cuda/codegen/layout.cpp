@@ -8,6 +8,8 @@ namespace sluice::cuda::codegen {
 
 bool is_scored(Op op) { return op == Op::kTopK || op == Op::kApproxTopK || op == Op::kThreshold; }
 
+bool is_drawn(const Node& selection) { return selection.op == Op::kApproxTopK && selection.attributes.tolerate > 0; }
+
 bool reads_along_axis(Op op) {
   return is_reduction(op) || is_interleave(op) || op == Op::kContract || op == Op::kSoftmax || op == Op::kNormalize ||
          op == Op::kConv1d;

@@ -82,6 +82,8 @@ struct FlowLayout {
 bool reads_along_axis(Op op);
 /// Whether it selects by a score.
 bool is_scored(Op op);
+/// Whether chance has a say in what a selection takes.
+bool is_drawn(const Node& selection);
 
 /// Keys, values and fields.
 bool is_block_part(Op op);

@@ -1,11 +1,4 @@
-// The beginning of every generated source: what its kernels share. Compiled by NVRTC, without headers.
-
-typedef unsigned char uint8_t;
-typedef unsigned short uint16_t;
-typedef unsigned int uint32_t;
-typedef int int32_t;
-typedef long long int64_t;
-typedef unsigned long long uint64_t;
+// What the kernels of all generated sources share. Text behind that of types.cuh and kernels/random.h.
 
 namespace sluice::cuda {
 
@@ -173,23 +166,6 @@ struct Min {
   static __device__ __forceinline__ float start() { return SLUICE_INF; }
 };
 
-// Numbers of kernels/random.h.
-
-__device__ __forceinline__ uint64_t finalise(uint64_t z) {
-  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ULL;
-  z = (z ^ z >> 27) * 0x94d049bb133111ebULL;
-  return z ^ z >> 31;
-}
-__device__ __forceinline__ uint64_t random_key(uint64_t seed, uint64_t purpose, int layer, int head, int step) {
-  uint64_t state = finalise(seed);
-  state = finalise(state + purpose);
-  state = finalise(state + (static_cast<uint64_t>(layer) << 32) + static_cast<uint64_t>(head));
-  return finalise(state + static_cast<uint64_t>(step));
-}
-__device__ __forceinline__ float random_uniform(uint64_t key, int page) {
-  return static_cast<float>(finalise(key + (static_cast<uint64_t>(page) + 1) * 0x9e3779b97f4a7c15ULL) >> 40) * 0x1p-24F;
-}
-
 /// One row of a decode pass.
 struct Row {
   __device__ __forceinline__ Row(const FlowArguments& a, int index, int page_tokens, int group, int dim)
@@ -219,7 +195,7 @@ struct Row {
   __device__ __forceinline__ uint8_t* block(int page) const {
     return blocks + static_cast<uint64_t>(page_stride) * static_cast<uint32_t>(page);
   }
-  __device__ __forceinline__ uint64_t key(uint64_t purpose) const {
+  __device__ __forceinline__ uint64_t key(RandomPurpose purpose) const {
     return random_key(arguments.seeds != nullptr ? arguments.seeds[sequence] : 0, purpose, arguments.layer, head, length);
   }
   /// The states of this layer and head.

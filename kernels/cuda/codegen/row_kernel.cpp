@@ -201,24 +201,30 @@ void KernelWriter::fetch_kept_pages(const std::vector<NodeId>& selected) {
   writer_.close();
 }
 
-void KernelWriter::select_from_row(const std::vector<NodeId>& selected) {
+/// `share` names the pages that each block has of the row.
+void KernelWriter::select_from_row(const std::vector<NodeId>& selected, const char* share) {
   for (const NodeId id : selected) {
     if (!is_scored(node(id).op)) continue;
     comment(id);
     writer_.open("");
     write_budget(id);
     const int begin = node(id).attributes.first;
-    writer_.line(
-        "select_best(blocks, selection, pages, {{keys, first, count, {}, {} + middle}}, held + {} * a.held_pages, "
-        "budget);",
-        begin, begin, layout_.slots[static_cast<size_t>(node(id).inputs[0])].offset);
+    const std::string of_row =
+        fmt::format("(blocks, selection, pages, {{keys, first, count, {}, {} + middle}}, held + {} * a.held_pages, budget", begin,
+                    begin, layout_.slots[static_cast<size_t>(node(id).inputs[0])].offset);
+    if (is_drawn(node(id))) {
+      writer_.line("select_about{}, {{{:a}, row.key(RandomPurpose::kApproxTopK), {}}});", of_row, node(id).attributes.tolerate,
+                   share);
+    } else {
+      writer_.line("select_best{});", of_row);
+    }
     writer_.close();
   }
 }
 
 void KernelWriter::write_selection(const std::vector<NodeId>& selected) {
   fetch_kept_pages(selected);
-  select_from_row(selected);
+  select_from_row(selected, "share");
   writer_.line("write_list(row, blocks, pages, {}, first, count, {});", runs_.empty() ? "row.ids + first" : "ids",
                graph_.geometry.page);
   if (layout_.selections.empty()) return;

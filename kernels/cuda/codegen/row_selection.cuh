@@ -261,6 +261,22 @@ struct SelectionMemory {
 static_assert(sizeof(SelectionMemory<kRowThreads>) <= kSelectionBytes &&
               sizeof(SelectionMemory<kSmallRowThreads>) <= kSelectionBytes);
 
+/// Adds the best k of the keys that `visit` gives, of which the k-th best is in the bracket.
+template <bool kAcross, int kThreads, class Crew, class Visit>
+__device__ __forceinline__ void add_within(RowBlocks& blocks, SelectionMemory<kThreads, Crew>& memory,
+                                           topk::Team<kThreads, Crew>& team, PageSet& pages, topk::Bracket bracket, int k,
+                                           int first, const Visit& visit) {
+#pragma unroll 1
+  while (!topk::is_exact(bracket, k) && bracket.reaching_begin - bracket.reaching_end > kMostCandidates) {
+    team.template narrow<kAcross>(bracket, k, visit);
+  }
+  if (topk::is_exact(bracket, k)) {
+    add_cut<kAcross>(team, pages, topk::exact_cut(bracket, k), visit);
+  } else {
+    add_candidates<kAcross>(blocks, team, pages, bracket, k, first, visit, memory.candidates);
+  }
+}
+
 /// Adds the best k of scores to `pages`, 0 < k < their number in the row.
 template <bool kAcross, int kThreads, class Crew>
 __device__ void add_best(RowBlocks& blocks, SelectionMemory<kThreads, Crew>& memory, PageSet& pages,
@@ -269,22 +285,53 @@ __device__ void add_best(RowBlocks& blocks, SelectionMemory<kThreads, Crew>& mem
   team.clear();
   if (threadIdx.x == 0) memory.candidates.found = 0;
   const auto visit = [&](const auto& use) { keys.visit(team.warp, team.lane, use); };
-  topk::Bracket bracket = bracket_of<kAcross>(blocks, team, keys, scores, k);
-#pragma unroll 1
-  while (!topk::is_exact(bracket, k) && bracket.reaching_begin - bracket.reaching_end > kMostCandidates) {
-    team.template narrow<kAcross>(bracket, k, visit);
-  }
-  if (topk::is_exact(bracket, k)) {
-    add_cut<kAcross>(team, pages, topk::exact_cut(bracket, k), visit);
-  } else {
-    add_candidates<kAcross>(blocks, team, pages, bracket, k, keys.first, visit, memory.candidates);
-  }
+  const topk::Bracket bracket = bracket_of<kAcross>(blocks, team, keys, scores, k);
+  add_within<kAcross>(blocks, memory, team, pages, bracket, k, keys.first, visit);
 }
 
-/// The same for any budget, by as many blocks as hold the row. Where anything is selected a barrier ends it.
-template <int kThreads, class Crew>
-__device__ __forceinline__ void select_best(RowBlocks& blocks, SelectionMemory<kThreads, Crew>& memory, PageSet& pages,
-                                            const HeldKeys<kThreads>& keys, const float* scores, int budget) {
+/// Of an approximate selection.
+struct Approximation {
+  double tolerate;  // share that may be inexact
+  uint64_t random;  // key of the draws
+  int share;        // pages of the row that each block holds
+};
+
+/// Adds about the best k, as topk_approx.cuh has it. `scores` may lie where keys do.
+template <bool kAcross, int kThreads, class Crew>
+__device__ void add_about(RowBlocks& blocks, SelectionMemory<kThreads, Crew>& memory, PageSet& pages,
+                          const HeldKeys<kThreads>& keys, const float* scores, int k, const Approximation& how) {
+  topk::Team<kThreads, Crew> team(memory.team, blocks.count, blocks.rank);
+  team.clear();
+  if (threadIdx.x == 0) memory.candidates.found = 0;
+  keys.make(scores, team.warp, team.lane, [](const uint4&) {});
+  if constexpr (kAcross) {
+    blocks.sync();
+  } else {
+    Crew::sync();
+  }
+  // Nothing else is in the candidates' memory yet.
+  static_assert(sizeof(topk::SampleMemory) <= sizeof(memory.candidates.own));
+  auto& sample = *reinterpret_cast<topk::SampleMemory*>(memory.candidates.own);
+  const int length = keys.end - keys.begin;
+  const topk::Remap remap = topk::remap_of<kThreads, Crew>(sample, length, k, [&](int place) {
+    const int page = keys.begin + place;
+    const uint32_t* const held =
+        kAcross ? in_block(keys.keys + page % how.share, page / how.share) : keys.keys + page - keys.first;
+    return topk::exact_score_of(*held);
+  });
+  const auto visit = [&](const auto& use) { keys.visit(team.warp, team.lane, use); };
+  const topk::Drawing drawing = topk::plan_drawing<kAcross>(team, remap, length, k, how.tolerate, how.random, visit);
+  const auto draw = [&](const auto& use) {
+    visit([&](const uint4& four, int at) { use(drawing.keys_of(four, keys.first + at), at); });
+  };
+  add_within<kAcross>(blocks, memory, team, pages, drawing.bracket, k, keys.first, draw);
+}
+
+/// Adds as many pages as a budget says, by as many blocks as hold the row: add(whether these are several, number) adds fewer than
+/// there are. Where anything is selected a barrier ends it.
+template <int kThreads, class Crew, class AddSome>
+__device__ __forceinline__ void add_pages(RowBlocks& blocks, PageSet& pages, const HeldKeys<kThreads>& keys, const float* scores,
+                                          int budget, const AddSome& add) {
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   const int k = min(budget, keys.end - keys.begin);
@@ -295,11 +342,26 @@ __device__ __forceinline__ void select_best(RowBlocks& blocks, SelectionMemory<k
       pages.add(topk::bits_of(four, [](uint32_t key) { return static_cast<uint32_t>(key != topk::kNoKey); }), at);
     });
   } else if (blocks.count == 1) {
-    add_best<false>(blocks, memory, pages, keys, scores, k);
+    add.template operator()<false>(k);
   } else if constexpr (kThreads == kRowThreads) {  // smaller blocks have rows of their own
-    add_best<true>(blocks, memory, pages, keys, scores, k);
+    add.template operator()<true>(k);
   }
   Crew::sync();
+}
+
+template <int kThreads, class Crew>
+__device__ __forceinline__ void select_best(RowBlocks& blocks, SelectionMemory<kThreads, Crew>& memory, PageSet& pages,
+                                            const HeldKeys<kThreads>& keys, const float* scores, int budget) {
+  add_pages<kThreads, Crew>(blocks, pages, keys, scores, budget,
+                            [&]<bool kAcross>(int k) { add_best<kAcross>(blocks, memory, pages, keys, scores, k); });
+}
+
+template <int kThreads, class Crew>
+__device__ __forceinline__ void select_about(RowBlocks& blocks, SelectionMemory<kThreads, Crew>& memory, PageSet& pages,
+                                             const HeldKeys<kThreads>& keys, const float* scores, int budget,
+                                             const Approximation& how) {
+  add_pages<kThreads, Crew>(blocks, pages, keys, scores, budget,
+                            [&]<bool kAcross>(int k) { add_about<kAcross>(blocks, memory, pages, keys, scores, k, how); });
 }
 
 /// Writes the list of selected pages, ascending, and what attention wants to know of it; ids[count] of this block's pages.

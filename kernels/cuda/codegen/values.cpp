@@ -157,7 +157,7 @@ std::string Values::source(const Node& node, const Index& index) const {
     case Op::kPosition:
       return fmt::format("static_cast<float>({})", at(index, Axis::kPage));
     case Op::kRandom:
-      return fmt::format("random_uniform(row.key(1), {})", at(index, Axis::kPage));
+      return fmt::format("random_uniform(row.key(RandomPurpose::kRandom), {})", at(index, Axis::kPage));
     case Op::kLoad: {
       const StateSlot& slot = layout.states[static_cast<size_t>(layout.state_index(node.attributes.field))];
       const std::string states = fmt::format("row.states({}, {})", layout.state_page_numbers, layout.state_fixed_numbers);

@@ -1,0 +1,169 @@
+#pragma once
+
+#include "kernels/cuda/topk_team.cuh"
+#include "kernels/random.h"
+
+/// Approximate selection (Vortex, section 5.2): one histogram over bins that a monotonic map of the scores evens out; of the bin
+/// in which the budget ends pages are drawn, if those above it are enough. Step by step what PageSelector::approx_top_k
+/// (kernels/cpu/topk.h) does, in the same arithmetic: the same scores give the same pages on every device, however many blocks a
+/// row has.
+namespace sluice::cuda::topk {
+
+inline constexpr int kLongApproximateRow = 4096;  // from here on a sample also says which scores are far too low
+inline constexpr int kLongRowBins = 2048;
+inline constexpr int kShortRowBins = 256;
+inline constexpr uint32_t kTakenKey = ~0U;  // of what lies above the bin in which the budget ends
+
+/// The score of an order key.
+inline __device__ float exact_score_of(uint32_t key) { return key == kNanKey ? __uint_as_float(0x7fffffffU) : score_of(key); }
+inline __device__ float infinity() { return __uint_as_float(0x7f800000U); }
+
+/// Scores below `floor` are left out; the others go to bin scale * (score - low).
+struct Remap {
+  float floor;
+  float low;
+  float scale;
+  int bins;
+
+  __device__ bool filters() const { return floor > -infinity(); }
+  /// 1 to `bins`, in the order of scores; kNoKey for what is left out, or is no key.
+  __device__ uint32_t bin_of(uint32_t key) const {
+    if (key <= kNanKey) return key == kNoKey || filters() ? kNoKey : 1;
+    const float score = score_of(key);
+    if (filters() && !(score >= floor)) return kNoKey;
+    // No operation may be joined with another: devices would differ.
+    const float place = __fmul_rn(__fsub_rn(score, low), scale);
+    return 2 + static_cast<uint32_t>(fminf(fmaxf(place, 0.0F), static_cast<float>(bins - 2)));
+  }
+  __device__ uint4 bins_of(const uint4& keys) const { return {bin_of(keys.x), bin_of(keys.y), bin_of(keys.z), bin_of(keys.w)}; }
+};
+
+/// What finding a remap works with.
+struct SampleMemory {
+  static constexpr int kMost = 256;
+  float scores[kMost];
+  float floor, highest;
+  Remap remap;
+};
+
+/// Bins that span [low, high].
+inline __device__ Remap spanning(float floor, double low, double high, int bins) {
+  const auto start = static_cast<float>(low);
+  const auto scale = static_cast<float>(__ddiv_rn(bins - 2, __dsub_rn(high, low)));
+  const bool usable = fabsf(start) < infinity() && fabsf(scale) < infinity() && fabsf(scale) >= 0x1p-126F;
+  return usable ? Remap{floor, start, scale, bins} : Remap{floor, 0, 1, bins};
+}
+
+/// Bins around the mean of a sample, in units of its deviation. By one thread: sums depend on their order.
+inline __device__ Remap remap_by_deviation(const float* sample, int count, int bins) {
+  double sum = 0;
+  double squares = 0;
+  int finite = 0;
+#pragma unroll 1
+  for (int i = 0; i < count; ++i) {
+    if (!(fabsf(sample[i]) < infinity())) continue;
+    const double score = sample[i];
+    sum = __dadd_rn(sum, score);
+    squares = __dadd_rn(squares, __dmul_rn(score, score));
+    ++finite;
+  }
+  if (finite == 0) return {-infinity(), 0, 1, bins};
+  const double mean = __ddiv_rn(sum, finite);
+  const double deviation = __dsqrt_rn(fmax(0.0, __dsub_rn(__ddiv_rn(squares, finite), __dmul_rn(mean, mean))));
+  return spanning(-infinity(), __dsub_rn(mean, 2 * deviation), __dadd_rn(mean, 4 * deviation), bins);
+}
+
+/// How scores of a row of `length`, of which the best k are wanted, go to bins; `score_at` gives one of them. The same for all
+/// threads of the crew, which are kThreads, and for all blocks that have the row.
+template <int kThreads, class Crew, class ScoreAt>
+__device__ Remap remap_of(SampleMemory& memory, int length, int k, const ScoreAt& score_at) {
+  const bool is_long = length >= kLongApproximateRow;
+  const int bins = is_long ? kLongRowBins : kShortRowBins;
+  if (is_long) {
+    constexpr int kRuns = 32;
+    constexpr int kRun = SampleMemory::kMost / kRuns;
+    bool has_nan = false;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < SampleMemory::kMost; i += kThreads) {
+      const float score = score_at(i / kRun * (length / kRuns) + i % kRun);
+      memory.scores[i] = score;
+      has_nan |= isnan(score);
+    }
+    has_nan = Crew::count(has_nan) > 0;
+    const long long rank = static_cast<long long>(SampleMemory::kMost) * k / length * 5 / 4 + 16;
+    if (rank < SampleMemory::kMost && !has_nan) {
+#pragma unroll 1
+      for (int i = threadIdx.x; i < SampleMemory::kMost; i += kThreads) {
+        const float score = memory.scores[i];
+        int greater = 0;
+        int equal = 0;
+#pragma unroll 4
+        for (int other = 0; other < SampleMemory::kMost; ++other) {
+          greater += memory.scores[other] > score ? 1 : 0;
+          equal += memory.scores[other] == score ? 1 : 0;
+        }
+        if (greater == 0) memory.highest = score;
+        if (greater <= rank && rank < greater + equal) memory.floor = score;
+      }
+      Crew::sync();
+      return spanning(memory.floor, memory.floor, memory.highest, bins);
+    }
+  }
+  constexpr int kSamples = 32;
+  const int step = max(1, length / kSamples);
+  const int count = (length + step - 1) / step;  // fewer than twice as many
+#pragma unroll 1
+  for (int i = threadIdx.x; i < count; i += kThreads) memory.scores[i] = score_at(i * step);
+  Crew::sync();
+  if (threadIdx.x == 0) memory.remap = remap_by_deviation(memory.scores, count, bins);
+  Crew::sync();
+  return memory.remap;
+}
+
+/// What an approximate selection takes, as keys of which the best k are it.
+struct Drawing {
+  Remap remap;
+  uint32_t bin = 0;      // in which the budget ends; 0: a plain order key says it
+  bool in_order = true;  // of the bin the best are taken, not any
+  uint64_t random = 0;   // key of the draws
+  Bracket bracket;       // that the k-th best of these keys is in
+
+  /// Of an order key of a page.
+  __device__ uint32_t key_of(uint32_t key, int page) const {
+    if (bin == 0) return key;
+    const uint32_t own = remap.bin_of(key);
+    if (own != bin) return own > bin ? kTakenKey : kNoKey;
+    return in_order ? key : min(max(random_bits(random, static_cast<uint64_t>(page)), kNoKey + 1), kTakenKey - 1);
+  }
+  __device__ uint4 keys_of(const uint4& keys, int page) const {
+    return {key_of(keys.x, page), key_of(keys.y, page + 1), key_of(keys.z, page + 2), key_of(keys.w, page + 3)};
+  }
+};
+
+/// Plans a selection of k of `length` keys, 0 < k < length: `visit` gives order keys as Team has it. The team's histogram is
+/// clear, behind a barrier.
+template <bool kAcross, int kThreads, class Crew, class Visit>
+__device__ Drawing plan_drawing(Team<kThreads, Crew>& team, const Remap& remap, int length, int k, double tolerate,
+                                uint64_t random, const Visit& visit) {
+  Drawing drawing{.remap = remap, .random = random};
+  drawing.bracket.reaching_begin = length;
+  const auto bins = [&](const auto& use) { visit([&](const uint4& keys, int at) { use(remap.bins_of(keys), at); }); };
+  Bracket bracket{.begin = 1, .end = static_cast<uint32_t>(remap.bins) + 1, .reaching_begin = length};
+  if (remap.filters()) {
+    const auto reaching = [&](uint32_t first) {
+      uint32_t count = 0;
+      bins([&](const uint4& keys, int) { count += number_of(keys, [&](uint32_t key) { return key >= first; }); });
+      return count;
+    };
+    bracket.reaching_begin = static_cast<int>(team.template count<kAcross>(Cut{1, 0}, bins, reaching).all.x);
+    if (bracket.reaching_begin < k) return drawing;  // the sample was wrong: all are searched
+  }
+#pragma unroll 1
+  while (bracket.end - bracket.begin > 1) team.template narrow<kAcross>(bracket, k, bins);
+  drawing.bin = bracket.begin;
+  drawing.in_order = bracket.reaching_end < __dmul_rn(__dsub_rn(1, tolerate), k);
+  drawing.bracket = {1, kTakenKey, bracket.reaching_begin, bracket.reaching_end};
+  return drawing;
+}
+
+}  // namespace sluice::cuda::topk
