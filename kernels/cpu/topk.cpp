@@ -57,23 +57,32 @@ Remap spanning(float floor, double low, double high, int bins) {
   return std::isfinite(start) && std::isnormal(scale) ? Remap{floor, start, scale} : Remap{floor, 0, 1};
 }
 
-/// Bins around the mean of a sample, in units of its deviation. For rows too short to be worth sorting a sample of.
+/// Bins around the mean of a sample, in units of its deviation. For rows too short to be worth sorting a sample of. The sums are
+/// trees, as threads that add in pairs make them.
 Remap remap_by_deviation(std::span<const float> scores, int bins) {
   constexpr size_t kSamples = 32;
   constexpr double kBelow = 2;  // deviations that the bins span
   constexpr double kAbove = 4;
-  double sum = 0;
-  double squares = 0;
+  std::array<double, 2 * kSamples> sums{};  // fewer scores are sampled
+  std::array<double, 2 * kSamples> squares{};
+  const size_t step = std::max<size_t>(1, scores.size() / kSamples);
   int sampled = 0;
-  for (size_t i = 0; i < scores.size(); i += std::max<size_t>(1, scores.size() / kSamples)) {
-    if (!std::isfinite(scores[i])) continue;
-    sum += scores[i];
-    squares += double{scores[i]} * scores[i];
+  for (size_t i = 0; i * step < scores.size(); ++i) {
+    const double score = scores[i * step];
+    if (!std::isfinite(score)) continue;
+    sums[i] = score;
+    squares[i] = score * score;
     ++sampled;
   }
   if (sampled == 0) return {};
-  const double mean = sum / sampled;
-  const double deviation = std::sqrt(std::max(0.0, squares / sampled - mean * mean));
+  for (size_t half = kSamples; half > 0; half /= 2) {
+    for (size_t i = 0; i < half; ++i) {
+      sums[i] += sums[i + half];
+      squares[i] += squares[i + half];
+    }
+  }
+  const double mean = sums[0] / sampled;
+  const double deviation = std::sqrt(std::max(0.0, squares[0] / sampled - mean * mean));
   return spanning(Remap{}.floor, mean - kBelow * deviation, mean + kAbove * deviation, bins);
 }
 

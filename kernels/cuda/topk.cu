@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda/topk_row.cuh"
+#include "kernels/cuda/topk_task.cuh"
 #include "kernels/cuda/topk_team.cuh"
 #include "scripting/graph/error.h"
 
@@ -143,37 +144,29 @@ __global__ __launch_bounds__(kThreads, 1) void select_rows(const __grid_constant
     blocks = static_cast<int>(cluster_blocks());
     block = static_cast<int>(cluster_rank());
   }
-  const int row = blockIdx.x / blocks;
-  const int length = min(max(rows.lengths != nullptr ? rows.lengths[row] : rows.max_length, 0), rows.max_length);
-  const int budget = min(rows.budgets != nullptr ? rows.budgets[row] : rows.max_budget, rows.max_budget);
-  const int k = min(max(budget, 0), length);
-  int32_t* selected = rows.selected + row * rows.selected_stride;
-  if (rows.counts != nullptr && block == 0 && threadIdx.x == 0) rows.counts[row] = k;
-  if (k == length || k == 0) {
-    for (int i = block * kThreads + threadIdx.x; i < k; i += blocks * kThreads) selected[i] = i;
-    return;
-  }
-
-  const float* scores = rows.scores + row * rows.stride;
+  const Task task(rows, blocks);
+  if (task.is_done<kThreads>(rows, blocks, block)) return;
+  const int length = task.length;
+  const int k = task.k;
   Team<kThreads> team(shared, blocks, block);
-  team.clear();
+  team.template clear<kClustered>();
   const TopKMethod method = length > kCandidates ? arguments.method : TopKMethod::kRadix;
   int index = -1;
   float guess_score = 0;
-  Target target{selected, nullptr, 0};
+  Target target{task.selected, nullptr, 0};
   if constexpr (kClustered) {
     // Every block gathers the same scores for the guess, so that all agree without a word.
     int hint_count = 0;
     if (arguments.method == TopKMethod::kGuessVerifyRefine) {
-      const KeptHints hints(rows, row);
+      const KeptHints hints(rows, task.row);
       hint_count = min(rows.hint_count, hints.room);
       target.kept = hints.at;
       target.room = rows.keeps_hints ? hints.room : 0;
     }
     index = guess_index(method, target.kept, hint_count, length, kThreads);
-    if (index >= 0) guess_score = scores[index];
+    if (index >= 0) guess_score = task.scores[index];
   }
-  Row<kKeys, kClustered> row_scores(scores, length, arguments.aligned, blocks * team.kWarps, block * team.kWarps + team.warp,
+  Row<kKeys, kClustered> row_scores(task.scores, length, arguments.aligned, blocks * team.kWarps, block * team.kWarps + team.warp,
                                     team.lane);
   const auto visit = [&](const auto& use) { row_scores.visit(use); };
   const auto reaching = [&](uint32_t first) { return row_scores.reaching(first); };

@@ -40,12 +40,13 @@ class Team {
   __device__ Team(Shared<kThreads, Crew::kIsWhole>& shared, int blocks, int block)
       : blocks(blocks), block(block), warp(threadIdx.x / kWarp), lane(threadIdx.x % kWarp), shared_(shared) {}
 
-  /// Empties the histogram, as `narrow` leaves it; a barrier is to follow.
+  /// Empties the histogram, as `narrow<kAcross>` leaves it; a barrier is to follow.
+  template <bool kAcross>
   __device__ void clear() {
 #pragma unroll 1
     for (int bin = threadIdx.x; bin < kBins; bin += kThreads) {
       shared_.histogram[bin] = 0;
-      if (blocks > 1) shared_.slice[bin] = 0;
+      if constexpr (kAcross) shared_.slice[bin] = 0;
     }
   }
 
@@ -101,7 +102,7 @@ class Team {
       find_in_block(need);
     }
     bracket.begin += shared_.found[0] << shift;
-    bracket.end = min(bracket.end, bracket.begin + (1U << shift));
+    if (bracket.end - bracket.begin > 1U << shift) bracket.end = bracket.begin + (1U << shift);  // which may be the last of all
     bracket.reaching_end += shared_.found[1];
     bracket.reaching_begin = bracket.reaching_end + shared_.found[2];
   }

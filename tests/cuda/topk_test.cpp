@@ -5,11 +5,13 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "kernels/cpu/topk.h"
+#include "kernels/cuda/kernel_library.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda/topk.h"
 #include "kernels/random.h"
@@ -160,12 +162,37 @@ struct OnDevice {
   }
 };
 
+/// Fills the shared memory of all multiprocessors, which a kernel finds as the last one left it.
+class SharedMemoryFiller {
+ public:
+  void fill() const {
+    int bytes = 0;
+    SLUICE_CHECK_CUDA(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
+    SLUICE_CHECK_CUDA(
+        cudaFuncSetAttribute(static_cast<const void*>(kernel_), cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    int words = bytes / 4;
+    void* arguments[] = {&words};
+    constexpr int kThreads = 1024;
+    SLUICE_CHECK_CUDA(cudaLaunchKernel(kernel_, 4 * multiprocessors(), kThreads, arguments, static_cast<size_t>(bytes), nullptr));
+  }
+
+ private:
+  KernelLibrary library_ = KernelLibrary::compile(
+      "extern \"C\" __global__ void fill(int words) {\n"
+      "  extern __shared__ volatile unsigned memory[];\n"
+      "  for (int i = threadIdx.x; i < words; i += blockDim.x) memory[i] = 1 + i % 5;\n"
+      "}\n",
+      nullptr);
+  Kernel kernel_ = library_.kernel("fill");
+};
+
 /// Empty if right, else what is wrong. What lies behind a row's selection must be left as it was.
-std::string fault(const Problem& p, const OnDevice& device, const TopKPlan& plan) {
+std::string fault(const Problem& p, const OnDevice& device, const TopKPlan& plan, const SharedMemoryFiller& filler) {
   constexpr int32_t kPoison = -77;
   std::vector<int32_t> selected(static_cast<size_t>(p.rows) * (p.k + 1), kPoison);
   std::vector<int32_t> counts(p.rows, kPoison);
   SLUICE_CHECK_CUDA(cudaMemcpy(device.selected.data(), selected.data(), device.selected.bytes(), cudaMemcpyHostToDevice));
+  filler.fill();
   select_top_k(device.rows, plan, nullptr);
   device.selected.download(selected.data(), device.selected.bytes());
   device.counts.download(counts.data(), device.counts.bytes());
@@ -215,17 +242,23 @@ Problem make_problem(const std::string& kind, int rows, int length, int k, int64
 
 class CudaTopK : public testing::GpuTest {
  protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (runs()) filler_.emplace();
+  }
+
   void expect_exact(const std::string& kind, int rows, int length, int k, bool ragged, char hints, int extra) {
     Problem p = make_problem(kind, rows, length, k, length + extra, ragged, random_);
     add_hints(p, hints, random_);
     const OnDevice device(p);
     for (const TopKPlan& plan : plans_for(rows, length, k)) {
-      EXPECT_EQ(fault(p, device, plan), "") << kind << ", " << rows << " x " << length << ", k " << k << ", hints " << hints
-                                            << ", " << name_of(plan);
+      EXPECT_EQ(fault(p, device, plan, *filler_), "")
+          << kind << ", " << rows << " x " << length << ", k " << k << ", hints " << hints << ", " << name_of(plan);
     }
   }
 
   std::mt19937_64 random_{11};
+  std::optional<SharedMemoryFiller> filler_;
 };
 
 TEST_F(CudaTopK, AgreesWithASortOnEveryKindOfScoresUnderEveryPlan) {
@@ -311,7 +344,14 @@ TEST_F(CudaTopK, DrawsWhatTheCpuDraws) {
     int rows, length, k;
   };
   int turn = 0;
-  for (const Shape& s : {Shape{4, 100, 7}, {6, 2048, 128}, {2, 4095, 300}, {2, 4096, 4000}, {40, 9000, 500}, {2, 70'001, 2048}}) {
+  for (const Shape& s : {Shape{4, 100, 7},
+                         {6, 2048, 128},
+                         {2, 4095, 300},
+                         {2, 4096, 4000},
+                         {40, 9000, 500},
+                         {80, 20'001, 700},
+                         {2, 70'001, 2048},
+                         {2, 600'000, 3000}}) {
     for (const std::string& kind : kKinds) {
       const double tolerate = turn % 3 == 0 ? 0.02 : turn % 3 == 1 ? 0.3 : 1.0;
       const int64_t stride = s.length + (turn++ % 2 == 0 ? (4 - s.length % 4) % 4 : 3);
@@ -338,6 +378,7 @@ TEST_F(CudaTopK, DrawsWhatTheCpuDraws) {
         std::vector<int32_t> selected(static_cast<size_t>(s.rows) * (s.k + 1), -77);
         std::vector<int32_t> counts(static_cast<size_t>(s.rows));
         SLUICE_CHECK_CUDA(cudaMemcpy(device.selected.data(), selected.data(), device.selected.bytes(), cudaMemcpyHostToDevice));
+        filler_->fill();
         draw_top_k(device.rows, draws, nullptr);
         device.selected.download(selected.data(), device.selected.bytes());
         device.counts.download(counts.data(), device.counts.bytes());

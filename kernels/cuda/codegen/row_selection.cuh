@@ -282,7 +282,7 @@ template <bool kAcross, int kThreads, class Crew>
 __device__ void add_best(RowBlocks& blocks, SelectionMemory<kThreads, Crew>& memory, PageSet& pages,
                          const HeldKeys<kThreads>& keys, const float* scores, int k) {
   topk::Team<kThreads, Crew> team(memory.team, blocks.count, blocks.rank);
-  team.clear();
+  team.template clear<kAcross>();
   if (threadIdx.x == 0) memory.candidates.found = 0;
   const auto visit = [&](const auto& use) { keys.visit(team.warp, team.lane, use); };
   const topk::Bracket bracket = bracket_of<kAcross>(blocks, team, keys, scores, k);
@@ -301,7 +301,7 @@ template <bool kAcross, int kThreads, class Crew>
 __device__ void add_about(RowBlocks& blocks, SelectionMemory<kThreads, Crew>& memory, PageSet& pages,
                           const HeldKeys<kThreads>& keys, const float* scores, int k, const Approximation& how) {
   topk::Team<kThreads, Crew> team(memory.team, blocks.count, blocks.rank);
-  team.clear();
+  team.template clear<kAcross>();
   if (threadIdx.x == 0) memory.candidates.found = 0;
   keys.make(scores, team.warp, team.lane, [](const uint4&) {});
   if constexpr (kAcross) {
@@ -320,7 +320,12 @@ __device__ void add_about(RowBlocks& blocks, SelectionMemory<kThreads, Crew>& me
     return topk::exact_score_of(*held);
   });
   const auto visit = [&](const auto& use) { keys.visit(team.warp, team.lane, use); };
-  const topk::Drawing drawing = topk::plan_drawing<kAcross>(team, remap, length, k, how.tolerate, how.random, visit);
+  const auto left = [&] {
+    uint32_t count = 0;
+    visit([&](const uint4& four, int) { count += topk::number_of(four, [&](uint32_t key) { return key >= remap.lowest; }); });
+    return count;
+  };
+  const topk::Drawing drawing = topk::plan_drawing<kAcross>(team, remap, length, k, how.tolerate, how.random, visit, left);
   const auto draw = [&](const auto& use) {
     visit([&](const uint4& four, int at) { use(drawing.keys_of(four, keys.first + at), at); });
   };
