@@ -67,7 +67,8 @@ class Pool {
   virtual void write(std::span<const int32_t> pages, int tokens, const float* keys, const float* values) = 0;
 };
 
-/// What one request keeps between decode steps: the flow's `load`/`save` state. Made at admission, never in a step.
+/// What one request keeps between decode steps: the flow's `load`/`save` state, and what may spare a device work in the next
+/// step. Made at admission, never in a step.
 class RequestState {
  public:
   virtual ~RequestState() = default;
@@ -87,7 +88,7 @@ class CompiledFlow {
  public:
   virtual ~CompiledFlow() = default;
   virtual const Plan& plan() const = 0;
-  /// State for one request of at most `max_pages` pages; null if the flow keeps none.
+  /// State for one request of at most `max_pages` pages; null if nothing is kept.
   virtual std::unique_ptr<RequestState> create_state(int max_pages) const = 0;
   /// Waits for what the device has been told to do.
   virtual FlowCounters counters() const = 0;

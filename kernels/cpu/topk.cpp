@@ -102,6 +102,9 @@ Remap remap_by_rank(std::span<const float> scores, int budget, int bins) {
   return spanning(floor, floor, *std::max_element(sample.begin(), sample.begin() + rank + 1), bins);
 }
 
+/// A lot of a page. The lowest two and the highest two of all are one each: devices use these for other pages.
+uint32_t drawn_rank(uint64_t key, int page) { return std::clamp<uint32_t>(random_bits(key, page), 1, UINT32_MAX - 1); }
+
 int forced_pages(const Attributes& attributes, int pages) {
   return static_cast<int>(std::min<int64_t>(pages, int64_t{attributes.first} + attributes.last));
 }
@@ -223,7 +226,7 @@ int PageSelector::approx_between(std::span<const float> scores, int begin, int e
     const bool exact = above < (1 - tolerate) * budget;
     const auto page_of = [&](int place) { return begin + (filtered ? places_[place] : place); };
     for (int m = 0; m < members; ++m) {
-      ranks_[m] = exact ? order_key(std::bit_cast<uint32_t>(binned[members_[m]])) : random_bits(key, page_of(members_[m]));
+      ranks_[m] = exact ? order_key(std::bit_cast<uint32_t>(binned[members_[m]])) : drawn_rank(key, page_of(members_[m]));
     }
     const std::span<const uint32_t> ranks(ranks_.data(), static_cast<size_t>(members));
     const bool all_tie = std::adjacent_find(ranks.begin(), ranks.end(), std::not_equal_to<>()) == ranks.end();

@@ -168,7 +168,7 @@ class CudaFlow final {
   SelectionLeaf select_leaf(NodeId id, int layer, int rows, const FlowSequences& sequences, Stream stream);
   /// Most pages that a selection of a request of so many pages takes whose next step is faster if they are kept; 0: none is.
   int hint_room(int max_pages) const;
-  /// Whether any selection of so many sequences begins with what it took last.
+  /// Whether any selection of so many sequences begins with what it took last, where that is kept.
   bool takes_hints(int sequences, int pages) const;
   int64_t row_stride() const;
   void grow_memory();

@@ -98,7 +98,7 @@ std::string CudaFlow::describe_path(int sequences, int pages) const {
   const bool hinted = takes_hints(sequences, pages);
   return fmt::format("{} of its own and top-k{}, scores in device memory: {}",
                      index_.size() == 1 ? "a kernel" : fmt::format("{} kernels", index_.size()),
-                     hinted ? ", which begins with what was selected last" : "", why);
+                     hinted ? ", which begins with what a request's last step selected" : "", why);
 }
 
 }  // namespace sluice::cuda

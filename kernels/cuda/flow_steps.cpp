@@ -15,8 +15,7 @@ constexpr int kLeastChunk = 64;  // pages worth a block
 int scores_between(const Node& selection, int pages) { return pages - selection.attributes.first - selection.attributes.last; }
 
 /// Whether top-k is faster with what was selected before. What a threshold may take says nothing of how many pages it took.
-bool is_hinted(const Node& selection, int rows, int pages) {
-  const int budget = codegen::most_budget(selection, pages);
+bool is_hinted(const Node& selection, int rows, int pages, int budget) {
   return selection.op != Op::kThreshold && !codegen::is_drawn(selection) && budget > 0 &&
          plan_top_k(rows, scores_between(selection, pages), budget, true).method == TopKMethod::kGuessVerifyRefine;
 }
@@ -28,14 +27,16 @@ int CudaFlow::hint_room(int max_pages) const {
   int most = 0;
   for (const codegen::ScoredSelection& selection : layout_.selections) {
     const Node& node = layout_.node(selection.node);
-    if (is_hinted(node, 1, max_pages)) most = std::max(most, codegen::most_budget(node, max_pages));
+    // A shorter row, of which it takes a larger part, may be one for hints where the longest is not.
+    if (is_hinted(node, 1, max_pages, max_pages)) most = std::max(most, codegen::most_budget(node, max_pages));
   }
   return most;
 }
 
 bool CudaFlow::takes_hints(int sequences, int pages) const {
   return std::any_of(layout_.selections.begin(), layout_.selections.end(), [&](const codegen::ScoredSelection& selection) {
-    return is_hinted(layout_.node(selection.node), sequences * kv_heads_, pages);
+    const Node& node = layout_.node(selection.node);
+    return is_hinted(node, sequences * kv_heads_, pages, codegen::most_budget(node, pages));
   });
 }
 
@@ -74,7 +75,7 @@ SelectionLeaf CudaFlow::select_leaf(NodeId id, int layer, int rows, const FlowSe
     return leaf;
   }
   const int place = state_layers_.at(static_cast<size_t>(layer));
-  if (sequences.hints != nullptr && place >= 0 && is_hinted(node, rows, pages)) {
+  if (sequences.hints != nullptr && place >= 0 && is_hinted(node, rows, pages, budget)) {
     // Scores change little from step to step (GVR, section 3).
     top.hints = sequences.hints;
     top.owner_rows = kv_heads_;

@@ -209,20 +209,23 @@ void draw_top_k(const TopK& rows, const Draws& draws, Stream stream) {
   const bool aligned = rows.stride % 4 == 0 && reinterpret_cast<uintptr_t>(rows.scores) % sizeof(uint4) == 0;
   const TopKPlan plan = plan_top_k(rows.rows, rows.max_length, rows.max_budget, false);
   const Kernel& kernel = kernel_of(plan.threads, plan.cluster > 1);
-  constexpr int kMostSteps = 6;  // 192 KiB by 1024 threads
-  const int step = kStep * plan.threads / kWarp * plan.cluster;
+  constexpr int kMostSteps = 6;                             // 192 KiB by 1024 threads
+  constexpr int kListBytes = kStep * 2 * sizeof(uint32_t);  // of a step of a warp
+  const int warps = plan.threads / kWarp;
+  const int step = kStep * warps * plan.cluster;
   const int steps = std::min(kMostSteps, (rows.max_length + step - 1) / step);
   const Arguments arguments{rows, draws, aligned, steps * kStep};
   cudaLaunchAttribute cluster = cluster_attribute(plan.cluster);
   cudaLaunchConfig_t config{};
   config.gridDim = static_cast<unsigned>(rows.rows * plan.cluster);
   config.blockDim = plan.threads;
-  config.dynamicSmemBytes = static_cast<size_t>(plan.threads / kWarp) * arguments.room * 2 * sizeof(uint32_t);
+  config.dynamicSmemBytes = static_cast<size_t>(warps) * steps * kListBytes;
   config.stream = stream;
   config.attrs = &cluster;
   config.numAttrs = 1;
-  SLUICE_CHECK_CUDA(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                         static_cast<int>(config.dynamicSmemBytes)));
+  // The same for all calls: other threads may launch the kernel at the same time.
+  SLUICE_CHECK_CUDA(
+      cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, warps * kMostSteps * kListBytes));
   SLUICE_CHECK_CUDA(cudaLaunchKernelEx(&config, kernel.function, arguments));
 }
 

@@ -107,7 +107,7 @@ FlowGraph traced(const AttendingCase& shape) {
   return graph;
 }
 
-/// Rounds what bf16 numbers are twice as much of.
+/// Makes bf16 numbers x whole: round(2 x).
 void make_whole(std::vector<std::byte>& bytes) {
   for (size_t at = 0; at + sizeof(uint16_t) <= bytes.size(); at += sizeof(uint16_t)) {
     uint16_t narrow = 0;

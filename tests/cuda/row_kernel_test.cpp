@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <random>
 
@@ -33,7 +34,16 @@ constexpr Geometry kGeometry{.head_dim = 64, .group = 4, .page = 8, .kv = DataTy
 struct Content {
   int levels = 5;
   bool specials = false;  // some infinities and NaN
+  bool misleads = false;  // of the first sequence the pages that an approximate selection samples are the best
 };
+
+/// The pages that an approximate selection samples, of a long row whose first page and last two are kept anyway.
+std::vector<int32_t> sampled_pages(const std::vector<int32_t>& pages, int count) {
+  std::vector<int32_t> sampled;
+  if (count - 3 < 4096) return sampled;
+  for (int i = 0; i < 256; ++i) sampled.push_back(pages.at(static_cast<size_t>(1 + i / 8 * ((count - 3) / 32) + i % 8)));
+  return sampled;
+}
 
 /// Sequences over a pool of pages, which they may share.
 class Problem {
@@ -56,8 +66,11 @@ class Problem {
       indptr.push_back(static_cast<int32_t>(indices.size()));
     }
     std::vector<float> query(sequences() * kHeads * kGeometry.group * kGeometry.head_dim);
-    for (float& number : query) number = static_cast<float>(static_cast<int>(random() % 9) - 4);
-    fill_pool(pool, content);
+    for (float& number : query) {
+      number = static_cast<float>(static_cast<int>(random() % 9) - 4);
+      if (content.misleads) number = std::fabs(number) + 1;
+    }
+    fill_pool(pool, content, content.misleads ? sampled_pages(indices, pages(0)) : std::vector<int32_t>{});
     lengths_memory_ = to_device(lengths_);
     indptr_ = to_device(indptr);
     indices_ = to_device(indices);
@@ -109,7 +122,7 @@ class Problem {
             .layer = layer};
   }
 
-  void fill_pool(int pages, const Content& content) {
+  void fill_pool(int pages, const Content& content, const std::vector<int32_t>& highest) {
     std::vector<uint16_t> numbers(static_cast<size_t>(pages) * kHeads * plan_.layout.bytes / sizeof(uint16_t));
     std::mt19937 random(11);
     for (uint16_t& number : numbers) {
@@ -117,6 +130,8 @@ class Problem {
       number = static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(whole)) >> 16);
       if (content.specials && random() % 30'000 == 0) number = random() % 2 == 0 ? 0x7f80 : random() % 2 == 0 ? 0xff80 : 0x7fc0;
     }
+    const size_t page = numbers.size() / static_cast<size_t>(pages);
+    for (const int32_t best : highest) std::fill_n(numbers.begin() + static_cast<int64_t>(best * page), page, 0x40e0);  // 7
     pool_ = to_device(numbers);
   }
 
@@ -296,7 +311,8 @@ TEST_F(CudaRowKernel, DrawsWhatTheCpuDrawsByTheSameScores) {
   for (const double tolerate : {0.05, 0.6}) {
     for (const auto& [sequences, pages] :
          {std::pair{1, 4}, {3, 700}, {1, 5000}, {5, 3001}, {16, 2048}, {64, 300}, {200, 300}, {1, 65'536}}) {
-      for (const Content& content : {Content{.levels = 3}, Content{.levels = 100}, Content{.levels = 5, .specials = true}}) {
+      for (const Content& content : {Content{.levels = 3}, Content{.levels = 100}, Content{.levels = 5, .specials = true},
+                                     Content{.levels = 5, .misleads = true}}) {
         SCOPED_TRACE(fmt::format("{} sequences of {} pages, {} levels, tolerate {}", sequences, pages, content.levels, tolerate));
         FlowGraph graph = mean_score_graph(kGeometry, GraphBuilder::budget(2, 1, 2));
         Node& selection = graph.nodes[static_cast<size_t>(graph.selection)];
@@ -359,7 +375,7 @@ TEST_F(CudaRowKernel, WhatARequestSelectedLastIsAHintThatChangesNothing) {
     EXPECT_EQ(flow.create_state(1000), nullptr) << "short rows are faster without";
     Requests requests(flow, 3, kPages);
     const auto is_hinted = [&](int sequences) {
-      return flow.describe_path(sequences, kPages).find("what was selected last") != std::string::npos;
+      return flow.describe_path(sequences, kPages).find("last step selected") != std::string::npos;
     };
     EXPECT_TRUE(is_hinted(2));
     EXPECT_FALSE(is_hinted(40));
@@ -440,7 +456,18 @@ TEST_F(CudaRowKernel, SelectionsOfAUnionKeepApartWhatTheyLastTook) {
       }
     }
   }
-  for (const int layer : {1, 2}) EXPECT_NE(requests.kept(0, 2 * layer, 0), requests.kept(0, 2 * layer + 1, 0));
+  for (const int layer : {1, 2}) {
+    const std::vector<int32_t> mean = requests.kept(0, 2 * layer, 0);
+    const std::vector<int32_t> highest = requests.kept(0, 2 * layer + 1, 0);
+    EXPECT_NE(mean, highest);
+    const auto expect_selection = [](const std::vector<int32_t>& kept, int count) {
+      EXPECT_GE(kept.at(0), 0);
+      EXPECT_EQ(std::adjacent_find(kept.begin(), kept.begin() + count, std::greater_equal<>()), kept.begin() + count);
+    };
+    expect_selection(mean, 2500);
+    expect_selection(highest, 2000);
+    EXPECT_EQ(highest.at(2000), -1);
+  }
 }
 
 TEST_F(CudaRowKernel, CapturedLaunchesFollowLengths) {

@@ -41,9 +41,9 @@ std::vector<int32_t> judge(const float* scores, int length, int k) {
   return best;
 }
 
-const std::vector<std::string> kKinds = {"gauss",   "narrow",  "relu",   "relu99", "equal",   "nan",
-                                         "somenan", "inf",     "ints",   "rise",   "plateau", "under",
-                                         "zeros",   "anybits", "denorm", "tail",   "softmax", "fall"};
+const std::vector<std::string> kKinds = {"gauss",  "narrow", "relu",    "relu99",  "equal", "nan",   "somenan",
+                                         "inf",    "ints",   "rise",    "plateau", "under", "zeros", "anybits",
+                                         "denorm", "tail",   "softmax", "fall",    "misled"};
 
 std::vector<float> make_scores(const std::string& kind, int rows, int length, int64_t stride, int k, std::mt19937_64& random) {
   const float inf = std::numeric_limits<float>::infinity();
@@ -79,6 +79,7 @@ std::vector<float> make_scores(const std::string& kind, int rows, int length, in
         std::memcpy(&s, &bits, sizeof s);
       }
       if (kind == "tail") s = std::exp(20 * g);
+      if (kind == "misled" && length >= 32 && i % (length / 32) < 8) s = 10 + u;  // what approximate selections sample
       if (kind == "softmax") s = std::exp(3 * g) / length;
       at[i] = s;
     }
@@ -348,6 +349,7 @@ TEST_F(CudaTopK, DrawsWhatTheCpuDraws) {
                          {6, 2048, 128},
                          {2, 4095, 300},
                          {2, 4096, 4000},
+                         {2, 4096, 300},
                          {40, 9000, 500},
                          {80, 20'001, 700},
                          {2, 70'001, 2048},

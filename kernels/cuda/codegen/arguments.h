@@ -65,7 +65,7 @@ struct FlowArguments {
   int chunk;       // pages of a block
   float* scratch;  // of kernels whose blocks need more than shared memory has
 
-  // What exact top-k selects from: [selections, number_stride], by row.
+  // What top-k selects from: [selections, number_stride], by row.
   long long number_stride;
   int* lengths_out;  // scores between the pages that are kept anyway
   int* budgets_out;  // how many of them

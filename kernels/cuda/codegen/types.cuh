@@ -1,4 +1,4 @@
-// The beginning of every generated source, which NVRTC compiles without headers.
+// What generated sources have in place of <cstdint>: NVRTC compiles them without headers.
 
 typedef unsigned char uint8_t;
 typedef unsigned short uint16_t;
