@@ -73,6 +73,7 @@ HttpResponse HttpServer::Listener::handle(Current& current) {
   gate_.check_site(request);
   const Router::Match match = router.find(request.method, request.path);
   if (request.method == "OPTIONS" && match.route == nullptr) return options_answer(current, match);
+  current.route = match.any;
   if (match.route == nullptr) {
     const std::string allowed = fmt::format("{}", fmt::join(match.allowed, ", "));
     throw HttpProblem(405, "this address takes " + allowed).with_header("Allow", allowed);

@@ -41,8 +41,8 @@ class HttpServer::Listener final : public httplib::Server {
     bool dismissed = false;  // shut down to make room
     HttpHead head;
     HttpRequest request;
-    const HttpRoute* route = nullptr;
-    int status = 0;  // of the answer, for the log
+    const HttpRoute* route = nullptr;  // or one of the same address, which knows how its clients are refused
+    int status = 0;                    // of the answer, for the log
   };
 
   // Of one connection, in its thread.

@@ -69,11 +69,10 @@ Router::Match Router::find(const std::string& method, std::string_view path) con
   for (std::string& segment : segments) segment = decode_percent(segment);
   const std::string wanted = method == "HEAD" ? "GET" : method;
   Match found;
-  bool known = false;
   for (const HttpRoute& route : routes_) {
     auto parameters = match(split(route.pattern), segments);
     if (!parameters) continue;
-    known = true;
+    if (found.any == nullptr) found.any = &route;
     found.allowed.push_back(route.method);
     if (route.method == "GET") found.allowed.emplace_back("HEAD");
     const bool better = found.route == nullptr || parameters->size() < found.path_parameters.size();
@@ -81,7 +80,7 @@ Router::Match Router::find(const std::string& method, std::string_view path) con
     found.route = &route;
     found.path_parameters = std::move(*parameters);
   }
-  if (!known) throw HttpProblem(404, "there is nothing at this address");
+  if (found.any == nullptr) throw HttpProblem(404, "there is nothing at this address");
   found.allowed.emplace_back("OPTIONS");
   std::sort(found.allowed.begin(), found.allowed.end());
   found.allowed.erase(std::unique(found.allowed.begin(), found.allowed.end()), found.allowed.end());

@@ -65,6 +65,7 @@ class Router {
     const HttpRoute* route = nullptr;  // null: the address exists, the method does not
     std::map<std::string, std::string> path_parameters;
     std::vector<std::string> allowed;  // methods that the address takes
+    const HttpRoute* any = nullptr;    // of those, whatever its method
   };
 
   /// Throws InternalError for a pattern that is none, or a route that is there already.

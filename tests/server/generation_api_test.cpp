@@ -233,6 +233,10 @@ TEST_F(GenerationApiTest, RefusesInOpenAisWords) {
   refused(Json::array(), 400, "body");
   httplib::Client http("127.0.0.1", server->port());
   EXPECT_TRUE(Json::parse(http.Post("/v1/completions", "{}", "text/plain")->body).contains("error"));
+  const auto read = http.Get("/v1/completions");
+  EXPECT_EQ(read->status, 405);
+  EXPECT_EQ(read->get_header_value("Allow"), "OPTIONS, POST");
+  EXPECT_TRUE(Json::parse(read->body).at("error").at("message").is_string());
   EXPECT_EQ(http.Get("/v1/models/other")->status, 404);
   EXPECT_EQ(http.Get("/v1/models/mini")->status, 200);
 }
