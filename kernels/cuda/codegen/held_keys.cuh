@@ -1,3 +1,5 @@
+// What these kernels select by. Text behind that of topk_keys.cuh.
+
 namespace sluice::cuda {
 
 /// Order keys of the scores of a row that this block holds: keys[0, count) of the pages from `first` on. Those that are not among

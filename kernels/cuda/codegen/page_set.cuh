@@ -1,3 +1,5 @@
+// What selections of kernels that hold rows (row.cuh) add pages to.
+
 namespace sluice::cuda {
 
 /// The pages of a row that are selected: those of this block as bits.
