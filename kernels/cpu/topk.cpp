@@ -102,7 +102,7 @@ Remap remap_by_rank(std::span<const float> scores, int budget, int bins) {
   return spanning(floor, floor, *std::max_element(sample.begin(), sample.begin() + rank + 1), bins);
 }
 
-/// A lot of a page. The lowest two and the highest two of all are one each: devices use these for other pages.
+/// The lot of a page. The lowest and the highest of all numbers are none: the GPU's keys mean something else by these.
 uint32_t drawn_rank(uint64_t key, int page) { return std::clamp<uint32_t>(random_bits(key, page), 1, UINT32_MAX - 1); }
 
 int forced_pages(const Attributes& attributes, int pages) {

@@ -23,7 +23,7 @@ using namespace topk;
 struct Arguments {
   TopK rows;
   TopKMethod method;
-  bool aligned;  // every row begins at 16 bytes
+  bool aligned;  // rows, as are_aligned has it
 };
 
 /// A key of which about `rank` of the keys that the threads of the block hold, one each (or kNoKey), are at least as high.
@@ -297,9 +297,7 @@ void select_top_k(const TopK& rows, const TopKPlan& plan, Stream stream) {
   if (plan.method == TopKMethod::kGuessVerifyRefine && rows.hints == nullptr)
     throw InternalError("top-k: no hints to begin with");
   const Kernel& kernel = kernel_of(plan, rows.max_length);
-  constexpr int kAlignment = 4;
-  const bool aligned = rows.stride % kAlignment == 0 && reinterpret_cast<uintptr_t>(rows.scores) % sizeof(float4) == 0;
-  const Arguments arguments{rows, plan.method, aligned};
+  const Arguments arguments{rows, plan.method, are_aligned(rows)};
   cudaLaunchConfig_t config{};
   config.gridDim = rows.rows * plan.cluster;
   config.blockDim = plan.threads;

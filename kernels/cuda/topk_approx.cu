@@ -16,7 +16,7 @@ using namespace topk;
 struct Arguments {
   TopK rows;
   Draws draws;
-  bool aligned;  // every row begins at 16 bytes
+  bool aligned;  // rows, as are_aligned has it
   int room;      // keys of each warp's stretch of a row that fit in shared memory, a multiple of kStep
 };
 
@@ -206,7 +206,6 @@ const Kernel& kernel_of(int threads, bool across) {
 void draw_top_k(const TopK& rows, const Draws& draws, Stream stream) {
   if (rows.rows <= 0 || rows.max_budget <= 0) return;
   if (draws.tokens == nullptr || draws.heads < 1) throw InternalError("top-k: draws of no sequence");
-  const bool aligned = rows.stride % 4 == 0 && reinterpret_cast<uintptr_t>(rows.scores) % sizeof(uint4) == 0;
   const TopKPlan plan = plan_top_k(rows.rows, rows.max_length, rows.max_budget, false);
   const Kernel& kernel = kernel_of(plan.threads, plan.cluster > 1);
   constexpr int kMostSteps = 6;                             // 192 KiB by 1024 threads
@@ -214,7 +213,7 @@ void draw_top_k(const TopK& rows, const Draws& draws, Stream stream) {
   const int warps = plan.threads / kWarp;
   const int step = kStep * warps * plan.cluster;
   const int steps = std::min(kMostSteps, (rows.max_length + step - 1) / step);
-  const Arguments arguments{rows, draws, aligned, steps * kStep};
+  const Arguments arguments{rows, draws, are_aligned(rows), steps * kStep};
   cudaLaunchAttribute cluster = cluster_attribute(plan.cluster);
   cudaLaunchConfig_t config{};
   config.gridDim = static_cast<unsigned>(rows.rows * plan.cluster);

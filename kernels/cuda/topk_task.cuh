@@ -4,6 +4,11 @@
 
 namespace sluice::cuda::topk {
 
+/// Whether every row begins at 16 bytes, so that four scores can be read at once.
+inline bool are_aligned(const TopK& rows) {
+  return rows.stride % 4 == 0 && reinterpret_cast<uintptr_t>(rows.scores) % (4 * sizeof(float)) == 0;
+}
+
 /// The row that a block selects from, `blocks` to a row.
 struct Task {
   int row;
