@@ -150,7 +150,7 @@ __global__ __launch_bounds__(kThreads, 1) void select_rows(const __grid_constant
   const int k = task.k;
   Team<kThreads> team(shared, blocks, block);
   team.template clear<kClustered>();
-  const TopKMethod method = length > kCandidates ? arguments.method : TopKMethod::kRadix;
+  TopKMethod method = length > kCandidates ? arguments.method : TopKMethod::kRadix;
   int index = -1;
   float guess_score = 0;
   Target target{task.selected, nullptr, 0};
@@ -162,6 +162,7 @@ __global__ __launch_bounds__(kThreads, 1) void select_rows(const __grid_constant
       hint_count = min(rows.hint_count, hints.room);
       target.kept = hints.at;
       target.room = rows.keeps_hints ? hints.room : 0;
+      if (method == TopKMethod::kGuessVerifyRefine && hint_count == 0) method = TopKMethod::kSample;
     }
     index = guess_index(method, target.kept, hint_count, length, kThreads);
     if (index >= 0) guess_score = task.scores[index];
