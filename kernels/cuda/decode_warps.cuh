@@ -18,12 +18,29 @@ struct RowTarget {
   uint16_t* out;    // bf16 [group, dim]
   float* log_sums;  // [group], or null
   float* partial;   // if this is but a part of the row: values [group, dim], maxima [group], sums [group]; else null
+
+  /// Takes outputs `at` and `at` + 1 of [group, dim], which are of `head`: weighted by powers beside `highest` that add up to
+  /// `total`.
+  template <int Dim>
+  __device__ __forceinline__ void put(int group, int head, int at, float2 value, float highest, float total) const {
+    if (partial == nullptr) {
+      const float inverse = total > 0 ? __fdividef(1, total) : 0;
+      *reinterpret_cast<uint32_t*>(out + at) = pack(value.x * inverse, value.y * inverse);
+      if (log_sums != nullptr && at % Dim == 0) log_sums[head] = highest + log2f(total);
+    } else {
+      *reinterpret_cast<float2*>(partial + at) = value;
+      if (at % Dim == 0) {
+        partial[group * Dim + head] = highest;
+        partial[group * (Dim + 1) + head] = total;
+      }
+    }
+  }
 };
 
 /// The warps' parts of a row become one, kRows heads at a time. For the threads of a crew, of which this is `thread`, once all
 /// have read those of the row before. merge: [warps][kRows][S::kMergeStride].
-template <class Crew, int kRows, DataType Type, int Dim, int Box, bool Wide>
-__device__ __forceinline__ void merge_warps(const WarpRow<Type, Dim, Box, Wide>& mine, int group, const RowTarget& to,
+template <class Crew, int kRows, class Target, DataType Type, int Dim, int Box, bool Wide>
+__device__ __forceinline__ void merge_warps(const WarpRow<Type, Dim, Box, Wide>& mine, int group, const Target& to,
                                             WarpParts<Shape<Type, Dim, Box>>& parts, float* merge, int thread) {
   using S = Shape<Type, Dim, Box>;
   const int warp = thread / 32;
@@ -63,17 +80,7 @@ __device__ __forceinline__ void merge_warps(const WarpRow<Type, Dim, Box, Wide>&
         value.x += weight * pair.x;
         value.y += weight * pair.y;
       }
-      if (to.partial == nullptr) {
-        const float inverse = total > 0 ? __fdividef(1, total) : 0;
-        *reinterpret_cast<uint32_t*>(to.out + base * Dim + i) = pack(value.x * inverse, value.y * inverse);
-        if (to.log_sums != nullptr && i % Dim == 0) to.log_sums[head] = highest + log2f(total);
-      } else {
-        *reinterpret_cast<float2*>(to.partial + base * Dim + i) = value;
-        if (i % Dim == 0) {
-          to.partial[group * Dim + head] = highest;
-          to.partial[group * (Dim + 1) + head] = total;
-        }
-      }
+      to.template put<Dim>(group, head, base * Dim + i, value, highest, total);
     }
   }
 }

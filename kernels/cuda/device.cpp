@@ -149,7 +149,7 @@ void CudaDevice::repeat(Repetition* repetition, std::span<const int32_t> tokens,
   if (mine != nullptr) {
     const int most_pages = check_flow_sequences(mine->flow(), 0, batch.sequences());
     shape.pages = std::max(most_pages, std::min(round_pages(most_pages), limits_.pages_per_sequence));
-    shape.even = mine->flow().attends(batch.sequences(), shape.pages) && are_even(0, batch.sequences());
+    shape.even = mine->flow().minds_evenness(batch.sequences(), shape.pages) && are_even(0, batch.sequences());
   }
   pass_.upload(tokens, stream_.get());
   const Gang::Launches launches(gang_);

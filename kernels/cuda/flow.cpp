@@ -63,14 +63,26 @@ CudaFlow::Loaded CudaFlow::load(const codegen::GeneratedKernel& how) const {
 
 void CudaFlow::load_row_kernel() {
   row_kernel_ = load_row_kernel(library_, source_.row.name);
-  for (int cluster = 1; cluster <= kMostRowBlocks; cluster *= 2) {
-    cudaLaunchAttribute attribute = cluster_attribute(cluster);
-    const cudaLaunchConfig_t config = configure(grid_of(int64_t{multiprocessors()} * cluster), kRowThreads,
-                                                row_kernel_.most_shared(1), {&attribute, 1}, nullptr);
-    SLUICE_CHECK_CUDA(cudaOccupancyMaxActiveClusters(&clusters_at_once_.at(static_cast<size_t>(cluster)),
-                                                     reinterpret_cast<const void*>(row_kernel_.kernel), &config));
-  }
+  clusters_at_once_ = clusters_at_once(row_kernel_, kRowThreads);
   whole_rows_ = true;
+}
+
+codegen::ClustersAtOnce CudaFlow::clusters_at_once(const LoadedRow& loaded, int threads) {
+  codegen::ClustersAtOnce all{};
+  for (int cluster = 1; cluster <= kMostRowBlocks; ++cluster) {
+    cudaLaunchAttribute attribute = cluster_attribute(cluster);
+    const cudaLaunchConfig_t config =
+        configure(grid_of(int64_t{multiprocessors()} * cluster), threads, loaded.most_shared(1), {&attribute, 1}, nullptr);
+    const cudaError_t error = cudaOccupancyMaxActiveClusters(&all.at(static_cast<size_t>(cluster)),
+                                                             reinterpret_cast<const void*>(loaded.kernel), &config);
+    if (error == cudaErrorInvalidClusterSize) {
+      all.at(static_cast<size_t>(cluster)) = 0;
+      static_cast<void>(cudaGetLastError());
+    } else {
+      SLUICE_CHECK_CUDA(error);
+    }
+  }
+  return all;
 }
 
 CudaFlow::LoadedRow CudaFlow::load_row_kernel(const KernelLibrary& library, const std::string& name) const {
@@ -96,6 +108,14 @@ void CudaFlow::load_attending_kernel() {
   attending_kernel_ = load_row_kernel(*attending_library_, source_.attending.name);
 }
 
+void CudaFlow::load_cluster_attending_kernel() {
+  const KernelCache cache;
+  cluster_attending_library_.emplace(KernelLibrary::compile(source_.cluster_attending_text, &cache));
+  const LoadedRow loaded = load_row_kernel(*cluster_attending_library_, source_.cluster_attending.name);
+  attending_clusters_at_once_ = clusters_at_once(loaded, kAttenderThreads);
+  cluster_attending_kernel_ = loaded;
+}
+
 std::unique_ptr<RequestState> CudaFlow::create_state(int max_pages) const {
   const int hints = hint_room(max_pages);
   if (plan_.graph.states.empty() && hints == 0) return nullptr;
@@ -113,6 +133,8 @@ void CudaFlow::reserve(int sequences, int pages) {
     const bool may_attend = codegen::may_attend(source_.attending, kv_heads_, shared_memory_limit());
     if (attending_kernel_.kernel == nullptr && may_attend) load_attending_kernel();
   }
+  const bool may_attend = whole_rows_ && codegen::may_attend(source_.cluster_attending, shared_memory_limit());
+  if (may_attend && cluster_attending_kernel_.kernel == nullptr) load_cluster_attending_kernel();
   ++reserved_;
   const std::pair before(most_rows_, capacity_);
   most_rows_ = std::max(most_rows_, sequences * kv_heads_);
@@ -226,28 +248,26 @@ void CudaFlow::launch_whole_rows(const FlowPath& path, const Selection& selectio
   arguments.attended = selection.attended;
   arguments.available = selection.available;
 
-  cudaLaunchAttribute attributes[2] = {cluster_attribute(path.cluster), overlap_attribute()};
-  const auto used = std::span(attributes).subspan(path.cluster > 1 ? 0 : 1);
-  const cudaLaunchConfig_t config =
-      configure(grid_of(int64_t{arguments.row_count} * path.cluster), path.threads, path.shared_bytes, used, stream);
   void* parameters[] = {&arguments};
-  const LoadedRow& loaded = path.threads == kRowThreads ? row_kernel_ : small_row_kernel_;
-  const void* const kernel = reinterpret_cast<const void*>(loaded.kernel);
-  SLUICE_CHECK_CUDA(cudaLaunchKernelExC(&config, kernel, parameters));
+  launch_clusters(path.threads == kRowThreads ? row_kernel_ : small_row_kernel_, path.cluster, arguments.row_count, path.threads,
+                  path.shared_bytes, parameters, stream);
+}
+
+void CudaFlow::launch_clusters(const LoadedRow& loaded, int cluster, int count, int threads, size_t shared_bytes,
+                               void** parameters, Stream stream) {
+  cudaLaunchAttribute attributes[2] = {cluster_attribute(cluster), overlap_attribute()};
+  const auto used = std::span(attributes).subspan(cluster > 1 ? 0 : 1);
+  const cudaLaunchConfig_t config = configure(grid_of(int64_t{count} * cluster), threads, shared_bytes, used, stream);
+  SLUICE_CHECK_CUDA(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(loaded.kernel), parameters));
 }
 
 bool CudaFlow::attend(const FlowBlocks& blocks, const FlowSequences& sequences, const PageCounters& counters,
                       const FlowAttention& attention, Stream stream) {
   require(blocks, sequences);
   reserve(sequences.count, sequences.most_pages);
-  // A block has all of its rows to itself, so they are to be about as long as those of others.
-  const codegen::AttendingPath path =
-      sequences.even ? attending_path(sequences.count, sequences.most_pages) : codegen::AttendingPath{};
-  if (path.blocks == 0) return false;
   FlowArguments arguments = index_arguments(blocks, sequences);
   arguments.refreshes = sequences.stale_pages != nullptr ? 1 : 0;
   arguments.behind_refresh |= arguments.refreshes;
-  arguments.held_pages = path.held_pages;
   arguments.attended = counters.attended;
   arguments.available = counters.available;
   AttentionArguments given{.map = {},
@@ -255,15 +275,35 @@ bool CudaFlow::attend(const FlowBlocks& blocks, const FlowSequences& sequences, 
                            .query_stride = attention.query_stride,
                            .out = static_cast<uint16_t*>(attention.out),
                            .scale = attention.scale * std::numbers::log2e_v<float>,
-                           .own_rows = path.own_rows,
-                           .list_room = path.list_room};
+                           .own_rows = 1,
+                           .list_room = 0};
   const TensorMap& map = attention.attention.map();
   static_assert(sizeof(map.bytes) == sizeof(given.map));
   std::memcpy(given.map, map.bytes, sizeof(given.map));
-  cudaLaunchAttribute overlap = overlap_attribute();
-  const dim3 grid(static_cast<unsigned>(blocks.kv_heads / path.own_rows), static_cast<unsigned>(sequences.count));
-  const cudaLaunchConfig_t config = configure(grid, kAttendingThreads, path.shared_bytes, {&overlap, 1}, stream);
+  if (attend_several_rows(sequences, given, arguments, stream)) return true;
+  const codegen::ClusterAttendingPath path = cluster_attending_path(sequences.count, sequences.most_pages);
+  if (path.cluster == 0) return false;
+  arguments.held_pages = path.held_pages;
+  arguments.stages = path.stages;
+  given.list_room = path.list_room;
   void* parameters[] = {&given, &arguments};
+  launch_clusters(cluster_attending_kernel_, path.cluster, arguments.row_count, kAttenderThreads, path.shared_bytes, parameters,
+                  stream);
+  return true;
+}
+
+bool CudaFlow::attend_several_rows(const FlowSequences& sequences, AttentionArguments given, FlowArguments arguments,
+                                   Stream stream) const {
+  if (!sequences.even) return false;  // a block has all of its rows to itself, so they are to be about as long as those of others
+  const codegen::AttendingPath path = attending_path(sequences.count, sequences.most_pages);
+  if (path.blocks == 0) return false;
+  arguments.held_pages = path.held_pages;
+  given.own_rows = path.own_rows;
+  given.list_room = path.list_room;
+  void* parameters[] = {&given, &arguments};
+  cudaLaunchAttribute overlap = overlap_attribute();
+  const dim3 grid(static_cast<unsigned>(arguments.kv_heads / path.own_rows), static_cast<unsigned>(sequences.count));
+  const cudaLaunchConfig_t config = configure(grid, kAttendingThreads, path.shared_bytes, {&overlap, 1}, stream);
   SLUICE_CHECK_CUDA(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(attending_kernel_.kernel), parameters));
   return true;
 }

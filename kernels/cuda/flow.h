@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -111,8 +110,8 @@ class CudaFlow final {
   /// Makes `select` take the path of several kernels, to compare the two.
   void use_several_kernels() { whole_rows_ = false; }
 
-  /// Whether `attend` takes so many sequences of so many pages, if they are even.
-  bool attends(int sequences, int pages) const { return attending_path(sequences, pages).blocks > 0; }
+  /// Whether what `attend` does to so many sequences of so many pages depends on whether they are even.
+  bool minds_evenness(int sequences, int pages) const { return attending_path(sequences, pages).blocks > 0; }
 
   /// Recomputes the fields of `count` pages (device memory) of all KV heads. `tokens` (may be null) are those that each holds;
   /// without it all are full but the last, which holds `last_tokens`. Returns whether there was anything to do: whether a kernel
@@ -121,8 +120,8 @@ class CudaFlow final {
 
   /// Runs the index stage of one layer for all sequences and KV heads. Exact top-k keeps the order of kernels/cpu/topk.h.
   FlowResult select(const FlowBlocks& blocks, const FlowSequences& sequences, const PageCounters& counters, Stream stream);
-  /// Does what `select` and attention to its result would, in one kernel, if there is one and it is worth it for so many rows of
-  /// about the same length; returns whether it did. What was selected nobody sees.
+  /// Does what `select` and attention to its result would, in one kernel, if there is one and it is worth it: for few rows, or
+  /// for so many of about the same length that each block has several; returns whether it did. What was selected nobody sees.
   bool attend(const FlowBlocks& blocks, const FlowSequences& sequences, const PageCounters& counters,
               const FlowAttention& attention, Stream stream);
 
@@ -145,8 +144,11 @@ class CudaFlow final {
   Loaded load(const codegen::GeneratedKernel& how) const;
   void load_row_kernel();
   LoadedRow load_row_kernel(const KernelLibrary& library, const std::string& name) const;
+  /// Of blocks of so many threads.
+  static codegen::ClustersAtOnce clusters_at_once(const LoadedRow& loaded, int threads);
   void load_small_row_kernel();
   void load_attending_kernel();
+  void load_cluster_attending_kernel();
   /// Blocks that hold a row; 0: it does not fit.
   int row_blocks(int rows, int pages) const;
   /// Pages of a row that each of its blocks holds.
@@ -157,12 +159,19 @@ class CudaFlow final {
   /// Throws InternalError unless the flow was compiled for such blocks and has its states.
   void require(const FlowBlocks& blocks, const FlowSequences& sequences) const;
   codegen::AttendingPath attending_path(int sequences, int pages) const;
+  codegen::ClusterAttendingPath cluster_attending_path(int sequences, int pages) const;
   void launch(const Loaded& loaded, int64_t blocks, const FlowArguments& arguments, Stream stream) const;
   FlowArguments arguments_of(const FlowBlocks& blocks) const;
   FlowArguments index_arguments(const FlowBlocks& blocks, const FlowSequences& sequences) const;
   int32_t* numbers_at(int which, int selection) const;
   void launch_whole_rows(const FlowPath& path, const Selection& selection, const FlowSequences& sequences,
                          FlowArguments arguments, Stream stream);
+  /// By blocks that have several rows each, where that is worth it.
+  bool attend_several_rows(const FlowSequences& sequences, AttentionArguments given, FlowArguments arguments,
+                           Stream stream) const;
+  /// `count` clusters that start while the kernel before ends.
+  static void launch_clusters(const LoadedRow& loaded, int cluster, int count, int threads, size_t shared_bytes,
+                              void** parameters, Stream stream);
   void launch_steps(const Selection& selection, const FlowSequences& sequences, FlowArguments arguments, Stream stream);
   /// Selects by the scores that launches have left in a layer.
   SelectionLeaf select_leaf(NodeId id, int layer, int rows, const FlowSequences& sequences, Stream stream);
@@ -183,14 +192,17 @@ class CudaFlow final {
   KernelLibrary library_;
   std::optional<KernelLibrary> small_library_;      // once there are many rows
   std::optional<KernelLibrary> attending_library_;  // as that
+  std::optional<KernelLibrary> cluster_attending_library_;
   Loaded refresh_;
   std::vector<Loaded> index_;
   std::vector<NodeId> leaves_;  // the union of these is what the flow selects
   LoadedRow row_kernel_;
   LoadedRow small_row_kernel_;  // of small_library_
   LoadedRow attending_kernel_;  // of attending_library_
+  LoadedRow cluster_attending_kernel_;
   bool whole_rows_ = false;
-  std::array<int, kMostRowBlocks + 1> clusters_at_once_{};  // by their blocks, each with a multiprocessor of its own
+  codegen::ClustersAtOnce clusters_at_once_{};
+  codegen::ClustersAtOnce attending_clusters_at_once_{};
 
   int reserved_ = 0;  // times
   int capacity_ = 0;  // pages of a row

@@ -78,9 +78,16 @@ codegen::AttendingPath CudaFlow::attending_path(int sequences, int pages) const 
   return codegen::attending_path(layout_, source_.attending, leaves_, blocks, pages, attending_kernel_.most_shared(1));
 }
 
+codegen::ClusterAttendingPath CudaFlow::cluster_attending_path(int sequences, int pages) const {
+  if (cluster_attending_kernel_.kernel == nullptr || path(sequences, pages).cluster == 0) return {};
+  return codegen::cluster_attending_path(layout_, source_.cluster_attending, leaves_, attending_clusters_at_once_,
+                                         sequences * kv_heads_, pages, cluster_attending_kernel_.most_shared(1));
+}
+
 std::string CudaFlow::describe_path(int sequences, int pages) const {
   const FlowPath way = path(sequences, pages);
   const codegen::AttendingPath attending = attending_path(sequences, pages);
+  const codegen::ClusterAttendingPath row_attending = cluster_attending_path(sequences, pages);
   if (way.cluster > 0) {
     return fmt::format("one kernel: {} of {} pages and their scores in shared memory, {} deep",
                        way.cluster == 1 ? fmt::format("a block of {} threads holds a row", way.threads)
@@ -90,7 +97,13 @@ std::string CudaFlow::describe_path(int sequences, int pages) const {
                                                "selected, a block of {} threads takes {} rows "
                                                "from scores to attention",
                                                kAttendingThreads, attending.own_rows)
-                                 : "");
+                                 : "") +
+           (row_attending.cluster > 0
+                ? fmt::format(", or, where nobody asks what is selected, {} of {} threads {} a row from "
+                              "scores to attention",
+                              row_attending.cluster == 1 ? "a block" : fmt::format("{} blocks", row_attending.cluster),
+                              kAttenderThreads, row_attending.cluster == 1 ? "takes" : "take")
+                : "");
   }
   if (index_.empty()) return "a list of pages that needs no scores";
   std::string why = source_.why_not_whole_rows;

@@ -79,8 +79,15 @@ TEST(Plan, SaysHowAGpuRunsIt) {
   large.back() = "64";
   large.insert(large.end(), {"--tokens", "65536"});
   EXPECT_EQ(lines_with(run_sluice(large).out, "not here: rows of 4096 pages do not fit a block"), 1);
+  large.back() = "8192";
+  EXPECT_EQ(lines_with(run_sluice(large).out, "not here: 64 x 8 KV heads are more rows than multiprocessors"), 1);
+  large[large.size() - 3] = "4";
+  EXPECT_EQ(lines_with(run_sluice(large).out, "taken here: 4 x 8 KV heads are clusters of about 3"), 1);
+  large.back() = "65552";
+  EXPECT_EQ(lines_with(run_sluice(large).out, "not here: rows of 4097 pages"), 1);
   const std::string whole = run_sluice({"plan", "h2o", "--device", "cuda"}).out;
   EXPECT_EQ(lines_with(whole, "attend_rows "), 0);
+  EXPECT_EQ(lines_with(whole, "attend_in_cluster "), 0);
   EXPECT_EQ(lines_with(whole, "no kernel does both: it saves a state"), 1) << whole;
   const std::string normalized = run_sluice({"plan", "nsa_topk", "--device", "cuda"}).out;
   EXPECT_EQ(lines_with(normalized, "no kernel does both: "), 1) << normalized;

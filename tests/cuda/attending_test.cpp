@@ -2,12 +2,15 @@
 // reference): a probe sees what was selected, so calls with one take those.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <numeric>
+#include <ostream>
 #include <regex>
 #include <string>
 #include <vector>
@@ -27,13 +30,26 @@ using testing::CudaDeviceTest;
 using testing::error_of;
 using testing::Held;
 
+enum class Content {
+  kDrawn,
+  kWhole,     // keys and queries are small whole numbers: scores are exact, however they are added up
+  kPlateaus,  // pages are of three kinds, of equal scores each
+  kNan,       // every third page has a key that is no number, but for the first and the last few
+};
+
 struct AttendingCase {
+  friend std::ostream& operator<<(std::ostream& out, const AttendingCase& shape) {
+    return out << shape.flow << ", " << shape.instead << ", dim " << shape.dim << ", group " << shape.group << ", page "
+               << shape.page << ", " << shape.sequences << " x " << shape.kv_heads << ", tokens " << shape.most_tokens;
+  }
+
   const char* flow;
   const char* selection;  // of the flow's, whose first occurrence becomes the other
   const char* instead;
   int dim, group, page, kv_heads, most_tokens;
   DataType kv = DataType::kBF16;
-  bool whole = false;  // keys and queries are small whole numbers: scores are exact, however they are added up
+  int sequences = 0;  // 0: as many as fill the GPU with blocks of several rows
+  Content content = Content::kDrawn;
 };
 
 /// Sequences of different lengths that decode, a step at a time, with pages of their own.
@@ -148,9 +164,15 @@ std::string names_of(const DeviceRecording& recording) {
   return names;
 }
 
-bool attends_in_one(const std::string& names) { return names.find("attend_rows") != std::string::npos; }
+bool has_kernel(const std::string& names, const std::string& name) {
+  return (names + "\n").find(name + "\n") != std::string::npos;
+}
 
-using CudaAttending = CudaDeviceTest;
+class CudaAttending : public CudaDeviceTest {
+ protected:
+  /// Steps by the kernel of that name, and by those that select and attend one after the other.
+  void expect_agreement(const std::string& kernel, const AttendingCase& shape);
+};
 
 TEST_F(CudaAttending, UnevenSequencesTakeSeveralKernels) {
   const std::unique_ptr<KernelRecorder> kernels = recorder();
@@ -189,109 +211,160 @@ TEST_F(CudaAttending, UnevenSequencesTakeSeveralKernels) {
       device_->attention(call, query.matrix, out.matrix);
     }
     const std::string names = names_of(kernels->stop());
-    EXPECT_EQ(attends_in_one(names), even) << names;
+    EXPECT_EQ(has_kernel(names, "attend_rows"), even) << names;
   }
 }
 
-TEST_F(CudaAttending, OneKernelAgreesWithSeveral) {
-  const char* const of_topk = "ratio = 1 / 8";
-  const char* const whole = "sluice.topk(score, { ratio = 1 / 8, first = 1, last = 2 })";
-  const std::vector<AttendingCase> cases = {
-      {"block_topk", of_topk, "k = 20", 128, 2, 16, 8, 900},
-      {"block_topk", of_topk, "ratio = 1 / 8", 128, 4, 16, 8, 1100},
-      {"block_topk", of_topk, "k = 9", 64, 16, 32, 4, 700},
-      {"block_topk", of_topk, "k = 40", 128, 3, 8, 3, 500},
-      {"block_topk", of_topk, "k = 1", 128, 1, 64, 4, 1000},
-      {"block_topk", of_topk, "k = 33", 64, 9, 16, 4, 700},
-      {"block_topk", whole, "sluice.union(sluice.topk(score, { k = 9, last = 1 }), sluice.window { first = 4, last = 3 })", 128,
-       2, 16, 8, 700},
-      {"quest", of_topk, "k = 33", 128, 2, 16, 8, 700},
-      {"quest", of_topk, "k = 20", 128, 3, 16, 3, 600},
-      {"block_topk", of_topk, "k = 20", 128, 2, 16, 8, 900, DataType::kE4M3},
-      {"block_topk", of_topk, "k = 12", 128, 5, 16, 4, 500, DataType::kE5M2},
-      {"block_topk", whole, "sluice.approx_topk(score, { k = 12, first = 1, last = 2, tolerate = 0.4 })", 128, 2, 16, 8, 900,
-       DataType::kBF16, true},
-  };
+void CudaAttending::expect_agreement(const std::string& kernel, const AttendingCase& shape) {
   constexpr int kSteps = 9;
   const std::vector<float> drawn = draw(1000003);
   const std::unique_ptr<KernelRecorder> kernels = recorder();
-  for (const AttendingCase& shape : cases) {
-    SCOPED_TRACE(std::string(shape.flow) + ", dim " + std::to_string(shape.dim) + ", group " + std::to_string(shape.group) +
-                 ", page " + std::to_string(shape.page));
-    const Plan plan = compile(traced(shape)).plan;
-    // Blocks of four KV heads, or three, on nine tenths of the multiprocessors.
-    const int count = cuda::multiprocessors() * 9 / 10 * (shape.kv_heads % 4 == 0 ? 4 : 3) / shape.kv_heads;
-    const int heads = shape.kv_heads * shape.group;
-    const int columns = heads * shape.dim;
-    const int kv_columns = shape.kv_heads * shape.dim;
-    Sequences sequences(count, shape.most_tokens, shape.page, kSteps);
-    Side one(*device_, plan, shape.kv_heads, sequences.all_pages());
-    Side several(*device_, plan, shape.kv_heads, sequences.all_pages());
-    for (int s = 0; s < sequences.count(); ++s) {
-      std::vector<float> keys(static_cast<size_t>(sequences.length(s)) * kv_columns);
-      std::vector<float> values(keys.size());
-      for (size_t i = 0; i < keys.size(); ++i) {
-        keys[i] = drawn[(i + 7919 * static_cast<size_t>(s)) % drawn.size()];
-        if (shape.whole) keys[i] = std::round(2 * keys[i]);
-        values[i] = drawn[(i + 104729 * static_cast<size_t>(s) + 50) % drawn.size()];
-      }
-      const int last = (sequences.length(s) - 1) % shape.page + 1;
-      for (const Side* side : {&one, &several}) {
-        side->pool->write(sequences.pages(s), sequences.length(s), keys.data(), values.data());
-        device_->refresh_pages(*side->pool, 0, sequences.pages(s), last, *side->flow);
-      }
+  SCOPED_TRACE(std::string(shape.flow) + ", dim " + std::to_string(shape.dim) + ", group " + std::to_string(shape.group) +
+               ", page " + std::to_string(shape.page));
+  const Plan plan = compile(traced(shape)).plan;
+  // Blocks of four KV heads, or three, on nine tenths of the multiprocessors.
+  const int filling = cuda::multiprocessors() * 9 / 10 * (shape.kv_heads % 4 == 0 ? 4 : 3) / shape.kv_heads;
+  const int most = cuda::multiprocessors() / shape.kv_heads;  // with more, a row has no multiprocessor of its own
+  const int count = shape.sequences > 0 ? std::min(shape.sequences, most) : filling;
+  const int heads = shape.kv_heads * shape.group;
+  const int columns = heads * shape.dim;
+  const int kv_columns = shape.kv_heads * shape.dim;
+  Sequences sequences(count, shape.most_tokens, shape.page, kSteps);
+  Side one(*device_, plan, shape.kv_heads, sequences.all_pages());
+  Side several(*device_, plan, shape.kv_heads, sequences.all_pages());
+  for (int s = 0; s < sequences.count(); ++s) {
+    std::vector<float> keys(static_cast<size_t>(sequences.length(s)) * kv_columns);
+    std::vector<float> values(keys.size());
+    for (size_t i = 0; i < keys.size(); ++i) {
+      const size_t page_numbers = static_cast<size_t>(shape.page) * kv_columns;
+      const size_t page = i / page_numbers;
+      size_t key = i;
+      if (shape.content == Content::kPlateaus) key = i % page_numbers + page % 3 * 104729;
+      keys[i] = drawn[(key + 7919 * static_cast<size_t>(s)) % drawn.size()];
+      if (shape.content == Content::kWhole) keys[i] = std::round(2 * keys[i]);
+      const bool is_odd = page % 3 == 1 && page > 3 && page + 4 < sequences.pages(s).size();
+      if (shape.content == Content::kNan && is_odd && i % 7919 == 5) keys[i] = std::numeric_limits<float>::quiet_NaN();
+      values[i] = drawn[(i + 104729 * static_cast<size_t>(s) + 50) % drawn.size()];
     }
-    // At the same places in every step, so that graphs can replay what they recorded.
-    const Held qkv = empty(count, columns + 2 * kv_columns, kBF16, 8);
-    const Held out = empty(count, columns, kBF16);
-    const std::vector<int32_t> tokens(static_cast<size_t>(count));
-    std::vector<int32_t> counts(static_cast<size_t>(count) * shape.kv_heads);
-    AttentionProbe probe;
-    probe.counts = counts.data();
-    for (int step = 0; step < kSteps; ++step) {
-      const Held now = hold(count, columns + 2 * kv_columns, kBF16, 8);
-      std::vector<std::byte> bytes(((now.matrix.rows - 1) * now.matrix.stride + now.matrix.columns) * size_of(kBF16));
-      device_->read(bytes.data(), now.matrix.data, bytes.size());
-      if (shape.whole) make_whole(bytes);
-      device_->write(qkv.matrix.data, bytes.data(), bytes.size());
-      const PassBatch batch = sequences.step();
-      const auto attend = [&](const Side& side, AttentionProbe* asked) {
-        device_->append(0, qkv.matrix.slice_columns(columns, kv_columns),
-                        qkv.matrix.slice_columns(columns + kv_columns, kv_columns));
-        device_->refresh_fields(0, *side.flow);
-        Device::Attention call;
-        call.query_heads = heads;
-        call.scale = 4 / std::sqrt(static_cast<float>(shape.dim));
-        call.flow = side.flow.get();
-        call.probe = asked;
-        device_->attention(call, qkv.matrix.slice_columns(0, columns), out.matrix);
-      };
-      if (kernels != nullptr) kernels->start();
-      {
-        const OpenPass pass(*device_, batch, *one.pool);
-        device_->repeat(one.repetition.get(), tokens, one.flow.get(), [&] { attend(one, nullptr); });
-      }
-      if (kernels != nullptr) {
-        const std::string names = names_of(kernels->stop());
-        EXPECT_TRUE(attends_in_one(names)) << "step " << step << "\n" << names;
-      }
-      const std::vector<float> got = fetch(out.matrix);
-      if (kernels != nullptr) kernels->start();
-      {
-        const OpenPass pass(*device_, batch, *several.pool);
-        attend(several, &probe);
-      }
-      if (kernels != nullptr) {
-        const std::string names = names_of(kernels->stop());
-        EXPECT_FALSE(attends_in_one(names)) << "step " << step << "\n" << names;
-      }
-      const std::vector<float> numbers = fetch(out.matrix);
-      ASSERT_LT(error_of(got, {numbers.begin(), numbers.end()}), 2e-3) << "step " << step;
-      EXPECT_EQ(one.flow->counters().pages_attended, several.flow->counters().pages_attended);
-      EXPECT_EQ(one.flow->counters().pages_available, several.flow->counters().pages_available);
+    const int last = (sequences.length(s) - 1) % shape.page + 1;
+    for (const Side* side : {&one, &several}) {
+      side->pool->write(sequences.pages(s), sequences.length(s), keys.data(), values.data());
+      device_->refresh_pages(*side->pool, 0, sequences.pages(s), last, *side->flow);
     }
   }
+  // At the same places in every step, so that graphs can replay what they recorded.
+  const Held qkv = empty(count, columns + 2 * kv_columns, kBF16, 8);
+  const Held out = empty(count, columns, kBF16);
+  const std::vector<int32_t> tokens(static_cast<size_t>(count));
+  std::vector<int32_t> counts(static_cast<size_t>(count) * shape.kv_heads);
+  AttentionProbe probe;
+  probe.counts = counts.data();
+  for (int step = 0; step < kSteps; ++step) {
+    const Held now = hold(count, columns + 2 * kv_columns, kBF16, 8);
+    std::vector<std::byte> bytes(((now.matrix.rows - 1) * now.matrix.stride + now.matrix.columns) * size_of(kBF16));
+    device_->read(bytes.data(), now.matrix.data, bytes.size());
+    if (shape.content == Content::kWhole) make_whole(bytes);
+    device_->write(qkv.matrix.data, bytes.data(), bytes.size());
+    const PassBatch batch = sequences.step();
+    const auto attend = [&](const Side& side, AttentionProbe* asked) {
+      device_->append(0, qkv.matrix.slice_columns(columns, kv_columns),
+                      qkv.matrix.slice_columns(columns + kv_columns, kv_columns));
+      device_->refresh_fields(0, *side.flow);
+      Device::Attention call;
+      call.query_heads = heads;
+      call.scale = 4 / std::sqrt(static_cast<float>(shape.dim));
+      call.flow = side.flow.get();
+      call.probe = asked;
+      device_->attention(call, qkv.matrix.slice_columns(0, columns), out.matrix);
+    };
+    if (kernels != nullptr) kernels->start();
+    {
+      const OpenPass pass(*device_, batch, *one.pool);
+      device_->repeat(one.repetition.get(), tokens, one.flow.get(), [&] { attend(one, nullptr); });
+    }
+    if (kernels != nullptr) {
+      const std::string names = names_of(kernels->stop());
+      EXPECT_TRUE(has_kernel(names, kernel)) << "step " << step << "\n" << names;
+    }
+    const std::vector<float> got = fetch(out.matrix);
+    if (kernels != nullptr) kernels->start();
+    {
+      const OpenPass pass(*device_, batch, *several.pool);
+      attend(several, &probe);
+    }
+    if (kernels != nullptr) {
+      const std::string names = names_of(kernels->stop());
+      EXPECT_FALSE(has_kernel(names, kernel)) << "step " << step << "\n" << names;
+    }
+    const std::vector<float> numbers = fetch(out.matrix);
+    ASSERT_LT(error_of(got, {numbers.begin(), numbers.end()}), 2e-3) << "step " << step;
+    EXPECT_EQ(one.flow->counters().pages_attended, several.flow->counters().pages_attended);
+    EXPECT_EQ(one.flow->counters().pages_available, several.flow->counters().pages_available);
+  }
 }
+
+constexpr const char* kOfTopK = "ratio = 1 / 8";
+constexpr const char* kWhole = "sluice.topk(score, { ratio = 1 / 8, first = 1, last = 2 })";
+
+constexpr AttendingCase kSeveralRows[] = {
+    {"block_topk", kOfTopK, "k = 20", 128, 2, 16, 8, 900},
+    {"block_topk", kOfTopK, "ratio = 1 / 8", 128, 4, 16, 8, 1100},
+    {"block_topk", kOfTopK, "k = 9", 64, 16, 32, 4, 700},
+    {"block_topk", kOfTopK, "k = 40", 128, 3, 8, 3, 500},
+    {"block_topk", kOfTopK, "k = 1", 128, 1, 64, 4, 1000},
+    {"block_topk", kOfTopK, "k = 33", 64, 9, 16, 4, 700},
+    {"block_topk", kWhole, "sluice.union(sluice.topk(score, { k = 9, last = 1 }), sluice.window { first = 4, last = 3 })", 128, 2,
+     16, 8, 700},
+    {"quest", kOfTopK, "k = 33", 128, 2, 16, 8, 700},
+    {"quest", kOfTopK, "k = 20", 128, 3, 16, 3, 600},
+    {"block_topk", kOfTopK, "k = 20", 128, 2, 16, 8, 900, DataType::kE4M3},
+    {"block_topk", kOfTopK, "k = 12", 128, 5, 16, 4, 500, DataType::kE5M2},
+    {"block_topk", kWhole, "sluice.approx_topk(score, { k = 12, first = 1, last = 2, tolerate = 0.4 })", 128, 2, 16, 8, 900,
+     DataType::kBF16, 0, Content::kWhole},
+};
+
+constexpr AttendingCase kFewRows[] = {
+    // From one block a row to as many as there are.
+    {"block_topk", kOfTopK, "k = 61", 128, 2, 16, 8, 9000, DataType::kBF16, 4},
+    {"block_topk", kOfTopK, "ratio = 1 / 8", 128, 4, 16, 8, 20'000, DataType::kBF16, 1},
+    {"block_topk", kOfTopK, "ratio = 1 / 3", 128, 4, 16, 4, 30'000, DataType::kBF16, 1},
+    {"block_topk", kOfTopK, "k = 20", 128, 2, 16, 8, 4000, DataType::kBF16, 8},
+    {"block_topk", kOfTopK, "k = 20", 128, 2, 16, 8, 3000, DataType::kBF16, 15},
+    // Rows of which a thread has more than four pages, plateaus of scores, and scores that are no numbers.
+    {"block_topk", kOfTopK, "k = 61", 128, 2, 16, 4, 50'000, DataType::kBF16, 2},
+    {"block_topk", kOfTopK, "k = 900", 128, 2, 16, 4, 65'500, DataType::kBF16, 2, Content::kPlateaus},
+    {"block_topk", kOfTopK, "k = 300", 128, 2, 16, 4, 30'000, DataType::kBF16, 2, Content::kPlateaus},
+    {"block_topk", kOfTopK, "k = 20", 128, 2, 16, 8, 8000, DataType::kBF16, 3, Content::kPlateaus},
+    {"block_topk", kOfTopK, "k = 20", 128, 2, 16, 8, 8000, DataType::kBF16, 4, Content::kNan},
+    {"block_topk", kOfTopK, "k = 1000", 128, 2, 16, 8, 3000, DataType::kBF16, 3},
+    // Groups, heads and pages of all kinds.
+    {"block_topk", kOfTopK, "k = 9", 64, 16, 32, 4, 3000, DataType::kBF16, 7},
+    {"block_topk", kOfTopK, "k = 40", 128, 3, 8, 3, 3000, DataType::kBF16, 10},
+    {"block_topk", kOfTopK, "k = 1", 128, 1, 64, 4, 5000, DataType::kBF16, 5},
+    {"block_topk", kOfTopK, "k = 33", 128, 16, 128, 2, 20'000, DataType::kBF16, 2},
+    {"block_topk", kWhole, "sluice.union(sluice.topk(score, { k = 9, last = 1 }), sluice.window { first = 4, last = 3 })", 128, 2,
+     16, 8, 2500, DataType::kBF16, 4},
+    {"quest", kOfTopK, "k = 33", 128, 2, 16, 8, 9000, DataType::kBF16, 4},
+    {"quest", kOfTopK, "k = 20", 128, 3, 16, 3, 600, DataType::kBF16, 30},
+    {"block_topk", kWhole,
+     "sluice.union(sluice.topk(score, { k = 9, first = 6, last = 1 }), sluice.window { first = 2, last = 3 })", 128, 2, 16, 8,
+     2500, DataType::kBF16, 4},
+    {"quest", kOfTopK, "k = 12", 64, 12, 16, 4, 3000, DataType::kBF16, 3},
+    {"block_topk", kOfTopK, "k = 0", 128, 2, 16, 8, 1500, DataType::kBF16, 4},
+    {"block_topk", kOfTopK, "k = 30", 128, 12, 8, 4, 2000, DataType::kE4M3, 3},
+    {"block_topk", kOfTopK, "k = 20", 128, 2, 16, 8, 5000, DataType::kE4M3, 4},
+    {"block_topk", kOfTopK, "k = 12", 128, 5, 16, 4, 5000, DataType::kE5M2, 2},
+    {"block_topk", kWhole, "sluice.approx_topk(score, { k = 12, first = 1, last = 2, tolerate = 0.4 })", 128, 2, 16, 8, 9000,
+     DataType::kBF16, 4, Content::kWhole},
+};
+
+class CudaBlocksOfSeveralRows : public CudaAttending, public ::testing::WithParamInterface<AttendingCase> {};
+TEST_P(CudaBlocksOfSeveralRows, AgreeWithSeveralKernels) { expect_agreement("attend_rows", GetParam()); }
+INSTANTIATE_TEST_SUITE_P(All, CudaBlocksOfSeveralRows, ::testing::ValuesIn(kSeveralRows));
+
+class CudaClusterForEachRow : public CudaAttending, public ::testing::WithParamInterface<AttendingCase> {};
+TEST_P(CudaClusterForEachRow, AgreesWithSeveralKernels) { expect_agreement("attend_in_cluster", GetParam()); }
+INSTANTIATE_TEST_SUITE_P(All, CudaClusterForEachRow, ::testing::ValuesIn(kFewRows));
 
 }  // namespace
 }  // namespace sluice

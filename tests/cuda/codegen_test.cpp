@@ -52,8 +52,9 @@ TEST_F(CudaCodegen, KernelsThatAttendCompile) {
     for (const int head_dim : {64, 128}) {
       for (const int group : {1, 5, 16}) {
         const GeneratedSource source = generated(shipped(name, head_dim, group));
-        EXPECT_FALSE(cuda::compile_to_cubin(source.attending_text, "sm_90a").empty())
-            << name << ", " << head_dim << ", " << group;
+        for (const std::string* text : {&source.attending_text, &source.cluster_attending_text}) {
+          EXPECT_FALSE(cuda::compile_to_cubin(*text, "sm_90a").empty()) << name << ", " << head_dim << ", " << group;
+        }
       }
     }
   }
@@ -63,7 +64,10 @@ TEST_F(CudaCodegen, KernelsThatAttendCompile) {
     options.group = 4;
     FlowGraph graph = trace_file(source_path("scripting/flows/block_topk.lua"), options);
     graph.geometry.kv = kv;
-    EXPECT_FALSE(cuda::compile_to_cubin(generated(compile(graph).plan).attending_text, "sm_90a").empty()) << name_of(kv);
+    const GeneratedSource source = generated(compile(graph).plan);
+    for (const std::string* text : {&source.attending_text, &source.cluster_attending_text}) {
+      EXPECT_FALSE(cuda::compile_to_cubin(*text, "sm_90a").empty()) << name_of(kv);
+    }
   }
 }
 
@@ -79,7 +83,7 @@ TEST_F(CudaCodegen, ApproximateSelectionsCompileEverywhere) {
     return generated(compile(trace(script, "drawn.lua", {.head_dim = 128, .group = 4})).plan);
   };
   const GeneratedSource source = drawn("0.05");
-  for (const std::string* text : {&source.text, &source.small_row_text, &source.attending_text}) {
+  for (const std::string* text : {&source.text, &source.small_row_text, &source.attending_text, &source.cluster_attending_text}) {
     EXPECT_NE(text->find("select_about(blocks"), std::string::npos);
     EXPECT_FALSE(cuda::compile_to_cubin(*text, "sm_90a").empty());
   }
@@ -97,6 +101,8 @@ TEST_F(CudaCodegen, OnlyFlowsThatKeepTheNewestPageAttendWhereTheySelect) {
     options.group = 4;
     const GeneratedSource source = generated(compile(trace(text, "test.lua", options)).plan);
     EXPECT_EQ(source.attending.name.empty(), source.attending_text.empty());
+    EXPECT_EQ(source.attending.name.empty(), source.cluster_attending.name.empty());
+    EXPECT_EQ(source.attending.name.empty(), source.cluster_attending_text.empty());
     return !source.attending.name.empty();
   };
   EXPECT_TRUE(attends("sluice.topk(s, { k = 5, last = 1 })"));
@@ -132,7 +138,37 @@ TEST_F(CudaCodegen, AttendsWhereBlocksFillTheGpuAndRowsFit) {
   EXPECT_EQ(path(110, 2, 100).blocks, 0);
   EXPECT_TRUE(cuda::codegen::may_attend(kernel, 8, 226 << 10));
   EXPECT_FALSE(cuda::codegen::may_attend(kernel, 2, 226 << 10));
-  EXPECT_FALSE(cuda::codegen::may_attend({}, 8, 226 << 10));
+  EXPECT_FALSE(cuda::codegen::may_attend(cuda::codegen::AttendingKernel{}, 8, 226 << 10));
+}
+
+TEST_F(CudaCodegen, AClusterAttendsWhereRowsAreFewAndFit) {
+  const Plan plan = shipped("block_topk", 128, 2);
+  const FlowLayout layout(plan);
+  const cuda::codegen::ClusterAttendingKernel kernel = generate(layout).cluster_attending;
+  const cuda::codegen::ClustersAtOnce at_once{0, 132, 66, 43, 31, 25, 21, 16, 14, 8, 8, 8, 8, 7, 7, 7, 6};
+  const auto path = [&](int rows, int pages) {
+    constexpr size_t kShared = 226 << 10;
+    return cluster_attending_path(layout, kernel, cuda::codegen::selections_of(plan.graph), at_once, rows, pages, kShared);
+  };
+  EXPECT_EQ(path(133, 512).cluster, 0);
+  EXPECT_EQ(path(132, 512).cluster, 1);
+  EXPECT_EQ(path(67, 512).cluster, 1);
+  EXPECT_EQ(path(66, 512).cluster, 2);
+  EXPECT_EQ(path(32, 512).cluster, 3);
+  EXPECT_EQ(path(31, 512).cluster, 4);
+  EXPECT_EQ(path(8, 512).cluster, 12);
+  EXPECT_EQ(path(6, 512).cluster, 16);
+  EXPECT_EQ(path(6, 1).cluster, 16) << "replayed steps have a bound on their pages, and are to give the same bits";
+  EXPECT_EQ(path(32, 513).held_pages, 544);
+  EXPECT_EQ(path(32, 512).list_room, 64);
+  EXPECT_GT(path(32, 512).stages, path(32, 4096).stages);
+  EXPECT_EQ(path(32, 4097).cluster, 0) << "too long for four warps";
+  EXPECT_EQ(path(67, 2048).cluster, 1);
+  EXPECT_EQ(path(67, 2049).cluster, 0) << "too long for a block";
+  EXPECT_TRUE(may_attend(kernel, 226 << 10));
+  EXPECT_FALSE(may_attend(kernel, 100 << 10));
+  EXPECT_FALSE(may_attend(cuda::codegen::ClusterAttendingKernel{}, 226 << 10));
+  EXPECT_LE(path(32, 4096).shared_bytes, 226U << 10);
 }
 
 TEST_F(CudaCodegen, FlowsOverEightBitKeysCompile) {
@@ -155,8 +191,10 @@ TEST_F(CudaCodegen, RandomFlowsCompile) {
     const FlowGraph graph = random_flow(seed);
     const GeneratedSource source = generated(compile(graph).plan);
     EXPECT_NO_THROW(cuda::compile_to_cubin(source.text, "sm_90a")) << "seed " << seed << "\n" << to_text(graph);
-    if (source.attending_text.empty()) continue;
-    EXPECT_NO_THROW(cuda::compile_to_cubin(source.attending_text, "sm_90a")) << "seed " << seed << "\n" << to_text(graph);
+    for (const std::string* text : {&source.attending_text, &source.cluster_attending_text}) {
+      if (text->empty()) continue;
+      EXPECT_NO_THROW(cuda::compile_to_cubin(*text, "sm_90a")) << "seed " << seed << "\n" << to_text(graph);
+    }
   }
 }
 

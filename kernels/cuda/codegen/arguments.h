@@ -22,6 +22,7 @@ constexpr int kAttendingThreads = kSelectorThreads + kAttenderThreads;  // of a 
 constexpr int kMostOwnRows = 4;                                         // of a block
 constexpr int kSelectorBytes = 7'168;                                   // that selectors work with
 constexpr int kMergingBytes = 10'240;  // that attenders merge what their warps found with, where queries were
+constexpr int kMostHeldPages = 4096;   // of a row that four warps of a block select from (held_row.cuh); with more they take long
 
 /// Where a request keeps a flow's states: for each (sparse layer, KV head) the states with a page axis, each of `capacity` pages,
 /// then those without.
@@ -71,7 +72,7 @@ struct FlowArguments {
   int* budgets_out;  // how many of them
 
   // Kernels that hold rows.
-  int held_pages;  // of a block, a multiple of kHeldStep, or of 32 where blocks attend
+  int held_pages;  // of a block, a multiple of kHeldStep; where blocks attend, of a row, a multiple of 32
   int stages;      // of each warp's ring
   float* scores;   // [rows, score_stride] of the last selection by score, for those who ask; or null
   long long score_stride;

@@ -168,13 +168,59 @@ __device__ __forceinline__ void arrive_with_pieces(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
+/// Copies tile number `tile` of the listed pages of a KV head, which hold so many tokens, to shared memory. By one lane.
+template <class Tile, int kBox, int kPageTokens>
+__device__ __forceinline__ void copy_listed_tile(const FlowArguments& a, const AttentionArguments& attention, const int* list,
+                                                 int tokens, int head, int tile, uint32_t target, uint32_t barrier) {
+  constexpr int kBoxes = decode::kTileTokens / kBox;
+  constexpr int kPageBoxes = kPageTokens / kBox;
+  const int last_box = (tokens - 1) / kBox;
+  barrier_expect(barrier, Tile::kTileBytes);
+#pragma unroll
+  for (int box = 0; box < kBoxes; ++box) {
+    // Past the end: the last one once more, since its scores are masked.
+    const int at = min(tile * kBoxes + box, last_box);
+    decode::copy_box(attention.map, target + box * (Tile::kTileBytes / kBoxes), barrier, at % kPageBoxes * kBox,
+                     list[at / kPageBoxes] * a.kv_heads + head);
+  }
+}
+
+/// Tiles of K and V as they come to a warp's ring: every kWarps-th of a row, or of several laid end to end.
+template <class Tile>
+class ComingTiles {
+ public:
+  /// From tile `first` on; `ring` has slots whose barriers are `filled`.
+  __device__ __forceinline__ ComingTiles(int first, uint8_t* ring, uint32_t filled)
+      : tile_(first), ring_(ring), filled_(filled) {}
+
+  /// Attends to those before `end`, of a row of so many tokens. copy(slot) asks for what comes there next, if anything does.
+  template <class AttendedRow, class Copy>
+  __device__ __forceinline__ void attend(AttendedRow& mine, int end, int tokens, const Copy& copy) {
+    for (; tile_ < end; tile_ += Tile::kWarps) {
+      barrier_wait(filled_ + 8 * slot_.index, slot_.parity);
+      const int left = tokens - tile_ * decode::kTileTokens;
+      mine.attend(ring_ + slot_.index * Tile::kTileBytes, left);
+      // The copy engine writes here next: after what this warp wrote, and after all its lanes have read.
+      if (left < decode::kTileTokens) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+      __syncwarp();
+      copy(slot_.index);
+      slot_.next(Tile::kStages);
+    }
+  }
+  /// Tiles are counted from the next row on, behind so many of the last one.
+  __device__ __forceinline__ void pass(int tiles) { tile_ -= tiles; }
+
+ private:
+  int tile_;
+  uint8_t* ring_;
+  uint32_t filled_;
+  Turn slot_;
+};
+
 /// Copies tiles of K and V of listed pages to a warp's ring: its share of those of all rows, laid end to end.
 template <class Tile, int kBox, int kPageTokens>
 class ListedTiles {
  public:
-  static constexpr int kBoxes = decode::kTileTokens / kBox;
-  static constexpr int kPageBoxes = kPageTokens / kBox;
-
   __device__ __forceinline__ explicit ListedTiles(int warp) : tile_(warp) {}
 
   /// Asks for the next tile of the first `most` rows, whose lists it waits for; returns whether there was one. For all lanes of a
@@ -190,17 +236,8 @@ class ListedTiles {
       ++own_;
     }
     if (threadIdx.x % 32 == 0) {
-      const int last_box = (rows.tokens[own_] - 1) / kBox;
-      const int head = rows.head + own_;
-      barrier_expect(barrier, Tile::kTileBytes);
-#pragma unroll
-      for (int box = 0; box < kBoxes; ++box) {
-        // Past the end: the last one once more, since its scores are masked.
-        const int at = min(tile_ * kBoxes + box, last_box);
-        const int page = rows.lists[own_ * rows.room + at / kPageBoxes];
-        decode::copy_box(attention.map, target + box * (Tile::kTileBytes / kBoxes), barrier, at % kPageBoxes * kBox,
-                         page * a.kv_heads + head);
-      }
+      copy_listed_tile<Tile, kBox, kPageTokens>(a, attention, rows.lists + own_ * rows.room, rows.tokens[own_], rows.head + own_,
+                                                tile_, target, barrier);
     }
     tile_ += Tile::kWarps;
     return true;
@@ -212,23 +249,27 @@ class ListedTiles {
   int listed_ = 0;  // rows whose lists are known to be there
 };
 
-/// Writes the list of the pages that a row has selected, ascending. By the selectors, whose barrier is to follow.
-__device__ __forceinline__ void keep_list(const Row& row, PageSet& set, const OwnRows& rows, int own, int page_tokens) {
-  const FlowArguments& a = row.arguments;
+/// Writes the list of the pages that a row has selected, ascending, of which ids[] tells the places in the pool; returns their
+/// number. By the first kThreads threads, whose barrier is to follow.
+template <int kThreads>
+__device__ __forceinline__ int write_ids(PageSet& set, const int* ids, int* list) {
   const int all = set.count();
   const int lane = threadIdx.x % 32;
-  int* const list = rows.lists + own * rows.room;
 #pragma unroll 1
-  for (int word = threadIdx.x / 32; word < set.words(); word += kSelectorThreads / 32) {
+  for (int word = threadIdx.x / 32; word < set.words(); word += kThreads / 32) {
     const uint32_t bits = set.word(word);
     const int at = set.rank_of_word(word) + __popc(bits & ((1U << lane) - 1));
-    if ((bits >> lane & 1) != 0) list[at] = row.ids[32 * word + lane];
+    if ((bits >> lane & 1) != 0) list[at] = ids[32 * word + lane];
   }
-  if (threadIdx.x != kSelectorThreads - 1) return;
-  const int missing = row.pages > 0 ? page_tokens - row.last_tokens : 0;  // of the newest, which is always there
-  rows.tokens[own] = all * page_tokens - missing;
-  if (a.attended != nullptr) atomicAdd(a.attended, static_cast<unsigned long long>(all));
-  if (a.available != nullptr) atomicAdd(a.available, static_cast<unsigned long long>(row.pages));
+  return all;
+}
+
+/// Tokens in so many selected pages of a row, the newest among them; adds the pages to the totals if `counts`.
+__device__ __forceinline__ int count_selected(const Row& row, int selected, int page_tokens, bool counts) {
+  const FlowArguments& a = row.arguments;
+  if (counts && a.attended != nullptr) atomicAdd(a.attended, static_cast<unsigned long long>(selected));
+  if (counts && a.available != nullptr) atomicAdd(a.available, static_cast<unsigned long long>(row.pages));
+  return selected * page_tokens - (row.pages > 0 ? page_tokens - row.last_tokens : 0);
 }
 
 /// A warp's ring of shared memory, which holds tiles of fields until the last has been scored, and tiles of K and V from then on.

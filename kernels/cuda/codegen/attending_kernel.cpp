@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/codegen/arguments.h"
+#include "kernels/cuda/codegen/attended_tiles.h"
 #include "kernels/cuda/codegen/kernel_writer.h"
 #include "kernels/cuda/round_up.h"
 
@@ -10,23 +11,9 @@ namespace sluice::cuda::codegen {
 namespace {
 
 constexpr int kAttenderWarps = kAttenderThreads / 32;
-constexpr int64_t kValueBytes = 16 << 10;  // of a warp's ring, for K and V (kUnderWay in decode_tile.cuh)
 // For fields at most: pieces of 256 bytes come slower than K and V, and more of them under way help. With block_topk at 128
 // channels five stages were faster than three or four (14 layers of Qwen3-1.7B, 64 rows: 1922 µs instead of 1930 to 1935).
 constexpr int64_t kFieldBytes = 24 << 10;
-constexpr int64_t kSwizzleBytes = 1024;  // that rings are aligned to
-
-/// The type of the decode kernels' tiles.
-std::string tile_type(const PageLayout& layout, int box) {
-  const char* type = layout.kv == DataType::kBF16 ? "kBF16" : layout.kv == DataType::kE4M3 ? "kE4M3" : "kE5M2";
-  return fmt::format("DataType::{}, {}, {}", type, layout.head_dim, box);
-}
-
-/// Whether decode attention has as many warps for this layout as these kernels, whose threads have registers for 128 channels.
-bool has_tiles(const PageLayout& layout) {
-  const int64_t token_bytes = layout.head_dim * static_cast<int64_t>(size_of(layout.kv));
-  return layout.kv != DataType::kF32 && token_bytes >= 128 && layout.head_dim <= 128;
-}
 
 }  // namespace
 
@@ -40,12 +27,13 @@ int64_t AttendingKernel::shared_bytes(int64_t pages, int64_t rows, int64_t room)
 std::string why_not_attending(const FlowLayout& layout) {
   if (layout.selections.empty()) return "nothing is scored";
   if (layout.selections.size() > 1) return "it unites several selections";
-  if (layout.node(layout.selections.front().node).op == Op::kThreshold) return "a threshold may take any number of pages";
+  if (layout.node(layout.selections.front().node).op == Op::kThreshold)
+    return "how many pages a threshold takes depends on the scores";
   if (!layout.plan.graph.saves.empty()) return "it saves a state";
   if (std::any_of(layout.launches.begin(), layout.launches.end(), [](const Launch& launch) { return launch.by_row; })) {
     return "it has steps over whole rows";
   }
-  if (!newest_is_kept(layout)) return "it need not keep the newest page (last = 1 or more would)";
+  if (!newest_is_kept(layout)) return "its selection by score need not keep the newest page (last = 1 or more would)";
   return has_tiles(layout.plan.layout) ? "" : "it attends heads of 64 (bf16) or 128 channels, of bf16, e4m3 or e5m2";
 }
 
@@ -211,7 +199,9 @@ void KernelWriter::write_selectors(const std::vector<NodeId>& selected, KernelWr
   begin_selection(selected);
   writer_.write("Selectors::sync();");
   select_from_row(selected, "count");
-  writer_.line("keep_list(row, pages, rows, own, {});", graph_.geometry.page);
+  writer_.write("const int listed = write_ids<kSelectorThreads>(pages, row.ids, rows.lists + own * rows.room);");
+  writer_.line("if (threadIdx.x == kSelectorThreads - 1) rows.tokens[own] = count_selected(row, listed, {}, true);",
+               graph_.geometry.page);
   writer_.write("Selectors::sync();");
   writer_.write("if (threadIdx.x == 0) signals.give_lists(own + 1);");
   writer_.close();
@@ -275,29 +265,17 @@ void KernelWriter::write_attention() {
   const int group = graph_.geometry.group;
   const int dim = graph_.geometry.head_dim;
   writer_.write("copy_first(own_rows);");
-  writer_.write("tile_index = warp;");
-  writer_.write("int slot = 0;");
-  writer_.write("parity = 0;");
+  writer_.write("ComingTiles<Tile> coming(warp, tiles + (ring.at - shared_address(tiles)), ring.slot_filled(0));");
   writer_.open("for (int own = 0; own < own_rows; ++own)");
   writer_.write("const int head = rows.head + own;");
   writer_.line("AttendedRow mine(t.query + rows.sequence * t.query_stride + head * {}, {}, t.scale);", group * dim, group);
   writer_.write("signals.wait_for_lists(own + 1);");
   writer_.write("const int left = rows.tokens[own];");
   writer_.write("const int tile_total = decode::tiles_of(left);");
-  writer_.open("for (; tile_index < tile_total; tile_index += kWarps)");
-  writer_.write("barrier_wait(ring.slot_filled(slot), parity);");
-  writer_.write("const int held_tokens = left - tile_index * decode::kTileTokens;");
-  writer_.write("mine.attend(tiles + (ring.slot(slot) - shared_address(tiles)), held_tokens);");
-  writer_.write("// The copy engine writes here next: after what this warp wrote, and after all its lanes have read.");
-  writer_.write("if (held_tokens < decode::kTileTokens) asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
-  writer_.write("__syncwarp();");
-  writer_.write("listed.copy(a, t, rows, signals, own_rows, ring.slot(slot), ring.slot_filled(slot));");
-  writer_.open("if (++slot == Tile::kStages)");
-  writer_.write("slot = 0;");
-  writer_.write("parity ^= 1;");
-  writer_.close();
-  writer_.close();
-  writer_.write("tile_index -= tile_total;");
+  writer_.write("coming.attend(mine, tile_total, left, [&](int i) {");
+  writer_.write("  listed.copy(a, t, rows, signals, own_rows, ring.slot(i), ring.slot_filled(i));");
+  writer_.write("});");
+  writer_.write("coming.pass(tile_total);");
   writer_.write("Attenders::sync();");
   writer_.line("const decode::RowTarget target{{t.out + (rows.sequence * a.kv_heads + head) * {}LL, nullptr, nullptr}};",
                group * dim);
@@ -306,35 +284,41 @@ void KernelWriter::write_attention() {
   writer_.close();
 }
 
-AttendingKernel KernelWriter::attending(const std::vector<NodeId>& selected) {
-  const PageLayout& layout = layout_.plan.layout;
-  AttendingKernel kernel{.name = "attend_rows"};
-  const int box = layout.page % 16 == 0 ? 16 : 8;  // tokens of a tensor copy (decode_attention.cu)
-  scope_.holds_row = true;
-  compact_queries_ = true;  // there are those of several rows
+bool KernelWriter::place_scoring(const std::vector<NodeId>& selected) {
   std::vector<NodeId> all = selected;
   for (const Launch& launch : layout_.launches) {
     const std::vector<NodeId> ids = nodes_of(launch);
     all.insert(all.end(), ids.begin(), ids.end());
     find_products(launch);
   }
-  if (runs_.empty()) return {};
   place_fixed(all);
   place_in_tile(all);
-  KernelWriter fields(layout_, Stage::kCache, writer_);
-  const std::vector<NodeId> cache = fields.place_cache();
+  return !runs_.empty();
+}
+
+void KernelWriter::open_attending(const std::string& name, const char* threads) {
+  const PageLayout& layout = layout_.plan.layout;
   writer_.write("");
   writer_.open(
-      "extern \"C\" __global__ void __launch_bounds__(kAttendingThreads, 1) {}(const __grid_constant__ AttentionArguments t, "
-      "const "
+      "extern \"C\" __global__ void __launch_bounds__({}, 1) {}(const __grid_constant__ AttentionArguments t, const "
       "__grid_constant__ FlowArguments a)",
-      kernel.name);
+      threads, name);
   writer_.write("constexpr int kWarps = kAttenderThreads / 32;");
-  writer_.line("constexpr int kBox = {};", box);
-  writer_.line("using Tile = decode::Shape<{}>;", tile_type(layout, box));
-  writer_.line("using AttendedRow = decode::WarpRow<{}, {}>;", tile_type(layout, box), graph_.geometry.group > 8);
-  writer_.write("static_assert(Tile::kWarps == kWarps);");
+  writer_.line("constexpr int kBox = {};", box_tokens(layout));
+  writer_.line("using Tile = decode::Shape<{}>;", tile_type(layout));
+  writer_.line("using AttendedRow = decode::WarpRow<{}, {}>;", tile_type(layout), graph_.geometry.group > 8);
   writer_.write("const int lane = threadIdx.x % 32;");
+}
+
+AttendingKernel KernelWriter::attending(const std::vector<NodeId>& selected) {
+  AttendingKernel kernel{.name = "attend_rows"};
+  scope_.holds_row = true;
+  compact_queries_ = true;  // there are those of several rows
+  if (!place_scoring(selected)) return {};
+  KernelWriter fields(layout_, Stage::kCache, writer_);
+  const std::vector<NodeId> cache = fields.place_cache();
+  open_attending(kernel.name, "kAttendingThreads");
+  writer_.write("static_assert(Tile::kWarps == kWarps);");
   place_attending(kernel, fields.tile_numbers_);
   begin_attending();
   write_selectors(selected, fields, cache);

@@ -11,6 +11,18 @@ namespace {
 
 constexpr int kLeastOwnRows = 3;  // with fewer, blocks that fill the GPU do not have many rows
 
+constexpr int kLeastPages = 32;  // of a row
+
+/// Pages that a row of `pages` may select.
+int most_selected(const FlowLayout& layout, std::span<const NodeId> leaves, int pages) {
+  int64_t room = 0;
+  for (const NodeId id : leaves) {
+    const Node& node = layout.node(id);
+    room += node.attributes.first + node.attributes.last + (node.op == Op::kWindow ? 0 : most_budget(node, pages));
+  }
+  return static_cast<int>(std::min<int64_t>(pages, room));
+}
+
 }  // namespace
 
 bool AttendingBlocks::have_rows_enough() const { return own_rows >= kLeastOwnRows; }
@@ -33,7 +45,6 @@ int most_budget(const Node& selection, int pages) {
 }
 
 bool may_attend(const AttendingKernel& kernel, int kv_heads, size_t most_shared) {
-  constexpr int kLeastPages = 32;
   const int own = attending_blocks(1, kv_heads, 1).own_rows;
   return !kernel.name.empty() && own >= kLeastOwnRows &&
          static_cast<size_t>(kernel.shared_bytes(kLeastPages, own, 1)) < most_shared;
@@ -42,17 +53,37 @@ bool may_attend(const AttendingKernel& kernel, int kv_heads, size_t most_shared)
 AttendingPath attending_path(const FlowLayout& layout, const AttendingKernel& kernel, std::span<const NodeId> leaves,
                              const AttendingBlocks& blocks, int pages, size_t most_shared) {
   if (kernel.name.empty() || !blocks.are_worth_it()) return {};
-  int64_t room = 0;
-  for (const NodeId id : leaves) {
-    const Node& node = layout.node(id);
-    room += node.attributes.first + node.attributes.last + (node.op == Op::kWindow ? 0 : most_budget(node, pages));
-  }
   AttendingPath path{.blocks = blocks.blocks,
                      .own_rows = blocks.own_rows,
                      .held_pages = round_up(pages, 32),
-                     .list_room = static_cast<int>(std::min<int64_t>(pages, room))};
+                     .list_room = most_selected(layout, leaves, pages)};
   path.shared_bytes = static_cast<size_t>(kernel.shared_bytes(path.held_pages, path.own_rows, path.list_room));
   return path.shared_bytes <= most_shared ? path : AttendingPath{};
+}
+
+bool may_attend(const ClusterAttendingKernel& kernel, size_t most_shared) {
+  return !kernel.name.empty() && static_cast<size_t>(kernel.shared_bytes(kLeastPages, 1, 1)) < most_shared;
+}
+
+ClusterAttendingPath cluster_attending_path(const FlowLayout& layout, const ClusterAttendingKernel& kernel,
+                                            std::span<const NodeId> leaves, const ClustersAtOnce& at_once, int rows, int pages,
+                                            size_t most_shared) {
+  if (kernel.name.empty() || pages > kMostHeldPages) return {};
+  // Measured on an H200: a block scores 2048 pages, and attends, in the time of several kernels; with fewer pages it takes less.
+  constexpr int kMostScored = 2048;
+  ClusterAttendingPath path{.held_pages = round_up(pages, 32), .stages = 1, .list_room = most_selected(layout, leaves, pages)};
+  // By the rows alone: how many blocks share an output decides in which order it is summed up, and `pages` is but a bound.
+  for (int cluster = 1; cluster <= kMostRowBlocks; ++cluster) {
+    if (rows <= at_once.at(static_cast<size_t>(cluster))) path.cluster = cluster;
+  }
+  if (path.cluster == 0 || pages > path.cluster * kMostScored) return {};
+  const auto bytes = [&](int stages) {
+    return static_cast<size_t>(kernel.shared_bytes(path.held_pages, stages, path.list_room));
+  };
+  if (bytes(1) > most_shared) return {};
+  while (path.stages < kMostStages && bytes(path.stages + 1) <= most_shared) ++path.stages;
+  path.shared_bytes = bytes(path.stages);
+  return path;
 }
 
 }  // namespace sluice::cuda::codegen

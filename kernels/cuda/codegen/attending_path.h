@@ -1,8 +1,10 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <span>
 
+#include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/codegen/kernels.h"
 
 namespace sluice::cuda::codegen {
@@ -40,5 +42,25 @@ bool may_attend(const AttendingKernel& kernel, int kv_heads, size_t most_shared)
 /// `leaves`: selections_of the flow. Allocates nothing.
 AttendingPath attending_path(const FlowLayout& layout, const AttendingKernel& kernel, std::span<const NodeId> leaves,
                              const AttendingBlocks& blocks, int pages, size_t most_shared);
+
+/// How the blocks of a cluster score, select and attend: one cluster for each row.
+struct ClusterAttendingPath {
+  int cluster = 0;  // blocks; 0: there is no such kernel, or it would not be worth it
+  int held_pages = 0;
+  int stages = 0;  // of each warp's ring
+  int list_room = 0;
+  size_t shared_bytes = 0;
+};
+
+/// By their blocks, the clusters that the GPU runs at once, each block with a multiprocessor to itself.
+using ClustersAtOnce = std::array<int, kMostRowBlocks + 1>;
+
+/// Whether there is a path for some number of rows of some length.
+bool may_attend(const ClusterAttendingKernel& kernel, size_t most_shared);
+
+/// The path of `rows` rows of at most `pages` pages each; the rest as above. Allocates nothing.
+ClusterAttendingPath cluster_attending_path(const FlowLayout& layout, const ClusterAttendingKernel& kernel,
+                                            std::span<const NodeId> leaves, const ClustersAtOnce& at_once, int rows, int pages,
+                                            size_t most_shared);
 
 }  // namespace sluice::cuda::codegen

@@ -41,6 +41,8 @@ class Description {
   }
 
  private:
+  static constexpr size_t kBlockShared = (227 << 10) - 1'024;  // of an H200, less about what a kernel has anyway
+
   using Which = std::function<bool(NodeId)>;
 
   const Node& node(NodeId id) const { return layout_.node(id); }
@@ -82,32 +84,51 @@ class Description {
     } else {
       line(fmt::format("no kernel does both: {}", source_.why_not_attending));
     }
+    if (!source_.cluster_attending.name.empty()) {
+      lines_ +=
+          fmt::format("  {:<10} in place of both for few rows of at most {} pages: up to {} blocks of {} threads for each\n",
+                      source_.cluster_attending.name, kMostHeldPages, kMostRowBlocks, kAttenderThreads);
+      line(cluster_attending());
+    }
     return taken();
+  }
+
+  int pages() const { return static_cast<int>((step_.tokens + plan_.layout.page - 1) / plan_.layout.page); }
+  std::string rows() const { return fmt::format("{} x {} KV heads", step_.batch, step_.kv_heads); }
+
+  /// Whether clusters of blocks do.
+  std::string cluster_attending() const {
+    constexpr ClustersAtOnce kClusters{0, 132, 66, 39, 30, 22, 17, 15, 15, 9, 7, 7, 7, 7, 7, 7, 7};  // of one H200; others differ
+    const int64_t count = step_.batch * step_.kv_heads;
+    if (count > kClusters[1]) return fmt::format("not here: {} are more rows than multiprocessors", rows());
+    const ClusterAttendingPath path = cluster_attending_path(layout_, source_.cluster_attending, selections_of(plan_.graph),
+                                                             kClusters, static_cast<int>(count), pages(), kBlockShared);
+    if (pages() > kMostHeldPages) return fmt::format("not here: rows of {} pages", pages());
+    if (path.cluster == 0)
+      return fmt::format("not here: {} of {} pages are more than blocks have room or time for", rows(), pages());
+    return fmt::format("taken here: {} are clusters of about {}", rows(), path.cluster);
   }
 
   /// Whether one kernel attends to the step's rows, too.
   std::string attending() const {
-    constexpr int kMultiprocessors = 132;            // of an H200
-    constexpr size_t kShared = (227 << 10) - 1'024;  // of a block of it, less about what the kernel has anyway
+    constexpr int kMultiprocessors = 132;  // of an H200
     constexpr int64_t kTooMany = 1 << 20;
     const auto batch = static_cast<int>(std::min(step_.batch, kTooMany));
     const AttendingBlocks blocks = attending_blocks(batch, step_.kv_heads, kMultiprocessors);
-    const auto pages = static_cast<int>((step_.tokens + plan_.layout.page - 1) / plan_.layout.page);
-    const std::string rows = fmt::format("{} x {} KV heads", step_.batch, step_.kv_heads);
-    if (attending_path(layout_, source_.attending, selections_of(plan_.graph), blocks, pages, kShared).blocks > 0) {
-      return fmt::format("taken here: {} are {} blocks", rows, blocks.blocks);
+    if (attending_path(layout_, source_.attending, selections_of(plan_.graph), blocks, pages(), kBlockShared).blocks > 0) {
+      return fmt::format("taken here: {} are {} blocks", rows(), blocks.blocks);
     }
     if (!blocks.have_rows_enough()) {
-      return fmt::format("not here: of {} a block would have {}, too few", rows, blocks.own_rows);
+      return fmt::format("not here: of {} a block would have {}, too few", rows(), blocks.own_rows);
     }
-    if (!may_attend(source_.attending, step_.kv_heads, kShared)) {
+    if (!may_attend(source_.attending, step_.kv_heads, kBlockShared)) {
       return "not here: beside what it makes of the queries, a block has no room for rows of any length";
     }
     if (!blocks.are_worth_it()) {
-      return fmt::format("not here: {} are {} blocks of {}, and {} to {} are worth it", rows,
+      return fmt::format("not here: {} are {} blocks of {}, and {} to {} are worth it", rows(),
                          step_.batch * step_.kv_heads / blocks.own_rows, blocks.own_rows, blocks.least, blocks.most);
     }
-    return fmt::format("not here: rows of {} pages do not fit a block", pages);
+    return fmt::format("not here: rows of {} pages do not fit a block", pages());
   }
 
   void launch(const std::string& name, const std::string& what) {

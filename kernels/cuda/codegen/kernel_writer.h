@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/codegen/kernels.h"
@@ -31,6 +32,8 @@ class KernelWriter {
   RowKernel whole_row(const std::vector<NodeId>& selected);
   /// The same and attention to what is selected (attending_kernel.cpp).
   AttendingKernel attending(const std::vector<NodeId>& selected);
+  /// The same by a cluster of blocks for each row (cluster_attending_kernel.cpp).
+  ClusterAttendingKernel cluster_attending(const std::vector<NodeId>& selected);
 
  private:
   using Kind = KernelSlot::Kind;
@@ -112,12 +115,14 @@ class KernelWriter {
   /// Finds the products of a launch and what to copy for them.
   void find_products(const Launch& launch);
   void open_row(RowKernel& kernel, int64_t field_numbers);
+  int64_t place_fixed_memory(int64_t field_numbers, int warps);
   void place_row(RowKernel& kernel, int64_t field_numbers);
-  void declare_share();
-  void declare_ring(const RowKernel& kernel);
+  void declare_share(const char* shared, int step);
+  /// Rings of all warps begin at `rings`.
+  void declare_ring(int64_t stage_bytes, const char* rings);
   /// What a tile has of a run in a stage of the ring.
   int64_t bytes_in_stage(const CopiedRun& run) const { return int64_t{scope_.tile_pages} * run.lines * run.stride(); }
-  void write_asking(const RowKernel& kernel);
+  void write_asking(int64_t stage_bytes);
   void write_prefetch();
   /// `is_scored`: the newest page may have a tile that waits for its fields.
   void write_refresh(KernelWriter& fields, const std::vector<NodeId>& cache, bool is_scored);
@@ -127,11 +132,17 @@ class KernelWriter {
   void open_queue();
   void write_stage();
   void write_row_tiles(const Launch& launch);
+  /// The first and the last pages that are kept whatever their scores.
+  std::pair<int, int> kept_by(const std::vector<NodeId>& selected) const;
   void begin_selection(const std::vector<NodeId>& selected);
   void fetch_kept_pages(const std::vector<NodeId>& selected);
   void select_from_row(const std::vector<NodeId>& selected, const char* share);
   void write_selection(const std::vector<NodeId>& selected);
 
+  /// Finds the products of kernels that attend and gives values places; returns whether any reads channels of pages.
+  bool place_scoring(const std::vector<NodeId>& selected);
+  /// Opens a kernel that attends, and says what its tiles are.
+  void open_attending(const std::string& name, const char* threads);
   void place_attending(AttendingKernel& kernel, int64_t field_numbers);
   /// A warp's shared memory: stages for tiles of fields, in whose place there are tiles of K and V later.
   struct AttendingRing {
@@ -151,6 +162,11 @@ class KernelWriter {
   void write_own_tiles(const Launch& launch);
   void write_attention();
 
+  void place_cluster_attending(ClusterAttendingKernel& kernel, int64_t field_numbers);
+  void write_cluster_selection(const std::vector<NodeId>& selected, KernelWriter& fields, const std::vector<NodeId>& cache);
+  void draw_from_row(const std::vector<NodeId>& selected);
+  void write_cluster_attention();
+
   const FlowLayout& layout_;
   const FlowGraph& graph_;
   Writer& writer_;
@@ -158,6 +174,7 @@ class KernelWriter {
   Crew crew_ = kBlock;
   int unrolled_ = 8;                // entries of a reduction
   bool queries_are_there_ = false;  // in `fixed`
+  bool leaves_newest_ = false;      // the newest page is not scored
   bool compact_queries_ = false;    // as products have them (QueryShape in row.cuh)
   std::vector<NodeId> fixed_order_;
   int64_t fixed_numbers_ = 0;

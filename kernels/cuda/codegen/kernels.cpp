@@ -16,9 +16,6 @@ constexpr int kTileBlocks = 3;  // on a multiprocessor, whatever registers that 
 constexpr int kWholeRowThreads = 1024;
 constexpr int kRefreshThreads = 128;
 
-/// What decode_tile.cuh and others include for hosts.
-constexpr const char* kTypesText = "\nnamespace sluice {\nenum class DataType : uint8_t { kF32, kBF16, kE4M3, kE5M2 };\n}\n";
-
 /// The kernel that is hold_row by blocks of so many threads, so many of which share a multiprocessor.
 std::string row_entry(const RowKernel& kernel, const char* threads, const char* blocks) {
   Writer writer;
@@ -250,6 +247,12 @@ GeneratedSource generate(const FlowLayout& layout) {
     source.why_not_attending = "it reads no channels of pages";
   } else {
     source.attending_text = text(std::string(kRowText) + kTypesText + kAttendingText, attending.text());
+  }
+  Writer cluster;
+  source.cluster_attending = KernelWriter(layout, Stage::kIndex, cluster).cluster_attending(selections_of(layout.plan.graph));
+  if (!source.cluster_attending.name.empty()) {
+    source.cluster_attending_text =
+        text(std::string(kRowText) + kTypesText + kAttendingText + kClusterAttendingText, cluster.text());
   }
   return source;
 }

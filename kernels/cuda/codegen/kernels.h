@@ -44,6 +44,17 @@ struct AttendingKernel {
   int64_t shared_bytes(int64_t pages, int64_t rows, int64_t room) const;
 };
 
+/// The kernel that does the same for few rows: a cluster of blocks of kAttenderThreads, each with a multiprocessor, has a row.
+struct ClusterAttendingKernel {
+  std::string name;         // empty: there is none
+  int64_t fixed_bytes = 0;  // of a block, whatever the row
+  int64_t stage_bytes = 0;  // of a stage of a warp's ring
+
+  /// Dynamic shared memory of a block whose row has so many pages (a multiple of 32), of which it selects at most `room`, with
+  /// rings of so many stages.
+  int64_t shared_bytes(int64_t pages, int stages, int64_t room) const;
+};
+
 /// CUDA source of a flow, without includes.
 struct GeneratedSource {
   std::string text;
@@ -53,8 +64,10 @@ struct GeneratedSource {
   RowKernel row;                       // the whole index stage in one kernel
   std::string attending_text;          // of `attending`
   AttendingKernel attending;           // the whole index stage and attention in one kernel
-  std::string why_not_whole_rows;      // if there is no kernel that holds rows
-  std::string why_not_attending;       // if there is one, but none that attends, too
+  std::string cluster_attending_text;  // of `cluster_attending`
+  ClusterAttendingKernel cluster_attending;
+  std::string why_not_whole_rows;  // if there is no kernel that holds rows
+  std::string why_not_attending;   // if there is one, but none that attends, too
 };
 
 /// Writes the kernels of a plan (Vortex, sections 10 and 11): one that recomputes the fields of pages; one that keeps rows on

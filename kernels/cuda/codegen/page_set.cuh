@@ -13,9 +13,13 @@ class PageSet {
   __device__ void begin(int first, int last, int pages, int threads) {
 #pragma unroll 1
     for (int word = threadIdx.x; word < words_; word += threads) {
-      const int begin = first_ + 32 * word;
-      bits_[word] = bits_below(pages, begin) & (bits_below(first, begin) | ~bits_below(pages - last, begin));
+      bits_[word] = kept(first, last, pages, first_ + 32 * word);
     }
+  }
+
+  /// Of the pages [begin, begin + 32), the `first` and `last` of `pages` pages.
+  static __device__ uint32_t kept(int first, int last, int pages, int begin) {
+    return bits_below(pages, begin) & (bits_below(first, begin) | ~bits_below(pages - last, begin));
   }
 
   /// Adds the four pages of each lane of a warp, all 128 of which follow each other: bit i for page `at` + i of the block.

@@ -77,12 +77,12 @@ std::vector<NodeId> selections_of(const FlowGraph& graph) {
   return leaves;
 }
 
-/// Where everything lies in the memory of a block.
-void KernelWriter::place_row(RowKernel& kernel, int64_t field_numbers) {
+/// Where a block of so many warps has what it needs whatever the length of its row; returns its bytes.
+int64_t KernelWriter::place_fixed_memory(int64_t field_numbers, int warps) {
   const int64_t constants = fixed_numbers_;
   const int64_t tiles = round_up<int64_t>(constants + layout_.fixed_numbers, 4);
   const int64_t tile = round_up<int64_t>(tile_numbers_ * scope_.tile_pages, 4);
-  int64_t bytes = (tiles + kRowThreads / 32 * tile) * static_cast<int64_t>(sizeof(float));
+  int64_t bytes = (tiles + warps * tile) * static_cast<int64_t>(sizeof(float));
   writer_.write("extern __shared__ __align__(128) float row_memory[];");
   writer_.write("float* const fixed = row_memory;");
   writer_.line("float* const constants = row_memory + {};", constants);
@@ -92,7 +92,12 @@ void KernelWriter::place_row(RowKernel& kernel, int64_t field_numbers) {
     bytes += product.query_bytes(compact_queries_);
   }
   if (field_numbers > 0) writer_.line("float* const field_values = row_memory + {};", bytes / 4);
-  kernel.fixed_bytes = round_up<int64_t>(bytes + field_numbers * static_cast<int64_t>(sizeof(float)), 128);
+  return round_up<int64_t>(bytes + field_numbers * static_cast<int64_t>(sizeof(float)), 128);
+}
+
+/// Where everything lies in the memory of a block.
+void KernelWriter::place_row(RowKernel& kernel, int64_t field_numbers) {
+  kernel.fixed_bytes = place_fixed_memory(field_numbers, kRowThreads / 32);
   // Of each page what is stored, its order key, and its place in the pool if that is read while tiles are copied.
   kernel.page_bytes = (layout_.row_numbers + (runs_.empty() ? 1 : 2)) * static_cast<int64_t>(sizeof(float));
   for (const CopiedRun& run : runs_) kernel.stage_bytes += bytes_in_stage(run);
@@ -103,17 +108,20 @@ void KernelWriter::place_row(RowKernel& kernel, int64_t field_numbers) {
   writer_.write("auto& selection = *reinterpret_cast<SelectionMemory<kThreads>*>(bits + a.held_pages / 32);");
 }
 
-/// What the block has of the row.
-void KernelWriter::declare_share() {
-  writer_.write("RowBlocks blocks(kThreads == kRowThreads);");
+/// What the block has of the row. `shared`: whether several blocks may have it. Each has a multiple of `step` pages of it.
+void KernelWriter::declare_share(const char* shared, int step) {
+  writer_.line("RowBlocks blocks({});", shared);
   declare_row("static_cast<int>(blockIdx.x) / blocks.count");
   writer_.write("// Equal stretches of what the row has, not of what rows may have.");
-  writer_.write("const int share = ((row.pages + blocks.count - 1) / blocks.count + 31) / 32 * 32;");
+  writer_.line("const int share = ((row.pages + blocks.count - 1) / blocks.count + {0} - 1) / {0} * {0};", step);
   writer_.write("const int first = min(blocks.rank * share, row.pages);");
   writer_.write("const int count = min(share, row.pages - first);");
   writer_.write("const bool has_newest = count > 0 && first + count == row.pages;");
   writer_.write("const int newest_page = has_newest ? row.ids[row.pages - 1] : 0;");
-  if (newest_is_kept(layout_)) {
+  if (leaves_newest_) {
+    writer_.write("// The newest page is selected whatever its score, which nobody sees.");
+    writer_.write("const int scored = has_newest ? count - 1 : count;");
+  } else if (newest_is_kept(layout_)) {
     writer_.write("// The newest page is selected whatever its score, for which nobody waits but those who want to see it.");
     writer_.write("const int scored = has_newest && a.scores == nullptr ? count - 1 : count;");
   } else {
@@ -130,8 +138,8 @@ void KernelWriter::open_row(RowKernel& kernel, int64_t field_numbers) {
   writer_.write("const int lane = threadIdx.x % 32;");
   writer_.write("const int warp = threadIdx.x / 32;");
   place_row(kernel, field_numbers);
-  if (kernel.stage_bytes > 0) declare_ring(kernel);
-  declare_share();
+  if (kernel.stage_bytes > 0) declare_ring(kernel.stage_bytes, "&selection");
+  declare_share("kThreads == kRowThreads", 32);
 }
 
 /// What the newest page's fields are computed from is on its way before it may be read.
@@ -166,14 +174,19 @@ void KernelWriter::write_refresh(KernelWriter& fields, const std::vector<NodeId>
   if (runs_.empty()) writer_.write("if (a.refreshes && has_newest) __syncthreads();");  // nothing else waits for these fields
 }
 
-/// What the selection begins with, which needs no scores.
-void KernelWriter::begin_selection(const std::vector<NodeId>& selected) {
+std::pair<int, int> KernelWriter::kept_by(const std::vector<NodeId>& selected) const {
   int first = 0;
   int last = 0;
   for (const NodeId id : selected) {
     first = std::max(first, node(id).attributes.first);
     last = std::max(last, node(id).attributes.last);
   }
+  return {first, last};
+}
+
+/// What the selection begins with, which needs no scores.
+void KernelWriter::begin_selection(const std::vector<NodeId>& selected) {
+  const auto [first, last] = kept_by(selected);
   writer_.write("PageSet pages(bits, first, count);");
   writer_.line("pages.begin({}, {}, row.pages, {});", first, last, crew_.threads);
 }
@@ -251,7 +264,7 @@ RowKernel KernelWriter::whole_row(const std::vector<NodeId>& selected) {
   const std::vector<NodeId> cache = fields.place_cache();
   open_row(kernel, fields.tile_numbers_);
   if (!runs_.empty()) {
-    write_asking(kernel);
+    write_asking(kernel.stage_bytes);
     writer_.write("if (a.behind_refresh) ask_first();");
     writer_.write("if (scored < count && threadIdx.x == 0) ids[scored] = newest_page;");
   }

@@ -33,32 +33,36 @@ void KernelWriter::find_products(const Launch& launch) {
   scope_.tile_pages = tile_pages_of(products_, runs_);
 }
 
-void KernelWriter::declare_ring(const RowKernel& kernel) {
-  writer_.write("__shared__ uint64_t barriers[kWarps * kMostStages + 1];");
+void KernelWriter::declare_ring(int64_t stage_bytes, const char* rings) {
+  writer_.line("__shared__ uint64_t barriers[kWarps * kMostStages{}];", leaves_newest_ ? "" : " + 1");
   writer_.write("__shared__ int next_tile;");
-  writer_.line("const uint32_t ring = shared_address(&selection) + warp * a.stages * {};", kernel.stage_bytes);
+  writer_.line("const uint32_t ring = shared_address({}) + warp * a.stages * {};", rings, stage_bytes);
   writer_.write("const uint32_t barrier = shared_address(barriers + warp * kMostStages);");
-  writer_.write("const uint32_t fields_there = shared_address(barriers + kWarps * kMostStages);");
   writer_.write("if (lane < a.stages) barrier_init(barrier + 8 * lane, 1);");
-  writer_.open("if (threadIdx.x == 0)");
-  writer_.write("barrier_init(fields_there, kFieldThreads);");
-  writer_.write("next_tile = a.stages * kWarps;");
-  writer_.close();
+  writer_.write("if (threadIdx.x == 0) next_tile = a.stages * kWarps;");
+  if (!leaves_newest_) {
+    writer_.write("const uint32_t fields_there = shared_address(barriers + kWarps * kMostStages);");
+    writer_.write("if (threadIdx.x == 0) barrier_init(fields_there, kFieldThreads);");
+  }
   writer_.write("publish_barriers();");
   writer_.write("__syncwarp();");
 }
 
 /// ask(tile, id, stage): sends for what products read of a tile; lane i has the id of page i.
-void KernelWriter::write_asking(const RowKernel& kernel) {
+void KernelWriter::write_asking(int64_t stage_bytes) {
   int page_bytes = 0;
   for (const CopiedRun& run : runs_) page_bytes += run.bytes * run.lines;
-  writer_.write("// The tile with the newest page has to wait for whoever writes to it.");
-  writer_.write("const int newest = has_newest && scored == count ? tiles - 1 : -1;");
+  if (!leaves_newest_) {
+    writer_.write("// The tile with the newest page has to wait for whoever writes to it.");
+    writer_.write("const int newest = has_newest && scored == count ? tiles - 1 : -1;");
+  }
   writer_.open("const auto ask = [&](int tile, int id, int stage)");
   writer_.line("const int pages = min({}, scored - tile * {});", scope_.tile_pages, scope_.tile_pages);
   writer_.write("const uint32_t there = barrier + 8 * stage;");
-  writer_.line("const uint32_t to = ring + stage * {};", kernel.stage_bytes);
-  if (!graph_.fields.empty()) writer_.write("if (a.refreshes && tile == newest) barrier_wait(fields_there, 0);");
+  writer_.line("const uint32_t to = ring + stage * {};", stage_bytes);
+  if (!graph_.fields.empty() && !leaves_newest_) {
+    writer_.write("if (a.refreshes && tile == newest) barrier_wait(fields_there, 0);");
+  }
   writer_.line("if (lane == 0) barrier_expect(there, pages * {});", page_bytes);
   int64_t begin = 0;
   for (const CopiedRun& run : runs_) {
@@ -81,7 +85,7 @@ void KernelWriter::write_asking(const RowKernel& kernel) {
   writer_.open("for (int stage = 0; stage < a.stages; ++stage)");
   writer_.write("const int tile = warp + stage * kWarps;");
   writer_.write("const int next_id = id_in(tile + kWarps);");
-  writer_.write("if (tile < tiles && tile != newest) ask(tile, id, stage);");
+  writer_.line("if (tile < tiles{}) ask(tile, id, stage);", leaves_newest_ ? "" : " && tile != newest");
   writer_.write("id = next_id;");
   writer_.close();
   writer_.close(";");

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "kernels/cuda/codegen/layout.h"
+
+/// K and V of selected pages as the kernels that attend have them (decode_tile.cuh).
+namespace sluice::cuda::codegen {
+
+inline constexpr int64_t kValueBytes = 16 << 10;  // of a warp's ring (kUnderWay in decode_tile.cuh)
+inline constexpr int64_t kSwizzleBytes = 1024;    // that rings are aligned to
+
+/// Tokens of a tensor copy.
+int box_tokens(const PageLayout& layout);
+/// Arguments of decode::Shape.
+std::string tile_type(const PageLayout& layout);
+/// Whether decode attention has as many warps for this layout as these kernels, whose threads have registers for 128 channels.
+bool has_tiles(const PageLayout& layout);
+
+}  // namespace sluice::cuda::codegen

@@ -1,0 +1,166 @@
+#include <algorithm>
+
+#include "kernels/cuda/codegen/arguments.h"
+#include "kernels/cuda/codegen/attended_tiles.h"
+#include "kernels/cuda/codegen/kernel_writer.h"
+#include "scripting/graph/error.h"
+
+// The kernel in which the blocks of a cluster score, select and attend (cluster_attending.cuh).
+
+namespace sluice::cuda::codegen {
+namespace {
+
+constexpr int64_t kNumberBytes = 4;
+
+/// Numbers that a block receives: ClusterTarget::kNumbers.
+int64_t received_numbers(const FlowGraph& graph) {
+  return int64_t{graph.geometry.group} * graph.geometry.head_dim + 2 * kMostRowBlocks * (1 + graph.geometry.group);
+}
+
+}  // namespace
+
+// In the order of `place_cluster_attending`.
+int64_t ClusterAttendingKernel::shared_bytes(int64_t pages, int stages, int64_t room) const {
+  constexpr int64_t kWarps = kAttenderThreads / 32;
+  constexpr int64_t kPageBytes = 2 * kNumberBytes;  // a score and a place in the pool, whichever block scores the page
+  static_assert(kWarps * kValueBytes >= kSelectionBytes);
+  return fixed_bytes + kPageBytes * pages + (pages / 32 + room) * kNumberBytes + kSwizzleBytes +
+         kWarps * std::max(kValueBytes, stages * stage_bytes);
+}
+
+/// Where everything lies in the memory of a block. Scores and places in the pool are those of the whole row.
+void KernelWriter::place_cluster_attending(ClusterAttendingKernel& kernel, int64_t field_numbers) {
+  kernel.fixed_bytes = place_fixed_memory(field_numbers, kAttenderThreads / 32);
+  for (const CopiedRun& run : runs_) kernel.stage_bytes += bytes_in_stage(run);
+  writer_.line("float* const received = row_memory + {};", kernel.fixed_bytes / kNumberBytes);
+  const int64_t numbers = received_numbers(graph_);
+  kernel.fixed_bytes += numbers * kNumberBytes;
+  writer_.line("using Target = ClusterTarget<{}, {}>;", graph_.geometry.group, graph_.geometry.head_dim);
+  writer_.line("static_assert(Target::kNumbers == {});", numbers);
+  writer_.line("float* const row_scores = received + {};", numbers);
+  writer_.write("int* const row_ids = reinterpret_cast<int*>(row_scores + a.held_pages);");
+  writer_.write("uint32_t* const bits = reinterpret_cast<uint32_t*>(row_ids + a.held_pages);");
+  writer_.write("int* const list = reinterpret_cast<int*>(bits + a.held_pages / 32);");
+  writer_.write("uint8_t* rings = reinterpret_cast<uint8_t*>(list + t.list_room);");
+  writer_.line("rings += ({0} - shared_address(rings) % {0}) % {0};", kSwizzleBytes);
+  writer_.write("auto& selection = *reinterpret_cast<SelectionMemory<kThreads>*>(rings);");
+  writer_.write("float* const merge = reinterpret_cast<float*>(rings);");
+  writer_.write("__shared__ decode::WarpParts<Tile> parts;");
+  writer_.write("__shared__ uint64_t value_barriers[kWarps * Tile::kStages];");
+  writer_.write("static_assert(Tile::kWarps == kWarps && kFieldThreads + kChooserThreads <= kThreads);");
+  writer_.line("static_assert(Tile::kStages * Tile::kTileBytes <= {});", kValueBytes);
+  writer_.line("static_assert(kWarps * Tile::kMergeRows * Tile::kMergeStride * sizeof(float) <= kWarps * {});", kValueBytes);
+}
+
+/// Every block selects from the whole row, and lists what it selects. Meanwhile other warps recompute the newest page's fields.
+void KernelWriter::write_cluster_selection(const std::vector<NodeId>& selected, KernelWriter& fields,
+                                           const std::vector<NodeId>& cache) {
+  fetch_kept_pages(selected);
+  writer_.write("__shared__ int selected_tokens;");
+  const auto scored = std::find_if(selected.begin(), selected.end(), [&](NodeId id) { return is_scored(node(id).op); });
+  writer_.write("share_pages(blocks, row_scores, row_ids, first, count);");
+  if (is_drawn(node(*scored))) {
+    draw_from_row(selected);
+    write_refresh(fields, cache, false);
+  } else {
+    write_refresh(fields, cache, false);
+    writer_.open("if (threadIdx.x >= kThreads - kChooserThreads)");
+    write_budget(*scored);
+    const auto [first, last] = kept_by(selected);
+    const int begin = node(*scored).attributes.first;
+    writer_.line("const Selecting what{{{}, {}, {}, {} + middle, budget}};", first, last, begin, begin);
+    writer_.write("__shared__ HeldRow::Told told;");
+    writer_.write("HeldRow held_row(row_scores, row.pages, what, told);");
+    writer_.write("const int chosen = held_row.select([&](int rank, int page) { list[rank] = row_ids[page]; });");
+    writer_.line("if (threadIdx.x == kThreads - 1) selected_tokens = count_selected(row, chosen, {}, blocks.rank == 0);",
+                 graph_.geometry.page);
+    writer_.close();
+  }
+  writer_.write("// The copy engine writes where pages were, or keys compared.");
+  writer_.write("asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");");
+  writer_.write("__syncthreads();");
+  writer_.write("const int tokens = selected_tokens;");
+}
+
+/// An approximate selection, by all warps, from the whole row as if no other block had it.
+void KernelWriter::draw_from_row(const std::vector<NodeId>& selected) {
+  writer_.open("const auto draw = [&](RowBlocks blocks, int first, int count, float* held)");
+  writer_.write("uint32_t* const keys = reinterpret_cast<uint32_t*>(held);  // in place of the scores");
+  begin_selection(selected);
+  writer_.write("__syncthreads();");
+  select_from_row(selected, "count");
+  writer_.write("return write_ids<kThreads>(pages, row_ids, list);");
+  writer_.close(";");
+  writer_.write("const int chosen = draw(RowBlocks(false), 0, row.pages, row_scores);");
+  writer_.line("if (threadIdx.x == kThreads - 1) selected_tokens = count_selected(row, chosen, {}, blocks.rank == 0);",
+               graph_.geometry.page);
+}
+
+/// Each block attends to an equal part of the tiles of what is selected.
+void KernelWriter::write_cluster_attention() {
+  const int group = graph_.geometry.group;
+  const int dim = graph_.geometry.head_dim;
+  writer_.write("const int all_tiles = decode::tiles_of(tokens);");
+  writer_.write("const int tile_begin = all_tiles * blocks.rank / blocks.count + warp;");
+  writer_.write("const int tile_end = all_tiles * (blocks.rank + 1) / blocks.count;");
+  writer_.write("uint8_t* const own_ring = rings + warp * Tile::kStages * Tile::kTileBytes;");
+  writer_.write("const uint32_t filled = shared_address(value_barriers + warp * Tile::kStages);");
+  writer_.write("int asked = tile_begin;");
+  writer_.open("const auto copy = [&](int slot)");
+  writer_.open("if (lane == 0 && asked < tile_end)");
+  writer_.line(
+      "copy_listed_tile<Tile, kBox, {}>(a, t, list, tokens, row.head, asked, shared_address(own_ring + slot * Tile::kTileBytes), "
+      "filled + 8 * slot);",
+      graph_.geometry.page);
+  writer_.close();
+  writer_.write("asked += kWarps;");
+  writer_.close(";");
+  writer_.write("#pragma unroll 1");
+  writer_.write("for (int slot = 0; slot < Tile::kStages; ++slot) copy(slot);");
+  writer_.write("ComingTiles<Tile> coming(tile_begin, own_ring, filled);");
+  writer_.write("coming.attend(mine, tile_end, tokens, copy);");
+  writer_.write("__syncthreads();  // warps merge where tiles were");
+  writer_.line("const Target target(blocks, received, t.out + row.index * {}LL);", group * dim);
+  writer_.line("decode::merge_warps<WholeBlock, Tile::kMergeRows>(mine, {}, target, parts, merge, threadIdx.x);", group);
+  writer_.write("target.finish();");
+  writer_.close();
+}
+
+ClusterAttendingKernel KernelWriter::cluster_attending(const std::vector<NodeId>& selected) {
+  if (layout_.row_numbers != 1) throw InternalError("a kernel that attends keeps one score a page");  // by why_not_attending
+  ClusterAttendingKernel kernel{.name = "attend_in_cluster"};
+  scope_.holds_row = true;
+  leaves_newest_ = true;
+  crew_ = kRowBlocks;
+  if (!place_scoring(selected)) return {};
+  KernelWriter fields(layout_, Stage::kCache, writer_);
+  const std::vector<NodeId> cache = fields.place_cache();
+  open_attending(kernel.name, "kAttenderThreads");
+  writer_.write("constexpr int kThreads = kAttenderThreads;");
+  writer_.write("const int warp = threadIdx.x / 32;");
+  place_cluster_attending(kernel, fields.tile_numbers_);
+  writer_.write("if (threadIdx.x == 0) prefetch_map(t.map);");
+  writer_.write("if (lane < Tile::kStages) barrier_init(shared_address(value_barriers + warp * Tile::kStages + lane), 1);");
+  declare_ring(kernel.stage_bytes, "rings");
+  declare_share("true", std::max(4, scope_.tile_pages));  // share_pages takes fours
+  writer_.write("float* const held = row_scores + first;");
+  writer_.write("int* const ids = row_ids + first;");
+  write_asking(kernel.stage_bytes);
+  writer_.write("if (a.behind_refresh) ask_first();");
+  writer_.write("if (scored < count && threadIdx.x == 0) ids[scored] = newest_page;");
+  write_prefetch();
+  writer_.write("wait_for_earlier_kernels();");
+  writer_.write("if (!a.behind_refresh) ask_first();");
+  write_fixed();
+  write_queries();
+  writer_.write("blocks.wait_for_others();");
+  writer_.write("let_next_kernel_start();");
+  writer_.line("AttendedRow mine(t.query + row.sequence * t.query_stride + row.head * {}, {}, t.scale);",
+               graph_.geometry.group * graph_.geometry.head_dim, graph_.geometry.group);
+  for (const Launch& launch : layout_.launches) write_row_tiles(launch);
+  write_cluster_selection(selected, fields, cache);
+  write_cluster_attention();
+  return kernel;
+}
+
+}  // namespace sluice::cuda::codegen

@@ -1,0 +1,187 @@
+// Selection from a row of scores in shared memory by a few warps, in little code: a kernel's instructions are fetched anew for
+// every layer, so long ways that are taken once cost more than loops. Text behind that of attending.cuh.
+
+namespace sluice::cuda {
+
+// Who selects: the last threads of a block.
+constexpr int kChooserThreads = 128;
+using Choosers = PartOfBlock<4, kChooserThreads>;
+
+/// What is selected of a row: its `first` and `last` pages and, of pages [begin, end), the best k, 0 <= k <= end - begin.
+struct Selecting {
+  int first;
+  int last;
+  int begin;
+  int end;
+  int k;
+};
+
+/// A row that choosers select from, of at most kMostHeldPages. A thread has four pages at a time, a warp a stretch of the row.
+class HeldRow {
+ public:
+  /// What warps tell each other, in shared memory.
+  using Told = uint2[2][kChooserThreads / 32];
+
+  /// `scores` of `pages` pages, which become what this works with.
+  __device__ __forceinline__ HeldRow(float* scores, int pages, const Selecting& what, Told& told)
+      : words_(reinterpret_cast<uint32_t*>(scores)),
+        pages_(pages),
+        what_(what),
+        told_(told),
+        warp_(threadIdx.x % kChooserThreads / 32),
+        steps_((pages + 4 * kChooserThreads - 1) / (4 * kChooserThreads)) {}
+
+  /// Calls use(rank, page) for each selected page; returns their number. By the choosers.
+  template <class Use>
+  __device__ __forceinline__ int select(const Use& use) {
+    const topk::Cut cut = find_cut();
+    int ties = cut.ties;
+    if (ties > 0) {
+      uint32_t tied = 0;
+      visit<false>(
+          [&](const uint4& four, int) { tied += topk::number_of(four, [&](uint32_t key) { return key == cut.first - 1; }); });
+      ties -= sums(tied).x;
+    }
+    // A bit for each page in place of the keys.
+    uint32_t own = 0;
+    visit<true>([&](uint4& four, int at) {
+      uint32_t taken = topk::bits_of(four, [&](uint32_t key) { return static_cast<uint32_t>(key >= cut.first); });
+      if (ties > 0) {
+        const uint32_t tied = topk::bits_of(four, [&](uint32_t key) { return static_cast<uint32_t>(key == cut.first - 1); });
+        const int2 ranks = ranks_of(__popc(tied));
+        int rank = ranks.x;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          if ((tied >> i & 1) != 0 && rank++ < ties) taken |= 1U << i;
+        }
+        ties -= ranks.y;
+      }
+      taken |= PageSet::kept(what_.first, what_.last, pages_, at) & 15;
+      own += __popc(taken);
+      four.x = taken;
+    });
+    const int2 selected = sums(own);
+    int before = selected.x;
+    visit<false>([&](const uint4& four, int at) {
+      const int2 ranks = ranks_of(__popc(four.x));
+      int rank = before + ranks.x;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if ((four.x >> i & 1) != 0) use(rank++, at + i);
+      }
+      before += ranks.y;
+    });
+    return selected.y;
+  }
+
+ private:
+  static constexpr int kWarps = kChooserThreads / 32;
+  static_assert(kMostHeldPages < 1 << 16);  // two counts are one number
+
+  /// Calls use(words of four pages, the first of them) for this thread's pages, all lanes together; past the row words are 0.
+  template <bool kWrites, class Use>
+  __device__ __forceinline__ void visit(const Use& use) {
+#pragma unroll 1
+    for (int step = 0; step < steps_; ++step) {
+      const int at = 128 * (warp_ * steps_ + step) + 4 * static_cast<int>(threadIdx.x % 32);
+      uint4* const words = reinterpret_cast<uint4*>(words_ + at);
+      uint4 four{};
+      if (at < pages_) four = *words;
+      use(four, at);
+      if (kWrites && at < pages_) *words = four;
+    }
+  }
+
+  /// The sum of `number`, 0 to 4, over the lanes below this one (x) and over all (y).
+  static __device__ __forceinline__ int2 ranks_of(int number) {
+    const uint32_t lower = (1U << threadIdx.x % 32) - 1;
+    int2 ranks{0, 0};
+#pragma unroll
+    for (int bit = 0; bit < 3; ++bit) {
+      const uint32_t has = __ballot_sync(~0U, number >> bit & 1);
+      ranks.x += __popc(has & lower) << bit;
+      ranks.y += __popc(has) << bit;
+    }
+    return ranks;
+  }
+
+  /// What all warps say.
+  __device__ __forceinline__ const uint2* tell(uint2 numbers) {
+    uint2* const all = told_[turn_];
+    turn_ ^= 1;  // nobody writes what another still reads
+    if (threadIdx.x % 32 == 0) all[warp_] = numbers;
+    Choosers::sync();
+    return all;
+  }
+  /// The sum of what the warps before this one have (x), and all (y).
+  __device__ __forceinline__ int2 sums(uint32_t number) {
+    const uint2* const all = tell({__reduce_add_sync(~0U, number), 0});
+    int2 sums{0, 0};
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) {
+      if (warp < warp_) sums.x += static_cast<int>(all[warp].x);
+      sums.y += static_cast<int>(all[warp].x);
+    }
+    return sums;
+  }
+
+  /// Makes keys of the scores, and cuts the bracket of the k-th best in four until it is exact.
+  __device__ __forceinline__ topk::Cut find_cut() {
+    const auto wanted = static_cast<uint32_t>(what_.end - what_.begin);
+    uint32_t highest = 0;
+    uint32_t lowest = 0;  // the highest ~key
+    visit<true>([&](uint4& four, int at) {
+      const auto key_of = [&](uint32_t bits, int i) {
+        if (static_cast<uint32_t>(at + i - what_.begin) >= wanted) return topk::kNoKey;
+        const uint32_t key = topk::order_key(bits);
+        highest = max(highest, key);
+        lowest = max(lowest, ~key);
+        return key;
+      };
+      four = {key_of(four.x, 0), key_of(four.y, 1), key_of(four.z, 2), key_of(four.w, 3)};
+    });
+    const uint2* all = tell({__reduce_max_sync(~0U, highest), __reduce_max_sync(~0U, lowest)});
+    highest = max(max(all[0].x, all[1].x), max(all[2].x, all[3].x));
+    if (what_.k <= 0) return {highest + 1, 0};
+    topk::Bracket bracket;
+    bracket.end = highest + 1;
+    bracket.begin = ~max(max(all[0].y, all[1].y), max(all[2].y, all[3].y));
+    bracket.reaching_begin = static_cast<int>(wanted);
+#pragma unroll 1
+    while (!topk::is_exact(bracket, what_.k)) {
+      const uint32_t span = bracket.end - bracket.begin;
+      const uint32_t quarter = max(1U, span / 4);
+      const uint32_t probes[3] = {bracket.begin + quarter, bracket.begin + span / 2, bracket.end - quarter};
+      uint2 reach{0, 0};  // keys that reach the first probe and, in the upper half, the second; the third
+      visit<false>([&](const uint4& four, int) {
+        reach.x += topk::number_of(four, [&](uint32_t key) { return key >= probes[0]; });
+        reach.x += topk::number_of(four, [&](uint32_t key) { return key >= probes[1]; }) << 16;
+        reach.y += topk::number_of(four, [&](uint32_t key) { return key >= probes[2]; });
+      });
+      all = tell({__reduce_add_sync(~0U, reach.x), __reduce_add_sync(~0U, reach.y)});
+      reach = {all[0].x + all[1].x + all[2].x + all[3].x, all[0].y + all[1].y + all[2].y + all[3].y};
+      const int reaching[3] = {static_cast<int>(reach.x & 0xffff), static_cast<int>(reach.x >> 16), static_cast<int>(reach.y)};
+#pragma unroll
+      for (int i = 0; i < 3; ++i) {
+        if (reaching[i] >= what_.k) {
+          bracket.begin = probes[i];
+          bracket.reaching_begin = reaching[i];
+        } else if (probes[i] < bracket.end) {
+          bracket.end = probes[i];
+          bracket.reaching_end = reaching[i];
+        }
+      }
+    }
+    return topk::exact_cut(bracket, what_.k);
+  }
+
+  uint32_t* words_;
+  int pages_;
+  Selecting what_;
+  Told& told_;
+  int warp_;
+  int steps_;
+  int turn_ = 0;
+};
+
+}  // namespace sluice::cuda
