@@ -27,18 +27,21 @@ bool is_empty(const std::string& file) {
   return fs::file_size(file, error) == 0 || error;
 }
 
+/// The repository is made after the database, so one beside an empty database has outlived what was in it, and would be taken for
+/// damaged.
+[[noreturn]] void refuse_lost(const std::string& database, const char* how) {
+  throw StoreError(ErrorKind::kCorrupted,
+                   fmt::format("the database {} is {}, but the repository beside it has submissions of it", database, how),
+                   "restore it from a backup; to begin anew, choose another folder with --data");
+}
+
 /// Throws StoreError for a folder without a database in which somebody keeps other files, since it was hardly meant, and for one
-/// that has lost its database: the repository, which is made after it, would be taken for damaged.
+/// that has lost its database.
 void refuse_foreign(const std::string& path) {
   std::error_code error;
   const std::string database = path + "/sluice.db";
   if (!is_empty(database)) return;
-  if (fs::exists(path + "/lineage.git", error)) {
-    throw StoreError(ErrorKind::kCorrupted,
-                     fmt::format("the database {} is {}, but the repository beside it has submissions of it", database,
-                                 fs::exists(database, error) ? "empty" : "gone"),
-                     "restore it from a backup; to begin anew, choose another folder with --data");
-  }
+  if (fs::exists(path + "/lineage.git", error)) refuse_lost(database, fs::exists(database, error) ? "empty" : "gone");
   for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     // What ending between the first steps of making a folder leaves, what stays where somebody took database and repository
@@ -102,6 +105,8 @@ DataFolder::DataFolder(const std::string& path) : path_(made(path)), lock_(path_
 
 void DataFolder::prepare_database() {
   Database database(database_path(), Database::Mode::kCreate, kBusyTimeoutMs);
+  std::error_code error;
+  if (database.version() == 0 && fs::exists(repository_path(), error)) refuse_lost(database_path(), "empty");
   const std::string backup = migrate(database);
   if (!backup.empty()) notices_.push_back(fmt::format("the database was brought up to date; as it was: {}", backup));
   const auto damage = damage_of(database);
@@ -176,6 +181,7 @@ FsckReport fsck(const std::string& folder) {
   }
   const FolderLock lock(folder);
   Database database(path, Database::Mode::kReadWrite, kBusyTimeoutMs);  // what a killed process left in the log belongs to it
+  if (database.version() == 0 && fs::exists(repository)) refuse_lost(path, "empty");
   require_current(database);
   std::unique_ptr<Lineage> lineage;
   std::string missing = fs::exists(repository) ? "" : "lineage.git: missing";

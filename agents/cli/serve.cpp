@@ -69,15 +69,18 @@ std::map<std::string, FlowScript> read_flows(const ServeOptions& options, const 
   return scripts;
 }
 
-/// The harness of the data folder; nothing if none is named.
-std::unique_ptr<Harness> open_harness(const ServeOptions& options, spdlog::logger& log) {
-  if (options.harness.folder.empty()) return nullptr;
+HarnessOptions harness_options(const ServeOptions& options) {
   HarnessOptions harness = options.harness;
   harness.model = options.generation.model;
   harness.device = options.generation.device;
   harness.threads = options.generation.threads;
+  return harness;
+}
+
+/// Makes the data folder where there is none.
+std::unique_ptr<Harness> open_harness(const HarnessOptions& options, spdlog::logger& log) {
   try {
-    auto opened = std::make_unique<Harness>(harness);
+    auto opened = std::make_unique<Harness>(options);
     for (const std::string& notice : opened->notices()) log.warn("{}", notice);
     return opened;
   } catch (const store::StoreError& error) {
@@ -160,20 +163,24 @@ void serve(ServeOptions options) {
 
   std::vector<std::string> names;
   for (const auto& [name, script] : scripts) names.push_back(name);
-  require_device(generation.device);  // before there is a folder
-  const std::unique_ptr<Harness> harness = open_harness(options, *log);
-  if (harness) {
+  const HarnessOptions opening = harness_options(options);
+  std::unique_ptr<Harness> harness;
+  if (!opening.folder.empty()) {
     options.http.gate.authenticate = [&harness](const std::string& token) { return harness->service().authenticate(token); };
   }
   RateLimiter limiter(options.rates);
   options.http.gate.rate_limit = [&limiter](const HttpRequest& request, const HttpRoute& route) {
     return limiter.wait(request, route);
   };
-  generation.token_for_completions = harness && !options.open_completions;
+  generation.token_for_completions = !opening.folder.empty() && !options.open_completions;
   generation.trouble = [&harness] { return harness ? harness->trouble() : std::string(); };
   GenerationApi api(std::move(generation), names);
   std::optional<mcp::McpServer> mcp;
   HttpServer server(std::move(options.http));
+  // Before there is a folder: what cannot be served leaves none.
+  require_device(opening.device);
+  server.bind();
+  if (!opening.folder.empty()) harness = open_harness(opening, *log);
   api.add_routes(server);
   if (harness) {
     add_harness_routes(server, harness->service());

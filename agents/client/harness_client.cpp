@@ -23,6 +23,8 @@ constexpr std::chrono::seconds kSilence{20};         // longer than the time bet
 constexpr size_t kLongestLine = size_t{1} << 20;     // of a stream
 constexpr size_t kLongestRefusal = size_t{1} << 16;  // as much of its text as is read
 
+constexpr std::string_view kNothingThere = "there is nothing at this address";  // as the router says it
+
 std::string variable(const char* name, const char* otherwise) {
   const char* value = std::getenv(name);
   return value != nullptr && *value != '\0' ? value : otherwise;
@@ -46,6 +48,7 @@ std::chrono::seconds wait_of(const httplib::Response& response) {
   const std::string detail = text_of(problem, "detail");
   std::string hint = text_of(problem, "hint");
   if (status == 401 && hint.empty()) hint = "set SLUICE_TOKEN, or give --token; sluice agent add makes one";
+  if (status == 404 && hint.empty() && detail == kNothingThere) hint = "has the server a data folder? sluice serve --data FOLDER";
   throw ServerError(status, fmt::format("the server answers {}{}{}", status, detail.empty() ? "" : ": ", detail), hint, wait);
 }
 

@@ -23,7 +23,8 @@ std::string hint_for(const std::string& flow) {
   if (!flow.empty() && flow.find_first_not_of("0123456789") == std::string::npos) {
     return fmt::format("separate the numbers of a list with commas: --tokens 1024,{}", flow);
   }
-  return fmt::format("give the path of a .lua file, or one of {}", fmt::join(shipped_flows(), ", "));
+  const std::vector<std::string> shipped = shipped_flows();  // none where the program lies away from them
+  return fmt::format("give the path of a .lua file{}{}", shipped.empty() ? "" : ", or one of ", fmt::join(shipped, ", "));
 }
 
 }  // namespace

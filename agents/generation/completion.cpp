@@ -76,8 +76,8 @@ GenerationTask Completion::task_for(const CompletionRequest& request, const std:
   task.request.ignore_eos = request.ignore_eos;
   task.fill = !request.max_tokens && request.kind == CompletionKind::kChat;
   // The last token generated takes no position.
-  const int room = std::max(most - static_cast<int>(prompt.size()) + 1, 1);
-  task.request.max_tokens = task.fill ? room : request.max_tokens.value_or(kTokensOfText);
+  const int room = most - static_cast<int>(prompt.size()) + 1;
+  task.request.max_tokens = task.fill ? std::max(room, 1) : request.max_tokens.value_or(kTokensOfText);
   if (task.request.max_tokens > room) {  // said here, before an idle engine makes room for one that could not take it
     throw HttpProblem(400, fmt::format("a prompt of {} tokens and {} to generate exceed the model's {} positions", prompt.size(),
                                        task.request.max_tokens, most))

@@ -30,6 +30,8 @@ void HttpServer::add(HttpRoute route) { listener_->router.add(std::move(route));
 
 const Router& HttpServer::router() const { return listener_->router; }
 
+void HttpServer::bind() { listener_->bind(); }
+
 void HttpServer::start() {
   document_ = json_text(open_api_document(router().routes(), options_.title, options_.gate.token_for_reading));
   listener_->start();

@@ -47,7 +47,9 @@ class HttpServer {
   void add(HttpRoute route);
   const Router& router() const;
 
-  /// Listens, and serves in threads of its own. Throws InputError if the address cannot be had.
+  /// Takes the address, so that `start` cannot fail for it. Throws InputError if it cannot be had.
+  void bind();
+  /// Listens, and serves in threads of its own. Takes the address if `bind` has not.
   void start();
   /// The port that it listens at.
   int port() const;

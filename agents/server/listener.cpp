@@ -58,7 +58,7 @@ HttpServer::Listener::~Listener() {
   ::close(stop_event_);
 }
 
-void HttpServer::Listener::start() {
+void HttpServer::Listener::bind() {
   const std::string& host = options_.host;
   const bool bound = options_.port == 0 ? (port_ = bind_to_any_port(host)) > 0 : bind_to_port(host, options_.port);
   if (!bound) {
@@ -66,6 +66,10 @@ void HttpServer::Listener::start() {
                      "is the port in use, or the address not this machine's? --port 0 takes any that is free");
   }
   if (options_.port != 0) port_ = options_.port;
+}
+
+void HttpServer::Listener::start() {
+  if (port_ == 0) bind();
   ::listen(svr_sock_, SOMAXCONN);  // the library lets five clients wait
   thread_ = std::thread([this] {
     accepting_ = std::this_thread::get_id();

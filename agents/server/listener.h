@@ -25,6 +25,7 @@ class HttpServer::Listener final : public httplib::Server {
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
+  void bind();
   void start();
   void stop_serving();
   int port() const { return port_; }

@@ -120,7 +120,7 @@ Dimension Arguments::dimension_of(const Datum& name, const Datum* extent, const 
   if (extent) {
     const std::optional<int> value = extent->kind == Datum::Kind::kNumber ? whole_number(extent->number) : std::nullopt;
     if (!value || *value < 1 || *value > GraphLimits::kElements) {
-      fail(fmt::format("the extent of \"{}\" must be a positive whole number", name_of(axis)));
+      fail(fmt::format("the extent of \"{}\" must be a whole number from 1 to {}", name_of(axis), GraphLimits::kElements));
     }
     return {axis, *value};
   }

@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "tests/cli/program.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice::test {
 namespace {
@@ -99,6 +102,9 @@ TEST(Serve, RefusesWhatItCannotServe) {
   refused({"--flow", "nothing"}, "there is no flow \"nothing\"");
   refused({"--flow", "quest,quest"}, "two flows are called \"quest\"");
   refused({"--host", "300.1.1.1"}, "cannot listen there");
+  const sluice::testing::TemporaryDirectory directory;
+  refused({"--host", "300.1.1.1", "--data", directory.file("new")}, "cannot listen there");
+  EXPECT_FALSE(std::filesystem::exists(directory.file("new")));
   refused({"--port", "65536"}, "65536");
   refused({"--writes-per-minute", "nan"}, "nan");
   refused({"--reads-per-second", "-1"}, "-1");

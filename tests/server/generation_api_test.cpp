@@ -12,6 +12,7 @@
 
 #include "agents/flow_script.h"
 #include "agents/trace_options.h"
+#include "host/model.h"
 #include "tests/server/broken_model.h"
 #include "tests/server/open_api_checker.h"
 #include "tests/server/prometheus_text.h"
@@ -333,6 +334,18 @@ TEST_F(GenerationApiTest, RefusesATextThatCannotFitBeforeItIsEncoded) {
   EXPECT_EQ(error.at("code"), "context_length_exceeded");
   const Json message = {{"role", "user"}, {"content", text}};
   EXPECT_EQ(Json::parse(post("/v1/chat/completions", {{"messages", {message}}})->body).at("error").at("param"), "messages");
+}
+
+TEST_F(GenerationApiTest, SaysThatAPromptIsTooLongHoweverLittleIsAskedFor) {
+  const std::vector<int> tokens(static_cast<size_t>(load_config(mini()).max_positions) + 1, 5);
+  const Json error = Json::parse(post("/v1/completions", {{"prompt", tokens}, {"max_tokens", 1}})->body).at("error");
+  EXPECT_EQ(error.at("code"), "context_length_exceeded") << error;
+  std::string text;
+  for (size_t i = 0; i < tokens.size(); ++i) text += "key ";
+  const Json message = {{"role", "user"}, {"content", text}};
+  const httplib::Result chat = post("/v1/chat/completions", {{"messages", {message}}});
+  EXPECT_EQ(chat->status, 400);
+  EXPECT_EQ(Json::parse(chat->body).at("error").at("code"), "context_length_exceeded") << chat->body;
 }
 
 TEST(GenerationApi, WantsATokenIfItsOwnerSaysSo) {

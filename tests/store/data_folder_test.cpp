@@ -96,7 +96,10 @@ TEST(DataFolder, ADatabaseThatIsGoneIsNotReplaced) {
     const Folder folder;
     fill(folder.path(), 2);
     for (const char* file : {"sluice.db", "sluice.db-wal", "sluice.db-shm"}) std::filesystem::remove(folder.file(file));
-    if (is_empty) std::ofstream(folder.file("sluice.db")).flush();
+    if (is_empty) {
+      std::ofstream(folder.file("sluice.db")).flush();
+      EXPECT_EQ(error_of([&] { fsck(folder.path()); }).kind(), ErrorKind::kCorrupted);  // which may write a header
+    }
     const StoreError error = error_of([&] { const DataFolder data(folder.path()); });
     EXPECT_EQ(error.kind(), ErrorKind::kCorrupted);
     EXPECT_NE(std::string(error.what()).find(is_empty ? "is empty" : "is gone"), std::string::npos) << error.what();
