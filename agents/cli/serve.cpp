@@ -30,6 +30,7 @@
 #include "agents/server/rate_limiter.h"
 #include "agents/server/stop_signal.h"
 #include "agents/trace_options.h"
+#include "agents/web/web_files.h"
 #include "agents/web/web_routes.h"
 #include "host/default_model.h"
 #include "kernels/cuda/codegen/refusal.h"
@@ -191,7 +192,8 @@ void serve(ServeOptions options) {
     harness->start();
   }
   server.start();
-  fmt::print("serving {}{} at {}\n", api.model(), harness ? " and a page for people" : "", server.address());
+  if (harness && !has_page()) log->warn("the page is not part of this program; {}/ says why", server.address());
+  fmt::print("serving {}{} at {}\n", api.model(), harness && has_page() ? " and a page for people" : "", server.address());
   std::fflush(stdout);
   StopSignal::wait();
   log->info("stopping");

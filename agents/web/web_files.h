@@ -13,8 +13,10 @@ struct WebFile {
   std::string_view bytes;
 };
 
-/// All files of the page, "/" among them. Built from src/ by build.mjs; where that could not run, a page that says how to build
-/// it.
+/// All files of the page, "/" among them. Built from src/ by build.mjs; where that could not run, one alone, which says how to
+/// build the page.
 std::span<const WebFile> web_files();
+/// Whether the page is part of the program.
+inline bool has_page() { return web_files().size() > 1; }
 
 }  // namespace sluice
