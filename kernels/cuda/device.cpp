@@ -147,21 +147,14 @@ void CudaDevice::repeat(Repetition* repetition, std::span<const int32_t> tokens,
   const RegisteredFlow* const mine = flow == nullptr ? nullptr : &as_cuda("repeat", *flow, pass_.pool());
   StepGraphs::Shape shape{.sequences = batch.sequences()};
   if (mine != nullptr) {
-    const int most_pages = check_flow_sequences(mine->flow(), 0, batch.sequences());
-    shape.pages = std::max(most_pages, std::min(round_pages(most_pages), limits_.pages_per_sequence));
+    check_flow_sequences(mine->flow(), 0, batch.sequences());
+    shape.pages = bound_on_pages();
     shape.even = mine->flow().minds_evenness(batch.sequences(), shape.pages) && are_even(0, batch.sequences());
   }
   pass_.upload(tokens, stream_.get());
   const Gang::Launches launches(gang_);
-  repeated_pages_ = shape.pages;
-  try {
-    graphs->run(
-        shape, pass_.half(), [this, mine] { return ground(mine); }, stream_.get(), operations);
-  } catch (...) {
-    repeated_pages_ = 0;
-    throw;
-  }
-  repeated_pages_ = 0;
+  graphs->run(
+      shape, pass_.half(), [this, mine] { return ground(mine); }, stream_.get(), operations);
 }
 
 std::unique_ptr<Device::Picks> CudaDevice::create_picks(int rows) { return std::make_unique<CudaPicks>(rows); }

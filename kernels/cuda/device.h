@@ -87,8 +87,11 @@ class CudaDevice final : public Device {
   const float* frequencies_of(const Rope& rope, int head_dim);
   /// Differs once scratch that operations (of `flow`, if not null) use has moved, or they are launched in another way.
   std::vector<uintptr_t> ground(const RegisteredFlow* flow) const;
-  /// Throws InternalError unless states of `flow` are there for sequences [first, last). Returns the most pages of any.
-  int check_flow_sequences(const CudaFlow& flow, int first, int last) const;
+  /// Throws InternalError unless states of `flow` are there for sequences [first, last).
+  void check_flow_sequences(const CudaFlow& flow, int first, int last) const;
+  /// A bound on the pages of any sequence of the pass that decodes. It grows in steps, for steps that are repeated; others have
+  /// the same one, so that they take the same kernels.
+  int bound_on_pages() const;
   /// Whether sequences [first, last) are, on average, nearly as long as the longest of them.
   bool are_even(int first, int last) const;
   /// `matrix` if it is bf16 without gaps, else a matrix of that kind in
@@ -124,7 +127,6 @@ class CudaDevice final : public Device {
   std::unique_ptr<CudaPicks> picks_;  // of `sample` that waits
 
   std::map<std::tuple<int, float, std::vector<float>>, DeviceMemory> frequencies_;  // by head dimension, theta, what was given
-  int repeated_pages_ = 0;  // while a step is repeated: most pages of a sequence, rounded up
 
   DeviceMemory plain_q_, plain_out_;
   std::shared_ptr<std::vector<CudaFlow*>> flows_ = std::make_shared<std::vector<CudaFlow*>>();  // that are alive

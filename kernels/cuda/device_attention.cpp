@@ -9,6 +9,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/device_flow.h"
 #include "kernels/cuda/flow_state.h"
+#include "kernels/cuda/step_graphs.h"
 
 // What CudaDevice does with pages: refreshing their fields, attention, and what it reports.
 
@@ -161,20 +162,25 @@ void CudaDevice::attend_decode(const Attention& call, const Matrix& q, const Mat
   }
 }
 
-int CudaDevice::check_flow_sequences(const CudaFlow& flow, int first, int last) const {
+void CudaDevice::check_flow_sequences(const CudaFlow& flow, int first, int last) const {
+  if (flow.plan().graph.states.empty()) return;
   const std::span<RequestState* const> states = pass_.batch().states;
-  int most_pages = 0;
   for (int s = first; s < last; ++s) {
     const auto pages = static_cast<int>(pass_.pages(s).size());
-    most_pages = std::max(most_pages, pages);
-    if (flow.plan().graph.states.empty()) continue;
     const auto* state = states.empty() ? nullptr : dynamic_cast<const CudaFlowState*>(states[s]);
     if (state == nullptr) throw InternalError("attention: a flow keeps state and got none");
     if (state->max_pages() < pages) {
       throw InternalError(fmt::format("attention: {} pages, state for {}", pages, state->max_pages()));
     }
   }
-  return most_pages;
+}
+
+int CudaDevice::bound_on_pages() const {
+  int most = 0;
+  for (int s = 0; s < pass_.batch().sequences(); ++s) {
+    if (pass_.batch().decoding[s] != 0) most = std::max(most, static_cast<int>(pass_.pages(s).size()));
+  }
+  return std::max(most, std::min(round_pages(most), limits_.pages_per_sequence));
 }
 
 bool CudaDevice::are_even(int first, int last) const {
@@ -196,7 +202,8 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
   require_equal("attention", "query heads of a KV head", shape.group, flow.plan().graph.geometry.group);
   FlowSequences sequences;
   sequences.count = shape.sequences;
-  sequences.most_pages = std::max(check_flow_sequences(flow.flow(), first, last), repeated_pages_);
+  check_flow_sequences(flow.flow(), first, last);
+  sequences.most_pages = bound_on_pages();
   sequences.even = are_even(first, last);
   if (!flow.plan().graph.states.empty()) sequences.states = arrays.states + first;
   sequences.hints = arrays.hints + first;
