@@ -27,8 +27,9 @@ int64_t AttendingKernel::shared_bytes(int64_t pages, int64_t rows, int64_t room)
 std::string why_not_attending(const FlowLayout& layout) {
   if (layout.selections.empty()) return "nothing is scored";
   if (layout.selections.size() > 1) return "it unites several selections";
-  if (layout.node(layout.selections.front().node).op == Op::kThreshold)
+  if (layout.node(layout.selections.front().node).op == Op::kThreshold) {
     return "how many pages a threshold takes depends on the scores";
+  }
   if (!layout.plan.graph.saves.empty()) return "it saves a state";
   if (std::any_of(layout.launches.begin(), layout.launches.end(), [](const Launch& launch) { return launch.by_row; })) {
     return "it has steps over whole rows";
