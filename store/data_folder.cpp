@@ -106,7 +106,7 @@ DataFolder::DataFolder(const std::string& path) : path_(made(path)), lock_(path_
 void DataFolder::prepare_database() {
   Database database(database_path(), Database::Mode::kCreate, kBusyTimeoutMs);
   std::error_code error;
-  if (database.version() == 0 && fs::exists(repository_path(), error)) refuse_lost(database_path(), "empty");
+  if (is_blank(database) && fs::exists(repository_path(), error)) refuse_lost(database_path(), "empty");
   const std::string backup = migrate(database);
   if (!backup.empty()) notices_.push_back(fmt::format("the database was brought up to date; as it was: {}", backup));
   const auto damage = damage_of(database);
@@ -181,7 +181,7 @@ FsckReport fsck(const std::string& folder) {
   }
   const FolderLock lock(folder);
   Database database(path, Database::Mode::kReadWrite, kBusyTimeoutMs);  // what a killed process left in the log belongs to it
-  if (database.version() == 0 && fs::exists(repository)) refuse_lost(path, "empty");
+  if (is_blank(database) && fs::exists(repository)) refuse_lost(path, "empty");
   require_current(database);
   std::unique_ptr<Lineage> lineage;
   std::string missing = fs::exists(repository) ? "" : "lineage.git: missing";

@@ -28,12 +28,6 @@ void refuse_unknown(const Database& database, int64_t version) {
   }
 }
 
-bool is_empty(Database& database) {
-  Query query(database, "SELECT COUNT(*) FROM sqlite_schema");
-  query.step();
-  return query.integer(0) == 0;
-}
-
 /// One step and its version, both or neither.
 void apply(Database& database, const char* sql, int64_t version) {
   Transaction transaction(database, Transaction::Kind::kWrite);
@@ -74,12 +68,18 @@ void require_current(Database& database) {
   }
 }
 
+bool is_blank(Database& database) {
+  Query query(database, "SELECT COUNT(*) FROM sqlite_schema");
+  query.step();
+  return query.integer(0) == 0;
+}
+
 std::string migrate(Database& database) {
   int64_t version = database.version();
   refuse_unknown(database, version);
   if (version == kSchemaVersion) return {};
   if (version == 0) {
-    if (!is_empty(database)) {
+    if (!is_blank(database)) {
       throw StoreError(ErrorKind::kCorrupted, fmt::format("{} is a database, but not one of Sluice", database.path()),
                        "choose another data folder");
     }

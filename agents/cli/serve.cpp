@@ -9,10 +9,12 @@
 #include <cctype>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "agents/cli/arguments.h"
@@ -164,8 +166,11 @@ void serve(ServeOptions options) {
 
   std::vector<std::string> names;
   for (const auto& [name, script] : scripts) names.push_back(name);
+  require_device(generation.device);
   const HarnessOptions opening = harness_options(options);
   std::unique_ptr<Harness> harness;
+  std::error_code unreadable;
+  if (std::filesystem::exists(opening.folder, unreadable)) harness = open_harness(opening, *log);  // before the model is loaded
   if (!opening.folder.empty()) {
     options.http.gate.authenticate = [&harness](const std::string& token) { return harness->service().authenticate(token); };
   }
@@ -178,10 +183,8 @@ void serve(ServeOptions options) {
   GenerationApi api(std::move(generation), names);
   std::optional<mcp::McpServer> mcp;
   HttpServer server(std::move(options.http));
-  // Before there is a folder: what cannot be served leaves none.
-  require_device(opening.device);
-  server.bind();
-  if (!opening.folder.empty()) harness = open_harness(opening, *log);
+  server.bind();  // before there is a new folder: where the model or the address cannot be had none is left
+  if (!opening.folder.empty() && harness == nullptr) harness = open_harness(opening, *log);
   api.add_routes(server);
   if (harness) {
     add_harness_routes(server, harness->service());

@@ -47,7 +47,8 @@ class HttpServer {
   void add(HttpRoute route);
   const Router& router() const;
 
-  /// Takes the address, so that `start` cannot fail for it. Throws InputError if it cannot be had.
+  /// Takes the address, so that `start` cannot fail for it; clients that come before `start` wait. Throws InputError if it cannot
+  /// be had.
   void bind();
   /// Listens, and serves in threads of its own. Takes the address if `bind` has not.
   void start();

@@ -55,17 +55,19 @@ HttpServer::Listener::Listener(const HttpServerOptions& options)
 
 HttpServer::Listener::~Listener() {
   stop_serving();
+  if (port_ > 0 && !stopping_) ::close(svr_sock_.exchange(INVALID_SOCKET));  // bound, and never started
   ::close(stop_event_);
 }
 
 void HttpServer::Listener::bind() {
   const std::string& host = options_.host;
-  const bool bound = options_.port == 0 ? (port_ = bind_to_any_port(host)) > 0 : bind_to_port(host, options_.port);
-  if (!bound) {
+  if (port_ > 0) throw InternalError("a server takes its address once");
+  const int port = options_.port == 0 ? bind_to_any_port(host) : bind_to_port(host, options_.port) ? options_.port : -1;
+  if (port <= 0) {
     throw InputError(fmt::format("{}:{}: cannot listen there", host, options_.port),
                      "is the port in use, or the address not this machine's? --port 0 takes any that is free");
   }
-  if (options_.port != 0) port_ = options_.port;
+  port_ = port;
 }
 
 void HttpServer::Listener::start() {

@@ -29,7 +29,7 @@ struct FlowBlocks {
 /// Sequences that decode, in device memory.
 struct FlowSequences {
   int count = 0;
-  int most_pages = 0;                     // of any of them
+  int most_pages = 0;                     // a bound on those of any
   bool even = false;                      // they are about as long as each other
   const int32_t* lengths = nullptr;       // [count] tokens
   const int32_t* page_indptr = nullptr;   // [count]

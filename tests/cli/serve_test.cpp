@@ -90,6 +90,11 @@ TEST(Serve, CompletionsNeedATokenWhereThereAreTokens) {
   EXPECT_TRUE(open.out.starts_with("200\n")) << open.out << open.err;
 }
 
+TEST(Serve, SaysWhereThereIsNothingForAgents) {
+  const Ran ran = with_server("--quiet", "\"$SLUICE\" leaderboard --server http://127.0.0.1:$port 2>&1");
+  EXPECT_NE(ran.out.find("sluice serve --data FOLDER"), std::string::npos) << ran.out << ran.err;
+}
+
 TEST(Serve, RefusesWhatItCannotServe) {
   const auto refused = [](const std::vector<std::string>& options, const std::string& message) {
     std::vector<std::string> arguments = {"serve", "--port", "0"};

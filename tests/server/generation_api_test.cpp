@@ -346,6 +346,7 @@ TEST_F(GenerationApiTest, SaysThatAPromptIsTooLongHoweverLittleIsAskedFor) {
   const httplib::Result chat = post("/v1/chat/completions", {{"messages", {message}}});
   EXPECT_EQ(chat->status, 400);
   EXPECT_EQ(Json::parse(chat->body).at("error").at("code"), "context_length_exceeded") << chat->body;
+  EXPECT_NE(chat->body.find("positions"), std::string::npos) << "refused for its bytes: " << chat->body;
 }
 
 TEST(GenerationApi, WantsATokenIfItsOwnerSaysSo) {

@@ -126,6 +126,25 @@ TEST_F(HttpServerTest, ServesRoutesWithParametersAndQueries) {
   EXPECT_EQ(head->body, "");
 }
 
+TEST(HttpServer, GivesBackAnAddressThatItNeverServed) {
+  int port = 0;
+  {
+    HttpServer server({});
+    server.bind();
+    port = server.port();
+    EXPECT_THROW(server.bind(), InternalError);
+    HttpServerOptions same;
+    same.port = port;
+    EXPECT_THROW(HttpServer(same).bind(), InputError);
+  }
+  HttpServerOptions options;
+  options.port = port;
+  HttpServer server(options);
+  server.bind();
+  EXPECT_EQ(server.port(), port);
+  server.start();
+}
+
 TEST_F(HttpServerTest, RefusesByProblemDocuments) {
   start();
   httplib::Client http = client();
