@@ -1,7 +1,10 @@
 #include "agents/harness/store_events.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "agents/harness/documents.h"
 
@@ -25,6 +28,7 @@ std::string StoreEvents::waiting_events() {
 }
 
 std::optional<std::string> StoreEvents::next(std::chrono::milliseconds wait) {
+  if (!std::exchange(begun_, true)) return fmt::format("id: {}\n\n", last_);
   const auto deadline = StoreWatch::Clock::now() + wait;
   while (true) {
     const uint64_t version = seen_ ? watch_.wait(*seen_, deadline) : watch_.version();

@@ -11,8 +11,9 @@
 
 namespace sluice {
 
-/// The events of a store as a stream that never ends: those after a number first, then the new ones. Reads from the database, so
-/// a slow client costs nothing but its own connection.
+/// The events of a store as a stream that never ends: those after a number first, then the new ones. It begins with an id alone,
+/// which a browser sends back if the connection breaks before there is any event. Reads from the database, so a slow client costs
+/// nothing but its own connection.
 class StoreEvents final : public BodyStream {
  public:
   /// `watch` is of the same database, and outlives the stream. `after` a number that the store has not reached, as of one that
@@ -28,6 +29,7 @@ class StoreEvents final : public BodyStream {
 
   store::Store store_;
   StoreWatch& watch_;
+  bool begun_ = false;
   std::optional<uint64_t> seen_;  // version of the store that has been read to its end
   int64_t last_;                  // event that has been told
 };

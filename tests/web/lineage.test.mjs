@@ -180,6 +180,55 @@ pageTest('a family stands where it was when it grows', async (page) => {
   assert.equal(await page.evaluate(() => document.activeElement.getAttribute('data-id')), String(child));
 });
 
+/** Waits until a page that is told of events has been told that a submission has ended. */
+const told = (page, id) =>
+  page.evaluate(
+    ({ id }) =>
+      new Promise((resolve) => {
+        const events = new EventSource('/v1/events?after=0');
+        events.addEventListener('finished', ({ data }) => {
+          if (JSON.parse(data).submission !== id) return;
+          events.close();
+          setTimeout(resolve, 500); // the page has a stream of its own
+        });
+      }),
+    { id },
+  );
+
+/** The next family that is asked for arrives as it was before what `meanwhile` does. What that gives. */
+async function duringNextLoad(page, meanwhile) {
+  return new Promise((resolve, reject) =>
+    page
+      .route(
+        '**/lineage',
+        async (route) => {
+          const response = await route.fetch();
+          await meanwhile().then(resolve, reject);
+          await route.fulfill({ response });
+        },
+        { times: 1 },
+      )
+      .catch(reject),
+  );
+}
+
+pageTest('what happens while a family is on its way is not missed', async (page) => {
+  // The first time: a child is handed in and ends.
+  const whole = duringNextLoad(page, async () => {
+    const id = await submit('a child meanwhile', [7]);
+    await told(page, id);
+    return id;
+  });
+  await visitLive(page, '#/lineage/7');
+  const child = await whole;
+  await drawn(page, child);
+  // Later: one that was handed in ends.
+  const handed_in = submit('a grandchild meanwhile', [child]);
+  const half = duringNextLoad(page, async () => told(page, await handed_in));
+  await half;
+  await drawn(page, await handed_in);
+});
+
 pageTest('families grow and become one while they are looked at', async (page) => {
   await visitLive(page, '#/lineage');
   await settled(page);

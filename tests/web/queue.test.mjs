@@ -87,6 +87,21 @@ pageTest('other views follow the same stream', async (page) => {
   await page.locator(`.layered [data-id="${child}"]`).waitFor();
 });
 
+const kBroken = /ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE/;
+
+pageTest(
+  'a stream that breaks before anything happened misses nothing either',
+  async (page) => {
+    await visit(page, '#/queue');
+    await isLive(page);
+    await server.restart(() => page.locator('.live.lost').waitFor());
+    const id = await submit('before the stream is back');
+    await server.get(`/v1/submissions/${id}?wait=30`);
+    for (const kind of ['submitted', 'running', 'finished']) await log(page, id).filter({ hasText: kind }).waitFor();
+  },
+  { expects: [kBroken] },
+);
+
 pageTest(
   'after a broken connection the stream goes on where it was',
   async (page) => {
@@ -101,7 +116,7 @@ pageTest(
     for (const kind of ['submitted', 'running', 'finished']) await log(page, second).filter({ hasText: kind }).waitFor();
     assert.equal(await log(page, first).filter({ hasText: 'finished' }).count(), 1);
   },
-  { expects: [/ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE/] },
+  { expects: [kBroken] },
 );
 
 pageTest('what waits stands in the order in which it will be taken', async (page) => {

@@ -78,10 +78,16 @@ export async function settled(page) {
   await page.locator('main:not([aria-busy]) h1').waitFor();
 }
 
-/** A test with a page, in which nothing may have gone wrong at its end except what it `expects`. */
+/** What somebody would see who looked at a page. */
+async function seenOn(page) {
+  const [state, text] = await Promise.all([page.locator('#live').innerText(), page.locator('main').innerText()]);
+  return `${page.url()} (${state}):\n${text.slice(0, 3000)}`;
+}
+
+/** A test with a page, in which nothing may have gone wrong at its end except what it `expects`. Where it fails it tells what was seen. */
 export function pageTest(name, body, options = {}) {
   const { expects = [], ...context } = options;
-  test(name, async () => {
+  test(name, async (t) => {
     const opened = await openPage(context);
     try {
       await body(opened.page);
@@ -89,6 +95,10 @@ export function pageTest(name, body, options = {}) {
         opened.faults.filter((fault) => !expects.some((pattern) => pattern.test(fault))),
         [],
       );
+    } catch (error) {
+      t.diagnostic(await seenOn(opened.page).catch((reason) => String(reason)));
+      for (const fault of opened.faults) t.diagnostic(fault);
+      throw error;
     } finally {
       await opened.close();
     }

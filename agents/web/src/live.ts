@@ -83,15 +83,22 @@ export class Live {
 const kShortestTurn = 300; // ms between an event and what it changes on the screen
 const kShare = 4; // a view waits this many times as long as its last refresh took
 
-/** Calls `refresh` soon after events that `concerns` it says do, one call at a time and, where it is slow, seldom. */
-export function refreshOnEvents(
+/**
+ * Calls `refresh` now, and soon after events that `concerns` says do: one call at a time and, where it is slow, seldom.
+ *
+ * No event is missed: what happens while the first call runs is asked about when it has ended. Events are asked about one after
+ * the other, so that `concerns` knows of each what it learnt of those before it. It must not throw, nor must `refresh`.
+ *
+ * @return when the first call has ended.
+ */
+export async function follow(
   live: Live,
   signal: AbortSignal,
   concerns: (event: HarnessEvent) => boolean | Promise<boolean>,
   refresh: () => Promise<void>,
-): void {
+): Promise<void> {
   let wanted = false;
-  let waiting = false;
+  let waiting = true;
   let pause = kShortestTurn;
   let timer: number | undefined;
   const turn = async () => {
@@ -109,8 +116,13 @@ export function refreshOnEvents(
     timer = window.setTimeout(turn, pause);
   };
   signal.addEventListener('abort', () => window.clearTimeout(timer));
-  live.onEvent(signal, async (event) => {
-    if (await concerns(event)) schedule();
+  const first = turn();
+  let taken = first;
+  live.onEvent(signal, (event) => {
+    taken = taken.then(async () => {
+      if (!signal.aborted && (await concerns(event))) schedule();
+    });
   });
   live.onGap(signal, schedule);
+  await first;
 }

@@ -5,7 +5,7 @@ import type { Metric, Submission } from '../documents';
 import { element, replace, scrollable, section, type Child } from '../dom';
 import { areBest, measuredCell, metricNumber, metricStyle, statusCell, timeText, words } from '../format';
 import { keepPlaces } from '../keep';
-import { refreshOnEvents } from '../live';
+import { follow } from '../live';
 import { MixedNotice } from '../mixed_settings';
 import { hashOf, keepQuery, submissionHash } from '../router';
 import { heading, idOf, Loader, type View } from '../view';
@@ -150,6 +150,7 @@ export const compareView: View = async ({ route, live, signal, main }) => {
   const loader = new Loader(signal);
   const mixed = new MixedNotice();
   const place = element('div');
+  let wanted: string[] = [];
   let submissions: Submission[] = [];
   const draw = () => {
     const rows = [generalRows, settingRows, stageRows, metricRows].flatMap((read) => read(submissions));
@@ -169,7 +170,7 @@ export const compareView: View = async ({ route, live, signal, main }) => {
     );
   };
   const load = async (stop: AbortSignal) => {
-    const wanted = [...new Set(ids.value.split(/[\s,#]+/).filter((part) => part !== ''))];
+    wanted = [...new Set(ids.value.split(/[\s,#]+/).filter((part) => part !== ''))];
     if (wanted.length < 2 || wanted.length > kMost) {
       replace(
         place,
@@ -202,12 +203,10 @@ export const compareView: View = async ({ route, live, signal, main }) => {
     mixed.element,
     place,
   );
-  await loader.run(load);
-  const concerns = (id: number | null) => submissions.some((submission) => submission.id === id);
-  refreshOnEvents(
+  await follow(
     live,
     signal,
-    ({ submission, kind }) => kind !== 'progress' && concerns(submission),
+    ({ submission, kind }) => kind !== 'progress' && wanted.includes(String(submission)),
     () => loader.run(load),
   );
 };

@@ -6,7 +6,7 @@ import type { Diff, Measured, Metric, Submission } from '../documents';
 import { element, replace, section, tableHead, type Child } from '../dom';
 import { changeClass, changeText, measuredCell, metricTitle } from '../format';
 import { keepPlaces } from '../keep';
-import { refreshOnEvents } from '../live';
+import { follow } from '../live';
 import { MixedNotice } from '../mixed_settings';
 import { keepQuery, submissionHash } from '../router';
 import { DataTable } from '../table';
@@ -156,8 +156,9 @@ export const diffView: View = async ({ route, live, signal, main }) => {
     );
   };
   let shown: Shown | undefined;
+  let other: number | undefined;
   const load = async (stop: AbortSignal) => {
-    const other = from.value.trim() ? idOf(from.value.trim()) : undefined;
+    other = from.value.trim() ? idOf(from.value.trim()) : undefined;
     shown = await loadShown(id, { from: other, context: all.checked ? 'all' : undefined }, stop);
     draw(shown);
   };
@@ -182,11 +183,10 @@ export const diffView: View = async ({ route, live, signal, main }) => {
     mixed.element,
     place,
   );
-  await loader.run(load);
-  refreshOnEvents(
+  await follow(
     live,
     signal,
-    ({ submission, kind }) => kind === 'finished' && (submission === id || submission === shown?.from?.id),
+    ({ submission, kind }) => kind === 'finished' && [id, other, shown?.from?.id].includes(submission ?? undefined),
     () => loader.run(load),
   );
 };

@@ -4,7 +4,7 @@ import { allSubmissions } from '../api';
 import type { Summary } from '../documents';
 import { element } from '../dom';
 import { familiesOf, hasMember, type Family } from '../families';
-import { refreshOnEvents } from '../live';
+import { follow } from '../live';
 import { MixedNotice } from '../mixed_settings';
 import { hashOf, keepQuery } from '../router';
 import { kAgentColumn, kCreatedColumn, kMetricColumns, kNameColumn, kNumberColumn, kStatusColumn } from '../summary_columns';
@@ -153,8 +153,7 @@ class Families {
 export const familiesView: View = async (context) => {
   const families = new Families(context);
   context.main.append(heading('Lineage'), ...families.elements);
-  await families.refresh();
-  refreshOnEvents(
+  await follow(
     context.live,
     context.signal,
     ({ kind }) => kind !== 'progress',

@@ -6,7 +6,7 @@ import type { FrontPoint, Summary } from '../documents';
 import { element, section } from '../dom';
 import { FilterForm, filterOf } from '../filters';
 import { measuredCell, metricTitle } from '../format';
-import { refreshOnEvents } from '../live';
+import { follow } from '../live';
 import { MixedNotice } from '../mixed_settings';
 import { hashOf, keepQuery, submissionHash } from '../router';
 import { FrontChart } from './front_chart';
@@ -202,8 +202,7 @@ class Leaderboard {
 export const leaderboardView: View = async (context) => {
   const leaderboard = new Leaderboard(context);
   context.main.append(heading('Leaderboard'), ...leaderboard.elements);
-  await leaderboard.refresh();
-  refreshOnEvents(
+  await follow(
     context.live,
     context.signal,
     ({ kind }) => kind !== 'progress',

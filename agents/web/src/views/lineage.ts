@@ -6,7 +6,7 @@ import { element, replace, scrollable, section } from '../dom';
 import { metricText, words } from '../format';
 import { keepPlaces } from '../keep';
 import { kMostBoxes, layeredGraph, type GraphBox } from '../layered_graph';
-import { refreshOnEvents } from '../live';
+import { follow } from '../live';
 import { parentsOfNew } from '../relatives';
 import { hashOf, submissionHash } from '../router';
 import { kAgentColumn, kMetricColumns, kNameColumn, kNumberColumn, kStatusColumn } from '../summary_columns';
@@ -95,7 +95,7 @@ export const lineageView: View = async ({ route, live, signal, main }) => {
     wide: true,
   });
   const loader = new Loader(signal);
-  let family = new Set<number>(); // as it is drawn
+  const family = new Set<number>(); // as it is drawn, and who is known to have joined it since
   const load = async (stop: AbortSignal) => {
     const { nodes } = await get<{ nodes: Summary[] }>(`/v1/submissions/${chosen}/lineage`, {}, stop);
     loader.reveal();
@@ -112,7 +112,7 @@ export const lineageView: View = async ({ route, live, signal, main }) => {
     );
     keepPlaces(drawing, () => replace(drawing, scrollable(label, graph)));
     if (family.size === 0) toMiddle(graph.querySelector('.chosen'), drawing.firstElementChild);
-    family = new Set(nodes.map(({ id }) => id));
+    for (const { id } of nodes) family.add(id);
     table.show(nodes);
   };
   main.append(
@@ -120,13 +120,13 @@ export const lineageView: View = async ({ route, live, signal, main }) => {
     loader.place,
     ...loader.conceal(section('Who was made of whom', note, drawing), section('The same as a table', table.element)),
   );
-  await loader.run(load);
-  refreshOnEvents(
+  await follow(
     live,
     signal,
     async (event) => {
       if (event.kind === 'progress' || event.submission === null) return false;
-      return family.has(event.submission) || (await parentsOfNew(event, signal)).some((id) => family.has(id));
+      if ((await parentsOfNew(event, signal)).some((id) => family.has(id))) family.add(event.submission);
+      return family.has(event.submission);
     },
     () => loader.run(load),
   );

@@ -17,7 +17,7 @@ import {
   timeText,
   words,
 } from '../format';
-import { refreshOnEvents } from '../live';
+import { follow } from '../live';
 import { MixedNotice } from '../mixed_settings';
 import { keepQuery, submissionHash } from '../router';
 import { DataTable, type Column } from '../table';
@@ -197,8 +197,7 @@ export const progressView: View = async ({ route, live, signal, main }) => {
 
   main.append(heading('Progress'), form.element, loader.place, mixed.element, section('Over time', chart.element), place);
   void form.loadAgents(signal);
-  await loader.run(load);
-  refreshOnEvents(
+  await follow(
     live,
     signal,
     ({ kind }) => kind === 'finished',

@@ -5,7 +5,7 @@ import type { HarnessEvent, Page, Summary } from '../documents';
 import { element, replace, scrollable, section, tableHead, type Child } from '../dom';
 import { durationText, isFinal, kStatuses, statusCell, timeCell, timeText, words } from '../format';
 import { keepPlaces } from '../keep';
-import { refreshOnEvents } from '../live';
+import { follow } from '../live';
 import { inTurn } from '../queue_order';
 import { submissionHash } from '../router';
 import { heading, Loader, type View } from '../view';
@@ -160,8 +160,7 @@ export const queueView: View = async ({ live, signal, main }) => {
   });
   const timer = window.setInterval(() => tick(main), 1000);
   signal.addEventListener('abort', () => window.clearInterval(timer));
-  await loader.run(load);
-  refreshOnEvents(
+  await follow(
     live,
     signal,
     ({ kind }) => kind !== 'progress',

@@ -16,7 +16,7 @@ import {
   words,
 } from '../format';
 import { keepPlaces } from '../keep';
-import { refreshOnEvents } from '../live';
+import { follow } from '../live';
 import { parentsOfNew } from '../relatives';
 import { hashOf, submissionHash } from '../router';
 import { stageList } from '../stages';
@@ -165,36 +165,41 @@ function actions({ id, parents }: Submission): HTMLElement {
   );
 }
 
-/** What was made of a submission: read once, and kept up by events. */
+/** What was made of a submission: read once, and again after a gap in the stream of events; in between these tell. */
 class Children {
-  private ids: number[] | undefined;
+  private listed: { ids: number[]; gaps: number } | undefined;
+  private readonly told = new Set<number>();
+  private gaps = 0;
 
   constructor(private readonly parent: number) {}
 
   /** Nothing where they cannot be read, which takes nothing else away. */
   async load(stop: AbortSignal): Promise<number[] | undefined> {
-    if (this.ids) return this.ids;
-    try {
-      const { nodes } = await get<{ nodes: Summary[] }>(`/v1/submissions/${this.parent}/lineage`, { of: 'descendants' }, stop);
-      this.ids = nodes.filter(({ parents }) => parents.includes(this.parent)).map(({ id }) => id);
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-    }
-    return this.ids;
+    if (this.listed?.gaps !== this.gaps) await this.read(stop);
+    return this.listed && [...new Set([...this.listed.ids, ...this.told])];
   }
 
   /** Whether an event tells of a new one. */
   async take(event: HarnessEvent, signal: AbortSignal): Promise<boolean> {
     const { submission } = event;
-    if (submission === null || this.ids?.includes(submission)) return false;
-    if (!(await parentsOfNew(event, signal)).includes(this.parent)) return false;
-    this.ids?.push(submission);
+    if (submission === null || !(await parentsOfNew(event, signal)).includes(this.parent)) return false;
+    this.told.add(submission);
     return true;
   }
 
-  /** For a stream that does not say what was missed. */
+  /** The stream does not say what was missed. */
   forget(): void {
-    this.ids = undefined;
+    ++this.gaps;
+  }
+
+  private async read(stop: AbortSignal): Promise<void> {
+    const { gaps } = this; // before it is asked: one meanwhile makes the answer old
+    try {
+      const { nodes } = await get<{ nodes: Summary[] }>(`/v1/submissions/${this.parent}/lineage`, { of: 'descendants' }, stop);
+      this.listed = { ids: nodes.filter(({ parents }) => parents.includes(this.parent)).map(({ id }) => id), gaps };
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+    }
   }
 }
 
@@ -247,13 +252,14 @@ export const submissionView: View = async ({ route, live, signal, main }) => {
       replace(place, ...shown({ submission, evaluations, children: known, flow }, drawn.signal));
     });
   };
-  await loader.run(load);
-  if (loader.place.firstChild && !place.firstChild) place.append(heading(`#${id}`));
   live.onGap(signal, () => children.forget());
-  refreshOnEvents(
+  await follow(
     live,
     signal,
     (event) => (event.submission === id ? event.kind !== 'progress' : children.take(event, signal)),
-    () => loader.run(load),
+    async () => {
+      await loader.run(load);
+      if (loader.place.firstChild && !place.firstChild) place.append(heading(`#${id}`));
+    },
   );
 };
