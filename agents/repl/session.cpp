@@ -9,7 +9,10 @@
 #include "agents/trace_options.h"
 #include "scripting/graph/error.h"
 #include "scripting/graph/text.h"
+#include "scripting/lua/functions.h"
+#include "scripting/lua/suggest.h"
 #include "scripting/repl/chunk.h"
+#include "scripting/repl/statements.h"
 
 namespace sluice::repl {
 
@@ -88,7 +91,18 @@ std::string Session::run_expression(const Entry& entry) {
   const Inspection seen = look(draft_.script_returning(entry));
   // A call that gives nothing does something: c.credit:save(x).
   if (seen.kind == Inspection::Kind::kNothing && entry.text.find('(') != std::string::npos) return run_statements(entry);
+  if (seen.kind == Inspection::Kind::kNothing) require_known(bare_name(entry.text), entry.where);
   return show(seen, false);
+}
+
+/// Throws FlowError for a name that nothing has; Lua would take it for one that has no value.
+void Session::require_known(const std::string& name, const SourceLocation& where) const {
+  std::vector<std::string> names = draft_.names();
+  if (name.empty() || std::find(names.begin(), names.end(), name) != names.end()) return;
+  names.insert(names.end(), {"q", "c", "sluice"});
+  const std::string meant = find_function(name) ? "sluice." + name : closest(name, names);
+  throw FlowError(where, fmt::format("nothing has the name \"{:.40}\"", name),
+                  meant.empty() ? std::string() : fmt::format("did you mean \"{}\"?", meant));
 }
 
 std::string Session::run_statements(const Entry& entry) {

@@ -56,6 +56,7 @@ class Session {
 
   // Lua (session.cpp).
   std::string run_expression(const Entry& entry);
+  void require_known(const std::string& name, const SourceLocation& where) const;
   std::string run_statements(const Entry& entry);
   std::string preview(const Draft& draft, const std::string& name) const;
   Draft extended(const Entry& entry) const;

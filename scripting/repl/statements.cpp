@@ -84,4 +84,10 @@ std::string assigned_name(std::string_view statements) {
   return assigns ? std::string(tokens[at].text) : std::string();
 }
 
+std::string bare_name(std::string_view expression) {
+  const std::vector<Token> tokens = tokens_of(expression);
+  const bool bare = tokens.size() == 1 && tokens.front().kind == Token::Kind::kName;
+  return bare ? std::string(tokens.front().text) : std::string();
+}
+
 }  // namespace sluice::repl

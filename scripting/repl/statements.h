@@ -45,6 +45,8 @@ bool declares_flow(const std::vector<Token>& tokens);
 bool is_function(const std::vector<Token>& tokens);
 /// "s" of "s = ..." and of "local s = ...": the one name that statements begin by assigning, or "".
 std::string assigned_name(std::string_view statements);
+/// The name that an expression is, if it is nothing else, or "".
+std::string bare_name(std::string_view expression);
 /// Adds the names that statements define outside their blocks.
 void add_names(std::string_view statements, std::set<std::string>& names);
 

@@ -222,6 +222,17 @@ TEST_F(ReplSession, EndsWhatIsTooMuch) {
   EXPECT_EQ(typed.run("1 + 1"), "2\n");
 }
 
+TEST_F(ReplSession, TellsANameThatNothingHasFromOneWithoutValue) {
+  Session typed = session();
+  typed.run("score = q:max('head')");
+  typed.run("empty = nil");
+  EXPECT_EQ(refusal(typed, "scroe"), "input 3:1: nothing has the name \"scroe\" / did you mean \"score\"?");
+  EXPECT_EQ(refusal(typed, "topk -- the best"), "input 4:1: nothing has the name \"topk\" / did you mean \"sluice.topk\"?");
+  EXPECT_EQ(refusal(typed, "unlike_any"), "input 5:1: nothing has the name \"unlike_any\" / ");
+  EXPECT_EQ(typed.run("empty"), "nothing\n");
+  EXPECT_EQ(typed.run("nil"), "nothing\n");
+}
+
 TEST_F(ReplSession, CanBeInterrupted) {
   bool interrupted = false;
   SessionOptions options;
