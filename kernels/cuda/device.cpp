@@ -149,7 +149,7 @@ void CudaDevice::repeat(Repetition* repetition, std::span<const int32_t> tokens,
   if (mine != nullptr) {
     check_flow_sequences(mine->flow(), 0, batch.sequences());
     shape.pages = bound_on_pages();
-    shape.even = mine->flow().minds_evenness(batch.sequences(), shape.pages) && are_even(0, batch.sequences());
+    shape.even = mine->flow().minds_evenness(batch.sequences(), shape.pages) && decodes_evenly();
   }
   pass_.upload(tokens, stream_.get());
   const Gang::Launches launches(gang_);

@@ -183,14 +183,18 @@ int CudaDevice::bound_on_pages() const {
   return std::max(most, std::min(round_pages(most), limits_.pages_per_sequence));
 }
 
-bool CudaDevice::are_even(int first, int last) const {
+bool CudaDevice::decodes_evenly() const {
+  const PassBatch& batch = pass_.batch();
+  int64_t count = 0;
   int64_t all = 0;
   int64_t longest = 0;
-  for (int s = first; s < last; ++s) {
-    all += pass_.batch().lengths[s];
-    longest = std::max<int64_t>(longest, pass_.batch().lengths[s]);
+  for (int s = 0; s < batch.sequences(); ++s) {
+    if (batch.decoding[s] == 0) continue;
+    ++count;
+    all += batch.lengths[s];
+    longest = std::max<int64_t>(longest, batch.lengths[s]);
   }
-  return 5 * all >= 4 * longest * (last - first);
+  return count <= kMostLists && 5 * all >= 4 * longest * count;
 }
 
 void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, const Matrix& query, const Matrix& q,
@@ -204,7 +208,7 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
   sequences.count = shape.sequences;
   check_flow_sequences(flow.flow(), first, last);
   sequences.most_pages = bound_on_pages();
-  sequences.even = are_even(first, last);
+  sequences.even = decodes_evenly();
   if (!flow.plan().graph.states.empty()) sequences.states = arrays.states + first;
   sequences.hints = arrays.hints + first;
   sequences.lengths = arrays.lengths + first;
