@@ -89,9 +89,9 @@ std::string Session::run(const std::string& input) {
 
 std::string Session::run_expression(const Entry& entry) {
   const Inspection seen = look(draft_.script_returning(entry));
+  if (seen.kind == Inspection::Kind::kNothing) require_known(bare_name(entry.text), entry.where);
   // A call that gives nothing does something: c.credit:save(x).
   if (seen.kind == Inspection::Kind::kNothing && entry.text.find('(') != std::string::npos) return run_statements(entry);
-  if (seen.kind == Inspection::Kind::kNothing) require_known(bare_name(entry.text), entry.where);
   return show(seen, false);
 }
 
@@ -99,7 +99,7 @@ std::string Session::run_expression(const Entry& entry) {
 void Session::require_known(const std::string& name, const SourceLocation& where) const {
   std::vector<std::string> names = draft_.names();
   if (name.empty() || std::find(names.begin(), names.end(), name) != names.end()) return;
-  names.insert(names.end(), {"q", "c", "sluice"});
+  names.emplace_back("sluice");
   const std::string meant = find_function(name) ? "sluice." + name : closest(name, names);
   throw FlowError(where, fmt::format("nothing has the name \"{:.40}\"", name),
                   meant.empty() ? std::string() : fmt::format("did you mean \"{}\"?", meant));

@@ -23,6 +23,13 @@ size_t find_return(const std::vector<Token>& tokens) {
   return static_cast<size_t>(std::find_if(tokens.begin(), tokens.end(), is_return) - tokens.begin());
 }
 
+/// Behind "a, b, c" that begins at `at`.
+size_t end_of_names(const std::vector<Token>& tokens, size_t at) {
+  ++at;
+  while (at + 1 < tokens.size() && tokens[at].is(",") && tokens[at + 1].kind == Token::Kind::kName) at += 2;
+  return at;
+}
+
 }  // namespace
 
 Entry part_of(const Entry& entry, size_t begin, size_t end) {
@@ -67,7 +74,8 @@ void add_names(std::string_view statements, std::set<std::string>& names) {
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i].kind != Token::Kind::kName || tokens[i].depth != (i > 0 && tokens[i - 1].is("function") ? 1 : 0)) continue;
     const bool declared = i > 0 && (tokens[i - 1].is("local") || tokens[i - 1].is("function"));
-    const bool assigned = i + 1 < tokens.size() && tokens[i + 1].is("=") && !(i > 0 && tokens[i - 1].is("."));
+    const size_t end = end_of_names(tokens, i);
+    const bool assigned = end < tokens.size() && tokens[end].is("=") && !(i > 0 && tokens[i - 1].is("."));
     if (declared || assigned) names.emplace(tokens[i].text);
   }
 }

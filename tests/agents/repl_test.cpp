@@ -229,7 +229,11 @@ TEST_F(ReplSession, TellsANameThatNothingHasFromOneWithoutValue) {
   EXPECT_EQ(refusal(typed, "scroe"), "input 3:1: nothing has the name \"scroe\" / did you mean \"score\"?");
   EXPECT_EQ(refusal(typed, "topk -- the best"), "input 4:1: nothing has the name \"topk\" / did you mean \"sluice.topk\"?");
   EXPECT_EQ(refusal(typed, "unlike_any"), "input 5:1: nothing has the name \"unlike_any\" / ");
+  EXPECT_EQ(refusal(typed, "scroe -- (of a page)"), "input 6:1: nothing has the name \"scroe\" / did you mean \"score\"?");
   EXPECT_EQ(typed.run("empty"), "nothing\n");
+  typed.run("first, second = nil, 1");
+  EXPECT_EQ(typed.run("first"), "nothing\n");
+  EXPECT_EQ(typed.run("second"), "1\n");
   EXPECT_EQ(typed.run("nil"), "nothing\n");
 }
 

@@ -222,12 +222,44 @@ pageTest('what happens while a family is on its way is not missed', async (page)
   await visitLive(page, '#/lineage/7');
   const child = await whole;
   await drawn(page, child);
-  // Later: one that was handed in ends.
-  const handed_in = submit('a grandchild meanwhile', [child]);
-  const half = duringNextLoad(page, async () => told(page, await handed_in));
-  await half;
-  await drawn(page, await handed_in);
+  // Later: what comes is a child of one that is on its way itself.
+  const grandchild = duringNextLoad(page, async () => {
+    const id = await submit('a grandchild meanwhile', [await another]);
+    await told(page, id);
+    return id;
+  });
+  const another = submit('another child meanwhile', [7]);
+  await drawn(page, await grandchild);
 });
+
+pageTest(
+  'what happens while a family is tried again is not missed',
+  async (page) => {
+    const refused = { status: 503, json: { title: 'busy', detail: 'too many requests', hint: 'wait' } };
+    await page.route('**/lineage', (route) => route.fulfill(refused), { times: 1 });
+    await visitLive(page, '#/lineage/7');
+    await page.getByRole('alert').waitFor();
+    const child = duringNextLoad(page, async () => {
+      const id = await submit('a child of a second try', [7]);
+      await told(page, id);
+      return id;
+    });
+    await page.getByRole('button', { name: 'Try again' }).click();
+    await drawn(page, await child);
+  },
+  { expects: [/503/] },
+);
+
+pageTest(
+  'one that cannot be looked up may be of the family',
+  async (page) => {
+    await visitLive(page, '#/lineage/7');
+    await page.locator('.layered [data-id="7"]').waitFor();
+    await page.route(/submissions\/\d+$/, (route) => route.fulfill({ status: 503, json: { title: 'busy', detail: 'busy' } }));
+    await drawn(page, await submit('a child that nobody can look up', [7]));
+  },
+  { expects: [/503/] },
+);
 
 pageTest('families grow and become one while they are looked at', async (page) => {
   await visitLive(page, '#/lineage');

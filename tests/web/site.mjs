@@ -9,6 +9,9 @@ const kPatience = 30000; // ms: how long a state may take on a busy machine
 const kVariants = 120; // beside the ten submissions that the tests know by heart
 export const kCount = kVariants + 10;
 
+/** What a browser says of a server that went away, for tests that expect it. */
+export const kBroken = [/ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE/];
+
 const kFlags = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking'];
 const kMoreFlags = ['--disable-component-update', '--disable-sync', '--disable-dev-shm-usage'];
 

@@ -1,10 +1,9 @@
 import assert from 'node:assert/strict';
 import { after, before } from 'node:test';
 import { Server } from './server.mjs';
-import { pageTest, server, settled, visit } from './site.mjs';
+import { kBroken, pageTest, server, settled, visit } from './site.mjs';
 
 const kRefused = [/404 \(Not Found\)|400 \(Bad Request\)|422 \(Unprocessable Entity\)/];
-const kBroken = [/ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE/];
 
 pageTest(
   'what is not there is said to be missing',

@@ -1,6 +1,7 @@
 // What happens on the server, as server-sent events. One stream for the whole page; it goes on where it broke off.
 
 import type { HarnessEvent } from './documents';
+import type { Loader } from './view';
 
 const kKinds = ['submitted', 'running', 'progress', 'retried', 'finished', 'cancelled'];
 const kFirstPause = 1000; // ms before a stream that the server refused is tried again
@@ -81,48 +82,54 @@ export class Live {
 }
 
 const kShortestTurn = 300; // ms between an event and what it changes on the screen
-const kShare = 4; // a view waits this many times as long as its last refresh took
+const kLongestTurn = 30000;
+const kShare = 4; // a view waits this many times as long as its last load took
 
 /**
- * Calls `refresh` now, and soon after events that `concerns` says do: one call at a time and, where it is slow, seldom.
+ * Runs `loader` now, and soon after events that `concerns` says do: one run at a time and, where they take long, seldom.
  *
- * No event is missed: what happens while the first call runs is asked about when it has ended. Events are asked about one after
- * the other, so that `concerns` knows of each what it learnt of those before it. It must not throw, nor must `refresh`.
+ * No event is missed: what comes while something is loaded is asked about afterwards, when the view knows what it was told. Events
+ * are asked about one after the other, so that `concerns`, which must not throw, knows of each what it learnt of those before it.
  *
- * @return when the first call has ended.
+ * @return when the first run has ended.
  */
 export async function follow(
   live: Live,
   signal: AbortSignal,
+  loader: Loader,
   concerns: (event: HarnessEvent) => boolean | Promise<boolean>,
-  refresh: () => Promise<void>,
 ): Promise<void> {
   let wanted = false;
   let waiting = true;
   let pause = kShortestTurn;
   let timer: number | undefined;
-  const turn = async () => {
-    wanted = false;
-    const begun = performance.now();
-    await refresh();
-    pause = Math.max(kShortestTurn, kShare * (performance.now() - begun));
-    waiting = false;
-    if (wanted) schedule();
-  };
   const schedule = () => {
     wanted = true;
     if (waiting || signal.aborted) return;
     waiting = true;
     timer = window.setTimeout(turn, pause);
   };
+  const rest = () => {
+    waiting = false;
+    if (wanted) schedule();
+  };
+  const turn = async () => {
+    wanted = false;
+    const begun = performance.now();
+    await loader.run();
+    pause = Math.min(Math.max(kShortestTurn, kShare * (performance.now() - begun)), kLongestTurn);
+    rest();
+  };
   signal.addEventListener('abort', () => window.clearTimeout(timer));
-  const first = turn();
-  let taken = first;
+  const first = loader.run();
+  let taken = Promise.resolve();
   live.onEvent(signal, (event) => {
     taken = taken.then(async () => {
+      await loader.idle();
       if (!signal.aborted && (await concerns(event))) schedule();
     });
   });
   live.onGap(signal, schedule);
   await first;
+  rest();
 }

@@ -41,10 +41,13 @@ export function problemPanel(error: unknown, retry: () => void): HTMLElement {
 export class Loader {
   readonly place = element('div');
   private current = new AbortController();
-
+  private running = Promise.resolve();
   private concealed: HTMLElement[] = [];
 
-  constructor(private readonly signal: AbortSignal) {}
+  constructor(
+    private readonly signal: AbortSignal,
+    private readonly load: (signal: AbortSignal) => Promise<void>,
+  ) {}
 
   /** Hides what shows the data until some are there (`reveal`): below an error it would speak of data that nobody knows. */
   conceal(...elements: HTMLElement[]): HTMLElement[] {
@@ -57,20 +60,34 @@ export class Loader {
     for (const one of this.concealed.splice(0)) one.hidden = false;
   }
 
-  /** A newer call takes the place of one that still runs. */
-  async run(load: (signal: AbortSignal) => Promise<void>): Promise<void> {
+  /** A newer call takes the place of one that still runs. Never throws. */
+  run(): Promise<void> {
+    this.running = this.attempt();
+    return this.running;
+  }
+
+  /** When nothing is being loaded. */
+  async idle(): Promise<void> {
+    let seen;
+    do {
+      seen = this.running;
+      await seen;
+    } while (seen !== this.running);
+  }
+
+  private async attempt(): Promise<void> {
     this.current.abort();
     this.current = new AbortController();
     const signal = AbortSignal.any([this.signal, this.current.signal]);
     try {
-      await load(signal);
+      await this.load(signal);
       if (!signal.aborted) replace(this.place);
     } catch (error) {
       if (signal.aborted) return;
       if (!(error instanceof ApiError)) console.error(error);
       replace(
         this.place,
-        problemPanel(error, () => void this.run(load)),
+        problemPanel(error, () => void this.run()),
       );
     }
   }

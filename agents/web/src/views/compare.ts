@@ -147,7 +147,6 @@ export const compareView: View = async ({ route, live, signal, main }) => {
   });
   const all = element('input', { type: 'checkbox', name: 'all' });
   all.checked = query.get('show') === 'all';
-  const loader = new Loader(signal);
   const mixed = new MixedNotice();
   const place = element('div');
   let wanted: string[] = [];
@@ -183,12 +182,13 @@ export const compareView: View = async ({ route, live, signal, main }) => {
     submissions = await Promise.all(wanted.map((id) => get<Submission>(`/v1/submissions/${idOf(id)}`, {}, stop)));
     draw();
   };
+  const loader = new Loader(signal, load);
   const keep = () => keepQuery({ ids: ids.value.trim(), show: all.checked ? 'all' : '' });
   const changed = async (event: Event) => {
     event.preventDefault();
     keep();
     if (event.target === all && submissions.length > 0) draw();
-    else await loader.run(load);
+    else await loader.run();
   };
   main.append(
     heading('Compare'),
@@ -206,7 +206,7 @@ export const compareView: View = async ({ route, live, signal, main }) => {
   await follow(
     live,
     signal,
+    loader,
     ({ submission, kind }) => kind !== 'progress' && wanted.includes(String(submission)),
-    () => loader.run(load),
   );
 };

@@ -131,7 +131,6 @@ export const diffView: View = async ({ route, live, signal, main }) => {
   const unified = element('input', { type: 'checkbox', name: 'unified' });
   const narrow = window.matchMedia('(max-width: 50rem)').matches;
   unified.checked = (query.get('view') ?? (narrow ? 'unified' : 'split')) === 'unified';
-  const loader = new Loader(signal);
   const mixed = new MixedNotice();
   const place = element('div');
 
@@ -156,18 +155,18 @@ export const diffView: View = async ({ route, live, signal, main }) => {
     );
   };
   let shown: Shown | undefined;
-  let other: number | undefined;
   const load = async (stop: AbortSignal) => {
-    other = from.value.trim() ? idOf(from.value.trim()) : undefined;
+    const other = from.value.trim() ? idOf(from.value.trim()) : undefined;
     shown = await loadShown(id, { from: other, context: all.checked ? 'all' : undefined }, stop);
     draw(shown);
   };
+  const loader = new Loader(signal, load);
   const changed = async (event: Event) => {
     event.preventDefault();
     const view = unified.checked === narrow ? '' : unified.checked ? 'unified' : 'split';
     keepQuery({ from: from.value.trim(), context: all.checked ? 'all' : '', view });
     if (event.target === unified && shown) draw(shown);
-    else await loader.run(load);
+    else await loader.run();
   };
   main.append(
     heading(`Changes of #${id}`),
@@ -186,7 +185,7 @@ export const diffView: View = async ({ route, live, signal, main }) => {
   await follow(
     live,
     signal,
-    ({ submission, kind }) => kind === 'finished' && [id, other, shown?.from?.id].includes(submission ?? undefined),
-    () => loader.run(load),
+    loader,
+    ({ submission, kind }) => kind === 'finished' && (submission === id || submission === shown?.from?.id),
   );
 };

@@ -90,14 +90,14 @@ class Families {
   private readonly count = element('p', { class: 'count', role: 'status' });
   private readonly mixed = new MixedNotice();
   private readonly table: DataTable<Family>;
-  private readonly loader: Loader;
+  readonly loader: Loader;
   private families: Family[] = [];
 
   constructor({ route: { query }, signal }: Context) {
     this.text.value = query.get('text') ?? '';
     this.related.checked = query.get('related') === 'yes';
     this.table = familyTable(query, () => this.keep());
-    this.loader = new Loader(signal);
+    this.loader = new Loader(signal, (stop) => this.load(stop));
   }
 
   get elements(): HTMLElement[] {
@@ -112,16 +112,14 @@ class Families {
   }
 
   /** What belongs together is known when the oldest has come, and lists begin with the newest: all of them are read. */
-  refresh(): Promise<void> {
-    return this.loader.run(async (stop) => {
-      const is_first = this.families.length === 0;
-      const submissions = await allSubmissions({}, stop, ({ length }) => {
-        if (is_first) this.count.textContent = `${length} submissions read so far …`;
-      });
-      this.families = familiesOf(submissions);
-      this.mixed.show(this.families.map(most_accurate).filter((found) => found !== undefined));
-      this.show();
+  private async load(stop: AbortSignal): Promise<void> {
+    const is_first = this.families.length === 0;
+    const submissions = await allSubmissions({}, stop, ({ length }) => {
+      if (is_first) this.count.textContent = `${length} submissions read so far …`;
     });
+    this.families = familiesOf(submissions);
+    this.mixed.show(this.families.map(most_accurate).filter((found) => found !== undefined));
+    this.show();
   }
 
   private show(): void {
@@ -153,10 +151,5 @@ class Families {
 export const familiesView: View = async (context) => {
   const families = new Families(context);
   context.main.append(heading('Lineage'), ...families.elements);
-  await follow(
-    context.live,
-    context.signal,
-    ({ kind }) => kind !== 'progress',
-    () => families.refresh(),
-  );
+  await follow(context.live, context.signal, families.loader, ({ kind }) => kind !== 'progress');
 };

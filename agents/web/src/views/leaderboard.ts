@@ -117,7 +117,7 @@ class Leaderboard {
   private readonly chart: FrontChart;
   private readonly hide = element('input', { type: 'checkbox', name: 'front' });
   private readonly count = element('p', { class: 'count', role: 'status' });
-  private readonly loader: Loader;
+  readonly loader: Loader;
   private rows: Summary[] = [];
   private points: FrontPoint[] = [];
 
@@ -125,7 +125,7 @@ class Leaderboard {
     this.form = new FilterForm(filterOf(query), () => void this.filter());
     this.table = submissionTable(query, this.choice, () => this.keep());
     this.chart = new FrontChart(signal);
-    this.loader = new Loader(signal);
+    this.loader = new Loader(signal, (stop) => this.load(stop));
     this.hide.checked = query.get('points') === 'front';
     this.hide.addEventListener('change', () => {
       this.keep();
@@ -153,14 +153,10 @@ class Leaderboard {
     ];
   }
 
-  refresh(): Promise<void> {
-    return this.loader.run((stop) => this.load(stop));
-  }
-
   private async filter(): Promise<void> {
     this.table.state.page = 1;
     this.keep();
-    await this.refresh();
+    await this.loader.run();
   }
 
   private async load(stop: AbortSignal): Promise<void> {
@@ -202,10 +198,5 @@ class Leaderboard {
 export const leaderboardView: View = async (context) => {
   const leaderboard = new Leaderboard(context);
   context.main.append(heading('Leaderboard'), ...leaderboard.elements);
-  await follow(
-    context.live,
-    context.signal,
-    ({ kind }) => kind !== 'progress',
-    () => leaderboard.refresh(),
-  );
+  await follow(context.live, context.signal, leaderboard.loader, ({ kind }) => kind !== 'progress');
 };

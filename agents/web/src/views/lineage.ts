@@ -94,7 +94,6 @@ export const lineageView: View = async ({ route, live, signal, main }) => {
     empty: '',
     wide: true,
   });
-  const loader = new Loader(signal);
   const family = new Set<number>(); // as it is drawn, and who is known to have joined it since
   const load = async (stop: AbortSignal) => {
     const { nodes } = await get<{ nodes: Summary[] }>(`/v1/submissions/${chosen}/lineage`, {}, stop);
@@ -115,19 +114,17 @@ export const lineageView: View = async ({ route, live, signal, main }) => {
     for (const { id } of nodes) family.add(id);
     table.show(nodes);
   };
+  const loader = new Loader(signal, load);
   main.append(
     heading(`Lineage of #${chosen}`, element('a', { href: hashOf(['lineage']) }, 'All families'), chooser(chosen)),
     loader.place,
     ...loader.conceal(section('Who was made of whom', note, drawing), section('The same as a table', table.element)),
   );
-  await follow(
-    live,
-    signal,
-    async (event) => {
-      if (event.kind === 'progress' || event.submission === null) return false;
-      if ((await parentsOfNew(event, signal)).some((id) => family.has(id))) family.add(event.submission);
-      return family.has(event.submission);
-    },
-    () => loader.run(load),
-  );
+  await follow(live, signal, loader, async (event) => {
+    if (event.kind === 'progress' || event.submission === null) return false;
+    const parents = await parentsOfNew(event, signal);
+    // One of which nothing can be known now may have joined it.
+    if (!parents || parents.some((id) => family.has(id))) family.add(event.submission);
+    return family.has(event.submission);
+  });
 };

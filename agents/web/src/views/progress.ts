@@ -161,7 +161,6 @@ export const progressView: View = async ({ route, live, signal, main }) => {
   const select = element('select', { name: 'metric' });
   for (const name of kMainMetrics) select.append(element('option', { value: name }, metricTitle(name)));
   select.value = kMainMetrics.includes(query.get('metric') ?? '') ? (query.get('metric') as string) : 'accuracy';
-  const loader = new Loader(signal);
   const form = new FilterForm(filterOf(query), () => changed(), element('label', {}, 'metric', select));
   const mixed = new MixedNotice((field, value) => form.choose(field, value));
   const chart = new Chart(signal);
@@ -190,17 +189,13 @@ export const progressView: View = async ({ route, live, signal, main }) => {
     table = tableOf(select.value);
     place.replaceChildren(table.element);
   });
+  const loader = new Loader(signal, load);
   const changed = () => {
     keepQuery({ ...form.query(), metric: select.value });
-    void loader.run(load);
+    void loader.run();
   };
 
   main.append(heading('Progress'), form.element, loader.place, mixed.element, section('Over time', chart.element), place);
   void form.loadAgents(signal);
-  await follow(
-    live,
-    signal,
-    ({ kind }) => kind === 'finished',
-    () => loader.run(load),
-  );
+  await follow(live, signal, loader, ({ kind }) => kind === 'finished');
 };

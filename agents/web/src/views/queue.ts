@@ -128,7 +128,6 @@ class Log {
 }
 
 export const queueView: View = async ({ live, signal, main }) => {
-  const loader = new Loader(signal);
   const log = new Log();
   const ahead = element('div');
   const behind = element('div');
@@ -153,6 +152,7 @@ export const queueView: View = async ({ live, signal, main }) => {
     tick(main);
   };
 
+  const loader = new Loader(signal, load);
   main.append(heading('Queue'), loader.place, lists);
   live.onEvent(signal, (event) => {
     if (event.kind !== 'progress') log.add(event);
@@ -160,10 +160,5 @@ export const queueView: View = async ({ live, signal, main }) => {
   });
   const timer = window.setInterval(() => tick(main), 1000);
   signal.addEventListener('abort', () => window.clearInterval(timer));
-  await follow(
-    live,
-    signal,
-    ({ kind }) => kind !== 'progress',
-    () => loader.run(load),
-  );
+  await follow(live, signal, loader, ({ kind }) => kind !== 'progress');
 };

@@ -165,29 +165,30 @@ function actions({ id, parents }: Submission): HTMLElement {
   );
 }
 
-/** What was made of a submission: read once, and again after a gap in the stream of events; in between these tell. */
+/** What was made of a submission: read once, and again where something may have been missed; in between events tell. */
 class Children {
-  private listed: { ids: number[]; gaps: number } | undefined;
-  private readonly told = new Set<number>();
+  private ids = new Set<number>();
   private gaps = 0;
+  private known: number | undefined; // gaps there had been when they were read
 
   constructor(private readonly parent: number) {}
 
   /** Nothing where they cannot be read, which takes nothing else away. */
   async load(stop: AbortSignal): Promise<number[] | undefined> {
-    if (this.listed?.gaps !== this.gaps) await this.read(stop);
-    return this.listed && [...new Set([...this.listed.ids, ...this.told])];
+    if (this.known !== this.gaps) await this.read(stop);
+    return this.known === this.gaps ? [...this.ids] : undefined;
   }
 
-  /** Whether an event tells of a new one. */
+  /** Whether an event tells, or may tell, of a new one. */
   async take(event: HarnessEvent, signal: AbortSignal): Promise<boolean> {
-    const { submission } = event;
-    if (submission === null || !(await parentsOfNew(event, signal)).includes(this.parent)) return false;
-    this.told.add(submission);
+    const parents = await parentsOfNew(event, signal);
+    if (!parents) this.forget();
+    else if (event.submission !== null && parents.includes(this.parent)) this.ids.add(event.submission);
+    else return false;
     return true;
   }
 
-  /** The stream does not say what was missed. */
+  /** Something may have been missed. */
   forget(): void {
     ++this.gaps;
   }
@@ -196,7 +197,8 @@ class Children {
     const { gaps } = this; // before it is asked: one meanwhile makes the answer old
     try {
       const { nodes } = await get<{ nodes: Summary[] }>(`/v1/submissions/${this.parent}/lineage`, { of: 'descendants' }, stop);
-      this.listed = { ids: nodes.filter(({ parents }) => parents.includes(this.parent)).map(({ id }) => id), gaps };
+      for (const { id, parents } of nodes) if (parents.includes(this.parent)) this.ids.add(id);
+      this.known = gaps;
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
     }
@@ -232,9 +234,7 @@ function shown({ submission, evaluations, children, flow }: Found, signal: Abort
 
 export const submissionView: View = async ({ route, live, signal, main }) => {
   const id = idOf(route.path[1]);
-  const loader = new Loader(signal);
   const place = element('div');
-  main.append(loader.place, place);
   const children = new Children(id);
   let drawn = new AbortController(); // charts of what was shown before
   signal.addEventListener('abort', () => drawn.abort());
@@ -252,14 +252,11 @@ export const submissionView: View = async ({ route, live, signal, main }) => {
       replace(place, ...shown({ submission, evaluations, children: known, flow }, drawn.signal));
     });
   };
+  const loader = new Loader(signal, load);
+  main.append(loader.place, place);
   live.onGap(signal, () => children.forget());
-  await follow(
-    live,
-    signal,
-    (event) => (event.submission === id ? event.kind !== 'progress' : children.take(event, signal)),
-    async () => {
-      await loader.run(load);
-      if (loader.place.firstChild && !place.firstChild) place.append(heading(`#${id}`));
-    },
+  await follow(live, signal, loader, (event) =>
+    event.submission === id ? event.kind !== 'progress' : children.take(event, signal),
   );
+  if (loader.place.firstChild && !place.firstChild) place.append(heading(`#${id}`));
 };
