@@ -92,8 +92,8 @@ class CudaDevice final : public Device {
   /// A bound on the pages of any sequence of the pass that decodes. It grows in steps, for steps that are repeated; others have
   /// the same one, so that they take the same kernels.
   int bound_on_pages() const;
-  /// Whether the sequences of the pass that decode are, on average, nearly as long as the longest of them, and at most kMostLists:
-  /// steps that are repeated are known by one answer, which must hold for every launch of theirs.
+  /// Whether the sequences of the pass that decode are, on average, nearly as long as the longest of them, and at most
+  /// kMostLists: steps that are repeated are known by one answer, which must hold for every launch of theirs.
   bool decodes_evenly() const;
   /// `matrix` if it is bf16 without gaps, else a matrix of that kind in
   /// `spare`.
