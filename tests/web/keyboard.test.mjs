@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { becomes, column, pageTest, settled, visit } from './site.mjs';
+import { becomes, column, pageTest, settled, visit, visitLive } from './site.mjs';
 
 const kMostTabs = 200;
 
@@ -78,6 +78,41 @@ pageTest('pages of the table turn by keys, and the focus stays', async (page) =>
   // There is no page after this one: the button that is left has it.
   assert.equal((await focused(page)).text, 'First');
 });
+
+pageTest('a table that is shown anew leaves the focus on the button that turns its pages', async (page) => {
+  let open;
+  const opened = new Promise((resolve) => (open = resolve));
+  await page.route('**/v1/events*', async (route) => {
+    await opened;
+    await route.continue();
+  });
+  await visit(page, '#/');
+  await page.getByRole('button', { name: 'Next' }).focus();
+  await page.evaluate(() => (document.activeElement.dataset.old = 'yes'));
+  open(); // the stream begins, so that the view loads again
+  await becomes(() => page.locator('[data-old]').count(), 0);
+  assert.equal((await focused(page)).text, 'Next');
+});
+
+pageTest(
+  'what is tried again in vain leaves the focus where it was pressed, and on the title once it is there',
+  async (page) => {
+    let refused = 2;
+    await page.route('**/v1/front*', (route) =>
+      refused-- > 0 ? route.fulfill({ status: 503, json: { title: 'busy', detail: `busy, ${refused}` } }) : route.continue(),
+    );
+    await visitLive(page, '#/');
+    const again = page.getByRole('button', { name: 'Try again' });
+    await again.focus();
+    await page.keyboard.press('Enter');
+    await page.getByText('busy, 0').waitFor();
+    assert.equal((await focused(page)).text, 'Try again');
+    await page.keyboard.press('Enter');
+    await again.waitFor({ state: 'detached' });
+    assert.equal((await focused(page)).text, 'Leaderboard');
+  },
+  { expects: [/503/] },
+);
 
 pageTest('arrows walk through a family', async (page) => {
   await visit(page, '#/lineage/2');

@@ -157,11 +157,12 @@ export class DataTable<Row> {
     const turn = (title: string, to: number) =>
       element(
         'button',
-        { type: 'button', disabled: to < 1 || to > pages || to === page, onclick: () => this.turn(title, to) },
+        { type: 'button', disabled: to < 1 || to > pages || to === page, onclick: () => this.turn(to) },
         title,
       );
     const first = (page - 1) * kRowsOfPage + 1;
     const last = Math.min(page * kRowsOfPage, this.rows.length);
+    const active = this.pager.contains(document.activeElement) ? document.activeElement?.textContent : undefined;
     replace(
       this.pager,
       turn('First', 1),
@@ -170,14 +171,15 @@ export class DataTable<Row> {
       turn('Next', page + 1),
       turn('Last', pages),
     );
+    if (active === undefined) return;
+    // The button that had the focus has it again, or its neighbour where it has no more to do.
+    const usable = [...this.pager.querySelectorAll('button')].filter((button) => !button.disabled);
+    (usable.find((button) => button.textContent === active) ?? usable[0])?.focus({ preventScroll: true });
   }
 
-  /** The buttons are made anew: the one that was pressed keeps the focus, or its neighbour where it has no more to do. */
-  private turn(title: string, page: number): void {
+  /** By a button, which stays in sight however long the page is. */
+  private turn(page: number): void {
     this.turnTo(page);
-    const buttons = [...this.pager.querySelectorAll('button')];
-    (
-      buttons.find((button) => button.textContent === title && !button.disabled) ?? buttons.find((button) => !button.disabled)
-    )?.focus();
+    this.pager.scrollIntoView({ block: 'nearest' });
   }
 }

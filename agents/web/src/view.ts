@@ -2,6 +2,7 @@
 
 import { ApiError } from './api';
 import { element, replace } from './dom';
+import { keepPlaces } from './keep';
 import type { Live } from './live';
 import type { Route } from './router';
 
@@ -81,14 +82,12 @@ export class Loader {
     const signal = AbortSignal.any([this.signal, this.current.signal]);
     try {
       await this.load(signal);
-      if (!signal.aborted) replace(this.place);
+      if (!signal.aborted) keepPlaces(this.place, () => replace(this.place));
     } catch (error) {
       if (signal.aborted) return;
       if (!(error instanceof ApiError)) console.error(error);
-      replace(
-        this.place,
-        problemPanel(error, () => void this.run()),
-      );
+      const panel = problemPanel(error, () => void this.run());
+      keepPlaces(this.place, () => replace(this.place, panel));
     }
   }
 }
