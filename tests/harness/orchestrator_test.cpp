@@ -16,12 +16,14 @@
 #include "scripting/graph/error.h"
 #include "store/sqlite.h"
 #include "tests/harness/harness_test.h"
+#include "tests/support/eventually.h"
 
 namespace sluice {
 namespace {
 
 using namespace std::chrono_literals;
 using store::Status;
+using testing::eventually;
 
 class Orchestration : public testing::HarnessTest {
  protected:
@@ -47,15 +49,6 @@ class Orchestration : public testing::HarnessTest {
     std::vector<store::SubmissionId> ids;
     for (int i = 0; i < count; ++i) ids.push_back(submit(fmt::format("-- {}\n{}", i, source)));
     return ids;
-  }
-
-  template <class Condition>
-  static bool eventually(Condition condition) {
-    for (const auto limit = std::chrono::steady_clock::now() + 60s; std::chrono::steady_clock::now() < limit;) {
-      if (condition()) return true;
-      std::this_thread::sleep_for(5ms);
-    }
-    return condition();
   }
 
   store::Submission wait(store::SubmissionId id, std::chrono::seconds time = 60s) {

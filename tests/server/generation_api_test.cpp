@@ -17,6 +17,7 @@
 #include "tests/server/open_api_checker.h"
 #include "tests/server/prometheus_text.h"
 #include "tests/server/raw_client.h"
+#include "tests/support/eventually.h"
 #include "tests/support/source_path.h"
 
 namespace sluice::test {
@@ -25,6 +26,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::json;
+using testing::eventually;
 
 constexpr const char* kPrompt = "<bos> key acorn = amber ; key album = almond ask acorn =";
 
@@ -302,12 +304,9 @@ TEST_F(GenerationApiTest, GivesUpRequestsWhoseClientHasGone) {
               std::to_string(body.size()) + "\r\n\r\n" + body);
   ASSERT_NE(client.read_until("data: ").find("200 OK"), std::string::npos);
   client.close();
-  const auto limit = Clock::now() + 10s;
   const std::string aborted = "vllm:request_success_total{model_name=\"mini\",finished_reason=\"abort\"}";
-  while (metrics().at(aborted) == 0 && Clock::now() < limit) std::this_thread::sleep_for(20ms);
-  EXPECT_EQ(metrics().at(aborted), 1);
-  while (metric("num_requests_running") > 0 && Clock::now() < limit) std::this_thread::sleep_for(20ms);
-  EXPECT_EQ(metric("num_requests_running"), 0);
+  EXPECT_TRUE(eventually([&] { return metrics().at(aborted) == 1; }));
+  EXPECT_TRUE(eventually([&] { return metric("num_requests_running") == 0; }));
   EXPECT_EQ(metric("kv_cache_usage_perc"), 0);
   EXPECT_LT(metric("generation_tokens_total"), 6000);
 }
@@ -315,8 +314,7 @@ TEST_F(GenerationApiTest, GivesUpRequestsWhoseClientHasGone) {
 TEST_F(GenerationApiTest, TakesNoMoreRequestsThanItMay) {
   std::vector<std::string> prompts(30, kPrompt);
   std::thread first([&] { complete({{"prompt", prompts}, {"max_tokens", 200}, {"ignore_eos", true}}); });
-  const auto limit = Clock::now() + 10s;
-  while (metric("num_requests_running") == 0 && Clock::now() < limit) std::this_thread::sleep_for(5ms);
+  EXPECT_TRUE(eventually([&] { return metric("num_requests_running") > 0; }));
   const httplib::Result refused = post("/v1/completions", {{"prompt", std::vector<std::string>(11, kPrompt)}});
   EXPECT_EQ(refused->status, 503);
   EXPECT_EQ(refused->get_header_value("Retry-After"), "1");
@@ -384,8 +382,7 @@ TEST_F(GenerationApiTest, CountsWhatItDid) {
     prompt_tokens += usage.at("prompt_tokens").get<int>();
     generated += usage.at("completion_tokens").get<int>();
   }
-  const auto limit = Clock::now() + 5s;
-  while (metric("num_requests_running") > 0 && Clock::now() < limit) std::this_thread::sleep_for(5ms);
+  EXPECT_TRUE(eventually([&] { return metric("num_requests_running") == 0; }));
   const auto values = metrics();
   const auto value = [&](const std::string& name) { return values.at("vllm:" + name + "{model_name=\"mini\"}"); };
   EXPECT_EQ(value("prompt_tokens_total"), prompt_tokens);
@@ -446,19 +443,19 @@ TEST_F(GenerationApiTest, WholeAnswersEndWithTheServerOrTheirClient) {
       "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
       "Content-Length: " +
       std::to_string(body.size()) + "\r\n\r\n" + body;
-  const auto limit = Clock::now() + 20s;
   RawClient gone(server->port());
   gone.send(request);
-  while (metric("num_requests_running") == 0 && Clock::now() < limit) std::this_thread::sleep_for(5ms);
+  EXPECT_TRUE(eventually([&] { return metric("num_requests_running") > 0; }));
   gone.close();
-  while (metric("num_requests_running") > 0 && Clock::now() < limit) std::this_thread::sleep_for(5ms);
+  EXPECT_TRUE(eventually([&] { return metric("num_requests_running") == 0; }));
   EXPECT_LT(metric("generation_tokens_total"), 6000);
   const RawClient stopped(server->port());
   stopped.send(request);
-  while (metric("num_requests_running") == 0 && Clock::now() < limit) std::this_thread::sleep_for(5ms);
+  EXPECT_TRUE(eventually([&] { return metric("num_requests_running") > 0; }));
+  const auto begun = Clock::now();
   server->stop();  // waits for handlers
   api->engines().stop();
-  EXPECT_LT(Clock::now(), limit);
+  EXPECT_LT(Clock::now() - begun, 20s);
 }
 
 TEST_F(GenerationApiTest, IsNotReadyInTrouble) {
@@ -479,8 +476,7 @@ TEST_F(GenerationApiTest, TellsRequestsThatItStops) {
   std::thread client([&] {
     status = post("/v1/completions", {{"prompt", kPrompt}, {"max_tokens", 6000}, {"ignore_eos", true}})->status;
   });
-  const auto limit = Clock::now() + 10s;
-  while (metric("num_requests_running") == 0 && Clock::now() < limit) std::this_thread::sleep_for(5ms);
+  EXPECT_TRUE(eventually([&] { return metric("num_requests_running") > 0; }));
   api->engines().stop();
   client.join();
   EXPECT_EQ(status, 503);

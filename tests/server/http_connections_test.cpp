@@ -12,6 +12,7 @@
 #include "scripting/graph/error.h"
 #include "tests/server/http_server_fixture.h"
 #include "tests/server/raw_client.h"
+#include "tests/support/eventually.h"
 
 // Addresses, connections and streams of a server: their limits, and their ends.
 
@@ -20,6 +21,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
+using testing::eventually;
 
 using HttpConnections = HttpServerTest;
 

@@ -1,7 +1,9 @@
 #include "tests/server/http_server_fixture.h"
 
+#include <chrono>
 #include <functional>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include "scripting/graph/error.h"

@@ -4,10 +4,8 @@
 #include <httplib.h>
 
 #include <atomic>
-#include <chrono>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "agents/server/event_stream.h"
 #include "agents/server/http_server.h"
@@ -33,16 +31,5 @@ class HttpServerTest : public ::testing::Test {
   std::atomic<uint64_t> last_id = 0;
   std::unique_ptr<HttpServer> server;  // ends before what its handlers use
 };
-
-/// Waits at most five seconds.
-template <class Condition>
-bool eventually(Condition condition) {
-  using Clock = std::chrono::steady_clock;
-  for (const auto limit = Clock::now() + std::chrono::seconds(5); Clock::now() < limit;
-       std::this_thread::sleep_for(std::chrono::milliseconds(5))) {
-    if (condition()) return true;
-  }
-  return condition();
-}
 
 }  // namespace sluice::test
