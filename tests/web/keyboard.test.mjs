@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { becomes, column, pageTest, settled, visit, visitLive } from './site.mjs';
+import { becomes, column, holdEvents, pageTest, settled, visit, visitLive } from './site.mjs';
 
 const kMostTabs = 200;
 
@@ -75,23 +75,40 @@ pageTest('pages of the table turn by keys, and the focus stays', async (page) =>
     assert.equal((await focused(page)).text, 'Next');
     await page.keyboard.press('Enter');
   } while (await next.isEnabled());
-  // There is no page after this one: the button that is left has it.
-  assert.equal((await focused(page)).text, 'First');
+  // There is no page after this one: the nearest button that is left has it.
+  assert.equal((await focused(page)).text, 'Previous');
+  const first = page.getByRole('button', { name: 'First' });
+  await first.focus();
+  await page.keyboard.press('Enter');
+  assert.equal((await focused(page)).text, 'Next');
+  // The first page is longer than the last: its buttons are in sight all the same.
+  assert.ok(await first.evaluate((button) => button.getBoundingClientRect().bottom < window.innerHeight + 1));
 });
 
-pageTest('a table that is shown anew leaves the focus on the button that turns its pages', async (page) => {
-  let open;
-  const opened = new Promise((resolve) => (open = resolve));
-  await page.route('**/v1/events*', async (route) => {
-    await opened;
-    await route.continue();
-  });
+pageTest('a table that is shown anew moves neither the focus on the buttons that turn its pages nor the page', async (page) => {
+  const release = await holdEvents(page);
   await visit(page, '#/');
   await page.getByRole('button', { name: 'Next' }).focus();
-  await page.evaluate(() => (document.activeElement.dataset.old = 'yes'));
-  open(); // the stream begins, so that the view loads again
+  await page.evaluate(() => {
+    for (const row of document.querySelectorAll('tbody tr')) row.dataset.old = 'yes';
+    window.scrollTo(0, 0);
+  });
+  release();
   await becomes(() => page.locator('[data-old]').count(), 0);
   assert.equal((await focused(page)).text, 'Next');
+  assert.equal(await page.evaluate(() => window.scrollY), 0);
+});
+
+pageTest('where a table has no more pages to turn, it has the focus itself', async (page) => {
+  await visitLive(page, '#/');
+  await settled(page);
+  await page.getByRole('button', { name: 'Next' }).focus();
+  await page.getByLabel('agent').evaluate((select) => {
+    select.value = 'evolver-17';
+    select.dispatchEvent(new Event('change', { bubbles: true }));
+  });
+  await becomes(() => page.locator('.count').innerText(), '3 submissions');
+  assert.equal((await focused(page)).text, 'Submissions');
 });
 
 pageTest(

@@ -61,7 +61,12 @@ export async function openPage(options = {}) {
       console.error(`refused by the policy: ${event.violatedDirective}`),
     );
   });
-  return { page, faults, close: () => context.close() };
+  const close = async () => {
+    // A view that loads once more may still ask: what answers in the server's place finds its page gone.
+    await Promise.all([page, context].map((routed) => routed.unrouteAll({ behavior: 'ignoreErrors' })));
+    await context.close();
+  };
+  return { page, faults, close };
 }
 
 /** Goes to a view and waits until it is there. */
@@ -75,6 +80,17 @@ export async function visitLive(page, hash) {
   await visit(page, '#/queue');
   await page.locator('.live.live').waitFor();
   await page.goto(`${server.address}/${hash}`);
+}
+
+/** Keeps the stream of events from beginning until what it returns is called. A view that is there by then loads once more. */
+export async function holdEvents(page) {
+  let release;
+  const released = new Promise((resolve) => (release = resolve));
+  await page.route('**/v1/events*', async (route) => {
+    await released;
+    await route.continue();
+  });
+  return release;
 }
 
 export async function settled(page) {

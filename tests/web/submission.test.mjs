@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { becomes, column, pageTest, server, visit, visitLive } from './site.mjs';
+import { becomes, column, holdEvents, pageTest, server, visit, visitLive } from './site.mjs';
 
 pageTest('a submission tells all that is known of it', async (page) => {
   await visit(page, '#/submissions/1');
@@ -144,3 +144,34 @@ pageTest('what was opened stays open, and the focus where it is, when a child co
   assert.ok(await summary.evaluate((element) => element === document.activeElement));
   assert.equal(families, 0); // the rest of the family is not read again
 });
+
+for (const [later, what] of [
+  [60, 'a table stays at its page, and the focus on what turns it, when all is made anew'],
+  [10, 'where what turned the pages of a table is gone, the title has the focus'],
+]) {
+  pageTest(what, async (page) => {
+    const release = await holdEvents(page);
+    let count = 60;
+    await page.route('**/v1/submissions/50', async (route) => {
+      const response = await route.fetch();
+      const submission = await response.json();
+      const metrics = Array.from({ length: count }, (_, i) => ({ name: 'accuracy', task: `task ${i}`, tokens: 1024, value: 0.5 }));
+      await route.fulfill({ response, json: { ...submission, evaluation: { ...submission.evaluation, metrics } } });
+    });
+    await visit(page, '#/submissions/50');
+    const pages = page.getByRole('navigation', { name: /All metrics/ });
+    await pages.getByRole('button', { name: 'Next' }).press('Enter');
+    assert.equal(await pages.getByRole('status').innerText(), '51–60 of 60');
+    await page.evaluate(() => (document.querySelector('main h1').dataset.old = 'yes'));
+    count = later;
+    release();
+    await becomes(() => page.locator('[data-old]').count(), 0);
+    const focused = await page.evaluate(() => document.activeElement.textContent);
+    if (later === 60) {
+      assert.equal(focused, 'Previous');
+      assert.equal(await pages.getByRole('status').innerText(), '51–60 of 60');
+    } else {
+      assert.match(focused, /^#50 /);
+    }
+  });
+}

@@ -35,8 +35,9 @@ function keepFocus(within: Element): () => void {
   const place = placeOf(within, kFocusable, active as HTMLElement);
   return () => {
     if (document.activeElement === active) return;
-    const title = document.querySelector<HTMLElement>('main h1');
-    (at(within, kFocusable, place) ?? title)?.focus({ preventScroll: true });
+    const same = at(within, kFocusable, place);
+    const usable = same && !same.matches(':disabled') ? same : document.querySelector<HTMLElement>('main h1');
+    usable?.focus({ preventScroll: true });
   };
 }
 

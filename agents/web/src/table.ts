@@ -20,6 +20,10 @@ export interface TableState {
   page: number; // from 1
 }
 
+export function unsorted(): TableState {
+  return { sort: '', descending: true, page: 1 };
+}
+
 /** What an address says of a table, which is sorted by `usual` unless it names another column. */
 export function stateIn(query: URLSearchParams, usual: string): TableState {
   return {
@@ -35,7 +39,8 @@ export interface TableOptions<Row> {
   /** Unique; keeps the focus where it is when rows are shown anew. */
   rowKey: (row: Row) => string | number;
   empty: string;
-  state?: Partial<TableState>;
+  /** Kept up to date: a table that takes this one's place goes on with it. */
+  state?: TableState;
   onState?: (state: TableState) => void;
   rowClass?: (row: Row) => string;
   /** Takes all the room there is: for tables of many columns. */
@@ -44,25 +49,81 @@ export interface TableOptions<Row> {
 
 const kRowsOfPage = 50;
 
+type Turn = [title: string, page: (page: number, pages: number) => number];
+const kTurns: Turn[] = [
+  ['First', () => 1],
+  ['Previous', (page) => page - 1],
+  ['Next', (page) => page + 1],
+  ['Last', (_, pages) => pages],
+];
+
+/** The buttons that turn a table's pages. They stay the same whatever is shown, so that none goes while it is pressed. */
+class Pager {
+  readonly element: HTMLElement;
+  private readonly buttons = kTurns.map(([title, to]) =>
+    element('button', { type: 'button', onclick: () => this.press(to(this.page, this.pages)) }, title),
+  );
+  private readonly range = element('span', { role: 'status' });
+  private page = 1;
+  private pages = 1;
+
+  /** `region` has the table, and takes the focus where there is nothing to turn any more. */
+  constructor(
+    caption: string,
+    private readonly region: HTMLElement,
+    private readonly turnTo: (page: number) => void,
+  ) {
+    const [first, previous, ...others] = this.buttons;
+    const label = `Pages of: ${caption}`;
+    this.element = element('nav', { class: 'pager', 'aria-label': label }, first, previous, this.range, ...others);
+  }
+
+  show(page: number, pages: number, rows: number): void {
+    [this.page, this.pages] = [page, pages];
+    const pressed = this.buttons.findIndex((button) => button === document.activeElement);
+    this.buttons.forEach((button, index) => {
+      const to = kTurns[index]?.[1](page, pages) ?? page;
+      button.disabled = to < 1 || to > pages || to === page;
+    });
+    const range = `${(page - 1) * kRowsOfPage + 1}–${Math.min(page * kRowsOfPage, rows)} of ${rows}`;
+    if (this.range.textContent !== range) this.range.textContent = range; // it is read out
+    this.element.hidden = pages === 1;
+    if (this.buttons[pressed]?.disabled) (this.nearest(pressed) ?? this.region).focus({ preventScroll: true });
+  }
+
+  /** The nearest button that has something to do. */
+  private nearest(index: number): HTMLElement | undefined {
+    const usable = this.buttons.filter((button) => !button.disabled);
+    const distance = (button: HTMLButtonElement) => Math.abs(this.buttons.indexOf(button) - index);
+    return usable.sort((a, b) => distance(a) - distance(b))[0];
+  }
+
+  private press(page: number): void {
+    this.turnTo(page);
+    this.element.scrollIntoView({ block: 'nearest' }); // the page may be longer
+  }
+}
+
 export class DataTable<Row> {
   readonly element: HTMLElement;
   readonly state: TableState;
   private rows: Row[] = [];
   private readonly body = element('tbody');
-  private readonly pager = element('nav', { class: 'pager' });
+  private readonly pager: Pager;
   private readonly headers = new Map<string, HTMLTableCellElement>();
 
   constructor(private readonly options: TableOptions<Row>) {
-    this.state = { sort: '', descending: true, page: 1, ...options.state };
+    this.state = options.state ?? unsorted();
     const head = element('tr');
     for (const column of options.columns) head.append(this.header(column));
     const table = element('table', {}, element('caption', {}, options.caption), element('thead', {}, head), this.body);
-    this.pager.setAttribute('aria-label', `Pages of: ${options.caption}`);
+    const region = scrollable(options.caption, table);
+    this.pager = new Pager(options.caption, region, (page) => this.turnTo(page));
     this.element = element(
       'div',
       { class: options.wide ? 'data-table wide' : 'data-table' },
-      scrollable(options.caption, table),
-      this.pager,
+      region,
+      this.pager.element,
     );
     this.render();
   }
@@ -124,7 +185,7 @@ export class DataTable<Row> {
         element('tr', {}, element('td', { colspan: this.options.columns.length, class: 'empty' }, this.options.empty)),
       );
     }
-    this.renderPager(page, pages);
+    this.pager.show(page, pages, this.rows.length);
     restore();
   }
 
@@ -150,36 +211,5 @@ export class DataTable<Row> {
       const same = [...this.body.children].find((line) => (line as HTMLElement).dataset.key === key);
       if (same) controls(same)[position]?.focus({ preventScroll: true });
     };
-  }
-
-  private renderPager(page: number, pages: number): void {
-    this.pager.hidden = pages === 1;
-    const turn = (title: string, to: number) =>
-      element(
-        'button',
-        { type: 'button', disabled: to < 1 || to > pages || to === page, onclick: () => this.turn(to) },
-        title,
-      );
-    const first = (page - 1) * kRowsOfPage + 1;
-    const last = Math.min(page * kRowsOfPage, this.rows.length);
-    const active = this.pager.contains(document.activeElement) ? document.activeElement?.textContent : undefined;
-    replace(
-      this.pager,
-      turn('First', 1),
-      turn('Previous', page - 1),
-      element('span', { role: 'status' }, `${first}–${last} of ${this.rows.length}`),
-      turn('Next', page + 1),
-      turn('Last', pages),
-    );
-    if (active === undefined) return;
-    // The button that had the focus has it again, or its neighbour where it has no more to do.
-    const usable = [...this.pager.querySelectorAll('button')].filter((button) => !button.disabled);
-    (usable.find((button) => button.textContent === active) ?? usable[0])?.focus({ preventScroll: true });
-  }
-
-  /** By a button, which stays in sight however long the page is. */
-  private turn(page: number): void {
-    this.turnTo(page);
-    this.pager.scrollIntoView({ block: 'nearest' });
   }
 }

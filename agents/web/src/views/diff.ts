@@ -9,7 +9,7 @@ import { keepPlaces } from '../keep';
 import { follow } from '../live';
 import { MixedNotice } from '../mixed_settings';
 import { keepQuery, submissionHash } from '../router';
-import { DataTable } from '../table';
+import { DataTable, unsorted, type TableState } from '../table';
 import { heading, idOf, Loader, type View } from '../view';
 import { scriptSection, type Scripts } from './script_diff';
 
@@ -41,12 +41,13 @@ function changeCell(row: MetricChange, { from, to }: Shown): Child {
   return element('span', { class: `change ${changeClass(row.name, before, after)}` }, changeText(row.name, change));
 }
 
-function metricTable(shown: Shown): HTMLElement {
+function metricTable(shown: Shown, state: TableState): HTMLElement {
   const { diff, from, to } = shown;
   const table = new DataTable<MetricChange>({
     caption: 'Metrics before and after',
     rowKey: ({ name, task, tokens }) => `${name} ${task} ${tokens}`,
     empty: 'Neither has been measured.',
+    state,
     columns: [
       {
         key: 'name',
@@ -133,6 +134,7 @@ export const diffView: View = async ({ route, live, signal, main }) => {
   unified.checked = (query.get('view') ?? (narrow ? 'unified' : 'split')) === 'unified';
   const mixed = new MixedNotice();
   const place = element('div');
+  const tableState = unsorted();
 
   const draw = (found: Shown) => {
     const { diff, from: before, to } = found;
@@ -150,7 +152,7 @@ export const diffView: View = async ({ route, live, signal, main }) => {
         ),
         scriptSection(diff, found.scripts, unified.checked),
         diff.settings.length > 0 && section('Settings', settingTable(diff)),
-        section('Metrics', metricTable(found)),
+        section('Metrics', metricTable(found, tableState)),
       ),
     );
   };

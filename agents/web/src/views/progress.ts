@@ -20,7 +20,7 @@ import {
 import { follow } from '../live';
 import { MixedNotice } from '../mixed_settings';
 import { keepQuery, submissionHash } from '../router';
-import { DataTable, type Column } from '../table';
+import { DataTable, unsorted, type Column } from '../table';
 import { verdictsOf, type Verdict } from '../verdicts';
 import { heading, Loader, type View } from '../view';
 
@@ -37,7 +37,7 @@ function tableOf(metric: string): DataTable<Verdict> {
     rowKey: ({ submission }) => submission.id,
     rowClass: ({ submission }) => (submission.status === 'passed' ? '' : 'not-passed'),
     empty: 'Nothing was measured.',
-    state: { sort: 'finished', descending: true },
+    state: { ...unsorted(), sort: 'finished' },
   });
 }
 

@@ -20,7 +20,7 @@ import { follow } from '../live';
 import { parentsOfNew } from '../relatives';
 import { hashOf, submissionHash } from '../router';
 import { stageList } from '../stages';
-import { DataTable } from '../table';
+import { DataTable, unsorted, type TableState } from '../table';
 import { heading, idOf, Loader, type View } from '../view';
 import { artifactAddress, flowSections } from './flow_sections';
 import { massChart, massOf } from './mass_chart';
@@ -86,11 +86,12 @@ function whyStopped({ evaluation, status }: Submission): HTMLElement | false {
   );
 }
 
-function metricTable(metrics: Metric[]): HTMLElement {
+function metricTable(metrics: Metric[], state: TableState): HTMLElement {
   const table = new DataTable<Metric>({
     caption: 'All metrics of the last evaluation',
     rowKey: ({ name, task, tokens }) => `${name} ${task} ${tokens}`,
     empty: 'Nothing was measured.',
+    state,
     columns: [
       { key: 'name', title: 'Metric', heads: true, value: ({ name }) => name, cell: ({ name }) => metricStyle(name).title },
       { key: 'task', title: 'Task', value: ({ task }) => task, cell: ({ task }) => task ?? 'all' },
@@ -110,11 +111,12 @@ function metricTable(metrics: Metric[]): HTMLElement {
   return table.element;
 }
 
-function attemptTable(attempts: Evaluation[]): HTMLElement {
+function attemptTable(attempts: Evaluation[], state: TableState): HTMLElement {
   const table = new DataTable<Evaluation>({
     caption: 'Attempts to judge it',
     rowKey: ({ id }) => id,
     empty: 'It has not been tried yet.',
+    state,
     columns: [
       { key: 'attempt', title: 'Attempt', numeric: true, heads: true, cell: ({ attempt }) => attempt },
       { key: 'outcome', title: 'Outcome', cell: ({ outcome }) => outcome || 'running' },
@@ -212,8 +214,14 @@ interface Found {
   flow: Child[];
 }
 
+/** How the tables are sorted, and at which page: the same when all of it is made anew. */
+interface Tables {
+  metrics: TableState;
+  attempts: TableState;
+}
+
 /** `signal` ends what is drawn. */
-function shown({ submission, evaluations, children, flow }: Found, signal: AbortSignal): Child[] {
+function shown({ submission, evaluations, children, flow }: Found, tables: Tables, signal: AbortSignal): Child[] {
   const { id, evaluation } = submission;
   const artifacts = evaluation?.artifacts ?? [];
   const mass = massOf(evaluation);
@@ -226,8 +234,8 @@ function shown({ submission, evaluations, children, flow }: Found, signal: Abort
     section('Stages', evaluation ? stageList(evaluation) : element('p', { class: 'empty' }, 'It has not been judged yet.')),
     mass.length > 0 && section('Attention mass', massChart(mass, signal)),
     ...flow,
-    evaluation !== null && evaluation.metrics.length > 0 && section('Metrics', metricTable(evaluation.metrics)),
-    section('Attempts', attemptTable(evaluations)),
+    evaluation !== null && evaluation.metrics.length > 0 && section('Metrics', metricTable(evaluation.metrics, tables.metrics)),
+    section('Attempts', attemptTable(evaluations, tables.attempts)),
     artifacts.length > 0 && section('Artifacts', artifactList(id, artifacts)),
   ];
 }
@@ -236,6 +244,7 @@ export const submissionView: View = async ({ route, live, signal, main }) => {
   const id = idOf(route.path[1]);
   const place = element('div');
   const children = new Children(id);
+  const tables = { metrics: unsorted(), attempts: unsorted() };
   let drawn = new AbortController(); // charts of what was shown before
   signal.addEventListener('abort', () => drawn.abort());
   const load = async (stop: AbortSignal) => {
@@ -249,7 +258,7 @@ export const submissionView: View = async ({ route, live, signal, main }) => {
     keepPlaces(place, () => {
       drawn.abort();
       drawn = new AbortController();
-      replace(place, ...shown({ submission, evaluations, children: known, flow }, drawn.signal));
+      replace(place, ...shown({ submission, evaluations, children: known, flow }, tables, drawn.signal));
     });
   };
   const loader = new Loader(signal, load);
