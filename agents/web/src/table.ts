@@ -20,6 +20,7 @@ export interface TableState {
   page: number; // from 1
 }
 
+/** In the order in which rows come, from the first page. */
 export function unsorted(): TableState {
   return { sort: '', descending: true, page: 1 };
 }
