@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/codegen/attending_path.h"
+#include "kernels/cuda/codegen/describe.h"
 #include "kernels/cuda/codegen/kernels.h"
 #include "kernels/cuda/nvrtc.h"
 #include "scripting/graph/text.h"
@@ -264,6 +265,27 @@ return flow)",
   const GeneratedSource source = generated(compile(graph).plan);
   EXPECT_NE(source.why_not_whole_rows.find("l2norm"), std::string::npos);
   EXPECT_TRUE(source.row.name.empty());
+}
+
+TEST_F(CudaCodegen, DescriptionsTellExactSelectionsFromOthers) {
+  const auto described = [](const std::string& selection) {
+    const FlowGraph graph = trace(R"(
+local flow = sluice.flow { name = "any", page = 16 }
+function flow.cache(c) c.m = c.k:mean("token") end
+function flow.index(q, c) local s = q:dot(c.m):mean("head") return )" +
+                                      selection + " end\nreturn flow",
+                                  "any.lua");
+    return cuda::codegen::describe(compile(graph).plan, {});
+  };
+  const std::string exact = "scores, exact selection, the list";
+  EXPECT_NE(described("sluice.topk(s, { k = 4, last = 1 })").find(exact), std::string::npos);
+  EXPECT_NE(described("sluice.approx_topk(s, { k = 4, last = 1, tolerate = 0 })").find(exact), std::string::npos);
+  EXPECT_NE(
+      described("sluice.approx_topk(s, { k = 4, last = 1, tolerate = 0.1 })").find("scores, approximate selection, the list"),
+      std::string::npos);
+  EXPECT_NE(described("sluice.union(sluice.topk(s, { k = 4, last = 1 }), sluice.approx_topk(s, { k = 2, tolerate = 0.1 }))")
+                .find("scores, exact selection, approximate selection, the list"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -70,7 +70,10 @@ class Description {
     if (!plan_.graph.fields.empty()) parts.emplace_back("the fields of the newest page");
     if (scored) parts.emplace_back("scores");
     if (by_row) parts.emplace_back("steps over whole rows");
-    if (scored) parts.emplace_back("exact selection");
+    const auto drawn = [&](const ScoredSelection& each) { return is_drawn(node(each.node)); };
+    const auto approximate = std::count_if(layout_.selections.begin(), layout_.selections.end(), drawn);
+    if (approximate < std::ssize(layout_.selections)) parts.emplace_back("exact selection");
+    if (approximate > 0) parts.emplace_back("approximate selection");
     parts.emplace_back("the list of pages");
     line(fmt::format("{}, all on chip", fmt::join(parts, ", ")));
     launch("attention", "over the lists");

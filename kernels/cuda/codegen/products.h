@@ -10,7 +10,7 @@ namespace sluice::cuda::codegen {
 
 /// What `find_product` finds, for people.
 inline constexpr const char* kProductsTaken =
-    "bf16 products with the query, of 16 to 256 channels in steps of 16, at most 16 lines a page and 32 results";
+    "bf16 products with the query, of 16 to 256 channels in steps of 16, at most 16 lines a page and 32 results a line";
 
 /// A sum over channels that tensor cores compute: of q * a, or, as in Quest, of max(q * a, q * b) or min(q * a, q * b). `a` and
 /// `b` are parts of blocks in bf16, [page, ..., dim]; q depends on the query alone, [..., dim]. For a channel, max(q * a, q * b)
