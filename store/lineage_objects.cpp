@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "store/error.h"
@@ -11,7 +12,8 @@ namespace sluice::store {
 
 namespace {
 
-constexpr Time kSecond = 1000000;
+/// Git knows no time before 1970.
+int64_t git_seconds(Time time) { return std::max<Time>(time, 0) / 1'000'000; }
 
 std::string pretty(const nlohmann::ordered_json& json) {
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
@@ -76,8 +78,8 @@ std::string write_submission(GitRepository& repository, Database& database, Subm
   const std::string tree = repository.write_tree({{"flow.lua", repository.write_blob(query.text(3))},
                                                   {"settings.json", repository.write_blob(pretty(settings))},
                                                   {"submission.json", repository.write_blob(pretty(about))}});
-  return repository.write_commit(
-      {tree, parents.commits, agent, agent + "@agents.sluice", query.integer(6) / kSecond, message_of(submission, name, notes)});
+  return repository.write_commit({tree, parents.commits, agent, agent + "@agents.sluice", git_seconds(query.integer(6)),
+                                  message_of(submission, name, notes)});
 }
 
 std::string text_of_note(Database& database, EvaluationId evaluation) {
@@ -117,7 +119,7 @@ std::string commit_notes(GitRepository& repository, Database& database, const st
   Query query(database, "SELECT coalesce(MAX(e.finished), 0) FROM commits c JOIN evaluations e ON e.id = c.noted");
   query.step();
   return repository.write_commit(
-      {tree, {}, "sluice", "sluice@agents.sluice", query.integer(0) / kSecond, "Metrics of submissions\n"});
+      {tree, {}, "sluice", "sluice@agents.sluice", git_seconds(query.integer(0)), "Metrics of submissions\n"});
 }
 
 }  // namespace sluice::store

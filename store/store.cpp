@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
+#include <ctime>
 
 #include "store/error.h"
 #include "store/migrations.h"
@@ -12,8 +12,9 @@
 namespace sluice::store {
 
 Time now() {
-  const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::microseconds>(since_1970).count();
+  timespec time{};  // std::chrono::system_clock counts nanoseconds, which end in 2262
+  ::clock_gettime(CLOCK_REALTIME, &time);
+  return int64_t{time.tv_sec} * 1'000'000 + time.tv_nsec / 1000;
 }
 
 Store::Store(const std::string& path, StoreOptions options)

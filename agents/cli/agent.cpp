@@ -11,6 +11,7 @@
 #include "agents/harness/documents.h"
 #include "agents/harness/harness.h"
 #include "agents/harness/submission_draft.h"
+#include "agents/iso_time.h"
 #include "agents/text_table.h"
 #include "scripting/graph/error.h"
 #include "store/data_folder.h"
@@ -46,10 +47,9 @@ void with_store(const std::string& folder, bool makes, const Operation& operatio
 
 /// Agents by name: what they may, since when, what they have handed in and how much of that passed.
 void print_agents(store::Store& store) {
-  constexpr size_t kDay = 10;  // characters of a date
   std::vector<TableRow> rows{{"name", "role", "since", "submissions", "passed"}};
   for (const store::AgentSummary& agent : store.agents()) {
-    rows.push_back({agent.name, name_of(agent.role), time_text(agent.created).substr(0, kDay), std::to_string(agent.submissions),
+    rows.push_back({agent.name, name_of(agent.role), iso_day(agent.created), std::to_string(agent.submissions),
                     std::to_string(agent.passed)});
   }
   fmt::print("{}", aligned_table(rows));

@@ -2,12 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <cstdint>
-#include <cstdlib>
-#include <ctime>
 #include <fstream>
 #include <string>
 
+#include "agents/iso_time.h"
 #include "host/json_object.h"
 #include "scripting/graph/error.h"
 
@@ -16,17 +14,6 @@ namespace {
 
 using nlohmann::json;
 using nlohmann::ordered_json;
-
-/// Microseconds since 1970 of the server's times, "2026-11-21T12:14:57.060807Z", as the repository has them.
-int64_t microseconds_of(const std::string& time) {
-  constexpr size_t kSeconds = 19;  // characters before the fraction
-  std::tm parts{};
-  const char* end = ::strptime(time.c_str(), "%Y-%m-%dT%H:%M:%S", &parts);
-  if (end != time.c_str() + kSeconds || time.size() != kSeconds + 8 || time[kSeconds] != '.') {
-    throw InputError(fmt::format("the server tells a time that is none: \"{:.40}\"", time));
-  }
-  return int64_t{::timegm(&parts)} * 1'000'000 + std::strtoll(time.c_str() + kSeconds + 1, nullptr, 10);
-}
 
 std::string pretty(const ordered_json& document) {
   return document.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
@@ -47,7 +34,9 @@ void export_submission(const json& submission, const std::filesystem::path& fold
   ordered_json about;
   const JsonObject members(submission, "the submission");
   for (const char* name : {"id", "agent", "name", "notes", "parents", "content_hash"}) about[name] = members.at(name);
-  about["created"] = microseconds_of(members.text("created"));
+  const auto created = microseconds_of(members.text("created"));
+  if (!created) throw InputError(fmt::format("the server tells a time that is none: \"{:.40}\"", members.text("created")));
+  about["created"] = *created;  // as the repository has it
   write(folder / "flow.lua", members.text("script"));
   write(folder / "settings.json", pretty(members.at("settings")));
   write(folder / "submission.json", pretty(about));

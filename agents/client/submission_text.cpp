@@ -30,7 +30,8 @@ void add_metrics(TableRow& row, const json& summary) {
 
 /// "2026-11-21 12:14" of an RFC 3339 time.
 std::string minute_of(const json& document, const char* name) {
-  std::string time = text_of(document, name).substr(0, 16);
+  std::string time = text_of(document, name);
+  time = time.substr(0, time.rfind(':'));
   std::replace(time.begin(), time.end(), 'T', ' ');
   return time;
 }

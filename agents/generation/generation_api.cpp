@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 
 #include "agents/generation/completion.h"
 #include "agents/generation/generation_schema.h"
@@ -17,9 +18,7 @@ namespace {
 
 using Milliseconds = std::chrono::milliseconds;
 
-int64_t seconds_since_1970() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
+int64_t seconds_since_1970() { return std::time(nullptr); }
 
 /// A stream of chunks as OpenAI's clients read it.
 class CompletionStream final : public BodyStream {

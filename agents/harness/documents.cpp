@@ -1,6 +1,5 @@
 #include "agents/harness/documents.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -9,6 +8,7 @@
 #include <ctime>
 #include <string_view>
 
+#include "agents/iso_time.h"
 #include "agents/server/http_problem.h"
 #include "host/json_object.h"
 
@@ -76,12 +76,6 @@ std::string known_metric(const std::string& metric) {
 
 bool is_better_high(const std::string& metric) { return metric != "pages_read"; }
 
-std::string time_text(store::Time time) {
-  constexpr store::Time kSecond = 1'000'000;
-  const std::time_t seconds = static_cast<std::time_t>(time / kSecond);
-  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06}Z", fmt::gmtime(seconds), time % kSecond);
-}
-
 const char* name_of(store::Role role) { return role == store::Role::kAdmin ? "admin" : "agent"; }
 
 json document_of(const store::SubmissionSummary& summary) {
@@ -91,8 +85,8 @@ json document_of(const store::SubmissionSummary& summary) {
           {"agent", summary.agent},
           {"name", summary.name},
           {"status", store::name_of(summary.status)},
-          {"created", time_text(summary.created)},
-          {"updated", time_text(summary.updated)},
+          {"created", iso_time(summary.created)},
+          {"updated", iso_time(summary.updated)},
           {"parents", summary.parents},
           {"settings", run_settings(summary.settings)},
           {"metrics", std::move(metrics)}};
@@ -121,8 +115,8 @@ json document_of(const store::Evaluation& evaluation) {
   json document = {{"id", evaluation.id},
                    {"attempt", evaluation.attempt},
                    {"worker", evaluation.worker},
-                   {"started", time_text(evaluation.started)},
-                   {"finished", evaluation.finished ? json(time_text(*evaluation.finished)) : json(nullptr)},
+                   {"started", iso_time(evaluation.started)},
+                   {"finished", evaluation.finished ? json(iso_time(*evaluation.finished)) : json(nullptr)},
                    {"outcome", evaluation.outcome},
                    {"status", evaluation.has_verdict ? json(store::name_of(verdict.status)) : json(nullptr)},
                    {"message", verdict.message},
@@ -142,7 +136,7 @@ json document_of(const store::HistoryPoint& point) {
   return {{"submission", point.submission},
           {"agent", point.agent},
           {"name", point.name},
-          {"finished", time_text(point.finished)},
+          {"finished", iso_time(point.finished)},
           {"value", point.value},
           {"best", point.best},
           {"suite", run_settings(point.settings).value("suite", json())}};
@@ -151,7 +145,7 @@ json document_of(const store::HistoryPoint& point) {
 json document_of(const store::AgentSummary& agent) {
   return {{"name", agent.name},
           {"role", name_of(agent.role)},
-          {"created", time_text(agent.created)},
+          {"created", iso_time(agent.created)},
           {"submissions", agent.submissions},
           {"passed", agent.passed},
           {"best_accuracy", optional_number(agent.best_accuracy)}};
@@ -159,7 +153,7 @@ json document_of(const store::AgentSummary& agent) {
 
 json document_of(const store::Event& event) {
   return {{"sequence", event.sequence},
-          {"time", time_text(event.time)},
+          {"time", iso_time(event.time)},
           {"submission", event.submission ? json(*event.submission) : json(nullptr)},
           {"kind", event.kind},
           {"data", parsed(event.data)}};
@@ -173,7 +167,7 @@ json ranked_documents(const std::vector<store::Ranked>& ranking) {
     entries.push_back({{"rank", rank},
                        {"submission", document_of(ranking[i].submission)},
                        {"metric", document_of(ranking[i].metric)},
-                       {"finished", time_text(ranking[i].finished)}});
+                       {"finished", iso_time(ranking[i].finished)}});
   }
   return entries;
 }

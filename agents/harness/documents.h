@@ -17,7 +17,6 @@ std::string known_metric(const std::string& metric);
 /// Whether more of a metric is better, as of all but the pages read.
 bool is_better_high(const std::string& metric);
 
-std::string time_text(store::Time time);
 const char* name_of(store::Role role);
 
 /// With parents, the settings that lists are filtered by, and the metrics of the last verdict by name.

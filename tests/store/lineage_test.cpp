@@ -135,6 +135,16 @@ TEST_F(LineageTest, LeftoversOfAKilledProcessDoNotStopIt) {
   EXPECT_EQ(lineage.check(), std::vector<std::string>());
 }
 
+TEST_F(LineageTest, TimesBefore1970AreWhatGitCanRead) {
+  test_.clock.advance(-2'000'000'000'000'000);  // to 1960
+  make_family();
+  Lineage lineage = open();
+  lineage.sync();
+  EXPECT_EQ(lineage.check(), std::vector<std::string>());
+  EXPECT_EQ(git("log -1 --format=%at refs/submissions/1"), "0");
+  EXPECT_EQ(output_of("git --git-dir=" + repository_ + " fsck 2>&1 | grep -c error || true"), "0");
+}
+
 TEST_F(LineageTest, CheckFindsEveryKindOfDamage) {
   make_family();
   Lineage lineage = open();
