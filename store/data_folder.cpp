@@ -11,6 +11,7 @@
 #include "store/error.h"
 #include "store/invariants.h"
 #include "store/migrations.h"
+#include "store/repository_files.h"
 #include "store/sqlite.h"
 
 namespace sluice::store {
@@ -35,13 +36,10 @@ bool is_empty(const std::string& file) {
                    "restore it from a backup; to begin anew, choose another folder with --data");
 }
 
-/// Throws StoreError for a folder without a database in which somebody keeps other files, since it was hardly meant, and for one
-/// that has lost its database.
+/// Throws StoreError for a folder without a database in which somebody keeps other files, since it was hardly meant.
 void refuse_foreign(const std::string& path) {
   std::error_code error;
-  const std::string database = path + "/sluice.db";
-  if (!is_empty(database)) return;
-  if (fs::exists(path + "/lineage.git", error)) refuse_lost(database, fs::exists(database, error) ? "empty" : "gone");
+  if (!is_empty(path + "/sluice.db")) return;
   for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     // What ending between the first steps of making a folder leaves, what stays where somebody took database and repository
@@ -98,14 +96,17 @@ FsckReport checked(Database& database, Lineage* lineage) {
 
 }  // namespace
 
-DataFolder::DataFolder(const std::string& path) : path_(made(path)), lock_(path_) {
+DataFolder::DataFolder(const std::string& path, std::chrono::milliseconds patience) : path_(made(path)), lock_(path_, patience) {
   prepare_database();
   open_lineage();
 }
 
 void DataFolder::prepare_database() {
-  Database database(database_path(), Database::Mode::kCreate, kBusyTimeoutMs);
   std::error_code error;
+  if (is_empty(database_path()) && fs::exists(repository_path(), error)) {
+    refuse_lost(database_path(), fs::exists(database_path(), error) ? "empty" : "gone");
+  }
+  Database database(database_path(), Database::Mode::kCreate, kBusyTimeoutMs);
   if (is_blank(database) && fs::exists(repository_path(), error)) refuse_lost(database_path(), "empty");
   const std::string backup = migrate(database);
   if (!backup.empty()) notices_.push_back(fmt::format("the database was brought up to date; as it was: {}", backup));
@@ -117,6 +118,10 @@ void DataFolder::prepare_database() {
 
 void DataFolder::open_lineage() {
   try {
+    if (std::error_code error; fs::exists(repository_path(), error)) {
+      const auto damage = damaged_files(repository_path());  // before libgit2 reads or writes any of it
+      if (!damage.empty()) throw StoreError(ErrorKind::kCorrupted, damage.front());
+    }
     lineage_ = std::make_unique<Lineage>(repository_path(), database_path());
     lineage_->sync();
     const auto differences = lineage_->check();
@@ -170,8 +175,10 @@ FsckReport DataFolder::fsck() {
   return checked(database, lineage_.get());
 }
 
-FsckReport fsck(const std::string& folder) {
-  const std::string path = folder + "/sluice.db", repository = folder + "/lineage.git";
+namespace {
+
+/// Throws StoreError.
+void require_database(const std::string& path) {
   std::error_code unreadable;
   const bool is_there = fs::exists(path, unreadable);
   if (unreadable) throw StoreError(ErrorKind::kUnwritable, fmt::format("{} cannot be read: {}", path, unreadable.message()));
@@ -179,20 +186,61 @@ FsckReport fsck(const std::string& folder) {
     throw StoreError(ErrorKind::kNotFound, fmt::format("there is no database {}", path),
                      "which folder did sluice serve get as --data?");
   }
-  const FolderLock lock(folder);
+}
+
+/// What a database is to somebody who comes to it without holding its folder.
+enum class Readiness { kMissing, kOther, kCurrent };
+
+Readiness readiness_of(const std::string& path) {
+  if (is_empty(path)) return Readiness::kMissing;
+  Database database(path, Database::Mode::kReadOnly, kBusyTimeoutMs);    // which is in nobody's way
+  if (database.version() >= kSchemaVersion) return Readiness::kCurrent;  // a later one is refused by whoever opens it
+  return is_blank(database) ? Readiness::kMissing : Readiness::kOther;
+}
+
+}  // namespace
+
+Store open_store_of(const std::string& folder, bool makes, std::chrono::milliseconds patience) {
+  constexpr std::chrono::milliseconds kTurn{20};
+  const std::string path = folder + "/sluice.db";
+  for (const auto deadline = std::chrono::steady_clock::now() + patience;;) {
+    try {
+      const Readiness readiness = readiness_of(path);
+      if (readiness == Readiness::kCurrent) return Store(path);
+      if (readiness == Readiness::kMissing && makes) {
+        const DataFolder made(folder, kTurn);
+      } else {
+        if (std::error_code unreadable; !fs::exists(folder + "/lock", unreadable)) require_database(path);
+        const FolderLock lock(folder, kTurn);
+        require_database(path);
+        return Store(path);  // nobody is at it: it throws what is wrong with it
+      }
+    } catch (const StoreError& error) {
+      const bool passes = error.kind() == ErrorKind::kLocked || error.kind() == ErrorKind::kBusy;
+      if (!passes || std::chrono::steady_clock::now() >= deadline) throw;
+    }
+  }
+}
+
+FsckReport fsck(const std::string& folder, std::chrono::milliseconds patience) {
+  const std::string path = folder + "/sluice.db", repository = folder + "/lineage.git";
+  std::error_code unreadable;
+  if (!fs::exists(folder + "/lock", unreadable)) require_database(path);  // where there is one, somebody may be making the rest
+  const FolderLock lock(folder, patience);
+  require_database(path);
   Database database(path, Database::Mode::kReadWrite, kBusyTimeoutMs);  // what a killed process left in the log belongs to it
   if (is_blank(database) && fs::exists(repository)) refuse_lost(path, "empty");
   require_current(database);
   std::unique_ptr<Lineage> lineage;
-  std::string missing = fs::exists(repository) ? "" : "lineage.git: missing";
+  std::vector<std::string> damage = fs::exists(repository) ? damaged_files(repository) : std::vector<std::string>{"missing"};
   try {
-    if (missing.empty()) lineage = std::make_unique<Lineage>(repository, path);
+    if (damage.empty()) lineage = std::make_unique<Lineage>(repository, path);
   } catch (const StoreError& error) {
     if (error.kind() != ErrorKind::kCorrupted) throw;
-    missing = fmt::format("lineage.git: {}", error.what());
+    damage.emplace_back(error.what());
   }
   FsckReport report = checked(database, lineage.get());
-  if (!missing.empty()) report.problems.push_back(missing);
+  for (const std::string& problem : damage) report.problems.push_back("lineage.git: " + problem);
   return report;
 }
 

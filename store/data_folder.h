@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,7 +31,8 @@ class DataFolder {
   /// the database has. A damaged repository is moved aside and made anew; what was done is told by `notices`.
   /// Throws StoreError: kInvalid (a folder of other files), kLocked, kFull, kUnwritable, kTooNew, kCorrupted (the database; or it
   /// is gone and the repository is not).
-  explicit DataFolder(const std::string& path);
+  /// Another process that holds the folder is waited for; kLocked is thrown after `patience`.
+  explicit DataFolder(const std::string& path, std::chrono::milliseconds patience = kFolderPatience);
 
   /// A connection of its own for the calling thread.
   Store open_store(StoreOptions options = {}) const;
@@ -60,9 +62,13 @@ class DataFolder {
   bool has_replaced_ = false;  // the repository, since the folder was opened
 };
 
+/// A store of a folder, whether a server uses it or not. `makes`: where there is none, the folder is made. What another process
+/// is making or bringing up to date is waited for. Throws StoreError as DataFolder does, and kNotFound; kLocked after `patience`.
+Store open_store_of(const std::string& folder, bool makes, std::chrono::milliseconds patience = kFolderPatience);
+
 /// Looks at a folder that no server uses, without repairing or migrating anything but what a killed process left half done
 /// (locks, temporary files, the log of the database). Throws StoreError (kNotFound if there is no
-/// data in the folder, kLocked, kTooNew).
-FsckReport fsck(const std::string& folder);
+/// data in the folder, kLocked after `patience`, kTooNew).
+FsckReport fsck(const std::string& folder, std::chrono::milliseconds patience = kFolderPatience);
 
 }  // namespace sluice::store

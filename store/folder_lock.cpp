@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "store/error.h"
@@ -24,16 +25,27 @@ std::string holder_of(int file) {
   return pid.empty() ? "another process" : "process " + pid.substr(0, pid.find('\n'));
 }
 
+/// False if another process has still locked `file` after `patience`.
+bool lock_within(int file, std::chrono::milliseconds patience) {
+  constexpr std::chrono::milliseconds kStep{10};
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (::flock(file, LOCK_EX | LOCK_NB) != 0) {
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(kStep);
+  }
+  return true;
+}
+
 }  // namespace
 
-FolderLock::FolderLock(const std::string& folder) {
+FolderLock::FolderLock(const std::string& folder, std::chrono::milliseconds patience) {
   const std::string path = folder + "/lock";
   file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (file_ < 0) {
     throw StoreError(ErrorKind::kUnwritable, fmt::format("cannot write to the data folder {}: {}", folder, std::strerror(errno)),
                      "may this user write there, is the disk full or mounted read-only?");
   }
-  if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
+  if (!lock_within(file_, patience)) {
     const std::string holder = holder_of(file_);
     ::close(file_);
     throw StoreError(ErrorKind::kLocked, fmt::format("the data folder {} is in use by {}", folder, holder),

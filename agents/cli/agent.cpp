@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,7 +8,6 @@
 #include "agents/cli/arguments.h"
 #include "agents/cli/commands.h"
 #include "agents/harness/documents.h"
-#include "agents/harness/harness.h"
 #include "agents/harness/submission_draft.h"
 #include "agents/iso_time.h"
 #include "agents/text_table.h"
@@ -27,17 +25,20 @@ struct AgentOptions {
   int64_t quota = kUsualQuota;
 };
 
+store::Store open_folder(const std::string& folder, bool makes) {
+  try {
+    return store::open_store_of(folder, makes);
+  } catch (const store::StoreError& problem) {
+    if (problem.kind() != store::ErrorKind::kNotFound) throw;
+    throw InputError(fmt::format("there are no agents in {}", folder), "sluice agent add NAME --data FOLDER makes one");
+  }
+}
+
 /// Works on the store of a folder, whether a server uses it or not. `makes`: where there is none, it is made.
 template <typename Operation>
 void with_store(const std::string& folder, bool makes, const Operation& operation) {
-  std::error_code error;
-  const bool is_there = std::filesystem::exists(database_of(folder), error);
-  if (!is_there && !makes) {
-    throw InputError(fmt::format("there are no agents in {}", folder), "sluice agent add NAME --data FOLDER makes one");
-  }
   try {
-    if (!is_there) store::DataFolder{folder};
-    store::Store store(database_of(folder));
+    store::Store store = open_folder(folder, makes);
     operation(store);
   } catch (const store::StoreError& problem) {
     if (problem.kind() == store::ErrorKind::kInternal) throw InternalError(problem.what());

@@ -11,11 +11,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <random>
 #include <sstream>
+#include <thread>
 
 #include "store/error.h"
 #include "store/migrations.h"
@@ -26,6 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::chrono::milliseconds kShort{30};
 constexpr Time kLong = 3600LL * 1000000;
 
 std::string text_of(const std::string& path) {
@@ -111,10 +115,54 @@ TEST(DataFolder, ADatabaseThatIsGoneIsNotReplaced) {
 TEST(DataFolder, IsForOneServerAtATime) {
   const Folder folder;
   const DataFolder first(folder.path());
-  const StoreError error = error_of([&] { const DataFolder second(folder.path()); });
+  const StoreError error = error_of([&] { const DataFolder second(folder.path(), kShort); });
   EXPECT_EQ(error.kind(), ErrorKind::kLocked);
   EXPECT_NE(std::string(error.what()).find(fmt::format("process {}", ::getpid())), std::string::npos) << error.what();
-  EXPECT_EQ(error_of([&] { fsck(folder.path()); }).kind(), ErrorKind::kLocked);
+  EXPECT_EQ(error_of([&] { fsck(folder.path(), kShort); }).kind(), ErrorKind::kLocked);
+}
+
+TEST(DataFolder, WhoComesSecondWaits) {
+  const Folder folder;
+  std::optional<DataFolder> first(std::in_place, folder.path());
+  std::thread end([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    first.reset();
+  });
+  EXPECT_NO_THROW(DataFolder(folder.path()).fsck());
+  end.join();
+}
+
+TEST(DataFolder, IsMadeOnceByAllWhoMeetInIt) {
+  for (int round = 0; round < 10; ++round) {
+    const Folder folder;
+    const std::string path = folder.file("data");
+    std::vector<std::thread> processes;
+    for (int i = 0; i < 6; ++i) {
+      processes.emplace_back([&path, i] {
+        const auto work = [&] {
+          if (i % 3 == 2) {
+            const DataFolder data(path);
+          } else {
+            open_store_of(path, true).create_agent(fmt::format("agent{}", i), Role::kAgent, 5);
+          }
+          return 0;
+        };
+        EXPECT_EQ(in_process(work), 0) << i;
+      });
+    }
+    for (std::thread& process : processes) process.join();
+    EXPECT_EQ(open_store_of(path, false).agents().size(), 4U);
+    EXPECT_TRUE(fsck(path).clean());
+  }
+}
+
+TEST(DataFolder, HasAStoreForOthersWhileItIsHeld) {
+  const Folder folder;
+  EXPECT_EQ(error_of([&] { open_store_of(folder.path(), false); }).kind(), ErrorKind::kNotFound);
+  const FolderLock held(folder.path());
+  const StoreError error = error_of([&] { open_store_of(folder.path(), true, kShort); });
+  EXPECT_EQ(error.kind(), ErrorKind::kLocked) << "whoever holds it makes nothing";
+  EXPECT_NE(std::string(error.what()).find("is in use by process"), std::string::npos) << error.what();
 }
 
 TEST(DataFolder, DamagedRepositoryIsMovedAsideAndMadeAnew) {
