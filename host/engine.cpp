@@ -179,7 +179,7 @@ void Engine::State::check_states(int64_t tokens) const {
 
 uint64_t Engine::State::submit(Request request) {
   check(request);
-  auto job = std::make_unique<Job>();
+  auto job = std::make_unique<EngineJob>();
   job->id = ++last_id;
   job->priority = request.priority;
   job->most_tokens = static_cast<int>(most_tokens(request));

@@ -15,7 +15,7 @@
 namespace sluice {
 
 /// A request on its way through the engine.
-struct Job : Sequence {
+struct EngineJob : Sequence {
   using Clock = std::chrono::steady_clock;
 
   Request request;  // its prompt has moved to `tokens`
@@ -36,7 +36,7 @@ struct Job : Sequence {
 /// A pass that the device has been told to run, and whose results are awaited.
 struct RunningPass {
   struct Entry {
-    Job* job = nullptr;  // null: it has ended
+    EngineJob* job = nullptr;  // null: it has ended
     bool sampled = false;
     bool decoding = false;
   };
@@ -78,7 +78,7 @@ struct Engine::State {
   std::vector<float> mass;             // [layers, max_batch, kv_heads]
   std::vector<AttentionProbe> probes;  // [layers], into `mass`
 
-  std::unordered_map<uint64_t, std::unique_ptr<Job>> jobs;
+  std::unordered_map<uint64_t, std::unique_ptr<EngineJob>> jobs;
   std::vector<RequestResult> finished;
   std::function<void(uint64_t, int32_t)> callback;
   uint64_t last_id = 0;
@@ -91,8 +91,8 @@ struct Engine::State {
   void check_states(int64_t tokens) const;
   bool is_sparse(int layer) const { return flow && flow->plan().graph.layers.is_sparse(layer, config.layers); }
 
-  void begin(Job& job);
-  void import_snapshot(Job& job);
+  void begin(EngineJob& job);
+  void import_snapshot(EngineJob& job);
   void before_decode(const Pass& pass) const;
   /// Begins the next pass; false if there is nothing to do.
   bool launch();
@@ -107,9 +107,9 @@ struct Engine::State {
   void end_pass();
   /// Hands out what was sampled, keeps what requests asked for, ends requests.
   void collect(RunningPass& pass);
-  void keep_mass(Job& job, size_t entry);
-  void accept(Job& job, int32_t token);
-  void finish(Job& job, FinishReason reason);
+  void keep_mass(EngineJob& job, size_t entry);
+  void accept(EngineJob& job, int32_t token);
+  void finish(EngineJob& job, FinishReason reason);
   void finish_cancelled();
 };
 

@@ -12,19 +12,19 @@
 namespace sluice {
 namespace {
 
-double seconds_between(Job::Clock::time_point begin, Job::Clock::time_point end) {
+double seconds_between(EngineJob::Clock::time_point begin, EngineJob::Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
 }
 
 /// Whether a token follows from the entry's logits. Otherwise what follows is known already, or nothing is wanted.
 bool is_sampled(const Pass::Entry& entry) {
-  const auto& job = static_cast<const Job&>(*entry.sequence);
+  const auto& job = static_cast<const EngineJob&>(*entry.sequence);
   return entry.logit_rows > 0 && entry.first + entry.rows >= static_cast<int>(job.tokens.size()) && !job.complete;
 }
 
 /// Whether its rows of logits are part of a request's result.
 bool keeps_logits(const Pass::Entry& entry) {
-  return entry.logit_rows > 0 && static_cast<const Job&>(*entry.sequence).prompt_logits;
+  return entry.logit_rows > 0 && static_cast<const EngineJob&>(*entry.sequence).prompt_logits;
 }
 
 }  // namespace
@@ -44,7 +44,7 @@ void Engine::State::settle() {
 }
 
 bool Engine::State::launch() {
-  for (Sequence* sequence : scheduler.admit()) begin(static_cast<Job&>(*sequence));
+  for (Sequence* sequence : scheduler.admit()) begin(static_cast<EngineJob&>(*sequence));
   const Pass& pass = scheduler.plan();
   if (pass.empty()) {
     if (!jobs.empty()) throw InternalError(fmt::format("{} requests wait, but none can run", jobs.size()));
@@ -55,7 +55,7 @@ bool Engine::State::launch() {
   running.has_prefill = pass.has_prefill();
   running.entries.clear();
   for (const Pass::Entry& entry : pass.entries) {
-    running.entries.push_back({static_cast<Job*>(entry.sequence), is_sampled(entry), entry.decoding});
+    running.entries.push_back({static_cast<EngineJob*>(entry.sequence), is_sampled(entry), entry.decoding});
     if (!entry.decoding) stats.prefill_tokens += static_cast<uint64_t>(entry.rows);
   }
   run(pass);
@@ -86,11 +86,11 @@ void Engine::State::end_pass() {
 }
 
 // The pages of `job` are there. The first time, so is its state made; after a preemption everything starts over.
-void Engine::State::begin(Job& job) {
+void Engine::State::begin(EngineJob& job) {
   if (!job.prompt_logits) stats.prefix_hits += static_cast<uint64_t>(job.computed);
   if (!job.admitted) {
     job.admitted = true;
-    job.admission = Job::Clock::now();
+    job.admission = EngineJob::Clock::now();
     job.result.cached_tokens = job.matched;
     if (flow) job.flow_state = flow->create_state(pages_for(job.most_tokens, cache.page()));
     job.state = job.flow_state.get();
@@ -108,7 +108,7 @@ void Engine::State::begin(Job& job) {
   if (job.request.snapshot) import_snapshot(job);
 }
 
-void Engine::State::import_snapshot(Job& job) {
+void Engine::State::import_snapshot(EngineJob& job) {
   const int given = std::min(static_cast<int>(job.request.snapshot->tokens.size()), job.stored_tokens());
   if (job.computed > 0 || given == 0) return;  // the prefix cache knew all of its full pages, or it is empty
   const auto pages = std::span<const int32_t>(job.pages).first(static_cast<size_t>(pages_for(given, cache.page())));
@@ -122,7 +122,7 @@ void Engine::State::import_snapshot(Job& job) {
 
 void Engine::State::before_decode(const Pass& pass) const {
   for (const Pass::Entry& entry : pass.entries) {
-    auto& job = static_cast<Job&>(*entry.sequence);
+    auto& job = static_cast<EngineJob&>(*entry.sequence);
     if (!entry.decoding || job.decoded) continue;
     job.decoded = true;
     if (job.request.want_snapshot) {
@@ -131,14 +131,14 @@ void Engine::State::before_decode(const Pass& pass) const {
       job.result.snapshot = read_snapshot(std::span<const int32_t>(job.tokens).first(stored),
                                           std::span<const int32_t>(job.pages).first(pages), *pool);
     }
-    job.first_decode = Job::Clock::now();
+    job.first_decode = EngineJob::Clock::now();
     job.result.prefill_seconds = seconds_between(job.admission, job.first_decode);
   }
 }
 
 void Engine::State::run(const Pass& pass) {
   const bool probe = flow && std::any_of(pass.entries.begin(), pass.entries.end(), [](const Pass::Entry& entry) {
-                       return entry.decoding && static_cast<const Job&>(*entry.sequence).request.want_probe;
+                       return entry.decoding && static_cast<const EngineJob&>(*entry.sequence).request.want_probe;
                      });
   const PassBatch batch = pass.batch();
   Model::Pass forward;
@@ -166,7 +166,7 @@ void Engine::State::choose(const Pass& pass) {
   choices.clear();
   for (const Pass::Entry& entry : pass.entries) {
     if (!is_sampled(entry)) continue;
-    const auto& job = static_cast<const Job&>(*entry.sequence);
+    const auto& job = static_cast<const EngineJob&>(*entry.sequence);
     const auto step = static_cast<uint64_t>(job.generated());
     choices.push_back(choose_sample(job.request.sampling, step, entry.logit_row + entry.logit_rows - 1));
   }
@@ -176,7 +176,7 @@ void Engine::State::keep_logits(const Pass& pass, const Matrix& logits) const {
   const auto columns = static_cast<size_t>(logits.columns);
   for (const Pass::Entry& entry : pass.entries) {
     if (!keeps_logits(entry)) continue;
-    auto& job = static_cast<Job&>(*entry.sequence);
+    auto& job = static_cast<EngineJob&>(*entry.sequence);
     device.read(job.result.logits.data() + static_cast<size_t>(entry.first) * columns, logits.row(entry.logit_row),
                 static_cast<size_t>(entry.logit_rows) * columns * sizeof(float));
   }
@@ -191,7 +191,7 @@ void Engine::State::collect(RunningPass& pass) {
     const RunningPass::Entry& entry = pass.entries[i];
     const Sampled picked = entry.sampled ? sampled[next++] : Sampled();
     if (entry.job == nullptr) continue;
-    Job& job = *entry.job;
+    EngineJob& job = *entry.job;
     if (!entry.sampled) {
       if (job.complete && job.computed >= static_cast<int>(job.tokens.size())) finish(job, job.result.reason);
       continue;
@@ -205,7 +205,7 @@ void Engine::State::collect(RunningPass& pass) {
   }
 }
 
-void Engine::State::keep_mass(Job& job, size_t entry) {
+void Engine::State::keep_mass(EngineJob& job, size_t entry) {
   const auto heads = static_cast<size_t>(config.kv_heads);
   for (int layer = 0; layer < config.layers; ++layer) {
     double share = 1;
@@ -219,14 +219,14 @@ void Engine::State::keep_mass(Job& job, size_t entry) {
   ++job.probed_steps;
 }
 
-void Engine::State::accept(Job& job, int32_t token) {
+void Engine::State::accept(EngineJob& job, int32_t token) {
   if (job.unknown > 0) {
     scheduler.learn(job, token);
   } else {
     job.tokens.push_back(token);
   }
   job.result.tokens.push_back(token);
-  job.result.decode_seconds = seconds_between(job.first_decode, Job::Clock::now());
+  job.result.decode_seconds = seconds_between(job.first_decode, EngineJob::Clock::now());
   if (callback) callback(job.id, token);
   const auto is_in = [token](const std::vector<int32_t>& list) {
     return std::find(list.begin(), list.end(), token) != list.end();
@@ -242,7 +242,7 @@ void Engine::State::accept(Job& job, int32_t token) {
   }
 }
 
-void Engine::State::finish(Job& job, FinishReason reason) {
+void Engine::State::finish(EngineJob& job, FinishReason reason) {
   RequestResult& result = job.result;
   result.reason = reason;
   result.preemptions = job.preemptions;
@@ -266,7 +266,7 @@ void Engine::State::finish(Job& job, FinishReason reason) {
 void Engine::State::finish_cancelled() {
   any_cancelled = false;
   for (auto next = jobs.begin(); next != jobs.end();) {
-    Job& job = *(next++)->second;
+    EngineJob& job = *(next++)->second;
     if (job.cancelled) finish(job, FinishReason::kCancelled);
   }
   update_gauges();
