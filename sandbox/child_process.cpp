@@ -19,7 +19,7 @@
 #include <cstring>
 
 #include "sandbox/file_descriptor.h"
-#include "scripting/graph/error.h"
+#include "scripting/graph/resource_error.h"
 
 namespace sluice {
 
@@ -27,9 +27,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-[[noreturn]] void fail(const char* what, int error) {
-  throw InternalError(fmt::format("sandbox: {}: {}", what, std::strerror(error)));
-}
+[[noreturn]] void fail(const char* what, int error) { throw_system_error(std::string("sandbox: ") + what, error); }
 
 /// posix_spawn and its relatives return an error number.
 void check(int error, const char* what) {

@@ -8,6 +8,7 @@
 
 #include "sandbox/child.h"
 #include "sandbox/child_process.h"
+#include "scripting/graph/resource_error.h"
 #include "scripting/graph/verify.h"
 
 namespace sluice {
@@ -51,7 +52,7 @@ class Conversation {
     try {
       greeting_ = take_greeting(rest_);
     } catch (const InputError&) {
-      throw InternalError(fmt::format("sandbox: the child {} did not start{}", limits_.command.front(),
+      throw ResourceError(fmt::format("sandbox: the child {} did not start{}", limits_.command.front(),
                                       outcome_.end == ChildOutcome::End::kOutOfTime ? " in time" : ""));
     }
     if (!greeting_.problem.empty()) throw InternalError("sandbox: it cannot be entered: " + greeting_.problem);
@@ -85,7 +86,7 @@ class Conversation {
       case SIGKILL:
         if (!rest_.empty()) refuse("the process that traced the script answered but did not end, and was killed");
         // By nobody here: memory and time are bounded, and end in other ways.
-        throw InternalError("sandbox: the process that traced the script was killed from outside; is the machine out of memory?");
+        throw ResourceError("sandbox: the process that traced the script was killed from outside; is the machine out of memory?");
       default:
         refuse(fmt::format("the script crashed the process that traced it (signal {})", signal),
                "the script was stopped safely; a simpler one may not meet the fault");

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,6 +27,7 @@
 #include "agents/harness/submitted_flows.h"
 #include "agents/mcp/harness_tools.h"
 #include "agents/mcp/mcp_server.h"
+#include "agents/server/descriptor_budget.h"
 #include "agents/server/http_server.h"
 #include "agents/server/rate_limiter.h"
 #include "agents/server/stop_signal.h"
@@ -92,13 +92,16 @@ std::unique_ptr<Harness> open_harness(const HarnessOptions& options, spdlog::log
   }
 }
 
-/// A connection, a store and a worker are some descriptors each; the usual limit is a thousand.
-void allow_many_files() {
-  constexpr rlim_t kEnough = 1 << 16;
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kEnough) return;
-  limit.rlim_cur = std::min(limit.rlim_max, kEnough);
-  ::setrlimit(RLIMIT_NOFILE, &limit);
+/// Descriptors for whatever is no connection: workers, the sandbox, stores, the repository, and GPUs, of which each process has
+/// some.
+size_t kept_descriptors(const ServeOptions& options) {
+  constexpr size_t kOfServer = 64;
+  constexpr size_t kOfWorker = 16;
+  constexpr size_t kOfGpus = 64;
+  const bool is_on_gpus = options.generation.device == "cuda";
+  const size_t usual = is_on_gpus ? visible_gpus().size() : 1;
+  const size_t workers = options.harness.workers > 0 ? static_cast<size_t>(options.harness.workers) : usual;
+  return kOfServer + kOfWorker * workers + (is_on_gpus ? kOfGpus : 0);
 }
 
 /// What is wrong with the origin of a site; "" if nothing is.
@@ -135,7 +138,7 @@ void check_tokens(const ServeOptions& options) {
 void serve(ServeOptions options) {
   check_tokens(options);
   const StopSignal signal;  // before there are other threads
-  allow_many_files();
+  leave_descriptors(options.http, allow_many_files(), kept_descriptors(options));
   std::signal(SIGPIPE, SIG_IGN);
   GenerationOptions& generation = options.generation;
   if (generation.model.empty()) generation.model = default_model();

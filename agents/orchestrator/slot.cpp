@@ -1,4 +1,5 @@
-// What goes wrong falls into three kinds: the flow's fault is a verdict, the worker's counts as a try, the store's is waited for.
+// What goes wrong falls into three kinds: the flow's fault is a verdict, the worker's counts as a try, and what the store cannot
+// take or the machine has none left of is waited for.
 
 #include "agents/orchestrator/slot.h"
 
@@ -12,14 +13,14 @@
 
 #include "agents/orchestrator/verdict.h"
 #include "host/json_object.h"
-#include "scripting/graph/error.h"
+#include "scripting/graph/resource_error.h"
 #include "store/error.h"
 
 namespace sluice {
 namespace {
 
 constexpr double kRetrySeconds = 1;
-constexpr double kMostStartDelay = 60;
+constexpr double kMostDelay = 60;
 constexpr double kLookSeconds = 0.5;  // at whether it was cancelled, or everything is to stop
 
 std::chrono::steady_clock::duration duration_of(double seconds) {
@@ -73,7 +74,7 @@ Slot::Slot(int number, const std::string& database, const OrchestratorOptions& o
       database_(database),
       options_(options),
       signal_(signal),
-      start_delay_(kRetrySeconds) {}
+      delay_(kRetrySeconds) {}
 
 void Slot::run() {
   while (!signal_.is_stopping()) {
@@ -108,7 +109,7 @@ bool Slot::judge(store::Lease lease) {
     is_passing(error.kind()) ? release(lease) : fail(lease, error.what());  // a full disk is not the submission's fault
     throw;
   } catch (const std::exception& error) {
-    fail(lease, error.what());
+    is_lack(error) ? put_back(lease, error.what()) : fail(lease, error.what());
   }
   return true;
 }
@@ -153,13 +154,15 @@ void Slot::evaluate(const store::Submission& submission, store::Lease& lease) {
     complete(lease, std::move(verdict));
   } else if (const auto* failure = std::get_if<WorkerFailure>(&answer.message)) {
     guard.is_sound = true;
-    fail(lease, failure->hint.empty() ? failure->message : failure->message + " (" + failure->hint + ")");
+    const std::string why = failure->hint.empty() ? failure->message : failure->message + " (" + failure->hint + ")";
+    failure->is_lack ? put_back(lease, why) : fail(lease, why);
   } else {
     lose_worker(lease);
   }
 }
 
 void Slot::complete(const store::Lease& lease, store::Verdict verdict) {
+  delay_ = kRetrySeconds;
   verdict.message = utf8_text(verdict.message);
   verdict.hint = utf8_text(verdict.hint);
   for (store::StageResult& stage : verdict.stages) stage.message = utf8_text(stage.message);
@@ -182,6 +185,14 @@ void Slot::fail(const store::Lease& lease, const std::string& reason) {
 
 void Slot::release(const store::Lease& lease) {
   settle([this, lease] { store_->release(lease); });
+}
+
+void Slot::put_back(const store::Lease& lease, const std::string& why) {
+  release(lease);
+  if (signal_.is_stopping()) return;
+  spdlog::error("worker {}: {}; tried again in {:g} s", name_, why, delay_);
+  signal_.wait(duration_of(delay_));
+  delay_ = std::min(2 * delay_, kMostDelay);
 }
 
 void Slot::lose_worker(const store::Lease& lease) {
@@ -218,7 +229,6 @@ bool Slot::start_worker(store::Lease& lease) {
     const Answer answer = wait_for_answer(lease, Clock::now() + duration_of(options_.ready_seconds));
     if (answer.ending == Ending::kAnswered && std::holds_alternative<WorkerReady>(answer.message)) {
       is_ready_ = true;
-      start_delay_ = kRetrySeconds;
       return true;
     }
     if (answer.ending == Ending::kDeadline) why = fmt::format("not ready after {:g} s", options_.ready_seconds);
@@ -228,11 +238,7 @@ bool Slot::start_worker(store::Lease& lease) {
     why = error.what();
   }
   worker_.reset();
-  release(lease);
-  if (signal_.is_stopping()) return false;
-  spdlog::error("worker {} cannot start: {}; tried again in {:g} s", name_, why, start_delay_);
-  signal_.wait(duration_of(start_delay_));
-  start_delay_ = std::min(2 * start_delay_, kMostStartDelay);
+  put_back(lease, "it cannot start: " + why);
   return false;
 }
 

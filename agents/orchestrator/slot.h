@@ -43,6 +43,9 @@ class Slot {
   void complete(const store::Lease& lease, store::Verdict verdict);
   void fail(const store::Lease& lease, const std::string& reason);
   void release(const store::Lease& lease);
+  /// What is lacking is no fault of the submission: it goes back to the queue, and the slot waits ever longer, up to a bound,
+  /// before it takes another.
+  void put_back(const store::Lease& lease, const std::string& why);
   /// The worker has ended, or says what it should not.
   void lose_worker(const store::Lease& lease);
   /// Writes it. What the store cannot take for now is owed to it, and nothing else is judged before.
@@ -51,8 +54,8 @@ class Slot {
 
   // Its worker.
 
-  /// A worker that is ready. False if there is none, which is no fault of the submission: it goes back to the queue, and the slot
-  /// waits ever longer before it tries again. One that is half way when the submission is cancelled goes on for the next.
+  /// A worker that is ready. False if there is none: the submission was put back. One that is half way when the submission is
+  /// cancelled goes on for the next.
   bool start_worker(store::Lease& lease);
   /// Keeps the lease meanwhile. Throws StoreError (kConflict) once it is lost.
   Answer wait_for_answer(store::Lease& lease, Clock::time_point deadline);
@@ -73,7 +76,7 @@ class Slot {
   std::optional<WorkerProcess> worker_;
   bool is_ready_ = false;               // the worker
   std::string stage_;                   // what the worker is at
-  double start_delay_;                  // seconds, after a worker that did not start
+  double delay_;                        // seconds, after the next lack
   std::vector<store::Artifact> found_;  // of the script, before a worker saw it
 };
 

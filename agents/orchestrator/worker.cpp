@@ -6,7 +6,7 @@
 #include "agents/evaluation/judge.h"
 #include "agents/orchestrator/line_pipe.h"
 #include "agents/orchestrator/worker_messages.h"
-#include "scripting/graph/error.h"
+#include "scripting/graph/resource_error.h"
 
 namespace sluice {
 namespace {
@@ -45,6 +45,8 @@ WorkerMessage judged(Judge& judge, const WorkerJob& job, int out) {
     return WorkerReport{to_json(judge.judge(suite, {contestant}, job.seed, progress))};
   } catch (const InputError& error) {
     return WorkerFailure{error.what(), error.hint()};
+  } catch (const ResourceError& error) {
+    return WorkerFailure{error.what(), {}, true};
   }
 }
 

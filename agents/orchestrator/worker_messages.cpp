@@ -23,7 +23,7 @@ json document_of(const WorkerProgress& progress) {
 }
 json document_of(const WorkerReport& report) { return {{"type", "report"}, {"report", report.report}}; }
 json document_of(const WorkerFailure& failure) {
-  return {{"type", "failure"}, {"message", failure.message}, {"hint", failure.hint}};
+  return {{"type", "failure"}, {"message", failure.message}, {"hint", failure.hint}, {"lack", failure.is_lack}};
 }
 
 }  // namespace
@@ -63,7 +63,9 @@ WorkerMessage parse_message(std::string_view line) {
   if (type == "ready") return WorkerReady{message.text("device"), message.text("description"), message.text("model")};
   if (type == "progress") return WorkerProgress{message.text("stage"), message.text("task"), message.number("share", 0, 1)};
   if (type == "report") return WorkerReport{message.text("report")};
-  if (type == "failure") return WorkerFailure{message.text("message"), message.text("hint")};
+  if (type == "failure") {
+    return WorkerFailure{message.text("message"), message.text("hint"), message.boolean("lack", false)};
+  }
   message.refuse("type", "ready, progress, report or failure is wanted");
 }
 

@@ -47,6 +47,7 @@ struct WorkerReport {
 struct WorkerFailure {
   std::string message;
   std::string hint;
+  bool is_lack = false;  // of something that the machine may have again later
 };
 
 using WorkerMessage = std::variant<WorkerReady, WorkerProgress, WorkerReport, WorkerFailure>;

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <utility>
 
-#include "scripting/graph/error.h"
+#include "scripting/graph/resource_error.h"
 
 namespace sluice {
 namespace {
@@ -57,7 +57,7 @@ struct Pipe {
 
   Pipe() {
     std::array<int, 2> ends{};
-    if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw InternalError(fmt::format("pipe: {}", std::strerror(errno)));
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw_system_error("pipe", errno);
     read = ends[0];
     write = ends[1];
   }
@@ -97,7 +97,7 @@ class SpawnPlan {
     pid_t pid = -1;
     const int error = ::posix_spawn(&pid, arguments.at(0).c_str(), &actions_, &attributes_, pointers_to(arguments).data(),
                                     pointers_to(environment).data());
-    if (error != 0) throw InternalError(fmt::format("cannot start {}: {}", arguments.at(0), std::strerror(error)));
+    if (error != 0) throw_system_error("cannot start " + arguments.at(0), error);
     return pid;
   }
 

@@ -4,7 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "agents/server/listener.h"
-#include "scripting/graph/error.h"
+#include "scripting/graph/resource_error.h"
 
 namespace sluice {
 namespace {
@@ -35,7 +35,12 @@ void HttpServer::Listener::answer(Current& current, httplib::Response& response)
     answer = refusal(current, problem);
   } catch (const std::exception& error) {
     if (options_.log) options_.log->error("{} failed: {}", current.request.id, error.what());
-    answer = refusal(current, HttpProblem(500, "the server is at fault; its log tells more").with("request", current.request.id));
+    HttpProblem lack(503, "the server lacks what this needs for now; try again");
+    lack.with_header("Retry-After", "5");
+    answer = refusal(current,
+                     is_lack(error)
+                         ? lack
+                         : HttpProblem(500, "the server is at fault; its log tells more").with("request", current.request.id));
   }
   add_standard_headers(answer, current.request.id);
   if (gate_.is_allowed_origin(current.request)) {

@@ -4,16 +4,19 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <system_error>
 #include <thread>
 
 #include "agents/flow_script.h"
 #include "agents/orchestrator/worker_gpus.h"
-#include "scripting/graph/error.h"
+#include "scripting/graph/resource_error.h"
 #include "store/sqlite.h"
 #include "tests/harness/harness_test.h"
 #include "tests/support/eventually.h"
@@ -106,6 +109,32 @@ TEST_F(Orchestration, CrashesAreTriedAgainAndThenReported) {
   const auto evaluations = store_->evaluations(id);
   EXPECT_EQ(evaluations.size(), 3U);
   EXPECT_NE(evaluations[0].verdict.message.find("signal 11"), std::string::npos) << evaluations[0].verdict.message;
+}
+
+TEST_F(Orchestration, WhatTheMachineLacksIsNoTry) {
+  OrchestratorOptions all = options();
+  std::atomic<int> looks = 0;
+  all.check = [&looks](const FlowScript&) -> std::vector<store::Artifact> {
+    if (++looks == 1) throw_system_error("memfd_create", EMFILE);
+    if (looks == 2) throw std::system_error(EAGAIN, std::generic_category());
+    return {};
+  };
+  Orchestrator orchestrator(database_, std::move(all));
+  const auto id = submit(read_flow("quest").source);
+  EXPECT_EQ(wait(id).status, Status::kPassed);
+  EXPECT_EQ(store_->evaluations(id).size(), 1U) << "one try";
+  EXPECT_EQ(looks, 3);
+}
+
+TEST_F(Orchestration, WhatAWorkerLacksIsNoTry) {
+  const std::string lack = R"({"type": "failure", "message": "sandbox: pipe: Too many open files", "hint": "", "lack": true})";
+  const std::string seen = directory_.file("seen");
+  Orchestrator orchestrator(database_, shell("while read job; do echo x >> " + seen + "; echo '" + lack + "'; done"));
+  const auto id = submit(read_flow("quest").source);
+  orchestrator.wake();
+  EXPECT_TRUE(eventually([&] { return std::filesystem::exists(seen) && std::filesystem::file_size(seen) >= 4 * 2; }));
+  EXPECT_FALSE(store::is_final(store_->get(id)->status)) << "more often than there are tries";
+  EXPECT_LE(store_->evaluations(id).size(), 1U);
 }
 
 TEST_F(Orchestration, WorkersHaveAGpuEach) {

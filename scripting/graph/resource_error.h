@@ -1,0 +1,24 @@
+#pragma once
+
+#include <exception>
+#include <string>
+
+#include "scripting/graph/error.h"
+
+namespace sluice {
+
+/// The machine or this process has nothing left of something: descriptors, memory, processes, disk. Nobody's input is at fault,
+/// and what was tried may work later.
+class ResourceError : public InternalError {
+ public:
+  using InternalError::InternalError;
+};
+
+/// Throws what an error number of the system means: ResourceError for a lack, InternalError for anything else. The message is
+/// `doing` and the system's own words.
+[[noreturn]] void throw_system_error(const std::string& doing, int error);
+
+/// Whether it is a ResourceError, or what the standard library throws in its place (std::bad_alloc, std::system_error).
+bool is_lack(const std::exception& error);
+
+}  // namespace sluice
