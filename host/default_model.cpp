@@ -8,13 +8,18 @@
 #include <system_error>
 #include <vector>
 
+#include "host/unicode.h"
 #include "scripting/graph/error.h"
 
 namespace sluice {
 
 std::string default_model() {
   namespace fs = std::filesystem;
-  if (const char* named = std::getenv("SLUICE_MODEL"); named != nullptr && *named != '\0') return named;
+  if (const char* named = std::getenv("SLUICE_MODEL"); named != nullptr && *named != '\0') {
+    if (valid_utf8(named) == named) return named;
+    throw InputError(fmt::format("SLUICE_MODEL names \"{}\", which is no UTF-8", named),
+                     "rename the directory, or name a link to it");
+  }
 
   std::vector<std::string> places = {"host/models/mini"};
   std::error_code error;

@@ -202,7 +202,7 @@ std::string to_json(const BenchReport& report) {
   }
   for (const BenchProfile& profile : report.profiles) json["profiles"].push_back(to_json_value(profile));
   for (const BenchKernelProfile& profile : report.kernel_profiles) json["kernel_profiles"].push_back(to_json_value(profile));
-  return json.dump(2) + "\n";
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace sluice

@@ -2,14 +2,17 @@
 
 #include <cmath>
 
+#include "host/unicode.h"
+
 namespace sluice::cli {
 
 CLI::Option* add_model(CLI::App& command, std::string& model) {
-  const auto refuse_none = [](const std::string& text) {
-    return text.empty() ? std::string("an empty name; without --model it is the mini model") : std::string();
+  const auto refuse = [](const std::string& text) -> std::string {
+    if (text.empty()) return "an empty name; without --model it is the mini model";
+    return valid_utf8(text) == text ? "" : fmt::format("\"{}\" is no UTF-8, and documents tell a model's name", text);
   };
   return command.add_option("--model", model, "Hugging Face directory (default: the mini model)")
-      ->check(CLI::Validator(refuse_none, ""));
+      ->check(CLI::Validator(refuse, ""));
 }
 
 CLI::Validator finite_number(double least, double most) {

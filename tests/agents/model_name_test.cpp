@@ -4,6 +4,8 @@
 
 #include <filesystem>
 
+#include "scripting/graph/error.h"
+
 namespace sluice {
 namespace {
 
@@ -12,6 +14,15 @@ TEST(ModelName, IsTheFoldersHoweverThePathIsWritten) {
     EXPECT_EQ(model_name(path), "qwen3") << path;
   }
   EXPECT_EQ(model_name("."), std::filesystem::current_path().filename());
+}
+
+TEST(ModelName, IsTextOrRefused) {
+  EXPECT_EQ(model_name("modèle/模型"), "模型");
+  EXPECT_EQ(model_name("mo\xff/fine"), "fine");
+  for (const char* path : {"models/mo\xff"
+                           "del",
+                           "mo\xe2\x80", "a/\xed\xa0\x80/"})
+    EXPECT_THROW(model_name(path), InputError) << path;
 }
 
 }  // namespace

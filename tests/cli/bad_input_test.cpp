@@ -462,5 +462,47 @@ TEST(BadRequest, AJudgeIsNotGivenNaNSeconds) {
   }
 }
 
+TEST(BadInput, AModelWhoseNameIsNoTextIsRefused) {
+  const Folder folder;
+  const std::string model = folder.link_mini_model(
+      "mo\xff"
+      "del");
+  const std::vector<std::vector<std::string>> commands = {{"serve", "--port", "0"},
+                                                          {"serve", "--port", "0", "--data", folder.path("data")},
+                                                          {"eval", "quest", "--suite", "verify"},
+                                                          {"generate", "--ids", "1", "--max-tokens", "1"},
+                                                          {"worker"},
+                                                          {"repl"},
+                                                          {"bench", "serve"}};
+  for (std::vector<std::string> command : commands) {
+    command.insert(command.end(), {"--model", model});
+    const Ran ran = run_sluice(command);
+    EXPECT_EQ(ran.exit_code, 1) << command.front() << ran.err;
+    EXPECT_NE(ran.err.find("is no UTF-8"), std::string::npos) << command.front() << ran.err;
+  }
+  const std::string environment = run_shell("SLUICE_MODEL=$'mo\\xffdel' \"$SLUICE\" generate --ids 1").err;
+  EXPECT_NE(environment.find("is no UTF-8"), std::string::npos) << environment;
+  const Ran within = run_shell("cd '" + model + "' && \"$SLUICE\" serve --port 0 --model .");
+  EXPECT_EQ(within.exit_code, 1);
+  EXPECT_NE(within.err.find("is no UTF-8"), std::string::npos) << within.err;
+}
+
+TEST(BadInput, PathsThatAreNoTextReachNoDocument) {
+  const Folder folder;
+  const std::string flow = folder.write("fl\xffow.lua", read_file(SLUICE_SOURCE_DIR "/scripting/flows/quest.lua"));
+  const std::string suite = folder.write("su\xffite.json", R"([{"task": "needle_single", "tokens": 256, "samples": 1}])");
+  const std::string problems = folder.write("s\xffet.jsonl", "{\"problem\": \"acorn\", \"answer\": 1}\n");
+  const std::string json = folder.path("re\xffsult.json");
+  EXPECT_EQ(run_sluice({"check", flow, "--json"}).exit_code, 0);
+  EXPECT_EQ(run_sluice({"eval", flow, "--suite", suite, "--json", json}).exit_code, 0);
+  EXPECT_TRUE(nlohmann::json::accept(read_file(json)));
+  EXPECT_EQ(run_sluice({"eval", flow, "--tasks", "jsonl:" + problems, "--json", json}).exit_code, 0);
+  EXPECT_TRUE(nlohmann::json::accept(read_file(json)));
+  EXPECT_EQ(run_sluice({"agent", "add", "ada", "--data", folder.path("da\xffta")}).exit_code, 0);
+  EXPECT_EQ(run_sluice({"fsck", "--data", folder.path("da\xffta")}).exit_code, 0);
+  const std::string broken = folder.write("broken.jsonl", "{\"problem\": \"\xff\", \"answer\": 1}\n");
+  EXPECT_EQ(run_sluice({"eval", "quest", "--tasks", "jsonl:" + broken}).exit_code, 1);
+}
+
 }  // namespace
 }  // namespace sluice::test
