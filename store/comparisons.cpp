@@ -1,6 +1,7 @@
 // Comparisons of verdicts, and the family tree.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -19,17 +20,18 @@ Filter with_status(Filter filter) {
   return filter;
 }
 
-std::vector<Ranked> measured(Database& database, const Ranking& ranking, const std::string& order, int limit) {
+std::vector<Ranked> measured(Database& database, const Ranking& ranking, const std::string& order, int limit, int64_t skip) {
   const Conditions conditions(with_status(ranking.filter));
   Query query(database,
               fmt::format("SELECT {}, m.name, m.task, m.length, m.value, m.low, m.high, m.unit, e.finished FROM metrics m "
                           "JOIN evaluations e ON e.id = m.evaluation JOIN submissions s ON s.judged = e.id "
                           "JOIN agents a ON a.id = s.agent WHERE m.name = ? AND m.task = ? AND m.length = ? AND {} "
-                          "ORDER BY {}, s.id LIMIT ?",
+                          "ORDER BY {}, s.id LIMIT ? OFFSET ?",
                           kSummaryColumns, conditions.sql(), order),
               ranking.metric, ranking.task, ranking.length);
   conditions.bind(query);
-  query.bind(limit);
+  query.bind(int64_t{limit});
+  query.bind(skip);
   std::vector<Ranked> rows;
   constexpr int kAt = kSummaryWidth;
   while (query.step()) {
@@ -57,15 +59,29 @@ std::vector<Ranked> Store::leaderboard(const Ranking& ranking) {
   const TimeLimit limit(*database_, kMostSearch);
   const Transaction transaction(*database_, Transaction::Kind::kRead);
   const char* order = ranking.higher_is_better ? "m.value DESC" : "m.value";
-  std::vector<Ranked> rows = measured(*database_, ranking, order, std::max(ranking.limit, 1));
+  std::vector<Ranked> rows = measured(*database_, ranking, order, std::max(ranking.limit, 1), ranking.skip);
   complete_rows(*database_, rows);
   return rows;
+}
+
+int64_t Store::count_measured(const Ranking& ranking) {
+  const TimeLimit limit(*database_, kMostSearch);
+  const Conditions conditions(with_status(ranking.filter));
+  Query query(*database_,
+              fmt::format("SELECT COUNT(*) FROM metrics m JOIN evaluations e ON e.id = m.evaluation "
+                          "JOIN submissions s ON s.judged = e.id JOIN agents a ON a.id = s.agent "
+                          "WHERE m.name = ? AND m.task = ? AND m.length = ? AND {}",
+                          conditions.sql()),
+              ranking.metric, ranking.task, ranking.length);
+  conditions.bind(query);
+  query.step();
+  return query.integer(0);
 }
 
 std::vector<HistoryPoint> Store::history(const Ranking& ranking) {
   const TimeLimit limit(*database_, kMostSearch);
   std::vector<HistoryPoint> points;
-  for (const Ranked& row : measured(*database_, ranking, "e.finished", kAll)) {
+  for (const Ranked& row : measured(*database_, ranking, "e.finished", kAll, 0)) {
     const double value = row.metric.value;
     double best = value;
     if (!points.empty()) {
@@ -74,6 +90,7 @@ std::vector<HistoryPoint> Store::history(const Ranking& ranking) {
     points.push_back(
         {row.submission.id, row.submission.agent, row.submission.name, row.finished, value, best, row.submission.settings});
   }
+  points.resize(points.size() - std::min(points.size(), static_cast<size_t>(std::max<int64_t>(ranking.skip, 0))));
   const auto most = static_cast<size_t>(std::max(ranking.limit, 1));
   if (points.size() > most) points.erase(points.begin(), points.end() - static_cast<ptrdiff_t>(most));
   return points;
@@ -103,33 +120,40 @@ std::vector<FrontPoint> Store::pareto_front(const std::string& accuracy, const s
   return front;
 }
 
-std::vector<SubmissionSummary> Store::related(const std::string& recursion, SubmissionId submission, bool with_itself) {
+Relatives Store::related(const std::string& recursion, SubmissionId submission, bool with_itself, int64_t skip, int64_t most) {
   const TimeLimit limit(*database_, kMostSearch);
   const Transaction transaction(*database_, Transaction::Kind::kRead);
-  std::vector<SubmissionSummary> nodes;
-  Query query(*database_,
-              fmt::format("WITH RECURSIVE related (id) AS (SELECT ? UNION {} LIMIT {}) {} WHERE s.id IN related "
-                          "AND (? OR s.id <> ?) ORDER BY s.id",
-                          recursion, Limits::kRelatives, kSelectSummary),
-              submission, static_cast<int>(with_itself), submission);
-  while (query.step()) nodes.push_back(read_summary(query));
-  complete_summaries(*database_, nodes);
-  return nodes;
+  std::vector<SubmissionId> ids;  // the nearest first: SQLite takes what a recursion found in the order in which it was found
+  Query found(*database_, fmt::format("WITH RECURSIVE related (id) AS (SELECT ? UNION {}) SELECT id FROM related", recursion),
+              submission);
+  while (found.step()) {
+    if (with_itself || found.integer(0) != submission) ids.push_back(found.integer(0));
+  }
+  const auto total = static_cast<int64_t>(ids.size());
+  const int64_t begin = std::clamp<int64_t>(skip, 0, total);
+  const int64_t end = std::min(total, begin + std::max<int64_t>(most, 1));
+  const std::vector<SubmissionId> wanted(ids.begin() + begin, ids.begin() + end);
+  Relatives relatives{{}, total, end < total ? end : 0};
+  Query query(*database_, fmt::format("{} WHERE s.id IN (SELECT value FROM json_each(?)) ORDER BY s.id", kSelectSummary),
+              fmt::format("[{}]", fmt::join(wanted, ",")));
+  while (query.step()) relatives.nodes.push_back(read_summary(query));
+  complete_summaries(*database_, relatives.nodes);
+  return relatives;
 }
 
-std::vector<SubmissionSummary> Store::ancestors(SubmissionId submission) {
-  return related("SELECT p.parent FROM parents p JOIN related r ON p.submission = r.id", submission, false);
+Relatives Store::ancestors(SubmissionId submission, int64_t skip, int64_t limit) {
+  return related("SELECT p.parent FROM parents p JOIN related r ON p.submission = r.id", submission, false, skip, limit);
 }
 
-std::vector<SubmissionSummary> Store::descendants(SubmissionId submission) {
-  return related("SELECT p.submission FROM parents p JOIN related r ON p.parent = r.id", submission, false);
+Relatives Store::descendants(SubmissionId submission, int64_t skip, int64_t limit) {
+  return related("SELECT p.submission FROM parents p JOIN related r ON p.parent = r.id", submission, false, skip, limit);
 }
 
-std::vector<SubmissionSummary> Store::family(SubmissionId submission) {
+Relatives Store::family(SubmissionId submission, int64_t skip, int64_t limit) {
   return related(
       "SELECT p.parent FROM parents p JOIN related r ON p.submission = r.id "
       "UNION SELECT p.submission FROM parents p JOIN related r ON p.parent = r.id",
-      submission, true);
+      submission, true, skip, limit);
 }
 
 }  // namespace sluice::store

@@ -187,6 +187,7 @@ struct Ranking {
   bool higher_is_better = true;
   Filter filter = {};
   int limit = 100;
+  int64_t skip = 0;  // entries before the first one
 };
 
 struct Ranked {
@@ -220,6 +221,13 @@ struct AgentSummary {
   int64_t submissions = 0;
   int64_t passed = 0;
   std::optional<double> best_accuracy;  // of those that passed
+};
+
+/// Some of a submission's relatives, by id: the nearest, or those that follow on them.
+struct Relatives {
+  std::vector<SubmissionSummary> nodes;
+  int64_t total = 0;  // of all there are
+  int64_t next = 0;   // where the rest begins, counted from the nearest; 0: there is none
 };
 
 /// Limits of what is stored; more is refused, except of artifacts, which are capped.

@@ -106,15 +106,18 @@ class Store {
   // Comparisons (comparisons.cpp), each of the last verdicts of submissions that passed, or have the filter's status
 
   std::vector<Ranked> leaderboard(const Ranking& ranking);
+  /// How many there would be of leaderboard and history without a limit.
+  int64_t count_measured(const Ranking& ranking);
   /// Submissions that no other beats in both, the most accurate first.
   std::vector<FrontPoint> pareto_front(const std::string& accuracy, const std::string& speed, const Filter& filter = {});
-  /// By the time of the verdict; of more than the limit the newest.
+  /// By the time of the verdict; of more than the limit the newest, after `skip` newer ones.
   std::vector<HistoryPoint> history(const Ranking& ranking);
-  /// Without `submission` itself, by id; of more than Limits::kRelatives the nearest.
-  std::vector<SubmissionSummary> ancestors(SubmissionId submission);
-  std::vector<SubmissionSummary> descendants(SubmissionId submission);
-  /// All that is related in any way, with `submission`, by id.
-  std::vector<SubmissionSummary> family(SubmissionId submission);
+  /// Without `submission` itself: at most `limit`, after the `skip` nearest. What is handed in meanwhile may push one onto the
+  /// next page, so that it is there twice; none is missed that was there before.
+  Relatives ancestors(SubmissionId submission, int64_t skip = 0, int64_t limit = Limits::kRelatives);
+  Relatives descendants(SubmissionId submission, int64_t skip = 0, int64_t limit = Limits::kRelatives);
+  /// All that is related in any way, with `submission`.
+  Relatives family(SubmissionId submission, int64_t skip = 0, int64_t limit = Limits::kRelatives);
 
  private:
   int64_t append(const std::string& kind, std::optional<SubmissionId> submission, const std::string& data);
@@ -126,7 +129,7 @@ class Store {
   Status retry_or_end(SubmissionId submission, EvaluationId evaluation, const std::string& outcome, const std::string& reason,
                       Time delay, const std::vector<Artifact>& artifacts = {});
   void back_to_queue(SubmissionId submission, const std::string& outcome, Time delay, bool counts);
-  std::vector<SubmissionSummary> related(const std::string& recursion, SubmissionId submission, bool with_itself);
+  Relatives related(const std::string& recursion, SubmissionId submission, bool with_itself, int64_t skip, int64_t limit);
 
   StoreOptions options_;
   std::unique_ptr<Database> database_;

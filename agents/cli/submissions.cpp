@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,6 +15,7 @@
 #include "agents/cli/terminal.h"
 #include "agents/client/diff_text.h"
 #include "agents/client/lineage_tree.h"
+#include "agents/client/metric_text.h"
 #include "agents/client/submission_text.h"
 #include "agents/client/verdict_wait.h"
 #include "host/json_object.h"
@@ -69,7 +72,11 @@ void leaderboard(ReadOptions options) {
   options.query["limit"] = std::to_string(options.limit);
   if (options.query["order"].empty() && options.query["metric"] == "pages_read") options.query["order"] = "ascending";
   const json answer = options.client.client().get("/v1/leaderboard", options.query);
-  options.client.print(answer, [&] { return leaderboard_table(entries_of(answer, "entries"), options.query.at("metric")); });
+  const JsonObject board(answer, "the answer");
+  const int64_t total = board.find_integer("total", 0, std::numeric_limits<int64_t>::max()).value_or(0);
+  const auto shown = static_cast<int64_t>(board.array("entries").size());
+  const std::string more = total > shown ? fmt::format("{} of {}: --limit shows more\n", shown, total) : std::string();
+  options.client.print(answer, [&] { return leaderboard_table(board.array("entries"), options.query.at("metric")) + more; });
 }
 
 void add_leaderboard(CLI::App& app) {
@@ -114,13 +121,26 @@ void add_show(CLI::App& app) {
   command->callback([options] { show(*options); });
 }
 
+/// All of them, a page of the server's at a time.
+void tree(ReadOptions options) {
+  HarnessClient client = options.client.client();
+  std::map<json, json> nodes;  // by id: what is handed in meanwhile may push one onto the next page, too
+  json answer;
+  do {
+    answer = client.get(options.path("/lineage"), options.query);
+    for (const json& node : entries_of(answer, "nodes")) nodes[member_of(node, "id")] = node;
+    options.query["cursor"] = JsonObject(answer, "the answer").text("next");
+  } while (!options.query["cursor"].empty());
+  json all = json::array();
+  for (auto& [id, node] : nodes) all.push_back(std::move(node));
+  answer["nodes"] = std::move(all);
+  options.client.print(answer, [&] { return lineage_tree(answer["nodes"]); });
+}
+
 void add_tree(CLI::App& app) {
   auto options = std::make_shared<ReadOptions>();
   CLI::App* command = add_about(app, "tree", "A submission's relatives, children below their parents", *options);
-  command->callback([options] {
-    const json answer = options->client.client().get(options->path("/lineage"));
-    options->client.print(answer, [&] { return lineage_tree(entries_of(answer, "nodes")); });
-  });
+  command->callback([options] { tree(*options); });
 }
 
 void diff(ReadOptions options) {

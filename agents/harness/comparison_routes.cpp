@@ -20,22 +20,25 @@ store::Ranking ranking_of(const HttpRequest& request, int usual, int most) {
   ranking.higher_is_better = order == "descending";
   ranking.filter = filter_of(request);
   ranking.limit = static_cast<int>(query_number(request, "limit", usual, 1, most));
+  ranking.skip = query_number(request, "skip", 0, 0, INT64_MAX / 2);
   return ranking;
 }
 
 std::vector<RouteParameter> ranking_parameters() {
-  return with_filters({{"metric", known_metrics()},
-                       {"task", "of the metric; none: of all together"},
-                       {"tokens", "length of the task's prompts", schemas::integer()},
-                       {"order", "descending or ascending; without it the best first"},
-                       {"limit", "most entries", schemas::integer()}});
+  return with_filters(
+      {{"metric", known_metrics()},
+       {"task", "of the metric; none: of all together"},
+       {"tokens", "length of the task's prompts", schemas::integer()},
+       {"order", "descending or ascending; without it the best first"},
+       {"limit", "most entries", schemas::integer()},
+       {"skip", "entries to leave out: of the leaderboard the best, of the history the newest", schemas::integer()}});
 }
 
 HttpRoute leaderboard_route(HarnessService& service) {
   HttpRoute route = route_of("GET", "/v1/leaderboard", "getLeaderboard",
                              "Submissions that passed (or have the status asked for), by a metric", Access::kRead);
   route.query = ranking_parameters();
-  gives_json(route, schemas::list("entries", schemas::ranked()));
+  gives_json(route, schemas::counted(schemas::list("entries", schemas::ranked())));
   route.handle = [&service](const HttpRequest& request) {
     return json_answer(service.leaderboard(ranking_of(request, 100, 1000)));
   };
@@ -57,7 +60,7 @@ HttpRoute history_route(HarnessService& service) {
   HttpRoute route =
       route_of("GET", "/v1/history", "getHistory", "A metric by the time of the verdict, and the best so far", Access::kRead);
   route.query = ranking_parameters();
-  gives_json(route, schemas::list("points", schemas::history_point()));
+  gives_json(route, schemas::counted(schemas::list("points", schemas::history_point())));
   constexpr int kMost = 10'000;
   route.handle = [&service](const HttpRequest& request) {
     return json_answer(service.history(ranking_of(request, kMost, kMost)));

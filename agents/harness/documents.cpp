@@ -159,11 +159,11 @@ json document_of(const store::Event& event) {
           {"data", parsed(event.data)}};
 }
 
-json ranked_documents(const std::vector<store::Ranked>& ranking) {
+json ranked_documents(const std::vector<store::Ranked>& ranking, int64_t skipped) {
   json entries = json::array();
-  size_t rank = 0;
+  int64_t rank = 0;
   for (size_t i = 0; i < ranking.size(); ++i) {
-    if (i == 0 || ranking[i].metric.value != ranking[i - 1].metric.value) rank = i + 1;
+    if (i == 0 || ranking[i].metric.value != ranking[i - 1].metric.value) rank = skipped + static_cast<int64_t>(i) + 1;
     entries.push_back({{"rank", rank},
                        {"submission", document_of(ranking[i].submission)},
                        {"metric", document_of(ranking[i].metric)},

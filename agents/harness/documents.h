@@ -39,6 +39,6 @@ nlohmann::json documents_of(const std::vector<Record>& records) {
 }
 
 /// Entries with their ranks, from 1; equal values have equal ranks.
-nlohmann::json ranked_documents(const std::vector<store::Ranked>& ranking);
+nlohmann::json ranked_documents(const std::vector<store::Ranked>& ranking, int64_t skipped = 0);
 
 }  // namespace sluice

@@ -167,14 +167,20 @@ json HarnessService::list(const store::Filter& filter, const std::string& cursor
   });
 }
 
-json HarnessService::lineage(store::SubmissionId id, const std::string& of) {
+json HarnessService::lineage(store::SubmissionId id, const std::string& of, int64_t skip, int64_t limit) {
   return as_problems([&] {
     const auto store = stores_.borrow();
     if (!store->find_status(id)) no_submission(id);
-    if (of == "ancestors") return json{{"nodes", documents_of(store->ancestors(id))}};
-    if (of == "descendants") return json{{"nodes", documents_of(store->descendants(id))}};
-    if (of == "family") return json{{"nodes", documents_of(store->family(id))}};
-    throw HttpProblem(400, "of is ancestors, descendants or family");
+    const auto relatives = of == "ancestors"     ? &store::Store::ancestors
+                           : of == "descendants" ? &store::Store::descendants
+                                                 : &store::Store::family;
+    if (of != "ancestors" && of != "descendants" && of != "family") {
+      throw HttpProblem(400, "of is ancestors, descendants or family");
+    }
+    const store::Relatives found = ((*store).*relatives)(id, skip, limit);
+    return json{{"nodes", documents_of(found.nodes)},
+                {"total", found.total},
+                {"next", found.next > 0 ? std::to_string(found.next) : std::string()}};
   });
 }
 
@@ -198,7 +204,9 @@ json HarnessService::diff(store::SubmissionId id, std::optional<store::Submissio
 json HarnessService::leaderboard(const store::Ranking& ranking) {
   return as_problems([&] {
     const Turn turn(turns_of_comparison(ranking.filter));
-    return json{{"entries", ranked_documents(stores_.borrow()->leaderboard(ranking))}};
+    const auto store = stores_.borrow();
+    json entries = ranked_documents(store->leaderboard(ranking), ranking.skip);
+    return json{{"entries", std::move(entries)}, {"total", store->count_measured(ranking)}};
   });
 }
 
@@ -212,7 +220,8 @@ json HarnessService::front(const std::string& accuracy, const std::string& speed
 json HarnessService::history(const store::Ranking& ranking) {
   return as_problems([&] {
     const Turn turn(turns_of_comparison(ranking.filter));
-    return json{{"points", documents_of(stores_.borrow()->history(ranking))}};
+    const auto store = stores_.borrow();
+    return json{{"points", documents_of(store->history(ranking))}, {"total", store->count_measured(ranking)}};
   });
 }
 

@@ -64,8 +64,8 @@ class HarnessService {
   /// Of the last verdict; nothing if it has none of that name.
   std::optional<store::Artifact> artifact(store::SubmissionId id, const std::string& name);
   Json list(const store::Filter& filter, const std::string& cursor, int limit);
-  /// `of` is family, ancestors or descendants.
-  Json lineage(store::SubmissionId id, const std::string& of);
+  /// `of` is family, ancestors or descendants: at most `limit`, after the `skip` nearest.
+  Json lineage(store::SubmissionId id, const std::string& of, int64_t skip = 0, int64_t limit = store::Limits::kRelatives);
   /// From the first parent unless `from` names another; from nothing if there is none. `whole`: with all lines as context.
   Json diff(store::SubmissionId id, std::optional<store::SubmissionId> from = {}, bool whole = false);
 

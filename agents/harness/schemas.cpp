@@ -154,6 +154,10 @@ json evaluation() {
 
 json page() { return with(list("submissions", summary()), "next", text()); }
 
+json relatives() { return with(with(list("nodes", summary()), "next", text()), "total", integer()); }
+
+json counted(json list) { return with(std::move(list), "total", integer()); }
+
 json diff() {
   const json hunk = object({{"header", text()}, {"lines", list_of(diff_line())}});
   const json any = json::object();

@@ -30,6 +30,10 @@ nlohmann::json submission(bool with_is_new = false);
 nlohmann::json judged_submission();
 nlohmann::json evaluation();
 nlohmann::json page();
+/// Nodes, how many there are in all, and the cursor of the next page.
+nlohmann::json relatives();
+/// A list that may be a part, and how many entries there are in all.
+nlohmann::json counted(nlohmann::json list);
 nlohmann::json diff();
 nlohmann::json ranked();
 nlohmann::json front_point();

@@ -110,11 +110,17 @@ HttpRoute diff_route(HarnessService& service) {
 }
 
 HttpRoute lineage_route(HarnessService& service) {
-  HttpRoute route = route_of("GET", "/v1/submissions/{id}/lineage", "getLineage", "Its relatives, by number", Access::kRead);
-  route.query = {{"of", "ancestors, descendants or family (all related, the submission among them)"}};
-  gives_json(route, schemas::list("nodes", schemas::summary()));
+  HttpRoute route = route_of("GET", "/v1/submissions/{id}/lineage", "getLineage",
+                             "Its relatives, by number: the nearest, and page by page all", Access::kRead);
+  constexpr int kMost = store::Limits::kRelatives;
+  route.query = {{"of", "ancestors, descendants or family (all related, the submission among them)"},
+                 {"cursor", "`next` of the page before, whose nodes are nearer", schemas::integer()},
+                 {"limit", "most nodes (2000)", schemas::integer()}};
+  gives_json(route, schemas::relatives());
   route.handle = [&service](const HttpRequest& request) {
-    return json_answer(service.lineage(id_of(request), query_text(request, "of", "family")));
+    return json_answer(service.lineage(id_of(request), query_text(request, "of", "family"),
+                                       query_number(request, "cursor", 0, 0, INT64_MAX / 2),
+                                       query_number(request, "limit", kMost, 1, kMost)));
   };
   return route;
 }

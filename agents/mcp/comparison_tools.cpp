@@ -20,6 +20,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kMostRows = 50;
+constexpr int64_t kMostRelatives = 100;
 constexpr int64_t kUsualRows = 20;
 constexpr const char* kMetricHelp = "accuracy, speedup (times dense decoding), pages_read or mass (share of attention covered)";
 
@@ -45,10 +46,12 @@ int limit_of(const JsonObject& arguments) {
 
 json limit_property() { return integer_property("Most entries", 1, kMostRows, kUsualRows); }
 
-/// The list `member` of a document, cut to what has room; `text` writes an item in a line.
+/// The list `member` of a document, cut to what has room; `text` writes an item in a line. `behind`: how many more there are than
+/// `items`.
 template <typename Text>
-ToolResult list_result(const char* member, json items, const std::string& title, const Text& text, const std::string& how_on) {
-  const size_t left_out = cut_list(items, kMostBytes);
+ToolResult list_result(const char* member, json items, const std::string& title, const Text& text, const std::string& how_on,
+                       int64_t behind = 0) {
+  const int64_t left_out = static_cast<int64_t>(cut_list(items, kMostBytes)) + behind;
   std::string lines = fmt::format("{}: {}\n", title, items.empty() ? "none" : std::to_string(items.size()));
   for (const json& item : items) lines += text(item) + "\n";
   json structured = {{member, std::move(items)}};
@@ -58,6 +61,14 @@ ToolResult list_result(const char* member, json items, const std::string& title,
   }
   return {.text = std::move(lines), .structured = std::move(structured)};
 }
+
+/// How many entries a document has not, behind those that it has after `skip` others.
+int64_t behind(const json& document, const char* member, int64_t skip) {
+  const int64_t shown = skip + static_cast<int64_t>(document.at(member).size());
+  return std::max<int64_t>(document.at("total").get<int64_t>() - shown, 0);
+}
+
+json skip_property(const char* what) { return integer_property(what, 0, int64_t{1} << 40, 0); }
 
 json list_schema(const char* member, const json& item) {
   return output_object({{member, output_list(item)}, {"left_out", {{"type", "string"}}}}, {member});
@@ -72,6 +83,7 @@ store::Ranking ranking_of(const JsonObject& arguments) {
       text_argument(arguments, "order", is_better_high(ranking.metric) ? "descending" : "ascending") == "descending";
   ranking.filter = filter_of(arguments);
   ranking.limit = limit_of(arguments);
+  ranking.skip = arguments.find_integer("skip", 0, int64_t{1} << 40).value_or(0);
   return ranking;
 }
 
@@ -160,7 +172,8 @@ Tool leaderboard_tool(HarnessService& service) {
        {"task", text_property("The metric of this task alone, for example needle_multikey", 200)},
        {"tokens", integer_property("The metric at this length of prompt alone; 0: all", 0, int64_t{1} << 30, 0)},
        {"order", choice_property("without it the best first: ascending for pages_read", {"descending", "ascending"})},
-       {"limit", limit_property()}}));
+       {"limit", limit_property()},
+       {"skip", skip_property("Entries to leave out: the best")}}));
   tool.output_schema = list_schema(
       "entries", output_object({{"rank", {{"type", "integer"}}}, {"metric", metric_schema()}, {"submission", row_schema()}},
                                {"rank", "metric", "submission"}));
@@ -176,7 +189,7 @@ Tool leaderboard_tool(HarnessService& service) {
           return fmt::format("{}. {}; submission {}", entry.at("rank").get<int64_t>(), text_of_metric(entry.at("metric")),
                              text_of_row(entry.at("submission")));
         },
-        "ask again with a smaller limit or with filters");
+        "ask again with skip, with another limit or with filters", behind(board, "entries", ranking.skip));
   };
   return tool;
 }
@@ -247,16 +260,21 @@ Tool lineage_tool(HarnessService& service) {
       "which changes helped, the nearest first. diff shows what a change was.";
   tool.input_schema = input_object({{"id", id_property("The submission")},
                                     {"of", choice_property("family, unless told otherwise: all related, itself among them",
-                                                           {"family", "ancestors", "descendants"})}},
+                                                           {"family", "ancestors", "descendants"})},
+                                    {"skip", skip_property("Relatives to leave out: the nearest")}},
                                    {"id"});
   tool.output_schema = list_schema("nodes", row_schema());
   tool.annotations = reading_annotations();
   tool.call = [&service](const JsonObject& arguments, const ToolCall&) {
     const std::string of = text_argument(arguments, "of", "family");
     const int64_t id = arguments.integer("id", 1, INT64_MAX);
-    return list_result("nodes", brief_rows(nearest_first(service.lineage(id, of).at("nodes"), id)),
-                       fmt::format("{} of submission {}", of, id), text_of_row,
-                       "ask for ancestors or descendants of one of these");
+    const int64_t skip = arguments.find_integer("skip", 0, int64_t{1} << 40).value_or(0);
+    const json page = service.lineage(id, of, skip, kMostRelatives);
+    const std::string first = skip > 0 ? fmt::format(", after the {} nearest", skip) : std::string();
+    return list_result("nodes", brief_rows(nearest_first(page.at("nodes"), id)),
+                       fmt::format("{} of submission {} ({} in all{})", of, id, page.at("total").get<int64_t>(), first),
+                       text_of_row, "ask again with skip, or for ancestors or descendants of one of these",
+                       behind(page, "nodes", skip));
   };
   return tool;
 }

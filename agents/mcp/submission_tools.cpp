@@ -210,7 +210,8 @@ Tool get_submission_tool(HarnessService& service) {
     result.text += "script:\n" + page.text;
     if (page.next_line > 0) {
       result.structured["script_continues_at_line"] = page.next_line;
-      result.text += fmt::format("\n(the script goes on: call get_submission with from_line {})", page.next_line);
+      result.text += fmt::format("\n(the script goes on: call get_submission with from_line {}; it has {} lines)", page.next_line,
+                                 page.lines);
     }
     return result;
   };

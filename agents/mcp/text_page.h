@@ -15,6 +15,7 @@ constexpr size_t kMostBytes = 48'000;
 struct TextPage {
   std::string text;
   int64_t next_line = 0;  // where the rest begins, from 1; 0: there is none
+  int64_t lines = 0;      // of the whole text, where there is a rest
 };
 
 /// The lines of `text` from `line` (from 1) on, as many as have room in `most` bytes, and at least one, which is cut if it alone
@@ -24,7 +25,7 @@ TextPage page_of(const std::string& text, int64_t line, size_t most = kMostBytes
 /// Removes items from the end of an array until it has room in `most` bytes as JSON. How many were removed.
 size_t cut_list(nlohmann::json& list, size_t most = kMostBytes);
 
-/// `text` with at most `most` bytes, cut before a character of UTF-8, with three dots if something is missing.
+/// `text` with at most `most` bytes, cut before a character of UTF-8; what is missing is told behind it: "... (7 more bytes)".
 std::string shortened(const std::string& text, size_t most);
 
 }  // namespace sluice::mcp

@@ -57,7 +57,8 @@ int64_t first_line(const JsonObject& arguments) { return arguments.find_integer(
 std::string paged_text(const std::string& text, const JsonObject& arguments) {
   const TextPage page = page_of(text, first_line(arguments));
   if (page.next_line == 0) return page.text;
-  return fmt::format("{}\n(it goes on: call {} again with from_line {})", page.text, arguments.where(), page.next_line);
+  return fmt::format("{}\n(it goes on: call {} again with from_line {}; it has {} lines)", page.text, arguments.where(),
+                     page.next_line, page.lines);
 }
 
 json reading_annotations() { return {{"readOnlyHint", true}, {"openWorldHint", false}}; }

@@ -80,6 +80,10 @@ TEST_F(HarnessTools, LongAnswersAreCutAndSayHowToGoOn) {
   const json nodes = structured("lineage", {{"id", id}});
   EXPECT_LT(nodes["nodes"].size(), 181U);
   EXPECT_NE(nodes["left_out"].get<std::string>().find("ancestors or descendants"), std::string::npos);
+  EXPECT_NE(text("lineage", {{"id", id}}).find("(181 in all)"), std::string::npos);
+  const auto shown = static_cast<int64_t>(nodes["nodes"].size());
+  EXPECT_TRUE(nodes["left_out"].get<std::string>().starts_with(fmt::format("{} more", 181 - shown)));
+  EXPECT_EQ(structured("lineage", {{"id", id}, {"skip", 180}})["nodes"].size(), 1U);
   const json last = structured("lineage", {{"id", parent}})["nodes"];
   EXPECT_EQ(last[0]["id"], parent) << "the nearest first";
   EXPECT_EQ(last[1]["id"], last[0]["parents"][0]);

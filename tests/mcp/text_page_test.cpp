@@ -53,15 +53,16 @@ TEST(TextPage, BeginsAtAnyLine) {
 TEST(TextPage, ALineThatIsTooLongIsCut) {
   const std::string text = std::string(50, 'x') + "\nnext\n";
   const TextPage page = page_of(text, 1, 20);
-  EXPECT_EQ(page.text, std::string(20, 'x') + "...");
+  EXPECT_EQ(page.text, std::string(20, 'x') + "... (30 more bytes)");
   EXPECT_EQ(page.next_line, 2);
+  EXPECT_EQ(page.lines, 2);
   EXPECT_EQ(page_of(text, 2, 20).text, "next\n");
   EXPECT_EQ(page_of(std::string(50, 'x'), 1, 20).next_line, 0);
 }
 
 TEST(TextPage, CutsBetweenCharacters) {
-  EXPECT_EQ(shortened("größe", 3), "gr...");
-  EXPECT_EQ(shortened("größe", 4), "grö...");
+  EXPECT_EQ(shortened("größe", 3), "gr... (5 more bytes)");
+  EXPECT_EQ(shortened("größe", 4), "grö... (3 more bytes)");
   EXPECT_EQ(shortened("größe", 7), "größe");
 }
 

@@ -1,4 +1,7 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <set>
 
 #include "tests/store/folder.h"
 
@@ -67,17 +70,53 @@ TEST(Family, FollowsParentsBothWays) {
   const SubmissionId mother = judged(test, "mother", passed());
   const SubmissionId child = judged(test, "child", passed(), {merged, mother});
   judged(test, "stranger", passed());
-  const auto ids = [](const std::vector<SubmissionSummary>& nodes) {
+  const auto ids = [](const Relatives& relatives) {
     std::vector<SubmissionId> list;
-    for (const SubmissionSummary& node : nodes) list.push_back(node.id);
+    for (const SubmissionSummary& node : relatives.nodes) list.push_back(node.id);
     return list;
   };
   using Ids = std::vector<SubmissionId>;
   EXPECT_EQ(ids(test.store.ancestors(merged)), (Ids{root, left, right}));
   EXPECT_EQ(ids(test.store.descendants(left)), (Ids{merged, child}));
   EXPECT_EQ(ids(test.store.family(mother)), (Ids{root, left, right, merged, mother, child}));
-  EXPECT_EQ(test.store.family(mother).at(3).parents, (Ids{right, left}));
-  EXPECT_TRUE(test.store.ancestors(root).empty());
+  EXPECT_EQ(test.store.family(mother).nodes.at(3).parents, (Ids{right, left}));
+  EXPECT_TRUE(test.store.ancestors(root).nodes.empty());
+  EXPECT_EQ(test.store.ancestors(root).total, 0);
+}
+
+TEST(Family, LargeOnesAreToldWholePageByPage) {
+  TestStore test;
+  constexpr int kMembers = 2500;
+  SubmissionId last = 0;
+  for (int i = 0; i < kMembers; ++i) {
+    last = test.store.submit("ada", draft(fmt::format("flow {}", i), last == 0 ? std::vector<SubmissionId>{} : std::vector{last}))
+               .id;
+  }
+  const Relatives first = test.store.family(last);
+  EXPECT_EQ(first.total, kMembers);
+  EXPECT_EQ(first.nodes.size(), static_cast<size_t>(Limits::kRelatives));
+  EXPECT_EQ(first.nodes.back().id, last) << "the nearest come first";
+  const Relatives rest = test.store.family(last, first.next);
+  EXPECT_EQ(rest.total, kMembers);
+  EXPECT_EQ(rest.next, 0);
+  std::set<SubmissionId> all;
+  for (const Relatives* page : {&first, &rest}) {
+    for (const SubmissionSummary& node : page->nodes) all.insert(node.id);
+  }
+  EXPECT_EQ(all.size(), static_cast<size_t>(kMembers));
+  EXPECT_EQ(test.store.ancestors(last).total, kMembers - 1);
+  EXPECT_EQ(test.store.descendants(1, 0, 10).nodes.size(), 10U);
+  EXPECT_TRUE(test.store.family(last, 1'000'000).nodes.empty());
+}
+
+TEST(Leaderboard, TellsHowManyThereAre) {
+  TestStore test;
+  for (int i = 0; i < 5; ++i) judged(test, fmt::format("flow {}", i), passed(0.1 * (i + 1)));
+  const Ranking ranking{.metric = "accuracy", .limit = 2, .skip = 1};
+  EXPECT_EQ(test.store.count_measured(ranking), 5);
+  EXPECT_EQ(test.store.leaderboard(ranking).front().submission.id, 4);
+  EXPECT_EQ(test.store.history(ranking).back().submission, 4);
+  EXPECT_EQ(test.store.history(ranking).size(), 2U);
 }
 
 }  // namespace

@@ -82,6 +82,27 @@ function chooser(chosen: number): HTMLElement {
   );
 }
 
+interface Relatives {
+  nodes: Summary[];
+  total: number;
+  next: string;
+}
+
+const kMostRead = 10000; // of a family
+
+/** The nearest relatives, by number, and how many there are. */
+async function familyOf(chosen: number, stop: AbortSignal): Promise<{ nodes: Summary[]; total: number }> {
+  const nodes = new Map<number, Summary>(); // one that is handed in meanwhile may push another onto the next page, too
+  let page: Relatives;
+  let cursor = '';
+  do {
+    page = await get<Relatives>(`/v1/submissions/${chosen}/lineage`, { cursor }, stop);
+    for (const node of page.nodes) nodes.set(node.id, node);
+    cursor = page.next;
+  } while (cursor !== '' && nodes.size < kMostRead);
+  return { nodes: [...nodes.values()].sort((a, b) => a.id - b.id), total: page.total };
+}
+
 export const lineageView: View = async ({ route, live, signal, main }) => {
   const chosen = idOf(route.path[1]);
   const drawing = element('div', { class: 'family' });
@@ -96,12 +117,13 @@ export const lineageView: View = async ({ route, live, signal, main }) => {
   });
   const family = new Set<number>(); // as it is drawn, and who is known to have joined it since
   const load = async (stop: AbortSignal) => {
-    const { nodes } = await get<{ nodes: Summary[] }>(`/v1/submissions/${chosen}/lineage`, {}, stop);
+    const { nodes, total } = await familyOf(chosen, stop);
     loader.reveal();
     const drawn = nearest(nodes, chosen);
     note.textContent =
-      `${nodes.length} related, the oldest at the left` +
-      (drawn.length < nodes.length ? `; the nearest ${drawn.length} are drawn, the table has all` : '') +
+      `${Math.max(total, nodes.length)} related, the oldest at the left` +
+      (drawn.length < nodes.length ? `; the nearest ${drawn.length} are drawn, the table has ` : '') +
+      (drawn.length === nodes.length ? '' : nodes.length < total ? `the nearest ${nodes.length}; choose one of them for those near it` : 'all') +
       '. Arrow keys go from box to box.';
     const label = `Family of submission ${chosen}`;
     const graph = layeredGraph(
