@@ -5,8 +5,9 @@
 
 namespace sluice {
 
-/// `text` as a terminal may have it: what a script or a file put into a message moves no cursor. Control characters but line
-/// breaks and tabs become \xNN.
+/// `text` as a terminal may have it: what a script or a file put into a message moves no cursor, and looks like what it is.
+/// Control characters but line breaks and tabs, and bytes that are no UTF-8, become \xNN; characters that nobody sees or that
+/// turn the direction of writing become \u{NNNN}.
 std::string printable(std::string_view text);
 
 }  // namespace sluice

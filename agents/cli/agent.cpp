@@ -10,6 +10,7 @@
 #include "agents/harness/documents.h"
 #include "agents/harness/submission_draft.h"
 #include "agents/iso_time.h"
+#include "agents/printable_text.h"
 #include "agents/text_table.h"
 #include "scripting/graph/error.h"
 #include "store/data_folder.h"
@@ -53,7 +54,7 @@ void print_agents(store::Store& store) {
     rows.push_back({agent.name, name_of(agent.role), iso_day(agent.created), std::to_string(agent.submissions),
                     std::to_string(agent.passed)});
   }
-  fmt::print("{}", aligned_table(rows));
+  fmt::print("{}", printable(aligned_table(rows)));
 }
 
 void add_folder(CLI::App& command, AgentOptions& options) {

@@ -12,6 +12,7 @@
 #include "agents/cli/arguments.h"
 #include "agents/cli/commands.h"
 #include "agents/output_file.h"
+#include "agents/printable_text.h"
 #include "host/random_weights.h"
 #include "scripting/graph/error.h"
 
@@ -49,7 +50,7 @@ void run(const Benchmark& benchmark, const BenchOptions& options, const std::str
   std::optional<OutputFile> json;
   if (!json_file.empty()) json.emplace(json_file, inputs_of(options));
   const BenchReport report = benchmark.run(options);
-  fmt::print("{}", to_table(report));
+  fmt::print("{}", printable(to_table(report)));
   if (json) json->write(to_json(report));
   for (const BenchRow& row : report.rows) {
     if (!row.correct)

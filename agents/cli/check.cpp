@@ -8,6 +8,7 @@
 #include "agents/cli/commands.h"
 #include "agents/evaluation/cache_limit.h"
 #include "agents/flow_script.h"
+#include "agents/printable_text.h"
 #include "scripting/graph/plan.h"
 #include "scripting/graph/verify.h"
 
@@ -55,8 +56,9 @@ void check(const CheckOptions& options) {
                   {"page_bytes", plan.layout.bytes}});
       return;
     }
-    fmt::print("{}: ok, flow \"{}\", pages of {} tokens, {} operators in {} steps, {} fields, {} states\n", options.flow,
-               graph.name, graph.geometry.page, graph.nodes.size(), plan.index.size(), graph.fields.size(), graph.states.size());
+    fmt::print("{}: ok, flow \"{}\", pages of {} tokens, {} operators in {} steps, {} fields, {} states\n",
+               printable(options.flow), printable(graph.name), graph.geometry.page, graph.nodes.size(), plan.index.size(),
+               graph.fields.size(), graph.states.size());
   } catch (const FlowError& error) {
     if (!options.json) throw;
     print_json(false,

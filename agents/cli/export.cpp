@@ -64,7 +64,7 @@ void export_submissions(const ExportOptions& options) {
   for (const int64_t id : ids) {
     export_submission(client.submission(id), std::filesystem::path(options.folder) / std::to_string(id));
   }
-  fmt::print("{} submission{} in {}\n", ids.size(), ids.size() == 1 ? "" : "s", options.folder);
+  fmt::print("{} submission{} in {}\n", ids.size(), ids.size() == 1 ? "" : "s", printable(options.folder));
 }
 
 }  // namespace

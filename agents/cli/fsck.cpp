@@ -4,6 +4,7 @@
 #include <string>
 
 #include "agents/cli/commands.h"
+#include "agents/printable_text.h"
 #include "scripting/graph/error.h"
 #include "store/data_folder.h"
 #include "store/error.h"
@@ -23,9 +24,9 @@ store::FsckReport checked(const std::string& folder) {
 
 void check(const std::string& folder) {
   const store::FsckReport report = checked(folder);
-  fmt::print("{}: {} agents, {} submissions, {} evaluations, {} commits\n", folder, report.agents, report.submissions,
+  fmt::print("{}: {} agents, {} submissions, {} evaluations, {} commits\n", printable(folder), report.agents, report.submissions,
              report.evaluations, report.commits);
-  for (const std::string& problem : report.problems) fmt::print("  {}\n", problem);
+  for (const std::string& problem : report.problems) fmt::print("  {}\n", printable(problem));
   if (report.clean()) {
     fmt::print("clean: the database is whole, and Git agrees with it\n");
     return;

@@ -12,6 +12,7 @@
 #include "agents/cli/commands.h"
 #include "agents/flow_script.h"
 #include "agents/plan_report.h"
+#include "agents/printable_text.h"
 #include "kernels/device.h"
 
 namespace sluice::cli {
@@ -92,7 +93,7 @@ void plan(const PlanOptions& options) {
   const Workload workload{std::string(model.name), model.layers,   model.kv_heads, options.tokens,
                           options.batch,           options.device, bandwidth};
   const PlanReport report = plan_report(compilation, workload);
-  fmt::print("{}", report.text);
+  fmt::print("{}", printable(report.text));
   if (!report.refusal.empty()) throw InputError(report.refusal, report.hint);
 }
 

@@ -13,6 +13,7 @@
 #include "agents/device_refusal.h"
 #include "agents/flow_script.h"
 #include "agents/output_file.h"
+#include "agents/printable_text.h"
 #include "host/safetensors.h"
 #include "host/safetensors_writer.h"
 #include "kernels/device.h"
@@ -246,8 +247,9 @@ void run(const RunOptions& options) {
   writer.add("selected", {inputs.steps, inputs.kv_heads, most}, cut_lists(outputs.selected, outputs.pages, most));
   if (has_scores(plan.graph)) writer.add("scores", {inputs.steps, inputs.kv_heads, outputs.pages}, outputs.scores);
   out.write([&](const std::string& path) { writer.write(path); });
-  fmt::print("{}: {} step{} over {} token{}, {} of {} pages at most, written to {}\n", plan.graph.name, inputs.steps,
-             inputs.steps == 1 ? "" : "s", inputs.tokens, inputs.tokens == 1 ? "" : "s", most, outputs.pages, options.out);
+  fmt::print("{}: {} step{} over {} token{}, {} of {} pages at most, written to {}\n", printable(plan.graph.name), inputs.steps,
+             inputs.steps == 1 ? "" : "s", inputs.tokens, inputs.tokens == 1 ? "" : "s", most, outputs.pages,
+             printable(options.out));
 }
 
 }  // namespace

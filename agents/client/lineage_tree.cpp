@@ -47,7 +47,7 @@ class Tree {
     std::string line = fmt::format("{} {} by {}: {}", id, text_of(node, "name"), text_of(node, "agent"), text_of(node, "status"));
     line += measured_text(node);
     if (const json& parents = member_of(node, "parents"); parents.size() > 1)
-      line += fmt::format(" (parents {})", parents.dump());
+      line += fmt::format(" (parents {})", text_of(node, "parents"));
     return line + "\n";
   }
 

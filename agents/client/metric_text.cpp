@@ -25,7 +25,7 @@ const json& member_of(const json& document, const char* name) {
 std::string text_of(const json& document, const char* name) {
   const json& value = member_of(document, name);
   if (value.is_null()) return "-";
-  return value.is_string() ? printable(value.get<std::string>()) : value.dump();
+  return printable(value.is_string() ? value.get<std::string>() : value.dump());
 }
 
 std::string metric_number(const std::string& name, double value) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "agents/printable_text.h"
 namespace sluice {
 namespace {
 
@@ -42,7 +43,7 @@ void TerminalProgress::show(const std::string& stage, const std::string& task, c
   if (terminal_) {
     draw();
   } else if (news) {
-    say(fmt::format("{}{}{}\n", stage_, task_.empty() ? "" : ": ", task_));
+    say(printable(fmt::format("{}{}{}\n", stage_, task_.empty() ? "" : ": ", task_)));
   }
 }
 
@@ -60,7 +61,7 @@ void TerminalProgress::draw() {
   for (int i = 0; i < kBar; ++i) bar += i < share * kBar ? '#' : '.';
   // Early estimates are noise.
   const std::string left = share > 0.05 ? fmt::format(", {:.0f} s left", elapsed / share * (1 - share)) : std::string();
-  std::string line = fmt::format("[{}] {:3.0f}%{}  {}  {}  {}", bar, 100 * share, left, stage_, task_, flow_);
+  std::string line = fmt::format("[{}] {:3.0f}%{}  {}  {}  {}", bar, 100 * share, left, stage_, task_, printable(flow_));
   const size_t columns = terminal_columns();
   if (line.size() >= columns) line.resize(columns - 1);
   say("\r\x1b[K" + line);

@@ -127,7 +127,7 @@ std::string Session::preview(const Draft& draft, const std::string& name) const 
   try {
     return fmt::format("{} = {}", name, show(seen, true));
   } catch (const InputError& error) {
-    return fmt::format("{} = not computed: {}\n", name, error.what());
+    return fmt::format("{} = not computed: {}\n", name, printable(error.what()));
   }
 }
 

@@ -145,7 +145,7 @@ std::string Session::plan(const std::string&) {
   const ModelConfig& config = model_.config();
   const std::string& device = device_.info().name;
   const Workload workload{options_.model, config.layers, config.kv_heads, capture_->tokens(), 1, device, usual_bandwidth(device)};
-  return plan_report(compile(flow(":plan")), workload).text;
+  return printable(plan_report(compile(flow(":plan")), workload).text);
 }
 
 double Session::layer_mass(const FlowGraph& graph, int layer, const Watch& limits) const {
@@ -213,7 +213,7 @@ std::string Session::save(const std::string& argument) {
   std::error_code unknown;
   const char* what = std::filesystem::is_regular_file(argument, unknown) ? "replaced" : "written";
   OutputFile(argument, {}).write(draft_.script().text);
-  return fmt::format("{} {}{}\n", argument, what, draft_.selection() ? "" : "; it selects no pages yet");
+  return fmt::format("{} {}{}\n", printable(argument), what, draft_.selection() ? "" : "; it selects no pages yet");
 }
 
 std::string Session::show_flow(const std::string&) { return printable(draft_.script().text); }

@@ -47,6 +47,19 @@ TEST(Streams, MessagesHaveNoControlCharacters) {
   EXPECT_NE(table.out.find("\\x1b[2J"), std::string::npos) << table.out;
 }
 
+TEST(Streams, MessagesHideNothing) {
+  const Folder folder;
+  const Ran ran = run_sluice({"check", folder.write("turned.lua", "error('\\u{202E}evil\\u{200b}', 0)")});
+  EXPECT_EQ(ran.exit_code, 1);
+  EXPECT_NE(ran.err.find("\\u{202e}evil\\u{200b}"), std::string::npos) << ran.err;
+  const std::string named = folder.write("na\u202eme.lua", read_file(kQuest));
+  for (const std::string command : {"check", "plan"}) {
+    const Ran told = run_sluice({command, named});
+    EXPECT_EQ(told.exit_code, 0) << told.err;
+    EXPECT_EQ((told.out + told.err).find("\u202e"), std::string::npos) << told.out;
+  }
+}
+
 TEST(Outputs, NamedPipesNeedAReader) {
   const Folder folder;
   const std::string command = "mkfifo pipe; \"$SLUICE\" eval full --suite " + folder.write("suite.json", kSuite) + " --json pipe";

@@ -53,6 +53,20 @@ pageTest('what agents wrote is text, whatever it looks like', async (page) => {
   assert.equal(await page.locator('main img, main script, main b').count(), 0);
 });
 
+pageTest('characters that are not seen are marked with their numbers', async (page) => {
+  await page.route('**/v1/submissions/2', async (route) => {
+    const response = await route.fetch();
+    const submission = await response.json();
+    const script = `-- \u{202e}evil\u{2066}\u{200b}\r\n${submission.script}`;
+    await route.fulfill({ response, json: { ...submission, script, notes: 'a\u{200b}b\u{e0041} \u{202e}c' } });
+  });
+  await visit(page, '#/submissions/2');
+  await page.getByText('a\\u{200b}b\\u{e0041} \\u{202e}c').waitFor();
+  assert.match(await page.locator('.code code').textContent(), /^-- \\u{202e}evil\\u{2066}\\u{200b}\\u{d}\n/);
+  assert.equal(await page.locator('.code .unseen').count(), 4);
+  assert.doesNotMatch(await page.locator('main').textContent(), /[\u202a-\u202e\u2066-\u2069\u200b]/);
+});
+
 pageTest(
   'the browser itself refuses markup',
   async (page) => {

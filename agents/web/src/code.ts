@@ -3,6 +3,7 @@
 import lua from 'highlight.js/lib/languages/lua';
 import { createLowlight } from 'lowlight';
 import { element } from './dom';
+import { seenNodes } from './unseen';
 
 const lowlight = createLowlight({ lua });
 
@@ -23,9 +24,9 @@ function classOf(token: Token): string {
   return Array.isArray(classes) ? classes.join(' ') : '';
 }
 
-function nodeOf(token: Token): Node {
-  if (token.type === 'text') return document.createTextNode(token.value ?? '');
-  return element('span', { class: classOf(token) }, ...(token.children ?? []).map(nodeOf));
+function nodesOf(token: Token): Node[] {
+  if (token.type === 'text') return seenNodes(token.value ?? '');
+  return [element('span', { class: classOf(token) }, ...(token.children ?? []).flatMap(nodesOf))];
 }
 
 /**
@@ -42,8 +43,8 @@ export function highlightedLines(script: string): DocumentFragment[] {
     (token.value ?? '').split('\n').forEach((piece, index) => {
       if (index > 0) lines.push(document.createDocumentFragment());
       if (piece === '') return;
-      const text: Node = document.createTextNode(piece);
-      lines.at(-1)?.append(classes.reduceRight((inner, name) => element('span', { class: name }, inner), text));
+      const coloured = classes.reduceRight<Node[]>((inner, name) => [element('span', { class: name }, ...inner)], seenNodes(piece));
+      lines.at(-1)?.append(...coloured);
     });
   };
   for (const token of tokensOf(script)) add(token, []);
@@ -58,6 +59,6 @@ export function codeBlock(script: string, label: string): HTMLElement {
     'div',
     { class: 'code scroll', role: 'region', 'aria-label': label, tabindex: 0 },
     element('pre', { class: 'line-numbers', 'aria-hidden': 'true' }, numbers),
-    element('pre', {}, element('code', {}, ...tokensOf(script).map(nodeOf))),
+    element('pre', {}, element('code', {}, ...tokensOf(script).flatMap(nodesOf))),
   );
 }

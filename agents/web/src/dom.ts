@@ -1,4 +1,7 @@
-// Elements are made here and nowhere else, from text and never from markup: what an agent wrote cannot become part of the page.
+// Elements are made here and nowhere else, from text and never from markup: what an agent wrote cannot become part of the page. Nor
+// can it hide: characters that are not seen are marked.
+
+import { seenNodes, seenText } from './unseen';
 
 export type Child = Node | string | number | null | undefined | false;
 type Value = string | number | boolean | null | undefined | ((event: never) => void);
@@ -13,14 +16,26 @@ function set(target: Element, name: string, value: Value): void {
   } else if (name === 'href' && !/^(#|\/v1\/)/.test(String(value))) {
     throw new Error(`the page links to itself and to the API, not to ${value}`);
   } else {
-    target.setAttribute(name, value === true ? '' : String(value));
+    target.setAttribute(name, value === true ? '' : kSaid.has(name) ? seenText(String(value)) : String(value));
   }
+}
+
+/** Attributes that people read or hear. */
+const kSaid = new Set(['title', 'aria-label', 'placeholder']);
+
+/** Elements with text alone in them. */
+const kPlain = new Set(['option', 'title', 'textarea']);
+
+function nodesOf(target: Element, text: string): (Node | string)[] {
+  const takes_marks = target instanceof HTMLElement && !kPlain.has(target.localName);
+  return takes_marks ? seenNodes(text) : [seenText(text)];
 }
 
 function filled<E extends Element>(target: E, attributes: Attributes, children: Child[]): E {
   for (const [name, value] of Object.entries(attributes)) set(target, name, value);
   for (const child of children) {
-    if (child !== null && child !== undefined && child !== false) target.append(child instanceof Node ? child : String(child));
+    if (child === null || child === undefined || child === false) continue;
+    target.append(...(child instanceof Node ? [child] : nodesOf(target, String(child))));
   }
   return target;
 }

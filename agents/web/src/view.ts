@@ -5,6 +5,7 @@ import { element, replace } from './dom';
 import { keepPlaces } from './keep';
 import type { Live } from './live';
 import type { Route } from './router';
+import { seenText } from './unseen';
 
 export interface Context {
   route: Route;
@@ -18,7 +19,7 @@ export interface Context {
 export type View = (context: Context) => Promise<void>;
 
 export function heading(title: string, ...more: (Node | string | false | undefined)[]): HTMLElement {
-  document.title = `${title} · Sluice`;
+  document.title = `${seenText(title)} · Sluice`;
   return element(
     'div',
     { class: 'heading' },
