@@ -86,7 +86,7 @@ class Conversation {
       case SIGKILL:
         if (!rest_.empty()) refuse("the process that traced the script answered but did not end, and was killed");
         // By nobody here: memory and time are bounded, and end in other ways.
-        throw ResourceError("sandbox: the process that traced the script was killed from outside; is the machine out of memory?");
+        throw InternalError("sandbox: the process that traced the script was killed from outside; is the machine out of memory?");
       default:
         refuse(fmt::format("the script crashed the process that traced it (signal {})", signal),
                "the script was stopped safely; a simpler one may not meet the fault");

@@ -6,7 +6,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <new>
 #include <system_error>
 
 namespace sluice {
@@ -27,7 +26,7 @@ void throw_system_error(const std::string& doing, int error) {
 
 bool is_lack(const std::exception& error) {
   if (const auto* by_system = dynamic_cast<const std::system_error*>(&error)) return is_lack_number(by_system->code().value());
-  return dynamic_cast<const ResourceError*>(&error) != nullptr || dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+  return dynamic_cast<const ResourceError*>(&error) != nullptr;
 }
 
 }  // namespace sluice

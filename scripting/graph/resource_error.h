@@ -18,7 +18,8 @@ class ResourceError : public InternalError {
 /// `doing` and the system's own words.
 [[noreturn]] void throw_system_error(const std::string& doing, int error);
 
-/// Whether it is a ResourceError, or what the standard library throws in its place (std::bad_alloc, std::system_error).
+/// Whether it is a ResourceError, or the std::system_error of such a lack. Not std::bad_alloc: that may be what was asked for,
+/// which would ask for as much the next time.
 bool is_lack(const std::exception& error);
 
 }  // namespace sluice
