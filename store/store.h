@@ -129,7 +129,7 @@ class Store {
   Status retry_or_end(SubmissionId submission, EvaluationId evaluation, const std::string& outcome, const std::string& reason,
                       Time delay, const std::vector<Artifact>& artifacts = {});
   void back_to_queue(SubmissionId submission, const std::string& outcome, Time delay, bool counts);
-  Relatives related(const std::string& recursion, SubmissionId submission, bool with_itself, int64_t skip, int64_t limit);
+  Relatives related(const std::string& recursion, SubmissionId submission, bool with_itself, int64_t skip, int64_t most);
 
   StoreOptions options_;
   std::unique_ptr<Database> database_;

@@ -212,6 +212,27 @@ TEST_F(SubmissionsApi, LineageKnowsItsWays) {
   EXPECT_EQ(ids("?of=ancestors"), Ids{root});
   EXPECT_EQ(ids("?of=descendants"), Ids{last});
   EXPECT_EQ(ids(""), (Ids{root, child, other, last}));
+  const std::string path = fmt::format("/v1/submissions/{}/lineage?limit=3", child);
+  const json first = get(path);
+  EXPECT_EQ(first["total"], 4);
+  EXPECT_EQ(first["nodes"].size(), 3U);
+  const json rest = get(path + "&cursor=" + first["next"].get<std::string>());
+  EXPECT_EQ(rest["total"], 4);
+  EXPECT_EQ(rest["nodes"].size(), 1U);
+  EXPECT_EQ(rest["next"], "");
+  get(path + "&cursor=x", 400);
+}
+
+TEST_F(SubmissionsApi, ComparisonsTellHowManyThereAre) {
+  for (int i = 1; i <= 3; ++i) {
+    submitted(numbered(i));
+    decide(passed(0.1 * i, 1));
+  }
+  const json board = get("/v1/leaderboard?limit=1&skip=1");
+  EXPECT_EQ(board["total"], 3);
+  EXPECT_EQ(board["entries"].size(), 1U);
+  EXPECT_EQ(board["entries"][0]["rank"], 2);
+  EXPECT_EQ(get("/v1/history?limit=2")["total"], 3);
 }
 
 TEST_F(SubmissionsApi, WaitingEndsWithTheVerdict) {
