@@ -115,7 +115,8 @@ struct PassBatch {
 
 /// What an attention call reports beyond its output. Every pointer may be null. Only decode rows are reported.
 struct AttentionProbe {
-  float* scores = nullptr;      // [sequences, kv_heads, score_capacity] the score of the last topk/threshold, before forced pages
+  /// [sequences, kv_heads, scored_selections(graph), score_capacity] what each of them ranks pages by, before pages are forced
+  float* scores = nullptr;
   int32_t* selected = nullptr;  // [sequences, kv_heads, selected_capacity] ascending, padded with -1
   int32_t* counts = nullptr;    // [sequences, kv_heads] pages selected
   float* mass = nullptr;  // [sequences, kv_heads] share of the dense attention mass on the selected pages (mean of the heads);

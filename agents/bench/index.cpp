@@ -16,8 +16,9 @@
 #include "kernels/cpu/memory.h"
 #include "kernels/cpu/pool.h"
 #include "kernels/cpu/thread_pool.h"
-#include "kernels/reference/oracle.h"
+#include "kernels/reference/judge.h"
 #include "scripting/graph/error.h"
+#include "scripting/graph/selections.h"
 
 namespace sluice {
 namespace {
@@ -30,48 +31,14 @@ constexpr size_t kPoolBytes = size_t{1} << 30;  // calls rotate through its page
 struct Case {
   const char* name;
   const char* source;
-  /// Score of one page in float64, from its keys [page, dim] and the query [group, dim].
-  double (*score)(const float* keys, int tokens, const float* query);
 };
-
-double mean_score(const float* keys, int tokens, const float* query) {
-  double score = 0;
-  for (int d = 0; d < kDim; ++d) {
-    double key = 0;
-    double q = 0;
-    for (int t = 0; t < tokens; ++t) key += keys[t * kDim + d];
-    for (int h = 0; h < kGroup; ++h) q += query[h * kDim + d];
-    score += key / tokens * q / kGroup;
-  }
-  return score;
-}
-
-double quest_score(const float* keys, int tokens, const float* query) {
-  double best = -INFINITY;
-  for (int h = 0; h < kGroup; ++h) {
-    double bound = 0;
-    for (int d = 0; d < kDim; ++d) {
-      float low = INFINITY;
-      float high = -INFINITY;
-      for (int t = 0; t < tokens; ++t) {
-        low = std::min(low, keys[t * kDim + d]);
-        high = std::max(high, keys[t * kDim + d]);
-      }
-      const double q = query[h * kDim + d];
-      bound += std::max(q * low, q * high);
-    }
-    best = std::max(best, bound);
-  }
-  return best;
-}
 
 constexpr Case kCases[] = {
     {"block mean", R"(
 local flow = sluice.flow { name = "block_mean", page = 16, kv = "bf16" }
 function flow.cache(c) c.centre = c.k:mean("token") end
 function flow.index(q, c) return sluice.topk(q:dot(c.centre, "dim"):mean("head"), { k = 29, first = 1, last = 2 }) end
-return flow)",
-     mean_score},
+return flow)"},
     {"quest", R"(
 local flow = sluice.flow { name = "quest", page = 16, kv = "bf16" }
 function flow.cache(c) c.hi = c.k:max("token"); c.lo = c.k:min("token") end
@@ -79,8 +46,7 @@ function flow.index(q, c)
   local s = (q * c.hi):maximum(q * c.lo):sum("dim"):max("head")
   return sluice.topk(s, { k = 29, first = 1, last = 2 })
 end
-return flow)",
-     quest_score},
+return flow)"},
 };
 
 /// Pages of random bf16 keys whose fields are filled in; the keys of a page follow from its number.
@@ -165,24 +131,29 @@ class Rows {
       counts_[r] = flow_.select(row(call, static_cast<int>(r)), *scratch_[thread], selected_[r].data());
     });
   }
-  /// The selection of row `r` is what sorting its own scores gives, and those are what the judge says.
-  bool is_correct(int64_t call, int r, double (*judge)(const float*, int, const float*)) {
+  /// Scores and selection of row `r` are what float64 makes of `graph`, as traced; a flow that keeps states has seen steps that
+  /// the reference has not, and is judged by its own scores.
+  bool is_correct(int64_t call, int r, const FlowGraph& graph) {
     cpu::FlowRow one = row(call, r);
-    std::vector<float> scores(row_pages_, NAN);
-    one.scores = scores.data();
+    const FlowGraph& compiled = flow_.plan().graph;
+    std::vector<float> scores(scored_selections(compiled).size() * row_pages_, NAN);
+    one.scores = scores.empty() ? nullptr : scores.data();
+    one.score_stride = row_pages_;
     std::vector<int32_t> selected(row_pages_);
     selected.resize(flow_.select(one, *scratch_[0], selected.data()));
-    if (judge != nullptr) {
-      for (int p = 0; p < row_pages_; ++p) {
-        const std::vector<float> keys = pages_.keys(one.pages[p]);
-        const double wanted = judge(keys.data(), flow_.plan().layout.page, one.query);
-        // Cached means are rounded to bf16: each of the products may be off by 2^-9 of itself.
-        if (!(std::fabs(scores[p] - wanted) <= 0x1p-9 * kDim)) return false;
-      }
+    const oracle::Observed seen{scores, static_cast<size_t>(row_pages_), selected};
+    if (!graph.states.empty()) return oracle::fault_of_selection(compiled, seen, row_pages_).empty();
+    std::vector<float> numbers;
+    for (const int32_t page : one.pages) {
+      const std::vector<float> keys = pages_.keys(page);
+      numbers.insert(numbers.end(), keys.begin(), keys.end());
     }
-    const Node& selection = flow_.plan().graph.nodes[flow_.plan().graph.selection];
-    return selection.op != Op::kTopK ||
-           selected == oracle::top_k(std::vector<double>(scores.begin(), scores.end()), selection.attributes);
+    oracle::States none;
+    const oracle::Row exact{.query = {one.query, static_cast<size_t>(kGroup) * kDim},
+                            .keys = numbers,
+                            .values = numbers,
+                            .tokens = static_cast<int>(one.step)};
+    return oracle::fault_of(graph, compiled, seen, oracle::run(graph, exact, none)).empty();
   }
 
  private:
@@ -203,8 +174,7 @@ size_t field_bytes(const FlowGraph& graph) {
   return bytes;
 }
 
-void measure(const std::string& name, const FlowGraph& graph, double (*judge)(const float*, int, const float*),
-             const BenchOptions& options, BenchReport& report) {
+void measure(const std::string& name, const FlowGraph& graph, const BenchOptions& options, BenchReport& report) {
   const Plan plan = compile(graph).plan;
   const auto flow = cpu::compile_flow(plan, 1, 1);
   cpu::ThreadPool threads(options.threads);
@@ -218,7 +188,7 @@ void measure(const std::string& name, const FlowGraph& graph, double (*judge)(co
     row.time_us = time_call(options.seconds, [&](int64_t call) { rows.run(call, threads); });
     row.bytes = static_cast<double>(field_bytes(plan.graph)) * kRows * row_pages;
     row.limit_us = row.bytes / report.copy_tb_per_s / 1e6;
-    row.correct = rows.is_correct(1, 0, judge) && rows.is_correct(2, kRows - 1, judge);
+    row.correct = rows.is_correct(1, 0, graph) && rows.is_correct(2, kRows - 1, graph);
     row.note = fmt::format("{:.1f} us a row and thread", row.time_us * threads.threads() / kRows);
     report.rows.push_back(std::move(row));
   }
@@ -241,10 +211,10 @@ BenchReport run_index_bench(const BenchOptions& options) {
   }
   BenchReport report{.name = "index", .copy_tb_per_s = measure_copy_bandwidth(options.threads)};
   if (own) {
-    measure(own->name, *own, nullptr, options, report);
+    measure(own->name, *own, options, report);
     return report;
   }
-  for (const Case& one : kCases) measure(one.name, trace(one.source, one.name, geometry), one.score, options, report);
+  for (const Case& one : kCases) measure(one.name, trace(one.source, one.name, geometry), options, report);
   return report;
 }
 

@@ -11,6 +11,7 @@
 #include "kernels/open_pass.h"
 #include "kernels/reference/oracle.h"
 #include "scripting/graph/error.h"
+#include "scripting/graph/selections.h"
 
 namespace sluice {
 namespace {
@@ -129,7 +130,8 @@ void LayerSide::queue_pass() {
 
 LayerSide::Selections LayerSide::probe(int layer, int64_t query) {
   const size_t rows = static_cast<size_t>(shape_.sequences) * shape_.kv_heads;
-  Selections selections{std::vector<float>(rows * pages_, NAN), std::vector<int32_t>(rows * pages_, -1),
+  const size_t score_rows = flow_ ? scored_selections(flow_->plan().graph).size() : 0;
+  Selections selections{std::vector<float>(rows * score_rows * pages_, NAN), score_rows, std::vector<int32_t>(rows * pages_, -1),
                         std::vector<int32_t>(rows, pages_)};
   if (!flow_) {
     for (size_t i = 0; i < rows * pages_; ++i) selections.selected[i] = static_cast<int32_t>(i % pages_);
@@ -157,19 +159,17 @@ std::span<const int32_t> LayerSide::selected_by(const Selections& selections, in
   return std::span<const int32_t>(selections.selected).subspan(row * pages_, std::clamp(selections.counts[row], 0, pages_));
 }
 
+oracle::Observed LayerSide::observed(const Selections& selections, int sequence, int kv_head) const {
+  const size_t row = static_cast<size_t>(sequence) * shape_.kv_heads + kv_head;
+  const size_t numbers = selections.score_rows * pages_;
+  return {std::span(selections.scores).subspan(row * numbers, numbers), static_cast<size_t>(pages_),
+          selected_by(selections, sequence, kv_head)};
+}
+
 std::string LayerSide::fault_of_selection(const Selections& selections, int sequence, int kv_head) const {
-  const std::span<const int32_t> selected = selected_by(selections, sequence, kv_head);
-  const bool sound = !selected.empty() && selected.front() >= 0 && selected.back() < pages_ &&
-                     std::adjacent_find(selected.begin(), selected.end(), std::greater_equal<>()) == selected.end();
-  if (!sound) return fmt::format("sequence {}, KV head {}: the selection is no ascending list of pages", sequence, kv_head);
-  if (!flow_ || static_cast<int>(selected.size()) == pages_) return {};
-  const Node& selection = graph_.nodes[graph_.selection];
-  if (selection.op != Op::kTopK) return {};
-  const auto scores = selections.scores.begin() + (static_cast<int64_t>(sequence) * shape_.kv_heads + kv_head) * pages_;
-  const std::vector<int32_t> wanted = oracle::top_k(std::vector<double>(scores, scores + pages_), selection.attributes);
-  if (std::equal(wanted.begin(), wanted.end(), selected.begin(), selected.end())) return {};
-  return fmt::format("sequence {}, KV head {}: the {} pages are not those of the best scores", sequence, kv_head,
-                     selected.size());
+  if (!flow_) return {};
+  const std::string fault = oracle::fault_of_selection(flow_->plan().graph, observed(selections, sequence, kv_head), pages_);
+  return fault.empty() ? fault : fmt::format("sequence {}, KV head {}: {}", sequence, kv_head, fault);
 }
 
 std::string LayerSide::fault_of_row(const Selections& selections, const std::vector<float>& out, int layer, int64_t query,
@@ -182,17 +182,12 @@ std::string LayerSide::fault_of_row(const Selections& selections, const std::vec
   const std::span<const float> queries = std::span(all_queries).subspan(kv_head * numbers, numbers);
   const std::span<const int32_t> selected = selected_by(selections, sequence, kv_head);
 
-  if (with_scores && flow_ && graph_.states.empty() && static_cast<int>(selected.size()) < pages_) {
+  if (with_scores && flow_ && graph_.states.empty()) {
     oracle::States none;
     const oracle::Row row{queries, keys, values, shape_.tokens, seeds_[sequence], layer, kv_head};
     const oracle::Result expected = oracle::run(graph_, row, none);
-    const float* scores = selections.scores.data() + (static_cast<size_t>(sequence) * shape_.kv_heads + kv_head) * pages_;
-    for (size_t page = 0; page < expected.scores.size(); ++page) {
-      const auto& [value, error] = expected.scores[page];
-      if (std::isfinite(value) && !(std::fabs(scores[page] - value) <= error)) {
-        return fmt::format("{}: the score of page {} is {}, not {}", where, page, scores[page], value);
-      }
-    }
+    const std::string fault = oracle::fault_of(graph_, flow_->plan().graph, observed(selections, sequence, kv_head), expected);
+    if (!fault.empty()) return fmt::format("{}: {}", where, fault);
   }
   const std::vector<float> stored_keys = oracle::round_all_to(layout_.kv, keys);
   const std::vector<float> stored_values = oracle::round_all_to(layout_.kv, values);

@@ -8,6 +8,7 @@
 
 #include "agents/bench/layer_content.h"
 #include "kernels/device.h"
+#include "kernels/reference/judge.h"
 
 namespace sluice {
 
@@ -40,7 +41,8 @@ class LayerSide {
  private:
   /// What a call selected, by row.
   struct Selections {
-    std::vector<float> scores;      // [sequences, kv_heads, pages]
+    std::vector<float> scores;      // [sequences, kv_heads, score_rows, pages]
+    size_t score_rows = 0;          // scored_selections of the plan
     std::vector<int32_t> selected;  // [sequences, kv_heads, pages]
     std::vector<int32_t> counts;    // [sequences, kv_heads]
   };
@@ -52,6 +54,7 @@ class LayerSide {
   Selections probe(int layer, int64_t query);
   std::span<const int32_t> pages_of(int sequence) const;
   std::span<const int32_t> selected_by(const Selections& selections, int sequence, int kv_head) const;
+  oracle::Observed observed(const Selections& selections, int sequence, int kv_head) const;
   std::string fault_of_selection(const Selections& selections, int sequence, int kv_head) const;
   std::string fault_of_row(const Selections& selections, const std::vector<float>& out, int layer, int64_t query, int sequence,
                            int kv_head, bool with_scores) const;

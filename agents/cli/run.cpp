@@ -19,6 +19,7 @@
 #include "kernels/device.h"
 #include "kernels/open_pass.h"
 #include "scripting/graph/plan.h"
+#include "scripting/graph/selections.h"
 
 namespace sluice::cli {
 
@@ -100,12 +101,6 @@ Plan compile_for_one_layer(const FlowScript& script, const Inputs& inputs, const
   return plan;
 }
 
-bool has_scores(const FlowGraph& graph) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
-    return node.op == Op::kTopK || node.op == Op::kApproxTopK || node.op == Op::kThreshold;
-  });
-}
-
 /// What the steps gave; shapes as the file has them.
 struct Outputs {
   std::vector<float> output;      // [steps, query_heads, dim]
@@ -124,7 +119,8 @@ class LayerRun {
         device_(create_device(options.device, options.threads)),
         pages_((inputs.tokens + plan.layout.page - 1) / plan.layout.page),
         pool_(device_->create_pool(1, inputs.kv_heads, pages_, plan.layout)),
-        page_indices_(static_cast<size_t>(pages_)) {
+        page_indices_(static_cast<size_t>(pages_)),
+        score_rows_(scored_selections(plan.graph).size()) {
     std::iota(page_indices_.begin(), page_indices_.end(), 0);
     device_->reserve({.rows = std::min(kChunk, inputs.tokens),
                       .sequences = 1,
@@ -151,8 +147,7 @@ class LayerRun {
     outputs.output.resize(inputs_.queries.size());
     outputs.selected.assign(slots * pages_, -1);
     outputs.counts.assign(slots, 0);
-    // Pages that a step does not have yet score lowest.
-    outputs.scores.assign(slots * pages_, -std::numeric_limits<float>::infinity());
+    if (score_rows_ > 0) outputs.scores.resize(slots * pages_);
     const int before = inputs_.tokens - inputs_.steps;
     for (int first = 0; first < before; first += kChunk) prefill(first, std::min(kChunk, before - first));
     for (int step = 0; step < inputs_.steps; ++step) decode(step, before + step, outputs);
@@ -189,7 +184,9 @@ class LayerRun {
     const int64_t columns = int64_t{inputs_.query_heads} * inputs_.dim;
     const size_t slot = static_cast<size_t>(step) * inputs_.kv_heads;
     AttentionProbe probe;
-    probe.scores = outputs.scores.data() + slot * pages_;
+    // Pages that a step does not have yet score lowest.
+    std::vector<float> scores(inputs_.kv_heads * score_rows_ * pages_, -std::numeric_limits<float>::infinity());
+    probe.scores = scores.empty() ? nullptr : scores.data();
     probe.selected = outputs.selected.data() + slot * pages_;
     probe.counts = outputs.counts.data() + slot;
     probe.score_capacity = probe.selected_capacity = pages_;
@@ -201,6 +198,10 @@ class LayerRun {
       device_->synchronize();
       device_->read(outputs.output.data() + step * columns, output_->data(), sizeof(float) * columns);
     });
+    for (int head = 0; head < inputs_.kv_heads && score_rows_ > 0; ++head) {  // those of the last selection that has some
+      const auto last = scores.begin() + static_cast<ptrdiff_t>(((head + 1) * score_rows_ - 1) * pages_);
+      std::copy_n(last, pages_, outputs.scores.begin() + static_cast<ptrdiff_t>((slot + head) * pages_));
+    }
   }
 
   static Matrix matrix(const Memory& memory, int64_t rows, int64_t columns) {
@@ -219,6 +220,7 @@ class LayerRun {
   std::unique_ptr<Memory> values_;
   std::unique_ptr<Memory> query_;
   std::unique_ptr<Memory> output_;
+  size_t score_rows_;
   bool has_selection_ = false;
 };
 
@@ -245,7 +247,7 @@ void run(const RunOptions& options) {
   SafetensorsWriter writer;
   writer.add("output", {inputs.steps, inputs.query_heads, inputs.dim}, outputs.output);
   writer.add("selected", {inputs.steps, inputs.kv_heads, most}, cut_lists(outputs.selected, outputs.pages, most));
-  if (has_scores(plan.graph)) writer.add("scores", {inputs.steps, inputs.kv_heads, outputs.pages}, outputs.scores);
+  if (!outputs.scores.empty()) writer.add("scores", {inputs.steps, inputs.kv_heads, outputs.pages}, outputs.scores);
   out.write([&](const std::string& path) { writer.write(path); });
   fmt::print("{}: {} step{} over {} token{}, {} of {} pages at most, written to {}\n", printable(plan.graph.name), inputs.steps,
              inputs.steps == 1 ? "" : "s", inputs.tokens, inputs.tokens == 1 ? "" : "s", most, outputs.pages,

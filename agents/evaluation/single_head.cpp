@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "scripting/graph/error.h"
+#include "scripting/graph/selections.h"
 
 namespace sluice {
 namespace {
@@ -24,6 +25,7 @@ SingleHead::SingleHead(Device& device, const Plan& plan, int max_tokens, uint64_
   if (plan.graph.selection != kNoNode) {
     flow_ = device.compile(plan, 1, 1);
     state_ = flow_->create_state(pages);
+    score_rows_ = scored_selections(plan.graph).size();
   }
   device.reserve({max_tokens, 1, pages, geometry.group, 1, geometry.head_dim, plan.layout.page});
 }
@@ -69,11 +71,12 @@ void SingleHead::prefill(const std::vector<float>& keys, const std::vector<float
   uploads_.clear();
 }
 
-HeadStep SingleHead::decode(const std::vector<float>& key, const std::vector<float>& value, const std::vector<float>& query) {
+HeadStep SingleHead::decode(const std::vector<float>& key, const std::vector<float>& value, const std::vector<float>& query,
+                            bool probed) {
   const Geometry& geometry = plan_.graph.geometry;
   const int pages = pages_for(tokens_ + 1, plan_.layout.page);
   HeadStep step;
-  step.scores.assign(pages, NAN);
+  step.scores.assign(score_rows_ * pages, NAN);
   step.selected.assign(pages, -1);
   step.output.assign(query.size(), NAN);
   int32_t count = 0;
@@ -86,7 +89,7 @@ HeadStep SingleHead::decode(const std::vector<float>& key, const std::vector<flo
   call.query_heads = geometry.group;
   call.scale = 1 / std::sqrt(static_cast<float>(geometry.head_dim));
   call.flow = flow_.get();
-  call.probe = flow_ ? &probe : nullptr;
+  call.probe = flow_ && probed ? &probe : nullptr;
   {
     const OpenPass pass = begin(1, true);
     append(key, value);
@@ -95,7 +98,9 @@ HeadStep SingleHead::decode(const std::vector<float>& key, const std::vector<flo
     device_.read(step.output.data(), output.data, step.output.size() * sizeof(float));
   }
   uploads_.clear();
-  if (flow_) {
+  if (flow_ && !probed) {
+    step.selected.clear();
+  } else if (flow_) {
     step.selected.resize(std::clamp(count, 0, pages));
   } else {
     std::iota(step.selected.begin(), step.selected.end(), 0);

@@ -12,7 +12,7 @@ namespace sluice {
 
 /// What a device gives for one decode step.
 struct HeadStep {
-  std::vector<float> scores;      // [pages] NaN where the flow has none
+  std::vector<float> scores;      // [scored_selections(plan.graph), pages]
   std::vector<int32_t> selected;  // ascending; all pages where the flow selects nothing
   std::vector<float> output;      // [group, dim]
 };
@@ -24,8 +24,10 @@ class SingleHead {
 
   /// Appends tokens of k, v [tokens, dim] without a query.
   void prefill(const std::vector<float>& keys, const std::vector<float>& values);
-  /// Appends one token and attends with q [group, dim].
-  HeadStep decode(const std::vector<float>& key, const std::vector<float>& value, const std::vector<float>& query);
+  /// Appends one token and attends with q [group, dim]. `probed`: reports scores and what is selected; else the output alone, by
+  /// the kernels that serve requests.
+  HeadStep decode(const std::vector<float>& key, const std::vector<float>& value, const std::vector<float>& query,
+                  bool probed = true);
 
  private:
   /// A pass that appends `rows` tokens.
@@ -37,6 +39,7 @@ class SingleHead {
   const Plan& plan_;
   int tokens_ = 0;
   uint64_t seed_;
+  size_t score_rows_ = 0;
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<CompiledFlow> flow_;  // null: every layer is dense
   std::unique_ptr<RequestState> state_;

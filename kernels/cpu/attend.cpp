@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "kernels/cpu/amx.h"
+#include "scripting/graph/selections.h"
 
 namespace sluice::cpu {
 namespace {
@@ -137,6 +138,8 @@ void Attend::run(const Pass& pass, const Device::Attention& call, const DeviceFl
   out_ = out;
   group_ = call.query_heads / pass.pool().kv_heads();
   flow_ = flow;
+  const bool wants_scores = flow != nullptr && call.probe != nullptr && call.probe->scores != nullptr;
+  score_rows_ = wants_scores ? static_cast<int64_t>(scored_selections(flow->flow().plan().graph).size()) : 0;
   plan(pass);
   if (prefill_on_tiles()) {
     for (int s = 0; s < pass.batch().sequences(); ++s) {
@@ -265,18 +268,20 @@ void Attend::run_flow(const Task& task, int thread) {
     throw InternalError(fmt::format("probe: scores of {} pages, room for {}", pages.size(), probe->score_capacity));
   }
 
-  const FlowRow row{
-      .query = query,
-      .pages_base = pool.base(call_->layer, task.kv_head),
-      .page_stride = pool.page_stride(),
-      .pages = pages,
-      .last_tokens = last_tokens,
-      .seed = batch.seeds.empty() ? 0 : batch.seeds[task.sequence],
-      .layer = call_->layer,
-      .kv_head = task.kv_head,
-      .step = batch.lengths[task.sequence],
-      .state = batch.states.empty() ? nullptr : batch.states[task.sequence],
-      .scores = probe == nullptr || probe->scores == nullptr ? nullptr : probe->scores + slot * probe->score_capacity};
+  const FlowRow row{.query = query,
+                    .pages_base = pool.base(call_->layer, task.kv_head),
+                    .page_stride = pool.page_stride(),
+                    .pages = pages,
+                    .last_tokens = last_tokens,
+                    .seed = batch.seeds.empty() ? 0 : batch.seeds[task.sequence],
+                    .layer = call_->layer,
+                    .kv_head = task.kv_head,
+                    .step = batch.lengths[task.sequence],
+                    .state = batch.states.empty() ? nullptr : batch.states[task.sequence],
+                    .scores = probe == nullptr || probe->scores == nullptr
+                                  ? nullptr
+                                  : probe->scores + slot * score_rows_ * probe->score_capacity,
+                    .score_stride = probe == nullptr ? 0 : probe->score_capacity};
   int32_t* positions = flow_->selected(thread);
   int32_t* chosen = positions + flow_->max_pages();
   const int count = flow_->flow().select(row, flow_->scratch(thread), positions);

@@ -79,6 +79,7 @@ class Attend {
   Matrix q_;
   Matrix out_;
   int group_ = 1;
+  int64_t score_rows_ = 0;  // of each row that a probe reports
 };
 
 }  // namespace sluice::cpu

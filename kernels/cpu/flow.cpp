@@ -10,6 +10,7 @@
 #include "kernels/cpu/flow_execute.h"
 #include "kernels/cpu/flow_state.h"
 #include "kernels/random.h"
+#include "scripting/graph/selections.h"
 #include "scripting/graph/verify.h"
 
 namespace sluice::cpu {
@@ -25,12 +26,15 @@ class CpuFlow final : public Flow {
         program_(lower(plan_)),
         layers_(layers),
         kv_heads_(kv_heads),
-        selection_index_(plan_.graph.nodes.size(), -1) {
+        selection_index_(plan_.graph.nodes.size(), -1),
+        scored_index_(plan_.graph.nodes.size(), -1) {
     int count = 0;
     for (const ProgramStep& step : program_.index) {
       if (step.kind != StepKind::kSelect) continue;
       for (const NodeId id : step.effects) selection_index_[id] = count++;
     }
+    int scored = 0;
+    for (const NodeId id : scored_selections(plan_.graph)) scored_index_[id] = scored++;
     if (plan_.graph.selection != kNoNode && selection_index_[plan_.graph.selection] < 0) {
       throw InternalError("flow: no step of the plan makes the selection");
     }
@@ -143,7 +147,7 @@ class CpuFlow final : public Flow {
     const auto value = [&](size_t input) { return value_of(plan_.graph, program_, node.inputs[input], 0, tile, scratch); };
     const auto scores = [&] {
       const std::span<const float> all(value(0), row.pages.size());
-      if (row.scores != nullptr) std::copy(all.begin(), all.end(), row.scores);
+      if (row.scores != nullptr) std::copy(all.begin(), all.end(), row.scores + scored_index_[id] * row.score_stride);
       return all;
     };
     const auto selection = [&](size_t input) {
@@ -190,6 +194,7 @@ class CpuFlow final : public Flow {
   int layers_;
   int kv_heads_;
   std::vector<int> selection_index_;  // by node: its list in the scratch, or -1
+  std::vector<int> scored_index_;     // by node: its place among those that rank by a score, or -1
 };
 
 }  // namespace

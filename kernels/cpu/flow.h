@@ -28,7 +28,8 @@ struct FlowRow {
   int kv_head = 0;
   int64_t step = 0;               // tokens in the cache: the same for a step however it was batched
   RequestState* state = nullptr;  // null if the flow keeps none
-  float* scores = nullptr;        // [B] or null: the score of the last topk/approx_topk/threshold, before pages are forced
+  float* scores = nullptr;        // [scored_selections(graph), score_stride] or null: what they rank by, before pages are forced
+  int64_t score_stride = 0;
 };
 
 /// A plan compiled for the CPU: page-tiled, fused, SIMD by run-time dispatch.

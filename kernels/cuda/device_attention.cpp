@@ -253,11 +253,12 @@ void CudaDevice::report_flow(const Attention& call, const FlowResult& result, co
   if (probe.counts != nullptr) std::copy(counts.begin(), counts.end(), probe.counts + slot);
   for (size_t row = 0; row < rows; ++row) {
     const auto pages = static_cast<int>(pass_.pages(first + static_cast<int>(row) / kv_heads).size());
-    if (probe.scores != nullptr && result.scores != nullptr) {
-      if (probe.score_capacity < pages) {
-        throw InternalError(fmt::format("probe: scores of {} pages, room for {}", pages, probe.score_capacity));
-      }
-      read(probe.scores + (slot + row) * probe.score_capacity, result.scores + row * result.score_stride, pages * sizeof(float));
+    if (!result.scores.empty() && probe.score_capacity < pages) {
+      throw InternalError(fmt::format("probe: scores of {} pages, room for {}", pages, probe.score_capacity));
+    }
+    for (size_t i = 0; i < result.scores.size(); ++i) {
+      float* const to = probe.scores + ((slot + row) * result.scores.size() + i) * probe.score_capacity;
+      read(to, result.scores[i] + row * result.score_stride, pages * sizeof(float));
     }
     if (probe.selected == nullptr) continue;
     if (probe.selected_capacity < counts[row]) {

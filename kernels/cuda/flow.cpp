@@ -354,10 +354,13 @@ FlowResult CudaFlow::select(const FlowBlocks& blocks, const FlowSequences& seque
                     .starts = selection.starts,
                     .tokens = selection.tokens,
                     .counts = selection.counts,
-                    .stride = capacity_};
-  if (!layout_.selections.empty() && sequences.wants_scores) {
-    result.scores = way.cluster > 0 ? rows_.as<float>() : values_of(layout_.selections.back().score);
-    result.score_stride = row_stride();
+                    .stride = capacity_,
+                    .scores = {}};
+  if (!sequences.wants_scores) return result;
+  result.score_stride = row_stride();
+  for (const codegen::ScoredSelection& scored : layout_.selections) {
+    const codegen::RowSlot& slot = layout_.slots[static_cast<size_t>(scored.score)];
+    result.scores.push_back(way.cluster > 0 ? rows_.as<float>() + slot.offset * capacity_ : values_of(scored.score));
   }
   return result;
 }

@@ -59,7 +59,7 @@ struct FlowResult {
   const int32_t* tokens = nullptr;     // [rows] tokens in them
   const int32_t* counts = nullptr;     // [rows]
   int64_t stride = 0;
-  const float* scores = nullptr;  // [rows, score_stride] of the last selection by score; null: there is none, or nobody asked
+  std::vector<const float*> scores;  // of scored_selections(graph), each [rows, score_stride]; empty: nobody asked
   int64_t score_stride = 0;
 };
 

@@ -6,6 +6,9 @@
 #include <stdexcept>
 
 #include "kernels/reference/oracle_operators.h"
+#include "kernels/reference/schedule.h"
+#include "scripting/graph/ops.h"
+#include "scripting/graph/selections.h"
 
 namespace sluice::oracle {
 
@@ -34,14 +37,6 @@ Bounded store(DataType type, Bounded x) {
   const double below = round_to(type, x.value - x.error);
   const double error = std::max(std::fabs(above - value), std::fabs(below - value));
   return {value, std::isnan(error) && !std::isnan(value) ? kUnknown : std::isnan(value) ? 0 : error};
-}
-
-/// Stacks one tensor a page into [page, ...].
-Tensor stack(const std::vector<Tensor>& pages) {
-  Tensor all{pages[0].shape, {}};
-  all.shape.insert(all.shape.begin(), {Axis::kPage, static_cast<int>(pages.size())});
-  for (const Tensor& page : pages) all.values.insert(all.values.end(), page.values.begin(), page.values.end());
-  return all;
 }
 
 /// Independent of kernels/random.h, whose comment defines these numbers.
@@ -76,6 +71,23 @@ Shape concrete(Shape shape, int pages) {
   return shape;
 }
 
+/// One page of a state.
+Tensor state_of_page(const State& state, const States& states, int page) {
+  Tensor tensor = filled(concrete(state.shape, 1), state.initial);
+  const auto saved = states.find(state.name);
+  if (saved == states.end()) return tensor;
+  const auto& values = saved->second.values;
+  const size_t first = std::min(values.size(), size_t(page) * tensor.values.size());
+  std::copy_n(values.begin() + ptrdiff_t(first), std::min(tensor.values.size(), values.size() - first), tensor.values.begin());
+  return tensor;
+}
+
+/// The same tensor with a page axis.
+Tensor paged(Tensor tensor) {
+  tensor.shape.insert(tensor.shape.begin(), {Axis::kPage, 1});
+  return tensor;
+}
+
 /// A state for `pages` pages: what was saved, and the initial value where nothing was.
 Tensor state_for(const FlowGraph& graph, const State& state, const States& states, int pages) {
   Tensor tensor = filled(concrete(state.shape, pages), state.initial);
@@ -95,142 +107,193 @@ Tensor without_future(Tensor tensor, const State& state, const Tokens& tokens) {
   return tensor;
 }
 
+/// Runs the index stage in the order of a Schedule.
 class Evaluation {
  public:
-  Evaluation(const FlowGraph& graph, const Row& row, States& states, const Pace& pace)
-      : graph_(graph), row_(row), states_(states), pace_(pace), pages_(pages_of(graph, row.tokens)) {
-    tokens_ = {graph.geometry.page, pages_, row.tokens - (pages_ - 1) * graph.geometry.page};
-    tensors_.resize(graph.nodes.size());
-    selections_.resize(graph.nodes.size());
+  Evaluation(const FlowGraph& graph, const Row& row, States& states, const Pace& pace, const std::vector<NodeId>& roots)
+      : graph_(graph),
+        row_(row),
+        states_(states),
+        pace_(pace),
+        schedule_(graph, roots),
+        pages_(pages_of(graph, row.tokens)),
+        values_(graph.nodes.size()),
+        selections_(graph.nodes.size()) {
+    for (const Schedule::Phase& phase : schedule_.phases) run(phase);
+    for (size_t id = 0; id < graph.nodes.size(); ++id) {
+      if (schedule_.live[id] && is_selection(graph.nodes[id].op)) select(NodeId(id));
+    }
   }
 
-  Result run() {
-    fill_cache();
-    for (size_t id = 0; id < graph_.nodes.size(); ++id) {
-      if (graph_.nodes[id].stage == Stage::kIndex) evaluate(NodeId(id));
+  Result result() {
+    save();
+    Result result;
+    result.pages = pages_;
+    for (const NodeId id : scored_selections(graph_)) {
+      const Node& node = graph_.nodes[size_t(id)];
+      Scores& scores = result.scores.emplace_back(Scores{id, values_[size_t(node.inputs[0])].values, {}});
+      if (node.op == Op::kThreshold) scores.bound = values_[size_t(node.inputs[1])].values[0];
     }
-    States saved;
-    for (const NodeId save : graph_.saves) {
-      const Node& node = graph_.nodes[save];
-      saved[node.attributes.field] = without_future(tensors_[node.inputs[0]], *graph_.find_state(node.attributes.field), tokens_);
-    }
-    for (auto& [name, tensor] : saved) states_[name] = std::move(tensor);
     if (graph_.selection == kNoNode) {
-      result_.selected.resize(pages_);
-      std::iota(result_.selected.begin(), result_.selected.end(), 0);
+      result.selected.resize(size_t(pages_));
+      std::iota(result.selected.begin(), result.selected.end(), 0);
     } else {
-      result_.selected = selections_[graph_.selection];
+      result.selected = std::move(selections_[size_t(graph_.selection)]);
     }
-    return std::move(result_);
+    return result;
   }
 
-  NodeValue value_of(NodeId wanted) {
-    fill_cache();
-    for (NodeId id = 0; id <= wanted; ++id) {
-      if (graph_.nodes[id].stage == Stage::kIndex) evaluate(id);
-    }
-    return {std::move(tensors_[wanted]), std::move(selections_[wanted])};
-  }
+  NodeValue value(NodeId id) { return {std::move(values_[size_t(id)]), std::move(selections_[size_t(id)])}; }
 
  private:
-  void fill_cache() {
-    const int page = graph_.geometry.page;
-    std::vector<std::vector<Tensor>> fields(graph_.fields.size());
-    std::vector<Tensor> keys;
-    std::vector<Tensor> values;
-    for (int p = 0; p < pages_; ++p) {
-      if (pace_) pace_();
-      const size_t skip = size_t(p) * page * graph_.geometry.head_dim;
-      const int held = std::min(page, row_.tokens - p * page);
-      const std::vector<Tensor> cached = cached_fields(graph_, row_.keys.subspan(skip), row_.values.subspan(skip), held);
-      for (size_t f = 0; f < fields.size(); ++f) fields[f].push_back(cached[f]);
-      keys.push_back(page_of(graph_, row_.keys, p * page, row_.tokens));
-      values.push_back(page_of(graph_, row_.values, p * page, row_.tokens));
+  int tokens_in(int page) const { return std::min(graph_.geometry.page, row_.tokens - page * graph_.geometry.page); }
+  Tokens whole_row() const { return {graph_.geometry.page, pages_, tokens_in(pages_ - 1), 0, pages_}; }
+  Tokens one_page(int page) const { return {graph_.geometry.page, 1, tokens_in(page), page, pages_}; }
+
+  void run(const Schedule::Phase& phase) {
+    for (const NodeId id : phase.once) values_[size_t(id)] = value_once(id);
+    for (const NodeId id : phase.pages) {
+      if (schedule_.stored[size_t(id)]) values_[size_t(id)] = {concrete(graph_.nodes[size_t(id)].shape, pages_), {}};
     }
-    for (const auto& field : fields) fields_.push_back(stack(field));
-    keys_ = stack(keys);
-    values_ = stack(values);
+    of_page_.assign(phase.pages.empty() ? 0 : graph_.nodes.size(), {});
+    for (int page = 0; page < pages_ && !phase.pages.empty(); ++page) run_page(phase, page);
+    of_page_.clear();
+    for (const NodeId id : phase.rows) values_[size_t(id)] = value_of_row(id);
+    for (const NodeId id : phase.last_read) values_[size_t(id)] = {};
   }
 
-  std::vector<double> score_of(const Node& node) {
-    result_.scores = tensors_[node.inputs[0]].values;
-    std::vector<double> scores;
-    for (const Bounded& score : result_.scores) scores.push_back(score.value);
-    return scores;
+  void run_page(const Schedule::Phase& phase, int page) {
+    if (phase.reads_fields) {
+      const size_t skip = size_t(page) * graph_.geometry.page * graph_.geometry.head_dim;
+      fields_ = cached_fields(graph_, row_.keys.subspan(skip), row_.values.subspan(skip), tokens_in(page));
+    }
+    for (const NodeId id : phase.pages) {
+      if (pace_) pace_();
+      Tensor& value = of_page_[size_t(id)];
+      value = value_of_page(id, page);
+      if (!schedule_.stored[size_t(id)]) continue;
+      std::vector<Bounded>& all = values_[size_t(id)].values;
+      all.insert(all.end(), value.values.begin(), value.values.end());
+    }
   }
 
-  void evaluate(NodeId id) {
+  Tensor value_once(NodeId id) const {
     if (pace_) pace_();
-    const Node& node = graph_.nodes[id];
-    const Attributes& a = node.attributes;
-    Tensor& out = tensors_[id];
+    const Node& node = graph_.nodes[size_t(id)];
+    Tensor out;
     switch (node.op) {
       case Op::kQuery:
         out.shape = {{Axis::kHead, graph_.geometry.group}, {Axis::kDim, graph_.geometry.head_dim}};
         for (const float x : row_.query) out.values.push_back({x, 0});
-        return;
+        return out;
+      case Op::kFill:
+        return filled(node.shape, node.attributes.value);
+      case Op::kLoad:
+        return state_for(graph_, *graph_.find_state(node.attributes.field), states_, pages_);
+      default:
+        return value_of_row(id);
+    }
+  }
+
+  /// From operands that are there for the whole row.
+  Tensor value_of_row(NodeId id) const {
+    const Node& node = graph_.nodes[size_t(id)];
+    std::vector<const Tensor*> inputs;
+    for (const NodeId input : node.inputs) inputs.push_back(&values_[size_t(input)]);
+    return apply(node, concrete(node.shape, pages_), inputs, whole_row(), pace_);
+  }
+
+  Tensor value_of_page(NodeId id, int page) {
+    const Node& node = graph_.nodes[size_t(id)];
+    switch (node.op) {
       case Op::kKey:
-        out = keys_;
-        return;
+        return paged(page_of(graph_, row_.keys, page * graph_.geometry.page, row_.tokens));
       case Op::kValue:
-        out = values_;
-        return;
+        return paged(page_of(graph_, row_.values, page * graph_.geometry.page, row_.tokens));
       case Op::kField:
         for (size_t f = 0; f < fields_.size(); ++f) {
-          if (graph_.fields[f].name == a.field) out = fields_[f];
+          if (graph_.fields[f].name == node.attributes.field) return paged(fields_[f]);
         }
-        return;
+        return {};
       case Op::kFill:
-        out = filled(concrete(node.shape, pages_), a.value);
-        return;
+        return filled(concrete(node.shape, 1), node.attributes.value);
       case Op::kPosition:
+        return {{{Axis::kPage, 1}}, {{double(page), 0}}};
       case Op::kRandom:
-        out.shape = {{Axis::kPage, pages_}};
-        for (int p = 0; p < pages_; ++p) out.values.push_back({node.op == Op::kPosition ? p : uniform(row_, p), 0});
-        return;
+        return {{{Axis::kPage, 1}}, {{uniform(row_, page), 0}}};
       case Op::kLoad:
-        out = state_for(graph_, *graph_.find_state(a.field), states_, pages_);
-        return;
-      case Op::kSave:
-        return;
-      case Op::kTopK:
-      case Op::kApproxTopK:
-        selections_[id] = top_k(score_of(node), a);
-        return;
-      case Op::kThreshold:
-        result_.bound = tensors_[node.inputs[1]].values[0];
-        selections_[id] = threshold(score_of(node), result_.bound->value, a);
-        return;
-      case Op::kWindow:
-        for (int p = 0; p < pages_; ++p) {
-          if (p < a.first || p >= pages_ - a.last) selections_[id].push_back(p);
-        }
-        return;
-      case Op::kUnion:
-        std::set_union(selections_[node.inputs[0]].begin(), selections_[node.inputs[0]].end(),
-                       selections_[node.inputs[1]].begin(), selections_[node.inputs[1]].end(),
-                       std::back_inserter(selections_[id]));
-        return;
+        return state_of_page(*graph_.find_state(node.attributes.field), states_, page);
       default: {
+        std::vector<Tensor> parts(node.inputs.size());
         std::vector<const Tensor*> inputs;
-        for (const NodeId input : node.inputs) inputs.push_back(&tensors_[input]);
-        out = apply(node, concrete(node.shape, pages_), inputs, tokens_, pace_);
+        for (size_t i = 0; i < node.inputs.size(); ++i) inputs.push_back(operand(node.inputs[i], page, parts[i]));
+        return apply(node, concrete(node.shape, 1), inputs, one_page(page), pace_);
       }
     }
+  }
+
+  /// What a page-local node reads of `id`; `part` holds it where it has to be cut out of the whole row.
+  const Tensor* operand(NodeId id, int page, Tensor& part) const {
+    const Tensor& here = of_page_[size_t(id)];
+    if (!here.values.empty()) return &here;
+    const Tensor& all = values_[size_t(id)];
+    if (!has_axis(all.shape, Axis::kPage)) return &all;
+    const auto elements = ptrdiff_t(elements_per_page(graph_.nodes[size_t(id)].shape));
+    const auto begin = all.values.begin() + page * elements;
+    part = {concrete(graph_.nodes[size_t(id)].shape, 1), {begin, begin + elements}};
+    return &part;
+  }
+
+  void select(NodeId id) {
+    const Node& node = graph_.nodes[size_t(id)];
+    const Attributes& a = node.attributes;
+    std::vector<int32_t>& pages = selections_[size_t(id)];
+    switch (node.op) {
+      case Op::kTopK:
+      case Op::kApproxTopK:
+        pages = top_k(scores_of(node), a);
+        return;
+      case Op::kThreshold:
+        pages = threshold(scores_of(node), values_[size_t(node.inputs[1])].values[0].value, a);
+        return;
+      case Op::kWindow:
+        pages = window(pages_, a);
+        return;
+      default: {
+        const auto& left = selections_[size_t(node.inputs[0])];
+        const auto& right = selections_[size_t(node.inputs[1])];
+        std::set_union(left.begin(), left.end(), right.begin(), right.end(), std::back_inserter(pages));
+      }
+    }
+  }
+
+  std::vector<double> scores_of(const Node& node) const {
+    std::vector<double> scores;
+    for (const Bounded& score : values_[size_t(node.inputs[0])].values) scores.push_back(score.value);
+    return scores;
+  }
+
+  /// Every load has seen the states of the step before by now.
+  void save() {
+    States saved;
+    for (const NodeId id : graph_.saves) {
+      const Node& node = graph_.nodes[size_t(id)];
+      saved[node.attributes.field] =
+          without_future(values_[size_t(node.inputs[0])], *graph_.find_state(node.attributes.field), whole_row());
+    }
+    for (auto& [name, tensor] : saved) states_[name] = std::move(tensor);
   }
 
   const FlowGraph& graph_;
   const Row& row_;
   States& states_;
   const Pace& pace_;
+  Schedule schedule_;
   int pages_;
-  Tokens tokens_;
-  std::vector<Tensor> fields_;
-  Tensor keys_;
-  Tensor values_;
-  std::vector<Tensor> tensors_;
+  std::vector<Tensor> values_;   // by node: without page axis, or of all pages
+  std::vector<Tensor> of_page_;  // by node: of the page at hand; empty between phases
+  std::vector<Tensor> fields_;   // of the page at hand
   std::vector<std::vector<int32_t>> selections_;
-  Result result_;
 };
 
 }  // namespace
@@ -263,11 +326,11 @@ std::vector<Tensor> cached_fields(const FlowGraph& graph, std::span<const float>
 }
 
 Result run(const FlowGraph& graph, const Row& row, States& states, const Pace& pace) {
-  return Evaluation(graph, row, states, pace).run();
+  return Evaluation(graph, row, states, pace, roots_of(graph)).result();
 }
 
 NodeValue value_of(const FlowGraph& graph, NodeId node, const Row& row, States& states, const Pace& pace) {
-  return Evaluation(graph, row, states, pace).value_of(node);
+  return Evaluation(graph, row, states, pace, {node}).value(node);
 }
 
 double round_to(DataType type, double x) {

@@ -38,9 +38,16 @@ struct Row {
 /// States as the last step saved them, by name.
 using States = std::map<std::string, Tensor>;
 
+/// What a topk, approx_topk or threshold ranks pages by.
+struct Scores {
+  NodeId selection = kNoNode;
+  std::vector<Bounded> values;   // [pages]
+  std::optional<Bounded> bound;  // of a threshold
+};
+
 struct Result {
-  std::vector<Bounded> scores;    // [pages] of the last topk, approx_topk or threshold; empty if there is none
-  std::optional<Bounded> bound;   // of the last threshold
+  int pages = 0;                  // of the row
+  std::vector<Scores> scores;     // of scored_selections(graph), in its order
   std::vector<int32_t> selected;  // ascending; an approx_topk is taken as exact
 };
 
@@ -50,7 +57,7 @@ int pages_of(const FlowGraph& graph, int tokens);
 /// Called often while something is computed; may throw to end it. May be empty.
 using Pace = std::function<void()>;
 
-/// Runs the whole flow; `states` is read and updated.
+/// Runs the whole flow, page by page (kernels/reference/schedule.h); `states` is read and updated.
 Result run(const FlowGraph& graph, const Row& row, States& states, const Pace& pace = {});
 
 /// A tensor, or the pages of a selection, ascending.

@@ -162,20 +162,6 @@ bool Tokens::exists(const Shape& shape, const Index& index) const {
   return !has_axis(shape, Axis::kToken) || at(index, Axis::kToken) < held(shape, index, false);
 }
 
-void for_each_index(const Shape& shape, const std::function<void(const Index&, size_t)>& visit) {
-  size_t count = 1;
-  for (const Dimension& dimension : shape) count *= size_t(dimension.extent);
-  for (size_t position = 0; position < count; ++position) {
-    Index index{};
-    size_t left = position;
-    for (size_t i = shape.size(); i-- > 0;) {
-      at(index, shape[i].axis) = int(left % size_t(shape[i].extent));
-      left /= size_t(shape[i].extent);
-    }
-    visit(index, position);
-  }
-}
-
 size_t position_of(const Shape& shape, const Index& index) {
   size_t position = 0;
   for (const auto& [axis, extent] : shape) position = position * size_t(extent) + size_t(at(index, axis));
@@ -247,7 +233,8 @@ Tensor apply(const Node& node, const Shape& shape, std::span<const Tensor* const
         result = read(x, index);
         return;
       case Op::kMaskSlice:
-        result = inside_slice(node.attributes, at(index, axis), held(shape, index))
+        result = (axis == Axis::kPage ? inside_slice(node.attributes, tokens.first + at(index, axis), tokens.row_pages)
+                                      : inside_slice(node.attributes, at(index, axis), held(shape, index)))
                      ? read(x, index)
                      : Bounded{double(float(node.attributes.value)), 0};
         return;
@@ -281,6 +268,14 @@ std::vector<int32_t> top_k(std::span<const double> scores, const Attributes& att
     if (chosen.size() < budget && !forced(page)) chosen.push_back(page);
   }
   std::sort(chosen.begin(), chosen.end());
+  return chosen;
+}
+
+std::vector<int32_t> window(int pages, const Attributes& attributes) {
+  std::vector<int32_t> chosen;
+  for (int page = 0; page < pages; ++page) {
+    if (page < attributes.first || page >= pages - attributes.last) chosen.push_back(page);
+  }
   return chosen;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/reference/oracle.h"
@@ -16,19 +17,33 @@ using Index = std::array<int, kAxes>;
 inline int& at(Index& index, Axis axis) { return index[size_t(axis)]; }
 inline int at(const Index& index, Axis axis) { return index[size_t(axis)]; }
 
-/// Which tokens exist: all of whole pages, and the first `last` of the last page.
+/// Which pages a tensor has, and which tokens exist: all of whole pages, and the first `last` of the last of its pages.
 struct Tokens {
   int page = 0;   // tokens a whole page holds
-  int pages = 1;  // 1 in the cache stage
+  int pages = 1;  // of the tensor; 1 in the cache stage
   int last = 0;
+  int first = 0;      // the tensor's first page, of those of the row
+  int row_pages = 1;  // of the whole row
 
   /// Tokens along the token axis of a tensor of `shape` at `index`.
   int held(const Shape& shape, const Index& index, bool cache_stage) const;
   bool exists(const Shape& shape, const Index& index) const;
 };
 
-/// Calls `visit` for every element in storage order.
-void for_each_index(const Shape& shape, const std::function<void(const Index&, size_t)>& visit);
+/// Calls `visit(index, position)` for every element in storage order.
+template <class Visit>
+void for_each_index(const Shape& shape, const Visit& visit) {
+  size_t count = 1;
+  for (const Dimension& dimension : shape) count *= size_t(dimension.extent);
+  Index index{};
+  for (size_t position = 0; position < count; ++position) {
+    visit(std::as_const(index), position);
+    for (size_t i = shape.size(); i-- > 0;) {
+      if (++at(index, shape[i].axis) < shape[i].extent) break;
+      at(index, shape[i].axis) = 0;
+    }
+  }
+}
 /// Storage position of `index` in a tensor of `shape`; axes that it lacks are ignored.
 size_t position_of(const Shape& shape, const Index& index);
 
@@ -36,6 +51,8 @@ size_t position_of(const Shape& shape, const Index& index);
 Tensor apply(const Node& node, const Shape& shape, std::span<const Tensor* const> inputs, const Tokens& tokens,
              const Pace& pace = {});
 
+/// kWindow.
+std::vector<int32_t> window(int pages, const Attributes& attributes);
 /// kThreshold.
 std::vector<int32_t> threshold(std::span<const double> scores, double bound, const Attributes& attributes);
 

@@ -120,6 +120,7 @@ struct Node {
   Shape shape;                 // empty for scalars, selections and saves
   Attributes attributes;
   SourceLocation where;
+  NodeId traced = kNoNode;  // in a plan: the node of the graph given to `compile` that this one computes
 };
 
 /// A query-free summary of a page, computed by the cache stage and stored in the page beside K and V.

@@ -117,5 +117,6 @@ bool is_commutative(Op op) { return op == Op::kAdd || op == Op::kMul; }
 bool is_reduction(Op op) { return between(op, Op::kMean, Op::kSum); }
 bool is_interleave(Op op) { return between(op, Op::kMeanInterleave, Op::kSumInterleave); }
 bool is_selection(Op op) { return between(op, Op::kTopK, Op::kUnion); }
+bool is_scored(Op op) { return between(op, Op::kTopK, Op::kThreshold); }
 
 }  // namespace sluice

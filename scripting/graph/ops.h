@@ -41,5 +41,6 @@ bool is_commutative(Op op);  // b op a has the bits of a op b; not so maximum an
 bool is_reduction(Op op);    // mean, max, min, l2norm, sum
 bool is_interleave(Op op);   // *_interleave
 bool is_selection(Op op);    // topk ... union
+bool is_scored(Op op);       // selections that rank pages by a score: topk, approx_topk, threshold
 
 }  // namespace sluice

@@ -188,18 +188,6 @@ void verify_inputs(const FlowGraph& graph, const Node& node, NodeId id) {
   }
 }
 
-/// Element operations for one page.
-int64_t work_of(const FlowGraph& graph, const Node& node) {
-  int64_t work = elements_per_page(node.shape);
-  for (const NodeId input : node.inputs) work = std::max(work, elements_per_page(graph.nodes[static_cast<size_t>(input)].shape));
-  if (node.op == Op::kContract) {
-    const Shape& a = graph.nodes[static_cast<size_t>(node.inputs[0])].shape;
-    work = std::max(work, elements_per_page(node.shape) * a[find_axis(a, node.attributes.axis)].extent);
-  }
-  if (node.op == Op::kConv1d) work *= static_cast<int64_t>(node.attributes.kernel.size());
-  return work;
-}
-
 void verify_nodes(const FlowGraph& graph) {
   Stage stage = Stage::kCache;
   int64_t work = 0;
@@ -262,6 +250,17 @@ void verify_selection(const FlowGraph& graph) {
 }
 
 }  // namespace
+
+int64_t work_of(const FlowGraph& graph, const Node& node) {
+  int64_t work = elements_per_page(node.shape);
+  for (const NodeId input : node.inputs) work = std::max(work, elements_per_page(graph.nodes[static_cast<size_t>(input)].shape));
+  if (node.op == Op::kContract) {
+    const Shape& a = graph.nodes[static_cast<size_t>(node.inputs[0])].shape;
+    work = std::max(work, elements_per_page(node.shape) * a[find_axis(a, node.attributes.axis)].extent);
+  }
+  if (node.op == Op::kConv1d) work *= static_cast<int64_t>(node.attributes.kernel.size());
+  return work;
+}
 
 void verify(const FlowGraph& graph) {
   verify_unfinished(graph);

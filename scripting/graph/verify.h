@@ -15,6 +15,9 @@ void verify_unfinished(const FlowGraph& graph);
 /// Throws FlowError.
 void verify_layers(const FlowGraph& graph, int layers);
 
+/// Element operations of one node for one page: the larger of what it gives and what it reads, times the taps of a convolution.
+int64_t work_of(const FlowGraph& graph, const Node& node);
+
 /// Most nodes, fields, states, elements and work that a graph may have.
 struct GraphLimits {
   static constexpr int kNodes = 4096;

@@ -114,13 +114,12 @@ TEST_F(ReplSession, ShowsWhatTheReferenceComputesForTheSameFlow) {
   typed.run("s = (q * c.hi):maximum(q * c.lo):sum('dim'):max('head')");
   oracle::States none;
   const oracle::Result expected = oracle::run(graph, capture.row(3, 1), none);
-  ShownTensor scores{"f32", {{Axis::kPage, static_cast<int>(expected.scores.size())}}, {}, {}};
-  for (const oracle::Bounded& score : expected.scores) scores.values.push_back(score.value);
+  ShownTensor scores{"f32", {{Axis::kPage, expected.pages}}, {}, {}};
+  for (const oracle::Bounded& score : expected.scores.at(0).values) scores.values.push_back(score.value);
   scores.exists.assign(scores.values.size(), true);
   EXPECT_EQ(typed.run("s"), describe(scores, plain));
   const std::string selected = typed.run("sluice.topk(s, {k = 2, last = 1})");
-  EXPECT_NE(selected.find(page_strip(expected.selected, static_cast<int>(expected.scores.size()), plain)), std::string::npos)
-      << selected;
+  EXPECT_NE(selected.find(page_strip(expected.selected, expected.pages, plain)), std::string::npos) << selected;
 }
 
 TEST_F(ReplSession, StatesAreWhatTheStepsBeforeHaveSaved) {

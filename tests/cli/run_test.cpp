@@ -130,8 +130,9 @@ TEST_F(RunCommand, AgreesWithOracle) {
       EXPECT_EQ(chosen, expected.selected);
       for (int page = 0; page < pages; ++page) {
         const float score = scores[slot * pages + page];
-        if (page < int(expected.scores.size())) {
-          EXPECT_NEAR(score, expected.scores[page].value, expected.scores[page].error);
+        if (page < expected.pages) {
+          const oracle::Bounded& wanted = expected.scores.at(0).values[page];
+          EXPECT_NEAR(score, wanted.value, wanted.error);
         } else {
           EXPECT_EQ(score, -INFINITY);
         }

@@ -103,7 +103,9 @@ class GpuJudgedFlow final : public JudgedFlow {
         {.attended = counters.as<unsigned long long>(), .available = counters.as<unsigned long long>() + 1}, nullptr);
     SLUICE_CHECK_CUDA(cudaDeviceSynchronize());
     const int row = 1 * kHeads + 1;
-    if (result.scores != nullptr) copy(scores.data(), result.scores + row * result.score_stride, scores.size());
+    for (size_t i = 0; i < result.scores.size(); ++i) {
+      copy(scores.data() + i * pages, result.scores[i] + row * result.score_stride, pages);
+    }
     int32_t count = 0;
     copy(&count, result.counts + row, 1);
     std::vector<int32_t> selected(count);

@@ -171,8 +171,8 @@ Given given(const Problem& problem, const FlowResult& result) {
   Given given;
   const std::vector<int32_t> counts = from_device(result.counts, problem.rows());
   for (int row = 0; row < problem.rows(); ++row) {
-    if (result.scores != nullptr) {
-      given.scores.push_back(from_device(result.scores + row * result.score_stride, problem.pages(row)));
+    for (const float* scores : result.scores) {
+      given.scores.push_back(from_device(scores + row * result.score_stride, problem.pages(row)));
     }
     given.positions.push_back(from_device(result.positions + row * result.stride, counts[row]));
     given.pages.push_back(from_device(result.pages + row * result.stride, counts[row]));

@@ -61,6 +61,7 @@ std::vector<float> scores_of(const Plan& plan, int tokens, uint64_t seed, bool s
   std::vector<float> scores(row.pages.size(), NAN);
   std::vector<int32_t> selected(row.pages.size());
   row.scores = scores.data();
+  row.score_stride = static_cast<int64_t>(scores.size());
   flow->select(row, *scratch, selected.data());
   return scores;
 }

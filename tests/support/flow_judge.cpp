@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
-#include <set>
 
 #include "kernels/cpu/flow.h"
+#include "kernels/reference/judge.h"
+#include "scripting/graph/selections.h"
 #include "tests/support/head_cache.h"
 
 namespace sluice::testing {
@@ -29,72 +30,6 @@ std::vector<float> test_numbers(size_t count, const JudgeOptions& options, std::
   return numbers;
 }
 
-/// False if chance has a say in what is selected.
-bool is_exact(const FlowGraph& graph) {
-  return std::none_of(graph.nodes.begin(), graph.nodes.end(),
-                      [](const Node& node) { return node.op == Op::kApproxTopK && node.attributes.tolerate > 0; });
-}
-
-/// True if float32 may put `a` on the other side of `b`.
-bool is_doubtful(const oracle::Bounded& a, const oracle::Bounded& b) {
-  return oracle::is_unknown(a) || oracle::is_unknown(b) ||
-         (a.error + b.error > 0 && std::fabs(a.value - b.value) <= a.error + b.error);
-}
-
-/// The selection that the device's own scores call for; only for flows whose result is one topk.
-std::string compare_with_own_scores(const FlowGraph& graph, const std::vector<float>& scores,
-                                    const std::vector<int32_t>& selected) {
-  if (graph.selection == kNoNode) return {};
-  const Node& selection = graph.nodes[static_cast<size_t>(graph.selection)];
-  if (selection.op != Op::kTopK) return {};
-  const std::vector<double> own(scores.begin(), scores.end());
-  return oracle::top_k(own, selection.attributes) == selected ? "" : "the selection is not the best of the device's own scores";
-}
-
-}  // namespace
-
-std::string compare_number(float score, const oracle::Bounded& expected) {
-  if (oracle::is_unknown(expected)) return {};
-  const double value = expected.value;
-  const bool same = std::isnan(value)   ? std::isnan(score)
-                    : std::isinf(value) ? static_cast<double>(score) == value
-                                        : std::fabs(score - value) <= expected.error;
-  if (same) return {};
-  return fmt::format("{} is not {} +- {}", score, value, expected.error);
-}
-
-std::string compare_selection(const std::vector<int32_t>& selected, const oracle::Result& expected) {
-  if (selected == expected.selected) return {};
-  std::vector<int32_t> extra;
-  std::vector<int32_t> missing;
-  std::set_difference(selected.begin(), selected.end(), expected.selected.begin(), expected.selected.end(),
-                      std::back_inserter(extra));
-  std::set_difference(expected.selected.begin(), expected.selected.end(), selected.begin(), selected.end(),
-                      std::back_inserter(missing));
-  if (expected.bound) {
-    const auto sure = [&](int32_t page) { return !is_doubtful(expected.scores[page], *expected.bound); };
-    std::erase_if(extra, [&](int32_t page) { return !sure(page); });
-    std::erase_if(missing, [&](int32_t page) { return !sure(page); });
-  } else if (extra.size() != missing.size()) {
-    return fmt::format("{} pages selected, not {}", selected.size(), expected.selected.size());
-  }
-  if (expected.scores.empty()) return "pages are selected that need no score";
-  for (const int32_t out : missing) {
-    for (const int32_t in : extra) {
-      const oracle::Bounded& better = expected.scores[out];
-      const oracle::Bounded& worse = expected.scores[in];
-      if (!is_doubtful(better, worse)) {
-        return fmt::format("page {} ({}) is selected, page {} ({}) is not", in, worse.value, out, better.value);
-      }
-    }
-  }
-  if (extra.size() != missing.size())
-    return fmt::format("{} pages are selected without a reason, {} are left out", extra.size(), missing.size());
-  return {};
-}
-
-namespace {
-
 class CpuJudgedFlow final : public JudgedFlow {
  public:
   CpuJudgedFlow(const Plan& plan, int max_pages, uint64_t seed)
@@ -114,7 +49,8 @@ class CpuJudgedFlow final : public JudgedFlow {
     row.layer = 1;
     row.kv_head = 1;
     row.state = state_.get();
-    row.scores = scores.data();
+    row.scores = scores.empty() ? nullptr : scores.data();
+    row.score_stride = static_cast<int64_t>(row.pages.size());
     std::vector<int32_t> selected(row.pages.size());
     selected.resize(flow_->select(row, *scratch_, selected.data()));
     return selected;
@@ -155,22 +91,17 @@ Verdict judge(const FlowGraph& graph, const JudgeOptions& options, const MakeJud
     const std::vector<float> query =
         test_numbers(static_cast<size_t>(geometry.group) * geometry.head_dim, {.levels = options.levels}, random);
 
-    std::vector<float> scores(oracle::pages_of(graph, tokens), NAN);
+    const auto pages = static_cast<size_t>(oracle::pages_of(graph, tokens));
+    std::vector<float> scores(scored_selections(plan.graph).size() * pages, NAN);
     const std::vector<int32_t> selected = flow->select(query, scores);
 
-    const oracle::Row expected_row{query, keys, values, tokens, options.seed, 1, 1};
-    const oracle::Result expected = oracle::run(graph, expected_row, states);
-    for (size_t page = 0; page < expected.scores.size(); ++page) {
-      ++verdict.scores;
-      verdict.known += oracle::is_unknown(expected.scores[page]) ? 0 : 1;
-      const std::string fault = compare_number(scores[page], expected.scores[page]);
-      if (!fault.empty()) {
-        verdict.fault = fmt::format("{} tokens, score of page {}: {}", tokens, page, fault);
-        return verdict;
-      }
+    const oracle::Result expected = oracle::run(graph, {query, keys, values, tokens, options.seed, 1, 1}, states);
+    for (const oracle::Scores& of : expected.scores) {
+      verdict.scores += static_cast<int>(of.values.size());
+      verdict.known += static_cast<int>(
+          std::count_if(of.values.begin(), of.values.end(), [](const auto& score) { return !oracle::is_unknown(score); }));
     }
-    std::string fault = compare_with_own_scores(graph, scores, selected);
-    if (fault.empty() && is_exact(graph)) fault = compare_selection(selected, expected);
+    const std::string fault = oracle::fault_of(graph, plan.graph, {scores, pages, selected}, expected);
     if (!fault.empty()) {
       verdict.fault = fmt::format("{} tokens: {}", tokens, fault);
       return verdict;

@@ -34,7 +34,7 @@ class JudgedFlow {
   virtual ~JudgedFlow() = default;
   /// Appends tokens of k, v [tokens, dim].
   virtual void append(std::span<const float> keys, std::span<const float> values) = 0;
-  /// Runs the index stage; fills `scores` [pages] where the flow has some. Returns the selection, ascending.
+  /// Runs the index stage; fills `scores` [scored_selections(plan.graph), pages]. Returns the selection, ascending.
   virtual std::vector<int32_t> select(std::span<const float> query, std::span<float> scores) = 0;
 };
 using MakeJudgedFlow = std::function<std::unique_ptr<JudgedFlow>(const Plan& plan, int max_pages, uint64_t seed)>;
@@ -42,15 +42,7 @@ using MakeJudgedFlow = std::function<std::unique_ptr<JudgedFlow>(const Plan& pla
 /// On the CPU.
 std::unique_ptr<JudgedFlow> judged_on_cpu(const Plan& plan, int max_pages, uint64_t seed);
 
-/// Compiles `graph` (all passes), runs it step by step, and compares scores and selections of every step with the oracle on the
-/// graph before passes.
+/// Compiles `graph` (all passes), runs it step by step, and has oracle::fault_of judge every step.
 Verdict judge(const FlowGraph& graph, const JudgeOptions& options, const MakeJudgedFlow& make = judged_on_cpu);
-
-/// Empty if `score` is what float32 may give for `expected`, else what is wrong.
-std::string compare_number(float score, const oracle::Bounded& expected);
-
-/// Empty if `selected` is the oracle's selection, or differs from it only by pages whose oracle scores float32 cannot tell
-/// apart.
-std::string compare_selection(const std::vector<int32_t>& selected, const oracle::Result& expected);
 
 }  // namespace sluice::testing

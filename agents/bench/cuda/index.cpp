@@ -16,7 +16,7 @@
 #include "agents/device_refusal.h"
 #include "agents/flow_script.h"
 #include "kernels/cuda/flow.h"
-#include "kernels/reference/oracle.h"
+#include "kernels/reference/judge.h"
 #include "scripting/graph/error.h"
 
 namespace sluice {
@@ -95,13 +95,15 @@ class IndexCase {
     const std::vector<std::vector<int32_t>> unseen = selected(run(0, nullptr));
     const cuda::FlowResult result = run(0, nullptr, true);
     if (selected(result) != unseen) return false;
-    const Node& selection = graph_.nodes[static_cast<size_t>(graph_.selection)];
-    if (result.scores == nullptr || selection.op != Op::kTopK) return true;
     for (int row = 0; row < rows(); ++row) {
-      const std::vector<float> scores = from_device(result.scores + row * result.score_stride, pages_);
-      const std::vector<double> exact(scores.begin(), scores.end());
-      if (oracle::top_k(exact, selection.attributes) != unseen[static_cast<size_t>(row)]) return false;
-      if (row == rows() / 2 && shape_.tokens <= kJudgedTokens && !agrees(row, scores)) return false;
+      std::vector<float> scores;
+      for (const float* of : result.scores) {
+        const std::vector<float> own = from_device(of + row * result.score_stride, pages_);
+        scores.insert(scores.end(), own.begin(), own.end());
+      }
+      const oracle::Observed seen{scores, static_cast<size_t>(pages_), unseen[static_cast<size_t>(row)]};
+      if (!oracle::fault_of_selection(flow_.plan().graph, seen, pages_).empty()) return false;
+      if (row == rows() / 2 && shape_.tokens <= kJudgedTokens && !agrees(row, seen)) return false;
     }
     return true;
   }
@@ -175,7 +177,7 @@ class IndexCase {
     return numbers;
   }
 
-  bool agrees(int row, const std::vector<float>& scores) const {
+  bool agrees(int row, const oracle::Observed& seen) const {
     const size_t numbers = static_cast<size_t>(shape_.group) * shape_.dim;
     std::vector<float> query;
     for (size_t i = 0; i < numbers; ++i) query.push_back(stored_number(DataType::kBF16, host_queries_.data(), row * numbers + i));
@@ -185,11 +187,7 @@ class IndexCase {
     const oracle::Result wanted = oracle::run(
         graph_, {.query = query, .keys = keys, .values = values, .tokens = shape_.tokens, .kv_head = row % shape_.kv_heads},
         none);
-    for (size_t page = 0; page < wanted.scores.size(); ++page) {
-      const auto& [value, error] = wanted.scores[page];
-      if (std::isfinite(value) && !(std::fabs(scores[page] - value) <= error)) return false;
-    }
-    return true;
+    return oracle::fault_of(graph_, flow_.plan().graph, seen, wanted).empty();
   }
 
   FlowGraph graph_;

@@ -3,10 +3,9 @@
 #include <algorithm>
 
 #include "scripting/graph/ops.h"
+#include "scripting/graph/selections.h"
 
 namespace sluice::cuda::codegen {
-
-bool is_scored(Op op) { return op == Op::kTopK || op == Op::kApproxTopK || op == Op::kThreshold; }
 
 bool is_drawn(const Node& selection) { return selection.op == Op::kApproxTopK && selection.attributes.tolerate > 0; }
 
@@ -27,10 +26,7 @@ BlockPart part_of(const Plan& plan, const Node& node) {
 }
 
 FlowLayout::FlowLayout(const Plan& given) : plan(given), slots(given.graph.nodes.size()) {
-  for (size_t i = 0; i < plan.graph.nodes.size(); ++i) {
-    const Node& current = plan.graph.nodes[i];
-    if (is_scored(current.op)) selections.push_back({static_cast<NodeId>(i), current.inputs[0]});
-  }
+  for (const NodeId id : scored_selections(plan.graph)) selections.push_back({id, node(id).inputs[0]});
   find_query_only();
   find_kept();
   place_states();

@@ -80,8 +80,6 @@ struct FlowLayout {
 
 /// Operators that read several entries of an operand.
 bool reads_along_axis(Op op);
-/// Whether it selects by a score.
-bool is_scored(Op op);
 /// Whether chance has a say in what a selection takes.
 bool is_drawn(const Node& selection);
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 
 #include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/codegen/kernel_writer.h"
@@ -241,10 +242,15 @@ void KernelWriter::write_selection(const std::vector<NodeId>& selected) {
   writer_.line("write_list(row, blocks, pages, {}, first, count, {});", runs_.empty() ? "row.ids + first" : "ids",
                graph_.geometry.page);
   if (layout_.selections.empty()) return;
+  std::set<int64_t> offsets;
+  for (const ScoredSelection& selection : layout_.selections) {
+    offsets.insert(layout_.slots[static_cast<size_t>(selection.score)].offset);
+  }
   writer_.open("if (a.scores != nullptr)");
   writer_.write("float* const scores = a.scores + row.index * a.score_stride + first;");
-  writer_.line("for (int i = threadIdx.x; i < count; i += blockDim.x) scores[i] = held[{} * a.held_pages + i];",
-               layout_.slots[static_cast<size_t>(layout_.selections.back().score)].offset);
+  writer_.open("for (int i = threadIdx.x; i < count; i += blockDim.x)");
+  for (const int64_t offset : offsets) writer_.line("scores[{0}LL * a.capacity + i] = held[{0} * a.held_pages + i];", offset);
+  writer_.close();
   writer_.close();
 }
 

@@ -1,0 +1,275 @@
+#include "kernels/reference/judge.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iomanip>
+#include <map>
+#include <sstream>
+#include <vector>
+
+#include "kernels/reference/oracle_operators.h"
+#include "scripting/graph/ops.h"
+#include "scripting/graph/selections.h"
+
+namespace sluice::oracle {
+
+namespace {
+
+template <class... Parts>
+std::string text(const Parts&... parts) {
+  std::ostringstream out;
+  out << std::setprecision(9);
+  (out << ... << parts);
+  return out.str();
+}
+
+/// What all selections together may select, by page.
+struct Allowed {
+  explicit Allowed(size_t pages) : must(pages, kNoNode), may(pages, false) {}
+
+  void require(const std::vector<int32_t>& pages, NodeId by) {
+    for (const int32_t page : pages) {
+      must[size_t(page)] = by;
+      may[size_t(page)] = true;
+    }
+  }
+  void allow(const std::vector<int32_t>& pages) {
+    for (const int32_t page : pages) may[size_t(page)] = true;
+  }
+
+  std::vector<NodeId> must;  // a selection that asks for the page; kNoNode: none does
+  std::vector<bool> may;
+  size_t by_chance = 0;  // pages that approximate selections may take beside those
+};
+
+class Judgement {
+ public:
+  /// `expected`: null where scores are taken as they are.
+  Judgement(const FlowGraph& traced, const FlowGraph& compiled, const Observed& seen, int pages, const Result* expected)
+      : traced_(traced),
+        compiled_(compiled),
+        seen_(seen),
+        expected_(expected),
+        scored_(scored_selections(compiled)),
+        pages_(size_t(pages)) {}
+
+  std::string run() const {
+    std::string fault = fault_of_list();
+    if (expected_ != nullptr) {
+      for (size_t i = 0; i < scored_.size() && fault.empty(); ++i) fault = fault_of_scores(i);
+      for (size_t i = 0; i < expected_->scores.size() && fault.empty(); ++i) fault = fault_of_merging(expected_->scores[i]);
+    }
+    return fault.empty() ? fault_of_pages() : fault;
+  }
+
+ private:
+  std::string fault_of_list() const {
+    const auto& selected = seen_.selected;
+    const bool sound = !selected.empty() && selected.front() >= 0 && size_t(selected.back()) < pages_ &&
+                       std::adjacent_find(selected.begin(), selected.end(), std::greater_equal<>()) == selected.end();
+    return sound ? "" : "the selected pages are not a list of different pages in ascending order";
+  }
+
+  std::span<const float> row(size_t i) const { return seen_.scores.subspan(i * seen_.score_stride, pages_); }
+
+  /// What the reference says of the i-th scored selection of the compiled graph; null if that comes from nowhere. A plan that was
+  /// made of another script names no selection of this one; the same number of them is taken in the same order.
+  const Scores* expected_of(size_t i) const {
+    const NodeId traced = compiled_.nodes[size_t(scored_[i])].traced;
+    const auto found = std::find_if(expected_->scores.begin(), expected_->scores.end(),
+                                    [&](const Scores& scores) { return scores.selection == traced; });
+    if (found != expected_->scores.end()) return &*found;
+    return expected_->scores.size() == scored_.size() ? &expected_->scores[i] : nullptr;
+  }
+
+  /// The i-th scored selection as the script has it, since passes may have spoiled what was compiled.
+  NodeId asked(size_t i) const { return expected_ == nullptr ? scored_[i] : expected_of(i)->selection; }
+
+  static std::string name_of(const FlowGraph& graph, NodeId id) {
+    const Node& node = graph.nodes[size_t(id)];
+    return node.where.line > 0 ? text("the ", spoken_name_of(node.op), " of line ", node.where.line)
+                               : text("%", id, " ", spoken_name_of(node.op));
+  }
+
+  std::string fault_of_scores(size_t i) const {
+    const Scores* wanted = expected_of(i);
+    if (wanted == nullptr) return text("pages are ranked by a score that the flow does not have");
+    const std::span<const float> scores = row(i);
+    for (size_t page = 0; page < pages_; ++page) {
+      if (agrees(scores[page], wanted->values[page])) continue;
+      const std::string of = scored_.size() > 1 ? " for " + name_of(traced_, asked(i)) : "";
+      return text("the score of page ", page, of, " is ", scores[page], ", not ", wanted->values[page].value);
+    }
+    return {};
+  }
+
+  /// A selection that passes have merged with another must be like it.
+  std::string fault_of_merging(const Scores& wanted) const {
+    const Node& node = traced_.nodes[size_t(wanted.selection)];
+    for (size_t i = 0; i < scored_.size(); ++i) {
+      const Node& candidate = compiled_.nodes[size_t(scored_[i])];
+      if (asked(i) == wanted.selection) return {};
+      if (candidate.op != node.op || !(candidate.attributes == node.attributes)) continue;
+      const std::span<const float> scores = row(i);
+      const bool same = std::equal(scores.begin(), scores.end(), wanted.values.begin(), agrees);
+      if (same) return {};
+    }
+    return name_of(traced_, wanted.selection) + " is missing";
+  }
+
+  std::string fault_of_pages() const {
+    if (traced_.selection == kNoNode) return seen_.selected.size() == pages_ ? "" : "not every page is selected";
+    Allowed allowed(pages_);
+    for (const NodeId id : leaf_selections(traced_)) {
+      if (traced_.nodes[size_t(id)].op == Op::kWindow)
+        allowed.require(window(int(pages_), traced_.nodes[size_t(id)].attributes), id);
+    }
+    for (size_t i = 0; i < scored_.size(); ++i) {
+      const std::string fault = add_scored(i, allowed);
+      if (!fault.empty()) return fault;
+    }
+    std::vector<bool> is_selected(pages_, false);
+    for (const int32_t page : seen_.selected) is_selected[size_t(page)] = true;
+    size_t surplus = 0;
+    for (size_t page = 0; page < pages_; ++page) {
+      if (allowed.must[page] != kNoNode && !is_selected[page]) {
+        return text("page ", page, " is not selected, which ", name_of(traced_, allowed.must[page]), " asks for");
+      }
+      if (!is_selected[page] || allowed.may[page]) continue;
+      if (++surplus > allowed.by_chance) return text("page ", page, " is selected, which no selection asks for");
+    }
+    return {};
+  }
+
+  std::string add_scored(size_t i, Allowed& allowed) const {
+    const Node& node = traced_.nodes[size_t(asked(i))];
+    const std::span<const float> own = row(i);
+    const std::vector<double> scores(own.begin(), own.end());
+    if (node.op == Op::kThreshold) return add_threshold(i, scores, allowed);
+    const std::vector<int32_t> best = top_k(scores, node.attributes);
+    if (node.op == Op::kTopK || node.attributes.tolerate == 0) {
+      allowed.require(best, asked(i));
+      return {};
+    }
+    const std::vector<int32_t> kept = window(int(pages_), node.attributes);
+    allowed.require(kept, asked(i));
+    allowed.by_chance += best.size() - std::min(best.size(), kept.size());
+    return fault_of_approximation(node, scores, best);
+  }
+
+  /// As many pages as the budget, and of the best (pages of equal scores stand for each other) all but the share that it
+  /// tolerates.
+  std::string fault_of_approximation(const Node& node, const std::vector<double>& scores,
+                                     const std::vector<int32_t>& best) const {
+    const bool alone = traced_.nodes[size_t(traced_.selection)].op != Op::kUnion;
+    if (alone && seen_.selected.size() != best.size()) {
+      return text(seen_.selected.size(), " pages are selected, not ", best.size());
+    }
+    // NaN, which has no place in the order, counts as what lies below all numbers.
+    const auto key = [&](int32_t page) { return std::isnan(scores[size_t(page)]) ? -INFINITY : scores[size_t(page)]; };
+    std::map<double, int> wanted;
+    for (const int32_t page : best) ++wanted[key(page)];
+    int found = 0;
+    for (const int32_t page : seen_.selected) found += wanted[key(page)]-- > 0 ? 1 : 0;
+    if (found >= (1 - node.attributes.tolerate) * double(best.size()) - 1e-9) return {};
+    return text(found, " of the ", best.size(), " best pages are selected, where ", 100 * node.attributes.tolerate,
+                "% may be missed");
+  }
+
+  /// A threshold takes the best pages down to its bound, which the reference knows up to an error.
+  std::string add_threshold(size_t i, const std::vector<double>& scores, Allowed& allowed) const {
+    const Node& node = traced_.nodes[size_t(asked(i))];
+    const Bounded bound = expected_ == nullptr ? Bounded{0, kUnknown} : expected_of(i)->bound.value();
+    const bool known = !is_unknown(bound);
+    const std::vector<int32_t> sure =
+        known ? threshold(scores, bound.value + bound.error, node.attributes) : window(int(pages_), node.attributes);
+    const std::vector<int32_t> possible = threshold(scores, known ? bound.value - bound.error : -INFINITY, node.attributes);
+    allowed.require(sure, asked(i));
+    allowed.allow(possible);
+    const bool alone = traced_.nodes[size_t(traced_.selection)].op == Op::kThreshold;
+    return alone ? fault_of_doubtful(scores, sure, possible) : "";
+  }
+
+  /// Wherever the bound lies, pages above it go before pages below.
+  std::string fault_of_doubtful(const std::vector<double>& scores, const std::vector<int32_t>& sure,
+                                const std::vector<int32_t>& possible) const {
+    double lowest_in = INFINITY;
+    double highest_out = -INFINITY;
+    for (const int32_t page : possible) {
+      if (std::binary_search(sure.begin(), sure.end(), page)) continue;
+      if (std::binary_search(seen_.selected.begin(), seen_.selected.end(), page)) {
+        lowest_in = std::min(lowest_in, scores[size_t(page)]);
+      } else {
+        highest_out = std::max(highest_out, scores[size_t(page)]);
+      }
+    }
+    return lowest_in > highest_out ? "" : "a page is selected, and another whose score is no lower is not";
+  }
+
+  const FlowGraph& traced_;
+  const FlowGraph& compiled_;
+  const Observed& seen_;
+  const Result* expected_;
+  std::vector<NodeId> scored_;  // of the compiled graph
+  size_t pages_;
+};
+
+/// Whether errors of the scores reach from a page that is selected to one that is not, or to the bound.
+bool leaves_open(const Node& selection, const Scores& scores) {
+  if (selection.op == Op::kApproxTopK && selection.attributes.tolerate > 0) return true;
+  const auto reach = [](const Bounded& a, const Bounded& b) {
+    if (is_unknown(a) || is_unknown(b)) return true;
+    return a.error + b.error > 0 && std::fabs(a.value - b.value) <= a.error + b.error;
+  };
+  std::vector<double> values;
+  for (const Bounded& score : scores.values) values.push_back(score.value);
+  if (scores.bound) {
+    return std::any_of(scores.values.begin(), scores.values.end(),
+                       [&](const Bounded& score) { return reach(score, *scores.bound); });
+  }
+  const std::vector<int32_t> best = top_k(values, selection.attributes);
+  std::vector<bool> is_best(values.size(), false);
+  for (const int32_t page : best) is_best[size_t(page)] = true;
+  for (const int32_t in : best) {
+    for (size_t out = 0; out < values.size(); ++out) {
+      if (!is_best[out] && reach(scores.values[size_t(in)], scores.values[out])) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string fault_of(const FlowGraph& traced, const FlowGraph& compiled, const Observed& seen, const Result& expected) {
+  return Judgement(traced, compiled, seen, expected.pages, &expected).run();
+}
+
+std::string fault_of_selection(const FlowGraph& compiled, const Observed& seen, int pages) {
+  return Judgement(compiled, compiled, seen, pages, nullptr).run();
+}
+
+bool leaves_open(const FlowGraph& traced, const Result& expected) {
+  return std::any_of(expected.scores.begin(), expected.scores.end(),
+                     [&](const Scores& scores) { return leaves_open(traced.nodes[size_t(scores.selection)], scores); });
+}
+
+bool agrees(float score, const Bounded& expected) {
+  if (is_unknown(expected)) return true;
+  if (std::isnan(expected.value)) return std::isnan(score);
+  if (std::isinf(expected.value)) return double(score) == expected.value;
+  return std::fabs(score - expected.value) <= expected.error;
+}
+
+std::string fault_of_output(std::span<const float> output, std::span<const double> expected, double tolerance) {
+  double largest = 0;
+  for (const double value : expected) largest = std::max(largest, std::fabs(value));
+  for (size_t i = 0; i < expected.size(); ++i) {
+    // Written so that NaN fails.
+    if (!(std::fabs(output[i] - expected[i]) <= tolerance * largest)) {
+      return text("output ", i, " is ", output[i], ", not ", expected[i]);
+    }
+  }
+  return {};
+}
+
+}  // namespace sluice::oracle
