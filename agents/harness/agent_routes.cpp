@@ -1,6 +1,7 @@
 #include "agents/harness/harness_routes.h"
 #include "agents/harness/route_parts.h"
 #include "agents/harness/schemas.h"
+#include "agents/server/caller.h"
 
 namespace sluice {
 namespace {
@@ -8,7 +9,10 @@ namespace {
 HttpRoute agents_route(HarnessService& service) {
   HttpRoute route = route_of("GET", "/v1/agents", "listAgents", "Who hands in flows, and how they fare", Access::kRead);
   gives_json(route, schemas::list("agents", schemas::agent()));
-  route.handle = [&service](const HttpRequest& /*request*/) { return json_answer(service.agents()); };
+  route.handle = [&service](const HttpRequest& request) {
+    Caller caller(caller_of(request));
+    return json_answer(service.agents(caller));
+  };
   return route;
 }
 

@@ -4,6 +4,7 @@
 #include "agents/harness/harness_routes.h"
 #include "agents/harness/route_parts.h"
 #include "agents/harness/schemas.h"
+#include "agents/server/caller.h"
 #include "agents/server/event_stream.h"
 
 namespace sluice {
@@ -40,7 +41,8 @@ HttpRoute leaderboard_route(HarnessService& service) {
   route.query = ranking_parameters();
   gives_json(route, schemas::counted(schemas::list("entries", schemas::ranked())));
   route.handle = [&service](const HttpRequest& request) {
-    return json_answer(service.leaderboard(ranking_of(request, 100, 1000)));
+    Caller caller(caller_of(request));
+    return json_answer(service.leaderboard(ranking_of(request, 100, 1000), caller));
   };
   return route;
 }
@@ -50,8 +52,9 @@ HttpRoute front_route(HarnessService& service) {
   route.query = with_filters({{"accuracy", "one metric (accuracy)"}, {"speed", "and the other (speedup)"}});
   gives_json(route, schemas::list("points", schemas::front_point()));
   route.handle = [&service](const HttpRequest& request) {
+    Caller caller(caller_of(request));
     return json_answer(service.front(known_metric(query_text(request, "accuracy", "accuracy")),
-                                     known_metric(query_text(request, "speed", "speedup")), filter_of(request)));
+                                     known_metric(query_text(request, "speed", "speedup")), filter_of(request), caller));
   };
   return route;
 }
@@ -63,7 +66,8 @@ HttpRoute history_route(HarnessService& service) {
   gives_json(route, schemas::counted(schemas::list("points", schemas::history_point())));
   constexpr int kMost = 10'000;
   route.handle = [&service](const HttpRequest& request) {
-    return json_answer(service.history(ranking_of(request, kMost, kMost)));
+    Caller caller(caller_of(request));
+    return json_answer(service.history(ranking_of(request, kMost, kMost), caller));
   };
   return route;
 }

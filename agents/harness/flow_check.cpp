@@ -1,6 +1,5 @@
 #include "agents/harness/flow_check.h"
 
-#include <chrono>
 #include <string>
 #include <utility>
 
@@ -12,10 +11,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMostChecks = 2;  // at once
-constexpr int kLine = 64;
-constexpr std::chrono::seconds kPatience{5};  // a check takes at most two
-
 json refusal(const std::string& file, int line, const std::string& message, const std::string& hint) {
   json document = {{"ok", false}, {"file", file}, {"message", message}, {"hint", hint}};
   document["line"] = line > 0 ? json(line) : json(nullptr);
@@ -24,13 +19,12 @@ json refusal(const std::string& file, int line, const std::string& message, cons
 
 }  // namespace
 
-FlowCheck::FlowCheck(std::function<json(const FlowScript&)> inspect)
-    : inspect_(std::move(inspect)),
-      turns_(kMostChecks, kLine, kPatience, "too many scripts are being checked; try again in a moment") {}
+FlowCheck::FlowCheck(std::function<json(const FlowScript&)> inspect, const Turns::Limits& limits)
+    : inspect_(std::move(inspect)), turns_(limits, "too many scripts are being checked; try again in a moment") {}
 
-json FlowCheck::check(const FlowScript& script) {
+json FlowCheck::check(const FlowScript& script, Caller& caller) {
   if (!inspect_) throw HttpProblem(501, "this server checks no scripts");
-  const Turn turn(&turns_);
+  caller.take(turns_);
   try {
     json document = inspect_(script);
     document["ok"] = true;

@@ -18,12 +18,12 @@ using nlohmann::json;
 
 /// Between looks at whether somebody still waits for an answer.
 constexpr std::chrono::milliseconds kLook{250};
-constexpr int kMostWaiting = 256;  // for verdicts, each with a thread and a connection
-// At once, since workers measure times meanwhile: searches through all scripts, and what reads every verdict there is.
-constexpr int kMostSearches = 2;
-constexpr int kMostComparisons = 2;
-constexpr int kLine = 64;
-constexpr std::chrono::seconds kPatience{5};
+// For verdicts, each with a thread and a connection.
+constexpr Turns::Limits kWaits{.most = 256, .leaves_room = true};
+// What reads all scripts or verdicts, or takes tens of MiB: few at once, since workers measure times meanwhile.
+constexpr Turns::Limits kDear{.most = 2, .line = 64, .patience = std::chrono::seconds(10), .frees_much = true};
+// Each is over in a moment, but holds a connection to the database and up to a few MiB.
+constexpr Turns::Limits kReads{.most = 8, .line = 256, .patience = std::chrono::seconds(10)};
 
 [[noreturn]] void no_submission(store::SubmissionId id) {
   throw HttpProblem(404, fmt::format("there is no submission {}", id)).with("hint", "GET /v1/submissions lists them");
@@ -45,15 +45,11 @@ HarnessService::HarnessService(std::string database, HarnessServiceOptions optio
       stores_(database_),
       watch_(database_),
       check_(options_.inspect),
-      waits_(kMostWaiting, 0, std::chrono::seconds(0), "too many wait for verdicts; ask now and then, without waiting"),
-      searches_(kMostSearches, kLine, kPatience, "too many search at once; try again in a moment"),
-      comparisons_(kMostComparisons, kLine, kPatience, "too many compare verdicts at once; try again in a moment") {}
-
-Turns* HarnessService::turns_of_list(const store::Filter& filter) { return filter.text.empty() ? nullptr : &searches_; }
-
-Turns* HarnessService::turns_of_comparison(const store::Filter& filter) {
-  return filter.text.empty() ? &comparisons_ : &searches_;
-}
+      waits_(kWaits, "too many wait for verdicts; ask now and then, without waiting"),
+      reads_(kReads, "too many read at once; try again in a moment"),
+      diffs_(kDear, "too many compare scripts at once; try again in a moment"),
+      searches_(kDear, "too many search at once; try again in a moment"),
+      comparisons_(kDear, "too many compare verdicts at once; try again in a moment") {}
 
 void HarnessService::changed() {
   watch_.wake();
@@ -113,8 +109,9 @@ json HarnessService::judge_again(const Identity& admin, store::SubmissionId id) 
   });
 }
 
-json HarnessService::get(store::SubmissionId id) {
+json HarnessService::get(store::SubmissionId id, Caller& caller) {
   return as_problems([&] {
+    caller.take(reads_);
     const auto store = stores_.borrow();
     json document = document_of(*store, id);
     const auto evaluation = store->last_evaluation(id);
@@ -123,7 +120,8 @@ json HarnessService::get(store::SubmissionId id) {
   });
 }
 
-json HarnessService::wait(store::SubmissionId id, std::chrono::seconds most, const std::function<bool()>& is_wanted) {
+json HarnessService::wait(store::SubmissionId id, std::chrono::seconds most, const std::function<bool()>& is_wanted,
+                          Caller& caller) {
   const auto deadline = StoreWatch::Clock::now() + most;
   const auto has_ended = [&] {
     const auto status = as_problems([&] { return stores_.borrow()->find_status(id); });
@@ -131,44 +129,47 @@ json HarnessService::wait(store::SubmissionId id, std::chrono::seconds most, con
     return store::is_final(*status);
   };
   uint64_t version = watch_.version();
-  if (most.count() == 0 || has_ended()) return get(id);
-  const Turn turn(&waits_);
+  if (most.count() == 0 || has_ended()) return get(id, caller);
+  caller.take(waits_);
   while (!has_ended()) {
     const uint64_t seen = version;
     for (auto now = StoreWatch::Clock::now(); version == seen; now = StoreWatch::Clock::now()) {
-      if (now >= deadline || (is_wanted && !is_wanted())) return get(id);
+      if (now >= deadline || (is_wanted && !is_wanted())) return get(id, caller);
       version = watch_.wait(seen, std::min<StoreWatch::Clock::time_point>(deadline, now + kLook));
     }
   }
-  return get(id);
+  return get(id, caller);
 }
 
-json HarnessService::evaluations(store::SubmissionId id) {
+json HarnessService::evaluations(store::SubmissionId id, Caller& caller) {
   return as_problems([&] {
+    caller.take(comparisons_);
     const auto store = stores_.borrow();
     if (!store->find_status(id)) no_submission(id);
     return json{{"evaluations", documents_of(store->evaluations(id))}};
   });
 }
 
-std::optional<store::Artifact> HarnessService::artifact(store::SubmissionId id, const std::string& name) {
+std::optional<store::Artifact> HarnessService::artifact(store::SubmissionId id, const std::string& name, Caller& caller) {
   return as_problems([&] {
+    caller.take(reads_);
     const auto store = stores_.borrow();
     if (!store->find_status(id)) no_submission(id);
     return store->artifact(id, name);
   });
 }
 
-json HarnessService::list(const store::Filter& filter, const std::string& cursor, int limit) {
+json HarnessService::list(const store::Filter& filter, const std::string& cursor, int limit, Caller& caller) {
   return as_problems([&] {
-    const Turn turn(turns_of_list(filter));
+    caller.take(turns_of_list(filter));
     const store::Page page = stores_.borrow()->list(filter, cursor, limit);
     return json{{"submissions", documents_of(page.submissions)}, {"next", page.next}};
   });
 }
 
-json HarnessService::lineage(store::SubmissionId id, const std::string& of, int64_t skip, int64_t limit) {
+json HarnessService::lineage(store::SubmissionId id, const std::string& of, int64_t skip, int64_t limit, Caller& caller) {
   return as_problems([&] {
+    caller.take(comparisons_);
     const auto store = stores_.borrow();
     if (!store->find_status(id)) no_submission(id);
     const auto relatives = of == "ancestors"     ? &store::Store::ancestors
@@ -192,8 +193,9 @@ DiffSide HarnessService::side(store::Store& store, store::SubmissionId id) {
   return {std::move(*summary), std::move(*submission), std::move(metrics)};
 }
 
-json HarnessService::diff(store::SubmissionId id, std::optional<store::SubmissionId> from, bool whole) {
+json HarnessService::diff(store::SubmissionId id, std::optional<store::SubmissionId> from, bool whole, Caller& caller) {
   return as_problems([&] {
+    caller.take(diffs_);
     const auto store = stores_.borrow();
     const DiffSide to = side(*store, id);
     if (!from && !to.summary.parents.empty()) from = to.summary.parents.front();
@@ -201,25 +203,25 @@ json HarnessService::diff(store::SubmissionId id, std::optional<store::Submissio
   });
 }
 
-json HarnessService::leaderboard(const store::Ranking& ranking) {
+json HarnessService::leaderboard(const store::Ranking& ranking, Caller& caller) {
   return as_problems([&] {
-    const Turn turn(turns_of_comparison(ranking.filter));
+    caller.take(turns_of_comparison(ranking.filter));
     const auto store = stores_.borrow();
     json entries = ranked_documents(store->leaderboard(ranking), ranking.skip);
     return json{{"entries", std::move(entries)}, {"total", store->count_measured(ranking)}};
   });
 }
 
-json HarnessService::front(const std::string& accuracy, const std::string& speed, const store::Filter& filter) {
+json HarnessService::front(const std::string& accuracy, const std::string& speed, const store::Filter& filter, Caller& caller) {
   return as_problems([&] {
-    const Turn turn(turns_of_comparison(filter));
+    caller.take(turns_of_comparison(filter));
     return json{{"points", documents_of(stores_.borrow()->pareto_front(accuracy, speed, filter))}};
   });
 }
 
-json HarnessService::history(const store::Ranking& ranking) {
+json HarnessService::history(const store::Ranking& ranking, Caller& caller) {
   return as_problems([&] {
-    const Turn turn(turns_of_comparison(ranking.filter));
+    caller.take(turns_of_comparison(ranking.filter));
     const auto store = stores_.borrow();
     return json{{"points", documents_of(store->history(ranking))}, {"total", store->count_measured(ranking)}};
   });
@@ -230,23 +232,29 @@ std::shared_ptr<BodyStream> HarnessService::events(std::optional<int64_t> after)
       [&] { return std::make_shared<StoreEvents>(database_, watch_, after ? *after : stores_.borrow()->last_event()); });
 }
 
-json HarnessService::check(const std::string& name, const std::string& script) {
-  return as_problems([&] { return check_.check({name + ".lua", script}); });
+json HarnessService::check(const std::string& name, const std::string& script, Caller& caller) {
+  return as_problems([&] { return check_.check({name + ".lua", script}, caller); });
 }
 
-json HarnessService::operators() { return operators_document(); }
+json HarnessService::operators(Caller& caller) {
+  caller.take(reads_);
+  return operators_document();
+}
 
 std::string HarnessService::guide() { return guide_text(options_.suite); }
 
-json HarnessService::flows() {
-  return as_problems([] { return flows_document(); });
+json HarnessService::flows(Caller& caller) {
+  return as_problems([&] {
+    caller.take(reads_);
+    return flows_document();
+  });
 }
 
 json HarnessService::suites() { return suites_document(options_.suite); }
 
-json HarnessService::agents() {
+json HarnessService::agents(Caller& caller) {
   return as_problems([&] {
-    const Turn turn(&comparisons_);
+    caller.take(comparisons_);
     return json{{"agents", documents_of(stores_.borrow()->agents())}};
   });
 }

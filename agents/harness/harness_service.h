@@ -14,9 +14,9 @@
 #include "agents/harness/store_watch.h"
 #include "agents/harness/submission_diff.h"
 #include "agents/harness/submission_draft.h"
-#include "agents/harness/turns.h"
 #include "agents/server/http_message.h"
 #include "agents/server/http_problem.h"
+#include "agents/server/turns.h"
 
 namespace sluice {
 
@@ -35,6 +35,9 @@ struct HarnessServiceOptions {
 /// All that agents and readers may ask of the harness, whichever way they come: the routes below /v1 and the tools of MCP are
 /// thin over it. Documents are those of the OpenAPI document (agents/harness/schemas.h). Any number of threads may use it. Every
 /// method throws HttpProblem alone, unless we are at fault.
+///
+/// What costs something takes turns, callers one after the other, so that none shuts out others: a `Caller` is to live until the
+/// answer is written, since that, too, is part of its turn.
 class HarnessService {
  public:
   using Json = nlohmann::json;
@@ -57,40 +60,40 @@ class HarnessService {
   // Submissions
 
   /// With script and "evaluation": the last one, or null.
-  Json get(store::SubmissionId id);
+  Json get(store::SubmissionId id, Caller& caller);
   /// The same once it has ended, after `most`, or when `is_wanted` says that nobody waits any more.
-  Json wait(store::SubmissionId id, std::chrono::seconds most, const std::function<bool()>& is_wanted);
-  Json evaluations(store::SubmissionId id);
+  Json wait(store::SubmissionId id, std::chrono::seconds most, const std::function<bool()>& is_wanted, Caller& caller);
+  Json evaluations(store::SubmissionId id, Caller& caller);
   /// Of the last verdict; nothing if it has none of that name.
-  std::optional<store::Artifact> artifact(store::SubmissionId id, const std::string& name);
-  Json list(const store::Filter& filter, const std::string& cursor, int limit);
+  std::optional<store::Artifact> artifact(store::SubmissionId id, const std::string& name, Caller& caller);
+  Json list(const store::Filter& filter, const std::string& cursor, int limit, Caller& caller);
   /// `of` is family, ancestors or descendants: at most `limit`, after the `skip` nearest.
-  Json lineage(store::SubmissionId id, const std::string& of, int64_t skip = 0, int64_t limit = store::Limits::kRelatives);
+  Json lineage(store::SubmissionId id, const std::string& of, int64_t skip, int64_t limit, Caller& caller);
   /// From the first parent unless `from` names another; from nothing if there is none. `whole`: with all lines as context.
-  Json diff(store::SubmissionId id, std::optional<store::SubmissionId> from = {}, bool whole = false);
+  Json diff(store::SubmissionId id, std::optional<store::SubmissionId> from, bool whole, Caller& caller);
 
   // Comparisons
 
-  Json leaderboard(const store::Ranking& ranking);
-  Json front(const std::string& accuracy, const std::string& speed, const store::Filter& filter);
-  Json history(const store::Ranking& ranking);
+  Json leaderboard(const store::Ranking& ranking, Caller& caller);
+  Json front(const std::string& accuracy, const std::string& speed, const store::Filter& filter, Caller& caller);
+  Json history(const store::Ranking& ranking, Caller& caller);
   /// Events after a number, or from now on, as they happen. This must outlive the stream.
   std::shared_ptr<BodyStream> events(std::optional<int64_t> after);
 
   // The language
 
   /// {"ok": true, "name", "page", "graph", "plan"}, or {"ok": false, "message", "hint", "file", "line"}.
-  Json check(const std::string& name, const std::string& script);
-  Json operators();
+  Json check(const std::string& name, const std::string& script, Caller& caller);
+  Json operators(Caller& caller);
   /// Markdown.
   std::string guide();
   /// The shipped ones.
-  Json flows();
+  Json flows(Caller& caller);
   Json suites();
 
   // Agents
 
-  Json agents();
+  Json agents(Caller& caller);
   Json me(const Identity& who);
   /// For administrators. `agent` is {"name", "role", "quota"}; the answer has the token, which is told only once.
   Json create_agent(const Identity& admin, const Json& agent);
@@ -106,10 +109,9 @@ class HarnessService {
     const std::lock_guard lock(writing_);
     return write();
   }
-  /// Searches through texts take turns, other lists need none.
-  Turns* turns_of_list(const store::Filter& filter);
-  /// What is computed of all verdicts takes turns of its own, so that no search through texts delays it.
-  Turns* turns_of_comparison(const store::Filter& filter);
+  /// Searches through texts have turns of their own, so that they delay nothing else.
+  Turns& turns_of_list(const store::Filter& filter) { return filter.text.empty() ? reads_ : searches_; }
+  Turns& turns_of_comparison(const store::Filter& filter) { return filter.text.empty() ? comparisons_ : searches_; }
   Json document_of(store::Store& store, store::SubmissionId id);
   DiffSide side(store::Store& store, store::SubmissionId id);
 
@@ -120,6 +122,8 @@ class HarnessService {
   StoreWatch watch_;
   FlowCheck check_;
   Turns waits_;
+  Turns reads_;  // of single submissions and pages of lists
+  Turns diffs_;
   Turns searches_;
   Turns comparisons_;
 };

@@ -1,6 +1,7 @@
 #include "agents/harness/harness_routes.h"
 #include "agents/harness/route_parts.h"
 #include "agents/harness/schemas.h"
+#include "agents/server/caller.h"
 
 namespace sluice {
 namespace {
@@ -13,7 +14,8 @@ HttpRoute check_route(HarnessService& service) {
   gives_json(route, schemas::checked());
   route.handle = [&service](const HttpRequest& request) {
     const CheckDraft draft = check_draft_of(body_of(request, "check"));
-    return json_answer(service.check(draft.name, draft.script));
+    Caller caller(caller_of(request));
+    return json_answer(service.check(draft.name, draft.script, caller));
   };
   return route;
 }
@@ -21,7 +23,10 @@ HttpRoute check_route(HarnessService& service) {
 HttpRoute operators_route(HarnessService& service) {
   HttpRoute route = route_of("GET", "/v1/operators", "getOperators", "The operators of the flow language", Access::kRead);
   gives_json(route, schemas::operators());
-  route.handle = [&service](const HttpRequest& /*request*/) { return json_answer(service.operators()); };
+  route.handle = [&service](const HttpRequest& request) {
+    Caller caller(caller_of(request));
+    return json_answer(service.operators(caller));
+  };
   return route;
 }
 
@@ -40,7 +45,10 @@ HttpRoute guide_route(HarnessService& service) {
 HttpRoute flows_route(HarnessService& service) {
   HttpRoute route = route_of("GET", "/v1/flows", "getFlows", "The flows that ship with the program", Access::kRead);
   gives_json(route, schemas::flows());
-  route.handle = [&service](const HttpRequest& /*request*/) { return json_answer(service.flows()); };
+  route.handle = [&service](const HttpRequest& request) {
+    Caller caller(caller_of(request));
+    return json_answer(service.flows(caller));
+  };
   return route;
 }
 

@@ -6,6 +6,7 @@
 #include "agents/harness/harness_routes.h"
 #include "agents/harness/route_parts.h"
 #include "agents/harness/schemas.h"
+#include "agents/server/caller.h"
 
 namespace sluice {
 namespace {
@@ -51,7 +52,8 @@ HttpRoute list_route(HarnessService& service) {
   route.handle = [&service](const HttpRequest& request) {
     constexpr int kUsual = 50;
     const auto limit = static_cast<int>(query_number(request, "limit", kUsual, 1, store::Limits::kPage));
-    return json_answer(service.list(filter_of(request), query_text(request, "cursor"), limit));
+    Caller caller(caller_of(request));
+    return json_answer(service.list(filter_of(request), query_text(request, "cursor"), limit, caller));
   };
   return route;
 }
@@ -64,7 +66,8 @@ HttpRoute show_route(HarnessService& service) {
   route.handle = [&service](const HttpRequest& request) {
     const auto id = id_of(request);
     const auto wait = std::chrono::seconds(query_number(request, "wait", 0, 0, kMostWaitSeconds));
-    return json_answer(wait.count() > 0 ? service.wait(id, wait, request.is_wanted) : service.get(id));
+    Caller caller(caller_of(request));
+    return json_answer(wait.count() > 0 ? service.wait(id, wait, request.is_wanted, caller) : service.get(id, caller));
   };
   return route;
 }
@@ -73,7 +76,10 @@ HttpRoute evaluations_route(HarnessService& service) {
   HttpRoute route = route_of("GET", "/v1/submissions/{id}/evaluations", "getEvaluations",
                              "All attempts to judge it, the first one first", Access::kRead);
   gives_json(route, schemas::list("evaluations", schemas::evaluation()));
-  route.handle = [&service](const HttpRequest& request) { return json_answer(service.evaluations(id_of(request))); };
+  route.handle = [&service](const HttpRequest& request) {
+    Caller caller(caller_of(request));
+    return json_answer(service.evaluations(id_of(request), caller));
+  };
   return route;
 }
 
@@ -85,7 +91,8 @@ HttpRoute artifact_route(HarnessService& service) {
   route.handle = [&service](const HttpRequest& request) {
     const auto id = id_of(request);
     const std::string& name = request.path_parameters.at("artifact");
-    auto artifact = service.artifact(id, name);
+    Caller caller(caller_of(request));
+    auto artifact = service.artifact(id, name, caller);
     if (!artifact) {
       throw HttpProblem(404, fmt::format("submission {} has no artifact \"{:.60}\"", id, name))
           .with("hint", fmt::format("GET /v1/submissions/{} lists them under evaluation.artifacts", id));
@@ -104,7 +111,8 @@ HttpRoute diff_route(HarnessService& service) {
   route.handle = [&service](const HttpRequest& request) {
     const std::string context = query_text(request, "context");
     if (!context.empty() && context != "all") throw HttpProblem(400, "context is \"all\", or left out");
-    return json_answer(service.diff(id_of(request), query_id(request, "from"), context == "all"));
+    Caller caller(caller_of(request));
+    return json_answer(service.diff(id_of(request), query_id(request, "from"), context == "all", caller));
   };
   return route;
 }
@@ -118,9 +126,10 @@ HttpRoute lineage_route(HarnessService& service) {
                  {"limit", "most nodes (2000)", schemas::integer()}};
   gives_json(route, schemas::relatives());
   route.handle = [&service](const HttpRequest& request) {
+    Caller caller(caller_of(request));
     return json_answer(service.lineage(id_of(request), query_text(request, "of", "family"),
                                        query_number(request, "cursor", 0, 0, INT64_MAX / 2),
-                                       query_number(request, "limit", kMost, 1, kMost)));
+                                       query_number(request, "limit", kMost, 1, kMost), caller));
   };
   return route;
 }

@@ -145,8 +145,9 @@ Tool list_submissions_tool(HarnessService& service) {
   tool.output_schema = list_schema("submissions", row_schema());
   tool.output_schema["properties"]["next"] = {{"type", "string"}};
   tool.annotations = reading_annotations();
-  tool.call = [&service](const JsonObject& arguments, const ToolCall&) {
-    const json page = service.list(filter_of(arguments), text_argument(arguments, "cursor", ""), limit_of(arguments));
+  tool.call = [&service](const JsonObject& arguments, const ToolCall& call) {
+    Caller caller(call.caller);
+    const json page = service.list(filter_of(arguments), text_argument(arguments, "cursor", ""), limit_of(arguments), caller);
     ToolResult result = list_result("submissions", brief_rows(page.at("submissions")), "submissions", text_of_row,
                                     "ask again with a smaller limit, and go on with next");
     const std::string next = page.at("next");
@@ -178,9 +179,10 @@ Tool leaderboard_tool(HarnessService& service) {
       "entries", output_object({{"rank", {{"type", "integer"}}}, {"metric", metric_schema()}, {"submission", row_schema()}},
                                {"rank", "metric", "submission"}));
   tool.annotations = reading_annotations();
-  tool.call = [&service](const JsonObject& arguments, const ToolCall&) {
+  tool.call = [&service](const JsonObject& arguments, const ToolCall& call) {
+    Caller caller(call.caller);
     const store::Ranking ranking = ranking_of(arguments);
-    const json board = service.leaderboard(ranking);
+    const json board = service.leaderboard(ranking, caller);
     json entries = json::array();
     for (const json& entry : board.at("entries")) entries.push_back(brief_entry(entry));
     return list_result(
@@ -208,8 +210,9 @@ Tool front_tool(HarnessService& service) {
       list_schema("points", output_object({{"accuracy", number}, {"speed", number}, {"submission", row_schema()}},
                                           {"accuracy", "speed", "submission"}));
   tool.annotations = reading_annotations();
-  tool.call = [&service](const JsonObject& arguments, const ToolCall&) {
-    const json front = service.front("accuracy", "speedup", filter_of(arguments));
+  tool.call = [&service](const JsonObject& arguments, const ToolCall& call) {
+    Caller caller(call.caller);
+    const json front = service.front("accuracy", "speedup", filter_of(arguments), caller);
     json points = json::array();
     for (const json& point : front.at("points")) points.push_back(brief_point(point));
     return list_result(
@@ -265,11 +268,12 @@ Tool lineage_tool(HarnessService& service) {
                                    {"id"});
   tool.output_schema = list_schema("nodes", row_schema());
   tool.annotations = reading_annotations();
-  tool.call = [&service](const JsonObject& arguments, const ToolCall&) {
+  tool.call = [&service](const JsonObject& arguments, const ToolCall& call) {
+    Caller caller(call.caller);
     const std::string of = text_argument(arguments, "of", "family");
     const int64_t id = arguments.integer("id", 1, INT64_MAX);
     const int64_t skip = arguments.find_integer("skip", 0, int64_t{1} << 40).value_or(0);
-    const json page = service.lineage(id, of, skip, kMostRelatives);
+    const json page = service.lineage(id, of, skip, kMostRelatives, caller);
     const std::string first = skip > 0 ? fmt::format(", after the {} nearest", skip) : std::string();
     return list_result("nodes", brief_rows(nearest_first(page.at("nodes"), id)),
                        fmt::format("{} of submission {} ({} in all{})", of, id, page.at("total").get<int64_t>(), first),
@@ -293,8 +297,10 @@ Tool diff_tool(HarnessService& service) {
                     {"from_line", first_line_property()}},
                    {"id"});
   tool.annotations = reading_annotations();
-  tool.call = [&service](const JsonObject& arguments, const ToolCall&) {
-    const json diff = service.diff(arguments.integer("id", 1, INT64_MAX), arguments.find_integer("from", 1, INT64_MAX));
+  tool.call = [&service](const JsonObject& arguments, const ToolCall& call) {
+    Caller caller(call.caller);
+    const json diff =
+        service.diff(arguments.integer("id", 1, INT64_MAX), arguments.find_integer("from", 1, INT64_MAX), false, caller);
     return ToolResult{.text = paged_text(text_of_diff(diff), arguments)};
   };
   return tool;

@@ -72,9 +72,10 @@ Tool operators_tool(HarnessService& service) {
   tool.input_schema = input_object({{"name", text_property("Only operators whose name contains this, for example topk", 100)},
                                     {"from_line", first_line_property()}});
   tool.annotations = reading_annotations();
-  tool.call = [&service](const JsonObject& arguments, const ToolCall&) {
+  tool.call = [&service](const JsonObject& arguments, const ToolCall& call) {
+    Caller caller(call.caller);
     const std::string part = name_of(arguments);
-    const std::string text = matching_texts(service.operators().at("operators"), part, text_of_operator);
+    const std::string text = matching_texts(service.operators(caller).at("operators"), part, text_of_operator);
     if (text.empty()) {
       throw InputError(fmt::format("no operator's name contains {}", excerpt(part)), "call operators without a name");
     }
@@ -92,8 +93,9 @@ Tool shipped_flows_tool(HarnessService& service) {
       "from or to begin with.";
   tool.input_schema = input_object({{"name", text_property("The flow whose script is wanted, for example quest", 100)}});
   tool.annotations = reading_annotations();
-  tool.call = [&service](const JsonObject& arguments, const ToolCall&) {
-    const json flows = service.flows().at("flows");
+  tool.call = [&service](const JsonObject& arguments, const ToolCall& call) {
+    Caller caller(call.caller);
+    const json flows = service.flows(caller).at("flows");
     const std::string name = name_of(arguments);
     const std::string all = matching_texts(
         flows, "", [](const json& flow) { return fmt::format("{}: {}\n", text_of(flow, "name"), text_of(flow, "title")); });

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "agents/mcp/lifecycle.h"
+#include "agents/server/caller.h"
 #include "agents/server/http_problem.h"
 #include "host/json_object.h"
 
@@ -18,6 +19,7 @@ using nlohmann::json;
 // Codex gives a call 60 s, and so do proxies.
 constexpr std::chrono::seconds kMostWait{50};
 constexpr size_t kMostBatch = 32;
+constexpr size_t kMostBatchBytes = size_t{512} << 10;  // after which the rest of a batch is not answered
 
 HttpResponse answer(const json& document, int status = 200) {
   HttpResponse response;
@@ -45,6 +47,14 @@ void check_accept(const HttpRequest& request) {
 HttpResponse refusal(const HttpProblem& problem) {
   const ErrorCode code = problem.status() >= 500 ? kInternalError : kInvalidRequest;
   return answer(error_response(nullptr, RpcError(code, problem.status(), problem.what(), problem.document())), problem.status());
+}
+
+/// What is told of a message for whose answer a batch has no room.
+json full_batch_response(const json& document) {
+  const json id = readable_id(document);
+  if (id.is_null()) return nullptr;
+  return error_response(
+      id, RpcError(kInvalidRequest, 200, "the answer to this batch is too long; send this message again by itself"));
 }
 
 RpcError unknown_method(const Message& message, Era era) {
@@ -80,6 +90,7 @@ HttpResponse McpServer::handle(const HttpRequest& request) const {
     check_accept(request);
     document = parse_body(request.body);
     const ToolCall call = {.identity = request.identity,
+                           .caller = caller_of(request),
                            .sent_token = request.header("Authorization").has_value(),
                            .is_wanted = request.is_wanted,
                            .deadline = std::chrono::steady_clock::now() + kMostWait,
@@ -108,13 +119,17 @@ HttpResponse McpServer::answer_batch(const HttpRequest& request, const json& bat
   if (batch.empty() || batch.size() > kMostBatch) {
     throw RpcError(kInvalidRequest, 400, fmt::format("a batch has 1 to {} messages", kMostBatch));
   }
-  json responses = json::array();
+  std::string responses;  // as text, which takes a fraction of the memory
   for (const json& document : batch) {
     if (!call.is_wanted()) break;
-    json response = batch_response(request, document, call);
-    if (!response.is_null()) responses.push_back(std::move(response));
+    const bool is_full = responses.size() > kMostBatchBytes;
+    const json response = is_full ? full_batch_response(document) : batch_response(request, document, call);
+    if (!response.is_null()) responses += (responses.empty() ? "[" : ",") + json_text(response);
   }
-  return responses.empty() ? accepted() : answer(responses);
+  if (responses.empty()) return accepted();
+  HttpResponse response;
+  response.body = responses + "]";
+  return response;
 }
 
 /// Null for what is not answered.

@@ -140,7 +140,8 @@ Tool check_flow_tool(HarnessService& service) {
   tool.call = [&service](const JsonObject& arguments, const ToolCall& call) {
     require_identity(call);
     const std::string* name = arguments.find_text("name");
-    return check_result(service.check(name == nullptr ? "flow" : *name, arguments.text("script")));
+    Caller caller(call.caller);
+    return check_result(service.check(name == nullptr ? "flow" : *name, arguments.text("script"), caller));
   };
   return tool;
 }
@@ -186,7 +187,8 @@ Tool wait_result_tool(HarnessService& service) {
     const std::chrono::seconds wanted(arguments.find_integer("seconds", 0, kMostSeconds).value_or(kMostSeconds));
     const auto left = std::chrono::ceil<std::chrono::seconds>(call.deadline - std::chrono::steady_clock::now());
     const auto most = std::clamp(wanted, std::chrono::seconds(0), std::max(left, std::chrono::seconds(0)));
-    return result_of(brief_submission(service.wait(arguments.integer("id", 1, INT64_MAX), most, call.is_wanted)));
+    Caller caller(call.caller);
+    return result_of(brief_submission(service.wait(arguments.integer("id", 1, INT64_MAX), most, call.is_wanted, caller)));
   };
   return tool;
 }
@@ -202,8 +204,9 @@ Tool get_submission_tool(HarnessService& service) {
   tool.input_schema = input_object({{"id", id_property("The submission")}, {"from_line", first_line_property()}}, {"id"});
   tool.output_schema = answer_schema({{"script", {{"type", "string"}}}, {"script_continues_at_line", {{"type", "integer"}}}});
   tool.annotations = reading_annotations();
-  tool.call = [&service](const JsonObject& arguments, const ToolCall&) {
-    const json submission = service.get(arguments.integer("id", 1, INT64_MAX));
+  tool.call = [&service](const JsonObject& arguments, const ToolCall& call) {
+    Caller caller(call.caller);
+    const json submission = service.get(arguments.integer("id", 1, INT64_MAX), caller);
     ToolResult result = result_of(brief_submission(submission));
     const TextPage page = page_of(submission.at("script"), first_line(arguments), kMostScriptBytes);
     result.structured["script"] = page.text;

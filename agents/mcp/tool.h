@@ -17,6 +17,7 @@ using CallLimit = std::function<std::optional<std::chrono::seconds>(bool writes)
 /// Who calls a tool, and how long the answer is of use.
 struct ToolCall {
   std::optional<Identity> identity;
+  std::string caller;                              // tells callers apart, with or without a token (`caller_of`)
   bool sent_token = false;                         // which may be nobody's
   std::function<bool()> is_wanted;                 // false once the client has gone or the server stops
   std::chrono::steady_clock::time_point deadline;  // of the whole HTTP request: tools do not wait longer

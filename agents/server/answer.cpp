@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "agents/server/caller.h"
 #include "agents/server/listener.h"
 #include "scripting/graph/resource_error.h"
 
@@ -42,6 +43,9 @@ void HttpServer::Listener::answer(Current& current, httplib::Response& response)
                          ? lack
                          : HttpProblem(500, "the server is at fault; its log tells more").with("request", current.request.id));
   }
+  current.request.body = {};
+  current.held.clear();
+  hold_answer(current, answer);
   add_standard_headers(answer, current.request.id);
   if (gate_.is_allowed_origin(current.request)) {
     answer.headers["Access-Control-Allow-Origin"] = *current.request.header("Origin");
@@ -61,7 +65,8 @@ void HttpServer::Listener::answer(Current& current, httplib::Response& response)
                                             return send_stream(*stream, connection, sink);
                                           });
   } else if (!answer.body.empty()) {
-    response.set_content(answer.body, answer.content_type);
+    response.body = std::move(answer.body);  // a large one is there once
+    response.set_header("Content-Type", answer.content_type);
   }
 }
 
@@ -92,6 +97,7 @@ HttpResponse HttpServer::Listener::handle(Current& current) {
   gate_.check_access(request, route);
   check_query(request, route);
   check_body(request, head.content_length, route, options_.most_body_bytes);
+  hold_body(current);
   request.body = current.connection->read_body(request.header("Expect").has_value());
   HttpResponse response = route.handle(request);
   if (response.stream && !head.speaks_chunks) throw HttpProblem(505, "a stream needs HTTP/1.1");
@@ -99,6 +105,24 @@ HttpResponse HttpServer::Listener::handle(Current& current) {
     response.stream = streams_.add(std::move(response.stream), current.network);
   }
   return response;
+}
+
+void HttpServer::Listener::hold_body(Current& current) {
+  constexpr size_t kParsed = 16;  // bytes that a document takes for each byte of its text, or so
+  const size_t length = current.head.content_length;
+  if (length <= BytesInHand::kSmall) return;
+  const size_t bytes = std::min(kParsed * length, options_.most_bytes_in_hand / 4);
+  auto room = bytes_in_hand_.take(caller_of(current.request), bytes);
+  if (!room) throw HttpProblem(503, "too many large requests at once; try again in a moment").with_header("Retry-After", "1");
+  current.held.push_back(std::move(room));
+}
+
+void HttpServer::Listener::hold_answer(Current& current, HttpResponse& answer) {
+  if (answer.body.size() <= BytesInHand::kSmall) return;
+  auto room = bytes_in_hand_.take(caller_of(current.request), answer.body.size());
+  if (room) return current.held.push_back(std::move(room));
+  HttpProblem problem(503, "too many large answers wait for their readers; try again in a moment");
+  answer = refusal(current, problem.with_header("Retry-After", "1"));
 }
 
 HttpResponse HttpServer::Listener::options_answer(const Current& current, const Router::Match& match) const {

@@ -21,7 +21,8 @@ struct HttpServerOptions {
   int most_connections = 512;  // each has a thread while it is open; the next one gets 503
   int most_streams = 128;      // of those that have no end of their own; the next one ends another (open_streams.h)
   size_t most_head_bytes = size_t{16} << 10;
-  size_t most_body_bytes = size_t{1} << 20;  // where a route says nothing else
+  size_t most_body_bytes = size_t{1} << 20;       // where a route says nothing else
+  size_t most_bytes_in_hand = size_t{256} << 20;  // of large bodies, all together (bytes_in_hand.h)
   std::chrono::milliseconds idle_timeout{15'000};
   std::chrono::milliseconds head_timeout{10'000};
   std::chrono::milliseconds body_timeout{30'000};

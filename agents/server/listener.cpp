@@ -31,6 +31,7 @@ HttpServer::Listener::Listener(const HttpServerOptions& options)
     : options_(options),
       gate_(options.gate),
       streams_(static_cast<size_t>(options.most_streams)),
+      bytes_in_hand_(options.most_bytes_in_hand),
       stop_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       instance_((uint64_t{std::random_device()()} << 32) | std::random_device()()) {
   new_task_queue = [this] { return new ConnectionThreads(options_.most_connections); };
@@ -172,7 +173,7 @@ bool HttpServer::Listener::serve_one(Connection& connection, HttpHead head, bool
   {
     const std::lock_guard lock(mutex_);
     current = &connections_.at(std::this_thread::get_id());
-    *current = {&connection, std::move(current->network), current->dismissed, std::move(head), {}, nullptr, 0};
+    *current = {&connection, std::move(current->network), current->dismissed, std::move(head), {}, nullptr, 0, {}};
     open = connections_.size();
   }
   // Where threads become few, nobody keeps one for a request that may never come.
@@ -180,6 +181,7 @@ bool HttpServer::Listener::serve_one(Connection& connection, HttpHead head, bool
   bool closed = false;
   const bool sent = process_request(connection, last, closed, [](httplib::Request&) {});
   log_request(*current, started);
+  current->held.clear();
   return sent && !last && !closed && connection.body_was_read() && !stopping_;
 }
 

@@ -10,7 +10,9 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <vector>
 
+#include "agents/server/bytes_in_hand.h"
 #include "agents/server/connection.h"
 #include "agents/server/http_server.h"
 #include "agents/server/open_streams.h"
@@ -42,8 +44,9 @@ class HttpServer::Listener final : public httplib::Server {
     bool dismissed = false;  // shut down to make room
     HttpHead head;
     HttpRequest request;
-    const HttpRoute* route = nullptr;  // or one of the same address, which knows how its clients are refused
-    int status = 0;                    // of the answer, for the log
+    const HttpRoute* route = nullptr;         // or one of the same address, which knows how its clients are refused
+    int status = 0;                           // of the answer, for the log
+    std::vector<std::shared_ptr<void>> held;  // room for large bodies, until the answer is sent
   };
 
   // Of one connection, in its thread.
@@ -56,6 +59,10 @@ class HttpServer::Listener final : public httplib::Server {
   bool serve_one(Connection& connection, HttpHead head, bool is_last);
   void answer(Current& current, httplib::Response& response);
   HttpResponse handle(Current& current);
+  /// Takes room for the body of a request before it is read. Throws HttpProblem (503).
+  void hold_body(Current& current);
+  /// Takes room for an answer until it is sent; where there is none the answer says so instead.
+  void hold_answer(Current& current, HttpResponse& answer);
   HttpResponse options_answer(const Current& current, const Router::Match& match) const;
   HttpResponse refusal(const Current& current, const HttpProblem& problem) const;
   bool send_stream(BodyStream& stream, const Connection& connection, httplib::DataSink& sink) const;
@@ -65,6 +72,7 @@ class HttpServer::Listener final : public httplib::Server {
   const HttpServerOptions& options_;
   Gate gate_;
   OpenStreams streams_;
+  BytesInHand bytes_in_hand_;
   int stop_event_ = -1;
   int port_ = 0;
   std::thread thread_;         // accepts

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "agents/server/network.h"
+#include "agents/server/caller.h"
 
 namespace sluice {
 namespace {
@@ -14,10 +14,6 @@ constexpr double kSecondsOfReads = 10;
 bool is_write(const HttpRequest& request, const HttpRoute& route) {
   const bool may_write = route.access == Access::kWrite || route.access == Access::kAdmin;
   return may_write && !route.counts_as_read && request.method != "GET" && request.method != "HEAD";
-}
-
-std::string caller_of(const HttpRequest& request) {
-  return request.identity ? "agent " + request.identity->name : "address " + network_of(request.remote_address);
 }
 
 TokenBuckets::Rate rate_of(double per_second, double seconds) { return {per_second, std::max(1.0, per_second * seconds)}; }

@@ -36,18 +36,20 @@ TEST_F(LanguageApi, TheGuideIsMarkdownWithOperatorsAndSuites) {
 }
 
 TEST_F(LanguageApi, TheFlowsOfTheGuideCompile) {
+  Caller caller("agent ada");
   const std::string guide = service_->guide();
   const size_t begin = guide.find("```lua\n") + 7;
-  const json checked = service_->check("guide", guide.substr(begin, guide.find("```", begin) - begin));
+  const json checked = service_->check("guide", guide.substr(begin, guide.find("```", begin) - begin), caller);
   EXPECT_EQ(checked["ok"], true) << checked.dump();
 }
 
 TEST_F(LanguageApi, ShippedFlowsHaveTitles) {
+  Caller caller("agent ada");
   const json flows = get("/v1/flows")["flows"];
   EXPECT_GE(flows.size(), 8U);
   for (const json& flow : flows) {
     EXPECT_FALSE(flow["title"].get<std::string>().empty()) << flow["name"];
-    EXPECT_EQ(service_->check(flow["name"], flow["script"])["ok"], true) << flow["name"];
+    EXPECT_EQ(service_->check(flow["name"], flow["script"], caller)["ok"], true) << flow["name"];
   }
 }
 
@@ -119,7 +121,8 @@ TEST_F(LanguageApi, ManyChecksTakeTurns) {
   for (int i = 0; i < 8; ++i) {
     askers.emplace_back([&] {
       try {
-        good += service_->check("quest", read_flow("quest").source)["ok"] == true ? 1 : 0;
+        Caller caller("agent ada");
+        good += service_->check("quest", read_flow("quest").source, caller)["ok"] == true ? 1 : 0;
       } catch (const HttpProblem& problem) {  // on a machine that is too busy
         good += problem.status() == 503 ? 1 : 0;
       }
@@ -129,34 +132,71 @@ TEST_F(LanguageApi, ManyChecksTakeTurns) {
   EXPECT_EQ(good, 8);
 }
 
-TEST(FlowCheck, RefusesWhatWouldWaitTooLong) {
-  std::mutex mutex;
-  std::condition_variable released;
-  bool release = false;
-  std::atomic<int> running = 0;
-  FlowCheck check([&](const FlowScript&) {
+/// Checks that run until they are released.
+class HeldCheck : public ::testing::Test {
+ protected:
+  json inspect() {
     ++running;
     std::unique_lock lock(mutex);
     released.wait(lock, [&] { return release; });
     return json{{"name", "x"}};
-  });
-  std::vector<std::thread> slow;
-  for (int i = 0; i < 2; ++i) slow.emplace_back([&] { check.check({"x", "x"}); });
-  while (running < 2) std::this_thread::yield();
-  try {
-    check.check({"x", "x"});
-    ADD_FAILURE() << "a third one ran";
-  } catch (const HttpProblem& problem) {
-    EXPECT_EQ(problem.status(), 503);
-    EXPECT_EQ(problem.headers().at("Retry-After"), "1");
   }
-  {
-    const std::lock_guard lock(mutex);
-    release = true;
+  /// As many as run at once.
+  void fill(FlowCheck& check) {
+    for (int i = 0; i < FlowCheck::kLimits.most; ++i) {
+      threads.emplace_back([&] { ask(check, "agent ada"); });
+    }
+    while (running < FlowCheck::kLimits.most) std::this_thread::yield();
   }
-  released.notify_all();
-  for (std::thread& each : slow) each.join();
-  EXPECT_EQ(check.check({"x", "x"})["ok"], true);
+  /// The status of its answer.
+  static int ask(FlowCheck& check, const std::string& name) {
+    Caller caller(name);
+    try {
+      return check.check({"x", "x"}, caller)["ok"] == true ? 200 : 422;
+    } catch (const HttpProblem& problem) {
+      EXPECT_EQ(problem.headers().at("Retry-After"), "1");
+      return problem.status();
+    }
+  }
+  void finish() {
+    {
+      const std::lock_guard lock(mutex);
+      release = true;
+    }
+    released.notify_all();
+    for (std::thread& each : threads) each.join();
+  }
+
+  std::mutex mutex;
+  std::condition_variable released;
+  bool release = false;
+  std::atomic<int> running = 0;
+  std::vector<std::thread> threads;
+};
+
+TEST_F(HeldCheck, IsRefusedWhereItWouldWaitTooLong) {
+  Turns::Limits limits = FlowCheck::kLimits;
+  limits.patience = std::chrono::milliseconds(10);
+  FlowCheck check([this](const FlowScript&) { return inspect(); }, limits);
+  fill(check);
+  EXPECT_EQ(ask(check, "agent ada"), 503);
+  finish();
+  EXPECT_EQ(ask(check, "agent ada"), 200);
+}
+
+TEST_F(HeldCheck, IsTheNextOfAnAgentThoughAnotherFillsTheLine) {
+  FlowCheck check([this](const FlowScript&) { return inspect(); });
+  fill(check);
+  std::atomic<int> refused = 0;
+  for (int i = 0; i < FlowCheck::kLimits.line + 10; ++i) {
+    threads.emplace_back([&] { refused += ask(check, "agent ada") == 503 ? 1 : 0; });
+  }
+  while (refused < 10) std::this_thread::yield();  // the line is full
+  std::atomic<int> status = 0;
+  threads.emplace_back([&] { status = ask(check, "agent bob"); });
+  while (refused < 11) std::this_thread::yield();  // one of ada's made room
+  finish();
+  EXPECT_EQ(status, 200);
 }
 
 }  // namespace

@@ -3,12 +3,16 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/harness/api_fixture.h"
+#include "tests/support/sanitized.h"
 
 namespace sluice {
 namespace {
@@ -74,11 +78,12 @@ TEST_F(SubmissionsApi, SettingsSayWhatTheyAreJudgedBy) {
   EXPECT_EQ(service.submit(ada, numbered(3))["settings"], json({{"suite", "quick"}, {"model", "mini"}, {"device", "cpu"}}));
   EXPECT_FALSE(service.submit(ada, numbered(3, {{"settings", {{"model", "mini"}}}}))["is_new"]);
   EXPECT_THROW(service.submit(ada, numbered(4, {{"settings", {{"model", "gpt"}}}})), HttpProblem);
+  Caller caller("agent ada");
   EXPECT_EQ(service
                 .list(filter_of([](const std::string& name) {
                         return name == "model" ? std::optional<std::string>("mini") : std::nullopt;
                       }),
-                      "", 10)["submissions"]
+                      "", 10, caller)["submissions"]
                 .size(),
             1U);
 }
@@ -258,9 +263,52 @@ TEST_F(SubmissionsApi, WaitingEndsWhenNobodyWaits) {
     wanted = false;
   });
   const auto started = std::chrono::steady_clock::now();
-  EXPECT_EQ(service_->wait(id, 60s, [&] { return wanted.load(); })["status"], "queued");
+  Caller caller("agent ada");
+  EXPECT_EQ(service_->wait(
+                id, 60s, [&] { return wanted.load(); }, caller)["status"],
+            "queued");
   EXPECT_LT(std::chrono::steady_clock::now() - started, 20s);
   later.join();
+}
+
+/// A number of /proc/self/status, in bytes.
+int64_t memory(const std::string& name) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(name + ":")) return std::stoll(line.substr(name.size() + 1)) << 10;
+  }
+  return 0;
+}
+
+TEST_F(SubmissionsApi, ManyLargeDifferencesTakeTurnsAndGiveTheirMemoryBack) {
+  if (test::kIsSanitized) GTEST_SKIP() << "its memory says nothing";
+  constexpr int64_t kMiB = 1 << 20;
+  constexpr int kLines = 32'000;
+  std::array<std::string, 2> scripts;
+  for (int i = 0; i < kLines; ++i) {
+    scripts[0] += i * i % 2 == 0 ? "a\n" : "b\n";
+    scripts[1] += i * i / 3 % 2 == 0 ? "b\n" : "a\n";
+  }
+  const auto first = submitted({{"name", "first"}, {"script", scripts[0]}});
+  const auto second = submitted({{"name", "second"}, {"script", scripts[1]}});
+  const int64_t peak = memory("VmHWM");
+  const int64_t before = memory("RssAnon");
+  std::atomic<int> answered = 0;
+  std::vector<std::thread> readers;
+  for (int i = 0; i < 100; ++i) {
+    readers.emplace_back([&] {
+      const auto path = fmt::format("/v1/submissions/{}/diff?from={}&context=all", second, first);
+      const auto answer = client().Get(path, [](const char*, size_t) { return true; });
+      if (!answer) return;
+      answered += answer->status == 200 || (answer->status == 503 && answer->has_header("Retry-After")) ? 1 : 0;
+    });
+  }
+  for (std::thread& reader : readers) reader.join();
+  EXPECT_EQ(answered, 100);
+  EXPECT_LT(memory("VmHWM") - peak, 400 * kMiB);
+  const auto kept = [&] { return memory("RssAnon") - before; };
+  for (int tries = 0; kept() >= 100 * kMiB && tries < 100; ++tries) std::this_thread::sleep_for(20ms);
+  EXPECT_LT(kept(), 100 * kMiB);
 }
 
 TEST_F(SubmissionsApi, ADifferenceHasLinesSettingsAndMetrics) {

@@ -28,6 +28,7 @@ const Tool& HarnessTools::tool(const std::string& name) const {
 
 json HarnessTools::call(const std::string& name, const json& arguments, std::optional<Identity> identity) {
   ToolCall caller = {.identity = std::move(identity),
+                     .caller = "agent ada",
                      .sent_token = sent_token_,
                      .is_wanted = [this] { return wanted_.load(); },
                      .deadline = std::chrono::steady_clock::now() + patience_,

@@ -107,6 +107,18 @@ TEST_F(Legacy, ABatchIsAnsweredByABatch) {
   }
 }
 
+TEST_F(Legacy, ALongAnswerToABatchEndsWithErrors) {
+  const std::string id(40'000, 'x');  // which comes back
+  json batch = json::array();
+  for (int i = 0; i < 31; ++i) batch.push_back(legacy("ping", json::object(), id));
+  batch.push_back(legacy("ping", json::object(), 31));
+  const json responses = answer(batch);
+  ASSERT_EQ(responses.size(), 32U);
+  EXPECT_TRUE(responses[0].contains("result"));
+  EXPECT_EQ(responses[31]["id"], 31);
+  EXPECT_EQ(responses[31]["error"]["code"], kInvalidRequest);
+}
+
 TEST_F(Legacy, AFaultOfOursTakesNoOtherAnswersAway) {
   const json batch = json::array({legacy("tools/call", {{"name", "repeat"}, {"arguments", {{"text", "before"}}}}, 1),
                                   legacy("tools/call", {{"name", "break"}}, 2), legacy("ping", json::object(), 3)});
