@@ -75,13 +75,27 @@ bool Gate::wants_token(const HttpRoute& route) const {
 std::optional<Identity> Gate::identify(const HttpRequest& request, const HttpRoute& route) {
   const std::optional<std::string> token = bearer_token(request);
   if (!token || !options_.authenticate) return std::nullopt;
-  if (const auto wait = guesses_.wait(*token, request.remote_address)) {
-    if (wants_token(route)) refuse_for_now(*wait, "too many tokens that nobody has come from this address");
-    return std::nullopt;
-  }
-  std::optional<Identity> identity = options_.authenticate(*token);
-  guesses_.learn(*token, request.remote_address, identity.has_value());
-  return identity;
+  std::optional<Identity> identity = look_up(*token);
+  if (identity) return identity;
+  const auto wait = guesses_.count(request.remote_address);
+  if (wait && wants_token(route)) refuse_for_now(*wait, "too many tokens that nobody has come from this address");
+  return std::nullopt;
+}
+
+std::optional<Identity> Gate::look_up(const std::string& token) {
+  /// A look, as long as it lives.
+  class Look {
+   public:
+    explicit Look(std::counting_semaphore<kMostLooks>& looks) : looks_(looks) { looks_.acquire(); }
+    ~Look() { looks_.release(); }
+    Look(const Look&) = delete;
+    Look& operator=(const Look&) = delete;
+
+   private:
+    std::counting_semaphore<kMostLooks>& looks_;
+  };
+  const Look look(looks_);
+  return options_.authenticate(token);
 }
 
 void Gate::check_access(const HttpRequest& request, const HttpRoute& route) const {

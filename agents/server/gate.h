@@ -1,8 +1,10 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <optional>
+#include <semaphore>
 #include <string>
 #include <vector>
 
@@ -35,8 +37,8 @@ class Gate {
   void check_site(const HttpRequest& request) const;
   /// Whether the request comes from a page of an allowed other site.
   bool is_allowed_origin(const HttpRequest& request) const;
-  /// Whose token it bears, if any. An address that tried many tokens that are nobody's has to wait (429), or, where `route` wants
-  /// none, counts as having sent none.
+  /// Whose token it bears, if any. Every token is looked up, so that somebody's is served whoever else comes from its address. Of
+  /// an address that tried many that are nobody's the next is refused (429), or, where `route` wants none, counts as none sent.
   std::optional<Identity> identify(const HttpRequest& request, const HttpRoute& route);
   /// The rate limit (429), for `request` with its identity. Before `check_access`: a wrong token counts for the address that
   /// tries it.
@@ -47,8 +49,12 @@ class Gate {
  private:
   bool wants_token(const HttpRoute& route) const;
 
+  std::optional<Identity> look_up(const std::string& token);
+
+  static constexpr std::ptrdiff_t kMostLooks = 4;  // at once, each with a connection to the database: a look takes microseconds
   GateOptions options_;
   TokenGuesses guesses_;
+  std::counting_semaphore<kMostLooks> looks_{kMostLooks};
 };
 
 /// The names in the query (400), where the route checks them.
