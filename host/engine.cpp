@@ -241,7 +241,16 @@ std::vector<RequestResult> Engine::take_finished() { return std::exchange(state_
 std::vector<RequestResult> Engine::run_all() {
   while (step()) {
   }
-  return take_finished();
+  std::vector<RequestResult> results = take_finished();
+  require_finite(results);
+  return results;
+}
+
+void require_finite(const std::vector<RequestResult>& results) {
+  const auto is_not = [](const RequestResult& result) { return result.reason == FinishReason::kNotFinite; };
+  if (std::none_of(results.begin(), results.end(), is_not)) return;
+  throw InputError("the model's logits are not finite (NaN or infinite): its weights are damaged or overflow",
+                   "compare the checkpoint's files with where they came from");
 }
 
 void Engine::on_token(std::function<void(uint64_t id, int32_t token)> callback) { state_->callback = std::move(callback); }

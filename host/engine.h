@@ -45,7 +45,12 @@ struct Request {
   int priority = 0;  // higher first; equal: in order of arrival
 };
 
-enum class FinishReason : uint8_t { kStop, kLength, kCancelled };
+enum class FinishReason : uint8_t {
+  kStop,
+  kLength,
+  kCancelled,
+  kNotFinite,  // the model's logits for it were NaN or infinite: its weights are damaged, or overflow on this request
+};
 
 struct RequestResult {
   uint64_t id = 0;
@@ -61,6 +66,9 @@ struct RequestResult {
 };
 
 struct EngineOptions {
+/// Throws InputError if one of them ended since the model's logits were not finite: for those who want all of them.
+void require_finite(const std::vector<RequestResult>& results);
+
   int pages = 0;  // of the pool; 0: from `pool_bytes`
   size_t pool_bytes = size_t{256} << 20;
   int max_batch = 64;         // sequences in one pass
@@ -106,8 +114,8 @@ class Engine {
   uint64_t submit(Request request);
   void cancel(uint64_t id);
   /// One pass: admits, preempts, runs the model, samples. The next one may run already when this returns
-  /// (EngineOptions::run_ahead). Returns false if there was nothing to do. Throws InputError if the model's logits are not
-  /// finite. After an exception the engine can only be destroyed.
+  /// (EngineOptions::run_ahead). Returns false if there was nothing to do. A request whose logits are not finite ends alone
+  /// (FinishReason::kNotFinite). After an exception the engine can only be destroyed.
   bool step();
   /// Prompt tokens of a request that were found in the prefix cache, from its first admission until it ends; else 0.
   int cached_tokens(uint64_t id) const;
@@ -115,7 +123,7 @@ class Engine {
   void settle();
   /// Results of requests that ended since the last call.
   std::vector<RequestResult> take_finished();
-  /// Runs `step` until every request has ended.
+  /// Runs `step` until every request has ended. Throws InputError as `require_finite` does.
   std::vector<RequestResult> run_all();
   /// Called for every generated token, in the engine's thread. It may submit and cancel, and must not throw.
   void on_token(std::function<void(uint64_t id, int32_t token)> callback);

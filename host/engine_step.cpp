@@ -197,11 +197,11 @@ void Engine::State::collect(RunningPass& pass) {
       continue;
     }
     if (job.request.want_probe && entry.decoding) keep_mass(job, i);
-    if (!picked.sound) {  // a model may rule tokens out by -inf, but not all of them
-      throw InputError("the model's logits are not finite (NaN or infinite): its weights are damaged or overflow",
-                       "compare the checkpoint's files with where they came from");
+    if (picked.sound) {
+      accept(job, picked.token);
+    } else {  // a model may rule tokens out by -inf, but not all of them
+      finish(job, FinishReason::kNotFinite);
     }
-    accept(job, picked.token);
   }
 }
 

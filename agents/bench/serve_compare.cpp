@@ -63,6 +63,7 @@ std::shared_ptr<const KvSnapshot> prefill(const ServeSetup& setup, BenchRow& row
       if (computed > 0) seconds += seconds_since(start);
     }
     results = engine.take_finished();
+    require_finite(results);
   }
   row.name = "prefill";
   row.shape = fmt::format("tokens {}, chunks of {}", setup.tokens, setup.chunk);

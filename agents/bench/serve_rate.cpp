@@ -154,7 +154,7 @@ Outcome serve(const ServeSetup& setup, const Plan* plan, int pages, double rate,
       running[engine.submit(std::move(waiting[next]))] = &outcome.requests[next];
     }
     if (engine.step()) {
-      engine.take_finished();
+      require_finite(engine.take_finished());
     } else if (next < times.size()) {
       std::this_thread::sleep_for(std::chrono::duration<double>(times[next] - now()));
     } else {

@@ -123,6 +123,9 @@ void EngineSlot::finish(const RequestResult& result) {
   event.kind = GenerationEvent::Kind::kFinished;
   event.choice = live.task.choice;
   event.reason = result.reason;
+  if (result.reason == FinishReason::kNotFinite) {
+    return live.fail(500, "the model's logits are not finite for this request: its weights are damaged or overflow");
+  }
   live.task.events->push(std::move(event));
 }
 
