@@ -5,6 +5,29 @@
 
 namespace sluice {
 
+namespace {
+
+constexpr std::string_view kReplacement = "\xef\xbf\xbd";
+
+}  // namespace
+
+std::string TokenText::begin_with(std::span<const int32_t> tokens) {
+  constexpr size_t kMostBegun = 3;  // tokens: as many bytes of a character may be there without the last
+  const std::string all = tokenizer_.decode(tokens);
+  std::string text = all;
+  size_t begun = 0;
+  while (text.ends_with(kReplacement) && begun < std::min(tokens.size(), kMostBegun)) {
+    text = tokenizer_.decode(tokens.first(tokens.size() - ++begun));
+  }
+  if (text.ends_with(kReplacement)) {  // it is no character, or stands there itself
+    begun = 0;
+    text = all;
+  }
+  begin_behind(tokens.first(tokens.size() - begun));
+  for (const int32_t token : tokens.last(begun)) text += add(token);
+  return text;
+}
+
 void TokenText::begin_behind(std::span<const int32_t> tokens) {
   constexpr size_t kPiece = 4;  // enough to say whether a space goes between
   const auto last = tokens.last(std::min(tokens.size(), kPiece));
@@ -22,7 +45,6 @@ std::string TokenText::add(int32_t token) {
 }
 
 std::string TokenText::take(bool all) {
-  constexpr std::string_view kReplacement = "\xef\xbf\xbd";
   const std::string text = tokenizer_.decode(tokens_);
   if (text.size() <= given_ || (!all && std::string_view(text).ends_with(kReplacement))) return {};
   std::string piece = text.substr(given_);

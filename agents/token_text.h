@@ -17,6 +17,8 @@ class TokenText {
 
   /// The text goes on behind these tokens, which were told already. Before any other.
   void begin_behind(std::span<const int32_t> tokens);
+  /// The text of `tokens`, behind which it goes on. What they begin of a character waits for the rest. Before any other.
+  std::string begin_with(std::span<const int32_t> tokens);
   /// What `token` adds to the text.
   std::string add(int32_t token);
   /// What is left: there are no more tokens, so half a character becomes U+FFFD.

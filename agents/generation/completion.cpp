@@ -42,14 +42,19 @@ Completion::Completion(EngineThread& engines, const Tokenizer& tokenizer, const 
   std::vector<GenerationTask> tasks;
   for (size_t i = 0; i < prompts.size(); ++i) {
     usage_.prompt_tokens += static_cast<int>(prompts[i].size());
-    std::string echo;
-    if (request.echo) echo = request.texts.empty() ? tokenizer.decode(prompts[i]) : request.texts[i];
     for (int answer = 0; answer < request.n; ++answer) {
       const int choice = static_cast<int>(tasks.size());
       tasks.push_back(task_for(request, prompts[i], choice));
       tasks.back().request.sampling.seed = seed + static_cast<uint64_t>(answer);
-      choices_.emplace_back(tokenizer, request.stop, echo);
-      if (request.echo) choices_.back().text.begin_behind(prompts[i]);
+      choices_.emplace_back(tokenizer, request.stop);
+      if (!request.echo) continue;
+      Choice& last = choices_.back();
+      if (request.texts.empty()) {
+        last.echo = last.text.begin_with(prompts[i]);
+      } else {  // which its tokens need not tell to the letter
+        last.echo = request.texts[i];
+        last.text.begin_behind(prompts[i]);
+      }
     }
   }
   const std::vector<uint64_t> ids = engines_.submit(std::move(tasks));

@@ -50,12 +50,11 @@ class Completion {
 
  private:
   struct Choice {
-    Choice(const Tokenizer& tokenizer, std::vector<std::string> stop, std::string begin)
-        : text(tokenizer), stops(std::move(stop)), echo(std::move(begin)) {}
+    Choice(const Tokenizer& tokenizer, std::vector<std::string> stop) : text(tokenizer), stops(std::move(stop)) {}
     uint64_t id = 0;
     TokenText text;
     StopStrings stops;
-    std::string echo;  // the prompt, if the answer is to begin with it
+    std::string echo;  // the prompt's whole characters, if the answer is to begin with them
     bool ended = false;
   };
 

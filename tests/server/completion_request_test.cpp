@@ -183,6 +183,30 @@ TEST(TokenText, GivesWholeCharactersAlone) {
   EXPECT_EQ(all + text.end(), wanted);
 }
 
+TEST(TokenText, ACharacterThatBeginsInThePromptIsWhole) {
+  const ByteTokenizer tokenizer;
+  const std::string wanted = "aé€😀z";
+  const std::vector<int32_t> ids = tokenizer.encode(wanted);
+  for (size_t prompt = 0; prompt <= ids.size(); ++prompt) {
+    TokenText text(tokenizer);
+    std::string all = text.begin_with(std::span(ids).first(prompt));
+    EXPECT_EQ(all.find("\xef\xbf\xbd"), std::string::npos) << prompt;
+    for (size_t i = prompt; i < ids.size(); ++i) all += text.add(ids[i]);
+    EXPECT_EQ(all + text.end(), wanted) << prompt;
+  }
+}
+
+TEST(TokenText, WhatNeverBecomesACharacterIsToldAsItIs) {
+  const ByteTokenizer tokenizer;
+  for (const size_t bytes : {1, 2, 3, 4, 9}) {
+    const std::vector<int32_t> prompt(bytes, 0xf0);
+    TokenText text(tokenizer);
+    std::string all = text.begin_with(prompt);
+    all += text.add('z');
+    EXPECT_EQ(all + text.end(), tokenizer.decode(prompt, true) + "z") << bytes;
+  }
+}
+
 TEST(TokenText, GoesOnWhereNoCharacterEverEnds) {
   const ByteTokenizer tokenizer;
   TokenText text(tokenizer);
