@@ -182,6 +182,7 @@ uint64_t Engine::State::submit(Request request) {
   auto job = std::make_unique<EngineJob>();
   job->id = ++last_id;
   job->priority = request.priority;
+  job->caller = request.caller;
   job->most_tokens = static_cast<int>(most_tokens(request));
   job->tokens = std::move(request.prompt);
   job->prompt = static_cast<int>(job->tokens.size());

@@ -42,7 +42,8 @@ struct Request {
   /// A prefix that the engine knows is copied to pages of the request's own, as if another engine had computed its K and V and
   /// sent them, instead of being shared.
   bool copy_prefix = false;
-  int priority = 0;  // higher first; equal: in order of arrival
+  int priority = 0;     // higher first; equal: in order of arrival, but callers share what there is
+  uint64_t caller = 0;  // whose it is
 };
 
 enum class FinishReason : uint8_t {
@@ -65,10 +66,10 @@ struct RequestResult {
   double decode_seconds = 0;  // from when the first decode step is begun, which a pass before it may hold up, to the last token
 };
 
-struct EngineOptions {
 /// Throws InputError if one of them ended since the model's logits were not finite: for those who want all of them.
 void require_finite(const std::vector<RequestResult>& results);
 
+struct EngineOptions {
   int pages = 0;  // of the pool; 0: from `pool_bytes`
   size_t pool_bytes = size_t{256} << 20;
   int max_batch = 64;         // sequences in one pass

@@ -43,6 +43,8 @@ struct RunningPass {
 
   std::vector<Entry> entries;
   bool has_prefill = false;
+  int rows = 0;
+  Job::Clock::time_point begun;
   std::vector<std::unique_ptr<RequestState>> ended_states;  // of requests that have ended since it began, which it may use
 };
 
@@ -73,6 +75,7 @@ struct Engine::State {
   const bool runs_ahead;
   std::array<RunningPass, 2> passes;
   int running_passes = 0;              // of these; the oldest first
+  Job::Clock::time_point last_end;     // of a pass
   std::vector<SampleRow> choices;      // of one pass, in the order of its entries
   std::vector<Sampled> sampled;        // as many
   std::vector<float> mass;             // [layers, max_batch, kv_heads]
@@ -102,7 +105,7 @@ struct Engine::State {
   /// Copies the rows of `logits` that requests asked for.
   void keep_logits(const Pass& pass, const Matrix& logits) const;
   /// Whether the pass after the one that runs can begin before the results of this are known.
-  bool can_run_ahead() const;
+  bool can_run_ahead();
   /// Waits for the oldest pass that runs, and ends it.
   void end_pass();
   /// Hands out what was sampled, keeps what requests asked for, ends requests.

@@ -53,6 +53,8 @@ bool Engine::State::launch() {
   before_decode(pass);
   RunningPass& running = passes.at(static_cast<size_t>(running_passes));
   running.has_prefill = pass.has_prefill();
+  running.rows = static_cast<int>(pass.tokens.size());
+  running.begun = Job::Clock::now();
   running.entries.clear();
   for (const Pass::Entry& entry : pass.entries) {
     running.entries.push_back({static_cast<EngineJob*>(entry.sequence), is_sampled(entry), entry.decoding});
@@ -64,7 +66,7 @@ bool Engine::State::launch() {
   return true;
 }
 
-bool Engine::State::can_run_ahead() const {
+bool Engine::State::can_run_ahead() {
   if (!runs_ahead || running_passes != 1 || any_cancelled || !scheduler.can_plan_ahead()) return false;
   // What is reported of a step has to be fetched before the next one.
   const auto& entries = passes.front().entries;
@@ -77,7 +79,13 @@ void Engine::State::end_pass() {
   RunningPass& pass = passes.front();
   collect(pass);
   stepping = false;
-  if (!pass.has_prefill) ++stats.decode_passes;
+  const auto now = Job::Clock::now();
+  if (pass.has_prefill) {
+    scheduler.note_time(pass.rows, seconds_between(std::max(pass.begun, last_end), now));
+  } else {
+    ++stats.decode_passes;
+  }
+  last_end = now;
   pass.ended_states.clear();
   std::swap(passes.front(), passes.back());
   --running_passes;

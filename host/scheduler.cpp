@@ -45,6 +45,7 @@ Scheduler::Scheduler(PageCache& cache, const SchedulerOptions& options) : cache_
   const auto batch = static_cast<size_t>(options.max_batch);
   running_.reserve(2 * batch);  // those whose last token is awaited are beside the others
   admitted_.reserve(batch);
+  wishes_.reserve(2 * batch);
   pass_.entries.reserve(batch);
   pass_.decoding.reserve(batch);
   pass_.seeds.reserve(batch);
@@ -84,9 +85,10 @@ int Scheduler::shareable(const Sequence& sequence) const {
 
 std::span<Sequence* const> Scheduler::admit() {
   admitted_.clear();
-  while (!waiting_.empty() && make_room(*waiting_.front())) {
-    Sequence& sequence = *waiting_.front();
-    waiting_.erase(waiting_.begin());
+  while (!waiting_.empty()) {
+    Sequence& sequence = **next_waiting();
+    if (!make_room(sequence)) break;
+    erase(waiting_, sequence);
     insert_by_rank(running_, sequence);
     admitted_.push_back(&sequence);
   }
@@ -99,12 +101,46 @@ std::span<Sequence* const> Scheduler::admit() {
   return admitted_;
 }
 
+int Scheduler::running_of(uint64_t caller) const {
+  return static_cast<int>(
+      std::count_if(running_.begin(), running_.end(), [&](const Sequence* each) { return each->caller == caller; }));
+}
+
+std::vector<Sequence*>::iterator Scheduler::next_waiting() {
+  const int priority = waiting_.front()->priority;
+  auto next = waiting_.begin();
+  int fewest = running_of((*next)->caller);
+  for (auto each = next + 1; each != waiting_.end() && (*each)->priority == priority && fewest > 0; ++each) {
+    if ((*each)->caller == (*next)->caller) continue;
+    const int running = running_of((*each)->caller);
+    if (running < fewest) next = each, fewest = running;
+  }
+  return next;
+}
+
+Sequence* Scheduler::one_to_give_way(const Sequence& newcomer) const {
+  if (running_.empty()) return nullptr;
+  if (running_.back()->priority < newcomer.priority) return running_.back();
+  int most = running_of(newcomer.caller) + 1;
+  Sequence* last = nullptr;
+  for (Sequence* each : running_) {
+    if (each->priority != newcomer.priority || each->caller == newcomer.caller) continue;
+    // Whoever was admitted a moment ago had the fewest, and gives way to nobody.
+    if (std::find(admitted_.begin(), admitted_.end(), each) != admitted_.end()) continue;
+    const int running = running_of(each->caller);
+    if (running <= most && (last == nullptr || each->caller != last->caller)) continue;
+    most = running;
+    last = each;
+  }
+  return last;
+}
+
 bool Scheduler::make_room(Sequence& sequence) {
   while (true) {
     if (unfinished() < options_.max_batch && try_admit(sequence)) return true;
-    if (running_.empty() || running_.back()->priority >= sequence.priority) return false;
-    // Somebody admitted a moment ago never ranks lower: the waiting are taken in order of rank.
-    preempt(*running_.back());
+    Sequence* const last = one_to_give_way(sequence);
+    if (last == nullptr) return false;
+    preempt(*last);
   }
 }
 
@@ -187,14 +223,55 @@ const Pass& Scheduler::plan() {
   for (Sequence* sequence : running_) {
     if (decodes(*sequence) && !is_computed(*sequence)) append(*sequence, 1, true);
   }
+  append_prompts();
+  return pass_;
+}
+
+void Scheduler::note_time(int rows, double seconds) {
+  const double now = seconds / std::max(rows, 1);
+  row_seconds_ = row_seconds_ == 0 ? now : (row_seconds_ + now) / 2;
+}
+
+int Scheduler::most_rows() const {
+  constexpr double kMostSeconds = 0.04;  // of a pass: a dozen are half a second
+  constexpr int kLeast = 16;
+  const bool is_shared = std::any_of(running_.begin(), running_.end(),
+                                     [&](const Sequence* each) { return each->caller != running_.front()->caller; });
+  if (!is_shared || row_seconds_ * options_.max_pass_tokens <= kMostSeconds) return options_.max_pass_tokens;
+  const auto rows = static_cast<int>(kMostSeconds / row_seconds_);
+  return std::min(options_.max_pass_tokens, std::max(kLeast, rows));
+}
+
+void Scheduler::append_prompts() {
+  wishes_.clear();
+  for (const Sequence* sequence : running_) {
+    const int rows = prompt_rows(*sequence);
+    if (rows == 0) continue;
+    auto wish = std::find_if(wishes_.begin(), wishes_.end(), [&](const Wish& each) { return each.caller == sequence->caller; });
+    if (wish == wishes_.end()) wish = wishes_.insert(wish, {sequence->caller, 0});
+    wish->rows += rows;
+  }
+  // Who wants the least first: what it leaves of its share is for the others.
+  std::sort(wishes_.begin(), wishes_.end(), [](const Wish& a, const Wish& b) { return a.rows < b.rows; });
+  const int most = std::max(most_rows(), std::min(options_.max_pass_tokens, static_cast<int>(pass_.tokens.size()) + 1));
+  for (size_t i = 0; i < wishes_.size(); ++i) {
+    const int left = std::max(0, most - static_cast<int>(pass_.tokens.size()));
+    const auto callers = static_cast<int>(wishes_.size() - i);
+    const int end = static_cast<int>(pass_.tokens.size()) + (left + callers - 1) / callers;
+    append_prompts_of(wishes_[i].caller, end, true);
+    append_prompts_of(wishes_[i].caller, end, false);
+  }
+}
+
+void Scheduler::append_prompts_of(uint64_t caller, int end, bool small) {
+  const int most_small = options_.max_pass_tokens / 8;
   for (Sequence* sequence : running_) {
-    if (decodes(*sequence)) continue;
-    int rows = shareable(*sequence) - sequence->computed;
-    rows = std::min(rows, options_.max_pass_tokens - static_cast<int>(pass_.tokens.size()));
+    const int wanted = sequence->caller == caller ? prompt_rows(*sequence) : 0;
+    if (wanted == 0 || (wanted <= most_small) != small) continue;
+    int rows = std::min(wanted, end - static_cast<int>(pass_.tokens.size()));
     if (sequence->prompt_logits) rows = std::min(rows, options_.max_logit_rows - static_cast<int>(pass_.logit_rows.size()));
     if (rows > 0) append(*sequence, rows, false);
   }
-  return pass_;
 }
 
 void Scheduler::append(Sequence& sequence, int rows, bool decoding) {
@@ -227,8 +304,9 @@ int Scheduler::unfinished() const {
       std::count_if(running_.begin(), running_.end(), [](const Sequence* each) { return !is_computed(*each); }));
 }
 
-bool Scheduler::can_plan_ahead() const {
-  if (!waiting_.empty() && !running_.empty() && running_.back()->priority < waiting_.front()->priority) return false;
+bool Scheduler::can_plan_ahead() {
+  admitted_.clear();
+  if (!waiting_.empty() && one_to_give_way(**next_waiting()) != nullptr) return false;
   int growing = 0;
   for (const Sequence* sequence : running_) {
     if (sequence->prompt_logits) return false;

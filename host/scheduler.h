@@ -14,6 +14,7 @@ namespace sluice {
 struct Sequence {
   uint64_t id = 0;              // grows in order of arrival
   int priority = 0;             // higher first
+  uint64_t caller = 0;          // whose it is
   std::vector<int32_t> tokens;  // prompt, then what was generated; room for all is reserved
   int prompt = 0;               // tokens of the prompt
   int most_tokens = 0;          // that the cache will ever hold
@@ -73,6 +74,10 @@ struct SchedulerOptions {
 /// the lowest priority, the latest of equals, gives up its pages and is computed again. Waiting sequences are admitted
 /// strictly by rank, and the first in rank is never preempted, so everyone ends. Knows neither models nor devices; nothing
 /// allocates in passes that admit nobody.
+///
+/// Callers share what there is: of equal priority, who has the fewest sequences running is admitted first, if need be in place of
+/// the latest of who has at least two more; and prompts of several callers have as many rows of a pass each, as far as they want
+/// them, the last rows of a prompt first.
 class Scheduler {
  public:
   Scheduler(PageCache& cache, const SchedulerOptions& options);
@@ -93,12 +98,16 @@ class Scheduler {
   void complete();
   /// Whether there is something to plan before it is known which tokens the last pass gives, and nobody is in the way: nobody is
   /// to be preempted, and of those who run nobody wants all logits.
-  bool can_plan_ahead() const;
+  bool can_plan_ahead();
   /// Gives every sequence a place for the token that the last pass gives it, where another is to be computed from it: -1 - i for
   /// the i-th that it gives. The next pass has such tokens.
   void expect();
   /// The token that `expect` made a place for.
   void learn(Sequence& sequence, int32_t token);
+
+  /// A pass with prompts took `seconds` for so many rows. Where several callers run, passes are then kept short: no caller's
+  /// prompts hold up the tokens of others for long.
+  void note_time(int rows, double seconds);
 
   int running() const { return static_cast<int>(running_.size()); }
   int waiting() const { return static_cast<int>(waiting_.size()); }
@@ -107,12 +116,26 @@ class Scheduler {
   bool decodes(const Sequence& sequence) const;
 
  private:
+  /// Of those who wait, who is admitted next. There must be one.
+  std::vector<Sequence*>::iterator next_waiting();
+  int running_of(uint64_t caller) const;
+  /// Who runs and is to be preempted for `newcomer`; null: nobody.
+  Sequence* one_to_give_way(const Sequence& newcomer) const;
   bool make_room(Sequence& sequence);
   bool try_admit(Sequence& sequence);
   bool try_admit(Sequence& sequence, bool use_prefix);
   void preempt(Sequence& sequence);
   void grow_decoding();
   void append(Sequence& sequence, int rows, bool decoding);
+  /// Adds chunks of prompts to the pass until it is full.
+  void append_prompts();
+  /// Rows that a pass may have.
+  int most_rows() const;
+  /// Those of a caller, until the pass has `end` rows; `small`: those of which little is left, which go before others, since they
+  /// hold up nobody.
+  void append_prompts_of(uint64_t caller, int end, bool small);
+  /// Rows of its prompt that are still to be computed before it decodes.
+  int prompt_rows(const Sequence& sequence) const { return decodes(sequence) ? 0 : shareable(sequence) - sequence.computed; }
   void publish(Sequence& sequence);
   /// Whether all that the sequence will ever hold has been computed.
   static bool is_computed(const Sequence& sequence) { return sequence.computed >= sequence.most_tokens; }
@@ -127,6 +150,12 @@ class Scheduler {
   std::vector<Sequence*> waiting_;  // by rank
   std::vector<Sequence*> running_;  // by rank
   std::vector<Sequence*> admitted_;
+  struct Wish {
+    uint64_t caller = 0;
+    int rows = 0;
+  };
+  std::vector<Wish> wishes_;  // of callers, for rows of the next pass
+  double row_seconds_ = 0;    // of late, in passes with prompts
   Pass pass_;
   uint64_t preemptions_ = 0;
 };

@@ -8,6 +8,7 @@
 #include <memory>
 #include <random>
 #include <set>
+#include <vector>
 
 #include "scripting/graph/error.h"
 
@@ -77,6 +78,7 @@ class Simulation {
     auto sequence = std::make_unique<Sequence>();
     sequence->id = static_cast<uint64_t>(++submitted_);
     sequence->priority = draw(0, 9) == 0 ? 1 : 0;
+    sequence->caller = static_cast<uint64_t>(draw(0, static_cast<int>(setting_.seed % 3)));
     const int capacity = setting_.pages * setting_.page;
     sequence->prompt = draw(1, std::min(draw(0, 9) == 0 ? capacity : capacity / 2, 60));
     sequence->most_tokens = std::min(capacity, sequence->prompt + draw(0, 40));
@@ -327,6 +329,95 @@ TEST(Scheduler, ALargeRequestIsNotOvertakenForever) {
   scheduler.remove(small);
   ASSERT_EQ(scheduler.admit().size(), 1U);
   EXPECT_EQ(large.pages.size(), 7U);
+}
+
+/// `count` sequences of a caller that decode from their second token on.
+std::vector<std::unique_ptr<Sequence>> sequences_of(uint64_t caller, int count, int prompt) {
+  static uint64_t id = 100;
+  std::vector<std::unique_ptr<Sequence>> made;
+  for (int i = 0; i < count; ++i) {
+    made.push_back(std::make_unique<Sequence>(sequence_of(++id, prompt, prompt + 20)));
+    made.back()->caller = caller;
+  }
+  return made;
+}
+
+TEST(Scheduler, ACallerWithoutAnyIsAdmittedInPlaceOfTheLatestOfAnother) {
+  PageCache cache(64, 8, true);
+  Scheduler scheduler(cache, {4, 16, 4, false});
+  const auto ada = sequences_of(1, 6, 1);
+  for (const auto& each : ada) scheduler.add(*each);
+  EXPECT_EQ(scheduler.admit().size(), 4U);
+  const auto bob = sequences_of(2, 3, 1);
+  for (const auto& each : bob) scheduler.add(*each);
+  EXPECT_FALSE(scheduler.can_plan_ahead());
+  const auto admitted = scheduler.admit();
+  ASSERT_EQ(admitted.size(), 2U) << "half of the places";
+  EXPECT_EQ(admitted[0], bob[0].get());
+  EXPECT_EQ(admitted[1], bob[1].get());
+  EXPECT_EQ(ada[0]->preemptions, 0);
+  EXPECT_EQ(ada[1]->preemptions, 0);
+  EXPECT_EQ(ada[2]->preemptions, 1);
+  EXPECT_EQ(ada[3]->preemptions, 1) << "the latest first";
+  scheduler.remove(*bob[0]);
+  ASSERT_EQ(scheduler.admit().size(), 1U);
+  EXPECT_FALSE(bob[2]->pages.empty()) << "bob has the fewest";
+  scheduler.remove(*bob[1]);
+  scheduler.remove(*bob[2]);
+  EXPECT_EQ(scheduler.admit().size(), 2U);
+  EXPECT_FALSE(ada[2]->pages.empty());
+  EXPECT_FALSE(ada[3]->pages.empty());
+}
+
+TEST(Scheduler, PromptsOfSeveralCallersShareAPass) {
+  PageCache cache(256, 8, true);
+  Scheduler scheduler(cache, {8, 64, 8, false});
+  const auto ada = sequences_of(1, 3, 200);
+  const auto bob = sequences_of(2, 1, 9);
+  const auto eve = sequences_of(3, 1, 200);
+  for (const auto* each : {&ada, &bob, &eve}) {
+    for (const auto& sequence : *each) scheduler.add(*sequence);
+  }
+  scheduler.admit();
+  std::map<const Sequence*, int> rows;
+  for (const Pass::Entry& entry : scheduler.plan().entries) rows[entry.sequence] += entry.rows;
+  EXPECT_EQ(rows[bob[0].get()], 8) << "all that it wants";
+  EXPECT_EQ(rows[ada[0].get()], 28);
+  EXPECT_EQ(rows[eve[0].get()], 28);
+}
+
+TEST(Scheduler, PassesAreShortWhereSeveralCallersRun) {
+  PageCache cache(256, 8, true);
+  Scheduler scheduler(cache, {8, 512, 8, false});
+  const auto rows = [&] {
+    const size_t count = scheduler.plan().tokens.size();
+    return count;
+  };
+  const auto ada = sequences_of(1, 2, 600);
+  for (const auto& each : ada) scheduler.add(*each);
+  scheduler.admit();
+  scheduler.note_time(512, 1.0);
+  EXPECT_EQ(rows(), 512U) << "she holds up nobody else";
+  const auto bob = sequences_of(2, 1, 1);
+  scheduler.add(*bob[0]);
+  scheduler.admit();
+  EXPECT_LT(rows(), 40U);
+  EXPECT_GE(rows(), 16U);
+}
+
+TEST(Scheduler, AShortPromptGoesBeforeTheRestOfALongOne) {
+  PageCache cache(256, 8, true);
+  Scheduler scheduler(cache, {8, 64, 8, false});
+  const auto slow = sequences_of(1, 1, 600);
+  const auto quick = sequences_of(1, 1, 6);
+  scheduler.add(*slow[0]);
+  scheduler.add(*quick[0]);
+  scheduler.admit();
+  const Pass& pass = scheduler.plan();
+  ASSERT_EQ(pass.entries.size(), 2U);
+  EXPECT_EQ(pass.entries[0].sequence, quick[0].get());
+  EXPECT_EQ(pass.entries[0].rows, 5);
+  EXPECT_EQ(pass.entries[1].rows, 59);
 }
 
 TEST(Scheduler, RefusesASequenceThatNeverFits) {
