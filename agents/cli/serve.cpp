@@ -285,7 +285,9 @@ void add_serve(CLI::App& app) {
                    "Size of the page pool of each engine; 0: 256, on CUDA an equal part of what is free")
       ->check(decimal_number(0, 1 << 20))
       ->capture_default_str();
-  command->add_option("--requests", generation.most_requests, "Requests that may run and wait; more get 503")
+  command
+      ->add_option("--requests", generation.most_requests,
+                   "Requests that may run and wait; more get 503, but for callers who have few")
       ->check(decimal_number(1, 1 << 20))
       ->capture_default_str();
   command->add_flag("--quiet", options->quiet, "Log errors alone, not every request");

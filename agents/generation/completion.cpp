@@ -34,9 +34,9 @@ uint64_t random_seed() { return (uint64_t{std::random_device()()} << 32) | std::
 }  // namespace
 
 Completion::Completion(EngineThread& engines, const Tokenizer& tokenizer, const CompletionRequest& request,
-                       size_t most_prompt_bytes)
+                       size_t most_prompt_bytes, const std::string& caller)
     : engines_(engines), stop_tokens_(request.stop_tokens), ignore_eos_(request.ignore_eos), answers_(request.n) {
-  engines_.check_room(tasks_of(request));  // before any work
+  engines_.check_room(tasks_of(request), caller);  // before any work
   const std::vector<std::vector<int32_t>> prompts = encode_prompts(tokenizer, request, most_prompt_bytes);
   const uint64_t seed = request.seed ? *request.seed : random_seed();
   std::vector<GenerationTask> tasks;
@@ -45,6 +45,7 @@ Completion::Completion(EngineThread& engines, const Tokenizer& tokenizer, const 
     for (int answer = 0; answer < request.n; ++answer) {
       const int choice = static_cast<int>(tasks.size());
       tasks.push_back(task_for(request, prompts[i], choice));
+      tasks.back().caller = caller;
       tasks.back().request.sampling.seed = seed + static_cast<uint64_t>(answer);
       choices_.emplace_back(tokenizer, request.stop);
       if (!request.echo) continue;

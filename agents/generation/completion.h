@@ -32,9 +32,10 @@ struct CompletionPiece {
 /// still runs is cancelled with this object.
 class Completion {
  public:
-  /// Encodes the prompts and queues the tasks. A longer text than `most_prompt_bytes` is refused before it is encoded. Throws
-  /// HttpProblem.
-  Completion(EngineThread& engines, const Tokenizer& tokenizer, const CompletionRequest& request, size_t most_prompt_bytes);
+  /// Encodes the prompts and queues the tasks, which are `caller`'s. A longer text than `most_prompt_bytes` is refused before it
+  /// is encoded. Throws HttpProblem.
+  Completion(EngineThread& engines, const Tokenizer& tokenizer, const CompletionRequest& request, size_t most_prompt_bytes,
+             const std::string& caller);
   ~Completion();
   Completion(const Completion&) = delete;
   Completion& operator=(const Completion&) = delete;

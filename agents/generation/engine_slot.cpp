@@ -26,13 +26,13 @@ void LiveTask::fail(int status, const std::string& message) const {
   task.events->push(std::move(event));
 }
 
-EngineSlot::EngineSlot(Device& device, const Model& model, std::string flow, std::optional<Plan> plan,
+EngineSlot::EngineSlot(Device& device, const Model& model, std::string flow, std::shared_ptr<const Plan> plan,
                        const EngineOptions& options, GenerationMetrics& metrics)
     : flow_(std::move(flow)),
       plan_(std::move(plan)),
       page_(plan_ ? plan_->layout.page : options.page),
       metrics_(metrics),
-      engine_(std::make_unique<Engine>(device, model, plan_ ? &*plan_ : nullptr, options)) {
+      engine_(std::make_unique<Engine>(device, model, plan_.get(), options)) {
   engine_->on_token([this](uint64_t id, int32_t next) {
     const auto found = live_.find(id);
     if (found != live_.end()) token(found->second, id, next);
@@ -68,6 +68,10 @@ bool EngineSlot::cancel(uint64_t id, bool stopped) {
     return true;
   }
   return false;
+}
+
+bool EngineSlot::has(uint64_t id) const {
+  return std::any_of(live_.begin(), live_.end(), [&](const auto& entry) { return entry.second.id == id; });
 }
 
 void EngineSlot::step() {
@@ -119,13 +123,13 @@ void EngineSlot::finish(const RequestResult& result) {
     times.prefill = std::max(since_arrival - times.queue - times.decode, 0.);
     metrics_.finished(reason_name(result.reason, live.stopped), times, live.prompt_tokens, result.cached_tokens);
   }
+  if (result.reason == FinishReason::kNotFinite) {
+    return live.fail(500, "the model's logits are not finite for this request: its weights are damaged or overflow");
+  }
   GenerationEvent event;
   event.kind = GenerationEvent::Kind::kFinished;
   event.choice = live.task.choice;
   event.reason = result.reason;
-  if (result.reason == FinishReason::kNotFinite) {
-    return live.fail(500, "the model's logits are not finite for this request: its weights are damaged or overflow");
-  }
   live.task.events->push(std::move(event));
 }
 

@@ -12,9 +12,11 @@
 #include <thread>
 #include <vector>
 
-#include "agents/generation/engine_slot.h"
+#include "agents/generation/flow_engine.h"
 #include "agents/generation/generation_queue.h"
 #include "agents/generation/metrics.h"
+#include "agents/generation/plan_cache.h"
+#include "agents/generation/task_places.h"
 #include "host/model.h"
 #include "scripting/lua/trace.h"
 
@@ -32,7 +34,8 @@ struct GenerationOptions {
   /// Whether a flow that is not on the list may be used. Throws HttpProblem if not; null: none may. Called in the threads of
   /// connections.
   std::function<void(const std::string& name)> check_flow;
-  /// The graph of a flow that a request names. Throws InputError for one that is not offered. Called in the engine's thread.
+  /// The graph of a flow that a request names. Throws InputError for one that is not offered. Called in the threads of
+  /// connections.
   std::function<FlowGraph(const std::string& name, const TraceOptions& options)> read_flow;
   /// Why the server should get no requests at the moment, besides what the engines know; "" or null: nothing. Asked for
   /// /health/ready, in the threads of connections.
@@ -62,6 +65,10 @@ EngineOptions options_of_engine(const GenerationOptions& options, const DeviceIn
 ///
 /// Tasks are given to engines in order of arrival. If the next one needs an engine and there are as many as there may be, an
 /// idle one is dropped for it; while none is idle it waits, and all that came after it wait with it, so that it will not starve.
+/// Dense attention waits for no flow: its engine has a place that no other takes.
+///
+/// Engines share the device by time: the next pass is one of the engine that had the least. On a CPU the engine of a flow whose
+/// passes may take seconds has a device of its own instead (`DearEngine`).
 class EngineThread {
  public:
   /// Starts the thread and waits until the model is loaded. Throws InputError.
@@ -72,9 +79,11 @@ class EngineThread {
   EngineThread& operator=(const EngineThread&) = delete;
 
   const ModelConfig& config() const { return config_; }
-  /// Throws HttpProblem (503) if so many tasks would be too many just now, or the thread stops.
-  void check_room(int tasks) const;
-  /// Queues tasks, all or none, and returns their ids. Throws as `check_room` does.
+  /// Throws HttpProblem (503) if so many tasks of `caller` would be too many just now, or the thread stops. Where others fill the
+  /// line a caller who has few in it still has room for some.
+  void check_room(int tasks, const std::string& caller) const;
+  /// Makes the plans of their flows, queues tasks of one caller, all or none, and returns their ids. Throws as `check_room` and
+  /// `GenerationOptions::read_flow` do.
   std::vector<uint64_t> submit(std::vector<GenerationTask> tasks);
   /// Ends a task, if it has not ended; `stopped`: because all that was wanted is there.
   void cancel(uint64_t id, bool stopped);
@@ -93,9 +102,16 @@ class EngineThread {
     std::vector<LiveTask> tasks;
     std::vector<Cancellation> cancellations;
     bool stop = false;
+    bool changed = false;  // an engine in a thread of its own
   };
+  struct Slot {
+    std::unique_ptr<FlowEngine> engine;
+    double seconds = 0;  // of passes, counted from `level_` on
+    bool waits = false;  // it had nothing to do when its turn was last looked for
+  };
+  using Slots = std::list<Slot>;
 
-  void require_room(int tasks) const;  // with the lock held
+  void require_room(int tasks, const std::string& caller) const;  // with the lock held
 
   // In the thread.
   void loop(Device& device, const Model& model);
@@ -103,16 +119,24 @@ class EngineThread {
   void cancel_now(const Cancellation& cancellation);
   void admit(Device& device, const Model& model);
   /// The engine of `flow`; null if it has to wait for one. Throws InputError if the flow is at fault.
-  EngineSlot* slot_for(const std::string& flow, Device& device, const Model& model);
+  FlowEngine* slot_for(const GenerationTask& task, Device& device, const Model& model);
   /// A new engine. Throws FlowError if the device cannot run the flow, HttpProblem if the server lacks what it
   /// takes.
-  EngineSlot& make_slot(const std::string& flow, std::optional<Plan> plan, Device& device, const Model& model);
+  FlowEngine& make_slot(const std::string& flow, std::shared_ptr<const Plan> plan, Device& device, const Model& model);
+  std::unique_ptr<FlowEngine> make_engine(const std::string& flow, std::shared_ptr<const Plan> plan, const EngineOptions& options,
+                                          Device& device, const Model& model);
+  /// Whether passes of `plan` may take so long that they are to hold up nobody.
+  bool is_dear(const Plan& plan, const EngineOptions& options, const DeviceInfo& device) const;
   /// The engine without requests that was used least recently, or the end.
-  std::list<EngineSlot>::iterator oldest_idle();
-  void drop(std::list<EngineSlot>::iterator slot);
+  Slots::iterator oldest_idle();
+  void drop(Slots::iterator slot);
   /// An engine that threw is of no use: its requests fail, and the next one gets a new engine.
-  void fail(std::list<EngineSlot>::iterator slot, const std::exception& error);
-  void step_all();
+  void fail(Slots::iterator slot, const std::exception& error);
+  /// One pass of the engine that had the least time.
+  void step_next();
+  Slots::iterator next_to_step();
+  /// Counts tasks that have ended; engines that have failed end theirs.
+  void take_ended();
   void drop_idle();
   void publish(bool now);
   void end_tasks(int count);
@@ -121,6 +145,8 @@ class EngineThread {
   const GenerationOptions options_;
   GenerationMetrics& metrics_;
   ModelConfig config_;
+  PlanCache plans_;
+  TaskPlaces places_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -130,7 +156,8 @@ class EngineThread {
   uint64_t last_id_ = 0;
 
   // Of the thread alone.
-  std::list<EngineSlot> slots_;
+  Slots slots_;
+  double level_ = 0;  // seconds of the engine that was served last: one that has something to do again begins there
   std::deque<LiveTask> waiting_;
   uint64_t preemptions_ = 0;  // of engines that were dropped
   GenerationClock::time_point published_;

@@ -11,6 +11,7 @@
 #include "agents/generation/generation_schema.h"
 #include "agents/generation/open_ai_answer.h"
 #include "agents/model_name.h"
+#include "agents/server/caller.h"
 #include "agents/server/event_stream.h"
 
 namespace sluice {
@@ -115,7 +116,7 @@ HttpResponse GenerationApi::complete(const HttpRequest& http, CompletionKind kin
   answer.model = model_;
   answer.created = seconds_since_1970();
   answer.include_usage = request.include_usage;
-  auto completion = std::make_unique<Completion>(engines_, *tokenizer_, request, most_prompt_bytes_);
+  auto completion = std::make_unique<Completion>(engines_, *tokenizer_, request, most_prompt_bytes_, caller_of(http));
   completion->wait_until_accepted(http.is_wanted);
   if (request.stream) return event_response(std::make_shared<CompletionStream>(std::move(answer), std::move(completion)));
   const std::vector<CompletionPiece> choices = collect(*completion, http);

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "host/engine.h"
+#include "scripting/graph/plan.h"
 
 namespace sluice {
 
@@ -51,7 +52,9 @@ class GenerationQueue {
 
 /// One choice of a request: what is to be generated, and who wants to know.
 struct GenerationTask {
-  std::string flow;  // empty: dense
+  std::string caller;                // who asked (`caller_of`)
+  std::string flow;                  // empty: dense
+  std::shared_ptr<const Plan> plan;  // of the flow; null: dense
   Request request;
   bool fill = false;  // as many tokens as the pool has room for, up to request.max_tokens
   int choice = 0;

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "agents/flow_script.h"
+#include "agents/server/http_problem.h"
+#include "scripting/lua/trace.h"
 #include "tests/server/broken_model.h"
 #include "tests/support/source_path.h"
 
@@ -108,6 +110,86 @@ TEST(EngineThread, ATaskThatWaitedForAnEngineGetsItOnceItIsIdle) {
   engines.submit({dense, quest});
   EXPECT_EQ(end_of(*dense.events), Kind::kFinished);
   EXPECT_EQ(end_of(*quest.events), Kind::kFinished);
+}
+
+/// About 4 million operations a page.
+constexpr const char* kDear = R"(
+  local flow = sluice.flow { name = "dear", page = 8 }
+  function flow.index(q, c)
+    local x = sluice.fill(1, {"page", {"sub", 65536}}) * sluice.position()
+    for i = 1, 60 do x = x * 1.0001 end
+    return sluice.topk(x:max("sub"), {k = 1})
+  end
+  return flow)";
+
+GenerationOptions with_dear_flow() {
+  GenerationOptions options = one_engine(testing::source_path("host/models/mini").string());
+  options.most_engines = 2;
+  options.pool_bytes = size_t{64} << 20;
+  options.read_flow = [](const std::string&, const TraceOptions& trace) { return sluice::trace(kDear, "dear.lua", trace); };
+  return options;
+}
+
+GenerationTask task_of(const std::string& caller, const std::string& flow, int tokens, int prompt) {
+  GenerationTask made = task(flow, tokens);
+  made.caller = caller;
+  made.request.prompt.assign(static_cast<size_t>(prompt), 27);
+  return made;
+}
+
+TEST(EngineThread, DearTasksOfOneCallerHoldUpNobody) {
+  GenerationMetrics metrics("mini");
+  EngineThread engines(with_dear_flow(), metrics);
+  std::vector<uint64_t> dear;
+  std::vector<GenerationTask> kept;
+  for (int i = 0; i < 16; ++i) {
+    kept.push_back(task_of("ada", "dear", 500, 200));
+    dear.push_back(engines.submit({kept.back()}).front());
+  }
+  ASSERT_TRUE(kept.front().events->pop(30s));
+  const GenerationTask first = task_of("bob", "", 4, 4);  // makes an engine
+  engines.submit({first});
+  EXPECT_EQ(end_of(*first.events), Kind::kFinished);
+  const auto begun = std::chrono::steady_clock::now();
+  const GenerationTask cheap = task_of("bob", "", 4, 4);
+  engines.submit({cheap});
+  EXPECT_EQ(end_of(*cheap.events), Kind::kFinished);
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, 2s) << "a pass of the others takes several";
+  for (const uint64_t id : dear) engines.cancel(id, false);
+}
+
+TEST(EngineThread, ADearTaskIsServed) {
+  GenerationMetrics metrics("mini");
+  EngineThread engines(with_dear_flow(), metrics);
+  const GenerationTask dear = task_of("ada", "dear", 2, 20);
+  const GenerationTask cancelled = task_of("ada", "dear", 500, 20);
+  const GenerationTask refused = task_of("ada", "dear", 1'000'000, 20);
+  engines.submit({dear});
+  const uint64_t id = engines.submit({cancelled}).front();
+  engines.submit({refused});
+  ASSERT_TRUE(cancelled.events->pop(30s)) << "it has been accepted";
+  engines.cancel(id, false);
+  EXPECT_EQ(end_of(*dear.events), Kind::kFinished);
+  EXPECT_EQ(end_of(*cancelled.events), Kind::kFinished);
+  EXPECT_EQ(end_of(*refused.events), Kind::kFailed) << "longer than the pool";
+}
+
+TEST(EngineThread, TheLineHasRoomForACallerThoughAnotherFillsIt) {
+  GenerationOptions options = with_dear_flow();
+  options.most_requests = 8;
+  GenerationMetrics metrics("mini");
+  EngineThread engines(options, metrics);
+  std::vector<GenerationTask> kept;
+  std::vector<uint64_t> ids;
+  for (int i = 0; i < 8; ++i) {
+    kept.push_back(task_of("ada", "dear", 500, 20));
+    ids.push_back(engines.submit({kept.back()}).front());
+  }
+  EXPECT_THROW(engines.submit({task_of("ada", "", 4, 4)}), HttpProblem);
+  const GenerationTask bob = task_of("bob", "", 4, 4);
+  engines.submit({bob});
+  EXPECT_EQ(end_of(*bob.events), Kind::kFinished);
+  for (const uint64_t id : ids) engines.cancel(id, false);
 }
 
 TEST(EngineThread, AServerWithoutMemoryIsNoFaultOfItsClients) {

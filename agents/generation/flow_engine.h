@@ -1,0 +1,57 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "agents/generation/generation_queue.h"
+#include "host/engine.h"
+
+namespace sluice {
+
+using GenerationClock = std::chrono::steady_clock;
+
+/// A task in the engine's thread.
+struct LiveTask {
+  uint64_t id = 0;
+  GenerationTask task;
+  GenerationClock::time_point arrival;
+  GenerationClock::time_point first_token;
+  GenerationClock::time_point last_token;
+  int prompt_tokens = 0;
+  int tokens = 0;
+  std::shared_ptr<void> place;  // in the line, as long as it lives
+  bool stopped = false;         // cancelled because its text is complete, not because nobody wants it
+
+  void fail(int status, const std::string& message) const;
+};
+
+/// The engine of one flow and the tasks that it runs, as the engine's thread sees it.
+class FlowEngine {
+ public:
+  FlowEngine() = default;
+  virtual ~FlowEngine() = default;
+  FlowEngine(const FlowEngine&) = delete;
+  FlowEngine& operator=(const FlowEngine&) = delete;
+
+  virtual const std::string& flow() const = 0;
+  virtual bool busy() const = 0;
+  virtual GenerationClock::time_point last_used() const = 0;
+  virtual EngineStats stats() const = 0;
+  /// Whether passes run without `step`.
+  virtual bool runs_itself() const = 0;
+
+  /// Takes a task, or tells it why not. One that throws is left to the caller, who has to tell it.
+  virtual void submit(LiveTask& live) = 0;
+  /// False if the task is not here.
+  virtual bool cancel(uint64_t id, bool stopped) = 0;
+  /// One pass of the engine, unless it runs itself. Throws what the engine threw; then it can only be failed and destroyed.
+  virtual void step() = 0;
+  /// Ends every task with an error; returns how many there were. The engine takes no more.
+  virtual int fail_all(int status, const std::string& message) = 0;
+  /// Tasks that ended since the last call.
+  virtual int take_ended() = 0;
+};
+
+}  // namespace sluice
