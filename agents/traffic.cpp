@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
-#include "scripting/graph/ops.h"
+#include "scripting/graph/selections.h"
 
 namespace sluice {
 
@@ -56,18 +55,12 @@ double refresh_bytes(const Plan& plan) {
 }
 
 double selected_pages(const FlowGraph& graph, double pages) {
-  // By node, in order: unions share their operands, so that going down from the last one could take for ever.
-  std::vector<double> budgets;
-  for (const Node& node : graph.nodes) {
-    double budget = 0;
-    if (node.op == Op::kUnion) {
-      budget = budgets[static_cast<size_t>(node.inputs[0])] + budgets[static_cast<size_t>(node.inputs[1])];
-    } else if (is_selection(node.op)) {
-      budget = budget_of(node.op, node.attributes, pages);
-    }
-    budgets.push_back(std::min(pages, budget));
+  double budget = 0;
+  for (const NodeId id : leaf_selections(graph)) {
+    const Node& node = graph.nodes[static_cast<size_t>(id)];
+    budget += budget_of(node.op, node.attributes, pages);
   }
-  return budgets[static_cast<size_t>(graph.selection)];
+  return std::min(pages, budget);
 }
 
 }  // namespace sluice

@@ -26,6 +26,7 @@ class CpuFlow final : public Flow {
         program_(lower(plan_)),
         layers_(layers),
         kv_heads_(kv_heads),
+        united_(leaf_selections(plan_.graph)),
         selection_index_(plan_.graph.nodes.size(), -1),
         scored_index_(plan_.graph.nodes.size(), -1) {
     int count = 0;
@@ -71,8 +72,7 @@ class CpuFlow final : public Flow {
     check(row, own);
     const int pages = static_cast<int>(row.pages.size());
     const bool needs_run = plan_.graph.keeps_state() || row.scores != nullptr;
-    if (plan_.graph.selection == kNoNode || (!needs_run && covers_all(plan_.graph.selection, pages)))
-      return select_all(pages, selected);
+    if (plan_.graph.selection == kNoNode || (!needs_run && covers_all(pages))) return select_all(pages, selected);
     for (size_t i = 0; i < plan_.graph.states.size(); ++i) own.states()[i] = state_of(row).load(row.layer, row.kv_head, i, pages);
     for (const ProgramStep& step : program_.index) run_step(step, row, own);
     // Loads of this step have seen the values of the last one; only now may they change.
@@ -99,19 +99,13 @@ class CpuFlow final : public Flow {
 
   static FlowState& state_of(const FlowRow& row) { return static_cast<FlowState&>(*row.state); }
 
-  /// True if selection `id` takes every page whatever the scores are.
-  bool covers_all(NodeId id, int pages) const {
-    const Node& node = plan_.graph.nodes[static_cast<size_t>(id)];
-    const int64_t forced = int64_t{node.attributes.first} + node.attributes.last;
-    switch (node.op) {
-      case Op::kTopK:
-      case Op::kApproxTopK:
-        return budget_of(node.attributes, pages) == pages;
-      case Op::kUnion:
-        return covers_all(node.inputs[0], pages) || covers_all(node.inputs[1], pages);
-      default:
-        return forced >= pages;
-    }
+  /// True if one of the united selections takes every page whatever the scores are.
+  bool covers_all(int pages) const {
+    return std::any_of(united_.begin(), united_.end(), [&](NodeId id) {
+      const Node& node = plan_.graph.nodes[static_cast<size_t>(id)];
+      if (node.op == Op::kTopK || node.op == Op::kApproxTopK) return budget_of(node.attributes, pages) == pages;
+      return int64_t{node.attributes.first} + node.attributes.last >= pages;
+    });
   }
 
   static Tile whole_row(const FlowRow& row) {
@@ -193,6 +187,7 @@ class CpuFlow final : public Flow {
   Program program_;
   int layers_;
   int kv_heads_;
+  std::vector<NodeId> united_;        // whose union the result is
   std::vector<int> selection_index_;  // by node: its list in the scratch, or -1
   std::vector<int> scored_index_;     // by node: its place among those that rank by a score, or -1
 };

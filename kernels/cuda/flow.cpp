@@ -13,6 +13,7 @@
 #include "kernels/cuda/codegen/refusal.h"
 #include "kernels/cuda/flow_state.h"
 #include "kernels/cuda/round_up.h"
+#include "scripting/graph/selections.h"
 #include "scripting/graph/verify.h"
 
 namespace sluice::cuda {
@@ -32,22 +33,31 @@ cudaLaunchConfig_t configure(dim3 grid, int threads, size_t shared_bytes, std::s
   return config;
 }
 
+/// Refused before anything is written or compiled for it.
+Plan accepted(Plan plan, int layers) {
+  if (const auto refusal = codegen::refusal_of(plan.graph)) throw FlowError(plan.graph.where, refusal->what, refusal->hint);
+  verify_layers(plan.graph, layers);
+  return plan;
+}
+
 }  // namespace
 
 CudaFlow::CudaFlow(Plan plan, int layers, int kv_heads)
-    : plan_(std::move(plan)), layout_(plan_), source_(codegen::generate(layout_)), kv_heads_(kv_heads), library_([&] {
+    : plan_(accepted(std::move(plan), layers)),
+      layout_(plan_),
+      source_(codegen::generate(layout_)),
+      kv_heads_(kv_heads),
+      library_([&] {
         const KernelCache cache;
         return KernelLibrary::compile(source_.text, &cache);
       }()) {
-  verify_layers(plan_.graph, layers);
   for (int layer = 0; layer < layers; ++layer) {
     state_layers_.push_back(plan_.graph.layers.is_sparse(layer, layers) ? sparse_layers_++ : -1);
   }
   if (!source_.refresh.name.empty()) refresh_ = load(source_.refresh);
   for (const codegen::GeneratedKernel& kernel : source_.index) index_.push_back(load(kernel));
   if (!source_.row.name.empty()) load_row_kernel();
-  leaves_ = codegen::selections_of(plan_.graph);
-  if (const auto refusal = codegen::refusal_of(plan_.graph)) throw FlowError(plan_.graph.where, refusal->what, refusal->hint);
+  leaves_ = leaf_selections(plan_.graph);
 }
 
 CudaFlow::Loaded CudaFlow::load(const codegen::GeneratedKernel& how) const {

@@ -7,6 +7,7 @@
 
 #include "scripting/graph/ops.h"
 #include "scripting/graph/verify.h"
+#include "scripting/graph/walk.h"
 #include "scripting/passes/passes.h"
 #include "scripting/passes/rewrite.h"
 
@@ -55,16 +56,8 @@ StepKind kind_of(Role role) {
 
 /// The last select step of a plan must be the flow's result, so selections that it does not use go.
 void drop_unused_selections(FlowGraph& graph) {
-  std::vector<bool> keep(graph.nodes.size());
-  for (size_t i = 0; i < graph.nodes.size(); ++i) keep[i] = !is_selection(graph.nodes[i].op);
-  std::vector<NodeId> pending = {graph.selection};
-  while (!pending.empty()) {
-    const NodeId id = pending.back();
-    pending.pop_back();
-    if (id == kNoNode || keep[static_cast<size_t>(id)]) continue;
-    keep[static_cast<size_t>(id)] = true;
-    for (const NodeId input : graph.nodes[static_cast<size_t>(id)].inputs) pending.push_back(input);
-  }
+  std::vector<bool> keep = needed_for(graph, graph.selection);
+  for (size_t i = 0; i < graph.nodes.size(); ++i) keep[i] = keep[i] || !is_selection(graph.nodes[i].op);
   compact(graph, keep);
 }
 

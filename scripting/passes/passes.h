@@ -16,6 +16,8 @@ void simplify(FlowGraph& graph);
 void contract(FlowGraph& graph);
 /// Operators with the same operands and attributes become one.
 void merge_common(FlowGraph& graph);
+/// Unions of unions that share operands become one row of unions, in which each selection stands once.
+void flatten_unions(FlowGraph& graph);
 /// Drops what reaches neither the selection nor a state that is read; fields and states that nothing reads go too.
 void remove_dead(FlowGraph& graph);
 

@@ -17,13 +17,12 @@ struct Pass {
   void (*run)(FlowGraph&);
 };
 
-// In order. Merging before contracting lets two equal products be seen as one with two readers; dead code goes last.
+// In order. Merging before contracting lets two equal products be seen as one with two readers, and before unions two equal
+// selections as one; dead code goes last.
 constexpr std::array kPasses = {
-    Pass{"fold_constants", passes::fold_constants},
-    Pass{"simplify", passes::simplify},
-    Pass{"merge_common", passes::merge_common},
-    Pass{"remove_dead", passes::remove_dead},
-    Pass{"contract", passes::contract},
+    Pass{"fold_constants", passes::fold_constants}, Pass{"simplify", passes::simplify},
+    Pass{"merge_common", passes::merge_common},     Pass{"flatten_unions", passes::flatten_unions},
+    Pass{"remove_dead", passes::remove_dead},       Pass{"contract", passes::contract},
     Pass{"remove_products", passes::remove_dead},
 };
 constexpr std::string_view kFuse = "fuse";

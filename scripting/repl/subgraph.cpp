@@ -3,27 +3,11 @@
 #include <algorithm>
 
 #include "scripting/graph/ops.h"
+#include "scripting/graph/walk.h"
 
 namespace sluice::repl {
 
 namespace {
-
-const Node& node_of(const FlowGraph& graph, NodeId id) { return graph.nodes[static_cast<size_t>(id)]; }
-
-/// By id: whether `wanted` needs the node.
-std::vector<bool> needed_for(const FlowGraph& graph, NodeId wanted) {
-  std::vector<bool> needed(graph.nodes.size());
-  const auto need = [&](NodeId id) { needed[static_cast<size_t>(id)] = true; };
-  need(wanted);
-  // Operands and the nodes of fields come before what reads them.
-  for (NodeId id = wanted; id >= 0; --id) {
-    if (!needed[static_cast<size_t>(id)]) continue;
-    const Node& node = node_of(graph, id);
-    for (const NodeId input : node.inputs) need(input);
-    if (node.op == Op::kField) need(graph.find_field(node.attributes.field)->node);
-  }
-  return needed;
-}
 
 bool is_read(const FlowGraph& graph, Op op, const std::string& name) {
   return std::any_of(graph.nodes.begin(), graph.nodes.end(),

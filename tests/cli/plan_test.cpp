@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "tests/cli/program.h"
 
@@ -213,10 +215,16 @@ TEST(CheckAndPlan, EndOnUnionsOfUnions) {
       return a
     end
     return flow)");
-  for (const std::string command : {"check", "plan"}) {
-    const Ran ran = run_sluice({command, path});
-    EXPECT_EQ(ran.exit_code, 0) << ran.err;
-    EXPECT_LT(ran.seconds, 10);
+  EXPECT_EQ(run_sluice({"check", path}).exit_code, 0);
+  for (const std::string device : {"cpu", "cuda"}) {
+    for (const std::vector<std::string>& passes : {std::vector<std::string>{}, {"--disable-pass", "flatten_unions"}}) {
+      std::vector<std::string> command = {"plan", path, "--device", device};
+      command.insert(command.end(), passes.begin(), passes.end());
+      const Ran ran = run_sluice(command);
+      EXPECT_EQ(ran.exit_code, 0) << ran.err;
+      EXPECT_LT(ran.seconds, 10);
+      EXPECT_EQ(lines_with(ran.out, "2 of 512 pages"), 1) << "each selection counts once: " << ran.out;
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 #include "kernels/cuda/codegen/describe.h"
 #include "kernels/cuda/codegen/kernels.h"
 #include "kernels/cuda/nvrtc.h"
+#include "scripting/graph/selections.h"
 #include "scripting/graph/text.h"
 #include "scripting/lua/trace.h"
 #include "tests/cuda/gpu.h"
@@ -121,8 +122,8 @@ TEST_F(CudaCodegen, AttendsWhereBlocksFillTheGpuAndRowsFit) {
   const cuda::codegen::AttendingKernel kernel = generate(layout).attending;
   const auto path = [&](int sequences, int kv_heads, int pages) {
     constexpr size_t kShared = 226 << 10;
-    return attending_path(layout, kernel, cuda::codegen::selections_of(plan.graph),
-                          cuda::codegen::attending_blocks(sequences, kv_heads, 132), pages, kShared);
+    return attending_path(layout, kernel, leaf_selections(plan.graph), cuda::codegen::attending_blocks(sequences, kv_heads, 132),
+                          pages, kShared);
   };
   EXPECT_EQ(path(64, 8, 512).blocks, 128);
   EXPECT_EQ(path(64, 8, 512).own_rows, 4);
@@ -149,7 +150,7 @@ TEST_F(CudaCodegen, AClusterAttendsWhereRowsAreFewAndFit) {
   const cuda::codegen::ClustersAtOnce at_once{0, 132, 66, 43, 31, 25, 21, 16, 14, 8, 8, 8, 8, 7, 7, 7, 6};
   const auto path = [&](int rows, int pages) {
     constexpr size_t kShared = 226 << 10;
-    return cluster_attending_path(layout, kernel, cuda::codegen::selections_of(plan.graph), at_once, rows, pages, kShared);
+    return cluster_attending_path(layout, kernel, leaf_selections(plan.graph), at_once, rows, pages, kShared);
   };
   EXPECT_EQ(path(133, 512).cluster, 0);
   EXPECT_EQ(path(132, 512).cluster, 1);

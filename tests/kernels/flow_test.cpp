@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <tuple>
+#include <vector>
 
 #include "tests/support/flow_judge.h"
 #include "tests/support/graph_builder.h"
@@ -33,6 +34,28 @@ TEST_P(FlowOverGeometries, MeanScoreAgreesWithOracle) {
 
 TEST_P(FlowOverGeometries, QuestAgreesWithOracle) {
   expect_agreement(quest_graph(geometry(), GraphBuilder::budget(4, 1, 2)), options());
+}
+
+TEST(FlowSelection, JoinsSharedUnionsInTimeWhateverTheirPaths) {
+  GraphBuilder b(Geometry{});
+  const NodeId score = b.index(Op::kPosition);
+  NodeId older = b.index(Op::kTopK, {score}, GraphBuilder::budget(4));
+  NodeId newer = b.index(Op::kWindow, {}, GraphBuilder::budget(0, 1, 1));
+  for (int i = 0; i < 2000; ++i) {
+    const NodeId joined = b.index(Op::kUnion, {older, newer});
+    older = newer;
+    newer = joined;
+  }
+  b.graph.selection = newer;
+  for (const char* left_out : {"", "flatten_unions"}) {
+    CompileOptions options;
+    if (*left_out != '\0') options.disabled_passes.emplace_back(left_out);
+    const auto flow = judged_on_cpu(compile(b.graph, options).plan, 10, 1);
+    const std::vector<float> tokens(static_cast<size_t>(10 * b.graph.geometry.page * b.graph.geometry.head_dim));
+    flow->append(tokens, tokens);
+    const std::vector<float> query(static_cast<size_t>(b.graph.geometry.group * b.graph.geometry.head_dim));
+    EXPECT_EQ(flow->select(query, {}), (std::vector<int32_t>{0, 6, 7, 8, 9})) << left_out;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, FlowOverGeometries,

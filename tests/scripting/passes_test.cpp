@@ -15,8 +15,8 @@
 namespace sluice {
 namespace {
 
-const std::vector<std::string> kAllPasses = {"fold_constants", "simplify",        "merge_common", "remove_dead",
-                                             "contract",       "remove_products", "fuse"};
+const std::vector<std::string> kAllPasses = {"fold_constants", "simplify", "merge_common",    "flatten_unions",
+                                             "remove_dead",    "contract", "remove_products", "fuse"};
 
 FlowGraph flow_of(const std::string& index, const std::string& cache = "") {
   return trace("local flow = sluice.flow{name = \"x\"}\nfunction flow.cache(c) " + cache + " end\nfunction flow.index(q, c) " +
@@ -128,6 +128,28 @@ TEST(MergeCommon, KeepsTheOrderThatDecidesBetweenZeros) {
 TEST(MergeCommon, TellsZeroFromMinusZero) {
   const FlowGraph graph = plan_of("local p = sluice.position() return (p / 0.0 + p / -0.0):topk{k = 1}").graph;
   EXPECT_EQ(count(graph, Op::kConstant), 2);
+}
+
+TEST(FlattenUnions, NamesEverySelectionOnce) {
+  const std::string ladder =
+      "local a, b = sluice.position():topk{k = 1}, sluice.window{last = 1}\n"
+      "for i = 1, 2000 do a, b = b, sluice.union(a, b) end return b";
+  const FlowGraph graph = plan_of(ladder).graph;
+  EXPECT_EQ(count(graph, Op::kUnion), 1);
+  EXPECT_EQ(graph.nodes.size(), 4u);
+  EXPECT_EQ(count(plan_of(ladder, "", {"flatten_unions"}).graph, Op::kUnion), 2000);
+  EXPECT_EQ(count(plan_of("local a, b = sluice.window{first = 1}, sluice.window{last = 2} local c = sluice.union(a, b) "
+                          "return sluice.union(sluice.union(c, a), sluice.union(sluice.window{last = 1, first = 3}, c))")
+                      .graph,
+                  Op::kUnion),
+            2);
+}
+
+TEST(FlattenUnions, LeavesUnionsThatAreNoMoreThanNeeded) {
+  const std::string index =
+      "local s = sluice.position() return sluice.union(sluice.topk(s, {k = 2}), sluice.union(sluice.topk(-s, {k = 1}), "
+      "sluice.window{last = 1}))";
+  EXPECT_EQ(to_text(plan_of(index)), to_text(plan_of(index, "", {"flatten_unions"})));
 }
 
 TEST(RemoveDead, DropsUnreadFieldsStatesAndOperators) {

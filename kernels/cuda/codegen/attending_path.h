@@ -39,7 +39,7 @@ int most_budget(const Node& selection, int pages);
 bool may_attend(const AttendingKernel& kernel, int kv_heads, size_t most_shared);
 
 /// The path of sequences of at most `pages` pages each, where a block can have `most_shared` bytes of dynamic shared memory.
-/// `leaves`: selections_of the flow. Allocates nothing.
+/// `leaves`: leaf_selections of the flow. Allocates nothing.
 AttendingPath attending_path(const FlowLayout& layout, const AttendingKernel& kernel, std::span<const NodeId> leaves,
                              const AttendingBlocks& blocks, int pages, size_t most_shared);
 

@@ -13,6 +13,7 @@
 #include "kernels/cuda/codegen/attending_path.h"
 #include "kernels/cuda/codegen/kernels.h"
 #include "scripting/graph/ops.h"
+#include "scripting/graph/selections.h"
 
 namespace sluice::cuda::codegen {
 namespace {
@@ -104,7 +105,7 @@ class Description {
     constexpr ClustersAtOnce kClusters{0, 132, 66, 39, 30, 22, 17, 15, 15, 9, 7, 7, 7, 7, 7, 7, 7};  // of one H200; others differ
     const int64_t count = step_.batch * step_.kv_heads;
     if (count > kClusters[1]) return fmt::format("not here: {} are more rows than multiprocessors", rows());
-    const ClusterAttendingPath path = cluster_attending_path(layout_, source_.cluster_attending, selections_of(plan_.graph),
+    const ClusterAttendingPath path = cluster_attending_path(layout_, source_.cluster_attending, leaf_selections(plan_.graph),
                                                              kClusters, static_cast<int>(count), pages(), kBlockShared);
     if (pages() > kMostHeldPages) return fmt::format("not here: rows of {} pages", pages());
     if (path.cluster == 0)
@@ -118,7 +119,7 @@ class Description {
     constexpr int64_t kTooMany = 1 << 20;
     const auto batch = static_cast<int>(std::min(step_.batch, kTooMany));
     const AttendingBlocks blocks = attending_blocks(batch, step_.kv_heads, kMultiprocessors);
-    if (attending_path(layout_, source_.attending, selections_of(plan_.graph), blocks, pages(), kBlockShared).blocks > 0) {
+    if (attending_path(layout_, source_.attending, leaf_selections(plan_.graph), blocks, pages(), kBlockShared).blocks > 0) {
       return fmt::format("taken here: {} are {} blocks", rows(), blocks.blocks);
     }
     if (!blocks.have_rows_enough()) {

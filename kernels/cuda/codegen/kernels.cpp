@@ -5,6 +5,7 @@
 #include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/codegen/embedded.h"
 #include "kernels/cuda/codegen/kernel_writer.h"
+#include "scripting/graph/selections.h"
 
 namespace sluice::cuda::codegen {
 namespace {
@@ -222,7 +223,7 @@ GeneratedSource generate(const FlowLayout& layout) {
   source.why_not_whole_rows = why_not_whole_rows(layout);
   Writer row;
   if (source.why_not_whole_rows.empty()) {
-    source.row = KernelWriter(layout, Stage::kIndex, row).whole_row(selections_of(layout.plan.graph));
+    source.row = KernelWriter(layout, Stage::kIndex, row).whole_row(leaf_selections(layout.plan.graph));
     if (source.row.most_pages() == 0) {
       source.why_not_whole_rows =
           fmt::format("{} pages of a row, {} B each, do not fit a block's shared memory beside {:.1f} kB", kHeldStep,
@@ -242,14 +243,14 @@ GeneratedSource generate(const FlowLayout& layout) {
   source.why_not_attending = why_not_attending(layout);
   if (!source.why_not_attending.empty()) return source;
   Writer attending;
-  source.attending = KernelWriter(layout, Stage::kIndex, attending).attending(selections_of(layout.plan.graph));
+  source.attending = KernelWriter(layout, Stage::kIndex, attending).attending(leaf_selections(layout.plan.graph));
   if (source.attending.name.empty()) {
     source.why_not_attending = "it reads no channels of pages";
   } else {
     source.attending_text = text(std::string(kRowText) + kTypesText + kAttendingText, attending.text());
   }
   Writer cluster;
-  source.cluster_attending = KernelWriter(layout, Stage::kIndex, cluster).cluster_attending(selections_of(layout.plan.graph));
+  source.cluster_attending = KernelWriter(layout, Stage::kIndex, cluster).cluster_attending(leaf_selections(layout.plan.graph));
   if (!source.cluster_attending.name.empty()) {
     source.cluster_attending_text =
         text(std::string(kRowText) + kTypesText + kAttendingText + kClusterAttendingText, cluster.text());

@@ -83,7 +83,4 @@ std::string why_not_whole_rows(const FlowLayout& layout);
 bool newest_is_kept(const FlowLayout& layout);
 /// Why one kernel cannot score, select and attend, given that one may hold rows; empty: it can.
 std::string why_not_attending(const FlowLayout& layout);
-/// The selections whose union a flow's result is, each once.
-std::vector<NodeId> selections_of(const FlowGraph& graph);
-
 }  // namespace sluice::cuda::codegen

@@ -84,9 +84,9 @@ void FlowLayout::find_kept() {
   std::vector<int64_t> costs(plan.graph.nodes.size(), 1);
   for (size_t i = 0; i < kept.size(); ++i) {
     const Node& current = plan.graph.nodes[i];
+    if (current.op == Op::kSave || is_selection(current.op)) continue;  // nothing reads what these compute
     for (const NodeId input : current.inputs) costs[i] += costs[static_cast<size_t>(input)];
-    const bool effect = current.op == Op::kSave || is_selection(current.op);
-    kept[i] = reads_along_axis(current.op) || (!effect && costs[i] > kMostInline);
+    kept[i] = reads_along_axis(current.op) || costs[i] > kMostInline;
     if (kept[i]) costs[i] = 1;
   }
 }

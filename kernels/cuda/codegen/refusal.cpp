@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "kernels/cuda/codegen/kernels.h"
 #include "kernels/cuda/selection.h"
+#include "scripting/graph/selections.h"
 
 namespace sluice::cuda::codegen {
 
@@ -19,7 +19,7 @@ std::optional<Refusal> refusal_of(const PageLayout& layout) {
 }
 
 std::optional<Refusal> refusal_of(const FlowGraph& graph) {
-  const size_t united = selections_of(graph).size();
+  const size_t united = leaf_selections(graph).size();
   if (united <= Selection::kMostLeaves) return {};
   return Refusal{fmt::format("a union of {} selections; device \"cuda\" joins at most {}", united, Selection::kMostLeaves),
                  "unite fewer, or use --device cpu"};

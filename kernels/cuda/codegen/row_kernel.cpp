@@ -61,23 +61,6 @@ std::string why_not_whole_rows(const FlowLayout& layout) {
   return tiles > 1 ? "it reads pages again after a step over all of them" : "";
 }
 
-std::vector<NodeId> selections_of(const FlowGraph& graph) {
-  std::vector<NodeId> leaves;
-  std::vector<NodeId> open;
-  if (graph.selection != kNoNode) open.push_back(graph.selection);
-  while (!open.empty()) {
-    const NodeId id = open.back();
-    open.pop_back();
-    const Node& node = graph.nodes[static_cast<size_t>(id)];
-    if (node.op == Op::kUnion) {
-      open.insert(open.end(), node.inputs.rbegin(), node.inputs.rend());
-    } else if (std::find(leaves.begin(), leaves.end(), id) == leaves.end()) {
-      leaves.push_back(id);
-    }
-  }
-  return leaves;
-}
-
 /// Where a block of so many warps has what it needs whatever the length of its row; returns its bytes.
 int64_t KernelWriter::place_fixed_memory(int64_t field_numbers, int warps) {
   const int64_t constants = fixed_numbers_;

@@ -1,0 +1,37 @@
+#include <algorithm>
+
+#include "scripting/graph/selections.h"
+#include "scripting/passes/passes.h"
+#include "scripting/passes/rewrite.h"
+
+namespace sluice::passes {
+
+void flatten_unions(FlowGraph& graph) {
+  const std::vector<NodeId> united = leaf_selections(graph);
+  if (united.empty()) return;
+  const auto is_union = [](const Node& node) { return node.op == Op::kUnion; };
+  const auto unions = std::count_if(graph.nodes.begin(), graph.nodes.end(), is_union);
+  if (unions < std::max(std::ssize(united), std::ptrdiff_t{1})) return;  // no fewer can join so many
+  const SourceLocation where = graph.nodes[static_cast<size_t>(graph.selection)].where;
+  // Only unions read unions, so that all may go; as many as are needed, of which there were no fewer, come back at the end.
+  std::vector<bool> keep(graph.nodes.size());
+  std::vector<NodeId> moved(graph.nodes.size());
+  NodeId kept = 0;
+  for (size_t i = 0; i < keep.size(); ++i) {
+    keep[i] = !is_union(graph.nodes[i]);
+    moved[i] = kept;
+    kept += keep[i] ? 1 : 0;
+  }
+  compact(graph, keep);
+  graph.selection = moved[static_cast<size_t>(united.front())];
+  for (size_t i = 1; i < united.size(); ++i) {
+    Node node;
+    node.op = Op::kUnion;
+    node.inputs = {graph.selection, moved[static_cast<size_t>(united[i])]};
+    node.where = where;
+    graph.selection = static_cast<NodeId>(graph.nodes.size());
+    graph.nodes.push_back(std::move(node));
+  }
+}
+
+}  // namespace sluice::passes
