@@ -11,6 +11,11 @@ void verify(const FlowGraph& graph);
 /// The same for the graph of a script that is not finished: it may have a selection or none. Throws FlowError.
 void verify_unfinished(const FlowGraph& graph);
 
+/// The same for the graph of a plan, whose steps may each read again what a script reads once (passes/fuse.cpp). To read a source
+/// costs no more than what is computed from it there, which the script was granted: such readings do not count as work. So a plan
+/// does at most five times the work that its script may ask for, `where` having four operands. Throws FlowError.
+void verify_planned(const FlowGraph& graph);
+
 /// Refuses a graph that names layers which a model of `layers` layers does not have, or one layer in two ways that disagree.
 /// Throws FlowError.
 void verify_layers(const FlowGraph& graph, int layers);
@@ -29,7 +34,7 @@ struct GraphLimits {
       4096;  // the same for the input of a row-wide operator and for states: kept for every page
   /// All states together; and all that a plan's steps leave to later steps, a page.
   static constexpr int64_t kKeptElements = 4 * kRowElements;
-  static constexpr int64_t kWork = 1 << 22;  // element operations a page, all nodes together
+  static constexpr int64_t kWork = 1 << 22;  // element operations a page, all nodes of a script together
   static constexpr int kHeadDim = 1024;
   static constexpr int kGroup = 64;
   static constexpr int kPages = 1 << 24;  // bound of k, first, last and max of selections

@@ -49,9 +49,9 @@ void check_names(const std::vector<std::string>& disabled) {
 }
 
 /// A graph that a pass has spoiled is our fault, not the script's.
-void verify_after(const std::string_view pass, const FlowGraph& graph) {
+void verify_after(const std::string_view pass, const FlowGraph& graph, void (*check)(const FlowGraph&) = verify) {
   try {
-    verify(graph);
+    check(graph);
   } catch (const FlowError& error) {
     throw InternalError(fmt::format("pass {} left a graph that is refused: {}", pass, error.what()));
   }
@@ -82,7 +82,7 @@ Compilation compile(FlowGraph graph, const CompileOptions& options) {
   const Clock clock;
   result.plan = passes::fuse(std::move(graph), report.enabled);
   report.microseconds = clock.microseconds();
-  verify_after(kFuse, result.plan.graph);
+  verify_after(kFuse, result.plan.graph, verify_planned);
   report.nodes_after = static_cast<int>(result.plan.graph.nodes.size());
   result.passes.push_back(std::move(report));
   return result;

@@ -228,5 +228,30 @@ TEST(CheckAndPlan, EndOnUnionsOfUnions) {
   }
 }
 
+TEST(CheckAndPlan, TakeFlowsWhoseStepsReadMoreThanTheirScripts) {
+  const Folder folder;
+  const auto flow = [&](int phases) {
+    return folder.write("wide.lua", R"(
+      local flow = sluice.flow { name = "wide", page = 16 }
+      function flow.cache(c) c.m = c.k:mean("token") end
+      function flow.index(q, c)
+        local f, x = sluice.fill(2, { "page", { "sub", 16384 } }), c.m:mean("page", "dim")
+        for i = 1, )" + std::to_string(phases) +
+                                        R"( do x = (f * x):mean("sub"):mean("page") end
+        return sluice.topk(c.m:mean("dim") * x, { k = 4 })
+      end
+      return flow)");
+  };
+  for (const std::string command : {"check", "plan"}) {
+    for (const int phases : {85, 86, 127}) {
+      const Ran ran = run_sluice({command, flow(phases)});
+      EXPECT_EQ(ran.exit_code, 0) << phases << ": " << ran.err;
+    }
+    const Ran ran = run_sluice({command, flow(128)});
+    EXPECT_EQ(ran.exit_code, 1);
+    EXPECT_NE(ran.err.find("wide.lua:6: mul: the flow computes more than"), std::string::npos) << ran.err;
+  }
+}
+
 }  // namespace
 }  // namespace sluice::test

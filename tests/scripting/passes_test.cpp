@@ -240,6 +240,43 @@ TEST(Fuse, BoundsWhatIsKeptForEveryPage) {
   }
 }
 
+/// A flow in which each of `phases` phases reads the same tensor of 16384 numbers a page.
+std::string reads_again(int phases) {
+  return "local f, x = sluice.fill(2, {'page', {'sub', 16384}}), c.k:max('token', 'dim'):mean('page')\nfor i = 1, " +
+         std::to_string(phases) + " do x = (f * x):mean('sub'):mean('page') end\nreturn (sluice.position() * x):topk{k = 4}";
+}
+
+TEST(Fuse, MayReadAgainWhatTheScriptWasGrantedOnce) {
+  for (const int phases : {1, 85, 86, 110, 127}) {
+    const FlowGraph graph = flow_of(reads_again(phases));
+    const Plan plan = compile(graph).plan;
+    EXPECT_EQ(count(plan.graph, Op::kFill), phases);
+    EXPECT_NO_THROW(verify_planned(plan.graph));
+  }
+  EXPECT_THROW(flow_of(reads_again(128)), FlowError);
+}
+
+TEST(Fuse, StopsCopyingWhereAGraphIsFull) {
+  // One operator fewer than a graph may have, and every phase reads two sources.
+  const std::string index =
+      "local p, x = sluice.position(), sluice.random():mean('page')\n"
+      "for i = 1, 1360 do x = (p * x):mean('page'):relu() end\nreturn (p * x):topk{k = 4}";
+  const FlowGraph graph = flow_of(index);
+  ASSERT_LE(graph.nodes.size(), 4096u);
+  const Plan plan = compile(graph).plan;
+  EXPECT_EQ(plan.graph.nodes.size(), 4096u);
+  EXPECT_NO_THROW(verify_planned(plan.graph));
+}
+
+TEST(Verify, GrantsAScriptNoMoreWorkThanAPlan) {
+  FlowGraph graph = compile(flow_of(reads_again(127))).plan.graph;
+  EXPECT_THROW(verify(graph), FlowError);
+  for (Node& node : graph.nodes) {
+    if (node.op == Op::kMean && node.attributes.axis == Axis::kSub) node.shape.push_back({Axis::kSub, 3});
+  }
+  EXPECT_THROW(verify_planned(graph), FlowError) << "of a plan, too, all else is checked";
+}
+
 TEST(Compile, RefusesToLeaveOutUnknownPasses) {
   EXPECT_THROW(compile(flow_of("return sluice.window{last = 1}"), {{"fold"}}), InputError);
 }
