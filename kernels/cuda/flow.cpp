@@ -33,9 +33,13 @@ cudaLaunchConfig_t configure(dim3 grid, int threads, size_t shared_bytes, std::s
   return config;
 }
 
-/// Refused before anything is written or compiled for it.
+void require_accepted(const FlowGraph& graph, const std::optional<codegen::Refusal>& refusal) {
+  if (refusal) throw FlowError(graph.where, refusal->what, refusal->hint);
+}
+
+/// Refused before anything is written for it.
 Plan accepted(Plan plan, int layers) {
-  if (const auto refusal = codegen::refusal_of(plan.graph)) throw FlowError(plan.graph.where, refusal->what, refusal->hint);
+  require_accepted(plan.graph, codegen::refusal_of(plan.graph));
   verify_layers(plan.graph, layers);
   return plan;
 }
@@ -48,6 +52,7 @@ CudaFlow::CudaFlow(Plan plan, int layers, int kv_heads)
       source_(codegen::generate(layout_)),
       kv_heads_(kv_heads),
       library_([&] {
+        require_accepted(plan_.graph, codegen::refusal_of(source_));
         const KernelCache cache;
         return KernelLibrary::compile(source_.text, &cache);
       }()) {

@@ -3,6 +3,7 @@
 #include "kernels/cuda/codegen/attending_path.h"
 #include "kernels/cuda/codegen/describe.h"
 #include "kernels/cuda/codegen/kernels.h"
+#include "kernels/cuda/codegen/refusal.h"
 #include "kernels/cuda/nvrtc.h"
 #include "scripting/graph/selections.h"
 #include "scripting/graph/text.h"
@@ -197,6 +198,25 @@ TEST_F(CudaCodegen, RandomFlowsCompile) {
       if (text->empty()) continue;
       EXPECT_NO_THROW(cuda::compile_to_cubin(*text, "sm_90a")) << "seed " << seed << "\n" << to_text(graph);
     }
+  }
+}
+
+TEST_F(CudaCodegen, FlowsThatReadTheSameAgainAndAgainCompile) {
+  const std::string index[] = {
+      // What many kernels read of the query is kept in rows.
+      "local v, t = q:max('head'), 1 for i = 1, 90 do t = (v * t):mean('dim') end local s = t "
+      "for i = 1, 12 do s = (c.m * s + t):mean('dim'):mean('page') + t end return sluice.topk((c.m * s):mean('dim'), {k = 4})",
+      "local k, s = {}, sluice.position() for i = 1, 129 do k[i] = i / 64 end for i = 1, 3 do s = s:conv1d(k) end "
+      "return sluice.topk(s:conv1d{0.5, 1, 0.5}, {k = 4, last = 1})"};
+  for (const std::string& text : index) {
+    const FlowGraph graph = trace(
+        "local flow = sluice.flow { name = 'again', page = 16 }\n"
+        "function flow.cache(c) c.m = c.k:mean('token') end\nfunction flow.index(q, c) " +
+            text + " end\nreturn flow",
+        "again.lua", {.head_dim = 128, .group = 4});
+    const Plan plan = compile(graph).plan;
+    EXPECT_FALSE(cuda::codegen::refusal_of(plan)) << text;
+    EXPECT_FALSE(cuda::compile_to_cubin(generated(plan).text, "sm_90a").empty()) << text;
   }
 }
 

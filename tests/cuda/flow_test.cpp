@@ -217,5 +217,27 @@ return flow)",
   }
 }
 
+TEST_F(CudaFlows, WhatIsKeptInPlaceOfBeingRepeatedAgreesWithTheOracle) {
+  const std::string index[] = {
+      "local v, t = q:max('head'), 1 for i = 1, 90 do t = (v + t):mean('dim') * 0.5 end local s = t "
+      "for i = 1, 12 do s = (c.m * s + t):mean('dim'):mean('page') + t end return sluice.topk((c.m * s):mean('dim'), {k = 4})",
+      "local k, s = {}, c.m:mean('dim') for i = 1, 129 do k[i] = i / 8192 end for i = 1, 3 do s = s:conv1d(k) end "
+      "return sluice.topk(s:conv1d{0.5, 1, 0.5}, {k = 4, last = 1})"};
+  for (const std::string& text : index) {
+    const FlowGraph graph = trace(
+        "local flow = sluice.flow { name = 'again', page = 8 }\n"
+        "function flow.cache(c) c.m = c.k:mean('token') end\nfunction flow.index(q, c) " +
+            text + " end\nreturn flow",
+        "again.lua");
+    for (const int tokens : {7, 900}) {
+      for (const uint64_t way : {0, 1, 2}) {
+        const Verdict verdict = judge(graph, {.tokens = tokens, .steps = 3, .seed = 3 + way}, judged_on_gpu);
+        ASSERT_EQ(verdict.fault, "") << tokens << " tokens, way " << way << ": " << text;
+        EXPECT_GT(verdict.known, verdict.scores / 2) << text;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace sluice::testing

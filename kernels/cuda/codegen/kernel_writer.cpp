@@ -8,7 +8,8 @@
 namespace sluice::cuda::codegen {
 namespace {
 
-constexpr int kTokenBatch = 16;  // entries of a growing page that are read at once
+constexpr int kTokenBatch = 16;        // entries of a growing page that are read at once
+constexpr int kMostUnrolledTaps = 16;  // of a convolution over pages: the text is one for all of them
 
 bool along_pages(const Node& node) { return reads_along_axis(node.op) && node.attributes.axis == Axis::kPage; }
 
@@ -157,16 +158,18 @@ void KernelWriter::reduce_tokens(const std::function<void(const std::string&)>& 
   writer_.close();
 }
 
+int KernelWriter::declare_taps(const Node& convolution) {
+  std::string text;
+  for (const float tap : convolution.attributes.kernel) text.append(text.empty() ? "" : ", ").append(literal(tap));
+  writer_.line("const float taps[] = {{{}}};", text);
+  return static_cast<int>(convolution.attributes.kernel.size());
+}
+
 void KernelWriter::convolve(NodeId id, const Index& index, const std::string& target) {
   const Node& current = node(id);
   const Axis axis = current.attributes.axis;
-  const auto taps = static_cast<int>(current.attributes.kernel.size());
   const int extent = current.shape[static_cast<size_t>(find_axis(current.shape, axis))].extent;
-  writer_.line("const float taps[] = {{{}}};", [&] {
-    std::string text;
-    for (const float tap : current.attributes.kernel) text.append(text.empty() ? "" : ", ").append(literal(tap));
-    return text;
-  }());
+  const int taps = declare_taps(current);
   writer_.write("float sum = 0;");
   writer_.open("for (int j = 0; j < {}; ++j)", taps);
   writer_.line("const int from = {} + j - {};", at(index, axis), taps / 2);
@@ -293,23 +296,23 @@ void KernelWriter::compute_along_pages(NodeId id) {
 /// A block that has no neighbours reads its own pages.
 void KernelWriter::convolve_pages(NodeId id) {
   const Node& current = node(id);
-  const auto taps = static_cast<int>(current.attributes.kernel.size());
   if (scope_.holds_row) writer_.write("blocks.sync();");
   open_elements(elements_per_page(current.shape), true);
   Index index = split(writer_, current.shape, "r");
   at(index, Axis::kPage) = "p";
   const std::string target = *place_of(scope_, id, index);
   scope_.reads_neighbours = scope_.holds_row;
+  const int taps = declare_taps(current);
   writer_.write("float sum = 0;");
-  for (int j = 0; j < taps; ++j) {
-    writer_.open("if (p + {} >= 0 && p + {} < row.pages)", j - taps / 2, j - taps / 2);
-    Index source = index;
-    at(source, Axis::kPage) = fmt::format("(p + {})", j - taps / 2);
-    Values values(scope_, writer_, "w");
-    writer_.line("sum += {} * {};", literal(current.attributes.kernel[static_cast<size_t>(j)]),
-                 values.read(current.inputs[0], source));
-    writer_.close();
-  }
+  writer_.line("#pragma unroll {}", taps <= kMostUnrolledTaps ? taps : 4);
+  writer_.open("for (int j = 0; j < {}; ++j)", taps);
+  writer_.line("const int from = p + j - {};", taps / 2);
+  writer_.write("if (from < 0 || from >= row.pages) continue;");
+  Index source = index;
+  at(source, Axis::kPage) = "from";
+  Values values(scope_, writer_, "w");
+  writer_.line("sum += taps[j] * {};", values.read(current.inputs[0], source));
+  writer_.close();
   scope_.reads_neighbours = false;
   writer_.line("{} = sum;", target);
   writer_.close();

@@ -83,6 +83,8 @@ class KernelWriter {
   /// `only`: a condition on the place, or all.
   void compute_elements(NodeId id, bool paged, const std::string& only = "");
   void compute_lines(NodeId id, bool paged);
+  /// `taps`, the kernel of a convolution; returns how many there are.
+  int declare_taps(const Node& convolution);
   void convolve(NodeId id, const Index& index, const std::string& target);
   void reduce(NodeId id, const Index& index, const std::string& target);
   /// Combines the entries `j` of the tokens that a page holds, `add_to` each with a sum, in `sum`.

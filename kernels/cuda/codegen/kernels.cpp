@@ -233,6 +233,7 @@ GeneratedSource generate(const FlowLayout& layout) {
   }
   const bool holds_rows = !source.row.name.empty();
   const auto text = [&](const std::string& shared, const std::string& kernels) {
+    source.own_bytes = std::max(source.own_bytes, kernels.size());
     return std::string(kArgumentsText) + kPreludeText + shared + "\nnamespace sluice::cuda {\n" + kernels +
            "\n}  // namespace sluice::cuda\n";
   };

@@ -66,6 +66,7 @@ struct GeneratedSource {
   AttendingKernel attending;           // the whole index stage and attention in one kernel
   std::string cluster_attending_text;  // of `cluster_attending`
   ClusterAttendingKernel cluster_attending;
+  size_t own_bytes = 0;            // of the longest of these texts, without what all flows share
   std::string why_not_whole_rows;  // if there is no kernel that holds rows
   std::string why_not_attending;   // if there is one, but none that attends, too
 };

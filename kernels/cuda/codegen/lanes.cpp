@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kChannels = 8;       // of a lane
 constexpr int kMostUnrolled = 16;  // results a page that are computed side by side
+constexpr int kMostSums = 256;     // computations of all of them
 constexpr int kMostHoisted = 96;   // numbers of the query that stay in registers
 constexpr int kMostInFlight = 12;  // pieces that a lane has asked for at a time
 constexpr size_t kMostRingParts = 4;
@@ -49,7 +50,9 @@ class LaneWriter {
     for (const Dimension& dimension : node_.shape) {
       if (dimension.axis != Axis::kPage) rest_.push_back(dimension);
     }
-    unrolled_ = results_ <= kMostUnrolled;
+    int computations = 1;  // of a result
+    for (const NodeId input : node_.inputs) computations += layout_.inlined[static_cast<size_t>(input)];
+    unrolled_ = results_ <= kMostUnrolled && results_ * computations <= kMostSums;
     hoists_ = unrolled_;
     write_sums();
     if (hoisted_numbers_ > kMostHoisted) {
@@ -253,7 +256,8 @@ class LaneWriter {
     const Node& node = layout_.node(id);
     if (is_block_part(node.op)) return part_at(node, id, index);
     if (has_axis(node.shape, Axis::kPage)) reads_positions_ = true;
-    if (hoists_ && layout_.query_only[static_cast<size_t>(id)] && node.op != Op::kConstant) return hoisted_at(node, id, index);
+    if (hoists_ && hoisted_numbers_ <= kMostHoisted && layout_.query_only[static_cast<size_t>(id)] && node.op != Op::kConstant)
+      return hoisted_at(node, id, index);
     return {};
   }
 

@@ -31,6 +31,7 @@ FlowLayout::FlowLayout(const Plan& given) : plan(given), slots(given.graph.nodes
   find_kept();
   place_states();
   cut();
+  if (repeats_queries()) keep_queries();
   place();
 }
 
@@ -77,18 +78,42 @@ void FlowLayout::find_query_only() {
   }
 }
 
-void FlowLayout::find_kept() {
-  // Reading a value at two positions computes it twice, so costs may double from node to node.
-  constexpr int64_t kMostInline = 256;
-  kept.resize(plan.graph.nodes.size());
-  std::vector<int64_t> costs(plan.graph.nodes.size(), 1);
+int64_t FlowLayout::keep_beyond(int most) {
+  kept.assign(plan.graph.nodes.size(), false);
+  inlined.assign(plan.graph.nodes.size(), 1);
+  int64_t computations = 0;
   for (size_t i = 0; i < kept.size(); ++i) {
     const Node& current = plan.graph.nodes[i];
-    if (current.op == Op::kSave || is_selection(current.op)) continue;  // nothing reads what these compute
-    for (const NodeId input : current.inputs) costs[i] += costs[static_cast<size_t>(input)];
-    kept[i] = reads_along_axis(current.op) || costs[i] > kMostInline;
-    if (kept[i]) costs[i] = 1;
+    // Reading a value at two positions computes it twice, so that costs may double from node to node.
+    int cost = 1;
+    for (const NodeId input : current.inputs) cost += inlined[static_cast<size_t>(input)];
+    const bool is_read = current.op != Op::kSave && !is_selection(current.op);
+    kept[i] = is_read && (reads_along_axis(current.op) || cost > most);
+    if (is_read && !kept[i]) inlined[i] = cost;
+    if (!is_read || kept[i]) computations += cost;
   }
+  return computations;
+}
+
+/// The text is to be as long as the flow, about, however often it reads something that is cheap.
+void FlowLayout::find_kept() {
+  constexpr int kMostInline = 256;
+  const auto wanted = static_cast<int64_t>(8'192 + 8 * plan.graph.nodes.size());
+  for (int most = kMostInline; keep_beyond(most) > wanted && most > 1; most /= 2) {
+  }
+}
+
+bool FlowLayout::repeats_queries() const {
+  size_t computed = 0;
+  for (size_t i = 0; i < kept.size(); ++i) computed += query_only[i] && kept[i] ? 1 : 0;
+  // Rows that one kernel holds never come to this: there are few launches.
+  return computed * launches.size() > 1'024 + 4 * kept.size();
+}
+
+void FlowLayout::keep_queries() {
+  for (size_t i = 0; i < query_only.size(); ++i) query_only[i] = query_only[i] && is_source(plan.graph.nodes[i].op);
+  launches.clear();
+  cut();
 }
 
 void FlowLayout::place_states() {

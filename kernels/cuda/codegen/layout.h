@@ -49,6 +49,7 @@ struct FlowLayout {
   const Plan& plan;
   std::vector<bool> query_only;   // by node: depends on the query and states without pages alone; every kernel computes it anew
   std::vector<bool> kept;         // by node: computed once; all others are computed wherever they are read
+  std::vector<int> inlined;       // by node: how many nodes are computed where it is read, itself among them
   std::vector<RowSlot> slots;     // by node
   std::vector<StateSlot> states;  // by index in the graph
   std::vector<Launch> launches;
@@ -70,7 +71,12 @@ struct FlowLayout {
 
  private:
   void find_query_only();
+  /// Keeps what is made of more than `most` nodes that are not kept; returns how many computations the text has then.
+  int64_t keep_beyond(int most);
   void find_kept();
+  /// Whether kernels would compute query-only values so often that they had better be kept in rows.
+  bool repeats_queries() const;
+  void keep_queries();
   void place_states();
   void cut();
   void place();

@@ -7,6 +7,14 @@
 
 namespace sluice::cuda::codegen {
 
+namespace {
+
+/// A compiler's time grows with the text, and others wait for it: this much takes the better part of a minute, the longest
+/// shipped flow, a seventh of it, two seconds.
+constexpr size_t kMostSourceBytes = 128 << 10;
+
+}  // namespace
+
 std::optional<Refusal> refusal_of(const PageLayout& layout) {
   if (layout.kv == DataType::kF32) {
     return Refusal{"KV as f32; device \"cuda\" keeps bf16, e4m3 or e5m2", "use bf16 for KV, or --device cpu"};
@@ -25,9 +33,17 @@ std::optional<Refusal> refusal_of(const FlowGraph& graph) {
                  "unite fewer, or use --device cpu"};
 }
 
+std::optional<Refusal> refusal_of(const GeneratedSource& source) {
+  if (source.own_bytes <= kMostSourceBytes) return {};
+  return Refusal{fmt::format("{} kB of CUDA source; device \"cuda\" compiles at most {} kB for a flow", source.own_bytes / 1000,
+                             kMostSourceBytes / 1000),
+                 "use fewer operators and fewer steps over all pages, or --device cpu"};
+}
+
 std::optional<Refusal> refusal_of(const Plan& plan) {
   if (auto refusal = refusal_of(plan.graph)) return refusal;
-  return refusal_of(plan.layout);
+  if (auto refusal = refusal_of(plan.layout)) return refusal;
+  return refusal_of(generate(FlowLayout(plan)));
 }
 
 }  // namespace sluice::cuda::codegen

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "kernels/cuda/codegen/kernels.h"
 #include "scripting/graph/plan.h"
 
 namespace sluice::cuda::codegen {
@@ -17,7 +18,9 @@ struct Refusal {
 std::optional<Refusal> refusal_of(const FlowGraph& graph);
 /// Of pages; nothing if it keeps them.
 std::optional<Refusal> refusal_of(const PageLayout& layout);
-/// Of either.
+/// Of the text of a flow; nothing if it compiles that.
+std::optional<Refusal> refusal_of(const GeneratedSource& source);
+/// Of any of these.
 std::optional<Refusal> refusal_of(const Plan& plan);
 
 }  // namespace sluice::cuda::codegen
