@@ -1,0 +1,13 @@
+#pragma once
+
+#include <cstdint>
+
+#include "scripting/graph/graph.h"
+
+namespace sluice::testing {
+
+/// A valid flow that asks for all that `verify` lets it ask for: unions and sums that share operands, chains of thousands of
+/// operators, wide axes, long kernels, many phases, states, fields, selections and budgets. The same seed gives the same flow.
+FlowGraph hostile_flow(uint64_t seed);
+
+}  // namespace sluice::testing
