@@ -48,10 +48,10 @@ class Fuser {
     elements_ = int64_t{kernel().rows} * reduced[position].extent;
 
     if (node_.op == Op::kContract) {
-      if (!append_step(node_)) return std::nullopt;
+      if (!append_step(node_, 1)) return std::nullopt;
     } else {
       const bool innermost = position + 1 == static_cast<int>(reduced.size());
-      if (!innermost || !operand_of(node_.inputs[0])) return std::nullopt;
+      if (!innermost || !operand_of(node_.inputs[0], 1)) return std::nullopt;
     }
     const bool reads_pages = std::any_of(kernel().leaves.begin(), kernel().leaves.end(), [](const Leaf& l) { return l.in_page; });
     if (fusion_.absorbed.empty() && !reads_pages) return std::nullopt;
@@ -66,10 +66,12 @@ class Fuser {
   FusedReduction& kernel() { return fusion_.kernel; }
 
   /// Operand number for the value of `id`: computed inside if that repeats no work, else a leaf.
-  std::optional<int> operand_of(NodeId id) {
-    if (rules_.absorbable[static_cast<size_t>(id)] && elements_per_page(node(id).shape) == elements_) {
+  /// `depth`: steps from there to the root, all of which the expression must hold; so calls nest no deeper.
+  std::optional<int> operand_of(NodeId id, int depth) {
+    const bool fits = depth <= Expression::kMostSteps && elements_per_page(node(id).shape) == elements_;
+    if (rules_.absorbable[static_cast<size_t>(id)] && fits) {
       const Fusion before = fusion_;
-      if (const std::optional<int> inside = append_step(node(id))) {
+      if (const std::optional<int> inside = append_step(node(id), depth)) {
         fusion_.absorbed.push_back(id);
         return inside;
       }
@@ -78,12 +80,12 @@ class Fuser {
     return leaf_of(id);
   }
 
-  std::optional<int> append_step(const Node& current) {
+  std::optional<int> append_step(const Node& current, int depth) {
     Step step;
     step.op = current.op == Op::kContract ? Op::kMul : current.op;
     step.compare = current.attributes.compare;
     for (size_t i = 0; i < current.inputs.size(); ++i) {
-      const std::optional<int> operand = operand_of(current.inputs[i]);
+      const std::optional<int> operand = operand_of(current.inputs[i], depth + 1);
       if (!operand) return std::nullopt;
       step.operands[i] = *operand;
     }

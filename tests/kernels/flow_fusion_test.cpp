@@ -163,6 +163,18 @@ TEST(FlowFusion, ContractionReadsPages) {
   EXPECT_EQ(fusions[0].kernel.form, FusedForm::kDot);
 }
 
+TEST(FlowFusion, LooksNoDeeperThanItsKernelsDo) {
+  // Each call once nested another, for as long as the chain was: thousands need a stack that threads may not have.
+  GraphBuilder b({.head_dim = 64, .group = 1, .page = 8, .kv = DataType::kF32});
+  NodeId x = b.index(Op::kKey);
+  x = b.index(Op::kMax, {x}, along(Axis::kToken));
+  for (int i = 0; i < 4000; ++i) x = b.index(i % 2 == 0 ? Op::kAbs : Op::kSqrt, {x});
+  b.select(b.index(Op::kMean, {x}, along(Axis::kDim)), budget());
+  const std::vector<Fusion> fusions = fusions_of(cpu::flows::lower(compile(b.graph).plan));
+  ASSERT_EQ(fusions.size(), 1U);
+  EXPECT_EQ(fusions[0].absorbed.size(), static_cast<size_t>(cpu::flows::Expression::kMostSteps));
+}
+
 TEST(FlowFusion, KeepsWhatIsReadTwice) {
   GraphBuilder b({64, 4, 16, DataType::kBF16});
   b.field("mean", b.cache(Op::kMean, {b.cache(Op::kKey)}, along(Axis::kToken)));
