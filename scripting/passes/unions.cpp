@@ -12,7 +12,7 @@ void flatten_unions(FlowGraph& graph) {
   const auto is_union = [](const Node& node) { return node.op == Op::kUnion; };
   const auto unions = std::count_if(graph.nodes.begin(), graph.nodes.end(), is_union);
   if (unions < std::max(std::ssize(united), std::ptrdiff_t{1})) return;  // no fewer can join so many
-  const SourceLocation where = graph.nodes[static_cast<size_t>(graph.selection)].where;
+  const Node result = graph.nodes[static_cast<size_t>(graph.selection)];
   // Only unions read unions, so that all may go; as many as are needed, of which there were no fewer, come back at the end.
   std::vector<bool> keep(graph.nodes.size());
   std::vector<NodeId> moved(graph.nodes.size());
@@ -28,7 +28,8 @@ void flatten_unions(FlowGraph& graph) {
     Node node;
     node.op = Op::kUnion;
     node.inputs = {graph.selection, moved[static_cast<size_t>(united[i])]};
-    node.where = where;
+    node.where = result.where;
+    node.traced = i + 1 == united.size() ? result.traced : kNoNode;  // those before it unite what no union of the script does
     graph.selection = static_cast<NodeId>(graph.nodes.size());
     graph.nodes.push_back(std::move(node));
   }

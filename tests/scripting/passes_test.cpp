@@ -137,6 +137,7 @@ TEST(FlattenUnions, NamesEverySelectionOnce) {
   const FlowGraph graph = plan_of(ladder).graph;
   EXPECT_EQ(count(graph, Op::kUnion), 1);
   EXPECT_EQ(graph.nodes.size(), 4u);
+  EXPECT_EQ(graph.nodes[static_cast<size_t>(graph.selection)].traced, flow_of(ladder).selection);
   EXPECT_EQ(count(plan_of(ladder, "", {"flatten_unions"}).graph, Op::kUnion), 2000);
   EXPECT_EQ(count(plan_of("local a, b = sluice.window{first = 1}, sluice.window{last = 2} local c = sluice.union(a, b) "
                           "return sluice.union(sluice.union(c, a), sluice.union(sluice.window{last = 1, first = 3}, c))")
