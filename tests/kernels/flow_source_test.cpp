@@ -71,7 +71,7 @@ TEST(FlowSource, HasLongKernelsOnce) {
 
 TEST(FlowSource, ComputesWhatManyKernelsReadOfTheQueryOnce) {
   GraphBuilder b(kGeometry);
-  b.field("centre", b.cache(Op::kMean, {b.cache(Op::kKey)}, b.along(Axis::kToken)));
+  b.field("centre", b.cache(Op::kMean, {b.cache(Op::kKey)}, GraphBuilder::along(Axis::kToken)));
   NodeId of_query = reduced(b, Op::kMax, b.index(Op::kQuery), Axis::kHead);
   for (int i = 0; i < 500; ++i) of_query = reduced(b, Op::kSoftmax, of_query, Axis::kDim);
   const NodeId bound = reduced(b, Op::kMean, of_query, Axis::kDim);
@@ -85,7 +85,7 @@ TEST(FlowSource, ComputesWhatManyKernelsReadOfTheQueryOnce) {
 
 TEST(FlowSource, KeepsWhatManyRead) {
   GraphBuilder b(kGeometry);
-  b.field("centre", b.cache(Op::kMean, {b.cache(Op::kKey)}, b.along(Axis::kToken)));
+  b.field("centre", b.cache(Op::kMean, {b.cache(Op::kKey)}, GraphBuilder::along(Axis::kToken)));
   NodeId x = b.index(Op::kQuery);
   for (int i = 0; i < 240; ++i) x = b.index(Op::kExp, {x});
   NodeId sum = number(b, 0);
@@ -99,7 +99,7 @@ TEST(FlowSource, KeepsWhatManyRead) {
 TEST(FlowSource, IsRefusedWhereACompilerWouldTakeMinutes) {
   const auto refused = [](int phases) {
     GraphBuilder b(kGeometry);
-    b.field("centre", b.cache(Op::kMean, {b.cache(Op::kKey)}, b.along(Axis::kToken)));
+    b.field("centre", b.cache(Op::kMean, {b.cache(Op::kKey)}, GraphBuilder::along(Axis::kToken)));
     NodeId sum = number(b, 1);
     for (int i = 0; i < phases; ++i) {
       const NodeId product = b.index(Op::kMul, {b.read_field("centre"), sum});

@@ -108,7 +108,7 @@ class HostileDrawing {
   }
   Attributes kernel(Axis axis, int most) {
     Attributes attributes = GraphBuilder::along(axis);
-    attributes.kernel.resize(static_cast<size_t>(2 * (magnitude(most) / 2) + 1));
+    attributes.kernel.resize(2 * static_cast<size_t>(magnitude(most) / 2) + 1);
     for (float& tap : attributes.kernel) tap = static_cast<float>(number(-4, 4)) * 0.25F;
     return attributes;
   }
