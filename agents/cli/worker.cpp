@@ -51,6 +51,10 @@ void add_worker(CLI::App& app) {
   add_model(*command, options->model);
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
   command->add_option("--threads", options->threads, "CPU threads; 0: all")->check(decimal_number(0, 1024));
+  command
+      ->add_option_function<size_t>(
+          "--flow-mib", [options](const size_t& mib) { options->flow_bytes = mib << 20; }, "Memory that a flow may take")
+      ->check(decimal_number(1, 1 << 20));
   command->callback([options] { work(*options); });
 }
 

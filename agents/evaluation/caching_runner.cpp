@@ -110,8 +110,9 @@ std::vector<Generation> CachingRunner::decode(const PrefilledBatch& batch, const
   return *kept.dense;
 }
 
-SpeedResult CachingRunner::measure(const PrefilledBatch& batch, const Plan& plan, const SpeedOptions& options) {
-  return inner_.measure(*handle_of(batch).kept().batch, plan, options);
+TaskSpeed CachingRunner::measure(const PrefilledBatch& batch, const Plan& plan, const Answers& answers,
+                                 const SpeedOptions& options) {
+  return inner_.measure(*handle_of(batch).kept().batch, plan, answers, options);
 }
 
 }  // namespace sluice

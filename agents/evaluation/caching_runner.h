@@ -27,7 +27,7 @@ class CachingRunner final : public Runner {
   int batch_size(int tokens) const override { return inner_.batch_size(tokens); }
   std::unique_ptr<PrefilledBatch> prefill(const std::vector<JobDocument>& documents) override;
   std::vector<Generation> decode(const PrefilledBatch& batch, const Plan* plan) override;
-  SpeedResult measure(const PrefilledBatch& batch, const Plan& plan, const SpeedOptions& options) override;
+  TaskSpeed measure(const PrefilledBatch& batch, const Plan& plan, const Answers& answers, const SpeedOptions& options) override;
 
   /// Of batches that are kept.
   size_t bytes() const { return bytes_; }

@@ -4,14 +4,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 
 #include "agents/evaluation/documents.h"
+#include "agents/evaluation/memory_limit.h"
+#include "agents/evaluation/speed.h"
 #include "agents/tasks/scoring.h"
 
 namespace sluice {
 namespace {
-
-constexpr const char* kSpeedTask = "needle_multikey";
 
 using Clock = std::chrono::steady_clock;
 
@@ -25,6 +26,9 @@ struct Entrant {
   std::optional<Candidate> candidate;  // empty: out before it ran, or by an error
   bool alive = false;                  // takes part in the next stage
   bool judged = false;                 // by a stage at least
+  bool timing = true;                  // its speed is measured, as far as there is a candidate
+  std::vector<TaskSpeed> timed;
+  double timing_seconds = 0;
 
   void came_to(const std::string& stage, double seconds) { report.stages.push_back({stage, seconds}); }
   void stop(FlowStatus status, const std::string& stage, const std::string& message, const std::string& hint = {}) {
@@ -36,6 +40,7 @@ struct Entrant {
   }
   /// A speed that could not be measured, which says nothing about the flow's answers: its status stays.
   void leave_untimed(const InputError& error) {
+    timing = false;
     report.untimed = error.what();
     if (!report.message.empty()) return;
     report.stage = "speed";
@@ -138,14 +143,14 @@ class Cascade {
     progress_.start(planned_work(contestants.size()));
     for (const Contestant& contestant : contestants) admit(contestant);
     for (const SuiteStage& stage : suite_.stages) {
-      if (!contestants.empty() && alive() == 0) break;
+      if (!contestants.empty() && alive() == 0 && timed() == 0) break;
       run_stage(stage);
     }
     for (Entrant& entrant : entrants_) {
       if (entrant.alive && !entrant.judged && !suite_.stages.empty())
         entrant.stop(FlowStatus::kRuntimeError, "suite", why_not_judged());
     }
-    measure_speed();
+    for (Entrant& entrant : entrants_) conclude_speed(entrant);
     progress_.finish();
     report_.suite = suite_.name;
     report_.dialect = context_.english() ? "english" : "mini";
@@ -160,6 +165,13 @@ class Cascade {
     return std::count_if(entrants_.begin(), entrants_.end(), [](const Entrant& entrant) { return entrant.alive; });
   }
 
+  /// Flows whose speed is measured, judged or not: the table shows what was bought with the accuracy.
+  size_t timed() const {
+    if (suite_.speed_pairs == 0) return 0;
+    return std::count_if(entrants_.begin(), entrants_.end(),
+                         [](const Entrant& entrant) { return entrant.candidate && entrant.timing; });
+  }
+
   static std::string title_of(const SuiteTask& task) {
     return task.is_problem_set() ? task.task : fmt::format("{} {}", task.task, task.tokens);
   }
@@ -167,12 +179,17 @@ class Cascade {
   /// One unit: the tokens of a prompt prefilled, or decoded against by one answerer (about an eighth of that work).
   static double prefill_work(const SuiteTask& task) { return static_cast<double>(task.tokens) * task.samples / task.questions; }
   static double decode_work(const SuiteTask& task) { return static_cast<double>(task.tokens) * task.samples / 8; }
-  double speed_work() const { return suite_.speed_tokens; }
+  double speed_work(const SuiteTask& task) const {
+    return suite_.speed_pairs == 0 ? 0 : static_cast<double>(task.tokens) * suite_.speed_batch / 8;
+  }
 
   double planned_work(size_t flows) const {
-    double work = static_cast<double>(flows) * speed_work();
+    double work = 0;
     for (const SuiteStage& stage : suite_.stages) {
-      for (const SuiteTask& task : stage.tasks) work += prefill_work(task) + static_cast<double>(flows + 1) * decode_work(task);
+      for (const SuiteTask& task : stage.tasks) {
+        work += prefill_work(task) + static_cast<double>(flows + 1) * decode_work(task) +
+                static_cast<double>(flows) * speed_work(task);
+      }
     }
     return work;
   }
@@ -188,6 +205,9 @@ class Cascade {
       entrant.candidate = runner_.prepare(contestant.script);
     } catch (const InputError& error) {
       entrant.report = rejected(contestant, error);
+      entrant.alive = false;
+    } catch (const std::bad_alloc&) {
+      entrant.report = rejected(contestant, InputError(memory_ran_out()));
       entrant.alive = false;
     } catch (const std::exception& error) {
       entrant.fail("verify", error.what());
@@ -205,6 +225,8 @@ class Cascade {
         entrant.stop(FlowStatus::kIncorrectNumerical, "numerical", *difference);
         entrant.candidate.reset();
       }
+    } catch (const std::bad_alloc&) {
+      entrant.fail("numerical", memory_ran_out());
     } catch (const std::exception& error) {
       entrant.fail("numerical", error.what());
     }
@@ -260,14 +282,20 @@ class Cascade {
     }
   }
 
+  /// Where nobody is left to be judged, one batch is enough to time.
+  bool only_times() const { return alive() == 0 && !entrants_.empty(); }
+
   void run_task(const SuiteStage& stage, const SuiteTask& task) {
     const std::string title = title_of(task);
     DocumentSource source(task, context_, seed_);
+    const bool only_times = this->only_times();
+    bool is_timed = timed() == 0;
     Scores dense;
     std::vector<Scores> flows(entrants_.size());
     std::vector<JobDocument> documents;
     const auto flush = [&] {
-      if (!documents.empty()) answer(stage, title, documents, dense, flows);
+      if (!documents.empty()) answer(stage, task, documents, dense, flows, !is_timed);
+      is_timed = true;
       documents.clear();
     };
     const size_t capacity = static_cast<size_t>(std::max(1, runner_.batch_size(task.tokens)));
@@ -276,11 +304,14 @@ class Cascade {
       if (waiting + document.size() > capacity) {
         flush();
         waiting = 0;
+        if (only_times) break;
       }
       waiting += document.size();
       documents.push_back(std::move(document));
     }
     flush();
+    progress_.advance(static_cast<double>(timed()) * speed_work(task));
+    if (only_times) return progress_.shrink(prefill_work(task) + static_cast<double>(entrants_.size() + 1) * decode_work(task));
     report_.dense.push_back(summarise(stage, task, dense, dense));
     for (size_t i = 0; i < entrants_.size(); ++i) {
       if (entrants_[i].alive) entrants_[i].report.tasks.push_back(summarise(stage, task, flows[i], dense));
@@ -289,90 +320,92 @@ class Cascade {
     progress_.shrink(static_cast<double>(entrants_.size() - alive()) * decode_work(task));
   }
 
-  void answer(const SuiteStage& stage, const std::string& title, const std::vector<JobDocument>& documents, Scores& dense,
-              std::vector<Scores>& flows) {
+  void answer(const SuiteStage& stage, const SuiteTask& task, const std::vector<JobDocument>& documents, Scores& dense,
+              std::vector<Scores>& flows, bool is_timed) {
+    const std::string title = title_of(task);
     progress_.show(stage.name, title, "prefill");
     const auto batch = runner_.prefill(documents);
     progress_.show(stage.name, title, "dense");
-    append_scores(dense, documents, runner_.decode(*batch, nullptr));
+    const std::vector<Generation> by_dense = runner_.decode(*batch, nullptr);
+    append_scores(dense, documents, by_dense);
+    std::vector<std::optional<std::vector<Generation>>> by_flow(entrants_.size());
     for (size_t i = 0; i < entrants_.size(); ++i) {
       Entrant& entrant = entrants_[i];
       if (!entrant.alive) continue;
       progress_.show(stage.name, title, entrant.report.name);
       try {
-        append_scores(flows[i], documents, runner_.decode(*batch, &entrant.candidate->plan));
+        by_flow[i] = runner_.decode(*batch, &entrant.candidate->plan);
+        append_scores(flows[i], documents, *by_flow[i]);
+      } catch (const std::bad_alloc&) {
+        entrant.fail(stage.name, memory_ran_out());
       } catch (const std::exception& error) {
         entrant.fail(stage.name, error.what());
       }
     }
+    for (size_t i = 0; i < entrants_.size() && is_timed; ++i) {
+      Entrant& entrant = entrants_[i];
+      if (entrant.candidate && entrant.timing)
+        time(entrant, stage, task, *batch, {by_dense, by_flow[i] ? &*by_flow[i] : nullptr});
+    }
   }
 
-  /// What is faster than the pages read allow was not measured rightly: it is timed again, and then refused.
-  void measure_speed(Entrant& entrant, const PrefilledBatch& batch, const SpeedOptions& options) {
-    constexpr int kTries = 2;
+  int pairs_of_a_task() const {
+    size_t tasks = 0;
+    for (const SuiteStage& stage : suite_.stages) tasks += stage.tasks.size();
+    const auto share = (static_cast<size_t>(suite_.speed_pairs) + tasks - 1) / std::max<size_t>(1, tasks);
+    return static_cast<int>(std::max<size_t>(2, share));
+  }
+
+  void time(Entrant& entrant, const SuiteStage& stage, const SuiteTask& task, const PrefilledBatch& batch,
+            const Answers& answers) {
+    const auto started = Clock::now();
+    progress_.show("speed", title_of(task), entrant.report.name);
+    try {
+      TaskSpeed speed = runner_.measure(batch, entrant.candidate->plan, answers,
+                                        {suite_.speed_batch, pairs_of_a_task(), entrant.timed.empty() ? 2 : 1});
+      speed.stage = stage.name;
+      speed.task = task.task;
+      entrant.timed.push_back(std::move(speed));
+    } catch (const InputError& error) {
+      entrant.leave_untimed(error);
+    } catch (const std::bad_alloc&) {
+      entrant.fail("speed", memory_ran_out());
+    } catch (const std::exception& error) {
+      entrant.fail("speed", error.what());
+    }
+    entrant.timing_seconds += seconds_since(started);
+  }
+
+  /// What is faster than the pages read allow was not measured rightly. What is answered otherwise where the clock looks was not
+  /// scored.
+  void conclude_speed(Entrant& entrant) {
     constexpr double kSlack = 1.05;  // the rest of a step is not quite the same for both
-    SpeedResult speed;
-    for (int i = 0; i < kTries; ++i) {
-      speed = runner_.measure(batch, entrant.candidate->plan, options);
-      if (speed.speedup.low <= kSlack * speed.limit) {
-        entrant.report.speed = speed;
-        return;
-      }
+    constexpr double kStrayed =
+        0.25;  // on a GPU other companions in a batch may lead to another rounding, and that to another token
+    if (entrant.timing_seconds > 0) entrant.came_to("speed", entrant.timing_seconds);
+    if (!entrant.candidate || !entrant.timing || entrant.timed.empty()) return;
+    int strayed = 0;
+    int compared = 0;
+    for (const TaskSpeed& task : entrant.timed) {
+      strayed += task.strayed;
+      compared += task.compared;
+    }
+    if (strayed > kStrayed * compared) {
+      return entrant.stop(FlowStatus::kIncorrectNumerical, "speed",
+                          fmt::format("{} of {} questions were answered otherwise where the clock looked than where answers were "
+                                      "scored: what is timed must be what is scored",
+                                      strayed, compared));
+    }
+    SpeedResult speed = speed_of(std::move(entrant.timed));
+    if (speed.speedup.low <= kSlack * speed.limit) {
+      entrant.report.speed = std::move(speed);
+      return;
     }
     entrant.leave_untimed(
         InputError(fmt::format("{:.2f}x was measured, but no flow that reads {:.1f}% of the pages is more than {:.2f}x as "
                                "fast as dense attention: an error of measurement",
                                speed.speedup.ratio, 100 * speed.pages_read, speed.limit),
                    "evaluate it again on a machine that does nothing else"));
-  }
-
-  /// On one document for all: speed depends on the length of the context, hardly on what is in it.
-  void measure_speed() {
-    if (suite_.speed_pairs == 0) return;
-    const bool any =
-        std::any_of(entrants_.begin(), entrants_.end(), [](const Entrant& entrant) { return entrant.candidate.has_value(); });
-    if (!any) return;
-    const SpeedOptions options{suite_.speed_batch, suite_.speed_pairs, suite_.speed_steps};
-    const auto started = Clock::now();
-    std::unique_ptr<PrefilledBatch> batch;
-    try {
-      batch = prefill_for_speed(options);
-    } catch (const InputError& error) {
-      for (Entrant& entrant : entrants_) {
-        if (!entrant.candidate) continue;
-        entrant.leave_untimed(error);
-        entrant.came_to("speed", seconds_since(started));
-      }
-      return;
-    } catch (const std::exception& error) {
-      keep_error(fmt::format("speed: {}", error.what()));
-      return;
-    }
-    for (Entrant& entrant : entrants_) {
-      if (!entrant.candidate) continue;
-      progress_.show("speed", "", entrant.report.name);
-      try {
-        measure_speed(entrant, *batch, options);
-      } catch (const InputError& error) {
-        entrant.leave_untimed(error);
-      } catch (const std::exception& error) {
-        entrant.fail("speed", error.what());
-      }
-      entrant.came_to("speed", seconds_since(started));
-      progress_.advance(speed_work());
-    }
-  }
-
-  std::unique_ptr<PrefilledBatch> prefill_for_speed(const SpeedOptions& options) {
-    progress_.show("speed", "", "prefill");
-    SuiteTask task;
-    task.task = kSpeedTask;
-    task.tokens = suite_.speed_tokens;
-    // Far more tokens are generated than an answer has.
-    if (context_.positions > 0) task.tokens = std::min(task.tokens, context_.positions - options.generated());
-    task.samples = task.questions = suite_.speed_batch;
-    DocumentSource source(task, context_, Seed::parse("speed " + seed_.hex()));
-    return runner_.prefill({source.next()});
   }
 
   const Suite& suite_;

@@ -52,6 +52,7 @@ class Follower {
   }
 
   std::string text(uint64_t id) const { return tokenizer_.decode(watched_.at(id).tokens); }
+  const std::vector<int32_t>& tokens(uint64_t id) const { return watched_.at(id).tokens; }
 
  private:
   struct Watched {
@@ -100,16 +101,15 @@ std::vector<Generation> EngineRunner::decode(const PrefilledBatch& prefilled, co
   });
   std::vector<Generation> generations(ids.size());
   for (const RequestResult& result : engine.run_all()) {
-    generations[places.at(result.id)] = {follower.text(result.id), result.reason == FinishReason::kStop};
+    generations[places.at(result.id)] = {follower.text(result.id), result.reason == FinishReason::kStop,
+                                         follower.tokens(result.id)};
   }
   return generations;
 }
 
-SpeedResult EngineRunner::measure(const PrefilledBatch& prefilled, const Plan& plan, const SpeedOptions& options) {
-  const EngineBatch& batch = engine_batch(prefilled);
-  const std::vector<PrefilledPrompt> document(batch.prompts.begin(),
-                                              batch.prompts.begin() + static_cast<ptrdiff_t>(batch.first_document));
-  return measure_speed(document, device_, model_, plan, options);
+TaskSpeed EngineRunner::measure(const PrefilledBatch& prefilled, const Plan& plan, const Answers& answers,
+                                const SpeedOptions& options) {
+  return time_questions(engine_batch(prefilled), answers, device_, model_, plan, options);
 }
 
 std::optional<std::string> EngineRunner::check_numerically(const Candidate& candidate) {

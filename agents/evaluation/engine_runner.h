@@ -26,7 +26,8 @@ class EngineRunner : public Runner {
   int batch_size(int tokens) const override;
   std::unique_ptr<PrefilledBatch> prefill(const std::vector<JobDocument>& documents) override;
   std::vector<Generation> decode(const PrefilledBatch& prefilled, const Plan* plan) override;
-  SpeedResult measure(const PrefilledBatch& prefilled, const Plan& plan, const SpeedOptions& options) override;
+  TaskSpeed measure(const PrefilledBatch& prefilled, const Plan& plan, const Answers& answers,
+                    const SpeedOptions& options) override;
 
  private:
   Device& device_;

@@ -29,12 +29,14 @@ class Judge {
   Report blank_report() const;
   /// Reads the problem sets of `suite` and tries its tasks. Throws InputError.
   void prepare(Suite& suite);
-  /// Judges by a prepared suite. Throws InputError for weights that cannot be read, or that are damaged.
+  /// Reads the weights, unless they are there. Throws InputError for weights that cannot be read, or that are damaged.
+  void load();
+  /// Judges by a prepared suite, once the weights are there. Throws InputError for weights that cannot be read, or that are
+  /// damaged.
   Report judge(const Suite& suite, const std::vector<Contestant>& contestants, const Seed& seed, Progress& progress);
 
  private:
   const TaskContext& context();
-  void load();
   /// One step with dense attention: damaged weights are found before any flow is judged.
   void check(const Model& model);
 

@@ -94,7 +94,6 @@ std::unique_ptr<EngineBatch> prefill_documents(const std::vector<JobDocument>& d
   for (const JobDocument& document : documents) {
     const size_t first = batch->prompts.size();
     for (const Job& job : document) batch->prompts.push_back(tokenise(job, tokenizer));
-    if (first == 0) batch->first_document = batch->prompts.size();
     // The last token of a prompt is a decode step of whoever answers it.
     size_t shared = SIZE_MAX;
     for (size_t i = first; i < batch->prompts.size(); ++i) {

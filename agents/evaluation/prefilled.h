@@ -25,7 +25,6 @@ class EngineBatch : public PrefilledBatch {
   size_t bytes() const override;
 
   std::vector<PrefilledPrompt> prompts;  // documents in order
-  size_t first_document = 0;             // prompts of the first document
 };
 
 /// K and V of the prompts that are decoded together take at most this in the pool, however many prompts there are. Snapshots

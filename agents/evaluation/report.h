@@ -38,17 +38,36 @@ struct TaskResult {
   double dense_pass_at_k = 0;
 };
 
-/// Decode throughput of the flow over that of dense attention, and what the flow read.
-struct SpeedResult {
-  Ratio speedup;
+/// Questions of one task, answered once more by dense attention and by the flow in turn, from the first token of the answer to
+/// the last that is scored.
+struct TaskSpeed {
+  std::string stage;
+  std::string task;
   int tokens = 0;  // of the longest prompt
   int batch = 0;
-  int pairs = 0;
-  double dense_tokens_per_second = 0;
-  double flow_tokens_per_second = 0;
+  TimedPairs seconds;        // dense attention's, the flow's
+  Ratio speedup;             // once all tasks are there (speed_of)
+  int generated = 0;         // tokens of one run, whoever generates them
   double pages_read = 1;     // share of the pages that dense attention reads, in sparse layers
   double limit = 1;          // no flow that reads so many pages is faster, whatever the rest of a step takes
   std::vector<double> mass;  // [layers] share of the dense attention mass on the selected pages
+  int strayed = 0;           // questions whose answer was another than the one that was scored
+  int compared = 0;          // questions whose answer was scored
+};
+
+/// Decode throughput of the flow over that of dense attention, and what the flow read: means over tasks, each of which counts
+/// alike, as it does in accuracy.
+struct SpeedResult {
+  Ratio speedup;
+  int tokens = 0;  // of the longest prompt
+  int batch = 0;   // the largest
+  int pairs = 0;
+  double dense_tokens_per_second = 0;
+  double flow_tokens_per_second = 0;
+  double pages_read = 1;
+  double limit = 1;
+  std::vector<double> mass;  // [layers]
+  std::vector<TaskSpeed> tasks;
 };
 
 /// How long a flow was in a stage: "verify", "numerical", those of the suite, "speed". What dense attention and other flows of

@@ -61,6 +61,19 @@ ordered_json to_json(const FlowReport& flow) {
                        {"pairs", speed.pairs},
                        {"dense_tokens_per_second", speed.dense_tokens_per_second},
                        {"flow_tokens_per_second", speed.flow_tokens_per_second}};
+    ordered_json tasks = ordered_json::array();
+    for (const TaskSpeed& task : speed.tasks) {
+      tasks.push_back({{"name", task.task},
+                       {"stage", task.stage},
+                       {"tokens", task.tokens},
+                       {"batch", task.batch},
+                       {"ratio", task.speedup.ratio},
+                       {"low", task.speedup.low},
+                       {"high", task.speedup.high},
+                       {"limit", task.limit},
+                       {"pages_read", task.pages_read}});
+    }
+    json["speedup"]["tasks"] = std::move(tasks);
     json["pages_read"] = speed.pages_read;
     json["mass"] = speed.mass;
   }

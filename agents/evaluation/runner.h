@@ -7,7 +7,6 @@
 
 #include "agents/evaluation/report.h"
 #include "agents/flow_script.h"
-#include "agents/step_timing.h"
 #include "agents/tasks/task.h"
 #include "host/engine.h"
 #include "scripting/graph/plan.h"
@@ -25,7 +24,8 @@ using JobDocument = std::vector<Job>;
 
 struct Generation {
   std::string text;
-  bool ended = false;  // by the model itself
+  bool ended = false;           // by the model itself
+  std::vector<int32_t> tokens;  // as far as they were generated: an answer that is wrong already need not go on
 };
 
 /// Prompts made ready: their common texts were prefilled with dense attention. Dense attention and all flows decode from it.
@@ -37,14 +37,15 @@ class PrefilledBatch {
 };
 
 struct SpeedOptions {
-  static constexpr int kWarmSteps = 2;  // the first step touches fresh pages
-
   int batch = 8;
-  int pairs = 12;
-  int steps = 4;
+  int pairs = 2;  // of a task whose questions are answered soon; of others fewer
+  int least = 1;
+};
 
-  /// Tokens that every prompt is continued by: the model needs room for them after the prompt. Passes run ahead of what is timed.
-  int generated() const { return kWarmSteps + 1 + pairs * (steps + kUntimedPasses) + 2; }
+/// What the prompts of a batch were answered with, in their order.
+struct Answers {
+  const std::vector<Generation>& dense;
+  const std::vector<Generation>* flow = nullptr;  // null: the flow was not asked
 };
 
 /// A flow that may run: the graph as the script described it, and the plan that passes made of it.
@@ -66,9 +67,11 @@ class Runner {
   virtual std::unique_ptr<PrefilledBatch> prefill(const std::vector<JobDocument>& documents) = 0;
   /// A generation for each job, documents in order. `plan` null: dense attention.
   virtual std::vector<Generation> decode(const PrefilledBatch& batch, const Plan* plan) = 0;
-  /// Times decode steps of the flow and of dense attention in turn, on copies of the first document of `batch`; fewer than
-  /// `options.batch` where memory does not allow so many.
-  virtual SpeedResult measure(const PrefilledBatch& batch, const Plan& plan, const SpeedOptions& options) = 0;
+  /// Times questions of the batch, chosen by chance: the same requests once more, so that nothing in them tells
+  /// a flow that the clock looks. Fewer than `options.batch` where there are not so many, or memory does not allow it. Names of
+  /// task and stage are left empty.
+  virtual TaskSpeed measure(const PrefilledBatch& batch, const Plan& plan, const Answers& answers,
+                            const SpeedOptions& options) = 0;
 };
 
 }  // namespace sluice

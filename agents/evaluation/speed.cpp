@@ -1,68 +1,144 @@
 #include "agents/evaluation/speed.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <numeric>
 
-#include "agents/step_timing.h"
 #include "agents/tasks/rng.h"
 #include "host/engine.h"
+#include "scripting/graph/error.h"
 
 namespace sluice {
 namespace {
 
-constexpr size_t kProbed = 4;  // prompts whose attention mass is measured, while they are answered
+using Clock = std::chrono::steady_clock;
 
-/// An engine whose requests all decode.
+constexpr size_t kProbed = 2;  // prompts whose attention mass is measured, while they are answered
+
+/// A question to be timed: the prompt, which generates as many tokens as were scored, and its place in the batch.
+struct Question {
+  PrefilledPrompt prompt;
+  size_t place = 0;
+};
+
+/// Tokens of the answer that are scored, whoever generates them.
+int scored_tokens(const PrefilledPrompt& prompt, const Generation& dense) {
+  const size_t known = prompt.expected.empty() ? dense.tokens.size() : prompt.expected.size() + 1;  // the end is scored as well
+  return std::clamp(static_cast<int>(known), 1, prompt.max_tokens);
+}
+
+/// Whether the engine has tokens of the prompt to compute before the first decode step.
+bool has_tail(const PrefilledPrompt& prompt) {
+  const size_t given = prompt.snapshot == nullptr ? 0 : prompt.snapshot->tokens.size();
+  return given + 1 < prompt.tokens.size();
+}
+
+/// At most `most` questions of the batch, chosen by chance, that begin to decode in the same pass: all with a tail, or all
+/// without.
+std::vector<Question> draw_questions(const EngineBatch& batch, const std::vector<Generation>& dense, size_t most, Rng& rng) {
+  std::vector<Question> questions;
+  for (size_t i = 0; i < batch.prompts.size(); ++i) {
+    questions.push_back({batch.prompts[i], i});
+    questions.back().prompt.max_tokens = scored_tokens(batch.prompts[i], dense.at(i));
+  }
+  for (size_t i = questions.size(); i-- > 1;) std::swap(questions[i], questions[rng.below(i + 1)]);
+  const auto tailed = [](const Question& question) { return has_tail(question.prompt); };
+  const auto rest = std::stable_partition(questions.begin(), questions.end(), tailed);
+  if (rest - questions.begin() >= questions.end() - rest) {
+    questions.erase(rest, questions.end());
+  } else {
+    questions.erase(questions.begin(), rest);
+  }
+  questions.resize(std::min(questions.size(), most));
+  return questions;
+}
+
+/// As many pairs as asked for where a run is short, and else as few as take as long.
+int pairs_of(const std::vector<Question>& questions, const SpeedOptions& options) {
+  constexpr double kShortRun = 1 << 16;  // tokens of the cache, read once for each token that is generated
+  double run = 0;
+  for (const Question& question : questions) {
+    run += static_cast<double>(question.prompt.tokens.size()) * question.prompt.max_tokens;
+  }
+  const double pairs = options.pairs * std::min(1.0, kShortRun / std::max(run, 1.0));
+  return std::clamp(static_cast<int>(pairs), options.least, std::max(options.least, options.pairs));
+}
+
+std::vector<PrefilledPrompt> prompts_of(const std::vector<Question>& questions) {
+  std::vector<PrefilledPrompt> prompts;
+  for (const Question& question : questions) prompts.push_back(question.prompt);
+  return prompts;
+}
+
+Request request_for(const PrefilledPrompt& prompt) {
+  Request request;
+  request.prompt = prompt.tokens;
+  request.snapshot = prompt.snapshot;
+  request.sampling = prompt.sampling;
+  request.max_tokens = prompt.max_tokens;
+  request.ignore_eos = true;
+  return request;
+}
+
+/// An engine that answers the questions, all at once, as often as it is told to.
 class Side {
  public:
-  Side(std::vector<PrefilledPrompt> prompts, Device& device, const Model& model, const Plan* plan)
-      : prompts_(std::move(prompts)),
-        // All of them at once, whatever else a flow keeps in its pages.
-        engine_(device, model, plan, engine_options(prompts_, model.config(), plan, SIZE_MAX)) {
-    for (const PrefilledPrompt& prompt : prompts_) {
-      Request request;
-      request.prompt = prompt.tokens;
-      request.snapshot = prompt.snapshot;
-      request.max_tokens = prompt.max_tokens;
-      request.ignore_eos = true;
-      engine_.submit(std::move(request));
-    }
-    // Whatever is left of the prompts first; from then on every pass decodes all of them.
-    while (engine_.stats().decode_passes < SpeedOptions::kWarmSteps) require_step(engine_);
-    engine_.settle();
+  Side(const std::vector<Question>& questions, Device& device, const Model& model, const Plan* plan)
+      : prompts_(prompts_of(questions)), engine_(device, model, plan, engine_options(prompts_, model.config(), plan, SIZE_MAX)) {
+    engine_.on_token([this](uint64_t, int32_t) {
+      last_token_ = Clock::now();
+      ++tokens_;
+    });
   }
 
-  double run(int steps) { return time_steps(engine_, steps); }
+  /// Seconds from when all of them decode to the last token. What comes before, K and V that are brought and the tails of
+  /// prompts, is dense attention's for both sides.
+  double run() {
+    std::vector<uint64_t> ids;
+    for (const PrefilledPrompt& prompt : prompts_) ids.push_back(engine_.submit(request_for(prompt)));
+    tokens_ = 0;
+    Clock::time_point begin;
+    do {
+      begin = Clock::now();
+      if (!engine_.step()) throw InternalError("an engine ran out of work while it was timed");
+    } while (tokens_ == 0);
+    while (engine_.step()) {
+    }
+    double seconds = std::chrono::duration<double>(last_token_ - begin).count();
+    answers_.assign(ids.size(), {});
+    double decoding = 0;
+    for (RequestResult& result : engine_.take_finished()) {
+      decoding = std::max(decoding, result.decode_seconds);
+      answers_.at(static_cast<size_t>(std::find(ids.begin(), ids.end(), result.id) - ids.begin())) = std::move(result.tokens);
+    }
+    // Where nothing was left of the prompts, the pass that decodes first also brought K and V.
+    return std::min(seconds, decoding);
+  }
 
+  int tokens() const { return tokens_; }
+  const std::vector<std::vector<int32_t>>& answers() const { return answers_; }
   EngineStats stats() const { return engine_.stats(); }
 
  private:
   std::vector<PrefilledPrompt> prompts_;
   Engine engine_;
+  Clock::time_point last_token_;
+  int tokens_ = 0;
+  std::vector<std::vector<int32_t>> answers_;  // of the last run, by prompt
 };
 
-std::vector<PrefilledPrompt> repeated(const std::vector<PrefilledPrompt>& document, size_t count, int max_tokens) {
-  std::vector<PrefilledPrompt> prompts;
-  for (size_t i = 0; i < count; ++i) {
-    prompts.push_back(document[i % document.size()]);
-    prompts.back().max_tokens = max_tokens;
-  }
-  return prompts;
-}
-
-std::vector<double> attention_mass(const std::vector<PrefilledPrompt>& document, Device& device, const Model& model,
-                                   const Plan& plan) {
-  const std::vector<PrefilledPrompt> prompts(document.begin(),
-                                             document.begin() + static_cast<ptrdiff_t>(std::min(kProbed, document.size())));
+std::vector<double> attention_mass(const std::vector<Question>& questions, Device& device, const Model& model, const Plan& plan) {
+  std::vector<PrefilledPrompt> prompts = prompts_of(questions);
+  prompts.resize(std::min(kProbed, prompts.size()));
   Engine engine(device, model, &plan, engine_options(prompts, model.config(), &plan));
   for (const PrefilledPrompt& prompt : prompts) {
-    Request request;
-    request.prompt = prompt.tokens;
-    request.snapshot = prompt.snapshot;
-    request.max_tokens = prompt.max_tokens;
+    Request request = request_for(prompt);
     request.want_probe = true;
     engine.submit(std::move(request));
   }
-  std::vector<double> mass(model.config().layers, 0);
+  std::vector<double> mass(static_cast<size_t>(model.config().layers), 0);
   const auto results = engine.run_all();
   for (const RequestResult& result : results) {
     // Where no layer is sparse nothing is reported: all of the mass is covered.
@@ -73,44 +149,87 @@ std::vector<double> attention_mass(const std::vector<PrefilledPrompt>& document,
   return mass;
 }
 
+/// Questions that were answered with other tokens than those that were scored, as far as both go.
+void compare(const std::vector<Question>& questions, const std::vector<std::vector<int32_t>>& now, const Answers& answers,
+             TaskSpeed& speed) {
+  if (answers.flow == nullptr) return;
+  for (size_t i = 0; i < questions.size(); ++i) {
+    const std::vector<int32_t>& then = answers.flow->at(questions[i].place).tokens;
+    const auto both = static_cast<ptrdiff_t>(std::min(then.size(), now[i].size()));
+    ++speed.compared;
+    if (!std::equal(then.begin(), then.begin() + both, now[i].begin())) ++speed.strayed;
+  }
+}
+
+double limit_of(const Plan& plan, int layers, double pages_read) {
+  int sparse = 0;
+  for (int layer = 0; layer < layers; ++layer) sparse += plan.graph.layers.is_sparse(layer, layers) ? 1 : 0;
+  return layers / (layers - sparse + sparse * pages_read);
+}
+
 }  // namespace
 
-SpeedResult measure_speed(const std::vector<PrefilledPrompt>& document, Device& device, const Model& model, const Plan& plan,
-                          const SpeedOptions& options) {
-  SpeedResult result;
-  for (const PrefilledPrompt& prompt : document) result.tokens = std::max(result.tokens, static_cast<int>(prompt.tokens.size()));
-  result.batch = std::min(options.batch, prompts_together(model.config(), result.tokens + options.generated()));
-  result.pairs = options.pairs;
-  result.mass = attention_mass(document, device, model, plan);
-
-  const auto prompts = repeated(document, result.batch, options.generated());
-  Side dense(prompts, device, model, nullptr);
-  Side flow(prompts, device, model, &plan);
-  Rng order(Seed::secret(), "order");  // who goes first must not be foreseeable
-  std::vector<double> dense_seconds;
-  std::vector<double> flow_seconds;
-  for (int pair = 0; pair < options.pairs; ++pair) {
-    const bool dense_first = order.below(2) == 0;
-    if (dense_first) dense_seconds.push_back(dense.run(options.steps));
-    flow_seconds.push_back(flow.run(options.steps));
-    if (!dense_first) dense_seconds.push_back(dense.run(options.steps));
+TaskSpeed time_questions(const EngineBatch& batch, const Answers& answers, Device& device, const Model& model, const Plan& plan,
+                         const SpeedOptions& options) {
+  Rng rng(Seed::secret(), "speed");  // neither what is timed nor who goes first may be foreseeable
+  TaskSpeed speed;
+  for (const PrefilledPrompt& prompt : batch.prompts) {
+    speed.tokens = std::max(speed.tokens, static_cast<int>(prompt.tokens.size()));
   }
-  result.speedup = paired_ratio(dense_seconds, flow_seconds);
-  const auto throughput = [&](const std::vector<double>& seconds) {
-    double sum = 0;
-    for (const double value : seconds) sum += value;
-    return static_cast<double>(result.batch) * options.steps * options.pairs / sum;
-  };
-  result.dense_tokens_per_second = throughput(dense_seconds);
-  result.flow_tokens_per_second = throughput(flow_seconds);
+  const int most = std::min(options.batch, prompts_together(model.config(), speed.tokens));
+  const std::vector<Question> questions = draw_questions(batch, answers.dense, static_cast<size_t>(most), rng);
+  speed.batch = static_cast<int>(questions.size());
+
+  Side dense(questions, device, model, nullptr);
+  Side flow(questions, device, model, &plan);
+  const int pairs = pairs_of(questions, options);
+  for (int pair = 0; pair < pairs; ++pair) {
+    const bool dense_first = rng.below(2) == 0;
+    if (dense_first) speed.seconds.slow.push_back(dense.run());
+    speed.seconds.fast.push_back(flow.run());
+    if (!dense_first) speed.seconds.slow.push_back(dense.run());
+  }
+  compare(questions, flow.answers(), answers, speed);
+  speed.generated = flow.tokens();
   const EngineStats stats = flow.stats();
   if (stats.pages_available > 0) {
-    result.pages_read = static_cast<double>(stats.pages_attended) / static_cast<double>(stats.pages_available);
+    speed.pages_read = static_cast<double>(stats.pages_attended) / static_cast<double>(stats.pages_available);
   }
-  int sparse = 0;
-  const int layers = model.config().layers;
-  for (int layer = 0; layer < layers; ++layer) sparse += plan.graph.layers.is_sparse(layer, layers) ? 1 : 0;
-  result.limit = layers / (layers - sparse + sparse * result.pages_read);
+  speed.limit = limit_of(plan, model.config().layers, speed.pages_read);
+  speed.mass = attention_mass(questions, device, model, plan);
+  return speed;
+}
+
+SpeedResult speed_of(std::vector<TaskSpeed> tasks) {
+  SpeedResult result;
+  std::vector<TimedPairs> pairs;
+  for (const TaskSpeed& task : tasks) pairs.push_back(task.seconds);
+  const PairedRatios ratios = paired_ratios(pairs);
+  result.speedup = ratios.all;
+  const auto n = static_cast<double>(tasks.size());
+  double dense_seconds = 0;
+  double flow_seconds = 0;
+  double generated = 0;
+  double limits = 0;
+  result.pages_read = 0;
+  result.mass.assign(tasks.front().mass.size(), 0);
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    TaskSpeed& task = tasks[i];
+    task.speedup = ratios.each[i];
+    result.tokens = std::max(result.tokens, task.tokens);
+    result.batch = std::max(result.batch, task.batch);
+    result.pairs += static_cast<int>(task.seconds.slow.size());
+    dense_seconds += std::accumulate(task.seconds.slow.begin(), task.seconds.slow.end(), 0.0);
+    flow_seconds += std::accumulate(task.seconds.fast.begin(), task.seconds.fast.end(), 0.0);
+    generated += static_cast<double>(task.generated) * static_cast<double>(task.seconds.slow.size());
+    result.pages_read += task.pages_read / n;
+    limits += std::log(task.limit) / n;
+    for (size_t layer = 0; layer < task.mass.size(); ++layer) result.mass[layer] += task.mass[layer] / n;
+  }
+  result.limit = std::exp(limits);
+  result.dense_tokens_per_second = generated / dense_seconds;
+  result.flow_tokens_per_second = generated / flow_seconds;
+  result.tasks = std::move(tasks);
   return result;
 }
 

@@ -8,11 +8,14 @@
 
 namespace sluice {
 
-/// Asks for the attention mass of a few steps. Then decodes `options.batch` prompts (those of one document, repeated as needed)
-/// with dense attention and with the flow, each in an engine and a pool of its own, `options.steps` steps of one and then of the
-/// other, `options.pairs` times in random order. The batch is smaller where memory does not allow as many. Throws what engines
-/// throw.
-SpeedResult measure_speed(const std::vector<PrefilledPrompt>& document, Device& device, const Model& model, const Plan& plan,
-                          const SpeedOptions& options);
+/// Answers questions of `batch` once more, by dense attention and by the flow in turn, each in an engine and a
+/// pool of its own, and times every decode step up to the last that is scored. The requests are those whose answers were scored:
+/// same prompts, seeds and steps, so a flow cannot act otherwise where it is timed, and what it answers now is compared with what
+/// it answered then. Pages and attention mass are of the same steps. Throws what engines throw.
+TaskSpeed time_questions(const EngineBatch& batch, const Answers& answers, Device& device, const Model& model, const Plan& plan,
+                         const SpeedOptions& options);
+
+/// The speed over all tasks, at least one, and of each.
+SpeedResult speed_of(std::vector<TaskSpeed> tasks);
 
 }  // namespace sluice

@@ -149,6 +149,35 @@ Ratio paired_ratio(std::span<const double> slow, std::span<const double> fast) {
   return {ratio, std::max(0.0, ratio - spread), ratio + spread};
 }
 
+PairedRatios paired_ratios(std::span<const TimedPairs> things) {
+  std::vector<double> means;
+  double squares = 0;
+  int freedom = 0;
+  double variance = 0;  // of the mean of all, in units of a pair's
+  for (const TimedPairs& thing : things) {
+    if (thing.slow.size() != thing.fast.size() || thing.slow.empty()) throw InternalError("times that are no pairs");
+    std::vector<double> logs;
+    for (size_t i = 0; i < thing.slow.size(); ++i) logs.push_back(std::log(thing.slow[i] / thing.fast[i]));
+    means.push_back(std::accumulate(logs.begin(), logs.end(), 0.0) / static_cast<double>(logs.size()));
+    for (const double value : logs) squares += (value - means.back()) * (value - means.back());
+    freedom += static_cast<int>(logs.size()) - 1;
+    variance += 1 / static_cast<double>(logs.size());
+  }
+  if (freedom == 0) throw InternalError("ratios want two pairs of one thing at least");
+  const auto n = static_cast<double>(things.size());
+  const double spread = student975(freedom) * std::sqrt(squares / freedom);
+  const auto ratio_of = [spread](double mean, double share) {
+    const double error = spread * std::sqrt(share);
+    return Ratio{std::exp(mean), std::exp(mean - error), std::exp(mean + error)};
+  };
+  PairedRatios ratios;
+  for (size_t i = 0; i < means.size(); ++i) {
+    ratios.each.push_back(ratio_of(means[i], 1 / static_cast<double>(things[i].slow.size())));
+  }
+  ratios.all = ratio_of(std::accumulate(means.begin(), means.end(), 0.0) / n, variance / (n * n));
+  return ratios;
+}
+
 double pass_at_k(int samples, int correct, int k) {
   if (k < 1 || k > samples || correct < 0 || correct > samples) throw InternalError("pass@k of impossible counts");
   if (samples - correct < k) return 1;

@@ -47,6 +47,22 @@ struct Ratio {
 /// linearised ratio (Cochran 1977, section 6.3). Both have the same length, at least two, and positive entries.
 Ratio paired_ratio(std::span<const double> slow, std::span<const double> fast);
 
+/// Ratios of several things that were each timed in pairs, and the ratio of all.
+struct PairedRatios {
+  std::vector<Ratio> each;
+  Ratio all;  // their geometric mean: each counts alike, however long it takes
+};
+
+/// One thing's times: as many of `slow` as of `fast`, one at least, all positive.
+struct TimedPairs {
+  std::vector<double> slow;
+  std::vector<double> fast;
+};
+
+/// Geometric means of slow over fast, with 95 % intervals from the spread of the pairs' logarithms, which is taken to be the same
+/// for all things (pooled; Student's t). Two pairs of one thing at least.
+PairedRatios paired_ratios(std::span<const TimedPairs> things);
+
 /// Unbiased estimate of the probability that at least one of `k` generations is right, from `correct` of `samples`
 /// (Chen et al. 2021, Codex): 1 - C(samples - correct, k) / C(samples, k). 1 <= k <= samples.
 double pass_at_k(int samples, int correct, int k);

@@ -71,8 +71,7 @@ Suite full_suite() {
   }
   suite.stages.push_back({"trace", 0, {}});
   for (const int tokens : {1024, 4096, 8192}) suite.stages.back().tasks.push_back(task_of("trace", tokens, 200));
-  suite.speed_tokens = 8192;
-  suite.speed_pairs = 24;
+  suite.speed_pairs = 162;
   return suite;
 }
 
@@ -159,7 +158,6 @@ void run_at(Suite& suite, const std::vector<int>& tokens) {
     }
     if (!stage.tasks.empty()) suite.stages.push_back(std::move(stage));
   }
-  suite.speed_tokens = *lengths.rbegin();
 }
 
 void refuse_problem_options(const SuiteChanges& changes) {
@@ -177,17 +175,13 @@ Suite parse_suite(std::string_view text, const std::string& name) {
   if (!root.is_array() || root.empty()) throw InputError(name + ": not a list of tasks", kShape);
   Suite suite;
   suite.name = name;
-  int longest = 0;
   for (size_t i = 0; i < root.size(); ++i) {
     try {
       suite.stages.push_back(parse_entry(root[i], fmt::format("{}: entry {}", name, i + 1)));
     } catch (const InputError& error) {
       throw InputError(error.what(), error.hint().empty() ? kShape : error.hint());
     }
-    const SuiteTask& task = suite.stages.back().tasks.front();
-    if (!task.is_problem_set()) longest = std::max(longest, task.tokens);
   }
-  if (longest > 0) suite.speed_tokens = longest;
   return suite;
 }
 

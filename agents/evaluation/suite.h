@@ -39,11 +39,9 @@ struct SuiteStage {
 struct Suite {
   std::string name;
   std::vector<SuiteStage> stages;
-  // Speed: decode steps of flow and dense in turn, `pairs` times, on `batch` sequences of `tokens`.
-  int speed_tokens = 4096;
+  // Speed: questions of each task are answered by flow and dense attention in turn, `batch` at a time.
   int speed_batch = 8;
-  int speed_pairs = 12;  // 0: speed is not measured
-  int speed_steps = 4;   // decode steps of each side of a pair
+  int speed_pairs = 24;  // of all tasks together, if their questions are answered soon; 0: speed is not measured
 };
 
 /// What the command line changes in a suite. Zeros and empty lists change nothing.

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "agents/evaluation/judge.h"
+#include "agents/evaluation/memory_limit.h"
 #include "agents/orchestrator/line_pipe.h"
 #include "agents/orchestrator/worker_messages.h"
 #include "scripting/graph/resource_error.h"
@@ -36,10 +37,12 @@ class PipedProgress final : public Progress {
   std::string task_;
 };
 
-WorkerMessage judged(Judge& judge, const WorkerJob& job, int out) {
+WorkerMessage judged(Judge& judge, const WorkerJob& job, const WorkerOptions& options, int out) {
   try {
     Suite suite = job.load();
     judge.prepare(suite);
+    judge.load();
+    limit_memory(options.flow_bytes + options.cache_bytes + memory_of_batches(suite, judge.config()));
     PipedProgress progress(out);
     const Contestant contestant{job.name, {job.name + ".lua", job.script}};
     return WorkerReport{to_json(judge.judge(suite, {contestant}, job.seed, progress))};
@@ -59,7 +62,7 @@ void run_worker(const WorkerOptions& options, int in, int out) {
   LineReader jobs(in, kMostMessageBytes);
   std::string line;
   while (jobs.next(line) == LineReader::Outcome::kLine) {
-    if (!write_line(out, to_line(judged(judge, parse_job(line), out)))) return;
+    if (!write_line(out, to_line(judged(judge, parse_job(line), options, out)))) return;
   }
 }
 

@@ -9,6 +9,9 @@ struct WorkerOptions {
   std::string device = "cpu";
   int threads = 0;
   size_t cache_bytes = size_t{512} << 20;  // for what dense attention did, from job to job
+  /// That judging a flow may take beyond the model, what is cached and the prompts; a flow that needs more ends with that
+  /// verdict.
+  size_t flow_bytes = size_t{1} << 30;
 };
 
 /// Judges the jobs that come in on descriptor `in`, one after the other, and writes messages to `out` (worker_messages.h), until

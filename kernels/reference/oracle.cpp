@@ -119,6 +119,7 @@ class Evaluation {
         pages_(pages_of(graph, row.tokens)),
         values_(graph.nodes.size()),
         selections_(graph.nodes.size()) {
+    fill_fields();
     for (const Schedule::Phase& phase : schedule_.phases) run(phase);
     for (size_t id = 0; id < graph.nodes.size(); ++id) {
       if (schedule_.live[id] && is_selection(graph.nodes[id].op)) select(NodeId(id));
@@ -150,6 +151,18 @@ class Evaluation {
   Tokens whole_row() const { return {graph_.geometry.page, pages_, tokens_in(pages_ - 1), 0, pages_}; }
   Tokens one_page(int page) const { return {graph_.geometry.page, 1, tokens_in(page), page, pages_}; }
 
+  void fill_fields() {
+    const bool reads = std::any_of(schedule_.phases.begin(), schedule_.phases.end(), [&](const Schedule::Phase& phase) {
+      return std::any_of(phase.pages.begin(), phase.pages.end(),
+                         [&](NodeId id) { return graph_.nodes[size_t(id)].op == Op::kField; });
+    });
+    for (int page = 0; reads && page < pages_; ++page) {
+      if (pace_) pace_();
+      const size_t skip = size_t(page) * graph_.geometry.page * graph_.geometry.head_dim;
+      fields_.push_back(cached_fields(graph_, row_.keys.subspan(skip), row_.values.subspan(skip), tokens_in(page)));
+    }
+  }
+
   void run(const Schedule::Phase& phase) {
     for (const NodeId id : phase.once) values_[size_t(id)] = value_once(id);
     for (const NodeId id : phase.pages) {
@@ -163,10 +176,6 @@ class Evaluation {
   }
 
   void run_page(const Schedule::Phase& phase, int page) {
-    if (phase.reads_fields) {
-      const size_t skip = size_t(page) * graph_.geometry.page * graph_.geometry.head_dim;
-      fields_ = cached_fields(graph_, row_.keys.subspan(skip), row_.values.subspan(skip), tokens_in(page));
-    }
     for (const NodeId id : phase.pages) {
       if (pace_) pace_();
       Tensor& value = of_page_[size_t(id)];
@@ -211,8 +220,8 @@ class Evaluation {
       case Op::kValue:
         return paged(page_of(graph_, row_.values, page * graph_.geometry.page, row_.tokens));
       case Op::kField:
-        for (size_t f = 0; f < fields_.size(); ++f) {
-          if (graph_.fields[f].name == node.attributes.field) return paged(fields_[f]);
+        for (size_t f = 0; f < graph_.fields.size(); ++f) {
+          if (graph_.fields[f].name == node.attributes.field) return paged(fields_[size_t(page)][f]);
         }
         return {};
       case Op::kFill:
@@ -290,9 +299,9 @@ class Evaluation {
   const Pace& pace_;
   Schedule schedule_;
   int pages_;
-  std::vector<Tensor> values_;   // by node: without page axis, or of all pages
-  std::vector<Tensor> of_page_;  // by node: of the page at hand; empty between phases
-  std::vector<Tensor> fields_;   // of the page at hand
+  std::vector<Tensor> values_;               // by node: without page axis, or of all pages
+  std::vector<Tensor> of_page_;              // by node: of the page at hand; empty between phases
+  std::vector<std::vector<Tensor>> fields_;  // by page and number
   std::vector<std::vector<int32_t>> selections_;
 };
 

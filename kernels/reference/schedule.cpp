@@ -57,10 +57,7 @@ Schedule::Schedule(const FlowGraph& graph, const std::vector<NodeId>& roots)
     return spans[size_t(id)] == Span::kPage && is_source(graph.nodes[size_t(id)].op);
   };
   std::vector<int> last_reader(graph.nodes.size(), kNever);
-  const auto add_source = [&](NodeId id, int phase) {
-    phases[size_t(phase)].pages.push_back(id);
-    phases[size_t(phase)].reads_fields |= graph.nodes[size_t(id)].op == Op::kField;
-  };
+  const auto add_source = [&](NodeId id, int phase) { phases[size_t(phase)].pages.push_back(id); };
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     if (!is_index(i)) continue;
     const auto id = NodeId(i);
@@ -109,17 +106,16 @@ Cost cost_a_page(const FlowGraph& graph) {
   const Schedule schedule(graph, roots_of(graph));
   const auto work = [&](NodeId id) { return work_of(graph, graph.nodes[size_t(id)]); };
   Cost cost;
-  int64_t cache = 0;
   for (size_t id = 0; id < graph.nodes.size(); ++id) {
-    if (graph.nodes[id].stage == Stage::kCache) cache += work(NodeId(id));
+    if (graph.nodes[id].stage == Stage::kCache) cost.work += work(NodeId(id));
     if (schedule.stored[id]) cost.numbers += elements_per_page(graph.nodes[id].shape);
   }
   for (const Schedule::Phase& phase : schedule.phases) {
     for (const auto* nodes : {&phase.once, &phase.pages, &phase.rows}) {
       for (const NodeId id : *nodes) cost.work += work(id);
     }
-    if (phase.reads_fields) cost.work += cache;
   }
+  for (const Field& field : graph.fields) cost.numbers += elements_per_page(field.shape);
   for (const State& state : graph.states) cost.numbers += elements_per_page(state.shape);
   return cost;
 }

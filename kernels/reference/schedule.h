@@ -17,14 +17,13 @@ enum class Span : uint8_t {
 
 /// An order in which the reference evaluates the index stage so that few values exist for all pages at a time. A row-wide node
 /// ends a phase; within one, nodes run `once`, then `pages` for one page after the other, then `rows`. Sources with a page axis
-/// are read again in every phase that needs them.
+/// are read again in every phase that needs them; the fields that are read are computed once, before.
 struct Schedule {
   struct Phase {
     std::vector<NodeId> once;
     std::vector<NodeId> pages;  // sources among them
     std::vector<NodeId> rows;
     std::vector<NodeId> last_read;  // values of all pages that nobody needs after this phase
-    bool reads_fields = false;
   };
 
   /// Nodes that `roots` need.
@@ -39,7 +38,7 @@ struct Schedule {
 /// What the whole flow needs for each page of a row.
 struct Cost {
   int64_t work = 0;     // element operations
-  int64_t numbers = 0;  // that are kept for every page, states included
+  int64_t numbers = 0;  // that are kept for every page, fields and states included
 };
 Cost cost_a_page(const FlowGraph& graph);
 

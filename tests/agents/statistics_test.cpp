@@ -6,6 +6,8 @@
 #include <cmath>
 #include <random>
 
+#include "scripting/graph/error.h"
+
 namespace sluice::test {
 namespace {
 
@@ -168,6 +170,38 @@ TEST(PairedRatio, OfEqualPairsHasNoSpread) {
   EXPECT_DOUBLE_EQ(ratio.ratio, 2);
   EXPECT_DOUBLE_EQ(ratio.low, 2);
   EXPECT_DOUBLE_EQ(ratio.high, 2);
+}
+
+TEST(PairedRatios, CoverTheTrueRatioOfAllAndOfEach) {
+  std::mt19937 random(12);
+  std::lognormal_distribution<double> noise(0, 0.1);
+  constexpr int kRuns = 4000;
+  const double truth[] = {1.5, 3, 6};
+  int all = 0;
+  int each = 0;
+  for (int run = 0; run < kRuns; ++run) {
+    std::vector<TimedPairs> things(3);
+    for (size_t thing = 0; thing < things.size(); ++thing) {
+      for (size_t pair = 0; pair <= thing; ++pair) {  // one of them has a single pair
+        things[thing].slow.push_back(truth[thing] * noise(random));
+        things[thing].fast.push_back(noise(random));
+      }
+    }
+    const PairedRatios ratios = paired_ratios(things);
+    all += ratios.all.low <= 3 && 3 <= ratios.all.high;
+    for (size_t thing = 0; thing < things.size(); ++thing) {
+      each += ratios.each[thing].low <= truth[thing] && truth[thing] <= ratios.each[thing].high;
+    }
+  }
+  EXPECT_GE(all, kRuns * 93 / 100);
+  EXPECT_LE(all, kRuns * 97 / 100);
+  EXPECT_GE(each, 3 * kRuns * 93 / 100);
+  EXPECT_LE(each, 3 * kRuns * 97 / 100);
+}
+
+TEST(PairedRatios, WantTwoPairsOfOneThing) {
+  EXPECT_THROW(paired_ratios(std::vector<TimedPairs>{{{1}, {1}}, {{2}, {1}}}), InternalError);
+  EXPECT_THROW(paired_ratios(std::vector<TimedPairs>{{{1, 2}, {1}}}), InternalError);
 }
 
 TEST(PassAtK, AgreesWithCountingAllSubsets) {

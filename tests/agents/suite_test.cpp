@@ -34,7 +34,6 @@ TEST(ParseSuite, MakesAStageOfEachEntry) {
   EXPECT_EQ(suite.stages[0].tasks[0].samples, 3);
   EXPECT_EQ(suite.stages[1].tasks[0].generations, 4);
   EXPECT_EQ(suite.stages[1].tasks[0].samples, 0) << "all problems";
-  EXPECT_EQ(suite.speed_tokens, 512);
 }
 
 TEST(ParseSuite, NamesTheEntryAtFault) {
@@ -107,7 +106,6 @@ TEST(Changed, RunsEveryTaskAtTheNamedLengths) {
   EXPECT_EQ(suite.stages[0].tasks.size(), 9U);
   EXPECT_EQ(suite.stages[0].tasks[0].tokens, 512);
   EXPECT_EQ(suite.stages[1].tasks[0].tokens, 2048);
-  EXPECT_EQ(suite.speed_tokens, 2048);
   changes.tokens = {1};
   EXPECT_THROW(changed(load_suite("full"), changes), InputError);
 }
