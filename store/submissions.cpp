@@ -231,4 +231,13 @@ std::optional<Status> Store::find_status(SubmissionId id) {
   return status_of(query.text(0));
 }
 
+std::vector<std::string> Store::model_digests(const std::string& model) {
+  Query query(*database_,
+              "SELECT DISTINCT settings ->> '$.model_digest' AS digest FROM submissions WHERE model = ? AND digest IS NOT NULL",
+              model);
+  std::vector<std::string> digests;
+  while (query.step()) digests.push_back(query.text(0));
+  return digests;
+}
+
 }  // namespace sluice::store

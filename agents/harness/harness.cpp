@@ -17,6 +17,7 @@
 #include <mutex>
 #include <utility>
 
+#include "agents/model_digest.h"
 #include "agents/model_name.h"
 #include "agents/orchestrator/worker_gpus.h"
 #include "kernels/device.h"
@@ -83,10 +84,20 @@ Harness::Harness(const HarnessOptions& options)
       inspector_(options.model, options.device),
       service_(database_of(options.folder), service_options()) {}
 
+std::string Harness::model_label(const std::string& digest) {
+  constexpr size_t kTold = 8;
+  const std::string name = model_name(options_.model);
+  const std::vector<std::string> known = folder_.open_store().model_digests(name);
+  const bool is_others = std::any_of(known.begin(), known.end(), [&](const std::string& other) { return other != digest; });
+  const bool is_known = std::find(known.begin(), known.end(), digest) != known.end();
+  return is_others && !is_known ? name + "@" + digest.substr(0, kTold) : name;
+}
+
 HarnessServiceOptions Harness::service_options() {
   HarnessServiceOptions service;
   service.suite = options_.suite;
-  service.model = model_name(options_.model);
+  if (!options_.model.empty()) service.model_digest = model_digest(options_.model);
+  service.model = model_label(service.model_digest);
   service.device = options_.device;
   service.seconds = options_.seconds;
   service.inspect = [this](const FlowScript& script) { return document_of(inspector_.inspect(script)); };

@@ -46,6 +46,8 @@ class Harness {
   void keep_lineage(const std::stop_token& stop);
 
   HarnessServiceOptions service_options();
+  /// How the model is called here: by its directory's last name, and by some of its digest where another had that name first.
+  std::string model_label(const std::string& digest);
 
   HarnessOptions options_;
   store::DataFolder folder_;

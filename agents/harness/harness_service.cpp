@@ -34,7 +34,7 @@ void require_admin(const Identity& who) {
 }
 
 ServedSettings served(const HarnessServiceOptions& options) {
-  return {options.model, options.device, options.suite, options.seconds};
+  return {options.model, options.model_digest, options.device, options.suite, options.seconds};
 }
 
 }  // namespace

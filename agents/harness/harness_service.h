@@ -23,6 +23,7 @@ namespace sluice {
 struct HarnessServiceOptions {
   std::string suite = "quick";  // of submissions that name none
   std::string model;            // that flows are judged with; empty: submissions may name any
+  std::string model_digest;     // what tells it from others of that name
   std::string device;
   double seconds = 900;  // that an evaluation may take
   /// Traces a script in the sandbox and compiles it: {"name", "page", "graph", "plan"}. Throws FlowError, InputError. Null:

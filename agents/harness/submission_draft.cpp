@@ -93,12 +93,13 @@ std::string complete_settings(const std::string& settings, const ServedSettings&
   json document = parse_json(settings, "settings");
   if (!document.is_object()) throw HttpProblem(422, fmt::format("settings are {}; an object is wanted", excerpt(document)));
   const JsonObject object(document, "settings");
-  refuse_others(object, {"suite", "model", "device", "seconds"});
+  refuse_others(object, {"suite", "model", "model_digest", "device", "seconds"});
   // No more than the server gives anyway: the same flow with other words for that is the same submission.
   if (object.find_number("seconds", 1, kMostSeconds) >= served.seconds) document.erase("seconds");
   if (document.value("suite", json()).is_null()) document["suite"] = served.suite;
   check_suite(document);
   complete(document, "model", served.model);
+  complete(document, "model_digest", served.model_digest);
   complete(document, "device", served.device);
   return document.dump();
 }

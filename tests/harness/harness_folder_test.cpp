@@ -2,7 +2,11 @@
 
 #include <chrono>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <thread>
+#include <vector>
 
 #include "agents/flow_script.h"
 #include "agents/harness/harness.h"
@@ -50,6 +54,42 @@ TEST(HarnessFolder, IsWholeAfterEveryStop) {
     EXPECT_EQ(report.commits, report.submissions);
     EXPECT_EQ(report.submissions, 5 * (round + 1));
   }
+}
+
+/// What a server that judges with the model of `path` takes the settings of a new flow for.
+std::string settings_with(const std::string& folder, const std::string& path, const std::string& script) {
+  HarnessOptions options;
+  options.folder = folder;
+  options.model = path;
+  options.program = SLUICE_PROGRAM;
+  Harness harness(options);
+  store::Store store(database_of(folder));
+  if (!store.find_agent("ada")) store.create_agent("ada", store::Role::kAgent, 100);
+  const Identity ada{"ada", Role::kAgent};
+  return harness.service().submit(ada, {{"name", "flow"}, {"script", script}})["settings"].dump();
+}
+
+TEST(HarnessFolder, TellsModelsOfOneNameApart) {
+  const testing::TemporaryDirectory directory;
+  std::vector<std::string> paths;
+  for (const char* parent : {"a", "b"}) {
+    paths.push_back(directory.file(parent) + "/checkpoint-1000");
+    std::filesystem::create_directories(paths.back());
+    for (const char* file : {"config.json", "tokenizer.json", "model.safetensors"}) {
+      std::filesystem::copy(std::string(SLUICE_SOURCE_DIR "/host/models/mini/") + file, paths.back() + "/" + file);
+    }
+  }
+  std::ofstream(paths[1] + "/config.json", std::ios::app) << "\n";
+  const std::string folder = directory.file("data");
+  const std::string script = read_flow("streaming").source;
+  const std::string first = settings_with(folder, paths[0], script);
+  const std::string second = settings_with(folder, paths[1], script);
+  EXPECT_NE(first.find(R"("model":"checkpoint-1000")"), std::string::npos) << first;
+  EXPECT_NE(second.find(R"("model":"checkpoint-1000@)"), std::string::npos) << second;
+  EXPECT_EQ(settings_with(folder, paths[0], script), first) << "whoever had the name keeps it";
+  EXPECT_EQ(settings_with(folder, paths[1], script), second);
+  store::Store store(database_of(folder));
+  EXPECT_EQ(store.list({}).submissions.size(), 2U) << "one of each model";
 }
 
 }  // namespace
