@@ -44,7 +44,7 @@ struct RunningPass {
   std::vector<Entry> entries;
   bool has_prefill = false;
   int rows = 0;
-  Job::Clock::time_point begun;
+  EngineJob::Clock::time_point begun;
   std::vector<std::unique_ptr<RequestState>> ended_states;  // of requests that have ended since it began, which it may use
 };
 
@@ -74,12 +74,12 @@ struct Engine::State {
   std::unique_ptr<Device::Picks> picks;
   const bool runs_ahead;
   std::array<RunningPass, 2> passes;
-  int running_passes = 0;              // of these; the oldest first
-  Job::Clock::time_point last_end;     // of a pass
-  std::vector<SampleRow> choices;      // of one pass, in the order of its entries
-  std::vector<Sampled> sampled;        // as many
-  std::vector<float> mass;             // [layers, max_batch, kv_heads]
-  std::vector<AttentionProbe> probes;  // [layers], into `mass`
+  int running_passes = 0;                 // of these; the oldest first
+  EngineJob::Clock::time_point last_end;  // of a pass
+  std::vector<SampleRow> choices;         // of one pass, in the order of its entries
+  std::vector<Sampled> sampled;           // as many
+  std::vector<float> mass;                // [layers, max_batch, kv_heads]
+  std::vector<AttentionProbe> probes;     // [layers], into `mass`
 
   std::unordered_map<uint64_t, std::unique_ptr<EngineJob>> jobs;
   std::vector<RequestResult> finished;

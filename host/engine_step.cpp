@@ -54,7 +54,7 @@ bool Engine::State::launch() {
   RunningPass& running = passes.at(static_cast<size_t>(running_passes));
   running.has_prefill = pass.has_prefill();
   running.rows = static_cast<int>(pass.tokens.size());
-  running.begun = Job::Clock::now();
+  running.begun = EngineJob::Clock::now();
   running.entries.clear();
   for (const Pass::Entry& entry : pass.entries) {
     running.entries.push_back({static_cast<EngineJob*>(entry.sequence), is_sampled(entry), entry.decoding});
@@ -79,7 +79,7 @@ void Engine::State::end_pass() {
   RunningPass& pass = passes.front();
   collect(pass);
   stepping = false;
-  const auto now = Job::Clock::now();
+  const auto now = EngineJob::Clock::now();
   if (pass.has_prefill) {
     scheduler.note_time(pass.rows, seconds_between(std::max(pass.begun, last_end), now));
   } else {
