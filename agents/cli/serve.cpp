@@ -233,6 +233,12 @@ void add_serve(CLI::App& app) {
       ->check(finite_number(1, 1e6))
       ->needs(data)
       ->capture_default_str();
+  command
+      ->add_option("--judge-mib", options->harness.flow_mib,
+                   "Memory that judging a flow may take in a worker, beyond the model and the prompts")
+      ->check(decimal_number(1, 1 << 20))
+      ->needs(data)
+      ->capture_default_str();
   command->add_option("--suite", options->harness.suite, "By which they are judged unless they say otherwise")
       ->check(CLI::IsMember({"verify", "quick", "full"}))
       ->needs(data)

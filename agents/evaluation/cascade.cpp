@@ -365,6 +365,7 @@ class Cascade {
                                         {suite_.speed_batch, pairs_of_a_task(), entrant.timed.empty() ? 2 : 1});
       speed.stage = stage.name;
       speed.task = task.task;
+      if (!task.is_problem_set()) speed.tokens = task.tokens;
       entrant.timed.push_back(std::move(speed));
     } catch (const InputError& error) {
       entrant.leave_untimed(error);

@@ -96,12 +96,15 @@ double mean_of(const std::vector<double>& values) {
 
 void append(TableRow& row, const TableRow& more) { row.insert(row.end(), more.begin(), more.end()); }
 
+std::string speed_cell(const Ratio& speedup) {
+  return fmt::format("{:.2f}x {:.2f}–{:.2f}", speedup.ratio, speedup.low, speedup.high);
+}
+
 TableRow flow_row(const FlowReport& flow, const std::vector<Column>& columns) {
   TableRow row = {flow.name};
   append(row, cells(flow.tasks, columns));
   if (flow.speed) {
-    const Ratio& speedup = flow.speed->speedup;
-    row.push_back(fmt::format("{:.2f}x {:.2f}–{:.2f}", speedup.ratio, speedup.low, speedup.high));
+    row.push_back(speed_cell(flow.speed->speedup));
     row.push_back(fmt::format("{:.1f}%", 100 * flow.speed->pages_read));
     row.push_back(fmt::format("{:.1f}%", 100 * mean_of(flow.speed->mass)));
   } else {
@@ -126,6 +129,20 @@ std::string task_table(const Report& report) {
   return aligned_table(rows);
 }
 
+/// A row a flow and task that was timed.
+std::string speed_table(const Report& report) {
+  std::vector<TableRow> rows = {{"flow", "stage", "task", "tokens", "batch", "speed", "limit", "pages", "mass"}};
+  for (const FlowReport& flow : report.flows) {
+    if (!flow.speed) continue;
+    for (const TaskSpeed& task : flow.speed->tasks) {
+      rows.push_back({flow.name, task.stage, task.task, std::to_string(task.tokens), std::to_string(task.batch),
+                      speed_cell(task.speedup), fmt::format("{:.2f}x", task.limit), fmt::format("{:.1f}%", 100 * task.pages_read),
+                      fmt::format("{:.1f}%", 100 * mean_of(task.mass))});
+    }
+  }
+  return aligned_table(rows);
+}
+
 }  // namespace
 
 std::string to_table(const Report& report, bool details) {
@@ -139,7 +156,7 @@ std::string to_table(const Report& report, bool details) {
   std::vector<TableRow> rows = {header, dense};
   for (const FlowReport& flow : report.flows) rows.push_back(flow_row(flow, columns));
   std::string text = aligned_table(rows);
-  if (details && !report.flows.empty()) text += "\n" + task_table(report);
+  if (details && !report.flows.empty()) text += "\n" + task_table(report) + "\n" + speed_table(report);
   for (const FlowReport& flow : report.flows) {
     if (flow.message.empty()) continue;
     text += fmt::format("\n{}, {}: {}\n", flow.name, flow.stage, flow.message);
@@ -150,8 +167,10 @@ std::string to_table(const Report& report, bool details) {
   for (const FlowReport& flow : report.flows) {
     if (!flow.speed) continue;
     text += fmt::format(
-        "\nAccuracy is of whole answers, with 95% intervals. Speed is decoding against dense attention, batch {} at {} tokens.\n",
-        flow.speed->batch, flow.speed->tokens);
+        "\nAccuracy is of whole answers, with 95% intervals. Speed is decoding the same answers against dense attention, the "
+        "geometric "
+        "mean over tasks of up to {} tokens, batches of up to {}.\n",
+        flow.speed->tokens, flow.speed->batch);
     break;
   }
   text += fmt::format("Seed {}\n", report.seed);

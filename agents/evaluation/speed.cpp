@@ -15,7 +15,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kProbed = 2;  // prompts whose attention mass is measured, while they are answered
+constexpr size_t kProbed = 2;    // prompts whose attention mass is measured, while they are answered
+constexpr int kLongAnswer = 64;  // tokens; of such a one is enough
 
 /// A question to be timed: the prompt, which generates as many tokens as were scored, and its place in the batch.
 struct Question {
@@ -131,7 +132,11 @@ class Side {
 
 std::vector<double> attention_mass(const std::vector<Question>& questions, Device& device, const Model& model, const Plan& plan) {
   std::vector<PrefilledPrompt> prompts = prompts_of(questions);
-  prompts.resize(std::min(kProbed, prompts.size()));
+  const int longest = std::max_element(prompts.begin(), prompts.end(), [](const auto& a, const auto& b) {
+                        return a.max_tokens < b.max_tokens;
+                      })->max_tokens;
+  const size_t most = longest > kLongAnswer ? 1 : kProbed;
+  prompts.resize(std::min(most, prompts.size()));
   Engine engine(device, model, &plan, engine_options(prompts, model.config(), &plan));
   for (const PrefilledPrompt& prompt : prompts) {
     Request request = request_for(prompt);

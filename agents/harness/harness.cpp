@@ -62,8 +62,15 @@ Seed seed_of(const std::string& folder) {
 
 OrchestratorOptions orchestrator_options(const HarnessOptions& options, FlowInspector& inspector) {
   OrchestratorOptions orchestrator;
-  orchestrator.worker_arguments = {
-      "worker", "--model", options.model, "--device", options.device, "--threads", std::to_string(options.threads)};
+  orchestrator.worker_arguments = {"worker",
+                                   "--model",
+                                   options.model,
+                                   "--device",
+                                   options.device,
+                                   "--threads",
+                                   std::to_string(options.threads),
+                                   "--flow-mib",
+                                   std::to_string(options.flow_mib)};
   if (options.device == "cuda") orchestrator.gpus = gpus_of_workers(visible_gpus(), options.workers);
   orchestrator.workers = orchestrator.gpus.empty() ? std::max(1, options.workers) : static_cast<int>(orchestrator.gpus.size());
   orchestrator.program = options.program;

@@ -20,6 +20,7 @@ struct HarnessOptions {
   int workers = 0;                         // 0: one a GPU, or one on the CPU
   std::string suite = "quick";             // where a submission names none
   double seconds = 900;                    // most of one evaluation
+  int flow_mib = 1024;                     // memory that judging a flow may take beyond the model and the prompts
   std::string program = "/proc/self/exe";  // that workers are
 };
 

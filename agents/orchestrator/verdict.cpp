@@ -78,9 +78,23 @@ class Tasks {
   std::vector<JsonObject> tasks_;
 };
 
+/// Each task's, where the report has them.
+void add_speed_of_tasks(const JsonObject& speedup, std::vector<Metric>& metrics) {
+  if (!speedup.has("tasks")) return;
+  for (const json& element : speedup.array("tasks")) {
+    const JsonObject task(element, speedup.where() + ", task");
+    Metric metric = metric_of(task, "speedup", "ratio", "low", "high");
+    metric.unit = "x dense";
+    metric.task = task.text("name");
+    metric.length = task.integer("tokens", 0, kMostTokens);
+    metrics.push_back(std::move(metric));
+  }
+}
+
 void add_speed(const JsonObject& flow, std::vector<Metric>& metrics) {
   const auto speedup = flow.find_object("speedup");
   if (!speedup) return;
+  add_speed_of_tasks(*speedup, metrics);
   metrics.push_back(metric_of(*speedup, "speedup", "ratio", "low", "high"));
   metrics.back().unit = "x dense";
   Metric pages;

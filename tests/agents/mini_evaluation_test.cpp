@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <fstream>
 #include <new>
 #include <set>
 
@@ -15,6 +16,7 @@
 #include "agents/trace_options.h"
 #include "host/model.h"
 #include "tests/agents/fixtures.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice::test {
 namespace {
@@ -203,6 +205,28 @@ TEST_F(MiniEvaluation, AnEngineThatFailsLeavesTheDeviceToOthers) {
       {job_of("<bos> key acorn = 01 ; ask acorn =", 4), job_of("<bos> key acorn = 01 ; ask river =", 4)}};
   EXPECT_THROW(broken.prefill(documents), std::bad_alloc);
   EXPECT_EQ(whole.decode(*whole.prefill(documents), nullptr).size(), 2U);
+}
+
+// Dense while a question is answered, and sparse in later steps, at the lengths of the suite.
+TEST_F(MiniEvaluation, TimesWhatItScores) {
+  const sluice::testing::TemporaryDirectory directory;
+  const std::string path = directory.file("gamed.lua");
+  std::ofstream(path) << R"(
+    local flow = sluice.flow { name = "gamed", page = 8 }
+    function flow.index(q, c)
+      local n = sluice.load("n", { axes = {}, init = 0 })
+      sluice.save("n", n + 1)
+      local pages = sluice.position():max("page")
+      local timed = sluice.where_ge(pages, 60, 1, 0) * sluice.where_lt(pages, 600, 1, 0) * sluice.where_ge(n, 6, 1, 0)
+      return sluice.threshold(sluice.fill(0.5, { "page" }) - timed, { above = 0, first = 1, last = 2 })
+    end
+    return flow)";
+  const Report report = evaluate(retrieval_suite(), {path}, "gamed");
+  const FlowReport& flow = report.flows.at(0);
+  ASSERT_TRUE(flow.speed.has_value()) << flow.message;
+  EXPECT_EQ(flow.speed->pages_read, 1);
+  EXPECT_LT(flow.speed->limit, 1.01);
+  EXPECT_EQ(flow.tasks[0].lost, 0);
 }
 
 }  // namespace
