@@ -36,6 +36,9 @@ bool has_tail(const PrefilledPrompt& prompt) {
   return given + 1 < prompt.tokens.size();
 }
 
+/// Tokens of the cache that dense attention reads for the answer.
+double cache_reads(const PrefilledPrompt& prompt) { return static_cast<double>(prompt.tokens.size()) * prompt.max_tokens; }
+
 /// At most `most` questions of the batch, chosen by chance, that begin to decode in the same pass: all with a tail, or all
 /// without.
 std::vector<Question> draw_questions(const EngineBatch& batch, const std::vector<Generation>& dense, size_t most, Rng& rng) {
@@ -52,17 +55,23 @@ std::vector<Question> draw_questions(const EngineBatch& batch, const std::vector
   } else {
     questions.erase(questions.begin(), rest);
   }
-  questions.resize(std::min(questions.size(), most));
+  // Long answers at long contexts take their time: fewer of them, and one in any case.
+  constexpr double kLongRun = 1 << 22;  // tokens of the cache, read once for each token that is generated
+  double run = 0;
+  size_t count = 0;
+  for (; count < std::min(questions.size(), most); ++count) {
+    run += cache_reads(questions[count].prompt);
+    if (count > 0 && run > kLongRun) break;
+  }
+  questions.resize(count);
   return questions;
 }
 
 /// As many pairs as asked for where a run is short, and else as few as take as long.
 int pairs_of(const std::vector<Question>& questions, const SpeedOptions& options) {
-  constexpr double kShortRun = 1 << 16;  // tokens of the cache, read once for each token that is generated
+  constexpr double kShortRun = 1 << 16;  // as above
   double run = 0;
-  for (const Question& question : questions) {
-    run += static_cast<double>(question.prompt.tokens.size()) * question.prompt.max_tokens;
-  }
+  for (const Question& question : questions) run += cache_reads(question.prompt);
   const double pairs = options.pairs * std::min(1.0, kShortRun / std::max(run, 1.0));
   return std::clamp(static_cast<int>(pairs), options.least, std::max(options.least, options.pairs));
 }

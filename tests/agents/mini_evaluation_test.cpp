@@ -23,7 +23,7 @@ namespace {
 
 constexpr const char* kMini = SLUICE_SOURCE_DIR "/host/models/mini";
 
-class MiniEvaluation : public testing::Test {
+class MiniEvaluation : public ::testing::Test {
  protected:
   Report evaluate(Suite suite, const std::vector<std::string>& flows, const std::string& seed) {
     prepare_suite(suite, context_);
@@ -96,7 +96,7 @@ TEST_F(MiniEvaluation, SameSeedGivesTheSameScores) {
 }
 
 TEST_F(MiniEvaluation, GenerationsOfAProblemAreSampledApart) {
-  const std::string path = testing::TempDir() + "/problems.jsonl";
+  const std::string path = ::testing::TempDir() + "/problems.jsonl";
   std::FILE* file = std::fopen(path.c_str(), "w");
   ASSERT_NE(file, nullptr);
   std::fputs("{\"problem\": \"ask acorn =\", \"answer\": \"1\"}\n", file);
