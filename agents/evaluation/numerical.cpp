@@ -72,7 +72,7 @@ int affordable_pages(const FlowGraph& graph) {
   constexpr int64_t kMostWork = int64_t{1} << 25;
   constexpr int64_t kMostNumbers = (int64_t{1} << 28) / static_cast<int64_t>(sizeof(oracle::Bounded));
   constexpr int64_t kLeastPages = 3;
-  const oracle::Cost cost = oracle::cost_a_page(graph);
+  const oracle::Cost cost = oracle::cost_a_page(graph, oracle::roots_of(graph));
   const int64_t pages = std::min(kMostWork / std::max<int64_t>(cost.work, 1), kMostNumbers / std::max<int64_t>(cost.numbers, 1));
   return static_cast<int>(std::clamp<int64_t>(pages, kLeastPages, kMostTokens));
 }

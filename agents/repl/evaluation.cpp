@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "kernels/reference/oracle_operators.h"
+#include "kernels/reference/schedule.h"
 #include "scripting/graph/error.h"
 #include "scripting/graph/ops.h"
 #include "scripting/repl/subgraph.h"
@@ -16,12 +17,10 @@ namespace {
 
 constexpr int64_t kMostBytes = int64_t{512} << 20;
 
-/// The reference keeps every value that it computes.
-void check_memory(const FlowGraph& graph, int pages) {
-  int64_t values = 0;
-  for (const Node& node : graph.nodes) {
-    values += elements_per_page(node.shape) * (has_axis(node.shape, Axis::kPage) ? pages : 1);
-  }
+/// The reference keeps what later steps read of every page, and of one page everything.
+void check_memory(const FlowGraph& graph, const std::vector<NodeId>& roots, int pages) {
+  int64_t values = oracle::cost_a_page(graph, roots).numbers * pages;
+  for (const Node& node : graph.nodes) values += elements_per_page(node.shape);
   const int64_t bytes = values * static_cast<int64_t>(sizeof(oracle::Bounded));
   if (bytes <= kMostBytes) return;
   throw InputError(fmt::format("the values would take {} MiB, and may take {} MiB", bytes >> 20, kMostBytes >> 20),
@@ -48,13 +47,13 @@ oracle::NodeValue evaluate(const FlowGraph& graph, NodeId node, const Capture& c
   const int pages = oracle::pages_of(graph, capture.tokens());
   oracle::States states;
   if (!part.states.empty()) {
-    check_memory(graph, pages);
+    check_memory(graph, oracle::roots_of(graph), pages);
     for (int step = 0; step + 1 < capture.steps(); ++step) {
       oracle::run(graph, capture.row(place.layer, place.head, step), states, pace);
     }
   }
-  check_memory(part, pages);
   const auto last = static_cast<NodeId>(part.nodes.size() - 1);
+  check_memory(part, {last}, pages);
   return oracle::value_of(part, last, capture.row(place.layer, place.head), states, pace);
 }
 

@@ -102,8 +102,8 @@ std::vector<NodeId> roots_of(const FlowGraph& graph) {
   return roots;
 }
 
-Cost cost_a_page(const FlowGraph& graph) {
-  const Schedule schedule(graph, roots_of(graph));
+Cost cost_a_page(const FlowGraph& graph, const std::vector<NodeId>& roots) {
+  const Schedule schedule(graph, roots);
   const auto work = [&](NodeId id) { return work_of(graph, graph.nodes[size_t(id)]); };
   Cost cost;
   for (size_t id = 0; id < graph.nodes.size(); ++id) {

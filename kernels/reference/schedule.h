@@ -35,12 +35,12 @@ struct Schedule {
   std::vector<Phase> phases;
 };
 
-/// What the whole flow needs for each page of a row.
+/// What the evaluation of `roots` needs for each page of a row.
 struct Cost {
   int64_t work = 0;     // element operations
   int64_t numbers = 0;  // that are kept for every page, fields and states included
 };
-Cost cost_a_page(const FlowGraph& graph);
+Cost cost_a_page(const FlowGraph& graph, const std::vector<NodeId>& roots);
 
 /// What the result and the next step depend on: the selection and all saves.
 std::vector<NodeId> roots_of(const FlowGraph& graph);

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "agents/evaluation/caching_runner.h"
+#include "agents/evaluation/memory_limit.h"
 #include "agents/evaluation/speed.h"
 #include "agents/evaluation/terminal_progress.h"
 #include "scripting/graph/error.h"
@@ -22,9 +23,9 @@ class FakeBatch : public PrefilledBatch {
   std::vector<Sample> samples;
 };
 
-/// Answers as the flow's file name says: "right", "wrong", "half", "seven" of ten, "throws", "refused", "inexact"; or right, but
-/// "narrow" has no room to be timed, "hasty" is faster than can be, and "strays" answers otherwise where it is timed. Dense is
-/// right unless `dense` says otherwise.
+/// Answers as the flow's file name says: "right", "wrong", "half", "seven" of ten, "throws", "large" (memory runs out),
+/// "refused", "inexact"; or right, but "narrow" has no room to be timed, "hasty" is faster than can be, and "strays" answers
+/// otherwise where it is timed. Dense is right unless `dense` says otherwise.
 class FakeRunner : public Runner {
  public:
   Candidate prepare(const FlowScript& script) override {
@@ -49,6 +50,7 @@ class FakeRunner : public Runner {
     const std::string name = plan != nullptr ? plan->graph.name : dense;
     ++decodes[plan != nullptr ? name : "dense"];
     if (name == "throws") throw std::runtime_error("out of something");
+    if (name == "large") throw std::bad_alloc();
     std::vector<Generation> generations;
     for (const Sample& sample : dynamic_cast<const FakeBatch&>(batch).samples) {
       const bool right = name == "right" || name == "narrow" || name == "hasty" || name == "strays" ||
@@ -141,6 +143,13 @@ TEST(Cascade, GivesEachFlowItsStatus) {
   EXPECT_EQ(report.flows[4].hint, "try max");
   EXPECT_EQ(report.flows[5].status, FlowStatus::kIncorrectNumerical);
   EXPECT_EQ(report.flows[5].message, "scores differ");
+}
+
+TEST(Cascade, MemoryThatRunsOutIsTheFlowsEnd) {
+  FakeRunner runner;
+  const FlowReport flow = run(runner, {"large"}).flows[0];
+  EXPECT_EQ(flow.status, FlowStatus::kRuntimeError);
+  EXPECT_EQ(flow.message, memory_ran_out());
 }
 
 TEST(Cascade, LaterStagesAreNotRunBelowTheThreshold) {
