@@ -67,9 +67,9 @@ int pages_beyond_budget(const FlowGraph& graph) {
   return static_cast<int>(std::min<int64_t>(kMostTokens / graph.geometry.page, 2 * budget + 3));
 }
 
-/// Pages that a step of the reference takes about half a second and a quarter of a gigabyte for, at most.
+/// Pages that a step of the reference takes a quarter of a second and a quarter of a gigabyte for, at most.
 int affordable_pages(const FlowGraph& graph) {
-  constexpr int64_t kMostWork = int64_t{1} << 25;
+  constexpr int64_t kMostWork = int64_t{1} << 24;
   constexpr int64_t kMostNumbers = (int64_t{1} << 28) / static_cast<int64_t>(sizeof(oracle::Bounded));
   constexpr int64_t kLeastPages = 3;
   const oracle::Cost cost = oracle::cost_a_page(graph, oracle::roots_of(graph));

@@ -1,8 +1,11 @@
 #include "agents/evaluation/numerical.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "agents/evaluation/flow_files.h"
+#include "agents/evaluation/memory_limit.h"
 #include "scripting/graph/error.h"
 #include "scripting/lua/trace.h"
 
@@ -102,6 +105,43 @@ TEST(CheckAgainstReference, AsksEqualKeysWithARealQuery) {
   const auto fault = fault_of(flow("s"), flow("s * 2"));
   ASSERT_TRUE(fault.has_value());
   EXPECT_NE(fault->find("all keys equal"), std::string::npos) << *fault;
+}
+
+// Each part passes by itself; float32 cannot tell the scores of one of them apart.
+TEST(CheckAgainstReference, JudgesEachPartOfAUnionByItsOwnScores) {
+  const std::string parts[] = {"sluice.topk(s, {k = 6})", "sluice.topk(1 + s * 1e-8, {k = 6})", "sluice.topk(-s, {k = 3})",
+                               "sluice.topk(sluice.random(), {k = 2})"};
+  for (const std::string& left : parts) {
+    for (const std::string& right : parts) {
+      const FlowGraph flow = flow_of(kScore + "return sluice.union(" + left + ", " + right + ", " + left + ")");
+      EXPECT_EQ(fault_of(flow, flow), std::nullopt) << left << ", " << right;
+    }
+  }
+}
+
+TEST(CheckAgainstReference, FindsAPartOfAUnionThatIsLost) {
+  const std::string whole = "return sluice.union(sluice.topk(s, {k = 6}), sluice.topk(-s, {k = 3}))";
+  const FlowGraph traced = flow_of(kScore + whole);
+  EXPECT_EQ(fault_of(traced, traced), std::nullopt);
+  for (const std::string part : {"return sluice.topk(s, {k = 6})", "return sluice.topk(-s, {k = 3})",
+                                 "return sluice.union(sluice.topk(s, {k = 6}), sluice.topk(s, {k = 3}))"}) {
+    EXPECT_TRUE(fault_of(traced, flow_of(kScore + part)).has_value()) << part;
+  }
+}
+
+// The reference once kept every value of every page: 9 GiB for this one.
+TEST(CheckAgainstReference, NeedsLittleMemory) {
+  const FlowGraph flow = flow_of(
+      "local x = sluice.fill(1, {'page', {'sub', 65536}}) * sluice.position() for i = 1, 20 do x = x * 1.5 end "
+      "return sluice.topk(x:max('sub'), {k = 1000})");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    limit_memory(size_t{512} << 20);
+    ::_exit(fault_of(flow, flow).has_value() ? 1 : 0);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(FindFlow, KnowsShippedNamesAndPathsOnly) {
