@@ -66,7 +66,11 @@ Bounded monotonic(const F& f, Bounded x, double roundings) {
   const double value = f(x.value);
   if (is_unknown(x)) return {value, kUnknown};
   if (x.error == 0 || std::isnan(x.value)) return rounded(value, 0, roundings);
-  return rounded(value, std::max(std::fabs(f(x.value + x.error) - value), std::fabs(f(x.value - x.error) - value)), roundings);
+  const double above = std::fabs(f(x.value + x.error) - value);
+  const double below = std::fabs(f(x.value - x.error) - value);
+  // Where an end of what x may be has no value, as the logarithm of a number below zero, float32 may get there.
+  if (std::isnan(above) || std::isnan(below)) return {value, kUnknown};
+  return rounded(value, std::max(above, below), roundings);
 }
 
 inline Bounded exponential(Bounded x) {

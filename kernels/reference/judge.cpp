@@ -193,17 +193,19 @@ class Judgement {
   /// Wherever the bound lies, pages above it go before pages below.
   std::string fault_of_doubtful(const std::vector<double>& scores, const std::vector<int32_t>& sure,
                                 const std::vector<int32_t>& possible) const {
+    bool some_in = false;  // besides those that are sure; else nothing goes before anything, whatever is out
     double lowest_in = INFINITY;
     double highest_out = -INFINITY;
     for (const int32_t page : possible) {
       if (std::binary_search(sure.begin(), sure.end(), page)) continue;
       if (std::binary_search(seen_.selected.begin(), seen_.selected.end(), page)) {
+        some_in = true;
         lowest_in = std::min(lowest_in, scores[size_t(page)]);
       } else {
         highest_out = std::max(highest_out, scores[size_t(page)]);
       }
     }
-    return lowest_in > highest_out ? "" : "a page is selected, and another whose score is no lower is not";
+    return !some_in || lowest_in > highest_out ? "" : "a page is selected, and another whose score is no lower is not";
   }
 
   const FlowGraph& traced_;

@@ -144,6 +144,21 @@ TEST(CheckAgainstReference, NeedsLittleMemory) {
   EXPECT_EQ(status, 0);
 }
 
+// The bound is NaN, which no score exceeds, not even an infinite one.
+TEST(CheckAgainstReference, TakesABoundThatNothingPasses) {
+  const FlowGraph traced = flow_of(kScore + "s = s * 1e30 * 1e30 return sluice.threshold(s, {above=s:mean('page'), last=1})");
+  EXPECT_EQ(fault_of(traced, traced), std::nullopt);
+}
+
+// What underflows may be zero in float32, of which the logarithm is infinite.
+TEST(CheckAgainstReference, LeavesOpenWhatALogarithmMayNotHave) {
+  const FlowGraph traced = trace(
+      "local f = sluice.flow{name='f', page=16} function f.cache(c) c.m = c.k:mean('token') end function f.index(q, c) return "
+      "sluice.topk(sluice.log(q:mean('head'):dot(c.m) * 1e-30 * 1e-14), {k=9}) end return f",
+      "f.lua", {.head_dim = 64, .group = 7});
+  EXPECT_EQ(fault_of(traced, traced), std::nullopt);
+}
+
 TEST(FindFlow, KnowsShippedNamesAndPathsOnly) {
   EXPECT_EQ(shipped_flows().size(), 8U);
   EXPECT_NE(find_flow("quest").find("scripting/flows/quest.lua"), std::string::npos);
