@@ -134,7 +134,8 @@ class CaseRun {
     const HeadStep seen = probed_.decode(key, value, query);
     bool open = false;
     if (traced_.selection != kNoNode) {
-      const oracle::Result expected = oracle::run(traced_, {query, keys_, values_, at + 1, seed_, 0, 0}, states_);
+      const oracle::Result expected =
+          oracle::run(traced_, {query, keys_, values_, at + 1, seed_, SingleHead::kLayer, SingleHead::kHead}, states_);
       const size_t pages = static_cast<size_t>(expected.pages);
       std::string fault = oracle::fault_of(traced_, plan_.graph, {seen.scores, pages, seen.selected}, expected);
       if (!fault.empty()) return fault;
@@ -169,7 +170,7 @@ class CaseRun {
 }  // namespace
 
 std::optional<std::string> check_against_reference(Device& device, const FlowGraph& traced, const Plan& plan) {
-  // What the flow does in the layers that it runs in; here is only one.
+  // What the flow does in the layers that it runs in; here are only two, and one of them attends.
   FlowGraph graph = traced;
   Plan single = plan;
   if (graph.selection != kNoNode) graph.layers = single.graph.layers = LayerChoice{};

@@ -8,9 +8,9 @@
 
 namespace sluice {
 
-/// Runs `plan` on the device for a few decode steps of one layer and one KV head, on random and adversarial keys (ties,
-/// infinities and NaN, a single token, a ragged last page), and compares scores, selections and outputs with a float64
-/// evaluation of `traced`, the graph before any pass. Returns what disagrees, or nothing.
+/// Runs `plan` on the device for a few decode steps of one layer and one KV head, beside others (single_head.h), on random and
+/// adversarial keys (ties, infinities and NaN, a single token, a ragged last page), and compares scores, selections and outputs
+/// with a float64 evaluation of `traced`, the graph before any pass. Returns what disagrees, or nothing.
 ///
 /// Scores must lie within the error that float32 can make; selections must be what the device's own scores call for, and
 /// may differ from the reference only by pages that float32 cannot tell apart; outputs must agree to 1e-3 of the largest

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 
 #include "scripting/graph/error.h"
@@ -10,7 +11,15 @@
 namespace sluice {
 namespace {
 
+constexpr int kLayers = SingleHead::kLayer + 1;
+constexpr int kHeads = SingleHead::kHead + 1;
+constexpr int kSequences = 2;
+constexpr int kOtherPages = 4;  // most of the other request, which begins anew when they are full
+
 int pages_for(int tokens, int page) { return (tokens + page - 1) / page; }
+
+/// Tokens of its prompt: a page, and some that leave its last page filled otherwise than this request's is.
+int other_prompt(int page) { return page + 5; }
 
 }  // namespace
 
@@ -18,16 +27,18 @@ SingleHead::SingleHead(Device& device, const Plan& plan, int max_tokens, uint64_
     : device_(device), plan_(plan), seed_(seed) {
   const Geometry& geometry = plan.graph.geometry;
   const int pages = pages_for(max_tokens, plan.layout.page);
-  pool_ = device.create_pool(1, 1, pages, plan.layout);
+  pool_ = device.create_pool(kLayers, kHeads, kOtherPages + pages, plan.layout);
   // Pages in falling order: a device that mistook positions for pages would be found out.
-  pages_.resize(pages);
+  pages_.resize(kOtherPages + pages);
   std::iota(pages_.rbegin(), pages_.rend(), 0);
   if (plan.graph.selection != kNoNode) {
-    flow_ = device.compile(plan, 1, 1);
+    flow_ = device.compile(plan, kLayers, kHeads);
     state_ = flow_->create_state(pages);
+    other_state_ = flow_->create_state(kOtherPages);
     score_rows_ = scored_selections(plan.graph).size();
   }
-  device.reserve({max_tokens, 1, pages, geometry.group, 1, geometry.head_dim, plan.layout.page});
+  device.reserve({max_tokens + other_prompt(plan.layout.page), kSequences, std::max(pages, kOtherPages), kHeads * geometry.group,
+                  kHeads, geometry.head_dim, plan.layout.page});
 }
 
 Matrix SingleHead::upload(const std::vector<float>& values, int64_t rows) {
@@ -37,19 +48,42 @@ Matrix SingleHead::upload(const std::vector<float>& values, int64_t rows) {
   return {uploads_.back()->data(), DataType::kF32, rows, columns, columns};
 }
 
-OpenPass SingleHead::begin(int rows, bool decoding) {
+Matrix SingleHead::upload_tokens(const std::vector<float>& tokens, int layer) {
+  const int dim = plan_.graph.geometry.head_dim;
+  const int other_rows = query_indptr_[1];
+  const int rows = query_indptr_[2];
+  std::vector<float> all;
+  all.reserve(static_cast<size_t>(rows) * kHeads * dim);
+  for (int row = 0; row < rows; ++row) {
+    const bool other = row < other_rows;
+    const auto token = tokens.begin() + static_cast<ptrdiff_t>(other ? row : row - other_rows) * dim;
+    for (int head = 0; head < kHeads; ++head) {
+      const float sign = !other && head == kHead && layer == kLayer ? 1.0F : -1.0F;
+      std::transform(token, token + dim, std::back_inserter(all), [sign](float x) { return sign * x; });
+    }
+  }
+  return upload(all, rows);
+}
+
+OpenPass SingleHead::begin(int rows, int other_rows, bool decoding) {
+  const int page = plan_.layout.page;
+  if (other_tokens_ + other_rows > kOtherPages * page) {
+    other_tokens_ = 0;
+    if (flow_) other_state_ = flow_->create_state(kOtherPages);
+  }
   tokens_ += rows;
-  query_indptr_ = {0, rows};
-  lengths_ = {tokens_};
-  page_indptr_ = {0, pages_for(tokens_, plan_.layout.page)};
-  decoding_ = {static_cast<uint8_t>(decoding)};
-  seeds_ = {seed_};
-  states_ = {state_.get()};
+  other_tokens_ += other_rows;
+  query_indptr_ = {0, other_rows, other_rows + rows};
+  lengths_ = {other_tokens_, tokens_};
+  page_indptr_ = {0, kOtherPages, kOtherPages + pages_for(tokens_, page)};
+  decoding_.assign(kSequences, static_cast<uint8_t>(decoding));
+  seeds_ = {seed_ + 1, seed_};
+  states_ = {other_state_.get(), state_.get()};
   PassBatch batch;
   batch.query_indptr = query_indptr_;
   batch.lengths = lengths_;
   batch.page_indptr = page_indptr_;
-  batch.page_indices = std::span<const int32_t>(pages_).first(page_indptr_[1]);
+  batch.page_indices = std::span<const int32_t>(pages_).first(page_indptr_.back());
   batch.decoding = decoding_;
   batch.seeds = seeds_;
   batch.states = states_;
@@ -57,14 +91,16 @@ OpenPass SingleHead::begin(int rows, bool decoding) {
 }
 
 void SingleHead::append(const std::vector<float>& keys, const std::vector<float>& values) {
-  const int64_t rows = query_indptr_[1];
-  device_.append(0, upload(keys, rows), upload(values, rows));
-  if (flow_) device_.refresh_fields(0, *flow_);
+  for (int layer = 0; layer < kLayers; ++layer) {
+    device_.append(layer, upload_tokens(keys, layer), upload_tokens(values, layer));
+    if (flow_) device_.refresh_fields(layer, *flow_);
+  }
 }
 
 void SingleHead::prefill(const std::vector<float>& keys, const std::vector<float>& values) {
   {
-    const OpenPass pass = begin(static_cast<int>(keys.size()) / plan_.graph.geometry.head_dim, false);
+    const int rows = static_cast<int>(keys.size()) / plan_.graph.geometry.head_dim;
+    const OpenPass pass = begin(rows, std::min(rows, other_prompt(plan_.layout.page)), false);
     append(keys, values);
   }
   device_.synchronize();
@@ -75,34 +111,42 @@ HeadStep SingleHead::decode(const std::vector<float>& key, const std::vector<flo
                             bool probed) {
   const Geometry& geometry = plan_.graph.geometry;
   const int pages = pages_for(tokens_ + 1, plan_.layout.page);
-  HeadStep step;
-  step.scores.assign(score_rows_ * pages, NAN);
-  step.selected.assign(pages, -1);
-  step.output.assign(query.size(), NAN);
-  int32_t count = 0;
+  constexpr int kHeadsOfPass = kSequences * kHeads;  // of which this one is the last
+  // [sequences, heads, ...]: the other heads ask with the numbers of this one's query in falling order.
+  std::vector<float> queries;
+  for (int i = 1; i < kHeadsOfPass; ++i) queries.insert(queries.end(), query.rbegin(), query.rend());
+  queries.insert(queries.end(), query.begin(), query.end());
+  std::vector<float> scores(kHeadsOfPass * score_rows_ * pages, NAN);
+  std::vector<int32_t> selected(static_cast<size_t>(kHeadsOfPass) * pages, -1);
+  std::vector<int32_t> counts(kHeadsOfPass);
+  std::vector<float> outputs(queries.size(), NAN);
   AttentionProbe probe;
-  probe.scores = step.scores.data();
-  probe.selected = step.selected.data();
-  probe.counts = &count;
+  probe.scores = scores.data();
+  probe.selected = selected.data();
+  probe.counts = counts.data();
   probe.score_capacity = probe.selected_capacity = pages;
   Device::Attention call;
-  call.query_heads = geometry.group;
+  call.layer = kLayer;
+  call.query_heads = kHeads * geometry.group;
   call.scale = 1 / std::sqrt(static_cast<float>(geometry.head_dim));
   call.flow = flow_.get();
   call.probe = flow_ && probed ? &probe : nullptr;
   {
-    const OpenPass pass = begin(1, true);
+    const OpenPass pass = begin(1, 1, true);
     append(key, value);
-    const Matrix output = upload(step.output, 1);
-    device_.attention(call, upload(query, 1), output);
-    device_.read(step.output.data(), output.data, step.output.size() * sizeof(float));
+    const Matrix output = upload(outputs, kSequences);
+    device_.attention(call, upload(queries, kSequences), output);
+    device_.read(outputs.data(), output.data, outputs.size() * sizeof(float));
   }
   uploads_.clear();
-  if (flow_ && !probed) {
-    step.selected.clear();
-  } else if (flow_) {
-    step.selected.resize(std::clamp(count, 0, pages));
-  } else {
+  HeadStep step;
+  step.scores.assign(scores.end() - static_cast<ptrdiff_t>(score_rows_ * pages), scores.end());
+  step.output.assign(outputs.end() - static_cast<ptrdiff_t>(query.size()), outputs.end());
+  if (flow_ && probed) {
+    const auto own = selected.end() - pages;
+    step.selected.assign(own, own + std::clamp(counts.back(), 0, pages));
+  } else if (!flow_) {
+    step.selected.resize(pages);
     std::iota(step.selected.begin(), step.selected.end(), 0);
   }
   return step;

@@ -17,9 +17,14 @@ struct HeadStep {
   std::vector<float> output;      // [group, dim]
 };
 
-/// One layer, one KV head and one request on a device, driven as an engine drives it.
+/// One layer, one KV head and one request on a device, driven as an engine drives it: among others. Another request shares every
+/// pass, there are another KV head and another layer, and all of these hold the negative of what this one does, so that a device
+/// that took one for the other would be found out.
 class SingleHead {
  public:
+  static constexpr int kLayer = 1;  // of two
+  static constexpr int kHead = 1;   // of two
+
   SingleHead(Device& device, const Plan& plan, int max_tokens, uint64_t seed);
 
   /// Appends tokens of k, v [tokens, dim] without a query.
@@ -30,21 +35,26 @@ class SingleHead {
                   bool probed = true);
 
  private:
-  /// A pass that appends `rows` tokens.
-  OpenPass begin(int rows, bool decoding);
+  /// A pass that appends `rows` tokens, and `other_rows` of the other request.
+  OpenPass begin(int rows, int other_rows, bool decoding);
   void append(const std::vector<float>& keys, const std::vector<float>& values);
+  /// Tokens [rows, dim] of one layer of the pass, [other rows + rows, heads, dim]: negated but for those of this head, and there,
+  /// too, in the other layer.
+  Matrix upload_tokens(const std::vector<float>& tokens, int layer);
   Matrix upload(const std::vector<float>& values, int64_t rows);
 
   Device& device_;
   const Plan& plan_;
   int tokens_ = 0;
+  int other_tokens_ = 0;  // of the other request
   uint64_t seed_;
   size_t score_rows_ = 0;
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<CompiledFlow> flow_;  // null: every layer is dense
   std::unique_ptr<RequestState> state_;
+  std::unique_ptr<RequestState> other_state_;
   std::vector<std::unique_ptr<Memory>> uploads_;  // of the pass
-  std::vector<int32_t> pages_;
+  std::vector<int32_t> pages_;                    // the other request's, then this one's
   // What a PassBatch points to.
   std::vector<int32_t> query_indptr_;
   std::vector<int32_t> lengths_;
