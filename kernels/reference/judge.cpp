@@ -125,7 +125,7 @@ class Judgement {
         allowed.require(window(int(pages_), traced_.nodes[size_t(id)].attributes), id);
     }
     for (size_t i = 0; i < scored_.size(); ++i) {
-      const std::string fault = add_scored(i, allowed);
+      std::string fault = add_scored(i, allowed);
       if (!fault.empty()) return fault;
     }
     std::vector<bool> is_selected(pages_, false);
