@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <chrono>
 #include <new>
+#include <numeric>
+#include <utility>
 
 #include "agents/evaluation/documents.h"
 #include "agents/evaluation/memory_limit.h"
 #include "agents/evaluation/speed.h"
+#include "agents/tasks/rng.h"
 #include "agents/tasks/scoring.h"
 
 namespace sluice {
@@ -27,7 +30,8 @@ struct Entrant {
   bool alive = false;                  // takes part in the next stage
   bool judged = false;                 // by a stage at least
   bool timing = true;                  // its speed is measured, as far as there is a candidate
-  std::vector<TaskSpeed> timed;
+  std::vector<TaskSpeed> timed;        // by task
+  std::vector<TaskSpeed> timed_parts;  // by batch, of the task that runs
   double timing_seconds = 0;
 
   void came_to(const std::string& stage, double seconds) { report.stages.push_back({stage, seconds}); }
@@ -282,34 +286,20 @@ class Cascade {
     }
   }
 
-  /// Where nobody is left to be judged, one batch is enough to time.
+  /// Where nobody is left to be judged, questions are asked only to time them.
   bool only_times() const { return alive() == 0 && !entrants_.empty(); }
 
   void run_task(const SuiteStage& stage, const SuiteTask& task) {
-    const std::string title = title_of(task);
-    DocumentSource source(task, context_, seed_);
     const bool only_times = this->only_times();
-    bool is_timed = timed() == 0;
+    const std::vector<int> pairs = pairs_of_batches(task);
     Scores dense;
     std::vector<Scores> flows(entrants_.size());
-    std::vector<JobDocument> documents;
-    const auto flush = [&] {
-      if (!documents.empty()) answer(stage, task, documents, dense, flows, !is_timed);
-      is_timed = true;
-      documents.clear();
-    };
-    const size_t capacity = static_cast<size_t>(std::max(1, runner_.batch_size(task.tokens)));
-    size_t waiting = 0;
-    for (JobDocument document = source.next(); !document.empty(); document = source.next()) {
-      if (waiting + document.size() > capacity) {
-        flush();
-        waiting = 0;
-        if (only_times) break;
-      }
-      waiting += document.size();
-      documents.push_back(std::move(document));
+    DocumentBatches batches(task, context_, seed_, runner_.batch_size(task.tokens));
+    for (const int of_batch : pairs) {
+      const std::vector<JobDocument> documents = batches.next();
+      if (!only_times || of_batch > 0) answer(stage, task, documents, dense, flows, of_batch);
     }
-    flush();
+    conclude_timing(stage, task);
     progress_.advance(static_cast<double>(timed()) * speed_work(task));
     if (only_times) return progress_.shrink(prefill_work(task) + static_cast<double>(entrants_.size() + 1) * decode_work(task));
     report_.dense.push_back(summarise(stage, task, dense, dense));
@@ -321,7 +311,7 @@ class Cascade {
   }
 
   void answer(const SuiteStage& stage, const SuiteTask& task, const std::vector<JobDocument>& documents, Scores& dense,
-              std::vector<Scores>& flows, bool is_timed) {
+              std::vector<Scores>& flows, int pairs) {
     const std::string title = title_of(task);
     progress_.show(stage.name, title, "prefill");
     const auto batch = runner_.prefill(documents);
@@ -342,11 +332,29 @@ class Cascade {
         entrant.fail(stage.name, error.what());
       }
     }
-    for (size_t i = 0; i < entrants_.size() && is_timed; ++i) {
+    for (size_t i = 0; i < entrants_.size() && pairs > 0; ++i) {
       Entrant& entrant = entrants_[i];
       if (entrant.candidate && entrant.timing)
-        time(entrant, stage, task, *batch, {by_dense, by_flow[i] ? &*by_flow[i] : nullptr});
+        time(entrant, task, *batch, {by_dense, by_flow[i] ? &*by_flow[i] : nullptr}, pairs);
     }
+  }
+
+  /// How many pairs are timed of each batch of a task. Which batches those are is chosen by chance, anew for every evaluation: a
+  /// flow that knew the first documents of a problem set, or of a server's seed, could be fast in those alone.
+  std::vector<int> pairs_of_batches(const SuiteTask& task) {
+    constexpr size_t kTimedBatches = 4;  // each costs engines of its own
+    DocumentBatches batches(task, context_, seed_, runner_.batch_size(task.tokens));
+    size_t count = 0;
+    while (!batches.next().empty()) ++count;
+    std::vector<int> pairs(count, 0);
+    if (timed() == 0) return pairs;
+    const size_t most = only_times() ? 1 : kTimedBatches;
+    const auto all = static_cast<size_t>(pairs_of_a_task());
+    std::vector<size_t> places(count);
+    std::iota(places.begin(), places.end(), size_t{0});
+    const std::vector<size_t> chosen = chance_.distinct(std::move(places), std::min({most, all, count}));
+    for (size_t i = 0; i < all; ++i) ++pairs[chosen[i % chosen.size()]];
+    return pairs;
   }
 
   int pairs_of_a_task() const {
@@ -356,17 +364,13 @@ class Cascade {
     return static_cast<int>(std::max<size_t>(2, share));
   }
 
-  void time(Entrant& entrant, const SuiteStage& stage, const SuiteTask& task, const PrefilledBatch& batch,
-            const Answers& answers) {
+  void time(Entrant& entrant, const SuiteTask& task, const PrefilledBatch& batch, const Answers& answers, int pairs) {
     const auto started = Clock::now();
     progress_.show("speed", title_of(task), entrant.report.name);
+    const bool is_first = entrant.timed.empty() && entrant.timed_parts.empty();
     try {
-      TaskSpeed speed = runner_.measure(batch, entrant.candidate->plan, answers,
-                                        {suite_.speed_batch, pairs_of_a_task(), entrant.timed.empty() ? 2 : 1});
-      speed.stage = stage.name;
-      speed.task = task.task;
-      if (!task.is_problem_set()) speed.tokens = task.tokens;
-      entrant.timed.push_back(std::move(speed));
+      entrant.timed_parts.push_back(
+          runner_.measure(batch, entrant.candidate->plan, answers, {suite_.speed_batch, pairs, is_first ? 2 : 1}));
     } catch (const InputError& error) {
       entrant.leave_untimed(error);
     } catch (const std::bad_alloc&) {
@@ -375,6 +379,17 @@ class Cascade {
       entrant.fail("speed", error.what());
     }
     entrant.timing_seconds += seconds_since(started);
+  }
+
+  void conclude_timing(const SuiteStage& stage, const SuiteTask& task) {
+    for (Entrant& entrant : entrants_) {
+      if (entrant.timed_parts.empty()) continue;
+      TaskSpeed speed = united(std::exchange(entrant.timed_parts, {}));
+      speed.stage = stage.name;
+      speed.task = task.task;
+      if (!task.is_problem_set()) speed.tokens = task.tokens;
+      entrant.timed.push_back(std::move(speed));
+    }
   }
 
   /// What is faster than the pages read allow was not measured rightly. What is answered otherwise where the clock looks was not
@@ -414,6 +429,7 @@ class Cascade {
   const TaskContext& context_;
   const Seed& seed_;
   Progress& progress_;
+  Rng chance_ = Rng(Seed::secret(), "timed batches");
   std::vector<Entrant> entrants_;
   Report report_;
 };

@@ -124,4 +124,18 @@ JobDocument DocumentSource::next_problem() {
   return document;
 }
 
+DocumentBatches::DocumentBatches(const SuiteTask& task, const TaskContext& context, const Seed& seed, int capacity)
+    : source_(task, context, seed), capacity_(static_cast<size_t>(std::max(1, capacity))), waiting_(source_.next()) {}
+
+std::vector<JobDocument> DocumentBatches::next() {
+  std::vector<JobDocument> batch;
+  size_t questions = 0;
+  while (!waiting_.empty() && (batch.empty() || questions + waiting_.size() <= capacity_)) {
+    questions += waiting_.size();
+    batch.push_back(std::move(waiting_));
+    waiting_ = source_.next();
+  }
+  return batch;
+}
+
 }  // namespace sluice

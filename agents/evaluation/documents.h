@@ -37,4 +37,19 @@ class DocumentSource {
   int document_ = 0;
 };
 
+/// The documents of a task in batches of about `capacity` questions, as they are prefilled together: documents stay whole, so one
+/// that is larger makes a batch of its own.
+class DocumentBatches {
+ public:
+  DocumentBatches(const SuiteTask& task, const TaskContext& context, const Seed& seed, int capacity);
+
+  /// The next batch, or an empty one when all samples were given.
+  std::vector<JobDocument> next();
+
+ private:
+  DocumentSource source_;
+  size_t capacity_;
+  JobDocument waiting_;  // for the next batch
+};
+
 }  // namespace sluice

@@ -47,7 +47,7 @@ struct TaskSpeed {
   int batch = 0;
   TimedPairs seconds;        // dense attention's, the flow's
   Ratio speedup;             // once all tasks are there (speed_of)
-  int generated = 0;         // tokens of one run, whoever generates them
+  double generated = 0;      // tokens in all pairs, by either side
   double pages_read = 1;     // share of the pages that dense attention reads, in sparse layers
   double limit = 1;          // no flow that reads so many pages is faster, whatever the rest of a step takes
   std::vector<double> mass;  // [layers] share of the dense attention mass on the selected pages

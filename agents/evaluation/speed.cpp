@@ -24,10 +24,14 @@ struct Question {
   size_t place = 0;
 };
 
-/// Tokens of the answer that are scored, whoever generates them.
-int scored_tokens(const PrefilledPrompt& prompt, const Generation& dense) {
-  const size_t known = prompt.expected.empty() ? dense.tokens.size() : prompt.expected.size() + 1;  // the end is scored as well
-  return std::clamp(static_cast<int>(known), 1, prompt.max_tokens);
+/// Tokens of the flow's answer that are scored. Where it is not known how long the answer has to be, they are as many as the flow
+/// generated, so that it cannot be fast as long as dense attention takes and right afterwards; as many as dense attention's, if
+/// the flow was not asked.
+int scored_tokens(const PrefilledPrompt& prompt, const Answers& answers, size_t place) {
+  const std::vector<Generation>& generations = answers.flow != nullptr ? *answers.flow : answers.dense;
+  const bool is_known = !prompt.expected.empty();
+  const size_t tokens = is_known ? prompt.expected.size() + 1 : generations.at(place).tokens.size();  // the end is scored as well
+  return std::clamp(static_cast<int>(tokens), 1, prompt.max_tokens);
 }
 
 /// Whether the engine has tokens of the prompt to compute before the first decode step.
@@ -41,11 +45,11 @@ double cache_reads(const PrefilledPrompt& prompt) { return static_cast<double>(p
 
 /// At most `most` questions of the batch, chosen by chance, that begin to decode in the same pass: all with a tail, or all
 /// without.
-std::vector<Question> draw_questions(const EngineBatch& batch, const std::vector<Generation>& dense, size_t most, Rng& rng) {
+std::vector<Question> draw_questions(const EngineBatch& batch, const Answers& answers, size_t most, Rng& rng) {
   std::vector<Question> questions;
   for (size_t i = 0; i < batch.prompts.size(); ++i) {
     questions.push_back({batch.prompts[i], i});
-    questions.back().prompt.max_tokens = scored_tokens(batch.prompts[i], dense.at(i));
+    questions.back().prompt.max_tokens = scored_tokens(batch.prompts[i], answers, i);
   }
   for (size_t i = questions.size(); i-- > 1;) std::swap(questions[i], questions[rng.below(i + 1)]);
   const auto tailed = [](const Question& question) { return has_tail(question.prompt); };
@@ -191,7 +195,7 @@ TaskSpeed time_questions(const EngineBatch& batch, const Answers& answers, Devic
     speed.tokens = std::max(speed.tokens, static_cast<int>(prompt.tokens.size()));
   }
   const int most = std::min(options.batch, prompts_together(model.config(), speed.tokens));
-  const std::vector<Question> questions = draw_questions(batch, answers.dense, static_cast<size_t>(most), rng);
+  const std::vector<Question> questions = draw_questions(batch, answers, static_cast<size_t>(most), rng);
   speed.batch = static_cast<int>(questions.size());
 
   Side dense(questions, device, model, nullptr);
@@ -204,7 +208,7 @@ TaskSpeed time_questions(const EngineBatch& batch, const Answers& answers, Devic
     if (!dense_first) speed.seconds.slow.push_back(dense.run());
   }
   compare(questions, flow.answers(), answers, speed);
-  speed.generated = flow.tokens();
+  speed.generated = static_cast<double>(flow.tokens()) * pairs;
   const EngineStats stats = flow.stats();
   if (stats.pages_available > 0) {
     speed.pages_read = static_cast<double>(stats.pages_attended) / static_cast<double>(stats.pages_available);
@@ -212,6 +216,32 @@ TaskSpeed time_questions(const EngineBatch& batch, const Answers& answers, Devic
   speed.limit = limit_of(plan, model.config().layers, speed.pages_read);
   speed.mass = attention_mass(questions, device, model, plan);
   return speed;
+}
+
+TaskSpeed united(std::vector<TaskSpeed> batches) {
+  TaskSpeed all;
+  all.pages_read = 0;
+  all.mass.assign(batches.front().mass.size(), 0);
+  double pairs = 0;
+  double limits = 0;
+  for (const TaskSpeed& batch : batches) {
+    const auto weight = static_cast<double>(batch.seconds.slow.size());
+    pairs += weight;
+    all.tokens = std::max(all.tokens, batch.tokens);
+    all.batch = std::max(all.batch, batch.batch);
+    all.seconds.slow.insert(all.seconds.slow.end(), batch.seconds.slow.begin(), batch.seconds.slow.end());
+    all.seconds.fast.insert(all.seconds.fast.end(), batch.seconds.fast.begin(), batch.seconds.fast.end());
+    all.generated += batch.generated;
+    all.pages_read += weight * batch.pages_read;
+    limits += weight * std::log(batch.limit);
+    for (size_t layer = 0; layer < batch.mass.size(); ++layer) all.mass[layer] += weight * batch.mass[layer];
+    all.strayed += batch.strayed;
+    all.compared += batch.compared;
+  }
+  all.pages_read /= pairs;
+  all.limit = std::exp(limits / pairs);
+  for (double& share : all.mass) share /= pairs;
+  return all;
 }
 
 SpeedResult speed_of(std::vector<TaskSpeed> tasks) {
@@ -235,7 +265,7 @@ SpeedResult speed_of(std::vector<TaskSpeed> tasks) {
     result.pairs += static_cast<int>(task.seconds.slow.size());
     dense_seconds += std::accumulate(task.seconds.slow.begin(), task.seconds.slow.end(), 0.0);
     flow_seconds += std::accumulate(task.seconds.fast.begin(), task.seconds.fast.end(), 0.0);
-    generated += static_cast<double>(task.generated) * static_cast<double>(task.seconds.slow.size());
+    generated += task.generated;
     result.pages_read += task.pages_read / n;
     limits += std::log(task.limit) / n;
     for (size_t layer = 0; layer < task.mass.size(); ++layer) result.mass[layer] += task.mass[layer] / n;

@@ -15,6 +15,9 @@ namespace sluice {
 TaskSpeed time_questions(const EngineBatch& batch, const Answers& answers, Device& device, const Model& model, const Plan& plan,
                          const SpeedOptions& options);
 
+/// One task of which several batches were timed, at least one: each counts as often as it has pairs.
+TaskSpeed united(std::vector<TaskSpeed> batches);
+
 /// The speed over all tasks, at least one, and of each.
 SpeedResult speed_of(std::vector<TaskSpeed> tasks);
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -65,6 +66,7 @@ class FakeRunner : public Runner {
     const std::string& name = plan.graph.name;
     if (name == "narrow") throw InputError("no room to time it", "shorten it");
     ++measured[name];
+    timed.push_back(dynamic_cast<const FakeBatch&>(batch).samples.front().prompt);
     TaskSpeed speed;
     const auto pairs = static_cast<size_t>(std::max(options.pairs, options.least));
     speed.seconds = {std::vector<double>(pairs, name == "hasty" ? 9 : 2), std::vector<double>(pairs, 1)};
@@ -83,7 +85,8 @@ class FakeRunner : public Runner {
   int prefills = 0;
   std::map<std::string, int> decodes;
   std::set<std::string> asked;
-  std::map<std::string, int> measured;  // tasks
+  std::map<std::string, int> measured;  // batches
+  std::vector<std::string> timed;       // the first prompt of each
 };
 
 Suite small_suite() {
@@ -164,7 +167,51 @@ TEST(Cascade, LaterStagesAreNotRunBelowTheThreshold) {
 TEST(Cascade, MeasuresTheSpeedOfEveryFlowThatRuns) {
   FakeRunner runner;
   run(runner, {"right", "wrong", "throws", "refused", "inexact"});
-  EXPECT_EQ(runner.measured, (std::map<std::string, int>{{"right", 2}, {"wrong", 2}})) << "in every task, judged in it or not";
+  EXPECT_EQ(runner.measured, (std::map<std::string, int>{{"right", 3}, {"wrong", 3}}))
+      << "in every task, judged in it or not, both batches of the first";
+}
+
+// Were it always the first batch, a flow could be fast for the first problems of a set alone, or for what a server's seed begins
+// with.
+TEST(Cascade, TimesBatchesChosenByChance) {
+  const Suite suite = parse_suite(R"([{"task": "needle_multikey", "tokens": 256, "samples": 256, "questions": 4}])", "long");
+  const auto timed = [&] {
+    FakeRunner runner;
+    run(runner, {"right"}, "the same", suite);
+    return runner.timed;
+  };
+  const std::vector<std::string> once = timed();
+  const std::vector<std::string> again = timed();
+  EXPECT_EQ(once.size(), 4U) << "of 64";
+  EXPECT_EQ(std::set<std::string>(once.begin(), once.end()).size(), once.size());
+  EXPECT_NE(once, again) << "the seed of the questions, which is the same, says nothing of it";
+}
+
+TEST(Cascade, BatchesOfATaskCountByTheirPairs) {
+  TaskSpeed few;
+  few.seconds = {{2}, {1}};
+  few.generated = 8;
+  few.pages_read = 0.1;
+  few.limit = 10;
+  few.mass = {0.5, 1};
+  few.strayed = 1;
+  few.compared = 4;
+  TaskSpeed many = few;
+  many.seconds = {{4, 4, 4}, {4, 4, 4}};
+  many.generated = 24;
+  many.pages_read = 1;
+  many.limit = 1;
+  many.mass = {1, 1};
+  many.strayed = 0;
+  const TaskSpeed all = united({few, many});
+  EXPECT_EQ(all.seconds.slow, (std::vector<double>{2, 4, 4, 4}));
+  EXPECT_EQ(all.seconds.fast, (std::vector<double>{1, 4, 4, 4}));
+  EXPECT_EQ(all.generated, 32);
+  EXPECT_DOUBLE_EQ(all.pages_read, 0.775);
+  EXPECT_DOUBLE_EQ(all.limit, std::pow(10, 0.25));
+  EXPECT_EQ(all.mass, (std::vector<double>{0.875, 1}));
+  EXPECT_EQ(all.strayed, 1);
+  EXPECT_EQ(all.compared, 8);
 }
 
 TEST(Cascade, RefusesSpeedsThatCannotBe) {

@@ -36,6 +36,29 @@ TEST(DocumentSource, GivesExactlyTheSamplesAskedFor) {
   }
 }
 
+TEST(DocumentBatches, HoldWholeDocumentsInTheirOrder) {
+  const CountingTokenizer tokenizer;
+  const TaskContext context{tokenizer, &mini_vocabulary(), 0};
+  const SuiteTask task = task_of("needle_multikey", 512, 11, 4);
+  const auto sizes = [&](int capacity) {
+    DocumentSource source(task, context, Seed::parse("x"));
+    DocumentBatches batches(task, context, Seed::parse("x"), capacity);
+    std::vector<std::vector<size_t>> all;
+    for (auto batch = batches.next(); !batch.empty(); batch = batches.next()) {
+      all.emplace_back();
+      for (const JobDocument& document : batch) {
+        EXPECT_EQ(document.front().sample.prompt, source.next().front().sample.prompt);
+        all.back().push_back(document.size());
+      }
+    }
+    return all;
+  };
+  using Sizes = std::vector<std::vector<size_t>>;
+  EXPECT_EQ(sizes(1), (Sizes{{4}, {4}, {3}})) << "a document stays whole";
+  EXPECT_EQ(sizes(7), (Sizes{{4}, {4, 3}}));
+  EXPECT_EQ(sizes(16), (Sizes{{4, 4, 3}}));
+}
+
 TEST(DocumentSource, LeavesRoomForTheAnswerInTheModelsContext) {
   const CountingTokenizer tokenizer;
   constexpr int kPositions = 2048;

@@ -12,6 +12,7 @@
 #include "agents/evaluation/engine_runner.h"
 #include "agents/evaluation/prefilled.h"
 #include "agents/evaluation/single_head.h"
+#include "agents/evaluation/speed.h"
 #include "agents/evaluation/terminal_progress.h"
 #include "agents/trace_options.h"
 #include "host/model.h"
@@ -134,6 +135,22 @@ TEST_F(MiniEvaluation, MorePromptsThanABatchAreAllAnswered) {
     const std::vector<Generation> alone = runner.decode(*runner.prefill({{many[i]}}), nullptr);
     for (size_t j = i; j < many.size(); j += 4) EXPECT_EQ(together[j].text, alone[0].text);
   }
+}
+
+// As many as dense attention takes would let a flow be fast for so long, and right in what comes later and is scored, too.
+TEST_F(MiniEvaluation, AnAnswerOfUnknownLengthIsTimedAsFarAsItWasScored) {
+  EngineRunner runner(*device_, *model_, *tokenizer_);
+  const JobDocument document = {job_of("<bos> key acorn = 01 02 ; ask acorn =", 12)};
+  const auto batch = runner.prefill({document});
+  const std::vector<Generation> dense = {{"", true, {7, 8}}};
+  const std::vector<Generation> flow = {{"", true, {7, 8, 9, 10, 11}}};
+  const Candidate candidate = runner.prepare(read_flow("quest"));
+  const auto tokens = [&](const Answers& answers) {
+    const TaskSpeed speed = runner.measure(*batch, candidate.plan, answers, {1, 3, 3});
+    return speed.generated / static_cast<double>(speed.seconds.slow.size());
+  };
+  EXPECT_EQ(tokens({dense, &flow}), 5);
+  EXPECT_EQ(tokens({dense, nullptr}), 2) << "a flow that was not asked";
 }
 
 TEST_F(MiniEvaluation, TheMemoryOfABatchHasABound) {
