@@ -48,7 +48,7 @@ struct TaskSpeed {
   TimedPairs seconds;        // dense attention's, the flow's
   Ratio speedup;             // once all tasks are there (speed_of)
   double generated = 0;      // tokens in all pairs, by either side
-  double pages_read = 1;     // share of the pages that dense attention reads, in sparse layers
+  double pages_read = 1;     // share of the pages that dense attention reads, in all layers
   double limit = 1;          // no flow that reads so many pages is faster, whatever the rest of a step takes
   std::vector<double> mass;  // [layers] share of the dense attention mass on the selected pages
   int strayed = 0;           // questions whose answer was another than the one that was scored

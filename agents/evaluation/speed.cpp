@@ -179,10 +179,17 @@ void compare(const std::vector<Question>& questions, const std::vector<std::vect
   }
 }
 
-double limit_of(const Plan& plan, int layers, double pages_read) {
-  int sparse = 0;
-  for (int layer = 0; layer < layers; ++layer) sparse += plan.graph.layers.is_sparse(layer, layers) ? 1 : 0;
-  return layers / (layers - sparse + sparse * pages_read);
+/// Of all layers, where the sparse ones read the share `sparse_share`.
+double pages_of_all_layers(const Plan& plan, int layers, double sparse_share) {
+  double pages = 0;
+  for (int layer = 0; layer < layers; ++layer) pages += plan.graph.layers.is_sparse(layer, layers) ? sparse_share : 1;
+  return pages / layers;
+}
+
+/// A flow is no faster than by what it leaves of the bytes of dense attention's K and V.
+double limit_of(const Plan& plan, double pages_read) {
+  const double width = static_cast<double>(size_of(plan.layout.kv)) / static_cast<double>(size_of(EngineOptions().kv));
+  return 1 / (pages_read * std::min(1.0, width));
 }
 
 }  // namespace
@@ -210,10 +217,10 @@ TaskSpeed time_questions(const EngineBatch& batch, const Answers& answers, Devic
   compare(questions, flow.answers(), answers, speed);
   speed.generated = static_cast<double>(flow.tokens()) * pairs;
   const EngineStats stats = flow.stats();
-  if (stats.pages_available > 0) {
-    speed.pages_read = static_cast<double>(stats.pages_attended) / static_cast<double>(stats.pages_available);
-  }
-  speed.limit = limit_of(plan, model.config().layers, speed.pages_read);
+  const double share =
+      stats.pages_available > 0 ? static_cast<double>(stats.pages_attended) / static_cast<double>(stats.pages_available) : 1;
+  speed.pages_read = pages_of_all_layers(plan, model.config().layers, share);
+  speed.limit = limit_of(plan, speed.pages_read);
   speed.mass = attention_mass(questions, device, model, plan);
   return speed;
 }

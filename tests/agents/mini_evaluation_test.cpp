@@ -137,6 +137,20 @@ TEST_F(MiniEvaluation, MorePromptsThanABatchAreAllAnswered) {
   }
 }
 
+// As `mass` counts them: a flow that is sparse in one layer of eight saves next to nothing, however few pages it reads there.
+TEST_F(MiniEvaluation, PagesOfFullLayersAreRead) {
+  EngineRunner runner(*device_, *model_, *tokenizer_);
+  const auto batch = runner.prefill({{job_of("<bos> key acorn = 01 02 ; ask acorn =", 12)}});
+  const std::vector<Generation> dense = {{"", true, {7, 8}}};
+  const FlowScript script = {"one.lua", R"(
+      local flow = sluice.flow { name = "one", page = 8, layers = { [3] = "sparse", rest = "full" } }
+      function flow.index(q, c) return sluice.window { last = 1 } end
+      return flow)"};
+  const TaskSpeed speed = runner.measure(*batch, runner.prepare(script).plan, {dense, nullptr}, {1, 2, 2});
+  EXPECT_DOUBLE_EQ(speed.pages_read, (7 + 0.5) / 8) << "one of two pages in one layer";
+  EXPECT_DOUBLE_EQ(speed.limit, 1 / speed.pages_read);
+}
+
 // As many as dense attention takes would let a flow be fast for so long, and right in what comes later and is scored, too.
 TEST_F(MiniEvaluation, AnAnswerOfUnknownLengthIsTimedAsFarAsItWasScored) {
   EngineRunner runner(*device_, *model_, *tokenizer_);
