@@ -70,7 +70,8 @@ std::string iso_day(int64_t microseconds) { return text_of(date_of(floor_divide(
 
 std::string iso_time(int64_t microseconds) {
   const int64_t days = floor_divide(microseconds, kDay);
-  const int64_t rest = microseconds - days * kDay;
+  const int64_t behind = microseconds % kDay;  // the first day's begin would not fit
+  const int64_t rest = behind < 0 ? behind + kDay : behind;
   const int64_t seconds = rest / kSecond;
   return fmt::format("{}T{:02}:{:02}:{:02}.{:06}Z", text_of(date_of(days)), seconds / 3600, seconds / 60 % 60, seconds % 60,
                      rest % kSecond);

@@ -21,6 +21,7 @@ TEST(IsoTime, IsRightBefore1970AndLongAfter) {
   EXPECT_EQ(iso_time(-62'167'219'200 * kSecond), "0000-01-01T00:00:00.000000Z");
   EXPECT_EQ(iso_time(-62'167'219'200 * kSecond - 1), "-000001-12-31T23:59:59.999999Z");
   EXPECT_EQ(iso_time(std::numeric_limits<int64_t>::max()), "+294247-01-10T04:00:54.775807Z");
+  EXPECT_EQ(iso_time(std::numeric_limits<int64_t>::min()), "-290308-12-21T19:59:05.224192Z");
   EXPECT_EQ(iso_day(-1), "1969-12-31");
 }
 
