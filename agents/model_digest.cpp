@@ -59,8 +59,8 @@ void add_samples(Digest& digest, std::span<const std::byte> bytes) {
 
 std::string model_digest(const std::string& directory) {
   Digest digest;
-  for (const char* name :
-       {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}) {
+  for (const char* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+                           "chat_template.jinja", "vocabulary.json"}) {
     add_file(digest, directory + "/" + name);
   }
   const Checkpoint checkpoint = Checkpoint::open(directory);

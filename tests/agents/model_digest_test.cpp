@@ -16,8 +16,8 @@ const std::string kMini = SLUICE_SOURCE_DIR "/host/models/mini";
 std::string copy_of_mini(const testing::TemporaryDirectory& directory, const std::string& name) {
   const std::string path = directory.file(name);
   std::filesystem::create_directories(path);
-  for (const char* file :
-       {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"}) {
+  for (const char* file : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "vocabulary.json",
+                           "model.safetensors"}) {
     std::filesystem::copy(kMini + "/" + file, path + "/" + file);
   }
   return path;
@@ -42,7 +42,7 @@ TEST(ModelDigest, TellsModelsApartByWeightsConfigurationAndTokenizer) {
   const std::string weights = copy_of_mini(directory, "weights");
   change_byte(weights + "/model.safetensors", 1);
   EXPECT_NE(model_digest(weights), model_digest(kMini));
-  for (const std::string file : {"config.json", "tokenizer.json", "generation_config.json"}) {
+  for (const std::string file : {"config.json", "tokenizer.json", "generation_config.json", "vocabulary.json"}) {
     const std::string other = copy_of_mini(directory, file);
     std::ofstream(other + "/" + file, std::ios::app) << "\n";
     EXPECT_NE(model_digest(other), model_digest(kMini)) << file;
