@@ -103,6 +103,12 @@ class Judgement {
     return {};
   }
 
+  static bool may_be_equal(const Bounded& a, const Bounded& b) {
+    if (is_unknown(a) || is_unknown(b) || a.value == b.value) return true;
+    if (std::isnan(a.value) || std::isnan(b.value)) return std::isnan(a.value) && std::isnan(b.value);
+    return std::fabs(a.value - b.value) <= a.error + b.error;
+  }
+
   /// A selection that passes have merged with another must be like it.
   std::string fault_of_merging(const Scores& wanted) const {
     const Node& node = traced_.nodes[size_t(wanted.selection)];
@@ -110,6 +116,7 @@ class Judgement {
       const Node& candidate = compiled_.nodes[size_t(scored_[i])];
       if (asked(i) == wanted.selection) return {};
       if (candidate.op != node.op || !(candidate.attributes == node.attributes)) continue;
+      if (wanted.bound && !may_be_equal(*wanted.bound, expected_of(i)->bound.value())) continue;
       const std::span<const float> scores = row(i);
       const bool same = std::equal(scores.begin(), scores.end(), wanted.values.begin(), agrees);
       if (same) return {};
