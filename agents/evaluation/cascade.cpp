@@ -13,6 +13,7 @@
 #include "agents/evaluation/speed.h"
 #include "agents/tasks/rng.h"
 #include "agents/tasks/scoring.h"
+#include "scripting/graph/resource_error.h"
 
 namespace sluice {
 namespace {
@@ -213,6 +214,8 @@ class Cascade {
     } catch (const std::bad_alloc&) {
       entrant.report = rejected(contestant, InputError(memory_ran_out()));
       entrant.alive = false;
+    } catch (const ResourceError&) {
+      throw;  // what the machine lacks says nothing of the flow
     } catch (const std::exception& error) {
       entrant.fail("verify", error.what());
     }
