@@ -41,7 +41,7 @@ Suite verify_suite() {
   return suite;
 }
 
-/// Half a minute for eight flows on two free cores: few documents, many questions about each.
+/// A minute or two for eight flows on two free cores: few documents, many questions about each.
 Suite quick_suite() {
   Suite suite;
   suite.name = "quick";
