@@ -77,9 +77,7 @@ double round_to(DataType type, double x);
 /// The same for all of `numbers`.
 std::vector<float> round_all_to(DataType type, std::span<const float> numbers);
 
-/// Pages by the total order: higher score first, ties to the lower page, NaN last.
-std::vector<int32_t> best_first(std::span<const double> scores);
-/// kTopK by sorting.
+/// kTopK by sorting: higher score first, ties to the lower page, NaN last.
 std::vector<int32_t> top_k(std::span<const double> scores, const Attributes& attributes);
 
 /// Attention of q [group, dim] over the tokens of `pages` (k, v [tokens, dim]), softmax of scale * q.k: [group, dim].

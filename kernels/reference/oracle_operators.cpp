@@ -245,6 +245,9 @@ Tensor apply(const Node& node, const Shape& shape, std::span<const Tensor* const
   return out;
 }
 
+namespace {
+
+/// Pages by the total order: higher score first, ties to the lower page, NaN last.
 std::vector<int32_t> best_first(std::span<const double> scores) {
   std::vector<int32_t> order(scores.size());
   std::iota(order.begin(), order.end(), 0);
@@ -254,6 +257,8 @@ std::vector<int32_t> best_first(std::span<const double> scores) {
   });
   return order;
 }
+
+}  // namespace
 
 std::vector<int32_t> top_k(std::span<const double> scores, const Attributes& attributes) {
   const int pages = int(scores.size());

@@ -66,10 +66,8 @@ Schedule::Schedule(const FlowGraph& graph, const std::vector<NodeId>& roots)
       const auto from = size_t(input);
       const bool whole = spans[i] != Span::kPage || (phase_of[from] != phase && !is_paged_source(input));
       const bool paged = has_axis(graph.nodes[from].shape, Axis::kPage);
-      if (paged && whole) {
-        stored[from] = true;
-        last_reader[from] = std::max(last_reader[from], phase);
-      }
+      if (paged) last_reader[from] = std::max(last_reader[from], phase);
+      if (paged && whole) stored[from] = true;
       if (is_paged_source(input)) add_source(input, phase);
     }
     if (is_paged_source(id)) continue;
@@ -88,7 +86,8 @@ Schedule::Schedule(const FlowGraph& graph, const std::vector<NodeId>& roots)
     if (is_paged_source(root)) add_source(root, last);
   }
   for (size_t id = 0; id < graph.nodes.size(); ++id) {
-    if (last_reader[id] >= 0 && last_reader[id] < last) phases[size_t(last_reader[id])].last_read.push_back(NodeId(id));
+    if (stored[id] && last_reader[id] >= 0 && last_reader[id] < last)
+      phases[size_t(last_reader[id])].last_read.push_back(NodeId(id));
   }
   for (Phase& phase : phases) {
     std::sort(phase.pages.begin(), phase.pages.end());
