@@ -1,9 +1,12 @@
 #include "agents/evaluation/prefilled.h"
 
+#include <sodium.h>
+
 #include <algorithm>
 #include <set>
 
 #include "scripting/graph/error.h"
+#include "scripting/graph/text.h"
 
 namespace sluice {
 namespace {
@@ -28,6 +31,19 @@ PrefilledPrompt tokenise(const Job& job, const Tokenizer& tokenizer) {
   prompt.stop = job.sample.stop;
   if (job.sample.must_end && job.sample.scoring == Scoring::kExact) prompt.expected = tokenizer.encode(job.sample.answer);
   return prompt;
+}
+
+/// Follows from everything that a flow computes, and from nothing that it does not: neither names nor comments. Otherwise the
+/// numbers that a flow draws would be the same for every flow, and would tell the questions of a seed apart: who has seen how one
+/// flow fared by them could write another that knows which questions to answer well.
+uint64_t seed_of_draws(const Plan& plan) {
+  FlowGraph graph = plan.graph;
+  graph.name.clear();
+  const std::string text = to_text(graph);
+  uint64_t seed = 0;
+  crypto_generichash(reinterpret_cast<unsigned char*>(&seed), sizeof seed, reinterpret_cast<const unsigned char*>(text.data()),
+                     text.size(), nullptr, 0);
+  return seed;
 }
 
 /// K and V of the first `shared` tokens of `tokens`.
@@ -74,6 +90,7 @@ EngineOptions engine_options(const std::vector<PrefilledPrompt>& prompts, const 
   options.max_batch = static_cast<int>(std::min<size_t>(prompts.size(), kMostPrompts));
   options.max_pass_tokens = kPassTokens;
   options.prefix_cache = false;  // each prompt brings its K and V along
+  if (plan != nullptr) options.seed = seed_of_draws(*plan);
   const PageLayout layout =
       plan != nullptr ? plan->layout : page_layout({config.head_dim, config.group(), options.page, options.kv}, {});
   const size_t page_bytes = layout.bytes * config.layers * config.kv_heads;
