@@ -56,31 +56,36 @@ std::vector<float> numbers(size_t count, Numbers wanted, std::mt19937_64& random
   return result;
 }
 
-/// Pages that a case needs for the largest budget of the graph to leave out about half of them.
-int pages_beyond_budget(const FlowGraph& graph) {
+/// Pages that the largest selection of the graph may take.
+int64_t budget_of(const FlowGraph& graph) {
   int64_t budget = 0;
   for (const Node& node : graph.nodes) {
     const Attributes& attributes = node.attributes;
     if (is_selection(node.op))
       budget = std::max<int64_t>({budget, int64_t{attributes.k} + attributes.first + attributes.last, attributes.max_pages});
   }
-  return static_cast<int>(std::min<int64_t>(kMostTokens / graph.geometry.page, 2 * budget + 3));
+  return budget;
 }
 
-/// Pages that a step of the reference takes a quarter of a second and a quarter of a gigabyte for, at most.
-int affordable_pages(const FlowGraph& graph) {
+/// Pages that a step of the reference takes a quarter of a second and a quarter of a gigabyte for, at most. `dear`: eight times
+/// as long, if so few pages are all selected.
+int affordable_pages(const FlowGraph& graph, bool dear) {
   constexpr int64_t kMostWork = int64_t{1} << 24;
   constexpr int64_t kMostNumbers = (int64_t{1} << 28) / static_cast<int64_t>(sizeof(oracle::Bounded));
   constexpr int64_t kLeastPages = 3;
   const oracle::Cost cost = oracle::cost_a_page(graph, oracle::roots_of(graph));
-  const int64_t pages = std::min(kMostWork / std::max<int64_t>(cost.work, 1), kMostNumbers / std::max<int64_t>(cost.numbers, 1));
-  return static_cast<int>(std::clamp<int64_t>(pages, kLeastPages, kMostTokens));
+  const int64_t by_work = kMostWork / std::max<int64_t>(cost.work, 1);
+  const int64_t by_memory = kMostNumbers / std::max<int64_t>(cost.numbers, 1);
+  const int64_t leaves_out = dear ? std::min(budget_of(graph) + 2, 8 * by_work) : 0;
+  return static_cast<int>(std::clamp<int64_t>(std::min(std::max(by_work, leaves_out), by_memory), kLeastPages, kMostTokens));
 }
 
-/// Full pages before the first step.
+/// Full pages before the first step. Where many are wanted, about twice what the flow selects.
 int pages_of(const FlowGraph& graph, const Case& wanted) {
-  const int pages = wanted.many ? std::max(wanted.pages, pages_beyond_budget(graph)) : wanted.pages;
-  return std::min(pages, affordable_pages(graph));
+  if (!wanted.many) return std::min(wanted.pages, affordable_pages(graph, false));
+  const int64_t beyond = std::min<int64_t>(kMostTokens / graph.geometry.page, 2 * budget_of(graph) + 3);
+  return std::min(static_cast<int>(std::max<int64_t>(wanted.pages, beyond)),
+                  affordable_pages(graph, wanted.keys == Numbers::kNormal));
 }
 
 std::vector<float> slice(const std::vector<float>& values, int first, int count, int dim) {

@@ -159,6 +159,32 @@ TEST(CheckAgainstReference, LeavesOpenWhatALogarithmMayNotHave) {
   EXPECT_EQ(fault_of(traced, traced), std::nullopt);
 }
 
+// Equal thresholds may be merged; these have equal scores, but not equal bounds.
+TEST(CheckAgainstReference, FindsAThresholdThatIsMergedWithAnother) {
+  const std::string low = "sluice.threshold(s, {above=s:mean('page'), last=1})";
+  const std::string high = "sluice.threshold(s, {above=s:mean('page') + 1, last=1})";
+  const FlowGraph traced = flow_of(kScore + "return sluice.union(" + high + ", " + low + ")");
+  EXPECT_EQ(fault_of(traced, traced), std::nullopt);
+  const auto fault = fault_of(traced, flow_of(kScore + "return " + high));
+  ASSERT_TRUE(fault.has_value());
+  EXPECT_NE(fault->find("is missing"), std::string::npos) << *fault;
+  const FlowGraph twice = flow_of(kScore + "return sluice.union(" + high + ", " + high + ")");
+  EXPECT_EQ(fault_of(twice, twice), std::nullopt);
+}
+
+// 2^22 operations a page: the reference affords four pages in a quarter of a second, all of which would be selected.
+TEST(CheckAgainstReference, LeavesOutPagesOfADearFlow) {
+  const auto flow = [](int k) {
+    return flow_of(
+        "local x = sluice.fill(1, {'page', {'sub', 65536}}) * sluice.position() for i = 1, 60 do x = x * 1.5 end "
+        "return sluice.topk((q * c.m):sum('dim'):max('head') + x:max('sub') * 0, {k=" +
+        std::to_string(k) + "})");
+  };
+  EXPECT_EQ(fault_of(flow(6), flow(6)), std::nullopt);
+  EXPECT_TRUE(fault_of(flow(6), flow(5)).has_value());
+  EXPECT_TRUE(fault_of(flow(6), flow(7)).has_value());
+}
+
 TEST(FindFlow, KnowsShippedNamesAndPathsOnly) {
   EXPECT_EQ(shipped_flows().size(), 8U);
   EXPECT_NE(find_flow("quest").find("scripting/flows/quest.lua"), std::string::npos);
