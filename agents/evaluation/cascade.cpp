@@ -294,10 +294,10 @@ class Cascade {
 
   void run_task(const SuiteStage& stage, const SuiteTask& task) {
     const bool only_times = this->only_times();
-    const std::vector<int> pairs = pairs_of_batches(task);
     Scores dense;
     std::vector<Scores> flows(entrants_.size());
     DocumentBatches batches(task, context_, seed_, runner_.batch_size(task.tokens));
+    const std::vector<int> pairs = pairs_of_batches(batches.count());
     for (const int of_batch : pairs) {
       const std::vector<JobDocument> documents = batches.next();
       if (!only_times || of_batch > 0) answer(stage, task, documents, dense, flows, of_batch);
@@ -344,13 +344,10 @@ class Cascade {
 
   /// How many pairs are timed of each batch of a task. Which batches those are is chosen by chance, anew for every evaluation: a
   /// flow that knew the first documents of a problem set, or of a server's seed, could be fast in those alone.
-  std::vector<int> pairs_of_batches(const SuiteTask& task) {
+  std::vector<int> pairs_of_batches(size_t count) {
     constexpr size_t kTimedBatches = 4;  // each costs engines of its own
-    DocumentBatches batches(task, context_, seed_, runner_.batch_size(task.tokens));
-    size_t count = 0;
-    while (!batches.next().empty()) ++count;
     std::vector<int> pairs(count, 0);
-    if (timed() == 0) return pairs;
+    if (timed() == 0 || count == 0) return pairs;
     const size_t most = only_times() ? 1 : kTimedBatches;
     const auto all = static_cast<size_t>(pairs_of_a_task());
     std::vector<size_t> places(count);

@@ -127,6 +127,18 @@ JobDocument DocumentSource::next_problem() {
 DocumentBatches::DocumentBatches(const SuiteTask& task, const TaskContext& context, const Seed& seed, int capacity)
     : source_(task, context, seed), capacity_(static_cast<size_t>(std::max(1, capacity))), waiting_(source_.next()) {}
 
+size_t DocumentBatches::count() const {
+  const auto samples = static_cast<size_t>(source_.samples());
+  const auto a_document = static_cast<size_t>(source_.samples_a_document());
+  const size_t together = std::max<size_t>(1, capacity_ / a_document);
+  const size_t whole = samples / a_document;
+  const size_t rest = samples % a_document;
+  const size_t full = (whole + together - 1) / together;
+  if (rest == 0) return full;
+  const size_t in_last = full == 0 ? 0 : whole - (full - 1) * together;
+  return in_last > 0 && in_last * a_document + rest <= capacity_ ? full : full + 1;
+}
+
 std::vector<JobDocument> DocumentBatches::next() {
   std::vector<JobDocument> batch;
   size_t questions = 0;

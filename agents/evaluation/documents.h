@@ -24,6 +24,8 @@ class DocumentSource {
   JobDocument next();
   /// Samples in all (problems times generations for jsonl).
   int samples() const { return samples_; }
+  /// How many of them each document has, but for the last, which may have fewer.
+  int samples_a_document() const { return task_.is_problem_set() ? task_.generations : task_.questions; }
 
  private:
   JobDocument next_problem();
@@ -45,6 +47,8 @@ class DocumentBatches {
 
   /// The next batch, or an empty one when all samples were given.
   std::vector<JobDocument> next();
+  /// Batches in all.
+  size_t count() const;
 
  private:
   DocumentSource source_;

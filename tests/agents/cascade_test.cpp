@@ -12,6 +12,7 @@
 #include "agents/evaluation/speed.h"
 #include "agents/evaluation/terminal_progress.h"
 #include "scripting/graph/error.h"
+#include "scripting/graph/resource_error.h"
 #include "tests/agents/fixtures.h"
 
 namespace sluice::test {
@@ -24,12 +25,13 @@ class FakeBatch : public PrefilledBatch {
   std::vector<Sample> samples;
 };
 
-/// Answers as the flow's file name says: "right", "wrong", "half", "seven" of ten, "throws", "large" (memory runs out),
-/// "refused", "inexact"; or right, but "narrow" has no room to be timed, "hasty" is faster than can be, and "strays" answers
-/// otherwise where it is timed. Dense is right unless `dense` says otherwise.
+/// Answers as the flow's file name says ("starved": the machine lacks what it takes to prepare it): "right", "wrong", "half",
+/// "seven" of ten, "throws", "large" (memory runs out), "refused", "inexact"; or right, but "narrow" has no room to be timed,
+/// "hasty" is faster than can be, and "strays" answers otherwise where it is timed. Dense is right unless `dense` says otherwise.
 class FakeRunner : public Runner {
  public:
   Candidate prepare(const FlowScript& script) override {
+    if (script.file == "starved") throw ResourceError("no more processes");
     if (script.file == "refused") throw FlowError({"refused.lua", 3}, "unknown operator", "try max");
     Candidate candidate;
     candidate.plan.graph.name = script.file;
@@ -153,6 +155,11 @@ TEST(Cascade, MemoryThatRunsOutIsTheFlowsEnd) {
   const FlowReport flow = run(runner, {"large"}).flows[0];
   EXPECT_EQ(flow.status, FlowStatus::kRuntimeError);
   EXPECT_EQ(flow.message, memory_ran_out());
+}
+
+TEST(Cascade, WhatTheMachineLacksIsNoVerdict) {
+  FakeRunner runner;
+  EXPECT_THROW(run(runner, {"right", "starved"}), ResourceError);
 }
 
 TEST(Cascade, LaterStagesAreNotRunBelowTheThreshold) {

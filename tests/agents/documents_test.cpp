@@ -51,12 +51,14 @@ TEST(DocumentBatches, HoldWholeDocumentsInTheirOrder) {
         all.back().push_back(document.size());
       }
     }
+    EXPECT_EQ(batches.count(), all.size()) << capacity;
     return all;
   };
   using Sizes = std::vector<std::vector<size_t>>;
   EXPECT_EQ(sizes(1), (Sizes{{4}, {4}, {3}})) << "a document stays whole";
   EXPECT_EQ(sizes(7), (Sizes{{4}, {4, 3}}));
   EXPECT_EQ(sizes(16), (Sizes{{4, 4, 3}}));
+  for (const int capacity : {2, 3, 4, 5, 8, 9, 10, 11, 12}) sizes(capacity);
 }
 
 TEST(DocumentSource, LeavesRoomForTheAnswerInTheModelsContext) {
