@@ -2,6 +2,7 @@
 // those that take too long or bring about what no flow may. `./dev test` does the same with 200. From the root of the repository:
 //   ninja -C build stress_graphs && build/tests/stress_graphs --count 10000
 //   build/tests/stress_graphs --first 4711 --count 1 --print
+// With --scripts it writes them as Lua instead, for a model's heads, which tests/stress/flows.py sends through the program.
 
 #include <fmt/format.h>
 
@@ -9,6 +10,8 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <string>
@@ -18,6 +21,7 @@
 
 #include "scripting/graph/text.h"
 #include "tests/agents/graph_trial.h"
+#include "tests/support/flow_script.h"
 #include "tests/support/hostile_flow.h"
 #include "tests/support/random_flow.h"
 
@@ -30,7 +34,8 @@ constexpr const char* kUsage =
     "  --seconds S       most that a stage may take (2); the program ends where one takes thirty times as long\n"
     "  --judged NUMBERS  compare those with the reference for which that takes about so many numbers (2e7)\n"
     "  --plain           graphs of tests/support/random_flow.h in place of hostile ones\n"
-    "  --print           the graphs\n";
+    "  --print           the graphs\n"
+    "  --scripts FOLDER  write them as SEED.lua, and do nothing else\n";
 
 struct Options {
   uint64_t first = 0;
@@ -39,6 +44,7 @@ struct Options {
   double judged = 2e7;
   bool plain = false;
   bool print = false;
+  std::filesystem::path scripts;
 };
 
 [[noreturn]] void refuse(const std::string& what) {
@@ -64,6 +70,8 @@ Options options_from(int argc, char** argv) {
       options.judged = value();
     } else if (name == "--plain") {
       options.plain = true;
+    } else if (name == "--scripts" && i + 1 < argc) {
+      options.scripts = argv[++i];
     } else if (name == "--print") {
       options.print = true;
     } else {
@@ -119,10 +127,29 @@ struct Dearest {
   uint64_t runs = 0;
 };
 
+constexpr Geometry kMini = {.head_dim = 64, .group = 4, .page = 16, .kv = DataType::kBF16};  // host/models/mini
+
+/// As many as are asked for; graphs whose script is longer than a script may be are left out.
+int write_scripts(const Options& options) {
+  constexpr size_t kMostBytes = 65536;
+  std::filesystem::create_directories(options.scripts);
+  uint64_t seed = options.first;
+  for (uint64_t written = 0; written < options.count; ++seed) {
+    const std::string script = testing::script_of(testing::hostile_flow(seed, &kMini));
+    if (script.size() > kMostBytes) continue;
+    ++written;
+    std::ofstream file(options.scripts / fmt::format("{}.lua", seed));
+    file << script;
+    if (!file.flush()) refuse("cannot write to " + options.scripts.string());
+  }
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const Options options = options_from(argc, argv);
+  if (!options.scripts.empty()) return write_scripts(options);
   Watchdog watchdog(30 * options.seconds);
   std::map<std::string, Dearest> stages;
   uint64_t refused = 0;

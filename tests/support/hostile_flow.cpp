@@ -18,7 +18,7 @@ namespace {
 /// Draws patterns one after the other. One that goes past a limit is taken back as a whole.
 class HostileDrawing {
  public:
-  explicit HostileDrawing(uint64_t seed) : random_(seed), builder_({}) {}
+  HostileDrawing(uint64_t seed, const Geometry* model) : random_(seed), model_(model), builder_({}) {}
 
   FlowGraph run() {
     while (true) {
@@ -61,8 +61,9 @@ class HostileDrawing {
     constexpr int kPages[] = {8, 16, 16, 32, 128};
     constexpr DataType kTypes[] = {DataType::kBF16, DataType::kBF16, DataType::kBF16,
                                    DataType::kF32,  DataType::kE4M3, DataType::kE5M2};
-    const int group = chance(10) ? number(1, GraphLimits::kGroup) : number(1, 8);
-    const int dim = one_of(kDims);
+    int group = chance(10) ? number(1, GraphLimits::kGroup) : number(1, 8);
+    int dim = one_of(kDims);
+    if (model_ != nullptr) group = model_->group, dim = model_->head_dim;
     return {dim, group, dim > 512 ? 8 : one_of(kPages), one_of(kTypes)};
   }
 
@@ -374,6 +375,7 @@ class HostileDrawing {
   }
 
   std::mt19937_64 random_;
+  const Geometry* model_;
   GraphBuilder builder_;
   Stage stage_ = Stage::kCache;
   std::vector<NodeId> values_;  // of the stage
@@ -381,6 +383,6 @@ class HostileDrawing {
 
 }  // namespace
 
-FlowGraph hostile_flow(uint64_t seed) { return HostileDrawing(seed).run(); }
+FlowGraph hostile_flow(uint64_t seed, const Geometry* model) { return HostileDrawing(seed, model).run(); }
 
 }  // namespace sluice::testing
