@@ -74,25 +74,30 @@ class Server:
         self.process.wait()
 
     def ask(self, method, path, body=None):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
-        connection.request(method, path, None if body is None else json.dumps(body), self.headers)
-        answer = connection.getresponse()
-        text = answer.read()
-        connection.close()
-        return answer.status, json.loads(text) if text else {}
+        """(status, answer, seconds). Who asks too often waits as long as the server says."""
+        while True:
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+            begun = time.monotonic()
+            connection.request(method, path, None if body is None else json.dumps(body), self.headers)
+            answer = connection.getresponse()
+            text = answer.read()
+            seconds = time.monotonic() - begun
+            connection.close()
+            if answer.status != 429:
+                return answer.status, json.loads(text), seconds
+            time.sleep(float(answer.headers["Retry-After"]))
 
 
 def check(findings, server, flow):
-    begun = time.monotonic()
-    status, body = server.ask("POST", "/v1/check", {"script": flow.read_text()})
+    status, body, seconds = server.ask("POST", "/v1/check", {"script": flow.read_text()})
     findings.counts[f"POST /v1/check: {status}, {'ok' if body.get('ok') else 'refused'}"] += 1
-    findings.took("POST /v1/check", time.monotonic() - begun, flow.name)
+    findings.took("POST /v1/check", seconds, flow.name)
     if status != 200:
         findings.problem(f"{flow.name}: /v1/check: {status} {body}")
 
 
 def hand_in(findings, server, flow):
-    status, body = server.ask("POST", "/v1/submissions", {"name": flow.stem, "script": flow.read_text()})
+    status, body, _ = server.ask("POST", "/v1/submissions", {"name": flow.stem, "script": flow.read_text()})
     if status not in (200, 201):
         findings.problem(f"{flow.name}: handed in: {status} {body}")
     return body.get("id")
@@ -100,7 +105,7 @@ def hand_in(findings, server, flow):
 
 def await_verdict(findings, server, flow, number):
     while True:
-        status, body = server.ask("GET", f"/v1/submissions/{number}")
+        status, body, _ = server.ask("GET", f"/v1/submissions/{number}")
         if status != 200:
             return findings.problem(f"{flow.name}: submission {number}: {status} {body}")
         if body["status"] in ("queued", "running"):
