@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "store/error.h"
+#include "store/system_error.h"
 
 namespace sluice::store {
 
@@ -25,15 +26,17 @@ std::string holder_of(int file) {
   return pid.empty() ? "another process" : "process " + pid.substr(0, pid.find('\n'));
 }
 
-/// False if another process has still locked `file` after `patience`.
-bool lock_within(int file, std::chrono::milliseconds patience) {
+/// Whether it could be locked: EWOULDBLOCK if another process still has it after `patience`, 0, or what keeps anybody from it.
+int lock_within(int file, std::chrono::milliseconds patience) {
   constexpr std::chrono::milliseconds kStep{10};
   const auto deadline = std::chrono::steady_clock::now() + patience;
   while (::flock(file, LOCK_EX | LOCK_NB) != 0) {
-    if (std::chrono::steady_clock::now() >= deadline) return false;
+    const int error = errno;
+    if (error == EINTR) continue;
+    if (error != EWOULDBLOCK || std::chrono::steady_clock::now() >= deadline) return error;
     std::this_thread::sleep_for(kStep);
   }
-  return true;
+  return 0;
 }
 
 }  // namespace
@@ -42,12 +45,17 @@ FolderLock::FolderLock(const std::string& folder, std::chrono::milliseconds pati
   const std::string path = folder + "/lock";
   file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (file_ < 0) {
-    throw StoreError(ErrorKind::kUnwritable, fmt::format("cannot write to the data folder {}: {}", folder, std::strerror(errno)),
-                     "may this user write there, is the disk full or mounted read-only?");
+    const int error = errno;
+    throw StoreError(ErrorKind::kUnwritable, fmt::format("cannot write to the data folder {}: {}", folder, std::strerror(error)),
+                     hint_of_system_error(error));
   }
-  if (!lock_within(file_, patience)) {
+  if (const int error = lock_within(file_, patience); error != 0) {
     const std::string holder = holder_of(file_);
     ::close(file_);
+    if (error != EWOULDBLOCK) {
+      throw StoreError(ErrorKind::kUnwritable, fmt::format("cannot lock the data folder {}: {}", folder, std::strerror(error)),
+                       hint_of_system_error(error));
+    }
     throw StoreError(ErrorKind::kLocked, fmt::format("the data folder {} is in use by {}", folder, holder),
                      "stop that one first, or choose another folder with --data");
   }
