@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "store/error.h"
+#include "store/files.h"
 #include "store/invariants.h"
 #include "store/migrations.h"
 #include "store/repository_files.h"
@@ -23,7 +24,9 @@ namespace fs = std::filesystem;
 constexpr int kBusyTimeoutMs = 10000;
 constexpr uint64_t kLeastFree = uint64_t{1} << 20;  // bytes: a submission and its verdict are some hundred kilobytes at most
 
+/// Or not there.
 bool is_empty(const std::string& file) {
+  if (type_of(file) == fs::file_type::not_found) return true;
   std::error_code error;
   return fs::file_size(file, error) == 0 || error;
 }
@@ -38,10 +41,9 @@ bool is_empty(const std::string& file) {
 
 /// Throws StoreError for a folder without a database in which somebody keeps other files, since it was hardly meant.
 void refuse_foreign(const std::string& path) {
-  std::error_code error;
   if (!is_empty(path + "/sluice.db")) return;
-  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
+  for (const fs::path& entry : entries_of(path)) {
+    const std::string name = entry.filename().string();
     // What ending between the first steps of making a folder leaves, what stays where somebody took database and repository
     // away, and what lies in the root of a disk.
     const bool is_ours =
@@ -49,10 +51,6 @@ void refuse_foreign(const std::string& path) {
     if (is_ours || name == "lost+found") continue;
     throw StoreError(ErrorKind::kInvalid, fmt::format("{} is no data folder: it has \"{}\" in it, but no sluice.db", path, name),
                      "name a new or empty folder with --data");
-  }
-  if (error) {
-    throw StoreError(ErrorKind::kUnwritable, fmt::format("the data folder {} cannot be read: {}", path, error.message()),
-                     "may this user read and write there?");
   }
 }
 
@@ -102,12 +100,11 @@ DataFolder::DataFolder(const std::string& path, std::chrono::milliseconds patien
 }
 
 void DataFolder::prepare_database() {
-  std::error_code error;
-  if (is_empty(database_path()) && fs::exists(repository_path(), error)) {
-    refuse_lost(database_path(), fs::exists(database_path(), error) ? "empty" : "gone");
+  if (is_empty(database_path()) && is_there(repository_path())) {
+    refuse_lost(database_path(), is_there(database_path()) ? "empty" : "gone");
   }
   Database database(database_path(), Database::Mode::kCreate, kBusyTimeoutMs);
-  if (is_blank(database) && fs::exists(repository_path(), error)) refuse_lost(database_path(), "empty");
+  if (is_blank(database) && is_there(repository_path())) refuse_lost(database_path(), "empty");
   const std::string backup = migrate(database);
   if (!backup.empty()) notices_.push_back(fmt::format("the database was brought up to date; as it was: {}", backup));
   const auto damage = damage_of(database);
@@ -116,20 +113,26 @@ void DataFolder::prepare_database() {
                    "restore it from a backup, or choose another folder with --data");
 }
 
-void DataFolder::open_lineage() {
+std::string DataFolder::damage_of_repository() {
+  lineage_.reset();
   try {
-    if (std::error_code error; fs::exists(repository_path(), error)) {
+    if (is_there(repository_path())) {
       const auto damage = damaged_files(repository_path());  // before libgit2 reads or writes any of it
-      if (!damage.empty()) throw StoreError(ErrorKind::kCorrupted, damage.front());
+      if (!damage.empty()) return damage.front();
     }
     lineage_ = std::make_unique<Lineage>(repository_path(), database_path());
     lineage_->sync();
     const auto differences = lineage_->check();
-    if (!differences.empty()) notices_.push_back(replace_repository(differences.front()));
+    return differences.empty() ? std::string() : differences.front();
   } catch (const StoreError& error) {
     if (error.kind() != ErrorKind::kCorrupted) throw;
-    notices_.push_back(replace_repository(error.what()));
+    return error.what();
   }
+}
+
+void DataFolder::open_lineage() {
+  const std::string damage = damage_of_repository();
+  if (!damage.empty()) notices_.push_back(replace_repository(damage));
 }
 
 std::string DataFolder::sync_lineage() {
@@ -138,23 +141,24 @@ std::string DataFolder::sync_lineage() {
     lineage_->sync();
     return {};
   } catch (const StoreError& error) {
-    if (error.kind() != ErrorKind::kCorrupted || std::exchange(has_replaced_, true)) throw;
+    if (error.kind() != ErrorKind::kCorrupted || !may_replace_) throw;
     // What is wrong with the database is not mended by taking the last whole copy away.
     Database database(database_path(), Database::Mode::kReadOnly, kBusyTimeoutMs);
-    if (!damage_of(database).empty()) throw;
-    return replace_repository(error.what());
+    may_replace_ = damage_of(database).empty();
+    if (!may_replace_) throw;
+    // The machine may have lacked for a moment what it takes to read a whole one.
+    const std::string damage = damage_of_repository();
+    if (damage.empty()) return {};
+    may_replace_ = false;
+    return replace_repository(damage);
   }
 }
 
 std::string DataFolder::replace_repository(const std::string& why) {
   lineage_.reset();
   std::string aside;
-  for (int i = 1; aside.empty() || fs::exists(aside); ++i) aside = fmt::format("{}.damaged.{}", repository_path(), i);
-  std::error_code error;
-  fs::rename(repository_path(), aside, error);
-  if (error) {
-    throw StoreError(ErrorKind::kUnwritable, fmt::format("cannot move {} aside: {}", repository_path(), error.message()));
-  }
+  for (int i = 1; aside.empty() || is_there(aside); ++i) aside = fmt::format("{}.damaged.{}", repository_path(), i);
+  rename(repository_path(), aside);
   lineage_ = std::make_unique<Lineage>(repository_path(), database_path());
   lineage_->sync();
   return fmt::format("the repository of lineage was damaged ({}) and made anew; as it was: {}", why, aside);
@@ -179,10 +183,7 @@ namespace {
 
 /// Throws StoreError.
 void require_database(const std::string& path) {
-  std::error_code unreadable;
-  const bool is_there = fs::exists(path, unreadable);
-  if (unreadable) throw StoreError(ErrorKind::kUnwritable, fmt::format("{} cannot be read: {}", path, unreadable.message()));
-  if (!is_there) {
+  if (!is_there(path)) {
     throw StoreError(ErrorKind::kNotFound, fmt::format("there is no database {}", path),
                      "which folder did sluice serve get as --data?");
   }
@@ -210,7 +211,7 @@ Store open_store_of(const std::string& folder, bool makes, std::chrono::millisec
       if (readiness == Readiness::kMissing && makes) {
         const DataFolder made(folder, kTurn);
       } else {
-        if (std::error_code unreadable; !fs::exists(folder + "/lock", unreadable)) require_database(path);
+        if (!is_there(folder + "/lock")) require_database(path);
         const FolderLock lock(folder, kTurn);
         require_database(path);
         return Store(path);  // nobody is at it: it throws what is wrong with it
@@ -224,15 +225,14 @@ Store open_store_of(const std::string& folder, bool makes, std::chrono::millisec
 
 FsckReport fsck(const std::string& folder, std::chrono::milliseconds patience) {
   const std::string path = folder + "/sluice.db", repository = folder + "/lineage.git";
-  std::error_code unreadable;
-  if (!fs::exists(folder + "/lock", unreadable)) require_database(path);  // where there is one, somebody may be making the rest
+  if (!is_there(folder + "/lock")) require_database(path);  // where there is one, somebody may be making the rest
   const FolderLock lock(folder, patience);
   require_database(path);
   Database database(path, Database::Mode::kReadWrite, kBusyTimeoutMs);  // what a killed process left in the log belongs to it
-  if (is_blank(database) && fs::exists(repository)) refuse_lost(path, "empty");
+  if (is_blank(database) && is_there(repository)) refuse_lost(path, "empty");
   require_current(database);
   std::unique_ptr<Lineage> lineage;
-  std::vector<std::string> damage = fs::exists(repository) ? damaged_files(repository) : std::vector<std::string>{"missing"};
+  std::vector<std::string> damage = is_there(repository) ? damaged_files(repository) : std::vector<std::string>{"missing"};
   try {
     if (damage.empty()) lineage = std::make_unique<Lineage>(repository, path);
   } catch (const StoreError& error) {

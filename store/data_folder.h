@@ -50,6 +50,8 @@ class DataFolder {
  private:
   void prepare_database();
   void open_lineage();
+  /// Opens the repository, adds what the database has and compares both. What is damaged; "" if nothing is.
+  std::string damage_of_repository();
   /// What a person should know of it.
   std::string replace_repository(const std::string& why);
   std::string database_path() const { return path_ + "/sluice.db"; }
@@ -59,7 +61,7 @@ class DataFolder {
   FolderLock lock_;
   std::vector<std::string> notices_;
   std::unique_ptr<Lineage> lineage_;
-  bool has_replaced_ = false;  // the repository, since the folder was opened
+  bool may_replace_ = true;  // the repository, once since the folder was opened
 };
 
 /// A store of a folder, whether a server uses it or not. `makes`: where there is none, the folder is made. What another process

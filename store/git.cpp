@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "store/error.h"
+#include "store/system_error.h"
 
 namespace sluice::store {
 
@@ -35,38 +36,18 @@ using RefIterator = Owned<git_reference_iterator, git_reference_iterator_free>;
 
 ErrorKind kind_of(int code, int system_error) {
   if (code == GIT_EOWNER || code == GIT_ELOCKED) return ErrorKind::kUnwritable;
-  switch (system_error) {
-    case ENOSPC:
-    case EDQUOT:
-    case EFBIG:
-      return ErrorKind::kFull;
-    case EACCES:
-    case EPERM:
-    case EROFS:
-    case EMFILE:
-    case ENFILE:
-    case EIO:
-      return ErrorKind::kUnwritable;
-    case 0:
-    case ENOENT:
-    case ENOTDIR:
-    case EISDIR:
-    case EINVAL:
-    case EEXIST:
-      return ErrorKind::kCorrupted;
-    default:
-      return ErrorKind::kUnwritable;
-  }
+  return system_error == 0 ? ErrorKind::kCorrupted : kind_of_system_error(system_error);
 }
 
 /// Throws what an error code of libgit2 means, right after the call that gave it. `doing` completes "cannot ...".
 [[noreturn]] void fail(const std::string& doing, int code) {
   const git_error* error = git_error_last();
   const bool by_system = error != nullptr && (error->klass == GIT_ERROR_OS || error->klass == GIT_ERROR_FILESYSTEM);
-  const ErrorKind kind = kind_of(code, by_system ? errno : 0);
-  throw StoreError(kind,
+  const bool by_memory = error != nullptr && error->klass == GIT_ERROR_NOMEMORY;
+  const int system_error = by_memory ? ENOMEM : by_system ? errno : 0;
+  throw StoreError(kind_of(code, system_error),
                    fmt::format("cannot {} in the Git repository: {}", doing, error != nullptr ? error->message : "no reason"),
-                   kind == ErrorKind::kFull ? "the disk is full: free some space and start again" : "");
+                   hint_of_system_error(system_error));
 }
 
 /// Runs a function of libgit2; throws if it gives an error.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "store/error.h"
+#include "store/files.h"
 #include "store/lineage_objects.h"
 #include "store/migrations.h"
 
@@ -18,17 +19,25 @@ namespace fs = std::filesystem;
 /// Commits or notes in one transaction: writers wait for that long.
 constexpr int kBatch = 64;
 
+void remove_locks(const fs::path& folder) {
+  std::error_code ignored;
+  for (const fs::path& path : entries_of(folder)) {
+    if (path.extension() == ".lock") {
+      fs::remove(path, ignored);
+    } else if (fs::symlink_status(path, ignored).type() == fs::file_type::directory) {
+      remove_locks(path);
+    }
+  }
+}
+
 /// A process that was killed leaves locks of refs and half-written objects. Whoever owns the data folder is alone with them.
 void remove_leftovers(const fs::path& repository) {
-  std::vector<fs::path> leftovers = {repository / "packed-refs.lock", repository / "config.lock"};
   std::error_code ignored;
-  for (const auto& entry : fs::recursive_directory_iterator(repository / "refs", ignored)) {
-    if (entry.path().extension() == ".lock") leftovers.push_back(entry.path());
+  for (const char* name : {"packed-refs.lock", "config.lock"}) fs::remove(repository / name, ignored);
+  remove_locks(repository / "refs");
+  for (const fs::path& path : entries_of(repository / "objects")) {
+    if (path.filename().string().starts_with("tmp_object")) fs::remove(path, ignored);
   }
-  for (const auto& entry : fs::directory_iterator(repository / "objects", ignored)) {
-    if (entry.path().filename().string().rfind("tmp_object", 0) == 0) leftovers.push_back(entry.path());
-  }
-  for (const fs::path& path : leftovers) fs::remove(path, ignored);
 }
 
 /// Finished submissions and their ancestors without a commit, parents first.
@@ -78,22 +87,25 @@ std::vector<AgentTip> agent_tips(Database& database) {
 Lineage::Lineage(std::string repository, const std::string& database, int busy_timeout_ms)
     : path_(std::move(repository)), database_(database, Database::Mode::kReadWrite, busy_timeout_ms) {
   require_current(database_);
-  if (!fs::exists(path_)) {
+  if (!is_there(path_)) {
     create();
     return;
   }
   remove_leftovers(path_);
+  // libgit2 keeps packs open, and takes one that it cannot open for missing.
+  constexpr size_t kOthers = 16;  // objects, refs and folders, on the way
+  require_descriptors(entries_of(fs::path(path_) / "objects" / "pack").size() + kOthers);
   repository_.emplace(GitRepository::open(path_));
 }
 
 void Lineage::create() {
   const std::string unfinished = path_ + ".new";
-  fs::remove_all(unfinished);
+  remove_all(unfinished);
   static_cast<void>(GitRepository::create(unfinished));
   Transaction transaction(database_, Transaction::Kind::kWrite);
   database_.execute("DELETE FROM commits");
   transaction.commit();
-  fs::rename(unfinished, path_);
+  rename(unfinished, path_);
   repository_.emplace(GitRepository::open(path_));
 }
 
@@ -144,7 +156,7 @@ size_t Lineage::sync_notes() {
 
 void Lineage::rebuild() {
   repository_.reset();
-  fs::remove_all(path_);
+  remove_all(path_);
   create();
   sync();
 }

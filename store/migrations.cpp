@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <filesystem>
 
 #include "store/embedded_sql.h"
 #include "store/error.h"
+#include "store/files.h"
 
 namespace sluice::store {
 
@@ -40,10 +40,10 @@ void apply(Database& database, const char* sql, int64_t version) {
 std::string back_up_beside(Database& database, int64_t version) {
   for (int i = 0;; ++i) {
     std::string path = fmt::format("{}.version{}{}", database.path(), version, i == 0 ? "" : fmt::format(".{}", i));
-    if (std::filesystem::exists(path)) continue;
+    if (is_there(path)) continue;
     // Whole or not at all: what stands under that name is what an operator restores.
     const std::string part = path + ".part";
-    std::filesystem::remove(part);  // of one that was killed at this
+    remove_all(part);  // of one that was killed at this
     try {
       database.back_up(part);
     } catch (...) {
@@ -51,7 +51,7 @@ std::string back_up_beside(Database& database, int64_t version) {
       std::filesystem::remove(part, ignored);
       throw;
     }
-    std::filesystem::rename(part, path);
+    rename(part, path);
     return path;
   }
 }

@@ -7,11 +7,12 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <regex>
 #include <sstream>
+
+#include "store/files.h"
 
 namespace sluice::store {
 
@@ -34,16 +35,14 @@ class Files {
 
   std::vector<std::string> run() {
     for (const char* folder : {"objects", "refs"}) {
-      std::error_code error;
-      if (!fs::is_directory(repository_ / folder, error)) find(folder, "is no folder");
+      if (type_of(repository_ / folder) != fs::file_type::directory) find(folder, "is no folder");
     }
     check_config();
     check_packed_refs();
-    check_refs();
+    check_refs(repository_ / "refs");
     check_head();
     for (const char* name : kForeign) {
-      std::error_code error;
-      if (fs::exists(fs::symlink_status(repository_ / name, error))) find(name, "does not belong there");
+      if (is_there(repository_ / name)) find(name, "does not belong there");
     }
     return std::move(found_);
   }
@@ -51,19 +50,11 @@ class Files {
  private:
   void find(const std::string& file, const std::string& what) { found_.push_back(file + " " + what); }
 
-  /// Nothing, which is told, if it is no file or cannot be read.
+  /// Nothing, which is told, if it is no file.
   std::optional<std::string> text_of(const std::string& name) {
-    std::error_code error;
     const fs::path path = repository_ / name;
-    if (!fs::is_regular_file(path, error)) {  // reading a pipe would wait for its writer
-      find(name, fs::exists(fs::symlink_status(path, error)) ? "is no file" : "is missing");
-      return std::nullopt;
-    }
-    std::ostringstream text;
-    std::ifstream stream(path, std::ios::binary);
-    text << stream.rdbuf();
-    if (stream && (text || stream.peek() == std::ifstream::traits_type::eof())) return std::move(text).str();
-    find(name, "cannot be read");
+    if (std::optional<FileReader> file = FileReader::open(path)) return file->rest();
+    find(name, is_there(path) ? "is no file" : "is missing");
     return std::nullopt;
   }
 
@@ -91,9 +82,8 @@ class Files {
   }
 
   void check_packed_refs() {
-    std::error_code error;
     const std::string name = "packed-refs";
-    if (!fs::exists(fs::symlink_status(repository_ / name, error))) return;
+    if (!is_there(repository_ / name)) return;
     const auto text = text_of(name);
     if (!text) return;
     static const std::regex entry("([0-9a-f]{40}) (refs/[!-~]+)"), peeled("\\^[0-9a-f]{40}");
@@ -113,11 +103,14 @@ class Files {
     }
   }
 
-  void check_refs() {
-    std::error_code error;
-    for (fs::recursive_directory_iterator at(repository_ / "refs", error), end; !error && at != end; at.increment(error)) {
-      const fs::path path = at->path();
-      if (at->is_directory(error) || path.extension() == ".lock") continue;
+  void check_refs(const fs::path& folder) {
+    for (const fs::path& path : entries_of(folder)) {
+      std::error_code ignored;
+      if (type_of(path) == fs::file_type::directory && !fs::is_symlink(path, ignored)) {  // a link may lead round
+        check_refs(path);
+        continue;
+      }
+      if (path.extension() == ".lock") continue;
       const std::string name = path.lexically_relative(repository_).string();
       const auto text = text_of(name);
       if (!text) continue;
@@ -127,7 +120,6 @@ class Files {
         refs_[name] = text->substr(0, 40);
       }
     }
-    if (error && fs::is_directory(repository_ / "refs")) find("refs", "cannot be read: " + error.message());
   }
 
   void check_head() {

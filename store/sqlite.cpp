@@ -22,6 +22,7 @@ ErrorKind kind_of(int code) {
     case SQLITE_CANTOPEN:
     case SQLITE_PERM:
     case SQLITE_IOERR:
+    case SQLITE_NOMEM:
       return ErrorKind::kUnwritable;
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
@@ -40,7 +41,8 @@ const char* hint_of(ErrorKind kind) {
     case ErrorKind::kFull:
       return "the disk is full: free some space and start again, nothing that was accepted is lost";
     case ErrorKind::kUnwritable:
-      return "may this user read and write the folder, is the disk full or mounted read-only?";
+      return "may this user read and write the folder, is the disk full or mounted read-only, has the machine memory and "
+             "descriptors left?";
     case ErrorKind::kCorrupted:
       return "restore the file from a backup";
     default:
