@@ -12,6 +12,10 @@
 #include "agents/evaluation/prefilled.h"
 #include "scripting/graph/error.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 namespace sluice {
 namespace {
 
@@ -30,10 +34,14 @@ size_t private_bytes() {
 
 }  // namespace
 
-void limit_memory(size_t more) {
+void MemoryLimit::allow(size_t more) {
+#ifdef __GLIBC__
+  ::malloc_trim(0);
+#endif
+  if (!base_) base_ = private_bytes();
   rlimit limit{};
   ::getrlimit(RLIMIT_DATA, &limit);
-  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, private_bytes() + more);
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, *base_ + more);
   if (::setrlimit(RLIMIT_DATA, &limit) != 0) throw InternalError(fmt::format("setrlimit: {}", std::strerror(errno)));
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include "agents/evaluation/suite.h"
@@ -8,9 +9,17 @@
 
 namespace sluice {
 
-/// Lets this process have `more` bytes of private memory beyond what it has now; what asks for more is refused (std::bad_alloc).
-/// A later call replaces the limit. Throws InternalError where the system has no such limit.
-void limit_memory(size_t more);
+/// A limit on the private memory of this process; what asks for more is refused (std::bad_alloc).
+class MemoryLimit {
+ public:
+  /// Gives what was freed back to the system, and lets the process have `more` bytes beyond what it had at the first call: what
+  /// stays from one job to the next raises no limit. A later call replaces the limit. Throws InternalError where the system has
+  /// no such limit.
+  void allow(size_t more);
+
+ private:
+  std::optional<size_t> base_;  // bytes
+};
 
 /// That memory ran out, with the limit if there is one.
 std::string memory_ran_out();

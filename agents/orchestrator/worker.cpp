@@ -37,12 +37,12 @@ class PipedProgress final : public Progress {
   std::string task_;
 };
 
-WorkerMessage judged(Judge& judge, const WorkerJob& job, const WorkerOptions& options, int out) {
+WorkerMessage judged(Judge& judge, const WorkerJob& job, const WorkerOptions& options, MemoryLimit& limit, int out) {
   try {
     Suite suite = job.load();
     judge.prepare(suite);
     judge.load();
-    limit_memory(options.flow_bytes + options.cache_bytes + memory_of_batches(suite, judge.config()));
+    limit.allow(options.flow_bytes + options.cache_bytes + memory_of_batches(suite, judge.config()));
     PipedProgress progress(out);
     const Contestant contestant{job.name, {job.name + ".lua", job.script}};
     return WorkerReport{to_json(judge.judge(suite, {contestant}, job.seed, progress))};
@@ -59,10 +59,11 @@ void run_worker(const WorkerOptions& options, int in, int out) {
   Judge judge(options.model, options.device, options.threads, options.cache_bytes);
   const Report about = judge.blank_report();
   write_line(out, to_line(WorkerReady{about.device, about.device_description, about.model}));
+  MemoryLimit limit;
   LineReader jobs(in, kMostMessageBytes);
   std::string line;
   while (jobs.next(line) == LineReader::Outcome::kLine) {
-    if (!write_line(out, to_line(judged(judge, parse_job(line), options, out)))) return;
+    if (!write_line(out, to_line(judged(judge, parse_job(line), options, limit, out)))) return;
   }
 }
 

@@ -136,7 +136,7 @@ TEST(CheckAgainstReference, NeedsLittleMemory) {
       "return sluice.topk(x:max('sub'), {k = 1000})");
   const pid_t child = ::fork();
   if (child == 0) {
-    limit_memory(size_t{512} << 20);
+    MemoryLimit().allow(size_t{512} << 20);
     ::_exit(fault_of(flow, flow).has_value() ? 1 : 0);
   }
   int status = -1;
