@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
-#include <iterator>
+#include <filesystem>
 #include <span>
 
+#include "host/mapped_file.h"
 #include "host/safetensors.h"
 
 namespace sluice {
@@ -43,9 +43,9 @@ class Digest {
 
 /// A file that need not be there.
 void add_file(Digest& digest, const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  digest.add(text);
+  std::error_code error;
+  const bool is_missing = std::filesystem::status(path, error).type() == std::filesystem::file_type::not_found;
+  digest.add(is_missing ? std::string() : read_text_file(path));
 }
 
 /// All of a small tensor; of a large one stretches at equal distances, the first and the last bytes among them.

@@ -13,13 +13,14 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <mutex>
+#include <sstream>
 #include <utility>
 
 #include "agents/model_digest.h"
 #include "agents/model_name.h"
 #include "agents/orchestrator/worker_gpus.h"
+#include "host/mapped_file.h"
 #include "kernels/device.h"
 #include "scripting/graph/error.h"
 
@@ -47,11 +48,12 @@ void write_seed(const std::string& path, const Seed& seed) {
 /// What all submissions of this folder are judged by, from its first day on: readable by nobody else.
 Seed seed_of(const std::string& folder) {
   const std::string path = folder + "/seed";
-  if (std::filesystem::exists(path)) {
-    std::ifstream file(path);
+  std::error_code error;
+  if (std::filesystem::status(path, error).type() != std::filesystem::file_type::not_found) {
+    std::istringstream file(read_text_file(path));  // which says why it cannot be read
     std::string text;
     if (file >> text && text.size() == 64) return Seed::parse(text);
-    throw InputError(fmt::format("{} is no seed, or cannot be read", path),
+    throw InputError(fmt::format("{} is no seed", path),
                      "restore it from a backup; without it remove it, and judge everything again: verdicts by another seed are "
                      "not comparable");
   }

@@ -37,6 +37,13 @@ TEST(ModelDigest, IsTheModelsWhateverItsDirectoryIsCalled) {
   EXPECT_EQ(model_digest(kMini).size(), 32U);
 }
 
+TEST(ModelDigest, IsNoneWhereAFileCannotBeRead) {
+  const testing::TemporaryDirectory directory;
+  const std::string model = copy_of_mini(directory, "a");
+  std::filesystem::create_directory(model + "/chat_template.jinja");
+  EXPECT_THROW(model_digest(model), InputError) << "it would be another model's";
+}
+
 TEST(ModelDigest, TellsModelsApartByWeightsConfigurationAndTokenizer) {
   const testing::TemporaryDirectory directory;
   const std::string weights = copy_of_mini(directory, "weights");

@@ -10,6 +10,7 @@
 
 #include "agents/flow_script.h"
 #include "agents/harness/harness.h"
+#include "scripting/graph/error.h"
 #include "tests/support/temporary_directory.h"
 
 namespace sluice {
@@ -53,6 +54,23 @@ TEST(HarnessFolder, IsWholeAfterEveryStop) {
     EXPECT_EQ(report.problems, std::vector<std::string>());
     EXPECT_EQ(report.commits, report.submissions);
     EXPECT_EQ(report.submissions, 5 * (round + 1));
+  }
+}
+
+// Whoever were told that it is no seed would remove it.
+TEST(HarnessFolder, SaysWhyItsSeedCannotBeRead) {
+  const testing::TemporaryDirectory directory;
+  HarnessOptions options;
+  options.folder = directory.file("data");
+  options.model = SLUICE_SOURCE_DIR "/host/models/mini";
+  options.program = SLUICE_PROGRAM;
+  Harness harness(options);
+  std::filesystem::create_directory(options.folder + "/seed");
+  try {
+    harness.start();
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("seed: not a regular file"), std::string::npos) << error.what();
   }
 }
 
