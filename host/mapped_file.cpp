@@ -11,15 +11,22 @@
 #include <utility>
 
 #include "scripting/graph/error.h"
+#include "scripting/graph/resource_error.h"
 
 namespace sluice {
 namespace {
+
+/// `doing` starts with the path.
+[[noreturn]] void refuse(const std::string& doing, int error, const std::string& hint = {}) {
+  if (is_lack(error)) throw_system_error(doing, error);
+  throw InputError(fmt::format("{}: {}", doing, std::strerror(error)), hint);
+}
 
 class FileDescriptor {
  public:
   // Without O_NONBLOCK a named pipe would wait for its writer for ever; regular files do not care.
   explicit FileDescriptor(const std::string& path) : value_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-    if (value_ < 0) throw InputError(fmt::format("{}: {}", path, std::strerror(errno)), "check the path and its permissions");
+    if (value_ < 0) refuse(path, errno, "check the path and its permissions");
   }
   ~FileDescriptor() { ::close(value_); }
   FileDescriptor(const FileDescriptor&) = delete;
@@ -32,7 +39,7 @@ class FileDescriptor {
 
 size_t size_of_regular_file(const FileDescriptor& file, const std::string& path) {
   struct stat status {};
-  if (::fstat(file.get(), &status) != 0) throw InputError(fmt::format("{}: {}", path, std::strerror(errno)));
+  if (::fstat(file.get(), &status) != 0) refuse(path, errno);
   if (!S_ISREG(status.st_mode)) throw InputError(fmt::format("{}: not a regular file", path));
   return static_cast<size_t>(status.st_size);
 }
@@ -44,7 +51,7 @@ MappedFile::MappedFile(const std::string& path) {
   size_ = size_of_regular_file(file, path);
   if (size_ == 0) return;  // an empty mapping is an error to mmap
   void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
-  if (address == MAP_FAILED) throw InputError(fmt::format("{}: cannot map: {}", path, std::strerror(errno)));
+  if (address == MAP_FAILED) refuse(path + ": cannot map", errno);
   data_ = static_cast<const std::byte*>(address);
 }
 
@@ -70,7 +77,7 @@ std::string read_text_file(const std::string& path, size_t limit) {
   while (done < size) {
     const ssize_t count = ::read(file.get(), text.data() + done, size - done);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw InputError(fmt::format("{}: {}", path, std::strerror(errno)));
+    if (count < 0) refuse(path, errno);
     if (count == 0) break;  // it shrank meanwhile
     done += static_cast<size_t>(count);
   }

@@ -9,7 +9,7 @@ namespace sluice {
 /// A file mapped read-only into memory; unmapped with this object.
 class MappedFile {
  public:
-  /// Throws InputError if the file cannot be opened or mapped.
+  /// Throws InputError if the file cannot be opened or mapped, ResourceError if the machine lacks what that takes.
   explicit MappedFile(const std::string& path);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
@@ -24,7 +24,8 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-/// The whole of a text file. Throws InputError if it cannot be read or is larger than `limit` bytes.
+/// The whole of a text file. Throws InputError if it cannot be read or is larger than `limit` bytes, ResourceError if the
+/// machine lacks what that takes.
 std::string read_text_file(const std::string& path, size_t limit = size_t{256} << 20);
 
 }  // namespace sluice

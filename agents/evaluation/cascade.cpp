@@ -138,6 +138,11 @@ void append_scores(Scores& scores, const std::vector<JobDocument>& documents, co
   }
 }
 
+/// To be called while `error` is handled: what the machine lacks says nothing about a flow, and is thrown on.
+void require_machine(const std::exception& error) {
+  if (is_lack(error)) throw;
+}
+
 class Cascade {
  public:
   Cascade(const Suite& suite, Runner& runner, const TaskContext& context, const Seed& seed, Progress& progress)
@@ -214,9 +219,8 @@ class Cascade {
     } catch (const std::bad_alloc&) {
       entrant.report = rejected(contestant, InputError(memory_ran_out()));
       entrant.alive = false;
-    } catch (const ResourceError&) {
-      throw;  // what the machine lacks says nothing of the flow
     } catch (const std::exception& error) {
+      require_machine(error);
       entrant.fail("verify", error.what());
     }
     entrant.came_to("verify", seconds_since(started));
@@ -235,6 +239,7 @@ class Cascade {
     } catch (const std::bad_alloc&) {
       entrant.fail("numerical", memory_ran_out());
     } catch (const std::exception& error) {
+      require_machine(error);
       entrant.fail("numerical", error.what());
     }
     entrant.came_to("numerical", seconds_since(started));
@@ -251,6 +256,7 @@ class Cascade {
       try {
         run_task(stage, task);
       } catch (const std::exception& error) {
+        require_machine(error);
         keep_error(fmt::format("{}, {}: {}", stage.name, title_of(task), error.what()));
       }
     }
@@ -332,6 +338,7 @@ class Cascade {
       } catch (const std::bad_alloc&) {
         entrant.fail(stage.name, memory_ran_out());
       } catch (const std::exception& error) {
+        require_machine(error);
         entrant.fail(stage.name, error.what());
       }
     }
@@ -376,6 +383,7 @@ class Cascade {
     } catch (const std::bad_alloc&) {
       entrant.fail("speed", memory_ran_out());
     } catch (const std::exception& error) {
+      require_machine(error);
       entrant.fail("speed", error.what());
     }
     entrant.timing_seconds += seconds_since(started);

@@ -1,6 +1,10 @@
 #include "agents/orchestrator/worker.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <exception>
+#include <new>
 #include <string>
 
 #include "agents/evaluation/judge.h"
@@ -37,18 +41,31 @@ class PipedProgress final : public Progress {
   std::string task_;
 };
 
-WorkerMessage judged(Judge& judge, const WorkerJob& job, const WorkerOptions& options, MemoryLimit& limit, int out) {
+/// All that a job needs before anybody looks at its flow, which is then no cause of what is lacking.
+Suite prepared(Judge& judge, const WorkerJob& job) {
   try {
     Suite suite = job.load();
     judge.prepare(suite);
     judge.load();
+    return suite;
+  } catch (const DeviceMemoryError& error) {
+    throw ResourceError(fmt::format("no memory is left for the model: {}", error.what()));
+  } catch (const std::bad_alloc&) {
+    throw ResourceError("no memory is left for the model and the suite");
+  }
+}
+
+WorkerMessage judged(Judge& judge, const WorkerJob& job, const WorkerOptions& options, MemoryLimit& limit, int out) {
+  try {
+    const Suite suite = prepared(judge, job);
     limit.allow(options.flow_bytes + options.cache_bytes + memory_of_batches(suite, judge.config()));
     PipedProgress progress(out);
     const Contestant contestant{job.name, {job.name + ".lua", job.script}};
     return WorkerReport{to_json(judge.judge(suite, {contestant}, job.seed, progress))};
   } catch (const InputError& error) {
     return WorkerFailure{error.what(), error.hint()};
-  } catch (const ResourceError& error) {
+  } catch (const std::exception& error) {
+    if (!is_lack(error)) throw;
     return WorkerFailure{error.what(), {}, true};
   }
 }

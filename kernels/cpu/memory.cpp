@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "scripting/graph/resource_error.h"
+
 namespace sluice::cpu {
 
 namespace {
@@ -15,7 +17,8 @@ MappedMemory::MappedMemory(size_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
   void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) {
-    throw InputError(fmt::format("cannot reserve {} MB of memory", bytes >> 20), "use a smaller page pool or a smaller model");
+    throw DeviceMemoryError(fmt::format("cannot reserve {} MB of memory", bytes >> 20),
+                            "use a smaller page pool or a smaller model");
   }
   data_ = mapped;
   // Advice only: fewer misses of the TLB over scattered pages; without it everything still works.

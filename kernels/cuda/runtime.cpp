@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "scripting/graph/error.h"
+#include "scripting/graph/resource_error.h"
 
 namespace sluice::cuda {
 
@@ -33,9 +34,9 @@ thread_local bool records = false;
   size_t free = 0;
   size_t total = 0;
   SLUICE_CHECK_CUDA(cudaMemGetInfo(&free, &total));
-  throw InputError(fmt::format("the GPU is out of memory: {} are wanted in one piece, and {} of its {} are free",
-                               size_text(bytes), size_text(free), size_text(total)),
-                   kUseLessMemory);
+  throw DeviceMemoryError(fmt::format("the GPU is out of memory: {} are wanted in one piece, and {} of its {} are free",
+                                      size_text(bytes), size_text(free), size_text(total)),
+                          kUseLessMemory);
 }
 
 /// "13.0" of 13000, as CUDA numbers its versions.

@@ -14,18 +14,18 @@ namespace {
 
 constexpr std::array kLacks = {EMFILE, ENFILE, ENOMEM, EAGAIN, ENOSPC, EDQUOT};
 
-bool is_lack_number(int error) { return std::find(kLacks.begin(), kLacks.end(), error) != kLacks.end(); }
-
 }  // namespace
+
+bool is_lack(int error) { return std::find(kLacks.begin(), kLacks.end(), error) != kLacks.end(); }
 
 void throw_system_error(const std::string& doing, int error) {
   const std::string message = fmt::format("{}: {}", doing, std::strerror(error));
-  if (is_lack_number(error)) throw ResourceError(message);
+  if (is_lack(error)) throw ResourceError(message);
   throw InternalError(message);
 }
 
 bool is_lack(const std::exception& error) {
-  if (const auto* by_system = dynamic_cast<const std::system_error*>(&error)) return is_lack_number(by_system->code().value());
+  if (const auto* by_system = dynamic_cast<const std::system_error*>(&error)) return is_lack(by_system->code().value());
   return dynamic_cast<const ResourceError*>(&error) != nullptr;
 }
 

@@ -14,9 +14,18 @@ class ResourceError : public InternalError {
   using InternalError::InternalError;
 };
 
+/// A device has no room for what was asked of it, which may be too much.
+class DeviceMemoryError : public InputError {
+ public:
+  using InputError::InputError;
+};
+
 /// Throws what an error number of the system means: ResourceError for a lack, InternalError for anything else. The message is
 /// `doing` and the system's own words.
 [[noreturn]] void throw_system_error(const std::string& doing, int error);
+
+/// Whether an error number of the system means such a lack.
+bool is_lack(int error);
 
 /// Whether it is a ResourceError, or the std::system_error of such a lack. Not std::bad_alloc: that may be what was asked for,
 /// which would ask for as much the next time.

@@ -2,17 +2,18 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <system_error>
 
 #include "agents/evaluation/caching_runner.h"
 #include "agents/evaluation/memory_limit.h"
 #include "agents/evaluation/speed.h"
 #include "agents/evaluation/terminal_progress.h"
 #include "scripting/graph/error.h"
-#include "scripting/graph/resource_error.h"
 #include "tests/agents/fixtures.h"
 
 namespace sluice::test {
@@ -25,23 +26,25 @@ class FakeBatch : public PrefilledBatch {
   std::vector<Sample> samples;
 };
 
-/// Answers as the flow's file name says ("starved": the machine lacks what it takes to prepare it): "right", "wrong", "half",
-/// "seven" of ten, "throws", "large" (memory runs out), "refused", "inexact"; or right, but "narrow" has no room to be timed,
-/// "hasty" is faster than can be, and "strays" answers otherwise where it is timed. Dense is right unless `dense` says otherwise.
+/// Answers as the flow's file name says: "right", "wrong", "half", "seven" of ten, "throws", "large" (memory runs out),
+/// "refused", "inexact"; or right, but "narrow" has no room to be timed, "hasty" is faster than can be, and "strays" answers
+/// otherwise where it is timed. Dense is right unless `dense` says otherwise.
 class FakeRunner : public Runner {
  public:
   Candidate prepare(const FlowScript& script) override {
-    if (script.file == "starved") throw ResourceError("no more processes");
+    lack_at("prepare");
     if (script.file == "refused") throw FlowError({"refused.lua", 3}, "unknown operator", "try max");
     Candidate candidate;
     candidate.plan.graph.name = script.file;
     return candidate;
   }
   std::optional<std::string> check_numerically(const Candidate& candidate) override {
+    lack_at("check");
     return candidate.plan.graph.name == "inexact" ? std::optional<std::string>("scores differ") : std::nullopt;
   }
   int batch_size(int) const override { return 4; }
   std::unique_ptr<PrefilledBatch> prefill(const std::vector<JobDocument>& documents) override {
+    lack_at("prefill");
     auto batch = std::make_unique<FakeBatch>();
     for (const JobDocument& document : documents) {
       if (++prefills == failing_prefill) throw InputError("too large a document", "buy memory");
@@ -52,6 +55,7 @@ class FakeRunner : public Runner {
   std::vector<Generation> decode(const PrefilledBatch& batch, const Plan* plan) override {
     const std::string name = plan != nullptr ? plan->graph.name : dense;
     ++decodes[plan != nullptr ? name : "dense"];
+    if (plan != nullptr) lack_at("decode");
     if (name == "throws") throw std::runtime_error("out of something");
     if (name == "large") throw std::bad_alloc();
     std::vector<Generation> generations;
@@ -65,6 +69,7 @@ class FakeRunner : public Runner {
     return generations;
   }
   TaskSpeed measure(const PrefilledBatch& batch, const Plan& plan, const Answers& given, const SpeedOptions& options) override {
+    lack_at("measure");
     const std::string& name = plan.graph.name;
     if (name == "narrow") throw InputError("no room to time it", "shorten it");
     ++measured[name];
@@ -81,6 +86,11 @@ class FakeRunner : public Runner {
     return speed;
   }
 
+  void lack_at(const std::string& step) const {
+    if (step == lacking) throw std::system_error(EAGAIN, std::generic_category(), "pthread_create");
+  }
+
+  std::string lacking;  // the step at which the machine has no thread left
   std::string dense = "right";
   int failing_prefill = 0;  // from 1; 0: none
   std::set<std::string> answers;
@@ -157,9 +167,12 @@ TEST(Cascade, MemoryThatRunsOutIsTheFlowsEnd) {
   EXPECT_EQ(flow.message, memory_ran_out());
 }
 
-TEST(Cascade, WhatTheMachineLacksIsNoVerdict) {
-  FakeRunner runner;
-  EXPECT_THROW(run(runner, {"right", "starved"}), ResourceError);
+TEST(Cascade, WhatTheMachineLacksSaysNothingAboutAFlow) {
+  for (const char* step : {"prepare", "check", "prefill", "decode", "measure"}) {
+    FakeRunner runner;
+    runner.lacking = step;
+    EXPECT_THROW(run(runner, {"right"}), std::system_error) << step;
+  }
 }
 
 TEST(Cascade, LaterStagesAreNotRunBelowTheThreshold) {

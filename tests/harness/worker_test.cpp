@@ -1,10 +1,13 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -13,6 +16,7 @@
 #include "agents/flow_script.h"
 #include "agents/orchestrator/worker_process.h"
 #include "scripting/graph/error.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/temporary_directory.h"
 
 namespace sluice {
@@ -23,6 +27,14 @@ using namespace std::chrono_literals;
 std::chrono::steady_clock::time_point in(std::chrono::milliseconds time) { return std::chrono::steady_clock::now() + time; }
 
 auto soon() { return in(60s); }
+
+/// As Linux counts them for RLIMIT_DATA.
+rlim_t private_bytes(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/statm");
+  rlim_t pages = 0;
+  for (int field = 0; field < 6; ++field) file >> pages;
+  return pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE));
+}
 
 class Worker : public ::testing::Test {
  protected:
@@ -86,6 +98,36 @@ TEST_F(Worker, SaysWhyAJobCannotBe) {
   EXPECT_NE(std::get<WorkerFailure>(message).message.find("no suite"), std::string::npos);
   ASSERT_TRUE(worker.send(job("quest"), soon()));
   EXPECT_TRUE(std::holds_alternative<WorkerReport>(last(worker)));
+}
+
+TEST_F(Worker, SaysWhatItsMachineLacksAndLives) {
+  if (test::kIsSanitized) GTEST_SKIP() << "no limit suits a sanitizer";
+  const std::string file = directory_.file("pid");
+  const auto worker = shell("echo $$ > '" + file + "'; exec '" SLUICE_PROGRAM "' worker --threads 2");
+  ASSERT_TRUE(std::holds_alternative<WorkerReady>(last(*worker)));
+  pid_t pid = 0;
+  std::ifstream(file) >> pid;
+  const auto failure_with = [&](auto resource, rlim_t most) {
+    rlimit before{};
+    ::prlimit(pid, resource, nullptr, &before);
+    const rlimit low{most, before.rlim_max};
+    EXPECT_EQ(::prlimit(pid, resource, &low, nullptr), 0);
+    EXPECT_TRUE(worker->send(job("quest"), soon()));
+    const WorkerMessage message = last(*worker);
+    ::prlimit(pid, resource, &before, nullptr);
+    const auto* failure = std::get_if<WorkerFailure>(&message);
+    return failure != nullptr ? *failure : WorkerFailure{"no failure", {}};
+  };
+  const WorkerFailure descriptors = failure_with(RLIMIT_NOFILE, 4);  // three streams, and one for its messages
+  EXPECT_TRUE(descriptors.is_lack) << descriptors.message;
+  EXPECT_NE(descriptors.message.find(std::strerror(EMFILE)), std::string::npos) << descriptors.message;
+  for (const rlim_t more : {0, 1 << 20}) {  // not even the suite can be read, or not all of the model
+    const WorkerFailure memory = failure_with(RLIMIT_DATA, private_bytes(pid) + more);
+    EXPECT_TRUE(memory.is_lack) << memory.message;
+    EXPECT_NE(memory.message.find("no memory is left for the model"), std::string::npos) << memory.message;
+  }
+  ASSERT_TRUE(worker->send(job("quest"), soon()));
+  EXPECT_TRUE(std::holds_alternative<WorkerReport>(last(*worker)));
 }
 
 TEST_F(Worker, ScriptsThatNeverEndAreRefused) {
