@@ -458,15 +458,15 @@ TEST_F(CudaRowKernel, SelectionsOfAUnionKeepApartWhatTheyLastTook) {
   }
   for (const int layer : {1, 2}) {
     const std::vector<int32_t> mean = requests.kept(0, 2 * layer, 0);
-    const std::vector<int32_t> highest = requests.kept(0, 2 * layer + 1, 0);
-    EXPECT_NE(mean, highest);
+    const std::vector<int32_t> largest = requests.kept(0, 2 * layer + 1, 0);
+    EXPECT_NE(mean, largest);
     const auto expect_selection = [](const std::vector<int32_t>& kept, int count) {
       EXPECT_GE(kept.at(0), 0);
       EXPECT_EQ(std::adjacent_find(kept.begin(), kept.begin() + count, std::greater_equal<>()), kept.begin() + count);
     };
     expect_selection(mean, 2500);
-    expect_selection(highest, 2000);
-    EXPECT_EQ(highest.at(2000), -1);
+    expect_selection(largest, 2000);
+    EXPECT_EQ(largest.at(2000), -1);
   }
 }
 
