@@ -41,15 +41,24 @@ class PipedProgress final : public Progress {
   std::string task_;
 };
 
+/// A model that cannot be loaded any more is the server's to put right, whatever is judged with it.
+void load_model(Judge& judge) {
+  try {
+    judge.load();
+  } catch (const DeviceMemoryError& error) {
+    throw ResourceError(fmt::format("no memory is left for the model: {}", error.what()));
+  } catch (const InputError& error) {
+    throw ResourceError(fmt::format("the model cannot be loaded: {}", error.what()));
+  }
+}
+
 /// All that a job needs before anybody looks at its flow, which is then no cause of what is lacking.
 Suite prepared(Judge& judge, const WorkerJob& job) {
   try {
+    load_model(judge);
     Suite suite = job.load();
     judge.prepare(suite);
-    judge.load();
     return suite;
-  } catch (const DeviceMemoryError& error) {
-    throw ResourceError(fmt::format("no memory is left for the model: {}", error.what()));
   } catch (const std::bad_alloc&) {
     throw ResourceError("no memory is left for the model and the suite");
   }

@@ -130,6 +130,24 @@ TEST_F(Worker, SaysWhatItsMachineLacksAndLives) {
   EXPECT_TRUE(std::holds_alternative<WorkerReport>(last(*worker)));
 }
 
+TEST_F(Worker, AModelThatIsGoneIsNoFaultOfTheFlow) {
+  const std::filesystem::path model = directory_.file("model");
+  std::filesystem::copy(SLUICE_SOURCE_DIR "/host/models/mini", model);
+  WorkerProcess worker(SLUICE_PROGRAM, {"worker", "--threads", "2", "--model", model.string()});
+  ASSERT_TRUE(std::holds_alternative<WorkerReady>(last(worker)));
+  const std::filesystem::path weights = model / "model.safetensors";
+  std::filesystem::rename(weights, directory_.file("away"));
+  ASSERT_TRUE(worker.send(job("quest"), soon()));
+  const WorkerMessage message = last(worker);
+  const auto* failure = std::get_if<WorkerFailure>(&message);
+  ASSERT_NE(failure, nullptr);
+  EXPECT_TRUE(failure->is_lack) << failure->message;
+  EXPECT_NE(failure->message.find("the model cannot be loaded"), std::string::npos) << failure->message;
+  std::filesystem::rename(directory_.file("away"), weights);
+  ASSERT_TRUE(worker.send(job("quest"), soon()));
+  EXPECT_TRUE(std::holds_alternative<WorkerReport>(last(worker)));
+}
+
 TEST_F(Worker, ScriptsThatNeverEndAreRefused) {
   WorkerProcess worker(SLUICE_PROGRAM, {"worker", "--threads", "2"});
   ASSERT_TRUE(std::holds_alternative<WorkerReady>(last(worker)));
