@@ -224,6 +224,7 @@ const Pass& Scheduler::plan() {
     if (decodes(*sequence) && !is_computed(*sequence)) append(*sequence, 1, true);
   }
   append_prompts();
+  ++planned_;
   return pass_;
 }
 
@@ -234,12 +235,12 @@ void Scheduler::note_time(int rows, double seconds) {
 
 int Scheduler::most_rows() const {
   constexpr double kMostSeconds = 0.04;  // of a pass: a dozen are half a second
-  constexpr int kLeast = 16;
+  constexpr int kLeast = 16;             // beside the decode rows, or prompts would stand still where many decode
   const bool is_shared = std::any_of(running_.begin(), running_.end(),
                                      [&](const Sequence* each) { return each->caller != running_.front()->caller; });
   if (!is_shared || row_seconds_ * options_.max_pass_tokens <= kMostSeconds) return options_.max_pass_tokens;
   const auto rows = static_cast<int>(kMostSeconds / row_seconds_);
-  return std::min(options_.max_pass_tokens, std::max(kLeast, rows));
+  return std::min(options_.max_pass_tokens, std::max(static_cast<int>(pass_.tokens.size()) + kLeast, rows));
 }
 
 void Scheduler::append_prompts() {
@@ -253,21 +254,33 @@ void Scheduler::append_prompts() {
   }
   // Who wants the least first: what it leaves of its share is for the others.
   std::sort(wishes_.begin(), wishes_.end(), [](const Wish& a, const Wish& b) { return a.rows < b.rows; });
-  const int most = std::max(most_rows(), std::min(options_.max_pass_tokens, static_cast<int>(pass_.tokens.size()) + 1));
+  const int most = most_rows();
   for (size_t i = 0; i < wishes_.size(); ++i) {
     const int left = std::max(0, most - static_cast<int>(pass_.tokens.size()));
     const auto callers = static_cast<int>(wishes_.size() - i);
     const int end = static_cast<int>(pass_.tokens.size()) + (left + callers - 1) / callers;
-    append_prompts_of(wishes_[i].caller, end, true);
+    append_prompts_of(wishes_[i].caller, end - kept_for_large(wishes_[i].caller, end), true);
     append_prompts_of(wishes_[i].caller, end, false);
   }
 }
 
+bool Scheduler::is_small(int prompt_rows) const { return prompt_rows <= options_.max_pass_tokens / 8; }
+
+int Scheduler::kept_for_large(uint64_t caller, int end) const {
+  constexpr int kPart = 4;
+  const bool has_large = std::any_of(running_.begin(), running_.end(), [&](const Sequence* each) {
+    return each->caller == caller && !is_small(prompt_rows(*each));
+  });
+  if (!has_large) return 0;
+  // Rounded up in some passes and down in others, so that a single row is kept now and then, not always or never.
+  const auto turn = static_cast<int>(planned_ % kPart);
+  return (std::max(0, end - static_cast<int>(pass_.tokens.size())) + turn) / kPart;
+}
+
 void Scheduler::append_prompts_of(uint64_t caller, int end, bool small) {
-  const int most_small = options_.max_pass_tokens / 8;
   for (Sequence* sequence : running_) {
     const int wanted = sequence->caller == caller ? prompt_rows(*sequence) : 0;
-    if (wanted == 0 || (wanted <= most_small) != small) continue;
+    if (wanted == 0 || is_small(wanted) != small) continue;
     int rows = std::min(wanted, end - static_cast<int>(pass_.tokens.size()));
     if (sequence->prompt_logits) rows = std::min(rows, options_.max_logit_rows - static_cast<int>(pass_.logit_rows.size()));
     if (rows > 0) append(*sequence, rows, false);

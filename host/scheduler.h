@@ -77,7 +77,7 @@ struct SchedulerOptions {
 ///
 /// Callers share what there is: of equal priority, who has the fewest sequences running is admitted first, if need be in place of
 /// the latest of who has at least two more; and prompts of several callers have as many rows of a pass each, as far as they want
-/// them, the last rows of a prompt first.
+/// them: of a caller's prompts those of which little is left go first, and a quarter of its rows is for the others.
 class Scheduler {
  public:
   Scheduler(PageCache& cache, const SchedulerOptions& options);
@@ -129,10 +129,14 @@ class Scheduler {
   void append(Sequence& sequence, int rows, bool decoding);
   /// Adds chunks of prompts to the pass until it is full.
   void append_prompts();
-  /// Rows that a pass may have.
+  /// Rows that the pass may have, in which decode steps stand already.
   int most_rows() const;
-  /// Those of a caller, until the pass has `end` rows; `small`: those of which little is left, which go before others, since they
-  /// hold up nobody.
+  /// Whether so little of a prompt is left that it goes before others of its caller, since it holds up nobody.
+  bool is_small(int prompt_rows) const;
+  /// Of the rows that a caller has until the pass has `end`, those that are not for small prompts: a quarter while a large one
+  /// runs, so that it ends however many small ones come.
+  int kept_for_large(uint64_t caller, int end) const;
+  /// Those of a caller, until the pass has `end` rows.
   void append_prompts_of(uint64_t caller, int end, bool small);
   /// Rows of its prompt that are still to be computed before it decodes.
   int prompt_rows(const Sequence& sequence) const { return decodes(sequence) ? 0 : shareable(sequence) - sequence.computed; }
@@ -157,6 +161,7 @@ class Scheduler {
   std::vector<Wish> wishes_;  // of callers, for rows of the next pass
   double row_seconds_ = 0;    // of late, in passes with prompts
   Pass pass_;
+  uint64_t planned_ = 0;  // passes
   uint64_t preemptions_ = 0;
 };
 

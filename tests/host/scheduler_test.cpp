@@ -420,6 +420,66 @@ TEST(Scheduler, AShortPromptGoesBeforeTheRestOfALongOne) {
   EXPECT_EQ(pass.entries[1].rows, 59);
 }
 
+TEST(Scheduler, ALongPromptAdvancesThoughShortOnesOfItsCallerKeepComing) {
+  PageCache cache(256, 8, true);
+  Scheduler scheduler(cache, {16, 64, 16, false});
+  const auto slow = sequences_of(1, 1, 600);
+  scheduler.add(*slow[0]);
+  std::vector<std::unique_ptr<Sequence>> quick;
+  for (int pass = 0; pass < 30; ++pass) {
+    while (quick.size() < 15) {
+      quick.push_back(std::move(sequences_of(1, 1, 9)[0]));
+      scheduler.add(*quick.back());
+    }
+    scheduler.admit();
+    const Pass& planned = scheduler.plan();
+    EXPECT_EQ(planned.tokens.size(), 64U);
+    EXPECT_EQ(planned.entries.front().rows, 8) << "a short one is not cut";
+    scheduler.complete();
+    std::erase_if(quick, [&](const auto& each) {
+      if (each->computed < 8) return false;
+      scheduler.remove(*each);
+      return true;
+    });
+  }
+  EXPECT_EQ(slow[0]->computed, 30 * 16);
+}
+
+TEST(Scheduler, ARowThatACallerHasAloneIsForShortAndForLongPrompts) {
+  PageCache cache(2048, 8, true);
+  Scheduler scheduler(cache, {32, 512, 32, false});
+  std::vector<std::vector<std::unique_ptr<Sequence>>> slow;
+  for (uint64_t caller = 1; caller <= 16; ++caller) {
+    slow.push_back(sequences_of(caller, 1, 200));
+    scheduler.add(*slow.back()[0]);
+  }
+  const auto quick = sequences_of(1, 1, 9);
+  scheduler.add(*quick[0]);
+  scheduler.admit();
+  scheduler.note_time(512, 10.0);
+  std::map<const Sequence*, int> rows;
+  for (int pass = 0; pass < 8; ++pass) {
+    for (const Pass::Entry& entry : scheduler.plan().entries) rows[entry.sequence] += entry.rows;
+  }
+  EXPECT_EQ(rows[quick[0].get()], 6);
+  EXPECT_EQ(rows[slow[0][0].get()], 2);
+}
+
+TEST(Scheduler, PromptsAdvanceWhereManyDecodeInAnEngineThatIsShared) {
+  PageCache cache(256, 8, true);
+  Scheduler scheduler(cache, {32, 512, 32, false});
+  const auto ada = sequences_of(1, 16, 1);
+  const auto bob = sequences_of(2, 1, 200);
+  for (const auto& each : ada) scheduler.add(*each);
+  scheduler.add(*bob[0]);
+  scheduler.admit();
+  scheduler.note_time(512, 10.0);
+  const Pass& pass = scheduler.plan();
+  ASSERT_EQ(pass.entries.size(), 17U);
+  EXPECT_EQ(pass.entries.back().sequence, bob[0].get());
+  EXPECT_EQ(pass.entries.back().rows, 16);
+}
+
 TEST(Scheduler, RefusesASequenceThatNeverFits) {
   PageCache cache(4, 8, true);
   Scheduler scheduler(cache, {1, 8, 1, false});
