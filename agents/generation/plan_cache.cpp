@@ -15,23 +15,52 @@ constexpr Turns::Limits kLimits{
 PlanCache::PlanCache(std::function<Plan(const std::string& flow)> make)
     : make_(std::move(make)), turns_(kLimits, "too many flows are prepared at once; try again in a moment") {}
 
-std::shared_ptr<const Plan> PlanCache::find(const std::string& flow) {
+int PlanCache::waiting() const {
   const std::lock_guard lock(mutex_);
+  return waiting_;
+}
+
+std::shared_ptr<const Plan> PlanCache::find(const std::string& flow) {
   const auto found = std::find_if(plans_.begin(), plans_.end(), [&](const Entry& entry) { return entry.first == flow; });
   if (found == plans_.end()) return nullptr;
   plans_.splice(plans_.begin(), plans_, found);
   return found->second;
 }
 
-std::shared_ptr<const Plan> PlanCache::get(const std::string& flow, const std::string& caller) {
-  if (auto known = find(flow)) return known;
-  const Turn turn(turns_, caller);
-  if (auto known = find(flow)) return known;  // somebody made it meanwhile
-  auto made = std::make_shared<const Plan>(make_(flow));
+std::shared_ptr<const Plan> PlanCache::find_or_begin(const std::string& flow) {
+  std::unique_lock lock(mutex_);
+  ++waiting_;
+  made_.wait(lock, [&] { return !making_.contains(flow); });
+  --waiting_;
+  auto known = find(flow);
+  if (!known) making_.insert(flow);
+  return known;
+}
+
+void PlanCache::end(const std::string& flow, std::shared_ptr<const Plan> plan) {
   const std::lock_guard lock(mutex_);
-  plans_.emplace_front(flow, made);
+  making_.erase(flow);
+  made_.notify_all();
+  if (!plan) return;
+  plans_.emplace_front(flow, std::move(plan));
   if (plans_.size() > kMostPlans) plans_.pop_back();
-  return made;
+}
+
+std::shared_ptr<const Plan> PlanCache::get(const std::string& flow, const std::string& caller) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (auto known = find(flow)) return known;
+  }
+  const Turn turn(turns_, caller);
+  if (auto known = find_or_begin(flow)) return known;
+  try {
+    auto made = std::make_shared<const Plan>(make_(flow));
+    end(flow, made);
+    return made;
+  } catch (...) {
+    end(flow, nullptr);
+    throw;
+  }
 }
 
 }  // namespace sluice
