@@ -145,9 +145,7 @@ void serve(ServeOptions options) {
   generation.pool_bytes = static_cast<size_t>(options.pool_mib) << 20;
   generation.shares_device = judges_where_it_generates(options);
   const auto scripts = read_flows(options, load_config(generation.model));
-  if (options.harness.folder.empty()) {  // each flow may have an engine, and dense attention; there are no others
-    generation.most_engines = std::min(generation.most_engines, static_cast<int>(scripts.size()) + 1);
-  }
+  if (options.harness.folder.empty()) generation.flows = static_cast<int>(scripts.size());
   std::optional<SubmittedFlows> submitted;
   if (!options.harness.folder.empty()) {
     submitted.emplace(database_of(options.harness.folder));

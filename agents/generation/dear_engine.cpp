@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <future>
 #include <utility>
 
 namespace sluice {
@@ -20,32 +19,9 @@ void give_way() {
 
 }  // namespace
 
-DearEngine::DearEngine(std::string flow, int threads, const Make& make, std::function<void()> changed)
-    : flow_(std::move(flow)), changed_(std::move(changed)) {
-  std::promise<void> made;
-  std::future<void> ready = made.get_future();
-  thread_ = std::thread([this, threads, &make, made = std::move(made)]() mutable {
-    std::unique_ptr<Device> device;
-    std::unique_ptr<EngineSlot> slot;
-    try {
-      give_way();
-      device = create_device("cpu", threads);
-      slot = make(*device);
-      report(*slot);
-    } catch (...) {
-      made.set_exception(std::current_exception());
-      return;
-    }
-    made.set_value();
-    run(*slot);
-    slot.reset();  // before its device
-  });
-  try {
-    ready.get();
-  } catch (...) {
-    thread_.join();
-    throw;
-  }
+DearEngine::DearEngine(std::string flow, int threads, Make make, std::function<void()> changed)
+    : flow_(std::move(flow)), threads_(threads), make_(std::move(make)), changed_(std::move(changed)) {
+  thread_ = std::thread([this] { run(); });
 }
 
 DearEngine::~DearEngine() {
@@ -105,35 +81,49 @@ int DearEngine::take_ended() {
   return std::exchange(ended_, 0);
 }
 
-DearEngine::Mail DearEngine::take_mail(bool waits) {
+TaskMail DearEngine::take_mail(bool waits) {
   std::unique_lock lock(mutex_);
-  const auto arrived = [&] { return mail_.stop || !mail_.tasks.empty() || !mail_.cancellations.empty(); };
-  if (waits) arrived_.wait(lock, arrived);
+  if (waits) arrived_.wait(lock, [&] { return !mail_.empty(); });
   return std::exchange(mail_, {});
 }
 
-void DearEngine::run(EngineSlot& slot) {
+void DearEngine::run() {
+  give_way();
+  std::unique_ptr<Device> device;
+  std::unique_ptr<EngineSlot> slot;
   for (bool failed = false;;) {
-    Mail mail = take_mail(failed || !slot.busy());
+    TaskMail mail = take_mail(failed || !slot || !slot->busy());
     if (mail.stop) {
       for (const LiveTask& task : mail.tasks) task.fail(status_, message_);
-      return end(slot);
+      return end(slot.get());
     }
     if (failed) {  // until its owner has seen it
       for (const LiveTask& task : mail.tasks) task.fail(500, kFailed);
       continue;
     }
+    if (!slot && mail.tasks.empty()) continue;  // who is cancelled has been told that there is no engine
+    try {
+      if (!device) device = create_device("cpu", threads_);
+      if (!slot) slot = make_(*device);
+    } catch (const std::exception& error) {
+      for (const LiveTask& task : mail.tasks) task.fail(error);
+      report(nullptr, static_cast<int>(mail.tasks.size()));
+      continue;
+    }
     size_t submitted = 0;
     try {
-      for (; submitted < mail.tasks.size(); ++submitted) slot.submit(mail.tasks[submitted]);
-      for (const Cancellation& cancellation : mail.cancellations) slot.cancel(cancellation.id, cancellation.stopped);
-      if (slot.busy()) slot.step();
-      report(slot);
+      for (; submitted < mail.tasks.size(); ++submitted) slot->submit(mail.tasks[submitted]);
+      for (const TaskMail::Cancellation& cancellation : mail.cancellations) slot->cancel(cancellation.id, cancellation.stopped);
+      if (slot->busy()) slot->step();
+      const EngineStats stats = slot->stats();
+      {
+        const std::lock_guard lock(mutex_);
+        stats_ = stats;
+      }
+      report(slot.get(), slot->take_ended());
     } catch (...) {
       failed = true;
-      for (; submitted < mail.tasks.size(); ++submitted) {
-        mail.tasks[submitted].fail(500, kFailed);
-      }
+      for (; submitted < mail.tasks.size(); ++submitted) mail.tasks[submitted].fail(500, kFailed);
       {
         const std::lock_guard lock(mutex_);
         error_ = std::current_exception();
@@ -143,24 +133,21 @@ void DearEngine::run(EngineSlot& slot) {
   }
 }
 
-void DearEngine::report(EngineSlot& slot) {
-  const int ended = slot.take_ended();
-  const EngineStats stats = slot.stats();
+void DearEngine::report(const EngineSlot* slot, int ended) {
   {
     const std::lock_guard lock(mutex_);
-    stats_ = stats;
     last_used_ = GenerationClock::now();
     ended_ += ended;
     std::erase_if(unended_, [&](uint64_t id) {
       const bool waits = std::any_of(mail_.tasks.begin(), mail_.tasks.end(), [&](const LiveTask& task) { return task.id == id; });
-      return !waits && !slot.has(id);
+      return !waits && (slot == nullptr || !slot->has(id));
     });
   }
   if (ended > 0) changed_();
 }
 
-void DearEngine::end(EngineSlot& slot) {
-  slot.fail_all(status_, message_);
+void DearEngine::end(EngineSlot* slot) {
+  if (slot != nullptr) slot->fail_all(status_, message_);
   const std::lock_guard lock(mutex_);
   ended_ += static_cast<int>(unended_.size());
   unended_.clear();

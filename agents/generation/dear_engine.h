@@ -11,6 +11,7 @@
 
 #include "agents/generation/engine_slot.h"
 #include "agents/generation/flow_engine.h"
+#include "agents/generation/task_mail.h"
 
 namespace sluice {
 
@@ -20,9 +21,9 @@ class DearEngine final : public FlowEngine {
  public:
   using Make = std::function<std::unique_ptr<EngineSlot>(Device& device)>;
 
-  /// `make` is called in the new thread; what it throws is thrown here. `changed` is called there when tasks have ended, or the
-  /// engine has failed.
-  DearEngine(std::string flow, int threads, const Make& make, std::function<void()> changed);
+  /// `make` is called in the new thread, once there are tasks; what it throws is told to these, and the next task has it called
+  /// again. `changed` is called there when tasks have ended, or the engine has failed.
+  DearEngine(std::string flow, int threads, Make make, std::function<void()> changed);
   /// Waits for the pass that runs.
   ~DearEngine() override;
 
@@ -39,27 +40,20 @@ class DearEngine final : public FlowEngine {
   int take_ended() override;
 
  private:
-  struct Cancellation {
-    uint64_t id;
-    bool stopped;
-  };
-  struct Mail {
-    std::vector<LiveTask> tasks;
-    std::vector<Cancellation> cancellations;
-    bool stop = false;
-  };
-
   // In its thread.
-  void run(EngineSlot& slot);
-  Mail take_mail(bool waits);
-  void report(EngineSlot& slot);
-  void end(EngineSlot& slot);
+  void run();
+  TaskMail take_mail(bool waits);
+  /// So many tasks have ended; `slot`: which has those that have not, null: there are none.
+  void report(const EngineSlot* slot, int ended);
+  void end(EngineSlot* slot);
 
   const std::string flow_;
+  const int threads_;
+  const Make make_;
   const std::function<void()> changed_;
   mutable std::mutex mutex_;
   std::condition_variable arrived_;
-  Mail mail_;
+  TaskMail mail_;
   std::vector<uint64_t> unended_;  // ids of tasks here
   int ended_ = 0;
   EngineStats stats_;

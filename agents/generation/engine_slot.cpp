@@ -1,8 +1,11 @@
 #include "agents/generation/engine_slot.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
+#include "agents/server/http_problem.h"
 #include "scripting/graph/error.h"
 
 namespace sluice {
@@ -24,6 +27,15 @@ void LiveTask::fail(int status, const std::string& message) const {
   event.status = status;
   event.message = message;
   task.events->push(std::move(event));
+}
+
+void LiveTask::fail(const std::exception& error) const {
+  if (const auto* input = dynamic_cast<const InputError*>(&error)) {
+    return fail(400, input->hint().empty() ? input->what() : fmt::format("{} ({})", input->what(), input->hint()));
+  }
+  const auto* problem = dynamic_cast<const HttpProblem*>(&error);
+  if (problem != nullptr) return fail(problem->status(), problem->what());
+  fail(500, "the engine could not be made; the server's log tells more");
 }
 
 EngineSlot::EngineSlot(Device& device, const Model& model, std::string flow, std::shared_ptr<const Plan> plan,

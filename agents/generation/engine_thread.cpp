@@ -17,34 +17,9 @@
 
 namespace sluice {
 
-EngineOptions options_of_engine(const GenerationOptions& options, const DeviceInfo& device, const EngineRoom& room) {
-  constexpr size_t kGiB = size_t{1} << 30;
-  constexpr size_t kBeside = kGiB;       // of an engine on CUDA: activations, what its flow computes, recorded steps
-  constexpr size_t kJudging = 8 * kGiB;  // of a process that judges, beside the model's weights
-  constexpr size_t kStates = 5 * kGiB;   // of a flow, beside a pool whose size is given
-  EngineOptions engine;
-  const bool cuda = device.name == "cuda";
-  engine.max_batch = cuda ? 64 : 16;
-  if (cuda) engine.max_pass_tokens = 2048;
-  if (options.pool_bytes > 0) {
-    engine.pool_bytes = options.pool_bytes;
-    if (cuda) engine.state_bytes = options.pool_bytes + kStates;
-  } else if (cuda) {
-    const size_t spare = options.shares_device ? room.weight_bytes + kJudging : 0;
-    const size_t share =
-        (room.free_bytes - std::min(room.free_bytes, spare)) / static_cast<size_t>(std::max(1, room.engines_to_come));
-    const size_t left = share - std::min(share, kBeside);
-    engine.state_bytes = std::max(left / 2, engine.pool_bytes);
-    engine.pool_bytes = std::max(room.keeps_state ? left / 2 : left, engine.pool_bytes);
-  }
-  if (options.batch > 0) engine.max_batch = options.batch;
-  if (options.chunk > 0) engine.max_pass_tokens = options.chunk;
-  engine.max_pass_tokens = std::max(engine.max_pass_tokens, engine.max_batch);
-  return engine;
-}
-
 EngineThread::EngineThread(GenerationOptions options, GenerationMetrics& metrics)
     : options_(std::move(options)),
+      limits_(place_limits(options_.most_engines, options_.flows)),
       metrics_(metrics),
       config_(load_config(options_.model)),
       plans_([this](const std::string& flow) { return compile(options_.read_flow(flow, trace_options(config_))).plan; }) {
@@ -145,9 +120,12 @@ bool EngineThread::ready() const {
 
 void EngineThread::loop(Device& device, const Model& model) {
   for (;;) {
-    Mail mail = take_mail();
-    for (LiveTask& task : mail.tasks) waiting_.push_back(std::move(task));
-    for (const Cancellation& cancellation : mail.cancellations) cancel_now(cancellation);
+    TaskMail mail = take_mail();
+    for (LiveTask& live : mail.tasks) {
+      live.dear = live.task.plan && is_dear(*live.task.plan, device);
+      waiting_.push_back(std::move(live));
+    }
+    for (const TaskMail::Cancellation& cancellation : mail.cancellations) cancel_now(cancellation);
     if (mail.stop) break;
     admit(device, model);
     step_next();
@@ -159,7 +137,7 @@ void EngineThread::loop(Device& device, const Model& model) {
   publish(true);
 }
 
-EngineThread::Mail EngineThread::take_mail() {
+TaskMail EngineThread::take_mail() {
   constexpr std::chrono::milliseconds kBetweenGauges(100);
   const auto is_busy = [&](bool by_itself) {
     return std::any_of(slots_.begin(), slots_.end(),
@@ -170,13 +148,12 @@ EngineThread::Mail EngineThread::take_mail() {
   const bool is_idle = !is_busy(false) && (waiting_.empty() || others_run);
   if (is_idle) publish(!others_run);
   std::unique_lock lock(mutex_);
-  const auto arrived = [&] { return mail_.stop || mail_.changed || !mail_.tasks.empty() || !mail_.cancellations.empty(); };
   const GenerationClock::duration most = options_.idle;
-  if (is_idle) changed_.wait_for(lock, others_run ? kBetweenGauges : most, arrived);
+  if (is_idle) changed_.wait_for(lock, others_run ? kBetweenGauges : most, [&] { return !mail_.empty(); });
   return std::exchange(mail_, {});
 }
 
-void EngineThread::cancel_now(const Cancellation& cancellation) {
+void EngineThread::cancel_now(const TaskMail::Cancellation& cancellation) {
   for (const Slot& slot : slots_) {
     if (slot.engine->cancel(cancellation.id, cancellation.stopped)) return;
   }
@@ -189,79 +166,102 @@ void EngineThread::cancel_now(const Cancellation& cancellation) {
 }
 
 void EngineThread::admit(Device& device, const Model& model) {
-  bool held_up = false;  // a flow waits for an engine, and so does every flow behind it
+  while (admit_until_placed(device, model)) {
+  }
+}
+
+bool EngineThread::admit_until_placed(Device& device, const Model& model) {
+  std::vector<EnginePlace> places = shared_places();
+  for (Slot& slot : slots_) slot.closed = false;  // until somebody who waits is found to need it
   for (auto next = waiting_.begin(); next != waiting_.end();) {
-    if (held_up && !next->task.flow.empty()) {
+    const std::string flow = next->task.flow;
+    const std::string caller = next->task.caller;
+    const auto slot = find_slot(flow);
+    const bool is_new = slot == slots_.end();
+    const bool takes_place = is_new && shares_places(flow);
+    if (is_new ? takes_place && !make_place(*next, places) : slot->closed) {
       ++next;
       continue;
     }
     try {
-      FlowEngine* const engine = slot_for(next->task, device, model);
-      if (engine == nullptr) {
-        held_up = true;
-        ++next;
-        continue;
-      }
-      engine->submit(*next);
-    } catch (const InputError& error) {
-      next->fail(400, error.hint().empty() ? error.what() : fmt::format("{} ({})", error.what(), error.hint()));
-      end_tasks(1);
-    } catch (const HttpProblem& problem) {  // it could be used when it was asked for, and no longer can
-      next->fail(problem.status(), problem.what());
-      end_tasks(1);
-    } catch (const std::exception& error) {
-      if (options_.log) options_.log->error("no engine for flow \"{}\": {}", next->task.flow, error.what());
-      next->fail(500, "the engine could not be made; the server's log tells more");
+      submit_to(is_new ? make_slot(*next, device, model) : *slot, *next);
+    } catch (const std::exception& error) {  // it could be used when it was asked for, and no longer can
+      next->fail(error);
       end_tasks(1);
     }
     next = waiting_.erase(next);
+    if (!takes_place) continue;
+    std::stable_partition(waiting_.begin(), waiting_.end(), [&](const LiveTask& live) {
+      return live.task.caller != caller || live.task.flow == flow || !shares_places(live.task.flow);
+    });
+    return true;
   }
+  return false;
 }
 
-FlowEngine* EngineThread::slot_for(const GenerationTask& task, Device& device, const Model& model) {
-  const auto is_its = [&](const Slot& slot) { return slot.engine->flow() == task.flow; };
-  const auto found = std::find_if(slots_.begin(), slots_.end(), is_its);
-  if (found != slots_.end()) return found->engine.get();
-  const bool dense = task.flow.empty();
-  const bool has_dense = std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.engine->flow().empty(); });
-  // The last place is that of dense attention.
-  const int kept = dense || has_dense || options_.most_engines == 1 ? 0 : 1;
-  const bool full = static_cast<int>(slots_.size()) + kept >= options_.most_engines;
-  const auto idle = full ? oldest_idle() : slots_.end();
-  if (full && idle == slots_.end()) return nullptr;
-  if (full) drop(idle);
-  return &make_slot(task.flow, task.plan, device, model);
+bool EngineThread::make_place(const LiveTask& live, std::vector<EnginePlace>& places) {
+  const PlaceOffer offer = offer_place(limits_, live.task.caller, live.dear, places);
+  if (offer.kind == PlaceOffer::Kind::kIdle) drop(find_slot(offer.flow));
+  if (offer.kind != PlaceOffer::Kind::kLater) return true;
+  find_slot(offer.flow)->closed = true;
+  std::find_if(places.begin(), places.end(), [&](const EnginePlace& each) { return each.flow == offer.flow; })->closed = true;
+  return false;
 }
 
-FlowEngine& EngineThread::make_slot(const std::string& flow, std::shared_ptr<const Plan> plan, Device& device,
-                                    const Model& model) {
+void EngineThread::submit_to(Slot& slot, LiveTask& live) {
+  live.use = slot.users.take(live.task.caller);
+  slot.engine->submit(live);
+}
+
+EngineThread::Slots::iterator EngineThread::find_slot(const std::string& flow) {
+  return std::find_if(slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.engine->flow() == flow; });
+}
+
+std::vector<EnginePlace> EngineThread::shared_places() const {
+  std::vector<EnginePlace> places;
+  for (const Slot& slot : slots_) {
+    const FlowEngine& engine = *slot.engine;
+    if (!shares_places(engine.flow())) continue;
+    places.push_back({engine.flow(), engine.runs_itself(), engine.busy(), engine.last_used(), slot.users.callers(), slot.closed});
+  }
+  return places;
+}
+
+EngineThread::Slot& EngineThread::make_slot(const LiveTask& live, Device& device, const Model& model) {
+  const bool keeps_state = live.task.plan && !live.task.plan->graph.states.empty();
   const EngineRoom room{.free_bytes = device.free_bytes(),
                         .weight_bytes = model.weight_bytes(),
-                        .engines_to_come = options_.most_engines - static_cast<int>(slots_.size()),
-                        .keeps_state = plan && !plan->graph.states.empty()};
+                        .engines_to_come = limits_.engines - static_cast<int>(slots_.size()),
+                        .keeps_state = keeps_state};
   const EngineOptions options = options_of_engine(options_, device.info(), room);
-  const std::string name = flow.empty() ? "dense attention" : fmt::format("flow \"{}\"", flow);
-  try {
-    slots_.push_back({make_engine(flow, std::move(plan), options, device, model), level_, true});
-    FlowEngine& engine = *slots_.back().engine;
-    if (options_.log) {
-      options_.log->info("an engine for {}: {} pages in {:.1f} GiB, at most {} requests at once", name,
-                         engine.stats().pages_total, static_cast<double>(options.pool_bytes) / (1 << 30), options.max_batch);
-    }
-    return engine;
-  } catch (const FlowError&) {
-    throw;  // the device cannot run it
-  } catch (const InputError& error) {
-    // The server lacks memory or a library, which no client can help.
-    if (options_.log) options_.log->error("no engine for {}: {} ({})", name, error.what(), error.hint());
-    throw HttpProblem(503, "the engine could not be made; the server's log tells more").with_header("Retry-After", "10");
-  }
+  return slots_.emplace_back(
+      Slot{.engine = make_engine(live, options, device, model), .seconds = level_, .waits = true, .users = {}});
 }
 
-std::unique_ptr<FlowEngine> EngineThread::make_engine(const std::string& flow, std::shared_ptr<const Plan> plan,
-                                                      const EngineOptions& options, Device& device, const Model& model) {
-  const auto make = [&](Device& on) { return std::make_unique<EngineSlot>(on, model, flow, plan, options, metrics_); };
-  if (!plan || !is_dear(*plan, options, device.info())) return make(device);
+std::unique_ptr<FlowEngine> EngineThread::make_engine(const LiveTask& live, const EngineOptions& options, Device& device,
+                                                      const Model& model) {
+  const std::string& flow = live.task.flow;
+  const auto make = [this, flow, plan = live.task.plan, options, &model](Device& on) {
+    const std::string name = flow.empty() ? "dense attention" : fmt::format("flow \"{}\"", flow);
+    try {
+      auto engine = std::make_unique<EngineSlot>(on, model, flow, plan, options, metrics_);
+      if (options_.log) {
+        options_.log->info("an engine for {}: {} pages in {:.1f} GiB, at most {} requests at once", name,
+                           engine->stats().pages_total, static_cast<double>(options.pool_bytes) / (1 << 30), options.max_batch);
+      }
+      return engine;
+    } catch (const FlowError&) {
+      throw;  // the device cannot run it
+    } catch (const InputError& error) {
+      // The server lacks memory or a library, which no client can help.
+      if (options_.log) options_.log->error("no engine for {}: {} ({})", name, error.what(), error.hint());
+      throw HttpProblem(503, "the engine could not be made; the server's log tells more").with_header("Retry-After", "10");
+    } catch (const std::exception& error) {
+      if (options_.log) options_.log->error("no engine for {}: {}", name, error.what());
+      throw;
+    }
+  };
+  if (!live.dear) return make(device);
   return std::make_unique<DearEngine>(flow, device.info().threads, make, [this] {
     const std::lock_guard lock(mutex_);
     mail_.changed = true;
@@ -269,21 +269,13 @@ std::unique_ptr<FlowEngine> EngineThread::make_engine(const std::string& flow, s
   });
 }
 
-bool EngineThread::is_dear(const Plan& plan, const EngineOptions& options, const DeviceInfo& device) const {
-  constexpr double kMostOfAPass = 1 << 30;     // operations: a few tenths of a second on two cores
-  if (device.works_beside_host) return false;  // there is one of it
+bool EngineThread::is_dear(const Plan& plan, const Device& device) const {
+  constexpr double kMostOfAPass = 1 << 30;            // operations: a few tenths of a second on two cores
+  if (device.info().works_beside_host) return false;  // there is one of it
   const double heads = static_cast<double>(config_.layers) * config_.kv_heads;
-  const double pages = static_cast<double>(options.pool_bytes) / (static_cast<double>(plan.layout.bytes) * heads);
+  const double pool = static_cast<double>(options_of_engine(options_, device.info(), {}).pool_bytes);
+  const double pages = pool / (static_cast<double>(plan.layout.bytes) * heads);
   return operations_a_page(plan.graph) * heads * pages > kMostOfAPass;
-}
-
-EngineThread::Slots::iterator EngineThread::oldest_idle() {
-  auto oldest = slots_.end();
-  for (auto slot = slots_.begin(); slot != slots_.end(); ++slot) {
-    if (slot->engine->busy() || (slot->engine->flow().empty() && options_.most_engines > 1)) continue;
-    if (oldest == slots_.end() || slot->engine->last_used() < oldest->engine->last_used()) oldest = slot;
-  }
-  return oldest;
 }
 
 void EngineThread::drop(Slots::iterator slot) {

@@ -4,7 +4,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -12,60 +11,24 @@
 #include <thread>
 #include <vector>
 
+#include "agents/generation/engine_options.h"
+#include "agents/generation/engine_places.h"
 #include "agents/generation/flow_engine.h"
 #include "agents/generation/generation_queue.h"
 #include "agents/generation/metrics.h"
 #include "agents/generation/plan_cache.h"
+#include "agents/generation/task_mail.h"
 #include "agents/generation/task_places.h"
 #include "host/model.h"
-#include "scripting/lua/trace.h"
-
-namespace spdlog {
-class logger;
-}
 
 namespace sluice {
 
-struct GenerationOptions {
-  std::string model;  // directory
-  std::string device = "cpu";
-  int threads = 0;                     // of the CPU; 0: all cores
-  bool token_for_completions = false;  // whether to generate needs a token
-  /// Whether a flow that is not on the list may be used. Throws HttpProblem if not; null: none may. Called in the threads of
-  /// connections.
-  std::function<void(const std::string& name)> check_flow;
-  /// The graph of a flow that a request names. Throws InputError for one that is not offered. Called in the threads of
-  /// connections.
-  std::function<FlowGraph(const std::string& name, const TraceOptions& options)> read_flow;
-  /// Why the server should get no requests at the moment, besides what the engines know; "" or null: nothing. Asked for
-  /// /health/ready, in the threads of connections.
-  std::function<std::string()> trouble;
-  int batch = 0;                        // requests that run at once, of one flow; 0: 16, on CUDA 64
-  int chunk = 0;                        // rows of a pass; 0: 512, on CUDA 2048
-  size_t pool_bytes = 0;                // of one engine; 0: 256 MiB, on CUDA an equal part of the memory that is free
-  bool shares_device = false;           // with a process that judges, to which memory is left where pools take what is free
-  int most_engines = 4;                 // one for each flow in use, dense included
-  int most_requests = 256;              // running and waiting
-  std::chrono::seconds idle{300};       // after which an engine without requests is dropped
-  std::shared_ptr<spdlog::logger> log;  // null: none
-};
-
-/// The memory of a device when an engine is to be made.
-struct EngineRoom {
-  size_t free_bytes = 0;
-  size_t weight_bytes = 0;   // of the model, which is there already
-  int engines_to_come = 1;   // this one included, if there will be as many as there may be
-  bool keeps_state = false;  // its flow
-};
-
-/// What an engine gets.
-EngineOptions options_of_engine(const GenerationOptions& options, const DeviceInfo& device, const EngineRoom& room);
-
 /// The thread that owns the device, the model and one engine for each flow in use. Others hand it tasks and get events back.
 ///
-/// Tasks are given to engines in order of arrival. If the next one needs an engine and there are as many as there may be, an
-/// idle one is dropped for it; while none is idle it waits, and all that came after it wait with it, so that it will not starve.
-/// Dense attention waits for no flow: its engine has a place that no other takes.
+/// Tasks are given to engines in order of arrival. One whose flow has no engine gets a place for it by the rules of
+/// `offer_place`, if need be that of an idle engine; while there is none it waits, and nobody behind it whose flow has an engine
+/// waits with it, unless that is the one whose place it is to get. Whenever a caller gets a place, his tasks of other flows go to
+/// the end of the line: of several callers who wait each gets one in turn. Dense attention has a place that no other takes.
 ///
 /// Engines share the device by time: the next pass is one of the engine that had the least. On a CPU the engine of a flow whose
 /// passes may take seconds has a device of its own instead (`DearEngine`).
@@ -93,21 +56,12 @@ class EngineThread {
   bool ready() const;
 
  private:
-  struct Cancellation {
-    uint64_t id;
-    bool stopped;
-  };
-  /// What other threads have sent.
-  struct Mail {
-    std::vector<LiveTask> tasks;
-    std::vector<Cancellation> cancellations;
-    bool stop = false;
-    bool changed = false;  // an engine in a thread of its own
-  };
   struct Slot {
     std::unique_ptr<FlowEngine> engine;
-    double seconds = 0;  // of passes, counted from `level_` on
-    bool waits = false;  // it had nothing to do when its turn was last looked for
+    double seconds = 0;   // of passes, counted from `level_` on
+    bool waits = false;   // it had nothing to do when its turn was last looked for
+    bool closed = false;  // takes no more tasks for now (`EnginePlace`)
+    TaskPlaces users;     // of its tasks
   };
   using Slots = std::list<Slot>;
 
@@ -115,20 +69,23 @@ class EngineThread {
 
   // In the thread.
   void loop(Device& device, const Model& model);
-  Mail take_mail();
-  void cancel_now(const Cancellation& cancellation);
+  TaskMail take_mail();
+  void cancel_now(const TaskMail::Cancellation& cancellation);
   void admit(Device& device, const Model& model);
-  /// The engine of `flow`; null if it has to wait for one. Throws InputError if the flow is at fault.
-  FlowEngine* slot_for(const GenerationTask& task, Device& device, const Model& model);
-  /// A new engine. Throws FlowError if the device cannot run the flow, HttpProblem if the server lacks what it
-  /// takes.
-  FlowEngine& make_slot(const std::string& flow, std::shared_ptr<const Plan> plan, Device& device, const Model& model);
-  std::unique_ptr<FlowEngine> make_engine(const std::string& flow, std::shared_ptr<const Plan> plan, const EngineOptions& options,
-                                          Device& device, const Model& model);
+  /// Gives tasks to engines, until one of the places that flows share has a new one: then true, and the line has another order.
+  bool admit_until_placed(Device& device, const Model& model);
+  /// Whether a new engine for `live` has a place now; `places`: `shared_places`.
+  bool make_place(const LiveTask& live, std::vector<EnginePlace>& places);
+  void submit_to(Slot& slot, LiveTask& live);
+  Slots::iterator find_slot(const std::string& flow);
+  /// Whether the engine of `flow` has one of the places that flows share.
+  bool shares_places(const std::string& flow) const { return !flow.empty() || limits_.engines == 1; }
+  std::vector<EnginePlace> shared_places() const;
+  /// A new engine. Throws FlowError if the device cannot run the flow, HttpProblem if the server lacks what it takes.
+  Slot& make_slot(const LiveTask& live, Device& device, const Model& model);
+  std::unique_ptr<FlowEngine> make_engine(const LiveTask& live, const EngineOptions& options, Device& device, const Model& model);
   /// Whether passes of `plan` may take so long that they are to hold up nobody.
-  bool is_dear(const Plan& plan, const EngineOptions& options, const DeviceInfo& device) const;
-  /// The engine without requests that was used least recently, or the end.
-  Slots::iterator oldest_idle();
+  bool is_dear(const Plan& plan, const Device& device) const;
   void drop(Slots::iterator slot);
   /// An engine that threw is of no use: its requests fail, and the next one gets a new engine.
   void fail(Slots::iterator slot, const std::exception& error);
@@ -143,6 +100,7 @@ class EngineThread {
   void fail_everything(int status, const std::string& message);
 
   const GenerationOptions options_;
+  const PlaceLimits limits_;
   GenerationMetrics& metrics_;
   ModelConfig config_;
   PlanCache plans_;
@@ -150,7 +108,7 @@ class EngineThread {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  Mail mail_;
+  TaskMail mail_;
   bool taking_ = false;
   int unfinished_ = 0;
   uint64_t last_id_ = 0;

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 
@@ -22,9 +23,13 @@ struct LiveTask {
   int prompt_tokens = 0;
   int tokens = 0;
   std::shared_ptr<void> place;  // in the line, as long as it lives
+  std::shared_ptr<void> use;    // of an engine, as long as it lives
+  bool dear = false;            // a pass of its flow may take seconds
   bool stopped = false;         // cancelled because its text is complete, not because nobody wants it
 
   void fail(int status, const std::string& message) const;
+  /// `error`: why there is no engine for it.
+  void fail(const std::exception& error) const;
 };
 
 /// The engine of one flow and the tasks that it runs, as the engine's thread sees it.

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agents/flow_script.h"
@@ -135,6 +136,96 @@ GenerationTask task_of(const std::string& caller, const std::string& flow, int t
   made.caller = caller;
   made.request.prompt.assign(static_cast<size_t>(prompt), 27);
   return made;
+}
+
+/// Flows called "dear..." are, others are shipped ones.
+GenerationOptions with_many_flows(int engines) {
+  GenerationOptions options = with_dear_flow();
+  options.most_engines = engines;
+  options.read_flow = [shipped = one_engine("").read_flow](const std::string& name, const TraceOptions& trace) {
+    return name.starts_with("dear") ? sluice::trace(kDear, "dear.lua", trace) : shipped(name, trace);
+  };
+  return options;
+}
+
+/// A task that goes on until it is cancelled; it has been accepted.
+GenerationTask endless_task(EngineThread& engines, const std::string& caller, const std::string& flow) {
+  GenerationTask made = task_of(caller, flow, 8000, 200);
+  engines.submit({made});
+  EXPECT_TRUE(made.events->pop(30s)) << flow;
+  return made;
+}
+
+bool has_ended(GenerationQueue& events) {
+  while (const auto event = events.pop(0ms)) {
+    if (event->kind == Kind::kFinished || event->kind == Kind::kFailed) return true;
+  }
+  return false;
+}
+
+TEST(EngineThread, ATaskWhoseFlowHasAnEngineWaitsForNobodyWithoutOne) {
+  GenerationMetrics metrics("mini");
+  EngineThread engines(with_many_flows(3), metrics);
+  const GenerationTask ada = endless_task(engines, "ada", "dear");
+  const GenerationTask bob = endless_task(engines, "bob", "quest");
+  const GenerationTask waiting = task_of("carol", "dear too", 2, 4);
+  const GenerationTask quick = task_of("carol", "quest", 4, 4);
+  engines.submit({waiting});
+  engines.submit({quick});
+  EXPECT_EQ(end_of(*quick.events), Kind::kFinished);
+  EXPECT_FALSE(waiting.events->pop(0ms)) << "the other dear flow has its place";
+  EXPECT_FALSE(has_ended(*ada.events));
+  EXPECT_FALSE(has_ended(*bob.events));
+}
+
+TEST(EngineThread, OneCallersFlowsLeaveAPlaceToAnother) {
+  GenerationMetrics metrics("mini");
+  EngineThread engines(with_many_flows(4), metrics);
+  const GenerationTask first = endless_task(engines, "ada", "dear");
+  const GenerationTask second = endless_task(engines, "ada", "quest");
+  const GenerationTask third = task_of("ada", "h2o", 8000, 200);
+  const GenerationTask bob = task_of("bob", "streaming", 4, 4);
+  engines.submit({third});
+  engines.submit({bob});
+  EXPECT_EQ(end_of(*bob.events), Kind::kFinished);
+  EXPECT_FALSE(third.events->pop(0ms));
+  EXPECT_FALSE(has_ended(*first.events));
+  EXPECT_FALSE(has_ended(*second.events));
+}
+
+TEST(EngineThread, DearFlowsLeaveAPlaceToLightOnes) {
+  GenerationMetrics metrics("mini");
+  EngineThread engines(with_many_flows(3), metrics);
+  const GenerationTask first = endless_task(engines, "ada", "dear");
+  const GenerationTask second = task_of("bob", "dear too", 8000, 200);
+  const GenerationTask light = task_of("carol", "quest", 4, 4);
+  engines.submit({second});
+  engines.submit({light});
+  EXPECT_EQ(end_of(*light.events), Kind::kFinished);
+  EXPECT_FALSE(has_ended(*first.events));
+}
+
+TEST(EngineThread, WhoKeepsAnEngineBusyGivesItToOneWhoWaits) {
+  GenerationMetrics metrics("mini");
+  EngineThread engines(with_many_flows(2), metrics);
+  const auto submit = [&](const std::string& caller, const std::string& flow) {
+    GenerationTask made = task_of(caller, flow, 200, 4);
+    engines.submit({made});
+    return made;
+  };
+  GenerationTask one = submit("ada", "quest");
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(one.events->pop(30s));  // so that they do not end at the same time
+  GenerationTask other = submit("ada", "quest");
+  const GenerationTask bob = submit("bob", "streaming");
+  bool served = false;
+  const auto deadline = std::chrono::steady_clock::now() + 60s;
+  while (!served && std::chrono::steady_clock::now() < deadline) {  // the engine of quest has always one more
+    if (has_ended(*one.events)) one = std::exchange(other, submit("ada", "quest"));
+    const auto event = bob.events->pop(5ms);
+    served = event && event->kind == Kind::kFinished;
+  }
+  EXPECT_TRUE(served);
+  EXPECT_EQ(end_of(*other.events), Kind::kFinished) << "and gets a place again";
 }
 
 TEST(EngineThread, DearTasksOfOneCallerHoldUpNobody) {
