@@ -58,11 +58,12 @@ def run(findings, program, flow, *arguments):
 
 
 class Server:
-    def __init__(self, program, folder):
+    def __init__(self, program, folder, workers):
         token = subprocess.run([program, "agent", "add", "ada", "--data", folder, "--quota", "1000000"], check=True, capture_output=True,
                                text=True).stdout.strip()
         self.headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
-        self.process = subprocess.Popen([program, "serve", "--data", folder, "--suite", "verify", "--port", "0", "--quiet"],
+        self.process = subprocess.Popen([program, "serve", "--data", folder, "--suite", "verify", "--port", "0", "--quiet",
+                                         "--workers", str(workers)],
                                         stdout=subprocess.PIPE, text=True)
         self.port = int(re.search(r"http://127.0.0.1:(\d+)", self.process.stdout.readline()).group(1))
 
@@ -123,7 +124,7 @@ def main():
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, help="seed of the first")
     parser.add_argument("--judged", type=int, default=100)
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=2, help="commands at once, and workers that judge")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
     options = parser.parse_args()
     program = str(options.build / "sluice")
@@ -133,7 +134,7 @@ def main():
         subprocess.run([str(options.build / "tests/stress_graphs"), "--first", str(options.first), "--count", str(options.count),
                         "--scripts", str(scripts)], check=True)
         flows = sorted(scripts.iterdir(), key=lambda flow: int(flow.stem))
-        with Server(program, os.path.join(folder, "data")) as server, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        with Server(program, os.path.join(folder, "data"), options.jobs) as server, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
 
             def look(flow):
                 run(findings, program, flow, "check")
