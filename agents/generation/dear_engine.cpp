@@ -19,8 +19,8 @@ void give_way() {
 
 }  // namespace
 
-DearEngine::DearEngine(std::string flow, int threads, Make make, std::function<void()> changed)
-    : flow_(std::move(flow)), threads_(threads), make_(std::move(make)), changed_(std::move(changed)) {
+DearEngine::DearEngine(std::string flow, MakeDevice make_device, Make make, std::function<void()> changed)
+    : flow_(std::move(flow)), make_device_(std::move(make_device)), make_(std::move(make)), changed_(std::move(changed)) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -103,7 +103,7 @@ void DearEngine::run() {
     }
     if (!slot && mail.tasks.empty()) continue;  // who is cancelled has been told that there is no engine
     try {
-      if (!device) device = create_device("cpu", threads_);
+      if (!device) device = make_device_();
       if (!slot) slot = make_(*device);
     } catch (const std::exception& error) {
       for (const LiveTask& task : mail.tasks) task.fail(error);

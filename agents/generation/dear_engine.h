@@ -19,12 +19,13 @@ namespace sluice {
 /// for them. Its threads give way to all others of the machine. Belongs to the engine's thread, which hands it tasks.
 class DearEngine final : public FlowEngine {
  public:
+  using MakeDevice = std::function<std::unique_ptr<Device>()>;
   using Make = std::function<std::unique_ptr<EngineSlot>(Device& device)>;
 
-  /// `make` is called in the new thread, once there are tasks; what it throws is told to these, and the next task has it called
+  /// Both are called in the new thread, once there are tasks; what they throw is told to these, and the next task has them called
   /// again. `changed` is called there when tasks have ended, or the engine has failed.
-  DearEngine(std::string flow, int threads, Make make, std::function<void()> changed);
-  /// Waits for the pass that runs.
+  DearEngine(std::string flow, MakeDevice make_device, Make make, std::function<void()> changed);
+  /// Waits for the pass that runs, or for the engine that is made.
   ~DearEngine() override;
 
   const std::string& flow() const override { return flow_; }
@@ -48,7 +49,7 @@ class DearEngine final : public FlowEngine {
   void end(EngineSlot* slot);
 
   const std::string flow_;
-  const int threads_;
+  const MakeDevice make_device_;
   const Make make_;
   const std::function<void()> changed_;
   mutable std::mutex mutex_;

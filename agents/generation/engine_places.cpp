@@ -70,7 +70,7 @@ PlaceOffer offer_place(const PlaceLimits& limits, const std::string& caller, boo
     }
     if (!candidates.empty()) break;
   }
-  return {Kind::kLater, engine_to_close(candidates, engines)};
+  return {may_have_one ? Kind::kLater : Kind::kLaterThanOwn, engine_to_close(candidates, engines)};
 }
 
 }  // namespace sluice

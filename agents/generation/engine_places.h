@@ -34,9 +34,10 @@ struct EnginePlace {
 /// What a task whose flow has no engine may do.
 struct PlaceOffer {
   enum class Kind : uint8_t {
-    kFree,   // make an engine
-    kIdle,   // make one in place of that of `flow`
-    kLater,  // wait. The engine of `flow` is to take no more tasks, so that its place will be free
+    kFree,          // make an engine
+    kIdle,          // make one in place of that of `flow`
+    kLater,         // wait. The engine of `flow` is to take no more tasks, so that its place will be free
+    kLaterThanOwn,  // the same, of the caller alone: he has all that one may have, and others may use what he uses
   };
   Kind kind = Kind::kFree;
   std::string flow;

@@ -16,6 +16,14 @@
 #include "scripting/graph/plan.h"
 
 namespace sluice {
+namespace {
+
+/// Of which a client learns no more than that the log tells it.
+bool is_unexplained(const std::exception& error) {
+  return dynamic_cast<const InputError*>(&error) == nullptr && dynamic_cast<const HttpProblem*>(&error) == nullptr;
+}
+
+}  // namespace
 
 EngineThread::EngineThread(GenerationOptions options, GenerationMetrics& metrics)
     : options_(std::move(options)),
@@ -166,33 +174,39 @@ void EngineThread::cancel_now(const TaskMail::Cancellation& cancellation) {
 }
 
 void EngineThread::admit(Device& device, const Model& model) {
-  while (admit_until_placed(device, model)) {
+  std::set<std::string> closed;  // before: they stay the same as long as somebody needs them
+  for (const Slot& slot : slots_) {
+    if (slot.closed.is_any()) closed.insert(slot.engine->flow());
+  }
+  while (admit_until_placed(closed, device, model)) {
   }
 }
 
-bool EngineThread::admit_until_placed(Device& device, const Model& model) {
-  std::vector<EnginePlace> places = shared_places();
-  for (Slot& slot : slots_) slot.closed = false;  // until somebody who waits is found to need it
+bool EngineThread::admit_until_placed(const std::set<std::string>& closed, Device& device, const Model& model) {
+  std::vector<EnginePlace> places = shared_places(closed);
+  for (Slot& slot : slots_) slot.closed = {};  // until somebody who waits is found to need it
   for (auto next = waiting_.begin(); next != waiting_.end();) {
     const std::string flow = next->task.flow;
     const std::string caller = next->task.caller;
     const auto slot = find_slot(flow);
     const bool is_new = slot == slots_.end();
     const bool takes_place = is_new && shares_places(flow);
-    if (is_new ? takes_place && !make_place(*next, places) : slot->closed) {
+    const bool dear = next->dear;
+    if (is_new ? takes_place && !make_place(*next, places) : slot->closed.holds(caller)) {
       ++next;
       continue;
     }
     try {
       submit_to(is_new ? make_slot(*next, device, model) : *slot, *next);
     } catch (const std::exception& error) {  // it could be used when it was asked for, and no longer can
+      if (options_.log && is_unexplained(error)) options_.log->error("no engine for flow \"{}\": {}", flow, error.what());
       next->fail(error);
       end_tasks(1);
     }
     next = waiting_.erase(next);
     if (!takes_place) continue;
     std::stable_partition(waiting_.begin(), waiting_.end(), [&](const LiveTask& live) {
-      return live.task.caller != caller || live.task.flow == flow || !shares_places(live.task.flow);
+      return live.task.caller != caller || live.task.flow == flow || live.dear != dear || !shares_places(live.task.flow);
     });
     return true;
   }
@@ -202,8 +216,10 @@ bool EngineThread::admit_until_placed(Device& device, const Model& model) {
 bool EngineThread::make_place(const LiveTask& live, std::vector<EnginePlace>& places) {
   const PlaceOffer offer = offer_place(limits_, live.task.caller, live.dear, places);
   if (offer.kind == PlaceOffer::Kind::kIdle) drop(find_slot(offer.flow));
-  if (offer.kind != PlaceOffer::Kind::kLater) return true;
-  find_slot(offer.flow)->closed = true;
+  if (offer.kind != PlaceOffer::Kind::kLater && offer.kind != PlaceOffer::Kind::kLaterThanOwn) return true;
+  Slot& slot = *find_slot(offer.flow);
+  if (offer.kind == PlaceOffer::Kind::kLater) slot.closed.everybodys = true;
+  if (offer.kind == PlaceOffer::Kind::kLaterThanOwn) slot.closed.callers.insert(live.task.caller);
   std::find_if(places.begin(), places.end(), [&](const EnginePlace& each) { return each.flow == offer.flow; })->closed = true;
   return false;
 }
@@ -217,12 +233,13 @@ EngineThread::Slots::iterator EngineThread::find_slot(const std::string& flow) {
   return std::find_if(slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.engine->flow() == flow; });
 }
 
-std::vector<EnginePlace> EngineThread::shared_places() const {
+std::vector<EnginePlace> EngineThread::shared_places(const std::set<std::string>& closed) const {
   std::vector<EnginePlace> places;
   for (const Slot& slot : slots_) {
     const FlowEngine& engine = *slot.engine;
     if (!shares_places(engine.flow())) continue;
-    places.push_back({engine.flow(), engine.runs_itself(), engine.busy(), engine.last_used(), slot.users.callers(), slot.closed});
+    places.push_back({engine.flow(), engine.runs_itself(), engine.busy(), engine.last_used(), slot.users.callers(),
+                      closed.contains(engine.flow())});
   }
   return places;
 }
@@ -241,15 +258,10 @@ EngineThread::Slot& EngineThread::make_slot(const LiveTask& live, Device& device
 std::unique_ptr<FlowEngine> EngineThread::make_engine(const LiveTask& live, const EngineOptions& options, Device& device,
                                                       const Model& model) {
   const std::string& flow = live.task.flow;
-  const auto make = [this, flow, plan = live.task.plan, options, &model](Device& on) {
-    const std::string name = flow.empty() ? "dense attention" : fmt::format("flow \"{}\"", flow);
+  const std::string name = flow.empty() ? "dense attention" : fmt::format("flow \"{}\"", flow);
+  const auto made = [this, name](const auto& make) {
     try {
-      auto engine = std::make_unique<EngineSlot>(on, model, flow, plan, options, metrics_);
-      if (options_.log) {
-        options_.log->info("an engine for {}: {} pages in {:.1f} GiB, at most {} requests at once", name,
-                           engine->stats().pages_total, static_cast<double>(options.pool_bytes) / (1 << 30), options.max_batch);
-      }
-      return engine;
+      return make();
     } catch (const FlowError&) {
       throw;  // the device cannot run it
     } catch (const InputError& error) {
@@ -258,11 +270,24 @@ std::unique_ptr<FlowEngine> EngineThread::make_engine(const LiveTask& live, cons
       throw HttpProblem(503, "the engine could not be made; the server's log tells more").with_header("Retry-After", "10");
     } catch (const std::exception& error) {
       if (options_.log) options_.log->error("no engine for {}: {}", name, error.what());
-      throw;
+      throw HttpProblem(500, "the engine could not be made; the server's log tells more");
     }
   };
+  const auto make = [this, made, name, flow, plan = live.task.plan, options, &model](Device& on) {
+    return made([&] {
+      auto engine = std::make_unique<EngineSlot>(on, model, flow, plan, options, metrics_);
+      if (options_.log) {
+        options_.log->info("an engine for {}: {} pages in {:.1f} GiB, at most {} requests at once", name,
+                           engine->stats().pages_total, static_cast<double>(options.pool_bytes) / (1 << 30), options.max_batch);
+      }
+      return engine;
+    });
+  };
   if (!live.dear) return make(device);
-  return std::make_unique<DearEngine>(flow, device.info().threads, make, [this] {
+  const auto make_device = [made, threads = device.info().threads] {
+    return made([&] { return create_device("cpu", threads); });
+  };
+  return std::make_unique<DearEngine>(flow, make_device, make, [this] {
     const std::lock_guard lock(mutex_);
     mail_.changed = true;
     changed_.notify_one();
@@ -284,6 +309,7 @@ void EngineThread::drop(Slots::iterator slot) {
   } catch (const std::exception& error) {
     if (options_.log) options_.log->error("the engine of flow \"{}\" failed: {}", slot->engine->flow(), error.what());
   }
+  end_tasks(slot->engine->take_ended());
   slots_.erase(slot);
 }
 

@@ -7,6 +7,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -56,12 +57,20 @@ class EngineThread {
   bool ready() const;
 
  private:
+  /// Whose tasks an engine does not take for now (`EnginePlace::closed`).
+  struct Closing {
+    bool everybodys = false;
+    std::set<std::string> callers = {};
+
+    bool is_any() const { return everybodys || !callers.empty(); }
+    bool holds(const std::string& caller) const { return everybodys || callers.contains(caller); }
+  };
   struct Slot {
     std::unique_ptr<FlowEngine> engine;
-    double seconds = 0;   // of passes, counted from `level_` on
-    bool waits = false;   // it had nothing to do when its turn was last looked for
-    bool closed = false;  // takes no more tasks for now (`EnginePlace`)
-    TaskPlaces users;     // of its tasks
+    double seconds = 0;     // of passes, counted from `level_` on
+    bool waits = false;     // it had nothing to do when its turn was last looked for
+    TaskPlaces users = {};  // of its tasks
+    Closing closed = {};
   };
   using Slots = std::list<Slot>;
 
@@ -73,14 +82,15 @@ class EngineThread {
   void cancel_now(const TaskMail::Cancellation& cancellation);
   void admit(Device& device, const Model& model);
   /// Gives tasks to engines, until one of the places that flows share has a new one: then true, and the line has another order.
-  bool admit_until_placed(Device& device, const Model& model);
+  /// `closed`: the flows whose engines were closed before.
+  bool admit_until_placed(const std::set<std::string>& closed, Device& device, const Model& model);
   /// Whether a new engine for `live` has a place now; `places`: `shared_places`.
   bool make_place(const LiveTask& live, std::vector<EnginePlace>& places);
   void submit_to(Slot& slot, LiveTask& live);
   Slots::iterator find_slot(const std::string& flow);
   /// Whether the engine of `flow` has one of the places that flows share.
   bool shares_places(const std::string& flow) const { return !flow.empty() || limits_.engines == 1; }
-  std::vector<EnginePlace> shared_places() const;
+  std::vector<EnginePlace> shared_places(const std::set<std::string>& closed) const;
   /// A new engine. Throws FlowError if the device cannot run the flow, HttpProblem if the server lacks what it takes.
   Slot& make_slot(const LiveTask& live, Device& device, const Model& model);
   std::unique_ptr<FlowEngine> make_engine(const LiveTask& live, const EngineOptions& options, Device& device, const Model& model);

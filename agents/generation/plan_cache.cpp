@@ -27,14 +27,17 @@ std::shared_ptr<const Plan> PlanCache::find(const std::string& flow) {
   return found->second;
 }
 
-std::shared_ptr<const Plan> PlanCache::find_or_begin(const std::string& flow) {
+std::shared_ptr<const Plan> PlanCache::wait_for(const std::string& flow) {
   std::unique_lock lock(mutex_);
   ++waiting_;
   made_.wait(lock, [&] { return !making_.contains(flow); });
   --waiting_;
-  auto known = find(flow);
-  if (!known) making_.insert(flow);
-  return known;
+  return find(flow);
+}
+
+bool PlanCache::begin(const std::string& flow) {
+  const std::lock_guard lock(mutex_);
+  return !find(flow) && making_.insert(flow).second;
 }
 
 void PlanCache::end(const std::string& flow, std::shared_ptr<const Plan> plan) {
@@ -47,19 +50,18 @@ void PlanCache::end(const std::string& flow, std::shared_ptr<const Plan> plan) {
 }
 
 std::shared_ptr<const Plan> PlanCache::get(const std::string& flow, const std::string& caller) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (auto known = find(flow)) return known;
-  }
-  const Turn turn(turns_, caller);
-  if (auto known = find_or_begin(flow)) return known;
-  try {
-    auto made = std::make_shared<const Plan>(make_(flow));
-    end(flow, made);
-    return made;
-  } catch (...) {
-    end(flow, nullptr);
-    throw;
+  while (true) {
+    if (auto known = wait_for(flow)) return known;
+    const Turn turn(turns_, caller);
+    if (!begin(flow)) continue;  // somebody was faster
+    try {
+      auto made = std::make_shared<const Plan>(make_(flow));
+      end(flow, made);
+      return made;
+    } catch (...) {
+      end(flow, nullptr);
+      throw;
+    }
   }
 }
 

@@ -31,8 +31,10 @@ class PlanCache {
 
   /// With the lock held; null if it is not there.
   std::shared_ptr<const Plan> find(const std::string& flow);
-  /// Waits while somebody makes it. If it is not there even then, null: the caller makes it, and calls `end`.
-  std::shared_ptr<const Plan> find_or_begin(const std::string& flow);
+  /// Waits while somebody makes it, without a turn. Null if it is not there even then.
+  std::shared_ptr<const Plan> wait_for(const std::string& flow);
+  /// Whether the caller is to make it, and then to call `end`.
+  bool begin(const std::string& flow);
   /// `plan`: null if making it failed; who waited for it tries again.
   void end(const std::string& flow, std::shared_ptr<const Plan> plan);
 

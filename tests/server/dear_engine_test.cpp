@@ -22,6 +22,8 @@ using namespace std::chrono_literals;
 using Kind = GenerationEvent::Kind;
 
 /// Dense attention in a thread of its own.
+std::unique_ptr<Device> one_thread() { return create_device("cpu", 1); }
+
 class DearEngineTest : public ::testing::Test {
  protected:
   std::unique_ptr<EngineSlot> slot_on(Device& on) {
@@ -59,7 +61,7 @@ TEST_F(DearEngineTest, TakesTasksWhileItIsMade) {
     gone.wait();
     return slot_on(on);
   };
-  DearEngine engine("", 1, make, [] {});
+  DearEngine engine("", one_thread, make, [] {});
   LiveTask first = task(1);
   LiveTask second = task(2);
   const auto events = first.task.events;
@@ -84,7 +86,7 @@ TEST_F(DearEngineTest, WhatIsMissingIsToldToItsTasksAndTheNextOneTriesAgain) {
     if (tries == 2) throw InputError("no such kernel", "another device");
     return slot_on(on);
   };
-  DearEngine engine("", 1, make, [] {});
+  DearEngine engine("", one_thread, make, [] {});
   const auto run = [&](uint64_t id) {
     LiveTask live = task(id);
     const auto events = live.task.events;
@@ -110,7 +112,7 @@ TEST_F(DearEngineTest, TasksThatCameWhileItWasMadeEndWithIt) {
   const std::shared_future<void> gone = go.get_future().share();
   std::atomic<bool> making = false;
   auto engine = std::make_unique<DearEngine>(
-      "", 1,
+      "", one_thread,
       [&](Device& on) {
         making = true;
         gone.wait();

@@ -68,7 +68,7 @@ TEST(EnginePlaces, AFreeOneIsTakenThenThatWhichWasIdleLongest) {
 
 TEST(EnginePlaces, OneCallerNeverHasTheLastOne) {
   const std::vector<EnginePlace> engines{busy("a", {"ada"}), busy("b", {"ada"})};
-  expect_offer(offer_place(four(), "ada", false, engines), Kind::kLater, "a");
+  expect_offer(offer_place(four(), "ada", false, engines), Kind::kLaterThanOwn, "a");
   expect_offer(offer_place(four(), "bob", false, engines), Kind::kFree, "");
 }
 

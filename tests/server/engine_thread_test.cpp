@@ -13,6 +13,7 @@
 #include "agents/server/http_problem.h"
 #include "scripting/lua/trace.h"
 #include "tests/server/broken_model.h"
+#include "tests/support/eventually.h"
 #include "tests/support/source_path.h"
 
 namespace sluice::test {
@@ -191,6 +192,44 @@ TEST(EngineThread, OneCallersFlowsLeaveAPlaceToAnother) {
   EXPECT_FALSE(third.events->pop(0ms));
   EXPECT_FALSE(has_ended(*first.events));
   EXPECT_FALSE(has_ended(*second.events));
+}
+
+TEST(EngineThread, AnEngineOfOneWhoHasEnoughIsOpenToOthers) {
+  GenerationMetrics metrics("mini");
+  EngineThread engines(with_many_flows(4), metrics);
+  const GenerationTask first = endless_task(engines, "ada", "quest");
+  const GenerationTask second = endless_task(engines, "ada", "block_topk");
+  const GenerationTask third = task_of("ada", "h2o", 2, 4);
+  engines.submit({third});
+  for (const char* flow : {"quest", "block_topk"}) {
+    const GenerationTask bob = task_of("bob", flow, 2, 4);
+    engines.submit({bob});
+    EXPECT_EQ(end_of(*bob.events), Kind::kFinished) << flow;
+  }
+  EXPECT_FALSE(has_ended(*first.events));
+  EXPECT_FALSE(has_ended(*second.events));
+}
+
+TEST(EngineThread, TasksOfEnginesThatGiveTheirPlaceAwayAreCounted) {
+  GenerationOptions options = with_many_flows(2);
+  options.most_requests = 2;
+  GenerationMetrics metrics("mini");
+  EngineThread engines(options, metrics);
+  for (int i = 0; i < 4; ++i) {
+    const GenerationTask refused = task_of("ada", "quest", 1'000'000, 4);  // at once, by the engine
+    const GenerationTask next = task_of("ada", "streaming", 1, 4);
+    std::vector<GenerationTask> both{refused, next};
+    ASSERT_TRUE(testing::eventually([&] {
+      try {
+        engines.submit(both);
+        return true;
+      } catch (const HttpProblem&) {  // those before have ended, but are counted a moment longer
+        return false;
+      }
+    }));
+    EXPECT_EQ(end_of(*refused.events), Kind::kFailed);
+    EXPECT_EQ(end_of(*next.events), Kind::kFinished);
+  }
 }
 
 TEST(EngineThread, DearFlowsLeaveAPlaceToLightOnes) {
