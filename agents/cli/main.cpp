@@ -13,6 +13,7 @@
 #include "agents/printable_text.h"
 #include "sandbox/child.h"
 #include "scripting/graph/error.h"
+#include "scripting/graph/resource_error.h"
 
 namespace {
 
@@ -78,6 +79,8 @@ int run(CLI::App& app, int argc, char** argv) {
     return report("out of memory", "a smaller batch, context or pool needs less");
   } catch (const std::exception& error) {
     if (output_was_lost()) return kDone;  // that is why, and it is reported below
+    if (sluice::is_lack(error))
+      return report(error.what(), "this is what the machine lacks just now, or a limit of the shell (ulimit -a)");
     say(fmt::format("internal error: {}\n", error.what()));
     return kOurs;
   }

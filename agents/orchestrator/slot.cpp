@@ -153,7 +153,7 @@ void Slot::evaluate(const store::Submission& submission, store::Lease& lease) {
     guard.is_sound = verdict.status != store::Status::kRuntimeError;
     complete(lease, std::move(verdict));
   } else if (const auto* failure = std::get_if<WorkerFailure>(&answer.message)) {
-    guard.is_sound = true;
+    guard.is_sound = !failure->is_lack;  // a new one may need less
     const std::string why = failure->hint.empty() ? failure->message : failure->message + " (" + failure->hint + ")";
     failure->is_lack ? put_back(lease, why) : fail(lease, why);
   } else {
