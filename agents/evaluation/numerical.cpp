@@ -76,7 +76,7 @@ int affordable_pages(const FlowGraph& graph, bool dear) {
   const oracle::Cost cost = oracle::cost_a_page(graph, oracle::roots_of(graph));
   const int64_t by_work = kMostWork / std::max<int64_t>(cost.work, 1);
   const int64_t by_memory = kMostNumbers / std::max<int64_t>(cost.numbers, 1);
-  const int64_t leaves_out = dear ? std::min(budget_of(graph) + 2, 8 * by_work) : 0;
+  const int64_t leaves_out = dear ? std::min(budget_of(graph) + 2, 8 * kMostWork / std::max<int64_t>(cost.work, 1)) : 0;
   return static_cast<int>(std::clamp<int64_t>(std::min(std::max(by_work, leaves_out), by_memory), kLeastPages, kMostTokens));
 }
 

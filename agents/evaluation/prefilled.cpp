@@ -3,7 +3,9 @@
 #include <sodium.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <string>
 
 #include "scripting/graph/error.h"
 #include "scripting/graph/text.h"
@@ -33,13 +35,25 @@ PrefilledPrompt tokenise(const Job& job, const Tokenizer& tokenizer) {
   return prompt;
 }
 
+/// The graph with numbers in place of names.
+FlowGraph without_names(FlowGraph graph) {
+  std::map<std::string, std::string> fields;
+  std::map<std::string, std::string> states;
+  for (Field& field : graph.fields) field.name = fields[field.name] = std::to_string(fields.size());
+  for (State& state : graph.states) state.name = states[state.name] = std::to_string(states.size());
+  for (Node& node : graph.nodes) {
+    if (node.op == Op::kField) node.attributes.field = fields.at(node.attributes.field);
+    if (node.op == Op::kLoad || node.op == Op::kSave) node.attributes.field = states.at(node.attributes.field);
+  }
+  graph.name.clear();
+  return graph;
+}
+
 /// Follows from everything that a flow computes, and from nothing that it does not: neither names nor comments. Otherwise the
 /// numbers that a flow draws would be the same for every flow, and would tell the questions of a seed apart: who has seen how one
 /// flow fared by them could write another that knows which questions to answer well.
 uint64_t seed_of_draws(const Plan& plan) {
-  FlowGraph graph = plan.graph;
-  graph.name.clear();
-  const std::string text = to_text(graph);
+  const std::string text = to_text(without_names(plan.graph));
   uint64_t seed = 0;
   crypto_generichash(reinterpret_cast<unsigned char*>(&seed), sizeof seed, reinterpret_cast<const unsigned char*>(text.data()),
                      text.size(), nullptr, 0);
