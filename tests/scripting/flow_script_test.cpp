@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <sstream>
+#include <vector>
+
 #include "scripting/graph/text.h"
 #include "scripting/lua/trace.h"
 #include "tests/support/hostile_flow.h"
@@ -10,12 +14,20 @@
 namespace sluice::testing {
 namespace {
 
-/// Operators and axes of all nodes; a scalar constant is a fill without axes, and a script has the query as often as it likes.
+/// All nodes as graphs print them. A scalar constant is a fill without axes, and a script has the query as often as it likes:
+/// each use of it is the same.
 std::string outline_of(const FlowGraph& graph) {
+  std::vector<std::string> names;
   std::string text;
-  for (const Node& node : graph.nodes) {
-    const Op op = node.op == Op::kConstant ? Op::kFill : node.op;
-    if (op != Op::kQuery) text += std::string(name_of(op)) + " " + to_string(node.shape) + "\n";
+  for (size_t id = 0; id < graph.nodes.size(); ++id) {
+    const bool is_query = graph.nodes[id].op == Op::kQuery;
+    names.push_back(is_query ? "query" : "%" + std::to_string(id - std::count(names.begin(), names.end(), "query")));
+    std::istringstream words(to_text(graph, static_cast<NodeId>(id)));
+    for (std::string word; words >> word && !is_query;) {
+      if (word == "constant") word = "fill";
+      text += (word.front() == '%' ? names.at(std::stoul(word.substr(1))) : word) + " ";
+    }
+    if (!is_query) text += "\n";
   }
   return text;
 }

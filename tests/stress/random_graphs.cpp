@@ -35,7 +35,7 @@ constexpr const char* kUsage =
     "  --judged NUMBERS  compare those with the reference for which that takes about so many numbers (2e7)\n"
     "  --plain           graphs of tests/support/random_flow.h in place of hostile ones\n"
     "  --print           the graphs\n"
-    "  --scripts FOLDER  write them as SEED.lua, and do nothing else\n";
+    "  --scripts FOLDER  write hostile ones as SEED.lua, and do nothing else\n";
 
 struct Options {
   uint64_t first = 0;

@@ -343,7 +343,7 @@ class HostileDrawing {
     const int kind = number(1, 10);
     if (kind == 1) {
       attributes.first += attributes.last == 0 ? 1 : 0;
-      return add(Op::kWindow, {}, attributes);
+      return add(Op::kWindow, {}, GraphBuilder::budget(0, attributes.first, attributes.last));
     }
     attributes.k = std::max(attributes.k, 1);
     const NodeId score = score_of(any_paged());
@@ -351,7 +351,7 @@ class HostileDrawing {
       attributes.last = std::max(attributes.last, 1);
       NodeId bound = score;
       if (has_axis(shape_of(bound), Axis::kPage)) bound = reduced(bound, Axis::kPage);
-      return add(Op::kThreshold, {score, bound}, attributes);
+      return add(Op::kThreshold, {score, bound}, GraphBuilder::budget(0, attributes.first, attributes.last));
     }
     attributes.tolerate = 0.1;
     return add(kind == 3 ? Op::kApproxTopK : Op::kTopK, {score}, attributes);
