@@ -240,7 +240,8 @@ int Scheduler::most_rows() const {
                                      [&](const Sequence* each) { return each->caller != running_.front()->caller; });
   if (!is_shared || row_seconds_ * options_.max_pass_tokens <= kMostSeconds) return options_.max_pass_tokens;
   const auto rows = static_cast<int>(kMostSeconds / row_seconds_);
-  return std::min(options_.max_pass_tokens, std::max(static_cast<int>(pass_.tokens.size()) + kLeast, rows));
+  const int least = std::max(kLeast, static_cast<int>(wishes_.size()));  // a row for every caller
+  return std::min(options_.max_pass_tokens, std::max(static_cast<int>(pass_.tokens.size()) + least, rows));
 }
 
 void Scheduler::append_prompts() {

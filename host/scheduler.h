@@ -129,7 +129,7 @@ class Scheduler {
   void append(Sequence& sequence, int rows, bool decoding);
   /// Adds chunks of prompts to the pass until it is full.
   void append_prompts();
-  /// Rows that the pass may have, in which decode steps stand already.
+  /// Rows that the pass may have, in which decode steps stand already; `wishes_` says whose prompts are to follow.
   int most_rows() const;
   /// Whether so little of a prompt is left that it goes before others of its caller, since it holds up nobody.
   bool is_small(int prompt_rows) const;

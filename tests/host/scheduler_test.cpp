@@ -480,6 +480,22 @@ TEST(Scheduler, PromptsAdvanceWhereManyDecodeInAnEngineThatIsShared) {
   EXPECT_EQ(pass.entries.back().rows, 16);
 }
 
+TEST(Scheduler, EveryCallersPromptsAdvanceHoweverManyShareAnEngine) {
+  constexpr uint64_t kCallers = 20;
+  PageCache cache(1024, 8, true);
+  Scheduler scheduler(cache, {32, 512, 32, false});
+  std::vector<std::vector<std::unique_ptr<Sequence>>> prompts;
+  for (uint64_t caller = 1; caller <= kCallers; ++caller) {
+    prompts.push_back(sequences_of(caller, 1, 200));
+    scheduler.add(*prompts.back()[0]);
+  }
+  scheduler.admit();
+  scheduler.note_time(512, 10.0);
+  const Pass& pass = scheduler.plan();
+  EXPECT_EQ(pass.entries.size(), kCallers);
+  EXPECT_EQ(pass.tokens.size(), kCallers);
+}
+
 TEST(Scheduler, RefusesASequenceThatNeverFits) {
   PageCache cache(4, 8, true);
   Scheduler scheduler(cache, {1, 8, 1, false});
