@@ -108,6 +108,7 @@ class Objects {
 
  private:
   void find(const fs::path& file, const char* what) {
+    if (!is_there(file)) return;  // `git gc` has taken it away meanwhile; whether anything misses it is another question
     found_.push_back(fmt::format("{} {}", file.lexically_relative(repository_).string(), what));
   }
 

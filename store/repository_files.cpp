@@ -50,11 +50,15 @@ class Files {
  private:
   void find(const std::string& file, const std::string& what) { found_.push_back(file + " " + what); }
 
-  /// Nothing, which is told, if it is no file.
-  std::optional<std::string> text_of(const std::string& name) {
+  /// Nothing if it is no file, which is told, and if there is nothing, which is told where there must be.
+  std::optional<std::string> text_of(const std::string& name, bool must_be = true) {
     const fs::path path = repository_ / name;
     if (std::optional<FileReader> file = FileReader::open(path)) return file->rest();
-    find(name, is_there(path) ? "is no file" : "is missing");
+    if (is_there(path)) {
+      find(name, "is no file");
+    } else if (must_be) {
+      find(name, "is missing");
+    }
     return std::nullopt;
   }
 
@@ -112,7 +116,7 @@ class Files {
       }
       if (path.extension() == ".lock") continue;
       const std::string name = path.lexically_relative(repository_).string();
-      const auto text = text_of(name);
+      const auto text = text_of(name, false);  // `git gc` packs it meanwhile, perhaps
       if (!text) continue;
       if (text->size() != 41 || text->back() != '\n' || !is_hash(text->substr(0, 40))) {
         find(name, "is no ref");
