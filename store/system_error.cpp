@@ -38,6 +38,8 @@ std::string hint_of_system_error(int error) {
     case ENOMEM:
     case ENOLCK:
       return "the machine has no memory left: nothing is damaged, try again later";
+    case EIO:
+      return "the disk fails: copy the data folder to another one; lineage.git may be left out, since it is made anew";
     default:
       return kind_of_system_error(error) == ErrorKind::kFull ? "the disk is full: free some space and start again" : "";
   }
