@@ -122,8 +122,8 @@ std::string DataFolder::damage_of_repository() {
     }
     lineage_ = std::make_unique<Lineage>(repository_path(), database_path());
     lineage_->sync();
-    const auto differences = lineage_->check();
-    return differences.empty() ? std::string() : differences.front();
+    const auto damage = lineage_->damage();  // others have submitted and judged meanwhile, perhaps
+    return damage.empty() ? std::string() : damage.front();
   } catch (const StoreError& error) {
     if (error.kind() != ErrorKind::kCorrupted) throw;
     return error.what();
@@ -131,8 +131,9 @@ std::string DataFolder::damage_of_repository() {
 }
 
 void DataFolder::open_lineage() {
+  remove_leftovers(repository_path());
   const std::string damage = damage_of_repository();
-  if (!damage.empty()) notices_.push_back(replace_repository(damage));
+  if (!damage.empty()) notices_.push_back(make_repository_anew(damage, move_repository_aside()));
 }
 
 std::string DataFolder::sync_lineage() {
@@ -149,16 +150,21 @@ std::string DataFolder::sync_lineage() {
     // The machine may have lacked for a moment what it takes to read a whole one.
     const std::string damage = damage_of_repository();
     if (damage.empty()) return {};
-    may_replace_ = false;
-    return replace_repository(damage);
+    const std::string aside = move_repository_aside();
+    may_replace_ = false;  // not before: what is in the way of it may pass
+    return make_repository_anew(damage, aside);
   }
 }
 
-std::string DataFolder::replace_repository(const std::string& why) {
+std::string DataFolder::move_repository_aside() {
   lineage_.reset();
   std::string aside;
   for (int i = 1; aside.empty() || is_there(aside); ++i) aside = fmt::format("{}.damaged.{}", repository_path(), i);
   rename(repository_path(), aside);
+  return aside;
+}
+
+std::string DataFolder::make_repository_anew(const std::string& why, const std::string& aside) {
   lineage_ = std::make_unique<Lineage>(repository_path(), database_path());
   lineage_->sync();
   return fmt::format("the repository of lineage was damaged ({}) and made anew; as it was: {}", why, aside);
@@ -234,7 +240,10 @@ FsckReport fsck(const std::string& folder, std::chrono::milliseconds patience) {
   std::unique_ptr<Lineage> lineage;
   std::vector<std::string> damage = is_there(repository) ? damaged_files(repository) : std::vector<std::string>{"missing"};
   try {
-    if (damage.empty()) lineage = std::make_unique<Lineage>(repository, path);
+    if (damage.empty()) {
+      remove_leftovers(repository);
+      lineage = std::make_unique<Lineage>(repository, path);
+    }
   } catch (const StoreError& error) {
     if (error.kind() != ErrorKind::kCorrupted) throw;
     damage.emplace_back(error.what());

@@ -52,8 +52,10 @@ class DataFolder {
   void open_lineage();
   /// Opens the repository, adds what the database has and compares both. What is damaged; "" if nothing is.
   std::string damage_of_repository();
+  /// Where to.
+  std::string move_repository_aside();
   /// What a person should know of it.
-  std::string replace_repository(const std::string& why);
+  std::string make_repository_anew(const std::string& why, const std::string& aside);
   std::string database_path() const { return path_ + "/sluice.db"; }
   std::string repository_path() const { return path_ + "/lineage.git"; }
 

@@ -30,16 +30,6 @@ void remove_locks(const fs::path& folder) {
   }
 }
 
-/// A process that was killed leaves locks of refs and half-written objects. Whoever owns the data folder is alone with them.
-void remove_leftovers(const fs::path& repository) {
-  std::error_code ignored;
-  for (const char* name : {"packed-refs.lock", "config.lock"}) fs::remove(repository / name, ignored);
-  remove_locks(repository / "refs");
-  for (const fs::path& path : entries_of(repository / "objects")) {
-    if (path.filename().string().starts_with("tmp_object")) fs::remove(path, ignored);
-  }
-}
-
 /// Finished submissions and their ancestors without a commit, parents first.
 std::vector<SubmissionId> missing_commits(Database& database) {
   Query query(database,
@@ -84,6 +74,15 @@ std::vector<AgentTip> agent_tips(Database& database) {
 
 }  // namespace
 
+void remove_leftovers(const fs::path& repository) {
+  std::error_code ignored;
+  for (const char* name : {"packed-refs.lock", "config.lock"}) fs::remove(repository / name, ignored);
+  remove_locks(repository / "refs");
+  for (const fs::path& path : entries_of(repository / "objects")) {
+    if (path.filename().string().starts_with("tmp_object")) fs::remove(path, ignored);
+  }
+}
+
 Lineage::Lineage(std::string repository, const std::string& database, int busy_timeout_ms)
     : path_(std::move(repository)), database_(database, Database::Mode::kReadWrite, busy_timeout_ms) {
   require_current(database_);
@@ -91,7 +90,6 @@ Lineage::Lineage(std::string repository, const std::string& database, int busy_t
     create();
     return;
   }
-  remove_leftovers(path_);
   // libgit2 keeps packs open, and takes one that it cannot open for missing.
   constexpr size_t kOthers = 16;  // objects, refs and folders, on the way
   require_descriptors(entries_of(fs::path(path_) / "objects" / "pack").size() + kOthers);

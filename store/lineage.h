@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -10,6 +11,10 @@
 #include "store/sqlite.h"
 
 namespace sluice::store {
+
+/// Takes away locks of refs and half-written objects, which a process that was killed leaves in a repository. A running `git gc`
+/// has such files, too: only for whoever opens the data folder, not while it is in use.
+void remove_leftovers(const std::filesystem::path& repository);
 
 /// The bare Git repository in which people see what the database knows. Each finished submission, and each of its ancestors, is
 /// a commit (flow.lua, settings.json, submission.json) whose parents are its parents' commits, by its agent at its time.
@@ -29,7 +34,10 @@ class Lineage {
   size_t sync();
   /// Removes the repository and makes it anew.
   void rebuild();
-  /// What differs between database and repository, in words; empty if nothing does.
+  /// What the repository has otherwise than the database has recorded, in words; empty if nothing is. What `sync` is yet to write
+  /// is no damage.
+  std::vector<std::string> damage();
+  /// The same, and what is yet to be written.
   std::vector<std::string> check();
   /// The commit of a submission, if it has one.
   std::optional<std::string> commit_of(SubmissionId submission);

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <set>
+#include <utility>
 
 #include "store/error.h"
 #include "store/lineage.h"
@@ -23,7 +24,6 @@ class Comparison {
     check_agents();
     check_notes();
     check_no_more_refs();
-    check_nothing_missing();
     return std::move(found_);
   }
 
@@ -71,19 +71,6 @@ class Comparison {
     });
   }
 
-  void check_nothing_missing() {
-    Query commits(
-        database_,
-        "SELECT COUNT(*) FROM submissions WHERE first_finished IS NOT NULL AND id NOT IN (SELECT submission FROM commits)");
-    commits.step();
-    if (commits.integer(0) > 0) found_.push_back(fmt::format("{} finished submissions have no commit yet", commits.integer(0)));
-    Query notes(database_,
-                "SELECT COUNT(*) FROM commits c JOIN submissions s ON s.id = c.submission "
-                "WHERE s.judged IS NOT NULL AND s.judged IS NOT c.noted");
-    notes.step();
-    if (notes.integer(0) > 0) found_.push_back(fmt::format("{} verdicts have no note yet", notes.integer(0)));
-  }
-
   void expect_ref(const std::string& name, const std::string& hash) {
     expected_refs_.insert(name);
     guarded(name, [&] {
@@ -127,11 +114,34 @@ class Comparison {
   std::vector<std::string> found_;
 };
 
+/// What is finished or judged and not in the repository yet.
+std::vector<std::string> missing(Database& database) {
+  std::vector<std::string> found;
+  Query commits(
+      database,
+      "SELECT COUNT(*) FROM submissions WHERE first_finished IS NOT NULL AND id NOT IN (SELECT submission FROM commits)");
+  commits.step();
+  if (commits.integer(0) > 0) found.push_back(fmt::format("{} finished submissions have no commit yet", commits.integer(0)));
+  Query notes(database,
+              "SELECT COUNT(*) FROM commits c JOIN submissions s ON s.id = c.submission "
+              "WHERE s.judged IS NOT NULL AND s.judged IS NOT c.noted");
+  notes.step();
+  if (notes.integer(0) > 0) found.push_back(fmt::format("{} verdicts have no note yet", notes.integer(0)));
+  return found;
+}
+
 }  // namespace
+
+std::vector<std::string> Lineage::damage() {
+  const Transaction transaction(database_, Transaction::Kind::kRead);
+  return Comparison(*repository_, database_).run();
+}
 
 std::vector<std::string> Lineage::check() {
   const Transaction transaction(database_, Transaction::Kind::kRead);
-  return Comparison(*repository_, database_).run();
+  std::vector<std::string> found = Comparison(*repository_, database_).run();
+  for (std::string& each : missing(database_)) found.push_back(std::move(each));
+  return found;
 }
 
 }  // namespace sluice::store

@@ -190,6 +190,28 @@ TEST(DataFolder, DamagedRepositoryIsMovedAsideAndMadeAnew) {
   EXPECT_EQ(joined(fsck(folder.path()).problems), "");
 }
 
+TEST(DataFolder, WhatAKilledProcessLeftIsTakenAwayWhenItIsOpened) {
+  const Folder folder;
+  fill(folder.path(), 1);
+  const std::vector<std::string> leftovers = {"packed-refs.lock", "refs/submissions/2.lock", "objects/tmp_object_1"};
+  const auto leave = [&] {
+    for (const std::string& file : leftovers) std::ofstream(folder.file("lineage.git/" + file)) << "half";
+  };
+  const auto expect_none = [&] {
+    for (const std::string& file : leftovers) EXPECT_FALSE(fs::exists(folder.file("lineage.git/" + file))) << file;
+  };
+  leave();
+  EXPECT_EQ(joined(fsck(folder.path()).problems), "");
+  expect_none();
+  open_store_of(folder.path(), false).submit("ada", draft("next"));
+  open_store_of(folder.path(), false).complete(open_store_of(folder.path(), false).claim("w", kLong).value(), passed());
+  leave();
+  DataFolder data(folder.path());
+  expect_none();
+  EXPECT_EQ(joined(data.notices()), "");
+  EXPECT_EQ(joined(data.fsck().problems), "");
+}
+
 TEST(DataFolder, ARepositoryDamagedMeanwhileIsMadeAnew) {
   const Folder folder;
   fill(folder.path(), 3);

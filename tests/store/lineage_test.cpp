@@ -131,8 +131,21 @@ TEST_F(LineageTest, LeftoversOfAKilledProcessDoNotStopIt) {
   std::ofstream(repository_ + "/refs/notes/metrics.lock") << "";
   judged("ada", "next");
   Lineage lineage = open();
+  EXPECT_EQ(kind_thrown_by([&] { lineage.sync(); }), ErrorKind::kUnwritable) << "they may be of one that runs";
+  remove_leftovers(repository_);
   lineage.sync();
   EXPECT_EQ(lineage.check(), std::vector<std::string>());
+}
+
+TEST_F(LineageTest, WhatIsYetToBeWrittenIsNoDamage) {
+  make_family();
+  Lineage lineage = open();
+  lineage.sync();
+  test_.store.judge_again(2);
+  judge(0.9);
+  judged("ada", "next");
+  EXPECT_EQ(lineage.damage(), std::vector<std::string>());
+  EXPECT_EQ(lineage.check().size(), 2U);
 }
 
 TEST_F(LineageTest, TimesBefore1970AreWhatGitCanRead) {

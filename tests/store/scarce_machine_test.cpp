@@ -14,6 +14,8 @@
 #include <cstdarg>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,6 +25,7 @@
 #include "store/error.h"
 #include "store/git.h"
 #include "store/repository_files.h"
+#include "store/system_error.h"
 #include "tests/store/folder.h"
 
 namespace {
@@ -30,6 +33,18 @@ namespace {
 bool zlib_has_memory = true;
 bool refuses_indices = false;  // of packs, until somebody reads the repository from the start
 int refused_indices = 0;
+bool refuses_renames = false;
+std::string vanishing;               // a file that goes away right before it is opened
+std::function<void()> before_check;  // runs once, before a connection that was opened since reads the database as it is then
+
+/// Tells of what a new connection does.
+int watch(sqlite3* database, char** /*error*/, const sqlite3_api_routines* /*api*/) {
+  const auto tell = [](unsigned, void*, void*, void* text) {
+    if (before_check && std::string_view(static_cast<const char*>(text)) == "BEGIN") std::exchange(before_check, nullptr)();
+    return 0;
+  };
+  return ::sqlite3_trace_v2(database, SQLITE_TRACE_STMT, tell, nullptr);
+}
 
 }  // namespace
 
@@ -46,7 +61,17 @@ extern "C" int open(  // NOLINT(cert-dcl50-cpp,readability-inconsistent-declarat
     errno = EMFILE;
     return -1;
   }
+  if (!vanishing.empty() && path == vanishing) ::unlink(path);
   return static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, flags, mode));
+}
+
+extern "C" int rename(  // NOLINT(cert-dcl50-cpp,readability-inconsistent-declaration-parameter-name)
+    const char* from, const char* to) noexcept {
+  if (refuses_renames && std::string_view(to).find(".damaged.") != std::string_view::npos) {
+    errno = EBUSY;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
 }
 
 extern "C" int inflateInit_(z_streamp stream, const char* version, int size) {
@@ -154,19 +179,85 @@ TEST(ScarceMachine, LackOfDescriptorsWhileAServerRunsIsNoDamage) {
   });
 }
 
+/// A folder in use, with a pack that cannot be read for a moment when its lineage is brought up to date next.
+struct Doubted {
+  Doubted() {
+    const SubmissionId parent = Filled::judge_another(store, "parent");
+    data.sync_lineage();
+    filled.git("gc --quiet");
+    Filled::judge_another(store, "child", {parent});
+    refuses_indices = true;
+  }
+
+  Filled filled;
+  DataFolder data{filled.folder.path()};
+  Store store = data.open_store();
+};
+
 TEST(ScarceMachine, LackOfDescriptorsForAMomentIsNoDamage) {
+  Doubted doubted;
+  EXPECT_EQ(doubted.data.sync_lineage(), "");
+  EXPECT_GT(refused_indices, 0);
+  EXPECT_FALSE(doubted.filled.is_replaced());
+  EXPECT_EQ(doubted.data.fsck().problems, std::vector<std::string>());
+}
+
+TEST(ScarceMachine, AVerdictWhileTheRepositoryIsDoubtedIsNoDamage) {
+  Doubted doubted;
+  ::sqlite3_auto_extension(reinterpret_cast<void (*)()>(watch));
+  before_check = [&] { Filled::judge_another(doubted.store, "meanwhile"); };
+  EXPECT_EQ(doubted.data.sync_lineage(), "");
+  ::sqlite3_reset_auto_extension();
+  EXPECT_FALSE(before_check) << "it was judged";
+  EXPECT_FALSE(doubted.filled.is_replaced());
+  EXPECT_EQ(doubted.data.sync_lineage(), "");
+  EXPECT_EQ(doubted.data.fsck().problems, std::vector<std::string>());
+}
+
+TEST(ScarceMachine, FilesOfARunningGcStayWhileTheRepositoryIsDoubted) {
+  Doubted doubted;
+  const std::vector<std::string> files = {"packed-refs.lock", "refs/heads/eve.lock", "objects/tmp_object_1"};
+  for (const std::string& file : files) std::ofstream(doubted.filled.folder.file("lineage.git/" + file)) << "half";
+  EXPECT_EQ(doubted.data.sync_lineage(), "");
+  for (const std::string& file : files) EXPECT_TRUE(fs::exists(doubted.filled.folder.file("lineage.git/" + file))) << file;
+}
+
+TEST(ScarceMachine, AFileThatGcTakesAwayIsNoDamage) {
+  for (const bool packed : {false, true}) {
+    const Filled filled(packed);
+    const fs::path repository = filled.folder.file("lineage.git");
+    std::vector<fs::path> files;
+    for (const char* folder : {"objects", "refs"}) {
+      for (const auto& entry : fs::recursive_directory_iterator(repository / folder)) {
+        const bool is_needed = entry.path().extension() == ".pack";  // by its index: `git gc` takes that away first
+        if (entry.is_regular_file() && !is_needed) files.push_back(entry.path());
+      }
+    }
+    EXPECT_FALSE(files.empty());
+    for (const fs::path& file : files) {
+      vanishing = file.string();
+      EXPECT_EQ(damaged_files(repository), std::vector<std::string>()) << file;
+    }
+    vanishing.clear();
+  }
+}
+
+TEST(ScarceMachine, ARepositoryThatCannotBeMovedForAMomentIsMadeAnewLater) {
   const Filled filled;
   DataFolder data(filled.folder.path());
   Store store = data.open_store();
-  const SubmissionId parent = Filled::judge_another(store, "parent");
-  data.sync_lineage();
-  filled.git("gc --quiet");
-  Filled::judge_another(store, "child", {parent});
-  refuses_indices = true;  // of the pack that the parent is in now
-  EXPECT_EQ(data.sync_lineage(), "");
-  EXPECT_GT(refused_indices, 0);
-  EXPECT_FALSE(filled.is_replaced());
+  fs::remove_all(filled.folder.file("lineage.git/objects"));
+  Filled::judge_another(store, "third");
+  refuses_renames = true;
+  EXPECT_EQ(kind_thrown_by([&] { data.sync_lineage(); }), ErrorKind::kUnwritable);
+  refuses_renames = false;
+  EXPECT_NE(data.sync_lineage().find("damaged"), std::string::npos);
+  EXPECT_TRUE(filled.is_replaced());
   EXPECT_EQ(data.fsck().problems, std::vector<std::string>());
+}
+
+TEST(ScarceMachine, EveryErrorOfAFailingMachineSaysWhatToDo) {
+  for (const int error : {EACCES, EROFS, EMFILE, ENOMEM, ENOSPC, EIO}) EXPECT_NE(hint_of_system_error(error), "") << error;
 }
 
 TEST(ScarceMachine, AFileThatMayNotBeReadIsNoDamage) {
