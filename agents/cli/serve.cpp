@@ -28,6 +28,7 @@
 #include "agents/mcp/harness_tools.h"
 #include "agents/mcp/mcp_server.h"
 #include "agents/server/descriptor_budget.h"
+#include "agents/server/freed_memory.h"
 #include "agents/server/http_server.h"
 #include "agents/server/rate_limiter.h"
 #include "agents/server/stop_signal.h"
@@ -137,6 +138,7 @@ void check_tokens(const ServeOptions& options) {
 
 void serve(ServeOptions options) {
   check_tokens(options);
+  keep_little_freed_memory();
   const StopSignal signal;  // before there are other threads
   leave_descriptors(options.http, allow_many_files(), kept_descriptors(options));
   std::signal(SIGPIPE, SIG_IGN);

@@ -11,6 +11,7 @@
 #include "agents/cli/arguments.h"
 #include "agents/cli/commands.h"
 #include "agents/orchestrator/worker.h"
+#include "agents/server/freed_memory.h"
 #include "host/default_model.h"
 #include "scripting/graph/error.h"
 
@@ -35,6 +36,7 @@ void go_first() {
 
 void work(WorkerOptions options) {
   go_first();
+  keep_little_freed_memory();
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody waits for what an orphan finds
   if (options.model.empty()) options.model = default_model();
   const int out = take_standard_output();

@@ -38,10 +38,12 @@ void MemoryLimit::allow(size_t more) {
 #ifdef __GLIBC__
   ::malloc_trim(0);
 #endif
-  if (!base_) base_ = private_bytes();
+  const size_t now = private_bytes();
+  if (!base_) base_ = now;
+  const size_t base = std::clamp(now, *base_, *base_ + more / 4);
   rlimit limit{};
   ::getrlimit(RLIMIT_DATA, &limit);
-  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, *base_ + more);
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, base + more);
   if (::setrlimit(RLIMIT_DATA, &limit) != 0) throw InternalError(fmt::format("setrlimit: {}", std::strerror(errno)));
 }
 

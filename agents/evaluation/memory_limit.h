@@ -12,9 +12,9 @@ namespace sluice {
 /// A limit on the private memory of this process; what asks for more is refused (std::bad_alloc).
 class MemoryLimit {
  public:
-  /// Gives what was freed back to the system, and lets the process have `more` bytes beyond what it had at the first call: what
-  /// stays from one job to the next raises no limit. A later call replaces the limit. Throws InternalError where the system has
-  /// no such limit.
+  /// Gives what was freed back to the system, and lets the process have `more` bytes beyond what it has. What stays from one job
+  /// to the next, since the first call, counts to a quarter of `more`: the limit does not grow for ever, and the allocator may
+  /// keep something. A later call replaces the limit. Throws InternalError where the system has no such limit.
   void allow(size_t more);
 
  private:

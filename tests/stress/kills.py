@@ -235,7 +235,10 @@ class Stress:
         with self.lock:
             acknowledged = dict(self.acknowledged)
         for number, script in acknowledged.items():
-            status, text, _ = self.server.ask("GET", f"/v1/submissions/{number}")
+            status, text, headers = self.server.ask("GET", f"/v1/submissions/{number}")
+            while status == 429:
+                time.sleep(float(headers["Retry-After"]))
+                status, text, headers = self.server.ask("GET", f"/v1/submissions/{number}")
             if status != 200:
                 self.problem(f"submission {number} is lost: {status}")
             elif json.loads(text)["script"] != script:
