@@ -85,8 +85,12 @@ inline Bounded root(Bounded x) {
 inline Bounded relu(Bounded x) {
   return monotonic([](double v) { return v < 0 ? 0 : v; }, x, 0);
 }
+/// In float32 exp(-x) overflows where the result is below 1 / FLT_MAX, which then is 0.
 inline Bounded sigmoid(Bounded x) {
-  return monotonic([](double v) { return 1 / (1 + std::exp(-v)); }, x, 12);
+  Bounded result = monotonic([](double v) { return 1 / (1 + std::exp(-v)); }, x, 12);
+  constexpr double kLost = 1 / static_cast<double>(std::numeric_limits<float>::max());
+  if (std::fabs(result.value) < 2 * kLost) result.error += 2 * kLost;
+  return result;
 }
 inline Bounded silu(Bounded x) { return mul(x, sigmoid(x)); }
 inline Bounded absolute(Bounded x) { return {std::fabs(x.value), x.error}; }

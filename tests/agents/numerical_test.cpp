@@ -159,6 +159,15 @@ TEST(CheckAgainstReference, LeavesOpenWhatALogarithmMayNotHave) {
   EXPECT_EQ(fault_of(traced, traced), std::nullopt);
 }
 
+// exp(88.8) has no place in float32, so that what divides by it is 0 there and not subnormal.
+TEST(CheckAgainstReference, LeavesOpenWhatASigmoidLosesBelowTheSmallestNumbers) {
+  for (const std::string score : {"(s * 100):sigmoid()", "(s * -40):sigmoid()", "(s * -50):silu()", "(s * -100):sigmoid():log()",
+                                  "1 / (s * 80):sigmoid()", "(s * 100):sigmoid() * 1e38"}) {
+    const FlowGraph traced = flow_of(kScore + "s = " + score + " return sluice.topk(s, {k=3, last=1})");
+    EXPECT_EQ(fault_of(traced, traced), std::nullopt) << score;
+  }
+}
+
 // Equal thresholds may be merged; these have equal scores, but not equal bounds.
 TEST(CheckAgainstReference, FindsAThresholdThatIsMergedWithAnother) {
   const std::string low = "sluice.threshold(s, {above=s:mean('page'), last=1})";
