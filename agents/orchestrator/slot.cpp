@@ -38,6 +38,7 @@ bool is_passing(store::ErrorKind kind) {
 struct Settings {
   std::string suite;
   double seconds = 0;
+  std::string model_digest = {};  // empty: it was handed in before there were any
 };
 
 Settings settings_of(const store::Submission& submission, const OrchestratorOptions& options) {
@@ -45,6 +46,7 @@ Settings settings_of(const store::Submission& submission, const OrchestratorOpti
   const JsonObject object(document, "settings");
   Settings settings{options.suite, options.seconds};
   if (const std::string* suite = object.find_text("suite")) settings.suite = *suite;
+  if (const std::string* digest = object.find_text("model_digest")) settings.model_digest = *digest;
   if (const auto seconds = object.find_number("seconds", 1, 1e6)) settings.seconds = std::min(*seconds, options.seconds);
   return settings;
 }
@@ -134,6 +136,7 @@ void Slot::evaluate(const store::Submission& submission, store::Lease& lease) {
   job.script = submission.script;
   job.suite = settings.suite;
   job.seed = options_.seed;
+  job.model_digest = settings.model_digest;
   stage_ = "verify";
   const Clock::time_point deadline = Clock::now() + duration_of(settings.seconds);
   const bool sent = worker_->send(job, deadline);

@@ -9,6 +9,7 @@
 
 #include "agents/evaluation/judge.h"
 #include "agents/evaluation/memory_limit.h"
+#include "agents/model_digest.h"
 #include "agents/orchestrator/line_pipe.h"
 #include "agents/orchestrator/worker_messages.h"
 #include "scripting/graph/resource_error.h"
@@ -41,10 +42,21 @@ class PipedProgress final : public Progress {
   std::string task_;
 };
 
-/// A model that cannot be loaded any more is the server's to put right, whatever is judged with it.
-void load_model(Judge& judge) {
+/// The model that judges, and what tells it from others: in its directory may be another one than when the server started.
+struct LoadedModel {
+  Judge& judge;
+  std::string directory;
+  std::string digest = {};  // once it is loaded
+};
+
+/// A model that cannot be loaded any more, or is another one, is the server's to put right, whatever is judged with it.
+void load_model(LoadedModel& model) {
   try {
-    judge.load();
+    if (!model.digest.empty()) return;
+    const std::string before = model_digest(model.directory);
+    model.judge.load();
+    if (model_digest(model.directory) != before) throw InputError("it changed meanwhile");
+    model.digest = before;
   } catch (const DeviceMemoryError& error) {
     throw ResourceError(fmt::format("no memory is left for the model: {}", error.what()));
   } catch (const InputError& error) {
@@ -53,24 +65,27 @@ void load_model(Judge& judge) {
 }
 
 /// All that a job needs before anybody looks at its flow, which is then no cause of what is lacking.
-Suite prepared(Judge& judge, const WorkerJob& job) {
+Suite prepared(LoadedModel& model, const WorkerJob& job) {
   try {
-    load_model(judge);
+    load_model(model);
+    if (!job.model_digest.empty() && job.model_digest != model.digest) {
+      throw ResourceError(fmt::format("{} holds another model than the one that is to judge", model.directory));
+    }
     Suite suite = job.load();
-    judge.prepare(suite);
+    model.judge.prepare(suite);
     return suite;
   } catch (const std::bad_alloc&) {
     throw ResourceError("no memory is left for the model and the suite");
   }
 }
 
-WorkerMessage judged(Judge& judge, const WorkerJob& job, const WorkerOptions& options, MemoryLimit& limit, int out) {
+WorkerMessage judged(LoadedModel& model, const WorkerJob& job, const WorkerOptions& options, MemoryLimit& limit, int out) {
   try {
-    const Suite suite = prepared(judge, job);
-    limit.allow(options.flow_bytes + options.cache_bytes + memory_of_batches(suite, judge.config()));
+    const Suite suite = prepared(model, job);
+    limit.allow(options.flow_bytes + options.cache_bytes + memory_of_batches(suite, model.judge.config()));
     PipedProgress progress(out);
     const Contestant contestant{job.name, {job.name + ".lua", job.script}};
-    return WorkerReport{to_json(judge.judge(suite, {contestant}, job.seed, progress))};
+    return WorkerReport{to_json(model.judge.judge(suite, {contestant}, job.seed, progress))};
   } catch (const InputError& error) {
     return WorkerFailure{error.what(), error.hint()};
   } catch (const std::exception& error) {
@@ -83,13 +98,14 @@ WorkerMessage judged(Judge& judge, const WorkerJob& job, const WorkerOptions& op
 
 void run_worker(const WorkerOptions& options, int in, int out) {
   Judge judge(options.model, options.device, options.threads, options.cache_bytes);
+  LoadedModel model{judge, options.model};
   const Report about = judge.blank_report();
   write_line(out, to_line(WorkerReady{about.device, about.device_description, about.model}));
   MemoryLimit limit;
   LineReader jobs(in, kMostMessageBytes);
   std::string line;
   while (jobs.next(line) == LineReader::Outcome::kLine) {
-    if (!write_line(out, to_line(judged(judge, parse_job(line), options, limit, out)))) return;
+    if (!write_line(out, to_line(judged(model, parse_job(line), options, limit, out)))) return;
   }
 }
 

@@ -39,7 +39,8 @@ std::string to_line(const WorkerJob& job) {
                   {"script", job.script},
                   {"suite", job.suite},
                   {"suite_text", job.suite_text},
-                  {"seed", job.seed.hex()}});
+                  {"seed", job.seed.hex()},
+                  {"model_digest", job.model_digest}});
 }
 
 std::string to_line(const WorkerMessage& message) {
@@ -53,7 +54,8 @@ WorkerJob parse_job(std::string_view line) {
           .script = job.text("script"),
           .suite = job.text("suite"),
           .suite_text = job.text("suite_text"),
-          .seed = Seed::parse(job.text("seed"))};
+          .seed = Seed::parse(job.text("seed")),
+          .model_digest = job.text("model_digest")};
 }
 
 WorkerMessage parse_message(std::string_view line) {

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "agents/flow_script.h"
+#include "agents/model_digest.h"
 #include "agents/orchestrator/worker_process.h"
 #include "scripting/graph/error.h"
 #include "tests/support/sanitized.h"
@@ -146,6 +147,39 @@ TEST_F(Worker, AModelThatIsGoneIsNoFaultOfTheFlow) {
   std::filesystem::rename(directory_.file("away"), weights);
   ASSERT_TRUE(worker.send(job("quest"), soon()));
   EXPECT_TRUE(std::holds_alternative<WorkerReport>(last(worker)));
+}
+
+TEST_F(Worker, AnotherModelInTheSameFolderJudgesNothing) {
+  const std::filesystem::path model = directory_.file("model");
+  std::filesystem::copy(SLUICE_SOURCE_DIR "/host/models/mini", model);
+  WorkerJob wanted = job("quest");
+  wanted.model_digest = model_digest(model.string());
+  const std::filesystem::path weights = model / "model.safetensors";
+  std::filesystem::copy_file(weights, directory_.file("other"));
+  {
+    std::fstream file(directory_.file("other"), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-64, std::ios::end);
+    file.write(std::string(64, '\0').data(), 64);
+  }
+  for (const bool is_other : {true, false}) {
+    WorkerProcess worker(SLUICE_PROGRAM, {"worker", "--threads", "2", "--model", model.string()});
+    ASSERT_TRUE(std::holds_alternative<WorkerReady>(last(worker)));
+    if (is_other) {  // between its start and its first job
+      std::filesystem::rename(weights, directory_.file("first"));
+      std::filesystem::rename(directory_.file("other"), weights);
+    }
+    ASSERT_TRUE(worker.send(wanted, soon()));
+    const WorkerMessage message = last(worker);
+    if (!is_other) {
+      EXPECT_TRUE(std::holds_alternative<WorkerReport>(message));
+      continue;
+    }
+    const auto* failure = std::get_if<WorkerFailure>(&message);
+    ASSERT_NE(failure, nullptr);
+    EXPECT_TRUE(failure->is_lack);
+    EXPECT_NE(failure->message.find("holds another model"), std::string::npos) << failure->message;
+    std::filesystem::rename(directory_.file("first"), weights);
+  }
 }
 
 TEST_F(Worker, ScriptsThatNeverEndAreRefused) {
