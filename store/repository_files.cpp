@@ -37,6 +37,10 @@ class Files {
     for (const char* folder : {"objects", "refs"}) {
       if (type_of(repository_ / folder) != fs::file_type::directory) find(folder, "is no folder");
     }
+    for (const char* folder : {"objects/pack", "objects/info"}) {  // either may be missing
+      if (is_there(repository_ / folder) && type_of(repository_ / folder) != fs::file_type::directory)
+        find(folder, "is no folder");
+    }
     check_config();
     check_packed_refs();
     check_refs(repository_ / "refs");

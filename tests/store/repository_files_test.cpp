@@ -163,6 +163,15 @@ TEST(RepositoryFiles, HeadConfigAndWhatLeadsElsewhereAreLookedAt) {
         fs::create_directory(repository / "HEAD");
       },
       true);
+  for (const char* folder : {"objects/pack", "objects/info"}) {
+    expect_seen(
+        filled, std::string(folder) + " is a file",
+        [&](const fs::path& repository) {
+          fs::remove_all(repository / folder);
+          write(repository / folder, "x");
+        },
+        true);
+  }
   expect_seen(
       filled, "no refs", [](const fs::path& repository) { fs::remove_all(repository / "refs"); }, true);
   expect_seen(
