@@ -4,6 +4,7 @@
 #include <string>
 
 #include "agents/cli/commands.h"
+#include "agents/harness/harness.h"
 #include "agents/printable_text.h"
 #include "scripting/graph/error.h"
 #include "store/data_folder.h"
@@ -23,7 +24,12 @@ store::FsckReport checked(const std::string& folder) {
 }
 
 void check(const std::string& folder) {
-  const store::FsckReport report = checked(folder);
+  store::FsckReport report = checked(folder);
+  try {
+    find_seed(folder);
+  } catch (const InputError& error) {
+    report.problems.push_back(fmt::format("{}; {}", error.what(), error.hint()));
+  }
   fmt::print("{}: {} agents, {} submissions, {} evaluations, {} commits\n", printable(folder), report.agents, report.submissions,
              report.evaluations, report.commits);
   for (const std::string& problem : report.problems) fmt::print("  {}\n", printable(problem));

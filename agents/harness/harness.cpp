@@ -14,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 #include <mutex>
+#include <optional>
 #include <sstream>
 #include <utility>
 
@@ -45,20 +46,13 @@ void write_seed(const std::string& path, const Seed& seed) {
   if (!written) throw InputError(fmt::format("{} cannot be written: {}", path, std::strerror(error)));
 }
 
+std::string path_of_seed(const std::string& folder) { return folder + "/seed"; }
+
 /// What all submissions of this folder are judged by, from its first day on: readable by nobody else.
 Seed seed_of(const std::string& folder) {
-  const std::string path = folder + "/seed";
-  std::error_code error;
-  if (std::filesystem::status(path, error).type() != std::filesystem::file_type::not_found) {
-    std::istringstream file(read_text_file(path));  // which says why it cannot be read
-    std::string text;
-    if (file >> text && text.size() == 64) return Seed::parse(text);
-    throw InputError(fmt::format("{} is no seed", path),
-                     "restore it from a backup; without it remove it, and judge everything again: verdicts by another seed are "
-                     "not comparable");
-  }
+  if (const auto known = find_seed(folder)) return *known;
   const Seed seed = Seed::secret();
-  write_seed(path, seed);
+  write_seed(path_of_seed(folder), seed);
   return seed;
 }
 
@@ -84,6 +78,18 @@ OrchestratorOptions orchestrator_options(const HarnessOptions& options, FlowInsp
 }
 
 }  // namespace
+
+std::optional<Seed> find_seed(const std::string& folder) {
+  const std::string path = path_of_seed(folder);
+  std::error_code error;
+  if (std::filesystem::status(path, error).type() == std::filesystem::file_type::not_found) return std::nullopt;
+  std::istringstream file(read_text_file(path));  // which says why it cannot be read
+  std::string text;
+  if (file >> text && text.size() == 64) return Seed::parse(text);
+  throw InputError(fmt::format("{} is no seed", path),
+                   "restore it from a backup; without it remove it, and judge everything again: verdicts by another seed are "
+                   "not comparable");
+}
 
 std::string database_of(const std::string& folder) { return folder + "/sluice.db"; }
 

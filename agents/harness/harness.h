@@ -58,6 +58,10 @@ class Harness {
   std::jthread lineage_keeper_;
 };
 
+/// The seed by which all submissions of a data folder are judged; nothing if it has none yet. Throws InputError if it is no seed,
+/// or cannot be read.
+std::optional<Seed> find_seed(const std::string& folder);
+
 /// The database of a data folder.
 std::string database_of(const std::string& folder);
 

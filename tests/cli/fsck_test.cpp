@@ -24,6 +24,23 @@ TEST(Fsck, SaysWhetherAFolderIsClean) {
   EXPECT_NE(damaged.err.find("1 problem in"), std::string::npos) << damaged.err;
 }
 
+TEST(Fsck, LooksAtTheSeed) {
+  const Folder folder;
+  const std::string data = folder.path("data");
+  { const store::DataFolder made(data); }
+  const std::string seed = data + "/seed";
+  const auto outcome = [&] { return run_sluice({"fsck", "--data", data}).exit_code; };
+  for (const std::string& text : {std::string(), std::string("short"), std::string(63, 'a')}) {
+    std::ofstream(seed) << text;
+    EXPECT_EQ(outcome(), 1) << text;
+  }
+  std::ofstream(seed) << std::string(64, 'a') << '\n';
+  EXPECT_EQ(outcome(), 0);
+  std::filesystem::remove(seed);
+  std::filesystem::create_directory(seed);
+  EXPECT_EQ(outcome(), 1);
+}
+
 TEST(Fsck, RefusesWhatIsNoDataFolderOrInUse) {
   const Folder folder;
   const Ran missing = run_sluice({"fsck", "--data", folder.path("none")});
