@@ -280,7 +280,7 @@ void add_serve(CLI::App& app) {
   command->add_option("--batch", generation.batch, "Requests of one flow that run at once; 0: 16, on CUDA 64")
       ->check(decimal_number(0, 1024))
       ->capture_default_str();
-  command->add_option("--chunk", generation.chunk, "Tokens of prompts and answers in one pass; 0: 512, on CUDA 2048")
+  command->add_option("--chunk", generation.chunk, "Tokens of prompts and answers in one pass; 0: 256, on CUDA 2048")
       ->check(decimal_number(0, 1 << 16))
       ->capture_default_str();
   command->add_option("--engines", generation.most_engines, "Flows, dense attention included, that have an engine at once")

@@ -12,7 +12,7 @@ EngineOptions options_of_engine(const GenerationOptions& options, const DeviceIn
   EngineOptions engine;
   const bool cuda = device.name == "cuda";
   engine.max_batch = cuda ? 64 : 16;
-  if (cuda) engine.max_pass_tokens = 2048;
+  engine.max_pass_tokens = cuda ? 2048 : 256;  // a pass at great depth is what whoever comes next waits for
   if (options.pool_bytes > 0) {
     engine.pool_bytes = options.pool_bytes;
     if (cuda) engine.state_bytes = options.pool_bytes + kStates;

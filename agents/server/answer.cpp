@@ -108,7 +108,7 @@ HttpResponse HttpServer::Listener::handle(Current& current) {
 }
 
 void HttpServer::Listener::hold_body(Current& current) {
-  constexpr size_t kParsed = 16;  // bytes that a document takes for each byte of its text, or so
+  constexpr size_t kParsed = 40;  // bytes that a document takes for each byte of its text, where it is many small values
   const size_t length = current.head.content_length;
   if (length <= BytesInHand::kSmall) return;
   const size_t bytes = std::min(kParsed * length, options_.most_bytes_in_hand / 4);

@@ -67,7 +67,7 @@ TEST(EngineThread, EnginesOnAGpuAreLarger) {
   GenerationOptions options;
   const EngineOptions cpu = options_of_engine(options, device_called("cpu"), {.free_bytes = 100 * kGiB});
   EXPECT_EQ(cpu.max_batch, 16);
-  EXPECT_EQ(cpu.max_pass_tokens, 512);
+  EXPECT_EQ(cpu.max_pass_tokens, 256);
   EXPECT_EQ(cpu.pool_bytes, kGiB / 4);
   const EngineOptions gpu = options_of_engine(options, device_called("cuda"), {.free_bytes = 100 * kGiB});
   EXPECT_EQ(gpu.max_batch, 64);
