@@ -31,7 +31,7 @@ struct GenerationOptions {
   /// /health/ready, in the threads of connections.
   std::function<std::string()> trouble;
   int batch = 0;                        // requests that run at once, of one flow; 0: 16, on CUDA 64
-  int chunk = 0;                        // rows of a pass; 0: 512, on CUDA 2048
+  int chunk = 0;                        // rows of a pass; 0: 256, on CUDA 2048
   size_t pool_bytes = 0;                // of one engine; 0: 256 MiB, on CUDA an equal part of the memory that is free
   bool shares_device = false;           // with a process that judges, to which memory is left where pools take what is free
   int most_engines = 4;                 // one for each flow in use, dense included
