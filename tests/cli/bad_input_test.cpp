@@ -491,7 +491,10 @@ TEST(BadInput, PathsThatAreNoTextReachNoDocument) {
   const Folder folder;
   const std::string flow = folder.write("fl\xffow.lua", read_file(SLUICE_SOURCE_DIR "/scripting/flows/quest.lua"));
   const std::string suite = folder.write("su\xffite.json", R"([{"task": "needle_single", "tokens": 256, "samples": 1}])");
-  const std::string problems = folder.write("s\xff" "et.jsonl", "{\"problem\": \"acorn\", \"answer\": 1}\n");
+  const std::string problems = folder.write(
+      "s\xff"
+      "et.jsonl",
+      "{\"problem\": \"acorn\", \"answer\": 1}\n");
   const std::string json = folder.path("re\xffsult.json");
   EXPECT_EQ(run_sluice({"check", flow, "--json"}).exit_code, 0);
   EXPECT_EQ(run_sluice({"eval", flow, "--suite", suite, "--json", json}).exit_code, 0);
