@@ -2,110 +2,18 @@
 
 #include <gtest/gtest.h>
 
-#include <cerrno>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <system_error>
 
 #include "agents/evaluation/caching_runner.h"
 #include "agents/evaluation/memory_limit.h"
 #include "agents/evaluation/speed.h"
-#include "agents/evaluation/terminal_progress.h"
-#include "scripting/graph/error.h"
-#include "tests/agents/fixtures.h"
+#include "tests/agents/fake_runner.h"
 
 namespace sluice::test {
 namespace {
-
-class FakeBatch : public PrefilledBatch {
- public:
-  size_t bytes() const override { return samples.size(); }
-
-  std::vector<Sample> samples;
-};
-
-/// Answers as the flow's file name says: "right", "wrong", "half", "seven" of ten, "throws", "large" (memory runs out),
-/// "refused", "inexact"; or right, but "narrow" has no room to be timed, "hasty" is faster than can be, and "strays" answers
-/// otherwise where it is timed. Dense is right unless `dense` says otherwise.
-class FakeRunner : public Runner {
- public:
-  Candidate prepare(const FlowScript& script) override {
-    lack_at("prepare");
-    if (script.file == "refused") throw FlowError({"refused.lua", 3}, "unknown operator", "try max");
-    Candidate candidate;
-    candidate.plan.graph.name = script.file;
-    return candidate;
-  }
-  std::optional<std::string> check_numerically(const Candidate& candidate) override {
-    lack_at("check");
-    return candidate.plan.graph.name == "inexact" ? std::optional<std::string>("scores differ") : std::nullopt;
-  }
-  int batch_size(int) const override { return 4; }
-  std::unique_ptr<PrefilledBatch> prefill(const std::vector<JobDocument>& documents) override {
-    lack_at("prefill");
-    auto batch = std::make_unique<FakeBatch>();
-    for (const JobDocument& document : documents) {
-      if (++prefills == failing_prefill) throw InputError("too large a document", "buy memory");
-      for (const Job& job : document) batch->samples.push_back(job.sample);
-    }
-    return batch;
-  }
-  std::vector<Generation> decode(const PrefilledBatch& batch, const Plan* plan) override {
-    const std::string name = plan != nullptr ? plan->graph.name : dense;
-    ++decodes[plan != nullptr ? name : "dense"];
-    if (plan != nullptr) lack_at("decode");
-    if (name == "throws") throw std::runtime_error("out of something");
-    if (name == "large") throw std::bad_alloc();
-    std::vector<Generation> generations;
-    for (const Sample& sample : dynamic_cast<const FakeBatch&>(batch).samples) {
-      const bool right = name == "right" || name == "narrow" || name == "hasty" || name == "strays" ||
-                         (name == "half" && generations.size() % 2 == 0) || (name == "seven" && generations.size() % 10 < 7);
-      generations.push_back({right ? sample.answer : "nothing", true, {}});
-      asked.insert(sample.prompt);
-      answers.insert(sample.answer);
-    }
-    return generations;
-  }
-  TaskSpeed measure(const PrefilledBatch& batch, const Plan& plan, const Answers& given, const SpeedOptions& options) override {
-    lack_at("measure");
-    const std::string& name = plan.graph.name;
-    if (name == "narrow") throw InputError("no room to time it", "shorten it");
-    ++measured[name];
-    timed.push_back(dynamic_cast<const FakeBatch&>(batch).samples.front().prompt);
-    TaskSpeed speed;
-    const auto pairs = static_cast<size_t>(std::max(options.pairs, options.least));
-    speed.seconds = {std::vector<double>(pairs, name == "hasty" ? 9 : 2), std::vector<double>(pairs, 1)};
-    speed.batch = options.batch;
-    speed.generated = 1;
-    speed.limit = 4;
-    speed.compared = given.flow != nullptr ? static_cast<int>(given.flow->size()) : 0;
-    if (name == "strays") speed.strayed = speed.compared;
-    EXPECT_EQ(given.dense.size(), dynamic_cast<const FakeBatch&>(batch).samples.size());
-    return speed;
-  }
-
-  void lack_at(const std::string& step) const {
-    if (step == lacking) throw std::system_error(EAGAIN, std::generic_category(), "pthread_create");
-  }
-
-  std::string lacking;  // the step at which the machine has no thread left
-  std::string dense = "right";
-  int failing_prefill = 0;  // from 1; 0: none
-  std::set<std::string> answers;
-  int prefills = 0;
-  std::map<std::string, int> decodes;
-  std::set<std::string> asked;
-  std::map<std::string, int> measured;  // batches
-  std::vector<std::string> timed;       // the first prompt of each
-};
-
-Suite small_suite() {
-  return parse_suite(R"([{"task": "needle_multikey", "tokens": 256, "samples": 8, "questions": 4, "threshold": 0.6},
-                         {"task": "salad", "tokens": 300, "samples": 4, "threshold": 0}])",
-                     "small");
-}
 
 Report with_seconds(Report report, double seconds) {
   report.seconds = seconds;
@@ -113,15 +21,6 @@ Report with_seconds(Report report, double seconds) {
     for (StageTime& stage : flow.stages) stage.seconds = seconds;
   }
   return report;
-}
-
-Report run(Runner& runner, const std::vector<std::string>& flows, const std::string& seed = "s",
-           const Suite& suite = small_suite(), int positions = 0) {
-  const CountingTokenizer tokenizer;
-  std::vector<Contestant> contestants;
-  for (const std::string& flow : flows) contestants.push_back({flow, {flow, {}}});
-  TerminalProgress progress;
-  return run_cascade(suite, contestants, runner, {tokenizer, &mini_vocabulary(), positions}, Seed::parse(seed), progress);
 }
 
 TEST(Cascade, TellsHowLongEachStageTook) {
@@ -432,90 +331,6 @@ TEST(Cascade, QuestionsFollowFromTheSeedAloneWhateverFlowsTakePart) {
   EXPECT_EQ(a.asked, b.asked);
   EXPECT_NE(a.asked, c.asked);
   EXPECT_EQ(Seed::parse(first.seed), Seed::parse("s")) << "the reported seed repeats the run";
-}
-
-TEST(Report, JsonHasTheDocumentedMembers) {
-  FakeRunner runner;
-  const std::string text = to_json(run(runner, {"right", "refused"}));
-  const auto json = nlohmann::json::parse(text);
-  EXPECT_EQ(json["schema"], "sluice.eval/1");
-  for (const char* key : {"device", "model", "seed", "suite", "dialect", "dense", "flows"})
-    EXPECT_TRUE(json.contains(key)) << key;
-  const auto& passed = json["flows"][0];
-  EXPECT_EQ(passed["status"], "passed");
-  for (const char* key : {"name", "tokens", "samples", "accuracy", "low", "high", "dense_accuracy"}) {
-    EXPECT_TRUE(passed["tasks"][0].contains(key)) << key;
-  }
-  for (const char* key : {"ratio", "low", "high"}) EXPECT_TRUE(passed["speedup"].contains(key)) << key;
-  EXPECT_TRUE(passed.contains("pages_read"));
-  EXPECT_TRUE(passed.contains("mass"));
-  EXPECT_EQ(json["flows"][1]["status"], "rejected_static");
-  EXPECT_TRUE(json["flows"][1]["speedup"].is_null());
-}
-
-TEST(Report, NeverTellsAnswers) {
-  FakeRunner runner;
-  const Report report = run(runner, {"wrong", "half"});
-  constexpr size_t kWindow = 3;  // words; fewer could stand in any text
-  for (const std::string& text : {to_json(report), to_table(report, true)}) {
-    for (const std::string& prompt : runner.asked) {
-      const std::vector<std::string> words = words_of(prompt);
-      for (size_t i = 0; i + kWindow <= words.size(); ++i) {
-        const std::string part = words[i] + " " + words[i + 1] + " " + words[i + 2];
-        ASSERT_EQ(text.find(part), std::string::npos) << part;
-      }
-    }
-    for (const std::string& answer : runner.answers) {
-      if (words_of(answer).size() < kWindow) continue;
-      EXPECT_EQ(text.find(answer), std::string::npos) << answer;
-    }
-    EXPECT_EQ(text.find("nothing\""), std::string::npos) << "what a flow generated is not told either";
-  }
-}
-
-TEST(Report, TableHasALineForEachFlowAndItsReason) {
-  FakeRunner runner;
-  const std::string table = to_table(run(runner, {"right", "wrong", "refused"}));
-  for (const char* part : {"(dense)", "passed", "below_threshold", "rejected_static", "hint: try max", "Seed "}) {
-    EXPECT_NE(table.find(part), std::string::npos) << part << "\n" << table;
-  }
-}
-
-TEST(Report, DetailsHaveARowForEachFlowAndTask) {
-  FakeRunner runner;
-  const Report report = run(runner, {"right", "half"});
-  EXPECT_EQ(to_table(report).find("lost"), std::string::npos);
-  const std::string table = to_table(report, true);
-  size_t rows = 0;
-  for (const std::string& line : lines_of(table))
-    rows += line.find("needle_multikey 256  needle_multikey  256") != std::string::npos;
-  EXPECT_EQ(rows, 4U) << "accuracy and speed of two flows\n" << table;
-  for (const char* part : {"lost", "gained", "  p\n"}) EXPECT_NE(table.find(part), std::string::npos) << part << "\n" << table;
-}
-
-TaskResult problems(const std::string& file, int k, double pass) {
-  TaskResult result;
-  result.task = result.group = "jsonl:" + file;
-  result.clusters = {{1, 4}, {2, 4}};
-  result.documents = 2;
-  result.generations = 4;
-  result.k = k;
-  result.pass_at_k = pass;
-  return result;
-}
-
-TEST(Report, TableHasProblemSetsApartAndTheirPassAtK) {
-  Report report;
-  report.dense = {problems("sets/amc.jsonl", 4, 0.75), problems("aime.jsonl", 1, 0.375), problems("other/aime.jsonl", 2, 0.5)};
-  report.flows.emplace_back();
-  report.flows[0].name = "flow";
-  report.flows[0].tasks = {problems("sets/amc.jsonl", 4, 0.625)};
-  const std::vector<std::string> lines = lines_of(to_table(report));
-  EXPECT_EQ(words_of(lines[0]), words_of("flow amc amc pass@4 jsonl:aime.jsonl jsonl:other/aime.jsonl jsonl:other/aime.jsonl "
-                                         "pass@2 speed pages mass status"));
-  EXPECT_NE(lines[2].find("  75%  "), std::string::npos) << lines[2];
-  EXPECT_NE(lines[2].find("  50%  "), std::string::npos) << lines[2];
-  EXPECT_NE(lines[3].find("  62%  "), std::string::npos) << lines[3];
 }
 
 }  // namespace
