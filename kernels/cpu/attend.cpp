@@ -146,7 +146,8 @@ void Attend::run(const Pass& pass, const Device::Attention& call, const DeviceFl
       if (pass.batch().decoding[s] == 0) run_packed(s);
     }
   }
-  pool_.run(static_cast<int64_t>(tasks_.size()), [this](int64_t index, int thread) {
+  const int threads = flow == nullptr ? pool_.threads() : flow->threads();
+  pool_.run_within(threads, static_cast<int64_t>(tasks_.size()), [this](int64_t index, int thread) {
     const Task& task = tasks_[index];
     switch (task.kind) {
       case Kind::kTile:

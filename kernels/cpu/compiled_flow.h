@@ -1,5 +1,8 @@
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -15,11 +18,15 @@ struct FlowRegistry {
   std::vector<const DeviceFlow*> flows;
 };
 
-/// A flow together with the scratch that each thread of a device needs to run it.
+/// Most that the scratch of one flow may take on all threads together. A flow that wants more runs on fewer threads, so that its
+/// memory, and with it its verdict, does not depend on how many cores a machine has. One thread may take more.
+inline constexpr size_t kMostScratchBytes = size_t{256} << 20;
+
+/// A flow together with the scratch of the threads of a device that run it.
 class DeviceFlow final : public CompiledFlow {
  public:
   DeviceFlow(std::unique_ptr<Flow> flow, int threads, std::shared_ptr<FlowRegistry> registry)
-      : flow_(std::move(flow)), registry_(std::move(registry)), scratch_(threads), selected_(threads) {
+      : flow_(std::move(flow)), registry_(std::move(registry)), device_threads_(threads) {
     registry_->flows.push_back(this);
   }
   ~DeviceFlow() override { std::erase(registry_->flows, this); }
@@ -38,28 +45,40 @@ class DeviceFlow final : public CompiledFlow {
   }
 
   const Flow& flow() const { return *flow_; }
-  FlowScratch& scratch(int thread) const { return *scratch_[thread]; }
+  /// Threads of the device that may run the flow, those before it: 1..threads of the device.
+  int threads() const { return static_cast<int>(room_.size()); }
+  FlowScratch& scratch(int thread) const { return *room_[thread].scratch; }
   /// Room for positions and, behind them, for page ids: max_pages entries each.
-  int32_t* selected(int thread) const { return selected_[thread].data(); }
+  int32_t* selected(int thread) const { return room_[thread].selected.data(); }
   int max_pages() const { return max_pages_; }
 
   /// Makes room for requests of `pages` pages. Scratch is no part of what the flow means, so this is const.
   void ensure(int pages) const {
     if (pages <= max_pages_) return;
-    for (size_t i = 0; i < scratch_.size(); ++i) {
-      scratch_[i] = flow_->create_scratch(pages);
-      selected_[i].resize(2 * static_cast<size_t>(pages));
-    }
+    max_pages_ = 0;  // should memory not suffice
+    room_.clear();
+    room_.push_back(make_room(pages));
+    const size_t bytes = room_.front().scratch->bytes() + room_.front().selected.size() * sizeof(int32_t);
+    const auto threads = static_cast<int>(std::clamp<size_t>(kMostScratchBytes / bytes, 1, device_threads_));
+    while (this->threads() < threads) room_.push_back(make_room(pages));
     max_pages_ = pages;
   }
 
  private:
+  /// What one thread needs.
+  struct Room {
+    std::unique_ptr<FlowScratch> scratch;
+    std::vector<int32_t> selected;
+  };
+
+  Room make_room(int pages) const { return {flow_->create_scratch(pages), std::vector<int32_t>(2 * static_cast<size_t>(pages))}; }
+
   std::unique_ptr<Flow> flow_;
   std::shared_ptr<FlowRegistry> registry_;
   mutable int max_pages_ = 0;
   mutable FlowCounters counters_;
-  mutable std::vector<std::unique_ptr<FlowScratch>> scratch_;
-  mutable std::vector<std::vector<int32_t>> selected_;
+  int device_threads_;
+  mutable std::vector<Room> room_;
 };
 
 }  // namespace sluice::cpu

@@ -258,7 +258,7 @@ void CpuDevice::refresh_fields(int layer, const CompiledFlow& flow) {
   require_layer("refresh_fields", layer, pool);
   if (mine.plan().graph.fields.empty()) return;
   const auto touched = pass_.touched();
-  threads_.run(static_cast<int64_t>(touched.size()) * pool.kv_heads(), [&](int64_t index, int thread) {
+  threads_.run_within(mine.threads(), static_cast<int64_t>(touched.size()) * pool.kv_heads(), [&](int64_t index, int thread) {
     const TouchedPage& at = touched[index / pool.kv_heads()];
     std::byte* page = pool.base(layer, static_cast<int>(index % pool.kv_heads())) + at.page * pool.page_stride();
     mine.flow().refresh_page(page, at.tokens, mine.scratch(thread));
@@ -276,7 +276,7 @@ void CpuDevice::refresh_pages(Pool& pool, int layer, std::span<const int32_t> pa
   }
   require_pages(memory, pages);
   const auto count = static_cast<int64_t>(pages.size());
-  threads_.run(count * memory.kv_heads(), [&](int64_t index, int thread) {
+  threads_.run_within(mine.threads(), count * memory.kv_heads(), [&](int64_t index, int thread) {
     const int64_t at = index / memory.kv_heads();
     std::byte* page = memory.base(layer, static_cast<int>(index % memory.kv_heads())) + pages[at] * memory.page_stride();
     mine.flow().refresh_page(page, at + 1 == count ? last_tokens : page_tokens, mine.scratch(thread));

@@ -62,14 +62,15 @@ void ThreadPool::take_indices(int thread) {
   }
 }
 
-void ThreadPool::run_erased(int64_t count, Call call, void* context) {
+void ThreadPool::run_erased(int most, int64_t count, Call call, void* context) {
   if (count <= 0) return;
-  if (count == 1 || workers_.empty()) {
+  if (count == 1 || most == 1) {
     for (int64_t i = 0; i < count; ++i) call(context, i, 0);
     return;
   }
   call_ = call;
   context_ = context;
+  most_ = most;
   count_ = count;
   next_.store(0, std::memory_order_relaxed);
   const uint64_t generation = (gate_.load(std::memory_order_relaxed) >> 32) + 1;
@@ -111,7 +112,7 @@ void ThreadPool::work(int thread) {
     }
     if (entered) {
       done = gate >> 32;
-      take_indices(thread);
+      if (thread < most_) take_indices(thread);
       gate_.fetch_sub(1, std::memory_order_release);
     } else {
       bell_.wait(bell, std::memory_order_acquire);

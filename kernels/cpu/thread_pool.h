@@ -6,6 +6,7 @@
 #include <memory>
 #include <thread>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace sluice::cpu {
@@ -30,16 +31,22 @@ class ThreadPool {
   /// all calls have; rethrows the first exception of a body.
   template <typename Body>
   void run(int64_t count, Body&& body) {
+    run_within(threads(), count, std::forward<Body>(body));
+  }
+
+  /// The same on at most `most` threads, 1..threads(): thread in [0, most).
+  template <typename Body>
+  void run_within(int most, int64_t count, Body&& body) {
     using Plain = std::remove_reference_t<Body>;
     run_erased(
-        count, [](void* context, int64_t index, int thread) { (*static_cast<Plain*>(context))(index, thread); },
+        most, count, [](void* context, int64_t index, int thread) { (*static_cast<Plain*>(context))(index, thread); },
         const_cast<void*>(static_cast<const void*>(&body)));
   }
 
  private:
   using Call = void (*)(void* context, int64_t index, int thread);
 
-  void run_erased(int64_t count, Call call, void* context);
+  void run_erased(int most, int64_t count, Call call, void* context);
   void take_indices(int thread);
   void work(int thread);
   void stop();
@@ -47,6 +54,7 @@ class ThreadPool {
   // The current range. Written only while no worker is inside it.
   Call call_ = nullptr;
   void* context_ = nullptr;
+  int most_ = 1;
   int64_t count_ = 0;
   std::exception_ptr error_;
   std::atomic<bool> failed_{false};

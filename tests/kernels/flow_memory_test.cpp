@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "kernels/cpu/compiled_flow.h"
 #include "scripting/lua/trace.h"
 #include "tests/kernels/allocation_counter.h"
 #include "tests/support/head_cache.h"
@@ -68,6 +69,39 @@ TEST(FlowMemory, ExchangingStatesAllocatesNothing) {
   )",
                                 "exchange.lua");
   EXPECT_EQ(allocations_of(graph), 0);
+}
+
+/// The flow's scratch for `pages` pages on a device of `threads` threads: how many may run it, and what each of them takes.
+std::pair<int, size_t> scratch_of(const FlowGraph& graph, int threads, int pages) {
+  const cpu::DeviceFlow flow(cpu::compile_flow(compile(graph).plan, 1, 1), threads, std::make_shared<cpu::FlowRegistry>());
+  flow.ensure(pages);
+  return {flow.threads(), flow.scratch(0).bytes() + 2 * static_cast<size_t>(pages) * sizeof(int32_t)};
+}
+
+TEST(FlowMemory, DoesNotGrowWithTheThreadsOfAMachine) {
+  const FlowGraph wide = trace(R"(
+    local flow = sluice.flow{name = "wide"}
+    function flow.cache(c)
+      c.m = c.k:mean("token")
+    end
+    function flow.index(q, c)
+      local scores = (q * c.m):relu()
+      local sharp = (scores * scores:max("page")):sum("dim"):max("head")
+      return sluice.topk(sharp - sharp:mean("page"), {k = 4})
+    end
+    return flow
+  )",
+                               "wide.lua");
+  const FlowGraph quest = trace_file(std::string(SLUICE_SOURCE_DIR) + "/scripting/flows/quest.lua");
+  for (const int threads : {1, 2, 12, 128}) {
+    for (const int pages : {16, 512, 4096}) {
+      const auto [running, bytes] = scratch_of(wide, threads, pages);
+      EXPECT_TRUE(running == 1 || running * bytes <= cpu::kMostScratchBytes) << running << " threads, " << bytes << " bytes each";
+      EXPECT_TRUE(running == threads || (running + 1) * bytes > cpu::kMostScratchBytes) << running << " of " << threads;
+      EXPECT_EQ(scratch_of(quest, threads, pages).first, threads);
+    }
+  }
+  EXPECT_LT(scratch_of(wide, 128, 4096).first, 128) << "the flow is to be too wide for all threads";
 }
 
 }  // namespace

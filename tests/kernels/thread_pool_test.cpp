@@ -58,6 +58,22 @@ TEST(ThreadPool, UsesSeveralThreads) {
   EXPECT_EQ(arrived, 2);
 }
 
+TEST(ThreadPool, KeepsARangeWithinSomeThreads) {
+  ThreadPool pool(4);
+  for (int most = 1; most <= 4; ++most) {
+    for (int round = 0; round < 50; ++round) {
+      std::vector<int> calls(200);
+      std::atomic<int> outside{0};
+      pool.run_within(most, 200, [&](int64_t index, int thread) {
+        ++calls[index];
+        if (thread >= most) ++outside;
+      });
+      EXPECT_EQ(calls, std::vector<int>(200, 1));
+      EXPECT_EQ(outside, 0);
+    }
+  }
+}
+
 TEST(ThreadPool, RethrowsAndStaysUsable) {
   ThreadPool pool(3);
   for (int round = 0; round < 50; ++round) {
