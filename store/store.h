@@ -67,6 +67,8 @@ class Store {
   std::optional<Artifact> artifact(SubmissionId submission, const std::string& name);
   /// `model_digest` of the settings of submissions whose settings name that `model`, each once; those that say none are left out.
   std::vector<std::string> model_digests(const std::string& model);
+  /// Whether anything has been judged.
+  bool has_verdicts();
   /// False if it was final already.
   bool cancel(SubmissionId submission);
   /// Judges a finished submission once more. Throws kNotFound, kConflict if it is queued or running.

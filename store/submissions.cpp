@@ -240,4 +240,6 @@ std::vector<std::string> Store::model_digests(const std::string& model) {
   return digests;
 }
 
+bool Store::has_verdicts() { return Query(*database_, "SELECT 1 FROM submissions WHERE judged IS NOT NULL LIMIT 1").step(); }
+
 }  // namespace sluice::store

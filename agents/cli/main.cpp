@@ -19,8 +19,11 @@ namespace {
 
 enum ExitCode { kDone = 0, kInputAtFault = 1, kOurs = 2 };
 
-/// If it cannot be written, the exit code tells all the same.
-void say(const std::string& text) { std::fputs(sluice::printable(text).c_str(), stderr); }
+/// After what the command printed before it, where both streams meet. If it cannot be written, the exit code tells all the same.
+void say(const std::string& text) {
+  std::fflush(stdout);
+  std::fputs(sluice::printable(text).c_str(), stderr);
+}
 
 int report(const std::string& message, const std::string& hint = {}) {
   say(fmt::format("error: {}\n", message));

@@ -11,8 +11,8 @@
 #include "agents/cli/arguments.h"
 #include "agents/cli/commands.h"
 #include "agents/orchestrator/worker.h"
-#include "agents/server/freed_memory.h"
 #include "host/default_model.h"
+#include "host/freed_memory.h"
 #include "scripting/graph/error.h"
 
 namespace sluice::cli {

@@ -10,11 +10,8 @@
 #include <fstream>
 
 #include "agents/evaluation/prefilled.h"
+#include "host/freed_memory.h"
 #include "scripting/graph/error.h"
-
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
 
 namespace sluice {
 namespace {
@@ -35,9 +32,7 @@ size_t private_bytes() {
 }  // namespace
 
 void MemoryLimit::allow(size_t more) {
-#ifdef __GLIBC__
-  ::malloc_trim(0);
-#endif
+  give_back_freed_memory();
   const size_t now = private_bytes();
   if (!base_) base_ = now;
   const size_t base = std::clamp(now, *base_, *base_ + more / 4);

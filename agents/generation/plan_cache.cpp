@@ -1,19 +1,23 @@
 #include "agents/generation/plan_cache.h"
 
 #include <algorithm>
-#include <chrono>
+
+#include "agents/server/http_problem.h"
 
 namespace sluice {
 namespace {
 
 constexpr size_t kMostPlans = 32;
-constexpr Turns::Limits kLimits{
-    .most = 2, .line = 64, .patience = std::chrono::seconds(20), .leaves_room = false, .frees_much = true};
+constexpr const char* kRefusal = "too many flows are prepared at once; try again in a moment";
+
+Turns::Limits limits(std::chrono::milliseconds patience) {
+  return {.most = 2, .line = 64, .patience = patience, .leaves_room = false, .frees_much = true};
+}
 
 }  // namespace
 
-PlanCache::PlanCache(std::function<Plan(const std::string& flow)> make)
-    : make_(std::move(make)), turns_(kLimits, "too many flows are prepared at once; try again in a moment") {}
+PlanCache::PlanCache(std::function<Plan(const std::string& flow)> make, std::chrono::milliseconds patience)
+    : make_(std::move(make)), patience_(patience), turns_(limits(patience), kRefusal) {}
 
 int PlanCache::waiting() const {
   const std::lock_guard lock(mutex_);
@@ -27,11 +31,12 @@ std::shared_ptr<const Plan> PlanCache::find(const std::string& flow) {
   return found->second;
 }
 
-std::shared_ptr<const Plan> PlanCache::wait_for(const std::string& flow) {
+std::shared_ptr<const Plan> PlanCache::wait_for(const std::string& flow, Clock::time_point deadline) {
   std::unique_lock lock(mutex_);
   ++waiting_;
-  made_.wait(lock, [&] { return !making_.contains(flow); });
+  const bool ended = made_.wait_until(lock, deadline, [&] { return !making_.contains(flow); });
   --waiting_;
+  if (!ended) throw HttpProblem(503, kRefusal).with_header("Retry-After", "1");
   return find(flow);
 }
 
@@ -50,8 +55,9 @@ void PlanCache::end(const std::string& flow, std::shared_ptr<const Plan> plan) {
 }
 
 std::shared_ptr<const Plan> PlanCache::get(const std::string& flow, const std::string& caller) {
+  const Clock::time_point deadline = Clock::now() + patience_;
   while (true) {
-    if (auto known = wait_for(flow)) return known;
+    if (auto known = wait_for(flow, deadline)) return known;
     const Turn turn(turns_, caller);
     if (!begin(flow)) continue;  // somebody was faster
     try {

@@ -48,15 +48,7 @@ void write_seed(const std::string& path, const Seed& seed) {
 
 std::string path_of_seed(const std::string& folder) { return folder + "/seed"; }
 
-/// What all submissions of this folder are judged by, from its first day on: readable by nobody else.
-Seed seed_of(const std::string& folder) {
-  if (const auto known = find_seed(folder)) return *known;
-  const Seed seed = Seed::secret();
-  write_seed(path_of_seed(folder), seed);
-  return seed;
-}
-
-OrchestratorOptions orchestrator_options(const HarnessOptions& options, FlowInspector& inspector) {
+OrchestratorOptions orchestrator_options(const HarnessOptions& options, const Seed& seed, FlowInspector& inspector) {
   OrchestratorOptions orchestrator;
   orchestrator.worker_arguments = {"worker",
                                    "--model",
@@ -72,7 +64,7 @@ OrchestratorOptions orchestrator_options(const HarnessOptions& options, FlowInsp
   orchestrator.program = options.program;
   orchestrator.suite = options.suite;
   orchestrator.seconds = options.seconds;
-  orchestrator.seed = seed_of(options.folder);
+  orchestrator.seed = seed;
   orchestrator.check = [&inspector](const FlowScript& script) { return artifacts_of(inspector.inspect(script)); };
   return orchestrator;
 }
@@ -96,8 +88,23 @@ std::string database_of(const std::string& folder) { return folder + "/sluice.db
 Harness::Harness(const HarnessOptions& options)
     : options_(options),
       folder_(options.folder),
+      notices_(folder_.notices()),
+      seed_(own_seed()),
       inspector_(options.model, options.device),
       service_(database_of(options.folder), service_options()) {}
+
+Seed Harness::own_seed() {
+  if (const auto known = find_seed(options_.folder)) return *known;
+  const Seed seed = Seed::secret();
+  write_seed(path_of_seed(options_.folder), seed);
+  if (folder_.open_store().has_verdicts()) {
+    notices_.push_back(
+        fmt::format("{} was missing and is another now: verdicts from here on are not comparable with those before; "
+                    "restore it from a backup, or judge everything again",
+                    path_of_seed(options_.folder)));
+  }
+  return seed;
+}
 
 std::string Harness::model_label(const std::string& digest) {
   constexpr size_t kTold = 8;
@@ -129,7 +136,7 @@ Harness::~Harness() {
 
 void Harness::start() {
   folder_.open_store().release_leases();  // of a server that was killed: this one alone has the folder
-  orchestrator_.emplace(database_of(options_.folder), orchestrator_options(options_, inspector_));
+  orchestrator_.emplace(database_of(options_.folder), orchestrator_options(options_, seed_, inspector_));
   lineage_keeper_ = std::jthread([this](const std::stop_token& stop) { keep_lineage(stop); });
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "agents/harness/flow_inspector.h"
 #include "agents/harness/harness_service.h"
@@ -28,7 +29,8 @@ struct HarnessOptions {
 /// repository, which follows the store.
 class Harness {
  public:
-  /// Opens the folder, making or mending what is missing. Throws StoreError, InputError for a model that is not there.
+  /// Opens the folder, making or mending what is missing. Throws StoreError, InputError for a model that is not there and for a
+  /// seed that cannot be read.
   explicit Harness(const HarnessOptions& options);
   /// Ends workers; what they were at is judged later.
   ~Harness();
@@ -37,7 +39,7 @@ class Harness {
 
   HarnessService& service() { return service_; }
   /// What a person should know of how the folder was opened.
-  const std::vector<std::string>& notices() const { return folder_.notices(); }
+  const std::vector<std::string>& notices() const { return notices_; }
   /// Why nothing can be kept at the moment, or "". May be called by any thread.
   std::string trouble() const { return folder_.trouble(); }
   /// Begins to judge.
@@ -47,11 +49,15 @@ class Harness {
   void keep_lineage(const std::stop_token& stop);
 
   HarnessServiceOptions service_options();
+  /// What all submissions of this folder are judged by, from its first day on: readable by nobody else.
+  Seed own_seed();
   /// How the model is called here: by its directory's last name, and by some of its digest where another had that name first.
   std::string model_label(const std::string& digest);
 
   HarnessOptions options_;
   store::DataFolder folder_;
+  std::vector<std::string> notices_;
+  Seed seed_;
   FlowInspector inspector_;
   HarnessService service_;
   std::optional<Orchestrator> orchestrator_;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "agents/server/freed_memory.h"
+#include "host/freed_memory.h"
 
 namespace sluice {
 

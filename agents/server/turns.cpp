@@ -5,8 +5,8 @@
 #include <tuple>
 #include <utility>
 
-#include "agents/server/freed_memory.h"
 #include "agents/server/http_problem.h"
+#include "host/freed_memory.h"
 
 namespace sluice {
 

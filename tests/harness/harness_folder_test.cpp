@@ -64,14 +64,42 @@ TEST(HarnessFolder, SaysWhyItsSeedCannotBeRead) {
   options.folder = directory.file("data");
   options.model = SLUICE_SOURCE_DIR "/host/models/mini";
   options.program = SLUICE_PROGRAM;
-  Harness harness(options);
-  std::filesystem::create_directory(options.folder + "/seed");
+  std::filesystem::create_directories(options.folder + "/seed");
   try {
-    harness.start();
+    const Harness harness(options);
     ADD_FAILURE() << "nothing was thrown";
   } catch (const InputError& error) {
     EXPECT_NE(std::string(error.what()).find("seed: not a regular file"), std::string::npos) << error.what();
   }
+}
+
+TEST(HarnessFolder, SaysThatVerdictsAreOfAnotherSeed) {
+  const testing::TemporaryDirectory directory;
+  HarnessOptions options;
+  options.folder = directory.file("data");
+  options.model = SLUICE_SOURCE_DIR "/host/models/mini";
+  options.program = SLUICE_PROGRAM;
+  const auto notices_without_seed = [&] {
+    std::filesystem::remove(options.folder + "/seed");
+    return Harness(options).notices();
+  };
+  EXPECT_TRUE(notices_without_seed().empty()) << "a new folder";
+  EXPECT_TRUE(notices_without_seed().empty()) << "nothing was judged";
+  {
+    store::Store store(database_of(options.folder));
+    store.create_agent("ada", store::Role::kAgent, 100);
+    store::Draft draft;
+    draft.name = "flow";
+    draft.script = "return 1";
+    store.submit("ada", draft);
+    store::Verdict verdict;
+    verdict.status = store::Status::kRejectedStatic;
+    store.complete(*store.claim("worker", 60'000), verdict);
+  }
+  EXPECT_TRUE(Harness(options).notices().empty()) << "its seed is there";
+  ASSERT_EQ(notices_without_seed().size(), 1U);
+  EXPECT_NE(notices_without_seed().front().find("seed was missing"), std::string::npos);
+  EXPECT_TRUE(Harness(options).notices().empty()) << "it was told once";
 }
 
 /// What a server that judges with the model of `path` takes the settings of a new flow for.

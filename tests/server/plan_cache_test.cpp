@@ -6,6 +6,7 @@
 #include <future>
 #include <stdexcept>
 
+#include "agents/server/http_problem.h"
 #include "tests/support/eventually.h"
 
 namespace sluice::test {
@@ -46,6 +47,29 @@ TEST(PlanCache, WhoWaitedForOneThatFailedMakesIt) {
   EXPECT_THROW(ada.get(), std::runtime_error);
   EXPECT_NE(bob.get(), nullptr);
   EXPECT_EQ(tries, 2);
+}
+
+TEST(PlanCache, NobodyWaitsForeverForWhatAnotherMakes) {
+  std::promise<void> go;
+  std::atomic<bool> making = false;
+  PlanCache plans(
+      [&, gone = go.get_future().share()](const std::string&) {
+        making = true;
+        gone.wait();
+        return Plan{};
+      },
+      std::chrono::milliseconds(20));
+  auto ada = std::async(std::launch::async, [&] { return plans.get("quest", "ada"); });
+  ASSERT_TRUE(testing::eventually([&] { return making.load(); }));
+  try {
+    plans.get("quest", "bob");
+    ADD_FAILURE() << "bob got what is not made";
+  } catch (const HttpProblem& problem) {
+    EXPECT_EQ(problem.status(), 503);
+  }
+  EXPECT_EQ(plans.waiting(), 0);
+  go.set_value();
+  EXPECT_EQ(ada.get(), plans.get("quest", "bob"));
 }
 
 }  // namespace

@@ -1,8 +1,12 @@
-#include "agents/server/freed_memory.h"
+#include "host/freed_memory.h"
 
+#ifdef __GLIBC__
 #include <malloc.h>
+#endif
 
 namespace sluice {
+
+#ifdef __GLIBC__
 
 void give_back_freed_memory() { ::malloc_trim(0); }
 
@@ -13,5 +17,12 @@ void keep_little_freed_memory() {
   ::mallopt(M_MMAP_THRESHOLD, kLarge);
   ::mallopt(M_TRIM_THRESHOLD, kLarge);
 }
+
+#else
+
+void give_back_freed_memory() {}
+void keep_little_freed_memory() {}
+
+#endif
 
 }  // namespace sluice
