@@ -1,5 +1,7 @@
 #include "host/freed_memory.h"
 
+#include <features.h>  // __GLIBC__
+
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif

@@ -145,6 +145,8 @@ struct Filter {
 struct Page {
   std::vector<SubmissionSummary> submissions;  // newest first
   std::string next;                            // cursor of the next page, empty after the last
+  /// How many the filter lets through, on the first page; not of a search for text that found more than a page: it stops there.
+  std::optional<int64_t> total;
 };
 
 /// What a worker found.

@@ -142,6 +142,14 @@ SubmissionId id_of_cursor(const std::string& cursor) {
   return id;
 }
 
+int64_t count(Database& database, const Conditions& conditions) {
+  Query query(database,
+              fmt::format("SELECT COUNT(*) FROM submissions s JOIN agents a ON a.id = s.agent WHERE {}", conditions.sql()));
+  conditions.bind(query);
+  query.step();
+  return query.integer(0);
+}
+
 }  // namespace
 
 Submitted Store::submit(const std::string& agent_name, const Draft& draft) {
@@ -213,6 +221,11 @@ Page Store::list(const Filter& filter, const std::string& cursor, int limit) {
     page.next = fmt::format("b{:x}", page.submissions.back().id);
   }
   complete_summaries(*database_, page.submissions);
+  if (cursor.empty() && page.next.empty()) {
+    page.total = static_cast<int64_t>(page.submissions.size());
+  } else if (cursor.empty() && filter.text.empty()) {
+    page.total = count(*database_, conditions);
+  }
   return page;
 }
 

@@ -47,14 +47,19 @@ void list(ReadOptions options) {
   HarnessClient client = options.client.client();
   json found = json::array();
   json answer;
+  std::optional<int64_t> total;
   do {
     options.query["limit"] = std::to_string(std::min(kPage, options.limit - static_cast<int>(found.size())));
     answer = client.get("/v1/submissions", options.query);
     for (const json& each : entries_of(answer, "submissions")) found.push_back(each);
+    if (!total) total = JsonObject(answer, "the answer").find_integer("total", 0, std::numeric_limits<int64_t>::max());
     options.query["cursor"] = JsonObject(answer, "the answer").text("next");
   } while (!options.query["cursor"].empty() && static_cast<int>(found.size()) < options.limit);
+  const std::string more = options.query["cursor"].empty() ? std::string()
+                           : total                         ? fmt::format("{} of {}: --limit shows more\n", found.size(), *total)
+                                                           : "there are more: --limit shows them\n";
   answer["submissions"] = std::move(found);
-  const char* more = options.query["cursor"].empty() ? "" : "there are more: --limit shows them\n";
+  if (total) answer["total"] = *total;
   options.client.print(answer, [&] { return submission_table(answer["submissions"]) + more; });
 }
 

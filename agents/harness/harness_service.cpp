@@ -163,7 +163,9 @@ json HarnessService::list(const store::Filter& filter, const std::string& cursor
   return as_problems([&] {
     caller.take(turns_of_list(filter));
     const store::Page page = stores_.borrow()->list(filter, cursor, limit);
-    return json{{"submissions", documents_of(page.submissions)}, {"next", page.next}};
+    json answer = {{"submissions", documents_of(page.submissions)}, {"next", page.next}};
+    if (page.total) answer["total"] = *page.total;
+    return answer;
   });
 }
 

@@ -152,7 +152,11 @@ json evaluation() {
                  {"artifacts", list_of(artifact())}});
 }
 
-json page() { return with(list("submissions", summary()), "next", text()); }
+json page() {
+  json schema = with(list("submissions", summary()), "next", text());
+  schema["properties"]["total"] = integer();  // on the first page, unless the text that was searched for fills it
+  return schema;
+}
 
 json relatives() { return with(with(list("nodes", summary()), "next", text()), "total", integer()); }
 

@@ -153,7 +153,9 @@ Tool list_submissions_tool(HarnessService& service) {
     const std::string next = page.at("next");
     if (!next.empty() && !result.structured.contains("left_out")) {
       result.structured["next"] = next;
-      result.text += fmt::format("There are more: call list_submissions with cursor {}\n", excerpt(next));
+      const std::string there =
+          page.contains("total") ? fmt::format("{} in all", page.at("total").get<int64_t>()) : "There are more";
+      result.text += fmt::format("{}: call list_submissions with cursor {}\n", there, excerpt(next));
     }
     return result;
   };

@@ -97,6 +97,8 @@ TEST_F(Client, ListsAndRanks) {
   EXPECT_EQ(std::count(list.begin(), list.end(), '\n'), 5) << list;
   EXPECT_LT(list.find("h2o"), list.find("full")) << list;
   expect_part(list, "3   passed  ada    h2o   60.0% 50–100");
+  expect_part(list, "\n2 of 3: --limit shows more\n");
+  expect_part(run("list --limit 1 --text sluice").text, "\nthere are more: --limit shows them\n");
   const std::string best = run("leaderboard").text;
   expect_part(best, "1     2   ada    full   100.0% 90–100  100.0% 90–100  1.00x 0.50–1.50");
   const std::string fastest = run("leaderboard --by speedup --limit 1").text;

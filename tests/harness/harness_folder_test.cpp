@@ -94,7 +94,7 @@ TEST(HarnessFolder, SaysThatVerdictsAreOfAnotherSeed) {
     store.submit("ada", draft);
     store::Verdict verdict;
     verdict.status = store::Status::kRejectedStatic;
-    store.complete(*store.claim("worker", 60'000), verdict);
+    store.complete(*store.claim("worker", 60'000'000), verdict);
   }
   EXPECT_TRUE(Harness(options).notices().empty()) << "its seed is there";
   ASSERT_EQ(notices_without_seed().size(), 1U);

@@ -17,6 +17,7 @@ TEST_F(HarnessTools, ListsAreFilteredAndPaged) {
   EXPECT_EQ(structured("list_submissions", {{"agent", "bob"}})["submissions"].size(), 0U);
   const json page = structured("list_submissions", {{"limit", 2}});
   EXPECT_EQ(page["submissions"].size(), 2U);
+  EXPECT_NE(text("list_submissions", {{"limit", 2}}).find("3 in all: call list_submissions with cursor"), std::string::npos);
   const json rest = structured("list_submissions", {{"limit", 2}, {"cursor", page["next"]}});
   EXPECT_EQ(rest["submissions"].size(), 1U);
   EXPECT_FALSE(rest.contains("next"));

@@ -210,6 +210,21 @@ TEST(Lists, CursorsAreStableWhileRowsAreAdded) {
   }
 }
 
+TEST(Lists, TellHowManyThereAreOnTheirFirstPage) {
+  TestStore test;
+  test.store.create_agent("bob", Role::kAgent, 10);
+  for (int i = 0; i < 7; ++i) test.store.submit("ada", draft(fmt::format("old {}", i)));
+  test.store.submit("bob", draft("other"));
+  const Page first = test.store.list({}, "", 3);
+  EXPECT_EQ(first.total, 8);
+  EXPECT_EQ(test.store.list({}, first.next, 3).total, std::nullopt);
+  EXPECT_EQ(test.store.list({.agent = "ada"}, "", 3).total, 7);
+  EXPECT_EQ(test.store.list({.agent = "bob"}, "", 3).total, 1);
+  EXPECT_EQ(test.store.list({.text = "old"}, "", 3).total, std::nullopt);
+  EXPECT_EQ(test.store.list({.text = "old"}, "", 7).total, 7);
+  EXPECT_EQ(test.store.list({.text = "nothing"}, "", 3).total, 0);
+}
+
 TEST(Events, AreReplayedFromASequenceOn) {
   TestStore test;
   const SubmissionId id = test.store.submit("ada", draft("one")).id;

@@ -29,6 +29,7 @@ export interface Summary {
 export interface Page {
   submissions: Summary[];
   next: string;
+  total?: number; // on the first page
 }
 
 export interface FrontPoint {
