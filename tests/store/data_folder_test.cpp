@@ -136,21 +136,15 @@ TEST(DataFolder, IsMadeOnceByAllWhoMeetInIt) {
   for (int round = 0; round < 10; ++round) {
     const Folder folder;
     const std::string path = folder.file("data");
-    std::vector<std::thread> processes;
-    for (int i = 0; i < 6; ++i) {
-      processes.emplace_back([&path, i] {
-        const auto work = [&] {
-          if (i % 3 == 2) {
-            const DataFolder data(path);
-          } else {
-            open_store_of(path, true).create_agent(fmt::format("agent{}", i), Role::kAgent, 5);
-          }
-          return 0;
-        };
-        EXPECT_EQ(in_process(work), 0) << i;
-      });
-    }
-    for (std::thread& process : processes) process.join();
+    const auto work = [&path](int i) {
+      if (i % 3 == 2) {
+        const DataFolder data(path);
+      } else {
+        open_store_of(path, true).create_agent(fmt::format("agent{}", i), Role::kAgent, 5);
+      }
+      return 0;
+    };
+    EXPECT_EQ(in_processes(6, work), std::vector<int>(6, 0));
     EXPECT_EQ(open_store_of(path, false).agents().size(), 4U);
     EXPECT_TRUE(fsck(path).clean());
   }

@@ -68,18 +68,28 @@ Verdict passed(double accuracy, double speedup) {
 }
 
 int in_process(const std::function<int()>& work) {
-  const pid_t child = ::fork();
-  if (child == 0) {
+  return in_processes(1, [&](int) { return work(); }).front();
+}
+
+std::vector<int> in_processes(int count, const std::function<int(int)>& work) {
+  std::vector<pid_t> children;
+  for (int i = 0; i < count; ++i) {
+    children.push_back(::fork());
+    if (children.back() != 0) continue;
     try {
-      ::_exit(work());
+      ::_exit(work(i));
     } catch (const std::exception& error) {
       std::fprintf(stderr, "%s\n", error.what());
       ::_exit(99);
     }
   }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  std::vector<int> codes;
+  for (const pid_t child : children) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    codes.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+  }
+  return codes;
 }
 
 std::string output_of(const std::string& command) {

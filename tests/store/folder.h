@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "store/error.h"
 #include "store/store.h"
@@ -41,6 +42,9 @@ Verdict passed(double accuracy = 0.5, double speedup = 2);
 
 /// Runs `work` in a process of its own; its exit code, or minus the signal that ended it. An exception is exit code 99.
 int in_process(const std::function<int()>& work);
+/// The same of several at once: `work(i)` for i in [0, count). To be called where there are no other threads, whose locks a new
+/// process would never get.
+std::vector<int> in_processes(int count, const std::function<int(int)>& work);
 
 /// Standard output of a command of the shell, without the last line break. Fails the test if the command fails.
 std::string output_of(const std::string& command);

@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <thread>
 #include <vector>
@@ -170,25 +168,11 @@ TEST(Queue, ThreadsShareAFile) {
 TEST(Queue, ProcessesShareAFile) {
   TestStore test;
   constexpr int kProcesses = 3, kFlows = 15;
-  const int failures = in_process([&] {
-    std::vector<pid_t> children;
-    for (int i = 0; i < kProcesses; ++i) {
-      const pid_t child = ::fork();
-      if (child == 0) {
-        submit_and_judge(test.folder.file("sluice.db"), fmt::format("process {}", i), kFlows, kProcesses * kFlows);
-        ::_exit(0);
-      }
-      children.push_back(child);
-    }
-    int failed = 0;
-    for (const pid_t child : children) {
-      int status = 0;
-      ::waitpid(child, &status, 0);
-      failed += status != 0 ? 1 : 0;
-    }
-    return failed;
-  });
-  EXPECT_EQ(failures, 0);
+  const auto work = [&](int i) {
+    submit_and_judge(test.folder.file("sluice.db"), fmt::format("process {}", i), kFlows, kProcesses * kFlows);
+    return 0;
+  };
+  EXPECT_EQ(in_processes(kProcesses, work), std::vector<int>(kProcesses, 0));
   expect_each_judged_once(test, kProcesses * kFlows);
 }
 
