@@ -43,6 +43,26 @@ std::vector<Ranked> measured(Database& database, const Ranking& ranking, const s
   return rows;
 }
 
+/// How many of a ranking's rows meet a condition, whose parameters come last.
+template <class... Values>
+int64_t count_rows(Database& database, const Ranking& ranking, const std::string& condition, const Values&... values) {
+  const Conditions conditions(with_status(ranking.filter));
+  Query query(database,
+              fmt::format("SELECT COUNT(*) FROM metrics m JOIN evaluations e ON e.id = m.evaluation "
+                          "JOIN submissions s ON s.judged = e.id JOIN agents a ON a.id = s.agent "
+                          "WHERE m.name = ? AND m.task = ? AND m.length = ? AND {}{}",
+                          conditions.sql(), condition),
+              ranking.metric, ranking.task, ranking.length);
+  conditions.bind(query);
+  (query.bind(values), ...);
+  query.step();
+  return query.integer(0);
+}
+
+int64_t count_better(Database& database, const Ranking& ranking, double value) {
+  return count_rows(database, ranking, ranking.higher_is_better ? " AND m.value > ?" : " AND m.value < ?", value);
+}
+
 /// Adds what their summaries lack.
 template <class Row>
 void complete_rows(Database& database, std::vector<Row>& rows) {
@@ -61,21 +81,20 @@ std::vector<Ranked> Store::leaderboard(const Ranking& ranking) {
   const char* order = ranking.higher_is_better ? "m.value DESC" : "m.value";
   std::vector<Ranked> rows = measured(*database_, ranking, order, std::max(ranking.limit, 1), ranking.skip);
   complete_rows(*database_, rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (i == 0) {
+      rows[i].rank = ranking.skip == 0 ? 1 : count_better(*database_, ranking, rows[i].metric.value) + 1;
+    } else {
+      const bool is_equal = rows[i].metric.value == rows[i - 1].metric.value;
+      rows[i].rank = is_equal ? rows[i - 1].rank : ranking.skip + static_cast<int64_t>(i) + 1;
+    }
+  }
   return rows;
 }
 
 int64_t Store::count_measured(const Ranking& ranking) {
   const TimeLimit limit(*database_, kMostSearch);
-  const Conditions conditions(with_status(ranking.filter));
-  Query query(*database_,
-              fmt::format("SELECT COUNT(*) FROM metrics m JOIN evaluations e ON e.id = m.evaluation "
-                          "JOIN submissions s ON s.judged = e.id JOIN agents a ON a.id = s.agent "
-                          "WHERE m.name = ? AND m.task = ? AND m.length = ? AND {}",
-                          conditions.sql()),
-              ranking.metric, ranking.task, ranking.length);
-  conditions.bind(query);
-  query.step();
-  return query.integer(0);
+  return count_rows(*database_, ranking, "");
 }
 
 std::vector<HistoryPoint> Store::history(const Ranking& ranking) {

@@ -140,7 +140,7 @@ std::string DataFolder::sync_lineage() {
   try {
     if (!lineage_) lineage_ = std::make_unique<Lineage>(repository_path(), database_path());  // it could not be made anew before
     lineage_->sync();
-    return {};
+    return std::exchange(untold_, {});
   } catch (const StoreError& error) {
     if (error.kind() != ErrorKind::kCorrupted || !may_replace_) throw;
     // What is wrong with the database is not mended by taking the last whole copy away.
@@ -165,9 +165,10 @@ std::string DataFolder::move_repository_aside() {
 }
 
 std::string DataFolder::make_repository_anew(const std::string& why, const std::string& aside) {
+  untold_ = fmt::format("the repository of lineage was damaged ({}) and made anew; as it was: {}", why, aside);
   lineage_ = std::make_unique<Lineage>(repository_path(), database_path());
   lineage_->sync();
-  return fmt::format("the repository of lineage was damaged ({}) and made anew; as it was: {}", why, aside);
+  return std::exchange(untold_, {});
 }
 
 Store DataFolder::open_store(StoreOptions options) const { return Store(database_path(), std::move(options)); }

@@ -62,6 +62,7 @@ class DataFolder {
   std::string path_;
   FolderLock lock_;
   std::vector<std::string> notices_;
+  std::string untold_;  // notice of a repository that was moved aside and could not be made anew yet
   std::unique_ptr<Lineage> lineage_;
   bool may_replace_ = true;  // the repository, once since the folder was opened
 };

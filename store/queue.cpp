@@ -35,13 +35,22 @@ struct Job {
   int64_t agent = 0;
 };
 
-std::optional<Job> next_job(Database& database, Time time) {
+/// Whether an equipment is what the settings of submission `s` ask for, as SQL: ?1 its device, ?2 its model's digest, ?3 its
+/// model. What settings leave open any equipment meets.
+constexpr const char* kIsSuited =
+    "(?1 = '' OR coalesce(s.device, ?1) = ?1) AND (?2 = '' OR coalesce(s.settings ->> '$.model_digest', ?2) = ?2) AND "
+    "(?3 = '' OR s.settings ->> '$.model_digest' IS NOT NULL OR coalesce(s.model, ?3) = ?3)";
+
+std::optional<Job> next_job(Database& database, Time time, const Equipment& equipment) {
   Query query(database,
-              "SELECT q.submission, q.agent FROM queue q JOIN agents a ON a.id = q.agent "
-              "WHERE q.evaluation IS NULL AND q.available NOT BETWEEN ? AND ? ORDER BY q.priority DESC, "
-              "(SELECT COUNT(*) FROM queue r WHERE r.agent = q.agent AND r.evaluation IS NOT NULL), a.served, q.submission "
-              "LIMIT 1",
-              time + 1, time + kLongestDelay);  // what lies further off is of a clock that was set back
+              fmt::format("SELECT q.submission, q.agent FROM queue q JOIN agents a ON a.id = q.agent "
+                          "JOIN submissions s ON s.id = q.submission WHERE {} "
+                          "AND q.evaluation IS NULL AND q.available NOT BETWEEN ?4 AND ?5 ORDER BY q.priority DESC, "
+                          "(SELECT COUNT(*) FROM queue r WHERE r.agent = q.agent AND r.evaluation IS NOT NULL), a.served, "
+                          "q.submission LIMIT 1",
+                          kIsSuited),
+              equipment.device, equipment.model_digest, equipment.model, time + 1,
+              time + kLongestDelay);  // what lies further off is of a clock that was set back
   if (!query.step()) return std::nullopt;
   return Job{query.integer(0), query.integer(1)};
 }
@@ -85,10 +94,10 @@ void Store::enqueue(SubmissionId submission, int64_t priority) {
       .run();
 }
 
-std::optional<Lease> Store::claim(const std::string& worker, Time duration) {
+std::optional<Lease> Store::claim(const std::string& worker, Time duration, const Equipment& equipment) {
   const Time time = options_.clock();
   Transaction transaction(*database_, Transaction::Kind::kWrite);
-  const auto job = next_job(*database_, time);
+  const auto job = next_job(*database_, time, equipment);
   if (!job) return std::nullopt;
   const int64_t attempt = attempts_of(*database_, job->submission) + 1;
   Query(*database_, "INSERT INTO evaluations (submission, attempt, worker, started) VALUES (?, ?, ?, ?)", job->submission,
@@ -103,6 +112,20 @@ std::optional<Lease> Store::claim(const std::string& worker, Time duration) {
   append("running", job->submission, nlohmann::json{{"attempt", attempt}}.dump());
   transaction.commit();
   return lease;
+}
+
+bool Store::is_suited(SubmissionId submission, const Equipment& equipment) {
+  Query query(*database_, fmt::format("SELECT 1 FROM submissions s WHERE {} AND s.id = ?4", kIsSuited), equipment.device,
+              equipment.model_digest, equipment.model, submission);
+  return query.step();
+}
+
+int64_t Store::count_waiting_for_others(const Equipment& equipment) {
+  Query query(*database_,
+              fmt::format("SELECT COUNT(*) FROM queue q JOIN submissions s ON s.id = q.submission WHERE NOT ({})", kIsSuited),
+              equipment.device, equipment.model_digest, equipment.model);
+  query.step();
+  return query.integer(0);
 }
 
 void Store::confirm(const Lease& lease) { require_lease(*database_, lease); }
@@ -130,10 +153,10 @@ void Store::complete(const Lease& lease, const Verdict& verdict) {
   transaction.commit();
 }
 
-void Store::release(const Lease& lease) {
+void Store::release(const Lease& lease, Time delay) {
   Transaction transaction(*database_, Transaction::Kind::kWrite);
   require_lease(*database_, lease);
-  back_to_queue(lease.submission, "released", 0, false);
+  back_to_queue(lease.submission, "released", delay, false);
   Query(*database_, "DELETE FROM evaluations WHERE id = ?", lease.evaluation).run();
   transaction.commit();
 }

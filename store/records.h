@@ -83,6 +83,13 @@ struct Submission {
   std::optional<EvaluationId> judged;  // the last evaluation with a verdict
 };
 
+/// What somebody judges with. Empty: with anything.
+struct Equipment {
+  std::string model;         // as settings name it
+  std::string model_digest;  // of settings that have one; of the others their model is compared
+  std::string device;
+};
+
 /// The right to judge a submission, until it expires.
 struct Lease {
   SubmissionId submission = 0;
@@ -196,6 +203,7 @@ struct Ranked {
   SubmissionSummary submission;
   Metric metric;
   Time finished = 0;
+  int64_t rank = 0;  // on a leaderboard: one more than there are better ones
 };
 
 struct FrontPoint {

@@ -77,16 +77,21 @@ class Store {
   // The queue (queue.cpp)
 
   /// Takes the next job for `duration` microseconds: highest priority, then the agent with the fewest jobs running, then who
-  /// was served longest ago, then the oldest submission. Empty if nothing waits.
-  std::optional<Lease> claim(const std::string& worker, Time duration);
+  /// was served longest ago, then the oldest submission. Empty if nothing waits that `equipment` is for.
+  std::optional<Lease> claim(const std::string& worker, Time duration, const Equipment& equipment = {});
+  /// False where the settings of a submission ask for another model or device.
+  bool is_suited(SubmissionId submission, const Equipment& equipment);
+  /// How many wait for another model or device than that.
+  int64_t count_waiting_for_others(const Equipment& equipment);
   /// Throws kConflict if the lease was lost (expired and taken away, or cancelled): the worker must stop. Writes nothing.
   void confirm(const Lease& lease);
   /// Throws as `confirm`.
   Lease renew(const Lease& lease, Time duration);
   /// The end of a submission. Throws kConflict if the lease was lost; then nothing is written.
   void complete(const Lease& lease, const Verdict& verdict);
-  /// Gives a lease back as if it had never been claimed: the attempt counts for nothing. Throws kConflict if it was lost.
-  void release(const Lease& lease);
+  /// Gives a lease back as if it had never been claimed: the attempt counts for nothing. It waits `delay` microseconds (at most a
+  /// minute), so that others go first. Throws kConflict if the lease was lost.
+  void release(const Lease& lease, Time delay = 0);
   /// The attempt came to nothing. It waits `delay` microseconds (at most a minute) for the next, or ends as runtime_error after
   /// the last one; then `artifacts` are kept, too.
   Status fail(const Lease& lease, const std::string& reason, Time delay = 0, const std::vector<Artifact>& artifacts = {});

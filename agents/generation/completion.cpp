@@ -29,6 +29,12 @@ std::vector<std::vector<int32_t>> encode_prompts(const Tokenizer& tokenizer, con
   return prompts;
 }
 
+HttpProblem failure_of(const GenerationEvent& event) {
+  HttpProblem problem(event.status, event.message);
+  if (event.status == 503) problem.with_header("Retry-After", "10");
+  return problem;
+}
+
 uint64_t random_seed() { return (uint64_t{std::random_device()()} << 32) | std::random_device()(); }
 
 }  // namespace
@@ -100,7 +106,7 @@ void Completion::wait_until_accepted(const std::function<bool()>& is_wanted) {
     if (!event) continue;
     if (event->kind == GenerationEvent::Kind::kFailed) {
       choices_[static_cast<size_t>(event->choice)].ended = true;
-      throw HttpProblem(event->status, event->message);
+      throw failure_of(*event);
     }
     if (event->kind == GenerationEvent::Kind::kAccepted) {
       ++accepted_;
@@ -122,7 +128,7 @@ std::optional<CompletionPiece> Completion::next(std::chrono::milliseconds wait) 
   Choice& choice = choices_[static_cast<size_t>(event->choice)];
   if (event->kind == GenerationEvent::Kind::kFailed) {
     choice.ended = true;
-    throw HttpProblem(event->status, event->message);
+    throw failure_of(*event);
   }
   if (event->kind == GenerationEvent::Kind::kToken && event->choice % answers_ == 0) usage_.cached_tokens += event->cached_tokens;
   if (choice.ended) return std::nullopt;  // the engine had not heard of the stop string yet

@@ -267,7 +267,7 @@ std::unique_ptr<FlowEngine> EngineThread::make_engine(const LiveTask& live, cons
     } catch (const InputError& error) {
       // The server lacks memory or a library, which no client can help.
       if (options_.log) options_.log->error("no engine for {}: {} ({})", name, error.what(), error.hint());
-      throw HttpProblem(503, "the engine could not be made; the server's log tells more").with_header("Retry-After", "10");
+      throw HttpProblem(503, "the engine could not be made; the server's log tells more");
     } catch (const std::exception& error) {
       if (options_.log) options_.log->error("no engine for {}: {}", name, error.what());
       throw HttpProblem(500, "the engine could not be made; the server's log tells more");

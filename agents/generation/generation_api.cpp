@@ -102,7 +102,14 @@ GenerationApi::GenerationApi(GenerationOptions options, std::vector<std::string>
       engines_(std::move(options), metrics_),
       most_prompt_bytes_(static_cast<size_t>(engines_.config().max_positions) * most_bytes_of_token(*tokenizer_)) {}
 
-HttpResponse GenerationApi::complete(const HttpRequest& http, CompletionKind kind) {
+/// A completion whose tasks are queued.
+struct GenerationApi::Begun {
+  CompletionAnswer answer;
+  bool is_stream = false;
+  std::unique_ptr<Completion> completion;
+};
+
+GenerationApi::Begun GenerationApi::begin(const HttpRequest& http, CompletionKind kind) {
   const CompletionRequest request = parse_completion_request(http.body, kind);
   if (!request.model.empty() && request.model != model_) {
     throw HttpProblem(404, fmt::format("there is no model \"{}\"; this server has \"{}\"", request.model, model_))
@@ -110,17 +117,26 @@ HttpResponse GenerationApi::complete(const HttpRequest& http, CompletionKind kin
         .with("code", "model_not_found");
   }
   check_flow(request.flow);
-  CompletionAnswer answer;
-  answer.kind = kind;
-  answer.id = (kind == CompletionKind::kChat ? "chatcmpl-" : "cmpl-") + http.id;
-  answer.model = model_;
-  answer.created = seconds_since_1970();
-  answer.include_usage = request.include_usage;
-  auto completion = std::make_unique<Completion>(engines_, *tokenizer_, request, most_prompt_bytes_, caller_of(http));
-  completion->wait_until_accepted(http.is_wanted);
-  if (request.stream) return event_response(std::make_shared<CompletionStream>(std::move(answer), std::move(completion)));
-  const std::vector<CompletionPiece> choices = collect(*completion, http);
-  return json_response(whole_answer(answer, choices, completion->usage()));
+  Begun begun;
+  begun.answer.kind = kind;
+  begun.answer.id = (kind == CompletionKind::kChat ? "chatcmpl-" : "cmpl-") + http.id;
+  begun.answer.model = model_;
+  begun.answer.created = seconds_since_1970();
+  begun.answer.include_usage = request.include_usage;
+  begun.is_stream = request.stream;
+  begun.completion = std::make_unique<Completion>(engines_, *tokenizer_, request, most_prompt_bytes_, caller_of(http));
+  return begun;
+}
+
+HttpResponse GenerationApi::complete(const HttpRequest& http, CompletionKind kind) {
+  Begun begun = begin(http, kind);
+  http.end_body();  // an answer may take minutes
+  begun.completion->wait_until_accepted(http.is_wanted);
+  if (begun.is_stream) {
+    return event_response(std::make_shared<CompletionStream>(std::move(begun.answer), std::move(begun.completion)));
+  }
+  const std::vector<CompletionPiece> choices = collect(*begun.completion, http);
+  return json_response(whole_answer(begun.answer, choices, begun.completion->usage()));
 }
 
 void GenerationApi::check_flow(const std::string& flow) const {

@@ -27,7 +27,11 @@ class GenerationApi {
   const GenerationMetrics& metrics() const { return metrics_; }
 
  private:
+  struct Begun;
+
   HttpResponse complete(const HttpRequest& http, CompletionKind kind);
+  /// Throws HttpProblem.
+  Begun begin(const HttpRequest& http, CompletionKind kind);
   /// Throws HttpProblem if this server does not offer it.
   void check_flow(const std::string& flow) const;
   nlohmann::json model_object() const;

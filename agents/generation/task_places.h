@@ -26,8 +26,11 @@ class TaskPlaces {
   }
   /// Counts one more, as long as the result lives.
   std::shared_ptr<void> take(const std::string& caller) {
-    const std::lock_guard lock(counts_->mutex);
-    ++counts_->of[caller];
+    {
+      const std::lock_guard lock(counts_->mutex);
+      ++counts_->of[caller];
+    }
+    // Without the lock: what cannot be made counts one less.
     return {counts_.get(), [counts = counts_, caller](void*) {
               const std::lock_guard leaving(counts->mutex);
               const auto found = counts->of.find(caller);

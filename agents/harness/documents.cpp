@@ -159,17 +159,11 @@ json document_of(const store::Event& event) {
           {"data", parsed(event.data)}};
 }
 
-json ranked_documents(const std::vector<store::Ranked>& ranking, int64_t skipped) {
-  json entries = json::array();
-  int64_t rank = 0;
-  for (size_t i = 0; i < ranking.size(); ++i) {
-    if (i == 0 || ranking[i].metric.value != ranking[i - 1].metric.value) rank = skipped + static_cast<int64_t>(i) + 1;
-    entries.push_back({{"rank", rank},
-                       {"submission", document_of(ranking[i].submission)},
-                       {"metric", document_of(ranking[i].metric)},
-                       {"finished", iso_time(ranking[i].finished)}});
-  }
-  return entries;
+json document_of(const store::Ranked& ranked) {
+  return {{"rank", ranked.rank},
+          {"submission", document_of(ranked.submission)},
+          {"metric", document_of(ranked.metric)},
+          {"finished", iso_time(ranked.finished)}};
 }
 
 }  // namespace sluice

@@ -26,6 +26,7 @@ nlohmann::json document_of(const store::SubmissionSummary& summary, const store:
 /// Without the contents of artifacts, and without the seed.
 nlohmann::json document_of(const store::Evaluation& evaluation);
 nlohmann::json document_of(const store::Metric& metric);
+nlohmann::json document_of(const store::Ranked& ranked);
 nlohmann::json document_of(const store::FrontPoint& point);
 nlohmann::json document_of(const store::HistoryPoint& point);
 nlohmann::json document_of(const store::AgentSummary& agent);
@@ -37,8 +38,5 @@ nlohmann::json documents_of(const std::vector<Record>& records) {
   for (const Record& record : records) list.push_back(document_of(record));
   return list;
 }
-
-/// Entries with their ranks, from 1; equal values have equal ranks.
-nlohmann::json ranked_documents(const std::vector<store::Ranked>& ranking, int64_t skipped = 0);
 
 }  // namespace sluice

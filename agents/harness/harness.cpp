@@ -48,7 +48,8 @@ void write_seed(const std::string& path, const Seed& seed) {
 
 std::string path_of_seed(const std::string& folder) { return folder + "/seed"; }
 
-OrchestratorOptions orchestrator_options(const HarnessOptions& options, const Seed& seed, FlowInspector& inspector) {
+OrchestratorOptions orchestrator_options(const HarnessOptions& options, const store::Equipment& equipment, const Seed& seed,
+                                         FlowInspector& inspector) {
   OrchestratorOptions orchestrator;
   orchestrator.worker_arguments = {"worker",
                                    "--model",
@@ -61,6 +62,7 @@ OrchestratorOptions orchestrator_options(const HarnessOptions& options, const Se
                                    std::to_string(options.flow_mib)};
   if (options.device == "cuda") orchestrator.gpus = gpus_of_workers(visible_gpus(), options.workers);
   orchestrator.workers = orchestrator.gpus.empty() ? std::max(1, options.workers) : static_cast<int>(orchestrator.gpus.size());
+  orchestrator.equipment = equipment;
   orchestrator.program = options.program;
   orchestrator.suite = options.suite;
   orchestrator.seconds = options.seconds;
@@ -90,6 +92,7 @@ Harness::Harness(const HarnessOptions& options)
       folder_(options.folder),
       notices_(folder_.notices()),
       seed_(own_seed()),
+      equipment_(own_equipment()),
       inspector_(options.model, options.device),
       service_(database_of(options.folder), service_options()) {}
 
@@ -106,6 +109,19 @@ Seed Harness::own_seed() {
   return seed;
 }
 
+store::Equipment Harness::own_equipment() {
+  store::Equipment equipment;
+  if (!options_.model.empty()) equipment.model_digest = model_digest(options_.model);
+  equipment.model = model_label(equipment.model_digest);
+  equipment.device = options_.device;
+  if (const int64_t others = folder_.open_store().count_waiting_for_others(equipment); others > 0) {
+    notices_.push_back(fmt::format("{} submission{} in the queue {} not for {} on {}: a server with what {} for will judge {}",
+                                   others, others == 1 ? "" : "s", others == 1 ? "is" : "are", equipment.model, equipment.device,
+                                   others == 1 ? "it is" : "they are", others == 1 ? "it" : "them"));
+  }
+  return equipment;
+}
+
 std::string Harness::model_label(const std::string& digest) {
   constexpr size_t kTold = 8;
   const std::string name = model_name(options_.model);
@@ -118,9 +134,7 @@ std::string Harness::model_label(const std::string& digest) {
 HarnessServiceOptions Harness::service_options() {
   HarnessServiceOptions service;
   service.suite = options_.suite;
-  if (!options_.model.empty()) service.model_digest = model_digest(options_.model);
-  service.model = model_label(service.model_digest);
-  service.device = options_.device;
+  service.equipment = equipment_;
   service.seconds = options_.seconds;
   service.inspect = [this](const FlowScript& script) { return document_of(inspector_.inspect(script)); };
   service.changed = [this] {
@@ -136,7 +150,7 @@ Harness::~Harness() {
 
 void Harness::start() {
   folder_.open_store().release_leases();  // of a server that was killed: this one alone has the folder
-  orchestrator_.emplace(database_of(options_.folder), orchestrator_options(options_, seed_, inspector_));
+  orchestrator_.emplace(database_of(options_.folder), orchestrator_options(options_, equipment_, seed_, inspector_));
   lineage_keeper_ = std::jthread([this](const std::stop_token& stop) { keep_lineage(stop); });
 }
 

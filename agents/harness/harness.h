@@ -49,6 +49,7 @@ class Harness {
   void keep_lineage(const std::stop_token& stop);
 
   HarnessServiceOptions service_options();
+  store::Equipment own_equipment();
   /// What all submissions of this folder are judged by, from its first day on: readable by nobody else.
   Seed own_seed();
   /// How the model is called here: by its directory's last name, and by some of its digest where another had that name first.
@@ -58,6 +59,7 @@ class Harness {
   store::DataFolder folder_;
   std::vector<std::string> notices_;
   Seed seed_;
+  store::Equipment equipment_;
   FlowInspector inspector_;
   HarnessService service_;
   std::optional<Orchestrator> orchestrator_;

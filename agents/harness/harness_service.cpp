@@ -33,9 +33,7 @@ void require_admin(const Identity& who) {
   if (who.role != Role::kAdmin) throw HttpProblem(403, "only administrators may do this");
 }
 
-ServedSettings served(const HarnessServiceOptions& options) {
-  return {options.model, options.model_digest, options.device, options.suite, options.seconds};
-}
+ServedSettings served(const HarnessServiceOptions& options) { return {options.equipment, options.suite, options.seconds}; }
 
 }  // namespace
 
@@ -103,6 +101,7 @@ json HarnessService::judge_again(const Identity& admin, store::SubmissionId id) 
   require_admin(admin);
   return as_problems([&] {
     const auto store = stores_.borrow();
+    require_suited(*store, id);
     alone([&] { store->judge_again(id); });
     changed();
     return document_of(*store, id);
@@ -187,6 +186,14 @@ json HarnessService::lineage(store::SubmissionId id, const std::string& of, int6
   });
 }
 
+void HarnessService::require_suited(store::Store& store, store::SubmissionId id) const {
+  const store::Equipment& own = options_.equipment;
+  if (!store.find_status(id)) no_submission(id);
+  if (store.is_suited(id, own)) return;
+  throw HttpProblem(409, fmt::format("submission {} is for another model or device than {} on {}", id, own.model, own.device))
+      .with("hint", "hand its script in again: with this server's settings it is another submission");
+}
+
 DiffSide HarnessService::side(store::Store& store, store::SubmissionId id) {
   auto summary = store.summary(id);
   auto submission = store.get(id);
@@ -209,7 +216,7 @@ json HarnessService::leaderboard(const store::Ranking& ranking, Caller& caller) 
   return as_problems([&] {
     caller.take(turns_of_comparison(ranking.filter));
     const auto store = stores_.borrow();
-    json entries = ranked_documents(store->leaderboard(ranking), ranking.skip);
+    json entries = documents_of(store->leaderboard(ranking));
     return json{{"entries", std::move(entries)}, {"total", store->count_measured(ranking)}};
   });
 }

@@ -22,10 +22,8 @@ namespace sluice {
 
 struct HarnessServiceOptions {
   std::string suite = "quick";  // of submissions that name none
-  std::string model;            // that flows are judged with; empty: submissions may name any
-  std::string model_digest;     // what tells it from others of that name
-  std::string device;
-  double seconds = 900;  // that an evaluation may take
+  store::Equipment equipment;   // that flows are judged with; no model: submissions may name any
+  double seconds = 900;         // that an evaluation may take
   /// Traces a script in the sandbox and compiles it: {"name", "page", "graph", "plan"}. Throws FlowError, InputError. Null:
   /// scripts cannot be checked. Called by several threads.
   std::function<nlohmann::json(const FlowScript&)> inspect;
@@ -115,6 +113,8 @@ class HarnessService {
   Turns& turns_of_comparison(const store::Filter& filter) { return filter.text.empty() ? comparisons_ : searches_; }
   Json document_of(store::Store& store, store::SubmissionId id);
   DiffSide side(store::Store& store, store::SubmissionId id);
+  /// Throws HttpProblem (409) where a submission is for another model or device.
+  void require_suited(store::Store& store, store::SubmissionId id) const;
 
   const std::string database_;
   const HarnessServiceOptions options_;

@@ -98,9 +98,9 @@ std::string complete_settings(const std::string& settings, const ServedSettings&
   if (object.find_number("seconds", 1, kMostSeconds) >= served.seconds) document.erase("seconds");
   if (document.value("suite", json()).is_null()) document["suite"] = served.suite;
   check_suite(document);
-  complete(document, "model", served.model);
-  complete(document, "model_digest", served.model_digest);
-  complete(document, "device", served.device);
+  complete(document, "model", served.equipment.model);
+  complete(document, "model_digest", served.equipment.model_digest);
+  complete(document, "device", served.equipment.device);
   return document.dump();
 }
 

@@ -16,9 +16,7 @@ constexpr double kMostSeconds = 1e6;
 
 /// What a server judges by: settings that a submission leaves open are these.
 struct ServedSettings {
-  std::string model;         // empty: any, and none is filled in
-  std::string model_digest;  // what tells it from others of that name; empty: none is filled in
-  std::string device;
+  store::Equipment equipment;  // where it is empty nothing is filled in
   std::string suite = "quick";
   double seconds = 900;  // most of one evaluation
 };

@@ -14,6 +14,7 @@ struct OrchestratorOptions {
   std::string program = "/proc/self/exe";                  // that workers are
   std::vector<std::string> worker_arguments = {"worker"};  // and how they are started
   int workers = 1;
+  store::Equipment equipment = {};  // that workers have: what is for others waits
   /// What each worker gets as CUDA_VISIBLE_DEVICES, by its number; empty: all get this process's.
   std::vector<std::string> gpus;
   std::string suite = "quick";  // for submissions whose settings name none

@@ -91,7 +91,7 @@ bool Slot::work() {
     pay();
     // Other slots of this process live and keep theirs; this one has none at the moment.
     store_->expire_leases([this](const std::string& worker) { return worker != name_ && worker.starts_with(process_); });
-    if (const auto lease = store_->claim(name_, microseconds(options_.lease_seconds))) return judge(*lease);
+    if (const auto lease = store_->claim(name_, microseconds(options_.lease_seconds), options_.equipment)) return judge(*lease);
   } catch (const std::exception& error) {
     spdlog::error("worker {}: {}", name_, error.what());
   }
@@ -156,9 +156,11 @@ void Slot::evaluate(const store::Submission& submission, store::Lease& lease) {
     guard.is_sound = verdict.status != store::Status::kRuntimeError;
     complete(lease, std::move(verdict));
   } else if (const auto* failure = std::get_if<WorkerFailure>(&answer.message)) {
-    guard.is_sound = !failure->is_lack;  // a new one may need less
+    guard.is_sound = !failure->is_lack;
     const std::string why = failure->hint.empty() ? failure->message : failure->message + " (" + failure->hint + ")";
-    failure->is_lack ? put_back(lease, why) : fail(lease, why);
+    if (!failure->is_lack) return fail(lease, why);
+    worker_.reset();  // a new one may need less, and what this one has may be what is lacking
+    put_back(lease, why);
   } else {
     lose_worker(lease);
   }
@@ -191,7 +193,8 @@ void Slot::release(const store::Lease& lease) {
 }
 
 void Slot::put_back(const store::Lease& lease, const std::string& why) {
-  release(lease);
+  const store::Time delay = microseconds(2 * delay_);  // who waits behind it may be in want of less
+  settle([this, lease, delay] { store_->release(lease, delay); });
   if (signal_.is_stopping()) return;
   spdlog::error("worker {}: {}; tried again in {:g} s", name_, why, delay_);
   signal_.wait(duration_of(delay_));

@@ -43,8 +43,7 @@ void HttpServer::Listener::answer(Current& current, httplib::Response& response)
                          ? lack
                          : HttpProblem(500, "the server is at fault; its log tells more").with("request", current.request.id));
   }
-  current.request.body = {};
-  current.held.clear();
+  current.request.end_body();
   hold_answer(current, answer);
   add_standard_headers(answer, current.request.id);
   if (gate_.is_allowed_origin(current.request)) {
@@ -78,6 +77,10 @@ HttpResponse HttpServer::Listener::handle(Current& current) {
   request.path = head.path;
   request.headers = std::move(head.headers);
   request.remote_address = current.connection->remote_address();
+  request.end_body = [&current] {
+    current.request.body = {};
+    current.held.clear();
+  };
   request.is_wanted = [this, connection = current.connection] { return is_wanted(*connection); };
 
   gate_.check_site(request);

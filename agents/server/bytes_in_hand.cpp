@@ -9,14 +9,17 @@ namespace sluice {
 
 std::shared_ptr<void> BytesInHand::take(const std::string& caller, size_t bytes) {
   if (bytes <= kSmall) return std::make_shared<char>();
-  const std::lock_guard lock(mutex_);
-  const auto found = taken_.find(caller);
-  const size_t own = found == taken_.end() ? 0 : found->second;
-  const size_t left_by_others = most_ - std::min(most_, all_ - own);
-  if (all_ > 0 && own + bytes > left_by_others / 2) return nullptr;
-  taken_[caller] = own + bytes;
-  all_ += bytes;
-  largest_ = std::max(largest_, all_);
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = taken_.find(caller);
+    const size_t own = found == taken_.end() ? 0 : found->second;
+    const size_t left_by_others = most_ - std::min(most_, all_ - own);
+    if (all_ > 0 && own + bytes > left_by_others / 2) return nullptr;
+    taken_[caller] = own + bytes;
+    all_ += bytes;
+    largest_ = std::max(largest_, all_);
+  }
+  // Without the lock: what cannot be made gives the room back.
   return {this, [caller, bytes](void* all) { static_cast<BytesInHand*>(all)->give_back(caller, bytes); }};
 }
 

@@ -42,6 +42,8 @@ struct HttpRequest {
   std::string remote_address;        // the peer's, not what a proxy says
   std::optional<Identity> identity;  // who sent it, if a token says so
   std::function<bool()> is_wanted;   // false once the client has gone or the server stops; for handlers that wait
+  /// For handlers that wait and need the body no more: frees it, and others have its room.
+  std::function<void()> end_body;
 
   /// The first value of a header, or nothing.
   std::optional<std::string> header(std::string_view name) const {

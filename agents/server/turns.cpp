@@ -36,7 +36,7 @@ bool Turns::has_place(const std::string& caller) {
   if (line_.empty()) return false;
   const auto most = std::max_element(callers_.begin(), callers_.end(),
                                      [](const auto& a, const auto& b) { return a.second.waiting < b.second.waiting; });
-  if (most->second.waiting <= callers_.at(caller).waiting) return false;
+  if (most->second.waiting <= callers_.at(caller).waiting + 1) return false;  // nobody loses a place to an equal
   const auto last = std::find_if(line_.rbegin(), line_.rend(), [&](const Waiting* each) { return each->caller == most->first; });
   (*last)->state = Wait::kLostPlace;
   (*last)->changed.notify_one();

@@ -55,12 +55,12 @@ class DeviceFlow final : public CompiledFlow {
   /// Makes room for requests of `pages` pages. Scratch is no part of what the flow means, so this is const.
   void ensure(int pages) const {
     if (pages <= max_pages_) return;
-    max_pages_ = 0;  // should memory not suffice
-    room_.clear();
-    room_.push_back(make_room(pages));
-    const size_t bytes = room_.front().scratch->bytes() + room_.front().selected.size() * sizeof(int32_t);
-    const auto threads = static_cast<int>(std::clamp<size_t>(kMostScratchBytes / bytes, 1, device_threads_));
-    while (this->threads() < threads) room_.push_back(make_room(pages));
+    std::vector<Room> room;  // what there is stays if memory does not suffice
+    room.push_back(make_room(pages));
+    const size_t bytes = room.front().scratch->bytes() + room.front().selected.size() * sizeof(int32_t);
+    const size_t threads = std::clamp<size_t>(kMostScratchBytes / bytes, 1, device_threads_);
+    while (room.size() < threads) room.push_back(make_room(pages));
+    room_ = std::move(room);
     max_pages_ = pages;
   }
 

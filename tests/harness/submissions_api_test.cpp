@@ -71,8 +71,7 @@ TEST_F(SubmissionsApi, SettingsSayWhatTheyAreJudgedBy) {
   submit(numbered(2, {{"settings", {{"suit", "full"}}}}), 422);
   submit(numbered(2, {{"settings", {{"seconds", "many"}}}}), 400);
   HarnessServiceOptions options;
-  options.model = "mini";
-  options.device = "cpu";
+  options.equipment = {.model = "mini", .model_digest = {}, .device = "cpu"};
   HarnessService service(database_, std::move(options));
   const Identity ada{"ada", Role::kAgent};
   EXPECT_EQ(service.submit(ada, numbered(3))["settings"], json({{"suite", "quick"}, {"model", "mini"}, {"device", "cpu"}}));
@@ -156,6 +155,26 @@ TEST_F(SubmissionsApi, AdministratorsHaveItJudgedAgain) {
   EXPECT_EQ(get(fmt::format("/v1/submissions/{}/evaluations", id))["evaluations"].size(), 2U);
 }
 
+TEST_F(SubmissionsApi, NothingIsJudgedAgainByAnotherModel) {
+  HarnessServiceOptions options;
+  options.equipment = {.model = "mini", .model_digest = "abc", .device = "cpu"};
+  HarnessService service(database_, options);
+  const int64_t id = service.submit({"ada", Role::kAgent}, numbered(1))["id"];
+  decide(passed(0.5, 2));
+  const Identity root{"root", Role::kAdmin};
+  for (const store::Equipment& other : {store::Equipment{"mini", "def", "cpu"}, store::Equipment{"mini", "abc", "cuda"}}) {
+    options.equipment = other;
+    HarnessService others(database_, options);
+    try {
+      others.judge_again(root, id);
+      ADD_FAILURE() << other.model_digest << " on " << other.device;
+    } catch (const HttpProblem& problem) {
+      EXPECT_EQ(problem.status(), 409);
+    }
+  }
+  EXPECT_EQ(service.judge_again(root, id)["status"], "queued");
+}
+
 TEST_F(SubmissionsApi, RanksAreSharedByEqualValues) {
   for (const double accuracy : {0.5, 0.9, 0.9, 0.7}) {
     submitted(numbered(static_cast<int>(get("/v1/submissions")["submissions"].size())));
@@ -165,6 +184,10 @@ TEST_F(SubmissionsApi, RanksAreSharedByEqualValues) {
   const json entries = get("/v1/leaderboard")["entries"];
   for (const json& entry : entries) ranks.push_back(entry["rank"]);
   EXPECT_EQ(ranks, (std::vector<int>{1, 1, 3, 4}));
+  for (size_t skip = 0; skip < ranks.size(); ++skip) {
+    EXPECT_EQ(get(fmt::format("/v1/leaderboard?skip={}", skip))["entries"][0]["rank"], ranks[skip]) << skip;
+  }
+  EXPECT_EQ(get("/v1/leaderboard?order=ascending&skip=3")["entries"][0]["rank"], 3);
   EXPECT_EQ(entries[0]["submission"]["metrics"]["speedup"]["value"], 2);
   const json points = get("/v1/history")["points"];
   ASSERT_EQ(points.size(), 4U);

@@ -104,5 +104,35 @@ TEST(FlowMemory, DoesNotGrowWithTheThreadsOfAMachine) {
   EXPECT_LT(scratch_of(wide, 128, 4096).first, 128) << "the flow is to be too wide for all threads";
 }
 
+/// A flow for whose scratch there is memory so many times.
+class ScarceFlow final : public cpu::Flow {
+ public:
+  explicit ScarceFlow(int* left) : flow_(cpu::compile_flow(compile(quest()).plan, 1, 1)), left_(left) {}
+  const Plan& plan() const override { return flow_->plan(); }
+  std::unique_ptr<RequestState> create_state(int) const override { return nullptr; }
+  std::unique_ptr<cpu::FlowScratch> create_scratch(int pages) const override {
+    if ((*left_)-- <= 0) throw std::bad_alloc();
+    return flow_->create_scratch(pages);
+  }
+  void refresh_page(std::byte*, int, cpu::FlowScratch&) const override {}
+  int select(const cpu::FlowRow&, cpu::FlowScratch&, int32_t*) const override { return 0; }
+
+ private:
+  static FlowGraph quest() { return trace_file(std::string(SLUICE_SOURCE_DIR) + "/scripting/flows/quest.lua"); }
+
+  std::unique_ptr<cpu::Flow> flow_;
+  int* left_;
+};
+
+TEST(FlowMemory, WhatIsThereStaysWhereMoreCannotBeHad) {
+  int left = 3;
+  const cpu::DeviceFlow flow(std::make_unique<ScarceFlow>(&left), 2, std::make_shared<cpu::FlowRegistry>());
+  flow.ensure(10);
+  EXPECT_THROW(flow.ensure(20), std::bad_alloc);
+  EXPECT_EQ(flow.threads(), 2);
+  EXPECT_EQ(flow.max_pages(), 10);
+  EXPECT_GT(flow.scratch(1).bytes(), 0U);
+}
+
 }  // namespace
 }  // namespace sluice::testing

@@ -323,6 +323,25 @@ TEST_F(GenerationApiTest, TakesNoMoreRequestsThanItMay) {
   EXPECT_EQ(post("/v1/completions", {{"prompt", kPrompt}})->status, 200);
 }
 
+TEST_F(GenerationApiTest, LargeBodiesTakeNoRoomWhileTheirAnswersAreMade) {
+  const std::string much(size_t{2} << 20, 'x');  // a fourth of what all may hold, in a field that nobody reads
+  std::vector<std::unique_ptr<httplib::Client>> clients;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    httplib::Client& http = *clients.emplace_back(std::make_unique<httplib::Client>("127.0.0.1", server->port()));
+    threads.emplace_back([&http, &much] {
+      const Json body = {{"prompt", kPrompt}, {"max_tokens", 3'000}, {"ignore_eos", true}, {"more", much}};
+      http.Post("/v1/completions", body.dump(), "application/json");
+    });
+  }
+  EXPECT_TRUE(eventually([&] { return metric("num_requests_running") == 2; }));
+  const httplib::Result third = post("/v1/completions", {{"prompt", kPrompt}, {"max_tokens", 1}, {"more", much}});
+  EXPECT_EQ(third->status, 200) << third->body;
+  EXPECT_EQ(metric("num_requests_running"), 2) << "they were to run meanwhile";
+  for (const auto& http : clients) http->stop();
+  for (std::thread& thread : threads) thread.join();
+}
+
 TEST_F(GenerationApiTest, RefusesATextThatCannotFitBeforeItIsEncoded) {
   std::string text = "<bos> ";
   while (text.size() < 3'000'000) text += "key acorn = amber ; ";

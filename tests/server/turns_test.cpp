@@ -110,6 +110,19 @@ TEST(Turns, APlaceInAFullLineIsTakenFromWhoeverHasMore) {
   EXPECT_EQ(order.size(), 3U);
 }
 
+TEST(Turns, NobodyLosesAPlaceToAnEqual) {
+  Turns turns({.most = 1, .line = 2, .patience = 30s}, kRefusal);
+  auto first = std::make_unique<Turn>(turns, "x");
+  std::vector<std::string> order;
+  Somebody ada(turns, "ada", 1, order);
+  Somebody bob(turns, "bob", 2, order);
+  EXPECT_THROW(Turn(turns, "eve"), HttpProblem);
+  first.reset();
+  ada.join();
+  bob.join();
+  EXPECT_FALSE(ada.refused() || bob.refused());
+}
+
 TEST(Turns, OneCallerLeavesRoomWhereTurnsAreHeldLong) {
   Turns turns({.most = 4, .leaves_room = true}, kRefusal);
   const Turn first(turns, "ada");

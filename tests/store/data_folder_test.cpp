@@ -206,6 +206,28 @@ TEST(DataFolder, WhatAKilledProcessLeftIsTakenAwayWhenItIsOpened) {
   EXPECT_EQ(joined(data.fsck().problems), "");
 }
 
+TEST(DataFolder, ARepositoryThatCannotBeMadeAnewAtOnceIsToldLater) {
+  const Folder folder;
+  fill(folder.path(), 3);
+  const int code = in_process([&] {
+    DataFolder data(folder.path());
+    Store store = data.open_store();
+    store.submit("ada", draft("later"));
+    store.complete(store.claim("worker", 1'000'000).value(), passed());
+    fs::remove_all(folder.file("lineage.git/objects"));
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit none{1, RLIM_INFINITY};
+    ::setrlimit(RLIMIT_FSIZE, &none);  // as if the disk were full
+    error_of([&] { data.sync_lineage(); });
+    if (!fs::exists(folder.file("lineage.git.damaged.1"))) return 1;
+    const rlimit all{RLIM_INFINITY, RLIM_INFINITY};
+    ::setrlimit(RLIMIT_FSIZE, &all);
+    return data.sync_lineage().find("lineage.git.damaged.1") != std::string::npos && data.sync_lineage().empty() ? 0 : 2;
+  });
+  EXPECT_EQ(code, 0);
+  EXPECT_EQ(joined(fsck(folder.path()).problems), "");
+}
+
 TEST(DataFolder, ARepositoryDamagedMeanwhileIsMadeAnew) {
   const Folder folder;
   fill(folder.path(), 3);

@@ -54,6 +54,40 @@ TEST(Queue, AReleasedLeaseWasNeverThere) {
   expect_whole(test);
 }
 
+TEST(Queue, WhatIsReleasedForAWhileLetsOthersGoFirst) {
+  TestStore test;
+  const SubmissionId first = test.store.submit("ada", draft("first")).id;
+  const SubmissionId second = test.store.submit("ada", draft("second")).id;
+  test.store.release(test.store.claim("w", kLong).value(), 100);
+  EXPECT_EQ(test.store.claim("w", kLong)->submission, second);
+  EXPECT_FALSE(test.store.claim("w", kLong));
+  test.clock.advance(101);
+  EXPECT_EQ(test.store.claim("w", kLong)->submission, first);
+}
+
+TEST(Queue, SubmissionsWaitForWhatTheyAreFor) {
+  TestStore test;
+  const auto submitted = [&](const char* name, const char* settings) {
+    Draft made = draft(name);
+    made.settings = settings;
+    return test.store.submit("ada", made).id;
+  };
+  const Equipment mine{"mini", "abc", "cpu"};
+  submitted("other digest", R"({"model": "mini", "model_digest": "def", "device": "cpu"})");
+  submitted("other device", R"({"model": "mini", "model_digest": "abc", "device": "cuda"})");
+  submitted("other model of before there were digests", R"({"model": "qwen"})");
+  const SubmissionId renamed = submitted("other name", R"({"model": "mini@abc", "model_digest": "abc", "device": "cpu"})");
+  const SubmissionId open = submitted("open", R"({})");
+  const SubmissionId old = submitted("old", R"({"model": "mini", "device": "cpu"})");
+  EXPECT_EQ(test.store.count_waiting_for_others(mine), 3);
+  EXPECT_TRUE(test.store.is_suited(old, mine));
+  EXPECT_FALSE(test.store.is_suited(1, mine));
+  for (const SubmissionId id : {renamed, open, old}) EXPECT_EQ(test.store.claim("w", kLong, mine)->submission, id);
+  EXPECT_FALSE(test.store.claim("w", kLong, mine));
+  EXPECT_EQ(test.store.claim("w", kLong, {"mini", "def", "cpu"})->submission, 1);
+  EXPECT_EQ(test.store.claim("w", kLong)->submission, 2) << "with anything";
+}
+
 TEST(Queue, ALostLeaseWritesNothing) {
   TestStore test;
   const SubmissionId id = test.store.submit("ada", draft("one")).id;
