@@ -300,6 +300,7 @@ class Cascade {
 
   void run_task(const SuiteStage& stage, const SuiteTask& task) {
     const bool only_times = this->only_times();
+    for (Entrant& entrant : entrants_) entrant.timed_parts.clear();  // of a task that came to no end
     Scores dense;
     std::vector<Scores> flows(entrants_.size());
     DocumentBatches batches(task, context_, seed_, runner_.batch_size(task.tokens));

@@ -128,15 +128,10 @@ DocumentBatches::DocumentBatches(const SuiteTask& task, const TaskContext& conte
     : source_(task, context, seed), capacity_(static_cast<size_t>(std::max(1, capacity))), waiting_(source_.next()) {}
 
 size_t DocumentBatches::count() const {
-  const auto samples = static_cast<size_t>(source_.samples());
-  const auto a_document = static_cast<size_t>(source_.samples_a_document());
-  const size_t together = std::max<size_t>(1, capacity_ / a_document);
-  const size_t whole = samples / a_document;
-  const size_t rest = samples % a_document;
-  const size_t full = (whole + together - 1) / together;
-  if (rest == 0) return full;
-  const size_t in_last = full == 0 ? 0 : whole - (full - 1) * together;
-  return in_last > 0 && in_last * a_document + rest <= capacity_ ? full : full + 1;
+  DocumentBatches all = *this;  // what a document has room for only its task knows
+  size_t batches = 0;
+  while (!all.next().empty()) ++batches;
+  return batches;
 }
 
 std::vector<JobDocument> DocumentBatches::next() {

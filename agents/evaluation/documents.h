@@ -22,10 +22,6 @@ class DocumentSource {
 
   /// The next document, or an empty one when all samples were given.
   JobDocument next();
-  /// Samples in all (problems times generations for jsonl).
-  int samples() const { return samples_; }
-  /// How many of them each document has, but for the last, which may have fewer.
-  int samples_a_document() const { return task_.is_problem_set() ? task_.generations : task_.questions; }
 
  private:
   JobDocument next_problem();
@@ -34,7 +30,7 @@ class DocumentSource {
   TaskContext context_;  // a copy: what it refers to outlives the documents, itself it may not
   Seed seed_;
   std::vector<Job> problems_;  // jsonl: one job a problem
-  int samples_ = 0;
+  int samples_ = 0;            // in all: problems times generations for jsonl
   int given_ = 0;
   int document_ = 0;
 };
@@ -47,7 +43,7 @@ class DocumentBatches {
 
   /// The next batch, or an empty one when all samples were given.
   std::vector<JobDocument> next();
-  /// Batches in all.
+  /// Batches that are left.
   size_t count() const;
 
  private:

@@ -68,7 +68,7 @@ int64_t budget_of(const FlowGraph& graph) {
 }
 
 /// Pages that a step of the reference takes a quarter of a second and a quarter of a gigabyte for, at most. `dear`: eight times
-/// as long, if so few pages are all selected.
+/// as long, if that is enough for pages that are not selected.
 int affordable_pages(const FlowGraph& graph, bool dear) {
   constexpr int64_t kMostWork = int64_t{1} << 24;
   constexpr int64_t kMostNumbers = (int64_t{1} << 28) / static_cast<int64_t>(sizeof(oracle::Bounded));
@@ -76,7 +76,8 @@ int affordable_pages(const FlowGraph& graph, bool dear) {
   const oracle::Cost cost = oracle::cost_a_page(graph, oracle::roots_of(graph));
   const int64_t by_work = kMostWork / std::max<int64_t>(cost.work, 1);
   const int64_t by_memory = kMostNumbers / std::max<int64_t>(cost.numbers, 1);
-  const int64_t leaves_out = dear ? std::min(budget_of(graph) + 2, 8 * kMostWork / std::max<int64_t>(cost.work, 1)) : 0;
+  const int64_t enough = budget_of(graph) + 2;
+  const int64_t leaves_out = dear && enough <= 8 * kMostWork / std::max<int64_t>(cost.work, 1) ? enough : 0;
   return static_cast<int>(std::clamp<int64_t>(std::min(std::max(by_work, leaves_out), by_memory), kLeastPages, kMostTokens));
 }
 

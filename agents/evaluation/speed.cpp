@@ -40,8 +40,11 @@ bool has_tail(const PrefilledPrompt& prompt) {
   return given + 1 < prompt.tokens.size();
 }
 
-/// Tokens of the cache that dense attention reads for the answer.
-double cache_reads(const PrefilledPrompt& prompt) { return static_cast<double>(prompt.tokens.size()) * prompt.max_tokens; }
+/// Tokens of the cache that dense attention reads for the answer, which the cache grows by.
+double cache_reads(const PrefilledPrompt& prompt) {
+  const double generated = prompt.max_tokens;
+  return generated * (static_cast<double>(prompt.tokens.size()) + generated / 2);
+}
 
 /// At most `most` questions of the batch, chosen by chance, that begin to decode in the same pass: all with a tail, or all
 /// without.
@@ -198,10 +201,13 @@ TaskSpeed time_questions(const EngineBatch& batch, const Answers& answers, Devic
                          const SpeedOptions& options) {
   Rng rng(Seed::secret(), "speed");  // neither what is timed nor who goes first may be foreseeable
   TaskSpeed speed;
-  for (const PrefilledPrompt& prompt : batch.prompts) {
-    speed.tokens = std::max(speed.tokens, static_cast<int>(prompt.tokens.size()));
+  int longest = 0;  // with its answer
+  for (size_t i = 0; i < batch.prompts.size(); ++i) {
+    const auto tokens = static_cast<int>(batch.prompts[i].tokens.size());
+    speed.tokens = std::max(speed.tokens, tokens);
+    longest = std::max(longest, tokens + scored_tokens(batch.prompts[i], answers, i));
   }
-  const int most = std::min(options.batch, prompts_together(model.config(), speed.tokens));
+  const int most = std::min(options.batch, prompts_together(model.config(), longest));
   const std::vector<Question> questions = draw_questions(batch, answers, static_cast<size_t>(most), rng);
   speed.batch = static_cast<int>(questions.size());
 

@@ -61,7 +61,8 @@ void TerminalProgress::draw() {
   for (int i = 0; i < kBar; ++i) bar += i < share * kBar ? '#' : '.';
   // Early estimates are noise.
   const std::string left = share > 0.05 ? fmt::format(", {:.0f} s left", elapsed / share * (1 - share)) : std::string();
-  std::string line = fmt::format("[{}] {:3.0f}%{}  {}  {}  {}", bar, 100 * share, left, stage_, task_, printable(flow_));
+  std::string line =
+      fmt::format("[{}] {:3.0f}%{}  {}  {}  {}", bar, 100 * share, left, printable(stage_), printable(task_), printable(flow_));
   const size_t columns = terminal_columns();
   if (line.size() >= columns) line.resize(columns - 1);
   say("\r\x1b[K" + line);

@@ -103,7 +103,7 @@ std::unique_ptr<Pool> CpuDevice::create_pool(int layers, int kv_heads, int pages
 
 std::unique_ptr<CompiledFlow> CpuDevice::compile(const Plan& plan, int layers, int kv_heads) {
   auto flow = std::make_unique<DeviceFlow>(compile_flow(plan, layers, kv_heads), threads_.threads(), flows_);
-  flow->ensure(std::max(1, limits_.pages_per_sequence));
+  flow->ensure(1);
   return flow;
 }
 
@@ -114,8 +114,7 @@ void CpuDevice::reserve(const Limits& limits) {
   rope_.reserve(limits.rows, limits.head_dim);
   attend_.reserve(limits);
   for (Sampler& sampler : samplers_) sampler.reserve(limits.vocabulary);
-  limits_.pages_per_sequence = std::max(limits_.pages_per_sequence, limits.pages_per_sequence);
-  for (const DeviceFlow* flow : flows_->flows) flow->ensure(limits_.pages_per_sequence);
+  for (const DeviceFlow* flow : flows_->flows) flow->ensure(limits.pages_per_sequence);
 }
 
 void CpuDevice::begin_pass(const PassBatch& batch, Pool& pool) { pass_.begin(batch, as_cpu_pool(pool)); }

@@ -61,7 +61,6 @@ class CpuDevice final : public Device {
   ThreadPool threads_;
   bool tiles_;
   DeviceInfo info_;
-  Limits limits_;
   Pass pass_;
   RopeTable rope_;
   Attend attend_;

@@ -55,7 +55,9 @@ inline Bounded div(Bounded a, Bounded b) {
 inline Bounded maximum(Bounded a, Bounded b) {
   const bool nan = std::isnan(a.value) || std::isnan(b.value);
   const double value = nan ? std::nan("") : std::max(a.value, b.value);
-  return {value, std::max(a.error, b.error)};
+  // Which of two zeros it is devices differ in.
+  const bool either_zero = a.value == 0 && b.value == 0 && std::signbit(a.value) != std::signbit(b.value);
+  return {value, std::max({a.error, b.error, either_zero ? kTiny : 0})};
 }
 inline Bounded negative(Bounded a) { return {-a.value, a.error}; }
 inline Bounded minimum(Bounded a, Bounded b) { return negative(maximum(negative(a), negative(b))); }
@@ -83,7 +85,9 @@ inline Bounded root(Bounded x) {
   return monotonic([](double v) { return std::sqrt(v); }, x, 2);
 }
 inline Bounded relu(Bounded x) {
-  return monotonic([](double v) { return v < 0 ? 0 : v; }, x, 0);
+  Bounded result = monotonic([](double v) { return v < 0 ? 0 : v; }, x, 0);
+  if (x.value == 0 && std::signbit(x.value)) result.error = std::max(result.error, kTiny);  // as of maximum
+  return result;
 }
 /// In float32 exp(-x) overflows where the result is below 1 / FLT_MAX, which then is 0.
 inline Bounded sigmoid(Bounded x) {
@@ -126,26 +130,28 @@ inline Bounded where(Compare compare, Bounded a, Bounded b, Bounded x, Bounded y
   return {chosen.value, std::isnan(apart) ? kUnknown : chosen.error + other.error + apart};
 }
 
-/// Sum of terms in any order.
+/// Sum of terms in any order. One after the other they may be off by a unit of the whole for each term: equal terms round the
+/// same way again and again.
 class Sum {
  public:
   void add(Bounded term) {
     value_ += term.value;
     error_ += term.error;
-    magnitude_ += std::fabs(term.value);
+    if (std::isfinite(term.value)) magnitude_ += std::fabs(term.value);
     ++terms_;
   }
   Bounded result() const {
-    // The roundings of long sums average out; 512 units are 3e-5 of the magnitude.
-    const double error = std::isfinite(value_) ? error_ + std::min(terms_, 512) * kUnit * magnitude_ : error_;
-    return rounded(value_, magnitude_ > kLargest && std::isfinite(value_) ? kUnknown : error);
+    // Finite terms that overflow on the way may meet the other infinity.
+    const bool overflows = magnitude_ > kLargest && !std::isnan(value_);
+    const double roundings = std::isfinite(value_) ? terms_ * kUnit * magnitude_ : 0;
+    return rounded(value_, overflows ? kUnknown : error_ + roundings);
   }
   int terms() const { return terms_; }
 
  private:
   double value_ = 0;
   double error_ = 0;
-  double magnitude_ = 0;
+  double magnitude_ = 0;  // of the finite ones
   int terms_ = 0;
 };
 

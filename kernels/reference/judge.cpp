@@ -51,7 +51,16 @@ class Judgement {
         seen_(seen),
         expected_(expected),
         scored_(scored_selections(compiled)),
-        pages_(size_t(pages)) {}
+        pages_(size_t(pages)) {
+    if (expected_ == nullptr) return;
+    std::map<NodeId, const Scores*> by_selection;
+    for (const Scores& scores : expected_->scores) by_selection[scores.selection] = &scores;
+    for (size_t i = 0; i < scored_.size(); ++i) {
+      const auto found = by_selection.find(compiled_.nodes[size_t(scored_[i])].traced);
+      const bool in_order = expected_->scores.size() == scored_.size();
+      expected_of_.push_back(found != by_selection.end() ? found->second : in_order ? &expected_->scores[i] : nullptr);
+    }
+  }
 
   std::string run() const {
     std::string fault = fault_of_list();
@@ -72,18 +81,8 @@ class Judgement {
 
   std::span<const float> row(size_t i) const { return seen_.scores.subspan(i * seen_.score_stride, pages_); }
 
-  /// What the reference says of the i-th scored selection of the compiled graph; null if that comes from nowhere. A plan that was
-  /// made of another script names no selection of this one; the same number of them is taken in the same order.
-  const Scores* expected_of(size_t i) const {
-    const NodeId traced = compiled_.nodes[size_t(scored_[i])].traced;
-    const auto found = std::find_if(expected_->scores.begin(), expected_->scores.end(),
-                                    [&](const Scores& scores) { return scores.selection == traced; });
-    if (found != expected_->scores.end()) return &*found;
-    return expected_->scores.size() == scored_.size() ? &expected_->scores[i] : nullptr;
-  }
-
   /// The i-th scored selection as the script has it, since passes may have spoiled what was compiled.
-  NodeId asked(size_t i) const { return expected_ == nullptr ? scored_[i] : expected_of(i)->selection; }
+  NodeId asked(size_t i) const { return expected_ == nullptr ? scored_[i] : expected_of_[i]->selection; }
 
   static std::string name_of(const FlowGraph& graph, NodeId id) {
     const Node& node = graph.nodes[size_t(id)];
@@ -92,7 +91,7 @@ class Judgement {
   }
 
   std::string fault_of_scores(size_t i) const {
-    const Scores* wanted = expected_of(i);
+    const Scores* wanted = expected_of_[i];
     if (wanted == nullptr) return text("pages are ranked by a score that the flow does not have");
     const std::span<const float> scores = row(i);
     for (size_t page = 0; page < pages_; ++page) {
@@ -116,7 +115,7 @@ class Judgement {
       const Node& candidate = compiled_.nodes[size_t(scored_[i])];
       if (asked(i) == wanted.selection) return {};
       if (candidate.op != node.op || !(candidate.attributes == node.attributes)) continue;
-      if (wanted.bound && !may_be_equal(*wanted.bound, expected_of(i)->bound.value())) continue;
+      if (wanted.bound && !may_be_equal(*wanted.bound, expected_of_[i]->bound.value())) continue;
       const std::span<const float> scores = row(i);
       const bool same = std::equal(scores.begin(), scores.end(), wanted.values.begin(), agrees);
       if (same) return {};
@@ -186,7 +185,7 @@ class Judgement {
   /// A threshold takes the best pages down to its bound, which the reference knows up to an error.
   std::string add_threshold(size_t i, const std::vector<double>& scores, Allowed& allowed) const {
     const Node& node = traced_.nodes[size_t(asked(i))];
-    const Bounded bound = expected_ == nullptr ? Bounded{0, kUnknown} : expected_of(i)->bound.value();
+    const Bounded bound = expected_ == nullptr ? Bounded{0, kUnknown} : expected_of_[i]->bound.value();
     const bool known = !is_unknown(bound);
     const std::vector<int32_t> sure =
         known ? threshold(scores, bound.value + bound.error, node.attributes) : window(int(pages_), node.attributes);
@@ -220,31 +219,60 @@ class Judgement {
   const Observed& seen_;
   const Result* expected_;
   std::vector<NodeId> scored_;  // of the compiled graph
+  /// What the reference says of each of those; null if that comes from nowhere. A plan that was made of another script names no
+  /// selection of this one; the same number of them is taken in the same order.
+  std::vector<const Scores*> expected_of_;
   size_t pages_;
 };
+
+/// Whether the errors of two values reach each other. What is exact has an order.
+bool reach(const Bounded& a, const Bounded& b) {
+  if (is_unknown(a) || is_unknown(b)) return true;
+  return a.error + b.error > 0 && std::fabs(a.value - b.value) <= a.error + b.error;
+}
+
+/// Whether some page that is selected and some that is not reach each other.
+bool any_reach(const std::vector<Bounded>& scores, const std::vector<bool>& is_selected) {
+  struct Interval {
+    double low, high;
+    bool is_selected;
+  };
+  std::vector<Interval> intervals;
+  bool any[2] = {false, false};
+  bool any_unknown = false;
+  for (size_t page = 0; page < scores.size(); ++page) {
+    const Bounded& score = scores[page];
+    any[is_selected[page] ? 1 : 0] = true;
+    any_unknown = any_unknown || is_unknown(score);
+    if (!is_special(score)) intervals.push_back({score.value - score.error, score.value + score.error, is_selected[page]});
+  }
+  if (any_unknown) return any[0] && any[1];
+  std::sort(intervals.begin(), intervals.end(), [](const Interval& a, const Interval& b) { return a.low < b.low; });
+  double highest[2] = {-INFINITY, -INFINITY};       // end of those that began so far, not selected and selected
+  double highest_wide[2] = {-INFINITY, -INFINITY};  // of those that are no points: two points do not reach each other
+  for (const Interval& each : intervals) {
+    const bool is_wide = each.high > each.low;
+    if ((is_wide ? highest : highest_wide)[each.is_selected ? 0 : 1] >= each.low) return true;
+    double& end = highest[each.is_selected ? 1 : 0];
+    end = std::max(end, each.high);
+    double& wide_end = highest_wide[each.is_selected ? 1 : 0];
+    if (is_wide) wide_end = std::max(wide_end, each.high);
+  }
+  return false;
+}
 
 /// Whether errors of the scores reach from a page that is selected to one that is not, or to the bound.
 bool leaves_open(const Node& selection, const Scores& scores) {
   if (selection.op == Op::kApproxTopK && selection.attributes.tolerate > 0) return true;
-  const auto reach = [](const Bounded& a, const Bounded& b) {
-    if (is_unknown(a) || is_unknown(b)) return true;
-    return a.error + b.error > 0 && std::fabs(a.value - b.value) <= a.error + b.error;
-  };
-  std::vector<double> values;
-  for (const Bounded& score : scores.values) values.push_back(score.value);
   if (scores.bound) {
     return std::any_of(scores.values.begin(), scores.values.end(),
                        [&](const Bounded& score) { return reach(score, *scores.bound); });
   }
-  const std::vector<int32_t> best = top_k(values, selection.attributes);
-  std::vector<bool> is_best(values.size(), false);
-  for (const int32_t page : best) is_best[size_t(page)] = true;
-  for (const int32_t in : best) {
-    for (size_t out = 0; out < values.size(); ++out) {
-      if (!is_best[out] && reach(scores.values[size_t(in)], scores.values[out])) return true;
-    }
-  }
-  return false;
+  std::vector<double> values;
+  for (const Bounded& score : scores.values) values.push_back(score.value);
+  std::vector<bool> is_selected(values.size(), false);
+  for (const int32_t page : top_k(values, selection.attributes)) is_selected[size_t(page)] = true;
+  return any_reach(scores.values, is_selected);
 }
 
 }  // namespace

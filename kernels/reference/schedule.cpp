@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "scripting/graph/ops.h"
+#include "scripting/graph/selections.h"
 #include "scripting/graph/verify.h"
 
 namespace sluice::oracle {
@@ -10,6 +11,7 @@ namespace sluice::oracle {
 namespace {
 
 constexpr int kNever = -1;
+constexpr int64_t kWorkOfRanking = 64;  // of a page by one selection: it is sorted in, several times, and compared
 
 Span span_of(const Node& node) {
   if (node.op == Op::kSave || is_selection(node.op)) return Span::kEffect;
@@ -114,6 +116,7 @@ Cost cost_a_page(const FlowGraph& graph, const std::vector<NodeId>& roots) {
       for (const NodeId id : *nodes) cost.work += work(id);
     }
   }
+  for (const NodeId id : leaf_selections(graph)) cost.work += graph.nodes[size_t(id)].op == Op::kWindow ? 0 : kWorkOfRanking;
   for (const Field& field : graph.fields) cost.numbers += elements_per_page(field.shape);
   for (const State& state : graph.states) cost.numbers += elements_per_page(state.shape);
   return cost;

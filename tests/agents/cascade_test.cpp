@@ -295,6 +295,20 @@ TEST(Cascade, ATaskThatCannotBeAskedLeavesTheOthers) {
   }
 }
 
+TEST(Cascade, TimesOfATaskThatFailedAreNoOthers) {
+  const auto pairs_of_salad = [](int failing) {
+    FakeRunner runner;
+    runner.failing_prefill = failing;
+    const Report report = run(runner, {"right"});
+    EXPECT_EQ(report.errors.size(), failing == 0 ? 0U : 1U);
+    const auto& tasks = report.flows.at(0).speed.value().tasks;
+    const auto salad = std::find_if(tasks.begin(), tasks.end(), [](const TaskSpeed& task) { return task.task == "salad"; });
+    return salad == tasks.end() ? size_t{0} : salad->seconds.fast.size();
+  };
+  EXPECT_GT(pairs_of_salad(0), 0U);
+  EXPECT_EQ(pairs_of_salad(2), pairs_of_salad(0)) << "the first of two batches was timed";
+}
+
 TEST(Cascade, AFlowThatNoStageJudgedDidNotPass) {
   FakeRunner runner;
   runner.failing_prefill = 1;

@@ -43,6 +43,7 @@ TEST(DocumentBatches, HoldWholeDocumentsInTheirOrder) {
   const auto sizes = [&](int capacity) {
     DocumentSource source(task, context, Seed::parse("x"));
     DocumentBatches batches(task, context, Seed::parse("x"), capacity);
+    const size_t count = batches.count();
     std::vector<std::vector<size_t>> all;
     for (auto batch = batches.next(); !batch.empty(); batch = batches.next()) {
       all.emplace_back();
@@ -51,7 +52,7 @@ TEST(DocumentBatches, HoldWholeDocumentsInTheirOrder) {
         all.back().push_back(document.size());
       }
     }
-    EXPECT_EQ(batches.count(), all.size()) << capacity;
+    EXPECT_EQ(count, all.size()) << capacity;
     return all;
   };
   using Sizes = std::vector<std::vector<size_t>>;
@@ -59,6 +60,28 @@ TEST(DocumentBatches, HoldWholeDocumentsInTheirOrder) {
   EXPECT_EQ(sizes(7), (Sizes{{4}, {4, 3}}));
   EXPECT_EQ(sizes(16), (Sizes{{4, 4, 3}}));
   for (const int capacity : {2, 3, 4, 5, 8, 9, 10, 11, 12}) sizes(capacity);
+}
+
+// Many tasks ask less of a document than a suite does: of a short one, or because there is one thing to ask.
+TEST(DocumentBatches, GiveEverySampleWhateverATaskAsksOfADocument) {
+  const CountingTokenizer tokenizer;
+  const TaskContext context{tokenizer, &mini_vocabulary(), 0};
+  for (const Task& task : all_tasks()) {
+    for (const int tokens : {512, 1024}) {
+      for (const int capacity : {1, 6, 12, 16}) {
+        DocumentBatches batches(task_of(task.name, tokens, 50, 8), context, Seed::parse("x"), capacity);
+        const size_t count = batches.count();
+        size_t samples = 0;
+        for (size_t i = 0; i < count; ++i) {
+          const auto batch = batches.next();
+          EXPECT_FALSE(batch.empty()) << task.name << " " << tokens << ", " << capacity << " together: batch " << i;
+          for (const JobDocument& document : batch) samples += document.size();
+        }
+        EXPECT_EQ(samples, 50U) << task.name << " " << tokens << ", " << capacity << " together";
+        EXPECT_TRUE(batches.next().empty());
+      }
+    }
+  }
 }
 
 TEST(DocumentSource, LeavesRoomForTheAnswerInTheModelsContext) {

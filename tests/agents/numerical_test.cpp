@@ -168,6 +168,39 @@ TEST(CheckAgainstReference, LeavesOpenWhatASigmoidLosesBelowTheSmallestNumbers) 
   }
 }
 
+// Terms that are equal, or of few values, round the same way again and again.
+TEST(CheckAgainstReference, KnowsHowFarLongSumsDrift) {
+  for (const std::string term : {"0.1", "1.1"}) {
+    const std::string fill = "local x = sluice.fill(" + term + ", {'page', {'sub', 8}}) + sluice.position() * 0 ";
+    for (const std::string score : {"x:sum('page')", "x:mean('page')", "x:normalize('page')"}) {
+      const FlowGraph traced = flow_of(fill + "return sluice.topk((" + score + "):max('sub') + sluice.position(), {k=2045})");
+      EXPECT_EQ(fault_of(traced, traced), std::nullopt) << term << ", " << score;
+    }
+  }
+  const std::string least = "c.lo = c.k:min('token')";
+  for (const std::string score : {"(q * c.lo * 0.125):sum('dim'):softmax('page'):max('head')",
+                                  "(q * (c.lo:exp() - c.lo:exp():mean('page'))):sum('dim'):max('head')"}) {
+    const FlowGraph traced = flow_of("return sluice.topk(" + score + ", {k=1400})", least);
+    EXPECT_EQ(fault_of(traced, traced), std::nullopt) << score;
+  }
+}
+
+TEST(CheckAgainstReference, LeavesOpenWhichZeroIsTheLarger) {
+  for (const std::string score : {"1 / sluice.maximum(sluice.fill(0, {'page'}), -0.0)",
+                                  "1 / sluice.minimum(sluice.fill(0, {'page'}), -0.0)", "1 / sluice.fill(-0.0, {'page'}):relu()",
+                                  "(1 / sluice.maximum(c.m, -0.0)):min('dim')", "(1 / (c.m * 0 - 0.0):min('dim'))"}) {
+    const FlowGraph traced = flow_of("return sluice.topk(" + score + " + sluice.position() * 0, {k=3})");
+    EXPECT_EQ(fault_of(traced, traced), std::nullopt) << score;
+  }
+}
+
+TEST(CheckAgainstReference, LeavesOpenInfinitiesThatMeetWhatOverflows) {
+  const FlowGraph traced = flow_of(
+      "local x = sluice.where_ge(c.m, 0, -3e38, -3e38) + c.m "
+      "return sluice.topk(x:mask_slice('dim', 0, 63, math.huge):sum('dim') + sluice.position() * 0, {k=3})");
+  EXPECT_EQ(fault_of(traced, traced), std::nullopt);
+}
+
 // Equal thresholds may be merged; these have equal scores, but not equal bounds.
 TEST(CheckAgainstReference, FindsAThresholdThatIsMergedWithAnother) {
   const std::string low = "sluice.threshold(s, {above=s:mean('page'), last=1})";

@@ -104,6 +104,18 @@ TEST(FlowMemory, DoesNotGrowWithTheThreadsOfAMachine) {
   EXPECT_LT(scratch_of(wide, 128, 4096).first, 128) << "the flow is to be too wide for all threads";
 }
 
+TEST(FlowMemory, IsWhatTheFlowsOwnEngineReserved) {
+  const auto device = create_cpu_device({1});
+  const FlowGraph quest = trace_file(std::string(SLUICE_SOURCE_DIR) + "/scripting/flows/quest.lua");
+  const auto pages_with = [&](int pages) {
+    const auto flow = device->compile(compile(quest).plan, 1, 1);
+    device->reserve({.rows = 1, .sequences = 1, .pages_per_sequence = pages, .query_heads = 1, .kv_heads = 1, .head_dim = 64});
+    return dynamic_cast<const cpu::DeviceFlow&>(*flow).max_pages();
+  };
+  EXPECT_EQ(pages_with(4096), 4096);
+  EXPECT_EQ(pages_with(16), 16) << "whoever was here before";
+}
+
 /// A flow for whose scratch there is memory so many times.
 class ScarceFlow final : public cpu::Flow {
  public:
