@@ -45,6 +45,7 @@ Scheduler::Scheduler(PageCache& cache, const SchedulerOptions& options) : cache_
   const auto batch = static_cast<size_t>(options.max_batch);
   running_.reserve(2 * batch);  // those whose last token is awaited are beside the others
   admitted_.reserve(batch);
+  giving_way_.reserve(2 * batch);
   wishes_.reserve(2 * batch);
   pass_.entries.reserve(batch);
   pass_.decoding.reserve(batch);
@@ -69,8 +70,7 @@ void Scheduler::remove(Sequence& sequence) {
     if (entry.sequence == &sequence) entry.sequence = nullptr;
   }
   if (!erase(running_, sequence)) erase(waiting_, sequence);
-  cache_.release(sequence.pages);
-  sequence.pages.clear();
+  release_pages(sequence);
 }
 
 bool Scheduler::decodes(const Sequence& sequence) const {
@@ -136,43 +136,86 @@ Sequence* Scheduler::one_to_give_way(const Sequence& newcomer) const {
 }
 
 bool Scheduler::make_room(Sequence& sequence) {
-  while (true) {
-    if (unfinished() < options_.max_batch && try_admit(sequence)) return true;
-    Sequence* const last = one_to_give_way(sequence);
-    if (last == nullptr) return false;
-    preempt(*last);
-  }
+  if (!find_room(sequence)) return false;
+  for (Sequence* each : giving_way_) preempt(*each);
+  take_pages(sequence);
+  return true;
 }
 
-bool Scheduler::try_admit(Sequence& sequence) {
-  // Pages to copy from are held beside the copies. The pool may not have room for both, but it has for the sequence alone.
-  return try_admit(sequence, true) || (sequence.own_pages && running() == 0 && try_admit(sequence, false));
-}
-
-bool Scheduler::try_admit(Sequence& sequence, bool use_prefix) {
-  if (use_prefix && !sequence.prompt_logits) {
-    const std::span<const int32_t> tokens(sequence.tokens);
-    cache_.match(tokens.first(static_cast<size_t>(shareable(sequence))), sequence.pages);
-    if (static_cast<int>(sequence.pages.size()) * cache_.page() < sequence.least_match) {
-      cache_.release(sequence.pages);
-      sequence.pages.clear();
+bool Scheduler::find_room(Sequence& newcomer) {
+  giving_way_.clear();
+  if (unfinished() >= options_.max_batch && one_to_give_way(newcomer) == nullptr) return false;
+  match_prefix(newcomer);
+  int freed = 0;
+  while (!fits(newcomer, freed)) {
+    Sequence* const last = one_to_give_way(newcomer);
+    if (last == nullptr) {
+      give_up_room(newcomer);
+      return false;
     }
+    freed += pages_freed_by(*last);
+    erase(running_, *last);
+    giving_way_.push_back(last);
   }
-  const auto found = static_cast<int>(sequence.pages.size());
-  const int shared = sequence.own_pages ? 0 : found;
-  const int needed = pages_for(static_cast<int>(sequence.tokens.size()), cache_.page()) - shared;
+  return true;
+}
+
+void Scheduler::give_up_room(Sequence& newcomer) {
+  for (Sequence* each : giving_way_) insert_by_rank(running_, *each);
+  giving_way_.clear();
+  release_pages(newcomer);
+}
+
+bool Scheduler::fits(const Sequence& newcomer, int freed) const {
+  if (unfinished() >= options_.max_batch) return false;
+  // Pages to copy from are held beside the copies. The pool may not have room for both, but it has for the sequence alone.
+  if (newcomer.own_pages && running() == 0) return true;
   // A page of growth for everyone who runs, or the newcomer would be thrown out again at once.
-  if (needed + running() > cache_.available()) {
-    cache_.release(sequence.pages);
-    sequence.pages.clear();
-    return false;
+  return missing_pages(newcomer) + running() <= cache_.available() + freed;
+}
+
+int Scheduler::missing_pages(const Sequence& newcomer) const {
+  const int shared = newcomer.own_pages ? 0 : static_cast<int>(newcomer.pages.size());
+  return pages_for(static_cast<int>(newcomer.tokens.size()), cache_.page()) - shared;
+}
+
+int Scheduler::pages_freed_by(const Sequence& sequence) const {
+  int freed = 0;
+  for (size_t i = 0; i < sequence.pages.size(); ++i) {
+    const int32_t page = sequence.pages[i];
+    int users = cache_.users(page);
+    if (users > 1) {
+      // Who shares a page shares all before it, so it has the same place in everyone's list.
+      users -= static_cast<int>(std::count_if(giving_way_.begin(), giving_way_.end(), [&](const Sequence* each) {
+        return i < each->pages.size() && each->pages[i] == page;
+      }));
+    }
+    if (users == 1) ++freed;
   }
+  return freed;
+}
+
+void Scheduler::match_prefix(Sequence& sequence) {
+  if (sequence.prompt_logits) return;
+  const std::span<const int32_t> tokens(sequence.tokens);
+  cache_.match(tokens.first(static_cast<size_t>(shareable(sequence))), sequence.pages);
+  if (static_cast<int>(sequence.pages.size()) * cache_.page() < sequence.least_match) release_pages(sequence);
+}
+
+void Scheduler::take_pages(Sequence& sequence) {
+  if (missing_pages(sequence) > cache_.available()) release_pages(sequence);  // it is alone, and copies nothing
+  const int needed = missing_pages(sequence);
+  const auto found = static_cast<int>(sequence.pages.size());
   sequence.computed = found * cache_.page();
-  sequence.published = shared;
+  sequence.published = sequence.own_pages ? 0 : found;
   if (sequence.own_pages) sequence.copied.swap(sequence.pages);
   if (sequence.preemptions == 0) sequence.matched = sequence.computed;
   for (int i = 0; i < needed; ++i) sequence.pages.push_back(cache_.take());
-  return true;
+}
+
+void Scheduler::release_pages(Sequence& sequence) {
+  cache_.release(sequence.pages);
+  sequence.pages.clear();
 }
 
 void Scheduler::release_copied(Sequence& sequence) {
@@ -182,8 +225,7 @@ void Scheduler::release_copied(Sequence& sequence) {
 
 void Scheduler::preempt(Sequence& sequence) {
   erase(running_, sequence);
-  cache_.release(sequence.pages);
-  sequence.pages.clear();
+  release_pages(sequence);
   sequence.computed = 0;
   sequence.published = 0;
   ++sequence.preemptions;
@@ -320,7 +362,14 @@ int Scheduler::unfinished() const {
 
 bool Scheduler::can_plan_ahead() {
   admitted_.clear();
-  if (!waiting_.empty() && one_to_give_way(**next_waiting()) != nullptr) return false;
+  if (!waiting_.empty()) {
+    Sequence& next = **next_waiting();
+    // Where it fits as it is, somebody may still give way to whoever comes after it.
+    if (one_to_give_way(next) != nullptr && find_room(next)) {
+      give_up_room(next);
+      return false;
+    }
+  }
   int growing = 0;
   for (const Sequence* sequence : running_) {
     if (sequence->prompt_logits) return false;

@@ -71,13 +71,14 @@ struct SchedulerOptions {
 
 /// Continuous batching: chooses what the next pass computes. Running sequences decode first, then prompts advance in chunks.
 /// A sequence is admitted when the pages for all of its tokens are there; if pages run out later, the running sequence of
-/// the lowest priority, the latest of equals, gives up its pages and is computed again. Waiting sequences are admitted
-/// strictly by rank, and the first in rank is never preempted, so everyone ends. Knows neither models nor devices; nothing
-/// allocates in passes that admit nobody.
+/// the lowest priority, the latest of equals, gives up its pages and is computed again. Of those who wait nobody is admitted
+/// before whoever is next, and the first in rank (of the highest priority, the earliest of equals) is never preempted, so
+/// everyone ends. Knows neither models nor devices; nothing allocates in passes that admit nobody.
 ///
-/// Callers share what there is: of equal priority, who has the fewest sequences running is admitted first, if need be in place of
-/// the latest of who has at least two more; and prompts of several callers have as many rows of a pass each, as far as they want
-/// them: of a caller's prompts those of which little is left go first, and a quarter of its rows is for the others.
+/// Callers share what there is: next is, of the highest priority, the earliest of the caller who has the fewest sequences
+/// running, if need be in place of those of lower priority and of the latest of who has at least two more; and prompts of several
+/// callers have as many rows of a pass each, as far as they want them: of a caller's prompts those of which little is left go
+/// first, and a quarter of its rows is for the others.
 class Scheduler {
  public:
   Scheduler(PageCache& cache, const SchedulerOptions& options);
@@ -121,9 +122,22 @@ class Scheduler {
   int running_of(uint64_t caller) const;
   /// Who runs and is to be preempted for `newcomer`; null: nobody.
   Sequence* one_to_give_way(const Sequence& newcomer) const;
+  /// Gives `sequence` its pages, and a place in the batch, if need be in place of others; nobody is preempted in vain.
   bool make_room(Sequence& sequence);
-  bool try_admit(Sequence& sequence);
-  bool try_admit(Sequence& sequence, bool use_prefix);
+  /// Whether there is room for `newcomer` once some have given way: `giving_way_`, who are then not in `running_`. It holds the
+  /// pages that the prefix cache knows.
+  bool find_room(Sequence& newcomer);
+  /// Undoes `find_room`.
+  void give_up_room(Sequence& newcomer);
+  /// Whether `newcomer` can run beside `running_` where `freed` more pages are available.
+  bool fits(const Sequence& newcomer, int freed) const;
+  /// Pages to take for `newcomer`, which holds those that the prefix cache knows.
+  int missing_pages(const Sequence& newcomer) const;
+  /// Pages of `sequence` that nobody else uses, `giving_way_` aside.
+  int pages_freed_by(const Sequence& sequence) const;
+  void match_prefix(Sequence& sequence);
+  void take_pages(Sequence& sequence);
+  void release_pages(Sequence& sequence);
   void preempt(Sequence& sequence);
   void grow_decoding();
   void append(Sequence& sequence, int rows, bool decoding);
@@ -154,6 +168,7 @@ class Scheduler {
   std::vector<Sequence*> waiting_;  // by rank
   std::vector<Sequence*> running_;  // by rank
   std::vector<Sequence*> admitted_;
+  std::vector<Sequence*> giving_way_;  // to the next newcomer
   struct Wish {
     uint64_t caller = 0;
     int rows = 0;

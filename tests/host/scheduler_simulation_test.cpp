@@ -44,7 +44,10 @@ class Simulation {
       if (submitted_ < requests && (live_.empty() || draw(0, 3) == 0)) submit();
       if (!live_.empty() && draw(0, 60) == 0) cancel();
       if (live_.empty()) continue;
-      for (Sequence* sequence : scheduler_.admit()) check_admitted(*sequence);
+      const uint64_t preemptions = scheduler_.preemptions();
+      const auto admitted = scheduler_.admit();
+      EXPECT_TRUE(!admitted.empty() || scheduler_.preemptions() == preemptions) << "somebody gave way to nobody";
+      for (Sequence* sequence : admitted) check_admitted(*sequence);
       const Pass& pass = scheduler_.plan();
       EXPECT_FALSE(pass.empty()) << "requests wait, but nothing runs";
       if (pass.empty()) return passes;

@@ -89,6 +89,60 @@ TEST(Scheduler, ACallerWithoutAnyIsAdmittedInPlaceOfTheLatestOfAnother) {
   EXPECT_FALSE(ada[3]->pages.empty());
 }
 
+/// Has a prompt of `pages` pages of 8 tokens, each with tokens of its own from the `common`-th page on.
+std::unique_ptr<Sequence> sequence_of_pages(uint64_t caller, int pages, int common = 0) {
+  auto made = std::move(sequences_of(caller, 1, 8 * pages)[0]);
+  std::fill_n(made->tokens.begin(), 8 * common, 7);
+  return made;
+}
+
+TEST(Scheduler, NobodyGivesWayToWhoWouldNotFitEvenThen) {
+  PageCache cache(100, 8, true);
+  Scheduler scheduler(cache, {4, 1000, 4, false});
+  const auto first = sequence_of_pages(2, 50);
+  const auto second = sequence_of_pages(2, 30);
+  scheduler.add(*first);
+  scheduler.add(*second);
+  ASSERT_EQ(scheduler.admit().size(), 2U);
+  scheduler.plan();
+  scheduler.complete();
+  const auto newcomer = sequence_of_pages(1, 60);
+  scheduler.add(*newcomer);
+  EXPECT_TRUE(scheduler.admit().empty());
+  EXPECT_EQ(scheduler.preemptions(), 0U);
+  EXPECT_EQ(scheduler.running(), 2);
+  EXPECT_EQ(scheduler.waiting(), 1);
+  EXPECT_EQ(cache.available(), 20);
+  EXPECT_TRUE(scheduler.can_plan_ahead()) << "nobody is to give way";
+  scheduler.remove(*first);
+  ASSERT_EQ(scheduler.admit().size(), 1U);
+  EXPECT_EQ(newcomer->pages.size(), 60U);
+  EXPECT_EQ(second->preemptions, 0);
+}
+
+TEST(Scheduler, PagesThatOthersGoOnUsingMakeNoRoom) {
+  for (const bool urgent : {false, true}) {
+    PageCache cache(50, 8, true);
+    Scheduler scheduler(cache, {4, 1000, 4, false});
+    std::vector<std::unique_ptr<Sequence>> running;
+    for (int i = 0; i < 2; ++i) {
+      running.push_back(sequence_of_pages(2, 25, 20));
+      scheduler.add(*running.back());
+      ASSERT_EQ(scheduler.admit().size(), 1U);
+      scheduler.plan();
+      scheduler.complete();
+    }
+    ASSERT_EQ(cache.available(), 20) << "20 pages are shared";
+    const auto newcomer = sequence_of_pages(1, 30);
+    newcomer->priority = urgent ? 1 : 0;
+    scheduler.add(*newcomer);
+    // The latest frees 5 pages, both together 30.
+    EXPECT_EQ(scheduler.admit().size(), urgent ? 1U : 0U);
+    EXPECT_EQ(scheduler.preemptions(), urgent ? 2U : 0U);
+    EXPECT_EQ(newcomer->pages.size(), urgent ? 30U : 0U);
+  }
+}
+
 TEST(Scheduler, PromptsOfSeveralCallersShareAPass) {
   PageCache cache(256, 8, true);
   Scheduler scheduler(cache, {8, 64, 8, false});
