@@ -280,10 +280,16 @@ int Scheduler::most_rows() const {
   constexpr int kLeast = 16;             // beside the decode rows, or prompts would stand still where many decode
   const bool is_shared = std::any_of(running_.begin(), running_.end(),
                                      [&](const Sequence* each) { return each->caller != running_.front()->caller; });
-  if (!is_shared || row_seconds_ * options_.max_pass_tokens <= kMostSeconds) return options_.max_pass_tokens;
+  const bool is_short = row_seconds_ * options_.max_pass_tokens <= kMostSeconds;
+  if (!is_shared || is_short || !is_token_awaited()) return options_.max_pass_tokens;
   const auto rows = static_cast<int>(kMostSeconds / row_seconds_);
   const int least = std::max(kLeast, static_cast<int>(wishes_.size()));  // a row for every caller
   return std::min(options_.max_pass_tokens, std::max(static_cast<int>(pass_.tokens.size()) + least, rows));
+}
+
+bool Scheduler::is_token_awaited() const {
+  return std::any_of(running_.begin(), running_.end(),
+                     [&](const Sequence* each) { return !is_computed(*each) && is_small(prompt_rows(*each)); });
 }
 
 void Scheduler::append_prompts() {

@@ -106,8 +106,8 @@ class Scheduler {
   /// The token that `expect` made a place for.
   void learn(Sequence& sequence, int32_t token);
 
-  /// A pass with prompts took `seconds` for so many rows. Where several callers run, passes are then kept short: no caller's
-  /// prompts hold up the tokens of others for long.
+  /// A pass with prompts took `seconds` for so many rows. Where several callers run and somebody decodes, or soon will, passes
+  /// are then kept short: no caller's prompts hold up the tokens of others for long.
   void note_time(int rows, double seconds);
 
   int running() const { return static_cast<int>(running_.size()); }
@@ -145,6 +145,8 @@ class Scheduler {
   void append_prompts();
   /// Rows that the pass may have, in which decode steps stand already; `wishes_` says whose prompts are to follow.
   int most_rows() const;
+  /// Whether somebody decodes, or has so little left of a prompt that long passes would hold up its first token.
+  bool is_token_awaited() const;
   /// Whether so little of a prompt is left that it goes before others of its caller, since it holds up nobody.
   bool is_small(int prompt_rows) const;
   /// Of the rows that a caller has until the pass has `end`, those that are not for small prompts: a quarter while a large one

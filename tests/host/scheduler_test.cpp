@@ -179,6 +179,22 @@ TEST(Scheduler, PassesAreShortWhereSeveralCallersRun) {
   EXPECT_GE(rows(), 16U);
 }
 
+TEST(Scheduler, PassesAreLongWhereNobodyWaitsForAToken) {
+  PageCache cache(512, 8, true);
+  Scheduler scheduler(cache, {8, 512, 8, false});
+  const auto ada = sequences_of(1, 1, 900);
+  const auto bob = sequences_of(2, 1, 900);
+  scheduler.add(*ada[0]);
+  scheduler.add(*bob[0]);
+  scheduler.admit();
+  scheduler.note_time(512, 10.0);
+  EXPECT_EQ(scheduler.plan().tokens.size(), 512U) << "short passes would serve nobody";
+  const auto eve = sequences_of(3, 1, 30);
+  scheduler.add(*eve[0]);
+  scheduler.admit();
+  EXPECT_EQ(scheduler.plan().tokens.size(), 16U) << "eve's first token would come late";
+}
+
 TEST(Scheduler, AShortPromptGoesBeforeTheRestOfALongOne) {
   PageCache cache(256, 8, true);
   Scheduler scheduler(cache, {8, 64, 8, false});
@@ -263,11 +279,13 @@ TEST(Scheduler, EveryCallersPromptsAdvanceHoweverManyShareAnEngine) {
     prompts.push_back(sequences_of(caller, 1, 200));
     scheduler.add(*prompts.back()[0]);
   }
+  const auto decoding = sequences_of(1, 1, 1);
+  scheduler.add(*decoding[0]);
   scheduler.admit();
   scheduler.note_time(512, 10.0);
   const Pass& pass = scheduler.plan();
-  EXPECT_EQ(pass.entries.size(), kCallers);
-  EXPECT_EQ(pass.tokens.size(), kCallers);
+  EXPECT_EQ(pass.entries.size(), 1 + kCallers);
+  EXPECT_EQ(pass.tokens.size(), 1 + kCallers);
 }
 
 TEST(Scheduler, RefusesASequenceThatNeverFits) {
