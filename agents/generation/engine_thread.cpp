@@ -295,12 +295,8 @@ std::unique_ptr<FlowEngine> EngineThread::make_engine(const LiveTask& live, cons
 }
 
 bool EngineThread::is_dear(const Plan& plan, const Device& device) const {
-  constexpr double kMostOfAPass = 1 << 30;            // operations: a few tenths of a second on two cores
   if (device.info().works_beside_host) return false;  // there is one of it
-  const double heads = static_cast<double>(config_.layers) * config_.kv_heads;
-  const double pool = static_cast<double>(options_of_engine(options_, device.info(), {}).pool_bytes);
-  const double pages = pool / (static_cast<double>(plan.layout.bytes) * heads);
-  return operations_a_page(plan.graph) * heads * pages > kMostOfAPass;
+  return sluice::is_dear(plan, config_, options_of_engine(options_, device.info(), {}));
 }
 
 void EngineThread::drop(Slots::iterator slot) {

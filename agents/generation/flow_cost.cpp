@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "host/tensor.h"
 #include "scripting/graph/ops.h"
 
 namespace sluice {
@@ -24,12 +25,32 @@ double operations_of(const FlowGraph& graph, const Node& node) {
   return static_cast<double>(operations);
 }
 
+bool is_for_each_page(const FlowGraph& graph, const Node& node) {
+  if (has_axis(node.shape, Axis::kPage) || node.op == Op::kUnion) return true;
+  return std::any_of(node.inputs.begin(), node.inputs.end(),
+                     [&](NodeId input) { return has_axis(graph.nodes.at(static_cast<size_t>(input)).shape, Axis::kPage); });
+}
+
 }  // namespace
 
-double operations_a_page(const FlowGraph& graph) {
-  double operations = 0;
-  for (const Node& node : graph.nodes) operations += operations_of(graph, node);
-  return operations;
+FlowCost cost_of(const FlowGraph& graph) {
+  FlowCost cost;
+  for (const Node& node : graph.nodes) {
+    double& part = node.stage == Stage::kCache ? cost.cached_page : is_for_each_page(graph, node) ? cost.scored_page : cost.step;
+    part += operations_of(graph, node);
+  }
+  return cost;
+}
+
+bool is_dear(const Plan& plan, const ModelConfig& config, const EngineOptions& options) {
+  constexpr double kMostOfAPass = 1 << 30;  // operations: a few tenths of a second on two cores
+  const double heads = static_cast<double>(config.layers) * config.kv_heads;
+  const double pool = static_cast<double>(options.pool_bytes) / (static_cast<double>(plan.layout.bytes) * heads);
+  const double seen = static_cast<double>(options.max_batch) * pages_for(config.max_positions, plan.layout.page);
+  const double written = options.max_batch + static_cast<double>(options.max_pass_tokens) / plan.layout.page;
+  const FlowCost cost = cost_of(plan.graph);
+  const double of_a_head = cost.scored_page * std::min(pool, seen) + cost.step * options.max_batch + cost.cached_page * written;
+  return of_a_head * heads > kMostOfAPass;
 }
 
 }  // namespace sluice
