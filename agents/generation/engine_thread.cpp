@@ -182,8 +182,7 @@ void EngineThread::admit(Device& device, const Model& model) {
   }
 }
 
-bool EngineThread::admit_until_placed(const std::set<std::string>& closed, Device& device, const Model& model) {
-  std::vector<EnginePlace> places = shared_places(closed);
+bool EngineThread::admit_until_placed(std::set<std::string> closed, Device& device, const Model& model) {
   for (Slot& slot : slots_) slot.closed = {};  // until somebody who waits is found to need it
   for (auto next = waiting_.begin(); next != waiting_.end();) {
     const std::string flow = next->task.flow;
@@ -192,7 +191,7 @@ bool EngineThread::admit_until_placed(const std::set<std::string>& closed, Devic
     const bool is_new = slot == slots_.end();
     const bool takes_place = is_new && shares_places(flow);
     const bool dear = next->dear;
-    if (is_new ? takes_place && !make_place(*next, places) : slot->closed.holds(caller)) {
+    if (is_new ? takes_place && !make_place(*next, closed) : slot->closed.holds(caller)) {
       ++next;
       continue;
     }
@@ -213,14 +212,15 @@ bool EngineThread::admit_until_placed(const std::set<std::string>& closed, Devic
   return false;
 }
 
-bool EngineThread::make_place(const LiveTask& live, std::vector<EnginePlace>& places) {
-  const PlaceOffer offer = offer_place(limits_, live.task.caller, live.dear, places);
+bool EngineThread::make_place(const LiveTask& live, std::set<std::string>& closed) {
+  // As they are now: an engine that was idle when the line was begun may have got a task since.
+  const PlaceOffer offer = offer_place(limits_, live.task.caller, live.dear, shared_places(closed));
   if (offer.kind == PlaceOffer::Kind::kIdle) drop(find_slot(offer.flow));
   if (offer.kind != PlaceOffer::Kind::kLater && offer.kind != PlaceOffer::Kind::kLaterThanOwn) return true;
   Slot& slot = *find_slot(offer.flow);
   if (offer.kind == PlaceOffer::Kind::kLater) slot.closed.everybodys = true;
   if (offer.kind == PlaceOffer::Kind::kLaterThanOwn) slot.closed.callers.insert(live.task.caller);
-  std::find_if(places.begin(), places.end(), [&](const EnginePlace& each) { return each.flow == offer.flow; })->closed = true;
+  closed.insert(offer.flow);
   return false;
 }
 

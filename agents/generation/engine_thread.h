@@ -83,9 +83,9 @@ class EngineThread {
   void admit(Device& device, const Model& model);
   /// Gives tasks to engines, until one of the places that flows share has a new one: then true, and the line has another order.
   /// `closed`: the flows whose engines were closed before.
-  bool admit_until_placed(const std::set<std::string>& closed, Device& device, const Model& model);
-  /// Whether a new engine for `live` has a place now; `places`: `shared_places`.
-  bool make_place(const LiveTask& live, std::vector<EnginePlace>& places);
+  bool admit_until_placed(std::set<std::string> closed, Device& device, const Model& model);
+  /// Whether a new engine for `live` has a place now; else some engine is closed, which `closed` then has, too.
+  bool make_place(const LiveTask& live, std::set<std::string>& closed);
   void submit_to(Slot& slot, LiveTask& live);
   Slots::iterator find_slot(const std::string& flow);
   /// Whether the engine of `flow` has one of the places that flows share.

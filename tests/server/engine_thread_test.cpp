@@ -114,6 +114,20 @@ TEST(EngineThread, ATaskThatWaitedForAnEngineGetsItOnceItIsIdle) {
   EXPECT_EQ(end_of(*quest.events), Kind::kFinished);
 }
 
+// It was idle when the line was begun.
+TEST(EngineThread, AnEngineThatHasJustGotATaskMakesNoPlace) {
+  GenerationMetrics metrics("mini");
+  EngineThread engines(one_engine(testing::source_path("host/models/mini").string()), metrics);
+  const GenerationTask before = task("quest", 1);
+  engines.submit({before});
+  EXPECT_EQ(end_of(*before.events), Kind::kFinished);
+  const GenerationTask same = task("quest", 4);
+  const GenerationTask other = task("streaming", 4);
+  engines.submit({same, other});
+  EXPECT_EQ(end_of(*same.events), Kind::kFinished);
+  EXPECT_EQ(end_of(*other.events), Kind::kFinished);
+}
+
 /// About 4 million operations a page.
 constexpr const char* kDear = R"(
   local flow = sluice.flow { name = "dear", page = 8 }
