@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,6 +11,7 @@
 #include "scripting/graph/error.h"
 #include "scripting/graph/plan.h"
 #include "scripting/lua/trace.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/source_path.h"
 
 namespace sluice::repl {
@@ -206,7 +208,7 @@ TEST_F(ReplSession, RefusalsChangeNothing) {
 
 TEST_F(ReplSession, EndsWhatIsTooMuch) {
   SessionOptions options;
-  options.seconds = 0.2;
+  options.seconds = test::kLooksForRaces ? 2 : 0.2;  // more than all instructions take
   options.prompt = kPrompt;
   for (int i = 0; i < 200; ++i) options.prompt += " anchor winter cloud";
   Session typed = session(options);
@@ -215,7 +217,7 @@ TEST_F(ReplSession, EndsWhatIsTooMuch) {
   typed.run("y = q * c.k");
   typed.run("taps = {} for i = 1, 129 do taps[i] = 1 end");
   const std::string slow = refusal(typed, "y:conv1d(taps, 'dim'):conv1d(taps, 'dim'):conv1d(taps, 'dim'):conv1d(taps, 'dim')");
-  EXPECT_NE(slow.find("0.2 s"), std::string::npos) << slow;
+  EXPECT_NE(slow.find(fmt::format("{} s", options.seconds)), std::string::npos) << slow;
   typed.run("z = sluice.fill(1, {'page', {'sub', 4096}}) * sluice.position()");
   typed.run("for i = 1, 400 do z = (z * 2):softmax('page') end");  // each is kept for all pages
   EXPECT_NE(refusal(typed, "z * 3").find("MiB, and may take 512 MiB"), std::string::npos);

@@ -27,7 +27,7 @@ using namespace std::chrono_literals;
 
 std::chrono::steady_clock::time_point in(std::chrono::milliseconds time) { return std::chrono::steady_clock::now() + time; }
 
-auto soon() { return in(60s); }
+auto soon() { return in(test::kIsSanitized ? 300s : 60s); }
 
 /// As Linux counts them for RLIMIT_DATA.
 rlim_t private_bytes(pid_t pid) {
@@ -48,7 +48,7 @@ class Worker : public ::testing::Test {
   /// The message that ends a job.
   WorkerMessage last(WorkerProcess& worker) {
     WorkerMessage message;
-    while (worker.next(message, in(60s)) == WorkerProcess::Outcome::kMessage) {
+    while (worker.next(message, soon()) == WorkerProcess::Outcome::kMessage) {
       if (!std::holds_alternative<WorkerProgress>(message)) return message;
       ++progress_;
       EXPECT_GE(std::get<WorkerProgress>(message).share, 0);
