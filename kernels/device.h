@@ -153,7 +153,8 @@ struct DeviceInfo {
 
 /// A device: memory, the operations of a model, and flows. Not thread-safe: one engine thread owns it. Operations of a
 /// pass may be asynchronous; `read` and `synchronize` wait. Shapes are checked at entry: InternalError names the
-/// dimension that disagrees. No call between `begin_pass` and `end_pass` allocates once `reserve` has been called.
+/// dimension that disagrees. No call between `begin_pass` and `end_pass` allocates once `reserve` has been called,
+/// after flows were compiled.
 class Device {
  public:
   virtual ~Device() = default;

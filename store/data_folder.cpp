@@ -132,8 +132,14 @@ std::string DataFolder::damage_of_repository() {
 
 void DataFolder::open_lineage() {
   remove_leftovers(repository_path());
+  const bool was_there = is_there(repository_path());
   const std::string damage = damage_of_repository();
   if (!damage.empty()) notices_.push_back(make_repository_anew(damage, move_repository_aside()));
+  // A process that moved one aside may have ended before it made another, or told of it.
+  const std::string aside = aside_path(1);
+  if (!was_there && is_there(aside)) {
+    notices_.push_back(fmt::format("the repository of lineage was gone and is made anew; it was damaged before: {}", aside));
+  }
 }
 
 std::string DataFolder::sync_lineage() {
@@ -159,7 +165,7 @@ std::string DataFolder::sync_lineage() {
 std::string DataFolder::move_repository_aside() {
   lineage_.reset();
   std::string aside;
-  for (int i = 1; aside.empty() || is_there(aside); ++i) aside = fmt::format("{}.damaged.{}", repository_path(), i);
+  for (int i = 1; aside.empty() || is_there(aside); ++i) aside = aside_path(i);
   rename(repository_path(), aside);
   return aside;
 }

@@ -58,6 +58,8 @@ class DataFolder {
   std::string make_repository_anew(const std::string& why, const std::string& aside);
   std::string database_path() const { return path_ + "/sluice.db"; }
   std::string repository_path() const { return path_ + "/lineage.git"; }
+  /// Where a damaged repository goes.
+  std::string aside_path(int number) const { return repository_path() + ".damaged." + std::to_string(number); }
 
   std::string path_;
   FolderLock lock_;

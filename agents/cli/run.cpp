@@ -122,6 +122,7 @@ class LayerRun {
         page_indices_(static_cast<size_t>(pages_)),
         score_rows_(scored_selections(plan.graph).size()) {
     std::iota(page_indices_.begin(), page_indices_.end(), 0);
+    flow_ = device_->compile(plan, 1, inputs.kv_heads);
     device_->reserve({.rows = std::min(kChunk, inputs.tokens),
                       .sequences = 1,
                       .pages_per_sequence = pages_,
@@ -129,7 +130,6 @@ class LayerRun {
                       .kv_heads = inputs.kv_heads,
                       .head_dim = inputs.dim,
                       .page = plan.layout.page});
-    flow_ = device_->compile(plan, 1, inputs.kv_heads);
     state_ = flow_->create_state(pages_);
     has_selection_ = plan.graph.selection != kNoNode;
     const int64_t query_floats = int64_t{inputs.query_heads} * inputs.dim;

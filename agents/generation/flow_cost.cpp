@@ -43,14 +43,18 @@ FlowCost cost_of(const FlowGraph& graph) {
 }
 
 bool is_dear(const Plan& plan, const ModelConfig& config, const EngineOptions& options) {
-  constexpr double kMostOfAPass = 1 << 30;  // operations: a few tenths of a second on two cores
+  constexpr double kMostOfAPass = 1 << 30;                   // operations: a few tenths of a second on two cores
+  constexpr double kMostOfASharedPass = 4.0 * kMostOfAPass;  // of one whose requests all have the same long prompt, which is rare
   const double heads = static_cast<double>(config.layers) * config.kv_heads;
   const double pool = static_cast<double>(options.pool_bytes) / (static_cast<double>(plan.layout.bytes) * heads);
-  const double seen = static_cast<double>(options.max_batch) * pages_for(config.max_positions, plan.layout.page);
+  const double longest = std::min<double>(pool, pages_for(config.max_positions, plan.layout.page));
   const double written = options.max_batch + static_cast<double>(options.max_pass_tokens) / plan.layout.page;
   const FlowCost cost = cost_of(plan.graph);
-  const double of_a_head = cost.scored_page * std::min(pool, seen) + cost.step * options.max_batch + cost.cached_page * written;
-  return of_a_head * heads > kMostOfAPass;
+  const auto of_a_pass = [&](double scored) {
+    return heads * (cost.scored_page * scored + cost.step * options.max_batch + cost.cached_page * written);
+  };
+  const double shared = options.max_batch * longest;  // pages that a prefix shares are scored by each who has them
+  return of_a_pass(std::min(pool, shared)) > kMostOfAPass || of_a_pass(shared) > kMostOfASharedPass;
 }
 
 }  // namespace sluice

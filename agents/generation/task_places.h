@@ -26,16 +26,17 @@ class TaskPlaces {
   }
   /// Counts one more, as long as the result lives.
   std::shared_ptr<void> take(const std::string& caller) {
+    auto leave = [counts = counts_, caller](void*) {
+      const std::lock_guard leaving(counts->mutex);
+      const auto found = counts->of.find(caller);
+      if (--found->second == 0) counts->of.erase(found);
+    };
     {
       const std::lock_guard lock(counts_->mutex);
       ++counts_->of[caller];
     }
     // Without the lock: what cannot be made counts one less.
-    return {counts_.get(), [counts = counts_, caller](void*) {
-              const std::lock_guard leaving(counts->mutex);
-              const auto found = counts->of.find(caller);
-              if (--found->second == 0) counts->of.erase(found);
-            }};
+    return {counts_.get(), std::move(leave)};
   }
 
  private:

@@ -20,7 +20,7 @@ namespace sluice {
 namespace {
 
 constexpr double kRetrySeconds = 1;
-constexpr double kMostDelay = 60;
+constexpr double kMostDelay = 30;
 constexpr double kLookSeconds = 0.5;  // at whether it was cancelled, or everything is to stop
 
 std::chrono::steady_clock::duration duration_of(double seconds) {
@@ -193,10 +193,10 @@ void Slot::release(const store::Lease& lease) {
 }
 
 void Slot::put_back(const store::Lease& lease, const std::string& why) {
-  const store::Time delay = microseconds(2 * delay_);  // who waits behind it may be in want of less
-  settle([this, lease, delay] { store_->release(lease, delay); });
+  const double delay = 2 * delay_;  // longer than this slot waits: who is behind it may be in want of less
+  settle([this, lease, delay] { store_->release(lease, microseconds(delay)); });
   if (signal_.is_stopping()) return;
-  spdlog::error("worker {}: {}; tried again in {:g} s", name_, why, delay_);
+  spdlog::error("worker {}: {}; tried again in {:g} s", name_, why, delay);
   signal_.wait(duration_of(delay_));
   delay_ = std::min(2 * delay_, kMostDelay);
 }

@@ -43,7 +43,7 @@ void HttpServer::Listener::answer(Current& current, httplib::Response& response)
                          ? lack
                          : HttpProblem(500, "the server is at fault; its log tells more").with("request", current.request.id));
   }
-  current.request.end_body();
+  release_body(current);
   hold_answer(current, answer);
   add_standard_headers(answer, current.request.id);
   if (gate_.is_allowed_origin(current.request)) {
@@ -77,10 +77,7 @@ HttpResponse HttpServer::Listener::handle(Current& current) {
   request.path = head.path;
   request.headers = std::move(head.headers);
   request.remote_address = current.connection->remote_address();
-  request.end_body = [&current] {
-    current.request.body = {};
-    current.held.clear();
-  };
+  request.end_body = [&current] { release_body(current); };
   request.is_wanted = [this, connection = current.connection] { return is_wanted(*connection); };
 
   gate_.check_site(request);
@@ -118,6 +115,11 @@ void HttpServer::Listener::hold_body(Current& current) {
   auto room = bytes_in_hand_.take(caller_of(current.request), bytes);
   if (!room) throw HttpProblem(503, "too many large requests at once; try again in a moment").with_header("Retry-After", "1");
   current.held.push_back(std::move(room));
+}
+
+void HttpServer::Listener::release_body(Current& current) {
+  std::string().swap(current.request.body);  // to assign an empty text would keep the memory
+  current.held.clear();
 }
 
 void HttpServer::Listener::hold_answer(Current& current, HttpResponse& answer) {

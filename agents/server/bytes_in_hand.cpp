@@ -9,6 +9,7 @@ namespace sluice {
 
 std::shared_ptr<void> BytesInHand::take(const std::string& caller, size_t bytes) {
   if (bytes <= kSmall) return std::make_shared<char>();
+  auto give_back = [caller, bytes](void* all) { static_cast<BytesInHand*>(all)->give_back(caller, bytes); };
   {
     const std::lock_guard lock(mutex_);
     const auto found = taken_.find(caller);
@@ -20,7 +21,7 @@ std::shared_ptr<void> BytesInHand::take(const std::string& caller, size_t bytes)
     largest_ = std::max(largest_, all_);
   }
   // Without the lock: what cannot be made gives the room back.
-  return {this, [caller, bytes](void* all) { static_cast<BytesInHand*>(all)->give_back(caller, bytes); }};
+  return {this, std::move(give_back)};
 }
 
 void BytesInHand::give_back(const std::string& caller, size_t bytes) {

@@ -61,6 +61,8 @@ class HttpServer::Listener final : public httplib::Server {
   HttpResponse handle(Current& current);
   /// Takes room for the body of a request before it is read. Throws HttpProblem (503).
   void hold_body(Current& current);
+  /// Frees the body, and gives its room to others.
+  static void release_body(Current& current);
   /// Takes room for an answer until it is sent; where there is none the answer says so instead.
   void hold_answer(Current& current, HttpResponse& answer);
   HttpResponse options_answer(const Current& current, const Router::Match& match) const;

@@ -27,7 +27,7 @@ class Turns {
   };
 
   /// Who has no turn after `patience` is refused with 503 and `refusal`, and so is who finds a full line, unless somebody else
-  /// has more places in it: then the last of those is refused instead.
+  /// has more places in it than he would have: then the last of those is refused instead.
   Turns(const Limits& limits, std::string refusal);
 
   /// How many wait.

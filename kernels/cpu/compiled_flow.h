@@ -19,7 +19,8 @@ struct FlowRegistry {
 };
 
 /// Most that the scratch of one flow may take on all threads together. A flow that wants more runs on fewer threads, so that its
-/// memory, and with it its verdict, does not depend on how many cores a machine has. One thread may take more.
+/// memory, and with it its verdict, does not depend on how many cores a machine has. One thread may take more, and while it grows
+/// there is the old one.
 inline constexpr size_t kMostScratchBytes = size_t{256} << 20;
 
 /// A flow together with the scratch of the threads of a device that run it.

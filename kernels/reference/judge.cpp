@@ -235,6 +235,7 @@ bool reach(const Bounded& a, const Bounded& b) {
 bool any_reach(const std::vector<Bounded>& scores, const std::vector<bool>& is_selected) {
   struct Interval {
     double low, high;
+    bool is_wide;  // no exact value
     bool is_selected;
   };
   std::vector<Interval> intervals;
@@ -244,19 +245,20 @@ bool any_reach(const std::vector<Bounded>& scores, const std::vector<bool>& is_s
     const Bounded& score = scores[page];
     any[is_selected[page] ? 1 : 0] = true;
     any_unknown = any_unknown || is_unknown(score);
-    if (!is_special(score)) intervals.push_back({score.value - score.error, score.value + score.error, is_selected[page]});
+    if (!is_special(score)) {
+      intervals.push_back({score.value - score.error, score.value + score.error, score.error > 0, is_selected[page]});
+    }
   }
   if (any_unknown) return any[0] && any[1];
   std::sort(intervals.begin(), intervals.end(), [](const Interval& a, const Interval& b) { return a.low < b.low; });
   double highest[2] = {-INFINITY, -INFINITY};       // end of those that began so far, not selected and selected
-  double highest_wide[2] = {-INFINITY, -INFINITY};  // of those that are no points: two points do not reach each other
+  double highest_wide[2] = {-INFINITY, -INFINITY};  // of those that are not exact: two exact values do not reach each other
   for (const Interval& each : intervals) {
-    const bool is_wide = each.high > each.low;
-    if ((is_wide ? highest : highest_wide)[each.is_selected ? 0 : 1] >= each.low) return true;
+    if ((each.is_wide ? highest : highest_wide)[each.is_selected ? 0 : 1] >= each.low) return true;
     double& end = highest[each.is_selected ? 1 : 0];
     end = std::max(end, each.high);
     double& wide_end = highest_wide[each.is_selected ? 1 : 0];
-    if (is_wide) wide_end = std::max(wide_end, each.high);
+    if (each.is_wide) wide_end = std::max(wide_end, each.high);
   }
   return false;
 }

@@ -56,7 +56,21 @@ TEST(FlowCost, ShippedFlowsAreLightHoweverLargeThePool) {
     const FlowGraph graph =
         trace_file(testing::source_path(std::string("scripting/flows/") + name + ".lua").string(), {.head_dim = 64, .group = 4});
     for (const size_t pool : {64 * kMiB, 4096 * kMiB, 65536 * kMiB}) EXPECT_FALSE(is_dear_on(mini(), graph, pool)) << name;
+    EXPECT_FALSE(is_dear_on(large(), graph, 256 * kMiB)) << name;
   }
+}
+
+// Sixteen requests of one prompt that fills the pool score its pages sixteen times.
+TEST(FlowCost, PagesThatAreSharedCountForEveryRequest) {
+  const FlowGraph graph = traced("",
+                                 "local x = sluice.fill(1, {'page', {'sub', 512}}) * sluice.position() for i = 1, 7 do "
+                                 "x = x * 1.0001 end return sluice.topk(x:max('sub'), {k = 1})");
+  const size_t pool = 256 * kMiB;
+  const Plan plan = compile(graph).plan;
+  const double heads = 28 * 8;
+  const double in_pool = static_cast<double>(pool) / (static_cast<double>(plan.layout.bytes) * heads);
+  ASSERT_LT(cost_of(graph).scored_page * heads * in_pool, 1 << 30) << "light, if each page is scored once";
+  EXPECT_TRUE(is_dear_on(large(), graph, pool));
 }
 
 TEST(FlowCost, MillionsOfOperationsAreDearWhereverTheyAre) {

@@ -78,6 +78,12 @@ void HttpServerTest::start() {
     return event_response(std::make_shared<EventStream>(std::make_shared<EventQueue>()));
   }));
   server->add(json_route("/echo"));
+  HttpRoute end = json_route("/end");
+  end.handle = [](const HttpRequest& request) {
+    request.end_body();
+    return text(std::to_string(request.body.capacity()));
+  };
+  server->add(std::move(end));
   server->add(json_route("/write", Access::kWrite));
   server->add(json_route("/admin", Access::kAdmin));
   server->start();

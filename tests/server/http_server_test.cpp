@@ -234,6 +234,13 @@ TEST_F(HttpServerTest, LargeBodiesAreHeldWithinABound) {
   EXPECT_NE(slow.read_until("\r\n\r\n").find("200 OK"), std::string::npos);
 }
 
+TEST_F(HttpServerTest, ABodyThatHasEndedTakesNoMemory) {
+  start();
+  const auto capacity = client().Post("/end", std::string(500'000, ' '), "application/json");
+  ASSERT_EQ(capacity->status, 200);
+  EXPECT_LT(std::stoul(capacity->body), 100U);
+}
+
 TEST_F(HttpServerTest, DescribesEveryRoute) {
   start();
   const Json document = Json::parse(client().Get("/v1/openapi.json")->body);

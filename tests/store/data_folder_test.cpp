@@ -226,6 +226,10 @@ TEST(DataFolder, ARepositoryThatCannotBeMadeAnewAtOnceIsToldLater) {
   });
   EXPECT_EQ(code, 0);
   EXPECT_EQ(joined(fsck(folder.path()).problems), "");
+  fs::remove_all(folder.file("lineage.git"));
+  EXPECT_NE(joined(DataFolder(folder.path()).notices()).find("lineage.git.damaged.1"), std::string::npos)
+      << "of a process that ended";
+  EXPECT_EQ(joined(DataFolder(folder.path()).notices()), "");
 }
 
 TEST(DataFolder, ARepositoryDamagedMeanwhileIsMadeAnew) {
