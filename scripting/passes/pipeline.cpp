@@ -17,12 +17,17 @@ struct Pass {
   void (*run)(FlowGraph&);
 };
 
-// In order. Merging before contracting lets two equal products be seen as one with two readers, and before unions two equal
-// selections as one; dead code goes last.
+// In order. What the script does not use goes first, so that nothing used is merged into it: `Node::traced` names what was asked
+// for. Merging before contracting lets two equal products be seen as one with two readers, and before unions two equal selections
+// as one; what the passes left unused goes last.
 constexpr std::array kPasses = {
-    Pass{"fold_constants", passes::fold_constants}, Pass{"simplify", passes::simplify},
-    Pass{"merge_common", passes::merge_common},     Pass{"flatten_unions", passes::flatten_unions},
-    Pass{"remove_dead", passes::remove_dead},       Pass{"contract", passes::contract},
+    Pass{"remove_unused", passes::remove_dead},
+    Pass{"fold_constants", passes::fold_constants},
+    Pass{"simplify", passes::simplify},
+    Pass{"merge_common", passes::merge_common},
+    Pass{"flatten_unions", passes::flatten_unions},
+    Pass{"remove_dead", passes::remove_dead},
+    Pass{"contract", passes::contract},
     Pass{"remove_products", passes::remove_dead},
 };
 constexpr std::string_view kFuse = "fuse";

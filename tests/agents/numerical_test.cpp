@@ -119,6 +119,16 @@ TEST(CheckAgainstReference, JudgesEachPartOfAUnionByItsOwnScores) {
   }
 }
 
+// The union's parts were merged into their equals, which no selection asks for, in another order.
+TEST(CheckAgainstReference, TakesPartsThatEqualWhatIsNotUsed) {
+  for (const std::string unused :
+       {"s.topk(p, {k=6}) s.topk(r, {k=3})", "s.topk(p, {k=6})", "s.threshold(p, {above=2}) s.topk(p, {k=6})"}) {
+    const FlowGraph traced = flow_of("local s, p, r = sluice, sluice.position(), sluice.random() " + unused +
+                                     " return s.union(s.topk(r, {k=3}), s.union(s.topk(p, {k=6}), s.threshold(p, {above=2})))");
+    EXPECT_EQ(fault_of(traced, traced), std::nullopt) << unused;
+  }
+}
+
 TEST(CheckAgainstReference, FindsAPartOfAUnionThatIsLost) {
   const std::string whole = "return sluice.union(sluice.topk(s, {k = 6}), sluice.topk(-s, {k = 3}))";
   const FlowGraph traced = flow_of(kScore + whole);

@@ -15,8 +15,9 @@
 namespace sluice {
 namespace {
 
-const std::vector<std::string> kAllPasses = {"fold_constants", "simplify", "merge_common",    "flatten_unions",
-                                             "remove_dead",    "contract", "remove_products", "fuse"};
+const std::vector<std::string> kAllPasses = {"remove_unused", "fold_constants",  "simplify",
+                                             "merge_common",  "flatten_unions",  "remove_dead",
+                                             "contract",      "remove_products", "fuse"};
 
 FlowGraph flow_of(const std::string& index, const std::string& cache = "") {
   return trace("local flow = sluice.flow{name = \"x\"}\nfunction flow.cache(c) " + cache + " end\nfunction flow.index(q, c) " +
