@@ -41,6 +41,7 @@ class Files {
       if (is_there(repository_ / folder) && type_of(repository_ / folder) != fs::file_type::directory)
         find(folder, "is no folder");
     }
+    if (type_of(repository_ / "objects") == fs::file_type::directory) check_object_folders();
     check_config();
     check_packed_refs();
     check_refs(repository_ / "refs");
@@ -52,6 +53,15 @@ class Files {
   }
 
  private:
+  /// Git's folders of objects have names of two digits.
+  void check_object_folders() {
+    for (const fs::path& entry : entries_of(repository_ / "objects")) {
+      const std::string name = entry.filename();
+      const bool is_one = name.size() == 2 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
+      if (is_one && type_of(entry) != fs::file_type::directory) find("objects/" + name, "is no folder");
+    }
+  }
+
   void find(const std::string& file, const std::string& what) { found_.push_back(file + " " + what); }
 
   /// Nothing if it is no file, which is told, and if there is nothing, which is told where there must be.

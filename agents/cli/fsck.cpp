@@ -26,7 +26,9 @@ store::FsckReport checked(const std::string& folder) {
 void check(const std::string& folder) {
   store::FsckReport report = checked(folder);
   try {
-    find_seed(folder);
+    if (!find_seed(folder) && report.evaluations > 0) {
+      report.problems.push_back("the seed is missing: verdicts of a new one are not comparable with those that there are");
+    }
   } catch (const InputError& error) {
     report.problems.push_back(fmt::format("{}; {}", error.what(), error.hint()));
   }

@@ -27,6 +27,7 @@
 #include "agents/harness/submitted_flows.h"
 #include "agents/mcp/harness_tools.h"
 #include "agents/mcp/mcp_server.h"
+#include "agents/printable_text.h"
 #include "agents/server/descriptor_budget.h"
 #include "agents/server/http_server.h"
 #include "agents/server/rate_limiter.h"
@@ -199,7 +200,8 @@ void serve(ServeOptions options) {
   }
   server.start();
   if (harness && !has_page()) log->warn("the page is not part of this program; {}/ says why", server.address());
-  fmt::print("serving {}{} at {}\n", api.model(), harness && has_page() ? " and a page for people" : "", server.address());
+  fmt::print("serving {}{} at {}\n", printable(api.model()), harness && has_page() ? " and a page for people" : "",
+             server.address());
   std::fflush(stdout);
   StopSignal::wait();
   log->info("stopping");

@@ -16,7 +16,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kMostTokens = 1 << 30;
-constexpr int kMostChoices = 64;  // of one request
 constexpr size_t kMostStops = 16;
 constexpr size_t kLongestStop = 1024;
 constexpr int64_t kLargestId = std::numeric_limits<int32_t>::max();

@@ -11,6 +11,8 @@
 
 namespace sluice {
 
+constexpr int kMostChoices = 64;  // of one request
+
 enum class CompletionKind : uint8_t { kText, kChat };
 
 /// The body of a request to /v1/completions or /v1/chat/completions, checked, but not yet against model and tokenizer.

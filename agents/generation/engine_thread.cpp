@@ -7,6 +7,7 @@
 #include <future>
 #include <utility>
 
+#include "agents/generation/completion_request.h"
 #include "agents/generation/dear_engine.h"
 #include "agents/generation/engine_slot.h"
 #include "agents/generation/flow_cost.h"
@@ -180,6 +181,15 @@ void EngineThread::admit(Device& device, const Model& model) {
   }
   while (admit_until_placed(closed, device, model)) {
   }
+  std::stable_partition(waiting_.begin(), waiting_.end(), [&](const LiveTask& live) {
+    const auto slot = find_slot(live.task.flow);
+    return slot == slots_.end() || !has_enough(*slot, live.task.caller, device);
+  });
+}
+
+bool EngineThread::has_enough(const Slot& slot, const std::string& caller, const Device& device) const {
+  const int batch = options_of_engine(options_, device.info(), {}).max_batch;
+  return slot.users.of(caller) >= std::max(kMostChoices, batch + batch / 4);
 }
 
 bool EngineThread::admit_until_placed(std::set<std::string> closed, Device& device, const Model& model) {
@@ -191,7 +201,9 @@ bool EngineThread::admit_until_placed(std::set<std::string> closed, Device& devi
     const bool is_new = slot == slots_.end();
     const bool takes_place = is_new && shares_places(flow);
     const bool dear = next->dear;
-    if (is_new ? takes_place && !make_place(*next, closed) : slot->closed.holds(caller)) {
+    const bool must_wait =
+        is_new ? takes_place && !make_place(*next, closed) : slot->closed.holds(caller) || has_enough(*slot, caller, device);
+    if (must_wait) {
       ++next;
       continue;
     }

@@ -87,6 +87,9 @@ class EngineThread {
   /// Whether a new engine for `live` has a place now; else some engine is closed, which `closed` then has, too.
   bool make_place(const LiveTask& live, std::set<std::string>& closed);
   void submit_to(Slot& slot, LiveTask& live);
+  /// Whether a caller has as many tasks in an engine as one request may be, or as keep a batch full. His others wait in the line,
+  /// behind everybody else's, or whoever needs the engine's place would wait for all of them.
+  bool has_enough(const Slot& slot, const std::string& caller, const Device& device) const;
   Slots::iterator find_slot(const std::string& flow);
   /// Whether the engine of `flow` has one of the places that flows share.
   bool shares_places(const std::string& flow) const { return !flow.empty() || limits_.engines == 1; }

@@ -37,6 +37,17 @@ TEST(Fsck, LooksAtTheSeed) {
   std::ofstream(seed) << std::string(64, 'a') << '\n';
   EXPECT_EQ(outcome(), 0);
   std::filesystem::remove(seed);
+  EXPECT_EQ(outcome(), 0) << "nothing was judged";
+  {
+    store::Store made = store::open_store_of(data, false);
+    made.create_agent("ada", store::Role::kAgent, 10);
+    store::Draft draft;
+    draft.name = draft.script = "x";
+    made.submit("ada", draft);
+    made.claim("worker", 60'000'000);
+  }
+  { const store::DataFolder judged(data); }
+  EXPECT_NE(run_sluice({"fsck", "--data", data}).out.find("the seed is missing"), std::string::npos);
   std::filesystem::create_directory(seed);
   EXPECT_EQ(outcome(), 1);
 }

@@ -129,6 +129,25 @@ TEST(EngineThread, AnEngineThatHasJustGotATaskMakesNoPlace) {
   EXPECT_EQ(end_of(*other.events), Kind::kFinished);
 }
 
+TEST(EngineThread, WhoWaitsForAPlaceDoesNotWaitForAWholeLine) {
+  GenerationMetrics metrics("mini");
+  GenerationOptions options = one_engine(testing::source_path("host/models/mini").string());
+  EngineThread engines(options, metrics);
+  std::vector<GenerationTask> many;
+  for (int i = 0; i < 200; ++i) {
+    many.push_back(task("quest", 8));
+    many.back().caller = "ada";
+    engines.submit({many.back()});
+  }
+  GenerationTask other = task("streaming", 1);
+  other.caller = "bob";
+  engines.submit({other});
+  EXPECT_EQ(end_of(*other.events), Kind::kFinished);
+  // The last of the others were not even begun.
+  EXPECT_FALSE(many.back().events->pop(0ms));
+  for (const GenerationTask& each : many) EXPECT_EQ(end_of(*each.events), Kind::kFinished);
+}
+
 /// About 4 million operations a page.
 constexpr const char* kDear = R"(
   local flow = sluice.flow { name = "dear", page = 8 }

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -172,6 +173,13 @@ TEST(RepositoryFiles, HeadConfigAndWhatLeadsElsewhereAreLookedAt) {
         },
         true);
   }
+  expect_seen(
+      filled, "a folder of objects is a fifo",
+      [](const fs::path& repository) {
+        fs::remove_all(repository / "objects/ab");
+        ::mkfifo((repository / "objects/ab").c_str(), 0600);
+      },
+      true);
   expect_seen(
       filled, "no refs", [](const fs::path& repository) { fs::remove_all(repository / "refs"); }, true);
   expect_seen(
