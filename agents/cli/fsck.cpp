@@ -27,7 +27,7 @@ void check(const std::string& folder) {
   store::FsckReport report = checked(folder);
   try {
     if (!find_seed(folder) && report.evaluations > 0) {
-      report.problems.push_back("the seed is missing: verdicts of a new one are not comparable with those that there are");
+      report.problems.emplace_back("the seed is missing: verdicts of a new one are not comparable with those that there are");
     }
   } catch (const InputError& error) {
     report.problems.push_back(fmt::format("{}; {}", error.what(), error.hint()));
