@@ -47,8 +47,12 @@ TEST(ModelDigest, IsNoneWhereAFileCannotBeRead) {
 TEST(ModelDigest, TellsModelsApartByWeightsConfigurationAndTokenizer) {
   const testing::TemporaryDirectory directory;
   const std::string weights = copy_of_mini(directory, "weights");
-  change_byte(weights + "/model.safetensors", 1);
-  EXPECT_NE(model_digest(weights), model_digest(kMini));
+  for (const std::streamoff from_end : {1, 2'222, 100'001, 5'000'001}) {
+    change_byte(weights + "/model.safetensors", from_end);
+    EXPECT_NE(model_digest(weights), model_digest(kMini)) << from_end;
+    change_byte(weights + "/model.safetensors", from_end);
+    EXPECT_EQ(model_digest(weights), model_digest(kMini));
+  }
   for (const std::string file : {"config.json", "tokenizer.json", "generation_config.json", "vocabulary.json"}) {
     const std::string other = copy_of_mini(directory, file);
     std::ofstream(other + "/" + file, std::ios::app) << "\n";
