@@ -57,13 +57,18 @@ TEST(HarnessFolder, IsWholeAfterEveryStop) {
   }
 }
 
-// Whoever were told that it is no seed would remove it.
-TEST(HarnessFolder, SaysWhyItsSeedCannotBeRead) {
-  const testing::TemporaryDirectory directory;
+HarnessOptions options_in(const testing::TemporaryDirectory& directory) {
   HarnessOptions options;
   options.folder = directory.file("data");
   options.model = SLUICE_SOURCE_DIR "/host/models/mini";
   options.program = SLUICE_PROGRAM;
+  return options;
+}
+
+// Whoever were told that it is no seed would remove it.
+TEST(HarnessFolder, SaysWhyItsSeedCannotBeRead) {
+  const testing::TemporaryDirectory directory;
+  const HarnessOptions options = options_in(directory);
   std::filesystem::create_directories(options.folder + "/seed");
   try {
     const Harness harness(options);
@@ -75,10 +80,7 @@ TEST(HarnessFolder, SaysWhyItsSeedCannotBeRead) {
 
 TEST(HarnessFolder, SaysThatVerdictsAreOfAnotherSeed) {
   const testing::TemporaryDirectory directory;
-  HarnessOptions options;
-  options.folder = directory.file("data");
-  options.model = SLUICE_SOURCE_DIR "/host/models/mini";
-  options.program = SLUICE_PROGRAM;
+  const HarnessOptions options = options_in(directory);
   const auto notices_without_seed = [&] {
     std::filesystem::remove(options.folder + "/seed");
     return Harness(options).notices();
