@@ -1,93 +1,21 @@
-#include "agents/generation/generation_api.h"
-
 #include <gtest/gtest.h>
 #include <httplib.h>
 
-#include <atomic>
 #include <chrono>
-#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <sstream>
-#include <thread>
 
 #include "agents/flow_script.h"
 #include "agents/trace_options.h"
 #include "host/model.h"
-#include "tests/server/broken_model.h"
+#include "tests/server/generation_api_fixture.h"
 #include "tests/server/open_api_checker.h"
-#include "tests/server/prometheus_text.h"
-#include "tests/server/raw_client.h"
 #include "tests/support/eventually.h"
-#include "tests/support/source_path.h"
 
 namespace sluice::test {
 namespace {
 
-using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
 using Json = nlohmann::json;
 using testing::eventually;
-
-constexpr const char* kPrompt = "<bos> key acorn = amber ; key album = almond ask acorn =";
-
-std::string mini() { return testing::source_path("host/models/mini").string(); }
-
-FlowScript shipped(const std::string& name) {
-  return read_flow(testing::source_path("scripting/flows/" + name + ".lua").string());
-}
-
-/// A server on the mini model with two flows and room for two engines.
-class GenerationApiTest : public ::testing::Test {
- protected:
-  GenerationApiTest() {
-    GenerationOptions options;
-    options.model = mini();
-    options.batch = 8;
-    options.pool_bytes = size_t{32} << 20;
-    options.most_engines = 2;
-    options.most_requests = 40;
-    options.read_flow = [](const std::string& name, const TraceOptions& trace) { return shipped(name).trace(trace); };
-    options.trouble = [this] { return trouble.load() ? "the disk is full" : ""; };
-    api = std::make_unique<GenerationApi>(std::move(options), std::vector<std::string>{"quest", "streaming"});
-    server = std::make_unique<HttpServer>(HttpServerOptions{});
-    api->add_routes(*server);
-    server->start();
-  }
-
-  httplib::Result post(const std::string& path, const Json& body) const {
-    httplib::Client http("127.0.0.1", server->port());
-    http.set_read_timeout(60s);
-    return http.Post(path, body.dump(), "application/json");
-  }
-  Json complete(const Json& body) const {
-    const httplib::Result result = post("/v1/completions", body);
-    EXPECT_TRUE(result && result->status == 200) << (result ? result->body : "no answer");
-    return result ? Json::parse(result->body) : Json();
-  }
-  std::string text_of(const Json& body) const { return complete(body).at("choices").at(0).at("text"); }
-  /// Chunks of a stream, without [DONE].
-  std::vector<Json> stream(const std::string& path, Json body) const {
-    body["stream"] = true;
-    const httplib::Result result = post(path, body);
-    EXPECT_EQ(result->get_header_value("Content-Type"), "text/event-stream");
-    EXPECT_TRUE(result->body.ends_with("data: [DONE]\n\n"));
-    std::vector<Json> chunks;
-    std::istringstream lines(result->body);
-    for (std::string line; std::getline(lines, line);) {
-      if (line.starts_with("data: {")) chunks.push_back(Json::parse(line.substr(6)));
-    }
-    return chunks;
-  }
-  std::map<std::string, double> metrics() const {
-    httplib::Client http("127.0.0.1", server->port());
-    return parse_prometheus(http.Get("/metrics")->body);
-  }
-  double metric(const std::string& name) const { return metrics().at("vllm:" + name + "{model_name=\"mini\"}"); }
-
-  std::atomic<bool> trouble = false;
-  std::unique_ptr<GenerationApi> api;
-  std::unique_ptr<HttpServer> server;
-};
 
 /// What an engine of its own generates.
 std::vector<int32_t> engine_tokens(const std::vector<int32_t>& prompt, int count, const std::string& flow) {
@@ -276,84 +204,6 @@ TEST(GenerationApi, TakesFlowsOffTheListThatItsOwnerAllows) {
   EXPECT_EQ(Json::parse(http.Get("/v1/models")->body).at("data").at(0).at("flows"), Json({"quest"}));
 }
 
-TEST_F(GenerationApiTest, ServesManyClientsAtOnceAsOneByOne) {
-  constexpr int kClients = 12;
-  const auto body = [](int client) {
-    const char* flows[] = {"", "quest", "streaming"};  // three for two engines
-    return Json{
-        {"prompt", kPrompt}, {"max_tokens", 12 + client}, {"temperature", 0}, {"ignore_eos", true}, {"flow", flows[client % 3]}};
-  };
-  std::vector<std::string> wanted;
-  for (int i = 0; i < kClients; ++i) wanted.push_back(text_of(body(i)));
-  std::vector<std::string> got(kClients);
-  std::vector<std::thread> clients;
-  for (int i = 0; i < kClients; ++i) {
-    clients.emplace_back([&, i] {
-      for (const Json& chunk : stream("/v1/completions", body(i)))
-        got[i] += chunk.at("choices").at(0).at("text").get<std::string>();
-    });
-  }
-  for (std::thread& client : clients) client.join();
-  EXPECT_EQ(got, wanted);
-}
-
-TEST_F(GenerationApiTest, GivesUpRequestsWhoseClientHasGone) {
-  const std::string body = Json{{"prompt", kPrompt}, {"max_tokens", 6000}, {"ignore_eos", true}, {"stream", true}}.dump();
-  RawClient client(server->port());
-  client.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
-              std::to_string(body.size()) + "\r\n\r\n" + body);
-  ASSERT_NE(client.read_until("data: ").find("200 OK"), std::string::npos);
-  client.close();
-  const std::string aborted = "vllm:request_success_total{model_name=\"mini\",finished_reason=\"abort\"}";
-  EXPECT_TRUE(eventually([&] { return metrics().at(aborted) > 0; }));
-  EXPECT_TRUE(eventually([&] { return metric("num_requests_running") == 0; }));
-  EXPECT_EQ(metrics().at(aborted), 1);
-  EXPECT_EQ(metric("kv_cache_usage_perc"), 0);
-  EXPECT_LT(metric("generation_tokens_total"), 6000);
-}
-
-TEST_F(GenerationApiTest, TakesNoMoreRequestsThanItMay) {
-  std::vector<std::string> prompts(30, kPrompt);
-  std::thread first([&] { complete({{"prompt", prompts}, {"max_tokens", 200}, {"ignore_eos", true}}); });
-  EXPECT_TRUE(eventually([&] { return metric("num_requests_running") > 0; }));
-  const httplib::Result refused = post("/v1/completions", {{"prompt", std::vector<std::string>(11, kPrompt)}});
-  EXPECT_EQ(refused->status, 503);
-  EXPECT_EQ(refused->get_header_value("Retry-After"), "1");
-  first.join();
-  EXPECT_EQ(post("/v1/completions", {{"prompt", kPrompt}})->status, 200);
-}
-
-TEST_F(GenerationApiTest, LargeBodiesTakeNoRoomWhileTheirAnswersAreMade) {
-  const std::string much(size_t{2} << 20, 'x');  // a fourth of what all may hold, in a field that nobody reads
-  std::vector<std::unique_ptr<httplib::Client>> clients;
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 2; ++i) {
-    httplib::Client& http = *clients.emplace_back(std::make_unique<httplib::Client>("127.0.0.1", server->port()));
-    threads.emplace_back([&http, &much] {
-      const Json body = {{"prompt", kPrompt}, {"max_tokens", 3'000}, {"ignore_eos", true}, {"more", much}};
-      http.Post("/v1/completions", body.dump(), "application/json");
-    });
-  }
-  EXPECT_TRUE(eventually([&] { return metric("num_requests_running") == 2; }));
-  const httplib::Result third = post("/v1/completions", {{"prompt", kPrompt}, {"max_tokens", 1}, {"more", much}});
-  EXPECT_EQ(third->status, 200) << third->body;
-  EXPECT_TRUE(eventually([&] { return metric("num_requests_running") == 2; })) << "they were to run meanwhile";
-  for (const auto& http : clients) http->stop();
-  for (std::thread& thread : threads) thread.join();
-}
-
-TEST_F(GenerationApiTest, RefusesATextThatCannotFitBeforeItIsEncoded) {
-  std::string text = "<bos> ";
-  while (text.size() < 3'000'000) text += "key acorn = amber ; ";
-  const httplib::Result refused = post("/v1/completions", {{"prompt", text}});
-  EXPECT_EQ(refused->status, 400);
-  const Json error = Json::parse(refused->body).at("error");
-  EXPECT_EQ(error.at("param"), "prompt") << error;
-  EXPECT_EQ(error.at("code"), "context_length_exceeded");
-  const Json message = {{"role", "user"}, {"content", text}};
-  EXPECT_EQ(Json::parse(post("/v1/chat/completions", {{"messages", {message}}})->body).at("error").at("param"), "messages");
-}
-
 TEST_F(GenerationApiTest, SaysThatAPromptIsTooLongHoweverLittleIsAskedFor) {
   const std::vector<int> tokens(static_cast<size_t>(load_config(mini()).max_positions) + 1, 5);
   const Json error = Json::parse(post("/v1/completions", {{"prompt", tokens}, {"max_tokens", 1}})->body).at("error");
@@ -422,31 +272,6 @@ TEST_F(GenerationApiTest, CountsWhatItDid) {
   EXPECT_TRUE(values.contains("vllm:time_to_first_token_seconds_bucket{model_name=\"mini\",le=\"2560\"}"));
 }
 
-TEST(GenerationApi, OutlivesAnEngineThatFails) {
-  GenerationOptions options;
-  const std::string folder = options.model = write_broken_model();
-  options.pool_bytes = size_t{8} << 20;
-  options.read_flow = [](const std::string&, const TraceOptions&) -> FlowGraph { throw std::runtime_error("a secret"); };
-  GenerationApi api(std::move(options), {"quest"});
-  std::filesystem::remove_all(folder);  // it is loaded
-  HttpServer server({});
-  api.add_routes(server);
-  server.start();
-  httplib::Client http("127.0.0.1", server.port());
-  const auto post = [&](const Json& body) { return http.Post("/v1/completions", body.dump(), "application/json"); };
-  for (int i = 0; i < 2; ++i) {  // the second one has an engine of its own
-    const httplib::Result failed = post({{"prompt", {1, 4}}});
-    EXPECT_EQ(failed->status, 500);
-    EXPECT_NE(failed->body.find("logits are not finite"), std::string::npos) << failed->body;
-  }
-  const httplib::Result streamed = post({{"prompt", {1, 4}}, {"stream", true}});
-  EXPECT_NE(streamed->body.find("data: {\"error\""), std::string::npos) << streamed->body;
-  const httplib::Result no_flow = post({{"prompt", {1, 4}}, {"flow", "quest"}});
-  EXPECT_EQ(no_flow->status, 500);
-  EXPECT_EQ(no_flow->body.find("secret"), std::string::npos);
-  EXPECT_EQ(http.Get("/health/ready")->status, 200);
-}
-
 TEST_F(GenerationApiTest, DescribesItsRoutes) {
   httplib::Client http("127.0.0.1", server->port());
   const Json document = Json::parse(http.Get("/v1/openapi.json")->body);
@@ -455,54 +280,6 @@ TEST_F(GenerationApiTest, DescribesItsRoutes) {
   for (const char* path : {"/health", "/v1/health", "/health/live", "/health/ready"}) {
     EXPECT_EQ(http.Get(path)->status, 200) << path;
   }
-}
-
-TEST_F(GenerationApiTest, WholeAnswersEndWithTheServerOrTheirClient) {
-  const std::string body = Json{{"prompt", kPrompt}, {"max_tokens", 6000}, {"ignore_eos", true}}.dump();
-  const std::string request =
-      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-      "Content-Length: " +
-      std::to_string(body.size()) + "\r\n\r\n" + body;
-  RawClient gone(server->port());
-  gone.send(request);
-  EXPECT_TRUE(eventually([&] { return metric("num_requests_running") > 0; }));
-  gone.close();
-  EXPECT_TRUE(eventually([&] { return metric("num_requests_running") == 0; }));
-  EXPECT_LT(metric("generation_tokens_total"), 6000);
-  const RawClient stopped(server->port());
-  stopped.send(request);
-  EXPECT_TRUE(eventually([&] { return metric("num_requests_running") > 0; }));
-  const auto begun = Clock::now();
-  server->stop();  // waits for handlers
-  api->engines().stop();
-  EXPECT_LT(Clock::now() - begun, 20s);
-}
-
-TEST_F(GenerationApiTest, IsNotReadyInTrouble) {
-  httplib::Client http("127.0.0.1", server->port());
-  trouble = true;
-  const httplib::Result refused = http.Get("/health/ready");
-  EXPECT_EQ(refused->status, 503);
-  EXPECT_EQ(Json::parse(refused->body)["detail"], "the disk is full");
-  EXPECT_EQ(http.Get("/health")->status, 503);
-  EXPECT_EQ(http.Get("/v1/health")->status, 503);
-  EXPECT_EQ(http.Get("/health/live")->status, 200);
-  trouble = false;
-  EXPECT_EQ(http.Get("/health/ready")->status, 200);
-}
-
-TEST_F(GenerationApiTest, TellsRequestsThatItStops) {
-  std::atomic<int> status = 0;
-  std::thread client([&] {
-    status = post("/v1/completions", {{"prompt", kPrompt}, {"max_tokens", 6000}, {"ignore_eos", true}})->status;
-  });
-  EXPECT_TRUE(eventually([&] { return metric("num_requests_running") > 0; }));
-  api->engines().stop();
-  client.join();
-  EXPECT_EQ(status, 503);
-  httplib::Client http("127.0.0.1", server->port());
-  EXPECT_EQ(http.Get("/health/ready")->status, 503);
-  EXPECT_EQ(http.Get("/health/live")->status, 200);
 }
 
 }  // namespace
