@@ -6,9 +6,9 @@
 #include <cmath>
 #include <csignal>
 
-#include "sandbox/child.h"
-#include "sandbox/child_process.h"
-#include "scripting/graph/resource_error.h"
+#include "sandbox/process/child.h"
+#include "sandbox/process/child_process.h"
+#include "scripting/base/resource_error.h"
 #include "scripting/graph/verify.h"
 
 namespace sluice {

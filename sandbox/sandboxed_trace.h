@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sandbox/messages.h"
+#include "sandbox/wire/messages.h"
 #include "scripting/lua/trace.h"
 
 namespace sluice {
@@ -15,7 +15,7 @@ struct SandboxLimits {
   size_t memory = size_t{256} << 20;     // bytes of address space, the program's own counted
   size_t most_answer = size_t{8} << 20;  // bytes
   /// The program that becomes the child, with arguments that go before ours. Its `main` must begin with `is_sandbox_child`
-  /// (sandbox/child.h): another one would do what it always does.
+  /// (sandbox/process/child.h): another one would do what it always does.
   std::vector<std::string> command = {"/proc/self/exe"};
 };
 

@@ -8,9 +8,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "kernels/cpu/memory.h"
-#include "kernels/cpu/peak.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/runtime/memory.h"
+#include "kernels/cpu/runtime/peak.h"
+#include "kernels/cpu/runtime/thread_pool.h"
 
 namespace sluice {
 namespace {

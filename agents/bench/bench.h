@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "agents/bench/budget.h"
-#include "kernels/kernel_profile.h"
+#include "kernels/profile/kernel_profile.h"
 
 namespace sluice {
 

@@ -10,14 +10,14 @@
 #include <vector>
 
 #include "agents/bench/bench.h"
-#include "agents/device_refusal.h"
-#include "agents/flow_script.h"
-#include "kernels/cpu/flow.h"
-#include "kernels/cpu/memory.h"
-#include "kernels/cpu/pool.h"
-#include "kernels/cpu/thread_pool.h"
+#include "agents/evaluation/flow_script.h"
+#include "kernels/cpu/flow/flow.h"
+#include "kernels/cpu/runtime/memory.h"
+#include "kernels/cpu/runtime/pool.h"
+#include "kernels/cpu/runtime/thread_pool.h"
+#include "kernels/device/device_refusal.h"
 #include "kernels/reference/judge.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 #include "scripting/graph/selections.h"
 
 namespace sluice {

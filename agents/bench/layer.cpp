@@ -15,10 +15,10 @@
 #include "agents/bench/device_limits.h"
 #include "agents/bench/flow_sources.h"
 #include "agents/bench/layer_side.h"
-#include "agents/device_refusal.h"
+#include "agents/evaluation/flow_script.h"
 #include "agents/evaluation/statistics.h"
-#include "agents/flow_script.h"
-#include "scripting/graph/error.h"
+#include "kernels/device/device_refusal.h"
+#include "scripting/base/error.h"
 
 namespace sluice {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "kernels/random.h"
+#include "kernels/device/random.h"
 
 namespace sluice {
 namespace {

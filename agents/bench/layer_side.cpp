@@ -8,9 +8,9 @@
 #include <numeric>
 #include <random>
 
-#include "kernels/open_pass.h"
+#include "kernels/device/open_pass.h"
 #include "kernels/reference/oracle.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 #include "scripting/graph/selections.h"
 
 namespace sluice {

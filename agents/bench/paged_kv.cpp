@@ -7,7 +7,7 @@
 #include <numeric>
 #include <random>
 
-#include "kernels/open_pass.h"
+#include "kernels/device/open_pass.h"
 
 namespace sluice {
 namespace {

@@ -11,12 +11,12 @@
 #include "agents/bench/serve_compare.h"
 #include "agents/bench/serve_rate.h"
 #include "agents/bench/serve_side.h"
-#include "agents/device_refusal.h"
-#include "agents/flow_script.h"
-#include "agents/trace_options.h"
-#include "host/default_model.h"
-#include "host/random_weights.h"
-#include "scripting/graph/error.h"
+#include "agents/evaluation/flow_script.h"
+#include "agents/evaluation/trace_options.h"
+#include "host/weights/default_model.h"
+#include "host/weights/random_weights.h"
+#include "kernels/device/device_refusal.h"
+#include "scripting/base/error.h"
 
 namespace sluice {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "agents/bench/step_profiler.h"
 #include "agents/evaluation/statistics.h"
-#include "agents/traffic.h"
+#include "scripting/passes/traffic.h"
 
 namespace sluice {
 namespace {

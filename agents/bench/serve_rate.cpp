@@ -9,9 +9,9 @@
 #include <thread>
 #include <unordered_map>
 
-#include "host/random.h"
-#include "host/tensor.h"
-#include "scripting/graph/error.h"
+#include "host/serving/random.h"
+#include "host/serving/tensor.h"
+#include "scripting/base/error.h"
 
 namespace sluice {
 namespace {

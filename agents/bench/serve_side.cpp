@@ -6,9 +6,9 @@
 #include <fstream>
 #include <utility>
 
-#include "agents/step_timing.h"
-#include "host/random.h"
-#include "host/tensor.h"
+#include "agents/evaluation/step_timing.h"
+#include "host/serving/random.h"
+#include "host/serving/tensor.h"
 
 namespace sluice {
 namespace {

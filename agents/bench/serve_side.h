@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "agents/step_timing.h"
-#include "host/engine.h"
+#include "agents/evaluation/step_timing.h"
+#include "host/serving/engine.h"
 
 namespace sluice {
 

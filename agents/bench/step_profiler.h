@@ -6,8 +6,8 @@
 
 #include "agents/bench/bench.h"
 #include "agents/bench/profiling_device.h"
-#include "kernels/kernel_recorder.h"
-#include "scripting/graph/error.h"
+#include "kernels/profile/kernel_recorder.h"
+#include "scripting/base/error.h"
 
 namespace sluice {
 

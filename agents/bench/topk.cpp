@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "agents/bench/bench.h"
-#include "kernels/cpu/topk.h"
+#include "kernels/cpu/selection/topk.h"
 #include "kernels/device.h"
-#include "kernels/random.h"
+#include "kernels/device/random.h"
 #include "kernels/reference/oracle.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice {
 namespace {

@@ -9,12 +9,12 @@
 #include "agents/cli/commands.h"
 #include "agents/harness/documents.h"
 #include "agents/harness/submission_draft.h"
-#include "agents/iso_time.h"
-#include "agents/printable_text.h"
-#include "agents/text_table.h"
-#include "scripting/graph/error.h"
-#include "store/data_folder.h"
+#include "scripting/base/error.h"
+#include "scripting/base/iso_time.h"
+#include "scripting/base/printable_text.h"
+#include "scripting/base/text_table.h"
 #include "store/error.h"
+#include "store/folder/data_folder.h"
 
 namespace sluice::cli {
 namespace {

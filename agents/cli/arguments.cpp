@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "host/unicode.h"
+#include "scripting/base/unicode.h"
 
 namespace sluice::cli {
 

@@ -11,10 +11,10 @@
 
 #include "agents/cli/arguments.h"
 #include "agents/cli/commands.h"
-#include "agents/output_file.h"
-#include "agents/printable_text.h"
-#include "host/random_weights.h"
-#include "scripting/graph/error.h"
+#include "host/weights/random_weights.h"
+#include "scripting/base/error.h"
+#include "scripting/base/output_file.h"
+#include "scripting/base/printable_text.h"
 
 namespace sluice::cli {
 namespace {

@@ -6,11 +6,11 @@
 
 #include "agents/cli/arguments.h"
 #include "agents/cli/commands.h"
-#include "agents/evaluation/cache_limit.h"
-#include "agents/flow_script.h"
-#include "agents/printable_text.h"
+#include "agents/evaluation/flow_script.h"
+#include "scripting/base/printable_text.h"
 #include "scripting/graph/plan.h"
 #include "scripting/graph/verify.h"
+#include "scripting/passes/cache_limit.h"
 
 namespace sluice::cli {
 

@@ -9,7 +9,7 @@
 #include "agents/cli/terminal.h"
 #include "agents/client/metric_text.h"
 #include "agents/client/submission_text.h"
-#include "host/json_object.h"
+#include "scripting/base/json_object.h"
 
 namespace sluice::cli {
 

@@ -16,9 +16,9 @@
 #include "agents/evaluation/judge.h"
 #include "agents/evaluation/suite.h"
 #include "agents/evaluation/terminal_progress.h"
-#include "agents/output_file.h"
-#include "host/default_model.h"
-#include "scripting/graph/error.h"
+#include "host/weights/default_model.h"
+#include "scripting/base/error.h"
+#include "scripting/base/output_file.h"
 
 namespace sluice::cli {
 namespace {

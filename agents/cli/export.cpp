@@ -12,9 +12,9 @@
 #include "agents/cli/client_options.h"
 #include "agents/cli/commands.h"
 #include "agents/client/export.h"
-#include "agents/printable_text.h"
-#include "host/json_object.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
+#include "scripting/base/json_object.h"
+#include "scripting/base/printable_text.h"
 
 namespace sluice::cli {
 namespace {

@@ -5,10 +5,10 @@
 
 #include "agents/cli/commands.h"
 #include "agents/harness/harness.h"
-#include "agents/printable_text.h"
-#include "scripting/graph/error.h"
-#include "store/data_folder.h"
+#include "scripting/base/error.h"
+#include "scripting/base/printable_text.h"
 #include "store/error.h"
+#include "store/folder/data_folder.h"
 
 namespace sluice::cli {
 

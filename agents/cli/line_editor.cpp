@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice::cli {
 

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "agents/cli/commands.h"
-#include "agents/printable_text.h"
-#include "sandbox/child.h"
-#include "scripting/graph/error.h"
-#include "scripting/graph/resource_error.h"
+#include "sandbox/process/child.h"
+#include "scripting/base/error.h"
+#include "scripting/base/printable_text.h"
+#include "scripting/base/resource_error.h"
 
 namespace {
 

@@ -10,10 +10,10 @@
 
 #include "agents/cli/arguments.h"
 #include "agents/cli/commands.h"
-#include "agents/flow_script.h"
-#include "agents/plan_report.h"
-#include "agents/printable_text.h"
+#include "agents/evaluation/flow_script.h"
 #include "kernels/device.h"
+#include "kernels/device/plan_report.h"
+#include "scripting/base/printable_text.h"
 
 namespace sluice::cli {
 

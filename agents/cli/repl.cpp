@@ -17,11 +17,11 @@
 #include "agents/cli/line_editor.h"
 #include "agents/cli/terminal.h"
 #include "agents/client/repl_server.h"
-#include "agents/model_name.h"
-#include "agents/printable_text.h"
 #include "agents/repl/session.h"
 #include "agents/tasks/task.h"
-#include "host/default_model.h"
+#include "host/weights/default_model.h"
+#include "host/weights/model_name.h"
+#include "scripting/base/printable_text.h"
 
 namespace sluice::cli {
 

@@ -12,8 +12,8 @@
 #include "agents/cli/commands.h"
 #include "agents/client/submission_text.h"
 #include "agents/client/verdict_wait.h"
-#include "agents/flow_script.h"
-#include "scripting/graph/error.h"
+#include "agents/evaluation/flow_script.h"
+#include "scripting/base/error.h"
 
 namespace sluice::cli {
 namespace {

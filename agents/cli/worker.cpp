@@ -11,9 +11,9 @@
 #include "agents/cli/arguments.h"
 #include "agents/cli/commands.h"
 #include "agents/orchestrator/worker.h"
-#include "host/default_model.h"
-#include "host/freed_memory.h"
-#include "scripting/graph/error.h"
+#include "host/weights/default_model.h"
+#include "scripting/base/error.h"
+#include "scripting/base/freed_memory.h"
 
 namespace sluice::cli {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "agents/client/metric_text.h"
-#include "agents/printable_text.h"
-#include "agents/text_table.h"
+#include "scripting/base/printable_text.h"
+#include "scripting/base/text_table.h"
 
 namespace sluice {
 namespace {

@@ -5,9 +5,9 @@
 #include <fstream>
 #include <string>
 
-#include "agents/iso_time.h"
-#include "host/json_object.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
+#include "scripting/base/iso_time.h"
+#include "scripting/base/json_object.h"
 
 namespace sluice {
 namespace {

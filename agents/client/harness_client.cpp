@@ -10,8 +10,8 @@
 #include <thread>
 #include <utility>
 
-#include "host/json_object.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
+#include "scripting/base/json_object.h"
 
 namespace sluice {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "agents/client/metric_text.h"
-#include "host/json_object.h"
+#include "scripting/base/json_object.h"
 
 namespace sluice {
 namespace {

@@ -5,7 +5,7 @@
 #include <array>
 #include <string_view>
 
-#include "agents/printable_text.h"
+#include "scripting/base/printable_text.h"
 
 namespace sluice {
 namespace {

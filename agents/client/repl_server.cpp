@@ -7,7 +7,7 @@
 #include "agents/client/metric_text.h"
 #include "agents/client/submission_text.h"
 #include "agents/client/verdict_wait.h"
-#include "host/json_object.h"
+#include "scripting/base/json_object.h"
 
 namespace sluice {
 

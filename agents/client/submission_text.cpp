@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "agents/client/metric_text.h"
-#include "agents/text_table.h"
+#include "scripting/base/text_table.h"
 
 namespace sluice {
 namespace {

@@ -6,7 +6,7 @@
 #include <array>
 #include <string_view>
 
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice {
 namespace {

@@ -13,7 +13,7 @@
 #include "agents/evaluation/speed.h"
 #include "agents/tasks/rng.h"
 #include "agents/tasks/scoring.h"
-#include "scripting/graph/resource_error.h"
+#include "scripting/base/resource_error.h"
 
 namespace sluice {
 namespace {

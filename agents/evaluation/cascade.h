@@ -3,14 +3,14 @@
 #include <string>
 #include <vector>
 
+#include "agents/evaluation/flow_script.h"
 #include "agents/evaluation/progress.h"
 #include "agents/evaluation/report.h"
 #include "agents/evaluation/runner.h"
 #include "agents/evaluation/suite.h"
-#include "agents/flow_script.h"
 #include "agents/tasks/rng.h"
 #include "agents/tasks/task.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice {
 

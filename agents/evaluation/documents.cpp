@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "agents/tasks/problem_set.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice {
 namespace {

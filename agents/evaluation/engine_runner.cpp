@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "agents/device_refusal.h"
-#include "agents/evaluation/cache_limit.h"
 #include "agents/evaluation/numerical.h"
 #include "agents/evaluation/prefilled.h"
 #include "agents/evaluation/speed.h"
-#include "agents/trace_options.h"
-#include "scripting/graph/error.h"
+#include "agents/evaluation/trace_options.h"
+#include "kernels/device/device_refusal.h"
+#include "scripting/base/error.h"
+#include "scripting/passes/cache_limit.h"
 
 namespace sluice {
 namespace {

@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "agents/tasks/task.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice {
 namespace fs = std::filesystem;

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "agents/evaluation/documents.h"
-#include "host/engine.h"
+#include "host/serving/engine.h"
 
 namespace sluice {
 

@@ -9,8 +9,8 @@
 #include "agents/evaluation/cascade.h"
 #include "agents/evaluation/engine_runner.h"
 #include "agents/tasks/vocabulary.h"
-#include "host/model.h"
-#include "host/tokenizer.h"
+#include "host/text/tokenizer.h"
+#include "host/transformer/model.h"
 #include "kernels/device.h"
 
 namespace sluice {

@@ -10,8 +10,8 @@
 #include <fstream>
 
 #include "agents/evaluation/prefilled.h"
-#include "host/freed_memory.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
+#include "scripting/base/freed_memory.h"
 
 namespace sluice {
 namespace {

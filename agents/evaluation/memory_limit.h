@@ -5,7 +5,7 @@
 #include <string>
 
 #include "agents/evaluation/suite.h"
-#include "host/config.h"
+#include "host/transformer/config.h"
 
 namespace sluice {
 

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 #include "scripting/graph/text.h"
 
 namespace sluice {

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "agents/evaluation/runner.h"
-#include "host/engine.h"
-#include "host/model.h"
-#include "host/tokenizer.h"
+#include "host/serving/engine.h"
+#include "host/text/tokenizer.h"
+#include "host/transformer/model.h"
 
 namespace sluice {
 

@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "agents/evaluation/report.h"
-#include "agents/printable_text.h"
-#include "agents/text_table.h"
+#include "scripting/base/printable_text.h"
+#include "scripting/base/text_table.h"
 
 namespace sluice {
 namespace {

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "agents/evaluation/flow_script.h"
 #include "agents/evaluation/report.h"
-#include "agents/flow_script.h"
 #include "agents/tasks/task.h"
-#include "host/engine.h"
+#include "host/serving/engine.h"
 #include "scripting/graph/plan.h"
 
 namespace sluice {

@@ -5,7 +5,7 @@
 #include <iterator>
 #include <numeric>
 
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 #include "scripting/graph/selections.h"
 
 namespace sluice {

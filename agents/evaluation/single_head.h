@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/device.h"
-#include "kernels/open_pass.h"
+#include "kernels/device/open_pass.h"
 #include "scripting/graph/plan.h"
 
 namespace sluice {

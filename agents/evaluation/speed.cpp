@@ -7,8 +7,8 @@
 #include <numeric>
 
 #include "agents/tasks/rng.h"
-#include "host/engine.h"
-#include "scripting/graph/error.h"
+#include "host/serving/engine.h"
+#include "scripting/base/error.h"
 
 namespace sluice {
 namespace {

@@ -6,7 +6,7 @@
 #include <numbers>
 #include <numeric>
 
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice {
 namespace {

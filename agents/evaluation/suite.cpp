@@ -7,10 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "agents/input_text.h"
 #include "agents/tasks/task.h"
-#include "host/json_object.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
+#include "scripting/base/input_text.h"
+#include "scripting/base/json_object.h"
 
 namespace sluice {
 namespace {

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "agents/printable_text.h"
+#include "scripting/base/printable_text.h"
 namespace sluice {
 namespace {
 

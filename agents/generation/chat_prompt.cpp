@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "agents/server/http_problem.h"
+#include "agents/http/http_problem.h"
 
 namespace sluice {
 namespace {

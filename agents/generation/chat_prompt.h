@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "host/tokenizer.h"
+#include "host/text/tokenizer.h"
 
 namespace sluice {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <random>
 
-#include "agents/server/http_problem.h"
+#include "agents/http/http_problem.h"
 
 namespace sluice {
 namespace {

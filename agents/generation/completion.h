@@ -11,7 +11,7 @@
 #include "agents/generation/completion_request.h"
 #include "agents/generation/engine_thread.h"
 #include "agents/generation/stop_strings.h"
-#include "agents/token_text.h"
+#include "host/text/token_text.h"
 
 namespace sluice {
 

@@ -6,9 +6,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "agents/server/http_problem.h"
-#include "host/json_object.h"
-#include "scripting/graph/error.h"
+#include "agents/http/http_problem.h"
+#include "scripting/base/error.h"
+#include "scripting/base/json_object.h"
 
 namespace sluice {
 namespace {

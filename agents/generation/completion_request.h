@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "agents/generation/chat_prompt.h"
-#include "host/engine.h"
+#include "host/serving/engine.h"
 
 namespace sluice {
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "host/engine.h"
+#include "host/serving/engine.h"
 #include "scripting/lua/trace.h"
 
 namespace spdlog {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "agents/server/http_problem.h"
-#include "scripting/graph/error.h"
+#include "agents/http/http_problem.h"
+#include "scripting/base/error.h"
 
 namespace sluice {
 namespace {

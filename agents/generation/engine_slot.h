@@ -8,7 +8,7 @@
 
 #include "agents/generation/flow_engine.h"
 #include "agents/generation/metrics.h"
-#include "host/engine.h"
+#include "host/serving/engine.h"
 #include "scripting/graph/plan.h"
 
 namespace sluice {

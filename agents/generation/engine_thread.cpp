@@ -7,13 +7,13 @@
 #include <future>
 #include <utility>
 
+#include "agents/evaluation/trace_options.h"
 #include "agents/generation/completion_request.h"
 #include "agents/generation/dear_engine.h"
 #include "agents/generation/engine_slot.h"
 #include "agents/generation/flow_cost.h"
-#include "agents/server/http_problem.h"
-#include "agents/trace_options.h"
-#include "scripting/graph/error.h"
+#include "agents/http/http_problem.h"
+#include "scripting/base/error.h"
 #include "scripting/graph/plan.h"
 
 namespace sluice {

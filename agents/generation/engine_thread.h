@@ -20,7 +20,7 @@
 #include "agents/generation/plan_cache.h"
 #include "agents/generation/task_mail.h"
 #include "agents/generation/task_places.h"
-#include "host/model.h"
+#include "host/transformer/model.h"
 
 namespace sluice {
 

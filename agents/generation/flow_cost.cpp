@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "host/tensor.h"
+#include "host/serving/tensor.h"
 #include "scripting/graph/ops.h"
 
 namespace sluice {

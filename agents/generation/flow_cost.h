@@ -1,7 +1,7 @@
 #pragma once
 
-#include "host/engine.h"
-#include "host/model.h"
+#include "host/serving/engine.h"
+#include "host/transformer/model.h"
 #include "scripting/graph/plan.h"
 
 namespace sluice {

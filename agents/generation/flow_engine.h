@@ -7,7 +7,7 @@
 #include <string>
 
 #include "agents/generation/generation_queue.h"
-#include "host/engine.h"
+#include "host/serving/engine.h"
 
 namespace sluice {
 

@@ -10,9 +10,9 @@
 #include "agents/generation/completion.h"
 #include "agents/generation/generation_schema.h"
 #include "agents/generation/open_ai_answer.h"
-#include "agents/model_name.h"
-#include "agents/server/caller.h"
-#include "agents/server/event_stream.h"
+#include "agents/http/caller.h"
+#include "agents/http/event_stream.h"
+#include "host/weights/model_name.h"
 
 namespace sluice {
 namespace {

@@ -8,8 +8,8 @@
 #include "agents/generation/completion_request.h"
 #include "agents/generation/engine_thread.h"
 #include "agents/generation/metrics.h"
-#include "agents/server/http_server.h"
-#include "host/tokenizer.h"
+#include "agents/http/http_server.h"
+#include "host/text/tokenizer.h"
 
 namespace sluice {
 

@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "host/engine.h"
+#include "host/serving/engine.h"
 #include "scripting/graph/plan.h"
 
 namespace sluice {

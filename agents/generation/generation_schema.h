@@ -1,7 +1,7 @@
 #pragma once
 
 #include "agents/generation/completion_request.h"
-#include "agents/server/router.h"
+#include "agents/http/router.h"
 
 namespace sluice {
 

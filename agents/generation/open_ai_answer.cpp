@@ -1,6 +1,6 @@
 #include "agents/generation/open_ai_answer.h"
 
-#include "agents/server/event_stream.h"
+#include "agents/http/event_stream.h"
 
 namespace sluice {
 namespace {

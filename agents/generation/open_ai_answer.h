@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "agents/generation/completion.h"
-#include "agents/server/http_message.h"
-#include "agents/server/http_problem.h"
+#include "agents/http/http_message.h"
+#include "agents/http/http_problem.h"
 
 namespace sluice {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "agents/server/turns.h"
+#include "agents/http/turns.h"
 #include "scripting/graph/plan.h"
 
 namespace sluice {

@@ -1,7 +1,7 @@
 #include "agents/harness/harness_routes.h"
 #include "agents/harness/route_parts.h"
 #include "agents/harness/schemas.h"
-#include "agents/server/caller.h"
+#include "agents/http/caller.h"
 
 namespace sluice {
 namespace {

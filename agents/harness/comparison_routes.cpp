@@ -4,8 +4,8 @@
 #include "agents/harness/harness_routes.h"
 #include "agents/harness/route_parts.h"
 #include "agents/harness/schemas.h"
-#include "agents/server/caller.h"
-#include "agents/server/event_stream.h"
+#include "agents/http/caller.h"
+#include "agents/http/event_stream.h"
 
 namespace sluice {
 namespace {

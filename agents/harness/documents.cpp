@@ -8,9 +8,9 @@
 #include <ctime>
 #include <string_view>
 
-#include "agents/iso_time.h"
-#include "agents/server/http_problem.h"
-#include "host/json_object.h"
+#include "agents/http/http_problem.h"
+#include "scripting/base/iso_time.h"
+#include "scripting/base/json_object.h"
 
 namespace sluice {
 namespace {

@@ -3,8 +3,8 @@
 #include <string>
 #include <utility>
 
-#include "agents/server/http_problem.h"
-#include "scripting/graph/error.h"
+#include "agents/http/http_problem.h"
+#include "scripting/base/error.h"
 
 namespace sluice {
 namespace {

@@ -4,8 +4,8 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "agents/flow_script.h"
-#include "agents/server/turns.h"
+#include "agents/evaluation/flow_script.h"
+#include "agents/http/turns.h"
 
 namespace sluice {
 

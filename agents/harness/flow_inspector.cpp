@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <utility>
 
-#include "agents/device_refusal.h"
-#include "agents/evaluation/cache_limit.h"
-#include "agents/model_name.h"
-#include "agents/plan_report.h"
-#include "agents/server/http_problem.h"
-#include "agents/trace_options.h"
+#include "agents/evaluation/trace_options.h"
+#include "agents/http/http_problem.h"
+#include "host/weights/model_name.h"
+#include "kernels/device/device_refusal.h"
+#include "kernels/device/plan_report.h"
 #include "scripting/graph/ops.h"
 #include "scripting/graph/text.h"
+#include "scripting/passes/cache_limit.h"
 
 namespace sluice {
 namespace {

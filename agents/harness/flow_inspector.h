@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "agents/flow_script.h"
-#include "host/model.h"
+#include "agents/evaluation/flow_script.h"
+#include "host/transformer/model.h"
 #include "kernels/device.h"
 #include "store/records.h"
 

@@ -18,12 +18,12 @@
 #include <sstream>
 #include <utility>
 
-#include "agents/model_digest.h"
-#include "agents/model_name.h"
 #include "agents/orchestrator/worker_gpus.h"
-#include "host/mapped_file.h"
+#include "host/weights/model_digest.h"
+#include "host/weights/model_name.h"
 #include "kernels/device.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
+#include "scripting/base/mapped_file.h"
 
 namespace sluice {
 namespace {

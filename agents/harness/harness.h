@@ -9,7 +9,7 @@
 #include "agents/harness/flow_inspector.h"
 #include "agents/harness/harness_service.h"
 #include "agents/orchestrator/orchestrator.h"
-#include "store/data_folder.h"
+#include "store/folder/data_folder.h"
 
 namespace sluice {
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "agents/harness/harness_service.h"
-#include "agents/server/http_server.h"
+#include "agents/http/http_server.h"
 
 namespace sluice {
 

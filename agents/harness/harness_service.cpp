@@ -9,7 +9,7 @@
 #include "agents/harness/language.h"
 #include "agents/harness/store_events.h"
 #include "agents/harness/store_problem.h"
-#include "host/json_object.h"
+#include "scripting/base/json_object.h"
 
 namespace sluice {
 namespace {

@@ -8,15 +8,15 @@
 #include <optional>
 #include <string>
 
-#include "agents/flow_script.h"
+#include "agents/evaluation/flow_script.h"
 #include "agents/harness/flow_check.h"
 #include "agents/harness/store_pool.h"
 #include "agents/harness/store_watch.h"
 #include "agents/harness/submission_diff.h"
 #include "agents/harness/submission_draft.h"
-#include "agents/server/http_message.h"
-#include "agents/server/http_problem.h"
-#include "agents/server/turns.h"
+#include "agents/http/http_message.h"
+#include "agents/http/http_problem.h"
+#include "agents/http/turns.h"
 
 namespace sluice {
 

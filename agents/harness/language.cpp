@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "agents/evaluation/flow_files.h"
+#include "agents/evaluation/flow_script.h"
 #include "agents/evaluation/suite.h"
-#include "agents/flow_script.h"
 #include "agents/harness/embedded_guide.h"
 #include "scripting/repl/reference.h"
 

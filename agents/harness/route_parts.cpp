@@ -8,7 +8,7 @@
 
 #include "agents/harness/harness_service.h"
 #include "agents/harness/schemas.h"
-#include "host/json_object.h"
+#include "scripting/base/json_object.h"
 
 namespace sluice {
 namespace {

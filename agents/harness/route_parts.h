@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "agents/server/router.h"
+#include "agents/http/router.h"
 #include "store/records.h"
 
 // What routes of the harness have in common: reading parameters, writing answers. What is wrong with a request is HttpProblem

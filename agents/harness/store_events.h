@@ -6,7 +6,7 @@
 #include <string>
 
 #include "agents/harness/store_watch.h"
-#include "agents/server/event_stream.h"
+#include "agents/http/event_stream.h"
 #include "store/store.h"
 
 namespace sluice {

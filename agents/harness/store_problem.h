@@ -1,7 +1,7 @@
 #pragma once
 
-#include "agents/server/http_problem.h"
-#include "scripting/graph/error.h"
+#include "agents/http/http_problem.h"
+#include "scripting/base/error.h"
 #include "store/error.h"
 
 namespace sluice {

@@ -4,7 +4,7 @@
 #include <tuple>
 
 #include "agents/harness/documents.h"
-#include "store/text_diff.h"
+#include "store/lineage/text_diff.h"
 
 namespace sluice {
 namespace {

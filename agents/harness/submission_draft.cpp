@@ -7,8 +7,8 @@
 #include <initializer_list>
 
 #include "agents/evaluation/suite.h"
-#include "agents/server/http_problem.h"
-#include "host/json_object.h"
+#include "agents/http/http_problem.h"
+#include "scripting/base/json_object.h"
 
 namespace sluice {
 namespace {

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <string_view>
 
-#include "agents/server/http_problem.h"
+#include "agents/http/http_problem.h"
 #include "store/store.h"
 
 namespace sluice {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "agents/flow_script.h"
+#include "agents/evaluation/flow_script.h"
 #include "agents/harness/store_pool.h"
 
 namespace sluice {

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <set>
 
-#include "host/json_object.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
+#include "scripting/base/json_object.h"
 
 namespace sluice::mcp {
 namespace {

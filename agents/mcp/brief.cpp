@@ -8,8 +8,8 @@
 #include <map>
 #include <vector>
 
+#include "agents/http/http_problem.h"
 #include "agents/mcp/text_page.h"
-#include "agents/server/http_problem.h"
 
 namespace sluice::mcp {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "host/json_object.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
+#include "scripting/base/json_object.h"
 
 namespace sluice::mcp {
 namespace {

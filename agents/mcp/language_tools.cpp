@@ -4,7 +4,7 @@
 
 #include "agents/mcp/text_page.h"
 #include "agents/mcp/tool_schemas.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice::mcp {
 namespace {

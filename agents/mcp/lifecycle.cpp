@@ -2,9 +2,9 @@
 
 #include <memory>
 
+#include "agents/http/event_stream.h"
+#include "agents/http/http_problem.h"
 #include "agents/mcp/protocol.h"
-#include "agents/server/event_stream.h"
-#include "agents/server/http_problem.h"
 
 namespace sluice::mcp {
 namespace {

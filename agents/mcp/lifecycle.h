@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "agents/http/http_message.h"
 #include "agents/mcp/json_rpc.h"
-#include "agents/server/http_message.h"
 
 // How a client learns what the server is: discovery in the modern era, the handshake in the legacy one.
 

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "agents/http/caller.h"
+#include "agents/http/http_problem.h"
 #include "agents/mcp/lifecycle.h"
-#include "agents/server/caller.h"
-#include "agents/server/http_problem.h"
-#include "host/json_object.h"
+#include "scripting/base/json_object.h"
 
 namespace sluice::mcp {
 namespace {

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "agents/http/http_server.h"
 #include "agents/mcp/json_rpc.h"
 #include "agents/mcp/protocol.h"
 #include "agents/mcp/tool.h"
-#include "agents/server/http_server.h"
 
 namespace sluice::mcp {
 

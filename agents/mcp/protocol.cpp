@@ -7,7 +7,7 @@
 #include <map>
 #include <optional>
 
-#include "host/json_object.h"
+#include "scripting/base/json_object.h"
 
 namespace sluice::mcp {
 namespace {

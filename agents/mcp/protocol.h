@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "agents/http/http_message.h"
 #include "agents/mcp/json_rpc.h"
-#include "agents/server/http_message.h"
 
 namespace sluice::mcp {
 

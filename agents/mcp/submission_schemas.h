@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "host/json_object.h"
+#include "scripting/base/json_object.h"
 #include "store/records.h"
 
 // What the tools of the harness take and give, beside the pieces of tool_schemas.h.

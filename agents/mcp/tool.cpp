@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "agents/http/http_problem.h"
 #include "agents/mcp/argument_schema.h"
-#include "agents/server/http_problem.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice::mcp {
 namespace {

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "agents/server/http_message.h"
-#include "host/json_object.h"
+#include "agents/http/http_message.h"
+#include "scripting/base/json_object.h"
 
 namespace sluice::mcp {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "host/json_object.h"
+#include "scripting/base/json_object.h"
 
 // The pieces of which schemas of tools are made.
 

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice {
 namespace {

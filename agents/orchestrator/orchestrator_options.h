@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "agents/flow_script.h"
+#include "agents/evaluation/flow_script.h"
 #include "agents/tasks/rng.h"
 #include "store/records.h"
 

@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "agents/orchestrator/verdict.h"
-#include "host/json_object.h"
-#include "scripting/graph/resource_error.h"
+#include "scripting/base/json_object.h"
+#include "scripting/base/resource_error.h"
 #include "store/error.h"
 
 namespace sluice {

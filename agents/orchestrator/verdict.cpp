@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "agents/model_name.h"
-#include "host/json_object.h"
-#include "scripting/graph/error.h"
+#include "host/weights/model_name.h"
+#include "scripting/base/error.h"
+#include "scripting/base/json_object.h"
 #include "store/error.h"
 
 namespace sluice {

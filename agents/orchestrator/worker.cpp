@@ -9,10 +9,10 @@
 
 #include "agents/evaluation/judge.h"
 #include "agents/evaluation/memory_limit.h"
-#include "agents/model_digest.h"
 #include "agents/orchestrator/line_pipe.h"
 #include "agents/orchestrator/worker_messages.h"
-#include "scripting/graph/resource_error.h"
+#include "host/weights/model_digest.h"
+#include "scripting/base/resource_error.h"
 
 namespace sluice {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice {
 

@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "host/json_object.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
+#include "scripting/base/json_object.h"
 
 namespace sluice {
 namespace {

@@ -19,7 +19,7 @@ struct WorkerJob {
   std::string suite = "quick";  // a built-in one, or with `suite_text` what messages call it
   std::string suite_text;       // of a suite file; empty: the built-in one
   Seed seed;
-  std::string model_digest = {};  // of the model that is to judge it (agents/model_digest.h); empty: whichever is there
+  std::string model_digest = {};  // of the model that is to judge it (host/weights/model_digest.h); empty: whichever is there
 
   /// Throws InputError for a suite that cannot be.
   Suite load() const;

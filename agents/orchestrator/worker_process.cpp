@@ -15,7 +15,7 @@
 #include <string_view>
 #include <utility>
 
-#include "scripting/graph/resource_error.h"
+#include "scripting/base/resource_error.h"
 
 namespace sluice {
 namespace {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "kernels/open_pass.h"
-#include "scripting/graph/error.h"
+#include "kernels/device/open_pass.h"
+#include "scripting/base/error.h"
 
 namespace sluice::repl {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "host/model.h"
+#include "host/transformer/model.h"
 #include "kernels/device.h"
 #include "kernels/reference/oracle.h"
 

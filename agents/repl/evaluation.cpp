@@ -7,7 +7,7 @@
 
 #include "kernels/reference/oracle_operators.h"
 #include "kernels/reference/schedule.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 #include "scripting/graph/ops.h"
 #include "scripting/repl/subgraph.h"
 

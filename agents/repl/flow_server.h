@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "agents/flow_script.h"
+#include "agents/evaluation/flow_script.h"
 #include "agents/repl/heat_map.h"
 
 namespace sluice::repl {

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 
-#include "agents/flow_script.h"
-#include "agents/printable_text.h"
-#include "agents/trace_options.h"
-#include "scripting/graph/error.h"
+#include "agents/evaluation/flow_script.h"
+#include "agents/evaluation/trace_options.h"
+#include "scripting/base/error.h"
+#include "scripting/base/printable_text.h"
+#include "scripting/base/suggest.h"
 #include "scripting/graph/text.h"
 #include "scripting/lua/functions.h"
-#include "scripting/lua/suggest.h"
 #include "scripting/repl/chunk.h"
 #include "scripting/repl/statements.h"
 

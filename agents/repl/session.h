@@ -11,7 +11,7 @@
 #include "agents/repl/evaluation.h"
 #include "agents/repl/flow_server.h"
 #include "agents/repl/heat_map.h"
-#include "host/tokenizer.h"
+#include "host/text/tokenizer.h"
 #include "scripting/lua/trace.h"
 #include "scripting/repl/completion.h"
 #include "scripting/repl/draft.h"

@@ -4,15 +4,15 @@
 #include <charconv>
 #include <filesystem>
 
-#include "agents/flow_script.h"
-#include "agents/output_file.h"
-#include "agents/plan_report.h"
-#include "agents/printable_text.h"
+#include "agents/evaluation/flow_script.h"
 #include "agents/repl/session.h"
 #include "agents/repl/timing.h"
-#include "scripting/graph/error.h"
+#include "kernels/device/plan_report.h"
+#include "scripting/base/error.h"
+#include "scripting/base/output_file.h"
+#include "scripting/base/printable_text.h"
+#include "scripting/base/suggest.h"
 #include "scripting/graph/text.h"
-#include "scripting/lua/suggest.h"
 #include "scripting/repl/reference.h"
 #include "scripting/repl/subgraph.h"
 

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "agents/repl/session.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 // The commands of a session that talk to a server.
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "kernels/open_pass.h"
+#include "kernels/device/open_pass.h"
 
 namespace sluice::repl {
 

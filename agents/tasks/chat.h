@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "host/tokenizer.h"
+#include "host/text/tokenizer.h"
 
 namespace sluice {
 

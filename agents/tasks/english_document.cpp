@@ -8,7 +8,7 @@
 
 #include "agents/tasks/chat.h"
 #include "agents/tasks/english_words.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice::english {
 namespace {

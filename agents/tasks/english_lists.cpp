@@ -5,7 +5,7 @@
 #include "agents/tasks/english_words.h"
 #include "agents/tasks/generators.h"
 #include "agents/tasks/word_list.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice::english {
 namespace {

@@ -6,7 +6,7 @@
 #include "agents/tasks/english_words.h"
 #include "agents/tasks/generators.h"
 #include "agents/tasks/salad_layout.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice::english {
 namespace {

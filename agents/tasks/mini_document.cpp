@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice::mini {
 

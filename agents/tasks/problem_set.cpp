@@ -6,11 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
-#include "agents/input_text.h"
 #include "agents/tasks/chat.h"
 #include "agents/tasks/math_answer.h"
-#include "host/json_object.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
+#include "scripting/base/input_text.h"
+#include "scripting/base/json_object.h"
 
 namespace sluice {
 namespace {

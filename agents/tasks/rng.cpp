@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice {
 namespace {

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdint>
 
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice {
 namespace {

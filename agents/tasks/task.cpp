@@ -4,7 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "agents/tasks/generators.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice {
 namespace {

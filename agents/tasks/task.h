@@ -8,7 +8,7 @@
 
 #include "agents/tasks/rng.h"
 #include "agents/tasks/vocabulary.h"
-#include "host/tokenizer.h"
+#include "host/text/tokenizer.h"
 
 namespace sluice {
 

@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
-#include "host/json_object.h"
-#include "host/mapped_file.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
+#include "scripting/base/json_object.h"
+#include "scripting/base/mapped_file.h"
 
 namespace sluice {
 namespace {

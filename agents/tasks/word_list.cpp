@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice {
 namespace {

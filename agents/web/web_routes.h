@@ -1,6 +1,6 @@
 #pragma once
 
-#include "agents/server/http_server.h"
+#include "agents/http/http_server.h"
 
 namespace sluice {
 

@@ -7,12 +7,12 @@
 #include <cstring>
 #include <string>
 
-#include "kernels/checks.h"
-#include "kernels/cpu/amx.h"
-#include "kernels/cpu/free_memory.h"
-#include "kernels/cpu/rows.h"
-#include "kernels/cpu/targets.h"
-#include "kernels/cpu/weight.h"
+#include "kernels/cpu/products/rows.h"
+#include "kernels/cpu/products/weight.h"
+#include "kernels/cpu/runtime/free_memory.h"
+#include "kernels/cpu/simd/amx.h"
+#include "kernels/cpu/simd/targets.h"
+#include "kernels/device/checks.h"
 // After targets.h, so that HWY_TARGETS are the ones that kernels are compiled for.
 #include "hwy/targets.h"
 

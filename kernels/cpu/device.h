@@ -3,12 +3,12 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/cpu/attend.h"
-#include "kernels/cpu/matmul.h"
-#include "kernels/cpu/pass.h"
-#include "kernels/cpu/rope.h"
-#include "kernels/cpu/sample.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/attention/attend.h"
+#include "kernels/cpu/attention/rope.h"
+#include "kernels/cpu/products/matmul.h"
+#include "kernels/cpu/runtime/pass.h"
+#include "kernels/cpu/runtime/thread_pool.h"
+#include "kernels/cpu/sampling/sample.h"
 #include "kernels/device.h"
 
 namespace sluice::cpu {

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/checks.h"
-#include "kernels/cuda/device_flow.h"
-#include "kernels/cuda/step_graphs.h"
+#include "kernels/cuda/flow/device_flow.h"
+#include "kernels/cuda/runtime/step_graphs.h"
+#include "kernels/device/checks.h"
 
 namespace sluice::cuda {
 namespace {

@@ -5,14 +5,14 @@
 #include <tuple>
 #include <vector>
 
-#include "kernels/cuda/decode_mlp.h"
-#include "kernels/cuda/flow.h"
-#include "kernels/cuda/gang.h"
-#include "kernels/cuda/layer_chain.h"
-#include "kernels/cuda/matmul.h"
-#include "kernels/cuda/pass.h"
-#include "kernels/cuda/pool.h"
-#include "kernels/cuda/sample.h"
+#include "kernels/cuda/flow/flow.h"
+#include "kernels/cuda/pages/pass.h"
+#include "kernels/cuda/pages/pool.h"
+#include "kernels/cuda/products/decode_mlp.h"
+#include "kernels/cuda/products/layer_chain.h"
+#include "kernels/cuda/products/matmul.h"
+#include "kernels/cuda/runtime/gang.h"
+#include "kernels/cuda/sampling/sample.h"
 #include "kernels/device.h"
 
 namespace sluice {

@@ -5,11 +5,11 @@
 #include <numeric>
 #include <utility>
 
-#include "kernels/checks.h"
 #include "kernels/cuda/device.h"
-#include "kernels/cuda/device_flow.h"
-#include "kernels/cuda/flow_state.h"
-#include "kernels/cuda/step_graphs.h"
+#include "kernels/cuda/flow/device_flow.h"
+#include "kernels/cuda/flow/state.h"
+#include "kernels/cuda/runtime/step_graphs.h"
+#include "kernels/device/checks.h"
 
 // What CudaDevice does with pages: refreshing their fields, attention, and what it reports.
 

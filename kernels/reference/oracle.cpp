@@ -39,7 +39,7 @@ Bounded store(DataType type, Bounded x) {
   return {value, std::isnan(error) && !std::isnan(value) ? kUnknown : std::isnan(value) ? 0 : error};
 }
 
-/// Independent of kernels/random.h, whose comment defines these numbers.
+/// Independent of kernels/device/random.h, whose comment defines these numbers.
 uint64_t finalise(uint64_t z) {
   z ^= z >> 30;
   z *= 0xbf58476d1ce4e5b9ULL;

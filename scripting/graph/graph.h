@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 #include "scripting/graph/types.h"
 
 namespace sluice {

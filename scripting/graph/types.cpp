@@ -5,7 +5,7 @@
 #include <array>
 #include <utility>
 
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice {
 

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <limits>
 
+#include "scripting/base/suggest.h"
 #include "scripting/graph/ops.h"
 #include "scripting/graph/verify.h"
-#include "scripting/lua/suggest.h"
 
 namespace sluice {
 

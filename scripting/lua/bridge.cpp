@@ -5,9 +5,9 @@
 #include <array>
 #include <lua.hpp>
 
+#include "scripting/base/suggest.h"
 #include "scripting/lua/functions.h"
 #include "scripting/lua/reader.h"
-#include "scripting/lua/suggest.h"
 
 // Lua raises errors by longjmp, which skips destructors. So every C function here has two halves: `guarded` runs C++ that may
 // throw and touches Lua only through calls that raise nothing; what it returns is plain data, and only then, with no object

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
+#include "scripting/base/suggest.h"
 #include "scripting/graph/ops.h"
 #include "scripting/graph/shapes.h"
 #include "scripting/graph/verify.h"
-#include "scripting/lua/suggest.h"
 
 namespace sluice {
 

@@ -2,8 +2,8 @@
 
 #include <array>
 
+#include "scripting/base/suggest.h"
 #include "scripting/lua/functions.h"
-#include "scripting/lua/suggest.h"
 
 namespace sluice {
 

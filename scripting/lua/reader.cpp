@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <lua.hpp>
 
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice {
 

@@ -4,7 +4,7 @@
 #include <lua.hpp>
 #include <utility>
 
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice {
 

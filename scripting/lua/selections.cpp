@@ -2,9 +2,9 @@
 
 #include <array>
 
+#include "scripting/base/suggest.h"
 #include "scripting/graph/verify.h"
 #include "scripting/lua/functions.h"
-#include "scripting/lua/suggest.h"
 
 namespace sluice {
 

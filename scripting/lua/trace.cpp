@@ -9,13 +9,13 @@
 #include <iterator>
 #include <lua.hpp>
 
+#include "scripting/base/suggest.h"
 #include "scripting/graph/verify.h"
 #include "scripting/lua/bridge.h"
 #include "scripting/lua/functions.h"
 #include "scripting/lua/library.h"
 #include "scripting/lua/reader.h"
 #include "scripting/lua/sandbox.h"
-#include "scripting/lua/suggest.h"
 
 namespace sluice {
 

@@ -4,7 +4,7 @@
 #include <lua.hpp>
 #include <memory>
 
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 #include "scripting/repl/tokens.h"
 
 namespace sluice::repl {

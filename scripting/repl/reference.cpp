@@ -5,9 +5,9 @@
 #include <sstream>
 #include <vector>
 
+#include "scripting/base/suggest.h"
 #include "scripting/graph/ops.h"
 #include "scripting/lua/functions.h"
-#include "scripting/lua/suggest.h"
 
 namespace sluice::repl {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 #include "scripting/repl/tokens.h"
 
 namespace sluice::repl {

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "store/data_folder.h"
+#include "store/folder/data_folder.h"
 #include "tests/cli/program.h"
 
 namespace sluice::test {

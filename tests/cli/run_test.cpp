@@ -9,8 +9,8 @@
 #include <sstream>
 #include <string>
 
-#include "host/safetensors.h"
-#include "host/safetensors_writer.h"
+#include "host/weights/safetensors.h"
+#include "host/weights/safetensors_writer.h"
 #include "kernels/reference/oracle.h"
 #include "scripting/lua/trace.h"
 #include "tests/support/stored_integers.h"

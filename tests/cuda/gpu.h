@@ -4,9 +4,9 @@
 
 #include <cstdlib>
 
-#include "kernels/cuda/nvrtc.h"
-#include "kernels/cuda/runtime.h"
-#include "scripting/graph/error.h"
+#include "kernels/cuda/runtime/nvrtc.h"
+#include "kernels/cuda/runtime/runtime.h"
+#include "scripting/base/error.h"
 
 namespace sluice::testing {
 

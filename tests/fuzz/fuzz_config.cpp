@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "host/config.h"
-#include "scripting/graph/error.h"
+#include "host/transformer/config.h"
+#include "scripting/base/error.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "sandbox/graph_wire.h"
-#include "sandbox/messages.h"
+#include "sandbox/wire/graph_wire.h"
+#include "sandbox/wire/messages.h"
 #include "scripting/graph/plan.h"
 #include "scripting/graph/verify.h"
 

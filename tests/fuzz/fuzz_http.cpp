@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "agents/generation/completion_request.h"
-#include "agents/server/http_head.h"
-#include "agents/server/http_problem.h"
+#include "agents/http/http_head.h"
+#include "agents/http/http_problem.h"
 
 namespace {
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <span>
 
-#include "host/safetensors.h"
-#include "scripting/graph/error.h"
+#include "host/weights/safetensors.h"
+#include "scripting/base/error.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {

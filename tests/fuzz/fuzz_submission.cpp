@@ -6,9 +6,9 @@
 #include <string_view>
 
 #include "agents/harness/submission_draft.h"
-#include "agents/server/http_problem.h"
-#include "host/json_object.h"
-#include "scripting/graph/error.h"
+#include "agents/http/http_problem.h"
+#include "scripting/base/error.h"
+#include "scripting/base/json_object.h"
 
 namespace {
 

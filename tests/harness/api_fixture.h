@@ -7,10 +7,10 @@
 #include <optional>
 #include <string>
 
-#include "agents/flow_script.h"
+#include "agents/evaluation/flow_script.h"
 #include "agents/harness/flow_inspector.h"
 #include "agents/harness/harness_routes.h"
-#include "agents/server/http_server.h"
+#include "agents/http/http_server.h"
 #include "tests/harness/answer_checker.h"
 #include "tests/harness/harness_test.h"
 

@@ -8,9 +8,9 @@
 #include <thread>
 #include <vector>
 
-#include "agents/flow_script.h"
+#include "agents/evaluation/flow_script.h"
 #include "agents/harness/harness.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 #include "tests/support/temporary_directory.h"
 
 namespace sluice {

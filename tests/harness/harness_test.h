@@ -6,10 +6,10 @@
 #include <optional>
 #include <string>
 
-#include "agents/flow_script.h"
+#include "agents/evaluation/flow_script.h"
 #include "agents/orchestrator/orchestrator.h"
 #include "scripting/lua/trace.h"
-#include "store/migrations.h"
+#include "store/database/migrations.h"
 #include "store/store.h"
 #include "tests/support/temporary_directory.h"
 

@@ -14,10 +14,10 @@
 #include <system_error>
 #include <thread>
 
-#include "agents/flow_script.h"
+#include "agents/evaluation/flow_script.h"
 #include "agents/orchestrator/worker_gpus.h"
-#include "scripting/graph/resource_error.h"
-#include "store/sqlite.h"
+#include "scripting/base/resource_error.h"
+#include "store/database/sqlite.h"
 #include "tests/harness/harness_test.h"
 #include "tests/support/eventually.h"
 #include "tests/support/sanitized.h"

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "agents/server/http_problem.h"
+#include "agents/http/http_problem.h"
 #include "tests/harness/harness_test.h"
 
 namespace sluice {

@@ -11,7 +11,7 @@
 #include <array>
 #include <cstdio>
 
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice::testing {
 namespace {

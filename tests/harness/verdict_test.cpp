@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agents/evaluation/report.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice {
 namespace {

@@ -13,7 +13,7 @@
 #include <string>
 #include <thread>
 
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice {
 namespace {

@@ -13,10 +13,10 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "agents/flow_script.h"
-#include "agents/model_digest.h"
+#include "agents/evaluation/flow_script.h"
 #include "agents/orchestrator/worker_process.h"
-#include "scripting/graph/error.h"
+#include "host/weights/model_digest.h"
+#include "scripting/base/error.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/temporary_directory.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/kernel_profile.h"
+#include "kernels/profile/kernel_profile.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "kernels/random.h"
+#include "kernels/device/random.h"
 
 #include <gtest/gtest.h>
 

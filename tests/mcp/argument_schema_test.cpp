@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "agents/mcp/tool_schemas.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice::mcp::test {
 namespace {

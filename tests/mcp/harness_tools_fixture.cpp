@@ -5,7 +5,7 @@
 
 #include "agents/mcp/argument_schema.h"
 #include "agents/mcp/text_page.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice::mcp::test {
 

@@ -6,8 +6,8 @@
 #include <future>
 #include <thread>
 
+#include "agents/http/http_server.h"
 #include "agents/mcp/tool_schemas.h"
-#include "agents/server/http_server.h"
 #include "tests/mcp/mcp_test.h"
 
 namespace sluice::mcp::test {

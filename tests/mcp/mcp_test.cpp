@@ -1,8 +1,8 @@
 #include "tests/mcp/mcp_test.h"
 
+#include "agents/http/http_problem.h"
 #include "agents/mcp/tool_schemas.h"
-#include "agents/server/http_problem.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice::mcp::test {
 namespace {

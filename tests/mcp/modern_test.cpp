@@ -2,7 +2,7 @@
 
 #include <chrono>
 
-#include "agents/server/event_stream.h"
+#include "agents/http/event_stream.h"
 #include "tests/mcp/mcp_test.h"
 
 namespace sluice::mcp::test {

@@ -1,4 +1,4 @@
-#include "sandbox/confinement.h"
+#include "sandbox/process/confinement.h"
 
 #include <fcntl.h>
 #include <linux/landlock.h>
@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "sandbox/child.h"
-#include "sandbox/landlock.h"
+#include "sandbox/process/child.h"
+#include "sandbox/process/landlock.h"
 #include "tests/sandbox/attempts.h"
 #include "tests/sandbox/sandbox_limits.h"
 

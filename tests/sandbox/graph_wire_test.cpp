@@ -1,4 +1,4 @@
-#include "sandbox/graph_wire.h"
+#include "sandbox/wire/graph_wire.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <functional>
 #include <random>
 
-#include "sandbox/messages.h"
-#include "sandbox/wire.h"
+#include "sandbox/wire/messages.h"
+#include "sandbox/wire/wire.h"
 #include "scripting/graph/plan.h"
 #include "scripting/graph/text.h"
 #include "scripting/graph/verify.h"

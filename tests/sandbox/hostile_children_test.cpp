@@ -8,8 +8,8 @@
 #include <fstream>
 #include <functional>
 
-#include "sandbox/child_process.h"
-#include "sandbox/graph_wire.h"
+#include "sandbox/process/child_process.h"
+#include "sandbox/wire/graph_wire.h"
 #include "tests/sandbox/sandbox_limits.h"
 #include "tests/support/temporary_directory.h"
 

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <string>
 
+#include "scripting/base/suggest.h"
 #include "scripting/graph/text.h"
-#include "scripting/lua/suggest.h"
 #include "scripting/lua/trace.h"
 
 namespace sluice {

@@ -1,4 +1,4 @@
-#include "store/data_folder.h"
+#include "store/folder/data_folder.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -20,8 +20,8 @@
 #include <sstream>
 #include <thread>
 
+#include "store/database/migrations.h"
 #include "store/error.h"
-#include "store/migrations.h"
 #include "tests/store/folder.h"
 
 namespace sluice::store::test {

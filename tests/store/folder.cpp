@@ -10,9 +10,9 @@
 #include <exception>
 #include <utility>
 
-#include "store/invariants.h"
-#include "store/migrations.h"
-#include "store/sqlite.h"
+#include "store/database/invariants.h"
+#include "store/database/migrations.h"
+#include "store/database/sqlite.h"
 
 namespace sluice::store::test {
 

@@ -1,4 +1,4 @@
-#include "store/folder_lock.h"
+#include "store/folder/folder_lock.h"
 
 #include <gtest/gtest.h>
 #include <sys/file.h>

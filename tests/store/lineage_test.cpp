@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "store/error.h"
-#include "store/lineage.h"
+#include "store/lineage/lineage.h"
 #include "tests/store/folder.h"
 
 namespace sluice::store::test {

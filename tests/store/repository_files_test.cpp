@@ -1,6 +1,6 @@
 // Git itself says which damage counts: whatever it stumbles over must be found, and be gone once the folder was opened.
 
-#include "store/repository_files.h"
+#include "store/lineage/repository_files.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "store/data_folder.h"
-#include "store/sha1.h"
+#include "store/folder/data_folder.h"
+#include "store/lineage/sha1.h"
 #include "tests/store/folder.h"
 
 namespace sluice::store::test {

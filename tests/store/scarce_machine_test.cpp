@@ -21,11 +21,11 @@
 #include <utility>
 #include <vector>
 
-#include "store/data_folder.h"
 #include "store/error.h"
-#include "store/git.h"
-#include "store/repository_files.h"
-#include "store/system_error.h"
+#include "store/folder/data_folder.h"
+#include "store/folder/system_error.h"
+#include "store/lineage/git.h"
+#include "store/lineage/repository_files.h"
 #include "tests/store/folder.h"
 
 namespace {

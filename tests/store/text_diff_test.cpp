@@ -1,4 +1,4 @@
-#include "store/text_diff.h"
+#include "store/lineage/text_diff.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Sends random graphs through all that happens to a flow before it runs (tests/agents/graph_trial.h), and names the seeds of
+// Sends random graphs through all that happens to a flow before it runs (tests/evaluation/graph_trial.h), and names the seeds of
 // those that take too long or bring about what no flow may. `./dev test` does the same with 200. From the root of the repository:
 //   ninja -C build stress_graphs && build/tests/stress_graphs --count 10000
 //   build/tests/stress_graphs --first 4711 --count 1 --print
@@ -20,7 +20,7 @@
 #include <utility>
 
 #include "scripting/graph/text.h"
-#include "tests/agents/graph_trial.h"
+#include "tests/evaluation/graph_trial.h"
 #include "tests/support/flow_script.h"
 #include "tests/support/hostile_flow.h"
 #include "tests/support/random_flow.h"

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <random>
 
-#include "kernels/cpu/flow.h"
+#include "kernels/cpu/flow/flow.h"
 #include "kernels/reference/judge.h"
 #include "scripting/graph/selections.h"
 #include "tests/support/head_cache.h"

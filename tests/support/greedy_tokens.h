@@ -6,8 +6,8 @@
 #include <map>
 #include <vector>
 
-#include "host/engine.h"
-#include "host/random.h"
+#include "host/serving/engine.h"
+#include "host/serving/random.h"
 
 namespace sluice::testing {
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cpu/flow.h"
+#include "kernels/cpu/flow/flow.h"
 #include "scripting/graph/plan.h"
 
 namespace sluice::testing {

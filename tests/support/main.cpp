@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "sandbox/child.h"
+#include "sandbox/process/child.h"
 
 // Instead of GoogleTest's own: a test that traces a flow file becomes the child that traces it (sandbox/sandboxed_trace.h).
 int main(int argc, char** argv) {

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "host/safetensors.h"
+#include "host/weights/safetensors.h"
 
 namespace sluice::testing {
 

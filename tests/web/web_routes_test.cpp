@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "agents/server/http_server.h"
+#include "agents/http/http_server.h"
 #include "agents/web/web_files.h"
 
 namespace sluice {

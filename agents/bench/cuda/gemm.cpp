@@ -8,7 +8,7 @@
 #include "agents/bench/bench.h"
 #include "agents/bench/cuda/layer_tail.h"
 #include "agents/bench/cuda/timing.h"
-#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/products/matmul.h"
 
 namespace sluice {
 namespace {

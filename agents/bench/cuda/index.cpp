@@ -13,11 +13,11 @@
 #include "agents/bench/cuda/stored_numbers.h"
 #include "agents/bench/cuda/timing.h"
 #include "agents/bench/flow_sources.h"
-#include "agents/device_refusal.h"
-#include "agents/flow_script.h"
-#include "kernels/cuda/flow.h"
+#include "agents/evaluation/flow_script.h"
+#include "kernels/cuda/flow/flow.h"
+#include "kernels/device/device_refusal.h"
 #include "kernels/reference/judge.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 
 namespace sluice {
 namespace {

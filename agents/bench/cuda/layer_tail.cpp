@@ -10,8 +10,8 @@
 
 #include "agents/bench/cuda/stored_numbers.h"
 #include "agents/bench/cuda/timing.h"
-#include "kernels/cuda/decode_mlp.h"
-#include "kernels/cuda/layer_chain.h"
+#include "kernels/cuda/products/decode_mlp.h"
+#include "kernels/cuda/products/layer_chain.h"
 
 namespace sluice {
 namespace {

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/cuda/decode_attention.h"
-#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/attention/decode_attention.h"
+#include "kernels/cuda/runtime/runtime.h"
 
 namespace sluice {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "agents/bench/cuda/stored_numbers.h"
-#include "kernels/cuda/prefill_attention.h"
-#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/attention/prefill_attention.h"
+#include "kernels/cuda/runtime/runtime.h"
 
 namespace sluice {
 

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/cpu/flow_storage.h"
+#include "kernels/cpu/flow/storage.h"
 #include "scripting/graph/types.h"
 
 /// Numbers as pools store them (bf16, e4m3 or e5m2), for cases that draw them and judge what kernels make of them.

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/runtime/runtime.h"
 
 namespace sluice {
 

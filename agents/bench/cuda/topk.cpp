@@ -8,7 +8,7 @@
 
 #include "agents/bench/bench.h"
 #include "agents/bench/cuda/timing.h"
-#include "kernels/cuda/topk.h"
+#include "kernels/cuda/selection/topk.h"
 #include "kernels/reference/oracle.h"
 
 namespace sluice {

@@ -3,7 +3,7 @@
 #include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/codegen/attended_tiles.h"
 #include "kernels/cuda/codegen/kernel_writer.h"
-#include "kernels/cuda/round_up.h"
+#include "kernels/cuda/primitives/round_up.h"
 
 // The kernel that scores, selects and attends (attending.cuh).
 

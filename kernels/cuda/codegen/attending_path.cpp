@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "kernels/cuda/codegen/arguments.h"
-#include "kernels/cuda/round_up.h"
+#include "kernels/cuda/primitives/round_up.h"
 
 namespace sluice::cuda::codegen {
 namespace {

@@ -3,7 +3,7 @@
 #include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/codegen/attended_tiles.h"
 #include "kernels/cuda/codegen/kernel_writer.h"
-#include "scripting/graph/error.h"
+#include "scripting/base/error.h"
 #include "scripting/graph/ops.h"
 
 // The kernel in which the blocks of a cluster score, select and attend (cluster_attending.cuh).

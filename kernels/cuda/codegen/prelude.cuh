@@ -1,4 +1,4 @@
-// What the kernels of all generated sources share. Text behind that of types.cuh and kernels/random.h.
+// What the kernels of all generated sources share. Text behind that of types.cuh and kernels/device/random.h.
 
 namespace sluice::cuda {
 

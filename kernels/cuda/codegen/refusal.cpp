@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "kernels/cuda/selection.h"
+#include "kernels/cuda/selection/selection.h"
 #include "scripting/graph/selections.h"
 
 namespace sluice::cuda::codegen {

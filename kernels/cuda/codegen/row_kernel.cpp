@@ -4,7 +4,7 @@
 #include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/codegen/kernel_writer.h"
 #include "kernels/cuda/codegen/reductions.h"
-#include "kernels/cuda/round_up.h"
+#include "kernels/cuda/primitives/round_up.h"
 #include "scripting/graph/ops.h"
 
 // The kernel that keeps rows on chip.

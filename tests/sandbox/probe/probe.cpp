@@ -10,8 +10,8 @@
 #include <string>
 #include <string_view>
 
-#include "sandbox/confinement.h"
-#include "sandbox/messages.h"
+#include "sandbox/process/confinement.h"
+#include "sandbox/wire/messages.h"
 #include "tests/sandbox/attempts.h"
 
 namespace {

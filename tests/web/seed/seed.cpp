@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "store/data_folder.h"
+#include "store/folder/data_folder.h"
 #include "store/store.h"
 
 namespace sluice::test {

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <string>
+
+#include "agents/http/http_message.h"
+
+namespace sluice {
+
+/// Who sends a request, for what callers share: the agent whose token it bears or, without one, the remote network
+/// (`network_of`).
+std::string caller_of(const HttpRequest& request);
+
+}  // namespace sluice

@@ -1,0 +1,140 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "host/transformer/model.h"
+#include "kernels/device.h"
+
+namespace sluice {
+
+struct SamplingOptions {
+  float temperature = 0;  // 0: greedy
+  int top_k = 0;          // 0: all
+  float top_p = 1;
+  uint64_t seed = 0;
+
+  bool greedy() const { return temperature <= 0; }
+};
+
+/// K and V of a prompt, outside any pool, so that several engines (dense and flows with different page sizes) can decode
+/// from one prefill. [layers, tokens, kv_heads, dim].
+struct KvSnapshot {
+  std::vector<int32_t> tokens;
+  std::vector<float> keys;
+  std::vector<float> values;
+};
+
+struct Request {
+  std::vector<int32_t> prompt;
+  int max_tokens = 16;
+  SamplingOptions sampling;
+  std::vector<int32_t> stop_tokens;            // generation ends after one of these (it is part of the output)
+  bool ignore_eos = false;                     // the model's own end tokens do not stop
+  bool want_logits = false;                    // keep every row of logits: [prompt + generated, vocabulary]
+  bool want_snapshot = false;                  // keep K and V of the prompt but its last token
+  bool want_probe = false;                     // mass per layer (costs a dense pass per step)
+  std::shared_ptr<const KvSnapshot> snapshot;  // K and V of a prefix of the prompt, instead of computing them
+  /// A prefix that the engine knows is copied to pages of the request's own, as if another engine had computed its K and V and
+  /// sent them, instead of being shared.
+  bool copy_prefix = false;
+  int priority = 0;     // higher first; equal: in order of arrival, but callers share what there is
+  uint64_t caller = 0;  // whose it is
+};
+
+enum class FinishReason : uint8_t {
+  kStop,
+  kLength,
+  kCancelled,
+  kNotFinite,  // the model's logits for it were NaN or infinite: its weights are damaged, or overflow on this request
+};
+
+struct RequestResult {
+  uint64_t id = 0;
+  std::vector<int32_t> tokens;  // generated
+  FinishReason reason = FinishReason::kLength;
+  std::vector<float> logits;  // if asked for
+  std::shared_ptr<const KvSnapshot> snapshot;
+  std::vector<double> mass;  // [layers] mean over steps and heads; 1 for dense layers
+  int cached_tokens = 0;     // prompt tokens found in the prefix cache
+  int preemptions = 0;
+  double prefill_seconds = 0;
+  double decode_seconds = 0;  // from when the first decode step is begun, which a pass before it may hold up, to the last token
+};
+
+/// Throws InputError if one of them ended since the model's logits were not finite: for those who want all of them.
+void require_finite(const std::vector<RequestResult>& results);
+
+struct EngineOptions {
+  int pages = 0;  // of the pool; 0: from `pool_bytes`
+  size_t pool_bytes = size_t{256} << 20;
+  int max_batch = 64;         // sequences in one pass
+  int max_pass_tokens = 512;  // rows in one pass: the size of a prefill chunk
+  bool prefix_cache = true;
+  int page = 16;  // tokens a page, where no flow says otherwise
+  DataType kv = DataType::kBF16;
+  size_t state_bytes = 0;  // that the states of a whole batch may take; 0: as much as the pool and 1 GiB
+  uint64_t seed = 0;       // mixed into each request's seed for `random` and `approx_topk`
+  /// Prepare a pass while the one before it runs, where nobody is to be preempted. A request that stops at a token is then
+  /// computed for one pass more, in vain, and who comes meanwhile is in the pass after. Unset: on devices that work beside the
+  /// host.
+  std::optional<bool> run_ahead = std::nullopt;
+};
+
+struct EngineStats {
+  uint64_t decode_passes = 0;  // passes without prefill rows
+  uint64_t prefill_tokens = 0;
+  uint64_t preemptions = 0;
+  uint64_t prefix_hits = 0;  // tokens
+  int pages_free = 0;        // those kept only for their prefix included
+  int pages_total = 0;
+  int running = 0;
+  int waiting = 0;
+  uint64_t pages_attended = 0;
+  uint64_t pages_available = 0;
+  size_t overhead_bytes = 0;  // beyond weights and the pool
+};
+
+/// The serving loop: continuous batching over a paged pool. Owned by one thread.
+///
+/// The last token of a prompt always runs as a decode step, so that every generated token is the flow's responsibility.
+class Engine {
+ public:
+  /// `flow` may be null (dense). `model` and `device` must outlive the engine.
+  Engine(Device& device, const Model& model, const Plan* flow, const EngineOptions& options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// Queues a request. Throws InputError if it can never run: a prompt longer than the pool or the model's positions, a
+  /// token outside the vocabulary, an empty prompt, or states of the flow that would fill the memory.
+  uint64_t submit(Request request);
+  void cancel(uint64_t id);
+  /// One pass: admits, preempts, runs the model, samples. The next one may run already when this returns
+  /// (EngineOptions::run_ahead). Returns false if there was nothing to do. A request whose logits are not finite ends alone
+  /// (FinishReason::kNotFinite). After an exception the engine can only be destroyed.
+  bool step();
+  /// Prompt tokens of a request that were found in the prefix cache, from its first admission until it ends; else 0.
+  int cached_tokens(uint64_t id) const;
+  /// Ends the pass that runs ahead, if there is one: no other does when this returns. Throws as `step` does.
+  void settle();
+  /// Results of requests that ended since the last call.
+  std::vector<RequestResult> take_finished();
+  /// Runs `step` until every request has ended. Throws InputError as `require_finite` does.
+  std::vector<RequestResult> run_all();
+  /// Called for every generated token, in the engine's thread. It may submit and cancel, and must not throw.
+  void on_token(std::function<void(uint64_t id, int32_t token)> callback);
+
+  /// Waits for the device.
+  EngineStats stats() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,119 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "host/serving/engine.h"
+#include "host/serving/page_cache.h"
+#include "host/serving/scheduler.h"
+
+namespace sluice {
+
+/// A request on its way through the engine.
+struct EngineJob : Sequence {
+  using Clock = std::chrono::steady_clock;
+
+  Request request;  // its prompt has moved to `tokens`
+  RequestResult result;
+  std::unique_ptr<RequestState> flow_state;
+  bool admitted = false;
+  bool decoded = false;    // its first decode step has begun
+  bool cancelled = false;  // during a pass; takes effect after it
+  bool complete = false;   // every token is there; only the logits of the last are awaited
+  int probed_steps = 0;
+  Clock::time_point admission;
+  Clock::time_point first_decode;
+
+  int generated() const { return static_cast<int>(tokens.size()) - prompt; }
+  int stored_tokens() const { return prompt - 1; }  // of the prompt, by prefill; the last one is a decode step
+};
+
+/// A pass that the device has been told to run, and whose results are awaited.
+struct RunningPass {
+  struct Entry {
+    EngineJob* job = nullptr;  // null: it has ended
+    bool sampled = false;
+    bool decoding = false;
+  };
+
+  std::vector<Entry> entries;
+  bool has_prefill = false;
+  int rows = 0;
+  EngineJob::Clock::time_point begun;
+  std::vector<std::unique_ptr<RequestState>> ended_states;  // of requests that have ended since it began, which it may use
+};
+
+/// Everything that one engine owns. engine.cpp makes it and takes requests; engine_step.cpp runs passes.
+struct Engine::State {
+  State(Device& on, const Model& loaded, const Plan* plan, const EngineOptions& wanted);
+  ~State();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  uint64_t submit(Request request);
+  void cancel(uint64_t id);
+  bool step();
+  void settle();
+  void update_gauges();
+
+  Device& device;
+  const Model& model;
+  const ModelConfig& config;
+  const EngineOptions options;
+  std::unique_ptr<Pool> pool;
+  std::unique_ptr<CompiledFlow> flow;  // null: every layer is dense
+  const SchedulerOptions limits;
+  PageCache cache;
+  Scheduler scheduler;
+  std::unique_ptr<Model::Workspace> workspace;
+  std::unique_ptr<Device::Picks> picks;
+  const bool runs_ahead;
+  std::array<RunningPass, 2> passes;
+  int running_passes = 0;                 // of these; the oldest first
+  EngineJob::Clock::time_point last_end;  // of a pass
+  std::vector<SampleRow> choices;         // of one pass, in the order of its entries
+  std::vector<Sampled> sampled;           // as many
+  std::vector<float> mass;                // [layers, max_batch, kv_heads]
+  std::vector<AttentionProbe> probes;     // [layers], into `mass`
+
+  std::unordered_map<uint64_t, std::unique_ptr<EngineJob>> jobs;
+  std::vector<RequestResult> finished;
+  std::function<void(uint64_t, int32_t)> callback;
+  uint64_t last_id = 0;
+  bool stepping = false;
+  bool any_cancelled = false;
+  EngineStats stats;
+
+ private:
+  void check(const Request& request) const;
+  void check_states(int64_t tokens) const;
+  bool is_sparse(int layer) const { return flow && flow->plan().graph.layers.is_sparse(layer, config.layers); }
+
+  void begin(EngineJob& job);
+  void import_snapshot(EngineJob& job);
+  void before_decode(const Pass& pass) const;
+  /// Begins the next pass; false if there is nothing to do.
+  bool launch();
+  void run(const Pass& pass);
+  /// How the tokens that follow the pass's are picked: `choices`.
+  void choose(const Pass& pass);
+  /// Copies the rows of `logits` that requests asked for.
+  void keep_logits(const Pass& pass, const Matrix& logits) const;
+  /// Whether the pass after the one that runs can begin before the results of this are known.
+  bool can_run_ahead();
+  /// Waits for the oldest pass that runs, and ends it.
+  void end_pass();
+  /// Hands out what was sampled, keeps what requests asked for, ends requests.
+  void collect(RunningPass& pass);
+  void keep_mass(EngineJob& job, size_t entry);
+  void accept(EngineJob& job, int32_t token);
+  void finish(EngineJob& job, FinishReason reason);
+  void finish_cancelled();
+};
+
+}  // namespace sluice

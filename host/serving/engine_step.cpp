@@ -1,0 +1,283 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "host/serving/engine_state.h"
+#include "host/serving/kv_snapshot.h"
+#include "host/serving/sampler.h"
+#include "kernels/device/open_pass.h"
+#include "scripting/base/error.h"
+
+namespace sluice {
+namespace {
+
+double seconds_between(EngineJob::Clock::time_point begin, EngineJob::Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+/// Whether a token follows from the entry's logits. Otherwise what follows is known already, or nothing is wanted.
+bool is_sampled(const Pass::Entry& entry) {
+  const auto& job = static_cast<const EngineJob&>(*entry.sequence);
+  return entry.logit_rows > 0 && entry.first + entry.rows >= static_cast<int>(job.tokens.size()) && !job.complete;
+}
+
+/// Whether its rows of logits are part of a request's result.
+bool keeps_logits(const Pass::Entry& entry) {
+  return entry.logit_rows > 0 && static_cast<const EngineJob&>(*entry.sequence).prompt_logits;
+}
+
+}  // namespace
+
+bool Engine::State::step() {
+  if (running_passes == 0 && !launch()) return false;
+  if (can_run_ahead()) {
+    scheduler.expect();
+    launch();
+  }
+  end_pass();
+  return true;
+}
+
+void Engine::State::settle() {
+  if (running_passes > 0) end_pass();
+}
+
+bool Engine::State::launch() {
+  for (Sequence* sequence : scheduler.admit()) begin(static_cast<EngineJob&>(*sequence));
+  const Pass& pass = scheduler.plan();
+  if (pass.empty()) {
+    if (!jobs.empty()) throw InternalError(fmt::format("{} requests wait, but none can run", jobs.size()));
+    return false;
+  }
+  before_decode(pass);
+  RunningPass& running = passes.at(static_cast<size_t>(running_passes));
+  running.has_prefill = pass.has_prefill();
+  running.rows = static_cast<int>(pass.tokens.size());
+  running.begun = EngineJob::Clock::now();
+  running.entries.clear();
+  for (const Pass::Entry& entry : pass.entries) {
+    running.entries.push_back({static_cast<EngineJob*>(entry.sequence), is_sampled(entry), entry.decoding});
+    if (!entry.decoding) stats.prefill_tokens += static_cast<uint64_t>(entry.rows);
+  }
+  run(pass);
+  ++running_passes;
+  scheduler.complete();
+  return true;
+}
+
+bool Engine::State::can_run_ahead() {
+  if (!runs_ahead || running_passes != 1 || any_cancelled || !scheduler.can_plan_ahead()) return false;
+  // What is reported of a step has to be fetched before the next one.
+  const auto& entries = passes.front().entries;
+  return std::none_of(entries.begin(), entries.end(),
+                      [](const auto& entry) { return entry.job != nullptr && entry.job->request.want_probe; });
+}
+
+void Engine::State::end_pass() {
+  stepping = true;
+  RunningPass& pass = passes.front();
+  collect(pass);
+  stepping = false;
+  const auto now = EngineJob::Clock::now();
+  if (pass.has_prefill) {
+    scheduler.note_time(pass.rows, seconds_between(std::max(pass.begun, last_end), now));
+  } else {
+    ++stats.decode_passes;
+  }
+  last_end = now;
+  pass.ended_states.clear();
+  std::swap(passes.front(), passes.back());
+  --running_passes;
+  if (any_cancelled) finish_cancelled();
+  update_gauges();
+}
+
+// The pages of `job` are there. The first time, so is its state made; after a preemption everything starts over.
+void Engine::State::begin(EngineJob& job) {
+  if (!job.prompt_logits) stats.prefix_hits += static_cast<uint64_t>(job.computed);
+  if (!job.admitted) {
+    job.admitted = true;
+    job.admission = EngineJob::Clock::now();
+    job.result.cached_tokens = job.matched;
+    if (flow) job.flow_state = flow->create_state(pages_for(job.most_tokens, cache.page()));
+    job.state = job.flow_state.get();
+    if (job.state != nullptr) stats.overhead_bytes += job.state->bytes();
+    if (job.prompt_logits) {
+      job.result.logits.resize(static_cast<size_t>(job.most_tokens) * static_cast<size_t>(config.vocabulary));
+    }
+  } else if (job.state != nullptr) {
+    job.state->reset();
+  }
+  if (!job.copied.empty()) {
+    pool->copy_pages(job.copied, std::span<const int32_t>(job.pages).first(job.copied.size()));
+    scheduler.release_copied(job);
+  }
+  if (job.request.snapshot) import_snapshot(job);
+}
+
+void Engine::State::import_snapshot(EngineJob& job) {
+  const int given = std::min(static_cast<int>(job.request.snapshot->tokens.size()), job.stored_tokens());
+  if (job.computed > 0 || given == 0) return;  // the prefix cache knew all of its full pages, or it is empty
+  const auto pages = std::span<const int32_t>(job.pages).first(static_cast<size_t>(pages_for(given, cache.page())));
+  write_snapshot(*job.request.snapshot, given, pages, *pool);
+  const int last_tokens = (given - 1) % cache.page() + 1;
+  for (int layer = 0; layer < config.layers; ++layer) {
+    if (is_sparse(layer)) device.refresh_pages(*pool, layer, pages, last_tokens, *flow);
+  }
+  job.computed = given;
+}
+
+void Engine::State::before_decode(const Pass& pass) const {
+  for (const Pass::Entry& entry : pass.entries) {
+    auto& job = static_cast<EngineJob&>(*entry.sequence);
+    if (!entry.decoding || job.decoded) continue;
+    job.decoded = true;
+    if (job.request.want_snapshot) {
+      const auto stored = static_cast<size_t>(job.stored_tokens());
+      const auto pages = static_cast<size_t>(pages_for(job.stored_tokens(), cache.page()));
+      job.result.snapshot = read_snapshot(std::span<const int32_t>(job.tokens).first(stored),
+                                          std::span<const int32_t>(job.pages).first(pages), *pool);
+    }
+    job.first_decode = EngineJob::Clock::now();
+    job.result.prefill_seconds = seconds_between(job.admission, job.first_decode);
+  }
+}
+
+void Engine::State::run(const Pass& pass) {
+  const bool probe = flow && std::any_of(pass.entries.begin(), pass.entries.end(), [](const Pass::Entry& entry) {
+                       return entry.decoding && static_cast<const EngineJob&>(*entry.sequence).request.want_probe;
+                     });
+  const PassBatch batch = pass.batch();
+  Model::Pass forward;
+  forward.tokens = pass.tokens;
+  forward.picks = picks.get();
+  forward.logit_rows = pass.logit_rows;
+  forward.flow = flow.get();
+  forward.layers = flow ? &flow->plan().graph.layers : nullptr;
+  forward.probes = probe ? probes.data() : nullptr;
+  choose(pass);
+  const bool keeps = std::any_of(pass.entries.begin(), pass.entries.end(), keeps_logits);
+  const bool greedy = std::all_of(choices.begin(), choices.end(), [](const SampleRow& choice) { return choice.greedy(); });
+  forward.best = greedy && !keeps && !choices.empty() ? picks.get() : nullptr;
+  const OpenPass open(device, batch, *pool);
+  const Matrix logits = model.forward(device, *workspace, forward);
+  keep_logits(pass, logits);
+  if (forward.best != nullptr) {
+    device.pick_best(logits, choices, *picks);
+  } else if (!choices.empty()) {
+    device.sample(logits, choices, *picks);
+  }
+}
+
+void Engine::State::choose(const Pass& pass) {
+  choices.clear();
+  for (const Pass::Entry& entry : pass.entries) {
+    if (!is_sampled(entry)) continue;
+    const auto& job = static_cast<const EngineJob&>(*entry.sequence);
+    const auto step = static_cast<uint64_t>(job.generated());
+    choices.push_back(choose_sample(job.request.sampling, step, entry.logit_row + entry.logit_rows - 1));
+  }
+}
+
+void Engine::State::keep_logits(const Pass& pass, const Matrix& logits) const {
+  const auto columns = static_cast<size_t>(logits.columns);
+  for (const Pass::Entry& entry : pass.entries) {
+    if (!keeps_logits(entry)) continue;
+    auto& job = static_cast<EngineJob&>(*entry.sequence);
+    device.read(job.result.logits.data() + static_cast<size_t>(entry.first) * columns, logits.row(entry.logit_row),
+                static_cast<size_t>(entry.logit_rows) * columns * sizeof(float));
+  }
+}
+
+void Engine::State::collect(RunningPass& pass) {
+  sampled.resize(static_cast<size_t>(
+      std::count_if(pass.entries.begin(), pass.entries.end(), [](const auto& entry) { return entry.sampled; })));
+  if (!sampled.empty()) device.take(*picks, sampled);
+  size_t next = 0;
+  for (size_t i = 0; i < pass.entries.size(); ++i) {
+    const RunningPass::Entry& entry = pass.entries[i];
+    const Sampled picked = entry.sampled ? sampled[next++] : Sampled();
+    if (entry.job == nullptr) continue;
+    EngineJob& job = *entry.job;
+    if (!entry.sampled) {
+      if (job.complete && job.computed >= static_cast<int>(job.tokens.size())) finish(job, job.result.reason);
+      continue;
+    }
+    if (job.request.want_probe && entry.decoding) keep_mass(job, i);
+    if (picked.sound) {
+      accept(job, picked.token);
+    } else {  // a model may rule tokens out by -inf, but not all of them
+      finish(job, FinishReason::kNotFinite);
+    }
+  }
+}
+
+void Engine::State::keep_mass(EngineJob& job, size_t entry) {
+  const auto heads = static_cast<size_t>(config.kv_heads);
+  for (int layer = 0; layer < config.layers; ++layer) {
+    double share = 1;
+    if (is_sparse(layer)) {
+      const float* row = probes[static_cast<size_t>(layer)].mass + entry * heads;
+      share = 0;
+      for (size_t head = 0; head < heads; ++head) share += static_cast<double>(row[head]) / static_cast<double>(heads);
+    }
+    job.result.mass[static_cast<size_t>(layer)] += share;
+  }
+  ++job.probed_steps;
+}
+
+void Engine::State::accept(EngineJob& job, int32_t token) {
+  if (job.unknown > 0) {
+    scheduler.learn(job, token);
+  } else {
+    job.tokens.push_back(token);
+  }
+  job.result.tokens.push_back(token);
+  job.result.decode_seconds = seconds_between(job.first_decode, EngineJob::Clock::now());
+  if (callback) callback(job.id, token);
+  const auto is_in = [token](const std::vector<int32_t>& list) {
+    return std::find(list.begin(), list.end(), token) != list.end();
+  };
+  const bool stops = is_in(job.request.stop_tokens) || (!job.request.ignore_eos && is_in(config.end_tokens));
+  if (!stops && job.generated() < job.request.max_tokens) return;
+  const FinishReason reason = stops ? FinishReason::kStop : FinishReason::kLength;
+  if (job.prompt_logits) {
+    job.complete = true;
+    job.result.reason = reason;
+  } else {
+    finish(job, reason);
+  }
+}
+
+void Engine::State::finish(EngineJob& job, FinishReason reason) {
+  RequestResult& result = job.result;
+  result.reason = reason;
+  result.preemptions = job.preemptions;
+  result.logits.resize(job.prompt_logits && job.admitted ? job.tokens.size() * static_cast<size_t>(config.vocabulary) : 0);
+  for (double& share : result.mass) share /= std::max(job.probed_steps, 1);
+  if (job.state != nullptr) stats.overhead_bytes -= job.state->bytes();
+  scheduler.remove(job);
+  for (RunningPass& pass : passes) {
+    for (RunningPass::Entry& entry : pass.entries) {
+      if (entry.job == &job) entry.job = nullptr;
+    }
+  }
+  if (running_passes > 0 && job.flow_state) {
+    passes.at(static_cast<size_t>(running_passes - 1)).ended_states.push_back(std::move(job.flow_state));
+  }
+  finished.push_back(std::move(result));
+  const uint64_t id = job.id;  // not a reference into what is erased
+  jobs.erase(id);
+}
+
+void Engine::State::finish_cancelled() {
+  any_cancelled = false;
+  for (auto next = jobs.begin(); next != jobs.end();) {
+    EngineJob& job = *(next++)->second;
+    if (job.cancelled) finish(job, FinishReason::kCancelled);
+  }
+  update_gauges();
+}
+
+}  // namespace sluice

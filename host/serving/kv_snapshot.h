@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "host/serving/engine.h"
+#include "kernels/device.h"
+
+namespace sluice {
+
+/// Throws InputError unless `snapshot` has the pool's extents and its tokens and those of `prompt` agree as far as both go.
+void check_snapshot(const KvSnapshot& snapshot, std::span<const int32_t> prompt, const Pool& pool);
+
+/// K and V of the first tokens.size() tokens in `pages`.
+std::shared_ptr<const KvSnapshot> read_snapshot(std::span<const int32_t> tokens, std::span<const int32_t> pages,
+                                                const Pool& pool);
+
+/// Stores the first `tokens` tokens of `snapshot` in `pages`, which are just enough for them.
+void write_snapshot(const KvSnapshot& snapshot, int tokens, std::span<const int32_t> pages, Pool& pool);
+
+}  // namespace sluice

@@ -1,0 +1,91 @@
+#include "host/serving/prefix_index.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "host/serving/random.h"
+#include "scripting/base/error.h"
+
+namespace sluice {
+
+PrefixIndex::PrefixIndex(int pages, int page_tokens)
+    : page_tokens_(page_tokens),
+      nodes_(static_cast<size_t>(pages)),
+      tokens_(static_cast<size_t>(pages) * static_cast<size_t>(page_tokens)),
+      buckets_(std::bit_ceil(static_cast<size_t>(pages) * 2), kNone) {}
+
+uint64_t PrefixIndex::hash_of(int32_t parent, std::span<const int32_t> tokens) const {
+  uint64_t hash = parent == kRoot ? 0 : nodes_[static_cast<size_t>(parent)].hash;
+  for (const int32_t token : tokens) hash = mix(hash, static_cast<uint32_t>(token));
+  return hash;
+}
+
+uint64_t PrefixIndex::serial_of(int32_t parent) const { return parent == kRoot ? 0 : nodes_[static_cast<size_t>(parent)].serial; }
+
+std::span<const int32_t> PrefixIndex::tokens_of(int32_t page) const {
+  const auto size = static_cast<size_t>(page_tokens_);
+  return std::span(tokens_).subspan(static_cast<size_t>(page) * size, size);
+}
+
+int32_t PrefixIndex::find(int32_t parent, std::span<const int32_t> tokens) const {
+  const uint64_t hash = hash_of(parent, tokens);
+  const uint64_t parent_serial = serial_of(parent);
+  for (int32_t page = buckets_[hash & (buckets_.size() - 1)]; page != kNone;
+       page = nodes_[static_cast<size_t>(page)].next_in_bucket) {
+    const Node& node = nodes_[static_cast<size_t>(page)];
+    if (node.hash != hash || node.parent_serial != parent_serial) continue;
+    const std::span<const int32_t> held = tokens_of(page);
+    if (std::equal(held.begin(), held.end(), tokens.begin(), tokens.end())) return page;
+  }
+  return kNone;
+}
+
+void PrefixIndex::insert(int32_t parent, std::span<const int32_t> tokens, int32_t page) {
+  if (contains(page)) throw InternalError(fmt::format("page {} is in the prefix index already", page));
+  if (static_cast<int>(tokens.size()) != page_tokens_) throw InternalError("only full pages are shared by prefix");
+  Node& node = nodes_[static_cast<size_t>(page)];
+  node.hash = hash_of(parent, tokens);
+  node.serial = ++last_serial_;
+  node.parent_serial = serial_of(parent);
+  std::copy(tokens.begin(), tokens.end(), tokens_.begin() + static_cast<ptrdiff_t>(page) * page_tokens_);
+  node.next_in_bucket = bucket(node.hash);
+  bucket(node.hash) = page;
+}
+
+void PrefixIndex::set_idle(int32_t page) {
+  Node& node = nodes_[static_cast<size_t>(page)];
+  node.idle = true;
+  node.older = newest_;
+  node.newer = kNone;
+  (newest_ == kNone ? oldest_ : nodes_[static_cast<size_t>(newest_)].newer) = page;
+  newest_ = page;
+  ++idle_;
+}
+
+void PrefixIndex::set_busy(int32_t page) {
+  Node& node = nodes_[static_cast<size_t>(page)];
+  if (!node.idle) throw InternalError(fmt::format("page {} is not idle", page));
+  (node.older == kNone ? oldest_ : nodes_[static_cast<size_t>(node.older)].newer) = node.newer;
+  (node.newer == kNone ? newest_ : nodes_[static_cast<size_t>(node.newer)].older) = node.older;
+  node.idle = false;
+  --idle_;
+}
+
+int32_t PrefixIndex::evict() {
+  const int32_t page = oldest_;
+  if (page == kNone) return kNone;
+  set_busy(page);
+  unlink(page);
+  nodes_[static_cast<size_t>(page)] = Node{};
+  return page;
+}
+
+void PrefixIndex::unlink(int32_t page) {
+  int32_t* link = &bucket(nodes_[static_cast<size_t>(page)].hash);
+  while (*link != page) link = &nodes_[static_cast<size_t>(*link)].next_in_bucket;
+  *link = nodes_[static_cast<size_t>(page)].next_in_bucket;
+}
+
+}  // namespace sluice

@@ -1,0 +1,185 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "host/serving/page_cache.h"
+#include "host/serving/tensor.h"
+#include "kernels/device.h"
+
+namespace sluice {
+
+/// A request as the scheduler sees it: tokens, pages and how far they have been computed.
+struct Sequence {
+  uint64_t id = 0;              // grows in order of arrival
+  int priority = 0;             // higher first
+  uint64_t caller = 0;          // whose it is
+  std::vector<int32_t> tokens;  // prompt, then what was generated; room for all is reserved
+  int prompt = 0;               // tokens of the prompt
+  int most_tokens = 0;          // that the cache will ever hold
+  bool prompt_logits = false;   // every row's logits are wanted, so nothing may be skipped
+  int least_match = 0;          // a known prefix shorter than this is not used: K and V come from elsewhere
+  bool own_pages = false;       // shares none: what the prefix cache knows is copied, and what it computes is not offered
+  uint64_t seed = 0;
+  RequestState* state = nullptr;  // may be null
+
+  // Kept by the scheduler.
+  std::vector<int32_t> pages;   // oldest first
+  std::vector<int32_t> copied;  // after admission: pages to copy over the first of `pages`, before `release_copied`
+  int computed = 0;             // tokens whose K and V lie in `pages`
+  int published = 0;            // pages offered to others
+  int matched = 0;              // tokens found in the prefix cache at the first admission
+  int unknown = 0;              // of `tokens`, at the end: places of tokens that are being computed
+  int preemptions = 0;
+};
+
+/// What one forward pass computes: entries of consecutive tokens, decode steps first, in the form that devices want.
+struct Pass {
+  struct Entry {
+    Sequence* sequence = nullptr;
+    int first = 0;  // position of the first token
+    int rows = 0;
+    int logit_row = 0;   // of the first row of logits
+    int logit_rows = 0;  // 0, 1 (the last token's) or `rows`
+    bool decoding = false;
+  };
+
+  std::vector<Entry> entries;
+  std::vector<int32_t> tokens;        // [rows]
+  std::vector<int32_t> logit_rows;    // rows whose logits are wanted, in order
+  Layout queries = Layout::ragged();  // rows of the token matrix
+  Layout cache;                       // K and V, this pass's tokens included
+  std::vector<uint8_t> decoding;      // [entries]
+  std::vector<uint64_t> seeds;        // [entries]
+  std::vector<RequestState*> states;  // [entries]
+
+  explicit Pass(int page) : cache(Layout::paged(page)) {}
+  bool empty() const { return entries.empty(); }
+  bool has_prefill() const { return !decoding.empty() && decoding.back() == 0; }
+  PassBatch batch() const;
+};
+
+struct SchedulerOptions {
+  int max_batch = 64;         // sequences of a pass
+  int max_pass_tokens = 512;  // rows of a pass, at least `max_batch`
+  int max_logit_rows = 64;    // rows of logits of a pass, at least `max_batch`
+  /// Generated tokens get other K and V by decode steps than by prefill (a flow runs in one and not in the other): after a
+  /// preemption they are replayed as decode steps, and their pages are not shared.
+  bool decode_differs = false;
+};
+
+/// Continuous batching: chooses what the next pass computes. Running sequences decode first, then prompts advance in chunks.
+/// A sequence is admitted when the pages for all of its tokens are there; if pages run out later, the running sequence of
+/// the lowest priority, the latest of equals, gives up its pages and is computed again. Of those who wait nobody is admitted
+/// before whoever is next, and the first in rank (of the highest priority, the earliest of equals) is never preempted, so
+/// everyone ends. Knows neither models nor devices; nothing allocates in passes that admit nobody.
+///
+/// Callers share what there is: next is, of the highest priority, the earliest of the caller who has the fewest sequences
+/// running, if need be in place of those of lower priority and of the latest of who has at least two more; and prompts of several
+/// callers have as many rows of a pass each, as far as they want them: of a caller's prompts those of which little is left go
+/// first, and a quarter of its rows is for the others.
+class Scheduler {
+ public:
+  Scheduler(PageCache& cache, const SchedulerOptions& options);
+
+  /// Queues a sequence, which must outlive its stay. It must fit the pool alone.
+  void add(Sequence& sequence);
+  /// Ends a sequence, wherever it is, and gives back its pages.
+  void remove(Sequence& sequence);
+
+  /// Moves sequences from waiting to running; their pages are there, `computed` counts the tokens found in the prefix cache.
+  /// The caller may fill pages by other means and raise `computed` before the next call of `plan`.
+  std::span<Sequence* const> admit();
+  /// The pages that `sequence` was to copy have been copied.
+  void release_copied(Sequence& sequence);
+  /// The next pass; empty if nothing runs. Stays valid until the next call.
+  const Pass& plan();
+  /// The pass that `plan` returned has run, or will have before anything that is run from now on.
+  void complete();
+  /// Whether there is something to plan before it is known which tokens the last pass gives, and nobody is in the way: nobody is
+  /// to be preempted, and of those who run nobody wants all logits.
+  bool can_plan_ahead();
+  /// Gives every sequence a place for the token that the last pass gives it, where another is to be computed from it: -1 - i for
+  /// the i-th that it gives. The next pass has such tokens.
+  void expect();
+  /// The token that `expect` made a place for.
+  void learn(Sequence& sequence, int32_t token);
+
+  /// A pass with prompts took `seconds` for so many rows. Where several callers run and somebody decodes, or soon will, passes
+  /// are then kept short: no caller's prompts hold up the tokens of others for long.
+  void note_time(int rows, double seconds);
+
+  int running() const { return static_cast<int>(running_.size()); }
+  int waiting() const { return static_cast<int>(waiting_.size()); }
+  uint64_t preemptions() const { return preemptions_; }
+  /// True if the next token of `sequence` is a decode step.
+  bool decodes(const Sequence& sequence) const;
+
+ private:
+  /// Of those who wait, who is admitted next. There must be one.
+  std::vector<Sequence*>::iterator next_waiting();
+  int running_of(uint64_t caller) const;
+  /// Who runs and is to be preempted for `newcomer`; null: nobody.
+  Sequence* one_to_give_way(const Sequence& newcomer) const;
+  /// Gives `sequence` its pages, and a place in the batch, if need be in place of others; nobody is preempted in vain.
+  bool make_room(Sequence& sequence);
+  /// Whether there is room for `newcomer` once some have given way: `giving_way_`, who are then not in `running_`. It holds the
+  /// pages that the prefix cache knows.
+  bool find_room(Sequence& newcomer);
+  /// Undoes `find_room`.
+  void give_up_room(Sequence& newcomer);
+  /// Whether `newcomer` can run beside `running_` where `freed` more pages are available.
+  bool fits(const Sequence& newcomer, int freed) const;
+  /// Pages to take for `newcomer`, which holds those that the prefix cache knows.
+  int missing_pages(const Sequence& newcomer) const;
+  /// Pages of `sequence` that nobody else uses, `giving_way_` aside.
+  int pages_freed_by(const Sequence& sequence) const;
+  void match_prefix(Sequence& sequence);
+  void take_pages(Sequence& sequence);
+  void release_pages(Sequence& sequence);
+  void preempt(Sequence& sequence);
+  void grow_decoding();
+  void append(Sequence& sequence, int rows, bool decoding);
+  /// Adds chunks of prompts to the pass until it is full.
+  void append_prompts();
+  /// Rows that the pass may have, in which decode steps stand already; `wishes_` says whose prompts are to follow.
+  int most_rows() const;
+  /// Whether somebody decodes, or has so little left of a prompt that long passes would hold up its first token.
+  bool is_token_awaited() const;
+  /// Whether so little of a prompt is left that it goes before others of its caller, since it holds up nobody.
+  bool is_small(int prompt_rows) const;
+  /// Of the rows that a caller has until the pass has `end`, those that are not for small prompts: a quarter while a large one
+  /// runs, so that it ends however many small ones come.
+  int kept_for_large(uint64_t caller, int end) const;
+  /// Those of a caller, until the pass has `end` rows.
+  void append_prompts_of(uint64_t caller, int end, bool small);
+  /// Rows of its prompt that are still to be computed before it decodes.
+  int prompt_rows(const Sequence& sequence) const { return decodes(sequence) ? 0 : shareable(sequence) - sequence.computed; }
+  void publish(Sequence& sequence);
+  /// Whether all that the sequence will ever hold has been computed.
+  static bool is_computed(const Sequence& sequence) { return sequence.computed >= sequence.most_tokens; }
+  bool needs_page(const Sequence& sequence) const;
+  /// Sequences that the next pass has, of those that run: for others only the last token is awaited.
+  int unfinished() const;
+  /// Tokens of a prefix that other sequences could have computed in the same way.
+  int shareable(const Sequence& sequence) const;
+
+  PageCache& cache_;
+  SchedulerOptions options_;
+  std::vector<Sequence*> waiting_;  // by rank
+  std::vector<Sequence*> running_;  // by rank
+  std::vector<Sequence*> admitted_;
+  std::vector<Sequence*> giving_way_;  // to the next newcomer
+  struct Wish {
+    uint64_t caller = 0;
+    int rows = 0;
+  };
+  std::vector<Wish> wishes_;  // of callers, for rows of the next pass
+  double row_seconds_ = 0;    // of late, in passes with prompts
+  Pass pass_;
+  uint64_t planned_ = 0;  // passes
+  uint64_t preemptions_ = 0;
+};
+
+}  // namespace sluice

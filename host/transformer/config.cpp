@@ -1,0 +1,174 @@
+#include "host/transformer/config.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <filesystem>
+#include <numbers>
+
+#include "scripting/base/error.h"
+#include "scripting/base/json_object.h"
+#include "scripting/base/mapped_file.h"
+
+namespace sluice {
+namespace {
+
+constexpr const char* kSupported = "supported architectures: Qwen3ForCausalLM, LlamaForCausalLM";
+
+std::string read_architecture(const JsonObject& config) {
+  const nlohmann::json& list = config.array("architectures");
+  if (list.size() != 1 || !list[0].is_string()) config.refuse("architectures", "a list of one name is wanted", kSupported);
+  std::string name = list[0];
+  if (name != "Qwen3ForCausalLM" && name != "LlamaForCausalLM") {
+    throw InputError(fmt::format("{}: unknown architecture {}", config.where(), excerpt(name)), kSupported);
+  }
+  return name;
+}
+
+// Keys whose other values stand for computations that transformer.cpp does not do.
+void refuse_unsupported(const JsonObject& config) {
+  const std::string* activation = config.find_text("hidden_act");
+  if (activation != nullptr && *activation != "silu") config.refuse("hidden_act", "only \"silu\" is supported");
+  for (const char* key : {"attention_bias", "mlp_bias", "use_sliding_window"}) {
+    if (config.boolean(key, false)) config.refuse(key, "only false is supported");
+  }
+  if (config.has("quantization_config")) {
+    config.refuse("quantization_config", "quantised weights are not supported", "use a checkpoint in bf16, f16 or f32");
+  }
+  if (config.has("layer_types")) {
+    for (const nlohmann::json& type : config.array("layer_types")) {
+      if (type != "full_attention") config.refuse("layer_types", "only \"full_attention\" is supported");
+    }
+  }
+}
+
+double scale_llama3(double frequency, const JsonObject& rope, double factor) {
+  const double low = rope.number("low_freq_factor", 1e-6, 1e6);
+  const double high = rope.number("high_freq_factor", 1e-6, 1e6);
+  if (high <= low) rope.refuse("high_freq_factor", "it must be larger than \"low_freq_factor\"");
+  const double original = rope.number("original_max_position_embeddings", 1, 1e9);
+  const double turns = original * frequency / (2 * std::numbers::pi);  // of this channel over the original context
+  if (turns > high) return frequency;
+  if (turns < low) return frequency / factor;
+  const double smooth = (turns - low) / (high - low);
+  return (1 - smooth) * frequency / factor + smooth * frequency;
+}
+
+// `scaling` is rope_parameters or rope_scaling; null if the config has neither.
+Device::Rope read_rope(const JsonObject& config, int head_dim) {
+  std::optional<JsonObject> scaling = config.find_object("rope_parameters");
+  if (!scaling) scaling = config.find_object("rope_scaling");
+  const JsonObject& theta_owner = scaling && scaling->has("rope_theta") ? *scaling : config;
+  const double theta = theta_owner.find_number("rope_theta", 1, 1e12).value_or(10000);
+
+  std::string type = "default";
+  double factor = 1;
+  if (scaling) {
+    const char* key = scaling->has("rope_type") ? "rope_type" : "type";  // the key's older name
+    if (const std::string* text = scaling->find_text(key)) type = *text;
+    if (type != "default" && type != "linear" && type != "llama3") {
+      scaling->refuse(key, R"("default", "linear" or "llama3" is wanted)");
+    }
+    if (type != "default") factor = scaling->number("factor", 1, 1e6);
+  }
+  for (const JsonObject* owner : {&config, scaling ? &*scaling : &config}) {
+    if (owner->find_number("partial_rotary_factor", 0, 1).value_or(1) != 1)
+      owner->refuse("partial_rotary_factor", "only 1 is supported");
+  }
+
+  Device::Rope rope;
+  rope.theta = static_cast<float>(theta);
+  for (int i = 0; i < head_dim / 2; ++i) {
+    double frequency = std::pow(theta, -2.0 * i / head_dim);
+    if (type == "linear") frequency /= factor;
+    if (type == "llama3") frequency = scale_llama3(frequency, *scaling, factor);
+    rope.inverse_frequencies.push_back(static_cast<float>(frequency));
+  }
+  return rope;
+}
+
+std::vector<int32_t> read_end_tokens(const JsonObject& object, int vocabulary) {
+  const nlohmann::json* value = object.find("eos_token_id");
+  if (value == nullptr) return {};
+  const nlohmann::json list = value->is_array() ? *value : nlohmann::json::array({*value});
+  std::vector<int32_t> tokens;
+  for (const nlohmann::json& token : list) {
+    if (!token.is_number_unsigned() || token.get<uint64_t>() >= static_cast<uint64_t>(vocabulary)) {
+      object.refuse("eos_token_id", fmt::format("token ids from 0 to {} are wanted", vocabulary - 1));
+    }
+    tokens.push_back(token.get<int32_t>());
+  }
+  return tokens;
+}
+
+}  // namespace
+
+Device::Rope plain_rope(double theta, int head_dim) {
+  Device::Rope rope;
+  rope.theta = static_cast<float>(theta);
+  for (int i = 0; i < head_dim / 2; ++i) {
+    rope.inverse_frequencies.push_back(static_cast<float>(std::pow(theta, -2.0 * i / head_dim)));
+  }
+  return rope;
+}
+
+ModelConfig parse_config(std::string_view text, const std::string& name) {
+  const nlohmann::json document = parse_json(text, name);
+  const JsonObject json(document, name);
+  ModelConfig config;
+  config.architecture = read_architecture(json);
+  config.qk_norm = config.architecture == "Qwen3ForCausalLM";
+  refuse_unsupported(json);
+
+  const auto integer = [&](const char* key, int high) { return static_cast<int>(json.integer(key, 1, high)); };
+  config.layers = integer("num_hidden_layers", 1024);
+  config.hidden = integer("hidden_size", 1 << 17);
+  config.query_heads = integer("num_attention_heads", 4096);
+  config.kv_heads =
+      static_cast<int>(json.find_integer("num_key_value_heads", 1, config.query_heads).value_or(config.query_heads));
+  if (config.query_heads % config.kv_heads != 0) {
+    json.refuse("num_key_value_heads", fmt::format("it must divide \"num_attention_heads\" ({})", config.query_heads));
+  }
+  config.intermediate = integer("intermediate_size", 1 << 20);
+  config.vocabulary = integer("vocab_size", 1 << 24);
+  config.max_positions = integer("max_position_embeddings", 1 << 28);
+  config.rms_epsilon = static_cast<float>(json.find_number("rms_norm_eps", 0, 1).value_or(1e-6));
+  config.tied_embeddings = json.boolean("tie_word_embeddings", false);
+
+  if (const auto dim = json.find_integer("head_dim", 2, 1024)) {
+    config.head_dim = static_cast<int>(*dim);
+  } else {
+    // What the architectures' own configuration classes assume.
+    config.head_dim = config.qk_norm ? 128 : config.hidden / config.query_heads;
+  }
+  if (config.head_dim < 2 || config.head_dim % 2 != 0) {
+    throw InputError(fmt::format("{}: the head dimension is {}; rotary embeddings need an even one", name, config.head_dim));
+  }
+  config.rope = read_rope(json, config.head_dim);
+  config.end_tokens = read_end_tokens(json, config.vocabulary);
+  return config;
+}
+
+std::vector<int32_t> parse_end_tokens(std::string_view text, const std::string& name, int vocabulary) {
+  const nlohmann::json document = parse_json(text, name);
+  return read_end_tokens(JsonObject(document, name), vocabulary);
+}
+
+ModelConfig load_config(const std::string& directory) {
+  namespace fs = std::filesystem;
+  const std::string path = (fs::path(directory) / "config.json").string();
+  std::error_code error;
+  if (!fs::exists(path, error)) {
+    throw InputError(fmt::format("{}: {}", path, error ? error.message() : "no such file"),
+                     "a model is a Hugging Face directory: config.json, *.safetensors, tokenizer.json");
+  }
+  ModelConfig config = parse_config(read_text_file(path), path);
+  const std::string generation = (fs::path(directory) / "generation_config.json").string();
+  if (fs::exists(generation, error) || error) {
+    std::vector<int32_t> tokens = parse_end_tokens(read_text_file(generation), generation, config.vocabulary);
+    if (!tokens.empty()) config.end_tokens = std::move(tokens);
+  }
+  return config;
+}
+
+}  // namespace sluice

@@ -1,0 +1,261 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "host/transformer/model.h"
+#include "host/transformer/weights.h"
+#include "host/weights/half.h"
+#include "kernels/device/checks.h"
+#include "scripting/base/error.h"
+
+namespace sluice {
+namespace {
+
+/// Activations of one pass. Every buffer is row-major, (rows of the pass, columns named here), of the device's own type; the
+/// residual stream, to which every layer adds, and the logits, which the host may read, are float32 on every device.
+class TransformerWorkspace final : public Model::Workspace {
+ public:
+  TransformerWorkspace(Device& device, const ModelConfig& config, int row_capacity, int logit_row_capacity)
+      : rows(row_capacity), logit_rows(logit_row_capacity) {
+    const int64_t dim = config.head_dim;
+    const DataType type = device.info().activation;
+    residual = matrix(device, DataType::kF32, rows, config.hidden);
+    normed = matrix(device, type, rows, config.hidden);
+    delta = matrix(device, type, rows, config.hidden);
+    qkv = matrix(device, type, rows, (config.query_heads + 2 * config.kv_heads) * dim);
+    attended = matrix(device, type, rows, config.query_heads * dim);
+    gate_up = matrix(device, type, rows, int64_t{2} * config.intermediate);
+    activated = matrix(device, type, rows, config.intermediate);
+    selected = matrix(device, type, logit_rows, config.hidden);
+    logits = matrix(device, DataType::kF32, logit_rows, config.vocabulary);
+    decode_step = device.create_repetition();
+    greedy_step = device.create_repetition();
+  }
+
+  size_t bytes() const override { return bytes_; }
+
+  int rows;
+  int logit_rows;
+  Matrix residual;                                  // (hidden)
+  Matrix normed;                                    // (hidden)
+  Matrix delta;                                     // (hidden) what attention or MLP adds to the residual
+  Matrix qkv;                                       // ((query_heads + 2 kv_heads) * head_dim)
+  Matrix attended;                                  // (query_heads * head_dim)
+  Matrix gate_up;                                   // (2 * intermediate)
+  Matrix activated;                                 // (intermediate)
+  Matrix selected;                                  // [logit_rows, hidden]
+  Matrix logits;                                    // [logit_rows, vocabulary]
+  std::unique_ptr<Device::Repetition> decode_step;  // of passes that give logits for every row
+  std::unique_ptr<Device::Repetition> greedy_step;  // and of those that give nothing but the best token
+
+ private:
+  Matrix matrix(Device& device, DataType type, int64_t row_count, int64_t columns) {
+    const size_t bytes = static_cast<size_t>(row_count * columns) * size_of(type);
+    memory_.push_back(device.allocate(bytes));
+    bytes_ += bytes;
+    return {memory_.back()->data(), type, row_count, columns, columns};
+  }
+
+  std::vector<std::unique_ptr<Memory>> memory_;
+  size_t bytes_ = 0;
+};
+
+struct Layer {
+  std::unique_ptr<Weight> attention_norm;  // [1, hidden]
+  std::unique_ptr<Weight> qkv;             // [(query_heads + 2 kv_heads) * head_dim, hidden]
+  std::unique_ptr<Weight> query_norm;      // [1, head_dim] or null
+  std::unique_ptr<Weight> key_norm;        // [1, head_dim] or null
+  std::unique_ptr<Weight> output;          // [hidden, query_heads * head_dim]
+  std::unique_ptr<Weight> mlp_norm;        // [1, hidden]
+  std::unique_ptr<Weight> gate_up;         // [2 * intermediate, hidden]
+  std::unique_ptr<Weight> down;            // [hidden, intermediate]
+};
+
+/// Copies a row of the device's own type to `target` as float32.
+void read_row(Device& device, const Matrix& row, float* target) {
+  const auto count = static_cast<size_t>(row.columns);
+  if (row.type == DataType::kF32) {
+    device.read(target, row.data, count * sizeof(float));
+    return;
+  }
+  std::vector<uint16_t> narrow(count);
+  device.read(narrow.data(), row.data, count * sizeof(uint16_t));
+  std::transform(narrow.begin(), narrow.end(), target, float_from_bf16);
+}
+
+/// A decoder-only transformer: grouped-query attention with rotary positions, optional normalisation of q and k per head
+/// (Qwen3), and a SiLU-gated MLP, each behind an RMS norm. Qwen3ForCausalLM and LlamaForCausalLM are this.
+class Transformer final : public Model {
+ public:
+  Transformer(ModelConfig config, WeightSource& loader) : config_(std::move(config)) {
+    embedding_ = loader.matrix("model.embed_tokens.weight", config_.vocabulary, config_.hidden);
+    for (int layer = 0; layer < config_.layers; ++layer) layers_.push_back(load_layer(loader, layer));
+    final_norm_ = loader.vector("model.norm.weight", config_.hidden);
+    if (config_.tied_embeddings) {
+      loader.ignore("lm_head.weight");
+    } else {
+      head_ = loader.matrix("lm_head.weight", config_.vocabulary, config_.hidden);
+    }
+    loader.check_all_used(config_.architecture);
+  }
+
+  const ModelConfig& config() const override { return config_; }
+
+  size_t weight_bytes() const override {
+    size_t bytes = 0;
+    const auto add = [&](const std::unique_ptr<Weight>& weight) { bytes += weight ? weight->bytes() : 0; };
+    for (const Layer& layer : layers_) {
+      add(layer.attention_norm), add(layer.qkv), add(layer.query_norm), add(layer.key_norm), add(layer.output);
+      add(layer.mlp_norm), add(layer.gate_up), add(layer.down);
+    }
+    add(embedding_), add(final_norm_), add(head_);
+    return bytes;
+  }
+
+  size_t step_weight_bytes() const override { return weight_bytes() - (head_ ? embedding_->bytes() : 0); }
+
+  std::unique_ptr<Workspace> create_workspace(Device& device, int rows, int logit_rows) const override {
+    return std::make_unique<TransformerWorkspace>(device, config_, rows, logit_rows);
+  }
+
+  Matrix forward(Device& device, Workspace& workspace, const Pass& pass) const override {
+    auto& space = dynamic_cast<TransformerWorkspace&>(workspace);
+    const auto rows = static_cast<int64_t>(pass.tokens.size());
+    const auto logit_rows = static_cast<int64_t>(pass.logit_rows.size());
+    if (rows > space.rows || logit_rows > space.logit_rows) {
+      throw InternalError(fmt::format("a pass of {} rows and {} logit rows in a workspace for {} and {}", rows, logit_rows,
+                                      space.rows, space.logit_rows));
+    }
+    // Where every row gives logits they lie in a row for each, so that decode steps differ in nothing but the batch.
+    const bool repeats = logit_rows == rows && pass.probes == nullptr && pass.queries == nullptr;
+    if (repeats) {
+      const auto operations = [&] { run(device, space, pass); };
+      auto* const repetition = pass.best == nullptr ? space.decode_step.get() : space.greedy_step.get();
+      device.repeat(repetition, pass.tokens, pass.flow, std::ref(operations));
+    } else {
+      run(device, space, pass);
+    }
+    return space.logits.slice_rows(0, logit_rows);
+  }
+
+ private:
+  void run(Device& device, TransformerWorkspace& space, const Pass& pass) const {
+    const auto rows = static_cast<int64_t>(pass.tokens.size());
+    const auto logit_rows = static_cast<int64_t>(pass.logit_rows.size());
+    const Matrix residual = space.residual.slice_rows(0, rows);
+    const Matrix normed = space.normed.slice_rows(0, rows);
+    const Matrix delta = space.delta.slice_rows(0, rows);
+    const Matrix qkv = space.qkv.slice_rows(0, rows);
+    device.embed(*embedding_, pass.tokens, pass.picks, residual);
+    device.rms_norm(residual, *layers_.front().attention_norm, config_.rms_epsilon, normed);
+    device.matmul(normed, *layers_.front().qkv, qkv);
+    const Device::TailRows tail_rows{.attended = space.attended.slice_rows(0, rows),
+                                     .residual = residual,
+                                     .delta = delta,
+                                     .normed = normed,
+                                     .gate_up = space.gate_up.slice_rows(0, rows),
+                                     .activated = space.activated.slice_rows(0, rows),
+                                     .qkv = qkv};
+    for (int index = 0; index < config_.layers; ++index) {
+      attend(device, pass, index, qkv, tail_rows.attended);
+      device.finish_layer(tail_of(index), tail_rows);
+    }
+    if (logit_rows == 0) return;  // a chunk of prefill in the middle of a prompt
+    device.add_rms_norm(residual, delta, *final_norm_, config_.rms_epsilon, normed);
+    Matrix selected = normed;
+    if (logit_rows < rows) {
+      selected = space.selected.slice_rows(0, logit_rows);
+      device.gather_rows(normed, pass.logit_rows, selected);
+    }
+    const Weight& head = head_ ? *head_ : *embedding_;
+    const Matrix logits = space.logits.slice_rows(0, logit_rows);
+    if (pass.best == nullptr) {
+      device.matmul(selected, head, logits);
+    } else {
+      device.find_best(selected, head, logits, *pass.best);
+    }
+  }
+
+  /// Attention of layer `index`, whose new tokens are appended to the cache.
+  void attend(Device& device, const Pass& pass, int index, const Matrix& qkv, const Matrix& attended) const {
+    const Layer& layer = layers_[static_cast<size_t>(index)];
+    const bool sparse = pass.flow != nullptr && pass.layers->is_sparse(index, config_.layers);
+    device.rope_append(index, qkv, config_.query_heads, layer.query_norm.get(), layer.key_norm.get(), config_.rms_epsilon,
+                       config_.rope);
+    const Matrix queries = qkv.slice_columns(0, int64_t{config_.query_heads} * config_.head_dim);
+    if (pass.queries != nullptr) {
+      read_row(device, queries.slice_rows(queries.rows - 1, 1), pass.queries + int64_t{index} * queries.columns);
+    }
+    if (sparse) device.refresh_fields(index, *pass.flow);
+    Device::Attention call;
+    call.layer = index;
+    call.query_heads = config_.query_heads;
+    call.scale = 1 / std::sqrt(static_cast<float>(config_.head_dim));
+    call.flow = sparse ? pass.flow : nullptr;
+    call.probe = pass.probes != nullptr && sparse ? &pass.probes[index] : nullptr;
+    device.attention(call, queries, attended);
+  }
+
+  Device::LayerTail tail_of(int index) const {
+    const Layer& layer = layers_[static_cast<size_t>(index)];
+    Device::LayerTail tail{.output = layer.output.get(),
+                           .mlp_gain = layer.mlp_norm.get(),
+                           .gate_up = layer.gate_up.get(),
+                           .down = layer.down.get(),
+                           .epsilon = config_.rms_epsilon};
+    if (index + 1 < config_.layers) {
+      const Layer& next = layers_[static_cast<size_t>(index) + 1];
+      tail.next_gain = next.attention_norm.get();
+      tail.next_qkv = next.qkv.get();
+    }
+    return tail;
+  }
+
+  Layer load_layer(WeightSource& loader, int index) const {
+    const std::string prefix = fmt::format("model.layers.{}.", index);
+    const std::string attention = prefix + "self_attn.";
+    const std::string mlp = prefix + "mlp.";
+    const int64_t hidden = config_.hidden;
+    const int64_t queries = int64_t{config_.query_heads} * config_.head_dim;
+    const int64_t keys = int64_t{config_.kv_heads} * config_.head_dim;
+    const int64_t inner = config_.intermediate;
+    Layer layer;
+    layer.attention_norm = loader.vector(prefix + "input_layernorm.weight", hidden);
+    layer.qkv = loader.matrix({attention + "q_proj.weight", attention + "k_proj.weight", attention + "v_proj.weight"},
+                              {queries, keys, keys}, hidden);
+    if (config_.qk_norm) {
+      layer.query_norm = loader.vector(attention + "q_norm.weight", config_.head_dim);
+      layer.key_norm = loader.vector(attention + "k_norm.weight", config_.head_dim);
+    }
+    layer.output = loader.matrix(attention + "o_proj.weight", hidden, queries);
+    layer.mlp_norm = loader.vector(prefix + "post_attention_layernorm.weight", hidden);
+    layer.gate_up = loader.matrix({mlp + "gate_proj.weight", mlp + "up_proj.weight"}, {inner, inner}, hidden);
+    layer.down = loader.matrix(mlp + "down_proj.weight", hidden, inner);
+    loader.ignore(attention + "rotary_emb.inv_freq");  // a buffer that old checkpoints carry; config.json gives the same
+    return layer;
+  }
+
+  ModelConfig config_;
+  std::unique_ptr<Weight> embedding_;  // [vocabulary, hidden]
+  std::vector<Layer> layers_;
+  std::unique_ptr<Weight> final_norm_;  // [1, hidden]
+  std::unique_ptr<Weight> head_;        // [vocabulary, hidden], null if tied
+};
+
+}  // namespace
+
+std::unique_ptr<Model> create_transformer(ModelConfig config, WeightSource& weights) {
+  return std::make_unique<Transformer>(std::move(config), weights);
+}
+
+std::unique_ptr<Model> load_model(const std::string& directory, Device& device) {
+  ModelConfig config = load_config(directory);
+  require_group(device.info(), config.group());  // before the weights, which may take minutes
+  const Checkpoint checkpoint = Checkpoint::open(directory);
+  WeightLoader loader(checkpoint, device);
+  return create_transformer(std::move(config), loader);
+}
+
+}  // namespace sluice

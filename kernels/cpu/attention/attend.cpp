@@ -1,0 +1,341 @@
+#include "kernels/cpu/attention/attend.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <numeric>
+
+#include "kernels/cpu/simd/amx.h"
+#include "scripting/graph/selections.h"
+
+namespace sluice::cpu {
+namespace {
+
+/// Scratch of one thread: partials of one row's pieces, then log sums and a spare output, then the kernels' own.
+struct ThreadScratch {
+  size_t partials;
+  size_t spare;
+  size_t kernel;
+  size_t total;
+
+  ThreadScratch(int group, int dim, int pages, int page) {
+    partials = 0;
+    spare = partials + pieces_of(pages, page) * partial_floats(group, dim);
+    kernel = spare + (static_cast<size_t>(group) * (dim + 2) + 15) / 16 * 16;
+    total = kernel + std::max({decode_scratch_floats(group, dim), prefill_scratch_floats(dim),
+                               amx_attention_scratch_bytes(dim) / sizeof(float) + 1});
+  }
+};
+
+void grow(MappedMemory& memory, size_t bytes) {
+  if (memory.bytes() < bytes) memory = MappedMemory(bytes);
+}
+
+}  // namespace
+
+void Attend::reserve(const Device::Limits& limits) {
+  const int group = limits.query_heads / limits.kv_heads;
+  const size_t pieces = static_cast<size_t>(pieces_of(limits.pages_per_sequence, limits.page));
+  if (tiles_ && amx_takes_dim(limits.head_dim)) {
+    const int64_t tokens = static_cast<int64_t>(limits.pages_per_sequence) * limits.page;
+    grow(packed_, limits.kv_heads * amx_packed_bytes(tokens, limits.head_dim));
+  }
+  const size_t tiles = limits.rows / prefill_tile_rows(group) + limits.sequences;
+  const size_t tasks = limits.kv_heads * (limits.sequences * pieces + tiles);
+  tasks_.reserve(tasks);
+  selected_.reserve(tasks);
+  rows_.reserve(static_cast<size_t>(limits.sequences) * limits.kv_heads);
+  grow(partials_, limits.sequences * limits.kv_heads * pieces * partial_floats(group, limits.head_dim) * sizeof(float));
+  const ThreadScratch layout(group, limits.head_dim, limits.pages_per_sequence, limits.page);
+  for (MappedMemory& scratch : scratch_) grow(scratch, layout.total * sizeof(float));
+}
+
+KvPages Attend::kv_pages(int kv_head) const {
+  const CpuPool& pool = pass_->pool();
+  const PageLayout& layout = pool.layout();
+  return {.base = pool.base(call_->layer, kv_head),
+          .page_stride = pool.page_stride(),
+          .key_offset = layout.key_offset,
+          .value_offset = layout.value_offset,
+          .page = layout.page,
+          .dim = layout.head_dim,
+          .type = layout.kv};
+}
+
+float* Attend::query_of(int sequence, int kv_head) const {
+  return q_.row(pass_->batch().query_indptr[sequence]) + static_cast<int64_t>(kv_head) * group_ * pass_->pool().layout().head_dim;
+}
+
+float* Attend::output_of(int sequence, int kv_head) const {
+  return out_.row(pass_->batch().query_indptr[sequence]) +
+         static_cast<int64_t>(kv_head) * group_ * pass_->pool().layout().head_dim;
+}
+
+int64_t Attend::count_pieces(const Pass& pass) const {
+  int64_t pieces = 0;
+  for (int s = 0; s < pass.batch().sequences(); ++s) {
+    if (pass.batch().decoding[s] == 0) continue;
+    pieces += pass.pool().kv_heads() * pieces_of(static_cast<int>(pass.pages(s).size()), pass.pool().layout().page);
+  }
+  return pieces;
+}
+
+int Attend::pieces_together(int64_t left) const {
+  constexpr uint64_t kMost = 8;
+  return static_cast<int>(std::bit_floor(std::clamp<uint64_t>(left / (2 * pool_.threads()), 1, kMost)));
+}
+
+void Attend::plan(const Pass& pass) {
+  tasks_.clear();
+  rows_.clear();
+  const PassBatch& batch = pass.batch();
+  const int kv_heads = pass.pool().kv_heads();
+  const int tile_rows = prefill_tile_rows(group_);
+  const bool packed = prefill_on_tiles();
+  int64_t left = count_pieces(pass);
+  int64_t partials = 0;
+  int longest = 1;
+  for (int s = 0; s < batch.sequences(); ++s) {
+    const int pages = static_cast<int>(pass.pages(s).size());
+    longest = std::max(longest, pages);
+    if (packed && batch.decoding[s] == 0) continue;
+    for (int head = 0; head < kv_heads; ++head) {
+      if (batch.decoding[s] == 0) {
+        // The last tile sees the most tokens: it goes first, so that no thread starts it when the others have ended.
+        const int tiles = (pass.query_rows(s) + tile_rows - 1) / tile_rows;
+        for (int tile = tiles - 1; tile >= 0; --tile) tasks_.push_back({Kind::kTile, s, head, tile * tile_rows, 0, 0});
+      } else if (flow_ != nullptr) {
+        tasks_.push_back({Kind::kFlow, s, head, 0, 0, 0});
+      } else {
+        const int pieces = pieces_of(pages, pass.pool().layout().page);
+        const auto row = static_cast<int>(rows_.size());
+        rows_.push_back({.first = partials, .pieces = pieces, .left = pieces});
+        for (int piece = 0; piece < pieces;) {
+          const int together = std::min(pieces_together(left), pieces - piece);
+          tasks_.push_back({Kind::kPieces, s, head, piece, together, row});
+          piece += together;
+          left -= together;
+        }
+        partials += pieces;
+      }
+    }
+  }
+  selected_.assign(tasks_.size(), 0);
+  const PageLayout& layout = pass.pool().layout();
+  grow(partials_, partials * partial_floats(group_, layout.head_dim) * sizeof(float));
+  const ThreadScratch needed(group_, layout.head_dim, longest, layout.page);
+  for (MappedMemory& scratch : scratch_) grow(scratch, needed.total * sizeof(float));
+  if (flow_ != nullptr) flow_->ensure(longest);
+}
+
+void Attend::run(const Pass& pass, const Device::Attention& call, const DeviceFlow* flow, const Matrix& q, const Matrix& out) {
+  pass_ = &pass;
+  call_ = &call;
+  q_ = q;
+  out_ = out;
+  group_ = call.query_heads / pass.pool().kv_heads();
+  flow_ = flow;
+  const bool wants_scores = flow != nullptr && call.probe != nullptr && call.probe->scores != nullptr;
+  score_rows_ = wants_scores ? static_cast<int64_t>(scored_selections(flow->flow().plan().graph).size()) : 0;
+  plan(pass);
+  if (prefill_on_tiles()) {
+    for (int s = 0; s < pass.batch().sequences(); ++s) {
+      if (pass.batch().decoding[s] == 0) run_packed(s);
+    }
+  }
+  const int threads = flow == nullptr ? pool_.threads() : flow->threads();
+  pool_.run_within(threads, static_cast<int64_t>(tasks_.size()), [this](int64_t index, int thread) {
+    const Task& task = tasks_[index];
+    switch (task.kind) {
+      case Kind::kTile:
+        return run_tile(task, thread);
+      case Kind::kPieces:
+        return run_pieces(task, thread);
+      case Kind::kFlow:
+        return run_flow(task, thread);
+    }
+  });
+  for (size_t i = 0; i < tasks_.size(); ++i) {
+    if (tasks_[i].kind != Kind::kFlow) continue;
+    flow->count(selected_[i], static_cast<int>(pass.pages(tasks_[i].sequence).size()));
+  }
+}
+
+PrefillTile Attend::tile_of(int sequence, int kv_head, int first, int rows) const {
+  const PassBatch& batch = pass_->batch();
+  const int64_t row = batch.query_indptr[sequence] + first;
+  const int64_t column = static_cast<int64_t>(kv_head) * group_ * pass_->pool().layout().head_dim;
+  const int all_rows = pass_->query_rows(sequence);
+  return {.queries = q_.row(row) + column,
+          .query_stride = q_.stride,
+          .out = out_.row(row) + column,
+          .out_stride = out_.stride,
+          .rows = std::min(rows, all_rows - first),
+          .first_position = batch.lengths[sequence] - all_rows + first};
+}
+
+void Attend::run_tile(const Task& task, int thread) {
+  const PageLayout& layout = pass_->pool().layout();
+  const ThreadScratch at(group_, layout.head_dim, 1, layout.page);
+  attend_tile(kv_pages(task.kv_head), pass_->pages(task.sequence).data(),
+              tile_of(task.sequence, task.kv_head, task.first, prefill_tile_rows(group_)), group_, call_->scale,
+              scratch_[thread].as<float>() + at.kernel);
+}
+
+bool Attend::prefill_on_tiles() const {
+  const PageLayout& layout = pass_->pool().layout();
+  return tiles_ && layout.kv == DataType::kBF16 && amx_takes_dim(layout.head_dim);
+}
+
+void Attend::run_packed(int sequence) {
+  const PageLayout& layout = pass_->pool().layout();
+  const ThreadScratch at(group_, layout.head_dim, 1, layout.page);
+  const int kv_heads = pass_->pool().kv_heads();
+  const int length = pass_->batch().lengths[sequence];
+  const int32_t* pages = pass_->pages(sequence).data();
+  const size_t bytes = amx_packed_bytes(length, layout.head_dim);
+  grow(packed_, kv_heads * bytes);
+  constexpr int kTogether = 8 * kAmxPackTokens;
+  const int packs = (length + kTogether - 1) / kTogether;
+  pool_.run(static_cast<int64_t>(kv_heads) * packs, [&](int64_t index, int) {
+    const auto head = static_cast<int>(index / packs);
+    const int first = static_cast<int>(index % packs) * kTogether;
+    for (int token = first; token < std::min(length, first + kTogether); token += kAmxPackTokens) {
+      amx_pack_tokens(kv_pages(head), pages, token, length, packed_.at(head * bytes));
+    }
+  });
+  const int tile_rows = amx_tile_rows(group_);
+  const int tiles = (pass_->query_rows(sequence) + tile_rows - 1) / tile_rows;
+  pool_.run(static_cast<int64_t>(kv_heads) * tiles, [&](int64_t index, int thread) {
+    const auto head = static_cast<int>(index % kv_heads);
+    const int tile = tiles - 1 - static_cast<int>(index / kv_heads);  // the longest first
+    amx_attend_tile(packed_.at(head * bytes), layout.head_dim, tile_of(sequence, head, tile * tile_rows, tile_rows), group_,
+                    call_->scale, reinterpret_cast<std::byte*>(scratch_[thread].as<float>() + at.kernel));
+  });
+}
+
+void Attend::run_pieces(const Task& task, int thread) {
+  const PageLayout& layout = pass_->pool().layout();
+  const auto all = pass_->pages(task.sequence);
+  DecodeRow& row = rows_[task.row];
+  const size_t step = kPieceTokens / layout.page;
+  float* scratch = scratch_[thread].as<float>() + ThreadScratch(group_, layout.head_dim, 1, layout.page).kernel;
+  auto pages = all.subspan(task.first * step);
+  pages = pages.first(std::min(pages.size(), task.pieces * step));
+  prepare_piece(kv_pages(task.kv_head), pages, query_of(task.sequence, task.kv_head), group_, call_->scale, tiles_, scratch);
+  const bool to_the_end = pages.data() + pages.size() == all.data() + all.size();
+  for (int i = 0; i < task.pieces; ++i, pages = pages.subspan(std::min(step, pages.size()))) {
+    const int last_tokens = to_the_end && i + 1 == task.pieces ? pass_->last_tokens(task.sequence) : layout.page;
+    float* partial = partials_.as<float>() + (row.first + task.first + i) * partial_floats(group_, layout.head_dim);
+    attend_piece(kv_pages(task.kv_head), pages, std::min(step, pages.size()), last_tokens, group_, tiles_, scratch,
+                 partial_at(partial, group_, layout.head_dim));
+  }
+  // The thread that ends the row's last pieces merges it: the partials are summed in their order whoever that is.
+  if (std::atomic_ref(row.left).fetch_sub(task.pieces, std::memory_order_acq_rel) > task.pieces) return;
+  merge_partials(partials_.as<float>() + row.first * partial_floats(group_, layout.head_dim), row.pieces, group_, layout.head_dim,
+                 output_of(task.sequence, task.kv_head), nullptr);
+  if (call_->probe != nullptr) report_dense(task.sequence, task.kv_head);
+}
+
+void Attend::attend_pages(int kv_head, std::span<const int32_t> pages, int last_tokens, const float* query, int thread,
+                          float* out, float* log_sums) {
+  const PageLayout& layout = pass_->pool().layout();
+  const ThreadScratch at(group_, layout.head_dim, static_cast<int>(pages.size()), layout.page);
+  float* scratch = scratch_[thread].as<float>();
+  const size_t step = kPieceTokens / layout.page;
+  int pieces = 0;
+  prepare_piece(kv_pages(kv_head), pages, query, group_, call_->scale, tiles_, scratch + at.kernel);
+  for (size_t first = 0; first < pages.size(); first += step, ++pieces) {
+    const size_t count = std::min(step, pages.size() - first);
+    float* partial = scratch + at.partials + pieces * partial_floats(group_, layout.head_dim);
+    attend_piece(kv_pages(kv_head), pages.subspan(first), count, first + count == pages.size() ? last_tokens : layout.page,
+                 group_, tiles_, scratch + at.kernel, partial_at(partial, group_, layout.head_dim));
+  }
+  merge_partials(scratch + at.partials, pieces, group_, layout.head_dim, out, log_sums);
+}
+
+void Attend::run_flow(const Task& task, int thread) {
+  const PassBatch& batch = pass_->batch();
+  const CpuPool& pool = pass_->pool();
+  const auto pages = pass_->pages(task.sequence);
+  const int last_tokens = pass_->last_tokens(task.sequence);
+  const float* query = query_of(task.sequence, task.kv_head);
+  const AttentionProbe* probe = call_->probe;
+  const int64_t slot = static_cast<int64_t>(task.sequence) * pool.kv_heads() + task.kv_head;
+  if (probe != nullptr && probe->scores != nullptr && static_cast<size_t>(probe->score_capacity) < pages.size()) {
+    throw InternalError(fmt::format("probe: scores of {} pages, room for {}", pages.size(), probe->score_capacity));
+  }
+
+  const FlowRow row{.query = query,
+                    .pages_base = pool.base(call_->layer, task.kv_head),
+                    .page_stride = pool.page_stride(),
+                    .pages = pages,
+                    .last_tokens = last_tokens,
+                    .seed = batch.seeds.empty() ? 0 : batch.seeds[task.sequence],
+                    .layer = call_->layer,
+                    .kv_head = task.kv_head,
+                    .step = batch.lengths[task.sequence],
+                    .state = batch.states.empty() ? nullptr : batch.states[task.sequence],
+                    .scores = probe == nullptr || probe->scores == nullptr
+                                  ? nullptr
+                                  : probe->scores + slot * score_rows_ * probe->score_capacity,
+                    .score_stride = probe == nullptr ? 0 : probe->score_capacity};
+  int32_t* positions = flow_->selected(thread);
+  int32_t* chosen = positions + flow_->max_pages();
+  const int count = flow_->flow().select(row, flow_->scratch(thread), positions);
+  if (count < 1 || count > static_cast<int>(pages.size())) {
+    throw InternalError(fmt::format("a flow selected {} of {} pages", count, pages.size()));
+  }
+  for (int i = 0; i < count; ++i) chosen[i] = pages[positions[i]];
+  const bool with_last = positions[count - 1] == static_cast<int>(pages.size()) - 1;
+  const int chosen_last_tokens = with_last ? last_tokens : pool.layout().page;
+
+  std::array<float, kMostHeads> log_sums;
+  attend_pages(task.kv_head, {chosen, static_cast<size_t>(count)}, chosen_last_tokens, query, thread,
+               output_of(task.sequence, task.kv_head), log_sums.data());
+  selected_[&task - tasks_.data()] = count;
+  if (probe == nullptr) return;
+  report(slot, {positions, static_cast<size_t>(count)});
+  if (probe->mass == nullptr) return;
+  if (count == static_cast<int>(pages.size())) {
+    probe->mass[slot] = 1;
+    return;
+  }
+  const ThreadScratch at(group_, pool.layout().head_dim, static_cast<int>(pages.size()), pool.layout().page);
+  std::array<float, kMostHeads> all_log_sums;
+  attend_pages(task.kv_head, pages, last_tokens, query, thread, scratch_[thread].as<float>() + at.spare, all_log_sums.data());
+  float mass = 0;
+  for (int h = 0; h < group_; ++h) mass += std::exp2(log_sums[h] - all_log_sums[h]);
+  probe->mass[slot] = mass / static_cast<float>(group_);
+}
+
+void Attend::report(int64_t slot, std::span<const int32_t> positions) {
+  const AttentionProbe& probe = *call_->probe;
+  if (probe.counts != nullptr) probe.counts[slot] = static_cast<int32_t>(positions.size());
+  if (probe.selected == nullptr) return;
+  if (static_cast<size_t>(probe.selected_capacity) < positions.size()) {
+    throw InternalError(fmt::format("probe: {} selected pages, room for {}", positions.size(), probe.selected_capacity));
+  }
+  int32_t* to = probe.selected + slot * probe.selected_capacity;
+  std::fill(std::copy(positions.begin(), positions.end(), to), to + probe.selected_capacity, -1);
+}
+
+void Attend::report_dense(int sequence, int kv_head) {
+  const AttentionProbe& probe = *call_->probe;
+  const int64_t slot = static_cast<int64_t>(sequence) * pass_->pool().kv_heads() + kv_head;
+  const auto pages = static_cast<int>(pass_->pages(sequence).size());
+  if (probe.counts != nullptr) probe.counts[slot] = pages;
+  if (probe.mass != nullptr) probe.mass[slot] = 1;
+  if (probe.selected == nullptr) return;
+  if (probe.selected_capacity < pages) {
+    throw InternalError(fmt::format("probe: {} selected pages, room for {}", pages, probe.selected_capacity));
+  }
+  int32_t* to = probe.selected + slot * probe.selected_capacity;
+  std::iota(to, to + pages, 0);
+  std::fill(to + pages, to + probe.selected_capacity, -1);
+}
+
+}  // namespace sluice::cpu

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/flow/compiled_flow.h"
+#include "kernels/cpu/runtime/pass.h"
+#include "kernels/cpu/runtime/thread_pool.h"
+
+namespace sluice::cpu {
+
+/// Attention of a whole pass: cuts it into tasks, hands them to the threads, and merges what they find.
+///
+/// A prefill tile is a task. So are a few pieces of a dense decode row, and each (decode row, KV head) that runs a flow: its
+/// index stage and then its pieces, since the selection is fresh in this core's cache.
+class Attend {
+ public:
+  /// `tiles`: prefill and the scores of decode run on AMX tiles where K, V and the head dimension fit them.
+  Attend(ThreadPool& pool, bool tiles) : pool_(pool), tiles_(tiles), scratch_(pool.threads()) {}
+
+  void reserve(const Device::Limits& limits);
+  /// `flow` is call.flow as this device compiled it, or null.
+  void run(const Pass& pass, const Device::Attention& call, const DeviceFlow* flow, const Matrix& q, const Matrix& out);
+
+ private:
+  enum class Kind : uint8_t { kTile, kPieces, kFlow };
+  struct Task {
+    Kind kind;
+    int sequence;
+    int kv_head;
+    int first;   // row of the tile or number of the first piece
+    int pieces;  // that follow each other
+    int row;     // of pieces: in rows_
+  };
+  /// A (decode row, KV head) without a flow.
+  struct DecodeRow {
+    int64_t first;  // of its partials
+    int pieces;
+    int left;  // pieces that no thread has ended yet; counted atomically
+  };
+
+  void plan(const Pass& pass);
+  /// Pieces of all dense rows.
+  int64_t count_pieces(const Pass& pass) const;
+  /// Pieces of a dense row that a task takes while `left` are without one: many, since the memory stays busy between them;
+  /// fewer towards the end, so that the threads end together.
+  int pieces_together(int64_t left) const;
+  bool prefill_on_tiles() const;
+  /// Prefill on AMX tiles: packs a sequence's K and V, then runs its tiles. One sequence at a time shares the memory.
+  void run_packed(int sequence);
+  void run_tile(const Task& task, int thread);
+  void run_pieces(const Task& task, int thread);
+  void run_flow(const Task& task, int thread);
+  /// One row over `pages`, in pieces, by this thread alone.
+  void attend_pages(int kv_head, std::span<const int32_t> pages, int last_tokens, const float* query, int thread, float* out,
+                    float* log_sums);
+  void report(int64_t slot, std::span<const int32_t> positions);
+  void report_dense(int sequence, int kv_head);
+
+  KvPages kv_pages(int kv_head) const;
+  PrefillTile tile_of(int sequence, int kv_head, int first, int rows) const;
+  float* query_of(int sequence, int kv_head) const;
+  float* output_of(int sequence, int kv_head) const;
+
+  ThreadPool& pool_;
+  bool tiles_;
+  std::vector<Task> tasks_;
+  std::vector<DecodeRow> rows_;
+  MappedMemory partials_;  // of dense decode rows
+  MappedMemory packed_;    // [kv_heads] K and V of the sequence in prefill, for AMX
+  std::vector<MappedMemory> scratch_;
+  std::vector<int> selected_;  // [tasks] pages that a flow chose
+
+  // The call in progress.
+  const Pass* pass_ = nullptr;
+  const Device::Attention* call_ = nullptr;
+  const DeviceFlow* flow_ = nullptr;
+  Matrix q_;
+  Matrix out_;
+  int group_ = 1;
+  int64_t score_rows_ = 0;  // of each row that a probe reports
+};
+
+}  // namespace sluice::cpu

@@ -1,0 +1,173 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/simd/targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/attention/attention_prefill.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/cpu/simd/bfloat16.h"
+#include "kernels/cpu/simd/simd-inl.h"
+
+// A tile holds kColumns (token, head) queries, one a lane. Scores are kept transposed, [token][query], so that the softmax
+// over tokens runs down the lanes without shuffles; K and V of a block are widened once a tile and then only broadcast.
+
+HWY_BEFORE_NAMESPACE();
+namespace sluice::cpu::HWY_NAMESPACE {
+namespace {
+
+constexpr int kColumns = 128;                        // queries of a tile: tokens x heads
+constexpr int kBlock = 128;                          // tokens of K and V at a time
+constexpr int kRegisterRows = kLanes >= 16 ? 8 : 4;  // rows of an outer product that stay in registers
+constexpr int kRegisterColumns = 2 * static_cast<int>(kLanes);
+
+/// c[rows][kColumns] (+)= a * b: a(i, k) = a[i * row_step + k * column_step], b [depth][kColumns]; `rows` is a multiple of
+/// kRegisterRows. `scale` [kColumns] multiplies c first; null: c starts from zero.
+HWY_INLINE void outer_products(const float* a, int row_step, int column_step, const float* b, int rows, int depth,
+                               const float* scale, float* c) {
+  for (int column = 0; column < kColumns; column += kRegisterColumns) {
+    for (int row = 0; row < rows; row += kRegisterRows) {
+      VecF32 sums[kRegisterRows][2];
+      float* to = c + row * kColumns + column;
+      SLUICE_UNROLL for (int r = 0; r < kRegisterRows; ++r) {
+        SLUICE_UNROLL for (int v = 0; v < 2; ++v) {
+          const int at = v * static_cast<int>(kLanes);
+          sums[r][v] = scale == nullptr ? hn::Zero(kF32)
+                                        : hn::Mul(hn::Load(kF32, scale + column + at), hn::Load(kF32, to + r * kColumns + at));
+        }
+      }
+      const float* left = a + row * row_step;
+      const float* right = b + column;
+      for (int k = 0; k < depth; ++k, left += column_step, right += kColumns) {
+        const VecF32 first = hn::Load(kF32, right);
+        const VecF32 second = hn::Load(kF32, right + kLanes);
+        SLUICE_UNROLL for (int r = 0; r < kRegisterRows; ++r) {
+          const VecF32 value = hn::Set(kF32, left[r * row_step]);
+          sums[r][0] = hn::MulAdd(value, first, sums[r][0]);
+          sums[r][1] = hn::MulAdd(value, second, sums[r][1]);
+        }
+      }
+      SLUICE_UNROLL for (int r = 0; r < kRegisterRows; ++r) {
+        hn::Store(sums[r][0], kF32, to + r * kColumns);
+        hn::Store(sums[r][1], kF32, to + r * kColumns + kLanes);
+      }
+    }
+  }
+}
+
+/// Widens `tokens` rows of a block; rows up to `padded` become zero.
+void widen_rows(const KvPages& kv, const int32_t* pages, bool keys, int tokens, int padded, float* rows) {
+  for (int t = 0; t < tokens; ++t, rows += kv.dim) {
+    const int32_t page = pages[t / kv.page];
+    const std::byte* block = keys ? kv.keys(page) : kv.values(page);
+    const int64_t at = static_cast<int64_t>(t % kv.page) * kv.dim;
+    if (kv.type == DataType::kBF16) {
+      const auto* narrow = reinterpret_cast<const uint16_t*>(block) + at;
+      for (int i = 0; i < kv.dim; ++i) rows[i] = widen(narrow[i]);
+    } else {
+      std::copy_n(reinterpret_cast<const float*>(block) + at, kv.dim, rows);
+    }
+  }
+  std::fill(rows, rows + static_cast<int64_t>(padded - tokens) * kv.dim, 0.0f);
+}
+
+/// Turns scores [tokens][kColumns] into 2^(score - maximum) by column; gives what the old output counts now.
+void soften_columns(float* scores, int tokens, float* maximum, float* sum, float* rescale) {
+  for (int column = 0; column < kColumns; column += static_cast<int>(kLanes)) {
+    float* at = scores + column;
+    const VecF32 before = hn::Load(kF32, maximum + column);
+    VecF32 largest = before;
+    for (int t = 0; t < tokens; ++t) largest = hn::Max(hn::Load(kF32, at + t * kColumns), largest);
+    hn::Store(largest, kF32, maximum + column);
+    const auto unchanged = hn::Eq(before, largest);  // also -inf before and after
+    const VecF32 factor = hn::IfThenElse(unchanged, hn::Set(kF32, 1.0f), exp2(hn::Sub(before, largest)));
+    hn::Store(factor, kF32, rescale + column);
+    const VecF32 none = hn::Set(kF32, -std::numeric_limits<float>::infinity());
+    const VecF32 shift = hn::IfThenZeroElse(hn::Eq(largest, none), largest);
+    VecF32 total = hn::Zero(kF32);
+    for (int t = 0; t < tokens; ++t) {
+      const VecF32 score = hn::Load(kF32, at + t * kColumns);
+      // Exactly 0 where the token is not seen: exp2 gives 2^-126, and a row must not depend on tokens after it.
+      const VecF32 power = hn::IfThenZeroElse(hn::Eq(score, none), exp2(hn::Sub(score, shift)));
+      hn::Store(power, kF32, at + t * kColumns);
+      total = hn::Add(total, power);
+    }
+    hn::Store(hn::MulAdd(hn::Load(kF32, sum + column), factor, total), kF32, sum + column);
+  }
+}
+
+void attend_tile_any(const KvPages& kv, const int32_t* pages, const PrefillTile& tile, int group, float scale, float* scratch) {
+  const int dim = kv.dim;
+  float* queries = scratch;  // [dim][kColumns]
+  float* output = queries + dim * kColumns;
+  float* scores = output + dim * kColumns;    // [kBlock][kColumns]
+  float* block = scores + kBlock * kColumns;  // [kBlock][dim]
+  float* maximum = block + kBlock * dim;      // [kColumns] each
+  float* sum = maximum + kColumns;
+  float* rescale = sum + kColumns;
+
+  const float factor = scale * 1.44269504088896341f;
+  std::fill(queries, scores, 0.0f);
+  for (int r = 0; r < tile.rows; ++r) {
+    for (int h = 0; h < group; ++h) {
+      const float* from = tile.queries + r * tile.query_stride + h * dim;
+      for (int d = 0; d < dim; ++d) queries[d * kColumns + r * group + h] = from[d] * factor;
+    }
+  }
+  std::fill(maximum, maximum + kColumns, -std::numeric_limits<float>::infinity());
+  std::fill(sum, sum + kColumns, 0.0f);
+
+  const int length = tile.first_position + tile.rows;
+  for (int first = 0; first < length; first += kBlock) {
+    const int tokens = std::min(kBlock, length - first);
+    const int padded = (tokens + kRegisterRows - 1) / kRegisterRows * kRegisterRows;
+    const int32_t* block_pages = pages + first / kv.page;
+    widen_rows(kv, block_pages, true, tokens, padded, block);
+    outer_products(block, dim, 1, queries, padded, dim, nullptr, scores);
+    for (int r = 0; r < tile.rows; ++r) {
+      for (int t = std::max(0, tile.first_position + r + 1 - first); t < tokens; ++t) {
+        std::fill_n(scores + t * kColumns + r * group, group, -std::numeric_limits<float>::infinity());
+      }
+    }
+    soften_columns(scores, tokens, maximum, sum, rescale);
+    widen_rows(kv, block_pages, false, tokens, tokens, block);
+    outer_products(block, 1, dim, scores, dim, tokens, rescale, output);
+  }
+
+  for (int r = 0; r < tile.rows; ++r) {
+    for (int h = 0; h < group; ++h) {
+      const int column = r * group + h;
+      const float inverse = 1.0f / sum[column];
+      float* to = tile.out + r * tile.out_stride + h * dim;
+      for (int d = 0; d < dim; ++d) to[d] = output[d * kColumns + column] * inverse;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace sluice::cpu {
+
+HWY_EXPORT(attend_tile_any);
+
+namespace {
+constexpr int kTileColumns = 128;
+}
+
+int prefill_tile_rows(int group) { return kTileColumns / group; }
+
+size_t prefill_scratch_floats(int dim) {
+  return static_cast<size_t>(kTileColumns) * dim * 2 + kTileColumns * 128 + static_cast<size_t>(128) * dim + 3 * kTileColumns;
+}
+
+void attend_tile(const KvPages& kv, const int32_t* pages, const PrefillTile& tile, int group, float scale, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(attend_tile_any)(kv, pages, tile, group, scale, scratch);
+}
+
+}  // namespace sluice::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,209 @@
+#include "kernels/cpu/flow/flow.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/flow/execute.h"
+#include "kernels/cpu/flow/state.h"
+#include "kernels/device/random.h"
+#include "scripting/graph/selections.h"
+#include "scripting/graph/verify.h"
+
+namespace sluice::cpu {
+
+namespace flows {
+
+namespace {
+
+class CpuFlow final : public Flow {
+ public:
+  CpuFlow(Plan plan, int layers, int kv_heads)
+      : plan_(std::move(plan)),
+        program_(lower(plan_)),
+        layers_(layers),
+        kv_heads_(kv_heads),
+        united_(leaf_selections(plan_.graph)),
+        selection_index_(plan_.graph.nodes.size(), -1),
+        scored_index_(plan_.graph.nodes.size(), -1) {
+    int count = 0;
+    for (const ProgramStep& step : program_.index) {
+      if (step.kind != StepKind::kSelect) continue;
+      for (const NodeId id : step.effects) selection_index_[id] = count++;
+    }
+    int scored = 0;
+    for (const NodeId id : scored_selections(plan_.graph)) scored_index_[id] = scored++;
+    if (plan_.graph.selection != kNoNode && selection_index_[plan_.graph.selection] < 0) {
+      throw InternalError("flow: no step of the plan makes the selection");
+    }
+  }
+
+  const Plan& plan() const override { return plan_; }
+
+  std::unique_ptr<RequestState> create_state(int max_pages) const override {
+    if (plan_.graph.states.empty()) return nullptr;
+    return std::make_unique<FlowState>(plan_.graph, layers_, kv_heads_, max_pages);
+  }
+
+  std::unique_ptr<FlowScratch> create_scratch(int max_pages) const override {
+    return std::make_unique<Scratch>(plan_.graph, program_, max_pages);
+  }
+
+  void refresh_page(std::byte* page, int tokens, FlowScratch& scratch) const override {
+    if (tokens < 1 || tokens > plan_.graph.geometry.page)
+      throw InternalError("flow: a page of " + std::to_string(tokens) + " tokens");
+    auto& own = static_cast<Scratch&>(scratch);
+    Tile tile;
+    tile.page = page;
+    tile.tokens = tokens;
+    for (const Instruction& instruction : program_.cache) execute(plan_, program_, instruction, tile, own);
+    for (size_t i = 0; i < plan_.graph.fields.size(); ++i) {
+      const Field& field = plan_.graph.fields[i];
+      const float* values = value_of(plan_.graph, program_, field.node, 0, tile, own);
+      narrow(field.type, values, elements_per_page(field.shape), page + plan_.layout.field_offsets[i]);
+    }
+  }
+
+  int select(const FlowRow& row, FlowScratch& scratch, int32_t* selected) const override {
+    auto& own = static_cast<Scratch&>(scratch);
+    check(row, own);
+    const int pages = static_cast<int>(row.pages.size());
+    const bool needs_run = plan_.graph.keeps_state() || row.scores != nullptr;
+    if (plan_.graph.selection == kNoNode || (!needs_run && covers_all(pages))) return select_all(pages, selected);
+    for (size_t i = 0; i < plan_.graph.states.size(); ++i) own.states()[i] = state_of(row).load(row.layer, row.kv_head, i, pages);
+    for (const ProgramStep& step : program_.index) run_step(step, row, own);
+    // Loads of this step have seen the values of the last one; only now may they change.
+    for (const NodeId save : program_.saves) keep(save, row, own);
+    const int result = selection_index_[plan_.graph.selection];
+    std::copy_n(own.selection(result).data(), own.selection_size(result), selected);
+    return own.selection_size(result);
+  }
+
+ private:
+  void check(const FlowRow& row, const Scratch& scratch) const {
+    const auto pages = static_cast<int64_t>(row.pages.size());
+    if (pages < 1) throw InternalError("flow: a row without pages");
+    if (pages > scratch.max_pages()) {
+      throw InternalError("flow: a row of " + std::to_string(pages) + " pages, scratch for " +
+                          std::to_string(scratch.max_pages()));
+    }
+    if (row.last_tokens < 1 || row.last_tokens > plan_.graph.geometry.page) {
+      throw InternalError("flow: a last page of " + std::to_string(row.last_tokens) + " tokens");
+    }
+    if (row.state == nullptr && !plan_.graph.states.empty())
+      throw InternalError("flow: " + plan_.graph.name + " keeps state and got none");
+  }
+
+  static FlowState& state_of(const FlowRow& row) { return static_cast<FlowState&>(*row.state); }
+
+  /// True if one of the united selections takes every page whatever the scores are.
+  bool covers_all(int pages) const {
+    return std::any_of(united_.begin(), united_.end(), [&](NodeId id) {
+      const Node& node = plan_.graph.nodes[static_cast<size_t>(id)];
+      if (node.op == Op::kTopK || node.op == Op::kApproxTopK) return budget_of(node.attributes, pages) == pages;
+      return int64_t{node.attributes.first} + node.attributes.last >= pages;
+    });
+  }
+
+  static Tile whole_row(const FlowRow& row) {
+    Tile tile;
+    tile.row = &row;
+    tile.count = tile.pages = static_cast<int>(row.pages.size());
+    tile.tokens = row.last_tokens;
+    return tile;
+  }
+
+  void run_step(const ProgramStep& step, const FlowRow& row, Scratch& scratch) const {
+    Tile tile = whole_row(row);
+    for (const Instruction& instruction : step.once) execute(plan_, program_, instruction, tile, scratch);
+    if (step.kind == StepKind::kPages) {
+      for (tile.first = 0; tile.first < tile.pages; tile.first += step.tile_pages) {
+        tile.count = std::min(step.tile_pages, tile.pages - tile.first);
+        tile.tile_first = tile.first;
+        tile.tile_pages = step.tile_pages;
+        for (const Instruction& instruction : step.pages) execute(plan_, program_, instruction, tile, scratch);
+      }
+    } else {
+      for (const Instruction& instruction : step.pages) execute(plan_, program_, instruction, tile, scratch);
+    }
+    if (step.kind != StepKind::kSelect) return;
+    for (const NodeId id : step.effects) run_selection(id, row, scratch);
+  }
+
+  void run_selection(NodeId id, const FlowRow& row, Scratch& scratch) const {
+    const Node& node = plan_.graph.nodes[static_cast<size_t>(id)];
+    const Tile tile = whole_row(row);
+    const int index = selection_index_[id];
+    int32_t* list = scratch.selection(index).data();
+    const auto value = [&](size_t input) { return value_of(plan_.graph, program_, node.inputs[input], 0, tile, scratch); };
+    const auto scores = [&] {
+      const std::span<const float> all(value(0), row.pages.size());
+      if (row.scores != nullptr) std::copy(all.begin(), all.end(), row.scores + scored_index_[id] * row.score_stride);
+      return all;
+    };
+    const auto selection = [&](size_t input) {
+      const int of = selection_index_[node.inputs[input]];
+      return std::span<const int32_t>(scratch.selection(of).data(), static_cast<size_t>(scratch.selection_size(of)));
+    };
+    int count = 0;
+    switch (node.op) {
+      case Op::kTopK:
+        count = scratch.selector().top_k(scores(), node.attributes, list);
+        break;
+      case Op::kApproxTopK: {
+        const uint64_t key = random_key(row.seed, RandomPurpose::kApproxTopK, row.layer, row.kv_head, row.step);
+        count = scratch.selector().approx_top_k(scores(), node.attributes, key, list);
+        break;
+      }
+      case Op::kThreshold:
+        count = scratch.selector().threshold(scores(), *value(1), node.attributes, list);
+        break;
+      case Op::kWindow:
+        count = select_window(tile.pages, node.attributes, list);
+        break;
+      case Op::kUnion:
+        count = select_union(selection(0), selection(1), list);
+        break;
+      default:
+        throw InternalError("flow: " + std::string(name_of(node.op)) + " is no selection");
+    }
+    scratch.selection_size(index) = count;
+  }
+
+  void keep(NodeId save, const FlowRow& row, Scratch& scratch) const {
+    const Node& node = plan_.graph.nodes[static_cast<size_t>(save)];
+    const Tile tile = whole_row(row);
+    const float* values = value_of(plan_.graph, program_, node.inputs[0], 0, tile, scratch);
+    for (size_t i = 0; i < plan_.graph.states.size(); ++i) {
+      if (plan_.graph.states[i].name != node.attributes.field) continue;
+      state_of(row).save(row.layer, row.kv_head, static_cast<int>(i), values, tile.pages, row.last_tokens);
+    }
+  }
+
+  Plan plan_;
+  Program program_;
+  int layers_;
+  int kv_heads_;
+  std::vector<NodeId> united_;        // whose union the result is
+  std::vector<int> selection_index_;  // by node: its list in the scratch, or -1
+  std::vector<int> scored_index_;     // by node: its place among those that rank by a score, or -1
+};
+
+}  // namespace
+
+}  // namespace flows
+
+std::unique_ptr<Flow> compile_flow(const Plan& plan, int layers, int kv_heads) {
+  const int group = plan.graph.geometry.group;
+  if (group > kMostHeads) {
+    throw FlowError({plan.graph.name, 0},
+                    fmt::format("{} query heads share a KV head; the CPU attends for at most {}", group, kMostHeads));
+  }
+  verify_layers(plan.graph, layers);
+  return std::make_unique<flows::CpuFlow>(plan, layers, kv_heads);
+}
+
+}  // namespace sluice::cpu

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/pages/paged_kv.h"
+
+namespace sluice::cuda {
+
+/// The lists of pages that decode rows attend to, in device memory. There is a list for each sequence, which its KV heads share,
+/// or one for each (sequence, KV head).
+struct PageLists {
+  const int32_t* pages = nullptr;   // all lists
+  const int32_t* starts = nullptr;  // [lists] where a list begins in `pages`
+  const int32_t* tokens = nullptr;  // [lists] tokens that a list's pages hold: all are full but the last
+  bool per_head = false;
+  /// From list to list, if the first begins at 0 and each has room for so many pages, all of which can be read; else 0. With it a
+  /// call looks at `tokens` even before earlier kernels have ended, for a guess that it checks once they have.
+  int64_t stride = 0;
+};
+
+struct DecodeShape {
+  int sequences = 1;
+  int group = 1;             // query heads of a KV head, 1 to 16
+  float scale = 1;           // of q . k
+  int64_t query_stride = 0;  // numbers of q from sequence to sequence, a multiple of 4; 0: there are no gaps
+};
+
+/// Decode attention over page lists, on the device that is current when it is made: q [sequences, kv_heads * group, dim] bf16.
+///
+/// One kernel, whatever the lengths: every multiprocessor takes an equal stretch (or whole rows, where these come to little more)
+/// of the tiles (16 tokens) of all rows, laid end to end, so work is even, and a captured launch stays right while lengths grow.
+/// Each warp streams tiles through its own ring in shared memory (tensor copies, a mbarrier a tile) and multiplies on tensor
+/// cores; what the stretches of a row find is merged by the block that ends last, in a fixed order, so results do not depend on
+/// timing. 8-bit K and V become float16 on their way to the tensor cores, which is exact; Q goes along, each head scaled by a
+/// power of two.
+class DecodeAttention {
+ public:
+  /// Throws InputError for a layout that the kernels do not take.
+  explicit DecodeAttention(const PagedKv& kv);
+
+  /// Bytes of workspace for `run`; they must be zero before the first call, which calls keep so where they rely on it.
+  size_t workspace_bytes(const DecodeShape& shape) const;
+  /// out: like q. log_sums (may be null): float32 [sequences, kv_heads * group], log2 of the sum of 2^(score * log2 e). Rows of
+  /// lists without tokens become zeros (log_sums -inf).
+  void run(const DecodeShape& shape, const PageLists& lists, const void* q, void* out, float* log_sums, void* workspace,
+           Stream stream) const;
+  /// For tensor copies of K and V together, of 16 tokens or, where pages are no multiple of that, 8.
+  const TensorMap& map() const { return map_; }
+
+ private:
+  PagedKv kv_;
+  int blocks_ = 0;  // multiprocessors
+  TensorMap map_;
+};
+
+}  // namespace sluice::cuda

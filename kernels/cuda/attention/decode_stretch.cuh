@@ -1,0 +1,269 @@
+#pragma once
+
+#include <climits>
+
+#include "kernels/cuda/attention/attention_device.cuh"
+#include "kernels/cuda/attention/decode_tile.cuh"
+
+/// Which tiles of K and V a block and its warps attend to, and how they reach shared memory.
+namespace sluice::cuda::decode {
+
+struct Arguments {
+  const int32_t* pages;
+  const int32_t* starts;
+  const int32_t* tokens;
+  const uint16_t* q;     // bf16
+  int64_t query_stride;  // numbers from sequence to sequence
+  uint16_t* out;         // bf16
+  float* log_sums;
+  float* partials;  // [blocks][2][part_floats]: values [group][dim], maxima [group], sums [group]
+  int* arrived;     // [rows] stretches of a row that have ended
+  int sequences;
+  int kv_heads;
+  int group;
+  bool per_head;
+  int64_t list_stride;  // 0: starts tell where lists begin
+  float scale;          // of q . k, in base 2
+  Divisor by_kv_heads;
+  Divisor by_blocks;
+  Divisor by_page_boxes;  // boxes of a page
+};
+
+/// What a stretch leaves of a row: a multiple of four numbers.
+__host__ __device__ constexpr int part_floats(int group, int dim) { return (group * (dim + 2) + 3) / 4 * 4; }
+
+/// The list of a row (sequence, KV head).
+__device__ __forceinline__ int list_of(const Arguments& a, int row) { return a.per_head ? row : a.by_kv_heads.quotient(row); }
+__device__ __forceinline__ int row_tokens(const Arguments& a, int row) { return a.tokens[list_of(a, row)]; }
+
+__device__ __forceinline__ int64_t start_of(const Arguments& a, int list) {
+  return a.list_stride > 0 ? list * a.list_stride : a.starts[list];
+}
+
+/// What a block does: tiles [first, last) of all rows laid end to end.
+struct Stretch {
+  int first;
+  int last;
+  int length;  // of every block's stretch but the last
+  int row;     // of `first`
+  int row_begin;
+};
+
+/// Tiles of a block's stretch, of `total`: an even share, or whole rows, where these are hardly more, which saves merging them.
+__device__ __forceinline__ int stretch_length(const Arguments& a, int total, int longest, int rows) {
+  const int blocks = static_cast<int>(gridDim.x);
+  const int length = max(1, a.by_blocks.quotient(total + blocks - 1));
+  const int whole = (a.by_blocks.quotient(rows - 1) + 1) * longest;
+  const int spare = rows <= blocks ? 8 : min(16, length / 16);
+  return whole > length && whole <= length + spare ? whole : length;
+}
+
+/// The output of a row without tokens, which has no tile.
+inline __device__ void clear_row(const Arguments& a, int row, int dim) {
+#pragma unroll 1
+  for (int i = 0; i < a.group * dim; ++i) a.out[static_cast<int64_t>(row) * a.group * dim + i] = 0;
+#pragma unroll 1
+  for (int i = 0; a.log_sums != nullptr && i < a.group; ++i) a.log_sums[static_cast<int64_t>(row) * a.group + i] = -INFINITY;
+}
+
+/// Tiles of a row. Also asks for where its list begins, and clears its output if it has none.
+template <int Dim>
+__device__ __forceinline__ int begin_row(const Arguments& a, int row) {
+  const int list = list_of(a, row);
+  if (a.list_stride == 0) asm volatile("prefetch.global.L1 [%0];" ::"l"(a.starts + list));
+  const int tiles = tiles_of(a.tokens[list]);
+  if (tiles == 0 && a.by_blocks.remainder(row) == static_cast<int>(blockIdx.x)) clear_row(a, row, Dim);
+  return tiles;
+}
+
+__device__ __forceinline__ int sum_of_lanes_up_to_this(int value) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const int other = __shfl_up_sync(0xffffffffU, value, step);
+    if (lane >= step) value += other;
+  }
+  return value;
+}
+
+/// Lays at most 32 rows end to end and finds this block's stretch; one warp, a lane a row.
+template <int Dim>
+__device__ __forceinline__ Stretch find_stretch_of_few(const Arguments& a, int rows) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int tiles = lane < rows ? begin_row<Dim>(a, lane) : 0;
+  const int end = sum_of_lanes_up_to_this(tiles);
+  const int total = __shfl_sync(0xffffffffU, end, 31);
+  const int length = stretch_length(a, total, __reduce_max_sync(0xffffffffU, tiles), rows);
+  const int first = static_cast<int>(blockIdx.x) * length;
+  const int row = max(0, __ffs(static_cast<int>(__ballot_sync(0xffffffffU, first < end))) - 1);
+  return {first, min(total, first + length), length, row, __shfl_sync(0xffffffffU, end - tiles, row)};
+}
+
+/// The same for any number of rows, by all threads together.
+template <int Threads, int Dim>
+__device__ __forceinline__ Stretch find_stretch_of_many(const Arguments& a, int rows) {
+  __shared__ int warp_tiles[Threads / 32];
+  __shared__ int warp_longest[Threads / 32];
+  __shared__ int found_row;
+  __shared__ int found_begin;
+  const int per_thread = (rows + Threads - 1) / Threads;
+  const int begin = min(rows, static_cast<int>(threadIdx.x) * per_thread);
+  const int end = min(rows, begin + per_thread);
+  int mine = 0;
+  int longest = 0;
+#pragma unroll 1
+  for (int row = begin; row < end; ++row) {
+    const int tiles = begin_row<Dim>(a, row);
+    mine += tiles;
+    longest = max(longest, tiles);
+  }
+  const int sum = sum_of_lanes_up_to_this(mine);
+  const int warp = threadIdx.x / 32;
+  longest = __reduce_max_sync(0xffffffffU, longest);
+  if (threadIdx.x % 32 == 31) {
+    warp_tiles[warp] = sum;
+    warp_longest[warp] = longest;
+  }
+  __syncthreads();
+  int before = sum - mine;
+  int total = 0;
+  longest = 0;
+#pragma unroll
+  for (int w = 0; w < Threads / 32; ++w) {
+    if (w < warp) before += warp_tiles[w];
+    total += warp_tiles[w];
+    longest = max(longest, warp_longest[w]);
+  }
+  const int length = stretch_length(a, total, longest, rows);
+  const int first = static_cast<int>(blockIdx.x) * length;
+  if (first >= before && first < before + mine) {
+    int row = begin;
+    int at = before;
+#pragma unroll 1
+    for (;; ++row) {
+      const int tiles = tiles_of(row_tokens(a, row));
+      if (first < at + tiles) break;
+      at += tiles;
+    }
+    found_row = row;
+    found_begin = at;
+  }
+  __syncthreads();
+  return {first, min(total, first + length), length, found_row, found_begin};
+}
+
+/// This block's stretch of all rows laid end to end. Where rows are few, one warp asks for their lengths: all blocks ask the
+/// cache for the same ones at the same time.
+template <int Threads, int Dim>
+__device__ __forceinline__ Stretch find_stretch(const Arguments& a, int rows) {
+  if (rows > 32) return find_stretch_of_many<Threads, Dim>(a, rows);
+  __shared__ Stretch found;
+  if (threadIdx.x < 32) {
+    const Stretch stretch = find_stretch_of_few<Dim>(a, rows);
+    if (threadIdx.x == 0) found = stretch;
+  }
+  __syncthreads();
+  return found;
+}
+
+/// The pages of a lane's first tile, if all rows are as long as the first one was: they are asked for together with the lengths
+/// that tell whether they are. Flows take the same number of pages of every row unless some are short.
+template <class Shape, int Box>
+struct Guess {
+  static constexpr int kBoxes = kTileTokens / Box;
+
+  int row = -1;       // of the tile; -1: none
+  int place[kBoxes];  // of its pages in the row's list
+  int page[kBoxes];
+
+  /// Before earlier kernels have ended: the first row's length may be that of an earlier selection, or, before any, whatever lies
+  /// there.
+  __device__ __forceinline__ Guess(const Arguments& a, int rows, int warp) {
+    const int tokens = a.list_stride > 0 ? __ldcg(a.tokens) : 0;
+    if (tokens <= 0) return;
+    const int tiles = (tokens - 1) / kTileTokens + 1;
+    if (a.by_page_boxes.quotient(tiles * kBoxes - 1) >= a.list_stride || tiles > INT_MAX / 2 / rows) return;
+    const int total = rows * tiles;
+    const int length = stretch_length(a, total, tiles, rows);
+    const int first = static_cast<int>(blockIdx.x) * length;
+    const int tile = first + warp + static_cast<int>(threadIdx.x) % 32 * Shape::kWarps;
+    if (tile >= min(total, first + length)) return;
+#pragma unroll
+    for (int box = 0; box < kBoxes; ++box) place[box] = a.by_page_boxes.quotient(tile % tiles * kBoxes + box);
+    row = tile / tiles;
+  }
+
+  __device__ __forceinline__ void ask(const Arguments& a) {
+    if (row < 0) return;
+    const int32_t* pages = a.pages + list_of(a, row) * a.list_stride;
+#pragma unroll
+    for (int box = 0; box < kBoxes; ++box) {
+      asm volatile("ld.global.s32 %0, [%1];" : "=r"(page[box]) : "l"(pages + place[box]) : "memory");
+    }
+  }
+};
+
+/// Where the tiles of a warp lie in the pool. Its lanes look 32 tiles up at a time, each its own, and later copy them.
+template <class Shape, int Box>
+class Source {
+ public:
+  static constexpr int kBoxes = kTileTokens / Box;
+
+  __device__ __forceinline__ Source(const Arguments& a, const Stretch& stretch, int warp, const Guess<Shape, Box>& guess)
+      : tile_(stretch.first + warp + static_cast<int>(threadIdx.x) % 32 * Shape::kWarps),
+        row_(stretch.row),
+        row_begin_(stretch.row_begin),
+        row_end_(stretch.row_begin + tiles_of(row_tokens(a, stretch.row))) {
+    look_up(a, stretch, [&](const int32_t* pages, int box, int place) {
+      return row_ == guess.row && place == guess.place[box] ? guess.page[box] : pages[place];
+    });
+  }
+
+  /// Copies tile number `index` of this warp to shared memory, if there is one. Called for 0, 1, 2 and so on, by all lanes.
+  __device__ __forceinline__ void copy(const CUtensorMap* map, const Arguments& a, const Stretch& stretch, int index,
+                                       uint32_t target, uint32_t barrier) {
+    if (static_cast<int>(threadIdx.x) % 32 == index % 32 && tile_ < stretch.last) {
+      barrier_expect(barrier, Shape::kTileBytes);
+#pragma unroll
+      for (int box = 0; box < kBoxes; ++box) {
+        copy_box(map, target + box * (Shape::kTileBytes / kBoxes), barrier, token_[box], block_[box]);
+      }
+    }
+    if (index % 32 == 31) {
+      tile_ += 32 * Shape::kWarps;
+      look_up(a, stretch, [](const int32_t* pages, int, int place) { return pages[place]; });
+    }
+  }
+
+ private:
+  template <class PageAt>
+  __device__ __forceinline__ void look_up(const Arguments& a, const Stretch& stretch, const PageAt& page_at) {
+    if (tile_ >= stretch.last) return;
+#pragma unroll 1
+    while (tile_ >= row_end_) {
+      ++row_;
+      row_begin_ = row_end_;
+      row_end_ += tiles_of(row_tokens(a, row_));
+    }
+    const int list = list_of(a, row_);
+    const int last_box = (a.tokens[list] - 1) / Box;
+    const int32_t* pages = a.pages + start_of(a, list);
+    const int head = a.by_kv_heads.remainder(row_);
+#pragma unroll
+    for (int box = 0; box < kBoxes; ++box) {
+      // Past the end: the last one once more, since its scores are masked.
+      const int at = min((tile_ - row_begin_) * kBoxes + box, last_box);
+      block_[box] = page_at(pages, box, a.by_page_boxes.quotient(at)) * a.kv_heads + head;
+      token_[box] = a.by_page_boxes.remainder(at) * Box;
+    }
+  }
+
+  int tile_;
+  int row_;
+  int row_begin_;
+  int row_end_;
+  int block_[kBoxes];
+  int token_[kBoxes];
+};
+
+}  // namespace sluice::cuda::decode

@@ -1,0 +1,251 @@
+#include "kernels/cuda/attention/prefill_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <type_traits>
+
+#include "kernels/cuda/attention/prefill_copies.cuh"
+#include "kernels/cuda/attention/prefill_rows.cuh"
+#include "kernels/cuda/attention/prefill_widen.cuh"
+#include "kernels/cuda/runtime/runtime.h"
+#include "scripting/base/error.h"
+
+namespace sluice::cuda {
+namespace {
+
+using namespace prefill;
+
+/// A warpgroup's rows of one work after the other.
+template <int Dim>
+__device__ void attend(const Arguments& a, const Places<Dim>& places) {
+  using S = Shape<Dim>;
+  const int warpgroup = static_cast<int>(threadIdx.x) / 128 - 1;
+  const int lane = threadIdx.x % 32;
+  const int first = warpgroup * kGroupRows;
+  const uint32_t query = places.query + first * 128;
+  Turn<S::kStages> key_turn;
+  Turn<S::kStages> value_turn;
+  Turn<2> work_turn;
+  const auto release = [&](int value, int stage) {
+    if (lane == 0) barrier_arrive(places.emptied(value, stage));
+  };
+
+  Work work = take_work(places, work_turn);
+  if (work.sequence >= 0) ask_queries<Dim>(a, work, query, first);
+  while (work.sequence >= 0) {
+    // This thread's two rows among the work's, and the tokens that they see.
+    int row[2];
+    int limits[2];
+    for (int half = 0; half < 2; ++half) {
+      row[half] = first + static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4 + 8 * half;
+      limits[half] = work.seen + (work.pair + min(row[half], work.pairs - 1)) / a.group + 1;
+    }
+    const int whole_tiles = (work.seen + (work.pair + min(first, work.pairs - 1)) / a.group + 1) / S::kTokens;
+    Rows<Dim> rows;
+    const auto soften_masked = [&](int tile) {
+      const int left[2] = {limits[0] - tile * S::kTokens, limits[1] - tile * S::kTokens};
+      rows.template soften<true>(a.scale, left);
+    };
+    const auto step = [&](int tile, auto masked) {
+      barrier_wait(places.filled(0, key_turn.stage), key_turn.parity);
+      rows.ask_scores(query, places.slot(0, key_turn.stage));
+      barrier_wait(places.filled(1, value_turn.stage), value_turn.parity);
+      rows.ask_output(places.slot(1, value_turn.stage));
+      products_wait<1>();
+      rows.pin_scores();
+      release(0, key_turn.stage);
+      key_turn.next();
+      if constexpr (decltype(masked)::value) {
+        soften_masked(tile);
+      } else {
+        rows.template soften<false>(a.scale, limits);
+      }
+      products_wait<0>();
+      rows.pin_output();
+      release(1, value_turn.stage);
+      value_turn.next();
+      rows.rescale_output();
+      rows.take_weights();
+    };
+
+    asm volatile("cp.async.wait_all;\n fence.proxy.async.shared::cta;" ::: "memory");
+    warpgroup_sync(1 + warpgroup);
+    barrier_wait(places.filled(0, key_turn.stage), key_turn.parity);
+    rows.ask_scores(query, places.slot(0, key_turn.stage));
+    products_wait<0>();
+    rows.pin_scores();
+    release(0, key_turn.stage);
+    key_turn.next();
+    soften_masked(0);
+    rows.take_weights();
+
+    int tile = 1;
+    for (; tile < min(whole_tiles, work.tiles); ++tile) step(tile, std::false_type{});
+    for (; tile < work.tiles; ++tile) step(tile, std::true_type{});
+
+    // All scores are there: the next queries may take the place of these.
+    warpgroup_sync(1 + warpgroup);
+    const Work next = take_work(places, work_turn);
+    if (next.sequence >= 0) ask_queries<Dim>(a, next, query, first);
+    barrier_wait(places.filled(1, value_turn.stage), value_turn.parity);
+    const uint32_t values = places.slot(1, value_turn.stage);
+    const int left = work.length - (work.tiles - 1) * S::kTokens;
+    if (left < S::kTokens) {
+      clear_values<Dim>(values, left);
+      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+      warpgroup_sync(1 + warpgroup);
+    }
+    rows.ask_output(values);
+    products_wait<0>();
+    rows.pin_output();
+    release(1, value_turn.stage);
+    value_turn.next();
+    for (int half = 0; half < 2; ++half) {
+      const int pair = work.pair + row[half];
+      const int64_t at = (work.query + pair / a.group) * a.out_stride + (work.head * a.group + pair % a.group) * Dim;
+      rows.store(half, row[half] < work.pairs ? a.out + at : nullptr);
+    }
+    work = next;
+  }
+}
+
+template <int Dim>
+__global__ void __launch_bounds__(kThreads, 1) prefill_kernel(const __grid_constant__ CUtensorMap map, const Arguments a) {
+  using S = Shape<Dim>;
+  extern __shared__ std::byte raw[];
+  const uint32_t padding = (1024 - shared_address(raw) % 1024) % 1024;
+  const uint32_t query = shared_address(raw) + padding;
+  const uint32_t slots = query + S::kQueryBytes;
+  const uint32_t barriers = slots + 2 * S::kStages * S::kSlotBytes;
+  constexpr int kBarriersBytes = (4 * S::kStages + 4) * 8;
+  static_assert(kBarriersBytes + 2 * sizeof(Work) <= 256);
+  const Places<Dim> places{query, slots, barriers,
+                           reinterpret_cast<Work*>(raw + (barriers + kBarriersBytes - shared_address(raw)))};
+  if (threadIdx.x == 0) {
+    prefetch_map(&map);
+    for (int stage = 0; stage < S::kStages; ++stage) {
+      for (int value = 0; value < 2; ++value) {
+        barrier_init(places.filled(value, stage), 1);
+        barrier_init(places.emptied(value, stage), 8);  // warps that multiply
+      }
+    }
+    for (int stage = 0; stage < 2; ++stage) {
+      barrier_init(places.work_filled(stage), 1);
+      barrier_init(places.work_emptied(stage), 9);  // those and the one that copies V
+    }
+    publish_barriers();
+  }
+  __syncthreads();
+  if (threadIdx.x < 128) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+    const int warp = __shfl_sync(0xffffffffU, threadIdx.x / 32, 0);
+    if (warp == 0) {
+      copy_keys<Dim>(&map, a, places);
+    } else if (warp == 1) {
+      copy_values<Dim>(&map, a, places);
+    }
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+    attend<Dim>(a, places);
+  }
+}
+
+template <int Dim>
+void launch(const CUtensorMap& map, const Arguments& a, int blocks, Stream stream) {
+  constexpr size_t kBytes = Shape<Dim>::kSharedBytes;
+  static_assert(kBytes <= 227 * 1024);
+  SLUICE_CHECK_CUDA(
+      cudaFuncSetAttribute(prefill_kernel<Dim>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes)));
+  prefill_kernel<Dim><<<blocks, kThreads, kBytes, stream>>>(map, a);
+  SLUICE_CHECK_CUDA(cudaGetLastError());
+}
+
+/// Bytes of a list of pages, so that what follows is aligned for tensor copies.
+size_t list_bytes(int pages) { return (static_cast<size_t>(pages) * sizeof(int32_t) + 255) / 256 * 256; }
+
+}  // namespace
+
+PrefillAttention::PrefillAttention(const PagedKv& kv)
+    : kv_(kv),
+      widened_(page_layout({kv.layout.head_dim, 1, kv.layout.page, DataType::kBF16}, {})),
+      blocks_(multiprocessors()),
+      taken_(sizeof(unsigned)),
+      map_(map_blocks(kv, prefill::kBoxTokens, false)) {
+  taken_.clear();
+}
+
+size_t PrefillAttention::workspace_bytes(int pages) const {
+  return widens() ? list_bytes(pages) + static_cast<size_t>(pages) * kv_.kv_heads * widened_.bytes : 0;
+}
+
+const int32_t* PrefillAttention::widen(const PrefillShape& shape, const PrefillTables& tables, void* workspace,
+                                       Stream stream) const {
+  auto* const positions = static_cast<int32_t*>(workspace);
+  const WidenArguments a{.base = kv_.base,
+                         .block_bytes = kv_.layout.bytes,
+                         .key_offset = kv_.layout.key_offset,
+                         .value_offset = kv_.layout.value_offset,
+                         .pages = tables.page_indices + shape.first_page,
+                         .kv_heads = kv_.kv_heads,
+                         .numbers = kv_.layout.page * kv_.layout.head_dim,
+                         .widened = static_cast<std::byte*>(workspace) + list_bytes(shape.pages),
+                         .widened_bytes = widened_.bytes,
+                         .widened_value = widened_.value_offset,
+                         .positions = positions};
+  constexpr int kWidenThreads = 256;
+  const dim3 grid(shape.pages, kv_.kv_heads);
+  if (kv_.layout.kv == DataType::kE4M3) {
+    widen_kernel<DataType::kE4M3><<<grid, kWidenThreads, 0, stream>>>(a);
+  } else {
+    widen_kernel<DataType::kE5M2><<<grid, kWidenThreads, 0, stream>>>(a);
+  }
+  SLUICE_CHECK_CUDA(cudaGetLastError());
+  return positions;
+}
+
+void PrefillAttention::run(const PrefillShape& shape, const PrefillTables& tables, HeadRows<const void> q, HeadRows<void> out,
+                           void* workspace, Stream stream) const {
+  if (shape.group < 1 || shape.group > 16) throw InternalError("a group of " + std::to_string(shape.group) + " query heads");
+  if (q.stride % 8 != 0 || out.stride % 8 != 0) throw InternalError("rows of Q and of the output must lie 16 bytes apart");
+  if (shape.sequences == 0 || shape.rows == 0) return;
+  const int32_t* pages = tables.page_indices;
+  TensorMap map = map_;
+  if (widens()) {
+    if (shape.pages < 1) throw InternalError("prefill over 8-bit K and V was not told of its pages");
+    pages = widen(shape, tables, workspace, stream);
+    const std::byte* blocks = static_cast<const std::byte*>(workspace) + list_bytes(shape.pages);
+    map = map_blocks({blocks, widened_, shape.pages, kv_.kv_heads}, prefill::kBoxTokens, false);
+  }
+  const Arguments a{.query_indptr = tables.query_indptr,
+                    .lengths = tables.lengths,
+                    .page_indptr = tables.page_indptr,
+                    .page_indices = pages,
+                    .first_page = widens() ? shape.first_page : 0,
+                    .q = static_cast<const __nv_bfloat16*>(q.data),
+                    .out = static_cast<__nv_bfloat16*>(out.data),
+                    .taken = taken_.as<unsigned>(),
+                    .q_stride = q.stride,
+                    .out_stride = out.stride,
+                    .sequences = shape.sequences,
+                    .kv_heads = kv_.kv_heads,
+                    .group = shape.group,
+                    .page = kv_.layout.page,
+                    .scale = shape.scale * kLog2E};
+  // Every sequence may leave a tile unfilled.
+  const int64_t works = (static_cast<int64_t>(shape.rows) * shape.group / kTileRows + shape.sequences) * kv_.kv_heads;
+  const int blocks = static_cast<int>(std::min<int64_t>(blocks_, works));
+  const CUtensorMap cuda_map = to_cuda(map);
+  switch (kv_.layout.head_dim) {
+    case 64:
+      launch<64>(cuda_map, a, blocks, stream);
+      break;
+    case 128:
+      launch<128>(cuda_map, a, blocks, stream);
+      break;
+    default:
+      launch<256>(cuda_map, a, blocks, stream);
+  }
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,147 @@
+#pragma once
+
+#include "kernels/cuda/attention/prefill_works.cuh"
+
+/// How works, queries and tiles of K and V reach the warpgroups that multiply.
+namespace sluice::cuda::prefill {
+
+/// Copies K (V if `value`) of tokens [token, token + 8) of one block to shared memory.
+__device__ __forceinline__ void copy_box(const CUtensorMap* map, uint32_t target, uint32_t barrier, int token, int value,
+                                         int block) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %3, %5, %6}], [%2];" ::"r"(
+          target),
+      "l"(map), "r"(barrier), "r"(0), "r"(token), "r"(value), "r"(block)
+      : "memory");
+}
+
+/// A barrier of one warpgroup.
+__device__ __forceinline__ void warpgroup_sync(int barrier) { asm volatile("bar.sync %0, 128;" ::"r"(barrier) : "memory"); }
+
+/// What lies in shared memory, by shared address.
+template <int Dim>
+struct Places {
+  uint32_t query;
+  uint32_t slots;     // [K and V][stages]
+  uint32_t barriers;  // [K and V][stages][filled, emptied], then [two works][filled, emptied]
+  Work* works;        // [two]
+
+  __device__ __forceinline__ uint32_t slot(int value, int stage) const {
+    return slots + (value * Shape<Dim>::kStages + stage) * Shape<Dim>::kSlotBytes;
+  }
+  __device__ __forceinline__ uint32_t filled(int value, int stage) const {
+    return barriers + (value * Shape<Dim>::kStages + stage) * 16;
+  }
+  __device__ __forceinline__ uint32_t emptied(int value, int stage) const { return filled(value, stage) + 8; }
+  __device__ __forceinline__ uint32_t work_filled(int stage) const { return filled(2, stage); }
+  __device__ __forceinline__ uint32_t work_emptied(int stage) const { return emptied(2, stage); }
+};
+
+/// A place in a ring: the slot of the next tile and which turn it is.
+template <int Stages>
+struct Turn {
+  int stage = 0;
+  uint32_t parity = 0;
+  __device__ __forceinline__ void next() {
+    if (++stage == Stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+/// The next work that the copying warp has set out, for one warp.
+template <int Dim>
+__device__ __forceinline__ Work take_work(const Places<Dim>& places, Turn<2>& turn) {
+  barrier_wait(places.work_filled(turn.stage), turn.parity);
+  const Work work = places.works[turn.stage];
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) barrier_arrive(places.work_emptied(turn.stage));
+  turn.next();
+  return work;
+}
+
+template <int Dim>
+__device__ __forceinline__ void set_out_work(const Places<Dim>& places, Turn<2>& turn, const Work& work) {
+  barrier_wait(places.work_emptied(turn.stage), turn.parity ^ 1);
+  if (threadIdx.x % 32 == 0) {
+    places.works[turn.stage] = work;
+    barrier_arrive(places.work_filled(turn.stage));
+  }
+  __syncwarp();
+  turn.next();
+}
+
+/// One warp copies the K tiles (V tiles) of a work, in order; a lane a box.
+template <int Dim>
+__device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const Arguments& a, const Work& work,
+                                           const Places<Dim>& places, int value, Turn<Shape<Dim>::kStages>& turn) {
+  using S = Shape<Dim>;
+  const int lane = threadIdx.x % 32;
+  const int box = lane % S::kBoxes;
+  const int32_t* pages = a.page_indices + __ldg(a.page_indptr + work.sequence) - a.first_page;
+  const int last_page = (work.length - 1) / a.page;
+  // Past the end: any page, since its scores are masked and its values cleared.
+  const auto block_of = [&](int token) { return __ldg(pages + min(token / a.page, last_page)) * a.kv_heads + work.head; };
+  int token = box * kBoxTokens;
+  int block = block_of(token);
+  for (int tile = 0; tile < work.tiles; ++tile) {
+    const int next = block_of(token + S::kTokens);
+    barrier_wait(places.emptied(value, turn.stage), turn.parity ^ 1);
+    const uint32_t barrier = places.filled(value, turn.stage);
+    if (lane == 0) barrier_expect(barrier, S::kSlotBytes);
+    __syncwarp();
+    if (lane < S::kBoxes) {
+      copy_box(map, places.slot(value, turn.stage) + box * S::kBoxBytes, barrier, token % a.page, value, block);
+    }
+    token += S::kTokens;
+    block = next;
+    turn.next();
+  }
+}
+
+/// The warp that hands the block its works, and copies their K.
+template <int Dim>
+__device__ void copy_keys(const CUtensorMap* map, const Arguments& a, const Places<Dim>& places) {
+  const int works = count_works(a);
+  Turn<2> work_turn;
+  Turn<Shape<Dim>::kStages> turn;
+  int number = static_cast<int>(blockIdx.x);
+  while (number < works) {
+    const Work work = find_work<Dim>(a, number);
+    set_out_work(places, work_turn, work);
+    // Blocks ask `works` times in all (each once in vain), after which the counter is zero again.
+    unsigned next = 0;
+    if (threadIdx.x % 32 == 0) next = atomicInc(a.taken, static_cast<unsigned>(works) - 1);
+    copy_tiles(map, a, work, places, 0, turn);
+    number = static_cast<int>(gridDim.x + __shfl_sync(0xffffffffU, next, 0));
+  }
+  set_out_work(places, work_turn, {});
+}
+
+template <int Dim>
+__device__ void copy_values(const CUtensorMap* map, const Arguments& a, const Places<Dim>& places) {
+  Turn<2> work_turn;
+  Turn<Shape<Dim>::kStages> turn;
+  for (Work work = take_work(places, work_turn); work.sequence >= 0; work = take_work(places, work_turn)) {
+    copy_tiles(map, a, work, places, 1, turn);
+  }
+}
+
+/// Asks for a warpgroup's 64 rows of Q; zeros past the last pair.
+template <int Dim>
+__device__ __forceinline__ void ask_queries(const Arguments& a, const Work& work, uint32_t target, int first) {
+  constexpr int kChunks = Dim / 8;
+#pragma unroll 4
+  for (int i = threadIdx.x % 128; i < kGroupRows * kChunks; i += 128) {
+    const int row = i / kChunks;
+    const int chunk = i % kChunks;
+    const int bytes = first + row < work.pairs ? 16 : 0;
+    const int pair = work.pair + (bytes > 0 ? first + row : 0);
+    const int64_t at = (work.query + pair / a.group) * a.q_stride + (work.head * a.group + pair % a.group) * Dim + chunk * 8;
+    const uint32_t address = target + chunk / 8 * Shape<Dim>::kQueryPanel + row * 128 + (((chunk % 8) ^ (row % 8)) << 4);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(a.q + at), "r"(bytes) : "memory");
+  }
+}
+
+}  // namespace sluice::cuda::prefill

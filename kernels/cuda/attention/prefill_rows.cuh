@@ -1,0 +1,154 @@
+#pragma once
+
+#include "kernels/cuda/attention/prefill_copies.cuh"
+#include "kernels/cuda/primitives/wgmma.h"
+
+/// The rows of a warpgroup: scores, softmax and output in registers.
+namespace sluice::cuda::prefill {
+
+/// The softmax attention of a warpgroup's rows; a thread holds two of them (eight apart), of every eight columns two.
+template <int Dim>
+class Rows {
+ public:
+  using S = Shape<Dim>;
+  static constexpr int kTokens = S::kTokens;
+
+  /// scores = Q K^T, asked for.
+  __device__ __forceinline__ void ask_scores(uint32_t query, uint32_t keys) {
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < Dim / 16; ++k) {
+      const uint64_t q = matrix(query + k / 4 * S::kQueryPanel + k % 4 * 32, 16, 1024);
+      const uint64_t b = matrix(keys + k / 4 * 1024 + k % 4 * 32, 16, S::kBoxBytes);
+      if (k == 0) {
+        multiply_keys<false>(scores_, q, b);
+      } else {
+        multiply_keys<true>(scores_, q, b);
+      }
+    }
+    products_commit();
+  }
+
+  /// output += weights V, asked for.
+  __device__ __forceinline__ void ask_output(uint32_t values) {
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < kTokens / 16; ++k) {
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        multiply_values(output_[part], weights_ + 4 * k, matrix(values + part * 2048 + 2 * k * S::kBoxBytes, 1024, S::kBoxBytes));
+      }
+    }
+    products_commit();
+  }
+
+  __device__ __forceinline__ void pin_scores() { pin(scores_); }
+  __device__ __forceinline__ void pin_output() {
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) pin(output_[part]);
+    pin(weights_);
+  }
+
+  /// Scores become powers; tokens from limits[] on (of the tile) vanish if `Masked`.
+  template <bool Masked>
+  __device__ __forceinline__ void soften(float scale, const int (&limits)[2]) {
+    float highest[2] = {maximum_[0], maximum_[1]};
+#pragma unroll
+    for (int i = 0; i < kTokens / 2; ++i) {
+      const int half = i / 2 % 2;
+      if constexpr (Masked) {
+        const int column = 8 * (i / 4) + i % 2 + 2 * (static_cast<int>(threadIdx.x) % 4);
+        if (column >= limits[half]) scores_[i] = -INFINITY;
+      }
+      highest[half] = fmaxf(highest[half], scores_[i]);
+    }
+    float shift[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      highest[half] = quad_max(highest[half]);
+      rescale_[half] = power((maximum_[half] - highest[half]) * scale);
+      maximum_[half] = highest[half];
+      shift[half] = highest[half] * scale;
+      sum_[half] *= rescale_[half];
+    }
+#pragma unroll
+    for (int i = 0; i < kTokens / 2; ++i) {
+      const int half = i / 2 % 2;
+      scores_[i] = power(__fmaf_rn(scores_[i], scale, -shift[half]));
+      sum_[half] += scores_[i];
+    }
+  }
+
+  __device__ __forceinline__ void rescale_output() {
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+#pragma unroll
+      for (int i = 0; i < S::kOutputChannels / 2; ++i) output_[part][i] *= rescale_[i / 2 % 2];
+    }
+  }
+
+  __device__ __forceinline__ void take_weights() {
+#pragma unroll
+    for (int i = 0; i < kTokens / 4; ++i) weights_[i] = pack(scores_[2 * i], scores_[2 * i + 1]);
+  }
+
+  /// Writes row `half` of this thread's in bf16, with the three other threads that hold it: they exchange their pairs of channels
+  /// so that each has eight side by side. All threads of a warp call this; `target` is null for rows that are none.
+  __device__ __forceinline__ void store(int half, __nv_bfloat16* target) {
+    const int lane = threadIdx.x % 4;
+    const float inverse = 1 / quad_sum(sum_[half]);
+#pragma unroll
+    for (int chunk = 0; chunk < Dim / 8; chunk += 4) {
+      uint32_t pairs[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* pair = output_[(chunk + i) / 16] + 4 * ((chunk + i) % 16) + 2 * half;
+        pairs[i] = pack(pair[0] * inverse, pair[1] * inverse);
+      }
+      // Transposes four by four: first the halves, then within them.
+      exchange(pairs[0], pairs[2], 2, lane & 2);
+      exchange(pairs[1], pairs[3], 2, lane & 2);
+      exchange(pairs[0], pairs[1], 1, lane & 1);
+      exchange(pairs[2], pairs[3], 1, lane & 1);
+      if (target != nullptr) {
+        *reinterpret_cast<uint4*>(target + (chunk + lane) * 8) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+      }
+    }
+  }
+
+ private:
+  static constexpr int kParts = Dim / S::kOutputChannels;
+
+  /// Thread `other` away takes b of the lower one and gives it a.
+  static __device__ __forceinline__ void exchange(uint32_t& a, uint32_t& b, int other, bool upper) {
+    const uint32_t taken = __shfl_xor_sync(0xffffffffU, upper ? a : b, other);
+    if (upper) {
+      a = taken;
+    } else {
+      b = taken;
+    }
+  }
+
+  float scores_[kTokens / 2];
+  uint32_t weights_[kTokens / 4];  // those of 16 tokens are operand A of a product
+  float output_[kParts][S::kOutputChannels / 2] = {};
+  float maximum_[2] = {-INFINITY, -INFINITY};
+  float sum_[2] = {0, 0};
+  float rescale_[2];
+};
+
+/// Clears a V tile from token `left` on: what lies past the last token may be anything, and 0 * NaN would be NaN. Both
+/// warpgroups do so.
+template <int Dim>
+__device__ __forceinline__ void clear_values(uint32_t values, int left) {
+  using S = Shape<Dim>;
+  constexpr int kChunks = Dim / 8;
+  for (int i = threadIdx.x % 128; i < (S::kTokens - left) * kChunks; i += 128) {
+    const int token = left + i / kChunks;
+    const int chunk = i % kChunks;
+    const uint32_t address = values + token / kBoxTokens * S::kBoxBytes + chunk / 8 * 1024 + token % 8 * 128 + chunk % 8 * 16;
+    asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(address), "r"(0) : "memory");
+  }
+}
+
+}  // namespace sluice::cuda::prefill

@@ -1,0 +1,121 @@
+#pragma once
+
+#include "kernels/cuda/attention/attention_device.cuh"
+
+/// What a call of prefill attention is cut into.
+namespace sluice::cuda::prefill {
+
+inline constexpr int kTileRows = 128;  // (row, head of the group) pairs of a block, 64 for each warpgroup that multiplies
+inline constexpr int kGroupRows = 64;
+inline constexpr int kThreads = 384;            // the warpgroup that copies, then two that multiply
+inline constexpr int kBoxTokens = 8;            // of a tensor copy
+inline constexpr float kCacheBytes = 32 << 20;  // K and V that blocks share in the second-level cache
+
+/// Shared memory of one head size. Q: panels of 64 channels; in a panel a row of 128 bytes for each row, its 16-byte chunks
+/// permuted by the row (the 128-byte swizzle). A slot of a K or V ring: boxes of 8 tokens, as the tensor copies lay them out: in
+/// a box, panels of 64 channels, a row of 128 bytes a token.
+template <int Dim>
+struct Shape {
+  static constexpr int kTokens = Dim == 256 ? 64 : 128;  // of a tile
+  static constexpr int kStages = Dim == 256 ? 2 : Dim == 128 ? 3 : 4;
+  static constexpr int kBoxes = kTokens / kBoxTokens;
+  static constexpr int kBoxBytes = kBoxTokens * Dim * 2;
+  static constexpr int kSlotBytes = kTokens * Dim * 2;
+  static constexpr int kQueryPanel = kTileRows * 128;
+  static constexpr int kQueryBytes = kTileRows * Dim * 2;
+  static constexpr size_t kSharedBytes = 1024 + kQueryBytes + 2 * kStages * kSlotBytes + 256;  // the last for barriers and works
+  static constexpr int kOutputChannels = Dim < 128 ? Dim : 128;                                // of one product with V
+};
+
+struct Arguments {
+  const int32_t* query_indptr;
+  const int32_t* lengths;
+  const int32_t* page_indptr;
+  const int32_t* page_indices;
+  int first_page;  // of page_indptr that page_indices begins with
+  const __nv_bfloat16* q;
+  __nv_bfloat16* out;
+  unsigned* taken;  // works, of those that blocks do not begin with
+  int64_t q_stride;
+  int64_t out_stride;
+  int sequences;
+  int kv_heads;
+  int group;
+  int page;
+  float scale;  // of q . k, in base 2
+};
+
+/// A piece of work. Pairs (row, head of the group) of a sequence are numbered with the heads side by side.
+struct Work {
+  int sequence = -1;  // none
+  int head = 0;       // of K and V
+  int pair = 0;       // the first
+  int pairs = 0;
+  int query = 0;   // row of pair 0
+  int seen = 0;    // tokens before the first row's own
+  int length = 0;  // tokens of the sequence
+  int tiles = 0;   // of tokens that the last pair sees
+};
+
+/// The works of a sequence, and the sum of those of the lanes up to this one.
+struct LaneWorks {
+  int query, rows, length, tiles, sum;
+
+  __device__ __forceinline__ LaneWorks(const Arguments& a, int base) {
+    const int lane = threadIdx.x % 32;
+    const int s = base + lane;
+    const bool valid = s < a.sequences;
+    query = valid ? __ldg(a.query_indptr + s) : 0;
+    rows = valid ? __ldg(a.query_indptr + s + 1) - query : 0;
+    length = valid ? __ldg(a.lengths + s) : 0;
+    tiles = (rows * a.group + kTileRows - 1) / kTileRows;
+    sum = tiles * a.kv_heads;
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_up_sync(0xffffffffU, sum, step);
+      if (lane >= step) sum += other;
+    }
+  }
+};
+
+inline __device__ int count_works(const Arguments& a) {
+  int works = 0;
+  for (int base = 0; base < a.sequences; base += 32) works += __shfl_sync(0xffffffffU, LaneWorks(a, base).sum, 31);
+  return works;
+}
+
+/// Work number `number`, found by a whole warp. Sequences lie end to end; in one, first the heads whose K and V the cache holds
+/// together; in those, the last rows, which see the most tokens, first.
+template <int Dim>
+__device__ Work find_work(const Arguments& a, int number) {
+  for (int base = 0; base < a.sequences; base += 32) {
+    const LaneWorks lane(a, base);
+    const unsigned after = __ballot_sync(0xffffffffU, number < lane.sum);
+    if (after == 0) {
+      number -= __shfl_sync(0xffffffffU, lane.sum, 31);
+      continue;
+    }
+    const int owner = __ffs(static_cast<int>(after)) - 1;
+    number -= __shfl_sync(0xffffffffU, lane.sum - lane.tiles * a.kv_heads, owner);
+    const int rows = __shfl_sync(0xffffffffU, lane.rows, owner);
+    const int tiles = __shfl_sync(0xffffffffU, lane.tiles, owner);
+    Work work;
+    work.sequence = base + owner;
+    work.query = __shfl_sync(0xffffffffU, lane.query, owner);
+    work.length = __shfl_sync(0xffffffffU, lane.length, owner);
+    work.seen = max(0, work.length - rows);
+    const float fit = kCacheBytes / (4.0f * Dim * static_cast<float>(max(1, work.length)));
+    const int together = min(a.kv_heads, max(1, static_cast<int>(fit)));
+    const int section = number / (tiles * together);
+    const int heads = min(together, a.kv_heads - section * together);
+    number -= section * tiles * together;
+    work.head = section * together + number % heads;
+    work.pair = (tiles - 1 - number / heads) * kTileRows;
+    work.pairs = min(kTileRows, rows * a.group - work.pair);
+    const int last = work.seen + (work.pair + work.pairs - 1) / a.group;
+    work.tiles = last / Shape<Dim>::kTokens + 1;
+    return work;
+  }
+  return {};
+}
+
+}  // namespace sluice::cuda::prefill

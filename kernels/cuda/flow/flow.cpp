@@ -1,0 +1,383 @@
+#include "kernels/cuda/flow/flow.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <numbers>
+#include <span>
+#include <tuple>
+#include <utility>
+
+#include "kernels/cuda/codegen/refusal.h"
+#include "kernels/cuda/flow/state.h"
+#include "kernels/cuda/primitives/round_up.h"
+#include "scripting/graph/selections.h"
+#include "scripting/graph/verify.h"
+
+namespace sluice::cuda {
+namespace {
+
+dim3 grid_of(int64_t blocks) { return {static_cast<unsigned>(std::min<int64_t>(blocks, INT32_MAX))}; }
+
+cudaLaunchConfig_t configure(dim3 grid, int threads, size_t shared_bytes, std::span<cudaLaunchAttribute> attributes,
+                             Stream stream) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = attributes.data();
+  config.numAttrs = static_cast<unsigned>(attributes.size());
+  return config;
+}
+
+void require_accepted(const FlowGraph& graph, const std::optional<codegen::Refusal>& refusal) {
+  if (refusal) throw FlowError(graph.where, refusal->what, refusal->hint);
+}
+
+/// Refused before anything is written for it.
+Plan accepted(Plan plan, int layers) {
+  require_accepted(plan.graph, codegen::refusal_of(plan.graph));
+  verify_layers(plan.graph, layers);
+  return plan;
+}
+
+}  // namespace
+
+CudaFlow::CudaFlow(Plan plan, int layers, int kv_heads)
+    : plan_(accepted(std::move(plan), layers)),
+      layout_(plan_),
+      source_(codegen::generate(layout_)),
+      kv_heads_(kv_heads),
+      library_([&] {
+        require_accepted(plan_.graph, codegen::refusal_of(source_));
+        const KernelCache cache;
+        return KernelLibrary::compile(source_.text, &cache);
+      }()) {
+  for (int layer = 0; layer < layers; ++layer) {
+    state_layers_.push_back(plan_.graph.layers.is_sparse(layer, layers) ? sparse_layers_++ : -1);
+  }
+  if (!source_.refresh.name.empty()) refresh_ = load(source_.refresh);
+  for (const codegen::GeneratedKernel& kernel : source_.index) index_.push_back(load(kernel));
+  if (!source_.row.name.empty()) load_row_kernel();
+  leaves_ = leaf_selections(plan_.graph);
+}
+
+CudaFlow::Loaded CudaFlow::load(const codegen::GeneratedKernel& how) const {
+  Loaded loaded{.how = how, .kernel = library_.kernel(how.name.c_str())};
+  const size_t shared = how.global_memory ? 0 : static_cast<size_t>(how.memory_bytes);
+  set_shared_memory_limit(loaded.kernel, shared);
+  int blocks = 0;
+  SLUICE_CHECK_CUDA(
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, reinterpret_cast<const void*>(loaded.kernel), how.threads, shared));
+  loaded.resident = std::max(1, blocks) * multiprocessors();
+  return loaded;
+}
+
+void CudaFlow::load_row_kernel() {
+  row_kernel_ = load_row_kernel(library_, source_.row.name);
+  clusters_at_once_ = clusters_at_once(row_kernel_, kRowThreads);
+  whole_rows_ = true;
+}
+
+codegen::ClustersAtOnce CudaFlow::clusters_at_once(const LoadedRow& loaded, int threads) {
+  codegen::ClustersAtOnce all{};
+  for (int cluster = 1; cluster <= kMostRowBlocks; ++cluster) {
+    cudaLaunchAttribute attribute = cluster_attribute(cluster);
+    const cudaLaunchConfig_t config =
+        configure(grid_of(int64_t{multiprocessors()} * cluster), threads, loaded.most_shared(1), {&attribute, 1}, nullptr);
+    const cudaError_t error = cudaOccupancyMaxActiveClusters(&all.at(static_cast<size_t>(cluster)),
+                                                             reinterpret_cast<const void*>(loaded.kernel), &config);
+    if (error == cudaErrorInvalidClusterSize) {
+      all.at(static_cast<size_t>(cluster)) = 0;
+      static_cast<void>(cudaGetLastError());
+    } else {
+      SLUICE_CHECK_CUDA(error);
+    }
+  }
+  return all;
+}
+
+CudaFlow::LoadedRow CudaFlow::load_row_kernel(const KernelLibrary& library, const std::string& name) const {
+  LoadedRow loaded{.kernel = library.kernel(name.c_str())};
+  cudaFuncAttributes attributes{};
+  SLUICE_CHECK_CUDA(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(loaded.kernel)));
+  loaded.own_shared = attributes.sharedSizeBytes;
+  set_shared_memory_limit(loaded.kernel, loaded.most_shared(1));
+  SLUICE_CHECK_CUDA(
+      cudaFuncSetAttribute(reinterpret_cast<const void*>(loaded.kernel), cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+  return loaded;
+}
+
+void CudaFlow::load_small_row_kernel() {
+  const KernelCache cache;
+  small_library_.emplace(KernelLibrary::compile(source_.small_row_text, &cache));
+  small_row_kernel_ = load_row_kernel(*small_library_, source_.row.name);
+}
+
+void CudaFlow::load_attending_kernel() {
+  const KernelCache cache;
+  attending_library_.emplace(KernelLibrary::compile(source_.attending_text, &cache));
+  attending_kernel_ = load_row_kernel(*attending_library_, source_.attending.name);
+}
+
+void CudaFlow::load_cluster_attending_kernel() {
+  const KernelCache cache;
+  cluster_attending_library_.emplace(KernelLibrary::compile(source_.cluster_attending_text, &cache));
+  const LoadedRow loaded = load_row_kernel(*cluster_attending_library_, source_.cluster_attending.name);
+  attending_clusters_at_once_ = clusters_at_once(loaded, kAttenderThreads);
+  cluster_attending_kernel_ = loaded;
+}
+
+std::unique_ptr<RequestState> CudaFlow::create_state(int max_pages) const {
+  const int hints = hint_room(max_pages);
+  if (plan_.graph.states.empty() && hints == 0) return nullptr;
+  return std::make_unique<CudaFlowState>(layout_, sparse_layers_, kv_heads_, max_pages, hints);
+}
+
+int64_t CudaFlow::row_stride() const {
+  return layout_.fixed_numbers + layout_.row_numbers * capacity_ + (layout_.buffers + 1) * int64_t{codegen::FlowLayout::kPad};
+}
+
+void CudaFlow::reserve(int sequences, int pages) {
+  if (sequences * kv_heads_ <= most_rows_ && pages <= capacity_) return;
+  if (whole_rows_ && are_many(sequences * kv_heads_)) {
+    if (small_row_kernel_.kernel == nullptr) load_small_row_kernel();
+    const bool may_attend = codegen::may_attend(source_.attending, kv_heads_, shared_memory_limit());
+    if (attending_kernel_.kernel == nullptr && may_attend) load_attending_kernel();
+  }
+  const bool may_attend = whole_rows_ && codegen::may_attend(source_.cluster_attending, shared_memory_limit());
+  if (may_attend && cluster_attending_kernel_.kernel == nullptr) load_cluster_attending_kernel();
+  ++reserved_;
+  const std::pair before(most_rows_, capacity_);
+  most_rows_ = std::max(most_rows_, sequences * kv_heads_);
+  capacity_ = std::max(capacity_, round_up(pages, static_cast<int>(codegen::FlowLayout::kPad)));
+  try {
+    grow_memory();
+  } catch (...) {  // what has grown serves the former size as well
+    std::tie(most_rows_, capacity_) = before;
+    throw;
+  }
+}
+
+void CudaFlow::grow_memory() {
+  const auto rows = static_cast<size_t>(most_rows_);
+  const size_t selections = layout_.selections.size();
+  grow(rows_, rows * row_stride() * sizeof(float));
+  grow(lists_, selections * rows * capacity_ * sizeof(int32_t));
+  grow(numbers_, (3 * selections + 3) * rows * sizeof(int32_t));
+  grow(positions_, rows * capacity_ * sizeof(int32_t));
+  grow(pages_, rows * capacity_ * sizeof(int32_t));
+}
+
+FlowArguments CudaFlow::arguments_of(const FlowBlocks& blocks) const {
+  if (blocks.page_stride > UINT32_MAX) throw InternalError("flow: a page of " + std::to_string(blocks.page_stride) + " bytes");
+  FlowArguments arguments{};
+  arguments.pages = reinterpret_cast<unsigned char*>(blocks.base);
+  arguments.page_stride = static_cast<long long>(blocks.page_stride);
+  arguments.block_bytes = static_cast<long long>(blocks.block_bytes);
+  arguments.kv_heads = blocks.kv_heads;
+  arguments.layer = blocks.layer;
+  return arguments;
+}
+
+void CudaFlow::launch(const Loaded& loaded, int64_t blocks, const FlowArguments& arguments, Stream stream) const {
+  FlowArguments given = arguments;
+  if (loaded.how.global_memory) {
+    blocks = std::min<int64_t>(blocks, loaded.resident);
+    grow(scratch_, static_cast<size_t>(loaded.how.memory_bytes) * loaded.resident);
+    given.scratch = scratch_.as<float>();
+  }
+  cudaLaunchAttribute overlap = overlap_attribute();
+  const size_t shared = loaded.how.global_memory ? 0 : static_cast<size_t>(loaded.how.memory_bytes);
+  const cudaLaunchConfig_t config = configure(grid_of(blocks), loaded.how.threads, shared, {&overlap, 1}, stream);
+  void* parameters[] = {&given};
+  SLUICE_CHECK_CUDA(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(loaded.kernel), parameters));
+}
+
+bool CudaFlow::refresh(const FlowBlocks& blocks, const int32_t* pages, const int32_t* tokens, int count, int last_tokens,
+                       Stream stream) {
+  if (plan_.graph.fields.empty() || count == 0) return false;
+  FlowArguments arguments = arguments_of(blocks);
+  arguments.touched_pages = pages;
+  arguments.touched_tokens = tokens;
+  arguments.touched = count;
+  arguments.last_tokens = last_tokens;
+  launch(refresh_, int64_t{count} * blocks.kv_heads, arguments, stream);
+  return true;
+}
+
+const float* CudaFlow::values_of(NodeId id) const {
+  const codegen::RowSlot& slot = layout_.slots[static_cast<size_t>(id)];
+  return rows_.as<float>() + layout_.fixed_numbers + slot.offset * capacity_ + slot.buffer * codegen::FlowLayout::kPad +
+         layout_.shift_of(id);
+}
+
+int32_t* CudaFlow::numbers_at(int which, int selection) const {
+  return numbers_.as<int32_t>() + (which * static_cast<int64_t>(layout_.selections.size()) + selection) * most_rows_;
+}
+
+FlowArguments CudaFlow::index_arguments(const FlowBlocks& blocks, const FlowSequences& sequences) const {
+  FlowArguments arguments = arguments_of(blocks);
+  arguments.lengths = sequences.lengths;
+  arguments.page_indptr = sequences.page_indptr;
+  arguments.page_indices = sequences.page_indices;
+  arguments.seeds = reinterpret_cast<const unsigned long long*>(sequences.seeds);
+  arguments.states = sequences.states;
+  arguments.state_layer = std::max(0, state_layers_.at(static_cast<size_t>(blocks.layer)));
+  arguments.query = sequences.query;
+  arguments.query_stride = sequences.query_stride;
+  arguments.query_is_f32 = sequences.query_type == DataType::kF32 ? 1 : 0;
+  arguments.rows = rows_.as<float>();
+  arguments.row_stride = row_stride();
+  arguments.row_count = sequences.count * blocks.kv_heads;
+  arguments.behind_refresh = sequences.behind_refresh ? 1 : 0;
+  arguments.capacity = capacity_;
+  arguments.most_pages = sequences.most_pages;
+  arguments.number_stride = most_rows_;
+  arguments.lengths_out = numbers_at(1, 0);
+  arguments.budgets_out = numbers_at(2, 0);
+  return arguments;
+}
+
+void CudaFlow::launch_whole_rows(const FlowPath& path, const Selection& selection, const FlowSequences& sequences,
+                                 FlowArguments arguments, Stream stream) {
+  if (arguments.row_count - 1 > std::numeric_limits<int32_t>::max() / std::max<int64_t>(selection.stride, 1)) {
+    throw InternalError(
+        fmt::format("the pages of {} rows of {} pages do not fit 32 bits", arguments.row_count, selection.stride));
+  }
+  arguments.refreshes = sequences.stale_pages != nullptr ? 1 : 0;
+  arguments.behind_refresh |= arguments.refreshes;
+  arguments.held_pages = path.held_pages;
+  arguments.stages = path.stages;
+  if (sequences.wants_scores) arguments.scores = rows_.as<float>();
+  arguments.score_stride = row_stride();
+  arguments.list_positions = selection.positions;
+  arguments.list_pages = selection.pages;
+  arguments.list_stride = selection.stride;
+  arguments.list_starts = selection.starts;
+  arguments.list_tokens = selection.tokens;
+  arguments.list_counts = selection.counts;
+  arguments.attended = selection.attended;
+  arguments.available = selection.available;
+
+  void* parameters[] = {&arguments};
+  launch_clusters(path.threads == kRowThreads ? row_kernel_ : small_row_kernel_, path.cluster, arguments.row_count, path.threads,
+                  path.shared_bytes, parameters, stream);
+}
+
+void CudaFlow::launch_clusters(const LoadedRow& loaded, int cluster, int count, int threads, size_t shared_bytes,
+                               void** parameters, Stream stream) {
+  cudaLaunchAttribute attributes[2] = {cluster_attribute(cluster), overlap_attribute()};
+  const auto used = std::span(attributes).subspan(cluster > 1 ? 0 : 1);
+  const cudaLaunchConfig_t config = configure(grid_of(int64_t{count} * cluster), threads, shared_bytes, used, stream);
+  SLUICE_CHECK_CUDA(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(loaded.kernel), parameters));
+}
+
+bool CudaFlow::attend(const FlowBlocks& blocks, const FlowSequences& sequences, const PageCounters& counters,
+                      const FlowAttention& attention, Stream stream) {
+  require(blocks, sequences);
+  reserve(sequences.count, sequences.most_pages);
+  FlowArguments arguments = index_arguments(blocks, sequences);
+  arguments.refreshes = sequences.stale_pages != nullptr ? 1 : 0;
+  arguments.behind_refresh |= arguments.refreshes;
+  arguments.attended = counters.attended;
+  arguments.available = counters.available;
+  AttentionArguments given{.map = {},
+                           .query = static_cast<const uint16_t*>(attention.query),
+                           .query_stride = attention.query_stride,
+                           .out = static_cast<uint16_t*>(attention.out),
+                           .scale = attention.scale * std::numbers::log2e_v<float>,
+                           .own_rows = 1,
+                           .list_room = 0};
+  const TensorMap& map = attention.attention.map();
+  static_assert(sizeof(map.bytes) == sizeof(given.map));
+  std::memcpy(given.map, map.bytes, sizeof(given.map));
+  if (attend_several_rows(sequences, given, arguments, stream)) return true;
+  const codegen::ClusterAttendingPath path = cluster_attending_path(sequences.count, sequences.most_pages);
+  if (path.cluster == 0) return false;
+  arguments.held_pages = path.held_pages;
+  arguments.stages = path.stages;
+  given.list_room = path.list_room;
+  void* parameters[] = {&given, &arguments};
+  launch_clusters(cluster_attending_kernel_, path.cluster, arguments.row_count, kAttenderThreads, path.shared_bytes, parameters,
+                  stream);
+  return true;
+}
+
+bool CudaFlow::attend_several_rows(const FlowSequences& sequences, AttentionArguments given, FlowArguments arguments,
+                                   Stream stream) const {
+  if (!sequences.even) return false;  // a block has all of its rows to itself, so they are to be about as long as those of others
+  const codegen::AttendingPath path = attending_path(sequences.count, sequences.most_pages);
+  if (path.blocks == 0) return false;
+  arguments.held_pages = path.held_pages;
+  given.own_rows = path.own_rows;
+  given.list_room = path.list_room;
+  void* parameters[] = {&given, &arguments};
+  cudaLaunchAttribute overlap = overlap_attribute();
+  const dim3 grid(static_cast<unsigned>(arguments.kv_heads / path.own_rows), static_cast<unsigned>(sequences.count));
+  const cudaLaunchConfig_t config = configure(grid, kAttendingThreads, path.shared_bytes, {&overlap, 1}, stream);
+  SLUICE_CHECK_CUDA(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(attending_kernel_.kernel), parameters));
+  return true;
+}
+
+void CudaFlow::require(const FlowBlocks& blocks, const FlowSequences& sequences) const {
+  if (blocks.kv_heads != kv_heads_) throw InternalError("flow: compiled for another number of KV heads");
+  if (!plan_.graph.states.empty() && sequences.states == nullptr) {
+    throw InternalError("flow: " + plan_.graph.name + " keeps state and got none");
+  }
+}
+
+FlowResult CudaFlow::select(const FlowBlocks& blocks, const FlowSequences& sequences, const PageCounters& counters,
+                            Stream stream) {
+  const int pages = sequences.most_pages;
+  require(blocks, sequences);
+  reserve(sequences.count, pages);
+  Selection selection;
+  selection.sequences = sequences.count;
+  selection.kv_heads = blocks.kv_heads;
+  selection.page = plan_.layout.page;
+  selection.max_pages = pages;
+  selection.lengths = sequences.lengths;
+  selection.page_indptr = sequences.page_indptr;
+  selection.page_indices = sequences.page_indices;
+  selection.positions = positions_.as<int32_t>();
+  selection.pages = pages_.as<int32_t>();
+  selection.stride = capacity_;
+  selection.starts = numbers_at(3, 0);
+  selection.tokens = selection.starts + most_rows_;
+  selection.counts = selection.tokens + most_rows_;
+  selection.attended = counters.attended;
+  selection.available = counters.available;
+
+  const FlowPath way = path(sequences.count, pages);
+  if (way.cluster > 0) {
+    launch_whole_rows(way, selection, sequences, index_arguments(blocks, sequences), stream);
+  } else {
+    FlowArguments arguments = index_arguments(blocks, sequences);
+    if (sequences.stale_pages != nullptr &&
+        refresh(blocks, sequences.stale_pages, sequences.stale_tokens, sequences.count, 0, stream)) {
+      arguments.behind_refresh = 1;
+    }
+    launch_steps(selection, sequences, arguments, stream);
+  }
+
+  FlowResult result{.positions = selection.positions,
+                    .pages = selection.pages,
+                    .starts = selection.starts,
+                    .tokens = selection.tokens,
+                    .counts = selection.counts,
+                    .stride = capacity_,
+                    .scores = {}};
+  if (!sequences.wants_scores) return result;
+  result.score_stride = row_stride();
+  for (const codegen::ScoredSelection& scored : layout_.selections) {
+    const codegen::RowSlot& slot = layout_.slots[static_cast<size_t>(scored.score)];
+    result.scores.push_back(way.cluster > 0 ? rows_.as<float>() + slot.offset * capacity_ : values_of(scored.score));
+  }
+  return result;
+}
+
+}  // namespace sluice::cuda

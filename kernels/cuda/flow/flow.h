@@ -1,0 +1,219 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/attention/decode_attention.h"
+#include "kernels/cuda/codegen/arguments.h"
+#include "kernels/cuda/codegen/attending_path.h"
+#include "kernels/cuda/codegen/kernels.h"
+#include "kernels/cuda/runtime/kernel_library.h"
+#include "kernels/cuda/runtime/runtime.h"
+#include "kernels/cuda/selection/selection.h"
+#include "kernels/cuda/selection/topk.h"
+#include "kernels/device.h"
+
+namespace sluice::cuda {
+
+/// The blocks of one layer: those of page `p` and KV head `h` at base + p * page_stride + h * block_bytes.
+struct FlowBlocks {
+  std::byte* base = nullptr;
+  size_t page_stride = 0;
+  size_t block_bytes = 0;
+  int kv_heads = 1;
+  int layer = 0;
+};
+
+/// Sequences that decode, in device memory.
+struct FlowSequences {
+  int count = 0;
+  int most_pages = 0;                     // a bound on those of any
+  bool even = false;                      // they are about as long as each other
+  const int32_t* lengths = nullptr;       // [count] tokens
+  const int32_t* page_indptr = nullptr;   // [count]
+  const int32_t* page_indices = nullptr;  // oldest first
+  const uint64_t* seeds = nullptr;        // [count]; null: 0
+  const StateBlock* states = nullptr;     // [count]; null for flows that keep none
+  const HintBlock* hints = nullptr;       // [count] what each selected last (CudaFlowState); null: nobody keeps that
+  const void* query = nullptr;            // [count, kv_heads * group, dim]
+  int64_t query_stride = 0;               // elements from sequence to sequence
+  DataType query_type = DataType::kBF16;  // or f32
+  /// If the fields of every sequence's newest page are yet to be recomputed: [count] those pages, and the tokens in them; null:
+  /// all fields are there. No other page of these sequences may have been written to since the last time that the stream waited
+  /// for all before it, as it does for a copy: they are read before earlier kernels have ended.
+  const int32_t* stale_pages = nullptr;
+  const int32_t* stale_tokens = nullptr;
+  /// If `refresh` was queued for these sequences in this pass, once q was, and nothing for the flow since: q and the flow's
+  /// scratch are ready before earlier kernels have ended, and of the sequences' pages only the newest are not.
+  bool behind_refresh = false;
+  bool wants_scores = false;  // in the result
+};
+
+/// What a flow selected, in device memory until its next selection. A row is sequence * kv_heads + head.
+struct FlowResult {
+  const int32_t* positions = nullptr;  // [rows, stride] ascending
+  const int32_t* pages = nullptr;      // [rows, stride] the same as pool pages
+  const int32_t* starts = nullptr;     // [rows] row * stride
+  const int32_t* tokens = nullptr;     // [rows] tokens in them
+  const int32_t* counts = nullptr;     // [rows]
+  int64_t stride = 0;
+  std::vector<const float*> scores;  // of scored_selections(graph), each [rows, score_stride]; empty: nobody asked
+  int64_t score_stride = 0;
+};
+
+/// Pages attended to and pages there were, summed by the GPU.
+struct PageCounters {
+  unsigned long long* attended = nullptr;
+  unsigned long long* available = nullptr;
+};
+
+/// How the index stage of so many rows of so many pages runs.
+struct FlowPath {
+  int cluster = 0;  // blocks that hold a row in one kernel; 0: several kernels, which hand scores on in device memory
+  int threads = kRowThreads;
+  int held_pages = 0;  // of a block
+  int stages = 1;      // of copies that a warp waits for
+  size_t shared_bytes = 0;
+};
+
+/// Decode attention to what a flow selects.
+struct FlowAttention {
+  const DecodeAttention& attention;
+  const void* query = nullptr;  // bf16 [count, kv_heads * group, dim]
+  int64_t query_stride = 0;     // numbers from sequence to sequence
+  void* out = nullptr;          // bf16 [count, kv_heads * group, dim]
+  float scale = 1;              // of q . k
+};
+
+/// A plan compiled to kernels of its own. It has scratch memory, so one stream at a time may use it.
+class CudaFlow final {
+ public:
+  CudaFlow(Plan plan, int layers, int kv_heads);
+
+  const Plan& plan() const { return plan_; }
+  /// State for one request of at most `max_pages` pages, and room for what its selections took last where that makes the next
+  /// ones faster; null if it needs neither.
+  std::unique_ptr<RequestState> create_state(int max_pages) const;
+  const std::string& source() const { return source_.text; }
+
+  /// Makes room for so many sequences of so many pages.
+  void reserve(int sequences, int pages);
+
+  /// Differs after its scratch has moved.
+  uintptr_t ground() const { return static_cast<uintptr_t>(reserved_) + scratch_.bytes(); }
+  /// The path that `select` takes; one kernel if the flow is of that kind and rows fit on chip.
+  FlowPath path(int sequences, int pages) const;
+  /// The same in words, with the reason.
+  std::string describe_path(int sequences, int pages) const;
+  /// Makes `select` take the path of several kernels, to compare the two.
+  void use_several_kernels() { whole_rows_ = false; }
+
+  /// Whether what `attend` does to so many sequences of so many pages depends on whether they are even.
+  bool minds_evenness(int sequences, int pages) const { return attending_path(sequences, pages).blocks > 0; }
+
+  /// Recomputes the fields of `count` pages (device memory) of all KV heads. `tokens` (may be null) are those that each holds;
+  /// without it all are full but the last, which holds `last_tokens`. Returns whether there was anything to do: whether a kernel
+  /// was queued, which lets others start once it has waited itself.
+  bool refresh(const FlowBlocks& blocks, const int32_t* pages, const int32_t* tokens, int count, int last_tokens, Stream stream);
+
+  /// Runs the index stage of one layer for all sequences and KV heads. Exact top-k keeps the order of
+  /// kernels/cpu/selection/topk.h.
+  FlowResult select(const FlowBlocks& blocks, const FlowSequences& sequences, const PageCounters& counters, Stream stream);
+  /// Does what `select` and attention to its result would, in one kernel, if there is one and it is worth it: for few rows, or
+  /// for so many of about the same length that each block has several; returns whether it did. What was selected nobody sees.
+  bool attend(const FlowBlocks& blocks, const FlowSequences& sequences, const PageCounters& counters,
+              const FlowAttention& attention, Stream stream);
+
+ private:
+  struct Loaded {
+    codegen::GeneratedKernel how;
+    Kernel kernel = nullptr;
+    int resident = 1;  // blocks that the device runs at a time
+  };
+
+  /// A kernel that holds rows.
+  struct LoadedRow {
+    Kernel kernel = nullptr;
+    size_t own_shared = 0;  // bytes that it has anyway
+
+    /// Dynamic shared memory of a block, if so many share a multiprocessor.
+    size_t most_shared(int blocks) const;
+  };
+
+  Loaded load(const codegen::GeneratedKernel& how) const;
+  void load_row_kernel();
+  LoadedRow load_row_kernel(const KernelLibrary& library, const std::string& name) const;
+  /// Of blocks of so many threads.
+  static codegen::ClustersAtOnce clusters_at_once(const LoadedRow& loaded, int threads);
+  void load_small_row_kernel();
+  void load_attending_kernel();
+  void load_cluster_attending_kernel();
+  /// Blocks that hold a row; 0: it does not fit.
+  int row_blocks(int rows, int pages) const;
+  /// Pages of a row that each of its blocks holds.
+  static int held_pages(int cluster, int pages);
+  bool row_fits(int cluster, int pages) const;
+  /// Whether so many rows, each of a block of kRowThreads, do not all run at once.
+  static bool are_many(int rows);
+  /// Throws InternalError unless the flow was compiled for such blocks and has its states.
+  void require(const FlowBlocks& blocks, const FlowSequences& sequences) const;
+  codegen::AttendingPath attending_path(int sequences, int pages) const;
+  codegen::ClusterAttendingPath cluster_attending_path(int sequences, int pages) const;
+  void launch(const Loaded& loaded, int64_t blocks, const FlowArguments& arguments, Stream stream) const;
+  FlowArguments arguments_of(const FlowBlocks& blocks) const;
+  FlowArguments index_arguments(const FlowBlocks& blocks, const FlowSequences& sequences) const;
+  int32_t* numbers_at(int which, int selection) const;
+  void launch_whole_rows(const FlowPath& path, const Selection& selection, const FlowSequences& sequences,
+                         FlowArguments arguments, Stream stream);
+  /// By blocks that have several rows each, where that is worth it.
+  bool attend_several_rows(const FlowSequences& sequences, AttentionArguments given, FlowArguments arguments,
+                           Stream stream) const;
+  /// `count` clusters that start while the kernel before ends.
+  static void launch_clusters(const LoadedRow& loaded, int cluster, int count, int threads, size_t shared_bytes,
+                              void** parameters, Stream stream);
+  void launch_steps(const Selection& selection, const FlowSequences& sequences, FlowArguments arguments, Stream stream);
+  /// Selects by the scores that launches have left in a layer.
+  SelectionLeaf select_leaf(NodeId id, int layer, int rows, const FlowSequences& sequences, Stream stream);
+  /// Most pages that a selection of a request of so many pages takes whose next step is faster if they are kept; 0: none is.
+  int hint_room(int max_pages) const;
+  /// Whether any selection of so many sequences begins with what it took last, where that is kept.
+  bool takes_hints(int sequences, int pages) const;
+  int64_t row_stride() const;
+  void grow_memory();
+  const float* values_of(NodeId id) const;
+
+  Plan plan_;
+  codegen::FlowLayout layout_;
+  codegen::GeneratedSource source_;
+  int kv_heads_;
+  std::vector<int> state_layers_;  // by layer: its number among sparse ones, or -1
+  int sparse_layers_ = 0;
+  KernelLibrary library_;
+  std::optional<KernelLibrary> small_library_;      // once there are many rows
+  std::optional<KernelLibrary> attending_library_;  // as that
+  std::optional<KernelLibrary> cluster_attending_library_;
+  Loaded refresh_;
+  std::vector<Loaded> index_;
+  std::vector<NodeId> leaves_;  // the union of these is what the flow selects
+  LoadedRow row_kernel_;
+  LoadedRow small_row_kernel_;  // of small_library_
+  LoadedRow attending_kernel_;  // of attending_library_
+  LoadedRow cluster_attending_kernel_;
+  bool whole_rows_ = false;
+  codegen::ClustersAtOnce clusters_at_once_{};
+  codegen::ClustersAtOnce attending_clusters_at_once_{};
+
+  int reserved_ = 0;  // times
+  int capacity_ = 0;  // pages of a row
+  int most_rows_ = 0;
+  DeviceMemory rows_;       // [rows, row_stride()] float32
+  DeviceMemory lists_;      // [selections, rows, capacity]
+  DeviceMemory numbers_;    // [selections, rows] counts, lengths, budgets; then of the result [rows] starts, tokens, counts
+  DeviceMemory positions_;  // [rows, capacity]
+  DeviceMemory pages_;      // [rows, capacity]
+  mutable DeviceMemory scratch_;
+};
+
+}  // namespace sluice::cuda

@@ -1,0 +1,109 @@
+#include <algorithm>
+
+#include "kernels/cuda/flow/flow.h"
+#include "kernels/cuda/primitives/round_up.h"
+#include "kernels/cuda/selection/topk.h"
+
+// The index stage in several kernels, and top-k between them, with hints of each request's last step.
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kLeastChunk = 64;  // pages worth a block
+
+/// Pages of a row between those that a selection keeps anyway, which it selects from.
+int scores_between(const Node& selection, int pages) { return pages - selection.attributes.first - selection.attributes.last; }
+
+/// Whether top-k is faster with what was selected before. What a threshold may take says nothing of how many pages it took.
+bool is_hinted(const Node& selection, int rows, int pages, int budget) {
+  return selection.op != Op::kThreshold && !codegen::is_drawn(selection) && budget > 0 &&
+         plan_top_k(rows, scores_between(selection, pages), budget, true).method == TopKMethod::kGuessVerifyRefine;
+}
+
+}  // namespace
+
+int CudaFlow::hint_room(int max_pages) const {
+  if (path(1, max_pages).cluster > 0) return 0;  // rows that one kernel holds are selected from without
+  int most = 0;
+  for (const codegen::ScoredSelection& selection : layout_.selections) {
+    const Node& node = layout_.node(selection.node);
+    // A shorter row, of which it takes a larger part, may be one for hints where the longest is not.
+    if (is_hinted(node, 1, max_pages, max_pages)) most = std::max(most, codegen::most_budget(node, max_pages));
+  }
+  return most;
+}
+
+bool CudaFlow::takes_hints(int sequences, int pages) const {
+  return std::any_of(layout_.selections.begin(), layout_.selections.end(), [&](const codegen::ScoredSelection& selection) {
+    const Node& node = layout_.node(selection.node);
+    return is_hinted(node, sequences * kv_heads_, pages, codegen::most_budget(node, pages));
+  });
+}
+
+SelectionLeaf CudaFlow::select_leaf(NodeId id, int layer, int rows, const FlowSequences& sequences, Stream stream) {
+  const Node& node = layout_.node(id);
+  const int pages = sequences.most_pages;
+  SelectionLeaf leaf;
+  leaf.first = node.attributes.first;
+  leaf.last = node.attributes.last;
+  const int budget = node.op == Op::kWindow ? 0 : codegen::most_budget(node, pages);
+  if (budget == 0) return leaf;
+  const int number = layout_.selection_index(id);
+  TopK top;
+  top.scores = values_of(node.inputs[0]) + leaf.first;
+  top.stride = row_stride();
+  top.rows = rows;
+  top.max_length = scores_between(node, pages);
+  top.lengths = numbers_at(1, number);
+  top.budgets = numbers_at(2, number);
+  top.max_budget = budget;
+  top.selected = lists_.as<int32_t>() + static_cast<int64_t>(number) * most_rows_ * capacity_;
+  top.selected_stride = capacity_;
+  leaf.list = top.selected;
+  leaf.list_stride = top.selected_stride;
+  leaf.counts = numbers_at(0, number);
+  top.counts = numbers_at(0, number);
+  if (codegen::is_drawn(node)) {
+    draw_top_k(top,
+               {.tolerate = node.attributes.tolerate,
+                .seeds = sequences.seeds,
+                .tokens = sequences.lengths,
+                .heads = kv_heads_,
+                .layer = layer,
+                .first = leaf.first},
+               stream);
+    return leaf;
+  }
+  const int place = state_layers_.at(static_cast<size_t>(layer));
+  if (sequences.hints != nullptr && place >= 0 && is_hinted(node, rows, pages, budget)) {
+    // Scores change little from step to step (GVR, section 3).
+    top.hints = sequences.hints;
+    top.owner_rows = kv_heads_;
+    top.hint_list = place * static_cast<int>(layout_.selections.size()) + number;
+    top.hint_count = budget;
+    top.keeps_hints = true;
+  }
+  select_top_k(top, plan_top_k(rows, top.max_length, budget, top.hints != nullptr), stream);
+  return leaf;
+}
+
+void CudaFlow::launch_steps(const Selection& selection, const FlowSequences& sequences, FlowArguments arguments, Stream stream) {
+  const int rows = arguments.row_count;
+  const int pages = sequences.most_pages;
+  for (const Loaded& loaded : index_) {
+    if (loaded.how.by_row) {
+      launch(loaded, rows, arguments, stream);
+      continue;
+    }
+    // Blocks that run at once, as many as there are: each has to find its row before it can read.
+    const int64_t per_row = std::max(1, loaded.resident / rows);
+    arguments.chunk = std::max(kLeastChunk, static_cast<int>(round_up<int64_t>((pages + per_row - 1) / per_row, 32)));
+    launch(loaded, rows * ((int64_t{pages} + arguments.chunk - 1) / arguments.chunk), arguments, stream);
+  }
+  Selection joined = selection;
+  for (const NodeId id : leaves_) joined.leaves[joined.leaf_count++] = select_leaf(id, arguments.layer, rows, sequences, stream);
+  if (leaves_.empty()) joined.leaves[joined.leaf_count++].first = pages;  // no selection: every page
+  finish_selection(joined, stream);
+}
+
+}  // namespace sluice::cuda

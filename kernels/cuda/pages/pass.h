@@ -1,0 +1,129 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "kernels/cuda/codegen/arguments.h"
+#include "kernels/cuda/pages/pool.h"
+#include "kernels/cuda/runtime/runtime.h"
+#include "kernels/cuda/selection/topk.h"
+#include "kernels/device.h"
+
+struct CUevent_st;
+struct CUstream_st;
+
+namespace sluice::cuda {
+
+/// Carries small arrays to the device without waiting, beside what runs there: on a stream of its own, and by turns through two
+/// halves of pinned and of device memory, so that a half is filled while what was sent before is on its way or in use.
+class Staging {
+ public:
+  Staging();
+
+  /// Makes room for `bytes` at a time.
+  void reserve(size_t bytes);
+  /// Host memory to fill, for one `send`. Waits for the copy before the last, if that has not been made yet.
+  std::byte* fill(size_t bytes);
+  /// Copies the first `bytes` of what was filled. What is queued on `stream` from now on, until `send` is called again, finds
+  /// them in `device()`.
+  void send(size_t bytes, Stream stream);
+  std::byte* device() const { return halves_[sent_half_].device.as<std::byte>(); }
+  /// Which of two places that is.
+  int half() const { return sent_half_; }
+  /// Differs once these have moved.
+  uintptr_t ground() const { return moves_; }
+
+ private:
+  struct FreePinned {
+    void operator()(void* memory) const;
+  };
+  struct DestroyEvent {
+    void operator()(CUevent_st* event) const;
+  };
+  struct DestroyStream {
+    void operator()(CUstream_st* stream) const;
+  };
+  using Event = std::unique_ptr<CUevent_st, DestroyEvent>;
+  struct Half {
+    std::unique_ptr<void, FreePinned> memory;
+    DeviceMemory device;
+    Event sent;
+    Event used;  // all that was queued while it was what had been sent last
+  };
+
+  static Event create_event();
+
+  std::unique_ptr<CUstream_st, DestroyStream> stream_;
+  std::array<Half, 2> halves_;
+  int half_ = 0;       // that was filled last
+  int sent_half_ = 0;  // that was sent last
+  uintptr_t moves_ = 0;
+};
+
+/// What kernels need to know of a pass, in device memory.
+struct PassArrays {
+  const int32_t* tokens = nullptr;          // [rows] what `upload` was given, or undefined
+  const int32_t* positions = nullptr;       // [rows] of the token in its sequence
+  const int32_t* row_pages = nullptr;       // [rows] the page that holds the token
+  const int32_t* lengths = nullptr;         // [sequences] these as in PassBatch
+  const int32_t* query_indptr = nullptr;    // [sequences + 1]
+  const int32_t* page_indptr = nullptr;     // [sequences + 1]
+  const int32_t* page_indices = nullptr;    // [page_indptr.back()] last, as their number varies
+  const uint64_t* seeds = nullptr;          // [sequences]
+  const StateBlock* states = nullptr;       // [sequences] those of requests without state are null
+  const HintBlock* hints = nullptr;         // [sequences] as these
+  const int32_t* touched_pages = nullptr;   // [touched] the pages that the pass writes to
+  const int32_t* touched_tokens = nullptr;  // [touched] tokens that they hold afterwards
+  int touched = 0;
+};
+
+/// The batch of one forward pass, checked, and its way to the device: one copy.
+class Pass {
+ public:
+  void reserve(const Device::Limits& limits);
+  /// Throws InternalError naming the field of the batch that disagrees.
+  void begin(const PassBatch& batch, CudaPool& pool);
+  void end() noexcept { pool_ = nullptr; }
+
+  bool active() const { return pool_ != nullptr; }
+  const PassBatch& batch() const { return batch_; }
+  CudaPool& pool() const { return *pool_; }
+
+  /// Whether the pass's arrays have left already; `upload` may still take the tokens along if not.
+  bool uploaded() const { return uploaded_; }
+  /// Sends the arrays, and with them the tokens of all rows (or none).
+  void upload(std::span<const int32_t> tokens, Stream stream);
+  /// Whether the tokens that were sent are these.
+  bool has(std::span<const int32_t> tokens) const {
+    return uploaded_ && tokens_.data() == tokens.data() && tokens_.size() == tokens.size();
+  }
+  /// The arrays, sent if they have not been. Of passes of decode steps alone, all begin at places that depend on the number of
+  /// sequences, on `half` and on `ground`.
+  PassArrays arrays(Stream stream);
+
+  /// Which of two places the arrays of this pass are in, once they have been sent.
+  int half() const { return staging_.half(); }
+  /// Differs once these places have moved.
+  uintptr_t ground() const { return staging_.ground(); }
+
+  int query_rows(int sequence) const { return batch_.query_rows(sequence); }
+  /// The pages that hold the sequence's tokens, oldest first.
+  std::span<const int32_t> pages(int sequence) const { return batch_.pages(sequence, pool_->layout().page); }
+
+ private:
+  void fill();
+  size_t bytes() const;
+  int count_touched() const;
+
+  PassBatch batch_;
+  CudaPool* pool_ = nullptr;
+  Staging staging_;
+  std::span<const int32_t> tokens_;  // that were sent
+  std::byte* host_ = nullptr;        // what PassArrays points to, in its order
+  int touched_ = 0;
+  bool uploaded_ = false;
+};
+
+}  // namespace sluice::cuda

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "kernels/cuda/runtime/runtime.h"
+#include "kernels/device.h"
+
+struct CUevent_st;
+
+namespace sluice::cuda {
+
+namespace sampling {
+struct BestTokens;
+}
+
+/// The longest rows that are sampled: sums of weights stay within 64 bits.
+inline constexpr int64_t kMostTokens = (int64_t{1} << 20) - 1;
+
+/// Picks tokens from rows of logits on the GPU, as Device::sample says, in one launch: a cluster of blocks a row. Which token a
+/// number draws may differ from the CPU's where rounding decides; two runs always agree, since weights are added as integers.
+class CudaPicks final : public Device::Picks {
+ public:
+  explicit CudaPicks(int most_rows);
+
+  /// `logits` are float32 in device memory, at most kMostTokens columns.
+  void sample(const Matrix& logits, std::span<const SampleRow> rows, Stream stream);
+  /// The same greedily for at most DecodeMatmul::kMostRows choices among rows whose best tokens `best()` has; throws
+  /// InternalError for more.
+  void sample_best(std::span<const SampleRow> rows, Stream stream);
+  /// Whether products of up to DecodeMatmul::kMostRows rows find the best tokens. Those of one engine, whose head and matrices
+  /// are the same in all passes, do so always or never: a replayed pass does not say it again.
+  bool product_finds_best() const { return product_finds_best_; }
+  void set_product_finds_best(bool finds) { product_finds_best_ = finds; }
+  /// Device memory for what DecodeMatmul::run_best finds.
+  sampling::BestTokens* best() const { return best_.as<sampling::BestTokens>(); }
+  /// Waits for the earliest results that have not been taken.
+  void take_results(std::span<Sampled> out);
+  /// What the last call gave, in device memory: [rows]
+  const int32_t* tokens() const { return tokens_.as<int32_t>(); }
+
+ private:
+  struct FreePinned {
+    void operator()(void* memory) const;
+  };
+  struct DestroyEvent {
+    void operator()(CUevent_st* event) const;
+  };
+  /// Of a call: choices of rows that are sampled, results. In host memory that kernels read and write themselves: no copies.
+  struct Call {
+    std::unique_ptr<void, FreePinned> memory;
+    std::unique_ptr<CUevent_st, DestroyEvent> done;
+  };
+  template <class Launch>
+  void run(size_t rows, Stream stream, const Launch& launch);
+  SampleRow* choices(int call) const { return static_cast<SampleRow*>(calls_.at(static_cast<size_t>(call)).memory.get()); }
+  Sampled* results(int call) const { return reinterpret_cast<Sampled*>(choices(call) + most_rows()); }
+
+  std::array<Call, 2> calls_;
+  DeviceMemory tokens_;
+  DeviceMemory best_;
+  bool product_finds_best_ = false;
+};
+
+}  // namespace sluice::cuda

@@ -1,0 +1,317 @@
+#include "kernels/cuda/selection/topk.h"
+
+#include <string>
+
+#include "kernels/cuda/runtime/runtime.h"
+#include "kernels/cuda/selection/topk_row.cuh"
+#include "kernels/cuda/selection/topk_task.cuh"
+#include "kernels/cuda/selection/topk_team.cuh"
+#include "scripting/base/error.h"
+
+namespace sluice::cuda {
+
+namespace {
+
+using namespace topk;
+
+// Selection narrows a bracket of order keys until it holds the key of the k-th best score. A row is read once: its scores stay in
+// registers, spread over the threads of a block or of a cluster. Two things narrow the bracket: a probe counts the scores that
+// reach a guess, a histogram splits the bracket into equal bins. Once few scores reach its lower end they move to the first block
+// of the cluster, which finishes alone. At these times, a few µs, a kernel is as fast as its instructions are fetched: what runs
+// once should be short.
+
+struct Arguments {
+  TopK rows;
+  TopKMethod method;
+  bool aligned;  // rows, as are_aligned has it
+};
+
+/// A key of which about `rank` of the keys that the threads of the block hold, one each (or kNoKey), are at least as high.
+template <int kThreads>
+__device__ uint32_t key_of_rank(Team<kThreads>& team, uint32_t key, int held, int rank) {
+  constexpr int kPasses = 2;
+  const auto visit = [&](const auto& use) { use(uint4{key, kNoKey, kNoKey, kNoKey}, 0); };
+  Bracket bracket{.reaching_begin = held};
+  for (int pass = 0; pass < kPasses && bracket.reaching_begin > rank + rank / 2; ++pass) {
+    team.template narrow<false>(bracket, rank, visit);
+  }
+  // A key that occurs, as it may be that of a plateau.
+  return ~team.block_max(key >= bracket.begin ? ~key : 0);
+}
+
+/// Ranks, among the keys that the threads hold for guesses, to probe at in the hope that the k-th best key is just above.
+struct Guess {
+  int rank = 0;  // 0: none left
+  int held = 0;
+};
+
+/// In an even sample of the row: the lowest rank that is all but sure to reach the k-th best.
+__device__ Guess guess_in_sample(int sampled, int k, int length) {
+  const float expected = static_cast<float>(sampled) * k / length;
+  const float rank = ceilf(expected + 3 * sqrtf(expected) + 2);
+  if (rank * length > 0.5F * sampled * kCandidates) return {};  // too many would reach it
+  return {static_cast<int>(rank), sampled};
+}
+
+/// Among hints: half are expected to be as good as ever.
+__device__ Guess guess_in_hints(int held, int threads) { return {held < threads / 8 ? 0 : held / 2 + held / 64, held}; }
+
+/// The next guess after `reached` keys reached the last: the secant method of GVR, section 4.2.2, on ranks among the hints.
+__device__ Guess next_guess(Guess last, int k, int reached) {
+  if (reached >= k) return {last.rank * 3 / 4, last.held};
+  const float wanted = static_cast<float>(last.rank) * k / max(reached, 1) + last.held / 32 + 1;
+  return {last.rank == last.held ? 0 : static_cast<int>(fminf(wanted, last.held)), last.held};
+}
+
+/// What the owner of a row keeps of its last selection.
+struct KeptHints {
+  int32_t* at = nullptr;
+  int room = 0;
+
+  __device__ KeptHints(const TopK& rows, int row) {
+    const HintBlock& block = rows.hints[row / rows.owner_rows];
+    if (block.lists == nullptr) return;
+    at = block.lists + (int64_t{rows.hint_list} * rows.owner_rows + row % rows.owner_rows) * block.stride;
+    room = static_cast<int>(block.stride);
+  }
+};
+
+/// Where a row's selection goes.
+struct Target {
+  int32_t* selected;
+  int32_t* kept;
+  int room;  // of `kept`
+
+  __device__ void put(int at, int index) const {
+    selected[at] = index;
+    if (at < room) kept[at] = index;
+  }
+};
+
+/// The first block of a cluster selects from the candidates that all have left with it: `bracket.reaching_begin` of them.
+template <int kThreads>
+__device__ void select_candidates(Team<kThreads>& team, const Candidates& candidates, Bracket bracket, int k,
+                                  const Target& target) {
+  const int held = bracket.reaching_begin;
+  const int steps = (held + kStep * team.kWarps - 1) / (kStep * team.kWarps);
+  const auto visit = [&](const auto& use) {
+    for (int i = 0; i < steps; ++i) {
+      const int place = (team.warp * steps + i) * kStep + 4 * team.lane;
+      if (place - 4 * team.lane >= held) return;
+      uint4 keys = *reinterpret_cast<const uint4*>(&candidates.keys[min(place, kCandidates - 4)]);
+      if (place >= held) keys.x = kNoKey;
+      if (place + 1 >= held) keys.y = kNoKey;
+      if (place + 2 >= held) keys.z = kNoKey;
+      if (place + 3 >= held) keys.w = kNoKey;
+      use(keys, place);
+    }
+  };
+  uint32_t highest = 0;
+  visit([&](const uint4& keys, int) { highest = max(highest, max(max(keys.x, keys.y), max(keys.z, keys.w))); });
+  if (bracket.end > bracket.begin + 1) bracket.end = min(bracket.end, team.block_max(highest) + 1);
+  while (!is_exact(bracket, k)) team.template narrow<false>(bracket, k, visit);
+  const Cut cut = exact_cut(bracket, k);
+  const auto reaching = [&](uint32_t first) {
+    uint32_t count = 0;
+    visit([&](const uint4& keys, int) { count += number_of(keys, [&](uint32_t key) { return key >= first; }); });
+    return count;
+  };
+  team.place(cut, team.template count<false>(cut, visit, reaching).before, visit,
+             [&](int at, uint32_t, int place) { target.put(at, candidates.indices[place]); });
+}
+
+/// Index of the score that this thread contributes to the guess, or -1.
+__device__ int guess_index(TopKMethod method, const int32_t* hints, int hint_count, int length, int threads) {
+  const int64_t thread = threadIdx.x;
+  int index = -1;
+  if (method == TopKMethod::kSample) index = static_cast<int>(thread * length / threads);
+  if (method == TopKMethod::kGuessVerifyRefine) {
+    const int64_t place = hint_count > threads ? thread * hint_count / threads : thread;
+    if (place < hint_count) index = hints[place];
+  }
+  return index < length ? index : -1;
+}
+
+template <int kThreads, int kKeys, bool kClustered>
+__global__ __launch_bounds__(kThreads, 1) void select_rows(const __grid_constant__ Arguments arguments) {
+  __shared__ Shared<kThreads> shared;
+  extern __shared__ Candidates candidates[];  // one, where blocks are clustered
+
+  const TopK& rows = arguments.rows;
+  int blocks = 1;
+  int block = 0;
+  if constexpr (kClustered) {
+    blocks = static_cast<int>(cluster_blocks());
+    block = static_cast<int>(cluster_rank());
+  }
+  const Task task(rows, blocks);
+  if (task.is_done<kThreads>(rows, blocks, block)) return;
+  const int length = task.length;
+  const int k = task.k;
+  Team<kThreads> team(shared, blocks, block);
+  team.template clear<kClustered>();
+  TopKMethod method = length > kCandidates ? arguments.method : TopKMethod::kRadix;
+  int index = -1;
+  float guess_score = 0;
+  Target target{task.selected, nullptr, 0};
+  if constexpr (kClustered) {
+    // Every block gathers the same scores for the guess, so that all agree without a word.
+    int hint_count = 0;
+    if (arguments.method == TopKMethod::kGuessVerifyRefine) {
+      const KeptHints hints(rows, task.row);
+      hint_count = min(rows.hint_count, hints.room);
+      target.kept = hints.at;
+      target.room = rows.keeps_hints ? hints.room : 0;
+      if (method == TopKMethod::kGuessVerifyRefine && hint_count == 0) method = TopKMethod::kSample;
+    }
+    index = guess_index(method, target.kept, hint_count, length, kThreads);
+    if (index >= 0) guess_score = task.scores[index];
+  }
+  Row<kKeys, kClustered> row_scores(task.scores, length, arguments.aligned, blocks * team.kWarps, block * team.kWarps + team.warp,
+                                    team.lane);
+  const auto visit = [&](const auto& use) { row_scores.visit(use); };
+  const auto reaching = [&](uint32_t first) { return row_scores.reaching(first); };
+  Guess guess;
+  uint32_t guess_key = kNoKey;
+  if constexpr (kClustered) {
+    if (index >= 0) guess_key = order_key(__float_as_uint(guess_score));
+    if (method == TopKMethod::kSample) guess = guess_in_sample(kThreads, k, length);
+    if (method == TopKMethod::kGuessVerifyRefine) guess = guess_in_hints(__syncthreads_count(guess_key != kNoKey), kThreads);
+    sync_cluster();  // all blocks run, and their histograms are clear
+  } else {
+    __syncthreads();
+  }
+
+  bool loading = true;
+  Bracket bracket{.reaching_begin = length};
+  Cut cut;
+  Counts counts;
+  bool exact = false;
+  uint32_t probed = kNoKey;
+  for (int probes = 0;;) {
+    exact = is_exact(bracket, k);
+    const bool done = exact || (kClustered && bracket.reaching_begin <= kCandidates);
+    Cut next = exact ? exact_cut(bracket, k) : Cut{bracket.begin, 0};
+    if (done && cut.first == next.first && next.ties == 0) break;
+    if (!done) {
+      if constexpr (kClustered) {
+        constexpr int kProbes = 4;
+        next.first = kNoKey;
+        // Too many reach a probe: if that is a plateau, it may be the threshold, or enough keys may lie above it.
+        const bool on_plateau = probed != kNoKey && probed == bracket.begin;
+        if (probes < kProbes && on_plateau) {
+          next.first = probed + 1;
+        } else if (probes < kProbes && guess.rank > 0) {
+          next.first = probed = key_of_rank(team, guess_key, guess.held, guess.rank);
+        }
+        ++probes;
+        if (on_plateau) probed = kNoKey;
+      }
+    }
+    if (loading) row_scores.finish_load();
+    loading = false;
+    if (!done && (!kClustered || next.first <= bracket.begin || next.first >= bracket.end)) {
+      guess.rank = 0;
+      team.template narrow<kClustered>(bracket, k, visit);
+      continue;
+    }
+    cut = next;
+    counts = team.template count<kClustered>(cut, visit, reaching);
+    if (done) break;
+    const int reached = static_cast<int>(counts.all.x);
+    (reached >= k ? bracket.begin : bracket.end) = cut.first;
+    (reached >= k ? bracket.reaching_begin : bracket.reaching_end) = reached;
+    guess = method == TopKMethod::kGuessVerifyRefine ? next_guess(guess, k, reached) : Guess{};
+  }
+
+  if constexpr (!kClustered) {
+    team.place(cut, counts.before, visit, [&](int at, uint32_t, int index) { target.put(at, index); });
+  } else {
+    Candidates* collected = exact ? nullptr : in_block(&candidates[0], 0);
+    uint32_t* own_scores = exact ? nullptr : candidates[0].own_scores;
+    place_by_masks(cut, counts, row_scores, own_scores, [&](uint32_t at, int index, uint32_t slot) {
+      if (collected == nullptr) {
+        target.put(static_cast<int>(at), index);
+      } else {
+        collected->keys[at] = order_key(own_scores[slot]);
+        collected->indices[at] = index;
+      }
+    });
+    if (exact) return;
+    sync_cluster();
+    if (block == 0) select_candidates(team, candidates[0], bracket, k, target);
+  }
+}
+
+struct Kernel {
+  int threads;
+  int keys;
+  bool clustered;
+  void (*function)(Arguments);
+};
+
+template <int kThreads, int kKeys, bool kClustered>
+constexpr Kernel kernel() {
+  return {kThreads, kKeys, kClustered, select_rows<kThreads, kKeys, kClustered>};
+}
+
+constexpr Kernel kKernels[] = {
+    kernel<128, 8, false>(), kernel<512, 4, false>(),  kernel<512, 8, false>(),  kernel<1024, 8, false>(),
+    kernel<1024, 8, true>(), kernel<1024, 16, true>(), kernel<1024, 32, true>(),
+};
+
+const Kernel& kernel_of(const TopKPlan& plan, int max_length) {
+  const bool clustered = plan.cluster > 1 || plan.threads * plan.keys < max_length || plan.method != TopKMethod::kRadix;
+  for (const Kernel& kernel : kKernels) {
+    if (kernel.threads == plan.threads && kernel.keys == plan.keys && kernel.clustered == clustered) return kernel;
+  }
+  throw InternalError("top-k: no kernel of " + std::to_string(plan.threads) + " threads of " + std::to_string(plan.keys) +
+                      " keys for rows of " + std::to_string(max_length));
+}
+
+}  // namespace
+
+// Chosen from times on an H200.
+TopKPlan plan_top_k(int rows, int max_length, int max_budget, bool hinted) {
+  constexpr auto kRadix = TopKMethod::kRadix;
+  if (max_length <= 1024) return {kRadix, 128, 8, 1};
+  if (max_length <= 2048) return {kRadix, 512, 4, 1};
+  if (max_length <= 4096) return {kRadix, 512, 8, 1};
+  if (max_length <= 8192) return {kRadix, 1024, 8, 1};
+  // As many blocks a row as the device has room for, as long as each has work.
+  constexpr int kThreads = 1024;
+  constexpr int kFewKeys = 8;
+  constexpr int kMostKeys = 32;
+  constexpr int kMostBlocks = 8;  // a cluster of any device
+  const int room = multiprocessors();
+  TopKPlan plan{TopKMethod::kSample, kThreads, kFewKeys, 1};
+  while (plan.cluster < kMostBlocks && 2 * plan.cluster * rows <= room && plan.cluster * kThreads * kFewKeys < max_length)
+    plan.cluster *= 2;
+  while (plan.keys < kMostKeys && plan.cluster * kThreads * plan.keys < max_length) plan.keys *= 2;
+  // Hints spare a pass over the sample, but the longer the row, the more of it lies above a wrong hint.
+  if (hinted && plan.cluster == kMostBlocks && max_length / 32 <= max_budget) plan.method = TopKMethod::kGuessVerifyRefine;
+  return plan;
+}
+
+void select_top_k(const TopK& rows, const TopKPlan& plan, Stream stream) {
+  if (rows.rows <= 0 || rows.max_budget <= 0) return;
+  if (plan.method == TopKMethod::kGuessVerifyRefine && rows.hints == nullptr)
+    throw InternalError("top-k: no hints to begin with");
+  const Kernel& kernel = kernel_of(plan, rows.max_length);
+  const Arguments arguments{rows, plan.method, are_aligned(rows)};
+  cudaLaunchConfig_t config{};
+  config.gridDim = rows.rows * plan.cluster;
+  config.blockDim = plan.threads;
+  config.stream = stream;
+  cudaLaunchAttribute cluster = cluster_attribute(plan.cluster);
+  if (kernel.clustered) {
+    config.dynamicSmemBytes = sizeof(Candidates);
+    SLUICE_CHECK_CUDA(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Candidates)));
+    SLUICE_CHECK_CUDA(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+  }
+  SLUICE_CHECK_CUDA(cudaLaunchKernelEx(&config, kernel.function, arguments));
+}
+
+}  // namespace sluice::cuda

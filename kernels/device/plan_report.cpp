@@ -1,0 +1,131 @@
+#include "kernels/device/plan_report.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "kernels/cpu/runtime/pool.h"
+#include "kernels/cuda/codegen/describe.h"
+#include "kernels/cuda/codegen/refusal.h"
+#include "scripting/base/error.h"
+#include "scripting/graph/text.h"
+#include "scripting/passes/cache_limit.h"
+#include "scripting/passes/traffic.h"
+
+namespace sluice {
+
+namespace {
+
+std::string bytes_text(double bytes) {
+  if (bytes < 1e3) return fmt::format("{:.0f} B", bytes);
+  if (bytes < 1e6) return fmt::format("{:.1f} kB", bytes / 1e3);
+  if (bytes < 1e9) return fmt::format("{:.2f} MB", bytes / 1e6);
+  if (bytes < 1e12) return fmt::format("{:.2f} GB", bytes / 1e9);
+  return fmt::format("{:.2f} TB", bytes / 1e12);
+}
+
+std::string bandwidth_text(double bandwidth) {
+  if (bandwidth < 1e9) return fmt::format("{:.0f} MB/s", bandwidth / 1e6);
+  return bandwidth < 1e10 ? fmt::format("{:.1f} GB/s", bandwidth / 1e9) : fmt::format("{:.0f} GB/s", bandwidth / 1e9);
+}
+
+std::string time_text(double seconds) {
+  if (seconds < 1e-3) return fmt::format("{:.1f} us", seconds * 1e6);
+  return seconds < 1 ? fmt::format("{:.2f} ms", seconds * 1e3) : fmt::format("{:.2f} s", seconds);
+}
+
+std::string passes_text(const Compilation& compilation) {
+  std::string text = "passes\n";
+  for (const PassReport& pass : compilation.passes) {
+    text += fmt::format("  {:<16} {:>8.1f} us  {:>4} -> {} operators{}\n", pass.name, pass.microseconds, pass.nodes_before,
+                        pass.nodes_after, pass.enabled ? "" : "  (off)");
+  }
+  return text;
+}
+
+std::string row_text(const std::string& what, double bytes, double rows, double bandwidth, const std::string& note) {
+  return fmt::format("  {:<12} {:>10}  {:>10}  {}\n", what, bytes_text(bytes * rows), time_text(bytes * rows / bandwidth), note);
+}
+
+std::string beside_dense(double bytes, double dense) {
+  return bytes <= dense ? fmt::format("{:.2f}x less than dense", dense / bytes)
+                        : fmt::format("{:.2f}x more than dense", bytes / dense);
+}
+
+int count_sparse_layers(const Plan& plan, int layers) {
+  if (plan.graph.selection == kNoNode) return 0;
+  int sparse = 0;
+  for (int layer = 0; layer < layers; ++layer) sparse += plan.graph.layers.is_sparse(layer, layers) ? 1 : 0;
+  return sparse;
+}
+
+std::string roofline_text(const Plan& plan, const Workload& workload) {
+  const double pages = std::ceil(static_cast<double>(workload.tokens) / plan.layout.page);
+  const double rows = static_cast<double>(workload.batch) * workload.kv_heads;
+  const double kv_page = 2.0 * plan.layout.page * plan.layout.head_dim * static_cast<double>(size_of(plan.layout.kv));
+  const double dense = pages * kv_page;
+  const double bandwidth = workload.bandwidth;
+  std::string text = fmt::format("decode step of one layer at the roofline: {}, {} tokens, batch {}, {}\n", workload.model,
+                                 workload.tokens, workload.batch, bandwidth_text(bandwidth));
+  const int layers = workload.layers;
+  const int sparse_layers = count_sparse_layers(plan, layers);
+  Traffic total;
+  if (sparse_layers > 0) {
+    if (!plan.cache.empty()) {
+      total.fields += refresh_bytes(plan);
+      text += row_text("refresh", refresh_bytes(plan), rows, bandwidth, "of the newest page");
+    }
+    for (size_t i = 0; i < plan.index.size(); ++i) {
+      const Traffic step = traffic_of_step(plan, plan.index[i], pages);
+      total.fields += step.fields;
+      total.state += step.state;
+      const std::string note = step.buffers > 0 ? fmt::format("row buffers {}", bytes_text(step.buffers * rows)) : "";
+      text += row_text(fmt::format("{} {}", i, name_of(plan.index[i].kind)), step.total(), rows, bandwidth, note);
+    }
+    const double budget = selected_pages(plan.graph, pages);
+    total.attention = budget * kv_page;
+    text += row_text("attention", total.attention, rows, bandwidth, fmt::format("{:.0f} of {:.0f} pages", budget, pages));
+    text += row_text("flow", total.total(), rows, bandwidth, beside_dense(total.total(), dense));
+  }
+  text += row_text("dense", dense, rows, bandwidth, "");
+  const double all = sparse_layers * total.total() + (layers - sparse_layers) * dense;
+  return text + fmt::format("all {} layers, {} of them sparse: {} instead of {}, {:.2f}x\n", layers, sparse_layers,
+                            time_text(all * rows / bandwidth), time_text(layers * dense * rows / bandwidth),
+                            layers * dense / all);
+}
+
+}  // namespace
+
+double usual_bandwidth(const std::string& device) { return device == "cuda" ? 4.2e12 : 20e9; }
+
+PlanReport plan_report(const Compilation& compilation, const Workload& workload) {
+  std::string text = to_text(compilation.plan);
+  const auto refused = [&](const char* where, const std::string& what, const std::string& hint) {
+    return PlanReport{text + fmt::format("{}: refused, {}\n  {}\n", where, what, hint) + passes_text(compilation),
+                      fmt::format("{}: refused, {}", where, what), hint};
+  };
+  if (workload.device == "cuda") {
+    if (const auto refusal = cuda::codegen::refusal_of(compilation.plan)) {
+      return refused("on a GPU", refusal->what, refusal->hint);
+    }
+    const bool is_sparse = count_sparse_layers(compilation.plan, workload.layers) > 0;
+    text += !is_sparse
+                ? "on a GPU: attention to all pages, dense, since no layer is sparse\n"
+                : cuda::codegen::describe(compilation.plan,
+                                          {.tokens = workload.tokens, .batch = workload.batch, .kv_heads = workload.kv_heads});
+  } else {
+    try {
+      cpu::require_kept(compilation.plan.layout);
+    } catch (const InputError& error) {
+      return refused("on the CPU", error.what(), error.hint());
+    }
+  }
+  try {
+    check_cache_size(compilation.plan);
+  } catch (const FlowError& error) {
+    text += fmt::format("not judged: {}\n  {}\n", error.message(), error.hint());
+  }
+  return {text + passes_text(compilation) + roofline_text(compilation.plan, workload)};
+}
+
+}  // namespace sluice

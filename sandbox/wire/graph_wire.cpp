@@ -1,0 +1,290 @@
+#include "sandbox/wire/graph_wire.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "sandbox/wire/wire.h"
+#include "scripting/graph/ops.h"
+#include "scripting/graph/verify.h"
+
+namespace sluice {
+
+namespace {
+
+constexpr size_t kMostAxes = static_cast<size_t>(Axis::kSub) + 1;
+constexpr size_t kMostInputs = 4;       // of where
+constexpr int32_t kLastLine = 1 << 20;  // sources have at most 64 KiB
+constexpr int32_t kLastInteger = INT32_MAX;
+
+/// Calls `visit(attribute, its default, what)` in the order in which attributes are sent.
+template <typename Some, typename Visit>
+void for_each_attribute(Some& attributes, Visit visit) {
+  const Attributes normal;
+  visit(attributes.value, normal.value, "a value");
+  visit(attributes.axis, normal.axis, "an axis");
+  visit(attributes.group, normal.group, "a group");
+  visit(attributes.start, normal.start, "a start");
+  visit(attributes.stop, normal.stop, "a stop");
+  visit(attributes.compare, normal.compare, "a comparison");
+  visit(attributes.field, normal.field, "a field's name");
+  visit(attributes.kernel, normal.kernel, "a kernel");
+  visit(attributes.k, normal.k, "k");
+  visit(attributes.first, normal.first, "first");
+  visit(attributes.last, normal.last, "last");
+  visit(attributes.ratio, normal.ratio, "ratio");
+  visit(attributes.method, normal.method, "a method");
+  visit(attributes.tolerate, normal.tolerate, "tolerate");
+  visit(attributes.max_pages, normal.max_pages, "max");
+}
+constexpr uint16_t kAllAttributes = (1U << 15) - 1;
+
+template <typename Value>
+bool is_same(const Value& a, const Value& b) {
+  return a == b;
+}
+// Zeros have signs, and flows may depend on them.
+bool is_same(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
+
+class GraphWriter {
+ public:
+  explicit GraphWriter(WireWriter& writer) : writer_(writer) {}
+
+  void write(const FlowGraph& graph) {
+    writer_.text(graph.name);
+    put(graph.where);
+    put(graph.geometry.head_dim);
+    put(graph.geometry.group);
+    put(graph.geometry.page);
+    put(graph.geometry.kv);
+    put(graph.layers);
+    put_all(graph.nodes);
+    put_all(graph.fields);
+    put_all(graph.states);
+    put_all(graph.saves);
+    put(graph.selection);
+  }
+
+ private:
+  template <typename Number>
+  void put(Number value) {
+    writer_.number(value);
+  }
+  void put(const std::string& value) { writer_.text(value); }
+  void put(const SourceLocation& where) { put(where.line); }
+
+  template <typename Item>
+  void put_all(const std::vector<Item>& items) {
+    put(static_cast<uint32_t>(items.size()));
+    for (const Item& item : items) put(item);
+  }
+  void put(const std::vector<float>& kernel) { put_all(kernel); }
+
+  void put(const Shape& shape) {
+    put(static_cast<uint8_t>(shape.size()));
+    for (const auto& [axis, extent] : shape) {
+      put(axis);
+      put(extent);
+    }
+  }
+
+  void put(const LayerChoice& layers) {
+    put(layers.rest_sparse);
+    put(static_cast<uint32_t>(layers.sparse.size()));
+    for (const auto& [layer, sparse] : layers.sparse) {
+      put(layer);
+      put(sparse);
+    }
+  }
+
+  /// A bit for each that differs from its default, then those.
+  void put(const Attributes& attributes) {
+    uint16_t present = 0;
+    uint16_t bit = 1;
+    for_each_attribute(attributes, [&](const auto& value, const auto& normal, std::string_view) {
+      if (!is_same(value, normal)) present |= bit;
+      bit = static_cast<uint16_t>(bit << 1);
+    });
+    put(present);
+    for_each_attribute(attributes, [&](const auto& value, const auto& normal, std::string_view) {
+      if (!is_same(value, normal)) put(value);
+    });
+  }
+
+  void put(const Node& node) {
+    put(node.op);
+    put(node.stage);
+    put(static_cast<uint8_t>(node.inputs.size()));
+    for (const NodeId input : node.inputs) put(input);
+    put(node.shape);
+    put(node.attributes);
+    put(node.where);
+  }
+
+  void put(const Field& field) {
+    put(field.name);
+    put(field.node);
+    put(field.shape);
+    put(field.type);
+    put(field.where);
+  }
+
+  void put(const State& state) {
+    put(state.name);
+    put(state.shape);
+    put(state.initial);
+    put(state.where);
+  }
+
+  WireWriter& writer_;
+};
+
+class GraphReader {
+ public:
+  GraphReader(std::string_view bytes, const std::string& file) : reader_(bytes), file_(file) {}
+
+  FlowGraph read() {
+    graph_.name = name("the flow's name");
+    graph_.where = where();
+    graph_.geometry.head_dim = reader_.integer("the head's size", 1, GraphLimits::kHeadDim);
+    graph_.geometry.group = reader_.integer("the group", 1, GraphLimits::kGroup);
+    graph_.geometry.page = reader_.integer("the page's size", 1, kLastInteger);
+    graph_.geometry.kv = reader_.one_of("the KV type", DataType::kE5M2);
+    read_layers();
+    read_all(graph_.nodes, "operators", GraphLimits::kNodes, [this] { return node(); });
+    read_all(graph_.fields, "fields", GraphLimits::kFields, [this] { return field(); });
+    read_all(graph_.states, "states", GraphLimits::kStates, [this] { return state(); });
+    read_all(graph_.saves, "saves", GraphLimits::kStates, [this] { return id("a save", graph_.nodes.size()); });
+    graph_.selection = reader_.integer("the selection", kNoNode, node_count() - 1);
+    reader_.finish();
+    return std::move(graph_);
+  }
+
+ private:
+  int32_t node_count() const { return static_cast<int32_t>(graph_.nodes.size()); }
+
+  SourceLocation where() { return {file_, reader_.integer("a line", 0, kLastLine)}; }
+
+  /// Names become parts of generated code and of file names.
+  std::string name(std::string_view what) {
+    std::string text = reader_.text(what, GraphLimits::kNameLength);
+    const auto is_plain = [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
+    };
+    if (!std::all_of(text.begin(), text.end(), is_plain)) WireReader::refuse(what, "has a character that no name has");
+    return text;
+  }
+
+  NodeId id(std::string_view what, size_t end) {
+    if (end == 0) WireReader::refuse(what, "stands before the first operator");
+    return reader_.integer(what, 0, static_cast<int32_t>(end) - 1);
+  }
+
+  template <typename Item, typename Read>
+  void read_all(std::vector<Item>& items, std::string_view what, size_t most, Read read) {
+    const size_t count = reader_.count(what, most);
+    for (size_t i = 0; i < count; ++i) items.push_back(read());
+  }
+
+  void read_layers() {
+    graph_.layers.rest_sparse = reader_.flag("the mode of the other layers");
+    const size_t count = reader_.count("layers", GraphLimits::kLayers);
+    int32_t next = -GraphLimits::kLayers;
+    for (size_t i = 0; i < count; ++i) {
+      const int32_t layer = reader_.integer("a layer", next, GraphLimits::kLayers - 1);
+      graph_.layers.sparse.emplace_hint(graph_.layers.sparse.end(), layer, reader_.flag("the mode of a layer"));
+      next = layer + 1;
+    }
+  }
+
+  Shape shape() {
+    const auto rank = reader_.number<uint8_t>("a shape");
+    if (rank > kMostAxes) WireReader::refuse("a shape", "has too many axes");
+    Shape shape;
+    for (int i = 0; i < rank; ++i) {
+      const Axis axis = reader_.one_of("an axis", Axis::kSub);
+      const int32_t extent = reader_.integer("an extent", kDynamic, static_cast<int32_t>(GraphLimits::kElements));
+      if ((axis == Axis::kPage) != (extent == kDynamic) || extent == 0) WireReader::refuse("an extent", "does not fit its axis");
+      shape.push_back({axis, extent});
+    }
+    return shape;
+  }
+
+  void get(double& value, std::string_view what) { value = reader_.real(what); }
+  void get(int& value, std::string_view what) { value = reader_.number<int32_t>(what); }
+  void get(Axis& value, std::string_view what) { value = reader_.one_of(what, Axis::kSub); }
+  void get(Compare& value, std::string_view what) { value = reader_.one_of(what, Compare::kLe); }
+  void get(TopKMethod& value, std::string_view what) { value = reader_.one_of(what, TopKMethod::kGvr); }
+  void get(std::string& value, std::string_view what) { value = name(what); }
+  void get(std::vector<float>& kernel, std::string_view what) {
+    read_all(kernel, what, GraphLimits::kKernel, [&] {
+      const auto tap = reader_.number<float>(what);
+      if (!std::isfinite(tap)) WireReader::refuse(what, "holds a number that is not finite");
+      return tap;
+    });
+  }
+
+  Attributes attributes() {
+    Attributes attributes;
+    const auto present = reader_.number<uint16_t>("attributes");
+    if ((present & ~kAllAttributes) != 0) WireReader::refuse("an attribute", "does not exist");
+    uint16_t bit = 1;
+    for_each_attribute(attributes, [&](auto& value, const auto& normal, std::string_view what) {
+      if ((present & bit) != 0) {
+        get(value, what);
+        if (is_same(value, normal)) WireReader::refuse(what, "is sent though it is the default");
+      }
+      bit = static_cast<uint16_t>(bit << 1);
+    });
+    return attributes;
+  }
+
+  Node node() {
+    Node node;
+    node.op = reader_.one_of("an operator", Op::kUnion);
+    node.stage = reader_.one_of("a stage", Stage::kIndex);
+    const auto inputs = reader_.number<uint8_t>("operands");
+    if (inputs > kMostInputs) WireReader::refuse("operands", "are too many");
+    for (int i = 0; i < inputs; ++i) node.inputs.push_back(id("an operand", graph_.nodes.size()));
+    node.shape = shape();
+    node.attributes = attributes();
+    node.where = where();
+    return node;
+  }
+
+  Field field() {
+    Field field;
+    field.name = name("a field's name");
+    field.node = id("a field's value", graph_.nodes.size());
+    field.shape = shape();
+    field.type = reader_.one_of("a field's type", DataType::kE5M2);
+    field.where = where();
+    return field;
+  }
+
+  State state() {
+    State state;
+    state.name = name("a state's name");
+    state.shape = shape();
+    state.initial = reader_.real("a state's first value");
+    state.where = where();
+    return state;
+  }
+
+  WireReader reader_;
+  const std::string& file_;
+  FlowGraph graph_;
+};
+
+}  // namespace
+
+std::string encode_graph(const FlowGraph& graph) {
+  WireWriter writer;
+  GraphWriter(writer).write(graph);
+  return writer.bytes();
+}
+
+FlowGraph decode_graph(std::string_view bytes, const std::string& file) { return GraphReader(bytes, file).read(); }
+
+}  // namespace sluice

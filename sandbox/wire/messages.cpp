@@ -1,0 +1,111 @@
+#include "sandbox/wire/messages.h"
+
+#include <algorithm>
+
+#include "sandbox/wire/graph_wire.h"
+#include "sandbox/wire/wire.h"
+
+namespace sluice {
+
+namespace {
+
+constexpr uint32_t kMagic = 0x534c4753;  // "SGLS"
+constexpr uint16_t kVersion = 1;
+constexpr size_t kLongestText = size_t{16} << 10;
+constexpr size_t kLongestProblem = 256;
+constexpr int32_t kLastInteger = INT32_MAX;
+
+enum class AnswerKind : uint8_t { kGraph, kDiagnostic };
+
+void put_version(WireWriter& writer) {
+  writer.number(kMagic);
+  writer.number(kVersion);
+}
+
+void check_version(WireReader& reader) {
+  if (reader.number<uint32_t>("its beginning") != kMagic) WireReader::refuse("its beginning", "is none of ours");
+  if (reader.number<uint16_t>("its version") != kVersion) WireReader::refuse("its version", "is not this program's");
+}
+
+Diagnostic read_diagnostic(WireReader& reader) {
+  Diagnostic diagnostic;
+  diagnostic.kind = reader.one_of("the kind of error", Diagnostic::Kind::kInternal);
+  diagnostic.line = reader.integer("the line", 0, kLastInteger);
+  diagnostic.message = reader.text("the message", kLongestText);
+  diagnostic.hint = reader.text("the hint", kLongestText);
+  reader.finish();
+  return diagnostic;
+}
+
+}  // namespace
+
+std::string encode(const TraceRequest& request) {
+  WireWriter writer;
+  put_version(writer);
+  writer.number(request.options.head_dim);
+  writer.number(request.options.group);
+  writer.number(request.options.layers);
+  writer.number(request.options.seconds);
+  writer.number(uint64_t{request.options.memory});
+  writer.number(request.options.instructions);
+  writer.text(request.source);
+  return writer.bytes();
+}
+
+TraceRequest decode_request(std::string_view bytes) {
+  WireReader reader(bytes);
+  check_version(reader);
+  TraceRequest request;
+  request.options.head_dim = reader.number<int>("the head's size");
+  request.options.group = reader.number<int>("the group");
+  request.options.layers = reader.number<int>("the number of layers");
+  request.options.seconds = reader.real("the time limit");
+  request.options.memory = reader.number<uint64_t>("the memory limit");
+  request.options.instructions = reader.number<int64_t>("the limit of instructions");
+  request.source = reader.text("the source", kLargestSource + 1);
+  reader.finish();
+  return request;
+}
+
+std::string encode(const Greeting& greeting) {
+  WireWriter writer;
+  put_version(writer);
+  writer.number(greeting.layers.seccomp);
+  writer.number(greeting.layers.landlock);
+  writer.text(std::string_view(greeting.problem).substr(0, kLongestProblem));
+  return writer.bytes();
+}
+
+Greeting take_greeting(std::string_view& bytes) {
+  WireReader reader(bytes);
+  check_version(reader);
+  Greeting greeting;
+  greeting.layers.seccomp = reader.flag("seccomp");
+  greeting.layers.landlock = reader.integer("Landlock", 0, kLastInteger);
+  greeting.problem = reader.text("the problem", kLongestProblem);
+  bytes = reader.rest();
+  return greeting;
+}
+
+std::string encode(const TraceAnswer& answer) {
+  WireWriter writer;
+  if (const auto* graph = std::get_if<FlowGraph>(&answer)) {
+    writer.number(AnswerKind::kGraph);
+    return writer.bytes() + encode_graph(*graph);
+  }
+  const Diagnostic& diagnostic = std::get<Diagnostic>(answer);
+  writer.number(AnswerKind::kDiagnostic);
+  writer.number(diagnostic.kind);
+  writer.number(std::max(diagnostic.line, 0));
+  writer.text(std::string_view(diagnostic.message).substr(0, kLongestText));
+  writer.text(std::string_view(diagnostic.hint).substr(0, kLongestText));
+  return writer.bytes();
+}
+
+TraceAnswer decode_answer(std::string_view bytes, const std::string& file) {
+  WireReader reader(bytes);
+  if (reader.one_of("the kind of answer", AnswerKind::kDiagnostic) == AnswerKind::kDiagnostic) return read_diagnostic(reader);
+  return decode_graph(reader.rest(), file);
+}
+
+}  // namespace sluice

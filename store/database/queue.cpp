@@ -1,0 +1,306 @@
+// The queue and its leases. A lease is the evaluation's id in the queue's row: who holds another one, or none, has lost it.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "store/database/results.h"
+#include "store/database/sqlite.h"
+#include "store/error.h"
+#include "store/store.h"
+
+namespace sluice::store {
+
+namespace {
+
+void set_status(Database& database, SubmissionId submission, Status status, Time time) {
+  Query(database, "UPDATE submissions SET status = ?, updated = ? WHERE id = ?", name_of(status), time, submission).run();
+}
+
+void require_lease(Database& database, const Lease& lease) {
+  Query query(database, "SELECT 1 FROM queue WHERE submission = ? AND evaluation = ?", lease.submission, lease.evaluation);
+  if (query.step()) return;
+  throw StoreError(ErrorKind::kConflict,
+                   fmt::format("{} no longer holds the lease on submission {}", lease.worker, lease.submission),
+                   "it expired or the submission was cancelled: stop working on it");
+}
+
+constexpr Time kLongestDelay = 60'000'000;
+
+struct Job {
+  SubmissionId submission = 0;
+  int64_t agent = 0;
+};
+
+/// Whether an equipment is what the settings of submission `s` ask for, as SQL: ?1 its device, ?2 its model's digest, ?3 its
+/// model. What settings leave open any equipment meets.
+constexpr const char* kIsSuited =
+    "(?1 = '' OR coalesce(s.device, ?1) = ?1) AND (?2 = '' OR coalesce(s.settings ->> '$.model_digest', ?2) = ?2) AND "
+    "(?3 = '' OR s.settings ->> '$.model_digest' IS NOT NULL OR coalesce(s.model, ?3) = ?3)";
+
+std::optional<Job> next_job(Database& database, Time time, const Equipment& equipment) {
+  Query query(database,
+              fmt::format("SELECT q.submission, q.agent FROM queue q JOIN agents a ON a.id = q.agent "
+                          "JOIN submissions s ON s.id = q.submission WHERE {} "
+                          "AND q.evaluation IS NULL AND q.available NOT BETWEEN ?4 AND ?5 ORDER BY q.priority DESC, "
+                          "(SELECT COUNT(*) FROM queue r WHERE r.agent = q.agent AND r.evaluation IS NOT NULL), a.served, "
+                          "q.submission LIMIT 1",
+                          kIsSuited),
+              equipment.device, equipment.model_digest, equipment.model, time + 1,
+              time + kLongestDelay);  // what lies further off is of a clock that was set back
+  if (!query.step()) return std::nullopt;
+  return Job{query.integer(0), query.integer(1)};
+}
+
+int64_t attempts_of(Database& database, SubmissionId submission) {
+  Query query(database, "SELECT COUNT(*) FROM evaluations WHERE submission = ?", submission);
+  query.step();
+  return query.integer(0);
+}
+
+constexpr int64_t kSuspicious = 10;          // attempts after which a server that ends meanwhile may have the flow to blame
+constexpr const char* kExpired = "expired";  // outcome of an attempt whose lease was taken away
+
+/// Leases that end at `time` or before, by submission, but for those of workers that live.
+std::vector<std::pair<SubmissionId, EvaluationId>> leases_until(Database& database, Time time,
+                                                                const std::function<bool(const std::string&)>& is_alive = {}) {
+  std::vector<std::pair<SubmissionId, EvaluationId>> leases;
+  Query query(database, "SELECT submission, evaluation, lease_owner FROM queue WHERE lease_expiry <= ? ORDER BY submission",
+              time);
+  while (query.step()) {
+    if (!is_alive || !is_alive(query.text(2))) leases.emplace_back(query.integer(0), query.integer(1));
+  }
+  return leases;
+}
+
+/// Attempts that failed.
+int64_t tries_of(Database& database, SubmissionId submission) {
+  Query query(database, "SELECT tries FROM queue WHERE submission = ?", submission);
+  query.step();
+  return query.integer(0);
+}
+
+std::string finished_event(Status status) { return nlohmann::json{{"status", name_of(status)}}.dump(); }
+
+}  // namespace
+
+void Store::enqueue(SubmissionId submission, int64_t priority) {
+  Query(*database_,
+        "INSERT INTO queue (submission, agent, priority, available) SELECT id, agent, ?, ? FROM submissions WHERE id = ?",
+        priority, options_.clock(), submission)
+      .run();
+}
+
+std::optional<Lease> Store::claim(const std::string& worker, Time duration, const Equipment& equipment) {
+  const Time time = options_.clock();
+  Transaction transaction(*database_, Transaction::Kind::kWrite);
+  const auto job = next_job(*database_, time, equipment);
+  if (!job) return std::nullopt;
+  const int64_t attempt = attempts_of(*database_, job->submission) + 1;
+  Query(*database_, "INSERT INTO evaluations (submission, attempt, worker, started) VALUES (?, ?, ?, ?)", job->submission,
+        attempt, worker, time)
+      .run();
+  const Lease lease{job->submission, database_->last_id(), attempt, worker, time + duration};
+  Query(*database_, "UPDATE queue SET evaluation = ?, lease_owner = ?, lease_expiry = ? WHERE submission = ?", lease.evaluation,
+        worker, lease.expiry, job->submission)
+      .run();
+  Query(*database_, "UPDATE agents SET served = ? WHERE id = ?", lease.evaluation, job->agent).run();
+  set_status(*database_, job->submission, Status::kRunning, time);
+  append("running", job->submission, nlohmann::json{{"attempt", attempt}}.dump());
+  transaction.commit();
+  return lease;
+}
+
+bool Store::is_suited(SubmissionId submission, const Equipment& equipment) {
+  Query query(*database_, fmt::format("SELECT 1 FROM submissions s WHERE {} AND s.id = ?4", kIsSuited), equipment.device,
+              equipment.model_digest, equipment.model, submission);
+  return query.step();
+}
+
+int64_t Store::count_waiting_for_others(const Equipment& equipment) {
+  Query query(*database_,
+              fmt::format("SELECT COUNT(*) FROM queue q JOIN submissions s ON s.id = q.submission WHERE NOT ({})", kIsSuited),
+              equipment.device, equipment.model_digest, equipment.model);
+  query.step();
+  return query.integer(0);
+}
+
+void Store::confirm(const Lease& lease) { require_lease(*database_, lease); }
+
+Lease Store::renew(const Lease& lease, Time duration) {
+  Lease renewed = lease;
+  renewed.expiry = options_.clock() + duration;
+  Transaction transaction(*database_, Transaction::Kind::kWrite);
+  require_lease(*database_, lease);
+  Query(*database_, "UPDATE queue SET lease_expiry = ? WHERE submission = ?", renewed.expiry, lease.submission).run();
+  transaction.commit();
+  return renewed;
+}
+
+void Store::complete(const Lease& lease, const Verdict& verdict) {
+  if (!is_final(verdict.status) || verdict.status == Status::kCancelled) {
+    throw StoreError(ErrorKind::kInvalid, fmt::format("\"{}\" is no verdict of a worker", name_of(verdict.status)));
+  }
+  check_results(verdict);
+  Transaction transaction(*database_, Transaction::Kind::kWrite);
+  require_lease(*database_, lease);
+  write_results(*database_, lease.evaluation, verdict);
+  close_evaluation(lease.evaluation, "judged", verdict, true);
+  finish(lease.submission, lease.evaluation, verdict.status);
+  transaction.commit();
+}
+
+void Store::release(const Lease& lease, Time delay) {
+  Transaction transaction(*database_, Transaction::Kind::kWrite);
+  require_lease(*database_, lease);
+  back_to_queue(lease.submission, "released", delay, false);
+  Query(*database_, "DELETE FROM evaluations WHERE id = ?", lease.evaluation).run();
+  transaction.commit();
+}
+
+Status Store::fail(const Lease& lease, const std::string& reason, Time delay, const std::vector<Artifact>& artifacts) {
+  Transaction transaction(*database_, Transaction::Kind::kWrite);
+  require_lease(*database_, lease);
+  const Status status = retry_or_end(lease.submission, lease.evaluation, "failed", reason, delay, artifacts);
+  transaction.commit();
+  return status;
+}
+
+std::vector<SubmissionId> Store::expire_leases(const std::function<bool(const std::string&)>& is_alive) {
+  Transaction transaction(*database_, Transaction::Kind::kWrite);
+  std::vector<SubmissionId> submissions;
+  for (const auto& [submission, evaluation] : leases_until(*database_, options_.clock(), is_alive)) {
+    retry_or_end(submission, evaluation, kExpired, "the worker was not heard of again", 0);
+    submissions.push_back(submission);
+  }
+  transaction.commit();
+  return submissions;
+}
+
+std::vector<SubmissionId> Store::release_leases() {
+  Transaction transaction(*database_, Transaction::Kind::kWrite);
+  std::vector<SubmissionId> submissions;
+  for (const auto& [submission, evaluation] : leases_until(*database_, std::numeric_limits<Time>::max())) {
+    submissions.push_back(submission);
+    const std::string reason = "the server ended meanwhile";
+    if (attempts_of(*database_, submission) >= kSuspicious) {
+      retry_or_end(submission, evaluation, kExpired, reason, 0);
+      continue;
+    }
+    Verdict verdict;
+    verdict.message = reason;
+    close_evaluation(evaluation, kExpired, verdict, false);
+    back_to_queue(submission, kExpired, 0, false);
+  }
+  transaction.commit();
+  return submissions;
+}
+
+Status Store::retry_or_end(SubmissionId submission, EvaluationId evaluation, const std::string& outcome,
+                           const std::string& reason, Time delay, const std::vector<Artifact>& artifacts) {
+  const int64_t tries = tries_of(*database_, submission) + 1;
+  const bool last = tries >= options_.tries;
+  Verdict verdict;
+  verdict.status = Status::kRuntimeError;
+  verdict.message = reason;
+  if (last) {
+    verdict.hint = fmt::format(
+        "{} attempts failed; the evaluations tell what each of them came to. Change the flow; or, if the server was at fault, "
+        "hand it in again under a new idempotency key, or none, to have it judged anew",
+        tries);
+    verdict.artifacts = artifacts;
+    check_results(verdict);
+    write_results(*database_, evaluation, verdict);
+  }
+  close_evaluation(evaluation, outcome, verdict, last);
+  if (last) {
+    finish(submission, evaluation, verdict.status);
+    return verdict.status;
+  }
+  back_to_queue(submission, outcome, delay, true);
+  return Status::kQueued;
+}
+
+/// `counts`: the attempt that ended was a try.
+void Store::back_to_queue(SubmissionId submission, const std::string& outcome, Time delay, bool counts) {
+  const Time time = options_.clock();
+  Query(*database_,
+        "UPDATE queue SET tries = tries + ?, available = ?, evaluation = NULL, lease_owner = NULL, lease_expiry = NULL "
+        "WHERE submission = ?",
+        static_cast<int>(counts), time + std::min(delay, kLongestDelay), submission)
+      .run();
+  set_status(*database_, submission, Status::kQueued, time);
+  append("retried", submission, nlohmann::json{{"tries", tries_of(*database_, submission)}, {"outcome", outcome}}.dump());
+}
+
+void Store::close_evaluation(EvaluationId evaluation, const std::string& outcome, const Verdict& verdict, bool final) {
+  std::optional<std::string> status;
+  if (final) status = name_of(verdict.status);
+  Query(*database_, "UPDATE evaluations SET finished = ?, outcome = ?, verdict = ?, message = ?, hint = ?, seed = ? WHERE id = ?",
+        options_.clock(), outcome, status, verdict.message, verdict.hint, verdict.seed, evaluation)
+      .run();
+}
+
+void Store::finish(SubmissionId submission, EvaluationId evaluation, Status status) {
+  const Time time = options_.clock();
+  Query(*database_, "DELETE FROM queue WHERE submission = ?", submission).run();
+  Query(*database_,
+        "UPDATE submissions SET status = ?, updated = ?, judged = ?, first_finished = coalesce(first_finished, ?) WHERE id = ?",
+        name_of(status), time, evaluation, time, submission)
+      .run();
+  append("finished", submission, finished_event(status));
+}
+
+bool Store::cancel(SubmissionId submission) {
+  const Time time = options_.clock();
+  Transaction transaction(*database_, Transaction::Kind::kWrite);
+  std::optional<EvaluationId> running;
+  {
+    Query query(*database_,
+                "SELECT s.status, q.evaluation FROM submissions s LEFT JOIN queue q ON q.submission = s.id WHERE s.id = ?",
+                submission);
+    if (!query.step()) throw StoreError(ErrorKind::kNotFound, fmt::format("there is no submission {}", submission));
+    if (is_final(status_of(query.text(0)))) return false;
+    running = query.optional_integer(1);
+  }
+  if (running) {
+    Verdict verdict;
+    verdict.status = Status::kCancelled;
+    verdict.message = "cancelled while it was judged";
+    close_evaluation(*running, "cancelled", verdict, true);
+  }
+  Query(*database_, "DELETE FROM queue WHERE submission = ?", submission).run();
+  Query(*database_,
+        "UPDATE submissions SET status = 'cancelled', updated = ?, judged = coalesce(?, judged), "
+        "first_finished = coalesce(first_finished, ?) WHERE id = ?",
+        time, running, time, submission)
+      .run();
+  append("cancelled", submission, finished_event(Status::kCancelled));
+  transaction.commit();
+  return true;
+}
+
+void Store::judge_again(SubmissionId submission, int64_t priority) {
+  Transaction transaction(*database_, Transaction::Kind::kWrite);
+  {
+    Query query(*database_, "SELECT status FROM submissions WHERE id = ?", submission);
+    if (!query.step()) throw StoreError(ErrorKind::kNotFound, fmt::format("there is no submission {}", submission));
+    const std::string status = query.text(0);
+    if (!is_final(status_of(status))) {
+      throw StoreError(ErrorKind::kConflict, fmt::format("submission {} is {} already", submission, status));
+    }
+  }
+  requeue(submission, priority);
+  transaction.commit();
+}
+
+void Store::requeue(SubmissionId submission, int64_t priority) {
+  enqueue(submission, priority);
+  set_status(*database_, submission, Status::kQueued, options_.clock());
+  append("submitted", submission, nlohmann::json{{"again", true}}.dump());
+}
+
+}  // namespace sluice::store

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "store/database/sqlite.h"
+#include "store/records.h"
+
+namespace sluice::store {
+
+/// Columns of a SubmissionSummary, first in a row; `s` are submissions and `a` their agents.
+constexpr const char* kSummaryColumns = "s.id, a.name, s.name, s.status, s.created, s.updated, s.settings";
+constexpr const char* kSelectSummary =
+    "SELECT s.id, a.name, s.name, s.status, s.created, s.updated, s.settings FROM submissions s JOIN agents a ON a.id = s.agent";
+/// Where other columns follow.
+constexpr int kSummaryWidth = 7;
+
+/// Without parents and metrics.
+SubmissionSummary read_summary(const Query& query);
+
+/// Adds parents and metrics, by one query each however many summaries there are. Inside the transaction that read them.
+void complete_summaries(Database& database, const std::vector<SubmissionSummary*>& summaries);
+void complete_summaries(Database& database, std::vector<SubmissionSummary>& summaries);
+
+}  // namespace sluice::store

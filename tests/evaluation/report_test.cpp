@@ -1,0 +1,97 @@
+#include "agents/evaluation/report.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/evaluation/fake_runner.h"
+
+namespace sluice::test {
+namespace {
+
+TEST(Report, JsonHasTheDocumentedMembers) {
+  FakeRunner runner;
+  const std::string text = to_json(run(runner, {"right", "refused"}));
+  const auto json = nlohmann::json::parse(text);
+  EXPECT_EQ(json["schema"], "sluice.eval/1");
+  for (const char* key : {"device", "model", "seed", "suite", "dialect", "dense", "flows"})
+    EXPECT_TRUE(json.contains(key)) << key;
+  const auto& passed = json["flows"][0];
+  EXPECT_EQ(passed["status"], "passed");
+  for (const char* key : {"name", "tokens", "samples", "accuracy", "low", "high", "dense_accuracy"}) {
+    EXPECT_TRUE(passed["tasks"][0].contains(key)) << key;
+  }
+  for (const char* key : {"ratio", "low", "high"}) EXPECT_TRUE(passed["speedup"].contains(key)) << key;
+  EXPECT_TRUE(passed.contains("pages_read"));
+  EXPECT_TRUE(passed.contains("mass"));
+  EXPECT_EQ(json["flows"][1]["status"], "rejected_static");
+  EXPECT_TRUE(json["flows"][1]["speedup"].is_null());
+}
+
+TEST(Report, NeverTellsAnswers) {
+  FakeRunner runner;
+  const Report report = run(runner, {"wrong", "half"});
+  constexpr size_t kWindow = 3;  // words; fewer could stand in any text
+  for (const std::string& text : {to_json(report), to_table(report, true)}) {
+    for (const std::string& prompt : runner.asked) {
+      const std::vector<std::string> words = words_of(prompt);
+      for (size_t i = 0; i + kWindow <= words.size(); ++i) {
+        const std::string part = words[i] + " " + words[i + 1] + " " + words[i + 2];
+        ASSERT_EQ(text.find(part), std::string::npos) << part;
+      }
+    }
+    for (const std::string& answer : runner.answers) {
+      if (words_of(answer).size() < kWindow) continue;
+      EXPECT_EQ(text.find(answer), std::string::npos) << answer;
+    }
+    EXPECT_EQ(text.find("nothing\""), std::string::npos) << "what a flow generated is not told either";
+  }
+}
+
+TEST(Report, TableHasALineForEachFlowAndItsReason) {
+  FakeRunner runner;
+  const std::string table = to_table(run(runner, {"right", "wrong", "refused"}));
+  for (const char* part : {"(dense)", "passed", "below_threshold", "rejected_static", "hint: try max", "Seed "}) {
+    EXPECT_NE(table.find(part), std::string::npos) << part << "\n" << table;
+  }
+}
+
+TEST(Report, DetailsHaveARowForEachFlowAndTask) {
+  FakeRunner runner;
+  const Report report = run(runner, {"right", "half"});
+  EXPECT_EQ(to_table(report).find("lost"), std::string::npos);
+  const std::string table = to_table(report, true);
+  size_t rows = 0;
+  for (const std::string& line : lines_of(table))
+    rows += line.find("needle_multikey 256  needle_multikey  256") != std::string::npos;
+  EXPECT_EQ(rows, 4U) << "accuracy and speed of two flows\n" << table;
+  for (const char* part : {"lost", "gained", "  p\n"}) EXPECT_NE(table.find(part), std::string::npos) << part << "\n" << table;
+}
+
+TaskResult problems(const std::string& file, int k, double pass) {
+  TaskResult result;
+  result.task = result.group = "jsonl:" + file;
+  result.clusters = {{1, 4}, {2, 4}};
+  result.documents = 2;
+  result.generations = 4;
+  result.k = k;
+  result.pass_at_k = pass;
+  return result;
+}
+
+TEST(Report, TableHasProblemSetsApartAndTheirPassAtK) {
+  Report report;
+  report.dense = {problems("sets/amc.jsonl", 4, 0.75), problems("aime.jsonl", 1, 0.375), problems("other/aime.jsonl", 2, 0.5)};
+  report.flows.emplace_back();
+  report.flows[0].name = "flow";
+  report.flows[0].tasks = {problems("sets/amc.jsonl", 4, 0.625)};
+  const std::vector<std::string> lines = lines_of(to_table(report));
+  EXPECT_EQ(words_of(lines[0]), words_of("flow amc amc pass@4 jsonl:aime.jsonl jsonl:other/aime.jsonl jsonl:other/aime.jsonl "
+                                         "pass@2 speed pages mass status"));
+  EXPECT_NE(lines[2].find("  75%  "), std::string::npos) << lines[2];
+  EXPECT_NE(lines[2].find("  50%  "), std::string::npos) << lines[2];
+  EXPECT_NE(lines[3].find("  62%  "), std::string::npos) << lines[3];
+}
+
+}  // namespace
+}  // namespace sluice::test

@@ -1,0 +1,225 @@
+#include "agents/evaluation/statistics.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "scripting/base/error.h"
+
+namespace sluice::test {
+namespace {
+
+TEST(Wilson, AgreesWithPublishedValues) {
+  // Newcombe (1998), Statistics in Medicine 17, table I, method 3.
+  struct Row {
+    int successes, samples;
+    double low, high;
+  };
+  for (const Row& row :
+       {Row{81, 263, 0.2553, 0.3662}, Row{15, 148, 0.0624, 0.1605}, Row{0, 20, 0.0000, 0.1611}, Row{1, 29, 0.0061, 0.1718}}) {
+    const Interval interval = wilson(row.successes, row.samples);
+    EXPECT_NEAR(interval.low, row.low, 5e-5);
+    EXPECT_NEAR(interval.high, row.high, 5e-5);
+  }
+}
+
+TEST(Wilson, BoundsSolveTheScoreEquation) {
+  for (int n = 1; n < 60; ++n) {
+    for (int k = 0; k <= n; ++k) {
+      const Interval interval = wilson(k, n);
+      const double p = static_cast<double>(k) / n;
+      EXPECT_LE(interval.low, p);
+      EXPECT_GE(interval.high, p);
+      for (const double bound : {interval.low, interval.high}) {
+        if (bound == 0 || bound == 1) continue;
+        EXPECT_NEAR(std::abs(p - bound), 1.959963984540054 * std::sqrt(bound * (1 - bound) / n), 1e-9);
+      }
+    }
+  }
+}
+
+TEST(DesignEffect, IsOneForIndependentAndTheSizeForIdenticalSamples) {
+  std::mt19937 random(3);
+  std::vector<Cluster> independent;
+  for (int i = 0; i < 20000; ++i) independent.push_back({std::binomial_distribution<int>(8, 0.7)(random), 8});
+  EXPECT_NEAR(design_effect(independent), 1, 0.05);
+  std::vector<Cluster> identical;
+  for (int i = 0; i < 1000; ++i) identical.push_back({random() % 10 < 7 ? 8 : 0, 8});
+  EXPECT_NEAR(design_effect(identical), 8, 1e-9);
+  EXPECT_EQ(design_effect(std::vector<Cluster>{{3, 8}}), 1) << "one document tells nothing about its likeness";
+  EXPECT_EQ(design_effect(std::vector<Cluster>{{8, 8}, {8, 8}}), 1);
+}
+
+TEST(ClusteredWilson, CoversTheTruthInNinetyFiveOfAHundredRuns) {
+  std::mt19937 random(5);
+  int covered = 0;
+  constexpr int kRuns = 2000;
+  for (int run = 0; run < kRuns; ++run) {
+    std::vector<Cluster> clusters;
+    for (int i = 0; i < 40; ++i) {
+      // Documents differ: their own accuracy is 0.5 or 0.9, 0.7 on average.
+      const double p = random() % 2 == 0 ? 0.5 : 0.9;
+      clusters.push_back({std::binomial_distribution<int>(8, p)(random), 8});
+    }
+    const Interval interval = clustered_wilson(clusters);
+    covered += interval.low <= 0.7 && 0.7 <= interval.high;
+  }
+  EXPECT_NEAR(static_cast<double>(covered) / kRuns, 0.95, 0.025);
+}
+
+TEST(PooledWilson, DoesNotTakeTheDifferenceOfTasksForLikenessOfSamples) {
+  const std::vector<std::vector<Cluster>> tasks = {{{1, 1}, {0, 1}}, {{8, 8}, {8, 8}}, {{16, 16}}};
+  const Interval pooled = pooled_wilson(tasks);
+  const Interval independent = wilson(33, 34);
+  EXPECT_NEAR(pooled.low, independent.low, 1e-12);
+  EXPECT_NEAR(pooled.high, independent.high, 1e-12);
+}
+
+TEST(PooledWilson, CoversTheTruthWhereTasksHaveDifferentDesignEffects) {
+  std::mt19937 random(7);
+  int covered = 0;
+  constexpr int kRuns = 1000;
+  for (int run = 0; run < kRuns; ++run) {
+    std::vector<std::vector<Cluster>> tasks(2);
+    for (int i = 0; i < 60; ++i) {
+      tasks[0].push_back({random() % 10 < 7 ? 8 : 0, 8});  // a document is understood or not
+      tasks[1].push_back({std::binomial_distribution<int>(8, 0.7)(random), 8});
+    }
+    const Interval interval = pooled_wilson(tasks);
+    covered += interval.low <= 0.7 && 0.7 <= interval.high;
+  }
+  EXPECT_NEAR(static_cast<double>(covered) / kRuns, 0.95, 0.02);
+}
+
+double sign_flip_by_counting(const std::vector<int>& differences) {
+  const auto sum = [&](unsigned flipped) {
+    int total = 0;
+    for (size_t i = 0; i < differences.size(); ++i) total += (flipped >> i & 1) != 0 ? -differences[i] : differences[i];
+    return std::abs(total);
+  };
+  const unsigned outcomes = 1U << differences.size();
+  int as_extreme = 0;
+  for (unsigned flipped = 0; flipped < outcomes; ++flipped) as_extreme += sum(flipped) >= sum(0);
+  return static_cast<double>(as_extreme) / outcomes;
+}
+
+TEST(SignFlip, AgreesWithCountingAllOutcomes) {
+  EXPECT_DOUBLE_EQ(sign_flip({}), 1);
+  EXPECT_DOUBLE_EQ(sign_flip(std::vector<int>{0, 0}), 1);
+  for (int n = 1; n <= 12; ++n) {  // McNemar's test
+    for (int first = 0; first <= n; ++first) {
+      std::vector<int> differences(n, -1);
+      std::fill_n(differences.begin(), first, 1);
+      EXPECT_NEAR(sign_flip(differences), sign_flip_by_counting(differences), 1e-12);
+    }
+  }
+  std::mt19937 random(13);
+  for (int run = 0; run < 100; ++run) {
+    std::vector<int> differences(random() % 11);
+    for (int& difference : differences) difference = static_cast<int>(random() % 9) - 4;
+    EXPECT_NEAR(sign_flip(differences), sign_flip_by_counting(differences), 1e-12);
+  }
+}
+
+TEST(SignFlip, FindsNoDifferenceInOneDocument) {
+  EXPECT_DOUBLE_EQ(sign_flip(std::vector<int>{16}), 1) << "sixteen questions about one document are one observation";
+  EXPECT_DOUBLE_EQ(sign_flip(std::vector<int>(8, 2)), 2.0 / 256);
+}
+
+TEST(PairedRatio, CoversTheTrueRatioWhateverTheNumberOfPairs) {
+  std::mt19937 random(11);
+  std::lognormal_distribution<double> machine(0, 0.3);  // load that hits both sides of a pair
+  std::normal_distribution<double> noise(1, 0.05);
+  for (const int pairs : {5, 12, 24}) {
+    int covered = 0;
+    constexpr int kRuns = 4000;
+    for (int run = 0; run < kRuns; ++run) {
+      std::vector<double> slow;
+      std::vector<double> fast;
+      for (int i = 0; i < pairs; ++i) {
+        const double load = machine(random);
+        slow.push_back(3 * load * noise(random));
+        fast.push_back(load * noise(random));
+      }
+      const Ratio ratio = paired_ratio(slow, fast);
+      covered += ratio.low <= 3 && 3 <= ratio.high;
+      EXPECT_LE(ratio.low, ratio.ratio);
+      EXPECT_GE(ratio.high, ratio.ratio);
+    }
+    EXPECT_GE(covered, kRuns * 93 / 100) << pairs;
+    EXPECT_LE(covered, kRuns * 97 / 100) << pairs;
+  }
+}
+
+TEST(PairedRatio, HasTheSpreadOfStudentsDistribution) {
+  // Against pairs of 1 the ratio is a mean: mean 3, sum of squares 2, two degrees of freedom.
+  const Ratio ratio = paired_ratio(std::vector<double>{2, 3, 4}, std::vector<double>{1, 1, 1});
+  EXPECT_NEAR(ratio.high - 3, 4.302652730 * std::sqrt(2.0 / 6), 1e-8);
+  EXPECT_NEAR(ratio.low, 3 - 4.302652730 * std::sqrt(2.0 / 6), 1e-8);
+  const Ratio two = paired_ratio(std::vector<double>{2, 4}, std::vector<double>{1, 1});
+  EXPECT_NEAR(two.high - 3, 12.70620474, 1e-7) << "one degree of freedom";
+  EXPECT_EQ(two.low, 0) << "a ratio of times is positive";
+}
+
+TEST(PairedRatio, OfEqualPairsHasNoSpread) {
+  const std::vector<double> slow(5, 2.0);
+  const std::vector<double> fast(5, 1.0);
+  const Ratio ratio = paired_ratio(slow, fast);
+  EXPECT_DOUBLE_EQ(ratio.ratio, 2);
+  EXPECT_DOUBLE_EQ(ratio.low, 2);
+  EXPECT_DOUBLE_EQ(ratio.high, 2);
+}
+
+TEST(PairedRatios, CoverTheTrueRatioOfAllAndOfEach) {
+  std::mt19937 random(12);
+  std::lognormal_distribution<double> noise(0, 0.1);
+  constexpr int kRuns = 4000;
+  const double truth[] = {1.5, 3, 6};
+  int all = 0;
+  int each = 0;
+  for (int run = 0; run < kRuns; ++run) {
+    std::vector<TimedPairs> things(3);
+    for (size_t thing = 0; thing < things.size(); ++thing) {
+      for (size_t pair = 0; pair <= thing; ++pair) {  // one of them has a single pair
+        things[thing].slow.push_back(truth[thing] * noise(random));
+        things[thing].fast.push_back(noise(random));
+      }
+    }
+    const PairedRatios ratios = paired_ratios(things);
+    all += ratios.all.low <= 3 && 3 <= ratios.all.high;
+    for (size_t thing = 0; thing < things.size(); ++thing) {
+      each += ratios.each[thing].low <= truth[thing] && truth[thing] <= ratios.each[thing].high;
+    }
+  }
+  EXPECT_GE(all, kRuns * 93 / 100);
+  EXPECT_LE(all, kRuns * 97 / 100);
+  EXPECT_GE(each, 3 * kRuns * 93 / 100);
+  EXPECT_LE(each, 3 * kRuns * 97 / 100);
+}
+
+TEST(PairedRatios, WantTwoPairsOfOneThing) {
+  EXPECT_THROW(paired_ratios(std::vector<TimedPairs>{{{1}, {1}}, {{2}, {1}}}), InternalError);
+  EXPECT_THROW(paired_ratios(std::vector<TimedPairs>{{{1, 2}, {1}}}), InternalError);
+}
+
+TEST(PassAtK, AgreesWithCountingAllSubsets) {
+  for (int n = 1; n <= 10; ++n) {
+    for (int correct = 0; correct <= n; ++correct) {
+      for (int k = 1; k <= n; ++k) {
+        int subsets = 0;
+        int passing = 0;
+        for (unsigned subset = 0; subset < 1U << n; ++subset) {
+          if (__builtin_popcount(subset) != k) continue;
+          ++subsets;
+          passing += (subset & ((1U << correct) - 1)) != 0;
+        }
+        EXPECT_NEAR(pass_at_k(n, correct, k), static_cast<double>(passing) / subsets, 1e-12);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::test

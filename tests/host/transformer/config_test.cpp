@@ -1,0 +1,144 @@
+#include "host/transformer/config.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "scripting/base/error.h"
+#include "tests/host/transformer/tiny_model.h"
+
+namespace sluice {
+namespace {
+
+using Json = nlohmann::json;
+
+Json qwen() {
+  return Json::parse(
+      R"({"architectures": ["Qwen3ForCausalLM"], "num_hidden_layers": 8, "hidden_size": 256, "num_attention_heads": 8,
+    "num_key_value_heads": 2, "head_dim": 64, "intermediate_size": 768, "vocab_size": 1024, "max_position_embeddings": 16384,
+    "rms_norm_eps": 1e-6, "rope_theta": 500000.0, "tie_word_embeddings": true, "eos_token_id": 2, "attention_bias": false})");
+}
+
+ModelConfig parse(const Json& json) { return parse_config(json.dump(), "config.json"); }
+
+void expect_refused(const char* key, const Json& value, const std::string& why) {
+  Json json = qwen();
+  json[key] = value;
+  try {
+    parse(json);
+    ADD_FAILURE() << key << " was accepted as " << value;
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find(why), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("config.json"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Config, ReadsQwen3) {
+  const ModelConfig config = parse(qwen());
+  EXPECT_EQ(config.layers, 8);
+  EXPECT_EQ(config.hidden, 256);
+  EXPECT_EQ(config.group(), 4);
+  EXPECT_EQ(config.head_dim, 64);
+  EXPECT_EQ(config.vocabulary, 1024);
+  EXPECT_TRUE(config.tied_embeddings);
+  EXPECT_TRUE(config.qk_norm);
+  EXPECT_EQ(config.end_tokens, std::vector<int32_t>{2});
+  ASSERT_EQ(config.rope.inverse_frequencies.size(), 32U);
+  EXPECT_FLOAT_EQ(config.rope.inverse_frequencies[0], 1);
+  EXPECT_FLOAT_EQ(config.rope.inverse_frequencies[16], 1 / std::sqrt(500000.0F));
+}
+
+TEST(Config, ReadsRopeParametersOfNewerFiles) {
+  Json json = qwen();
+  json.erase("rope_theta");
+  json["rope_parameters"] = {{"rope_theta", 10000.0}, {"rope_type", "default"}};
+  EXPECT_FLOAT_EQ(parse(json).rope.inverse_frequencies[16], 0.01F);
+  json["rope_parameters"] = {{"rope_theta", 10000.0}, {"rope_type", "linear"}, {"factor", 2.0}};
+  EXPECT_FLOAT_EQ(parse(json).rope.inverse_frequencies[16], 0.005F);
+}
+
+TEST(Config, LlamaHasNoQkNormAndDerivesHeadDim) {
+  Json json = qwen();
+  json["architectures"] = {"LlamaForCausalLM"};
+  json["head_dim"] = nullptr;
+  json.erase("num_key_value_heads");
+  const ModelConfig config = parse(json);
+  EXPECT_FALSE(config.qk_norm);
+  EXPECT_EQ(config.head_dim, 32);
+  EXPECT_EQ(config.kv_heads, 8);
+}
+
+TEST(Config, ReadsSeveralEndTokens) {
+  Json json = qwen();
+  json["eos_token_id"] = {2, 5};
+  EXPECT_EQ(parse(json).end_tokens, (std::vector<int32_t>{2, 5}));
+  json["eos_token_id"] = nullptr;
+  EXPECT_TRUE(parse(json).end_tokens.empty());
+}
+
+TEST(Config, GenerationConfigDecidesEndTokens) {
+  const testing::TemporaryDirectory directory;
+  testing::write_text(directory.file("config.json"), qwen().dump());
+  EXPECT_EQ(load_config(directory.path()).end_tokens, std::vector<int32_t>{2});
+  testing::write_text(directory.file("generation_config.json"), R"({"eos_token_id": [7, 8]})");
+  EXPECT_EQ(load_config(directory.path()).end_tokens, (std::vector<int32_t>{7, 8}));
+  testing::write_text(directory.file("generation_config.json"), R"({"temperature": 1.0})");
+  EXPECT_EQ(load_config(directory.path()).end_tokens, std::vector<int32_t>{2});
+  testing::write_text(directory.file("generation_config.json"), R"({"eos_token_id": 4096})");
+  EXPECT_THROW(load_config(directory.path()), InputError);
+}
+
+TEST(Config, UnknownArchitectureListsSupportedOnes) {
+  Json json = qwen();
+  json["architectures"] = {"MambaForCausalLM"};
+  try {
+    parse(json);
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("MambaForCausalLM"), std::string::npos);
+    EXPECT_NE(error.hint().find("Qwen3ForCausalLM, LlamaForCausalLM"), std::string::npos);
+  }
+}
+
+TEST(Config, NamesKeysOfWrongTypeOrRange) {
+  expect_refused("num_hidden_layers", "8", "\"num_hidden_layers\" is \"8\"");
+  expect_refused("num_hidden_layers", 0, "\"num_hidden_layers\" is 0");
+  expect_refused("hidden_size", 2.5, "\"hidden_size\" is 2.5");
+  expect_refused("hidden_size", 18446744073709551615U, "\"hidden_size\"");
+  expect_refused("vocab_size", nullptr, "\"vocab_size\" is missing");
+  expect_refused("num_key_value_heads", 3, "must divide");
+  expect_refused("head_dim", 63, "even");
+  expect_refused("rms_norm_eps", -1, "\"rms_norm_eps\" is -1");
+  expect_refused("rope_theta", 0, "\"rope_theta\" is 0");
+  expect_refused("tie_word_embeddings", 1, "\"tie_word_embeddings\" is 1");
+  expect_refused("eos_token_id", 1024, "token ids from 0 to 1023");
+  expect_refused("eos_token_id", "x", "\"eos_token_id\"");
+  expect_refused("architectures", "Qwen3ForCausalLM", "\"architectures\"");
+}
+
+TEST(Config, RefusesWhatItWouldComputeWrongly) {
+  expect_refused("attention_bias", true, "\"attention_bias\" is true");
+  expect_refused("hidden_act", "gelu", "\"hidden_act\" is \"gelu\"");
+  expect_refused("use_sliding_window", true, "\"use_sliding_window\"");
+  expect_refused("layer_types", {"full_attention", "sliding_attention"}, "\"layer_types\"");
+  expect_refused("quantization_config", {{"bits", 4}}, "\"quantization_config\"");
+  expect_refused("rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}, "\"rope_type\" is \"yarn\"");
+  expect_refused("rope_scaling", {{"rope_type", "linear"}}, "\"factor\" is missing");
+  expect_refused("rope_scaling",
+                 {{"rope_type", "llama3"},
+                  {"factor", 8},
+                  {"low_freq_factor", 4},
+                  {"high_freq_factor", 4},
+                  {"original_max_position_embeddings", 8192}},
+                 "larger than \"low_freq_factor\"");
+  expect_refused("partial_rotary_factor", 0.5, "\"partial_rotary_factor\"");
+}
+
+TEST(Config, RefusesTextThatIsNoObject) {
+  for (const char* text : {"", "{", "[]", "3", "null", "\xff"})
+    EXPECT_THROW(parse_config(text, "config.json"), InputError) << text;
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,289 @@
+#include "agents/tasks/task.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "agents/tasks/chat.h"
+#include "agents/tasks/salad_layout.h"
+#include "agents/tasks/scoring.h"
+#include "scripting/base/error.h"
+#include "tests/tasks/fixtures.h"
+#include "tests/tasks/english_solver.h"
+#include "tests/tasks/mini_solver.h"
+
+namespace sluice::test {
+namespace {
+
+class EveryTask : public testing::TestWithParam<std::string> {
+ protected:
+  const Task& task() const { return find_task(GetParam()); }
+  TaskContext mini() const { return {tokenizer_, &mini_vocabulary(), 0}; }
+  TaskContext english() const { return {tokenizer_, nullptr}; }
+  static Seed seed(int i) { return Seed::parse("test " + std::to_string(i)); }
+
+  CountingTokenizer tokenizer_;
+};
+
+/// Llama 3's special tokens, each one token; where `adds_begin`, any text begins with <|begin_of_text|>, as its tokenizer.json
+/// has it.
+class LlamaTokenizer : public Tokenizer {
+ public:
+  explicit LlamaTokenizer(bool adds_begin) : adds_begin_(adds_begin) {}
+
+  std::vector<int32_t> encode(std::string_view text) const override {
+    std::vector<int32_t> tokens;
+    if (adds_begin_) tokens.push_back(0);
+    while (!text.empty()) {
+      const size_t special = std::min(text.find("<|"), text.size());
+      for (const int32_t id : words_.encode(text.substr(0, special))) tokens.push_back(id + kSpecial);
+      text.remove_prefix(special);
+      if (text.empty()) break;
+      const size_t end = text.find("|>") + 2;
+      tokens.push_back(id_of(text.substr(0, end)));
+      text.remove_prefix(end);
+    }
+    return tokens;
+  }
+  std::string decode(std::span<const int32_t>, bool) const override { return {}; }
+  int vocabulary() const override { return words_.vocabulary(); }
+  int32_t id_of(std::string_view token) const override {
+    const auto found = std::find(kSpecials.begin(), kSpecials.end(), token);
+    return found == kSpecials.end() ? -1 : static_cast<int32_t>(found - kSpecials.begin());
+  }
+
+ private:
+  static constexpr std::array<std::string_view, 4> kSpecials = {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>",
+                                                                "<|eot_id|>"};
+  static constexpr int32_t kSpecial = kSpecials.size();
+
+  bool adds_begin_;
+  CountingTokenizer words_;
+};
+
+std::vector<std::string> sorted_words(const std::string& text) {
+  auto words = words_of(text);
+  std::sort(words.begin(), words.end());
+  return words;
+}
+
+/// Equal as the sample's scoring has it.
+void expect_answer(const Sample& sample, const std::string& found) {
+  if (sample.scoring == Scoring::kSet) {
+    EXPECT_EQ(sorted_words(found), sorted_words(sample.answer));
+  } else {
+    EXPECT_EQ(found, sample.answer);
+  }
+}
+
+TEST_P(EveryTask, MiniAnswerFollowsFromThePrompt) {
+  for (const int tokens : {300, 1024, 2051, 8192}) {
+    for (int i = 0; i < 5; ++i) {
+      Rng rng(seed(i), GetParam());
+      for (const Sample& sample : task().generate(mini(), rng, tokens, 4)) expect_answer(sample, solve_mini(sample.prompt));
+    }
+  }
+}
+
+TEST_P(EveryTask, MiniPromptsHaveExactlyTheLengthAskedFor) {
+  for (int tokens = 290; tokens < 330; ++tokens) {
+    Rng rng(seed(tokens), GetParam());
+    for (const Sample& sample : task().generate(mini(), rng, tokens, 3)) {
+      ASSERT_EQ(words_of(sample.prompt).size(), static_cast<size_t>(tokens));
+    }
+  }
+}
+
+TEST_P(EveryTask, MiniUsesOnlyWordsOfTheVocabulary) {
+  const auto tokenizer = load_tokenizer(SLUICE_SOURCE_DIR "/host/models/mini");
+  const int32_t unknown = tokenizer->id_of("<unk>");
+  Rng rng(seed(1), GetParam());
+  const Sample sample = generate(task(), mini(), rng, 1024);
+  const auto prompt = tokenizer->encode(sample.prompt);
+  EXPECT_EQ(prompt.size(), 1024U);
+  EXPECT_EQ(std::count(prompt.begin(), prompt.end(), unknown), 0);
+  const auto answer = tokenizer->encode(sample.answer);
+  EXPECT_EQ(std::count(answer.begin(), answer.end(), unknown), 0);
+  EXPECT_EQ(answer.size() + 1, static_cast<size_t>(sample.max_tokens)) << "the answer and <eos>";
+}
+
+TEST_P(EveryTask, EnglishAnswerFollowsFromThePrompt) {
+  for (const int tokens : {700, 1024, 4096}) {
+    for (int i = 0; i < 3; ++i) {
+      Rng rng(seed(i), GetParam());
+      for (const Sample& sample : task().generate(english(), rng, tokens, 4)) expect_answer(sample, solve_english(sample.prompt));
+    }
+  }
+}
+
+TEST_P(EveryTask, EnglishPromptsFillTheLengthToLessThanASentence) {
+  const LlamaTokenizer llama(true);
+  for (const Tokenizer* tokenizer : {static_cast<const Tokenizer*>(&tokenizer_), static_cast<const Tokenizer*>(&llama)}) {
+    for (const int tokens : {700, 1500, 4000}) {
+      Rng rng(seed(tokens), GetParam());
+      size_t longest = 0;
+      for (const Sample& sample : task().generate({*tokenizer, nullptr}, rng, tokens, 4)) {
+        const size_t length = tokenizer->encode(sample.prompt).size();
+        EXPECT_LE(length, static_cast<size_t>(tokens));
+        longest = std::max(longest, length);
+      }
+      EXPECT_GE(longest, static_cast<size_t>(tokens) - 60);
+    }
+  }
+}
+
+TEST_P(EveryTask, EnglishAnswerScoresAsCorrectHoweverItIsSpelled) {
+  Rng rng(seed(3), GetParam());
+  const Sample sample = generate(task(), english(), rng, 1024);
+  std::string spelled = " ";
+  for (const char c : sample.answer) spelled += c == ' ' && GetParam() != "trace" ? std::string(", ") : std::string(1, c);
+  EXPECT_TRUE(score(sample, spelled + "." + sample.stop + " And that is all.", false).correct) << spelled;
+  EXPECT_FALSE(score(sample, " I cannot tell.", true).correct);
+}
+
+TEST_P(EveryTask, SameSeedGivesTheSameSampleAndOtherSeedsOthers) {
+  for (const TaskContext& context : {mini(), english()}) {
+    std::set<std::string> prompts;
+    for (int i = 0; i < 10; ++i) {
+      Rng first(seed(i), "stream");
+      Rng second(seed(i), "stream");
+      const Sample sample = generate(task(), context, first, 1024);
+      const Sample again = generate(task(), context, second, 1024);
+      EXPECT_EQ(sample.prompt, again.prompt);
+      EXPECT_EQ(sample.answer, again.answer);
+      prompts.insert(sample.prompt);
+    }
+    EXPECT_EQ(prompts.size(), 10U);
+  }
+}
+
+TEST_P(EveryTask, QuestionsShareTheirDocument) {
+  for (const TaskContext& context : {mini(), english()}) {
+    Rng rng(seed(5), GetParam());
+    const auto samples = task().generate(context, rng, 2048, 4);
+    ASSERT_FALSE(samples.empty());
+    ASSERT_LE(samples.size(), 4U);
+    for (const Sample& sample : samples) {
+      const auto same =
+          std::mismatch(sample.prompt.begin(), sample.prompt.end(), samples[0].prompt.begin(), samples[0].prompt.end());
+      EXPECT_GT(same.first - sample.prompt.begin(), static_cast<std::ptrdiff_t>(sample.prompt.size() * 9 / 10));
+    }
+  }
+}
+
+TEST_P(EveryTask, TooShortAContextIsRefusedWithTheLengthThatWouldDo) {
+  for (const TaskContext& context : {mini(), english()}) {
+    for (int tokens = 0; tokens < 300; tokens += 7) {
+      Rng rng(seed(tokens), GetParam());
+      try {
+        generate(task(), context, rng, tokens);
+      } catch (const InputError& error) {
+        EXPECT_NE(std::string(error.what()).find(GetParam()), std::string::npos) << error.what();
+      }
+    }
+    Rng rng(seed(0), GetParam());
+    EXPECT_THROW(generate(task(), context, rng, 8), InputError);
+  }
+}
+
+std::vector<std::string> task_names() {
+  std::vector<std::string> names;
+  for (const Task& task : all_tasks()) names.push_back(task.name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Tasks, EveryTask, testing::ValuesIn(task_names()), [](const auto& of) { return of.param; });
+
+TEST(Needles, LieUniformlyOverTheDocument) {
+  const CountingTokenizer tokenizer;
+  const TaskContext context{tokenizer, &mini_vocabulary()};
+  constexpr int kSamples = 2000;
+  constexpr int kParts = 10;
+  std::vector<int> parts(kParts, 0);
+  for (int i = 0; i < kSamples; ++i) {
+    Rng rng(Seed::parse("needles"), std::to_string(i));
+    const auto words = words_of(generate(find_task("needle_single"), context, rng, 512).prompt);
+    const auto at = std::find(words.begin(), words.end(), "key") - words.begin();
+    ++parts[at * kParts / static_cast<int>(words.size())];
+  }
+  // Chi-squared with 9 degrees of freedom: 27.9 has probability 0.001.
+  double chi = 0;
+  for (const int count : parts) chi += (count - 200.0) * (count - 200.0) / 200.0;
+  EXPECT_LT(chi, 27.9);
+}
+
+TEST(Trace, MakesAtLeast512TokensWhereTheContextAllows) {
+  const CountingTokenizer tokenizer;
+  for (const int tokens : {1024, 4096, 8192}) {
+    Rng rng(Seed::parse("trace"), "long");
+    const Sample sample = generate(find_task("trace"), {tokenizer, &mini_vocabulary()}, rng, tokens);
+    EXPECT_EQ(words_of(sample.answer).size(), 512U);
+  }
+}
+
+TEST(Trace, MostStepsRecallEarlierOutput) {
+  const CountingTokenizer tokenizer;
+  Rng rng(Seed::parse("trace"), "recall");
+  const auto words = words_of(generate(find_task("trace"), {tokenizer, &mini_vocabulary()}, rng, 2048).answer);
+  int recalls = 0;
+  for (size_t step = 0; step < words.size(); step += 8) recalls += words[step + 1] != words[step + 3];
+  EXPECT_GT(recalls, 40);
+  EXPECT_LT(recalls, 64);
+}
+
+TEST(Salad, LayoutKeepsItsPromises) {
+  std::set<std::string> patterns;
+  for (int i = 0; i < 300; ++i) {
+    Rng rng(Seed::parse("salad"), std::to_string(i));
+    const int lines = 16 + i * 3;
+    const SaladLayout layout = salad_layout(rng, lines);
+    patterns.insert(layout.pattern);
+    ASSERT_EQ(layout.lines.size(), static_cast<size_t>(lines));
+    EXPECT_GE(layout.topics, 2);
+    EXPECT_LE(layout.topics, 12);
+    EXPECT_GE(layout.attributes, 2);
+    EXPECT_LE(layout.attributes, 40);
+    std::set<std::pair<int, int>> told;
+    int topic = -1;
+    for (const auto& line : layout.lines) {
+      if (line.kind == SaladLayout::Line::Kind::kHeader) topic = line.topic;
+      if (line.kind != SaladLayout::Line::Kind::kAttribute) continue;
+      EXPECT_EQ(line.topic, topic) << "an attribute outside a segment of its topic";
+      EXPECT_TRUE(told.emplace(line.topic, line.attribute).second);
+    }
+    EXPECT_EQ(told.size(), static_cast<size_t>(layout.topics * layout.attributes));
+  }
+  EXPECT_EQ(patterns, (std::set<std::string>{"ABAB", "AABBAABB", "ABCABC", "AAABBBCCC"}));
+}
+
+TEST(ChatFormat, BeginsOnceWhoeverAddsTheBeginning) {
+  for (const bool adds_begin : {true, false}) {
+    const LlamaTokenizer tokenizer(adds_begin);
+    const ChatFormat chat = chat_format(tokenizer, Thinking::kAllowed);
+    const auto tokens = tokenizer.encode(chat.before + "Hello." + chat.after);
+    EXPECT_EQ(tokens.front(), 0);
+    EXPECT_EQ(std::count(tokens.begin(), tokens.end(), 0), 1) << adds_begin;
+    EXPECT_EQ(special_tokens(tokenizer), adds_begin ? 1 : 0);
+  }
+}
+
+TEST(ChatFormat, BaseModelsGetNone) {
+  const ChatFormat chat = chat_format(CountingTokenizer(), Thinking::kSkipped);
+  EXPECT_EQ(chat.before, "");
+  EXPECT_EQ(chat.after, "\n");
+}
+
+TEST(FindTask, ListsTheNamesForAnUnknownOne) {
+  try {
+    find_task("needles");
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("\"needles\""), std::string::npos);
+    EXPECT_NE(error.hint().find("needle_multikey"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::test
