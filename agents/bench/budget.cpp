@@ -9,10 +9,10 @@ namespace sluice {
 
 void set_budget(FlowGraph& graph, const Budget& budget) {
   if (!budget.given()) return;
-  if (graph.selection == kNoNode) {
+  if (graph.selection() == kNoNode) {
     throw InputError(fmt::format("flow \"{}\" selects no pages: there is no budget to set", graph.name));
   }
-  Node& selection = graph.nodes[static_cast<size_t>(graph.selection)];
+  Node& selection = graph.nodes[static_cast<size_t>(graph.selection())];
   if (selection.op != Op::kTopK && selection.op != Op::kApproxTopK) {
     throw InputError(
         fmt::format("flow \"{}\" selects by {}: its budget cannot be set from outside", graph.name, spoken_name_of(selection.op)),

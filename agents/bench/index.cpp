@@ -205,7 +205,7 @@ BenchReport run_index_bench(const BenchOptions& options) {
   std::optional<FlowGraph> own;
   if (!options.flow.empty()) {
     own = read_flow(options.flow).trace(geometry);
-    if (own->selection == kNoNode) throw InputError(fmt::format("{} selects no pages: there is no index stage", own->name));
+    if (own->selection() == kNoNode) throw InputError(fmt::format("{} selects no pages: there is no index stage", own->name));
     own->layers = LayerChoice{};
     require_device_takes(compile(*own).plan, options.device);
   }

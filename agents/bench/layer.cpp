@@ -51,7 +51,7 @@ std::vector<FlowGraph> own_flows(const Case& measured) {
   std::vector<FlowGraph> graphs;
   for (const char* source : kBenchedFlows) {
     FlowGraph graph = trace(source, "bench layer", geometry_of(measured.shape));
-    const Attributes& selection = graph.nodes[graph.selection].attributes;
+    const Attributes& selection = graph.nodes[graph.selection()].attributes;
     set_budget(graph, {.k = measured.budget - selection.first - selection.last, .first = {}, .last = {}});
     graphs.push_back(std::move(graph));
   }
@@ -60,7 +60,7 @@ std::vector<FlowGraph> own_flows(const Case& measured) {
 
 std::vector<FlowGraph> given_flow(const FlowScript& script, const LayerShape& shape) {
   FlowGraph graph = script.trace(geometry_of(shape));
-  if (graph.selection == kNoNode) throw InputError(fmt::format("{} selects no pages: there is no index stage", graph.name));
+  if (graph.selection() == kNoNode) throw InputError(fmt::format("{} selects no pages: there is no index stage", graph.name));
   graph.layers = LayerChoice{};
   return {graph};
 }

@@ -95,7 +95,7 @@ Inputs read_inputs(const std::string& path) {
 /// Whatever the flow says of layers, this one runs it: there is no other.
 Plan compile_for_one_layer(const FlowScript& script, const Inputs& inputs, const std::string& device) {
   FlowGraph graph = script.trace({.head_dim = inputs.dim, .group = inputs.query_heads / inputs.kv_heads});
-  if (graph.selection != kNoNode) graph.layers = LayerChoice{};
+  if (graph.selection() != kNoNode) graph.layers = LayerChoice{};
   Plan plan = compile(std::move(graph)).plan;
   require_device_takes(plan, device);
   return plan;
@@ -131,7 +131,7 @@ class LayerRun {
                       .head_dim = inputs.dim,
                       .page = plan.layout.page});
     state_ = flow_->create_state(pages_);
-    has_selection_ = plan.graph.selection != kNoNode;
+    has_selection_ = plan.graph.selection() != kNoNode;
     const int64_t query_floats = int64_t{inputs.query_heads} * inputs.dim;
     const int64_t key_floats = int64_t{inputs.kv_heads} * inputs.dim;
     keys_ = device_->allocate(sizeof(float) * kChunk * key_floats);

@@ -70,7 +70,7 @@ Candidate prepare_flow(const FlowScript& script, const ModelConfig& config, Devi
   Plan plan = compile(traced).plan;
   check_cache_size(plan);
   require_device_takes(plan, device.info().name);
-  if (plan.graph.selection != kNoNode) device.compile(plan, config.layers, config.kv_heads);
+  if (plan.graph.selection() != kNoNode) device.compile(plan, config.layers, config.kv_heads);
   return {std::move(traced), std::move(plan)};
 }
 

@@ -139,7 +139,7 @@ class CaseRun {
     const std::vector<float> value = slice(values_, at, 1, dim());
     const HeadStep seen = probed_.decode(key, value, query);
     bool open = false;
-    if (traced_.selection != kNoNode) {
+    if (traced_.selection() != kNoNode) {
       const oracle::Result expected =
           oracle::run(traced_, {query, keys_, values_, at + 1, seed_, SingleHead::kLayer, SingleHead::kHead}, states_);
       const size_t pages = static_cast<size_t>(expected.pages);
@@ -179,7 +179,7 @@ std::optional<std::string> check_against_reference(Device& device, const FlowGra
   // What the flow does in the layers that it runs in; here are only two, and one of them attends.
   FlowGraph graph = traced;
   Plan single = plan;
-  if (graph.selection != kNoNode) graph.layers = single.graph.layers = LayerChoice{};
+  if (graph.selection() != kNoNode) graph.layers = single.graph.layers = LayerChoice{};
   uint64_t seed = 1;
   for (const Case& wanted : kCases) {
     std::string fault = CaseRun(device, graph, single, wanted, seed++).run();

@@ -31,7 +31,7 @@ SingleHead::SingleHead(Device& device, const Plan& plan, int max_tokens, uint64_
   // Pages in falling order: a device that mistook positions for pages would be found out.
   pages_.resize(kOtherPages + pages);
   std::iota(pages_.rbegin(), pages_.rend(), 0);
-  if (plan.graph.selection != kNoNode) {
+  if (plan.graph.selection() != kNoNode) {
     flow_ = device.compile(plan, kLayers, kHeads);
     state_ = flow_->create_state(pages);
     other_state_ = flow_->create_state(kOtherPages);

@@ -60,7 +60,7 @@ json graph_document(const FlowGraph& graph) {
           {"nodes", std::move(nodes)},
           {"fields", std::move(fields)},
           {"states", std::move(states)},
-          {"selection", graph.selection == kNoNode ? json(nullptr) : json(graph.selection)}};
+          {"selection", graph.selection() == kNoNode ? json(nullptr) : json(graph.selection())}};
 }
 
 json document_of(const FlowInspection& inspection) {
@@ -84,7 +84,7 @@ FlowInspection FlowInspector::inspect(const FlowScript& script) {
   const Plan& plan = compilation.plan;
   check_cache_size(plan);
   require_device_takes(plan, device_name_);
-  if (plan.graph.selection != kNoNode) {
+  if (plan.graph.selection() != kNoNode) {
     const std::lock_guard lock(mutex_);
     device_->compile(plan, config_.layers, config_.kv_heads);
   }

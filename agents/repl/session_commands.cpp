@@ -153,7 +153,7 @@ double Session::layer_mass(const FlowGraph& graph, int layer, const Watch& limit
   if (!graph.layers.is_sparse(layer, config.layers)) return 1;
   double share = 0;
   for (int head = 0; head < config.kv_heads; ++head) {
-    const auto selected = evaluate(graph, graph.selection, *capture_, {layer, head}, limits).pages;
+    const auto selected = evaluate(graph, graph.selection(), *capture_, {layer, head}, limits).pages;
     share += mass_of(selected, page_mass(capture_->row(layer, head), graph.geometry.page)) / config.kv_heads;
   }
   return share;

@@ -48,7 +48,7 @@ std::unique_ptr<Pool> create_pool(Device& device, const ModelConfig& config, con
 }
 
 std::unique_ptr<CompiledFlow> compile_if_sparse(Device& device, const ModelConfig& config, const Plan* plan) {
-  if (plan == nullptr || plan->graph.selection == kNoNode) return nullptr;
+  if (plan == nullptr || plan->graph.selection() == kNoNode) return nullptr;
   return device.compile(*plan, config.layers, config.kv_heads);
 }
 

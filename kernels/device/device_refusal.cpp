@@ -1,5 +1,6 @@
 #include "kernels/device/device_refusal.h"
 
+#include "kernels/cpu/flow/flow.h"
 #include "kernels/cpu/runtime/pool.h"
 #include "kernels/cuda/codegen/refusal.h"
 #include "scripting/base/error.h"
@@ -12,6 +13,7 @@ void require_device_takes(const Plan& plan, const std::string& device) {
     return;
   }
   try {
+    cpu::require_plain(plan.graph);
     cpu::require_kept(plan.layout);
   } catch (const InputError& error) {
     throw FlowError(plan.graph.where, error.what(), error.hint());

@@ -124,7 +124,7 @@ class Judgement {
   }
 
   std::string fault_of_pages() const {
-    if (traced_.selection == kNoNode) return seen_.selected.size() == pages_ ? "" : "not every page is selected";
+    if (traced_.selection() == kNoNode) return seen_.selected.size() == pages_ ? "" : "not every page is selected";
     Allowed allowed(pages_);
     for (const NodeId id : leaf_selections(traced_)) {
       if (traced_.nodes[size_t(id)].op == Op::kWindow)
@@ -167,7 +167,7 @@ class Judgement {
   /// tolerates.
   std::string fault_of_approximation(const Node& node, const std::vector<double>& scores,
                                      const std::vector<int32_t>& best) const {
-    const bool alone = traced_.nodes[size_t(traced_.selection)].op != Op::kUnion;
+    const bool alone = traced_.nodes[size_t(traced_.selection())].op != Op::kUnion;
     if (alone && seen_.selected.size() != best.size()) {
       return text(seen_.selected.size(), " pages are selected, not ", best.size());
     }
@@ -192,7 +192,7 @@ class Judgement {
     const std::vector<int32_t> possible = threshold(scores, known ? bound.value - bound.error : -INFINITY, node.attributes);
     allowed.require(sure, asked(i));
     allowed.allow(possible);
-    const bool alone = traced_.nodes[size_t(traced_.selection)].op == Op::kThreshold;
+    const bool alone = traced_.nodes[size_t(traced_.selection())].op == Op::kThreshold;
     return alone ? fault_of_doubtful(scores, sure, possible) : "";
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <list>
 #include <numeric>
 #include <stdexcept>
 
@@ -135,11 +136,15 @@ class Evaluation {
       Scores& scores = result.scores.emplace_back(Scores{id, values_[size_t(node.inputs[0])].values, {}});
       if (node.op == Op::kThreshold) scores.bound = values_[size_t(node.inputs[1])].values[0];
     }
-    if (graph_.selection == kNoNode) {
+    for (const AttentionSource& source : graph_.sources) {
+      result.sources.push_back({selections_[size_t(source.selection)], {}});
+      if (source.bias != kNoNode) result.sources.back().bias = values_[size_t(source.bias)];
+    }
+    if (graph_.sources.empty()) {
       result.selected.resize(size_t(pages_));
       std::iota(result.selected.begin(), result.selected.end(), 0);
     } else {
-      result.selected = std::move(selections_[size_t(graph_.selection)]);
+      result.selected = result.sources.front().pages;
     }
     return result;
   }
@@ -361,29 +366,82 @@ std::vector<float> round_all_to(DataType type, std::span<const float> numbers) {
   return rounded;
 }
 
-std::vector<double> attention(std::span<const float> query, std::span<const float> keys, std::span<const float> values,
-                              int tokens, int dim, int page, std::span<const int32_t> pages, double scale) {
+std::vector<double> attention(std::span<const float> query, std::span<const Entry> entries, double scale) {
   std::vector<double> output(query.size());
+  if (entries.empty()) return output;
+  const size_t dim = entries.front().key.size();
   for (size_t head = 0; head < query.size() / dim; ++head) {
-    std::vector<int> seen;
     std::vector<double> logits;
-    for (const int32_t p : pages) {
-      for (int token = p * page; token < std::min(tokens, (p + 1) * page); ++token) {
-        double product = 0;
-        for (int d = 0; d < dim; ++d) product += double(query[head * dim + d]) * keys[size_t(token) * dim + d];
-        seen.push_back(token);
-        logits.push_back(scale * product);
-      }
+    for (const Entry& entry : entries) {
+      double product = 0;
+      for (size_t d = 0; d < dim; ++d) product += double(query[head * dim + d]) * entry.key[d];
+      logits.push_back(scale * product + (entry.bias.empty() ? 0 : entry.bias[head]));
     }
     const double largest = *std::max_element(logits.begin(), logits.end());
     double total = 0;
     for (const double logit : logits) total += std::exp(logit - largest);
-    for (size_t i = 0; i < seen.size(); ++i) {
+    for (size_t i = 0; i < entries.size(); ++i) {
       const double weight = std::exp(logits[i] - largest) / total;
-      for (int d = 0; d < dim; ++d) output[head * dim + d] += weight * values[size_t(seen[i]) * dim + d];
+      for (size_t d = 0; d < dim; ++d) output[head * dim + d] += weight * entries[i].value[d];
     }
   }
   return output;
+}
+
+std::vector<double> attention(std::span<const float> query, std::span<const float> keys, std::span<const float> values,
+                              int tokens, int dim, int page, std::span<const int32_t> pages, double scale) {
+  std::vector<Entry> entries;
+  for (const int32_t p : pages) {
+    for (int token = p * page; token < std::min(tokens, (p + 1) * page); ++token) {
+      entries.push_back({keys.subspan(size_t(token) * dim, dim), values.subspan(size_t(token) * dim, dim), {}});
+    }
+  }
+  return attention(query, entries, scale);
+}
+
+namespace {
+
+/// What is added to the logits of a page's entries, by head.
+std::vector<double> bias_of(const Tensor& bias, int page, int group) {
+  if (bias.values.empty()) return {};
+  const bool by_head = has_axis(bias.shape, Axis::kHead);
+  std::vector<double> of_heads(group);
+  for (int h = 0; h < group; ++h) of_heads[h] = bias.values[by_head ? size_t(page) * group + h : size_t(page)].value;
+  return of_heads;
+}
+
+std::vector<float> numbers_of(const Tensor& tensor) {
+  std::vector<float> numbers;
+  for (const Bounded& each : tensor.values) numbers.push_back(float(each.value));
+  return numbers;
+}
+
+}  // namespace
+
+std::vector<double> attention(const FlowGraph& graph, const Row& row, const Result& result, double scale) {
+  const int dim = graph.geometry.head_dim;
+  const int page = graph.geometry.page;
+  if (graph.sources.empty()) return attention(row.query, row.keys, row.values, row.tokens, dim, page, result.selected, scale);
+  std::vector<Entry> entries;
+  std::list<std::vector<float>> summaries;  // that entries refer to
+  for (size_t i = 0; i < graph.sources.size(); ++i) {
+    const AttentionSource& source = graph.sources[i];
+    const auto field_of = [&](const std::string& name) { return graph.find_field(name) - graph.fields.data(); };
+    for (const int32_t p : result.sources[i].pages) {
+      const int first = p * page;
+      const int held = std::min(page, row.tokens - first);
+      const std::vector<double> bias = bias_of(result.sources[i].bias, p, graph.geometry.group);
+      std::span<const float> keys = row.keys.subspan(size_t(first) * dim, size_t(held) * dim);
+      std::span<const float> values = row.values.subspan(size_t(first) * dim, size_t(held) * dim);
+      if (source.keys != "k") {
+        const std::vector<Tensor> fields = cached_fields(graph, keys, values, held);
+        keys = summaries.emplace_back(numbers_of(fields[field_of(source.keys)]));
+        values = summaries.emplace_back(numbers_of(fields[field_of(source.values)]));
+      }
+      for (size_t at = 0; at < keys.size(); at += dim) entries.push_back({keys.subspan(at, dim), values.subspan(at, dim), bias});
+    }
+  }
+  return attention(row.query, entries, scale);
 }
 
 }  // namespace sluice::oracle

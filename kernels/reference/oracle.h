@@ -45,10 +45,17 @@ struct Scores {
   std::optional<Bounded> bound;  // of a threshold
 };
 
+/// What a source of attention (FlowGraph::sources) has in a step.
+struct Attended {
+  std::vector<int32_t> pages;  // ascending
+  Tensor bias;                 // [page] or [page, head] of all pages of the row; without values: none
+};
+
 struct Result {
   int pages = 0;                  // of the row
   std::vector<Scores> scores;     // of scored_selections(graph), in its order
-  std::vector<int32_t> selected;  // ascending; an approx_topk is taken as exact
+  std::vector<int32_t> selected;  // of the first source, or all; ascending; an approx_topk is taken as exact
+  std::vector<Attended> sources;  // as many as the graph has
 };
 
 /// The number of pages that hold `tokens` tokens.
@@ -79,6 +86,20 @@ std::vector<float> round_all_to(DataType type, std::span<const float> numbers);
 
 /// kTopK by sorting: higher score first, ties to the lower page, NaN last.
 std::vector<int32_t> top_k(std::span<const double> scores, const Attributes& attributes);
+
+/// One of the keys that attention runs over, its value, and what is added to the logit of each head.
+struct Entry {
+  std::span<const float> key;    // [dim]
+  std::span<const float> value;  // [dim]
+  std::vector<double> bias;      // [group]; empty: nothing
+};
+
+/// Attention of q [group, dim] over `entries`: softmax of scale * q.k + bias: [group, dim]. Zeros without entries.
+std::vector<double> attention(std::span<const float> query, std::span<const Entry> entries, double scale);
+
+/// What a layer that runs the flow gives for `row`, of which `result` is what `run` gave: one softmax over the entries of all
+/// sources, or dense attention without any. [group, dim].
+std::vector<double> attention(const FlowGraph& graph, const Row& row, const Result& result, double scale);
 
 /// Attention of q [group, dim] over the tokens of `pages` (k, v [tokens, dim]), softmax of scale * q.k: [group, dim].
 std::vector<double> attention(std::span<const float> query, std::span<const float> keys, std::span<const float> values,

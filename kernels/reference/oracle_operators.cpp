@@ -5,6 +5,8 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "scripting/graph/ops.h"
+
 namespace sluice::oracle {
 
 namespace {
@@ -100,8 +102,6 @@ Bounded reduce(Op op, const Tensor& x, Index index, Axis axis, int first, int la
       return sum.result();
   }
 }
-
-bool is_interleave(Op op) { return op >= Op::kMeanInterleave && op <= Op::kSumInterleave; }
 
 /// Softmax and normalize along one line of entries.
 void normalise_line(Op op, const Tensor& x, Tensor& out, Index index, Axis axis, int held) {

@@ -99,7 +99,10 @@ Schedule::Schedule(const FlowGraph& graph, const std::vector<NodeId>& roots)
 
 std::vector<NodeId> roots_of(const FlowGraph& graph) {
   std::vector<NodeId> roots = graph.saves;
-  if (graph.selection != kNoNode) roots.push_back(graph.selection);
+  for (const AttentionSource& source : graph.sources) {
+    roots.push_back(source.selection);
+    if (source.bias != kNoNode) roots.push_back(source.bias);
+  }
   return roots;
 }
 

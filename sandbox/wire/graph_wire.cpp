@@ -1,7 +1,6 @@
 #include "sandbox/wire/graph_wire.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -17,35 +16,6 @@ constexpr size_t kMostAxes = static_cast<size_t>(Axis::kSub) + 1;
 constexpr size_t kMostInputs = 4;       // of where
 constexpr int32_t kLastLine = 1 << 20;  // sources have at most 64 KiB
 constexpr int32_t kLastInteger = INT32_MAX;
-
-/// Calls `visit(attribute, its default, what)` in the order in which attributes are sent.
-template <typename Some, typename Visit>
-void for_each_attribute(Some& attributes, Visit visit) {
-  const Attributes normal;
-  visit(attributes.value, normal.value, "a value");
-  visit(attributes.axis, normal.axis, "an axis");
-  visit(attributes.group, normal.group, "a group");
-  visit(attributes.start, normal.start, "a start");
-  visit(attributes.stop, normal.stop, "a stop");
-  visit(attributes.compare, normal.compare, "a comparison");
-  visit(attributes.field, normal.field, "a field's name");
-  visit(attributes.kernel, normal.kernel, "a kernel");
-  visit(attributes.k, normal.k, "k");
-  visit(attributes.first, normal.first, "first");
-  visit(attributes.last, normal.last, "last");
-  visit(attributes.ratio, normal.ratio, "ratio");
-  visit(attributes.method, normal.method, "a method");
-  visit(attributes.tolerate, normal.tolerate, "tolerate");
-  visit(attributes.max_pages, normal.max_pages, "max");
-}
-constexpr uint16_t kAllAttributes = (1U << 15) - 1;
-
-template <typename Value>
-bool is_same(const Value& a, const Value& b) {
-  return a == b;
-}
-// Zeros have signs, and flows may depend on them.
-bool is_same(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
 
 class GraphWriter {
  public:
@@ -63,7 +33,7 @@ class GraphWriter {
     put_all(graph.fields);
     put_all(graph.states);
     put_all(graph.saves);
-    put(graph.selection);
+    put_all(graph.sources);
   }
 
  private:
@@ -98,18 +68,11 @@ class GraphWriter {
     }
   }
 
-  /// A bit for each that differs from its default, then those.
-  void put(const Attributes& attributes) {
-    uint16_t present = 0;
-    uint16_t bit = 1;
-    for_each_attribute(attributes, [&](const auto& value, const auto& normal, std::string_view) {
-      if (!is_same(value, normal)) present |= bit;
-      bit = static_cast<uint16_t>(bit << 1);
-    });
-    put(present);
-    for_each_attribute(attributes, [&](const auto& value, const auto& normal, std::string_view) {
-      if (!is_same(value, normal)) put(value);
-    });
+  void put(const AttentionSource& source) {
+    put(source.selection);
+    put(source.keys);
+    put(source.values);
+    put(source.bias);
   }
 
   void put(const Node& node) {
@@ -118,7 +81,9 @@ class GraphWriter {
     put(static_cast<uint8_t>(node.inputs.size()));
     for (const NodeId input : node.inputs) put(input);
     put(node.shape);
-    put(node.attributes);
+    if (is_op(node.op)) {
+      for_each_attribute(node.op, [&](auto member, std::string_view) { put(node.attributes.*member); });
+    }
     put(node.where);
   }
 
@@ -156,7 +121,7 @@ class GraphReader {
     read_all(graph_.fields, "fields", GraphLimits::kFields, [this] { return field(); });
     read_all(graph_.states, "states", GraphLimits::kStates, [this] { return state(); });
     read_all(graph_.saves, "saves", GraphLimits::kStates, [this] { return id("a save", graph_.nodes.size()); });
-    graph_.selection = reader_.integer("the selection", kNoNode, node_count() - 1);
+    read_all(graph_.sources, "sources", GraphLimits::kSources, [this] { return source(); });
     reader_.finish();
     return std::move(graph_);
   }
@@ -225,32 +190,26 @@ class GraphReader {
     });
   }
 
-  Attributes attributes() {
-    Attributes attributes;
-    const auto present = reader_.number<uint16_t>("attributes");
-    if ((present & ~kAllAttributes) != 0) WireReader::refuse("an attribute", "does not exist");
-    uint16_t bit = 1;
-    for_each_attribute(attributes, [&](auto& value, const auto& normal, std::string_view what) {
-      if ((present & bit) != 0) {
-        get(value, what);
-        if (is_same(value, normal)) WireReader::refuse(what, "is sent though it is the default");
-      }
-      bit = static_cast<uint16_t>(bit << 1);
-    });
-    return attributes;
-  }
-
   Node node() {
     Node node;
-    node.op = reader_.one_of("an operator", Op::kUnion);
+    node.op = reader_.one_of("an operator", static_cast<Op>(kOpCount - 1));
     node.stage = reader_.one_of("a stage", Stage::kIndex);
     const auto inputs = reader_.number<uint8_t>("operands");
     if (inputs > kMostInputs) WireReader::refuse("operands", "are too many");
     for (int i = 0; i < inputs; ++i) node.inputs.push_back(id("an operand", graph_.nodes.size()));
     node.shape = shape();
-    node.attributes = attributes();
+    for_each_attribute(node.op, [&](auto member, std::string_view what) { get(node.attributes.*member, what); });
     node.where = where();
     return node;
+  }
+
+  AttentionSource source() {
+    AttentionSource source;
+    source.selection = id("a selection", graph_.nodes.size());
+    source.keys = name("the name of keys");
+    source.values = name("the name of values");
+    source.bias = reader_.integer("a bias", kNoNode, node_count() - 1);
+    return source;
   }
 
   Field field() {

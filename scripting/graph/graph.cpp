@@ -15,6 +15,13 @@ const Field* FlowGraph::find_field(const std::string& field) const {
   return nullptr;
 }
 
+void FlowGraph::attend_to(NodeId selected) {
+  sources.clear();
+  if (selected == kNoNode) return;
+  sources.emplace_back();
+  sources.front().selection = selected;
+}
+
 const State* FlowGraph::find_state(const std::string& state) const {
   for (const State& known : states) {
     if (known.name == state) return &known;

@@ -82,6 +82,7 @@ enum class Op : uint8_t {
   kWindow,      // the `first` and `last` pages
   kUnion,       // of two selections
 };
+inline constexpr size_t kOpCount = static_cast<size_t>(Op::kUnion) + 1;
 
 enum class Compare : uint8_t { kEq, kNe, kGt, kGe, kLt, kLe };
 /// How an exact top-k is to be found; all give the same pages. CPUs have one method and ignore it.
@@ -91,7 +92,7 @@ using NodeId = int32_t;
 inline constexpr NodeId kNoNode = -1;
 inline constexpr int kToEnd = INT32_MAX;
 
-/// Attributes; each operator reads those that its comment names.
+/// Attributes; each operator has those that its row in ops.cpp names, and the defaults of all others.
 struct Attributes {
   double value = 0;
   Axis axis = Axis::kDim;
@@ -150,6 +151,20 @@ struct LayerChoice {
   bool operator==(const LayerChoice&) const = default;
 };
 
+/// What attention runs over: the entries of some pages. One softmax runs over the entries of all sources of a flow.
+struct AttentionSource {
+  NodeId selection = kNoNode;  // whose entries they are
+  /// "k" and "v": the tokens of a page, as they lie in the cache. Otherwise names of two fields, [dim] for an entry a page or
+  /// [sub, dim] for several.
+  std::string keys = "k";
+  std::string values = "v";
+  NodeId bias = kNoNode;  // [page] or [page, head]: added to the scaled product of query and key; none
+
+  /// The tokens of pages, without bias.
+  bool is_plain() const { return keys == "k" && values == "v" && bias == kNoNode; }
+  bool operator==(const AttentionSource&) const = default;
+};
+
 /// A traced flow: plain data. Valid only if `verify` accepts it (scripting/graph/verify.h).
 struct FlowGraph {
   std::string name;
@@ -159,13 +174,19 @@ struct FlowGraph {
   std::vector<Node> nodes;  // operands come before their users; cache stage before index stage
   std::vector<Field> fields;
   std::vector<State> states;
-  std::vector<NodeId> saves;   // kSave nodes, in program order
-  NodeId selection = kNoNode;  // kNoNode: every layer is dense
+  std::vector<NodeId> saves;             // kSave nodes, in program order
+  std::vector<AttentionSource> sources;  // what sparse layers attend to; empty: every layer is dense
 
   const Field* find_field(const std::string& field) const;
   const State* find_state(const std::string& state) const;
   /// True if the index stage must run even when the budget covers every page.
   bool keeps_state() const { return !saves.empty(); }
+  /// The selection of the first source; kNoNode where every layer is dense.
+  NodeId selection() const { return sources.empty() ? kNoNode : sources.front().selection; }
+  /// Makes the tokens of the pages that `selected` gives (kNoNode: no source) all that is attended to.
+  void attend_to(NodeId selected);
+  /// Nothing but the tokens of the pages of one selection, or dense.
+  bool attends_plainly() const { return sources.empty() || (sources.size() == 1 && sources.front().is_plain()); }
 };
 
 /// Name of an operator as graphs print it: "max", "contract", "topk".

@@ -36,12 +36,34 @@ struct PlanStep {
   std::vector<NodeId> outputs;  // those of `nodes` that later steps read (a row buffer each)
 };
 
+/// Where the keys or the values of a source lie in a page.
+struct PagePart {
+  int field = -1;   // its index in FlowGraph::fields; -1: K or V of the cache
+  int entries = 0;  // a page; 0: the tokens that the page holds
+
+  bool operator==(const PagePart&) const = default;
+};
+
+/// A source of attention as a device takes it (AttentionSource).
+struct AttendedSource {
+  NodeId selection = kNoNode;  // a select step gives its pages
+  PagePart keys;
+  PagePart values;
+  NodeId bias = kNoNode;  // an output of an earlier step, or none
+};
+
+/// The last step: one softmax over the entries of all sources.
+struct AttendStep {
+  std::vector<AttendedSource> sources;  // empty: the layer is dense
+};
+
 /// What a device compiles: an optimised graph, its memory layout and its fused steps.
 struct Plan {
   FlowGraph graph;  // after passes, verified
   PageLayout layout;
   std::vector<NodeId> cache;    // cache-stage nodes in order; fused into one refresh per page
-  std::vector<PlanStep> index;  // index-stage steps in order; the last kSelect gives the pages to attend
+  std::vector<PlanStep> index;  // index-stage steps in order
+  AttendStep attend;
 };
 
 /// The layout of pages without a flow (fields empty) or with its fields.

@@ -8,7 +8,9 @@ namespace sluice {
 
 std::vector<NodeId> selections_of(const FlowGraph& graph) {
   std::vector<bool> is_used(graph.nodes.size(), false);
-  if (graph.selection != kNoNode) is_used[static_cast<size_t>(graph.selection)] = true;
+  for (const AttentionSource& source : graph.sources) {
+    if (source.selection != kNoNode) is_used[static_cast<size_t>(source.selection)] = true;
+  }
   std::vector<NodeId> used;
   // Operands have smaller ids than their readers, so one walk from the end meets every reader of a node before the node.
   for (size_t id = graph.nodes.size(); id-- > 0;) {

@@ -76,7 +76,7 @@ std::string node_text(const FlowGraph& graph, NodeId id) {
   if (node.op == Op::kWhere) text += fmt::format("_{}", name_of(node.attributes.compare));
   for (const NodeId input : node.inputs) text += fmt::format(" %{}", input);
   text += attributes_text(node);
-  if (node.op == Op::kSave || is_selection(node.op)) return text;
+  if (has_no_shape(node.op)) return text;
   return fmt::format("{:<{}} {}", text, kShapeColumn, to_string(node.shape));
 }
 
@@ -97,6 +97,18 @@ std::string stage_text(const FlowGraph& graph, Stage stage) {
   std::string text;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     if (graph.nodes[i].stage == stage) text += "  " + node_text(graph, static_cast<NodeId>(i)) + "\n";
+  }
+  return text;
+}
+
+/// "select %5" for the plain one, else a line for each: "attend %5 by ksum, vsum + %7".
+std::string sources_text(const FlowGraph& graph) {
+  if (graph.sources.empty()) return "";
+  if (graph.attends_plainly()) return fmt::format("  select %{}\n", graph.selection());
+  std::string text;
+  for (const AttentionSource& source : graph.sources) {
+    text += fmt::format("  attend %{} by {}, {}", source.selection, source.keys, source.values);
+    text += source.bias == kNoNode ? "\n" : fmt::format(" + %{}\n", source.bias);
   }
   return text;
 }
@@ -143,7 +155,7 @@ std::string to_text(const FlowGraph& graph) {
   }
   if (const std::string index = stage_text(graph, Stage::kIndex); !index.empty()) {
     text += "index\n" + index;
-    if (graph.selection != kNoNode) text += fmt::format("  select %{}\n", graph.selection);
+    text += sources_text(graph);
   }
   return text;
 }

@@ -208,6 +208,7 @@ void verify_nodes(const FlowGraph& graph, Work counted) {
     verify_inputs(graph, node, static_cast<NodeId>(i));
     const Shape shape = infer_shape(graph, node);
     if (shape != node.shape) refuse(node, fmt::format("says {} and computes {}", to_string(node.shape), to_string(shape)));
+    if (own_attributes(node.op, node.attributes) != node.attributes) refuse(node, "has an attribute that it does not read");
     if (counted == Work::kAll || !is_source(node.op)) work += work_of(graph, node);
     if (work > GraphLimits::kWork) {
       refuse(node, fmt::format("the flow computes more than {} numbers a page", GraphLimits::kWork),
@@ -236,20 +237,57 @@ void verify_saves(const FlowGraph& graph) {
   if (found != graph.saves) refuse(graph.where, "the list of saves is not that of the operators");
 }
 
+/// Entries a page of a field whose shape is that of keys or values: [dim] or [sub, dim], with as many channels as a head.
+int entries_of(const FlowGraph& graph, const std::string& name) {
+  const Field* field = graph.find_field(name);
+  if (field == nullptr) refuse(graph.where, fmt::format("attention reads \"{}\", which no field is called", name));
+  const Shape& shape = field->shape;
+  const bool has_entries = shape.size() == 2 && shape[0].axis == Axis::kSub;
+  if ((shape.size() == 1 || has_entries) && shape.back() == Dimension{Axis::kDim, graph.geometry.head_dim}) {
+    return has_entries ? shape[0].extent : 1;
+  }
+  refuse(field->where, fmt::format("attention reads field \"{}\" {} and wants [dim {}] or [sub, dim {}]", name, to_string(shape),
+                                   graph.geometry.head_dim, graph.geometry.head_dim));
+}
+
+void verify_source(const FlowGraph& graph, const AttentionSource& source) {
+  const auto node = [&](NodeId id) -> const Node& {
+    if (id < 0 || static_cast<size_t>(id) >= graph.nodes.size())
+      refuse(graph.where, "attention refers to an operator that does not exist");
+    return graph.nodes[static_cast<size_t>(id)];
+  };
+  if (!is_selection(node(source.selection).op)) refuse(graph.where, "the result of the index stage is not a selection");
+  if ((source.keys == "k") != (source.values == "v")) {
+    refuse(graph.where, fmt::format("attention pairs keys \"{}\" with values \"{}\"", source.keys, source.values),
+           "a token's key goes with its value, and a field with a field");
+  }
+  if (source.keys != "k" && entries_of(graph, source.keys) != entries_of(graph, source.values)) {
+    refuse(graph.where, fmt::format("\"{}\" and \"{}\" have not as many entries a page", source.keys, source.values));
+  }
+  if (source.bias == kNoNode) return;
+  const Node& bias = node(source.bias);
+  const Shape of_pages = {{Axis::kPage, kDynamic}};
+  const Shape of_heads = {{Axis::kPage, kDynamic}, {Axis::kHead, graph.geometry.group}};
+  if (bias.stage != Stage::kIndex || has_no_shape(bias.op) || (bias.shape != of_pages && bias.shape != of_heads)) {
+    refuse(bias, fmt::format("attention adds {} to its logits and wants [page] or [page, head]", to_string(bias.shape)));
+  }
+}
+
 void verify_selection(const FlowGraph& graph) {
   const bool any_sparse = graph.layers.rest_sparse || std::any_of(graph.layers.sparse.begin(), graph.layers.sparse.end(),
                                                                   [](const auto& layer) { return layer.second; });
-  if (graph.selection == kNoNode) {
+  if (graph.sources.empty()) {
     if (any_sparse) {
       refuse(graph.where, "the flow has sparse layers and no flow.index that selects their pages",
              "write function flow.index(q, c) ... return sluice.topk(score, {k = 32}) end, or set layers = {rest = \"full\"}");
     }
     return;
   }
-  if (graph.selection < 0 || static_cast<size_t>(graph.selection) >= graph.nodes.size() ||
-      !is_selection(graph.nodes[static_cast<size_t>(graph.selection)].op)) {
-    refuse(graph.where, "the result of the index stage is not a selection");
+  if (graph.sources.size() > GraphLimits::kSources) {
+    refuse(graph.where,
+           fmt::format("attention runs over {} sources, at most {} are allowed", graph.sources.size(), GraphLimits::kSources));
   }
+  for (const AttentionSource& source : graph.sources) verify_source(graph, source);
 }
 
 void verify_parts(const FlowGraph& graph, Work counted) {

@@ -25,6 +25,7 @@ int64_t work_of(const FlowGraph& graph, const Node& node);
 
 /// Most nodes, fields, states, elements and work that a graph may have.
 struct GraphLimits {
+  static constexpr int kSources = 4;  // of attention
   static constexpr int kNodes = 4096;
   static constexpr int kLayers = 4096;  // of any model
   static constexpr int kFields = 64;

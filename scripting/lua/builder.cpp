@@ -219,7 +219,7 @@ FlowGraph GraphBuilder::finish(const Datum& returned, int index_line) {
   const auto is_selection_node = [](const Node& node) { return is_selection(node.op); };
   const bool made_one = std::any_of(graph_.nodes.begin(), graph_.nodes.end(), is_selection_node);
   if (returned.kind == Datum::Kind::kHandle && returned.handle.kind == Handle::Kind::kSelection) {
-    graph_.selection = returned.handle.id;
+    graph_.attend_to(returned.handle.id);
   } else if (index_line > 0) {
     set_line(index_line);
     fail(fmt::format("flow.index must return a selection of pages and returned {}", describe(returned, graph_)),

@@ -12,7 +12,13 @@ class Marker {
   explicit Marker(const FlowGraph& graph) : graph_(graph), live_(graph.nodes.size(), false) {}
 
   std::vector<bool> run() {
-    mark(graph_.selection);
+    for (const AttentionSource& source : graph_.sources) {
+      mark(source.selection);
+      mark(source.bias);
+      for (const std::string& name : {source.keys, source.values}) {
+        if (const Field* field = graph_.find_field(name)) mark(field->node);
+      }
+    }
     while (!pending_.empty()) {
       const Node& node = graph_.nodes[static_cast<size_t>(pending_.back())];
       pending_.pop_back();
@@ -46,11 +52,17 @@ bool is_read(const FlowGraph& graph, Op by, const std::string& name) {
                      [&](const Node& node) { return node.op == by && node.attributes.field == name; });
 }
 
+bool is_attended(const FlowGraph& graph, const std::string& field) {
+  return std::any_of(graph.sources.begin(), graph.sources.end(),
+                     [&](const AttentionSource& source) { return source.keys == field || source.values == field; });
+}
+
 }  // namespace
 
 void remove_dead(FlowGraph& graph) {
   compact(graph, Marker(graph).run());
-  std::erase_if(graph.fields, [&](const Field& field) { return !is_read(graph, Op::kField, field.name); });
+  std::erase_if(graph.fields,
+                [&](const Field& field) { return !is_read(graph, Op::kField, field.name) && !is_attended(graph, field.name); });
   std::erase_if(graph.states, [&](const State& state) { return !is_read(graph, Op::kLoad, state.name); });
 }
 

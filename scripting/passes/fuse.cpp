@@ -6,8 +6,8 @@
 #include <tuple>
 
 #include "scripting/graph/ops.h"
+#include "scripting/graph/selections.h"
 #include "scripting/graph/verify.h"
-#include "scripting/graph/walk.h"
 #include "scripting/passes/passes.h"
 #include "scripting/passes/rewrite.h"
 
@@ -54,10 +54,11 @@ StepKind kind_of(Role role) {
   }
 }
 
-/// The last select step of a plan must be the flow's result, so selections that it does not use go.
+/// Every select step of a plan serves attention, so selections that no source uses go.
 void drop_unused_selections(FlowGraph& graph) {
-  std::vector<bool> keep = needed_for(graph, graph.selection);
-  for (size_t i = 0; i < graph.nodes.size(); ++i) keep[i] = keep[i] || !is_selection(graph.nodes[i].op);
+  std::vector<bool> keep(graph.nodes.size());
+  for (size_t i = 0; i < graph.nodes.size(); ++i) keep[i] = !is_selection(graph.nodes[i].op);
+  for (const NodeId id : selections_of(graph)) keep[static_cast<size_t>(id)] = true;
   compact(graph, keep);
 }
 
@@ -189,6 +190,9 @@ void find_outputs(const FlowGraph& graph, std::vector<PlanStep>& steps) {
     for (const NodeId id : steps[s].nodes) step_of[static_cast<size_t>(id)] = static_cast<int>(s);
   }
   std::vector<bool> leaves(graph.nodes.size(), false);
+  for (const AttentionSource& source : graph.sources) {
+    if (source.bias != kNoNode) leaves[static_cast<size_t>(source.bias)] = true;
+  }
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     for (const NodeId input : graph.nodes[i].inputs) {
       if (step_of[static_cast<size_t>(input)] != step_of[i]) leaves[static_cast<size_t>(input)] = true;
@@ -218,6 +222,21 @@ void check_kept(const FlowGraph& graph, const std::vector<PlanStep>& steps) {
   }
 }
 
+PagePart part_of(const FlowGraph& graph, const std::string& name) {
+  const Field* field = graph.find_field(name);
+  if (field == nullptr) return {};
+  return {static_cast<int>(field - graph.fields.data()),
+          static_cast<int>(elements_per_page(field->shape) / graph.geometry.head_dim)};
+}
+
+AttendStep attend_step(const FlowGraph& graph) {
+  AttendStep step;
+  for (const AttentionSource& source : graph.sources) {
+    step.sources.push_back({source.selection, part_of(graph, source.keys), part_of(graph, source.values), source.bias});
+  }
+  return step;
+}
+
 }  // namespace
 
 Plan fuse(FlowGraph graph, bool together) {
@@ -242,6 +261,7 @@ Plan fuse(FlowGraph graph, bool together) {
   find_outputs(graph, plan.index);
   check_kept(graph, plan.index);
   plan.layout = page_layout(graph.geometry, graph.fields);
+  plan.attend = attend_step(graph);
   plan.graph = std::move(graph);
   return plan;
 }

@@ -18,7 +18,10 @@ void renumber(FlowGraph& graph, const std::vector<NodeId>& map) {
   for (NodeId& save : graph.saves) save = moved(save);
   std::erase(graph.saves, kNoNode);
   std::sort(graph.saves.begin(), graph.saves.end());
-  graph.selection = moved(graph.selection);
+  for (AttentionSource& source : graph.sources) {
+    source.selection = moved(source.selection);
+    source.bias = moved(source.bias);
+  }
 }
 
 }  // namespace
@@ -32,7 +35,10 @@ void redirect(FlowGraph& graph, const std::vector<NodeId>& replacement) {
     for (NodeId& input : node.inputs) input = target(input);
   }
   for (Field& field : graph.fields) field.node = target(field.node);
-  graph.selection = target(graph.selection);
+  for (AttentionSource& source : graph.sources) {
+    source.selection = target(source.selection);
+    source.bias = target(source.bias);
+  }
 }
 
 void compact(FlowGraph& graph, const std::vector<bool>& keep) {
@@ -65,7 +71,11 @@ std::vector<int> count_readers(const FlowGraph& graph) {
     for (const NodeId input : node.inputs) ++readers[static_cast<size_t>(input)];
   }
   for (const Field& field : graph.fields) ++readers[static_cast<size_t>(field.node)];
-  if (graph.selection != kNoNode) ++readers[static_cast<size_t>(graph.selection)];
+  for (const AttentionSource& source : graph.sources) {
+    for (const NodeId id : {source.selection, source.bias}) {
+      if (id != kNoNode) ++readers[static_cast<size_t>(id)];
+    }
+  }
   return readers;
 }
 

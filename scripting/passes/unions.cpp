@@ -7,12 +7,12 @@
 namespace sluice::passes {
 
 void flatten_unions(FlowGraph& graph) {
+  if (graph.sources.size() != 1) return;  // what two selections share would have to be kept for both
   const std::vector<NodeId> united = leaf_selections(graph);
-  if (united.empty()) return;
   const auto is_union = [](const Node& node) { return node.op == Op::kUnion; };
   const auto unions = std::count_if(graph.nodes.begin(), graph.nodes.end(), is_union);
   if (unions < std::max(std::ssize(united), std::ptrdiff_t{1})) return;  // no fewer can join so many
-  const Node result = graph.nodes[static_cast<size_t>(graph.selection)];
+  const Node result = graph.nodes[static_cast<size_t>(graph.selection())];
   // Only unions read unions, so that all may go; as many as are needed, of which there were no fewer, come back at the end.
   std::vector<bool> keep(graph.nodes.size());
   std::vector<NodeId> moved(graph.nodes.size());
@@ -23,16 +23,17 @@ void flatten_unions(FlowGraph& graph) {
     kept += keep[i] ? 1 : 0;
   }
   compact(graph, keep);
-  graph.selection = moved[static_cast<size_t>(united.front())];
+  NodeId all = moved[static_cast<size_t>(united.front())];
   for (size_t i = 1; i < united.size(); ++i) {
     Node node;
     node.op = Op::kUnion;
-    node.inputs = {graph.selection, moved[static_cast<size_t>(united[i])]};
+    node.inputs = {all, moved[static_cast<size_t>(united[i])]};
     node.where = result.where;
     node.traced = i + 1 == united.size() ? result.traced : kNoNode;  // those before it unite what no union of the script does
-    graph.selection = static_cast<NodeId>(graph.nodes.size());
+    all = static_cast<NodeId>(graph.nodes.size());
     graph.nodes.push_back(std::move(node));
   }
+  graph.sources.front().selection = all;
 }
 
 }  // namespace sluice::passes

@@ -39,7 +39,7 @@ FlowGraph subgraph(const FlowGraph& graph, NodeId node) {
   for (const State& state : graph.states) {
     if (is_read(part, Op::kLoad, state.name)) part.states.push_back(state);
   }
-  if (is_selection(part.nodes.back().op)) part.selection = ids[static_cast<size_t>(node)];
+  if (is_selection(part.nodes.back().op)) part.attend_to(ids[static_cast<size_t>(node)]);
   return part;
 }
 

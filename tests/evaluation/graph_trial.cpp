@@ -115,7 +115,7 @@ Trial try_graph(const FlowGraph& graph, const TrialOptions& options) {
   };
   if (!plan_on("cpu") || !plan_on("cuda") || !stages.run("source", source)) return std::move(stages.trial);
   const auto device = create_cpu_device({1});
-  const bool sparse = compilation.plan.graph.selection != kNoNode;
+  const bool sparse = compilation.plan.graph.selection() != kNoNode;
   const bool taken = stages.run("compile", [&] {
     if (sparse) device->compile(compilation.plan, 4, 2);
     return size_t{0};

@@ -38,7 +38,7 @@ TEST(CheckAgainstReference, FindsOtherScores) {
 TEST(CheckAgainstReference, FindsOtherPages) {
   const auto device = create_cpu_device({1});
   FlowGraph wrong = shipped("streaming");
-  wrong.nodes[wrong.selection].attributes.last += 1;
+  wrong.nodes[wrong.selection()].attributes.last += 1;
   EXPECT_TRUE(check_against_reference(*device, shipped("streaming"), compile(wrong).plan).has_value());
 }
 

@@ -36,7 +36,7 @@ void expect_same(const FlowGraph& graph, const FlowGraph& read) {
   }
   EXPECT_EQ(read.layers, graph.layers);
   EXPECT_EQ(read.saves, graph.saves);
-  EXPECT_EQ(read.selection, graph.selection);
+  EXPECT_EQ(read.sources, graph.sources);
 }
 
 /// What a reader may do with any bytes: refuse them, or give a graph that has these bytes and that `verify` judges.
@@ -86,7 +86,9 @@ TEST(GraphWire, RoundTripIsTheSameGraph) {
 TEST(GraphWire, KeepsTheSignOfZeroAndInfinity) {
   FlowGraph graph = sample();
   for (const double value : {0.0, -0.0, HUGE_VAL, -HUGE_VAL, 1e-300}) {
-    for (Node& node : graph.nodes) node.attributes.value = value;
+    graph.nodes[0].op = Op::kFill;
+    graph.nodes[0].attributes = Attributes{};
+    graph.nodes[0].attributes.value = value;
     const FlowGraph read = decode_graph(encode_graph(graph), "x.lua");
     EXPECT_EQ(read.nodes[0].attributes.value, value);
     EXPECT_EQ(std::signbit(read.nodes[0].attributes.value), std::signbit(value));
@@ -99,6 +101,12 @@ TEST(GraphWire, RefusesEveryCutAndEveryTail) {
     EXPECT_THROW(decode_graph(std::string_view(bytes).substr(0, length), "x.lua"), InputError) << length;
   }
   EXPECT_THROW(decode_graph(bytes + std::string(1, '\0'), "x.lua"), InputError);
+}
+
+/// Makes node 1 one of another operator, whose attributes it gives.
+Attributes& give(FlowGraph& graph, Op op) {
+  graph.nodes[1].op = op;
+  return graph.nodes[1].attributes;
 }
 
 struct Forgery {
@@ -126,13 +134,16 @@ TEST(GraphWire, RefusesForgedGraphs) {
          g.nodes[1].shape[0] = {Axis::kPage, 4};
        }},
       {"huge extent", [](FlowGraph& g) { g.nodes[1].shape[0].extent = INT32_MAX; }},
-      {"comparison", [](FlowGraph& g) { g.nodes[1].attributes.compare = static_cast<Compare>(6); }},
-      {"method", [](FlowGraph& g) { g.nodes[1].attributes.method = static_cast<TopKMethod>(3); }},
-      {"NaN", [](FlowGraph& g) { g.nodes[1].attributes.value = NAN; }},
-      {"NaN as a ratio", [](FlowGraph& g) { g.nodes[1].attributes.ratio = NAN; }},
-      {"infinite kernel", [](FlowGraph& g) { g.nodes[1].attributes.kernel = {INFINITY}; }},
-      {"long kernel", [](FlowGraph& g) { g.nodes[1].attributes.kernel.assign(100000, 1); }},
-      {"name of a field with a quote", [](FlowGraph& g) { g.nodes[1].attributes.field = "a'; DROP TABLE"; }},
+      {"comparison", [](FlowGraph& g) { give(g, Op::kWhere).compare = static_cast<Compare>(6); }},
+      {"method", [](FlowGraph& g) { give(g, Op::kTopK).method = static_cast<TopKMethod>(3); }},
+      {"NaN", [](FlowGraph& g) { give(g, Op::kConstant).value = NAN; }},
+      {"NaN as a ratio", [](FlowGraph& g) { give(g, Op::kApproxTopK).ratio = NAN; }},
+      {"infinite kernel", [](FlowGraph& g) { give(g, Op::kConv1d).kernel = {INFINITY}; }},
+      {"long kernel", [](FlowGraph& g) { give(g, Op::kConv1d).kernel.assign(100000, 1); }},
+      {"name of a field with a quote", [](FlowGraph& g) { give(g, Op::kField).field = "a'; DROP TABLE"; }},
+      {"many sources", [](FlowGraph& g) { g.sources.assign(5, g.sources.front()); }},
+      {"keys with a quote", [](FlowGraph& g) { g.sources.front().keys = "k'"; }},
+      {"bias beyond the end", [](FlowGraph& g) { g.sources.front().bias = 4096; }},
       {"name with a zero", [](FlowGraph& g) { g.fields[0].name = std::string("a\0b", 3); }},
       {"long name", [](FlowGraph& g) { g.name = std::string(65, 'x'); }},
       {"path as a name", [](FlowGraph& g) { g.name = "../../x"; }},
@@ -143,8 +154,8 @@ TEST(GraphWire, RefusesForgedGraphs) {
       {"NaN as a first value", [](FlowGraph& g) { g.states[0].initial = NAN; }},
       {"many operators", [](FlowGraph& g) { g.nodes.resize(4097, g.nodes[0]); }},
       {"save beyond the end", [](FlowGraph& g) { g.saves[0] = 4096; }},
-      {"selection beyond the end", [](FlowGraph& g) { g.selection = 4096; }},
-      {"selection below none", [](FlowGraph& g) { g.selection = -2; }},
+      {"selection beyond the end", [](FlowGraph& g) { g.attend_to(4096); }},
+      {"selection below none", [](FlowGraph& g) { g.attend_to(-2); }},
       {"head of no channels", [](FlowGraph& g) { g.geometry.head_dim = 0; }},
       {"huge group", [](FlowGraph& g) { g.geometry.group = 1 << 30; }},
       {"type of the KV", [](FlowGraph& g) { g.geometry.kv = static_cast<DataType>(9); }},

@@ -134,11 +134,11 @@ TEST(HostileChildren, Crashes) {
 TEST(HostileChildren, ForgedGraphs) {
   const std::pair<const char*, std::function<void(FlowGraph&)>> forgeries[] = {
       {"something else than a graph", [](FlowGraph& g) { g.nodes[1].inputs[0] = 1000; }},
-      {"something else than a graph", [](FlowGraph& g) { g.selection = 1000; }},
+      {"something else than a graph", [](FlowGraph& g) { g.attend_to(1000); }},
       {"something else than a graph", [](FlowGraph& g) { g.nodes[0].op = static_cast<Op>(99); }},
       {"computes", [](FlowGraph& g) { g.nodes[1].shape[0].extent = 7; }},
       {"computes", [](FlowGraph& g) { g.nodes[0].stage = Stage::kIndex; }},
-      {"not a selection", [](FlowGraph& g) { g.selection = 0; }},
+      {"not a selection", [](FlowGraph& g) { g.attend_to(0); }},
       {"field", [](FlowGraph& g) { g.fields.clear(); }},
       {"other heads", [](FlowGraph& g) { g = trace(kGoodFlow, "x.lua", {.head_dim = 32}); }},
   };

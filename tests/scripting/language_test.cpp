@@ -140,7 +140,7 @@ TEST(Language, TokensAreReducedBeforePages) {
 
 TEST(Language, ThresholdKeepsTheNewestPageByDefault) {
   const FlowGraph graph = trace_index("return sluice.threshold(sluice.position(), {above = 3})");
-  EXPECT_EQ(graph.nodes[static_cast<size_t>(graph.selection)].attributes.last, 1);
+  EXPECT_EQ(graph.nodes[static_cast<size_t>(graph.selection())].attributes.last, 1);
   EXPECT_NE(refusal("return sluice.threshold(sluice.position(), {above = 3, last = 0})"), "accepted");
   EXPECT_EQ(refusal("return sluice.threshold(sluice.position(), {above = 3, first = 1})"), "accepted");
 }
@@ -187,7 +187,7 @@ TEST(Language, RefusesOutOfRangeNumbers) {
 
 TEST(Language, AFlowOfFullLayersNeedsNoStage) {
   const FlowGraph graph = trace("return sluice.flow{name = 'dense', layers = {rest = 'full'}}", "x.lua");
-  EXPECT_EQ(graph.selection, kNoNode);
+  EXPECT_EQ(graph.selection(), kNoNode);
   EXPECT_TRUE(graph.nodes.empty());
 }
 

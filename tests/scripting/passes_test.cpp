@@ -138,7 +138,7 @@ TEST(FlattenUnions, NamesEverySelectionOnce) {
   const FlowGraph graph = plan_of(ladder).graph;
   EXPECT_EQ(count(graph, Op::kUnion), 1);
   EXPECT_EQ(graph.nodes.size(), 4u);
-  EXPECT_EQ(graph.nodes[static_cast<size_t>(graph.selection)].traced, flow_of(ladder).selection);
+  EXPECT_EQ(graph.nodes[static_cast<size_t>(graph.selection())].traced, flow_of(ladder).selection());
   EXPECT_EQ(count(plan_of(ladder, "", {"flatten_unions"}).graph, Op::kUnion), 2000);
   EXPECT_EQ(count(plan_of("local a, b = sluice.window{first = 1}, sluice.window{last = 2} local c = sluice.union(a, b) "
                           "return sluice.union(sluice.union(c, a), sluice.union(sluice.window{last = 1, first = 3}, c))")
@@ -350,7 +350,7 @@ void expect_sound(const Plan& plan) {
     }
   }
   EXPECT_EQ(outputs, read_later);
-  EXPECT_EQ(last_select, plan.graph.selection);
+  EXPECT_EQ(last_select, plan.graph.selection());
 }
 
 /// Keys, values and queries of a decode sequence.
@@ -421,7 +421,7 @@ TEST_P(Passes, GiveSoundPlansWhateverIsLeftOut) {
 
 TEST_P(Passes, KeepTheMeaning) {
   const FlowGraph graph = testing::trace_by_name(GetParam(), {.head_dim = 64, .group = 3});
-  if (graph.selection == kNoNode) return;
+  if (graph.selection() == kNoNode) return;
   for (const int tokens : {5, 100}) {
     expect_same_scores(graph, compile(graph).plan.graph, tokens);
     expect_same_scores(graph, compile(graph, {{"merge_common", "contract"}}).plan.graph, tokens);

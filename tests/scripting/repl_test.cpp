@@ -86,7 +86,7 @@ TEST(Draft, PutsEveryLineWhereItBelongs) {
             "\nfunction flow.cache(c)\n  c.hi = c.k:max('token')\nend\n"
             "\nfunction flow.index(q, c)\n  local s = best(q:dot(c.hi))\n  return sluice.topk(s, {k = 3})\nend\n"
             "\nreturn flow\n");
-  EXPECT_NE(trace(draft.script().text, "draft").selection, kNoNode);
+  EXPECT_NE(trace(draft.script().text, "draft").selection(), kNoNode);
 }
 
 TEST(Draft, KnowsWhereItsLinesComeFrom) {

@@ -56,9 +56,9 @@ TEST(Verify, RefusesForgedIds) {
   expect_refused("operand beyond", [](FlowGraph& g) { first(g, Op::kMax).inputs[0] = 1 << 30; });
   expect_refused("too many operands", [](FlowGraph& g) { first(g, Op::kMax).inputs.push_back(0); });
   expect_refused("no operands", [](FlowGraph& g) { first(g, Op::kAdd).inputs.clear(); });
-  expect_refused("selection beyond", [](FlowGraph& g) { g.selection = 1 << 20; });
-  expect_refused("selection negative", [](FlowGraph& g) { g.selection = -7; });
-  expect_refused("selection is a tensor", [](FlowGraph& g) { g.selection = 0; });
+  expect_refused("selection beyond", [](FlowGraph& g) { g.attend_to(1 << 20); });
+  expect_refused("selection negative", [](FlowGraph& g) { g.attend_to(-7); });
+  expect_refused("selection is a tensor", [](FlowGraph& g) { g.attend_to(0); });
   expect_refused("field beyond", [](FlowGraph& g) { g.fields[0].node = 999; });
   expect_refused("field without value", [](FlowGraph& g) { g.fields[0].node = kNoNode; });
   expect_refused("field from the index stage", [](FlowGraph& g) { g.fields[0].node = static_cast<NodeId>(g.nodes.size() - 1); });
@@ -229,7 +229,7 @@ void expect_consistent(const FlowGraph& graph) {
     EXPECT_LE(elements_per_page(node.shape), GraphLimits::kElements);
   }
   for (const Field& field : graph.fields) ASSERT_TRUE(field.node >= 0 && field.node < count);
-  ASSERT_TRUE(graph.selection == kNoNode || (graph.selection >= 0 && graph.selection < count));
+  ASSERT_TRUE(graph.selection() == kNoNode || (graph.selection() >= 0 && graph.selection() < count));
 }
 
 class Mutator {
@@ -287,7 +287,7 @@ class Mutator {
         a.field = below(2) ? "mean" : "other";
         break;
       case 14:
-        graph.selection = below(static_cast<int>(graph.nodes.size()) + 2) - 1;
+        graph.attend_to(below(static_cast<int>(graph.nodes.size()) + 2) - 1);
         break;
       default:
         graph.nodes.push_back(Node(node));

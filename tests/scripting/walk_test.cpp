@@ -20,7 +20,7 @@ FlowGraph ladder(int unions) {
     older = newer;
     newer = joined;
   }
-  b.graph.selection = newer;
+  b.graph.attend_to(newer);
   return std::move(b.graph);
 }
 

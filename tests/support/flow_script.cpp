@@ -42,7 +42,7 @@ class Writing {
     for (const Field& field : graph_.fields) text_ += fmt::format("c.{}={}\n", field.name, value(field.node));
     text_ += "end\nfunction flow.index(q, c)\n";
     write(Stage::kIndex);
-    return text_ + fmt::format("return {}\nend\nreturn flow\n", value(graph_.selection));
+    return text_ + fmt::format("return {}\nend\nreturn flow\n", value(graph_.selection()));
   }
 
  private:

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "scripting/graph/graph.h"
+#include "scripting/graph/ops.h"
 #include "scripting/graph/shapes.h"
 
 namespace sluice::testing {
@@ -24,7 +25,7 @@ class GraphBuilder {
     node.stage = stage;
     node.inputs = std::move(inputs);
     node.shape = std::move(declared);
-    node.attributes = std::move(attributes);
+    node.attributes = own_attributes(op, attributes);
     node.where = {"built", static_cast<int>(graph.nodes.size()) + 1};
     node.shape = infer_shape(graph, node);
     graph.nodes.push_back(std::move(node));
@@ -40,7 +41,11 @@ class GraphBuilder {
     graph.fields.push_back({name, node, graph.nodes[static_cast<size_t>(node)].shape, type, {}});
   }
   NodeId read_field(const std::string& name) { return index(Op::kField, {}, named(name)); }
-  NodeId select(NodeId score, const Attributes& attributes) { return graph.selection = index(Op::kTopK, {score}, attributes); }
+  NodeId select(NodeId score, const Attributes& attributes) {
+    const NodeId selection = index(Op::kTopK, {score}, attributes);
+    graph.attend_to(selection);
+    return selection;
+  }
   void save(const std::string& name, NodeId value) { graph.saves.push_back(index(Op::kSave, {value}, named(name))); }
 
   static Attributes along(Axis axis) {

@@ -365,13 +365,13 @@ class HostileDrawing {
       all.push_back(add(Op::kUnion, {chance(50) ? all.back() : any(), any()}));
     for (size_t i = 2; i < all.size() && i <= 3000 && chance(99); ++i)
       all.push_back(add(Op::kUnion, {all[all.size() - 2], all.back()}));
-    builder_.graph.selection = all.back();
+    builder_.graph.attend_to(all.back());
   }
   void draw_selection() {
     attempt([&] { draw_unions(); });
-    for (int i = 0; i < 10 && graph().selection == kNoNode; ++i)
-      attempt([&] { builder_.graph.selection = draw_one_selection(); });
-    if (graph().selection == kNoNode) builder_.graph.selection = add(Op::kWindow, {}, GraphBuilder::budget(0, 1, 1));
+    for (int i = 0; i < 10 && graph().selection() == kNoNode; ++i)
+      attempt([&] { builder_.graph.attend_to(draw_one_selection()); });
+    if (graph().selection() == kNoNode) builder_.graph.attend_to(add(Op::kWindow, {}, GraphBuilder::budget(0, 1, 1)));
   }
 
   std::mt19937_64 random_;

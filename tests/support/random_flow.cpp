@@ -204,7 +204,7 @@ class Drawing {
       window.last = 1;
       selection = builder_.index(Op::kUnion, {selection, builder_.index(Op::kWindow, {}, window)});
     }
-    builder_.graph.selection = selection;
+    builder_.graph.attend_to(selection);
   }
 
   std::mt19937_64 random_;

@@ -207,14 +207,14 @@ std::vector<FlowGraph> graphs_for(const BenchOptions& options, const IndexShape&
   if (options.flow.empty()) {
     for (const char* source : kBenchedFlows) {
       FlowGraph graph = trace(source, "bench index", geometry_of(shape));
-      const Attributes& selection = graph.nodes[static_cast<size_t>(graph.selection)].attributes;
+      const Attributes& selection = graph.nodes[static_cast<size_t>(graph.selection())].attributes;
       set_budget(graph, {.k = shape.budget - selection.first - selection.last, .first = {}, .last = {}});
       graphs.push_back(std::move(graph));
     }
     return graphs;
   }
   FlowGraph graph = read_flow(options.flow).trace(geometry_of(shape));
-  if (graph.selection == kNoNode) throw InputError(fmt::format("{} selects no pages: there is no index stage", graph.name));
+  if (graph.selection() == kNoNode) throw InputError(fmt::format("{} selects no pages: there is no index stage", graph.name));
   if (!graph.states.empty())
     throw InputError(fmt::format("{} keeps state, which bench index has none of", graph.name), "use bench layer");
   graph.layers = LayerChoice{};

@@ -48,6 +48,9 @@ class Flow {
   virtual int select(const FlowRow& row, FlowScratch& scratch, int32_t* selected) const = 0;
 };
 
+/// Throws FlowError for attention that the CPU has no way to run: to other entries than the tokens of one selection's pages.
+void require_plain(const FlowGraph& graph);
+
 /// Compiles `plan`. Throws FlowError if the CPU has no way to run it.
 std::unique_ptr<Flow> compile_flow(const Plan& plan, int layers, int kv_heads);
 

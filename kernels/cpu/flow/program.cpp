@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/cpu/flow/instruction.h"
+#include "scripting/graph/ops.h"
 
 namespace sluice::cpu::flows {
 
@@ -56,10 +57,6 @@ class TileSpace {
   std::map<int64_t, int64_t> free_;  // offset -> size
   int64_t end_ = 0;
 };
-
-bool is_selection_or_save(Op op) { return op >= Op::kSave; }
-
-bool is_elementwise(Op op) { return op >= Op::kAdd && op <= Op::kWhere; }
 
 class Lowering {
  public:
@@ -157,7 +154,7 @@ class Lowering {
   Instruction lower_checked(NodeId id) { return lower_checked(id, node(id).inputs); }
   Instruction lower_checked(NodeId id, std::span<const NodeId> operands) {
     for (const NodeId input : operands) {
-      const bool has_value = !is_selection_or_save(node(input).op);
+      const bool has_value = !has_no_shape(node(input).op);
       if (has_value && !readable_[static_cast<size_t>(input)]) {
         throw InternalError("flow: node " + std::to_string(id) + " reads node " + std::to_string(input) +
                             ", which its plan does not keep");
@@ -173,7 +170,7 @@ class Lowering {
     for (const NodeId id : step.nodes) {
       const Node& current = node(id);
       if (current.op == Op::kConstant) continue;
-      if (is_selection_or_save(current.op)) {
+      if (has_no_shape(current.op)) {
         lower_checked(id);
         lowered.effects.push_back(id);
       } else if (current.op == Op::kLoad && !copied_[static_cast<size_t>(id)]) {

@@ -17,8 +17,6 @@ constexpr int kMostHoisted = 96;   // numbers of the query that stay in register
 constexpr int kMostInFlight = 12;  // pieces that a lane has asked for at a time
 constexpr size_t kMostRingParts = 4;
 
-bool is_elementwise(Op op) { return is_unary_elementwise(op) || is_binary_elementwise(op) || op == Op::kWhere; }
-
 /// Whether node `id` may be part of the expression that is reduced; `blocks` counts the parts of blocks in it.
 bool fits(const KernelScope& scope, NodeId id, int dim, int& blocks) {
   const FlowLayout& layout = *scope.layout;

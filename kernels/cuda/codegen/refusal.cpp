@@ -27,6 +27,10 @@ std::optional<Refusal> refusal_of(const PageLayout& layout) {
 }
 
 std::optional<Refusal> refusal_of(const FlowGraph& graph) {
+  if (!graph.attends_plainly()) {
+    return Refusal{"attention to other entries than the tokens of one selection's pages; device \"cuda\" has no kernel for it",
+                   "attend to one selection"};
+  }
   const size_t united = leaf_selections(graph).size();
   if (united <= Selection::kMostLeaves) return {};
   return Refusal{fmt::format("a union of {} selections; device \"cuda\" joins at most {}", united, Selection::kMostLeaves),

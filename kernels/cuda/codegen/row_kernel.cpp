@@ -47,7 +47,7 @@ bool newest_is_kept(const FlowLayout& layout) {
 
 std::string why_not_whole_rows(const FlowLayout& layout) {
   const FlowGraph& graph = layout.plan.graph;
-  if (graph.selection == kNoNode) return "it selects nothing";
+  if (graph.selection() == kNoNode) return "it selects nothing";
   if (layout.launches.empty()) return "it computes nothing";
   int tiles = 0;
   for (const Launch& launch : layout.launches) {

@@ -216,7 +216,7 @@ std::vector<int32_t> drawn_by_cpu(const std::vector<float>& scores, const Attrib
 /// Selections are those of the very scores.
 void expect_best(const Problem& problem, const Given& given) {
   const FlowGraph& graph = problem.plan().graph;
-  const Node& selection = graph.nodes[graph.selection];
+  const Node& selection = graph.nodes[graph.selection()];
   for (int row = 0; row < problem.rows(); ++row) {
     const std::vector<double> scores(given.scores[row].begin(), given.scores[row].end());
     ASSERT_EQ(given.positions[row], selection.op == Op::kApproxTopK
@@ -315,7 +315,7 @@ TEST_F(CudaRowKernel, DrawsWhatTheCpuDrawsByTheSameScores) {
                                      Content{.levels = 5, .misleads = true}}) {
         SCOPED_TRACE(fmt::format("{} sequences of {} pages, {} levels, tolerate {}", sequences, pages, content.levels, tolerate));
         FlowGraph graph = mean_score_graph(kGeometry, GraphBuilder::budget(2, 1, 2));
-        Node& selection = graph.nodes[static_cast<size_t>(graph.selection)];
+        Node& selection = graph.nodes[static_cast<size_t>(graph.selection())];
         selection.op = Op::kApproxTopK;
         selection.attributes.tolerate = tolerate;
         selection.attributes.ratio = 1.0 / 8;
@@ -439,7 +439,7 @@ TEST_F(CudaRowKernel, SelectionsOfAUnionKeepApartWhatTheyLastTook) {
   const NodeId highest = b.index(Op::kMax, {products}, GraphBuilder::along(Axis::kHead));
   const NodeId by_mean = b.index(Op::kTopK, {means}, GraphBuilder::budget(2500, 1, 2));
   const NodeId by_highest = b.index(Op::kTopK, {highest}, GraphBuilder::budget(2000));
-  b.graph.selection = b.index(Op::kUnion, {by_mean, by_highest});
+  b.graph.attend_to(b.index(Op::kUnion, {by_mean, by_highest}));
   const Problem shorter(b.graph, {8 * 40'000, 8 * 36'000}, {.levels = 1000});
   const Problem longer(b.graph, {8 * 50'000, 8 * 45'000}, {.levels = 1000});
   CudaFlow flow(shorter.plan(), 3, kHeads);

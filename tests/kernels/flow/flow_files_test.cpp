@@ -27,7 +27,7 @@ class FlowFiles : public ::testing::TestWithParam<std::string> {
   void expect_agreement(const TraceOptions& geometry, const JudgeOptions& options) {
     FlowGraph graph = trace_file(GetParam(), geometry);
     // The judge runs a layer in the middle; layers that the flow leaves dense are the engine's matter.
-    if (graph.selection != kNoNode) graph.layers = LayerChoice{};
+    if (graph.selection() != kNoNode) graph.layers = LayerChoice{};
     EXPECT_EQ(judge(graph, options).fault, "") << options.tokens << " tokens";
   }
 };

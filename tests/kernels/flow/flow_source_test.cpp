@@ -41,7 +41,7 @@ TEST(FlowSource, NamesAUnionThatStandsTwiceOnce) {
     NodeId joined = b.index(Op::kUnion, {b.index(Op::kTopK, {scores[0]}, GraphBuilder::budget(4)),
                                          b.index(Op::kTopK, {scores[1]}, GraphBuilder::budget(5))});
     for (int i = 0; twice && i < 100; ++i) joined = b.index(Op::kUnion, {joined, joined});
-    b.graph.selection = joined;
+    b.graph.attend_to(joined);
     return generate(FlowLayout(compile(b.graph, {{"simplify", "merge_common", "flatten_unions"}}).plan)).text.size();
   };
   EXPECT_LT(source(true), source(false) + 200) << "but for the numbers of nodes they are the same";
@@ -56,7 +56,7 @@ TEST(FlowSource, DescribesUnionsThatShareOperandsInTime) {
     older = newer;
     newer = joined;
   }
-  b.graph.selection = newer;
+  b.graph.attend_to(newer);
   EXPECT_NE(cuda::codegen::describe(compile(b.graph, {{"flatten_unions"}}).plan, {}).find("index_row"), std::string::npos);
 }
 

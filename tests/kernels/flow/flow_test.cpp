@@ -46,7 +46,7 @@ TEST(FlowSelection, JoinsSharedUnionsInTimeWhateverTheirPaths) {
     older = newer;
     newer = joined;
   }
-  b.graph.selection = newer;
+  b.graph.attend_to(newer);
   for (const char* left_out : {"", "flatten_unions"}) {
     CompileOptions options;
     if (*left_out != '\0') options.disabled_passes.emplace_back(left_out);
