@@ -7,7 +7,6 @@
 
 #include "agents/bench/bench.h"
 #include "agents/bench/device_limits.h"
-#include "agents/bench/profiling_device.h"
 #include "agents/bench/serve_compare.h"
 #include "agents/bench/serve_rate.h"
 #include "agents/bench/serve_side.h"
@@ -97,11 +96,10 @@ void fit_memory(const ServeSetup& setup, const Plan& plan, const BenchOptions& o
 BenchReport run_serve_bench(const BenchOptions& options) {
   const ModelConfig config = config_of(options);
   const Plan plan = plan_of(options, config);  // what is wrong with the flow is said before the work
-  const auto inner = create_device(options.device, options.threads);
-  ProfilingDevice device(*inner);
+  const auto device = create_device(options.device, options.threads);
   const bool at_rates = !options.rates.empty();
   const bool steps_given = at_rates || options.generate > 0 || !options.random_weights.empty();
-  ServeSetup setup{.device = device,
+  ServeSetup setup{.device = *device,
                    .config = config,
                    .model = nullptr,
                    .batch = options.batch,
@@ -115,13 +113,13 @@ BenchReport run_serve_bench(const BenchOptions& options) {
   BenchReport report;
   report.name = "serve";
   report.copy_tb_per_s = measure_copy_of(options.device, options.threads);
-  const auto model = model_of(options, config, device);
+  const auto model = model_of(options, config, *device);
   setup.model = model.get();
   if (at_rates) {
     const double memory = static_cast<double>(setup.device.free_bytes()) - setup.scratch_bytes() - kGiB;
     report.rows = measure_rates(setup, plan, options.rates, options.seconds, memory);
   } else {
-    compare_decoding(options, setup, plan, device, report);
+    compare_decoding(options, setup, plan, report);
   }
   return report;
 }

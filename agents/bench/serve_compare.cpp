@@ -117,7 +117,7 @@ double cache_bytes(const ServeSetup& setup, const Plan* plan, const ServeSide& s
   for (int i = 0; i < setup.batch; ++i) tokens += setup.tokens + static_cast<double>(side.tokens(i).size()) - measured / 2;
   const double token_bytes = 2.0 * config.head_dim * static_cast<double>(size_of(side.kv()));
   const double dense_layer = tokens * token_bytes * config.kv_heads;
-  if (plan == nullptr || plan->graph.selection == kNoNode) return dense_layer * config.layers;
+  if (plan == nullptr || plan->graph.selection() == kNoNode) return dense_layer * config.layers;
   int sparse = 0;
   for (int layer = 0; layer < config.layers; ++layer) sparse += plan->graph.layers.is_sparse(layer, config.layers) ? 1 : 0;
   const EngineStats stats = side.stats();
@@ -193,8 +193,7 @@ int steps_to_compare(const BenchOptions& options) {
 
 int least_steps_to_compare() { return ServeSide::kWarmPasses + kLeastPairs * ServeSide::kPassesPerTurn + 1; }
 
-void compare_decoding(const BenchOptions& options, const ServeSetup& setup, const Plan& plan, ProfilingDevice& device,
-                      BenchReport& report) {
+void compare_decoding(const BenchOptions& options, const ServeSetup& setup, const Plan& plan, BenchReport& report) {
   BenchRow prefill_row;
   const std::shared_ptr<const KvSnapshot> snapshot = prefill(setup, prefill_row);
   Measured dense{nullptr, ServeSide(setup, nullptr, snapshot)};
@@ -215,7 +214,7 @@ void compare_decoding(const BenchOptions& options, const ServeSetup& setup, cons
       flow_row.metrics.end(),
       {{"pages_share", share}, {"dense_ratio", ratio.ratio}, {"dense_ratio_low", ratio.low}, {"dense_ratio_high", ratio.high}});
   if (options.profile) {
-    StepProfiler profiler(device);
+    StepProfiler profiler(setup.device);
     profile(profiler, dense, report);
     profile(profiler, flow, report);
   }

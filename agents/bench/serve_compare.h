@@ -1,7 +1,6 @@
 #pragma once
 
 #include "agents/bench/bench.h"
-#include "agents/bench/profiling_device.h"
 #include "agents/bench/serve_side.h"
 
 namespace sluice {
@@ -12,8 +11,7 @@ int steps_to_compare(const BenchOptions& options);
 int least_steps_to_compare();
 
 /// Decodes the same prompts with dense attention and with the flow in turn, and checks both: rows for the prefill and for each
-/// side, and if it is wanted a profile of a step of each. `device` is the setup's.
-void compare_decoding(const BenchOptions& options, const ServeSetup& setup, const Plan& plan, ProfilingDevice& device,
-                      BenchReport& report);
+/// side, and if it is wanted a profile of a step of each.
+void compare_decoding(const BenchOptions& options, const ServeSetup& setup, const Plan& plan, BenchReport& report);
 
 }  // namespace sluice

@@ -7,7 +7,7 @@
 
 namespace sluice {
 
-StepProfiler::StepProfiler(ProfilingDevice& device) : device_(device) {
+StepProfiler::StepProfiler(Device& device) : operations_(device) {
   try {
     recorder_ = create_kernel_recorder(device.info().name);
   } catch (const InputError& error) {
@@ -49,10 +49,10 @@ void StepProfiler::add(const Steps& steps, BenchReport& report) {
 BenchProfile StepProfiler::by_operation(const Steps& steps) {
   BenchProfile profile{.name = steps.name, .step_us = steps.step_us, .note = why_};
   const auto start = std::chrono::steady_clock::now();
-  device_.start();
+  operations_.start();
   steps.run();
   double outside = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  for (const auto& [operation, total] : device_.stop()) {
+  for (const auto& [operation, total] : operations_.stop()) {
     profile.rows.push_back({operation, static_cast<double>(total.calls) / steps.count, total.seconds / steps.count * 1e6});
     outside -= total.seconds;
   }

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "agents/bench/bench.h"
-#include "agents/bench/profiling_device.h"
+#include "agents/bench/operation_profile.h"
 #include "kernels/profile/kernel_recorder.h"
 #include "scripting/base/error.h"
 
@@ -16,7 +16,7 @@ class StepProfiler {
  public:
   static constexpr int kMostRuns = 2;
 
-  explicit StepProfiler(ProfilingDevice& device);
+  explicit StepProfiler(Device& device);
 
   struct Steps {
     std::string name;    // "quest decode"
@@ -33,7 +33,7 @@ class StepProfiler {
   void give_up_recording(const InputError& error);
   BenchProfile by_operation(const Steps& steps);
 
-  ProfilingDevice& device_;
+  OperationProfile operations_;
   std::unique_ptr<KernelRecorder> recorder_;  // null: kernels cannot be recorded
   std::string why_;                           // they cannot, where the device has any
 };

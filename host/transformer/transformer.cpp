@@ -13,21 +13,21 @@
 namespace sluice {
 namespace {
 
-/// Activations of one pass. Every buffer is row-major, (rows of the pass, columns named here), of the device's own type; the
-/// residual stream, to which every layer adds, and the logits, which the host may read, are float32 on every device.
+/// Activations of one pass, of the device's own type; the residual stream, to which every layer adds, and the logits, which the
+/// host may read, are float32 on every device.
 class TransformerWorkspace final : public Model::Workspace {
  public:
   TransformerWorkspace(Device& device, const ModelConfig& config, int row_capacity, int logit_row_capacity)
       : rows(row_capacity), logit_rows(logit_row_capacity) {
     const int64_t dim = config.head_dim;
     const DataType type = device.info().activation;
-    residual = matrix(device, DataType::kF32, rows, config.hidden);
-    normed = matrix(device, type, rows, config.hidden);
-    delta = matrix(device, type, rows, config.hidden);
-    qkv = matrix(device, type, rows, (config.query_heads + 2 * config.kv_heads) * dim);
-    attended = matrix(device, type, rows, config.query_heads * dim);
-    gate_up = matrix(device, type, rows, int64_t{2} * config.intermediate);
-    activated = matrix(device, type, rows, config.intermediate);
+    activations[Activation::kResidual] = matrix(device, DataType::kF32, rows, config.hidden);
+    activations[Activation::kNormed] = matrix(device, type, rows, config.hidden);
+    activations[Activation::kDelta] = matrix(device, type, rows, config.hidden);
+    activations[Activation::kQkv] = matrix(device, type, rows, (config.query_heads + 2 * config.kv_heads) * dim);
+    activations[Activation::kAttended] = matrix(device, type, rows, config.query_heads * dim);
+    activations[Activation::kGateUp] = matrix(device, type, rows, int64_t{2} * config.intermediate);
+    activations[Activation::kActivated] = matrix(device, type, rows, config.intermediate);
     selected = matrix(device, type, logit_rows, config.hidden);
     logits = matrix(device, DataType::kF32, logit_rows, config.vocabulary);
     decode_step = device.create_repetition();
@@ -36,15 +36,17 @@ class TransformerWorkspace final : public Model::Workspace {
 
   size_t bytes() const override { return bytes_; }
 
+  /// Those of a pass of `count` rows.
+  Activations first_rows(int64_t count) const {
+    Activations first;
+    std::transform(activations.matrices.begin(), activations.matrices.end(), first.matrices.begin(),
+                   [count](const Matrix& matrix) { return matrix.slice_rows(0, count); });
+    return first;
+  }
+
   int rows;
   int logit_rows;
-  Matrix residual;                                  // (hidden)
-  Matrix normed;                                    // (hidden)
-  Matrix delta;                                     // (hidden) what attention or MLP adds to the residual
-  Matrix qkv;                                       // ((query_heads + 2 kv_heads) * head_dim)
-  Matrix attended;                                  // (query_heads * head_dim)
-  Matrix gate_up;                                   // (2 * intermediate)
-  Matrix activated;                                 // (intermediate)
+  Activations activations;
   Matrix selected;                                  // [logit_rows, hidden]
   Matrix logits;                                    // [logit_rows, vocabulary]
   std::unique_ptr<Device::Repetition> decode_step;  // of passes that give logits for every row
@@ -99,6 +101,7 @@ class Transformer final : public Model {
       head_ = loader.matrix("lm_head.weight", config_.vocabulary, config_.hidden);
     }
     loader.check_all_used(config_.architecture);
+    program_ = program_of_layers();
   }
 
   const ModelConfig& config() const override { return config_; }
@@ -144,26 +147,22 @@ class Transformer final : public Model {
   void run(Device& device, TransformerWorkspace& space, const Pass& pass) const {
     const auto rows = static_cast<int64_t>(pass.tokens.size());
     const auto logit_rows = static_cast<int64_t>(pass.logit_rows.size());
-    const Matrix residual = space.residual.slice_rows(0, rows);
-    const Matrix normed = space.normed.slice_rows(0, rows);
-    const Matrix delta = space.delta.slice_rows(0, rows);
-    const Matrix qkv = space.qkv.slice_rows(0, rows);
-    device.embed(*embedding_, pass.tokens, pass.picks, residual);
-    device.rms_norm(residual, *layers_.front().attention_norm, config_.rms_epsilon, normed);
-    device.matmul(normed, *layers_.front().qkv, qkv);
-    const Device::TailRows tail_rows{.attended = space.attended.slice_rows(0, rows),
-                                     .residual = residual,
-                                     .delta = delta,
-                                     .normed = normed,
-                                     .gate_up = space.gate_up.slice_rows(0, rows),
-                                     .activated = space.activated.slice_rows(0, rows),
-                                     .qkv = qkv};
-    for (int index = 0; index < config_.layers; ++index) {
-      attend(device, pass, index, qkv, tail_rows.attended);
-      device.finish_layer(tail_of(index), tail_rows);
+    const Activations activations = space.first_rows(rows);
+    device.embed(*embedding_, pass.tokens, pass.picks, activations[Activation::kResidual]);
+    for (std::span<const LayerPart> parts = program_; !parts.empty();) {
+      const std::span<const LayerPart> joined = parts_before_attention(parts);
+      if (joined.empty()) {
+        attend(device, pass, std::get<AttentionPart>(parts.front()), activations);
+        parts = parts.subspan(1);
+      } else {
+        device.run(joined, activations);
+        parts = parts.subspan(joined.size());
+      }
     }
     if (logit_rows == 0) return;  // a chunk of prefill in the middle of a prompt
-    device.add_rms_norm(residual, delta, *final_norm_, config_.rms_epsilon, normed);
+    const Matrix normed = activations[Activation::kNormed];
+    device.add_rms_norm(activations[Activation::kResidual], activations[Activation::kDelta], *final_norm_, config_.rms_epsilon,
+                        normed);
     Matrix selected = normed;
     if (logit_rows < rows) {
       selected = space.selected.slice_rows(0, logit_rows);
@@ -178,39 +177,40 @@ class Transformer final : public Model {
     }
   }
 
-  /// Attention of layer `index`, whose new tokens are appended to the cache.
-  void attend(Device& device, const Pass& pass, int index, const Matrix& qkv, const Matrix& attended) const {
-    const Layer& layer = layers_[static_cast<size_t>(index)];
-    const bool sparse = pass.flow != nullptr && pass.layers->is_sparse(index, config_.layers);
-    device.rope_append(index, qkv, config_.query_heads, layer.query_norm.get(), layer.key_norm.get(), config_.rms_epsilon,
-                       config_.rope);
+  /// Attention of a layer, whose new tokens are appended to the cache.
+  void attend(Device& device, const Pass& pass, const AttentionPart& part, const Activations& activations) const {
+    const Matrix qkv = activations[Activation::kQkv];
+    const bool sparse = pass.flow != nullptr && pass.layers->is_sparse(part.layer, config_.layers);
+    device.rope_append(part.layer, qkv, config_.query_heads, part.query_gain, part.key_gain, config_.rms_epsilon, config_.rope);
     const Matrix queries = qkv.slice_columns(0, int64_t{config_.query_heads} * config_.head_dim);
     if (pass.queries != nullptr) {
-      read_row(device, queries.slice_rows(queries.rows - 1, 1), pass.queries + int64_t{index} * queries.columns);
+      read_row(device, queries.slice_rows(queries.rows - 1, 1), pass.queries + int64_t{part.layer} * queries.columns);
     }
-    if (sparse) device.refresh_fields(index, *pass.flow);
+    if (sparse) device.refresh_fields(part.layer, *pass.flow);
     Device::Attention call;
-    call.layer = index;
+    call.layer = part.layer;
     call.query_heads = config_.query_heads;
     call.scale = 1 / std::sqrt(static_cast<float>(config_.head_dim));
     call.flow = sparse ? pass.flow : nullptr;
-    call.probe = pass.probes != nullptr && sparse ? &pass.probes[index] : nullptr;
-    device.attention(call, queries, attended);
+    call.probe = pass.probes != nullptr && sparse ? &pass.probes[part.layer] : nullptr;
+    device.attention(call, queries, activations[Activation::kAttended]);
   }
 
-  Device::LayerTail tail_of(int index) const {
-    const Layer& layer = layers_[static_cast<size_t>(index)];
-    Device::LayerTail tail{.output = layer.output.get(),
-                           .mlp_gain = layer.mlp_norm.get(),
-                           .gate_up = layer.gate_up.get(),
-                           .down = layer.down.get(),
-                           .epsilon = config_.rms_epsilon};
-    if (index + 1 < config_.layers) {
-      const Layer& next = layers_[static_cast<size_t>(index) + 1];
-      tail.next_gain = next.attention_norm.get();
-      tail.next_qkv = next.qkv.get();
+  /// The layers as their device does them: what follows a layer's MLP is what the next begins with.
+  LayerProgram program_of_layers() const {
+    LayerProgram program;
+    program.push_back(NormPart{layers_.front().attention_norm.get(), config_.rms_epsilon});
+    for (int index = 0; index < config_.layers; ++index) {
+      const Layer& layer = layers_[static_cast<size_t>(index)];
+      if (index > 0) program.push_back(AddNormPart{layer.attention_norm.get(), config_.rms_epsilon});
+      program.push_back(ProductPart{layer.qkv.get(), Activation::kNormed, Activation::kQkv});
+      program.push_back(AttentionPart{index, layer.query_norm.get(), layer.key_norm.get()});
+      program.push_back(ProductPart{layer.output.get(), Activation::kAttended, Activation::kDelta});
+      program.push_back(AddNormPart{layer.mlp_norm.get(), config_.rms_epsilon});
+      program.push_back(GatedProductPart{layer.gate_up.get()});
+      program.push_back(ProductPart{layer.down.get(), Activation::kActivated, Activation::kDelta});
     }
-    return tail;
+    return program;
   }
 
   Layer load_layer(WeightSource& loader, int index) const {
@@ -240,6 +240,7 @@ class Transformer final : public Model {
   ModelConfig config_;
   std::unique_ptr<Weight> embedding_;  // [vocabulary, hidden]
   std::vector<Layer> layers_;
+  LayerProgram program_;
   std::unique_ptr<Weight> final_norm_;  // [1, hidden]
   std::unique_ptr<Weight> head_;        // [vocabulary, hidden], null if tied
 };

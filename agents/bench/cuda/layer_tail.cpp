@@ -105,31 +105,31 @@ class TailCase {
   size_t bytes() const { return output_.bf16.size() + gate_up_.bf16.size() + down_.bf16.size() + next_qkv_.bf16.size(); }
 
   bool can(Way way, int rows) {
-    const Device::TailRows at = matrices(rows);
     const Copy& weights = *copies_[0];
+    const cuda::LayerChain::Chain at = chain(weights, rows);
     switch (way) {
       case Way::kApart:
         return true;
       case Way::kMlp:
         return mlp_.takes(at.normed, weights.gate_up.matrix(), weights.down.matrix(), at.activated);
       case Way::kTogether:
-        return chain_.fits() && cuda::LayerChain::takes(weights.tail(), at);
+        return chain_.fits() && cuda::LayerChain::takes(at);
     }
     return false;
   }
   /// What a device does.
   Way chosen(int rows) {
-    if (can(Way::kTogether, rows) && cuda::LayerChain::pays(copies_[0]->tail(), matrices(rows))) return Way::kTogether;
-    const bool mlp_pays = can(Way::kMlp, rows) && mlp_.pays(matrices(rows).normed, copies_[0]->down.matrix());
+    if (can(Way::kTogether, rows) && cuda::LayerChain::pays(chain(*copies_[0], rows))) return Way::kTogether;
+    const bool mlp_pays = can(Way::kMlp, rows) && mlp_.pays(chain(*copies_[0], rows).normed, copies_[0]->down.matrix());
     return mlp_pays ? Way::kMlp : Way::kApart;
   }
 
   /// No other stream has anything to do.
   void run(Way way, int rows, int64_t call, cuda::Stream stream) {
     const Copy& weights = *copies_[static_cast<size_t>(call) % copies_.size()];
-    const Device::TailRows at = matrices(rows);
+    const cuda::LayerChain::Chain at = chain(weights, rows);
     if (way == Way::kTogether) {
-      chain_.run(weights.tail(), at, false, stream);
+      chain_.run(at, false, stream);
       return;
     }
     matmul_.run(at.attended, weights.output, at.delta, stream);
@@ -177,26 +177,22 @@ class TailCase {
     static CudaWeight upload(const HostWeight& weight) {
       return {weight.bf16.data(), DataType::kBF16, weight.outputs, weight.inputs};
     }
-    Device::LayerTail tail() const {
-      return {.output = &output,
-              .mlp_gain = &mlp_gain,
-              .gate_up = &gate_up,
-              .down = &down,
-              .next_gain = &next_gain,
-              .next_qkv = &next_qkv,
-              .epsilon = kEpsilon};
-    }
-
     CudaWeight output, mlp_gain, gate_up, down, next_gain, next_qkv;
   };
 
-  Device::TailRows matrices(int rows) const {
+  cuda::LayerChain::Chain chain(const Copy& weights, int rows) const {
     const auto of = [rows](const DeviceRows& held) { return held.matrix.slice_rows(0, rows); };
-    return {.attended = of(attended_),
+    return {.output = &weights.output,
+            .mlp_gain = &weights.mlp_gain,
+            .gate_up = &weights.gate_up,
+            .down = &weights.down,
+            .next_gain = &weights.next_gain,
+            .next_qkv = &weights.next_qkv,
+            .epsilon = kEpsilon,
+            .attended = of(attended_),
             .residual = of(residual_),
             .delta = of(delta_),
             .normed = of(normed_),
-            .gate_up = {},  // neither way writes it
             .activated = of(activated_),
             .qkv = of(qkv_)};
   }

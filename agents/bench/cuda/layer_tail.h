@@ -15,9 +15,9 @@ struct LayerWidths {
   int qkv;  // (query_heads + 2 * kv_heads) * head_dim
 };
 
-/// All that a decode step computes between two layers' attention (Device::finish_layer) at several numbers of rows: four
-/// products, two norms and SwiGLU, one by one, with the MLP as one kernel or all as one, whichever a device chooses; the note has
-/// all ways that there are. Judged in float64.
+/// All that a decode step computes between two layers' attention (the parts between two AttentionPart) at several numbers of
+/// rows: four products, two norms and SwiGLU, one by one, with the MLP as one kernel or all as one, whichever a device chooses;
+/// the note has all ways that there are. Judged in float64.
 std::vector<BenchRow> measure_layer_tails(const LayerWidths& widths, double seconds);
 
 }  // namespace sluice

@@ -50,9 +50,9 @@ bool is_plain(const Matrix& matrix) {
 bool is_tiled(const Weight& weight) { return weight.rows() % kTile == 0 && weight.columns() % 64 == 0; }
 
 Product product_of(const Matrix& x, const Weight& weight, const Matrix& out, Finish finish) {
-  require_equal("finish_layer", "columns of a product's rows", x.columns, weight.columns());
-  require_equal("finish_layer", "columns of a product", out.columns, weight.rows() / (finish == Finish::kGate ? 2 : 1));
-  require_equal("finish_layer", "rows of a product", out.rows, x.rows);
+  require_equal("layer_chain", "columns of a product's rows", x.columns, weight.columns());
+  require_equal("layer_chain", "columns of a product", out.columns, weight.rows() / (finish == Finish::kGate ? 2 : 1));
+  require_equal("layer_chain", "rows of a product", out.rows, x.rows);
   return {.x = static_cast<const __nv_bfloat16*>(x.data),
           .x_stride = x.stride,
           .out = static_cast<__nv_bfloat16*>(out.data),
@@ -63,9 +63,9 @@ Product product_of(const Matrix& x, const Weight& weight, const Matrix& out, Fin
           .tiles = static_cast<int>(weight.rows() / kTile)};
 }
 
-int64_t bytes_of(const Device::LayerTail& tail) {
-  size_t bytes = tail.output->bytes() + tail.gate_up->bytes() + tail.down->bytes();
-  if (tail.next_qkv != nullptr) bytes += tail.next_qkv->bytes();
+int64_t bytes_of(const LayerChain::Chain& chain) {
+  size_t bytes = chain.output->bytes() + chain.gate_up->bytes() + chain.down->bytes();
+  if (chain.next_qkv != nullptr) bytes += chain.next_qkv->bytes();
   return static_cast<int64_t>(bytes);
 }
 
@@ -80,54 +80,87 @@ LayerChain::LayerChain() : squares_(sizeof(float) * kRows * kMostParts), counter
   fits_ = blocks > 0;
 }
 
-bool LayerChain::takes(const Device::LayerTail& tail, const Device::TailRows& rows) {
-  const int64_t count = rows.residual.rows;
-  if (count < 1 || count > kRows || rows.residual.columns > int64_t{kMostParts} * kTile) return false;
-  const auto matrices = {&rows.attended, &rows.normed, &rows.activated, tail.next_qkv == nullptr ? &rows.delta : &rows.qkv};
-  const auto weights = {tail.output, tail.gate_up, tail.down, tail.next_qkv == nullptr ? tail.down : tail.next_qkv};
-  return rows.residual.type == DataType::kF32 &&
+std::optional<LayerChain::Chain> LayerChain::find(std::span<const LayerPart> parts, const Activations& rows) {
+  if (parts.size() < 4) return {};
+  const auto* const output = std::get_if<ProductPart>(&parts[0]);
+  const auto* const norm = std::get_if<AddNormPart>(&parts[1]);
+  const auto* const gated = std::get_if<GatedProductPart>(&parts[2]);
+  const auto* const down = std::get_if<ProductPart>(&parts[3]);
+  if (output == nullptr || norm == nullptr || gated == nullptr || down == nullptr) return {};
+  const bool are_chained = output->in == Activation::kAttended && norm->delta == output->out && gated->in == norm->out &&
+                           down->in == gated->out && down->out == output->out;
+  if (!are_chained) return {};
+  Chain chain{.output = output->weight,
+              .mlp_gain = norm->gain,
+              .gate_up = gated->weight,
+              .down = down->weight,
+              .epsilon = norm->epsilon,
+              .attended = rows[output->in],
+              .residual = rows[Activation::kResidual],
+              .delta = rows[down->out],
+              .normed = rows[norm->out],
+              .activated = rows[gated->out],
+              .qkv = rows[Activation::kQkv],
+              .parts = 4};
+  if (parts.size() < 6) return chain;
+  const auto* const next_norm = std::get_if<AddNormPart>(&parts[4]);
+  const auto* const qkv = std::get_if<ProductPart>(&parts[5]);
+  if (next_norm == nullptr || *next_norm != AddNormPart{next_norm->gain, norm->epsilon, down->out, norm->out}) return chain;
+  if (qkv == nullptr || qkv->in != next_norm->out || qkv->out != Activation::kQkv) return chain;
+  chain.next_gain = next_norm->gain;
+  chain.next_qkv = qkv->weight;
+  chain.parts = 6;
+  return chain;
+}
+
+bool LayerChain::takes(const Chain& chain) {
+  const int64_t count = chain.residual.rows;
+  if (count < 1 || count > kRows || chain.residual.columns > int64_t{kMostParts} * kTile) return false;
+  const auto matrices = {&chain.attended, &chain.normed, &chain.activated, chain.next_qkv == nullptr ? &chain.delta : &chain.qkv};
+  const auto weights = {chain.output, chain.gate_up, chain.down, chain.next_qkv == nullptr ? chain.down : chain.next_qkv};
+  return chain.residual.type == DataType::kF32 &&
          std::all_of(matrices.begin(), matrices.end(), [](const Matrix* matrix) { return is_plain(*matrix); }) &&
          std::all_of(weights.begin(), weights.end(), [](const Weight* weight) { return is_tiled(*weight); });
 }
 
-bool LayerChain::pays(const Device::LayerTail& tail, const Device::TailRows& rows) {
+bool LayerChain::pays(const Chain& chain) {
   // Waiting for each other costs blocks as much in a small layer as in a large one, and every block reads all of x.
   constexpr int64_t kLeastBytes = int64_t{64} << 20;
   constexpr int64_t kMostInputs = 16384;
-  return bytes_of(tail) >= kLeastBytes && rows.residual.rows * rows.residual.columns <= kMostInputs;
+  return bytes_of(chain) >= kLeastBytes && chain.residual.rows * chain.residual.columns <= kMostInputs;
 }
 
-void LayerChain::run(const Device::LayerTail& tail, const Device::TailRows& rows, bool cooperative, Stream stream) {
-  if (!takes(tail, rows)) throw InternalError("a layer that LayerChain does not take");
-  require_equal("finish_layer", "attended.rows", rows.attended.rows, rows.residual.rows);
-  require_equal("finish_layer", "output.rows", tail.output->rows(), rows.residual.columns);
+void LayerChain::run(const Chain& chain, bool cooperative, Stream stream) {
+  if (!takes(chain)) throw InternalError("a layer that LayerChain does not take");
+  require_equal("layer_chain", "attended.rows", chain.attended.rows, chain.residual.rows);
+  require_equal("layer_chain", "output.rows", chain.output->rows(), chain.residual.columns);
   Maps maps;
-  Arguments a{.rows = static_cast<int>(rows.residual.rows),
-              .residual = rows.residual.f32(),
-              .residual_stride = rows.residual.stride,
+  Arguments a{.rows = static_cast<int>(chain.residual.rows),
+              .residual = chain.residual.f32(),
+              .residual_stride = chain.residual.stride,
               .squares = squares_.as<float>(),
-              .square_parts = static_cast<int>(rows.residual.columns / kTile),
-              .inverse_hidden = 1.0f / static_cast<float>(rows.residual.columns),
-              .epsilon = tail.epsilon,
+              .square_parts = static_cast<int>(chain.residual.columns / kTile),
+              .inverse_hidden = 1.0f / static_cast<float>(chain.residual.columns),
+              .epsilon = chain.epsilon,
               .counters = counters_.as<uint32_t>()};
   const auto gain_of = [&](const Weight& gain) {
-    require_equal("finish_layer", "columns of a gain", gain.columns(), rows.residual.columns);
+    require_equal("layer_chain", "columns of a gain", gain.columns(), chain.residual.columns);
     return as_cuda(gain).vector();
   };
   const auto add = [&](const Weight& weight, const Matrix& x, const Matrix& out, Finish finish) -> Product& {
     maps.weights[a.count] = to_cuda(map_tiles(as_cuda(weight).matrix(), finish == Finish::kGate));
     return a.products[a.count++] = product_of(x, weight, out, finish);
   };
-  add(*tail.output, rows.attended, rows.normed, Finish::kAddNorm).gain = gain_of(*tail.mlp_gain);
-  add(*tail.gate_up, rows.normed, rows.activated, Finish::kGate).normed = true;
-  if (tail.next_qkv == nullptr) {
-    add(*tail.down, rows.activated, rows.delta, Finish::kStore);
+  add(*chain.output, chain.attended, chain.normed, Finish::kAddNorm).gain = gain_of(*chain.mlp_gain);
+  add(*chain.gate_up, chain.normed, chain.activated, Finish::kGate).normed = true;
+  if (chain.next_qkv == nullptr) {
+    add(*chain.down, chain.activated, chain.delta, Finish::kStore);
   } else {
-    add(*tail.down, rows.activated, rows.normed, Finish::kAddNorm).gain = gain_of(*tail.next_gain);
-    add(*tail.next_qkv, rows.normed, rows.qkv, Finish::kStore).normed = true;
+    add(*chain.down, chain.activated, chain.normed, Finish::kAddNorm).gain = gain_of(*chain.next_gain);
+    add(*chain.next_qkv, chain.normed, chain.qkv, Finish::kStore).normed = true;
   }
   a.stages = kStages;
-  a.most_copies = bytes_of(tail) < kLongStream ? kCopies : kCopiesOfLongStreams;
+  a.most_copies = bytes_of(chain) < kLongStream ? kCopies : kCopiesOfLongStreams;
   a.early_copies = kCopies;
   launch_overlapping(chain_kernel,
                      {.blocks = static_cast<unsigned>(multiprocessors()),

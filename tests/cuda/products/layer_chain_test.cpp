@@ -5,8 +5,9 @@
 #include <bit>
 #include <cmath>
 #include <optional>
+#include <string>
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 #include "kernels/cuda/runtime/runtime.h"
 #include "scripting/base/error.h"
 #include "tests/cuda/device/device_fixture.h"
@@ -67,29 +68,32 @@ class CudaLayerChain : public testing::CudaDeviceTest {
     std::vector<float> output, mlp_gain, gate_up, down, next_gain, next_qkv;
     std::vector<std::unique_ptr<Weight>> weights = {};
 
-    Device::LayerTail tail(bool is_last) const {
-      return {.output = weights[0].get(),
-              .mlp_gain = weights[1].get(),
-              .gate_up = weights[2].get(),
-              .down = weights[3].get(),
-              .next_gain = is_last ? nullptr : weights[4].get(),
-              .next_qkv = is_last ? nullptr : weights[5].get(),
-              .epsilon = kEpsilon};
+    /// What lies behind its attention, up to the next layer's.
+    LayerProgram program(bool is_last) const {
+      LayerProgram parts = {ProductPart{weights[0].get(), Activation::kAttended, Activation::kDelta},
+                            AddNormPart{weights[1].get(), kEpsilon}, GatedProductPart{weights[2].get()},
+                            ProductPart{weights[3].get(), Activation::kActivated, Activation::kDelta}};
+      if (is_last) return parts;
+      parts.push_back(AddNormPart{weights[4].get(), kEpsilon});
+      parts.push_back(ProductPart{weights[5].get(), Activation::kNormed, Activation::kQkv});
+      return parts;
     }
   };
 
   struct Rows {
     Held attended, residual, delta, normed, gate_up, activated, qkv;
 
-    Device::TailRows matrices(int64_t count) const {
-      const auto of = [&](const Held& held) { return held.matrix.slice_rows(0, count); };
-      return {.attended = of(attended),
-              .residual = of(residual),
-              .delta = of(delta),
-              .normed = of(normed),
-              .gate_up = of(gate_up),
-              .activated = of(activated),
-              .qkv = of(qkv)};
+    Activations matrices(int64_t count) const {
+      Activations rows;
+      const auto add = [&](Activation which, const Held& held) { rows[which] = held.matrix.slice_rows(0, count); };
+      add(Activation::kAttended, attended);
+      add(Activation::kResidual, residual);
+      add(Activation::kDelta, delta);
+      add(Activation::kNormed, normed);
+      add(Activation::kGateUp, gate_up);
+      add(Activation::kActivated, activated);
+      add(Activation::kQkv, qkv);
+      return rows;
     }
   };
 
@@ -139,28 +143,48 @@ class CudaLayerChain : public testing::CudaDeviceTest {
 
   /// Runs `finish`, which may count on nothing but `attended` and the residual. The residual is as it was afterwards.
   template <typename Finish>
-  Result run(const Device::TailRows& rows, bool is_last, const Finish& finish) {
-    const std::vector<float> before = fetch(rows.residual);
-    for (const Matrix* matrix : {&rows.delta, &rows.normed, &rows.gate_up, &rows.activated, &rows.qkv}) spoil(*matrix);
+  Result run(const Activations& rows, bool is_last, const Finish& finish) {
+    const Matrix& residual = rows[Activation::kResidual];
+    const std::vector<float> before = fetch(residual);
+    for (const Activation which :
+         {Activation::kDelta, Activation::kNormed, Activation::kGateUp, Activation::kActivated, Activation::kQkv}) {
+      spoil(rows[which]);
+    }
     finish();
     stream_->wait();
-    Result result{fetch(rows.residual), fetch(is_last ? rows.delta : rows.qkv)};
-    for (int64_t row = 0; row < rows.residual.rows; ++row) {
-      device_->write(rows.residual.row(row), before.data() + row * rows.residual.columns,
-                     static_cast<size_t>(rows.residual.columns) * sizeof(float));
+    Result result{fetch(residual), fetch(rows[is_last ? Activation::kDelta : Activation::kQkv])};
+    for (int64_t row = 0; row < residual.rows; ++row) {
+      device_->write(residual.row(row), before.data() + row * residual.columns,
+                     static_cast<size_t>(residual.columns) * sizeof(float));
     }
     return result;
   }
-  Result run(const Layer& layer, const Device::TailRows& rows, bool is_last) {
-    return run(rows, is_last, [&] { finish(layer.tail(is_last), rows); });
+  Result run(const Layer& layer, const Activations& rows, bool is_last) {
+    return run(rows, is_last, [&] { finish(layer.program(is_last), rows); });
+  }
+  static bool takes(const LayerProgram& parts, const Activations& rows) {
+    const auto chain = cuda::LayerChain::find(parts, rows);
+    return chain && cuda::LayerChain::takes(*chain);
   }
   /// As one kernel, however small the layer is, where that can be.
-  void finish(const Device::LayerTail& tail, const Device::TailRows& rows) {
-    if (cuda::LayerChain::takes(tail, rows)) {
-      chain_->run(tail, rows, cooperative_, stream_->get());
+  void finish(const LayerProgram& parts, const Activations& rows) {
+    if (takes(parts, rows)) {
+      chain_->run(*cuda::LayerChain::find(parts, rows), cooperative_, stream_->get());
     } else {
-      device_->finish_layer(tail, rows);
+      device_->run(parts, rows);
     }
+  }
+  /// What the device does as one, by the names that it tells.
+  std::vector<std::string> operations(const LayerProgram& parts, const Activations& rows) {
+    struct Names : OperationObserver {
+      void begin() override {}
+      void end(const std::string& name) override { names.push_back(name); }
+      std::vector<std::string> names;
+    } told;
+    device_->observe(&told);
+    device_->run(parts, rows);
+    device_->observe(nullptr);
+    return told.names;
   }
 
   static Wanted judge(const Layer& layer, const Rows& rows, int count, bool is_last) {
@@ -201,8 +225,8 @@ TEST_F(CudaLayerChain, GivesWhatTheOperationsGive) {
     for (const int rows : {1, 3, 4, 8, 9, 17, 33, 64}) {
       if (rows > 9 && shape.hidden > 512) continue;  // the judge takes long
       const Rows held = draw_rows(shape, rows, rows % 2 * 8);
-      const Device::TailRows matrices = held.matrices(rows);
-      EXPECT_EQ(cuda::LayerChain::takes(layer.tail(false), matrices), rows <= 8 && shape.hidden % 64 == 0);
+      const Activations matrices = held.matrices(rows);
+      EXPECT_EQ(takes(layer.program(false), matrices), rows <= 8 && shape.hidden % 64 == 0);
       for (const bool is_last : {false, true}) {
         const std::string which = std::to_string(rows) + " rows of " + std::to_string(shape.hidden) + (is_last ? ", last" : "");
         const Result got = run(layer, matrices, is_last);
@@ -210,7 +234,9 @@ TEST_F(CudaLayerChain, GivesWhatTheOperationsGive) {
         EXPECT_LT(error_of(got.residual, wanted.residual), kTolerance) << which;
         EXPECT_LT(error_of(got.out, wanted.out), kTolerance) << which;
         EXPECT_EQ(run(layer, matrices, is_last), got) << which << ", once more";
-        const Result apart = run(matrices, is_last, [&] { device_->Device::finish_layer(layer.tail(is_last), matrices); });
+        const Result apart = run(matrices, is_last, [&] {
+          for (const LayerPart& part : layer.program(is_last)) device_->run({&part, 1}, matrices);
+        });
         EXPECT_LT(error_of(got.out, {apart.out.begin(), apart.out.end()}), kTolerance) << which;
       }
     }
@@ -222,11 +248,12 @@ TEST_F(CudaLayerChain, WithAnMlpOfOneKernelBeyondItsRowsGivesWhatFloat64Gives) {
   const Layer layer = draw_layer(shape);
   for (const int rows : {9, 64}) {
     const Rows held = draw_rows(shape, rows, rows % 2 * 8);
-    const Device::TailRows matrices = held.matrices(rows);
+    const Activations matrices = held.matrices(rows);
     if (cuda::multiprocessors() == 132 && !cuda::is_gpu_shared()) {
-      EXPECT_TRUE(device_->joins_mlp(layer.tail(false), matrices));
+      EXPECT_EQ(operations(layer.program(false), matrices),
+                (std::vector<std::string>{"matmul 1600 x 64", "add_rms_norm", "decode_mlp", "matmul 192 x 1600"}));
     }
-    EXPECT_FALSE(device_->joins_mlp(layer.tail(true), matrices));
+    EXPECT_EQ(operations(layer.program(true), matrices).size(), 4U);  // no norm follows the MLP, so that it is no such kernel's
     const Result got = run(layer, matrices, false);
     const Wanted wanted = judge(layer, held, rows, false);
     EXPECT_LT(error_of(got.residual, wanted.residual), kTolerance) << rows;
@@ -239,20 +266,36 @@ TEST_F(CudaLayerChain, RefusesAnMlpOfSizesThatDoNotFit) {
   const LayerShape shape{1600, 64, 6144, 192};
   const Layer layer = draw_layer(shape);
   const Rows held = draw_rows(shape, 9, 0);
-  const Device::TailRows matrices = held.matrices(9);
-  EXPECT_THROW(device_->add_mlp_norm(layer.tail(true), matrices), InternalError) << "the last layer";
-  Device::TailRows wrong = matrices;
-  wrong.residual = matrices.residual.slice_rows(0, 8);
-  EXPECT_THROW(device_->add_mlp_norm(layer.tail(false), wrong), InternalError);
+  const Activations matrices = held.matrices(9);
+  const LayerProgram all = layer.program(false);
+  const LayerProgram mlp(all.begin() + 2, all.begin() + 5);
+  Activations wrong = matrices;
+  wrong[Activation::kResidual] = matrices[Activation::kResidual].slice_rows(0, 8);
+  EXPECT_THROW(device_->run(mlp, wrong), InternalError);
   wrong = matrices;
-  wrong.residual = matrices.residual.slice_columns(0, 1536);
-  EXPECT_THROW(device_->add_mlp_norm(layer.tail(false), wrong), InternalError);
+  wrong[Activation::kResidual] = matrices[Activation::kResidual].slice_columns(0, 1536);
+  EXPECT_THROW(device_->run(mlp, wrong), InternalError);
   wrong = matrices;
-  wrong.activated = matrices.activated.slice_columns(0, 6080);
-  EXPECT_THROW(device_->add_mlp_norm(layer.tail(false), wrong), InternalError);
-  Device::LayerTail tail = layer.tail(false);
-  tail.next_gain = layer.weights[2].get();
-  EXPECT_THROW(device_->add_mlp_norm(tail, matrices), InternalError);
+  wrong[Activation::kActivated] = matrices[Activation::kActivated].slice_columns(0, 6080);
+  EXPECT_THROW(device_->run(mlp, wrong), InternalError);
+  LayerProgram other_gain = mlp;
+  std::get<AddNormPart>(other_gain[2]).gain = layer.weights[2].get();
+  EXPECT_THROW(device_->run(other_gain, matrices), InternalError);
+}
+
+TEST_F(CudaLayerChain, JoinsNothingAcrossAPartOfAnotherKind) {
+  const LayerShape shape{2048, 2048, 6144, 4096};
+  const Layer layer = draw_layer(shape);
+  const Rows held = draw_rows(shape, 4, 0);
+  const Activations matrices = held.matrices(4);
+  const LayerProgram parts = layer.program(false);
+  if (chain_->fits()) EXPECT_EQ(operations(parts, matrices), std::vector<std::string>{"layer_chain"});
+  // A norm where a router or a sum over devices would stand: between the output's product and its norm.
+  LayerProgram parted = parts;
+  parted.insert(parted.begin() + 1, NormPart{layer.weights[1].get(), kEpsilon, Activation::kDelta, Activation::kDelta});
+  const std::vector<std::string> told = operations(parted, matrices);
+  EXPECT_EQ(std::count(told.begin(), told.end(), "layer_chain"), 0);
+  EXPECT_EQ(told.front(), "matmul 2048 x 2048");
 }
 
 TEST_F(CudaLayerChain, GivesARowTheSameBitsInEveryBatch) {
@@ -276,18 +319,20 @@ TEST_F(CudaLayerChain, LayersRunBehindEachOther) {
   for (const auto& [rows, cooperative] : {std::pair{2, false}, {8, false}, {8, true}}) {
     cooperative_ = cooperative;
     const Rows held = draw_rows(shape, rows, 0);
-    Device::TailRows there = held.matrices(rows);
+    Activations there = held.matrices(rows);
     const auto all = [&](bool waits) {
       return run(there, false, [&] {
         for (int i = 0; i < kLayers; ++i) {
-          if (i > 0) std::swap(there.attended, there.qkv);  // q of a layer stands for what the next attends to
-          finish(layers[static_cast<size_t>(i)].tail(false), there);
+          if (i > 0)
+            std::swap(there[Activation::kAttended], there[Activation::kQkv]);  // q of a layer stands for what the next attends to
+          finish(layers[static_cast<size_t>(i)].program(false), there);
           if (waits) stream_->wait();
         }
       });
     };
     // The first layer's rows are written over, and written anew before each run.
-    const std::vector<float> first = fetch(there.attended);
+    const Matrix attended = there[Activation::kAttended];
+    const std::vector<float> first = fetch(attended);
     std::optional<Result> wanted;
     for (int repeat = 0; repeat < 40; ++repeat) {
       for (int row = 0; row < rows; ++row) {
@@ -295,7 +340,7 @@ TEST_F(CudaLayerChain, LayersRunBehindEachOther) {
         for (int i = 0; i < shape.queries; ++i) {
           narrow.push_back(static_cast<uint16_t>(std::bit_cast<uint32_t>(first[row * shape.queries + i]) >> 16));
         }
-        device_->write(static_cast<uint16_t*>(there.attended.data) + row * there.attended.stride, narrow.data(),
+        device_->write(static_cast<uint16_t*>(attended.data) + row * attended.stride, narrow.data(),
                        narrow.size() * sizeof(uint16_t));
       }
       const Result got = all(repeat == 0);
@@ -313,14 +358,13 @@ TEST_F(CudaLayerChain, PaysWhereWeightsTakeLongToReadAndRowsAreFew) {
       weights.push_back(device_->create_weight(zeros.data(), kBF16, outputs, inputs));
       return weights.back().get();
     };
-    Device::LayerTail tail;
-    tail.output = add(shape.hidden, shape.queries);
-    tail.gate_up = add(2 * shape.intermediate, shape.hidden);
-    tail.down = add(shape.hidden, shape.intermediate);
-    Device::TailRows matrices;
-    matrices.residual.rows = rows;
-    matrices.residual.columns = shape.hidden;
-    return cuda::LayerChain::pays(tail, matrices);
+    cuda::LayerChain::Chain chain;
+    chain.output = add(shape.hidden, shape.queries);
+    chain.gate_up = add(2 * shape.intermediate, shape.hidden);
+    chain.down = add(shape.hidden, shape.intermediate);
+    chain.residual.rows = rows;
+    chain.residual.columns = shape.hidden;
+    return cuda::LayerChain::pays(chain);
   };
   EXPECT_FALSE(pays(1, {.hidden = 1024, .queries = 2048, .intermediate = 3072}));
   EXPECT_TRUE(pays(8, {.hidden = 2048, .queries = 2048, .intermediate = 6144}));
@@ -332,7 +376,9 @@ TEST_F(CudaLayerChain, RefusesWhatItDoesNotTake) {
   const LayerShape shape{72, 64, 136, 96};
   const Layer layer = draw_layer(shape);
   const Rows held = draw_rows(shape, 2, 0);
-  EXPECT_THROW(chain_->run(layer.tail(false), held.matrices(2), false, nullptr), InternalError);
+  const auto chain = cuda::LayerChain::find(layer.program(false), held.matrices(2));
+  ASSERT_TRUE(chain);
+  EXPECT_THROW(chain_->run(*chain, false, nullptr), InternalError);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "kernels/cpu/simd/bfloat16.h"
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 #include "tests/cuda/gpu.h"
 
 namespace sluice {

@@ -9,7 +9,7 @@
 #include <random>
 #include <string>
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 #include "tests/cuda/gpu.h"
 #include "tests/support/best_tokens.h"
 

@@ -67,20 +67,20 @@ class CudaDevice final : public Device {
   void refresh_fields(int layer, const CompiledFlow& flow) override;
   void refresh_pages(Pool& pool, int layer, std::span<const int32_t> pages, int last_tokens, const CompiledFlow& flow) override;
   void attention(const Attention& call, Matrix q, Matrix out) override;
-  void finish_layer(const LayerTail& tail, const TailRows& rows) override;
-  bool joins_layer(const LayerTail& tail, const TailRows& rows) const override;
-  void add_mlp_norm(const LayerTail& tail, const TailRows& rows) override;
-  bool joins_mlp(const LayerTail& tail, const TailRows& rows) const override;
   void sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) override;
   void sample(Matrix logits, std::span<const SampleRow> rows, Picks& picks) override;
   void find_best(Matrix x, const Weight& head, Matrix logits, Picks& picks) override;
   void pick_best(Matrix logits, std::span<const SampleRow> rows, Picks& picks) override;
   void take(Picks& picks, std::span<Sampled> out) override;
 
+  size_t run_first(std::span<const LayerPart> parts, const Activations& rows) override;
+
  private:
   struct DestroyStream {
     void operator()(CUstream_st* stream) const;
   };
+  /// An MLP and the norm behind it, if `parts` begin with that and it pays to do them as one: how many they are, or 0.
+  size_t run_mlp(std::span<const LayerPart> parts, const Activations& rows);
   /// `indices` in device memory, until the next call.
   const int32_t* send(std::span<const int32_t> indices);
   /// A model's rotary frequencies, which stay where they are.

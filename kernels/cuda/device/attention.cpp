@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 #include "kernels/cuda/flow/device_flow.h"
 #include "kernels/cuda/flow/state.h"
 #include "kernels/cuda/runtime/step_graphs.h"
@@ -50,7 +50,15 @@ const RegisteredFlow& as_cuda(const char* operation, const CompiledFlow& flow, c
   return *mine;
 }
 
+std::unique_ptr<CompiledFlow> CudaDevice::compile(const Plan& plan, int layers, int kv_heads) {
+  require_group(info_, plan.graph.geometry.group);
+  auto flow = std::make_unique<RegisteredFlow>(plan, layers, kv_heads, flows_, stream_.get());
+  flow->reserve(std::min(limits_.sequences, kMostLists), limits_.pages_per_sequence);
+  return flow;
+}
+
 void CudaDevice::refresh_fields(int layer, const CompiledFlow& flow) {
+  const auto told = operation("refresh_fields");
   if (!pass_.active()) throw InternalError("refresh_fields was called outside a pass");
   const CudaPool& pool = pass_.pool();
   CudaFlow& mine = as_cuda("refresh_fields", flow, pool).flow();
@@ -80,6 +88,7 @@ void CudaDevice::end_pass() noexcept {
 }
 
 void CudaDevice::refresh_pages(Pool& pool, int layer, std::span<const int32_t> pages, int last_tokens, const CompiledFlow& flow) {
+  const auto told = operation("refresh_pages");
   const CudaPool& memory = as_cuda(pool);
   CudaFlow& mine = as_cuda("refresh_pages", flow, memory).flow();
   require_layer("refresh_pages", layer, memory);
@@ -98,6 +107,7 @@ Matrix CudaDevice::plain(const Matrix& matrix, DeviceMemory& spare) {
 }
 
 void CudaDevice::attention(const Attention& call, Matrix q, Matrix out) {
+  const auto told = operation(call.flow == nullptr ? "attention, dense" : "index and attention, flow");
   if (!pass_.active()) throw InternalError("attention was called outside a pass");
   const CudaPool& pool = pass_.pool();
   const PassBatch& batch = pass_.batch();

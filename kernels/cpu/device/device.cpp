@@ -1,4 +1,4 @@
-#include "kernels/cpu/device.h"
+#include "kernels/cpu/device/device.h"
 
 #include <fmt/format.h>
 
@@ -86,9 +86,15 @@ CpuDevice::CpuDevice(const CpuOptions& options)
 
 std::unique_ptr<Memory> CpuDevice::allocate(size_t bytes) { return std::make_unique<MappedMemory>(bytes); }
 
-void CpuDevice::write(void* target, const void* host_source, size_t bytes) { std::memcpy(target, host_source, bytes); }
+void CpuDevice::write(void* target, const void* host_source, size_t bytes) {
+  const auto told = operation("write");
+  std::memcpy(target, host_source, bytes);
+}
 
-void CpuDevice::read(void* host_target, const void* source, size_t bytes) { std::memcpy(host_target, source, bytes); }
+void CpuDevice::read(void* host_target, const void* source, size_t bytes) {
+  const auto told = operation("read");
+  std::memcpy(host_target, source, bytes);
+}
 
 size_t CpuDevice::free_bytes() const { return free_memory(); }
 
@@ -132,6 +138,7 @@ void CpuDevice::for_rows(int64_t rows, int64_t columns, Body&& body) {
 std::unique_ptr<Device::Picks> CpuDevice::create_picks(int rows) { return std::make_unique<CpuPicks>(rows); }
 
 void CpuDevice::embed(const Weight& table, std::span<const int32_t> tokens, const Picks* picks, Matrix out) {
+  const auto told = operation("embed");
   require_f32("embed", out);
   require_equal("embed", "out.rows", out.rows, static_cast<int64_t>(tokens.size()));
   require_equal("embed", "out.columns", out.columns, table.columns());
@@ -145,6 +152,7 @@ void CpuDevice::embed(const Weight& table, std::span<const int32_t> tokens, cons
 }
 
 void CpuDevice::rms_norm(Matrix x, const Weight& gain, float epsilon, Matrix out) {
+  const auto told = operation("rms_norm");
   require_f32("rms_norm", x);
   require_f32("rms_norm", out);
   require_equal("rms_norm", "out.rows", out.rows, x.rows);
@@ -155,6 +163,7 @@ void CpuDevice::rms_norm(Matrix x, const Weight& gain, float epsilon, Matrix out
 }
 
 void CpuDevice::add_rms_norm(Matrix residual, Matrix delta, const Weight& gain, float epsilon, Matrix out) {
+  const auto told = operation("add_rms_norm");
   require_f32("add_rms_norm", residual);
   require_f32("add_rms_norm", delta);
   require_f32("add_rms_norm", out);
@@ -171,6 +180,7 @@ void CpuDevice::add_rms_norm(Matrix residual, Matrix delta, const Weight& gain, 
 }
 
 void CpuDevice::matmul(Matrix x, const Weight& weight, Matrix out) {
+  const auto told = product("matmul", weight);
   require_f32("matmul", x);
   require_f32("matmul", out);
   require_equal("matmul", "x.columns", x.columns, weight.columns());
@@ -180,6 +190,7 @@ void CpuDevice::matmul(Matrix x, const Weight& weight, Matrix out) {
 }
 
 void CpuDevice::silu_multiply(Matrix gate_up, Matrix out) {
+  const auto told = operation("silu_multiply");
   require_f32("silu_multiply", gate_up);
   require_f32("silu_multiply", out);
   require_equal("silu_multiply", "gate_up.columns", gate_up.columns, 2 * out.columns);
@@ -189,6 +200,7 @@ void CpuDevice::silu_multiply(Matrix gate_up, Matrix out) {
 }
 
 void CpuDevice::gather_rows(Matrix x, std::span<const int32_t> rows, Matrix out) {
+  const auto told = operation("gather_rows");
   require_f32("gather_rows", x);
   require_f32("gather_rows", out);
   require_equal("gather_rows", "out.rows", out.rows, static_cast<int64_t>(rows.size()));
@@ -212,6 +224,7 @@ void CpuDevice::append_row(int layer, int64_t row, const float* keys, const floa
 
 void CpuDevice::rope_append(int layer, Matrix qkv, int query_heads, const Weight* query_gain, const Weight* key_gain,
                             float epsilon, const Rope& rope) {
+  const auto told = operation("rope_append");
   if (!pass_.active()) throw InternalError("rope_append was called outside a pass");
   const CpuPool& pool = pass_.pool();
   const int dim = pool.layout().head_dim;
@@ -237,6 +250,7 @@ void CpuDevice::rope_append(int layer, Matrix qkv, int query_heads, const Weight
 }
 
 void CpuDevice::append(int layer, Matrix keys, Matrix values) {
+  const auto told = operation("append");
   if (!pass_.active()) throw InternalError("append was called outside a pass");
   const CpuPool& pool = pass_.pool();
   const int64_t columns = static_cast<int64_t>(pool.kv_heads()) * pool.layout().head_dim;
@@ -251,6 +265,7 @@ void CpuDevice::append(int layer, Matrix keys, Matrix values) {
 }
 
 void CpuDevice::refresh_fields(int layer, const CompiledFlow& flow) {
+  const auto told = operation("refresh_fields");
   if (!pass_.active()) throw InternalError("refresh_fields was called outside a pass");
   const CpuPool& pool = pass_.pool();
   const DeviceFlow& mine = as_device_flow("refresh_fields", flow, pool);
@@ -265,6 +280,7 @@ void CpuDevice::refresh_fields(int layer, const CompiledFlow& flow) {
 }
 
 void CpuDevice::refresh_pages(Pool& pool, int layer, std::span<const int32_t> pages, int last_tokens, const CompiledFlow& flow) {
+  const auto told = operation("refresh_pages");
   const CpuPool& memory = as_cpu_pool(pool);
   const DeviceFlow& mine = as_device_flow("refresh_pages", flow, memory);
   require_layer("refresh_pages", layer, memory);
@@ -283,6 +299,7 @@ void CpuDevice::refresh_pages(Pool& pool, int layer, std::span<const int32_t> pa
 }
 
 void CpuDevice::attention(const Attention& call, Matrix q, Matrix out) {
+  const auto told = operation(call.flow == nullptr ? "attention, dense" : "index and attention, flow");
   if (!pass_.active()) throw InternalError("attention was called outside a pass");
   const CpuPool& pool = pass_.pool();
   require_f32("attention", q);
@@ -302,6 +319,7 @@ void CpuDevice::attention(const Attention& call, Matrix q, Matrix out) {
 }
 
 void CpuDevice::sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) {
+  const auto told = operation("sample");
   require_samples(logits, rows);
   require_equal("sample", "results", static_cast<int64_t>(out.size()), static_cast<int64_t>(rows.size()));
   threads_.run(static_cast<int64_t>(rows.size()), [&](int64_t index, int thread) {
@@ -311,6 +329,7 @@ void CpuDevice::sample(Matrix logits, std::span<const SampleRow> rows, std::span
 }
 
 void CpuDevice::sample(Matrix logits, std::span<const SampleRow> rows, Picks& picks) {
+  const auto told = operation("sample");
   sample(logits, rows, as_cpu(picks).begin_results(rows.size()));
 }
 

@@ -1,0 +1,153 @@
+#include "kernels/cuda/device/device.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cuda/flow/device_flow.h"
+#include "kernels/cuda/runtime/step_graphs.h"
+#include "kernels/device/checks.h"
+
+namespace sluice::cuda {
+namespace {
+
+class CudaMemory final : public Memory {
+ public:
+  explicit CudaMemory(size_t bytes) : memory_(bytes) { memory_.clear(); }
+  void* data() const override { return memory_.data(); }
+  size_t bytes() const override { return memory_.bytes(); }
+
+ private:
+  DeviceMemory memory_;
+};
+
+}  // namespace
+
+void CudaDevice::DestroyStream::operator()(CUstream_st* stream) const { cudaStreamDestroy(stream); }
+
+CudaDevice::CudaDevice() {
+  // In order with the default stream, which uploads of weights use.
+  cudaStream_t stream = nullptr;
+  SLUICE_CHECK_CUDA(cudaStreamCreate(&stream));
+  stream_.reset(stream);
+  int device = 0;
+  cudaDeviceProp properties{};
+  SLUICE_CHECK_CUDA(cudaGetDevice(&device));
+  SLUICE_CHECK_CUDA(cudaGetDeviceProperties(&properties, device));
+  info_.name = "cuda";
+  info_.activation = DataType::kBF16;
+  info_.works_beside_host = true;
+  info_.description = fmt::format("{}, {} multiprocessors", properties.name, properties.multiProcessorCount);
+}
+
+std::unique_ptr<Memory> CudaDevice::allocate(size_t bytes) { return std::make_unique<CudaMemory>(bytes); }
+
+void CudaDevice::write(void* target, const void* host_source, size_t bytes) {
+  const auto told = operation("write");
+  SLUICE_CHECK_CUDA(cudaMemcpyAsync(target, host_source, bytes, cudaMemcpyHostToDevice, stream_.get()));
+  synchronize();
+}
+
+void CudaDevice::read(void* host_target, const void* source, size_t bytes) {
+  const auto told = operation("read");
+  SLUICE_CHECK_CUDA(cudaMemcpyAsync(host_target, source, bytes, cudaMemcpyDeviceToHost, stream_.get()));
+  synchronize();
+}
+
+void CudaDevice::synchronize() { SLUICE_CHECK_CUDA(cudaStreamSynchronize(stream_.get())); }
+
+size_t CudaDevice::free_bytes() const { return cuda::free_bytes(); }
+
+void CudaDevice::reserve(const Limits& limits) {
+  Limits most = limits_;
+  most.sequences = std::max(most.sequences, limits.sequences);
+  most.pages_per_sequence = std::max(most.pages_per_sequence, limits.pages_per_sequence);
+  for (CudaFlow* flow : *flows_) flow->reserve(std::min(most.sequences, kMostLists), most.pages_per_sequence);
+  pass_.reserve(limits);
+  reserve_picks(limits.sequences);
+  indices_.reserve(limits.rows * sizeof(int32_t));
+  const size_t bytes = static_cast<size_t>(limits.rows) * limits.query_heads * limits.head_dim * sizeof(uint16_t);
+  grow(plain_q_, bytes);
+  // Workspace depends on the shape of the pool, not on its memory: this one has
+  // a page, and is asked for nothing else.
+  const int group = limits.query_heads / std::max(1, limits.kv_heads);
+  const PageLayout layout = page_layout({limits.head_dim, group, limits.page, DataType::kBF16}, {});
+  const DeviceMemory page(layout.bytes * limits.kv_heads);
+  reserve_decode(DecodeAttention({page.as<std::byte>(), layout, 1, limits.kv_heads}), group);
+  limits_ = most;  // once there is memory for all of it
+}
+
+void CudaDevice::reserve_decode(const DecodeAttention& attention, int group) {
+  require_group(info_, group);
+  const size_t partials = attention.workspace_bytes({.sequences = 0, .group = group});
+  const size_t counters = attention.workspace_bytes({.sequences = kMostLists, .group = group}) - partials;
+  if (counters <= decode_counters_ && partials <= decode_workspace_.bytes() - decode_counters_) return;
+  const size_t most_partials = std::max(partials, decode_workspace_.bytes() - decode_counters_);
+  const size_t most_counters = std::max(counters, decode_counters_);
+  DeviceMemory workspace(most_counters + most_partials);
+  workspace.clear();
+  decode_workspace_ = std::move(workspace);
+  decode_counters_ = most_counters;
+}
+
+void CudaDevice::begin_pass(const PassBatch& batch, Pool& pool) {
+  refreshed_ = {};
+  pass_.begin(batch, as_cuda(pool));
+}
+
+const int32_t* CudaDevice::send(std::span<const int32_t> indices) {
+  std::copy(indices.begin(), indices.end(), reinterpret_cast<int32_t*>(indices_.fill(indices.size_bytes())));
+  indices_.send(indices.size_bytes(), stream_.get());
+  return reinterpret_cast<const int32_t*>(indices_.device());
+}
+
+std::unique_ptr<Device::Repetition> CudaDevice::create_repetition() { return std::make_unique<StepGraphs>(); }
+
+std::vector<uintptr_t> CudaDevice::ground(const RegisteredFlow* flow) const {
+  std::vector<uintptr_t> ground{pass_.ground(), matmul_.ground(), decode_counters_, gang_.cooperative() ? 1U : 0U};
+  for (const DeviceMemory* memory : {&plain_q_, &plain_out_, &decode_workspace_}) {
+    ground.push_back(reinterpret_cast<uintptr_t>(memory->data()));
+  }
+  if (flow != nullptr) ground.push_back(flow->flow().ground());
+  return ground;
+}
+
+void CudaDevice::repeat(Repetition* repetition, std::span<const int32_t> tokens, const CompiledFlow* flow,
+                        const std::function<void()>& operations) {
+  if (!pass_.active()) throw InternalError("repeat was called outside a pass");
+  const PassBatch& batch = pass_.batch();
+  require_equal("repeat", "tokens", static_cast<int64_t>(tokens.size()), batch.rows());
+  auto* const graphs = dynamic_cast<StepGraphs*>(repetition);
+  if (graphs == nullptr || is_observed() ||
+      !std::all_of(batch.decoding.begin(), batch.decoding.end(), [](uint8_t step) { return step == 1; })) {
+    operations();
+    return;
+  }
+  const RegisteredFlow* const mine = flow == nullptr ? nullptr : &as_cuda("repeat", *flow, pass_.pool());
+  StepGraphs::Shape shape{.sequences = batch.sequences()};
+  if (mine != nullptr) {
+    check_flow_sequences(mine->flow(), 0, batch.sequences());
+    shape.pages = bound_on_pages();
+    shape.even = mine->flow().minds_evenness(batch.sequences(), shape.pages) && decodes_evenly();
+  }
+  pass_.upload(tokens, stream_.get());
+  const Gang::Launches launches(gang_);
+  graphs->run(
+      shape, pass_.half(), [this, mine] { return ground(mine); }, stream_.get(), operations);
+}
+
+void CudaDevice::reserve_picks(int rows) {
+  if (picks_ == nullptr || picks_->most_rows() < rows) picks_ = std::make_unique<CudaPicks>(rows);
+}
+
+}  // namespace sluice::cuda
+
+namespace sluice {
+
+std::unique_ptr<Device> create_cuda_device() {
+  cuda::require_device();
+  return std::make_unique<cuda::CudaDevice>();
+}
+
+}  // namespace sluice

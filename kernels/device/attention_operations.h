@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "kernels/device/compiled_flow.h"
+#include "kernels/device/matrix.h"
+#include "kernels/device/operation_observer.h"
+
+namespace sluice {
+
+/// What an attention call reports beyond its output. Every pointer may be null. Only decode rows are reported.
+struct AttentionProbe {
+  /// [sequences, kv_heads, scored_selections(graph), score_capacity] what each of them ranks pages by, before pages are forced
+  float* scores = nullptr;
+  int32_t* selected = nullptr;  // [sequences, kv_heads, selected_capacity] ascending, padded with -1
+  int32_t* counts = nullptr;    // [sequences, kv_heads] pages selected
+  float* mass = nullptr;  // [sequences, kv_heads] share of the dense attention mass on the selected pages (mean of the heads);
+                          // costs a dense pass
+  int score_capacity = 0;
+  int selected_capacity = 0;
+};
+
+/// Attention over the cache, dense or by a flow.
+class AttentionOperations : public virtual ObservedOperations {
+ public:
+  virtual ~AttentionOperations() = default;
+
+  /// Throws FlowError if the device has no way to run the plan.
+  virtual std::unique_ptr<CompiledFlow> compile(const Plan& plan, int layers, int kv_heads) = 0;
+
+  struct Attention {
+    int layer = 0;
+    int query_heads = 0;
+    float scale = 1;                     // of q . k, usually 1/sqrt(head_dim)
+    const CompiledFlow* flow = nullptr;  // for decode rows; null: dense
+    AttentionProbe* probe = nullptr;
+  };
+  /// q, out: [rows, query_heads * head_dim]. Row i of a sequence sees its tokens up to itself.
+  virtual void attention(const Attention& call, Matrix q, Matrix out) = 0;
+};
+
+}  // namespace sluice

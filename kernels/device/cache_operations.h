@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/device/compiled_flow.h"
+#include "kernels/device/matrix.h"
+#include "kernels/device/operation_observer.h"
+#include "kernels/device/page_pool.h"
+
+namespace sluice {
+
+/// What a cache of keys, values and fields needs of a device: its memory, and what writes to it. But for `create_pool` and
+/// `refresh_pages` all of it belongs to a pass (Device::begin_pass).
+class CacheOperations : public virtual ObservedOperations {
+ public:
+  virtual ~CacheOperations() = default;
+
+  virtual std::unique_ptr<Pool> create_pool(int layers, int kv_heads, int pages, const PageLayout& layout) = 0;
+
+  struct Rope {
+    float theta = 10000;
+    std::vector<float> inverse_frequencies;  // [head_dim / 2]; already scaled (llama3, linear) where a model wants it
+    float attention_scale = 1;               // multiplies cos and sin
+  };
+  /// Normalises q and k per head (gains may be null), rotates them by the position of their token (halves, not pairs) and
+  /// appends k and v to the pages of `layer`. qkv is [rows, (query_heads + 2 * kv_heads) * head_dim], q is rotated in place.
+  virtual void rope_append(int layer, Matrix qkv, int query_heads, const Weight* query_gain, const Weight* key_gain,
+                           float epsilon, const Rope& rope) = 0;
+  /// Appends k, v [rows, kv_heads * head_dim] as they are.
+  virtual void append(int layer, Matrix keys, Matrix values) = 0;
+  /// Recomputes the cached fields of `layer` for the pages that this pass's tokens touched. No-op without fields.
+  virtual void refresh_fields(int layer, const CompiledFlow& flow) = 0;
+  /// The same for given pages, outside a pass: all are full but the last, which holds `last_tokens` (1..page).
+  virtual void refresh_pages(Pool& pool, int layer, std::span<const int32_t> pages, int last_tokens,
+                             const CompiledFlow& flow) = 0;
+};
+
+}  // namespace sluice

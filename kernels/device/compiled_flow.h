@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "scripting/graph/plan.h"
+
+namespace sluice {
+
+/// What one request keeps between decode steps: the flow's `load`/`save` state, and what may spare a device work in the next
+/// step. Made at admission, never in a step.
+class RequestState {
+ public:
+  virtual ~RequestState() = default;
+  virtual size_t bytes() const = 0;
+  /// Back to the initial values.
+  virtual void reset() = 0;
+};
+
+/// Pages of one KV head in one layer, summed over decode rows since a flow was compiled.
+struct FlowCounters {
+  uint64_t pages_attended = 0;
+  uint64_t pages_available = 0;  // what dense attention would have read
+};
+
+/// A plan made ready for a device, for a model's layers and KV heads.
+class CompiledFlow {
+ public:
+  virtual ~CompiledFlow() = default;
+  virtual const Plan& plan() const = 0;
+  /// State for one request of at most `max_pages` pages; null if nothing is kept.
+  virtual std::unique_ptr<RequestState> create_state(int max_pages) const = 0;
+  /// Waits for what the device has been told to do.
+  virtual FlowCounters counters() const = 0;
+};
+
+}  // namespace sluice
