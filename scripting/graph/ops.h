@@ -53,7 +53,7 @@ struct OpInfo {
   std::string_view name;       // as graphs print it
   std::string_view lua_names;  // separated by spaces, the first is the one that diagnostics use; empty for sources
   int inputs;                  // number of operands
-  bool in_cache;               // stages (Vortex, Table 1)
+  bool in_cache;               // stages, after Vortex, Table 1
   bool in_index;
   OpFamily family;
   Attribute attributes;  // those that it reads; all others have their defaults

@@ -33,9 +33,9 @@ class PageSelector {
   int best(std::span<const float> scores, int budget, int32_t* selected);
   /// kTopK.
   int top_k(std::span<const float> scores, const Attributes& attributes, int32_t* selected);
-  /// kApproxTopK (Vortex, section 5.2): one histogram over bins that a monotonic map of the scores evens out; scores that a
-  /// sample finds far too low are left out of it (all are searched exactly if that leaves too few). If the pages above the bin in
-  /// which the budget ends are at least (1 - tolerate) of it, the others are drawn from that bin at random
+  /// kApproxTopK (Vortex, sections 5.2 and 11.2): one histogram over bins that a monotonic map of the scores evens out; scores
+  /// that a sample finds far too low are left out of it (all are searched exactly if that leaves too few). If the pages above the
+  /// bin in which the budget ends are at least (1 - tolerate) of it, the others are drawn from that bin at random
   /// (kernels/device/random.h; `key` of RandomPurpose::kApproxTopK), else the bin is searched exactly. Forced pages are not
   /// counted.
   int approx_top_k(std::span<const float> scores, const Attributes& attributes, uint64_t key, int32_t* selected);

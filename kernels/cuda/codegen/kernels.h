@@ -71,7 +71,7 @@ struct GeneratedSource {
   std::string why_not_attending;   // if there is one, but none that attends, too
 };
 
-/// Writes the kernels of a plan (Vortex, sections 10 and 11): one that recomputes the fields of pages; one that keeps rows on
+/// Writes the kernels of a plan (Vortex, sections 5.1 and 10): one that recomputes the fields of pages; one that keeps rows on
 /// chip through the whole index stage, if the flow is of a kind that can be; and, for rows that are too long for it and for other
 /// flows, for each launch of the index stage one that keeps everything but what later launches read in registers and shared
 /// memory. Reductions over channels of what blocks hold are read in 16-byte pieces by as many lanes as a page has pieces, or, in

@@ -3,10 +3,10 @@
 #include "kernels/cuda/selection/topk_team.cuh"
 #include "kernels/device/random.h"
 
-/// Approximate selection (Vortex, section 5.2): one histogram over bins that a monotonic map of the scores evens out; of the bin
-/// in which the budget ends pages are drawn, if those above it are enough. Step by step what PageSelector::approx_top_k
-/// (kernels/cpu/selection/topk.h) does, in the same arithmetic: the same scores give the same pages on every device, however many
-/// blocks a row has.
+/// Approximate selection (Vortex, sections 5.2 and 11.2): one histogram over bins that a monotonic map of the scores evens out;
+/// of the bin in which the budget ends pages are drawn, if those above it are enough. Step by step what
+/// PageSelector::approx_top_k (kernels/cpu/selection/topk.h) does, in the same arithmetic: the same scores give the same pages on
+/// every device, however many blocks a row has.
 namespace sluice::cuda::topk {
 
 inline constexpr int kLongApproximateRow = 4096;  // from here on a sample also says which scores are far too low
