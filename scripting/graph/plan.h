@@ -8,7 +8,7 @@
 
 namespace sluice {
 
-/// Bytes of one page of one KV head: K, V and every cached field lie together (DESIGN section 5).
+/// Bytes of one page of one KV head: K, V and every cached field lie together (docs/DESIGN.md, section 5).
 /// K and V are [token, dim] row-major; a field is row-major in its shape. Every part starts at a multiple of 64 bytes.
 struct PageLayout {
   int page = 16;  // tokens
