@@ -62,9 +62,9 @@ void drop_unused_selections(FlowGraph& graph) {
   compact(graph, keep);
 }
 
-class Scheduler {
+class StepSchedule {
  public:
-  explicit Scheduler(FlowGraph& graph) : graph_(graph), origins_(graph.nodes.size()) {
+  explicit StepSchedule(FlowGraph& graph) : graph_(graph), origins_(graph.nodes.size()) {
     std::iota(origins_.begin(), origins_.end(), 0);
     for (const Node& node : graph_.nodes) roles_.push_back(role_of(node));
   }
@@ -241,12 +241,12 @@ AttendStep attend_step(const FlowGraph& graph) {
 
 Plan fuse(FlowGraph graph, bool together) {
   drop_unused_selections(graph);
-  Scheduler scheduler(graph);
-  scheduler.run();
+  StepSchedule schedule(graph);
+  schedule.run();
   Plan plan;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const auto id = static_cast<NodeId>(i);
-    const Role role = scheduler.roles()[i];
+    const Role role = schedule.roles()[i];
     if (role == Role::kConstant) continue;
     if (graph.nodes[i].stage == Stage::kCache) {
       plan.cache.push_back(id);
@@ -254,7 +254,7 @@ Plan fuse(FlowGraph graph, bool together) {
     }
     const bool joins = together && (role == Role::kQuery || role == Role::kPages) && !plan.index.empty() &&
                        plan.index.back().kind == kind_of(role) &&
-                       scheduler.phases()[i] == scheduler.phases()[static_cast<size_t>(plan.index.back().nodes.back())];
+                       schedule.phases()[i] == schedule.phases()[static_cast<size_t>(plan.index.back().nodes.back())];
     if (!joins) plan.index.push_back({kind_of(role), {}, {}});
     plan.index.back().nodes.push_back(id);
   }
