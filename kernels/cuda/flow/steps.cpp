@@ -17,7 +17,7 @@ int scores_between(const Node& selection, int pages) { return pages - selection.
 /// Whether top-k is faster with what was selected before. What a threshold may take says nothing of how many pages it took.
 bool is_hinted(const Node& selection, int rows, int pages, int budget) {
   return selection.op != Op::kThreshold && !codegen::is_drawn(selection) && budget > 0 &&
-         plan_top_k(rows, scores_between(selection, pages), budget, true).method == TopKMethod::kGuessVerifyRefine;
+         plan_top_k(rows, scores_between(selection, pages), budget, true).guess == FirstGuess::kHints;
 }
 
 }  // namespace

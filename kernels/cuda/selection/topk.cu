@@ -22,7 +22,7 @@ using namespace topk;
 
 struct Arguments {
   TopK rows;
-  TopKMethod method;
+  FirstGuess guess;
   bool aligned;  // rows, as are_aligned has it
 };
 
@@ -121,11 +121,11 @@ __device__ void select_candidates(Team<kThreads>& team, const Candidates& candid
 }
 
 /// Index of the score that this thread contributes to the guess, or -1.
-__device__ int guess_index(TopKMethod method, const int32_t* hints, int hint_count, int length, int threads) {
+__device__ int guess_index(FirstGuess how, const int32_t* hints, int hint_count, int length, int threads) {
   const int64_t thread = threadIdx.x;
   int index = -1;
-  if (method == TopKMethod::kSample) index = static_cast<int>(thread * length / threads);
-  if (method == TopKMethod::kGuessVerifyRefine) {
+  if (how == FirstGuess::kSample) index = static_cast<int>(thread * length / threads);
+  if (how == FirstGuess::kHints) {
     const int64_t place = hint_count > threads ? thread * hint_count / threads : thread;
     if (place < hint_count) index = hints[place];
   }
@@ -150,21 +150,21 @@ __global__ __launch_bounds__(kThreads, 1) void select_rows(const __grid_constant
   const int k = task.k;
   Team<kThreads> team(shared, blocks, block);
   team.template clear<kClustered>();
-  TopKMethod method = length > kCandidates ? arguments.method : TopKMethod::kRadix;
+  FirstGuess how = length > kCandidates ? arguments.guess : FirstGuess::kNone;
   int index = -1;
   float guess_score = 0;
   Target target{task.selected, nullptr, 0};
   if constexpr (kClustered) {
     // Every block gathers the same scores for the guess, so that all agree without a word.
     int hint_count = 0;
-    if (arguments.method == TopKMethod::kGuessVerifyRefine) {
+    if (arguments.guess == FirstGuess::kHints) {
       const KeptHints hints(rows, task.row);
       hint_count = min(rows.hint_count, hints.room);
       target.kept = hints.at;
       target.room = rows.keeps_hints ? hints.room : 0;
-      if (method == TopKMethod::kGuessVerifyRefine && hint_count == 0) method = TopKMethod::kSample;
+      if (how == FirstGuess::kHints && hint_count == 0) how = FirstGuess::kSample;
     }
-    index = guess_index(method, target.kept, hint_count, length, kThreads);
+    index = guess_index(how, target.kept, hint_count, length, kThreads);
     if (index >= 0) guess_score = task.scores[index];
   }
   Row<kKeys, kClustered> row_scores(task.scores, length, arguments.aligned, blocks * team.kWarps, block * team.kWarps + team.warp,
@@ -175,8 +175,8 @@ __global__ __launch_bounds__(kThreads, 1) void select_rows(const __grid_constant
   uint32_t guess_key = kNoKey;
   if constexpr (kClustered) {
     if (index >= 0) guess_key = order_key(__float_as_uint(guess_score));
-    if (method == TopKMethod::kSample) guess = guess_in_sample(kThreads, k, length);
-    if (method == TopKMethod::kGuessVerifyRefine) guess = guess_in_hints(__syncthreads_count(guess_key != kNoKey), kThreads);
+    if (how == FirstGuess::kSample) guess = guess_in_sample(kThreads, k, length);
+    if (how == FirstGuess::kHints) guess = guess_in_hints(__syncthreads_count(guess_key != kNoKey), kThreads);
     sync_cluster();  // all blocks run, and their histograms are clear
   } else {
     __syncthreads();
@@ -221,7 +221,7 @@ __global__ __launch_bounds__(kThreads, 1) void select_rows(const __grid_constant
     const int reached = static_cast<int>(counts.all.x);
     (reached >= k ? bracket.begin : bracket.end) = cut.first;
     (reached >= k ? bracket.reaching_begin : bracket.reaching_end) = reached;
-    guess = method == TopKMethod::kGuessVerifyRefine ? next_guess(guess, k, reached) : Guess{};
+    guess = how == FirstGuess::kHints ? next_guess(guess, k, reached) : Guess{};
   }
 
   if constexpr (!kClustered) {
@@ -261,7 +261,7 @@ constexpr Kernel kKernels[] = {
 };
 
 const Kernel& kernel_of(const TopKPlan& plan, int max_length) {
-  const bool clustered = plan.cluster > 1 || plan.threads * plan.keys < max_length || plan.method != TopKMethod::kRadix;
+  const bool clustered = plan.cluster > 1 || plan.threads * plan.keys < max_length || plan.guess != FirstGuess::kNone;
   for (const Kernel& kernel : kKernels) {
     if (kernel.threads == plan.threads && kernel.keys == plan.keys && kernel.clustered == clustered) return kernel;
   }
@@ -273,32 +273,31 @@ const Kernel& kernel_of(const TopKPlan& plan, int max_length) {
 
 // Chosen from times on an H200.
 TopKPlan plan_top_k(int rows, int max_length, int max_budget, bool hinted) {
-  constexpr auto kRadix = TopKMethod::kRadix;
-  if (max_length <= 1024) return {kRadix, 128, 8, 1};
-  if (max_length <= 2048) return {kRadix, 512, 4, 1};
-  if (max_length <= 4096) return {kRadix, 512, 8, 1};
-  if (max_length <= 8192) return {kRadix, 1024, 8, 1};
+  constexpr auto kNone = FirstGuess::kNone;
+  if (max_length <= 1024) return {kNone, 128, 8, 1};
+  if (max_length <= 2048) return {kNone, 512, 4, 1};
+  if (max_length <= 4096) return {kNone, 512, 8, 1};
+  if (max_length <= 8192) return {kNone, 1024, 8, 1};
   // As many blocks a row as the device has room for, as long as each has work.
   constexpr int kThreads = 1024;
   constexpr int kFewKeys = 8;
   constexpr int kMostKeys = 32;
   constexpr int kMostBlocks = 8;  // a cluster of any device
   const int room = multiprocessors();
-  TopKPlan plan{TopKMethod::kSample, kThreads, kFewKeys, 1};
+  TopKPlan plan{FirstGuess::kSample, kThreads, kFewKeys, 1};
   while (plan.cluster < kMostBlocks && 2 * plan.cluster * rows <= room && plan.cluster * kThreads * kFewKeys < max_length)
     plan.cluster *= 2;
   while (plan.keys < kMostKeys && plan.cluster * kThreads * plan.keys < max_length) plan.keys *= 2;
   // Hints spare a pass over the sample, but the longer the row, the more of it lies above a wrong hint.
-  if (hinted && plan.cluster == kMostBlocks && max_length / 32 <= max_budget) plan.method = TopKMethod::kGuessVerifyRefine;
+  if (hinted && plan.cluster == kMostBlocks && max_length / 32 <= max_budget) plan.guess = FirstGuess::kHints;
   return plan;
 }
 
 void select_top_k(const TopK& rows, const TopKPlan& plan, Stream stream) {
   if (rows.rows <= 0 || rows.max_budget <= 0) return;
-  if (plan.method == TopKMethod::kGuessVerifyRefine && rows.hints == nullptr)
-    throw InternalError("top-k: no hints to begin with");
+  if (plan.guess == FirstGuess::kHints && rows.hints == nullptr) throw InternalError("top-k: no hints to begin with");
   const Kernel& kernel = kernel_of(plan, rows.max_length);
-  const Arguments arguments{rows, plan.method, are_aligned(rows)};
+  const Arguments arguments{rows, plan.guess, are_aligned(rows)};
   cudaLaunchConfig_t config{};
   config.gridDim = rows.rows * plan.cluster;
   config.blockDim = plan.threads;

@@ -11,10 +11,11 @@ using Stream = CUstream_st*;
 // Exact selection of the best k of each row of scores. The order is total and that of kernels/cpu/selection/topk.h: higher score
 // first, ties to the lower index, NaN below -inf; all NaN are equal and so are -0 and +0.
 
-enum class TopKMethod {
-  kRadix,             // histograms of order keys
-  kSample,            // first guess the threshold from a sample of the row
-  kGuessVerifyRefine  // first guess the threshold from the scores of the hints (GVR, section 4)
+/// What the first guess of the threshold, the k-th best score, is made of. All else narrows by histograms of order keys.
+enum class FirstGuess {
+  kNone,
+  kSample,  // a sample of the row
+  kHints    // the scores of the hints (GVR, section 4)
 };
 
 /// What selections of one owner of rows, such as a request, took last: lists of page indices, each `stride` long. Any content is
@@ -49,7 +50,7 @@ struct TopK {
 /// How rows of a shape are selected from: `cluster` blocks of `threads` share a row, each thread keeps `keys` scores in
 /// registers.
 struct TopKPlan {
-  TopKMethod method = TopKMethod::kRadix;
+  FirstGuess guess = FirstGuess::kNone;
   int threads = 0;
   int keys = 0;
   int cluster = 1;

@@ -56,9 +56,9 @@ void add_hints(Problem& p, char kind, std::mt19937_64& random) {
 }
 
 std::string name_of(const TopKPlan& plan) {
-  const char* methods[] = {"radix", "sample", "gvr"};
+  const char* guesses[] = {"none", "sample", "hints"};
   char text[64];
-  std::snprintf(text, sizeof text, "%-6s %4dx%-2d c%-2d", methods[static_cast<int>(plan.method)], plan.threads, plan.keys,
+  std::snprintf(text, sizeof text, "%-6s %4dx%-2d c%-2d", guesses[static_cast<int>(plan.guess)], plan.threads, plan.keys,
                 plan.cluster);
   return text;
 }
@@ -155,15 +155,15 @@ std::string fault(const Problem& p, const OnDevice& device, const TopKPlan& plan
 std::vector<TopKPlan> plans_for(int rows, int length, int k) {
   std::vector<TopKPlan> plans = {plan_top_k(rows, length, k, true), plan_top_k(rows, length, k, false)};
   for (const auto& [threads, keys] : {std::pair{128, 8}, {512, 4}, {512, 8}, {1024, 8}}) {
-    if (threads * keys >= length) plans.push_back({TopKMethod::kRadix, threads, keys, 1});
+    if (threads * keys >= length) plans.push_back({FirstGuess::kNone, threads, keys, 1});
   }
   for (const int keys : {8, 16, 32}) {
     for (const int cluster : {1, 2, 4, 8, 16}) {
       const int64_t held = int64_t{1024} * keys * cluster;
       if (held * 8 < length || held > 4 * length + 16384) continue;
-      for (const auto method : {TopKMethod::kRadix, TopKMethod::kSample, TopKMethod::kGuessVerifyRefine}) {
-        if (method == TopKMethod::kRadix && cluster == 1 && held >= length) continue;
-        plans.push_back({method, 1024, keys, cluster});
+      for (const auto guess : {FirstGuess::kNone, FirstGuess::kSample, FirstGuess::kHints}) {
+        if (guess == FirstGuess::kNone && cluster == 1 && held >= length) continue;
+        plans.push_back({guess, 1024, keys, cluster});
       }
     }
   }
@@ -250,7 +250,7 @@ TEST_F(CudaTopK, KeepsWhatItSelectsForWhoeverRowsBelongTo) {
       rows.hint_list = kList;
       rows.keeps_hints = true;
       for (int step = 0; step < 2; ++step) {  // the second begins with what the first kept
-        select_top_k(rows, {TopKMethod::kGuessVerifyRefine, 1024, 16, 8}, nullptr);
+        select_top_k(rows, {FirstGuess::kHints, 1024, 16, 8}, nullptr);
         std::vector<int32_t> selected(static_cast<size_t>(kRows) * (k + 1));
         device.selected.download(selected.data(), device.selected.bytes());
         for (int owner = 0; owner < kRows / kOwnerRows; ++owner) {
@@ -358,10 +358,10 @@ TEST_F(CudaTopK, RefusesPlansWithoutAKernel) {
   Problem p = make_problem("gauss", 1, 100, 7, 100, false, random_);
   add_hints(p, 'h', random_);
   const OnDevice device(p);
-  EXPECT_THROW(select_top_k(device.rows, {TopKMethod::kRadix, 77, 3, 1}, nullptr), InternalError);
+  EXPECT_THROW(select_top_k(device.rows, {FirstGuess::kNone, 77, 3, 1}, nullptr), InternalError);
   TopK rows = device.rows;
   rows.hints = nullptr;
-  EXPECT_THROW(select_top_k(rows, {TopKMethod::kGuessVerifyRefine, 1024, 8, 1}, nullptr), InternalError) << "no hints";
+  EXPECT_THROW(select_top_k(rows, {FirstGuess::kHints, 1024, 8, 1}, nullptr), InternalError) << "no hints";
 }
 
 }  // namespace
