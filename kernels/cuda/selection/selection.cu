@@ -115,34 +115,21 @@ __device__ uint32_t bits_before(int64_t end, int64_t begin) {
   return end - begin >= kWordPages ? kAll : (1U << (end - begin)) - 1;
 }
 
-/// Any leaves: a bit a page, then the pages whose bits are set, in order.
-__device__ void merge(const Arguments& a) {
-  extern __shared__ uint32_t bitmap[];  // [(max_pages + 31) / 32], then uint16_t [warps, kTilePages]
-  __shared__ int list_counts[Selection::kMostLeaves];
-  __shared__ int warp_counts[kMostWarps];
-  const int threads = static_cast<int>(blockDim.x);
-  const int thread = static_cast<int>(threadIdx.x);
-  const int warps = threads / 32;
-  const int warp = thread / 32;
-  const int lane = thread % 32;
-
-  if (thread < a.lists) list_counts[thread] = a.to.leaves[thread].counts[blockIdx.x];
-  const Row row(a, blockIdx.x);
-  const bool keeps_all = int64_t{a.first} + a.last >= row.pages;
-  const int words = (row.pages + kWordPages - 1) / kWordPages;
-  for (int word = thread; word < words; word += threads) {
+/// Sets the bits of pages that windows keep, and clears all others.
+__device__ __forceinline__ void mark_windows(const Arguments& a, const Row& row, uint32_t* bitmap, int words, bool keeps_all) {
+  for (int word = static_cast<int>(threadIdx.x); word < words; word += static_cast<int>(blockDim.x)) {
     const int64_t begin = int64_t{word} * kWordPages;
     const uint32_t present = bits_before(row.pages, begin);
     const uint32_t inner = bits_before(int64_t{row.pages} - a.last, begin) & ~bits_before(a.first, begin);
     bitmap[word] = keeps_all ? present : present & ~inner;
   }
-  __syncthreads();
+}
 
-  int64_t entries = 0;
-  for (int leaf = 0; leaf < a.lists; ++leaf) entries += list_counts[leaf];
-  if (keeps_all) entries = 0;
+/// Sets the bits of pages that lists name: `entries` of them in all lists, laid end to end.
+__device__ __forceinline__ void mark_listed(const Arguments& a, uint32_t* bitmap, const int* list_counts, int64_t entries) {
   // Neighbours of a list often share a word: a thread takes some, so that few threads meet there.
-  for (int64_t base = int64_t{kBatch} * thread; base < entries; base += int64_t{kBatch} * threads) {
+  for (int64_t base = int64_t{kBatch} * static_cast<int>(threadIdx.x); base < entries;
+       base += int64_t{kBatch} * static_cast<int>(blockDim.x)) {
     int32_t position[kBatch];
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
@@ -167,30 +154,40 @@ __device__ void merge(const Arguments& a) {
     }
     atomicOr(&bitmap[word], bits);
   }
-  __syncthreads();
+}
 
-  let_next_kernel_start();
+/// Words of the bitmap that a warp lists.
+struct Stretch {
+  int begin;
+  int end;
+};
 
-  // Each warp lists the pages of an equal stretch of words.
-  const int stretch = (words + warps - 1) / warps;
-  const int begin = min(warp * stretch, words);
-  const int end = min(begin + stretch, words);
+/// Pages of this warp's stretch, and of those of the warps before it.
+struct WarpCount {
+  int own;
+  int before;
+};
+
+/// Counts them; a barrier of the block.
+__device__ __forceinline__ WarpCount count_stretch(const uint32_t* bitmap, const Stretch& stretch, int* warp_counts) {
+  const int warps = static_cast<int>(blockDim.x) / 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
   int own = 0;
-  for (int word = begin + lane; word < end; word += 32) own += __popc(bitmap[word]);
+  for (int word = stretch.begin + lane; word < stretch.end; word += 32) own += __popc(bitmap[word]);
   own = __reduce_add_sync(kAll, own);
   if (lane == 0) warp_counts[warp] = own;
   __syncthreads();
   const int of_warp = lane < warps ? warp_counts[lane] : 0;
-  int before = __reduce_add_sync(kAll, lane < warp ? of_warp : 0);
-  if (warp == warps - 1) {
-    const int count = before + own;
-    const int newest = row.pages - 1;
-    if (lane == 0) row.write_totals(count, count > 0 && (bitmap[newest / kWordPages] >> newest % kWordPages & 1U) != 0);
-  }
+  return {own, static_cast<int>(__reduce_add_sync(kAll, lane < warp ? of_warp : 0))};
+}
 
-  auto* const tile = reinterpret_cast<uint16_t*>(bitmap + (a.to.max_pages + kWordPages - 1) / kWordPages) + warp * kTilePages;
-  for (int first_word = begin; first_word < end; first_word += 32) {
-    uint32_t word = first_word + lane < end ? bitmap[first_word + lane] : 0;
+/// Writes the pages of a warp's stretch in order, behind `before` others, by way of `tile`: [kTilePages].
+__device__ __forceinline__ void write_stretch(const Row& row, const uint32_t* bitmap, const Stretch& stretch, uint16_t* tile,
+                                              int before) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (int first_word = stretch.begin; first_word < stretch.end; first_word += 32) {
+    uint32_t word = first_word + lane < stretch.end ? bitmap[first_word + lane] : 0;
     int up_to = __popc(word);
     int place = -up_to;
 #pragma unroll
@@ -205,6 +202,43 @@ __device__ void merge(const Arguments& a) {
     before += count;
     __syncwarp();
   }
+}
+
+/// Any leaves: a bit a page, then the pages whose bits are set, in order.
+__device__ void merge(const Arguments& a) {
+  extern __shared__ uint32_t bitmap[];  // [(max_pages + 31) / 32], then uint16_t [warps, kTilePages]
+  __shared__ int list_counts[Selection::kMostLeaves];
+  __shared__ int warp_counts[kMostWarps];
+  const int thread = static_cast<int>(threadIdx.x);
+  const int warps = static_cast<int>(blockDim.x) / 32;
+  const int warp = thread / 32;
+
+  if (thread < a.lists) list_counts[thread] = a.to.leaves[thread].counts[blockIdx.x];
+  const Row row(a, blockIdx.x);
+  const bool keeps_all = int64_t{a.first} + a.last >= row.pages;
+  const int words = (row.pages + kWordPages - 1) / kWordPages;
+  mark_windows(a, row, bitmap, words, keeps_all);
+  __syncthreads();
+
+  int64_t entries = 0;
+  for (int leaf = 0; leaf < a.lists; ++leaf) entries += list_counts[leaf];
+  if (keeps_all) entries = 0;
+  mark_listed(a, bitmap, list_counts, entries);
+  __syncthreads();
+
+  let_next_kernel_start();
+
+  const int words_each = (words + warps - 1) / warps;
+  const int begin = min(warp * words_each, words);
+  const Stretch stretch{begin, min(begin + words_each, words)};
+  const WarpCount counted = count_stretch(bitmap, stretch, warp_counts);
+  if (warp == warps - 1) {
+    const int count = counted.before + counted.own;
+    const int newest = row.pages - 1;
+    if (thread % 32 == 0) row.write_totals(count, count > 0 && (bitmap[newest / kWordPages] >> newest % kWordPages & 1U) != 0);
+  }
+  auto* const tiles = reinterpret_cast<uint16_t*>(bitmap + (a.to.max_pages + kWordPages - 1) / kWordPages);
+  write_stretch(row, bitmap, stretch, tiles + warp * kTilePages, counted.before);
 }
 
 template <bool kMerge>

@@ -120,7 +120,17 @@ __device__ void select_candidates(Team<kThreads>& team, const Candidates& candid
              [&](int at, uint32_t, int place) { target.put(at, candidates.indices[place]); });
 }
 
-/// Index of the score that this thread contributes to the guess, or -1.
+/// The score that each thread contributes to a row's first guess, which is asked for before the row itself. Every block of a
+/// cluster gathers the same ones, so that all agree without a word.
+struct Contribution {
+  FirstGuess how = FirstGuess::kNone;
+  int index = -1;  // in the row; -1: none
+  float score = 0;
+
+  __device__ __forceinline__ uint32_t key() const { return index >= 0 ? order_key(__float_as_uint(score)) : kNoKey; }
+};
+
+/// Index of the score that this thread contributes, or -1.
 __device__ int guess_index(FirstGuess how, const int32_t* hints, int hint_count, int length, int threads) {
   const int64_t thread = threadIdx.x;
   int index = -1;
@@ -132,86 +142,95 @@ __device__ int guess_index(FirstGuess how, const int32_t* hints, int hint_count,
   return index < length ? index : -1;
 }
 
-template <int kThreads, int kKeys, bool kClustered>
-__global__ __launch_bounds__(kThreads, 1) void select_rows(const __grid_constant__ Arguments arguments) {
-  __shared__ Shared<kThreads> shared;
-  extern __shared__ Candidates candidates[];  // one, where blocks are clustered
-
+/// Asks for this thread's contribution, and finds where a selection is kept as hints to the next.
+template <int kThreads>
+__device__ __forceinline__ Contribution ask_for_guess(const Arguments& arguments, const Task& task, Target& target) {
   const TopK& rows = arguments.rows;
-  int blocks = 1;
-  int block = 0;
-  if constexpr (kClustered) {
-    blocks = static_cast<int>(cluster_blocks());
-    block = static_cast<int>(cluster_rank());
+  Contribution mine{.how = task.length > kCandidates ? arguments.guess : FirstGuess::kNone};
+  int hint_count = 0;
+  if (arguments.guess == FirstGuess::kHints) {
+    const KeptHints hints(rows, task.row);
+    hint_count = min(rows.hint_count, hints.room);
+    target.kept = hints.at;
+    target.room = rows.keeps_hints ? hints.room : 0;
+    if (mine.how == FirstGuess::kHints && hint_count == 0) mine.how = FirstGuess::kSample;
   }
-  const Task task(rows, blocks);
-  if (task.is_done<kThreads>(rows, blocks, block)) return;
-  const int length = task.length;
-  const int k = task.k;
-  Team<kThreads> team(shared, blocks, block);
-  team.template clear<kClustered>();
-  FirstGuess how = length > kCandidates ? arguments.guess : FirstGuess::kNone;
-  int index = -1;
-  float guess_score = 0;
-  Target target{task.selected, nullptr, 0};
-  if constexpr (kClustered) {
-    // Every block gathers the same scores for the guess, so that all agree without a word.
-    int hint_count = 0;
-    if (arguments.guess == FirstGuess::kHints) {
-      const KeptHints hints(rows, task.row);
-      hint_count = min(rows.hint_count, hints.room);
-      target.kept = hints.at;
-      target.room = rows.keeps_hints ? hints.room : 0;
-      if (how == FirstGuess::kHints && hint_count == 0) how = FirstGuess::kSample;
-    }
-    index = guess_index(how, target.kept, hint_count, length, kThreads);
-    if (index >= 0) guess_score = task.scores[index];
-  }
-  Row<kKeys, kClustered> row_scores(task.scores, length, arguments.aligned, blocks * team.kWarps, block * team.kWarps + team.warp,
-                                    team.lane);
-  const auto visit = [&](const auto& use) { row_scores.visit(use); };
-  const auto reaching = [&](uint32_t first) { return row_scores.reaching(first); };
-  Guess guess;
-  uint32_t guess_key = kNoKey;
-  if constexpr (kClustered) {
-    if (index >= 0) guess_key = order_key(__float_as_uint(guess_score));
-    if (how == FirstGuess::kSample) guess = guess_in_sample(kThreads, k, length);
-    if (how == FirstGuess::kHints) guess = guess_in_hints(__syncthreads_count(guess_key != kNoKey), kThreads);
-    sync_cluster();  // all blocks run, and their histograms are clear
-  } else {
-    __syncthreads();
-  }
+  mine.index = guess_index(mine.how, target.kept, hint_count, task.length, kThreads);
+  if (mine.index >= 0) mine.score = task.scores[mine.index];
+  return mine;
+}
 
-  bool loading = true;
-  Bracket bracket{.reaching_begin = length};
+/// The first rank to probe at, among the keys that threads contribute.
+template <int kThreads>
+__device__ __forceinline__ Guess first_guess(FirstGuess how, uint32_t key, const Task& task) {
+  Guess guess;
+  if (how == FirstGuess::kSample) guess = guess_in_sample(kThreads, task.k, task.length);
+  if (how == FirstGuess::kHints) guess = guess_in_hints(__syncthreads_count(key != kNoKey), kThreads);
+  return guess;
+}
+
+/// What narrows the bracket of a row of clustered blocks beside histograms: the keys to probe at.
+template <int kThreads>
+struct Probes {
+  FirstGuess how;
+  uint32_t key;  // this thread's contribution
+  Guess guess;
+  int made = 0;
+  uint32_t last = kNoKey;  // probed at a guess
+
+  /// The next key to probe at; kNoKey: there is none.
+  __device__ __forceinline__ uint32_t next(Team<kThreads>& team, const Bracket& bracket) {
+    constexpr int kMost = 4;
+    uint32_t next = kNoKey;
+    // Too many reach a probe: if that is a plateau, it may be the threshold, or enough keys may lie above it.
+    const bool on_plateau = last != kNoKey && last == bracket.begin;
+    if (made < kMost && on_plateau) {
+      next = last + 1;
+    } else if (made < kMost && guess.rank > 0) {
+      next = last = key_of_rank(team, key, guess.held, guess.rank);
+    }
+    ++made;
+    if (on_plateau) last = kNoKey;
+    return next;
+  }
+  /// After so many keys reached a probe.
+  __device__ __forceinline__ void learn(int k, int reached) {
+    guess = how == FirstGuess::kHints ? next_guess(guess, k, reached) : Guess{};
+  }
+};
+
+/// Where narrowing ended: at the cut, or, in a cluster, where few enough keys reach it for one block.
+struct Narrowed {
+  Bracket bracket;
   Cut cut;
   Counts counts;
   bool exact = false;
-  uint32_t probed = kNoKey;
-  for (int probes = 0;;) {
+};
+
+/// Narrows the bracket of the k-th best key by probes, in a cluster, and by histograms.
+template <int kThreads, int kKeys, bool kClustered>
+__device__ __forceinline__ Narrowed narrow_row(Team<kThreads>& team, Row<kKeys, kClustered>& row, const Task& task,
+                                               Probes<kThreads> probes) {
+  const int k = task.k;
+  const auto visit = [&](const auto& use) { row.visit(use); };
+  const auto reaching = [&](uint32_t first) { return row.reaching(first); };
+  bool loading = true;
+  Bracket bracket{.reaching_begin = task.length};
+  Cut cut;
+  Counts counts;
+  bool exact = false;
+  for (;;) {
     exact = is_exact(bracket, k);
     const bool done = exact || (kClustered && bracket.reaching_begin <= kCandidates);
     Cut next = exact ? exact_cut(bracket, k) : Cut{bracket.begin, 0};
     if (done && cut.first == next.first && next.ties == 0) break;
-    if (!done) {
-      if constexpr (kClustered) {
-        constexpr int kProbes = 4;
-        next.first = kNoKey;
-        // Too many reach a probe: if that is a plateau, it may be the threshold, or enough keys may lie above it.
-        const bool on_plateau = probed != kNoKey && probed == bracket.begin;
-        if (probes < kProbes && on_plateau) {
-          next.first = probed + 1;
-        } else if (probes < kProbes && guess.rank > 0) {
-          next.first = probed = key_of_rank(team, guess_key, guess.held, guess.rank);
-        }
-        ++probes;
-        if (on_plateau) probed = kNoKey;
-      }
+    if constexpr (kClustered) {
+      if (!done) next.first = probes.next(team, bracket);
     }
-    if (loading) row_scores.finish_load();
+    if (loading) row.finish_load();
     loading = false;
     if (!done && (!kClustered || next.first <= bracket.begin || next.first >= bracket.end)) {
-      guess.rank = 0;
+      probes.guess.rank = 0;
       team.template narrow<kClustered>(bracket, k, visit);
       continue;
     }
@@ -221,25 +240,64 @@ __global__ __launch_bounds__(kThreads, 1) void select_rows(const __grid_constant
     const int reached = static_cast<int>(counts.all.x);
     (reached >= k ? bracket.begin : bracket.end) = cut.first;
     (reached >= k ? bracket.reaching_begin : bracket.reaching_end) = reached;
-    guess = how == FirstGuess::kHints ? next_guess(guess, k, reached) : Guess{};
+    probes.learn(k, reached);
   }
+  return {bracket, cut, counts, exact};
+}
 
-  if constexpr (!kClustered) {
-    team.place(cut, counts.before, visit, [&](int at, uint32_t, int index) { target.put(at, index); });
+/// Puts what the cut of a cluster takes where it goes or, unless that is exact, to the first block, which finishes alone.
+template <int kThreads, int kKeys>
+__device__ __forceinline__ void place_from_cluster(Team<kThreads>& team, Candidates* candidates, Row<kKeys, true>& row,
+                                                   const Narrowed& at, int k, const Target& target, int block) {
+  Candidates* collected = at.exact ? nullptr : in_block(&candidates[0], 0);
+  uint32_t* own_scores = at.exact ? nullptr : candidates[0].own_scores;
+  place_by_masks(at.cut, at.counts, row, own_scores, [&](uint32_t place, int index, uint32_t slot) {
+    if (collected == nullptr) {
+      target.put(static_cast<int>(place), index);
+    } else {
+      collected->keys[place] = order_key(own_scores[slot]);
+      collected->indices[place] = index;
+    }
+  });
+  if (at.exact) return;
+  sync_cluster();
+  if (block == 0) select_candidates(team, candidates[0], at.bracket, k, target);
+}
+
+template <int kThreads, int kKeys, bool kClustered>
+__global__ __launch_bounds__(kThreads, 1) void select_rows(const __grid_constant__ Arguments arguments) {
+  __shared__ Shared<kThreads> shared;
+  extern __shared__ Candidates candidates[];  // one, where blocks are clustered
+
+  int blocks = 1;
+  int block = 0;
+  if constexpr (kClustered) {
+    blocks = static_cast<int>(cluster_blocks());
+    block = static_cast<int>(cluster_rank());
+  }
+  const Task task(arguments.rows, blocks);
+  if (task.is_done<kThreads>(arguments.rows, blocks, block)) return;
+  Team<kThreads> team(shared, blocks, block);
+  team.template clear<kClustered>();
+  Target target{task.selected, nullptr, 0};
+  Contribution mine;
+  if constexpr (kClustered) mine = ask_for_guess<kThreads>(arguments, task, target);
+  Row<kKeys, kClustered> row(task.scores, task.length, arguments.aligned, blocks * team.kWarps, block * team.kWarps + team.warp,
+                             team.lane);
+  Probes<kThreads> probes{.how = mine.how, .key = mine.key(), .guess = {}};
+  if constexpr (kClustered) {
+    probes.guess = first_guess<kThreads>(mine.how, probes.key, task);
+    sync_cluster();  // all blocks run, and their histograms are clear
   } else {
-    Candidates* collected = exact ? nullptr : in_block(&candidates[0], 0);
-    uint32_t* own_scores = exact ? nullptr : candidates[0].own_scores;
-    place_by_masks(cut, counts, row_scores, own_scores, [&](uint32_t at, int index, uint32_t slot) {
-      if (collected == nullptr) {
-        target.put(static_cast<int>(at), index);
-      } else {
-        collected->keys[at] = order_key(own_scores[slot]);
-        collected->indices[at] = index;
-      }
-    });
-    if (exact) return;
-    sync_cluster();
-    if (block == 0) select_candidates(team, candidates[0], bracket, k, target);
+    __syncthreads();
+  }
+  const Narrowed at = narrow_row(team, row, task, probes);
+  if constexpr (kClustered) {
+    place_from_cluster(team, candidates, row, at, task.k, target, block);
+  } else {
+    team.place(
+        at.cut, at.counts.before, [&](const auto& use) { row.visit(use); },
+        [&](int place, uint32_t, int index) { target.put(place, index); });
   }
 }
 
