@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/cpu/runtime/pool.h"
@@ -57,6 +58,10 @@ int count_sparse_layers(const Plan& plan, int layers) {
   int sparse = 0;
   for (int layer = 0; layer < layers; ++layer) sparse += plan.graph.layers.is_sparse(layer, layers) ? 1 : 0;
   return sparse;
+}
+
+bool selects_top_k(const FlowGraph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.op == Op::kTopK; });
 }
 
 std::string roofline_text(const Plan& plan, const Workload& workload) {
@@ -119,6 +124,7 @@ PlanReport plan_report(const Compilation& compilation, const Workload& workload)
     } catch (const InputError& error) {
       return refused("on the CPU", error.what(), error.hint());
     }
+    if (selects_top_k(compilation.plan.graph)) text += "on the CPU: topk has one method, whichever a flow names\n";
   }
   try {
     check_cache_size(compilation.plan);

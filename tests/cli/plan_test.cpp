@@ -100,6 +100,49 @@ TEST(Plan, SaysHowAGpuRunsIt) {
   EXPECT_EQ(lines_with(run_sluice({"plan", "quest"}).out, "on a GPU"), 0);
 }
 
+/// A flow that names the method of its top-k.
+std::string flow_by(const Folder& folder, const std::string& method) {
+  return folder.write(method + ".lua", R"(
+    local flow = sluice.flow { name = "by", page = 16 }
+    function flow.cache(c) c.m = c.k:mean("token") end
+    function flow.index(q, c)
+      local s = q:dot(c.m)
+      return sluice.topk(s:max("head"), { ratio = 1 / 8, last = 1, method = ")" +
+                                           method +
+                                           R"(" }) end
+    return flow)");
+}
+
+TEST(Plan, SaysByWhichMethodAGpuSelects) {
+  const Folder folder;
+  const auto planned = [&](const std::string& method, const std::string& tokens) {
+    return run_sluice({"plan", flow_by(folder, method), "--device", "cuda", "--batch", "2", "--tokens", tokens}).out;
+  };
+  const std::string any = planned("auto", "8192");
+  EXPECT_EQ(lines_with(any, "topk: method radix (auto): the only one of rows that are held on chip"), 1) << any;
+  EXPECT_EQ(lines_with(any, "method gvr (auto): of 4 rows of "), 1) << "of longer rows: " << any;
+  const std::string large =
+      run_sluice({"plan", flow_by(folder, "auto"), "--device", "cuda", "--batch", "64", "--tokens", "30000000"}).out;
+  EXPECT_EQ(lines_with(large, "method radix, after a guess from a sample (auto): of 128 rows of 1874999 scores"), 1) << large;
+  const std::string radix = planned("radix", "8192");
+  EXPECT_EQ(lines_with(radix, "method radix, as the flow says"), 2) << radix;
+  EXPECT_EQ(lines_with(radix, "(auto)"), 0) << radix;
+  const std::string gvr = planned("gvr", "8192");
+  EXPECT_EQ(lines_with(gvr, "method gvr, as the flow says"), 1) << gvr;
+  EXPECT_EQ(lines_with(gvr, "(auto)"), 0) << gvr;
+  EXPECT_EQ(lines_with(gvr, "index_row"), 0) << gvr;
+  EXPECT_EQ(lines_with(gvr, "topk is to begin with what the last step took (method \"gvr\")"), 1) << gvr;
+}
+
+TEST(Plan, SaysThatCpusHaveOneMethod) {
+  const Folder folder;
+  for (const std::string method : {"auto", "radix", "gvr"}) {
+    const std::string out = run_sluice({"plan", flow_by(folder, method), "--device", "cpu"}).out;
+    EXPECT_EQ(lines_with(out, "on the CPU: topk has one method, whichever a flow names"), 1) << out;
+  }
+  EXPECT_EQ(lines_with(run_sluice({"plan", "streaming"}).out, "topk has one method"), 0);
+}
+
 /// One that reads more than dense attention, and keeps more of a page than a block of a GPU has room for.
 constexpr const char* kWideFlow = R"(
   local flow = sluice.flow { name = "wide", page = 128 }

@@ -63,7 +63,7 @@ BenchRow measure(const TopKShape& shape, double seconds) {
   const std::vector<int32_t> tokens(static_cast<size_t>(shape.rows), 1);
   const DeviceMemory device_tokens = on_device(tokens.data(), tokens.size() * sizeof(int32_t));
   const cuda::Draws draws{.tolerate = shape.tolerate, .tokens = device_tokens.as<int32_t>()};
-  const cuda::TopKPlan plan = cuda::plan_top_k(shape.rows, shape.length, shape.k, shape.hinted);
+  const cuda::TopKPlan plan = cuda::plan_top_k(shape.rows, shape.length, shape.k, shape.hinted, cuda::multiprocessors());
   const auto run = [&](int64_t call, cuda::Stream stream) {
     const cuda::TopK rows{.scores = device_scores.as<float>() + static_cast<size_t>(call % copies) * count,
                           .stride = shape.length,

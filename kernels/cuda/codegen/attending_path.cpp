@@ -1,9 +1,9 @@
 #include "kernels/cuda/codegen/attending_path.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/cuda/codegen/arguments.h"
+#include "kernels/cuda/codegen/selection_plan.h"
 #include "kernels/cuda/primitives/round_up.h"
 
 namespace sluice::cuda::codegen {
@@ -33,15 +33,6 @@ AttendingBlocks attending_blocks(int sequences, int kv_heads, int multiprocessor
   int own = kMostOwnRows;
   while (kv_heads % own != 0) --own;
   return {.blocks = sequences * kv_heads / own, .own_rows = own, .least = multiprocessors * 3 / 4, .most = multiprocessors};
-}
-
-int most_budget(const Node& selection, int pages) {
-  const Attributes& a = selection.attributes;
-  const int64_t middle = std::max<int64_t>(0, int64_t{pages} - a.first - a.last);
-  if (selection.op == Op::kThreshold) return static_cast<int>(a.max_pages > 0 ? std::min<int64_t>(middle, a.max_pages) : middle);
-  const auto share = static_cast<int64_t>(std::ceil(a.ratio * pages));
-  const int64_t wanted = std::max(int64_t{a.k} + a.first + a.last, share) - a.first - a.last;
-  return static_cast<int>(std::clamp<int64_t>(wanted, 0, middle));
 }
 
 bool may_attend(const AttendingKernel& kernel, int kv_heads, size_t most_shared) {

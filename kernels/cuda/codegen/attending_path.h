@@ -32,9 +32,6 @@ struct AttendingBlocks {
 };
 AttendingBlocks attending_blocks(int sequences, int kv_heads, int multiprocessors);
 
-/// Most pages that a selection by score takes of a row of `pages`, between those that are kept anyway.
-int most_budget(const Node& selection, int pages);
-
 /// Whether there is a path for some number of sequences of some length.
 bool may_attend(const AttendingKernel& kernel, int kv_heads, size_t most_shared);
 

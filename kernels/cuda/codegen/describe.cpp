@@ -12,6 +12,7 @@
 #include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/codegen/attending_path.h"
 #include "kernels/cuda/codegen/kernels.h"
+#include "kernels/cuda/codegen/selection_plan.h"
 #include "scripting/graph/ops.h"
 #include "scripting/graph/selections.h"
 
@@ -42,6 +43,8 @@ class Description {
   }
 
  private:
+  static constexpr int kMultiprocessors = 132;                 // of an H200
+  static constexpr int64_t kTooMany = 1 << 20;                 // rows, or sequences
   static constexpr size_t kBlockShared = (227 << 10) - 1'024;  // of an H200, less about what a kernel has anyway
 
   using Which = std::function<bool(NodeId)>;
@@ -77,6 +80,9 @@ class Description {
     if (approximate > 0) parts.emplace_back("approximate selection");
     parts.emplace_back("the list of pages");
     line(fmt::format("{}, all on chip", fmt::join(parts, ", ")));
+    for (const ScoredSelection& each : layout_.selections) {
+      if (node(each.node).op == Op::kTopK) line(fmt::format("%{} topk: {}", each.node, describe_held_method(node(each.node))));
+    }
     launch("attention", "over the lists");
     if (!source_.attending.name.empty()) {
       lines_ +=
@@ -98,6 +104,8 @@ class Description {
   }
 
   int pages() const { return static_cast<int>((step_.tokens + plan_.layout.page - 1) / plan_.layout.page); }
+  /// The same of rows that take several kernels: longer ones, where the step's do not.
+  int unheld_pages() const { return std::max(pages(), static_cast<int>(source_.row.most_pages() + 1)); }
   std::string rows() const { return fmt::format("{} x {} KV heads", step_.batch, step_.kv_heads); }
 
   /// Whether clusters of blocks do.
@@ -115,8 +123,6 @@ class Description {
 
   /// Whether one kernel attends to the step's rows, too.
   std::string attending() const {
-    constexpr int kMultiprocessors = 132;  // of an H200
-    constexpr int64_t kTooMany = 1 << 20;
     const auto batch = static_cast<int>(std::min(step_.batch, kTooMany));
     const AttendingBlocks blocks = attending_blocks(batch, step_.kv_heads, kMultiprocessors);
     if (attending_path(layout_, source_.attending, leaf_selections(plan_.graph), blocks, pages(), kBlockShared).blocks > 0) {
@@ -188,9 +194,13 @@ class Description {
   }
 
   void select(const ScoredSelection& selection) {
-    const bool threshold = node(selection.node).op == Op::kThreshold;
-    launch("top-k", fmt::format("%{} {}: of the scores %{}, which come from device memory{}", selection.node,
-                                name_of(node(selection.node).op), selection.score, threshold ? "; as many as pass" : ""));
+    const Node& current = node(selection.node);
+    launch("top-k", fmt::format("%{} {}: of the scores %{}, which come from device memory{}", selection.node, name_of(current.op),
+                                selection.score, current.op == Op::kThreshold ? "; as many as pass" : ""));
+    if (current.op != Op::kTopK) return;
+    const int most = unheld_pages();
+    const auto rows = static_cast<int>(std::min<int64_t>(step_.batch * step_.kv_heads, kTooMany));
+    line(describe_method(current, {rows, most, most_budget(current, most), kMultiprocessors}));
   }
 
   const Plan& plan_;

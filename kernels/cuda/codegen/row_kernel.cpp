@@ -4,6 +4,7 @@
 #include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/codegen/kernel_writer.h"
 #include "kernels/cuda/codegen/reductions.h"
+#include "kernels/cuda/codegen/selection_plan.h"
 #include "kernels/cuda/primitives/round_up.h"
 #include "scripting/graph/ops.h"
 
@@ -49,6 +50,11 @@ std::string why_not_whole_rows(const FlowLayout& layout) {
   const FlowGraph& graph = layout.plan.graph;
   if (graph.selection() == kNoNode) return "it selects nothing";
   if (layout.launches.empty()) return "it computes nothing";
+  for (const ScoredSelection& selection : layout.selections) {
+    if (!insists_on_hints(layout.node(selection.node))) continue;
+    return fmt::format("%{} topk is to begin with what the last step took (method \"gvr\"), which lies in device memory",
+                       selection.node);
+  }
   int tiles = 0;
   for (const Launch& launch : layout.launches) {
     for (const NodeId id : layout.computed_by(launch)) {

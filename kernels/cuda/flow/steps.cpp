@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "kernels/cuda/codegen/selection_plan.h"
 #include "kernels/cuda/flow/flow.h"
 #include "kernels/cuda/primitives/round_up.h"
 #include "kernels/cuda/selection/topk.h"
@@ -11,15 +12,6 @@ namespace {
 
 constexpr int kLeastChunk = 64;  // pages worth a block
 
-/// Pages of a row between those that a selection keeps anyway, which it selects from.
-int scores_between(const Node& selection, int pages) { return pages - selection.attributes.first - selection.attributes.last; }
-
-/// Whether top-k is faster with what was selected before. What a threshold may take says nothing of how many pages it took.
-bool is_hinted(const Node& selection, int rows, int pages, int budget) {
-  return selection.op != Op::kThreshold && !codegen::is_drawn(selection) && budget > 0 &&
-         plan_top_k(rows, scores_between(selection, pages), budget, true).guess == FirstGuess::kHints;
-}
-
 }  // namespace
 
 int CudaFlow::hint_room(int max_pages) const {
@@ -28,7 +20,8 @@ int CudaFlow::hint_room(int max_pages) const {
   for (const codegen::ScoredSelection& selection : layout_.selections) {
     const Node& node = layout_.node(selection.node);
     // A shorter row, of which it takes a larger part, may be one for hints where the longest is not.
-    if (is_hinted(node, 1, max_pages, max_pages)) most = std::max(most, codegen::most_budget(node, max_pages));
+    if (codegen::takes_hints(node, {1, max_pages, max_pages, multiprocessors()}))
+      most = std::max(most, codegen::most_budget(node, max_pages));
   }
   return most;
 }
@@ -36,7 +29,7 @@ int CudaFlow::hint_room(int max_pages) const {
 bool CudaFlow::takes_hints(int sequences, int pages) const {
   return std::any_of(layout_.selections.begin(), layout_.selections.end(), [&](const codegen::ScoredSelection& selection) {
     const Node& node = layout_.node(selection.node);
-    return is_hinted(node, sequences * kv_heads_, pages, codegen::most_budget(node, pages));
+    return codegen::takes_hints(node, {sequences * kv_heads_, pages, codegen::most_budget(node, pages), multiprocessors()});
   });
 }
 
@@ -53,7 +46,7 @@ SelectionLeaf CudaFlow::select_leaf(NodeId id, int layer, int rows, const FlowSe
   top.scores = values_of(node.inputs[0]) + leaf.first;
   top.stride = row_stride();
   top.rows = rows;
-  top.max_length = scores_between(node, pages);
+  top.max_length = codegen::scored_pages(node, pages);
   top.lengths = numbers_at(1, number);
   top.budgets = numbers_at(2, number);
   top.max_budget = budget;
@@ -74,8 +67,9 @@ SelectionLeaf CudaFlow::select_leaf(NodeId id, int layer, int rows, const FlowSe
                stream);
     return leaf;
   }
+  const codegen::SelectedRows selected{rows, pages, budget, multiprocessors()};
   const int place = state_layers_.at(static_cast<size_t>(layer));
-  if (sequences.hints != nullptr && place >= 0 && is_hinted(node, rows, pages, budget)) {
+  if (sequences.hints != nullptr && place >= 0 && codegen::takes_hints(node, selected)) {
     // Scores change little from step to step (GVR, section 3).
     top.hints = sequences.hints;
     top.owner_rows = kv_heads_;
@@ -83,7 +77,7 @@ SelectionLeaf CudaFlow::select_leaf(NodeId id, int layer, int rows, const FlowSe
     top.hint_count = budget;
     top.keeps_hints = true;
   }
-  select_top_k(top, plan_top_k(rows, top.max_length, budget, top.hints != nullptr), stream);
+  select_top_k(top, codegen::plan_selection(node, selected, top.hints != nullptr), stream);
   return leaf;
 }
 

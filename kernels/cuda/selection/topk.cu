@@ -55,6 +55,8 @@ __device__ Guess guess_in_sample(int sampled, int k, int length) {
 
 /// Among hints: half are expected to be as good as ever.
 __device__ Guess guess_in_hints(int held, int threads) { return {held < threads / 8 ? 0 : held / 2 + held / 64, held}; }
+/// The same, however few they are.
+__device__ Guess guess_in_any_hints(int held) { return {held == 0 ? 0 : max(1, held / 2 + held / 64), held}; }
 
 /// The next guess after `reached` keys reached the last: the secant method of GVR, section 4.2.2, on ranks among the hints.
 __device__ Guess next_guess(Guess last, int k, int reached) {
@@ -143,17 +145,17 @@ __device__ int guess_index(FirstGuess how, const int32_t* hints, int hint_count,
 }
 
 /// Asks for this thread's contribution, and finds where a selection is kept as hints to the next.
-template <int kThreads>
+template <int kThreads, bool kInsists>
 __device__ __forceinline__ Contribution ask_for_guess(const Arguments& arguments, const Task& task, Target& target) {
   const TopK& rows = arguments.rows;
-  Contribution mine{.how = task.length > kCandidates ? arguments.guess : FirstGuess::kNone};
+  Contribution mine{.how = kInsists || task.length > kCandidates ? arguments.guess : FirstGuess::kNone};
   int hint_count = 0;
   if (arguments.guess == FirstGuess::kHints) {
     const KeptHints hints(rows, task.row);
     hint_count = min(rows.hint_count, hints.room);
     target.kept = hints.at;
     target.room = rows.keeps_hints ? hints.room : 0;
-    if (mine.how == FirstGuess::kHints && hint_count == 0) mine.how = FirstGuess::kSample;
+    if (!kInsists && mine.how == FirstGuess::kHints && hint_count == 0) mine.how = FirstGuess::kSample;
   }
   mine.index = guess_index(mine.how, target.kept, hint_count, task.length, kThreads);
   if (mine.index >= 0) mine.score = task.scores[mine.index];
@@ -161,11 +163,14 @@ __device__ __forceinline__ Contribution ask_for_guess(const Arguments& arguments
 }
 
 /// The first rank to probe at, among the keys that threads contribute.
-template <int kThreads>
+template <int kThreads, bool kInsists>
 __device__ __forceinline__ Guess first_guess(FirstGuess how, uint32_t key, const Task& task) {
   Guess guess;
   if (how == FirstGuess::kSample) guess = guess_in_sample(kThreads, task.k, task.length);
-  if (how == FirstGuess::kHints) guess = guess_in_hints(__syncthreads_count(key != kNoKey), kThreads);
+  if (how == FirstGuess::kHints) {
+    const int held = __syncthreads_count(key != kNoKey);
+    guess = kInsists ? guess_in_any_hints(held) : guess_in_hints(held, kThreads);
+  }
   return guess;
 }
 
@@ -207,11 +212,13 @@ struct Narrowed {
   bool exact = false;
 };
 
-/// Narrows the bracket of the k-th best key by probes, in a cluster, and by histograms.
-template <int kThreads, int kKeys, bool kClustered>
+/// Narrows the bracket of the k-th best key by probes, in a cluster, and by histograms. Who insists on guesses narrows rows that
+/// one block has room for, too.
+template <bool kInsists, int kThreads, int kKeys, bool kClustered>
 __device__ __forceinline__ Narrowed narrow_row(Team<kThreads>& team, Row<kKeys, kClustered>& row, const Task& task,
                                                Probes<kThreads> probes) {
   const int k = task.k;
+  const int few = kInsists ? min(kCandidates, task.length - 1) : kCandidates;
   const auto visit = [&](const auto& use) { row.visit(use); };
   const auto reaching = [&](uint32_t first) { return row.reaching(first); };
   bool loading = true;
@@ -221,7 +228,7 @@ __device__ __forceinline__ Narrowed narrow_row(Team<kThreads>& team, Row<kKeys, 
   bool exact = false;
   for (;;) {
     exact = is_exact(bracket, k);
-    const bool done = exact || (kClustered && bracket.reaching_begin <= kCandidates);
+    const bool done = exact || (kClustered && bracket.reaching_begin <= few);
     Cut next = exact ? exact_cut(bracket, k) : Cut{bracket.begin, 0};
     if (done && cut.first == next.first && next.ties == 0) break;
     if constexpr (kClustered) {
@@ -264,7 +271,7 @@ __device__ __forceinline__ void place_from_cluster(Team<kThreads>& team, Candida
   if (block == 0) select_candidates(team, candidates[0], at.bracket, k, target);
 }
 
-template <int kThreads, int kKeys, bool kClustered>
+template <int kThreads, int kKeys, bool kClustered, bool kInsists>
 __global__ __launch_bounds__(kThreads, 1) void select_rows(const __grid_constant__ Arguments arguments) {
   __shared__ Shared<kThreads> shared;
   extern __shared__ Candidates candidates[];  // one, where blocks are clustered
@@ -281,17 +288,17 @@ __global__ __launch_bounds__(kThreads, 1) void select_rows(const __grid_constant
   team.template clear<kClustered>();
   Target target{task.selected, nullptr, 0};
   Contribution mine;
-  if constexpr (kClustered) mine = ask_for_guess<kThreads>(arguments, task, target);
+  if constexpr (kClustered) mine = ask_for_guess<kThreads, kInsists>(arguments, task, target);
   Row<kKeys, kClustered> row(task.scores, task.length, arguments.aligned, blocks * team.kWarps, block * team.kWarps + team.warp,
                              team.lane);
   Probes<kThreads> probes{.how = mine.how, .key = mine.key(), .guess = {}};
   if constexpr (kClustered) {
-    probes.guess = first_guess<kThreads>(mine.how, probes.key, task);
+    probes.guess = first_guess<kThreads, kInsists>(mine.how, probes.key, task);
     sync_cluster();  // all blocks run, and their histograms are clear
   } else {
     __syncthreads();
   }
-  const Narrowed at = narrow_row(team, row, task, probes);
+  const Narrowed at = narrow_row<kInsists>(team, row, task, probes);
   if constexpr (kClustered) {
     place_from_cluster(team, candidates, row, at, task.k, target, block);
   } else {
@@ -305,51 +312,34 @@ struct Kernel {
   int threads;
   int keys;
   bool clustered;
+  bool insists;
   void (*function)(Arguments);
 };
 
-template <int kThreads, int kKeys, bool kClustered>
+template <int kThreads, int kKeys, bool kClustered, bool kInsists = false>
 constexpr Kernel kernel() {
-  return {kThreads, kKeys, kClustered, select_rows<kThreads, kKeys, kClustered>};
+  return {kThreads, kKeys, kClustered, kInsists, select_rows<kThreads, kKeys, kClustered, kInsists>};
 }
 
 constexpr Kernel kKernels[] = {
-    kernel<128, 8, false>(), kernel<512, 4, false>(),  kernel<512, 8, false>(),  kernel<1024, 8, false>(),
-    kernel<1024, 8, true>(), kernel<1024, 16, true>(), kernel<1024, 32, true>(),
+    kernel<128, 8, false>(),        kernel<512, 4, false>(),        kernel<512, 8, false>(),  kernel<1024, 8, false>(),
+    kernel<1024, 8, true>(),        kernel<1024, 16, true>(),       kernel<1024, 32, true>(), kernel<1024, 8, true, true>(),
+    kernel<1024, 16, true, true>(), kernel<1024, 32, true, true>(),
 };
 
 const Kernel& kernel_of(const TopKPlan& plan, int max_length) {
   const bool clustered = plan.cluster > 1 || plan.threads * plan.keys < max_length || plan.guess != FirstGuess::kNone;
   for (const Kernel& kernel : kKernels) {
-    if (kernel.threads == plan.threads && kernel.keys == plan.keys && kernel.clustered == clustered) return kernel;
+    if (kernel.threads == plan.threads && kernel.keys == plan.keys && kernel.clustered == clustered &&
+        kernel.insists == plan.insists) {
+      return kernel;
+    }
   }
   throw InternalError("top-k: no kernel of " + std::to_string(plan.threads) + " threads of " + std::to_string(plan.keys) +
                       " keys for rows of " + std::to_string(max_length));
 }
 
 }  // namespace
-
-// Chosen from times on an H200.
-TopKPlan plan_top_k(int rows, int max_length, int max_budget, bool hinted) {
-  constexpr auto kNone = FirstGuess::kNone;
-  if (max_length <= 1024) return {kNone, 128, 8, 1};
-  if (max_length <= 2048) return {kNone, 512, 4, 1};
-  if (max_length <= 4096) return {kNone, 512, 8, 1};
-  if (max_length <= 8192) return {kNone, 1024, 8, 1};
-  // As many blocks a row as the device has room for, as long as each has work.
-  constexpr int kThreads = 1024;
-  constexpr int kFewKeys = 8;
-  constexpr int kMostKeys = 32;
-  constexpr int kMostBlocks = 8;  // a cluster of any device
-  const int room = multiprocessors();
-  TopKPlan plan{FirstGuess::kSample, kThreads, kFewKeys, 1};
-  while (plan.cluster < kMostBlocks && 2 * plan.cluster * rows <= room && plan.cluster * kThreads * kFewKeys < max_length)
-    plan.cluster *= 2;
-  while (plan.keys < kMostKeys && plan.cluster * kThreads * plan.keys < max_length) plan.keys *= 2;
-  // Hints spare a pass over the sample, but the longer the row, the more of it lies above a wrong hint.
-  if (hinted && plan.cluster == kMostBlocks && max_length / 32 <= max_budget) plan.guess = FirstGuess::kHints;
-  return plan;
-}
 
 void select_top_k(const TopK& rows, const TopKPlan& plan, Stream stream) {
   if (rows.rows <= 0 || rows.max_budget <= 0) return;

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/selection/topk_plan.h"
+
 struct CUstream_st;
 
 namespace sluice::cuda {
@@ -10,13 +12,6 @@ using Stream = CUstream_st*;
 
 // Exact selection of the best k of each row of scores. The order is total and that of kernels/cpu/selection/topk.h: higher score
 // first, ties to the lower index, NaN below -inf; all NaN are equal and so are -0 and +0.
-
-/// What the first guess of the threshold, the k-th best score, is made of. All else narrows by histograms of order keys.
-enum class FirstGuess {
-  kNone,
-  kSample,  // a sample of the row
-  kHints    // the scores of the hints (GVR, section 4)
-};
 
 /// What selections of one owner of rows, such as a request, took last: lists of page indices, each `stride` long. Any content is
 /// fine, also repeated or out of range (-1). Device memory.
@@ -46,18 +41,6 @@ struct TopK {
   int64_t selected_stride = 0;  // at least max_budget
   int32_t* counts = nullptr;    // [rows] min(length, budget); may be null
 };
-
-/// How rows of a shape are selected from: `cluster` blocks of `threads` share a row, each thread keeps `keys` scores in
-/// registers.
-struct TopKPlan {
-  FirstGuess guess = FirstGuess::kNone;
-  int threads = 0;
-  int keys = 0;
-  int cluster = 1;
-};
-
-/// The plan that was measured to be fastest for rows of up to `max_length` on the current device.
-TopKPlan plan_top_k(int rows, int max_length, int max_budget, bool hinted);
 
 /// Selects from all rows in one launch, without workspace; may be captured in a graph, which then follows `lengths`, `budgets`
 /// and `hints` as they change. Hints are kept by plans that begin with them (GVR), not by others. The same input gives the same

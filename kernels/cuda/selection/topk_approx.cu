@@ -206,7 +206,7 @@ const Kernel& kernel_of(int threads, bool across) {
 void draw_top_k(const TopK& rows, const Draws& draws, Stream stream) {
   if (rows.rows <= 0 || rows.max_budget <= 0) return;
   if (draws.tokens == nullptr || draws.heads < 1) throw InternalError("top-k: draws of no sequence");
-  const TopKPlan plan = plan_top_k(rows.rows, rows.max_length, rows.max_budget, false);
+  const TopKPlan plan = plan_radix(rows.rows, rows.max_length, multiprocessors());
   const Kernel& kernel = kernel_of(plan.threads, plan.cluster > 1);
   constexpr int kMostSteps = 6;                             // 192 KiB by 1024 threads
   constexpr int kListBytes = kStep * 2 * sizeof(uint32_t);  // of a step of a warp

@@ -395,6 +395,47 @@ TEST_F(CudaRowKernel, WhatARequestSelectedLastIsAHintThatChangesNothing) {
   }
 }
 
+TEST_F(CudaRowKernel, EveryMethodSelectsTheSamePages) {
+  for (const int pages : {5, 50, 700, 9000, 40'000}) {
+    for (const Content& content : {Content{.levels = 1}, {.levels = 2}, {.levels = 5, .specials = true}, {.levels = 1000}}) {
+      for (const int k : {1, pages / 8 + 1, pages / 2}) {
+        SCOPED_TRACE(fmt::format("{} pages of {} levels, {}", pages, content.levels, k));
+        FlowGraph graph = mean_score_graph(kGeometry, GraphBuilder::budget(k, 1, 2));
+        const auto with = [&](TopKMethod method) {
+          graph.nodes[graph.selection].attributes.method = method;
+          return Problem(graph, {kGeometry.page * pages, kGeometry.page * (pages - 1) + 3}, content);
+        };
+        const Problem by_any = with(TopKMethod::kAuto);
+        CudaFlow any(by_any.plan(), 3, kHeads);
+        const Given wanted = given(by_any, by_any.select(any));
+        expect_best(by_any, wanted);
+
+        const Problem by_radix = with(TopKMethod::kRadix);
+        for (const bool several : {false, true}) {
+          CudaFlow radix(by_radix.plan(), 3, kHeads);
+          EXPECT_EQ(radix.source(), any.source()) << "on chip there is no other method";
+          if (several) radix.use_several_kernels();
+          expect_same_selection(given(by_radix, by_radix.select(radix)), wanted);
+        }
+
+        const Problem by_gvr = with(TopKMethod::kGvr);
+        CudaFlow gvr(by_gvr.plan(), 3, kHeads);
+        EXPECT_EQ(gvr.path(2, pages).cluster, 0) << "a row on chip has no hints";
+        EXPECT_NE(gvr.describe_path(2, pages).find("last step selected"), std::string::npos);
+        EXPECT_THROW(by_gvr.select(gvr), InternalError) << "nobody keeps what it selects";
+        Requests requests(gvr, 2, pages);
+        for (int step = 0; step < 3; ++step) {
+          expect_same_selection(given(by_gvr, by_gvr.select(gvr, nullptr, true, 1, requests.batch({0, 1}))), wanted);
+        }
+        if (k + 3 >= pages - 1) continue;  // nothing was searched for
+        const std::vector<int32_t> kept = requests.kept(1, 1, 0);
+        ASSERT_EQ(kept.size(), static_cast<size_t>(k));
+        for (int i = 0; i < k; ++i) ASSERT_EQ(kept[i] + 1, wanted.positions[kHeads][i + 1]) << i;
+      }
+    }
+  }
+}
+
 TEST_F(CudaRowKernel, HintsBelongToRequestsWhereverTheyAreInABatch) {
   constexpr int kPages = 40'000;
   constexpr int kFirst = 1;

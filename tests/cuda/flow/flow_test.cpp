@@ -72,8 +72,11 @@ class GpuJudgedFlow final : public JudgedFlow {
     std::vector<float> queries(2 * kHeads * query.size());
     std::copy(query.begin(), query.end(), queries.begin() + 3 * query.size());
     std::vector<StateBlock> blocks_of_states;
+    std::vector<cuda::HintBlock> hints;
     for (const auto& state : states_) {
-      if (state != nullptr) blocks_of_states.push_back(dynamic_cast<const CudaFlowState&>(*state).block());
+      if (state == nullptr) continue;
+      blocks_of_states.push_back(dynamic_cast<const CudaFlowState&>(*state).block());
+      hints.push_back(dynamic_cast<const CudaFlowState&>(*state).hints());
     }
     const DeviceMemory lengths = to_device<int32_t>({1, cache_.tokens()});
     const DeviceMemory indptr = to_device<int32_t>({0, 1, pages + 1});
@@ -82,6 +85,7 @@ class GpuJudgedFlow final : public JudgedFlow {
     const DeviceMemory stale_tokens = to_device<int32_t>({1, cache_.tokens_in(pages - 1)});
     const DeviceMemory seeds = to_device<uint64_t>({seed_ + 1, seed_});
     const DeviceMemory state_list = to_device(blocks_of_states);
+    const DeviceMemory hint_list = to_device(hints);
     const DeviceMemory query_memory = to_device(queries);
     DeviceMemory counters(2 * sizeof(unsigned long long));
     counters.clear();
@@ -94,6 +98,7 @@ class GpuJudgedFlow final : public JudgedFlow {
          .page_indices = page_list.as<int32_t>(),
          .seeds = seeds.as<uint64_t>(),
          .states = blocks_of_states.empty() ? nullptr : state_list.as<StateBlock>(),
+         .hints = hints.empty() ? nullptr : hint_list.as<cuda::HintBlock>(),
          .query = query_memory.data(),
          .query_stride = static_cast<int64_t>(kHeads * query.size()),
          .query_type = DataType::kF32,
@@ -177,7 +182,10 @@ TEST_P(CudaRandomFlows, AgreeWithTheOracle) {
   int scores = 0;
   int known = 0;
   for (uint64_t seed = GetParam(); seed < GetParam() + kFlowsTogether; ++seed) {
-    const FlowGraph graph = random_flow(seed);
+    FlowGraph graph = random_flow(seed);
+    for (Node& node : graph.nodes) {
+      if (node.op == Op::kTopK) node.attributes.method = static_cast<TopKMethod>(seed / 3 % 3);
+    }
     const Verdict verdict = judge(graph, options_of(seed, graph), judged_on_gpu);
     EXPECT_EQ(verdict.fault, "") << "seed " << seed << "\n" << to_text(graph);
     scores += verdict.scores;

@@ -58,8 +58,8 @@ void add_hints(Problem& p, char kind, std::mt19937_64& random) {
 std::string name_of(const TopKPlan& plan) {
   const char* guesses[] = {"none", "sample", "hints"};
   char text[64];
-  std::snprintf(text, sizeof text, "%-6s %4dx%-2d c%-2d", guesses[static_cast<int>(plan.guess)], plan.threads, plan.keys,
-                plan.cluster);
+  std::snprintf(text, sizeof text, "%-6s%s %4dx%-2d c%-2d", guesses[static_cast<int>(plan.guess)], plan.insists ? "!" : " ",
+                plan.threads, plan.keys, plan.cluster);
   return text;
 }
 
@@ -153,7 +153,9 @@ std::string fault(const Problem& p, const OnDevice& device, const TopKPlan& plan
 
 /// Every way in which rows of this length can be selected from, the chosen one first.
 std::vector<TopKPlan> plans_for(int rows, int length, int k) {
-  std::vector<TopKPlan> plans = {plan_top_k(rows, length, k, true), plan_top_k(rows, length, k, false)};
+  const int blocks = multiprocessors();
+  std::vector<TopKPlan> plans = {plan_top_k(rows, length, k, true, blocks), plan_top_k(rows, length, k, false, blocks),
+                                 plan_radix(rows, length, blocks), plan_gvr(rows, length, blocks)};
   for (const auto& [threads, keys] : {std::pair{128, 8}, {512, 4}, {512, 8}, {1024, 8}}) {
     if (threads * keys >= length) plans.push_back({FirstGuess::kNone, threads, keys, 1});
   }
@@ -164,6 +166,7 @@ std::vector<TopKPlan> plans_for(int rows, int length, int k) {
       for (const auto guess : {FirstGuess::kNone, FirstGuess::kSample, FirstGuess::kHints}) {
         if (guess == FirstGuess::kNone && cluster == 1 && held >= length) continue;
         plans.push_back({guess, 1024, keys, cluster});
+        if (guess == FirstGuess::kHints) plans.push_back({guess, 1024, keys, cluster, true});
       }
     }
   }
@@ -249,8 +252,8 @@ TEST_F(CudaTopK, KeepsWhatItSelectsForWhoeverRowsBelongTo) {
       rows.owner_rows = kOwnerRows;
       rows.hint_list = kList;
       rows.keeps_hints = true;
-      for (int step = 0; step < 2; ++step) {  // the second begins with what the first kept
-        select_top_k(rows, {FirstGuess::kHints, 1024, 16, 8}, nullptr);
+      for (const bool insists : {false, true, false}) {  // those after the first begin with what it kept
+        select_top_k(rows, {FirstGuess::kHints, 1024, 16, 8, insists}, nullptr);
         std::vector<int32_t> selected(static_cast<size_t>(kRows) * (k + 1));
         device.selected.download(selected.data(), device.selected.bytes());
         for (int owner = 0; owner < kRows / kOwnerRows; ++owner) {
@@ -359,6 +362,7 @@ TEST_F(CudaTopK, RefusesPlansWithoutAKernel) {
   add_hints(p, 'h', random_);
   const OnDevice device(p);
   EXPECT_THROW(select_top_k(device.rows, {FirstGuess::kNone, 77, 3, 1}, nullptr), InternalError);
+  EXPECT_THROW(select_top_k(device.rows, {FirstGuess::kSample, 1024, 8, 1, true}, nullptr), InternalError) << "on what?";
   TopK rows = device.rows;
   rows.hints = nullptr;
   EXPECT_THROW(select_top_k(rows, {FirstGuess::kHints, 1024, 8, 1}, nullptr), InternalError) << "no hints";

@@ -114,6 +114,41 @@ TEST(FlowSource, IsRefusedWhereACompilerWouldTakeMinutes) {
       << refused(200);
 }
 
+TEST(FlowSource, HoldsRowsUnlessASelectionInsistsOnItsLastStep) {
+  const auto source = [](TopKMethod method, bool joined) {
+    FlowGraph graph = quest_graph(kGeometry, GraphBuilder::budget(4, 1, 1));
+    Node& selection = graph.nodes[static_cast<size_t>(graph.selection)];
+    selection.attributes.method = method;
+    if (joined) {
+      Node window = selection;
+      window.op = Op::kWindow;
+      window.inputs.clear();
+      window.attributes = GraphBuilder::budget(0, 9, 0);
+      graph.nodes.push_back(window);
+      const NodeId leaf = static_cast<NodeId>(graph.nodes.size()) - 1;
+      window.op = Op::kUnion;
+      window.inputs = {graph.selection, leaf};
+      window.attributes = {};
+      graph.nodes.push_back(window);
+      graph.selection = leaf + 1;
+    }
+    return generate(FlowLayout(compile(graph).plan));
+  };
+  for (const bool joined : {false, true}) {
+    const auto any = source(TopKMethod::kAuto, joined);
+    const auto radix = source(TopKMethod::kRadix, joined);
+    EXPECT_EQ(any.row.name, "index_row");
+    EXPECT_EQ(any.text, radix.text);
+    EXPECT_EQ(any.attending_text, radix.attending_text);
+    EXPECT_EQ(any.cluster_attending_text, radix.cluster_attending_text);
+    const auto gvr = source(TopKMethod::kGvr, joined);
+    EXPECT_EQ(gvr.row.name + gvr.attending.name + gvr.cluster_attending.name, "");
+    EXPECT_NE(gvr.why_not_whole_rows.find("is to begin with what the last step took"), std::string::npos)
+        << gvr.why_not_whole_rows;
+    EXPECT_EQ(gvr.index.size(), any.index.size());
+  }
+}
+
 TEST(FlowSource, IsWhatItWasForFewReaders) {
   GraphBuilder b(kGeometry);
   NodeId x = b.index(Op::kPosition);
