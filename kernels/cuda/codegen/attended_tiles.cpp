@@ -16,4 +16,18 @@ bool has_tiles(const PageLayout& layout) {
   return layout.kv != DataType::kF32 && token_bytes >= 128 && layout.head_dim <= 128;
 }
 
+void open_attending_kernel(Writer& writer, const Plan& plan, const std::string& name, const char* threads) {
+  const PageLayout& layout = plan.layout;
+  writer.write("");
+  writer.open(
+      "extern \"C\" __global__ void __launch_bounds__({}, 1) {}(const __grid_constant__ AttentionArguments t, const "
+      "__grid_constant__ FlowArguments a)",
+      threads, name);
+  writer.write("constexpr int kWarps = kAttenderThreads / 32;");
+  writer.line("constexpr int kBox = {};", box_tokens(layout));
+  writer.line("using Tile = decode::Shape<{}>;", tile_type(layout));
+  writer.line("using AttendedRow = decode::WarpRow<{}, {}>;", tile_type(layout), plan.graph.geometry.group > 8);
+  writer.write("const int lane = threadIdx.x % 32;");
+}
+
 }  // namespace sluice::cuda::codegen

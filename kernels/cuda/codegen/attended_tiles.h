@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/cuda/codegen/layout.h"
+#include "kernels/cuda/codegen/writer.h"
 
 /// K and V of selected pages as the kernels that attend have them (decode_tile.cuh).
 namespace sluice::cuda::codegen {
@@ -17,5 +18,7 @@ int box_tokens(const PageLayout& layout);
 std::string tile_type(const PageLayout& layout);
 /// Whether decode attention has as many warps for this layout as these kernels, whose threads have registers for 128 channels.
 bool has_tiles(const PageLayout& layout);
+/// Opens a kernel that attends, by blocks of so many threads, and says what its tiles are.
+void open_attending_kernel(Writer& writer, const Plan& plan, const std::string& name, const char* threads);
 
 }  // namespace sluice::cuda::codegen

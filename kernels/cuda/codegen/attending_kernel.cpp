@@ -2,114 +2,35 @@
 
 #include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/codegen/attended_tiles.h"
-#include "kernels/cuda/codegen/kernel_writer.h"
-#include "kernels/cuda/primitives/round_up.h"
-
-// The kernel that scores, selects and attends (attending.cuh).
+#include "kernels/cuda/codegen/kernel_writers.h"
+#include "kernels/cuda/codegen/own_rows_writer.h"
 
 namespace sluice::cuda::codegen {
 namespace {
 
-constexpr int kAttenderWarps = kAttenderThreads / 32;
-// For fields at most: pieces of 256 bytes come slower than K and V, and more of them under way help. With block_topk at 128
-// channels five stages were faster than three or four (14 layers of Qwen3-1.7B, 64 rows: 1922 µs instead of 1930 to 1935).
-constexpr int64_t kFieldBytes = 24 << 10;
+/// The kernel that scores, selects and attends (attending.cuh).
+class AttendingWriter final : public OwnRowsWriter {
+ public:
+  AttendingWriter(const FlowLayout& layout, Writer& writer) : OwnRowsWriter(layout, writer, kBlock) {}
 
-}  // namespace
+  AttendingKernel write();
 
-// In the order of `place_attending`.
-int64_t AttendingKernel::shared_bytes(int64_t pages, int64_t rows, int64_t room) const {
-  constexpr int64_t kNumber = 4;
-  const int64_t each = row_bytes + page_bytes * pages + room * kNumber;
-  return fixed_bytes + std::max<int64_t>(0, kMergingBytes - rows * row_bytes) + (pages + pages / 32) * kNumber + rows * each;
-}
+ private:
+  /// What the block waits for device memory for, and meanwhile makes ready what else is needed.
+  void begin();
+  void declare_asking();
+  /// The queries of all rows, in place of those that `write_fixed` would copy one row after the other.
+  void copy_queries();
+  /// Splits the queries of rows before they are scored, and selects from rows once they are.
+  void write_selectors();
+  /// Products of the row's tiles, of which each warp has every kWarps-th, counted through all rows.
+  void write_own_tiles(const Launch& launch);
+  void write_scoring();
+  void write_attention();
+};
 
-std::string why_not_attending(const FlowLayout& layout) {
-  if (layout.selections.empty()) return "nothing is scored";
-  if (layout.selections.size() > 1) return "it unites several selections";
-  if (layout.node(layout.selections.front().node).op == Op::kThreshold) {
-    return "how many pages a threshold takes depends on the scores";
-  }
-  if (!layout.plan.graph.saves.empty()) return "it saves a state";
-  if (std::any_of(layout.launches.begin(), layout.launches.end(), [](const Launch& launch) { return launch.by_row; })) {
-    return "it has steps over whole rows";
-  }
-  if (!newest_is_kept(layout)) return "its selection by score need not keep the newest page (last = 1 or more would)";
-  return has_tiles(layout.plan.layout) ? "" : "it attends heads of 64 (bf16) or 128 channels, of bf16, e4m3 or e5m2";
-}
-
-/// Where everything lies in the memory of a block.
-void KernelWriter::place_attending(AttendingKernel& kernel, int64_t field_numbers) {
-  constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
-  writer_.write("extern __shared__ __align__(128) uint8_t memory[];");
-  writer_.line("uint8_t* const tiles = memory + ({0} - shared_address(memory) % {0}) % {0};", kSwizzleBytes);
-  writer_.line("float* const row_memory = reinterpret_cast<float*>(tiles + {});", kAttenderWarps * attending_ring().bytes);
-  writer_.write("auto& selection = *reinterpret_cast<SelectionMemory<kSelectorThreads, Selectors>*>(row_memory);");
-  writer_.line("float* const query_memory = row_memory + {};", kSelectorBytes / kFloat);
-  writer_.write("auto& parts = *reinterpret_cast<decode::WarpParts<Tile>*>(query_memory);");
-  writer_.write("float* const merge = query_memory + sizeof(parts) / sizeof(float);");
-  writer_.write("constexpr int kMergeRows = Tile::kMergeRows / 2;");
-  writer_.write("static_assert(sizeof(selection) <= kSelectorBytes);");
-  writer_.write("static_assert(sizeof(parts) + kWarps * kMergeRows * Tile::kMergeStride * sizeof(float) <= kMergingBytes);");
-  writer_.write("OwnRows rows(a, t);");
-  writer_.write("const int own_rows = rows.count;");
-  kernel.row_bytes = query_numbers() * kFloat;
-  writer_.line("float* const constants = query_memory + max({}, own_rows * {});", kMergingBytes / kFloat, query_numbers());
-  int64_t bytes = round_up<int64_t>(layout_.fixed_numbers * kFloat, 16);
-  writer_.line("float* const tile_memory = constants + {};", bytes / kFloat);
-  bytes += kAttenderWarps * tile_numbers_ * scope_.tile_pages * kFloat;
-  writer_.line("float* const field_values = constants + {};", bytes / kFloat);
-  bytes = round_up<int64_t>(bytes + field_numbers * kFloat, 16);
-  writer_.line("float* const score_memory = constants + {};", bytes / kFloat);
-  kernel.page_bytes = layout_.row_numbers * kFloat;
-  writer_.line("const int row_numbers = {} * a.held_pages;", layout_.row_numbers);
-  writer_.write("uint32_t* const bits = reinterpret_cast<uint32_t*>(score_memory + own_rows * row_numbers);");
-  writer_.write("rows.ids = reinterpret_cast<int*>(bits + a.held_pages / 32);");
-  writer_.write("rows.lists = rows.ids + a.held_pages;");
-  writer_.write("__shared__ int row_tokens[kMostOwnRows];");
-  writer_.write("rows.tokens = row_tokens;");
-  kernel.fixed_bytes = kSwizzleBytes + kAttenderWarps * attending_ring().bytes + kSelectorBytes + bytes;
-}
-
-/// The queries of a row: what products read, and what they were made of.
-int64_t KernelWriter::query_numbers() const {
-  int64_t numbers = fixed_numbers_ + round_up<int64_t>(static_cast<int64_t>(products_.size()), 4);
-  for (const Product& product : products_) numbers += product.query_bytes(compact_queries_) / static_cast<int64_t>(sizeof(float));
-  return numbers;
-}
-
-void KernelWriter::declare_own_row() {
-  writer_.line("const Row row(a, rows.sequence, rows.head + own, rows.length, rows.ids, {}, {}, {});", graph_.geometry.page,
-               graph_.geometry.group, graph_.geometry.head_dim);
-}
-
-/// Names of the queries and scores of row `own`.
-void KernelWriter::place_own_row() {
-  declare_own_row();
-  writer_.write("constexpr int first = 0;");
-  writer_.write("const int count = rows.pages;");
-  writer_.write("const int scored = rows.scored();");
-  writer_.line("float* const fixed = query_memory + own * {};", query_numbers());
-  int64_t at = fixed_numbers_;
-  for (const Product& product : products_) {
-    writer_.line("uint2* const query_{} = reinterpret_cast<uint2*>(fixed + {});", product.node, at);
-    at += product.query_bytes(compact_queries_) / static_cast<int64_t>(sizeof(float));
-  }
-  writer_.line("int* const query_parts = reinterpret_cast<int*>(fixed + {});", at);
-  writer_.write("float* const held = score_memory + own * row_numbers;");
-}
-
-KernelWriter::AttendingRing KernelWriter::attending_ring() const {
-  AttendingRing ring;
-  for (const CopiedRun& run : runs_) ring.stage_bytes += bytes_in_stage(run);
-  ring.stages = std::min<int64_t>(kMostStages, kFieldBytes / ring.stage_bytes);
-  ring.bytes = round_up(std::max(kValueBytes, ring.stages * ring.stage_bytes), kSwizzleBytes);
-  return ring;
-}
-
-/// What the block waits for device memory for, and meanwhile makes ready what else is needed.
-void KernelWriter::begin_attending() {
-  const AttendingRing shape = attending_ring();
+void AttendingWriter::begin() {
+  const RingShape shape = ring_shape();
   writer_.line("constexpr int kStages = {};", shape.stages);
   writer_.line("using Ring = SharedRing<Tile, kStages, {}, {}>;", shape.stage_bytes, shape.bytes);
   writer_.write("__shared__ uint64_t ring_barriers[kWarps * Ring::kBarriers];");
@@ -124,7 +45,7 @@ void KernelWriter::begin_attending() {
   writer_.write("let_next_kernel_start();");
 }
 
-void KernelWriter::declare_asking() {
+void AttendingWriter::declare_asking() {
   writer_.write("Ring ring(shared_address(tiles), shared_address(ring_barriers), warp);");
   writer_.line("UpcomingTile<{}, kWarps> upcoming(a, rows, warp);", scope_.tile_pages);
   writer_.open("const auto ask = [&](int stage)");
@@ -159,8 +80,7 @@ void KernelWriter::declare_asking() {
   writer_.close(";");
 }
 
-/// The queries of all rows, in place of those that `write_fixed` would copy one row after the other.
-void KernelWriter::copy_queries() {
+void AttendingWriter::copy_queries() {
   for (const NodeId id : fixed_order_) {
     if (node(id).op != Op::kQuery) continue;
     writer_.open("");
@@ -174,8 +94,7 @@ void KernelWriter::copy_queries() {
   queries_are_there_ = true;
 }
 
-/// Splits the queries of rows before they are scored, and selects from rows once they are.
-void KernelWriter::write_selectors(const std::vector<NodeId>& selected, KernelWriter& fields, const std::vector<NodeId>& cache) {
+void AttendingWriter::write_selectors() {
   crew_ = kSelectors;
   writer_.open("if (threadIdx.x < kSelectorThreads)");
   writer_.write("constexpr int kThreads = kSelectorThreads;");
@@ -197,9 +116,9 @@ void KernelWriter::write_selectors(const std::vector<NodeId>& selected, KernelWr
   writer_.write("signals.wait_for_scores(own);");
   place_own_row();
   writer_.write("uint32_t* const keys = reinterpret_cast<uint32_t*>(held);  // in place of the scores");
-  begin_selection(selected);
+  begin_selection();
   writer_.write("Selectors::sync();");
-  select_from_row(selected, "count");
+  select_from_row("count");
   writer_.write("const int listed = write_ids<kSelectorThreads>(pages, row.ids, rows.lists + own * rows.room);");
   writer_.line("if (threadIdx.x == kSelectorThreads - 1) rows.tokens[own] = count_selected(row, listed, {}, true);",
                graph_.geometry.page);
@@ -210,15 +129,14 @@ void KernelWriter::write_selectors(const std::vector<NodeId>& selected, KernelWr
   declare_own_row();
   writer_.write("const bool has_newest = row.pages > 0;");
   writer_.write("const int newest_page = has_newest ? row.ids[row.pages - 1] : 0;");
-  write_refresh(fields, cache, false);
+  write_refresh(false);
   writer_.write("Selectors::sync();");
   writer_.close();
   writer_.write("return;");
   writer_.close();
 }
 
-/// Products of the row's tiles, of which each warp has every kWarps-th, counted through all rows.
-void KernelWriter::write_own_tiles(const Launch& launch) {
+void AttendingWriter::write_own_tiles(const Launch& launch) {
   crew_ = kWarp;
   scope_.tile_first = "tile_first";
   writer_.line("const int tile_total = (scored + {}) / {};", scope_.tile_pages - 1, scope_.tile_pages);
@@ -236,16 +154,13 @@ void KernelWriter::write_own_tiles(const Launch& launch) {
   writer_.write("stage = 0;");
   writer_.write("parity ^= 1;");
   writer_.close();
-  for (const NodeId id : layout_.computed_by(launch)) {
-    const bool done = std::any_of(products_.begin(), products_.end(), [&](const Product& product) { return product.node == id; });
-    if (!done) compute(id, true);
-  }
+  compute_beside_products(launch);
   writer_.close();
   writer_.write("tile_index -= tile_total;");
   scope_.tile_first = "first";
 }
 
-void KernelWriter::write_scoring() {
+void AttendingWriter::write_scoring() {
   writer_.write("int tile_index = warp;");
   writer_.write("int stage = 0;");
   writer_.write("uint32_t parity = 0;");
@@ -262,7 +177,7 @@ void KernelWriter::write_scoring() {
   writer_.close();
 }
 
-void KernelWriter::write_attention() {
+void AttendingWriter::write_attention() {
   const int group = graph_.geometry.group;
   const int dim = graph_.geometry.head_dim;
   writer_.write("copy_first(own_rows);");
@@ -285,44 +200,14 @@ void KernelWriter::write_attention() {
   writer_.close();
 }
 
-bool KernelWriter::place_scoring(const std::vector<NodeId>& selected) {
-  std::vector<NodeId> all = selected;
-  for (const Launch& launch : layout_.launches) {
-    const std::vector<NodeId> ids = nodes_of(launch);
-    all.insert(all.end(), ids.begin(), ids.end());
-    find_products(launch);
-  }
-  place_fixed(all);
-  place_in_tile(all);
-  return !runs_.empty();
-}
-
-void KernelWriter::open_attending(const std::string& name, const char* threads) {
-  const PageLayout& layout = layout_.plan.layout;
-  writer_.write("");
-  writer_.open(
-      "extern \"C\" __global__ void __launch_bounds__({}, 1) {}(const __grid_constant__ AttentionArguments t, const "
-      "__grid_constant__ FlowArguments a)",
-      threads, name);
-  writer_.write("constexpr int kWarps = kAttenderThreads / 32;");
-  writer_.line("constexpr int kBox = {};", box_tokens(layout));
-  writer_.line("using Tile = decode::Shape<{}>;", tile_type(layout));
-  writer_.line("using AttendedRow = decode::WarpRow<{}, {}>;", tile_type(layout), graph_.geometry.group > 8);
-  writer_.write("const int lane = threadIdx.x % 32;");
-}
-
-AttendingKernel KernelWriter::attending(const std::vector<NodeId>& selected) {
-  AttendingKernel kernel{.name = "attend_rows"};
-  scope_.holds_row = true;
-  compact_queries_ = true;  // there are those of several rows
-  if (!place_scoring(selected)) return {};
-  KernelWriter fields(layout_, Stage::kCache, writer_);
-  const std::vector<NodeId> cache = fields.place_cache();
-  open_attending(kernel.name, "kAttendingThreads");
+AttendingKernel AttendingWriter::write() {
+  place_values(selected_);
+  if (runs_.empty()) return {};
+  open_attending_kernel(writer_, layout_.plan, "attend_rows", "kAttendingThreads");
   writer_.write("static_assert(Tile::kWarps == kWarps);");
-  place_attending(kernel, fields.tile_numbers_);
-  begin_attending();
-  write_selectors(selected, fields, cache);
+  AttendingKernel kernel = place_memory();
+  begin();
+  write_selectors();
   writer_.write("const int warp = (threadIdx.x - kSelectorThreads) / 32;");
   declare_asking();
   writer_.write("if (!a.behind_refresh) wait_for_earlier_kernels();");
@@ -333,6 +218,26 @@ AttendingKernel KernelWriter::attending(const std::vector<NodeId>& selected) {
   write_attention();
   writer_.close();
   return kernel;
+}
+
+}  // namespace
+
+std::string why_not_attending(const FlowLayout& layout) {
+  if (layout.selections.empty()) return "nothing is scored";
+  if (layout.selections.size() > 1) return "it unites several selections";
+  if (layout.node(layout.selections.front().node).op == Op::kThreshold) {
+    return "how many pages a threshold takes depends on the scores";
+  }
+  if (!layout.plan.graph.saves.empty()) return "it saves a state";
+  if (std::any_of(layout.launches.begin(), layout.launches.end(), [](const Launch& launch) { return launch.by_row; })) {
+    return "it has steps over whole rows";
+  }
+  if (!newest_is_kept(layout)) return "its selection by score need not keep the newest page (last = 1 or more would)";
+  return has_tiles(layout.plan.layout) ? "" : "it attends heads of 64 (bf16) or 128 channels, of bf16, e4m3 or e5m2";
+}
+
+AttendingKernel write_attending_kernel(const FlowLayout& layout, Writer& writer) {
+  return AttendingWriter(layout, writer).write();
 }
 
 }  // namespace sluice::cuda::codegen

@@ -2,15 +2,15 @@
 
 #include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/codegen/attended_tiles.h"
-#include "kernels/cuda/codegen/kernel_writer.h"
+#include "kernels/cuda/codegen/held_row_writer.h"
+#include "kernels/cuda/codegen/kernel_writers.h"
 #include "scripting/base/error.h"
 #include "scripting/graph/ops.h"
-
-// The kernel in which the blocks of a cluster score, select and attend (cluster_attending.cuh).
 
 namespace sluice::cuda::codegen {
 namespace {
 
+constexpr const char* kName = "attend_in_cluster";
 constexpr int64_t kNumberBytes = 4;
 
 /// Numbers that a block receives: ClusterTarget::kNumbers.
@@ -18,21 +18,29 @@ int64_t received_numbers(const FlowGraph& graph) {
   return int64_t{graph.geometry.group} * graph.geometry.head_dim + 2 * kMostRowBlocks * (1 + graph.geometry.group);
 }
 
-}  // namespace
+/// The kernel in which the blocks of a cluster score, select and attend (cluster_attending.cuh).
+class ClusterAttendingWriter final : public HeldRowWriter {
+ public:
+  ClusterAttendingWriter(const FlowLayout& layout, Writer& writer) : HeldRowWriter(layout, writer, kRowBlocks) {
+    leaves_newest_ = true;
+  }
 
-// In the order of `place_cluster_attending`.
-int64_t ClusterAttendingKernel::shared_bytes(int64_t pages, int stages, int64_t room) const {
-  constexpr int64_t kWarps = kAttenderThreads / 32;
-  constexpr int64_t kPageBytes = 2 * kNumberBytes;  // a score and a place in the pool, whichever block scores the page
-  static_assert(kWarps * kValueBytes >= kSelectionBytes);
-  return fixed_bytes + kPageBytes * pages + (pages / 32 + room) * kNumberBytes + kSwizzleBytes +
-         kWarps * std::max(kValueBytes, stages * stage_bytes);
-}
+  ClusterAttendingKernel write();
 
-/// Where everything lies in the memory of a block. Scores and places in the pool are those of the whole row.
-void KernelWriter::place_cluster_attending(ClusterAttendingKernel& kernel, int64_t field_numbers) {
-  kernel.fixed_bytes = place_fixed_memory(field_numbers, kAttenderThreads / 32);
-  for (const CopiedRun& run : runs_) kernel.stage_bytes += bytes_in_stage(run);
+ private:
+  /// Where everything lies in the memory of a block. Scores and places in the pool are those of the whole row.
+  ClusterAttendingKernel place_memory();
+  /// Every block selects from the whole row, and lists what it selects. Meanwhile other warps recompute the newest page's fields.
+  void write_selection();
+  /// An approximate selection, by all warps, from the whole row as if no other block had it.
+  void draw_from_row();
+  /// Each block attends to an equal part of the tiles of what is selected.
+  void write_attention();
+};
+
+ClusterAttendingKernel ClusterAttendingWriter::place_memory() {
+  ClusterAttendingKernel kernel{
+      .name = kName, .fixed_bytes = place_fixed_memory(kAttenderThreads / 32), .stage_bytes = bytes_in_stage()};
   writer_.line("float* const received = row_memory + {};", kernel.fixed_bytes / kNumberBytes);
   const int64_t numbers = received_numbers(graph_);
   kernel.fixed_bytes += numbers * kNumberBytes;
@@ -51,23 +59,22 @@ void KernelWriter::place_cluster_attending(ClusterAttendingKernel& kernel, int64
   writer_.write("static_assert(Tile::kWarps == kWarps && kFieldThreads + kChooserThreads <= kThreads);");
   writer_.line("static_assert(Tile::kStages * Tile::kTileBytes <= {});", kValueBytes);
   writer_.line("static_assert(kWarps * Tile::kMergeRows * Tile::kMergeStride * sizeof(float) <= kWarps * {});", kValueBytes);
+  return kernel;
 }
 
-/// Every block selects from the whole row, and lists what it selects. Meanwhile other warps recompute the newest page's fields.
-void KernelWriter::write_cluster_selection(const std::vector<NodeId>& selected, KernelWriter& fields,
-                                           const std::vector<NodeId>& cache) {
-  fetch_kept_pages(selected);
+void ClusterAttendingWriter::write_selection() {
+  fetch_kept_pages();
   writer_.write("__shared__ int selected_tokens;");
-  const auto scored = std::find_if(selected.begin(), selected.end(), [&](NodeId id) { return is_scored(node(id).op); });
+  const auto scored = std::find_if(selected_.begin(), selected_.end(), [&](NodeId id) { return is_scored(node(id).op); });
   writer_.write("share_pages(blocks, row_scores, row_ids, first, count);");
   if (is_drawn(node(*scored))) {
-    draw_from_row(selected);
-    write_refresh(fields, cache, false);
+    draw_from_row();
+    write_refresh(false);
   } else {
-    write_refresh(fields, cache, false);
+    write_refresh(false);
     writer_.open("if (threadIdx.x >= kThreads - kChooserThreads)");
     write_budget(*scored);
-    const auto [first, last] = kept_by(selected);
+    const auto [first, last] = kept_pages();
     const int begin = node(*scored).attributes.first;
     writer_.line("const Selecting what{{{}, {}, {}, {} + middle, budget}};", first, last, begin, begin);
     writer_.write("__shared__ HeldRow::Told told;");
@@ -83,13 +90,12 @@ void KernelWriter::write_cluster_selection(const std::vector<NodeId>& selected, 
   writer_.write("const int tokens = selected_tokens;");
 }
 
-/// An approximate selection, by all warps, from the whole row as if no other block had it.
-void KernelWriter::draw_from_row(const std::vector<NodeId>& selected) {
+void ClusterAttendingWriter::draw_from_row() {
   writer_.open("const auto draw = [&](RowBlocks blocks, int first, int count, float* held)");
   writer_.write("uint32_t* const keys = reinterpret_cast<uint32_t*>(held);  // in place of the scores");
-  begin_selection(selected);
+  begin_selection();
   writer_.write("__syncthreads();");
-  select_from_row(selected, "count");
+  select_from_row("count");
   writer_.write("return write_ids<kThreads>(pages, row_ids, list);");
   writer_.close(";");
   writer_.write("const int chosen = draw(RowBlocks(false), 0, row.pages, row_scores);");
@@ -97,8 +103,7 @@ void KernelWriter::draw_from_row(const std::vector<NodeId>& selected) {
                graph_.geometry.page);
 }
 
-/// Each block attends to an equal part of the tiles of what is selected.
-void KernelWriter::write_cluster_attention() {
+void ClusterAttendingWriter::write_attention() {
   const int group = graph_.geometry.group;
   const int dim = graph_.geometry.head_dim;
   writer_.write("const int all_tiles = decode::tiles_of(tokens);");
@@ -127,26 +132,21 @@ void KernelWriter::write_cluster_attention() {
   writer_.close();
 }
 
-ClusterAttendingKernel KernelWriter::cluster_attending(const std::vector<NodeId>& selected) {
+ClusterAttendingKernel ClusterAttendingWriter::write() {
   if (layout_.row_numbers != 1) throw InternalError("a kernel that attends keeps one score a page");  // by why_not_attending
-  ClusterAttendingKernel kernel{.name = "attend_in_cluster"};
-  scope_.holds_row = true;
-  leaves_newest_ = true;
-  crew_ = kRowBlocks;
-  if (!place_scoring(selected)) return {};
-  KernelWriter fields(layout_, Stage::kCache, writer_);
-  const std::vector<NodeId> cache = fields.place_cache();
-  open_attending(kernel.name, "kAttenderThreads");
+  place_values(selected_);
+  if (runs_.empty()) return {};
+  open_attending_kernel(writer_, layout_.plan, kName, "kAttenderThreads");
   writer_.write("constexpr int kThreads = kAttenderThreads;");
   writer_.write("const int warp = threadIdx.x / 32;");
-  place_cluster_attending(kernel, fields.tile_numbers_);
+  ClusterAttendingKernel kernel = place_memory();
   writer_.write("if (threadIdx.x == 0) prefetch_map(t.map);");
   writer_.write("if (lane < Tile::kStages) barrier_init(shared_address(value_barriers + warp * Tile::kStages + lane), 1);");
-  declare_ring(kernel.stage_bytes, "rings");
+  declare_ring("rings");
   declare_share("true", std::max(4, scope_.tile_pages));  // share_pages takes fours
   writer_.write("float* const held = row_scores + first;");
   writer_.write("int* const ids = row_ids + first;");
-  write_asking(kernel.stage_bytes);
+  write_asking();
   writer_.write("if (a.behind_refresh) ask_first();");
   writer_.write("if (scored < count && threadIdx.x == 0) ids[scored] = newest_page;");
   write_prefetch();
@@ -159,9 +159,24 @@ ClusterAttendingKernel KernelWriter::cluster_attending(const std::vector<NodeId>
   writer_.line("AttendedRow mine(t.query + row.sequence * t.query_stride + row.head * {}, {}, t.scale);",
                graph_.geometry.group * graph_.geometry.head_dim, graph_.geometry.group);
   for (const Launch& launch : layout_.launches) write_row_tiles(launch);
-  write_cluster_selection(selected, fields, cache);
-  write_cluster_attention();
+  write_selection();
+  write_attention();
   return kernel;
+}
+
+}  // namespace
+
+// In the order of `place_memory`.
+int64_t ClusterAttendingKernel::shared_bytes(int64_t pages, int stages, int64_t room) const {
+  constexpr int64_t kWarps = kAttenderThreads / 32;
+  constexpr int64_t kPageBytes = 2 * kNumberBytes;  // a score and a place in the pool, whichever block scores the page
+  static_assert(kWarps * kValueBytes >= kSelectionBytes);
+  return fixed_bytes + kPageBytes * pages + (pages / 32 + room) * kNumberBytes + kSwizzleBytes +
+         kWarps * std::max(kValueBytes, stages * stage_bytes);
+}
+
+ClusterAttendingKernel write_cluster_attending_kernel(const FlowLayout& layout, Writer& writer) {
+  return ClusterAttendingWriter(layout, writer).write();
 }
 
 }  // namespace sluice::cuda::codegen

@@ -1,10 +1,9 @@
+#include "kernels/cuda/codegen/row_tiles.h"
+
 #include <algorithm>
 
 #include "kernels/cuda/codegen/arguments.h"
-#include "kernels/cuda/codegen/kernel_writer.h"
 #include "kernels/cuda/codegen/reductions.h"
-
-// How a kernel that holds rows reads their pages: tile by tile through rings in shared memory, multiplied on tensor cores.
 
 namespace sluice::cuda::codegen {
 namespace {
@@ -25,7 +24,7 @@ int tile_pages_of(const std::vector<Product>& products, const std::vector<Copied
 
 }  // namespace
 
-void KernelWriter::find_products(const Launch& launch) {
+void RowTilesWriter::find_products(const Launch& launch) {
   for (const NodeId id : layout_.computed_by(launch)) {
     if (const auto product = find_product(layout_, id)) products_.push_back(*product);
   }
@@ -33,10 +32,27 @@ void KernelWriter::find_products(const Launch& launch) {
   scope_.tile_pages = tile_pages_of(products_, runs_);
 }
 
-void KernelWriter::declare_ring(int64_t stage_bytes, const char* rings) {
+void RowTilesWriter::place_values(const std::vector<NodeId>& selected) {
+  std::vector<NodeId> all = selected;
+  for (const Launch& launch : layout_.launches) {
+    const std::vector<NodeId> ids = nodes_of(launch);
+    all.insert(all.end(), ids.begin(), ids.end());
+    if (!launch.by_row) find_products(launch);
+  }
+  place_fixed(all);
+  place_in_tile(all);
+}
+
+int64_t RowTilesWriter::bytes_in_stage() const {
+  int64_t bytes = 0;
+  for (const CopiedRun& run : runs_) bytes += bytes_in_stage(run);
+  return bytes;
+}
+
+void RowTilesWriter::declare_ring(const char* rings) {
   writer_.line("__shared__ uint64_t barriers[kWarps * kMostStages{}];", leaves_newest_ ? "" : " + 1");
   writer_.write("__shared__ int next_tile;");
-  writer_.line("const uint32_t ring = shared_address({}) + warp * a.stages * {};", rings, stage_bytes);
+  writer_.line("const uint32_t ring = shared_address({}) + warp * a.stages * {};", rings, bytes_in_stage());
   writer_.write("const uint32_t barrier = shared_address(barriers + warp * kMostStages);");
   writer_.write("if (lane < a.stages) barrier_init(barrier + 8 * lane, 1);");
   writer_.write("if (threadIdx.x == 0) next_tile = a.stages * kWarps;");
@@ -48,8 +64,7 @@ void KernelWriter::declare_ring(int64_t stage_bytes, const char* rings) {
   writer_.write("__syncwarp();");
 }
 
-/// ask(tile, id, stage): sends for what products read of a tile; lane i has the id of page i.
-void KernelWriter::write_asking(int64_t stage_bytes) {
+void RowTilesWriter::write_asking() {
   int page_bytes = 0;
   for (const CopiedRun& run : runs_) page_bytes += run.bytes * run.lines;
   if (!leaves_newest_) {
@@ -59,7 +74,7 @@ void KernelWriter::write_asking(int64_t stage_bytes) {
   writer_.open("const auto ask = [&](int tile, int id, int stage)");
   writer_.line("const int pages = min({}, scored - tile * {});", scope_.tile_pages, scope_.tile_pages);
   writer_.write("const uint32_t there = barrier + 8 * stage;");
-  writer_.line("const uint32_t to = ring + stage * {};", stage_bytes);
+  writer_.line("const uint32_t to = ring + stage * {};", bytes_in_stage());
   if (!graph_.fields.empty() && !leaves_newest_) {
     writer_.write("if (a.refreshes && tile == newest) barrier_wait(fields_there, 0);");
   }
@@ -91,7 +106,7 @@ void KernelWriter::write_asking(int64_t stage_bytes) {
   writer_.close(";");
 }
 
-void KernelWriter::write_queries() {
+void RowTilesWriter::write_queries() {
   for (const Product& product : products_) {
     writer_.open("const auto number_{} = [&](int r, int channel)", product.node);
     Index index = split(writer_, product.result_shape, "r");
@@ -107,7 +122,7 @@ void KernelWriter::write_queries() {
 }
 
 /// Stores `sums` where the value belongs; `odd` if any is not finite.
-void KernelWriter::write_product_results(const Product& product) {
+void RowTilesWriter::write_product_results(const Product& product) {
   writer_.write("#pragma unroll");
   writer_.open("for (int i = 0; i < {}; ++i)", 4 * product.tiles());
   writer_.write("const float sum = sums[i / 4][i % 4];");
@@ -125,7 +140,7 @@ void KernelWriter::write_product_results(const Product& product) {
   writer_.close();
 }
 
-void KernelWriter::write_product(const Product& product) {
+void RowTilesWriter::write_product(const Product& product) {
   comment(product.node);
   writer_.open("");
   const int lines = scope_.tile_pages * product.lines;
@@ -162,7 +177,7 @@ void KernelWriter::write_product(const Product& product) {
 }
 
 /// Opens the loop over the tiles that a warp takes; the next one is known, and its pages are, while one is computed.
-void KernelWriter::open_queue() {
+void RowTilesWriter::open_queue() {
   writer_.write("// Lane i has the number of the tile in stage i. Who is done takes the next one.");
   writer_.write("int queued = warp + lane * kWarps;");
   writer_.write("int upcoming = 0;");
@@ -180,11 +195,9 @@ void KernelWriter::open_queue() {
 }
 
 /// Products of the tile that has arrived; its stage goes to the next one.
-void KernelWriter::write_stage() {
-  int64_t bytes = 0;
-  for (const CopiedRun& run : runs_) bytes += bytes_in_stage(run);
+void RowTilesWriter::write_stage() {
   writer_.write("barrier_wait(barrier + 8 * stage, parity);");
-  writer_.line("const uint32_t from = ring + stage * {};", bytes);
+  writer_.line("const uint32_t from = ring + stage * {};", bytes_in_stage());
   for (const Product& product : products_) write_product(product);
   writer_.write("__syncwarp();");
   writer_.write("if (upcoming < tiles) ask(upcoming, upcoming_id, stage);");
@@ -196,7 +209,14 @@ void KernelWriter::write_stage() {
   writer_.close();
 }
 
-void KernelWriter::write_row_tiles(const Launch& launch) {
+void RowTilesWriter::compute_beside_products(const Launch& launch) {
+  for (const NodeId id : layout_.computed_by(launch)) {
+    const bool done = std::any_of(products_.begin(), products_.end(), [&](const Product& product) { return product.node == id; });
+    if (!done) compute(id, true);
+  }
+}
+
+void RowTilesWriter::write_row_tiles(const Launch& launch) {
   crew_ = kWarp;
   scope_.tile_first = "tile_first";
   if (runs_.empty()) {
@@ -207,10 +227,7 @@ void KernelWriter::write_row_tiles(const Launch& launch) {
   writer_.line("const int tile_first = first + tile_index * {};", scope_.tile_pages);
   writer_.line("const int tile_count = min({}, first + scored - tile_first);", scope_.tile_pages);
   if (!runs_.empty()) write_stage();
-  for (const NodeId id : layout_.computed_by(launch)) {
-    const bool done = std::any_of(products_.begin(), products_.end(), [&](const Product& product) { return product.node == id; });
-    if (!done) compute(id, true);
-  }
+  compute_beside_products(launch);
   writer_.close();
   writer_.write("__syncthreads();");
   crew_ = kRowBlocks;

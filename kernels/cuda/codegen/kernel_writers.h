@@ -1,0 +1,22 @@
+#pragma once
+
+#include "kernels/cuda/codegen/kernels.h"
+#include "kernels/cuda/codegen/writer.h"
+
+/// The kernels of a flow, each with a writer of its own behind its function.
+namespace sluice::cuda::codegen {
+
+/// Recomputes the fields of pages: a block for each page and KV head.
+GeneratedKernel write_refresh_kernel(const FlowLayout& layout, Writer& writer);
+/// Launch `number` of the index stage by pieces of rows: blocks take tiles of pages through all of its nodes.
+GeneratedKernel write_pieces_kernel(const FlowLayout& layout, const Launch& launch, int number, Writer& writer);
+/// The same by row.
+GeneratedKernel write_rows_kernel(const FlowLayout& layout, const Launch& launch, int number, Writer& writer);
+/// The whole index stage and the selection, as a function hold_row<threads>.
+RowKernel write_row_kernel(const FlowLayout& layout, Writer& writer);
+/// The same and attention to what is selected; without a name if it reads no channels of pages.
+AttendingKernel write_attending_kernel(const FlowLayout& layout, Writer& writer);
+/// The same by a cluster of blocks for each row.
+ClusterAttendingKernel write_cluster_attending_kernel(const FlowLayout& layout, Writer& writer);
+
+}  // namespace sluice::cuda::codegen
