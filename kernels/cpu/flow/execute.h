@@ -1,46 +1,12 @@
 #pragma once
 
-#include <hwy/aligned_allocator.h>
-
-#include <cstdint>
-#include <vector>
+#include <cstddef>
 
 #include "kernels/cpu/flow/flow.h"
 #include "kernels/cpu/flow/program.h"
-#include "kernels/cpu/selection/topk.h"
+#include "kernels/cpu/flow/scratch.h"
 
 namespace sluice::cpu::flows {
-
-/// Buffers of one thread for one compiled flow.
-class Scratch final : public FlowScratch {
- public:
-  Scratch(const FlowGraph& graph, const Program& program, int max_pages);
-
-  size_t bytes() const override;
-  int max_pages() const { return max_pages_; }
-  float* fixed(int64_t offset) const { return fixed_.get() + offset; }
-  float* tile(int64_t offset) const { return tile_.get() + offset; }
-  float* rows(int64_t offset) const { return rows_.get() + offset * max_pages_; }
-  PageSelector& selector() { return selector_; }
-  /// Pages selected by a node (its list and their number).
-  std::vector<int32_t>& selection(int index) { return selections_[static_cast<size_t>(index)]; }
-  int& selection_size(int index) { return selection_sizes_[static_cast<size_t>(index)]; }
-  /// First float of each state of the current row, by state.
-  std::vector<float*>& states() { return states_; }
-
- private:
-  int max_pages_;
-  int64_t fixed_floats_;
-  int64_t tile_floats_;
-  int64_t row_floats_;
-  hwy::AlignedFreeUniquePtr<float[]> fixed_;
-  hwy::AlignedFreeUniquePtr<float[]> tile_;
-  hwy::AlignedFreeUniquePtr<float[]> rows_;
-  PageSelector selector_;
-  std::vector<std::vector<int32_t>> selections_;  // by selection step, max_pages each
-  std::vector<int> selection_sizes_;
-  std::vector<float*> states_;
-};
 
 /// What instructions work on: pages [first, first + count) of a row, or one page in the cache stage.
 struct Tile {
