@@ -1,12 +1,6 @@
 #include "kernels/cuda/flow/flow.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cstring>
-#include <limits>
-#include <numbers>
-#include <span>
 #include <tuple>
 #include <utility>
 
@@ -18,20 +12,6 @@
 
 namespace sluice::cuda {
 namespace {
-
-dim3 grid_of(int64_t blocks) { return {static_cast<unsigned>(std::min<int64_t>(blocks, INT32_MAX))}; }
-
-cudaLaunchConfig_t configure(dim3 grid, int threads, size_t shared_bytes, std::span<cudaLaunchAttribute> attributes,
-                             Stream stream) {
-  cudaLaunchConfig_t config{};
-  config.gridDim = grid;
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = shared_bytes;
-  config.stream = stream;
-  config.attrs = attributes.data();
-  config.numAttrs = static_cast<unsigned>(attributes.size());
-  return config;
-}
 
 void require_accepted(const FlowGraph& graph, const std::optional<codegen::Refusal>& refusal) {
   if (refusal) throw FlowError(graph.where, refusal->what, refusal->hint);
@@ -59,75 +39,35 @@ CudaFlow::CudaFlow(Plan plan, int layers, int kv_heads)
   for (int layer = 0; layer < layers; ++layer) {
     state_layers_.push_back(plan_.graph.layers.is_sparse(layer, layers) ? sparse_layers_++ : -1);
   }
-  if (!source_.refresh.name.empty()) refresh_ = load(source_.refresh);
-  for (const codegen::GeneratedKernel& kernel : source_.index) index_.push_back(load(kernel));
+  if (!source_.refresh.name.empty()) refresh_ = LoadedKernel::of(library_, source_.refresh);
+  for (const codegen::GeneratedKernel& kernel : source_.index) index_.push_back(LoadedKernel::of(library_, kernel));
   if (!source_.row.name.empty()) load_row_kernel();
   leaves_ = leaf_selections(plan_.graph);
 }
 
-CudaFlow::Loaded CudaFlow::load(const codegen::GeneratedKernel& how) const {
-  Loaded loaded{.how = how, .kernel = library_.kernel(how.name.c_str())};
-  const size_t shared = how.global_memory ? 0 : static_cast<size_t>(how.memory_bytes);
-  set_shared_memory_limit(loaded.kernel, shared);
-  int blocks = 0;
-  SLUICE_CHECK_CUDA(
-      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, reinterpret_cast<const void*>(loaded.kernel), how.threads, shared));
-  loaded.resident = std::max(1, blocks) * multiprocessors();
-  return loaded;
-}
-
 void CudaFlow::load_row_kernel() {
-  row_kernel_ = load_row_kernel(library_, source_.row.name);
-  clusters_at_once_ = clusters_at_once(row_kernel_, kRowThreads);
+  row_kernel_ = LoadedRow::of(library_, source_.row.name);
+  clusters_at_once_ = row_kernel_.clusters_at_once(kRowThreads);
   whole_rows_ = true;
-}
-
-codegen::ClustersAtOnce CudaFlow::clusters_at_once(const LoadedRow& loaded, int threads) {
-  codegen::ClustersAtOnce all{};
-  for (int cluster = 1; cluster <= kMostRowBlocks; ++cluster) {
-    cudaLaunchAttribute attribute = cluster_attribute(cluster);
-    const cudaLaunchConfig_t config =
-        configure(grid_of(int64_t{multiprocessors()} * cluster), threads, loaded.most_shared(1), {&attribute, 1}, nullptr);
-    const cudaError_t error = cudaOccupancyMaxActiveClusters(&all.at(static_cast<size_t>(cluster)),
-                                                             reinterpret_cast<const void*>(loaded.kernel), &config);
-    if (error == cudaErrorInvalidClusterSize) {
-      all.at(static_cast<size_t>(cluster)) = 0;
-      static_cast<void>(cudaGetLastError());
-    } else {
-      SLUICE_CHECK_CUDA(error);
-    }
-  }
-  return all;
-}
-
-CudaFlow::LoadedRow CudaFlow::load_row_kernel(const KernelLibrary& library, const std::string& name) const {
-  LoadedRow loaded{.kernel = library.kernel(name.c_str())};
-  cudaFuncAttributes attributes{};
-  SLUICE_CHECK_CUDA(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(loaded.kernel)));
-  loaded.own_shared = attributes.sharedSizeBytes;
-  set_shared_memory_limit(loaded.kernel, loaded.most_shared(1));
-  SLUICE_CHECK_CUDA(
-      cudaFuncSetAttribute(reinterpret_cast<const void*>(loaded.kernel), cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
-  return loaded;
 }
 
 void CudaFlow::load_small_row_kernel() {
   const KernelCache cache;
   small_library_.emplace(KernelLibrary::compile(source_.small_row_text, &cache));
-  small_row_kernel_ = load_row_kernel(*small_library_, source_.row.name);
+  small_row_kernel_ = LoadedRow::of(*small_library_, source_.row.name);
 }
 
 void CudaFlow::load_attending_kernel() {
   const KernelCache cache;
   attending_library_.emplace(KernelLibrary::compile(source_.attending_text, &cache));
-  attending_kernel_ = load_row_kernel(*attending_library_, source_.attending.name);
+  attending_kernel_ = LoadedRow::of(*attending_library_, source_.attending.name);
 }
 
 void CudaFlow::load_cluster_attending_kernel() {
   const KernelCache cache;
   cluster_attending_library_.emplace(KernelLibrary::compile(source_.cluster_attending_text, &cache));
-  const LoadedRow loaded = load_row_kernel(*cluster_attending_library_, source_.cluster_attending.name);
-  attending_clusters_at_once_ = clusters_at_once(loaded, kAttenderThreads);
+  const LoadedRow loaded = LoadedRow::of(*cluster_attending_library_, source_.cluster_attending.name);
+  attending_clusters_at_once_ = loaded.clusters_at_once(kAttenderThreads);
   cluster_attending_kernel_ = loaded;
 }
 
@@ -183,7 +123,7 @@ FlowArguments CudaFlow::arguments_of(const FlowBlocks& blocks) const {
   return arguments;
 }
 
-void CudaFlow::launch(const Loaded& loaded, int64_t blocks, const FlowArguments& arguments, Stream stream) const {
+void CudaFlow::launch(const LoadedKernel& loaded, int64_t blocks, const FlowArguments& arguments, Stream stream) const {
   FlowArguments given = arguments;
   if (loaded.how.global_memory) {
     blocks = std::min<int64_t>(blocks, loaded.resident);
@@ -240,87 +180,6 @@ FlowArguments CudaFlow::index_arguments(const FlowBlocks& blocks, const FlowSequ
   arguments.lengths_out = numbers_at(1, 0);
   arguments.budgets_out = numbers_at(2, 0);
   return arguments;
-}
-
-void CudaFlow::launch_whole_rows(const FlowPath& path, const Selection& selection, const FlowSequences& sequences,
-                                 FlowArguments arguments, Stream stream) {
-  if (arguments.row_count - 1 > std::numeric_limits<int32_t>::max() / std::max<int64_t>(selection.stride, 1)) {
-    throw InternalError(
-        fmt::format("the pages of {} rows of {} pages do not fit 32 bits", arguments.row_count, selection.stride));
-  }
-  arguments.refreshes = sequences.stale_pages != nullptr ? 1 : 0;
-  arguments.behind_refresh |= arguments.refreshes;
-  arguments.held_pages = path.held_pages;
-  arguments.stages = path.stages;
-  if (sequences.wants_scores) arguments.scores = rows_.as<float>();
-  arguments.score_stride = row_stride();
-  arguments.list_positions = selection.positions;
-  arguments.list_pages = selection.pages;
-  arguments.list_stride = selection.stride;
-  arguments.list_starts = selection.starts;
-  arguments.list_tokens = selection.tokens;
-  arguments.list_counts = selection.counts;
-  arguments.attended = selection.attended;
-  arguments.available = selection.available;
-
-  void* parameters[] = {&arguments};
-  launch_clusters(path.threads == kRowThreads ? row_kernel_ : small_row_kernel_, path.cluster, arguments.row_count, path.threads,
-                  path.shared_bytes, parameters, stream);
-}
-
-void CudaFlow::launch_clusters(const LoadedRow& loaded, int cluster, int count, int threads, size_t shared_bytes,
-                               void** parameters, Stream stream) {
-  cudaLaunchAttribute attributes[2] = {cluster_attribute(cluster), overlap_attribute()};
-  const auto used = std::span(attributes).subspan(cluster > 1 ? 0 : 1);
-  const cudaLaunchConfig_t config = configure(grid_of(int64_t{count} * cluster), threads, shared_bytes, used, stream);
-  SLUICE_CHECK_CUDA(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(loaded.kernel), parameters));
-}
-
-bool CudaFlow::attend(const FlowBlocks& blocks, const FlowSequences& sequences, const PageCounters& counters,
-                      const FlowAttention& attention, Stream stream) {
-  require(blocks, sequences);
-  reserve(sequences.count, sequences.most_pages);
-  FlowArguments arguments = index_arguments(blocks, sequences);
-  arguments.refreshes = sequences.stale_pages != nullptr ? 1 : 0;
-  arguments.behind_refresh |= arguments.refreshes;
-  arguments.attended = counters.attended;
-  arguments.available = counters.available;
-  AttentionArguments given{.map = {},
-                           .query = static_cast<const uint16_t*>(attention.query),
-                           .query_stride = attention.query_stride,
-                           .out = static_cast<uint16_t*>(attention.out),
-                           .scale = attention.scale * std::numbers::log2e_v<float>,
-                           .own_rows = 1,
-                           .list_room = 0};
-  const TensorMap& map = attention.attention.map();
-  static_assert(sizeof(map.bytes) == sizeof(given.map));
-  std::memcpy(given.map, map.bytes, sizeof(given.map));
-  if (attend_several_rows(sequences, given, arguments, stream)) return true;
-  const codegen::ClusterAttendingPath path = cluster_attending_path(sequences.count, sequences.most_pages);
-  if (path.cluster == 0) return false;
-  arguments.held_pages = path.held_pages;
-  arguments.stages = path.stages;
-  given.list_room = path.list_room;
-  void* parameters[] = {&given, &arguments};
-  launch_clusters(cluster_attending_kernel_, path.cluster, arguments.row_count, kAttenderThreads, path.shared_bytes, parameters,
-                  stream);
-  return true;
-}
-
-bool CudaFlow::attend_several_rows(const FlowSequences& sequences, AttentionArguments given, FlowArguments arguments,
-                                   Stream stream) const {
-  if (!sequences.even) return false;  // a block has all of its rows to itself, so they are to be about as long as those of others
-  const codegen::AttendingPath path = attending_path(sequences.count, sequences.most_pages);
-  if (path.blocks == 0) return false;
-  arguments.held_pages = path.held_pages;
-  given.own_rows = path.own_rows;
-  given.list_room = path.list_room;
-  void* parameters[] = {&given, &arguments};
-  cudaLaunchAttribute overlap = overlap_attribute();
-  const dim3 grid(static_cast<unsigned>(arguments.kv_heads / path.own_rows), static_cast<unsigned>(sequences.count));
-  const cudaLaunchConfig_t config = configure(grid, kAttendingThreads, path.shared_bytes, {&overlap, 1}, stream);
-  SLUICE_CHECK_CUDA(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(attending_kernel_.kernel), parameters));
-  return true;
 }
 
 void CudaFlow::require(const FlowBlocks& blocks, const FlowSequences& sequences) const {

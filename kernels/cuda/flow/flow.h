@@ -9,6 +9,7 @@
 #include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/codegen/attending_path.h"
 #include "kernels/cuda/codegen/kernels.h"
+#include "kernels/cuda/flow/loaded_kernels.h"
 #include "kernels/cuda/runtime/kernel_library.h"
 #include "kernels/cuda/runtime/runtime.h"
 #include "kernels/cuda/selection/selection.h"
@@ -127,26 +128,7 @@ class CudaFlow final {
               const FlowAttention& attention, Stream stream);
 
  private:
-  struct Loaded {
-    codegen::GeneratedKernel how;
-    Kernel kernel = nullptr;
-    int resident = 1;  // blocks that the device runs at a time
-  };
-
-  /// A kernel that holds rows.
-  struct LoadedRow {
-    Kernel kernel = nullptr;
-    size_t own_shared = 0;  // bytes that it has anyway
-
-    /// Dynamic shared memory of a block, if so many share a multiprocessor.
-    size_t most_shared(int blocks) const;
-  };
-
-  Loaded load(const codegen::GeneratedKernel& how) const;
   void load_row_kernel();
-  LoadedRow load_row_kernel(const KernelLibrary& library, const std::string& name) const;
-  /// Of blocks of so many threads.
-  static codegen::ClustersAtOnce clusters_at_once(const LoadedRow& loaded, int threads);
   void load_small_row_kernel();
   void load_attending_kernel();
   void load_cluster_attending_kernel();
@@ -161,7 +143,7 @@ class CudaFlow final {
   void require(const FlowBlocks& blocks, const FlowSequences& sequences) const;
   codegen::AttendingPath attending_path(int sequences, int pages) const;
   codegen::ClusterAttendingPath cluster_attending_path(int sequences, int pages) const;
-  void launch(const Loaded& loaded, int64_t blocks, const FlowArguments& arguments, Stream stream) const;
+  void launch(const LoadedKernel& loaded, int64_t blocks, const FlowArguments& arguments, Stream stream) const;
   FlowArguments arguments_of(const FlowBlocks& blocks) const;
   FlowArguments index_arguments(const FlowBlocks& blocks, const FlowSequences& sequences) const;
   int32_t* numbers_at(int which, int selection) const;
@@ -170,9 +152,6 @@ class CudaFlow final {
   /// By blocks that have several rows each, where that is worth it.
   bool attend_several_rows(const FlowSequences& sequences, AttentionArguments given, FlowArguments arguments,
                            Stream stream) const;
-  /// `count` clusters that start while the kernel before ends.
-  static void launch_clusters(const LoadedRow& loaded, int cluster, int count, int threads, size_t shared_bytes,
-                              void** parameters, Stream stream);
   void launch_steps(const Selection& selection, const FlowSequences& sequences, FlowArguments arguments, Stream stream);
   /// Selects by the scores that launches have left in a layer.
   SelectionLeaf select_leaf(NodeId id, int layer, int rows, const FlowSequences& sequences, Stream stream);
@@ -194,8 +173,8 @@ class CudaFlow final {
   std::optional<KernelLibrary> small_library_;      // once there are many rows
   std::optional<KernelLibrary> attending_library_;  // as that
   std::optional<KernelLibrary> cluster_attending_library_;
-  Loaded refresh_;
-  std::vector<Loaded> index_;
+  LoadedKernel refresh_;
+  std::vector<LoadedKernel> index_;
   std::vector<NodeId> leaves_;  // the union of these is what the flow selects
   LoadedRow row_kernel_;
   LoadedRow small_row_kernel_;  // of small_library_

@@ -10,17 +10,10 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr int kMostHelpers = 8;           // blocks that share a row in order to be faster; more do so where it is too long
-constexpr int kLeastHeld = 1024;          // pages worth a block that holds a row with others
-constexpr size_t kReservedShared = 1024;  // of every block, by the system
+constexpr int kMostHelpers = 8;   // blocks that share a row in order to be faster; more do so where it is too long
+constexpr int kLeastHeld = 1024;  // pages worth a block that holds a row with others
 
 }  // namespace
-
-size_t CudaFlow::LoadedRow::most_shared(int blocks) const {
-  const size_t reserved = own_shared + kReservedShared;
-  const size_t share = (shared_memory_limit() + kReservedShared) / static_cast<size_t>(blocks);
-  return share - std::min(share, reserved);
-}
 
 // Measured on an H200: a row is read fastest by one block where rows fill the device, and by several where they do not, as long
 // as each has work and all run at once.

@@ -84,7 +84,7 @@ SelectionLeaf CudaFlow::select_leaf(NodeId id, int layer, int rows, const FlowSe
 void CudaFlow::launch_steps(const Selection& selection, const FlowSequences& sequences, FlowArguments arguments, Stream stream) {
   const int rows = arguments.row_count;
   const int pages = sequences.most_pages;
-  for (const Loaded& loaded : index_) {
+  for (const LoadedKernel& loaded : index_) {
     if (loaded.how.by_row) {
       launch(loaded, rows, arguments, stream);
       continue;
