@@ -28,7 +28,7 @@ GeneratedSource generate(const FlowLayout& layout) {
   if (!layout.plan.graph.fields.empty()) source.refresh = write_refresh_kernel(layout, writer);
   for (const Launch& launch : layout.launches) {
     const auto number = static_cast<int>(source.index.size());
-    const auto& write = launch.by_row ? write_rows_kernel : write_pieces_kernel;
+    const auto& write = launch.by_row ? write_row_steps_kernel : write_pieces_kernel;
     source.index.push_back(write(layout, launch, number, writer));
   }
   source.why_not_whole_rows = why_not_whole_rows(layout);

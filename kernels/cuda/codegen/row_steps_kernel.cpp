@@ -8,14 +8,14 @@ namespace {
 constexpr int kWholeRowThreads = 1024;
 
 /// Steps over whole rows, which lie in device memory.
-class RowsWriter final : public IndexWriter {
+class RowStepsWriter final : public IndexWriter {
  public:
-  RowsWriter(const FlowLayout& layout, Writer& writer) : IndexWriter(layout, writer, kBlock) {}
+  RowStepsWriter(const FlowLayout& layout, Writer& writer) : IndexWriter(layout, writer, kBlock) {}
 
   GeneratedKernel write(const Launch& launch, int number);
 };
 
-GeneratedKernel RowsWriter::write(const Launch& launch, int number) {
+GeneratedKernel RowStepsWriter::write(const Launch& launch, int number) {
   place_fixed(nodes_of(launch));
   GeneratedKernel kernel = described(fmt::format("index_{}", number), fixed_numbers_, kWholeRowThreads);
   kernel.by_row = true;
@@ -42,8 +42,8 @@ GeneratedKernel RowsWriter::write(const Launch& launch, int number) {
 
 }  // namespace
 
-GeneratedKernel write_rows_kernel(const FlowLayout& layout, const Launch& launch, int number, Writer& writer) {
-  return RowsWriter(layout, writer).write(launch, number);
+GeneratedKernel write_row_steps_kernel(const FlowLayout& layout, const Launch& launch, int number, Writer& writer) {
+  return RowStepsWriter(layout, writer).write(launch, number);
 }
 
 }  // namespace sluice::cuda::codegen
