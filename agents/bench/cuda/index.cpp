@@ -14,6 +14,7 @@
 #include "agents/bench/cuda/timing.h"
 #include "agents/bench/flow_sources.h"
 #include "agents/evaluation/flow_script.h"
+#include "kernels/cuda/codegen/selection_plan.h"
 #include "kernels/cuda/flow/flow.h"
 #include "kernels/device/device_refusal.h"
 #include "kernels/reference/judge.h"
@@ -217,6 +218,11 @@ std::vector<FlowGraph> graphs_for(const BenchOptions& options, const IndexShape&
   if (graph.selection() == kNoNode) throw InputError(fmt::format("{} selects no pages: there is no index stage", graph.name));
   if (!graph.states.empty())
     throw InputError(fmt::format("{} keeps state, which bench index has none of", graph.name), "use bench layer");
+  if (std::any_of(graph.nodes.begin(), graph.nodes.end(), cuda::codegen::insists_on_hints)) {
+    throw InputError(
+        fmt::format("{} begins with what its last step took (method \"gvr\"), which bench index does not keep", graph.name),
+        "use bench layer");
+  }
   graph.layers = LayerChoice{};
   require_device_takes(compile(graph).plan, options.device);
   return {graph};
