@@ -402,7 +402,7 @@ TEST_F(CudaRowKernel, EveryMethodSelectsTheSamePages) {
         SCOPED_TRACE(fmt::format("{} pages of {} levels, {}", pages, content.levels, k));
         FlowGraph graph = mean_score_graph(kGeometry, GraphBuilder::budget(k, 1, 2));
         const auto with = [&](TopKMethod method) {
-          graph.nodes[graph.selection].attributes.method = method;
+          graph.nodes[graph.selection()].attributes.method = method;
           return Problem(graph, {kGeometry.page * pages, kGeometry.page * (pages - 1) + 3}, content);
         };
         const Problem by_any = with(TopKMethod::kAuto);

@@ -117,20 +117,20 @@ TEST(FlowSource, IsRefusedWhereACompilerWouldTakeMinutes) {
 TEST(FlowSource, HoldsRowsUnlessASelectionInsistsOnItsLastStep) {
   const auto source = [](TopKMethod method, bool joined) {
     FlowGraph graph = quest_graph(kGeometry, GraphBuilder::budget(4, 1, 1));
-    Node& selection = graph.nodes[static_cast<size_t>(graph.selection)];
+    Node& selection = graph.nodes[static_cast<size_t>(graph.selection())];
     selection.attributes.method = method;
     if (joined) {
       Node window = selection;
       window.op = Op::kWindow;
       window.inputs.clear();
-      window.attributes = GraphBuilder::budget(0, 9, 0);
+      window.attributes = own_attributes(Op::kWindow, GraphBuilder::budget(0, 9, 0));
       graph.nodes.push_back(window);
       const NodeId leaf = static_cast<NodeId>(graph.nodes.size()) - 1;
       window.op = Op::kUnion;
-      window.inputs = {graph.selection, leaf};
+      window.inputs = {graph.selection(), leaf};
       window.attributes = {};
       graph.nodes.push_back(window);
-      graph.selection = leaf + 1;
+      graph.attend_to(leaf + 1);
     }
     return generate(FlowLayout(compile(graph).plan));
   };
