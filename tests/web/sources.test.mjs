@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { test } from 'node:test';
 
@@ -30,4 +30,20 @@ test('no source makes markup of strings', () => {
 test('no source names another host', () => {
   const named = filesBelow(kSources).filter((path) => /https?:\/\/(?!www\.w3\.org\/2000\/svg)/.test(readFileSync(path, 'utf8')));
   assert.deepEqual(named, []);
+});
+
+/** Files that a source imports, types alone included. */
+const imports = (path) => [...code(path).matchAll(/from '(\.[^']+)'/g)].map(([, name]) => `${join(dirname(path), name)}.ts`);
+
+test('no sources import each other', () => {
+  const done = new Set();
+  const visit = (path, importers) => {
+    const chain = [...importers, path];
+    assert.ok(!importers.includes(path), chain.map((one) => relative(kSources, one)).join(' > '));
+    if (done.has(path)) return;
+    for (const imported of imports(path)) visit(imported, chain);
+    done.add(path);
+  };
+  visit(join(kSources, 'main.ts'), []);
+  assert.ok(done.size > 30);
 });

@@ -1,7 +1,7 @@
 // What happens on the server, as server-sent events. One stream for the whole page; it goes on where it broke off.
 
 import type { HarnessEvent } from './documents';
-import type { Loader } from './view';
+import type { Loader } from './loader';
 
 const kKinds = ['submitted', 'running', 'progress', 'retried', 'finished', 'cancelled'];
 const kFirstPause = 1000; // ms before a stream that the server refused is tried again

@@ -3,9 +3,10 @@
 import { ApiError } from './api';
 import { element, replace } from './dom';
 import { Live, type LiveState } from './live';
+import { problemPanel } from './loader';
 import { currentRoute, hashOf, type Route } from './router';
 import { startTheme } from './theme';
-import { problemPanel, type View } from './view';
+import type { View } from './view';
 import { compareView } from './views/compare';
 import { diffView } from './views/diff';
 import { familiesView } from './views/families';

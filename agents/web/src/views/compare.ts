@@ -6,9 +6,10 @@ import { element, replace, scrollable, section, type Child } from '../dom';
 import { areBest, measuredCell, metricNumber, metricStyle, statusCell, timeText, words } from '../format';
 import { keepPlaces } from '../keep';
 import { follow } from '../live';
+import { Loader } from '../loader';
 import { MixedNotice } from '../mixed_settings';
 import { hashOf, keepQuery, submissionHash } from '../router';
-import { heading, idOf, Loader, type View } from '../view';
+import { heading, idOf, type View } from '../view';
 
 const kMost = 6;
 

@@ -7,10 +7,11 @@ import { element, replace, section, tableHead, type Child } from '../dom';
 import { changeClass, changeText, measuredCell, metricTitle } from '../format';
 import { keepPlaces } from '../keep';
 import { follow } from '../live';
+import { Loader } from '../loader';
 import { MixedNotice } from '../mixed_settings';
 import { keepQuery, submissionHash } from '../router';
 import { DataTable, unsorted, type TableState } from '../table';
-import { heading, idOf, Loader, type View } from '../view';
+import { heading, idOf, type View } from '../view';
 import { scriptSection, type Scripts } from './script_diff';
 
 /** A diff, and what it does not say: both scripts whole, and the intervals of what was measured. */

@@ -5,11 +5,12 @@ import type { Summary } from '../documents';
 import { element } from '../dom';
 import { familiesOf, hasMember, type Family } from '../families';
 import { follow } from '../live';
+import { Loader } from '../loader';
 import { MixedNotice } from '../mixed_settings';
 import { hashOf, keepQuery } from '../router';
 import { kAgentColumn, kCreatedColumn, kMetricColumns, kNameColumn, kNumberColumn, kStatusColumn } from '../summary_columns';
 import { DataTable, stateIn, type Column } from '../table';
-import { heading, Loader, type Context, type View } from '../view';
+import { heading, type Context, type View } from '../view';
 
 type Member = (family: Family) => Summary | undefined;
 const root: Member = (family) => family.root;

@@ -7,6 +7,7 @@ import { element, section } from '../dom';
 import { FilterForm, filterOf } from '../filters';
 import { measuredCell, metricTitle } from '../format';
 import { follow } from '../live';
+import { Loader } from '../loader';
 import { MixedNotice } from '../mixed_settings';
 import { hashOf, keepQuery, submissionHash } from '../router';
 import { FrontChart } from './front_chart';
@@ -20,7 +21,7 @@ import {
   kStatusColumn,
 } from '../summary_columns';
 import { DataTable, stateIn, type Column } from '../table';
-import { heading, Loader, type Context, type View } from '../view';
+import { heading, type Context, type View } from '../view';
 
 const kMostCompared = 6;
 const kUsualOrder = 'accuracy';

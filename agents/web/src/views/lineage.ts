@@ -7,11 +7,12 @@ import { metricText, words } from '../format';
 import { keepPlaces } from '../keep';
 import { kMostBoxes, layeredGraph, type GraphBox } from '../layered_graph';
 import { follow } from '../live';
+import { Loader } from '../loader';
 import { parentsOfNew } from '../relatives';
 import { hashOf, submissionHash } from '../router';
 import { kAgentColumn, kMetricColumns, kNameColumn, kNumberColumn, kStatusColumn } from '../summary_columns';
 import { DataTable, type Column } from '../table';
-import { heading, idOf, Loader, type View } from '../view';
+import { heading, idOf, type View } from '../view';
 
 const kParentsColumn: Column<Summary> = {
   key: 'parents',

@@ -18,11 +18,12 @@ import {
   words,
 } from '../format';
 import { follow } from '../live';
+import { Loader } from '../loader';
 import { MixedNotice } from '../mixed_settings';
 import { keepQuery, submissionHash } from '../router';
 import { DataTable, unsorted, type Column } from '../table';
 import { verdictsOf, type Verdict } from '../verdicts';
-import { heading, Loader, type View } from '../view';
+import { heading, type View } from '../view';
 
 interface Point {
   value: [string, number];

@@ -6,9 +6,10 @@ import { element, replace, scrollable, section, tableHead, type Child } from '..
 import { durationText, isFinal, kStatuses, statusCell, timeCell, timeText, words } from '../format';
 import { keepPlaces } from '../keep';
 import { follow } from '../live';
+import { Loader } from '../loader';
 import { inTurn } from '../queue_order';
 import { submissionHash } from '../router';
-import { heading, Loader, type View } from '../view';
+import { heading, type View } from '../view';
 
 const kMostListed = 200;
 const kMostEnded = 20;

@@ -17,11 +17,12 @@ import {
 } from '../format';
 import { keepPlaces } from '../keep';
 import { follow } from '../live';
+import { Loader } from '../loader';
 import { parentsOfNew } from '../relatives';
 import { hashOf, submissionHash } from '../router';
 import { stageList } from '../stages';
 import { DataTable, unsorted, type TableState } from '../table';
-import { heading, idOf, Loader, type View } from '../view';
+import { heading, idOf, type View } from '../view';
 import { artifactAddress, flowSections } from './flow_sections';
 import { massChart, massOf } from './mass_chart';
 
