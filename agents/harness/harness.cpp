@@ -50,20 +50,22 @@ std::string path_of_seed(const std::string& folder) { return folder + "/seed"; }
 
 OrchestratorOptions orchestrator_options(const HarnessOptions& options, const store::Equipment& equipment, const Seed& seed,
                                          FlowInspector& inspector) {
+  WorkerCommand command;
+  command.program = options.program;
+  command.arguments = {"worker",
+                       "--model",
+                       options.model,
+                       "--device",
+                       options.device,
+                       "--threads",
+                       std::to_string(options.threads),
+                       "--flow-mib",
+                       std::to_string(options.flow_mib)};
+  if (options.device == "cuda") command.gpus = gpus_of_workers(visible_gpus(), options.workers);
   OrchestratorOptions orchestrator;
-  orchestrator.worker_arguments = {"worker",
-                                   "--model",
-                                   options.model,
-                                   "--device",
-                                   options.device,
-                                   "--threads",
-                                   std::to_string(options.threads),
-                                   "--flow-mib",
-                                   std::to_string(options.flow_mib)};
-  if (options.device == "cuda") orchestrator.gpus = gpus_of_workers(visible_gpus(), options.workers);
-  orchestrator.workers = orchestrator.gpus.empty() ? std::max(1, options.workers) : static_cast<int>(orchestrator.gpus.size());
+  orchestrator.workers = command.gpus.empty() ? std::max(1, options.workers) : static_cast<int>(command.gpus.size());
+  orchestrator.start_worker = worker_processes(std::move(command));
   orchestrator.equipment = equipment;
-  orchestrator.program = options.program;
   orchestrator.suite = options.suite;
   orchestrator.seconds = options.seconds;
   orchestrator.seed = seed;

@@ -9,12 +9,12 @@
 
 namespace sluice {
 
-/// Judges what is in the queue of a store: a thread and a worker process for each slot. The threads own deadlines, the seed and
-/// the verdict. A worker that crashes, talks nonsense or cannot measure everything is killed and started anew, and the attempt
-/// counts as failed; one that is not done in time is killed, and the flow has timed out; one that does not even start is nobody's
-/// fault, nor is a store that is full or busy, and the submission waits. A worker in which a flow ended by an error judges no
-/// other. Leases make sure that no two processes judge the same submission, and that what a killed server was judging is judged
-/// again.
+/// Judges what is in the queue of a store: a thread and a worker (executor.h) for each slot. The threads own deadlines, the seed
+/// and the verdict. A worker that crashes, talks nonsense or cannot measure everything is killed and started anew, and the
+/// attempt counts as failed; one that is not done in time is killed, and the flow has timed out; one that does not even start is
+/// nobody's fault, nor is a store that is full or busy, and the submission waits. A worker in which a flow ended by an error
+/// judges no other. Leases make sure that no two processes judge the same submission, and that what a killed server was judging
+/// is judged again.
 class Orchestrator {
  public:
   /// `database` is a store's file with the current schema. Starts at once.

@@ -5,23 +5,21 @@
 #include <vector>
 
 #include "agents/evaluation/flow_script.h"
+#include "agents/orchestrator/worker_process.h"
 #include "agents/tasks/rng.h"
 #include "store/records.h"
 
 namespace sluice {
 
 struct OrchestratorOptions {
-  std::string program = "/proc/self/exe";                  // that workers are
-  std::vector<std::string> worker_arguments = {"worker"};  // and how they are started
+  ExecutorFactory start_worker = worker_processes({});  // which judge
   int workers = 1;
   store::Equipment equipment = {};  // that workers have: what is for others waits
-  /// What each worker gets as CUDA_VISIBLE_DEVICES, by its number; empty: all get this process's.
-  std::vector<std::string> gpus;
-  std::string suite = "quick";  // for submissions whose settings name none
-  double seconds = 900;         // of wall-clock time for one evaluation; settings may ask for less
-  double ready_seconds = 300;   // until a worker has its model
-  double lease_seconds = 30;    // renewed while a worker is heard of
-  double poll_seconds = 1;      // between looks at the queue, for what other processes put there
+  std::string suite = "quick";      // for submissions whose settings name none
+  double seconds = 900;             // of wall-clock time for one evaluation; settings may ask for less
+  double ready_seconds = 300;       // until a worker has its model
+  double lease_seconds = 30;        // renewed while a worker is heard of
+  double poll_seconds = 1;          // between looks at the queue, for what other processes put there
   /// What every submission is judged by. Secret, and the same for all, so that dense attention answers its questions once.
   Seed seed;
   /// Refuses scripts that no worker needs to see: throws FlowError or InputError. What it finds of the others is kept with the

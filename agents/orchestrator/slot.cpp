@@ -54,25 +54,19 @@ Settings settings_of(const store::Submission& submission, const OrchestratorOpti
 /// A worker whose answer was not read must not live: it would be taken for the next one's. Nor one that met an error while it
 /// ran a flow: a GPU that has failed once fails until its process ends.
 struct WorkerGuard {
-  std::optional<WorkerProcess>& worker;
+  std::unique_ptr<Executor>& worker;
   bool is_sound = false;
   ~WorkerGuard() {
     if (!is_sound) worker.reset();
   }
 };
 
-/// What the environment of worker `number` has of its own.
-std::vector<std::string> variables_of(int number, const OrchestratorOptions& options) {
-  if (options.gpus.empty()) return {};
-  return {"CUDA_VISIBLE_DEVICES=" + options.gpus.at(static_cast<size_t>(number))};
-}
-
 }  // namespace
 
 Slot::Slot(int number, const std::string& database, const OrchestratorOptions& options, SlotSignal& signal)
-    : process_(fmt::format("{}-", ::getpid())),
+    : number_(number),
+      process_(fmt::format("{}-", ::getpid())),
       name_(fmt::format("{}{}", process_, number)),
-      variables_(variables_of(number, options)),
       database_(database),
       options_(options),
       signal_(signal),
@@ -230,7 +224,7 @@ bool Slot::start_worker(store::Lease& lease) {
   stage_ = "its start";
   std::string why;
   try {
-    if (!worker_) worker_.emplace(options_.program, options_.worker_arguments, variables_);
+    if (!worker_) worker_ = options_.start_worker(number_);
     is_ready_ = false;
     const Answer answer = wait_for_answer(lease, Clock::now() + duration_of(options_.ready_seconds));
     if (answer.ending == Ending::kAnswered && std::holds_alternative<WorkerReady>(answer.message)) {
@@ -261,11 +255,11 @@ Slot::Answer Slot::wait_for_answer(store::Lease& lease, Clock::time_point deadli
     }
     WorkerMessage message;
     switch (worker_->next(message, std::min(deadline, look))) {
-      case WorkerProcess::Outcome::kEnded:
+      case Executor::Outcome::kEnded:
         return {Ending::kLost, {}};
-      case WorkerProcess::Outcome::kDeadline:
+      case Executor::Outcome::kDeadline:
         continue;
-      case WorkerProcess::Outcome::kMessage:
+      case Executor::Outcome::kMessage:
         break;
     }
     const auto* progress = std::get_if<WorkerProgress>(&message);

@@ -2,18 +2,19 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "agents/orchestrator/executor.h"
 #include "agents/orchestrator/orchestrator_options.h"
 #include "agents/orchestrator/slot_signal.h"
-#include "agents/orchestrator/worker_process.h"
 #include "store/store.h"
 
 namespace sluice {
 
-/// One thread's work, with one worker process: claims a submission, has it judged, writes down what came of it.
+/// One thread's work, with one worker: claims a submission, has it judged, writes down what came of it.
 class Slot {
  public:
   /// What it refers to must outlive it. `database` is a store's file.
@@ -65,15 +66,15 @@ class Slot {
   /// Does what an evaluation need not end for if the store is in trouble: only a lost lease ends it.
   void while_held(const std::function<void()>& work);
 
+  const int number_;
   const std::string process_;  // what the names of all slots of this process begin with
   const std::string name_;
-  const std::vector<std::string> variables_;  // of the worker's environment
   const std::string& database_;
   const OrchestratorOptions& options_;
   SlotSignal& signal_;
   std::optional<store::Store> store_;
   std::function<void()> owed_;  // to the store: how the last attempt ended
-  std::optional<WorkerProcess> worker_;
+  std::unique_ptr<Executor> worker_;
   bool is_ready_ = false;               // the worker
   std::string stage_;                   // what the worker is at
   double delay_;                        // seconds, after the next lack

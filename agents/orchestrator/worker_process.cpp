@@ -133,9 +133,7 @@ bool WorkerProcess::is_running() const {
   return pid_ > 0 && ::waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid == 0;
 }
 
-bool WorkerProcess::send(const WorkerJob& job, Deadline deadline) const {
-  return pid_ > 0 && write_line(in_, to_line(job), deadline);
-}
+bool WorkerProcess::send(const WorkerJob& job, Deadline deadline) { return pid_ > 0 && write_line(in_, to_line(job), deadline); }
 
 WorkerProcess::Outcome WorkerProcess::next(WorkerMessage& message, Deadline deadline) {
   std::string line;
@@ -166,6 +164,14 @@ std::string WorkerProcess::kill() {
   pid_ = -1;
   if (WIFEXITED(status)) return fmt::format("exit status {}", WEXITSTATUS(status));
   return fmt::format("signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
+}
+
+ExecutorFactory worker_processes(WorkerCommand command) {
+  return [command = std::move(command)](int slot) -> std::unique_ptr<Executor> {
+    std::vector<std::string> variables;
+    if (!command.gpus.empty()) variables.push_back("CUDA_VISIBLE_DEVICES=" + command.gpus.at(static_cast<size_t>(slot)));
+    return std::make_unique<WorkerProcess>(command.program, command.arguments, variables);
+  };
 }
 
 }  // namespace sluice

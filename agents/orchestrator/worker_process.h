@@ -2,13 +2,11 @@
 
 #include <sys/types.h>
 
-#include <chrono>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "agents/orchestrator/executor.h"
 #include "agents/orchestrator/line_pipe.h"
-#include "agents/orchestrator/worker_messages.h"
 
 namespace sluice {
 
@@ -16,27 +14,21 @@ namespace sluice {
 /// and its error stream, no other descriptor, and of the environment what programs and GPUs need to be found. It ends with this
 /// object, whatever it is doing, and with the thread that made it. Several threads may each have their own. The process must
 /// ignore SIGPIPE.
-class WorkerProcess {
+class WorkerProcess final : public Executor {
  public:
-  using Deadline = std::chrono::steady_clock::time_point;
-
   /// Starts `program` with `arguments`. `variables`, each NAME=VALUE, go before what this process has under the same names.
   /// Throws InternalError if that cannot be done.
   WorkerProcess(const std::string& program, const std::vector<std::string>& arguments,
                 const std::vector<std::string>& variables = {});
-  ~WorkerProcess();
+  ~WorkerProcess() override;
   WorkerProcess(const WorkerProcess&) = delete;
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
-  bool is_running() const;
-  /// Returns false if the worker is gone, or has not taken it until `deadline`.
-  bool send(const WorkerJob& job, Deadline deadline) const;
-
-  enum class Outcome { kMessage, kEnded, kDeadline };
-  /// The next message, or why there is none. A worker that says what is no message has ended: it is killed.
-  Outcome next(WorkerMessage& message, Deadline deadline);
-  /// Ends it and everything it started. Returns how it ended: "exit status 2", "signal 9 (Killed)".
-  std::string kill();
+  bool is_running() const override;
+  bool send(const WorkerJob& job, Deadline deadline) override;
+  Outcome next(WorkerMessage& message, Deadline deadline) override;
+  /// Returns "exit status 2", "signal 9 (Killed)".
+  std::string kill() override;
 
  private:
   pid_t pid_ = -1;
@@ -44,5 +36,15 @@ class WorkerProcess {
   int out_ = -1;  // its standard output
   LineReader reader_;
 };
+
+/// How workers are started, each for a slot of its own.
+struct WorkerCommand {
+  std::string program = "/proc/self/exe";
+  std::vector<std::string> arguments = {"worker"};
+  /// What each gets as CUDA_VISIBLE_DEVICES, by its slot; empty: all get this process's.
+  std::vector<std::string> gpus = {};
+};
+
+ExecutorFactory worker_processes(WorkerCommand command);
 
 }  // namespace sluice

@@ -28,8 +28,7 @@ class HarnessTest : public ::testing::Test {
 
   static OrchestratorOptions options(int workers = 1) {
     OrchestratorOptions options;
-    options.program = SLUICE_PROGRAM;
-    options.worker_arguments = {"worker", "--threads", "1"};
+    options.start_worker = worker_processes({SLUICE_PROGRAM, {"worker", "--threads", "1"}});
     options.workers = workers;
     options.suite = "verify";
     options.poll_seconds = 0.05;

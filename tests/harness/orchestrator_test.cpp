@@ -31,13 +31,16 @@ using testing::eventually;
 
 class Orchestration : public testing::HarnessTest {
  protected:
+  static constexpr const char* kReady = R"(echo '{"type": "ready", "device": "cpu", "description": "d", "model": "m"}'; )";
+
   /// A worker that is a shell script, which says that it is ready first.
   OrchestratorOptions shell(const std::string& text, int workers = 1) const {
     OrchestratorOptions all = options(workers);
-    all.program = "/bin/sh";
-    all.worker_arguments = {"-c", R"(echo '{"type": "ready", "device": "cpu", "description": "d", "model": "m"}'; )" + text};
+    all.start_worker = worker_processes(command(kReady + text));
     return all;
   }
+
+  static WorkerCommand command(const std::string& text) { return {"/bin/sh", {"-c", text}}; }
 
   store::SubmissionId submit(const std::string& script, const std::string& settings = "{}") {
     store::Draft draft;
@@ -142,8 +145,10 @@ TEST_F(Orchestration, WhatAWorkerLacksIsNoTry) {
 TEST_F(Orchestration, WorkersHaveAGpuEach) {
   // Each worker that gets a job writes which GPU it sees, and never ends it.
   const std::string seen = directory_.file("seen");
-  OrchestratorOptions all = shell("read job; echo $CUDA_VISIBLE_DEVICES >> " + seen + "; sleep 60", 3);
-  all.gpus = {"7", "GPU-5", "0"};
+  OrchestratorOptions all = options(3);
+  WorkerCommand worker = command(kReady + ("read job; echo $CUDA_VISIBLE_DEVICES >> " + seen) + "; sleep 60");
+  worker.gpus = {"7", "GPU-5", "0"};
+  all.start_worker = worker_processes(std::move(worker));
   Orchestrator orchestrator(database_, std::move(all));
   submit_many(3);
   orchestrator.wake();
@@ -238,10 +243,8 @@ TEST_F(Orchestration, CancelledOnesAreEnded) {
 TEST_F(Orchestration, ACancelledStartIsTheNextOnes) {
   const std::string starts = directory_.file("starts");
   OrchestratorOptions slow = options();
-  slow.program = "/bin/sh";
-  slow.worker_arguments = {"-c", "echo start >> " + starts + R"(; sleep 2
-    echo '{"type": "ready", "device": "cpu", "description": "d", "model": "m"}'; while read -r job; do
-    echo '{"type": "failure", "message": "m", "hint": ""}'; done)"};
+  slow.start_worker = worker_processes(command("echo start >> " + starts + "; sleep 2; " + kReady + R"(while read -r job; do
+    echo '{"type": "failure", "message": "m", "hint": ""}'; done)"));
   Orchestrator orchestrator(database_, slow);
   const auto cancelled = submit(read_flow("quest").source);
   ASSERT_TRUE(eventually([&] { return std::filesystem::exists(starts); }));
@@ -314,8 +317,7 @@ TEST_F(Orchestration, WorkersThatDoNotStartAreNobodysFault) {
   const auto ids = submit_many(3);
   for (const char* start : {"exit 3", "sleep 60", "echo hello; sleep 60"}) {
     OrchestratorOptions broken = options();
-    broken.program = "/bin/sh";
-    broken.worker_arguments = {"-c", start};
+    broken.start_worker = worker_processes(command(start));
     broken.ready_seconds = 0.2;
     const Orchestrator orchestrator(database_, broken);
     const auto seen = store_->last_event();
@@ -381,14 +383,13 @@ TEST_F(Orchestration, SurvivesWorkersThatAreKilledAtRandom) {
   const auto ids = submit_many(24);
   // Each worker is killed with all around it, most within a second after they were ready.
   OrchestratorOptions fragile = options(2);
-  fragile.program = "/bin/sh";
-  fragile.worker_arguments = {"-c", SLUICE_PROGRAM R"( worker --threads 1 | while IFS= read -r line; do
+  fragile.start_worker = worker_processes(command(SLUICE_PROGRAM R"( worker --threads 1 | while IFS= read -r line; do
         printf '%s\n' "$line"
         case $line in *'"ready"'*)
           lot=$(od -An -N1 -tu1 /dev/urandom | tr -d ' ')
           (sleep $((lot % 4 ? 0 : 5)).$lot; kill -9 0) &
         esac
-      done)"};
+      done)"));
   Orchestrator orchestrator(database_, fragile);
   int passed = 0;
   for (const auto id : ids) {
