@@ -18,6 +18,7 @@
 #include "agents/client/metric_text.h"
 #include "agents/client/submission_text.h"
 #include "agents/client/verdict_wait.h"
+#include "agents/evaluation/metric_table.h"
 #include "scripting/base/json_object.h"
 
 // The commands that read what a server knows.
@@ -75,7 +76,7 @@ void add_list(CLI::App& app) {
 
 void leaderboard(ReadOptions options) {
   options.query["limit"] = std::to_string(options.limit);
-  if (options.query["order"].empty() && options.query["metric"] == "pages_read") options.query["order"] = "ascending";
+  if (options.query["order"].empty() && !metrics::is_better_high(options.query["metric"])) options.query["order"] = "ascending";
   const json answer = options.client.client().get("/v1/leaderboard", options.query);
   const JsonObject board(answer, "the answer");
   const int64_t total = board.find_integer("total", 0, std::numeric_limits<int64_t>::max()).value_or(0);
@@ -87,12 +88,14 @@ void leaderboard(ReadOptions options) {
 void add_leaderboard(CLI::App& app) {
   auto options = std::make_shared<ReadOptions>();
   HarnessClient::Query& query = options->query;
-  query["metric"] = "accuracy";
+  query["metric"] = metrics::kAccuracy.name;
   CLI::App* command = app.add_subcommand("leaderboard", "Submissions of a server that passed, by a metric");
-  command->add_option("--by", query["metric"], "accuracy, speedup, pages_read or mass")->capture_default_str();
+  command->add_option("--by", query["metric"], metrics::compared())->capture_default_str();
   command->add_option("--task", query["task"], "Of the metric (default: of all together)");
   command->add_option("--tokens", query["tokens"], "Length of the task's prompts");
-  command->add_option("--order", query["order"], "descending or ascending (default: the best first, for pages_read the fewest)")
+  command
+      ->add_option("--order", query["order"],
+                   fmt::format("descending or ascending (default: the best first, for {} the fewest)", metrics::better_low()))
       ->check(CLI::IsMember({"descending", "ascending"}));
   add_filters(*command, query);
   command->add_option("--limit", options->limit, "Most of them")->check(decimal_number(1, 1000))->capture_default_str();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "agents/client/metric_text.h"
+#include "agents/evaluation/metric_table.h"
 #include "scripting/base/printable_text.h"
 #include "scripting/base/text_table.h"
 
@@ -38,7 +39,7 @@ std::string script_text(const json& diff, bool color) {
 }
 
 std::string side_text(const std::string& name, const json& value) {
-  return value.is_object() ? metric_text(name, value) : value.is_number() ? metric_number(name, value.get<double>()) : "-";
+  return value.is_object() ? metric_text(name, value) : value.is_number() ? metrics::number_text(name, value.get<double>()) : "-";
 }
 
 std::string metrics_text(const json& metrics) {

@@ -11,9 +11,6 @@ const nlohmann::json& member_of(const nlohmann::json& document, const char* name
 /// What a document says under `name`, harmless for a terminal; "-" if it says nothing.
 std::string text_of(const nlohmann::json& document, const char* name);
 
-/// A number of the metric `name` as people read it: "96.0%" for shares, "1.92x" for speeds.
-std::string metric_number(const std::string& name, double value);
-
 /// A metric {"value", "low", "high"} with its interval, "96.0% 93–98"; "-" if there is none.
 std::string metric_text(const std::string& name, const nlohmann::json& metric);
 

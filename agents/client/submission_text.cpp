@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "agents/client/metric_text.h"
+#include "agents/evaluation/metric_table.h"
 #include "scripting/base/text_table.h"
 
 namespace sluice {
@@ -15,17 +16,15 @@ namespace {
 
 using nlohmann::json;
 
-/// Metrics of the whole evaluation that every table shows, and their titles.
-constexpr std::pair<const char*, const char*> kColumns[] = {
-    {"accuracy", "accuracy"}, {"dense_accuracy", "dense"}, {"speedup", "speed"}, {"pages_read", "pages"}, {"mass", "mass"}};
+// Metrics of the whole evaluation, which every table shows.
 
 void add_titles(TableRow& row) {
-  for (const auto& [metric, title] : kColumns) row.emplace_back(title);
+  for (const MetricInfo& metric : metrics::kAll) row.emplace_back(metric.column);
 }
 
 void add_metrics(TableRow& row, const json& summary) {
-  const json& metrics = member_of(summary, "metrics");
-  for (const auto& [metric, title] : kColumns) row.push_back(metric_text(metric, member_of(metrics, metric)));
+  const json& measured = member_of(summary, "metrics");
+  for (const MetricInfo& metric : metrics::kAll) row.push_back(metric_text(metric.name, member_of(measured, metric.name)));
 }
 
 /// "2026-11-21 12:14" of an RFC 3339 time.
@@ -68,13 +67,13 @@ std::string tasks_text(const json& metrics) {
     tasks[{text_of(metric, "task"), tokens.is_number_integer() ? tokens.get<int64_t>() : 0}][text_of(metric, "name")] = metric;
   }
   if (tasks.empty()) return {};
-  std::vector<TableRow> rows = {{"task", "tokens", "accuracy", "dense"}};
+  std::vector<TableRow> rows = {{"task", "tokens", metrics::kAccuracy.column, metrics::kDenseAccuracy.column}};
   for (const auto& [key, named] : tasks) {
     const auto cell = [&named = named](const char* name) {
       const auto found = named.find(name);
       return found == named.end() ? "-" : metric_text(name, found->second);
     };
-    rows.push_back({key.first, std::to_string(key.second), cell("accuracy"), cell("dense_accuracy")});
+    rows.push_back({key.first, std::to_string(key.second), cell(metrics::kAccuracy.name), cell(metrics::kDenseAccuracy.name)});
   }
   return "\n" + aligned_table(rows);
 }
@@ -82,7 +81,7 @@ std::string tasks_text(const json& metrics) {
 std::string mass_text(const json& stages, const repl::Style& style) {
   std::string text;
   for (const json& stage : stages) {
-    const json& layers = member_of(member_of(stage, "details"), "mass");
+    const json& layers = member_of(member_of(stage, "details"), metrics::kMass.report.value);
     if (!layers.is_array() || layers.empty()) continue;
     text += "\nshare of the dense attention mass\n";
     for (size_t layer = 0; layer < layers.size(); ++layer) {
@@ -151,8 +150,7 @@ std::string submission_table(const json& summaries) {
 }
 
 std::string leaderboard_table(const json& entries, const std::string& metric) {
-  const bool is_column =
-      std::any_of(std::begin(kColumns), std::end(kColumns), [&](const auto& column) { return metric == column.first; });
+  const bool is_column = metrics::find(metric) != nullptr;
   std::vector<TableRow> rows = {{"rank", "id", "agent", "flow"}};
   if (!is_column) rows.front().push_back(metric);
   add_titles(rows.front());

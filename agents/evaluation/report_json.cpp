@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "agents/evaluation/metric_table.h"
 #include "agents/evaluation/report.h"
 
 namespace sluice {
@@ -13,13 +14,13 @@ ordered_json to_json(const TaskResult& result) {
                        {"tokens", result.tokens},
                        {"samples", result.samples},
                        {"documents", result.documents},
-                       {"accuracy", result.accuracy},
-                       {"low", result.interval.low},
-                       {"high", result.interval.high},
+                       {metrics::kAccuracy.report.value, result.accuracy},
+                       {metrics::kAccuracy.report.low, result.interval.low},
+                       {metrics::kAccuracy.report.high, result.interval.high},
                        {"matched", result.matched},
-                       {"dense_accuracy", result.dense_accuracy},
-                       {"dense_low", result.dense_interval.low},
-                       {"dense_high", result.dense_interval.high},
+                       {metrics::kDenseAccuracy.report.value, result.dense_accuracy},
+                       {metrics::kDenseAccuracy.report.low, result.dense_interval.low},
+                       {metrics::kDenseAccuracy.report.high, result.dense_interval.high},
                        {"lost", result.lost},
                        {"gained", result.gained},
                        {"p_value", result.p_value}};
@@ -38,6 +39,35 @@ ordered_json list_of(const std::vector<TaskResult>& results) {
   return list;
 }
 
+/// Of one task, or of all.
+void put(ordered_json& json, const Ratio& speedup) {
+  json[metrics::kSpeedup.report.value] = speedup.ratio;
+  json[metrics::kSpeedup.report.low] = speedup.low;
+  json[metrics::kSpeedup.report.high] = speedup.high;
+}
+
+ordered_json to_json(const TaskSpeed& task) {
+  ordered_json json = {{"name", task.task}, {"stage", task.stage}, {"tokens", task.tokens}, {"batch", task.batch}};
+  put(json, task.speedup);
+  json["limit"] = task.limit;
+  json[metrics::kPagesRead.report.value] = task.pages_read;
+  return json;
+}
+
+ordered_json speedup_of(const SpeedResult& speed) {
+  ordered_json json;
+  put(json, speed.speedup);
+  json["limit"] = speed.limit;
+  json["tokens"] = speed.tokens;
+  json["batch"] = speed.batch;
+  json["pairs"] = speed.pairs;
+  json["dense_tokens_per_second"] = speed.dense_tokens_per_second;
+  json["flow_tokens_per_second"] = speed.flow_tokens_per_second;
+  json["tasks"] = ordered_json::array();
+  for (const TaskSpeed& task : speed.tasks) json["tasks"].push_back(to_json(task));
+  return json;
+}
+
 ordered_json to_json(const FlowReport& flow) {
   ordered_json json = {{"name", flow.name}, {"path", flow.path}, {"status", name_of(flow.status)}};
   if (!flow.stage.empty()) json["stage"] = flow.stage;
@@ -47,35 +77,11 @@ ordered_json to_json(const FlowReport& flow) {
   json["stages"] = ordered_json::array();
   for (const StageTime& stage : flow.stages) json["stages"].push_back({{"name", stage.name}, {"seconds", stage.seconds}});
   json["tasks"] = list_of(flow.tasks);
-  json["speedup"] = nullptr;
-  json["pages_read"] = nullptr;
-  json["mass"] = nullptr;
+  for (const MetricInfo& metric : {metrics::kSpeedup, metrics::kPagesRead, metrics::kMass}) json[metric.name] = nullptr;
   if (flow.speed) {
-    const SpeedResult& speed = *flow.speed;
-    json["speedup"] = {{"ratio", speed.speedup.ratio},
-                       {"low", speed.speedup.low},
-                       {"high", speed.speedup.high},
-                       {"limit", speed.limit},
-                       {"tokens", speed.tokens},
-                       {"batch", speed.batch},
-                       {"pairs", speed.pairs},
-                       {"dense_tokens_per_second", speed.dense_tokens_per_second},
-                       {"flow_tokens_per_second", speed.flow_tokens_per_second}};
-    ordered_json tasks = ordered_json::array();
-    for (const TaskSpeed& task : speed.tasks) {
-      tasks.push_back({{"name", task.task},
-                       {"stage", task.stage},
-                       {"tokens", task.tokens},
-                       {"batch", task.batch},
-                       {"ratio", task.speedup.ratio},
-                       {"low", task.speedup.low},
-                       {"high", task.speedup.high},
-                       {"limit", task.limit},
-                       {"pages_read", task.pages_read}});
-    }
-    json["speedup"]["tasks"] = std::move(tasks);
-    json["pages_read"] = speed.pages_read;
-    json["mass"] = speed.mass;
+    json[metrics::kSpeedup.name] = speedup_of(*flow.speed);
+    json[metrics::kPagesRead.report.value] = flow.speed->pages_read;
+    json[metrics::kMass.report.value] = flow.speed->mass;
   }
   return json;
 }

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include "agents/evaluation/metric_table.h"
 #include "agents/evaluation/report.h"
 #include "scripting/base/printable_text.h"
 #include "scripting/base/text_table.h"
@@ -96,17 +97,21 @@ double mean_of(const std::vector<double>& values) {
 
 void append(TableRow& row, const TableRow& more) { row.insert(row.end(), more.begin(), more.end()); }
 
-std::string speed_cell(const Ratio& speedup) {
-  return fmt::format("{:.2f}x {:.2f}–{:.2f}", speedup.ratio, speedup.low, speedup.high);
+// Of a flow (SpeedResult) or of one of its tasks (TaskSpeed).
+
+std::string speed_cell(const auto& speed) {
+  return metrics::number_text(metrics::kSpeedup.name, speed.speedup.ratio, speed.speedup.low, speed.speedup.high);
 }
+
+std::string pages_cell(const auto& speed) { return metrics::number_text(metrics::kPagesRead.name, speed.pages_read); }
+
+std::string mass_cell(const auto& speed) { return metrics::number_text(metrics::kMass.name, mean_of(speed.mass)); }
 
 TableRow flow_row(const FlowReport& flow, const std::vector<Column>& columns) {
   TableRow row = {flow.name};
   append(row, cells(flow.tasks, columns));
   if (flow.speed) {
-    row.push_back(speed_cell(flow.speed->speedup));
-    row.push_back(fmt::format("{:.1f}%", 100 * flow.speed->pages_read));
-    row.push_back(fmt::format("{:.1f}%", 100 * mean_of(flow.speed->mass)));
+    append(row, {speed_cell(*flow.speed), pages_cell(*flow.speed), mass_cell(*flow.speed)});
   } else {
     row.insert(row.end(), 3, "-");
   }
@@ -131,13 +136,13 @@ std::string task_table(const Report& report) {
 
 /// A row a flow and task that was timed.
 std::string speed_table(const Report& report) {
-  std::vector<TableRow> rows = {{"flow", "stage", "task", "tokens", "batch", "speed", "limit", "pages", "mass"}};
+  std::vector<TableRow> rows = {{"flow", "stage", "task", "tokens", "batch", metrics::kSpeedup.column, "limit",
+                                 metrics::kPagesRead.column, metrics::kMass.column}};
   for (const FlowReport& flow : report.flows) {
     if (!flow.speed) continue;
     for (const TaskSpeed& task : flow.speed->tasks) {
-      rows.push_back({flow.name, task.stage, task.task, std::to_string(task.tokens), std::to_string(task.batch),
-                      speed_cell(task.speedup), fmt::format("{:.2f}x", task.limit), fmt::format("{:.1f}%", 100 * task.pages_read),
-                      fmt::format("{:.1f}%", 100 * mean_of(task.mass))});
+      rows.push_back({flow.name, task.stage, task.task, std::to_string(task.tokens), std::to_string(task.batch), speed_cell(task),
+                      metrics::number_text(metrics::kSpeedup.name, task.limit), pages_cell(task), mass_cell(task)});
     }
   }
   return aligned_table(rows);
@@ -149,7 +154,7 @@ std::string to_table(const Report& report, bool details) {
   const std::vector<Column> columns = columns_of(report);
   TableRow header = {"flow"};
   for (const Column& column : columns) header.push_back(title_of(column, columns));
-  append(header, {"speed", "pages", "mass", "status"});
+  append(header, {metrics::kSpeedup.column, metrics::kPagesRead.column, metrics::kMass.column, "status"});
   TableRow dense = {"(dense)"};
   append(dense, cells(report.dense, columns));
   append(dense, {"1", "100%", "100%", ""});

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "agents/evaluation/metric_table.h"
 #include "agents/harness/documents.h"
 #include "agents/harness/harness_routes.h"
 #include "agents/harness/route_parts.h"
@@ -13,10 +14,10 @@ namespace {
 store::Ranking ranking_of(const HttpRequest& request, int usual, int most) {
   constexpr int64_t kMostTokens = int64_t{1} << 30;
   store::Ranking ranking;
-  ranking.metric = known_metric(query_text(request, "metric", "accuracy"));
+  ranking.metric = known_metric(query_text(request, "metric", metrics::kAccuracy.name));
   ranking.task = query_text(request, "task");
   ranking.length = query_number(request, "tokens", 0, 0, kMostTokens);
-  const std::string order = query_text(request, "order", is_better_high(ranking.metric) ? "descending" : "ascending");
+  const std::string order = query_text(request, "order", metrics::is_better_high(ranking.metric) ? "descending" : "ascending");
   if (order != "descending" && order != "ascending") throw HttpProblem(400, "order is descending or ascending");
   ranking.higher_is_better = order == "descending";
   ranking.filter = filter_of(request);
@@ -27,7 +28,7 @@ store::Ranking ranking_of(const HttpRequest& request, int usual, int most) {
 
 std::vector<RouteParameter> ranking_parameters() {
   return with_filters(
-      {{"metric", known_metrics()},
+      {{"metric", metrics::names()},
        {"task", "of the metric; none: of all together"},
        {"tokens", "length of the task's prompts", schemas::integer()},
        {"order", "descending or ascending; without it the best first"},
@@ -53,8 +54,9 @@ HttpRoute front_route(HarnessService& service) {
   gives_json(route, schemas::list("points", schemas::front_point()));
   route.handle = [&service](const HttpRequest& request) {
     Caller caller(caller_of(request));
-    return json_answer(service.front(known_metric(query_text(request, "accuracy", "accuracy")),
-                                     known_metric(query_text(request, "speed", "speedup")), filter_of(request), caller));
+    return json_answer(service.front(known_metric(query_text(request, "accuracy", metrics::kAccuracy.name)),
+                                     known_metric(query_text(request, "speed", metrics::kSpeedup.name)), filter_of(request),
+                                     caller));
   };
   return route;
 }

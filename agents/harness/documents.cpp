@@ -1,13 +1,10 @@
 #include "agents/harness/documents.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include <algorithm>
-#include <array>
 #include <ctime>
-#include <string_view>
 
+#include "agents/evaluation/metric_table.h"
 #include "agents/http/http_problem.h"
 #include "scripting/base/iso_time.h"
 #include "scripting/base/json_object.h"
@@ -63,18 +60,12 @@ json value_of(const store::Metric& metric) {
           {"unit", metric.unit}};
 }
 
-constexpr std::array<std::string_view, 5> kMetrics = {"accuracy", "dense_accuracy", "speedup", "pages_read", "mass"};
-
 }  // namespace
 
-std::string known_metrics() { return fmt::format("{}", fmt::join(kMetrics, ", ")); }
-
 std::string known_metric(const std::string& metric) {
-  if (std::find(kMetrics.begin(), kMetrics.end(), metric) != kMetrics.end()) return metric;
-  throw HttpProblem(422, fmt::format("there is no metric {}", excerpt(metric))).with("hint", known_metrics());
+  if (metrics::find(metric) != nullptr) return metric;
+  throw HttpProblem(422, fmt::format("there is no metric {}", excerpt(metric))).with("hint", metrics::names());
 }
-
-bool is_better_high(const std::string& metric) { return metric != "pages_read"; }
 
 const char* name_of(store::Role role) { return role == store::Role::kAdmin ? "admin" : "agent"; }
 

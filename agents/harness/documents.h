@@ -10,12 +10,8 @@
 
 namespace sluice {
 
-/// What is measured of a submission, in words for people: "accuracy, dense_accuracy, ...".
-std::string known_metrics();
 /// `metric`, if there is such a one. Throws HttpProblem (422).
 std::string known_metric(const std::string& metric);
-/// Whether more of a metric is better, as of all but the pages read.
-bool is_better_high(const std::string& metric);
 
 const char* name_of(store::Role role);
 

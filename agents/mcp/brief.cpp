@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <array>
 #include <map>
 #include <vector>
 
+#include "agents/evaluation/metric_table.h"
 #include "agents/http/http_problem.h"
 #include "agents/mcp/text_page.h"
 
@@ -22,9 +21,6 @@ constexpr size_t kMostStageMessage = 400;
 constexpr size_t kMostName = 400;  // with what is escaped in it
 constexpr size_t kMostTasks = kMostBytes / 4;
 
-/// In the order in which they are read.
-constexpr std::array<const char*, 5> kMetrics = {"accuracy", "dense_accuracy", "speedup", "pages_read", "mass"};
-
 std::string text(const json& value) { return value.is_string() ? value.get<std::string>() : ""; }
 
 void copy_text(json& to, const json& from, const char* member, size_t most = kMostMessage) {
@@ -38,15 +34,16 @@ std::string to_the_second(const std::string& time) {
   return point == std::string::npos ? time : time.substr(0, point) + "Z";
 }
 
-std::vector<std::string> metric_texts(const json& metrics) {
+std::vector<std::string> metric_texts(const json& measured) {
   std::vector<std::string> texts;
-  for (const char* name : kMetrics) {
-    if (metrics.contains(name)) texts.push_back(fmt::format("{} {}", name, text_of_metric(metrics[name])));
+  const auto add = [&](const std::string& name, const json& metric) {
+    texts.push_back(fmt::format("{} {}", name, text_of_metric(metric)));
+  };
+  for (const MetricInfo& metric : metrics::kAll) {
+    if (measured.contains(metric.name)) add(metric.name, measured[metric.name]);
   }
-  for (const auto& [name, metric] : metrics.items()) {
-    if (std::find(kMetrics.begin(), kMetrics.end(), name) == kMetrics.end()) {
-      texts.push_back(fmt::format("{} {}", name, text_of_metric(metric)));
-    }
+  for (const auto& [name, metric] : measured.items()) {
+    if (metrics::find(name) == nullptr) add(name, metric);
   }
   return texts;
 }

@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "agents/evaluation/metric_table.h"
 #include "agents/harness/documents.h"
 #include "agents/mcp/brief.h"
 #include "agents/mcp/submission_schemas.h"
@@ -22,7 +23,6 @@ using nlohmann::json;
 constexpr int64_t kMostRows = 50;
 constexpr int64_t kMostRelatives = 100;
 constexpr int64_t kUsualRows = 20;
-constexpr const char* kMetricHelp = "accuracy, speedup (times dense decoding), pages_read or mass (share of attention covered)";
 
 json brief_rows(const json& summaries) {
   json rows = json::array();
@@ -76,11 +76,11 @@ json list_schema(const char* member, const json& item) {
 
 store::Ranking ranking_of(const JsonObject& arguments) {
   store::Ranking ranking;
-  ranking.metric = known_metric(text_argument(arguments, "metric", "accuracy"));
+  ranking.metric = known_metric(text_argument(arguments, "metric", metrics::kAccuracy.name));
   ranking.task = text_argument(arguments, "task", "");
   ranking.length = arguments.find_integer("tokens", 0, INT64_MAX).value_or(0);
   ranking.higher_is_better =
-      text_argument(arguments, "order", is_better_high(ranking.metric) ? "descending" : "ascending") == "descending";
+      text_argument(arguments, "order", metrics::is_better_high(ranking.metric) ? "descending" : "ascending") == "descending";
   ranking.filter = filter_of(arguments);
   ranking.limit = limit_of(arguments);
   ranking.skip = arguments.find_integer("skip", 0, int64_t{1} << 40).value_or(0);
@@ -171,10 +171,11 @@ Tool leaderboard_tool(HarnessService& service) {
       "another "
       "suite, model or device are no fair comparison: filter by suite. For accuracy and speed together use front.";
   tool.input_schema = input_object(with_filters(
-      {{"metric", {{"type", "string"}, {"default", "accuracy"}, {"description", kMetricHelp}}},
+      {{"metric", {{"type", "string"}, {"default", metrics::kAccuracy.name}, {"description", metrics::compared(true)}}},
        {"task", text_property("The metric of this task alone, for example needle_multikey", 200)},
        {"tokens", integer_property("The metric at this length of prompt alone; 0: all", 0, int64_t{1} << 30, 0)},
-       {"order", choice_property("without it the best first: ascending for pages_read", {"descending", "ascending"})},
+       {"order",
+        choice_property("without it the best first: ascending for " + metrics::better_low(), {"descending", "ascending"})},
        {"limit", limit_property()},
        {"skip", skip_property("Entries to leave out: the best")}}));
   tool.output_schema = list_schema(
@@ -214,7 +215,7 @@ Tool front_tool(HarnessService& service) {
   tool.annotations = reading_annotations();
   tool.call = [&service](const JsonObject& arguments, const ToolCall& call) {
     Caller caller(call.caller);
-    const json front = service.front("accuracy", "speedup", filter_of(arguments), caller);
+    const json front = service.front(metrics::kAccuracy.name, metrics::kSpeedup.name, filter_of(arguments), caller);
     json points = json::array();
     for (const json& point : front.at("points")) points.push_back(brief_point(point));
     return list_result(

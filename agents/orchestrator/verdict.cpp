@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "agents/evaluation/metric_table.h"
 #include "host/weights/model_name.h"
 #include "scripting/base/error.h"
 #include "scripting/base/json_object.h"
@@ -29,13 +30,28 @@ std::string text_or_empty(const JsonObject& object, const char* key) {
   return text != nullptr ? *text : std::string();
 }
 
-Metric metric_of(const JsonObject& object, const std::string& name, const char* value, const char* low, const char* high) {
-  constexpr double kMost = 1e12;
+/// `info` with nothing measured yet.
+Metric metric_of(const MetricInfo& info) {
   Metric metric;
-  metric.name = name;
-  metric.value = object.number(value, -kMost, kMost);
-  metric.low = object.find_number(low, -kMost, kMost);
-  metric.high = object.find_number(high, -kMost, kMost);
+  metric.name = info.name;
+  metric.unit = info.unit();
+  return metric;
+}
+
+/// What `object` has of `info`, with its interval.
+Metric measured(const JsonObject& object, const MetricInfo& info) {
+  constexpr double kMost = 1e12;
+  Metric metric = metric_of(info);
+  metric.value = object.number(info.report.value, -kMost, kMost);
+  metric.low = object.find_number(info.report.low, -kMost, kMost);
+  metric.high = object.find_number(info.report.high, -kMost, kMost);
+  return metric;
+}
+
+Metric measured_of_task(const JsonObject& task, const MetricInfo& info) {
+  Metric metric = measured(task, info);
+  metric.task = task.text("name");
+  metric.length = task.integer("tokens", 0, kMostTokens);
   return metric;
 }
 
@@ -46,22 +62,17 @@ class Tasks {
     for (const json& task : documents_) tasks_.emplace_back(task, flow.where() + ", task");
   }
 
-  void add_metrics(std::vector<Metric>& metrics) const {
+  /// Each task's, and their mean.
+  void add(const MetricInfo& info, std::vector<Metric>& metrics) const {
     if (tasks_.empty()) return;
-    for (const auto& [name, low, high] : {std::tuple{"accuracy", "low", "high"}, {"dense_accuracy", "dense_low", "dense_high"}}) {
-      double sum = 0;
-      for (const JsonObject& task : tasks_) {
-        Metric metric = metric_of(task, name, name, low, high);
-        metric.task = task.text("name");
-        metric.length = task.integer("tokens", 0, kMostTokens);
-        sum += metric.value;
-        metrics.push_back(std::move(metric));
-      }
-      Metric mean;
-      mean.name = name;
-      mean.value = sum / static_cast<double>(tasks_.size());
-      metrics.push_back(std::move(mean));
+    Metric mean = metric_of(info);
+    double sum = 0;
+    for (const JsonObject& task : tasks_) {
+      metrics.push_back(measured_of_task(task, info));
+      sum += metrics.back().value;
     }
+    mean.value = sum / static_cast<double>(tasks_.size());
+    metrics.push_back(std::move(mean));
   }
 
   /// As the report has them: shares and counts, and nothing of what was asked.
@@ -78,34 +89,36 @@ class Tasks {
   std::vector<JsonObject> tasks_;
 };
 
-/// Each task's, where the report has them.
-void add_speed_of_tasks(const JsonObject& speedup, std::vector<Metric>& metrics) {
-  if (!speedup.has("tasks")) return;
-  for (const json& element : speedup.array("tasks")) {
-    const JsonObject task(element, speedup.where() + ", task");
-    Metric metric = metric_of(task, "speedup", "ratio", "low", "high");
-    metric.unit = "x dense";
-    metric.task = task.text("name");
-    metric.length = task.integer("tokens", 0, kMostTokens);
-    metrics.push_back(std::move(metric));
+/// That of the whole, and each task's where the report has them.
+void add_speedup(const MetricInfo& info, const JsonObject& speedup, std::vector<Metric>& metrics) {
+  if (speedup.has("tasks")) {
+    for (const json& task : speedup.array("tasks")) {
+      metrics.push_back(measured_of_task(JsonObject(task, speedup.where() + ", task"), info));
+    }
   }
+  metrics.push_back(measured(speedup, info));
 }
 
-void add_speed(const JsonObject& flow, std::vector<Metric>& metrics) {
-  const auto speedup = flow.find_object("speedup");
-  if (!speedup) return;
-  add_speed_of_tasks(*speedup, metrics);
-  metrics.push_back(metric_of(*speedup, "speedup", "ratio", "low", "high"));
-  metrics.back().unit = "x dense";
-  Metric pages;
-  pages.name = "pages_read";
-  pages.value = flow.number("pages_read", 0, 1);
-  metrics.push_back(std::move(pages));
-  const json& layers = flow.array("mass");
-  Metric mass;
-  mass.name = "mass";
-  for (const json& layer : layers) mass.value += layer.get<double>() / static_cast<double>(std::max<size_t>(1, layers.size()));
-  metrics.push_back(std::move(mass));
+double mean_of_layers(const json& layers) {
+  double mean = 0;
+  for (const json& layer : layers) mean += layer.get<double>() / static_cast<double>(std::max<size_t>(1, layers.size()));
+  return mean;
+}
+
+std::vector<Metric> metrics_of(const JsonObject& flow, const Tasks& tasks) {
+  std::vector<Metric> metrics;
+  const auto speedup = flow.find_object(metrics::kSpeedup.name);  // null, as all that is measured with it, if it was not timed
+  for (const MetricInfo& info : metrics::kAll) {
+    if (info.report.place == ReportPlace::kTasks) tasks.add(info, metrics);
+    if (!speedup) continue;
+    if (info.report.place == ReportPlace::kSpeedup) add_speedup(info, *speedup, metrics);
+    if (info.report.place != ReportPlace::kFlow && info.report.place != ReportPlace::kLayers) continue;
+    Metric metric = metric_of(info);
+    metric.value = info.report.place == ReportPlace::kFlow ? flow.number(info.report.value, 0, 1)
+                                                           : mean_of_layers(flow.array(info.report.value));
+    metrics.push_back(std::move(metric));
+  }
+  return metrics;
 }
 
 store::Status status_in(const JsonObject& flow) {
@@ -126,10 +139,10 @@ StageResult failed_stage(const std::string& name, const std::string& message) {
 
 /// What was measured: the speedup with all that belongs to it, pages read, mass by layer. Null if it could not be measured.
 json speed_details(const JsonObject& flow) {
-  const json* speedup = flow.find("speedup");
+  const json* speedup = flow.find(metrics::kSpeedup.name);
   if (speedup == nullptr) return nullptr;
   json details = *speedup;
-  for (const char* name : {"pages_read", "mass"}) details[name] = flow.at(name);
+  for (const MetricInfo& info : {metrics::kPagesRead, metrics::kMass}) details[info.report.value] = flow.at(info.report.value);
   return details;
 }
 
@@ -188,8 +201,7 @@ store::Verdict verdict_of(const std::string& report) {
   }
   const Tasks tasks(flow);
   verdict.stages = stages_of(flow, tasks, verdict);
-  tasks.add_metrics(verdict.metrics);
-  add_speed(flow, verdict.metrics);
+  verdict.metrics = metrics_of(flow, tasks);
   document.erase("seed");
   document["model"] = model_name(root.text("model"));
   verdict.artifacts.push_back({.name = "report.json", .media_type = "application/json", .bytes = document.dump(2), .size = 0});

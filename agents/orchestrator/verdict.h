@@ -7,8 +7,8 @@
 namespace sluice {
 
 /// What a report of schema sluice.eval/1 with one flow means for the store: status, stages, metrics, and the report itself as an
-/// artifact, without the seed, which other submissions are judged by as well, and without the server's folders. Metrics are
-/// "accuracy" and "dense_accuracy" of each task and length and of all together, "speedup", "pages_read" and "mass". Throws
+/// artifact, without the seed, which other submissions are judged by as well, and without the server's folders. Metrics are those
+/// of agents/evaluation/metric_table.h, of the whole evaluation and, as far as they are told, of each task and length. Throws
 /// InputError for a document that is none, and where not everything could be measured or the flow not even be loaded, through no
 /// fault of its own: such a report says nothing that another could be compared with.
 store::Verdict verdict_of(const std::string& report);

@@ -2,6 +2,7 @@
 
 import { element } from './dom';
 import type { Measured } from './documents';
+import { kMetrics } from './metrics';
 
 interface MetricStyle {
   title: string;
@@ -14,17 +15,16 @@ interface MetricStyle {
   better?: 'higher' | 'lower';
 }
 
-const kPercent = { unit: '%', scale: 100, digits: 1 };
-const kStyles: Record<string, MetricStyle> = {
-  accuracy: { title: 'Accuracy', ...kPercent, interval: true, better: 'higher' },
-  dense_accuracy: { title: 'Dense accuracy', ...kPercent, interval: true },
-  speedup: { title: 'Speed', unit: '× dense', scale: 1, digits: 2, interval: true, better: 'higher' },
-  pages_read: { title: 'Pages read', ...kPercent, better: 'lower' },
-  mass: { title: 'Attention mass', ...kPercent, better: 'higher' },
+const kForms = {
+  share: { unit: '%', scale: 100, digits: 1 },
+  ratio: { unit: '× dense', scale: 1, digits: 2 },
 };
+const kStyles: Record<string, MetricStyle> = Object.fromEntries(
+  kMetrics.map(({ name, form, ...style }) => [name, { ...kForms[form], ...style }]),
+);
 
 /** Metrics of a whole evaluation that have a column of their own. */
-export const kMainMetrics = ['accuracy', 'dense_accuracy', 'speedup', 'pages_read', 'mass'];
+export const kMainMetrics = kMetrics.map(({ name }) => name);
 
 export function metricStyle(name: string, unit = ''): MetricStyle {
   return kStyles[name] ?? { title: name.replaceAll('_', ' '), unit, scale: 1, digits: 3 };

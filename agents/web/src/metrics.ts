@@ -1,0 +1,18 @@
+// What is measured of a flow: a copy of agents/evaluation/metric_table.h, which that one's test writes (SLUICE_ACCEPT=1).
+
+export interface Metric {
+  name: string;
+  title: string;
+  form: 'share' | 'ratio';
+  interval: boolean;
+  better?: 'higher' | 'lower';
+}
+
+/** In the order in which they are read. */
+export const kMetrics: readonly Metric[] = [
+  { name: 'accuracy', title: 'Accuracy', form: 'share', interval: true, better: 'higher' },
+  { name: 'dense_accuracy', title: 'Dense accuracy', form: 'share', interval: true },
+  { name: 'speedup', title: 'Speed', form: 'ratio', interval: true, better: 'higher' },
+  { name: 'pages_read', title: 'Pages read', form: 'share', interval: false, better: 'lower' },
+  { name: 'mass', title: 'Attention mass', form: 'share', interval: false, better: 'higher' },
+];

@@ -1,0 +1,76 @@
+#include "agents/evaluation/metric_table.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "tests/support/golden.h"
+
+namespace sluice {
+namespace {
+
+/// The table as the page has it.
+std::string page_source() {
+  std::string text =
+      "// What is measured of a flow: a copy of agents/evaluation/metric_table.h, which that one's test writes "
+      "(SLUICE_ACCEPT=1).\n\n"
+      "export interface Metric {\n"
+      "  name: string;\n"
+      "  title: string;\n"
+      "  form: 'share' | 'ratio';\n"
+      "  interval: boolean;\n"
+      "  better?: 'higher' | 'lower';\n"
+      "}\n\n"
+      "/** In the order in which they are read. */\n"
+      "export const kMetrics: readonly Metric[] = [\n";
+  for (const MetricInfo& metric : metrics::kAll) {
+    const std::string better = metric.better == MetricSide::kNeither  ? ""
+                               : metric.better == MetricSide::kHigher ? ", better: 'higher'"
+                                                                      : ", better: 'lower'";
+    text += fmt::format("  {{ name: '{}', title: '{}', form: '{}', interval: {}{} }},\n", metric.name, metric.title,
+                        metric.form == MetricForm::kShare ? "share" : "ratio", metric.has_interval(), better);
+  }
+  return text + "];\n";
+}
+
+TEST(MetricTable, IsThePagesToo) { testing::expect_golden("../../agents/web/src/metrics.ts", page_source()); }
+
+TEST(MetricTable, IsFoundByName) {
+  std::set<std::string> names;
+  for (const MetricInfo& metric : metrics::kAll) {
+    ASSERT_NE(metrics::find(metric.name), nullptr) << metric.name;
+    EXPECT_STREQ(metrics::find(metric.name)->title, metric.title);
+    EXPECT_TRUE(names.insert(metric.name).second) << metric.name;
+  }
+  EXPECT_EQ(metrics::find("luck"), nullptr);
+  EXPECT_EQ(metrics::find(""), nullptr);
+}
+
+TEST(MetricTable, SaysWhatIsBetter) {
+  EXPECT_TRUE(metrics::is_better_high("accuracy"));
+  EXPECT_TRUE(metrics::is_better_high("dense_accuracy")) << "no side is better, but the most come first";
+  EXPECT_TRUE(metrics::is_better_high("luck"));
+  EXPECT_FALSE(metrics::is_better_high("pages_read"));
+  EXPECT_EQ(metrics::better_low(), "pages_read");
+}
+
+TEST(MetricTable, IsToldInWords) {
+  EXPECT_EQ(metrics::names(), "accuracy, dense_accuracy, speedup, pages_read, mass");
+  EXPECT_EQ(metrics::compared(), "accuracy, speedup, pages_read or mass");
+  EXPECT_EQ(metrics::compared(true), "accuracy, speedup (times dense decoding), pages_read or mass (share of attention covered)");
+}
+
+TEST(MetricTable, NumbersHaveTheFormOfTheirMetric) {
+  EXPECT_EQ(metrics::number_text("accuracy", 0.9604), "96.0%");
+  EXPECT_EQ(metrics::number_text("accuracy", 0.9604, 0.926, 0.98), "96.0% 93–98");
+  EXPECT_EQ(metrics::number_text("pages_read", 0.125), "12.5%");
+  EXPECT_EQ(metrics::number_text("speedup", 1.915), "1.92x");
+  EXPECT_EQ(metrics::number_text("speedup", 1.9, 1.8, 2), "1.90x 1.80–2.00");
+  EXPECT_EQ(metrics::number_text("luck", 0.12345678), "0.1235");
+  EXPECT_EQ(metrics::number_text("luck", 1234.5, 1, 2e7), "1234 1–2e+07");
+}
+
+}  // namespace
+}  // namespace sluice
