@@ -1,0 +1,76 @@
+#include "agents/generation/engine_maker.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+#include "agents/generation/dear_engine.h"
+#include "agents/generation/engine_slot.h"
+#include "agents/generation/flow_cost.h"
+#include "agents/http/http_problem.h"
+#include "scripting/base/error.h"
+
+namespace sluice {
+namespace {
+
+/// What `make` makes for the engine of `name`. Throws FlowError if the device cannot run the flow, HttpProblem, once the log has
+/// it, for what no client can help.
+template <typename Make>
+auto made(const Make& make, const std::string& name, spdlog::logger* log) {
+  try {
+    return make();
+  } catch (const FlowError&) {
+    throw;  // the device cannot run it
+  } catch (const InputError& error) {
+    // The server lacks memory or a library, which no client can help.
+    if (log) log->error("no engine for {}: {} ({})", name, error.what(), error.hint());
+    throw HttpProblem(503, "the engine could not be made; the server's log tells more");
+  } catch (const std::exception& error) {
+    if (log) log->error("no engine for {}: {}", name, error.what());
+    throw HttpProblem(500, "the engine could not be made; the server's log tells more");
+  }
+}
+
+}  // namespace
+
+EngineMaker::EngineMaker(const GenerationOptions& options, const ModelConfig& config, Device& device, const Model& model,
+                         GenerationMetrics& metrics, std::function<void()> changed)
+    : options_(options), config_(config), device_(device), model_(model), metrics_(metrics), changed_(std::move(changed)) {}
+
+std::unique_ptr<FlowEngine> EngineMaker::make(const LiveTask& live, int engines_to_come) const {
+  const bool keeps_state = live.task.plan && !live.task.plan->graph.states.empty();
+  const EngineRoom room{.free_bytes = device_.free_bytes(),
+                        .weight_bytes = model_.weight_bytes(),
+                        .engines_to_come = engines_to_come,
+                        .keeps_state = keeps_state};
+  const EngineOptions engine = options_of_engine(options_, device_.info(), room);
+  const std::string& flow = live.task.flow;
+  const std::string name = flow.empty() ? "dense attention" : fmt::format("flow \"{}\"", flow);
+  const auto make_slot = [this, name, flow, plan = live.task.plan, engine](Device& on) {
+    return made(
+        [&] {
+          auto slot = std::make_unique<EngineSlot>(on, model_, flow, plan, engine, metrics_);
+          if (options_.log) {
+            options_.log->info("an engine for {}: {} pages in {:.1f} GiB, at most {} requests at once", name,
+                               slot->stats().pages_total, static_cast<double>(engine.pool_bytes) / (1 << 30), engine.max_batch);
+          }
+          return slot;
+        },
+        name, options_.log.get());
+  };
+  if (!live.dear) return make_slot(device_);
+  const auto make_device = [this, name, threads = device_.info().threads] {
+    return made([&] { return create_device("cpu", threads); }, name, options_.log.get());
+  };
+  return std::make_unique<DearEngine>(flow, make_device, make_slot, changed_);
+}
+
+bool EngineMaker::is_dear(const Plan& plan) const {
+  if (device_.info().works_beside_host) return false;  // there is one of it
+  return sluice::is_dear(plan, config_, options_of_engine(options_, device_.info(), {}));
+}
+
+int EngineMaker::max_batch() const { return options_of_engine(options_, device_.info(), {}).max_batch; }
+
+}  // namespace sluice

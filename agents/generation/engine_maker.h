@@ -1,0 +1,41 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "agents/generation/engine_options.h"
+#include "agents/generation/flow_engine.h"
+#include "agents/generation/metrics.h"
+#include "host/transformer/model.h"
+#include "kernels/device.h"
+#include "scripting/graph/plan.h"
+
+namespace sluice {
+
+/// Makes engines of flows: on the device that they share, or, on a CPU, of a flow whose passes may take seconds on one of its own
+/// (`DearEngine`). What it refers to, and itself, must outlive them.
+class EngineMaker {
+ public:
+  /// `changed` is called by engines that run themselves, in their threads, when tasks have ended or they have failed.
+  EngineMaker(const GenerationOptions& options, const ModelConfig& config, Device& device, const Model& model,
+              GenerationMetrics& metrics, std::function<void()> changed);
+
+  /// An engine for the flow of `live`; `engines_to_come`: with it. Throws FlowError if the device cannot run the flow,
+  /// HttpProblem if the server lacks what it takes.
+  std::unique_ptr<FlowEngine> make(const LiveTask& live, int engines_to_come) const;
+  /// Whether passes of `plan` may take so long that they are to hold up nobody.
+  bool is_dear(const Plan& plan) const;
+  /// Requests that an engine runs at once.
+  int max_batch() const;
+
+ private:
+  const GenerationOptions& options_;
+  const ModelConfig& config_;
+  Device& device_;
+  const Model& model_;
+  GenerationMetrics& metrics_;
+  const std::function<void()> changed_;
+};
+
+}  // namespace sluice
