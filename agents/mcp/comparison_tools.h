@@ -10,7 +10,5 @@ namespace sluice::mcp {
 Tool list_submissions_tool(HarnessService& service);
 Tool leaderboard_tool(HarnessService& service);
 Tool front_tool(HarnessService& service);
-Tool lineage_tool(HarnessService& service);
-Tool diff_tool(HarnessService& service);
 
 }  // namespace sluice::mcp

@@ -5,6 +5,7 @@
 
 #include "agents/mcp/comparison_tools.h"
 #include "agents/mcp/language_tools.h"
+#include "agents/mcp/lineage_tools.h"
 #include "agents/mcp/submission_tools.h"
 
 namespace sluice::mcp {
