@@ -136,6 +136,20 @@ function diffLinks(submissions: Submission[]): Child {
   );
 }
 
+function comparison(submissions: Submission[], everything: boolean): HTMLElement {
+  const rows = [generalRows, settingRows, stageRows, metricRows].flatMap((read) => read(submissions));
+  const shown = everything ? rows : rows.filter(differs);
+  return section(
+    everything ? 'Everything' : 'Differences',
+    diffLinks(submissions),
+    shown.length > 0
+      ? scrollable('Submissions beside each other', tableOf(submissions, shown))
+      : element('p', { class: 'empty' }, 'They do not differ.'),
+  );
+}
+
+const kHowMany = `Name two to ${kMost} submissions by their numbers, or tick them in the leaderboard.`;
+
 export const compareView: View = async ({ route, live, signal, main }) => {
   const { query } = route;
   const ids = element('input', {
@@ -153,29 +167,13 @@ export const compareView: View = async ({ route, live, signal, main }) => {
   let wanted: string[] = [];
   let submissions: Submission[] = [];
   const draw = () => {
-    const rows = [generalRows, settingRows, stageRows, metricRows].flatMap((read) => read(submissions));
     mixed.show(submissions);
-    const shown = all.checked ? rows : rows.filter(differs);
-    keepPlaces(place, () =>
-      replace(
-        place,
-        section(
-          all.checked ? 'Everything' : 'Differences',
-          diffLinks(submissions),
-          shown.length > 0
-            ? scrollable('Submissions beside each other', tableOf(submissions, shown))
-            : element('p', { class: 'empty' }, 'They do not differ.'),
-        ),
-      ),
-    );
+    keepPlaces(place, () => replace(place, comparison(submissions, all.checked)));
   };
   const load = async (stop: AbortSignal) => {
     wanted = [...new Set(ids.value.split(/[\s,#]+/).filter((part) => part !== ''))];
     if (wanted.length < 2 || wanted.length > kMost) {
-      replace(
-        place,
-        element('p', { class: 'empty' }, `Name two to ${kMost} submissions by their numbers, or tick them in the leaderboard.`),
-      );
+      replace(place, element('p', { class: 'empty' }, kHowMany));
       submissions = [];
       mixed.show(submissions);
       return;

@@ -116,6 +116,24 @@ async function loadShown(id: number, query: Query, stop: AbortSignal): Promise<S
   return { diff, from, to, scripts: { old: highlightedLines(from?.script ?? ''), new: highlightedLines(to.script) } };
 }
 
+/** What the view shows: sides, scripts, settings, metrics. */
+function panels(shown: Shown, isUnified: boolean, tableState: TableState): Child[] {
+  const { diff, scripts } = shown;
+  return [
+    element(
+      'p',
+      {},
+      'From ',
+      diff.from ? link(diff.from.id, diff.from.name) : 'nothing (it has no parent)',
+      ' to ',
+      link(diff.to.id, diff.to.name),
+    ),
+    scriptSection(diff, scripts, isUnified),
+    diff.settings.length > 0 && section('Settings', settingTable(diff)),
+    section('Metrics', metricTable(shown, tableState)),
+  ];
+}
+
 export const diffView: View = async ({ route, live, signal, main }) => {
   const id = idOf(route.path[1]);
   const { query } = route;
@@ -138,24 +156,8 @@ export const diffView: View = async ({ route, live, signal, main }) => {
   const tableState = unsorted();
 
   const draw = (found: Shown) => {
-    const { diff, from: before, to } = found;
-    mixed.show(before ? [before, to] : [to]);
-    keepPlaces(place, () =>
-      replace(
-        place,
-        element(
-          'p',
-          {},
-          'From ',
-          diff.from ? link(diff.from.id, diff.from.name) : 'nothing (it has no parent)',
-          ' to ',
-          link(diff.to.id, diff.to.name),
-        ),
-        scriptSection(diff, found.scripts, unified.checked),
-        diff.settings.length > 0 && section('Settings', settingTable(diff)),
-        section('Metrics', metricTable(found, tableState)),
-      ),
-    );
+    mixed.show(found.from ? [found.from, found.to] : [found.to]);
+    keepPlaces(place, () => replace(place, ...panels(found, unified.checked, tableState)));
   };
   let shown: Shown | undefined;
   const load = async (stop: AbortSignal) => {

@@ -115,6 +115,53 @@ function whiskerSeries(points: Point[], colour: string): object {
   };
 }
 
+/** What the axes have to show: whiskers, marks, and dense attention (speed) or all answers right (accuracy). */
+function extents(best: Point[], others: Point[]): { speeds: number[]; accuracies: number[] } {
+  const shown = [...best, ...others];
+  const whiskers = best.map(whiskersOf);
+  return {
+    speeds: [...whiskers.flatMap(({ speed }) => speed), ...shown.map(({ value }) => value[0]), kDense],
+    accuracies: [...whiskers.flatMap(({ accuracy }) => accuracy), ...shown.map(({ value }) => value[1]), 100],
+  };
+}
+
+/** Those that others beat below, then the front's line, its whiskers and its marks. */
+function seriesOf(best: Point[], others: Point[], colours: Palette): ChartOption['series'] {
+  const passed = others.filter(({ submission }) => submission.status === 'passed');
+  const stopped = others.filter(({ submission }) => submission.status !== 'passed');
+  const size = others.length > kMany ? kSmallMarkSize : kMarkSize;
+  const scatter = { type: 'scatter' as const, symbolSize: size, cursor: 'pointer' };
+  return [
+    { ...scatter, name: 'dominated', data: passed, itemStyle: { color: colours.muted, opacity: 0.65 } },
+    {
+      ...scatter,
+      name: 'not passed',
+      data: stopped,
+      symbol: 'diamond',
+      itemStyle: { color: colours.panel, borderColor: colours.failed, borderWidth: 1.5 },
+    },
+    {
+      type: 'line',
+      name: kLineName,
+      silent: true,
+      step: 'start',
+      showSymbol: false,
+      data: best.map(({ value }) => value),
+      lineStyle: { color: colours.accent, ...kLine },
+      itemStyle: { color: colours.accent },
+      markLine: {
+        silent: true,
+        symbol: 'none',
+        data: [{ xAxis: kDense }],
+        label: { formatter: 'dense', color: colours.muted, position: 'insideEndTop' },
+        lineStyle: { color: colours.muted, type: 'dashed' },
+      },
+    },
+    whiskerSeries(best, colours.text),
+    { ...scatter, name: 'front', symbolSize: kMarkSize, data: best, itemStyle: { color: colours.accent }, z: 4 },
+  ] as ChartOption['series'];
+}
+
 export class FrontChart {
   private readonly chart: Chart;
 
@@ -145,23 +192,7 @@ export class FrontChart {
   }
 
   private option(best: Point[], others: Point[], colours: Palette): ChartOption {
-    const shown = [...best, ...others];
-    const speeds = best
-      .flatMap((point) => whiskersOf(point).speed)
-      .concat(
-        shown.map(({ value }) => value[0]),
-        kDense,
-      );
-    const accuracies = best
-      .flatMap((point) => whiskersOf(point).accuracy)
-      .concat(
-        shown.map(({ value }) => value[1]),
-        100,
-      );
-    const passed = others.filter(({ submission }) => submission.status === 'passed');
-    const stopped = others.filter(({ submission }) => submission.status !== 'passed');
-    const size = others.length > kMany ? kSmallMarkSize : kMarkSize;
-    const scatter = { type: 'scatter' as const, symbolSize: size, cursor: 'pointer' };
+    const { speeds, accuracies } = extents(best, others);
     return {
       grid: { left: 58, right: 16, top: 34, bottom: 42 },
       legend: {
@@ -181,35 +212,7 @@ export class FrontChart {
         max: 100,
         nameGap: 40,
       }),
-      series: [
-        { ...scatter, name: 'dominated', data: passed, itemStyle: { color: colours.muted, opacity: 0.65 } },
-        {
-          ...scatter,
-          name: 'not passed',
-          data: stopped,
-          symbol: 'diamond',
-          itemStyle: { color: colours.panel, borderColor: colours.failed, borderWidth: 1.5 },
-        },
-        {
-          type: 'line',
-          name: kLineName,
-          silent: true,
-          step: 'start',
-          showSymbol: false,
-          data: best.map(({ value }) => value),
-          lineStyle: { color: colours.accent, ...kLine },
-          itemStyle: { color: colours.accent },
-          markLine: {
-            silent: true,
-            symbol: 'none',
-            data: [{ xAxis: kDense }],
-            label: { formatter: 'dense', color: colours.muted, position: 'insideEndTop' },
-            lineStyle: { color: colours.muted, type: 'dashed' },
-          },
-        },
-        whiskerSeries(best, colours.text),
-        { ...scatter, name: 'front', symbolSize: kMarkSize, data: best, itemStyle: { color: colours.accent }, z: 4 },
-      ] as ChartOption['series'],
+      series: seriesOf(best, others, colours),
     };
   }
 }
