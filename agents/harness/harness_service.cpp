@@ -25,10 +25,6 @@ constexpr Turns::Limits kDear{.most = 2, .line = 64, .patience = std::chrono::se
 // Each is over in a moment, but holds a connection to the database and up to a few MiB.
 constexpr Turns::Limits kReads{.most = 8, .line = 256, .patience = std::chrono::seconds(10)};
 
-[[noreturn]] void no_submission(store::SubmissionId id) {
-  throw HttpProblem(404, fmt::format("there is no submission {}", id)).with("hint", "GET /v1/submissions lists them");
-}
-
 void require_admin(const Identity& who) {
   if (who.role != Role::kAdmin) throw HttpProblem(403, "only administrators may do this");
 }
@@ -60,6 +56,10 @@ std::optional<Identity> HarnessService::authenticate(const std::string& token) {
     if (!agent) return {};
     return Identity{agent->name, agent->role == store::Role::kAdmin ? Role::kAdmin : Role::kAgent};
   });
+}
+
+void HarnessService::no_submission(store::SubmissionId id) {
+  throw HttpProblem(404, fmt::format("there is no submission {}", id)).with("hint", "GET /v1/submissions lists them");
 }
 
 json HarnessService::document_of(store::Store& store, store::SubmissionId id) {
@@ -168,72 +168,12 @@ json HarnessService::list(const store::Filter& filter, const std::string& cursor
   });
 }
 
-json HarnessService::lineage(store::SubmissionId id, const std::string& of, int64_t skip, int64_t limit, Caller& caller) {
-  return as_problems([&] {
-    caller.take(comparisons_);
-    const auto store = stores_.borrow();
-    if (!store->find_status(id)) no_submission(id);
-    const auto relatives = of == "ancestors"     ? &store::Store::ancestors
-                           : of == "descendants" ? &store::Store::descendants
-                                                 : &store::Store::family;
-    if (of != "ancestors" && of != "descendants" && of != "family") {
-      throw HttpProblem(400, "of is ancestors, descendants or family");
-    }
-    const store::Relatives found = ((*store).*relatives)(id, skip, limit);
-    return json{{"nodes", documents_of(found.nodes)},
-                {"total", found.total},
-                {"next", found.next > 0 ? std::to_string(found.next) : std::string()}};
-  });
-}
-
 void HarnessService::require_suited(store::Store& store, store::SubmissionId id) const {
   const store::Equipment& own = options_.equipment;
   if (!store.find_status(id)) no_submission(id);
   if (store.is_suited(id, own)) return;
   throw HttpProblem(409, fmt::format("submission {} is for another model or device than {} on {}", id, own.model, own.device))
       .with("hint", "hand its script in again: with this server's settings it is another submission");
-}
-
-DiffSide HarnessService::side(store::Store& store, store::SubmissionId id) {
-  auto summary = store.summary(id);
-  auto submission = store.get(id);
-  if (!summary || !submission) no_submission(id);
-  std::vector<store::Metric> metrics = store.metrics(id);
-  return {std::move(*summary), std::move(*submission), std::move(metrics)};
-}
-
-json HarnessService::diff(store::SubmissionId id, std::optional<store::SubmissionId> from, bool whole, Caller& caller) {
-  return as_problems([&] {
-    caller.take(diffs_);
-    const auto store = stores_.borrow();
-    const DiffSide to = side(*store, id);
-    if (!from && !to.summary.parents.empty()) from = to.summary.parents.front();
-    return diff_document(from ? std::optional(side(*store, *from)) : std::nullopt, to, whole);
-  });
-}
-
-json HarnessService::leaderboard(const store::Ranking& ranking, Caller& caller) {
-  return as_problems([&] {
-    caller.take(turns_of_comparison(ranking.filter));
-    const auto store = stores_.borrow();
-    json entries = documents_of(store->leaderboard(ranking));
-    return json{{"entries", std::move(entries)}, {"total", store->count_measured(ranking)}};
-  });
-}
-
-json HarnessService::front(const std::string& accuracy, const std::string& speed, const store::Filter& filter, Caller& caller) {
-  return as_problems([&] {
-    caller.take(turns_of_comparison(filter));
-    return json{{"points", documents_of(stores_.borrow()->pareto_front(accuracy, speed, filter))}};
-  });
-}
-
-json HarnessService::history(const store::Ranking& ranking, Caller& caller) {
-  return as_problems([&] {
-    caller.take(turns_of_comparison(ranking.filter));
-    const auto store = stores_.borrow();
-    return json{{"points", documents_of(store->history(ranking))}, {"total", store->count_measured(ranking)}};
-  });
 }
 
 std::shared_ptr<BodyStream> HarnessService::events(std::optional<int64_t> after) {

@@ -71,7 +71,7 @@ class HarnessService {
   /// From the first parent unless `from` names another; from nothing if there is none. `whole`: with all lines as context.
   Json diff(store::SubmissionId id, std::optional<store::SubmissionId> from, bool whole, Caller& caller);
 
-  // Comparisons
+  // Comparisons (harness_comparisons.cpp, as lineage and diff)
 
   Json leaderboard(const store::Ranking& ranking, Caller& caller);
   Json front(const std::string& accuracy, const std::string& speed, const store::Filter& filter, Caller& caller);
@@ -111,6 +111,7 @@ class HarnessService {
   /// Searches through texts have turns of their own, so that they delay nothing else.
   Turns& turns_of_list(const store::Filter& filter) { return filter.text.empty() ? reads_ : searches_; }
   Turns& turns_of_comparison(const store::Filter& filter) { return filter.text.empty() ? comparisons_ : searches_; }
+  [[noreturn]] static void no_submission(store::SubmissionId id);
   Json document_of(store::Store& store, store::SubmissionId id);
   DiffSide side(store::Store& store, store::SubmissionId id);
   /// Throws HttpProblem (409) where a submission is for another model or device.

@@ -1,0 +1,73 @@
+// What the service tells of submissions beside one another.
+
+#include <utility>
+
+#include "agents/harness/documents.h"
+#include "agents/harness/harness_service.h"
+#include "agents/harness/store_problem.h"
+
+namespace sluice {
+
+using nlohmann::json;
+
+json HarnessService::lineage(store::SubmissionId id, const std::string& of, int64_t skip, int64_t limit, Caller& caller) {
+  return as_problems([&] {
+    caller.take(comparisons_);
+    const auto store = stores_.borrow();
+    if (!store->find_status(id)) no_submission(id);
+    const auto relatives = of == "ancestors"     ? &store::Store::ancestors
+                           : of == "descendants" ? &store::Store::descendants
+                                                 : &store::Store::family;
+    if (of != "ancestors" && of != "descendants" && of != "family") {
+      throw HttpProblem(400, "of is ancestors, descendants or family");
+    }
+    const store::Relatives found = ((*store).*relatives)(id, skip, limit);
+    return json{{"nodes", documents_of(found.nodes)},
+                {"total", found.total},
+                {"next", found.next > 0 ? std::to_string(found.next) : std::string()}};
+  });
+}
+
+DiffSide HarnessService::side(store::Store& store, store::SubmissionId id) {
+  auto summary = store.summary(id);
+  auto submission = store.get(id);
+  if (!summary || !submission) no_submission(id);
+  std::vector<store::Metric> metrics = store.metrics(id);
+  return {std::move(*summary), std::move(*submission), std::move(metrics)};
+}
+
+json HarnessService::diff(store::SubmissionId id, std::optional<store::SubmissionId> from, bool whole, Caller& caller) {
+  return as_problems([&] {
+    caller.take(diffs_);
+    const auto store = stores_.borrow();
+    const DiffSide to = side(*store, id);
+    if (!from && !to.summary.parents.empty()) from = to.summary.parents.front();
+    return diff_document(from ? std::optional(side(*store, *from)) : std::nullopt, to, whole);
+  });
+}
+
+json HarnessService::leaderboard(const store::Ranking& ranking, Caller& caller) {
+  return as_problems([&] {
+    caller.take(turns_of_comparison(ranking.filter));
+    const auto store = stores_.borrow();
+    json entries = documents_of(store->leaderboard(ranking));
+    return json{{"entries", std::move(entries)}, {"total", store->count_measured(ranking)}};
+  });
+}
+
+json HarnessService::front(const std::string& accuracy, const std::string& speed, const store::Filter& filter, Caller& caller) {
+  return as_problems([&] {
+    caller.take(turns_of_comparison(filter));
+    return json{{"points", documents_of(stores_.borrow()->pareto_front(accuracy, speed, filter))}};
+  });
+}
+
+json HarnessService::history(const store::Ranking& ranking, Caller& caller) {
+  return as_problems([&] {
+    caller.take(turns_of_comparison(ranking.filter));
+    const auto store = stores_.borrow();
+    return json{{"points", documents_of(store->history(ranking))}, {"total", store->count_measured(ranking)}};
+  });
+}
+
+}  // namespace sluice
