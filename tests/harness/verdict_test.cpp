@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "agents/evaluation/metric_table.h"
 #include "agents/evaluation/report.h"
 #include "scripting/base/error.h"
 
@@ -74,6 +75,15 @@ TEST(Verdict, HasSpeedWithTheMassOfEachLayer) {
   EXPECT_EQ(metric(verdict, "speedup").unit, "x dense");
   EXPECT_EQ(metric(verdict, "accuracy").value, 0.75) << "the mean of three tasks";
   EXPECT_EQ(metric(verdict, "accuracy", "trace").value, 1);
+}
+
+TEST(Verdict, HasEveryMetricOfTheTableForTheWholeEvaluation) {
+  const store::Verdict verdict = verdict_of(to_json(whole_report()));
+  for (const MetricInfo& info : metrics::kAll) {
+    const store::Metric& whole = metric(verdict, info.name);
+    EXPECT_EQ(whole.length, 0) << info.name;
+    EXPECT_EQ(whole.unit, info.unit()) << info.name;
+  }
 }
 
 TEST(Verdict, NamesTheStageThatEndedTheFlow) {
