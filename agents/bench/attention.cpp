@@ -6,6 +6,7 @@
 
 #include "agents/bench/bench.h"
 #include "agents/bench/paged_kv.h"
+#include "kernels/device/batch_builder.h"
 
 namespace sluice {
 namespace {
@@ -14,19 +15,10 @@ constexpr int kLayers = 32;  // 1 GiB of bf16 K and V: calls rotate through it, 
 
 /// One decode step of all sequences, each over its own list of pages (positions in the sequence).
 struct DecodeStep {
-  std::vector<int32_t> query_indptr, lengths, page_indptr, page_indices;
-  std::vector<std::vector<int>> positions;  // [sequences] ascending
-  std::vector<uint8_t> decoding;
+  BatchBuilder batch;
+  std::vector<std::vector<int>> positions;  // [sequences] pages of each, ascending
 
-  PassBatch batch() const {
-    return {.query_indptr = query_indptr,
-            .lengths = lengths,
-            .page_indptr = page_indptr,
-            .page_indices = page_indices,
-            .decoding = decoding,
-            .seeds = {},
-            .states = {}};
-  }
+  explicit DecodeStep(int page) : batch(page) {}
 };
 
 /// Steps over random lists of `pages` pages, which share no page: one after the other they read all K and V of a layer.
@@ -39,20 +31,17 @@ std::vector<DecodeStep> make_steps(const PagedKv& kv, int pages) {
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), random);
   }
-  std::vector<DecodeStep> steps(all / pages);
+  std::vector<DecodeStep> steps(all / pages, DecodeStep(kv.shape().geometry.page));
   for (size_t i = 0; i < steps.size(); ++i) {
     DecodeStep& step = steps[i];
-    step.query_indptr = step.page_indptr = {0};
     for (int s = 0; s < sequences; ++s) {
       const auto first = orders[s].begin() + static_cast<int64_t>(i) * pages;
       std::vector<int> chosen(first, first + pages);
       std::sort(chosen.begin(), chosen.end());
-      for (int position : chosen) step.page_indices.push_back(kv.pages()[s * all + position]);
+      std::vector<int32_t> ids;
+      for (const int position : chosen) ids.push_back(kv.pages()[s * all + position]);
+      step.batch.add({.first = pages * kv.shape().geometry.page - 1, .decoding = true}, ids);
       step.positions.push_back(std::move(chosen));
-      step.query_indptr.push_back(s + 1);
-      step.page_indptr.push_back(static_cast<int32_t>(step.page_indices.size()));
-      step.lengths.push_back(pages * kv.shape().geometry.page);
-      step.decoding.push_back(1);
     }
   }
   return steps;
@@ -66,7 +55,7 @@ BenchRow measure(Device& device, PagedKv& kv, int pages, double seconds) {
   const auto step_of = [&](int64_t call) -> const DecodeStep& { return steps[call / kLayers % steps.size()]; };
   PagedAttention attention(device, kv, shape.sequences);
   // Calls read the whole pool before they read anything again.
-  const auto run = [&](int64_t call) { attention.run(step_of(call).batch(), static_cast<int>(call % kLayers)); };
+  const auto run = [&](int64_t call) { attention.run(step_of(call).batch.batch(), static_cast<int>(call % kLayers)); };
 
   BenchRow row;
   row.name = dense ? "dense decode" : fmt::format("sparse decode, {} pages", pages);

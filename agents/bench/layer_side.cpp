@@ -21,7 +21,8 @@ constexpr int kQuerySets = 8;  // calls rotate through them
 
 }  // namespace
 
-LayerSide::LayerSide(Device& device, const LayerShape& shape, const FlowGraph* flow) : device_(device), shape_(shape) {
+LayerSide::LayerSide(Device& device, const LayerShape& shape, const FlowGraph* flow)
+    : device_(device), shape_(shape), batch_(flow == nullptr ? kDensePage : flow->geometry.page) {
   layout_ = page_layout({shape.dim, shape.group, kDensePage, DataType::kBF16}, {});
   if (flow != nullptr) {
     name_ = flow->name;
@@ -44,18 +45,10 @@ LayerSide::LayerSide(Device& device, const LayerShape& shape, const FlowGraph* f
   page_indices_.resize(count);
   std::iota(page_indices_.begin(), page_indices_.end(), 0);
   std::shuffle(page_indices_.begin(), page_indices_.end(), std::mt19937(1));
-  for (int s = 0; s <= shape.sequences; ++s) {
-    query_indptr_.push_back(s);
-    page_indptr_.push_back(s * pages_);
-  }
-  lengths_.assign(shape.sequences, shape.tokens);
-  decoding_.assign(shape.sequences, 1);
   for (int s = 0; s < shape.sequences; ++s) {
-    seeds_.push_back(s + 1);
-    own_states_.push_back(flow_ ? flow_->create_state(pages_) : nullptr);
-    states_.push_back(own_states_.back().get());
+    states_.push_back(flow_ ? flow_->create_state(pages_) : nullptr);
+    batch_.add({.first = shape.tokens - 1, .decoding = true, .seed = seed_of(s), .state = states_.back().get()}, pages_of(s));
   }
-  batch_ = {query_indptr_, lengths_, page_indptr_, page_indices_, decoding_, seeds_, states_};
 
   std::vector<float> queries;
   for (int set = 0; set < kQuerySets; ++set) {
@@ -122,7 +115,7 @@ void LayerSide::call(int layer, int64_t query, AttentionProbe* probe) {
 }
 
 void LayerSide::queue_pass() {
-  const OpenPass open(device_, batch_, *pool_);
+  const OpenPass open(device_, batch_.batch(), *pool_);
   for (int i = 0; i < shape_.calls; ++i, ++calls_) {
     call(static_cast<int>(calls_ % shape_.layers), calls_ / shape_.layers, nullptr);
   }
@@ -143,7 +136,7 @@ LayerSide::Selections LayerSide::probe(int layer, int64_t query) {
                        .score_capacity = pages_,
                        .selected_capacity = pages_};
   {
-    const OpenPass open(device_, batch_, *pool_);
+    const OpenPass open(device_, batch_.batch(), *pool_);
     call(layer, query, &probe);
   }
   device_.synchronize();
@@ -184,7 +177,7 @@ std::string LayerSide::fault_of_row(const Selections& selections, const std::vec
 
   if (with_scores && flow_ && graph_.states.empty()) {
     oracle::States none;
-    const oracle::Row row{queries, keys, values, shape_.tokens, seeds_[sequence], layer, kv_head};
+    const oracle::Row row{queries, keys, values, shape_.tokens, seed_of(sequence), layer, kv_head};
     const oracle::Result expected = oracle::run(graph_, row, none);
     const std::string fault = oracle::fault_of(graph_, flow_->plan().graph, observed(selections, sequence, kv_head), expected);
     if (!fault.empty()) return fmt::format("{}: {}", where, fault);
@@ -211,7 +204,7 @@ std::string LayerSide::fault_of_row(const Selections& selections, const std::vec
 std::string LayerSide::fault(int layer, int64_t query) {
   poison_outputs();
   {
-    const OpenPass open(device_, batch_, *pool_);
+    const OpenPass open(device_, batch_.batch(), *pool_);
     call(layer, query, nullptr);
   }
   std::vector<float> out = outputs();

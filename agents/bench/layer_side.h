@@ -8,6 +8,7 @@
 
 #include "agents/bench/layer_content.h"
 #include "kernels/device.h"
+#include "kernels/device/batch_builder.h"
 #include "kernels/reference/judge.h"
 
 namespace sluice {
@@ -53,6 +54,7 @@ class LayerSide {
   void call(int layer, int64_t query, AttentionProbe* probe);
   Selections probe(int layer, int64_t query);
   std::span<const int32_t> pages_of(int sequence) const;
+  static uint64_t seed_of(int sequence) { return static_cast<uint64_t>(sequence) + 1; }
   std::span<const int32_t> selected_by(const Selections& selections, int sequence, int kv_head) const;
   oracle::Observed observed(const Selections& selections, int sequence, int kv_head) const;
   std::string fault_of_selection(const Selections& selections, int sequence, int kv_head) const;
@@ -67,14 +69,11 @@ class LayerSide {
   int pages_;          // of a sequence
   int64_t calls_ = 0;  // so far
   double pages_attended_ = 0;
-  std::vector<int32_t> query_indptr_, lengths_, page_indptr_, page_indices_;
-  std::vector<uint8_t> decoding_;
-  std::vector<uint64_t> seeds_;
-  std::vector<RequestState*> states_;
-  PassBatch batch_;
+  std::vector<int32_t> page_indices_;
+  BatchBuilder batch_;
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<CompiledFlow> flow_;
-  std::vector<std::unique_ptr<RequestState>> own_states_;
+  std::vector<std::unique_ptr<RequestState>> states_;
   std::vector<std::unique_ptr<Memory>> memory_;
   Matrix queries_;        // [kQuerySets * sequences, query_heads * dim]
   Matrix keys_, values_;  // [sequences, kv_heads * dim] of the new token

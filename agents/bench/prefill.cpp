@@ -4,6 +4,7 @@
 
 #include "agents/bench/bench.h"
 #include "agents/bench/paged_kv.h"
+#include "kernels/device/batch_builder.h"
 
 namespace sluice {
 namespace {
@@ -13,17 +14,9 @@ constexpr int kLayers = 2;
 BenchRow measure(Device& device, PagedKv& kv, int rows, double seconds) {
   const PagedKv::Shape& shape = kv.shape();
   const int tokens = shape.tokens;
-  const std::vector<int32_t> query_indptr = {0, rows};
-  const std::vector<int32_t> page_indptr = {0, kv.pages_per_sequence()};
-  const std::vector<int32_t> lengths = {tokens};
-  const std::vector<uint8_t> decoding = {0};
-  const PassBatch batch{.query_indptr = query_indptr,
-                        .lengths = lengths,
-                        .page_indptr = page_indptr,
-                        .page_indices = kv.pages(),
-                        .decoding = decoding,
-                        .seeds = {},
-                        .states = {}};
+  BatchBuilder chunk(shape.geometry.page);
+  chunk.add({.first = tokens - rows, .rows = rows}, kv.pages());
+  const PassBatch batch = chunk.batch();
   PagedAttention attention(device, kv, rows);
 
   BenchRow row;

@@ -10,7 +10,7 @@
 #include <unordered_map>
 
 #include "host/serving/random.h"
-#include "host/serving/tensor.h"
+#include "kernels/device/pass_batch.h"
 #include "scripting/base/error.h"
 
 namespace sluice {

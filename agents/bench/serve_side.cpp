@@ -8,7 +8,7 @@
 
 #include "agents/evaluation/step_timing.h"
 #include "host/serving/random.h"
-#include "host/serving/tensor.h"
+#include "kernels/device/pass_batch.h"
 
 namespace sluice {
 namespace {

@@ -14,6 +14,7 @@
 #include "host/weights/safetensors.h"
 #include "host/weights/safetensors_writer.h"
 #include "kernels/device.h"
+#include "kernels/device/batch_builder.h"
 #include "kernels/device/device_refusal.h"
 #include "kernels/device/open_pass.h"
 #include "scripting/base/output_file.h"
@@ -117,7 +118,7 @@ class LayerRun {
       : options_(options),
         inputs_(inputs),
         device_(create_device(options.device, options.threads)),
-        pages_((inputs.tokens + plan.layout.page - 1) / plan.layout.page),
+        pages_(pages_for(inputs.tokens, plan.layout.page)),
         pool_(device_->create_pool(1, inputs.kv_heads, pages_, plan.layout)),
         page_indices_(static_cast<size_t>(pages_)),
         score_rows_(scored_selections(plan.graph).size()) {
@@ -160,13 +161,9 @@ class LayerRun {
   /// Calls `body` within a pass that appends tokens [first, first + count).
   template <class Body>
   void pass(int first, int count, bool decoding, Body&& body) {
-    const int32_t query_indptr[] = {0, count};
-    const int32_t lengths[] = {first + count};
-    const int32_t page_indptr[] = {0, pages_};
-    const uint8_t is_decoding[] = {decoding ? uint8_t{1} : uint8_t{0}};
-    const uint64_t seeds[] = {options_.seed};
-    RequestState* const states[] = {state_.get()};
-    const OpenPass open(*device_, {query_indptr, lengths, page_indptr, page_indices_, is_decoding, seeds, states}, *pool_);
+    BatchBuilder batch(pool_->layout().page);
+    batch.add({.first = first, .rows = count, .decoding = decoding, .seed = options_.seed, .state = state_.get()}, page_indices_);
+    const OpenPass open(*device_, batch.batch(), *pool_);
     const int64_t columns = int64_t{inputs_.kv_heads} * inputs_.dim;
     const size_t bytes = sizeof(float) * count * columns;
     device_->write(keys_->data(), inputs_.keys.data() + first * columns, bytes);

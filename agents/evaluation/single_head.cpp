@@ -16,15 +16,13 @@ constexpr int kHeads = SingleHead::kHead + 1;
 constexpr int kSequences = 2;
 constexpr int kOtherPages = 4;  // most of the other request, which begins anew when they are full
 
-int pages_for(int tokens, int page) { return (tokens + page - 1) / page; }
-
 /// Tokens of its prompt: a page, and some that leave its last page filled otherwise than this request's is.
 int other_prompt(int page) { return page + 5; }
 
 }  // namespace
 
 SingleHead::SingleHead(Device& device, const Plan& plan, int max_tokens, uint64_t seed)
-    : device_(device), plan_(plan), seed_(seed) {
+    : device_(device), plan_(plan), seed_(seed), batch_(plan.layout.page) {
   const Geometry& geometry = plan.graph.geometry;
   const int pages = pages_for(max_tokens, plan.layout.page);
   pool_ = device.create_pool(kLayers, kHeads, kOtherPages + pages, plan.layout);
@@ -50,8 +48,8 @@ Matrix SingleHead::upload(const std::vector<float>& values, int64_t rows) {
 
 Matrix SingleHead::upload_tokens(const std::vector<float>& tokens, int layer) {
   const int dim = plan_.graph.geometry.head_dim;
-  const int other_rows = query_indptr_[1];
-  const int rows = query_indptr_[2];
+  const int other_rows = other_rows_;
+  const int rows = batch_.rows();
   std::vector<float> all;
   all.reserve(static_cast<size_t>(rows) * kHeads * dim);
   for (int row = 0; row < rows; ++row) {
@@ -71,23 +69,16 @@ OpenPass SingleHead::begin(int rows, int other_rows, bool decoding) {
     other_tokens_ = 0;
     if (flow_) other_state_ = flow_->create_state(kOtherPages);
   }
+  batch_.clear();
+  const std::span<const int32_t> pages(pages_);
+  batch_.add({.first = other_tokens_, .rows = other_rows, .decoding = decoding, .seed = seed_ + 1, .state = other_state_.get()},
+             pages.first(kOtherPages));
+  batch_.add({.first = tokens_, .rows = rows, .decoding = decoding, .seed = seed_, .state = state_.get()},
+             pages.subspan(kOtherPages));
+  other_rows_ = other_rows;
   tokens_ += rows;
   other_tokens_ += other_rows;
-  query_indptr_ = {0, other_rows, other_rows + rows};
-  lengths_ = {other_tokens_, tokens_};
-  page_indptr_ = {0, kOtherPages, kOtherPages + pages_for(tokens_, page)};
-  decoding_.assign(kSequences, static_cast<uint8_t>(decoding));
-  seeds_ = {seed_ + 1, seed_};
-  states_ = {other_state_.get(), state_.get()};
-  PassBatch batch;
-  batch.query_indptr = query_indptr_;
-  batch.lengths = lengths_;
-  batch.page_indptr = page_indptr_;
-  batch.page_indices = std::span<const int32_t>(pages_).first(page_indptr_.back());
-  batch.decoding = decoding_;
-  batch.seeds = seeds_;
-  batch.states = states_;
-  return {device_, batch, *pool_};
+  return {device_, batch_.batch(), *pool_};
 }
 
 void SingleHead::append(const std::vector<float>& keys, const std::vector<float>& values) {

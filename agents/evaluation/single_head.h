@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/device.h"
+#include "kernels/device/batch_builder.h"
 #include "kernels/device/open_pass.h"
 #include "scripting/graph/plan.h"
 
@@ -55,13 +56,8 @@ class SingleHead {
   std::unique_ptr<RequestState> other_state_;
   std::vector<std::unique_ptr<Memory>> uploads_;  // of the pass
   std::vector<int32_t> pages_;                    // the other request's, then this one's
-  // What a PassBatch points to.
-  std::vector<int32_t> query_indptr_;
-  std::vector<int32_t> lengths_;
-  std::vector<int32_t> page_indptr_;
-  std::vector<uint8_t> decoding_;
-  std::vector<uint64_t> seeds_;
-  std::vector<RequestState*> states_;
+  BatchBuilder batch_;
+  int other_rows_ = 0;  // of the pass
 };
 
 }  // namespace sluice

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "host/serving/tensor.h"
+#include "kernels/device/pass_batch.h"
 #include "scripting/graph/ops.h"
 
 namespace sluice {

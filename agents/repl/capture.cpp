@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "kernels/device/batch_builder.h"
 #include "kernels/device/open_pass.h"
 #include "scripting/base/error.h"
 
@@ -14,8 +15,6 @@ namespace {
 
 constexpr int kPage = 16;    // of the pool; flows see pages of their own size
 constexpr int kChunk = 512;  // tokens of a prefill pass
-
-int pages_for(int tokens) { return (tokens + kPage - 1) / kPage; }
 
 void check_prompt(const std::vector<int32_t>& prompt, const ModelConfig& config) {
   if (prompt.empty()) throw InputError("the prompt is empty", "give at least one token");
@@ -29,7 +28,7 @@ Capture::Capture(Device& device, const Model& model, const std::vector<int32_t>&
     : device_(device), model_(model) {
   const ModelConfig& config = model.config();
   check_prompt(prompt, config);
-  const int pages = pages_for(std::min(static_cast<int>(prompt.size()) + kMostSteps, config.max_positions));
+  const int pages = pages_for(std::min(static_cast<int>(prompt.size()) + kMostSteps, config.max_positions), kPage);
   pool_ =
       device.create_pool(config.layers, config.kv_heads, pages, page_layout({config.head_dim, config.group(), kPage, kv}, {}));
   workspace_ = model.create_workspace(device, kChunk, 1);
@@ -60,14 +59,10 @@ void Capture::run(const std::vector<int32_t>& tokens, bool decoding) {
   const auto rows = static_cast<int32_t>(tokens.size());
   const int first = tokens_;
   const int total = first + rows;
-  const int32_t query_indptr[] = {0, rows};
-  const int32_t lengths[] = {total};
-  const int32_t page_indptr[] = {0, pages_for(total)};
-  std::vector<int32_t> pages(static_cast<size_t>(page_indptr[1]));
+  std::vector<int32_t> pages(static_cast<size_t>(pages_for(total, kPage)));
   std::iota(pages.begin(), pages.end(), 0);
-  const uint8_t is_decoding[] = {decoding ? uint8_t{1} : uint8_t{0}};
-  const uint64_t seeds[] = {0};
-  RequestState* const states[] = {nullptr};
+  BatchBuilder batch(kPage);
+  batch.add({.first = first, .rows = rows, .decoding = decoding}, pages);
   const int32_t last_row[] = {rows - 1};
   std::vector<float> queries(static_cast<size_t>(config.layers) * static_cast<size_t>(config.query_heads) *
                              static_cast<size_t>(config.head_dim));
@@ -78,7 +73,7 @@ void Capture::run(const std::vector<int32_t>& tokens, bool decoding) {
     pass.queries = queries.data();
   }
   {
-    const OpenPass open(device_, {query_indptr, lengths, page_indptr, pages, is_decoding, seeds, states}, *pool_);
+    const OpenPass open(device_, batch.batch(), *pool_);
     const Matrix logits = model_.forward(device_, *workspace_, pass);
     if (decoding) {
       Sampled sampled;
@@ -96,7 +91,7 @@ void Capture::run(const std::vector<int32_t>& tokens, bool decoding) {
 void Capture::keep_kv(int first) {
   const ModelConfig& config = model_.config();
   const int first_page = first / kPage;
-  std::vector<int32_t> pages(static_cast<size_t>(pages_for(tokens_) - first_page));
+  std::vector<int32_t> pages(static_cast<size_t>(pages_for(tokens_, kPage) - first_page));
   std::iota(pages.begin(), pages.end(), first_page);
   const int tokens = tokens_ - first_page * kPage;
   const auto dim = static_cast<ptrdiff_t>(config.head_dim);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "kernels/device/batch_builder.h"
 #include "kernels/device/open_pass.h"
 
 namespace sluice::repl {
@@ -23,7 +24,10 @@ double median(std::vector<double> values) {
 class HeadOnDevice {
  public:
   HeadOnDevice(Device& device, const Plan& plan, const oracle::Row& row)
-      : device_(device), geometry_(plan.graph.geometry), tokens_(row.tokens), pages_(static_cast<size_t>(pages_for(row.tokens))) {
+      : device_(device),
+        geometry_(plan.graph.geometry),
+        tokens_(row.tokens),
+        pages_(static_cast<size_t>(sluice::pages_for(row.tokens, plan.graph.geometry.page))) {
     std::iota(pages_.begin(), pages_.end(), 0);
     const int pages = static_cast<int>(pages_.size());
     pool_ = device.create_pool(1, 1, pages, plan.layout);
@@ -61,16 +65,10 @@ class HeadOnDevice {
   double time_first(int pages) { return time(std::min(tokens_, pages * geometry_.page), false); }
 
  private:
-  int pages_for(int tokens) const { return (tokens + geometry_.page - 1) / geometry_.page; }
-
   void run(int tokens, bool with_flow, AttentionProbe* probe, int calls) {
-    const int32_t query_indptr[] = {0, 1};
-    const int32_t lengths[] = {tokens};
-    const int32_t page_indptr[] = {0, pages_for(tokens)};
-    const uint8_t decoding[] = {1};
-    const uint64_t seeds[] = {0};
-    RequestState* const states[] = {state_.get()};
-    const OpenPass open(device_, {query_indptr, lengths, page_indptr, pages_, decoding, seeds, states}, *pool_);
+    BatchBuilder batch(geometry_.page);
+    batch.add({.first = tokens - 1, .decoding = true, .state = state_.get()}, pages_);
+    const OpenPass open(device_, batch.batch(), *pool_);
     Device::Attention call;
     call.query_heads = geometry_.group;
     call.scale = 1 / std::sqrt(static_cast<float>(geometry_.head_dim));

@@ -8,7 +8,26 @@ namespace sluice {
 
 BlockPool::BlockPool(int pages) : users_(static_cast<size_t>(pages), 0) {
   free_.reserve(users_.size());
-  for (int32_t page = pages - 1; page >= 0; --page) free_.push_back(page);
+  add(0, pages);
+}
+
+BlockPool BlockPool::empty(int limit) {
+  BlockPool pool;
+  pool.users_.resize(static_cast<size_t>(limit), 0);
+  pool.free_.reserve(pool.users_.size());
+  return pool;
+}
+
+void BlockPool::add(int32_t first, int count) {
+  for (int32_t page = first + count - 1; page >= first; --page) free_.push_back(page);
+}
+
+void BlockPool::withdraw(int32_t first, int count) {
+  const auto is_one = [=](int32_t page) { return page >= first && page < first + count; };
+  const auto withdrawn = std::erase_if(free_, is_one);
+  if (withdrawn != static_cast<size_t>(count)) {
+    throw InternalError(fmt::format("of pages {} to {} only {} are free", first, first + count - 1, withdrawn));
+  }
 }
 
 int32_t BlockPool::allocate() {

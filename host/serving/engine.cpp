@@ -42,13 +42,68 @@ int choose_pages(const ModelConfig& config, const PageLayout& layout, const Engi
   return static_cast<int>(std::min<size_t>(pages, 1 << 24));
 }
 
-std::unique_ptr<Pool> create_pool(Device& device, const ModelConfig& config, const Plan* plan, const EngineOptions& options) {
-  const PageLayout layout = choose_layout(config, plan, options);
-  return device.create_pool(config.layers, config.kv_heads, choose_pages(config, layout, options), layout);
+/// The layers without a window first.
+std::vector<CacheGroup> groups_of(const ModelConfig& config, const PageLayout& layout, const EngineOptions& options) {
+  std::vector<CacheGroup> groups = {{{}, layout}};
+  std::vector<bool> has_window(static_cast<size_t>(config.layers), false);
+  for (const LayerWindow& window : options.windows) {
+    if (window.tokens < 1) throw InputError(fmt::format("a window of {} tokens; at least 1 is wanted", window.tokens));
+    for (const int layer : window.layers) {
+      if (layer < 0 || layer >= config.layers) {
+        throw InputError(fmt::format("a window for layer {} of a model of {} layers", layer, config.layers));
+      }
+      has_window[static_cast<size_t>(layer)] = true;
+    }
+    groups.push_back({window.layers, layout});
+    std::sort(groups.back().layers.begin(), groups.back().layers.end());
+  }
+  for (int layer = 0; layer < config.layers; ++layer) {
+    if (!has_window[static_cast<size_t>(layer)]) groups.front().layers.push_back(layer);
+  }
+  if (groups.front().layers.empty()) throw InputError("every layer has a window", "leave a layer that keeps all tokens");
+  return groups;
 }
 
-std::unique_ptr<CompiledFlow> compile_if_sparse(Device& device, const ModelConfig& config, const Plan* plan) {
+/// Slabs are as small as memory is read fast: a stretch of pages of a layer fills the larger pages of memory that devices have.
+PoolMap choose_map(const ModelConfig& config, const PageLayout& layout, const EngineOptions& options) {
+  const int pages = choose_pages(config, layout, options);
+  if (options.windows.empty()) return {config.layers, config.kv_heads, pages, layout};
+  constexpr size_t kStretch = size_t{2} << 20;
+  constexpr size_t kFewSlabs = 32;  // for small pools stretches are shorter
+  std::vector<CacheGroup> groups = groups_of(config, layout, options);
+  const size_t page_bytes = layout.bytes * static_cast<size_t>(config.kv_heads);
+  const size_t bytes = page_bytes * static_cast<size_t>(config.layers) * static_cast<size_t>(pages);
+  size_t most_layers = 0;
+  for (const CacheGroup& group : groups) most_layers = std::max(most_layers, group.layers.size());
+  const size_t least = page_bytes * (most_layers + 1);
+  const size_t slabs = std::max(bytes / std::max(least, most_layers * kStretch), std::min(kFewSlabs, bytes / least));
+  if (slabs < groups.size()) {
+    throw InputError(fmt::format("a page pool of {} bytes cannot hold pages of {} groups of layers", bytes, groups.size()),
+                     "make the pool larger");
+  }
+  return {config.kv_heads, std::move(groups), bytes / slabs, static_cast<int>(slabs)};
+}
+
+std::unique_ptr<Pool> create_pool(Device& device, const ModelConfig& config, const Plan* plan, const EngineOptions& options) {
+  return device.create_pool(choose_map(config, choose_layout(config, plan, options), options));
+}
+
+std::vector<int> windows_of(const EngineOptions& options) {
+  std::vector<int> windows = {0};
+  for (const LayerWindow& window : options.windows) windows.push_back(window.tokens);
+  return windows;
+}
+
+std::unique_ptr<CompiledFlow> compile_if_sparse(Device& device, const ModelConfig& config, const Plan* plan,
+                                                const EngineOptions& options) {
   if (plan == nullptr || plan->graph.selection() == kNoNode) return nullptr;
+  for (const LayerWindow& window : options.windows) {
+    for (const int layer : window.layers) {
+      if (!plan->graph.layers.is_sparse(layer, config.layers)) continue;
+      throw InputError(fmt::format("layer {} has a window and runs flow \"{}\"", layer, plan->graph.name),
+                       "let the flow leave that layer out");
+    }
+  }
   return device.compile(*plan, config.layers, config.kv_heads);
 }
 
@@ -91,9 +146,10 @@ Engine::State::State(Device& on, const Model& loaded, const Plan* plan, const En
       config(loaded.config()),
       options(wanted),
       pool(create_pool(on, config, plan, wanted)),
-      flow(compile_if_sparse(on, config, plan)),
+      flow(compile_if_sparse(on, config, plan, wanted)),
       limits(choose_limits(config, wanted, flow != nullptr)),
-      cache(pool->pages(), pool->layout().page, wanted.prefix_cache),
+      windows(windows_of(wanted)),
+      cache(pool->map(), {.page = pool->layout().page, .share = wanted.prefix_cache, .windows = windows}),
       scheduler(cache, limits),
       workspace(loaded.create_workspace(on, limits.max_pass_tokens, limits.max_logit_rows)),
       picks(on.create_picks(limits.max_batch)),
@@ -113,7 +169,7 @@ Engine::State::State(Device& on, const Model& loaded, const Plan* plan, const En
   Device::Limits scratch;
   scratch.rows = limits.max_pass_tokens;
   scratch.sequences = limits.max_batch;
-  scratch.pages_per_sequence = std::min(pool->pages(), pages_for(config.max_positions, cache.page()));
+  scratch.pages_per_sequence = std::min(cache.pages(), pages_for(config.max_positions, cache.page()));
   scratch.query_heads = config.query_heads;
   scratch.kv_heads = config.kv_heads;
   scratch.head_dim = config.head_dim;
@@ -148,17 +204,27 @@ void Engine::State::check(const Request& request) const {
                                  request.max_tokens, config.max_positions),
                      "shorten the prompt or generate less");
   }
-  const int64_t capacity = int64_t{pool->pages()} * cache.page();
-  if (tokens > capacity) {
+  if (!scheduler.could_hold(static_cast<int>(tokens))) {
     throw InputError(fmt::format("a prompt of {} tokens and {} to generate exceed the page pool, which holds {} tokens", prompt,
-                                 request.max_tokens, capacity),
+                                 request.max_tokens, capacity()),
                      "make the pool larger, or shorten the prompt");
   }
   if (flow) check_states(tokens);
+  if (request.want_snapshot && !keeps_all()) throw InputError("a snapshot of K and V that layers with a window have not kept");
   if (!request.snapshot) return;
+  if (!keeps_all()) throw InputError("K and V of a prompt were given, and layers with a window keep only the last");
   check_snapshot(*request.snapshot, request.prompt, *pool);
   if (request.want_logits)
     throw InputError("the logits of every prompt token need the prompt computed, but its K and V were given");
+}
+
+int64_t Engine::State::capacity() const {
+  int64_t held = 0;
+  int64_t step = int64_t{1} << 30;
+  for (; step > 0; step /= 2) {
+    if (held + step <= INT32_MAX && scheduler.could_hold(static_cast<int>(held + step))) held += step;
+  }
+  return held;
 }
 
 // States are made at admission, beside the pool: a whole batch of such requests must leave memory for the rest.

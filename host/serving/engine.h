@@ -69,6 +69,12 @@ struct RequestResult {
 /// Throws InputError if one of them ended since the model's logits were not finite: for those who want all of them.
 void require_finite(const std::vector<RequestResult>& results);
 
+/// Layers that keep, and see, no more than the last tokens.
+struct LayerWindow {
+  std::vector<int> layers;
+  int tokens = 0;  // that a row sees, its own included
+};
+
 struct EngineOptions {
   int pages = 0;  // of the pool; 0: from `pool_bytes`
   size_t pool_bytes = size_t{256} << 20;
@@ -77,6 +83,8 @@ struct EngineOptions {
   bool prefix_cache = true;
   int page = 16;  // tokens a page, where no flow says otherwise
   DataType kv = DataType::kBF16;
+  /// A group of layers each; all other layers, of which there must be some, keep everything. No such layer runs a flow.
+  std::vector<LayerWindow> windows = {};
   size_t state_bytes = 0;  // that the states of a whole batch may take; 0: as much as the pool and 1 GiB
   uint64_t seed = 0;       // mixed into each request's seed for `random` and `approx_topk`
   /// Prepare a pass while the one before it runs, where nobody is to be preempted. A request that stops at a token is then

@@ -68,6 +68,7 @@ struct Engine::State {
   std::unique_ptr<Pool> pool;
   std::unique_ptr<CompiledFlow> flow;  // null: every layer is dense
   const SchedulerOptions limits;
+  const std::vector<int> windows;  // by group of the pool; 0: it keeps all tokens
   PageCache cache;
   Scheduler scheduler;
   std::unique_ptr<Model::Workspace> workspace;
@@ -92,6 +93,10 @@ struct Engine::State {
  private:
   void check(const Request& request) const;
   void check_states(int64_t tokens) const;
+  /// Tokens that the longest sequence may have if it is alone.
+  int64_t capacity() const;
+  /// Whether every layer keeps all tokens.
+  bool keeps_all() const { return pool->map().groups() == 1; }
   bool is_sparse(int layer) const { return flow && flow->plan().graph.layers.is_sparse(layer, config.layers); }
 
   void begin(EngineJob& job);

@@ -109,17 +109,18 @@ void Engine::State::begin(EngineJob& job) {
   } else if (job.state != nullptr) {
     job.state->reset();
   }
-  if (!job.copied.empty()) {
-    pool->copy_pages(job.copied, std::span<const int32_t>(job.pages).first(job.copied.size()));
-    scheduler.release_copied(job);
+  for (int group = 0; group < cache.groups(); ++group) {
+    const KeptPages& kept = job.kept[static_cast<size_t>(group)];
+    pool->copy_pages(group, kept.copied, std::span<const int32_t>(kept.pages).first(kept.copied.size()));
   }
+  scheduler.release_copied(job);
   if (job.request.snapshot) import_snapshot(job);
 }
 
 void Engine::State::import_snapshot(EngineJob& job) {
   const int given = std::min(static_cast<int>(job.request.snapshot->tokens.size()), job.stored_tokens());
   if (job.computed > 0 || given == 0) return;  // the prefix cache knew all of its full pages, or it is empty
-  const auto pages = std::span<const int32_t>(job.pages).first(static_cast<size_t>(pages_for(given, cache.page())));
+  const auto pages = std::span<const int32_t>(job.pages()).first(static_cast<size_t>(pages_for(given, cache.page())));
   write_snapshot(*job.request.snapshot, given, pages, *pool);
   const int last_tokens = (given - 1) % cache.page() + 1;
   for (int layer = 0; layer < config.layers; ++layer) {
@@ -137,7 +138,7 @@ void Engine::State::before_decode(const Pass& pass) const {
       const auto stored = static_cast<size_t>(job.stored_tokens());
       const auto pages = static_cast<size_t>(pages_for(job.stored_tokens(), cache.page()));
       job.result.snapshot = read_snapshot(std::span<const int32_t>(job.tokens).first(stored),
-                                          std::span<const int32_t>(job.pages).first(pages), *pool);
+                                          std::span<const int32_t>(job.pages()).first(pages), *pool);
     }
     job.first_decode = EngineJob::Clock::now();
     job.result.prefill_seconds = seconds_between(job.admission, job.first_decode);
@@ -148,7 +149,7 @@ void Engine::State::run(const Pass& pass) {
   const bool probe = flow && std::any_of(pass.entries.begin(), pass.entries.end(), [](const Pass::Entry& entry) {
                        return entry.decoding && static_cast<const EngineJob&>(*entry.sequence).request.want_probe;
                      });
-  const PassBatch batch = pass.batch();
+  const PassBatch batch = pass.batch.batch();
   Model::Pass forward;
   forward.tokens = pass.tokens;
   forward.picks = picks.get();

@@ -46,20 +46,20 @@ std::shared_ptr<const KvSnapshot> read_snapshot(std::span<const int32_t> tokens,
   const size_t numbers = static_cast<size_t>(pool.layers()) * tokens.size() * token_size(pool);
   snapshot->keys.resize(numbers);
   snapshot->values.resize(numbers);
-  pool.read(pages, static_cast<int>(tokens.size()), snapshot->keys.data(), snapshot->values.data());
+  pool.read(0, pages, static_cast<int>(tokens.size()), snapshot->keys.data(), snapshot->values.data());
   return snapshot;
 }
 
 void write_snapshot(const KvSnapshot& snapshot, int tokens, std::span<const int32_t> pages, Pool& pool) {
   if (tokens == static_cast<int>(snapshot.tokens.size())) {
-    pool.write(pages, tokens, snapshot.keys.data(), snapshot.values.data());
+    pool.write(0, pages, tokens, snapshot.keys.data(), snapshot.values.data());
     return;
   }
   const auto take = [&](const std::vector<float>& values) {
     return take_tokens(values, static_cast<size_t>(pool.layers()), snapshot.tokens.size(), static_cast<size_t>(tokens),
                        token_size(pool));
   };
-  pool.write(pages, tokens, take(snapshot.keys).data(), take(snapshot.values).data());
+  pool.write(0, pages, tokens, take(snapshot.keys).data(), take(snapshot.values).data());
 }
 
 }  // namespace sluice

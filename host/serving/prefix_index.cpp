@@ -10,11 +10,11 @@
 
 namespace sluice {
 
-PrefixIndex::PrefixIndex(int pages, int page_tokens)
+PrefixIndex::PrefixIndex(int limit, int page_tokens)
     : page_tokens_(page_tokens),
-      nodes_(static_cast<size_t>(pages)),
-      tokens_(static_cast<size_t>(pages) * static_cast<size_t>(page_tokens)),
-      buckets_(std::bit_ceil(static_cast<size_t>(pages) * 2), kNone) {}
+      nodes_(static_cast<size_t>(limit)),
+      tokens_(static_cast<size_t>(limit) * static_cast<size_t>(page_tokens)),
+      buckets_(std::bit_ceil(static_cast<size_t>(limit) * 2), kNone) {}
 
 uint64_t PrefixIndex::hash_of(int32_t parent, std::span<const int32_t> tokens) const {
   uint64_t hash = parent == kRoot ? 0 : nodes_[static_cast<size_t>(parent)].hash;
@@ -54,38 +54,11 @@ void PrefixIndex::insert(int32_t parent, std::span<const int32_t> tokens, int32_
   bucket(node.hash) = page;
 }
 
-void PrefixIndex::set_idle(int32_t page) {
-  Node& node = nodes_[static_cast<size_t>(page)];
-  node.idle = true;
-  node.older = newest_;
-  node.newer = kNone;
-  (newest_ == kNone ? oldest_ : nodes_[static_cast<size_t>(newest_)].newer) = page;
-  newest_ = page;
-  ++idle_;
-}
-
-void PrefixIndex::set_busy(int32_t page) {
-  Node& node = nodes_[static_cast<size_t>(page)];
-  if (!node.idle) throw InternalError(fmt::format("page {} is not idle", page));
-  (node.older == kNone ? oldest_ : nodes_[static_cast<size_t>(node.older)].newer) = node.newer;
-  (node.newer == kNone ? newest_ : nodes_[static_cast<size_t>(node.newer)].older) = node.older;
-  node.idle = false;
-  --idle_;
-}
-
-int32_t PrefixIndex::evict() {
-  const int32_t page = oldest_;
-  if (page == kNone) return kNone;
-  set_busy(page);
-  unlink(page);
-  nodes_[static_cast<size_t>(page)] = Node{};
-  return page;
-}
-
-void PrefixIndex::unlink(int32_t page) {
+void PrefixIndex::erase(int32_t page) {
   int32_t* link = &bucket(nodes_[static_cast<size_t>(page)].hash);
   while (*link != page) link = &nodes_[static_cast<size_t>(*link)].next_in_bucket;
   *link = nodes_[static_cast<size_t>(page)].next_in_bucket;
+  nodes_[static_cast<size_t>(page)] = Node{};
 }
 
 }  // namespace sluice

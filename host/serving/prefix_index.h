@@ -8,30 +8,24 @@
 namespace sluice {
 
 /// Finds pages by what they hold: a tree whose nodes are full pages, keyed by a hash chain over the tokens from the start
-/// of the sequence. Tokens and the parent are compared on every hit, so that a collision of hashes is harmless. Pages
-/// without users wait in the order of their last use, and the oldest is given up first. Everything lives in arrays by page:
-/// nothing allocates after construction.
+/// of the sequence. Tokens and the parent are compared on every hit, so that a collision of hashes is harmless. Everything lives
+/// in arrays by page: nothing allocates after construction.
 class PrefixIndex {
  public:
   static constexpr int32_t kRoot = -1;  // the parent of first pages
   static constexpr int32_t kNone = -1;
 
-  PrefixIndex(int pages, int page_tokens);
+  /// Numbers of pages are below `limit`.
+  PrefixIndex(int limit, int page_tokens);
 
   /// The page that holds `tokens` (a full page of them) after `parent`, or kNone.
   int32_t find(int32_t parent, std::span<const int32_t> tokens) const;
   /// Registers `page`, which must not be in the index, and of which there must be no equal.
   void insert(int32_t parent, std::span<const int32_t> tokens, int32_t page);
+  /// Forgets a page. Those after it are not found any more, even if it comes back.
+  void erase(int32_t page);
   bool contains(int32_t page) const { return nodes_[static_cast<size_t>(page)].serial != 0; }
-
-  /// The last user of a registered page left: it may be given up. Children first, so that they go before their parents.
-  void set_idle(int32_t page);
-  /// A page that was idle has a user again.
-  void set_busy(int32_t page);
   size_t bytes() const { return nodes_.capacity() * sizeof(Node) + (tokens_.capacity() + buckets_.capacity()) * sizeof(int32_t); }
-  int idle_pages() const { return idle_; }
-  /// Forgets the page that has been idle longest and returns it; kNone if all are busy.
-  int32_t evict();
 
  private:
   struct Node {
@@ -39,25 +33,18 @@ class PrefixIndex {
     uint64_t serial = 0;         // 0: not in the index; unique per insertion, so a reused page is never taken for its past
     uint64_t parent_serial = 0;  // 0: the root
     int32_t next_in_bucket = kNone;
-    int32_t older = kNone;  // the list of idle pages
-    int32_t newer = kNone;
-    bool idle = false;
   };
 
   uint64_t hash_of(int32_t parent, std::span<const int32_t> tokens) const;
   uint64_t serial_of(int32_t parent) const;
   std::span<const int32_t> tokens_of(int32_t page) const;
   int32_t& bucket(uint64_t hash) { return buckets_[hash & (buckets_.size() - 1)]; }
-  void unlink(int32_t page);
 
   int page_tokens_;
   std::vector<Node> nodes_;       // by page
-  std::vector<int32_t> tokens_;   // [pages, page_tokens]
+  std::vector<int32_t> tokens_;   // [limit, page_tokens]
   std::vector<int32_t> buckets_;  // heads of chains of pages
   uint64_t last_serial_ = 0;
-  int32_t oldest_ = kNone;
-  int32_t newest_ = kNone;
-  int idle_ = 0;
 };
 
 }  // namespace sluice

@@ -24,21 +24,15 @@ bool erase(std::vector<Sequence*>& list, const Sequence& sequence) {
   return true;
 }
 
-}  // namespace
-
-PassBatch Pass::batch() const {
-  PassBatch batch;
-  batch.query_indptr = queries.indptr();
-  batch.lengths = cache.lengths();
-  batch.page_indptr = cache.indptr();
-  batch.page_indices = cache.indices();
-  batch.decoding = decoding;
-  batch.seeds = seeds;
-  batch.states = states;
-  return batch;
+/// Tokens of a page, by group.
+std::vector<int> page_sizes(const PageCache& cache) {
+  return std::vector<int>(static_cast<size_t>(cache.groups()), cache.page());
 }
 
-Scheduler::Scheduler(PageCache& cache, const SchedulerOptions& options) : cache_(cache), options_(options), pass_(cache.page()) {
+}  // namespace
+
+Scheduler::Scheduler(PageCache& cache, const SchedulerOptions& options)
+    : cache_(cache), options_(options), pass_(page_sizes(cache)) {
   if (options.max_batch < 1 || options.max_pass_tokens < options.max_batch || options.max_logit_rows < options.max_batch) {
     throw InternalError("a pass must have room for one row of every running sequence");
   }
@@ -48,20 +42,47 @@ Scheduler::Scheduler(PageCache& cache, const SchedulerOptions& options) : cache_
   giving_way_.reserve(2 * batch);
   wishes_.reserve(2 * batch);
   pass_.entries.reserve(batch);
-  pass_.decoding.reserve(batch);
-  pass_.seeds.reserve(batch);
-  pass_.states.reserve(batch);
   pass_.tokens.reserve(static_cast<size_t>(options.max_pass_tokens));
   pass_.logit_rows.reserve(static_cast<size_t>(options.max_logit_rows));
-  pass_.queries.reserve(options.max_batch, 0);
+  pass_.batch.reserve(options.max_batch, options.max_pass_tokens, 0);
+  int most_words = 0;
+  for (int group = 1; group < cache.groups(); ++group) {
+    if (cache.window(group) == 0) continue;
+    // A row of a window has a bit for each of its slots, and sees at least those before the rows of its pass.
+    const int slots = cache.window(group) + options.max_pass_tokens + cache.page();
+    most_words = std::max(most_words, options.max_pass_tokens * ((slots + 31) / 32));
+  }
+  pass_.batch.reserve_masks(most_words);
+}
+
+int Scheduler::window_pages(int group) const {
+  // Its first and its last page may be partly of it; chunks grow by what there is room for.
+  return pages_for(cache_.window(group), cache_.page()) + 1;
+}
+
+bool Scheduler::could_hold(int tokens) const {
+  PageCounts wanted{};
+  for (int group = 0; group < cache_.groups(); ++group) {
+    const int all = pages_for(tokens, cache_.page());
+    wanted[static_cast<size_t>(group)] = cache_.window(group) == 0 ? all : std::min(all, window_pages(group));
+  }
+  return cache_.holds(wanted);
 }
 
 void Scheduler::add(Sequence& sequence) {
   const int pages = pages_for(sequence.most_tokens, cache_.page());
-  if (pages > cache_.pages()) throw InternalError(fmt::format("a sequence of {} pages in a pool of {}", pages, cache_.pages()));
+  if (!could_hold(sequence.most_tokens)) {
+    throw InternalError(fmt::format("a sequence of {} pages in a pool of {}", pages, cache_.pages()));
+  }
   sequence.tokens.reserve(static_cast<size_t>(sequence.most_tokens) + 1);
-  sequence.pages.reserve(static_cast<size_t>(pages));
-  if (sequence.own_pages) sequence.copied.reserve(static_cast<size_t>(pages));
+  sequence.kept.resize(static_cast<size_t>(cache_.groups()));
+  for (int group = 0; group < cache_.groups(); ++group) {
+    const int most =
+        cache_.window(group) == 0 ? pages : window_pages(group) + pages_for(options_.max_pass_tokens, cache_.page()) + 1;
+    KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
+    kept.pages.reserve(static_cast<size_t>(std::min(pages, most)));
+    if (sequence.own_pages) kept.copied.reserve(static_cast<size_t>(std::min(pages, most)));
+  }
   insert_by_rank(waiting_, sequence);
 }
 
@@ -96,7 +117,7 @@ std::span<Sequence* const> Scheduler::admit() {
     // Shared pages are listed once per sequence, so a pass may list more pages than the pool has.
     int listed = 0;
     for (const Sequence* sequence : running_) listed += pages_for(sequence->most_tokens, cache_.page());
-    pass_.cache.reserve(options_.max_batch, listed);
+    pass_.batch.reserve(options_.max_batch, options_.max_pass_tokens, listed);
   }
   return admitted_;
 }
@@ -146,14 +167,14 @@ bool Scheduler::find_room(Sequence& newcomer) {
   giving_way_.clear();
   if (unfinished() >= options_.max_batch && one_to_give_way(newcomer) == nullptr) return false;
   match_prefix(newcomer);
-  int freed = 0;
+  PageCounts freed{};
   while (!fits(newcomer, freed)) {
     Sequence* const last = one_to_give_way(newcomer);
     if (last == nullptr) {
       give_up_room(newcomer);
       return false;
     }
-    freed += pages_freed_by(*last);
+    add_freed(*last, freed);
     erase(running_, *last);
     giving_way_.push_back(last);
   }
@@ -166,61 +187,94 @@ void Scheduler::give_up_room(Sequence& newcomer) {
   release_pages(newcomer);
 }
 
-bool Scheduler::fits(const Sequence& newcomer, int freed) const {
+bool Scheduler::fits(const Sequence& newcomer, const PageCounts& freed) const {
   if (unfinished() >= options_.max_batch) return false;
   // Pages to copy from are held beside the copies. The pool may not have room for both, but it has for the sequence alone.
   if (newcomer.own_pages && running() == 0) return true;
   // A page of growth for everyone who runs, or the newcomer would be thrown out again at once.
-  return missing_pages(newcomer) + running() <= cache_.available() + freed;
-}
-
-int Scheduler::missing_pages(const Sequence& newcomer) const {
-  const int shared = newcomer.own_pages ? 0 : static_cast<int>(newcomer.pages.size());
-  return pages_for(static_cast<int>(newcomer.tokens.size()), cache_.page()) - shared;
-}
-
-int Scheduler::pages_freed_by(const Sequence& sequence) const {
-  int freed = 0;
-  for (size_t i = 0; i < sequence.pages.size(); ++i) {
-    const int32_t page = sequence.pages[i];
-    int users = cache_.users(page);
-    if (users > 1) {
-      // Who shares a page shares all before it, so it has the same place in everyone's list.
-      users -= static_cast<int>(std::count_if(giving_way_.begin(), giving_way_.end(), [&](const Sequence* each) {
-        return i < each->pages.size() && each->pages[i] == page;
-      }));
-    }
-    if (users == 1) ++freed;
+  PageCounts wanted = missing_pages(newcomer);
+  for (int group = 0; group < cache_.groups(); ++group) {
+    wanted[static_cast<size_t>(group)] += running() - freed[static_cast<size_t>(group)];
   }
-  return freed;
+  return cache_.has_room(wanted);
+}
+
+PageCounts Scheduler::missing_pages(const Sequence& newcomer) const {
+  PageCounts missing{};
+  for (int group = 0; group < cache_.groups(); ++group) {
+    const KeptPages& kept = newcomer.kept[static_cast<size_t>(group)];
+    const int all = pages_for(static_cast<int>(newcomer.tokens.size()), cache_.page());
+    const int wanted = cache_.window(group) == 0 ? all : std::min(all - kept.first, window_pages(group));
+    missing[static_cast<size_t>(group)] = wanted - (newcomer.own_pages ? 0 : static_cast<int>(kept.pages.size()));
+  }
+  return missing;
+}
+
+void Scheduler::add_freed(const Sequence& sequence, PageCounts& freed) const {
+  for (int group = 0; group < cache_.groups(); ++group) {
+    const KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
+    for (size_t i = 0; i < kept.pages.size(); ++i) {
+      const int32_t page = kept.pages[i];
+      int users = cache_.users(group, page);
+      if (users > 1) {
+        // Who shares a page has it at the same place among all of its pages.
+        users -= static_cast<int>(std::count_if(giving_way_.begin(), giving_way_.end(), [&](const Sequence* each) {
+          const KeptPages& theirs = each->kept[static_cast<size_t>(group)];
+          const int place = kept.first + static_cast<int>(i) - theirs.first;
+          return place >= 0 && place < static_cast<int>(theirs.pages.size()) && theirs.pages[static_cast<size_t>(place)] == page;
+        }));
+      }
+      if (users == 1) ++freed[static_cast<size_t>(group)];
+    }
+  }
 }
 
 void Scheduler::match_prefix(Sequence& sequence) {
   if (sequence.prompt_logits) return;
   const std::span<const int32_t> tokens(sequence.tokens);
-  cache_.match(tokens.first(static_cast<size_t>(shareable(sequence))), sequence.pages);
-  if (static_cast<int>(sequence.pages.size()) * cache_.page() < sequence.least_match) release_pages(sequence);
+  std::array<std::vector<int32_t>*, kMostGroups> lists{};
+  for (size_t group = 0; group < sequence.kept.size(); ++group) lists[group] = &sequence.kept[group].pages;
+  const int found =
+      cache_.match(tokens.first(static_cast<size_t>(shareable(sequence))), std::span(lists).first(sequence.kept.size()));
+  for (int group = 0; group < cache_.groups(); ++group) {
+    sequence.kept[static_cast<size_t>(group)].first = cache_.first_page(group, found * cache_.page());
+  }
+  if (found * cache_.page() < sequence.least_match) release_pages(sequence);
 }
 
 void Scheduler::take_pages(Sequence& sequence) {
-  if (missing_pages(sequence) > cache_.available()) release_pages(sequence);  // it is alone, and copies nothing
-  const int needed = missing_pages(sequence);
-  const auto found = static_cast<int>(sequence.pages.size());
+  if (!cache_.has_room(missing_pages(sequence))) release_pages(sequence);  // it is alone, and copies nothing
+  const auto found = static_cast<int>(sequence.pages().size());
   sequence.computed = found * cache_.page();
   sequence.published = sequence.own_pages ? 0 : found;
-  if (sequence.own_pages) sequence.copied.swap(sequence.pages);
   if (sequence.preemptions == 0) sequence.matched = sequence.computed;
-  for (int i = 0; i < needed; ++i) sequence.pages.push_back(cache_.take());
+  const PageCounts missing = missing_pages(sequence);
+  for (int group = 0; group < cache_.groups(); ++group) {
+    KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
+    const auto known = static_cast<int>(kept.pages.size());
+    if (sequence.own_pages) kept.copied.swap(kept.pages);
+    // Groups with a window take their pages as rows are computed, but for copies.
+    int count = missing[static_cast<size_t>(group)];
+    if (cache_.window(group) > 0) count = sequence.own_pages ? known : 0;
+    for (int i = 0; i < count; ++i) kept.pages.push_back(cache_.take(group));
+  }
 }
 
 void Scheduler::release_pages(Sequence& sequence) {
-  cache_.release(sequence.pages);
-  sequence.pages.clear();
+  for (int group = 0; group < static_cast<int>(sequence.kept.size()); ++group) {
+    KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
+    cache_.release(group, kept.pages);
+    kept.pages.clear();
+    kept.first = 0;
+  }
 }
 
 void Scheduler::release_copied(Sequence& sequence) {
-  cache_.release(sequence.copied);
-  sequence.copied.clear();
+  for (int group = 0; group < cache_.groups(); ++group) {
+    KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
+    cache_.release(group, kept.copied);
+    kept.copied.clear();
+  }
 }
 
 void Scheduler::preempt(Sequence& sequence) {
@@ -233,21 +287,54 @@ void Scheduler::preempt(Sequence& sequence) {
   insert_by_rank(waiting_, sequence);
 }
 
-bool Scheduler::needs_page(const Sequence& sequence) const {
-  return pages_for(sequence.computed + 1, cache_.page()) > static_cast<int>(sequence.pages.size());
+PageCounts Scheduler::missing_for_next_row(const Sequence& sequence) const {
+  PageCounts missing{};
+  for (int group = 0; group < cache_.groups(); ++group) {
+    const bool has_page = pages_for(sequence.computed + 1, cache_.page()) <= sequence.kept[static_cast<size_t>(group)].end();
+    missing[static_cast<size_t>(group)] = has_page ? 0 : 1;
+  }
+  return missing;
 }
 
-// Every sequence that decodes has a page for its next token, or has been preempted.
-void Scheduler::grow_decoding() {
+void Scheduler::grow() {
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
-    if (!decodes(sequence) || is_computed(sequence) || !needs_page(sequence)) continue;
-    while (cache_.available() == 0 && running_.back() != &sequence) preempt(*running_.back());
-    if (cache_.available() > 0) {
-      sequence.pages.push_back(cache_.take());
+    if (is_computed(sequence)) continue;
+    const PageCounts missing = missing_for_next_row(sequence);
+    if (missing == PageCounts{}) continue;
+    while (!cache_.has_room(missing) && running_.back() != &sequence) preempt(*running_.back());
+    if (cache_.has_room(missing)) {
+      take_for_rows(sequence, sequence.computed + 1);
     } else {
       preempt(sequence);  // the last in rank: everyone before it has its page
     }
+  }
+}
+
+int Scheduler::rows_with_room(const Sequence& sequence, int rows) const {
+  for (int group = 1; group < cache_.groups(); ++group) {
+    const int pages = sequence.kept[static_cast<size_t>(group)].end() + cache_.available(group);
+    rows = std::min(rows, pages * cache_.page() - sequence.computed);
+  }
+  return rows;
+}
+
+void Scheduler::take_for_rows(Sequence& sequence, int end) {
+  for (int group = 0; group < cache_.groups(); ++group) {
+    KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
+    while (kept.end() < pages_for(end, cache_.page())) kept.pages.push_back(cache_.take(group));
+  }
+}
+
+void Scheduler::drop_unseen(Sequence& sequence) {
+  for (int group = 1; group < cache_.groups(); ++group) {
+    KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
+    const int first = std::min(cache_.first_page(group, sequence.computed), kept.end());
+    if (first <= kept.first) continue;
+    const int count = first - kept.first;
+    cache_.release(group, std::span<const int32_t>(kept.pages).first(static_cast<size_t>(count)));
+    kept.pages.erase(kept.pages.begin(), kept.pages.begin() + count);
+    kept.first = first;
   }
 }
 
@@ -255,13 +342,9 @@ const Pass& Scheduler::plan() {
   pass_.entries.clear();
   pass_.tokens.clear();
   pass_.logit_rows.clear();
-  pass_.queries.clear();
-  pass_.cache.clear();
-  pass_.decoding.clear();
-  pass_.seeds.clear();
-  pass_.states.clear();
+  pass_.batch.clear();
 
-  grow_decoding();
+  grow();
   for (Sequence* sequence : running_) {
     if (decodes(*sequence) && !is_computed(*sequence)) append(*sequence, 1, true);
   }
@@ -332,6 +415,7 @@ void Scheduler::append_prompts_of(uint64_t caller, int end, bool small) {
     if (wanted == 0 || is_small(wanted) != small) continue;
     int rows = std::min(wanted, end - static_cast<int>(pass_.tokens.size()));
     if (sequence->prompt_logits) rows = std::min(rows, options_.max_logit_rows - static_cast<int>(pass_.logit_rows.size()));
+    if (rows > 0) rows = rows_with_room(*sequence, rows);
     if (rows > 0) append(*sequence, rows, false);
   }
 }
@@ -346,18 +430,23 @@ void Scheduler::append(Sequence& sequence, int rows, bool decoding) {
   for (int i = rows - entry.logit_rows; i < rows; ++i) pass_.logit_rows.push_back(row + i);
   pass_.entries.push_back(entry);
   pass_.tokens.insert(pass_.tokens.end(), sequence.tokens.begin() + first, sequence.tokens.begin() + end);
-  pass_.queries.append(rows);
-  const auto pages = static_cast<size_t>(pages_for(end, cache_.page()));
-  pass_.cache.append(std::span<const int32_t>(sequence.pages).first(pages), end);
-  pass_.decoding.push_back(decoding ? 1 : 0);
-  pass_.seeds.push_back(sequence.seed);
-  pass_.states.push_back(sequence.state);
+  take_for_rows(sequence, end);
+  pass_.batch.add({.first = first, .rows = rows, .decoding = decoding, .seed = sequence.seed, .state = sequence.state});
+  for (int group = 0; group < cache_.groups(); ++group) {
+    const KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
+    if (cache_.window(group) == 0) {
+      pass_.batch.keep(group, kept.pages);
+    } else {
+      pass_.batch.keep_window(group, kept.pages, kept.first * cache_.page(), cache_.window(group));
+    }
+  }
 }
 
 void Scheduler::complete() {
   for (const Pass::Entry& entry : pass_.entries) {
     entry.sequence->computed = entry.first + entry.rows;
     publish(*entry.sequence);
+    drop_unseen(*entry.sequence);
   }
 }
 
@@ -376,12 +465,14 @@ bool Scheduler::can_plan_ahead() {
       return false;
     }
   }
-  int growing = 0;
+  PageCounts growing{};
   for (const Sequence* sequence : running_) {
     if (sequence->prompt_logits) return false;
-    if (!is_computed(*sequence) && decodes(*sequence) && needs_page(*sequence)) ++growing;
+    if (is_computed(*sequence)) continue;
+    const PageCounts missing = missing_for_next_row(*sequence);
+    for (size_t group = 0; group < growing.size(); ++group) growing[group] += missing[group];
   }
-  return unfinished() > 0 && growing <= cache_.available();
+  return unfinished() > 0 && cache_.has_room(growing);
 }
 
 void Scheduler::expect() {
@@ -407,10 +498,18 @@ void Scheduler::publish(Sequence& sequence) {
   const int limit = options_.decode_differs ? std::min(known, sequence.prompt - 1) : known;
   for (; (sequence.published + 1) * page <= limit; ++sequence.published) {
     const auto index = static_cast<size_t>(sequence.published);
-    const int32_t parent = index == 0 ? PrefixIndex::kRoot : sequence.pages[index - 1];
+    std::vector<int32_t>& pages = sequence.kept.front().pages;
+    const int32_t parent = index == 0 ? PrefixIndex::kRoot : pages[index - 1];
     const std::span<const int32_t> tokens(sequence.tokens);
-    sequence.pages[index] = cache_.publish(parent, tokens.subspan(index * static_cast<size_t>(page), static_cast<size_t>(page)),
-                                           sequence.pages[index]);
+    pages[index] =
+        cache_.publish(parent, tokens.subspan(index * static_cast<size_t>(page), static_cast<size_t>(page)), pages[index]);
+    for (int group = 1; group < cache_.groups(); ++group) {
+      KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
+      const int place = sequence.published - kept.first;
+      if (place < 0 || place >= static_cast<int>(kept.pages.size())) continue;  // dropped before its tokens were known
+      int32_t& beside = kept.pages[static_cast<size_t>(place)];
+      beside = cache_.publish_beside(pages[index], group, beside);
+    }
   }
 }
 

@@ -5,10 +5,18 @@
 #include <vector>
 
 #include "host/serving/page_cache.h"
-#include "host/serving/tensor.h"
-#include "kernels/device.h"
+#include "kernels/device/batch_builder.h"
 
 namespace sluice {
+
+/// What a group of layers keeps of a sequence.
+struct KeptPages {
+  std::vector<int32_t> pages;   // in the order of their tokens
+  int first = 0;                // place of the first of them among all pages of the sequence
+  std::vector<int32_t> copied;  // after admission: pages to copy over the first of `pages`, before `release_copied`
+
+  int end() const { return first + static_cast<int>(pages.size()); }
+};
 
 /// A request as the scheduler sees it: tokens, pages and how far they have been computed.
 struct Sequence {
@@ -25,13 +33,15 @@ struct Sequence {
   RequestState* state = nullptr;  // may be null
 
   // Kept by the scheduler.
-  std::vector<int32_t> pages;   // oldest first
-  std::vector<int32_t> copied;  // after admission: pages to copy over the first of `pages`, before `release_copied`
-  int computed = 0;             // tokens whose K and V lie in `pages`
+  std::vector<KeptPages> kept;  // by group
+  int computed = 0;             // tokens whose K and V lie in these pages, or did
   int published = 0;            // pages offered to others
   int matched = 0;              // tokens found in the prefix cache at the first admission
   int unknown = 0;              // of `tokens`, at the end: places of tokens that are being computed
   int preemptions = 0;
+
+  /// Of the first group, which keeps all tokens.
+  const std::vector<int32_t>& pages() const { return kept.front().pages; }
 };
 
 /// What one forward pass computes: entries of consecutive tokens, decode steps first, in the form that devices want.
@@ -46,18 +56,13 @@ struct Pass {
   };
 
   std::vector<Entry> entries;
-  std::vector<int32_t> tokens;        // [rows]
-  std::vector<int32_t> logit_rows;    // rows whose logits are wanted, in order
-  Layout queries = Layout::ragged();  // rows of the token matrix
-  Layout cache;                       // K and V, this pass's tokens included
-  std::vector<uint8_t> decoding;      // [entries]
-  std::vector<uint64_t> seeds;        // [entries]
-  std::vector<RequestState*> states;  // [entries]
+  std::vector<int32_t> tokens;      // [rows]
+  std::vector<int32_t> logit_rows;  // rows whose logits are wanted, in order
+  BatchBuilder batch;               // K and V, this pass's tokens included
 
-  explicit Pass(int page) : cache(Layout::paged(page)) {}
+  explicit Pass(std::vector<int> pages) : batch(std::move(pages)) {}
   bool empty() const { return entries.empty(); }
-  bool has_prefill() const { return !decoding.empty() && decoding.back() == 0; }
-  PassBatch batch() const;
+  bool has_prefill() const { return !entries.empty() && !entries.back().decoding; }
 };
 
 struct SchedulerOptions {
@@ -70,10 +75,11 @@ struct SchedulerOptions {
 };
 
 /// Continuous batching: chooses what the next pass computes. Running sequences decode first, then prompts advance in chunks.
-/// A sequence is admitted when the pages for all of its tokens are there; if pages run out later, the running sequence of
-/// the lowest priority, the latest of equals, gives up its pages and is computed again. Of those who wait nobody is admitted
-/// before whoever is next, and the first in rank (of the highest priority, the earliest of equals) is never preempted, so
-/// everyone ends. Knows neither models nor devices; nothing allocates in passes that admit nobody.
+/// A sequence is admitted when the pages for all of its tokens are there (in groups of layers with a window: for those of a
+/// window); if pages run out later, the running sequence of the lowest priority, the latest of equals, gives up its pages and is
+/// computed again. Of those who wait nobody is admitted before whoever is next, and the first in rank (of the highest priority,
+/// the earliest of equals) is never preempted, so everyone ends. Knows neither models nor devices; nothing allocates in passes
+/// that admit nobody.
 ///
 /// Callers share what there is: next is, of the highest priority, the earliest of the caller who has the fewest sequences
 /// running, if need be in place of those of lower priority and of the latest of who has at least two more; and prompts of several
@@ -85,6 +91,8 @@ class Scheduler {
 
   /// Queues a sequence, which must outlive its stay. It must fit the pool alone.
   void add(Sequence& sequence);
+  /// Whether a sequence of so many tokens could run if it were alone.
+  bool could_hold(int tokens) const;
   /// Ends a sequence, wherever it is, and gives back its pages.
   void remove(Sequence& sequence);
 
@@ -129,17 +137,28 @@ class Scheduler {
   bool find_room(Sequence& newcomer);
   /// Undoes `find_room`.
   void give_up_room(Sequence& newcomer);
-  /// Whether `newcomer` can run beside `running_` where `freed` more pages are available.
-  bool fits(const Sequence& newcomer, int freed) const;
+  /// Whether `newcomer` can run beside `running_` where so many more pages are available.
+  bool fits(const Sequence& newcomer, const PageCounts& freed) const;
   /// Pages to take for `newcomer`, which holds those that the prefix cache knows.
-  int missing_pages(const Sequence& newcomer) const;
-  /// Pages of `sequence` that nobody else uses, `giving_way_` aside.
-  int pages_freed_by(const Sequence& sequence) const;
+  PageCounts missing_pages(const Sequence& newcomer) const;
+  /// Pages of a window that a group needs at once, for chunks of a prompt, too.
+  int window_pages(int group) const;
+  /// Adds the pages of `sequence` that nobody else uses, `giving_way_` aside.
+  void add_freed(const Sequence& sequence, PageCounts& freed) const;
   void match_prefix(Sequence& sequence);
   void take_pages(Sequence& sequence);
   void release_pages(Sequence& sequence);
   void preempt(Sequence& sequence);
-  void grow_decoding();
+  /// Every sequence that runs has pages for its next row, or has been preempted.
+  void grow();
+  /// Pages of each group that the next row of `sequence` needs and it does not have.
+  PageCounts missing_for_next_row(const Sequence& sequence) const;
+  /// Rows of a prompt that there are pages for, `rows` at most.
+  int rows_with_room(const Sequence& sequence, int rows) const;
+  /// Takes pages for rows up to `end`.
+  void take_for_rows(Sequence& sequence, int end);
+  /// Gives back the pages that no later row needs.
+  void drop_unseen(Sequence& sequence);
   void append(Sequence& sequence, int rows, bool decoding);
   /// Adds chunks of prompts to the pass until it is full.
   void append_prompts();
@@ -159,7 +178,6 @@ class Scheduler {
   void publish(Sequence& sequence);
   /// Whether all that the sequence will ever hold has been computed.
   static bool is_computed(const Sequence& sequence) { return sequence.computed >= sequence.most_tokens; }
-  bool needs_page(const Sequence& sequence) const;
   /// Sequences that the next pass has, of those that run: for others only the last token is awaited.
   int unfinished() const;
   /// Tokens of a prefix that other sequences could have computed in the same way.

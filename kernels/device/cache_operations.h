@@ -18,7 +18,12 @@ class CacheOperations : public virtual ObservedOperations {
  public:
   virtual ~CacheOperations() = default;
 
-  virtual std::unique_ptr<Pool> create_pool(int layers, int kv_heads, int pages, const PageLayout& layout) = 0;
+  /// Memory laid out as `map` says, zeros at first. Throws InputError for pages that the device does not keep, or without memory.
+  virtual std::unique_ptr<Pool> create_pool(const PoolMap& map) = 0;
+  /// The same for `pages` pages of one group of all layers.
+  std::unique_ptr<Pool> create_pool(int layers, int kv_heads, int pages, const PageLayout& layout) {
+    return create_pool(PoolMap(layers, kv_heads, pages, layout));
+  }
 
   struct Rope {
     float theta = 10000;
@@ -33,7 +38,8 @@ class CacheOperations : public virtual ObservedOperations {
   virtual void append(int layer, Matrix keys, Matrix values) = 0;
   /// Recomputes the cached fields of `layer` for the pages that this pass's tokens touched. No-op without fields.
   virtual void refresh_fields(int layer, const CompiledFlow& flow) = 0;
-  /// The same for given pages, outside a pass: all are full but the last, which holds `last_tokens` (1..page).
+  /// The same for given pages of the layer's group, outside a pass: all are full but the last, which holds `last_tokens`
+  /// (1..page).
   virtual void refresh_pages(Pool& pool, int layer, std::span<const int32_t> pages, int last_tokens,
                              const CompiledFlow& flow) = 0;
 };

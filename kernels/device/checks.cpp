@@ -45,35 +45,35 @@ void require_group(const DeviceInfo& device, int group) {
       "use a model with more KV heads or fewer query heads");
 }
 
-void require_page(const Pool& pool, int32_t page) {
-  if (page < 0 || page >= pool.pages()) {
-    throw InternalError(fmt::format("page {} is outside a pool of {} pages", page, pool.pages()));
+void require_page(const Pool& pool, int group, int32_t page) {
+  if (page < 0 || page >= pool.pages(group)) {
+    throw InternalError(fmt::format("page {} is outside a pool of {} pages", page, pool.pages(group)));
   }
 }
 
-void require_pages(const Pool& pool, std::span<const int32_t> pages) {
+void require_pages(const Pool& pool, int group, std::span<const int32_t> pages) {
   // A decode step lists tens of thousands, so in a form that becomes vector code: the top bit is set where one is wrong.
-  const auto last = static_cast<uint32_t>(pool.pages() - 1);
+  const auto last = static_cast<uint32_t>(pool.pages(group) - 1);
   uint32_t signs = 0;
   for (const int32_t page : pages) signs |= static_cast<uint32_t>(page) | (last - static_cast<uint32_t>(page));
   if (signs >> 31 == 0) return;
-  for (const int32_t page : pages) require_page(pool, page);
+  for (const int32_t page : pages) require_page(pool, group, page);
 }
 
-void require_copies(const Pool& pool, std::span<const int32_t> sources, std::span<const int32_t> targets) {
+void require_copies(const Pool& pool, int group, std::span<const int32_t> sources, std::span<const int32_t> targets) {
   if (sources.size() != targets.size()) {
     throw InternalError(fmt::format("{} pages to copy over {}", sources.size(), targets.size()));
   }
-  require_pages(pool, sources);
-  require_pages(pool, targets);
+  require_pages(pool, group, sources);
+  require_pages(pool, group, targets);
 }
 
-void require_tokens(const Pool& pool, std::span<const int32_t> pages, int tokens) {
-  const int page = pool.layout().page;
+void require_tokens(const Pool& pool, int group, std::span<const int32_t> pages, int tokens) {
+  const int page = pool.layout(group).page;
   if (tokens < 0 || static_cast<size_t>(tokens) > pages.size() * page) {
     throw InternalError(fmt::format("{} tokens do not fit {} pages of {}", tokens, pages.size(), page));
   }
-  require_pages(pool, pages);
+  require_pages(pool, group, pages);
 }
 
 namespace {
@@ -82,46 +82,74 @@ void require(bool holds, const char* field, int64_t got, int64_t wanted) {
   if (!holds) throw InternalError(fmt::format("pass: {} is {}, expected {}", field, got, wanted));
 }
 
-}  // namespace
-
-void require_batch(const PassBatch& batch, const Pool& pool) {
+void require_sizes(const PassBatch& batch) {
   const auto sequences = static_cast<size_t>(batch.sequences());
   require(batch.query_indptr.size() == sequences + 1, "size of query_indptr", batch.query_indptr.size(), sequences + 1);
-  require(batch.page_indptr.size() == sequences + 1, "size of page_indptr", batch.page_indptr.size(), sequences + 1);
-  require(batch.decoding.size() == sequences, "size of decoding", batch.decoding.size(), sequences);
+  require(batch.query_indptr[0] == 0, "query_indptr[0]", batch.query_indptr[0], 0);
+  const auto rows = static_cast<size_t>(batch.rows());
+  require(batch.positions.size() == rows, "size of positions", batch.positions.size(), rows);
   require(batch.seeds.empty() || batch.seeds.size() == sequences, "size of seeds", batch.seeds.size(), sequences);
   require(batch.states.empty() || batch.states.size() == sequences, "size of states", batch.states.size(), sequences);
-  require(batch.query_indptr[0] == 0, "query_indptr[0]", batch.query_indptr[0], 0);
-  const int page = pool.layout().page;
-  for (size_t s = 0; s < sequences; ++s) {
-    const int rows = batch.query_rows(static_cast<int>(s));
-    require(rows >= 1, "rows of a sequence", rows, 1);
-    require(rows <= batch.lengths[s], "length of a sequence", batch.lengths[s], rows);
-    require(batch.decoding[s] == 0 || rows == 1, "rows of a decode step", rows, 1);
-    const int held = batch.page_indptr[s + 1] - batch.page_indptr[s];
-    const int needed = (batch.lengths[s] + page - 1) / page;
-    require(batch.page_indptr[s] >= 0 && held >= needed, "pages of a sequence", held, needed);
-    require(static_cast<size_t>(batch.page_indptr[s + 1]) <= batch.page_indices.size(), "end of a sequence's pages",
-            batch.page_indptr[s + 1], static_cast<int64_t>(batch.page_indices.size()));
-    require_pages(pool, batch.pages(static_cast<int>(s), page));
+  for (const GroupPages& group : batch.groups) {
+    require(group.lengths.size() == sequences, "size of lengths", group.lengths.size(), sequences);
+    require(group.page_indptr.size() == sequences + 1, "size of page_indptr", group.page_indptr.size(), sequences + 1);
+    require(group.slots.size() == rows, "size of slots", group.slots.size(), rows);
+    const size_t indptr = group.mask_indptr.size();
+    require(indptr == 0 || indptr == sequences + 1, "size of mask_indptr", indptr, sequences + 1);
   }
 }
 
-size_t pool_bytes(int layers, int kv_heads, int pages, const PageLayout& layout) {
-  if (layers < 1 || kv_heads < 1 || pages < 1) {
-    throw InputError(fmt::format("a page pool of {} layers, {} KV heads and {} pages cannot be made", layers, kv_heads, pages));
-  }
-  if (layout.page < 8 || layout.page > 128 || (layout.page & (layout.page - 1)) != 0) {
-    throw InputError(fmt::format("a page holds 8, 16, 32, 64 or 128 tokens, not {}", layout.page));
-  }
-  size_t bytes = layout.bytes;
-  for (const int count : {layers, kv_heads, pages}) {
-    if (__builtin_mul_overflow(bytes, static_cast<size_t>(count), &bytes)) {
-      throw InputError(
-          fmt::format("a page pool of {} layers, {} KV heads and {} pages is beyond any memory", layers, kv_heads, pages));
+void require_rows(const PassBatch& batch) {
+  for (int s = 0; s < batch.sequences(); ++s) {
+    const int rows = batch.query_rows(s);
+    require(rows >= 1, "rows of a sequence", rows, 1);
+    require(batch.decoding[s] == 0 || rows == 1, "rows of a decode step", rows, 1);
+    int before = -1;
+    for (int row = batch.query_indptr[s]; row < batch.query_indptr[s + 1]; ++row) {
+      require(batch.positions[row] > before, "position of a row", batch.positions[row], before + 1);
+      before = batch.positions[row];
     }
   }
-  return bytes;
+}
+
+void require_slots(const PassBatch& batch, const GroupPages& group, int s) {
+  int before = -1;
+  for (int row = batch.query_indptr[s]; row < batch.query_indptr[s + 1]; ++row) {
+    const int slot = group.slots[row];
+    require(slot < group.lengths[s], "slot of a row", slot, group.lengths[s] - 1);
+    require(slot > before, "slot of a row", slot, before + 1);
+    before = slot;
+  }
+}
+
+void require_group_pages(const PassBatch& batch, const Pool& pool, int index) {
+  const GroupPages& group = batch.groups[index];
+  const int page = pool.layout(index).page;
+  for (int s = 0; s < batch.sequences(); ++s) {
+    require_slots(batch, group, s);
+    const int held = group.page_indptr[s + 1] - group.page_indptr[s];
+    const int needed = pages_for(group.lengths[s], page);
+    require(group.page_indptr[s] >= 0 && held >= needed, "pages of a sequence", held, needed);
+    require(static_cast<size_t>(group.page_indptr[s + 1]) <= group.page_indices.size(), "end of a sequence's pages",
+            group.page_indptr[s + 1], static_cast<int64_t>(group.page_indices.size()));
+    require_pages(pool, index, group.pages(s, page));
+    if (!group.is_masked(s)) continue;
+    const int words = group.mask_indptr[s + 1] - group.mask_indptr[s];
+    const int wanted = batch.query_rows(s) * group.mask_words(s);
+    require(group.mask_indptr[s] >= 0 && words == wanted, "words of a sequence's masks", words, wanted);
+    require(static_cast<size_t>(group.mask_indptr[s + 1]) <= group.masks.size(), "end of a sequence's masks",
+            group.mask_indptr[s + 1], static_cast<int64_t>(group.masks.size()));
+  }
+}
+
+}  // namespace
+
+void require_batch(const PassBatch& batch, const Pool& pool) {
+  require(batch.groups.size() == static_cast<size_t>(pool.map().groups()), "number of groups", batch.groups.size(),
+          pool.map().groups());
+  require_sizes(batch);
+  require_rows(batch);
+  for (int group = 0; group < pool.map().groups(); ++group) require_group_pages(batch, pool, group);
 }
 
 }  // namespace sluice

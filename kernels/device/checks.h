@@ -21,16 +21,13 @@ void require_indices(const char* operation, std::span<const int32_t> indices, in
 /// Throws InputError unless the device attends heads of which `group` share a KV head.
 void require_group(const DeviceInfo& device, int group);
 /// `page` lies in the pool.
-void require_page(const Pool& pool, int32_t page);
-void require_pages(const Pool& pool, std::span<const int32_t> pages);
+void require_page(const Pool& pool, int group, int32_t page);
+void require_pages(const Pool& pool, int group, std::span<const int32_t> pages);
 /// `tokens` tokens fit `pages`, which lie in the pool.
-void require_tokens(const Pool& pool, std::span<const int32_t> pages, int tokens);
+void require_tokens(const Pool& pool, int group, std::span<const int32_t> pages, int tokens);
 /// As many targets as sources, all of which lie in the pool.
-void require_copies(const Pool& pool, std::span<const int32_t> sources, std::span<const int32_t> targets);
+void require_copies(const Pool& pool, int group, std::span<const int32_t> sources, std::span<const int32_t> targets);
 /// The arrays of a batch agree with each other, and its pages lie in `pool`.
 void require_batch(const PassBatch& batch, const Pool& pool);
-
-/// Bytes of a pool. Throws InputError for counts below 1, a page size that no device takes, or more bytes than a size_t holds.
-size_t pool_bytes(int layers, int kv_heads, int pages, const PageLayout& layout);
 
 }  // namespace sluice

@@ -3,29 +3,111 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "scripting/graph/plan.h"
 
 namespace sluice {
 
-/// All pages of one engine: [layer, page, kv_head] blocks of `PageLayout::bytes`.
+/// Layers that keep the same tokens, and what lies in a page of theirs. A sequence has a list of pages for each group.
+struct CacheGroup {
+  std::vector<int> layers;  // ascending
+  PageLayout layout;
+};
+
+/// Where pages lie in the memory of a pool. The memory is cut into slabs of equal size, of which each belongs to one group at a
+/// time: who owns a slab is the host's to say, so that groups share memory out in bytes. In a slab lie, for each layer of its
+/// group, as many pages as fit: [layer, page, KV head] blocks of `PageLayout::bytes`.
+///
+/// Page `p` of the layer of rank `r` in its group begins at (r * slab_pages + p) * page_bytes, whatever slab it is in; numbers of
+/// pages therefore have gaps between slabs.
+class PoolMap {
+ public:
+  /// Throws InputError for counts below 1, a page that no device takes, slabs too small for a page, or more bytes than a size_t
+  /// holds.
+  PoolMap(int kv_heads, std::vector<CacheGroup> groups, size_t slab_bytes, int slabs);
+  /// One slab that holds `pages` pages of one group of `layers` layers.
+  PoolMap(int layers, int kv_heads, int pages, const PageLayout& layout);
+
+  int layers() const { return static_cast<int>(places_.size()); }
+  int kv_heads() const { return kv_heads_; }
+  size_t bytes() const { return slab_bytes_ * static_cast<size_t>(slabs_); }
+  int slabs() const { return slabs_; }
+  int groups() const { return static_cast<int>(groups_.size()); }
+  const CacheGroup& group(int index) const { return groups_.at(static_cast<size_t>(index)).group; }
+  const PageLayout& layout(int group) const { return this->group(group).layout; }
+
+  /// Bytes of a page of one layer of a group.
+  size_t page_bytes(int group) const { return groups_.at(static_cast<size_t>(group)).page_bytes; }
+  /// Pages of a group that a slab holds.
+  int slab_pages(int group) const { return groups_.at(static_cast<size_t>(group)).slab_pages; }
+  /// The number of the first of them; the others follow.
+  int32_t first_page(int group, int slab) const;
+  /// The numbers of a group's pages are below this.
+  int32_t page_limit(int group) const { return first_page(group, slabs_ - 1) + slab_pages(group); }
+
+  struct Place {
+    int group = 0;
+    int rank = 0;  // of the layer in the group
+  };
+  /// Of the group that keeps the layer's K and V.
+  Place place_of(int layer) const { return places_.at(static_cast<size_t>(layer)); }
+  /// Where page 0 of a layer begins, or would begin.
+  size_t layer_offset(const Place& place) const {
+    return static_cast<size_t>(place.rank) * static_cast<size_t>(slab_pages(place.group)) * page_bytes(place.group);
+  }
+
+ private:
+  struct Group {
+    CacheGroup group;
+    size_t page_bytes = 0;
+    int slab_pages = 0;
+  };
+
+  int kv_heads_;
+  size_t slab_bytes_;
+  int slabs_;
+  std::vector<Group> groups_;
+  std::vector<Place> places_;  // [layers]
+};
+
+/// All pages of one engine, or of several that share them.
 class Pool {
  public:
+  explicit Pool(PoolMap map) : map_(std::move(map)) {}
   virtual ~Pool() = default;
-  virtual const PageLayout& layout() const = 0;
-  virtual int layers() const = 0;
-  virtual int pages() const = 0;
-  virtual int kv_heads() const = 0;
-  virtual size_t bytes() const = 0;
-  /// Copies page sources[i] over page targets[i] in every layer and head (copy on write of shared pages). All at once: no page
-  /// may be a target twice, or a target and the source of another.
-  virtual void copy_pages(std::span<const int32_t> sources, std::span<const int32_t> targets) = 0;
-  void copy_page(int32_t source, int32_t target) { copy_pages({&source, 1}, {&target, 1}); }
-  /// Copies the first `tokens` tokens of K and V of the pages into `keys`, `values`: float32 [layers, tokens, kv_heads, dim].
-  virtual void read(std::span<const int32_t> pages, int tokens, float* keys, float* values) const = 0;
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  const PoolMap& map() const { return map_; }
+  int layers() const { return map_.layers(); }
+  int kv_heads() const { return map_.kv_heads(); }
+  size_t bytes() const { return map_.bytes(); }
+  const PageLayout& layout(int group = 0) const { return map_.layout(group); }
+  /// The numbers of a group's pages are below this.
+  int pages(int group = 0) const { return map_.page_limit(group); }
+
+  /// Copies page sources[i] of a group over page targets[i] in each of its layers and heads (copy on write of shared pages). All
+  /// at once: no page may be a target twice, or a target and the source of another.
+  virtual void copy_pages(int group, std::span<const int32_t> sources, std::span<const int32_t> targets) = 0;
+  /// Copies the first `tokens` tokens of K and V in the pages of a group into `keys`, `values`: float32 [layers of the group,
+  /// tokens, kv_heads, dim].
+  virtual void read(int group, std::span<const int32_t> pages, int tokens, float* keys, float* values) const = 0;
   /// The inverse of `read`: stores the first `tokens` tokens of K and V, rounded to the pool's type. Cached fields are
-  /// untouched: `Device::refresh_pages` recomputes them.
-  virtual void write(std::span<const int32_t> pages, int tokens, const float* keys, const float* values) = 0;
+  /// untouched: `CacheOperations::refresh_pages` recomputes them.
+  virtual void write(int group, std::span<const int32_t> pages, int tokens, const float* keys, const float* values) = 0;
+
+  // Of the first group.
+  void copy_page(int32_t source, int32_t target) { copy_pages(0, {&source, 1}, {&target, 1}); }
+  void read(std::span<const int32_t> pages, int tokens, float* keys, float* values) const {
+    read(0, pages, tokens, keys, values);
+  }
+  void write(std::span<const int32_t> pages, int tokens, const float* keys, const float* values) {
+    write(0, pages, tokens, keys, values);
+  }
+
+ private:
+  PoolMap map_;
 };
 
 }  // namespace sluice

@@ -7,23 +7,48 @@
 
 namespace sluice {
 
-/// The sequences of one forward pass. Spans lie in host memory and stay valid until the pass ends.
-struct PassBatch {
-  std::span<const int32_t> query_indptr;  // [sequences + 1] rows of the token matrix
-  std::span<const int32_t> lengths;       // [sequences] tokens in the cache once this pass's are appended
-  std::span<const int32_t> page_indptr;   // [sequences + 1]
-  std::span<const int32_t> page_indices;  // [page_indptr.back()] pages, oldest first
-  std::span<const uint8_t> decoding;      // [sequences] 1: a decode step (one row; sparse layers run the flow); 0: prefill, dense
-  std::span<const uint64_t> seeds;        // [sequences] the request's seed for kRandom and kApproxTopK
-  std::span<RequestState* const> states;  // [sequences] may hold nulls
+/// Pages that `tokens` tokens take.
+constexpr int pages_for(int tokens, int page) { return (tokens + page - 1) / page; }
 
-  int sequences() const { return static_cast<int>(lengths.size()); }
+/// What one group of layers (CacheGroup) keeps of the sequences of a pass: for each a list of pages, whose tokens lie in slots
+/// that are numbered from the list's first page on. Where a group keeps everything a token's slot is its position.
+struct GroupPages {
+  std::span<const int32_t> lengths;       // [sequences] slots in use once this pass's rows are there
+  std::span<const int32_t> page_indptr;   // [sequences + 1]
+  std::span<const int32_t> page_indices;  // [page_indptr.back()] pages in the order of their slots
+  std::span<const int32_t> slots;         // [rows] where a row's key and value go; those of a sequence ascend
+  /// Which slots rows see, a bit each in words of 32 from the lowest on: of sequence s, rows one behind the other of
+  /// mask_words(s) words, from masks[mask_indptr[s]] on. A sequence without words, and all where `mask_indptr` is empty, see the
+  /// slots up to their own. A slot that a row does not see but another might is there, and its numbers are finite.
+  std::span<const int32_t> mask_indptr;  // [sequences + 1], or empty
+  std::span<const uint32_t> masks;
+
+  /// The pages of the slots in use, `page` in each.
+  std::span<const int32_t> pages(int sequence, int page) const {
+    return page_indices.subspan(page_indptr[sequence], pages_for(lengths[sequence], page));
+  }
+  bool has_masks() const { return !mask_indptr.empty() && mask_indptr.back() > 0; }
+  bool is_masked(int sequence) const { return !mask_indptr.empty() && mask_indptr[sequence + 1] > mask_indptr[sequence]; }
+  /// Words of a row's mask.
+  int mask_words(int sequence) const { return (lengths[sequence] + 31) / 32; }
+};
+
+/// The sequences of one forward pass: rows of the token matrix, each with the position of its token. Those of a sequence lie one
+/// behind the other in the order of their positions, which may have gaps and need not be the last: a row attends to what the
+/// cache holds up to its own position. Spans lie in host memory and stay valid until the pass ends.
+struct PassBatch {
+  std::span<const int32_t> query_indptr;  // [sequences + 1] rows
+  std::span<const int32_t> positions;     // [rows]
+  std::span<const uint8_t> decoding;      // [sequences] 1: a decode step (one row; sparse layers run the flow); 0: prefill, dense
+  std::span<const uint64_t> seeds;        // [sequences] the request's seed for kRandom and kApproxTopK; or empty
+  std::span<RequestState* const> states;  // [sequences] may hold nulls; or empty
+  std::span<const GroupPages> groups;     // as the pool has them
+
+  int sequences() const { return static_cast<int>(decoding.size()); }
   int rows() const { return query_indptr.empty() ? 0 : query_indptr.back(); }
   int query_rows(int sequence) const { return query_indptr[sequence + 1] - query_indptr[sequence]; }
-  /// The pages that hold the sequence's tokens, `page` in each, oldest first.
-  std::span<const int32_t> pages(int sequence, int page) const {
-    return page_indices.subspan(page_indptr[sequence], (lengths[sequence] + page - 1) / page);
-  }
+  /// Slots of a group that a sequence's last row sees, if it is not masked.
+  int seen(int group, int sequence) const { return groups[group].slots[query_indptr[sequence + 1] - 1] + 1; }
 };
 
 }  // namespace sluice

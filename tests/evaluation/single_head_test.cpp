@@ -26,9 +26,8 @@ class MixingDevice final : public Device {
   void read(void* target, const void* source, size_t bytes) override { cpu_->read(target, source, bytes); }
   void synchronize() override { cpu_->synchronize(); }
   size_t free_bytes() const override { return cpu_->free_bytes(); }
-  std::unique_ptr<Pool> create_pool(int layers, int kv_heads, int pages, const PageLayout& layout) override {
-    return cpu_->create_pool(layers, kv_heads, pages, layout);
-  }
+  using CacheOperations::create_pool;
+  std::unique_ptr<Pool> create_pool(const PoolMap& map) override { return cpu_->create_pool(map); }
   std::unique_ptr<CompiledFlow> compile(const Plan& plan, int layers, int kv_heads) override {
     return cpu_->compile(plan, layers, kv_heads);
   }

@@ -179,7 +179,7 @@ TEST(CpuDevice, RotatesByPositionAndAppends) {
 
     const PassBatch pass = batch.batch();
     for (int s = 0; s < pass.sequences(); ++s) {
-      const int length = pass.lengths[s];
+      const int length = batch.length(s);
       std::vector<float> keys(2 * length * kKvHeads * kDim);
       std::vector<float> values(keys.size());
       batch.pool().read(batch.pages(s), length, keys.data(), values.data());
@@ -304,31 +304,58 @@ TEST(Pass, NamesTheFieldThatDisagrees) {
     }
   };
   const PassBatch good = batch.batch();
-  PassBatch bad = good;
+  GroupPages group;
+  PassBatch bad;
+  const auto begin_anew = [&] {
+    group = good.groups[0];
+    bad = good;
+    bad.groups = {&group, 1};
+  };
+  begin_anew();
   bad.decoding = good.decoding.subspan(0, 1);
-  refused(bad, "decoding");
-  bad = good;
+  refused(bad, "query_indptr");
+  begin_anew();
+  bad.groups = {};
+  refused(bad, "number of groups");
+  begin_anew();
+  bad.positions = good.positions.subspan(1);
+  refused(bad, "size of positions");
+  begin_anew();
+  const std::vector<int32_t> falling = {39, 12, 13, 13, 14, 15};
+  bad.positions = falling;
+  refused(bad, "position of a row");
+  begin_anew();
+  const std::vector<int32_t> beyond_the_end = {40, 12, 13, 14, 15, 16};
+  group.slots = beyond_the_end;
+  refused(bad, "slot of a row");
+  begin_anew();
   const std::vector<int32_t> too_long = {40, 33};
-  bad.lengths = too_long;
+  group.lengths = too_long;
   refused(bad, "pages of a sequence");
-  bad = good;
+  begin_anew();
   const std::vector<uint8_t> decoding = {1, 1};
   bad.decoding = decoding;
   refused(bad, "rows of a decode step");
-  bad = good;
-  std::vector<int32_t> pages(good.page_indices.begin(), good.page_indices.end());
+  begin_anew();
+  std::vector<int32_t> pages(group.page_indices.begin(), group.page_indices.end());
   for (const int32_t wrong : {batch.pool().pages(), -1, INT32_MIN, INT32_MAX}) {
     for (size_t at = 0; at < pages.size(); ++at) {
       const int32_t right = std::exchange(pages[at], wrong);
-      bad.page_indices = pages;
+      group.page_indices = pages;
       refused(bad, "outside a pool");
       pages[at] = right;
     }
   }
-  bad = good;
+  begin_anew();
   const std::vector<int32_t> beyond = {0, 1'000'000, 4};
-  bad.page_indptr = beyond;
+  group.page_indptr = beyond;
   refused(bad, "end of a sequence's pages");
+  begin_anew();
+  const std::vector<uint32_t> masks(7, 1);
+  const std::vector<int32_t> mask_indptr = {0, 1, 7};
+  group.mask_indptr = mask_indptr;
+  group.masks = masks;
+  refused(bad, "words of a sequence's masks");
   device->begin_pass(good, batch.pool());
   EXPECT_THROW(device->begin_pass(good, batch.pool()), InternalError);
   device->end_pass();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/device.h"
+#include "kernels/device/batch_builder.h"
 
 namespace sluice::test {
 
@@ -34,39 +35,31 @@ class PagedBatch {
 
   PagedBatch(Device& device, std::vector<Sequence> sequences, int kv_heads, Geometry geometry, const PageLayout& layout,
              int layers = 1)
-      : sequences_(std::move(sequences)), kv_heads_(kv_heads), geometry_(geometry) {
-    query_indptr_ = page_indptr_ = {0};
+      : sequences_(std::move(sequences)), kv_heads_(kv_heads), geometry_(geometry), batch_(geometry.page) {
     int pages = 0;
     for (const Sequence& sequence : sequences_) {
-      pages += (sequence.length + geometry.page - 1) / geometry.page;
-      page_indptr_.push_back(pages);
-      query_indptr_.push_back(query_indptr_.back() + sequence.rows);
-      lengths_.push_back(sequence.length);
-      decoding_.push_back(sequence.decoding ? 1 : 0);
-      seeds_.push_back(7 + seeds_.size());
+      first_page_.push_back(pages);
+      pages += pages_for(sequence.length, geometry.page);
     }
-    states_.resize(sequences_.size(), nullptr);
     page_indices_.resize(pages + 3);
     std::iota(page_indices_.begin(), page_indices_.end(), 0);
     std::shuffle(page_indices_.begin(), page_indices_.end(), random_);
     page_indices_.resize(pages);
+    for (size_t s = 0; s < sequences_.size(); ++s) {
+      const Sequence& sequence = sequences_[s];
+      batch_.add({.first = sequence.length - sequence.rows, .rows = sequence.rows, .decoding = sequence.decoding, .seed = 7 + s},
+                 this->pages(static_cast<int>(s)));
+    }
     pool_ = device.create_pool(layers, kv_heads, pages + 3, layout);
     fill(layers);
   }
 
-  PassBatch batch() const {
-    return {.query_indptr = query_indptr_,
-            .lengths = lengths_,
-            .page_indptr = page_indptr_,
-            .page_indices = page_indices_,
-            .decoding = decoding_,
-            .seeds = seeds_,
-            .states = states_};
-  }
+  PassBatch batch() const { return batch_.batch(); }
   Pool& pool() { return *pool_; }
-  int rows() const { return query_indptr_.back(); }
+  int rows() const { return batch_.rows(); }
+  int length(int sequence) const { return sequences_[sequence].length; }
   std::span<const int32_t> pages(int sequence) const {
-    return std::span(page_indices_).subspan(page_indptr_[sequence], page_indptr_[sequence + 1] - page_indptr_[sequence]);
+    return std::span(page_indices_).subspan(first_page_[sequence], pages_for(length(sequence), geometry_.page));
   }
   std::vector<float> random_floats(size_t count, float spread = 1) {
     std::normal_distribution<float> normal(0, spread);
@@ -87,11 +80,12 @@ class PagedBatch {
     const int dim = geometry_.head_dim;
     const int query_heads = group * kv_heads_;
     std::vector<double> out(q.size());
-    for (size_t s = 0; s < sequences_.size(); ++s) {
+    int first_row = 0;
+    for (size_t s = 0; s < sequences_.size(); first_row += sequences_[s].rows, ++s) {
       for (int r = 0; r < sequences_[s].rows; ++r) {
         const int sees = sequences_[s].length - sequences_[s].rows + r + 1;
         for (int h = 0; h < query_heads; ++h) {
-          const size_t base = (static_cast<size_t>(query_indptr_[s] + r) * query_heads + h) * dim;
+          const size_t base = (static_cast<size_t>(first_row + r) * query_heads + h) * dim;
           std::vector<double> scores(sees);
           for (int t = 0; t < sees; ++t) {
             for (int d = 0; d < dim; ++d) scores[t] += static_cast<double>(q[base + d]) * key(s, layer, t, h / group, d);
@@ -131,10 +125,8 @@ class PagedBatch {
   int kv_heads_;
   Geometry geometry_;
   std::mt19937 random_{1};
-  std::vector<int32_t> query_indptr_, lengths_, page_indptr_, page_indices_;
-  std::vector<uint8_t> decoding_;
-  std::vector<uint64_t> seeds_;
-  std::vector<RequestState*> states_;
+  std::vector<int32_t> page_indices_, first_page_;
+  BatchBuilder batch_;
   std::vector<std::vector<float>> keys_, values_;
   std::unique_ptr<Pool> pool_;
 };

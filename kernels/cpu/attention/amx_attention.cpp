@@ -215,7 +215,7 @@ SLUICE_AMX void attend(const std::byte* packed, int dim, const PrefillTile& tile
   const float scale_base_2 = scale * std::numbers::log2e_v<float>;
   const int used_rows = tile.rows * group;
   const int row_groups = used_rows > kTileRows ? 2 : 1;
-  const int limit = tile.first_position + tile.rows;  // tokens that the last row sees
+  const int limit = tile.length;  // tokens that the last row sees
   for (int start = 0; start < limit; start += kBlockTokens) {
     const int packs = (std::min(kBlockTokens, limit - start) + kAmxPackTokens - 1) / kAmxPackTokens;
     const std::byte* block = packed + start / kAmxPackTokens * pack_bytes(dim);
@@ -227,7 +227,7 @@ SLUICE_AMX void attend(const std::byte* packed, int dim, const PrefillTile& tile
       std::byte* tiles = scratch.probabilities +
                          static_cast<size_t>(row / kTileRows) * (kBlockTokens / kTileDepth) * 2 * kTileBytes +
                          row % kTileRows * 64;
-      const int seen = row < used_rows ? tile.first_position + row / group + 1 : limit;
+      const int seen = row < used_rows ? tile.slots[row / group] + 1 : limit;
       float correction = 1;
       soften_row(scratch.scores + row * kBlockTokens, tokens, std::clamp(seen - start, 0, tokens), scale_base_2, tiles,
                  maxima[row], sums[row], correction);

@@ -54,10 +54,9 @@ void Attend::reserve(const Device::Limits& limits) {
 }
 
 KvPages Attend::kv_pages(int kv_head) const {
-  const CpuPool& pool = pass_->pool();
-  const PageLayout& layout = pool.layout();
-  return {.base = pool.base(call_->layer, kv_head),
-          .page_stride = pool.page_stride(),
+  const PageLayout& layout = layer_->layout;
+  return {.base = layer_->page(0, kv_head),
+          .page_stride = layer_->page_stride,
           .key_offset = layout.key_offset,
           .value_offset = layout.value_offset,
           .page = layout.page,
@@ -66,19 +65,24 @@ KvPages Attend::kv_pages(int kv_head) const {
 }
 
 float* Attend::query_of(int sequence, int kv_head) const {
-  return q_.row(pass_->batch().query_indptr[sequence]) + static_cast<int64_t>(kv_head) * group_ * pass_->pool().layout().head_dim;
+  return q_.row(pass_->batch().query_indptr[sequence]) + static_cast<int64_t>(kv_head) * group_ * layer_->layout.head_dim;
 }
 
 float* Attend::output_of(int sequence, int kv_head) const {
-  return out_.row(pass_->batch().query_indptr[sequence]) +
-         static_cast<int64_t>(kv_head) * group_ * pass_->pool().layout().head_dim;
+  return out_.row(pass_->batch().query_indptr[sequence]) + static_cast<int64_t>(kv_head) * group_ * layer_->layout.head_dim;
+}
+
+bool Attend::sees_nothing(int sequence) const {
+  const uint32_t* mask = pass_->mask(layer_->group, sequence, 0);
+  if (mask == nullptr) return false;
+  return std::all_of(mask, mask + pass_->group(layer_->group).mask_words(sequence), [](uint32_t word) { return word == 0; });
 }
 
 int64_t Attend::count_pieces(const Pass& pass) const {
   int64_t pieces = 0;
   for (int s = 0; s < pass.batch().sequences(); ++s) {
     if (pass.batch().decoding[s] == 0) continue;
-    pieces += pass.pool().kv_heads() * pieces_of(static_cast<int>(pass.pages(s).size()), pass.pool().layout().page);
+    pieces += pass.pool().kv_heads() * pieces_of(static_cast<int>(pass.pages(layer_->group, s).size()), layer_->layout.page);
   }
   return pieces;
 }
@@ -94,14 +98,13 @@ void Attend::plan(const Pass& pass) {
   const PassBatch& batch = pass.batch();
   const int kv_heads = pass.pool().kv_heads();
   const int tile_rows = prefill_tile_rows(group_);
-  const bool packed = prefill_on_tiles();
   int64_t left = count_pieces(pass);
   int64_t partials = 0;
   int longest = 1;
   for (int s = 0; s < batch.sequences(); ++s) {
-    const int pages = static_cast<int>(pass.pages(s).size());
+    const int pages = static_cast<int>(pass.pages(layer_->group, s).size());
     longest = std::max(longest, pages);
-    if (packed && batch.decoding[s] == 0) continue;
+    if (is_packed(s)) continue;
     for (int head = 0; head < kv_heads; ++head) {
       if (batch.decoding[s] == 0) {
         // The last tile sees the most tokens: it goes first, so that no thread starts it when the others have ended.
@@ -110,7 +113,7 @@ void Attend::plan(const Pass& pass) {
       } else if (flow_ != nullptr) {
         tasks_.push_back({Kind::kFlow, s, head, 0, 0, 0});
       } else {
-        const int pieces = pieces_of(pages, pass.pool().layout().page);
+        const int pieces = pieces_of(pages, layer_->layout.page);
         const auto row = static_cast<int>(rows_.size());
         rows_.push_back({.first = partials, .pieces = pieces, .left = pieces});
         for (int piece = 0; piece < pieces;) {
@@ -124,7 +127,7 @@ void Attend::plan(const Pass& pass) {
     }
   }
   selected_.assign(tasks_.size(), 0);
-  const PageLayout& layout = pass.pool().layout();
+  const PageLayout& layout = layer_->layout;
   grow(partials_, partials * partial_floats(group_, layout.head_dim) * sizeof(float));
   const ThreadScratch needed(group_, layout.head_dim, longest, layout.page);
   for (MappedMemory& scratch : scratch_) grow(scratch, needed.total * sizeof(float));
@@ -137,14 +140,13 @@ void Attend::run(const Pass& pass, const Device::Attention& call, const DeviceFl
   q_ = q;
   out_ = out;
   group_ = call.query_heads / pass.pool().kv_heads();
+  layer_ = &pass.pool().layer(call.layer);
   flow_ = flow;
   const bool wants_scores = flow != nullptr && call.probe != nullptr && call.probe->scores != nullptr;
   score_rows_ = wants_scores ? static_cast<int64_t>(scored_selections(flow->flow().plan().graph).size()) : 0;
   plan(pass);
-  if (prefill_on_tiles()) {
-    for (int s = 0; s < pass.batch().sequences(); ++s) {
-      if (pass.batch().decoding[s] == 0) run_packed(s);
-    }
+  for (int s = 0; s < pass.batch().sequences(); ++s) {
+    if (is_packed(s)) run_packed(s);
   }
   const int threads = flow == nullptr ? pool_.threads() : flow->threads();
   pool_.run_within(threads, static_cast<int64_t>(tasks_.size()), [this](int64_t index, int thread) {
@@ -160,42 +162,47 @@ void Attend::run(const Pass& pass, const Device::Attention& call, const DeviceFl
   });
   for (size_t i = 0; i < tasks_.size(); ++i) {
     if (tasks_[i].kind != Kind::kFlow) continue;
-    flow->count(selected_[i], static_cast<int>(pass.pages(tasks_[i].sequence).size()));
+    flow->count(selected_[i], static_cast<int>(pass.pages(layer_->group, tasks_[i].sequence).size()));
   }
 }
 
 PrefillTile Attend::tile_of(int sequence, int kv_head, int first, int rows) const {
   const PassBatch& batch = pass_->batch();
   const int64_t row = batch.query_indptr[sequence] + first;
-  const int64_t column = static_cast<int64_t>(kv_head) * group_ * pass_->pool().layout().head_dim;
-  const int all_rows = pass_->query_rows(sequence);
-  return {.queries = q_.row(row) + column,
-          .query_stride = q_.stride,
-          .out = out_.row(row) + column,
-          .out_stride = out_.stride,
-          .rows = std::min(rows, all_rows - first),
-          .first_position = batch.lengths[sequence] - all_rows + first};
+  const int64_t column = static_cast<int64_t>(kv_head) * group_ * layer_->layout.head_dim;
+  const GroupPages& kept = pass_->group(layer_->group);
+  PrefillTile tile{.queries = q_.row(row) + column,
+                   .query_stride = q_.stride,
+                   .out = out_.row(row) + column,
+                   .out_stride = out_.stride,
+                   .rows = std::min(rows, pass_->query_rows(sequence) - first),
+                   .slots = kept.slots.data() + row,
+                   .masks = pass_->mask(layer_->group, sequence, first)};
+  tile.mask_words = tile.masks == nullptr ? 0 : kept.mask_words(sequence);
+  tile.length = tile.masks == nullptr ? tile.slots[tile.rows - 1] + 1 : kept.lengths[sequence];
+  return tile;
 }
 
 void Attend::run_tile(const Task& task, int thread) {
-  const PageLayout& layout = pass_->pool().layout();
+  const PageLayout& layout = layer_->layout;
   const ThreadScratch at(group_, layout.head_dim, 1, layout.page);
-  attend_tile(kv_pages(task.kv_head), pass_->pages(task.sequence).data(),
+  attend_tile(kv_pages(task.kv_head), pass_->pages(layer_->group, task.sequence).data(),
               tile_of(task.sequence, task.kv_head, task.first, prefill_tile_rows(group_)), group_, call_->scale,
               scratch_[thread].as<float>() + at.kernel);
 }
 
-bool Attend::prefill_on_tiles() const {
-  const PageLayout& layout = pass_->pool().layout();
+bool Attend::is_packed(int sequence) const {
+  const PageLayout& layout = layer_->layout;
+  if (pass_->batch().decoding[sequence] != 0 || pass_->group(layer_->group).is_masked(sequence)) return false;
   return tiles_ && layout.kv == DataType::kBF16 && amx_takes_dim(layout.head_dim);
 }
 
 void Attend::run_packed(int sequence) {
-  const PageLayout& layout = pass_->pool().layout();
+  const PageLayout& layout = layer_->layout;
   const ThreadScratch at(group_, layout.head_dim, 1, layout.page);
   const int kv_heads = pass_->pool().kv_heads();
-  const int length = pass_->batch().lengths[sequence];
-  const int32_t* pages = pass_->pages(sequence).data();
+  const int length = pass_->seen(layer_->group, sequence);
+  const int32_t* pages = pass_->pages(layer_->group, sequence).data();
   const size_t bytes = amx_packed_bytes(length, layout.head_dim);
   grow(packed_, kv_heads * bytes);
   constexpr int kTogether = 8 * kAmxPackTokens;
@@ -218,8 +225,8 @@ void Attend::run_packed(int sequence) {
 }
 
 void Attend::run_pieces(const Task& task, int thread) {
-  const PageLayout& layout = pass_->pool().layout();
-  const auto all = pass_->pages(task.sequence);
+  const PageLayout& layout = layer_->layout;
+  const auto all = pass_->pages(layer_->group, task.sequence);
   DecodeRow& row = rows_[task.row];
   const size_t step = kPieceTokens / layout.page;
   float* scratch = scratch_[thread].as<float>() + ThreadScratch(group_, layout.head_dim, 1, layout.page).kernel;
@@ -228,21 +235,24 @@ void Attend::run_pieces(const Task& task, int thread) {
   prepare_piece(kv_pages(task.kv_head), pages, query_of(task.sequence, task.kv_head), group_, call_->scale, tiles_, scratch);
   const bool to_the_end = pages.data() + pages.size() == all.data() + all.size();
   for (int i = 0; i < task.pieces; ++i, pages = pages.subspan(std::min(step, pages.size()))) {
-    const int last_tokens = to_the_end && i + 1 == task.pieces ? pass_->last_tokens(task.sequence) : layout.page;
+    const int last_tokens = to_the_end && i + 1 == task.pieces ? pass_->last_tokens(layer_->group, task.sequence) : layout.page;
     float* partial = partials_.as<float>() + (row.first + task.first + i) * partial_floats(group_, layout.head_dim);
-    attend_piece(kv_pages(task.kv_head), pages, std::min(step, pages.size()), last_tokens, group_, tiles_, scratch,
+    const uint32_t* mask = pass_->mask(layer_->group, task.sequence, 0);
+    if (mask != nullptr) mask += static_cast<ptrdiff_t>(task.first + i) * kPieceTokens / 32;
+    attend_piece(kv_pages(task.kv_head), pages, std::min(step, pages.size()), last_tokens, mask, group_, tiles_, scratch,
                  partial_at(partial, group_, layout.head_dim));
   }
   // The thread that ends the row's last pieces merges it: the partials are summed in their order whoever that is.
   if (std::atomic_ref(row.left).fetch_sub(task.pieces, std::memory_order_acq_rel) > task.pieces) return;
   merge_partials(partials_.as<float>() + row.first * partial_floats(group_, layout.head_dim), row.pieces, group_, layout.head_dim,
                  output_of(task.sequence, task.kv_head), nullptr);
+  if (sees_nothing(task.sequence)) std::fill_n(output_of(task.sequence, task.kv_head), group_ * layer_->layout.head_dim, 0.0F);
   if (call_->probe != nullptr) report_dense(task.sequence, task.kv_head);
 }
 
 void Attend::attend_pages(int kv_head, std::span<const int32_t> pages, int last_tokens, const float* query, int thread,
                           float* out, float* log_sums) {
-  const PageLayout& layout = pass_->pool().layout();
+  const PageLayout& layout = layer_->layout;
   const ThreadScratch at(group_, layout.head_dim, static_cast<int>(pages.size()), layout.page);
   float* scratch = scratch_[thread].as<float>();
   const size_t step = kPieceTokens / layout.page;
@@ -252,16 +262,19 @@ void Attend::attend_pages(int kv_head, std::span<const int32_t> pages, int last_
     const size_t count = std::min(step, pages.size() - first);
     float* partial = scratch + at.partials + pieces * partial_floats(group_, layout.head_dim);
     attend_piece(kv_pages(kv_head), pages.subspan(first), count, first + count == pages.size() ? last_tokens : layout.page,
-                 group_, tiles_, scratch + at.kernel, partial_at(partial, group_, layout.head_dim));
+                 nullptr, group_, tiles_, scratch + at.kernel, partial_at(partial, group_, layout.head_dim));
   }
   merge_partials(scratch + at.partials, pieces, group_, layout.head_dim, out, log_sums);
 }
 
 void Attend::run_flow(const Task& task, int thread) {
+  if (pass_->group(layer_->group).is_masked(task.sequence)) {
+    throw InternalError("attention: a flow selects whole pages, and a sequence does not see all of them");
+  }
   const PassBatch& batch = pass_->batch();
   const CpuPool& pool = pass_->pool();
-  const auto pages = pass_->pages(task.sequence);
-  const int last_tokens = pass_->last_tokens(task.sequence);
+  const auto pages = pass_->pages(layer_->group, task.sequence);
+  const int last_tokens = pass_->last_tokens(layer_->group, task.sequence);
   const float* query = query_of(task.sequence, task.kv_head);
   const AttentionProbe* probe = call_->probe;
   const int64_t slot = static_cast<int64_t>(task.sequence) * pool.kv_heads() + task.kv_head;
@@ -270,14 +283,14 @@ void Attend::run_flow(const Task& task, int thread) {
   }
 
   const FlowRow row{.query = query,
-                    .pages_base = pool.base(call_->layer, task.kv_head),
-                    .page_stride = pool.page_stride(),
+                    .pages_base = layer_->page(0, task.kv_head),
+                    .page_stride = layer_->page_stride,
                     .pages = pages,
                     .last_tokens = last_tokens,
                     .seed = batch.seeds.empty() ? 0 : batch.seeds[task.sequence],
                     .layer = call_->layer,
                     .kv_head = task.kv_head,
-                    .step = batch.lengths[task.sequence],
+                    .step = pass_->seen(layer_->group, task.sequence),
                     .state = batch.states.empty() ? nullptr : batch.states[task.sequence],
                     .scores = probe == nullptr || probe->scores == nullptr
                                   ? nullptr
@@ -291,7 +304,7 @@ void Attend::run_flow(const Task& task, int thread) {
   }
   for (int i = 0; i < count; ++i) chosen[i] = pages[positions[i]];
   const bool with_last = positions[count - 1] == static_cast<int>(pages.size()) - 1;
-  const int chosen_last_tokens = with_last ? last_tokens : pool.layout().page;
+  const int chosen_last_tokens = with_last ? last_tokens : layer_->layout.page;
 
   std::array<float, kMostHeads> log_sums;
   attend_pages(task.kv_head, {chosen, static_cast<size_t>(count)}, chosen_last_tokens, query, thread,
@@ -304,7 +317,7 @@ void Attend::run_flow(const Task& task, int thread) {
     probe->mass[slot] = 1;
     return;
   }
-  const ThreadScratch at(group_, pool.layout().head_dim, static_cast<int>(pages.size()), pool.layout().page);
+  const ThreadScratch at(group_, layer_->layout.head_dim, static_cast<int>(pages.size()), layer_->layout.page);
   std::array<float, kMostHeads> all_log_sums;
   attend_pages(task.kv_head, pages, last_tokens, query, thread, scratch_[thread].as<float>() + at.spare, all_log_sums.data());
   float mass = 0;
@@ -326,7 +339,7 @@ void Attend::report(int64_t slot, std::span<const int32_t> positions) {
 void Attend::report_dense(int sequence, int kv_head) {
   const AttentionProbe& probe = *call_->probe;
   const int64_t slot = static_cast<int64_t>(sequence) * pass_->pool().kv_heads() + kv_head;
-  const auto pages = static_cast<int>(pass_->pages(sequence).size());
+  const auto pages = static_cast<int>(pass_->pages(layer_->group, sequence).size());
   if (probe.counts != nullptr) probe.counts[slot] = pages;
   if (probe.mass != nullptr) probe.mass[slot] = 1;
   if (probe.selected == nullptr) return;

@@ -46,7 +46,10 @@ class Attend {
   /// Pieces of a dense row that a task takes while `left` are without one: many, since the memory stays busy between them;
   /// fewer towards the end, so that the threads end together.
   int pieces_together(int64_t left) const;
-  bool prefill_on_tiles() const;
+  /// Whether a mask hides everything from the row of a sequence that decodes.
+  bool sees_nothing(int sequence) const;
+  /// Whether a sequence is in prefill on AMX tiles.
+  bool is_packed(int sequence) const;
   /// Prefill on AMX tiles: packs a sequence's K and V, then runs its tiles. One sequence at a time shares the memory.
   void run_packed(int sequence);
   void run_tile(const Task& task, int thread);
@@ -75,6 +78,7 @@ class Attend {
   // The call in progress.
   const Pass* pass_ = nullptr;
   const Device::Attention* call_ = nullptr;
+  const LayerPages* layer_ = nullptr;
   const DeviceFlow* flow_ = nullptr;
   Matrix q_;
   Matrix out_;

@@ -49,10 +49,11 @@ size_t decode_scratch_floats(int group, int dim);
 void prepare_piece(const KvPages& kv, std::span<const int32_t> pages, const float* query, int group, float scale, bool tiles,
                    float* scratch);
 /// The prepared query row over the first `piece` of `pages` (at most kPieceTokens tokens; all full but the last, which holds
-/// `last_tokens`). What follows in `pages` is what this thread reads next. Online softmax over blocks of tokens (Milakov and
+/// `last_tokens`). What follows in `pages` is what this thread reads next. `mask` (may be null: all): a bit for each token of the
+/// piece that the row sees; the others have finite numbers. Online softmax over blocks of tokens (Milakov and
 /// Gimelshein 2018), every byte of K and V read from memory once for all heads of the group.
-void attend_piece(const KvPages& kv, std::span<const int32_t> pages, size_t piece, int last_tokens, int group, bool tiles,
-                  float* scratch, const Partial& result);
+void attend_piece(const KvPages& kv, std::span<const int32_t> pages, size_t piece, int last_tokens, const uint32_t* mask,
+                  int group, bool tiles, float* scratch, const Partial& result);
 
 /// Merges `count` partials that lie partial_floats apart, in order, and divides: out [group, dim]. log_sums (may be null)
 /// [group] gets the log2 of the sum of 2^score over all tokens.
@@ -64,14 +65,24 @@ struct PrefillTile {
   int64_t query_stride = 0;
   float* out = nullptr;  // as queries
   int64_t out_stride = 0;
-  int rows = 0;            // tokens, at most prefill_tile_rows(group)
-  int first_position = 0;  // of row 0; row r sees the tokens [0, first_position + r]
+  int rows = 0;  // tokens, at most prefill_tile_rows(group)
+  /// [rows] ascending: row r sees the tokens [0, slots[r]].
+  const int32_t* slots = nullptr;
+  /// If not null: instead row r sees the tokens whose bits are set in the words from masks + r * mask_words on, of the first
+  /// `length`. A row that sees none gets zeros.
+  const uint32_t* masks = nullptr;
+  int mask_words = 0;
+  int length = 0;  // of the tokens that rows may see
+
+  bool sees(int row, int token) const {
+    return masks == nullptr ? token <= slots[row] : (masks[row * mask_words + token / 32] >> (token % 32) & 1U) != 0;
+  }
 };
 /// Tokens whose queries make one tile.
 int prefill_tile_rows(int group);
 /// Floats of scratch that `attend_tile` needs.
 size_t prefill_scratch_floats(int dim);
-/// Causal attention of one tile over `pages` (oldest first, at least up to the last row's position).
+/// Attention of one tile over `pages`, which hold at least the tokens that its rows see.
 void attend_tile(const KvPages& kv, const int32_t* pages, const PrefillTile& tile, int group, float scale, float* scratch);
 
 }  // namespace sluice::cpu

@@ -139,6 +139,15 @@ HWY_INLINE void soften(float* scores, int tokens, const std::byte* ahead, int li
   }
 }
 
+/// Scores [tokens][Heads] of tokens that are not seen become -inf.
+template <int Heads, typename T>
+void hide(const BlockRows<T>& keys, float* scores) {
+  for (int t = 0; t < keys.tokens; ++t) {
+    if ((keys.mask[t / 32] >> (t % 32) & 1U) != 0) continue;
+    std::fill_n(scores + t * Heads, Heads, -std::numeric_limits<float>::infinity());
+  }
+}
+
 /// `tiles`: the query as amx_pack_query leaves it, or null for scores by vectors.
 template <int Heads, typename T>
 void attend_heads(const BlockRows<T>& keys, const BlockRows<T>& values, const float* query, AmxScores& amx,
@@ -152,6 +161,7 @@ void attend_heads(const BlockRows<T>& keys, const BlockRows<T>& values, const fl
     }
   }
   if (!scored) score_block<Heads>(keys, query, scores);
+  if (keys.mask != nullptr) hide<Heads>(keys, scores);
   // About a line for each vector of scores, in whole rows of V.
   const int row_bytes = values.dim * static_cast<int>(sizeof(T));
   const int asked = std::min(values.page, keys.tokens * Heads / static_cast<int>(kLanes) * 64 / row_bytes);
@@ -297,8 +307,8 @@ void copy_output(const float* from, int dim, bool paired, float* to) {
 }
 
 template <typename T>
-void attend_piece_of(const KvPages& kv, std::span<const int32_t> pages, size_t piece, int last_tokens, int group, bool on_tiles,
-                     float* memory, const Partial& result) {
+void attend_piece_of(const KvPages& kv, std::span<const int32_t> pages, size_t piece, int last_tokens, const uint32_t* mask,
+                     int group, bool on_tiles, float* memory, const Partial& result) {
   const Scratch scratch(kv, group, memory);
   const int dim = scratch.dim;
   const bool direct = dim == kv.dim;
@@ -319,6 +329,7 @@ void attend_piece_of(const KvPages& kv, std::span<const int32_t> pages, size_t p
   for (size_t first = 0; first < piece; first += pages_per_block) {
     const int count = static_cast<int>(std::min<size_t>(pages_per_block, piece - first));
     keys.tokens = values.tokens = count * kv.page - (first + count == piece ? kv.page - last_tokens : 0);
+    keys.mask = mask == nullptr ? nullptr : mask + first * static_cast<size_t>(kv.page) / 32;
     set_block(keys, kv, pages, first, count, true);
     set_block(values, kv, pages, first, count, false);
     if (direct) {
@@ -327,6 +338,7 @@ void attend_piece_of(const KvPages& kv, std::span<const int32_t> pages, size_t p
       BlockRows<float> float_keys;
       BlockRows<float> float_values;
       widen_block(kv, keys, dim, scratch.wide_keys, float_keys);
+      float_keys.mask = keys.mask;
       widen_block(kv, values, dim, scratch.wide_values, float_values);
       attend_block(float_keys, float_values, scratch.query, amx, nullptr, group, scratch.scores, maximum, sum, scratch.output);
     }
@@ -338,12 +350,12 @@ void attend_piece_of(const KvPages& kv, std::span<const int32_t> pages, size_t p
   }
 }
 
-void attend_piece_any(const KvPages& kv, std::span<const int32_t> pages, size_t piece, int last_tokens, int group, bool tiles,
-                      float* memory, const Partial& result) {
+void attend_piece_any(const KvPages& kv, std::span<const int32_t> pages, size_t piece, int last_tokens, const uint32_t* mask,
+                      int group, bool tiles, float* memory, const Partial& result) {
   if (kv.type == DataType::kBF16) {
-    attend_piece_of<uint16_t>(kv, pages, piece, last_tokens, group, tiles && amx_scores_take(kv), memory, result);
+    attend_piece_of<uint16_t>(kv, pages, piece, last_tokens, mask, group, tiles && amx_scores_take(kv), memory, result);
   } else {
-    attend_piece_of<float>(kv, pages, piece, last_tokens, group, false, memory, result);
+    attend_piece_of<float>(kv, pages, piece, last_tokens, mask, group, false, memory, result);
   }
 }
 
@@ -381,9 +393,9 @@ void prepare_piece(const KvPages& kv, std::span<const int32_t> pages, const floa
   HWY_DYNAMIC_DISPATCH(prepare_piece_any)(kv, pages, query, group, scale, tiles, scratch);
 }
 
-void attend_piece(const KvPages& kv, std::span<const int32_t> pages, size_t piece, int last_tokens, int group, bool tiles,
-                  float* scratch, const Partial& result) {
-  HWY_DYNAMIC_DISPATCH(attend_piece_any)(kv, pages, piece, last_tokens, group, tiles, scratch, result);
+void attend_piece(const KvPages& kv, std::span<const int32_t> pages, size_t piece, int last_tokens, const uint32_t* mask,
+                  int group, bool tiles, float* scratch, const Partial& result) {
+  HWY_DYNAMIC_DISPATCH(attend_piece_any)(kv, pages, piece, last_tokens, mask, group, tiles, scratch, result);
 }
 
 void merge_partials(float* partials, int count, int group, int dim, float* out, float* log_sums) {

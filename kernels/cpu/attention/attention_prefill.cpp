@@ -119,7 +119,7 @@ void attend_tile_any(const KvPages& kv, const int32_t* pages, const PrefillTile&
   std::fill(maximum, maximum + kColumns, -std::numeric_limits<float>::infinity());
   std::fill(sum, sum + kColumns, 0.0f);
 
-  const int length = tile.first_position + tile.rows;
+  const int length = tile.length;
   for (int first = 0; first < length; first += kBlock) {
     const int tokens = std::min(kBlock, length - first);
     const int padded = (tokens + kRegisterRows - 1) / kRegisterRows * kRegisterRows;
@@ -127,7 +127,8 @@ void attend_tile_any(const KvPages& kv, const int32_t* pages, const PrefillTile&
     widen_rows(kv, block_pages, true, tokens, padded, block);
     outer_products(block, dim, 1, queries, padded, dim, nullptr, scores);
     for (int r = 0; r < tile.rows; ++r) {
-      for (int t = std::max(0, tile.first_position + r + 1 - first); t < tokens; ++t) {
+      for (int t = tile.masks != nullptr ? 0 : std::max(0, tile.slots[r] + 1 - first); t < tokens; ++t) {
+        if (tile.masks != nullptr && tile.sees(r, first + t)) continue;
         std::fill_n(scores + t * kColumns + r * group, group, -std::numeric_limits<float>::infinity());
       }
     }
@@ -139,7 +140,7 @@ void attend_tile_any(const KvPages& kv, const int32_t* pages, const PrefillTile&
   for (int r = 0; r < tile.rows; ++r) {
     for (int h = 0; h < group; ++h) {
       const int column = r * group + h;
-      const float inverse = 1.0f / sum[column];
+      const float inverse = tile.masks != nullptr && sum[column] == 0 ? 0.0f : 1.0f / sum[column];
       float* to = tile.out + r * tile.out_stride + h * dim;
       for (int d = 0; d < dim; ++d) to[d] = output[d * kColumns + column] * inverse;
     }

@@ -15,6 +15,7 @@ struct BlockRows {
   int page = 0;                     // tokens
   int tokens = 0;
   int dim = 0;
+  const uint32_t* mask = nullptr;  // a bit for each token that is seen; null: all are
 };
 
 }  // namespace sluice::cpu

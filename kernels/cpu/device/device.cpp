@@ -23,13 +23,13 @@ void require_f32(const char* operation, const Matrix& matrix) {
   if (matrix.type != DataType::kF32) throw InternalError(fmt::format("{}: activations on the CPU are f32", operation));
 }
 
-/// The flow as this device compiled it, checked to lay out pages as `pool` does.
-const DeviceFlow& as_device_flow(const char* operation, const CompiledFlow& flow, const CpuPool& pool) {
+/// The flow as this device compiled it, checked to lay out pages as the group does.
+const DeviceFlow& as_device_flow(const char* operation, const CompiledFlow& flow, const PageLayout& layout) {
   const auto* mine = dynamic_cast<const DeviceFlow*>(&flow);
   if (mine == nullptr) throw InternalError("a flow of another device was given to the CPU");
-  require_equal(operation, "bytes of the pool's page", static_cast<int64_t>(pool.layout().bytes),
+  require_equal(operation, "bytes of the pool's page", static_cast<int64_t>(layout.bytes),
                 static_cast<int64_t>(flow.plan().layout.bytes));
-  require_equal(operation, "tokens of the pool's page", pool.layout().page, flow.plan().layout.page);
+  require_equal(operation, "tokens of the pool's page", layout.page, flow.plan().layout.page);
   return *mine;
 }
 
@@ -103,9 +103,7 @@ std::unique_ptr<Weight> CpuDevice::create_weight(const void* values, DataType ty
   return std::make_unique<CpuWeight>(values, type, rows, columns);
 }
 
-std::unique_ptr<Pool> CpuDevice::create_pool(int layers, int kv_heads, int pages, const PageLayout& layout) {
-  return std::make_unique<CpuPool>(layers, kv_heads, pages, layout);
-}
+std::unique_ptr<Pool> CpuDevice::create_pool(const PoolMap& map) { return std::make_unique<CpuPool>(map); }
 
 std::unique_ptr<CompiledFlow> CpuDevice::compile(const Plan& plan, int layers, int kv_heads) {
   auto flow = std::make_unique<DeviceFlow>(compile_flow(plan, layers, kv_heads), threads_.threads(), flows_);
@@ -209,14 +207,14 @@ void CpuDevice::gather_rows(Matrix x, std::span<const int32_t> rows, Matrix out)
   for (size_t i = 0; i < rows.size(); ++i) std::copy_n(x.row(rows[i]), x.columns, out.row(static_cast<int64_t>(i)));
 }
 
-void CpuDevice::append_row(int layer, int64_t row, const float* keys, const float* values) {
-  const CpuPool& pool = pass_.pool();
-  const PageLayout& layout = pool.layout();
-  const int position = pass_.positions()[row];
-  const int32_t page = pass_.pages(pass_.row_sequences()[row])[position / layout.page];
-  const size_t at = position % layout.page * layout.head_dim * size_of(layout.kv);
-  for (int head = 0; head < pool.kv_heads(); ++head) {
-    std::byte* to = pool.base(layer, head) + page * pool.page_stride() + at;
+void CpuDevice::append_row(const LayerPages& layer, int64_t row, const float* keys, const float* values) {
+  const PageLayout& layout = layer.layout;
+  const GroupPages& kept = pass_.group(layer.group);
+  const int slot = kept.slots[row];
+  const int32_t page = kept.page_indices[kept.page_indptr[pass_.row_sequences()[row]] + slot / layout.page];
+  const size_t at = slot % layout.page * layout.head_dim * size_of(layout.kv);
+  for (int head = 0; head < pass_.pool().kv_heads(); ++head) {
+    std::byte* to = layer.page(page, head) + at;
     store_as(layout.kv, keys + static_cast<int64_t>(head) * layout.head_dim, layout.head_dim, to + layout.key_offset);
     store_as(layout.kv, values + static_cast<int64_t>(head) * layout.head_dim, layout.head_dim, to + layout.value_offset);
   }
@@ -227,14 +225,15 @@ void CpuDevice::rope_append(int layer, Matrix qkv, int query_heads, const Weight
   const auto told = operation("rope_append");
   if (!pass_.active()) throw InternalError("rope_append was called outside a pass");
   const CpuPool& pool = pass_.pool();
-  const int dim = pool.layout().head_dim;
+  require_layer("rope_append", layer, pool);
+  const LayerPages& pages = pool.layer(layer);
+  const int dim = pages.layout.head_dim;
   const int kv_heads = pool.kv_heads();
   require_f32("rope_append", qkv);
   require_equal("rope_append", "qkv.rows", qkv.rows, pass_.batch().rows());
   require_equal("rope_append", "qkv.columns", qkv.columns, static_cast<int64_t>(query_heads + 2 * kv_heads) * dim);
   if (query_gain != nullptr) require_equal("rope_append", "query_gain.columns", query_gain->columns(), dim);
   if (key_gain != nullptr) require_equal("rope_append", "key_gain.columns", key_gain->columns(), dim);
-  require_layer("rope_append", layer, pool);
   const float* query_factors = query_gain == nullptr ? nullptr : as_cpu(*query_gain).vector();
   const float* key_factors = key_gain == nullptr ? nullptr : as_cpu(*key_gain).vector();
   rope_.prepare(rope, dim, pass_.positions(), pass_.number());
@@ -245,7 +244,7 @@ void CpuDevice::rope_append(int layer, Matrix qkv, int query_heads, const Weight
       if (factors != nullptr) rms_norm_row(head, factors, dim, epsilon, head);
       rotate_row(head, rope_.cosine(row), rope_.sine(row), dim / 2);
     }
-    append_row(layer, row, qkv.row(row) + static_cast<int64_t>(query_heads) * dim, head);
+    append_row(pages, row, qkv.row(row) + static_cast<int64_t>(query_heads) * dim, head);
   });
 }
 
@@ -253,28 +252,30 @@ void CpuDevice::append(int layer, Matrix keys, Matrix values) {
   const auto told = operation("append");
   if (!pass_.active()) throw InternalError("append was called outside a pass");
   const CpuPool& pool = pass_.pool();
-  const int64_t columns = static_cast<int64_t>(pool.kv_heads()) * pool.layout().head_dim;
+  require_layer("append", layer, pool);
+  const LayerPages& pages = pool.layer(layer);
+  const int64_t columns = static_cast<int64_t>(pool.kv_heads()) * pages.layout.head_dim;
   require_f32("append", keys);
   require_f32("append", values);
   require_equal("append", "keys.rows", keys.rows, pass_.batch().rows());
   require_equal("append", "values.rows", values.rows, pass_.batch().rows());
   require_equal("append", "keys.columns", keys.columns, columns);
   require_equal("append", "values.columns", values.columns, columns);
-  require_layer("append", layer, pool);
-  for_rows(keys.rows, columns, [&](int64_t row) { append_row(layer, row, keys.row(row), values.row(row)); });
+  for_rows(keys.rows, columns, [&](int64_t row) { append_row(pages, row, keys.row(row), values.row(row)); });
 }
 
 void CpuDevice::refresh_fields(int layer, const CompiledFlow& flow) {
   const auto told = operation("refresh_fields");
   if (!pass_.active()) throw InternalError("refresh_fields was called outside a pass");
   const CpuPool& pool = pass_.pool();
-  const DeviceFlow& mine = as_device_flow("refresh_fields", flow, pool);
   require_layer("refresh_fields", layer, pool);
+  const LayerPages& pages = pool.layer(layer);
+  const DeviceFlow& mine = as_device_flow("refresh_fields", flow, pages.layout);
   if (mine.plan().graph.fields.empty()) return;
-  const auto touched = pass_.touched();
+  const auto touched = pass_.touched(pages.group);
   threads_.run_within(mine.threads(), static_cast<int64_t>(touched.size()) * pool.kv_heads(), [&](int64_t index, int thread) {
     const TouchedPage& at = touched[index / pool.kv_heads()];
-    std::byte* page = pool.base(layer, static_cast<int>(index % pool.kv_heads())) + at.page * pool.page_stride();
+    std::byte* page = pages.page(at.page, static_cast<int>(index % pool.kv_heads()));
     mine.flow().refresh_page(page, at.tokens, mine.scratch(thread));
   });
 }
@@ -282,18 +283,19 @@ void CpuDevice::refresh_fields(int layer, const CompiledFlow& flow) {
 void CpuDevice::refresh_pages(Pool& pool, int layer, std::span<const int32_t> pages, int last_tokens, const CompiledFlow& flow) {
   const auto told = operation("refresh_pages");
   const CpuPool& memory = as_cpu_pool(pool);
-  const DeviceFlow& mine = as_device_flow("refresh_pages", flow, memory);
   require_layer("refresh_pages", layer, memory);
-  const int page_tokens = memory.layout().page;
+  const LayerPages& at_layer = memory.layer(layer);
+  const DeviceFlow& mine = as_device_flow("refresh_pages", flow, at_layer.layout);
+  const int page_tokens = at_layer.layout.page;
   if (mine.plan().graph.fields.empty() || pages.empty()) return;
   if (last_tokens < 1 || last_tokens > page_tokens) {
     throw InternalError(fmt::format("refresh_pages: {} tokens in a page of {}", last_tokens, page_tokens));
   }
-  require_pages(memory, pages);
+  require_pages(memory, at_layer.group, pages);
   const auto count = static_cast<int64_t>(pages.size());
   threads_.run_within(mine.threads(), count * memory.kv_heads(), [&](int64_t index, int thread) {
     const int64_t at = index / memory.kv_heads();
-    std::byte* page = memory.base(layer, static_cast<int>(index % memory.kv_heads())) + pages[at] * memory.page_stride();
+    std::byte* page = at_layer.page(pages[at], static_cast<int>(index % memory.kv_heads()));
     mine.flow().refresh_page(page, at + 1 == count ? last_tokens : page_tokens, mine.scratch(thread));
   });
 }
@@ -302,19 +304,20 @@ void CpuDevice::attention(const Attention& call, Matrix q, Matrix out) {
   const auto told = operation(call.flow == nullptr ? "attention, dense" : "index and attention, flow");
   if (!pass_.active()) throw InternalError("attention was called outside a pass");
   const CpuPool& pool = pass_.pool();
+  require_layer("attention", call.layer, pool);
+  const PageLayout& layout = pool.layer(call.layer).layout;
   require_f32("attention", q);
   require_f32("attention", out);
   require_equal("attention", "q.rows", q.rows, pass_.batch().rows());
   require_equal("attention", "out.rows", out.rows, q.rows);
-  require_equal("attention", "q.columns", q.columns, static_cast<int64_t>(call.query_heads) * pool.layout().head_dim);
+  require_equal("attention", "q.columns", q.columns, static_cast<int64_t>(call.query_heads) * layout.head_dim);
   require_equal("attention", "out.columns", out.columns, q.columns);
   require_equal("attention", "query heads beyond whole groups", call.query_heads % pool.kv_heads(), 0);
   const int group = call.query_heads / pool.kv_heads();
   if (group < 1 || group > kMostHeads) {
     throw InternalError(fmt::format("attention: {} query heads share a KV head, at most {}", group, kMostHeads));
   }
-  require_layer("attention", call.layer, pool);
-  const DeviceFlow* flow = call.flow == nullptr ? nullptr : &as_device_flow("attention", *call.flow, pool);
+  const DeviceFlow* flow = call.flow == nullptr ? nullptr : &as_device_flow("attention", *call.flow, layout);
   attend_.run(pass_, call, flow, q, out);
 }
 

@@ -27,7 +27,8 @@ class CpuDevice final : public Device {
   size_t free_bytes() const override;
 
   std::unique_ptr<Weight> create_weight(const void* values, DataType type, int64_t rows, int64_t columns) override;
-  std::unique_ptr<Pool> create_pool(int layers, int kv_heads, int pages, const PageLayout& layout) override;
+  using CacheOperations::create_pool;
+  std::unique_ptr<Pool> create_pool(const PoolMap& map) override;
   std::unique_ptr<CompiledFlow> compile(const Plan& plan, int layers, int kv_heads) override;
 
   void reserve(const Limits& limits) override;
@@ -53,7 +54,7 @@ class CpuDevice final : public Device {
 
  private:
   /// Stores k and v [kv_heads, dim] of one row of the pass.
-  void append_row(int layer, int64_t row, const float* keys, const float* values);
+  void append_row(const LayerPages& layer, int64_t row, const float* keys, const float* values);
   /// Calls `body(row)` for every row, several rows to a task.
   template <typename Body>
   void for_rows(int64_t rows, int64_t columns, Body&& body);

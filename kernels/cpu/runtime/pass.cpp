@@ -5,38 +5,42 @@
 #include "kernels/device/checks.h"
 
 namespace sluice::cpu {
+
 void Pass::reserve(const Device::Limits& limits) {
-  positions_.reserve(limits.rows);
-  sequences_.reserve(limits.rows);
-  // A sequence's rows touch one page each at most.
-  touched_.reserve(limits.rows);
+  most_rows_ = std::max(most_rows_, static_cast<size_t>(limits.rows));
+  sequences_.reserve(most_rows_);
+  touched_.resize(std::max<size_t>(touched_.size(), 1));
+  // A row touches one page.
+  for (std::vector<TouchedPage>& touched : touched_) touched.reserve(most_rows_);
 }
 
 void Pass::begin(const PassBatch& batch, CpuPool& pool) {
   if (active()) throw InternalError("begin_pass was called within a pass");
+  require_batch(batch, pool);
   batch_ = batch;
   pool_ = &pool;
-  try {
-    require_batch(batch, pool);
-  } catch (...) {
-    pool_ = nullptr;
-    throw;
-  }
   ++number_;
-  positions_.clear();
   sequences_.clear();
-  touched_.clear();
-  const int page = pool.layout().page;
-  for (int s = 0; s < batch.sequences(); ++s) {
-    const int length = batch.lengths[s];
-    const int first = length - query_rows(s);
-    for (int position = first; position < length; ++position) {
-      positions_.push_back(position);
-      sequences_.push_back(s);
-    }
-    const auto held = pages(s);
-    for (int index = first / page; index < static_cast<int>(held.size()); ++index) {
-      touched_.push_back({held[index], std::min(page, length - index * page)});
+  for (int s = 0; s < batch.sequences(); ++s) sequences_.insert(sequences_.end(), static_cast<size_t>(query_rows(s)), s);
+  if (touched_.size() < batch.groups.size()) {
+    touched_.resize(batch.groups.size());
+    for (std::vector<TouchedPage>& touched : touched_) touched.reserve(most_rows_);
+  }
+  for (size_t g = 0; g < batch.groups.size(); ++g) touch(static_cast<int>(g));
+}
+
+void Pass::touch(int group) {
+  std::vector<TouchedPage>& touched = touched_[static_cast<size_t>(group)];
+  touched.clear();
+  const GroupPages& kept = this->group(group);
+  const int page = pool_->layout(group).page;
+  for (int s = 0; s < batch_.sequences(); ++s) {
+    int last = -1;
+    for (int row = batch_.query_indptr[s]; row < batch_.query_indptr[s + 1]; ++row) {
+      const int index = kept.slots[row] / page;
+      if (index == last) continue;
+      last = index;
+      touched.push_back({kept.page_indices[kept.page_indptr[s] + index], std::min(page, kept.lengths[s] - index * page)});
     }
   }
 }

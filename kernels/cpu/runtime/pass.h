@@ -30,23 +30,42 @@ class Pass {
   /// Counts passes, so that tables made for one are not used for the next.
   int64_t number() const { return number_; }
 
-  std::span<const int32_t> positions() const { return positions_; }      // [rows] of the token in its sequence
-  std::span<const int32_t> row_sequences() const { return sequences_; }  // [rows]
-  std::span<const TouchedPage> touched() const { return touched_; }
+  std::span<const int32_t> positions() const { return batch_.positions; }  // [rows] of the token in its sequence
+  std::span<const int32_t> row_sequences() const { return sequences_; }    // [rows]
+  /// Of a group.
+  std::span<const TouchedPage> touched(int group) const { return touched_[static_cast<size_t>(group)]; }
 
   int query_rows(int sequence) const { return batch_.query_rows(sequence); }
-  /// The pages that hold the sequence's tokens, oldest first.
-  std::span<const int32_t> pages(int sequence) const { return batch_.pages(sequence, pool_->layout().page); }
+  const GroupPages& group(int index) const { return batch_.groups[static_cast<size_t>(index)]; }
+  /// Slots of a group that rows of a sequence may see: all in use where masks say more, else those up to the last row's.
+  int seen(int group, int sequence) const {
+    return this->group(group).is_masked(sequence) ? this->group(group).lengths[sequence] : batch_.seen(group, sequence);
+  }
+  /// The pages of these slots.
+  std::span<const int32_t> pages(int group, int sequence) const {
+    const GroupPages& kept = this->group(group);
+    return kept.page_indices.subspan(static_cast<size_t>(kept.page_indptr[sequence]),
+                                     static_cast<size_t>(pages_for(seen(group, sequence), pool_->layout(group).page)));
+  }
   /// Tokens in the last of `pages`.
-  int last_tokens(int sequence) const { return (batch_.lengths[sequence] - 1) % pool_->layout().page + 1; }
+  int last_tokens(int group, int sequence) const { return (seen(group, sequence) - 1) % pool_->layout(group).page + 1; }
+  /// What a row sees of a group, a bit a slot; null: the slots up to its own.
+  const uint32_t* mask(int group, int sequence, int row) const {
+    const GroupPages& kept = this->group(group);
+    if (!kept.is_masked(sequence)) return nullptr;
+    return kept.masks.data() + kept.mask_indptr[sequence] + static_cast<ptrdiff_t>(row) * kept.mask_words(sequence);
+  }
 
  private:
+  /// Finds the pages of a group that rows are written to.
+  void touch(int group);
+
   PassBatch batch_;
   CpuPool* pool_ = nullptr;
   int64_t number_ = 0;
-  std::vector<int32_t> positions_;
   std::vector<int32_t> sequences_;
-  std::vector<TouchedPage> touched_;
+  std::vector<std::vector<TouchedPage>> touched_;  // [groups]
+  size_t most_rows_ = 0;
 };
 
 }  // namespace sluice::cpu

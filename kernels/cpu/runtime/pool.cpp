@@ -10,9 +10,9 @@
 namespace sluice::cpu {
 namespace {
 
-size_t checked_bytes(int layers, int kv_heads, int pages, const PageLayout& layout) {
-  require_kept(layout);
-  return pool_bytes(layers, kv_heads, pages, layout);
+const PoolMap& checked(const PoolMap& map) {
+  for (int group = 0; group < map.groups(); ++group) require_kept(map.layout(group));
+  return map;
 }
 
 }  // namespace
@@ -45,50 +45,51 @@ void load_from(DataType type, const std::byte* source, int count, float* target)
   for (int i = 0; i < count; ++i) target[i] = widen(narrow[i]);
 }
 
-CpuPool::CpuPool(int layers, int kv_heads, int pages, const PageLayout& layout)
-    : layout_(layout),
-      layers_(layers),
-      kv_heads_(kv_heads),
-      pages_(pages),
-      memory_(checked_bytes(layers, kv_heads, pages, layout)) {}
+CpuPool::CpuPool(const PoolMap& map) : Pool(checked(map)), memory_(map.bytes()) {
+  for (int layer = 0; layer < map.layers(); ++layer) {
+    const PoolMap::Place place = map.place_of(layer);
+    layers_.push_back({memory_.at(map.layer_offset(place)), map.page_bytes(place.group), map.layout(place.group), place.group});
+  }
+}
 
 template <typename Visit>
-void CpuPool::for_each_token(std::span<const int32_t> pages, int tokens, Visit&& visit) const {
-  require_tokens(*this, pages, tokens);
-  const int dim = layout_.head_dim;
-  const size_t row = dim * size_of(layout_.kv);
+void CpuPool::for_each_token(int group, std::span<const int32_t> pages, int tokens, Visit&& visit) const {
+  require_tokens(*this, group, pages, tokens);
+  const PageLayout& layout = this->layout(group);
+  const size_t row = layout.head_dim * size_of(layout.kv);
   size_t at = 0;
-  for (int layer = 0; layer < layers_; ++layer) {
+  for (const int index : map().group(group).layers) {
     for (int token = 0; token < tokens; ++token) {
-      for (int head = 0; head < kv_heads_; ++head, at += dim) {
-        visit(base(layer, head) + pages[token / layout_.page] * page_stride() + token % layout_.page * row, at);
+      for (int head = 0; head < kv_heads(); ++head, at += layout.head_dim) {
+        visit(layer(index).page(pages[token / layout.page], head) + token % layout.page * row, at);
       }
     }
   }
 }
 
-void CpuPool::copy_pages(std::span<const int32_t> sources, std::span<const int32_t> targets) {
-  require_copies(*this, sources, targets);
-  for (int layer = 0; layer < layers_; ++layer) {
-    std::byte* const pages = base(layer, 0);
+void CpuPool::copy_pages(int group, std::span<const int32_t> sources, std::span<const int32_t> targets) {
+  require_copies(*this, group, sources, targets);
+  for (const int index : map().group(group).layers) {
     for (size_t i = 0; i < sources.size(); ++i) {
       if (sources[i] == targets[i]) continue;
-      std::memcpy(pages + targets[i] * page_stride(), pages + sources[i] * page_stride(), page_stride());
+      std::memcpy(layer(index).page(targets[i], 0), layer(index).page(sources[i], 0), map().page_bytes(group));
     }
   }
 }
 
-void CpuPool::read(std::span<const int32_t> pages, int tokens, float* keys, float* values) const {
-  for_each_token(pages, tokens, [&](const std::byte* token, size_t at) {
-    load_from(layout_.kv, token + layout_.key_offset, layout_.head_dim, keys + at);
-    load_from(layout_.kv, token + layout_.value_offset, layout_.head_dim, values + at);
+void CpuPool::read(int group, std::span<const int32_t> pages, int tokens, float* keys, float* values) const {
+  const PageLayout& layout = this->layout(group);
+  for_each_token(group, pages, tokens, [&](const std::byte* token, size_t at) {
+    load_from(layout.kv, token + layout.key_offset, layout.head_dim, keys + at);
+    load_from(layout.kv, token + layout.value_offset, layout.head_dim, values + at);
   });
 }
 
-void CpuPool::write(std::span<const int32_t> pages, int tokens, const float* keys, const float* values) {
-  for_each_token(pages, tokens, [&](std::byte* token, size_t at) {
-    store_as(layout_.kv, keys + at, layout_.head_dim, token + layout_.key_offset);
-    store_as(layout_.kv, values + at, layout_.head_dim, token + layout_.value_offset);
+void CpuPool::write(int group, std::span<const int32_t> pages, int tokens, const float* keys, const float* values) {
+  const PageLayout& layout = this->layout(group);
+  for_each_token(group, pages, tokens, [&](std::byte* token, size_t at) {
+    store_as(layout.kv, keys + at, layout.head_dim, token + layout.key_offset);
+    store_as(layout.kv, values + at, layout.head_dim, token + layout.value_offset);
   });
 }
 

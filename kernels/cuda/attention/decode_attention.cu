@@ -16,7 +16,16 @@ namespace {
 
 using namespace decode;
 
-template <DataType Type, int Dim, int Box, bool Wide>
+/// Which of the 16 tokens of a tile count, of a sequence's; `left`: those that its list has from there on.
+__device__ __forceinline__ uint32_t tile_mask(const Arguments& a, int sequence, int tile, int left) {
+  const uint32_t there = left < kTileTokens ? (1U << left) - 1 : 0xffffU;
+  const int first = a.mask_indptr[sequence];
+  if (a.mask_indptr[sequence + 1] == first) return there;
+  return a.masks[first + tile / 2] >> (tile % 2 * kTileTokens) & there;
+}
+
+/// `Masked`: where lists have masks.
+template <DataType Type, int Dim, int Box, bool Wide, bool Masked>
 __global__ void __launch_bounds__(Shape<Type, Dim, Box>::kThreads, 1)
     decode_kernel(const __grid_constant__ CUtensorMap map, const __grid_constant__ Arguments a) {
   using S = Shape<Type, Dim, Box>;
@@ -68,9 +77,13 @@ __global__ void __launch_bounds__(Shape<Type, Dim, Box>::kThreads, 1)
     for (; tile_index < min(row_end, stretch.last); tile_index += S::kWarps) {
       barrier_wait(ring_barriers + 8 * slot, parity);
       const int left = tokens - (tile_index - row_begin) * kTileTokens;
-      mine.attend(ring + slot * S::kTileBytes, left);
+      if constexpr (Masked) {
+        mine.attend_masked(ring + slot * S::kTileBytes, tile_mask(a, sequence, tile_index - row_begin, left));
+      } else {
+        mine.attend(ring + slot * S::kTileBytes, left);
+      }
       // The copy engine writes here next: after what this warp wrote, and after all its lanes have read.
-      if (left < kTileTokens) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+      if (Masked || left < kTileTokens) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
       __syncwarp();
       copy(slot);
       if (++slot == kStages) {
@@ -98,21 +111,30 @@ __global__ void __launch_bounds__(Shape<Type, Dim, Box>::kThreads, 1)
   }
 }
 
-template <DataType Type, int Dim, int Box, bool Wide>
+template <DataType Type, int Dim, int Box, bool Wide, bool Masked>
 void launch(const CUtensorMap& map, const Arguments& a, int blocks, Stream stream) {
   using S = Shape<Type, Dim, Box>;
   static_assert(S::kSharedBytes <= 227 * 1024 - 2048);
-  auto* kernel = decode_kernel<Type, Dim, Box, Wide>;
+  auto* kernel = decode_kernel<Type, Dim, Box, Wide, Masked>;
   SLUICE_CHECK_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(S::kSharedBytes)));
   launch_overlapping(kernel, {dim3(blocks), dim3(S::kThreads), S::kSharedBytes}, stream, map, a);
+}
+
+template <DataType Type, int Dim, int Box, bool Wide>
+void launch_masked(const CUtensorMap& map, const Arguments& a, int blocks, Stream stream) {
+  if (a.mask_indptr != nullptr) {
+    launch<Type, Dim, Box, Wide, true>(map, a, blocks, stream);
+  } else {
+    launch<Type, Dim, Box, Wide, false>(map, a, blocks, stream);
+  }
 }
 
 template <DataType Type, int Dim, int Box>
 void launch_group(const CUtensorMap& map, const Arguments& a, int blocks, Stream stream) {
   if (a.group > 8) {
-    launch<Type, Dim, Box, true>(map, a, blocks, stream);
+    launch_masked<Type, Dim, Box, true>(map, a, blocks, stream);
   } else {
-    launch<Type, Dim, Box, false>(map, a, blocks, stream);
+    launch_masked<Type, Dim, Box, false>(map, a, blocks, stream);
   }
 }
 
@@ -156,6 +178,7 @@ size_t DecodeAttention::workspace_bytes(const DecodeShape& shape) const {
 void DecodeAttention::run(const DecodeShape& shape, const PageLists& lists, const void* q, void* out, float* log_sums,
                           void* workspace, Stream stream) const {
   if (shape.group < 1 || shape.group > 16) throw InternalError("a group of " + std::to_string(shape.group) + " query heads");
+  if (lists.mask_indptr != nullptr && lists.per_head) throw InternalError("masks of lists that KV heads do not share");
   const size_t rows = static_cast<size_t>(shape.sequences) * kv_.kv_heads;
   const Arguments a{
       .pages = lists.pages,
@@ -172,6 +195,8 @@ void DecodeAttention::run(const DecodeShape& shape, const PageLists& lists, cons
       .group = shape.group,
       .per_head = lists.per_head,
       .list_stride = lists.stride,
+      .mask_indptr = lists.mask_indptr,
+      .masks = lists.masks,
       .scale = shape.scale * kLog2E,
       .by_kv_heads = Divisor(kv_.kv_heads),
       .by_blocks = Divisor(blocks_),

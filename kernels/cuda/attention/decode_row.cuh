@@ -42,7 +42,17 @@ class WarpRow {
     multiply_keys(address, scores);
     if (left < kTileTokens) clear_values(tile, left);
     uint32_t weights[4];
-    soften(scores, left, weights);
+    soften(scores, [left](int token) { return token < left; }, weights);
+    multiply_values(address, weights);
+  }
+  /// The same where those tokens count whose bits are set.
+  __device__ __forceinline__ void attend_masked(uint8_t* tile, uint32_t mask) {
+    const uint32_t address = shared_address(tile);
+    float scores[2][4] = {};
+    multiply_keys(address, scores);
+    clear_hidden_values(tile, mask);
+    uint32_t weights[4];
+    soften(scores, [mask](int token) { return (mask >> token & 1) != 0; }, weights);
     multiply_values(address, weights);
   }
 
@@ -141,8 +151,19 @@ class WarpRow {
     __syncwarp();
   }
 
-  /// Scores become powers, beside the largest score so far, which rescales the output where it grew.
-  __device__ __forceinline__ void soften(float (&scores)[2][4], int left, uint32_t (&weights)[4]) {
+  /// The same for tokens whose bits are not set.
+  __device__ __forceinline__ void clear_hidden_values(uint8_t* tile, uint32_t mask) {
+    constexpr int kChunks = Dim / S::kChunk;
+    for (int i = threadIdx.x % 32; i < kTileTokens * kChunks; i += 32) {
+      if ((mask >> (i / kChunks) & 1) != 0) continue;
+      *reinterpret_cast<uint4*>(tile + S::offset(1, i / kChunks, i % kChunks)) = {0, 0, 0, 0};
+    }
+    __syncwarp();
+  }
+
+  /// Scores become powers, beside the largest score so far, which rescales the output where it grew. Tokens count that `counts`.
+  template <class Counts>
+  __device__ __forceinline__ void soften(float (&scores)[2][4], const Counts& counts, uint32_t (&weights)[4]) {
     const int quad = threadIdx.x % 4;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -156,7 +177,7 @@ class WarpRow {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           float& score = scores[n][2 * half + i];
-          score = 8 * n + 2 * quad + i < left ? score * scale_[half] : kMinusInfinity;
+          score = counts(8 * n + 2 * quad + i) ? score * scale_[half] : kMinusInfinity;
           largest = fmaxf(largest, score);
         }
       }

@@ -17,7 +17,7 @@ namespace {
 using namespace prefill;
 
 /// A warpgroup's rows of one work after the other.
-template <int Dim>
+template <int Dim, bool Masked>
 __device__ void attend(const Arguments& a, const Places<Dim>& places) {
   using S = Shape<Dim>;
   const int warpgroup = static_cast<int>(threadIdx.x) / 128 - 1;
@@ -37,15 +37,23 @@ __device__ void attend(const Arguments& a, const Places<Dim>& places) {
     // This thread's two rows among the work's, and the tokens that they see.
     int row[2];
     int limits[2];
+    const uint32_t* words[2];
+    const int mask_words = (work.length + 31) / 32;
+    const auto slot_of = [&](int number) { return work.has_gaps ? __ldg(a.slots + work.query + number) : work.seen + number; };
     for (int half = 0; half < 2; ++half) {
       row[half] = first + static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4 + 8 * half;
-      limits[half] = work.seen + (work.pair + min(row[half], work.pairs - 1)) / a.group + 1;
+      const int number = (work.pair + min(row[half], work.pairs - 1)) / a.group;
+      limits[half] = slot_of(number) + 1;
+      if constexpr (Masked) words[half] = a.masks + work.mask + static_cast<int64_t>(number) * mask_words;
     }
-    const int whole_tiles = (work.seen + (work.pair + min(first, work.pairs - 1)) / a.group + 1) / S::kTokens;
+    int whole_tiles = (slot_of((work.pair + min(first, work.pairs - 1)) / a.group) + 1) / S::kTokens;
+    if (Masked && work.mask >= 0) whole_tiles = 0;
     Rows<Dim> rows;
-    const auto soften_masked = [&](int tile) {
-      const int left[2] = {limits[0] - tile * S::kTokens, limits[1] - tile * S::kTokens};
-      rows.template soften<true>(a.scale, left);
+    const auto soften_partly = [&](int tile) {
+      if constexpr (Masked) {
+        if (work.mask >= 0) return rows.soften(a.scale, SeesMasked<S::kTokens>(words, mask_words, tile));
+      }
+      rows.soften(a.scale, SeesUpTo{{limits[0] - tile * S::kTokens, limits[1] - tile * S::kTokens}});
     };
     const auto step = [&](int tile, auto masked) {
       barrier_wait(places.filled(0, key_turn.stage), key_turn.parity);
@@ -57,9 +65,9 @@ __device__ void attend(const Arguments& a, const Places<Dim>& places) {
       release(0, key_turn.stage);
       key_turn.next();
       if constexpr (decltype(masked)::value) {
-        soften_masked(tile);
+        soften_partly(tile);
       } else {
-        rows.template soften<false>(a.scale, limits);
+        rows.soften(a.scale, SeesAll{});
       }
       products_wait<0>();
       rows.pin_output();
@@ -77,7 +85,7 @@ __device__ void attend(const Arguments& a, const Places<Dim>& places) {
     rows.pin_scores();
     release(0, key_turn.stage);
     key_turn.next();
-    soften_masked(0);
+    soften_partly(0);
     rows.take_weights();
 
     int tile = 1;
@@ -104,13 +112,14 @@ __device__ void attend(const Arguments& a, const Places<Dim>& places) {
     for (int half = 0; half < 2; ++half) {
       const int pair = work.pair + row[half];
       const int64_t at = (work.query + pair / a.group) * a.out_stride + (work.head * a.group + pair % a.group) * Dim;
-      rows.store(half, row[half] < work.pairs ? a.out + at : nullptr);
+      rows.store(half, row[half] < work.pairs ? a.out + at : nullptr, Masked);
     }
     work = next;
   }
 }
 
-template <int Dim>
+/// `Masked`: where sequences have masks.
+template <int Dim, bool Masked>
 __global__ void __launch_bounds__(kThreads, 1) prefill_kernel(const __grid_constant__ CUtensorMap map, const Arguments a) {
   using S = Shape<Dim>;
   extern __shared__ std::byte raw[];
@@ -141,24 +150,33 @@ __global__ void __launch_bounds__(kThreads, 1) prefill_kernel(const __grid_const
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     const int warp = __shfl_sync(0xffffffffU, threadIdx.x / 32, 0);
     if (warp == 0) {
-      copy_keys<Dim>(&map, a, places);
+      copy_keys<Dim, Masked>(&map, a, places);
     } else if (warp == 1) {
       copy_values<Dim>(&map, a, places);
     }
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-    attend<Dim>(a, places);
+    attend<Dim, Masked>(a, places);
   }
+}
+
+template <int Dim, bool Masked>
+void launch(const CUtensorMap& map, const Arguments& a, int blocks, Stream stream) {
+  constexpr size_t kBytes = Shape<Dim>::kSharedBytes;
+  static_assert(kBytes <= 227 * 1024);
+  auto* const kernel = prefill_kernel<Dim, Masked>;
+  SLUICE_CHECK_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes)));
+  kernel<<<blocks, kThreads, kBytes, stream>>>(map, a);
+  SLUICE_CHECK_CUDA(cudaGetLastError());
 }
 
 template <int Dim>
 void launch(const CUtensorMap& map, const Arguments& a, int blocks, Stream stream) {
-  constexpr size_t kBytes = Shape<Dim>::kSharedBytes;
-  static_assert(kBytes <= 227 * 1024);
-  SLUICE_CHECK_CUDA(
-      cudaFuncSetAttribute(prefill_kernel<Dim>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes)));
-  prefill_kernel<Dim><<<blocks, kThreads, kBytes, stream>>>(map, a);
-  SLUICE_CHECK_CUDA(cudaGetLastError());
+  if (a.mask_indptr != nullptr) {
+    launch<Dim, true>(map, a, blocks, stream);
+  } else {
+    launch<Dim, false>(map, a, blocks, stream);
+  }
 }
 
 /// Bytes of a list of pages, so that what follows is aligned for tensor copies.
@@ -218,7 +236,10 @@ void PrefillAttention::run(const PrefillShape& shape, const PrefillTables& table
     map = map_blocks({blocks, widened_, shape.pages, kv_.kv_heads}, prefill::kBoxTokens, false);
   }
   const Arguments a{.query_indptr = tables.query_indptr,
+                    .slots = tables.slots,
                     .lengths = tables.lengths,
+                    .mask_indptr = tables.mask_indptr,
+                    .masks = tables.masks,
                     .page_indptr = tables.page_indptr,
                     .page_indices = pages,
                     .first_page = widens() ? shape.first_page : 0,

@@ -21,10 +21,14 @@ struct PrefillShape {
 
 /// Rows of queries and the pages that they see, in device memory, as in a PassBatch.
 struct PrefillTables {
-  const int32_t* query_indptr = nullptr;  // [sequences + 1] rows of a sequence: its last tokens
-  const int32_t* lengths = nullptr;       // [sequences] tokens in the cache, with those of its rows
+  const int32_t* query_indptr = nullptr;  // [sequences + 1] rows of a sequence
+  const int32_t* slots = nullptr;         // [rows] ascending in a sequence: a row sees the tokens up to this one
+  const int32_t* lengths = nullptr;       // [sequences] tokens that its rows may see
   const int32_t* page_indptr = nullptr;   // [sequences + 1] where the pages of a sequence are in `page_indices`
   const int32_t* page_indices = nullptr;  // those of a sequence in the order of its tokens
+  /// Which tokens rows see instead, as GroupPages has it. Null: no sequence has masks.
+  const int32_t* mask_indptr = nullptr;  // [sequences + 1]
+  const uint32_t* masks = nullptr;
 };
 
 /// bf16 [rows, kv_heads * group, dim] in device memory, aligned to 16 bytes.
@@ -34,8 +38,8 @@ struct HeadRows {
   int64_t stride = 0;  // numbers from a row to the next, a multiple of 8
 };
 
-/// Causal attention of chunks of prompts over paged KV, on the device that is current when it is made: a row sees the tokens of
-/// its sequence up to its own.
+/// Attention of chunks of prompts over paged KV, on the device that is current when it is made: a row sees the tokens of its
+/// sequence up to its own, or those of its mask (none: zeros).
 ///
 /// A block for every multiprocessor takes works as it gets to them: 128 consecutive (row, head of the group) pairs of one KV
 /// head, which share its K and V. Two warps copy tiles of tokens into rings in shared memory, ahead into the next work; two

@@ -6,6 +6,39 @@
 /// The rows of a warpgroup: scores, softmax and output in registers.
 namespace sluice::cuda::prefill {
 
+/// Which tokens of a tile vanish from a thread's two rows: none, ...
+struct SeesAll {
+  static constexpr bool kMayHideAll = false;
+  __device__ __forceinline__ bool hides(int /*half*/, int /*eight*/, int /*token*/) const { return false; }
+};
+/// ... those from left[half] on, ...
+struct SeesUpTo {
+  static constexpr bool kMayHideAll = false;
+  int left[2];
+  __device__ __forceinline__ bool hides(int half, int eight, int token) const { return 8 * eight + token >= left[half]; }
+};
+/// ... or those whose bits are not set.
+template <int Tokens>
+struct SeesMasked {
+  static constexpr bool kMayHideAll = true;
+  uint32_t words[2][Tokens / 32];
+
+  /// rows: where the thread's rows have their words; `count` of them.
+  __device__ __forceinline__ SeesMasked(const uint32_t* const (&rows)[2], int count, int tile) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int i = 0; i < Tokens / 32; ++i) {
+        const int word = tile * (Tokens / 32) + i;
+        words[half][i] = word < count ? __ldg(rows[half] + word) : 0;
+      }
+    }
+  }
+  __device__ __forceinline__ bool hides(int half, int eight, int token) const {
+    return (words[half][eight / 4] >> (eight % 4 * 8 + token) & 1) == 0;
+  }
+};
+
 /// The softmax attention of a warpgroup's rows; a thread holds two of them (eight apart), of every eight columns two.
 template <int Dim>
 class Rows {
@@ -49,26 +82,25 @@ class Rows {
     pin(weights_);
   }
 
-  /// Scores become powers; tokens from limits[] on (of the tile) vanish if `Masked`.
-  template <bool Masked>
-  __device__ __forceinline__ void soften(float scale, const int (&limits)[2]) {
+  /// Scores become powers; tokens vanish that `sight` hides.
+  template <class Sight>
+  __device__ __forceinline__ void soften(float scale, const Sight& sight) {
     float highest[2] = {maximum_[0], maximum_[1]};
 #pragma unroll
     for (int i = 0; i < kTokens / 2; ++i) {
       const int half = i / 2 % 2;
-      if constexpr (Masked) {
-        const int column = 8 * (i / 4) + i % 2 + 2 * (static_cast<int>(threadIdx.x) % 4);
-        if (column >= limits[half]) scores_[i] = -INFINITY;
-      }
+      if (sight.hides(half, i / 4, i % 2 + 2 * (static_cast<int>(threadIdx.x) % 4))) scores_[i] = -INFINITY;
       highest[half] = fmaxf(highest[half], scores_[i]);
     }
     float shift[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       highest[half] = quad_max(highest[half]);
-      rescale_[half] = power((maximum_[half] - highest[half]) * scale);
+      // Where a row has seen nothing so far, its powers are to vanish rather than to be NaN.
+      const bool none = Sight::kMayHideAll && highest[half] == -INFINITY;
+      rescale_[half] = none ? 0 : power((maximum_[half] - highest[half]) * scale);
       maximum_[half] = highest[half];
-      shift[half] = highest[half] * scale;
+      shift[half] = none ? 0 : highest[half] * scale;
       sum_[half] *= rescale_[half];
     }
 #pragma unroll
@@ -93,10 +125,12 @@ class Rows {
   }
 
   /// Writes row `half` of this thread's in bf16, with the three other threads that hold it: they exchange their pairs of channels
-  /// so that each has eight side by side. All threads of a warp call this; `target` is null for rows that are none.
-  __device__ __forceinline__ void store(int half, __nv_bfloat16* target) {
+  /// so that each has eight side by side. All threads of a warp call this; `target` is null for rows that are none. `zeros_for_none`:
+  /// a row may have seen nothing.
+  __device__ __forceinline__ void store(int half, __nv_bfloat16* target, bool zeros_for_none) {
     const int lane = threadIdx.x % 4;
-    const float inverse = 1 / quad_sum(sum_[half]);
+    const float sum = quad_sum(sum_[half]);
+    const float inverse = zeros_for_none && sum == 0 ? 0 : 1 / sum;
 #pragma unroll
     for (int chunk = 0; chunk < Dim / 8; chunk += 4) {
       uint32_t pairs[4];

@@ -29,7 +29,10 @@ struct Shape {
 
 struct Arguments {
   const int32_t* query_indptr;
+  const int32_t* slots;
   const int32_t* lengths;
+  const int32_t* mask_indptr;  // of kernels with masks
+  const uint32_t* masks;
   const int32_t* page_indptr;
   const int32_t* page_indices;
   int first_page;  // of page_indptr that page_indices begins with
@@ -52,9 +55,11 @@ struct Work {
   int pair = 0;       // the first
   int pairs = 0;
   int query = 0;   // row of pair 0
-  int seen = 0;    // tokens before the first row's own
-  int length = 0;  // tokens of the sequence
+  int seen = 0;    // slot of the first row
+  int length = 0;  // tokens that rows of the sequence may see
   int tiles = 0;   // of tokens that the last pair sees
+  int mask = -1;   // where its row 0 has its words, if the sequence is masked
+  bool has_gaps = false;  // between the slots of rows
 };
 
 /// The works of a sequence, and the sum of those of the lanes up to this one.
@@ -85,7 +90,7 @@ inline __device__ int count_works(const Arguments& a) {
 
 /// Work number `number`, found by a whole warp. Sequences lie end to end; in one, first the heads whose K and V the cache holds
 /// together; in those, the last rows, which see the most tokens, first.
-template <int Dim>
+template <int Dim, bool Masked>
 __device__ Work find_work(const Arguments& a, int number) {
   for (int base = 0; base < a.sequences; base += 32) {
     const LaneWorks lane(a, base);
@@ -102,7 +107,8 @@ __device__ Work find_work(const Arguments& a, int number) {
     work.sequence = base + owner;
     work.query = __shfl_sync(0xffffffffU, lane.query, owner);
     work.length = __shfl_sync(0xffffffffU, lane.length, owner);
-    work.seen = max(0, work.length - rows);
+    work.seen = __ldg(a.slots + work.query);
+    work.has_gaps = __ldg(a.slots + work.query + rows - 1) - work.seen != rows - 1;
     const float fit = kCacheBytes / (4.0f * Dim * static_cast<float>(max(1, work.length)));
     const int together = min(a.kv_heads, max(1, static_cast<int>(fit)));
     const int section = number / (tiles * together);
@@ -111,7 +117,15 @@ __device__ Work find_work(const Arguments& a, int number) {
     work.head = section * together + number % heads;
     work.pair = (tiles - 1 - number / heads) * kTileRows;
     work.pairs = min(kTileRows, rows * a.group - work.pair);
-    const int last = work.seen + (work.pair + work.pairs - 1) / a.group;
+    const int last_row = (work.pair + work.pairs - 1) / a.group;
+    int last = work.has_gaps ? __ldg(a.slots + work.query + last_row) : work.seen + last_row;
+    if constexpr (Masked) {
+      const int first_word = __ldg(a.mask_indptr + work.sequence);
+      if (__ldg(a.mask_indptr + work.sequence + 1) > first_word) {
+        work.mask = first_word;
+        last = work.length - 1;
+      }
+    }
     work.tiles = last / Shape<Dim>::kTokens + 1;
     return work;
   }

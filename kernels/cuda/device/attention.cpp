@@ -39,14 +39,13 @@ CudaPool& as_cuda(Pool& pool) {
   return *mine;
 }
 
-const RegisteredFlow& as_cuda(const char* operation, const CompiledFlow& flow, const CudaPool& pool) {
+const RegisteredFlow& as_cuda(const char* operation, const CompiledFlow& flow, const PageLayout& kept) {
   const auto* mine = dynamic_cast<const RegisteredFlow*>(&flow);
   if (mine == nullptr) throw InternalError("a flow of another device was given to the GPU");
   const PageLayout& layout = flow.plan().layout;
-  require_equal(operation, "bytes of the pool's page", static_cast<int64_t>(pool.layout().bytes),
-                static_cast<int64_t>(layout.bytes));
-  require_equal(operation, "tokens of the pool's page", pool.layout().page, layout.page);
-  require_equal(operation, "head dimension of the pool", pool.layout().head_dim, layout.head_dim);
+  require_equal(operation, "bytes of the pool's page", static_cast<int64_t>(kept.bytes), static_cast<int64_t>(layout.bytes));
+  require_equal(operation, "tokens of the pool's page", kept.page, layout.page);
+  require_equal(operation, "head dimension of the pool", kept.head_dim, layout.head_dim);
   return *mine;
 }
 
@@ -61,8 +60,8 @@ void CudaDevice::refresh_fields(int layer, const CompiledFlow& flow) {
   const auto told = operation("refresh_fields");
   if (!pass_.active()) throw InternalError("refresh_fields was called outside a pass");
   const CudaPool& pool = pass_.pool();
-  CudaFlow& mine = as_cuda("refresh_fields", flow, pool).flow();
   require_layer("refresh_fields", layer, pool);
+  CudaFlow& mine = as_cuda("refresh_fields", flow, pool.layout_of(layer)).flow();
   refresh_now();
   left_to_selection_ = {&mine, layer};
   const std::span<const uint8_t> decoding = pass_.batch().decoding;
@@ -72,7 +71,7 @@ void CudaDevice::refresh_fields(int layer, const CompiledFlow& flow) {
 void CudaDevice::refresh_now() {
   const Refresh refresh = std::exchange(left_to_selection_, {});
   if (refresh.flow == nullptr) return;
-  const PassArrays arrays = pass_.arrays(stream_.get());
+  const PassArrays arrays = pass_.arrays(stream_.get(), pass_.pool().group_of(refresh.layer));
   const bool queued = refresh.flow->refresh(blocks_of(pass_.pool(), refresh.layer), arrays.touched_pages, arrays.touched_tokens,
                                             arrays.touched, 0, stream_.get());
   if (queued) refreshed_ = refresh;
@@ -90,13 +89,14 @@ void CudaDevice::end_pass() noexcept {
 void CudaDevice::refresh_pages(Pool& pool, int layer, std::span<const int32_t> pages, int last_tokens, const CompiledFlow& flow) {
   const auto told = operation("refresh_pages");
   const CudaPool& memory = as_cuda(pool);
-  CudaFlow& mine = as_cuda("refresh_pages", flow, memory).flow();
   require_layer("refresh_pages", layer, memory);
+  const PageLayout& layout = memory.layout_of(layer);
+  CudaFlow& mine = as_cuda("refresh_pages", flow, layout).flow();
   if (pages.empty()) return;
-  if (last_tokens < 1 || last_tokens > memory.layout().page) {
-    throw InternalError(fmt::format("refresh_pages: {} tokens in a page of {}", last_tokens, memory.layout().page));
+  if (last_tokens < 1 || last_tokens > layout.page) {
+    throw InternalError(fmt::format("refresh_pages: {} tokens in a page of {}", last_tokens, layout.page));
   }
-  require_pages(memory, pages);
+  require_pages(memory, memory.group_of(layer), pages);
   mine.refresh(blocks_of(memory, layer), send(pages), nullptr, static_cast<int>(pages.size()), last_tokens, stream_.get());
 }
 
@@ -111,7 +111,9 @@ void CudaDevice::attention(const Attention& call, Matrix q, Matrix out) {
   if (!pass_.active()) throw InternalError("attention was called outside a pass");
   const CudaPool& pool = pass_.pool();
   const PassBatch& batch = pass_.batch();
-  const int64_t columns = static_cast<int64_t>(call.query_heads) * pool.layout().head_dim;
+  require_layer("attention", call.layer, pool);
+  const PageLayout& layout = pool.layout_of(call.layer);
+  const int64_t columns = static_cast<int64_t>(call.query_heads) * layout.head_dim;
   require_numbers("attention", q);
   require_numbers("attention", out);
   require_equal("attention", "q.rows", q.rows, batch.rows());
@@ -119,8 +121,7 @@ void CudaDevice::attention(const Attention& call, Matrix q, Matrix out) {
   require_equal("attention", "q.columns", q.columns, columns);
   require_equal("attention", "out.columns", out.columns, columns);
   require_equal("attention", "query_heads modulo kv_heads", call.query_heads % pool.kv_heads(), 0);
-  require_layer("attention", call.layer, pool);
-  const RegisteredFlow* const flow = call.flow == nullptr ? nullptr : &as_cuda("attention", *call.flow, pool);
+  const RegisteredFlow* const flow = call.flow == nullptr ? nullptr : &as_cuda("attention", *call.flow, layout);
   reserve_decode(pool.decode_attention(call.layer), call.query_heads / pool.kv_heads());
 
   if (flow == nullptr || &flow->flow() != left_to_selection_.flow || call.layer != left_to_selection_.layer) refresh_now();
@@ -140,7 +141,7 @@ void CudaDevice::attention(const Attention& call, Matrix q, Matrix out) {
       continue;
     }
     attend_decode(call, from, to, first, last);
-    for (int s = first; call.probe != nullptr && s < last; ++s) report_dense(*call.probe, s);
+    for (int s = first; call.probe != nullptr && s < last; ++s) report_dense(call, s);
   }
   left_to_selection_ = {};
   if (to.data != out.data) cuda::gather_rows(to, nullptr, out, stream_.get());
@@ -160,23 +161,33 @@ void CudaDevice::attend_lists(const Attention& call, const DecodeShape& shape, c
                 decode_workspace_.as<std::byte>() + decode_counters_ - counters, stream_.get());
 }
 
+PageLists CudaDevice::all_pages(int layer, int first) {
+  const int group = pass_.pool().group_of(layer);
+  const PassArrays arrays = pass_.arrays(stream_.get(), group);
+  PageLists lists{.pages = arrays.page_indices, .starts = arrays.page_indptr + first, .tokens = arrays.seen + first};
+  if (pass_.group(group).has_masks()) {
+    lists.mask_indptr = arrays.mask_indptr + first;
+    lists.masks = arrays.masks;
+  }
+  return lists;
+}
+
 void CudaDevice::attend_decode(const Attention& call, const Matrix& q, const Matrix& out, int first, int last) {
-  const PassArrays arrays = pass_.arrays(stream_.get());
   for (; first < last; first += kMostLists) {
     attend_lists(call,
                  {.sequences = std::min(kMostLists, last - first),
                   .group = call.query_heads / pass_.pool().kv_heads(),
                   .scale = call.scale},
-                 {.pages = arrays.page_indices, .starts = arrays.page_indptr + first, .tokens = arrays.lengths + first}, q, out,
-                 first, nullptr);
+                 all_pages(call.layer, first), q, out, first, nullptr);
   }
 }
 
 void CudaDevice::check_flow_sequences(const CudaFlow& flow, int first, int last) const {
   if (flow.plan().graph.states.empty()) return;
+  const int page = flow.plan().layout.page;
   const std::span<RequestState* const> states = pass_.batch().states;
   for (int s = first; s < last; ++s) {
-    const auto pages = static_cast<int>(pass_.pages(s).size());
+    const int pages = pages_for(pass_.batch().positions[pass_.batch().query_indptr[s + 1] - 1] + 1, page);
     const auto* state = states.empty() ? nullptr : dynamic_cast<const CudaFlowState*>(states[s]);
     if (state == nullptr) throw InternalError("attention: a flow keeps state and got none");
     if (state->max_pages() < pages) {
@@ -187,8 +198,10 @@ void CudaDevice::check_flow_sequences(const CudaFlow& flow, int first, int last)
 
 int CudaDevice::bound_on_pages() const {
   int most = 0;
-  for (int s = 0; s < pass_.batch().sequences(); ++s) {
-    if (pass_.batch().decoding[s] != 0) most = std::max(most, static_cast<int>(pass_.pages(s).size()));
+  for (int group = 0; group < pass_.pool().map().groups(); ++group) {
+    for (int s = 0; s < pass_.batch().sequences(); ++s) {
+      if (pass_.batch().decoding[s] != 0) most = std::max(most, pass_.page_count(group, s));
+    }
   }
   return std::max(most, std::min(round_pages(most), limits_.pages_per_sequence));
 }
@@ -201,8 +214,9 @@ bool CudaDevice::decodes_evenly() const {
   for (int s = 0; s < batch.sequences(); ++s) {
     if (batch.decoding[s] == 0) continue;
     ++count;
-    all += batch.lengths[s];
-    longest = std::max<int64_t>(longest, batch.lengths[s]);
+    const int64_t tokens = batch.positions[batch.query_indptr[s]] + 1;
+    all += tokens;
+    longest = std::max(longest, tokens);
   }
   return count <= kMostLists && 5 * all >= 4 * longest * count;
 }
@@ -211,7 +225,11 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
                              const Matrix& out, int first, int last) {
   const CudaPool& pool = pass_.pool();
   const PassBatch& batch = pass_.batch();
-  const PassArrays arrays = pass_.arrays(stream_.get());
+  const int group = pool.group_of(call.layer);
+  if (pass_.group(group).has_masks()) {
+    throw InternalError("attention: a flow selects whole pages, and a sequence does not see all of them");
+  }
+  const PassArrays arrays = pass_.arrays(stream_.get(), group);
   const DecodeShape shape{.sequences = last - first, .group = call.query_heads / pool.kv_heads(), .scale = call.scale};
   require_equal("attention", "query heads of a KV head", shape.group, flow.plan().graph.geometry.group);
   FlowSequences sequences;
@@ -221,7 +239,7 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
   sequences.even = decodes_evenly();
   if (!flow.plan().graph.states.empty()) sequences.states = arrays.states + first;
   sequences.hints = arrays.hints + first;
-  sequences.lengths = arrays.lengths + first;
+  sequences.lengths = arrays.seen + first;
   sequences.page_indptr = arrays.page_indptr + first;
   sequences.page_indices = arrays.page_indices;
   sequences.seeds = arrays.seeds + first;
@@ -262,7 +280,7 @@ void CudaDevice::report_flow(const Attention& call, const FlowResult& result, co
   read(counts.data(), result.counts, rows * sizeof(int32_t));
   if (probe.counts != nullptr) std::copy(counts.begin(), counts.end(), probe.counts + slot);
   for (size_t row = 0; row < rows; ++row) {
-    const auto pages = static_cast<int>(pass_.pages(first + static_cast<int>(row) / kv_heads).size());
+    const int pages = pass_.page_count(pass_.pool().group_of(call.layer), first + static_cast<int>(row) / kv_heads);
     if (!result.scores.empty() && probe.score_capacity < pages) {
       throw InternalError(fmt::format("probe: scores of {} pages, room for {}", pages, probe.score_capacity));
     }
@@ -280,13 +298,10 @@ void CudaDevice::report_flow(const Attention& call, const FlowResult& result, co
   }
   if (probe.mass == nullptr) return;
   // The share of the dense sum that lies on the selected pages.
-  const PassArrays arrays = pass_.arrays(stream_.get());
   const size_t sums = rows * shape.group;
   grow(probe_out_, static_cast<size_t>(q.rows) * q.columns * sizeof(uint16_t));
   const Matrix unused{probe_out_.data(), DataType::kBF16, q.rows, q.columns, q.columns};
-  attend_lists(call, shape,
-               {.pages = arrays.page_indices, .starts = arrays.page_indptr + first, .tokens = arrays.lengths + first}, q, unused,
-               first, probe_sums_.as<float>() + sums);
+  attend_lists(call, shape, all_pages(call.layer, first), q, unused, first, probe_sums_.as<float>() + sums);
   std::vector<float> logs(2 * sums);
   read(logs.data(), probe_sums_.data(), logs.size() * sizeof(float));
   for (size_t row = 0; row < rows; ++row) {
@@ -299,31 +314,37 @@ void CudaDevice::report_flow(const Attention& call, const FlowResult& result, co
 void CudaDevice::attend_prefill(const Attention& call, const Matrix& q, const Matrix& out, int first, int last) {
   const CudaPool& pool = pass_.pool();
   const PassBatch& batch = pass_.batch();
-  const PassArrays arrays = pass_.arrays(stream_.get());
+  const int group = pool.group_of(call.layer);
+  const GroupPages& kept = pass_.group(group);
+  const PassArrays arrays = pass_.arrays(stream_.get(), group);
   const PrefillAttention& attention = pool.prefill_attention(call.layer);
   // Sequences by as many as the workspace takes, or one.
   constexpr size_t kMostWorkspace = size_t{256} << 20;
   for (int end = first; first < last; first = end) {
-    const auto pages_up_to = [&](int s) { return batch.page_indptr[s] - batch.page_indptr[first]; };
+    const auto pages_up_to = [&](int s) { return kept.page_indptr[s] - kept.page_indptr[first]; };
     ++end;
     while (end < last && attention.workspace_bytes(pages_up_to(end + 1)) <= kMostWorkspace) ++end;
     const PrefillShape shape{.sequences = end - first,
                              .rows = batch.query_indptr[end] - batch.query_indptr[first],
                              .group = call.query_heads / pool.kv_heads(),
                              .scale = call.scale,
-                             .first_page = batch.page_indptr[first],
+                             .first_page = pass_.first_page(group, first),
                              .pages = pages_up_to(end)};
     const PrefillTables tables{.query_indptr = arrays.query_indptr + first,
-                               .lengths = arrays.lengths + first,
+                               .slots = arrays.slots,
+                               .lengths = arrays.seen + first,
                                .page_indptr = arrays.page_indptr + first,
-                               .page_indices = arrays.page_indices};
+                               .page_indices = arrays.page_indices,
+                               .mask_indptr = kept.has_masks() ? arrays.mask_indptr + first : nullptr,
+                               .masks = arrays.masks};
     grow(prefill_workspace_, attention.workspace_bytes(shape.pages));
     attention.run(shape, tables, {q.data, q.stride}, {out.data, out.stride}, prefill_workspace_.data(), stream_.get());
   }
 }
 
-void CudaDevice::report_dense(const AttentionProbe& probe, int sequence) const {
-  const auto pages = static_cast<int>(pass_.pages(sequence).size());
+void CudaDevice::report_dense(const Attention& call, int sequence) const {
+  const AttentionProbe& probe = *call.probe;
+  const int pages = pass_.page_count(pass_.pool().group_of(call.layer), sequence);
   if (probe.selected != nullptr && probe.selected_capacity < pages) {
     throw InternalError(fmt::format("probe: {} selected pages, room for {}", pages, probe.selected_capacity));
   }

@@ -11,9 +11,7 @@
 
 namespace sluice::cuda {
 
-std::unique_ptr<Pool> CudaDevice::create_pool(int layers, int kv_heads, int pages, const PageLayout& layout) {
-  return std::make_unique<CudaPool>(layers, kv_heads, pages, layout, stream_.get());
-}
+std::unique_ptr<Pool> CudaDevice::create_pool(const PoolMap& map) { return std::make_unique<CudaPool>(map, stream_.get()); }
 
 const float* CudaDevice::frequencies_of(const Rope& rope, int head_dim) {
   const int half = head_dim / 2;
@@ -38,16 +36,16 @@ void CudaDevice::rope_append(int layer, Matrix qkv, int query_heads, const Weigh
   const auto told = operation("rope_append");
   if (!pass_.active()) throw InternalError("rope_append was called outside a pass");
   const CudaPool& pool = pass_.pool();
-  const int dim = pool.layout().head_dim;
+  require_layer("rope_append", layer, pool);
+  const int dim = pool.layout_of(layer).head_dim;
   require_numbers("rope_append", qkv);
   require_equal("rope_append", "qkv.rows", qkv.rows, pass_.batch().rows());
   require_equal("rope_append", "qkv.columns", qkv.columns, static_cast<int64_t>(query_heads + 2 * pool.kv_heads()) * dim);
   require_equal("rope_append", "qkv.stride modulo 8", qkv.stride % 8, 0);
   if (query_gain != nullptr) require_equal("rope_append", "query_gain.columns", query_gain->columns(), dim);
   if (key_gain != nullptr) require_equal("rope_append", "key_gain.columns", key_gain->columns(), dim);
-  require_layer("rope_append", layer, pool);
   const float* const frequencies = frequencies_of(rope, dim);
-  const PassArrays arrays = pass_.arrays(stream_.get());
+  const PassArrays arrays = pass_.arrays(stream_.get(), pool.group_of(layer));
   rope_append_rows(qkv,
                    {.query_heads = query_heads,
                     .query_gain = query_gain == nullptr ? nullptr : as_cuda(*query_gain).vector(),
@@ -55,23 +53,23 @@ void CudaDevice::rope_append(int layer, Matrix qkv, int query_heads, const Weigh
                     .frequencies = frequencies,
                     .epsilon = epsilon,
                     .attention_scale = rope.attention_scale},
-                   pool.layer(layer), {arrays.positions, arrays.row_pages}, stream_.get());
+                   pool.layer(layer), {arrays.positions, arrays.slots, arrays.row_pages}, stream_.get());
 }
 
 void CudaDevice::append(int layer, Matrix keys, Matrix values) {
   const auto told = operation("append");
   if (!pass_.active()) throw InternalError("append was called outside a pass");
   const CudaPool& pool = pass_.pool();
-  const int64_t columns = static_cast<int64_t>(pool.kv_heads()) * pool.layout().head_dim;
+  require_layer("append", layer, pool);
+  const int64_t columns = static_cast<int64_t>(pool.kv_heads()) * pool.layout_of(layer).head_dim;
   require_numbers("append", keys);
   require_numbers("append", values);
   require_equal("append", "keys.rows", keys.rows, pass_.batch().rows());
   require_equal("append", "values.rows", values.rows, pass_.batch().rows());
   require_equal("append", "keys.columns", keys.columns, columns);
   require_equal("append", "values.columns", values.columns, columns);
-  require_layer("append", layer, pool);
-  const PassArrays arrays = pass_.arrays(stream_.get());
-  append_rows(keys, values, pool.layer(layer), {arrays.positions, arrays.row_pages}, stream_.get());
+  const PassArrays arrays = pass_.arrays(stream_.get(), pool.group_of(layer));
+  append_rows(keys, values, pool.layer(layer), {arrays.positions, arrays.slots, arrays.row_pages}, stream_.get());
 }
 
 }  // namespace sluice::cuda

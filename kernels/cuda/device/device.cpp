@@ -124,8 +124,9 @@ void CudaDevice::repeat(Repetition* repetition, std::span<const int32_t> tokens,
     operations();
     return;
   }
-  const RegisteredFlow* const mine = flow == nullptr ? nullptr : &as_cuda("repeat", *flow, pass_.pool());
+  const RegisteredFlow* const mine = flow == nullptr ? nullptr : &as_cuda("repeat", *flow, flow->plan().layout);
   StepGraphs::Shape shape{.sequences = batch.sequences()};
+  for (const GroupPages& group : batch.groups) shape.masked = 2 * shape.masked + (group.has_masks() ? 1 : 0);
   if (mine != nullptr) {
     check_flow_sequences(mine->flow(), 0, batch.sequences());
     shape.pages = bound_on_pages();

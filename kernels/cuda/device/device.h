@@ -43,7 +43,8 @@ class CudaDevice final : public Device {
   size_t free_bytes() const override;
 
   std::unique_ptr<Weight> create_weight(const void* values, DataType type, int64_t rows, int64_t columns) override;
-  std::unique_ptr<Pool> create_pool(int layers, int kv_heads, int pages, const PageLayout& layout) override;
+  using CacheOperations::create_pool;
+  std::unique_ptr<Pool> create_pool(const PoolMap& map) override;
   std::unique_ptr<CompiledFlow> compile(const Plan& plan, int layers, int kv_heads) override;
 
   void reserve(const Limits& limits) override;
@@ -104,6 +105,8 @@ class CudaDevice final : public Device {
   /// The same for decode steps of sparse layers: at most kMostLists. `query` is q as it was given.
   void attend_flow(const Attention& call, const RegisteredFlow& flow, const Matrix& query, const Matrix& q, const Matrix& out,
                    int first, int last);
+  /// All pages of sequences from `first` on that a layer's group keeps.
+  PageLists all_pages(int layer, int first);
   /// Attends over lists of pages, of sequences from `first` on; sums (may be null) as DecodeAttention::run gives them.
   void attend_lists(const Attention& call, const DecodeShape& shape, const PageLists& lists, const Matrix& q, const Matrix& out,
                     int first, float* sums);
@@ -111,7 +114,7 @@ class CudaDevice final : public Device {
   void report_flow(const Attention& call, const FlowResult& result, const DecodeShape& shape, const Matrix& q, int first);
   void attend_prefill(const Attention& call, const Matrix& q, const Matrix& out, int first, int last);
   /// What a dense row's probe says: all pages, with all of the mass.
-  void report_dense(const AttentionProbe& probe, int sequence) const;
+  void report_dense(const Attention& call, int sequence) const;
   void reserve_decode(const DecodeAttention& attention, int group);
   void reserve_picks(int rows);
   /// Does what `refresh_fields` has left to the selection.

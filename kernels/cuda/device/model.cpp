@@ -38,7 +38,7 @@ void CudaDevice::embed(const Weight& table, std::span<const int32_t> tokens, con
   const int32_t* on_device = nullptr;
   if (pass_.active() && !pass_.uploaded() && out.rows == pass_.batch().rows()) pass_.upload(tokens, stream_.get());
   if (pass_.active() && pass_.has(tokens)) {
-    on_device = pass_.arrays(stream_.get()).tokens;
+    on_device = pass_.arrays(stream_.get(), 0).tokens;
   } else {
     on_device = send(tokens);
   }

@@ -8,29 +8,10 @@
 namespace sluice::cuda {
 namespace {
 
-size_t bytes_of(size_t rows, size_t sequences, size_t pages, size_t touched) {
-  return sequences * (sizeof(StateBlock) + sizeof(HintBlock) + sizeof(uint64_t)) +
-         (3 * rows + sequences + 2 * (sequences + 1) + pages + 2 * touched) * sizeof(int32_t);
-}
-
-/// The arrays one behind the other from `data` on, those of larger types first.
-PassArrays arrays_at(const std::byte* data, const PassBatch& batch, int touched) {
-  PassArrays arrays;
-  arrays.states = reinterpret_cast<const StateBlock*>(data);
-  arrays.hints = reinterpret_cast<const HintBlock*>(arrays.states + batch.lengths.size());
-  arrays.seeds = reinterpret_cast<const uint64_t*>(arrays.hints + batch.lengths.size());
-  arrays.tokens = reinterpret_cast<const int32_t*>(arrays.seeds + batch.lengths.size());
-  arrays.positions = arrays.tokens + batch.rows();
-  arrays.row_pages = arrays.positions + batch.rows();
-  arrays.lengths = arrays.row_pages + batch.rows();
-  arrays.query_indptr = arrays.lengths + batch.lengths.size();
-  arrays.page_indptr = arrays.query_indptr + batch.query_indptr.size();
-  arrays.touched_pages = arrays.page_indptr + batch.page_indptr.size();
-  arrays.touched_tokens = arrays.touched_pages + touched;
-  arrays.page_indices = arrays.touched_tokens + touched;
-  arrays.touched = touched;
-  return arrays;
-}
+/// Bytes of what is there for each sequence, and once for all groups: 8-byte numbers come first.
+size_t wide_bytes(size_t sequences) { return sequences * (sizeof(StateBlock) + sizeof(HintBlock) + sizeof(uint64_t)); }
+size_t shared_numbers(size_t rows, size_t sequences) { return 2 * rows + sequences + 1; }
+size_t group_numbers(size_t rows, size_t sequences, size_t touched) { return 2 * rows + 3 * sequences + 2 + 2 * touched; }
 
 /// Null if there is none.
 const CudaFlowState* as_cuda(const RequestState* state) {
@@ -91,54 +72,126 @@ void Staging::send(size_t bytes, Stream stream) {
 }
 
 void Pass::reserve(const Device::Limits& limits) {
-  staging_.reserve(
-      bytes_of(limits.rows, limits.sequences, static_cast<size_t>(limits.sequences) * limits.pages_per_sequence, limits.rows));
+  // Of one group; with more, or with masks, it grows in the first passes.
+  const auto rows = static_cast<size_t>(limits.rows);
+  const auto sequences = static_cast<size_t>(limits.sequences);
+  const size_t numbers =
+      shared_numbers(rows, sequences) + group_numbers(rows, sequences, rows) + sequences * limits.pages_per_sequence;
+  staging_.reserve(wide_bytes(sequences) + numbers * sizeof(int32_t));
 }
 
-size_t Pass::bytes() const { return bytes_of(batch_.rows(), batch_.lengths.size(), batch_.page_indptr.back(), touched_); }
-
-int Pass::count_touched() const {
-  const int page = pool_->layout().page;
+int Pass::count_touched(int index) const {
+  const GroupPages& kept = group(index);
+  const int page = pool_->layout(index).page;
   int count = 0;
   for (int s = 0; s < batch_.sequences(); ++s) {
-    const int length = batch_.lengths[s];
-    count += (length + page - 1) / page - (length - query_rows(s)) / page;
+    int last = -1;
+    for (int row = batch_.query_indptr[s]; row < batch_.query_indptr[s + 1]; ++row) {
+      count += kept.slots[row] / page != last ? 1 : 0;
+      last = kept.slots[row] / page;
+    }
   }
   return count;
 }
 
-void Pass::fill() {
-  touched_ = count_touched();
-  host_ = staging_.fill(bytes());
-  const PassArrays at = arrays_at(host_, batch_, touched_);
-  const auto to = [](const auto* array) {
-    return const_cast<std::remove_const_t<std::remove_pointer_t<decltype(array)>>*>(array);
-  };
-  const int page = pool_->layout().page;
+void Pass::place() {
+  const auto rows = static_cast<size_t>(batch_.rows());
+  const auto sequences = static_cast<size_t>(batch_.sequences());
+  group_pages_.resize(batch_.groups.size());
+  size_t fixed = shared_numbers(rows, sequences);
+  size_t varying = 0;
+  for (size_t g = 0; g < group_pages_.size(); ++g) {
+    GroupPlace& at = group_pages_[g];
+    at.touched = count_touched(static_cast<int>(g));
+    at.fixed = static_cast<int>(fixed);
+    fixed += group_numbers(rows, sequences, at.touched);
+    at.indices = static_cast<int>(varying);
+    varying += batch_.groups[g].page_indptr.back();
+  }
+  for (size_t g = 0; g < group_pages_.size(); ++g) {
+    group_pages_[g].masks = static_cast<int>(varying);
+    if (batch_.groups[g].has_masks()) varying += batch_.groups[g].mask_indptr.back();
+  }
+  bytes_ = wide_bytes(sequences) + (fixed + varying) * sizeof(int32_t);
+}
+
+PassArrays Pass::arrays_at(const std::byte* data, int group) const {
+  const auto rows = static_cast<size_t>(batch_.rows());
+  const auto sequences = static_cast<size_t>(batch_.sequences());
+  const GroupPlace& at = group_pages_[group];
+  const GroupPlace& last = group_pages_.back();
+  PassArrays arrays;
+  arrays.states = reinterpret_cast<const StateBlock*>(data);
+  arrays.hints = reinterpret_cast<const HintBlock*>(arrays.states + sequences);
+  arrays.seeds = reinterpret_cast<const uint64_t*>(arrays.hints + sequences);
+  const auto* const numbers = reinterpret_cast<const int32_t*>(arrays.seeds + sequences);
+  arrays.tokens = numbers;
+  arrays.positions = arrays.tokens + rows;
+  arrays.query_indptr = arrays.positions + rows;
+  arrays.slots = numbers + at.fixed;
+  arrays.row_pages = arrays.slots + rows;
+  arrays.seen = arrays.row_pages + rows;
+  arrays.page_indptr = arrays.seen + sequences;
+  arrays.mask_indptr = arrays.page_indptr + sequences + 1;
+  arrays.touched_pages = arrays.mask_indptr + sequences + 1;
+  arrays.touched_tokens = arrays.touched_pages + at.touched;
+  arrays.touched = at.touched;
+  arrays.page_indices = numbers + last.fixed + group_numbers(rows, sequences, last.touched);
+  arrays.masks = reinterpret_cast<const uint32_t*>(arrays.page_indices);
+  return arrays;
+}
+
+namespace {
+
+/// What is filled in is what is sent.
+template <typename T>
+T* to(const T* array) {
+  return const_cast<T*>(array);
+}
+
+}  // namespace
+
+void Pass::fill_group(int index) {
+  const GroupPages& kept = group(index);
+  const GroupPlace& place = group_pages_[index];
+  const PassArrays at = arrays_at(host_, index);
+  const int page = pool_->layout(index).page;
   int touched = 0;
   for (int s = 0; s < batch_.sequences(); ++s) {
-    const int rows = query_rows(s);
-    const int length = batch_.lengths[s];
-    const auto held = pages(s);
-    for (int i = 0; i < rows; ++i) {
-      const int row = batch_.query_indptr[s] + i;
-      const int position = length - rows + i;
-      to(at.positions)[row] = position;
-      to(at.row_pages)[row] = held[position / page];
+    const int32_t* const pages = kept.page_indices.data() + kept.page_indptr[s];
+    int last = -1;
+    for (int row = batch_.query_indptr[s]; row < batch_.query_indptr[s + 1]; ++row) {
+      const int number = kept.slots[row] / page;
+      to(at.row_pages)[row] = pages[number];
+      if (number == last) continue;
+      last = number;
+      to(at.touched_pages)[touched] = pages[number];
+      to(at.touched_tokens)[touched++] = std::min(page, kept.lengths[s] - number * page);
     }
-    for (int index = (length - rows) / page; index < static_cast<int>(held.size()); ++index, ++touched) {
-      to(at.touched_pages)[touched] = held[index];
-      to(at.touched_tokens)[touched] = std::min(page, length - index * page);
-    }
+    to(at.seen)[s] = seen(index, s);
+  }
+  std::copy(kept.slots.begin(), kept.slots.end(), to(at.slots));
+  for (int s = 0; s <= batch_.sequences(); ++s) {
+    to(at.page_indptr)[s] = place.indices + kept.page_indptr[s];
+    to(at.mask_indptr)[s] = place.masks + (kept.has_masks() ? kept.mask_indptr[s] : 0);
+  }
+  std::copy_n(kept.page_indices.begin(), kept.page_indptr.back(), to(at.page_indices) + place.indices);
+  if (kept.has_masks()) std::copy_n(kept.masks.begin(), kept.mask_indptr.back(), to(at.masks) + place.masks);
+}
+
+void Pass::fill() {
+  place();
+  host_ = staging_.fill(bytes_);
+  const PassArrays at = arrays_at(host_, 0);
+  for (int s = 0; s < batch_.sequences(); ++s) {
     to(at.seeds)[s] = batch_.seeds.empty() ? 0 : batch_.seeds[s];
     const CudaFlowState* const state = as_cuda(batch_.states.empty() ? nullptr : batch_.states[s]);
     to(at.states)[s] = state == nullptr ? StateBlock{} : state->block();
     to(at.hints)[s] = state == nullptr ? HintBlock{} : state->hints();
   }
-  std::copy(batch_.lengths.begin(), batch_.lengths.end(), to(at.lengths));
+  std::copy(batch_.positions.begin(), batch_.positions.end(), to(at.positions));
   std::copy(batch_.query_indptr.begin(), batch_.query_indptr.end(), to(at.query_indptr));
-  std::copy(batch_.page_indptr.begin(), batch_.page_indptr.end(), to(at.page_indptr));
-  std::copy_n(batch_.page_indices.begin(), batch_.page_indptr.back(), to(at.page_indices));
+  for (int group = 0; group < static_cast<int>(batch_.groups.size()); ++group) fill_group(group);
 }
 
 void Pass::begin(const PassBatch& batch, CudaPool& pool) {
@@ -156,16 +209,16 @@ void Pass::begin(const PassBatch& batch, CudaPool& pool) {
 }
 
 void Pass::upload(std::span<const int32_t> tokens, Stream stream) {
-  const PassArrays at = arrays_at(host_, batch_, touched_);
-  std::copy(tokens.begin(), tokens.end(), const_cast<int32_t*>(at.tokens));
-  staging_.send(bytes(), stream);
+  const PassArrays at = arrays_at(host_, 0);
+  std::copy(tokens.begin(), tokens.end(), to(at.tokens));
+  staging_.send(bytes_, stream);
   tokens_ = tokens;
   uploaded_ = true;
 }
 
-PassArrays Pass::arrays(Stream stream) {
+PassArrays Pass::arrays(Stream stream, int group) {
   if (!uploaded_) upload({}, stream);
-  return arrays_at(staging_.device(), batch_, touched_);
+  return arrays_at(staging_.device(), group);
 }
 
 }  // namespace sluice::cuda

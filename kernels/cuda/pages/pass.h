@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/pages/pool.h"
@@ -62,21 +63,28 @@ class Staging {
   uintptr_t moves_ = 0;
 };
 
-/// What kernels need to know of a pass, in device memory.
+/// What kernels need to know of a pass and of one group of its pool's layers, in device memory.
 struct PassArrays {
-  const int32_t* tokens = nullptr;          // [rows] what `upload` was given, or undefined
-  const int32_t* positions = nullptr;       // [rows] of the token in its sequence
-  const int32_t* row_pages = nullptr;       // [rows] the page that holds the token
-  const int32_t* lengths = nullptr;         // [sequences] these as in PassBatch
-  const int32_t* query_indptr = nullptr;    // [sequences + 1]
-  const int32_t* page_indptr = nullptr;     // [sequences + 1]
-  const int32_t* page_indices = nullptr;    // [page_indptr.back()] last, as their number varies
-  const uint64_t* seeds = nullptr;          // [sequences]
-  const StateBlock* states = nullptr;       // [sequences] those of requests without state are null
-  const HintBlock* hints = nullptr;         // [sequences] as these
+  const int32_t* tokens = nullptr;        // [rows] what `upload` was given, or undefined
+  const int32_t* positions = nullptr;     // [rows] of the token in its sequence
+  const int32_t* query_indptr = nullptr;  // [sequences + 1]
+  const uint64_t* seeds = nullptr;        // [sequences]
+  const StateBlock* states = nullptr;     // [sequences] those of requests without state are null
+  const HintBlock* hints = nullptr;       // [sequences] as these
+
+  // Of the group.
+  const int32_t* slots = nullptr;           // [rows] where a row's key and value go
+  const int32_t* row_pages = nullptr;       // [rows] the page that has the slot
+  const int32_t* seen = nullptr;            // [sequences] slots that its rows may see
+  const int32_t* page_indptr = nullptr;     // [sequences + 1] in page_indices
+  const int32_t* mask_indptr = nullptr;     // [sequences + 1] in `masks`: those of a sequence, as GroupPages has them
   const int32_t* touched_pages = nullptr;   // [touched] the pages that the pass writes to
-  const int32_t* touched_tokens = nullptr;  // [touched] tokens that they hold afterwards
+  const int32_t* touched_tokens = nullptr;  // [touched] slots in use that they have afterwards
   int touched = 0;
+
+  // Of all groups, last, as their number varies.
+  const int32_t* page_indices = nullptr;
+  const uint32_t* masks = nullptr;  // the same memory: mask_indptr counts from where page_indices begins
 };
 
 /// The batch of one forward pass, checked, and its way to the device: one copy.
@@ -101,7 +109,7 @@ class Pass {
   }
   /// The arrays, sent if they have not been. Of passes of decode steps alone, all begin at places that depend on the number of
   /// sequences, on `half` and on `ground`.
-  PassArrays arrays(Stream stream);
+  PassArrays arrays(Stream stream, int group);
 
   /// Which of two places the arrays of this pass are in, once they have been sent.
   int half() const { return staging_.half(); }
@@ -109,20 +117,38 @@ class Pass {
   uintptr_t ground() const { return staging_.ground(); }
 
   int query_rows(int sequence) const { return batch_.query_rows(sequence); }
-  /// The pages that hold the sequence's tokens, oldest first.
-  std::span<const int32_t> pages(int sequence) const { return batch_.pages(sequence, pool_->layout().page); }
+  const GroupPages& group(int index) const { return batch_.groups[index]; }
+  /// Slots of a group that rows of a sequence may see: all in use where masks say more, else those up to the last row's.
+  int seen(int group, int sequence) const {
+    return this->group(group).is_masked(sequence) ? this->group(group).lengths[sequence] : batch_.seen(group, sequence);
+  }
+  /// Pages of these slots.
+  int page_count(int group, int sequence) const { return pages_for(seen(group, sequence), pool_->layout(group).page); }
+  /// Where the pages of a sequence begin in PassArrays::page_indices.
+  int first_page(int group, int sequence) const { return group_pages_[group].indices + this->group(group).page_indptr[sequence]; }
 
  private:
+  /// Where the arrays of one group lie.
+  struct GroupPlace {
+    int touched = 0;
+    int fixed = 0;    // numbers before its first array
+    int indices = 0;  // before its pages, from where page_indices begins
+    int masks = 0;    // and before its masks
+  };
+
+  void place();
   void fill();
-  size_t bytes() const;
-  int count_touched() const;
+  void fill_group(int group);
+  int count_touched(int group) const;
+  PassArrays arrays_at(const std::byte* data, int group) const;
 
   PassBatch batch_;
   CudaPool* pool_ = nullptr;
   Staging staging_;
   std::span<const int32_t> tokens_;  // that were sent
-  std::byte* host_ = nullptr;        // what PassArrays points to, in its order
-  int touched_ = 0;
+  std::byte* host_ = nullptr;        // what PassArrays points to
+  std::vector<GroupPlace> group_pages_;
+  size_t bytes_ = 0;
   bool uploaded_ = false;
 };
 

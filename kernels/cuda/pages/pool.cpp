@@ -1,7 +1,5 @@
 #include "kernels/cuda/pages/pool.h"
 
-#include <fmt/format.h>
-
 #include "kernels/cuda/codegen/refusal.h"
 #include "kernels/cuda/pages/page_copy.h"
 #include "kernels/device/checks.h"
@@ -9,78 +7,82 @@
 namespace sluice::cuda {
 namespace {
 
-size_t checked_bytes(int layers, int kv_heads, int pages, const PageLayout& layout) {
-  if (const auto refusal = codegen::refusal_of(layout)) throw InputError(refusal->what, refusal->hint);
-  return pool_bytes(layers, kv_heads, pages, layout);
+const PoolMap& checked(const PoolMap& map) {
+  for (int group = 0; group < map.groups(); ++group) {
+    if (const auto refusal = codegen::refusal_of(map.layout(group))) throw InputError(refusal->what, refusal->hint);
+  }
+  return map;
 }
 
 }  // namespace
 
-CudaPool::CudaPool(int layers, int kv_heads, int pages, const PageLayout& layout, Stream stream)
-    : layout_(layout),
-      layers_(layers),
-      kv_heads_(kv_heads),
-      pages_(pages),
-      stream_(stream),
-      memory_(checked_bytes(layers, kv_heads, pages, layout)) {
+CudaPool::CudaPool(const PoolMap& map, Stream stream) : Pool(checked(map)), stream_(stream), memory_(map.bytes()) {
   memory_.clear();
-  decode_.reserve(layers);
-  prefill_.reserve(layers);
-  for (int index = 0; index < layers; ++index) {
-    const PagedKv kv{.base = layer(index).base, .layout = layout, .pages = pages, .kv_heads = kv_heads};
+  decode_.reserve(map.layers());
+  prefill_.reserve(map.layers());
+  for (int index = 0; index < map.layers(); ++index) {
+    const PagedKv kv{
+        .base = layer(index).base, .layout = layout_of(index), .pages = pages(group_of(index)), .kv_heads = kv_heads()};
     decode_.emplace_back(kv);
     prefill_.emplace_back(kv);
   }
 }
 
 LayerPages CudaPool::layer(int index) const {
-  return {.base = memory_.as<std::byte>() + index * layer_stride(),
-          .block_bytes = layout_.bytes,
-          .key_offset = layout_.key_offset,
-          .value_offset = layout_.value_offset,
-          .page = layout_.page,
-          .kv_heads = kv_heads_,
-          .head_dim = layout_.head_dim,
-          .kv = layout_.kv};
+  const PoolMap::Place place = map().place_of(index);
+  const PageLayout& kept = layout(place.group);
+  return {.base = memory_.as<std::byte>() + map().layer_offset(place),
+          .block_bytes = kept.bytes,
+          .key_offset = kept.key_offset,
+          .value_offset = kept.value_offset,
+          .page = kept.page,
+          .kv_heads = kv_heads(),
+          .head_dim = kept.head_dim,
+          .kv = kept.kv};
 }
 
-void CudaPool::copy_pages(std::span<const int32_t> sources, std::span<const int32_t> targets) {
-  require_copies(*this, sources, targets);
-  const PageBlocks blocks{
-      .base = memory_.as<std::byte>(), .bytes = page_stride(), .layer_stride = layer_stride(), .layers = layers_};
+void CudaPool::copy_pages(int group, std::span<const int32_t> sources, std::span<const int32_t> targets) {
+  require_copies(*this, group, sources, targets);
+  const std::vector<int>& layers = map().group(group).layers;
+  const PageBlocks blocks{.base = memory_.as<std::byte>(),
+                          .bytes = map().page_bytes(group),
+                          .layer_stride = map().slab_pages(group) * map().page_bytes(group),
+                          .layers = static_cast<int>(layers.size())};
   cuda::copy_pages(blocks, sources, targets, stream_);
 }
 
-void CudaPool::read(std::span<const int32_t> pages, int tokens, float* keys, float* values) const {
-  require_tokens(*this, pages, tokens);
+void CudaPool::read(int group, std::span<const int32_t> pages, int tokens, float* keys, float* values) const {
+  require_tokens(*this, group, pages, tokens);
   if (tokens == 0) return;
-  const size_t count = numbers(tokens);
+  const size_t count = numbers(group, tokens);
   DeviceMemory list(pages.size_bytes());
   list.upload(pages.data(), pages.size_bytes());
   const DeviceMemory staging(2 * count * sizeof(float));
   auto* staged = staging.as<float>();
-  for (int index = 0; index < layers_; ++index) {
+  size_t at = 0;
+  for (const int index : map().group(group).layers) {
     read_tokens(layer(index), list.as<int32_t>(), tokens, staged, staged + count, stream_);
-    SLUICE_CHECK_CUDA(cudaMemcpyAsync(keys + index * count, staged, count * sizeof(float), cudaMemcpyDeviceToHost, stream_));
-    SLUICE_CHECK_CUDA(
-        cudaMemcpyAsync(values + index * count, staged + count, count * sizeof(float), cudaMemcpyDeviceToHost, stream_));
+    SLUICE_CHECK_CUDA(cudaMemcpyAsync(keys + at, staged, count * sizeof(float), cudaMemcpyDeviceToHost, stream_));
+    SLUICE_CHECK_CUDA(cudaMemcpyAsync(values + at, staged + count, count * sizeof(float), cudaMemcpyDeviceToHost, stream_));
+    at += count;
   }
   SLUICE_CHECK_CUDA(cudaStreamSynchronize(stream_));
 }
 
-void CudaPool::write(std::span<const int32_t> pages, int tokens, const float* keys, const float* values) {
-  require_tokens(*this, pages, tokens);
+void CudaPool::write(int group, std::span<const int32_t> pages, int tokens, const float* keys, const float* values) {
+  require_tokens(*this, group, pages, tokens);
   if (tokens == 0) return;
-  const size_t count = numbers(tokens);
+  const size_t count = numbers(group, tokens);
   DeviceMemory list(pages.size_bytes());
   list.upload(pages.data(), pages.size_bytes());
   const DeviceMemory staging(2 * count * sizeof(float));
   auto* staged = staging.as<float>();
-  for (int index = 0; index < layers_; ++index) {
-    SLUICE_CHECK_CUDA(cudaMemcpyAsync(staged, keys + index * count, count * sizeof(float), cudaMemcpyHostToDevice, stream_));
-    SLUICE_CHECK_CUDA(
-        cudaMemcpyAsync(staged + count, values + index * count, count * sizeof(float), cudaMemcpyHostToDevice, stream_));
+  size_t at = 0;
+  for (const int index : map().group(group).layers) {
+    SLUICE_CHECK_CUDA(cudaMemcpyAsync(staged, keys + at, count * sizeof(float), cudaMemcpyHostToDevice, stream_));
+    SLUICE_CHECK_CUDA(cudaMemcpyAsync(staged + count, values + at, count * sizeof(float), cudaMemcpyHostToDevice, stream_));
     write_tokens(layer(index), list.as<int32_t>(), tokens, staged, staged + count, stream_);
+    at += count;
   }
   SLUICE_CHECK_CUDA(cudaStreamSynchronize(stream_));
 }

@@ -106,6 +106,7 @@ __global__ void rope_append_kernel(View qkv, int64_t rows, RopeArguments rope, L
   const int64_t column = int64_t{head} * Dim + first;
   // What no kernel writes is read, and angles are found, while the kernel before this one ends.
   const int position = places.positions[row];
+  const int slot = places.slots[row];
   const int page = places.pages[row];
   const bool is_value = head >= rope.query_heads + layer.kv_heads;
   float sine[kMine];
@@ -157,7 +158,7 @@ __global__ void rope_append_kernel(View qkv, int64_t rows, RopeArguments rope, L
     return;
   }
   const int kv_head = (head - rope.query_heads) % layer.kv_heads;
-  const TokenPart to(layer, page, position, kv_head, is_value ? layer.value_offset : layer.key_offset, first);
+  const TokenPart to(layer, page, slot, kv_head, is_value ? layer.value_offset : layer.key_offset, first);
   to.store(0, low);
   to.store(kHalf, high);
 }
@@ -169,15 +170,15 @@ __global__ void append_kernel(View keys, View values, LayerPages layer, RowPlace
   const int head = static_cast<int>(blockIdx.y);
   const int channel = static_cast<int>(threadIdx.x);
   const int page = places.pages[row];  // of the pass: no kernel writes these
-  const int position = places.positions[row];
+  const int slot = places.slots[row];
   wait_for_earlier_kernels();
   const int64_t column = int64_t{head} * layer.head_dim + channel;
   float key[1];
   float value[1];
   load(keys, row, column, key);
   load(values, row, column, value);
-  TokenPart(layer, page, position, head, layer.key_offset, channel).store(0, key);
-  TokenPart(layer, page, position, head, layer.value_offset, channel).store(0, value);
+  TokenPart(layer, page, slot, head, layer.key_offset, channel).store(0, key);
+  TokenPart(layer, page, slot, head, layer.value_offset, channel).store(0, value);
 }
 
 __global__ void read_tokens_kernel(LayerPages layer, const int32_t* pages, float* keys, float* values) {

@@ -43,7 +43,8 @@ struct LayerPages {
 };
 struct RowPlaces {
   const int32_t* positions = nullptr;  // [rows] of the token in its sequence
-  const int32_t* pages = nullptr;      // [rows] the page that holds it
+  const int32_t* slots = nullptr;      // [rows] where its key and value go, of its sequence's
+  const int32_t* pages = nullptr;      // [rows] the page that has the slot
 };
 
 struct RopeArguments {

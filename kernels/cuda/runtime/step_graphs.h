@@ -23,6 +23,7 @@ class StepGraphs final : public Device::Repetition {
     int sequences = 0;
     int pages = 0;                                   // most of any sequence, rounded up; 0 where nothing depends on it
     bool even = false;                               // sequences are about as long as each other, where that matters
+    uint64_t masked = 0;                             // a bit for each group of layers: kernels with masks
     auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 takes it for a pointer
   };
 

@@ -252,6 +252,7 @@ const Kernel& kernel_of(const TopKPlan& plan, int max_length) {
 void select_top_k(const TopK& rows, const TopKPlan& plan, Stream stream) {
   if (rows.rows <= 0 || rows.max_budget <= 0) return;
   if (plan.guess == FirstGuess::kHints && rows.hints == nullptr) throw InternalError("top-k: no hints to begin with");
+  if (plan.insists && plan.guess != FirstGuess::kHints) throw InternalError("top-k: a plan insists on hints and begins without");
   const Kernel& kernel = kernel_of(plan, rows.max_length);
   const Arguments arguments{rows, plan.guess, are_aligned(rows)};
   cudaLaunchConfig_t config{};

@@ -56,7 +56,7 @@ struct AttendingCase {
 /// Sequences of different lengths that decode, a step at a time, with pages of their own.
 class Sequences {
  public:
-  Sequences(int count, int most_tokens, int page, int steps) : page_(page) {
+  Sequences(int count, int most_tokens, int page, int steps) : page_(page), batch_(page) {
     int pages = 0;
     for (int s = 0; s < count; ++s) {
       // Some are short, some have a page that is full or begins anew; on average they have to be about as long as the longest.
@@ -70,9 +70,6 @@ class Sequences {
     // No page lies behind the one before it.
     for (int i = 0; i < pages; ++i) pages_[static_cast<size_t>(i)] = static_cast<int32_t>(int64_t{i} * 7919 % pages);
     if (std::gcd(7919, pages) != 1) throw std::logic_error("pages meet");
-    for (int s = 0; s <= count; ++s) indptr_.push_back(s);
-    decoding_.assign(static_cast<size_t>(count), 1);
-    seeds_.assign(static_cast<size_t>(count), 3);
   }
 
   std::span<const int32_t> pages(int s) const {
@@ -85,28 +82,18 @@ class Sequences {
 
   /// Each has one token more.
   PassBatch step() {
-    page_indptr_.assign(1, 0);
-    page_indices_.clear();
+    batch_.clear();
     for (int s = 0; s < count(); ++s) {
       ++lengths_[static_cast<size_t>(s)];
-      const auto mine = pages(s);
-      page_indices_.insert(page_indices_.end(), mine.begin(), mine.end());
-      page_indptr_.push_back(static_cast<int32_t>(page_indices_.size()));
+      batch_.add({.first = length(s) - 1, .decoding = true, .seed = 3}, pages(s));
     }
-    return {.query_indptr = indptr_,
-            .lengths = lengths_,
-            .page_indptr = page_indptr_,
-            .page_indices = page_indices_,
-            .decoding = decoding_,
-            .seeds = seeds_,
-            .states = {}};
+    return batch_.batch();
   }
 
  private:
   int page_;
-  std::vector<int32_t> lengths_, pages_, first_, indptr_, page_indptr_, page_indices_;
-  std::vector<uint8_t> decoding_;
-  std::vector<uint64_t> seeds_;
+  std::vector<int32_t> lengths_, pages_, first_;
+  BatchBuilder batch_;
 };
 
 FlowGraph traced(const AttendingCase& shape) {
@@ -190,20 +177,14 @@ TEST_F(CudaAttending, UnevenSequencesTakeSeveralKernels) {
     // Pages that all share: who reads what does not matter here.
     std::vector<int> lengths(static_cast<size_t>(count), 400);
     for (size_t s = 0; !even && s < lengths.size(); s += 2) lengths[s] = 100;
-    std::vector<int32_t> pages, page_indptr{0}, query_indptr{0};
+    BatchBuilder builder(shape.page);
     for (int s = 0; s < count; ++s) {
-      for (int i = 0; i < (lengths[static_cast<size_t>(s)] + shape.page - 1) / shape.page; ++i) pages.push_back((s + i) % count);
-      page_indptr.push_back(static_cast<int32_t>(pages.size()));
-      query_indptr.push_back(s + 1);
+      const int length = lengths[static_cast<size_t>(s)];
+      std::vector<int32_t> pages;
+      for (int i = 0; i < pages_for(length, shape.page); ++i) pages.push_back((s + i) % count);
+      builder.add({.first = length - 1, .decoding = true}, pages);
     }
-    const std::vector<uint8_t> decoding(static_cast<size_t>(count), 1);
-    const PassBatch batch{.query_indptr = query_indptr,
-                          .lengths = lengths,
-                          .page_indptr = page_indptr,
-                          .page_indices = pages,
-                          .decoding = decoding,
-                          .seeds = {},
-                          .states = {}};
+    const PassBatch batch = builder.batch();
     Device::Attention call;
     call.query_heads = shape.kv_heads * shape.group;
     call.scale = 0.1F;

@@ -38,7 +38,7 @@ TEST_F(CudaDeviceTest, AttendsRaggedBatchesOfDecodeStepsAndPrefill) {
     const int heads = shape.kv_heads * shape.group;
     const PageLayout layout = page_layout({dim, shape.group, shape.page, shape.kv}, {});
     const Batch batch(shape.rows, shape.tokens, shape.page, 3);
-    const auto pool = device_->create_pool(2, shape.kv_heads, batch.page_indptr.back(), layout);
+    const auto pool = device_->create_pool(2, shape.kv_heads, batch.all_pages(), layout);
     std::vector<std::pair<std::vector<float>, std::vector<float>>> kv;
     for (int s = 0; s < batch.sequences(); ++s) kv.push_back(fill(*pool, batch.pages(s), batch.lengths[s]));
     for (const DataType type : kTypes) {
@@ -85,10 +85,10 @@ TEST_F(CudaDeviceTest, AttendsRaggedBatchesOfDecodeStepsAndPrefill) {
         }
         for (int slot = s * shape.kv_heads; slot < (s + 1) * shape.kv_heads; ++slot) {
           const auto pages = static_cast<int>(batch.pages(s).size());
-          EXPECT_EQ(counts[slot], batch.decoding[s] != 0 ? pages : -7);
-          EXPECT_EQ(mass[slot], batch.decoding[s] != 0 ? 1 : -7);
-          EXPECT_EQ(selected[slot * capacity], batch.decoding[s] != 0 ? 0 : -7);
-          if (batch.decoding[s] != 0) {
+          EXPECT_EQ(counts[slot], batch.builder.decoding()[s] != 0 ? pages : -7);
+          EXPECT_EQ(mass[slot], batch.builder.decoding()[s] != 0 ? 1 : -7);
+          EXPECT_EQ(selected[slot * capacity], batch.builder.decoding()[s] != 0 ? 0 : -7);
+          if (batch.builder.decoding()[s] != 0) {
             EXPECT_EQ(selected[slot * capacity + pages - 1], pages - 1);
             EXPECT_EQ(selected[slot * capacity + pages], -1);
           }

@@ -26,16 +26,18 @@ double error_of(const std::vector<float>& got, const std::vector<double>& wanted
 }
 
 Batch::Batch(const std::vector<int>& rows, const std::vector<int>& tokens, int page, unsigned seed)
-    : lengths(tokens.begin(), tokens.end()) {
-  query_indptr = page_indptr = {0};
+    : lengths(tokens.begin(), tokens.end()), builder(page) {
+  query_indptr = first_page = {0};
   for (size_t s = 0; s < rows.size(); ++s) {
     query_indptr.push_back(query_indptr.back() + rows[s]);
-    page_indptr.push_back(page_indptr.back() + (tokens[s] + page - 1) / page);
-    decoding.push_back(rows[s] == 1 ? 1 : 0);
+    first_page.push_back(first_page.back() + pages_for(tokens[s], page));
   }
-  page_indices.resize(page_indptr.back());
+  page_indices.resize(all_pages());
   std::iota(page_indices.begin(), page_indices.end(), 0);
   std::shuffle(page_indices.begin(), page_indices.end(), std::mt19937(seed));
+  for (size_t s = 0; s < rows.size(); ++s) {
+    builder.add({.first = tokens[s] - rows[s], .rows = rows[s], .decoding = rows[s] == 1}, pages(static_cast<int>(s)));
+  }
 }
 
 void CudaDeviceTest::SetUp() {

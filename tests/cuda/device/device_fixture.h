@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/device.h"
+#include "kernels/device/batch_builder.h"
 #include "tests/cuda/gpu.h"
 
 namespace sluice::testing {
@@ -34,24 +35,18 @@ struct Held {
 struct Batch {
   Batch(const std::vector<int>& rows, const std::vector<int>& tokens, int page, unsigned seed);
 
-  PassBatch view() const {
-    return {.query_indptr = query_indptr,
-            .lengths = lengths,
-            .page_indptr = page_indptr,
-            .page_indices = page_indices,
-            .decoding = decoding,
-            .seeds = {},
-            .states = {}};
-  }
+  PassBatch view() const { return builder.batch(); }
   int sequences() const { return static_cast<int>(lengths.size()); }
   int rows() const { return query_indptr.back(); }
   std::span<const int32_t> pages(int s) const {
-    return std::span(page_indices).subspan(page_indptr[s], page_indptr[s + 1] - page_indptr[s]);
+    return std::span(page_indices).subspan(first_page[s], first_page[s + 1] - first_page[s]);
   }
   int position(int s, int row) const { return lengths[s] - query_indptr[s + 1] + row; }
 
-  std::vector<int32_t> query_indptr, lengths, page_indptr, page_indices;
-  std::vector<uint8_t> decoding;
+  int all_pages() const { return first_page.back(); }
+
+  std::vector<int32_t> query_indptr, lengths, first_page, page_indices;
+  BatchBuilder builder;
 };
 
 /// Tests of the operations of a GPU.

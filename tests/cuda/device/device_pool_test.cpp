@@ -30,7 +30,7 @@ TEST_F(CudaDeviceTest, RotatesQueriesAndAppendsKeysAndValues) {
       for (const DataType type : kTypes) {
         const PageLayout layout = page_layout({dim, query_heads / kv_heads, 16, kv}, {});
         const Batch batch({1, 40, 1, 5}, {9000, 40, 1, 21}, 16, dim);
-        const auto pool = device_->create_pool(2, kv_heads, batch.page_indptr.back(), layout);
+        const auto pool = device_->create_pool(2, kv_heads, batch.all_pages(), layout);
         const std::vector<float> query_gains = draw(dim);
         const std::vector<float> key_gains = draw(dim);
         const auto query_gain = weight_of(query_gains, 1, dim);
@@ -93,7 +93,7 @@ TEST_F(CudaDeviceTest, AppendsWhatItIsGiven) {
   const Batch batch({3, 1, 17}, {3, 9, 20}, 8, 1);
   for (const auto& [type, kv] :
        {std::pair{kF32, kBF16}, {kBF16, kBF16}, {kF32, DataType::kE4M3}, {kBF16, DataType::kE4M3}, {kF32, DataType::kE5M2}}) {
-    const auto pool = device_->create_pool(1, 3, batch.page_indptr.back(), page_layout({64, 1, 8, kv}, {}));
+    const auto pool = device_->create_pool(1, 3, batch.all_pages(), page_layout({64, 1, 8, kv}, {}));
     const Held keys = hold(batch.rows(), 3 * 64, type);
     const Held values = hold(batch.rows(), 3 * 64, type, 2);
     {
@@ -157,7 +157,7 @@ TEST_F(CudaDeviceTest, RoundsEightBitKeysAndValuesAsTheCpuRoundsFields) {
     while (numbers.size() % 64 != 0) numbers.push_back(draw(1)[0]);
     const auto tokens = static_cast<int>(numbers.size() / 64);
     const Batch batch({tokens}, {tokens}, 16, 2);
-    const auto pool = device_->create_pool(1, 1, batch.page_indptr.back(), page_layout({64, 1, 16, kv}, {}));
+    const auto pool = device_->create_pool(1, 1, batch.all_pages(), page_layout({64, 1, 16, kv}, {}));
     const Held held = hold(numbers, tokens, 64, kF32);
     const auto expect_stored = [&](const char* how) {
       std::vector<float> keys(numbers.size(), -7), values(numbers.size(), -7);

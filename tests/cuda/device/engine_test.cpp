@@ -17,6 +17,7 @@
 #include "host/weights/default_model.h"
 #include "host/weights/random_weights.h"
 #include "kernels/cuda/runtime/runtime.h"
+#include "kernels/device/batch_builder.h"
 #include "tests/cuda/gpu.h"
 #include "tests/support/greedy_tokens.h"
 #include "tests/support/source_path.h"
@@ -158,17 +159,10 @@ TEST_F(CudaEngine, StepsAreReplayedOnceTheirShapeIsKnown) {
   int runs = 0;
   const auto step = [&](const std::vector<int32_t>& tokens, bool decoding) {
     const auto sequences = static_cast<int32_t>(tokens.size());
-    std::vector<int32_t> indptr, lengths(tokens.size(), 3), pages;
-    for (int32_t i = 0; i <= sequences; ++i) indptr.push_back(i);
-    for (int32_t i = 0; i < sequences; ++i) pages.push_back(i);
-    const std::vector<uint8_t> decode(tokens.size(), decoding ? 1 : 0);
-    PassBatch batch;
-    batch.query_indptr = batch.page_indptr = indptr;
-    batch.lengths = lengths;
-    batch.page_indices = pages;
-    batch.decoding = decode;
+    BatchBuilder batch(16);
+    for (int32_t i = 0; i < sequences; ++i) batch.add({.first = 2, .decoding = decoding}, {&i, 1});
     const Matrix out{memory->data(), DataType::kF32, sequences, kColumns, kColumns};
-    device_->begin_pass(batch, *pool);
+    device_->begin_pass(batch.batch(), *pool);
     device_->repeat(repetition.get(), tokens, nullptr, [&] {
       ++runs;
       device_->embed(*weight, tokens, nullptr, out);
@@ -224,19 +218,16 @@ TEST_F(CudaEngine, PassesFindTheirOwnTokensHoweverFarTheHostIsAhead) {
     void reset() override {}
   };
   Foreign foreign;
-  const std::vector<int32_t> indptr = {0, 1, 2, 3}, lengths = {3, 3, 3}, pages = {0, 1, 2}, all = {0, 1, 2};
-  const std::vector<uint8_t> decoding(kRows, 1);
+  const std::vector<int32_t> all = {0, 1, 2};
+  BatchBuilder builder(16);
+  for (const int32_t page : all) builder.add({.first = 2, .decoding = true}, {&page, 1});
   for (const bool replayed : {false, true}) {
     const auto repetition = replayed ? device_->create_repetition() : nullptr;
     const auto tokens_of = [&](int pass) { return std::vector<int32_t>{pass, 63 - pass, 20 + pass}; };
     for (int pass = 0; pass < kPasses; ++pass) {
       for (int i = 0; i < 10; ++i) device_->rms_norm(x, *gain, 1e-6F, y);
       std::vector<RequestState*> states(kRows);
-      PassBatch batch;
-      batch.query_indptr = batch.page_indptr = indptr;
-      batch.lengths = lengths;
-      batch.page_indices = pages;
-      batch.decoding = decoding;
+      PassBatch batch = builder.batch();
       batch.states = states;
       if (pass % 3 == 1) {  // a pass that fails on its way leaves those around it alone
         states[1] = &foreign;

@@ -153,11 +153,14 @@ class CudaLayerChain : public testing::CudaDeviceTest {
     finish();
     stream_->wait();
     Result result{fetch(residual), fetch(rows[is_last ? Activation::kDelta : Activation::kQkv])};
+    restore(residual, before);
+    return result;
+  }
+  void restore(const Matrix& residual, const std::vector<float>& before) {
     for (int64_t row = 0; row < residual.rows; ++row) {
       device_->write(residual.row(row), before.data() + row * residual.columns,
                      static_cast<size_t>(residual.columns) * sizeof(float));
     }
-    return result;
   }
   Result run(const Layer& layer, const Activations& rows, bool is_last) {
     return run(rows, is_last, [&] { finish(layer.program(is_last), rows); });
@@ -176,6 +179,7 @@ class CudaLayerChain : public testing::CudaDeviceTest {
   }
   /// What the device does as one, by the names that it tells.
   std::vector<std::string> operations(const LayerProgram& parts, const Activations& rows) {
+    const std::vector<float> before = fetch(rows[Activation::kResidual]);
     struct Names : OperationObserver {
       void begin() override {}
       void end(const std::string& name) override { names.push_back(name); }
@@ -184,6 +188,7 @@ class CudaLayerChain : public testing::CudaDeviceTest {
     device_->observe(&told);
     device_->run(parts, rows);
     device_->observe(nullptr);
+    restore(rows[Activation::kResidual], before);
     return told.names;
   }
 
@@ -331,8 +336,7 @@ TEST_F(CudaLayerChain, LayersRunBehindEachOther) {
       });
     };
     // The first layer's rows are written over, and written anew before each run.
-    const Matrix attended = there[Activation::kAttended];
-    const std::vector<float> first = fetch(attended);
+    const std::vector<float> first = fetch(there[Activation::kAttended]);
     std::optional<Result> wanted;
     for (int repeat = 0; repeat < 40; ++repeat) {
       for (int row = 0; row < rows; ++row) {
@@ -340,6 +344,7 @@ TEST_F(CudaLayerChain, LayersRunBehindEachOther) {
         for (int i = 0; i < shape.queries; ++i) {
           narrow.push_back(static_cast<uint16_t>(std::bit_cast<uint32_t>(first[row * shape.queries + i]) >> 16));
         }
+        const Matrix& attended = there[Activation::kAttended];
         device_->write(static_cast<uint16_t*>(attended.data) + row * attended.stride, narrow.data(),
                        narrow.size() * sizeof(uint16_t));
       }

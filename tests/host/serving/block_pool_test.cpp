@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <random>
 #include <set>
 #include <vector>
 
+#include "host/serving/idle_pages.h"
 #include "host/serving/page_cache.h"
 #include "scripting/base/error.h"
 
@@ -52,68 +54,143 @@ TEST(PrefixIndex, TellsEqualTokensAfterDifferentParentsApart) {
   EXPECT_EQ(index.find(PrefixIndex::kRoot, std::vector<int32_t>{2, 1}), PrefixIndex::kNone);
 }
 
-TEST(PrefixIndex, EvictsTheLongestIdleFirst) {
-  PrefixIndex index(4, 1);
-  for (int32_t page = 0; page < 4; ++page) index.insert(PrefixIndex::kRoot, std::vector<int32_t>{page}, page);
-  for (const int32_t page : {2, 0, 3}) index.set_idle(page);
-  index.set_busy(0);
-  index.set_idle(0);
-  EXPECT_EQ(index.evict(), 2);
-  EXPECT_EQ(index.evict(), 3);
-  EXPECT_EQ(index.evict(), 0);
-  EXPECT_EQ(index.evict(), PrefixIndex::kNone) << "page 1 has a user";
-  EXPECT_EQ(index.find(PrefixIndex::kRoot, std::vector<int32_t>{2}), PrefixIndex::kNone);
-  EXPECT_EQ(index.find(PrefixIndex::kRoot, std::vector<int32_t>{1}), 1);
-}
-
 TEST(PrefixIndex, ReusedParentDoesNotInheritChildren) {
   PrefixIndex index(4, 1);
   index.insert(PrefixIndex::kRoot, std::vector<int32_t>{1}, 0);
   index.insert(0, std::vector<int32_t>{9}, 1);
-  index.set_idle(0);
-  ASSERT_EQ(index.evict(), 0);
+  index.erase(0);
   index.insert(PrefixIndex::kRoot, std::vector<int32_t>{1}, 0);  // even the same content: the child was of the page before
   EXPECT_EQ(index.find(0, std::vector<int32_t>{9}), PrefixIndex::kNone);
+}
+
+TEST(IdlePages, TheLongestIdleComesFirst) {
+  IdlePages idle(4);
+  for (const int32_t page : {2, 0, 3}) idle.add(page);
+  idle.remove(0);
+  idle.add(0);
+  std::vector<int32_t> order;
+  for (; idle.count() > 0; idle.remove(idle.oldest())) order.push_back(idle.oldest());
+  EXPECT_EQ(order, (std::vector<int32_t>{2, 3, 0}));
+  EXPECT_EQ(idle.oldest(), IdlePages::kNone);
+  EXPECT_THROW(idle.remove(1), InternalError);
+}
+
+TEST(BlockPool, PagesComeAndGo) {
+  BlockPool pool = BlockPool::empty(10);
+  EXPECT_EQ(pool.allocate(), -1);
+  pool.add(4, 3);
+  EXPECT_EQ(pool.allocate(), 4);
+  EXPECT_THROW(pool.withdraw(4, 3), InternalError) << "one is used";
+}
+
+int match(PageCache& cache, const std::vector<int32_t>& tokens, std::vector<int32_t>& found) {
+  std::vector<int32_t>* const lists[] = {&found};
+  return cache.match(tokens, lists);
 }
 
 TEST(PageCache, SharesPublishedPagesAndEvictsThemLast) {
   PageCache cache(3, 2, true);
   const std::vector<int32_t> tokens = {1, 2, 3, 4, 5};
-  std::vector<int32_t> pages = {cache.take(), cache.take()};
+  std::vector<int32_t> pages = {cache.take(0), cache.take(0)};
   pages[0] = cache.publish(PrefixIndex::kRoot, std::vector<int32_t>{1, 2}, pages[0]);
   pages[1] = cache.publish(pages[0], std::vector<int32_t>{3, 4}, pages[1]);
   std::vector<int32_t> found;
-  EXPECT_EQ(cache.match(tokens, found), 2);
+  EXPECT_EQ(match(cache, tokens, found), 2);
   EXPECT_EQ(found, pages);
-  EXPECT_EQ(cache.users(pages[0]), 2);
-  cache.release(pages);
-  cache.release(found);
+  EXPECT_EQ(cache.users(0, pages[0]), 2);
+  cache.release(0, pages);
+  cache.release(0, found);
   EXPECT_EQ(cache.available(), 3);
   EXPECT_EQ(cache.free_pages(), 1);
-  cache.take();
-  cache.take();  // evicts the second page: the first can still be found without it
+  cache.take(0);
+  cache.take(0);  // evicts the second page: the first can still be found without it
   found.clear();
-  EXPECT_EQ(cache.match(tokens, found), 1);
+  EXPECT_EQ(match(cache, tokens, found), 1);
   EXPECT_EQ(cache.available(), 0);
-  EXPECT_THROW(cache.take(), InternalError);
+  EXPECT_THROW(cache.take(0), InternalError);
 }
 
 TEST(PageCache, PublishingAnEqualPageReturnsTheKnownOne) {
   PageCache cache(4, 1, true);
-  const int32_t first = cache.publish(PrefixIndex::kRoot, std::vector<int32_t>{7}, cache.take());
-  const int32_t second = cache.publish(PrefixIndex::kRoot, std::vector<int32_t>{7}, cache.take());
+  const int32_t first = cache.publish(PrefixIndex::kRoot, std::vector<int32_t>{7}, cache.take(0));
+  const int32_t second = cache.publish(PrefixIndex::kRoot, std::vector<int32_t>{7}, cache.take(0));
   EXPECT_EQ(first, second);
-  EXPECT_EQ(cache.users(first), 2);
+  EXPECT_EQ(cache.users(0, first), 2);
   EXPECT_EQ(cache.free_pages(), 3);
 }
 
 TEST(PageCache, WithoutSharingNothingIsFound) {
   PageCache cache(2, 1, false);
-  const int32_t page = cache.publish(PrefixIndex::kRoot, std::vector<int32_t>{7}, cache.take());
+  const int32_t page = cache.publish(PrefixIndex::kRoot, std::vector<int32_t>{7}, cache.take(0));
   std::vector<int32_t> found;
-  EXPECT_EQ(cache.match(std::vector<int32_t>{7}, found), 0);
-  cache.release(std::vector<int32_t>{page});
+  EXPECT_EQ(match(cache, {7}, found), 0);
+  cache.release(0, page);
   EXPECT_EQ(cache.free_pages(), 2);
+}
+
+/// Two groups of a layer each, in three slabs of two pages.
+PoolMap map_of_two() {
+  const PageLayout layout = page_layout({.head_dim = 8, .group = 1, .page = 8}, {});
+  return {1, {{{0}, layout}, {{1}, layout}}, 3 * layout.bytes, 3};
+}
+
+TEST(PageCache, GroupsTakeSlabsFromEachOtherOnceNobodyUsesThem) {
+  PageCache cache(map_of_two(), {.page = 8, .share = false, .windows = {0, 8}});
+  std::vector<int32_t> first;
+  for (int i = 0; i < 4; ++i) first.push_back(cache.take(0));
+  const int32_t other = cache.take(1);
+  EXPECT_EQ(cache.free_slabs(), 0);
+  EXPECT_EQ(cache.available(0), 0);
+  EXPECT_EQ(cache.available(1), 1);
+  EXPECT_FALSE(cache.has_room({1, 1}));
+  EXPECT_TRUE(cache.has_room({0, 1}));
+  cache.release(0, std::span(first).first(1));
+  EXPECT_EQ(cache.available(1), 1) << "a page of its slab is still used";
+  cache.release(0, std::span(first).subspan(1, 1));
+  EXPECT_EQ(cache.available(0), 2);
+  EXPECT_EQ(cache.available(1), 3);
+  EXPECT_TRUE(cache.has_room({2, 1}));
+  EXPECT_FALSE(cache.has_room({1, 2})) << "the slab can be only one group's";
+  for (int i = 0; i < 3; ++i) cache.take(1);
+  EXPECT_EQ(cache.available(0), 0);
+  EXPECT_THROW(cache.take(0), InternalError);
+  cache.release(1, other);
+  EXPECT_TRUE(cache.holds({4, 2}));
+  EXPECT_FALSE(cache.holds({4, 3}));
+}
+
+TEST(PageCache, FindsAPrefixOfWhichEveryGroupHasWhatItNeeds) {
+  const PageLayout layout = page_layout({.head_dim = 8, .group = 1, .page = 8}, {});
+  PageCache cache(PoolMap(1, {{{0}, layout}, {{1}, layout}}, 9 * layout.bytes, 2), {.page = 8, .share = true, .windows = {0, 9}});
+  std::vector<int32_t> tokens(33);
+  std::iota(tokens.begin(), tokens.end(), 0);
+  std::vector<int32_t> pages;
+  std::vector<int32_t> beside;
+  for (int i = 0; i < 4; ++i) {
+    const int32_t parent = i == 0 ? PrefixIndex::kRoot : pages.back();
+    pages.push_back(cache.publish(parent, std::span(tokens).subspan(static_cast<size_t>(8 * i), 8), cache.take(0)));
+    beside.push_back(cache.publish_beside(pages.back(), 1, cache.take(1)));
+  }
+  std::vector<int32_t> found;
+  std::vector<int32_t> found_beside;
+  std::vector<int32_t>* const lists[] = {&found, &found_beside};
+  // A row at 32 sees 24 to 32: the page of 24 to 31.
+  EXPECT_EQ(cache.match(tokens, lists), 4);
+  EXPECT_EQ(found, pages);
+  EXPECT_EQ(found_beside, std::vector<int32_t>{beside[3]});
+  EXPECT_EQ(cache.users(1, beside[3]), 2);
+  EXPECT_EQ(cache.users(1, beside[2]), 1);
+  cache.release(1, found_beside);
+  cache.release(0, found);
+  // The last page of the window's group goes when its room is wanted: a shorter prefix is all that is left of both.
+  cache.release(1, std::span(beside).subspan(3));
+  for (int i = 0; i < 4; ++i) cache.take(1);
+  EXPECT_EQ(cache.available(1), 1);
+  cache.take(1);
+  found.clear();
+  found_beside.clear();
+  EXPECT_EQ(cache.match(tokens, lists), 3);
+  EXPECT_EQ(found_beside, std::vector<int32_t>{beside[2]});
 }
 
 }  // namespace

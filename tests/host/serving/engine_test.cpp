@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "host/serving/tensor.h"
+#include "kernels/device/pass_batch.h"
 #include "scripting/base/error.h"
 #include "scripting/lua/trace.h"
 #include "tests/host/transformer/tiny_model.h"

@@ -17,15 +17,25 @@ namespace {
 
 struct Setting {
   unsigned seed;
-  int pages;
+  int pages;  // of the first group, if it had all memory
   int page;
   SchedulerOptions options;
   bool share;
+  std::vector<int> windows = {0};  // by group
 };
 
-/// Slot of the pool that holds row `row` of a sequence.
-int64_t slot_of(const PassBatch& batch, int sequence, int row, int page) {
-  return int64_t{batch.pages(sequence, page)[static_cast<size_t>(row / page)]} * page + row % page;
+/// Groups of one, two, one, two ... layers, in slabs of a few pages each where there are several.
+PoolMap map_of(const Setting& setting) {
+  const PageLayout layout = page_layout({.head_dim = 8, .group = 1, .page = setting.page}, {});
+  if (setting.windows.size() == 1) return {1, 1, setting.pages, layout};
+  std::vector<CacheGroup> groups;
+  int layer = 0;
+  for (size_t group = 0; group < setting.windows.size(); ++group) {
+    groups.push_back({{layer++}, layout});
+    if (group % 2 == 1) groups.back().layers.push_back(layer++);
+  }
+  const int slabs = setting.pages / 5;
+  return {1, groups, layout.bytes * 6, slabs};
 }
 
 class Simulation {
@@ -33,9 +43,13 @@ class Simulation {
   explicit Simulation(const Setting& setting)
       : setting_(setting),
         random_(setting.seed),
-        cache_(setting.pages, setting.page, setting.share),
-        scheduler_(cache_, setting.options),
-        written_(static_cast<size_t>(setting.pages) * static_cast<size_t>(setting.page)) {}
+        map_(map_of(setting)),
+        cache_(map_, {.page = setting.page, .share = setting.share, .windows = setting.windows}),
+        scheduler_(cache_, setting.options) {
+    for (int group = 0; group < map_.groups(); ++group) {
+      written_.emplace_back(static_cast<size_t>(map_.page_limit(group)) * static_cast<size_t>(setting.page));
+    }
+  }
 
   // Returns the number of passes.
   int run(int requests) {
@@ -64,7 +78,9 @@ class Simulation {
       check_users();
       if (::testing::Test::HasFailure()) return passes;
     }
-    EXPECT_EQ(cache_.available(), cache_.pages());
+    for (int group = 0; group < cache_.groups(); ++group) {
+      EXPECT_EQ(cache_.available(group), map_.slabs() * map_.slab_pages(group)) << "group " << group;
+    }
     return passes;
   }
 
@@ -75,6 +91,21 @@ class Simulation {
   uint64_t prefills_ahead() const { return prefills_ahead_; }
 
  private:
+  /// What is written of a token's key and value in a group.
+  std::vector<int32_t>& written(int group, int32_t page, int slot) {
+    return written_[static_cast<size_t>(group)]
+                   [static_cast<size_t>(page) * static_cast<size_t>(setting_.page) + static_cast<size_t>(slot)];
+  }
+  /// The same of the token at a position, by the batch's list, which begins with that of the sequence.
+  std::vector<int32_t>& written(const PassBatch& batch, const Pass::Entry& entry, int group, int index, int position) {
+    const int slot = position - entry.sequence->kept[static_cast<size_t>(group)].first * setting_.page;
+    const auto pages = batch.groups[static_cast<size_t>(group)].pages(index, setting_.page);
+    return written(group, pages[static_cast<size_t>(slot / setting_.page)], slot % setting_.page);
+  }
+  static std::vector<int32_t> history(const Sequence& sequence, int position) {
+    return {sequence.tokens.begin(), sequence.tokens.begin() + position + 1};
+  }
+
   int draw(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
 
   void submit() {
@@ -82,7 +113,8 @@ class Simulation {
     sequence->id = static_cast<uint64_t>(++submitted_);
     sequence->priority = draw(0, 9) == 0 ? 1 : 0;
     sequence->caller = static_cast<uint64_t>(draw(0, static_cast<int>(setting_.seed % 3)));
-    const int capacity = setting_.pages * setting_.page;
+    int capacity = setting_.pages * setting_.page;
+    while (!scheduler_.could_hold(capacity)) --capacity;
     sequence->prompt = draw(1, std::min(draw(0, 9) == 0 ? capacity : capacity / 2, 60));
     sequence->most_tokens = std::min(capacity, sequence->prompt + draw(0, 40));
     sequence->prompt_logits = draw(0, 9) == 0;
@@ -103,7 +135,10 @@ class Simulation {
 
   void check_admitted(Sequence& sequence) {
     copy(sequence);
-    EXPECT_EQ(static_cast<int>(sequence.pages.size()), pages_for(static_cast<int>(sequence.tokens.size()), setting_.page));
+    EXPECT_EQ(static_cast<int>(sequence.pages().size()), pages_for(static_cast<int>(sequence.tokens.size()), setting_.page));
+    for (int group = 0; group < cache_.groups(); ++group) {
+      EXPECT_EQ(sequence.kept[static_cast<size_t>(group)].first, cache_.first_page(group, sequence.computed));
+    }
     EXPECT_LT(sequence.computed, static_cast<int>(sequence.tokens.size()));
     if (sequence.prompt_logits) {
       EXPECT_EQ(sequence.computed, 0);
@@ -115,18 +150,18 @@ class Simulation {
   }
 
   void copy(Sequence& sequence) {
-    EXPECT_EQ(sequence.copied.size() * static_cast<size_t>(setting_.page),
+    EXPECT_EQ(sequence.kept.front().copied.size() * static_cast<size_t>(setting_.page),
               sequence.own_pages ? static_cast<size_t>(sequence.computed) : 0U);
-    for (size_t i = 0; i < sequence.copied.size(); ++i) {
-      EXPECT_EQ(cache_.users(sequence.pages[i]), 1);
-      for (int slot = 0; slot < setting_.page; ++slot) {
-        const auto at = [&](int32_t page) -> auto& {
-          return written_[static_cast<size_t>(page) * static_cast<size_t>(setting_.page) + static_cast<size_t>(slot)];
-        };
-        at(sequence.pages[i]) = at(sequence.copied[i]);
+    for (int group = 0; group < cache_.groups(); ++group) {
+      const KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
+      for (size_t i = 0; i < kept.copied.size(); ++i) {
+        EXPECT_EQ(cache_.users(group, kept.pages[i]), 1);
+        for (int slot = 0; slot < setting_.page; ++slot) {
+          written(group, kept.pages[i], slot) = written(group, kept.copied[i], slot);
+        }
       }
+      copied_pages_ += kept.copied.size();
     }
-    copied_pages_ += sequence.copied.size();
     scheduler_.release_copied(sequence);
   }
 
@@ -135,9 +170,9 @@ class Simulation {
     EXPECT_LE(static_cast<int>(pass.tokens.size()), setting_.options.max_pass_tokens);
     EXPECT_LE(static_cast<int>(pass.logit_rows.size()), setting_.options.max_logit_rows);
     std::set<const Sequence*> seen;
-    std::set<int64_t> targets;
+    std::set<std::pair<int, const std::vector<int32_t>*>> targets;
     bool prefill = false;
-    const PassBatch batch = pass.batch();
+    const PassBatch batch = pass.batch.batch();
     EXPECT_EQ(batch.rows(), static_cast<int>(pass.tokens.size()));
     for (size_t i = 0; i < pass.entries.size(); ++i) {
       const Pass::Entry& entry = pass.entries[i];
@@ -155,29 +190,57 @@ class Simulation {
       if (setting_.options.decode_differs) {
         EXPECT_EQ(entry.decoding, entry.first >= entry.sequence->prompt - 1);
       }
-      EXPECT_EQ(batch.lengths[i], entry.first + entry.rows);
-      // What is there already is this sequence's history.
-      for (int row = 0; row < entry.first; ++row) {
-        const std::vector<int32_t> history(entry.sequence->tokens.begin(), entry.sequence->tokens.begin() + row + 1);
-        ASSERT_EQ(written_[static_cast<size_t>(slot_of(batch, index, row, setting_.page))], history) << "row " << row;
-      }
-      // What is written is nobody else's.
+      for (int group = 0; group < cache_.groups(); ++group) check_group(pass, batch, index, group, targets);
       for (int row = entry.first; row < entry.first + entry.rows; ++row) {
-        EXPECT_TRUE(targets.insert(slot_of(batch, index, row, setting_.page)).second);
-        EXPECT_EQ(cache_.users(entry.sequence->pages[static_cast<size_t>(row / setting_.page)]), 1) << "a shared page is written";
         const int32_t token = pass.tokens[static_cast<size_t>(batch.query_indptr[i] + row - entry.first)];
         EXPECT_EQ(token, entry.sequence->tokens[static_cast<size_t>(row)]);
       }
     }
   }
 
+  void check_group(const Pass& pass, const PassBatch& batch, int index, int group,
+                   std::set<std::pair<int, const std::vector<int32_t>*>>& targets) {
+    const Pass::Entry& entry = pass.entries[static_cast<size_t>(index)];
+    const GroupPages& pages = batch.groups[static_cast<size_t>(group)];
+    const KeptPages& kept = entry.sequence->kept[static_cast<size_t>(group)];
+    const int window = cache_.window(group);
+    const int begin = kept.first * setting_.page;
+    EXPECT_EQ(pages.lengths[index] + begin, entry.first + entry.rows);
+    if (window > 0) {
+      EXPECT_LE(static_cast<int>(kept.pages.size()), pages_for(window + setting_.options.max_pass_tokens, setting_.page) + 1);
+    }
+    // What rows see is this sequence's history, and what they do not see may be anything.
+    const int first_seen = window == 0 ? 0 : std::max(0, entry.first - window + 1);
+    for (int position = first_seen; position < entry.first; ++position) {
+      ASSERT_EQ(written(batch, entry, group, index, position), history(*entry.sequence, position)) << "position " << position;
+    }
+    for (int row = 0; row < entry.rows; ++row) {
+      const int position = entry.first + row;
+      EXPECT_EQ(pages.slots[batch.query_indptr[index] + row], position - begin);
+      // What is written is nobody else's.
+      EXPECT_TRUE(targets.insert({group, &written(batch, entry, group, index, position)}).second);
+      const int32_t page = kept.pages[static_cast<size_t>(position / setting_.page - kept.first)];
+      EXPECT_EQ(cache_.users(group, page), 1) << "a shared page is written";
+      for (int seen = begin; seen < begin + pages.lengths[index]; ++seen) {
+        const bool wanted = seen <= position && (window == 0 || seen > position - window);
+        bool got = seen <= position;
+        if (pages.is_masked(index)) {
+          const auto word = pages.mask_indptr[index] + row * pages.mask_words(index) + (seen - begin) / 32;
+          got = (pages.masks[word] >> ((seen - begin) % 32) & 1) != 0;
+        }
+        ASSERT_EQ(got, wanted) << "position " << position << " and " << seen << " of group " << group;
+      }
+    }
+  }
+
   void write(const Pass& pass) {
-    const PassBatch batch = pass.batch();
+    const PassBatch batch = pass.batch.batch();
     for (size_t i = 0; i < pass.entries.size(); ++i) {
       const Pass::Entry& entry = pass.entries[i];
-      for (int row = entry.first; row < entry.first + entry.rows; ++row) {
-        const auto place = static_cast<size_t>(slot_of(batch, static_cast<int>(i), row, setting_.page));
-        written_[place].assign(entry.sequence->tokens.begin(), entry.sequence->tokens.begin() + row + 1);
+      for (int group = 0; group < cache_.groups(); ++group) {
+        for (int row = entry.first; row < entry.first + entry.rows; ++row) {
+          written(batch, entry, group, static_cast<int>(i), row) = history(*entry.sequence, row);
+        }
       }
     }
   }
@@ -218,9 +281,13 @@ class Simulation {
       scheduler_.learn(sequence, draw(0, 3));
       EXPECT_EQ(sequence.unknown, 0);
       const auto at = static_cast<size_t>(entry.first + entry.rows);  // of the token, as the next pass has written it
-      const int32_t page = sequence.pages[at / static_cast<size_t>(setting_.page)];
-      written_[static_cast<size_t>(page) * static_cast<size_t>(setting_.page) + at % static_cast<size_t>(setting_.page)].assign(
-          sequence.tokens.begin(), sequence.tokens.begin() + static_cast<ptrdiff_t>(at) + 1);
+      for (int group = 0; group < cache_.groups(); ++group) {
+        const KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
+        const auto place = static_cast<ptrdiff_t>(at / static_cast<size_t>(setting_.page)) - kept.first;
+        if (place < 0 || place >= std::ssize(kept.pages)) continue;
+        written(group, kept.pages[static_cast<size_t>(place)], static_cast<int>(at) % setting_.page) =
+            history(sequence, static_cast<int>(at));
+      }
     }
     generate(next.entries);
   }
@@ -239,27 +306,28 @@ class Simulation {
     }
   }
 
-  // Every page has as many users as sequences list it.
+  // Every page has as many users as sequences list it, and all others can be had.
   void check_users() {
-    std::map<int32_t, int> users;
-    for (const auto& [id, sequence] : live_) {
-      for (const int32_t page : sequence->pages) ++users[page];
+    PageCounts used{};
+    for (int group = 0; group < cache_.groups(); ++group) {
+      std::map<int32_t, int> users;
+      for (const auto& [id, sequence] : live_) {
+        for (const int32_t page : sequence->kept[static_cast<size_t>(group)].pages) ++users[page];
+      }
+      used[static_cast<size_t>(group)] = static_cast<int>(users.size());
+      for (int32_t page = 0; page < map_.page_limit(group); ++page) {
+        EXPECT_EQ(cache_.users(group, page), users.contains(page) ? users[page] : 0) << "page " << page << " of group " << group;
+      }
     }
-    for (int32_t page = 0; page < setting_.pages; ++page) EXPECT_EQ(cache_.users(page), users[page]) << "page " << page;
-    EXPECT_EQ(cache_.available(), setting_.pages - static_cast<int>(users.size() - zeros(users)));
-  }
-
-  static size_t zeros(const std::map<int32_t, int>& users) {
-    size_t count = 0;
-    for (const auto& [page, number] : users) count += number == 0 ? 1 : 0;
-    return count;
+    if (cache_.groups() == 1) EXPECT_EQ(cache_.available(), setting_.pages - used[0]);
   }
 
   Setting setting_;
   std::mt19937 random_;
+  PoolMap map_;
   PageCache cache_;
   Scheduler scheduler_;
-  std::vector<std::vector<int32_t>> written_;  // [page * slots] the tokens up to the one whose K and V lie there
+  std::vector<std::vector<std::vector<int32_t>>> written_;  // [group][page * slots] tokens up to the one whose K and V lie there
   std::map<uint64_t, std::unique_ptr<Sequence>> live_;
   int submitted_ = 0;
   uint64_t shared_tokens_ = 0;
@@ -292,6 +360,31 @@ TEST(Scheduler, RandomWorkloadsKeepEveryInvariant) {
   EXPECT_GT(copied, 50U);
   EXPECT_GT(ahead, 500U);
   EXPECT_GT(prefills, 100U);
+}
+
+TEST(Scheduler, RandomWorkloadsKeepEveryInvariantInGroupsWithWindows) {
+  uint64_t preemptions = 0;
+  uint64_t shared = 0;
+  uint64_t copied = 0;
+  uint64_t ahead = 0;
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    const bool differs = seed % 2 == 1;
+    const bool share = seed % 3 != 0;
+    const std::vector<int> windows =
+        seed % 5 == 0 ? std::vector<int>{0, 1, 17} : std::vector<int>{0, 1 + static_cast<int>(seed) % 40};
+    const int pages = seed % 4 == 0 ? 60 : 140;
+    Simulation simulation({seed, pages, 8, {6, seed % 5 == 0 ? 6 : 40, 6 + static_cast<int>(seed % 4), differs}, share, windows});
+    simulation.run(60);
+    ASSERT_FALSE(HasFailure()) << "seed " << seed;
+    preemptions += simulation.preemptions();
+    shared += simulation.shared_tokens();
+    copied += simulation.copied_pages();
+    ahead += simulation.passes_ahead();
+  }
+  EXPECT_GT(preemptions, 50U);
+  EXPECT_GT(shared, 500U);
+  EXPECT_GT(copied, 50U);
+  EXPECT_GT(ahead, 500U);
 }
 
 }  // namespace

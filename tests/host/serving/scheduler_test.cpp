@@ -48,7 +48,7 @@ TEST(Scheduler, ALargeRequestIsNotOvertakenForever) {
   EXPECT_TRUE(scheduler.admit().empty());  // `later` would fit, but `large` is first in line
   scheduler.remove(small);
   ASSERT_EQ(scheduler.admit().size(), 1U);
-  EXPECT_EQ(large.pages.size(), 7U);
+  EXPECT_EQ(large.pages().size(), 7U);
 }
 
 /// `count` sequences of a caller that decode from their second token on.
@@ -81,12 +81,12 @@ TEST(Scheduler, ACallerWithoutAnyIsAdmittedInPlaceOfTheLatestOfAnother) {
   EXPECT_EQ(ada[3]->preemptions, 1) << "the latest first";
   scheduler.remove(*bob[0]);
   ASSERT_EQ(scheduler.admit().size(), 1U);
-  EXPECT_FALSE(bob[2]->pages.empty()) << "bob has the fewest";
+  EXPECT_FALSE(bob[2]->pages().empty()) << "bob has the fewest";
   scheduler.remove(*bob[1]);
   scheduler.remove(*bob[2]);
   EXPECT_EQ(scheduler.admit().size(), 2U);
-  EXPECT_FALSE(ada[2]->pages.empty());
-  EXPECT_FALSE(ada[3]->pages.empty());
+  EXPECT_FALSE(ada[2]->pages().empty());
+  EXPECT_FALSE(ada[3]->pages().empty());
 }
 
 /// Has a prompt of `pages` pages of 8 tokens, each with tokens of its own from the `common`-th page on.
@@ -116,7 +116,7 @@ TEST(Scheduler, NobodyGivesWayToWhoWouldNotFitEvenThen) {
   EXPECT_TRUE(scheduler.can_plan_ahead()) << "nobody is to give way";
   scheduler.remove(*first);
   ASSERT_EQ(scheduler.admit().size(), 1U);
-  EXPECT_EQ(newcomer->pages.size(), 60U);
+  EXPECT_EQ(newcomer->pages().size(), 60U);
   EXPECT_EQ(second->preemptions, 0);
 }
 
@@ -139,7 +139,7 @@ TEST(Scheduler, PagesThatOthersGoOnUsingMakeNoRoom) {
     // The latest frees 5 pages, both together 30.
     EXPECT_EQ(scheduler.admit().size(), urgent ? 1U : 0U);
     EXPECT_EQ(scheduler.preemptions(), urgent ? 2U : 0U);
-    EXPECT_EQ(newcomer->pages.size(), urgent ? 30U : 0U);
+    EXPECT_EQ(newcomer->pages().size(), urgent ? 30U : 0U);
   }
 }
 

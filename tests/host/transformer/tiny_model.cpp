@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <random>
@@ -156,7 +157,9 @@ std::vector<double> TinyModel::logits(const std::vector<int>& tokens, std::vecto
         const size_t owner = head / static_cast<size_t>(query_heads / kv_heads);
         Vector out(dim, 0.0);
         double total = 0;
-        for (size_t seen = 0; seen <= position; ++seen) {
+        const auto window = windows.find(static_cast<int>(layer));
+        const size_t first = window == windows.end() ? 0 : static_cast<size_t>(std::max(0, place - window->second + 1));
+        for (size_t seen = first; seen <= position; ++seen) {
           double dot = 0;
           for (size_t i = 0; i < dim; ++i) dot += query[i] * keys[layer][owner][seen][i];
           const double share = std::exp(dot / std::sqrt(static_cast<double>(dim)));

@@ -23,6 +23,7 @@ struct TinyModel {
   int max_positions = 4096;
   bool tied = true;
   double theta = 10000;
+  std::map<int, int> windows;  // by layer: tokens back that a row sees, its own included; others see all
   std::string rope_extra;  // more keys of config.json, with a comma in front
   unsigned seed = 1;
 

@@ -130,17 +130,10 @@ TEST_P(Attention, GivesTheSameBitsAloneAndInABatch) {
   for (int s = 0; s < 3; ++s) {
     const int first = whole.query_indptr[s];
     const int rows = whole.query_indptr[s + 1] - first;
-    const std::vector<int32_t> query_indptr = {0, rows};
-    const std::vector<int32_t> page_indptr = {0, static_cast<int32_t>(batch.pages(s).size())};
-    const PassBatch alone{.query_indptr = query_indptr,
-                          .lengths = whole.lengths.subspan(s, 1),
-                          .page_indptr = page_indptr,
-                          .page_indices = batch.pages(s),
-                          .decoding = whole.decoding.subspan(s, 1),
-                          .seeds = {},
-                          .states = {}};
+    BatchBuilder alone(16);
+    alone.add({.first = batch.length(s) - rows, .rows = rows, .decoding = whole.decoding[s] != 0}, batch.pages(s));
     std::vector<float> out(static_cast<size_t>(rows) * columns);
-    device->begin_pass(alone, batch.pool());
+    device->begin_pass(alone.batch(), batch.pool());
     device->attention({.query_heads = 8, .scale = 0.125f}, test::matrix_of(q, columns).slice_rows(first, rows),
                       test::matrix_of(out, columns));
     device->end_pass();
@@ -155,11 +148,10 @@ TEST_P(Attention, GivesPrefillRowsTheSameBitsInAnyChunk) {
   const std::vector<float> together = attend(*device, whole, q, 4, 64, 0.125f);
   for (int first : {0, 1, 130, 299}) {
     // The rows [first, 300) as a chunk of their own.
-    const std::vector<int32_t> query_indptr = {0, 300 - first};
-    PassBatch chunk = whole.batch();
-    chunk.query_indptr = query_indptr;
+    BatchBuilder chunk(16);
+    chunk.add({.first = 200 + first, .rows = 300 - first}, whole.pages(0));
     std::vector<float> out(static_cast<size_t>(300 - first) * 256);
-    device->begin_pass(chunk, whole.pool());
+    device->begin_pass(chunk.batch(), whole.pool());
     device->attention({.query_heads = 4, .scale = 0.125f}, test::matrix_of(q, 256).slice_rows(first, 300 - first),
                       test::matrix_of(out, 256));
     device->end_pass();

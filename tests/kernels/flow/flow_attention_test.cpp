@@ -25,7 +25,7 @@ Probed run(Device& device, PagedBatch& batch, const CompiledFlow& flow, std::vec
   device.refresh_fields(0, flow);
   device.end_pass();
   for (int s = 0; s < batch.batch().sequences(); ++s) {
-    const int length = batch.batch().lengths[s];
+    const int length = batch.length(s);
     device.refresh_pages(batch.pool(), 0, batch.pages(s), (length - 1) % batch.pool().layout().page + 1, flow);
   }
   device.begin_pass(batch.batch(), batch.pool());
@@ -78,7 +78,7 @@ TEST(FlowAttention, AttendsToTheSelectedPagesAndReportsTheirMass) {
     const std::vector<double> dense = batch.judge(q, kGroup, 0.125);
 
     for (int s = 0; s < 3; ++s) {
-      const int length = batch.batch().lengths[s];
+      const int length = batch.length(s);
       const auto pages = static_cast<int>(batch.pages(s).size());
       for (int head = 0; head < kKvHeads; ++head) {
         const int slot = s * kKvHeads + head;

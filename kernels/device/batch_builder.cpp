@@ -1,0 +1,119 @@
+#include "kernels/device/batch_builder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "scripting/base/error.h"
+
+namespace sluice {
+
+BatchBuilder::BatchBuilder(std::vector<int> pages) : groups_(pages.size()), spans_(pages.size()) {
+  for (size_t g = 0; g < pages.size(); ++g) {
+    groups_[g].page = pages[g];
+    groups_[g].page_indptr = groups_[g].mask_indptr = {0};
+  }
+}
+
+void BatchBuilder::reserve(int sequences, int rows, int pages) {
+  const auto count = static_cast<size_t>(sequences);
+  query_indptr_.reserve(count + 1);
+  positions_.reserve(static_cast<size_t>(rows));
+  decoding_.reserve(count);
+  seeds_.reserve(count);
+  states_.reserve(count);
+  for (Group& group : groups_) {
+    group.lengths.reserve(count);
+    group.page_indptr.reserve(count + 1);
+    group.mask_indptr.reserve(count + 1);
+    group.page_indices.reserve(static_cast<size_t>(pages));
+    group.slots.reserve(static_cast<size_t>(rows));
+  }
+}
+
+void BatchBuilder::reserve_masks(int words) {
+  for (Group& group : groups_) group.masks.reserve(static_cast<size_t>(words));
+}
+
+void BatchBuilder::clear() {
+  query_indptr_.resize(1);
+  positions_.clear();
+  decoding_.clear();
+  seeds_.clear();
+  states_.clear();
+  for (Group& group : groups_) {
+    group.lengths.clear();
+    group.page_indptr.resize(1);
+    group.mask_indptr.resize(1);
+    group.page_indices.clear();
+    group.slots.clear();
+    group.masks.clear();
+  }
+}
+
+void BatchBuilder::add(const Sequence& sequence) {
+  for (int i = 0; i < sequence.rows; ++i) positions_.push_back(sequence.first + i);
+  query_indptr_.push_back(static_cast<int32_t>(positions_.size()));
+  decoding_.push_back(sequence.decoding ? 1 : 0);
+  seeds_.push_back(sequence.seed);
+  states_.push_back(sequence.state);
+}
+
+void BatchBuilder::add_at(std::span<const int32_t> positions, const Sequence& sequence) {
+  Sequence none = sequence;
+  none.rows = 0;
+  positions_.insert(positions_.end(), positions.begin(), positions.end());
+  add(none);
+}
+
+std::span<const int32_t> BatchBuilder::last_positions() const {
+  return std::span(positions_).subspan(static_cast<size_t>(query_indptr_[query_indptr_.size() - 2]));
+}
+
+void BatchBuilder::keep(Group& group, std::span<const int32_t> pages, int first, int length) {
+  const std::span<const int32_t> positions = last_positions();
+  if (length == 0) length = positions.empty() ? 0 : positions.back() + 1;
+  const int used = length - first;
+  const auto wanted = static_cast<size_t>(std::max(0, pages_for(used, group.page)));
+  if (used < 0 || pages.size() < wanted) {
+    throw InternalError(fmt::format("{} pages of {} tokens cannot hold {}", pages.size(), group.page, used));
+  }
+  group.lengths.push_back(used);
+  group.page_indices.insert(group.page_indices.end(), pages.begin(), pages.begin() + static_cast<ptrdiff_t>(wanted));
+  group.page_indptr.push_back(static_cast<int32_t>(group.page_indices.size()));
+  for (const int32_t position : positions) group.slots.push_back(position - first);
+}
+
+void BatchBuilder::keep(int group, std::span<const int32_t> pages, int length) {
+  Group& kept = groups_[static_cast<size_t>(group)];
+  keep(kept, pages, 0, length);
+  kept.mask_indptr.push_back(static_cast<int32_t>(kept.masks.size()));
+}
+
+void BatchBuilder::keep_window(int group, std::span<const int32_t> pages, int first, int window) {
+  Group& kept = groups_[static_cast<size_t>(group)];
+  keep(kept, pages, first, 0);
+  const std::span<const int32_t> positions = last_positions();
+  const bool sees_all = !positions.empty() && positions.back() - window + 1 <= first;
+  if (!sees_all) {
+    const auto words = static_cast<size_t>((kept.lengths.back() + 31) / 32);
+    for (const int32_t position : positions) {
+      const size_t row = kept.masks.size();
+      kept.masks.resize(row + words, 0);
+      for (int slot = std::max(0, position - window + 1 - first); slot <= position - first; ++slot) {
+        kept.masks[row + static_cast<size_t>(slot / 32)] |= uint32_t{1} << (slot % 32);
+      }
+    }
+  }
+  kept.mask_indptr.push_back(static_cast<int32_t>(kept.masks.size()));
+}
+
+PassBatch BatchBuilder::batch() const {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const Group& group = groups_[g];
+    spans_[g] = {group.lengths, group.page_indptr, group.page_indices, group.slots, group.mask_indptr, group.masks};
+  }
+  return {query_indptr_, positions_, decoding_, seeds_, states_, spans_};
+}
+
+}  // namespace sluice

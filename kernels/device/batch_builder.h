@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/device/pass_batch.h"
+
+namespace sluice {
+
+/// Writes a PassBatch, sequence by sequence. Nothing allocates once `reserve` made room, so that a decode step can describe
+/// itself.
+class BatchBuilder {
+ public:
+  /// `pages`: tokens of a page, by group.
+  explicit BatchBuilder(std::vector<int> pages);
+  /// For one group.
+  explicit BatchBuilder(int page) : BatchBuilder(std::vector<int>{page}) {}
+
+  /// Room for so many sequences and rows, and pages of all sequences in each group.
+  void reserve(int sequences, int rows, int pages);
+  /// As many words of masks as well, in each group.
+  void reserve_masks(int words);
+  void clear();
+
+  struct Sequence {
+    int first = 0;  // position of the first row
+    int rows = 1;
+    bool decoding = false;
+    uint64_t seed = 0;
+    RequestState* state = nullptr;
+  };
+  /// Rows that follow each other. Their pages are told group by group.
+  void add(const Sequence& sequence);
+  /// Rows at `positions`, which ascend; sequence.first and sequence.rows are not read.
+  void add_at(std::span<const int32_t> positions, const Sequence& sequence);
+  /// The pages of the sequence added last, in a group in which slots are positions and `length` tokens (0: up to its last row)
+  /// are there with its rows. `pages` may be more than that takes.
+  void keep(int group, std::span<const int32_t> pages, int length = 0);
+  /// The same where the list begins with the page that holds the token at `first`, a multiple of the page, and a row at position
+  /// p sees those from p - window + 1 on.
+  void keep_window(int group, std::span<const int32_t> pages, int first, int window);
+  /// Both.
+  void add(const Sequence& sequence, std::span<const int32_t> pages, int length = 0) {
+    add(sequence);
+    keep(0, pages, length);
+  }
+
+  int sequences() const { return static_cast<int>(decoding_.size()); }
+  int rows() const { return query_indptr_.back(); }
+  std::span<const uint8_t> decoding() const { return decoding_; }
+  int page(int group) const { return groups_[static_cast<size_t>(group)].page; }
+  /// Valid until the builder changes.
+  PassBatch batch() const;
+
+ private:
+  struct Group {
+    int page = 16;
+    std::vector<int32_t> lengths, page_indptr, page_indices, slots, mask_indptr;
+    std::vector<uint32_t> masks;
+  };
+  /// Rows of the sequence added last.
+  std::span<const int32_t> last_positions() const;
+  void keep(Group& group, std::span<const int32_t> pages, int first, int length);
+
+  std::vector<int32_t> query_indptr_ = {0};
+  std::vector<int32_t> positions_;
+  std::vector<uint8_t> decoding_;
+  std::vector<uint64_t> seeds_;
+  std::vector<RequestState*> states_;
+  std::vector<Group> groups_;
+  mutable std::vector<GroupPages> spans_;  // [groups] what `batch` points to
+};
+
+}  // namespace sluice

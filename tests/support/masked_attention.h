@@ -1,0 +1,31 @@
+#pragma once
+
+#include <vector>
+
+#include "kernels/device.h"
+
+namespace sluice::testing {
+
+/// Attention of rows that do not see all that the cache holds, on a device, beside float64.
+struct MaskedAttention {
+  struct Sequence {
+    std::vector<int> slots;  // of its rows, ascending
+    int length = 1;          // slots in use
+    bool decoding = false;
+    bool masked = true;  // each row sees random slots, sometimes none; else those up to its own
+  };
+
+  int kv_heads = 2;
+  int group = 2;
+  int head_dim = 64;
+  int page = 16;
+  DataType kv = DataType::kBF16;
+  std::vector<Sequence> sequences;
+  unsigned seed = 1;
+
+  /// ||got - wanted|| / ||wanted|| of the row that is furthest off, of those that see anything; infinity if a row that sees
+  /// nothing is not zeros.
+  double error_on(Device& device) const;
+};
+
+}  // namespace sluice::testing

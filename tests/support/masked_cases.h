@@ -1,0 +1,30 @@
+#pragma once
+
+#include "tests/support/masked_attention.h"
+
+namespace sluice::testing {
+
+/// Rows of one pass: decode steps and chunks, masked and not, the last with gaps between its rows, over lists from part of a page
+/// to several thousand tokens.
+inline std::vector<MaskedAttention::Sequence> masked_sequences() {
+  const auto run = [](int first, int count, int step) {
+    std::vector<int> slots;
+    for (int i = 0; i < count; ++i) slots.push_back(first + i * step);
+    return slots;
+  };
+  return {
+      {.slots = {0}, .length = 1, .decoding = true},
+      {.slots = {39}, .length = 40, .decoding = true},
+      {.slots = {3000}, .length = 3001, .decoding = true},
+      {.slots = {200}, .length = 700, .decoding = true},
+      {.slots = {200}, .length = 700, .decoding = true, .masked = false},  // a row in the middle of what is there
+      {.slots = run(0, 70, 1), .length = 70},
+      {.slots = run(400, 150, 1), .length = 550},
+      {.slots = run(3, 60, 7), .length = 500},
+      {.slots = run(100, 90, 1), .length = 300, .masked = false},
+      {.slots = run(2, 80, 5), .length = 417, .masked = false},
+      {.slots = {5, 6, 900}, .length = 1200, .masked = false},
+  };
+}
+
+}  // namespace sluice::testing
