@@ -251,6 +251,10 @@ struct Limits {
   static constexpr size_t kIdempotencyKey = 200;
   static constexpr size_t kSoughtText = 100;
   static constexpr size_t kArtifactBytes = 1 << 20;
+  static constexpr size_t kGoal = 16 << 10;
+  static constexpr size_t kParameters = 4 << 10;
+  static constexpr size_t kTrialsAtOnce = 100;
+  static constexpr size_t kToldValues = 32;
   static constexpr int kPage = 200;
   static constexpr int kRelatives = 2000;
 };

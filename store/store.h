@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "store/records.h"
+#include "store/studies.h"
 
 namespace sluice::store {
 
@@ -74,6 +75,29 @@ class Store {
   /// Judges a finished submission once more. Throws kNotFound, kConflict if it is queued or running.
   void judge_again(SubmissionId submission, int64_t priority = 0);
 
+  // Studies (studies.cpp) and their trials (trials.cpp, trial_lists.cpp). An agent makes in any 24 hours at most as many studies,
+  // and at most as many trials, as new submissions; an administrator any number.
+
+  /// Throws kInvalid, kNotFound (agent), kQuota, kConflict (another study of this agent has the name).
+  CreatedStudy create_study(const std::string& agent, const StudyDraft& draft);
+  std::optional<Study> study(StudyId id);
+  /// `cursor` is empty or a page's `next`. Throws kInvalid.
+  StudyPage studies(const StudyFilter& filter, const std::string& cursor = {}, int limit = 50);
+  /// Throws kNotFound.
+  void set_study_state(StudyId id, StudyState state);
+  /// Adds trials, all or none, in this order. Each follows its submission until that has a verdict, or until it is told
+  /// otherwise; one whose submission has ended takes that at once. The same key adds nothing again. Throws what `submit` throws,
+  /// kNotFound (study, submission), kConflict (closed; the key came with something else), kInvalid (a submission with other
+  /// settings).
+  AddedTrials add_trials(const std::string& agent, StudyId study, const std::vector<TrialDraft>& drafts,
+                         const std::string& idempotency_key = {});
+  std::optional<Trial> trial(StudyId study, int64_t number);
+  /// `cursor` is empty or a page's `next`. Throws kInvalid.
+  TrialPage trials(StudyId study, const TrialFilter& filter, const std::string& cursor = {}, int limit = 50);
+  BestTrials best_trials(StudyId study, const Objective& objective);
+  /// Ends a trial. Its submission is judged all the same. Throws kInvalid, kNotFound, kConflict if it has ended.
+  void tell(StudyId study, int64_t number, const Told& told);
+
   // The queue (queue.cpp)
 
   /// Takes the next job for `duration` microseconds: highest priority, then the agent with the fewest jobs running, then who
@@ -131,6 +155,10 @@ class Store {
  private:
   int64_t append(const std::string& kind, std::optional<SubmissionId> submission, const std::string& data);
   Agent required_agent(const std::string& name);
+  /// `submit` inside a transaction; of a checked draft.
+  Submitted take(const Agent& agent, const Draft& checked);
+  /// Throws kQuota unless the agent may still make `count` of what `table` has.
+  void require_room(const Agent& agent, const char* table, int64_t count);
   void enqueue(SubmissionId submission, int64_t priority);
   void requeue(SubmissionId submission, int64_t priority);
   void close_evaluation(EvaluationId evaluation, const std::string& outcome, const Verdict& verdict, bool final);

@@ -148,6 +148,17 @@ Quota Store::quota_of(const std::string& name) {
   return {agent.quota, query.integer(0)};
 }
 
+void Store::require_room(const Agent& agent, const char* table, int64_t count) {
+  if (agent.role == Role::kAdmin) return;
+  Query query(*database_, fmt::format("SELECT COUNT(*) FROM {} WHERE agent = ? AND created > ?", table), agent.id,
+              options_.clock() - kDay);
+  query.step();
+  if (query.integer(0) + count <= agent.quota) return;
+  throw StoreError(ErrorKind::kQuota,
+                   fmt::format("{} has made {} {} in 24 hours and may make {}", agent.name, query.integer(0), table, agent.quota),
+                   "wait, or ask an admin for a larger quota");
+}
+
 std::vector<AgentSummary> Store::agents() {
   const TimeLimit limit(*database_, kMostSearch);
   std::vector<AgentSummary> agents;

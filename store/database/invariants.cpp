@@ -9,8 +9,8 @@ namespace sluice::store {
 namespace {
 
 struct Invariant {
-  const char* broken;  // "submission 5 ..."
-  const char* sql;     // ids of the submissions that break it
+  const char* broken;  // "submission 5 ...", "trial 0 of study 2 ..."
+  const char* sql;     // ids of the submissions that break it; study and number of the trials
 };
 
 constexpr std::array kInvariants = {
@@ -41,6 +41,33 @@ constexpr std::array kInvariants = {
               "SELECT q.submission FROM queue q JOIN submissions s ON s.id = q.submission WHERE q.agent <> s.agent"},
 };
 
+constexpr std::array kTrialInvariants = {
+    Invariant{"has not ended, and is not where its submission is",
+              "SELECT t.study, t.number FROM trials t JOIN submissions s ON s.id = t.submission WHERE t.finished IS NULL "
+              "AND t.state <> CASE s.status WHEN 'queued' THEN 'waiting' WHEN 'running' THEN 'running' ELSE '' END"},
+    Invariant{"was ended by an evaluation of another submission",
+              "SELECT t.study, t.number FROM trials t JOIN evaluations e ON e.id = t.evaluation "
+              "WHERE e.submission <> t.submission"},
+    Invariant{"ended as its evaluation does not say",
+              "SELECT t.study, t.number FROM trials t JOIN evaluations e ON e.id = t.evaluation "
+              "WHERE e.verdict IS NULL OR t.state <> CASE e.verdict WHEN 'passed' THEN 'complete' "
+              "WHEN 'below_threshold' THEN 'pruned' ELSE 'failed' END"},
+    Invariant{"has a submission with other settings than its study",
+              "SELECT t.study, t.number FROM trials t JOIN submissions s ON s.id = t.submission JOIN studies u ON u.id = t.study "
+              "WHERE s.settings <> u.settings"},
+    Invariant{"is told as complete without a value, or as failed with one",
+              "SELECT study, number FROM trials WHERE told = 1 AND ("
+              "(state = 'complete' AND id NOT IN (SELECT trial FROM told_values)) OR "
+              "(state = 'failed' AND id IN (SELECT trial FROM told_values)))"},
+    Invariant{"has values that nobody told",
+              "SELECT study, number FROM trials WHERE told = 0 AND id IN (SELECT trial FROM told_values)"},
+    Invariant{"is the last of trials that are not numbered one by one",
+              "SELECT study, MAX(number) FROM trials GROUP BY study HAVING MAX(number) <> COUNT(*) - 1"},
+    Invariant{"is the first that an idempotency key stands for, and not all of those are there",
+              "SELECT r.study, r.first FROM trial_requests r "
+              "WHERE r.first + r.count > (SELECT COUNT(*) FROM trials t WHERE t.study = r.study)"},
+};
+
 }  // namespace
 
 std::vector<std::string> damage_of(Database& database) {
@@ -59,6 +86,12 @@ std::vector<std::string> broken_invariants(Database& database) {
   for (const Invariant& invariant : kInvariants) {
     Query query(database, invariant.sql);
     while (query.step()) found.push_back(fmt::format("submission {} {}", query.integer(0), invariant.broken));
+  }
+  for (const Invariant& invariant : kTrialInvariants) {
+    Query query(database, invariant.sql);
+    while (query.step()) {
+      found.push_back(fmt::format("trial {} of study {} {}", query.integer(1), query.integer(0), invariant.broken));
+    }
   }
   return found;
 }

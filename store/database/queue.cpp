@@ -9,6 +9,7 @@
 
 #include "store/database/results.h"
 #include "store/database/sqlite.h"
+#include "store/database/trials.h"
 #include "store/error.h"
 #include "store/store.h"
 
@@ -18,6 +19,7 @@ namespace {
 
 void set_status(Database& database, SubmissionId submission, Status status, Time time) {
   Query(database, "UPDATE submissions SET status = ?, updated = ? WHERE id = ?", name_of(status), time, submission).run();
+  follow_submission(database, submission);
 }
 
 void require_lease(Database& database, const Lease& lease) {
@@ -251,6 +253,7 @@ void Store::finish(SubmissionId submission, EvaluationId evaluation, Status stat
         "UPDATE submissions SET status = ?, updated = ?, judged = ?, first_finished = coalesce(first_finished, ?) WHERE id = ?",
         name_of(status), time, evaluation, time, submission)
       .run();
+  follow_submission(*database_, submission);
   append("finished", submission, finished_event(status));
 }
 
@@ -278,6 +281,7 @@ bool Store::cancel(SubmissionId submission) {
         "first_finished = coalesce(first_finished, ?) WHERE id = ?",
         time, running, time, submission)
       .run();
+  follow_submission(*database_, submission);
   append("cancelled", submission, finished_event(Status::kCancelled));
   transaction.commit();
   return true;

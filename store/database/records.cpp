@@ -3,6 +3,7 @@
 #include <array>
 
 #include "store/error.h"
+#include "store/studies.h"
 
 namespace sluice::store {
 
@@ -10,6 +11,8 @@ namespace {
 
 constexpr std::array kStatusNames = {"queued",          "running", "passed",        "rejected_static", "incorrect_numerical",
                                      "below_threshold", "timeout", "runtime_error", "cancelled"};
+constexpr std::array kStudyStateNames = {"open", "closed"};
+constexpr std::array kTrialStateNames = {"waiting", "running", "complete", "failed", "pruned"};
 
 }  // namespace
 
@@ -23,5 +26,41 @@ Status status_of(const std::string& name) {
 }
 
 bool is_final(Status status) { return status != Status::kQueued && status != Status::kRunning; }
+
+const char* name_of(StudyState state) { return kStudyStateNames.at(static_cast<size_t>(state)); }
+
+StudyState study_state_of(const std::string& name) {
+  for (size_t i = 0; i < kStudyStateNames.size(); ++i) {
+    if (name == kStudyStateNames.at(i)) return static_cast<StudyState>(i);
+  }
+  throw StoreError(ErrorKind::kInvalid, "there is no state of a study \"" + name + "\"", "open or closed");
+}
+
+const char* name_of(TrialState state) { return kTrialStateNames.at(static_cast<size_t>(state)); }
+
+TrialState trial_state_of(const std::string& name) {
+  for (size_t i = 0; i < kTrialStateNames.size(); ++i) {
+    if (name == kTrialStateNames.at(i)) return static_cast<TrialState>(i);
+  }
+  throw StoreError(ErrorKind::kInvalid, "there is no state of a trial \"" + name + "\"",
+                   "waiting, running, complete, failed or pruned");
+}
+
+TrialState trial_state_of(Status status) {
+  switch (status) {
+    case Status::kQueued:
+      return TrialState::kWaiting;
+    case Status::kRunning:
+      return TrialState::kRunning;
+    case Status::kPassed:
+      return TrialState::kComplete;
+    case Status::kBelowThreshold:
+      return TrialState::kPruned;
+    default:
+      return TrialState::kFailed;
+  }
+}
+
+bool is_final(TrialState state) { return state != TrialState::kWaiting && state != TrialState::kRunning; }
 
 }  // namespace sluice::store

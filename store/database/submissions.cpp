@@ -1,14 +1,14 @@
 // Submissions: handing in, reading, listing, cancelling.
 
 #include <fmt/format.h>
-#include <sodium.h>
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "store/database/cursor.h"
 #include "store/database/filter.h"
 #include "store/database/sqlite.h"
+#include "store/database/submissions.h"
 #include "store/database/summaries.h"
 #include "store/error.h"
 #include "store/folder/sodium.h"
@@ -18,51 +18,6 @@
 namespace sluice::store {
 
 namespace {
-
-constexpr Time kKeyAge = Time{7} * 24 * 3600 * 1'000'000;  // after which an idempotency key is forgotten
-
-/// BLAKE2b of the parts, each after its length, so that no two lists of parts look the same.
-std::string hash_of(std::initializer_list<std::string_view> parts) {
-  crypto_generichash_state state;
-  crypto_generichash_init(&state, nullptr, 0, crypto_generichash_BYTES);
-  for (const std::string_view part : parts) {
-    const std::string length = fmt::format("{}:", part.size());
-    for (const std::string_view piece : {std::string_view(length), part}) {
-      crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(piece.data()), piece.size());
-    }
-  }
-  std::string hash(crypto_generichash_BYTES, '\0');
-  crypto_generichash_final(&state, reinterpret_cast<unsigned char*>(hash.data()), hash.size());
-  return hash;
-}
-
-/// The draft in the form in which it is kept. Throws kInvalid.
-Draft checked(const Draft& draft) {
-  Draft kept = draft;
-  check_text("name", draft.name, Limits::kName);
-  check_one_line("name", draft.name);
-  check_text("notes", draft.notes, Limits::kNotes);
-  check_text("idempotency key", draft.idempotency_key, Limits::kIdempotencyKey);
-  check_size("script", draft.script, Limits::kScript);
-  if (draft.script.empty()) throw StoreError(ErrorKind::kInvalid, "the script is empty");
-  check_size("settings", draft.settings, Limits::kSettings);
-  kept.settings = canonical_object("settings", draft.settings);
-  if (draft.parents.size() > Limits::kParents) {
-    throw StoreError(ErrorKind::kInvalid, fmt::format("{} parents are too many", draft.parents.size()),
-                     fmt::format("at most {}", Limits::kParents));
-  }
-  kept.parents.clear();
-  for (const SubmissionId parent : draft.parents) {
-    if (std::find(kept.parents.begin(), kept.parents.end(), parent) == kept.parents.end()) kept.parents.push_back(parent);
-  }
-  return kept;
-}
-
-std::string hash_of_request(const Draft& draft) {
-  std::string parents;
-  for (const SubmissionId parent : draft.parents) parents += fmt::format("{},", parent);
-  return hash_of({draft.name, draft.notes, draft.script, draft.settings, parents});
-}
 
 std::vector<SubmissionId> parents_of(Database& database, SubmissionId id) {
   std::vector<SubmissionId> parents;
@@ -131,17 +86,6 @@ SubmissionId insert(Database& database, const Agent& agent, const Draft& draft, 
   return id;
 }
 
-SubmissionId id_of_cursor(const std::string& cursor) {
-  SubmissionId id = 0;
-  const char* end = cursor.data() + cursor.size();
-  const bool marked = cursor.size() > 1 && cursor.front() == 'b';
-  const auto number = std::from_chars(cursor.data() + (marked ? 1 : 0), end, id, 16);
-  if (!marked || number.ec != std::errc() || number.ptr != end || id < 1) {
-    throw StoreError(ErrorKind::kInvalid, "the cursor is none of this server's", "leave it out to start with the first page");
-  }
-  return id;
-}
-
 int64_t count(Database& database, const Conditions& conditions) {
   Query query(database,
               fmt::format("SELECT COUNT(*) FROM submissions s JOIN agents a ON a.id = s.agent WHERE {}", conditions.sql()));
@@ -152,33 +96,64 @@ int64_t count(Database& database, const Conditions& conditions) {
 
 }  // namespace
 
-Submitted Store::submit(const std::string& agent_name, const Draft& draft) {
-  const Draft kept = checked(draft);
-  const std::string hash = hash_of({kept.script, kept.settings});
-  const Time time = options_.clock();
+Draft checked_draft(const Draft& draft) {
+  Draft kept = draft;
+  check_text("name", draft.name, Limits::kName);
+  check_one_line("name", draft.name);
+  check_text("notes", draft.notes, Limits::kNotes);
+  check_text("idempotency key", draft.idempotency_key, Limits::kIdempotencyKey);
+  check_size("script", draft.script, Limits::kScript);
+  if (draft.script.empty()) throw StoreError(ErrorKind::kInvalid, "the script is empty");
+  check_size("settings", draft.settings, Limits::kSettings);
+  kept.settings = canonical_object("settings", draft.settings);
+  if (draft.parents.size() > Limits::kParents) {
+    throw StoreError(ErrorKind::kInvalid, fmt::format("{} parents are too many", draft.parents.size()),
+                     fmt::format("at most {}", Limits::kParents));
+  }
+  kept.parents.clear();
+  for (const SubmissionId parent : draft.parents) {
+    if (std::find(kept.parents.begin(), kept.parents.end(), parent) == kept.parents.end()) kept.parents.push_back(parent);
+  }
+  return kept;
+}
+
+std::string hash_of_request(const Draft& draft) {
+  std::string parents;
+  for (const SubmissionId parent : draft.parents) parents += fmt::format("{},", parent);
+  return hash_of({draft.name, draft.notes, draft.script, draft.settings, parents});
+}
+
+Submitted Store::submit(const std::string& agent, const Draft& draft) {
+  const Draft checked = checked_draft(draft);
   Transaction transaction(*database_, Transaction::Kind::kWrite);
-  const Agent agent = required_agent(agent_name);
-  if (const auto known = known_by_key(*database_, agent, kept)) return {*known, false};
-  require_parents(*database_, kept);
+  const Submitted submitted = take(required_agent(agent), checked);
+  transaction.commit();
+  return submitted;
+}
+
+Submitted Store::take(const Agent& agent, const Draft& checked) {
+  const Time time = options_.clock();
+  if (const auto known = known_by_key(*database_, agent, checked)) return {*known, false};
+  require_parents(*database_, checked);
+  const std::string hash = hash_of({checked.script, checked.settings});
   const std::optional<Known> same = known_by_content(*database_, hash);
   const bool wanted = !same || same->is_wanted(agent);
   if (wanted && agent.role != Role::kAdmin) {
-    const Quota quota = quota_of(agent_name);
+    const Quota quota = quota_of(agent.name);
     if (quota.used >= quota.limit) {
-      throw StoreError(ErrorKind::kQuota, fmt::format("{} has used its {} submissions of 24 hours", agent_name, quota.limit),
+      throw StoreError(ErrorKind::kQuota, fmt::format("{} has used its {} submissions of 24 hours", agent.name, quota.limit),
                        "wait, or ask an admin for a larger quota");
     }
   }
-  const SubmissionId id = same ? same->id : insert(*database_, agent, kept, hash, time);
-  remember_key(*database_, agent, kept, id, time);
+  const SubmissionId id = same ? same->id : insert(*database_, agent, checked, hash, time);
+  remember_key(*database_, agent, checked, id, time);
   if (same && wanted) {
     Query(*database_, "INSERT INTO resubmissions (agent, time, submission) VALUES (?, ?, ?)", agent.id, time, id).run();
-    requeue(id, kept.priority);
+    requeue(id, checked.priority);
   } else if (wanted) {
-    enqueue(id, kept.priority);
-    append("submitted", id, nlohmann::json{{"agent", agent.name}, {"name", kept.name}}.dump());
+    enqueue(id, checked.priority);
+    append("submitted", id, nlohmann::json{{"agent", agent.name}, {"name", checked.name}}.dump());
   }
-  transaction.commit();
   return {id, wanted};
 }
 
@@ -212,13 +187,13 @@ Page Store::list(const Filter& filter, const std::string& cursor, int limit) {
   Query query(*database_, fmt::format("{} WHERE {}{} ORDER BY s.id DESC LIMIT ?", kSelectSummary, conditions.sql(),
                                       cursor.empty() ? "" : " AND s.id < ?"));
   conditions.bind(query);
-  if (!cursor.empty()) query.bind(id_of_cursor(cursor));
+  if (!cursor.empty()) query.bind(number_of_cursor(cursor));
   query.bind(limit + 1);
   Page page;
   while (query.step()) page.submissions.push_back(read_summary(query));
   if (static_cast<int>(page.submissions.size()) > limit) {
     page.submissions.pop_back();
-    page.next = fmt::format("b{:x}", page.submissions.back().id);
+    page.next = cursor_of(page.submissions.back().id);
   }
   complete_summaries(*database_, page.submissions);
   if (cursor.empty() && page.next.empty()) {

@@ -1,0 +1,141 @@
+-- The whole schema, version 3. A new database is made by this file, an older one is brought here by migrations/.
+-- Times are microseconds since 1970 in UTC.
+
+CREATE TABLE agents (
+  id INTEGER PRIMARY KEY,
+  name TEXT NOT NULL UNIQUE,
+  role TEXT NOT NULL CHECK (role IN ('agent', 'admin')),
+  token_salt BLOB NOT NULL,
+  token_hash BLOB NOT NULL,          -- BLAKE2b of the token's secret, keyed with the salt
+  quota INTEGER NOT NULL CHECK (quota >= 0),  -- new submissions in any 24 hours
+  served INTEGER NOT NULL DEFAULT 0, -- the evaluation that was claimed last: who waits longest is next
+  created INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE submissions (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  agent INTEGER NOT NULL REFERENCES agents (id),
+  name TEXT NOT NULL,
+  status TEXT NOT NULL CHECK (status IN ('queued', 'running', 'passed', 'rejected_static', 'incorrect_numerical',
+    'below_threshold', 'timeout', 'runtime_error', 'cancelled')),
+  priority INTEGER NOT NULL,
+  content_hash BLOB NOT NULL UNIQUE, -- BLAKE2b of script and settings
+  created INTEGER NOT NULL,
+  updated INTEGER NOT NULL,
+  first_finished INTEGER,            -- never cleared, not even while it is judged again
+  judged INTEGER REFERENCES evaluations (id),  -- the last evaluation with a verdict
+  notes TEXT NOT NULL,
+  settings TEXT NOT NULL,            -- a JSON object, keys sorted
+  script TEXT NOT NULL,
+  model TEXT GENERATED ALWAYS AS (settings ->> '$.model') VIRTUAL,
+  device TEXT GENERATED ALWAYS AS (settings ->> '$.device') VIRTUAL,
+  suite TEXT GENERATED ALWAYS AS (settings ->> '$.suite') VIRTUAL
+) STRICT;
+CREATE INDEX submissions_of_agent ON submissions (agent, created);
+CREATE INDEX submissions_by_status ON submissions (status);
+CREATE INDEX submissions_finished ON submissions (first_finished) WHERE first_finished IS NOT NULL;
+CREATE INDEX submissions_by_run ON submissions (model, device, suite);
+
+CREATE TABLE parents (
+  submission INTEGER NOT NULL REFERENCES submissions (id),
+  position INTEGER NOT NULL,
+  parent INTEGER NOT NULL REFERENCES submissions (id),
+  PRIMARY KEY (submission, position),
+  UNIQUE (parent, submission),
+  CHECK (parent < submission)        -- so ancestry has no cycles, and parents come first in order of ids
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE evaluations (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  submission INTEGER NOT NULL REFERENCES submissions (id),
+  attempt INTEGER NOT NULL,
+  worker TEXT NOT NULL,
+  started INTEGER NOT NULL,
+  finished INTEGER,
+  outcome TEXT CHECK (outcome IN ('judged', 'failed', 'expired', 'cancelled')),
+  verdict TEXT CHECK (verdict IN ('passed', 'rejected_static', 'incorrect_numerical', 'below_threshold', 'timeout',
+    'runtime_error', 'cancelled')),  -- null if another attempt followed
+  message TEXT NOT NULL DEFAULT '',
+  hint TEXT NOT NULL DEFAULT '',
+  seed TEXT NOT NULL DEFAULT '',     -- of its questions, where it may be told; that of a server is secret
+  UNIQUE (submission, attempt),
+  CHECK ((finished IS NULL) = (outcome IS NULL))
+) STRICT;
+
+CREATE TABLE stage_results (
+  evaluation INTEGER NOT NULL REFERENCES evaluations (id),
+  position INTEGER NOT NULL,
+  stage TEXT NOT NULL,
+  status TEXT NOT NULL CHECK (status IN ('passed', 'failed', 'skipped')),
+  seconds REAL NOT NULL,
+  message TEXT NOT NULL,
+  details TEXT NOT NULL,             -- JSON
+  PRIMARY KEY (evaluation, position)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE metrics (
+  evaluation INTEGER NOT NULL REFERENCES evaluations (id),
+  name TEXT NOT NULL,
+  task TEXT NOT NULL,                -- empty: of the whole evaluation
+  length INTEGER NOT NULL,           -- tokens, 0: of all lengths
+  value REAL NOT NULL,
+  low REAL,
+  high REAL,
+  unit TEXT NOT NULL,
+  PRIMARY KEY (evaluation, name, task, length)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX metrics_by_name ON metrics (name, task, length, value);
+
+CREATE TABLE artifacts (
+  evaluation INTEGER NOT NULL REFERENCES evaluations (id),
+  name TEXT NOT NULL,
+  media_type TEXT NOT NULL,
+  size INTEGER NOT NULL,             -- before it was capped
+  bytes BLOB NOT NULL,
+  PRIMARY KEY (evaluation, name)
+) STRICT;
+
+CREATE TABLE queue (
+  submission INTEGER PRIMARY KEY REFERENCES submissions (id),
+  agent INTEGER NOT NULL REFERENCES agents (id),
+  priority INTEGER NOT NULL,
+  available INTEGER NOT NULL,        -- not before
+  tries INTEGER NOT NULL DEFAULT 0,  -- attempts that failed
+  evaluation INTEGER REFERENCES evaluations (id),  -- of the lease, null while it waits
+  lease_owner TEXT,
+  lease_expiry INTEGER,
+  CHECK ((evaluation IS NULL) = (lease_owner IS NULL) AND (evaluation IS NULL) = (lease_expiry IS NULL))
+) STRICT;
+CREATE INDEX queue_leases ON queue (agent) WHERE evaluation IS NOT NULL;
+
+-- Flows that had ended without a verdict and were handed in again.
+CREATE TABLE resubmissions (
+  agent INTEGER NOT NULL REFERENCES agents (id),
+  time INTEGER NOT NULL,
+  submission INTEGER NOT NULL REFERENCES submissions (id)
+) STRICT;
+CREATE INDEX resubmissions_of_agent ON resubmissions (agent, time);
+
+CREATE TABLE events (
+  sequence INTEGER PRIMARY KEY AUTOINCREMENT,
+  time INTEGER NOT NULL,
+  submission INTEGER REFERENCES submissions (id),
+  kind TEXT NOT NULL,
+  data TEXT NOT NULL                 -- JSON
+) STRICT;
+
+CREATE TABLE idempotency_keys (
+  agent INTEGER NOT NULL REFERENCES agents (id),
+  key TEXT NOT NULL,
+  request_hash BLOB NOT NULL,
+  submission INTEGER NOT NULL REFERENCES submissions (id),
+  created INTEGER NOT NULL,
+  PRIMARY KEY (agent, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX idempotency_keys_by_age ON idempotency_keys (created);
+
+CREATE TABLE commits (
+  submission INTEGER PRIMARY KEY REFERENCES submissions (id),
+  hash TEXT NOT NULL,
+  noted INTEGER REFERENCES evaluations (id)  -- whose metrics the note in git holds
+) STRICT;
