@@ -14,7 +14,12 @@ namespace {
 
 using nlohmann::json;
 
-json optional_number(const std::optional<double>& value) { return value ? json(*value) : json(nullptr); }
+template <typename Number>
+json optional_number(const std::optional<Number>& value) {
+  return value ? json(*value) : json(nullptr);
+}
+
+json optional_time(const std::optional<store::Time>& time) { return time ? json(iso_time(*time)) : json(nullptr); }
 
 /// A JSON text of the store, which has checked it.
 json parsed(const std::string& text) { return json::parse(text, nullptr, false); }
@@ -60,6 +65,13 @@ json value_of(const store::Metric& metric) {
           {"unit", metric.unit}};
 }
 
+/// By name, of a whole evaluation.
+json values_of(const std::vector<store::Metric>& metrics) {
+  json values = json::object();
+  for (const store::Metric& metric : metrics) values[metric.name] = value_of(metric);
+  return values;
+}
+
 }  // namespace
 
 std::string known_metric(const std::string& metric) {
@@ -70,8 +82,6 @@ std::string known_metric(const std::string& metric) {
 const char* name_of(store::Role role) { return role == store::Role::kAdmin ? "admin" : "agent"; }
 
 json document_of(const store::SubmissionSummary& summary) {
-  json metrics = json::object();
-  for (const store::Metric& metric : summary.metrics) metrics[metric.name] = value_of(metric);
   return {{"id", summary.id},
           {"agent", summary.agent},
           {"name", summary.name},
@@ -80,7 +90,7 @@ json document_of(const store::SubmissionSummary& summary) {
           {"updated", iso_time(summary.updated)},
           {"parents", summary.parents},
           {"settings", run_settings(summary.settings)},
-          {"metrics", std::move(metrics)}};
+          {"metrics", values_of(summary.metrics)}};
 }
 
 json document_of(const store::SubmissionSummary& summary, const store::Submission& submission) {
@@ -107,7 +117,7 @@ json document_of(const store::Evaluation& evaluation) {
                    {"attempt", evaluation.attempt},
                    {"worker", evaluation.worker},
                    {"started", iso_time(evaluation.started)},
-                   {"finished", evaluation.finished ? json(iso_time(*evaluation.finished)) : json(nullptr)},
+                   {"finished", optional_time(evaluation.finished)},
                    {"outcome", evaluation.outcome},
                    {"status", evaluation.has_verdict ? json(store::name_of(verdict.status)) : json(nullptr)},
                    {"message", verdict.message},
@@ -140,6 +150,38 @@ json document_of(const store::AgentSummary& agent) {
           {"submissions", agent.submissions},
           {"passed", agent.passed},
           {"best_accuracy", optional_number(agent.best_accuracy)}};
+}
+
+json document_of(const store::Study& study) {
+  json trials = json::object();
+  for (const auto state : {store::TrialState::kWaiting, store::TrialState::kRunning, store::TrialState::kComplete,
+                           store::TrialState::kFailed, store::TrialState::kPruned}) {
+    const auto found = study.trials.find(state);
+    trials[store::name_of(state)] = found == study.trials.end() ? 0 : found->second;
+  }
+  return {{"id", study.id},
+          {"agent", study.agent},
+          {"name", study.name},
+          {"goal", study.goal},
+          {"settings", parsed(study.settings)},
+          {"state", store::name_of(study.state)},
+          {"created", iso_time(study.created)},
+          {"trials", std::move(trials)}};
+}
+
+json document_of(const store::Trial& trial) {
+  return {{"study", trial.study},
+          {"number", trial.number},
+          {"agent", trial.agent},
+          {"submission", trial.submission},
+          {"params", parsed(trial.parameters)},
+          {"state", store::name_of(trial.state)},
+          {"is_told", trial.is_told},
+          {"evaluation", optional_number(trial.evaluation)},
+          {"values", values_of(trial.values)},
+          {"created", iso_time(trial.created)},
+          {"started", optional_time(trial.started)},
+          {"finished", optional_time(trial.finished)}};
 }
 
 json document_of(const store::Event& event) {

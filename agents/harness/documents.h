@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "store/records.h"
+#include "store/studies.h"
 
 // What the store holds, as the API tells it. Times are RFC 3339 in UTC, statuses their names.
 
@@ -26,6 +26,8 @@ nlohmann::json document_of(const store::Ranked& ranked);
 nlohmann::json document_of(const store::FrontPoint& point);
 nlohmann::json document_of(const store::HistoryPoint& point);
 nlohmann::json document_of(const store::AgentSummary& agent);
+nlohmann::json document_of(const store::Study& study);
+nlohmann::json document_of(const store::Trial& trial);
 nlohmann::json document_of(const store::Event& event);
 
 template <typename Record>

@@ -11,6 +11,7 @@ void add_harness_routes(HttpServer& server, HarnessService& service);
 
 // Of which these are the parts, one a file.
 void add_submission_routes(HttpServer& server, HarnessService& service);
+void add_study_routes(HttpServer& server, HarnessService& service);
 void add_comparison_routes(HttpServer& server, HarnessService& service);
 void add_language_routes(HttpServer& server, HarnessService& service);
 void add_agent_routes(HttpServer& server, HarnessService& service);

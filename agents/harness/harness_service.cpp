@@ -29,8 +29,6 @@ void require_admin(const Identity& who) {
   if (who.role != Role::kAdmin) throw HttpProblem(403, "only administrators may do this");
 }
 
-ServedSettings served(const HarnessServiceOptions& options) { return {options.equipment, options.suite, options.seconds}; }
-
 }  // namespace
 
 HarnessService::HarnessService(std::string database, HarnessServiceOptions options)
@@ -72,7 +70,7 @@ json HarnessService::document_of(store::Store& store, store::SubmissionId id) {
 json HarnessService::submit(const Identity& agent, const json& draft, const std::string& idempotency_key) {
   return as_problems([&] {
     store::Draft checked = draft_of(draft);
-    checked.settings = complete_settings(checked.settings, served(options_));
+    checked.settings = complete_settings(checked.settings, served_settings());
     checked.idempotency_key = idempotency_key;
     const auto store = stores_.borrow();
     const store::Submitted submitted = alone([&] { return store->submit(agent.name, checked); });

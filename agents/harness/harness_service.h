@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "agents/evaluation/flow_script.h"
 #include "agents/harness/flow_check.h"
@@ -55,6 +57,23 @@ class HarnessService {
   Json cancel(const Identity& who, store::SubmissionId id);
   /// For administrators. 409 if it waits or runs.
   Json judge_again(const Identity& admin, store::SubmissionId id);
+
+  // Studies (harness_studies.cpp), which their agent or an administrator changes (else 403)
+
+  /// `draft` is {"name", "goal", "settings"}. The study, with "is_new".
+  Json create_study(const Identity& agent, const Json& draft);
+  /// `state` is {"state"}.
+  Json set_study_state(const Identity& who, store::StudyId id, const Json& state);
+  /// `drafts` is a trial or a list of them: {"script" or "submission", "params", ...}. {"trials"}, and whether they are new.
+  std::pair<Json, bool> add_trials(const Identity& who, store::StudyId id, const Json& drafts,
+                                   const std::string& idempotency_key = {});
+  /// `told` is {"state", "values"}. 409 if the trial has ended.
+  Json tell(const Identity& who, store::StudyId id, int64_t number, const Json& told);
+  Json study(store::StudyId id, Caller& caller);
+  Json studies(const store::StudyFilter& filter, const std::string& cursor, int limit, Caller& caller);
+  Json trial(store::StudyId id, int64_t number, Caller& caller);
+  Json trials(store::StudyId id, const store::TrialFilter& filter, const std::string& cursor, int limit, Caller& caller);
+  Json best_trials(store::StudyId id, const store::Objective& objective, Caller& caller);
 
   // Submissions
 
@@ -116,6 +135,9 @@ class HarnessService {
   DiffSide side(store::Store& store, store::SubmissionId id);
   /// Throws HttpProblem (409) where a submission is for another model or device.
   void require_suited(store::Store& store, store::SubmissionId id) const;
+  /// Throws HttpProblem (409) where flows would be handed in for another model or device.
+  void require_served(const store::Study& study, const std::vector<store::TrialDraft>& trials) const;
+  ServedSettings served_settings() const { return {options_.equipment, options_.suite, options_.seconds}; }
 
   const std::string database_;
   const HarnessServiceOptions options_;

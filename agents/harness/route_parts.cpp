@@ -24,10 +24,12 @@ int64_t number_of(const std::string& text, const std::string& what, int64_t low,
   return number;
 }
 
-const std::array<RouteParameter, 3>& path_parameters() {
-  static const std::array<RouteParameter, 3> parameters = {{{"id", "the number of a submission", schemas::submission_id()},
+const std::array<RouteParameter, 5>& path_parameters() {
+  static const std::array<RouteParameter, 5> parameters = {{{"id", "the number of a submission", schemas::submission_id()},
                                                             {"artifact", "its name, such as report.json", schemas::text()},
-                                                            {"name", "the name of an agent", schemas::text()}}};
+                                                            {"name", "the name of an agent", schemas::text()},
+                                                            {"study", "the number of a study", schemas::submission_id()},
+                                                            {"number", "of a trial in its study, from 0", schemas::integer()}}};
   return parameters;
 }
 
@@ -51,8 +53,10 @@ std::string query_text(const HttpRequest& request, const std::string& name, cons
   return request.query_value(name).value_or(otherwise);
 }
 
-store::SubmissionId id_of(const HttpRequest& request) {
-  return number_of(request.path_parameters.at("id"), "the number of a submission", 1, INT64_MAX);
+store::SubmissionId id_of(const HttpRequest& request) { return path_number(request, "id", "the number of a submission", 1); }
+
+int64_t path_number(const HttpRequest& request, const std::string& name, const std::string& what, int64_t low) {
+  return number_of(request.path_parameters.at(name), what, low, INT64_MAX);
 }
 
 std::optional<store::SubmissionId> query_id(const HttpRequest& request, const std::string& name) {

@@ -22,13 +22,15 @@ int64_t query_number(const HttpRequest& request, const std::string& name, int64_
 std::string query_text(const HttpRequest& request, const std::string& name, const std::string& otherwise = {});
 /// The {id} of the path.
 store::SubmissionId id_of(const HttpRequest& request);
+/// A number in the path, `low` or more; `what` names it in messages.
+int64_t path_number(const HttpRequest& request, const std::string& name, const std::string& what, int64_t low);
 /// A submission's number in the query, if there is one.
 std::optional<store::SubmissionId> query_id(const HttpRequest& request, const std::string& name);
 store::Filter filter_of(const HttpRequest& request);
 
 /// The parameters that `filter_of` reads, and others before them.
 std::vector<RouteParameter> with_filters(std::vector<RouteParameter> parameters);
-/// A route with all but parameters, answers and handler; it describes the {id} and {name} of its pattern.
+/// A route with all but parameters, answers and handler; it describes what its pattern has in braces.
 HttpRoute route_of(const char* method, const char* pattern, const char* operation, const char* summary, Access access);
 /// The route takes a JSON document.
 void takes_json(HttpRoute& route, nlohmann::json schema);

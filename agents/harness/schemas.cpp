@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "agents/harness/submission_draft.h"
+#include "store/records.h"
 
 namespace sluice::schemas {
 namespace {
@@ -38,7 +39,11 @@ json status() {
                  "runtime_error", "cancelled"});
 }
 
+json study_state() { return one_of({"open", "closed"}); }
+
 json value() { return object({{"value", number()}, {"low", or_null(number())}, {"high", or_null(number())}, {"unit", text()}}); }
+
+json values() { return {{"type", "object"}, {"additionalProperties", value()}}; }
 
 json metric() {
   json schema = with(value(), "name", text());
@@ -109,6 +114,26 @@ json draft() {
 
 json check_draft() { return object({{"name", text()}, {"script", text()}}, {"name"}); }
 
+json study_draft() { return object({{"name", text()}, {"goal", text()}, {"settings", draft_settings()}}, {"goal", "settings"}); }
+
+json study_state_draft() { return object({{"state", study_state()}}); }
+
+json trial_drafts() {
+  const json of_flow = object(
+      {{"script", text()}, {"name", text()}, {"notes", text()}, {"parents", list_of(submission_id())}, {"params", any_object()}},
+      {"name", "notes", "parents", "params"});
+  const json of_submission = object({{"submission", submission_id()}, {"params", any_object()}}, {"params"});
+  json many = list_of({{"anyOf", {of_flow, of_submission}}});
+  many["minItems"] = 1;
+  many["maxItems"] = store::Limits::kTrialsAtOnce;
+  return {{"anyOf", {of_flow, of_submission, many}}};
+}
+
+json told_draft() {
+  const json values = {{"type", "object"}, {"additionalProperties", number()}, {"maxProperties", store::Limits::kToldValues}};
+  return object({{"state", one_of({"complete", "failed", "pruned"})}, {"values", values}}, {"state", "values"});
+}
+
 json agent_draft() {
   return object({{"name", text()}, {"role", one_of({"agent", "admin"})}, {"quota", integer()}}, {"role", "quota"});
 }
@@ -124,7 +149,7 @@ json summary() {
                  {"updated", time()},
                  {"parents", list_of(integer())},
                  {"settings", object({{"model", text()}, {"device", text()}, {"suite", text()}}, {"model", "device", "suite"})},
-                 {"metrics", {{"type", "object"}, {"additionalProperties", value()}}}});
+                 {"metrics", values()}});
 }
 
 json submission(bool with_is_new) {
@@ -152,10 +177,41 @@ json evaluation() {
                  {"artifacts", list_of(artifact())}});
 }
 
-json page() {
-  json schema = with(list("submissions", summary()), "next", text());
-  schema["properties"]["total"] = integer();  // on the first page, unless the text that was searched for fills it
+json page() { return page_of("submissions", summary()); }  // without a total, too, if the text that was searched for fills it
+
+json page_of(const std::string& member, const json& item) {
+  json schema = with(list(member, item), "next", text());
+  schema["properties"]["total"] = integer();
   return schema;
+}
+
+json study(bool with_is_new) {
+  const json trials = object(
+      {{"waiting", integer()}, {"running", integer()}, {"complete", integer()}, {"failed", integer()}, {"pruned", integer()}});
+  json schema = object({{"id", integer()},
+                        {"agent", text()},
+                        {"name", text()},
+                        {"goal", text()},
+                        {"settings", any_object()},
+                        {"state", study_state()},
+                        {"created", time()},
+                        {"trials", trials}});
+  return with_is_new ? with(std::move(schema), "is_new", boolean()) : schema;
+}
+
+json trial() {
+  return object({{"study", integer()},
+                 {"number", integer()},
+                 {"agent", text()},
+                 {"submission", integer()},
+                 {"params", any_object()},
+                 {"state", one_of({"waiting", "running", "complete", "failed", "pruned"})},
+                 {"is_told", boolean()},
+                 {"evaluation", or_null(integer())},
+                 {"values", values()},
+                 {"created", time()},
+                 {"started", or_null(time())},
+                 {"finished", or_null(time())}});
 }
 
 json relatives() { return with(with(list("nodes", summary()), "next", text()), "total", integer()); }

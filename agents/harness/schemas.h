@@ -18,6 +18,11 @@ nlohmann::json list(const std::string& member, const nlohmann::json& item);
 
 nlohmann::json draft();
 nlohmann::json check_draft();
+nlohmann::json study_draft();
+nlohmann::json study_state_draft();
+/// One trial, or a list of them.
+nlohmann::json trial_drafts();
+nlohmann::json told_draft();
 nlohmann::json agent_draft();
 nlohmann::json quota_draft();
 
@@ -30,6 +35,11 @@ nlohmann::json submission(bool with_is_new = false);
 nlohmann::json judged_submission();
 nlohmann::json evaluation();
 nlohmann::json page();
+/// A list, the cursor of what follows, and on the first page how many there are.
+nlohmann::json page_of(const std::string& member, const nlohmann::json& item);
+/// `with_is_new`: of POST /v1/studies.
+nlohmann::json study(bool with_is_new = false);
+nlohmann::json trial();
 /// Nodes, how many there are in all, and the cursor of the next page.
 nlohmann::json relatives();
 /// A list that may be a part, and how many entries there are in all.

@@ -1,12 +1,9 @@
 #include "agents/harness/submission_draft.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <algorithm>
-#include <initializer_list>
 
 #include "agents/evaluation/suite.h"
+#include "agents/harness/draft_members.h"
 #include "agents/http/http_problem.h"
 #include "scripting/base/json_object.h"
 
@@ -14,15 +11,6 @@ namespace sluice {
 namespace {
 
 using nlohmann::json;
-
-void refuse_others(const JsonObject& object, std::initializer_list<std::string_view> known) {
-  for (const auto& [key, value] : object.items()) {
-    if (std::find(known.begin(), known.end(), key) == known.end()) {
-      throw HttpProblem(422, fmt::format("{}: unknown member {}", object.where(), excerpt(key)))
-          .with("hint", fmt::format("known are {}", fmt::join(known, ", ")));
-    }
-  }
-}
 
 /// What settings say, where they say it; what the server does, where they do not.
 void complete(json& settings, const char* key, const std::string& served) {
@@ -102,6 +90,17 @@ std::string complete_settings(const std::string& settings, const ServedSettings&
   complete(document, "model_digest", served.equipment.model_digest);
   complete(document, "device", served.equipment.device);
   return document.dump();
+}
+
+bool is_served(const std::string& settings, const store::Equipment& equipment) {
+  const json document = parse_json(settings, "settings");
+  const auto is = [&](const char* key, const std::string& served) {
+    return served.empty() || !document.contains(key) || document.at(key) == served;
+  };
+  // One model may have several names.
+  const bool is_model =
+      document.contains("model_digest") ? is("model_digest", equipment.model_digest) : is("model", equipment.model);
+  return is_model && is("device", equipment.device);
 }
 
 }  // namespace sluice

@@ -48,4 +48,7 @@ int64_t quota_of(const nlohmann::json& document);
 /// a device that is not served.
 std::string complete_settings(const std::string& settings, const ServedSettings& served);
 
+/// Whether that is the model and the device that `settings`, as they are kept, ask for; an empty member is any.
+bool is_served(const std::string& settings, const store::Equipment& equipment);
+
 }  // namespace sluice
