@@ -36,7 +36,7 @@ struct Agent {
   int64_t id = 0;
   std::string name;
   Role role = Role::kAgent;
-  int64_t quota = 0;  // new submissions in any 24 hours
+  int64_t quota = 0;  // new submissions, and trials with seeds, in any 24 hours
   Time created = 0;
 };
 
@@ -48,7 +48,7 @@ struct NewAgent {
 
 struct Quota {
   int64_t limit = 0;
-  int64_t used = 0;  // new submissions in the last 24 hours
+  int64_t used = 0;  // new submissions, and trials with seeds, in the last 24 hours
 };
 
 /// What an agent hands in.
@@ -90,13 +90,14 @@ struct Equipment {
   std::string device;
 };
 
-/// The right to judge a submission, until it expires.
+/// The right to judge a submission, or a trial of it, until it expires.
 struct Lease {
   SubmissionId submission = 0;
   EvaluationId evaluation = 0;
   int64_t attempt = 0;  // from 1
   std::string worker;
   Time expiry = 0;
+  std::optional<int64_t> seed = {};  // of the trial; none: the submission itself is judged, as all are
 };
 
 enum class StageStatus : uint8_t { kPassed, kFailed, kSkipped };

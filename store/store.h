@@ -11,6 +11,7 @@
 namespace sluice::store {
 
 class Database;
+struct Job;
 
 /// The clock of the machine.
 Time now();
@@ -59,7 +60,8 @@ class Store {
   std::optional<Status> find_status(SubmissionId id);
   /// Newest first. `cursor` is empty or a page's `next`; what is added meanwhile moves nothing. Throws kInvalid.
   Page list(const Filter& filter, const std::string& cursor = {}, int limit = 50);
-  /// All attempts to judge it, the first one first, without the bytes of artifacts.
+  /// All attempts to judge it, the first one first, without the bytes of artifacts. Those of its trials with seeds are not among
+  /// them, here and below.
   std::vector<Evaluation> evaluations(SubmissionId submission);
   std::optional<Evaluation> last_evaluation(SubmissionId submission);
   /// All of the last verdict, those of single tasks, too.
@@ -95,13 +97,15 @@ class Store {
   /// `cursor` is empty or a page's `next`. Throws kInvalid.
   TrialPage trials(StudyId study, const TrialFilter& filter, const std::string& cursor = {}, int limit = 50);
   BestTrials best_trials(StudyId study, const Objective& objective);
-  /// Ends a trial. Its submission is judged all the same. Throws kInvalid, kNotFound, kConflict if it has ended.
+  /// Ends a trial. Its submission is judged all the same; a trial with a seed no more. Throws kInvalid, kNotFound, kConflict if
+  /// it has ended.
   void tell(StudyId study, int64_t number, const Told& told);
 
   // The queue (queue.cpp)
 
-  /// Takes the next job for `duration` microseconds: highest priority, then the agent with the fewest jobs running, then who
-  /// was served longest ago, then the oldest submission. Empty if nothing waits that `equipment` is for.
+  /// Takes the next job, a submission or a trial with a seed, for `duration` microseconds: highest priority, then the agent with
+  /// the fewest jobs running, then who was served longest ago, then submissions before trials, then the oldest. Empty if nothing
+  /// waits that `equipment` is for.
   std::optional<Lease> claim(const std::string& worker, Time duration, const Equipment& equipment = {});
   /// False where the settings of a submission ask for another model or device.
   bool is_suited(SubmissionId submission, const Equipment& equipment);
@@ -130,7 +134,8 @@ class Store {
   // Events (events.cpp). The operations above append "submitted", "running", "retried", "cancelled" and "finished".
 
   int64_t append_event(const std::string& kind, std::optional<SubmissionId> submission, const std::string& data);
-  /// Of a submission that is being judged. Throws kConflict if the lease was lost: nothing follows its end.
+  /// Of a submission that is being judged; of a trial nothing is appended. Throws kConflict if the lease was lost: nothing
+  /// follows its end.
   int64_t append_event(const std::string& kind, const Lease& lease, const std::string& data);
   /// What came after `sequence`, oldest first.
   std::vector<Event> events_after(int64_t sequence, int limit);
@@ -157,15 +162,21 @@ class Store {
   Agent required_agent(const std::string& name);
   /// `submit` inside a transaction; of a checked draft.
   Submitted take(const Agent& agent, const Draft& checked);
+  /// Throws kQuota unless the agent may still have something judged.
+  void require_quota(const Agent& agent);
   /// Throws kQuota unless the agent may still make `count` of what `table` has.
   void require_room(const Agent& agent, const char* table, int64_t count);
   void enqueue(SubmissionId submission, int64_t priority);
   void requeue(SubmissionId submission, int64_t priority);
+  void enqueue_trial(int64_t trial);
+  /// A trial with a seed that is told its end is judged no more.
+  void dequeue_trial(int64_t trial);
+  void set_running(const Job& job, Time time, int64_t attempt);
   void close_evaluation(EvaluationId evaluation, const std::string& outcome, const Verdict& verdict, bool final);
-  void finish(SubmissionId submission, EvaluationId evaluation, Status status);
-  Status retry_or_end(SubmissionId submission, EvaluationId evaluation, const std::string& outcome, const std::string& reason,
-                      Time delay, const std::vector<Artifact>& artifacts = {});
-  void back_to_queue(SubmissionId submission, const std::string& outcome, Time delay, bool counts);
+  void finish(const Job& job, EvaluationId evaluation, Status status);
+  Status retry_or_end(const Job& job, EvaluationId evaluation, const std::string& outcome, const std::string& reason, Time delay,
+                      const std::vector<Artifact>& artifacts = {});
+  void back_to_queue(const Job& job, const std::string& outcome, Time delay, bool counts);
   Relatives related(const std::string& recursion, SubmissionId submission, bool with_itself, int64_t skip, int64_t most);
 
   StoreOptions options_;

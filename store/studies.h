@@ -24,8 +24,8 @@ const char* name_of(StudyState state);
 StudyState study_state_of(const std::string& name);
 
 enum class TrialState : uint8_t {
-  kWaiting,   // its submission is in the queue
-  kRunning,   // its submission is being judged
+  kWaiting,   // its submission, or itself if it has a seed, is in the queue
+  kRunning,   // that is being judged
   kComplete,  // it has values to be compared
   kFailed,
   kPruned,  // ended early since it would not have been among the best; what it has of values is of the part before that
@@ -78,13 +78,14 @@ struct TrialDraft {
   std::optional<SubmissionId> submission = {};  // one that has the settings of the study
   std::optional<Draft> flow = {};               // handed in with the settings of the study and without a key
   std::string parameters = "{}";                // a JSON object: the point of the grid
+  std::optional<int64_t> seed = {};             // 0 or more: it is judged by itself with questions of this seed
 };
 
 struct AddedTrials {
   int64_t first = 0;  // number of the first
   int64_t count = 0;
   bool is_new = false;       // false: the idempotency key was there
-  bool has_new_job = false;  // whether a submission came into the queue
+  bool has_new_job = false;  // whether anything came into the queue
 };
 
 struct Trial {
@@ -93,9 +94,12 @@ struct Trial {
   std::string agent;   // who added it
   SubmissionId submission = 0;
   std::string parameters;  // JSON, keys sorted
+  std::optional<int64_t> seed;
   TrialState state = TrialState::kWaiting;
   bool is_told = false;                    // ended by its agent
   std::optional<EvaluationId> evaluation;  // that ended it; none if nothing was judged before the end
+  std::optional<Status> status;            // of that evaluation
+  std::string message;                     // and why
   Time created = 0;
   std::optional<Time> started;  // when judging began
   std::optional<Time> finished;

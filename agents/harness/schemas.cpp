@@ -119,10 +119,16 @@ json study_draft() { return object({{"name", text()}, {"goal", text()}, {"settin
 json study_state_draft() { return object({{"state", study_state()}}); }
 
 json trial_drafts() {
-  const json of_flow = object(
-      {{"script", text()}, {"name", text()}, {"notes", text()}, {"parents", list_of(submission_id())}, {"params", any_object()}},
-      {"name", "notes", "parents", "params"});
-  const json of_submission = object({{"submission", submission_id()}, {"params", any_object()}}, {"params"});
+  const json seed = {{"type", "integer"}, {"minimum", 0}};
+  const json of_flow = object({{"script", text()},
+                               {"name", text()},
+                               {"notes", text()},
+                               {"parents", list_of(submission_id())},
+                               {"params", any_object()},
+                               {"seed", seed}},
+                              {"name", "notes", "parents", "params", "seed"});
+  const json of_submission =
+      object({{"submission", submission_id()}, {"params", any_object()}, {"seed", seed}}, {"params", "seed"});
   json many = list_of({{"anyOf", {of_flow, of_submission}}});
   many["minItems"] = 1;
   many["maxItems"] = store::Limits::kTrialsAtOnce;
@@ -205,9 +211,12 @@ json trial() {
                  {"agent", text()},
                  {"submission", integer()},
                  {"params", any_object()},
+                 {"seed", or_null(integer())},
                  {"state", one_of({"waiting", "running", "complete", "failed", "pruned"})},
                  {"is_told", boolean()},
                  {"evaluation", or_null(integer())},
+                 {"status", or_null(status())},
+                 {"message", text()},
                  {"values", values()},
                  {"created", time()},
                  {"started", or_null(time())},

@@ -15,12 +15,9 @@ using nlohmann::json;
 store::TrialDraft trial_draft_of(const json& document, const std::string& study) {
   const JsonObject object(document, "trial");
   refuse_others(object, {"submission", "script", "name", "notes", "parents", "params", "seed"});
-  if (object.has("seed")) {
-    throw HttpProblem(422, "trial: a seed of its own is not there yet; every trial takes the verdict of its submission")
-        .with("hint", "leave \"seed\" out; what you measured yourself with another seed you can tell");
-  }
   store::TrialDraft draft;
   draft.submission = object.find_integer("submission", 1, INT64_MAX);
+  draft.seed = object.find_integer("seed", 0, INT64_MAX);
   if (const json* parameters = object.find("params")) draft.parameters = parameters->dump();
   if (draft.submission) {
     for (const char* member : {"script", "name", "notes", "parents"}) {

@@ -17,8 +17,8 @@ store::StudyDraft study_draft_of(const nlohmann::json& document);
 /// {"state"}.
 store::StudyState study_state_of(const nlohmann::json& document);
 
-/// One trial, or a list of them: each {"script", "name", "notes", "parents"} or {"submission"}, with "params". A flow without a
-/// name has that of the study. A seed is refused: no trial is judged by itself yet.
+/// One trial, or a list of them: each {"script", "name", "notes", "parents"} or {"submission"}, with "params" and
+/// "seed". A flow without a name has that of the study.
 std::vector<store::TrialDraft> trial_drafts_of(const nlohmann::json& document, const std::string& study);
 
 /// {"state", "values": {NAME: NUMBER}}; without a state complete.

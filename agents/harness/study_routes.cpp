@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "agents/evaluation/metric_table.h"
 #include "agents/harness/documents.h"
 #include "agents/harness/harness_routes.h"
 #include "agents/harness/route_parts.h"
@@ -28,7 +29,8 @@ std::vector<RouteParameter> with_paging(std::vector<RouteParameter> parameters) 
 store::Objective objective_of(const HttpRequest& request) {
   store::Objective objective;
   objective.metric = query_text(request, "metric", "accuracy");
-  const std::string direction = query_text(request, "direction", metrics::is_better_high(objective.metric) ? "maximize" : "minimize");
+  const std::string direction =
+      query_text(request, "direction", metrics::is_better_high(objective.metric) ? "maximize" : "minimize");
   if (direction != "maximize" && direction != "minimize") throw HttpProblem(400, "direction is maximize or minimize");
   objective.is_maximized = direction == "maximize";
   objective.limit = limit_of(request);

@@ -21,6 +21,8 @@ std::array<uint8_t, 32> hash(std::string_view key, std::string_view text) {
   return digest;
 }
 
+std::string_view key_of(const Seed& seed) { return {reinterpret_cast<const char*>(seed.bytes.data()), seed.bytes.size()}; }
+
 }  // namespace
 
 Seed Seed::secret() {
@@ -54,9 +56,14 @@ std::string Seed::hex() const {
   return text;
 }
 
+Seed Seed::derived(std::string_view name) const {
+  initialise_sodium();
+  return {hash(key_of(*this), "sluice.seed " + std::string(name))};
+}
+
 Rng::Rng(const Seed& seed, std::string_view stream) {
   initialise_sodium();
-  key_ = hash(std::string_view(reinterpret_cast<const char*>(seed.bytes.data()), seed.bytes.size()), stream);
+  key_ = hash(key_of(seed), stream);
 }
 
 void Rng::refill() {

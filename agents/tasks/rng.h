@@ -20,6 +20,8 @@ struct Seed {
   /// 64 hexadecimal digits are the seed itself (as reports print it); any other text is hashed to one.
   static Seed parse(std::string_view text);
   std::string hex() const;
+  /// Another one for each name, always the same, which tells nothing of this one nor can be told without it.
+  Seed derived(std::string_view name) const;
   bool operator==(const Seed&) const = default;
 };
 

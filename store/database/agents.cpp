@@ -142,10 +142,19 @@ Quota Store::quota_of(const std::string& name) {
   const Time since = options_.clock() - kDay;
   Query query(*database_,
               "SELECT (SELECT COUNT(*) FROM submissions WHERE agent = ? AND created > ?) + "
-              "(SELECT COUNT(*) FROM resubmissions WHERE agent = ? AND time > ?)",
-              agent.id, since, agent.id, since);
+              "(SELECT COUNT(*) FROM resubmissions WHERE agent = ? AND time > ?) + "
+              "(SELECT COUNT(*) FROM trials WHERE agent = ? AND created > ? AND seed IS NOT NULL)",
+              agent.id, since, agent.id, since, agent.id, since);
   query.step();
   return {agent.quota, query.integer(0)};
+}
+
+void Store::require_quota(const Agent& agent) {
+  if (agent.role == Role::kAdmin) return;
+  const Quota quota = quota_of(agent.name);
+  if (quota.used < quota.limit) return;
+  throw StoreError(ErrorKind::kQuota, fmt::format("{} has used its {} submissions of 24 hours", agent.name, quota.limit),
+                   "wait, or ask an admin for a larger quota");
 }
 
 void Store::require_room(const Agent& agent, const char* table, int64_t count) {

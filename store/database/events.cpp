@@ -31,6 +31,7 @@ int64_t Store::append_event(const std::string& kind, const Lease& lease, const s
   const std::string canonical = canonical_object("event's data", data);
   Transaction transaction(*database_, Transaction::Kind::kWrite);
   confirm(lease);
+  if (lease.seed) return last_event();
   const int64_t sequence = append(kind, lease.submission, canonical);
   transaction.commit();
   return sequence;

@@ -15,16 +15,18 @@ struct Invariant {
 
 constexpr std::array kInvariants = {
     Invariant{"waits or runs, and is not in the queue",
-              "SELECT id FROM submissions WHERE status IN ('queued', 'running') AND id NOT IN (SELECT submission FROM queue)"},
+              "SELECT id FROM submissions WHERE status IN ('queued', 'running') "
+              "AND id NOT IN (SELECT submission FROM queue WHERE trial IS NULL)"},
     Invariant{"is final, and still in the queue",
               "SELECT q.submission FROM queue q JOIN submissions s ON s.id = q.submission "
-              "WHERE s.status NOT IN ('queued', 'running')"},
+              "WHERE q.trial IS NULL AND s.status NOT IN ('queued', 'running')"},
     Invariant{"is running without a lease, or has a lease without running",
               "SELECT q.submission FROM queue q JOIN submissions s ON s.id = q.submission "
-              "WHERE (s.status = 'running') <> (q.evaluation IS NOT NULL)"},
+              "WHERE q.trial IS NULL AND (s.status = 'running') <> (q.evaluation IS NOT NULL)"},
     Invariant{"has a lease on an evaluation that is over, or another one's",
               "SELECT q.submission FROM queue q JOIN evaluations e ON e.id = q.evaluation "
-              "WHERE e.finished IS NOT NULL OR e.submission <> q.submission OR e.worker <> q.lease_owner"},
+              "WHERE e.finished IS NOT NULL OR e.submission <> q.submission OR e.trial IS NOT q.trial "
+              "OR e.worker <> q.lease_owner"},
     Invariant{"has an evaluation that runs without a lease",
               "SELECT submission FROM evaluations WHERE finished IS NULL "
               "AND id NOT IN (SELECT evaluation FROM queue WHERE evaluation IS NOT NULL)"},
@@ -32,19 +34,35 @@ constexpr std::array kInvariants = {
               "SELECT s.id FROM submissions s LEFT JOIN evaluations e ON e.id = s.judged "
               "WHERE s.status NOT IN ('queued', 'running', 'cancelled') AND (e.verdict IS NULL OR e.verdict <> s.status)"},
     Invariant{"was judged by an evaluation of another one",
-              "SELECT s.id FROM submissions s JOIN evaluations e ON e.id = s.judged WHERE e.submission <> s.id"},
+              "SELECT s.id FROM submissions s JOIN evaluations e ON e.id = s.judged "
+              "WHERE e.submission <> s.id OR e.trial IS NOT NULL"},
     Invariant{"is final, and no time says since when",
               "SELECT id FROM submissions WHERE status NOT IN ('queued', 'running') AND first_finished IS NULL"},
     Invariant{"has attempts that are not numbered one by one",
-              "SELECT submission FROM evaluations GROUP BY submission HAVING MAX(attempt) <> COUNT(*)"},
+              "SELECT submission FROM evaluations GROUP BY submission, trial HAVING MAX(attempt) <> COUNT(*)"},
     Invariant{"is in the queue for another agent",
-              "SELECT q.submission FROM queue q JOIN submissions s ON s.id = q.submission WHERE q.agent <> s.agent"},
+              "SELECT q.submission FROM queue q JOIN submissions s ON s.id = q.submission "
+              "WHERE q.trial IS NULL AND q.agent <> s.agent"},
 };
 
 constexpr std::array kTrialInvariants = {
-    Invariant{"has not ended, and is not where its submission is",
-              "SELECT t.study, t.number FROM trials t JOIN submissions s ON s.id = t.submission WHERE t.finished IS NULL "
-              "AND t.state <> CASE s.status WHEN 'queued' THEN 'waiting' WHEN 'running' THEN 'running' ELSE '' END"},
+    Invariant{
+        "has not ended, and is not where its submission is",
+        "SELECT t.study, t.number FROM trials t JOIN submissions s ON s.id = t.submission WHERE t.finished IS NULL "
+        "AND t.seed IS NULL AND t.state <> CASE s.status WHEN 'queued' THEN 'waiting' WHEN 'running' THEN 'running' ELSE '' END"},
+    Invariant{"has a seed and has not ended, and is not where its job in the queue is",
+              "SELECT t.study, t.number FROM trials t LEFT JOIN queue q ON q.trial = t.id "
+              "WHERE t.finished IS NULL AND t.seed IS NOT NULL AND t.state IS NOT "
+              "CASE WHEN q.id IS NULL THEN NULL WHEN q.evaluation IS NULL THEN 'waiting' ELSE 'running' END"},
+    Invariant{
+        "has ended or has no seed, and is in the queue",
+        "SELECT t.study, t.number FROM queue q JOIN trials t ON t.id = q.trial WHERE t.seed IS NULL OR t.finished IS NOT NULL"},
+    Invariant{"is in the queue for another submission or agent",
+              "SELECT t.study, t.number FROM queue q JOIN trials t ON t.id = q.trial "
+              "WHERE q.submission <> t.submission OR q.agent <> t.agent"},
+    Invariant{"was ended by an evaluation that is not its own, though it has a seed, or by another trial's",
+              "SELECT t.study, t.number FROM trials t JOIN evaluations e ON e.id = t.evaluation "
+              "WHERE e.trial IS NOT CASE WHEN t.seed IS NULL THEN NULL ELSE t.id END"},
     Invariant{"was ended by an evaluation of another submission",
               "SELECT t.study, t.number FROM trials t JOIN evaluations e ON e.id = t.evaluation "
               "WHERE e.submission <> t.submission"},

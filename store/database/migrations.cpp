@@ -87,7 +87,9 @@ std::string migrate(Database& database) {
     return {};
   }
   std::string copy = back_up_beside(database, version);
+  database.execute("PRAGMA foreign_keys = OFF");  // a step may put another table in the place of one that others point to
   for (; version < kSchemaVersion; ++version) apply(database, kSteps.at(static_cast<size_t>(version - 1)), version + 1);
+  database.execute("PRAGMA foreign_keys = ON");
   return copy;
 }
 

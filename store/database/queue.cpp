@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "store/database/jobs.h"
 #include "store/database/results.h"
 #include "store/database/sqlite.h"
 #include "store/database/trials.h"
@@ -22,9 +23,11 @@ void set_status(Database& database, SubmissionId submission, Status status, Time
   follow_submission(database, submission);
 }
 
-void require_lease(Database& database, const Lease& lease) {
-  Query query(database, "SELECT 1 FROM queue WHERE submission = ? AND evaluation = ?", lease.submission, lease.evaluation);
-  if (query.step()) return;
+/// The job of a lease that is still held.
+Job required_job(Database& database, const Lease& lease) {
+  Query query(database, "SELECT id, submission, trial FROM queue WHERE submission = ? AND evaluation = ?", lease.submission,
+              lease.evaluation);
+  if (query.step()) return {query.integer(0), query.integer(1), query.optional_integer(2)};
   throw StoreError(ErrorKind::kConflict,
                    fmt::format("{} no longer holds the lease on submission {}", lease.worker, lease.submission),
                    "it expired or the submission was cancelled: stop working on it");
@@ -32,9 +35,10 @@ void require_lease(Database& database, const Lease& lease) {
 
 constexpr Time kLongestDelay = 60'000'000;
 
-struct Job {
-  SubmissionId submission = 0;
+struct NextJob {
+  Job job;
   int64_t agent = 0;
+  std::optional<int64_t> seed = {};
 };
 
 /// Whether an equipment is what the settings of submission `s` ask for, as SQL: ?1 its device, ?2 its model's digest, ?3 its
@@ -43,22 +47,22 @@ constexpr const char* kIsSuited =
     "(?1 = '' OR coalesce(s.device, ?1) = ?1) AND (?2 = '' OR coalesce(s.settings ->> '$.model_digest', ?2) = ?2) AND "
     "(?3 = '' OR s.settings ->> '$.model_digest' IS NOT NULL OR coalesce(s.model, ?3) = ?3)";
 
-std::optional<Job> next_job(Database& database, Time time, const Equipment& equipment) {
+std::optional<NextJob> next_job(Database& database, Time time, const Equipment& equipment) {
   Query query(database,
-              fmt::format("SELECT q.submission, q.agent FROM queue q JOIN agents a ON a.id = q.agent "
-                          "JOIN submissions s ON s.id = q.submission WHERE {} "
+              fmt::format("SELECT q.id, q.submission, q.trial, q.agent, t.seed FROM queue q JOIN agents a ON a.id = q.agent "
+                          "JOIN submissions s ON s.id = q.submission LEFT JOIN trials t ON t.id = q.trial WHERE {} "
                           "AND q.evaluation IS NULL AND q.available NOT BETWEEN ?4 AND ?5 ORDER BY q.priority DESC, "
                           "(SELECT COUNT(*) FROM queue r WHERE r.agent = q.agent AND r.evaluation IS NOT NULL), a.served, "
-                          "q.submission LIMIT 1",
+                          "q.trial IS NOT NULL, coalesce(q.trial, q.submission) LIMIT 1",
                           kIsSuited),
               equipment.device, equipment.model_digest, equipment.model, time + 1,
               time + kLongestDelay);  // what lies further off is of a clock that was set back
   if (!query.step()) return std::nullopt;
-  return Job{query.integer(0), query.integer(1)};
+  return NextJob{{query.integer(0), query.integer(1), query.optional_integer(2)}, query.integer(3), query.optional_integer(4)};
 }
 
-int64_t attempts_of(Database& database, SubmissionId submission) {
-  Query query(database, "SELECT COUNT(*) FROM evaluations WHERE submission = ?", submission);
+int64_t attempts_of(Database& database, const Job& job) {
+  Query query(database, "SELECT COUNT(*) FROM evaluations WHERE submission = ? AND trial IS ?", job.submission, job.trial);
   query.step();
   return query.integer(0);
 }
@@ -66,21 +70,28 @@ int64_t attempts_of(Database& database, SubmissionId submission) {
 constexpr int64_t kSuspicious = 10;          // attempts after which a server that ends meanwhile may have the flow to blame
 constexpr const char* kExpired = "expired";  // outcome of an attempt whose lease was taken away
 
-/// Leases that end at `time` or before, by submission, but for those of workers that live.
-std::vector<std::pair<SubmissionId, EvaluationId>> leases_until(Database& database, Time time,
-                                                                const std::function<bool(const std::string&)>& is_alive = {}) {
-  std::vector<std::pair<SubmissionId, EvaluationId>> leases;
-  Query query(database, "SELECT submission, evaluation, lease_owner FROM queue WHERE lease_expiry <= ? ORDER BY submission",
+struct HeldJob {
+  Job job;
+  EvaluationId evaluation = 0;
+};
+
+/// Jobs whose leases end at `time` or before, by submission, but for those of workers that live.
+std::vector<HeldJob> leases_until(Database& database, Time time, const std::function<bool(const std::string&)>& is_alive = {}) {
+  std::vector<HeldJob> leases;
+  Query query(database,
+              "SELECT id, submission, trial, evaluation, lease_owner FROM queue WHERE lease_expiry <= ? "
+              "ORDER BY submission, coalesce(trial, 0)",
               time);
   while (query.step()) {
-    if (!is_alive || !is_alive(query.text(2))) leases.emplace_back(query.integer(0), query.integer(1));
+    if (is_alive && is_alive(query.text(4))) continue;
+    leases.push_back({{query.integer(0), query.integer(1), query.optional_integer(2)}, query.integer(3)});
   }
   return leases;
 }
 
 /// Attempts that failed.
-int64_t tries_of(Database& database, SubmissionId submission) {
-  Query query(database, "SELECT tries FROM queue WHERE submission = ?", submission);
+int64_t tries_of(Database& database, const Job& job) {
+  Query query(database, "SELECT tries FROM queue WHERE id = ?", job.id);
   query.step();
   return query.integer(0);
 }
@@ -99,21 +110,27 @@ void Store::enqueue(SubmissionId submission, int64_t priority) {
 std::optional<Lease> Store::claim(const std::string& worker, Time duration, const Equipment& equipment) {
   const Time time = options_.clock();
   Transaction transaction(*database_, Transaction::Kind::kWrite);
-  const auto job = next_job(*database_, time, equipment);
-  if (!job) return std::nullopt;
-  const int64_t attempt = attempts_of(*database_, job->submission) + 1;
-  Query(*database_, "INSERT INTO evaluations (submission, attempt, worker, started) VALUES (?, ?, ?, ?)", job->submission,
-        attempt, worker, time)
+  const auto next = next_job(*database_, time, equipment);
+  if (!next) return std::nullopt;
+  const Job& job = next->job;
+  const int64_t attempt = attempts_of(*database_, job) + 1;
+  Query(*database_, "INSERT INTO evaluations (submission, trial, attempt, worker, started) VALUES (?, ?, ?, ?, ?)",
+        job.submission, job.trial, attempt, worker, time)
       .run();
-  const Lease lease{job->submission, database_->last_id(), attempt, worker, time + duration};
-  Query(*database_, "UPDATE queue SET evaluation = ?, lease_owner = ?, lease_expiry = ? WHERE submission = ?", lease.evaluation,
-        worker, lease.expiry, job->submission)
+  const Lease lease{job.submission, database_->last_id(), attempt, worker, time + duration, next->seed};
+  Query(*database_, "UPDATE queue SET evaluation = ?, lease_owner = ?, lease_expiry = ? WHERE id = ?", lease.evaluation, worker,
+        lease.expiry, job.id)
       .run();
-  Query(*database_, "UPDATE agents SET served = ? WHERE id = ?", lease.evaluation, job->agent).run();
-  set_status(*database_, job->submission, Status::kRunning, time);
-  append("running", job->submission, nlohmann::json{{"attempt", attempt}}.dump());
+  Query(*database_, "UPDATE agents SET served = ? WHERE id = ?", lease.evaluation, next->agent).run();
+  set_running(job, time, attempt);
   transaction.commit();
   return lease;
+}
+
+void Store::set_running(const Job& job, Time time, int64_t attempt) {
+  if (job.trial) return set_trial(*database_, *job.trial, TrialState::kRunning, time);
+  set_status(*database_, job.submission, Status::kRunning, time);
+  append("running", job.submission, nlohmann::json{{"attempt", attempt}}.dump());
 }
 
 bool Store::is_suited(SubmissionId submission, const Equipment& equipment) {
@@ -130,14 +147,14 @@ int64_t Store::count_waiting_for_others(const Equipment& equipment) {
   return query.integer(0);
 }
 
-void Store::confirm(const Lease& lease) { require_lease(*database_, lease); }
+void Store::confirm(const Lease& lease) { required_job(*database_, lease); }
 
 Lease Store::renew(const Lease& lease, Time duration) {
   Lease renewed = lease;
   renewed.expiry = options_.clock() + duration;
   Transaction transaction(*database_, Transaction::Kind::kWrite);
-  require_lease(*database_, lease);
-  Query(*database_, "UPDATE queue SET lease_expiry = ? WHERE submission = ?", renewed.expiry, lease.submission).run();
+  const Job job = required_job(*database_, lease);
+  Query(*database_, "UPDATE queue SET lease_expiry = ? WHERE id = ?", renewed.expiry, job.id).run();
   transaction.commit();
   return renewed;
 }
@@ -148,25 +165,24 @@ void Store::complete(const Lease& lease, const Verdict& verdict) {
   }
   check_results(verdict);
   Transaction transaction(*database_, Transaction::Kind::kWrite);
-  require_lease(*database_, lease);
+  const Job job = required_job(*database_, lease);
   write_results(*database_, lease.evaluation, verdict);
   close_evaluation(lease.evaluation, "judged", verdict, true);
-  finish(lease.submission, lease.evaluation, verdict.status);
+  finish(job, lease.evaluation, verdict.status);
   transaction.commit();
 }
 
 void Store::release(const Lease& lease, Time delay) {
   Transaction transaction(*database_, Transaction::Kind::kWrite);
-  require_lease(*database_, lease);
-  back_to_queue(lease.submission, "released", delay, false);
+  back_to_queue(required_job(*database_, lease), "released", delay, false);
   Query(*database_, "DELETE FROM evaluations WHERE id = ?", lease.evaluation).run();
   transaction.commit();
 }
 
 Status Store::fail(const Lease& lease, const std::string& reason, Time delay, const std::vector<Artifact>& artifacts) {
   Transaction transaction(*database_, Transaction::Kind::kWrite);
-  require_lease(*database_, lease);
-  const Status status = retry_or_end(lease.submission, lease.evaluation, "failed", reason, delay, artifacts);
+  const Job job = required_job(*database_, lease);
+  const Status status = retry_or_end(job, lease.evaluation, "failed", reason, delay, artifacts);
   transaction.commit();
   return status;
 }
@@ -174,9 +190,9 @@ Status Store::fail(const Lease& lease, const std::string& reason, Time delay, co
 std::vector<SubmissionId> Store::expire_leases(const std::function<bool(const std::string&)>& is_alive) {
   Transaction transaction(*database_, Transaction::Kind::kWrite);
   std::vector<SubmissionId> submissions;
-  for (const auto& [submission, evaluation] : leases_until(*database_, options_.clock(), is_alive)) {
-    retry_or_end(submission, evaluation, kExpired, "the worker was not heard of again", 0);
-    submissions.push_back(submission);
+  for (const auto& [job, evaluation] : leases_until(*database_, options_.clock(), is_alive)) {
+    retry_or_end(job, evaluation, kExpired, "the worker was not heard of again", 0);
+    submissions.push_back(job.submission);
   }
   transaction.commit();
   return submissions;
@@ -185,25 +201,25 @@ std::vector<SubmissionId> Store::expire_leases(const std::function<bool(const st
 std::vector<SubmissionId> Store::release_leases() {
   Transaction transaction(*database_, Transaction::Kind::kWrite);
   std::vector<SubmissionId> submissions;
-  for (const auto& [submission, evaluation] : leases_until(*database_, std::numeric_limits<Time>::max())) {
-    submissions.push_back(submission);
+  for (const auto& [job, evaluation] : leases_until(*database_, std::numeric_limits<Time>::max())) {
+    submissions.push_back(job.submission);
     const std::string reason = "the server ended meanwhile";
-    if (attempts_of(*database_, submission) >= kSuspicious) {
-      retry_or_end(submission, evaluation, kExpired, reason, 0);
+    if (attempts_of(*database_, job) >= kSuspicious) {
+      retry_or_end(job, evaluation, kExpired, reason, 0);
       continue;
     }
     Verdict verdict;
     verdict.message = reason;
     close_evaluation(evaluation, kExpired, verdict, false);
-    back_to_queue(submission, kExpired, 0, false);
+    back_to_queue(job, kExpired, 0, false);
   }
   transaction.commit();
   return submissions;
 }
 
-Status Store::retry_or_end(SubmissionId submission, EvaluationId evaluation, const std::string& outcome,
-                           const std::string& reason, Time delay, const std::vector<Artifact>& artifacts) {
-  const int64_t tries = tries_of(*database_, submission) + 1;
+Status Store::retry_or_end(const Job& job, EvaluationId evaluation, const std::string& outcome, const std::string& reason,
+                           Time delay, const std::vector<Artifact>& artifacts) {
+  const int64_t tries = tries_of(*database_, job) + 1;
   const bool last = tries >= options_.tries;
   Verdict verdict;
   verdict.status = Status::kRuntimeError;
@@ -219,23 +235,24 @@ Status Store::retry_or_end(SubmissionId submission, EvaluationId evaluation, con
   }
   close_evaluation(evaluation, outcome, verdict, last);
   if (last) {
-    finish(submission, evaluation, verdict.status);
+    finish(job, evaluation, verdict.status);
     return verdict.status;
   }
-  back_to_queue(submission, outcome, delay, true);
+  back_to_queue(job, outcome, delay, true);
   return Status::kQueued;
 }
 
 /// `counts`: the attempt that ended was a try.
-void Store::back_to_queue(SubmissionId submission, const std::string& outcome, Time delay, bool counts) {
+void Store::back_to_queue(const Job& job, const std::string& outcome, Time delay, bool counts) {
   const Time time = options_.clock();
   Query(*database_,
         "UPDATE queue SET tries = tries + ?, available = ?, evaluation = NULL, lease_owner = NULL, lease_expiry = NULL "
-        "WHERE submission = ?",
-        static_cast<int>(counts), time + std::min(delay, kLongestDelay), submission)
+        "WHERE id = ?",
+        static_cast<int>(counts), time + std::min(delay, kLongestDelay), job.id)
       .run();
-  set_status(*database_, submission, Status::kQueued, time);
-  append("retried", submission, nlohmann::json{{"tries", tries_of(*database_, submission)}, {"outcome", outcome}}.dump());
+  if (job.trial) return set_trial(*database_, *job.trial, TrialState::kWaiting, time);
+  set_status(*database_, job.submission, Status::kQueued, time);
+  append("retried", job.submission, nlohmann::json{{"tries", tries_of(*database_, job)}, {"outcome", outcome}}.dump());
 }
 
 void Store::close_evaluation(EvaluationId evaluation, const std::string& outcome, const Verdict& verdict, bool final) {
@@ -246,15 +263,39 @@ void Store::close_evaluation(EvaluationId evaluation, const std::string& outcome
       .run();
 }
 
-void Store::finish(SubmissionId submission, EvaluationId evaluation, Status status) {
+void Store::finish(const Job& job, EvaluationId evaluation, Status status) {
   const Time time = options_.clock();
-  Query(*database_, "DELETE FROM queue WHERE submission = ?", submission).run();
+  Query(*database_, "DELETE FROM queue WHERE id = ?", job.id).run();
+  if (job.trial) return set_trial(*database_, *job.trial, trial_state_of(status), time, evaluation);
   Query(*database_,
         "UPDATE submissions SET status = ?, updated = ?, judged = ?, first_finished = coalesce(first_finished, ?) WHERE id = ?",
-        name_of(status), time, evaluation, time, submission)
+        name_of(status), time, evaluation, time, job.submission)
       .run();
-  follow_submission(*database_, submission);
-  append("finished", submission, finished_event(status));
+  follow_submission(*database_, job.submission);
+  append("finished", job.submission, finished_event(status));
+}
+
+void Store::enqueue_trial(int64_t trial) {
+  Query(*database_,
+        "INSERT INTO queue (submission, trial, agent, priority, available) SELECT submission, id, agent, 0, ? FROM trials "
+        "WHERE id = ?",
+        options_.clock(), trial)
+      .run();
+}
+
+void Store::dequeue_trial(int64_t trial) {
+  std::optional<EvaluationId> running;
+  {
+    Query query(*database_, "SELECT evaluation FROM queue WHERE trial = ?", trial);
+    if (query.step()) running = query.optional_integer(0);
+  }
+  if (running) {
+    Verdict verdict;
+    verdict.status = Status::kCancelled;
+    verdict.message = "the trial was told its end while it was judged";
+    close_evaluation(*running, "cancelled", verdict, true);
+  }
+  Query(*database_, "DELETE FROM queue WHERE trial = ?", trial).run();
 }
 
 bool Store::cancel(SubmissionId submission) {
@@ -263,7 +304,8 @@ bool Store::cancel(SubmissionId submission) {
   std::optional<EvaluationId> running;
   {
     Query query(*database_,
-                "SELECT s.status, q.evaluation FROM submissions s LEFT JOIN queue q ON q.submission = s.id WHERE s.id = ?",
+                "SELECT s.status, q.evaluation FROM submissions s LEFT JOIN queue q ON q.submission = s.id AND q.trial IS NULL "
+                "WHERE s.id = ?",
                 submission);
     if (!query.step()) throw StoreError(ErrorKind::kNotFound, fmt::format("there is no submission {}", submission));
     if (is_final(status_of(query.text(0)))) return false;
@@ -275,7 +317,7 @@ bool Store::cancel(SubmissionId submission) {
     verdict.message = "cancelled while it was judged";
     close_evaluation(*running, "cancelled", verdict, true);
   }
-  Query(*database_, "DELETE FROM queue WHERE submission = ?", submission).run();
+  Query(*database_, "DELETE FROM queue WHERE submission = ? AND trial IS NULL", submission).run();
   Query(*database_,
         "UPDATE submissions SET status = 'cancelled', updated = ?, judged = coalesce(?, judged), "
         "first_finished = coalesce(first_finished, ?) WHERE id = ?",

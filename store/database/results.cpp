@@ -35,7 +35,7 @@ void check_metric(const Metric& metric) {
 
 constexpr const char* kSelectEvaluation =
     "SELECT id, submission, attempt, worker, started, finished, outcome, verdict, message, hint, seed FROM evaluations "
-    "WHERE submission = ?";
+    "WHERE submission = ? AND trial IS NULL";
 
 Evaluation read_evaluation(const Query& query) {
   Evaluation evaluation;

@@ -48,7 +48,8 @@ CREATE TABLE parents (
 CREATE TABLE evaluations (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   submission INTEGER NOT NULL REFERENCES submissions (id),
-  attempt INTEGER NOT NULL,
+  trial INTEGER REFERENCES trials (id),  -- with a seed of its own that was judged; null: the submission itself
+  attempt INTEGER NOT NULL,          -- from 1, of the submission or of the trial
   worker TEXT NOT NULL,
   started INTEGER NOT NULL,
   finished INTEGER,
@@ -58,9 +59,9 @@ CREATE TABLE evaluations (
   message TEXT NOT NULL DEFAULT '',
   hint TEXT NOT NULL DEFAULT '',
   seed TEXT NOT NULL DEFAULT '',     -- of its questions, where it may be told; that of a server is secret
-  UNIQUE (submission, attempt),
   CHECK ((finished IS NULL) = (outcome IS NULL))
 ) STRICT;
+CREATE UNIQUE INDEX evaluations_of_job ON evaluations (submission, coalesce(trial, 0), attempt);
 
 CREATE TABLE stage_results (
   evaluation INTEGER NOT NULL REFERENCES evaluations (id),
@@ -96,7 +97,9 @@ CREATE TABLE artifacts (
 ) STRICT;
 
 CREATE TABLE queue (
-  submission INTEGER PRIMARY KEY REFERENCES submissions (id),
+  id INTEGER PRIMARY KEY,
+  submission INTEGER NOT NULL REFERENCES submissions (id),
+  trial INTEGER REFERENCES trials (id),  -- with a seed of its own; null: the submission itself
   agent INTEGER NOT NULL REFERENCES agents (id),
   priority INTEGER NOT NULL,
   available INTEGER NOT NULL,        -- not before
@@ -106,6 +109,9 @@ CREATE TABLE queue (
   lease_expiry INTEGER,
   CHECK ((evaluation IS NULL) = (lease_owner IS NULL) AND (evaluation IS NULL) = (lease_expiry IS NULL))
 ) STRICT;
+CREATE UNIQUE INDEX queue_of_submission ON queue (submission) WHERE trial IS NULL;
+CREATE UNIQUE INDEX queue_of_trial ON queue (trial) WHERE trial IS NOT NULL;
+CREATE UNIQUE INDEX queue_of_lease ON queue (evaluation) WHERE evaluation IS NOT NULL;
 CREATE INDEX queue_leases ON queue (agent) WHERE evaluation IS NOT NULL;
 
 -- Flows that had ended without a verdict and were handed in again.
@@ -153,7 +159,8 @@ CREATE TABLE studies (
 ) STRICT;
 CREATE INDEX studies_of_agent ON studies (agent, created);
 
--- A trial ends by the verdict of its submission, or by what its agent tells; after that it never changes.
+-- A trial ends by the verdict of its submission, by one of its own if it has a seed, or by what its agent tells; after that it
+-- never changes.
 CREATE TABLE trials (
   id INTEGER PRIMARY KEY,
   study INTEGER NOT NULL REFERENCES studies (id),
@@ -161,6 +168,7 @@ CREATE TABLE trials (
   agent INTEGER NOT NULL REFERENCES agents (id),  -- who added it
   submission INTEGER NOT NULL REFERENCES submissions (id),
   parameters TEXT NOT NULL,          -- a JSON object, keys sorted
+  seed INTEGER CHECK (seed >= 0),    -- what it is judged by, together with the server's secret; null: not by itself
   state TEXT NOT NULL CHECK (state IN ('waiting', 'running', 'complete', 'failed', 'pruned')),
   told INTEGER NOT NULL DEFAULT 0 CHECK (told IN (0, 1)),  -- ended by its agent
   evaluation INTEGER REFERENCES evaluations (id),  -- that ended it

@@ -138,13 +138,7 @@ Submitted Store::take(const Agent& agent, const Draft& checked) {
   const std::string hash = hash_of({checked.script, checked.settings});
   const std::optional<Known> same = known_by_content(*database_, hash);
   const bool wanted = !same || same->is_wanted(agent);
-  if (wanted && agent.role != Role::kAdmin) {
-    const Quota quota = quota_of(agent.name);
-    if (quota.used >= quota.limit) {
-      throw StoreError(ErrorKind::kQuota, fmt::format("{} has used its {} submissions of 24 hours", agent.name, quota.limit),
-                       "wait, or ask an admin for a larger quota");
-    }
-  }
+  if (wanted) require_quota(agent);
   const SubmissionId id = same ? same->id : insert(*database_, agent, checked, hash, time);
   remember_key(*database_, agent, checked, id, time);
   if (same && wanted) {

@@ -17,7 +17,8 @@ namespace {
 
 constexpr const char* kSelectTrial =
     "SELECT t.id, t.study, t.number, a.name, t.submission, t.parameters, t.state, t.told, t.evaluation, t.created, t.started, "
-    "t.finished FROM trials t JOIN agents a ON a.id = t.agent";
+    "t.finished, t.seed, e.verdict, e.message FROM trials t JOIN agents a ON a.id = t.agent LEFT JOIN evaluations e ON e.id = "
+    "t.evaluation";
 
 /// Rows of `kSelectTrial` with their values, by two queries however many there are.
 std::vector<Trial> read_trials(Database& database, Query& query) {
@@ -27,18 +28,21 @@ std::vector<Trial> read_trials(Database& database, Query& query) {
   while (query.step()) {
     places.emplace(query.integer(0), trials.size());
     ids.push_back(query.integer(0));
-    trials.push_back({query.integer(1),
-                      query.integer(2),
-                      query.text(3),
-                      query.integer(4),
-                      query.text(5),
-                      trial_state_of(query.text(6)),
-                      query.integer(7) != 0,
-                      query.optional_integer(8),
-                      query.integer(9),
-                      query.optional_integer(10),
-                      query.optional_integer(11),
-                      {}});
+    Trial& trial = trials.emplace_back();
+    trial.study = query.integer(1);
+    trial.number = query.integer(2);
+    trial.agent = query.text(3);
+    trial.submission = query.integer(4);
+    trial.parameters = query.text(5);
+    trial.state = trial_state_of(query.text(6));
+    trial.is_told = query.integer(7) != 0;
+    trial.evaluation = query.optional_integer(8);
+    trial.created = query.integer(9);
+    trial.started = query.optional_integer(10);
+    trial.finished = query.optional_integer(11);
+    trial.seed = query.optional_integer(12);
+    if (!query.is_null(13)) trial.status = status_of(query.text(13));
+    trial.message = query.text(14);
   }
   Query values(database,
                "SELECT t.id, m.name, m.value, m.low, m.high, m.unit FROM trials t JOIN metrics m ON m.evaluation = t.evaluation "

@@ -45,6 +45,7 @@ std::vector<TrialDraft> checked(std::vector<TrialDraft> drafts, const std::strin
   }
   for (TrialDraft& draft : drafts) {
     if (draft.submission.has_value() == draft.flow.has_value()) refuse("a trial is of a submission or of a flow, of one of both");
+    if (draft.seed && *draft.seed < 0) refuse(fmt::format("the seed {} is negative", *draft.seed));
     check_size("parameters", draft.parameters, Limits::kParameters);
     draft.parameters = canonical_object("parameters", draft.parameters);
     if (!draft.flow) continue;
@@ -60,6 +61,7 @@ std::string hash_of_request(const std::vector<TrialDraft>& drafts) {
   for (const TrialDraft& draft : drafts) {
     parts.push_back(draft.flow ? hash_of_request(*draft.flow) : fmt::format("{}", *draft.submission));
     parts.push_back(draft.parameters);
+    parts.push_back(draft.seed ? fmt::format("{}", *draft.seed) : std::string());
   }
   return hash_of({parts.begin(), parts.end()});
 }
@@ -130,7 +132,7 @@ void follow_submission(Database& database, SubmissionId submission) {
   // cancelled in the queue has none, or only that of an earlier verdict.
   Query query(database,
               "SELECT s.status, e.id, e.started, coalesce(e.finished, s.updated) FROM submissions s "
-              "LEFT JOIN queue q ON q.submission = s.id "
+              "LEFT JOIN queue q ON q.submission = s.id AND q.trial IS NULL "
               "LEFT JOIN evaluations e ON e.id = coalesce(q.evaluation, s.judged) AND coalesce(e.verdict, 'running') = s.status "
               "WHERE s.id = ?",
               submission);
@@ -138,10 +140,24 @@ void follow_submission(Database& database, SubmissionId submission) {
   const TrialState state = trial_state_of(status_of(query.text(0)));
   const bool ends = is_final(state);
   Query(database,
-        "UPDATE trials SET state = ?, evaluation = ?, started = ?, finished = ? WHERE submission = ? AND finished IS NULL",
+        "UPDATE trials SET state = ?, evaluation = ?, started = ?, finished = ? WHERE submission = ? AND seed IS NULL "
+        "AND finished IS NULL",
         name_of(state), ends ? query.optional_integer(1) : std::nullopt, query.optional_integer(2),
         ends ? query.optional_integer(3) : std::nullopt, submission)
       .run();
+}
+
+void set_trial(Database& database, int64_t trial, TrialState state, Time time, std::optional<EvaluationId> evaluation) {
+  switch (state) {
+    case TrialState::kWaiting:
+      return Query(database, "UPDATE trials SET state = 'waiting', started = NULL WHERE id = ?", trial).run();
+    case TrialState::kRunning:
+      return Query(database, "UPDATE trials SET state = 'running', started = ? WHERE id = ?", time, trial).run();
+    default:
+      return Query(database, "UPDATE trials SET state = ?, evaluation = ?, finished = ? WHERE id = ?", name_of(state), evaluation,
+                   time, trial)
+          .run();
+  }
 }
 
 AddedTrials Store::add_trials(const std::string& agent_name, StudyId study_id, const std::vector<TrialDraft>& drafts,
@@ -162,13 +178,18 @@ AddedTrials Store::add_trials(const std::string& agent_name, StudyId study_id, c
   for (const TrialDraft& draft : kept) {
     const Submitted submitted = draft.flow ? take(agent, *draft.flow) : Submitted{*draft.submission};
     require_settings(*database_, study, submitted.id);
-    added.has_new_job |= submitted.is_new;
-    Query(
-        *database_,
-        "INSERT INTO trials (study, number, agent, submission, parameters, state, created) VALUES (?, ?, ?, ?, ?, 'waiting', ?)",
-        study_id, number++, agent.id, submitted.id, draft.parameters, time)
+    if (draft.seed) require_quota(agent);
+    added.has_new_job |= submitted.is_new || draft.seed.has_value();
+    Query(*database_,
+          "INSERT INTO trials (study, number, agent, submission, parameters, seed, state, created) "
+          "VALUES (?, ?, ?, ?, ?, ?, 'waiting', ?)",
+          study_id, number++, agent.id, submitted.id, draft.parameters, draft.seed, time)
         .run();
-    follow_submission(*database_, submitted.id);
+    if (draft.seed) {
+      enqueue_trial(database_->last_id());
+    } else {
+      follow_submission(*database_, submitted.id);
+    }
   }
   remember_key(*database_, study_id, idempotency_key, hash, added, time);
   transaction.commit();
@@ -181,6 +202,7 @@ void Store::tell(StudyId study, int64_t number, const Told& told) {
   const int64_t id = open_trial(*database_, study, number);
   Query(*database_, "UPDATE trials SET state = ?, told = 1, finished = ? WHERE id = ?", name_of(told.state), options_.clock(), id)
       .run();
+  dequeue_trial(id);
   for (const auto& [name, value] : told.values) {
     Query(*database_, "INSERT INTO told_values (trial, name, value) VALUES (?, ?, ?)", id, name, value).run();
   }

@@ -5,8 +5,11 @@
 
 namespace sluice::store {
 
-/// Brings the trials of a submission that have not ended to where it is: in the queue, being judged, or judged. Inside the
-/// transaction that changed its status.
+/// Brings the trials without a seed of a submission that have not ended to where it is: in the queue, being judged, or judged.
+/// Inside the transaction that changed its status.
 void follow_submission(Database& database, SubmissionId submission);
+
+/// The same of a trial with a seed, given by its row; `evaluation` is what ended it.
+void set_trial(Database& database, int64_t trial, TrialState state, Time time, std::optional<EvaluationId> evaluation = {});
 
 }  // namespace sluice::store

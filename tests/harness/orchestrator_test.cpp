@@ -364,6 +364,28 @@ TEST_F(Orchestration, AnAnswerThatCameTooLateIsNobodyElses) {
   }
 }
 
+TEST_F(Orchestration, TrialsWithSeedsHaveQuestionsOfTheirOwn) {
+  // It answers with the seed that it was given.
+  Orchestrator orchestrator(database_, shell(R"(while read -r job; do
+    seed=${job#*\"seed\":\"}; echo "{\"type\": \"failure\", \"message\": \"${seed%%\"*}\", \"hint\": \"\"}"
+  done)"));
+  const auto study = store_->create_study("ada", {"study", "", "{}"}).id;
+  const auto id = submit(read_flow("quest").source);
+  const auto seeded = [&](int64_t seed) {
+    return store::TrialDraft{.submission = id, .flow = {}, .parameters = "{}", .seed = seed};
+  };
+  store_->add_trials("ada", study, {seeded(7), seeded(7), seeded(8)});
+  orchestrator.wake();
+  const auto ended = [&] { return store_->trials(study, {.state = store::TrialState::kFailed}).trials; };
+  ASSERT_TRUE(eventually([&] { return ended().size() == 3; }));
+  EXPECT_EQ(wait(id).status, Status::kRuntimeError);
+  const Seed seed = options().seed;
+  EXPECT_EQ(last_evaluation(id).verdict.message, seed.hex());
+  EXPECT_EQ(ended()[0].message, seed.derived("trial 7").hex());
+  EXPECT_EQ(ended()[1].message, seed.derived("trial 7").hex());
+  EXPECT_EQ(ended()[2].message, seed.derived("trial 8").hex());
+}
+
 TEST_F(Orchestration, ProgressWithoutEndIsNoWayPastTheDeadline) {
   Orchestrator orchestrator(
       database_, shell(R"(read job; while true; do echo '{"type": "progress", "stage": "s", "task": "t", "share": 0}'; done)"));

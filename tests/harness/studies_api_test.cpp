@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/harness/api_fixture.h"
+#include "tests/support/eventually.h"
 
 namespace sluice {
 namespace {
@@ -103,22 +104,38 @@ TEST_F(StudiesApi, AVerdictOfARealWorkerEndsATrial) {
   EXPECT_EQ(get(fmt::format("/v1/studies/{}/trials/0", study))["state"], "complete");
   const json rejected = get(fmt::format("/v1/studies/{}/trials/1", study));
   EXPECT_EQ(rejected["state"], "failed");
-  EXPECT_NE(rejected["evaluation"], json(nullptr));
+  EXPECT_EQ(rejected["status"], "rejected_static");
+  EXPECT_NE(rejected["message"].get<std::string>().find("lua:1"), std::string::npos) << rejected;
 }
 
-TEST_F(StudiesApi, ASeedIsRefusedAsNotThereYet) {
+TEST_F(StudiesApi, TrialsWithSeedsAreJudgedByThemselves) {
+  judge();
   const int64_t study = made();
-  json seeded = flow(1);
-  seeded["seed"] = 7;
-  for (const json& trials : {seeded, json({flow(2), seeded}), json({{"submission", 1}, {"seed", 0}})}) {
-    const json problem = post(fmt::format("/v1/studies/{}/trials", study), trials, 422, token_);
-    EXPECT_NE(problem["detail"].get<std::string>().find("a seed of its own is not there yet"), std::string::npos) << problem;
-    EXPECT_TRUE(problem.contains("hint"));
+  const json first = add(study, {{"script", read_flow("quest").source}, {"seed", 7}});
+  const std::string submission = fmt::format("/v1/submissions/{}", first[0]["submission"].dump());
+  EXPECT_EQ(first[0]["seed"], 7);
+  add(study, {{{"submission", first[0]["submission"]}, {"seed", 7}}, {{"submission", first[0]["submission"]}}});
+  const std::string path = fmt::format("/v1/studies/{}", study);
+  ASSERT_TRUE(testing::eventually([&] { return get(path)["trials"]["complete"] == 3; })) << get(path + "/trials");
+  const json own = get(submission);
+  EXPECT_EQ(own["status"], "passed");
+  EXPECT_EQ(get(submission + "/evaluations")["evaluations"].size(), 1U);
+  const json trials = get(path + "/trials")["trials"];
+  EXPECT_EQ(trials[2]["seed"], json(nullptr));
+  EXPECT_EQ(trials[2]["evaluation"], own["evaluation"]["id"]);
+  EXPECT_NE(trials[0]["evaluation"], own["evaluation"]["id"]);
+  EXPECT_NE(trials[0]["evaluation"], trials[1]["evaluation"]);
+  for (const json& trial : trials) EXPECT_EQ(trial["status"], "passed") << trial;
+}
+
+TEST_F(StudiesApi, WhatIsNoSeedIsRefused) {
+  const int64_t study = made();
+  for (const json& seed : {json(-1), json(0.5), json("7"), json(18446744073709551615ULL)}) {
+    json trial = flow(1);
+    trial["seed"] = seed;
+    add(study, trial, 400);
   }
-  EXPECT_EQ(get(fmt::format("/v1/studies/{}/trials", study))["total"], 0);
-  EXPECT_EQ(get("/v1/submissions")["total"], 0) << "nothing of the list is handed in";
-  seeded["seed"] = nullptr;
-  add(study, seeded);
+  EXPECT_EQ(get("/v1/submissions")["total"], 0);
 }
 
 TEST_F(StudiesApi, AgentsTellWhatTheyMeasured) {

@@ -33,22 +33,25 @@ class SchemaThree : public ::testing::Test {
     for (const char* file : {"schema_3.sql", "schema_3_folder.sql"}) {
       old.execute(text_of(fmt::format("{}/tests/store/{}", SLUICE_SOURCE_DIR, file)).c_str());
     }
+    for (const char* table : {"agents", "submissions", "parents", "evaluations", "stage_results", "metrics", "artifacts", "queue",
+                              "resubmissions", "events", "idempotency_keys", "commits", "sqlite_sequence"}) {
+      std::string values;
+      Query columns(old, fmt::format("SELECT name FROM pragma_table_xinfo('{}')", table));
+      while (columns.step()) values += fmt::format("{}quote({})", values.empty() ? "" : " || ',' || ", columns.text(0));
+      tables_.push_back(fmt::format("SELECT {} FROM {} ORDER BY 1", values, table));
+    }
   }
 
   std::string database() const { return folder_.file("sluice.db"); }
 
-  /// All rows of the tables that version 3 had.
-  static std::string rows_of(const std::string& path) {
+  /// All rows of the tables and columns that version 3 had.
+  std::string rows_of(const std::string& path) const {
     Database database(path, Database::Mode::kReadOnly, 1000);
     std::string rows;
-    for (const char* table : {"agents", "submissions", "parents", "evaluations", "stage_results", "metrics", "artifacts", "queue",
-                              "resubmissions", "events", "idempotency_keys", "commits", "sqlite_sequence"}) {
-      std::string values;
-      Query columns(database, fmt::format("SELECT name FROM pragma_table_xinfo('{}')", table));
-      while (columns.step()) values += fmt::format("{}quote({})", values.empty() ? "" : " || ',' || ", columns.text(0));
-      Query query(database, fmt::format("SELECT {} FROM {} ORDER BY 1", values, table));
-      rows += fmt::format("{}:\n", table);
+    for (const std::string& table : tables_) {
+      Query query(database, table);
       while (query.step()) rows += query.text(0) + "\n";
+      rows += "\n";
     }
     return rows;
   }
@@ -58,13 +61,14 @@ class SchemaThree : public ::testing::Test {
     Database database(path, Database::Mode::kReadOnly, 1000);
     std::string statements;
     Query query(database,
-                "SELECT sql FROM sqlite_schema WHERE tbl_name IN ('studies', 'trials', 'told_values', 'trial_requests') "
-                "AND sql IS NOT NULL ORDER BY name");
+                "SELECT sql FROM sqlite_schema WHERE tbl_name IN ('studies', 'trials', 'told_values', 'trial_requests', "
+                "'evaluations', 'queue') AND sql IS NOT NULL ORDER BY name");
     while (query.step()) statements += query.text(0) + "\n";
-    return std::regex_replace(std::regex_replace(statements, std::regex("--[^\n]*"), ""), std::regex("\\s+"), "");
+    return std::regex_replace(std::regex_replace(statements, std::regex("--[^\n]*"), ""), std::regex("[\\s\"]+"), "");
   }
 
   Folder folder_;
+  std::vector<std::string> tables_;                        // what reads each of them
   Clock clock_{std::make_shared<Time>(1700002925740723)};  // when it was left
 };
 

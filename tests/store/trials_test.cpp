@@ -6,39 +6,12 @@
 #include "store/database/invariants.h"
 #include "store/database/sqlite.h"
 #include "store/error.h"
-#include "tests/store/folder.h"
+#include "tests/store/study.h"
 
 namespace sluice::store::test {
 namespace {
 
 constexpr Time kHour = 3600LL * 1000000;
-constexpr const char* kSettings = R"({"model":"mini","suite":"quick"})";
-
-/// A store with a study of ada's.
-struct TestStudy : TestStore {
-  explicit TestStudy(int most_tries = 3) : TestStore(most_tries), id(store.create_study("ada", {"study", "", kSettings}).id) {}
-
-  static TrialDraft of(const std::string& flow, const std::string& parameters = "{}") {
-    return {.submission = {}, .flow = draft(flow), .parameters = parameters};
-  }
-  /// Adds one and gives it.
-  Trial add(const TrialDraft& trial, const std::string& agent = "ada") {
-    return this->trial(store.add_trials(agent, id, {trial}).first);
-  }
-  Trial trial(int64_t number) { return store.trial(id, number).value(); }
-  Lease claim() { return store.claim("w", kHour).value(); }
-  ErrorKind kind_of(const std::vector<TrialDraft>& drafts, const std::string& key = {}) {
-    return kind_thrown_by([&] { store.add_trials("ada", id, drafts, key); });
-  }
-  /// A submission with the settings of the study.
-  SubmissionId submitted(const std::string& name) {
-    Draft made = draft(name);
-    made.settings = kSettings;
-    return store.submit("ada", made).id;
-  }
-
-  StudyId id;
-};
 
 Verdict ended(Status status) {
   Verdict verdict = passed();
@@ -55,7 +28,7 @@ TEST(Trials, FollowTheirSubmissionToItsVerdict) {
   EXPECT_EQ(made.state, TrialState::kWaiting);
   EXPECT_EQ(made.created, *test.clock.time);
   EXPECT_FALSE(made.started);
-  EXPECT_EQ(test.store.get(made.submission)->settings, kSettings);
+  EXPECT_EQ(test.store.get(made.submission)->settings, TestStudy::kSettings);
 
   test.clock.advance(7);
   Lease lease = test.claim();
@@ -229,7 +202,7 @@ TEST(Trials, HaveTheSettingsOfTheirStudy) {
   TrialDraft given = TestStudy::of("one");
   given.flow->settings = R"({"suite":"full"})";
   EXPECT_NE(test.add(given).submission, other);
-  EXPECT_EQ(test.store.get(test.trial(0).submission)->settings, kSettings) << "whatever the draft says";
+  EXPECT_EQ(test.store.get(test.trial(0).submission)->settings, TestStudy::kSettings) << "whatever the draft says";
 }
 
 TEST(Trials, AreNotAddedToWhatIsClosed) {
@@ -257,7 +230,7 @@ TEST(Trials, TheSameKeyAddsNothingTwice) {
   EXPECT_EQ(again.count, 2);
   EXPECT_EQ(test.store.trials(test.id, {}).total, 3);
   EXPECT_EQ(test.kind_of({TestStudy::of("one", R"({"a":2})"), TestStudy::of("two")}, "key"), ErrorKind::kConflict);
-  const StudyId other = test.store.create_study("ada", {"other", "", kSettings}).id;
+  const StudyId other = test.store.create_study("ada", {"other", "", TestStudy::kSettings}).id;
   EXPECT_TRUE(test.store.add_trials("ada", other, drafts, "key").is_new) << "a key is of one study";
   test.clock.advance(8 * 24 * kHour);
   EXPECT_TRUE(test.store.add_trials("ada", test.id, drafts, "key 2").is_new);
@@ -269,7 +242,7 @@ TEST(Trials, AndTheirFlowsAreCountedByDays) {
   TestStudy test;
   test.store.create_agent("bob", Role::kAgent, 3);
   test.store.create_agent("root", Role::kAdmin, 0);
-  const StudyId study = test.store.create_study("bob", {"bob's", "", kSettings}).id;
+  const StudyId study = test.store.create_study("bob", {"bob's", "", TestStudy::kSettings}).id;
   const auto add = [&](const std::vector<TrialDraft>& drafts, const char* agent = "bob") {
     test.store.add_trials(agent, study, drafts);
   };
@@ -344,7 +317,7 @@ TEST(Trials, AreToldWhatCanBe) {
 TEST(Trials, AreListedByNumberPageByPage) {
   TestStudy test;
   for (int i = 0; i < 5; ++i) test.add(TestStudy::of(i % 2 == 0 ? "even" : "odd"));
-  test.store.add_trials("ada", test.store.create_study("ada", {"other", "", kSettings}).id, {TestStudy::of("even")});
+  test.store.add_trials("ada", test.store.create_study("ada", {"other", "", TestStudy::kSettings}).id, {TestStudy::of("even")});
   test.store.complete(test.claim(), passed());
   const auto numbers = [](const TrialPage& page) {
     std::vector<int64_t> found;

@@ -21,6 +21,14 @@ TEST(Seed, OtherTextsAreHashed) {
   EXPECT_NE(Seed::parse(std::string(64, 'g')), Seed{});
 }
 
+TEST(Seed, DerivedOnesAreOfSeedAndName) {
+  const Seed seed = Seed::parse("seed");
+  EXPECT_EQ(seed.derived("7"), Seed::parse("seed").derived("7"));
+  const std::set<std::string> all = {seed.hex(), seed.derived("7").hex(), seed.derived("8").hex(),
+                                     Seed::parse("other").derived("7").hex(), Seed::parse("7").hex()};
+  EXPECT_EQ(all.size(), 5U);
+}
+
 TEST(Rng, StreamsAreRepeatableAndIndependent) {
   const Seed seed = Seed::parse("seed");
   Rng a(seed, "a");
