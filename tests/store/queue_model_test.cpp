@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "store/error.h"
@@ -23,17 +25,19 @@ struct Model {
     std::optional<Lease> lease;
     int verdicts = 0;
   };
-  std::map<SubmissionId, Job> jobs;
+  /// A submission, or with a seed a trial of it, each with another one.
+  using Key = std::pair<SubmissionId, std::optional<int64_t>>;
+  std::map<Key, Job> jobs;
 
   int64_t highest_waiting() const {
     int64_t highest = INT64_MIN;
-    for (const auto& [id, job] : jobs) {
+    for (const auto& [key, job] : jobs) {
       if (job.status == Status::kQueued) highest = std::max(highest, job.priority);
     }
     return highest;
   }
-  void failed(SubmissionId id, int limit) {
-    Job& job = jobs.at(id);
+  void failed(const Key& key, int limit) {
+    Job& job = jobs.at(key);
     job.lease.reset();
     job.status = ++job.tries >= limit ? Status::kRuntimeError : Status::kQueued;
     if (is_final(job.status)) ++job.verdicts;
@@ -47,14 +51,26 @@ class QueueAgainstModel : public ::testing::TestWithParam<unsigned> {
   void submit() {
     Draft given = draft(fmt::format("flow {}", count_++));
     given.priority = static_cast<int64_t>(below(3));
-    model_.jobs[test_.store.submit("ada", given).id].priority = given.priority;
+    const SubmissionId id = test_.store.submit("ada", given).id;
+    model_.jobs[{id, {}}].priority = given.priority;
+    test_.store.add_trials("ada", study_, {{.submission = id}});
+    numbers_[{id, {}}] = trials_++;
+  }
+  /// A trial that is judged by itself, of any submission.
+  void try_again() {
+    if (count_ == 0) return;
+    const auto id = static_cast<SubmissionId>(1 + below(static_cast<size_t>(count_)));
+    const int64_t seed = trials_;
+    test_.store.add_trials("ada", study_, {{.submission = id, .flow = {}, .parameters = "{}", .seed = seed}});
+    model_.jobs[{id, seed}] = {};
+    numbers_[{id, seed}] = trials_++;
   }
   void claim() {
     const auto lease = test_.store.claim("w", 50);
     const int64_t highest = model_.highest_waiting();
     ASSERT_EQ(lease.has_value(), highest != INT64_MIN);
     if (!lease) return;
-    Model::Job& job = model_.jobs.at(lease->submission);
+    Model::Job& job = model_.jobs.at({lease->submission, lease->seed});
     ASSERT_EQ(job.status, Status::kQueued);
     ASSERT_EQ(job.priority, highest);
     job.status = Status::kRunning;
@@ -65,7 +81,7 @@ class QueueAgainstModel : public ::testing::TestWithParam<unsigned> {
   void use_lease() {
     if (leases_.empty()) return;
     const Lease lease = leases_[below(leases_.size())];
-    Model::Job& job = model_.jobs.at(lease.submission);
+    Model::Job& job = model_.jobs.at({lease.submission, lease.seed});
     const bool held = job.lease && job.lease->evaluation == lease.evaluation;
     try {
       switch (below(3)) {
@@ -80,7 +96,7 @@ class QueueAgainstModel : public ::testing::TestWithParam<unsigned> {
           break;
         default:
           test_.store.fail(lease, "failed");
-          model_.failed(lease.submission, test_.tries);
+          model_.failed({lease.submission, lease.seed}, test_.tries);
       }
       ASSERT_TRUE(held);
     } catch (const StoreError& error) {
@@ -90,9 +106,25 @@ class QueueAgainstModel : public ::testing::TestWithParam<unsigned> {
   }
   void cancel() {
     if (model_.jobs.empty()) return;
-    const auto id = static_cast<SubmissionId>(1 + below(model_.jobs.size()));
-    Model::Job& job = model_.jobs.at(id);
-    ASSERT_EQ(test_.store.cancel(id), !is_final(job.status));
+    const auto& [key, job] = *std::next(model_.jobs.begin(), static_cast<ptrdiff_t>(below(model_.jobs.size())));
+    if (key.second) return give_up(key);
+    ASSERT_EQ(test_.store.cancel(key.first), !is_final(job.status));
+    end(key);
+  }
+  /// A trial is told its end.
+  void give_up(const Model::Key& key) {
+    const bool is_open = !is_final(model_.jobs.at(key).status);
+    try {
+      test_.store.tell(study_, numbers_.at(key), {TrialState::kFailed, {}});
+      ASSERT_TRUE(is_open);
+    } catch (const StoreError& error) {
+      ASSERT_EQ(error.kind(), ErrorKind::kConflict) << error.what();
+      ASSERT_FALSE(is_open);
+    }
+    end(key);
+  }
+  void end(const Model::Key& key) {
+    Model::Job& job = model_.jobs.at(key);
     if (is_final(job.status)) return;
     if (job.lease) ++job.verdicts;
     job.status = Status::kCancelled;
@@ -100,18 +132,22 @@ class QueueAgainstModel : public ::testing::TestWithParam<unsigned> {
   }
   void expire() {
     test_.clock.advance(static_cast<Time>(below(40)));
+    std::vector<Model::Key> expired;
     std::vector<SubmissionId> expected;
-    for (const auto& [id, job] : model_.jobs) {
-      if (job.lease && job.lease->expiry <= *test_.clock.time) expected.push_back(id);
+    for (const auto& [key, job] : model_.jobs) {
+      if (!job.lease || job.lease->expiry > *test_.clock.time) continue;
+      expired.push_back(key);
+      expected.push_back(key.first);
     }
     ASSERT_EQ(test_.store.expire_leases(), expected);
-    for (const SubmissionId id : expected) model_.failed(id, test_.tries);
+    for (const Model::Key& key : expired) model_.failed(key, test_.tries);
   }
   void step() {
     switch (below(8)) {
       case 0:
-      case 1:
         return submit();
+      case 1:
+        return below(2) == 0 ? submit() : try_again();
       case 2:
       case 3:
         return claim();
@@ -125,21 +161,28 @@ class QueueAgainstModel : public ::testing::TestWithParam<unsigned> {
     }
   }
   void expect_agreement() {
-    for (const auto& [id, job] : model_.jobs) {
-      ASSERT_EQ(test_.store.get(id)->status, job.status) << id;
+    for (const auto& [key, job] : model_.jobs) {
+      const Trial trial = test_.store.trial(study_, numbers_.at(key)).value();
+      ASSERT_EQ(trial.state, trial_state_of(job.status)) << trial.number;
+      ASSERT_EQ(trial.seed, key.second);
+      if (key.second) continue;
+      ASSERT_EQ(test_.store.get(key.first)->status, job.status) << key.first;
       int verdicts = 0;
-      for (const Evaluation& evaluation : test_.store.evaluations(id)) verdicts += evaluation.has_verdict ? 1 : 0;
-      ASSERT_EQ(verdicts, job.verdicts) << id;
-      ASSERT_LE(verdicts, 1) << id;
+      for (const Evaluation& evaluation : test_.store.evaluations(key.first)) verdicts += evaluation.has_verdict ? 1 : 0;
+      ASSERT_EQ(verdicts, job.verdicts) << key.first;
+      ASSERT_LE(verdicts, 1) << key.first;
     }
     expect_whole(test_);
   }
 
   std::mt19937 random_{GetParam()};
   TestStore test_{2};
+  StudyId study_ = test_.store.create_study("ada", {"study", "", "{}"}).id;
   Model model_;
+  std::map<Model::Key, int64_t> numbers_;  // of trials: of a submission the one that follows it
   std::vector<Lease> leases_;
   int count_ = 0;
+  int64_t trials_ = 0;
 };
 
 TEST_P(QueueAgainstModel, NothingIsLostAndNothingJudgedTwice) {

@@ -132,8 +132,15 @@ TEST_F(SchemaThree, TakesStudiesOfWhatItHas) {
   EXPECT_EQ(data.fsck().problems, std::vector<std::string>());
 }
 
-TEST_F(SchemaThree, FindsARepositoryOfOtherCommits) {
+TEST_F(SchemaThree, IsCheckedOnceItIsUpToDate) {
+  EXPECT_EQ(kind_thrown_by([&] { fsck(folder_.path()); }), ErrorKind::kInvalid) << "which brings nothing up to date";
+  EXPECT_EQ(Database(database(), Database::Mode::kReadOnly, 1000).version(), 3);
   { const DataFolder data(folder_.path()); }
+  EXPECT_EQ(fsck(folder_.path()).problems, std::vector<std::string>());
+  std::filesystem::remove_all(folder_.file("lineage.git"));
+  EXPECT_EQ(fsck(folder_.path()).problems, std::vector<std::string>{"lineage.git: missing"});
+  { const DataFolder data(folder_.path()); }
+  EXPECT_EQ(fsck(folder_.path()).problems, std::vector<std::string>()) << "it was made anew to the same commits";
   Database(database(), Database::Mode::kReadWrite, 1000)
       .execute("UPDATE commits SET hash = (SELECT hash FROM commits WHERE submission = 1) WHERE submission = 2");
   EXPECT_FALSE(fsck(folder_.path()).clean());
