@@ -121,6 +121,14 @@ TEST_F(SchemaThree, IsWorkedOnAsBefore) {
   output_of(git + " fsck --strict");
 }
 
+TEST_F(SchemaThree, GivesNoLeaseAnew) {
+  Database(database(), Database::Mode::kReadWrite, 1000)
+      .execute("UPDATE sqlite_sequence SET seq = 200 WHERE name = 'evaluations'");  // the last ones were given back
+  DataFolder data(folder_.path());
+  Store store = data.open_store(clock_.options());
+  EXPECT_EQ(store.claim("w", kHour)->evaluation, 201);
+}
+
 TEST_F(SchemaThree, TakesStudiesOfWhatItHas) {
   DataFolder data(folder_.path());
   Store store = data.open_store(clock_.options());
