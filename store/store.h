@@ -101,7 +101,7 @@ class Store {
   /// it has ended.
   void tell(StudyId study, int64_t number, const Told& told);
 
-  // The queue (queue.cpp)
+  // The queue (claims.cpp, queue.cpp)
 
   /// Takes the next job, a submission or a trial with a seed, for `duration` microseconds: highest priority, then the agent with
   /// the fewest jobs running, then who was served longest ago, then submissions before trials, then the oldest. Empty if nothing

@@ -17,8 +17,8 @@ void require_current(Database& database);
 bool is_blank(Database& database);
 
 /// Makes the schema in an empty database, or brings an older one up to date, each step in a transaction of its own. An older
-/// database is first copied to a file beside it, whose path is returned; otherwise the result is empty. Throws kTooNew; after any error the
-/// connection is of no use, since it may not check foreign keys.
+/// database is first copied to a file beside it, whose path is returned; otherwise the result is empty. Throws kTooNew; after any
+/// error the connection is of no use, since it may not check foreign keys.
 std::string migrate(Database& database);
 
 }  // namespace sluice::store

@@ -18,11 +18,6 @@ namespace sluice::store {
 
 namespace {
 
-void set_status(Database& database, SubmissionId submission, Status status, Time time) {
-  Query(database, "UPDATE submissions SET status = ?, updated = ? WHERE id = ?", name_of(status), time, submission).run();
-  follow_submission(database, submission);
-}
-
 /// The job of a lease that is still held.
 Job required_job(Database& database, const Lease& lease) {
   Query query(database, "SELECT id, submission, trial FROM queue WHERE submission = ? AND evaluation = ?", lease.submission,
@@ -31,40 +26,6 @@ Job required_job(Database& database, const Lease& lease) {
   throw StoreError(ErrorKind::kConflict,
                    fmt::format("{} no longer holds the lease on submission {}", lease.worker, lease.submission),
                    "it expired or the submission was cancelled: stop working on it");
-}
-
-constexpr Time kLongestDelay = 60'000'000;
-
-struct NextJob {
-  Job job;
-  int64_t agent = 0;
-  std::optional<int64_t> seed = {};
-};
-
-/// Whether an equipment is what the settings of submission `s` ask for, as SQL: ?1 its device, ?2 its model's digest, ?3 its
-/// model. What settings leave open any equipment meets.
-constexpr const char* kIsSuited =
-    "(?1 = '' OR coalesce(s.device, ?1) = ?1) AND (?2 = '' OR coalesce(s.settings ->> '$.model_digest', ?2) = ?2) AND "
-    "(?3 = '' OR s.settings ->> '$.model_digest' IS NOT NULL OR coalesce(s.model, ?3) = ?3)";
-
-std::optional<NextJob> next_job(Database& database, Time time, const Equipment& equipment) {
-  Query query(database,
-              fmt::format("SELECT q.id, q.submission, q.trial, q.agent, t.seed FROM queue q JOIN agents a ON a.id = q.agent "
-                          "JOIN submissions s ON s.id = q.submission LEFT JOIN trials t ON t.id = q.trial WHERE {} "
-                          "AND q.evaluation IS NULL AND q.available NOT BETWEEN ?4 AND ?5 ORDER BY q.priority DESC, "
-                          "(SELECT COUNT(*) FROM queue r WHERE r.agent = q.agent AND r.evaluation IS NOT NULL), a.served, "
-                          "q.trial IS NOT NULL, coalesce(q.trial, q.submission) LIMIT 1",
-                          kIsSuited),
-              equipment.device, equipment.model_digest, equipment.model, time + 1,
-              time + kLongestDelay);  // what lies further off is of a clock that was set back
-  if (!query.step()) return std::nullopt;
-  return NextJob{{query.integer(0), query.integer(1), query.optional_integer(2)}, query.integer(3), query.optional_integer(4)};
-}
-
-int64_t attempts_of(Database& database, const Job& job) {
-  Query query(database, "SELECT COUNT(*) FROM evaluations WHERE submission = ? AND trial IS ?", job.submission, job.trial);
-  query.step();
-  return query.integer(0);
 }
 
 constexpr int64_t kSuspicious = 10;          // attempts after which a server that ends meanwhile may have the flow to blame
@@ -99,53 +60,6 @@ int64_t tries_of(Database& database, const Job& job) {
 std::string finished_event(Status status) { return nlohmann::json{{"status", name_of(status)}}.dump(); }
 
 }  // namespace
-
-void Store::enqueue(SubmissionId submission, int64_t priority) {
-  Query(*database_,
-        "INSERT INTO queue (submission, agent, priority, available) SELECT id, agent, ?, ? FROM submissions WHERE id = ?",
-        priority, options_.clock(), submission)
-      .run();
-}
-
-std::optional<Lease> Store::claim(const std::string& worker, Time duration, const Equipment& equipment) {
-  const Time time = options_.clock();
-  Transaction transaction(*database_, Transaction::Kind::kWrite);
-  const auto next = next_job(*database_, time, equipment);
-  if (!next) return std::nullopt;
-  const Job& job = next->job;
-  const int64_t attempt = attempts_of(*database_, job) + 1;
-  Query(*database_, "INSERT INTO evaluations (submission, trial, attempt, worker, started) VALUES (?, ?, ?, ?, ?)",
-        job.submission, job.trial, attempt, worker, time)
-      .run();
-  const Lease lease{job.submission, database_->last_id(), attempt, worker, time + duration, next->seed};
-  Query(*database_, "UPDATE queue SET evaluation = ?, lease_owner = ?, lease_expiry = ? WHERE id = ?", lease.evaluation, worker,
-        lease.expiry, job.id)
-      .run();
-  Query(*database_, "UPDATE agents SET served = ? WHERE id = ?", lease.evaluation, next->agent).run();
-  set_running(job, time, attempt);
-  transaction.commit();
-  return lease;
-}
-
-void Store::set_running(const Job& job, Time time, int64_t attempt) {
-  if (job.trial) return set_trial(*database_, *job.trial, TrialState::kRunning, time);
-  set_status(*database_, job.submission, Status::kRunning, time);
-  append("running", job.submission, nlohmann::json{{"attempt", attempt}}.dump());
-}
-
-bool Store::is_suited(SubmissionId submission, const Equipment& equipment) {
-  Query query(*database_, fmt::format("SELECT 1 FROM submissions s WHERE {} AND s.id = ?4", kIsSuited), equipment.device,
-              equipment.model_digest, equipment.model, submission);
-  return query.step();
-}
-
-int64_t Store::count_waiting_for_others(const Equipment& equipment) {
-  Query query(*database_,
-              fmt::format("SELECT COUNT(*) FROM queue q JOIN submissions s ON s.id = q.submission WHERE NOT ({})", kIsSuited),
-              equipment.device, equipment.model_digest, equipment.model);
-  query.step();
-  return query.integer(0);
-}
 
 void Store::confirm(const Lease& lease) { required_job(*database_, lease); }
 
@@ -273,14 +187,6 @@ void Store::finish(const Job& job, EvaluationId evaluation, Status status) {
       .run();
   follow_submission(*database_, job.submission);
   append("finished", job.submission, finished_event(status));
-}
-
-void Store::enqueue_trial(int64_t trial) {
-  Query(*database_,
-        "INSERT INTO queue (submission, trial, agent, priority, available) SELECT submission, id, agent, 0, ? FROM trials "
-        "WHERE id = ?",
-        options_.clock(), trial)
-      .run();
 }
 
 void Store::dequeue_trial(int64_t trial) {
