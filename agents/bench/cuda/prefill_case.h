@@ -42,7 +42,6 @@ class PrefillCase {
       lengths_.push_back(chunk.tokens);
       query_indptr_.push_back(query_indptr_.back() + chunk.rows);
       page_indptr_.push_back(page_indptr_.back() + (chunk.tokens + shape.page - 1) / shape.page);
-      for (int row = 0; row < chunk.rows; ++row) slots_.push_back(chunk.tokens - chunk.rows + row);
     }
     page_indices_.resize(page_indptr_.back() + 3);  // with pages of nobody
     std::iota(page_indices_.begin(), page_indices_.end(), 0);
@@ -54,7 +53,6 @@ class PrefillCase {
     q_ = on_device(q_values_);
     out_ = cuda::DeviceMemory(std::max<size_t>(q_.bytes(), 16));
     device_query_indptr_ = on_device(query_indptr_);
-    device_slots_ = on_device(slots_);
     device_lengths_ = on_device(lengths_);
     device_page_indptr_ = on_device(page_indptr_);
     device_page_indices_ = on_device(page_indices_);
@@ -70,7 +68,6 @@ class PrefillCase {
                                    0,
                                    page_indptr_.back()};
     const cuda::PrefillTables tables{.query_indptr = device_query_indptr_.as<int32_t>(),
-                                     .slots = device_slots_.as<int32_t>(),
                                      .lengths = device_lengths_.as<int32_t>(),
                                      .page_indptr = device_page_indptr_.as<int32_t>(),
                                      .page_indices = device_page_indices_.as<int32_t>()};
@@ -209,10 +206,10 @@ class PrefillCase {
 
   PrefillCaseShape shape_;
   PageLayout layout_;
-  std::vector<int32_t> slots_, lengths_, query_indptr_, page_indptr_, page_indices_;
+  std::vector<int32_t> lengths_, query_indptr_, page_indptr_, page_indices_;
   std::vector<std::byte> q_values_;  // bf16
-  cuda::DeviceMemory pool_, q_, out_, device_query_indptr_, device_slots_, device_lengths_, device_page_indptr_,
-      device_page_indices_, workspace_;
+  cuda::DeviceMemory pool_, q_, out_, device_query_indptr_, device_lengths_, device_page_indptr_, device_page_indices_,
+      workspace_;
   std::optional<cuda::PrefillAttention> attention_;  // once the pool is there
 };
 

@@ -195,12 +195,12 @@ void DecodeAttention::run(const DecodeShape& shape, const PageLists& lists, cons
       .group = shape.group,
       .per_head = lists.per_head,
       .list_stride = lists.stride,
-      .mask_indptr = lists.mask_indptr,
-      .masks = lists.masks,
       .scale = shape.scale * kLog2E,
       .by_kv_heads = Divisor(kv_.kv_heads),
       .by_blocks = Divisor(blocks_),
-      .by_page_boxes = Divisor(kv_.layout.page / box_tokens(kv_.layout.page))};
+      .by_page_boxes = Divisor(kv_.layout.page / box_tokens(kv_.layout.page)),
+      .mask_indptr = lists.mask_indptr,
+      .masks = lists.masks};
   const CUtensorMap map = to_cuda(map_);
   switch (kv_.layout.kv) {
     case DataType::kE4M3:

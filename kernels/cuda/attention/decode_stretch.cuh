@@ -23,12 +23,12 @@ struct Arguments {
   int group;
   bool per_head;
   int64_t list_stride;  // 0: starts tell where lists begin
-  const int32_t* mask_indptr;  // [sequences + 1] in masks, or null: every list is seen whole
-  const uint32_t* masks;       // of a sequence without words, too
   float scale;          // of q . k, in base 2
   Divisor by_kv_heads;
   Divisor by_blocks;
-  Divisor by_page_boxes;  // boxes of a page
+  Divisor by_page_boxes;       // boxes of a page
+  const int32_t* mask_indptr;  // [sequences + 1] in masks, or null: every list is seen whole
+  const uint32_t* masks;       // of a sequence without words, too
 };
 
 /// What a stretch leaves of a row: a multiple of four numbers.

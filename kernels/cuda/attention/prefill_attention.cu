@@ -16,8 +16,34 @@ namespace {
 
 using namespace prefill;
 
+/// Nothing: where rows follow each other, arithmetic says what they see.
+struct RegularRows {
+  __device__ __forceinline__ RegularRows(const Arguments&, const Work&, const int (&)[2], int) {}
+};
+
+/// What the two rows of a thread see where rows do not follow each other, or have masks.
+struct IrregularRows {
+  int limits[2];    // tokens up to which they see
+  int first_limit;  // the same of the warpgroup's first row; 0: with masks
+  const uint32_t* masks[2];
+  int words;  // of a mask
+
+  __device__ __forceinline__ IrregularRows(const Arguments& a, const Work& work, const int (&row)[2], int first) {
+    const auto number_of = [&](int pair) { return (work.pair + min(pair, work.pairs - 1)) / a.group; };
+    const auto limit_of = [&](int number) { return __ldg(a.sights.slots + work.query + number) + 1; };
+    const uint32_t* const mask = a.sights.mask(work.sequence);
+    words = (work.length + 31) / 32;
+    for (int half = 0; half < 2; ++half) {
+      const int number = number_of(row[half]);
+      limits[half] = limit_of(number);
+      masks[half] = mask == nullptr ? nullptr : mask + static_cast<int64_t>(number) * words;
+    }
+    first_limit = mask == nullptr ? limit_of(number_of(first)) : 0;
+  }
+};
+
 /// A warpgroup's rows of one work after the other.
-template <int Dim, bool Masked>
+template <int Dim, bool Irregular>
 __device__ void attend(const Arguments& a, const Places<Dim>& places) {
   using S = Shape<Dim>;
   const int warpgroup = static_cast<int>(threadIdx.x) / 128 - 1;
@@ -37,21 +63,23 @@ __device__ void attend(const Arguments& a, const Places<Dim>& places) {
     // This thread's two rows among the work's, and the tokens that they see.
     int row[2];
     int limits[2];
-    const uint32_t* words[2];
-    const int mask_words = (work.length + 31) / 32;
-    const auto slot_of = [&](int number) { return work.has_gaps ? __ldg(a.slots + work.query + number) : work.seen + number; };
     for (int half = 0; half < 2; ++half) {
       row[half] = first + static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4 + 8 * half;
-      const int number = (work.pair + min(row[half], work.pairs - 1)) / a.group;
-      limits[half] = slot_of(number) + 1;
-      if constexpr (Masked) words[half] = a.masks + work.mask + static_cast<int64_t>(number) * mask_words;
+      limits[half] = work.seen + (work.pair + min(row[half], work.pairs - 1)) / a.group + 1;
     }
-    int whole_tiles = (slot_of((work.pair + min(first, work.pairs - 1)) / a.group) + 1) / S::kTokens;
-    if (Masked && work.mask >= 0) whole_tiles = 0;
+    int whole_tiles = (work.seen + (work.pair + min(first, work.pairs - 1)) / a.group + 1) / S::kTokens;
+    std::conditional_t<Irregular, IrregularRows, RegularRows> own(a, work, row, first);
+    if constexpr (Irregular) {
+      for (int half = 0; half < 2; ++half) limits[half] = own.limits[half];
+      whole_tiles = own.first_limit / S::kTokens;
+    }
     Rows<Dim> rows;
-    const auto soften_partly = [&](int tile) {
-      if constexpr (Masked) {
-        if (work.mask >= 0) return rows.soften(a.scale, SeesMasked<S::kTokens>(words, mask_words, tile));
+    const auto soften_masked = [&](int tile) {
+      if constexpr (Irregular) {
+        if (own.masks[0] != nullptr) {
+          rows.soften(a.scale, SeesMasked<S::kTokens>(own.masks, own.words, tile));
+          return;
+        }
       }
       rows.soften(a.scale, SeesUpTo{{limits[0] - tile * S::kTokens, limits[1] - tile * S::kTokens}});
     };
@@ -65,7 +93,7 @@ __device__ void attend(const Arguments& a, const Places<Dim>& places) {
       release(0, key_turn.stage);
       key_turn.next();
       if constexpr (decltype(masked)::value) {
-        soften_partly(tile);
+        soften_masked(tile);
       } else {
         rows.soften(a.scale, SeesAll{});
       }
@@ -85,7 +113,7 @@ __device__ void attend(const Arguments& a, const Places<Dim>& places) {
     rows.pin_scores();
     release(0, key_turn.stage);
     key_turn.next();
-    soften_partly(0);
+    soften_masked(0);
     rows.take_weights();
 
     int tile = 1;
@@ -112,14 +140,14 @@ __device__ void attend(const Arguments& a, const Places<Dim>& places) {
     for (int half = 0; half < 2; ++half) {
       const int pair = work.pair + row[half];
       const int64_t at = (work.query + pair / a.group) * a.out_stride + (work.head * a.group + pair % a.group) * Dim;
-      rows.store(half, row[half] < work.pairs ? a.out + at : nullptr, Masked);
+      rows.store(half, row[half] < work.pairs ? a.out + at : nullptr, Irregular);
     }
     work = next;
   }
 }
 
-/// `Masked`: where sequences have masks.
-template <int Dim, bool Masked>
+/// `Irregular`: rows of a sequence need not follow each other, or have masks.
+template <int Dim, bool Irregular>
 __global__ void __launch_bounds__(kThreads, 1) prefill_kernel(const __grid_constant__ CUtensorMap map, const Arguments a) {
   using S = Shape<Dim>;
   extern __shared__ std::byte raw[];
@@ -150,21 +178,21 @@ __global__ void __launch_bounds__(kThreads, 1) prefill_kernel(const __grid_const
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     const int warp = __shfl_sync(0xffffffffU, threadIdx.x / 32, 0);
     if (warp == 0) {
-      copy_keys<Dim, Masked>(&map, a, places);
+      copy_keys<Dim, Irregular>(&map, a, places);
     } else if (warp == 1) {
       copy_values<Dim>(&map, a, places);
     }
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-    attend<Dim, Masked>(a, places);
+    attend<Dim, Irregular>(a, places);
   }
 }
 
-template <int Dim, bool Masked>
+template <int Dim, bool Irregular>
 void launch(const CUtensorMap& map, const Arguments& a, int blocks, Stream stream) {
   constexpr size_t kBytes = Shape<Dim>::kSharedBytes;
   static_assert(kBytes <= 227 * 1024);
-  auto* const kernel = prefill_kernel<Dim, Masked>;
+  auto* const kernel = prefill_kernel<Dim, Irregular>;
   SLUICE_CHECK_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes)));
   kernel<<<blocks, kThreads, kBytes, stream>>>(map, a);
   SLUICE_CHECK_CUDA(cudaGetLastError());
@@ -172,7 +200,7 @@ void launch(const CUtensorMap& map, const Arguments& a, int blocks, Stream strea
 
 template <int Dim>
 void launch(const CUtensorMap& map, const Arguments& a, int blocks, Stream stream) {
-  if (a.mask_indptr != nullptr) {
+  if (a.sights.slots != nullptr) {
     launch<Dim, true>(map, a, blocks, stream);
   } else {
     launch<Dim, false>(map, a, blocks, stream);
@@ -236,10 +264,7 @@ void PrefillAttention::run(const PrefillShape& shape, const PrefillTables& table
     map = map_blocks({blocks, widened_, shape.pages, kv_.kv_heads}, prefill::kBoxTokens, false);
   }
   const Arguments a{.query_indptr = tables.query_indptr,
-                    .slots = tables.slots,
                     .lengths = tables.lengths,
-                    .mask_indptr = tables.mask_indptr,
-                    .masks = tables.masks,
                     .page_indptr = tables.page_indptr,
                     .page_indices = pages,
                     .first_page = widens() ? shape.first_page : 0,
@@ -252,7 +277,8 @@ void PrefillAttention::run(const PrefillShape& shape, const PrefillTables& table
                     .kv_heads = kv_.kv_heads,
                     .group = shape.group,
                     .page = kv_.layout.page,
-                    .scale = shape.scale * kLog2E};
+                    .scale = shape.scale * kLog2E,
+                    .sights = {tables.slots, tables.mask_indptr, tables.masks}};
   // Every sequence may leave a tile unfilled.
   const int64_t works = (static_cast<int64_t>(shape.rows) * shape.group / kTileRows + shape.sequences) * kv_.kv_heads;
   const int blocks = static_cast<int>(std::min<int64_t>(blocks_, works));

@@ -22,11 +22,13 @@ struct PrefillShape {
 /// Rows of queries and the pages that they see, in device memory, as in a PassBatch.
 struct PrefillTables {
   const int32_t* query_indptr = nullptr;  // [sequences + 1] rows of a sequence
-  const int32_t* slots = nullptr;         // [rows] ascending in a sequence: a row sees the tokens up to this one
   const int32_t* lengths = nullptr;       // [sequences] tokens that its rows may see
   const int32_t* page_indptr = nullptr;   // [sequences + 1] where the pages of a sequence are in `page_indices`
   const int32_t* page_indices = nullptr;  // those of a sequence in the order of its tokens
-  /// Which tokens rows see instead, as GroupPages has it. Null: no sequence has masks.
+  /// Null: rows of every sequence are its last tokens, one behind the other, and have no masks. Else [rows] ascending in a
+  /// sequence: a row sees the tokens up to this one.
+  const int32_t* slots = nullptr;
+  /// With it: which tokens rows see instead, as GroupPages has it. Null: no sequence has masks.
   const int32_t* mask_indptr = nullptr;  // [sequences + 1]
   const uint32_t* masks = nullptr;
 };

@@ -101,14 +101,14 @@ __device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const Argumen
 }
 
 /// The warp that hands the block its works, and copies their K.
-template <int Dim, bool Masked>
+template <int Dim, bool Irregular>
 __device__ void copy_keys(const CUtensorMap* map, const Arguments& a, const Places<Dim>& places) {
   const int works = count_works(a);
   Turn<2> work_turn;
   Turn<Shape<Dim>::kStages> turn;
   int number = static_cast<int>(blockIdx.x);
   while (number < works) {
-    const Work work = find_work<Dim, Masked>(a, number);
+    const Work work = find_work<Dim, Irregular>(a, number);
     set_out_work(places, work_turn, work);
     // Blocks ask `works` times in all (each once in vain), after which the counter is zero again.
     unsigned next = 0;

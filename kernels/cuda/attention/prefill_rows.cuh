@@ -125,8 +125,8 @@ class Rows {
   }
 
   /// Writes row `half` of this thread's in bf16, with the three other threads that hold it: they exchange their pairs of channels
-  /// so that each has eight side by side. All threads of a warp call this; `target` is null for rows that are none. `zeros_for_none`:
-  /// a row may have seen nothing.
+  /// so that each has eight side by side. All threads of a warp call this; `target` is null for rows that are none.
+  /// `zeros_for_none`: a row may have seen nothing.
   __device__ __forceinline__ void store(int half, __nv_bfloat16* target, bool zeros_for_none) {
     const int lane = threadIdx.x % 4;
     const float sum = quad_sum(sum_[half]);

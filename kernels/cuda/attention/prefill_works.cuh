@@ -27,12 +27,23 @@ struct Shape {
   static constexpr int kOutputChannels = Dim < 128 ? Dim : 128;                                // of one product with V
 };
 
+/// What rows see where they do not follow each other, or have masks.
+struct Sights {
+  const int32_t* slots = nullptr;        // [rows] a row sees the tokens up to this one
+  const int32_t* mask_indptr = nullptr;  // [sequences + 1] or those of its mask, as GroupPages has them; null: nobody has one
+  const uint32_t* masks = nullptr;
+
+  /// Where a sequence has its words; null: it has none.
+  __device__ __forceinline__ const uint32_t* mask(int sequence) const {
+    if (mask_indptr == nullptr) return nullptr;
+    const int first = __ldg(mask_indptr + sequence);
+    return __ldg(mask_indptr + sequence + 1) > first ? masks + first : nullptr;
+  }
+};
+
 struct Arguments {
   const int32_t* query_indptr;
-  const int32_t* slots;
   const int32_t* lengths;
-  const int32_t* mask_indptr;  // of kernels with masks
-  const uint32_t* masks;
   const int32_t* page_indptr;
   const int32_t* page_indices;
   int first_page;  // of page_indptr that page_indices begins with
@@ -45,7 +56,8 @@ struct Arguments {
   int kv_heads;
   int group;
   int page;
-  float scale;  // of q . k, in base 2
+  float scale;    // of q . k, in base 2
+  Sights sights;  // of kernels for rows that do not follow each other, or have masks
 };
 
 /// A piece of work. Pairs (row, head of the group) of a sequence are numbered with the heads side by side.
@@ -55,11 +67,9 @@ struct Work {
   int pair = 0;       // the first
   int pairs = 0;
   int query = 0;   // row of pair 0
-  int seen = 0;    // slot of the first row
+  int seen = 0;    // tokens before the first row's own, where rows follow each other
   int length = 0;  // tokens that rows of the sequence may see
   int tiles = 0;   // of tokens that the last pair sees
-  int mask = -1;   // where its row 0 has its words, if the sequence is masked
-  bool has_gaps = false;  // between the slots of rows
 };
 
 /// The works of a sequence, and the sum of those of the lanes up to this one.
@@ -90,7 +100,7 @@ inline __device__ int count_works(const Arguments& a) {
 
 /// Work number `number`, found by a whole warp. Sequences lie end to end; in one, first the heads whose K and V the cache holds
 /// together; in those, the last rows, which see the most tokens, first.
-template <int Dim, bool Masked>
+template <int Dim, bool Irregular>
 __device__ Work find_work(const Arguments& a, int number) {
   for (int base = 0; base < a.sequences; base += 32) {
     const LaneWorks lane(a, base);
@@ -107,8 +117,7 @@ __device__ Work find_work(const Arguments& a, int number) {
     work.sequence = base + owner;
     work.query = __shfl_sync(0xffffffffU, lane.query, owner);
     work.length = __shfl_sync(0xffffffffU, lane.length, owner);
-    work.seen = __ldg(a.slots + work.query);
-    work.has_gaps = __ldg(a.slots + work.query + rows - 1) - work.seen != rows - 1;
+    work.seen = max(0, work.length - rows);
     const float fit = kCacheBytes / (4.0f * Dim * static_cast<float>(max(1, work.length)));
     const int together = min(a.kv_heads, max(1, static_cast<int>(fit)));
     const int section = number / (tiles * together);
@@ -118,13 +127,9 @@ __device__ Work find_work(const Arguments& a, int number) {
     work.pair = (tiles - 1 - number / heads) * kTileRows;
     work.pairs = min(kTileRows, rows * a.group - work.pair);
     const int last_row = (work.pair + work.pairs - 1) / a.group;
-    int last = work.has_gaps ? __ldg(a.slots + work.query + last_row) : work.seen + last_row;
-    if constexpr (Masked) {
-      const int first_word = __ldg(a.mask_indptr + work.sequence);
-      if (__ldg(a.mask_indptr + work.sequence + 1) > first_word) {
-        work.mask = first_word;
-        last = work.length - 1;
-      }
+    int last = work.seen + last_row;
+    if constexpr (Irregular) {
+      last = a.sights.mask(work.sequence) != nullptr ? work.length - 1 : __ldg(a.sights.slots + work.query + last_row);
     }
     work.tiles = last / Shape<Dim>::kTokens + 1;
     return work;

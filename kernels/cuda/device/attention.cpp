@@ -331,10 +331,10 @@ void CudaDevice::attend_prefill(const Attention& call, const Matrix& q, const Ma
                              .first_page = pass_.first_page(group, first),
                              .pages = pages_up_to(end)};
     const PrefillTables tables{.query_indptr = arrays.query_indptr + first,
-                               .slots = arrays.slots,
                                .lengths = arrays.seen + first,
                                .page_indptr = arrays.page_indptr + first,
                                .page_indices = arrays.page_indices,
+                               .slots = pass_.is_regular(group) ? nullptr : arrays.slots,
                                .mask_indptr = kept.has_masks() ? arrays.mask_indptr + first : nullptr,
                                .masks = arrays.masks};
     grow(prefill_workspace_, attention.workspace_bytes(shape.pages));

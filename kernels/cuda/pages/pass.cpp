@@ -94,6 +94,17 @@ int Pass::count_touched(int index) const {
   return count;
 }
 
+bool Pass::finds_regular(int index) const {
+  const GroupPages& kept = group(index);
+  if (kept.has_masks()) return false;
+  for (int s = 0; s < batch_.sequences(); ++s) {
+    // They ascend: there are gaps only if the last is further from the first.
+    const int first = batch_.query_indptr[s];
+    if (kept.slots[first] + query_rows(s) != batch_.seen(index, s)) return false;
+  }
+  return true;
+}
+
 void Pass::place() {
   const auto rows = static_cast<size_t>(batch_.rows());
   const auto sequences = static_cast<size_t>(batch_.sequences());
@@ -102,6 +113,7 @@ void Pass::place() {
   size_t varying = 0;
   for (size_t g = 0; g < group_pages_.size(); ++g) {
     GroupPlace& at = group_pages_[g];
+    at.regular = finds_regular(static_cast<int>(g));
     at.touched = count_touched(static_cast<int>(g));
     at.fixed = static_cast<int>(fixed);
     fixed += group_numbers(rows, sequences, at.touched);

@@ -124,12 +124,15 @@ class Pass {
   }
   /// Pages of these slots.
   int page_count(int group, int sequence) const { return pages_for(seen(group, sequence), pool_->layout(group).page); }
+  /// Whether the rows of every sequence are its last slots, one behind the other, and no sequence has masks.
+  bool is_regular(int group) const { return group_pages_[group].regular; }
   /// Where the pages of a sequence begin in PassArrays::page_indices.
   int first_page(int group, int sequence) const { return group_pages_[group].indices + this->group(group).page_indptr[sequence]; }
 
  private:
   /// Where the arrays of one group lie.
   struct GroupPlace {
+    bool regular = true;
     int touched = 0;
     int fixed = 0;    // numbers before its first array
     int indices = 0;  // before its pages, from where page_indices begins
@@ -140,6 +143,7 @@ class Pass {
   void fill();
   void fill_group(int group);
   int count_touched(int group) const;
+  bool finds_regular(int group) const;
   PassArrays arrays_at(const std::byte* data, int group) const;
 
   PassBatch batch_;
