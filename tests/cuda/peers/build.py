@@ -23,7 +23,8 @@ from cases import ATTENTION
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 
-COMMON = ["-std=c++20", "-O3", "-DNDEBUG", "-use_fast_math", "--expt-relaxed-constexpr", "-diag-suppress", "177,179,186"]
+COMMON = ["-std=c++20", "-O3", "-DNDEBUG", "-use_fast_math", "--expt-relaxed-constexpr", "-diag-suppress", "177,179,186",
+          "-Xcompiler", "-static-libstdc++,-static-libgcc"]  # for machines whose own C++ library is older
 TYPES = [f"-DFLASHINFER_ENABLE_{name}" for name in ("F16", "BF16", "FP8_E4M3", "FP8_E5M2")]
 # bf16 queries and pool, pages of 16, heads of 128, one token a sequence.
 XQA = ["-DBEAM_WIDTH=1", "-DUSE_INPUT_KV=0", "-DUSE_CUSTOM_BARRIER=1", "-DTOKENS_PER_PAGE=16", "-DHEAD_ELEMS=128", "-DINPUT_FP16=0",

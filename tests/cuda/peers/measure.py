@@ -13,7 +13,6 @@ import datetime
 import json
 import os
 import pathlib
-import platform
 import shlex
 import signal
 import subprocess
@@ -29,6 +28,7 @@ from cases import ATTENTION, PATTERNS, PREFILL, TOPK
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]  # of a clone, or of a pack
 PARTS = ("attention", "topk", "prefill", "flex")
+MOST_IN_USE = 2048  # MiB of the GPU's memory before anything has begun: a driver may keep some
 CARD = "name,driver_version,temperature.gpu,power.draw,clocks.sm,clocks.mem,memory.used,utilization.gpu"
 
 
@@ -78,6 +78,12 @@ def card():
     """What nvidia-smi says of the first GPU, as a dictionary."""
     line = first_line(["nvidia-smi", f"--query-gpu={CARD}", "--format=csv,noheader", "--id=0"])
     return dict(zip(CARD.split(","), (text.strip() for text in line.split(",")))) if line else {}
+
+
+def in_use(of):
+    """MiB of its memory; 0 where that is not known ("[N/A]")."""
+    number = of["memory.used"].split()[0]
+    return int(number) if number.isdecimal() else 0
 
 
 def commit():
@@ -204,13 +210,13 @@ def look_for_gaps(run, parts):
 
 def begin(arguments):
     arguments.out.mkdir(parents=True, exist_ok=True)
-    about = {"date": datetime.date.today().isoformat(), "host": platform.node(), "commit": commit(), "command": shlex.join(sys.argv),
+    about = {"date": datetime.date.today().isoformat(), "commit": commit(), "command": shlex.join(sys.argv),
              "card": card(), "torch": None, "flashinfer": None, "seconds": arguments.seconds, "rounds": arguments.rounds,
              "parts": arguments.parts, "problems": [], "steps": []}
     run = Run(arguments.out, about)
     if not about["card"]:
         run.problem("nvidia-smi does not answer: card and driver are unknown")
-    elif int(about["card"]["memory.used"].split()[0]) > 2048:
+    elif in_use(about["card"]) > MOST_IN_USE:
         run.problem(f"another program has {about['card']['memory.used']} of the GPU's memory: times may not be what they could be")
     about["torch"] = first_line([sys.executable, "-c", "import torch; assert torch.cuda.is_available(); print(torch.__version__)"])
     if not about["torch"]:

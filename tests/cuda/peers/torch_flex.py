@@ -5,6 +5,7 @@ Compilation takes long, so patterns compile side by side, each in a process of i
 "ready", and waits for a line.
 """
 
+import os
 import subprocess
 import sys
 
@@ -73,8 +74,9 @@ def work(seconds, name):
 
 
 def main(seconds, names):
+    environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "2", "OMP_NUM_THREADS": "2"}
     workers = {name: subprocess.Popen([sys.executable, __file__, "--work", seconds, name], stdin=subprocess.PIPE,
-                                      stdout=subprocess.PIPE, text=True) for name in names}
+                                      stdout=subprocess.PIPE, text=True, env=environment) for name in names}
     ready = []
     for name, worker in workers.items():
         for line in worker.stdout:

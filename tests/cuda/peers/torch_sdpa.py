@@ -40,7 +40,7 @@ def decode(seconds, key):
                     return sdpa(backend, q, *kv[number % copies])
                 return sdpa(backend, heads, *kv[number % copies], enable_gqa=group > 1)
 
-            measure(call, lambda: error_of(call(0).view(batch, kv_heads, group, 128)[0], wanted), seconds,
+            measure(call, lambda: error_of(call(0).reshape(batch, kv_heads, group, 128)[0], wanted), seconds,
                     peer="SDPA", bench="attention", case=key, variant=f"{backend}, {form}")
 
 
