@@ -112,6 +112,8 @@ def build(flashinfer, out, jobs=None):
     architecture = find_architecture()
     out = pathlib.Path(out)
     out.mkdir(parents=True, exist_ok=True)
+    for older in out.glob("flashinfer_*"):  # which may be of another version
+        older.unlink()
     target = ["-gencode", f"arch=compute_{architecture},code=sm_{architecture}"]
     print(f"building FlashInfer {version} ({folder}) for sm_{architecture} into {out}", flush=True)
 

@@ -104,8 +104,30 @@ def find_sluice(named):
     sys.exit(f"measure.py: there is no program: neither {ROOT}/run of a pack nor {ROOT}/build/sluice; build one, or name it by --sluice")
 
 
+def programs_for(part):
+    """FlashInfer's programs that a part runs, and the cases of each."""
+    if part == "topk":
+        return {"flashinfer_topk": TOPK}
+    if part != "attention":
+        return {}
+    groups = sorted({case.group for case in ATTENTION})
+    xqa = {f"flashinfer_xqa_{group}": [case for case in ATTENTION if case.group == group] for group in groups}
+    return {"flashinfer_decode": ATTENTION, **xqa}
+
+
 def find_programs(run, arguments):
     """The folder of FlashInfer's programs, which are built where there are none; None without FlashInfer."""
+    wanted = [name for part in arguments.parts for name in programs_for(part)]
+    folder = folder_of_programs(run, arguments) if wanted else None
+    if folder:
+        run.about["flashinfer"] = json.loads((folder / "build.json").read_text())["flashinfer"]
+        missing = [name for name in wanted if not (folder / name).is_file()]
+        if missing:
+            run.problem(f"not in {folder}, and so not measured: {', '.join(missing)}")
+    return folder
+
+
+def folder_of_programs(run, arguments):
     if arguments.programs:
         if not (arguments.programs / "build.json").is_file():
             sys.exit(f"measure.py: {arguments.programs} has no build.json: build.py writes it beside the programs")
@@ -115,12 +137,10 @@ def find_programs(run, arguments):
             return folder
     folder = pathlib.Path(tempfile.gettempdir()) / "sluice-peers"
     try:
-        failed = build.build(arguments.flashinfer, folder)
+        build.build(arguments.flashinfer, folder)
     except build.Missing as missing:
         run.problem(f"FlashInfer is not measured. {missing}")
         return None
-    if failed:
-        run.problem(f"not built, and so not measured: {', '.join(failed)}")
     return folder
 
 
@@ -130,25 +150,18 @@ def keys(cases):
 
 def steps_of(part, sluice, programs, has_torch, seconds):
     """What belongs to a part, ours first."""
-    python = [sys.executable]
-
     def ours(bench):
         return Step(f"sluice {bench}", [*sluice, "bench", bench, "--device", "cuda", "--seconds", seconds], 240, ours=True)
 
-    def flashinfer(name, cases):
-        built = programs and (programs / name).is_file()
-        return [Step(name, [str(programs / name), seconds, *keys(cases)], 180)] if built else []
-
     def torch(name, script, *words):
-        return [Step(name, [*python, str(HERE / script), *words], 400)] if has_torch else []
+        return [Step(name, [sys.executable, str(HERE / script), *words], 400)] if has_torch else []
 
+    built = {name: cases for name, cases in programs_for(part).items() if programs and (programs / name).is_file()}
+    flashinfer = [Step(name, [str(programs / name), seconds, *keys(cases)], 180) for name, cases in built.items()]
     if part == "attention":
-        groups = sorted({case.group for case in ATTENTION})
-        xqa = [step for group in groups for step in flashinfer(f"flashinfer_xqa_{group}", [c for c in ATTENTION if c.group == group])]
-        return [ours("attention"), *flashinfer("flashinfer_decode", ATTENTION), *xqa,
-                *torch("SDPA decode", "torch_sdpa.py", "decode", seconds, *keys(ATTENTION))]
+        return [ours("attention"), *flashinfer, *torch("SDPA decode", "torch_sdpa.py", "decode", seconds, *keys(ATTENTION))]
     if part == "topk":
-        return [ours("topk"), *flashinfer("flashinfer_topk", TOPK), *torch("torch.topk", "torch_topk.py", seconds, *keys(TOPK))]
+        return [ours("topk"), *flashinfer, *torch("torch.topk", "torch_topk.py", seconds, *keys(TOPK))]
     if part == "prefill":
         return [ours("prefill"), *torch("SDPA prefill", "torch_sdpa.py", "prefill", seconds, *keys(PREFILL))]
     return [ours("prefill"), ours("attention"), *torch("FlexAttention", "torch_flex.py", seconds, *keys(PATTERNS))]
@@ -245,9 +258,7 @@ def main():
     arguments = parse()
     sluice = find_sluice(arguments.sluice)
     run = begin(arguments)
-    programs = find_programs(run, arguments) if {"attention", "topk"} & set(arguments.parts) else None
-    if programs:
-        run.about["flashinfer"] = json.loads((programs / "build.json").read_text())["flashinfer"]
+    programs = find_programs(run, arguments)
     for turn in range(arguments.rounds):
         parts = [part for part in arguments.parts if part != "flex" or turn == 0]
         for part in parts:

@@ -102,6 +102,16 @@ class MeasureTest(unittest.TestCase):
         self.assertIn("flashinfer_topk failed in round 1 (exit 3)", said)
         self.assertIn("| 1 | 65536 | 2048 | 10.0 | 20.0 (2.00x) | – |", self.table())
 
+    def test_a_program_that_was_not_built_is_said(self):
+        self.assertIn("so not measured: flashinfer_topk", self.measure_programs("--parts", "topk"))
+
+    def test_all_measured_is_success(self):
+        """But for what this machine lacks."""
+        self.peer("flashinfer_topk", "FlashInfer", "topk")
+        self.measure_programs("--parts", "topk")
+        problems = json.loads((self.out / "run.json").read_text())["problems"]
+        self.assertEqual([], [problem for problem in problems if "flashinfer" in problem.lower() or "sluice" in problem])
+
     def test_a_missing_flashinfer_is_said_and_the_rest_goes_on(self):
         said = self.measure("--parts", "topk", "--flashinfer", str(self.folder))
         self.assertIn("has no include/flashinfer", said)
