@@ -16,8 +16,8 @@
 #include "agents/evaluation/terminal_progress.h"
 #include "agents/evaluation/trace_options.h"
 #include "host/transformer/model.h"
-#include "tests/tasks/fixtures.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/tasks/fixtures.h"
 
 namespace sluice::test {
 namespace {

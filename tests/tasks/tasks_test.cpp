@@ -10,8 +10,8 @@
 #include "agents/tasks/salad_layout.h"
 #include "agents/tasks/scoring.h"
 #include "scripting/base/error.h"
-#include "tests/tasks/fixtures.h"
 #include "tests/tasks/english_solver.h"
+#include "tests/tasks/fixtures.h"
 #include "tests/tasks/mini_solver.h"
 
 namespace sluice::test {

@@ -42,7 +42,8 @@ class WarpRow {
     multiply_keys(address, scores);
     if (left < kTileTokens) clear_values(tile, left);
     uint32_t weights[4];
-    soften(scores, [left](int token) { return token < left; }, weights);
+    soften(
+        scores, [left](int token) { return token < left; }, weights);
     multiply_values(address, weights);
   }
   /// The same where those tokens count whose bits are set.
@@ -52,7 +53,8 @@ class WarpRow {
     multiply_keys(address, scores);
     clear_hidden_values(tile, mask);
     uint32_t weights[4];
-    soften(scores, [mask](int token) { return (mask >> token & 1) != 0; }, weights);
+    soften(
+        scores, [mask](int token) { return (mask >> token & 1) != 0; }, weights);
     multiply_values(address, weights);
   }
 

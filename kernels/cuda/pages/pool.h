@@ -10,7 +10,8 @@
 
 namespace sluice::cuda {
 
-/// Pages in device memory, zeros at first. K and V are bf16, e4m3 or e5m2. Its copies are in order with what else runs on the stream.
+/// Pages in device memory, zeros at first. K and V are bf16, e4m3 or e5m2. Its copies are in order with what else runs on the
+/// stream.
 class CudaPool final : public Pool {
  public:
   /// Throws InputError for pages that the kernels do not take, or without memory.

@@ -24,7 +24,7 @@ struct TinyModel {
   bool tied = true;
   double theta = 10000;
   std::map<int, int> windows;  // by layer: tokens back that a row sees, its own included; others see all
-  std::string rope_extra;  // more keys of config.json, with a comma in front
+  std::string rope_extra;      // more keys of config.json, with a comma in front
   unsigned seed = 1;
 
   std::map<std::string, std::vector<float>> weights;
