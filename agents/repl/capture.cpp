@@ -66,7 +66,7 @@ void Capture::run(const std::vector<int32_t>& tokens, bool decoding) {
   const int32_t last_row[] = {rows - 1};
   std::vector<float> queries(static_cast<size_t>(config.layers) * static_cast<size_t>(config.query_heads) *
                              static_cast<size_t>(config.head_dim));
-  Model::Pass pass;
+  Model::ForwardPass pass;
   pass.tokens = tokens;
   if (decoding) {
     pass.logit_rows = last_row;

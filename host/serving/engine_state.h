@@ -101,14 +101,14 @@ struct Engine::State {
 
   void begin(EngineJob& job);
   void import_snapshot(EngineJob& job);
-  void before_decode(const Pass& pass) const;
+  void before_decode(const ScheduledPass& pass) const;
   /// Begins the next pass; false if there is nothing to do.
   bool launch();
-  void run(const Pass& pass);
+  void run(const ScheduledPass& pass);
   /// How the tokens that follow the pass's are picked: `choices`.
-  void choose(const Pass& pass);
+  void choose(const ScheduledPass& pass);
   /// Copies the rows of `logits` that requests asked for.
-  void keep_logits(const Pass& pass, const Matrix& logits) const;
+  void keep_logits(const ScheduledPass& pass, const Matrix& logits) const;
   /// Whether the pass after the one that runs can begin before the results of this are known.
   bool can_run_ahead();
   /// Waits for the oldest pass that runs, and ends it.

@@ -17,13 +17,13 @@ double seconds_between(EngineJob::Clock::time_point begin, EngineJob::Clock::tim
 }
 
 /// Whether a token follows from the entry's logits. Otherwise what follows is known already, or nothing is wanted.
-bool is_sampled(const Pass::Entry& entry) {
+bool is_sampled(const ScheduledPass::Entry& entry) {
   const auto& job = static_cast<const EngineJob&>(*entry.sequence);
   return entry.logit_rows > 0 && entry.first + entry.rows >= static_cast<int>(job.tokens.size()) && !job.complete;
 }
 
 /// Whether its rows of logits are part of a request's result.
-bool keeps_logits(const Pass::Entry& entry) {
+bool keeps_logits(const ScheduledPass::Entry& entry) {
   return entry.logit_rows > 0 && static_cast<const EngineJob&>(*entry.sequence).prompt_logits;
 }
 
@@ -45,7 +45,7 @@ void Engine::State::settle() {
 
 bool Engine::State::launch() {
   for (Sequence* sequence : scheduler.admit()) begin(static_cast<EngineJob&>(*sequence));
-  const Pass& pass = scheduler.plan();
+  const ScheduledPass& pass = scheduler.plan();
   if (pass.empty()) {
     if (!jobs.empty()) throw InternalError(fmt::format("{} requests wait, but none can run", jobs.size()));
     return false;
@@ -56,7 +56,7 @@ bool Engine::State::launch() {
   running.rows = static_cast<int>(pass.tokens.size());
   running.begun = EngineJob::Clock::now();
   running.entries.clear();
-  for (const Pass::Entry& entry : pass.entries) {
+  for (const ScheduledPass::Entry& entry : pass.entries) {
     running.entries.push_back({static_cast<EngineJob*>(entry.sequence), is_sampled(entry), entry.decoding});
     if (!entry.decoding) stats.prefill_tokens += static_cast<uint64_t>(entry.rows);
   }
@@ -129,8 +129,8 @@ void Engine::State::import_snapshot(EngineJob& job) {
   job.computed = given;
 }
 
-void Engine::State::before_decode(const Pass& pass) const {
-  for (const Pass::Entry& entry : pass.entries) {
+void Engine::State::before_decode(const ScheduledPass& pass) const {
+  for (const ScheduledPass::Entry& entry : pass.entries) {
     auto& job = static_cast<EngineJob&>(*entry.sequence);
     if (!entry.decoding || job.decoded) continue;
     job.decoded = true;
@@ -145,12 +145,12 @@ void Engine::State::before_decode(const Pass& pass) const {
   }
 }
 
-void Engine::State::run(const Pass& pass) {
-  const bool probe = flow && std::any_of(pass.entries.begin(), pass.entries.end(), [](const Pass::Entry& entry) {
+void Engine::State::run(const ScheduledPass& pass) {
+  const bool probe = flow && std::any_of(pass.entries.begin(), pass.entries.end(), [](const ScheduledPass::Entry& entry) {
                        return entry.decoding && static_cast<const EngineJob&>(*entry.sequence).request.want_probe;
                      });
   const PassBatch batch = pass.batch.batch();
-  Model::Pass forward;
+  Model::ForwardPass forward;
   forward.tokens = pass.tokens;
   forward.picks = picks.get();
   forward.logit_rows = pass.logit_rows;
@@ -171,9 +171,9 @@ void Engine::State::run(const Pass& pass) {
   }
 }
 
-void Engine::State::choose(const Pass& pass) {
+void Engine::State::choose(const ScheduledPass& pass) {
   choices.clear();
-  for (const Pass::Entry& entry : pass.entries) {
+  for (const ScheduledPass::Entry& entry : pass.entries) {
     if (!is_sampled(entry)) continue;
     const auto& job = static_cast<const EngineJob&>(*entry.sequence);
     const auto step = static_cast<uint64_t>(job.generated());
@@ -181,9 +181,9 @@ void Engine::State::choose(const Pass& pass) {
   }
 }
 
-void Engine::State::keep_logits(const Pass& pass, const Matrix& logits) const {
+void Engine::State::keep_logits(const ScheduledPass& pass, const Matrix& logits) const {
   const auto columns = static_cast<size_t>(logits.columns);
-  for (const Pass::Entry& entry : pass.entries) {
+  for (const ScheduledPass::Entry& entry : pass.entries) {
     if (!keeps_logits(entry)) continue;
     auto& job = static_cast<EngineJob&>(*entry.sequence);
     device.read(job.result.logits.data() + static_cast<size_t>(entry.first) * columns, logits.row(entry.logit_row),

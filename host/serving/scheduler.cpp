@@ -87,7 +87,7 @@ void Scheduler::add(Sequence& sequence) {
 }
 
 void Scheduler::remove(Sequence& sequence) {
-  for (Pass::Entry& entry : pass_.entries) {
+  for (ScheduledPass::Entry& entry : pass_.entries) {
     if (entry.sequence == &sequence) entry.sequence = nullptr;
   }
   if (!erase(running_, sequence)) erase(waiting_, sequence);
@@ -338,7 +338,7 @@ void Scheduler::drop_unseen(Sequence& sequence) {
   }
 }
 
-const Pass& Scheduler::plan() {
+const ScheduledPass& Scheduler::plan() {
   pass_.entries.clear();
   pass_.tokens.clear();
   pass_.logit_rows.clear();
@@ -425,7 +425,7 @@ void Scheduler::append(Sequence& sequence, int rows, bool decoding) {
   const int end = first + rows;
   const auto row = static_cast<int32_t>(pass_.tokens.size());
   const bool last = end == static_cast<int>(sequence.tokens.size());  // otherwise a token that is known already follows
-  Pass::Entry entry{&sequence, first, rows, static_cast<int>(pass_.logit_rows.size()), 0, decoding};
+  ScheduledPass::Entry entry{&sequence, first, rows, static_cast<int>(pass_.logit_rows.size()), 0, decoding};
   entry.logit_rows = sequence.prompt_logits ? rows : (last ? 1 : 0);
   for (int i = rows - entry.logit_rows; i < rows; ++i) pass_.logit_rows.push_back(row + i);
   pass_.entries.push_back(entry);
@@ -443,7 +443,7 @@ void Scheduler::append(Sequence& sequence, int rows, bool decoding) {
 }
 
 void Scheduler::complete() {
-  for (const Pass::Entry& entry : pass_.entries) {
+  for (const ScheduledPass::Entry& entry : pass_.entries) {
     entry.sequence->computed = entry.first + entry.rows;
     publish(*entry.sequence);
     drop_unseen(*entry.sequence);
@@ -477,7 +477,7 @@ bool Scheduler::can_plan_ahead() {
 
 void Scheduler::expect() {
   int32_t given = 0;
-  for (const Pass::Entry& entry : pass_.entries) {
+  for (const ScheduledPass::Entry& entry : pass_.entries) {
     if (entry.logit_rows == 0) continue;
     const int32_t place = -1 - given++;
     if (entry.sequence == nullptr || is_computed(*entry.sequence)) continue;

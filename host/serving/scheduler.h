@@ -45,7 +45,7 @@ struct Sequence {
 };
 
 /// What one forward pass computes: entries of consecutive tokens, decode steps first, in the form that devices want.
-struct Pass {
+struct ScheduledPass {
   struct Entry {
     Sequence* sequence = nullptr;
     int first = 0;  // position of the first token
@@ -60,7 +60,7 @@ struct Pass {
   std::vector<int32_t> logit_rows;  // rows whose logits are wanted, in order
   BatchBuilder batch;               // K and V, this pass's tokens included
 
-  explicit Pass(std::vector<int> pages) : batch(std::move(pages)) {}
+  explicit ScheduledPass(std::vector<int> pages) : batch(std::move(pages)) {}
   bool empty() const { return entries.empty(); }
   bool has_prefill() const { return !entries.empty() && !entries.back().decoding; }
 };
@@ -102,7 +102,7 @@ class Scheduler {
   /// The pages that `sequence` was to copy have been copied.
   void release_copied(Sequence& sequence);
   /// The next pass; empty if nothing runs. Stays valid until the next call.
-  const Pass& plan();
+  const ScheduledPass& plan();
   /// The pass that `plan` returned has run, or will have before anything that is run from now on.
   void complete();
   /// Whether there is something to plan before it is known which tokens the last pass gives, and nobody is in the way: nobody is
@@ -195,7 +195,7 @@ class Scheduler {
   };
   std::vector<Wish> wishes_;  // of callers, for rows of the next pass
   double row_seconds_ = 0;    // of late, in passes with prompts
-  Pass pass_;
+  ScheduledPass pass_;
   uint64_t planned_ = 0;  // passes
   uint64_t preemptions_ = 0;
 };

@@ -50,7 +50,7 @@ class Model {
   };
   virtual std::unique_ptr<Workspace> create_workspace(Device& device, int rows, int logit_rows) const = 0;
 
-  struct Pass {
+  struct ForwardPass {
     std::span<const int32_t> tokens;       // [rows]; below 0: as Device::embed has them
     const Device::Picks* picks = nullptr;  // that tokens below 0 refer to
     std::span<const int32_t> logit_rows;   // rows whose logits are wanted
@@ -64,7 +64,7 @@ class Model {
   };
   /// Runs one pass between the device's begin_pass and end_pass. Returns logits [logit_rows, vocabulary] in the workspace, or
   /// where they were to be (with `best`).
-  virtual Matrix forward(Device& device, Workspace& workspace, const Pass& pass) const = 0;
+  virtual Matrix forward(Device& device, Workspace& workspace, const ForwardPass& pass) const = 0;
 };
 
 /// Loads a Hugging Face directory: config.json, *.safetensors (with or without an index). Throws InputError.

@@ -123,7 +123,7 @@ class Transformer final : public Model {
     return std::make_unique<TransformerWorkspace>(device, config_, rows, logit_rows);
   }
 
-  Matrix forward(Device& device, Workspace& workspace, const Pass& pass) const override {
+  Matrix forward(Device& device, Workspace& workspace, const ForwardPass& pass) const override {
     auto& space = dynamic_cast<TransformerWorkspace&>(workspace);
     const auto rows = static_cast<int64_t>(pass.tokens.size());
     const auto logit_rows = static_cast<int64_t>(pass.logit_rows.size());
@@ -144,7 +144,7 @@ class Transformer final : public Model {
   }
 
  private:
-  void run(Device& device, TransformerWorkspace& space, const Pass& pass) const {
+  void run(Device& device, TransformerWorkspace& space, const ForwardPass& pass) const {
     const auto rows = static_cast<int64_t>(pass.tokens.size());
     const auto logit_rows = static_cast<int64_t>(pass.logit_rows.size());
     const Activations activations = space.first_rows(rows);
@@ -178,7 +178,7 @@ class Transformer final : public Model {
   }
 
   /// Attention of a layer, whose new tokens are appended to the cache.
-  void attend(Device& device, const Pass& pass, const AttentionPart& part, const Activations& activations) const {
+  void attend(Device& device, const ForwardPass& pass, const AttentionPart& part, const Activations& activations) const {
     const Matrix qkv = activations[Activation::kQkv];
     const bool sparse = pass.flow != nullptr && pass.layers->is_sparse(part.layer, config_.layers);
     device.rope_append(part.layer, qkv, config_.query_heads, part.query_gain, part.key_gain, config_.rms_epsilon, config_.rope);

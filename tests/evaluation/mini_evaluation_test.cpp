@@ -222,7 +222,7 @@ class FailingModel : public Model {
   std::unique_ptr<Workspace> create_workspace(Device& device, int rows, int logit_rows) const override {
     return whole_.create_workspace(device, rows, logit_rows);
   }
-  Matrix forward(Device&, Workspace&, const Pass&) const override { throw std::bad_alloc(); }
+  Matrix forward(Device&, Workspace&, const ForwardPass&) const override { throw std::bad_alloc(); }
 
  private:
   const Model& whole_;

@@ -78,7 +78,7 @@ bool Attend::sees_nothing(int sequence) const {
   return std::all_of(mask, mask + pass_->group(layer_->group).mask_words(sequence), [](uint32_t word) { return word == 0; });
 }
 
-int64_t Attend::count_pieces(const Pass& pass) const {
+int64_t Attend::count_pieces(const BatchRows& pass) const {
   int64_t pieces = 0;
   for (int s = 0; s < pass.batch().sequences(); ++s) {
     if (pass.batch().decoding[s] == 0) continue;
@@ -92,7 +92,7 @@ int Attend::pieces_together(int64_t left) const {
   return static_cast<int>(std::bit_floor(std::clamp<uint64_t>(left / (2 * pool_.threads()), 1, kMost)));
 }
 
-void Attend::plan(const Pass& pass) {
+void Attend::plan(const BatchRows& pass) {
   tasks_.clear();
   rows_.clear();
   const PassBatch& batch = pass.batch();
@@ -134,7 +134,8 @@ void Attend::plan(const Pass& pass) {
   if (flow_ != nullptr) flow_->ensure(longest);
 }
 
-void Attend::run(const Pass& pass, const Device::Attention& call, const DeviceFlow* flow, const Matrix& q, const Matrix& out) {
+void Attend::run(const BatchRows& pass, const Device::Attention& call, const DeviceFlow* flow, const Matrix& q,
+                 const Matrix& out) {
   pass_ = &pass;
   call_ = &call;
   q_ = q;

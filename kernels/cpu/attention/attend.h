@@ -5,7 +5,7 @@
 
 #include "kernels/cpu/attention/attention.h"
 #include "kernels/cpu/flow/compiled_flow.h"
-#include "kernels/cpu/runtime/pass.h"
+#include "kernels/cpu/runtime/batch_rows.h"
 #include "kernels/cpu/runtime/thread_pool.h"
 
 namespace sluice::cpu {
@@ -21,7 +21,7 @@ class Attend {
 
   void reserve(const Device::Limits& limits);
   /// `flow` is call.flow as this device compiled it, or null.
-  void run(const Pass& pass, const Device::Attention& call, const DeviceFlow* flow, const Matrix& q, const Matrix& out);
+  void run(const BatchRows& pass, const Device::Attention& call, const DeviceFlow* flow, const Matrix& q, const Matrix& out);
 
  private:
   enum class Kind : uint8_t { kTile, kPieces, kFlow };
@@ -40,9 +40,9 @@ class Attend {
     int left;  // pieces that no thread has ended yet; counted atomically
   };
 
-  void plan(const Pass& pass);
+  void plan(const BatchRows& pass);
   /// Pieces of all dense rows.
-  int64_t count_pieces(const Pass& pass) const;
+  int64_t count_pieces(const BatchRows& pass) const;
   /// Pieces of a dense row that a task takes while `left` are without one: many, since the memory stays busy between them;
   /// fewer towards the end, so that the threads end together.
   int pieces_together(int64_t left) const;
@@ -76,7 +76,7 @@ class Attend {
   std::vector<int> selected_;  // [tasks] pages that a flow chose
 
   // The call in progress.
-  const Pass* pass_ = nullptr;
+  const BatchRows* pass_ = nullptr;
   const Device::Attention* call_ = nullptr;
   const LayerPages* layer_ = nullptr;
   const DeviceFlow* flow_ = nullptr;

@@ -6,7 +6,7 @@
 #include "kernels/cpu/attention/attend.h"
 #include "kernels/cpu/attention/rope.h"
 #include "kernels/cpu/products/matmul.h"
-#include "kernels/cpu/runtime/pass.h"
+#include "kernels/cpu/runtime/batch_rows.h"
 #include "kernels/cpu/runtime/thread_pool.h"
 #include "kernels/cpu/sampling/sample.h"
 #include "kernels/device.h"
@@ -62,7 +62,7 @@ class CpuDevice final : public Device {
   ThreadPool threads_;
   bool tiles_;
   DeviceInfo info_;
-  Pass pass_;
+  BatchRows pass_;
   RopeTable rope_;
   Attend attend_;
   Matmul matmul_;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/cuda/flow/flow.h"
-#include "kernels/cuda/pages/pass.h"
+#include "kernels/cuda/pages/batch_upload.h"
 #include "kernels/cuda/pages/pool.h"
 #include "kernels/cuda/products/decode_mlp.h"
 #include "kernels/cuda/products/layer_chain.h"
@@ -123,7 +123,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<CUstream_st, DestroyStream> stream_;
   Gang gang_;
   DeviceInfo info_;
-  Pass pass_;
+  BatchUpload pass_;
   Matmul matmul_;
   LayerChain layer_chain_;
   DecodeMlp decode_mlp_;

@@ -62,7 +62,7 @@ class Simulation {
       const auto admitted = scheduler_.admit();
       EXPECT_TRUE(!admitted.empty() || scheduler_.preemptions() == preemptions) << "somebody gave way to nobody";
       for (Sequence* sequence : admitted) check_admitted(*sequence);
-      const Pass& pass = scheduler_.plan();
+      const ScheduledPass& pass = scheduler_.plan();
       EXPECT_FALSE(pass.empty()) << "requests wait, but nothing runs";
       if (pass.empty()) return passes;
       check_pass(pass);
@@ -97,7 +97,7 @@ class Simulation {
                    [static_cast<size_t>(page) * static_cast<size_t>(setting_.page) + static_cast<size_t>(slot)];
   }
   /// The same of the token at a position, by the batch's list, which begins with that of the sequence.
-  std::vector<int32_t>& written(const PassBatch& batch, const Pass::Entry& entry, int group, int index, int position) {
+  std::vector<int32_t>& written(const PassBatch& batch, const ScheduledPass::Entry& entry, int group, int index, int position) {
     const int slot = position - entry.sequence->kept[static_cast<size_t>(group)].first * setting_.page;
     const auto pages = batch.groups[static_cast<size_t>(group)].pages(index, setting_.page);
     return written(group, pages[static_cast<size_t>(slot / setting_.page)], slot % setting_.page);
@@ -165,7 +165,7 @@ class Simulation {
     scheduler_.release_copied(sequence);
   }
 
-  void check_pass(const Pass& pass) {
+  void check_pass(const ScheduledPass& pass) {
     EXPECT_LE(static_cast<int>(pass.entries.size()), setting_.options.max_batch);
     EXPECT_LE(static_cast<int>(pass.tokens.size()), setting_.options.max_pass_tokens);
     EXPECT_LE(static_cast<int>(pass.logit_rows.size()), setting_.options.max_logit_rows);
@@ -175,7 +175,7 @@ class Simulation {
     const PassBatch batch = pass.batch.batch();
     EXPECT_EQ(batch.rows(), static_cast<int>(pass.tokens.size()));
     for (size_t i = 0; i < pass.entries.size(); ++i) {
-      const Pass::Entry& entry = pass.entries[i];
+      const ScheduledPass::Entry& entry = pass.entries[i];
       const auto index = static_cast<int>(i);
       EXPECT_TRUE(seen.insert(entry.sequence).second);
       EXPECT_EQ(entry.first, entry.sequence->computed);
@@ -198,9 +198,9 @@ class Simulation {
     }
   }
 
-  void check_group(const Pass& pass, const PassBatch& batch, int index, int group,
+  void check_group(const ScheduledPass& pass, const PassBatch& batch, int index, int group,
                    std::set<std::pair<int, const std::vector<int32_t>*>>& targets) {
-    const Pass::Entry& entry = pass.entries[static_cast<size_t>(index)];
+    const ScheduledPass::Entry& entry = pass.entries[static_cast<size_t>(index)];
     const GroupPages& pages = batch.groups[static_cast<size_t>(group)];
     const KeptPages& kept = entry.sequence->kept[static_cast<size_t>(group)];
     const int window = cache_.window(group);
@@ -233,10 +233,10 @@ class Simulation {
     }
   }
 
-  void write(const Pass& pass) {
+  void write(const ScheduledPass& pass) {
     const PassBatch batch = pass.batch.batch();
     for (size_t i = 0; i < pass.entries.size(); ++i) {
-      const Pass::Entry& entry = pass.entries[i];
+      const ScheduledPass::Entry& entry = pass.entries[i];
       for (int group = 0; group < cache_.groups(); ++group) {
         for (int row = entry.first; row < entry.first + entry.rows; ++row) {
           written(batch, entry, group, static_cast<int>(i), row) = history(*entry.sequence, row);
@@ -246,20 +246,20 @@ class Simulation {
   }
 
   /// Another pass before the tokens of the last one, whose entries these are, are known. Some of them end a sequence.
-  void run_ahead(const std::vector<Pass::Entry> entries) {
+  void run_ahead(const std::vector<ScheduledPass::Entry> entries) {
     std::map<int32_t, const Sequence*> places;
-    for (const Pass::Entry& entry : entries) {
+    for (const ScheduledPass::Entry& entry : entries) {
       if (entry.logit_rows > 0) places.emplace(-1 - static_cast<int32_t>(places.size()), entry.sequence);
     }
     const uint64_t preemptions = scheduler_.preemptions();
     scheduler_.expect();
     for (Sequence* sequence : scheduler_.admit()) check_admitted(*sequence);
-    const Pass& next = scheduler_.plan();
+    const ScheduledPass& next = scheduler_.plan();
     EXPECT_FALSE(next.empty());
     EXPECT_EQ(scheduler_.preemptions(), preemptions);
     check_pass(next);
     size_t row = 0;
-    for (const Pass::Entry& entry : next.entries) {
+    for (const ScheduledPass::Entry& entry : next.entries) {
       for (int i = 0; i < entry.rows; ++i, ++row) {
         if (next.tokens[row] >= 0) continue;
         EXPECT_TRUE(entry.decoding);
@@ -269,7 +269,7 @@ class Simulation {
     prefills_ahead_ += next.has_prefill() ? 1 : 0;
     write(next);
     scheduler_.complete();
-    for (const Pass::Entry& entry : entries) {
+    for (const ScheduledPass::Entry& entry : entries) {
       if (entry.logit_rows == 0) continue;
       Sequence& sequence = *entry.sequence;
       const bool ends = sequence.computed >= sequence.most_tokens && sequence.unknown == 0;
@@ -292,8 +292,8 @@ class Simulation {
     generate(next.entries);
   }
 
-  void generate(const std::vector<Pass::Entry> entries) {
-    for (const Pass::Entry& entry : entries) {
+  void generate(const std::vector<ScheduledPass::Entry> entries) {
+    for (const ScheduledPass::Entry& entry : entries) {
       if (entry.sequence == nullptr) continue;  // it has ended meanwhile
       Sequence& sequence = *entry.sequence;
       if (sequence.computed < static_cast<int>(sequence.tokens.size())) continue;

@@ -28,7 +28,7 @@ TEST(Scheduler, ALongPromptDoesNotStopOthersFromDecoding) {
   scheduler.add(quick);
   scheduler.add(slow);
   scheduler.admit();
-  const Pass& pass = scheduler.plan();
+  const ScheduledPass& pass = scheduler.plan();
   ASSERT_EQ(pass.entries.size(), 2U);
   EXPECT_EQ(pass.entries[0].sequence, &quick);
   EXPECT_TRUE(pass.entries[0].decoding);
@@ -154,7 +154,7 @@ TEST(Scheduler, PromptsOfSeveralCallersShareAPass) {
   }
   scheduler.admit();
   std::map<const Sequence*, int> rows;
-  for (const Pass::Entry& entry : scheduler.plan().entries) rows[entry.sequence] += entry.rows;
+  for (const ScheduledPass::Entry& entry : scheduler.plan().entries) rows[entry.sequence] += entry.rows;
   EXPECT_EQ(rows[bob[0].get()], 8) << "all that it wants";
   EXPECT_EQ(rows[ada[0].get()], 28);
   EXPECT_EQ(rows[eve[0].get()], 28);
@@ -203,7 +203,7 @@ TEST(Scheduler, AShortPromptGoesBeforeTheRestOfALongOne) {
   scheduler.add(*slow[0]);
   scheduler.add(*quick[0]);
   scheduler.admit();
-  const Pass& pass = scheduler.plan();
+  const ScheduledPass& pass = scheduler.plan();
   ASSERT_EQ(pass.entries.size(), 2U);
   EXPECT_EQ(pass.entries[0].sequence, quick[0].get());
   EXPECT_EQ(pass.entries[0].rows, 5);
@@ -222,7 +222,7 @@ TEST(Scheduler, ALongPromptAdvancesThoughShortOnesOfItsCallerKeepComing) {
       scheduler.add(*quick.back());
     }
     scheduler.admit();
-    const Pass& planned = scheduler.plan();
+    const ScheduledPass& planned = scheduler.plan();
     EXPECT_EQ(planned.tokens.size(), 64U);
     EXPECT_EQ(planned.entries.front().rows, 8) << "a short one is not cut";
     scheduler.complete();
@@ -249,7 +249,7 @@ TEST(Scheduler, ARowThatACallerHasAloneIsForShortAndForLongPrompts) {
   scheduler.note_time(512, 10.0);
   std::map<const Sequence*, int> rows;
   for (int pass = 0; pass < 8; ++pass) {
-    for (const Pass::Entry& entry : scheduler.plan().entries) rows[entry.sequence] += entry.rows;
+    for (const ScheduledPass::Entry& entry : scheduler.plan().entries) rows[entry.sequence] += entry.rows;
   }
   EXPECT_EQ(rows[quick[0].get()], 6);
   EXPECT_EQ(rows[slow[0][0].get()], 2);
@@ -264,7 +264,7 @@ TEST(Scheduler, PromptsAdvanceWhereManyDecodeInAnEngineThatIsShared) {
   scheduler.add(*bob[0]);
   scheduler.admit();
   scheduler.note_time(512, 10.0);
-  const Pass& pass = scheduler.plan();
+  const ScheduledPass& pass = scheduler.plan();
   ASSERT_EQ(pass.entries.size(), 17U);
   EXPECT_EQ(pass.entries.back().sequence, bob[0].get());
   EXPECT_EQ(pass.entries.back().rows, 16);
@@ -283,7 +283,7 @@ TEST(Scheduler, EveryCallersPromptsAdvanceHoweverManyShareAnEngine) {
   scheduler.add(*decoding[0]);
   scheduler.admit();
   scheduler.note_time(512, 10.0);
-  const Pass& pass = scheduler.plan();
+  const ScheduledPass& pass = scheduler.plan();
   EXPECT_EQ(pass.entries.size(), 1 + kCallers);
   EXPECT_EQ(pass.tokens.size(), 1 + kCallers);
 }

@@ -1,4 +1,4 @@
-#include "kernels/cuda/pages/pass.h"
+#include "kernels/cuda/pages/batch_upload.h"
 
 #include <algorithm>
 
@@ -71,7 +71,7 @@ void Staging::send(size_t bytes, Stream stream) {
   SLUICE_CHECK_CUDA(cudaStreamWaitEvent(stream, half.sent.get()));
 }
 
-void Pass::reserve(const Device::Limits& limits) {
+void BatchUpload::reserve(const Device::Limits& limits) {
   // Of one group; with more, or with masks, it grows in the first passes.
   const auto rows = static_cast<size_t>(limits.rows);
   const auto sequences = static_cast<size_t>(limits.sequences);
@@ -80,7 +80,7 @@ void Pass::reserve(const Device::Limits& limits) {
   staging_.reserve(wide_bytes(sequences) + numbers * sizeof(int32_t));
 }
 
-int Pass::count_touched(int index) const {
+int BatchUpload::count_touched(int index) const {
   const GroupPages& kept = group(index);
   const int page = pool_->layout(index).page;
   int count = 0;
@@ -94,7 +94,7 @@ int Pass::count_touched(int index) const {
   return count;
 }
 
-bool Pass::finds_regular(int index) const {
+bool BatchUpload::finds_regular(int index) const {
   const GroupPages& kept = group(index);
   if (kept.has_masks()) return false;
   for (int s = 0; s < batch_.sequences(); ++s) {
@@ -105,7 +105,7 @@ bool Pass::finds_regular(int index) const {
   return true;
 }
 
-void Pass::place() {
+void BatchUpload::place() {
   const auto rows = static_cast<size_t>(batch_.rows());
   const auto sequences = static_cast<size_t>(batch_.sequences());
   group_pages_.resize(batch_.groups.size());
@@ -127,7 +127,7 @@ void Pass::place() {
   bytes_ = wide_bytes(sequences) + (fixed + varying) * sizeof(int32_t);
 }
 
-PassArrays Pass::arrays_at(const std::byte* data, int group) const {
+PassArrays BatchUpload::arrays_at(const std::byte* data, int group) const {
   const auto rows = static_cast<size_t>(batch_.rows());
   const auto sequences = static_cast<size_t>(batch_.sequences());
   const GroupPlace& at = group_pages_[group];
@@ -163,7 +163,7 @@ T* to(const T* array) {
 
 }  // namespace
 
-void Pass::fill_group(int index) {
+void BatchUpload::fill_group(int index) {
   const GroupPages& kept = group(index);
   const GroupPlace& place = group_pages_[index];
   const PassArrays at = arrays_at(host_, index);
@@ -191,7 +191,7 @@ void Pass::fill_group(int index) {
   if (kept.has_masks()) std::copy_n(kept.masks.begin(), kept.mask_indptr.back(), to(at.masks) + place.masks);
 }
 
-void Pass::fill() {
+void BatchUpload::fill() {
   place();
   host_ = staging_.fill(bytes_);
   const PassArrays at = arrays_at(host_, 0);
@@ -206,7 +206,7 @@ void Pass::fill() {
   for (int group = 0; group < static_cast<int>(batch_.groups.size()); ++group) fill_group(group);
 }
 
-void Pass::begin(const PassBatch& batch, CudaPool& pool) {
+void BatchUpload::begin(const PassBatch& batch, CudaPool& pool) {
   if (active()) throw InternalError("begin_pass was called within a pass");
   batch_ = batch;
   pool_ = &pool;
@@ -220,7 +220,7 @@ void Pass::begin(const PassBatch& batch, CudaPool& pool) {
   }
 }
 
-void Pass::upload(std::span<const int32_t> tokens, Stream stream) {
+void BatchUpload::upload(std::span<const int32_t> tokens, Stream stream) {
   const PassArrays at = arrays_at(host_, 0);
   std::copy(tokens.begin(), tokens.end(), to(at.tokens));
   staging_.send(bytes_, stream);
@@ -228,7 +228,7 @@ void Pass::upload(std::span<const int32_t> tokens, Stream stream) {
   uploaded_ = true;
 }
 
-PassArrays Pass::arrays(Stream stream, int group) {
+PassArrays BatchUpload::arrays(Stream stream, int group) {
   if (!uploaded_) upload({}, stream);
   return arrays_at(staging_.device(), group);
 }

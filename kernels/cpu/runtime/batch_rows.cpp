@@ -1,4 +1,4 @@
-#include "kernels/cpu/runtime/pass.h"
+#include "kernels/cpu/runtime/batch_rows.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 
 namespace sluice::cpu {
 
-void Pass::reserve(const Device::Limits& limits) {
+void BatchRows::reserve(const Device::Limits& limits) {
   most_rows_ = std::max(most_rows_, static_cast<size_t>(limits.rows));
   sequences_.reserve(most_rows_);
   touched_.resize(std::max<size_t>(touched_.size(), 1));
@@ -14,7 +14,7 @@ void Pass::reserve(const Device::Limits& limits) {
   for (std::vector<TouchedPage>& touched : touched_) touched.reserve(most_rows_);
 }
 
-void Pass::begin(const PassBatch& batch, CpuPool& pool) {
+void BatchRows::begin(const PassBatch& batch, CpuPool& pool) {
   if (active()) throw InternalError("begin_pass was called within a pass");
   require_batch(batch, pool);
   batch_ = batch;
@@ -29,7 +29,7 @@ void Pass::begin(const PassBatch& batch, CpuPool& pool) {
   for (size_t g = 0; g < batch.groups.size(); ++g) touch(static_cast<int>(g));
 }
 
-void Pass::touch(int group) {
+void BatchRows::touch(int group) {
   std::vector<TouchedPage>& touched = touched_[static_cast<size_t>(group)];
   touched.clear();
   const GroupPages& kept = this->group(group);

@@ -88,7 +88,7 @@ struct PassArrays {
 };
 
 /// The batch of one forward pass, checked, and its way to the device: one copy.
-class Pass {
+class BatchUpload {
  public:
   void reserve(const Device::Limits& limits);
   /// Throws InternalError naming the field of the batch that disagrees.

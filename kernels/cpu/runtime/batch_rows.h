@@ -16,7 +16,7 @@ struct TouchedPage {
 };
 
 /// The batch of one forward pass, checked, with what every operation needs to know of its rows.
-class Pass {
+class BatchRows {
  public:
   /// Sizes the arrays for passes of up to `limits`.
   void reserve(const Device::Limits& limits);
