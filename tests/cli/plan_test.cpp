@@ -64,6 +64,21 @@ TEST(Plan, HasUnitsForTheLargest) {
   EXPECT_GE(lines_with(out, "61.44 TB  15360.00 s"), 1) << out;
 }
 
+TEST(Plan, CountsTheScoresOfTheStepWhereNoKernelDoesWholeRows) {
+  const std::string flow =
+      "local flow = sluice.flow { name = 'product', page = 8 }\n"
+      "function flow.cache(c) c.high = c.k:max('token') end\n"
+      "function flow.index(q, c)\n"
+      "  return sluice.topk(sluice.exp(q * c.high):max('dim'):max('head'), {ratio = 1/8, first = 1, last = 2})\n"
+      "end\n"
+      "return flow\n";
+  const Ran ran = run_shell("echo \"" + flow + "\" | \"$SLUICE\" plan - --device cuda --tokens 8192");
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(lines_with(ran.out, "no kernel does"), 1) << ran.out;
+  EXPECT_EQ(lines_with(ran.out, "not in one kernel"), 1) << ran.out;
+  EXPECT_EQ(lines_with(ran.out, "rows of 1021 scores"), 1) << ran.out;  // 1024 pages, of which three are always taken
+}
+
 TEST(Plan, SaysHowAGpuRunsIt) {
   const std::string out = run_sluice({"plan", "quest", "--device", "cuda"}).out;
   EXPECT_EQ(lines_with(out, "on a GPU, a sparse layer of a decode step"), 1) << out;

@@ -104,8 +104,10 @@ class Description {
   }
 
   int pages() const { return static_cast<int>((step_.tokens + plan_.layout.page - 1) / plan_.layout.page); }
-  /// The same of rows that take several kernels: longer ones, where the step's do not.
-  int unheld_pages() const { return std::max(pages(), static_cast<int>(source_.row.most_pages() + 1)); }
+  /// The same of rows that take several kernels: longer ones, where one kernel does the step's.
+  int unheld_pages() const {
+    return source_.row.name.empty() ? pages() : std::max(pages(), static_cast<int>(source_.row.most_pages() + 1));
+  }
   std::string rows() const { return fmt::format("{} x {} KV heads", step_.batch, step_.kv_heads); }
 
   /// Whether clusters of blocks do.
