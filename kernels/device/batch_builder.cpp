@@ -7,6 +7,24 @@
 #include "scripting/base/error.h"
 
 namespace sluice {
+namespace {
+
+/// Sets bits `first` to `last`, both included.
+void set_bits(std::span<uint32_t> words, int first, int last) {
+  const auto from = static_cast<size_t>(first / 32);
+  const auto to = static_cast<size_t>(last / 32);
+  const uint32_t begin = ~uint32_t{0} << (first % 32);
+  const uint32_t end = ~uint32_t{0} >> (31 - last % 32);
+  if (from == to) {
+    words[from] |= begin & end;
+    return;
+  }
+  words[from] |= begin;
+  std::fill(words.begin() + static_cast<ptrdiff_t>(from) + 1, words.begin() + static_cast<ptrdiff_t>(to), ~uint32_t{0});
+  words[to] |= end;
+}
+
+}  // namespace
 
 BatchBuilder::BatchBuilder(std::vector<int> pages) : groups_(pages.size()), spans_(pages.size()) {
   for (size_t g = 0; g < pages.size(); ++g) {
@@ -100,9 +118,7 @@ void BatchBuilder::keep_window(int group, std::span<const int32_t> pages, int fi
     for (const int32_t position : positions) {
       const size_t row = kept.masks.size();
       kept.masks.resize(row + words, 0);
-      for (int slot = std::max(0, position - window + 1 - first); slot <= position - first; ++slot) {
-        kept.masks[row + static_cast<size_t>(slot / 32)] |= uint32_t{1} << (slot % 32);
-      }
+      set_bits(std::span(kept.masks).subspan(row), std::max(0, position - window + 1 - first), position - first);
     }
   }
   kept.mask_indptr.push_back(static_cast<int32_t>(kept.masks.size()));

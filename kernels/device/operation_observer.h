@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <string>
 
 namespace sluice {
@@ -29,16 +30,22 @@ class ObservedOperations {
     /// `name` gives its name, which is asked for only where somebody wants to know.
     template <typename Name>
     Operation(ObservedOperations& operations, const Name& name)
-        : operations_(operations), outermost_(operations.observer_ != nullptr && operations.depth_++ == 0) {
+        : operations_(operations),
+          outermost_(operations.observer_ != nullptr && operations.depth_ == 0),
+          exceptions_(std::uncaught_exceptions()) {
+      if (outermost_) {
+        name_ = name();
+        operations.observer_->begin();
+      }
       counted_ = operations.observer_ != nullptr;
-      if (!outermost_) return;
-      name_ = name();
-      operations.observer_->begin();
+      if (counted_) ++operations.depth_;
     }
-    ~Operation() {
+    /// Throws what the observer throws. An operation that failed did not end: nobody is told.
+    ~Operation() noexcept(false) {
       if (!counted_) return;
       --operations_.depth_;
-      if (outermost_ && operations_.observer_ != nullptr) operations_.observer_->end(name_);
+      if (!outermost_ || operations_.observer_ == nullptr || std::uncaught_exceptions() > exceptions_) return;
+      operations_.observer_->end(name_);
     }
     Operation(const Operation&) = delete;
     Operation& operator=(const Operation&) = delete;
@@ -46,13 +53,14 @@ class ObservedOperations {
    private:
     ObservedOperations& operations_;
     bool outermost_;
+    int exceptions_;
     bool counted_ = false;
     std::string name_;
   };
 
   /// [[nodiscard]]: what is told ends with what this returns.
   [[nodiscard]] Operation operation(const char* name) {
-    return Operation(*this, [name] { return std::string(name); });
+    return {*this, [name] { return std::string(name); }};
   }
 
  private:
