@@ -6,28 +6,9 @@
 
 namespace sluice {
 
-BlockPool::BlockPool(int pages) : users_(static_cast<size_t>(pages), 0) {
+BlockPool::BlockPool(int pages) : users_(static_cast<size_t>(pages), kFree) {
   free_.reserve(users_.size());
-  add(0, pages);
-}
-
-BlockPool BlockPool::empty(int limit) {
-  BlockPool pool;
-  pool.users_.resize(static_cast<size_t>(limit), 0);
-  pool.free_.reserve(pool.users_.size());
-  return pool;
-}
-
-void BlockPool::add(int32_t first, int count) {
-  for (int32_t page = first + count - 1; page >= first; --page) free_.push_back(page);
-}
-
-void BlockPool::withdraw(int32_t first, int count) {
-  const auto is_one = [=](int32_t page) { return page >= first && page < first + count; };
-  const auto withdrawn = std::erase_if(free_, is_one);
-  if (withdrawn != static_cast<size_t>(count)) {
-    throw InternalError(fmt::format("of pages {} to {} only {} are free", first, first + count - 1, withdrawn));
-  }
+  for (int32_t page = pages - 1; page >= 0; --page) free_.push_back(page);
 }
 
 int32_t BlockPool::allocate() {
@@ -38,7 +19,11 @@ int32_t BlockPool::allocate() {
   return page;
 }
 
-void BlockPool::retain(int32_t page) { ++users_[static_cast<size_t>(page)]; }
+void BlockPool::retain(int32_t page) {
+  int32_t& users = users_[static_cast<size_t>(page)];
+  if (users == kFree) throw InternalError(fmt::format("page {} is free, and was to have a user more", page));
+  ++users;
+}
 
 int BlockPool::release(int32_t page) {
   int32_t& users = users_[static_cast<size_t>(page)];
@@ -47,8 +32,10 @@ int BlockPool::release(int32_t page) {
 }
 
 void BlockPool::recycle(int32_t page) {
-  if (users(page) != 0) throw InternalError(fmt::format("page {} was recycled with {} users", page, users(page)));
-  if (free_.size() == users_.size()) throw InternalError(fmt::format("page {} was recycled twice", page));
+  int32_t& users = users_[static_cast<size_t>(page)];
+  if (users == kFree) throw InternalError(fmt::format("page {} was recycled twice", page));
+  if (users != 0) throw InternalError(fmt::format("page {} was recycled with {} users", page, users));
+  users = kFree;
   free_.push_back(page);
 }
 

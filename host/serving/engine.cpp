@@ -44,9 +44,14 @@ int choose_pages(const ModelConfig& config, const PageLayout& layout, const Engi
 
 /// The layers without a window first.
 std::vector<CacheGroup> groups_of(const ModelConfig& config, const PageLayout& layout, const EngineOptions& options) {
+  if (options.windows.size() >= kMostGroups) {
+    throw InputError(
+        fmt::format("{} windows; at most {} groups of layers are kept apart", options.windows.size() + 1, kMostGroups));
+  }
   std::vector<CacheGroup> groups = {{{}, layout}};
   std::vector<bool> has_window(static_cast<size_t>(config.layers), false);
   for (const LayerWindow& window : options.windows) {
+    if (window.layers.empty()) throw InputError(fmt::format("a window of {} tokens for no layer", window.tokens));
     if (window.tokens < 1) throw InputError(fmt::format("a window of {} tokens; at least 1 is wanted", window.tokens));
     for (const int layer : window.layers) {
       if (layer < 0 || layer >= config.layers) {
@@ -88,9 +93,10 @@ std::unique_ptr<Pool> create_pool(Device& device, const ModelConfig& config, con
   return device.create_pool(choose_map(config, choose_layout(config, plan, options), options));
 }
 
-std::vector<int> windows_of(const EngineOptions& options) {
+/// By group. No sequence is longer than the model's positions, so no window is.
+std::vector<int> windows_of(const ModelConfig& config, const EngineOptions& options) {
   std::vector<int> windows = {0};
-  for (const LayerWindow& window : options.windows) windows.push_back(window.tokens);
+  for (const LayerWindow& window : options.windows) windows.push_back(std::min(window.tokens, config.max_positions));
   return windows;
 }
 
@@ -148,7 +154,7 @@ Engine::State::State(Device& on, const Model& loaded, const Plan* plan, const En
       pool(create_pool(on, config, plan, wanted)),
       flow(compile_if_sparse(on, config, plan, wanted)),
       limits(choose_limits(config, wanted, flow != nullptr)),
-      windows(windows_of(wanted)),
+      windows(windows_of(config, wanted)),
       cache(pool->map(), {.page = pool->layout().page, .share = wanted.prefix_cache, .windows = windows}),
       scheduler(cache, limits),
       workspace(loaded.create_workspace(on, limits.max_pass_tokens, limits.max_logit_rows)),

@@ -102,6 +102,8 @@ struct Engine::State {
   void begin(EngineJob& job);
   void import_snapshot(EngineJob& job);
   void before_decode(const ScheduledPass& pass) const;
+  /// Admits who can run, and plans the next pass.
+  const ScheduledPass& plan();
   /// Begins the next pass; false if there is nothing to do.
   bool launch();
   void run(const ScheduledPass& pass);

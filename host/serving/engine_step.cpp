@@ -43,9 +43,15 @@ void Engine::State::settle() {
   if (running_passes > 0) end_pass();
 }
 
-bool Engine::State::launch() {
+const ScheduledPass& Engine::State::plan() {
   for (Sequence* sequence : scheduler.admit()) begin(static_cast<EngineJob&>(*sequence));
-  const ScheduledPass& pass = scheduler.plan();
+  return scheduler.plan();
+}
+
+bool Engine::State::launch() {
+  const ScheduledPass* planned = &plan();
+  if (planned->empty() && scheduler.waiting() > 0) planned = &plan();  // the only one that ran gave up its pages, and gets others
+  const ScheduledPass& pass = *planned;
   if (pass.empty()) {
     if (!jobs.empty()) throw InternalError(fmt::format("{} requests wait, but none can run", jobs.size()));
     return false;

@@ -20,6 +20,8 @@ class IdlePages {
   size_t bytes() const { return links_.capacity() * sizeof(Link); }
   /// The page that has been idle longest, or kNone.
   int32_t oldest() const { return oldest_; }
+  /// The page that became idle after `page`, or kNone.
+  int32_t newer(int32_t page) const { return links_[static_cast<size_t>(page)].newer; }
   void add(int32_t page);
   /// Throws InternalError for a page that is not idle.
   void remove(int32_t page);

@@ -22,33 +22,34 @@ PageCache::PageCache(const PoolMap& map, const Options& options) : page_(options
     throw InputError(fmt::format("{} groups of layers, at most {} are kept apart", map.groups(), kMostGroups));
   if (!options.windows.empty() && options.windows.front() != 0) throw InputError("the first group of layers keeps all tokens");
   owners_.assign(static_cast<size_t>(map.slabs()), kNobody);
+  idle_seen_.assign(owners_.size(), 0);
   for (int group = 0; group < map.groups(); ++group) {
     std::vector<int32_t> first_pages;
     for (int slab = 0; slab < map.slabs(); ++slab) first_pages.push_back(map.first_page(group, slab));
     const auto index = static_cast<size_t>(group);
-    const int window = index < options.windows.size() ? options.windows[index] : 0;
-    add_group(window, map.slab_pages(group), std::move(first_pages), map.page_limit(group));
+    add_group(index < options.windows.size() ? options.windows[index] : 0, map.slab_pages(group), std::move(first_pages));
   }
   for (int slab = map.slabs() - 1; slab >= 0; --slab) free_slabs_.push_back(slab);
-  if (share_) index_.emplace(map.page_limit(0), page_);
+  if (share_) index_.emplace(pages(), page_);
 }
 
-PageCache::PageCache(int pages, int page, bool share) : page_(page), share_(share), owners_{kNobody} {
-  add_group(0, pages, {0}, pages);
+PageCache::PageCache(int pages, int page, bool share) : page_(page), share_(share), owners_{kNobody}, idle_seen_{0} {
+  add_group(0, pages, {0});
   free_slabs_ = {0};
   if (share) index_.emplace(pages, page);
 }
 
-void PageCache::add_group(int window, int slab_pages, std::vector<int32_t> first_pages, int limit) {
+void PageCache::add_group(int window, int slab_pages, std::vector<int32_t> first_pages) {
+  const int pages = slabs() * slab_pages;
   Group group{.window = window,
               .slab_pages = slab_pages,
               .first_pages = std::move(first_pages),
-              .pool = BlockPool::empty(limit),
-              .idle = IdlePages(limit),
-              .used = std::vector<int>(owners_.size(), 0)};
+              .slabs = std::vector<BlockPool>(owners_.size(), BlockPool(slab_pages)),
+              .used = std::vector<int>(owners_.size(), 0),
+              .idle = IdlePages(share_ ? pages : 0)};
   if (!groups_.empty() && share_) {
-    group.beside.assign(static_cast<size_t>(groups_.front().first_pages.back() + groups_.front().slab_pages), kNone);
-    group.node.assign(static_cast<size_t>(limit), kNone);
+    group.beside.assign(static_cast<size_t>(this->pages()), kNone);
+    group.node.assign(static_cast<size_t>(pages), kNone);
   }
   groups_.push_back(std::move(group));
 }
@@ -61,46 +62,64 @@ int PageCache::first_page(int group, int position) const {
 size_t PageCache::bytes() const {
   size_t bytes = index_ ? index_->bytes() : 0;
   for (const Group& group : groups_) {
-    bytes += group.pool.bytes() + (group.beside.capacity() + group.node.capacity()) * sizeof(int32_t);
-    if (share_) bytes += group.idle.bytes();
+    for (const BlockPool& slab : group.slabs) bytes += slab.bytes();
+    bytes += (group.beside.capacity() + group.node.capacity()) * sizeof(int32_t) + group.idle.bytes();
   }
   return bytes;
 }
 
-int PageCache::slab_of(const Group& group, int32_t page) {
-  if (group.first_pages.size() == 1) return 0;
-  return static_cast<int>(std::upper_bound(group.first_pages.begin(), group.first_pages.end(), page) -
-                          group.first_pages.begin()) -
-         1;
+int32_t PageCache::place_of(const Group& group, int32_t number) {
+  if (group.first_pages.size() == 1) return number;
+  const auto next = std::upper_bound(group.first_pages.begin(), group.first_pages.end(), number);
+  const auto slab = static_cast<int32_t>(next - group.first_pages.begin()) - 1;
+  return slab * group.slab_pages + number - group.first_pages[static_cast<size_t>(slab)];
 }
 
-int PageCache::unused_slabs(int group) const {
-  int unused = 0;
-  for (size_t slab = 0; slab < owners_.size(); ++slab) {
-    if (owners_[slab] == group && groups_[static_cast<size_t>(group)].used[slab] == 0) ++unused;
-  }
-  return unused;
+int32_t PageCache::number_of(const Group& group, int32_t place) {
+  return group.first_pages[static_cast<size_t>(place / group.slab_pages)] + place % group.slab_pages;
+}
+
+int PageCache::users(int group, int32_t page) const {
+  const int32_t place = place_of(at(group), page);
+  return at(group).slabs[static_cast<size_t>(place / at(group).slab_pages)].users(place % at(group).slab_pages);
 }
 
 int PageCache::available(int group) const {
-  const Group& wanted = groups_[static_cast<size_t>(group)];
   int slabs = free_slabs();
   for (int other = 0; other < groups(); ++other) {
-    if (other != group) slabs += unused_slabs(other);
+    if (other != group) slabs += at(other).unused;
   }
-  return spare(wanted) + slabs * wanted.slab_pages;
+  return spare(at(group)) + slabs * at(group).slab_pages;
 }
 
-bool PageCache::has_room(const PageCounts& wanted) const {
+void PageCache::add_freed(int group, int32_t page, FreedPages& freed) const {
+  ++freed.pages[static_cast<size_t>(group)];
+  ++freed.of_slabs[static_cast<size_t>(place_of(at(group), page) / at(group).slab_pages)];
+}
+
+bool PageCache::has_room(const PageCounts& wanted, const FreedPages* freed) const {
+  PageCounts spare{};
+  PageCounts unused{};
+  for (int group = 0; group < groups(); ++group) {
+    const auto index = static_cast<size_t>(group);
+    spare[index] = PageCache::spare(at(group)) + (freed == nullptr ? 0 : freed->pages[index]);
+    unused[index] = at(group).unused;
+  }
+  if (freed != nullptr && groups() > 1) {
+    for (size_t slab = 0; slab < owners_.size(); ++slab) {
+      if (owners_[slab] == kNobody || freed->of_slabs[slab] == 0) continue;
+      if (at(owners_[slab]).used[slab] == freed->of_slabs[slab]) ++unused[static_cast<size_t>(owners_[slab])];
+    }
+  }
   int missing = 0;  // slabs
   int slabs = free_slabs();
-  for (int index = 0; index < groups(); ++index) {
-    const Group& group = groups_[static_cast<size_t>(index)];
-    const int more = wanted[static_cast<size_t>(index)] - spare(group);
+  for (int group = 0; group < groups(); ++group) {
+    const auto index = static_cast<size_t>(group);
+    const int more = wanted[index] - spare[index];
     if (more > 0) {
-      missing += slabs_for(more, group.slab_pages);
-    } else if (groups() > 1) {
-      slabs += std::min(unused_slabs(index), -more / group.slab_pages);
+      missing += slabs_for(more, at(group).slab_pages);
+    } else {
+      slabs += std::min(unused[index], -more / at(group).slab_pages);
     }
   }
   return missing <= slabs;
@@ -114,87 +133,148 @@ bool PageCache::holds(const PageCounts& wanted) const {
   return missing <= slabs();
 }
 
-bool PageCache::is_known(int group, int32_t page) const {
+bool PageCache::make_room(const PageCounts& wanted) {
+  if (!has_room(wanted)) return false;
+  for (int group = 0; group < groups(); ++group) {
+    while (spare(at(group)) < wanted[static_cast<size_t>(group)]) {
+      if (!give_slab(group, wanted)) throw InternalError("there was room for pages, but no slab");
+    }
+  }
+  return true;
+}
+
+bool PageCache::give_slab(int group, const PageCounts& wanted) {
+  if (!free_slabs_.empty()) {
+    adopt(free_slabs_.back(), group);
+    free_slabs_.pop_back();
+    return true;
+  }
+  for (int other = 0; other < groups(); ++other) {
+    const Group& giver = at(other);
+    if (other == group || giver.unused == 0) continue;
+    if (spare(giver) - giver.slab_pages < wanted[static_cast<size_t>(other)]) continue;
+    const int slab = coldest_unused(giver, other);
+    strip(slab);
+    adopt(slab, group);
+    return true;
+  }
+  return false;
+}
+
+bool PageCache::is_known(int group, int32_t place) const {
   if (!share_) return false;
-  return group == 0 ? index_->contains(page) : groups_[static_cast<size_t>(group)].node[static_cast<size_t>(page)] != kNone;
+  return group == 0 ? index_->contains(place) : at(group).node[static_cast<size_t>(place)] != kNone;
 }
 
 void PageCache::adopt(int slab, int group) {
   owners_[static_cast<size_t>(slab)] = group;
-  at(group).pool.add(at(group).first_pages[static_cast<size_t>(slab)], at(group).slab_pages);
+  at(group).free += at(group).slab_pages;
+  ++at(group).unused;
 }
 
 void PageCache::strip(int slab) {
-  const int owner = std::exchange(owners_[static_cast<size_t>(slab)], kNobody);
+  const int owner = owners_[static_cast<size_t>(slab)];
   Group& group = at(owner);
-  const int32_t first = group.first_pages[static_cast<size_t>(slab)];
-  for (int32_t page = first; page < first + group.slab_pages; ++page) {
-    if (group.idle.contains(page)) evict(owner, page);
+  const int32_t first = slab * group.slab_pages;
+  for (int32_t place = first; place < first + group.slab_pages && share_; ++place) {
+    if (group.idle.contains(place)) evict(owner, place);
   }
-  group.pool.withdraw(first, group.slab_pages);
+  group.free -= group.slab_pages;
+  --group.unused;
+  owners_[static_cast<size_t>(slab)] = kNobody;
 }
 
-void PageCache::make_room(int group) {
-  if (!free_slabs_.empty()) {
-    adopt(free_slabs_.back(), group);
-    free_slabs_.pop_back();
-  } else if (at(group).idle.count() > 0) {
-    evict(group, at(group).idle.oldest());
-  } else {
-    for (size_t slab = 0; slab < owners_.size(); ++slab) {
-      const int owner = owners_[slab];
-      if (owner == group || at(owner).used[slab] > 0) continue;
-      strip(static_cast<int>(slab));
-      adopt(static_cast<int>(slab), group);
-      return;
+int PageCache::coldest_unused(const Group& group, int index) {
+  for (size_t slab = 0; slab < owners_.size(); ++slab) {
+    if (owners_[slab] == index && group.slabs[slab].free_pages() == group.slab_pages) return static_cast<int>(slab);
+  }
+  // By the page that became idle last: its slab is the first whose idle pages have all been seen.
+  std::fill(idle_seen_.begin(), idle_seen_.end(), 0);
+  for (int32_t place = group.idle.oldest(); place != IdlePages::kNone; place = group.idle.newer(place)) {
+    const auto slab = static_cast<size_t>(place / group.slab_pages);
+    if (group.used[slab] == 0 && ++idle_seen_[slab] + group.slabs[slab].free_pages() == group.slab_pages) {
+      return static_cast<int>(slab);
     }
   }
+  throw InternalError("no slab of a group is unused");
+}
+
+int PageCache::fullest_with_free_page(int group) const {
+  if (slabs() == 1) return 0;
+  int fullest = -1;
+  for (int slab = 0; slab < slabs(); ++slab) {
+    const auto index = static_cast<size_t>(slab);
+    if (owners_[index] != group || at(group).slabs[index].free_pages() == 0) continue;
+    if (fullest < 0 || at(group).used[index] > at(group).used[static_cast<size_t>(fullest)]) fullest = slab;
+  }
+  return fullest;
+}
+
+bool PageCache::free_a_page(int group) {
+  // What another group knows goes last.
+  if (!free_slabs_.empty() || at(group).idle.count() == 0) return give_slab(group, {});
+  evict(group, at(group).idle.oldest());
+  return true;
 }
 
 int32_t PageCache::take(int group) {
-  if (at(group).pool.free_pages() == 0) make_room(group);
-  const int32_t page = at(group).pool.allocate();
-  if (page < 0) throw InternalError("a page was taken from an exhausted pool");
-  ++at(group).used[static_cast<size_t>(slab_of(at(group), page))];
-  return page;
+  Group& of = at(group);
+  if (of.free == 0 && !free_a_page(group)) throw InternalError("a page was taken from an exhausted pool");
+  const int slab = fullest_with_free_page(group);
+  const int32_t page = of.slabs[static_cast<size_t>(slab)].allocate();
+  --of.free;
+  if (of.used[static_cast<size_t>(slab)]++ == 0) --of.unused;
+  return of.first_pages[static_cast<size_t>(slab)] + page;
 }
 
-void PageCache::retain(int group, int32_t page) {
+void PageCache::retain(int group, int32_t place) {
   Group& of = at(group);
-  if (of.pool.users(page) == 0) {
-    of.idle.remove(page);
-    ++of.used[static_cast<size_t>(slab_of(of, page))];
+  const auto slab = static_cast<size_t>(place / of.slab_pages);
+  const int32_t page = place % of.slab_pages;
+  if (of.slabs[slab].users(page) == 0) {
+    of.idle.remove(place);
+    if (of.used[slab]++ == 0) --of.unused;
   }
-  of.pool.retain(page);
+  of.slabs[slab].retain(page);
 }
 
-void PageCache::release(int group, int32_t page) {
+void PageCache::release_place(int group, int32_t place) {
   Group& of = at(group);
-  if (of.pool.release(page) > 0) return;
-  --of.used[static_cast<size_t>(slab_of(of, page))];
-  if (is_known(group, page)) {
-    of.idle.add(page);
-  } else {
-    of.pool.recycle(page);
+  const auto slab = static_cast<size_t>(place / of.slab_pages);
+  const int32_t page = place % of.slab_pages;
+  if (of.slabs[slab].release(page) > 0) return;
+  if (--of.used[slab] == 0) ++of.unused;
+  if (is_known(group, place)) {
+    of.idle.add(place);
+    return;
+  }
+  of.slabs[slab].recycle(page);
+  ++of.free;
+  // Nobody would find anything in it: whoever needs a slab next takes it before anything is evicted.
+  if (groups() > 1 && of.slabs[slab].free_pages() == of.slab_pages) {
+    strip(static_cast<int>(slab));
+    free_slabs_.push_back(static_cast<int>(slab));
   }
 }
+
+void PageCache::release(int group, int32_t page) { release_place(group, place_of(at(group), page)); }
 
 void PageCache::release(int group, std::span<const int32_t> pages) {
   // Last to first: a page is then never evicted before the pages that follow it, which could not be found without it.
   for (size_t i = pages.size(); i > 0; --i) release(group, pages[i - 1]);
 }
 
-void PageCache::forget(int group, int32_t page) {
+void PageCache::forget(int group, int32_t place) {
   if (group > 0) {
-    int32_t& node = at(group).node[static_cast<size_t>(page)];
+    int32_t& node = at(group).node[static_cast<size_t>(place)];
     at(group).beside[static_cast<size_t>(node)] = kNone;
     node = kNone;
     return;
   }
-  index_->erase(page);
+  index_->erase(place);
   // What other groups have of its tokens is not found without it.
   for (int other = 1; other < groups(); ++other) {
-    const int32_t beside = at(other).beside[static_cast<size_t>(page)];
+    const int32_t beside = at(other).beside[static_cast<size_t>(place)];
     if (beside == kNone) continue;
     if (at(other).idle.contains(beside)) {
       evict(other, beside);
@@ -204,26 +284,31 @@ void PageCache::forget(int group, int32_t page) {
   }
 }
 
-void PageCache::evict(int group, int32_t page) {
-  at(group).idle.remove(page);
-  forget(group, page);
-  at(group).pool.recycle(page);
+void PageCache::evict(int group, int32_t place) {
+  Group& of = at(group);
+  of.idle.remove(place);
+  forget(group, place);
+  of.slabs[static_cast<size_t>(place / of.slab_pages)].recycle(place % of.slab_pages);
+  ++of.free;
 }
 
 int PageCache::match(std::span<const int32_t> tokens, std::span<std::vector<int32_t>* const> pages) {
   if (!index_) return 0;
   const auto size = static_cast<size_t>(page_);
-  std::vector<int32_t>& found = *pages[0];
+  std::vector<int32_t>& found = *pages[0];  // places, until it is known which of them every group has
   const size_t before = found.size();
   for (size_t first = 0; first + size <= tokens.size(); first += size) {
-    const int32_t page = index_->find(found.size() == before ? PrefixIndex::kRoot : found.back(), tokens.subspan(first, size));
-    if (page == kNone) break;
-    found.push_back(page);
+    const int32_t place = index_->find(found.size() == before ? PrefixIndex::kRoot : found.back(), tokens.subspan(first, size));
+    if (place == kNone) break;
+    found.push_back(place);
   }
   auto count = static_cast<int>(found.size() - before);
+  const auto beside = [&](int group, int page) {
+    return at(group).beside[static_cast<size_t>(found[before + static_cast<size_t>(page)])];
+  };
   const auto has_all = [&](int group) {
     for (int page = first_page(group, count * page_); page < count; ++page) {
-      if (at(group).beside[static_cast<size_t>(found[before + static_cast<size_t>(page)])] == kNone) return false;
+      if (beside(group, page) == kNone) return false;
     }
     return true;
   };
@@ -236,42 +321,49 @@ int PageCache::match(std::span<const int32_t> tokens, std::span<std::vector<int3
     }
   }
   found.resize(before + static_cast<size_t>(count));
-  for (const int32_t page : std::span(found).subspan(before)) retain(0, page);
   for (int group = 1; group < groups(); ++group) {
     for (int page = first_page(group, count * page_); page < count; ++page) {
-      pages[static_cast<size_t>(group)]->push_back(
-          at(group).beside[static_cast<size_t>(found[before + static_cast<size_t>(page)])]);
-      retain(group, pages[static_cast<size_t>(group)]->back());
+      retain(group, beside(group, page));
+      pages[static_cast<size_t>(group)]->push_back(number_of(at(group), beside(group, page)));
     }
+  }
+  for (int32_t& page : std::span(found).subspan(before)) {
+    retain(0, page);
+    page = number_of(at(0), page);
   }
   return count;
 }
 
 int32_t PageCache::publish(int32_t parent, std::span<const int32_t> tokens, int32_t page) {
   if (!index_) return page;
-  const int32_t known = index_->find(parent, tokens);
-  if (known == page) return page;
+  const Group& group = at(0);
+  const int32_t parent_place = parent == PrefixIndex::kRoot ? parent : place_of(group, parent);
+  const int32_t place = place_of(group, page);
+  const int32_t known = index_->find(parent_place, tokens);
+  if (known == place) return page;
   if (known == kNone) {
-    index_->insert(parent, tokens, page);
+    index_->insert(parent_place, tokens, place);
     return page;
   }
   retain(0, known);
-  release(0, page);
-  return known;
+  release_place(0, place);
+  return number_of(group, known);
 }
 
 int32_t PageCache::publish_beside(int32_t node, int group, int32_t page) {
   if (!index_) return page;
-  int32_t& beside = at(group).beside[static_cast<size_t>(node)];
-  if (beside == page) return page;
+  const int32_t node_place = place_of(at(0), node);
+  const int32_t place = place_of(at(group), page);
+  int32_t& beside = at(group).beside[static_cast<size_t>(node_place)];
+  if (beside == place) return page;
   if (beside == kNone) {
-    beside = page;
-    at(group).node[static_cast<size_t>(page)] = node;
+    beside = place;
+    at(group).node[static_cast<size_t>(place)] = node_place;
     return page;
   }
   retain(group, beside);
-  release(group, page);
-  return beside;
+  release_place(group, place);
+  return number_of(at(group), beside);
 }
 
 }  // namespace sluice

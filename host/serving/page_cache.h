@@ -18,6 +18,12 @@ inline constexpr int kMostGroups = 8;
 /// A number of pages for each group.
 using PageCounts = std::array<int, kMostGroups>;
 
+/// Pages that all of their users are about to give up.
+struct FreedPages {
+  PageCounts pages{};
+  std::vector<int> of_slabs;  // [slabs]
+};
+
 /// Pages as requests see them: taken, shared with whoever has the same prefix, given back. A page given back that others
 /// may want again is kept until its room is needed. Nothing allocates after construction.
 ///
@@ -46,18 +52,28 @@ class PageCache {
   int pages() const { return slabs() * groups_.front().slab_pages; }
   /// Pages of a group that `take` can give, those that would be evicted included, if no other group takes any.
   int available(int group = 0) const;
-  /// Whether `take` can give so many pages of each group.
-  bool has_room(const PageCounts& wanted) const;
+  /// Whether `make_room` would succeed.
+  bool has_room(const PageCounts& wanted) const { return has_room(wanted, nullptr); }
+  /// The same once `freed` have been given up.
+  bool has_room(const PageCounts& wanted, const FreedPages& freed) const { return has_room(wanted, &freed); }
   /// The same where nobody had any.
   bool holds(const PageCounts& wanted) const;
-  int free_pages(int group = 0) const { return groups_[static_cast<size_t>(group)].pool.free_pages(); }
-  int users(int group, int32_t page) const { return groups_[static_cast<size_t>(group)].pool.users(page); }
+  /// Moves slabs between groups so that `take` gives so many pages of each group, in any order, if nothing is released meanwhile.
+  /// False, and nothing happens, where that cannot be.
+  bool make_room(const PageCounts& wanted);
+  /// None, with room for counts of all slabs.
+  FreedPages no_pages() const { return {.pages = {}, .of_slabs = std::vector<int>(owners_.size(), 0)}; }
+  /// Adds a page that is used.
+  void add_freed(int group, int32_t page, FreedPages& freed) const;
+  int free_pages(int group = 0) const { return groups_[static_cast<size_t>(group)].free; }
+  int users(int group, int32_t page) const;
   /// Slabs that no group has.
   int free_slabs() const { return static_cast<int>(free_slabs_.size()); }
   /// Memory of the bookkeeping.
   size_t bytes() const;
 
-  /// A page of one's own, with undefined contents. Throws InternalError if none is available.
+  /// A page of one's own, with undefined contents, of the slab of which most pages are used: so slabs become unused soonest.
+  /// Throws InternalError if none is available.
   int32_t take(int group);
   /// Gives up one's use of `pages`.
   void release(int group, std::span<const int32_t> pages);
@@ -74,42 +90,54 @@ class PageCache {
   int32_t publish_beside(int32_t node, int group, int32_t page);
 
  private:
+  // Inside, a page is known by its place among all that its group could have, which has no gaps: slab * slab_pages + i. Outside
+  // it is known by its number (PoolMap).
   struct Group {
     int window = 0;
     int slab_pages = 0;
-    std::vector<int32_t> first_pages;  // [slabs]
-    BlockPool pool;
-    IdlePages idle;               // known pages that nobody uses
-    std::vector<int> used;        // [slabs] pages that somebody uses
-    std::vector<int32_t> beside;  // of other groups than the first, by page of the first: the page with its tokens, or kNone
-    std::vector<int32_t> node;    // and the reverse
+    std::vector<int32_t> first_pages;  // [slabs] numbers
+    std::vector<BlockPool> slabs;      // [slabs] who uses which of a slab's pages
+    std::vector<int> used;             // [slabs] pages that somebody uses
+    int free = 0;                      // pages in slabs of the group that are free
+    int unused = 0;                    // slabs of the group of which nobody uses a page
+    IdlePages idle;                    // known pages that nobody uses
+    std::vector<int32_t> beside = {};  // of other groups than the first, by page of the first: the page with its tokens, or kNone
+    std::vector<int32_t> node = {};    // and the reverse
   };
 
   Group& at(int group) { return groups_[static_cast<size_t>(group)]; }
+  const Group& at(int group) const { return groups_[static_cast<size_t>(group)]; }
   int slabs() const { return static_cast<int>(owners_.size()); }
-  static int slab_of(const Group& group, int32_t page);
-  void add_group(int window, int slab_pages, std::vector<int32_t> first_pages, int limit);
+  static int32_t place_of(const Group& group, int32_t number);
+  static int32_t number_of(const Group& group, int32_t place);
+  void add_group(int window, int slab_pages, std::vector<int32_t> first_pages);
   /// Pages of a group that it has, and nobody uses.
-  static int spare(const Group& group) { return group.pool.free_pages() + group.idle.count(); }
-  /// Slabs of a group of which nobody uses a page.
-  int unused_slabs(int group) const;
-  bool is_known(int group, int32_t page) const;
-  void retain(int group, int32_t page);
-  /// Makes pages of a group free if nothing else is to go, or none.
-  void make_room(int group);
+  static int spare(const Group& group) { return group.free + group.idle.count(); }
+  bool has_room(const PageCounts& wanted, const FreedPages* freed) const;
+  bool is_known(int group, int32_t place) const;
+  void retain(int group, int32_t place);
+  void release_place(int group, int32_t place);
+  /// Makes a page of a group free. False if it has none to give, and no other group a slab.
+  bool free_a_page(int group);
+  /// Gives a group a slab: one that no group has, or one that another does not use, and can miss where it wants `wanted` pages.
+  bool give_slab(int group, const PageCounts& wanted);
   void adopt(int slab, int group);
   /// Takes a slab of which nobody uses a page from its group.
   void strip(int slab);
+  /// Of a group's slabs of which nobody uses a page, the one that was used longest ago.
+  int coldest_unused(const Group& group, int index);
+  int fullest_with_free_page(int group) const;
   /// Forgets a page that nobody uses: it is free afterwards.
-  void evict(int group, int32_t page);
-  void forget(int group, int32_t page);
+  void evict(int group, int32_t place);
+  void forget(int group, int32_t place);
 
   int page_;
   bool share_;
   std::vector<Group> groups_;
-  std::vector<int> owners_;      // [slabs] group, or -1
-  std::vector<int> free_slabs_;  // the lowest last
-  std::optional<PrefixIndex> index_;
+  std::vector<int> owners_;  // [slabs] group, or -1
+  std::vector<int> free_slabs_;
+  std::vector<int> idle_seen_;        // [slabs] of `coldest_unused`
+  std::optional<PrefixIndex> index_;  // of places
 };
 
 }  // namespace sluice

@@ -26,13 +26,14 @@ bool erase(std::vector<Sequence*>& list, const Sequence& sequence) {
 
 /// Tokens of a page, by group.
 std::vector<int> page_sizes(const PageCache& cache) {
-  return std::vector<int>(static_cast<size_t>(cache.groups()), cache.page());
+  std::vector<int> sizes(static_cast<size_t>(cache.groups()), cache.page());
+  return sizes;
 }
 
 }  // namespace
 
 Scheduler::Scheduler(PageCache& cache, const SchedulerOptions& options)
-    : cache_(cache), options_(options), pass_(page_sizes(cache)) {
+    : cache_(cache), options_(options), freed_(cache.no_pages()), pass_(page_sizes(cache)) {
   if (options.max_batch < 1 || options.max_pass_tokens < options.max_batch || options.max_logit_rows < options.max_batch) {
     throw InternalError("a pass must have room for one row of every running sequence");
   }
@@ -167,14 +168,15 @@ bool Scheduler::find_room(Sequence& newcomer) {
   giving_way_.clear();
   if (unfinished() >= options_.max_batch && one_to_give_way(newcomer) == nullptr) return false;
   match_prefix(newcomer);
-  PageCounts freed{};
-  while (!fits(newcomer, freed)) {
+  freed_.pages = {};
+  std::fill(freed_.of_slabs.begin(), freed_.of_slabs.end(), 0);
+  while (!fits(newcomer)) {
     Sequence* const last = one_to_give_way(newcomer);
     if (last == nullptr) {
       give_up_room(newcomer);
       return false;
     }
-    add_freed(*last, freed);
+    add_freed(*last);
     erase(running_, *last);
     giving_way_.push_back(last);
   }
@@ -187,16 +189,23 @@ void Scheduler::give_up_room(Sequence& newcomer) {
   release_pages(newcomer);
 }
 
-bool Scheduler::fits(const Sequence& newcomer, const PageCounts& freed) const {
+bool Scheduler::fits(const Sequence& newcomer) const {
   if (unfinished() >= options_.max_batch) return false;
-  // Pages to copy from are held beside the copies. The pool may not have room for both, but it has for the sequence alone.
-  if (newcomer.own_pages && running() == 0) return true;
-  // A page of growth for everyone who runs, or the newcomer would be thrown out again at once.
+  // Nobody else has pages. Where those of its known prefix are in the way, `take_pages` gives them up.
+  if (running() == 0) return true;
+  // Growth for everyone who runs, or the newcomer would be thrown out again at once.
   PageCounts wanted = missing_pages(newcomer);
-  for (int group = 0; group < cache_.groups(); ++group) {
-    wanted[static_cast<size_t>(group)] += running() - freed[static_cast<size_t>(group)];
+  for (const Sequence* each : running_) {
+    for (int group = 0; group < cache_.groups(); ++group) wanted[static_cast<size_t>(group)] += growth(*each, group);
   }
-  return cache_.has_room(wanted);
+  return cache_.has_room(wanted, freed_);
+}
+
+int Scheduler::growth(const Sequence& sequence, int group) const {
+  if (cache_.window(group) == 0) return 1;
+  const KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
+  const int all = pages_for(static_cast<int>(sequence.tokens.size()), cache_.page()) - kept.first;
+  return std::max(1, std::min(all, window_pages(group)) - static_cast<int>(kept.pages.size()));
 }
 
 PageCounts Scheduler::missing_pages(const Sequence& newcomer) const {
@@ -210,7 +219,7 @@ PageCounts Scheduler::missing_pages(const Sequence& newcomer) const {
   return missing;
 }
 
-void Scheduler::add_freed(const Sequence& sequence, PageCounts& freed) const {
+void Scheduler::add_freed(const Sequence& sequence) {
   for (int group = 0; group < cache_.groups(); ++group) {
     const KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
     for (size_t i = 0; i < kept.pages.size(); ++i) {
@@ -224,7 +233,7 @@ void Scheduler::add_freed(const Sequence& sequence, PageCounts& freed) const {
           return place >= 0 && place < static_cast<int>(theirs.pages.size()) && theirs.pages[static_cast<size_t>(place)] == page;
         }));
       }
-      if (users == 1) ++freed[static_cast<size_t>(group)];
+      if (users == 1) cache_.add_freed(group, page, freed_);
     }
   }
 }
@@ -243,7 +252,11 @@ void Scheduler::match_prefix(Sequence& sequence) {
 }
 
 void Scheduler::take_pages(Sequence& sequence) {
-  if (!cache_.has_room(missing_pages(sequence))) release_pages(sequence);  // it is alone, and copies nothing
+  // Where there is no room it is alone: its pages are packed anew, without the known ones, and it copies nothing.
+  if (!cache_.make_room(missing_pages(sequence))) {
+    release_pages(sequence);
+    cache_.make_room(missing_pages(sequence));
+  }
   const auto found = static_cast<int>(sequence.pages().size());
   sequence.computed = found * cache_.page();
   sequence.published = sequence.own_pages ? 0 : found;
@@ -287,23 +300,35 @@ void Scheduler::preempt(Sequence& sequence) {
   insert_by_rank(waiting_, sequence);
 }
 
-PageCounts Scheduler::missing_for_next_row(const Sequence& sequence) const {
+PageCounts Scheduler::missing_for_rows(const Sequence& sequence, int end) const {
   PageCounts missing{};
   for (int group = 0; group < cache_.groups(); ++group) {
-    const bool has_page = pages_for(sequence.computed + 1, cache_.page()) <= sequence.kept[static_cast<size_t>(group)].end();
-    missing[static_cast<size_t>(group)] = has_page ? 0 : 1;
+    const auto index = static_cast<size_t>(group);
+    missing[index] = std::max(0, pages_for(end, cache_.page()) - sequence.kept[index].end());
+  }
+  return missing;
+}
+
+PageCounts Scheduler::missing_for_next_rows() const {
+  PageCounts missing{};
+  for (const Sequence* sequence : running_) {
+    if (is_computed(*sequence)) continue;
+    const PageCounts more = missing_for_rows(*sequence, sequence->computed + 1);
+    for (size_t group = 0; group < missing.size(); ++group) missing[group] += more[group];
   }
   return missing;
 }
 
 void Scheduler::grow() {
+  // For everyone at once where that can be: pages that are taken one by one may lie in more slabs than need be.
+  cache_.make_room(missing_for_next_rows());
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
     if (is_computed(sequence)) continue;
-    const PageCounts missing = missing_for_next_row(sequence);
+    const PageCounts missing = missing_for_rows(sequence, sequence.computed + 1);
     if (missing == PageCounts{}) continue;
     while (!cache_.has_room(missing) && running_.back() != &sequence) preempt(*running_.back());
-    if (cache_.has_room(missing)) {
+    if (cache_.make_room(missing)) {
       take_for_rows(sequence, sequence.computed + 1);
     } else {
       preempt(sequence);  // the last in rank: everyone before it has its page
@@ -312,11 +337,12 @@ void Scheduler::grow() {
 }
 
 int Scheduler::rows_with_room(const Sequence& sequence, int rows) const {
-  for (int group = 1; group < cache_.groups(); ++group) {
-    const int pages = sequence.kept[static_cast<size_t>(group)].end() + cache_.available(group);
-    rows = std::min(rows, pages * cache_.page() - sequence.computed);
+  if (cache_.groups() == 1) return rows;  // it has the pages of all of its tokens
+  while (rows > 0 && !cache_.has_room(missing_for_rows(sequence, sequence.computed + rows))) {
+    // Up to the page before.
+    rows = (pages_for(sequence.computed + rows, cache_.page()) - 1) * cache_.page() - sequence.computed;
   }
-  return rows;
+  return std::max(0, rows);
 }
 
 void Scheduler::take_for_rows(Sequence& sequence, int end) {
@@ -430,6 +456,7 @@ void Scheduler::append(Sequence& sequence, int rows, bool decoding) {
   for (int i = rows - entry.logit_rows; i < rows; ++i) pass_.logit_rows.push_back(row + i);
   pass_.entries.push_back(entry);
   pass_.tokens.insert(pass_.tokens.end(), sequence.tokens.begin() + first, sequence.tokens.begin() + end);
+  cache_.make_room(missing_for_rows(sequence, end));
   take_for_rows(sequence, end);
   pass_.batch.add({.first = first, .rows = rows, .decoding = decoding, .seed = sequence.seed, .state = sequence.state});
   for (int group = 0; group < cache_.groups(); ++group) {
@@ -465,14 +492,8 @@ bool Scheduler::can_plan_ahead() {
       return false;
     }
   }
-  PageCounts growing{};
-  for (const Sequence* sequence : running_) {
-    if (sequence->prompt_logits) return false;
-    if (is_computed(*sequence)) continue;
-    const PageCounts missing = missing_for_next_row(*sequence);
-    for (size_t group = 0; group < growing.size(); ++group) growing[group] += missing[group];
-  }
-  return unfinished() > 0 && cache_.has_room(growing);
+  if (std::any_of(running_.begin(), running_.end(), [](const Sequence* each) { return each->prompt_logits; })) return false;
+  return unfinished() > 0 && cache_.has_room(missing_for_next_rows());
 }
 
 void Scheduler::expect() {

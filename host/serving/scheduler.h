@@ -78,8 +78,9 @@ struct SchedulerOptions {
 /// A sequence is admitted when the pages for all of its tokens are there (in groups of layers with a window: for those of a
 /// window); if pages run out later, the running sequence of the lowest priority, the latest of equals, gives up its pages and is
 /// computed again. Of those who wait nobody is admitted before whoever is next, and the first in rank (of the highest priority,
-/// the earliest of equals) is never preempted, so everyone ends. Knows neither models nor devices; nothing allocates in passes
-/// that admit nobody.
+/// the earliest of equals) is not preempted, so everyone ends. In groups of layers with a window it may be, once it is alone, if
+/// its pages lie in too many slabs: whoever then admits again gives it pages that lie together. Knows neither models nor devices;
+/// nothing allocates in passes that admit nobody.
 ///
 /// Callers share what there is: next is, of the highest priority, the earliest of the caller who has the fewest sequences
 /// running, if need be in place of those of lower priority and of the latest of who has at least two more; and prompts of several
@@ -101,7 +102,8 @@ class Scheduler {
   std::span<Sequence* const> admit();
   /// The pages that `sequence` was to copy have been copied.
   void release_copied(Sequence& sequence);
-  /// The next pass; empty if nothing runs. Stays valid until the next call.
+  /// The next pass; empty if nothing runs, which may be so while somebody waits: `admit` then admits. Stays valid until the next
+  /// call.
   const ScheduledPass& plan();
   /// The pass that `plan` returned has run, or will have before anything that is run from now on.
   void complete();
@@ -137,22 +139,26 @@ class Scheduler {
   bool find_room(Sequence& newcomer);
   /// Undoes `find_room`.
   void give_up_room(Sequence& newcomer);
-  /// Whether `newcomer` can run beside `running_` where so many more pages are available.
-  bool fits(const Sequence& newcomer, const PageCounts& freed) const;
+  /// Whether `newcomer` can run beside `running_` once `freed_` have been given up.
+  bool fits(const Sequence& newcomer) const;
+  /// Pages that a sequence that runs will soon want of a group.
+  int growth(const Sequence& sequence, int group) const;
   /// Pages to take for `newcomer`, which holds those that the prefix cache knows.
   PageCounts missing_pages(const Sequence& newcomer) const;
   /// Pages of a window that a group needs at once, for chunks of a prompt, too.
   int window_pages(int group) const;
-  /// Adds the pages of `sequence` that nobody else uses, `giving_way_` aside.
-  void add_freed(const Sequence& sequence, PageCounts& freed) const;
+  /// Adds the pages of `sequence` that nobody else uses, `giving_way_` aside, to `freed_`.
+  void add_freed(const Sequence& sequence);
   void match_prefix(Sequence& sequence);
   void take_pages(Sequence& sequence);
   void release_pages(Sequence& sequence);
   void preempt(Sequence& sequence);
   /// Every sequence that runs has pages for its next row, or has been preempted.
   void grow();
-  /// Pages of each group that the next row of `sequence` needs and it does not have.
-  PageCounts missing_for_next_row(const Sequence& sequence) const;
+  /// Pages of each group that rows of `sequence` up to `end` need and it does not have.
+  PageCounts missing_for_rows(const Sequence& sequence, int end) const;
+  /// Those that the next row of everyone who runs needs.
+  PageCounts missing_for_next_rows() const;
   /// Rows of a prompt that there are pages for, `rows` at most.
   int rows_with_room(const Sequence& sequence, int rows) const;
   /// Takes pages for rows up to `end`.
@@ -189,6 +195,7 @@ class Scheduler {
   std::vector<Sequence*> running_;  // by rank
   std::vector<Sequence*> admitted_;
   std::vector<Sequence*> giving_way_;  // to the next newcomer
+  FreedPages freed_;                   // by them
   struct Wish {
     uint64_t caller = 0;
     int rows = 0;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <numeric>
 #include <random>
 #include <set>
@@ -41,6 +43,7 @@ TEST(BlockPool, NoticesMisuse) {
   pool.release(page);
   pool.recycle(page);
   EXPECT_THROW(pool.recycle(page), InternalError);
+  EXPECT_THROW(pool.retain(page), InternalError) << "it is free";
 }
 
 TEST(PrefixIndex, TellsEqualTokensAfterDifferentParentsApart) {
@@ -73,14 +76,6 @@ TEST(IdlePages, TheLongestIdleComesFirst) {
   EXPECT_EQ(order, (std::vector<int32_t>{2, 3, 0}));
   EXPECT_EQ(idle.oldest(), IdlePages::kNone);
   EXPECT_THROW(idle.remove(1), InternalError);
-}
-
-TEST(BlockPool, PagesComeAndGo) {
-  BlockPool pool = BlockPool::empty(10);
-  EXPECT_EQ(pool.allocate(), -1);
-  pool.add(4, 3);
-  EXPECT_EQ(pool.allocate(), 4);
-  EXPECT_THROW(pool.withdraw(4, 3), InternalError) << "one is used";
 }
 
 int match(PageCache& cache, const std::vector<int32_t>& tokens, std::vector<int32_t>& found) {
@@ -191,6 +186,94 @@ TEST(PageCache, FindsAPrefixOfWhichEveryGroupHasWhatItNeeds) {
   found_beside.clear();
   EXPECT_EQ(cache.match(tokens, lists), 3);
   EXPECT_EQ(found_beside, std::vector<int32_t>{beside[2]});
+}
+
+TEST(PageCache, TakesFromTheFullestSlab) {
+  PageCache cache(map_of_two(), {.page = 8, .share = false, .windows = {0, 8}});
+  std::vector<int32_t> pages;
+  for (int i = 0; i < 4; ++i) pages.push_back(cache.take(0));
+  for (int i = 0; i < 2; ++i) cache.take(1);
+  // The first slab has a page in use, the second none: it is free to whoever needs one.
+  for (const size_t page : {1, 3, 2}) cache.release(0, pages[page]);
+  ASSERT_TRUE(cache.has_room({1, 1}));
+  EXPECT_EQ(cache.take(0), pages[1]);
+  cache.take(1);
+}
+
+TEST(PageCache, WhatNobodyUsesOrKnowsIsTakenBeforeWhatIsKnown) {
+  PageCache cache(map_of_two(), {.page = 8, .share = true, .windows = {0, 8}});
+  const std::vector<int32_t> tokens = {0, 1, 2, 3, 4, 5, 6, 7};
+  std::vector<int32_t> pages;
+  for (int i = 0; i < 2; ++i) pages.push_back(cache.take(0));
+  std::vector<int32_t> others;
+  for (int i = 0; i < 4; ++i) others.push_back(cache.take(1));
+  cache.publish(PrefixIndex::kRoot, tokens, pages[0]);
+  cache.release(0, pages[0]);
+  cache.release(1, others);
+  EXPECT_EQ(cache.free_slabs(), 2);
+  for (int i = 0; i < 3; ++i) cache.take(0);
+  std::vector<int32_t> found;
+  std::vector<int32_t> beside;
+  std::vector<int32_t>* const lists[] = {&found, &beside};
+  EXPECT_EQ(cache.match(tokens, lists), 0) << "the window's group has nothing of it";
+  EXPECT_EQ(cache.free_pages(0), 1);
+  EXPECT_EQ(cache.available(0), 2) << "the page that is known was not evicted";
+}
+
+/// After any history, pages that there is room for can be taken, in whatever order.
+TEST(PageCache, WhatThereIsRoomForCanBeTaken) {
+  std::mt19937 random(7);
+  const auto draw = [&](int least, int most) { return std::uniform_int_distribution<int>(least, most)(random); };
+  int promised = 0;
+  int refused = 0;
+  for (int round = 0; round < 300; ++round) {
+    const PageLayout layout = page_layout({.head_dim = 8, .group = 1, .page = 8}, {});
+    const int slab_pages = draw(2, 5);
+    const PoolMap map(1, {{{0, 3}, layout}, {{1}, layout}, {{2}, layout}}, static_cast<size_t>(2 * slab_pages + 1) * layout.bytes,
+                      draw(3, 8));
+    const bool share = round % 2 == 0;
+    PageCache cache(map, {.page = 8, .share = share, .windows = {0, 9, 20}});
+    std::array<std::vector<int32_t>, 3> used;
+    int32_t next_token = 0;
+    const auto take = [&](int group) { used[static_cast<size_t>(group)].push_back(cache.take(group)); };
+    for (int step = 0; step < 120; ++step) {
+      PageCounts wanted{};
+      for (int group = 0; group < 3; ++group) wanted[static_cast<size_t>(group)] = draw(0, 3) == 0 ? draw(0, 6) : draw(0, 1);
+      const bool has_room = cache.has_room(wanted);
+      ASSERT_EQ(cache.make_room(wanted), has_room);
+      ++(has_room ? promised : refused);
+      std::vector<int> order;
+      for (int group = 0; group < 3 && has_room; ++group)
+        order.insert(order.end(), static_cast<size_t>(wanted[static_cast<size_t>(group)]), group);
+      std::shuffle(order.begin(), order.end(), random);
+      for (const int group : order) ASSERT_NO_THROW(take(group)) << "round " << round << ", step " << step;
+      // Two pages of the same tokens become known, now and then.
+      if (share && draw(0, 2) == 0 && cache.has_room({1, 1, 1}) && cache.make_room({1, 1, 1})) {
+        for (int group = 0; group < 3; ++group) take(group);
+        std::vector<int32_t> tokens(8, next_token++);
+        const int32_t node = cache.publish(PrefixIndex::kRoot, tokens, used[0].back());
+        for (const int group : {1, 2}) cache.publish_beside(node, group, used[static_cast<size_t>(group)].back());
+      }
+      for (int group = 0; group < 3; ++group) {
+        auto& pages = used[static_cast<size_t>(group)];
+        std::shuffle(pages.begin(), pages.end(), random);
+        for (int gone = draw(0, has_room ? 3 : 8); gone > 0 && !pages.empty(); --gone) {
+          cache.release(group, pages.back());
+          pages.pop_back();
+        }
+      }
+      // What would be freed makes the room that it is said to make.
+      FreedPages freed = cache.no_pages();
+      for (int group = 0; group < 3; ++group) {
+        for (const int32_t page : used[static_cast<size_t>(group)]) cache.add_freed(group, page, freed);
+      }
+      ASSERT_EQ(cache.has_room(wanted, freed), cache.holds(wanted));
+    }
+    for (int group = 0; group < 3; ++group) cache.release(group, used[static_cast<size_t>(group)]);
+    for (int group = 0; group < 3; ++group) ASSERT_EQ(cache.available(group), map.slabs() * map.slab_pages(group));
+  }
+  EXPECT_GT(promised, 5000);
+  EXPECT_GT(refused, 1000);
 }
 
 }  // namespace
