@@ -97,7 +97,8 @@ struct Lease {
   int64_t attempt = 0;  // from 1
   std::string worker;
   Time expiry = 0;
-  std::optional<int64_t> seed = {};  // of the trial; none: the submission itself is judged, as all are
+  std::optional<int64_t> trial = {};  // its row; none: the submission itself is judged, as all are
+  std::optional<int64_t> seed = {};   // of the trial
 };
 
 enum class StageStatus : uint8_t { kPassed, kFailed, kSkipped };

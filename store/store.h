@@ -88,18 +88,18 @@ class Store {
   /// Throws kNotFound.
   void set_study_state(StudyId id, StudyState state);
   /// Adds trials, all or none, in this order. Each follows its submission until that has a verdict, or until it is told
-  /// otherwise; one whose submission has ended takes that at once. The same key adds nothing again. Throws what `submit` throws,
-  /// kNotFound (study, submission), kConflict (closed; the key came with something else), kInvalid (a submission with other
-  /// settings).
+  /// otherwise; one whose submission has ended takes that at once. The same key adds nothing again. `may_be_added` is a check of
+  /// the caller's, which throws: what is there already is not asked for again. Throws what `submit` throws, kNotFound (study,
+  /// submission), kConflict (closed; the key came with something else), kInvalid (a submission with other settings).
   AddedTrials add_trials(const std::string& agent, StudyId study, const std::vector<TrialDraft>& drafts,
-                         const std::string& idempotency_key = {});
+                         const std::string& idempotency_key = {}, const std::function<void()>& may_be_added = {});
   std::optional<Trial> trial(StudyId study, int64_t number);
   /// `cursor` is empty or a page's `next`. Throws kInvalid.
   TrialPage trials(StudyId study, const TrialFilter& filter, const std::string& cursor = {}, int limit = 50);
   BestTrials best_trials(StudyId study, const Objective& objective);
-  /// Ends a trial. Its submission is judged all the same; a trial with a seed no more. Throws kInvalid, kNotFound, kConflict if
-  /// it has ended.
-  void tell(StudyId study, int64_t number, const Told& told);
+  /// Ends a trial. Its submission is judged all the same; a trial with a seed no more. False if it was told the same before.
+  /// Throws kInvalid, kNotFound, kConflict if it has ended otherwise.
+  bool tell(StudyId study, int64_t number, const Told& told);
 
   // The queue (claims.cpp, queue.cpp)
 

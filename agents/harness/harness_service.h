@@ -67,7 +67,7 @@ class HarnessService {
   /// `drafts` is a trial or a list of them: {"script" or "submission", "params", ...}. {"trials"}, and whether they are new.
   std::pair<Json, bool> add_trials(const Identity& who, store::StudyId id, const Json& drafts,
                                    const std::string& idempotency_key = {});
-  /// `told` is {"state", "values"}. 409 if the trial has ended.
+  /// `told` is {"state", "values"}. 409 if the trial has ended otherwise.
   Json tell(const Identity& who, store::StudyId id, int64_t number, const Json& told);
   Json study(store::StudyId id, Caller& caller);
   Json studies(const store::StudyFilter& filter, const std::string& cursor, int limit, Caller& caller);
@@ -135,7 +135,7 @@ class HarnessService {
   DiffSide side(store::Store& store, store::SubmissionId id);
   /// Throws HttpProblem (409) where a submission is for another model or device.
   void require_suited(store::Store& store, store::SubmissionId id) const;
-  /// Throws HttpProblem (409) where flows would be handed in for another model or device.
+  /// Throws HttpProblem (409) where something would be judged for another model or device.
   void require_served(const store::Study& study, const std::vector<store::TrialDraft>& trials) const;
   ServedSettings served_settings() const { return {options_.equipment, options_.suite, options_.seconds}; }
 

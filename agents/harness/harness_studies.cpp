@@ -70,8 +70,8 @@ std::pair<json, bool> HarnessService::add_trials(const Identity& who, store::Stu
     const auto store = stores_.borrow();
     const store::Study study = own_study(*store, who, id);
     const auto checked = trial_drafts_of(drafts, study.name);
-    require_served(study, checked);
-    const store::AddedTrials added = alone([&] { return store->add_trials(who.name, id, checked, idempotency_key); });
+    const store::AddedTrials added =
+        alone([&] { return store->add_trials(who.name, id, checked, idempotency_key, [&] { require_served(study, checked); }); });
     if (added.has_new_job) changed();
     json list = json::array();
     for (int64_t i = 0; i < added.count; ++i) {
@@ -82,12 +82,12 @@ std::pair<json, bool> HarnessService::add_trials(const Identity& who, store::Stu
 }
 
 void HarnessService::require_served(const store::Study& study, const std::vector<store::TrialDraft>& trials) const {
-  bool has_flow = false;
-  for (const store::TrialDraft& trial : trials) has_flow |= trial.flow.has_value();
+  bool needs_judging = false;
+  for (const store::TrialDraft& trial : trials) needs_judging |= trial.flow.has_value() || trial.seed.has_value();
   const store::Equipment& own = options_.equipment;
-  if (!has_flow || is_served(study.settings, own)) return;
+  if (!needs_judging || is_served(study.settings, own)) return;
   throw HttpProblem(409, fmt::format("study {} is for another model or device than {} on {}", study.id, own.model, own.device))
-      .with("hint", "make another study, or add trials of submissions that were judged");
+      .with("hint", "make another study, or add trials without seeds of submissions that were judged");
 }
 
 json HarnessService::tell(const Identity& who, store::StudyId id, int64_t number, const json& told) {
@@ -96,7 +96,7 @@ json HarnessService::tell(const Identity& who, store::StudyId id, int64_t number
     const auto store = stores_.borrow();
     own_study(*store, who, id);
     required_trial(*store, id, number);
-    alone([&] { store->tell(id, number, checked); });
+    if (alone([&] { return store->tell(id, number, checked); })) changed();
     return sluice::document_of(required_trial(*store, id, number));
   });
 }

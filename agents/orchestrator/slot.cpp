@@ -129,7 +129,7 @@ void Slot::evaluate(const store::Submission& submission, store::Lease& lease) {
   job.name = submission.name;
   job.script = submission.script;
   job.suite = settings.suite;
-  job.seed = lease.seed ? options_.seed.derived(fmt::format("trial {}", *lease.seed)) : options_.seed;
+  job.seed = lease.trial ? options_.seed.derived(fmt::format("trial {}", lease.seed.value())) : options_.seed;
   job.model_digest = settings.model_digest;
   stage_ = "verify";
   const Clock::time_point deadline = Clock::now() + duration_of(settings.seconds);

@@ -66,7 +66,7 @@ std::optional<Lease> Store::claim(const std::string& worker, Time duration, cons
   Query(*database_, "INSERT INTO evaluations (submission, trial, attempt, worker, started) VALUES (?, ?, ?, ?, ?)",
         job.submission, job.trial, attempt, worker, time)
       .run();
-  const Lease lease{job.submission, database_->last_id(), attempt, worker, time + duration, next->seed};
+  const Lease lease{job.submission, database_->last_id(), attempt, worker, time + duration, job.trial, next->seed};
   Query(*database_, "UPDATE queue SET evaluation = ?, lease_owner = ?, lease_expiry = ? WHERE id = ?", lease.evaluation, worker,
         lease.expiry, job.id)
       .run();

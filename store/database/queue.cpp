@@ -185,7 +185,7 @@ void Store::finish(const Job& job, EvaluationId evaluation, Status status) {
         "UPDATE submissions SET status = ?, updated = ?, judged = ?, first_finished = coalesce(first_finished, ?) WHERE id = ?",
         name_of(status), time, evaluation, time, job.submission)
       .run();
-  follow_submission(*database_, job.submission);
+  follow_submission(*database_, job.submission, evaluation);
   append("finished", job.submission, finished_event(status));
 }
 
@@ -229,7 +229,7 @@ bool Store::cancel(SubmissionId submission) {
         "first_finished = coalesce(first_finished, ?) WHERE id = ?",
         time, running, time, submission)
       .run();
-  follow_submission(*database_, submission);
+  follow_submission(*database_, submission, running);
   append("cancelled", submission, finished_event(Status::kCancelled));
   transaction.commit();
   return true;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <map>
 
 #include "store/database/submissions.h"
 #include "store/error.h"
@@ -99,15 +100,24 @@ void require_settings(Database& database, const StudyRow& study, SubmissionId su
          "give its script instead: with the study's settings it is another submission");
 }
 
-/// The row of a trial that has not ended.
-int64_t open_trial(Database& database, StudyId study, int64_t number) {
-  Query query(database, "SELECT id, state FROM trials WHERE study = ? AND number = ?", study, number);
+std::map<std::string, double> told_values(Database& database, int64_t trial) {
+  std::map<std::string, double> values;
+  Query query(database, "SELECT name, value FROM told_values WHERE trial = ?", trial);
+  while (query.step()) values.emplace(query.text(0), query.real(1));
+  return values;
+}
+
+/// The row of a trial that is to be told its end, or nothing if it was told the same before.
+std::optional<int64_t> trial_to_tell(Database& database, StudyId study, int64_t number, const Told& told) {
+  Query query(database, "SELECT id, state, told FROM trials WHERE study = ? AND number = ?", study, number);
   if (!query.step()) throw StoreError(ErrorKind::kNotFound, fmt::format("study {} has no trial {}", study, number));
-  if (const std::string state = query.text(1); is_final(trial_state_of(state))) {
-    throw StoreError(ErrorKind::kConflict, fmt::format("trial {} of study {} is {} already", number, study, state),
-                     "a trial that has ended stays as it is: add another one");
-  }
-  return query.integer(0);
+  const int64_t id = query.integer(0);
+  const TrialState state = trial_state_of(query.text(1));
+  if (!is_final(state)) return id;
+  const bool is_told = query.integer(2) != 0;
+  if (is_told && state == told.state && told_values(database, id) == told.values) return std::nullopt;
+  throw StoreError(ErrorKind::kConflict, fmt::format("trial {} of study {} is {} already", number, study, name_of(state)),
+                   "a trial that has ended stays as it is: add another one");
 }
 
 void check_told(const Told& told) {
@@ -125,17 +135,24 @@ void check_told(const Told& told) {
   }
 }
 
+/// The evaluation whose verdict is the status of a submission that has ended, for trials that are added afterwards.
+std::optional<EvaluationId> evaluation_of_status(Database& database, SubmissionId submission) {
+  Query query(database,
+              "SELECT e.id FROM submissions s JOIN evaluations e ON e.id = s.judged AND e.verdict = s.status WHERE s.id = ?",
+              submission);
+  if (!query.step()) return std::nullopt;
+  return query.integer(0);
+}
+
 }  // namespace
 
-void follow_submission(Database& database, SubmissionId submission) {
-  // While it is judged the evaluation is the queue's, afterwards the one that gave the verdict, if any did: a submission that is
-  // cancelled in the queue has none, or only that of an earlier verdict.
+void follow_submission(Database& database, SubmissionId submission, std::optional<EvaluationId> ended_by) {
+  // While it is judged the evaluation is the queue's.
   Query query(database,
               "SELECT s.status, e.id, e.started, coalesce(e.finished, s.updated) FROM submissions s "
               "LEFT JOIN queue q ON q.submission = s.id AND q.trial IS NULL "
-              "LEFT JOIN evaluations e ON e.id = coalesce(q.evaluation, s.judged) AND coalesce(e.verdict, 'running') = s.status "
-              "WHERE s.id = ?",
-              submission);
+              "LEFT JOIN evaluations e ON e.id = coalesce(q.evaluation, ?1) WHERE s.id = ?2",
+              ended_by, submission);
   query.step();
   const TrialState state = trial_state_of(status_of(query.text(0)));
   const bool ends = is_final(state);
@@ -161,7 +178,7 @@ void set_trial(Database& database, int64_t trial, TrialState state, Time time, s
 }
 
 AddedTrials Store::add_trials(const std::string& agent_name, StudyId study_id, const std::vector<TrialDraft>& drafts,
-                              const std::string& idempotency_key) {
+                              const std::string& idempotency_key, const std::function<void()>& may_be_added) {
   check_text("idempotency key", idempotency_key, Limits::kIdempotencyKey);
   const Time time = options_.clock();
   Transaction transaction(*database_, Transaction::Kind::kWrite);
@@ -171,6 +188,7 @@ AddedTrials Store::add_trials(const std::string& agent_name, StudyId study_id, c
   const std::string hash = hash_of_request(kept);
   if (const auto known = known_by_key(*database_, study_id, idempotency_key, hash)) return *known;
   require_open(study);
+  if (may_be_added) may_be_added();
   const auto count = static_cast<int64_t>(kept.size());
   require_room(agent, "trials", count);
   AddedTrials added{next_number(*database_, study_id), count, true};
@@ -188,7 +206,7 @@ AddedTrials Store::add_trials(const std::string& agent_name, StudyId study_id, c
     if (draft.seed) {
       enqueue_trial(database_->last_id());
     } else {
-      follow_submission(*database_, submitted.id);
+      follow_submission(*database_, submitted.id, evaluation_of_status(*database_, submitted.id));
     }
   }
   remember_key(*database_, study_id, idempotency_key, hash, added, time);
@@ -196,17 +214,20 @@ AddedTrials Store::add_trials(const std::string& agent_name, StudyId study_id, c
   return added;
 }
 
-void Store::tell(StudyId study, int64_t number, const Told& told) {
+bool Store::tell(StudyId study, int64_t number, const Told& told) {
   check_told(told);
   Transaction transaction(*database_, Transaction::Kind::kWrite);
-  const int64_t id = open_trial(*database_, study, number);
-  Query(*database_, "UPDATE trials SET state = ?, told = 1, finished = ? WHERE id = ?", name_of(told.state), options_.clock(), id)
+  const std::optional<int64_t> id = trial_to_tell(*database_, study, number, told);
+  if (!id) return false;
+  Query(*database_, "UPDATE trials SET state = ?, told = 1, finished = ? WHERE id = ?", name_of(told.state), options_.clock(),
+        *id)
       .run();
-  dequeue_trial(id);
+  dequeue_trial(*id);
   for (const auto& [name, value] : told.values) {
-    Query(*database_, "INSERT INTO told_values (trial, name, value) VALUES (?, ?, ?)", id, name, value).run();
+    Query(*database_, "INSERT INTO told_values (trial, name, value) VALUES (?, ?, ?)", *id, name, value).run();
   }
   transaction.commit();
+  return true;
 }
 
 }  // namespace sluice::store

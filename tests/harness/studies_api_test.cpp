@@ -148,6 +148,7 @@ TEST_F(StudiesApi, AgentsTellWhatTheyMeasured) {
   EXPECT_EQ(told["values"]["loss"], json({{"value", 0.5}, {"low", nullptr}, {"high", nullptr}, {"unit", ""}}));
   EXPECT_EQ(tell(study, 1, {{"state", "pruned"}})["state"], "pruned");
   tell(study, 0, {{"values", {{"loss", 0.25}}}}, 409);
+  EXPECT_EQ(tell(study, 0, {{"values", {{"loss", 0.5}, {"steps", 3}}}}), told) << "sent again";
   decide(passed(0.5));
   EXPECT_EQ(get(fmt::format("/v1/studies/{}/trials/0", study)), told) << "the verdict changes nothing";
   tell(study, 2, {{"state", "failed"}}, 409);
@@ -304,7 +305,8 @@ TEST_F(StudiesApi, FlowsAreForTheServersModelAlone) {
   HarnessService before(database_, options);
   const Identity ada{"ada", Role::kAgent};
   const store::StudyId study = before.create_study(ada, {{"name", "x"}})["id"];
-  const json judged = before.add_trials(ada, study, flow(1)).first["trials"][0]["submission"];
+  const json first = before.add_trials(ada, study, flow(1), "key").first;
+  const json judged = first["trials"][0]["submission"];
   decide(passed(0.5));
   const auto status_of = [&](HarnessService& service, const json& trial) {
     try {
@@ -320,7 +322,11 @@ TEST_F(StudiesApi, FlowsAreForTheServersModelAlone) {
   options.equipment.model_digest = "b2:2";
   HarnessService after(database_, options);
   EXPECT_EQ(status_of(after, flow(3)), 409);
+  EXPECT_EQ(status_of(after, {{"submission", judged}, {"seed", 7}}), 409) << "nobody would judge it";
   EXPECT_EQ(status_of(after, {{"submission", judged}}), 201) << "which has its verdict";
+  const auto [again, is_new] = after.add_trials(ada, study, flow(1), "key");
+  EXPECT_FALSE(is_new) << "it was added before";
+  EXPECT_EQ(again["trials"][0]["number"], first["trials"][0]["number"]);
 }
 
 }  // namespace

@@ -39,6 +39,7 @@ TEST(SeededTrials, AreJudgedByThemselves) {
   const Lease first = test.claim();
   EXPECT_EQ(first.submission, test.submission);
   EXPECT_EQ(first.seed, 7);
+  EXPECT_TRUE(first.trial);
   EXPECT_EQ(first.attempt, 1);
   EXPECT_EQ(test.trial(0).state, TrialState::kRunning);
   EXPECT_EQ(test.trial(0).started, *test.clock.time);
@@ -71,13 +72,29 @@ TEST(SeededTrials, AreJudgedByThemselves) {
   EXPECT_EQ(test.store.last_event(), events) << "nothing happened to the submission";
 }
 
+TEST(SeededTrials, WriteNothingOfTheirProgress) {
+  JudgedStudy test;
+  test.add(test.seeded(7));
+  const Lease lease = test.claim();
+  StoreOptions options = test.clock.options();
+  options.busy_timeout_ms = 1;
+  Store impatient(test.folder.file("sluice.db"), options);
+  Database other(test.folder.file("sluice.db"), Database::Mode::kReadWrite, 1000);
+  {
+    const Transaction writing(other, Transaction::Kind::kWrite);
+    EXPECT_EQ(impatient.append_event("progress", lease, "{}"), test.store.last_event());
+  }
+  test.store.tell(test.id, 0, {TrialState::kFailed, {}});
+  EXPECT_EQ(kind_thrown_by([&] { impatient.append_event("progress", lease, "{}"); }), ErrorKind::kConflict);
+}
+
 TEST(SeededTrials, OfANewFlowAreJudgedBesideIt) {
   TestStudy test;
   TrialDraft draft = TestStudy::of("one");
   draft.seed = 0;
   test.add(draft);
   const Lease own = test.claim();
-  EXPECT_FALSE(own.seed) << "submissions go first";
+  EXPECT_FALSE(own.trial) << "submissions go first";
   const Lease trial = test.claim();
   EXPECT_EQ(trial.seed, 0);
   EXPECT_EQ(trial.submission, own.submission);
@@ -138,7 +155,7 @@ TEST(SeededTrials, StayWhereTheyAreWhenTheirSubmissionIsJudgedAgain) {
   test.store.add_trials("ada", test.id, {test.seeded(1)});
   test.store.judge_again(test.submission);
   const Lease own = test.claim();
-  EXPECT_FALSE(own.seed);
+  EXPECT_FALSE(own.trial);
   EXPECT_EQ(own.attempt, 2);
   EXPECT_EQ(test.trial(0).state, TrialState::kWaiting);
   test.store.complete(own, passed(0.6));

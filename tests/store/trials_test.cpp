@@ -131,6 +131,27 @@ TEST(Trials, CancelledBeforeAnythingWasJudgedHaveNoEvaluation) {
   EXPECT_EQ(test.trial(number).state, TrialState::kFailed);
   EXPECT_FALSE(test.trial(number).evaluation);
   EXPECT_TRUE(test.trial(number).values.empty());
+
+  // Nor is it what was cancelled while it ran, before that.
+  const SubmissionId twice = test.submitted("three");
+  test.claim();
+  test.store.cancel(twice);
+  test.clock.advance(5);
+  EXPECT_TRUE(test.store
+                  .submit("ada",
+                          [] {
+                            Draft again = draft("three");
+                            again.settings = TestStudy::kSettings;
+                            return again;
+                          }())
+                  .is_new);
+  const int64_t waiting = test.add({.submission = twice}).number;
+  EXPECT_EQ(test.trial(waiting).state, TrialState::kWaiting);
+  test.clock.advance(5);
+  test.store.cancel(twice);
+  EXPECT_EQ(test.trial(waiting).state, TrialState::kFailed);
+  EXPECT_FALSE(test.trial(waiting).evaluation);
+  EXPECT_EQ(test.trial(waiting).finished, *test.clock.time);
   expect_whole(test);
 }
 
@@ -289,6 +310,28 @@ TEST(Trials, CanBeToldTheirEnd) {
   EXPECT_EQ(test.trial(3).state, TrialState::kComplete);
   EXPECT_FALSE(test.trial(3).is_told);
   EXPECT_EQ(test.store.get(told.submission)->status, Status::kPassed) << "its submission is judged all the same";
+  expect_whole(test);
+}
+
+TEST(Trials, CanBeToldTheSameAgain) {
+  TestStudy test;
+  test.store.add_trials("ada", test.id, {TestStudy::of("one"), TestStudy::of("one"), TestStudy::of("one")});
+  const Told told{TrialState::kComplete, {{"loss", 0.1}, {"steps", 3}}};
+  EXPECT_TRUE(test.store.tell(test.id, 0, told));
+  const Time finished = *test.clock.time;
+  test.clock.advance(3);
+  EXPECT_FALSE(test.store.tell(test.id, 0, told));
+  EXPECT_EQ(test.trial(0).finished, finished);
+  const auto kind_of = [&](int64_t number, const Told& other) {
+    return kind_thrown_by([&] { test.store.tell(test.id, number, other); });
+  };
+  EXPECT_EQ(kind_of(0, {TrialState::kPruned, told.values}), ErrorKind::kConflict);
+  EXPECT_EQ(kind_of(0, {TrialState::kComplete, {{"loss", 0.1}}}), ErrorKind::kConflict);
+  EXPECT_EQ(kind_of(0, {TrialState::kComplete, {{"loss", 0.1}, {"steps", 4}}}), ErrorKind::kConflict);
+  test.store.tell(test.id, 1, {TrialState::kFailed, {}});
+  EXPECT_FALSE(test.store.tell(test.id, 1, {TrialState::kFailed, {}}));
+  test.store.cancel(test.trial(2).submission);
+  EXPECT_EQ(kind_of(2, {TrialState::kFailed, {}}), ErrorKind::kConflict) << "that was not told";
   expect_whole(test);
 }
 
