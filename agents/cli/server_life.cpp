@@ -155,7 +155,7 @@ GenerationOptions ServerLife::generation_options() {
 }
 
 HttpServerOptions ServerLife::http_options() {
-  HttpServerOptions http = std::move(options_.http);
+  HttpServerOptions http = options_.http;
   http.log = log_;
   http.lost = [this] {
     lost_ = true;

@@ -68,8 +68,8 @@ class ServerLife {
   /// back to the queue, and writes its Git repository once more.
   void stop();
 
-  const StopSignal signal_;  // before there are other threads, which inherit it
-  ServeOptions options_;     // what was left open is filled in
+  const StopSignal signal_;     // before there are other threads, which inherit it
+  const ServeOptions options_;  // what was left open is filled in
   const std::map<std::string, FlowScript> scripts_;
   const std::unique_ptr<SubmittedFlows> submitted_;  // with a data folder
   const std::shared_ptr<spdlog::logger> log_;
