@@ -90,10 +90,15 @@ class Store {
   /// Adds trials, all or none, in this order. Each follows its submission until that has a verdict, or until it is told
   /// otherwise; one whose submission has ended takes that at once. The same key adds nothing again. `may_be_added` is a check of
   /// the caller's, which throws: what is there already is not asked for again. Throws what `submit` throws, kNotFound (study,
-  /// submission), kConflict (closed; the key came with something else), kInvalid (a submission with other settings).
+  /// submission), kConflict (closed; the key came with something else; a seed for what its owner cancelled, unless the agent is
+  /// that or an administrator), kInvalid (a submission with other settings; more than the whole quota of a day).
   AddedTrials add_trials(const std::string& agent, StudyId study, const std::vector<TrialDraft>& drafts,
                          const std::string& idempotency_key = {}, const std::function<void()>& may_be_added = {});
   std::optional<Trial> trial(StudyId study, int64_t number);
+  /// What ended a trial; of one with a seed the last attempt to judge it, however it ended.
+  std::optional<Evaluation> trial_evaluation(StudyId study, int64_t number);
+  /// Of that.
+  std::optional<Artifact> trial_artifact(StudyId study, int64_t number, const std::string& name);
   /// `cursor` is empty or a page's `next`. Throws kInvalid.
   TrialPage trials(StudyId study, const TrialFilter& filter, const std::string& cursor = {}, int limit = 50);
   BestTrials best_trials(StudyId study, const Objective& objective);
@@ -160,11 +165,12 @@ class Store {
  private:
   int64_t append(const std::string& kind, std::optional<SubmissionId> submission, const std::string& data);
   Agent required_agent(const std::string& name);
-  /// `submit` inside a transaction; of a checked draft.
-  Submitted take(const Agent& agent, const Draft& checked);
-  /// Throws kQuota unless the agent may still have something judged.
-  void require_quota(const Agent& agent);
-  /// Throws kQuota unless the agent may still make `count` of what `table` has.
+  /// `submit` inside a transaction; of a checked draft. `spent` as in `require_quota`.
+  Submitted take(const Agent& agent, const Draft& checked, int64_t spent = 0);
+  /// Throws kQuota unless the agent may still have something judged; kInvalid if what it `spent` of its quota in the same request
+  /// is all of it, which no time mends.
+  void require_quota(const Agent& agent, int64_t spent = 0);
+  /// Throws kQuota unless the agent may still make `count` of what `table` has; kInvalid if a day is never enough for them.
   void require_room(const Agent& agent, const char* table, int64_t count);
   void enqueue(SubmissionId submission, int64_t priority);
   void requeue(SubmissionId submission, int64_t priority);

@@ -100,6 +100,7 @@ struct Trial {
   std::optional<EvaluationId> evaluation;  // that ended it; none if nothing was judged before the end
   std::optional<Status> status;            // of that evaluation
   std::string message;                     // and why
+  std::string hint;                        // and what to do
   Time created = 0;
   std::optional<Time> started;  // when judging began
   std::optional<Time> finished;

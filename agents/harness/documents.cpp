@@ -4,8 +4,6 @@
 
 #include <ctime>
 
-#include "agents/evaluation/metric_table.h"
-#include "agents/http/http_problem.h"
 #include "scripting/base/iso_time.h"
 #include "scripting/base/json_object.h"
 
@@ -73,11 +71,6 @@ json values_of(const std::vector<store::Metric>& metrics) {
 }
 
 }  // namespace
-
-std::string known_metric(const std::string& metric) {
-  if (metrics::find(metric) != nullptr) return metric;
-  throw HttpProblem(422, fmt::format("there is no metric {}", excerpt(metric))).with("hint", metrics::names());
-}
 
 const char* name_of(store::Role role) { return role == store::Role::kAdmin ? "admin" : "agent"; }
 
@@ -181,6 +174,7 @@ json document_of(const store::Trial& trial) {
           {"evaluation", optional_number(trial.evaluation)},
           {"status", trial.status ? json(store::name_of(*trial.status)) : json(nullptr)},
           {"message", trial.message},
+          {"hint", trial.hint},
           {"values", values_of(trial.values)},
           {"created", iso_time(trial.created)},
           {"started", optional_time(trial.started)},

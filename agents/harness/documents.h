@@ -10,9 +10,6 @@
 
 namespace sluice {
 
-/// `metric`, if there is such a one. Throws HttpProblem (422).
-std::string known_metric(const std::string& metric);
-
 const char* name_of(store::Role role);
 
 /// With parents, the settings that lists are filtered by, and the metrics of the last verdict by name.

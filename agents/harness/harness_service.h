@@ -29,13 +29,13 @@ struct HarnessServiceOptions {
   /// Traces a script in the sandbox and compiles it: {"name", "page", "graph", "plan"}. Throws FlowError, InputError. Null:
   /// scripts cannot be checked. Called by several threads.
   std::function<nlohmann::json(const FlowScript&)> inspect;
-  /// There is something new in the queue, or something left it.
+  /// There is something new in the queue, or something left it: handed in, cancelled, told its end.
   std::function<void()> changed;
 };
 
 /// All that agents and readers may ask of the harness, whichever way they come: the routes below /v1 and the tools of MCP are
-/// thin over it. Documents are those of the OpenAPI document (agents/harness/schemas.h). Any number of threads may use it. Every
-/// method throws HttpProblem alone, unless we are at fault.
+/// thin over it; for studies there are no tools yet. Documents are those of the OpenAPI document (agents/harness/schemas.h). Any
+/// number of threads may use it. Every method throws HttpProblem alone, unless we are at fault.
 ///
 /// What costs something takes turns, callers one after the other, so that none shuts out others: a `Caller` is to live until the
 /// answer is written, since that, too, is part of its turn.
@@ -72,6 +72,10 @@ class HarnessService {
   Json study(store::StudyId id, Caller& caller);
   Json studies(const store::StudyFilter& filter, const std::string& cursor, int limit, Caller& caller);
   Json trial(store::StudyId id, int64_t number, Caller& caller);
+  /// 404 if nothing was judged yet.
+  Json trial_evaluation(store::StudyId id, int64_t number, Caller& caller);
+  /// 404 if there is none of that name.
+  store::Artifact trial_artifact(store::StudyId id, int64_t number, const std::string& name, Caller& caller);
   Json trials(store::StudyId id, const store::TrialFilter& filter, const std::string& cursor, int limit, Caller& caller);
   Json best_trials(store::StudyId id, const store::Objective& objective, Caller& caller);
 

@@ -125,6 +125,33 @@ json HarnessService::trial(store::StudyId id, int64_t number, Caller& caller) {
   });
 }
 
+json HarnessService::trial_evaluation(store::StudyId id, int64_t number, Caller& caller) {
+  return as_problems([&] {
+    caller.take(reads_);
+    const auto store = stores_.borrow();
+    required_study(*store, id);
+    required_trial(*store, id, number);
+    const auto evaluation = store->trial_evaluation(id, number);
+    if (!evaluation) throw HttpProblem(404, fmt::format("nothing was judged for trial {} of study {}", number, id));
+    return sluice::document_of(*evaluation);
+  });
+}
+
+store::Artifact HarnessService::trial_artifact(store::StudyId id, int64_t number, const std::string& name, Caller& caller) {
+  return as_problems([&] {
+    caller.take(reads_);
+    const auto store = stores_.borrow();
+    required_study(*store, id);
+    required_trial(*store, id, number);
+    auto artifact = store->trial_artifact(id, number, name);
+    if (!artifact) {
+      throw HttpProblem(404, fmt::format("trial {} of study {} has no artifact \"{:.60}\"", number, id, name))
+          .with("hint", fmt::format("GET /v1/studies/{}/trials/{}/evaluation lists them", id, number));
+    }
+    return std::move(*artifact);
+  });
+}
+
 json HarnessService::trials(store::StudyId id, const store::TrialFilter& filter, const std::string& cursor, int limit,
                             Caller& caller) {
   return as_problems([&] {

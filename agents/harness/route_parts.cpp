@@ -6,8 +6,10 @@
 #include <charconv>
 #include <utility>
 
+#include "agents/evaluation/metric_table.h"
 #include "agents/harness/harness_service.h"
 #include "agents/harness/schemas.h"
+#include "agents/http/http_problem.h"
 #include "scripting/base/json_object.h"
 
 namespace sluice {
@@ -24,11 +26,17 @@ int64_t number_of(const std::string& text, const std::string& what, int64_t low,
   return number;
 }
 
+/// Media types that no browser runs. A document that was cut is none any more.
+std::string safe_media_type(const store::Artifact& artifact) {
+  const bool whole = artifact.size <= static_cast<int64_t>(artifact.bytes.size());
+  return whole && artifact.media_type == "application/json" ? artifact.media_type : "text/plain; charset=utf-8";
+}
+
 const std::array<RouteParameter, 5>& path_parameters() {
   static const std::array<RouteParameter, 5> parameters = {{{"id", "the number of a submission", schemas::submission_id()},
                                                             {"artifact", "its name, such as report.json", schemas::text()},
                                                             {"name", "the name of an agent", schemas::text()},
-                                                            {"study", "the number of a study", schemas::submission_id()},
+                                                            {"study", "the number of a study", schemas::positive()},
                                                             {"number", "of a trial in its study, from 0", schemas::integer()}}};
   return parameters;
 }
@@ -39,6 +47,14 @@ HttpResponse json_answer(const json& document, int status) {
   HttpResponse response;
   response.status = status;
   response.body = json_text(document);
+  return response;
+}
+
+HttpResponse artifact_answer(store::Artifact artifact) {
+  HttpResponse response;
+  response.content_type = safe_media_type(artifact);
+  response.body = std::move(artifact.bytes);
+  response.headers["Content-Security-Policy"] = "default-src 'none'; frame-ancestors 'none'; sandbox";
   return response;
 }
 
@@ -66,6 +82,11 @@ std::optional<store::SubmissionId> query_id(const HttpRequest& request, const st
 
 store::Filter filter_of(const HttpRequest& request) {
   return filter_of([&](const std::string& name) { return request.query_value(name); });
+}
+
+std::string known_metric(const std::string& metric) {
+  if (metrics::find(metric) != nullptr) return metric;
+  throw HttpProblem(422, fmt::format("there is no metric {}", excerpt(metric))).with("hint", metrics::names());
 }
 
 std::vector<RouteParameter> with_filters(std::vector<RouteParameter> parameters) {
@@ -102,6 +123,10 @@ void takes_json(HttpRoute& route, json schema) {
 
 void gives_json(HttpRoute& route, json schema, int status) {
   route.answers.push_back({status, route.summary, "application/json", std::move(schema)});
+}
+
+void gives_artifact(HttpRoute& route) {
+  route.answers = {{200, "A document", "application/json", json::object()}, {200, "A text", "text/plain", schemas::text()}};
 }
 
 }  // namespace sluice

@@ -15,6 +15,8 @@
 namespace sluice {
 
 HttpResponse json_answer(const nlohmann::json& document, int status = 200);
+/// As a page of its own that runs nothing.
+HttpResponse artifact_answer(store::Artifact artifact);
 /// The body of a request; `what` names it in messages.
 nlohmann::json body_of(const HttpRequest& request, const std::string& what);
 
@@ -27,6 +29,8 @@ int64_t path_number(const HttpRequest& request, const std::string& name, const s
 /// A submission's number in the query, if there is one.
 std::optional<store::SubmissionId> query_id(const HttpRequest& request, const std::string& name);
 store::Filter filter_of(const HttpRequest& request);
+/// `metric`, if there is such a one. Throws HttpProblem (422).
+std::string known_metric(const std::string& metric);
 
 /// The parameters that `filter_of` reads, and others before them.
 std::vector<RouteParameter> with_filters(std::vector<RouteParameter> parameters);
@@ -36,5 +40,7 @@ HttpRoute route_of(const char* method, const char* pattern, const char* operatio
 void takes_json(HttpRoute& route, nlohmann::json schema);
 /// The route answers with a JSON document.
 void gives_json(HttpRoute& route, nlohmann::json schema, int status = 200);
+/// The route answers with an artifact.
+void gives_artifact(HttpRoute& route);
 
 }  // namespace sluice

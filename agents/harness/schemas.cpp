@@ -99,7 +99,8 @@ json graph() {
 
 json text() { return {{"type", "string"}}; }
 json integer() { return {{"type", "integer"}}; }
-json submission_id() { return {{"type", "integer"}, {"minimum", 1}}; }
+json positive() { return {{"type", "integer"}, {"minimum", 1}}; }
+json submission_id() { return positive(); }
 
 json list(const std::string& member, const json& item) { return object({{member, list_of(item)}}); }
 
@@ -217,6 +218,7 @@ json trial() {
                  {"evaluation", or_null(integer())},
                  {"status", or_null(status())},
                  {"message", text()},
+                 {"hint", text()},
                  {"values", values()},
                  {"created", time()},
                  {"started", or_null(time())},

@@ -9,6 +9,7 @@ namespace sluice::schemas {
 
 nlohmann::json text();
 nlohmann::json integer();
+nlohmann::json positive();
 nlohmann::json submission_id();
 
 /// {`member`: [`item`, ...]}.

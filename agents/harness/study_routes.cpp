@@ -12,6 +12,9 @@ namespace sluice {
 namespace {
 
 constexpr int kUsualPage = 50;
+/// Of a list as long as it may be, with all texts as long as they may be; JSON has two bytes for some characters.
+constexpr size_t kMostTrialBytes =
+    store::Limits::kTrialsAtOnce * 2 * (store::Limits::kScript + store::Limits::kNotes + store::Limits::kParameters);
 
 store::StudyId study_of(const HttpRequest& request) { return path_number(request, "study", "the number of a study", 1); }
 int64_t number_of(const HttpRequest& request) { return path_number(request, "number", "the number of a trial", 0); }
@@ -94,6 +97,7 @@ HttpRoute add_route(HarnessService& service) {
   HttpRoute route = route_of("POST", "/v1/studies/{study}/trials", "addTrials",
                              "Adds a trial, or a list of up to 100, to a study of one's own: all or none", Access::kWrite);
   takes_json(route, schemas::trial_drafts());
+  route.most_body_bytes = kMostTrialBytes;
   route.headers = {{"Idempotency-Key", "any text that is new in the study for each new request, up to 200 bytes"}};
   const auto answer = schemas::list("trials", schemas::trial());
   route.answers = {{201, "New trials", "application/json", answer},
@@ -125,10 +129,11 @@ HttpRoute trials_route(HarnessService& service) {
 HttpRoute best_route(HarnessService& service) {
   HttpRoute route = route_of("GET", "/v1/studies/{study}/best", "getBestTrials",
                              "Complete trials of a study by one value, measured or told, the best first", Access::kRead);
-  route.query = {{"metric", "accuracy, or any other that trials have"},
-                 {"direction", "maximize or minimize; without it minimize for pages_read, else maximize"},
-                 {"limit", "most trials, up to 200", schemas::integer()},
-                 {"skip", "better trials to leave out", schemas::integer()}};
+  route.query = {
+      {"metric", "accuracy, or any other that trials have"},
+      {"direction", fmt::format("maximize or minimize; without it minimize for {}, else maximize", metrics::better_low())},
+      {"limit", "most trials, up to 200", schemas::integer()},
+      {"skip", "better trials to leave out", schemas::integer()}};
   gives_json(route, schemas::counted(schemas::list("trials", schemas::trial())));
   route.handle = [&service](const HttpRequest& request) {
     Caller caller(caller_of(request));
@@ -147,6 +152,29 @@ HttpRoute trial_route(HarnessService& service) {
   return route;
 }
 
+HttpRoute evaluation_route(HarnessService& service) {
+  HttpRoute route = route_of("GET", "/v1/studies/{study}/trials/{number}/evaluation", "getTrialEvaluation",
+                             "What ended a trial; of one with a seed the last attempt to judge it", Access::kRead);
+  gives_json(route, schemas::evaluation());
+  route.handle = [&service](const HttpRequest& request) {
+    Caller caller(caller_of(request));
+    return json_answer(service.trial_evaluation(study_of(request), number_of(request), caller));
+  };
+  return route;
+}
+
+HttpRoute artifact_route(HarnessService& service) {
+  HttpRoute route = route_of("GET", "/v1/studies/{study}/trials/{number}/artifacts/{artifact}", "getTrialArtifact",
+                             "What that evaluation left: report.json, graph.json, plan.txt", Access::kRead);
+  gives_artifact(route);
+  route.handle = [&service](const HttpRequest& request) {
+    Caller caller(caller_of(request));
+    return artifact_answer(
+        service.trial_artifact(study_of(request), number_of(request), request.path_parameters.at("artifact"), caller));
+  };
+  return route;
+}
+
 HttpRoute tell_route(HarnessService& service) {
   HttpRoute route = route_of("POST", "/v1/studies/{study}/trials/{number}/tell", "tellTrial",
                              "Ends a trial of one's own study: complete or pruned with values, or failed", Access::kWrite);
@@ -161,8 +189,8 @@ HttpRoute tell_route(HarnessService& service) {
 }  // namespace
 
 void add_study_routes(HttpServer& server, HarnessService& service) {
-  for (const auto& make :
-       {create_route, list_route, show_route, state_route, add_route, trials_route, best_route, trial_route, tell_route}) {
+  for (const auto& make : {create_route, list_route, show_route, state_route, add_route, trials_route, best_route, trial_route,
+                           evaluation_route, artifact_route, tell_route}) {
     server.add(make(service));
   }
 }

@@ -13,20 +13,6 @@ namespace {
 
 constexpr int kMostWaitSeconds = 60;
 
-/// Media types that no browser runs. A document that was cut is none any more.
-std::string safe_media_type(const store::Artifact& artifact) {
-  const bool whole = artifact.size <= static_cast<int64_t>(artifact.bytes.size());
-  return whole && artifact.media_type == "application/json" ? artifact.media_type : "text/plain; charset=utf-8";
-}
-
-HttpResponse artifact_answer(store::Artifact artifact) {
-  HttpResponse response;
-  response.content_type = safe_media_type(artifact);
-  response.body = std::move(artifact.bytes);
-  response.headers["Content-Security-Policy"] = "default-src 'none'; frame-ancestors 'none'; sandbox";
-  return response;
-}
-
 HttpRoute submit_route(HarnessService& service) {
   HttpRoute route =
       route_of("POST", "/v1/submissions", "submitFlow",
@@ -86,8 +72,7 @@ HttpRoute evaluations_route(HarnessService& service) {
 HttpRoute artifact_route(HarnessService& service) {
   HttpRoute route = route_of("GET", "/v1/submissions/{id}/artifacts/{artifact}", "getArtifact",
                              "What its last evaluation left: report.json, graph.json, plan.txt", Access::kRead);
-  route.answers = {{200, "A document", "application/json", nlohmann::json::object()},
-                   {200, "A text", "text/plain", schemas::text()}};
+  gives_artifact(route);
   route.handle = [&service](const HttpRequest& request) {
     const auto id = id_of(request);
     const std::string& name = request.path_parameters.at("artifact");

@@ -6,6 +6,7 @@
 
 #include "agents/evaluation/metric_table.h"
 #include "agents/harness/documents.h"
+#include "agents/harness/route_parts.h"
 #include "agents/mcp/brief.h"
 #include "agents/mcp/list_result.h"
 #include "agents/mcp/submission_schemas.h"

@@ -149,11 +149,18 @@ Quota Store::quota_of(const std::string& name) {
   return {agent.quota, query.integer(0)};
 }
 
-void Store::require_quota(const Agent& agent) {
+void Store::require_quota(const Agent& agent, int64_t spent) {
   if (agent.role == Role::kAdmin) return;
   const Quota quota = quota_of(agent.name);
   if (quota.used < quota.limit) return;
-  throw StoreError(ErrorKind::kQuota, fmt::format("{} has used its {} submissions of 24 hours", agent.name, quota.limit),
+  if (spent > 0 && spent >= quota.limit) {
+    throw StoreError(ErrorKind::kInvalid,
+                     fmt::format("this takes more than all {} submissions and trials with seeds that {} has in 24 hours",
+                                 quota.limit, agent.name),
+                     "send it in parts, or ask an admin for a larger quota");
+  }
+  throw StoreError(ErrorKind::kQuota,
+                   fmt::format("{} has used its {} submissions and trials with seeds of 24 hours", agent.name, quota.limit),
                    "wait, or ask an admin for a larger quota");
 }
 
@@ -163,6 +170,12 @@ void Store::require_room(const Agent& agent, const char* table, int64_t count) {
               options_.clock() - kDay);
   query.step();
   if (query.integer(0) + count <= agent.quota) return;
+  if (count > std::max<int64_t>(agent.quota, 1)) {
+    throw StoreError(
+        ErrorKind::kInvalid,
+        fmt::format("{} {} are more than the {} that {} may make in 24 hours", count, table, agent.quota, agent.name),
+        "send them in parts, or ask an admin for a larger quota");
+  }
   throw StoreError(ErrorKind::kQuota,
                    fmt::format("{} has made {} {} in 24 hours and may make {}", agent.name, query.integer(0), table, agent.quota),
                    "wait, or ask an admin for a larger quota");

@@ -23,9 +23,11 @@ Job required_job(Database& database, const Lease& lease) {
   Query query(database, "SELECT id, submission, trial FROM queue WHERE submission = ? AND evaluation = ?", lease.submission,
               lease.evaluation);
   if (query.step()) return {query.integer(0), query.integer(1), query.optional_integer(2)};
-  throw StoreError(ErrorKind::kConflict,
-                   fmt::format("{} no longer holds the lease on submission {}", lease.worker, lease.submission),
-                   "it expired or the submission was cancelled: stop working on it");
+  const std::string what =
+      lease.trial ? fmt::format("a trial of submission {}", lease.submission) : fmt::format("submission {}", lease.submission);
+  throw StoreError(ErrorKind::kConflict, fmt::format("{} no longer holds the lease on {}", lease.worker, what),
+                   fmt::format("it expired or the {}: stop working on it",
+                               lease.trial ? "trial was told its end" : "submission was cancelled"));
 }
 
 constexpr int64_t kSuspicious = 10;          // attempts after which a server that ends meanwhile may have the flow to blame
@@ -55,6 +57,17 @@ int64_t tries_of(Database& database, const Job& job) {
   Query query(database, "SELECT tries FROM queue WHERE id = ?", job.id);
   query.step();
   return query.integer(0);
+}
+
+/// For whoever reads that all attempts failed.
+std::string hint_after(int64_t tries, bool is_trial) {
+  if (is_trial) {
+    return fmt::format("{} attempts failed. Change the flow; or, if the server was at fault, add the trial once more", tries);
+  }
+  return fmt::format(
+      "{} attempts failed; the evaluations tell what each of them came to. Change the flow; or, if the server was at fault, "
+      "hand it in again under a new idempotency key, or none, to have it judged anew",
+      tries);
 }
 
 std::string finished_event(Status status) { return nlohmann::json{{"status", name_of(status)}}.dump(); }
@@ -139,10 +152,7 @@ Status Store::retry_or_end(const Job& job, EvaluationId evaluation, const std::s
   verdict.status = Status::kRuntimeError;
   verdict.message = reason;
   if (last) {
-    verdict.hint = fmt::format(
-        "{} attempts failed; the evaluations tell what each of them came to. Change the flow; or, if the server was at fault, "
-        "hand it in again under a new idempotency key, or none, to have it judged anew",
-        tries);
+    verdict.hint = hint_after(tries, job.trial.has_value());
     verdict.artifacts = artifacts;
     check_results(verdict);
     write_results(*database_, evaluation, verdict);

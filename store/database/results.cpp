@@ -34,8 +34,12 @@ void check_metric(const Metric& metric) {
 }
 
 constexpr const char* kSelectEvaluation =
-    "SELECT id, submission, attempt, worker, started, finished, outcome, verdict, message, hint, seed FROM evaluations "
-    "WHERE submission = ? AND trial IS NULL";
+    "SELECT id, submission, attempt, worker, started, finished, outcome, verdict, message, hint, seed FROM evaluations";
+constexpr const char* kOfSubmission = "submission = ? AND trial IS NULL";
+/// The evaluation of a trial, given by study and number.
+constexpr const char* kOfTrial =
+    "(SELECT coalesce(t.evaluation, (SELECT MAX(e.id) FROM evaluations e "
+    "WHERE e.submission = t.submission AND coalesce(e.trial, 0) = t.id)) FROM trials t WHERE t.study = ? AND t.number = ?)";
 
 Evaluation read_evaluation(const Query& query) {
   Evaluation evaluation;
@@ -127,7 +131,16 @@ void read_results(Database& database, EvaluationId evaluation, Verdict& verdict)
 
 std::optional<Evaluation> Store::last_evaluation(SubmissionId submission) {
   const Transaction transaction(*database_, Transaction::Kind::kRead);
-  Query query(*database_, fmt::format("{} ORDER BY attempt DESC LIMIT 1", kSelectEvaluation), submission);
+  Query query(*database_, fmt::format("{} WHERE {} ORDER BY attempt DESC LIMIT 1", kSelectEvaluation, kOfSubmission), submission);
+  if (!query.step()) return std::nullopt;
+  Evaluation evaluation = read_evaluation(query);
+  read_results(*database_, evaluation.id, evaluation.verdict);
+  return evaluation;
+}
+
+std::optional<Evaluation> Store::trial_evaluation(StudyId study, int64_t number) {
+  const Transaction transaction(*database_, Transaction::Kind::kRead);
+  Query query(*database_, fmt::format("{} WHERE id = {}", kSelectEvaluation, kOfTrial), study, number);
   if (!query.step()) return std::nullopt;
   Evaluation evaluation = read_evaluation(query);
   read_results(*database_, evaluation.id, evaluation.verdict);
@@ -150,10 +163,18 @@ std::optional<Artifact> Store::artifact(SubmissionId submission, const std::stri
   return Artifact{query.text(0), query.text(1), query.blob(2), query.integer(3)};
 }
 
+std::optional<Artifact> Store::trial_artifact(StudyId study, int64_t number, const std::string& name) {
+  Query query(*database_,
+              fmt::format("SELECT name, media_type, bytes, size FROM artifacts WHERE evaluation = {} AND name = ?", kOfTrial),
+              study, number, name);
+  if (!query.step()) return std::nullopt;
+  return Artifact{query.text(0), query.text(1), query.blob(2), query.integer(3)};
+}
+
 std::vector<Evaluation> Store::evaluations(SubmissionId submission) {
   const Transaction transaction(*database_, Transaction::Kind::kRead);
   std::vector<Evaluation> evaluations;
-  Query query(*database_, fmt::format("{} ORDER BY attempt", kSelectEvaluation), submission);
+  Query query(*database_, fmt::format("{} WHERE {} ORDER BY attempt", kSelectEvaluation, kOfSubmission), submission);
   while (query.step()) {
     evaluations.push_back(read_evaluation(query));
     read_results(*database_, evaluations.back().id, evaluations.back().verdict);

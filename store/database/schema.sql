@@ -7,7 +7,7 @@ CREATE TABLE agents (
   role TEXT NOT NULL CHECK (role IN ('agent', 'admin')),
   token_salt BLOB NOT NULL,
   token_hash BLOB NOT NULL,          -- BLAKE2b of the token's secret, keyed with the salt
-  quota INTEGER NOT NULL CHECK (quota >= 0),  -- new submissions in any 24 hours
+  quota INTEGER NOT NULL CHECK (quota >= 0),  -- new submissions, and trials with seeds, in any 24 hours
   served INTEGER NOT NULL DEFAULT 0, -- the evaluation that was claimed last: who waits longest is next
   created INTEGER NOT NULL
 ) STRICT;
@@ -186,6 +186,7 @@ CREATE TABLE trials (
 CREATE INDEX trials_of_submission ON trials (submission);
 CREATE INDEX trials_by_state ON trials (study, state);
 CREATE INDEX trials_of_agent ON trials (agent, created);
+CREATE INDEX trials_of_evaluation ON trials (evaluation) WHERE evaluation IS NOT NULL;
 
 CREATE TABLE told_values (
   trial INTEGER NOT NULL REFERENCES trials (id),

@@ -47,7 +47,7 @@ struct Known {
 
   /// Whether it is judged after all if `who` brings it: it has no verdict, and is not what somebody else does not want judged.
   bool is_wanted(const Agent& who) const {
-    return status == Status::kRuntimeError || (status == Status::kCancelled && (agent == who.id || who.role == Role::kAdmin));
+    return status == Status::kRuntimeError || (status == Status::kCancelled && may_revive(who, agent));
   }
 };
 
@@ -117,6 +117,8 @@ Draft checked_draft(const Draft& draft) {
   return kept;
 }
 
+bool may_revive(const Agent& who, int64_t owner) { return owner == who.id || who.role == Role::kAdmin; }
+
 std::string hash_of_request(const Draft& draft) {
   std::string parents;
   for (const SubmissionId parent : draft.parents) parents += fmt::format("{},", parent);
@@ -131,14 +133,14 @@ Submitted Store::submit(const std::string& agent, const Draft& draft) {
   return submitted;
 }
 
-Submitted Store::take(const Agent& agent, const Draft& checked) {
+Submitted Store::take(const Agent& agent, const Draft& checked, int64_t spent) {
   const Time time = options_.clock();
   if (const auto known = known_by_key(*database_, agent, checked)) return {*known, false};
   require_parents(*database_, checked);
   const std::string hash = hash_of({checked.script, checked.settings});
   const std::optional<Known> same = known_by_content(*database_, hash);
   const bool wanted = !same || same->is_wanted(agent);
-  if (wanted) require_quota(agent);
+  if (wanted) require_quota(agent, spent);
   const SubmissionId id = same ? same->id : insert(*database_, agent, checked, hash, time);
   remember_key(*database_, agent, checked, id, time);
   if (same && wanted) {

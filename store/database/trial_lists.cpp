@@ -17,7 +17,8 @@ namespace {
 
 constexpr const char* kSelectTrial =
     "SELECT t.id, t.study, t.number, a.name, t.submission, t.parameters, t.state, t.told, t.evaluation, t.created, t.started, "
-    "t.finished, t.seed, e.verdict, e.message FROM trials t JOIN agents a ON a.id = t.agent LEFT JOIN evaluations e ON e.id = "
+    "t.finished, t.seed, e.verdict, e.message, e.hint FROM trials t JOIN agents a ON a.id = t.agent LEFT JOIN evaluations e ON "
+    "e.id = "
     "t.evaluation";
 
 /// Rows of `kSelectTrial` with their values, by two queries however many there are.
@@ -43,6 +44,7 @@ std::vector<Trial> read_trials(Database& database, Query& query) {
     trial.seed = query.optional_integer(12);
     if (!query.is_null(13)) trial.status = status_of(query.text(13));
     trial.message = query.text(14);
+    trial.hint = query.text(15);
   }
   Query values(database,
                "SELECT t.id, m.name, m.value, m.low, m.high, m.unit FROM trials t JOIN metrics m ON m.evaluation = t.evaluation "

@@ -100,6 +100,15 @@ void require_settings(Database& database, const StudyRow& study, SubmissionId su
          "give its script instead: with the study's settings it is another submission");
 }
 
+/// What its owner cancelled nobody else has judged, not by a seed either.
+void require_wanted(Database& database, const Agent& who, SubmissionId submission) {
+  Query query(database, "SELECT status, agent FROM submissions WHERE id = ?", submission);
+  query.step();
+  if (status_of(query.text(0)) != Status::kCancelled || may_revive(who, query.integer(1))) return;
+  throw StoreError(ErrorKind::kConflict, fmt::format("submission {} was cancelled, and is not {}'s", submission, who.name),
+                   "its owner or an administrator may have it judged; or change the flow, which makes it another one");
+}
+
 std::map<std::string, double> told_values(Database& database, int64_t trial) {
   std::map<std::string, double> values;
   Query query(database, "SELECT name, value FROM told_values WHERE trial = ?", trial);
@@ -193,10 +202,15 @@ AddedTrials Store::add_trials(const std::string& agent_name, StudyId study_id, c
   require_room(agent, "trials", count);
   AddedTrials added{next_number(*database_, study_id), count, true};
   int64_t number = added.first;
+  int64_t spent = 0;  // of the agent's quota
   for (const TrialDraft& draft : kept) {
-    const Submitted submitted = draft.flow ? take(agent, *draft.flow) : Submitted{*draft.submission};
+    const Submitted submitted = draft.flow ? take(agent, *draft.flow, spent) : Submitted{*draft.submission};
     require_settings(*database_, study, submitted.id);
-    if (draft.seed) require_quota(agent);
+    spent += submitted.is_new ? 1 : 0;
+    if (draft.seed) {
+      require_wanted(*database_, agent, submitted.id);
+      require_quota(agent, spent++);
+    }
     added.has_new_job |= submitted.is_new || draft.seed.has_value();
     Query(*database_,
           "INSERT INTO trials (study, number, agent, submission, parameters, seed, state, created) "

@@ -237,7 +237,7 @@ TEST_F(StudiesApi, OnlyItsAgentChangesAStudy) {
 TEST_F(StudiesApi, CountAgainstQuotas) {
   const std::string path =
       fmt::format("/v1/studies/{}/trials", post("/v1/studies", {{"name", "x"}}, 201, other_token_)["id"].dump());
-  post(path, {flow(1), flow(2), flow(3), flow(4)}, 429, other_token_);
+  post(path, {flow(1), flow(2), flow(3), flow(4)}, 422, other_token_);
   EXPECT_EQ(get("/v1/submissions")["total"], 0) << "all or none";
   post(path, {flow(1), flow(2)}, 201, other_token_);
   EXPECT_EQ(get("/v1/me", 200, other_token_)["quota"]["used"], 2);
@@ -258,6 +258,55 @@ TEST_F(StudiesApi, ARequestMayBeSentAgain) {
   EXPECT_EQ(add(study, {flow(1), flow(1)}, 200, key), trials);
   add(study, flow(1), 409, key);
   EXPECT_EQ(get(fmt::format("/v1/studies/{}/trials", study))["total"], 2);
+}
+
+TEST_F(StudiesApi, AListOfLongScriptsFits) {
+  json list = json::array();
+  for (int i = 0; i < 20; ++i) {
+    list.push_back({{"script", fmt::format("-- {}\n-- \"{}\"\nreturn 1\n", i, std::string(size_t{60} << 10, 'x'))}});
+  }
+  EXPECT_EQ(add(made(), list).size(), 20U);
+}
+
+TEST_F(StudiesApi, EvaluationsOfTrialsCanBeRead) {
+  const int64_t study = made();
+  const json submission = add(study, flow(1))[0]["submission"];
+  const std::string path = fmt::format("/v1/studies/{}/trials", study);
+  get(path + "/0/evaluation", 404);
+  decide(passed(0.5));
+  add(study, {{"submission", submission}, {"seed", 7}});
+  store::Verdict verdict = passed(0.75);
+  verdict.artifacts = {{"report.json", "application/json", R"({"a":1})"}};
+  decide(verdict);
+  const json trial = get(path + "/1");
+  EXPECT_EQ(trial["hint"], "");
+  const json evaluation = get(path + "/1/evaluation");
+  EXPECT_EQ(evaluation["id"], trial["evaluation"]);
+  EXPECT_EQ(evaluation["status"], "passed");
+  EXPECT_EQ(evaluation["artifacts"][0]["name"], "report.json");
+  EXPECT_EQ(get(path + "/1/artifacts/report.json"), json({{"a", 1}}));
+  get(path + "/1/artifacts/plan.txt", 404);
+  get(path + "/2/evaluation", 404);
+  get(path + "/2/artifacts/report.json", 404);
+  get(fmt::format("/v1/studies/{}/trials/0/evaluation", study + 1), 404);
+  EXPECT_EQ(get(path + "/0/evaluation"), get(fmt::format("/v1/submissions/{}", submission.dump()))["evaluation"]);
+}
+
+TEST_F(StudiesApi, ATrialThatIsToldItsEndLeavesTheQueue) {
+  HarnessServiceOptions options;
+  int changes = 0;
+  options.changed = [&] { ++changes; };
+  HarnessService service(database_, options);
+  const Identity ada{"ada", Role::kAgent};
+  const store::StudyId study = service.create_study(ada, {{"name", "x"}})["id"];
+  json trial = flow(1);
+  trial["seed"] = 7;
+  service.add_trials(ada, study, trial);
+  const int before = changes;
+  service.tell(ada, study, 0, {{"state", "pruned"}});
+  EXPECT_EQ(changes, before + 1);
+  service.tell(ada, study, 0, {{"state", "pruned"}});
+  EXPECT_EQ(changes, before + 1) << "it was told that before";
 }
 
 TEST_F(StudiesApi, WhatIsNoneIsRefused) {

@@ -181,12 +181,72 @@ TEST(SeededTrials, CountAsNewSubmissionsDo) {
   const StudyId study = test.store.create_study("bob", {"bob's", "", TestStudy::kSettings}).id;
   TrialDraft fresh = TestStudy::of("two");
   fresh.seed = 1;
-  EXPECT_EQ(kind_thrown_by([&] { test.store.add_trials("bob", study, {fresh, test.seeded(1)}); }), ErrorKind::kQuota);
+  EXPECT_EQ(kind_thrown_by([&] {
+              test.store.add_trials("bob", study, {fresh, test.seeded(1)});
+            }),
+            ErrorKind::kInvalid)
+      << "three, which no day has";
   EXPECT_EQ(test.store.quota_of("bob").used, 0);
   test.store.add_trials("bob", study, {fresh});
   EXPECT_EQ(test.store.quota_of("bob").used, 2) << "the flow and the trial";
   EXPECT_EQ(kind_thrown_by([&] { test.store.add_trials("bob", study, {test.seeded(1)}); }), ErrorKind::kQuota);
   EXPECT_EQ(kind_thrown_by([&] { test.store.submit("bob", draft("three")); }), ErrorKind::kQuota);
+}
+
+TEST(SeededTrials, TheirEvaluationsCanBeRead) {
+  JudgedStudy test(1);
+  test.store.add_trials("ada", test.id, {test.seeded(1), test.seeded(2), {.submission = test.submission}});
+  EXPECT_FALSE(test.store.trial_evaluation(test.id, 0)) << "it waits";
+  const Lease first = test.claim();
+  EXPECT_EQ(test.store.trial_evaluation(test.id, 0)->outcome, "") << "it runs";
+  Verdict verdict = passed(0.75);
+  verdict.artifacts = {{"report.json", "application/json", "{}"}};
+  test.store.complete(first, verdict);
+  const auto judged = test.store.trial_evaluation(test.id, 0);
+  EXPECT_EQ(judged->id, first.evaluation);
+  EXPECT_EQ(judged->verdict.metrics.at(0).value, 0.75);
+  EXPECT_EQ(test.store.trial_artifact(test.id, 0, "report.json")->bytes, "{}");
+  EXPECT_FALSE(test.store.trial_artifact(test.id, 0, "plan.txt"));
+  test.claim();
+  test.store.tell(test.id, 1, {TrialState::kFailed, {}});
+  EXPECT_EQ(test.store.trial_evaluation(test.id, 1)->outcome, "cancelled");
+  EXPECT_EQ(test.store.trial_evaluation(test.id, 2)->id, test.store.last_evaluation(test.submission)->id);
+  EXPECT_FALSE(test.store.trial_evaluation(test.id, 3));
+}
+
+TEST(SeededTrials, AreToldWhatConcernsTrials) {
+  JudgedStudy test(1);
+  test.store.add_trials("ada", test.id, {test.seeded(1), test.seeded(2)});
+  const Lease crashed = test.claim();
+  test.store.fail(crashed, "crashed");
+  EXPECT_EQ(test.trial(0).message, "crashed");
+  EXPECT_NE(test.trial(0).hint.find("add the trial once more"), std::string::npos) << test.trial(0).hint;
+  try {
+    test.store.confirm(crashed);
+    FAIL();
+  } catch (const StoreError& error) {
+    EXPECT_NE(std::string(error.what()).find("a trial of submission 1"), std::string::npos) << error.what();
+    EXPECT_NE(error.hint().find("the trial was told its end"), std::string::npos) << error.hint();
+  }
+}
+
+TEST(SeededTrials, OfWhatItsOwnerCancelledAreTheOwners) {
+  TestStudy test;
+  test.store.create_agent("bob", Role::kAgent, 5);
+  test.store.create_agent("root", Role::kAdmin, 0);
+  const StudyId study = test.store.create_study("bob", {"bob's", "", TestStudy::kSettings}).id;
+  const SubmissionId cancelled = test.submitted("one");
+  test.store.cancel(cancelled);
+  TrialDraft by_number{.submission = cancelled, .flow = {}, .parameters = "{}", .seed = 1};
+  TrialDraft by_script = TestStudy::of("one");
+  by_script.seed = 1;
+  for (const TrialDraft& trial : {by_number, by_script}) {
+    EXPECT_EQ(kind_thrown_by([&] { test.store.add_trials("bob", study, {trial}); }), ErrorKind::kConflict);
+  }
+  EXPECT_EQ(test.store.quota_of("bob").used, 0);
+  test.store.add_trials("root", study, {by_number});
+  EXPECT_EQ(test.add(by_number).state, TrialState::kWaiting) << "ada's own";
+  expect_whole(test);
 }
 
 TEST(SeededTrials, TakeTurnsWithOtherAgents) {

@@ -267,6 +267,8 @@ TEST(Trials, AndTheirFlowsAreCountedByDays) {
   const auto add = [&](const std::vector<TrialDraft>& drafts, const char* agent = "bob") {
     test.store.add_trials(agent, study, drafts);
   };
+  EXPECT_EQ(kind_thrown_by([&] { add(std::vector<TrialDraft>(4, TestStudy::of("1"))); }), ErrorKind::kInvalid)
+      << "which waiting does not mend";
   test.store.submit("bob", draft("outside"));
   EXPECT_EQ(kind_thrown_by([&] {
               add({TestStudy::of("1"), TestStudy::of("2"), TestStudy::of("3")});
@@ -445,6 +447,15 @@ TEST(Trials, TheDatabaseItselfRefusesContradictions) {
     EXPECT_THROW(database.execute(sql), StoreError) << sql;
   }
   expect_whole(test);
+}
+
+TEST(Trials, AreFoundByTheirEvaluation) {
+  TestStudy test;
+  Database database(test.folder.file("sluice.db"), Database::Mode::kReadWrite, 1000);
+  // What SQLite looks for whenever an evaluation is removed.
+  Query plan(database, "EXPLAIN QUERY PLAN SELECT 1 FROM trials WHERE evaluation = ?", 1);
+  ASSERT_TRUE(plan.step());
+  EXPECT_NE(plan.text(3).find("trials_of_evaluation"), std::string::npos) << plan.text(3);
 }
 
 TEST(Fsck, FindsTrialsThatContradictTheirSubmissions) {

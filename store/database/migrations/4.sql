@@ -37,6 +37,7 @@ CREATE TABLE trials (
 CREATE INDEX trials_of_submission ON trials (submission);
 CREATE INDEX trials_by_state ON trials (study, state);
 CREATE INDEX trials_of_agent ON trials (agent, created);
+CREATE INDEX trials_of_evaluation ON trials (evaluation) WHERE evaluation IS NOT NULL;
 
 CREATE TABLE told_values (
   trial INTEGER NOT NULL REFERENCES trials (id),
