@@ -104,6 +104,25 @@ TEST(HarnessFolder, SaysThatVerdictsAreOfAnotherSeed) {
   EXPECT_TRUE(Harness(options).notices().empty()) << "it was told once";
 }
 
+TEST(HarnessFolder, SaysWhatWaitsForAnotherServer) {
+  const testing::TemporaryDirectory directory;
+  const HarnessOptions options = options_in(directory);
+  EXPECT_TRUE(Harness(options).notices().empty());
+  {
+    store::Store store(database_of(options.folder));
+    store.create_agent("ada", store::Role::kAgent, 100);
+    const std::string settings = R"({"device":"another"})";
+    const store::StudyId study = store.create_study("ada", {"study", "", settings}).id;
+    store::Draft draft;
+    draft.name = "flow";
+    draft.script = "return 1";
+    store.add_trials("ada", study, {{.submission = {}, .flow = draft, .parameters = "{}", .seed = 7}});
+  }
+  const std::vector<std::string> notices = Harness(options).notices();
+  ASSERT_EQ(notices.size(), 1U);
+  EXPECT_EQ(notices.front().find("2 jobs in the queue are not for "), 0U) << "a submission and a trial: " << notices.front();
+}
+
 /// What a server that judges with the model of `path` takes the settings of a new flow for.
 std::string settings_with(const std::string& folder, const std::string& path, const std::string& script) {
   HarnessOptions options;
