@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "store/database/submissions.h"
 #include "store/error.h"
@@ -203,6 +204,7 @@ AddedTrials Store::add_trials(const std::string& agent_name, StudyId study_id, c
   AddedTrials added{next_number(*database_, study_id), count, true};
   int64_t number = added.first;
   int64_t spent = 0;  // of the agent's quota
+  std::set<SubmissionId> followed;
   for (const TrialDraft& draft : kept) {
     const Submitted submitted = draft.flow ? take(agent, *draft.flow, spent) : Submitted{*draft.submission};
     require_settings(*database_, study, submitted.id);
@@ -220,9 +222,10 @@ AddedTrials Store::add_trials(const std::string& agent_name, StudyId study_id, c
     if (draft.seed) {
       enqueue_trial(database_->last_id());
     } else {
-      follow_submission(*database_, submitted.id, evaluation_of_status(*database_, submitted.id));
+      followed.insert(submitted.id);
     }
   }
+  for (const SubmissionId id : followed) follow_submission(*database_, id, evaluation_of_status(*database_, id));
   remember_key(*database_, study_id, idempotency_key, hash, added, time);
   transaction.commit();
   return added;

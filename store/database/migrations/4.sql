@@ -35,6 +35,7 @@ CREATE TABLE trials (
   CHECK (state NOT IN ('complete', 'pruned') OR told = 1 OR evaluation IS NOT NULL)
 ) STRICT;
 CREATE INDEX trials_of_submission ON trials (submission);
+CREATE INDEX followers_of_submission ON trials (submission) WHERE seed IS NULL AND finished IS NULL;
 CREATE INDEX trials_by_state ON trials (study, state);
 CREATE INDEX trials_of_agent ON trials (agent, created);
 CREATE INDEX trials_of_evaluation ON trials (evaluation) WHERE evaluation IS NOT NULL;
