@@ -33,7 +33,7 @@ struct ReportMembers {
 };
 
 /// What is measured of a flow. All who read, keep, tell and show metrics do it by this table, the page by a copy of it
-/// (agents/web/src/metrics.ts).
+/// (agents/web/src/metrics.ts). Texts that explain a route name some of them as examples.
 struct MetricInfo {
   const char* name;     // in verdicts, the API and on command lines
   const char* title;    // of the page

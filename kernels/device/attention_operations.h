@@ -36,7 +36,8 @@ class AttentionOperations : public virtual ObservedOperations {
     const CompiledFlow* flow = nullptr;  // for decode rows; null: dense
     AttentionProbe* probe = nullptr;
   };
-  /// q, out: [rows, query_heads * head_dim]. Row i of a sequence sees its tokens up to itself.
+  /// q, out: [rows, query_heads * head_dim]. A row sees the tokens up to itself that the group of
+  /// its layer keeps, those of its mask where the batch has one.
   virtual void attention(const Attention& call, Matrix q, Matrix out) = 0;
 };
 

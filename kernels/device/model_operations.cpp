@@ -48,7 +48,7 @@ size_t ModelOperations::run_first(std::span<const LayerPart> parts, const Activa
 }
 
 ObservedOperations::Operation ModelOperations::product(const char* name, const Weight& weight) {
-  return Operation(*this, [&] { return fmt::format("{} {} x {}", name, weight.rows(), weight.columns()); });
+  return {*this, [&] { return fmt::format("{} {} x {}", name, weight.rows(), weight.columns()); }};
 }
 
 }  // namespace sluice

@@ -128,7 +128,7 @@ size_t CudaDevice::run_mlp(std::span<const LayerPart> parts, const Activations& 
   // A cooperative launch takes longer than products one by one. Where only a second device of the process makes it one it stays,
   // so that nobody's results depend on whether there are others.
   if (gang_.always_cooperative() || parts.size() < 3) return 0;
-  const auto* const gated = std::get_if<GatedProductPart>(&parts[0]);
+  const auto* const gated = std::get_if<GatedProductPart>(parts.data());
   const auto* const product = std::get_if<ProductPart>(&parts[1]);
   const auto* const norm = std::get_if<AddNormPart>(&parts[2]);
   if (gated == nullptr || product == nullptr || norm == nullptr || product->in != gated->out || norm->delta != product->out)

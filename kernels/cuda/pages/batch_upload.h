@@ -141,9 +141,9 @@ class BatchUpload {
 
   void place();
   void fill();
-  void fill_group(int group);
-  int count_touched(int group) const;
-  bool finds_regular(int group) const;
+  void fill_group(int index);
+  int count_touched(int index) const;
+  bool finds_regular(int index) const;
   PassArrays arrays_at(const std::byte* data, int group) const;
 
   PassBatch batch_;
