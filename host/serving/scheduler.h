@@ -127,6 +127,9 @@ class Scheduler {
   bool decodes(const Sequence& sequence) const;
 
  private:
+  static void insert_by_rank(std::vector<Sequence*>& list, Sequence& sequence);
+  /// False if it is not on the list.
+  static bool erase(std::vector<Sequence*>& list, const Sequence& sequence);
   /// Of those who wait, who is admitted next. There must be one.
   std::vector<Sequence*>::iterator next_waiting();
   int running_of(uint64_t caller) const;

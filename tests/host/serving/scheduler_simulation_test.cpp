@@ -328,7 +328,9 @@ class Simulation {
         }
       }
     }
-    if (cache_.groups() == 1) EXPECT_EQ(cache_.available(), setting_.pages - used[0]);
+    if (cache_.groups() == 1) {
+      EXPECT_EQ(cache_.available(), setting_.pages - used[0]);
+    }
   }
 
   Setting setting_;

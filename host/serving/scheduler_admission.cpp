@@ -1,0 +1,195 @@
+// Admission: who of those who wait is next, who gives way, and the pages that a newcomer begins with.
+
+#include <algorithm>
+
+#include "host/serving/scheduler.h"
+
+namespace sluice {
+namespace {
+
+bool before(const Sequence* a, const Sequence* b) {
+  return a->priority != b->priority ? a->priority > b->priority : a->id < b->id;
+}
+
+}  // namespace
+
+void Scheduler::insert_by_rank(std::vector<Sequence*>& list, Sequence& sequence) {
+  list.insert(std::upper_bound(list.begin(), list.end(), &sequence, before), &sequence);
+}
+
+bool Scheduler::erase(std::vector<Sequence*>& list, const Sequence& sequence) {
+  const auto found = std::find(list.begin(), list.end(), &sequence);
+  if (found == list.end()) return false;
+  list.erase(found);
+  return true;
+}
+
+std::span<Sequence* const> Scheduler::admit() {
+  admitted_.clear();
+  while (!waiting_.empty()) {
+    Sequence& sequence = **next_waiting();
+    if (!make_room(sequence)) break;
+    erase(waiting_, sequence);
+    insert_by_rank(running_, sequence);
+    admitted_.push_back(&sequence);
+  }
+  if (!admitted_.empty()) {
+    // Shared pages are listed once per sequence, so a pass may list more pages than the pool has.
+    int listed = 0;
+    for (const Sequence* sequence : running_) listed += pages_for(sequence->most_tokens, cache_.page());
+    pass_.batch.reserve(options_.max_batch, options_.max_pass_tokens, listed);
+  }
+  return admitted_;
+}
+
+int Scheduler::running_of(uint64_t caller) const {
+  return static_cast<int>(
+      std::count_if(running_.begin(), running_.end(), [&](const Sequence* each) { return each->caller == caller; }));
+}
+
+std::vector<Sequence*>::iterator Scheduler::next_waiting() {
+  const int priority = waiting_.front()->priority;
+  auto next = waiting_.begin();
+  int fewest = running_of((*next)->caller);
+  for (auto each = next + 1; each != waiting_.end() && (*each)->priority == priority && fewest > 0; ++each) {
+    if ((*each)->caller == (*next)->caller) continue;
+    const int running = running_of((*each)->caller);
+    if (running < fewest) next = each, fewest = running;
+  }
+  return next;
+}
+
+Sequence* Scheduler::one_to_give_way(const Sequence& newcomer) const {
+  if (running_.empty()) return nullptr;
+  if (running_.back()->priority < newcomer.priority) return running_.back();
+  int most = running_of(newcomer.caller) + 1;
+  Sequence* last = nullptr;
+  for (Sequence* each : running_) {
+    if (each->priority != newcomer.priority || each->caller == newcomer.caller) continue;
+    // Whoever was admitted a moment ago had the fewest, and gives way to nobody.
+    if (std::find(admitted_.begin(), admitted_.end(), each) != admitted_.end()) continue;
+    const int running = running_of(each->caller);
+    if (running <= most && (last == nullptr || each->caller != last->caller)) continue;
+    most = running;
+    last = each;
+  }
+  return last;
+}
+
+bool Scheduler::make_room(Sequence& sequence) {
+  if (!find_room(sequence)) return false;
+  for (Sequence* each : giving_way_) preempt(*each);
+  take_pages(sequence);
+  return true;
+}
+
+bool Scheduler::find_room(Sequence& newcomer) {
+  giving_way_.clear();
+  if (unfinished() >= options_.max_batch && one_to_give_way(newcomer) == nullptr) return false;
+  match_prefix(newcomer);
+  freed_.pages = {};
+  std::fill(freed_.of_slabs.begin(), freed_.of_slabs.end(), 0);
+  while (!fits(newcomer)) {
+    Sequence* const last = one_to_give_way(newcomer);
+    if (last == nullptr) {
+      give_up_room(newcomer);
+      return false;
+    }
+    add_freed(*last);
+    erase(running_, *last);
+    giving_way_.push_back(last);
+  }
+  return true;
+}
+
+void Scheduler::give_up_room(Sequence& newcomer) {
+  for (Sequence* each : giving_way_) insert_by_rank(running_, *each);
+  giving_way_.clear();
+  release_pages(newcomer);
+}
+
+bool Scheduler::fits(const Sequence& newcomer) const {
+  if (unfinished() >= options_.max_batch) return false;
+  // Nobody else has pages. Where those of its known prefix are in the way, `take_pages` gives them up.
+  if (running() == 0) return true;
+  // Growth for everyone who runs, or the newcomer would be thrown out again at once.
+  PageCounts wanted = missing_pages(newcomer);
+  for (const Sequence* each : running_) {
+    for (int group = 0; group < cache_.groups(); ++group) wanted[static_cast<size_t>(group)] += growth(*each, group);
+  }
+  return cache_.has_room(wanted, freed_);
+}
+
+int Scheduler::growth(const Sequence& sequence, int group) const {
+  if (cache_.window(group) == 0) return 1;
+  const KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
+  const int all = pages_for(static_cast<int>(sequence.tokens.size()), cache_.page()) - kept.first;
+  return std::max(1, std::min(all, window_pages(group)) - static_cast<int>(kept.pages.size()));
+}
+
+PageCounts Scheduler::missing_pages(const Sequence& newcomer) const {
+  PageCounts missing{};
+  for (int group = 0; group < cache_.groups(); ++group) {
+    const KeptPages& kept = newcomer.kept[static_cast<size_t>(group)];
+    const int all = pages_for(static_cast<int>(newcomer.tokens.size()), cache_.page());
+    const int wanted = cache_.window(group) == 0 ? all : std::min(all - kept.first, window_pages(group));
+    missing[static_cast<size_t>(group)] = wanted - (newcomer.own_pages ? 0 : static_cast<int>(kept.pages.size()));
+  }
+  return missing;
+}
+
+void Scheduler::add_freed(const Sequence& sequence) {
+  for (int group = 0; group < cache_.groups(); ++group) {
+    const KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
+    for (size_t i = 0; i < kept.pages.size(); ++i) {
+      const int32_t page = kept.pages[i];
+      int users = cache_.users(group, page);
+      if (users > 1) {
+        // Who shares a page has it at the same place among all of its pages.
+        users -= static_cast<int>(std::count_if(giving_way_.begin(), giving_way_.end(), [&](const Sequence* each) {
+          const KeptPages& theirs = each->kept[static_cast<size_t>(group)];
+          const int place = kept.first + static_cast<int>(i) - theirs.first;
+          return place >= 0 && place < static_cast<int>(theirs.pages.size()) && theirs.pages[static_cast<size_t>(place)] == page;
+        }));
+      }
+      if (users == 1) cache_.add_freed(group, page, freed_);
+    }
+  }
+}
+
+void Scheduler::match_prefix(Sequence& sequence) {
+  if (sequence.prompt_logits) return;
+  const std::span<const int32_t> tokens(sequence.tokens);
+  std::array<std::vector<int32_t>*, kMostGroups> lists{};
+  for (size_t group = 0; group < sequence.kept.size(); ++group) lists[group] = &sequence.kept[group].pages;
+  const int found =
+      cache_.match(tokens.first(static_cast<size_t>(shareable(sequence))), std::span(lists).first(sequence.kept.size()));
+  for (int group = 0; group < cache_.groups(); ++group) {
+    sequence.kept[static_cast<size_t>(group)].first = cache_.first_page(group, found * cache_.page());
+  }
+  if (found * cache_.page() < sequence.least_match) release_pages(sequence);
+}
+
+void Scheduler::take_pages(Sequence& sequence) {
+  // Where there is no room it is alone: its pages are packed anew, without the known ones, and it copies nothing.
+  if (!cache_.make_room(missing_pages(sequence))) {
+    release_pages(sequence);
+    cache_.make_room(missing_pages(sequence));
+  }
+  const auto found = static_cast<int>(sequence.pages().size());
+  sequence.computed = found * cache_.page();
+  sequence.published = sequence.own_pages ? 0 : found;
+  if (sequence.preemptions == 0) sequence.matched = sequence.computed;
+  const PageCounts missing = missing_pages(sequence);
+  for (int group = 0; group < cache_.groups(); ++group) {
+    KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
+    const auto known = static_cast<int>(kept.pages.size());
+    if (sequence.own_pages) kept.copied.swap(kept.pages);
+    // Groups with a window take their pages as rows are computed, but for copies.
+    int count = missing[static_cast<size_t>(group)];
+    if (cache_.window(group) > 0) count = sequence.own_pages ? known : 0;
+    for (int i = 0; i < count; ++i) kept.pages.push_back(cache_.take(group));
+  }
+}
+
+}  // namespace sluice
