@@ -60,7 +60,7 @@ class Pages {
       const std::vector<float> numbers = keys(static_cast<int>(page));
       store(numbers, memory_.at(page * layout_.bytes + layout_.key_offset));
       store(numbers, memory_.at(page * layout_.bytes + layout_.value_offset));
-      flow.refresh_page(memory_.at(page * layout_.bytes), layout_.page, *scratch[thread]);
+      flow.refresh_page(memory_.at(page * layout_.bytes), memory_.at(page * layout_.bytes), layout_.page, *scratch[thread]);
     });
   }
 
@@ -118,9 +118,9 @@ class Rows {
     const int64_t lists = static_cast<int64_t>(order_.size()) / row_pages_;
     cpu::FlowRow row;
     row.query = query_.data() + static_cast<size_t>(r) * kGroup * kDim;
-    row.pages_base = pages_.base();
-    row.page_stride = pages_.stride();
-    row.pages = {order_.data() + (call * kRows + r) % lists * row_pages_, static_cast<size_t>(row_pages_)};
+    row.tokens = {pages_.base(), pages_.stride(),
+                  {order_.data() + (call * kRows + r) % lists * row_pages_, static_cast<size_t>(row_pages_)}};
+    row.fields = row.tokens;
     row.last_tokens = flow_.plan().layout.page;
     row.step = int64_t{row_pages_} * row.last_tokens;
     row.state = states_[r].get();
@@ -144,7 +144,7 @@ class Rows {
     const oracle::Observed seen{scores, static_cast<size_t>(row_pages_), selected};
     if (!graph.states.empty()) return oracle::fault_of_selection(compiled, seen, row_pages_).empty();
     std::vector<float> numbers;
-    for (const int32_t page : one.pages) {
+    for (const int32_t page : one.tokens.pages) {
       const std::vector<float> keys = pages_.keys(page);
       numbers.insert(numbers.end(), keys.begin(), keys.end());
     }

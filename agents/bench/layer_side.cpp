@@ -251,7 +251,8 @@ void LayerSide::fill(const LayerShape& shape, std::span<const std::unique_ptr<La
       }
     }
     for (int layer = 0; side->flow_ && layer < shape.layers; ++layer) {
-      side->device_.refresh_pages(*side->pool_, layer, side->page_indices_, side->layout_.page, *side->flow_);
+      side->device_.refresh_pages(*side->pool_, layer, {.pages = side->page_indices_, .last_tokens = side->layout_.page},
+                                *side->flow_);
     }
   }
 }

@@ -35,7 +35,7 @@ class HeadOnDevice {
     state_ = flow_->create_state(pages);
     device.reserve({1, 1, pages, geometry_.group, 1, geometry_.head_dim, geometry_.page});
     pool_->write(pages_, row.tokens, row.keys.data(), row.values.data());
-    device.refresh_pages(*pool_, 0, pages_, row.tokens - (pages - 1) * geometry_.page, *flow_);
+    device.refresh_pages(*pool_, 0, {.pages = pages_, .last_tokens = row.tokens - (pages - 1) * geometry_.page}, *flow_);
     query_ = device.allocate(row.query.size_bytes());
     output_ = device.allocate(row.query.size_bytes());
     device.write(query_->data(), row.query.data(), row.query.size_bytes());

@@ -130,7 +130,7 @@ void Engine::State::import_snapshot(EngineJob& job) {
   write_snapshot(*job.request.snapshot, given, pages, *pool);
   const int last_tokens = (given - 1) % cache.page() + 1;
   for (int layer = 0; layer < config.layers; ++layer) {
-    if (is_sparse(layer)) device.refresh_pages(*pool, layer, pages, last_tokens, *flow);
+    if (is_sparse(layer)) device.refresh_pages(*pool, layer, {.pages = pages, .last_tokens = last_tokens}, *flow);
   }
   job.computed = given;
 }

@@ -34,8 +34,10 @@ class BatchBuilder {
   void add(const Sequence& sequence);
   /// Rows at `positions`, which ascend; sequence.first and sequence.rows are not read.
   void add_at(std::span<const int32_t> positions, const Sequence& sequence);
+  /// The group that has the fields of the flow; -1: they lie with K and V.
+  void set_field_group(int group) { field_group_ = group; }
   /// The pages of the sequence added last, in a group in which slots are positions and `length` tokens (0: up to its last row)
-  /// are there with its rows. `pages` may be more than that takes.
+  /// are there with its rows. `pages` may be more than that takes. A group is told of all sequences or of none.
   void keep(int group, std::span<const int32_t> pages, int length = 0);
   /// The same where the list begins with the page that holds the token at `first`, a multiple of the page, and a row at position
   /// p sees those from p - window + 1 on.
@@ -69,6 +71,7 @@ class BatchBuilder {
   std::vector<uint64_t> seeds_;
   std::vector<RequestState*> states_;
   std::vector<Group> groups_;
+  int field_group_ = -1;
   mutable std::vector<GroupPages> spans_;  // [groups] what `batch` points to
 };
 

@@ -38,10 +38,15 @@ class CacheOperations : public virtual ObservedOperations {
   virtual void append(int layer, Matrix keys, Matrix values) = 0;
   /// Recomputes the cached fields of `layer` for the pages that this pass's tokens touched. No-op without fields.
   virtual void refresh_fields(int layer, const CompiledFlow& flow) = 0;
-  /// The same for given pages of the layer's group, outside a pass: all are full but the last, which holds `last_tokens`
-  /// (1..page).
-  virtual void refresh_pages(Pool& pool, int layer, std::span<const int32_t> pages, int last_tokens,
-                             const CompiledFlow& flow) = 0;
+  /// What `refresh_pages` is to recompute the fields of.
+  struct StalePages {
+    std::span<const int32_t> pages;  // of the layer's group
+    int last_tokens = 0;             // in the last of them, 1..page; the others are full
+    int field_group = -1;            // that has the fields, where they have pages of their own
+    std::span<const int32_t> field_pages = {};  // [pages] of it
+  };
+  /// The same for given pages, outside a pass.
+  virtual void refresh_pages(Pool& pool, int layer, const StalePages& stale, const CompiledFlow& flow) = 0;
 };
 
 }  // namespace sluice

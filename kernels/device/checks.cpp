@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace sluice {
 
 void require_equal(const char* operation, const char* dimension, int64_t got, int64_t wanted) {
@@ -43,6 +45,35 @@ void require_group(const DeviceInfo& device, int group) {
   throw InputError(
       fmt::format("{} query heads share a KV head; device \"{}\" attends for at most {}", group, device.name, device.most_group),
       "use a model with more KV heads or fewer query heads");
+}
+
+void require_pages_of(const char* operation, const Plan& plan, const Pool& pool, int layer, int field_group) {
+  const auto require_layout = [&](const std::string& of, const PageLayout& kept, const PageLayout& wanted) {
+    require_equal(operation, ("bytes of the pool's page" + of).c_str(), static_cast<int64_t>(kept.bytes),
+                  static_cast<int64_t>(wanted.bytes));
+    require_equal(operation, ("tokens of the pool's page" + of).c_str(), kept.page, wanted.page);
+    require_equal(operation, ("head dimension of the pool" + of).c_str(), kept.head_dim, wanted.head_dim);
+  };
+  require_layout("", pool.layout(pool.map().place_of(layer).group), plan.layout);
+  if (!plan.has_field_pages()) return;
+  if (!pool.map().has_group(field_group)) {
+    throw InternalError(fmt::format("{}: the flow's fields have pages of their own, and group {} is not there", operation,
+                                    field_group));
+  }
+  require_layout(" of fields", pool.layout(field_group), plan.fields());
+}
+
+void require_stale(const Plan& plan, const Pool& pool, int layer, const Device::StalePages& stale) {
+  require_pages_of("refresh_pages", plan, pool, layer, stale.field_group);
+  const int page = plan.layout.page;
+  if (stale.last_tokens < 1 || stale.last_tokens > page) {
+    throw InternalError(fmt::format("refresh_pages: {} tokens in a page of {}", stale.last_tokens, page));
+  }
+  require_pages(pool, pool.map().place_of(layer).group, stale.pages);
+  if (!plan.has_field_pages()) return;
+  require_equal("refresh_pages", "pages of fields", static_cast<int64_t>(stale.field_pages.size()),
+                static_cast<int64_t>(stale.pages.size()));
+  require_pages(pool, stale.field_group, stale.field_pages);
 }
 
 void require_page(const Pool& pool, int group, int32_t page) {
@@ -91,6 +122,7 @@ void require_sizes(const PassBatch& batch) {
   require(batch.seeds.empty() || batch.seeds.size() == sequences, "size of seeds", batch.seeds.size(), sequences);
   require(batch.states.empty() || batch.states.size() == sequences, "size of states", batch.states.size(), sequences);
   for (const GroupPages& group : batch.groups) {
+    if (!group.is_used()) continue;
     require(group.lengths.size() == sequences, "size of lengths", group.lengths.size(), sequences);
     require(group.page_indptr.size() == sequences + 1, "size of page_indptr", group.page_indptr.size(), sequences + 1);
     require(group.slots.size() == rows, "size of slots", group.slots.size(), rows);
@@ -142,14 +174,40 @@ void require_group_pages(const PassBatch& batch, const Pool& pool, int index) {
   }
 }
 
+/// The pages of fields hold the tokens that those of K and V do.
+void require_fields(const PassBatch& batch, const Pool& pool) {
+  const int index = batch.field_group;
+  require(pool.map().has_group(index) && !pool.layout(index).has_tokens, "group of fields", index, -1);
+  require(index < static_cast<int>(batch.groups.size()) && batch.groups[index].is_used(), "group of fields", index, -1);
+  const CacheGroup& fields = pool.map().group(index);
+  const int with = pool.map().place_of(fields.layers.front()).group;
+  for (const int layer : fields.layers) {
+    require(pool.map().place_of(layer).group == with, "group of K and V of a layer with fields", pool.map().place_of(layer).group,
+            with);
+  }
+  require(fields.layout.page == pool.layout(with).page, "tokens in a page of fields", fields.layout.page, pool.layout(with).page);
+  const GroupPages& kept = batch.groups[with];
+  const GroupPages& beside = batch.groups[index];
+  require(!beside.has_masks() && !kept.has_masks(), "masks of fields", 1, 0);
+  require(std::equal(kept.lengths.begin(), kept.lengths.end(), beside.lengths.begin()), "tokens of fields", -1, -1);
+  require(std::equal(kept.slots.begin(), kept.slots.end(), beside.slots.begin()), "slots of fields", -1, -1);
+}
+
 }  // namespace
 
 void require_batch(const PassBatch& batch, const Pool& pool) {
-  require(batch.groups.size() == static_cast<size_t>(pool.map().groups()), "number of groups", batch.groups.size(),
-          pool.map().groups());
+  const auto groups = static_cast<int>(batch.groups.size());
+  require(groups <= pool.map().groups(), "number of groups", groups, pool.map().groups());
   require_sizes(batch);
   require_rows(batch);
-  for (int group = 0; group < pool.map().groups(); ++group) require_group_pages(batch, pool, group);
+  for (int layer = 0; layer < pool.layers(); ++layer) {
+    const int group = pool.map().place_of(layer).group;
+    require(group < groups && batch.groups[group].is_used(), "group without pages", group, -1);
+  }
+  for (int group = 0; group < groups; ++group) {
+    if (batch.groups[group].is_used()) require_group_pages(batch, pool, group);
+  }
+  if (batch.field_group >= 0) require_fields(batch, pool);
 }
 
 }  // namespace sluice

@@ -20,6 +20,10 @@ void require_indices(const char* operation, std::span<const int32_t> indices, in
 
 /// Throws InputError unless the device attends heads of which `group` share a KV head.
 void require_group(const DeviceInfo& device, int group);
+/// The pool lays out pages of `layer`, and those of its fields in `field_group`, as the plan does.
+void require_pages_of(const char* operation, const Plan& plan, const Pool& pool, int layer, int field_group);
+/// `stale` is of `layer`, whose layout is the plan's.
+void require_stale(const Plan& plan, const Pool& pool, int layer, const Device::StalePages& stale);
 /// `page` lies in the pool.
 void require_page(const Pool& pool, int group, int32_t page);
 void require_pages(const Pool& pool, int group, std::span<const int32_t> pages);

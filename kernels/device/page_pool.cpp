@@ -54,16 +54,7 @@ PoolMap::PoolMap(int kv_heads, std::vector<CacheGroup> groups, size_t slab_bytes
     throw InputError(fmt::format("a page pool of {} KV heads and {} slabs cannot be made", kv_heads, slabs));
   product({slab_bytes, static_cast<size_t>(slabs)}, fmt::format("a page pool of {} slabs", slabs));
   for (CacheGroup& group : groups) {
-    require_page_size(group.layout.page);
-    const size_t page_bytes = static_cast<size_t>(kv_heads) * group.layout.bytes;
-    const size_t spare = slabs > 1 ? page_bytes : 0;  // pages begin at multiples of their size, slabs need not
-    const size_t row_bytes = page_bytes * group.layers.size();
-    const size_t pages = slab_bytes <= spare || row_bytes == 0 ? 0 : (slab_bytes - spare) / row_bytes;
-    if (pages == 0) {
-      throw InputError(fmt::format("a slab of {} bytes cannot hold a page of {} layers of {} bytes", slab_bytes,
-                                   group.layers.size(), page_bytes),
-                       "make the pool larger");
-    }
+    if (!group.layout.has_tokens) throw InternalError("fields are added to a map, not made with it");
     const auto index = static_cast<int>(groups_.size());
     for (size_t rank = 0; rank < group.layers.size(); ++rank) {
       const auto layer = static_cast<size_t>(group.layers[rank]);
@@ -71,11 +62,53 @@ PoolMap::PoolMap(int kv_heads, std::vector<CacheGroup> groups, size_t slab_bytes
       if (places_[layer].group >= 0) throw InputError(fmt::format("layer {} is in two groups", layer));
       places_[layer] = {index, static_cast<int>(rank)};
     }
-    groups_.push_back({std::move(group), page_bytes, static_cast<int>(std::min<size_t>(pages, 1 << 24))});
+    groups_.push_back(placed(std::move(group)));
   }
   for (size_t layer = 0; layer < places_.size(); ++layer) {
     if (places_[layer].group < 0) throw InputError(fmt::format("layer {} is in no group", layer));
   }
+}
+
+PoolMap::Group PoolMap::placed(CacheGroup group) const {
+  require_page_size(group.layout.page);
+  const size_t page_bytes = static_cast<size_t>(kv_heads_) * group.layout.bytes;
+  const size_t spare = slabs_ > 1 ? page_bytes : 0;  // pages begin at multiples of their size, slabs need not
+  const size_t row_bytes = page_bytes * group.layers.size();
+  const size_t pages = slab_bytes_ <= spare || row_bytes == 0 ? 0 : (slab_bytes_ - spare) / row_bytes;
+  if (pages == 0) {
+    throw InputError(fmt::format("a slab of {} bytes cannot hold a page of {} layers of {} bytes", slab_bytes_,
+                                 group.layers.size(), page_bytes),
+                     "make the pool larger");
+  }
+  return {std::move(group), page_bytes, static_cast<int>(std::min<size_t>(pages, 1 << 24))};
+}
+
+PoolMap::Place PoolMap::field_place_of(int group, int layer) const {
+  const std::vector<int>& layers = this->group(group).layers;
+  const auto found = std::lower_bound(layers.begin(), layers.end(), layer);
+  if (found == layers.end() || *found != layer) throw InternalError(fmt::format("group {} has no fields of layer {}", group, layer));
+  return {group, static_cast<int>(found - layers.begin())};
+}
+
+int PoolMap::add_fields(CacheGroup group) {
+  if (group.layout.has_tokens) throw InternalError("a group of fields has K and V");
+  for (const int layer : group.layers) {
+    if (layer < 0 || layer >= layers()) throw InternalError(fmt::format("fields of layer {} of {}", layer, layers()));
+  }
+  Group added = placed(std::move(group));
+  const auto gap = std::find_if(groups_.begin(), groups_.end(), [](const Group& each) { return each.group.layers.empty(); });
+  const auto index = static_cast<int>(gap - groups_.begin());
+  if (gap == groups_.end()) {
+    groups_.push_back(std::move(added));
+  } else {
+    *gap = std::move(added);
+  }
+  return index;
+}
+
+void PoolMap::remove_fields(int group) {
+  if (!has_group(group) || layout(group).has_tokens) throw InternalError(fmt::format("group {} has no fields alone", group));
+  groups_[static_cast<size_t>(group)] = {};
 }
 
 int32_t PoolMap::first_page(int group, int slab) const {

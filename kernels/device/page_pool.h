@@ -3,13 +3,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "scripting/graph/plan.h"
 
 namespace sluice {
 
-/// Layers that keep the same tokens, and what lies in a page of theirs. A sequence has a list of pages for each group.
+/// Layers that keep the same tokens, and what lies in a page of theirs: K and V, with a flow's fields or without, or fields alone.
+/// A sequence has a list of pages for each group, so that fields in a group of their own (a plane beside that of K and V) are
+/// kept and freed by themselves, and flows with other fields have the same K and V.
 struct CacheGroup {
   std::vector<int> layers;  // ascending
   PageLayout layout;
@@ -21,6 +24,8 @@ struct CacheGroup {
 ///
 /// Page `p` of the layer of rank `r` in its group begins at (r * slab_pages + p) * page_bytes, whatever slab it is in; numbers of
 /// pages therefore have gaps between slabs.
+///
+/// Each layer is in one group that has its K and V, and in any number of groups that have fields of it.
 class PoolMap {
  public:
   /// Throws InputError for counts below 1, a page that no device takes, slabs too small for a page, or more bytes than a size_t
@@ -33,7 +38,10 @@ class PoolMap {
   int kv_heads() const { return kv_heads_; }
   size_t bytes() const { return slab_bytes_ * static_cast<size_t>(slabs_); }
   int slabs() const { return slabs_; }
+  /// Numbers of groups are below this.
   int groups() const { return static_cast<int>(groups_.size()); }
+  /// Whether there is such a group: `remove_fields` leaves a gap.
+  bool has_group(int index) const { return index >= 0 && index < groups() && !group(index).layers.empty(); }
   const CacheGroup& group(int index) const { return groups_.at(static_cast<size_t>(index)).group; }
   const PageLayout& layout(int group) const { return this->group(group).layout; }
 
@@ -52,10 +60,17 @@ class PoolMap {
   };
   /// Of the group that keeps the layer's K and V.
   Place place_of(int layer) const { return places_.at(static_cast<size_t>(layer)); }
+  /// In a group that has fields of it. Throws InternalError if the group has not got the layer.
+  Place field_place_of(int group, int layer) const;
   /// Where page 0 of a layer begins, or would begin.
   size_t layer_offset(const Place& place) const {
     return static_cast<size_t>(place.rank) * static_cast<size_t>(slab_pages(place.group)) * page_bytes(place.group);
   }
+
+  /// Adds a group that has fields alone and returns its number, which is that of one that was removed if there is any. Throws
+  /// InputError where a slab cannot hold a page of it.
+  int add_fields(CacheGroup group);
+  void remove_fields(int group);
 
  private:
   struct Group {
@@ -63,6 +78,9 @@ class PoolMap {
     size_t page_bytes = 0;
     int slab_pages = 0;
   };
+
+  /// Throws InputError for a page that no device takes, or larger than a slab.
+  Group placed(CacheGroup group) const;
 
   int kv_heads_;
   size_t slab_bytes_;
@@ -80,6 +98,9 @@ class Pool {
   Pool& operator=(const Pool&) = delete;
 
   const PoolMap& map() const { return map_; }
+  /// See PoolMap. Nothing that the device has been told to do may be at a group that is removed.
+  int add_fields(CacheGroup group) { return map_.add_fields(std::move(group)); }
+  void remove_fields(int group) { map_.remove_fields(group); }
   int layers() const { return map_.layers(); }
   int kv_heads() const { return map_.kv_heads(); }
   size_t bytes() const { return map_.bytes(); }

@@ -27,6 +27,8 @@ struct GroupPages {
   std::span<const int32_t> pages(int sequence, int page) const {
     return page_indices.subspan(page_indptr[sequence], pages_for(lengths[sequence], page));
   }
+  /// Whether the pass has anything to do with the group: others are empty.
+  bool is_used() const { return !page_indptr.empty(); }
   bool has_masks() const { return !mask_indptr.empty() && mask_indptr.back() > 0; }
   bool is_masked(int sequence) const { return !mask_indptr.empty() && mask_indptr[sequence + 1] > mask_indptr[sequence]; }
   /// Words of a row's mask.
@@ -42,7 +44,10 @@ struct PassBatch {
   std::span<const uint8_t> decoding;      // [sequences] 1: a decode step (one row; sparse layers run the flow); 0: prefill, dense
   std::span<const uint64_t> seeds;        // [sequences] the request's seed for kRandom and kApproxTopK; or empty
   std::span<RequestState* const> states;  // [sequences] may hold nulls; or empty
-  std::span<const GroupPages> groups;     // as the pool has them
+  std::span<const GroupPages> groups;     // as the pool has them, but for the last ones that the pass does not use
+  /// The group that has the fields of the pass's flow, whose pages hold the same tokens as those of K and V; -1: they lie with K
+  /// and V.
+  int field_group = -1;
 
   int sequences() const { return static_cast<int>(decoding.size()); }
   int rows() const { return query_indptr.empty() ? 0 : query_indptr.back(); }

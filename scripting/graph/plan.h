@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,15 +9,16 @@
 
 namespace sluice {
 
-/// Bytes of one page of one KV head: K, V and every cached field lie together (docs/DESIGN.md, section 5).
-/// K and V are [token, dim] row-major; a field is row-major in its shape. Every part starts at a multiple of 64 bytes.
+/// Bytes of one page of one KV head (docs/DESIGN.md, section 5). K and V are [token, dim] row-major; a field is row-major in its
+/// shape. Every part starts at a multiple of 64 bytes. Cached fields lie behind K and V, or in pages of their own.
 struct PageLayout {
   int page = 16;  // tokens
   int head_dim = 64;
   DataType kv = DataType::kBF16;
+  bool has_tokens = true;  // K and V; else fields alone
   size_t key_offset = 0;
   size_t value_offset = 0;
-  std::vector<size_t> field_offsets;  // by index in FlowGraph::fields
+  std::vector<size_t> field_offsets;  // by index in FlowGraph::fields; empty where they lie elsewhere
   size_t bytes = 0;                   // of the whole, a multiple of 64
 };
 
@@ -59,15 +61,25 @@ struct AttendStep {
 
 /// What a device compiles: an optimised graph, its memory layout and its fused steps.
 struct Plan {
-  FlowGraph graph;  // after passes, verified
-  PageLayout layout;
+  FlowGraph graph;                         // after passes, verified
+  PageLayout layout;                       // of the pages with K and V
+  std::optional<PageLayout> field_layout;  // of the pages with the fields, where these have pages of their own
   std::vector<NodeId> cache;    // cache-stage nodes in order; fused into one refresh per page
   std::vector<PlanStep> index;  // index-stage steps in order
   AttendStep attend;
+
+  bool has_field_pages() const { return field_layout.has_value(); }
+  /// Of the pages that have the fields.
+  const PageLayout& fields() const { return field_layout ? *field_layout : layout; }
 };
 
 /// The layout of pages without a flow (fields empty) or with its fields.
 PageLayout page_layout(const Geometry& geometry, const std::vector<Field>& fields);
+/// The layout of pages that have the fields alone.
+PageLayout field_page_layout(const Geometry& geometry, const std::vector<Field>& fields);
+/// The same plan with its cached fields, if it has any, in pages of their own. Its pages with K and V are then those of every
+/// other such flow with the same geometry, and of dense attention.
+Plan with_field_pages(Plan plan);
 
 /// Name, time and effect of one pass, for `sluice plan`.
 struct PassReport {

@@ -163,8 +163,10 @@ std::string to_text(const FlowGraph& graph) {
 std::string to_text(const Plan& plan) {
   std::string text = to_text(plan.graph);
   text += fmt::format("page {} B: key at {}, value at {}", plan.layout.bytes, plan.layout.key_offset, plan.layout.value_offset);
+  if (plan.has_field_pages()) text += fmt::format("\nfield page {} B", plan.fields().bytes);
   for (size_t i = 0; i < plan.graph.fields.size(); ++i) {
-    text += fmt::format(", {} at {}", plan.graph.fields[i].name, plan.layout.field_offsets[i]);
+    const char* const sign = i == 0 && plan.has_field_pages() ? ":" : ",";
+    text += fmt::format("{} {} at {}", sign, plan.graph.fields[i].name, plan.fields().field_offsets[i]);
   }
   text += "\nplan\n";
   if (!plan.cache.empty()) text += fmt::format("  refresh:{}\n", ids_text(plan.cache));

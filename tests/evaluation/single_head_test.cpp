@@ -59,7 +59,7 @@ class MixingDevice final : public Device {
   void silu_multiply(Matrix, Matrix) override { refuse(); }
   void gather_rows(Matrix, std::span<const int32_t>, Matrix) override { refuse(); }
   void rope_append(int, Matrix, int, const Weight*, const Weight*, float, const Rope&) override { refuse(); }
-  void refresh_pages(Pool&, int, std::span<const int32_t>, int, const CompiledFlow&) override { refuse(); }
+  void refresh_pages(Pool&, int, const StalePages&, const CompiledFlow&) override { refuse(); }
   void sample(Matrix, std::span<const SampleRow>, std::span<Sampled>) override { refuse(); }
   void sample(Matrix, std::span<const SampleRow>, Picks&) override { refuse(); }
   void take(Picks&, std::span<Sampled>) override { refuse(); }

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <random>
+#include <utility>
 
 #include "kernels/cpu/flow/flow.h"
 #include "kernels/reference/judge.h"
+#include "scripting/base/error.h"
 #include "scripting/graph/selections.h"
 #include "tests/support/head_cache.h"
 
@@ -36,7 +39,7 @@ class CpuJudgedFlow final : public JudgedFlow {
       : flow_(cpu::compile_flow(plan, 3, 2)),
         scratch_(flow_->create_scratch(max_pages)),
         state_(flow_->create_state(max_pages)),
-        cache_(plan.layout, max_pages, seed),
+        cache_(plan, max_pages, seed),
         seed_(seed) {}
 
   void append(std::span<const float> keys, std::span<const float> values) override {
@@ -50,8 +53,8 @@ class CpuJudgedFlow final : public JudgedFlow {
     row.kv_head = 1;
     row.state = state_.get();
     row.scores = scores.empty() ? nullptr : scores.data();
-    row.score_stride = static_cast<int64_t>(row.pages.size());
-    std::vector<int32_t> selected(row.pages.size());
+    row.score_stride = row.pages();
+    std::vector<int32_t> selected(static_cast<size_t>(row.pages()));
     selected.resize(flow_->select(row, *scratch_, selected.data()));
     return selected;
   }
@@ -62,6 +65,31 @@ class CpuJudgedFlow final : public JudgedFlow {
   std::unique_ptr<RequestState> state_;
   HeadCache cache_;
   uint64_t seed_;
+};
+
+/// The same flow twice: fields with K and V, and fields in pages of their own. Throws unless both give the same bits.
+class TwiceJudgedFlow final : public JudgedFlow {
+ public:
+  TwiceJudgedFlow(std::unique_ptr<JudgedFlow> one, std::unique_ptr<JudgedFlow> other)
+      : one_(std::move(one)), other_(std::move(other)) {}
+
+  void append(std::span<const float> keys, std::span<const float> values) override {
+    one_->append(keys, values);
+    other_->append(keys, values);
+  }
+
+  std::vector<int32_t> select(std::span<const float> query, std::span<float> scores) override {
+    std::vector<float> others(scores.begin(), scores.end());
+    const std::vector<int32_t> selected = one_->select(query, scores);
+    if (other_->select(query, others) != selected || std::memcmp(others.data(), scores.data(), scores.size_bytes()) != 0) {
+      throw InternalError("a flow with its fields in pages of their own gives other results");
+    }
+    return selected;
+  }
+
+ private:
+  std::unique_ptr<JudgedFlow> one_;
+  std::unique_ptr<JudgedFlow> other_;
 };
 
 }  // namespace
@@ -76,7 +104,10 @@ Verdict judge(const FlowGraph& graph, const JudgeOptions& options, const MakeJud
   const Geometry& geometry = graph.geometry;
   const int total = options.tokens + options.steps - 1;
   const int max_pages = oracle::pages_of(graph, total);
-  const auto flow = make(plan, max_pages, options.seed);
+  std::unique_ptr<JudgedFlow> flow = make(plan, max_pages, options.seed);
+  if (!graph.fields.empty()) {
+    flow = std::make_unique<TwiceJudgedFlow>(std::move(flow), make(with_field_pages(plan), max_pages, options.seed));
+  }
   std::mt19937_64 random(options.seed);
   const std::vector<float> keys = test_numbers(static_cast<size_t>(total) * geometry.head_dim, options, random);
   const std::vector<float> values = test_numbers(keys.size(), options, random);

@@ -42,7 +42,8 @@ using MakeJudgedFlow = std::function<std::unique_ptr<JudgedFlow>(const Plan& pla
 /// On the CPU.
 std::unique_ptr<JudgedFlow> judged_on_cpu(const Plan& plan, int max_pages, uint64_t seed);
 
-/// Compiles `graph` (all passes), runs it step by step, and has oracle::fault_of judge every step.
+/// Compiles `graph` (all passes), runs it step by step, and has oracle::fault_of judge every step. A flow with cached fields runs
+/// with these in pages of their own, too: throws unless it gives the same bits.
 Verdict judge(const FlowGraph& graph, const JudgeOptions& options, const MakeJudgedFlow& make = judged_on_cpu);
 
 }  // namespace sluice::testing

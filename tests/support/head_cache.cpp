@@ -25,25 +25,32 @@ void store(DataType type, float value, std::byte* target) {
 
 }  // namespace
 
-HeadCache::HeadCache(const PageLayout& layout, int max_pages, uint64_t seed)
-    : layout_(layout),
-      stride_(2 * layout.bytes),
-      memory_(static_cast<size_t>(max_pages + 3) * stride_, std::byte{0xff}),
-      order_(max_pages + 3) {
-  std::iota(order_.begin(), order_.end(), 0);
+HeadCache::Pages HeadCache::make_pages(size_t bytes, int max_pages, uint64_t seed) {
+  const auto count = static_cast<size_t>(max_pages + 3);
+  Pages pages{.stride = 2 * bytes, .memory = std::vector<std::byte>(count * 2 * bytes, std::byte{0xff}), .order = {}};
+  pages.order.resize(count);
+  std::iota(pages.order.begin(), pages.order.end(), 0);
   std::mt19937_64 random(seed);
-  std::shuffle(order_.begin(), order_.end(), random);
-  order_.resize(max_pages);
+  std::shuffle(pages.order.begin(), pages.order.end(), random);
+  pages.order.resize(static_cast<size_t>(max_pages));
+  return pages;
+}
+
+HeadCache::HeadCache(const PageLayout& layout, int max_pages, uint64_t seed)
+    : layout_(layout), tokens_at_(make_pages(layout.bytes, max_pages, seed)) {}
+
+HeadCache::HeadCache(const Plan& plan, int max_pages, uint64_t seed) : HeadCache(plan.layout, max_pages, seed) {
+  if (plan.has_field_pages()) fields_at_ = make_pages(plan.fields().bytes, max_pages, seed + 1);
 }
 
 int HeadCache::append(std::span<const float> keys, std::span<const float> values) {
   const int dim = layout_.head_dim;
   const int added = static_cast<int>(keys.size()) / dim;
-  const int first_page = tokens_ / layout_.page;
-  for (int i = 0; i < added; ++i, ++tokens_) {
-    std::byte* target = page(tokens_ / layout_.page);
+  const int first_page = token_count_ / layout_.page;
+  for (int i = 0; i < added; ++i, ++token_count_) {
+    std::byte* target = page(token_count_ / layout_.page);
     for (int d = 0; d < dim; ++d) {
-      const size_t at = (static_cast<size_t>(tokens_ % layout_.page) * dim + d) * size_of(layout_.kv);
+      const size_t at = (static_cast<size_t>(token_count_ % layout_.page) * dim + d) * size_of(layout_.kv);
       store(layout_.kv, keys[static_cast<size_t>(i) * dim + d], target + layout_.key_offset + at);
       store(layout_.kv, values[static_cast<size_t>(i) * dim + d], target + layout_.value_offset + at);
     }
@@ -53,17 +60,18 @@ int HeadCache::append(std::span<const float> keys, std::span<const float> values
 
 void HeadCache::append(const cpu::Flow& flow, cpu::FlowScratch& scratch, std::span<const float> keys,
                        std::span<const float> values) {
-  for (int p = append(keys, values); p < pages(); ++p) flow.refresh_page(page(p), tokens_in(p), scratch);
+  for (int p = append(keys, values); p < pages(); ++p) {
+    flow.refresh_page(page(p), flow.plan().has_field_pages() ? fields_at_.page(p) : page(p), tokens_in(p), scratch);
+  }
 }
 
 cpu::FlowRow HeadCache::row(const float* query) const {
   cpu::FlowRow row;
   row.query = query;
-  row.pages_base = memory_.data();
-  row.page_stride = stride_;
-  row.pages = {order_.data(), static_cast<size_t>(pages())};
+  row.tokens = tokens_at_.table(pages());
+  row.fields = fields_at_.order.empty() ? row.tokens : fields_at_.table(pages());
   row.last_tokens = tokens_in(pages() - 1);
-  row.step = tokens_;
+  row.step = token_count_;
   return row;
 }
 

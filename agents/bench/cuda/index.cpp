@@ -63,7 +63,8 @@ class IndexCase {
     host_queries_ = std::move(queries);
     flow_.reserve(shape.sequences, pages_);
     for (int layer = 0; layer < layers_; ++layer) {
-      flow_.refresh(blocks(layer), page_indices_.as<int32_t>(), nullptr, shape.sequences * pages_, layout_.page, nullptr);
+      flow_.refresh(blocks(layer),
+                    {.count = shape.sequences * pages_, .pages = page_indices_.as<int32_t>(), .last_tokens = layout_.page}, nullptr);
     }
   }
 

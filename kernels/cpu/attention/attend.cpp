@@ -268,6 +268,13 @@ void Attend::attend_pages(int kv_head, std::span<const int32_t> pages, int last_
   merge_partials(scratch + at.partials, pieces, group_, layout.head_dim, out, log_sums);
 }
 
+PageTable Attend::field_table(const Task& task, std::span<const int32_t> pages) const {
+  if (!flow_->plan().has_field_pages()) return {layer_->page(0, task.kv_head), layer_->page_stride, pages};
+  const int group = pass_->batch().field_group;
+  const LayerPages fields = pass_->pool().fields(group, call_->layer);
+  return {fields.page(0, task.kv_head), fields.page_stride, pass_->pages(group, task.sequence)};
+}
+
 void Attend::run_flow(const Task& task, int thread) {
   if (pass_->group(layer_->group).is_masked(task.sequence)) {
     throw InternalError("attention: a flow selects whole pages, and a sequence does not see all of them");
@@ -284,9 +291,8 @@ void Attend::run_flow(const Task& task, int thread) {
   }
 
   const FlowRow row{.query = query,
-                    .pages_base = layer_->page(0, task.kv_head),
-                    .page_stride = layer_->page_stride,
-                    .pages = pages,
+                    .tokens = {layer_->page(0, task.kv_head), layer_->page_stride, pages},
+                    .fields = field_table(task, pages),
                     .last_tokens = last_tokens,
                     .seed = batch.seeds.empty() ? 0 : batch.seeds[task.sequence],
                     .layer = call_->layer,

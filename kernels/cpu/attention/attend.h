@@ -55,6 +55,8 @@ class Attend {
   void run_tile(const Task& task, int thread);
   void run_pieces(const Task& task, int thread);
   void run_flow(const Task& task, int thread);
+  /// Where the flow's fields lie, in the pages of K and V or in their own.
+  PageTable field_table(const Task& task, std::span<const int32_t> pages) const;
   /// One row over `pages`, in pieces, by this thread alone.
   void attend_pages(int kv_head, std::span<const int32_t> pages, int last_tokens, const float* query, int thread, float* out,
                     float* log_sums);

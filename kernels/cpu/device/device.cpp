@@ -23,13 +23,10 @@ void require_f32(const char* operation, const Matrix& matrix) {
   if (matrix.type != DataType::kF32) throw InternalError(fmt::format("{}: activations on the CPU are f32", operation));
 }
 
-/// The flow as this device compiled it, checked to lay out pages as the group does.
-const DeviceFlow& as_device_flow(const char* operation, const CompiledFlow& flow, const PageLayout& layout) {
+/// The flow as this device compiled it.
+const DeviceFlow& as_device_flow(const CompiledFlow& flow) {
   const auto* mine = dynamic_cast<const DeviceFlow*>(&flow);
   if (mine == nullptr) throw InternalError("a flow of another device was given to the CPU");
-  require_equal(operation, "bytes of the pool's page", static_cast<int64_t>(layout.bytes),
-                static_cast<int64_t>(flow.plan().layout.bytes));
-  require_equal(operation, "tokens of the pool's page", layout.page, flow.plan().layout.page);
   return *mine;
 }
 
@@ -269,34 +266,40 @@ void CpuDevice::refresh_fields(int layer, const CompiledFlow& flow) {
   if (!pass_.active()) throw InternalError("refresh_fields was called outside a pass");
   const CpuPool& pool = pass_.pool();
   require_layer("refresh_fields", layer, pool);
-  const LayerPages& pages = pool.layer(layer);
-  const DeviceFlow& mine = as_device_flow("refresh_fields", flow, pages.layout);
+  const DeviceFlow& mine = as_device_flow(flow);
+  const int field_group = pass_.batch().field_group;
+  require_pages_of("refresh_fields", mine.plan(), pool, layer, field_group);
   if (mine.plan().graph.fields.empty()) return;
-  const auto touched = pass_.touched(pages.group);
+  const LayerPages& pages = pool.layer(layer);
+  const bool apart = mine.plan().has_field_pages();
+  const LayerPages fields = apart ? pool.fields(field_group, layer) : pages;
+  const std::span<const TouchedPage> touched = pass_.touched(pages.group);
+  const std::span<const TouchedPage> beside = apart ? pass_.touched(field_group) : touched;
   threads_.run_within(mine.threads(), static_cast<int64_t>(touched.size()) * pool.kv_heads(), [&](int64_t index, int thread) {
-    const TouchedPage& at = touched[index / pool.kv_heads()];
-    std::byte* page = pages.page(at.page, static_cast<int>(index % pool.kv_heads()));
-    mine.flow().refresh_page(page, at.tokens, mine.scratch(thread));
+    const int64_t at = index / pool.kv_heads();
+    const auto head = static_cast<int>(index % pool.kv_heads());
+    mine.flow().refresh_page(pages.page(touched[at].page, head), fields.page(beside[at].page, head), touched[at].tokens,
+                             mine.scratch(thread));
   });
 }
 
-void CpuDevice::refresh_pages(Pool& pool, int layer, std::span<const int32_t> pages, int last_tokens, const CompiledFlow& flow) {
+void CpuDevice::refresh_pages(Pool& pool, int layer, const StalePages& stale, const CompiledFlow& flow) {
   const auto told = operation("refresh_pages");
   const CpuPool& memory = as_cpu_pool(pool);
   require_layer("refresh_pages", layer, memory);
-  const LayerPages& at_layer = memory.layer(layer);
-  const DeviceFlow& mine = as_device_flow("refresh_pages", flow, at_layer.layout);
-  const int page_tokens = at_layer.layout.page;
-  if (mine.plan().graph.fields.empty() || pages.empty()) return;
-  if (last_tokens < 1 || last_tokens > page_tokens) {
-    throw InternalError(fmt::format("refresh_pages: {} tokens in a page of {}", last_tokens, page_tokens));
-  }
-  require_pages(memory, at_layer.group, pages);
-  const auto count = static_cast<int64_t>(pages.size());
+  const DeviceFlow& mine = as_device_flow(flow);
+  if (mine.plan().graph.fields.empty() || stale.pages.empty()) return;
+  require_stale(mine.plan(), memory, layer, stale);
+  const LayerPages& pages = memory.layer(layer);
+  const bool apart = mine.plan().has_field_pages();
+  const LayerPages fields = apart ? memory.fields(stale.field_group, layer) : pages;
+  const std::span<const int32_t> beside = apart ? stale.field_pages : stale.pages;
+  const auto count = static_cast<int64_t>(stale.pages.size());
   threads_.run_within(mine.threads(), count * memory.kv_heads(), [&](int64_t index, int thread) {
     const int64_t at = index / memory.kv_heads();
-    std::byte* page = at_layer.page(pages[at], static_cast<int>(index % memory.kv_heads()));
-    mine.flow().refresh_page(page, at + 1 == count ? last_tokens : page_tokens, mine.scratch(thread));
+    const auto head = static_cast<int>(index % memory.kv_heads());
+    mine.flow().refresh_page(pages.page(stale.pages[at], head), fields.page(beside[at], head),
+                             at + 1 == count ? stale.last_tokens : pages.layout.page, mine.scratch(thread));
   });
 }
 
@@ -317,7 +320,8 @@ void CpuDevice::attention(const Attention& call, Matrix q, Matrix out) {
   if (group < 1 || group > kMostHeads) {
     throw InternalError(fmt::format("attention: {} query heads share a KV head, at most {}", group, kMostHeads));
   }
-  const DeviceFlow* flow = call.flow == nullptr ? nullptr : &as_device_flow("attention", *call.flow, layout);
+  const DeviceFlow* flow = call.flow == nullptr ? nullptr : &as_device_flow(*call.flow);
+  if (flow != nullptr) require_pages_of("attention", flow->plan(), pool, call.layer, pass_.batch().field_group);
   attend_.run(pass_, call, flow, q, out);
 }
 

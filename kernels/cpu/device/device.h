@@ -46,7 +46,7 @@ class CpuDevice final : public Device {
                    const Rope& rope) override;
   void append(int layer, Matrix keys, Matrix values) override;
   void refresh_fields(int layer, const CompiledFlow& flow) override;
-  void refresh_pages(Pool& pool, int layer, std::span<const int32_t> pages, int last_tokens, const CompiledFlow& flow) override;
+  void refresh_pages(Pool& pool, int layer, const StalePages& stale, const CompiledFlow& flow) override;
   void attention(const Attention& call, Matrix q, Matrix out) override;
   void sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) override;
   void sample(Matrix logits, std::span<const SampleRow> rows, Picks& picks) override;

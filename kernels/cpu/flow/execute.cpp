@@ -89,7 +89,7 @@ class Execution {
   void run() const {
     if (instruction_.fusion) {
       const FusedReduction& fused = instruction_.fusion->kernel;
-      const PageRun run{tile_.row->pages.subspan(tile_.first), tile_.count};
+      const PageRun run{tile_.count, tile_.pages - tile_.first};
       return reduce_fused(fused, {leaves_.data(), fused.leaves.size()}, run, view().used, out_);
     }
     switch (instruction_.op) {
@@ -97,11 +97,12 @@ class Execution {
         std::copy_n(tile_.row->query, instruction_.elements, out_);
         return;
       case Op::kKey:
-        return read_pages(plan_.layout.key_offset, plan_.layout.kv);
+        return read_tokens(plan_.layout.key_offset);
       case Op::kValue:
-        return read_pages(plan_.layout.value_offset, plan_.layout.kv);
+        return read_tokens(plan_.layout.value_offset);
       case Op::kField:
-        return read_pages(plan_.layout.field_offsets[instruction_.index], plan_.graph.fields[instruction_.index].type);
+        return read_pages(tile_.row->fields, plan_.fields().field_offsets[instruction_.index],
+                          plan_.graph.fields[instruction_.index].type);
       case Op::kFill:
         std::fill_n(out_, instruction_.elements * pages_, static_cast<float>(node_.attributes.value));
         return;
@@ -172,11 +173,12 @@ class Execution {
     for (size_t i = 0; i < fusion.sources.size(); ++i) {
       const Fusion::Source& source = fusion.sources[i];
       if (fusion.kernel.leaves[i].in_page) {
-        leaves_[i] = {tile_.row->pages_base + source.page_offset, tile_.row->page_stride};
+        const PageTable& table = source.is_field ? tile_.row->fields : tile_.row->tokens;
+        leaves_[i] = {table.base + source.page_offset, table.stride, table.pages.data() + tile_.first};
       } else {
         const float* values = value_of(plan_.graph, program, source.node, tile_.first, tile_, scratch);
         const auto per_page = static_cast<size_t>(program.slots[static_cast<size_t>(source.node)].per_page);
-        leaves_[i] = {reinterpret_cast<const std::byte*>(values), per_page * sizeof(float)};
+        leaves_[i] = {reinterpret_cast<const std::byte*>(values), per_page * sizeof(float), nullptr};
       }
     }
   }
@@ -193,23 +195,24 @@ class Execution {
     return view;
   }
 
-  void read_pages(size_t offset, DataType type) const {
+  /// K or V.
+  void read_tokens(size_t offset) const {
+    const DataType type = plan_.layout.kv;
     if (tile_.row == nullptr) return widen(type, tile_.page + offset, instruction_.elements, out_);
+    read_pages(tile_.row->tokens, offset, type);
+  }
+
+  void read_pages(const PageTable& table, size_t offset, DataType type) const {
     for (int i = 0; i < tile_.count; ++i) {
-      prefetch(tile_.first + i + kPagesAhead, offset, size_of(type));
-      widen(type, part_of(tile_.first + i, offset), instruction_.elements, out_ + i * instruction_.elements);
+      prefetch(table, tile_.first + i + kPagesAhead, offset, size_of(type));
+      widen(type, table.page(tile_.first + i) + offset, instruction_.elements, out_ + i * instruction_.elements);
     }
   }
 
-  const std::byte* part_of(int position, size_t offset) const {
-    const FlowRow& row = *tile_.row;
-    return row.pages_base + static_cast<size_t>(row.pages[position]) * row.page_stride + offset;
-  }
-
   /// Pages lie anywhere in the pool, where hardware does not foresee them.
-  void prefetch(int position, size_t offset, size_t element_bytes) const {
+  void prefetch(const PageTable& table, int position, size_t offset, size_t element_bytes) const {
     if (position >= tile_.pages) return;
-    const std::byte* part = part_of(position, offset);
+    const std::byte* part = table.page(position) + offset;
     const size_t bytes = std::min(static_cast<size_t>(instruction_.elements) * element_bytes, kMostPrefetched);
     for (size_t at = 0; at < bytes; at += 64) hwy::Prefetch(part + at);
   }

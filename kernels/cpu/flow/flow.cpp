@@ -52,7 +52,7 @@ class CpuFlow final : public Flow {
     return std::make_unique<Scratch>(plan_.graph, program_, max_pages);
   }
 
-  void refresh_page(std::byte* page, int tokens, FlowScratch& scratch) const override {
+  void refresh_page(const std::byte* page, std::byte* fields, int tokens, FlowScratch& scratch) const override {
     if (tokens < 1 || tokens > plan_.graph.geometry.page)
       throw InternalError("flow: a page of " + std::to_string(tokens) + " tokens");
     auto& own = static_cast<Scratch&>(scratch);
@@ -63,14 +63,14 @@ class CpuFlow final : public Flow {
     for (size_t i = 0; i < plan_.graph.fields.size(); ++i) {
       const Field& field = plan_.graph.fields[i];
       const float* values = value_of(plan_.graph, program_, field.node, 0, tile, own);
-      narrow(field.type, values, elements_per_page(field.shape), page + plan_.layout.field_offsets[i]);
+      narrow(field.type, values, elements_per_page(field.shape), fields + plan_.fields().field_offsets[i]);
     }
   }
 
   int select(const FlowRow& row, FlowScratch& scratch, int32_t* selected) const override {
     auto& own = static_cast<Scratch&>(scratch);
     check(row, own);
-    const int pages = static_cast<int>(row.pages.size());
+    const int pages = row.pages();
     const bool needs_run = plan_.graph.keeps_state() || row.scores != nullptr;
     if (plan_.graph.selection() == kNoNode || (!needs_run && covers_all(pages))) return select_all(pages, selected);
     for (size_t i = 0; i < plan_.graph.states.size(); ++i) own.states()[i] = state_of(row).load(row.layer, row.kv_head, i, pages);
@@ -84,7 +84,7 @@ class CpuFlow final : public Flow {
 
  private:
   void check(const FlowRow& row, const Scratch& scratch) const {
-    const auto pages = static_cast<int64_t>(row.pages.size());
+    const int pages = row.pages();
     if (pages < 1) throw InternalError("flow: a row without pages");
     if (pages > scratch.max_pages()) {
       throw InternalError("flow: a row of " + std::to_string(pages) + " pages, scratch for " +
@@ -111,7 +111,7 @@ class CpuFlow final : public Flow {
   static Tile whole_row(const FlowRow& row) {
     Tile tile;
     tile.row = &row;
-    tile.count = tile.pages = static_cast<int>(row.pages.size());
+    tile.count = tile.pages = row.pages();
     tile.tokens = row.last_tokens;
     return tile;
   }
@@ -140,7 +140,7 @@ class CpuFlow final : public Flow {
     int32_t* list = scratch.selection(index).data();
     const auto value = [&](size_t input) { return value_of(plan_.graph, program_, node.inputs[input], 0, tile, scratch); };
     const auto scores = [&] {
-      const std::span<const float> all(value(0), row.pages.size());
+      const std::span<const float> all(value(0), row.tokens.pages.size());
       if (row.scores != nullptr) std::copy(all.begin(), all.end(), row.scores + scored_index_[id] * row.score_stride);
       return all;
     };

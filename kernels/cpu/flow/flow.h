@@ -16,13 +16,21 @@ class FlowScratch {
   virtual size_t bytes() const = 0;
 };
 
+/// A request's pages of one layer and KV head, oldest first: page p of the pool starts at base + p * stride.
+struct PageTable {
+  const std::byte* base = nullptr;
+  size_t stride = 0;  // bytes
+  std::span<const int32_t> pages;
+
+  const std::byte* page(int position) const { return base + static_cast<size_t>(pages[position]) * stride; }
+};
+
 /// One request x KV head at one decode step, as the index stage sees it.
 struct FlowRow {
-  const float* query = nullptr;           // [group, dim]
-  const std::byte* pages_base = nullptr;  // page p of this layer and KV head starts at pages_base + p * page_stride
-  size_t page_stride = 0;                 // bytes
-  std::span<const int32_t> pages;         // the request's pages, oldest first; B = pages.size()
-  int last_tokens = 0;                    // tokens in the last page, 1..page
+  const float* query = nullptr;  // [group, dim]
+  PageTable tokens;              // K and V
+  PageTable fields;              // the same where fields lie with K and V
+  int last_tokens = 0;           // tokens in the last page, 1..page
   uint64_t seed = 0;                      // of the request
   int layer = 0;
   int kv_head = 0;
@@ -30,6 +38,9 @@ struct FlowRow {
   RequestState* state = nullptr;  // null if the flow keeps none
   float* scores = nullptr;        // [scored_selections(graph), score_stride] or null: what they rank by, before pages are forced
   int64_t score_stride = 0;
+
+  /// B.
+  int pages() const { return static_cast<int>(tokens.pages.size()); }
 };
 
 /// A plan compiled for the CPU: page-tiled, fused, SIMD by run-time dispatch.
@@ -40,9 +51,10 @@ class Flow {
   /// State for one request of at most `max_pages` pages; null if the flow keeps none.
   virtual std::unique_ptr<RequestState> create_state(int max_pages) const = 0;
   virtual std::unique_ptr<FlowScratch> create_scratch(int max_pages) const = 0;
-  /// Recomputes every cached field of one page (of one KV head); the page holds `tokens` tokens, 1..page.
-  virtual void refresh_page(std::byte* page, int tokens, FlowScratch& scratch) const = 0;
-  /// Runs the index stage; writes positions in `row.pages` (not pool ids), ascending, to `selected` (at least B entries)
+  /// Recomputes every cached field of one page (of one KV head) that holds `tokens` tokens, 1..page. `fields` is where its fields
+  /// lie: the page itself, or another.
+  virtual void refresh_page(const std::byte* page, std::byte* fields, int tokens, FlowScratch& scratch) const = 0;
+  /// Runs the index stage; writes positions among the row's pages (not pool ids), ascending, to `selected` (at least B entries)
   /// and returns their number. If the budget covers every page and no state is kept, writes all positions without scoring
   /// (unless `row.scores` is asked for).
   virtual int select(const FlowRow& row, FlowScratch& scratch, int32_t* selected) const = 0;

@@ -103,9 +103,10 @@ class Fuser {
     leaf.step = stride_of(node(id).shape, node_.attributes.axis);
     if (leaf.step > 1 || fusion_.sources.size() == Expression::kMostLeaves) return std::nullopt;
     leaf.rows = rows_of(node(id).shape);
-    Fusion::Source source{id, 0};
+    Fusion::Source source{.node = id};
     if (rules_.in_page[static_cast<size_t>(id)]) {
       leaf.in_page = true;
+      source.is_field = node(id).op == Op::kField;
       std::tie(leaf.type, source.page_offset) = place_in_page(node(id));
       leaf.bytes = elements_per_page(node(id).shape) * static_cast<int64_t>(size_of(leaf.type));
     }
@@ -119,7 +120,7 @@ class Fuser {
     if (source.op == Op::kValue) return {plan_.layout.kv, plan_.layout.value_offset};
     for (size_t i = 0; i < plan_.graph.fields.size(); ++i) {
       if (plan_.graph.fields[i].name == source.attributes.field)
-        return {plan_.graph.fields[i].type, plan_.layout.field_offsets[i]};
+        return {plan_.graph.fields[i].type, plan_.fields().field_offsets[i]};
     }
     throw InternalError("flow: no field \"" + source.attributes.field + "\"");
   }

@@ -13,6 +13,7 @@ struct Fusion {
   struct Source {
     NodeId node = kNoNode;
     size_t page_offset = 0;  // bytes, where the leaf is read in its page
+    bool is_field = false;   // that page is one of the fields
   };
   FusedReduction kernel;
   std::vector<Source> sources;   // of the leaves

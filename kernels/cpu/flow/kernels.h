@@ -75,16 +75,18 @@ struct Leaf {
   std::vector<int32_t> rows;  // its first element for each row of the result, in one page
 };
 
-/// Where a leaf lies: in_page: pages[i] * page_step bytes after `base`, else i * page_step bytes, for page i of the run.
+/// Where a leaf lies: pages[i] * page_step bytes after `base` if there are `pages`, else i * page_step bytes, for page i of the
+/// run.
 struct LeafSource {
   const std::byte* base = nullptr;
   size_t page_step = 0;
+  const int32_t* pages = nullptr;
 };
 
-/// The first `count` of `pages`; those behind are read next.
+/// `count` pages, and what is read next: `pages` in all.
 struct PageRun {
-  std::span<const int32_t> pages;
   int count = 0;
+  int pages = 0;
 };
 
 /// Forms with inner loops of their own: kDot is x * y, kUpper is maximum(x * y, x * z) and kLower the minimum, for x in a

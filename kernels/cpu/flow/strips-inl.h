@@ -29,12 +29,12 @@ struct FusedRun {
   const PageRun& run;
 
   HWY_INLINE const std::byte* page_of(int leaf, int page) const {
-    const int64_t index = fused.leaves[leaf].in_page ? run.pages[page] : page;
+    const int64_t index = sources[leaf].pages != nullptr ? sources[leaf].pages[page] : page;
     return sources[leaf].base + static_cast<size_t>(index) * sources[leaf].page_step;
   }
   /// Pages lie anywhere in the pool, where hardware does not foresee them.
   HWY_INLINE void prefetch(int page) const {
-    if (page + kPagesAhead >= static_cast<int>(run.pages.size())) return;
+    if (page + kPagesAhead >= run.pages) return;
     for (int leaf = 0; leaf < static_cast<int>(fused.leaves.size()); ++leaf) {
       if (!fused.leaves[leaf].in_page) continue;
       const std::byte* part = page_of(leaf, page + kPagesAhead);

@@ -26,7 +26,9 @@ void BatchRows::begin(const PassBatch& batch, CpuPool& pool) {
     touched_.resize(batch.groups.size());
     for (std::vector<TouchedPage>& touched : touched_) touched.reserve(most_rows_);
   }
-  for (size_t g = 0; g < batch.groups.size(); ++g) touch(static_cast<int>(g));
+  for (size_t g = 0; g < batch.groups.size(); ++g) {
+    if (batch.groups[g].is_used()) touch(static_cast<int>(g));
+  }
 }
 
 void BatchRows::touch(int group) {

@@ -30,9 +30,13 @@ class CpuPool final : public Pool {
   void read(int group, std::span<const int32_t> pages, int tokens, float* keys, float* values) const override;
   void write(int group, std::span<const int32_t> pages, int tokens, const float* keys, const float* values) override;
 
+  /// K and V.
   const LayerPages& layer(int index) const { return layers_[static_cast<size_t>(index)]; }
+  /// Fields of a layer, in a group that has them alone.
+  LayerPages fields(int group, int layer) const { return pages_at(map().field_place_of(group, layer)); }
 
  private:
+  LayerPages pages_at(const PoolMap::Place& place) const;
   /// Calls `visit(token, at)` for every layer of the group, token and KV head: K lies at token + key_offset in the pool, and its
   /// numbers from `at` on in float32 [layers, tokens, kv_heads, dim].
   template <typename Visit>

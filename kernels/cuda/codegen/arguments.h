@@ -33,14 +33,18 @@ struct StateBlock {
 
 /// What the generated kernels of a flow are given. A row is a (sequence, KV head), row = sequence * kv_heads + head.
 struct FlowArguments {
-  unsigned char* pages;   // block (page, head) at pages + page * page_stride + head * block_bytes
+  unsigned char* pages;   // K and V: block (page, head) at pages + page * page_stride + head * block_bytes
   long long page_stride;  // bytes
   long long block_bytes;
+  unsigned char* fields;  // the same of the fields, where they have pages of their own
+  long long field_page_stride;
+  long long field_block_bytes;
   int kv_heads;
   int layer;
 
   // Refresh: the fields of these pages, each of which holds so many tokens.
   const int* touched_pages;   // [touched]
+  const int* touched_fields;  // [touched] the pages of their fields, where these are others
   const int* touched_tokens;  // [touched]; null: all are full but the last
   int touched;
   int last_tokens;
@@ -49,6 +53,8 @@ struct FlowArguments {
   const int* lengths;               // [sequences] tokens
   const int* page_indptr;           // [sequences + 1]
   const int* page_indices;          // pages, oldest first
+  const int* field_indptr;          // the same of the pages of fields, where these are others
+  const int* field_indices;
   const unsigned long long* seeds;  // [sequences], or null
   const StateBlock* states;         // [sequences], or null
   int state_layer;                  // number of the layer among those that run the flow

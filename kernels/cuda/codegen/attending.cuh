@@ -64,7 +64,7 @@ struct OwnRows {
   int pages;
 
   // In shared memory:
-  int* ids;     // [pages] in the pool
+  int* ids;     // [pages] in the pool: of the pages with fields, where these are others than those with K and V
   int* lists;   // [count][room] those that each row selects
   int* tokens;  // [count] in them
   int room;
@@ -76,14 +76,15 @@ struct OwnRows {
         head(static_cast<int>(blockIdx.x) * count),
         length(load_kept(a.lengths + sequence)),
         room(attention.list_room),
-        first_id_(load_kept(a.page_indptr + sequence)) {}
+        first_id_(load_kept((kFieldPages ? a.field_indptr : a.page_indptr) + sequence)),
+        token_ids_(kFieldPages ? a.page_indices + load_kept(a.page_indptr + sequence) : nullptr) {}
 
   /// Looks the pages up, so that nobody who comes to them waits for device memory: nothing is copied before, which takes two such
   /// waits. By the block, whose barrier is to follow.
   __device__ __forceinline__ void look_up(const FlowArguments& a, int page_tokens) {
     length = min(max(length, 0), a.most_pages * page_tokens);
     pages = (length + page_tokens - 1) / page_tokens;
-    const int* const from = a.page_indices + first_id_;
+    const int* const from = (kFieldPages ? a.field_indices : a.page_indices) + first_id_;
     constexpr int kAtOnce = 4;  // of a thread
 #pragma unroll 1
     for (int begin = threadIdx.x; begin < pages; begin += kAtOnce * kAttendingThreads) {
@@ -98,9 +99,13 @@ struct OwnRows {
   }
   /// Pages that are scored: all but the newest.
   __device__ __forceinline__ int scored() const { return max(0, pages - 1); }
+  /// Of the pages with K and V, and with fields (null: of the same).
+  __device__ __forceinline__ const int* token_ids() const { return kFieldPages ? token_ids_ : ids; }
+  __device__ __forceinline__ const int* field_ids() const { return kFieldPages ? ids : nullptr; }
 
  private:
   int first_id_;
+  const int* token_ids_;
 };
 
 /// Copies the queries of all rows to shared memory at once: kNumbers of each, `stride` apart. By the selectors, whose barrier is
@@ -126,7 +131,10 @@ template <int kTilePages, int kWarps>
 class UpcomingTile {
  public:
   __device__ __forceinline__ UpcomingTile(const FlowArguments& a, const OwnRows& rows, int warp)
-      : rows_(rows), tile_(warp), left_(rows.count), blocks_(a.pages + rows.head * a.block_bytes) {
+      : rows_(rows),
+        tile_(warp),
+        left_(rows.count),
+        blocks_(kFieldPages ? a.fields + rows.head * a.field_block_bytes : a.pages + rows.head * a.block_bytes) {
     find(a);
   }
   __device__ __forceinline__ bool exists() const { return left_ > 0; }
@@ -135,10 +143,16 @@ class UpcomingTile {
     find(a);
   }
   __device__ __forceinline__ int pages() const { return min(kTilePages, rows_.scored() - tile_ * kTilePages); }
-  /// The block of the tile's page `i`.
+  /// The block of the tile's page `i`, where fields lie.
   __device__ __forceinline__ const uint8_t* block(const FlowArguments& a, int i) const {
     const auto id = static_cast<uint32_t>(rows_.ids[tile_ * kTilePages + i]);
-    return blocks_ + static_cast<uint64_t>(static_cast<uint32_t>(a.page_stride)) * id;
+    return blocks_ + static_cast<uint64_t>(static_cast<uint32_t>(kFieldPages ? a.field_page_stride : a.page_stride)) * id;
+  }
+  /// And where K and V lie, if that is elsewhere.
+  __device__ __forceinline__ const uint8_t* token_block(const FlowArguments& a, int i) const {
+    const auto id = static_cast<uint32_t>(rows_.token_ids()[tile_ * kTilePages + i]);
+    return a.pages + (rows_.head + rows_.count - left_) * a.block_bytes +
+           static_cast<uint64_t>(static_cast<uint32_t>(a.page_stride)) * id;
   }
 
  private:
@@ -147,7 +161,7 @@ class UpcomingTile {
     while (left_ > 0 && tile_ >= tiles) {
       tile_ -= tiles;
       --left_;
-      blocks_ += a.block_bytes;
+      blocks_ += kFieldPages ? a.field_block_bytes : a.block_bytes;
     }
   }
 

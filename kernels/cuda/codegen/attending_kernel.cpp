@@ -59,8 +59,9 @@ void AttendingWriter::declare_asking() {
     writer_.line("const int line = (32 * i + lane) / {};", pieces);
     writer_.line("const int piece = (32 * i + lane) % {} * 16;", pieces);
     writer_.open("if (line < upcoming_pages * {})", run.lines);
-    writer_.line("copy_piece(to + {} + line * {} + piece, upcoming.block(a, line / {}) + {} + line % {} * {} + piece);", begin,
-                 run.stride(), run.lines, run.offset, run.lines, run.bytes);
+    writer_.line("copy_piece(to + {} + line * {} + piece, upcoming.{}(a, line / {}) + {} + line % {} * {} + piece);", begin,
+                 run.stride(), is_tile_part(layout_.plan, run.part) ? "block" : "token_block", run.lines, run.part.offset, run.lines,
+                 run.bytes);
     writer_.close();
     writer_.close();
     begin += bytes_in_stage(run);
@@ -128,7 +129,7 @@ void AttendingWriter::write_selectors() {
   writer_.open("for (int own = 0; own < own_rows; ++own)");
   declare_own_row();
   writer_.write("const bool has_newest = row.pages > 0;");
-  writer_.write("const int newest_page = has_newest ? row.ids[row.pages - 1] : 0;");
+  declare_newest();
   write_refresh(false);
   writer_.write("Selectors::sync();");
   writer_.close();

@@ -20,8 +20,8 @@ void FieldsWriter::write() {
     open_elements(elements_per_page(field.shape), false);
     const Index index = split(writer_, field.shape, "r");
     Values values(scope_, writer_);
-    writer_.line("store<{}>(block + {}, r, {});", type_name(field.type), layout_.plan.layout.field_offsets[i],
-                 values.read(field.node, index));
+    writer_.line("store<{}>({} + {}, r, {});", type_name(field.type), layout_.plan.has_field_pages() ? "field_block" : "block",
+                 layout_.plan.fields().field_offsets[i], values.read(field.node, index));
     writer_.close();
   }
 }

@@ -38,7 +38,7 @@ void HeldRowWriter::declare_share(const char* shared, int step) {
   writer_.write("const int first = min(blocks.rank * share, row.pages);");
   writer_.write("const int count = min(share, row.pages - first);");
   writer_.write("const bool has_newest = count > 0 && first + count == row.pages;");
-  writer_.write("const int newest_page = has_newest ? row.ids[row.pages - 1] : 0;");
+  declare_newest();
   if (leaves_newest_) {
     writer_.write("// The newest page is selected whatever its score, which nobody sees.");
     writer_.write("const int scored = has_newest ? count - 1 : count;");
@@ -49,6 +49,13 @@ void HeldRowWriter::declare_share(const char* shared, int step) {
     writer_.write("const int scored = count;");
   }
   writer_.line("const int tiles = (scored + {}) / {};", scope_.tile_pages - 1, scope_.tile_pages);
+}
+
+void HeldRowWriter::declare_newest() {
+  writer_.write("const int newest_page = has_newest ? row.ids[row.pages - 1] : 0;");
+  if (layout_.plan.has_field_pages()) {
+    writer_.write("const int newest_field_page = has_newest ? row.field_ids[row.pages - 1] : 0;");
+  }
 }
 
 /// What the newest page's fields are computed from is on its way before it may be read.
@@ -69,6 +76,7 @@ void HeldRowWriter::write_refresh(bool is_scored) {
   if (graph_.fields.empty()) return;
   writer_.open("if (a.refreshes && has_newest && threadIdx.x < kFieldThreads)");
   writer_.write("uint8_t* const block = row.block(newest_page);");
+  if (layout_.plan.has_field_pages()) writer_.write("uint8_t* const field_block = row.field_block(newest_field_page);");
   writer_.write("const int tokens = row.last_tokens;");
   if (fields_.numbers() > 0) writer_.write("float* const tile = field_values;");
   fields_.write();
@@ -115,7 +123,8 @@ void HeldRowWriter::fetch_kept_pages() {
   writer_.line("const int page = static_cast<int>(threadIdx.x) < {} ? threadIdx.x : row.pages - 1 - (threadIdx.x - {});", first,
                first);
   writer_.open("if (page >= first && page < first + count)");
-  writer_.line("const uint8_t* const block = row.block({});", runs_.empty() ? "row.ids[page]" : "ids[page - first]");
+  const bool has_ids = !runs_.empty() && !layout_.plan.has_field_pages();
+  writer_.line("const uint8_t* const block = row.block({});", has_ids ? "ids[page - first]" : "row.ids[page]");
   writer_.line("prefetch_whole(block + {}, {});", layout.key_offset, bytes);
   writer_.line("prefetch_whole(block + {}, {});", layout.value_offset, bytes);
   writer_.close();

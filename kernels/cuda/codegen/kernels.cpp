@@ -45,7 +45,9 @@ GeneratedSource generate(const FlowLayout& layout) {
   const bool holds_rows = !source.row.name.empty();
   const auto text = [&](const std::string& shared, const std::string& kernels) {
     source.own_bytes = std::max(source.own_bytes, kernels.size());
-    return std::string(kArgumentsText) + kPreludeText + shared + "\nnamespace sluice::cuda {\n" + kernels +
+    const std::string placing =
+        fmt::format("\nnamespace sluice::cuda {{\nconstexpr bool kFieldPages = {};\n}}\n", layout.plan.has_field_pages());
+    return std::string(kArgumentsText) + placing + kPreludeText + shared + "\nnamespace sluice::cuda {\n" + kernels +
            "\n}  // namespace sluice::cuda\n";
   };
   source.text = text(holds_rows ? kRowText : "",

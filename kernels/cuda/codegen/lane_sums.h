@@ -16,6 +16,7 @@ inline constexpr int kLaneChannels = 8;  // of a lane
 struct LanePiece {
   std::string key, type, from;
   int bytes = 0;
+  BlockPart part;
 };
 
 /// What a lane computes of a page for a reduction over channels: `float sums[padded_results()]`, of its channels `j`, from

@@ -79,6 +79,20 @@ class LaneWriter {
                        sums_.pieces()[k].bytes);
   }
 
+  /// The blocks that pieces of the page `at` of the tile lie in.
+  void declare_blocks(Writer& writer, const char* at) const {
+    const auto declare = [&](const char* name, bool in_field_page) {
+      const auto piece = std::find_if(sums_.pieces().begin(), sums_.pieces().end(),
+                                      [&](const LanePiece& each) { return each.part.in_field_page == in_field_page; });
+      if (piece == sums_.pieces().end()) return;
+      writer.line("const uint8_t* const {} = {};", name,
+                  is_tile_part(scope_.layout->plan, piece->part) ? tile_block(piece->part, at)
+                                                   : row_block(piece->part, fmt::format("first + {}", at)));
+    };
+    declare("block", false);
+    declare("field_block", true);
+  }
+
   /// ask(group): sends for the pieces of a group of pages, those of team t at group * together * teams + u * teams + t.
   void write_ask(Writer& writer) const {
     writer.open("const auto ask = [&](int group)");
@@ -89,7 +103,7 @@ class LaneWriter {
     writer.open("for (int u = 0; u < {}; ++u)", together_);
     writer.line("const int i = (group * {} + u) * teams + team;", together_);
     writer.write("if (i >= count) continue;");
-    writer.write("const uint8_t* const block = row.block(ids[i]);");
+    declare_blocks(writer, "i");
     for (size_t k = 0; k < sums_.pieces().size(); ++k) {
       writer.line("Eight<{}>::ask({}, {});", sums_.pieces()[k].type, slot(k, "group"), sums_.pieces()[k].from);
     }
@@ -145,7 +159,7 @@ class LaneWriter {
     writer.open("for (int begin_page = 0; begin_page < count; begin_page += teams)");
     writer.write("const int i = begin_page + team;");
     writer.write("const int p = first + min(i, count - 1);");
-    writer.write("const uint8_t* const block = row.block(ids[min(i, count - 1)]);");
+    declare_blocks(writer, "min(i, count - 1)");
     if (!sums_.is_unrolled()) {
       writer.open("for (int r = 0; r < {}; ++r)", sums_.results());
       split(writer, sums_.rest(), "r");

@@ -20,7 +20,8 @@ BlockPart part_of(const Plan& plan, const Node& node) {
   if (node.op == Op::kKey) return {plan.layout.key_offset, plan.layout.kv};
   if (node.op == Op::kValue) return {plan.layout.value_offset, plan.layout.kv};
   for (size_t i = 0; i < plan.graph.fields.size(); ++i) {
-    if (plan.graph.fields[i].name == node.attributes.field) return {plan.layout.field_offsets[i], plan.graph.fields[i].type};
+    if (plan.graph.fields[i].name != node.attributes.field) continue;
+    return {plan.fields().field_offsets[i], plan.graph.fields[i].type, plan.has_field_pages()};
   }
   throw InternalError("flow: no field \"" + node.attributes.field + "\"");
 }

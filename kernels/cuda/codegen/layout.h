@@ -95,6 +95,7 @@ bool is_block_part(Op op);
 struct BlockPart {
   size_t offset = 0;
   DataType type = DataType::kBF16;
+  bool in_field_page = false;  // in the block of a page that fields have of their own
 };
 BlockPart part_of(const Plan& plan, const Node& node);
 

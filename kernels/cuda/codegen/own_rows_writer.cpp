@@ -65,8 +65,8 @@ int64_t OwnRowsWriter::query_numbers() const {
 }
 
 void OwnRowsWriter::declare_own_row() {
-  writer_.line("const Row row(a, rows.sequence, rows.head + own, rows.length, rows.ids, {}, {}, {});", graph_.geometry.page,
-               graph_.geometry.group, graph_.geometry.head_dim);
+  writer_.line("const Row row(a, rows.sequence, rows.head + own, rows.length, rows.token_ids(), rows.field_ids(), {}, {}, {});",
+               graph_.geometry.page, graph_.geometry.group, graph_.geometry.head_dim);
 }
 
 void OwnRowsWriter::place_own_row() {

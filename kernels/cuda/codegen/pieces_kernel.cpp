@@ -59,7 +59,8 @@ void PiecesWriter::open_pieces() {
 }
 
 void PiecesWriter::read_ids() {
-  writer_.write("for (int i = threadIdx.x; i < count; i += blockDim.x) ids[i] = row.ids[first + i];");
+  writer_.line("for (int i = threadIdx.x; i < count; i += blockDim.x) ids[i] = row.{}[first + i];",
+               layout_.plan.has_field_pages() ? "field_ids" : "ids");
   writer_.write("__syncthreads();");
 }
 

@@ -1,4 +1,5 @@
-// What the kernels of all generated sources share. Text behind that of types.cuh and kernels/device/random.h.
+// What the kernels of all generated sources share. Text behind that of types.cuh, kernels/device/random.h and kFieldPages: whether
+// the flow's fields have pages of their own.
 
 namespace sluice::cuda {
 
@@ -170,17 +171,32 @@ struct Min {
 struct Row {
   __device__ __forceinline__ Row(const FlowArguments& a, int index, int page_tokens, int group, int dim)
       : Row(a, index / a.kv_heads, index % a.kv_heads, length_of(a, index / a.kv_heads, page_tokens),
-            a.page_indices + a.page_indptr[index / a.kv_heads], page_tokens, group, dim) {}
+            a.page_indices + a.page_indptr[index / a.kv_heads], field_ids_of(a, index / a.kv_heads), page_tokens, group, dim) {}
   /// Of a sequence that somebody has looked up.
-  __device__ __forceinline__ Row(const FlowArguments& a, int sequence, int head, int length, const int* ids, int page_tokens,
-                                 int group, int dim)
-      : arguments(a), index(sequence * a.kv_heads + head), sequence(sequence), head(head), length(length), ids(ids) {
+  __device__ __forceinline__ Row(const FlowArguments& a, int sequence, int head, int length, const int* ids, const int* field_ids,
+                                 int page_tokens, int group, int dim)
+      : arguments(a),
+        index(sequence * a.kv_heads + head),
+        sequence(sequence),
+        head(head),
+        length(length),
+        ids(ids),
+        field_ids(field_ids) {
     pages = (length + page_tokens - 1) / page_tokens;
     last_tokens = length - (pages - 1) * page_tokens;
     values = a.rows + index * a.row_stride;
     query_at = sequence * a.query_stride + static_cast<long long>(head) * group * dim;
     blocks = a.pages + head * a.block_bytes;
     page_stride = static_cast<uint32_t>(a.page_stride);
+    if constexpr (kFieldPages) {
+      field_blocks = a.fields + head * a.field_block_bytes;
+      field_page_stride = static_cast<uint32_t>(a.field_page_stride);
+    }
+  }
+  /// Null where fields lie with K and V.
+  static __device__ __forceinline__ const int* field_ids_of(const FlowArguments& a, int sequence) {
+    if constexpr (kFieldPages) return a.field_indices + a.field_indptr[sequence];
+    return nullptr;
   }
   static __device__ __forceinline__ int length_of(const FlowArguments& a, int sequence, int page_tokens) {
     return min(max(a.lengths[sequence], 0), a.most_pages * page_tokens);
@@ -194,6 +210,10 @@ struct Row {
   /// Strides are checked to fit 32 bits, which takes one instruction instead of four.
   __device__ __forceinline__ uint8_t* block(int page) const {
     return blocks + static_cast<uint64_t>(page_stride) * static_cast<uint32_t>(page);
+  }
+  /// Of the pages that fields have of their own.
+  __device__ __forceinline__ uint8_t* field_block(int page) const {
+    return field_blocks + static_cast<uint64_t>(field_page_stride) * static_cast<uint32_t>(page);
   }
   __device__ __forceinline__ uint64_t key(RandomPurpose purpose) const {
     return random_key(arguments.seeds != nullptr ? arguments.seeds[sequence] : 0, purpose, arguments.layer, head, length);
@@ -211,13 +231,16 @@ struct Row {
   int sequence;
   int head;
   int length;
-  const int* ids;
+  const int* ids;        // pages with K and V
+  const int* field_ids;  // pages with the fields, where these are others
   int pages;
   int last_tokens;
   float* values;
   long long query_at;
   uint8_t* blocks;
   uint32_t page_stride;
+  uint8_t* field_blocks = nullptr;
+  uint32_t field_page_stride = 0;
 };
 
 __device__ __forceinline__ void wait_for_earlier_kernels() { asm volatile("griddepcontrol.wait;" ::: "memory"); }

@@ -101,15 +101,18 @@ std::vector<CopiedRun> runs_to_copy(const FlowLayout& layout, const std::vector<
   for (const Product& product : products) {
     for (const NodeId id : product.parts) {
       const int bytes = product.dim * static_cast<int>(size_of(DataType::kBF16));
-      parts.push_back({part_of(layout.plan, layout.node(id)).offset, bytes, product.lines});
+      parts.push_back({part_of(layout.plan, layout.node(id)), bytes, product.lines});
     }
   }
-  std::sort(parts.begin(), parts.end(), [](const CopiedRun& a, const CopiedRun& b) { return a.offset < b.offset; });
+  std::sort(parts.begin(), parts.end(), [](const CopiedRun& a, const CopiedRun& b) {
+    return std::pair(a.part.in_field_page, a.part.offset) < std::pair(b.part.in_field_page, b.part.offset);
+  });
   std::vector<CopiedRun> runs;
   for (const CopiedRun& part : parts) {
-    if (!runs.empty() && runs.back().has(part.offset)) continue;
+    if (!runs.empty() && runs.back().has(part.part)) continue;
     const bool follows = !runs.empty() && runs.back().lines == 1 && part.lines == 1 &&
-                         runs.back().offset + static_cast<size_t>(runs.back().bytes) == part.offset;
+                         runs.back().part.in_field_page == part.part.in_field_page &&
+                         runs.back().part.offset + static_cast<size_t>(runs.back().bytes) == part.part.offset;
     if (follows) {
       runs.back().bytes += part.bytes;
     } else {

@@ -42,13 +42,16 @@ struct Product {
 
 /// Neighbouring parts of a block that are copied in one piece for each line.
 struct CopiedRun {
-  size_t offset = 0;  // in the block
-  int bytes = 0;      // of a line
-  int lines = 1;      // in a page
+  BlockPart part;  // the first of them
+  int bytes = 0;   // of a line
+  int lines = 1;   // in a page
 
   /// From line to line in shared memory: an odd multiple of 16 bytes, so that eight lines of one piece lie in different banks.
   int stride() const { return bytes + 16; }
-  bool has(size_t part) const { return part >= offset && part < offset + static_cast<size_t>(bytes) * lines; }
+  bool has(const BlockPart& other) const {
+    return other.in_field_page == part.in_field_page && other.offset >= part.offset &&
+           other.offset < part.offset + static_cast<size_t>(bytes) * lines;
+  }
 };
 
 /// If node `id` can be computed so.

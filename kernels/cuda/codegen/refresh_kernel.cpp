@@ -24,6 +24,10 @@ GeneratedKernel write_refresh_kernel(const FlowLayout& layout, Writer& writer) {
       "const int tokens = a.touched_tokens != nullptr ? a.touched_tokens[page] : page == a.touched - 1 ? a.last_tokens : {};",
       layout.plan.graph.geometry.page);
   writer.write("uint8_t* const block = a.pages + a.touched_pages[page] * a.page_stride + head * a.block_bytes;");
+  if (layout.plan.has_field_pages()) {
+    writer.write("uint8_t* const field_block =");
+    writer.write("    a.fields + a.touched_fields[page] * a.field_page_stride + head * a.field_block_bytes;");
+  }
   fields.write();
   writer.write("__syncthreads();");
   writer.close();

@@ -82,9 +82,15 @@ void RowTilesWriter::write_asking() {
   int64_t begin = 0;
   for (const CopiedRun& run : runs_) {
     writer_.open("");
-    writer_.line("const int page = __shfl_sync(~0U, id, lane / {});", run.lines);
-    writer_.line("if (lane < pages * {}) copy_bytes(to + {} + lane * {}, row.block(page) + {} + lane % {} * {}, {}, there);",
-                 run.lines, begin, run.stride(), run.offset, run.lines, run.bytes, run.bytes);
+    const bool is_of_ids = is_tile_part(layout_.plan, run.part);
+    if (is_of_ids) writer_.line("const int page = __shfl_sync(~0U, id, lane / {});", run.lines);
+    writer_.open("if (lane < pages * {})", run.lines);
+    if (!is_of_ids) {
+      writer_.line("const int page = row.ids[first + tile * {} + lane / {}];", scope_.tile_pages, run.lines);
+    }
+    writer_.line("copy_bytes(to + {} + lane * {}, row.{}(page) + {} + lane % {} * {}, {}, there);", begin, run.stride(),
+                 run.part.in_field_page ? "field_block" : "block", run.part.offset, run.lines, run.bytes, run.bytes);
+    writer_.close();
     writer_.close();
     begin += bytes_in_stage(run);
   }
@@ -92,7 +98,7 @@ void RowTilesWriter::write_asking() {
   writer_.close(";");
   writer_.open("const auto id_in = [&](int tile)");
   writer_.line("const int at = tile * {} + lane;", scope_.tile_pages);
-  writer_.line("return lane < {} && at < scored ? row.ids[first + at] : 0;", scope_.tile_pages);
+  writer_.line("return lane < {} && at < scored ? row.{}[first + at] : 0;", scope_.tile_pages, ids_of_tiles());
   writer_.close(";");
   writer_.open("const auto ask_first = [&]");
   writer_.write("int id = id_in(warp);");
@@ -145,11 +151,12 @@ void RowTilesWriter::write_product(const Product& product) {
   writer_.open("");
   const int lines = scope_.tile_pages * product.lines;
   const auto address = [&](NodeId part) {
-    const size_t offset = part_of(layout_.plan, node(part)).offset;
+    const BlockPart of_block = part_of(layout_.plan, node(part));
     int64_t begin = 0;
     size_t i = 0;
-    for (; !runs_[i].has(offset); ++i) begin += bytes_in_stage(runs_[i]);
-    return fmt::format("from + {} + line * {}", begin + static_cast<int64_t>(offset - runs_[i].offset), runs_[i].stride());
+    for (; !runs_[i].has(of_block); ++i) begin += bytes_in_stage(runs_[i]);
+    const auto in_run = static_cast<int64_t>(of_block.offset - runs_[i].part.offset);
+    return fmt::format("from + {} + line * {}", begin + in_run, runs_[i].stride());
   };
   writer_.line("const int line = min(lane % 16, {});", lines - 1);
   writer_.line("const uint32_t a_lines = {} + lane / 16 * 16;", address(product.parts.front()));

@@ -134,14 +134,25 @@ std::string Values::read(NodeId id, const Index& index) {
 
 std::string Values::compute(NodeId id, const Index& index) { return expression(id, index); }
 
+bool is_tile_part(const Plan& plan, const BlockPart& part) { return part.in_field_page || !plan.has_field_pages(); }
+
+std::string tile_block(const BlockPart& part, const std::string& at) {
+  return fmt::format("row.{}(ids[{}])", part.in_field_page ? "field_block" : "block", at);
+}
+
+std::string row_block(const BlockPart& part, const std::string& position) {
+  return part.in_field_page ? fmt::format("row.field_block(row.field_ids[{}])", position)
+                            : fmt::format("row.block(row.ids[{}])", position);
+}
+
 std::string Values::source(const Node& node, const Index& index) const {
   const FlowLayout& layout = *scope_.layout;
   const auto in_block = [&](const BlockPart& part) {
     std::string block = "block";
     if (scope_.stage == Stage::kIndex) {
       const std::string& position = at(index, Axis::kPage);
-      block =
-          scope_.in_tile ? fmt::format("row.block(ids[{} - first])", position) : fmt::format("row.block(row.ids[{}])", position);
+      block = scope_.in_tile && is_tile_part(layout.plan, part) ? tile_block(part, fmt::format("{} - first", position))
+                                                                : row_block(part, position);
     }
     return fmt::format("load<{}>({} + {}, {})", type_name(part.type), block, part.offset, linear(node.shape, index));
   };

@@ -16,13 +16,20 @@
 namespace sluice::cuda {
 namespace {
 
-FlowBlocks blocks_of(const CudaPool& pool, int layer) {
+/// `field_group` has the fields of the flow whose plan it is, if they have pages of their own.
+FlowBlocks blocks_of(const CudaPool& pool, int layer, const Plan& plan, int field_group) {
   const LayerPages pages = pool.layer(layer);
-  return {.base = pages.base,
-          .page_stride = pages.block_bytes * pages.kv_heads,
-          .block_bytes = pages.block_bytes,
-          .kv_heads = pages.kv_heads,
-          .layer = layer};
+  FlowBlocks blocks{.base = pages.base,
+                    .page_stride = pages.block_bytes * pages.kv_heads,
+                    .block_bytes = pages.block_bytes,
+                    .kv_heads = pages.kv_heads,
+                    .layer = layer};
+  if (plan.has_field_pages()) {
+    blocks.fields = pool.fields(field_group, layer);
+    blocks.field_block_bytes = plan.fields().bytes;
+    blocks.field_page_stride = blocks.field_block_bytes * pages.kv_heads;
+  }
+  return blocks;
 }
 
 }  // namespace
@@ -39,13 +46,9 @@ CudaPool& as_cuda(Pool& pool) {
   return *mine;
 }
 
-const RegisteredFlow& as_cuda(const char* operation, const CompiledFlow& flow, const PageLayout& kept) {
+const RegisteredFlow& as_cuda(const CompiledFlow& flow) {
   const auto* mine = dynamic_cast<const RegisteredFlow*>(&flow);
   if (mine == nullptr) throw InternalError("a flow of another device was given to the GPU");
-  const PageLayout& layout = flow.plan().layout;
-  require_equal(operation, "bytes of the pool's page", static_cast<int64_t>(kept.bytes), static_cast<int64_t>(layout.bytes));
-  require_equal(operation, "tokens of the pool's page", kept.page, layout.page);
-  require_equal(operation, "head dimension of the pool", kept.head_dim, layout.head_dim);
   return *mine;
 }
 
@@ -61,7 +64,8 @@ void CudaDevice::refresh_fields(int layer, const CompiledFlow& flow) {
   if (!pass_.active()) throw InternalError("refresh_fields was called outside a pass");
   const CudaPool& pool = pass_.pool();
   require_layer("refresh_fields", layer, pool);
-  CudaFlow& mine = as_cuda("refresh_fields", flow, pool.layout_of(layer)).flow();
+  CudaFlow& mine = as_cuda(flow).flow();
+  require_pages_of("refresh_fields", mine.plan(), pool, layer, pass_.batch().field_group);
   refresh_now();
   left_to_selection_ = {&mine, layer};
   const std::span<const uint8_t> decoding = pass_.batch().decoding;
@@ -72,8 +76,11 @@ void CudaDevice::refresh_now() {
   const Refresh refresh = std::exchange(left_to_selection_, {});
   if (refresh.flow == nullptr) return;
   const PassArrays arrays = pass_.arrays(stream_.get(), pass_.pool().group_of(refresh.layer));
-  const bool queued = refresh.flow->refresh(blocks_of(pass_.pool(), refresh.layer), arrays.touched_pages, arrays.touched_tokens,
-                                            arrays.touched, 0, stream_.get());
+  const Plan& plan = refresh.flow->plan();
+  const int field_group = pass_.batch().field_group;
+  StaleBlocks stale{.count = arrays.touched, .pages = arrays.touched_pages, .tokens = arrays.touched_tokens};
+  if (plan.has_field_pages()) stale.fields = pass_.arrays(stream_.get(), field_group).touched_pages;
+  const bool queued = refresh.flow->refresh(blocks_of(pass_.pool(), refresh.layer, plan, field_group), stale, stream_.get());
   if (queued) refreshed_ = refresh;
 }
 
@@ -86,18 +93,19 @@ void CudaDevice::end_pass() noexcept {
   pass_.end();
 }
 
-void CudaDevice::refresh_pages(Pool& pool, int layer, std::span<const int32_t> pages, int last_tokens, const CompiledFlow& flow) {
+void CudaDevice::refresh_pages(Pool& pool, int layer, const StalePages& stale, const CompiledFlow& flow) {
   const auto told = operation("refresh_pages");
   const CudaPool& memory = as_cuda(pool);
   require_layer("refresh_pages", layer, memory);
-  const PageLayout& layout = memory.layout_of(layer);
-  CudaFlow& mine = as_cuda("refresh_pages", flow, layout).flow();
-  if (pages.empty()) return;
-  if (last_tokens < 1 || last_tokens > layout.page) {
-    throw InternalError(fmt::format("refresh_pages: {} tokens in a page of {}", last_tokens, layout.page));
-  }
-  require_pages(memory, memory.group_of(layer), pages);
-  mine.refresh(blocks_of(memory, layer), send(pages), nullptr, static_cast<int>(pages.size()), last_tokens, stream_.get());
+  CudaFlow& mine = as_cuda(flow).flow();
+  const Plan& plan = mine.plan();
+  if (plan.graph.fields.empty() || stale.pages.empty()) return;
+  require_stale(plan, memory, layer, stale);
+  const std::span<const int32_t> field_pages = plan.has_field_pages() ? stale.field_pages : std::span<const int32_t>{};
+  StaleBlocks blocks{.count = static_cast<int>(stale.pages.size()), .last_tokens = stale.last_tokens};
+  blocks.pages = send(stale.pages, field_pages);
+  blocks.fields = blocks.pages + (plan.has_field_pages() ? stale.pages.size() : 0);
+  mine.refresh(blocks_of(memory, layer, plan, stale.field_group), blocks, stream_.get());
 }
 
 Matrix CudaDevice::plain(const Matrix& matrix, DeviceMemory& spare) {
@@ -121,7 +129,8 @@ void CudaDevice::attention(const Attention& call, Matrix q, Matrix out) {
   require_equal("attention", "q.columns", q.columns, columns);
   require_equal("attention", "out.columns", out.columns, columns);
   require_equal("attention", "query_heads modulo kv_heads", call.query_heads % pool.kv_heads(), 0);
-  const RegisteredFlow* const flow = call.flow == nullptr ? nullptr : &as_cuda("attention", *call.flow, layout);
+  const RegisteredFlow* const flow = call.flow == nullptr ? nullptr : &as_cuda(*call.flow);
+  if (flow != nullptr) require_pages_of("attention", flow->plan(), pool, call.layer, batch.field_group);
   reserve_decode(pool.decode_attention(call.layer), call.query_heads / pool.kv_heads());
 
   if (flow == nullptr || &flow->flow() != left_to_selection_.flow || call.layer != left_to_selection_.layer) refresh_now();
@@ -198,8 +207,8 @@ void CudaDevice::check_flow_sequences(const CudaFlow& flow, int first, int last)
 
 int CudaDevice::bound_on_pages() const {
   int most = 0;
-  for (int group = 0; group < pass_.pool().map().groups(); ++group) {
-    for (int s = 0; s < pass_.batch().sequences(); ++s) {
+  for (int group = 0; group < static_cast<int>(pass_.batch().groups.size()); ++group) {
+    for (int s = 0; s < pass_.batch().sequences() && pass_.group(group).is_used(); ++s) {
       if (pass_.batch().decoding[s] != 0) most = std::max(most, pass_.page_count(group, s));
     }
   }
@@ -225,23 +234,30 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
                              const Matrix& out, int first, int last) {
   const CudaPool& pool = pass_.pool();
   const PassBatch& batch = pass_.batch();
+  const Plan& plan = flow.plan();
   const int group = pool.group_of(call.layer);
   if (pass_.group(group).has_masks()) {
     throw InternalError("attention: a flow selects whole pages, and a sequence does not see all of them");
   }
   const PassArrays arrays = pass_.arrays(stream_.get(), group);
   const DecodeShape shape{.sequences = last - first, .group = call.query_heads / pool.kv_heads(), .scale = call.scale};
-  require_equal("attention", "query heads of a KV head", shape.group, flow.plan().graph.geometry.group);
+  require_equal("attention", "query heads of a KV head", shape.group, plan.graph.geometry.group);
   FlowSequences sequences;
   sequences.count = shape.sequences;
   check_flow_sequences(flow.flow(), first, last);
   sequences.most_pages = bound_on_pages();
   sequences.even = decodes_evenly();
-  if (!flow.plan().graph.states.empty()) sequences.states = arrays.states + first;
+  if (!plan.graph.states.empty()) sequences.states = arrays.states + first;
   sequences.hints = arrays.hints + first;
   sequences.lengths = arrays.seen + first;
   sequences.page_indptr = arrays.page_indptr + first;
   sequences.page_indices = arrays.page_indices;
+  PassArrays of_fields;
+  if (plan.has_field_pages()) {
+    of_fields = pass_.arrays(stream_.get(), batch.field_group);
+    sequences.field_indptr = of_fields.page_indptr + first;
+    sequences.field_indices = of_fields.page_indices;
+  }
   sequences.seeds = arrays.seeds + first;
   sequences.query = static_cast<const std::byte*>(query.data) + batch.query_indptr[first] * query.stride * size_of(query.type);
   sequences.query_stride = query.stride;
@@ -250,18 +266,19 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
   const Refresh refreshed = std::exchange(refreshed_, {});
   sequences.behind_refresh = refreshed.flow == &flow.flow() && refreshed.layer == call.layer;
   if (left_to_selection_.flow == &flow.flow()) {  // each sequence writes to one page
-    sequences.stale_pages = arrays.touched_pages + first;
-    sequences.stale_tokens = arrays.touched_tokens + first;
+    sequences.stale = {.count = shape.sequences, .pages = arrays.touched_pages + first, .tokens = arrays.touched_tokens + first};
+    if (plan.has_field_pages()) sequences.stale.fields = of_fields.touched_pages + first;
   }
+  const FlowBlocks blocks = blocks_of(pool, call.layer, plan, batch.field_group);
   if (call.probe == nullptr) {  // nobody sees what was selected
     const FlowAttention attention{.attention = pool.decode_attention(call.layer),
                                   .query = static_cast<const uint16_t*>(q.data) + batch.query_indptr[first] * q.stride,
                                   .query_stride = q.stride,
                                   .out = static_cast<uint16_t*>(out.data) + batch.query_indptr[first] * out.stride,
                                   .scale = call.scale};
-    if (flow.flow().attend(blocks_of(pool, call.layer), sequences, flow.page_counters(), attention, stream_.get())) return;
+    if (flow.flow().attend(blocks, sequences, flow.page_counters(), attention, stream_.get())) return;
   }
-  const FlowResult result = flow.flow().select(blocks_of(pool, call.layer), sequences, flow.page_counters(), stream_.get());
+  const FlowResult result = flow.flow().select(blocks, sequences, flow.page_counters(), stream_.get());
   const PageLists lists{
       .pages = result.pages, .starts = result.starts, .tokens = result.tokens, .per_head = true, .stride = result.stride};
   const bool mass = call.probe != nullptr && call.probe->mass != nullptr;

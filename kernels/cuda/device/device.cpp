@@ -96,9 +96,11 @@ void CudaDevice::begin_pass(const PassBatch& batch, Pool& pool) {
   pass_.begin(batch, as_cuda(pool));
 }
 
-const int32_t* CudaDevice::send(std::span<const int32_t> indices) {
-  std::copy(indices.begin(), indices.end(), reinterpret_cast<int32_t*>(indices_.fill(indices.size_bytes())));
-  indices_.send(indices.size_bytes(), stream_.get());
+const int32_t* CudaDevice::send(std::span<const int32_t> indices, std::span<const int32_t> others) {
+  const size_t bytes = indices.size_bytes() + others.size_bytes();
+  auto* const to = reinterpret_cast<int32_t*>(indices_.fill(bytes));
+  std::copy(others.begin(), others.end(), std::copy(indices.begin(), indices.end(), to));
+  indices_.send(bytes, stream_.get());
   return reinterpret_cast<const int32_t*>(indices_.device());
 }
 
@@ -124,7 +126,7 @@ void CudaDevice::repeat(Repetition* repetition, std::span<const int32_t> tokens,
     operations();
     return;
   }
-  const RegisteredFlow* const mine = flow == nullptr ? nullptr : &as_cuda("repeat", *flow, flow->plan().layout);
+  const RegisteredFlow* const mine = flow == nullptr ? nullptr : &as_cuda(*flow);
   StepGraphs::Shape shape{.sequences = batch.sequences()};
   for (const GroupPages& group : batch.groups) shape.masked = 2 * shape.masked + (group.has_masks() ? 1 : 0);
   if (mine != nullptr) {

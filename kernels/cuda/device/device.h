@@ -66,7 +66,7 @@ class CudaDevice final : public Device {
                    const Rope& rope) override;
   void append(int layer, Matrix keys, Matrix values) override;
   void refresh_fields(int layer, const CompiledFlow& flow) override;
-  void refresh_pages(Pool& pool, int layer, std::span<const int32_t> pages, int last_tokens, const CompiledFlow& flow) override;
+  void refresh_pages(Pool& pool, int layer, const StalePages& stale, const CompiledFlow& flow) override;
   void attention(const Attention& call, Matrix q, Matrix out) override;
   void sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) override;
   void sample(Matrix logits, std::span<const SampleRow> rows, Picks& picks) override;
@@ -82,8 +82,8 @@ class CudaDevice final : public Device {
   };
   /// An MLP and the norm behind it, if `parts` begin with that and it pays to do them as one: how many they are, or 0.
   size_t run_mlp(std::span<const LayerPart> parts, const Activations& rows);
-  /// `indices` in device memory, until the next call.
-  const int32_t* send(std::span<const int32_t> indices);
+  /// `indices`, and `others` behind them, in device memory until the next call.
+  const int32_t* send(std::span<const int32_t> indices, std::span<const int32_t> others = {});
   /// A model's rotary frequencies, which stay where they are.
   const float* frequencies_of(const Rope& rope, int head_dim);
   /// Differs once scratch that operations (of `flow`, if not null) use has moved, or they are launched in another way.

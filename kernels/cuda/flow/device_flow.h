@@ -50,8 +50,8 @@ class RegisteredFlow final : public CompiledFlow {
 
 /// Throws InternalError for the pool of another device.
 CudaPool& as_cuda(Pool& pool);
-/// The flow as this device compiled it, checked to lay out pages as they are kept. Throws InternalError.
-const RegisteredFlow& as_cuda(const char* operation, const CompiledFlow& flow, const PageLayout& kept);
+/// The flow as this device compiled it. Throws InternalError for that of another.
+const RegisteredFlow& as_cuda(const CompiledFlow& flow);
 /// Throws InternalError for activations that are neither f32 nor bf16.
 void require_numbers(const char* operation, const Matrix& matrix);
 

@@ -113,11 +113,16 @@ void CudaFlow::grow_memory() {
 }
 
 FlowArguments CudaFlow::arguments_of(const FlowBlocks& blocks) const {
-  if (blocks.page_stride > UINT32_MAX) throw InternalError("flow: a page of " + std::to_string(blocks.page_stride) + " bytes");
+  for (const size_t stride : {blocks.page_stride, blocks.field_page_stride}) {
+    if (stride > UINT32_MAX) throw InternalError("flow: a page of " + std::to_string(stride) + " bytes");
+  }
   FlowArguments arguments{};
   arguments.pages = reinterpret_cast<unsigned char*>(blocks.base);
   arguments.page_stride = static_cast<long long>(blocks.page_stride);
   arguments.block_bytes = static_cast<long long>(blocks.block_bytes);
+  arguments.fields = reinterpret_cast<unsigned char*>(blocks.fields);
+  arguments.field_page_stride = static_cast<long long>(blocks.field_page_stride);
+  arguments.field_block_bytes = static_cast<long long>(blocks.field_block_bytes);
   arguments.kv_heads = blocks.kv_heads;
   arguments.layer = blocks.layer;
   return arguments;
@@ -137,15 +142,18 @@ void CudaFlow::launch(const LoadedKernel& loaded, int64_t blocks, const FlowArgu
   SLUICE_CHECK_CUDA(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(loaded.kernel), parameters));
 }
 
-bool CudaFlow::refresh(const FlowBlocks& blocks, const int32_t* pages, const int32_t* tokens, int count, int last_tokens,
-                       Stream stream) {
-  if (plan_.graph.fields.empty() || count == 0) return false;
+bool CudaFlow::refresh(const FlowBlocks& blocks, const StaleBlocks& stale, Stream stream) {
+  if (plan_.graph.fields.empty() || stale.count == 0) return false;
   FlowArguments arguments = arguments_of(blocks);
-  arguments.touched_pages = pages;
-  arguments.touched_tokens = tokens;
-  arguments.touched = count;
-  arguments.last_tokens = last_tokens;
-  launch(refresh_, int64_t{count} * blocks.kv_heads, arguments, stream);
+  if (plan_.has_field_pages() && (arguments.fields == nullptr || stale.fields == nullptr)) {
+    throw InternalError("flow: " + plan_.graph.name + " has its fields in pages of their own and got none");
+  }
+  arguments.touched_pages = stale.pages;
+  arguments.touched_fields = stale.fields;
+  arguments.touched_tokens = stale.tokens;
+  arguments.touched = stale.count;
+  arguments.last_tokens = stale.last_tokens;
+  launch(refresh_, int64_t{stale.count} * blocks.kv_heads, arguments, stream);
   return true;
 }
 
@@ -164,6 +172,8 @@ FlowArguments CudaFlow::index_arguments(const FlowBlocks& blocks, const FlowSequ
   arguments.lengths = sequences.lengths;
   arguments.page_indptr = sequences.page_indptr;
   arguments.page_indices = sequences.page_indices;
+  arguments.field_indptr = sequences.field_indptr;
+  arguments.field_indices = sequences.field_indices;
   arguments.seeds = reinterpret_cast<const unsigned long long*>(sequences.seeds);
   arguments.states = sequences.states;
   arguments.state_layer = std::max(0, state_layers_.at(static_cast<size_t>(blocks.layer)));
@@ -186,6 +196,9 @@ void CudaFlow::require(const FlowBlocks& blocks, const FlowSequences& sequences)
   if (blocks.kv_heads != kv_heads_) throw InternalError("flow: compiled for another number of KV heads");
   if (!plan_.graph.states.empty() && sequences.states == nullptr) {
     throw InternalError("flow: " + plan_.graph.name + " keeps state and got none");
+  }
+  if (plan_.has_field_pages() && (blocks.fields == nullptr || sequences.field_indices == nullptr)) {
+    throw InternalError("flow: " + plan_.graph.name + " has its fields in pages of their own and got none");
   }
 }
 
@@ -216,10 +229,7 @@ FlowResult CudaFlow::select(const FlowBlocks& blocks, const FlowSequences& seque
     launch_whole_rows(way, selection, sequences, index_arguments(blocks, sequences), stream);
   } else {
     FlowArguments arguments = index_arguments(blocks, sequences);
-    if (sequences.stale_pages != nullptr &&
-        refresh(blocks, sequences.stale_pages, sequences.stale_tokens, sequences.count, 0, stream)) {
-      arguments.behind_refresh = 1;
-    }
+    if (refresh(blocks, sequences.stale, stream)) arguments.behind_refresh = 1;
     launch_steps(selection, sequences, arguments, stream);
   }
 

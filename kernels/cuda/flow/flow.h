@@ -25,6 +25,19 @@ struct FlowBlocks {
   size_t block_bytes = 0;
   int kv_heads = 1;
   int layer = 0;
+  // The same of the fields, where they have pages of their own.
+  std::byte* fields = nullptr;
+  size_t field_page_stride = 0;
+  size_t field_block_bytes = 0;
+};
+
+/// Pages whose fields are to be recomputed, in device memory.
+struct StaleBlocks {
+  int count = 0;
+  const int32_t* pages = nullptr;   // [count]
+  const int32_t* fields = nullptr;  // [count] the pages that have their fields, where these are others
+  const int32_t* tokens = nullptr;  // [count] in each; null: all are full but the last
+  int last_tokens = 0;              // in the last, if `tokens` is null
 };
 
 /// Sequences that decode, in device memory.
@@ -35,17 +48,18 @@ struct FlowSequences {
   const int32_t* lengths = nullptr;       // [count] tokens
   const int32_t* page_indptr = nullptr;   // [count]
   const int32_t* page_indices = nullptr;  // oldest first
+  const int32_t* field_indptr = nullptr;  // the same of the pages with the fields, where these are others
+  const int32_t* field_indices = nullptr;
   const uint64_t* seeds = nullptr;        // [count]; null: 0
   const StateBlock* states = nullptr;     // [count]; null for flows that keep none
   const HintBlock* hints = nullptr;       // [count] what each selected last (CudaFlowState); null: nobody keeps that
   const void* query = nullptr;            // [count, kv_heads * group, dim]
   int64_t query_stride = 0;               // elements from sequence to sequence
   DataType query_type = DataType::kBF16;  // or f32
-  /// If the fields of every sequence's newest page are yet to be recomputed: [count] those pages, and the tokens in them; null:
-  /// all fields are there. No other page of these sequences may have been written to since the last time that the stream waited
-  /// for all before it, as it does for a copy: they are read before earlier kernels have ended.
-  const int32_t* stale_pages = nullptr;
-  const int32_t* stale_tokens = nullptr;
+  /// If the fields of every sequence's newest page are yet to be recomputed: [count] those pages; else none. No other page of
+  /// these sequences may have been written to since the last time that the stream waited for all before it, as it does for a
+  /// copy: they are read before earlier kernels have ended.
+  StaleBlocks stale = {};
   /// If `refresh` was queued for these sequences in this pass, once q was, and nothing for the flow since: q and the flow's
   /// scratch are ready before earlier kernels have ended, and of the sequences' pages only the newest are not.
   bool behind_refresh = false;
@@ -114,10 +128,9 @@ class CudaFlow final {
   /// Whether what `attend` does to so many sequences of so many pages depends on whether they are even.
   bool minds_evenness(int sequences, int pages) const { return attending_path(sequences, pages).blocks > 0; }
 
-  /// Recomputes the fields of `count` pages (device memory) of all KV heads. `tokens` (may be null) are those that each holds;
-  /// without it all are full but the last, which holds `last_tokens`. Returns whether there was anything to do: whether a kernel
-  /// was queued, which lets others start once it has waited itself.
-  bool refresh(const FlowBlocks& blocks, const int32_t* pages, const int32_t* tokens, int count, int last_tokens, Stream stream);
+  /// Recomputes the fields of pages, of all KV heads. Returns whether there was anything to do: whether a kernel was queued, which
+  /// lets others start once it has waited itself.
+  bool refresh(const FlowBlocks& blocks, const StaleBlocks& stale, Stream stream);
 
   /// Runs the index stage of one layer for all sequences and KV heads. Exact top-k keeps the order of
   /// kernels/cpu/selection/topk.h.

@@ -17,7 +17,7 @@ void CudaFlow::launch_whole_rows(const FlowPath& path, const Selection& selectio
     throw InternalError(
         fmt::format("the pages of {} rows of {} pages do not fit 32 bits", arguments.row_count, selection.stride));
   }
-  arguments.refreshes = sequences.stale_pages != nullptr ? 1 : 0;
+  arguments.refreshes = sequences.stale.count > 0 ? 1 : 0;
   arguments.behind_refresh |= arguments.refreshes;
   arguments.held_pages = path.held_pages;
   arguments.stages = path.stages;
@@ -42,7 +42,7 @@ bool CudaFlow::attend(const FlowBlocks& blocks, const FlowSequences& sequences, 
   require(blocks, sequences);
   reserve(sequences.count, sequences.most_pages);
   FlowArguments arguments = index_arguments(blocks, sequences);
-  arguments.refreshes = sequences.stale_pages != nullptr ? 1 : 0;
+  arguments.refreshes = sequences.stale.count > 0 ? 1 : 0;
   arguments.behind_refresh |= arguments.refreshes;
   arguments.attended = counters.attended;
   arguments.available = counters.available;

@@ -72,11 +72,10 @@ void Staging::send(size_t bytes, Stream stream) {
 }
 
 void BatchUpload::reserve(const Device::Limits& limits) {
-  // Of one group; with more, or with masks, it grows in the first passes.
   const auto rows = static_cast<size_t>(limits.rows);
   const auto sequences = static_cast<size_t>(limits.sequences);
-  const size_t numbers =
-      shared_numbers(rows, sequences) + group_numbers(rows, sequences, rows) + sequences * limits.pages_per_sequence;
+  const size_t of_group = group_numbers(rows, sequences, rows) + sequences * limits.pages_per_sequence + limits.mask_words;
+  const size_t numbers = shared_numbers(rows, sequences) + limits.groups * of_group;
   staging_.reserve(wide_bytes(sequences) + numbers * sizeof(int32_t));
 }
 
@@ -98,6 +97,7 @@ bool BatchUpload::finds_regular(int index) const {
   const GroupPages& kept = group(index);
   if (kept.has_masks()) return false;
   for (int s = 0; s < batch_.sequences(); ++s) {
+    if (batch_.decoding[s] != 0) continue;
     // They ascend: there are gaps only if the last is further from the first.
     const int first = batch_.query_indptr[s];
     if (kept.slots[first] + query_rows(s) != batch_.seen(index, s)) return false;
@@ -108,11 +108,12 @@ bool BatchUpload::finds_regular(int index) const {
 void BatchUpload::place() {
   const auto rows = static_cast<size_t>(batch_.rows());
   const auto sequences = static_cast<size_t>(batch_.sequences());
-  group_pages_.resize(batch_.groups.size());
+  group_pages_.assign(batch_.groups.size(), {});
   size_t fixed = shared_numbers(rows, sequences);
   size_t varying = 0;
   for (size_t g = 0; g < group_pages_.size(); ++g) {
     GroupPlace& at = group_pages_[g];
+    if (!batch_.groups[g].is_used()) continue;
     at.regular = finds_regular(static_cast<int>(g));
     at.touched = count_touched(static_cast<int>(g));
     at.fixed = static_cast<int>(fixed);
@@ -120,6 +121,7 @@ void BatchUpload::place() {
     at.indices = static_cast<int>(varying);
     varying += batch_.groups[g].page_indptr.back();
   }
+  fixed_ = fixed;
   for (size_t g = 0; g < group_pages_.size(); ++g) {
     group_pages_[g].masks = static_cast<int>(varying);
     if (batch_.groups[g].has_masks()) varying += batch_.groups[g].mask_indptr.back();
@@ -131,7 +133,6 @@ PassArrays BatchUpload::arrays_at(const std::byte* data, int group) const {
   const auto rows = static_cast<size_t>(batch_.rows());
   const auto sequences = static_cast<size_t>(batch_.sequences());
   const GroupPlace& at = group_pages_[group];
-  const GroupPlace& last = group_pages_.back();
   PassArrays arrays;
   arrays.states = reinterpret_cast<const StateBlock*>(data);
   arrays.hints = reinterpret_cast<const HintBlock*>(arrays.states + sequences);
@@ -148,7 +149,7 @@ PassArrays BatchUpload::arrays_at(const std::byte* data, int group) const {
   arrays.touched_pages = arrays.mask_indptr + sequences + 1;
   arrays.touched_tokens = arrays.touched_pages + at.touched;
   arrays.touched = at.touched;
-  arrays.page_indices = numbers + last.fixed + group_numbers(rows, sequences, last.touched);
+  arrays.page_indices = numbers + fixed_;
   arrays.masks = reinterpret_cast<const uint32_t*>(arrays.page_indices);
   return arrays;
 }
@@ -203,7 +204,9 @@ void BatchUpload::fill() {
   }
   std::copy(batch_.positions.begin(), batch_.positions.end(), to(at.positions));
   std::copy(batch_.query_indptr.begin(), batch_.query_indptr.end(), to(at.query_indptr));
-  for (int group = 0; group < static_cast<int>(batch_.groups.size()); ++group) fill_group(group);
+  for (int group = 0; group < static_cast<int>(batch_.groups.size()); ++group) {
+    if (batch_.groups[group].is_used()) fill_group(group);
+  }
 }
 
 void BatchUpload::begin(const PassBatch& batch, CudaPool& pool) {

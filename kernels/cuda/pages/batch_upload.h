@@ -124,7 +124,7 @@ class BatchUpload {
   }
   /// Pages of these slots.
   int page_count(int group, int sequence) const { return pages_for(seen(group, sequence), pool_->layout(group).page); }
-  /// Whether the rows of every sequence are its last slots, one behind the other, and no sequence has masks.
+  /// Whether the rows of every sequence in prefill are its last slots, one behind the other, and no sequence has masks.
   bool is_regular(int group) const { return group_pages_[group].regular; }
   /// Where the pages of a sequence begin in PassArrays::page_indices.
   int first_page(int group, int sequence) const { return group_pages_[group].indices + this->group(group).page_indptr[sequence]; }
@@ -152,6 +152,7 @@ class BatchUpload {
   std::span<const int32_t> tokens_;  // that were sent
   std::byte* host_ = nullptr;        // what PassArrays points to
   std::vector<GroupPlace> group_pages_;
+  size_t fixed_ = 0;  // numbers before page_indices
   size_t bytes_ = 0;
   bool uploaded_ = false;
 };

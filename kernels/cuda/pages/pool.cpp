@@ -31,7 +31,7 @@ CudaPool::CudaPool(const PoolMap& map, Stream stream) : Pool(checked(map)), stre
 LayerPages CudaPool::layer(int index) const {
   const PoolMap::Place place = map().place_of(index);
   const PageLayout& kept = layout(place.group);
-  return {.base = memory_.as<std::byte>() + map().layer_offset(place),
+  return {.base = at(place),
           .block_bytes = kept.bytes,
           .key_offset = kept.key_offset,
           .value_offset = kept.value_offset,

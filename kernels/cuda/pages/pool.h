@@ -22,13 +22,18 @@ class CudaPool final : public Pool {
   void read(int group, std::span<const int32_t> pages, int tokens, float* keys, float* values) const override;
   void write(int group, std::span<const int32_t> pages, int tokens, const float* keys, const float* values) override;
 
+  /// K and V.
   LayerPages layer(int index) const;
+  /// Fields of a layer, in a group that has them alone: block (page, KV head) at this + (page * kv_heads + head) *
+  /// layout(group).bytes.
+  std::byte* fields(int group, int layer) const { return at(map().field_place_of(group, layer)); }
   int group_of(int layer) const { return map().place_of(layer).group; }
   const PageLayout& layout_of(int layer) const { return layout(group_of(layer)); }
   const DecodeAttention& decode_attention(int layer) const { return decode_[layer]; }
   const PrefillAttention& prefill_attention(int layer) const { return prefill_[layer]; }
 
  private:
+  std::byte* at(const PoolMap::Place& place) const { return memory_.as<std::byte>() + map().layer_offset(place); }
   /// Numbers of K of `tokens` tokens in one layer.
   size_t numbers(int group, int tokens) const { return static_cast<size_t>(tokens) * kv_heads() * layout(group).head_dim; }
 

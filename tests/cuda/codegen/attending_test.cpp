@@ -76,6 +76,12 @@ class Sequences {
     return std::span(pages_).subspan(static_cast<size_t>(first_[static_cast<size_t>(s)]),
                                      static_cast<size_t>((length(s) + page_ - 1) / page_));
   }
+  /// Pages of fields, which lie in another order from `first` on.
+  std::vector<int32_t> field_pages(int s, int32_t first) const {
+    std::vector<int32_t> fields;
+    for (const int32_t page : pages(s)) fields.push_back(first + static_cast<int32_t>(int64_t{page} * 104729 % all_pages()));
+    return fields;
+  }
   int length(int s) const { return lengths_[static_cast<size_t>(s)]; }
   int count() const { return static_cast<int>(lengths_.size()); }
   int all_pages() const { return static_cast<int>(pages_.size()); }
@@ -89,11 +95,22 @@ class Sequences {
     }
     return batch_.batch();
   }
+  /// The last step with fields in pages of their own, of group 1.
+  PassBatch step_with_fields(int32_t first) {
+    with_fields_.clear();
+    with_fields_.set_field_group(1);
+    for (int s = 0; s < count(); ++s) {
+      with_fields_.add({.first = length(s) - 1, .decoding = true, .seed = 3}, pages(s));
+      with_fields_.keep(1, field_pages(s, first));
+    }
+    return with_fields_.batch();
+  }
 
  private:
   int page_;
   std::vector<int32_t> lengths_, pages_, first_;
   BatchBuilder batch_;
+  BatchBuilder with_fields_{{page_, page_}};
 };
 
 FlowGraph traced(const AttendingCase& shape) {
@@ -125,11 +142,23 @@ void make_whole(std::vector<std::byte>& bytes) {
 /// A pool and a flow of one layer, with steps of attention over them.
 struct Side {
   Side(Device& device, const Plan& plan, int kv_heads, int pages)
-      : pool(device.create_pool(1, kv_heads, pages, plan.layout)),
+      : pool(device.create_pool(map_of(plan, kv_heads, pages))),
         flow(device.compile(plan, 1, kv_heads)),
-        repetition(device.create_repetition()) {}
+        repetition(device.create_repetition()) {
+    if (!plan.has_field_pages()) return;
+    field_group = pool->add_fields({{0}, plan.fields()});
+    first_field_page = pool->map().first_page(field_group, 1);
+  }
+
+  /// Fields in pages of their own have a slab, too.
+  static PoolMap map_of(const Plan& plan, int kv_heads, int pages) {
+    if (!plan.has_field_pages()) return {1, kv_heads, pages, plan.layout};
+    return {kv_heads, {{{0}, plan.layout}}, static_cast<size_t>(kv_heads) * plan.layout.bytes * (pages + 1), 2};
+  }
 
   std::unique_ptr<Pool> pool;
+  int field_group = -1;
+  int32_t first_field_page = 0;
   std::unique_ptr<CompiledFlow> flow;
   std::unique_ptr<Device::Repetition> repetition;
 };
@@ -216,6 +245,7 @@ void CudaAttending::expect_agreement(const std::string& kernel, const AttendingC
   Sequences sequences(count, shape.most_tokens, shape.page, kSteps);
   Side one(*device_, plan, shape.kv_heads, sequences.all_pages());
   Side several(*device_, plan, shape.kv_heads, sequences.all_pages());
+  Side apart(*device_, with_field_pages(plan), shape.kv_heads, sequences.all_pages());
   for (int s = 0; s < sequences.count(); ++s) {
     std::vector<float> keys(static_cast<size_t>(sequences.length(s)) * kv_columns);
     std::vector<float> values(keys.size());
@@ -231,9 +261,15 @@ void CudaAttending::expect_agreement(const std::string& kernel, const AttendingC
       values[i] = drawn[(i + 104729 * static_cast<size_t>(s) + 50) % drawn.size()];
     }
     const int last = (sequences.length(s) - 1) % shape.page + 1;
-    for (const Side* side : {&one, &several}) {
+    for (const Side* side : {&one, &several, &apart}) {
       side->pool->write(sequences.pages(s), sequences.length(s), keys.data(), values.data());
-      device_->refresh_pages(*side->pool, 0, sequences.pages(s), last, *side->flow);
+      const std::vector<int32_t> fields = sequences.field_pages(s, side->first_field_page);
+      device_->refresh_pages(*side->pool, 0,
+                             {.pages = sequences.pages(s),
+                              .last_tokens = last,
+                              .field_group = side->field_group,
+                              .field_pages = side->field_group < 0 ? std::span<const int32_t>{} : fields},
+                             *side->flow);
     }
   }
   // At the same places in every step, so that graphs can replay what they recorded.
@@ -271,6 +307,16 @@ void CudaAttending::expect_agreement(const std::string& kernel, const AttendingC
       EXPECT_TRUE(has_kernel(names, kernel)) << "step " << step << "\n" << names;
     }
     const std::vector<float> got = fetch(out.matrix);
+    if (kernels != nullptr) kernels->start();
+    {
+      const OpenPass pass(*device_, sequences.step_with_fields(apart.first_field_page), *apart.pool);
+      device_->repeat(apart.repetition.get(), tokens, apart.flow.get(), [&] { attend(apart, nullptr); });
+    }
+    if (kernels != nullptr) {
+      const std::string names = names_of(kernels->stop());
+      EXPECT_TRUE(has_kernel(names, kernel)) << "step " << step << "\n" << names;
+    }
+    EXPECT_EQ(fetch(out.matrix), got) << "step " << step << ": fields in pages of their own";
     if (kernels != nullptr) kernels->start();
     {
       const OpenPass pass(*device_, batch, *several.pool);

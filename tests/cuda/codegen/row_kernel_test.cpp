@@ -140,7 +140,7 @@ class Problem {
     std::vector<int32_t> all(pages);
     std::iota(all.begin(), all.end(), 0);
     const DeviceMemory list = to_device(all);
-    flow.refresh(blocks(), list.as<int32_t>(), nullptr, pages, kGeometry.page, nullptr);
+    flow.refresh(blocks(), {.count = pages, .pages = list.as<int32_t>(), .last_tokens = kGeometry.page}, nullptr);
     SLUICE_CHECK_CUDA(cudaDeviceSynchronize());
   }
 

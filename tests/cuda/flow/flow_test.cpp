@@ -34,21 +34,25 @@ class GpuJudgedFlow final : public JudgedFlow {
       : plan_(plan),
         way_(way),
         flow_(plan, 3, kHeads),
-        cache_(plan.layout, max_pages, seed),
+        cache_(plan, max_pages, seed),
         seed_(seed),
-        memory_((cache_.memory().size() + cache_.stride()) * kHeads) {
+        memory_((cache_.memory().size() + cache_.stride()) * kHeads),
+        fields_((cache_.field_memory().size() + cache_.field_stride()) * kHeads) {
     if (way == Way::kSeveralKernels) flow_.use_several_kernels();
     const std::vector<std::byte> nothing(memory_.bytes(), std::byte{0xff});
     memory_.upload(nothing.data(), nothing.size());
+    if (fields_.bytes() > 0) SLUICE_CHECK_CUDA(cudaMemset(fields_.data(), 0xff, fields_.bytes()));
     for (auto& state : states_) state = flow_.create_state(max_pages);
   }
 
   void append(std::span<const float> keys, std::span<const float> values) override {
     const int first = cache_.append(keys, values);
     std::vector<int32_t> pages;
+    std::vector<int32_t> fields;
     std::vector<int32_t> tokens;
     for (int p = first; p < cache_.pages(); ++p) {
       pages.push_back(cache_.pool_page(p));
+      fields.push_back(field_page(p));
       tokens.push_back(cache_.tokens_in(p));
       // Head 1; head 0 keeps what nobody has written.
       SLUICE_CHECK_CUDA(cudaMemcpy(memory_.as<std::byte>() + (pages.back() * kHeads + 1) * cache_.stride(), cache_.page(p),
@@ -56,11 +60,18 @@ class GpuJudgedFlow final : public JudgedFlow {
     }
     if (way_ == Way::kRefreshWithin) {  // but for pages that are not the newest
       pages.pop_back();
+      fields.pop_back();
       tokens.pop_back();
     }
     const DeviceMemory page_list = to_device(pages);
+    const DeviceMemory field_list = to_device(fields);
     const DeviceMemory token_list = to_device(tokens);
-    flow_.refresh(blocks(), page_list.as<int32_t>(), token_list.as<int32_t>(), static_cast<int>(pages.size()), 0, nullptr);
+    flow_.refresh(blocks(),
+                  {.count = static_cast<int>(pages.size()),
+                   .pages = page_list.as<int32_t>(),
+                   .fields = field_list.as<int32_t>(),
+                   .tokens = token_list.as<int32_t>()},
+                  nullptr);
     SLUICE_CHECK_CUDA(cudaDeviceSynchronize());
   }
 
@@ -68,7 +79,11 @@ class GpuJudgedFlow final : public JudgedFlow {
     const int pages = cache_.pages();
     const auto other = static_cast<int32_t>(cache_.memory().size() / cache_.stride());  // the first sequence's page
     std::vector<int32_t> indices{other};
-    for (int p = 0; p < pages; ++p) indices.push_back(cache_.pool_page(p));
+    std::vector<int32_t> field_indices{other};
+    for (int p = 0; p < pages; ++p) {
+      indices.push_back(cache_.pool_page(p));
+      field_indices.push_back(field_page(p));
+    }
     std::vector<float> queries(2 * kHeads * query.size());
     std::copy(query.begin(), query.end(), queries.begin() + 3 * query.size());
     std::vector<StateBlock> blocks_of_states;
@@ -81,6 +96,8 @@ class GpuJudgedFlow final : public JudgedFlow {
     const DeviceMemory lengths = to_device<int32_t>({1, cache_.tokens()});
     const DeviceMemory indptr = to_device<int32_t>({0, 1, pages + 1});
     const DeviceMemory page_list = to_device(indices);
+    const DeviceMemory field_list = to_device(field_indices);
+    const DeviceMemory stale_fields = to_device<int32_t>({other, field_page(pages - 1)});
     const DeviceMemory stale_pages = to_device<int32_t>({other, cache_.pool_page(pages - 1)});
     const DeviceMemory stale_tokens = to_device<int32_t>({1, cache_.tokens_in(pages - 1)});
     const DeviceMemory seeds = to_device<uint64_t>({seed_ + 1, seed_});
@@ -96,14 +113,18 @@ class GpuJudgedFlow final : public JudgedFlow {
          .lengths = lengths.as<int32_t>(),
          .page_indptr = indptr.as<int32_t>(),
          .page_indices = page_list.as<int32_t>(),
+         .field_indptr = indptr.as<int32_t>(),
+         .field_indices = field_list.as<int32_t>(),
          .seeds = seeds.as<uint64_t>(),
          .states = blocks_of_states.empty() ? nullptr : state_list.as<StateBlock>(),
          .hints = hints.empty() ? nullptr : hint_list.as<cuda::HintBlock>(),
          .query = query_memory.data(),
          .query_stride = static_cast<int64_t>(kHeads * query.size()),
          .query_type = DataType::kF32,
-         .stale_pages = way_ == Way::kRefreshWithin ? stale_pages.as<int32_t>() : nullptr,
-         .stale_tokens = stale_tokens.as<int32_t>(),
+         .stale = {.count = way_ == Way::kRefreshWithin ? 2 : 0,
+                   .pages = stale_pages.as<int32_t>(),
+                   .fields = stale_fields.as<int32_t>(),
+                   .tokens = stale_tokens.as<int32_t>()},
          .wants_scores = true},
         {.attended = counters.as<unsigned long long>(), .available = counters.as<unsigned long long>() + 1}, nullptr);
     SLUICE_CHECK_CUDA(cudaDeviceSynchronize());
@@ -148,8 +169,13 @@ class GpuJudgedFlow final : public JudgedFlow {
             .page_stride = kHeads * cache_.stride(),
             .block_bytes = cache_.stride(),
             .kv_heads = kHeads,
-            .layer = 1};
+            .layer = 1,
+            .fields = fields_.as<std::byte>(),
+            .field_page_stride = kHeads * cache_.field_stride(),
+            .field_block_bytes = cache_.field_stride()};
   }
+  /// -1 where fields lie with K and V: nobody asks.
+  int32_t field_page(int position) const { return plan_.has_field_pages() ? cache_.field_page(position) : -1; }
 
   Plan plan_;
   Way way_;
@@ -157,6 +183,7 @@ class GpuJudgedFlow final : public JudgedFlow {
   HeadCache cache_;
   uint64_t seed_;
   DeviceMemory memory_;
+  DeviceMemory fields_;  // where they have pages of their own
   std::array<std::unique_ptr<RequestState>, 2> states_;
 };
 

@@ -26,7 +26,8 @@ Probed run(Device& device, PagedBatch& batch, const CompiledFlow& flow, std::vec
   device.end_pass();
   for (int s = 0; s < batch.batch().sequences(); ++s) {
     const int length = batch.length(s);
-    device.refresh_pages(batch.pool(), 0, batch.pages(s), (length - 1) % batch.pool().layout().page + 1, flow);
+    device.refresh_pages(batch.pool(), 0,
+                         {.pages = batch.pages(s), .last_tokens = (length - 1) % batch.pool().layout().page + 1}, flow);
   }
   device.begin_pass(batch.batch(), batch.pool());
   device.attention({.query_heads = query_heads, .scale = 0.125f, .flow = &flow, .probe = &probe}, test::matrix_of(q, columns),
@@ -156,7 +157,7 @@ TEST(FlowAttention, RefusesAPoolWithoutTheFieldsOfTheFlow) {
   EXPECT_THROW(device->attention({.query_heads = 1, .flow = flow.get()}, test::matrix_of(q, 64), test::matrix_of(q, 64)),
                InternalError);
   device->end_pass();
-  EXPECT_THROW(device->refresh_pages(batch.pool(), 0, batch.pages(0), 8, *flow), InternalError);
+  EXPECT_THROW(device->refresh_pages(batch.pool(), 0, {.pages = batch.pages(0), .last_tokens = 8}, *flow), InternalError);
 }
 
 }  // namespace

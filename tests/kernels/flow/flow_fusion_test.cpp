@@ -58,8 +58,8 @@ std::vector<float> scores_of(const Plan& plan, int tokens, uint64_t seed, bool s
   HeadCache cache(plan.layout, max_pages, seed);
   cache.append(*flow, *scratch, keys, keys);
   cpu::FlowRow row = cache.row(query.data());
-  std::vector<float> scores(row.pages.size(), NAN);
-  std::vector<int32_t> selected(row.pages.size());
+  std::vector<float> scores(row.tokens.pages.size(), NAN);
+  std::vector<int32_t> selected(row.tokens.pages.size());
   row.scores = scores.data();
   row.score_stride = static_cast<int64_t>(scores.size());
   flow->select(row, *scratch, selected.data());

@@ -126,7 +126,7 @@ class ScarceFlow final : public cpu::Flow {
     if ((*left_)-- <= 0) throw std::bad_alloc();
     return flow_->create_scratch(pages);
   }
-  void refresh_page(std::byte*, int, cpu::FlowScratch&) const override {}
+  void refresh_page(const std::byte*, std::byte*, int, cpu::FlowScratch&) const override {}
   int select(const cpu::FlowRow&, cpu::FlowScratch&, int32_t*) const override { return 0; }
 
  private:
