@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "host/serving/engine_state.h"
+#include "host/serving/kv_cache.h"
 #include "host/serving/kv_snapshot.h"
 #include "host/serving/random.h"
 #include "host/serving/sampler.h"
@@ -14,106 +16,57 @@
 namespace sluice {
 namespace {
 
-PageLayout choose_layout(const ModelConfig& config, const Plan* plan, const EngineOptions& options) {
-  if (plan == nullptr) {
-    if (options.page < 8 || options.page > 128 || (options.page & (options.page - 1)) != 0) {
-      throw InputError(fmt::format("a page of {} tokens", options.page), "a page holds 8, 16, 32, 64 or 128 tokens");
-    }
-    return page_layout({config.head_dim, config.group(), options.page, options.kv}, {});
-  }
-  const Geometry& geometry = plan->graph.geometry;
-  if (geometry.head_dim != config.head_dim || geometry.group != config.group()) {
-    throw InputError(
-        fmt::format("flow \"{}\" was traced for heads of {} with {} query heads per KV head, but the model has {} and {}",
-                    plan->graph.name, geometry.head_dim, geometry.group, config.head_dim, config.group()),
-        "trace the flow with the model's geometry");
-  }
-  return plan->layout;
+void check_geometry(const ModelConfig& config, const Plan& plan) {
+  const Geometry& geometry = plan.graph.geometry;
+  if (geometry.head_dim == config.head_dim && geometry.group == config.group()) return;
+  throw InputError(
+      fmt::format("flow \"{}\" was traced for heads of {} with {} query heads per KV head, but the model has {} and {}",
+                  plan.graph.name, geometry.head_dim, geometry.group, config.head_dim, config.group()),
+      "trace the flow with the model's geometry");
 }
 
-int choose_pages(const ModelConfig& config, const PageLayout& layout, const EngineOptions& options) {
-  if (options.pages > 0) return options.pages;
-  const size_t bytes = layout.bytes * static_cast<size_t>(config.layers) * static_cast<size_t>(config.kv_heads);
-  const size_t pages = options.pool_bytes / bytes;
-  if (pages == 0) {
-    throw InputError(fmt::format("a page pool of {} bytes cannot hold one page of {} bytes", options.pool_bytes, bytes),
-                     "make the pool larger");
+/// The cache that the engine shares, or one of its own.
+std::shared_ptr<KvCache> cache_of(Device& device, const ModelConfig& config, const Plan* plan, const EngineOptions& options) {
+  if (plan != nullptr) check_geometry(config, *plan);
+  if (options.cache == nullptr) return create_own_cache(device, config, plan, options);
+  const PageLayout& kept = options.cache->pool().layout();
+  if (plan != nullptr && (plan->layout.page != kept.page || plan->layout.kv != kept.kv)) {
+    throw InputError(fmt::format("flow \"{}\" has pages of {} tokens in {}, and those of the shared cache are of {} in {}",
+                                 plan->graph.name, plan->layout.page, name_of(plan->layout.kv), kept.page, name_of(kept.kv)),
+                     "share a cache among flows of one page size and type");
   }
-  return static_cast<int>(std::min<size_t>(pages, 1 << 24));
+  return options.cache;
 }
 
-/// The layers without a window first.
-std::vector<CacheGroup> groups_of(const ModelConfig& config, const PageLayout& layout, const EngineOptions& options) {
-  if (options.windows.size() >= kMostGroups) {
-    throw InputError(
-        fmt::format("{} windows; at most {} groups of layers are kept apart", options.windows.size() + 1, kMostGroups));
-  }
-  std::vector<CacheGroup> groups = {{{}, layout}};
-  std::vector<bool> has_window(static_cast<size_t>(config.layers), false);
-  for (const LayerWindow& window : options.windows) {
-    if (window.layers.empty()) throw InputError(fmt::format("a window of {} tokens for no layer", window.tokens));
-    if (window.tokens < 1) throw InputError(fmt::format("a window of {} tokens; at least 1 is wanted", window.tokens));
-    for (const int layer : window.layers) {
-      if (layer < 0 || layer >= config.layers) {
-        throw InputError(fmt::format("a window for layer {} of a model of {} layers", layer, config.layers));
-      }
-      has_window[static_cast<size_t>(layer)] = true;
-    }
-    groups.push_back({window.layers, layout});
-    std::sort(groups.back().layers.begin(), groups.back().layers.end());
-  }
+/// As the cache keeps its fields.
+std::optional<Plan> plan_of(const Plan* plan, const EngineOptions& options) {
+  if (plan == nullptr || plan->graph.selection() == kNoNode) return std::nullopt;
+  return options.cache == nullptr ? *plan : with_field_pages(*plan);
+}
+
+std::unique_ptr<CompiledFlow> compile_if_sparse(Device& device, const ModelConfig& config, const std::optional<Plan>& plan,
+                                                const KvCache& cache) {
+  if (!plan) return nullptr;
   for (int layer = 0; layer < config.layers; ++layer) {
-    if (!has_window[static_cast<size_t>(layer)]) groups.front().layers.push_back(layer);
-  }
-  if (groups.front().layers.empty()) throw InputError("every layer has a window", "leave a layer that keeps all tokens");
-  return groups;
-}
-
-/// Slabs are as small as memory is read fast: a stretch of pages of a layer fills the larger pages of memory that devices have.
-PoolMap choose_map(const ModelConfig& config, const PageLayout& layout, const EngineOptions& options) {
-  const int pages = choose_pages(config, layout, options);
-  if (options.windows.empty()) return {config.layers, config.kv_heads, pages, layout};
-  constexpr size_t kStretch = size_t{2} << 20;
-  constexpr size_t kFewSlabs = 32;  // for small pools stretches are shorter
-  std::vector<CacheGroup> groups = groups_of(config, layout, options);
-  const size_t page_bytes = layout.bytes * static_cast<size_t>(config.kv_heads);
-  const size_t bytes = page_bytes * static_cast<size_t>(config.layers) * static_cast<size_t>(pages);
-  size_t most_layers = 0;
-  for (const CacheGroup& group : groups) most_layers = std::max(most_layers, group.layers.size());
-  const size_t least = page_bytes * (most_layers + 1);
-  const size_t slabs = std::max(bytes / std::max(least, most_layers * kStretch), std::min(kFewSlabs, bytes / least));
-  if (slabs < groups.size()) {
-    throw InputError(fmt::format("a page pool of {} bytes cannot hold pages of {} groups of layers", bytes, groups.size()),
-                     "make the pool larger");
-  }
-  return {config.kv_heads, std::move(groups), bytes / slabs, static_cast<int>(slabs)};
-}
-
-std::unique_ptr<Pool> create_pool(Device& device, const ModelConfig& config, const Plan* plan, const EngineOptions& options) {
-  return device.create_pool(choose_map(config, choose_layout(config, plan, options), options));
-}
-
-/// By group. No sequence is longer than the model's positions, so no window is.
-std::vector<int> windows_of(const ModelConfig& config, const EngineOptions& options) {
-  std::vector<int> windows = {0};
-  for (const LayerWindow& window : options.windows) windows.push_back(std::min(window.tokens, config.max_positions));
-  return windows;
-}
-
-std::unique_ptr<CompiledFlow> compile_if_sparse(Device& device, const ModelConfig& config, const Plan* plan,
-                                                const EngineOptions& options) {
-  if (plan == nullptr || plan->graph.selection() == kNoNode) return nullptr;
-  for (const LayerWindow& window : options.windows) {
-    for (const int layer : window.layers) {
-      if (!plan->graph.layers.is_sparse(layer, config.layers)) continue;
-      throw InputError(fmt::format("layer {} has a window and runs flow \"{}\"", layer, plan->graph.name),
-                       "let the flow leave that layer out");
-    }
+    if (cache.windows()[static_cast<size_t>(cache.pool().map().place_of(layer).group)] == 0) continue;
+    if (!plan->graph.layers.is_sparse(layer, config.layers)) continue;
+    throw InputError(fmt::format("layer {} has a window and runs flow \"{}\"", layer, plan->graph.name),
+                     "let the flow leave that layer out");
   }
   return device.compile(*plan, config.layers, config.kv_heads);
 }
 
-SchedulerOptions choose_limits(const ModelConfig& config, const EngineOptions& options, bool decode_differs) {
+/// The group of the cache that gets the flow's fields; -1: they lie with K and V, or it has none.
+FieldPlane field_plane_of(const ModelConfig& config, const CompiledFlow* flow, KvCache& cache) {
+  if (flow == nullptr || !flow->plan().has_field_pages()) return {};
+  CacheGroup group{{}, flow->plan().fields()};
+  for (int layer = 0; layer < config.layers; ++layer) {
+    if (flow->plan().graph.layers.is_sparse(layer, config.layers)) group.layers.push_back(layer);
+  }
+  return {cache, std::move(group)};
+}
+
+SchedulerOptions choose_limits(const ModelConfig& config, const EngineOptions& options, bool decode_differs, int field_group) {
   if (options.max_batch < 1 || options.max_pass_tokens < options.max_batch) {
     throw InputError(fmt::format("a batch of {} in passes of {} tokens", options.max_batch, options.max_pass_tokens),
                      "both are at least 1, and a pass has at least one token for each of the batch");
@@ -125,6 +78,7 @@ SchedulerOptions choose_limits(const ModelConfig& config, const EngineOptions& o
   limits.max_pass_tokens = options.max_pass_tokens;
   limits.max_logit_rows = std::max(options.max_batch, std::min(options.max_pass_tokens, kLogits / config.vocabulary));
   limits.decode_differs = decode_differs;
+  limits.field_group = field_group;
   return limits;
 }
 
@@ -151,11 +105,12 @@ Engine::State::State(Device& on, const Model& loaded, const Plan* plan, const En
       model(loaded),
       config(loaded.config()),
       options(wanted),
-      pool(create_pool(on, config, plan, wanted)),
-      flow(compile_if_sparse(on, config, plan, wanted)),
-      limits(choose_limits(config, wanted, flow != nullptr)),
-      windows(windows_of(config, wanted)),
-      cache(pool->map(), {.page = pool->layout().page, .share = wanted.prefix_cache, .windows = windows}),
+      kv(cache_of(on, config, plan, wanted)),
+      pool(kv->pool()),
+      cache(kv->pages()),
+      flow(compile_if_sparse(on, config, plan_of(plan, wanted), *kv)),
+      fields(field_plane_of(config, flow.get(), *kv)),
+      limits(choose_limits(config, wanted, flow != nullptr, fields.group())),
       scheduler(cache, limits),
       workspace(loaded.create_workspace(on, limits.max_pass_tokens, limits.max_logit_rows)),
       picks(on.create_picks(limits.max_batch)),
@@ -180,6 +135,8 @@ Engine::State::State(Device& on, const Model& loaded, const Plan* plan, const En
   scratch.kv_heads = config.kv_heads;
   scratch.head_dim = config.head_dim;
   scratch.page = cache.page();
+  scratch.groups = static_cast<int>(kv->windows().size()) + (fields.group() < 0 ? 0 : 1);
+  scratch.mask_words = scheduler.mask_words();
   scratch.vocabulary = config.vocabulary;
   device.reserve(scratch);
   stats.overhead_bytes = workspace->bytes() + cache.bytes() + mass.size() * sizeof(float);
@@ -187,11 +144,13 @@ Engine::State::State(Device& on, const Model& loaded, const Plan* plan, const En
 }
 
 Engine::State::~State() {
-  if (running_passes == 0) return;
-  try {
-    device.synchronize();            // a pass uses what is about to be freed
-  } catch (const std::exception&) {  // then it has ended as well
+  if (running_passes > 0) {
+    try {
+      device.synchronize();            // a pass uses what is about to be freed
+    } catch (const std::exception&) {  // then it has ended as well
+    }
   }
+  for (auto& [id, job] : jobs) scheduler.remove(*job);  // others may want their pages
 }
 
 void Engine::State::check(const Request& request) const {
@@ -219,7 +178,7 @@ void Engine::State::check(const Request& request) const {
   if (request.want_snapshot && !keeps_all()) throw InputError("a snapshot of K and V that layers with a window have not kept");
   if (!request.snapshot) return;
   if (!keeps_all()) throw InputError("K and V of a prompt were given, and layers with a window keep only the last");
-  check_snapshot(*request.snapshot, request.prompt, *pool);
+  check_snapshot(*request.snapshot, request.prompt, pool);
   if (request.want_logits)
     throw InputError("the logits of every prompt token need the prompt computed, but its K and V were given");
 }
@@ -239,7 +198,7 @@ void Engine::State::check_states(int64_t tokens) const {
   const FlowGraph& graph = flow->plan().graph;
   const int64_t bytes = state_bytes(graph, config, pages_for(static_cast<int>(tokens), cache.page()));
   const int64_t all =
-      options.state_bytes > 0 ? static_cast<int64_t>(options.state_bytes) : static_cast<int64_t>(pool->bytes()) + kBeyondThePool;
+      options.state_bytes > 0 ? static_cast<int64_t>(options.state_bytes) : static_cast<int64_t>(pool.bytes()) + kBeyondThePool;
   const int64_t most = all / limits.max_batch;
   if (bytes <= most) return;
   throw InputError(
@@ -313,6 +272,9 @@ std::vector<RequestResult> Engine::take_finished() { return std::exchange(state_
 
 std::vector<RequestResult> Engine::run_all() {
   while (step()) {
+  }
+  if (!state_->jobs.empty()) {
+    throw InputError("requests wait for pages that another engine's requests have", "run that engine as well");
   }
   std::vector<RequestResult> results = take_finished();
   require_finite(results);

@@ -69,6 +69,8 @@ struct RequestResult {
 /// Throws InputError if one of them ended since the model's logits were not finite: for those who want all of them.
 void require_finite(const std::vector<RequestResult>& results);
 
+class KvCache;
+
 /// Layers that keep, and see, no more than the last tokens.
 struct LayerWindow {
   std::vector<int> layers;
@@ -85,6 +87,9 @@ struct EngineOptions {
   DataType kv = DataType::kBF16;
   /// A group of layers each; all other layers, of which there must be some, keep everything. No such layer runs a flow.
   std::vector<LayerWindow> windows = {};
+  /// Shared with other engines on the same device and of the same model (create_shared_cache), which then find each other's K and
+  /// V. What is said of pages and windows above is then not read. Null: a cache of the engine's own.
+  std::shared_ptr<KvCache> cache = nullptr;
   size_t state_bytes = 0;  // that the states of a whole batch may take; 0: as much as the pool and 1 GiB
   uint64_t seed = 0;       // mixed into each request's seed for `random` and `approx_topk`
   /// Prepare a pass while the one before it runs, where nobody is to be preempted. A request that stops at a token is then
@@ -123,7 +128,7 @@ class Engine {
   uint64_t submit(Request request);
   void cancel(uint64_t id);
   /// One pass: admits, preempts, runs the model, samples. The next one may run already when this returns
-  /// (EngineOptions::run_ahead). Returns false if there was nothing to do. A request whose logits are not finite ends alone
+  /// (EngineOptions::run_ahead). Returns false if there was nothing to do, or all that waits does so for another engine's pages. A request whose logits are not finite ends alone
   /// (FinishReason::kNotFinite). After an exception the engine can only be destroyed.
   bool step();
   /// Prompt tokens of a request that were found in the prefix cache, from its first admission until it ends; else 0.
@@ -132,7 +137,8 @@ class Engine {
   void settle();
   /// Results of requests that ended since the last call.
   std::vector<RequestResult> take_finished();
-  /// Runs `step` until every request has ended. Throws InputError as `require_finite` does.
+  /// Runs `step` until every request has ended. Throws InputError as `require_finite` does, and where requests wait for pages of
+  /// another engine's.
   std::vector<RequestResult> run_all();
   /// Called for every generated token, in the engine's thread. It may submit and cancel, and must not throw.
   void on_token(std::function<void(uint64_t id, int32_t token)> callback);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "host/serving/engine.h"
+#include "host/serving/kv_cache.h"
 #include "host/serving/page_cache.h"
 #include "host/serving/scheduler.h"
 
@@ -65,11 +66,12 @@ struct Engine::State {
   const Model& model;
   const ModelConfig& config;
   const EngineOptions options;
-  std::unique_ptr<Pool> pool;
+  const std::shared_ptr<KvCache> kv;  // other engines' as well, or this one's alone
+  Pool& pool;
+  PageCache& cache;
   std::unique_ptr<CompiledFlow> flow;  // null: every layer is dense
+  const FieldPlane fields;             // where the flow's fields have pages of their own
   const SchedulerOptions limits;
-  const std::vector<int> windows;  // by group of the pool; 0: it keeps all tokens
-  PageCache cache;
   Scheduler scheduler;
   std::unique_ptr<Model::Workspace> workspace;
   std::unique_ptr<Device::Picks> picks;
@@ -96,11 +98,15 @@ struct Engine::State {
   /// Tokens that the longest sequence may have if it is alone.
   int64_t capacity() const;
   /// Whether every layer keeps all tokens.
-  bool keeps_all() const { return pool->map().groups() == 1; }
+  bool keeps_all() const { return kv->windows().size() == 1; }
   bool is_sparse(int layer) const { return flow && flow->plan().graph.layers.is_sparse(layer, config.layers); }
 
   void begin(EngineJob& job);
   void import_snapshot(EngineJob& job);
+  /// Recomputes the fields that nobody had beside known K and V.
+  void refresh_stale(EngineJob& job);
+  /// The first pages of a job as Device::refresh_pages takes them.
+  Device::StalePages first_pages(const EngineJob& job, int count, int last_tokens) const;
   void before_decode(const ScheduledPass& pass) const;
   /// Admits who can run, and plans the next pass.
   const ScheduledPass& plan();

@@ -53,7 +53,8 @@ bool Engine::State::launch() {
   if (planned->empty() && scheduler.waiting() > 0) planned = &plan();  // the only one that ran gave up its pages, and gets others
   const ScheduledPass& pass = *planned;
   if (pass.empty()) {
-    if (!jobs.empty()) throw InternalError(fmt::format("{} requests wait, but none can run", jobs.size()));
+    // Otherwise they wait for pages of other engines' requests.
+    if (!jobs.empty() && cache.uses() == 0) throw InternalError(fmt::format("{} requests wait, but none can run", jobs.size()));
     return false;
   }
   before_decode(pass);
@@ -115,22 +116,52 @@ void Engine::State::begin(EngineJob& job) {
   } else if (job.state != nullptr) {
     job.state->reset();
   }
-  for (int group = 0; group < cache.groups(); ++group) {
-    const KeptPages& kept = job.kept[static_cast<size_t>(group)];
-    pool->copy_pages(group, kept.copied, std::span<const int32_t>(kept.pages).first(kept.copied.size()));
+  for (size_t group = 0; group < job.kept.size(); ++group) {
+    const KeptPages& kept = job.kept[group];
+    if (kept.copied.empty()) continue;
+    pool.copy_pages(static_cast<int>(group), kept.copied, std::span<const int32_t>(kept.pages).first(kept.copied.size()));
   }
-  scheduler.release_copied(job);
+  refresh_stale(job);
+  scheduler.filled(job);
   if (job.request.snapshot) import_snapshot(job);
+}
+
+void Engine::State::refresh_stale(EngineJob& job) {
+  if (fields.group() < 0) return;
+  const KeptPages& kept = job.kept[static_cast<size_t>(fields.group())];
+  if (kept.stale.empty()) return;
+  std::vector<int32_t> pages;
+  std::vector<int32_t> field_pages;
+  for (const int32_t place : kept.stale) {
+    pages.push_back(job.pages()[static_cast<size_t>(place)]);
+    field_pages.push_back(kept.pages[static_cast<size_t>(place)]);
+  }
+  for (int layer = 0; layer < config.layers; ++layer) {
+    if (!is_sparse(layer)) continue;
+    device.refresh_pages(
+        pool, layer,
+        {.pages = pages, .last_tokens = cache.page(), .field_group = fields.group(), .field_pages = field_pages}, *flow);
+  }
+}
+
+Device::StalePages Engine::State::first_pages(const EngineJob& job, int count, int last_tokens) const {
+  const auto first = [count](const std::vector<int32_t>& pages) {
+    return std::span<const int32_t>(pages).first(static_cast<size_t>(count));
+  };
+  Device::StalePages stale{.pages = first(job.pages()), .last_tokens = last_tokens};
+  if (fields.group() < 0) return stale;
+  stale.field_group = fields.group();
+  stale.field_pages = first(job.kept[static_cast<size_t>(fields.group())].pages);
+  return stale;
 }
 
 void Engine::State::import_snapshot(EngineJob& job) {
   const int given = std::min(static_cast<int>(job.request.snapshot->tokens.size()), job.stored_tokens());
   if (job.computed > 0 || given == 0) return;  // the prefix cache knew all of its full pages, or it is empty
-  const auto pages = std::span<const int32_t>(job.pages()).first(static_cast<size_t>(pages_for(given, cache.page())));
-  write_snapshot(*job.request.snapshot, given, pages, *pool);
-  const int last_tokens = (given - 1) % cache.page() + 1;
+  const Device::StalePages filled = first_pages(job, pages_for(given, cache.page()), (given - 1) % cache.page() + 1);
+  write_snapshot(*job.request.snapshot, given, filled.pages, pool);
   for (int layer = 0; layer < config.layers; ++layer) {
-    if (is_sparse(layer)) device.refresh_pages(*pool, layer, {.pages = pages, .last_tokens = last_tokens}, *flow);
+    if (is_sparse(layer)) device.refresh_pages(pool, layer, filled, *flow);
   }
   job.computed = given;
 }
@@ -144,7 +175,7 @@ void Engine::State::before_decode(const ScheduledPass& pass) const {
       const auto stored = static_cast<size_t>(job.stored_tokens());
       const auto pages = static_cast<size_t>(pages_for(job.stored_tokens(), cache.page()));
       job.result.snapshot = read_snapshot(std::span<const int32_t>(job.tokens).first(stored),
-                                          std::span<const int32_t>(job.pages()).first(pages), *pool);
+                                          std::span<const int32_t>(job.pages()).first(pages), pool);
     }
     job.first_decode = EngineJob::Clock::now();
     job.result.prefill_seconds = seconds_between(job.admission, job.first_decode);
@@ -167,7 +198,7 @@ void Engine::State::run(const ScheduledPass& pass) {
   const bool keeps = std::any_of(pass.entries.begin(), pass.entries.end(), keeps_logits);
   const bool greedy = std::all_of(choices.begin(), choices.end(), [](const SampleRow& choice) { return choice.greedy(); });
   forward.best = greedy && !keeps && !choices.empty() ? picks.get() : nullptr;
-  const OpenPass open(device, batch, *pool);
+  const OpenPass open(device, batch, pool);
   const Matrix logits = model.forward(device, *workspace, forward);
   keep_logits(pass, logits);
   if (forward.best != nullptr) {

@@ -17,29 +17,33 @@ int slabs_for(int pages, int slab_pages) { return pages <= 0 ? 0 : (pages + slab
 
 }  // namespace
 
+PageCounts operator+(PageCounts a, const PageCounts& b) {
+  for (size_t i = 0; i < a.size(); ++i) a[i] += b[i];
+  return a;
+}
+
 PageCache::PageCache(const PoolMap& map, const Options& options) : page_(options.page), share_(options.share) {
   if (map.groups() > kMostGroups)
     throw InputError(fmt::format("{} groups of layers, at most {} are kept apart", map.groups(), kMostGroups));
   if (!options.windows.empty() && options.windows.front() != 0) throw InputError("the first group of layers keeps all tokens");
   owners_.assign(static_cast<size_t>(map.slabs()), kNobody);
   idle_seen_.assign(owners_.size(), 0);
+  groups_.reserve(kMostGroups);
   for (int group = 0; group < map.groups(); ++group) {
-    std::vector<int32_t> first_pages;
-    for (int slab = 0; slab < map.slabs(); ++slab) first_pages.push_back(map.first_page(group, slab));
     const auto index = static_cast<size_t>(group);
-    add_group(index < options.windows.size() ? options.windows[index] : 0, map.slab_pages(group), std::move(first_pages));
+    groups_.push_back(make_group(index < options.windows.size() ? options.windows[index] : 0, map, group));
   }
   for (int slab = map.slabs() - 1; slab >= 0; --slab) free_slabs_.push_back(slab);
   if (share_) index_.emplace(pages(), page_);
 }
 
 PageCache::PageCache(int pages, int page, bool share) : page_(page), share_(share), owners_{kNobody}, idle_seen_{0} {
-  add_group(0, pages, {0});
+  groups_.push_back(make_group(0, pages, {0}));
   free_slabs_ = {0};
   if (share) index_.emplace(pages, page);
 }
 
-void PageCache::add_group(int window, int slab_pages, std::vector<int32_t> first_pages) {
+PageCache::Group PageCache::make_group(int window, int slab_pages, std::vector<int32_t> first_pages) const {
   const int pages = slabs() * slab_pages;
   Group group{.window = window,
               .slab_pages = slab_pages,
@@ -51,7 +55,62 @@ void PageCache::add_group(int window, int slab_pages, std::vector<int32_t> first
     group.beside.assign(static_cast<size_t>(this->pages()), kNone);
     group.node.assign(static_cast<size_t>(pages), kNone);
   }
-  groups_.push_back(std::move(group));
+  return group;
+}
+
+PageCache::Group PageCache::make_group(int window, const PoolMap& map, int index) const {
+  std::vector<int32_t> first_pages;
+  for (int slab = 0; slab < map.slabs(); ++slab) first_pages.push_back(map.first_page(index, slab));
+  return make_group(window, map.slab_pages(index), std::move(first_pages));
+}
+
+void PageCache::add_fields(const PoolMap& map, int group) {
+  if (group >= kMostGroups) {
+    throw InputError(fmt::format("{} groups of pages in one pool; there is room for {}", group + 1, kMostGroups),
+                     "let fewer flows share it");
+  }
+  Group added = make_group(0, map, group);
+  added.has_fields = true;
+  if (group == groups()) {
+    groups_.push_back(std::move(added));
+  } else {
+    at(group) = std::move(added);
+  }
+}
+
+void PageCache::remove_fields(int group) {
+  for (int slab = 0; slab < slabs(); ++slab) {
+    if (owners_[static_cast<size_t>(slab)] != group) continue;
+    if (at(group).used[static_cast<size_t>(slab)] > 0) throw InternalError("fields are removed, and somebody uses them");
+    strip(slab);
+    free_slabs_.push_back(slab);
+  }
+  at(group) = {.first_pages = {}, .slabs = {}, .used = {}, .idle = IdlePages(0)};
+}
+
+int PageCache::add_sharer() {
+  ++sharers_;
+  const auto gap = std::find(promises_.begin(), promises_.end(), std::nullopt);
+  const auto sharer = static_cast<int>(gap - promises_.begin());
+  if (gap == promises_.end()) {
+    promises_.emplace_back(PageCounts{});
+  } else {
+    gap->emplace();
+  }
+  return sharer;
+}
+
+void PageCache::remove_sharer(int sharer) {
+  --sharers_;
+  promises_[static_cast<size_t>(sharer)].reset();
+}
+
+PageCounts PageCache::promised(int but_to) const {
+  PageCounts sum{};
+  for (size_t sharer = 0; sharer < promises_.size(); ++sharer) {
+    if (static_cast<int>(sharer) != but_to && promises_[sharer]) sum = sum + *promises_[sharer];
+  }
+  return sum;
 }
 
 int PageCache::first_page(int group, int position) const {
@@ -115,6 +174,7 @@ bool PageCache::has_room(const PageCounts& wanted, const FreedPages* freed) cons
   int slabs = free_slabs();
   for (int group = 0; group < groups(); ++group) {
     const auto index = static_cast<size_t>(group);
+    if (!has_group(group)) continue;
     const int more = wanted[index] - spare[index];
     if (more > 0) {
       missing += slabs_for(more, at(group).slab_pages);
@@ -223,6 +283,7 @@ int32_t PageCache::take(int group) {
   const int slab = fullest_with_free_page(group);
   const int32_t page = of.slabs[static_cast<size_t>(slab)].allocate();
   --of.free;
+  ++uses_;
   if (of.used[static_cast<size_t>(slab)]++ == 0) --of.unused;
   return of.first_pages[static_cast<size_t>(slab)] + page;
 }
@@ -236,12 +297,14 @@ void PageCache::retain(int group, int32_t place) {
     if (of.used[slab]++ == 0) --of.unused;
   }
   of.slabs[slab].retain(page);
+  ++uses_;
 }
 
 void PageCache::release_place(int group, int32_t place) {
   Group& of = at(group);
   const auto slab = static_cast<size_t>(place / of.slab_pages);
   const int32_t page = place % of.slab_pages;
+  --uses_;
   if (of.slabs[slab].release(page) > 0) return;
   if (--of.used[slab] == 0) ++of.unused;
   if (is_known(group, place)) {
@@ -261,7 +324,9 @@ void PageCache::release(int group, int32_t page) { release_place(group, place_of
 
 void PageCache::release(int group, std::span<const int32_t> pages) {
   // Last to first: a page is then never evicted before the pages that follow it, which could not be found without it.
-  for (size_t i = pages.size(); i > 0; --i) release(group, pages[i - 1]);
+  for (size_t i = pages.size(); i > 0; --i) {
+    if (pages[i - 1] != kMissing) release(group, pages[i - 1]);
+  }
 }
 
 void PageCache::forget(int group, int32_t place) {
@@ -274,6 +339,7 @@ void PageCache::forget(int group, int32_t place) {
   index_->erase(place);
   // What other groups have of its tokens is not found without it.
   for (int other = 1; other < groups(); ++other) {
+    if (!has_group(other)) continue;
     const int32_t beside = at(other).beside[static_cast<size_t>(place)];
     if (beside == kNone) continue;
     if (at(other).idle.contains(beside)) {
@@ -306,7 +372,9 @@ int PageCache::match(std::span<const int32_t> tokens, std::span<std::vector<int3
   const auto beside = [&](int group, int page) {
     return at(group).beside[static_cast<size_t>(found[before + static_cast<size_t>(page)])];
   };
+  const auto matters = [&](int group) { return group < static_cast<int>(pages.size()) && pages[static_cast<size_t>(group)] != nullptr; };
   const auto has_all = [&](int group) {
+    if (!matters(group) || has_fields(group)) return true;
     for (int page = first_page(group, count * page_); page < count; ++page) {
       if (beside(group, page) == kNone) return false;
     }
@@ -322,9 +390,11 @@ int PageCache::match(std::span<const int32_t> tokens, std::span<std::vector<int3
   }
   found.resize(before + static_cast<size_t>(count));
   for (int group = 1; group < groups(); ++group) {
+    if (!matters(group)) continue;
     for (int page = first_page(group, count * page_); page < count; ++page) {
-      retain(group, beside(group, page));
-      pages[static_cast<size_t>(group)]->push_back(number_of(at(group), beside(group, page)));
+      const int32_t place = beside(group, page);
+      if (place != kNone) retain(group, place);
+      pages[static_cast<size_t>(group)]->push_back(place == kNone ? kMissing : number_of(at(group), place));
     }
   }
   for (int32_t& page : std::span(found).subspan(before)) {

@@ -13,10 +13,12 @@
 
 namespace sluice {
 
-/// Most groups of layers that an engine keeps apart.
-inline constexpr int kMostGroups = 8;
+/// Most groups that a pool has (CacheGroup).
+inline constexpr int kMostGroups = 16;
 /// A number of pages for each group.
 using PageCounts = std::array<int, kMostGroups>;
+
+PageCounts operator+(PageCounts a, const PageCounts& b);
 
 /// Pages that all of their users are about to give up.
 struct FreedPages {
@@ -30,6 +32,10 @@ struct FreedPages {
 /// Pages are of groups of layers (CacheGroup), which share memory out slab by slab (PoolMap): a group that needs pages takes a
 /// slab that no group has, or one of which another group uses no page. The first group keeps all tokens. Prefixes are found by
 /// its pages; those of other groups are found with the page of the first that has the same tokens.
+///
+/// Engines may share a cache: each uses the groups with K and V, and the group with the fields of its flow. Of their requests only
+/// an engine's own give way to each other, so each engine is promised the pages that the first of its requests will want, and
+/// nobody takes those (`promise`).
 class PageCache {
  public:
   struct Options {
@@ -41,7 +47,28 @@ class PageCache {
   /// One group of `pages` pages that keeps all tokens.
   PageCache(int pages, int page, bool share);
 
+  /// Numbers of groups are below this.
   int groups() const { return static_cast<int>(groups_.size()); }
+  /// Tells of a group of fields that the pool has got, whose number is `group`. Pages of it are found, as `match` says, even where
+  /// nobody has them. Throws InputError where there are too many groups.
+  void add_fields(const PoolMap& map, int group);
+  /// Nobody uses a page of it.
+  void remove_fields(int group);
+  /// `remove_fields` leaves a gap.
+  bool has_group(int group) const { return at(group).slab_pages > 0; }
+  bool has_fields(int group) const { return at(group).has_fields; }
+
+  /// An engine that shares the cache, as long as it lives; a number for each.
+  int add_sharer();
+  void remove_sharer(int sharer);
+  bool is_shared() const { return sharers_ > 1; }
+  /// What `sharer` is to find room for, whatever others take, from now on.
+  void promise(int sharer, const PageCounts& pages) { promises_[static_cast<size_t>(sharer)] = pages; }
+  /// All that is promised, but to `sharer` (-1: to anybody).
+  PageCounts promised(int but_to = -1) const;
+  /// Uses of pages: a page counts as often as it has users.
+  int64_t uses() const { return uses_; }
+
   int page() const { return page_; }
   /// 0: the group keeps all tokens.
   int window(int group) const { return groups_[static_cast<size_t>(group)].window; }
@@ -78,9 +105,12 @@ class PageCache {
   /// Gives up one's use of `pages`.
   void release(int group, std::span<const int32_t> pages);
   void release(int group, int32_t page);
+  /// Stands for a page of fields in what `match` gives: nobody has it.
+  static constexpr int32_t kMissing = -1;
   /// Finds the longest known prefix of `tokens` that every group still has what it needs of, and makes the caller a user of these
-  /// pages: appends to pages[g] those of group g, of which the first is first_page(g, tokens found). Only full pages are known,
-  /// so the last tokens % page tokens are never found. Returns the pages of the first group.
+  /// pages: appends to pages[g] those of group g, of which the first is first_page(g, tokens found). Groups whose pages[g] is null
+  /// do not matter, and of fields any page may be missing. Only full pages are known, so the last tokens % page tokens are never
+  /// found. Returns the pages of the first group.
   int match(std::span<const int32_t> tokens, std::span<std::vector<int32_t>* const> pages);
   /// Offers `page` of the first group, now full with `tokens`, to others; `parent` is the page before it (PrefixIndex::kRoot for
   /// the first), itself published. If an equal page is known, the caller becomes a user of that one instead. Returns the page to
@@ -94,7 +124,8 @@ class PageCache {
   // it is known by its number (PoolMap).
   struct Group {
     int window = 0;
-    int slab_pages = 0;
+    int slab_pages = 0;  // 0: there is no such group any more
+    bool has_fields = false;
     std::vector<int32_t> first_pages;  // [slabs] numbers
     std::vector<BlockPool> slabs;      // [slabs] who uses which of a slab's pages
     std::vector<int> used;             // [slabs] pages that somebody uses
@@ -110,7 +141,8 @@ class PageCache {
   int slabs() const { return static_cast<int>(owners_.size()); }
   static int32_t place_of(const Group& group, int32_t number);
   static int32_t number_of(const Group& group, int32_t place);
-  void add_group(int window, int slab_pages, std::vector<int32_t> first_pages);
+  Group make_group(int window, int slab_pages, std::vector<int32_t> first_pages) const;
+  Group make_group(int window, const PoolMap& map, int index) const;
   /// Pages of a group that it has, and nobody uses.
   static int spare(const Group& group) { return group.free + group.idle.count(); }
   bool has_room(const PageCounts& wanted, const FreedPages* freed) const;
@@ -137,6 +169,9 @@ class PageCache {
   std::vector<int> owners_;  // [slabs] group, or -1
   std::vector<int> free_slabs_;
   std::vector<int> idle_seen_;        // [slabs] of `coldest_unused`
+  int64_t uses_ = 0;
+  int sharers_ = 0;
+  std::vector<std::optional<PageCounts>> promises_;  // by sharer; none: it is gone
   std::optional<PrefixIndex> index_;  // of places
 };
 

@@ -9,16 +9,30 @@
 namespace sluice {
 namespace {
 
-/// Tokens of a page, by group.
-std::vector<int> page_sizes(const PageCache& cache) {
-  std::vector<int> sizes(static_cast<size_t>(cache.groups()), cache.page());
+/// Those with K and V, and that with the fields of the flow. Others are of other schedulers' flows.
+std::vector<int> groups_of(const PageCache& cache, int field_group) {
+  std::vector<int> groups;
+  for (int group = 0; group < cache.groups(); ++group) {
+    if (group == field_group || (cache.has_group(group) && !cache.has_fields(group))) groups.push_back(group);
+  }
+  return groups;
+}
+
+/// Tokens of a page, by group of the cache.
+std::vector<int> page_sizes(const PageCache& cache, const std::vector<int>& groups) {
+  std::vector<int> sizes(static_cast<size_t>(groups.back()) + 1, cache.page());
   return sizes;
 }
 
 }  // namespace
 
 Scheduler::Scheduler(PageCache& cache, const SchedulerOptions& options)
-    : cache_(cache), options_(options), freed_(cache.no_pages()), pass_(page_sizes(cache)) {
+    : cache_(cache),
+      options_(options),
+      groups_(groups_of(cache, options.field_group)),
+      sharer_(cache.add_sharer()),
+      freed_(cache.no_pages()),
+      pass_(page_sizes(cache, groups_)) {
   if (options.max_batch < 1 || options.max_pass_tokens < options.max_batch || options.max_logit_rows < options.max_batch) {
     throw InternalError("a pass must have room for one row of every running sequence");
   }
@@ -31,14 +45,21 @@ Scheduler::Scheduler(PageCache& cache, const SchedulerOptions& options)
   pass_.tokens.reserve(static_cast<size_t>(options.max_pass_tokens));
   pass_.logit_rows.reserve(static_cast<size_t>(options.max_logit_rows));
   pass_.batch.reserve(options.max_batch, options.max_pass_tokens, 0);
-  int most_words = 0;
-  for (int group = 1; group < cache.groups(); ++group) {
-    if (cache.window(group) == 0) continue;
+  pass_.batch.reserve_masks(mask_words());
+  pass_.batch.set_field_group(options.field_group);
+}
+
+Scheduler::~Scheduler() { cache_.remove_sharer(sharer_); }
+
+int Scheduler::mask_words() const {
+  int most = 0;
+  for (const int group : groups_) {
+    if (cache_.window(group) == 0) continue;
     // A row of a window has a bit for each of its slots, and sees at least those before the rows of its pass.
-    const int slots = cache.window(group) + options.max_pass_tokens + cache.page();
-    most_words = std::max(most_words, options.max_pass_tokens * ((slots + 31) / 32));
+    const int slots = cache_.window(group) + options_.max_pass_tokens + cache_.page();
+    most = std::max(most, options_.max_pass_tokens * ((slots + 31) / 32));
   }
-  pass_.batch.reserve_masks(most_words);
+  return most;
 }
 
 int Scheduler::window_pages(int group) const {
@@ -48,7 +69,7 @@ int Scheduler::window_pages(int group) const {
 
 bool Scheduler::could_hold(int tokens) const {
   PageCounts wanted{};
-  for (int group = 0; group < cache_.groups(); ++group) {
+  for (const int group : groups_) {
     const int all = pages_for(tokens, cache_.page());
     wanted[static_cast<size_t>(group)] = cache_.window(group) == 0 ? all : std::min(all, window_pages(group));
   }
@@ -61,13 +82,14 @@ void Scheduler::add(Sequence& sequence) {
     throw InternalError(fmt::format("a sequence of {} pages in a pool of {}", pages, cache_.pages()));
   }
   sequence.tokens.reserve(static_cast<size_t>(sequence.most_tokens) + 1);
-  sequence.kept.resize(static_cast<size_t>(cache_.groups()));
-  for (int group = 0; group < cache_.groups(); ++group) {
+  sequence.kept.resize(static_cast<size_t>(groups_.back()) + 1);
+  for (const int group : groups_) {
     const int most =
         cache_.window(group) == 0 ? pages : window_pages(group) + pages_for(options_.max_pass_tokens, cache_.page()) + 1;
     KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
     kept.pages.reserve(static_cast<size_t>(std::min(pages, most)));
     if (sequence.own_pages) kept.copied.reserve(static_cast<size_t>(std::min(pages, most)));
+    if (group == options_.field_group) kept.stale.reserve(static_cast<size_t>(pages));
   }
   insert_by_rank(waiting_, sequence);
 }
@@ -78,6 +100,7 @@ void Scheduler::remove(Sequence& sequence) {
   }
   if (!erase(running_, sequence)) erase(waiting_, sequence);
   release_pages(sequence);
+  promise_first();
 }
 
 bool Scheduler::decodes(const Sequence& sequence) const {
@@ -95,15 +118,22 @@ void Scheduler::release_pages(Sequence& sequence) {
     KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
     cache_.release(group, kept.pages);
     kept.pages.clear();
+    kept.stale.clear();
     kept.first = 0;
   }
 }
 
-void Scheduler::release_copied(Sequence& sequence) {
-  for (int group = 0; group < cache_.groups(); ++group) {
+void Scheduler::filled(Sequence& sequence) {
+  for (const int group : groups_) {
     KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
     cache_.release(group, kept.copied);
     kept.copied.clear();
+    for (const int32_t place : kept.stale) {
+      if (sequence.own_pages) break;
+      int32_t& page = kept.pages[static_cast<size_t>(place)];
+      page = cache_.publish_beside(sequence.pages()[static_cast<size_t>(place)], group, page);
+    }
+    kept.stale.clear();
   }
 }
 
@@ -119,7 +149,7 @@ void Scheduler::preempt(Sequence& sequence) {
 
 PageCounts Scheduler::missing_for_rows(const Sequence& sequence, int end) const {
   PageCounts missing{};
-  for (int group = 0; group < cache_.groups(); ++group) {
+  for (const int group : groups_) {
     const auto index = static_cast<size_t>(group);
     missing[index] = std::max(0, pages_for(end, cache_.page()) - sequence.kept[index].end());
   }
@@ -137,6 +167,7 @@ PageCounts Scheduler::missing_for_next_rows() const {
 }
 
 void Scheduler::grow() {
+  promise_first();
   // For everyone at once where that can be: pages that are taken one by one may lie in more slabs than need be.
   cache_.make_room(missing_for_next_rows());
   for (size_t i = 0; i < running_.size(); ++i) {
@@ -144,17 +175,20 @@ void Scheduler::grow() {
     if (is_computed(sequence)) continue;
     const PageCounts missing = missing_for_rows(sequence, sequence.computed + 1);
     if (missing == PageCounts{}) continue;
-    while (!cache_.has_room(missing) && running_.back() != &sequence) preempt(*running_.back());
-    if (cache_.make_room(missing)) {
+    const auto has_room = [&] { return cache_.has_room(missing + left_for_others(i == 0)); };
+    while (!has_room() && running_.back() != &sequence) preempt(*running_.back());
+    if (has_room() && cache_.make_room(missing)) {
       take_for_rows(sequence, sequence.computed + 1);
     } else {
       preempt(sequence);  // the last in rank: everyone before it has its page
     }
+    if (i == 0) promise_first();
   }
 }
 
 int Scheduler::rows_with_room(const Sequence& sequence, int rows) const {
-  if (cache_.groups() == 1) return rows;  // it has the pages of all of its tokens
+  const auto has_window = [&](int group) { return cache_.window(group) > 0; };
+  if (std::none_of(groups_.begin(), groups_.end(), has_window)) return rows;  // it has the pages of all of its tokens
   while (rows > 0 && !cache_.has_room(missing_for_rows(sequence, sequence.computed + rows))) {
     // Up to the page before.
     rows = (pages_for(sequence.computed + rows, cache_.page()) - 1) * cache_.page() - sequence.computed;
@@ -163,14 +197,14 @@ int Scheduler::rows_with_room(const Sequence& sequence, int rows) const {
 }
 
 void Scheduler::take_for_rows(Sequence& sequence, int end) {
-  for (int group = 0; group < cache_.groups(); ++group) {
+  for (const int group : groups_) {
     KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
     while (kept.end() < pages_for(end, cache_.page())) kept.pages.push_back(cache_.take(group));
   }
 }
 
 void Scheduler::drop_unseen(Sequence& sequence) {
-  for (int group = 1; group < cache_.groups(); ++group) {
+  for (const int group : groups_) {
     KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
     const int first = std::min(cache_.first_page(group, sequence.computed), kept.end());
     if (first <= kept.first) continue;
@@ -276,7 +310,7 @@ void Scheduler::append(Sequence& sequence, int rows, bool decoding) {
   cache_.make_room(missing_for_rows(sequence, end));
   take_for_rows(sequence, end);
   pass_.batch.add({.first = first, .rows = rows, .decoding = decoding, .seed = sequence.seed, .state = sequence.state});
-  for (int group = 0; group < cache_.groups(); ++group) {
+  for (const int group : groups_) {
     const KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
     if (cache_.window(group) == 0) {
       pass_.batch.keep(group, kept.pages);
@@ -310,7 +344,7 @@ bool Scheduler::can_plan_ahead() {
     }
   }
   if (std::any_of(running_.begin(), running_.end(), [](const Sequence* each) { return each->prompt_logits; })) return false;
-  return unfinished() > 0 && cache_.has_room(missing_for_next_rows());
+  return unfinished() > 0 && cache_.has_room(missing_for_next_rows() + left_for_others(false));
 }
 
 void Scheduler::expect() {
@@ -341,7 +375,8 @@ void Scheduler::publish(Sequence& sequence) {
     const std::span<const int32_t> tokens(sequence.tokens);
     pages[index] =
         cache_.publish(parent, tokens.subspan(index * static_cast<size_t>(page), static_cast<size_t>(page)), pages[index]);
-    for (int group = 1; group < cache_.groups(); ++group) {
+    for (const int group : groups_) {
+      if (group == 0) continue;
       KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
       const int place = sequence.published - kept.first;
       if (place < 0 || place >= static_cast<int>(kept.pages.size())) continue;  // dropped before its tokens were known

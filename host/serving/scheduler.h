@@ -13,7 +13,8 @@ namespace sluice {
 struct KeptPages {
   std::vector<int32_t> pages;   // in the order of their tokens
   int first = 0;                // place of the first of them among all pages of the sequence
-  std::vector<int32_t> copied;  // after admission: pages to copy over the first of `pages`, before `release_copied`
+  std::vector<int32_t> copied;  // after admission, until `filled`: pages to copy over the first of `pages`
+  std::vector<int32_t> stale;   // after admission, until `filled`: places of pages of fields that are to be recomputed
 
   int end() const { return first + static_cast<int>(pages.size()); }
 };
@@ -72,6 +73,8 @@ struct SchedulerOptions {
   /// Generated tokens get other K and V by decode steps than by prefill (a flow runs in one and not in the other): after a
   /// preemption they are replayed as decode steps, and their pages are not shared.
   bool decode_differs = false;
+  /// Of the cache: the group that has the fields of the flow, of which sequences have pages beside those with K and V; -1: none.
+  int field_group = -1;
 };
 
 /// Continuous batching: chooses what the next pass computes. Running sequences decode first, then prompts advance in chunks.
@@ -82,6 +85,10 @@ struct SchedulerOptions {
 /// its pages lie in too many slabs: whoever then admits again gives it pages that lie together. Knows neither models nor devices;
 /// nothing allocates in passes that admit nobody.
 ///
+/// Schedulers may share a cache (PageCache). The first in rank of each is then admitted once there is room for all that it will
+/// ever hold, which is kept free for it, so that it ends. Where that is not so, as for who becomes the first later, it may give up
+/// its pages, and waits for others to end.
+///
 /// Callers share what there is: next is, of the highest priority, the earliest of the caller who has the fewest sequences
 /// running, if need be in place of those of lower priority and of the latest of who has at least two more; and prompts of several
 /// callers have as many rows of a pass each, as far as they want them: of a caller's prompts those of which little is left go
@@ -89,6 +96,9 @@ struct SchedulerOptions {
 class Scheduler {
  public:
   Scheduler(PageCache& cache, const SchedulerOptions& options);
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
 
   /// Queues a sequence, which must outlive its stay. It must fit the pool alone.
   void add(Sequence& sequence);
@@ -100,8 +110,9 @@ class Scheduler {
   /// Moves sequences from waiting to running; their pages are there, `computed` counts the tokens found in the prefix cache.
   /// The caller may fill pages by other means and raise `computed` before the next call of `plan`.
   std::span<Sequence* const> admit();
-  /// The pages that `sequence` was to copy have been copied.
-  void release_copied(Sequence& sequence);
+  /// The pages of `sequence` that were to be copied or recomputed (KeptPages) have been, or will have before anything that is run
+  /// from now on.
+  void filled(Sequence& sequence);
   /// The next pass; empty if nothing runs, which may be so while somebody waits: `admit` then admits. Stays valid until the next
   /// call.
   const ScheduledPass& plan();
@@ -123,6 +134,8 @@ class Scheduler {
   int running() const { return static_cast<int>(running_.size()); }
   int waiting() const { return static_cast<int>(waiting_.size()); }
   uint64_t preemptions() const { return preemptions_; }
+  /// The most words that the masks of a pass take in a group.
+  int mask_words() const;
   /// True if the next token of `sequence` is a decode step.
   bool decodes(const Sequence& sequence) const;
 
@@ -144,6 +157,15 @@ class Scheduler {
   void give_up_room(Sequence& newcomer);
   /// Whether `newcomer` can run beside `running_` once `freed_` have been given up.
   bool fits(const Sequence& newcomer) const;
+  /// Whether nobody but `sequence` has any pages, whatever scheduler it is of.
+  bool is_alone(const Sequence& sequence) const;
+  /// Pages that a sequence will still take if it never gives up any. `keeps`: those that it has are its own, else they are copied.
+  PageCounts missing_to_the_end(const Sequence& sequence, bool keeps) const;
+  /// What is to be left for others, where schedulers share the cache: what they are promised, and, for others than the first in
+  /// rank, what that one is.
+  PageCounts left_for_others(bool is_first) const;
+  /// Has the cache keep free what the first in rank will want, if there is room for it.
+  void promise_first();
   /// Pages that a sequence that runs will soon want of a group.
   int growth(const Sequence& sequence, int group) const;
   /// Pages to take for `newcomer`, which holds those that the prefix cache knows.
@@ -154,6 +176,8 @@ class Scheduler {
   void add_freed(const Sequence& sequence);
   void match_prefix(Sequence& sequence);
   void take_pages(Sequence& sequence);
+  /// Of fields, of which the first `known` places are there, or missing though K and V are there.
+  void take_fields(Sequence& sequence, int known);
   void release_pages(Sequence& sequence);
   void preempt(Sequence& sequence);
   /// Every sequence that runs has pages for its next row, or has been preempted.
@@ -194,6 +218,8 @@ class Scheduler {
 
   PageCache& cache_;
   SchedulerOptions options_;
+  const std::vector<int> groups_;  // of the cache, of which sequences have pages
+  const int sharer_;
   std::vector<Sequence*> waiting_;  // by rank
   std::vector<Sequence*> running_;  // by rank
   std::vector<Sequence*> admitted_;

@@ -38,6 +38,7 @@ std::span<Sequence* const> Scheduler::admit() {
     int listed = 0;
     for (const Sequence* sequence : running_) listed += pages_for(sequence->most_tokens, cache_.page());
     pass_.batch.reserve(options_.max_batch, options_.max_pass_tokens, listed);
+    promise_first();
   }
   return admitted_;
 }
@@ -110,14 +111,48 @@ void Scheduler::give_up_room(Sequence& newcomer) {
 
 bool Scheduler::fits(const Sequence& newcomer) const {
   if (unfinished() >= options_.max_batch) return false;
-  // Nobody else has pages. Where those of its known prefix are in the way, `take_pages` gives them up.
-  if (running() == 0) return true;
+  // Where pages of its known prefix are in the way, `take_pages` gives them up.
+  if (running() == 0 && is_alone(newcomer)) return true;
   // Growth for everyone who runs, or the newcomer would be thrown out again at once.
-  PageCounts wanted = missing_pages(newcomer);
+  PageCounts wanted = running() == 0 ? missing_to_the_end(newcomer, !newcomer.own_pages) : missing_pages(newcomer);
   for (const Sequence* each : running_) {
-    for (int group = 0; group < cache_.groups(); ++group) wanted[static_cast<size_t>(group)] += growth(*each, group);
+    for (const int group : groups_) wanted[static_cast<size_t>(group)] += growth(*each, group);
   }
-  return cache_.has_room(wanted, freed_);
+  return cache_.has_room(wanted + left_for_others(running() == 0), freed_);
+}
+
+bool Scheduler::is_alone(const Sequence& sequence) const {
+  if (!cache_.is_shared()) return true;
+  int64_t own = 0;
+  for (const int group : groups_) {
+    const std::vector<int32_t>& pages = sequence.kept[static_cast<size_t>(group)].pages;
+    own += std::count_if(pages.begin(), pages.end(), [](int32_t page) { return page != PageCache::kMissing; });
+  }
+  return cache_.uses() == own;
+}
+
+PageCounts Scheduler::missing_to_the_end(const Sequence& sequence, bool keeps) const {
+  PageCounts missing{};
+  for (const int group : groups_) {
+    const std::vector<int32_t>& pages = sequence.kept[static_cast<size_t>(group)].pages;
+    const auto has = static_cast<int>(std::count_if(pages.begin(), pages.end(), [](int32_t page) { return page != PageCache::kMissing; }));
+    const int all = pages_for(sequence.most_tokens, cache_.page());
+    const int most = cache_.window(group) == 0 ? all : std::min(all, window_pages(group));
+    missing[static_cast<size_t>(group)] = std::max(0, most - (keeps ? has : 0));
+  }
+  return missing;
+}
+
+PageCounts Scheduler::left_for_others(bool is_first) const {
+  return cache_.is_shared() ? cache_.promised(is_first ? sharer_ : -1) : PageCounts{};
+}
+
+void Scheduler::promise_first() {
+  if (!cache_.is_shared()) return;
+  cache_.promise(sharer_, {});
+  if (running_.empty()) return;
+  const PageCounts missing = missing_to_the_end(*running_.front(), true);
+  if (cache_.has_room(missing + left_for_others(true))) cache_.promise(sharer_, missing);
 }
 
 int Scheduler::growth(const Sequence& sequence, int group) const {
@@ -129,17 +164,18 @@ int Scheduler::growth(const Sequence& sequence, int group) const {
 
 PageCounts Scheduler::missing_pages(const Sequence& newcomer) const {
   PageCounts missing{};
-  for (int group = 0; group < cache_.groups(); ++group) {
+  for (const int group : groups_) {
     const KeptPages& kept = newcomer.kept[static_cast<size_t>(group)];
     const int all = pages_for(static_cast<int>(newcomer.tokens.size()), cache_.page());
     const int wanted = cache_.window(group) == 0 ? all : std::min(all - kept.first, window_pages(group));
-    missing[static_cast<size_t>(group)] = wanted - (newcomer.own_pages ? 0 : static_cast<int>(kept.pages.size()));
+    const auto has = std::count_if(kept.pages.begin(), kept.pages.end(), [](int32_t page) { return page != PageCache::kMissing; });
+    missing[static_cast<size_t>(group)] = wanted - (newcomer.own_pages ? 0 : static_cast<int>(has));
   }
   return missing;
 }
 
 void Scheduler::add_freed(const Sequence& sequence) {
-  for (int group = 0; group < cache_.groups(); ++group) {
+  for (const int group : groups_) {
     const KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
     for (size_t i = 0; i < kept.pages.size(); ++i) {
       const int32_t page = kept.pages[i];
@@ -161,10 +197,10 @@ void Scheduler::match_prefix(Sequence& sequence) {
   if (sequence.prompt_logits) return;
   const std::span<const int32_t> tokens(sequence.tokens);
   std::array<std::vector<int32_t>*, kMostGroups> lists{};
-  for (size_t group = 0; group < sequence.kept.size(); ++group) lists[group] = &sequence.kept[group].pages;
+  for (const int group : groups_) lists[static_cast<size_t>(group)] = &sequence.kept[static_cast<size_t>(group)].pages;
   const int found =
       cache_.match(tokens.first(static_cast<size_t>(shareable(sequence))), std::span(lists).first(sequence.kept.size()));
-  for (int group = 0; group < cache_.groups(); ++group) {
+  for (const int group : groups_) {
     sequence.kept[static_cast<size_t>(group)].first = cache_.first_page(group, found * cache_.page());
   }
   if (found * cache_.page() < sequence.least_match) release_pages(sequence);
@@ -181,15 +217,35 @@ void Scheduler::take_pages(Sequence& sequence) {
   sequence.published = sequence.own_pages ? 0 : found;
   if (sequence.preemptions == 0) sequence.matched = sequence.computed;
   const PageCounts missing = missing_pages(sequence);
-  for (int group = 0; group < cache_.groups(); ++group) {
+  for (const int group : groups_) {
     KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
     const auto known = static_cast<int>(kept.pages.size());
+    if (group == options_.field_group) {
+      take_fields(sequence, known);
+      continue;
+    }
     if (sequence.own_pages) kept.copied.swap(kept.pages);
     // Groups with a window take their pages as rows are computed, but for copies.
     int count = missing[static_cast<size_t>(group)];
     if (cache_.window(group) > 0) count = sequence.own_pages ? known : 0;
     for (int i = 0; i < count; ++i) kept.pages.push_back(cache_.take(group));
   }
+}
+
+void Scheduler::take_fields(Sequence& sequence, int known) {
+  KeptPages& kept = sequence.kept[static_cast<size_t>(options_.field_group)];
+  if (sequence.own_pages) {  // all are computed anew, from the K and V that are copied
+    cache_.release(options_.field_group, kept.pages);
+    std::fill(kept.pages.begin(), kept.pages.end(), PageCache::kMissing);
+  }
+  for (int place = 0; place < known; ++place) {
+    int32_t& page = kept.pages[static_cast<size_t>(place)];
+    if (page != PageCache::kMissing) continue;
+    page = cache_.take(options_.field_group);
+    kept.stale.push_back(place);
+  }
+  const int all = pages_for(static_cast<int>(sequence.tokens.size()), cache_.page());
+  while (kept.end() < all) kept.pages.push_back(cache_.take(options_.field_group));
 }
 
 }  // namespace sluice

@@ -167,7 +167,7 @@ class Simulation {
       }
       copied_pages_ += kept.copied.size();
     }
-    scheduler_.release_copied(sequence);
+    scheduler_.filled(sequence);
   }
 
   void check_pass(const ScheduledPass& pass) {

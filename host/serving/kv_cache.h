@@ -1,0 +1,61 @@
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "host/serving/engine.h"
+#include "host/serving/page_cache.h"
+#include "kernels/device.h"
+
+namespace sluice {
+
+/// The pool of pages for the K and V of one model on one device, and who uses which: of one engine, or of several that share it.
+/// Of the thread that owns the device.
+class KvCache {
+ public:
+  /// `windows`: by group of the map, tokens that a row sees; 0: all. `prefixes`: whether who has the same prefix shares its pages.
+  /// Throws InputError as Device::create_pool does.
+  KvCache(Device& device, const PoolMap& map, std::vector<int> windows, bool prefixes);
+
+  Pool& pool() { return *pool_; }
+  const Pool& pool() const { return *pool_; }
+  PageCache& pages() { return pages_; }
+  const std::vector<int>& windows() const { return windows_; }
+
+ private:
+  std::unique_ptr<Pool> pool_;
+  std::vector<int> windows_;
+  PageCache pages_;
+};
+
+/// The group of a cache that has the fields of one engine's flow, as long as this lives.
+class FieldPlane {
+ public:
+  /// None.
+  FieldPlane() = default;
+  /// Throws InputError for more groups than a pool has, or pages larger than its slabs.
+  FieldPlane(KvCache& cache, CacheGroup group);
+  ~FieldPlane();
+  FieldPlane(FieldPlane&& other) noexcept
+      : cache_(std::exchange(other.cache_, nullptr)), group_(std::exchange(other.group_, -1)) {}
+  FieldPlane& operator=(FieldPlane&&) = delete;
+
+  /// -1: none.
+  int group() const { return group_; }
+
+ private:
+  KvCache* cache_ = nullptr;
+  int group_ = -1;
+};
+
+/// For the engine of one flow (null: dense), with the flow's fields beside K and V. Of `options` it reads what they say of pages
+/// and windows. Throws InputError for pages and windows that cannot be.
+std::shared_ptr<KvCache> create_own_cache(Device& device, const ModelConfig& config, const Plan* plan,
+                                          const EngineOptions& options);
+/// For several engines of `config`'s model with pages of options.page tokens in options.kv (EngineOptions::cache). Fields have
+/// pages of their own, so that all have the same K and V: what one has computed of a prompt others find. Memory goes to K, V and
+/// fields as they are needed.
+std::shared_ptr<KvCache> create_shared_cache(Device& device, const ModelConfig& config, const EngineOptions& options);
+
+}  // namespace sluice
