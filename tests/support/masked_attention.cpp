@@ -13,10 +13,11 @@
 namespace sluice::testing {
 namespace {
 
-std::vector<float> draw(std::mt19937& random, size_t count) {
+/// Numbers that `type` has.
+std::vector<float> draw(std::mt19937& random, size_t count, DataType type = DataType::kBF16) {
   std::normal_distribution<float> normal;
   std::vector<float> numbers(count);
-  for (float& number : numbers) number = static_cast<float>(oracle::round_to(DataType::kBF16, normal(random)));
+  for (float& number : numbers) number = static_cast<float>(oracle::round_to(type, normal(random)));
   return numbers;
 }
 
@@ -67,8 +68,8 @@ double MaskedAttention::error_on(Device& device) const {
     const auto count = static_cast<size_t>(pages_for(sequence.length, page));
     const std::span<const int32_t> own = std::span(pages).subspan(next, count);
     next += count;
-    keys.push_back(draw(random, static_cast<size_t>(sequence.length) * static_cast<size_t>(kv_heads) * dim));
-    values.push_back(draw(random, keys.back().size()));
+    keys.push_back(draw(random, static_cast<size_t>(sequence.length) * static_cast<size_t>(kv_heads) * dim, kv));
+    values.push_back(draw(random, keys.back().size(), kv));
     pool->write(own, sequence.length, keys.back().data(), values.back().data());
     builder.add_at(sequence.slots, {.decoding = sequence.decoding});
     builder.keep(0, own, sequence.length);

@@ -22,6 +22,11 @@ std::string row_entry(const RowKernel& kernel, const char* threads, const char* 
 
 }  // namespace
 
+std::string shared_text(bool has_field_pages) {
+  return std::string(kArgumentsText) +
+         fmt::format("\nnamespace sluice::cuda {{\nconstexpr bool kFieldPages = {};\n}}\n", has_field_pages) + kPreludeText;
+}
+
 GeneratedSource generate(const FlowLayout& layout) {
   GeneratedSource source;
   Writer writer;
@@ -45,9 +50,7 @@ GeneratedSource generate(const FlowLayout& layout) {
   const bool holds_rows = !source.row.name.empty();
   const auto text = [&](const std::string& shared, const std::string& kernels) {
     source.own_bytes = std::max(source.own_bytes, kernels.size());
-    const std::string placing =
-        fmt::format("\nnamespace sluice::cuda {{\nconstexpr bool kFieldPages = {};\n}}\n", layout.plan.has_field_pages());
-    return std::string(kArgumentsText) + placing + kPreludeText + shared + "\nnamespace sluice::cuda {\n" + kernels +
+    return shared_text(layout.plan.has_field_pages()) + shared + "\nnamespace sluice::cuda {\n" + kernels +
            "\n}  // namespace sluice::cuda\n";
   };
   source.text = text(holds_rows ? kRowText : "",

@@ -77,6 +77,8 @@ struct GeneratedSource {
 /// memory. Reductions over channels of what blocks hold are read in 16-byte pieces by as many lanes as a page has pieces, or, in
 /// the kernel by rows, multiplied on tensor cores.
 GeneratedSource generate(const FlowLayout& layout);
+/// The text that every source begins with. `has_field_pages`: fields have pages of their own.
+std::string shared_text(bool has_field_pages);
 
 /// Why the index stage cannot run as one kernel that holds rows; empty: it can.
 std::string why_not_whole_rows(const FlowLayout& layout);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/cuda/codegen/embedded.h"
+#include "kernels/cuda/codegen/kernels.h"
 #include "kernels/cuda/runtime/kernel_library.h"
 #include "kernels/cuda/runtime/runtime.h"
 #include "tests/cuda/gpu.h"
@@ -46,7 +47,7 @@ class CudaHeldRow : public testing::GpuTest {
   void SetUp() override {
     GpuTest::SetUp();
     if (!runs()) return;
-    library_.emplace(KernelLibrary::compile(std::string(codegen::kArgumentsText) + codegen::kPreludeText + codegen::kRowText +
+    library_.emplace(KernelLibrary::compile(codegen::shared_text(false) + codegen::kRowText +
                                                 codegen::kTypesText + codegen::kAttendingText + codegen::kClusterAttendingText +
                                                 kKernel,
                                             nullptr));

@@ -13,6 +13,7 @@
 #include "agents/evaluation/flow_script.h"
 #include "agents/evaluation/trace_options.h"
 #include "host/serving/engine.h"
+#include "host/serving/kv_cache.h"
 #include "host/serving/random.h"
 #include "host/weights/default_model.h"
 #include "host/weights/random_weights.h"
@@ -92,6 +93,86 @@ TEST_F(CudaEngine, ReplayedStepsGiveTheSameBits) {
       EXPECT_EQ(result.tokens, wanted.at(id).tokens) << flow << ", request " << id;
       EXPECT_EQ(result.logits, wanted.at(id).logits) << flow << ", request " << id;
     }
+  }
+}
+
+// Layers that keep the last tokens beside layers that keep all: masks and lists of pages of their own are replayed, too.
+TEST_F(CudaEngine, ReplayedStepsWithWindowsGiveTheSameBits) {
+  const auto run_with_windows = [&] {
+    EngineOptions options;
+    options.pages = 2000;
+    options.max_batch = 4;
+    options.max_pass_tokens = 300;
+    options.windows = {{{1, 3, 6}, 512}, {{4}, 40}};
+    Engine engine(*device_, *model_, nullptr, options);
+    for (const Request& request : workload()) engine.submit(request);
+    std::map<uint64_t, RequestResult> results;
+    for (RequestResult& result : engine.run_all()) results[result.id] = std::move(result);
+    EXPECT_EQ(engine.stats().pages_free, engine.stats().pages_total);
+    return results;
+  };
+  OperationProfile one_by_one(*device_);
+  one_by_one.start();
+  const auto wanted = run_with_windows();
+  one_by_one.stop();
+  const auto got = run_with_windows();
+  ASSERT_EQ(got.size(), wanted.size());
+  for (const auto& [id, result] : got) {
+    EXPECT_EQ(result.tokens, wanted.at(id).tokens) << "request " << id;
+    EXPECT_EQ(result.logits, wanted.at(id).logits) << "request " << id;
+  }
+  // The window is seen: with all tokens, long prompts go on otherwise.
+  const auto of_all = run(*device_, *model_, nullptr, workload());
+  EXPECT_NE(of_all.at(3).logits, got.at(3).logits);
+}
+
+// What one engine has computed of a prompt others decode from: the same pages of K and V, and fields of their own beside them.
+TEST_F(CudaEngine, EnginesOfAllFlowsDecodeFromOnePrefill) {
+  for (const std::vector<std::string>& flows : {std::vector<std::string>{"", "block_topk", "streaming", "random"},
+                                                std::vector<std::string>{"quest", "h2o", "nsa_topk", "double_sparse", ""}}) {
+    std::vector<std::optional<Plan>> plans;
+    for (const std::string& flow : flows) plans.push_back(flow.empty() ? std::nullopt : std::optional(plan_of(flow)));
+    EngineOptions options;
+    options.page = plans[0] ? plans[0]->layout.page : plans[1]->layout.page;
+    options.pages = 2000;
+    options.max_batch = 4;
+    options.max_pass_tokens = 300;
+    const auto engine_of = [&](size_t i, const std::shared_ptr<KvCache>& cache) {
+      EngineOptions own = options;
+      own.cache = cache;
+      return std::make_unique<Engine>(*device_, *model_, plans[i] ? &*plans[i] : nullptr, own);
+    };
+    // Of whole pages and the last token, so that nobody computes part of a page, which would round otherwise.
+    Request request = workload()[2];
+    request.want_logits = false;
+    request.prompt.resize(16 * 60 + 1);
+    request.max_tokens = 70;
+    std::vector<std::vector<int32_t>> wanted;
+    for (size_t i = 0; i < flows.size(); ++i) {
+      const auto engine = engine_of(i, nullptr);
+      engine->submit(request);
+      wanted.push_back(engine->run_all().at(0).tokens);
+    }
+    const auto cache = create_shared_cache(*device_, model_->config(), options);
+    std::vector<std::unique_ptr<Engine>> engines;
+    for (size_t i = 0; i < flows.size(); ++i) engines.push_back(engine_of(i, cache));
+    for (size_t i = 0; i < flows.size(); ++i) {
+      engines[i]->submit(request);
+      const RequestResult result = engines[i]->run_all().at(0);
+      EXPECT_EQ(result.tokens, wanted[i]) << flows[i];
+      EXPECT_EQ(result.cached_tokens, i == 0 ? 0 : 960) << flows[i];
+      EXPECT_EQ(engines[i]->stats().prefill_tokens, i == 0 ? 960U : 0U) << flows[i];
+    }
+    // All at once, by turns, with fields of another engine that comes.
+    engines[1] = engine_of(1, cache);
+    for (const auto& engine : engines) engine->submit(request);
+    std::vector<std::vector<int32_t>> got(flows.size());
+    for (bool busy = true; busy;) {
+      busy = false;
+      for (const auto& engine : engines) busy = engine->step() || busy;
+    }
+    for (size_t i = 0; i < flows.size(); ++i) EXPECT_EQ(engines[i]->take_finished().at(0).tokens, wanted[i]) << flows[i];
+    EXPECT_EQ(cache->pages().uses(), 0);
   }
 }
 
