@@ -143,6 +143,8 @@ void measure(Device& device, const LayerShape& shape, const std::vector<FlowGrap
   for (const FlowGraph& flow : flows) {
     try {
       sides.push_back(std::make_unique<LayerSide>(device, shape, &flow));
+      if (flow.fields.empty()) continue;
+      sides.push_back(std::make_unique<LayerSide>(device, shape, &flow, LayerSide::FieldPlace::kOwnPages));
     } catch (const FlowError& error) {
       if (flows_given) throw;
       refusals += fmt::format("{}{} refused: {}", refusals.empty() ? "" : ", ", flow.name, error.message());

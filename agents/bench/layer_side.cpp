@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 #include <random>
+#include <utility>
 
 #include "kernels/device/open_pass.h"
 #include "kernels/reference/oracle.h"
@@ -21,19 +22,23 @@ constexpr int kQuerySets = 8;  // calls rotate through them
 
 }  // namespace
 
-LayerSide::LayerSide(Device& device, const LayerShape& shape, const FlowGraph* flow)
-    : device_(device), shape_(shape), batch_(flow == nullptr ? kDensePage : flow->geometry.page) {
+LayerSide::LayerSide(Device& device, const LayerShape& shape, const FlowGraph* flow, FieldPlace place)
+    : device_(device), shape_(shape), batch_(std::vector<int>(2, flow == nullptr ? kDensePage : flow->geometry.page)) {
   layout_ = page_layout({shape.dim, shape.group, kDensePage, DataType::kBF16}, {});
   if (flow != nullptr) {
     name_ = flow->name;
     graph_ = *flow;
-    const Plan plan = compile(graph_).plan;
+    Plan plan = compile(graph_).plan;
+    if (place == FieldPlace::kOwnPages) {
+      plan = with_field_pages(std::move(plan));
+      name_ += ", own field pages";
+    }
     layout_ = plan.layout;
     flow_ = device.compile(plan, shape.layers, shape.kv_heads);
   }
   pages_ = shape.tokens / layout_.page;
   const int count = shape.sequences * pages_;
-  pool_ = device.create_pool(shape.layers, shape.kv_heads, count, layout_);
+  create_pool(count);
   device.reserve({.rows = shape.sequences,
                   .sequences = shape.sequences,
                   .pages_per_sequence = pages_,
@@ -45,9 +50,12 @@ LayerSide::LayerSide(Device& device, const LayerShape& shape, const FlowGraph* f
   page_indices_.resize(count);
   std::iota(page_indices_.begin(), page_indices_.end(), 0);
   std::shuffle(page_indices_.begin(), page_indices_.end(), std::mt19937(1));
+  batch_.set_field_group(field_group_);
   for (int s = 0; s < shape.sequences; ++s) {
     states_.push_back(flow_ ? flow_->create_state(pages_) : nullptr);
     batch_.add({.first = shape.tokens - 1, .decoding = true, .seed = seed_of(s), .state = states_.back().get()}, pages_of(s));
+    if (field_group_ < 0) continue;
+    batch_.keep(field_group_, std::span<const int32_t>(field_pages_).subspan(static_cast<size_t>(s) * pages_, pages_));
   }
 
   std::vector<float> queries;
@@ -69,6 +77,22 @@ LayerSide::LayerSide(Device& device, const LayerShape& shape, const FlowGraph* f
   keys_ = upload(keys, shape.sequences);
   values_ = upload(values, shape.sequences);
   outputs_ = upload(std::vector<float>(queries.size() / kQuerySets), shape.sequences);
+}
+
+void LayerSide::create_pool(int pages) {
+  if (!flow_ || !flow_->plan().has_field_pages()) {
+    pool_ = device_.create_pool(shape_.layers, shape_.kv_heads, pages, layout_);
+    return;
+  }
+  CacheGroup all{std::vector<int>(static_cast<size_t>(shape_.layers)), layout_};
+  std::iota(all.layers.begin(), all.layers.end(), 0);
+  const size_t page_bytes = layout_.bytes * shape_.kv_heads;
+  // A slab of K and V, and one of fields.
+  pool_ = device_.create_pool(PoolMap(shape_.kv_heads, {all}, page_bytes * (static_cast<size_t>(pages) * shape_.layers + 1), 2));
+  field_group_ = pool_->add_fields({all.layers, flow_->plan().fields()});
+  field_pages_.resize(static_cast<size_t>(pages));
+  std::iota(field_pages_.begin(), field_pages_.end(), pool_->map().first_page(field_group_, 1));
+  std::shuffle(field_pages_.begin(), field_pages_.end(), std::mt19937(2));
 }
 
 Matrix LayerSide::upload(const std::vector<float>& values, int64_t rows) {
@@ -251,8 +275,12 @@ void LayerSide::fill(const LayerShape& shape, std::span<const std::unique_ptr<La
       }
     }
     for (int layer = 0; side->flow_ && layer < shape.layers; ++layer) {
-      side->device_.refresh_pages(*side->pool_, layer, {.pages = side->page_indices_, .last_tokens = side->layout_.page},
-                                *side->flow_);
+      side->device_.refresh_pages(*side->pool_, layer,
+                                  {.pages = side->page_indices_,
+                                   .last_tokens = side->layout_.page,
+                                   .field_group = side->field_group_,
+                                   .field_pages = side->field_pages_},
+                                  *side->flow_);
     }
   }
 }

@@ -18,8 +18,13 @@ namespace sluice {
 /// call writes its last token anew. Queries are others from call to call, so that selections are, too.
 class LayerSide {
  public:
+  /// Where the flow's cached fields lie.
+  enum class FieldPlace : uint8_t {
+    kBesideTokens,  // in the pages of K and V
+    kOwnPages,      // as where engines of several flows share K and V
+  };
   /// Without `flow`: dense. Throws FlowError (or InputError) if the device does not take the flow.
-  LayerSide(Device& device, const LayerShape& shape, const FlowGraph* flow);
+  LayerSide(Device& device, const LayerShape& shape, const FlowGraph* flow, FieldPlace place = FieldPlace::kBesideTokens);
   LayerSide(const LayerSide&) = delete;
   LayerSide& operator=(const LayerSide&) = delete;
 
@@ -48,6 +53,7 @@ class LayerSide {
     std::vector<int32_t> counts;    // [sequences, kv_heads]
   };
 
+  void create_pool(int pages);
   Matrix upload(const std::vector<float>& values, int64_t rows);
   std::vector<float> outputs() const;
   void poison_outputs();
@@ -70,6 +76,8 @@ class LayerSide {
   int64_t calls_ = 0;  // so far
   double pages_attended_ = 0;
   std::vector<int32_t> page_indices_;
+  int field_group_ = -1;
+  std::vector<int32_t> field_pages_;  // as page_indices_, where fields have pages of their own
   BatchBuilder batch_;
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<CompiledFlow> flow_;

@@ -125,13 +125,15 @@ void BatchBuilder::keep_window(int group, std::span<const int32_t> pages, int fi
 }
 
 PassBatch BatchBuilder::batch() const {
+  size_t used = 0;
   for (size_t g = 0; g < groups_.size(); ++g) {
     const Group& group = groups_[g];
     spans_[g] = {};
     if (group.lengths.empty()) continue;
+    used = g + 1;
     spans_[g] = {group.lengths, group.page_indptr, group.page_indices, group.slots, group.mask_indptr, group.masks};
   }
-  return {query_indptr_, positions_, decoding_, seeds_, states_, spans_, field_group_};
+  return {query_indptr_, positions_, decoding_, seeds_, states_, std::span(spans_).first(used), field_group_};
 }
 
 }  // namespace sluice
