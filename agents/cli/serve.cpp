@@ -138,6 +138,8 @@ void add_generation(CLI::App& command, ServeOptions& options) {
                   "Size of the page pool of each engine; 0: 256, on CUDA an equal part of what is free")
       ->check(decimal_number(0, 1 << 20))
       ->capture_default_str();
+  command.add_flag("--share-cache", generation.shares_cache,
+                   "Flows whose pages have one size share one pool: what one has computed of a prompt the others find");
   command
       .add_option("--requests", generation.most_requests,
                   "Requests that may run and wait; more get 503, but for callers who have few")

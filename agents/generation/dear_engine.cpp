@@ -59,9 +59,10 @@ bool DearEngine::cancel(uint64_t id, bool stopped) {
   return true;
 }
 
-void DearEngine::step() {
+bool DearEngine::step() {
   const std::lock_guard lock(mutex_);
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  return true;
 }
 
 int DearEngine::fail_all(int status, const std::string& message) {

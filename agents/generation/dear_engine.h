@@ -36,7 +36,7 @@ class DearEngine final : public FlowEngine {
   bool runs_itself() const override { return true; }
   void submit(LiveTask& live) override;
   bool cancel(uint64_t id, bool stopped) override;
-  void step() override;
+  bool step() override;
   int fail_all(int status, const std::string& message) override;
   int take_ended() override;
 

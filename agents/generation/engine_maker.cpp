@@ -9,6 +9,7 @@
 #include "agents/generation/engine_slot.h"
 #include "agents/generation/flow_cost.h"
 #include "agents/http/http_problem.h"
+#include "host/serving/kv_cache.h"
 #include "scripting/base/error.h"
 
 namespace sluice {
@@ -38,22 +39,39 @@ EngineMaker::EngineMaker(const GenerationOptions& options, const ModelConfig& co
                          GenerationMetrics& metrics, std::function<void()> changed)
     : options_(options), config_(config), device_(device), model_(model), metrics_(metrics), changed_(std::move(changed)) {}
 
-std::unique_ptr<FlowEngine> EngineMaker::make(const LiveTask& live, int engines_to_come) const {
+std::shared_ptr<KvCache> EngineMaker::shared_cache(const Plan* plan, const EngineOptions& engine) {
+  EngineOptions wanted = engine;
+  if (plan != nullptr) {
+    wanted.page = plan->layout.page;
+    wanted.kv = plan->layout.kv;
+  }
+  std::weak_ptr<KvCache>& known = caches_[{wanted.page, wanted.kv}];
+  std::shared_ptr<KvCache> cache = known.lock();
+  if (cache == nullptr) known = cache = create_shared_cache(device_, config_, wanted);
+  return cache;
+}
+
+std::unique_ptr<FlowEngine> EngineMaker::make(const LiveTask& live, int engines_to_come) {
   const bool keeps_state = live.task.plan && !live.task.plan->graph.states.empty();
   const EngineRoom room{.free_bytes = device_.free_bytes(),
                         .weight_bytes = model_.weight_bytes(),
                         .engines_to_come = engines_to_come,
                         .keeps_state = keeps_state};
-  const EngineOptions engine = options_of_engine(options_, device_.info(), room);
+  EngineOptions engine = options_of_engine(options_, device_.info(), room);
   const std::string& flow = live.task.flow;
   const std::string name = flow.empty() ? "dense attention" : fmt::format("flow \"{}\"", flow);
+  if (options_.shares_cache && !live.dear) {
+    engine.cache = made([&] { return shared_cache(live.task.plan.get(), engine); }, name, options_.log.get());
+  }
   const auto make_slot = [this, name, flow, plan = live.task.plan, engine](Device& on) {
     return made(
         [&] {
           auto slot = std::make_unique<EngineSlot>(on, model_, flow, plan, engine, metrics_);
           if (options_.log) {
-            options_.log->info("an engine for {}: {} pages in {:.1f} GiB, at most {} requests at once", name,
-                               slot->stats().pages_total, static_cast<double>(engine.pool_bytes) / (1 << 30), engine.max_batch);
+            const double bytes = static_cast<double>(engine.cache ? engine.cache->pool().bytes() : engine.pool_bytes);
+            options_.log->info("an engine for {}: {} pages in {:.1f} GiB{}, at most {} requests at once", name,
+                               slot->stats().pages_total, bytes / (1 << 30), engine.cache ? " that others share" : "",
+                               engine.max_batch);
           }
           return slot;
         },

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "agents/generation/engine_options.h"
 #include "agents/generation/flow_engine.h"
@@ -23,19 +25,23 @@ class EngineMaker {
 
   /// An engine for the flow of `live`; `engines_to_come`: with it. Throws FlowError if the device cannot run the flow,
   /// HttpProblem if the server lacks what it takes.
-  std::unique_ptr<FlowEngine> make(const LiveTask& live, int engines_to_come) const;
+  std::unique_ptr<FlowEngine> make(const LiveTask& live, int engines_to_come);
   /// Whether passes of `plan` may take so long that they are to hold up nobody.
   bool is_dear(const Plan& plan) const;
   /// Requests that an engine runs at once.
   int max_batch() const;
 
  private:
+  /// The cache that engines of the flow share, while any of them is there.
+  std::shared_ptr<KvCache> shared_cache(const Plan* plan, const EngineOptions& engine);
+
   const GenerationOptions& options_;
   const ModelConfig& config_;
   Device& device_;
   const Model& model_;
   GenerationMetrics& metrics_;
   const std::function<void()> changed_;
+  std::map<std::pair<int, DataType>, std::weak_ptr<KvCache>> caches_;  // by tokens and type of a page
 };
 
 }  // namespace sluice

@@ -32,7 +32,8 @@ struct GenerationOptions {
   std::function<std::string()> trouble;
   int batch = 0;                        // requests that run at once, of one flow; 0: 16, on CUDA 64
   int chunk = 0;                        // rows of a pass; 0: 256, on CUDA 2048
-  size_t pool_bytes = 0;                // of one engine; 0: 256 MiB, on CUDA an equal part of the memory that is free
+  size_t pool_bytes = 0;                // of one pool; 0: 256 MiB, on CUDA an equal part of the memory that is free
+  bool shares_cache = false;            // engines of flows with pages of one size and type share a pool
   bool shares_device = false;           // with a process that judges, to which memory is left where pools take what is free
   int most_engines = 4;                 // one for each flow in use, dense included
   std::optional<int> flows;             // that there are, dense attention not counted; nothing: any number
@@ -48,6 +49,9 @@ struct EngineRoom {
   int engines_to_come = 1;   // this one included, if there will be as many as there may be
   bool keeps_state = false;  // its flow
 };
+
+/// Engines whose pools are to be of equal size, where each has one of its own or each page size has one.
+int pools_to_come(const GenerationOptions& options, int engines_to_come);
 
 /// What an engine gets.
 EngineOptions options_of_engine(const GenerationOptions& options, const DeviceInfo& device, const EngineRoom& room);

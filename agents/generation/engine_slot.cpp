@@ -42,7 +42,6 @@ EngineSlot::EngineSlot(Device& device, const Model& model, std::string flow, std
                        const EngineOptions& options, GenerationMetrics& metrics)
     : flow_(std::move(flow)),
       plan_(std::move(plan)),
-      page_(plan_ ? plan_->layout.page : options.page),
       metrics_(metrics),
       engine_(std::make_unique<Engine>(device, model, plan_.get(), options)) {
   engine_->on_token([this](uint64_t id, int32_t next) {
@@ -56,7 +55,7 @@ void EngineSlot::submit(LiveTask& live) {
   Request request = std::move(live.task.request);
   if (live.task.fill) {
     // The last token generated needs no place in the pool.
-    const int64_t room = int64_t{engine_->stats().pages_total} * page_ - live.prompt_tokens + 1;
+    const int64_t room = engine_->stats().most_tokens - live.prompt_tokens + 1;
     request.max_tokens = static_cast<int>(std::clamp<int64_t>(room, 1, request.max_tokens));
   }
   try {
@@ -86,11 +85,12 @@ bool EngineSlot::has(uint64_t id) const {
   return std::any_of(live_.begin(), live_.end(), [&](const auto& entry) { return entry.second.id == id; });
 }
 
-void EngineSlot::step() {
-  engine_->step();
+bool EngineSlot::step() {
+  const bool got_on = engine_->step();
   for (const RequestResult& result : engine_->take_finished()) finish(result);
   if (live_.empty()) engine_->settle();  // an idle engine has nothing that a pass still uses
   last_used_ = GenerationClock::now();
+  return got_on;
 }
 
 int EngineSlot::fail_all(int status, const std::string& message) {

@@ -26,7 +26,7 @@ class EngineSlot final : public FlowEngine {
   bool runs_itself() const override { return false; }
   void submit(LiveTask& live) override;
   bool cancel(uint64_t id, bool stopped) override;
-  void step() override;
+  bool step() override;
   int fail_all(int status, const std::string& message) override;
   int take_ended() override { return std::exchange(ended_, 0); }
   /// Whether the task is here and has not ended.
@@ -38,7 +38,6 @@ class EngineSlot final : public FlowEngine {
 
   const std::string flow_;
   const std::shared_ptr<const Plan> plan_;  // null: dense. The engine refers to it
-  const int page_;
   GenerationMetrics& metrics_;
   std::unordered_map<uint64_t, LiveTask> live_;  // by the engine's id
   GenerationClock::time_point last_used_ = GenerationClock::now();

@@ -9,7 +9,7 @@
 
 namespace sluice {
 
-FlowEngines::FlowEngines(const GenerationOptions& options, const PlaceLimits& limits, const EngineMaker& maker,
+FlowEngines::FlowEngines(const GenerationOptions& options, const PlaceLimits& limits, EngineMaker& maker,
                          GenerationMetrics& metrics, std::function<void(int count)> ended)
     : options_(options), limits_(limits), maker_(maker), metrics_(metrics), ended_(std::move(ended)) {}
 
@@ -61,7 +61,7 @@ void FlowEngines::fail(Slots::iterator slot, const std::exception& error) {
   slots_.erase(slot);
 }
 
-FlowEngines::Slots::iterator FlowEngines::next_to_step() {
+FlowEngines::Slots::iterator FlowEngines::next_to_step(const std::set<const FlowEngine*>& tried) {
   auto next = slots_.end();
   for (auto slot = slots_.begin(); slot != slots_.end(); ++slot) {
     if (slot->engine->runs_itself()) continue;
@@ -69,21 +69,27 @@ FlowEngines::Slots::iterator FlowEngines::next_to_step() {
     // Who had nothing to do does not make up for that time.
     if (!waits && slot->waits) slot->seconds = std::max(slot->seconds, level_);
     slot->waits = waits;
-    if (!waits && (next == slots_.end() || slot->seconds < next->seconds)) next = slot;
+    if (!waits && !tried.contains(slot->engine.get()) && (next == slots_.end() || slot->seconds < next->seconds)) next = slot;
   }
   return next;
 }
 
 void FlowEngines::step_next() {
-  const auto slot = next_to_step();
-  if (slot == slots_.end()) return;
-  level_ = slot->seconds;
-  const auto begun = GenerationClock::now();
-  try {
-    slot->engine->step();
-    slot->seconds += std::chrono::duration<double>(GenerationClock::now() - begun).count();
-  } catch (const std::exception& error) {
-    fail(slot, error);
+  std::set<const FlowEngine*> tried;
+  for (auto slot = next_to_step(tried); slot != slots_.end(); slot = next_to_step(tried)) {
+    const auto begun = GenerationClock::now();
+    try {
+      if (!slot->engine->step()) {
+        slot->waits = true;
+        tried.insert(slot->engine.get());
+        continue;
+      }
+      level_ = slot->seconds;
+      slot->seconds += std::chrono::duration<double>(GenerationClock::now() - begun).count();
+    } catch (const std::exception& error) {
+      fail(slot, error);
+    }
+    return;
   }
 }
 
@@ -115,14 +121,17 @@ void FlowEngines::publish(bool now) {
   EngineGauges gauges;
   gauges.waiting = static_cast<int>(waiting_.size());
   gauges.preemptions = preemptions_;
+  std::set<const void*> pools;  // that engines share
   for (auto slot = slots_.begin(); slot != slots_.end();) {
     const auto current = slot++;
     try {
       const EngineStats stats = current->engine->stats();
       gauges.running += stats.running;
       gauges.waiting += stats.waiting;
-      gauges.pages += stats.pages_total;
-      gauges.pages_used += stats.pages_total - stats.pages_free;
+      if (pools.insert(stats.pool).second) {
+        gauges.pages += stats.pages_total;
+        gauges.pages_used += stats.pages_total - stats.pages_free;
+      }
       gauges.preemptions += stats.preemptions;
     } catch (const std::exception& error) {
       fail(current, error);

@@ -31,7 +31,7 @@ namespace sluice {
 class FlowEngines {
  public:
   /// What it refers to must outlive it. `ended` is told how many tasks have ended.
-  FlowEngines(const GenerationOptions& options, const PlaceLimits& limits, const EngineMaker& maker, GenerationMetrics& metrics,
+  FlowEngines(const GenerationOptions& options, const PlaceLimits& limits, EngineMaker& maker, GenerationMetrics& metrics,
               std::function<void(int count)> ended);
 
   /// Puts it at the end of the line.
@@ -94,9 +94,10 @@ class FlowEngines {
   void drop(Slots::iterator slot);
   /// An engine that threw is of no use: its requests fail, and the next one gets a new engine.
   void fail(Slots::iterator slot, const std::exception& error);
-  /// One pass of the engine that had the least time.
+  /// One pass of the engine that had the least time, of those that have one to run.
   void step_next();
-  Slots::iterator next_to_step();
+  /// Of those that are not among `tried`.
+  Slots::iterator next_to_step(const std::set<const FlowEngine*>& tried);
   /// Counts tasks that have ended; engines that have failed end theirs.
   void take_ended();
   void drop_idle();
@@ -104,7 +105,7 @@ class FlowEngines {
 
   const GenerationOptions& options_;
   const PlaceLimits& limits_;
-  const EngineMaker& maker_;
+  EngineMaker& maker_;
   GenerationMetrics& metrics_;
   const std::function<void(int)> ended_;
   Slots slots_;

@@ -140,6 +140,8 @@ Engine::State::State(Device& on, const Model& loaded, const Plan* plan, const En
   scratch.vocabulary = config.vocabulary;
   device.reserve(scratch);
   stats.overhead_bytes = workspace->bytes() + cache.bytes() + mass.size() * sizeof(float);
+  stats.pool = &pool;
+  stats.most_tokens = capacity();
   update_gauges();
 }
 

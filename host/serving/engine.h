@@ -105,6 +105,8 @@ struct EngineStats {
   uint64_t prefix_hits = 0;  // tokens
   int pages_free = 0;        // those kept only for their prefix included
   int pages_total = 0;
+  const void* pool = nullptr;  // that these pages are of: the same for engines that share it
+  int64_t most_tokens = 0;     // of a request, if nobody else has pages
   int running = 0;
   int waiting = 0;
   uint64_t pages_attended = 0;

@@ -53,8 +53,9 @@ bool Engine::State::launch() {
   if (planned->empty() && scheduler.waiting() > 0) planned = &plan();  // the only one that ran gave up its pages, and gets others
   const ScheduledPass& pass = *planned;
   if (pass.empty()) {
-    // Otherwise they wait for pages of other engines' requests.
-    if (!jobs.empty() && cache.uses() == 0) throw InternalError(fmt::format("{} requests wait, but none can run", jobs.size()));
+    if (!jobs.empty() && !scheduler.waits_for_others()) {
+      throw InternalError(fmt::format("{} requests wait, but none can run", jobs.size()));
+    }
     return false;
   }
   before_decode(pass);

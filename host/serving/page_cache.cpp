@@ -102,6 +102,7 @@ int PageCache::add_sharer() {
 
 void PageCache::remove_sharer(int sharer) {
   --sharers_;
+  drop_claim(sharer);
   promises_[static_cast<size_t>(sharer)].reset();
 }
 
@@ -109,6 +110,28 @@ PageCounts PageCache::promised(int but_to) const {
   PageCounts sum{};
   for (size_t sharer = 0; sharer < promises_.size(); ++sharer) {
     if (static_cast<int>(sharer) != but_to && promises_[sharer]) sum = sum + *promises_[sharer];
+  }
+  return sum;
+}
+
+void PageCache::claim(int sharer, const PageCounts& pages) {
+  const auto known = std::find_if(claims_.begin(), claims_.end(), [&](const Claim& each) { return each.sharer == sharer; });
+  if (known == claims_.end()) {
+    claims_.push_back({sharer, pages});
+  } else {
+    known->pages = pages;
+  }
+}
+
+void PageCache::drop_claim(int sharer) {
+  std::erase_if(claims_, [&](const Claim& each) { return each.sharer == sharer; });
+}
+
+PageCounts PageCache::claimed_before(int sharer) const {
+  PageCounts sum{};
+  for (const Claim& each : claims_) {
+    if (each.sharer == sharer) break;
+    sum = sum + each.pages;
   }
   return sum;
 }

@@ -35,7 +35,7 @@ struct FreedPages {
 ///
 /// Engines may share a cache: each uses the groups with K and V, and the group with the fields of its flow. Of their requests only
 /// an engine's own give way to each other, so each engine is promised the pages that the first of its requests will want, and
-/// nobody takes those (`promise`).
+/// nobody takes those (`promise`). One that has none claims what its first one wants: others admit nobody in its way (`claim`).
 class PageCache {
  public:
   struct Options {
@@ -66,6 +66,11 @@ class PageCache {
   void promise(int sharer, const PageCounts& pages) { promises_[static_cast<size_t>(sharer)] = pages; }
   /// All that is promised, but to `sharer` (-1: to anybody).
   PageCounts promised(int but_to = -1) const;
+  /// `sharer` has nothing and waits for so many pages, from its first call on until `drop_claim`.
+  void claim(int sharer, const PageCounts& pages);
+  void drop_claim(int sharer);
+  /// What `sharer` is to leave to those who wait: claims of before its own, or all if it has none.
+  PageCounts claimed_before(int sharer) const;
   /// Uses of pages: a page counts as often as it has users.
   int64_t uses() const { return uses_; }
 
@@ -170,8 +175,13 @@ class PageCache {
   std::vector<int> free_slabs_;
   std::vector<int> idle_seen_;        // [slabs] of `coldest_unused`
   int64_t uses_ = 0;
+  struct Claim {
+    int sharer = 0;
+    PageCounts pages{};
+  };
   int sharers_ = 0;
   std::vector<std::optional<PageCounts>> promises_;  // by sharer; none: it is gone
+  std::vector<Claim> claims_;                        // the oldest first
   std::optional<PrefixIndex> index_;  // of places
 };
 

@@ -101,6 +101,7 @@ void Scheduler::remove(Sequence& sequence) {
   if (!erase(running_, sequence)) erase(waiting_, sequence);
   release_pages(sequence);
   promise_first();
+  if (waiting_.empty()) cache_.drop_claim(sharer_);
 }
 
 bool Scheduler::decodes(const Sequence& sequence) const {

@@ -87,7 +87,7 @@ struct SchedulerOptions {
 ///
 /// Schedulers may share a cache (PageCache). The first in rank of each is then admitted once there is room for all that it will
 /// ever hold, which is kept free for it, so that it ends. Where that is not so, as for who becomes the first later, it may give up
-/// its pages, and waits for others to end.
+/// its pages, and waits for others to end. While nobody of a scheduler runs, no other admits anybody in the way of its first.
 ///
 /// Callers share what there is: next is, of the highest priority, the earliest of the caller who has the fewest sequences
 /// running, if need be in place of those of lower priority and of the latest of who has at least two more; and prompts of several
@@ -131,6 +131,8 @@ class Scheduler {
   /// are then kept short: no caller's prompts hold up the tokens of others for long.
   void note_time(int rows, double seconds);
 
+  /// Where nothing runs: whether others that share the cache are in the way of those who wait.
+  bool waits_for_others() const;
   int running() const { return static_cast<int>(running_.size()); }
   int waiting() const { return static_cast<int>(waiting_.size()); }
   uint64_t preemptions() const { return preemptions_; }

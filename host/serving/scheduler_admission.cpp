@@ -26,9 +26,14 @@ bool Scheduler::erase(std::vector<Sequence*>& list, const Sequence& sequence) {
 
 std::span<Sequence* const> Scheduler::admit() {
   admitted_.clear();
+  if (waiting_.empty()) cache_.drop_claim(sharer_);
   while (!waiting_.empty()) {
     Sequence& sequence = **next_waiting();
-    if (!make_room(sequence)) break;
+    if (!make_room(sequence)) {
+      if (running_.empty()) cache_.claim(sharer_, missing_to_the_end(sequence, true));
+      break;
+    }
+    cache_.drop_claim(sharer_);
     erase(waiting_, sequence);
     insert_by_rank(running_, sequence);
     admitted_.push_back(&sequence);
@@ -112,13 +117,13 @@ void Scheduler::give_up_room(Sequence& newcomer) {
 bool Scheduler::fits(const Sequence& newcomer) const {
   if (unfinished() >= options_.max_batch) return false;
   // Where pages of its known prefix are in the way, `take_pages` gives them up.
-  if (running() == 0 && is_alone(newcomer)) return true;
+  if (running() == 0 && is_alone(newcomer) && cache_.claimed_before(sharer_) == PageCounts{}) return true;
   // Growth for everyone who runs, or the newcomer would be thrown out again at once.
   PageCounts wanted = running() == 0 ? missing_to_the_end(newcomer, !newcomer.own_pages) : missing_pages(newcomer);
   for (const Sequence* each : running_) {
     for (const int group : groups_) wanted[static_cast<size_t>(group)] += growth(*each, group);
   }
-  return cache_.has_room(wanted + left_for_others(running() == 0), freed_);
+  return cache_.has_room(wanted + left_for_others(running() == 0) + cache_.claimed_before(sharer_), freed_);
 }
 
 bool Scheduler::is_alone(const Sequence& sequence) const {
@@ -141,6 +146,10 @@ PageCounts Scheduler::missing_to_the_end(const Sequence& sequence, bool keeps) c
     missing[static_cast<size_t>(group)] = std::max(0, most - (keeps ? has : 0));
   }
   return missing;
+}
+
+bool Scheduler::waits_for_others() const {
+  return !waiting_.empty() && (cache_.uses() > 0 || cache_.claimed_before(sharer_) != PageCounts{});
 }
 
 PageCounts Scheduler::left_for_others(bool is_first) const {
