@@ -58,7 +58,8 @@ std::vector<CacheGroup> groups_of(const ModelConfig& config, const PageLayout& l
 }
 
 /// Slabs are as small as memory is read fast: a stretch of pages of a layer fills the larger pages of memory that devices have.
-PoolMap map_of_slabs(const ModelConfig& config, const PageLayout& layout, const EngineOptions& options) {
+/// They have whole numbers of pages of the group with the most layers. At least `least_slabs`.
+PoolMap map_of_slabs(const ModelConfig& config, const PageLayout& layout, const EngineOptions& options, size_t least_slabs) {
   const int pages = choose_pages(config, layout, options);
   constexpr size_t kStretch = size_t{2} << 20;
   constexpr size_t kFewSlabs = 32;  // for small pools stretches are shorter
@@ -67,13 +68,16 @@ PoolMap map_of_slabs(const ModelConfig& config, const PageLayout& layout, const 
   const size_t bytes = page_bytes * static_cast<size_t>(config.layers) * static_cast<size_t>(pages);
   size_t most_layers = 0;
   for (const CacheGroup& group : groups) most_layers = std::max(most_layers, group.layers.size());
-  const size_t least = page_bytes * (most_layers + 1);
-  const size_t slabs = std::max(bytes / std::max(least, most_layers * kStretch), std::min(kFewSlabs, bytes / least));
-  if (slabs < groups.size()) {
-    throw InputError(fmt::format("a page pool of {} bytes cannot hold pages of {} groups of layers", bytes, groups.size()),
+  const size_t row_bytes = page_bytes * most_layers;
+  const size_t wanted = std::max(bytes / std::max(row_bytes, most_layers * kStretch), kFewSlabs);
+  const size_t slab_bytes = row_bytes * std::max<size_t>(1, bytes / wanted / row_bytes) + page_bytes;  // begin where they may
+  const size_t slabs = bytes / slab_bytes;
+  if (slabs < std::max(groups.size(), least_slabs)) {
+    throw InputError(fmt::format("a page pool of {} bytes cannot hold pages of {} groups of layers", bytes,
+                                 std::max(groups.size(), least_slabs)),
                      "make the pool larger");
   }
-  return {config.kv_heads, std::move(groups), bytes / slabs, static_cast<int>(slabs)};
+  return {config.kv_heads, std::move(groups), slab_bytes, static_cast<int>(slabs)};
 }
 
 /// By group. No sequence is longer than the model's positions, so no window is.
@@ -110,12 +114,13 @@ std::shared_ptr<KvCache> create_own_cache(Device& device, const ModelConfig& con
   const PageLayout layout = choose_layout(config, plan, options);
   const PoolMap map = options.windows.empty()
                           ? PoolMap(config.layers, config.kv_heads, choose_pages(config, layout, options), layout)
-                          : map_of_slabs(config, layout, options);
+                          : map_of_slabs(config, layout, options, 1);
   return std::make_shared<KvCache>(device, map, windows_of(config, options), options.prefix_cache);
 }
 
 std::shared_ptr<KvCache> create_shared_cache(Device& device, const ModelConfig& config, const EngineOptions& options) {
-  const PoolMap map = map_of_slabs(config, choose_layout(config, nullptr, options), options);
+  // One for fields.
+  const PoolMap map = map_of_slabs(config, choose_layout(config, nullptr, options), options, 2);
   return std::make_shared<KvCache>(device, map, windows_of(config, options), options.prefix_cache);
 }
 

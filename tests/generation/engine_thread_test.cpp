@@ -99,6 +99,16 @@ TEST(EngineThread, EnginesShareTheMemoryOfAGpu) {
       EXPECT_GE(room.free_bytes, (shares ? 15 + 8 : 0) * kGiB + kGiB);  // the weights once more, and what judging takes
     }
   }
+  // Of two pools that engines share the second gets what the first has left.
+  options.shares_cache = true;
+  EngineRoom room{.free_bytes = 120 * kGiB, .weight_bytes = 15 * kGiB, .engines_to_come = 4};
+  const size_t first = options_of_engine(options, gpu, room).pool_bytes;
+  EXPECT_GT(first, 40 * kGiB);
+  room.free_bytes -= first;
+  room.engines_to_come = 3;
+  const size_t second = options_of_engine(options, gpu, room).pool_bytes;
+  EXPECT_GT(second, 20 * kGiB);
+  EXPECT_GE(room.free_bytes - second, (15 + 8) * kGiB + kGiB);
   // What is missing is said when the engine is made.
   for (const size_t free : {size_t{0}, kGiB, 5 * kGiB}) {
     EXPECT_EQ(options_of_engine(options, gpu, {.free_bytes = free, .weight_bytes = kGiB}).pool_bytes, kGiB / 4);
@@ -146,6 +156,81 @@ TEST(EngineThread, WhoWaitsForAPlaceDoesNotWaitForAWholeLine) {
   // The last of the others were not even begun.
   EXPECT_FALSE(many.back().events->pop(0ms));
   for (const GenerationTask& each : many) EXPECT_EQ(end_of(*each.events), Kind::kFinished);
+}
+
+/// The tokens of a task that ends, and how many of its prompt's were found; nothing if it failed.
+struct Answer {
+  std::vector<int32_t> tokens;
+  int cached = 0;
+};
+std::optional<Answer> answer_of(GenerationQueue& events) {
+  Answer answer;
+  const auto deadline = std::chrono::steady_clock::now() + 30s;
+  while (std::chrono::steady_clock::now() < deadline) {
+    const auto event = events.pop(50ms);
+    if (!event) continue;
+    if (event->kind == Kind::kFailed) return {};
+    if (event->kind == Kind::kFinished) return answer;
+    if (event->kind != Kind::kToken) continue;
+    if (answer.tokens.empty()) answer.cached = event->cached_tokens;
+    answer.tokens.push_back(event->token);
+  }
+  return {};
+}
+
+GenerationTask long_task(const std::string& flow, int prompt, int salt) {
+  GenerationTask made = task(flow, 12);
+  made.request.prompt.clear();
+  for (int i = 0; i < prompt; ++i) made.request.prompt.push_back((i * (31 + salt) + i * i % 13) % 1000);
+  return made;
+}
+
+TEST(EngineThread, FlowsThatShareACacheFindEachOthersPrompts) {
+  GenerationMetrics metrics("mini");
+  GenerationOptions options = one_engine(testing::source_path("host/models/mini").string());
+  options.most_engines = 6;
+  options.shares_cache = true;
+  EngineThread engines(options, metrics);
+  // Pages of 8 tokens, and of 16.
+  for (const std::vector<std::string>& flows : {std::vector<std::string>{"quest", "nsa_topk", "h2o"}, {"", "block_topk"}}) {
+    for (size_t i = 0; i < flows.size(); ++i) {
+      const GenerationTask asked = long_task(flows[i], 101, 0);
+      engines.submit({asked});
+      const std::optional<Answer> answer = answer_of(*asked.events);
+      ASSERT_TRUE(answer) << flows[i];
+      EXPECT_EQ(answer->tokens.size(), 12U);
+      EXPECT_EQ(answer->cached, i == 0 ? 0 : 96) << flows[i];
+    }
+  }
+}
+
+// Pools that hold a few of the requests at a time.
+TEST(EngineThread, EnginesThatShareACacheAllGetOn) {
+  std::vector<std::vector<int32_t>> apart;
+  for (const bool shares : {false, true}) {
+    GenerationMetrics metrics("mini");
+    GenerationOptions options = one_engine(testing::source_path("host/models/mini").string());
+    options.most_engines = 4;
+    options.pool_bytes = size_t{2} << 20;
+    options.shares_cache = shares;
+    EngineThread engines(options, metrics);
+    std::vector<GenerationTask> tasks;
+    for (int i = 0; i < 36; ++i) {
+      const char* const flows[] = {"quest", "nsa_topk", "h2o"};
+      tasks.push_back(long_task(flows[i % 3], 20 + i * 37 % 230, i % 5));
+      tasks.back().caller = i % 2 == 0 ? "ada" : "bob";
+      engines.submit({tasks.back()});
+    }
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      const std::optional<Answer> answer = answer_of(*tasks[i].events);
+      ASSERT_TRUE(answer) << i;
+      if (!shares) {
+        apart.push_back(answer->tokens);
+      } else {
+        EXPECT_EQ(answer->tokens, apart[i]) << i;
+      }
+    }
+  }
 }
 
 /// About 4 million operations a page.
