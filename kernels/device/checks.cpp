@@ -48,19 +48,20 @@ void require_group(const DeviceInfo& device, int group) {
 }
 
 void require_pages_of(const char* operation, const Plan& plan, const Pool& pool, int layer, int field_group) {
-  const auto require_layout = [&](const std::string& of, const PageLayout& kept, const PageLayout& wanted) {
-    require_equal(operation, ("bytes of the pool's page" + of).c_str(), static_cast<int64_t>(kept.bytes),
-                  static_cast<int64_t>(wanted.bytes));
-    require_equal(operation, ("tokens of the pool's page" + of).c_str(), kept.page, wanted.page);
-    require_equal(operation, ("head dimension of the pool" + of).c_str(), kept.head_dim, wanted.head_dim);
+  const auto require_layout = [&](const PageLayout& kept, const PageLayout& wanted) {
+    const bool tokens = wanted.has_tokens;
+    require_equal(operation, tokens ? "bytes of the pool's page" : "bytes of the pool's page of fields",
+                  static_cast<int64_t>(kept.bytes), static_cast<int64_t>(wanted.bytes));
+    require_equal(operation, tokens ? "tokens of the pool's page" : "tokens of the pool's page of fields", kept.page, wanted.page);
+    require_equal(operation, "head dimension of the pool", kept.head_dim, wanted.head_dim);
   };
-  require_layout("", pool.layout(pool.map().place_of(layer).group), plan.layout);
+  require_layout(pool.layout(pool.map().place_of(layer).group), plan.layout);
   if (!plan.has_field_pages()) return;
   if (!pool.map().has_group(field_group)) {
     throw InternalError(fmt::format("{}: the flow's fields have pages of their own, and group {} is not there", operation,
                                     field_group));
   }
-  require_layout(" of fields", pool.layout(field_group), plan.fields());
+  require_layout(pool.layout(field_group), plan.fields());
 }
 
 void require_stale(const Plan& plan, const Pool& pool, int layer, const Device::StalePages& stale) {
@@ -202,7 +203,8 @@ void require_batch(const PassBatch& batch, const Pool& pool) {
   require_rows(batch);
   for (int layer = 0; layer < pool.layers(); ++layer) {
     const int group = pool.map().place_of(layer).group;
-    require(group < groups && batch.groups[group].is_used(), "group without pages", group, -1);
+    require(group < groups, "number of groups", groups, group + 1);
+    require(batch.groups[group].is_used(), "sequences with pages of a layer's group", 0, batch.sequences());
   }
   for (int group = 0; group < groups; ++group) {
     if (batch.groups[group].is_used()) require_group_pages(batch, pool, group);

@@ -271,7 +271,7 @@ void Attend::attend_pages(int kv_head, std::span<const int32_t> pages, int last_
 PageTable Attend::field_table(const Task& task, std::span<const int32_t> pages) const {
   if (!flow_->plan().has_field_pages()) return {layer_->page(0, task.kv_head), layer_->page_stride, pages};
   const int group = pass_->batch().field_group;
-  const LayerPages fields = pass_->pool().fields(group, call_->layer);
+  const LayerBlocks fields = pass_->pool().fields(group, call_->layer);
   return {fields.page(0, task.kv_head), fields.page_stride, pass_->pages(group, task.sequence)};
 }
 

@@ -272,7 +272,7 @@ void CpuDevice::refresh_fields(int layer, const CompiledFlow& flow) {
   if (mine.plan().graph.fields.empty()) return;
   const LayerPages& pages = pool.layer(layer);
   const bool apart = mine.plan().has_field_pages();
-  const LayerPages fields = apart ? pool.fields(field_group, layer) : pages;
+  const LayerBlocks fields = apart ? pool.fields(field_group, layer) : LayerBlocks(pages);
   const std::span<const TouchedPage> touched = pass_.touched(pages.group);
   const std::span<const TouchedPage> beside = apart ? pass_.touched(field_group) : touched;
   threads_.run_within(mine.threads(), static_cast<int64_t>(touched.size()) * pool.kv_heads(), [&](int64_t index, int thread) {
@@ -292,7 +292,7 @@ void CpuDevice::refresh_pages(Pool& pool, int layer, const StalePages& stale, co
   require_stale(mine.plan(), memory, layer, stale);
   const LayerPages& pages = memory.layer(layer);
   const bool apart = mine.plan().has_field_pages();
-  const LayerPages fields = apart ? memory.fields(stale.field_group, layer) : pages;
+  const LayerBlocks fields = apart ? memory.fields(stale.field_group, layer) : LayerBlocks(pages);
   const std::span<const int32_t> beside = apart ? stale.field_pages : stale.pages;
   const auto count = static_cast<int64_t>(stale.pages.size());
   threads_.run_within(mine.threads(), count * memory.kv_heads(), [&](int64_t index, int thread) {

@@ -46,11 +46,14 @@ void load_from(DataType type, const std::byte* source, int count, float* target)
 }
 
 CpuPool::CpuPool(const PoolMap& map) : Pool(checked(map)), memory_(map.bytes()) {
-  for (int layer = 0; layer < map.layers(); ++layer) layers_.push_back(pages_at(map.place_of(layer)));
+  for (int layer = 0; layer < map.layers(); ++layer) {
+    const PoolMap::Place place = map.place_of(layer);
+    layers_.push_back({blocks_at(place), layout(place.group), place.group});
+  }
 }
 
-LayerPages CpuPool::pages_at(const PoolMap::Place& place) const {
-  return {memory_.at(map().layer_offset(place)), map().page_bytes(place.group), layout(place.group), place.group};
+LayerBlocks CpuPool::blocks_at(const PoolMap::Place& place) const {
+  return {memory_.at(map().layer_offset(place)), map().page_bytes(place.group), layout(place.group).bytes};
 }
 
 template <typename Visit>
@@ -71,7 +74,7 @@ void CpuPool::for_each_token(int group, std::span<const int32_t> pages, int toke
 void CpuPool::copy_pages(int group, std::span<const int32_t> sources, std::span<const int32_t> targets) {
   require_copies(*this, group, sources, targets);
   for (int rank = 0; rank < static_cast<int>(map().group(group).layers.size()); ++rank) {
-    const LayerPages pages = pages_at({group, rank});
+    const LayerBlocks pages = blocks_at({group, rank});
     for (size_t i = 0; i < sources.size(); ++i) {
       if (sources[i] == targets[i]) continue;
       std::memcpy(pages.page(targets[i], 0), pages.page(sources[i], 0), map().page_bytes(group));

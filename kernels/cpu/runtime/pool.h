@@ -10,14 +10,19 @@ namespace sluice::cpu {
 /// Throws InputError for a KV type other than f32 and bf16, and for heads that are no multiple of 8 channels.
 void require_kept(const PageLayout& layout);
 
-/// One layer of a pool. Page `p` of KV head `h` begins at base + p * page_stride + h * layout.bytes.
-struct LayerPages {
+/// Blocks of one layer of a pool: that of page `p` and KV head `h` begins at base + p * page_stride + h * block_bytes.
+struct LayerBlocks {
   std::byte* base = nullptr;
   size_t page_stride = 0;
+  size_t block_bytes = 0;
+
+  std::byte* page(int32_t id, int kv_head) const { return base + id * page_stride + kv_head * block_bytes; }
+};
+
+/// Those with K and V.
+struct LayerPages : LayerBlocks {
   PageLayout layout;
   int group = 0;  // that the layer is in
-
-  std::byte* page(int32_t id, int kv_head) const { return base + id * page_stride + kv_head * layout.bytes; }
 };
 
 /// Pages in host memory. The heads of one page lie together, so that copying a page is one copy a layer.
@@ -33,10 +38,10 @@ class CpuPool final : public Pool {
   /// K and V.
   const LayerPages& layer(int index) const { return layers_[static_cast<size_t>(index)]; }
   /// Fields of a layer, in a group that has them alone.
-  LayerPages fields(int group, int layer) const { return pages_at(map().field_place_of(group, layer)); }
+  LayerBlocks fields(int group, int layer) const { return blocks_at(map().field_place_of(group, layer)); }
 
  private:
-  LayerPages pages_at(const PoolMap::Place& place) const;
+  LayerBlocks blocks_at(const PoolMap::Place& place) const;
   /// Calls `visit(token, at)` for every layer of the group, token and KV head: K lies at token + key_offset in the pool, and its
   /// numbers from `at` on in float32 [layers, tokens, kv_heads, dim].
   template <typename Visit>

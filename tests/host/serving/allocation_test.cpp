@@ -6,6 +6,7 @@
 #include <new>
 
 #include "host/serving/engine.h"
+#include "host/serving/kv_cache.h"
 #include "scripting/lua/trace.h"
 #include "tests/host/transformer/tiny_model.h"
 
@@ -59,7 +60,8 @@ constexpr const char* kFlow = R"(
   end
   return flow)";
 
-int allocations_of_decode_steps(const char* source, bool run_ahead) {
+/// `shared`: beside another engine on the same cache.
+int allocations_of_decode_steps(const char* source, bool run_ahead, bool shared = false) {
   testing::TinyModel tiny;
   tiny.draw();
   const testing::TemporaryDirectory directory;
@@ -76,6 +78,12 @@ int allocations_of_decode_steps(const char* source, bool run_ahead) {
   options.pages = 200;
   options.max_batch = 4;
   options.run_ahead = run_ahead;
+  std::unique_ptr<Engine> other;
+  if (shared) {
+    options.kv = plan->layout.kv;
+    options.cache = create_shared_cache(*device, model->config(), options);
+    other = std::make_unique<Engine>(*device, *model, nullptr, options);
+  }
   Engine engine(*device, *model, plan ? &*plan : nullptr, options);
   for (int i = 0; i < 4; ++i) {
     Request request;
@@ -110,6 +118,10 @@ TEST(Allocation, DenseDecodeStepAllocatesNothing) {
 
 TEST(Allocation, SparseDecodeStepAllocatesNothing) {
   for (const bool run_ahead : {false, true}) EXPECT_EQ(allocations_of_decode_steps(kFlow, run_ahead), 0) << run_ahead;
+}
+
+TEST(Allocation, SparseDecodeStepOnASharedCacheAllocatesNothing) {
+  for (const bool run_ahead : {false, true}) EXPECT_EQ(allocations_of_decode_steps(kFlow, run_ahead, true), 0) << run_ahead;
 }
 
 }  // namespace
