@@ -34,8 +34,6 @@ class ClusterAttendingWriter final : public HeldRowWriter {
   void write_selection();
   /// An approximate selection, by all warps, from the whole row as if no other block had it.
   void draw_from_row();
-  /// The pages of the whole row with K and V.
-  const char* listed_ids() const { return layout_.plan.has_field_pages() ? "row.ids" : "row_ids"; }
   /// Each block attends to an equal part of the tiles of what is selected.
   void write_attention();
 };
@@ -81,7 +79,7 @@ void ClusterAttendingWriter::write_selection() {
     writer_.line("const Selecting what{{{}, {}, {}, {} + middle, budget}};", first, last, begin, begin);
     writer_.write("__shared__ HeldRow::Told told;");
     writer_.write("HeldRow held_row(row_scores, row.pages, what, told);");
-    writer_.line("const int chosen = held_row.select([&](int rank, int page) {{ list[rank] = {}[page]; }});", listed_ids());
+    writer_.write("const int chosen = held_row.select([&](int rank, int page) { list[rank] = row_ids[page]; });");
     writer_.line("if (threadIdx.x == kThreads - 1) selected_tokens = count_selected(row, chosen, {}, blocks.rank == 0);",
                  graph_.geometry.page);
     writer_.close();
@@ -98,7 +96,7 @@ void ClusterAttendingWriter::draw_from_row() {
   begin_selection();
   writer_.write("__syncthreads();");
   select_from_row("count");
-  writer_.line("return write_ids<kThreads>(pages, {}, list);", listed_ids());
+  writer_.write("return write_ids<kThreads>(pages, row_ids, list);");
   writer_.close(";");
   writer_.write("const int chosen = draw(RowBlocks(false), 0, row.pages, row_scores);");
   writer_.line("if (threadIdx.x == kThreads - 1) selected_tokens = count_selected(row, chosen, {}, blocks.rank == 0);",
@@ -150,7 +148,7 @@ ClusterAttendingKernel ClusterAttendingWriter::write() {
   writer_.write("int* const ids = row_ids + first;");
   write_asking();
   writer_.write("if (a.behind_refresh) ask_first();");
-  writer_.line("if (scored < count && threadIdx.x == 0) ids[scored] = {};", newest_of_tiles());
+  writer_.write("if (scored < count && threadIdx.x == 0) ids[scored] = newest_page;");
   write_prefetch();
   writer_.write("wait_for_earlier_kernels();");
   writer_.write("if (!a.behind_refresh) ask_first();");

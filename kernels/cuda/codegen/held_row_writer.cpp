@@ -123,8 +123,7 @@ void HeldRowWriter::fetch_kept_pages() {
   writer_.line("const int page = static_cast<int>(threadIdx.x) < {} ? threadIdx.x : row.pages - 1 - (threadIdx.x - {});", first,
                first);
   writer_.open("if (page >= first && page < first + count)");
-  const bool has_ids = !runs_.empty() && !layout_.plan.has_field_pages();
-  writer_.line("const uint8_t* const block = row.block({});", has_ids ? "ids[page - first]" : "row.ids[page]");
+  writer_.line("const uint8_t* const block = row.block({});", runs_.empty() ? "row.ids[page]" : "ids[page - first]");
   writer_.line("prefetch_whole(block + {}, {});", layout.key_offset, bytes);
   writer_.line("prefetch_whole(block + {}, {});", layout.value_offset, bytes);
   writer_.close();

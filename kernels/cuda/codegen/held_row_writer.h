@@ -19,8 +19,6 @@ class HeldRowWriter : public RowTilesWriter {
   /// What the block has of the row. `shared`: whether several blocks may have it. Each has a multiple of `step` pages of it.
   void declare_share(const char* shared, int step);
   void declare_newest();
-  /// The newest page, among those whose numbers tiles have at hand.
-  const char* newest_of_tiles() const { return layout_.plan.has_field_pages() ? "newest_field_page" : "newest_page"; }
   void write_prefetch();
   /// `is_scored`: the newest page may have a tile that waits for its fields.
   void write_refresh(bool is_scored);

@@ -62,8 +62,8 @@ RowKernel RowWriter::open_row() {
 void RowWriter::write_selection() {
   fetch_kept_pages();
   select_from_row("share");
-  const bool has_ids = !runs_.empty() && !layout_.plan.has_field_pages();
-  writer_.line("write_list(row, blocks, pages, {}, first, count, {});", has_ids ? "ids" : "row.ids + first", graph_.geometry.page);
+  writer_.line("write_list(row, blocks, pages, {}, first, count, {});", runs_.empty() ? "row.ids + first" : "ids",
+               graph_.geometry.page);
   if (layout_.selections.empty()) return;
   std::set<int64_t> offsets;
   for (const ScoredSelection& selection : layout_.selections) {
@@ -83,7 +83,7 @@ RowKernel RowWriter::write() {
   if (!runs_.empty()) {
     write_asking();
     writer_.write("if (a.behind_refresh) ask_first();");
-    writer_.line("if (scored < count && threadIdx.x == 0) ids[scored] = {};", newest_of_tiles());
+    writer_.write("if (scored < count && threadIdx.x == 0) ids[scored] = newest_page;");
   }
   write_prefetch();
   writer_.write("wait_for_earlier_kernels();");

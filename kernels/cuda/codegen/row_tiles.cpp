@@ -71,7 +71,9 @@ void RowTilesWriter::write_asking() {
     writer_.write("// The tile with the newest page has to wait for whoever writes to it.");
     writer_.write("const int newest = has_newest && scored == count ? tiles - 1 : -1;");
   }
-  writer_.open("const auto ask = [&](int tile, int id, int stage)");
+  // With fields in pages of their own the id of a page is a pair: of the page with fields, and of that with K and V.
+  const bool pairs = layout_.plan.has_field_pages();
+  writer_.open("const auto ask = [&](int tile, {} id, int stage)", pairs ? "int2" : "int");
   writer_.line("const int pages = min({}, scored - tile * {});", scope_.tile_pages, scope_.tile_pages);
   writer_.write("const uint32_t there = barrier + 8 * stage;");
   writer_.line("const uint32_t to = ring + stage * {};", bytes_in_stage());
@@ -82,30 +84,28 @@ void RowTilesWriter::write_asking() {
   int64_t begin = 0;
   for (const CopiedRun& run : runs_) {
     writer_.open("");
-    const bool is_of_ids = is_tile_part(layout_.plan, run.part);
-    if (is_of_ids) writer_.line("const int page = __shfl_sync(~0U, id, lane / {});", run.lines);
-    writer_.open("if (lane < pages * {})", run.lines);
-    if (!is_of_ids) {
-      writer_.line("const int page = row.ids[first + tile * {} + lane / {}];", scope_.tile_pages, run.lines);
-    }
-    writer_.line("copy_bytes(to + {} + lane * {}, row.{}(page) + {} + lane % {} * {}, {}, there);", begin, run.stride(),
-                 run.part.in_field_page ? "field_block" : "block", run.part.offset, run.lines, run.bytes, run.bytes);
-    writer_.close();
+    const char* const id = !pairs ? "id" : run.part.in_field_page ? "id.x" : "id.y";
+    writer_.line("const int page = __shfl_sync(~0U, {}, lane / {});", id, run.lines);
+    writer_.line("if (lane < pages * {}) copy_bytes(to + {} + lane * {}, row.{}(page) + {} + lane % {} * {}, {}, there);", run.lines,
+                 begin, run.stride(), run.part.in_field_page ? "field_block" : "block", run.part.offset, run.lines, run.bytes,
+                 run.bytes);
     writer_.close();
     begin += bytes_in_stage(run);
   }
-  writer_.line("if (lane < pages) ids[tile * {} + lane] = id;", scope_.tile_pages);
+  writer_.line("if (lane < pages) ids[tile * {} + lane] = {};", scope_.tile_pages, pairs ? "id.y" : "id");
   writer_.close(";");
   writer_.open("const auto id_in = [&](int tile)");
   writer_.line("const int at = tile * {} + lane;", scope_.tile_pages);
-  writer_.line("return lane < {} && at < scored ? row.{}[first + at] : 0;", scope_.tile_pages, ids_of_tiles());
+  writer_.line("const bool exists = lane < {} && at < scored;", scope_.tile_pages);
+  writer_.write(pairs ? "return exists ? make_int2(row.field_ids[first + at], row.ids[first + at]) : make_int2(0, 0);"
+                      : "return exists ? row.ids[first + at] : 0;");
   writer_.close(";");
   writer_.open("const auto ask_first = [&]");
-  writer_.write("int id = id_in(warp);");
+  writer_.write("auto id = id_in(warp);");
   writer_.write("#pragma unroll 1");
   writer_.open("for (int stage = 0; stage < a.stages; ++stage)");
   writer_.write("const int tile = warp + stage * kWarps;");
-  writer_.write("const int next_id = id_in(tile + kWarps);");
+  writer_.write("const auto next_id = id_in(tile + kWarps);");
   writer_.line("if (tile < tiles{}) ask(tile, id, stage);", leaves_newest_ ? "" : " && tile != newest");
   writer_.write("id = next_id;");
   writer_.close();
@@ -188,7 +188,7 @@ void RowTilesWriter::open_queue() {
   writer_.write("// Lane i has the number of the tile in stage i. Who is done takes the next one.");
   writer_.write("int queued = warp + lane * kWarps;");
   writer_.write("int upcoming = 0;");
-  writer_.write("int upcoming_id = 0;");
+  writer_.write(layout_.plan.has_field_pages() ? "int2 upcoming_id = make_int2(0, 0);" : "int upcoming_id = 0;");
   writer_.open("const auto take = [&]");
   writer_.write("if (lane == 0) upcoming = atomicAdd(&next_tile, 1);");
   writer_.write("upcoming = __shfl_sync(~0U, upcoming, 0);");

@@ -24,8 +24,6 @@ class RowTilesWriter : public IndexWriter {
   int64_t bytes_in_stage() const;
   /// Rings of all warps begin at `rings`.
   void declare_ring(const char* rings);
-  /// The pages of the row whose numbers tiles have at hand (is_tile_part).
-  const char* ids_of_tiles() const { return layout_.plan.has_field_pages() ? "field_ids" : "ids"; }
   /// ask(tile, id, stage): sends for what products read of a tile; lane i has the id of page i.
   void write_asking();
   void write_queries();
