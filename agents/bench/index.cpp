@@ -118,7 +118,8 @@ class Rows {
     const int64_t lists = static_cast<int64_t>(order_.size()) / row_pages_;
     cpu::FlowRow row;
     row.query = query_.data() + static_cast<size_t>(r) * kGroup * kDim;
-    row.tokens = {pages_.base(), pages_.stride(),
+    row.tokens = {pages_.base(),
+                  pages_.stride(),
                   {order_.data() + (call * kRows + r) % lists * row_pages_, static_cast<size_t>(row_pages_)}};
     row.fields = row.tokens;
     row.last_tokens = flow_.plan().layout.page;

@@ -135,7 +135,7 @@ void add_generation(CLI::App& command, ServeOptions& options) {
       ->capture_default_str();
   command
       .add_option("--pool-mib", options.pool_mib,
-                  "Size of the page pool of each engine; 0: 256, on CUDA an equal part of what is free")
+                  "Size of the page pool of each engine, or of each that engines share; 0: 256, on CUDA a part of what is free")
       ->check(decimal_number(0, 1 << 20))
       ->capture_default_str();
   command.add_flag("--share-cache", generation.shares_cache,

@@ -47,8 +47,8 @@ std::shared_ptr<KvCache> EngineMaker::shared_cache(const Plan* plan, const Engin
   }
   std::weak_ptr<KvCache>& known = caches_[{wanted.page, wanted.kv}];
   std::shared_ptr<KvCache> cache = known.lock();
-  if (cache == nullptr) known = cache = create_shared_cache(device_, config_, wanted);
-  return cache;
+  if (cache == nullptr) known = cache = create_shared_cache(device_, model_.config(), wanted);
+  return cache->takes_fields() ? cache : nullptr;
 }
 
 std::unique_ptr<FlowEngine> EngineMaker::make(const LiveTask& live, int engines_to_come) {

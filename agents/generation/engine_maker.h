@@ -32,7 +32,7 @@ class EngineMaker {
   int max_batch() const;
 
  private:
-  /// The cache that engines of the flow share, while any of them is there.
+  /// The cache that engines of the flow share, while any of them is there; null if no other flow has room for its fields in it.
   std::shared_ptr<KvCache> shared_cache(const Plan* plan, const EngineOptions& engine);
 
   const GenerationOptions& options_;

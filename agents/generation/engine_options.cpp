@@ -4,11 +4,6 @@
 
 namespace sluice {
 
-int pools_to_come(const GenerationOptions& options, int engines_to_come) {
-  // Half of what there is is left for pages of other sizes.
-  return options.shares_cache ? std::min(2, engines_to_come) : engines_to_come;
-}
-
 EngineOptions options_of_engine(const GenerationOptions& options, const DeviceInfo& device, const EngineRoom& room) {
   constexpr size_t kGiB = size_t{1} << 30;
   constexpr size_t kBeside = kGiB;       // of an engine on CUDA: activations, what its flow computes, recorded steps
@@ -23,9 +18,11 @@ EngineOptions options_of_engine(const GenerationOptions& options, const DeviceIn
     if (cuda) engine.state_bytes = options.pool_bytes + kStates;
   } else if (cuda) {
     const size_t spare = options.shares_device ? room.weight_bytes + kJudging : 0;
-    const int pools = std::max(1, pools_to_come(options, room.engines_to_come));
+    // Each has a pool of its own; or there are two at least, of pages of different sizes, each of half of the engines.
+    const int engines = std::max(1, room.engines_to_come);
+    const int pools = options.shares_cache ? std::min(2, engines) : engines;
     const size_t share = (room.free_bytes - std::min(room.free_bytes, spare)) / static_cast<size_t>(pools);
-    const size_t left = share - std::min(share, kBeside * static_cast<size_t>((room.engines_to_come + pools - 1) / pools));
+    const size_t left = share - std::min(share, kBeside * static_cast<size_t>((engines + pools - 1) / pools));
     engine.state_bytes = std::max(left / 2, engine.pool_bytes);
     engine.pool_bytes = std::max(room.keeps_state ? left / 2 : left, engine.pool_bytes);
   }

@@ -50,9 +50,6 @@ struct EngineRoom {
   bool keeps_state = false;  // its flow
 };
 
-/// Engines whose pools are to be of equal size, where each has one of its own or each page size has one.
-int pools_to_come(const GenerationOptions& options, int engines_to_come);
-
 /// What an engine gets.
 EngineOptions options_of_engine(const GenerationOptions& options, const DeviceInfo& device, const EngineRoom& room);
 

@@ -51,8 +51,8 @@ class FlowEngine {
   virtual void submit(LiveTask& live) = 0;
   /// False if the task is not here.
   virtual bool cancel(uint64_t id, bool stopped) = 0;
-  /// One pass of the engine, unless it runs itself. False if there was none: all of its tasks wait for pages of an engine that
-  /// shares its cache. Throws what the engine threw; then it can only be failed and destroyed.
+  /// One pass of the engine, unless it runs itself. False if there was none: its tasks wait for pages of an engine that shares
+  /// its cache, or have just been cancelled. Throws what the engine threw; then it can only be failed and destroyed.
   virtual bool step() = 0;
   /// Ends every task with an error; returns how many there were. The engine takes no more.
   virtual int fail_all(int status, const std::string& message) = 0;

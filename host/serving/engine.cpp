@@ -29,6 +29,7 @@ void check_geometry(const ModelConfig& config, const Plan& plan) {
 std::shared_ptr<KvCache> cache_of(Device& device, const ModelConfig& config, const Plan* plan, const EngineOptions& options) {
   if (plan != nullptr) check_geometry(config, *plan);
   if (options.cache == nullptr) return create_own_cache(device, config, plan, options);
+  if (!options.cache->is_of(device, config)) throw InputError("a cache of another model or device is to be shared");
   const PageLayout& kept = options.cache->pool().layout();
   if (plan != nullptr && (plan->layout.page != kept.page || plan->layout.kv != kept.kv)) {
     throw InputError(fmt::format("flow \"{}\" has pages of {} tokens in {}, and those of the shared cache are of {} in {}",
@@ -38,9 +39,16 @@ std::shared_ptr<KvCache> cache_of(Device& device, const ModelConfig& config, con
   return options.cache;
 }
 
-/// As the cache keeps its fields.
-std::optional<Plan> plan_of(const Plan* plan, const EngineOptions& options) {
-  if (plan == nullptr || plan->graph.selection() == kNoNode) return std::nullopt;
+bool runs_anywhere(const ModelConfig& config, const Plan& plan) {
+  for (int layer = 0; layer < config.layers; ++layer) {
+    if (plan.graph.layers.is_sparse(layer, config.layers)) return true;
+  }
+  return false;
+}
+
+/// As the cache keeps its fields; none if every layer is dense.
+std::optional<Plan> plan_of(const ModelConfig& config, const Plan* plan, const EngineOptions& options) {
+  if (plan == nullptr || plan->graph.selection() == kNoNode || !runs_anywhere(config, *plan)) return std::nullopt;
   return options.cache == nullptr ? *plan : with_field_pages(*plan);
 }
 
@@ -108,7 +116,7 @@ Engine::State::State(Device& on, const Model& loaded, const Plan* plan, const En
       kv(cache_of(on, config, plan, wanted)),
       pool(kv->pool()),
       cache(kv->pages()),
-      flow(compile_if_sparse(on, config, plan_of(plan, wanted), *kv)),
+      flow(compile_if_sparse(on, config, plan_of(config, plan, wanted), *kv)),
       fields(field_plane_of(config, flow.get(), *kv)),
       limits(choose_limits(config, wanted, flow != nullptr, fields.group())),
       scheduler(cache, limits),
@@ -294,6 +302,7 @@ void Engine::on_token(std::function<void(uint64_t id, int32_t token)> callback) 
 
 EngineStats Engine::stats() const {
   EngineStats stats = state_->stats;
+  stats.pages_free = state_->cache.available();  // others may share them
   if (state_->flow == nullptr) return stats;
   const FlowCounters pages = state_->flow->counters();
   stats.pages_attended = pages.pages_attended;

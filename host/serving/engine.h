@@ -87,8 +87,9 @@ struct EngineOptions {
   DataType kv = DataType::kBF16;
   /// A group of layers each; all other layers, of which there must be some, keep everything. No such layer runs a flow.
   std::vector<LayerWindow> windows = {};
-  /// Shared with other engines on the same device and of the same model (create_shared_cache), which then find each other's K and
-  /// V. What is said of pages and windows above is then not read. Null: a cache of the engine's own.
+  /// Shared with other engines of the same model on the same device (create_shared_cache), which then find each other's K and V.
+  /// `pages`, `pool_bytes`, `prefix_cache`, `page`, `kv` and `windows` are then the cache's, and what is said of them here is not
+  /// read. Null: a cache of the engine's own.
   std::shared_ptr<KvCache> cache = nullptr;
   size_t state_bytes = 0;  // that the states of a whole batch may take; 0: as much as the pool and 1 GiB
   uint64_t seed = 0;       // mixed into each request's seed for `random` and `approx_topk`
@@ -130,8 +131,9 @@ class Engine {
   uint64_t submit(Request request);
   void cancel(uint64_t id);
   /// One pass: admits, preempts, runs the model, samples. The next one may run already when this returns
-  /// (EngineOptions::run_ahead). Returns false if there was nothing to do, or all that waits does so for another engine's pages. A request whose logits are not finite ends alone
-  /// (FinishReason::kNotFinite). After an exception the engine can only be destroyed.
+  /// (EngineOptions::run_ahead). Returns false if there was nothing to do, or all that waits does so for another engine's pages.
+  /// A request whose logits are not finite ends alone (FinishReason::kNotFinite). After an exception the engine can only be
+  /// destroyed.
   bool step();
   /// Prompt tokens of a request that were found in the prefix cache, from its first admission until it ends; else 0.
   int cached_tokens(uint64_t id) const;

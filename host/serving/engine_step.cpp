@@ -49,8 +49,10 @@ const ScheduledPass& Engine::State::plan() {
 }
 
 bool Engine::State::launch() {
+  const uint64_t preemptions = scheduler.preemptions();
   const ScheduledPass* planned = &plan();
-  if (planned->empty() && scheduler.waiting() > 0) planned = &plan();  // the only one that ran gave up its pages, and gets others
+  // The only one that ran may have given up its pages, and gets others.
+  if (planned->empty() && scheduler.preemptions() > preemptions) planned = &plan();
   const ScheduledPass& pass = *planned;
   if (pass.empty()) {
     if (!jobs.empty() && !scheduler.waits_for_others()) {
@@ -139,9 +141,9 @@ void Engine::State::refresh_stale(EngineJob& job) {
   }
   for (int layer = 0; layer < config.layers; ++layer) {
     if (!is_sparse(layer)) continue;
-    device.refresh_pages(
-        pool, layer,
-        {.pages = pages, .last_tokens = cache.page(), .field_group = fields.group(), .field_pages = field_pages}, *flow);
+    device.refresh_pages(pool, layer,
+                         {.pages = pages, .last_tokens = cache.page(), .field_group = fields.group(), .field_pages = field_pages},
+                         *flow);
   }
 }
 

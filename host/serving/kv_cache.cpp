@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "scripting/base/error.h"
 
@@ -89,10 +90,21 @@ std::vector<int> windows_of(const ModelConfig& config, const EngineOptions& opti
 
 }  // namespace
 
-KvCache::KvCache(Device& device, const PoolMap& map, std::vector<int> windows, bool prefixes)
-    : pool_(device.create_pool(map)),
+KvCache::KvCache(Device& device, const ModelConfig& config, const PoolMap& map, std::vector<int> windows, bool prefixes)
+    : device_(device),
+      config_(config),
+      pool_(device.create_pool(map)),
       windows_(std::move(windows)),
       pages_(pool_->map(), {.page = pool_->layout().page, .share = prefixes, .windows = windows_}) {}
+
+bool KvCache::takes_fields() const {
+  const PoolMap& map = pool_->map();
+  if (map.groups() < kMostGroups) return true;
+  for (int group = 0; group < map.groups(); ++group) {
+    if (!map.has_group(group)) return true;
+  }
+  return false;
+}
 
 FieldPlane::FieldPlane(KvCache& cache, CacheGroup group) : cache_(&cache), group_(cache.pool().add_fields(std::move(group))) {
   try {
@@ -115,13 +127,13 @@ std::shared_ptr<KvCache> create_own_cache(Device& device, const ModelConfig& con
   const PoolMap map = options.windows.empty()
                           ? PoolMap(config.layers, config.kv_heads, choose_pages(config, layout, options), layout)
                           : map_of_slabs(config, layout, options, 1);
-  return std::make_shared<KvCache>(device, map, windows_of(config, options), options.prefix_cache);
+  return std::make_shared<KvCache>(device, config, map, windows_of(config, options), options.prefix_cache);
 }
 
 std::shared_ptr<KvCache> create_shared_cache(Device& device, const ModelConfig& config, const EngineOptions& options) {
   // One for fields.
   const PoolMap map = map_of_slabs(config, choose_layout(config, nullptr, options), options, 2);
-  return std::make_shared<KvCache>(device, map, windows_of(config, options), options.prefix_cache);
+  return std::make_shared<KvCache>(device, config, map, windows_of(config, options), options.prefix_cache);
 }
 
 }  // namespace sluice

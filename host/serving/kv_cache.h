@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "host/serving/engine.h"
@@ -14,9 +13,16 @@ namespace sluice {
 /// Of the thread that owns the device.
 class KvCache {
  public:
-  /// `windows`: by group of the map, tokens that a row sees; 0: all. `prefixes`: whether who has the same prefix shares its pages.
-  /// Throws InputError as Device::create_pool does.
-  KvCache(Device& device, const PoolMap& map, std::vector<int> windows, bool prefixes);
+  /// For `config`'s model. `windows`: by group of the map, tokens that a row sees; 0: all. `prefixes`: whether who has the same
+  /// prefix shares its pages. Throws InputError as Device::create_pool does.
+  KvCache(Device& device, const ModelConfig& config, const PoolMap& map, std::vector<int> windows, bool prefixes);
+  KvCache(const KvCache&) = delete;
+  KvCache& operator=(const KvCache&) = delete;
+
+  /// Prefixes are known by their tokens alone, so they are of one model on one device.
+  bool is_of(const Device& device, const ModelConfig& config) const { return &device == &device_ && &config == &config_; }
+  /// Whether there is room for the fields of another flow.
+  bool takes_fields() const;
 
   Pool& pool() { return *pool_; }
   const Pool& pool() const { return *pool_; }
@@ -24,6 +30,8 @@ class KvCache {
   const std::vector<int>& windows() const { return windows_; }
 
  private:
+  const Device& device_;
+  const ModelConfig& config_;
   std::unique_ptr<Pool> pool_;
   std::vector<int> windows_;
   PageCache pages_;
@@ -37,9 +45,8 @@ class FieldPlane {
   /// Throws InputError for more groups than a pool has, or pages larger than its slabs.
   FieldPlane(KvCache& cache, CacheGroup group);
   ~FieldPlane();
-  FieldPlane(FieldPlane&& other) noexcept
-      : cache_(std::exchange(other.cache_, nullptr)), group_(std::exchange(other.group_, -1)) {}
-  FieldPlane& operator=(FieldPlane&&) = delete;
+  FieldPlane(const FieldPlane&) = delete;
+  FieldPlane& operator=(const FieldPlane&) = delete;
 
   /// -1: none.
   int group() const { return group_; }

@@ -90,6 +90,7 @@ void PageCache::remove_fields(int group) {
 
 int PageCache::add_sharer() {
   ++sharers_;
+  claims_.reserve(promises_.size() + 1);
   const auto gap = std::find(promises_.begin(), promises_.end(), std::nullopt);
   const auto sharer = static_cast<int>(gap - promises_.begin());
   if (gap == promises_.end()) {
@@ -300,10 +301,30 @@ bool PageCache::free_a_page(int group) {
   return true;
 }
 
+bool PageCache::can_miss_slab(int group) const {
+  // As if the pages of that slab were spoken for.
+  PageCounts wanted = promised();
+  wanted[static_cast<size_t>(group)] += at(group).slab_pages;
+  return has_room(wanted);
+}
+
+bool PageCache::evict_in_used_slab(int group) {
+  const IdlePages& idle = at(group).idle;
+  for (int32_t place = idle.oldest(); place != IdlePages::kNone; place = idle.newer(place)) {
+    if (at(group).used[static_cast<size_t>(place / at(group).slab_pages)] == 0) continue;
+    evict(group, place);
+    return true;
+  }
+  return false;
+}
+
 int32_t PageCache::take(int group) {
   Group& of = at(group);
   if (of.free == 0 && !free_a_page(group)) throw InternalError("a page was taken from an exhausted pool");
-  const int slab = fullest_with_free_page(group);
+  int slab = fullest_with_free_page(group);
+  if (is_shared() && of.used[static_cast<size_t>(slab)] == 0 && !can_miss_slab(group) && evict_in_used_slab(group)) {
+    slab = fullest_with_free_page(group);
+  }
   const int32_t page = of.slabs[static_cast<size_t>(slab)].allocate();
   --of.free;
   ++uses_;
@@ -395,7 +416,9 @@ int PageCache::match(std::span<const int32_t> tokens, std::span<std::vector<int3
   const auto beside = [&](int group, int page) {
     return at(group).beside[static_cast<size_t>(found[before + static_cast<size_t>(page)])];
   };
-  const auto matters = [&](int group) { return group < static_cast<int>(pages.size()) && pages[static_cast<size_t>(group)] != nullptr; };
+  const auto matters = [&](int group) {
+    return group < static_cast<int>(pages.size()) && pages[static_cast<size_t>(group)] != nullptr;
+  };
   const auto has_all = [&](int group) {
     if (!matters(group) || has_fields(group)) return true;
     for (int page = first_page(group, count * page_); page < count; ++page) {

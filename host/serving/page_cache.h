@@ -27,15 +27,16 @@ struct FreedPages {
 };
 
 /// Pages as requests see them: taken, shared with whoever has the same prefix, given back. A page given back that others
-/// may want again is kept until its room is needed. Nothing allocates after construction.
+/// may want again is kept until its room is needed. Nothing allocates but where groups and sharers are added.
 ///
 /// Pages are of groups of layers (CacheGroup), which share memory out slab by slab (PoolMap): a group that needs pages takes a
 /// slab that no group has, or one of which another group uses no page. The first group keeps all tokens. Prefixes are found by
 /// its pages; those of other groups are found with the page of the first that has the same tokens.
 ///
-/// Engines may share a cache: each uses the groups with K and V, and the group with the fields of its flow. Of their requests only
-/// an engine's own give way to each other, so each engine is promised the pages that the first of its requests will want, and
-/// nobody takes those (`promise`). One that has none claims what its first one wants: others admit nobody in its way (`claim`).
+/// Engines may share a cache: each uses the groups with K and V, and the group with the fields of its flow. Of their requests
+/// only an engine's own give way to each other, so each engine is promised the pages that the first of its requests will want,
+/// and nobody takes those (`promise`). One that has none claims what its first one wants: others admit nobody in its way
+/// (`claim`).
 class PageCache {
  public:
   struct Options {
@@ -49,8 +50,8 @@ class PageCache {
 
   /// Numbers of groups are below this.
   int groups() const { return static_cast<int>(groups_.size()); }
-  /// Tells of a group of fields that the pool has got, whose number is `group`. Pages of it are found, as `match` says, even where
-  /// nobody has them. Throws InputError where there are too many groups.
+  /// Tells of a group of fields that the pool has got, whose number is `group`. Pages of it are found, as `match` says, even
+  /// where nobody has them. Throws InputError where there are too many groups.
   void add_fields(const PoolMap& map, int group);
   /// Nobody uses a page of it.
   void remove_fields(int group);
@@ -104,8 +105,9 @@ class PageCache {
   /// Memory of the bookkeeping.
   size_t bytes() const;
 
-  /// A page of one's own, with undefined contents, of the slab of which most pages are used: so slabs become unused soonest.
-  /// Throws InternalError if none is available.
+  /// A page of one's own, with undefined contents, of the slab of which most pages are used: so slabs become unused soonest. No
+  /// slab that somebody was promised is begun while another of the group has an idle page. Throws InternalError if none is
+  /// available.
   int32_t take(int group);
   /// Gives up one's use of `pages`.
   void release(int group, std::span<const int32_t> pages);
@@ -113,9 +115,9 @@ class PageCache {
   /// Stands for a page of fields in what `match` gives: nobody has it.
   static constexpr int32_t kMissing = -1;
   /// Finds the longest known prefix of `tokens` that every group still has what it needs of, and makes the caller a user of these
-  /// pages: appends to pages[g] those of group g, of which the first is first_page(g, tokens found). Groups whose pages[g] is null
-  /// do not matter, and of fields any page may be missing. Only full pages are known, so the last tokens % page tokens are never
-  /// found. Returns the pages of the first group.
+  /// pages: appends to pages[g] those of group g, of which the first is first_page(g, tokens found). Groups whose pages[g] is
+  /// null do not matter, and of fields any page may be missing. Only full pages are known, so the last tokens % page tokens are
+  /// never found. Returns the pages of the first group.
   int match(std::span<const int32_t> tokens, std::span<std::vector<int32_t>* const> pages);
   /// Offers `page` of the first group, now full with `tokens`, to others; `parent` is the page before it (PrefixIndex::kRoot for
   /// the first), itself published. If an equal page is known, the caller becomes a user of that one instead. Returns the page to
@@ -151,6 +153,10 @@ class PageCache {
   /// Pages of a group that it has, and nobody uses.
   static int spare(const Group& group) { return group.free + group.idle.count(); }
   bool has_room(const PageCounts& wanted, const FreedPages* freed) const;
+  /// Whether what is promised could still be had once a group takes a page of a slab of which nobody uses a page.
+  bool can_miss_slab(int group) const;
+  /// Evicts the page that has been idle longest of those in slabs of which somebody uses a page; false if there is none.
+  bool evict_in_used_slab(int group);
   bool is_known(int group, int32_t place) const;
   void retain(int group, int32_t place);
   void release_place(int group, int32_t place);
@@ -173,7 +179,7 @@ class PageCache {
   std::vector<Group> groups_;
   std::vector<int> owners_;  // [slabs] group, or -1
   std::vector<int> free_slabs_;
-  std::vector<int> idle_seen_;        // [slabs] of `coldest_unused`
+  std::vector<int> idle_seen_;  // [slabs] of `coldest_unused`
   int64_t uses_ = 0;
   struct Claim {
     int sharer = 0;
@@ -182,7 +188,7 @@ class PageCache {
   int sharers_ = 0;
   std::vector<std::optional<PageCounts>> promises_;  // by sharer; none: it is gone
   std::vector<Claim> claims_;                        // the oldest first
-  std::optional<PrefixIndex> index_;  // of places
+  std::optional<PrefixIndex> index_;                 // of places
 };
 
 }  // namespace sluice

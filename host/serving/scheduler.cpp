@@ -118,7 +118,9 @@ void Scheduler::release_pages(Sequence& sequence) {
   for (int group = 0; group < static_cast<int>(sequence.kept.size()); ++group) {
     KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
     cache_.release(group, kept.pages);
+    cache_.release(group, kept.copied);
     kept.pages.clear();
+    kept.copied.clear();
     kept.stale.clear();
     kept.first = 0;
   }
@@ -178,7 +180,7 @@ void Scheduler::grow() {
     if (missing == PageCounts{}) continue;
     const auto has_room = [&] { return cache_.has_room(missing + left_for_others(i == 0)); };
     while (!has_room() && running_.back() != &sequence) preempt(*running_.back());
-    if (has_room() && cache_.make_room(missing)) {
+    if (cache_.make_room(missing + left_for_others(i == 0))) {
       take_for_rows(sequence, sequence.computed + 1);
     } else {
       preempt(sequence);  // the last in rank: everyone before it has its page
@@ -190,7 +192,8 @@ void Scheduler::grow() {
 int Scheduler::rows_with_room(const Sequence& sequence, int rows) const {
   const auto has_window = [&](int group) { return cache_.window(group) > 0; };
   if (std::none_of(groups_.begin(), groups_.end(), has_window)) return rows;  // it has the pages of all of its tokens
-  while (rows > 0 && !cache_.has_room(missing_for_rows(sequence, sequence.computed + rows))) {
+  const PageCounts left = left_for_others(&sequence == running_.front());
+  while (rows > 0 && !cache_.has_room(missing_for_rows(sequence, sequence.computed + rows) + left)) {
     // Up to the page before.
     rows = (pages_for(sequence.computed + rows, cache_.page()) - 1) * cache_.page() - sequence.computed;
   }
@@ -308,7 +311,7 @@ void Scheduler::append(Sequence& sequence, int rows, bool decoding) {
   for (int i = rows - entry.logit_rows; i < rows; ++i) pass_.logit_rows.push_back(row + i);
   pass_.entries.push_back(entry);
   pass_.tokens.insert(pass_.tokens.end(), sequence.tokens.begin() + first, sequence.tokens.begin() + end);
-  cache_.make_room(missing_for_rows(sequence, end));
+  cache_.make_room(missing_for_rows(sequence, end) + left_for_others(&sequence == running_.front()));
   take_for_rows(sequence, end);
   pass_.batch.add({.first = first, .rows = rows, .decoding = decoding, .seed = sequence.seed, .state = sequence.state});
   for (const int group : groups_) {
@@ -336,6 +339,7 @@ int Scheduler::unfinished() const {
 
 bool Scheduler::can_plan_ahead() {
   admitted_.clear();
+  promise_first();
   if (!waiting_.empty()) {
     Sequence& next = **next_waiting();
     // Where it fits as it is, somebody may still give way to whoever comes after it.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -17,6 +18,10 @@ struct KeptPages {
   std::vector<int32_t> stale;   // after admission, until `filled`: places of pages of fields that are to be recomputed
 
   int end() const { return first + static_cast<int>(pages.size()); }
+  /// Those that are there: of a known prefix fields may be missing.
+  int count() const {
+    return static_cast<int>(std::count_if(pages.begin(), pages.end(), [](int32_t page) { return page != PageCache::kMissing; }));
+  }
 };
 
 /// A request as the scheduler sees it: tokens, pages and how far they have been computed.
@@ -86,8 +91,8 @@ struct SchedulerOptions {
 /// nothing allocates in passes that admit nobody.
 ///
 /// Schedulers may share a cache (PageCache). The first in rank of each is then admitted once there is room for all that it will
-/// ever hold, which is kept free for it, so that it ends. Where that is not so, as for who becomes the first later, it may give up
-/// its pages, and waits for others to end. While nobody of a scheduler runs, no other admits anybody in the way of its first.
+/// ever hold, which is kept free for it, so that it ends. Who becomes the first later may find no such room: it may then give up
+/// its pages, and waits until there is. While nobody of a scheduler runs, no other admits anybody in the way of its first.
 ///
 /// Callers share what there is: next is, of the highest priority, the earliest of the caller who has the fewest sequences
 /// running, if need be in place of those of lower priority and of the latest of who has at least two more; and prompts of several
@@ -161,7 +166,8 @@ class Scheduler {
   bool fits(const Sequence& newcomer) const;
   /// Whether nobody but `sequence` has any pages, whatever scheduler it is of.
   bool is_alone(const Sequence& sequence) const;
-  /// Pages that a sequence will still take if it never gives up any. `keeps`: those that it has are its own, else they are copied.
+  /// Pages that a sequence will still take if it never gives up any. `keeps`: those that it has are its own, else they are
+  /// copied.
   PageCounts missing_to_the_end(const Sequence& sequence, bool keeps) const;
   /// What is to be left for others, where schedulers share the cache: what they are promised, and, for others than the first in
   /// rank, what that one is.

@@ -129,18 +129,14 @@ bool Scheduler::fits(const Sequence& newcomer) const {
 bool Scheduler::is_alone(const Sequence& sequence) const {
   if (!cache_.is_shared()) return true;
   int64_t own = 0;
-  for (const int group : groups_) {
-    const std::vector<int32_t>& pages = sequence.kept[static_cast<size_t>(group)].pages;
-    own += std::count_if(pages.begin(), pages.end(), [](int32_t page) { return page != PageCache::kMissing; });
-  }
+  for (const int group : groups_) own += sequence.kept[static_cast<size_t>(group)].count();
   return cache_.uses() == own;
 }
 
 PageCounts Scheduler::missing_to_the_end(const Sequence& sequence, bool keeps) const {
   PageCounts missing{};
   for (const int group : groups_) {
-    const std::vector<int32_t>& pages = sequence.kept[static_cast<size_t>(group)].pages;
-    const auto has = static_cast<int>(std::count_if(pages.begin(), pages.end(), [](int32_t page) { return page != PageCache::kMissing; }));
+    const int has = sequence.kept[static_cast<size_t>(group)].count();
     const int all = pages_for(sequence.most_tokens, cache_.page());
     const int most = cache_.window(group) == 0 ? all : std::min(all, window_pages(group));
     missing[static_cast<size_t>(group)] = std::max(0, most - (keeps ? has : 0));
@@ -157,9 +153,8 @@ PageCounts Scheduler::left_for_others(bool is_first) const {
 }
 
 void Scheduler::promise_first() {
-  if (!cache_.is_shared()) return;
   cache_.promise(sharer_, {});
-  if (running_.empty()) return;
+  if (!cache_.is_shared() || running_.empty()) return;
   const PageCounts missing = missing_to_the_end(*running_.front(), true);
   if (cache_.has_room(missing + left_for_others(true))) cache_.promise(sharer_, missing);
 }
@@ -177,8 +172,7 @@ PageCounts Scheduler::missing_pages(const Sequence& newcomer) const {
     const KeptPages& kept = newcomer.kept[static_cast<size_t>(group)];
     const int all = pages_for(static_cast<int>(newcomer.tokens.size()), cache_.page());
     const int wanted = cache_.window(group) == 0 ? all : std::min(all - kept.first, window_pages(group));
-    const auto has = std::count_if(kept.pages.begin(), kept.pages.end(), [](int32_t page) { return page != PageCache::kMissing; });
-    missing[static_cast<size_t>(group)] = wanted - (newcomer.own_pages ? 0 : static_cast<int>(has));
+    missing[static_cast<size_t>(group)] = wanted - (newcomer.own_pages ? 0 : kept.count());
   }
   return missing;
 }
@@ -216,10 +210,15 @@ void Scheduler::match_prefix(Sequence& sequence) {
 }
 
 void Scheduler::take_pages(Sequence& sequence) {
+  // Who shares the cache and is the first in rank finds room for all that it will ever hold.
+  const bool is_first = cache_.is_shared() && running_.empty();
+  const auto wanted = [&] {
+    return (is_first ? missing_to_the_end(sequence, !sequence.own_pages) : missing_pages(sequence)) + left_for_others(is_first);
+  };
   // Where there is no room it is alone: its pages are packed anew, without the known ones, and it copies nothing.
-  if (!cache_.make_room(missing_pages(sequence))) {
+  if (!cache_.make_room(wanted())) {
     release_pages(sequence);
-    cache_.make_room(missing_pages(sequence));
+    cache_.make_room(wanted());
   }
   const auto found = static_cast<int>(sequence.pages().size());
   sequence.computed = found * cache_.page();

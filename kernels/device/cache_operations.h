@@ -40,9 +40,9 @@ class CacheOperations : public virtual ObservedOperations {
   virtual void refresh_fields(int layer, const CompiledFlow& flow) = 0;
   /// What `refresh_pages` is to recompute the fields of.
   struct StalePages {
-    std::span<const int32_t> pages;  // of the layer's group
-    int last_tokens = 0;             // in the last of them, 1..page; the others are full
-    int field_group = -1;            // that has the fields, where they have pages of their own
+    std::span<const int32_t> pages;             // of the layer's group
+    int last_tokens = 0;                        // in the last of them, 1..page; the others are full
+    int field_group = -1;                       // that has the fields, where they have pages of their own
     std::span<const int32_t> field_pages = {};  // [pages] of it
   };
   /// The same for given pages, outside a pass.

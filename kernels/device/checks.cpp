@@ -52,14 +52,15 @@ void require_pages_of(const char* operation, const Plan& plan, const Pool& pool,
     const bool tokens = wanted.has_tokens;
     require_equal(operation, tokens ? "bytes of the pool's page" : "bytes of the pool's page of fields",
                   static_cast<int64_t>(kept.bytes), static_cast<int64_t>(wanted.bytes));
-    require_equal(operation, tokens ? "tokens of the pool's page" : "tokens of the pool's page of fields", kept.page, wanted.page);
+    require_equal(operation, tokens ? "tokens of the pool's page" : "tokens of the pool's page of fields", kept.page,
+                  wanted.page);
     require_equal(operation, "head dimension of the pool", kept.head_dim, wanted.head_dim);
   };
   require_layout(pool.layout(pool.map().place_of(layer).group), plan.layout);
   if (!plan.has_field_pages()) return;
-  if (!pool.map().has_group(field_group)) {
-    throw InternalError(fmt::format("{}: the flow's fields have pages of their own, and group {} is not there", operation,
-                                    field_group));
+  if (!pool.map().has_group(field_group) || pool.layout(field_group).has_tokens) {
+    throw InternalError(
+        fmt::format("{}: the flow's fields have pages of their own, and group {} has no fields", operation, field_group));
   }
   require_layout(pool.layout(field_group), plan.fields());
 }
@@ -207,7 +208,9 @@ void require_batch(const PassBatch& batch, const Pool& pool) {
     require(batch.groups[group].is_used(), "sequences with pages of a layer's group", 0, batch.sequences());
   }
   for (int group = 0; group < groups; ++group) {
-    if (batch.groups[group].is_used()) require_group_pages(batch, pool, group);
+    if (!batch.groups[group].is_used()) continue;
+    if (!pool.map().has_group(group)) throw InternalError(fmt::format("pass: pages of group {}, which is not there", group));
+    require_group_pages(batch, pool, group);
   }
   if (batch.field_group >= 0) require_fields(batch, pool);
 }

@@ -86,7 +86,8 @@ PoolMap::Group PoolMap::placed(CacheGroup group) const {
 PoolMap::Place PoolMap::field_place_of(int group, int layer) const {
   const std::vector<int>& layers = this->group(group).layers;
   const auto found = std::lower_bound(layers.begin(), layers.end(), layer);
-  if (found == layers.end() || *found != layer) throw InternalError(fmt::format("group {} has no fields of layer {}", group, layer));
+  if (found == layers.end() || *found != layer)
+    throw InternalError(fmt::format("group {} has no fields of layer {}", group, layer));
   return {group, static_cast<int>(found - layers.begin())};
 }
 

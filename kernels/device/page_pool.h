@@ -10,9 +10,9 @@
 
 namespace sluice {
 
-/// Layers that keep the same tokens, and what lies in a page of theirs: K and V, with a flow's fields or without, or fields alone.
-/// A sequence has a list of pages for each group, so that fields in a group of their own (a plane beside that of K and V) are
-/// kept and freed by themselves, and flows with other fields have the same K and V.
+/// Layers that keep the same tokens, and what lies in a page of theirs: K and V, with a flow's fields or without, or fields
+/// alone. A sequence has a list of pages for each group, so that fields in a group of their own (a plane beside that of K and V)
+/// are kept and freed by themselves, and flows with other fields have the same K and V.
 struct CacheGroup {
   std::vector<int> layers;  // ascending
   PageLayout layout;

@@ -64,8 +64,8 @@ struct Plan {
   FlowGraph graph;                         // after passes, verified
   PageLayout layout;                       // of the pages with K and V
   std::optional<PageLayout> field_layout;  // of the pages with the fields, where these have pages of their own
-  std::vector<NodeId> cache;    // cache-stage nodes in order; fused into one refresh per page
-  std::vector<PlanStep> index;  // index-stage steps in order
+  std::vector<NodeId> cache;               // cache-stage nodes in order; fused into one refresh per page
+  std::vector<PlanStep> index;             // index-stage steps in order
   AttendStep attend;
 
   bool has_field_pages() const { return field_layout.has_value(); }

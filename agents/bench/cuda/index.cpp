@@ -64,7 +64,8 @@ class IndexCase {
     flow_.reserve(shape.sequences, pages_);
     for (int layer = 0; layer < layers_; ++layer) {
       flow_.refresh(blocks(layer),
-                    {.count = shape.sequences * pages_, .pages = page_indices_.as<int32_t>(), .last_tokens = layout_.page}, nullptr);
+                    {.count = shape.sequences * pages_, .pages = page_indices_.as<int32_t>(), .last_tokens = layout_.page},
+                    nullptr);
     }
   }
 

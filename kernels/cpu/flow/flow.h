@@ -31,7 +31,7 @@ struct FlowRow {
   PageTable tokens;              // K and V
   PageTable fields;              // the same where fields lie with K and V
   int last_tokens = 0;           // tokens in the last page, 1..page
-  uint64_t seed = 0;                      // of the request
+  uint64_t seed = 0;             // of the request
   int layer = 0;
   int kv_head = 0;
   int64_t step = 0;               // tokens in the cache: the same for a step however it was batched

@@ -50,10 +50,10 @@ struct FlowArguments {
   int last_tokens;
 
   // Index stage.
-  const int* lengths;               // [sequences] tokens
-  const int* page_indptr;           // [sequences + 1]
-  const int* page_indices;          // pages, oldest first
-  const int* field_indptr;          // the same of the pages of fields, where these are others
+  const int* lengths;       // [sequences] tokens
+  const int* page_indptr;   // [sequences + 1]
+  const int* page_indices;  // pages, oldest first
+  const int* field_indptr;  // the same of the pages of fields, where these are others
   const int* field_indices;
   const unsigned long long* seeds;  // [sequences], or null
   const StateBlock* states;         // [sequences], or null

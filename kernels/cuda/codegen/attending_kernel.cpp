@@ -60,8 +60,8 @@ void AttendingWriter::declare_asking() {
     writer_.line("const int piece = (32 * i + lane) % {} * 16;", pieces);
     writer_.open("if (line < upcoming_pages * {})", run.lines);
     writer_.line("copy_piece(to + {} + line * {} + piece, upcoming.{}(a, line / {}) + {} + line % {} * {} + piece);", begin,
-                 run.stride(), is_tile_part(layout_.plan, run.part) ? "block" : "token_block", run.lines, run.part.offset, run.lines,
-                 run.bytes);
+                 run.stride(), is_tile_part(layout_.plan, run.part) ? "block" : "token_block", run.lines, run.part.offset,
+                 run.lines, run.bytes);
     writer_.close();
     writer_.close();
     begin += bytes_in_stage(run);

@@ -6,8 +6,8 @@
 
 namespace sluice::cuda::codegen {
 
-/// Writes what computes the fields of a page, `block`, in memory by the name of `tile`. Where fields have pages of their own, that
-/// of this page is `field_block`.
+/// Writes what computes the fields of a page, `block`, in memory by the name of `tile`. Where fields have pages of their own,
+/// that of this page is `field_block`.
 class FieldsWriter final : public NodeWriter {
  public:
   FieldsWriter(const FlowLayout& layout, Writer& writer, const Crew& crew);

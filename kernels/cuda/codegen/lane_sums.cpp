@@ -95,8 +95,8 @@ std::string LaneSums::piece_at(const Node& node, NodeId id, Index index) {
   while (k < pieces_.size() && pieces_[k].key != key) ++k;
   if (k == pieces_.size()) {
     const char* const block = part.in_field_page ? "field_block" : "block";
-    pieces_.push_back({key, type_name(part.type), fmt::format("{} + {}, {}", block, part.offset, position),
-                       bytes_of_piece(part.type), part});
+    pieces_.push_back(
+        {key, type_name(part.type), fmt::format("{} + {}, {}", block, part.offset, position), bytes_of_piece(part.type), part});
   }
   return fmt::format("part{}.of(j)", k);
 }

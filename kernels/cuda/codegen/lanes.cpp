@@ -87,7 +87,7 @@ class LaneWriter {
       if (piece == sums_.pieces().end()) return;
       writer.line("const uint8_t* const {} = {};", name,
                   is_tile_part(scope_.layout->plan, piece->part) ? tile_block(piece->part, at)
-                                                   : row_block(piece->part, fmt::format("first + {}", at)));
+                                                                 : row_block(piece->part, fmt::format("first + {}", at)));
     };
     declare("block", false);
     declare("field_block", true);

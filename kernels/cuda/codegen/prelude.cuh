@@ -1,5 +1,5 @@
-// What the kernels of all generated sources share. Text behind that of types.cuh, kernels/device/random.h and kFieldPages: whether
-// the flow's fields have pages of their own.
+// What the kernels of all generated sources share. Text behind that of types.cuh, kernels/device/random.h and kFieldPages:
+// whether the flow's fields have pages of their own.
 
 namespace sluice::cuda {
 

@@ -86,9 +86,9 @@ void RowTilesWriter::write_asking() {
     writer_.open("");
     const char* const id = !pairs ? "id" : run.part.in_field_page ? "id.x" : "id.y";
     writer_.line("const int page = __shfl_sync(~0U, {}, lane / {});", id, run.lines);
-    writer_.line("if (lane < pages * {}) copy_bytes(to + {} + lane * {}, row.{}(page) + {} + lane % {} * {}, {}, there);", run.lines,
-                 begin, run.stride(), run.part.in_field_page ? "field_block" : "block", run.part.offset, run.lines, run.bytes,
-                 run.bytes);
+    writer_.line("if (lane < pages * {}) copy_bytes(to + {} + lane * {}, row.{}(page) + {} + lane % {} * {}, {}, there);",
+                 run.lines, begin, run.stride(), run.part.in_field_page ? "field_block" : "block", run.part.offset, run.lines,
+                 run.bytes, run.bytes);
     writer_.close();
     begin += bytes_in_stage(run);
   }

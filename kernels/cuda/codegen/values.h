@@ -79,8 +79,8 @@ std::string linear(const Shape& shape, const Index& index);
 Index split(Writer& writer, const Shape& shape, const std::string& position);
 /// Where the element of a node lies that the kernel or an earlier one keeps; nothing for what is computed where it is read.
 std::optional<std::string> place_of(const KernelScope& scope, NodeId id, const Index& index);
-/// Tiles have the numbers of their pages at hand, `ids`: of the pages with fields, where these are others than those with K and V.
-/// Whether a part lies in the pages that `ids` are of.
+/// Kernels for pieces of rows have the numbers of a tile's pages at hand, `ids`: of the pages with fields, where these are others
+/// than those with K and V. Whether a part lies in the pages that these `ids` are of.
 bool is_tile_part(const Plan& plan, const BlockPart& part);
 /// The block of such a part, of the page `at` of the tile.
 std::string tile_block(const BlockPart& part, const std::string& at);

@@ -128,8 +128,8 @@ class CudaFlow final {
   /// Whether what `attend` does to so many sequences of so many pages depends on whether they are even.
   bool minds_evenness(int sequences, int pages) const { return attending_path(sequences, pages).blocks > 0; }
 
-  /// Recomputes the fields of pages, of all KV heads. Returns whether there was anything to do: whether a kernel was queued, which
-  /// lets others start once it has waited itself.
+  /// Recomputes the fields of pages, of all KV heads. Returns whether there was anything to do: whether a kernel was queued,
+  /// which lets others start once it has waited itself.
   bool refresh(const FlowBlocks& blocks, const StaleBlocks& stale, Stream stream);
 
   /// Runs the index stage of one layer for all sequences and KV heads. Exact top-k keeps the order of

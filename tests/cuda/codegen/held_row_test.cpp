@@ -47,9 +47,8 @@ class CudaHeldRow : public testing::GpuTest {
   void SetUp() override {
     GpuTest::SetUp();
     if (!runs()) return;
-    library_.emplace(KernelLibrary::compile(codegen::shared_text(false) + codegen::kRowText +
-                                                codegen::kTypesText + codegen::kAttendingText + codegen::kClusterAttendingText +
-                                                kKernel,
+    library_.emplace(KernelLibrary::compile(codegen::shared_text(false) + codegen::kRowText + codegen::kTypesText +
+                                                codegen::kAttendingText + codegen::kClusterAttendingText + kKernel,
                                             nullptr));
   }
 

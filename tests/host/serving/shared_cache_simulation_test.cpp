@@ -327,6 +327,24 @@ TEST(SharedCacheSimulation, TheFirstOfEachSchedulerIsNeverInterrupted) {
   EXPECT_EQ(sequences[1]->preemptions, 0);
 }
 
+// What was promised to one who has ended is nobody's, though nobody else was there when it ended.
+TEST(SharedCacheSimulation, PromisesEndWithRequests) {
+  const PageLayout layout = page_layout({.head_dim = 8, .group = 1, .page = 8}, {});
+  const PoolMap map(1, {{{0}, layout}}, layout.bytes * 2, 20);
+  PageCache cache(map, {.page = 8, .share = false, .windows = {0}});
+  const SchedulerOptions options{.max_batch = 4, .max_pass_tokens = 40, .max_logit_rows = 4};
+  Scheduler one(cache, options);
+  Sequence sequence{.id = 1, .tokens = std::vector<int32_t>(16, 1), .prompt = 16, .most_tokens = 140};
+  {
+    const Scheduler other(cache, options);
+    one.add(sequence);
+    one.admit();
+    EXPECT_NE(cache.promised(), PageCounts{});
+  }
+  one.remove(sequence);
+  EXPECT_EQ(cache.promised(), PageCounts{});
+}
+
 // Small requests of one flow come without end; a large one of another gets its turn.
 TEST(SharedCacheSimulation, WhoNeedsMuchIsNotPassedOverForEver) {
   const PageLayout layout = page_layout({.head_dim = 8, .group = 1, .page = 8}, {});

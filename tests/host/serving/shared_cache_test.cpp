@@ -104,6 +104,19 @@ class SharedCache : public ::testing::Test {
     return engine.run_all().at(0).tokens;
   }
 
+  /// Pages of a group that have so many users.
+  static int pages_with(KvCache& cache, int group, int users) {
+    const PoolMap& map = cache.pool().map();
+    int count = 0;
+    for (int slab = 0; slab < map.slabs(); ++slab) {
+      const int32_t first = map.first_page(group, slab);
+      for (int32_t page = first; page < first + map.slab_pages(group); ++page) {
+        count += cache.pages().users(group, page) == users ? 1 : 0;
+      }
+    }
+    return count;
+  }
+
   std::shared_ptr<KvCache> shared(int pages = 256) const {
     return create_shared_cache(*device_, model_->config(), options(pages));
   }
@@ -148,12 +161,14 @@ TEST_F(SharedCache, RequestsOfTwoEnginesHaveTheSamePages) {
   one->submit(request(75, 40));
   for (int i = 0; i < 8; ++i) one->step();  // decoding
   one->settle();
-  const int before = cache->pages().free_pages(0);
   other->submit(request(75, 40));
   for (int i = 0; i < 4; ++i) other->step();
   other->settle();
-  // Nine full pages are shared; the tenth is its own.
-  EXPECT_EQ(cache->pages().free_pages(0), before - 1);
+  // Nine full pages of K and V; fields are nobody else's.
+  EXPECT_EQ(pages_with(*cache, 0, 2), 9);
+  EXPECT_EQ(pages_with(*cache, 1, 2), 0);
+  EXPECT_EQ(pages_with(*cache, 2, 2), 0);
+  EXPECT_EQ(one->stats().pages_free, other->stats().pages_free);
   const std::vector<int32_t> of_one = one->run_all().at(0).tokens;
   const std::vector<int32_t> of_other = other->run_all().at(0).tokens;
   EXPECT_EQ(of_one, alone(&plans_[0], request(75, 40)));
@@ -249,8 +264,25 @@ TEST_F(SharedCache, SaysWhoHasThePages) {
   EXPECT_EQ(other->run_all().size(), 1U);
 }
 
+// A flow that no layer runs has no fields.
+TEST_F(SharedCache, TakesAFlowWithoutSparseLayers) {
+  const auto cache = shared();
+  std::string text = kQuest;
+  text.replace(text.find("kv ="), 0, "layers = { rest = \"full\" }, ");
+  const Plan plan = plan_of(text);
+  const auto full = engine(cache, &plan);
+  full->submit(request(40, 9));
+  EXPECT_EQ(full->run_all().at(0).tokens, alone(nullptr, request(40, 9)));
+  EXPECT_FALSE(cache->pool().map().has_group(1));
+}
+
 TEST_F(SharedCache, RefusesWhatCannotShareIt) {
   const auto cache = shared();
+  const auto other_device = create_cpu_device({1});
+  const auto other_model = load_model(directory_.path(), *other_device);
+  EngineOptions elsewhere = options();
+  elsewhere.cache = cache;
+  EXPECT_THROW(Engine(*other_device, *other_model, nullptr, elsewhere), InputError);
   std::string text = kQuest;
   text.replace(text.find("page = 8"), 8, "page = 16");
   const Plan pages_of_16 = plan_of(text);

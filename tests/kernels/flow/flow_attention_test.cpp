@@ -26,8 +26,8 @@ Probed run(Device& device, PagedBatch& batch, const CompiledFlow& flow, std::vec
   device.end_pass();
   for (int s = 0; s < batch.batch().sequences(); ++s) {
     const int length = batch.length(s);
-    device.refresh_pages(batch.pool(), 0,
-                         {.pages = batch.pages(s), .last_tokens = (length - 1) % batch.pool().layout().page + 1}, flow);
+    device.refresh_pages(batch.pool(), 0, {.pages = batch.pages(s), .last_tokens = (length - 1) % batch.pool().layout().page + 1},
+                         flow);
   }
   device.begin_pass(batch.batch(), batch.pool());
   device.attention({.query_heads = query_heads, .scale = 0.125f, .flow = &flow, .probe = &probe}, test::matrix_of(q, columns),
