@@ -45,9 +45,8 @@ std::shared_ptr<KvCache> EngineMaker::shared_cache(const Plan* plan, const Engin
     wanted.page = plan->layout.page;
     wanted.kv = plan->layout.kv;
   }
-  std::weak_ptr<KvCache>& known = caches_[{wanted.page, wanted.kv}];
-  std::shared_ptr<KvCache> cache = known.lock();
-  if (cache == nullptr) known = cache = create_shared_cache(device_, model_.config(), wanted);
+  std::shared_ptr<KvCache>& cache = caches_[{wanted.page, wanted.kv}];
+  if (cache == nullptr) cache = create_shared_cache(device_, model_.config(), wanted);
   return cache->takes_fields() ? cache : nullptr;
 }
 
@@ -69,8 +68,8 @@ std::unique_ptr<FlowEngine> EngineMaker::make(const LiveTask& live, int engines_
           auto slot = std::make_unique<EngineSlot>(on, model_, flow, plan, engine, metrics_);
           if (options_.log) {
             const double bytes = static_cast<double>(engine.cache ? engine.cache->pool().bytes() : engine.pool_bytes);
-            options_.log->info("an engine for {}: {} pages in {:.1f} GiB{}, at most {} requests at once", name,
-                               slot->stats().pages_total, bytes / (1 << 30), engine.cache ? " that others share" : "",
+            options_.log->info("an engine for {}: {} pages in {:.0f} MiB{}, at most {} requests at once", name,
+                               slot->stats().pages_total, bytes / (1 << 20), engine.cache ? " that others share" : "",
                                engine.max_batch);
           }
           return slot;

@@ -32,7 +32,7 @@ class EngineMaker {
   int max_batch() const;
 
  private:
-  /// The cache that engines of the flow share, while any of them is there; null if no other flow has room for its fields in it.
+  /// The cache that engines of the flow share; null if no other flow has room for its fields in it.
   std::shared_ptr<KvCache> shared_cache(const Plan* plan, const EngineOptions& engine);
 
   const GenerationOptions& options_;
@@ -41,7 +41,8 @@ class EngineMaker {
   const Model& model_;
   GenerationMetrics& metrics_;
   const std::function<void()> changed_;
-  std::map<std::pair<int, DataType>, std::weak_ptr<KvCache>> caches_;  // by tokens and type of a page
+  /// By tokens and type of a page. They stay, so that what is known of prompts outlives engines.
+  std::map<std::pair<int, DataType>, std::shared_ptr<KvCache>> caches_;
 };
 
 }  // namespace sluice

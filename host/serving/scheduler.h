@@ -90,9 +90,10 @@ struct SchedulerOptions {
 /// its pages lie in too many slabs: whoever then admits again gives it pages that lie together. Knows neither models nor devices;
 /// nothing allocates in passes that admit nobody.
 ///
-/// Schedulers may share a cache (PageCache). The first in rank of each is then admitted once there is room for all that it will
-/// ever hold, which is kept free for it, so that it ends. Who becomes the first later may find no such room: it may then give up
-/// its pages, and waits until there is. While nobody of a scheduler runs, no other admits anybody in the way of its first.
+/// Schedulers may share a cache (PageCache). The first in rank of each is then admitted once there is room for it and for some
+/// pages more, which are kept free for it. If it has to give up its pages all the same, it is admitted again once there is room
+/// for all that it will ever hold, so that it ends. While nobody of a scheduler runs, no other admits anybody in the way of its
+/// first.
 ///
 /// Callers share what there is: next is, of the highest priority, the earliest of the caller who has the fewest sequences
 /// running, if need be in place of those of lower priority and of the latest of who has at least two more; and prompts of several
@@ -166,9 +167,9 @@ class Scheduler {
   bool fits(const Sequence& newcomer) const;
   /// Whether nobody but `sequence` has any pages, whatever scheduler it is of.
   bool is_alone(const Sequence& sequence) const;
-  /// Pages that a sequence will still take if it never gives up any. `keeps`: those that it has are its own, else they are
-  /// copied.
-  PageCounts missing_to_the_end(const Sequence& sequence, bool keeps) const;
+  /// Pages that a sequence which is to be the first in rank will take before long; once it has given up its pages, all that it
+  /// will still take. `keeps`: those that it has are its own, else they are copied.
+  PageCounts missing_ahead(const Sequence& sequence, bool keeps) const;
   /// What is to be left for others, where schedulers share the cache: what they are promised, and, for others than the first in
   /// rank, what that one is.
   PageCounts left_for_others(bool is_first) const;

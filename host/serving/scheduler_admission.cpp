@@ -30,7 +30,7 @@ std::span<Sequence* const> Scheduler::admit() {
   while (!waiting_.empty()) {
     Sequence& sequence = **next_waiting();
     if (!make_room(sequence)) {
-      if (running_.empty()) cache_.claim(sharer_, missing_to_the_end(sequence, true));
+      if (running_.empty()) cache_.claim(sharer_, missing_ahead(sequence, true));
       break;
     }
     cache_.drop_claim(sharer_);
@@ -119,7 +119,7 @@ bool Scheduler::fits(const Sequence& newcomer) const {
   // Where pages of its known prefix are in the way, `take_pages` gives them up.
   if (running() == 0 && is_alone(newcomer) && cache_.claimed_before(sharer_) == PageCounts{}) return true;
   // Growth for everyone who runs, or the newcomer would be thrown out again at once.
-  PageCounts wanted = running() == 0 ? missing_to_the_end(newcomer, !newcomer.own_pages) : missing_pages(newcomer);
+  PageCounts wanted = running() == 0 ? missing_ahead(newcomer, !newcomer.own_pages) : missing_pages(newcomer);
   for (const Sequence* each : running_) {
     for (const int group : groups_) wanted[static_cast<size_t>(group)] += growth(*each, group);
   }
@@ -133,11 +133,15 @@ bool Scheduler::is_alone(const Sequence& sequence) const {
   return cache_.uses() == own;
 }
 
-PageCounts Scheduler::missing_to_the_end(const Sequence& sequence, bool keeps) const {
+PageCounts Scheduler::missing_ahead(const Sequence& sequence, bool keeps) const {
+  constexpr int kFewPages = 4;
+  constexpr int kPart = 16;  // of the pool: who asks for as many tokens as there may be rarely gets them
+  const int ahead =
+      pages_for(static_cast<int>(sequence.tokens.size()), cache_.page()) + std::max(kFewPages, cache_.pages() / kPart);
+  const int all = std::min(pages_for(sequence.most_tokens, cache_.page()), sequence.preemptions == 0 ? ahead : cache_.pages());
   PageCounts missing{};
   for (const int group : groups_) {
     const int has = sequence.kept[static_cast<size_t>(group)].count();
-    const int all = pages_for(sequence.most_tokens, cache_.page());
     const int most = cache_.window(group) == 0 ? all : std::min(all, window_pages(group));
     missing[static_cast<size_t>(group)] = std::max(0, most - (keeps ? has : 0));
   }
@@ -155,8 +159,12 @@ PageCounts Scheduler::left_for_others(bool is_first) const {
 void Scheduler::promise_first() {
   cache_.promise(sharer_, {});
   if (!cache_.is_shared() || running_.empty()) return;
-  const PageCounts missing = missing_to_the_end(*running_.front(), true);
-  if (cache_.has_room(missing + left_for_others(true))) cache_.promise(sharer_, missing);
+  const Sequence& first = *running_.front();
+  for (const PageCounts& missing : {missing_ahead(first, true), missing_for_rows(first, first.computed + 1)}) {
+    if (!cache_.has_room(missing + left_for_others(true))) continue;
+    cache_.promise(sharer_, missing);
+    return;
+  }
 }
 
 int Scheduler::growth(const Sequence& sequence, int group) const {
@@ -213,7 +221,7 @@ void Scheduler::take_pages(Sequence& sequence) {
   // Who shares the cache and is the first in rank finds room for all that it will ever hold.
   const bool is_first = cache_.is_shared() && running_.empty();
   const auto wanted = [&] {
-    return (is_first ? missing_to_the_end(sequence, !sequence.own_pages) : missing_pages(sequence)) + left_for_others(is_first);
+    return (is_first ? missing_ahead(sequence, !sequence.own_pages) : missing_pages(sequence)) + left_for_others(is_first);
   };
   // Where there is no room it is alone: its pages are packed anew, without the known ones, and it copies nothing.
   if (!cache_.make_room(wanted())) {

@@ -204,6 +204,45 @@ TEST(EngineThread, FlowsThatShareACacheFindEachOthersPrompts) {
   }
 }
 
+// One place for flows, whose engine goes when the next one comes: what was known of prompts stays.
+TEST(EngineThread, WhatIsKnownOfPromptsOutlivesEngines) {
+  GenerationMetrics metrics("mini");
+  GenerationOptions options = one_engine(testing::source_path("host/models/mini").string());
+  options.most_engines = 2;
+  options.shares_cache = true;
+  EngineThread engines(options, metrics);
+  int cached = 0;
+  for (const char* flow : {"quest", "nsa_topk", "h2o", "quest"}) {
+    const GenerationTask asked = long_task(flow, 101, 0);
+    engines.submit({asked});
+    const std::optional<Answer> answer = answer_of(*asked.events);
+    ASSERT_TRUE(answer) << flow;
+    EXPECT_EQ(answer->cached, cached) << flow;
+    cached = 96;
+  }
+}
+
+// More flows with fields than a pool has room for: the last ones have pools of their own.
+TEST(EngineThread, AFlowThatFindsNoRoomForItsFieldsHasAPoolOfItsOwn) {
+  GenerationMetrics metrics("mini");
+  GenerationOptions options = one_engine(testing::source_path("host/models/mini").string());
+  options.most_engines = 20;
+  options.shares_cache = true;
+  options.read_flow = [shipped = options.read_flow](const std::string&, const TraceOptions& trace) {
+    return shipped("quest", trace);
+  };
+  EngineThread engines(options, metrics);
+  std::vector<int32_t> first;
+  for (int i = 0; i < 18; ++i) {
+    const GenerationTask asked = long_task("quest" + std::to_string(i), 40, 0);
+    engines.submit({asked});
+    const std::optional<Answer> answer = answer_of(*asked.events);
+    ASSERT_TRUE(answer) << i;
+    if (i == 0) first = answer->tokens;
+    EXPECT_EQ(answer->tokens, first) << i;
+  }
+}
+
 // Pools that hold a few of the requests at a time.
 TEST(EngineThread, EnginesThatShareACacheAllGetOn) {
   std::vector<std::vector<int32_t>> apart;

@@ -286,8 +286,9 @@ TEST(SharedCacheSimulation, PagesHoldTheRightHistoryAndAllEnd) {
   EXPECT_GT(preemptions, 100U);
 }
 
-// Nobody takes the pages that the first of another scheduler's requests will want: it never gives up its own.
-TEST(SharedCacheSimulation, TheFirstOfEachSchedulerIsNeverInterrupted) {
+// Nobody takes the pages that the first of another scheduler's requests will soon want, and none at all once it has given up its
+// own.
+TEST(SharedCacheSimulation, TheFirstOfEachSchedulerIsInterruptedOnceAtMost) {
   const PageLayout layout = page_layout({.head_dim = 8, .group = 1, .page = 8}, {});
   const PoolMap map(1, {{{0}, layout}}, layout.bytes * 2, 20);
   PageCache cache(map, {.page = 8, .share = false, .windows = {0}});
@@ -323,8 +324,8 @@ TEST(SharedCacheSimulation, TheFirstOfEachSchedulerIsNeverInterrupted) {
     }
   }
   EXPECT_EQ(ended, sequences.size());
-  EXPECT_EQ(sequences[0]->preemptions, 0);
-  EXPECT_EQ(sequences[1]->preemptions, 0);
+  EXPECT_LE(sequences[0]->preemptions, 1);
+  EXPECT_LE(sequences[1]->preemptions, 1);
 }
 
 // What was promised to one who has ended is nobody's, though nobody else was there when it ended.
@@ -334,7 +335,11 @@ TEST(SharedCacheSimulation, PromisesEndWithRequests) {
   PageCache cache(map, {.page = 8, .share = false, .windows = {0}});
   const SchedulerOptions options{.max_batch = 4, .max_pass_tokens = 40, .max_logit_rows = 4};
   Scheduler one(cache, options);
-  Sequence sequence{.id = 1, .tokens = std::vector<int32_t>(16, 1), .prompt = 16, .most_tokens = 140};
+  Sequence sequence;
+  sequence.id = 1;
+  sequence.tokens.assign(16, 1);
+  sequence.prompt = 16;
+  sequence.most_tokens = 140;
   {
     const Scheduler other(cache, options);
     one.add(sequence);
