@@ -251,6 +251,45 @@ TEST_F(SharedCache, EnginesThatCompeteForPagesAllEnd) {
   }
 }
 
+// Layers that keep the last tokens beside the others, whose fields have pages of their own.
+TEST_F(SharedCache, LayersWithAWindowAreShared) {
+  std::string text = kQuest;
+  text.replace(text.find("kv ="), 0, "layers = { [1] = \"full\", rest = \"sparse\" }, ");
+  const Plan plan = plan_of(text);
+  EngineOptions with_window = options(60);
+  with_window.windows = {{{1}, 20}};
+  std::vector<Request> requests;
+  for (int i = 0; i < 6; ++i) requests.push_back(request(30 + 17 * i, 20, i / 2));
+  std::vector<std::vector<int32_t>> wanted;
+  for (const Plan* flow : {static_cast<const Plan*>(nullptr), &plan}) {
+    for (const Request& each : requests) {
+      Engine alone(*device_, *model_, flow, with_window);
+      alone.submit(each);
+      wanted.push_back(alone.run_all().at(0).tokens);
+    }
+  }
+  EngineOptions shares = options();
+  shares.cache = create_shared_cache(*device_, model_->config(), with_window);
+  Engine dense(*device_, *model_, nullptr, shares);
+  Engine quest(*device_, *model_, &plan, shares);
+  for (Engine* engine : {&dense, &quest}) {
+    for (const Request& each : requests) engine->submit(each);
+  }
+  for (bool busy = true; busy;) {
+    const bool of_dense = dense.step();
+    busy = quest.step() || of_dense;
+  }
+  size_t first = 0;
+  for (Engine* engine : {&dense, &quest}) {
+    std::vector<RequestResult> results = engine->take_finished();
+    ASSERT_EQ(results.size(), requests.size());
+    for (const RequestResult& result : results)
+      EXPECT_EQ(result.tokens, wanted[first + result.id - 1]) << first << ", " << result.id;
+    first += requests.size();
+  }
+  EXPECT_EQ(shares.cache->pages().uses(), 0);
+}
+
 TEST_F(SharedCache, SaysWhoHasThePages) {
   const auto cache = shared(24);
   const auto one = engine(cache, nullptr);
