@@ -127,6 +127,8 @@ class PageCache {
   int32_t publish_beside(int32_t node, int group, int32_t page);
 
  private:
+  static constexpr int kNobody = -1;  // who owns a slab that no group has
+
   // Inside, a page is known by its place among all that its group could have, which has no gaps: slab * slab_pages + i. Outside
   // it is known by its number (PoolMap).
   struct Group {
