@@ -54,7 +54,7 @@ std::string beside_dense(double bytes, double dense) {
 }
 
 int count_sparse_layers(const Plan& plan, int layers) {
-  if (plan.graph.selection() == kNoNode) return 0;
+  if (plan.attend.selection() == kNoNode) return 0;
   int sparse = 0;
   for (int layer = 0; layer < layers; ++layer) sparse += plan.graph.layers.is_sparse(layer, layers) ? 1 : 0;
   return sparse;

@@ -52,11 +52,19 @@ struct AttendedSource {
   PagePart keys;
   PagePart values;
   NodeId bias = kNoNode;  // an output of an earlier step, or none
+
+  /// Whether it is the tokens of its pages.
+  bool is_plain() const { return keys == PagePart{} && values == PagePart{} && bias == kNoNode; }
 };
 
 /// The last step: one softmax over the entries of all sources.
 struct AttendStep {
   std::vector<AttendedSource> sources;  // empty: the layer is dense
+
+  /// Whether it attends to the tokens of one selection's pages, or of all: devices take no more so far.
+  bool is_plain() const { return sources.empty() || (sources.size() == 1 && sources.front().is_plain()); }
+  /// Of a plain step; kNoNode: all pages.
+  NodeId selection() const { return sources.empty() ? kNoNode : sources.front().selection; }
 };
 
 /// What a device compiles: an optimised graph, its memory layout and its fused steps.

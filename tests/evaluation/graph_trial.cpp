@@ -105,7 +105,7 @@ Trial try_graph(const FlowGraph& graph, const TrialOptions& options) {
                       refusals([&] { return plan_report(compilation, workload_on(device)).text.size(); }));
   };
   const auto source = [&] {
-    if (cuda::codegen::refusal_of(compilation.plan.graph)) return size_t{0};
+    if (cuda::codegen::refusal_of_attention(compilation.plan)) return size_t{0};
     const cuda::codegen::GeneratedSource written = generate(cuda::codegen::FlowLayout(compilation.plan));
     const size_t most = std::max({written.text.size(), written.small_row_text.size(), written.attending_text.size(),
                                   written.cluster_attending_text.size()});

@@ -36,7 +36,7 @@ class CpuFlow final : public Flow {
     }
     int scored = 0;
     for (const NodeId id : scored_selections(plan_.graph)) scored_index_[id] = scored++;
-    if (plan_.graph.selection() != kNoNode && selection_index_[plan_.graph.selection()] < 0) {
+    if (plan_.attend.selection() != kNoNode && selection_index_[plan_.attend.selection()] < 0) {
       throw InternalError("flow: no step of the plan makes the selection");
     }
   }
@@ -72,12 +72,12 @@ class CpuFlow final : public Flow {
     check(row, own);
     const int pages = row.pages();
     const bool needs_run = plan_.graph.keeps_state() || row.scores != nullptr;
-    if (plan_.graph.selection() == kNoNode || (!needs_run && covers_all(pages))) return select_all(pages, selected);
+    if (plan_.attend.selection() == kNoNode || (!needs_run && covers_all(pages))) return select_all(pages, selected);
     for (size_t i = 0; i < plan_.graph.states.size(); ++i) own.states()[i] = state_of(row).load(row.layer, row.kv_head, i, pages);
     for (const ProgramStep& step : program_.index) run_step(step, row, own);
     // Loads of this step have seen the values of the last one; only now may they change.
     for (const NodeId save : program_.saves) keep(save, row, own);
-    const int result = selection_index_[plan_.graph.selection()];
+    const int result = selection_index_[plan_.attend.selection()];
     std::copy_n(own.selection(result).data(), own.selection_size(result), selected);
     return own.selection_size(result);
   }
@@ -196,9 +196,9 @@ class CpuFlow final : public Flow {
 
 }  // namespace flows
 
-void require_plain(const FlowGraph& graph) {
-  if (graph.attends_plainly()) return;
-  throw FlowError(graph.where,
+void require_plain(const Plan& plan) {
+  if (plan.attend.is_plain()) return;
+  throw FlowError(plan.graph.where,
                   "attention to other entries than the tokens of one selection's pages; device \"cpu\" has no way to run it",
                   "attend to one selection");
 }
@@ -209,7 +209,7 @@ std::unique_ptr<Flow> compile_flow(const Plan& plan, int layers, int kv_heads) {
     throw FlowError({plan.graph.name, 0},
                     fmt::format("{} query heads share a KV head; the CPU attends for at most {}", group, kMostHeads));
   }
-  require_plain(plan.graph);
+  require_plain(plan);
   verify_layers(plan.graph, layers);
   return std::make_unique<flows::CpuFlow>(plan, layers, kv_heads);
 }

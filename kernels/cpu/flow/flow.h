@@ -61,7 +61,7 @@ class Flow {
 };
 
 /// Throws FlowError for attention that the CPU has no way to run: to other entries than the tokens of one selection's pages.
-void require_plain(const FlowGraph& graph);
+void require_plain(const Plan& plan);
 
 /// Compiles `plan`. Throws FlowError if the CPU has no way to run it.
 std::unique_ptr<Flow> compile_flow(const Plan& plan, int layers, int kv_heads);

@@ -26,12 +26,12 @@ std::optional<Refusal> refusal_of(const PageLayout& layout) {
   return {};
 }
 
-std::optional<Refusal> refusal_of(const FlowGraph& graph) {
-  if (!graph.attends_plainly()) {
+std::optional<Refusal> refusal_of_attention(const Plan& plan) {
+  if (!plan.attend.is_plain()) {
     return Refusal{"attention to other entries than the tokens of one selection's pages; device \"cuda\" has no kernel for it",
                    "attend to one selection"};
   }
-  const size_t united = leaf_selections(graph).size();
+  const size_t united = leaf_selections(plan.graph).size();
   if (united <= Selection::kMostLeaves) return {};
   return Refusal{fmt::format("a union of {} selections; device \"cuda\" joins at most {}", united, Selection::kMostLeaves),
                  "unite fewer, or use --device cpu"};
@@ -45,7 +45,7 @@ std::optional<Refusal> refusal_of(const GeneratedSource& source) {
 }
 
 std::optional<Refusal> refusal_of(const Plan& plan) {
-  if (auto refusal = refusal_of(plan.graph)) return refusal;
+  if (auto refusal = refusal_of_attention(plan)) return refusal;
   if (auto refusal = refusal_of(plan.layout)) return refusal;
   return refusal_of(generate(FlowLayout(plan)));
 }

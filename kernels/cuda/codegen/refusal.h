@@ -14,8 +14,8 @@ struct Refusal {
   std::string hint;
 };
 
-/// Of a flow's selection; nothing if it runs it.
-std::optional<Refusal> refusal_of(const FlowGraph& graph);
+/// Of what a flow attends to; nothing if it runs that.
+std::optional<Refusal> refusal_of_attention(const Plan& plan);
 /// Of pages; nothing if it keeps them.
 std::optional<Refusal> refusal_of(const PageLayout& layout);
 /// Of the text of a flow; nothing if it compiles that.

@@ -143,8 +143,7 @@ bool newest_is_kept(const FlowLayout& layout) {
 }
 
 std::string why_not_whole_rows(const FlowLayout& layout) {
-  const FlowGraph& graph = layout.plan.graph;
-  if (graph.selection() == kNoNode) return "it selects nothing";
+  if (layout.plan.attend.selection() == kNoNode) return "it selects nothing";
   if (layout.launches.empty()) return "it computes nothing";
   for (const ScoredSelection& selection : layout.selections) {
     if (!insists_on_hints(layout.node(selection.node))) continue;

@@ -19,7 +19,7 @@ void require_accepted(const FlowGraph& graph, const std::optional<codegen::Refus
 
 /// Refused before anything is written for it.
 Plan accepted(Plan plan, int layers) {
-  require_accepted(plan.graph, codegen::refusal_of(plan.graph));
+  require_accepted(plan.graph, codegen::refusal_of_attention(plan));
   verify_layers(plan.graph, layers);
   return plan;
 }
