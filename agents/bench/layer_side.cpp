@@ -38,7 +38,14 @@ LayerSide::LayerSide(Device& device, const LayerShape& shape, const FlowGraph* f
   }
   pages_ = shape.tokens / layout_.page;
   const int count = shape.sequences * pages_;
-  create_pool(count);
+  pool_ = flow_ ? device.create_pool(map_of_plan(shape.layers, shape.kv_heads, count, flow_->plan()))
+                : device.create_pool(shape.layers, shape.kv_heads, count, layout_);
+  if (flow_ && flow_->plan().has_field_pages()) {
+    field_group_ = 1;
+    field_pages_.resize(static_cast<size_t>(count));
+    std::iota(field_pages_.begin(), field_pages_.end(), pool_->map().first_page(1, 1));
+    std::shuffle(field_pages_.begin(), field_pages_.end(), std::mt19937(2));
+  }
   device.reserve({.rows = shape.sequences,
                   .sequences = shape.sequences,
                   .pages_per_sequence = pages_,
@@ -77,22 +84,6 @@ LayerSide::LayerSide(Device& device, const LayerShape& shape, const FlowGraph* f
   keys_ = upload(keys, shape.sequences);
   values_ = upload(values, shape.sequences);
   outputs_ = upload(std::vector<float>(queries.size() / kQuerySets), shape.sequences);
-}
-
-void LayerSide::create_pool(int pages) {
-  if (!flow_ || !flow_->plan().has_field_pages()) {
-    pool_ = device_.create_pool(shape_.layers, shape_.kv_heads, pages, layout_);
-    return;
-  }
-  CacheGroup all{std::vector<int>(static_cast<size_t>(shape_.layers)), layout_};
-  std::iota(all.layers.begin(), all.layers.end(), 0);
-  const size_t page_bytes = layout_.bytes * shape_.kv_heads;
-  // A slab of K and V, and one of fields.
-  pool_ = device_.create_pool(PoolMap(shape_.kv_heads, {all}, page_bytes * (static_cast<size_t>(pages) * shape_.layers + 1), 2));
-  field_group_ = pool_->add_fields({all.layers, flow_->plan().fields()});
-  field_pages_.resize(static_cast<size_t>(pages));
-  std::iota(field_pages_.begin(), field_pages_.end(), pool_->map().first_page(field_group_, 1));
-  std::shuffle(field_pages_.begin(), field_pages_.end(), std::mt19937(2));
 }
 
 Matrix LayerSide::upload(const std::vector<float>& values, int64_t rows) {

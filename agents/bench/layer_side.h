@@ -53,7 +53,6 @@ class LayerSide {
     std::vector<int32_t> counts;    // [sequences, kv_heads]
   };
 
-  void create_pool(int pages);
   Matrix upload(const std::vector<float>& values, int64_t rows);
   std::vector<float> outputs() const;
   void poison_outputs();

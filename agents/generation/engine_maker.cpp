@@ -35,9 +35,9 @@ auto made(const Make& make, const std::string& name, spdlog::logger* log) {
 
 }  // namespace
 
-EngineMaker::EngineMaker(const GenerationOptions& options, const ModelConfig& config, Device& device, const Model& model,
-                         GenerationMetrics& metrics, std::function<void()> changed)
-    : options_(options), config_(config), device_(device), model_(model), metrics_(metrics), changed_(std::move(changed)) {}
+EngineMaker::EngineMaker(const GenerationOptions& options, Device& device, const Model& model, GenerationMetrics& metrics,
+                         std::function<void()> changed)
+    : options_(options), device_(device), model_(model), metrics_(metrics), changed_(std::move(changed)) {}
 
 std::shared_ptr<KvCache> EngineMaker::shared_cache(const Plan* plan, const EngineOptions& engine) {
   EngineOptions wanted = engine;
@@ -85,7 +85,7 @@ std::unique_ptr<FlowEngine> EngineMaker::make(const LiveTask& live, int engines_
 
 bool EngineMaker::is_dear(const Plan& plan) const {
   if (device_.info().works_beside_host) return false;  // there is one of it
-  return sluice::is_dear(plan, config_, options_of_engine(options_, device_.info(), {}));
+  return sluice::is_dear(plan, model_.config(), options_of_engine(options_, device_.info(), {}));
 }
 
 int EngineMaker::max_batch() const { return options_of_engine(options_, device_.info(), {}).max_batch; }

@@ -20,8 +20,8 @@ namespace sluice {
 class EngineMaker {
  public:
   /// `changed` is called by engines that run themselves, in their threads, when tasks have ended or they have failed.
-  EngineMaker(const GenerationOptions& options, const ModelConfig& config, Device& device, const Model& model,
-              GenerationMetrics& metrics, std::function<void()> changed);
+  EngineMaker(const GenerationOptions& options, Device& device, const Model& model, GenerationMetrics& metrics,
+              std::function<void()> changed);
 
   /// An engine for the flow of `live`; `engines_to_come`: with it. Throws FlowError if the device cannot run the flow,
   /// HttpProblem if the server lacks what it takes.
@@ -36,7 +36,6 @@ class EngineMaker {
   std::shared_ptr<KvCache> shared_cache(const Plan* plan, const EngineOptions& engine);
 
   const GenerationOptions& options_;
-  const ModelConfig& config_;
   Device& device_;
   const Model& model_;
   GenerationMetrics& metrics_;

@@ -115,7 +115,7 @@ bool EngineThread::ready() const {
 }
 
 void EngineThread::loop(Device& device, const Model& model) {
-  EngineMaker maker(options_, config_, device, model, metrics_, [this] {
+  EngineMaker maker(options_, device, model, metrics_, [this] {
     const std::lock_guard lock(mutex_);
     mail_.changed = true;
     changed_.notify_one();

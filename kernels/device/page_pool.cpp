@@ -112,6 +112,16 @@ void PoolMap::remove_fields(int group) {
   groups_[static_cast<size_t>(group)] = {};
 }
 
+PoolMap map_of_plan(int layers, int kv_heads, int pages, const Plan& plan) {
+  if (!plan.has_field_pages()) return {layers, kv_heads, pages, plan.layout};
+  CacheGroup tokens = group_of_all(layers, plan.layout);
+  // Room for as many pages, which may begin a page later.
+  const size_t slab = slab_of(layers, kv_heads, pages, plan.layout) + static_cast<size_t>(kv_heads) * plan.layout.bytes;
+  PoolMap map(kv_heads, {tokens}, slab, 2);
+  map.add_fields({std::move(tokens.layers), plan.fields()});
+  return map;
+}
+
 int32_t PoolMap::first_page(int group, int slab) const {
   const size_t bytes = page_bytes(group);
   return static_cast<int32_t>((static_cast<size_t>(slab) * slab_bytes_ + bytes - 1) / bytes);

@@ -89,6 +89,10 @@ class PoolMap {
   std::vector<Place> places_;  // [layers]
 };
 
+/// So many pages of K and V of `layers` layers as `plan` has them. Where its fields have pages of their own there are as many of
+/// these in a slab behind, of group 1, from PoolMap::first_page(1, 1) on.
+PoolMap map_of_plan(int layers, int kv_heads, int pages, const Plan& plan);
+
 /// All pages of one engine, or of several that share them.
 class Pool {
  public:

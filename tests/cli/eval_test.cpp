@@ -164,10 +164,16 @@ std::string short_model(const Folder& folder) {
 TEST(Eval, MeasuresSpeedAtTheWholeContextOfTheModel) {
   const Folder folder;
   const std::string json = folder.path("result.json");
-  const Ran ran = run_sluice({"eval", "full", "--model", short_model(folder), "--tasks", "needle_single", "--tokens", "512",
-                              "--samples", "2", "--threads", "0", "--json", json});
-  ASSERT_EQ(ran.exit_code, 0) << ran.err;
-  const auto flow = nlohmann::json::parse(read_file(json))["flows"][0];
+  const std::string model = short_model(folder);
+  nlohmann::json flow;
+  // On a machine that does other things as well a speed may be beyond what can be, and none is told.
+  for (int attempt = 0; attempt < 5 && !flow.contains("speedup"); ++attempt) {
+    const Ran ran = run_sluice({"eval", "full", "--model", model, "--tasks", "needle_single", "--tokens", "512", "--samples", "2",
+                                "--threads", "0", "--json", json});
+    ASSERT_EQ(ran.exit_code, 0) << ran.err;
+    flow = nlohmann::json::parse(read_file(json))["flows"][0];
+  }
+  ASSERT_TRUE(flow.contains("speedup")) << flow;
   EXPECT_EQ(flow["status"], "passed") << flow;
   EXPECT_GT(flow["speedup"]["ratio"], 0);
   EXPECT_EQ(flow["speedup"]["tokens"], 512) << "what is timed is what was asked";

@@ -142,18 +142,12 @@ void make_whole(std::vector<std::byte>& bytes) {
 /// A pool and a flow of one layer, with steps of attention over them.
 struct Side {
   Side(Device& device, const Plan& plan, int kv_heads, int pages)
-      : pool(device.create_pool(map_of(plan, kv_heads, pages))),
+      : pool(device.create_pool(map_of_plan(1, kv_heads, pages, plan))),
         flow(device.compile(plan, 1, kv_heads)),
         repetition(device.create_repetition()) {
     if (!plan.has_field_pages()) return;
-    field_group = pool->add_fields({{0}, plan.fields()});
-    first_field_page = pool->map().first_page(field_group, 1);
-  }
-
-  /// Fields in pages of their own have a slab, too.
-  static PoolMap map_of(const Plan& plan, int kv_heads, int pages) {
-    if (!plan.has_field_pages()) return {1, kv_heads, pages, plan.layout};
-    return {kv_heads, {{{0}, plan.layout}}, static_cast<size_t>(kv_heads) * plan.layout.bytes * (pages + 1), 2};
+    field_group = 1;
+    first_field_page = pool->map().first_page(1, 1);
   }
 
   std::unique_ptr<Pool> pool;

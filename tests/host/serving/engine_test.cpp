@@ -13,76 +13,19 @@
 #include "kernels/device/pass_batch.h"
 #include "scripting/base/error.h"
 #include "scripting/lua/trace.h"
-#include "tests/host/transformer/tiny_model.h"
+#include "tests/host/serving/tiny_engine.h"
 #include "tests/support/greedy_tokens.h"
 
 namespace sluice {
 namespace {
 
+using testing::kQuest;
+using testing::kStateful;
 using testing::TemporaryDirectory;
 using testing::TinyModel;
 
-constexpr const char* kQuest = R"(
-  local flow = sluice.flow { name = "quest", page = 8, kv = "f32" }
-  function flow.cache(c)
-    c.hi = c.k:max("token")
-    c.lo = c.k:min("token")
-  end
-  function flow.index(q, c)
-    local s = (q * c.hi):maximum(q * c.lo):sum("dim"):max("head")
-    return sluice.topk(s, { k = 2, first = 1, last = 1 })
-  end
-  return flow)";
-
-// Keeps state, so replaying after a preemption must rebuild it.
-constexpr const char* kStateful = R"(
-  local flow = sluice.flow { name = "stateful", page = 8, kv = "f32" }
-  function flow.cache(c)
-    c.mid = c.k:mean("token")
-    c.credit = sluice.cfill(0)
-  end
-  function flow.index(q, c)
-    local credit = c.credit * 0.5 + q:mean("head"):dot(c.mid)
-    c.credit:save(credit)
-    return sluice.topk(credit, { k = 2, first = 1, last = 1 })
-  end
-  return flow)";
-
-class EngineTest : public ::testing::Test {
+class EngineTest : public testing::TinyEngineTest {
  protected:
-  EngineTest() {
-    tiny_.draw();
-    tiny_.write(directory_.path());
-    device_ = create_cpu_device({2});
-    model_ = load_model(directory_.path(), *device_);
-  }
-
-  Plan plan_of(const char* source) const {
-    TraceOptions options;
-    options.head_dim = tiny_.head_dim;
-    options.group = tiny_.query_heads / tiny_.kv_heads;
-    return compile(trace(source, "flow.lua", options)).plan;
-  }
-
-  static EngineOptions options(int pages = 256) {
-    EngineOptions options;
-    options.kv = DataType::kF32;
-    options.page = 8;
-    options.pages = pages;
-    options.max_batch = 8;
-    options.max_pass_tokens = 64;
-    options.run_ahead = true;
-    return options;
-  }
-
-  Request request(int prompt, int max_tokens, int salt = 0) const {
-    Request request;
-    for (int i = 0; i < prompt; ++i) request.prompt.push_back((i * (31 + 2 * salt) + i * i % 13 + salt) % tiny_.vocabulary);
-    request.max_tokens = max_tokens;
-    request.ignore_eos = true;
-    return request;
-  }
-
   // Lengths around page and chunk borders, greedy and sampled.
   std::vector<Request> workload() const {
     std::vector<Request> requests;
@@ -124,11 +67,6 @@ class EngineTest : public ::testing::Test {
     }
     return "accepted";
   }
-
-  TemporaryDirectory directory_;
-  TinyModel tiny_;
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Model> model_;
 };
 
 TEST_F(EngineTest, GreedyRowsAloneGetWhatLogitsSay) { testing::expect_greedy_tokens(*device_, *model_); }

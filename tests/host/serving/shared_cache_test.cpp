@@ -7,43 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "host/serving/engine.h"
 #include "host/serving/kv_cache.h"
 #include "scripting/base/error.h"
-#include "scripting/lua/trace.h"
-#include "tests/host/transformer/tiny_model.h"
+#include "tests/host/serving/tiny_engine.h"
 
 namespace sluice {
 namespace {
 
-using testing::TemporaryDirectory;
-using testing::TinyModel;
-
-constexpr const char* kQuest = R"(
-  local flow = sluice.flow { name = "quest", page = 8, kv = "f32" }
-  function flow.cache(c)
-    c.hi = c.k:max("token")
-    c.lo = c.k:min("token")
-  end
-  function flow.index(q, c)
-    local s = (q * c.hi):maximum(q * c.lo):sum("dim"):max("head")
-    return sluice.topk(s, { k = 2, first = 1, last = 1 })
-  end
-  return flow)";
-
-// Other fields, a layer that stays dense, and state.
-constexpr const char* kStateful = R"(
-  local flow = sluice.flow { name = "stateful", page = 8, kv = "f32", layers = { [0] = "full", rest = "sparse" } }
-  function flow.cache(c)
-    c.mid = c.k:mean("token")
-    c.credit = sluice.cfill(0)
-  end
-  function flow.index(q, c)
-    local credit = c.credit * 0.5 + q:mean("head"):dot(c.mid)
-    c.credit:save(credit)
-    return sluice.topk(credit, { k = 2, first = 1, last = 1 })
-  end
-  return flow)";
+using testing::kQuest;
+using testing::kStateful;
 
 // Without fields.
 constexpr const char* kStreaming = R"(
@@ -53,40 +25,17 @@ constexpr const char* kStreaming = R"(
   end
   return flow)";
 
-class SharedCache : public ::testing::Test {
+/// The flow with `layers` given.
+std::string with_layers(std::string flow, const std::string& layers) {
+  return flow.insert(flow.find("kv ="), "layers = " + layers + ", ");
+}
+
+class SharedCache : public testing::TinyEngineTest {
  protected:
   SharedCache() {
-    tiny_.draw();
-    tiny_.write(directory_.path());
-    device_ = create_cpu_device({2});
-    model_ = load_model(directory_.path(), *device_);
-    for (const char* source : {kQuest, kStateful, kStreaming}) plans_.push_back(plan_of(source));
-  }
-
-  Plan plan_of(const std::string& source) const {
-    TraceOptions options;
-    options.head_dim = tiny_.head_dim;
-    options.group = tiny_.query_heads / tiny_.kv_heads;
-    return compile(trace(source, "flow.lua", options)).plan;
-  }
-
-  static EngineOptions options(int pages = 256) {
-    EngineOptions options;
-    options.kv = DataType::kF32;
-    options.page = 8;
-    options.pages = pages;
-    options.max_batch = 4;
-    options.max_pass_tokens = 64;
-    options.run_ahead = true;
-    return options;
-  }
-
-  Request request(int prompt, int max_tokens, int salt = 0) const {
-    Request request;
-    for (int i = 0; i < prompt; ++i) request.prompt.push_back((i * (31 + 2 * salt) + i * i % 13 + salt) % tiny_.vocabulary);
-    request.max_tokens = max_tokens;
-    request.ignore_eos = true;
-    return request;
+    // The second has other fields, a layer that stays dense, and state.
+    const std::string stateful = with_layers(kStateful, "{ [0] = \"full\", rest = \"sparse\" }");
+    for (const std::string& source : {std::string(kQuest), stateful, std::string(kStreaming)}) plans_.push_back(plan_of(source));
   }
 
   /// The flows, and dense attention behind them.
@@ -126,10 +75,6 @@ class SharedCache : public ::testing::Test {
     return std::make_unique<Engine>(*device_, *model_, flow, wanted);
   }
 
-  TinyModel tiny_;
-  TemporaryDirectory directory_;
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Model> model_;
   std::vector<Plan> plans_;
 };
 
@@ -253,9 +198,7 @@ TEST_F(SharedCache, EnginesThatCompeteForPagesAllEnd) {
 
 // Layers that keep the last tokens beside the others, whose fields have pages of their own.
 TEST_F(SharedCache, LayersWithAWindowAreShared) {
-  std::string text = kQuest;
-  text.replace(text.find("kv ="), 0, "layers = { [1] = \"full\", rest = \"sparse\" }, ");
-  const Plan plan = plan_of(text);
+  const Plan plan = plan_of(with_layers(kQuest, "{ [1] = \"full\", rest = \"sparse\" }"));
   EngineOptions with_window = options(60);
   with_window.windows = {{{1}, 20}};
   std::vector<Request> requests;
@@ -306,9 +249,7 @@ TEST_F(SharedCache, SaysWhoHasThePages) {
 // A flow that no layer runs has no fields.
 TEST_F(SharedCache, TakesAFlowWithoutSparseLayers) {
   const auto cache = shared();
-  std::string text = kQuest;
-  text.replace(text.find("kv ="), 0, "layers = { rest = \"full\" }, ");
-  const Plan plan = plan_of(text);
+  const Plan plan = plan_of(with_layers(kQuest, "{ rest = \"full\" }"));
   const auto full = engine(cache, &plan);
   full->submit(request(40, 9));
   EXPECT_EQ(full->run_all().at(0).tokens, alone(nullptr, request(40, 9)));
