@@ -138,12 +138,12 @@ Outcome serve(const ServeSetup& setup, const Plan* plan, int pages, double rate,
   const auto now = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   std::unordered_map<uint64_t, Served*> running;
   int64_t while_arriving = 0;
-  engine.on_token([&](uint64_t id, int32_t token) {
+  engine.on_token([&](uint64_t id, const GeneratedToken& generated) {
     const double time = now();
     Served& request = *running.at(id);
     if (request.tokens++ == 0) {
       request.first = time;
-      request.first_token = token;
+      request.first_token = generated.token;
     }
     request.last = time;
     if (time <= seconds) ++while_arriving;

@@ -81,7 +81,7 @@ ServeSide::ServeSide(const ServeSetup& setup, const Plan* plan, const std::share
       resident_overhead_(-resident_bytes()),
       tokens_(static_cast<size_t>(setup.batch)),
       engine_(setup.device, *setup.model, plan, setup.options(plan, setup.batch)) {
-  engine_.on_token([this](uint64_t id, int32_t token) { tokens_[id - 1].push_back(token); });
+  engine_.on_token([this](uint64_t id, const GeneratedToken& generated) { tokens_[id - 1].push_back(generated.token); });
   const int most = setup.most_generated();
   for (auto& list : tokens_) list.reserve(static_cast<size_t>(most));
   for (int i = 0; i < setup.batch; ++i) {

@@ -181,12 +181,12 @@ void generate(GenerateOptions options) {
   std::optional<TokenText> stream;
   if (text) stream.emplace(*tokenizer);
   bool first = true;
-  engine.on_token([&](uint64_t, int32_t token) {
+  engine.on_token([&](uint64_t, const GeneratedToken& generated) {
     if (options.json) return;
     if (stream) {
-      fmt::print("{}", stream->add(token));
+      fmt::print("{}", stream->add(generated.token));
     } else {
-      fmt::print("{}{}", first ? "" : ",", token);
+      fmt::print("{}{}", first ? "" : ",", generated.token);
     }
     std::fflush(stdout);
     first = false;

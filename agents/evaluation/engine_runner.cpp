@@ -96,8 +96,8 @@ std::vector<Generation> EngineRunner::decode(const PrefilledBatch& prefilled, co
     places[ids.back()] = ids.size() - 1;
     follower.add(ids.back(), prompt);
   }
-  engine.on_token([&](uint64_t id, int32_t token) {
-    if (follower.is_decided(id, token)) engine.cancel(id);
+  engine.on_token([&](uint64_t id, const GeneratedToken& generated) {
+    if (follower.is_decided(id, generated.token)) engine.cancel(id);
   });
   std::vector<Generation> generations(ids.size());
   for (const RequestResult& result : engine.run_all()) {

@@ -44,9 +44,9 @@ EngineSlot::EngineSlot(Device& device, const Model& model, std::string flow, std
       plan_(std::move(plan)),
       metrics_(metrics),
       engine_(std::make_unique<Engine>(device, model, plan_.get(), options)) {
-  engine_->on_token([this](uint64_t id, int32_t next) {
+  engine_->on_token([this](uint64_t id, const GeneratedToken& next) {
     const auto found = live_.find(id);
-    if (found != live_.end()) token(found->second, id, next);
+    if (found != live_.end()) token(found->second, id, next.token);
   });
 }
 

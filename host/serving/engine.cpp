@@ -90,6 +90,13 @@ SchedulerOptions choose_limits(const ModelConfig& config, const EngineOptions& o
   return limits;
 }
 
+void check_tokens(std::span<const int32_t> tokens, int vocabulary) {
+  for (const int32_t token : tokens) {
+    if (token >= 0 && token < vocabulary) continue;
+    throw InputError(fmt::format("token {} is outside the model's vocabulary of {}", token, vocabulary));
+  }
+}
+
 // Tokens that the cache will hold at most. The last one generated needs no place, unless its logits are wanted.
 int64_t most_tokens(const Request& request) {
   return static_cast<int64_t>(request.prompt.size()) + request.max_tokens - (request.want_logits ? 0 : 1);
@@ -121,10 +128,10 @@ Engine::State::State(Device& on, const Model& loaded, const Plan* plan, const En
       limits(choose_limits(config, wanted, flow != nullptr, fields.group())),
       scheduler(cache, limits),
       workspace(loaded.create_workspace(on, limits.max_pass_tokens, limits.max_logit_rows)),
-      picks(on.create_picks(limits.max_batch)),
+      picks(on.create_picks(limits.max_logit_rows)),
       runs_ahead(wanted.run_ahead.value_or(on.info().works_beside_host)) {
-  choices.reserve(static_cast<size_t>(limits.max_batch));
-  sampled.reserve(static_cast<size_t>(limits.max_batch));
+  choices.reserve(static_cast<size_t>(limits.max_logit_rows));
+  sampled.reserve(static_cast<size_t>(limits.max_logit_rows));
   for (RunningPass& pass : passes) {
     pass.entries.reserve(static_cast<size_t>(limits.max_batch));
     pass.ended_states.reserve(static_cast<size_t>(limits.max_batch));
@@ -166,12 +173,15 @@ Engine::State::~State() {
 void Engine::State::check(const Request& request) const {
   const size_t prompt = request.prompt.size();
   if (prompt == 0) throw InputError("the prompt is empty", "give at least one token");
-  for (const int32_t token : request.prompt) {
-    if (token < 0 || token >= config.vocabulary) {
-      throw InputError(fmt::format("token {} is outside the model's vocabulary of {}", token, config.vocabulary));
-    }
-  }
+  for (const auto* tokens : {&request.prompt, &request.given}) check_tokens(*tokens, config.vocabulary);
   if (request.max_tokens < 1) throw InputError(fmt::format("{} tokens to generate; at least 1 is wanted", request.max_tokens));
+  if (request.given.size() > static_cast<size_t>(request.max_tokens)) {
+    throw InputError(fmt::format("{} tokens are given, and {} are to be generated", request.given.size(), request.max_tokens));
+  }
+  if (request.likely > kMostLikely) {
+    throw InputError(
+        fmt::format("log-probabilities of the {} most likely tokens; at most {} can be had", request.likely, kMostLikely));
+  }
   check_sampling(request.sampling);
   const int64_t tokens = most_tokens(request);
   if (tokens > config.max_positions) {
@@ -189,7 +199,7 @@ void Engine::State::check(const Request& request) const {
   if (!request.snapshot) return;
   if (!keeps_all()) throw InputError("K and V of a prompt were given, and layers with a window keep only the last");
   check_snapshot(*request.snapshot, request.prompt, pool);
-  if (request.want_logits)
+  if (request.want_logits || request.prompt_probabilities)
     throw InputError("the logits of every prompt token need the prompt computed, but its K and V were given");
 }
 
@@ -227,7 +237,7 @@ uint64_t Engine::State::submit(Request request) {
   job->most_tokens = static_cast<int>(most_tokens(request));
   job->tokens = std::move(request.prompt);
   job->prompt = static_cast<int>(job->tokens.size());
-  job->prompt_logits = request.want_logits;
+  job->prompt_logits = request.want_logits || request.prompt_probabilities;
   job->own_pages = request.copy_prefix;
   job->seed = mix(options.seed, request.sampling.seed);
   if (request.snapshot) {
@@ -237,6 +247,13 @@ uint64_t Engine::State::submit(Request request) {
   job->request = std::move(request);
   job->result.id = job->id;
   job->result.tokens.reserve(static_cast<size_t>(job->request.max_tokens));
+  if (job->request.prompt_probabilities && job->request.likely < 0) job->request.likely = 0;
+  if (job->request.likely >= 0) {
+    job->result.probabilities.reserve(static_cast<size_t>(job->request.max_tokens), job->request.likely);
+    if (job->request.prompt_probabilities) {
+      job->result.prompt_probabilities.reserve(job->tokens.size(), job->request.likely);
+    }
+  }
   if (job->request.want_probe) job->result.mass.resize(static_cast<size_t>(config.layers));
   const uint64_t id = job->id;
   scheduler.add(*jobs.emplace(id, std::move(job)).first->second);
@@ -291,6 +308,23 @@ std::vector<RequestResult> Engine::run_all() {
   return results;
 }
 
+double TokenProbabilities::sum() const {
+  double sum = 0;
+  for (const float each : of_tokens) sum += each;
+  return sum;
+}
+
+void TokenProbabilities::reserve(size_t tokens, int likely_each) {
+  likely_tokens = likely_each;
+  of_tokens.reserve(tokens);
+  likely.reserve(tokens * static_cast<size_t>(likely_each));
+}
+
+void TokenProbabilities::add(const RowProbabilities& row) {
+  of_tokens.push_back(row.of_token);
+  likely.insert(likely.end(), row.likely.begin(), row.likely.begin() + likely_tokens);
+}
+
 void require_finite(const std::vector<RequestResult>& results) {
   const auto is_not = [](const RequestResult& result) { return result.reason == FinishReason::kNotFinite; };
   if (std::none_of(results.begin(), results.end(), is_not)) return;
@@ -298,7 +332,9 @@ void require_finite(const std::vector<RequestResult>& results) {
                    "compare the checkpoint's files with where they came from");
 }
 
-void Engine::on_token(std::function<void(uint64_t id, int32_t token)> callback) { state_->callback = std::move(callback); }
+void Engine::on_token(std::function<void(uint64_t id, const GeneratedToken& token)> callback) {
+  state_->callback = std::move(callback);
+}
 
 EngineStats Engine::stats() const {
   EngineStats stats = state_->stats;

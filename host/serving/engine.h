@@ -33,11 +33,17 @@ struct Request {
   std::vector<int32_t> prompt;
   int max_tokens = 16;
   SamplingOptions sampling;
-  std::vector<int32_t> stop_tokens;            // generation ends after one of these (it is part of the output)
-  bool ignore_eos = false;                     // the model's own end tokens do not stop
-  bool want_logits = false;                    // keep every row of logits: [prompt + generated, vocabulary]
-  bool want_snapshot = false;                  // keep K and V of the prompt but its last token
-  bool want_probe = false;                     // mass per layer (costs a dense pass per step)
+  std::vector<int32_t> stop_tokens;  // generation ends after one of these (it is part of the output)
+  bool ignore_eos = false;           // the model's own end tokens do not stop
+  bool want_logits = false;          // keep every row of logits: [prompt + generated, vocabulary]
+  bool want_snapshot = false;        // keep K and V of the prompt but its last token
+  bool want_probe = false;           // mass per layer (costs a dense pass per step)
+  /// Tokens that are generated whatever the logits say, from the first step on, and that end nothing: a text is fed (teacher
+  /// forcing).
+  std::vector<int32_t> given;
+  int likely = -1;  // keep log-probabilities of what is generated, and of so many most likely tokens; -1: none
+  /// And of the tokens of the prompt but the first, by dense attention. The whole prompt is then computed.
+  bool prompt_probabilities = false;
   std::shared_ptr<const KvSnapshot> snapshot;  // K and V of a prefix of the prompt, instead of computing them
   /// A prefix that the engine knows is copied to pages of the request's own, as if another engine had computed its K and V and
   /// sent them, instead of being shared.
@@ -53,11 +59,30 @@ enum class FinishReason : uint8_t {
   kNotFinite,  // the model's logits for it were NaN or infinite: its weights are damaged, or overflow on this request
 };
 
+/// What a model gave to tokens in a row, each after those before it: natural logarithms, at temperature 1.
+struct TokenProbabilities {
+  std::vector<float> of_tokens;
+  int likely_tokens = 0;            // of each place
+  std::vector<LikelyToken> likely;  // [tokens, likely_tokens], the most likely first
+
+  double sum() const;
+  void reserve(size_t tokens, int likely);
+  void add(const RowProbabilities& row);
+};
+
+/// A token as it is generated.
+struct GeneratedToken {
+  int32_t token = 0;
+  const RowProbabilities* probabilities = nullptr;  // null: they were not asked for
+};
+
 struct RequestResult {
   uint64_t id = 0;
   std::vector<int32_t> tokens;  // generated
   FinishReason reason = FinishReason::kLength;
-  std::vector<float> logits;  // if asked for
+  std::vector<float> logits;                // if asked for
+  TokenProbabilities probabilities;         // of `tokens`, if asked for
+  TokenProbabilities prompt_probabilities;  // of the prompt but its first token, if asked for
   std::shared_ptr<const KvSnapshot> snapshot;
   std::vector<double> mass;  // [layers] mean over steps and heads; 1 for dense layers
   int cached_tokens = 0;     // prompt tokens found in the prefix cache
@@ -145,7 +170,7 @@ class Engine {
   /// another engine's.
   std::vector<RequestResult> run_all();
   /// Called for every generated token, in the engine's thread. It may submit and cancel, and must not throw.
-  void on_token(std::function<void(uint64_t id, int32_t token)> callback);
+  void on_token(std::function<void(uint64_t id, const GeneratedToken& token)> callback);
 
   /// Waits for the device.
   EngineStats stats() const;

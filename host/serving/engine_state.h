@@ -38,8 +38,11 @@ struct EngineJob : Sequence {
 struct RunningPass {
   struct Entry {
     EngineJob* job = nullptr;  // null: it has ended
-    bool sampled = false;
+    int prompt_rows = 0;       // rows whose next token the prompt has, and whose log-probabilities are wanted
+    bool sampled = false;      // after these, a row whose next token is generated
     bool decoding = false;
+
+    int picks() const { return prompt_rows + (sampled ? 1 : 0); }
   };
 
   std::vector<Entry> entries;
@@ -79,14 +82,14 @@ struct Engine::State {
   std::array<RunningPass, 2> passes;
   int running_passes = 0;                 // of these; the oldest first
   EngineJob::Clock::time_point last_end;  // of a pass
-  std::vector<SampleRow> choices;         // of one pass, in the order of its entries
+  std::vector<SampleRow> choices;         // of one pass, as many of each entry as it has picks
   std::vector<Sampled> sampled;           // as many
   std::vector<float> mass;                // [layers, max_batch, kv_heads]
   std::vector<AttentionProbe> probes;     // [layers], into `mass`
 
   std::unordered_map<uint64_t, std::unique_ptr<EngineJob>> jobs;
   std::vector<RequestResult> finished;
-  std::function<void(uint64_t, int32_t)> callback;
+  std::function<void(uint64_t, const GeneratedToken&)> callback;
   uint64_t last_id = 0;
   bool stepping = false;
   bool any_cancelled = false;
@@ -124,7 +127,7 @@ struct Engine::State {
   /// Hands out what was sampled, keeps what requests asked for, ends requests.
   void collect(RunningPass& pass);
   void keep_mass(EngineJob& job, size_t entry);
-  void accept(EngineJob& job, int32_t token);
+  void accept(EngineJob& job, const GeneratedToken& generated);
   void finish(EngineJob& job, FinishReason reason);
   void finish_cancelled();
 };

@@ -24,7 +24,17 @@ bool is_sampled(const ScheduledPass::Entry& entry) {
 
 /// Whether its rows of logits are part of a request's result.
 bool keeps_logits(const ScheduledPass::Entry& entry) {
-  return entry.logit_rows > 0 && static_cast<const EngineJob&>(*entry.sequence).prompt_logits;
+  return entry.logit_rows > 0 && static_cast<const EngineJob&>(*entry.sequence).request.want_logits;
+}
+
+/// Rows of the entry whose next token is of the prompt, and whose log-probabilities the request still wants: after a preemption
+/// it has some already.
+int prompt_rows(const ScheduledPass::Entry& entry) {
+  const auto& job = static_cast<const EngineJob&>(*entry.sequence);
+  if (!job.request.prompt_probabilities) return 0;
+  const int known = static_cast<int>(job.result.prompt_probabilities.of_tokens.size());
+  const int end = std::min(entry.first + entry.rows, job.prompt - 1);
+  return std::max(0, end - std::max(entry.first, known));
 }
 
 }  // namespace
@@ -67,7 +77,7 @@ bool Engine::State::launch() {
   running.begun = EngineJob::Clock::now();
   running.entries.clear();
   for (const ScheduledPass::Entry& entry : pass.entries) {
-    running.entries.push_back({static_cast<EngineJob*>(entry.sequence), is_sampled(entry), entry.decoding});
+    running.entries.push_back({static_cast<EngineJob*>(entry.sequence), prompt_rows(entry), is_sampled(entry), entry.decoding});
     if (!entry.decoding) stats.prefill_tokens += static_cast<uint64_t>(entry.rows);
   }
   run(pass);
@@ -113,7 +123,7 @@ void Engine::State::begin(EngineJob& job) {
     if (flow) job.flow_state = flow->create_state(pages_for(job.most_tokens, cache.page()));
     job.state = job.flow_state.get();
     if (job.state != nullptr) stats.overhead_bytes += job.state->bytes();
-    if (job.prompt_logits) {
+    if (job.request.want_logits) {
       job.result.logits.resize(static_cast<size_t>(job.most_tokens) * static_cast<size_t>(config.vocabulary));
     }
   } else if (job.state != nullptr) {
@@ -199,8 +209,8 @@ void Engine::State::run(const ScheduledPass& pass) {
   forward.probes = probe ? probes.data() : nullptr;
   choose(pass);
   const bool keeps = std::any_of(pass.entries.begin(), pass.entries.end(), keeps_logits);
-  const bool greedy = std::all_of(choices.begin(), choices.end(), [](const SampleRow& choice) { return choice.greedy(); });
-  forward.best = greedy && !keeps && !choices.empty() ? picks.get() : nullptr;
+  const bool best = std::all_of(choices.begin(), choices.end(), [](const SampleRow& choice) { return choice.wants_best(); });
+  forward.best = best && !keeps && !choices.empty() ? picks.get() : nullptr;
   const OpenPass open(device, batch, pool);
   const Matrix logits = model.forward(device, *workspace, forward);
   keep_logits(pass, logits);
@@ -214,10 +224,19 @@ void Engine::State::run(const ScheduledPass& pass) {
 void Engine::State::choose(const ScheduledPass& pass) {
   choices.clear();
   for (const ScheduledPass::Entry& entry : pass.entries) {
-    if (!is_sampled(entry)) continue;
     const auto& job = static_cast<const EngineJob&>(*entry.sequence);
+    const int wanted = prompt_rows(entry);
+    const int end = std::min(entry.first + entry.rows, job.prompt - 1);
+    for (int at = end - wanted; at < end; ++at) {
+      choices.push_back({.row = entry.logit_row + at - entry.first,
+                         .given = job.tokens[static_cast<size_t>(at) + 1],
+                         .likely = job.request.likely});
+    }
+    if (!is_sampled(entry)) continue;
     const auto step = static_cast<uint64_t>(job.generated());
     choices.push_back(choose_sample(job.request.sampling, step, entry.logit_row + entry.logit_rows - 1));
+    if (step < job.request.given.size()) choices.back().given = job.request.given[step];
+    choices.back().likely = job.request.likely;
   }
 }
 
@@ -232,25 +251,32 @@ void Engine::State::keep_logits(const ScheduledPass& pass, const Matrix& logits)
 }
 
 void Engine::State::collect(RunningPass& pass) {
-  sampled.resize(static_cast<size_t>(
-      std::count_if(pass.entries.begin(), pass.entries.end(), [](const auto& entry) { return entry.sampled; })));
+  int count = 0;
+  for (const RunningPass::Entry& entry : pass.entries) count += entry.picks();
+  sampled.resize(static_cast<size_t>(count));
   if (!sampled.empty()) device.take(*picks, sampled);
   size_t next = 0;
   for (size_t i = 0; i < pass.entries.size(); ++i) {
     const RunningPass::Entry& entry = pass.entries[i];
-    const Sampled picked = entry.sampled ? sampled[next++] : Sampled();
+    const size_t first = next;
+    next += static_cast<size_t>(entry.picks());
     if (entry.job == nullptr) continue;
     EngineJob& job = *entry.job;
+    // A model may rule tokens out by -inf, but not all of them.
+    const auto rows = std::span(sampled).subspan(first, static_cast<size_t>(entry.picks()));
+    if (!std::all_of(rows.begin(), rows.end(), [](const Sampled& row) { return row.sound; })) {
+      finish(job, FinishReason::kNotFinite);
+      continue;
+    }
+    for (size_t row = first; row < first + static_cast<size_t>(entry.prompt_rows); ++row) {
+      job.result.prompt_probabilities.add(picks->probabilities(row));
+    }
     if (!entry.sampled) {
       if (job.complete && job.computed >= static_cast<int>(job.tokens.size())) finish(job, job.result.reason);
       continue;
     }
     if (job.request.want_probe && entry.decoding) keep_mass(job, i);
-    if (picked.sound) {
-      accept(job, picked.token);
-    } else {  // a model may rule tokens out by -inf, but not all of them
-      finish(job, FinishReason::kNotFinite);
-    }
+    accept(job, {rows.back().token, job.request.likely < 0 ? nullptr : &picks->probabilities(next - 1)});
   }
 }
 
@@ -268,22 +294,25 @@ void Engine::State::keep_mass(EngineJob& job, size_t entry) {
   ++job.probed_steps;
 }
 
-void Engine::State::accept(EngineJob& job, int32_t token) {
+void Engine::State::accept(EngineJob& job, const GeneratedToken& generated) {
+  const int32_t token = generated.token;
   if (job.unknown > 0) {
     scheduler.learn(job, token);
   } else {
     job.tokens.push_back(token);
   }
+  const bool is_given = job.result.tokens.size() < job.request.given.size();
   job.result.tokens.push_back(token);
+  if (generated.probabilities != nullptr) job.result.probabilities.add(*generated.probabilities);
   job.result.decode_seconds = seconds_between(job.first_decode, EngineJob::Clock::now());
-  if (callback) callback(job.id, token);
+  if (callback) callback(job.id, generated);
   const auto is_in = [token](const std::vector<int32_t>& list) {
     return std::find(list.begin(), list.end(), token) != list.end();
   };
-  const bool stops = is_in(job.request.stop_tokens) || (!job.request.ignore_eos && is_in(config.end_tokens));
+  const bool stops = !is_given && (is_in(job.request.stop_tokens) || (!job.request.ignore_eos && is_in(config.end_tokens)));
   if (!stops && job.generated() < job.request.max_tokens) return;
   const FinishReason reason = stops ? FinishReason::kStop : FinishReason::kLength;
-  if (job.prompt_logits) {
+  if (job.request.want_logits) {
     job.complete = true;
     job.result.reason = reason;
   } else {
@@ -295,7 +324,7 @@ void Engine::State::finish(EngineJob& job, FinishReason reason) {
   RequestResult& result = job.result;
   result.reason = reason;
   result.preemptions = job.preemptions;
-  result.logits.resize(job.prompt_logits && job.admitted ? job.tokens.size() * static_cast<size_t>(config.vocabulary) : 0);
+  result.logits.resize(job.request.want_logits && job.admitted ? job.tokens.size() * static_cast<size_t>(config.vocabulary) : 0);
   for (double& share : result.mass) share /= std::max(job.probed_steps, 1);
   if (job.state != nullptr) stats.overhead_bytes -= job.state->bytes();
   scheduler.remove(job);

@@ -37,6 +37,12 @@ void require_samples(const Matrix& logits, std::span<const SampleRow> rows) {
     if (choice.row < 0 || choice.row >= logits.rows) {
       throw InternalError(fmt::format("sample: row {} of {}", choice.row, logits.rows));
     }
+    if (choice.given >= logits.columns) {
+      throw InternalError(fmt::format("sample: token {} was given, of {}", choice.given, logits.columns));
+    }
+    if (choice.likely > kMostLikely) {
+      throw InternalError(fmt::format("sample: {} likely tokens, at most {}", choice.likely, kMostLikely));
+    }
   }
 }
 

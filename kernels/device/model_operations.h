@@ -49,15 +49,16 @@ class ModelOperations : public virtual ObservedOperations {
   /// Picks out[i] from row rows[i].row of `logits` (float32). Greedy: the largest logit, the lowest id of equals. Otherwise
   /// logits are divided by the temperature, cut to the `top_k` largest, then to the fewest whose share reaches `top_p`; of these,
   /// the most likely first and the lowest id of equals, it is the first with which their shares add up to more than `uniform`.
-  /// NaN counts as -inf; if no logit is finite or +inf the token is 0, and if any is +inf it is the first of those. Waits for the
-  /// result.
+  /// NaN counts as -inf; if no logit is finite or +inf the token is 0, and if any is +inf it is the first of those. A token that
+  /// is given is the result, whatever the logits are. Waits for the result. Log-probabilities have no place here.
   virtual void sample(Matrix logits, std::span<const SampleRow> rows, std::span<Sampled> out) = 0;
-  /// The same, without waiting, for at most as many rows as `picks` has room for. At most two calls may be ahead of `take`.
+  /// The same, without waiting, for at most as many rows as `picks` has room for; `picks` also gets the log-probabilities that
+  /// rows ask for. At most two calls may be ahead of `take`.
   virtual void sample(Matrix logits, std::span<const SampleRow> rows, Picks& picks) = 0;
   /// logits = x * head^T, for `pick_best` with these `picks` and nothing else: a device may leave them as they were. `head`, and
   /// how rows lie in memory, are the same in all calls with one `picks`.
   virtual void find_best(Matrix x, const Weight& head, Matrix logits, Picks& picks);
-  /// `sample` for rows that are all greedy, of the logits that the last `find_best` with `picks` was given.
+  /// `sample` for rows of which only the best token is wanted, of the logits that the last `find_best` with `picks` was given.
   virtual void pick_best(Matrix logits, std::span<const SampleRow> rows, Picks& picks);
   /// Waits for the earliest results of `sample` or `pick_best` into `picks` that have not been taken, which are as many as `out`.
   virtual void take(Picks& picks, std::span<Sampled> out) = 0;

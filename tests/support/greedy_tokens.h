@@ -39,8 +39,8 @@ inline void expect_greedy_tokens(Device& device, const Model& model) {
     }
     std::map<uint64_t, std::vector<int32_t>> tokens;
     int rows = 0;  // of a pass, that gave a token
-    engine.on_token([&](uint64_t id, int32_t token) {
-      tokens[id].push_back(token);
+    engine.on_token([&](uint64_t id, const GeneratedToken& generated) {
+      tokens[id].push_back(generated.token);
       ++rows;
     });
     int most_rows = 0;

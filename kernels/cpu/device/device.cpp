@@ -39,21 +39,33 @@ CpuPool& as_cpu_pool(Pool& pool) {
 class CpuPicks final : public Device::Picks {
  public:
   explicit CpuPicks(int most_rows) : Picks(most_rows) {
-    for (auto& half : results_) half.reserve(static_cast<size_t>(most_rows));
+    for (Call& call : calls_) {
+      call.results.reserve(static_cast<size_t>(most_rows));
+      call.probabilities.resize(static_cast<size_t>(most_rows));
+    }
   }
 
+  struct Call {
+    std::vector<Sampled> results;                 // as many as the call has rows
+    std::vector<RowProbabilities> probabilities;  // [most_rows]
+  };
   /// Room for the results of another call.
-  std::span<Sampled> begin_results(size_t rows) {
+  Call& begin_call(size_t rows) {
     last_ = begin(rows);
-    results_[last_].resize(rows);
-    return results_[last_];
+    calls_[last_].results.resize(rows);
+    return calls_[last_];
   }
-  std::span<const Sampled> take_results(size_t rows) { return results_[take(rows)]; }
-  std::span<const Sampled> last() const { return results_[last_]; }
+  std::span<const Sampled> take_results(size_t rows) {
+    taken_ = take(rows);
+    return calls_[taken_].results;
+  }
+  std::span<const Sampled> last() const { return calls_[last_].results; }
+  const RowProbabilities& probabilities(size_t place) const override { return calls_[taken_].probabilities.at(place); }
 
  private:
-  std::array<std::vector<Sampled>, 2> results_;
+  std::array<Call, 2> calls_;
   int last_ = 0;
+  int taken_ = 0;
 };
 
 CpuPicks& as_cpu(Device::Picks& picks) {
@@ -337,7 +349,14 @@ void CpuDevice::sample(Matrix logits, std::span<const SampleRow> rows, std::span
 
 void CpuDevice::sample(Matrix logits, std::span<const SampleRow> rows, Picks& picks) {
   const auto told = operation("sample");
-  sample(logits, rows, as_cpu(picks).begin_results(rows.size()));
+  CpuPicks::Call& call = as_cpu(picks).begin_call(rows.size());
+  sample(logits, rows, call.results);
+  if (std::none_of(rows.begin(), rows.end(), [](const SampleRow& row) { return row.likely >= 0; })) return;
+  threads_.run(static_cast<int64_t>(rows.size()), [&](int64_t index, int /*thread*/) {
+    if (rows[index].likely < 0 || !call.results[index].sound) return;
+    const std::span<const float> row(logits.row(rows[index].row), static_cast<size_t>(logits.columns));
+    find_probabilities(row, rows[index], call.results[index].token, call.probabilities[index]);
+  });
 }
 
 void CpuDevice::take(Picks& picks, std::span<Sampled> out) {

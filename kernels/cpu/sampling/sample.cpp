@@ -1,6 +1,7 @@
 #include "kernels/cpu/sampling/sample.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -33,9 +34,29 @@ bool is_sound(std::span<const float> logits) {
   return possible && !damaged;
 }
 
+void find_probabilities(std::span<const float> logits, const SampleRow& choice, int32_t token, RowProbabilities& out) {
+  const float best = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(logit - best);
+  const double log_sum = best + std::log(sum);
+  const auto log_probability = [&](int32_t id) { return static_cast<float>(logits[static_cast<size_t>(id)] - log_sum); };
+  out.of_token = log_probability(token);
+  const size_t wanted = std::min(static_cast<size_t>(choice.likely), logits.size());
+  std::array<int32_t, kMostLikely> likely{};
+  size_t found = 0;
+  for (size_t i = 0; i < logits.size() && wanted > 0; ++i) {
+    if (found == wanted && logits[i] <= logits[static_cast<size_t>(likely[found - 1])]) continue;
+    size_t place = found < wanted ? found++ : found - 1;
+    for (; place > 0 && logits[static_cast<size_t>(likely[place - 1])] < logits[i]; --place) likely[place] = likely[place - 1];
+    likely[place] = static_cast<int32_t>(i);
+  }
+  for (size_t i = 0; i < found; ++i) out.likely[i] = {likely[i], log_probability(likely[i])};
+}
+
 bool Sampler::less(const Candidate& a, const Candidate& b) { return a.logit != b.logit ? a.logit < b.logit : a.token > b.token; }
 
 int32_t Sampler::sample(std::span<const float> logits, const SampleRow& choice) {
+  if (choice.given >= 0) return choice.given;
   const int32_t best = argmax(logits);
   const float best_logit = logits[static_cast<size_t>(best)];
   if (choice.temperature <= 0 || !std::isfinite(best_logit)) return best;

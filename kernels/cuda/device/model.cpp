@@ -194,8 +194,8 @@ void CudaDevice::find_best(Matrix x, const Weight& head, Matrix logits, Picks& p
 void CudaDevice::pick_best(Matrix logits, std::span<const SampleRow> rows, Picks& picks) {
   const auto told = operation("sample");
   require_samples(logits, rows);
-  if (!std::all_of(rows.begin(), rows.end(), [](const SampleRow& row) { return row.greedy(); })) {
-    throw InternalError("pick_best: a row that is not greedy");
+  if (!std::all_of(rows.begin(), rows.end(), [](const SampleRow& row) { return row.wants_best(); })) {
+    throw InternalError("pick_best: a row of which more than the best token is wanted");
   }
   CudaPicks& mine = as_cuda(picks);
   if (logits.rows <= DecodeMatmul::kMostRows && mine.product_finds_best()) {

@@ -7,6 +7,7 @@
 #include "kernels/cuda/products/decode_matmul.h"
 #include "kernels/cuda/runtime/runtime.h"
 #include "kernels/cuda/sampling/sample_best.cuh"
+#include "kernels/cuda/sampling/sample_probabilities.cuh"
 #include "kernels/cuda/sampling/sample_row.cuh"
 #include "scripting/base/error.h"
 
@@ -28,6 +29,18 @@ __global__ void __launch_bounds__(kThreads, 4)
     tokens[row] = result.token;
   }
   cooperative_groups::this_cluster().sync();  // others may still read this block's memory
+}
+
+/// A block a row.
+__global__ void __launch_bounds__(sampling::ProbabilityFinder::kThreads)
+    row_probabilities(const float* logits, int64_t stride, int columns, const SampleRow* choices, const int32_t* tokens,
+                      RowProbabilities* out) {
+  __shared__ sampling::ProbabilityFinder::Shared shared;
+  const SampleRow choice = choices[blockIdx.x];
+  wait_for_earlier_kernels();
+  if (choice.likely < 0) return;
+  sampling::ProbabilityFinder finder(shared, logits + choice.row * stride, columns);
+  finder.find(tokens[blockIdx.x], min(choice.likely, columns), out[blockIdx.x]);
 }
 
 /// Rows of a product. They come with the launch: choices would have to be fetched from the host.
@@ -66,7 +79,8 @@ CudaPicks::CudaPicks(int most_rows)
       best_(sampling::BestTokens::bytes(DecodeMatmul::most_blocks())) {
   for (Call& call : calls_) {
     void* memory = nullptr;
-    SLUICE_CHECK_CUDA(cudaMallocHost(&memory, static_cast<size_t>(most_rows) * (sizeof(SampleRow) + sizeof(Sampled))));
+    constexpr size_t kRowBytes = sizeof(SampleRow) + sizeof(RowProbabilities) + sizeof(Sampled);
+    SLUICE_CHECK_CUDA(cudaMallocHost(&memory, static_cast<size_t>(most_rows) * kRowBytes));
     call.memory.reset(memory);
     cudaEvent_t event = nullptr;
     SLUICE_CHECK_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
@@ -80,6 +94,10 @@ void CudaPicks::sample(const Matrix& logits, std::span<const SampleRow> rows, St
     launch_overlapping(
         sample_rows, {.blocks = static_cast<unsigned>(rows.size() * kCluster), .threads = kThreads, .cluster = kCluster}, stream,
         logits.f32(), logits.stride, static_cast<int>(logits.columns), choices(call), results(call), tokens_.as<int32_t>());
+    if (std::none_of(rows.begin(), rows.end(), [](const SampleRow& row) { return row.likely >= 0; })) return;
+    launch_overlapping(row_probabilities, {static_cast<unsigned>(rows.size()), sampling::ProbabilityFinder::kThreads}, stream,
+                       logits.f32(), logits.stride, static_cast<int>(logits.columns), choices(call), tokens_.as<int32_t>(),
+                       probabilities_of(call));
   });
 }
 
@@ -103,9 +121,9 @@ void CudaPicks::run(size_t rows, Stream stream, const Launch& launch) {
 }
 
 void CudaPicks::take_results(std::span<Sampled> out) {
-  const int call = take(out.size());
-  SLUICE_CHECK_CUDA(cudaEventSynchronize(calls_.at(static_cast<size_t>(call)).done.get()));
-  std::copy_n(results(call), out.size(), out.begin());
+  taken_ = take(out.size());
+  SLUICE_CHECK_CUDA(cudaEventSynchronize(calls_.at(static_cast<size_t>(taken_)).done.get()));
+  std::copy_n(results(taken_), out.size(), out.begin());
 }
 
 }  // namespace sluice::cuda

@@ -38,6 +38,7 @@ class CudaPicks final : public Device::Picks {
   sampling::BestTokens* best() const { return best_.as<sampling::BestTokens>(); }
   /// Waits for the earliest results that have not been taken.
   void take_results(std::span<Sampled> out);
+  const RowProbabilities& probabilities(size_t place) const override { return probabilities_of(taken_)[place]; }
   /// What the last call gave, in device memory: [rows]
   const int32_t* tokens() const { return tokens_.as<int32_t>(); }
 
@@ -48,7 +49,8 @@ class CudaPicks final : public Device::Picks {
   struct DestroyEvent {
     void operator()(CUevent_st* event) const;
   };
-  /// Of a call: choices of rows that are sampled, results. In host memory that kernels read and write themselves: no copies.
+  /// Of a call: choices of rows that are sampled, log-probabilities, results. In host memory that kernels read and write
+  /// themselves: no copies.
   struct Call {
     std::unique_ptr<void, FreePinned> memory;
     std::unique_ptr<CUevent_st, DestroyEvent> done;
@@ -56,12 +58,14 @@ class CudaPicks final : public Device::Picks {
   template <class Launch>
   void run(size_t rows, Stream stream, const Launch& launch);
   SampleRow* choices(int call) const { return static_cast<SampleRow*>(calls_.at(static_cast<size_t>(call)).memory.get()); }
-  Sampled* results(int call) const { return reinterpret_cast<Sampled*>(choices(call) + most_rows()); }
+  RowProbabilities* probabilities_of(int call) const { return reinterpret_cast<RowProbabilities*>(choices(call) + most_rows()); }
+  Sampled* results(int call) const { return reinterpret_cast<Sampled*>(probabilities_of(call) + most_rows()); }
 
   std::array<Call, 2> calls_;
   DeviceMemory tokens_;
   DeviceMemory best_;
   bool product_finds_best_ = false;
+  int taken_ = 0;  // the call whose results were taken last
 };
 
 }  // namespace sluice::cuda

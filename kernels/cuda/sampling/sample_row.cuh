@@ -20,7 +20,8 @@ class RowSampler : RowHistogram {
     const Extent extent = whole_row();
     const float best = logit_at(extent.first);
     Sampled result{token_at(extent.first), !extent.damaged && best > -INFINITY};
-    if (choice.temperature <= 0 || isinf(best)) return result;
+    if (choice.given >= 0) result.token = choice.given;
+    if (choice.given >= 0 || choice.temperature <= 0 || isinf(best)) return result;
     scale_.best = best;
     scale_.factor = 1.4426950408889634 / choice.temperature;
     const auto farthest = static_cast<float>(fmin(kFarthest, scale_.distance(logit_at(extent.last))));

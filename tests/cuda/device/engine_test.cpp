@@ -75,7 +75,7 @@ TEST_F(CudaEngine, EnginesTakeTurnsOnOneDevice) {
     options.max_batch = static_cast<int>(2 + 3 * i);
     options.max_pass_tokens = static_cast<int>(64 << i);
     auto engine = std::make_unique<Engine>(*device_, *model_, i == 1 ? nullptr : &quest, options);
-    engine->on_token([&out](uint64_t, int32_t token) { out.push_back(token); });
+    engine->on_token([&out](uint64_t, const GeneratedToken& generated) { out.push_back(generated.token); });
     engine->submit(workload()[2]);
     return engine;
   };

@@ -12,6 +12,7 @@
 #include "kernels/cuda/device/device.h"
 #include "tests/cuda/gpu.h"
 #include "tests/support/best_tokens.h"
+#include "tests/support/log_softmax.h"
 
 namespace sluice {
 namespace {
@@ -163,6 +164,40 @@ TEST_F(CudaSample, DrawsWhatTheCpuDraws) {
   RecordProperty("off", off);
   std::printf("%d of %d drawn beside a boundary\n", off, drawn);
   EXPECT_LT(off, drawn / 50);
+}
+
+TEST_F(CudaSample, GivesLogProbabilities) {
+  std::mt19937 random(5);
+  for (const int64_t columns : {1, 7, 33, 1000, 4099, 32768, 151936}) {
+    for (const char* kind : {"gauss", "equal", "ints", "holes", "peak", "narrow", "zeros", "steps"}) {
+      Logits logits(*gpu_, 3, columns, columns + 4);
+      for (int64_t row = 0; row < 3; ++row) fill(kind, logits.host.row(row), columns, random);
+      logits.host.row(0)[0] = 0;  // a row without any would not be sound
+      logits.host.row(2)[columns - 1] = 1;
+      logits.send(*gpu_);
+      const std::vector<SampleRow> choices{{.row = 2, .likely = kMostLikely},
+                                           {.row = 0, .temperature = 0.7F, .uniform = 0.4, .likely = 0},
+                                           {.row = 2},
+                                           {.row = 2, .given = static_cast<int32_t>(columns - 1), .likely = 5}};
+      const auto picks = gpu_->create_picks(8);
+      gpu_->sample(logits.device, choices, *picks);
+      std::vector<Sampled> out(choices.size());
+      gpu_->take(*picks, out);
+      EXPECT_EQ(out[3].token, columns - 1);
+      for (const size_t i : {0, 1, 3}) {
+        const std::span<const float> row(logits.host.row(choices[i].row), static_cast<size_t>(columns));
+        const std::vector<double> wanted = testing::log_softmax(row);
+        const RowProbabilities& got = picks->probabilities(i);
+        EXPECT_NEAR(got.of_token, wanted[static_cast<size_t>(out[i].token)], 2e-5) << kind << " " << columns;
+        const auto likely = testing::likely_tokens(row, static_cast<size_t>(choices[i].likely));
+        for (size_t place = 0; place < likely.size(); ++place) {
+          const double probability = wanted[static_cast<size_t>(likely[place])];
+          EXPECT_EQ(got.likely[place].token, likely[place]) << kind << " " << columns << ", " << place;
+          if (!std::isinf(probability)) EXPECT_NEAR(got.likely[place].log_probability, probability, 2e-5) << kind;
+        }
+      }
+    }
+  }
 }
 
 TEST_F(CudaSample, RefusesWhatDoesNotFit) {

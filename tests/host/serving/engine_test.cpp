@@ -241,7 +241,7 @@ TEST_F(EngineTest, CancelEndsWaitingAndRunningRequests) {
   const uint64_t last = engine.submit(request(10, 3, 2));
   for (int i = 0; i < 4; ++i) engine.step();
   engine.cancel(waiting);
-  engine.on_token([&](uint64_t id, int32_t) {
+  engine.on_token([&](uint64_t id, const GeneratedToken&) {
     if (id == running) engine.cancel(running);  // within a pass
   });
   std::map<uint64_t, FinishReason> reasons;
@@ -294,7 +294,7 @@ TEST_F(EngineTest, ThePassAfterTheOneThatIsAwaitedRunsAhead) {
   const Request both[] = {request(40, 9), request(12, 14, 1)};
   Engine engine(*device_, *model_, &quest, options());
   std::map<uint64_t, std::vector<int32_t>> tokens;
-  engine.on_token([&](uint64_t id, int32_t token) { tokens[id].push_back(token); });
+  engine.on_token([&](uint64_t id, const GeneratedToken& generated) { tokens[id].push_back(generated.token); });
   for (const Request& each : both) engine.submit(each);
   engine.settle();  // nothing runs
   while (tokens[2].size() < 3) engine.step();
@@ -318,7 +318,7 @@ TEST_F(EngineTest, WhatRunsAheadCanBeCancelled) {
     const uint64_t first = engine.submit(request(10, 50));
     const uint64_t second = engine.submit(request(11, 30, 1));
     int seen = 0;
-    engine.on_token([&](uint64_t id, int32_t) {
+    engine.on_token([&](uint64_t id, const GeneratedToken&) {
       seen += id == second ? 1 : 0;
       if (seen == 7 && id == second) engine.submit(request(12, 4, 2));  // waits for the pass that runs ahead
     });

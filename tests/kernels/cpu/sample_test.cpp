@@ -2,11 +2,13 @@
 
 #include <cmath>
 #include <limits>
+#include <random>
 #include <vector>
 
 #include "kernels/device.h"
 #include "scripting/base/error.h"
 #include "tests/support/best_tokens.h"
+#include "tests/support/log_softmax.h"
 
 namespace sluice {
 namespace {
@@ -64,6 +66,45 @@ TEST(CpuSample, EachRowHasItsOwnChoice) {
   EXPECT_EQ(out[3].token, 2);
 }
 
+TEST(CpuSample, AGivenTokenIsTheResult) {
+  EXPECT_EQ(sample_row({1, 7, 3}, {.given = 2}).token, 2);
+  EXPECT_EQ(sample_row({1, 7, 3}, {.temperature = 1, .uniform = 0.5, .given = 0}).token, 0);
+  EXPECT_FALSE(sample_row({1, NAN, 3}, {.given = 2}).sound);
+}
+
+TEST(CpuSample, GivesLogProbabilities) {
+  const auto device = create_cpu_device({.threads = 2});
+  std::mt19937 random(3);
+  std::normal_distribution<float> gauss(0, 3);
+  for (const int64_t columns : {1, 5, 20, 1000}) {
+    constexpr int kRows = 4;
+    std::vector<float> logits(static_cast<size_t>(kRows * columns));
+    for (float& logit : logits) logit = std::round(gauss(random) * 4) / 4;  // some are equal
+    if (columns > 1) logits[1] = -kInfinity;
+    const std::vector<SampleRow> choices{{.row = 0, .likely = 20},
+                                         {.row = 3, .temperature = 1, .uniform = 0.7, .likely = 0},
+                                         {.row = 1},
+                                         {.row = 2, .given = static_cast<int32_t>(columns - 1), .likely = 3}};
+    const auto picks = device->create_picks(kRows);
+    device->sample(matrix_of(logits, columns), choices, *picks);
+    std::vector<Sampled> out(choices.size());
+    device->take(*picks, out);
+    EXPECT_EQ(out[3].token, columns - 1);
+    for (const size_t i : {0, 1, 3}) {
+      const std::span<const float> row(logits.data() + choices[i].row * columns, static_cast<size_t>(columns));
+      const std::vector<double> wanted = testing::log_softmax(row);
+      const RowProbabilities& got = picks->probabilities(i);
+      EXPECT_NEAR(got.of_token, wanted[static_cast<size_t>(out[i].token)], 1e-5);
+      const auto likely = testing::likely_tokens(row, static_cast<size_t>(choices[i].likely));
+      for (size_t place = 0; place < likely.size(); ++place) {
+        EXPECT_EQ(got.likely[place].token, likely[place]);
+        if (std::isinf(wanted[static_cast<size_t>(likely[place])])) continue;
+        EXPECT_NEAR(got.likely[place].log_probability, wanted[static_cast<size_t>(likely[place])], 1e-5);
+      }
+    }
+  }
+}
+
 TEST(CpuSample, RefusesWhatDoesNotFit) {
   const auto device = create_cpu_device({.threads = 1});
   std::vector<float> logits{1, 2, 3, 4};
@@ -76,6 +117,10 @@ TEST(CpuSample, RefusesWhatDoesNotFit) {
   EXPECT_THROW(device->sample(matrix, choices, out), InternalError);
   choices[1].row = -1;
   EXPECT_THROW(device->sample(matrix, choices, out), InternalError);
+  const std::vector<SampleRow> outside{{.row = 0, .given = 2}, {.row = 1}};
+  EXPECT_THROW(device->sample(matrix, outside, out), InternalError);
+  const std::vector<SampleRow> many{{.row = 0, .likely = kMostLikely + 1}, {.row = 1}};
+  EXPECT_THROW(device->sample(matrix, many, out), InternalError);
   Matrix narrow = matrix;
   narrow.type = DataType::kBF16;
   EXPECT_THROW(device->sample(narrow, {}, {}), InternalError);
