@@ -41,8 +41,8 @@ void list_choices() {
   std::vector<std::string> tasks;
   for (const Task& task : all_tasks()) tasks.push_back(task.name);
   fmt::print("flows:  {}\n", fmt::join(shipped_flows(), " "));
-  fmt::print("tasks:  {} jsonl:FILE\n", fmt::join(tasks, " "));
-  fmt::print("suites: verify quick full FILE.json\n");
+  fmt::print("tasks:  {} text text:FILE copy copy:FILE jsonl:FILE\n", fmt::join(tasks, " "));
+  fmt::print("suites: verify quick full real FILE.json\n");
 }
 
 std::string short_name(const std::string& flow) { return flow == "-" ? "stdin" : std::filesystem::path(flow).stem().string(); }
@@ -114,7 +114,7 @@ std::vector<std::string> inputs_of(const EvalOptions& options, const std::vector
   for (const Contestant& contestant : contestants) inputs.push_back(contestant.script.file);
   for (const SuiteStage& stage : suite.stages) {
     for (const SuiteTask& task : stage.tasks) {
-      if (task.is_problem_set()) inputs.push_back(task.problem_file());
+      if (!task.file().empty()) inputs.push_back(task.file());
     }
   }
   return inputs;
@@ -162,14 +162,14 @@ void add_eval(CLI::App& app) {
   command->add_option("flow", options->flows, "Lua files, - for standard input, or names of shipped flows");
   add_model(*command, options->model);
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
-  command->add_option("--suite", options->suite, "verify, quick, full, or a JSON file")->capture_default_str();
+  command->add_option("--suite", options->suite, "verify, quick, full, real (for models of natural language), or a JSON file")->capture_default_str();
   command->add_option("--json", options->json, "Write the result to this file, too (schema sluice.eval/1)");
   command->add_option("--seed", options->seed, "Repeat the samples of an earlier run (default: secret and new)");
   command->add_option("--threads", options->threads, "CPU threads; 0: all")
       ->check(decimal_number(0, 1024))
       ->capture_default_str();
   SuiteChanges& changes = options->changes;
-  add_list(*command, "--tasks", changes.tasks, "Only these tasks; jsonl:FILE for problems of your own");
+  add_list(*command, "--tasks", changes.tasks, "Only these tasks; text:FILE and copy:FILE for texts, jsonl:FILE for problems of your own");
   add_number_list(*command, "--tokens", changes.tokens, kLeastContext, kMostContext, "Only these context lengths");
   command->add_option("--samples", changes.samples, "Samples a task")->check(decimal_number(1, 100000));
   command->add_option("--generations", changes.generations, "Generations a problem (jsonl), at temperature 0.6, top-p 0.95")
@@ -184,6 +184,7 @@ void add_eval(CLI::App& app) {
       "Example:\n"
       "  sluice eval quest my_flow.lua --suite quick --json result.json\n"
       "  sluice eval quest --tasks needle_multikey,trace --tokens 4096 --samples 50\n"
+      "  sluice eval quest --model ~/Qwen3-1.7B --suite real\n"
       "  sluice eval quest --model ~/Qwen3-1.7B --tasks jsonl:aime24.jsonl --generations 16 --k 16");
   command->callback([options] { options->list ? list_choices() : evaluate(*options); });
 }

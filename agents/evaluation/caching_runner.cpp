@@ -42,6 +42,9 @@ std::string digest_of(const std::vector<JobDocument>& documents) {
     digest.add_bytes(document.size());
     for (const Job& job : document) {
       digest.add(job.sample.prompt);
+      for (const auto* tokens : {&job.sample.tokens, &job.sample.given}) {
+        digest.add({reinterpret_cast<const char*>(tokens->data()), tokens->size() * sizeof(int32_t)});
+      }
       digest.add(job.sample.answer);
       digest.add(job.sample.stop);
       digest.add_bytes(job.sample.max_tokens);

@@ -123,6 +123,9 @@ class Cascade {
     if (report_.dense.size() > first) judge(stage, first);
   }
 
+  /// What a model that was not made for these tasks does not answer tells flows apart by luck alone.
+  double least_dense() const { return context_.english() ? 0.5 : 0; }
+
   std::string why_not_judged() const {
     const std::vector<std::string>& reasons = report_.errors.empty() ? report_.notes : report_.errors;
     return reasons.empty() ? "no stage judged it" : fmt::format("no stage judged it: {}", reasons.front());
@@ -137,19 +140,20 @@ class Cascade {
   /// `first` is the stage's first result, of dense attention and of every flow that is still in.
   void judge(const SuiteStage& stage, size_t first) {
     constexpr double kRounding = 1e-9;
-    const double dense = mean_accuracy(report_.dense, first);
-    if (dense == 0 && alive() > 0) {
-      report_.notes.push_back(fmt::format("{}: dense attention answers nothing here; not judged", stage.name));
+    const std::optional<double> dense = mean_accuracy(report_.dense, first);
+    if (dense.value_or(0) == 0 && alive() > 0) {
+      report_.notes.push_back(
+          fmt::format("{}: dense attention answers {} here; not judged", stage.name, dense ? "nothing" : "too little"));
       return;
     }
     for (Entrant& entrant : entrants_) {
       if (!entrant.alive) continue;
       entrant.judged = true;
-      const double mean = mean_accuracy(entrant.report.tasks, first);
-      if (mean < stage.threshold * dense - kRounding) {
+      const double mean = mean_accuracy(entrant.report.tasks, first).value_or(0);
+      if (mean < stage.threshold * *dense - kRounding) {
         entrant.stop(FlowStatus::kBelowThreshold, stage.name,
                      fmt::format("accuracy {:.2f} where dense attention has {:.2f}; at least {:.0f}% of that is needed to go on",
-                                 mean, dense, 100 * stage.threshold));
+                                 mean, *dense, 100 * stage.threshold));
       }
     }
   }
@@ -171,8 +175,16 @@ class Cascade {
     progress_.advance(static_cast<double>(timed()) * speed_work(suite_, task));
     if (only_times) return progress_.shrink(prefill_work(task) + static_cast<double>(entrants_.size() + 1) * decode_work(task));
     report_.dense.push_back(summarise(stage, task, dense, dense));
+    TaskResult& by_dense = report_.dense.back();
+    by_dense.counted = by_dense.accuracy >= least_dense();
+    if (!by_dense.counted) {
+      report_.notes.push_back(fmt::format("{}: dense attention answers {:.0f}%; left out of means", title_of(task),
+                                          100 * by_dense.accuracy));
+    }
     for (size_t i = 0; i < entrants_.size(); ++i) {
-      if (entrants_[i].alive) entrants_[i].report.tasks.push_back(summarise(stage, task, flows[i], dense));
+      if (!entrants_[i].alive) continue;
+      entrants_[i].report.tasks.push_back(summarise(stage, task, flows[i], dense));
+      entrants_[i].report.tasks.back().counted = by_dense.counted;
     }
     progress_.advance(prefill_work(task) + static_cast<double>(alive() + 1) * decode_work(task));
     progress_.shrink(static_cast<double>(entrants_.size() - alive()) * decode_work(task));

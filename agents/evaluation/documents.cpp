@@ -17,12 +17,15 @@ namespace {
 constexpr float kTemperature = 0.6F;
 constexpr float kTopP = 0.95F;
 
+void check_length(const SuiteTask& task, const TaskContext& context) {
+  if (context.positions == 0 || task.tokens <= context.positions) return;
+  throw InputError(fmt::format("a context of {} tokens exceeds the model's {} positions", task.tokens, context.positions),
+                   "choose --tokens or a suite with shorter contexts");
+}
+
 /// The first document of a task, whose seed no evaluation uses, shows whether the task fits the model at all.
 void check_task(const SuiteTask& task, const TaskContext& context) {
-  if (context.positions > 0 && task.tokens > context.positions) {
-    throw InputError(fmt::format("a context of {} tokens exceeds the model's {} positions", task.tokens, context.positions),
-                     "choose --tokens or a suite with shorter contexts");
-  }
+  check_length(task, context);
   for (const Job& job : DocumentSource(task, context, Seed::parse("does it fit?")).next()) {
     context.tokenizer.encode(job.sample.prompt);  // which refuses words that the tokenizer lacks
     context.tokenizer.encode(job.sample.answer);
@@ -50,12 +53,42 @@ void check_problems(const SuiteTask& task, const TaskContext& context) {
   }
 }
 
+void check_text(const SuiteTask& task, const TaskContext& context) {
+  if (windows_in(*task.text, task.tokens) > 0) return;
+  throw InputError(fmt::format("{}: it has {} tokens of the model, a window {}", task.text->name, task.text->tokens.size(),
+                               task.tokens),
+                   "choose shorter windows (--tokens) or a longer text");
+}
+
+void leave_out_long(Suite& suite, const TaskContext& context) {
+  if (!suite.leaves_out_long || context.positions == 0) return;
+  for (SuiteStage& stage : suite.stages) {
+    std::erase_if(stage.tasks, [&](const SuiteTask& task) { return !task.is_problem_set() && task.tokens > context.positions; });
+  }
+  std::erase_if(suite.stages, [](const SuiteStage& stage) { return stage.tasks.empty(); });
+  if (suite.stages.empty()) {
+    throw InputError(fmt::format("the model has {} positions, fewer than any task of the suite {}", context.positions, suite.name),
+                     "choose --tokens");
+  }
+}
+
 }  // namespace
 
-void prepare_suite(Suite& suite, const TaskContext& context) {
+void prepare_suite(Suite& suite, const TaskContext& context, TextReader& texts) {
+  leave_out_long(suite, context);
   std::map<std::string, std::shared_ptr<const std::vector<Problem>>> files;  // a pipe can be read only once
   for (SuiteStage& stage : suite.stages) {
     for (SuiteTask& task : stage.tasks) {
+      if (task.is_text()) {
+        if (!context.english()) {
+          throw InputError(fmt::format("{}: the model knows {} words and no text", task.task, context.tokenizer.vocabulary()),
+                           "texts are for models of natural language: --model");
+        }
+        check_length(task, context);
+        task.text = texts.read(task.file(), context);
+        check_text(task, context);
+        continue;
+      }
       if (!task.is_problem_set()) {
         check_words(context);
         check_task(task, context);
@@ -71,6 +104,12 @@ void prepare_suite(Suite& suite, const TaskContext& context) {
 
 DocumentSource::DocumentSource(const SuiteTask& task, const TaskContext& context, const Seed& seed)
     : task_(task), context_(context), seed_(seed), samples_(task.samples) {
+  if (task.is_text()) {
+    if (!task.text) throw InternalError("a text that was not read");
+    Rng rng(seed, fmt::format("windows/{}", task.tokens));  // of text and copy the same, whose beginnings are then prefilled once
+    windows_ = draw_windows(*task.text, task.tokens, task.samples, rng);
+    samples_ = static_cast<int>(windows_.size());
+  }
   if (!task.is_problem_set()) return;
   if (!task.problems) throw InternalError("a problem set that was not read");
   for (const Problem& problem : *task.problems) {
@@ -83,6 +122,7 @@ DocumentSource::DocumentSource(const SuiteTask& task, const TaskContext& context
 JobDocument DocumentSource::next() {
   if (given_ >= samples_) return {};
   if (task_.is_problem_set()) return next_problem();
+  if (task_.is_text()) return next_window();
   const std::string stream = fmt::format("{}/{}/{}", task_.task, task_.tokens, document_++);
   const int questions = std::min(task_.questions, samples_ - given_);
   const Task& task = find_task(task_.task);
@@ -104,6 +144,15 @@ JobDocument DocumentSource::next() {
     document.back().sampling.seed = rng.next();  // greedy, but flows may draw
   }
   given_ += static_cast<int>(document.size());
+  return document;
+}
+
+JobDocument DocumentSource::next_window() {
+  Rng rng(seed_, fmt::format("{}/{}/{}", task_.task, task_.tokens, document_));
+  JobDocument document(1);
+  document[0].sample = text_sample(task_.text_task(), *task_.text, task_.tokens, windows_[document_++], rng);
+  document[0].sampling.seed = rng.next();
+  ++given_;
   return document;
 }
 

@@ -9,10 +9,10 @@
 
 namespace sluice {
 
-/// Reads the problem sets of `suite`, each file once, and finds what would otherwise be found only when its turn comes: a context
-/// that the model does not have, a task that does not fit its context, a problem that leaves no room to answer. Throws
-/// InputError.
-void prepare_suite(Suite& suite, const TaskContext& context);
+/// Reads the problem sets and the texts of `suite`, each file once, and finds what would otherwise be found only when its turn comes: a context
+/// that the model does not have, a task that does not fit its context, a problem that leaves no room to answer, a
+/// text shorter than a window. Leaves out what the suite says it does without. Throws InputError.
+void prepare_suite(Suite& suite, const TaskContext& context, TextReader& texts);
 
 /// The documents and questions of one suite task. Each document follows from the seed, the task, its length, the document's
 /// number and how many questions are asked about it (and from the model's tokenizer and context), whatever else the suite holds.
@@ -25,11 +25,13 @@ class DocumentSource {
 
  private:
   JobDocument next_problem();
+  JobDocument next_window();
 
   SuiteTask task_;
   TaskContext context_;  // a copy: what it refers to outlives the documents, itself it may not
   Seed seed_;
   std::vector<Job> problems_;  // jsonl: one job a problem
+  std::vector<int> windows_;   // of a text
   int samples_ = 0;            // in all: problems times generations for jsonl
   int given_ = 0;
   int document_ = 0;

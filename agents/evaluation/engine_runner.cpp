@@ -28,6 +28,8 @@ Request request_for(const PrefilledPrompt& prompt) {
   request.max_tokens = prompt.max_tokens;
   request.sampling = prompt.sampling;
   request.snapshot = prompt.snapshot;
+  request.given = prompt.given;
+  if (!prompt.given.empty()) request.likely = 0;
   return request;
 }
 
@@ -102,7 +104,7 @@ std::vector<Generation> EngineRunner::decode(const PrefilledBatch& prefilled, co
   std::vector<Generation> generations(ids.size());
   for (const RequestResult& result : engine.run_all()) {
     generations[places.at(result.id)] = {follower.text(result.id), result.reason == FinishReason::kStop,
-                                         follower.tokens(result.id)};
+                                         follower.tokens(result.id), result.probabilities.sum()};
   }
   return generations;
 }

@@ -1,5 +1,6 @@
 #include "agents/evaluation/judge.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "agents/evaluation/documents.h"
@@ -26,12 +27,20 @@ Report Judge::blank_report() const {
 const TaskContext& Judge::context() {
   if (!context_) {
     tokenizer_ = load_tokenizer(directory_);
-    context_.emplace(TaskContext{*tokenizer_, vocabulary_ ? &*vocabulary_ : nullptr, config_.max_positions});
+    context_.emplace(
+        TaskContext{*tokenizer_, vocabulary_ ? &*vocabulary_ : nullptr, config_.max_positions, config_.vocabulary});
   }
   return *context_;
 }
 
-void Judge::prepare(Suite& suite) { prepare_suite(suite, context()); }
+void Judge::prepare(Suite& suite) {
+  if (device_->info().name == "cpu") {
+    for (SuiteStage& stage : suite.stages) {
+      for (SuiteTask& task : stage.tasks) task.samples = std::max(1, task.samples / suite.fewer_on_cpu);
+    }
+  }
+  prepare_suite(suite, context(), texts_);
+}
 
 void Judge::load() {
   if (model_ != nullptr) return;

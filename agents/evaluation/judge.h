@@ -27,7 +27,8 @@ class Judge {
 
   /// What every report of this judge says: device, model, dialect.
   Report blank_report() const;
-  /// Reads the problem sets of `suite` and tries its tasks. Throws InputError.
+  /// Reads the problem sets and texts of `suite`, tries its tasks, and settles how many samples they have on the device. Throws
+  /// InputError.
   void prepare(Suite& suite);
   /// Reads the weights, unless they are there. Throws InputError for weights that cannot be read, or that are damaged.
   void load();
@@ -47,6 +48,7 @@ class Judge {
   size_t cache_bytes_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::optional<TaskContext> context_;
+  TextReader texts_;
   std::unique_ptr<Model> model_;
   std::optional<EngineRunner> runner_;
   std::optional<CachingRunner> cache_;

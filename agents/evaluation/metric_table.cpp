@@ -54,15 +54,30 @@ std::string better_low() {
 std::string number_text(std::string_view name, double value) {
   const auto form = form_of(name);
   if (!form) return fmt::format("{:.4g}", value);
-  return *form == MetricForm::kShare ? fmt::format("{:.1f}%", 100 * value) : fmt::format("{:.2f}x", value);
+  switch (*form) {
+    case MetricForm::kShare:
+      return fmt::format("{:.1f}%", 100 * value);
+    case MetricForm::kRatio:
+      return fmt::format("{:.2f}x", value);
+    case MetricForm::kNats:
+      return fmt::format("{:+.3f}", value);
+  }
+  return {};
 }
 
 std::string number_text(std::string_view name, double value, double low, double high) {
   const std::string text = number_text(name, value);
   const auto form = form_of(name);
   if (!form) return fmt::format("{} {:.4g}–{:.4g}", text, low, high);
-  return *form == MetricForm::kShare ? fmt::format("{} {:.0f}–{:.0f}", text, 100 * low, 100 * high)
-                                     : fmt::format("{} {:.2f}–{:.2f}", text, low, high);
+  switch (*form) {
+    case MetricForm::kShare:
+      return fmt::format("{} {:.0f}–{:.0f}", text, 100 * low, 100 * high);
+    case MetricForm::kRatio:
+      return fmt::format("{} {:.2f}–{:.2f}", text, low, high);
+    case MetricForm::kNats:
+      return fmt::format("{} {:+.3f}–{:+.3f}", text, low, high);
+  }
+  return {};
 }
 
 }  // namespace sluice::metrics

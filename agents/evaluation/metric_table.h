@@ -11,6 +11,7 @@ namespace sluice {
 enum class MetricForm : uint8_t {
   kShare,  // per cent
   kRatio,  // times dense attention
+  kNats,   // above dense attention
 };
 
 /// Which side of a metric is better.
@@ -18,7 +19,7 @@ enum class MetricSide : uint8_t { kHigher, kLower, kNeither };
 
 /// Where a report of schema sluice.eval/1 has a metric of a flow.
 enum class ReportPlace : uint8_t {
-  kTasks,    // in each of the flow's tasks; of the whole evaluation it is their mean
+  kTasks,    // in those of the flow's tasks that have it; of the whole evaluation it is their mean
   kSpeedup,  // in the flow's object of the metric's name, and in each of that one's tasks
   kFlow,     // a share among the flow's members
   kLayers,   // a list by layer among the flow's members, of which it is the mean
@@ -45,7 +46,9 @@ struct MetricInfo {
 
   constexpr bool has_interval() const { return *report.low != '\0'; }
   /// Of the verdicts that the store keeps.
-  constexpr const char* unit() const { return form == MetricForm::kRatio ? "x dense" : ""; }
+  constexpr const char* unit() const {
+    return form == MetricForm::kRatio ? "x dense" : form == MetricForm::kNats ? "nats a token" : "";
+  }
 };
 
 namespace metrics {
@@ -65,6 +68,13 @@ inline constexpr MetricInfo kDenseAccuracy = {.name = "dense_accuracy",
                                               .form = MetricForm::kShare,
                                               .better = MetricSide::kNeither,
                                               .report = {ReportPlace::kTasks, "dense_accuracy", "dense_low", "dense_high"}};
+inline constexpr MetricInfo kLoss = {.name = "loss",
+                                     .title = "Loss above dense",
+                                     .column = "loss",
+                                     .meaning = "nats a token of text above dense attention",
+                                     .form = MetricForm::kNats,
+                                     .better = MetricSide::kLower,
+                                     .report = {ReportPlace::kTasks, "loss_difference", "loss_low", "loss_high"}};
 inline constexpr MetricInfo kSpeedup = {.name = "speedup",
                                         .title = "Speed",
                                         .column = "speed",
@@ -88,7 +98,7 @@ inline constexpr MetricInfo kMass = {.name = "mass",
                                      .report = {ReportPlace::kLayers, "mass"}};
 
 /// In the order in which they are read.
-inline constexpr std::array kAll = {kAccuracy, kDenseAccuracy, kSpeedup, kPagesRead, kMass};
+inline constexpr std::array kAll = {kAccuracy, kDenseAccuracy, kLoss, kSpeedup, kPagesRead, kMass};
 
 /// Null if there is no such metric.
 const MetricInfo* find(std::string_view name);

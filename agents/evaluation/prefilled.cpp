@@ -26,7 +26,8 @@ size_t common_prefix(const std::vector<int32_t>& a, const std::vector<int32_t>& 
 
 PrefilledPrompt tokenise(const Job& job, const Tokenizer& tokenizer) {
   PrefilledPrompt prompt;
-  prompt.tokens = tokenizer.encode(job.sample.prompt);
+  prompt.tokens = job.sample.tokens.empty() ? tokenizer.encode(job.sample.prompt) : job.sample.tokens;
+  prompt.given = job.sample.given;
   if (prompt.tokens.empty()) throw InputError("a prompt without tokens");
   prompt.sampling = job.sampling;
   prompt.max_tokens = job.sample.max_tokens;

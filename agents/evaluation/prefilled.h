@@ -15,6 +15,7 @@ struct PrefilledPrompt {
   std::vector<int32_t> tokens;
   std::shared_ptr<const KvSnapshot> snapshot;  // null if the prompts share nothing
   SamplingOptions sampling;
+  std::vector<int32_t> given;  // what is fed in place of an answer
   int max_tokens = 16;
   std::string stop;               // text; empty: none
   std::vector<int32_t> expected;  // a generation that leaves these tokens is wrong, whatever follows; empty: unknown

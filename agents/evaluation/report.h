@@ -14,6 +14,18 @@ enum class FlowStatus : uint8_t { kPassed, kRejectedStatic, kIncorrectNumerical,
 /// "passed", "rejected_static", "incorrect_numerical", "below_threshold", "runtime_error".
 const char* name_of(FlowStatus status);
 
+/// How likely the model finds texts: losses are in nats a token.
+struct LossResult {
+  double loss = 0;
+  double dense_loss = 0;
+  std::vector<double> differences;   // by window: loss above that of dense attention
+  double difference = 0;             // their mean
+  std::optional<Interval> interval;  // of that; none of a single window
+
+  /// What the flow keeps of the probability of a token, beside dense attention: exp(-difference).
+  double kept() const;
+};
+
 /// One task at one length, flow beside dense attention on the same samples.
 struct TaskResult {
   std::string stage;
@@ -36,6 +48,10 @@ struct TaskResult {
   int k = 1;
   double pass_at_k = 0;  // jsonl only
   double dense_pass_at_k = 0;
+  /// Texts only. `accuracy` is then what the flow keeps, at most 1, and that of dense attention 1. Nothing is lost, gained or
+  /// matched.
+  std::optional<LossResult> loss;
+  bool counted = true;  // in means over tasks: dense attention answers enough of it
 };
 
 /// Questions of one task, answered once more by dense attention and by the flow in turn, from the first token of the answer to

@@ -8,7 +8,35 @@ namespace {
 
 using nlohmann::ordered_json;
 
+/// Nothing of it is right or wrong.
+ordered_json loss_to_json(const TaskResult& result) {
+  const LossResult& loss = *result.loss;
+  ordered_json json = {{"name", result.task},
+                       {"stage", result.stage},
+                       {"tokens", result.tokens},
+                       {"samples", result.samples},
+                       {"documents", result.documents},
+                       {metrics::kAccuracy.report.value, result.accuracy},
+                       {metrics::kAccuracy.report.low, result.interval.low},
+                       {metrics::kAccuracy.report.high, result.interval.high},
+                       {metrics::kDenseAccuracy.report.value, result.dense_accuracy},
+                       {metrics::kDenseAccuracy.report.low, result.dense_interval.low},
+                       {metrics::kDenseAccuracy.report.high, result.dense_interval.high},
+                       {"loss", loss.loss},
+                       {"dense_loss", loss.dense_loss},
+                       {metrics::kLoss.report.value, loss.difference},
+                       {metrics::kLoss.report.low, nullptr},
+                       {metrics::kLoss.report.high, nullptr},
+                       {"kept", loss.kept()}};
+  if (loss.interval) {
+    json[metrics::kLoss.report.low] = loss.interval->low;
+    json[metrics::kLoss.report.high] = loss.interval->high;
+  }
+  return json;
+}
+
 ordered_json to_json(const TaskResult& result) {
+  if (result.loss) return loss_to_json(result);
   ordered_json json = {{"name", result.task},
                        {"stage", result.stage},
                        {"tokens", result.tokens},
@@ -30,6 +58,7 @@ ordered_json to_json(const TaskResult& result) {
     json["pass_at_k"] = result.pass_at_k;
     json["dense_pass_at_k"] = result.dense_pass_at_k;
   }
+  if (!result.counted) json["counted"] = false;
   return json;
 }
 

@@ -12,7 +12,6 @@
 namespace sluice {
 namespace {
 
-constexpr std::string_view kProblemSet = "jsonl:";
 
 /// A column of results: the accuracy of a group of tasks, or the pass@k of a problem set.
 struct Column {
@@ -35,10 +34,14 @@ std::vector<Column> columns_of(const Report& report) {
   return columns;
 }
 
-/// "jsonl:sets/aime24.jsonl" is "aime24"; where two files are called so, they keep their paths.
+/// "jsonl:sets/aime24.jsonl" is "aime24", "text:books/emma.txt" is "text emma"; where two files are called so, they keep their
+/// paths.
 std::string title_of(const Column& column, const std::vector<Column>& columns) {
   const auto short_name = [](const std::string& group) {
-    return group.starts_with(kProblemSet) ? std::filesystem::path(group.substr(kProblemSet.size())).stem().string() : group;
+    const size_t colon = group.find(':');
+    if (colon == std::string::npos) return group;
+    const std::string stem = std::filesystem::path(group.substr(colon + 1)).stem().string();
+    return group.starts_with("jsonl") ? stem : fmt::format("{} {}", group.substr(0, colon), stem);
   };
   const std::string name = short_name(column.group);
   const bool clash = std::any_of(columns.begin(), columns.end(), [&](const Column& other) {
@@ -53,8 +56,35 @@ std::string share_cell(double share, const Interval& interval) {
   return fmt::format("{:.0f}% {:.0f}–{:.0f}", 100 * share, 100 * interval.low, 100 * interval.high);
 }
 
+double mean_of(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
+/// Over all windows of a group: that of dense attention beside itself, of a flow what it has above that. Empty for other groups.
+std::string loss_cell(const std::vector<TaskResult>& results, const std::string& group) {
+  std::vector<double> differences;
+  double dense = 0;
+  bool is_dense = true;
+  for (const TaskResult& result : results) {
+    if (result.group != group || !result.loss) continue;
+    const LossResult& loss = *result.loss;
+    is_dense &= loss.loss == loss.dense_loss && loss.difference == 0;
+    dense += loss.dense_loss * static_cast<double>(loss.differences.size());
+    differences.insert(differences.end(), loss.differences.begin(), loss.differences.end());
+  }
+  if (differences.empty()) return {};
+  if (is_dense) return fmt::format("{:.3f}", dense / static_cast<double>(differences.size()));
+  const double mean = mean_of(differences);
+  if (differences.size() == 1) return metrics::number_text(metrics::kLoss.name, mean);
+  const Interval interval = bootstrap_mean(differences);
+  return metrics::number_text(metrics::kLoss.name, mean, interval.low, interval.high);
+}
+
 /// Over all samples of a group.
 std::string accuracy_cell(const std::vector<TaskResult>& results, const std::string& group) {
+  if (std::string loss = loss_cell(results, group); !loss.empty()) return loss;
   std::vector<std::vector<Cluster>> tasks;
   double successes = 0;
   double samples = 0;
@@ -89,12 +119,6 @@ TableRow cells(const std::vector<TaskResult>& results, const std::vector<Column>
   return row;
 }
 
-double mean_of(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double value : values) sum += value;
-  return values.empty() ? 0 : sum / static_cast<double>(values.size());
-}
-
 void append(TableRow& row, const TableRow& more) { row.insert(row.end(), more.begin(), more.end()); }
 
 // Of a flow (SpeedResult) or of one of its tasks (TaskSpeed).
@@ -125,6 +149,12 @@ std::string task_table(const Report& report) {
       {"flow", "stage", "task", "tokens", "samples", "documents", "accuracy", "dense", "lost", "gained", "p"}};
   for (const FlowReport& flow : report.flows) {
     for (const TaskResult& task : flow.tasks) {
+      if (task.loss) {
+        rows.push_back({flow.name, task.stage, task.task, std::to_string(task.tokens), std::to_string(task.samples),
+                        std::to_string(task.documents), loss_cell({task}, task.group),
+                        fmt::format("{:.3f}", task.loss->dense_loss), "-", "-", "-"});
+        continue;
+      }
       rows.push_back({flow.name, task.stage, task.task, std::to_string(task.tokens), std::to_string(task.samples),
                       std::to_string(task.documents), share_cell(task.accuracy, task.interval),
                       share_cell(task.dense_accuracy, task.dense_interval), std::to_string(task.lost),
@@ -169,6 +199,9 @@ std::string to_table(const Report& report, bool details) {
   }
   for (const std::string& note : report.notes) text += fmt::format("\n{}\n", note);
   for (const std::string& error : report.errors) text += fmt::format("\nnot run: {}\n", error);
+  if (std::any_of(report.dense.begin(), report.dense.end(), [](const TaskResult& task) { return task.loss.has_value(); })) {
+    text += "\nOf texts dense attention has its loss in nats a token, and flows what they lose beyond that.\n";
+  }
   for (const FlowReport& flow : report.flows) {
     if (!flow.speed) continue;
     text += fmt::format(

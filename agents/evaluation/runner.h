@@ -26,6 +26,7 @@ struct Generation {
   std::string text;
   bool ended = false;           // by the model itself
   std::vector<int32_t> tokens;  // as far as they were generated: an answer that is wrong already need not go on
+  double log_probability = 0;   // of the tokens that were given (Sample::given)
 };
 
 /// Prompts made ready: their common texts were prefilled with dense attention. Dense attention and all flows decode from it.

@@ -96,6 +96,9 @@ Request request_for(const PrefilledPrompt& prompt) {
   request.sampling = prompt.sampling;
   request.max_tokens = prompt.max_tokens;
   request.ignore_eos = true;
+  request.given = prompt.given;
+  request.given.resize(std::min(request.given.size(), static_cast<size_t>(prompt.max_tokens)));
+  if (!request.given.empty()) request.likely = 0;
   return request;
 }
 
@@ -125,10 +128,13 @@ class Side {
     }
     double seconds = std::chrono::duration<double>(last_token_ - begin).count();
     answers_.assign(ids.size(), {});
+    log_probabilities_.assign(ids.size(), 0);
     double decoding = 0;
     for (RequestResult& result : engine_.take_finished()) {
       decoding = std::max(decoding, result.decode_seconds);
-      answers_.at(static_cast<size_t>(std::find(ids.begin(), ids.end(), result.id) - ids.begin())) = std::move(result.tokens);
+      const auto place = static_cast<size_t>(std::find(ids.begin(), ids.end(), result.id) - ids.begin());
+      log_probabilities_.at(place) = result.probabilities.sum();
+      answers_.at(place) = std::move(result.tokens);
     }
     // Where nothing was left of the prompts, the pass that decodes first also brought K and V.
     return std::min(seconds, decoding);
@@ -136,6 +142,7 @@ class Side {
 
   int tokens() const { return tokens_; }
   const std::vector<std::vector<int32_t>>& answers() const { return answers_; }
+  const std::vector<double>& log_probabilities() const { return log_probabilities_; }
   EngineStats stats() const { return engine_.stats(); }
 
  private:
@@ -144,6 +151,7 @@ class Side {
   Clock::time_point last_token_;
   int tokens_ = 0;
   std::vector<std::vector<int32_t>> answers_;  // of the last run, by prompt
+  std::vector<double> log_probabilities_;      // of what was given, likewise
 };
 
 std::vector<double> attention_mass(const std::vector<Question>& questions, Device& device, const Model& model, const Plan& plan) {
@@ -170,15 +178,20 @@ std::vector<double> attention_mass(const std::vector<Question>& questions, Devic
   return mass;
 }
 
-/// Questions that were answered with other tokens than those that were scored, as far as both go.
-void compare(const std::vector<Question>& questions, const std::vector<std::vector<int32_t>>& now, const Answers& answers,
-             TaskSpeed& speed) {
+/// Questions that were answered with other tokens than those that were scored, as far as both go, and texts that were found
+/// clearly more or less likely.
+void compare(const std::vector<Question>& questions, const Side& flow, const Answers& answers, TaskSpeed& speed) {
+  constexpr double kNats = 0.5;  // batches that differ round differently
   if (answers.flow == nullptr) return;
   for (size_t i = 0; i < questions.size(); ++i) {
-    const std::vector<int32_t>& then = answers.flow->at(questions[i].place).tokens;
-    const auto both = static_cast<ptrdiff_t>(std::min(then.size(), now[i].size()));
+    const Generation& then = answers.flow->at(questions[i].place);
+    const std::vector<int32_t>& now = flow.answers()[i];
+    const auto both = static_cast<ptrdiff_t>(std::min(then.tokens.size(), now.size()));
     ++speed.compared;
-    if (!std::equal(then.begin(), then.begin() + both, now[i].begin())) ++speed.strayed;
+    const bool is_text = !questions[i].prompt.given.empty();
+    const double apart = is_text ? std::abs(flow.log_probabilities()[i] - then.log_probability) : 0;
+    const bool strayed = !std::equal(then.tokens.begin(), then.tokens.begin() + both, now.begin());
+    if (strayed || apart > kNats + 0.02 * std::abs(then.log_probability)) ++speed.strayed;
   }
 }
 
@@ -220,7 +233,7 @@ TaskSpeed time_questions(const EngineBatch& batch, const Answers& answers, Devic
     speed.seconds.fast.push_back(flow.run());
     if (!dense_first) speed.seconds.slow.push_back(dense.run());
   }
-  compare(questions, flow.answers(), answers, speed);
+  compare(questions, flow, answers, speed);
   speed.generated = static_cast<double>(flow.tokens()) * pairs;
   const EngineStats stats = flow.stats();
   const double share =

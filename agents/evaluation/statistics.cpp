@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <numbers>
 #include <numeric>
+#include <random>
 
 #include "scripting/base/error.h"
 
@@ -130,6 +131,22 @@ double sign_flip(std::span<const int> differences) {
     if (distance >= observed) tail += positive[t];
   }
   return std::min(1.0, tail);
+}
+
+Interval bootstrap_mean(std::span<const double> values) {
+  constexpr int kSamples = 4000;
+  if (values.size() < 2) throw InternalError("an interval of one value");
+  const auto count = static_cast<double>(values.size());
+  std::mt19937_64 random(0x5eed);  // whose numbers the standard fixes; distributions it does not
+  std::vector<double> means(kSamples);
+  for (double& mean : means) {
+    for (size_t i = 0; i < values.size(); ++i) mean += values[random() % values.size()] / count;
+  }
+  std::sort(means.begin(), means.end());
+  const double spread = std::sqrt(count / (count - 1)) * student975(static_cast<int>(values.size()) - 1);
+  const double level = std::erfc(spread / std::numbers::sqrt2) / 2;
+  const auto tail = static_cast<size_t>(level * kSamples);
+  return {means[tail], means[kSamples - 1 - tail]};
 }
 
 Ratio paired_ratio(std::span<const double> slow, std::span<const double> fast) {

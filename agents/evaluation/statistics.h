@@ -37,6 +37,11 @@ Interval pooled_wilson(std::span<const std::vector<Cluster>> tasks);
 /// same questions; documents with one difference at most make it McNemar's exact test.
 double sign_flip(std::span<const int> differences);
 
+/// The 95 % interval of the mean of `values`, at least two, by the bootstrap: percentiles of the means of samples drawn with
+/// replacement, at levels that make up for few values (the expanded percentile interval: Hesterberg 2015, section 4.4). The same
+/// for every call.
+Interval bootstrap_mean(std::span<const double> values);
+
 struct Ratio {
   double ratio = 0;
   double low = 0;

@@ -75,13 +75,35 @@ Suite full_suite() {
   return suite;
 }
 
+/// For models that know English: texts, copying, and what such models answer.
+Suite real_suite() {
+  Suite suite;
+  suite.name = "real";
+  suite.leaves_out_long = true;
+  suite.fewer_on_cpu = 16;
+  suite.speed_pairs = 12;
+  for (const int tokens : {2048, 4096, 8192}) {
+    suite.stages.push_back({fmt::format("{} tokens", tokens), 0, {}});
+    for (const char* task : {"text", "copy", "needle_single", "salad"}) {
+      suite.stages.back().tasks.push_back(task_of(task, tokens, 64));
+    }
+  }
+  return suite;
+}
+
 void check_task(const std::string& name) {
-  if (name.rfind("jsonl:", 0) != 0) {
+  SuiteTask task;
+  task.task = name;
+  if (task.kind() != "jsonl" && !task.is_text()) {
     find_task(name);
-  } else if (name == "jsonl:") {
-    throw InputError("the task jsonl: names no file", "write jsonl:FILE");
+  } else if (name.ends_with(':')) {
+    throw InputError(fmt::format("the task {} names no file", name), fmt::format("write {}FILE", name));
+  } else if (name == "jsonl") {
+    throw InputError("the task jsonl names no file", "write jsonl:FILE");
   }
 }
+
+std::string short_window() { return fmt::format("windows of a text have at least {} tokens", kLeastWindow); }
 
 SuiteStage parse_entry(const json& value, const std::string& where) {
   const JsonObject entry(value, where);
@@ -101,6 +123,7 @@ SuiteStage parse_entry(const json& value, const std::string& where) {
     return static_cast<int>(entry.find_integer(key, least, most).value_or(otherwise));
   };
   task.tokens = integer("tokens", task.tokens, kLeastContext, kMostContext);
+  if (task.is_text() && task.tokens < kLeastWindow) entry.refuse("tokens", short_window());
   task.samples = integer("samples", task.is_problem_set() ? 0 : task.samples, task.is_problem_set() ? 0 : 1, kMostSamples);
   task.questions = integer("questions", task.questions, 1, 1000);
   task.generations = integer("generations", task.generations, 1, 1000);
@@ -128,6 +151,7 @@ void keep_only(Suite& suite, const std::vector<std::string>& names) {
     if (!known.insert(name).second) continue;
     SuiteTask task = like;
     task.task = name;
+    if (task.is_text()) task.tokens = std::max(task.tokens, kLeastWindow);
     if (task.is_problem_set()) task.samples = 0;
     suite.stages.push_back({name, 0, {task}});
   }
@@ -153,6 +177,9 @@ void run_at(Suite& suite, const std::vector<int>& tokens) {
     SuiteStage stage{fmt::format("{} tokens", length), threshold, {}};
     for (SuiteTask task : tasks) {
       if (task.is_problem_set() && length != *lengths.begin()) continue;  // a problem has its own length
+      if (task.is_text() && length < kLeastWindow) {
+        throw InputError(fmt::format("{} at {} tokens: {}", task.task, length, short_window()));
+      }
       task.tokens = length;
       stage.tasks.push_back(std::move(task));
     }
@@ -185,15 +212,18 @@ Suite parse_suite(std::string_view text, const std::string& name) {
   return suite;
 }
 
-bool is_built_in(std::string_view name) { return name == "verify" || name == "quick" || name == "full"; }
+bool is_built_in(std::string_view name) {
+  return name == "verify" || name == "quick" || name == "full" || name == "real";
+}
 
 Suite load_suite(const std::string& name) {
   if (name == "verify") return verify_suite();
   if (name == "quick") return quick_suite();
   if (name == "full") return full_suite();
+  if (name == "real") return real_suite();
   std::error_code error;
   if (name != "-" && !std::filesystem::exists(name, error)) {
-    throw InputError(fmt::format("there is no suite \"{}\"", name), "suites are verify, quick, full, or the path of a JSON file");
+    throw InputError(fmt::format("there is no suite \"{}\"", name), "suites are verify, quick, full, real, or the path of a JSON file");
   }
   return parse_suite(read_input(name, kLargestFile), name_of_input(name));
 }
@@ -206,7 +236,10 @@ Suite changed(Suite suite, const SuiteChanges& changes) {
   for (SuiteStage& stage : suite.stages) {
     for (SuiteTask& task : stage.tasks) {
       problems |= task.is_problem_set();
-      if (changes.samples > 0) task.samples = changes.samples;
+      if (changes.samples > 0) {
+        task.samples = changes.samples;
+        suite.fewer_on_cpu = 1;
+      }
       if (changes.generations > 0) task.generations = changes.generations;
       if (changes.k > 0) task.k = changes.k;
       if (changes.max_tokens > 0) task.max_tokens = changes.max_tokens;

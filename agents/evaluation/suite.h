@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "agents/tasks/problem_set.h"
+#include "agents/tasks/text_windows.h"
 
 namespace sluice {
 
@@ -15,8 +16,8 @@ constexpr int kMostContext = 1 << 20;
 
 /// One line of a suite: a task at a context length.
 struct SuiteTask {
-  std::string task;       // a built-in task, or "jsonl:FILE"
-  int tokens = 1024;      // of each prompt; not used for jsonl
+  std::string task;       // a built-in task, "jsonl:FILE", "text", "text:FILE", "copy" or "copy:FILE"
+  int tokens = 1024;      // of each prompt; for texts of each window, what is scored included; not used for jsonl
   int samples = 8;        // for jsonl: at most this many problems, 0 for all
   int questions = 8;      // asked about one document at most: a document is prefilled once for all of them
   int generations = 1;    // a problem, sampled (jsonl)
@@ -24,8 +25,16 @@ struct SuiteTask {
   int max_tokens = 4096;  // of one generation (jsonl)
   std::shared_ptr<const std::vector<Problem>> problems;  // (jsonl), once prepare_suite has read them
 
-  std::string problem_file() const { return task.substr(std::string("jsonl:").size()); }
-  bool is_problem_set() const { return task.rfind("jsonl:", 0) == 0; }
+  std::shared_ptr<const TextTokens> text;                // (texts), likewise
+
+  std::string problem_file() const { return file(); }
+  bool is_problem_set() const { return kind() == "jsonl"; }
+  /// Whether it asks how likely the model finds a text.
+  bool is_text() const { return kind() == "text" || kind() == "copy"; }
+  TextTask text_task() const { return kind() == "copy" ? TextTask::kCopy : TextTask::kText; }
+  /// What stands before a colon, and what after the first one; "" if there is none.
+  std::string_view kind() const { return std::string_view(task).substr(0, task.find(':')); }
+  std::string file() const { return task.find(':') == std::string::npos ? "" : task.substr(task.find(':') + 1); }
 };
 
 /// Tasks that are judged together. A flow goes on only if its mean accuracy is at least `threshold` times that of dense
@@ -42,6 +51,10 @@ struct Suite {
   // Speed: questions of each task are answered by flow and dense attention in turn, `batch` at a time.
   int speed_batch = 8;
   int speed_pairs = 24;  // of all tasks together, if their questions are answered soon; 0: speed is not measured
+  /// Tasks at contexts that the model does not have are left out, not refused.
+  bool leaves_out_long = false;
+  /// So many times fewer samples where the device is no GPU, unless a number was asked for.
+  int fewer_on_cpu = 1;
 };
 
 /// What the command line changes in a suite. Zeros and empty lists change nothing.
@@ -54,7 +67,7 @@ struct SuiteChanges {
   int max_tokens = 0;
 };
 
-/// "verify" (no tasks), "quick", "full", or the path of a JSON file: a list of {"task", "tokens", "samples", "threshold"}
+/// "verify" (no tasks), "quick", "full", "real", or the path of a JSON file: a list of {"task", "tokens", "samples", "threshold"}
 /// (docs/EVALUATION.md), each a stage of its own. Throws InputError that names the entry and the member.
 Suite load_suite(const std::string& name);
 /// Whether `name` is that of a suite and not of a file.

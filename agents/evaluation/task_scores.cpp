@@ -1,6 +1,7 @@
 #include "agents/evaluation/task_scores.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "agents/evaluation/statistics.h"
 #include "agents/tasks/task.h"
@@ -34,7 +35,41 @@ double mean_pass_at_k(const std::vector<Cluster>& clusters, int k) {
   return clusters.empty() ? 0 : sum / static_cast<double>(clusters.size());
 }
 
+double mean_loss(const Scores& scores) {
+  double sum = 0;
+  for (const auto& window : scores) sum += window.at(0).loss;
+  return scores.empty() ? 0 : sum / static_cast<double>(scores.size());
+}
+
+LossResult loss_of(const Scores& flow, const Scores& dense) {
+  LossResult result;
+  result.loss = mean_loss(flow);
+  result.dense_loss = mean_loss(dense);
+  result.difference = result.loss - result.dense_loss;
+  for (size_t i = 0; i < flow.size(); ++i) result.differences.push_back(flow[i].at(0).loss - dense.at(i).at(0).loss);
+  if (result.differences.size() > 1) result.interval = bootstrap_mean(result.differences);
+  return result;
+}
+
+/// A text has windows in the place of questions, and no answers that are right or wrong.
+void add_loss(TaskResult& result, const Scores& flow, const Scores& dense) {
+  result.loss = loss_of(flow, dense);
+  result.documents = result.samples = static_cast<int>(flow.size());
+  const auto kept = [](double difference) { return std::min(1.0, std::exp(-difference)); };
+  result.accuracy = kept(result.loss->difference);
+  result.interval = {0, 1};
+  if (result.loss->interval) result.interval = {kept(result.loss->interval->high), kept(result.loss->interval->low)};
+  result.dense_accuracy = 1;
+  result.dense_interval = {1, 1};
+}
+
+std::string group_of(const SuiteTask& task) {
+  return task.is_problem_set() || task.is_text() ? task.task : find_task(task.task).group;
+}
+
 }  // namespace
+
+double LossResult::kept() const { return std::exp(-difference); }
 
 void append_scores(Scores& scores, const std::vector<JobDocument>& documents, const std::vector<Generation>& generations) {
   size_t next = 0;
@@ -42,7 +77,12 @@ void append_scores(Scores& scores, const std::vector<JobDocument>& documents, co
     scores.emplace_back();
     for (const Job& job : document) {
       const Generation& generation = generations.at(next++);
-      scores.back().push_back(score(job.sample, generation.text, generation.ended));
+      if (job.sample.scoring == Scoring::kLoss) {
+        const double tokens = static_cast<double>(job.sample.given.size());
+        scores.back().push_back({.loss = -generation.log_probability / tokens});
+      } else {
+        scores.back().push_back(score(job.sample, generation.text, generation.ended));
+      }
     }
   }
 }
@@ -51,8 +91,12 @@ TaskResult summarise(const SuiteStage& stage, const SuiteTask& task, const Score
   TaskResult result;
   result.stage = stage.name;
   result.task = task.task;
-  result.group = task.is_problem_set() ? task.task : find_task(task.task).group;
+  result.group = group_of(task);
   result.tokens = task.is_problem_set() ? 0 : task.tokens;
+  if (task.is_text()) {
+    add_loss(result, flow, dense);
+    return result;
+  }
   result.documents = static_cast<int>(flow.size());
   result.clusters = clusters_of(flow);
   result.dense_clusters = clusters_of(dense);
@@ -82,10 +126,16 @@ TaskResult summarise(const SuiteStage& stage, const SuiteTask& task, const Score
   return result;
 }
 
-double mean_accuracy(const std::vector<TaskResult>& results, size_t first) {
+std::optional<double> mean_accuracy(const std::vector<TaskResult>& results, size_t first) {
   double sum = 0;
-  for (size_t i = first; i < results.size(); ++i) sum += results[i].accuracy;
-  return sum / static_cast<double>(results.size() - first);
+  int counted = 0;
+  for (size_t i = first; i < results.size(); ++i) {
+    if (!results[i].counted) continue;
+    sum += results[i].accuracy;
+    ++counted;
+  }
+  if (counted == 0) return std::nullopt;
+  return sum / counted;
 }
 
 }  // namespace sluice

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "agents/evaluation/report.h"
@@ -17,7 +18,7 @@ void append_scores(Scores& scores, const std::vector<JobDocument>& documents, co
 /// What came of a task, the flow beside dense attention, from their scores of the same documents.
 TaskResult summarise(const SuiteStage& stage, const SuiteTask& task, const Scores& flow, const Scores& dense);
 
-/// Of the results from `first` on, at least one.
-double mean_accuracy(const std::vector<TaskResult>& results, size_t first);
+/// Of the results from `first` on, as far as they count; nothing if none does.
+std::optional<double> mean_accuracy(const std::vector<TaskResult>& results, size_t first);
 
 }  // namespace sluice

@@ -62,16 +62,20 @@ class Tasks {
     for (const json& task : documents_) tasks_.emplace_back(task, flow.where() + ", task");
   }
 
-  /// Each task's, and their mean.
+  /// That of each task that has it, and the mean of those that count.
   void add(const MetricInfo& info, std::vector<Metric>& metrics) const {
-    if (tasks_.empty()) return;
     Metric mean = metric_of(info);
     double sum = 0;
+    int counted = 0;
     for (const JsonObject& task : tasks_) {
+      if (!task.has(info.report.value)) continue;
       metrics.push_back(measured_of_task(task, info));
+      if (!task.boolean("counted", true)) continue;
       sum += metrics.back().value;
+      ++counted;
     }
-    mean.value = sum / static_cast<double>(tasks_.size());
+    if (counted == 0) return;
+    mean.value = sum / counted;
     metrics.push_back(std::move(mean));
   }
 

@@ -11,9 +11,10 @@ namespace sluice {
 struct Score {
   bool correct = false;
   double matched = 0;  // share of the answer's words that were right before the first mistake; kSet: share found
+  double loss = 0;     // kLoss, instead of these: nats a token of what was given
 };
 
-/// Compares generated text with the sample's answer. `ended`: the model ended the answer itself, it was not cut off.
+/// For all scorings but kLoss. Compares generated text with the sample's answer. `ended`: the model ended the answer itself, it was not cut off.
 Score score(const Sample& sample, std::string_view generated, bool ended);
 
 /// Lower-case words of letters and digits; everything else separates. `items` keeps some of them: for kNumbers the words

@@ -17,6 +17,7 @@ enum class Scoring : uint8_t {
   kExact,  // the words of the answer in order, and none else
   kSet,    // the same words in any order, and none else
   kBoxed,  // the last \boxed{...}, compared as mathematics
+  kLoss,   // not compared: how likely the model finds the tokens that it is given
 };
 
 /// Which words of a generated text are taken as the answer; the others are chatter. The mini dialect has no chatter.
@@ -29,7 +30,9 @@ enum class Items : uint8_t {
 /// One question with its answer.
 struct Sample {
   std::string prompt;
-  std::string answer;  // words separated by single spaces; for kBoxed the bare answer
+  std::vector<int32_t> tokens;  // the prompt, where it is no text but tokens
+  std::vector<int32_t> given;   // kLoss: tokens that are fed after the prompt, in place of what the model would say
+  std::string answer;           // words separated by single spaces; for kBoxed the bare answer
   Scoring scoring = Scoring::kExact;
   Items items = Items::kWords;
   int max_tokens = 16;
@@ -42,6 +45,7 @@ struct TaskContext {
   const Tokenizer& tokenizer;
   const MiniVocabulary* mini = nullptr;  // null: natural English
   int positions = 0;                     // tokens that the model can hold, prompt and answer; 0: any number
+  int vocabulary = 0;                    // tokens that the model knows; 0: any
 
   bool english() const { return mini == nullptr; }
 };

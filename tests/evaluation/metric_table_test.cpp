@@ -19,18 +19,21 @@ std::string page_source() {
       "export interface Metric {\n"
       "  name: string;\n"
       "  title: string;\n"
-      "  form: 'share' | 'ratio';\n"
+      "  form: 'share' | 'ratio' | 'nats';\n"
       "  interval: boolean;\n"
       "  better?: 'higher' | 'lower';\n"
       "}\n\n"
       "/** In the order in which they are read. */\n"
       "export const kMetrics: readonly Metric[] = [\n";
+  const auto form = [](const MetricInfo& metric) {
+    return metric.form == MetricForm::kShare ? "share" : metric.form == MetricForm::kRatio ? "ratio" : "nats";
+  };
   for (const MetricInfo& metric : metrics::kAll) {
     const std::string better = metric.better == MetricSide::kNeither  ? ""
                                : metric.better == MetricSide::kHigher ? ", better: 'higher'"
                                                                       : ", better: 'lower'";
     text += fmt::format("  {{ name: '{}', title: '{}', form: '{}', interval: {}{} }},\n", metric.name, metric.title,
-                        metric.form == MetricForm::kShare ? "share" : "ratio", metric.has_interval(), better);
+                        form(metric), metric.has_interval(), better);
   }
   return text + "];\n";
 }
@@ -53,13 +56,16 @@ TEST(MetricTable, SaysWhatIsBetter) {
   EXPECT_TRUE(metrics::is_better_high("dense_accuracy")) << "no side is better, but the most come first";
   EXPECT_TRUE(metrics::is_better_high("luck"));
   EXPECT_FALSE(metrics::is_better_high("pages_read"));
-  EXPECT_EQ(metrics::better_low(), "pages_read");
+  EXPECT_FALSE(metrics::is_better_high("loss"));
+  EXPECT_EQ(metrics::better_low(), "loss and pages_read");
 }
 
 TEST(MetricTable, IsToldInWords) {
-  EXPECT_EQ(metrics::names(), "accuracy, dense_accuracy, speedup, pages_read, mass");
-  EXPECT_EQ(metrics::compared(), "accuracy, speedup, pages_read or mass");
-  EXPECT_EQ(metrics::compared(true), "accuracy, speedup (times dense decoding), pages_read or mass (share of attention covered)");
+  EXPECT_EQ(metrics::names(), "accuracy, dense_accuracy, loss, speedup, pages_read, mass");
+  EXPECT_EQ(metrics::compared(), "accuracy, loss, speedup, pages_read or mass");
+  EXPECT_EQ(metrics::compared(true),
+            "accuracy, loss (nats a token of text above dense attention), speedup (times dense decoding), pages_read or mass (share "
+            "of attention covered)");
 }
 
 TEST(MetricTable, NumbersHaveTheFormOfTheirMetric) {
@@ -68,6 +74,8 @@ TEST(MetricTable, NumbersHaveTheFormOfTheirMetric) {
   EXPECT_EQ(metrics::number_text("pages_read", 0.125), "12.5%");
   EXPECT_EQ(metrics::number_text("speedup", 1.915), "1.92x");
   EXPECT_EQ(metrics::number_text("speedup", 1.9, 1.8, 2), "1.90x 1.80–2.00");
+  EXPECT_EQ(metrics::number_text("loss", 0.0391), "+0.039");
+  EXPECT_EQ(metrics::number_text("loss", 0.0391, -0.001, 0.08), "+0.039 -0.001–+0.080");
   EXPECT_EQ(metrics::number_text("luck", 0.12345678), "0.1235");
   EXPECT_EQ(metrics::number_text("luck", 1234.5, 1, 2e7), "1234 1–2e+07");
 }

@@ -28,7 +28,8 @@ constexpr const char* kMini = SLUICE_SOURCE_DIR "/host/models/mini";
 class MiniEvaluation : public ::testing::Test {
  protected:
   Report evaluate(Suite suite, const std::vector<std::string>& flows, const std::string& seed) {
-    prepare_suite(suite, context_);
+    TextReader texts;
+    prepare_suite(suite, context_, texts);
     std::vector<Contestant> contestants;
     for (const std::string& flow : flows) contestants.push_back({flow, read_flow(flow)});
     EngineRunner runner(*device_, *model_, *tokenizer_);
@@ -105,7 +106,8 @@ TEST_F(MiniEvaluation, GenerationsOfAProblemAreSampledApart) {
   std::fputs("{\"problem\": \"ask acorn =\", \"answer\": \"1\"}\n", file);
   std::fclose(file);
   Suite suite = parse_suite("[{\"task\": \"jsonl:" + path + "\", \"generations\": 4, \"k\": 2, \"max_tokens\": 8}]", "problems");
-  prepare_suite(suite, context_);
+  TextReader texts;
+  prepare_suite(suite, context_, texts);
   DocumentSource source(suite.stages[0].tasks[0], context_, Seed::parse("problems"));
   EngineRunner runner(*device_, *model_, *tokenizer_);
   std::set<std::string> texts;

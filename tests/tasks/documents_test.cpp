@@ -128,7 +128,8 @@ class PrepareSuite : public testing::Test {
   static void expect_refused(Suite suite, int positions, const std::string& part) {
     const CountingTokenizer tokenizer;
     try {
-      prepare_suite(suite, {tokenizer, &mini_vocabulary(), positions});
+      TextReader texts;
+      prepare_suite(suite, {tokenizer, &mini_vocabulary(), positions}, texts);
       ADD_FAILURE() << "accepted; wanted " << part;
     } catch (const InputError& error) {
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
@@ -144,7 +145,8 @@ TEST_F(PrepareSuite, ReadsAProblemSetOnce) {
   write("{\"problem\": \"1 + 1?\", \"answer\": 2}\n");
   Suite suite = problems();
   EXPECT_THROW(DocumentSource(suite.stages[0].tasks[0], context, Seed::parse("x")), InternalError);
-  prepare_suite(suite, context);
+  TextReader texts;
+  prepare_suite(suite, context, texts);
   std::remove(path_.c_str());
   EXPECT_EQ(suite.stages[0].tasks[0].problems, suite.stages[1].tasks[0].problems);
   DocumentSource source(suite.stages[1].tasks[0], context, Seed::parse("x"));
@@ -158,7 +160,8 @@ TEST_F(PrepareSuite, RefusesAProblemThatLeavesNoRoomToAnswer) {
   expect_refused(problems(), 300, "problem long has");
   Suite first = problems(", \"samples\": 1");
   const CountingTokenizer tokenizer;
-  EXPECT_NO_THROW(prepare_suite(first, {tokenizer, &mini_vocabulary(), 300})) << "the second problem is not asked";
+  TextReader texts;
+  EXPECT_NO_THROW(prepare_suite(first, {tokenizer, &mini_vocabulary(), 300}, texts)) << "the second problem is not asked";
 }
 
 TEST_F(PrepareSuite, RefusesTasksThatDoNotFit) {

@@ -18,6 +18,7 @@ interface MetricStyle {
 const kForms = {
   share: { unit: '%', scale: 100, digits: 1 },
   ratio: { unit: '× dense', scale: 1, digits: 2 },
+  nats: { unit: 'nats a token', scale: 1, digits: 3 },
 };
 const kStyles: Record<string, MetricStyle> = Object.fromEntries(
   kMetrics.map(({ name, form, ...style }) => [name, { ...kForms[form], ...style }]),

@@ -1,0 +1,105 @@
+#include "agents/tasks/text_windows.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+#include <system_error>
+
+#include "scripting/base/error.h"
+#include "scripting/base/input_text.h"
+#include "scripting/base/unicode.h"
+
+namespace sluice {
+namespace {
+
+constexpr size_t kLargestText = size_t{64} << 20;
+
+/// Where the build has put the text, and where an installation or a pack does.
+std::string project_text() {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  std::vector<std::string> places;
+  for (const fs::path& folder : {program.parent_path(), program.parent_path().parent_path()}) {
+    places.push_back((folder / "share/sluice/text.txt").string());
+    if (fs::exists(places.back(), error)) return places.back();
+  }
+  throw InputError(fmt::format("the project's own text is in none of {}", fmt::join(places, ", ")),
+                   "name a text of your own: text:FILE, copy:FILE");
+}
+
+std::string read_utf8(const std::string& file, const std::string& name) {
+  std::string text = read_input(file, kLargestText);
+  const std::string valid = valid_utf8(text);
+  if (valid == text) return text;
+  const auto at = std::mismatch(text.begin(), text.end(), valid.begin(), valid.end()).first - text.begin();
+  throw InputError(fmt::format("{}: no UTF-8 at byte {}", name, at), "a text is asked for, as UTF-8");
+}
+
+TextTokens tokens_of(const std::string& file, const TaskContext& context) {
+  const std::string path = file.empty() ? project_text() : file;
+  TextTokens text;
+  text.name = name_of_input(path);
+  text.beginning = context.tokenizer.encode("");
+  try {
+    text.tokens = context.tokenizer.encode(read_utf8(path, text.name));
+  } catch (const InputError& error) {
+    if (std::string(error.what()).starts_with(text.name)) throw;
+    throw InputError(fmt::format("{}: {}", text.name, error.what()), error.hint());
+  }
+  text.tokens.erase(text.tokens.begin(), text.tokens.begin() + static_cast<ptrdiff_t>(text.beginning.size()));
+  for (const int32_t token : text.tokens) {
+    if (context.vocabulary == 0 || token < context.vocabulary) continue;
+    throw InputError(fmt::format("{}: the tokenizer's token {} is none of the model's {}", text.name, token, context.vocabulary),
+                     "tokenizer and weights must belong to the same model");
+  }
+  return text;
+}
+
+/// Tokens of the text in a window.
+int text_tokens(const TextTokens& text, int window) { return window - static_cast<int>(text.beginning.size()); }
+
+}  // namespace
+
+int windows_in(const TextTokens& text, int window) {
+  const int64_t left = static_cast<int64_t>(text.tokens.size()) - text_tokens(text, window);
+  return left < 0 ? 0 : static_cast<int>(left / kScoredOfText) + 1;
+}
+
+std::vector<int> draw_windows(const TextTokens& text, int window, int count, Rng& rng) {
+  std::vector<int> places(static_cast<size_t>(windows_in(text, window)));
+  std::iota(places.begin(), places.end(), 0);
+  const auto drawn = std::min(places.size(), static_cast<size_t>(count));
+  return rng.distinct(std::move(places), drawn);
+}
+
+Sample text_sample(TextTask task, const TextTokens& text, int window, int place, Rng& rng) {
+  const bool copies = task == TextTask::kCopy;
+  const int length = text_tokens(text, window);
+  const auto begin = text.tokens.begin() + static_cast<ptrdiff_t>(place) * kScoredOfText;
+  Sample sample;
+  sample.scoring = Scoring::kLoss;
+  sample.must_end = false;
+  sample.tokens = text.beginning;
+  sample.tokens.insert(sample.tokens.end(), begin, begin + length);
+  if (copies) {
+    const auto from = begin + rng.between(0, length * 3 / 4 - kCopiedPassage);
+    std::copy_n(from, kCopiedPassage, sample.tokens.end() - kCopiedPassage);
+  }
+  const auto scored = sample.tokens.end() - (copies ? kScoredOfCopy : kScoredOfText);
+  sample.given.assign(scored, sample.tokens.end());
+  sample.tokens.erase(scored, sample.tokens.end());
+  sample.max_tokens = static_cast<int>(sample.given.size());
+  return sample;
+}
+
+std::shared_ptr<const TextTokens> TextReader::read(const std::string& file, const TaskContext& context) {
+  auto& text = texts_[file];
+  if (text == nullptr) text = std::make_shared<const TextTokens>(tokens_of(file, context));
+  return text;
+}
+
+}  // namespace sluice
