@@ -84,7 +84,7 @@ Candidate EngineRunner::prepare(const FlowScript& script) { return prepare_flow(
 int EngineRunner::batch_size(int tokens) const { return prompts_together(model_.config(), tokens); }
 
 std::unique_ptr<PrefilledBatch> EngineRunner::prefill(const std::vector<JobDocument>& documents) {
-  return prefill_documents(documents, device_, model_, tokenizer_);
+  return prefill_documents(documents, device_, model_, tokenizer_, known_);
 }
 
 std::vector<Generation> EngineRunner::decode(const PrefilledBatch& prefilled, const Plan* plan) {

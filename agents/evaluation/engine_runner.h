@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "agents/evaluation/prefilled.h"
 #include "agents/evaluation/runner.h"
 #include "host/serving/engine.h"
 #include "host/text/tokenizer.h"
@@ -28,11 +29,14 @@ class EngineRunner : public Runner {
   std::vector<Generation> decode(const PrefilledBatch& prefilled, const Plan* plan) override;
   TaskSpeed measure(const PrefilledBatch& prefilled, const Plan& plan, const Answers& answers,
                     const SpeedOptions& options) override;
+  /// Gives up what it keeps for prompts that begin as the last ones did.
+  void forget() { known_.clear(); }
 
  private:
   Device& device_;
   const Model& model_;
   const Tokenizer& tokenizer_;
+  KnownBeginnings known_;
 };
 
 }  // namespace sluice

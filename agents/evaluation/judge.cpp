@@ -66,6 +66,7 @@ void Judge::check(const Model& model) {
 Report Judge::judge(const Suite& suite, const std::vector<Contestant>& contestants, const Seed& seed, Progress& progress) {
   load();
   Report report = run_cascade(suite, contestants, *cache_, context(), seed, progress);
+  runner_->forget();
   const Report about = blank_report();
   report.device = about.device;
   report.device_description = about.device_description;

@@ -80,6 +80,17 @@ std::shared_ptr<const KvSnapshot> prefill_one(const std::vector<int32_t>& tokens
   return results.front().snapshot;
 }
 
+/// One of `known` that the first `shared` tokens begin with, if little is left of them; null if there is none.
+std::shared_ptr<const KvSnapshot> known_beginning(const KnownBeginnings& known, std::span<const int32_t> tokens) {
+  constexpr size_t kMostLeft = 128;
+  for (const auto& snapshot : known) {
+    const size_t length = snapshot->tokens.size();
+    if (length > tokens.size() || length + kMostLeft < tokens.size() || 8 * kMostLeft > length) continue;
+    if (std::equal(snapshot->tokens.begin(), snapshot->tokens.end(), tokens.begin())) return snapshot;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 size_t EngineBatch::bytes() const {
@@ -121,20 +132,32 @@ EngineOptions engine_options(const std::vector<PrefilledPrompt>& prompts, const 
 }
 
 std::unique_ptr<EngineBatch> prefill_documents(const std::vector<JobDocument>& documents, Device& device, const Model& model,
-                                               const Tokenizer& tokenizer) {
+                                               const Tokenizer& tokenizer, KnownBeginnings& known) {
   auto batch = std::make_unique<EngineBatch>();
+  struct Part {
+    size_t first = 0;
+    size_t end = 0;
+    size_t shared = SIZE_MAX;
+    std::shared_ptr<const KvSnapshot> snapshot = nullptr;
+  };
+  std::vector<Part> parts;
   for (const JobDocument& document : documents) {
-    const size_t first = batch->prompts.size();
+    Part& part = parts.emplace_back(Part{batch->prompts.size(), batch->prompts.size() + document.size()});
     for (const Job& job : document) batch->prompts.push_back(tokenise(job, tokenizer));
     // The last token of a prompt is a decode step of whoever answers it.
-    size_t shared = SIZE_MAX;
-    for (size_t i = first; i < batch->prompts.size(); ++i) {
+    const std::vector<int32_t>& begin = batch->prompts[part.first].tokens;
+    for (size_t i = part.first; i < part.end; ++i) {
       const auto& tokens = batch->prompts[i].tokens;
-      shared = std::min(shared, common_prefix(tokens, batch->prompts[first].tokens, tokens.size() - 1));
+      part.shared = std::min(part.shared, common_prefix(tokens, begin, tokens.size() - 1));
     }
-    if (shared == 0) continue;
-    const auto snapshot = prefill_one(batch->prompts[first].tokens, shared, device, model);
-    for (size_t i = first; i < batch->prompts.size(); ++i) batch->prompts[i].snapshot = snapshot;
+    part.snapshot = known_beginning(known, std::span(begin).first(part.shared));
+  }
+  known.clear();  // before more is made
+  for (Part& part : parts) {
+    if (part.shared == 0) continue;
+    if (part.snapshot == nullptr) part.snapshot = prefill_one(batch->prompts[part.first].tokens, part.shared, device, model);
+    for (size_t i = part.first; i < part.end; ++i) batch->prompts[i].snapshot = part.snapshot;
+    known.push_back(part.snapshot);
   }
   return batch;
 }

@@ -195,7 +195,8 @@ TEST_F(MiniEvaluation, PromptsOfADocumentShareAllThatTheyHaveInCommon) {
   const auto shared = [&](const std::vector<std::string>& prompts) {
     JobDocument document;
     for (const std::string& prompt : prompts) document.push_back(job_of(prompt, 1));
-    const auto batch = prefill_documents({document}, *device_, *model_, *tokenizer_);
+    KnownBeginnings known;
+    const auto batch = prefill_documents({document}, *device_, *model_, *tokenizer_, known);
     for (const PrefilledPrompt& prompt : batch->prompts) EXPECT_EQ(prompt.snapshot, batch->prompts[0].snapshot);
     return batch->prompts[0].snapshot ? batch->prompts[0].snapshot->tokens.size() : 0;
   };
