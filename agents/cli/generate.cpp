@@ -19,7 +19,7 @@
 #include "host/serving/engine.h"
 #include "host/text/token_text.h"
 #include "host/text/tokenizer.h"
-#include "host/weights/default_model.h"
+#include "host/weights/model_path.h"
 #include "host/weights/safetensors_writer.h"
 #include "kernels/device/device_refusal.h"
 #include "kernels/device/pass_batch.h"
@@ -160,7 +160,7 @@ void generate(GenerateOptions options) {
   if (!options.ids_file.empty()) options.ids = read_ids(options.ids_file);
   std::optional<FlowScript> script;
   if (!options.flow.empty()) script = read_flow(options.flow);
-  const std::string directory = options.model.empty() ? default_model() : options.model;
+  const std::string directory = model_path(options.model);
   std::optional<OutputFile> logits;
   if (!options.logits.empty()) {
     logits.emplace(options.logits, std::vector{options.prompt_file, options.ids_file, script ? script->file : "", directory});

@@ -19,8 +19,8 @@
 #include "agents/client/repl_server.h"
 #include "agents/repl/session.h"
 #include "agents/tasks/task.h"
-#include "host/weights/default_model.h"
 #include "host/weights/model_name.h"
+#include "host/weights/model_path.h"
 #include "scripting/base/printable_text.h"
 
 namespace sluice::cli {
@@ -128,7 +128,7 @@ bool converse(repl::Session& session, Input& source) {
 
 void run_repl(const ReplOptions& options) try {
   std::setlocale(LC_CTYPE, "");
-  const std::string directory = options.model.empty() ? default_model() : options.model;
+  const std::string directory = model_path(options.model);
   // The device's threads begin here, and leave Ctrl-C to this one.
   auto interrupts = std::make_unique<Interrupts>();
   const auto device = create_device(options.device, options.threads);
