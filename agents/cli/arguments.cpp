@@ -12,8 +12,9 @@ CLI::Option* add_model(CLI::App& command, std::string& model) {
     return valid_utf8(text) == text ? "" : fmt::format("\"{}\" is no UTF-8, and documents tell a model's name", text);
   };
   return command
-      .add_option("--model", model,
-                  "Hugging Face directory, GGUF file, or smollm2 once ./dev model has fetched it (default: the mini)")
+      .add_option(
+          "--model", model,
+          "Hugging Face directory, GGUF file, or smollm2 once ./dev model has fetched it (default: the mini, a smoke test)")
       ->check(CLI::Validator(refuse, ""));
 }
 

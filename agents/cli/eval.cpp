@@ -135,10 +135,10 @@ void evaluate(const EvalOptions& options) {
   Suite suite = changed(load_suite(options.suite), options.changes);
   Refusals unreadable;
   const std::vector<Contestant> contestants = find_contestants(options.flows, unreadable);
-  const std::string directory = model_path(options.model);
-  Judge judge(directory, options.device, options.threads);
+  const std::string path = model_path(options.model);
+  Judge judge(path, options.device, options.threads);
   std::optional<OutputFile> json;
-  if (!options.json.empty()) json.emplace(options.json, inputs_of(options, contestants, suite, directory));
+  if (!options.json.empty()) json.emplace(options.json, inputs_of(options, contestants, suite, path));
 
   Report about = judge.blank_report();
   about.suite = suite.name;

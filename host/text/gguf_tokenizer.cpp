@@ -19,6 +19,7 @@ using Json = nlohmann::json;
 
 constexpr const char* kTokens = "tokenizer.ggml.tokens";
 constexpr const char* kPre = "tokenizer.ggml.pre";
+constexpr uint64_t kMostTokens = uint64_t{kMaxTokenId} + 1;  // and merges, each of which makes one
 
 // The pattern of Llama 3 and Qwen 2, which differ in how many digits make a word.
 constexpr const char* kWords =
@@ -88,9 +89,8 @@ struct Vocabulary {
 Vocabulary read_vocabulary(const GgufMetadata& metadata) {
   constexpr const char* kKinds = "tokenizer.ggml.token_type";
   Vocabulary vocabulary;
-  vocabulary.tokens = metadata.texts(kTokens);
-  if (vocabulary.tokens.size() > kMaxTokenId) metadata.refuse(kTokens, fmt::format("at most {} are wanted", kMaxTokenId));
-  for (const int64_t kind : metadata.integers(kKinds)) {
+  vocabulary.tokens = metadata.texts(kTokens, kMostTokens);
+  for (const int64_t kind : metadata.integers(kKinds, kMostTokens)) {
     if (kind < static_cast<int>(TokenKind::kNormal) || kind > static_cast<int>(TokenKind::kByte)) {
       throw InputError(fmt::format("{}: {}[{}] is {}; 1 to 6 are known", metadata.file(), kKinds, vocabulary.kinds.size(), kind));
     }
@@ -171,13 +171,13 @@ Json gguf_tokenizer(const Gguf& gguf) {
   document["model"] = {{"type", "BPE"},
                        {"ignore_merges", family.whole_words},
                        {"vocab", ids_of(vocabulary, gguf.name)},
-                       {"merges", metadata.texts("tokenizer.ggml.merges")}};
+                       {"merges", metadata.texts("tokenizer.ggml.merges", kMostTokens)}};
   return document;
 }
 
 GgufChat gguf_chat(const Gguf& gguf) {
   const GgufMetadata& metadata = gguf.metadata;
-  const std::vector<std::string_view> tokens = metadata.texts(kTokens);
+  const std::vector<std::string_view> tokens = metadata.texts(kTokens, kMostTokens);
   const auto token = [&](const char* key) -> std::optional<std::string> {
     const auto id = find_token(metadata, key, tokens.size());
     return id ? std::optional<std::string>(tokens[static_cast<size_t>(*id)]) : std::nullopt;

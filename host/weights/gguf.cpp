@@ -21,7 +21,6 @@ constexpr size_t kMostHeader = size_t{256} << 20;  // as much as a text file may
 constexpr uint64_t kMostKeys = 1 << 16;
 constexpr uint64_t kMostTensors = 1 << 16;
 constexpr uint32_t kMostAxes = 4;
-constexpr int64_t kMostAlignment = 1 << 20;
 constexpr size_t kLeastKey = 13;     // length, type and one byte
 constexpr size_t kLeastTensor = 32;  // length, axes, one extent, type and offset
 
@@ -145,6 +144,13 @@ void refuse_others(const GgufMetadata& metadata) {
   }
 }
 
+size_t read_alignment(const GgufMetadata& metadata) {
+  constexpr const char* kKey = "general.alignment";
+  const int64_t alignment = metadata.find_integer(kKey, 8, 1 << 20).value_or(32);
+  if (alignment % 8 != 0) metadata.refuse(kKey, "a multiple of 8 is wanted");
+  return static_cast<size_t>(alignment);
+}
+
 uint64_t read_count(GgufCursor& cursor, size_t least_bytes, uint64_t most, std::string_view what) {
   const uint64_t count = cursor.count(least_bytes, what);
   if (count > most) refuse_gguf(cursor.file(), fmt::format("claims {} {}; at most {} are read", count, what, most));
@@ -177,7 +183,7 @@ Gguf parse_gguf(std::span<const std::byte> image, const std::string& name) {
   std::vector<TensorClaim> claims;
   for (uint64_t i = 0; i < tensors; ++i) claims.push_back(read_claim(cursor));
 
-  const auto alignment = static_cast<size_t>(contents.metadata.find_integer("general.alignment", 1, kMostAlignment).value_or(32));
+  const size_t alignment = read_alignment(contents.metadata);
   const size_t begin = (cursor.position() + alignment - 1) / alignment * alignment;
   contents.header = image.first(cursor.position());
   const std::span<const std::byte> data = begin < image.size() ? image.subspan(begin) : std::span<const std::byte>();

@@ -206,16 +206,17 @@ std::string_view GgufMetadata::text(const std::string& key) const {
   return *find_text(key);
 }
 
-void GgufMetadata::each(const std::string& key, const std::function<void(GgufCursor&, GgufType)>& take) const {
+void GgufMetadata::each(const std::string& key, uint64_t most, const std::function<void(GgufCursor&, GgufType)>& take) const {
   const Value& value = at(key);
   if (!value.is_array) refuse(key, "an array is wanted");
+  if (value.count > most) refuse(key, fmt::format("at most {} are wanted", most));
   GgufCursor cursor(value.bytes, file_);
   for (uint64_t i = 0; i < value.count; ++i) take(cursor, value.type);
 }
 
-std::vector<std::string_view> GgufMetadata::texts(const std::string& key) const {
+std::vector<std::string_view> GgufMetadata::texts(const std::string& key, uint64_t most) const {
   std::vector<std::string_view> texts;
-  each(key, [&](GgufCursor& cursor, GgufType type) {
+  each(key, most, [&](GgufCursor& cursor, GgufType type) {
     if (type != GgufType::kText) refuse(key, "an array of texts is wanted");
     texts.push_back(cursor.text());
     if (valid_utf8(texts.back()) == texts.back()) return;
@@ -225,9 +226,9 @@ std::vector<std::string_view> GgufMetadata::texts(const std::string& key) const 
   return texts;
 }
 
-std::vector<int64_t> GgufMetadata::integers(const std::string& key) const {
+std::vector<int64_t> GgufMetadata::integers(const std::string& key, uint64_t most) const {
   std::vector<int64_t> integers;
-  each(key, [&](GgufCursor& cursor, GgufType type) {
+  each(key, most, [&](GgufCursor& cursor, GgufType type) {
     const auto integer = integer_of(cursor, type);
     if (!integer) refuse(key, "an array of integers is wanted");
     integers.push_back(*integer);

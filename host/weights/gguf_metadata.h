@@ -36,10 +36,10 @@ class GgufMetadata {
   /// UTF-8.
   std::optional<std::string_view> find_text(const std::string& key) const;
   std::string_view text(const std::string& key) const;
-  /// An array of strings, all of UTF-8.
-  std::vector<std::string_view> texts(const std::string& key) const;
-  /// An array of integers.
-  std::vector<int64_t> integers(const std::string& key) const;
+  /// An array of at most `most` strings, all of UTF-8.
+  std::vector<std::string_view> texts(const std::string& key, uint64_t most) const;
+  /// An array of at most `most` integers.
+  std::vector<int64_t> integers(const std::string& key, uint64_t most) const;
 
   /// Throws InputError about `key`: "FILE: KEY is VALUE; WANTED".
   [[noreturn]] void refuse(const std::string& key, const std::string& wanted, const std::string& hint = {}) const;
@@ -55,8 +55,8 @@ class GgufMetadata {
   static Value read_value(GgufCursor& cursor);
   const Value* find(const std::string& key) const;
   const Value& at(const std::string& key) const;
-  /// The elements of an array, one after another. Throws InputError if it is none.
-  void each(const std::string& key, const std::function<void(GgufCursor&, GgufType)>& take) const;
+  /// The elements of an array, one after another. Throws InputError if it is none, or has more.
+  void each(const std::string& key, uint64_t most, const std::function<void(GgufCursor&, GgufType)>& take) const;
 
   std::string file_;
   std::map<std::string, Value, std::less<>> values_;

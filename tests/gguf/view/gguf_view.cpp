@@ -21,8 +21,8 @@ Json value_of(const GgufMetadata& metadata, const std::string& key, const std::s
   if (kind == "number") return metadata.number(key, -1e300, 1e300);
   if (kind == "boolean") return *metadata.find_boolean(key);
   if (kind == "text") return metadata.text(key);
-  if (kind == "texts") return metadata.texts(key);
-  return metadata.integers(key);
+  if (kind == "texts") return metadata.texts(key, UINT64_MAX);
+  return metadata.integers(key, UINT64_MAX);
 }
 
 Json view(const GgufFile& file, const Json& request) {

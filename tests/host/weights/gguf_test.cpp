@@ -69,8 +69,8 @@ TEST(Gguf, ReadsMetadataAndTensorsOfBothVersions) {
     EXPECT_EQ(gguf.metadata.number("small.share", 0, 1), 0.5);
     EXPECT_EQ(gguf.metadata.number("small.double", 0, 1), 0.25);
     EXPECT_EQ(gguf.metadata.find_boolean("small.yes"), true);
-    EXPECT_EQ(gguf.metadata.texts("small.words"), (std::vector<std::string_view>{"a", "", "ü"}));
-    EXPECT_EQ(gguf.metadata.integers("small.kinds"), (std::vector<int64_t>{1, -3}));
+    EXPECT_EQ(gguf.metadata.texts("small.words", 3), (std::vector<std::string_view>{"a", "", "ü"}));
+    EXPECT_EQ(gguf.metadata.integers("small.kinds", 2), (std::vector<int64_t>{1, -3}));
     EXPECT_EQ(gguf.metadata.find_text("other"), std::nullopt);
     ASSERT_EQ(gguf.tensors.size(), 2U);
     EXPECT_EQ(gguf.at("matrix").shape, (std::vector<int64_t>{2, 3}));
@@ -150,7 +150,9 @@ TEST(Gguf, RefusesMetadataThatLies) {
   expect_refused(head + key + key, "the key \"k\" appears twice");
   writer = small_file();
   writer.put("general.alignment", uint32_t{0});
-  expect_refused(writer.image(), "general.alignment is 0; an integer from 1 to 1048576 is wanted");
+  expect_refused(writer.image(), "general.alignment is 0; an integer from 8 to 1048576 is wanted");
+  writer.put("general.alignment", uint32_t{12});
+  expect_refused(writer.image(), "general.alignment is 12; a multiple of 8 is wanted");
 }
 
 TEST(Gguf, RefusesTensorsThatLie) {
@@ -208,9 +210,10 @@ TEST(Gguf, NamesKeysOfTheWrongType) {
   expect_thrown([&] { metadata.integer("nowhere", 0, 6); }, "nowhere is missing from the metadata");
   expect_thrown([&] { metadata.number("small.yes", 0, 6); }, "small.yes is true; a number");
   expect_thrown([&] { metadata.text("small.share"); }, "small.share is 0.5; a text");
-  expect_thrown([&] { metadata.texts("small.kinds"); }, "small.kinds is an array of 2; an array of texts is wanted");
-  expect_thrown([&] { metadata.integers("small.words"); }, "an array of integers is wanted");
-  expect_thrown([&] { metadata.integers("small.count"); }, "an array is wanted");
+  expect_thrown([&] { metadata.texts("small.kinds", 2); }, "small.kinds is an array of 2; an array of texts is wanted");
+  expect_thrown([&] { metadata.integers("small.words", 9); }, "an array of integers is wanted");
+  expect_thrown([&] { metadata.integers("small.count", 9); }, "an array is wanted");
+  expect_thrown([&] { metadata.texts("small.words", 2); }, "small.words is an array of 3; at most 2 are wanted");
   expect_thrown([&] { metadata.find_boolean("small.count"); }, "true or false is wanted");
 }
 
