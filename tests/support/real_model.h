@@ -15,9 +15,14 @@ inline std::filesystem::path real_model_file(const std::string& name) {
   return (named != nullptr ? std::filesystem::path(named) : source_path("../shared/models")) / name;
 }
 
+inline bool has_real_model() {
+  return std::filesystem::exists(real_model_file("SmolLM2-135M-Instruct.Q4_1.gguf")) &&
+         std::filesystem::exists(real_model_file("smollm2.json"));
+}
+
 /// Skips a test where the real model is not there.
-#define SLUICE_SKIP_WITHOUT_REAL_MODEL()                                                               \
-  if (!std::filesystem::exists(::sluice::testing::real_model_file("SmolLM2-135M-Instruct.Q4_1.gguf"))) \
+#define SLUICE_SKIP_WITHOUT_REAL_MODEL()    \
+  if (!::sluice::testing::has_real_model()) \
   GTEST_SKIP() << "the real model is not there: " << ::sluice::testing::real_model_file("")
 
 }  // namespace sluice::testing

@@ -88,7 +88,7 @@ class RealModelTest : public ::testing::Test {
     return most + std::log(sum);
   }
 
-  nlohmann::json expected_ = std::filesystem::exists(testing::real_model_file("smollm2.json")) ? expectations() : nullptr;
+  nlohmann::json expected_ = testing::has_real_model() ? expectations() : nullptr;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Tokenizer> tokenizer_;
@@ -140,7 +140,7 @@ TEST_F(RealModelTest, HasTheLossOfTransformersOnWindowsOfText) {
     const auto expected = window["nll"].get<double>();
     RecordProperty(fmt::format("loss_beside_{:.3f}", expected), fmt::format("{:.4f}", loss));
     EXPECT_NEAR(loss, expected, expected * 1e-3);
-    EXPECT_EQ(right, window["right"].get<int>());
+    EXPECT_NEAR(right, window["right"].get<int>(), 1) << "of tokens that are as likely, to the last bits";
   }
 }
 
