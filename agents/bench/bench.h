@@ -15,7 +15,7 @@ struct BenchOptions {
   int threads = 0;  // 0: all cores that this process may use
   std::string device = "cpu";
   double seconds = 0.5;  // of measuring, for each row
-  std::string model;     // directory; for benchmarks that need one
+  std::string model;     // its path; for benchmarks that need one
   std::string flow;      // file or shipped name; for benchmarks that need one
 
   // The serving loop.

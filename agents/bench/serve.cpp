@@ -12,7 +12,7 @@
 #include "agents/bench/serve_side.h"
 #include "agents/evaluation/flow_script.h"
 #include "agents/evaluation/trace_options.h"
-#include "host/weights/default_model.h"
+#include "host/weights/model_path.h"
 #include "host/weights/random_weights.h"
 #include "kernels/device/device_refusal.h"
 #include "scripting/base/error.h"
@@ -25,12 +25,12 @@ constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 ModelConfig config_of(const BenchOptions& options) {
   if (!options.random_weights.empty()) return known_geometry(options.random_weights, options.layers);
-  return load_config(options.model.empty() ? default_model() : options.model);
+  return load_config(model_path(options.model));
 }
 
 std::unique_ptr<Model> model_of(const BenchOptions& options, const ModelConfig& config, Device& device) {
   if (!options.random_weights.empty()) return create_random_model(config, device);
-  return load_model(options.model.empty() ? default_model() : options.model, device);
+  return load_model(model_path(options.model), device);
 }
 
 Plan plan_of(const BenchOptions& options, const ModelConfig& config) {

@@ -11,7 +11,10 @@ CLI::Option* add_model(CLI::App& command, std::string& model) {
     if (text.empty()) return "an empty name; without --model it is the mini model";
     return valid_utf8(text) == text ? "" : fmt::format("\"{}\" is no UTF-8, and documents tell a model's name", text);
   };
-  return command.add_option("--model", model, "Hugging Face directory (default: the mini model)")
+  return command
+      .add_option(
+          "--model", model,
+          "Hugging Face directory, GGUF file, or smollm2 once ./dev model has fetched it (default: the mini, a smoke test)")
       ->check(CLI::Validator(refuse, ""));
 }
 

@@ -16,7 +16,7 @@
 #include "agents/evaluation/judge.h"
 #include "agents/evaluation/suite.h"
 #include "agents/evaluation/terminal_progress.h"
-#include "host/weights/default_model.h"
+#include "host/weights/model_path.h"
 #include "scripting/base/error.h"
 #include "scripting/base/output_file.h"
 
@@ -135,10 +135,10 @@ void evaluate(const EvalOptions& options) {
   Suite suite = changed(load_suite(options.suite), options.changes);
   Refusals unreadable;
   const std::vector<Contestant> contestants = find_contestants(options.flows, unreadable);
-  const std::string directory = options.model.empty() ? default_model() : options.model;
-  Judge judge(directory, options.device, options.threads);
+  const std::string path = model_path(options.model);
+  Judge judge(path, options.device, options.threads);
   std::optional<OutputFile> json;
-  if (!options.json.empty()) json.emplace(options.json, inputs_of(options, contestants, suite, directory));
+  if (!options.json.empty()) json.emplace(options.json, inputs_of(options, contestants, suite, path));
 
   Report about = judge.blank_report();
   about.suite = suite.name;

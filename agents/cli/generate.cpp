@@ -19,7 +19,7 @@
 #include "host/serving/engine.h"
 #include "host/text/token_text.h"
 #include "host/text/tokenizer.h"
-#include "host/weights/default_model.h"
+#include "host/weights/model_path.h"
 #include "host/weights/safetensors_writer.h"
 #include "kernels/device/device_refusal.h"
 #include "kernels/device/pass_batch.h"
@@ -160,17 +160,17 @@ void generate(GenerateOptions options) {
   if (!options.ids_file.empty()) options.ids = read_ids(options.ids_file);
   std::optional<FlowScript> script;
   if (!options.flow.empty()) script = read_flow(options.flow);
-  const std::string directory = options.model.empty() ? default_model() : options.model;
+  const std::string path = model_path(options.model);
   std::optional<OutputFile> logits;
   if (!options.logits.empty()) {
-    logits.emplace(options.logits, std::vector{options.prompt_file, options.ids_file, script ? script->file : "", directory});
+    logits.emplace(options.logits, std::vector{options.prompt_file, options.ids_file, script ? script->file : "", path});
   }
-  const ModelConfig config = load_config(directory);
+  const ModelConfig config = load_config(path);
   const std::optional<Plan> plan = make_plan(script, options, config);  // a flow at fault is refused before anything else is made
   const auto device = create_device(options.device, options.threads);
   const bool text = options.ids.empty() && options.ids_file.empty();
-  const auto tokenizer = text ? load_tokenizer(directory) : nullptr;
-  const auto model = load_model(directory, *device);
+  const auto tokenizer = text ? load_tokenizer(path) : nullptr;
+  const auto model = load_model(path, *device);
   options.request.prompt = text ? tokenizer->encode(options.prompt) : options.ids;
   const Plan* const flow = plan ? &*plan : nullptr;
   Engine engine(*device, *model, flow, engine_options(options, config, flow));

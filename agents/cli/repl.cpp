@@ -19,8 +19,8 @@
 #include "agents/client/repl_server.h"
 #include "agents/repl/session.h"
 #include "agents/tasks/task.h"
-#include "host/weights/default_model.h"
 #include "host/weights/model_name.h"
+#include "host/weights/model_path.h"
 #include "scripting/base/printable_text.h"
 
 namespace sluice::cli {
@@ -47,9 +47,9 @@ struct ReplOptions {
 };
 
 /// The prompt of one sample of the task, the same every time.
-std::string task_prompt(const ReplOptions& options, const std::string& directory, const Tokenizer& tokenizer,
+std::string task_prompt(const ReplOptions& options, const std::string& path, const Tokenizer& tokenizer,
                         const ModelConfig& config) {
-  const std::optional<MiniVocabulary> mini = load_vocabulary(directory);
+  const std::optional<MiniVocabulary> mini = load_vocabulary(path);
   const TaskContext context{tokenizer, mini ? &*mini : nullptr, config.max_positions};
   Rng random(Seed::parse("repl"), options.task);
   return sluice::generate(find_task(options.task), context, random, options.tokens).prompt;
@@ -128,15 +128,15 @@ bool converse(repl::Session& session, Input& source) {
 
 void run_repl(const ReplOptions& options) try {
   std::setlocale(LC_CTYPE, "");
-  const std::string directory = options.model.empty() ? default_model() : options.model;
+  const std::string path = model_path(options.model);
   // The device's threads begin here, and leave Ctrl-C to this one.
   auto interrupts = std::make_unique<Interrupts>();
   const auto device = create_device(options.device, options.threads);
-  const auto tokenizer = load_tokenizer(directory);
-  const auto model = load_model(directory, *device);
+  const auto tokenizer = load_tokenizer(path);
+  const auto model = load_model(path, *device);
   repl::SessionOptions session_options;
-  session_options.prompt = options.prompt.empty() ? task_prompt(options, directory, *tokenizer, model->config()) : options.prompt;
-  session_options.model = model_name(directory);
+  session_options.prompt = options.prompt.empty() ? task_prompt(options, path, *tokenizer, model->config()) : options.prompt;
+  session_options.model = model_name(path);
   session_options.kv = *data_type_from_name(options.kv);
   session_options.place = {options.layer, options.head};
   session_options.style = terminal_style();

@@ -56,7 +56,7 @@ const StoredTensor& tensor_of(const SafetensorsFile& file, const std::string& na
   if (tensor == nullptr) throw InputError(fmt::format("{}: there is no tensor {}", file.path(), name), kLayout);
   const StoredType type = tensor->type;
   if (type != StoredType::kF32 && type != StoredType::kF16 && type != StoredType::kBF16) {
-    throw InputError(fmt::format("{}: {} is of type {}", file.path(), name, name_of(type)), kLayout);
+    throw InputError(fmt::format("{}: {} is of type {}", file.path(), name, format_of(type).name), kLayout);
   }
   if (tensor->shape.size() != 3) throw InputError(fmt::format("{}: {} is {}", file.path(), name, tensor->shape_text()), kLayout);
   for (const int64_t extent : tensor->shape) {

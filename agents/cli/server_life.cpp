@@ -18,7 +18,7 @@
 #include "agents/mcp/harness_tools.h"
 #include "agents/web/web_files.h"
 #include "agents/web/web_routes.h"
-#include "host/weights/default_model.h"
+#include "host/weights/model_path.h"
 #include "kernels/cuda/codegen/refusal.h"
 #include "kernels/device.h"
 #include "kernels/device/device_refusal.h"
@@ -96,7 +96,7 @@ ServeOptions prepared(ServeOptions options) {
   leave_descriptors(options.http, allow_many_files(), kept_descriptors(options));
   std::signal(SIGPIPE, SIG_IGN);
   GenerationOptions& generation = options.generation;
-  if (generation.model.empty()) generation.model = default_model();
+  generation.model = model_path(generation.model);
   generation.pool_bytes = static_cast<size_t>(options.pool_mib) << 20;
   generation.shares_device = judges_where_it_generates(options);
   return options;

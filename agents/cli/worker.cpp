@@ -11,7 +11,7 @@
 #include "agents/cli/arguments.h"
 #include "agents/cli/commands.h"
 #include "agents/orchestrator/worker.h"
-#include "host/weights/default_model.h"
+#include "host/weights/model_path.h"
 #include "scripting/base/error.h"
 #include "scripting/base/freed_memory.h"
 
@@ -38,7 +38,7 @@ void work(WorkerOptions options) {
   go_first();
   keep_little_freed_memory();
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody waits for what an orphan finds
-  if (options.model.empty()) options.model = default_model();
+  options.model = model_path(options.model);
   const int out = take_standard_output();
   run_worker(options, STDIN_FILENO, out);
   ::close(out);

@@ -8,25 +8,25 @@
 
 namespace sluice {
 
-Judge::Judge(std::string directory, const std::string& device, int threads, size_t cache_bytes)
-    : directory_(std::move(directory)),
-      config_(load_config(directory_)),
+Judge::Judge(std::string path, const std::string& device, int threads, size_t cache_bytes)
+    : path_(std::move(path)),
+      config_(load_config(path_)),
       device_(create_device(device, threads)),
-      vocabulary_(load_vocabulary(directory_)),
+      vocabulary_(load_vocabulary(path_)),
       cache_bytes_(cache_bytes) {}
 
 Report Judge::blank_report() const {
   Report report;
   report.device = device_->info().name;
   report.device_description = device_->info().description;
-  report.model = directory_;
+  report.model = path_;
   report.dialect = vocabulary_ ? "mini" : "english";
   return report;
 }
 
 const TaskContext& Judge::context() {
   if (!context_) {
-    tokenizer_ = load_tokenizer(directory_);
+    tokenizer_ = load_tokenizer(path_);
     context_.emplace(
         TaskContext{*tokenizer_, vocabulary_ ? &*vocabulary_ : nullptr, config_.max_positions, config_.vocabulary});
   }
@@ -45,7 +45,7 @@ void Judge::prepare(Suite& suite) {
 void Judge::load() {
   if (model_ != nullptr) return;
   context();
-  auto model = load_model(directory_, *device_);
+  auto model = load_model(path_, *device_);
   check(*model);
   model_ = std::move(model);
   runner_.emplace(*device_, *model_, *tokenizer_);

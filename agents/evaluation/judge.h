@@ -19,8 +19,8 @@ namespace sluice {
 /// weights for judging. What dense attention did is kept for later calls with the same seed. Owned by one thread.
 class Judge {
  public:
-  /// `directory` is a model's. Throws InputError for a model or a device that is not there.
-  Judge(std::string directory, const std::string& device, int threads, size_t cache_bytes = 0);
+  /// `path` is a model's. Throws InputError for a model or a device that is not there.
+  Judge(std::string path, const std::string& device, int threads, size_t cache_bytes = 0);
 
   const ModelConfig& config() const { return config_; }
   Device& device() { return *device_; }
@@ -41,7 +41,7 @@ class Judge {
   /// One step with dense attention: damaged weights are found before any flow is judged.
   void check(const Model& model);
 
-  std::string directory_;
+  std::string path_;
   ModelConfig config_;
   std::unique_ptr<Device> device_;
   std::optional<MiniVocabulary> vocabulary_;

@@ -17,7 +17,7 @@ class logger;
 namespace sluice {
 
 struct GenerationOptions {
-  std::string model;  // directory
+  std::string model;  // its path
   std::string device = "cpu";
   int threads = 0;                     // of the CPU; 0: all cores
   bool token_for_completions = false;  // whether to generate needs a token

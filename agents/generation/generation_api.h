@@ -36,7 +36,7 @@ class GenerationApi {
   void check_flow(const std::string& flow) const;
   nlohmann::json model_object() const;
 
-  const std::string model_;  // the directory's name
+  const std::string model_;  // its name
   const std::vector<std::string> flows_;
   const bool token_for_completions_;
   const std::function<void(const std::string&)> check_other_flow_;

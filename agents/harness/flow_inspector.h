@@ -34,7 +34,7 @@ std::vector<store::Artifact> artifacts_of(const FlowInspection& inspection);
 /// side, the device compiles for one after the other.
 class FlowInspector {
  public:
-  /// `model` is a directory, `device` "cpu" or "cuda". Throws InputError for what is not there.
+  /// `model` is a path, `device` "cpu" or "cuda". Throws InputError for what is not there.
   FlowInspector(const std::string& model, std::string device);
 
   /// Traced in the sandbox, compiled for the device. Throws FlowError, InputError.

@@ -15,7 +15,7 @@ namespace sluice {
 
 struct HarnessOptions {
   std::string folder;  // of the data
-  std::string model;   // directory
+  std::string model;   // its path
   std::string device = "cpu";
   int threads = 0;                         // of each worker; 0: all cores
   int workers = 0;                         // 0: one a GPU, or one on the CPU
@@ -52,7 +52,7 @@ class Harness {
   store::Equipment own_equipment();
   /// What all submissions of this folder are judged by, from its first day on: readable by nobody else.
   Seed own_seed();
-  /// How the model is called here: by its directory's last name, and by some of its digest where another had that name first.
+  /// How the model is called here: by its path's last name, and by some of its digest where another had that name first.
   std::string model_label(const std::string& digest);
 
   HarnessOptions options_;

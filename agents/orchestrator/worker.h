@@ -5,7 +5,7 @@
 namespace sluice {
 
 struct WorkerOptions {
-  std::string model;  // directory
+  std::string model;  // its path
   std::string device = "cpu";
   int threads = 0;
   size_t cache_bytes = size_t{512} << 20;  // for what dense attention did, from job to job

@@ -51,8 +51,8 @@ MiniVocabulary parse_vocabulary(std::string_view json, const std::string& name) 
   return vocabulary;
 }
 
-std::optional<MiniVocabulary> load_vocabulary(const std::string& model_directory) {
-  const std::filesystem::path path = std::filesystem::path(model_directory) / "vocabulary.json";
+std::optional<MiniVocabulary> load_vocabulary(const std::string& model) {
+  const std::filesystem::path path = std::filesystem::path(model) / "vocabulary.json";
   std::error_code error;
   if (!std::filesystem::exists(path, error) && !std::filesystem::is_symlink(path, error)) return std::nullopt;
   return parse_vocabulary(read_text_file(path.string()), path.string());

@@ -18,7 +18,7 @@ struct MiniVocabulary {
 /// words without spaces.
 MiniVocabulary parse_vocabulary(std::string_view json, const std::string& name);
 
-/// Reads `model_directory`/vocabulary.json; nothing if the directory has none (then the model is asked in English).
-std::optional<MiniVocabulary> load_vocabulary(const std::string& model_directory);
+/// Reads `model`/vocabulary.json; nothing if it has none, or is a file (then the model is asked in English).
+std::optional<MiniVocabulary> load_vocabulary(const std::string& model);
 
 }  // namespace sluice

@@ -9,6 +9,7 @@
 #include "host/text/added_tokens.h"
 #include "host/text/bpe.h"
 #include "host/text/byte_alphabet.h"
+#include "host/text/gguf_tokenizer.h"
 #include "host/text/pre_tokenizer.h"
 #include "scripting/base/error.h"
 #include "scripting/base/json_object.h"
@@ -240,8 +241,14 @@ std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view json, const std::str
   return std::make_unique<FileTokenizer>(JsonObject(document, name));
 }
 
-std::unique_ptr<Tokenizer> load_tokenizer(const std::string& directory) {
-  const std::string path = (std::filesystem::path(directory) / "tokenizer.json").string();
+std::unique_ptr<Tokenizer> parse_tokenizer(const Gguf& gguf) {
+  const nlohmann::json document = gguf_tokenizer(gguf);
+  return std::make_unique<FileTokenizer>(JsonObject(document, gguf.name));
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& model) {
+  if (is_gguf(model)) return parse_tokenizer(GgufFile(model).contents());
+  const std::string path = (std::filesystem::path(model) / "tokenizer.json").string();
   return parse_tokenizer(read_text_file(path), path);
 }
 

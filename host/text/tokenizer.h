@@ -7,9 +7,12 @@
 #include <string_view>
 #include <vector>
 
+#include "host/weights/gguf.h"
+
 namespace sluice {
 
-/// A Hugging Face `tokenizer.json`: byte-level BPE (Qwen, Llama 3, GPT-2) or word-level.
+/// A Hugging Face `tokenizer.json`, or what the metadata of a GGUF file has in its place: byte-level BPE (Qwen, Llama 3, GPT-2)
+/// or word-level.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -22,9 +25,11 @@ class Tokenizer {
   virtual int32_t id_of(std::string_view token) const = 0;
 };
 
-/// Throws InputError naming the file, and the key or model type that is not supported.
-std::unique_ptr<Tokenizer> load_tokenizer(const std::string& directory);
+/// Of a model: a directory, or a GGUF file. Throws InputError naming the file, and the key or model type that is not supported.
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& model);
 /// The same from the JSON text; `name` is used in messages.
 std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view json, const std::string& name);
+/// The same from the metadata of a GGUF file (gguf_tokenizer.h).
+std::unique_ptr<Tokenizer> parse_tokenizer(const Gguf& gguf);
 
 }  // namespace sluice

@@ -154,16 +154,17 @@ std::vector<int32_t> parse_end_tokens(std::string_view text, const std::string& 
   return read_end_tokens(JsonObject(document, name), vocabulary);
 }
 
-ModelConfig load_config(const std::string& directory) {
+ModelConfig load_config(const std::string& model) {
   namespace fs = std::filesystem;
-  const std::string path = (fs::path(directory) / "config.json").string();
+  if (is_gguf(model)) return gguf_config(GgufFile(model).contents());
+  const std::string path = (fs::path(model) / "config.json").string();
   std::error_code error;
   if (!fs::exists(path, error)) {
     throw InputError(fmt::format("{}: {}", path, error ? error.message() : "no such file"),
-                     "a model is a Hugging Face directory: config.json, *.safetensors, tokenizer.json");
+                     "a model is a GGUF file, or a Hugging Face directory: config.json, *.safetensors, tokenizer.json");
   }
   ModelConfig config = parse_config(read_text_file(path), path);
-  const std::string generation = (fs::path(directory) / "generation_config.json").string();
+  const std::string generation = (fs::path(model) / "generation_config.json").string();
   if (fs::exists(generation, error) || error) {
     std::vector<int32_t> tokens = parse_end_tokens(read_text_file(generation), generation, config.vocabulary);
     if (!tokens.empty()) config.end_tokens = std::move(tokens);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "host/transformer/model.h"
+#include "host/weights/gguf.h"
 
 namespace sluice {
 
@@ -14,6 +15,10 @@ namespace sluice {
 /// Accepts both ways of writing rotary parameters: `rope_parameters` and the older `rope_theta` with `rope_scaling`.
 /// Throws InputError naming the key and its value.
 ModelConfig parse_config(std::string_view text, const std::string& name);
+
+/// What the metadata of a GGUF file says, with the same care; frequencies include the factors of its tensor rope_freqs.weight.
+/// Throws InputError naming the key.
+ModelConfig gguf_config(const Gguf& gguf);
 
 /// Rotary frequencies of `head_dim` without any scaling: theta^(-2i / head_dim).
 Device::Rope plain_rope(double theta, int head_dim);

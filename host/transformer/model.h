@@ -10,7 +10,7 @@
 
 namespace sluice {
 
-/// What `config.json` and `generation_config.json` say, in our words.
+/// What `config.json` and `generation_config.json`, or the metadata of a GGUF file, say, in our words.
 struct ModelConfig {
   std::string architecture;  // "Qwen3ForCausalLM"
   int layers = 0;
@@ -30,8 +30,9 @@ struct ModelConfig {
   int group() const { return query_heads / kv_heads; }
 };
 
-/// Reads and checks `directory`/config.json (and generation_config.json). Throws InputError naming file, key and value.
-ModelConfig load_config(const std::string& directory);
+/// Reads and checks the configuration of a model: of a directory, config.json and generation_config.json; of a GGUF file, its
+/// metadata. Throws InputError naming file, key and value.
+ModelConfig load_config(const std::string& model);
 
 /// A model on a device: weights and the order of operations. Immutable once loaded; engines share it.
 class Model {
@@ -67,7 +68,7 @@ class Model {
   virtual Matrix forward(Device& device, Workspace& workspace, const ForwardPass& pass) const = 0;
 };
 
-/// Loads a Hugging Face directory: config.json, *.safetensors (with or without an index). Throws InputError.
-std::unique_ptr<Model> load_model(const std::string& directory, Device& device);
+/// Loads a Hugging Face directory (config.json, *.safetensors with or without an index) or a GGUF file. Throws InputError.
+std::unique_ptr<Model> load_model(const std::string& path, Device& device);
 
 }  // namespace sluice

@@ -251,10 +251,10 @@ std::unique_ptr<Model> create_transformer(ModelConfig config, WeightSource& weig
   return std::make_unique<Transformer>(std::move(config), weights);
 }
 
-std::unique_ptr<Model> load_model(const std::string& directory, Device& device) {
-  ModelConfig config = load_config(directory);
+std::unique_ptr<Model> load_model(const std::string& path, Device& device) {
+  ModelConfig config = load_config(path);
   require_group(device.info(), config.group());  // before the weights, which may take minutes
-  const Checkpoint checkpoint = Checkpoint::open(directory);
+  const Checkpoint checkpoint = Checkpoint::open(path);
   WeightLoader loader(checkpoint, device);
   return create_transformer(std::move(config), loader);
 }

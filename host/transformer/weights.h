@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "host/transformer/model.h"
-#include "host/weights/safetensors.h"
+#include "host/weights/checkpoint.h"
+#include "kernels/cpu/runtime/thread_pool.h"
 #include "kernels/device.h"
 
 namespace sluice {
@@ -35,7 +37,8 @@ class WeightSource {
 std::unique_ptr<Model> create_transformer(ModelConfig config, WeightSource& weights);
 
 /// Moves the tensors of a checkpoint to a device and keeps account of those that were used. bf16 stays bf16; f16 and f32 become
-/// f32. Throws InputError for a missing tensor, a shape that differs, or a type that holds no real numbers.
+/// f32. Whatever a GGUF file holds is rounded to bf16, on all threads. Throws InputError for a missing tensor, a shape that
+/// differs, or a type that holds no real numbers.
 class WeightLoader final : public WeightSource {
  public:
   WeightLoader(const Checkpoint& checkpoint, Device& device) : checkpoint_(checkpoint), device_(device) {}
@@ -48,9 +51,11 @@ class WeightLoader final : public WeightSource {
 
  private:
   const StoredTensor& take(const std::string& name, const std::vector<int64_t>& shape);
+  void round(const StoredTensor& tensor, uint16_t* values);
 
   const Checkpoint& checkpoint_;
   Device& device_;
+  std::optional<cpu::ThreadPool> threads_;  // once something is rounded
   std::set<std::string> used_;
 };
 

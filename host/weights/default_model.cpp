@@ -17,8 +17,7 @@ std::string default_model() {
   namespace fs = std::filesystem;
   if (const char* named = std::getenv("SLUICE_MODEL"); named != nullptr && *named != '\0') {
     if (valid_utf8(named) == named) return named;
-    throw InputError(fmt::format("SLUICE_MODEL names \"{}\", which is no UTF-8", named),
-                     "rename the directory, or name a link to it");
+    throw InputError(fmt::format("SLUICE_MODEL names \"{}\", which is no UTF-8", named), "rename it, or name a link to it");
   }
 
   std::vector<std::string> places = {"host/models/mini"};
@@ -33,7 +32,7 @@ std::string default_model() {
     if (fs::exists(fs::path(place) / "config.json", error)) return place;
   }
   throw InputError(fmt::format("no model was given, and the mini model is in none of {}", fmt::join(places, ", ")),
-                   "name a directory with --model DIR or the environment variable SLUICE_MODEL");
+                   "name a model with --model or the environment variable SLUICE_MODEL");
 }
 
 }  // namespace sluice

@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 #include <sodium.h>
 
-#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <numeric>
 #include <span>
 
-#include "host/weights/safetensors.h"
+#include "host/weights/checkpoint.h"
 #include "scripting/base/mapped_file.h"
 
 namespace sluice {
@@ -59,22 +58,25 @@ void add_samples(Digest& digest, std::span<const std::byte> bytes) {
 
 }  // namespace
 
-std::string model_digest(const std::string& directory) {
+std::string model_digest(const std::string& model) {
   Digest digest;
-  for (const char* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-                           "chat_template.jinja", "vocabulary.json"}) {
-    add_file(digest, directory + "/" + name);
+  const Checkpoint checkpoint = Checkpoint::open(model);
+  if (const Gguf* gguf = checkpoint.gguf()) {
+    digest.add(gguf->header);
+  } else {
+    for (const char* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+                             "chat_template.jinja", "vocabulary.json"}) {
+      add_file(digest, model + "/" + name);
+    }
   }
-  const Checkpoint checkpoint = Checkpoint::open(directory);
-  std::vector<const StoredTensor*> tensors = checkpoint.tensors();
-  std::sort(tensors.begin(), tensors.end(), [](const auto* a, const auto* b) { return a->name < b->name; });
+  const auto& tensors = checkpoint.gguf() != nullptr ? checkpoint.gguf()->tensors : checkpoint.tensors();
   const size_t bytes = std::accumulate(tensors.begin(), tensors.end(), size_t{0},
-                                       [](size_t sum, const auto* tensor) { return sum + tensor->bytes.size(); });
-  for (const StoredTensor* tensor : tensors) {
-    digest.add(tensor->name);
-    digest.add(name_of(tensor->type));
-    digest.add(tensor->shape_text());
-    bytes <= kWhole ? digest.add(tensor->bytes) : add_samples(digest, tensor->bytes);
+                                       [](size_t sum, const auto& entry) { return sum + entry.second.bytes.size(); });
+  for (const auto& [name, tensor] : tensors) {
+    digest.add(name);
+    digest.add(format_of(tensor.type).name);
+    digest.add(tensor.shape_text());
+    bytes <= kWhole ? digest.add(tensor.bytes) : add_samples(digest, tensor.bytes);
   }
   return digest.hex();
 }

@@ -4,16 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
-#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
-#include "host/weights/half.h"
 #include "scripting/base/error.h"
 #include "scripting/base/json_object.h"
 
@@ -21,20 +18,6 @@ namespace sluice {
 namespace {
 
 using Json = nlohmann::json;
-
-struct TypeRow {
-  StoredType type;
-  std::string_view name;
-  size_t bytes;
-};
-
-constexpr std::array kTypes = {
-    TypeRow{StoredType::kBool, "BOOL", 1}, TypeRow{StoredType::kU8, "U8", 1},          TypeRow{StoredType::kI8, "I8", 1},
-    TypeRow{StoredType::kU16, "U16", 2},   TypeRow{StoredType::kI16, "I16", 2},        TypeRow{StoredType::kF16, "F16", 2},
-    TypeRow{StoredType::kBF16, "BF16", 2}, TypeRow{StoredType::kU32, "U32", 4},        TypeRow{StoredType::kI32, "I32", 4},
-    TypeRow{StoredType::kF32, "F32", 4},   TypeRow{StoredType::kU64, "U64", 8},        TypeRow{StoredType::kI64, "I64", 8},
-    TypeRow{StoredType::kF64, "F64", 8},   TypeRow{StoredType::kF8E4M3, "F8_E4M3", 1}, TypeRow{StoredType::kF8E5M2, "F8_E5M2", 1},
-};
 
 // The limit of the format's own implementation.
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
@@ -88,13 +71,15 @@ StoredTensor parse_tensor(const std::string& name, const Json& entry, std::span<
   tensor.name = name;
 
   const auto& type_name = member(entry, "dtype", Json::value_t::string, file, name).get_ref<const std::string&>();
-  const auto row = std::find_if(kTypes.begin(), kTypes.end(), [&](const TypeRow& type) { return type.name == type_name; });
-  if (row == kTypes.end()) refuse_tensor(file, name, fmt::format("unknown dtype {}", excerpt(type_name)));
-  tensor.type = row->type;
+  const StoredFormat* format = find_format(type_name);
+  if (format == nullptr || format->block_elements != 1) {
+    refuse_tensor(file, name, fmt::format("unknown dtype {}", excerpt(type_name)));
+  }
+  tensor.type = format->type;
 
   const Json& shape = member(entry, "shape", Json::value_t::array, file, name);
   if (shape.size() > kMaxRank) refuse_tensor(file, name, fmt::format("has {} dimensions", shape.size()));
-  uint64_t bytes = row->bytes;
+  uint64_t bytes = format->block_bytes;
   for (const Json& value : shape) {
     const uint64_t extent = unsigned_of(value, file, name, "shape");
     constexpr auto kMax = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
@@ -149,41 +134,6 @@ T load(std::span<const std::byte> bytes, size_t index) {
 
 }  // namespace
 
-size_t size_of(StoredType type) {
-  return std::find_if(kTypes.begin(), kTypes.end(), [&](const TypeRow& row) { return row.type == type; })->bytes;
-}
-
-std::string_view name_of(StoredType type) {
-  return std::find_if(kTypes.begin(), kTypes.end(), [&](const TypeRow& row) { return row.type == type; })->name;
-}
-
-int64_t StoredTensor::elements() const { return static_cast<int64_t>(bytes.size() / size_of(type)); }
-
-std::string StoredTensor::shape_text() const { return fmt::format("[{}]", fmt::join(shape, ", ")); }
-
-std::vector<float> StoredTensor::to_f32() const {
-  std::vector<float> values(static_cast<size_t>(elements()));
-  for (size_t i = 0; i < values.size(); ++i) {
-    switch (type) {
-      case StoredType::kF32:
-        values[i] = load<float>(bytes, i);
-        break;
-      case StoredType::kF64:
-        values[i] = static_cast<float>(load<double>(bytes, i));
-        break;
-      case StoredType::kBF16:
-        values[i] = float_from_bf16(load<uint16_t>(bytes, i));
-        break;
-      case StoredType::kF16:
-        values[i] = float_from_f16(load<uint16_t>(bytes, i));
-        break;
-      default:
-        throw InputError(fmt::format("tensor {} has dtype {}; F32, F16, BF16 or F64 is wanted", excerpt(name), name_of(type)));
-    }
-  }
-  return values;
-}
-
 std::map<std::string, StoredTensor> parse_safetensors(std::span<const std::byte> image, const std::string& name) {
   static_assert(std::endian::native == std::endian::little, "the format is little-endian");
   if (image.size() < kLengthBytes) refuse(name, fmt::format("truncated: {} bytes, too short for a header", image.size()));
@@ -224,65 +174,6 @@ const StoredTensor& SafetensorsFile::at(const std::string& name) const {
   }
   throw InputError(fmt::format("{}: tensor {} is missing", path_, excerpt(name)),
                    fmt::format("it holds {}", fmt::join(names, ", ")));
-}
-
-Checkpoint Checkpoint::open(const std::string& directory) {
-  namespace fs = std::filesystem;
-  Checkpoint checkpoint;
-  checkpoint.directory_ = directory;
-  const std::string single = (fs::path(directory) / "model.safetensors").string();
-  const std::string index_path = (fs::path(directory) / "model.safetensors.index.json").string();
-  std::error_code error;
-  if (!fs::exists(index_path, error) && !error) {
-    checkpoint.files_.push_back(SafetensorsFile::open(single));
-    return checkpoint;
-  }
-
-  const Json index = parse_json(read_text_file(index_path), index_path);
-  const JsonObject map = JsonObject(index, index_path).object("weight_map");
-  std::map<std::string, size_t> opened;  // file name -> position in files_
-  for (const auto& [tensor, file] : map.items()) {
-    if (!file.is_string()) throw InputError(fmt::format("{}: weight_map[{}] is not a file name", index_path, excerpt(tensor)));
-    const auto& file_name = file.get_ref<const std::string&>();
-    if (fs::path(file_name).filename() != file_name) {  // the directory is all that a model may name
-      throw InputError(
-          fmt::format("{}: weight_map[{}] is {}, not a plain file name", index_path, excerpt(tensor), excerpt(file_name)));
-    }
-    const auto [position, is_new] = opened.try_emplace(file_name, checkpoint.files_.size());
-    if (is_new) checkpoint.files_.push_back(SafetensorsFile::open((fs::path(directory) / file_name).string()));
-    if (checkpoint.files_[position->second].find(tensor) == nullptr) {
-      throw InputError(
-          fmt::format("{}: says that {} holds tensor {}, which it does not", index_path, excerpt(file_name), excerpt(tensor)));
-    }
-  }
-  std::set<std::string> names;
-  for (const SafetensorsFile& file : checkpoint.files_) {
-    for (const auto& [name, tensor] : file.tensors()) {
-      if (!names.insert(name).second) throw InputError(fmt::format("{}: tensor {} is in two files", index_path, excerpt(name)));
-    }
-  }
-  return checkpoint;
-}
-
-const StoredTensor* Checkpoint::find(const std::string& name) const {
-  for (const SafetensorsFile& file : files_) {
-    if (const StoredTensor* tensor = file.find(name)) return tensor;
-  }
-  return nullptr;
-}
-
-std::vector<const StoredTensor*> Checkpoint::tensors() const {
-  std::vector<const StoredTensor*> all;
-  for (const SafetensorsFile& file : files_) {
-    for (const auto& [name, tensor] : file.tensors()) all.push_back(&tensor);
-  }
-  return all;
-}
-
-const StoredTensor& Checkpoint::at(const std::string& name) const {
-  if (const StoredTensor* tensor = find(name)) return *tensor;
-  throw InputError(fmt::format("{}: tensor {} is missing from the weights", directory_, excerpt(name)),
-                   "the weights must match the architecture that config.json names");
 }
 
 }  // namespace sluice

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "scripting/base/error.h"
+#include "tests/support/small_gguf.h"
 #include "tests/support/temporary_directory.h"
 
 namespace sluice {
@@ -58,6 +59,27 @@ TEST(ModelDigest, TellsModelsApartByWeightsConfigurationAndTokenizer) {
     std::ofstream(other + "/" + file, std::ios::app) << "\n";
     EXPECT_NE(model_digest(other), model_digest(kMini)) << file;
   }
+}
+
+TEST(ModelDigest, TellsGgufFilesApartByMetadataAndWeights) {
+  const testing::TemporaryDirectory directory;
+  testing::small_gguf().write(directory.file("a.gguf"));
+  const std::string digest = model_digest(directory.file("a.gguf"));
+  testing::small_gguf().write(directory.file("b.gguf"));
+  EXPECT_EQ(model_digest(directory.file("b.gguf")), digest);
+  change_byte(directory.file("b.gguf"), 100);
+  EXPECT_NE(model_digest(directory.file("b.gguf")), digest);
+  testing::GgufWriter other = testing::small_gguf();
+  other.put("tokenizer.ggml.pre", "smollm");
+  other.write(directory.file("b.gguf"));
+  EXPECT_NE(model_digest(directory.file("b.gguf")), digest);
+  testing::GgufWriter turned = testing::small_gguf();
+  turned.add("rope_freqs.weight", {8}, std::vector<float>(8, 1));
+  turned.write(directory.file("a.gguf"));
+  turned.drop_tensor("rope_freqs.weight");
+  turned.add("rope_freqs.weight", {8}, std::vector<float>(8, 2));
+  turned.write(directory.file("b.gguf"));
+  EXPECT_NE(model_digest(directory.file("a.gguf")), model_digest(directory.file("b.gguf")));
 }
 
 TEST(ModelDigest, RefusesADirectoryWithoutWeights) {

@@ -16,6 +16,11 @@ TEST(ModelName, IsTheFoldersHoweverThePathIsWritten) {
   EXPECT_EQ(model_name("."), std::filesystem::current_path().filename());
 }
 
+TEST(ModelName, IsThatOfAFileWithoutItsSuffix) {
+  EXPECT_EQ(model_name("models/SmolLM2-135M.Q4_1.gguf"), "SmolLM2-135M.Q4_1");
+  EXPECT_EQ(model_name(".gguf"), ".gguf");
+}
+
 TEST(ModelName, IsTextOrRefused) {
   EXPECT_EQ(model_name("modèle/模型"), "模型");
   EXPECT_EQ(model_name("mo\xff/fine"), "fine");
