@@ -162,14 +162,16 @@ void add_eval(CLI::App& app) {
   command->add_option("flow", options->flows, "Lua files, - for standard input, or names of shipped flows");
   add_model(*command, options->model);
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
-  command->add_option("--suite", options->suite, "verify, quick, full, real (for models of natural language), or a JSON file")->capture_default_str();
+  command->add_option("--suite", options->suite, "verify, quick, full, real (for models of natural language), or a JSON file")
+      ->capture_default_str();
   command->add_option("--json", options->json, "Write the result to this file, too (schema sluice.eval/1)");
   command->add_option("--seed", options->seed, "Repeat the samples of an earlier run (default: secret and new)");
   command->add_option("--threads", options->threads, "CPU threads; 0: all")
       ->check(decimal_number(0, 1024))
       ->capture_default_str();
   SuiteChanges& changes = options->changes;
-  add_list(*command, "--tasks", changes.tasks, "Only these tasks; text:FILE and copy:FILE for texts, jsonl:FILE for problems of your own");
+  add_list(*command, "--tasks", changes.tasks,
+           "Only these tasks; text:FILE and copy:FILE for texts, jsonl:FILE for problems of your own");
   add_number_list(*command, "--tokens", changes.tokens, kLeastContext, kMostContext, "Only these context lengths");
   command->add_option("--samples", changes.samples, "Samples a task")->check(decimal_number(1, 100000));
   command->add_option("--generations", changes.generations, "Generations a problem (jsonl), at temperature 0.6, top-p 0.95")

@@ -207,7 +207,7 @@ void generate(GenerateOptions options) {
     const auto rows = static_cast<int64_t>(prompt + result.tokens.size());
     SafetensorsWriter writer;
     writer.add("logits", {rows, columns}, std::span<const float>(result.logits));
-    logits->write([&](const std::string& path) { writer.write(path); });
+    logits->write([&](const std::string& file) { writer.write(file); });
   }
 }
 

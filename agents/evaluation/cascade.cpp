@@ -178,8 +178,8 @@ class Cascade {
     TaskResult& by_dense = report_.dense.back();
     by_dense.counted = by_dense.accuracy >= least_dense();
     if (!by_dense.counted) {
-      report_.notes.push_back(fmt::format("{}: dense attention answers {:.0f}%; left out of means", title_of(task),
-                                          100 * by_dense.accuracy));
+      report_.notes.push_back(
+          fmt::format("{}: dense attention answers {:.0f}%; left out of means", title_of(task), 100 * by_dense.accuracy));
     }
     for (size_t i = 0; i < entrants_.size(); ++i) {
       if (!entrants_[i].alive) continue;

@@ -55,9 +55,9 @@ void check_problems(const SuiteTask& task, const TaskContext& context) {
 
 void check_text(const SuiteTask& task, const TaskContext& context) {
   if (windows_in(*task.text, task.tokens) > 0) return;
-  throw InputError(fmt::format("{}: it has {} tokens of the model, a window {}", task.text->name, task.text->tokens.size(),
-                               task.tokens),
-                   "choose shorter windows (--tokens) or a longer text");
+  throw InputError(
+      fmt::format("{}: it has {} tokens of the model, a window {}", task.text->name, task.text->tokens.size(), task.tokens),
+      "choose shorter windows (--tokens) or a longer text");
 }
 
 void leave_out_long(Suite& suite, const TaskContext& context) {
@@ -67,8 +67,9 @@ void leave_out_long(Suite& suite, const TaskContext& context) {
   }
   std::erase_if(suite.stages, [](const SuiteStage& stage) { return stage.tasks.empty(); });
   if (suite.stages.empty()) {
-    throw InputError(fmt::format("the model has {} positions, fewer than any task of the suite {}", context.positions, suite.name),
-                     "choose --tokens");
+    throw InputError(
+        fmt::format("the model has {} positions, fewer than any task of the suite {}", context.positions, suite.name),
+        "choose --tokens");
   }
 }
 

@@ -9,9 +9,9 @@
 
 namespace sluice {
 
-/// Reads the problem sets and the texts of `suite`, each file once, and finds what would otherwise be found only when its turn comes: a context
-/// that the model does not have, a task that does not fit its context, a problem that leaves no room to answer, a
-/// text shorter than a window. Leaves out what the suite says it does without. Throws InputError.
+/// Reads the problem sets and the texts of `suite`, each file once, and finds what would otherwise be found only when its turn
+/// comes: a context that the model does not have, a task that does not fit its context, a problem that leaves no room to answer,
+/// a text shorter than a window. Leaves out what the suite says it does without. Throws InputError.
 void prepare_suite(Suite& suite, const TaskContext& context, TextReader& texts);
 
 /// The documents and questions of one suite task. Each document follows from the seed, the task, its length, the document's

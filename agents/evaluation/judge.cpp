@@ -27,8 +27,7 @@ Report Judge::blank_report() const {
 const TaskContext& Judge::context() {
   if (!context_) {
     tokenizer_ = load_tokenizer(path_);
-    context_.emplace(
-        TaskContext{*tokenizer_, vocabulary_ ? &*vocabulary_ : nullptr, config_.max_positions, config_.vocabulary});
+    context_.emplace(TaskContext{*tokenizer_, vocabulary_ ? &*vocabulary_ : nullptr, config_.max_positions, config_.vocabulary});
   }
   return *context_;
 }
@@ -40,6 +39,7 @@ void Judge::prepare(Suite& suite) {
     }
   }
   prepare_suite(suite, context(), texts_);
+  texts_.forget_files();
 }
 
 void Judge::load() {

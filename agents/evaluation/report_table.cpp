@@ -12,7 +12,6 @@
 namespace sluice {
 namespace {
 
-
 /// A column of results: the accuracy of a group of tasks, or the pass@k of a problem set.
 struct Column {
   std::string group;

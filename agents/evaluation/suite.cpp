@@ -212,9 +212,7 @@ Suite parse_suite(std::string_view text, const std::string& name) {
   return suite;
 }
 
-bool is_built_in(std::string_view name) {
-  return name == "verify" || name == "quick" || name == "full" || name == "real";
-}
+bool is_built_in(std::string_view name) { return name == "verify" || name == "quick" || name == "full" || name == "real"; }
 
 Suite load_suite(const std::string& name) {
   if (name == "verify") return verify_suite();
@@ -223,7 +221,8 @@ Suite load_suite(const std::string& name) {
   if (name == "real") return real_suite();
   std::error_code error;
   if (name != "-" && !std::filesystem::exists(name, error)) {
-    throw InputError(fmt::format("there is no suite \"{}\"", name), "suites are verify, quick, full, real, or the path of a JSON file");
+    throw InputError(fmt::format("there is no suite \"{}\"", name),
+                     "suites are verify, quick, full, real, or the path of a JSON file");
   }
   return parse_suite(read_input(name, kLargestFile), name_of_input(name));
 }

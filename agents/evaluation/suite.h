@@ -25,7 +25,7 @@ struct SuiteTask {
   int max_tokens = 4096;  // of one generation (jsonl)
   std::shared_ptr<const std::vector<Problem>> problems;  // (jsonl), once prepare_suite has read them
 
-  std::shared_ptr<const TextTokens> text;                // (texts), likewise
+  std::shared_ptr<const TextTokens> text;  // (texts), likewise
 
   std::string problem_file() const { return file(); }
   bool is_problem_set() const { return kind() == "jsonl"; }

@@ -14,7 +14,8 @@ struct Score {
   double loss = 0;     // kLoss, instead of these: nats a token of what was given
 };
 
-/// For all scorings but kLoss. Compares generated text with the sample's answer. `ended`: the model ended the answer itself, it was not cut off.
+/// For all scorings but kLoss. Compares generated text with the sample's answer. `ended`: the model ended the answer itself, it
+/// was not cut off.
 Score score(const Sample& sample, std::string_view generated, bool ended);
 
 /// Lower-case words of letters and digits; everything else separates. `items` keeps some of them: for kNumbers the words

@@ -102,4 +102,8 @@ std::shared_ptr<const TextTokens> TextReader::read(const std::string& file, cons
   return text;
 }
 
+void TextReader::forget_files() {
+  std::erase_if(texts_, [](const auto& text) { return !text.first.empty(); });
+}
+
 }  // namespace sluice

@@ -48,6 +48,8 @@ class TextReader {
   /// for what cannot be read, what is no UTF-8, words that the tokenizer lacks, and tokens that the model (`context.vocabulary`)
   /// lacks.
   std::shared_ptr<const TextTokens> read(const std::string& file, const TaskContext& context);
+  /// All but the project's own text, which does not change.
+  void forget_files();
 
  private:
   std::map<std::string, std::shared_ptr<const TextTokens>> texts_;

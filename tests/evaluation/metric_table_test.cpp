@@ -32,8 +32,8 @@ std::string page_source() {
     const std::string better = metric.better == MetricSide::kNeither  ? ""
                                : metric.better == MetricSide::kHigher ? ", better: 'higher'"
                                                                       : ", better: 'lower'";
-    text += fmt::format("  {{ name: '{}', title: '{}', form: '{}', interval: {}{} }},\n", metric.name, metric.title,
-                        form(metric), metric.has_interval(), better);
+    text += fmt::format("  {{ name: '{}', title: '{}', form: '{}', interval: {}{} }},\n", metric.name, metric.title, form(metric),
+                        metric.has_interval(), better);
   }
   return text + "];\n";
 }
@@ -63,9 +63,10 @@ TEST(MetricTable, SaysWhatIsBetter) {
 TEST(MetricTable, IsToldInWords) {
   EXPECT_EQ(metrics::names(), "accuracy, dense_accuracy, loss, speedup, pages_read, mass");
   EXPECT_EQ(metrics::compared(), "accuracy, loss, speedup, pages_read or mass");
-  EXPECT_EQ(metrics::compared(true),
-            "accuracy, loss (nats a token of text above dense attention), speedup (times dense decoding), pages_read or mass (share "
-            "of attention covered)");
+  EXPECT_EQ(
+      metrics::compared(true),
+      "accuracy, loss (nats a token of text above dense attention), speedup (times dense decoding), pages_read or mass (share "
+      "of attention covered)");
 }
 
 TEST(MetricTable, NumbersHaveTheFormOfTheirMetric) {

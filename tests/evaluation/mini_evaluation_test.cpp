@@ -88,7 +88,7 @@ TEST_F(MiniEvaluation, ReportsSpeedPagesAndMass) {
 
 TEST_F(MiniEvaluation, SameSeedGivesTheSameScores) {
   Suite suite = parse_suite(R"([{"task": "salad", "tokens": 512, "samples": 16, "threshold": 0}])", "salad");
-  if (kLooksForRaces) suite = changed(suite, {.samples = 4});
+  if (kLooksForRaces) suite.stages[0].tasks[0].samples = 4;
   const auto matched = [&](const std::string& seed) {
     std::vector<double> shares;
     for (const FlowReport& flow : evaluate(suite, {"random", "h2o"}, seed).flows) shares.push_back(flow.tasks.at(0).matched);
@@ -106,8 +106,8 @@ TEST_F(MiniEvaluation, GenerationsOfAProblemAreSampledApart) {
   std::fputs("{\"problem\": \"ask acorn =\", \"answer\": \"1\"}\n", file);
   std::fclose(file);
   Suite suite = parse_suite("[{\"task\": \"jsonl:" + path + "\", \"generations\": 4, \"k\": 2, \"max_tokens\": 8}]", "problems");
-  TextReader texts;
-  prepare_suite(suite, context_, texts);
+  TextReader reader;
+  prepare_suite(suite, context_, reader);
   DocumentSource source(suite.stages[0].tasks[0], context_, Seed::parse("problems"));
   EngineRunner runner(*device_, *model_, *tokenizer_);
   std::set<std::string> texts;

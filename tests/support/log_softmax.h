@@ -11,12 +11,13 @@
 namespace sluice::testing {
 
 /// Natural logarithms of the softmax of `logits`, in float64.
-inline std::vector<double> log_softmax(std::span<const float> logits) {
+template <typename T>
+std::vector<double> log_softmax(std::span<const T> logits) {
   const double best = *std::max_element(logits.begin(), logits.end());
   double sum = 0;
-  for (const float logit : logits) sum += std::exp(logit - best);
+  for (const T logit : logits) sum += std::exp(logit - best);
   std::vector<double> result;
-  for (const float logit : logits) result.push_back(logit - best - std::log(sum));
+  for (const T logit : logits) result.push_back(logit - best - std::log(sum));
   return result;
 }
 

@@ -57,6 +57,12 @@ export interface Task {
   lost?: number;
   gained?: number;
   p_value?: number;
+  /** Of a text: nats a token above dense attention. `accuracy` is then what the flow keeps of a token's probability. */
+  loss_difference?: number;
+  loss_low?: number | null;
+  loss_high?: number | null;
+  /** False where dense attention answers too little for the task to tell flows apart. */
+  counted?: boolean;
 }
 
 export interface Stage {

@@ -2,15 +2,24 @@
 
 import type { Evaluation, Stage, Task } from './documents';
 import { element, scrollable, tableHead, type Child } from './dom';
-import { changeText, durationText, measuredCell, words } from './format';
+import { changeText, durationText, measuredCell, measuredText, words } from './format';
 import { intervalPlot } from './interval_plot';
 
-function taskRow(task: Task): HTMLElement {
+/** What the flow lost: questions, or nats a token of a text. */
+function lostCell(task: Task): HTMLElement {
+  if (task.loss_difference !== undefined) {
+    const loss = { value: task.loss_difference, low: task.loss_low, high: task.loss_high };
+    return element('td', { class: 'number', title: 'nats a token of text above dense attention' }, measuredText('loss', loss));
+  }
   const lost = task.lost !== undefined && task.gained !== undefined ? `−${task.lost} +${task.gained}` : '–';
+  return element('td', { class: 'number', title: 'questions that only dense attention, and that only the flow answered' }, lost);
+}
+
+function taskRow(task: Task): HTMLElement {
   return element(
     'tr',
     {},
-    element('th', { scope: 'row' }, task.name),
+    element('th', { scope: 'row' }, task.counted === false ? `${task.name} (not in the mean)` : task.name),
     element('td', { class: 'number' }, String(task.tokens)),
     element('td', { class: 'number' }, String(task.samples)),
     element('td', { class: 'number' }, measuredCell('accuracy', { value: task.accuracy, low: task.low, high: task.high })),
@@ -20,13 +29,13 @@ function taskRow(task: Task): HTMLElement {
       measuredCell('accuracy', { value: task.dense_accuracy, low: task.dense_low, high: task.dense_high }),
     ),
     element('td', { class: 'number' }, changeText('accuracy', task.accuracy - task.dense_accuracy)),
-    element('td', { class: 'number', title: 'questions that only dense attention, and that only the flow answered' }, lost),
+    lostCell(task),
     element('td', { class: 'plot' }, intervalPlot(task)),
   );
 }
 
 function taskTable(stage: string, tasks: Task[]): HTMLElement {
-  const caption = `Tasks of stage ${stage}: exact match in %, with 95% intervals`;
+  const caption = `Tasks of stage ${stage}: exact match, or of texts what is kept, in %, with 95% intervals`;
   return scrollable(
     caption,
     element(

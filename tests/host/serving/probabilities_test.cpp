@@ -1,9 +1,14 @@
 // Log-probabilities of what an engine generates, and of texts that it is fed, against the logits that it keeps.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <numeric>
 #include <optional>
+#include <set>
 
+#include "host/serving/random.h"
+#include "kernels/device/random.h"
 #include "scripting/base/error.h"
 #include "tests/host/serving/tiny_engine.h"
 #include "tests/support/log_softmax.h"
@@ -34,7 +39,7 @@ class EngineProbabilities : public testing::TinyEngineTest {
   /// What the logits of row `row` give to `token`.
   double wanted(const RequestResult& result, size_t row, int32_t token) const {
     const auto columns = static_cast<size_t>(tiny_.vocabulary);
-    const auto all = testing::log_softmax(std::span(result.logits).subspan(row * columns, columns));
+    const auto all = testing::log_softmax<float>(std::span(result.logits).subspan(row * columns, columns));
     return all[static_cast<size_t>(token)];
   }
 };
@@ -58,6 +63,66 @@ TEST_F(EngineProbabilities, OfATextAreThoseOfItsLogits) {
       }
     }
   }
+}
+
+/// Whether a selection of `keep` pages by chance, and the first and the last one, has page `page`.
+bool is_drawn(uint64_t seed, int layer, int kv_head, int tokens, int page, int keep) {
+  const int pages = (tokens + 7) / 8;
+  if (page == 0 || page == pages - 1 || pages <= keep + 2) return true;
+  const uint64_t key = random_key(seed, RandomPurpose::kRandom, layer, kv_head, tokens);
+  std::vector<int> order(static_cast<size_t>(pages - 2));
+  std::iota(order.begin(), order.end(), 1);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return random_uniform(key, static_cast<uint64_t>(a)) > random_uniform(key, static_cast<uint64_t>(b));
+  });
+  return std::find(order.begin(), order.begin() + keep, page) != order.begin() + keep;
+}
+
+TEST_F(EngineProbabilities, UnderSelectionsAreThoseOfFloat64) {
+  const Request fed = [this] {
+    Request made = text(150, 70);
+    made.sampling.seed = 11;
+    return made;
+  }();
+  EngineOptions with = options();
+  with.seed = 5;
+  const uint64_t seed = mix(with.seed, fed.sampling.seed);
+  const auto prompt = static_cast<int>(fed.prompt.size());
+  struct Selection {
+    const char* source;
+    std::function<bool(int layer, int kv_head, int tokens, int page)> has;
+  };
+  const Selection selections[] = {
+      {R"(local flow = sluice.flow { name = "window", page = 8, kv = "f32" }
+          function flow.index(q, c) return sluice.window { first = 1, last = 3 } end
+          return flow)",
+       [](int, int, int tokens, int page) { return page == 0 || page >= (tokens + 7) / 8 - 3; }},
+      {R"(local flow = sluice.flow { name = "random", page = 8, kv = "f32" }
+          function flow.index(q, c) return sluice.topk(sluice.random(), { k = 4, first = 1, last = 1 }) end
+          return flow)",
+       [&](int layer, int head, int tokens, int page) { return is_drawn(seed, layer, head, tokens, page, 4); }}};
+  std::vector<int> tokens(fed.prompt.begin(), fed.prompt.end());
+  tokens.insert(tokens.end(), fed.given.begin(), fed.given.end());
+  std::set<double> losses;
+  for (const Selection& selection : selections) {
+    const Plan plan = plan_of(selection.source);
+    testing::TinyModel reference = tiny_;
+    reference.sees = [&](int layer, int head, int position, int seen) {
+      return position < prompt - 1 || selection.has(layer, head, position + 1, seen / 8);  // prompts are dense
+    };
+    const std::vector<double> logits = reference.logits(tokens);
+    const std::vector<float> got = run(&plan, with, {fed})[0].probabilities.of_tokens;
+    double loss = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      const size_t columns = static_cast<size_t>(tiny_.vocabulary);
+      const auto row = std::span(logits).subspan((fed.prompt.size() - 1 + i) * columns, columns);
+      EXPECT_NEAR(got[i], testing::log_softmax<double>(row)[static_cast<size_t>(fed.given[i])], 1e-4)
+          << plan.graph.name << " " << i;
+      loss -= got[i];
+    }
+    losses.insert(loss);
+  }
+  EXPECT_EQ(losses.size(), 2U);
 }
 
 TEST_F(EngineProbabilities, DoNotDependOnHowATextIsRun) {

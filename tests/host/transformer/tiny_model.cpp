@@ -160,6 +160,7 @@ std::vector<double> TinyModel::logits(const std::vector<int>& tokens, std::vecto
         const auto window = windows.find(static_cast<int>(layer));
         const size_t first = window == windows.end() ? 0 : static_cast<size_t>(std::max(0, place - window->second + 1));
         for (size_t seen = first; seen <= position; ++seen) {
+          if (sees && !sees(static_cast<int>(layer), static_cast<int>(owner), place, static_cast<int>(seen))) continue;
           double dot = 0;
           for (size_t i = 0; i < dim; ++i) dot += query[i] * keys[layer][owner][seen][i];
           const double share = std::exp(dot / std::sqrt(static_cast<double>(dim)));

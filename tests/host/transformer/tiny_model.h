@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -24,7 +25,9 @@ struct TinyModel {
   bool tied = true;
   double theta = 10000;
   std::map<int, int> windows;  // by layer: tokens back that a row sees, its own included; others see all
-  std::string rope_extra;      // more keys of config.json, with a comma in front
+  /// If there is one: whether a row at a position sees a token in a layer, with the queries of a KV head.
+  std::function<bool(int layer, int kv_head, int position, int seen)> sees;
+  std::string rope_extra;  // more keys of config.json, with a comma in front
   unsigned seed = 1;
 
   std::map<std::string, std::vector<float>> weights;

@@ -92,7 +92,7 @@ TEST(CpuSample, GivesLogProbabilities) {
     EXPECT_EQ(out[3].token, columns - 1);
     for (const size_t i : {0, 1, 3}) {
       const std::span<const float> row(logits.data() + choices[i].row * columns, static_cast<size_t>(columns));
-      const std::vector<double> wanted = testing::log_softmax(row);
+      const std::vector<double> wanted = testing::log_softmax<float>(row);
       const RowProbabilities& got = picks->probabilities(i);
       EXPECT_NEAR(got.of_token, wanted[static_cast<size_t>(out[i].token)], 1e-5);
       const auto likely = testing::likely_tokens(row, static_cast<size_t>(choices[i].likely));
