@@ -26,7 +26,8 @@ Report Judge::blank_report() const {
 const TaskContext& Judge::context() {
   if (!context_) {
     tokenizer_ = load_tokenizer(directory_);
-    context_.emplace(TaskContext{*tokenizer_, vocabulary_ ? &*vocabulary_ : nullptr, config_.max_positions});
+    chat_ = load_chat_template(directory_);
+    context_.emplace(TaskContext{*tokenizer_, vocabulary_ ? &*vocabulary_ : nullptr, config_.max_positions, chat_.get()});
   }
   return *context_;
 }

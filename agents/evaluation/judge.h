@@ -9,6 +9,7 @@
 #include "agents/evaluation/cascade.h"
 #include "agents/evaluation/engine_runner.h"
 #include "agents/tasks/vocabulary.h"
+#include "host/text/chat_template.h"
 #include "host/text/tokenizer.h"
 #include "host/transformer/model.h"
 #include "kernels/device.h"
@@ -46,6 +47,7 @@ class Judge {
   std::optional<MiniVocabulary> vocabulary_;
   size_t cache_bytes_;
   std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<ChatTemplate> chat_;
   std::optional<TaskContext> context_;
   std::unique_ptr<Model> model_;
   std::optional<EngineRunner> runner_;
