@@ -31,11 +31,16 @@ const Value* named(const Arguments& arguments, std::string_view name) {
   return found == arguments.named.end() ? nullptr : &found->second;
 }
 
+/// What there is to go through: nothing in whatever counts as false, as Jinja has it here.
+std::span<const Value> items_of(Run& run, const Value& input) {
+  return truth(input) ? iterate(run, input) : std::span<const Value>();
+}
+
 Value map_parts(Run& run, const Value& input, const Arguments& arguments) {
   const Value path = *named(arguments, "attribute");
   const Value* otherwise = named(arguments, "default");
   std::vector<Value> result;
-  for (const Value& item : iterate(run, input)) {
+  for (const Value& item : items_of(run, input)) {
     const Value part = part_of(run, item, path);
     result.push_back(is_undefined(part) && otherwise != nullptr ? *otherwise : part);
   }
@@ -53,7 +58,7 @@ Value map(Run& run, const Value& input, const Arguments& arguments) {
   if (filter == nullptr) run.fail(fmt::format("there is no filter \"{}\" here", name));
   const Arguments rest = rest_of(arguments, 1);
   std::vector<Value> result;
-  for (const Value& item : iterate(run, input)) {
+  for (const Value& item : items_of(run, input)) {
     run.charge(sizeof(Value));
     result.push_back(filter(run, item, rest));
   }
@@ -74,7 +79,7 @@ Value choose(Run& run, const Value& input, const Arguments& arguments) {
     rest = rest_of(arguments, kTaken + 1);
   }
   std::vector<Value> result;
-  for (const Value& item : iterate(run, input)) {
+  for (const Value& item : items_of(run, input)) {
     run.charge(sizeof(Value));
     const Value value = by_attribute ? part_of(run, item, arguments.values[0]) : item;
     if ((test != nullptr ? test(run, value, rest) : truth(value)) == wanted) result.push_back(item);

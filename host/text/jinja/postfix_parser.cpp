@@ -141,7 +141,7 @@ ExpressionPtr ExpressionParser::test(ExpressionPtr operand) {
     arguments(*made);
   } else if (begins_value && !is_name("else") && !is_name("or") && !is_name("and")) {
     if (is_name("is")) fail("tests cannot follow each other");
-    if (!is_name("if")) add(*made, postfixes(primary()));
+    add(*made, postfixes(primary()));
   }
   if (!negated) return made;
   ExpressionPtr opposite = node(Kind::kNot);

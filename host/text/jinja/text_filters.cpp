@@ -55,7 +55,8 @@ Value indent(Run& run, const Value& input, const Arguments& arguments) {
   run.charge(static_cast<size_t>(width));
   const std::string filler = is_text ? std::string(given.text(0)) : std::string(static_cast<size_t>(width), ' ');
   const bool blank = given.boolean(2, false);
-  const Value text = arithmetic(run, "+", text_of(run, input), std::string_view("\n"));
+  if (as_text(input) == nullptr) run.fail(fmt::format("indent does not take a {}", type_of(input)));
+  const Value text = arithmetic(run, "+", input, std::string_view("\n"));
   Writer writer(run);
   bool first = true;
   for (const Value& line : as_list(find_text_method("splitlines")(run, text, {}))->items) {

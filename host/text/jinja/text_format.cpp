@@ -118,7 +118,7 @@ Value percent_format(Run& run, std::string_view format, const Value& value) {
     writer.add(sign_first ? std::string_view(text).substr(1) : std::string_view(text));
     if (left) writer.add(padding, ' ');
   }
-  const bool may_be_left = !is_tuple && (as_dict(value) != nullptr || as_list(value) != nullptr);
+  const bool may_be_left = !is_tuple && (as_dict(value) != nullptr || as_list(value) != nullptr || is_undefined(value));
   if (used < values.size() && !may_be_left) run.fail("a format has fewer places than values");
   writer.add(format);
   return writer.done();
