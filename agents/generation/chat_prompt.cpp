@@ -17,7 +17,10 @@ using OrderedJson = nlohmann::ordered_json;
 
 OrderedJson as_json(const std::vector<ChatMessage>& messages) {
   OrderedJson list = OrderedJson::array();
-  for (const ChatMessage& message : messages) list.push_back({{"role", message.role}, {"content", message.content}});
+  for (const ChatMessage& message : messages) {
+    OrderedJson& entry = list.emplace_back(OrderedJson{{"role", message.role}, {"content", message.content}});
+    for (const auto& [name, text] : message.more) entry[name] = text;
+  }
   return list;
 }
 
@@ -72,18 +75,19 @@ ChatPrompt::ChatPrompt(const Tokenizer& tokenizer, std::unique_ptr<const ChatTem
       template_(std::move(chat_template)),
       separators_(template_ == nullptr ? fixed_chat_format(tokenizer).separators : separators_of(tokenizer, *template_)) {}
 
-void ChatPrompt::check(const std::vector<ChatMessage>& messages) const {
-  for (const ChatMessage& message : messages) {
-    for (const std::string& token : separators_) {
-      if (message.content.find(token) == std::string::npos) continue;
-      throw HttpProblem(400, fmt::format("a message holds {}, which separates messages; leave it out", token))
-          .with("param", "messages");
-    }
+void ChatPrompt::check(const std::string& text) const {
+  for (const std::string& token : separators_) {
+    if (text.find(token) == std::string::npos) continue;
+    throw HttpProblem(400, fmt::format("a message holds {}, which separates messages; leave it out", token))
+        .with("param", "messages");
   }
 }
 
 std::string ChatPrompt::text(const std::vector<ChatMessage>& messages, const ChatOptions& options) const {
-  check(messages);
+  for (const ChatMessage& message : messages) {
+    check(message.content);
+    for (const auto& [name, more] : message.more) check(more);
+  }
   check_variables(template_.get(), options);
   if (template_ == nullptr) return written(fixed_chat_format(tokenizer_), messages, options);
   try {

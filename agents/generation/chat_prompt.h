@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@ namespace sluice {
 struct ChatMessage {
   std::string role;  // system, user, assistant
   std::string content;
+  std::map<std::string, std::string> more = {};  // "name", "reasoning_content": for templates that read them
 };
 
 /// How conversations become prompts of a model: by its own template, or where it has none by its tokenizer's special tokens
@@ -32,7 +34,8 @@ class ChatPrompt {
   std::vector<int32_t> encode(const std::string& text) const;
 
  private:
-  void check(const std::vector<ChatMessage>& messages) const;
+  /// Refuses a text that holds a separating token.
+  void check(const std::string& text) const;
 
   const Tokenizer& tokenizer_;
   const std::unique_ptr<const ChatTemplate> template_;

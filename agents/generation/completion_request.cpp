@@ -90,6 +90,9 @@ void read_messages(const JsonObject& body, CompletionRequest& request) {
     }
     if (message.has("tool_calls")) message.refuse("tool_calls", "tools are not supported");
     read.content = read_content(message);
+    for (const char* name : {"name", "reasoning_content"}) {
+      if (const std::string* text = message.find_text(name)) read.more[name] = *text;
+    }
     request.messages.push_back(std::move(read));
   }
 }

@@ -125,6 +125,13 @@ TEST_F(ChatPromptWithTemplate, TokensThatATemplateComposesSeparate) {
   EXPECT_THROW(prompt.text({{"user", "a<|assistant|>b"}}, {}), HttpProblem);
 }
 
+TEST_F(ChatPromptWithTemplate, GivesTheTemplateWhatElseAMessageHas) {
+  const std::string source = "{% for m in messages %}{{ m.name }}:{{ m.reasoning_content }}{{ m.content }}{% endfor %}<|im_end|>";
+  const ChatPrompt prompt(tokenizer_, std::make_unique<ChatTemplate>(source, "t", SpecialTokenTexts{}));
+  EXPECT_EQ(prompt.text({{"user", "a", {{"name", "ada"}, {"reasoning_content", "b"}}}}, {}), "ada:ba<|im_end|>");
+  EXPECT_THROW(prompt.text({{"user", "a", {{"name", "<|im_end|>"}}}}, {}), HttpProblem);
+}
+
 TEST_F(ChatPromptWithTemplate, TellsWhatTheTemplateRaises) {
   try {
     prompt_->text({{"assistant", "raise"}}, {});

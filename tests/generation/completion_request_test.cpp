@@ -135,6 +135,7 @@ TEST(CompletionRequest, NamesTheFieldAtFault) {
       {R"({"messages":["a"]})", "messages"},
       {R"({"messages":[{"role":"tool","content":"a"}]})", "messages"},
       {R"({"messages":[{"role":"user"}]})", "messages"},
+      {R"({"messages":[{"role":"user","content":"a","name":5}]})", "messages"},
       {R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})", "messages"},
       {R"({"messages":[{"role":"user","content":"a"}],"tools":[{"type":"function"}]})", "tools"},
       {R"({"messages":[{"role":"user","content":"a"}],"response_format":{"type":"json_object"}})", "response_format"},
