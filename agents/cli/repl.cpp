@@ -19,6 +19,7 @@
 #include "agents/client/repl_server.h"
 #include "agents/repl/session.h"
 #include "agents/tasks/task.h"
+#include "host/text/chat_template.h"
 #include "host/weights/model_name.h"
 #include "host/weights/model_path.h"
 #include "scripting/base/printable_text.h"
@@ -50,7 +51,8 @@ struct ReplOptions {
 std::string task_prompt(const ReplOptions& options, const std::string& path, const Tokenizer& tokenizer,
                         const ModelConfig& config) {
   const std::optional<MiniVocabulary> mini = load_vocabulary(path);
-  const TaskContext context{tokenizer, mini ? &*mini : nullptr, config.max_positions};
+  const std::unique_ptr<ChatTemplate> chat = load_chat_template(path);
+  const TaskContext context{tokenizer, mini ? &*mini : nullptr, config.max_positions, config.vocabulary, chat.get()};
   Rng random(Seed::parse("repl"), options.task);
   return sluice::generate(find_task(options.task), context, random, options.tokens).prompt;
 }

@@ -45,7 +45,7 @@ void check_problems(const SuiteTask& task, const TaskContext& context) {
   int left = task.samples > 0 ? task.samples : INT_MAX;
   for (const Problem& problem : *task.problems) {
     if (left-- == 0) return;
-    const size_t tokens = context.tokenizer.encode(problem_sample(problem, context.tokenizer, task.max_tokens).prompt).size();
+    const size_t tokens = context.tokenizer.encode(problem_sample(problem, context, task.max_tokens).prompt).size();
     if (tokens + task.max_tokens <= static_cast<size_t>(context.positions) + 1) continue;
     throw InputError(fmt::format("{}: problem {:.60} has {} tokens; with {} to generate that exceeds the model's {} positions",
                                  task.problem_file(), problem.id, tokens, task.max_tokens, context.positions),
@@ -115,7 +115,7 @@ DocumentSource::DocumentSource(const SuiteTask& task, const TaskContext& context
   if (!task.problems) throw InternalError("a problem set that was not read");
   for (const Problem& problem : *task.problems) {
     if (task.samples > 0 && static_cast<int>(problems_.size()) == task.samples) break;
-    problems_.push_back({problem_sample(problem, context.tokenizer, task.max_tokens), {}});
+    problems_.push_back({problem_sample(problem, context, task.max_tokens), {}});
   }
   samples_ = static_cast<int>(problems_.size()) * task.generations;
 }

@@ -27,7 +27,9 @@ Report Judge::blank_report() const {
 const TaskContext& Judge::context() {
   if (!context_) {
     tokenizer_ = load_tokenizer(path_);
-    context_.emplace(TaskContext{*tokenizer_, vocabulary_ ? &*vocabulary_ : nullptr, config_.max_positions, config_.vocabulary});
+    chat_ = load_chat_template(path_);
+    const MiniVocabulary* mini = vocabulary_ ? &*vocabulary_ : nullptr;
+    context_.emplace(TaskContext{*tokenizer_, mini, config_.max_positions, config_.vocabulary, chat_.get()});
   }
   return *context_;
 }

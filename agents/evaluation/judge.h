@@ -9,6 +9,7 @@
 #include "agents/evaluation/cascade.h"
 #include "agents/evaluation/engine_runner.h"
 #include "agents/tasks/vocabulary.h"
+#include "host/text/chat_template.h"
 #include "host/text/tokenizer.h"
 #include "host/transformer/model.h"
 #include "kernels/device.h"
@@ -47,6 +48,7 @@ class Judge {
   std::optional<MiniVocabulary> vocabulary_;
   size_t cache_bytes_;
   std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<ChatTemplate> chat_;
   std::optional<TaskContext> context_;
   TextReader texts_;
   std::unique_ptr<Model> model_;

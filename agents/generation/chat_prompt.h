@@ -1,8 +1,11 @@
 #pragma once
 
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "host/text/chat_template.h"
 #include "host/text/tokenizer.h"
 
 namespace sluice {
@@ -10,15 +13,33 @@ namespace sluice {
 struct ChatMessage {
   std::string role;  // system, user, assistant
   std::string content;
+  std::map<std::string, std::string> more = {};  // "name", "reasoning_content": for templates that read them
 };
 
-/// The prompt of a conversation, so that the model goes on with the assistant's answer. There is no Jinja here, so a model's
-/// chat_template is not run; the special tokens of its tokenizer tell which of these it is:
-///   ChatML (Qwen and others)  <|im_start|>ROLE LF CONTENT <|im_end|> LF ... <|im_start|>assistant LF
-///   Llama 3                   <|start_header_id|>ROLE<|end_header_id|> LF LF CONTENT <|eot_id|> ...
-///   plain, for base models    the contents, a line each; roles are not written
-/// What the tokenizer adds to any text is not in it. Throws HttpProblem (400) if a content holds one of the special tokens: it
-/// could pretend to be another role.
-std::string chat_prompt(const Tokenizer& tokenizer, const std::vector<ChatMessage>& messages);
+/// How conversations become prompts of a model: by its own template, or where it has none by its tokenizer's special tokens
+/// (`fixed_chat_format.h`).
+///
+/// A message that holds a token which separates messages is refused, since it could pretend to be another role: with a template
+/// the special tokens that stand in it, or in a conversation that it writes, and those that begin and end texts. Hugging Face
+/// lets them pass.
+class ChatPrompt {
+ public:
+  /// The tokenizer must outlive this object. Null template: the model has none.
+  ChatPrompt(const Tokenizer& tokenizer, std::unique_ptr<const ChatTemplate> chat_template);
+
+  /// The prompt's text. Throws HttpProblem (400) for a message that holds a separating token, for a variable that changes
+  /// nothing, and for what the template raises.
+  std::string text(const std::vector<ChatMessage>& messages, const ChatOptions& options) const;
+  /// Its ids. A template writes all tokens itself; to a fixed format the tokenizer adds what it adds to any text.
+  std::vector<int32_t> encode(const std::string& text) const;
+
+ private:
+  /// Refuses a text that holds a separating token.
+  void check(const std::string& text) const;
+
+  const Tokenizer& tokenizer_;
+  const std::unique_ptr<const ChatTemplate> template_;
+  std::vector<std::string> separators_;  // that no message may hold
+};
 
 }  // namespace sluice

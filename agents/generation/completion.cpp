@@ -15,17 +15,17 @@ int tasks_of(const CompletionRequest& request) {
   return static_cast<int>(prompts) * request.n;
 }
 
-std::vector<std::vector<int32_t>> encode_prompts(const Tokenizer& tokenizer, const CompletionRequest& request,
-                                                 size_t most_bytes) {
-  const auto encoded = [&](const std::string& text) {
-    if (text.size() <= most_bytes) return tokenizer.encode(text);
+std::vector<std::vector<int32_t>> encode_prompts(const Tokenizer& tokenizer, const ChatPrompt& chat,
+                                                 const CompletionRequest& request, size_t most_bytes) {
+  const auto check = [&](const std::string& text) -> const std::string& {
+    if (text.size() <= most_bytes) return text;
     throw HttpProblem(400, fmt::format("a prompt of {} bytes; {} are the most that fit this model", text.size(), most_bytes))
         .with("param", request.kind == CompletionKind::kChat ? "messages" : "prompt")
         .with("code", "context_length_exceeded");
   };
-  if (request.kind == CompletionKind::kChat) return {encoded(chat_prompt(tokenizer, request.messages))};
+  if (request.kind == CompletionKind::kChat) return {chat.encode(check(chat.text(request.messages, request.chat)))};
   std::vector<std::vector<int32_t>> prompts = request.tokens;
-  for (const std::string& text : request.texts) prompts.push_back(encoded(text));
+  for (const std::string& text : request.texts) prompts.push_back(tokenizer.encode(check(text)));
   return prompts;
 }
 
@@ -39,11 +39,11 @@ uint64_t random_seed() { return (uint64_t{std::random_device()()} << 32) | std::
 
 }  // namespace
 
-Completion::Completion(EngineThread& engines, const Tokenizer& tokenizer, const CompletionRequest& request,
-                       size_t most_prompt_bytes, const std::string& caller)
+Completion::Completion(EngineThread& engines, const Tokenizer& tokenizer, const ChatPrompt& chat,
+                       const CompletionRequest& request, size_t most_prompt_bytes, const std::string& caller)
     : engines_(engines), stop_tokens_(request.stop_tokens), ignore_eos_(request.ignore_eos), answers_(request.n) {
   engines_.check_room(tasks_of(request), caller);  // before any work
-  const std::vector<std::vector<int32_t>> prompts = encode_prompts(tokenizer, request, most_prompt_bytes);
+  const std::vector<std::vector<int32_t>> prompts = encode_prompts(tokenizer, chat, request, most_prompt_bytes);
   const uint64_t seed = request.seed ? *request.seed : random_seed();
   std::vector<GenerationTask> tasks;
   for (size_t i = 0; i < prompts.size(); ++i) {

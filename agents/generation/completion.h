@@ -34,8 +34,8 @@ class Completion {
  public:
   /// Encodes the prompts and queues the tasks, which are `caller`'s. A longer text than `most_prompt_bytes` is refused before it
   /// is encoded. Throws HttpProblem.
-  Completion(EngineThread& engines, const Tokenizer& tokenizer, const CompletionRequest& request, size_t most_prompt_bytes,
-             const std::string& caller);
+  Completion(EngineThread& engines, const Tokenizer& tokenizer, const ChatPrompt& chat, const CompletionRequest& request,
+             size_t most_prompt_bytes, const std::string& caller);
   ~Completion();
   Completion(const Completion&) = delete;
   Completion& operator=(const Completion&) = delete;

@@ -90,6 +90,9 @@ void read_messages(const JsonObject& body, CompletionRequest& request) {
     }
     if (message.has("tool_calls")) message.refuse("tool_calls", "tools are not supported");
     read.content = read_content(message);
+    for (const char* name : {"name", "reasoning_content"}) {
+      if (const std::string* text = message.find_text(name)) read.more[name] = *text;
+    }
     request.messages.push_back(std::move(read));
   }
 }
@@ -153,6 +156,34 @@ void read_stream(const JsonObject& body, CompletionRequest& request) {
   request.include_usage = field("stream_options", [&] { return options->boolean("include_usage", false); });
 }
 
+/// Variables of the model's template. Objects keep the order of their members, as a template may write them.
+void read_template_variables(const JsonObject& body, std::string_view text, CompletionRequest& request) {
+  const auto given = field("chat_template_kwargs", [&] { return body.find_object("chat_template_kwargs"); });
+  if (given) request.chat.variables = nlohmann::ordered_json::parse(text).at("chat_template_kwargs");
+  for (const char* name : {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message"}) {
+    if (!request.chat.variables.contains(name)) continue;
+    refuse("chat_template_kwargs", fmt::format("\"chat_template_kwargs\" cannot hold \"{}\"; it is a field of its own", name));
+  }
+  const std::string* effort = field("reasoning_effort", [&] { return body.find_text("reasoning_effort"); });
+  if (effort == nullptr) return;
+  if (request.chat.variables.contains("reasoning_effort")) {
+    refuse("reasoning_effort", "\"reasoning_effort\" stands in \"chat_template_kwargs\", too");
+  }
+  request.chat.variables["reasoning_effort"] = *effort;
+}
+
+void read_chat_options(const JsonObject& body, std::string_view text, CompletionRequest& request) {
+  ChatOptions& chat = request.chat;
+  chat.continue_final_message = field("continue_final_message", [&] { return body.boolean("continue_final_message", false); });
+  // Who continues a message wants no other one, and need not say so.
+  chat.add_generation_prompt =
+      field("add_generation_prompt", [&] { return body.boolean("add_generation_prompt", !chat.continue_final_message); });
+  if (chat.continue_final_message && chat.add_generation_prompt) {
+    refuse("continue_final_message", "\"continue_final_message\" and \"add_generation_prompt\" exclude each other");
+  }
+  read_template_variables(body, text, request);
+}
+
 /// Refuses what is not built, unless its value changes nothing.
 void check_unsupported(const JsonObject& body, CompletionKind kind) {
   static const std::vector<std::pair<const char*, Json>> neutral = {{"presence_penalty", 0},
@@ -183,7 +214,9 @@ void check_unsupported(const JsonObject& body, CompletionKind kind) {
                                                                     {"guided_regex", nullptr},
                                                                     {"guided_choice", nullptr},
                                                                     {"guided_grammar", nullptr},
-                                                                    {"structural_tag", nullptr}};
+                                                                    {"structural_tag", nullptr},
+                                                                    {"chat_template", nullptr},
+                                                                    {"documents", Json::array()}};
   for (const auto& [name, value] : neutral) {
     const Json* given = body.find(name);
     if (given != nullptr && *given != value) refuse(name, fmt::format("\"{}\" is not supported; leave it out", name));
@@ -209,6 +242,7 @@ CompletionRequest parse_completion_request(std::string_view text, CompletionKind
   request.flow = find_text("flow");
   if (kind == CompletionKind::kChat) {
     field("messages", [&] { read_messages(body, request); });
+    read_chat_options(body, text, request);
   } else {
     read_prompt(body, request);
   }

@@ -23,6 +23,7 @@ struct CompletionRequest {
   std::vector<std::string> texts;            // prompts as text...
   std::vector<std::vector<int32_t>> tokens;  // ...or as ids
   std::vector<ChatMessage> messages;         // of a chat
+  ChatOptions chat;                          // how they become a prompt
   std::optional<int> max_tokens;
   SamplingOptions sampling;
   std::optional<uint64_t> seed;

@@ -97,6 +97,7 @@ GenerationApi::GenerationApi(GenerationOptions options, std::vector<std::string>
       check_other_flow_(options.check_flow),
       trouble_(options.trouble),
       tokenizer_(load_tokenizer(options.model)),
+      chat_(*tokenizer_, load_chat_template(options.model)),
       created_(seconds_since_1970()),
       metrics_(model_),
       engines_(std::move(options), metrics_),
@@ -124,7 +125,7 @@ GenerationApi::Begun GenerationApi::begin(const HttpRequest& http, CompletionKin
   begun.answer.created = seconds_since_1970();
   begun.answer.include_usage = request.include_usage;
   begun.is_stream = request.stream;
-  begun.completion = std::make_unique<Completion>(engines_, *tokenizer_, request, most_prompt_bytes_, caller_of(http));
+  begun.completion = std::make_unique<Completion>(engines_, *tokenizer_, chat_, request, most_prompt_bytes_, caller_of(http));
   return begun;
 }
 

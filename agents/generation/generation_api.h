@@ -42,6 +42,7 @@ class GenerationApi {
   const std::function<void(const std::string&)> check_other_flow_;
   const std::function<std::string()> trouble_;
   const std::unique_ptr<Tokenizer> tokenizer_;
+  const ChatPrompt chat_;
   const int64_t created_;
   GenerationMetrics metrics_;
   EngineThread engines_;

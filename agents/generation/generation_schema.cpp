@@ -46,6 +46,14 @@ Json chat_body() {
                          {{"role", {{"type", "string"}, {"enum", {"system", "developer", "user", "assistant"}}}},
                           {"content", {{"type", {"string", "array"}}}}}}};
   properties["messages"] = list_of(message);
+  properties["chat_template_kwargs"] =
+      typed("object", "variables for the model's chat template, such as enable_thinking; it must have them");
+  properties["reasoning_effort"] = typed("string", "the same as that variable of the template");
+  properties["continue_final_message"] = {
+      {"type", "boolean"}, {"default", false}, {"description", "the answer goes on with the last message"}};
+  properties["add_generation_prompt"] = {
+      {"type", "boolean"},
+      {"description", "the prompt ends with the beginning of an answer; default: unless the last message is continued"}};
   return {{"type", "object"}, {"required", {"messages"}}, {"properties", properties}};
 }
 

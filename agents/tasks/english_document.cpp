@@ -22,7 +22,7 @@ constexpr int kAnswerExtra = 12;
 Document::Document(const char* task, const TaskContext& context, Rng& rng, int tokens, const std::string& instruction,
                    const Question& longest)
     : task_(task), context_(context), rng_(rng), tokens_(tokens), longest_(longest) {
-  const ChatFormat chat = chat_format(context.tokenizer, Thinking::kSkipped);
+  const ChatFormat chat = chat_format(context.tokenizer, context.chat, Thinking::kSkipped);
   before_ = chat.before + instruction + "\n\n";
   after_ = chat.after;
   room_ = tokens - static_cast<int>(context.tokenizer.encode(prompt("", longest)).size());

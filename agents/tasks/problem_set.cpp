@@ -81,9 +81,9 @@ std::vector<Problem> load_problems(const std::string& path) {
   return parse_problems(read_input(path, kLargestFile), name_of_input(path));
 }
 
-Sample problem_sample(const Problem& problem, const Tokenizer& tokenizer, int max_tokens) {
+Sample problem_sample(const Problem& problem, const TaskContext& context, int max_tokens) {
   Sample sample;
-  const ChatFormat chat = chat_format(tokenizer, Thinking::kAllowed);
+  const ChatFormat chat = chat_format(context.tokenizer, context.chat, Thinking::kAllowed);
   sample.prompt =
       chat.before + problem.question + "\n\nReason step by step, and put the final answer within \\boxed{}." + chat.after;
   sample.answer = last_boxed(problem.answer).value_or(problem.answer);

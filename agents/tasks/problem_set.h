@@ -21,8 +21,8 @@ std::vector<Problem> parse_problems(std::string_view text, const std::string& na
 /// Throws InputError if the file cannot be read.
 std::vector<Problem> load_problems(const std::string& path);
 
-/// The prompt for a problem: in the model's chat format where the tokenizer has one, asking for a boxed answer.
+/// The prompt for a problem: in the model's chat format if it has one, asking for a boxed answer.
 /// `max_tokens` bounds the generation.
-Sample problem_sample(const Problem& problem, const Tokenizer& tokenizer, int max_tokens);
+Sample problem_sample(const Problem& problem, const TaskContext& context, int max_tokens);
 
 }  // namespace sluice

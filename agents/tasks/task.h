@@ -8,6 +8,7 @@
 
 #include "agents/tasks/rng.h"
 #include "agents/tasks/vocabulary.h"
+#include "host/text/chat_template.h"
 #include "host/text/tokenizer.h"
 
 namespace sluice {
@@ -46,6 +47,7 @@ struct TaskContext {
   const MiniVocabulary* mini = nullptr;  // null: natural English
   int positions = 0;                     // tokens that the model can hold, prompt and answer; 0: any number
   int vocabulary = 0;                    // tokens that the model knows; 0: any
+  const ChatTemplate* chat = nullptr;    // the model's own; null: it has none
 
   bool english() const { return mini == nullptr; }
 };

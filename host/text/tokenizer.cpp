@@ -106,22 +106,14 @@ class FileTokenizer final : public Tokenizer {
 
   std::vector<int32_t> encode(std::string_view text) const override {
     std::vector<int32_t> ids = template_.before;
-    const std::string valid = valid_utf8(text);
-    for (const TextPiece& piece : as_written_.split(valid)) {
-      if (piece.token != nullptr) {
-        ids.push_back(piece.token->id);
-        continue;
-      }
-      const std::string normal = composed_ ? compose(piece.text) : std::string(piece.text);
-      for (const TextPiece& inner : as_normalized_.split(normal)) {
-        if (inner.token != nullptr) {
-          ids.push_back(inner.token->id);
-        } else {
-          for (const std::string& word : pre_tokenizer_.split(std::string(inner.text))) encode_word(word, ids);
-        }
-      }
-    }
+    append(text, ids);
     ids.insert(ids.end(), template_.after.begin(), template_.after.end());
+    return ids;
+  }
+
+  std::vector<int32_t> encode_as_written(std::string_view text) const override {
+    std::vector<int32_t> ids;
+    append(text, ids);
     return ids;
   }
 
@@ -152,6 +144,24 @@ class FileTokenizer final : public Tokenizer {
   static std::vector<AddedToken> read_tokens(const JsonObject& document) {
     if (document.find("added_tokens") == nullptr) return {};
     return read_added_tokens(document.array("added_tokens"), document.where());
+  }
+
+  void append(std::string_view text, std::vector<int32_t>& ids) const {
+    const std::string valid = valid_utf8(text);
+    for (const TextPiece& piece : as_written_.split(valid)) {
+      if (piece.token != nullptr) {
+        ids.push_back(piece.token->id);
+        continue;
+      }
+      const std::string normal = composed_ ? compose(piece.text) : std::string(piece.text);
+      for (const TextPiece& inner : as_normalized_.split(normal)) {
+        if (inner.token != nullptr) {
+          ids.push_back(inner.token->id);
+        } else {
+          for (const std::string& word : pre_tokenizer_.split(std::string(inner.text))) encode_word(word, ids);
+        }
+      }
+    }
   }
 
   void read_model(const JsonObject& model) {

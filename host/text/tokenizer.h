@@ -18,6 +18,8 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
   /// Ids of `text`; special tokens written in the text become their ids, as in Hugging Face tokenizers.
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
+  /// The same without the tokens that the tokenizer puts around any text, such as Llama's <|begin_of_text|>.
+  virtual std::vector<int32_t> encode_as_written(std::string_view text) const = 0;
   /// Text of `ids`. `skip_special` leaves special tokens out.
   virtual std::string decode(std::span<const int32_t> ids, bool skip_special = true) const = 0;
   virtual int vocabulary() const = 0;

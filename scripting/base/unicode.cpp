@@ -84,4 +84,28 @@ int whitespace_length(std::string_view text, size_t at) {
   return separates ? static_cast<int>(length) : 0;
 }
 
+char32_t upper_case(char32_t code_point) { return static_cast<char32_t>(utf8proc_toupper(static_cast<int32_t>(code_point))); }
+
+char32_t lower_case(char32_t code_point) { return static_cast<char32_t>(utf8proc_tolower(static_cast<int32_t>(code_point))); }
+
+char32_t title_case(char32_t code_point) { return static_cast<char32_t>(utf8proc_totitle(static_cast<int32_t>(code_point))); }
+
+bool has_case(char32_t code_point) {
+  const utf8proc_category_t category = utf8proc_category(static_cast<int32_t>(code_point));
+  return category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LL || category == UTF8PROC_CATEGORY_LT;
+}
+
+bool is_letter(char32_t code_point) {
+  const utf8proc_category_t category = utf8proc_category(static_cast<int32_t>(code_point));
+  return has_case(code_point) || category == UTF8PROC_CATEGORY_LM || category == UTF8PROC_CATEGORY_LO;
+}
+
+bool is_printable(char32_t code_point) {
+  if (code_point == ' ') return true;
+  const utf8proc_category_t category = utf8proc_category(static_cast<int32_t>(code_point));
+  return category != UTF8PROC_CATEGORY_CN && category < UTF8PROC_CATEGORY_ZS;
+}
+
+bool is_decimal(char32_t code_point) { return utf8proc_category(static_cast<int32_t>(code_point)) == UTF8PROC_CATEGORY_ND; }
+
 }  // namespace sluice

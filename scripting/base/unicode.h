@@ -16,5 +16,16 @@ std::string valid_utf8(std::string_view text);
 std::string compose(std::string_view text);
 /// Bytes of the white-space character (Unicode White_Space) at `text[at]`; 0 if there is none.
 int whitespace_length(std::string_view text, size_t at);
+/// A character in another case; itself where it has none, or where that would be several characters.
+char32_t upper_case(char32_t code_point);
+char32_t lower_case(char32_t code_point);
+char32_t title_case(char32_t code_point);
+/// Letters that are upper, lower or title case.
+bool has_case(char32_t code_point);
+bool is_letter(char32_t code_point);
+/// Python's str.isprintable: a space, or what is neither a separator nor a control, format or unassigned character.
+bool is_printable(char32_t code_point);
+/// A digit of the decimal system, in whatever script.
+bool is_decimal(char32_t code_point);
 
 }  // namespace sluice

@@ -14,6 +14,7 @@ namespace sluice::test {
 class CountingTokenizer : public Tokenizer {
  public:
   std::vector<int32_t> encode(std::string_view text) const override;
+  std::vector<int32_t> encode_as_written(std::string_view text) const override { return encode(text); }
   std::string decode(std::span<const int32_t> ids, bool skip_special = true) const override;
   int vocabulary() const override { return 1 << 20; }
   int32_t id_of(std::string_view token) const override;

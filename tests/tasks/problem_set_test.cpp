@@ -89,7 +89,7 @@ TEST(ParseProblems, ArbitraryBytesGiveProblemsOrAnInputError) {
 
 TEST(ProblemSample, AsksForABoxedAnswer) {
   const CountingTokenizer tokenizer;
-  const Sample sample = problem_sample({"1", "1+1?", "so \\boxed{2}"}, tokenizer, 100);
+  const Sample sample = problem_sample({"1", "1+1?", "so \\boxed{2}"}, {tokenizer}, 100);
   EXPECT_NE(sample.prompt.find("1+1?"), std::string::npos);
   EXPECT_NE(sample.prompt.find("\\boxed{}"), std::string::npos);
   EXPECT_EQ(sample.answer, "2");

@@ -34,8 +34,12 @@ class LlamaTokenizer : public Tokenizer {
   explicit LlamaTokenizer(bool adds_begin) : adds_begin_(adds_begin) {}
 
   std::vector<int32_t> encode(std::string_view text) const override {
+    std::vector<int32_t> tokens = encode_as_written(text);
+    if (adds_begin_) tokens.insert(tokens.begin(), 0);
+    return tokens;
+  }
+  std::vector<int32_t> encode_as_written(std::string_view text) const override {
     std::vector<int32_t> tokens;
-    if (adds_begin_) tokens.push_back(0);
     while (!text.empty()) {
       const size_t special = std::min(text.find("<|"), text.size());
       for (const int32_t id : words_.encode(text.substr(0, special))) tokens.push_back(id + kSpecial);
@@ -47,7 +51,10 @@ class LlamaTokenizer : public Tokenizer {
     }
     return tokens;
   }
-  std::string decode(std::span<const int32_t>, bool) const override { return {}; }
+  std::string decode(std::span<const int32_t> ids, bool skip_special) const override {
+    const bool is_begin = ids.size() == 1 && ids.front() == 0 && !skip_special;
+    return is_begin ? std::string(kSpecials.front()) : std::string();
+  }
   int vocabulary() const override { return words_.vocabulary(); }
   int32_t id_of(std::string_view token) const override {
     const auto found = std::find(kSpecials.begin(), kSpecials.end(), token);
@@ -261,7 +268,7 @@ TEST(Salad, LayoutKeepsItsPromises) {
 TEST(ChatFormat, BeginsOnceWhoeverAddsTheBeginning) {
   for (const bool adds_begin : {true, false}) {
     const LlamaTokenizer tokenizer(adds_begin);
-    const ChatFormat chat = chat_format(tokenizer, Thinking::kAllowed);
+    const ChatFormat chat = chat_format(tokenizer, nullptr, Thinking::kAllowed);
     const auto tokens = tokenizer.encode(chat.before + "Hello." + chat.after);
     EXPECT_EQ(tokens.front(), 0);
     EXPECT_EQ(std::count(tokens.begin(), tokens.end(), 0), 1) << adds_begin;
@@ -269,8 +276,33 @@ TEST(ChatFormat, BeginsOnceWhoeverAddsTheBeginning) {
   }
 }
 
+TEST(ChatFormat, IsThatOfTheModelsOwnTemplate) {
+  const ChatTemplate chat_template(
+      "{{ bos_token }}{% for m in messages %}<|start_header_id|> {{ m.role }} {{ m.content|trim }}{% endfor %}<|eot_id|>"
+      "{% if enable_thinking is false %} thought on {{ strftime_now('%Y') }}{% endif %}",
+      "t", {"<|begin_of_text|>", "", "", ""});
+  const CountingTokenizer words;
+  const ChatFormat skipped = chat_format(words, &chat_template, Thinking::kSkipped);
+  EXPECT_EQ(skipped.before, "<|begin_of_text|><|start_header_id|> user ");
+  EXPECT_EQ(skipped.after, "<|eot_id|> thought on 2024");
+  EXPECT_EQ(chat_format(words, &chat_template, Thinking::kAllowed).after, "<|eot_id|>");
+  const ChatTemplate deaf("x", "t", {});
+  EXPECT_THROW(chat_format(words, &deaf, Thinking::kAllowed), InputError);
+}
+
+TEST(ChatFormat, WhatTheTokenizerAddsIsNotWrittenTwice) {
+  for (const bool adds_begin : {false, true}) {
+    const LlamaTokenizer tokenizer(adds_begin);
+    const ChatTemplate chat_template("{{ bos_token }}{{ messages[0].content }}<|eot_id|>", "t",
+                                     {"<|begin_of_text|>", "", "", ""});
+    const ChatFormat chat = chat_format(tokenizer, &chat_template, Thinking::kAllowed);
+    const auto tokens = tokenizer.encode(chat.before + "Hello." + chat.after);
+    EXPECT_EQ(std::count(tokens.begin(), tokens.end(), 0), 1) << adds_begin;
+  }
+}
+
 TEST(ChatFormat, BaseModelsGetNone) {
-  const ChatFormat chat = chat_format(CountingTokenizer(), Thinking::kSkipped);
+  const ChatFormat chat = chat_format(CountingTokenizer(), nullptr, Thinking::kSkipped);
   EXPECT_EQ(chat.before, "");
   EXPECT_EQ(chat.after, "\n");
 }

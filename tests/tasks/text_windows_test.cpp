@@ -24,6 +24,11 @@ class ByteTokenizer final : public Tokenizer {
     for (const char byte : text) ids.push_back(static_cast<unsigned char>(byte));
     return ids;
   }
+  std::vector<int32_t> encode_as_written(std::string_view text) const override {
+    std::vector<int32_t> ids = encode(text);
+    ids.erase(ids.begin());
+    return ids;
+  }
   std::string decode(std::span<const int32_t> ids, bool) const override { return {ids.begin(), ids.end()}; }
   int vocabulary() const override { return 257; }
   int32_t id_of(std::string_view) const override { return -1; }

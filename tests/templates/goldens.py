@@ -1,0 +1,318 @@
+#!/usr/bin/env python3
+"""Writes tests/goldens/jinja.json: what Jinja2, set as in transformers, makes of templates that use one feature each; null where
+it raises. `tests/host/text/jinja_test.cpp` compares."""
+
+import json
+import pathlib
+
+from judge import render
+
+VARIABLES = json.loads(
+    r"""{
+ "messages": [
+  {
+   "role": "system",
+   "content": " Hé🙂 <b>{x}</b> "
+  },
+  {
+   "role": "user",
+   "content": "Q?"
+  }
+ ],
+ "n": 5,
+ "f": 1.5,
+ "t": true,
+ "none": null,
+ "l": [
+  3,
+  1,
+  2
+ ],
+ "d": {
+  "b": 1,
+  "a": [
+   1,
+   {
+    "x": "y"
+   }
+  ],
+  "items": 7
+ },
+ "s": "Hello wörld ÀB",
+ "e": "",
+ "big": 1e+20,
+ "sm": 1e-07,
+ "words": [
+  "b",
+  "A",
+  "c",
+  "a"
+ ],
+ "users": [
+  {
+   "name": "Z",
+   "age": 3,
+   "ok": true
+  },
+  {
+   "name": "a",
+   "age": 1,
+   "ok": false
+  },
+  {
+   "name": "B",
+   "age": 2
+  }
+ ]
+}"""
+)
+
+FEATURES = {
+    "Filters": [
+        '{{ n }}|{{ f }}|{{ t }}|{{ none }}|{{ l }}|{{ d }}|{{ missing }}|{{ big }}|{{ sm }}',
+        '{{ s[0] }} {{ s[-1] }} {{ s[2:8] }} {{ s[::-1] }} {{ s[7] }} {{ s|length }} {{ s[100:] }} {{ messages[0].content[1:4] }}',
+        '{{ s|upper }}{{ s|lower }}{{ s|title }}{{ s|capitalize }}{{ \'hello-world (foo) bar_baz\'|title }}{{ "it\'s"|title }}',
+        "{{ '  a '|trim }}|{{ 'xxaxx'|trim('x') }}|{{ n|upper }}|{{ missing|upper }}|{{ none|trim }}",
+        "{{ l|first }}{{ l|last }}{{ []|first }}{{ l|join }}{{ l|join(', ') }}{{ users|join(',', attribute='name') }}{{ l|length }}{{ d|length }}{{ missing|length }}",
+        '{{ n|length }}',
+        "{{ l|sort }}{{ l|sort(reverse=true) }}{{ words|sort }}{{ words|sort(case_sensitive=true) }}{{ users|sort(attribute='age')|map(attribute='name')|list }}",
+        "{{ l|reverse|list }}{{ 'abc'|reverse }}{{ words|unique|list }}{{ l|sum }}{{ l|min }}{{ l|max }}{{ users|sum(attribute='age') }}{{ users|max(attribute='age') }}",
+        "{{ users|map(attribute='ok')|list }}",
+        "{{ users|map(attribute='zz', default='q')|list }}{{ words|map('upper')|list }}{{ words|map('upper')|join('') }}",
+        "{{ l|select('gt', 1)|list }}{{ l|select('odd')|list }}{{ l|reject('odd')|list }}{{ [0,1,'',2]|select|list }}{{ users|selectattr('ok')|list }}{{ users|rejectattr('ok')|list }}{{ users|selectattr('age','equalto',2)|map(attribute='name')|first }}",
+        "{{ messages|selectattr('role','==','user')|list }}{{ messages|selectattr('role','in',['user','x'])|list|length }}",
+        "{{ d|items|list }}{{ d|dictsort }}{{ {'B':1,'a':2}|dictsort }}{{ {'B':1,'a':2}|dictsort(true) }}{{ {'B':2,'a':1}|dictsort(by='value') }}",
+        "{{ '3'|int }}{{ '3.7'|int }}{{ 'x'|int }}{{ 'x'|int(7) }}{{ '0x1f'|int(0,16) }}{{ 3.9|int }}{{ none|int }}{{ '2.5'|float }}{{ 'x'|float }}{{ ' 12 '|int }}",
+        "{{ 2.5|round }}{{ 3.14159|round(2) }}{{ 3.7|round }}{{ 3|round }}{{ 2.4|round(0,'ceil') }}{{ 2.6|round(0,'floor') }}{{ 2.345|round(2,'floor') }}{{ -3|abs }}{{ -3.5|abs }}",
+        "{{ 'a\\nb\\n\\nc'|indent }}|{{ 'a\\nb'|indent(2, true) }}|{{ 'a\\n\\nb'|indent(2, blank=true) }}|{{ 'a\\nb'|indent('> ') }}|{{ 'a\\nb\\n'|indent(2) }}",
+        "{{ missing|default('d') }}{{ none|default('d') }}{{ e|default('d', true) }}{{ e|d('q') }}{{ none|default('d', boolean=true) }}",
+        '{{ l|batch(2)|list }}{{ l|batch(2, 0)|list }}',
+        '{{ n|foo }}',
+        '{% if false %}{{ n|foo }}{% endif %}ok',
+        '{% if true %}{{ n|foo }}{% endif %}ok',
+        '{{ -1|abs }}{{ - 3 + 4 }}{{ +3 }}{{ --3 }}',
+        "{{ messages|map(attribute='content')|map('trim')|join('|') }}",
+        "{{ users|selectattr('ok', 'defined')|list|length }}",
+        "{% if users|selectattr('zzz', 'defined') %}truthy{% endif %}",
+        "{{ users|map(attribute='name')|length }}",
+        "{{ l|select('odd') is iterable }}",
+        '{% if n == 5 and not (l|length == 2 or d.b != 1) %}yes{% endif %}',
+        "{{ ([1,2] + [3])|length + 1 }}{{ '%d items' % (l|length) }}",
+        "{{ n|default }}{{ n | string | length }}{{ n|int + 2 * 3 - 4 }}{{ 2 + 3 ~ 4 * 5 }}{{ 'a' ~ 'b' + 'c' }}",
+        "{{ messages[-1].role == 'user' }}{{ messages[1:][0].role }}{{ (messages|last).role }}{{ messages|length - 1 }}{{ messages[messages|length - 1].role }}",
+        "{{ s is string and s is not number }}{{ 'ß'|upper }}",
+        "{{ ['a', 'b']|join(' ' ~ n) }}{{ [none, true, 1.0, 'x', missing]|join('-') }}",
+        '{{ (l|sort)[0] }}{{ (n + 1) * 2 }}{{ n*2-1 }}',
+        "{{ strftime_now('%Y') | length }}",
+        "{{ 'abc' | replace('b', 'x') }}{{ 'aaa'|replace('a','b',2) }}{{ 5|replace('5', '6') }}",
+        "{{ 10|string ~ '%' }}{{ '%%' % () }}{{ '%5d|%-5d|%+d|%x' % (3, 3, 3, 255) }}",
+        '{{ d | length > 2 }}{{ l | length == 3 }}{{ l|first == 3 }}',
+        "{{ l|map('string')|join(',') }}{{ l|map('float')|list }}{{ users|map('length')|list }}",
+    ],
+    "Expressions": [
+        '{{ 7 // 2 }} {{ -7 // 2 }} {{ 7 % -3 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 2 ** 10 }} {{ 2 ** -1 }} {{ 2 ** 3 ** 2 }} {{ -2 ** 2 }} {{ 1e3 }} {{ 0.1 + 0.2 }} {{ 7.5 // 2 }} {{ -7.5 % 2 }} {{ 1_000 }}',
+        "{{ 1 + True }} {{ True + True }} {{ 'a' * 3 }} {{ [1] * 2 }} {{ 3 * 'ab' }} {{ [1] + [2] }} {{ (1,) + (2,) }}",
+        "{{ not t }} {{ t and n }} {{ e or 'dflt' }} {{ none or false }} {{ t and e }}",
+        "{{ 'y' if t else 'n' }} {{ 'y' if e }} {{ 'y' if e else 'n' if false else 'z' }}",
+        "{{ 'abc'.foo }}{{ 'abc'.foo() }}",
+        '{{ "it\'s" }}{{ ["it\'s", \'q"q\', "both\'\\"", \'a\\nb\', \'é\', \'\\x00\', \'\\u200b\'] }}',
+        '{{ 1, 2 }}{{ (1) }}{{ (1,) }}{{ () }}',
+        '{{ \'a\' \'b\' }}{{ "\\u00e9\\x41\\101\\n\\q" }}',
+        "{{ messages[0]['content'] }}{{ messages[0].content }}{{ messages.0.role }}",
+        '{{ 1.0 }}{{ 100000000000000000.0 }}{{ 1e16 }}{{ 1e15 }}{{ 123456789.123 }}{{ 0.0001 }}{{ 0.00001 }}{{ -0.0 }}{{ 1e300 * 1e10 }}',
+        '  U',
+        'line',
+        '',
+        'end',
+        'x',
+        "{{ d.a[1].x }}{{ d['a'][1]['x'] }}{{ d.a.1.x }}",
+        '{{ true }}{{ True }}{{ false }}{{ none }}{{ None }}',
+        '{{ \'\\\\n\' }}{{ \'\\\'\' }}{{ "a\\tb" }}',
+        "{{ 'x' * -1 }}{{ [] or 'e' }}{{ {} or 'e' }}{{ 0 or 'z' }}{{ 0.0 or 'z' }}",
+        '{{ messages[5].role }}{{ messages[5] }}',
+        "{{ 'a' in ['a', 'b'] and 'c' not in ['a'] }}{{ not 'a' in 'b' }}",
+        '{{ (1 if t else 2) + 3 }}{{ [x for x in l] }}',
+    ],
+    "Values": [
+        "{{ 'a' ~ 1 ~ none ~ missing ~ [1, 'x'] }}",
+        "{{ 'x' + 1 }}",
+        "{{ missing + 'x' }}",
+        '{{ missing.foo }}',
+        '{{ none.foo }}',
+        '{{ none.foo.bar }}',
+        "{{ d['items'] }}",
+        "{{ 1 < 2 < 3 }} {{ 1 < 2 > 3 }} {{ 1 == 1.0 }} {{ 'a' < 'b' }} {{ [1,2] < [1,3] }} {{ 1 != 2 }} {{ true == 1 }} {{ none == none }} {{ missing == missing }} {{ missing == none }}",
+        "{{ 1 < 'a' }}",
+        "{{ 'a' in s }} {{ 'l' in s }} {{ 3 in l }} {{ 'b' in d }} {{ 'x' not in d }} {{ 'x' in missing }} ",
+        "{{ 3 in 'abc' }}",
+        '{{ 3 in 5 }}',
+        '{{ foo() }}',
+        '{{ n() }}',
+        "{{ raise_exception('oops') }}",
+        '{{ 1 / 0 }}',
+        '{{ 5 % 0 }}',
+        "{{ 'a' }}",
+        "{{- ' b' -}}   c",
+        '{{ }}',
+        '{{ 1 + }}',
+        '{{ (1 }}',
+        "{{ 'abc }}",
+        '{{ x y }}',
+        '{{ a.b.c }}',
+        '{{ none + 1 }}',
+    ],
+    "Methods": [
+        "{{ d.items()|list }} {{ d.keys()|list }} {{ d.values()|list }} {{ d.get('b') }} {{ d.get('zz') }} {{ d.get('zz', 4) }}",
+        "{{ s.strip('H') }}{{ '  a'.lstrip() }}{{ 'a  '.rstrip() }}|{{ 'a,b,,c'.split(',') }}{{ ' a  b '.split() }}{{ 'a b c'.split(' ', 1) }}{{ 'a b c'.rsplit(' ', 1) }}{{ 'abc'.split('') }}",
+        "{{ 'a,b,,c'.split(',')[-1] }}{{ 'x'.startswith('x') }}{{ 'abc'.endswith(('c','d')) }}{{ 'aXbX'.replace('X','-') }}{{ 'aXbX'.replace('X','-',1) }}{{ 'abc'.replace('','-') }}",
+        '{{ \'hello world\'.title() }}{{ "it\'s".title() }}{{ \'hELLO\'.capitalize() }}{{ \',\'.join([\'a\',\'b\']) }}',
+        "{{ ','.join([1]) }}",
+        "{{ 'abcabc'.find('c') }}{{ 'abcabc'.rfind('c') }}{{ 'abc'.find('z') }}{{ 'abcabc'.count('b') }}{{ 'abc'.index('c') }}{{ 'héé'.find('é') }}",
+        "{{ 'abc'.index('z') }}",
+        "{{ '12'.isdigit() }}{{ 'ab'.isalpha() }}{{ 'a1'.isalnum() }}{{ ' '.isspace() }}{{ 'AB'.isupper() }}{{ 'ab'.islower() }}{{ ''.isdigit() }}",
+        "{{ 'a\\nb\\r\\nc\\n'.splitlines() }}{{ 'a\\nb'.splitlines(true) }}{{ 'prefix-x'.removeprefix('prefix-') }}{{ 'x.py'.removesuffix('.py') }}{{ 'a=b=c'.partition('=') }}",
+        '{{ l.append(4) }}',
+        '{{ d.update({}) }}',
+        "{{ n|string + 'x' }}{{ l|string }}{{ 'x'|safe }}{{ 'a b  c_d'|wordcount }}{{ '%s-%d-%5.2f|%-5s|%05d'|format('a', 3, 2.5, 'b', 42) }}{{ '%s' % 'x' }}{{ '%s %s' % (1, [2]) }}{{ '{} {} {x}'.format(1, 'b', x=3) }}{{ '{0}{1}{0}'.format('a','b') }}",
+        "{{ {'a': 1}.items()|list }}{{ {}.get('x') is none }}",
+        "{{ 'x'.join(words) }}{{ words[0].upper() }}{{ words.index('A') }}{{ words.count('a') }}",
+        "{{ ''.join(['a']) ~ 'b' }}",
+        "{{ 'Ünï'.upper() }}{{ 'ÀÉ'.lower() }}{{ 'ǆ'.title() }}",
+    ],
+    "Slices": [
+        '{{ l[0] }} {{ l[-1] }} {{ l[9] }} {{ l[1:] }} {{ l[::-1] }} {{ l[:-1] }} {{ l[-2:] }} {{ l[5:] }} {{ l[::2] }} {{ l[2:0:-1] }}',
+        "{{ dict(a=1, b=2) }}{{ dict([('x', 1)]) }}{{ {'a': 1, 'a': 2} }}{{ {'a': {'b': [1, (2,), ()]}} }}{{ {1: 'x', none: 'y'} }}",
+        "{{ [1,2,3][1] }}{{ {'a':1}['a'] }}{{ 'abc'[1] }}{{ (1,2)[0] }}{{ 'abc'['x'] }}{{ l['x'] }}",
+        '{{ [1,2] == [1,2] }}{{ (1,2) == [1,2] }}{{ {\'a\':1} == {\'a\':1.0} }}{{ \'a\' == "a" }}',
+    ],
+    "Statements": [
+        '{% if t %}A{% elif n %}B{% else %}C{% endif %}',
+        '{% raw %}{{ x }}{% if %}{% endraw %}',
+        '{# comment {{ x }} #}after',
+        '{%- for m in messages -%} {{ m.role }} {%- endfor -%}  x',
+        "    {% if m.role == 'user' %}",
+        '    {% endif %}',
+        '{% endfor %}',
+        ' tail {# c #}',
+        '  {%+ if t %} keep {% endif +%}',
+        '{% foo %}',
+        "{% include 'x' %}",
+        '{% if %}',
+        '{% endif %}',
+        '{% endfor %}',
+        '{# unclosed',
+        '{% raw %}x',
+    ],
+    "Loops": [
+        "{% for x in l %}{{ loop.index }}{{ loop.index0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.revindex }}{{ loop.revindex0 }} {{ loop.previtem }} {{ loop.nextitem }} {{ loop.cycle('a','b') }}{{ x }};{% endfor %}",
+        '{% for x in [] %}{{ x }}{% else %}none{% endfor %}',
+        '{% for x in l if x > 1 %}{{ loop.index }}/{{ loop.length }}:{{ x }} {% endfor %}',
+        '{% for k, v in d.items() %}{{ k }}={{ v }},{% endfor %}',
+        '{% for k in d %}{{ k }},{% endfor %}',
+        "{% for c in 'héy' %}{{ c }}.{% endfor %}",
+        '{% for a, b in [[1,2],[3,4]] %}{{ a }}{{ b }} {% endfor %}',
+        '{% for a, b in [[1,2,3]] %}{{ a }}{% endfor %}',
+        '{% for x in missing %}{{ x }}{% else %}E{% endfor %}',
+        '{% for x in 5 %}{% endfor %}',
+        '{% for x in none %}{% endfor %}',
+        '{% set x = 1 %}{% for i in l %}{{ x }}{% set x = i + 10 %}{{ x }} {% endfor %}{{ x }}',
+        "{% set ns = namespace(a=1, b='x') %}{% for i in l %}{% set ns.a = ns.a + i %}{% endfor %}{{ ns.a }}{{ ns.b }}{{ ns.c }}",
+        '{% for i in range(10) %}{% if i == 2 %}{% continue %}{% endif %}{% if i == 5 %}{% break %}{% endif %}{{ i }}{% endfor %}',
+        '{% for i in range(2, 10, 3) %}{{ i }},{% endfor %}{{ range(5)|list }}{{ range(5, 0, -2)|list }}',
+        "{% set j = joiner(', ') %}{% for x in l %}{{ j() }}{{ x }}{% endfor %}",
+        '{% for m in messages %}',
+        '{{ loop }}',
+        '{{ loop.index }}',
+        '{% break %}',
+        '{% for x in l %}',
+        '{% for i in [1,2,3] %}{% for j in [1,2] %}{{ loop.index }}{{ loop.depth }}{% endfor %}{{ loop.index }}{{ loop.depth0 }} {% endfor %}',
+        '{% for i in [1,1,2] %}{{ loop.changed(i) }}{% endfor %}',
+        '{% for x in l %}{% set y = x %}{% endfor %}{{ y is defined }}',
+        "{% set ns = namespace(found=false) %}{% for m in messages %}{% if m.role == 'user' and not ns.found %}{% set ns.found = true %}F{% endif %}{% endfor %}{{ ns.found }}",
+    ],
+    "Sets": [
+        '{% set a, b = 1, 2 %}{{ a }}{{ b }}',
+        '{% set x %}  hi {{ n }}{% endset %}[{{ x }}]',
+        '{% set x | upper | trim %}  hi {{ n }}{% endset %}[{{ x }}]',
+        '{% set d.x = 1 %}',
+        '{% filter upper %}abc{{ s }}{% endfilter %}',
+        '{% with a = 1, b = n %}{{ a }}{{ b }}{% endwith %}{{ a }}',
+        '{% generation %}gen{{ n }}{% endgeneration %}',
+        "{% set c = cycler('a','b') %}{{ c.next() }}{{ c.next() }}{{ c.next() }}{{ c.current }}",
+        '{% set messages = messages[1:] %}{{ messages|length }}',
+        "{% set content = messages[0]['content'] | trim + '<eot>' %}{{ content }}",
+        '{% set x = namespace() %}{% set x.y = [1] %}{{ x.y + [2] }}',
+        '{% set x = 1 %}{% if true %}{% set x = 2 %}{% endif %}{{ x }}',
+        '{% set x = l.pop() %}',
+    ],
+    "Macros": [
+        "{% macro m(a, b=2, c='z') %}<{{ a }}{{ b }}{{ c }}>{% endmacro %}{{ m(1) }}{{ m(1, c=5) }}{{ m(1,2,3) }}{{ m() }}",
+        '{% macro m(a) %}{{ a }}{% endmacro %}{{ m(1, 2) }}',
+        '{% macro m(a) %}{{ a }}{% endmacro %}{{ m(q=2) }}',
+        '{% macro m(a) %}{{ n }}{{ a }}{{ y }}{% endmacro %}{% set y = 9 %}{{ m(1) }}',
+        '{% macro wrap() %}[{{ caller() }}]{% endmacro %}{% call wrap() %}in{{ n }}{% endcall %}',
+        '{% macro wrap() %}[{{ caller(4) }}]{% endmacro %}{% call(q) wrap() %}in{{ q }}{% endcall %}',
+        '{% macro f(n) %}{% if n > 0 %}{{ n }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(5) }}',
+        '{% macro a() %}{% set z = 1 %}{{ z }}{% endmacro %}{{ a() }}{{ z }}',
+        '{{ a() }}{% macro a() %}x{% endmacro %}',
+    ],
+    "Json": [
+        '{{ d|tojson }}{{ d|tojson(indent=2) }}{{ "a\\"b\\n/é\\u007f\\u0001<>&\'"|tojson }}{{ \'é🙂\'|tojson(ensure_ascii=true) }}{{ []|tojson(indent=2) }}{{ {}|tojson(indent=2) }}{{ [1.0,none,true,1e20,1e-7]|tojson }}{{ (1,2)|tojson }}{{ d|tojson(separators=(\',\',\':\')) }}{{ {\'b\':1,\'a\':2}|tojson(sort_keys=true) }}{{ {1:2,none:3,true:4,1.5:5}|tojson }}',
+        '{{ missing|tojson }}',
+        "{{ 'ab'|list }}{{ d|list }}{{ (1,2)|list }}{{ 'a'|list|tojson }}",
+    ],
+    "Tests": [
+        "{{ n is defined }}{{ missing is defined }}{{ missing is undefined }}{{ none is none }}{{ s is string }}{{ n is number }}{{ t is number }}{{ n is integer }}{{ t is integer }}{{ f is float }}{{ t is boolean }}{{ d is mapping }}{{ l is sequence }}{{ d is sequence }}{{ s is iterable }}{{ n is iterable }}{{ missing is iterable }}{{ t is true }}{{ 1 is true }}{{ false is false }}{{ n is odd }}{{ n is even }}{{ n is divisibleby 5 }}{{ n is divisibleby(3) }}{{ n is eq 5 }}{{ n is equalto 5 }}{{ n is ne 5 }}{{ n is gt 3 }}{{ n is lt 3 }}{{ n is ge 5 }}{{ n is le 5 }}{{ n is in [5] }}{{ range is callable }}{{ n is callable }}{{ n is sameas n }}{{ 'a' is lower }}{{ 'A' is upper }}",
+        '{{ n is not defined }}{{ n is not none and t }}{{ not n is none }}{{ n is string or t }}',
+        '{{ n is foo }}',
+        '{{ l[n] is defined }}{{ l[1.0] is defined }}{{ l[true] }}',
+        "{{ 'a' if n is defined and n else 'b' }}",
+        "{{ 'tool_calls' in messages[0] }}{{ messages[0].tool_calls is defined and messages[0].tool_calls }}",
+        "{{ 3 is in [1,2,3] }}{{ 'a' is in 'abc' }}{{ 1 if 2 is in [3] else 0 }}",
+        '{{ 1 is number is string }}',
+        '{{ "a" is defined }}{{ messages[5].role is defined }}',
+        '{{ x.y is defined }}',
+    ],
+    "Formats": [
+        "{{ '%d' % 'x' }}",
+        "{{ '%s' % none }}{{ '%r' % 'x' }}{{ '%.3s' % 'abcdef' }}",
+    ],
+    "WhiteSpace": [
+        'a\n  {% if t %}\n  b\n  {% endif %}\n  c\n',
+        '{% for m in messages %}\n    {{ m.role }}\n{% endfor %}\n\n',
+        'x {% if t %} y {% endif %} z\n\n',
+        '  {# c #}\n  {# d #} x\n',
+        '{%- if t -%}\n a \n{%- endif -%}\n b',
+        'a\r\nb\rc\n',
+        '  {%+ if t %}\n x{% endif +%}\n y',
+        '  {{ n }}\n',
+        '\n\n{% raw %}\n {{ x }}\n  {% endraw %}\nq',
+        '{% raw -%}  x {{ {%- endraw -%}  y',
+        'a\n  {%- if t %} b{%- endif %}\nc',
+        '{% if t %}\n\n x\n{% endif %}\n\n{# c -#}  \n z',
+        "{% set x = {'a': {'b': 1}} %}{{ x.a.b }}{{ {'a': {'b': 1}}['a'] }}",
+        "{{ '}}' }}{{ '%}' }}{% if '%}' == '%}' %}k{% endif %}",
+        '\t{% if t %}\tx\t{% endif %}\t\n',
+        'a{# x #}\nb',
+        '  {% if t %}  {% endif %}  \nq',
+        '{%if t%}a{%endif%}',
+        '{{n}}{{-n}}',
+        '{{ n -}}  \n z',
+        '{%- set a = 1 %}\n{{- a }}\n',
+        '{#-#}x',
+        '{#- a -#}  y',
+        '  {#+ c #} x',
+        '{% raw %}\n{{ x }}\n{% endraw %}\n\nz',
+        '\xa0{% if t %}x{% endif %}',
+        'a \u3000{%- if t %}x{% endif %}',
+        'line1\n\n\n{% if t %}x{% endif %}\n\n\nq\n\n',
+    ],
+}
+
+if __name__ == "__main__":
+    features = {
+        name: [{"template": template, "text": render(template, VARIABLES).get("text")} for template in templates]
+        for name, templates in FEATURES.items()
+    }
+    golden = pathlib.Path(__file__).parent.parent / "goldens" / "jinja.json"
+    golden.write_text(json.dumps({"variables": VARIABLES, "features": features}, ensure_ascii=False, indent=1) + "\n")
