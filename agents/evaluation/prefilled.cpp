@@ -61,23 +61,32 @@ uint64_t seed_of_draws(const Plan& plan) {
   return seed;
 }
 
-/// K and V of the first `shared` tokens of `tokens`.
-std::shared_ptr<const KvSnapshot> prefill_one(const std::vector<int32_t>& tokens, size_t shared, Device& device,
-                                              const Model& model) {
-  Request request;
-  // A snapshot leaves out the last token of the prompt, so one more is asked for.
-  request.prompt.assign(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(shared) + 1);
-  request.max_tokens = 1;
-  request.ignore_eos = true;
-  request.want_snapshot = true;
-  PrefilledPrompt alone;
-  alone.tokens = request.prompt;
-  alone.max_tokens = 1;
-  Engine engine(device, model, nullptr, engine_options({alone}, model.config(), nullptr));
-  engine.submit(std::move(request));
-  auto results = engine.run_all();
-  if (results.size() != 1 || !results.front().snapshot) throw InternalError("the engine gave no snapshot");
-  return results.front().snapshot;
+/// K and V of each of `prompts` but its last token.
+std::vector<std::shared_ptr<const KvSnapshot>> prefill_all(std::vector<PrefilledPrompt> prompts, Device& device,
+                                                           const Model& model) {
+  constexpr int kLongPass = 4096;  // fills a GPU
+  if (prompts.empty()) return {};
+  for (PrefilledPrompt& prompt : prompts) prompt.max_tokens = 1;
+  EngineOptions options = engine_options(prompts, model.config(), nullptr);
+  if (device.info().works_beside_host) options.max_pass_tokens = kLongPass;
+  Engine engine(device, model, nullptr, options);
+  std::vector<uint64_t> ids;
+  for (PrefilledPrompt& prompt : prompts) {
+    Request request;
+    request.prompt = std::move(prompt.tokens);
+    request.max_tokens = 1;
+    request.ignore_eos = true;
+    request.want_snapshot = true;
+    ids.push_back(engine.submit(std::move(request)));
+  }
+  std::vector<std::shared_ptr<const KvSnapshot>> snapshots(ids.size());
+  for (RequestResult& result : engine.run_all()) {
+    snapshots.at(static_cast<size_t>(std::find(ids.begin(), ids.end(), result.id) - ids.begin())) = std::move(result.snapshot);
+  }
+  for (const auto& snapshot : snapshots) {
+    if (snapshot == nullptr) throw InternalError("the engine gave no snapshot");
+  }
+  return snapshots;
 }
 
 /// One of `known` that the first `shared` tokens begin with, if little is left of them; null if there is none.
@@ -99,7 +108,7 @@ size_t EngineBatch::bytes() const {
   for (const PrefilledPrompt& prompt : prompts) {
     bytes += prompt.tokens.size() * sizeof(int32_t);
     if (prompt.snapshot == nullptr || !snapshots.insert(prompt.snapshot.get()).second) continue;
-    bytes += (prompt.snapshot->keys.size() + prompt.snapshot->values.size()) * sizeof(float);
+    bytes += prompt.snapshot->bytes();
   }
   return bytes;
 }
@@ -153,9 +162,18 @@ std::unique_ptr<EngineBatch> prefill_documents(const std::vector<JobDocument>& d
     part.snapshot = known_beginning(known, std::span(begin).first(part.shared));
   }
   known.clear();  // before more is made
+  std::vector<PrefilledPrompt> missing;
+  for (const Part& part : parts) {
+    if (part.shared == 0 || part.snapshot != nullptr) continue;
+    // A snapshot leaves out the last token of the prompt, so one more is asked for.
+    const auto begin = batch->prompts[part.first].tokens.begin();
+    missing.emplace_back().tokens.assign(begin, begin + static_cast<ptrdiff_t>(part.shared) + 1);
+  }
+  const auto made = prefill_all(std::move(missing), device, model);
+  size_t next = 0;
   for (Part& part : parts) {
     if (part.shared == 0) continue;
-    if (part.snapshot == nullptr) part.snapshot = prefill_one(batch->prompts[part.first].tokens, part.shared, device, model);
+    if (part.snapshot == nullptr) part.snapshot = made.at(next++);
     for (size_t i = part.first; i < part.end; ++i) batch->prompts[i].snapshot = part.snapshot;
     known.push_back(part.snapshot);
   }

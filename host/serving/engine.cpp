@@ -198,7 +198,7 @@ void Engine::State::check(const Request& request) const {
   if (request.want_snapshot && !keeps_all()) throw InputError("a snapshot of K and V that layers with a window have not kept");
   if (!request.snapshot) return;
   if (!keeps_all()) throw InputError("K and V of a prompt were given, and layers with a window keep only the last");
-  check_snapshot(*request.snapshot, request.prompt, pool);
+  check_snapshot(*request.snapshot, request.prompt, device, pool);
   if (request.want_logits || request.prompt_probabilities)
     throw InputError("the logits of every prompt token need the prompt computed, but its K and V were given");
 }

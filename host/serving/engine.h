@@ -21,12 +21,14 @@ struct SamplingOptions {
   bool greedy() const { return temperature <= 0; }
 };
 
-/// K and V of a prompt, outside any pool, so that several engines (dense and flows with different page sizes) can decode
-/// from one prefill. [layers, tokens, kv_heads, dim].
+/// K and V of a prompt, outside any pool, so that several engines of a device (dense and flows with different page sizes) can
+/// decode from one prefill.
 struct KvSnapshot {
   std::vector<int32_t> tokens;
-  std::vector<float> keys;
-  std::vector<float> values;
+  std::shared_ptr<const Memory> memory;  // of the device: float32 [keys and values, layers, tokens, kv_heads, dim]
+  const Device* device = nullptr;
+
+  size_t bytes() const { return memory == nullptr ? 0 : memory->bytes(); }
 };
 
 struct Request {

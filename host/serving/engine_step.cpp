@@ -188,7 +188,7 @@ void Engine::State::before_decode(const ScheduledPass& pass) const {
       const auto stored = static_cast<size_t>(job.stored_tokens());
       const auto pages = static_cast<size_t>(pages_for(job.stored_tokens(), cache.page()));
       job.result.snapshot = read_snapshot(std::span<const int32_t>(job.tokens).first(stored),
-                                          std::span<const int32_t>(job.pages()).first(pages), pool);
+                                          std::span<const int32_t>(job.pages()).first(pages), device, pool);
     }
     job.first_decode = EngineJob::Clock::now();
     job.result.prefill_seconds = seconds_between(job.admission, job.first_decode);

@@ -9,28 +9,20 @@
 namespace sluice {
 namespace {
 
-// Numbers of one token of one layer.
-size_t token_size(const Pool& pool) { return static_cast<size_t>(pool.kv_heads()) * static_cast<size_t>(pool.layout().head_dim); }
-
-// The first `tokens` of `all` tokens of every layer.
-std::vector<float> take_tokens(const std::vector<float>& values, size_t layers, size_t all, size_t tokens, size_t size) {
-  std::vector<float> taken;
-  taken.reserve(layers * tokens * size);
-  for (size_t layer = 0; layer < layers; ++layer) {
-    const auto begin = values.begin() + static_cast<ptrdiff_t>(layer * all * size);
-    taken.insert(taken.end(), begin, begin + static_cast<ptrdiff_t>(tokens * size));
-  }
-  return taken;
+/// Numbers of the keys, or of the values, of `tokens` tokens in all layers.
+size_t numbers_of(size_t tokens, const Pool& pool) {
+  return static_cast<size_t>(pool.layers()) * tokens * static_cast<size_t>(pool.kv_heads()) *
+         static_cast<size_t>(pool.layout().head_dim);
 }
 
 }  // namespace
 
-void check_snapshot(const KvSnapshot& snapshot, std::span<const int32_t> prompt, const Pool& pool) {
-  const size_t numbers = static_cast<size_t>(pool.layers()) * snapshot.tokens.size() * token_size(pool);
-  if (snapshot.keys.size() != numbers || snapshot.values.size() != numbers) {
-    throw InputError(fmt::format("a snapshot of {} tokens holds {} keys and {} values; this model has {} of each",
-                                 snapshot.tokens.size(), snapshot.keys.size(), snapshot.values.size(), numbers),
-                     "snapshots go between engines of the same model only");
+void check_snapshot(const KvSnapshot& snapshot, std::span<const int32_t> prompt, const Device& device, const Pool& pool) {
+  const size_t wanted = 2 * numbers_of(snapshot.tokens.size(), pool) * sizeof(float);
+  if (snapshot.bytes() != wanted || (wanted > 0 && snapshot.device != &device)) {
+    throw InputError(fmt::format("a snapshot of {} tokens holds {} bytes; on this device the model has {}",
+                                 snapshot.tokens.size(), snapshot.bytes(), wanted),
+                     "snapshots go between engines of one model on one device only");
   }
   const size_t common = std::min(snapshot.tokens.size(), prompt.size());
   if (!std::equal(prompt.begin(), prompt.begin() + static_cast<ptrdiff_t>(common), snapshot.tokens.begin())) {
@@ -38,28 +30,23 @@ void check_snapshot(const KvSnapshot& snapshot, std::span<const int32_t> prompt,
   }
 }
 
-std::shared_ptr<const KvSnapshot> read_snapshot(std::span<const int32_t> tokens, std::span<const int32_t> pages,
+std::shared_ptr<const KvSnapshot> read_snapshot(std::span<const int32_t> tokens, std::span<const int32_t> pages, Device& device,
                                                 const Pool& pool) {
   auto snapshot = std::make_shared<KvSnapshot>();
   snapshot->tokens.assign(tokens.begin(), tokens.end());
+  snapshot->device = &device;
   if (tokens.empty()) return snapshot;
-  const size_t numbers = static_cast<size_t>(pool.layers()) * tokens.size() * token_size(pool);
-  snapshot->keys.resize(numbers);
-  snapshot->values.resize(numbers);
-  pool.read(0, pages, static_cast<int>(tokens.size()), snapshot->keys.data(), snapshot->values.data());
+  const size_t numbers = numbers_of(tokens.size(), pool);
+  snapshot->memory = device.allocate(2 * numbers * sizeof(float));
+  auto* const keys = static_cast<float*>(snapshot->memory->data());
+  pool.read(0, pages, static_cast<int>(tokens.size()), keys, keys + numbers);
   return snapshot;
 }
 
 void write_snapshot(const KvSnapshot& snapshot, int tokens, std::span<const int32_t> pages, Pool& pool) {
-  if (tokens == static_cast<int>(snapshot.tokens.size())) {
-    pool.write(0, pages, tokens, snapshot.keys.data(), snapshot.values.data());
-    return;
-  }
-  const auto take = [&](const std::vector<float>& values) {
-    return take_tokens(values, static_cast<size_t>(pool.layers()), snapshot.tokens.size(), static_cast<size_t>(tokens),
-                       token_size(pool));
-  };
-  pool.write(0, pages, tokens, take(snapshot.keys).data(), take(snapshot.values).data());
+  const auto* const keys = static_cast<const float*>(snapshot.memory->data());
+  const auto kept = static_cast<int>(snapshot.tokens.size());
+  pool.write(0, pages, tokens, keys, keys + numbers_of(snapshot.tokens.size(), pool), kept);
 }
 
 }  // namespace sluice

@@ -9,11 +9,12 @@
 
 namespace sluice {
 
-/// Throws InputError unless `snapshot` has the pool's extents and its tokens and those of `prompt` agree as far as both go.
-void check_snapshot(const KvSnapshot& snapshot, std::span<const int32_t> prompt, const Pool& pool);
+/// Throws InputError unless `snapshot` is of the device, has the pool's extents, and its tokens and those of `prompt` agree as
+/// far as both go.
+void check_snapshot(const KvSnapshot& snapshot, std::span<const int32_t> prompt, const Device& device, const Pool& pool);
 
 /// K and V of the first tokens.size() tokens in `pages`.
-std::shared_ptr<const KvSnapshot> read_snapshot(std::span<const int32_t> tokens, std::span<const int32_t> pages,
+std::shared_ptr<const KvSnapshot> read_snapshot(std::span<const int32_t> tokens, std::span<const int32_t> pages, Device& device,
                                                 const Pool& pool);
 
 /// Stores the first `tokens` tokens of `snapshot` in `pages`, which are just enough for them.

@@ -55,14 +55,43 @@ std::string cut_open(std::string text, const std::string& name) {
   return keeps_spaces ? text : std::string(jinja::strip(text, false, true));
 }
 
-/// Of a GGUF file's metadata.
-std::unique_ptr<ChatTemplate> gguf_chat_template(const std::string& path) {
+/// A template, and where it was found.
+struct FoundTemplate {
+  std::string source;
+  std::string name;  // in messages to those who must not learn the path
+  SpecialTokenTexts tokens;
+};
+
+std::optional<FoundTemplate> find_in_gguf(const std::string& path) {
   const GgufFile file(path);
   const GgufChat chat = gguf_chat(file.contents());
-  if (!chat.chat_template) return nullptr;
-  const SpecialTokenTexts tokens = {chat.begin.value_or(""), chat.end.value_or(""), chat.padding.value_or(""),
-                                    chat.unknown.value_or("")};
-  return std::make_unique<ChatTemplate>(*chat.chat_template, path + ", tokenizer.chat_template", tokens);
+  if (!chat.chat_template) return std::nullopt;
+  return FoundTemplate{*chat.chat_template,
+                       "tokenizer.chat_template",
+                       {chat.begin.value_or(""), chat.end.value_or(""), chat.padding.value_or(""), chat.unknown.value_or("")}};
+}
+
+std::optional<FoundTemplate> find_in_directory(const std::string& directory) {
+  constexpr size_t kLargest = size_t{16} << 20;
+  const std::string config_path = (std::filesystem::path(directory) / "tokenizer_config.json").string();
+  const std::string template_path = (std::filesystem::path(directory) / "chat_template.jinja").string();
+  FoundTemplate found;
+  if (exists(config_path)) {
+    const nlohmann::json document = parse_json(read_text_file(config_path, kLargest), config_path);
+    const JsonObject config(document, config_path);
+    found.tokens = {token_text(config, "bos_token"), token_text(config, "eos_token"), token_text(config, "pad_token"),
+                    token_text(config, "unk_token")};
+    if (const std::string* source = find_template(config)) {
+      found.source = *source;
+      found.name = "tokenizer_config.json: chat_template";
+    }
+  }
+  if (exists(template_path)) {
+    found.source = read_text_file(template_path, kLargest);
+    found.name = "chat_template.jinja";
+  }
+  if (found.name.empty()) return std::nullopt;
+  return found;
 }
 
 }  // namespace
@@ -93,33 +122,12 @@ std::string ChatTemplate::prompt(const OrderedJson& messages, const ChatOptions&
 }
 
 std::unique_ptr<ChatTemplate> load_chat_template(const std::string& path) {
-  if (is_gguf(path)) return gguf_chat_template(path);
-  const std::string& directory = path;
-  constexpr size_t kLargest = size_t{16} << 20;
-  const std::string config_path = (std::filesystem::path(directory) / "tokenizer_config.json").string();
-  const std::string template_path = (std::filesystem::path(directory) / "chat_template.jinja").string();
-  SpecialTokenTexts tokens;
-  std::string source;
-  std::string name;
-  if (exists(config_path)) {
-    const nlohmann::json document = parse_json(read_text_file(config_path, kLargest), config_path);
-    const JsonObject config(document, config_path);
-    tokens = {token_text(config, "bos_token"), token_text(config, "eos_token"), token_text(config, "pad_token"),
-              token_text(config, "unk_token")};
-    if (const std::string* found = find_template(config)) {
-      source = *found;
-      name = "tokenizer_config.json: chat_template";
-    }
-  }
-  if (exists(template_path)) {
-    source = read_text_file(template_path, kLargest);
-    name = "chat_template.jinja";
-  }
-  if (name.empty()) return nullptr;
+  std::optional<FoundTemplate> found = is_gguf(path) ? find_in_gguf(path) : find_in_directory(path);
+  if (!found) return nullptr;
   try {
-    return std::make_unique<ChatTemplate>(source, name, std::move(tokens));
-  } catch (const InputError& error) {  // later messages, which requests are told, do not name the directory
-    throw InputError(fmt::format("{}/{}", directory, error.what()), error.hint());
+    return std::make_unique<ChatTemplate>(found->source, found->name, std::move(found->tokens));
+  } catch (const InputError& error) {  // later messages, which requests are told, do not name the path
+    throw InputError(fmt::format("{}/{}", path, error.what()), error.hint());
   }
 }
 

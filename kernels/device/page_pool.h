@@ -116,11 +116,11 @@ class Pool {
   /// at once: no page may be a target twice, or a target and the source of another.
   virtual void copy_pages(int group, std::span<const int32_t> sources, std::span<const int32_t> targets) = 0;
   /// Copies the first `tokens` tokens of K and V in the pages of a group into `keys`, `values`: float32 [layers of the group,
-  /// tokens, kv_heads, dim].
+  /// tokens, kv_heads, dim], in memory of the host or of the device.
   virtual void read(int group, std::span<const int32_t> pages, int tokens, float* keys, float* values) const = 0;
-  /// The inverse of `read`: stores the first `tokens` tokens of K and V, rounded to the pool's type. Cached fields are
+  /// The inverse of `read`: stores the first `tokens` of `kept` tokens of K and V, rounded to the pool's type. Cached fields are
   /// untouched: `CacheOperations::refresh_pages` recomputes them.
-  virtual void write(int group, std::span<const int32_t> pages, int tokens, const float* keys, const float* values) = 0;
+  virtual void write(int group, std::span<const int32_t> pages, int tokens, const float* keys, const float* values, int kept) = 0;
 
   // Of the first group.
   void copy_page(int32_t source, int32_t target) { copy_pages(0, {&source, 1}, {&target, 1}); }
@@ -128,7 +128,7 @@ class Pool {
     read(0, pages, tokens, keys, values);
   }
   void write(std::span<const int32_t> pages, int tokens, const float* keys, const float* values) {
-    write(0, pages, tokens, keys, values);
+    write(0, pages, tokens, keys, values, tokens);
   }
 
  private:

@@ -57,12 +57,14 @@ LayerBlocks CpuPool::blocks_at(const PoolMap::Place& place) const {
 }
 
 template <typename Visit>
-void CpuPool::for_each_token(int group, std::span<const int32_t> pages, int tokens, Visit&& visit) const {
+void CpuPool::for_each_token(int group, std::span<const int32_t> pages, int tokens, int kept, Visit&& visit) const {
   require_tokens(*this, group, pages, tokens);
   const PageLayout& layout = this->layout(group);
   const size_t row = layout.head_dim * size_of(layout.kv);
+  const size_t left_out = static_cast<size_t>(kept - tokens) * static_cast<size_t>(kv_heads()) * layout.head_dim;
   size_t at = 0;
   for (const int index : map().group(group).layers) {
+    if (at > 0) at += left_out;
     for (int token = 0; token < tokens; ++token) {
       for (int head = 0; head < kv_heads(); ++head, at += layout.head_dim) {
         visit(layer(index).page(pages[token / layout.page], head) + token % layout.page * row, at);
@@ -84,15 +86,15 @@ void CpuPool::copy_pages(int group, std::span<const int32_t> sources, std::span<
 
 void CpuPool::read(int group, std::span<const int32_t> pages, int tokens, float* keys, float* values) const {
   const PageLayout& layout = this->layout(group);
-  for_each_token(group, pages, tokens, [&](const std::byte* token, size_t at) {
+  for_each_token(group, pages, tokens, tokens, [&](const std::byte* token, size_t at) {
     load_from(layout.kv, token + layout.key_offset, layout.head_dim, keys + at);
     load_from(layout.kv, token + layout.value_offset, layout.head_dim, values + at);
   });
 }
 
-void CpuPool::write(int group, std::span<const int32_t> pages, int tokens, const float* keys, const float* values) {
+void CpuPool::write(int group, std::span<const int32_t> pages, int tokens, const float* keys, const float* values, int kept) {
   const PageLayout& layout = this->layout(group);
-  for_each_token(group, pages, tokens, [&](std::byte* token, size_t at) {
+  for_each_token(group, pages, tokens, kept, [&](std::byte* token, size_t at) {
     store_as(layout.kv, keys + at, layout.head_dim, token + layout.key_offset);
     store_as(layout.kv, values + at, layout.head_dim, token + layout.value_offset);
   });

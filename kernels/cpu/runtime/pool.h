@@ -33,7 +33,7 @@ class CpuPool final : public Pool {
 
   void copy_pages(int group, std::span<const int32_t> sources, std::span<const int32_t> targets) override;
   void read(int group, std::span<const int32_t> pages, int tokens, float* keys, float* values) const override;
-  void write(int group, std::span<const int32_t> pages, int tokens, const float* keys, const float* values) override;
+  void write(int group, std::span<const int32_t> pages, int tokens, const float* keys, const float* values, int kept) override;
 
   /// K and V.
   const LayerPages& layer(int index) const { return layers_[static_cast<size_t>(index)]; }
@@ -43,9 +43,9 @@ class CpuPool final : public Pool {
  private:
   LayerBlocks blocks_at(const PoolMap::Place& place) const;
   /// Calls `visit(token, at)` for every layer of the group, token and KV head: K lies at token + key_offset in the pool, and its
-  /// numbers from `at` on in float32 [layers, tokens, kv_heads, dim].
+  /// numbers from `at` on in float32 [layers, kept, kv_heads, dim].
   template <typename Visit>
-  void for_each_token(int group, std::span<const int32_t> pages, int tokens, Visit&& visit) const;
+  void for_each_token(int group, std::span<const int32_t> pages, int tokens, int kept, Visit&& visit) const;
 
   MappedMemory memory_;
   std::vector<LayerPages> layers_;

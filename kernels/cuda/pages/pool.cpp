@@ -14,6 +14,12 @@ const PoolMap& checked(const PoolMap& map) {
   return map;
 }
 
+bool is_on_device(const void* memory) {
+  cudaPointerAttributes about{};
+  SLUICE_CHECK_CUDA(cudaPointerGetAttributes(&about, memory));
+  return about.type == cudaMemoryTypeDevice;
+}
+
 }  // namespace
 
 CudaPool::CudaPool(const PoolMap& map, Stream stream) : Pool(checked(map)), stream_(stream), memory_(map.bytes()) {
@@ -57,32 +63,43 @@ void CudaPool::read(int group, std::span<const int32_t> pages, int tokens, float
   const size_t count = numbers(group, tokens);
   DeviceMemory list(pages.size_bytes());
   list.upload(pages.data(), pages.size_bytes());
-  const DeviceMemory staging(2 * count * sizeof(float));
-  auto* staged = staging.as<float>();
+  const bool stays = is_on_device(keys);
+  const DeviceMemory staging(stays ? 0 : 2 * count * sizeof(float));
   size_t at = 0;
   for (const int index : map().group(group).layers) {
-    read_tokens(layer(index), list.as<int32_t>(), tokens, staged, staged + count, stream_);
-    SLUICE_CHECK_CUDA(cudaMemcpyAsync(keys + at, staged, count * sizeof(float), cudaMemcpyDeviceToHost, stream_));
-    SLUICE_CHECK_CUDA(cudaMemcpyAsync(values + at, staged + count, count * sizeof(float), cudaMemcpyDeviceToHost, stream_));
+    float* const to_keys = stays ? keys + at : staging.as<float>();
+    float* const to_values = stays ? values + at : staging.as<float>() + count;
+    read_tokens(layer(index), list.as<int32_t>(), tokens, to_keys, to_values, stream_);
+    if (!stays) {
+      SLUICE_CHECK_CUDA(cudaMemcpyAsync(keys + at, to_keys, count * sizeof(float), cudaMemcpyDeviceToHost, stream_));
+      SLUICE_CHECK_CUDA(cudaMemcpyAsync(values + at, to_values, count * sizeof(float), cudaMemcpyDeviceToHost, stream_));
+    }
     at += count;
   }
   SLUICE_CHECK_CUDA(cudaStreamSynchronize(stream_));
 }
 
-void CudaPool::write(int group, std::span<const int32_t> pages, int tokens, const float* keys, const float* values) {
+void CudaPool::write(int group, std::span<const int32_t> pages, int tokens, const float* keys, const float* values, int kept) {
   require_tokens(*this, group, pages, tokens);
   if (tokens == 0) return;
   const size_t count = numbers(group, tokens);
   DeviceMemory list(pages.size_bytes());
   list.upload(pages.data(), pages.size_bytes());
-  const DeviceMemory staging(2 * count * sizeof(float));
-  auto* staged = staging.as<float>();
+  const bool is_there = is_on_device(keys);
+  const DeviceMemory staging(is_there ? 0 : 2 * count * sizeof(float));
   size_t at = 0;
   for (const int index : map().group(group).layers) {
-    SLUICE_CHECK_CUDA(cudaMemcpyAsync(staged, keys + at, count * sizeof(float), cudaMemcpyHostToDevice, stream_));
-    SLUICE_CHECK_CUDA(cudaMemcpyAsync(staged + count, values + at, count * sizeof(float), cudaMemcpyHostToDevice, stream_));
-    write_tokens(layer(index), list.as<int32_t>(), tokens, staged, staged + count, stream_);
-    at += count;
+    const float* from_keys = keys + at;
+    const float* from_values = values + at;
+    if (!is_there) {
+      auto* staged = staging.as<float>();
+      SLUICE_CHECK_CUDA(cudaMemcpyAsync(staged, from_keys, count * sizeof(float), cudaMemcpyHostToDevice, stream_));
+      SLUICE_CHECK_CUDA(cudaMemcpyAsync(staged + count, from_values, count * sizeof(float), cudaMemcpyHostToDevice, stream_));
+      from_keys = staged;
+      from_values = staged + count;
+    }
+    write_tokens(layer(index), list.as<int32_t>(), tokens, from_keys, from_values, stream_);
+    at += numbers(group, kept);
   }
   SLUICE_CHECK_CUDA(cudaStreamSynchronize(stream_));
 }

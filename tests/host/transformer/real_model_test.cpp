@@ -5,24 +5,17 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
-#include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 
-#include "host/serving/engine.h"
-#include "host/text/tokenizer.h"
 #include "host/weights/checkpoint.h"
 #include "kernels/cpu/simd/bfloat16.h"
 #include "scripting/base/mapped_file.h"
-#include "tests/support/real_model.h"
+#include "tests/support/real_model_judge.h"
 #include "tests/support/sanitized.h"
 
 namespace sluice {
 namespace {
-
-std::string model_file() { return testing::real_model_file("SmolLM2-135M-Instruct.Q4_1.gguf").string(); }
-
-nlohmann::json expectations() { return nlohmann::json::parse(read_text_file(testing::real_model_file("smollm2.json").string())); }
 
 std::string sha256(std::span<const std::byte> bytes) {
   std::array<unsigned char, crypto_hash_sha256_BYTES> hash{};
@@ -34,9 +27,9 @@ std::string sha256(std::span<const std::byte> bytes) {
 
 TEST(RealModel, HasEveryTensorToTheBit) {
   SLUICE_SKIP_WITHOUT_REAL_MODEL();
-  const nlohmann::json expected = expectations();
-  EXPECT_EQ(sha256(MappedFile(model_file()).bytes()), expected["gguf_sha256"].get<std::string>());
-  const Checkpoint checkpoint = Checkpoint::open(model_file());
+  const nlohmann::json expected = testing::real_model_expectations();
+  EXPECT_EQ(sha256(MappedFile(testing::real_model_path()).bytes()), expected["gguf_sha256"].get<std::string>());
+  const Checkpoint checkpoint = Checkpoint::open(testing::real_model_path());
   const auto& hashes = expected["tensor_sha256_bf16"];
   EXPECT_EQ(checkpoint.tensors().size(), hashes.size());
   for (const auto& [name, hash] : hashes.items()) {
@@ -47,100 +40,38 @@ TEST(RealModel, HasEveryTensorToTheBit) {
   }
 }
 
-/// The model on the CPU, and an engine with K and V in float32.
+/// The model on the CPU.
 class RealModelTest : public ::testing::Test {
  protected:
   void SetUp() override {
     SLUICE_SKIP_WITHOUT_REAL_MODEL();
     if (test::kIsSanitized) GTEST_SKIP() << "it would take too long";
-    const auto begin = std::chrono::steady_clock::now();
-    device_ = create_cpu_device();
-    model_ = load_model(model_file(), *device_);
-    tokenizer_ = load_tokenizer(model_file());
-    load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    EngineOptions options;
-    options.kv = DataType::kF32;
-    options.pages = 300;
-    options.max_batch = 4;
-    options.prefix_cache = false;
-    engine_.emplace(*device_, *model_, nullptr, options);
+    judge_.emplace(create_cpu_device(), DataType::kF32);
   }
 
-  RequestResult run(std::vector<int32_t> prompt, int max_tokens, bool want_logits) {
-    Request request;
-    request.prompt = std::move(prompt);
-    request.max_tokens = max_tokens;
-    request.ignore_eos = true;
-    request.want_logits = want_logits;
-    engine_->submit(std::move(request));
-    return engine_->run_all().at(0);
-  }
-
-  std::span<const float> row(const RequestResult& result, size_t index) const {
-    const auto width = static_cast<size_t>(model_->config().vocabulary);
-    return std::span(result.logits).subspan(index * width, width);
-  }
-
-  static double log_sum_exp(std::span<const float> logits) {
-    const double most = *std::max_element(logits.begin(), logits.end());
-    double sum = 0;
-    for (const float logit : logits) sum += std::exp(logit - most);
-    return most + std::log(sum);
-  }
-
-  nlohmann::json expected_ = testing::has_real_model() ? expectations() : nullptr;
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Model> model_;
-  std::unique_ptr<Tokenizer> tokenizer_;
-  std::optional<Engine> engine_;
-  double load_seconds_ = 0;
+  std::optional<testing::RealModelJudge> judge_;
 };
 
 TEST_F(RealModelTest, IsLoadedWithinTwoSeconds) {
-  RecordProperty("seconds", fmt::format("{:.3f}", load_seconds_));
-  EXPECT_LT(load_seconds_, 2);
+  RecordProperty("seconds", fmt::format("{:.3f}", judge_->load_seconds()));
+  EXPECT_LT(judge_->load_seconds(), 2);
 }
 
 TEST_F(RealModelTest, HasTheLogitsOfTransformers) {
-  const auto ids = expected_["logits"]["ids"].get<std::vector<int32_t>>();
-  const RequestResult result = run(ids, 1, true);
-  double largest = 0;
-  for (const auto& [number, expected] : expected_["logits"]["rows"].items()) {
-    const std::span<const float> logits = row(result, std::stoul(number));
-    EXPECT_EQ(std::max_element(logits.begin(), logits.end()) - logits.begin(), expected["top"][0].get<int>()) << number;
-    for (size_t i = 0; i < expected["top"].size(); ++i) {
-      largest = std::max(largest, std::abs(logits[expected["top"][i].get<size_t>()] - expected["values"][i].get<double>()));
-    }
-    largest = std::max(largest, std::abs(log_sum_exp(logits) - expected["logsumexp"].get<double>()));
-  }
-  RecordProperty("largest_error", fmt::format("{:.2e}", largest));
-  EXPECT_LT(largest, 2e-3);
+  const double error = judge_->logits_error();
+  RecordProperty("largest_error", fmt::format("{:.2e}", error));
+  EXPECT_LT(error, 2e-3);
 }
 
-TEST_F(RealModelTest, GoesOnAsTransformersDoes) {
-  for (const nlohmann::json& entry : expected_["greedy"]) {
-    const auto ids = entry["ids"].get<std::vector<int32_t>>();
-    const RequestResult result = run(tokenizer_->encode(entry["prompt"].get<std::string>()), static_cast<int>(ids.size()), false);
-    EXPECT_EQ(result.tokens, ids) << entry["prompt"];
-  }
-}
+TEST_F(RealModelTest, GoesOnAsTransformersDoes) { judge_->expect_continuations(0); }
 
 TEST_F(RealModelTest, HasTheLossOfTransformersOnWindowsOfText) {
-  for (const nlohmann::json& window : expected_["windows"]) {
-    const auto ids = window["ids"].get<std::vector<int32_t>>();
-    const auto last = window["last"].get<size_t>();
-    const RequestResult result = run(ids, 1, true);
-    double loss = 0;
-    int right = 0;
-    for (size_t at = ids.size() - last; at < ids.size(); ++at) {
-      const std::span<const float> logits = row(result, at - 1);
-      loss += log_sum_exp(logits) - logits[static_cast<size_t>(ids[at])];
-      right += std::max_element(logits.begin(), logits.end()) - logits.begin() == ids[at] ? 1 : 0;
+  for (const bool fed : {false, true}) {
+    for (const auto& loss : judge_->losses(fed)) {
+      RecordProperty(fmt::format("loss_beside_{:.3f}{}", loss.wanted, fed ? "_fed" : ""), fmt::format("{:.4f}", loss.got));
+      EXPECT_NEAR(loss.got, loss.wanted, loss.wanted * 1e-3);
+      EXPECT_NEAR(loss.right, loss.wanted_right, 1) << "of tokens that are as likely, to the last bits";
     }
-    const auto expected = window["nll"].get<double>();
-    RecordProperty(fmt::format("loss_beside_{:.3f}", expected), fmt::format("{:.4f}", loss));
-    EXPECT_NEAR(loss, expected, expected * 1e-3);
-    EXPECT_NEAR(right, window["right"].get<int>(), 1) << "of tokens that are as likely, to the last bits";
   }
 }
 
