@@ -73,6 +73,15 @@ void leave_out_long(Suite& suite, const TaskContext& context) {
   }
 }
 
+/// Of the longest prompt with its answer.
+int most_tokens(const std::vector<Sample>& samples, const Tokenizer& tokenizer) {
+  int most = 0;
+  for (const Sample& sample : samples) {
+    most = std::max(most, static_cast<int>(tokenizer.encode(sample.prompt).size()) + sample.max_tokens);
+  }
+  return most;
+}
+
 }  // namespace
 
 void prepare_suite(Suite& suite, const TaskContext& context, TextReader& texts) {
@@ -124,20 +133,23 @@ JobDocument DocumentSource::next() {
   if (given_ >= samples_) return {};
   if (task_.is_problem_set()) return next_problem();
   if (task_.is_text()) return next_window();
+  constexpr int kDoubt = 64;  // tokens by which a prompt may be longer than was asked for, as words join otherwise
   const std::string stream = fmt::format("{}/{}/{}", task_.task, task_.tokens, document_++);
   const int questions = std::min(task_.questions, samples_ - given_);
   const Task& task = find_task(task_.task);
   Rng rng(seed_, stream);
   std::vector<Sample> samples;
-  // A prompt as long as the model's context has to leave room for its answer. A shorter document is another one, whose answer may
-  // be longer, so this is repeated until both fit.
+  // A prompt as long as the model's context has to leave room for its answer. A shorter document is another one, whose prompt and
+  // answer may be longer, so this is repeated until both fit.
   for (int tokens = task_.tokens;;) {
     rng = Rng(seed_, stream);
     samples = task.generate(context_, rng, tokens, questions);
     int answer = 0;
     for (const Sample& sample : samples) answer = std::max(answer, sample.max_tokens);
-    if (context_.positions == 0 || tokens + answer <= context_.positions) break;
-    tokens = context_.positions - answer;
+    if (context_.positions == 0 || tokens + answer + kDoubt <= context_.positions) break;
+    const int most = most_tokens(samples, context_.tokenizer);
+    if (most <= context_.positions) break;
+    tokens -= most - context_.positions;
   }
   JobDocument document;
   for (Sample& sample : samples) {
