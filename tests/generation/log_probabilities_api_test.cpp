@@ -9,12 +9,10 @@
 
 #include "agents/evaluation/trace_options.h"
 #include "host/transformer/model.h"
-#include "scripting/base/unicode.h"
 #include "tests/generation/generation_api_fixture.h"
+#include "tests/generation/joined_chunks.h"
 #include "tests/harness/answer_checker.h"
 #include "tests/support/log_softmax.h"
-#include "tests/support/small_gguf.h"
-#include "tests/support/temporary_directory.h"
 
 namespace sluice::test {
 namespace {
@@ -56,28 +54,6 @@ Reference reference_of(const Ids& prompt, int count, const std::string& flow) {
     reference.of_likely.push_back(testing::likely_tokens(logits, kMostLikely));
   }
   return reference;
-}
-
-/// Lists of all of a stream's chunks, as a whole answer has them.
-Json joined(const std::vector<Json>& chunks, int choice) {
-  Json whole = {{"text", ""}, {"logprobs", nullptr}};
-  for (const Json& chunk : chunks) {
-    for (const Json& part : chunk.at("choices")) {
-      if (part.at("index") != choice) continue;
-      const std::string text = part.contains("text") ? part.at("text").get<std::string>() : part.at("delta").value("content", "");
-      whole["text"] = whole["text"].get<std::string>() + text;
-      whole["finish_reason"] = part.at("finish_reason");
-      if (part.at("logprobs").is_null()) continue;
-      if (whole["logprobs"].is_null()) {
-        whole["logprobs"] = part.at("logprobs");
-        continue;
-      }
-      for (const auto& [name, list] : part.at("logprobs").items()) {
-        if (list.is_array()) whole["logprobs"][name].insert(whole["logprobs"][name].end(), list.begin(), list.end());
-      }
-    }
-  }
-  return whole;
 }
 
 class LogProbabilitiesApi : public GenerationApiTest {
@@ -307,57 +283,6 @@ TEST_F(LogProbabilitiesApi, AnswersAreAsTheyAreDescribed) {
     const httplib::Result result = post(path, body);
     EXPECT_EQ(checker.check("POST", path, result->status, result->get_header_value("Content-Type"), result->body), "") << body;
   }
-}
-
-/// A model whose tokens are bytes: what it generates is rarely a whole character.
-TEST(LogProbabilitiesOfBytes, StreamsTellWhatWholeAnswersTell) {
-  const testing::TemporaryDirectory folder;
-  testing::small_gguf().write(folder.file("small.gguf"));
-  GenerationOptions options;
-  options.model = folder.file("small.gguf");
-  options.pool_bytes = size_t{8} << 20;
-  GenerationApi api(std::move(options), {});
-  HttpServer server({});
-  api.add_routes(server);
-  server.start();
-  httplib::Client http("127.0.0.1", server.port());
-  const auto post = [&](const char* path, const Json& body) { return http.Post(path, body.dump(), "application/json")->body; };
-  int partial = 0;
-  for (int seed = 0; seed < 12; ++seed) {
-    Json body = {
-        {"prompt", {258, 'a', 0xe2, 0x82}}, {"max_tokens", 40},        {"seed", seed},
-        {"ignore_eos", seed % 2 == 0},      {"echo", seed % 3 == 0},   {"logprobs", 3},
-        {"stop", {"a", "\xc3\xa9", "b"}},   {"temperature", seed % 4}, {"messages", {{{"role", "user"}, {"content", "hi"}}}}};
-    for (const char* path : {"/v1/completions", "/v1/chat/completions"}) {
-      if (path == std::string("/v1/chat/completions")) {
-        body.erase("echo");
-        body["logprobs"] = true;
-        body["top_logprobs"] = 3;
-      }
-      const Json whole = Json::parse(post(path, body));
-      ASSERT_TRUE(whole.contains("choices")) << whole;
-      const Json& choice = whole.at("choices").at(0);
-      Json streamed = body;
-      streamed["stream"] = true;
-      std::vector<Json> chunks;
-      std::istringstream lines(post(path, streamed));
-      for (std::string line; std::getline(lines, line);) {
-        if (line.starts_with("data: {")) chunks.push_back(Json::parse(line.substr(6)));
-      }
-      const Json found = joined(chunks, 0);
-      EXPECT_EQ(found.at("text"), choice.contains("text") ? choice.at("text") : choice.at("message").at("content"));
-      EXPECT_EQ(found.at("finish_reason"), choice.at("finish_reason"));
-      const bool chat = choice.contains("message");
-      const Json& tokens = choice.at("logprobs").at(chat ? "content" : "tokens");
-      const size_t prompt = body.value("echo", false) ? 4 : 0;
-      EXPECT_EQ(tokens.size(), prompt + whole.at("usage").at("completion_tokens").get<size_t>()) << "none is lost";
-      if (found.at("logprobs").at(chat ? "content" : "tokens") != tokens) ADD_FAILURE() << found << '\n' << choice;
-      if (chat) continue;
-      EXPECT_EQ(found.at("logprobs").at("text_offset"), choice.at("logprobs").at("text_offset"));
-      for (const Json& token : tokens) partial += token.get<std::string>().starts_with("bytes:") ? 1 : 0;
-    }
-  }
-  EXPECT_GT(partial, 0);
 }
 
 }  // namespace
