@@ -145,14 +145,6 @@ void read_limits(const JsonObject& body, CompletionRequest& request) {
   }
 }
 
-void read_stream(const JsonObject& body, CompletionRequest& request) {
-  request.stream = field("stream", [&] { return body.boolean("stream", false); });
-  const auto options = field("stream_options", [&] { return body.find_object("stream_options"); });
-  if (!options) return;
-  if (!request.stream) refuse("stream_options", "body: \"stream_options\" is for streams alone");
-  request.include_usage = field("stream_options", [&] { return options->boolean("include_usage", false); });
-}
-
 /// Texts give a number, chats whether they are wanted and a number.
 void read_log_probabilities(const JsonObject& body, CompletionRequest& request) {
   const bool chat = request.kind == CompletionKind::kChat;
@@ -164,6 +156,14 @@ void read_log_probabilities(const JsonObject& body, CompletionRequest& request) 
     refuse("top_logprobs", "\"top_logprobs\" is for /v1/chat/completions; \"logprobs\" takes the number here");
   }
   if (chat ? wanted : likely.has_value()) request.likely = static_cast<int>(likely.value_or(0));
+}
+
+void read_stream(const JsonObject& body, CompletionRequest& request) {
+  request.stream = field("stream", [&] { return body.boolean("stream", false); });
+  const auto options = field("stream_options", [&] { return body.find_object("stream_options"); });
+  if (!options) return;
+  if (!request.stream) refuse("stream_options", "body: \"stream_options\" is for streams alone");
+  request.include_usage = field("stream_options", [&] { return options->boolean("include_usage", false); });
 }
 
 /// Refuses what is not built, unless its value changes nothing.

@@ -23,7 +23,7 @@ struct CompletionRequest {
   std::vector<std::string> texts;            // prompts as text...
   std::vector<std::vector<int32_t>> tokens;  // ...or as ids
   std::vector<ChatMessage> messages;         // of a chat
-  std::optional<int> max_tokens;             // 0: the prompt is repeated, and nothing else told
+  std::optional<int> max_tokens;
   SamplingOptions sampling;
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
@@ -31,7 +31,7 @@ struct CompletionRequest {
   int n = 1;
   int likely = -1;  // log-probabilities of tokens and of so many of the most likely; -1: none
   bool ignore_eos = false;
-  bool echo = false;
+  bool echo = false;  // max_tokens may be 0 then: the prompt alone
   bool stream = false;
   bool include_usage = false;
 };

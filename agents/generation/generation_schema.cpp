@@ -53,18 +53,18 @@ Json text_body() {
 
 Json chat_body() {
   Json properties = common_properties();
-  const Json message = {{"type", "object"},
-                        {"required", {"role", "content"}},
-                        {"properties",
-                         {{"role", {{"type", "string"}, {"enum", {"system", "developer", "user", "assistant"}}}},
-                          {"content", {{"type", {"string", "array"}}}}}}};
-  properties["messages"] = list_of(message);
   properties["logprobs"] = {{"type", "boolean"}, {"default", false}, {"description", "log-probabilities of the answer's tokens"}};
   properties["top_logprobs"] = {{"type", "integer"},
                                 {"minimum", 0},
                                 {"maximum", kMostLikely},
                                 {"default", 0},
                                 {"description", "and of so many of the most likely in each place; with logprobs alone"}};
+  const Json message = {{"type", "object"},
+                        {"required", {"role", "content"}},
+                        {"properties",
+                         {{"role", {{"type", "string"}, {"enum", {"system", "developer", "user", "assistant"}}}},
+                          {"content", {{"type", {"string", "array"}}}}}}};
+  properties["messages"] = list_of(message);
   return {{"type", "object"}, {"required", {"messages"}}, {"properties", properties}};
 }
 

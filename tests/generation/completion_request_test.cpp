@@ -67,13 +67,6 @@ TEST(CompletionRequest, ReadsOptionsAndTheirDefaults) {
   EXPECT_TRUE(full.ignore_eos && full.stream && full.echo && full.include_usage);
 }
 
-TEST(CompletionRequest, IgnoresNullsUnknownFieldsAndWhatChangesNothing) {
-  EXPECT_EQ(refused_field(R"({"prompt":"a","logprobs":null,"presence_penalty":0.0,"user":"me","best_of":1,"what":[{}]})"),
-            "accepted");
-  EXPECT_EQ(refused_field(R"({"messages":[{"role":"user","content":"a"}],"logprobs":false,"tools":[]})", CompletionKind::kChat),
-            "accepted");
-}
-
 TEST(CompletionRequest, ReadsWhichLogProbabilitiesAreWanted) {
   EXPECT_EQ(parse({{"prompt", "a"}}).likely, -1);
   EXPECT_EQ(parse({{"prompt", "a"}, {"logprobs", 0}}).likely, 0);
@@ -87,6 +80,13 @@ TEST(CompletionRequest, ReadsWhichLogProbabilitiesAreWanted) {
   EXPECT_EQ(chat({{"logprobs", false}, {"top_logprobs", 0}}), -1);
   EXPECT_EQ(chat({{"logprobs", true}}), 0);
   EXPECT_EQ(chat({{"logprobs", true}, {"top_logprobs", 20}}), 20);
+}
+
+TEST(CompletionRequest, IgnoresNullsUnknownFieldsAndWhatChangesNothing) {
+  EXPECT_EQ(refused_field(R"({"prompt":"a","logprobs":null,"presence_penalty":0.0,"user":"me","best_of":1,"what":[{}]})"),
+            "accepted");
+  EXPECT_EQ(refused_field(R"({"messages":[{"role":"user","content":"a"}],"logprobs":false,"tools":[]})", CompletionKind::kChat),
+            "accepted");
 }
 
 TEST(CompletionRequest, NamesTheFieldAtFault) {
