@@ -112,6 +112,19 @@ TEST(LogProbabilitiesOfBytes, StreamsTellWhatWholeAnswersTell) {
   EXPECT_GT(partial, 0);
 }
 
+TEST(LogProbabilitiesOfBytes, APromptMayTakeAllPositions) {
+  const testing::TemporaryDirectory folder;
+  testing::small_gguf().write(folder.file("small.gguf"));
+  const ModelServer server(folder.file("small.gguf"));
+  const std::vector<int32_t> prompt(2048, 'x');
+  for (const int tokens : {0, 1}) {
+    const Json body = {{"prompt", {prompt}}, {"max_tokens", tokens}, {"echo", true}, {"logprobs", 1}, {"ignore_eos", true}};
+    const Json answer = Json::parse(server.post("/v1/completions", body));
+    EXPECT_EQ(answer.at("choices").at(0).at("logprobs").at("tokens").size(), 2048U + static_cast<size_t>(tokens));
+    EXPECT_EQ(answer.at("usage").at("prompt_tokens"), 2048);
+  }
+}
+
 TEST(LogProbabilitiesOfARealModel, AreThoseOfTransformers) {
   SLUICE_SKIP_WITHOUT_REAL_MODEL();
   const Json wanted = Json::parse(std::ifstream(testing::real_model_file("smollm2.json"))).at("logits");
