@@ -11,6 +11,7 @@
 #include "agents/cli/server_life.h"
 #include "scripting/base/error.h"
 #include "scripting/base/freed_memory.h"
+#include "scripting/graph/types.h"
 
 namespace sluice::cli {
 
@@ -44,8 +45,18 @@ void check_tokens(const ServeOptions& options) {
   if (options.open_completions) throw InputError("--open-completions without --data: completions are open there anyway");
 }
 
+/// Throws InputError for a type of K and V that the device has not.
+void check_kv(const GenerationOptions& generation) {
+  if (!generation.kv || *generation.kv == DataType::kBF16) return;
+  const bool cuda = generation.device == "cuda";
+  if ((*generation.kv == DataType::kF32) != cuda) return;
+  throw InputError(fmt::format("K and V in {} on {}", name_of(*generation.kv), generation.device),
+                   cuda ? "bf16, e4m3 and e5m2 are there" : "f32 and bf16 are there");
+}
+
 void serve(ServeOptions options) {
   check_tokens(options);
+  check_kv(options.generation);
   keep_little_freed_memory();
   ServerLife(std::move(options)).run();
 }
@@ -138,6 +149,11 @@ void add_generation(CLI::App& command, ServeOptions& options) {
                   "Size of the page pool of each engine, or of each that engines share; 0: 256, on CUDA a part of what is free")
       ->check(decimal_number(0, 1 << 20))
       ->capture_default_str();
+  command
+      .add_option_function<std::string>(
+          "--kv", [&generation](const std::string& name) { generation.kv = data_type_from_name(name); },
+          "Type of K and V: f32 (cpu), bf16, e4m3 or e5m2 (cuda) (default: each flow's, for dense attention bf16)")
+      ->check(CLI::IsMember({"f32", "bf16", "e4m3", "e5m2"}));
   command.add_flag("--share-cache", generation.shares_cache,
                    "Flows whose pages have one size share one pool: what one has computed of a prompt the others find");
   command

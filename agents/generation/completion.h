@@ -11,6 +11,7 @@
 #include "agents/generation/completion_request.h"
 #include "agents/generation/engine_thread.h"
 #include "agents/generation/stop_strings.h"
+#include "agents/generation/told_tokens.h"
 #include "host/text/token_text.h"
 
 namespace sluice {
@@ -25,7 +26,8 @@ struct CompletionUsage {
 struct CompletionPiece {
   int choice = 0;
   std::string text;
-  std::string finish_reason;  // "stop" or "length" in the last piece
+  std::vector<ToldToken> tokens;  // if their log-probabilities are wanted: whose text begins in it, in the last piece all others
+  std::string finish_reason;      // "stop" or "length" in the last piece
 };
 
 /// The tasks of one request, from the thread that answers it: tokens become text here, and stop strings are looked for. What
@@ -51,23 +53,34 @@ class Completion {
 
  private:
   struct Choice {
-    Choice(const Tokenizer& tokenizer, std::vector<std::string> stop) : text(tokenizer), stops(std::move(stop)) {}
+    Choice(const Tokenizer& tokenizer, std::vector<std::string> stop)
+        : text(tokenizer), stops(std::move(stop)), tokens(tokenizer) {}
     uint64_t id = 0;
     TokenText text;
     StopStrings stops;
-    std::string echo;  // the prompt's whole characters, if the answer is to begin with them
+    ToldTokens tokens;              // if their log-probabilities are wanted
+    std::string echo;               // the prompt's whole characters, if the answer is to begin with them
+    std::vector<ToldToken> prompt;  // its tokens, if their log-probabilities are wanted
     bool ended = false;
   };
 
   GenerationTask task_for(const CompletionRequest& request, const std::vector<int32_t>& prompt, int choice) const;
-  CompletionPiece take_token(Choice& choice, int index, int32_t token);
-  CompletionPiece end(Choice& choice, int index, const std::string& reason, std::string text);
+  /// The answer begins with the prompt: `text`, or what its tokens say.
+  void echo(Choice& choice, const std::vector<int32_t>& prompt, const std::string* text) const;
+  CompletionPiece take_token(Choice& choice, const GenerationEvent& event);
+  CompletionPiece take_end(Choice& choice, const GenerationEvent& event);
+  /// What is told of a choice now that its answer goes on with `text`.
+  static CompletionPiece tell(Choice& choice, int index, const std::string& text);
+  CompletionPiece end(Choice& choice, int index, const std::string& reason, const std::string& text);
   bool is_stop_token(int32_t token) const;
 
   EngineThread& engines_;
+  const Tokenizer& tokenizer_;
   const std::vector<int32_t> stop_tokens_;
   const bool ignore_eos_;
-  const int answers_;  // of each prompt
+  const bool tells_probabilities_;
+  const bool prompt_alone_;  // what is generated is not told
+  const int answers_;        // of each prompt
   std::shared_ptr<GenerationQueue> events_ = std::make_shared<GenerationQueue>();
   std::deque<GenerationEvent> early_;  // that came before every choice was accepted
   std::vector<Choice> choices_;

@@ -133,7 +133,7 @@ void read_sampling(const JsonObject& body, CompletionRequest& request) {
 
 void read_limits(const JsonObject& body, CompletionRequest& request) {
   for (const char* name : {"max_tokens", "max_completion_tokens"}) {
-    const auto most = field(name, [&] { return body.find_integer(name, 1, kMostTokens); });
+    const auto most = field(name, [&] { return body.find_integer(name, request.echo ? 0 : 1, kMostTokens); });
     if (most) request.max_tokens = static_cast<int>(*most);
   }
   field("n", [&] { request.n = static_cast<int>(body.find_integer("n", 1, kMostChoices).value_or(1)); });
@@ -146,6 +146,19 @@ void read_limits(const JsonObject& body, CompletionRequest& request) {
   if (prompts * static_cast<size_t>(request.n) > kMostChoices) {
     refuse("n", fmt::format("{} prompts with {} answers each; {} answers are the most", prompts, request.n, kMostChoices));
   }
+}
+
+/// Texts give a number, chats whether they are wanted and a number.
+void read_log_probabilities(const JsonObject& body, CompletionRequest& request) {
+  const bool chat = request.kind == CompletionKind::kChat;
+  const char* number = chat ? "top_logprobs" : "logprobs";
+  const bool wanted = !chat || field("logprobs", [&] { return body.boolean("logprobs", false); });
+  const auto likely = field(number, [&] { return body.find_integer(number, 0, kMostLikely); });
+  if (chat && !wanted && likely.value_or(0) > 0) refuse(number, "body: \"top_logprobs\" is for \"logprobs\": true alone");
+  if (!chat && body.has("top_logprobs")) {
+    refuse("top_logprobs", "\"top_logprobs\" is for /v1/chat/completions; \"logprobs\" takes the number here");
+  }
+  if (chat ? wanted : likely.has_value()) request.likely = static_cast<int>(likely.value_or(0));
 }
 
 void read_stream(const JsonObject& body, CompletionRequest& request) {
@@ -194,8 +207,8 @@ void check_unsupported(const JsonObject& body, CompletionKind kind) {
                                                                     {"best_of", 1},
                                                                     {"suffix", ""},
                                                                     {"logit_bias", Json::object()},
-                                                                    {"top_logprobs", 0},
-                                                                    {"prompt_logprobs", 0},
+                                                                    {"prompt_logprobs", nullptr},
+                                                                    {"return_tokens_as_token_ids", false},
                                                                     {"tools", Json::array()},
                                                                     {"functions", Json::array()},
                                                                     {"tool_choice", "none"},
@@ -221,9 +234,6 @@ void check_unsupported(const JsonObject& body, CompletionKind kind) {
     const Json* given = body.find(name);
     if (given != nullptr && *given != value) refuse(name, fmt::format("\"{}\" is not supported; leave it out", name));
   }
-  const Json* logprobs = body.find("logprobs");
-  const bool off = logprobs == nullptr || (kind == CompletionKind::kChat && *logprobs == false);
-  if (!off) refuse("logprobs", "\"logprobs\" are not supported; leave them out");
   if (kind == CompletionKind::kChat && body.has("echo")) refuse("echo", "\"echo\" is for /v1/completions alone");
 }
 
@@ -246,13 +256,14 @@ CompletionRequest parse_completion_request(std::string_view text, CompletionKind
   } else {
     read_prompt(body, request);
   }
+  if (kind == CompletionKind::kText) request.echo = field("echo", [&] { return body.boolean("echo", false); });
   read_sampling(body, request);
   read_limits(body, request);
+  read_log_probabilities(body, request);
   read_stop(body, request);
   read_stream(body, request);
   request.ignore_eos = field("ignore_eos", [&] { return body.boolean("ignore_eos", false); });
   check_unsupported(body, kind);
-  if (kind == CompletionKind::kText) request.echo = field("echo", [&] { return body.boolean("echo", false); });
   return request;
 }
 

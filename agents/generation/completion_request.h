@@ -30,13 +30,14 @@ struct CompletionRequest {
   std::vector<std::string> stop;
   std::vector<int32_t> stop_tokens;
   int n = 1;
+  int likely = -1;  // log-probabilities of tokens and of so many of the most likely; -1: none
   bool ignore_eos = false;
-  bool echo = false;
+  bool echo = false;  // max_tokens may be 0 then: the prompt alone
   bool stream = false;
   bool include_usage = false;
 };
 
-/// Parses a body. Fields that would change the answer in a way that is not built here (logprobs, penalties, tools, ...) are
+/// Parses a body. Fields that would change the answer in a way that is not built here (penalties, tools, ...) are
 /// refused unless they have the value that changes nothing; fields that nobody knows are ignored, as vLLM does. Throws
 /// HttpProblem (400) with the member "param" naming the field.
 CompletionRequest parse_completion_request(std::string_view text, CompletionKind kind);

@@ -26,6 +26,7 @@ EngineOptions options_of_engine(const GenerationOptions& options, const DeviceIn
     engine.state_bytes = std::max(left / 2, engine.pool_bytes);
     engine.pool_bytes = std::max(room.keeps_state ? left / 2 : left, engine.pool_bytes);
   }
+  engine.kv = options.kv.value_or(engine.kv);
   if (options.batch > 0) engine.max_batch = options.batch;
   if (options.chunk > 0) engine.max_pass_tokens = options.chunk;
   engine.max_pass_tokens = std::max(engine.max_pass_tokens, engine.max_batch);

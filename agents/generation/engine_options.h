@@ -33,6 +33,7 @@ struct GenerationOptions {
   int batch = 0;                        // requests that run at once, of one flow; 0: 16, on CUDA 64
   int chunk = 0;                        // rows of a pass; 0: 256, on CUDA 2048
   size_t pool_bytes = 0;                // of one pool; 0: 256 MiB, on CUDA an equal part of the memory that is free
+  std::optional<DataType> kv;           // type of K and V; none: the flow's, for dense attention bf16
   bool shares_cache = false;            // engines of flows with pages of one size and type share a pool
   bool shares_device = false;           // with a process that judges, to which memory is left where pools take what is free
   int most_engines = 4;                 // one for each flow in use, dense included

@@ -46,13 +46,14 @@ EngineSlot::EngineSlot(Device& device, const Model& model, std::string flow, std
       engine_(std::make_unique<Engine>(device, model, plan_.get(), options)) {
   engine_->on_token([this](uint64_t id, const GeneratedToken& next) {
     const auto found = live_.find(id);
-    if (found != live_.end()) token(found->second, id, next.token);
+    if (found != live_.end()) token(found->second, id, next);
   });
 }
 
 void EngineSlot::submit(LiveTask& live) {
   last_used_ = GenerationClock::now();
   Request request = std::move(live.task.request);
+  live.likely = std::max(request.likely, 0);
   if (live.task.fill) {
     // The last token generated needs no place in the pool.
     const int64_t room = engine_->stats().most_tokens - live.prompt_tokens + 1;
@@ -100,12 +101,18 @@ int EngineSlot::fail_all(int status, const std::string& message) {
   return count;
 }
 
-void EngineSlot::token(LiveTask& live, uint64_t id, int32_t token) {
+void EngineSlot::token(LiveTask& live, uint64_t id, const GeneratedToken& generated) {
   const auto now = GenerationClock::now();
   GenerationEvent event;
   event.choice = live.task.choice;
-  event.token = token;
+  event.token = generated.token;
   event.cached_tokens = live.tokens == 0 ? engine_->cached_tokens(id) : 0;
+  if (generated.probabilities != nullptr) {
+    const RowProbabilities& row = *generated.probabilities;
+    event.log_probability = row.of_token;
+    event.likely.assign(row.likely.begin(), row.likely.begin() + live.likely);
+  }
+  if (generated.prompt != nullptr) event.prompt_probabilities = std::make_shared<const TokenProbabilities>(*generated.prompt);
   if (live.tokens == 0) {
     live.first_token = now;
     metrics_.first_token(seconds(now - live.arrival), live.prompt_tokens);

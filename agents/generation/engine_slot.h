@@ -33,7 +33,7 @@ class EngineSlot final : public FlowEngine {
   bool has(uint64_t id) const;
 
  private:
-  void token(LiveTask& live, uint64_t id, int32_t token);
+  void token(LiveTask& live, uint64_t id, const GeneratedToken& generated);
   void finish(const RequestResult& result);
 
   const std::string flow_;

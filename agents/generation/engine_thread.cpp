@@ -19,7 +19,11 @@ EngineThread::EngineThread(GenerationOptions options, GenerationMetrics& metrics
       limits_(place_limits(options_.most_engines, options_.flows)),
       metrics_(metrics),
       config_(load_config(options_.model)),
-      plans_([this](const std::string& flow) { return compile(options_.read_flow(flow, trace_options(config_))).plan; }) {
+      plans_([this](const std::string& flow) {
+        FlowGraph graph = options_.read_flow(flow, trace_options(config_));
+        graph.geometry.kv = options_.kv.value_or(graph.geometry.kv);
+        return compile(std::move(graph)).plan;
+      }) {
   std::promise<void> loaded;
   std::future<void> ready = loaded.get_future();
   thread_ = std::thread([this, loaded = std::move(loaded)]() mutable {

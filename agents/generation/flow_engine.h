@@ -22,6 +22,7 @@ struct LiveTask {
   GenerationClock::time_point last_token;
   int prompt_tokens = 0;
   int tokens = 0;
+  int likely = 0;               // tokens whose log-probabilities are told in each place
   std::shared_ptr<void> place;  // in the line, as long as it lives
   std::shared_ptr<void> use;    // of an engine, as long as it lives
   bool dear = false;            // a pass of its flow may take seconds

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <iterator>
 
 #include "agents/generation/completion.h"
 #include "agents/generation/generation_schema.h"
@@ -64,11 +65,13 @@ std::vector<CompletionPiece> collect(Completion& completion, const HttpRequest& 
       if (!http.is_wanted()) throw HttpProblem(503, "the server stops, or the client has gone");
       look = GenerationClock::now() + kTurn;
     }
-    const std::optional<CompletionPiece> piece = completion.next(kTurn);
+    std::optional<CompletionPiece> piece = completion.next(kTurn);
     if (piece) {
       CompletionPiece& choice = choices[static_cast<size_t>(piece->choice)];
       choice.choice = piece->choice;
       choice.text += piece->text;
+      choice.tokens.insert(choice.tokens.end(), std::make_move_iterator(piece->tokens.begin()),
+                           std::make_move_iterator(piece->tokens.end()));
       choice.finish_reason = piece->finish_reason;
     }
   }
@@ -82,11 +85,13 @@ size_t most_bytes_of_token(const Tokenizer& tokenizer) {
   return most + 1;
 }
 
-HttpResponse json_response(const nlohmann::json& value) {
+HttpResponse response_of(std::string json) {
   HttpResponse response;
-  response.body = json_text(value);
+  response.body = std::move(json);
   return response;
 }
+
+HttpResponse json_response(const nlohmann::json& value) { return response_of(json_text(value)); }
 
 }  // namespace
 
@@ -124,6 +129,8 @@ GenerationApi::Begun GenerationApi::begin(const HttpRequest& http, CompletionKin
   begun.answer.model = model_;
   begun.answer.created = seconds_since_1970();
   begun.answer.include_usage = request.include_usage;
+  begun.answer.tokenizer = request.likely < 0 ? nullptr : tokenizer_.get();
+  begun.answer.echo = request.echo;
   begun.is_stream = request.stream;
   begun.completion = std::make_unique<Completion>(engines_, *tokenizer_, chat_, request, most_prompt_bytes_, caller_of(http));
   return begun;
@@ -137,7 +144,7 @@ HttpResponse GenerationApi::complete(const HttpRequest& http, CompletionKind kin
     return event_response(std::make_shared<CompletionStream>(std::move(begun.answer), std::move(begun.completion)));
   }
   const std::vector<CompletionPiece> choices = collect(*begun.completion, http);
-  return json_response(whole_answer(begun.answer, choices, begun.completion->usage()));
+  return response_of(whole_answer(begun.answer, choices, begun.completion->usage()));
 }
 
 void GenerationApi::check_flow(const std::string& flow) const {

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "host/serving/engine.h"
 #include "scripting/graph/plan.h"
@@ -19,11 +20,14 @@ struct GenerationEvent {
   enum class Kind : uint8_t { kAccepted, kToken, kFinished, kFailed };
   Kind kind = Kind::kToken;
   int choice = 0;
-  int32_t token = 0;                            // kToken
-  FinishReason reason = FinishReason::kLength;  // kFinished
-  int cached_tokens = 0;                        // kToken: of the prompt, with the first
-  int status = 500;                             // kFailed: of HTTP
-  std::string message;                          // kFailed
+  int32_t token = 0;                                               // kToken
+  FinishReason reason = FinishReason::kLength;                     // kFinished
+  int cached_tokens = 0;                                           // kToken: of the prompt, with the first
+  float log_probability = 0;                                       // kToken: if it was asked for (Request::likely)
+  std::vector<LikelyToken> likely;                                 // kToken: in its place, likewise
+  std::shared_ptr<const TokenProbabilities> prompt_probabilities;  // kToken: with the first, if asked for
+  int status = 500;                                                // kFailed: of HTTP
+  std::string message;                                             // kFailed
 };
 
 /// Events of one HTTP request, from the engine's thread to the one that answers. Holds at most the tokens that were asked for,

@@ -1,6 +1,7 @@
 #include "agents/generation/generation_schema.h"
 
 #include "agents/generation/open_ai_answer.h"
+#include "kernels/device/picks.h"
 
 namespace sluice {
 namespace {
@@ -10,6 +11,8 @@ using Json = nlohmann::json;
 Json typed(const char* type, const char* description) { return {{"type", type}, {"description", description}}; }
 
 Json list_of(const Json& items) { return {{"type", "array"}, {"items", items}}; }
+
+Json nullable(const char* type, const char* description) { return {{"type", {type, "null"}}, {"description", description}}; }
 
 /// Fields that both kinds of completion take.
 Json common_properties() {
@@ -35,11 +38,27 @@ Json text_body() {
   const Json ids = list_of({{"type", "integer"}});
   properties["prompt"] = {{"oneOf", {typed("string", "text"), ids, list_of({{"type", "string"}}), list_of(ids)}}};
   properties["echo"] = {{"type", "boolean"}, {"default", false}, {"description", "the answer begins with the prompt"}};
+  for (const char* name : {"max_tokens", "max_completion_tokens"}) {
+    properties[name] = {
+        {"type", "integer"}, {"minimum", 0}, {"description", "0 with echo alone: nothing but the prompt is told"}};
+  }
+  properties["logprobs"] = {{"type", "integer"},
+                            {"minimum", 0},
+                            {"maximum", kMostLikely},
+                            {"description",
+                             "log-probabilities of the answer's tokens, with echo of the prompt's as well, and of so many of "
+                             "the most likely in each place"}};
   return {{"type", "object"}, {"required", {"prompt"}}, {"properties", properties}};
 }
 
 Json chat_body() {
   Json properties = common_properties();
+  properties["logprobs"] = {{"type", "boolean"}, {"default", false}, {"description", "log-probabilities of the answer's tokens"}};
+  properties["top_logprobs"] = {{"type", "integer"},
+                                {"minimum", 0},
+                                {"maximum", kMostLikely},
+                                {"default", 0},
+                                {"description", "and of so many of the most likely in each place; with logprobs alone"}};
   const Json message = {{"type", "object"},
                         {"required", {"role", "content"}},
                         {"properties",
@@ -71,7 +90,57 @@ Json error_schema() {
                 {"code", {{"type", {"string", "null"}}}}}}}}}}};
 }
 
-Json completion_schema() { return {{"type", "object"}, {"required", {"id", "object", "created", "model", "choices", "usage"}}}; }
+Json text_log_probabilities_schema() {
+  const Json number = {{"type", {"number", "null"}}};
+  const Json likely = {{"type", {"object", "null"}}, {"additionalProperties", {{"type", "number"}}}};
+  const auto described = [](Json schema, const char* description) {
+    schema["description"] = description;
+    return schema;
+  };
+  return {{"type", {"object", "null"}},
+          {"description", "natural logarithms at temperature 1, if they were asked for; -9999 stands for all that is less"},
+          {"required", {"tokens", "token_logprobs", "top_logprobs", "text_offset"}},
+          {"properties",
+           {{"tokens", described(list_of({{"type", "string"}}),
+                                 "their texts; bytes:\\xe2\\x82 where the bytes of one are no whole characters")},
+            {"token_logprobs", described(list_of(number), "null: the first token of a prompt")},
+            {"top_logprobs", described(list_of(likely),
+                                       "the most likely tokens of the place and the token itself; of two with one text the less "
+                                       "likely is token_id:17")},
+            {"text_offset", described(list_of({{"type", "integer"}}), "characters (code points) of `text` before each token")},
+            {"prompt_attention",
+             {{"type", "string"},
+              {"enum", {"dense"}},
+              {"description", "with echo: the attention that tokens of the prompt were computed with, whatever the flow"}}}}}};
+}
+
+Json chat_log_probabilities_schema() {
+  Json properties = {{"token", typed("string", "its text; bytes:\\xe2\\x82 where its bytes are no whole characters")},
+                     {"logprob", typed("number", "natural logarithm at temperature 1; -9999 stands for all that is less")},
+                     {"bytes", list_of({{"type", "integer"}, {"minimum", 0}, {"maximum", 255}})}};
+  const Json likely = {{"type", "object"}, {"required", {"token", "logprob", "bytes"}}, {"properties", properties}};
+  properties["top_logprobs"] = list_of(likely);
+  const Json token = {
+      {"type", "object"}, {"required", {"token", "logprob", "bytes", "top_logprobs"}}, {"properties", properties}};
+  return {{"type", {"object", "null"}},
+          {"description", "if they were asked for"},
+          {"required", {"content", "refusal"}},
+          {"properties", {{"content", list_of(token)}, {"refusal", {{"type", "null"}}}}}};
+}
+
+Json completion_schema(CompletionKind kind) {
+  const bool chat = kind == CompletionKind::kChat;
+  const char* told = chat ? "message" : "text";
+  Json properties = {{"index", typed("integer", "of the choice: prompts in their order, each with n choices")},
+                     {"logprobs", chat ? chat_log_probabilities_schema() : text_log_probabilities_schema()},
+                     {"finish_reason", nullable("string", "stop or length")}};
+  properties[told] = {{"type", chat ? "object" : "string"}};
+  const Json choice = {
+      {"type", "object"}, {"required", {"index", told, "logprobs", "finish_reason"}}, {"properties", properties}};
+  return {{"type", "object"},
+          {"required", {"id", "object", "created", "model", "choices", "usage"}},
+          {"properties", {{"choices", list_of(choice)}}}};
+}
 
 HttpRoute open_ai_route(const char* method, const char* pattern, const char* operation, const char* summary) {
   HttpRoute route;
@@ -111,7 +180,7 @@ HttpRoute completion_route(CompletionKind kind, bool wants_token) {
   route.body_schema = chat ? chat_body() : text_body();
   route.most_body_bytes = kMostBytes;
   route.answers.push_back(
-      {200, "The answer; with \"stream\" chunks as text/event-stream, then [DONE]", "application/json", completion_schema()});
+      {200, "The answer; with \"stream\" chunks as text/event-stream, then [DONE]", "application/json", completion_schema(kind)});
   return route;
 }
 

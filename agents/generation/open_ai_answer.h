@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -18,14 +17,16 @@ struct CompletionAnswer {
   std::string model;
   int64_t created = 0;  // seconds since 1970
   bool include_usage = false;
+  const Tokenizer* tokenizer = nullptr;  // which names tokens, if log-probabilities are wanted; else null
+  bool echo = false;                     // choices begin with their prompts
 };
 
 /// OpenAI's error object, instead of a problem document.
 HttpResponse open_ai_refusal(const HttpProblem& problem);
 
-/// The whole answer: one piece a choice, with all of its text.
-nlohmann::json whole_answer(const CompletionAnswer& answer, const std::vector<CompletionPiece>& choices,
-                            const CompletionUsage& usage);
+/// The whole answer as JSON: one piece a choice, with all of its text.
+std::string whole_answer(const CompletionAnswer& answer, const std::vector<CompletionPiece>& choices,
+                         const CompletionUsage& usage);
 
 /// The chunks of a stream, each as an event of text/event-stream.
 std::string first_chunk(const CompletionAnswer& answer, int choice);  // of a chat: the role

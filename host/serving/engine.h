@@ -76,6 +76,7 @@ struct TokenProbabilities {
 struct GeneratedToken {
   int32_t token = 0;
   const RowProbabilities* probabilities = nullptr;  // null: they were not asked for
+  const TokenProbabilities* prompt = nullptr;       // of the prompt but its first token, with the first; null: likewise
 };
 
 struct RequestResult {

@@ -276,7 +276,10 @@ void Engine::State::collect(RunningPass& pass) {
       continue;
     }
     if (job.request.want_probe && entry.decoding) keep_mass(job, i);
-    accept(job, {rows.back().token, job.request.likely < 0 ? nullptr : &picks->probabilities(next - 1)});
+    accept(job, {.token = rows.back().token,
+                 .probabilities = job.request.likely < 0 ? nullptr : &picks->probabilities(next - 1),
+                 .prompt =
+                     job.request.prompt_probabilities && job.result.tokens.empty() ? &job.result.prompt_probabilities : nullptr});
   }
 }
 

@@ -122,15 +122,16 @@ class FileTokenizer final : public Tokenizer {
     bool first = true;
     for (const int32_t id : ids) {
       if (id < 0 || id >= vocabulary() || !known_[id] || (skip_special && special_[id])) continue;
-      if (byte_decoder_) {
-        text += from_byte_characters(tokens_[id]);
-      } else {
-        if (!first) text += ' ';
-        text += tokens_[id];
-      }
+      if (!byte_decoder_ && !first) text += ' ';
+      text += bytes_of(id);
       first = false;
     }
     return byte_decoder_ ? valid_utf8(text) : text;
+  }
+
+  std::string bytes_of(int32_t id) const override {
+    if (id < 0 || id >= vocabulary() || !known_[id]) return {};
+    return byte_decoder_ ? from_byte_characters(tokens_[id]) : tokens_[id];
   }
 
   int vocabulary() const override { return static_cast<int>(tokens_.size()); }

@@ -22,6 +22,8 @@ class Tokenizer {
   virtual std::vector<int32_t> encode_as_written(std::string_view text) const = 0;
   /// Text of `ids`. `skip_special` leaves special tokens out.
   virtual std::string decode(std::span<const int32_t> ids, bool skip_special = true) const = 0;
+  /// What a token stands for, special ones included: bytes, which need not be whole characters. Empty if there is none of `id`.
+  virtual std::string bytes_of(int32_t id) const { return decode({&id, 1}, false); }
   virtual int vocabulary() const = 0;
   /// Id of one token's text, or -1.
   virtual int32_t id_of(std::string_view token) const = 0;

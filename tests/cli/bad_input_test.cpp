@@ -286,6 +286,8 @@ TEST(BadRequest, AServerRefusesFlowsThatItsDeviceDoesNotTake) {
                                          "' }\nfunction flow.index(q, c) return sluice.window { last = 4 } end\nreturn flow\n");
   };
   expect_refused(run_sluice({"serve", "--port", "0", "--flow", flow("e4m3")}), "the CPU keeps KV as bf16 or f32");
+  expect_refused(run_sluice({"serve", "--port", "0", "--kv", "e4m3"}), "K and V in e4m3 on cpu");
+  expect_refused(run_sluice({"serve", "--port", "0", "--device", "cuda", "--kv", "f32"}), "K and V in f32 on cuda");
   expect_refused(run_sluice({"bench", "index", "--seconds", "0", "--flow", flow("e4m3")}), "the CPU keeps KV as bf16 or f32");
   expect_refused(run_sluice({"serve", "--port", "0", "--device", "cuda", "--flow", flow("f32")}), "KV as f32");
 }

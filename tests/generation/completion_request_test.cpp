@@ -66,6 +66,21 @@ TEST(CompletionRequest, ReadsOptionsAndTheirDefaults) {
   EXPECT_TRUE(full.ignore_eos && full.stream && full.echo && full.include_usage);
 }
 
+TEST(CompletionRequest, ReadsWhichLogProbabilitiesAreWanted) {
+  EXPECT_EQ(parse({{"prompt", "a"}}).likely, -1);
+  EXPECT_EQ(parse({{"prompt", "a"}, {"logprobs", 0}}).likely, 0);
+  EXPECT_EQ(parse({{"prompt", "a"}, {"logprobs", 20}}).likely, 20);
+  EXPECT_EQ(parse({{"prompt", "a"}, {"echo", true}, {"max_tokens", 0}}).max_tokens, 0);
+  const auto chat = [](Json more) {
+    more["messages"] = {{{"role", "user"}, {"content", "a"}}};
+    return parse(more, CompletionKind::kChat).likely;
+  };
+  EXPECT_EQ(chat({}), -1);
+  EXPECT_EQ(chat({{"logprobs", false}, {"top_logprobs", 0}}), -1);
+  EXPECT_EQ(chat({{"logprobs", true}}), 0);
+  EXPECT_EQ(chat({{"logprobs", true}, {"top_logprobs", 20}}), 20);
+}
+
 TEST(CompletionRequest, IgnoresNullsUnknownFieldsAndWhatChangesNothing) {
   EXPECT_EQ(refused_field(R"({"prompt":"a","logprobs":null,"presence_penalty":0.0,"user":"me","best_of":1,"what":[{}]})"),
             "accepted");
@@ -117,7 +132,15 @@ TEST(CompletionRequest, NamesTheFieldAtFault) {
       {R"({"prompt":"a","stop_token_ids":"x"})", "stop_token_ids"},
       {R"({"prompt":"a","stream":"yes"})", "stream"},
       {R"({"prompt":"a","stream_options":{"include_usage":true}})", "stream_options"},
-      {R"({"prompt":"a","logprobs":0})", "logprobs"},
+      {R"({"prompt":"a","logprobs":21})", "logprobs"},
+      {R"({"prompt":"a","logprobs":-1})", "logprobs"},
+      {R"({"prompt":"a","logprobs":true})", "logprobs"},
+      {R"({"prompt":"a","logprobs":1.5})", "logprobs"},
+      {R"({"prompt":"a","logprobs":1,"top_logprobs":1})", "top_logprobs"},
+      {R"({"prompt":"a","prompt_logprobs":0})", "prompt_logprobs"},
+      {R"({"prompt":"a","return_tokens_as_token_ids":true})", "return_tokens_as_token_ids"},
+      {R"({"prompt":"a","echo":1})", "echo"},
+      {R"({"prompt":"a","max_tokens":-1,"echo":true})", "max_tokens"},
       {R"({"prompt":"a","presence_penalty":0.5})", "presence_penalty"},
       {R"({"prompt":"a","logit_bias":{"5":1}})", "logit_bias"},
       {R"({"prompt":"a","allowed_token_ids":[5]})", "allowed_token_ids"},
@@ -139,7 +162,12 @@ TEST(CompletionRequest, NamesTheFieldAtFault) {
       {R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})", "messages"},
       {R"({"messages":[{"role":"user","content":"a"}],"tools":[{"type":"function"}]})", "tools"},
       {R"({"messages":[{"role":"user","content":"a"}],"response_format":{"type":"json_object"}})", "response_format"},
-      {R"({"messages":[{"role":"user","content":"a"}],"logprobs":true})", "logprobs"},
+      {R"({"messages":[{"role":"user","content":"a"}],"logprobs":2})", "logprobs"},
+      {R"({"messages":[{"role":"user","content":"a"}],"top_logprobs":2})", "top_logprobs"},
+      {R"({"messages":[{"role":"user","content":"a"}],"logprobs":false,"top_logprobs":2})", "top_logprobs"},
+      {R"({"messages":[{"role":"user","content":"a"}],"logprobs":true,"top_logprobs":21})", "top_logprobs"},
+      {R"({"messages":[{"role":"user","content":"a"}],"logprobs":true,"top_logprobs":"2"})", "top_logprobs"},
+      {R"({"messages":[{"role":"user","content":"a"}],"max_tokens":0})", "max_tokens"},
       {R"({"messages":[{"role":"user","content":"a"}],"echo":true})", "echo"},
       {R"({"messages":[{"role":"user","content":"a"}],"chat_template":"{{ 1 }}"})", "chat_template"},
       {R"({"messages":[{"role":"user","content":"a"}],"documents":[{}]})", "documents"},

@@ -35,6 +35,13 @@ TEST(EngineOptions, EnginesOnAGpuAreLarger) {
   }
 }
 
+TEST(EngineOptions, KeysAndValuesHaveTheTypeThatIsNamed) {
+  GenerationOptions options;
+  EXPECT_EQ(options_of_engine(options, device_called("cpu"), {}).kv, DataType::kBF16);
+  options.kv = DataType::kF32;
+  EXPECT_EQ(options_of_engine(options, device_called("cpu"), {}).kv, DataType::kF32);
+}
+
 TEST(EngineOptions, EnginesShareTheMemoryOfAGpu) {
   GenerationOptions options;
   const DeviceInfo gpu = device_called("cuda");

@@ -155,7 +155,7 @@ TEST_F(GenerationApiTest, RefusesInOpenAisWords) {
   };
   refused({{"prompt", "a"}, {"model", "gpt-5"}}, 404, "model");
   refused({{"prompt", "a"}, {"flow", "../../etc/passwd"}}, 400, "flow");
-  refused({{"prompt", "a"}, {"logprobs", 2}}, 400, "logprobs");
+  refused({{"prompt", "a"}, {"logprobs", 21}}, 400, "logprobs");
   refused({{"prompt", {99999}}}, 400, "");                         // outside the vocabulary
   refused({{"prompt", "a"}, {"max_tokens", 1'000'000}}, 400, "");  // beyond the model's positions
   refused({{"prompt", "a"}, {"max_tokens", 1 << 20}}, 400, "");

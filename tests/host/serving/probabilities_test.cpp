@@ -182,15 +182,21 @@ TEST_F(EngineProbabilities, AreThereWhenATokenIs) {
   asked.likely = 2;
   asked.given = {3, 1};
   asked.sampling = {.temperature = 1, .seed = 4};
+  asked.prompt_probabilities = true;
   engine.submit(asked);
   std::vector<float> seen;
+  std::vector<float> of_prompt;
   engine.on_token([&](uint64_t, const GeneratedToken& generated) {
     ASSERT_NE(generated.probabilities, nullptr);
+    EXPECT_EQ(generated.prompt != nullptr, seen.empty()) << "with the first alone";
+    if (generated.prompt != nullptr) of_prompt = generated.prompt->of_tokens;
     seen.push_back(generated.probabilities->of_token);
   });
   const auto results = engine.run_all();
   EXPECT_EQ(results[0].tokens.size(), 6U) << "after what is given it goes on by itself";
   EXPECT_EQ(seen, results[0].probabilities.of_tokens);
+  EXPECT_EQ(of_prompt, results[0].prompt_probabilities.of_tokens);
+  EXPECT_EQ(of_prompt.size(), 19U);
   EXPECT_EQ(results[0].tokens[0], 3);
   EXPECT_EQ(results[0].tokens[1], 1);
 }
