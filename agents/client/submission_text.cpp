@@ -57,7 +57,7 @@ std::string stages_text(const json& stages) {
   return "\n" + aligned_table(rows);
 }
 
-/// Accuracy of each task and length beside dense attention's.
+/// Accuracy of each task and length beside dense attention's, and losses where there are any.
 std::string tasks_text(const json& metrics) {
   std::map<std::pair<std::string, int64_t>, std::map<std::string, json>> tasks;
   for (const json& metric : metrics) {
@@ -67,13 +67,17 @@ std::string tasks_text(const json& metrics) {
     tasks[{text_of(metric, "task"), tokens.is_number_integer() ? tokens.get<int64_t>() : 0}][text_of(metric, "name")] = metric;
   }
   if (tasks.empty()) return {};
+  const bool has_loss =
+      std::any_of(tasks.begin(), tasks.end(), [](const auto& task) { return task.second.contains(metrics::kLoss.name); });
   std::vector<TableRow> rows = {{"task", "tokens", metrics::kAccuracy.column, metrics::kDenseAccuracy.column}};
+  if (has_loss) rows.back().push_back(metrics::kLoss.column);
   for (const auto& [key, named] : tasks) {
     const auto cell = [&named = named](const char* name) {
       const auto found = named.find(name);
       return found == named.end() ? "-" : metric_text(name, found->second);
     };
     rows.push_back({key.first, std::to_string(key.second), cell(metrics::kAccuracy.name), cell(metrics::kDenseAccuracy.name)});
+    if (has_loss) rows.back().push_back(cell(metrics::kLoss.name));
   }
   return "\n" + aligned_table(rows);
 }

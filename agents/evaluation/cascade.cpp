@@ -167,7 +167,7 @@ class Cascade {
     Scores dense;
     std::vector<Scores> flows(entrants_.size());
     DocumentBatches batches(task, context_, seed_, runner_.batch_size(task.tokens));
-    for (const int of_batch : pairs_of_batches(batches.count())) {
+    for (const int of_batch : pairs_of_batches(task, batches.count())) {
       const std::vector<JobDocument> documents = batches.next();
       if (!only_times || of_batch > 0) answer(stage, task, documents, dense, flows, of_batch);
     }
@@ -215,8 +215,8 @@ class Cascade {
   }
 
   /// How many pairs are timed of each batch of a task.
-  std::vector<int> pairs_of_batches(size_t count) {
-    return timed() == 0 ? std::vector<int>(count, 0) : speed_pairs_.of_batches(count, only_times());
+  std::vector<int> pairs_of_batches(const SuiteTask& task, size_t count) {
+    return timed() == 0 || !task.is_timed ? std::vector<int>(count, 0) : speed_pairs_.of_batches(count, only_times());
   }
 
   void time(Entrant& entrant, const SuiteTask& task, const PrefilledBatch& batch, const Answers& answers, int pairs) {

@@ -68,13 +68,6 @@ inline constexpr MetricInfo kDenseAccuracy = {.name = "dense_accuracy",
                                               .form = MetricForm::kShare,
                                               .better = MetricSide::kNeither,
                                               .report = {ReportPlace::kTasks, "dense_accuracy", "dense_low", "dense_high"}};
-inline constexpr MetricInfo kLoss = {.name = "loss",
-                                     .title = "Loss above dense",
-                                     .column = "loss",
-                                     .meaning = "nats a token of text above dense attention",
-                                     .form = MetricForm::kNats,
-                                     .better = MetricSide::kLower,
-                                     .report = {ReportPlace::kTasks, "loss_difference", "loss_low", "loss_high"}};
 inline constexpr MetricInfo kSpeedup = {.name = "speedup",
                                         .title = "Speed",
                                         .column = "speed",
@@ -96,9 +89,16 @@ inline constexpr MetricInfo kMass = {.name = "mass",
                                      .form = MetricForm::kShare,
                                      .better = MetricSide::kHigher,
                                      .report = {ReportPlace::kLayers, "mass"}};
+inline constexpr MetricInfo kLoss = {.name = "loss",
+                                     .title = "Loss above dense",
+                                     .column = "loss",
+                                     .meaning = "nats a token of text above dense attention",
+                                     .form = MetricForm::kNats,
+                                     .better = MetricSide::kLower,
+                                     .report = {ReportPlace::kTasks, "loss_difference", "loss_low", "loss_high"}};
 
 /// In the order in which they are read.
-inline constexpr std::array kAll = {kAccuracy, kDenseAccuracy, kLoss, kSpeedup, kPagesRead, kMass};
+inline constexpr std::array kAll = {kAccuracy, kDenseAccuracy, kSpeedup, kPagesRead, kMass, kLoss};
 
 /// Null if there is no such metric.
 const MetricInfo* find(std::string_view name);

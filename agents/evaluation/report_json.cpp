@@ -35,8 +35,7 @@ ordered_json loss_to_json(const TaskResult& result) {
   return json;
 }
 
-ordered_json to_json(const TaskResult& result) {
-  if (result.loss) return loss_to_json(result);
+ordered_json answers_to_json(const TaskResult& result) {
   ordered_json json = {{"name", result.task},
                        {"stage", result.stage},
                        {"tokens", result.tokens},
@@ -58,6 +57,11 @@ ordered_json to_json(const TaskResult& result) {
     json["pass_at_k"] = result.pass_at_k;
     json["dense_pass_at_k"] = result.dense_pass_at_k;
   }
+  return json;
+}
+
+ordered_json to_json(const TaskResult& result) {
+  ordered_json json = result.loss ? loss_to_json(result) : answers_to_json(result);
   if (!result.counted) json["counted"] = false;
   return json;
 }

@@ -9,7 +9,9 @@ namespace {
 
 int pairs_of_a_task(const Suite& suite) {
   size_t tasks = 0;
-  for (const SuiteStage& stage : suite.stages) tasks += stage.tasks.size();
+  for (const SuiteStage& stage : suite.stages) {
+    tasks += std::count_if(stage.tasks.begin(), stage.tasks.end(), [](const SuiteTask& task) { return task.is_timed; });
+  }
   const auto share = (static_cast<size_t>(suite.speed_pairs) + tasks - 1) / std::max<size_t>(1, tasks);
   return static_cast<int>(std::max<size_t>(2, share));
 }

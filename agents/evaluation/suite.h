@@ -23,6 +23,7 @@ struct SuiteTask {
   int generations = 1;    // a problem, sampled (jsonl)
   int k = 1;              // of pass@k (jsonl)
   int max_tokens = 4096;  // of one generation (jsonl)
+  bool is_timed = true;   // some of its questions are answered once more for their speed, where a suite measures that
   std::shared_ptr<const std::vector<Problem>> problems;  // (jsonl), once prepare_suite has read them
 
   std::shared_ptr<const TextTokens> text;  // (texts), likewise

@@ -7,7 +7,7 @@ double prefill_work(const SuiteTask& task) { return static_cast<double>(task.tok
 double decode_work(const SuiteTask& task) { return static_cast<double>(task.tokens) * task.samples / 8; }
 
 double speed_work(const Suite& suite, const SuiteTask& task) {
-  return suite.speed_pairs == 0 ? 0 : static_cast<double>(task.tokens) * suite.speed_batch / 8;
+  return suite.speed_pairs == 0 || !task.is_timed ? 0 : static_cast<double>(task.tokens) * suite.speed_batch / 8;
 }
 
 double planned_work(const Suite& suite, size_t flows) {

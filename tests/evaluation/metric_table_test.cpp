@@ -57,12 +57,12 @@ TEST(MetricTable, SaysWhatIsBetter) {
   EXPECT_TRUE(metrics::is_better_high("luck"));
   EXPECT_FALSE(metrics::is_better_high("pages_read"));
   EXPECT_FALSE(metrics::is_better_high("loss"));
-  EXPECT_EQ(metrics::better_low(), "loss and pages_read");
+  EXPECT_EQ(metrics::better_low(), "pages_read and loss");
 }
 
 TEST(MetricTable, IsToldInWords) {
-  EXPECT_EQ(metrics::names(), "accuracy, dense_accuracy, loss, speedup, pages_read, mass");
-  EXPECT_EQ(metrics::compared(), "accuracy, loss, speedup, pages_read or mass");
+  EXPECT_EQ(metrics::names(), "accuracy, dense_accuracy, speedup, pages_read, mass, loss");
+  EXPECT_EQ(metrics::compared(), "accuracy, speedup, pages_read, mass or loss");
   EXPECT_EQ(
       metrics::compared(true),
       "accuracy, loss (nats a token of text above dense attention), speedup (times dense decoding), pages_read or mass (share "

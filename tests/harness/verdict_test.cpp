@@ -35,6 +35,8 @@ Report whole_report() {
   flow.stages = {{"verify", 0.5}, {"numerical", 1.5}, {"short", 10}, {"long", 20}, {"speed", 5}};
   flow.tasks = {task("short", "salad", 0.5), task("short", "trace", 1), task("long", "salad", 0.75)};
   flow.tasks[2].tokens = 4096;
+  flow.tasks.push_back(task("long", "text", 0.75));
+  flow.tasks[3].loss = LossResult{2.5, 2.25, {0.25, 0.25}, 0.25, Interval{0.25, 0.25}};
   flow.speed.emplace();
   flow.speed->speedup = {2, 1.5, 2.5};
   flow.speed->pages_read = 0.25;
@@ -60,7 +62,7 @@ TEST(Verdict, HasAStageForEachThatTheFlowCameTo) {
   const json tasks = json::parse(verdict.stages[2].details)["tasks"];
   ASSERT_EQ(tasks.size(), 2U);
   EXPECT_EQ(tasks[0]["lost"], 3);
-  EXPECT_EQ(json::parse(verdict.stages[3].details)["tasks"].size(), 1U);
+  EXPECT_EQ(json::parse(verdict.stages[3].details)["tasks"].size(), 2U);
   EXPECT_EQ(json::parse(verdict.stages[0].details), json::object());
 }
 
@@ -73,8 +75,18 @@ TEST(Verdict, HasSpeedWithTheMassOfEachLayer) {
   EXPECT_EQ(speed["pages_read"], 0.25);
   EXPECT_EQ(metric(verdict, "mass").value, 0.75);
   EXPECT_EQ(metric(verdict, "speedup").unit, "x dense");
-  EXPECT_EQ(metric(verdict, "accuracy").value, 0.75) << "the mean of three tasks";
+  EXPECT_EQ(metric(verdict, "accuracy").value, 0.75) << "the mean of four tasks";
+  EXPECT_EQ(metric(verdict, "loss").value, 0.25) << "of those that have it";
+  EXPECT_EQ(metric(verdict, "loss", "text").low, 0.25);
   EXPECT_EQ(metric(verdict, "accuracy", "trace").value, 1);
+}
+
+TEST(Verdict, MeansLeaveOutWhatDenseAttentionDoesNotAnswer) {
+  Report report = whole_report();
+  report.flows[0].tasks[0].counted = false;
+  const store::Verdict verdict = verdict_of(to_json(report));
+  EXPECT_NEAR(metric(verdict, "accuracy").value, 2.5 / 3, 1e-12);
+  EXPECT_EQ(metric(verdict, "accuracy", "salad").value, 0.5) << "it is told all the same";
 }
 
 TEST(Verdict, HasEveryMetricOfTheTableForTheWholeEvaluation) {
@@ -93,7 +105,7 @@ TEST(Verdict, NamesTheStageThatEndedTheFlow) {
   flow.stage = "short";
   flow.message = "accuracy 0.2";
   flow.stages.erase(flow.stages.begin() + 3);
-  flow.tasks.pop_back();
+  flow.tasks.resize(2);
   const store::Verdict verdict = verdict_of(to_json(report));
   ASSERT_EQ(verdict.stages.size(), 4U);
   EXPECT_EQ(verdict.stages[2].status, StageStatus::kFailed);

@@ -12,8 +12,8 @@ export interface Metric {
 export const kMetrics: readonly Metric[] = [
   { name: 'accuracy', title: 'Accuracy', form: 'share', interval: true, better: 'higher' },
   { name: 'dense_accuracy', title: 'Dense accuracy', form: 'share', interval: true },
-  { name: 'loss', title: 'Loss above dense', form: 'nats', interval: true, better: 'lower' },
   { name: 'speedup', title: 'Speed', form: 'ratio', interval: true, better: 'higher' },
   { name: 'pages_read', title: 'Pages read', form: 'share', interval: false, better: 'lower' },
   { name: 'mass', title: 'Attention mass', form: 'share', interval: false, better: 'higher' },
+  { name: 'loss', title: 'Loss above dense', form: 'nats', interval: true, better: 'lower' },
 ];
