@@ -9,6 +9,7 @@
 #include "agents/cli/arguments.h"
 #include "agents/cli/commands.h"
 #include "agents/cli/server_life.h"
+#include "agents/evaluation/suite.h"
 #include "scripting/base/error.h"
 #include "scripting/base/freed_memory.h"
 #include "scripting/graph/types.h"
@@ -87,7 +88,7 @@ void add_judging(CLI::App& command, HarnessOptions& harness) {
       ->needs(data)
       ->capture_default_str();
   command.add_option("--suite", harness.suite, "By which they are judged unless they say otherwise")
-      ->check(CLI::IsMember({"verify", "quick", "full"}))
+      ->check(CLI::IsMember(built_in_suites()))
       ->needs(data)
       ->capture_default_str();
 }

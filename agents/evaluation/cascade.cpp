@@ -123,9 +123,6 @@ class Cascade {
     if (report_.dense.size() > first) judge(stage, first);
   }
 
-  /// What a model that was not made for these tasks does not answer tells flows apart by luck alone.
-  double least_dense() const { return context_.english() ? 0.5 : 0; }
-
   std::string why_not_judged() const {
     const std::vector<std::string>& reasons = report_.errors.empty() ? report_.notes : report_.errors;
     return reasons.empty() ? "no stage judged it" : fmt::format("no stage judged it: {}", reasons.front());
@@ -176,7 +173,7 @@ class Cascade {
     if (only_times) return progress_.shrink(prefill_work(task) + static_cast<double>(entrants_.size() + 1) * decode_work(task));
     report_.dense.push_back(summarise(stage, task, dense, dense));
     TaskResult& by_dense = report_.dense.back();
-    by_dense.counted = by_dense.accuracy >= least_dense();
+    by_dense.counted = task.is_problem_set() || by_dense.accuracy >= suite_.least_dense;
     if (!by_dense.counted) {
       report_.notes.push_back(
           fmt::format("{}: dense attention answers {:.0f}%; left out of means", title_of(task), 100 * by_dense.accuracy));

@@ -65,7 +65,10 @@ void leave_out_long(Suite& suite, const TaskContext& context) {
   for (SuiteStage& stage : suite.stages) {
     std::erase_if(stage.tasks, [&](const SuiteTask& task) { return !task.is_problem_set() && task.tokens > context.positions; });
   }
+  double threshold = 0;  // of what is left out
+  for (const SuiteStage& stage : suite.stages) threshold = std::max(threshold, stage.tasks.empty() ? stage.threshold : 0);
   std::erase_if(suite.stages, [](const SuiteStage& stage) { return stage.tasks.empty(); });
+  if (!suite.stages.empty()) suite.stages.back().threshold = std::max(suite.stages.back().threshold, threshold);
   if (suite.stages.empty()) {
     throw InputError(
         fmt::format("the model has {} positions, fewer than any task of the suite {}", context.positions, suite.name),
@@ -116,7 +119,7 @@ DocumentSource::DocumentSource(const SuiteTask& task, const TaskContext& context
     : task_(task), context_(context), seed_(seed), samples_(task.samples) {
   if (task.is_text()) {
     if (!task.text) throw InternalError("a text that was not read");
-    Rng rng(seed, fmt::format("windows/{}", task.tokens));  // of text and copy the same, whose beginnings are then prefilled once
+    Rng rng(seed, fmt::format("windows/{}", task.tokens));  // of text and copy the same
     windows_ = draw_windows(*task.text, task.tokens, task.samples, rng);
     samples_ = static_cast<int>(windows_.size());
   }

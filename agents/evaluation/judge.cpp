@@ -1,12 +1,28 @@
 #include "agents/evaluation/judge.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "agents/evaluation/documents.h"
 #include "host/serving/engine.h"
 
 namespace sluice {
+namespace {
+
+/// Does `what` at the end of a block, however it is left.
+class AtEnd {
+ public:
+  explicit AtEnd(std::function<void()> what) : what_(std::move(what)) {}
+  ~AtEnd() { what_(); }
+  AtEnd(const AtEnd&) = delete;
+  AtEnd& operator=(const AtEnd&) = delete;
+
+ private:
+  std::function<void()> what_;
+};
+
+}  // namespace
 
 Judge::Judge(std::string path, const std::string& device, int threads, size_t cache_bytes)
     : path_(std::move(path)),
@@ -35,13 +51,15 @@ const TaskContext& Judge::context() {
 }
 
 void Judge::prepare(Suite& suite) {
-  if (device_->info().name == "cpu") {
+  if (device_->info().name == "cpu" && suite.fewer_on_cpu > 1) {
     for (SuiteStage& stage : suite.stages) {
-      for (SuiteTask& task : stage.tasks) task.samples = std::max(1, task.samples / suite.fewer_on_cpu);
+      for (SuiteTask& task : stage.tasks) {
+        if (!task.is_problem_set()) task.samples = std::max(1, task.samples / suite.fewer_on_cpu);
+      }
     }
   }
+  const AtEnd forget([this] { texts_.forget_files(); });
   prepare_suite(suite, context(), texts_);
-  texts_.forget_files();
 }
 
 void Judge::load() {
@@ -67,8 +85,8 @@ void Judge::check(const Model& model) {
 
 Report Judge::judge(const Suite& suite, const std::vector<Contestant>& contestants, const Seed& seed, Progress& progress) {
   load();
+  const AtEnd forget([this] { runner_->forget(); });
   Report report = run_cascade(suite, contestants, *cache_, context(), seed, progress);
-  runner_->forget();
   const Report about = blank_report();
   report.device = about.device;
   report.device_description = about.device_description;

@@ -77,6 +77,7 @@ std::vector<std::shared_ptr<const KvSnapshot>> prefill_all(std::vector<Prefilled
     request.max_tokens = 1;
     request.ignore_eos = true;
     request.want_snapshot = true;
+    request.snapshot = std::move(prompt.snapshot);
     ids.push_back(engine.submit(std::move(request)));
   }
   std::vector<std::shared_ptr<const KvSnapshot>> snapshots(ids.size());
@@ -147,7 +148,7 @@ std::unique_ptr<EngineBatch> prefill_documents(const std::vector<JobDocument>& d
     size_t first = 0;
     size_t end = 0;
     size_t shared = SIZE_MAX;
-    std::shared_ptr<const KvSnapshot> snapshot = nullptr;
+    std::shared_ptr<const KvSnapshot> known = nullptr;  // of most of it
   };
   std::vector<Part> parts;
   for (const JobDocument& document : documents) {
@@ -159,23 +160,24 @@ std::unique_ptr<EngineBatch> prefill_documents(const std::vector<JobDocument>& d
       const auto& tokens = batch->prompts[i].tokens;
       part.shared = std::min(part.shared, common_prefix(tokens, begin, tokens.size() - 1));
     }
-    part.snapshot = known_beginning(known, std::span(begin).first(part.shared));
+    part.known = known_beginning(known, std::span(begin).first(part.shared));
   }
   known.clear();  // before more is made
-  std::vector<PrefilledPrompt> missing;
-  for (const Part& part : parts) {
-    if (part.shared == 0 || part.snapshot != nullptr) continue;
-    // A snapshot leaves out the last token of the prompt, so one more is asked for.
-    const auto begin = batch->prompts[part.first].tokens.begin();
-    missing.emplace_back().tokens.assign(begin, begin + static_cast<ptrdiff_t>(part.shared) + 1);
-  }
-  const auto made = prefill_all(std::move(missing), device, model);
-  size_t next = 0;
+  std::vector<PrefilledPrompt> beginnings;
   for (Part& part : parts) {
     if (part.shared == 0) continue;
-    if (part.snapshot == nullptr) part.snapshot = made.at(next++);
-    for (size_t i = part.first; i < part.end; ++i) batch->prompts[i].snapshot = part.snapshot;
-    known.push_back(part.snapshot);
+    // A snapshot leaves out the last token of the prompt, so one more is asked for.
+    const auto begin = batch->prompts[part.first].tokens.begin();
+    PrefilledPrompt& beginning = beginnings.emplace_back();
+    beginning.tokens.assign(begin, begin + static_cast<ptrdiff_t>(part.shared) + 1);
+    beginning.snapshot = std::move(part.known);
+  }
+  const auto snapshots = prefill_all(std::move(beginnings), device, model);
+  size_t next = 0;
+  for (const Part& part : parts) {
+    if (part.shared == 0) continue;
+    known.push_back(snapshots.at(next++));
+    for (size_t i = part.first; i < part.end; ++i) batch->prompts[i].snapshot = known.back();
   }
   return batch;
 }

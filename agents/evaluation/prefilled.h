@@ -43,8 +43,8 @@ EngineOptions engine_options(const std::vector<PrefilledPrompt>& prompts, const 
 /// K and V of documents that were prefilled last: other questions may begin as these did.
 using KnownBeginnings = std::vector<std::shared_ptr<const KvSnapshot>>;
 
-/// Prefills the common text of each document once, with dense attention; where one of `known` has nearly all of it, that one is
-/// taken, and whoever answers computes the rest. `known` is then of these documents. Throws InputError if a prompt is too long
+/// Prefills the common text of each document once, with dense attention; where one of `known` has nearly all of it, only the rest
+/// is computed. `known` is then of these documents. Throws InputError if a prompt is too long
 /// for the model.
 std::unique_ptr<EngineBatch> prefill_documents(const std::vector<JobDocument>& documents, Device& device, const Model& model,
                                                const Tokenizer& tokenizer, KnownBeginnings& known);

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <string_view>
 
@@ -61,29 +62,37 @@ double mean_of(const std::vector<double>& values) {
   return values.empty() ? 0 : sum / static_cast<double>(values.size());
 }
 
-/// Over all windows of a group: that of dense attention beside itself, of a flow what it has above that. Empty for other groups.
-std::string loss_cell(const std::vector<TaskResult>& results, const std::string& group) {
+/// Whose results they are.
+enum class Side : uint8_t { kDense, kFlow };
+
+/// The mean over the texts of a group: of dense attention its loss, of a flow what it has above that. Empty for other groups.
+std::string loss_cell(const std::vector<TaskResult>& results, const std::string& group, Side side) {
+  std::vector<double> dense;
   std::vector<double> differences;
-  double dense = 0;
-  bool is_dense = true;
+  double below = 0;  // squares of how far intervals reach
+  double above = 0;
+  bool has_interval = true;
   for (const TaskResult& result : results) {
     if (result.group != group || !result.loss) continue;
     const LossResult& loss = *result.loss;
-    is_dense &= loss.loss == loss.dense_loss && loss.difference == 0;
-    dense += loss.dense_loss * static_cast<double>(loss.differences.size());
-    differences.insert(differences.end(), loss.differences.begin(), loss.differences.end());
+    dense.push_back(loss.dense_loss);
+    differences.push_back(loss.difference);
+    has_interval &= loss.interval.has_value();
+    if (!loss.interval) continue;
+    below += std::pow(loss.difference - loss.interval->low, 2);
+    above += std::pow(loss.interval->high - loss.difference, 2);
   }
-  if (differences.empty()) return {};
-  if (is_dense) return fmt::format("{:.3f}", dense / static_cast<double>(differences.size()));
+  if (dense.empty()) return {};
+  if (side == Side::kDense) return fmt::format("{:.3f}", mean_of(dense));
   const double mean = mean_of(differences);
-  if (differences.size() == 1) return metrics::number_text(metrics::kLoss.name, mean);
-  const Interval interval = bootstrap_mean(differences);
-  return metrics::number_text(metrics::kLoss.name, mean, interval.low, interval.high);
+  if (!has_interval) return metrics::number_text(metrics::kLoss.name, mean);
+  const auto count = static_cast<double>(differences.size());
+  return metrics::number_text(metrics::kLoss.name, mean, mean - std::sqrt(below) / count, mean + std::sqrt(above) / count);
 }
 
 /// Over all samples of a group.
-std::string accuracy_cell(const std::vector<TaskResult>& results, const std::string& group) {
-  if (std::string loss = loss_cell(results, group); !loss.empty()) return loss;
+std::string accuracy_cell(const std::vector<TaskResult>& results, const std::string& group, Side side) {
+  if (std::string loss = loss_cell(results, group, side); !loss.empty()) return loss;
   std::vector<std::vector<Cluster>> tasks;
   double successes = 0;
   double samples = 0;
@@ -110,10 +119,10 @@ std::string pass_cell(const std::vector<TaskResult>& results, const Column& colu
   return problems == 0 ? "-" : fmt::format("{:.0f}%", 100 * sum / problems);
 }
 
-TableRow cells(const std::vector<TaskResult>& results, const std::vector<Column>& columns) {
+TableRow cells(const std::vector<TaskResult>& results, const std::vector<Column>& columns, Side side) {
   TableRow row;
   for (const Column& column : columns) {
-    row.push_back(column.k > 0 ? pass_cell(results, column) : accuracy_cell(results, column.group));
+    row.push_back(column.k > 0 ? pass_cell(results, column) : accuracy_cell(results, column.group, side));
   }
   return row;
 }
@@ -132,7 +141,7 @@ std::string mass_cell(const auto& speed) { return metrics::number_text(metrics::
 
 TableRow flow_row(const FlowReport& flow, const std::vector<Column>& columns) {
   TableRow row = {flow.name};
-  append(row, cells(flow.tasks, columns));
+  append(row, cells(flow.tasks, columns, Side::kFlow));
   if (flow.speed) {
     append(row, {speed_cell(*flow.speed), pages_cell(*flow.speed), mass_cell(*flow.speed)});
   } else {
@@ -150,7 +159,7 @@ std::string task_table(const Report& report) {
     for (const TaskResult& task : flow.tasks) {
       if (task.loss) {
         rows.push_back({flow.name, task.stage, task.task, std::to_string(task.tokens), std::to_string(task.samples),
-                        std::to_string(task.documents), loss_cell({task}, task.group),
+                        std::to_string(task.documents), loss_cell({task}, task.group, Side::kFlow),
                         fmt::format("{:.3f}", task.loss->dense_loss), "-", "-", "-"});
         continue;
       }
@@ -185,7 +194,7 @@ std::string to_table(const Report& report, bool details) {
   for (const Column& column : columns) header.push_back(title_of(column, columns));
   append(header, {metrics::kSpeedup.column, metrics::kPagesRead.column, metrics::kMass.column, "status"});
   TableRow dense = {"(dense)"};
-  append(dense, cells(report.dense, columns));
+  append(dense, cells(report.dense, columns, Side::kDense));
   append(dense, {"1", "100%", "100%", ""});
   std::vector<TableRow> rows = {header, dense};
   for (const FlowReport& flow : report.flows) rows.push_back(flow_row(flow, columns));

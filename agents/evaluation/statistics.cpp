@@ -135,15 +135,24 @@ double sign_flip(std::span<const int> differences) {
 
 Interval bootstrap_mean(std::span<const double> values) {
   constexpr int kSamples = 4000;
+  constexpr size_t kFew = 8;
   if (values.size() < 2) throw InternalError("an interval of one value");
   const auto count = static_cast<double>(values.size());
+  const double t = student975(static_cast<int>(values.size()) - 1);
+  if (values.size() < kFew) {
+    const double mean = std::accumulate(values.begin(), values.end(), 0.0) / count;
+    double squares = 0;
+    for (const double value : values) squares += (value - mean) * (value - mean);
+    const double spread = t * std::sqrt(squares / (count * (count - 1)));
+    return {mean - spread, mean + spread};
+  }
   std::mt19937_64 random(0x5eed);  // whose numbers the standard fixes; distributions it does not
   std::vector<double> means(kSamples);
   for (double& mean : means) {
     for (size_t i = 0; i < values.size(); ++i) mean += values[random() % values.size()] / count;
   }
   std::sort(means.begin(), means.end());
-  const double spread = std::sqrt(count / (count - 1)) * student975(static_cast<int>(values.size()) - 1);
+  const double spread = std::sqrt(count / (count - 1)) * t;
   const double level = std::erfc(spread / std::numbers::sqrt2) / 2;
   const auto tail = static_cast<size_t>(level * kSamples);
   return {means[tail], means[kSamples - 1 - tail]};

@@ -37,9 +37,9 @@ Interval pooled_wilson(std::span<const std::vector<Cluster>> tasks);
 /// same questions; documents with one difference at most make it McNemar's exact test.
 double sign_flip(std::span<const int> differences);
 
-/// The 95 % interval of the mean of `values`, at least two, by the bootstrap: percentiles of the means of samples drawn with
-/// replacement, at levels that make up for few values (the expanded percentile interval: Hesterberg 2015, section 4.4). The same
-/// for every call.
+/// The 95 % interval of the mean of `values`, at least two. Of eight or more by the bootstrap: percentiles of the means of
+/// samples drawn with replacement, at levels that make up for few values (the expanded percentile interval: Hesterberg 2015,
+/// section 4.4), the same for every call. Of fewer, whose samples are too few, by Student's t.
 Interval bootstrap_mean(std::span<const double> values);
 
 struct Ratio {

@@ -1,6 +1,7 @@
 #include "agents/evaluation/suite.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -81,6 +82,7 @@ Suite real_suite() {
   suite.name = "real";
   suite.leaves_out_long = true;
   suite.fewer_on_cpu = 16;
+  suite.least_dense = 0.5;
   suite.speed_pairs = 12;
   for (const int tokens : {2048, 4096, 8192}) {
     suite.stages.push_back({fmt::format("{} tokens", tokens), 0, {}});
@@ -227,7 +229,14 @@ Suite parse_suite(std::string_view text, const std::string& name) {
   return suite;
 }
 
-bool is_built_in(std::string_view name) { return name == "verify" || name == "quick" || name == "full" || name == "real"; }
+const std::vector<std::string>& built_in_suites() {
+  static const std::vector<std::string> names = {"verify", "quick", "full", "real"};
+  return names;
+}
+
+bool is_built_in(std::string_view name) {
+  return std::find(built_in_suites().begin(), built_in_suites().end(), name) != built_in_suites().end();
+}
 
 Suite load_suite(const std::string& name) {
   if (name == "verify") return verify_suite();
@@ -237,7 +246,7 @@ Suite load_suite(const std::string& name) {
   std::error_code error;
   if (name != "-" && !std::filesystem::exists(name, error)) {
     throw InputError(fmt::format("there is no suite \"{}\"", name),
-                     "suites are verify, quick, full, real, or the path of a JSON file");
+                     fmt::format("suites are {}, or the path of a JSON file", fmt::join(built_in_suites(), ", ")));
   }
   return parse_suite(read_input(name, kLargestFile), name_of_input(name));
 }

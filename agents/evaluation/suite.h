@@ -54,6 +54,9 @@ struct Suite {
   int speed_pairs = 24;  // of all tasks together, if their questions are answered soon; 0: speed is not measured
   /// Tasks at contexts that the model does not have are left out, not refused.
   bool leaves_out_long = false;
+  /// Tasks of which dense attention answers less are left out of means: they tell flows apart by luck alone. Problem sets are
+  /// not.
+  double least_dense = 0;
   /// So many times fewer samples where the device is no GPU, unless a number was asked for.
   int fewer_on_cpu = 1;
 };
@@ -71,6 +74,8 @@ struct SuiteChanges {
 /// "verify" (no tasks), "quick", "full", "real", or the path of a JSON file: a list of {"task", "tokens", "samples", "threshold"}
 /// (docs/EVALUATION.md), each a stage of its own. Throws InputError that names the entry and the member.
 Suite load_suite(const std::string& name);
+/// Names of suites that need no file, the shortest first.
+const std::vector<std::string>& built_in_suites();
 /// Whether `name` is that of a suite and not of a file.
 bool is_built_in(std::string_view name);
 /// The same from the text of a file; `name` is used in messages.

@@ -83,12 +83,20 @@ void ChatPrompt::check(const std::string& text) const {
   }
 }
 
+/// Texts in variables may be written into the prompt as well.
+void ChatPrompt::check(const nlohmann::ordered_json& value) const {
+  if (value.is_string()) return check(value.get<std::string>());
+  if (!value.is_structured()) return;
+  for (const auto& [name, inner] : value.items()) check(inner);
+}
+
 std::string ChatPrompt::text(const std::vector<ChatMessage>& messages, const ChatOptions& options) const {
   for (const ChatMessage& message : messages) {
     check(message.content);
     for (const auto& [name, more] : message.more) check(more);
   }
   check_variables(template_.get(), options);
+  check(options.variables);
   if (template_ == nullptr) return written(fixed_chat_format(tokenizer_), messages, options);
   try {
     return template_->prompt(as_json(messages), options);

@@ -36,6 +36,7 @@ class ChatPrompt {
  private:
   /// Refuses a text that holds a separating token.
   void check(const std::string& text) const;
+  void check(const nlohmann::ordered_json& value) const;
 
   const Tokenizer& tokenizer_;
   const std::unique_ptr<const ChatTemplate> template_;

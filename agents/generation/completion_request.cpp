@@ -173,9 +173,10 @@ void read_stream(const JsonObject& body, CompletionRequest& request) {
 void read_template_variables(const JsonObject& body, std::string_view text, CompletionRequest& request) {
   const auto given = field("chat_template_kwargs", [&] { return body.find_object("chat_template_kwargs"); });
   if (given) request.chat.variables = nlohmann::ordered_json::parse(text).at("chat_template_kwargs");
-  for (const char* name : {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message"}) {
+  for (const char* name : {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "bos_token",
+                           "eos_token", "pad_token", "unk_token"}) {
     if (!request.chat.variables.contains(name)) continue;
-    refuse("chat_template_kwargs", fmt::format("\"chat_template_kwargs\" cannot hold \"{}\"; it is a field of its own", name));
+    refuse("chat_template_kwargs", fmt::format("\"chat_template_kwargs\" cannot hold \"{}\", which is set elsewhere", name));
   }
   const std::string* effort = field("reasoning_effort", [&] { return body.find_text("reasoning_effort"); });
   if (effort == nullptr) return;

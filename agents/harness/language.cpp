@@ -13,8 +13,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kSuites[] = {"verify", "quick", "full"};
-
 /// The comment that a script begins with, its first line.
 std::string title_of(const std::string& script) {
   const std::string line = script.substr(0, script.find('\n'));
@@ -41,7 +39,7 @@ std::string operators_text() {
 
 std::string suites_text(const std::string& usual) {
   std::string text;
-  for (const char* name : kSuites) {
+  for (const std::string& name : built_in_suites()) {
     text += fmt::format("- `{}`{}:", name, name == usual ? " (where you name none)" : "");
     const Suite suite = load_suite(name);
     if (suite.stages.empty()) text += " asks nothing; a flow passes that compiles and agrees with the float64 reference";
@@ -86,7 +84,7 @@ json flows_document() {
 
 json suites_document(const std::string& usual) {
   json suites = json::array();
-  for (const char* name : kSuites) {
+  for (const std::string& name : built_in_suites()) {
     json stages = json::array();
     for (const SuiteStage& stage : load_suite(name).stages) stages.push_back(document_of(stage));
     suites.push_back({{"name", name}, {"default", name == usual}, {"stages", std::move(stages)}});

@@ -1,4 +1,5 @@
 #include "agents/harness/schemas.h"
+#include "agents/evaluation/suite.h"
 
 #include <algorithm>
 #include <vector>
@@ -65,7 +66,7 @@ json artifact() { return object({{"name", text()}, {"media_type", text()}, {"siz
 /// What may be said of how a submission is judged.
 json draft_settings() {
   const json seconds = {{"type", "number"}, {"minimum", 1}, {"maximum", kMostSeconds}};
-  return object({{"suite", one_of({"verify", "quick", "full"})}, {"model", text()}, {"device", text()}, {"seconds", seconds}},
+  return object({{"suite", one_of(built_in_suites())}, {"model", text()}, {"device", text()}, {"seconds", seconds}},
                 {"suite", "model", "device", "seconds"});
 }
 

@@ -86,7 +86,8 @@ Sample text_sample(TextTask task, const TextTokens& text, int window, int place,
   sample.tokens = text.beginning;
   sample.tokens.insert(sample.tokens.end(), begin, begin + length);
   if (copies) {
-    const auto from = begin + rng.between(0, length * 3 / 4 - kCopiedPassage);
+    // Of a short window it must also end before the copy begins.
+    const auto from = begin + rng.between(0, std::min(length * 3 / 4, length - kCopiedPassage) - kCopiedPassage);
     std::copy_n(from, kCopiedPassage, sample.tokens.end() - kCopiedPassage);
   }
   const auto scored = sample.tokens.end() - (copies ? kScoredOfCopy : kScoredOfText);

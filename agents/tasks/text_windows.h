@@ -32,7 +32,7 @@ struct TextTokens {
   std::vector<int32_t> tokens;
 };
 
-/// Windows of `window` tokens, begun every kScoredOfText tokens, so that no token is scored in two of them.
+/// Windows of `window` tokens, begun every kScoredOfText tokens, so that kText scores no token in two of them.
 int windows_in(const TextTokens& text, int window);
 
 /// `count` windows at most, in random order. Both tasks have the same ones where `rng` is the same.

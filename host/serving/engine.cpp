@@ -178,6 +178,9 @@ void Engine::State::check(const Request& request) const {
   if (request.given.size() > static_cast<size_t>(request.max_tokens)) {
     throw InputError(fmt::format("{} tokens are given, and {} are to be generated", request.given.size(), request.max_tokens));
   }
+  if (request.likely > config.vocabulary) {
+    throw InputError(fmt::format("log-probabilities of the {} most likely tokens of {}", request.likely, config.vocabulary));
+  }
   if (request.likely > kMostLikely) {
     throw InputError(
         fmt::format("log-probabilities of the {} most likely tokens; at most {} can be had", request.likely, kMostLikely));

@@ -115,6 +115,7 @@ std::string ChatTemplate::prompt(const OrderedJson& messages, const ChatOptions&
   for (const auto& [key, value] : options.variables.items()) variables[key] = value;
   variables["add_generation_prompt"] = options.add_generation_prompt;
   if (!options.continue_final_message) return template_.render(variables, options.now);
+  if (!messages.is_array() || messages.empty()) throw InputError("there is no final message to be continued");
   OrderedJson& last = variables["messages"].back()["content"];
   if (!last.is_string()) throw InputError("only a final message of text can be continued");
   last = last.get<std::string>() + std::string(kOpenEnd);

@@ -115,6 +115,10 @@ void require_tokens(const Pool& pool, int group, std::span<const int32_t> pages,
   require_pages(pool, group, pages);
 }
 
+void require_first(int tokens, int kept) {
+  if (tokens > kept) throw InternalError(fmt::format("{} of {} tokens are to be stored", tokens, kept));
+}
+
 namespace {
 
 void require(bool holds, const char* field, int64_t got, int64_t wanted) {

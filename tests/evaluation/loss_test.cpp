@@ -54,6 +54,9 @@ TEST(Loss, StandsInReports) {
   flow.tasks.push_back(summarise(stage, text_task("copy"), scores_of({1.25, 2.25}), dense));
   flow.tasks.push_back(summarise(stage, text_task("text"), scores_of({3}), scores_of({2.5})));
   flow.tasks.back().counted = false;
+  FlowReport& full = report.flows.emplace_back();
+  full.name = "full";
+  full.tasks.push_back(summarise(stage, text_task("copy"), dense, dense));
   const nlohmann::json json = nlohmann::json::parse(to_json(report));
   const auto& copy = json["flows"][0]["tasks"][0];
   EXPECT_EQ(copy["loss"], 1.75);
@@ -67,7 +70,8 @@ TEST(Loss, StandsInReports) {
   EXPECT_EQ(text["counted"], false);
   const std::string table = to_table(report, true);
   EXPECT_NE(table.find("+0.250 +0.250–+0.250"), std::string::npos) << table;
-  EXPECT_NE(table.find("1.500"), std::string::npos) << table;
+  EXPECT_NE(table.find("(dense)  1.500"), std::string::npos) << table;
+  EXPECT_NE(table.find("full     +0.000 +0.000–+0.000"), std::string::npos) << "as a flow that loses nothing\n" << table;
 }
 
 TEST(Loss, MeansLeaveOutWhatDoesNotCount) {
@@ -93,7 +97,7 @@ TEST(Bootstrap, CoversTheMean) {
       const Interval interval = bootstrap_mean(values);
       covered += interval.low <= 1 && interval.high >= 1;
     }
-    EXPECT_GT(covered, kTrials * 0.86) << count;
+    EXPECT_GT(covered, kTrials * 0.9) << count;
     EXPECT_LT(covered, kTrials * 0.99) << count;
   }
   const std::vector<double> values{1, 2, 3, 4, 5};

@@ -61,24 +61,25 @@ TEST(TextWindows, ScoreNoTokenTwice) {
 }
 
 TEST(TextWindows, ACopyStandsInTheFirstThreeQuarters) {
-  const TextTokens text = counted(2000);
-  std::set<int32_t> passages;
-  for (int i = 0; i < 100; ++i) {
-    Rng rng(Seed::parse("x"), "copy " + std::to_string(i));
-    const Sample sample = text_sample(TextTask::kCopy, text, 512, 3, rng);
-    std::vector<int32_t> window = sample.tokens;
-    window.insert(window.end(), sample.given.begin(), sample.given.end());
-    ASSERT_EQ(window.size(), 512U);
-    EXPECT_EQ(sample.given.size(), static_cast<size_t>(kScoredOfCopy));
-    const auto passage = window.end() - kCopiedPassage;
-    const auto first = std::search(window.begin(), passage, passage, window.end());
-    EXPECT_LE(first + kCopiedPassage - window.begin(), 512 * 3 / 4 + 1);
-    EXPECT_TRUE(std::is_sorted(window.begin(), passage)) << "what is between is as it was";
-    passages.insert(*passage);
+  const TextTokens text = counted(4000);
+  for (const int length : {kLeastWindow, 300, 383, 512, 2048}) {
+    std::set<int32_t> passages;
+    for (int i = 0; i < 100; ++i) {
+      Rng rng(Seed::parse("x"), "copy " + std::to_string(i));
+      const Sample sample = text_sample(TextTask::kCopy, text, length, 3, rng);
+      std::vector<int32_t> window = sample.tokens;
+      window.insert(window.end(), sample.given.begin(), sample.given.end());
+      ASSERT_EQ(window.size(), static_cast<size_t>(length));
+      EXPECT_EQ(sample.given.size(), static_cast<size_t>(kScoredOfCopy));
+      const auto passage = window.end() - kCopiedPassage;
+      const auto first = std::search(window.begin(), passage, passage, window.end());
+      ASSERT_NE(first, passage) << length << ": all of it stands there before";
+      EXPECT_LE(first + kCopiedPassage - window.begin(), length * 3 / 4 + 1);
+      EXPECT_TRUE(std::is_sorted(window.begin(), passage)) << "what is between is as it was";
+      passages.insert(*passage);
+    }
+    EXPECT_GT(passages.size(), 30U) << length;
   }
-  EXPECT_GT(passages.size(), 50U);
-  Rng rng(Seed::parse("x"), "least");
-  EXPECT_NO_THROW(text_sample(TextTask::kCopy, counted(kLeastWindow), kLeastWindow, 0, rng));
 }
 
 class TextTasks : public ::testing::Test {
@@ -171,6 +172,8 @@ TEST_F(TextTasks, OfTheSuiteRealAreThoseThatTheModelHasRoomFor) {
   TextReader texts;
   prepare_suite(suite, context_, texts);
   EXPECT_EQ(suite.stages.size(), 2U) << "8192 is left out";
+  EXPECT_EQ(suite.stages[0].threshold, 0);
+  EXPECT_GT(suite.stages[1].threshold, 0) << "somebody has to judge";
   context_.positions = 1000;
   expect_refused([&] { prepare_suite(suite, context_, texts); }, "the model has 1000 positions");
 }

@@ -59,6 +59,7 @@ LayerBlocks CpuPool::blocks_at(const PoolMap::Place& place) const {
 template <typename Visit>
 void CpuPool::for_each_token(int group, std::span<const int32_t> pages, int tokens, int kept, Visit&& visit) const {
   require_tokens(*this, group, pages, tokens);
+  require_first(tokens, kept);
   const PageLayout& layout = this->layout(group);
   const size_t row = layout.head_dim * size_of(layout.kv);
   const size_t left_out = static_cast<size_t>(kept - tokens) * static_cast<size_t>(kv_heads()) * layout.head_dim;

@@ -81,6 +81,7 @@ void CudaPool::read(int group, std::span<const int32_t> pages, int tokens, float
 
 void CudaPool::write(int group, std::span<const int32_t> pages, int tokens, const float* keys, const float* values, int kept) {
   require_tokens(*this, group, pages, tokens);
+  require_first(tokens, kept);
   if (tokens == 0) return;
   const size_t count = numbers(group, tokens);
   DeviceMemory list(pages.size_bytes());

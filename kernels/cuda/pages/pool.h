@@ -18,7 +18,7 @@ class CudaPool final : public Pool {
   CudaPool(const PoolMap& map, Stream stream);
 
   void copy_pages(int group, std::span<const int32_t> sources, std::span<const int32_t> targets) override;
-  /// These two go through memory on the device that lives as long as the call.
+  /// Where K and V lie in memory of the host, these two go through memory on the device that lives as long as the call.
   void read(int group, std::span<const int32_t> pages, int tokens, float* keys, float* values) const override;
   void write(int group, std::span<const int32_t> pages, int tokens, const float* keys, const float* values, int kept) override;
 
