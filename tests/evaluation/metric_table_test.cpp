@@ -65,8 +65,8 @@ TEST(MetricTable, IsToldInWords) {
   EXPECT_EQ(metrics::compared(), "accuracy, speedup, pages_read, mass or loss");
   EXPECT_EQ(
       metrics::compared(true),
-      "accuracy, loss (nats a token of text above dense attention), speedup (times dense decoding), pages_read or mass (share "
-      "of attention covered)");
+      "accuracy, speedup (times dense decoding), pages_read, mass (share of attention covered) or loss (nats a token of text "
+      "above dense attention)");
 }
 
 TEST(MetricTable, NumbersHaveTheFormOfTheirMetric) {

@@ -55,12 +55,14 @@ TEST_F(LanguageApi, ShippedFlowsHaveTitles) {
 
 TEST_F(LanguageApi, SuitesTellWhatTheyAsk) {
   const json suites = get("/v1/suites")["suites"];
-  ASSERT_EQ(suites.size(), 3U);
+  ASSERT_EQ(suites.size(), 4U);
   EXPECT_EQ(suites[0]["name"], "verify");
   EXPECT_EQ(suites[0]["default"], true);
   EXPECT_EQ(suites[1]["stages"][0]["name"], "short");
   EXPECT_EQ(suites[1]["stages"][0]["threshold"], 0.5);
   EXPECT_GE(suites[1]["stages"][0]["tasks"].size(), 3U);
+  EXPECT_EQ(suites[3]["name"], "real");
+  EXPECT_EQ(suites[3]["stages"][0]["tasks"][0]["task"], "text");
 }
 
 TEST_F(LanguageApi, ACheckShowsGraphAndPlan) {
