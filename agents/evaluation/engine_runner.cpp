@@ -77,19 +77,19 @@ Candidate prepare_flow(const FlowScript& script, const ModelConfig& config, Devi
 }
 
 EngineRunner::EngineRunner(Device& device, const Model& model, const Tokenizer& tokenizer)
-    : device_(device), model_(model), tokenizer_(tokenizer) {}
+    : device_(device), model_(model), tokenizer_(tokenizer), room_(room_on(device)) {}
 
 Candidate EngineRunner::prepare(const FlowScript& script) { return prepare_flow(script, model_.config(), device_); }
 
-int EngineRunner::batch_size(int tokens) const { return prompts_together(model_.config(), tokens); }
+int EngineRunner::batch_size(int tokens) const { return prompts_together(model_.config(), tokens, room_); }
 
 std::unique_ptr<PrefilledBatch> EngineRunner::prefill(const std::vector<JobDocument>& documents) {
-  return prefill_documents(documents, device_, model_, tokenizer_, known_);
+  return prefill_documents(documents, device_, model_, tokenizer_, known_, room_);
 }
 
 std::vector<Generation> EngineRunner::decode(const PrefilledBatch& prefilled, const Plan* plan) {
   const EngineBatch& batch = engine_batch(prefilled);
-  Engine engine(device_, model_, plan, engine_options(batch.prompts, model_.config(), plan));
+  Engine engine(device_, model_, plan, engine_options(batch.prompts, model_.config(), plan, room_));
   Follower follower(tokenizer_);
   std::unordered_map<uint64_t, size_t> places;
   std::vector<uint64_t> ids;

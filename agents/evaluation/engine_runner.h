@@ -36,6 +36,7 @@ class EngineRunner : public Runner {
   Device& device_;
   const Model& model_;
   const Tokenizer& tokenizer_;
+  const BatchRoom room_;
   KnownBeginnings known_;
 };
 

@@ -15,7 +15,6 @@ namespace {
 
 constexpr int kDensePage = 16;
 constexpr int kPassTokens = 512;
-constexpr int kMostPrompts = 16;
 
 size_t common_prefix(const std::vector<int32_t>& a, const std::vector<int32_t>& b, size_t limit) {
   size_t length = 0;
@@ -63,11 +62,11 @@ uint64_t seed_of_draws(const Plan& plan) {
 
 /// K and V of each of `prompts` but its last token.
 std::vector<std::shared_ptr<const KvSnapshot>> prefill_all(std::vector<PrefilledPrompt> prompts, Device& device,
-                                                           const Model& model) {
+                                                           const Model& model, const BatchRoom& room) {
   constexpr int kLongPass = 4096;  // fills a GPU
   if (prompts.empty()) return {};
   for (PrefilledPrompt& prompt : prompts) prompt.max_tokens = 1;
-  EngineOptions options = engine_options(prompts, model.config(), nullptr);
+  EngineOptions options = engine_options(prompts, model.config(), nullptr, room);
   if (device.info().works_beside_host) options.max_pass_tokens = kLongPass;
   Engine engine(device, model, nullptr, options);
   std::vector<uint64_t> ids;
@@ -101,6 +100,11 @@ std::shared_ptr<const KvSnapshot> known_beginning(const KnownBeginnings& known, 
   return nullptr;
 }
 
+/// Of K and V as they are kept by default.
+size_t token_bytes(const ModelConfig& config) {
+  return size_t{2} * static_cast<size_t>(config.layers * config.kv_heads * config.head_dim) * size_of(EngineOptions().kv);
+}
+
 }  // namespace
 
 size_t EngineBatch::bytes() const {
@@ -114,22 +118,35 @@ size_t EngineBatch::bytes() const {
   return bytes;
 }
 
-int prompts_together(const ModelConfig& config, int tokens) {
-  const size_t token_bytes = size_t{2} * config.layers * config.kv_heads * config.head_dim * size_of(DataType::kBF16);
-  return static_cast<int>(std::clamp<size_t>(kBatchBytes / (token_bytes * std::max(1, tokens)), 1, kMostPrompts));
+BatchRoom room_on(const Device& device) {
+  BatchRoom room;
+  if (!device.info().works_beside_host) return room;
+  constexpr size_t kMost = size_t{8} << 30;
+  room.pool_bytes = std::clamp(device.free_bytes() / 16, room.pool_bytes, kMost);
+  room.prompts = 32;
+  return room;
+}
+
+int prompts_together(const ModelConfig& config, int tokens, const BatchRoom& room) {
+  const size_t prompts = room.pool_bytes / (token_bytes(config) * static_cast<size_t>(std::max(1, tokens)));
+  return static_cast<int>(std::clamp<size_t>(prompts, 1, static_cast<size_t>(room.prompts)));
 }
 
 EngineOptions engine_options(const std::vector<PrefilledPrompt>& prompts, const ModelConfig& config, const Plan* plan,
-                             size_t pool_bytes) {
+                             const BatchRoom& room) {
   EngineOptions options;
   options.page = plan != nullptr ? plan->layout.page : kDensePage;
-  options.max_batch = static_cast<int>(std::min<size_t>(prompts.size(), kMostPrompts));
+  options.max_batch = static_cast<int>(std::min<size_t>(prompts.size(), static_cast<size_t>(room.prompts)));
   options.max_pass_tokens = kPassTokens;
   options.prefix_cache = false;  // each prompt brings its K and V along
   if (plan != nullptr) options.seed = seed_of_draws(*plan);
-  const PageLayout layout =
-      plan != nullptr ? plan->layout : page_layout({config.head_dim, config.group(), options.page, options.kv}, {});
-  const size_t page_bytes = layout.bytes * config.layers * config.kv_heads;
+  // Fields come on top: a flow that has some shall not need two rounds where dense attention needs one. But they take no more than
+  // K and V.
+  size_t page_bytes = token_bytes(config) * static_cast<size_t>(options.page);
+  if (plan != nullptr) {
+    const size_t with_fields = plan->layout.bytes * static_cast<size_t>(config.layers * config.kv_heads);
+    page_bytes = std::max(page_bytes, with_fields / 2);
+  }
   size_t longest = 0;
   size_t all = 0;
   for (const PrefilledPrompt& prompt : prompts) {
@@ -137,12 +154,12 @@ EngineOptions engine_options(const std::vector<PrefilledPrompt>& prompts, const 
     longest = std::max(longest, pages);
     all += pages;
   }
-  options.pages = static_cast<int>(std::max(longest, std::min(all, pool_bytes / page_bytes)));
+  options.pages = static_cast<int>(std::max(longest, std::min(all, room.pool_bytes / page_bytes)));
   return options;
 }
 
 std::unique_ptr<EngineBatch> prefill_documents(const std::vector<JobDocument>& documents, Device& device, const Model& model,
-                                               const Tokenizer& tokenizer, KnownBeginnings& known) {
+                                               const Tokenizer& tokenizer, KnownBeginnings& known, const BatchRoom& room) {
   auto batch = std::make_unique<EngineBatch>();
   struct Part {
     size_t first = 0;
@@ -172,7 +189,7 @@ std::unique_ptr<EngineBatch> prefill_documents(const std::vector<JobDocument>& d
     beginning.tokens.assign(begin, begin + static_cast<ptrdiff_t>(part.shared) + 1);
     beginning.snapshot = std::move(part.known);
   }
-  const auto snapshots = prefill_all(std::move(beginnings), device, model);
+  const auto snapshots = prefill_all(std::move(beginnings), device, model, room);
   size_t next = 0;
   for (const Part& part : parts) {
     if (part.shared == 0) continue;

@@ -28,17 +28,22 @@ class EngineBatch : public PrefilledBatch {
   std::vector<PrefilledPrompt> prompts;  // documents in order
 };
 
-/// K and V of the prompts that are decoded together take at most this in the pool, however many prompts there are. Snapshots
-/// are float32: twice as much.
-inline constexpr size_t kBatchBytes = size_t{768} << 20;
+/// What the prompts that are decoded together may take.
+struct BatchRoom {
+  size_t pool_bytes = size_t{768} << 20;  // of K and V in bf16, however many prompts there are; snapshots take twice as much
+  int prompts = 16;
+};
+
+/// That of a device: a GPU with memory to spare takes more at a time, since a step of few prompts leaves it idle.
+BatchRoom room_on(const Device& device);
 
 /// How many prompts of `tokens` tokens are decoded together.
-int prompts_together(const ModelConfig& config, int tokens);
+int prompts_together(const ModelConfig& config, int tokens, const BatchRoom& room = {});
 
-/// An engine for `prompts` with their answers, `plan` null: dense. Its pool holds all of them if `pool_bytes` allow it, and the
+/// An engine for `prompts` with their answers, `plan` null: dense. Its pool holds all of them if `room` allows it, and the
 /// longest in any case; what does not fit waits in the engine.
 EngineOptions engine_options(const std::vector<PrefilledPrompt>& prompts, const ModelConfig& config, const Plan* plan,
-                             size_t pool_bytes = kBatchBytes);
+                             const BatchRoom& room = {});
 
 /// K and V of documents that were prefilled last: other questions may begin as these did.
 using KnownBeginnings = std::vector<std::shared_ptr<const KvSnapshot>>;
@@ -47,6 +52,6 @@ using KnownBeginnings = std::vector<std::shared_ptr<const KvSnapshot>>;
 /// is computed. `known` is then of these documents. Throws InputError if a prompt is too long
 /// for the model.
 std::unique_ptr<EngineBatch> prefill_documents(const std::vector<JobDocument>& documents, Device& device, const Model& model,
-                                               const Tokenizer& tokenizer, KnownBeginnings& known);
+                                               const Tokenizer& tokenizer, KnownBeginnings& known, const BatchRoom& room = {});
 
 }  // namespace sluice

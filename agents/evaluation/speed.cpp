@@ -106,7 +106,8 @@ Request request_for(const PrefilledPrompt& prompt) {
 class Side {
  public:
   Side(const std::vector<Question>& questions, Device& device, const Model& model, const Plan* plan)
-      : prompts_(prompts_of(questions)), engine_(device, model, plan, engine_options(prompts_, model.config(), plan, SIZE_MAX)) {
+      : prompts_(prompts_of(questions)),
+        engine_(device, model, plan, engine_options(prompts_, model.config(), plan, {.pool_bytes = SIZE_MAX})) {
     engine_.on_token([this](uint64_t, const GeneratedToken&) {
       last_token_ = Clock::now();
       ++tokens_;

@@ -182,8 +182,8 @@ TEST_F(MiniEvaluation, TheMemoryOfABatchHasABound) {
   EXPECT_EQ(few.max_batch, 2);
   EXPECT_GE(few.pages * few.page, 2 * 8100) << "both at once";
   EXPECT_LE(many.max_batch, 64);
-  EXPECT_LE(many.pages * page_bytes, kBatchBytes);
-  const EngineOptions least = engine_options({prompt, prompt}, config, nullptr, 1);
+  EXPECT_LE(many.pages * page_bytes, BatchRoom().pool_bytes);
+  const EngineOptions least = engine_options({prompt, prompt}, config, nullptr, {.pool_bytes = 1});
   EXPECT_GE(least.pages * least.page, 8100) << "the longest prompt, whatever it takes";
   EXPECT_LT(least.pages * least.page, 2 * 8100);
   EXPECT_EQ(prompts_together(config, 1 << 30), 1);
