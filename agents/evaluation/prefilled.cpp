@@ -140,8 +140,8 @@ EngineOptions engine_options(const std::vector<PrefilledPrompt>& prompts, const 
   options.max_pass_tokens = kPassTokens;
   options.prefix_cache = false;  // each prompt brings its K and V along
   if (plan != nullptr) options.seed = seed_of_draws(*plan);
-  // Fields come on top: a flow that has some shall not need two rounds where dense attention needs one. But they take no more than
-  // K and V.
+  // Fields come on top: a flow that has some shall not need two rounds where dense attention needs one. But they take no more
+  // than K and V.
   size_t page_bytes = token_bytes(config) * static_cast<size_t>(options.page);
   if (plan != nullptr) {
     const size_t with_fields = plan->layout.bytes * static_cast<size_t>(config.layers * config.kv_heads);
