@@ -8,49 +8,45 @@ namespace {
 
 using nlohmann::ordered_json;
 
+/// What tasks of all kinds have.
+ordered_json about(const TaskResult& result) {
+  return {{"name", result.task},
+          {"stage", result.stage},
+          {"tokens", result.tokens},
+          {"samples", result.samples},
+          {"documents", result.documents},
+          {metrics::kAccuracy.report.value, result.accuracy},
+          {metrics::kAccuracy.report.low, result.interval.low},
+          {metrics::kAccuracy.report.high, result.interval.high}};
+}
+
+void put_dense(ordered_json& json, const TaskResult& result) {
+  json[metrics::kDenseAccuracy.report.value] = result.dense_accuracy;
+  json[metrics::kDenseAccuracy.report.low] = result.dense_interval.low;
+  json[metrics::kDenseAccuracy.report.high] = result.dense_interval.high;
+}
+
 /// Nothing of it is right or wrong.
 ordered_json loss_to_json(const TaskResult& result) {
   const LossResult& loss = *result.loss;
-  ordered_json json = {{"name", result.task},
-                       {"stage", result.stage},
-                       {"tokens", result.tokens},
-                       {"samples", result.samples},
-                       {"documents", result.documents},
-                       {metrics::kAccuracy.report.value, result.accuracy},
-                       {metrics::kAccuracy.report.low, result.interval.low},
-                       {metrics::kAccuracy.report.high, result.interval.high},
-                       {metrics::kDenseAccuracy.report.value, result.dense_accuracy},
-                       {metrics::kDenseAccuracy.report.low, result.dense_interval.low},
-                       {metrics::kDenseAccuracy.report.high, result.dense_interval.high},
-                       {"loss", loss.loss},
-                       {"dense_loss", loss.dense_loss},
-                       {metrics::kLoss.report.value, loss.difference},
-                       {metrics::kLoss.report.low, nullptr},
-                       {metrics::kLoss.report.high, nullptr},
-                       {"kept", loss.kept()}};
-  if (loss.interval) {
-    json[metrics::kLoss.report.low] = loss.interval->low;
-    json[metrics::kLoss.report.high] = loss.interval->high;
-  }
+  ordered_json json = about(result);
+  put_dense(json, result);
+  json["loss"] = loss.loss;
+  json["dense_loss"] = loss.dense_loss;
+  json[metrics::kLoss.report.value] = loss.difference;
+  json[metrics::kLoss.report.low] = loss.interval ? ordered_json(loss.interval->low) : ordered_json();
+  json[metrics::kLoss.report.high] = loss.interval ? ordered_json(loss.interval->high) : ordered_json();
+  json["kept"] = loss.kept();
   return json;
 }
 
 ordered_json answers_to_json(const TaskResult& result) {
-  ordered_json json = {{"name", result.task},
-                       {"stage", result.stage},
-                       {"tokens", result.tokens},
-                       {"samples", result.samples},
-                       {"documents", result.documents},
-                       {metrics::kAccuracy.report.value, result.accuracy},
-                       {metrics::kAccuracy.report.low, result.interval.low},
-                       {metrics::kAccuracy.report.high, result.interval.high},
-                       {"matched", result.matched},
-                       {metrics::kDenseAccuracy.report.value, result.dense_accuracy},
-                       {metrics::kDenseAccuracy.report.low, result.dense_interval.low},
-                       {metrics::kDenseAccuracy.report.high, result.dense_interval.high},
-                       {"lost", result.lost},
-                       {"gained", result.gained},
-                       {"p_value", result.p_value}};
+  ordered_json json = about(result);
+  json["matched"] = result.matched;
+  put_dense(json, result);
+  json["lost"] = result.lost;
+  json["gained"] = result.gained;
+  json["p_value"] = result.p_value;
   if (result.task.rfind("jsonl:", 0) == 0) {
     json["generations"] = result.generations;
     json["k"] = result.k;

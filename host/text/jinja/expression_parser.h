@@ -60,6 +60,7 @@ class ExpressionParser : public TokenStream {
   ExpressionPtr dict();
   ExpressionPtr parenthesis();
   ExpressionPtr postfixes(ExpressionPtr operand);
+  ExpressionPtr call(ExpressionPtr operand);
   ExpressionPtr subscript(ExpressionPtr operand);
   ExpressionPtr filters_and_tests(ExpressionPtr operand);
   ExpressionPtr filter(ExpressionPtr operand);

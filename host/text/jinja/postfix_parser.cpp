@@ -33,14 +33,18 @@ ExpressionPtr ExpressionParser::postfixes(ExpressionPtr operand) {
     } else if (skip_operator("[")) {
       operand = subscript(std::move(operand));
     } else if (is_operator("(")) {
-      ExpressionPtr call = node(Kind::kCall);
-      add(*call, std::move(operand));
-      arguments(*call);
-      operand = std::move(call);
+      operand = call(std::move(operand));
     } else {
       return operand;
     }
   }
+}
+
+ExpressionPtr ExpressionParser::call(ExpressionPtr operand) {
+  ExpressionPtr made = node(Kind::kCall);
+  add(*made, std::move(operand));
+  arguments(*made);
+  return made;
 }
 
 ExpressionPtr ExpressionParser::subscript(ExpressionPtr operand) {
@@ -103,10 +107,7 @@ ExpressionPtr ExpressionParser::filters_and_tests(ExpressionPtr operand) {
     } else if (is_name("is")) {
       operand = test(std::move(operand));
     } else if (is_operator("(")) {
-      ExpressionPtr call = node(Kind::kCall);
-      add(*call, std::move(operand));
-      arguments(*call);
-      operand = std::move(call);
+      operand = call(std::move(operand));
     } else {
       return operand;
     }
