@@ -8,6 +8,7 @@ namespace sluice::cli {
 void add_check(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_run(CLI::App& app);
+void add_trace(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_worker(CLI::App& app);

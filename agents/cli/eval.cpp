@@ -16,6 +16,7 @@
 #include "agents/evaluation/judge.h"
 #include "agents/evaluation/suite.h"
 #include "agents/evaluation/terminal_progress.h"
+#include "agents/evaluation/trace_runner.h"
 #include "host/weights/model_path.h"
 #include "scripting/base/error.h"
 #include "scripting/base/output_file.h"
@@ -30,6 +31,7 @@ struct EvalOptions {
   std::string suite = "quick";
   std::string json;
   std::optional<std::string> seed;
+  std::optional<std::string> traces;  // the directory of a trace; "" the shipped one
   int threads = 0;
   bool dense_only = false;
   bool details = false;
@@ -126,17 +128,64 @@ Seed seed_of(const EvalOptions& options) {
   return Seed::parse(*options.seed);
 }
 
-void evaluate(const EvalOptions& options) {
+/// The shipped trace if none is named.
+AttentionTrace trace_of(const EvalOptions& options) {
+  const std::string directory = options.traces->empty() ? shipped_trace() : *options.traces;
+  if (!directory.empty()) return load_trace(directory);
+  throw InputError("no trace comes with this program", "name one that sluice trace record wrote: --traces DIR");
+}
+
+void refuse_no_flow(const EvalOptions& options) {
   if (options.flows.empty() && !options.dense_only) {
     throw InputError("no flow to evaluate", "give a path or a shipped flow's name, or --dense-only: sluice eval quest");
   }
   if (!options.flows.empty() && options.dense_only) throw InputError("--dense-only evaluates no flow, but flows were given");
+}
+
+/// Without any model: what flows keep of the attention that was recorded.
+void evaluate_on_traces(const EvalOptions& options) {
+  if (options.flows.empty()) throw InputError("no flow to evaluate", "name it before --traces: sluice eval quest --traces");
+  const Seed seed = seed_of(options);
+  Refusals unreadable;
+  const std::vector<Contestant> contestants = find_contestants(options.flows, unreadable);
+  const auto device = create_device(options.device, options.threads);
+  AttentionTrace trace = trace_of(options);
+  std::optional<OutputFile> json;
+  if (!options.json.empty()) {
+    std::vector<std::string> inputs = {options.traces->empty() ? shipped_trace() : *options.traces};
+    for (const Contestant& contestant : contestants) inputs.push_back(contestant.script.file);
+    json.emplace(options.json, inputs);
+  }
+  Report about;
+  about.device = device->info().name;
+  about.device_description = device->info().description;
+  about.model = trace.model;
+  about.suite = "traces";
+  about.seed = seed.hex();
+  if (!unreadable.empty()) unreadable.refuse(about, json);
+  const Refusals refusals = refused_statically(contestants, shape_of(trace), *device);
+  if (refusals.size() == contestants.size()) refusals.refuse(about, json);
+  TraceJudge traces(*device, std::move(trace));
+  TraceRunner runner(*device, traces);
+  TerminalProgress progress;
+  Report report = run_cascade_on_traces(contestants, runner, seed, progress);
+  report.device = about.device;
+  report.device_description = about.device_description;
+  report.model = about.model;
+  fmt::print("{}", to_table(report, options.details));
+  if (json) json->write(to_json(report));
+}
+
+void evaluate(const EvalOptions& options) {
+  refuse_no_flow(options);
   const Seed seed = seed_of(options);
   Suite suite = changed(load_suite(options.suite), options.changes);
   Refusals unreadable;
   const std::vector<Contestant> contestants = find_contestants(options.flows, unreadable);
   const std::string path = model_path(options.model);
-  Judge judge(path, options.device, options.threads);
+  if (options.traces) load_trace(options.traces->empty() ? shipped_trace() : *options.traces);
+  Judge judge(path, options.device, options.threads, 0,
+              options.traces && !options.traces->empty() ? *options.traces : shipped_trace());
   std::optional<OutputFile> json;
   if (!options.json.empty()) json.emplace(options.json, inputs_of(options, contestants, suite, path));
 
@@ -169,6 +218,12 @@ void add_eval(CLI::App& app) {
   command->add_option("--threads", options->threads, "CPU threads; 0: all")
       ->check(decimal_number(0, 1024))
       ->capture_default_str();
+  command
+      ->add_option_function<std::vector<std::string>>(
+          "--traces", [options](const std::vector<std::string>& named) { options->traces = named.empty() ? "" : named.front(); },
+          "Judge on the attention of this trace, by default the shipped one; without a suite or a model on that alone")
+      ->expected(0, 1)
+      ->option_text("[DIR]");
   SuiteChanges& changes = options->changes;
   add_list(*command, "--tasks", changes.tasks,
            "Only these tasks; text:FILE and copy:FILE for texts, jsonl:FILE for problems of your own");
@@ -179,16 +234,25 @@ void add_eval(CLI::App& app) {
   command->add_option("--k", changes.k, "Report pass@k (jsonl)")->check(decimal_number(1, 1000));
   command->add_option("--max-tokens", changes.max_tokens, "Most tokens of one generation (jsonl)")
       ->check(decimal_number(1, 1 << 20));
+  command->add_flag("--no-speed", changes.without_speed, "Do not measure speed: accuracy alone, in less time");
   command->add_flag("--dense-only", options->dense_only, "Measure the model with dense attention alone");
   command->add_flag("--details", options->details, "Every task by itself, with the samples that a flow lost and gained");
   command->add_flag("--list", options->list, "Print the names of flows, tasks and suites");
   command->footer(
       "Example:\n"
       "  sluice eval quest my_flow.lua --suite quick --json result.json\n"
-      "  sluice eval quest --tasks needle_multikey,trace --tokens 4096 --samples 50\n"
+      "  sluice eval quest --tasks needle_multiquery,trace --tokens 4096 --samples 50\n"
+      "  sluice eval quest my_flow.lua --traces\n"
       "  sluice eval quest --model ~/Qwen3-1.7B --suite real\n"
       "  sluice eval quest --model ~/Qwen3-1.7B --tasks jsonl:aime24.jsonl --generations 16 --k 16");
-  command->callback([options] { options->list ? list_choices() : evaluate(*options); });
+  command->callback([options, command] {
+    if (options->list) return list_choices();
+    const auto is_given = [&](const char* option) { return command->count(option) > 0; };
+    const auto of_questions = {"--suite",       "--model", "--tasks",      "--tokens",    "--samples",
+                               "--generations", "--k",     "--max-tokens", "--dense-only"};
+    if (options->traces && std::none_of(of_questions.begin(), of_questions.end(), is_given)) return evaluate_on_traces(*options);
+    evaluate(*options);
+  });
 }
 
 }  // namespace sluice::cli

@@ -101,6 +101,7 @@ int main(int argc, char** argv) {
   sluice::cli::add_check(app);
   sluice::cli::add_plan(app);
   sluice::cli::add_run(app);
+  sluice::cli::add_trace(app);
   sluice::cli::add_generate(app);
   sluice::cli::add_bench(app);
   sluice::cli::add_repl(app);

@@ -37,7 +37,7 @@ struct ReplOptions {
   std::string device = "cpu";
   int threads = 0;
   std::string prompt;
-  std::string task = "needle_multikey";
+  std::string task = "needle_multiquery";
   int tokens = 1024;
   int layer = 0;
   int head = 0;

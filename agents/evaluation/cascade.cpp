@@ -14,6 +14,7 @@
 #include "agents/evaluation/speed_pairs.h"
 #include "agents/evaluation/suite_work.h"
 #include "agents/evaluation/task_scores.h"
+#include "scripting/base/error.h"
 #include "scripting/base/resource_error.h"
 
 namespace sluice {
@@ -25,7 +26,7 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 class Cascade {
  public:
-  Cascade(const Suite& suite, Runner& runner, const TaskContext& context, const Seed& seed, Progress& progress)
+  Cascade(const Suite& suite, Runner& runner, const TaskContext* context, const Seed& seed, Progress& progress)
       : suite_(suite), runner_(runner), context_(context), seed_(seed), progress_(progress), speed_pairs_(suite) {}
 
   Report run(const std::vector<Contestant>& contestants) {
@@ -46,7 +47,7 @@ class Cascade {
     }
     progress_.finish();
     report_.suite = suite_.name;
-    report_.dialect = context_.english() ? "english" : "mini";
+    if (context_ != nullptr) report_.dialect = context_->english() ? "english" : "mini";
     report_.seed = seed_.hex();
     for (Entrant& entrant : entrants_) report_.flows.push_back(std::move(entrant.report));
     report_.seconds = seconds_since(started);
@@ -89,6 +90,7 @@ class Cascade {
     });
     entrant.came_to("verify", seconds_since(started));
     if (entrant.alive) check_numerically(entrant);
+    if (entrant.alive) judge_on_traces(entrant, contestant.script);
     entrants_.push_back(std::move(entrant));
   }
 
@@ -102,6 +104,20 @@ class Cascade {
       }
     });
     entrant.came_to("numerical", seconds_since(started));
+  }
+
+  /// The attention of another model, which may have a shape that the flow was not written for: that is no fault of the flow.
+  void judge_on_traces(Entrant& entrant, const FlowScript& script) {
+    progress_.show("traces", "", entrant.report.name);
+    const auto started = Clock::now();
+    entrant.attempt("traces", [&] {
+      try {
+        entrant.report.traces = runner_.judge_on_traces(script);
+      } catch (const InputError& error) {
+        entrant.report.untraced = error.what();
+      }
+    });
+    if (entrant.report.traces || !entrant.report.untraced.empty()) entrant.came_to("traces", seconds_since(started));
   }
 
   void run_stage(const SuiteStage& stage) {
@@ -163,7 +179,7 @@ class Cascade {
     for (Entrant& entrant : entrants_) entrant.timed_parts.clear();  // of a task that came to no end
     Scores dense;
     std::vector<Scores> flows(entrants_.size());
-    DocumentBatches batches(task, context_, seed_, runner_.batch_size(task.tokens));
+    DocumentBatches batches(task, *context_, seed_, runner_.batch_size(task.tokens));
     for (const int of_batch : pairs_of_batches(task, batches.count())) {
       const std::vector<JobDocument> documents = batches.next();
       if (!only_times || of_batch > 0) answer(stage, task, documents, dense, flows, of_batch);
@@ -233,7 +249,7 @@ class Cascade {
 
   const Suite& suite_;
   Runner& runner_;
-  const TaskContext& context_;
+  const TaskContext* context_;  // null: there are no tasks
   const Seed& seed_;
   Progress& progress_;
   SpeedPairs speed_pairs_;
@@ -256,7 +272,14 @@ FlowReport rejected(const Contestant& contestant, const InputError& error) {
 
 Report run_cascade(const Suite& suite, const std::vector<Contestant>& contestants, Runner& runner, const TaskContext& context,
                    const Seed& seed, Progress& progress) {
-  return Cascade(suite, runner, context, seed, progress).run(contestants);
+  return Cascade(suite, runner, &context, seed, progress).run(contestants);
+}
+
+Report run_cascade_on_traces(const std::vector<Contestant>& contestants, Runner& runner, const Seed& seed, Progress& progress) {
+  Suite suite;
+  suite.name = "traces";
+  suite.speed_pairs = 0;
+  return Cascade(suite, runner, nullptr, seed, progress).run(contestants);
 }
 
 }  // namespace sluice

@@ -23,7 +23,7 @@ struct Contestant {
 /// The report of a flow that does not even trace or compile.
 FlowReport rejected(const Contestant& contestant, const InputError& error);
 
-/// Judges flows from cheap to dear: verify, numerical check, then the suite's stages. Dense attention answers the same
+/// Judges flows from cheap to dear: verify, numerical check, traces, then the suite's stages. Dense attention answers the same
 /// samples; each prompt is prefilled once for all. A flow that fails a stage runs no later one, but its speed is measured
 /// all the same if it is correct. Fills `flows` and `dense` of the report.
 ///
@@ -33,5 +33,8 @@ FlowReport rejected(const Contestant& contestant, const InputError& error);
 /// suite's problem sets have been read (`prepare_suite`).
 Report run_cascade(const Suite& suite, const std::vector<Contestant>& contestants, Runner& runner, const TaskContext& context,
                    const Seed& seed, Progress& progress);
+
+/// What comes before the stages of a suite, for a runner that has traces and no model.
+Report run_cascade_on_traces(const std::vector<Contestant>& contestants, Runner& runner, const Seed& seed, Progress& progress);
 
 }  // namespace sluice

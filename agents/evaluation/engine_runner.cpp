@@ -76,10 +76,14 @@ Candidate prepare_flow(const FlowScript& script, const ModelConfig& config, Devi
   return {std::move(traced), std::move(plan)};
 }
 
-EngineRunner::EngineRunner(Device& device, const Model& model, const Tokenizer& tokenizer)
-    : device_(device), model_(model), tokenizer_(tokenizer), room_(room_on(device)) {}
+EngineRunner::EngineRunner(Device& device, const Model& model, const Tokenizer& tokenizer, TraceJudge* traces)
+    : device_(device), model_(model), tokenizer_(tokenizer), traces_(traces), room_(room_on(device)) {}
 
 Candidate EngineRunner::prepare(const FlowScript& script) { return prepare_flow(script, model_.config(), device_); }
+
+std::optional<TraceResult> EngineRunner::judge_on_traces(const FlowScript& script) {
+  return traces_ == nullptr ? std::nullopt : std::optional(traces_->judge(script));
+}
 
 int EngineRunner::batch_size(int tokens) const { return prompts_together(model_.config(), tokens, room_); }
 

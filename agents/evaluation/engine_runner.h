@@ -6,6 +6,7 @@
 
 #include "agents/evaluation/prefilled.h"
 #include "agents/evaluation/runner.h"
+#include "agents/evaluation/trace_judge.h"
 #include "host/serving/engine.h"
 #include "host/text/tokenizer.h"
 #include "host/transformer/model.h"
@@ -19,11 +20,12 @@ Candidate prepare_flow(const FlowScript& script, const ModelConfig& config, Devi
 /// Runs flows and dense attention through the serving loop. Owned by one thread, like the device.
 class EngineRunner : public Runner {
  public:
-  /// All must outlive the runner.
-  EngineRunner(Device& device, const Model& model, const Tokenizer& tokenizer);
+  /// All must outlive the runner. `traces` may be null.
+  EngineRunner(Device& device, const Model& model, const Tokenizer& tokenizer, TraceJudge* traces = nullptr);
 
   Candidate prepare(const FlowScript& script) override;
   std::optional<std::string> check_numerically(const Candidate& candidate) override;
+  std::optional<TraceResult> judge_on_traces(const FlowScript& script) override;
   int batch_size(int tokens) const override;
   std::unique_ptr<PrefilledBatch> prefill(const std::vector<JobDocument>& documents) override;
   std::vector<Generation> decode(const PrefilledBatch& prefilled, const Plan* plan) override;
@@ -36,6 +38,7 @@ class EngineRunner : public Runner {
   Device& device_;
   const Model& model_;
   const Tokenizer& tokenizer_;
+  TraceJudge* traces_;
   const BatchRoom room_;
   KnownBeginnings known_;
 };

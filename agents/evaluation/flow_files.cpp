@@ -8,6 +8,7 @@
 
 #include "agents/tasks/task.h"
 #include "scripting/base/error.h"
+#include "scripting/base/program_data.h"
 
 namespace sluice {
 namespace fs = std::filesystem;
@@ -18,7 +19,7 @@ namespace {
 std::string hint_for(const std::string& flow) {
   const auto called_so = [&](const Task& task) { return task.name == flow; };
   if (flow.starts_with("jsonl:") || std::any_of(all_tasks().begin(), all_tasks().end(), called_so)) {
-    return fmt::format("it is a task; separate those of a list with commas: --tasks needle_single,{}", flow);
+    return fmt::format("it is a task; separate those of a list with commas: --tasks needle_multivalue,{}", flow);
   }
   if (!flow.empty() && flow.find_first_not_of("0123456789") == std::string::npos) {
     return fmt::format("separate the numbers of a list with commas: --tokens 1024,{}", flow);
@@ -29,19 +30,7 @@ std::string hint_for(const std::string& flow) {
 
 }  // namespace
 
-std::string shipped_flows_directory() {
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  if (error) return {};
-  const fs::path folder = program.parent_path();
-  // A build directory lies in the source tree, however deep; an installation has bin/ and share/.
-  for (fs::path parent = folder; parent != parent.root_path(); parent = parent.parent_path()) {
-    for (const char* place : {"scripting/flows", "share/sluice/flows"}) {
-      if (fs::is_directory(parent / place, error)) return (parent / place).string();
-    }
-  }
-  return {};
-}
+std::string shipped_flows_directory() { return find_program_data({"scripting/flows", "share/sluice/flows"}); }
 
 std::vector<std::string> shipped_flows() {
   std::vector<std::string> names;

@@ -33,6 +33,15 @@ std::string names() {
   return fmt::format("{}", fmt::join(all, ", "));
 }
 
+namespace {
+
+/// "a, b or c".
+std::string list_of(const std::vector<std::string>& texts, const char* last) {
+  return fmt::format("{} {} {}", fmt::join(texts.begin(), texts.end() - 1, ", "), last, texts.back());
+}
+
+}  // namespace
+
 std::string compared(bool explained) {
   std::vector<std::string> texts;
   for (const MetricInfo& metric : kAll) {
@@ -40,15 +49,15 @@ std::string compared(bool explained) {
     const bool is_explained = explained && *metric.meaning != '\0';
     texts.push_back(is_explained ? fmt::format("{} ({})", metric.name, metric.meaning) : metric.name);
   }
-  return fmt::format("{} or {}", fmt::join(texts.begin(), texts.end() - 1, ", "), texts.back());
+  return list_of(texts, "or");
 }
 
 std::string better_low() {
-  std::vector<std::string_view> found;
+  std::vector<std::string> found;
   for (const MetricInfo& metric : kAll) {
     if (metric.better == MetricSide::kLower) found.emplace_back(metric.name);
   }
-  return fmt::format("{}", fmt::join(found, " and "));
+  return list_of(found, "and");
 }
 
 std::string number_text(std::string_view name, double value) {

@@ -23,6 +23,7 @@ enum class ReportPlace : uint8_t {
   kSpeedup,  // in the flow's object of the metric's name, and in each of that one's tasks
   kFlow,     // a share among the flow's members
   kLayers,   // a list by layer among the flow's members, of which it is the mean
+  kTraces,   // in the flow's object "traces"
 };
 
 /// What a report calls a metric where it has it.
@@ -96,9 +97,32 @@ inline constexpr MetricInfo kLoss = {.name = "loss",
                                      .form = MetricForm::kNats,
                                      .better = MetricSide::kLower,
                                      .report = {ReportPlace::kTasks, "loss_difference", "loss_low", "loss_high"}};
+/// Of a real model's attention, as a trace has it (agents/traces).
+inline constexpr MetricInfo kTraceMass = {.name = "trace_mass",
+                                          .title = "Mass on traces",
+                                          .column = "trace mass",
+                                          .meaning = "share of a real model's attention covered",
+                                          .form = MetricForm::kShare,
+                                          .better = MetricSide::kHigher,
+                                          .report = {ReportPlace::kTraces, "mass", "mass_low", "mass_high"}};
+inline constexpr MetricInfo kTraceRegret = {.name = "trace_regret",
+                                            .title = "Regret on traces",
+                                            .column = "regret",
+                                            .meaning = "share that the best pages, as many, would have covered beyond that",
+                                            .form = MetricForm::kShare,
+                                            .better = MetricSide::kLower,
+                                            .report = {ReportPlace::kTraces, "regret", "regret_low", "regret_high"}};
+inline constexpr MetricInfo kTraceError = {.name = "trace_error",
+                                           .title = "Output error on traces",
+                                           .column = "error",
+                                           .meaning = "distance from dense attention's output, over its length",
+                                           .form = MetricForm::kShare,
+                                           .better = MetricSide::kLower,
+                                           .report = {ReportPlace::kTraces, "error", "error_low", "error_high"}};
 
 /// In the order in which they are read.
-inline constexpr std::array kAll = {kAccuracy, kDenseAccuracy, kSpeedup, kPagesRead, kMass, kLoss};
+inline constexpr std::array kAll = {kAccuracy, kDenseAccuracy, kSpeedup,     kPagesRead, kMass,
+                                    kLoss,     kTraceMass,     kTraceRegret, kTraceError};
 
 /// Null if there is no such metric.
 const MetricInfo* find(std::string_view name);
@@ -113,7 +137,7 @@ std::string names();
 /// one, in parentheses.
 std::string compared(bool explained = false);
 
-/// Those of which less is better: "pages_read".
+/// Those of which less is better: "pages_read, loss and ...".
 std::string better_low();
 
 /// A value of the metric `name`: "96.0%" for shares, "1.92x" for ratios, "0.1234" for what is not in the table.

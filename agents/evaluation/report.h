@@ -86,8 +86,40 @@ struct SpeedResult {
   std::vector<TaskSpeed> tasks;
 };
 
-/// How long a flow was in a stage: "verify", "numerical", those of the suite, "speed". What dense attention and other flows of
-/// the run did meanwhile is counted in.
+/// A mean over steps and windows of a trace; the interval is over blocks of steps.
+struct TraceScore {
+  double mean = 0;
+  Interval interval;
+};
+
+struct TraceScores {
+  TraceScore mass;    // share of dense attention that the selected pages have
+  TraceScore regret;  // what the best pages would have had beyond that, as many as were selected
+  TraceScore error;   // of the output: distance from that of dense attention, over its length
+};
+
+/// One KV head of a recorded layer, as it runs the flow.
+struct TraceHead {
+  int layer = 0;
+  int kv_head = 0;
+  double pages_read = 1;
+  TraceScores scores;
+};
+
+/// What a flow keeps of the attention of a real model, whose weights are not there.
+struct TraceResult {
+  std::string model;
+  int windows = 0;
+  int tokens = 0;            // of a window
+  int steps = 0;             // of a window
+  double sparse_layers = 1;  // share of the model's layers that run the flow; the others count as dense
+  double pages_read = 1;
+  TraceScores scores;
+  std::vector<TraceHead> heads;
+};
+
+/// How long a flow was in a stage: "verify", "numerical", "traces", those of the suite, "speed". What dense attention and other
+/// flows of the run did meanwhile is counted in.
 struct StageTime {
   std::string name;
   double seconds = 0;
@@ -102,6 +134,8 @@ struct FlowReport {
   std::string hint;
   std::string untimed;            // why there is no speed, where one was tried
   std::vector<StageTime> stages;  // that it came to, in order
+  std::optional<TraceResult> traces;
+  std::string untraced;  // why there are none, where there is a trace
   std::vector<TaskResult> tasks;
   std::optional<SpeedResult> speed;
 };

@@ -97,6 +97,35 @@ ordered_json speedup_of(const SpeedResult& speed) {
   return json;
 }
 
+void put(ordered_json& json, const MetricInfo& metric, const TraceScore& score) {
+  json[metric.report.value] = score.mean;
+  json[metric.report.low] = score.interval.low;
+  json[metric.report.high] = score.interval.high;
+}
+
+void put(ordered_json& json, const TraceScores& scores) {
+  put(json, metrics::kTraceMass, scores.mass);
+  put(json, metrics::kTraceRegret, scores.regret);
+  put(json, metrics::kTraceError, scores.error);
+}
+
+ordered_json to_json(const TraceResult& traces) {
+  ordered_json json = {{"model", traces.model},
+                       {"windows", traces.windows},
+                       {"tokens", traces.tokens},
+                       {"steps", traces.steps},
+                       {"sparse_layers", traces.sparse_layers},
+                       {metrics::kPagesRead.report.value, traces.pages_read}};
+  put(json, traces.scores);
+  json["heads"] = ordered_json::array();
+  for (const TraceHead& head : traces.heads) {
+    ordered_json entry = {{"layer", head.layer}, {"kv_head", head.kv_head}, {metrics::kPagesRead.report.value, head.pages_read}};
+    put(entry, head.scores);
+    json["heads"].push_back(std::move(entry));
+  }
+  return json;
+}
+
 ordered_json to_json(const FlowReport& flow) {
   ordered_json json = {{"name", flow.name}, {"path", flow.path}, {"status", name_of(flow.status)}};
   if (!flow.stage.empty()) json["stage"] = flow.stage;
@@ -105,6 +134,8 @@ ordered_json to_json(const FlowReport& flow) {
   if (!flow.untimed.empty()) json["untimed"] = flow.untimed;
   json["stages"] = ordered_json::array();
   for (const StageTime& stage : flow.stages) json["stages"].push_back({{"name", stage.name}, {"seconds", stage.seconds}});
+  if (!flow.untraced.empty()) json["untraced"] = flow.untraced;
+  json["traces"] = flow.traces ? to_json(*flow.traces) : ordered_json();
   json["tasks"] = list_of(flow.tasks);
   for (const MetricInfo& metric : {metrics::kSpeedup, metrics::kPagesRead, metrics::kMass}) json[metric.name] = nullptr;
   if (flow.speed) {

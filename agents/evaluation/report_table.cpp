@@ -139,7 +139,19 @@ std::string pages_cell(const auto& speed) { return metrics::number_text(metrics:
 
 std::string mass_cell(const auto& speed) { return metrics::number_text(metrics::kMass.name, mean_of(speed.mass)); }
 
-TableRow flow_row(const FlowReport& flow, const std::vector<Column>& columns) {
+/// Of a flow, or of a head of it.
+std::string trace_cell(const MetricInfo& metric, const TraceScore& score) {
+  return metrics::number_text(metric.name, score.mean, score.interval.low, score.interval.high);
+}
+
+TableRow trace_cells(const TraceScores& scores) {
+  return {trace_cell(metrics::kTraceMass, scores.mass), trace_cell(metrics::kTraceRegret, scores.regret),
+          trace_cell(metrics::kTraceError, scores.error)};
+}
+
+bool has_traces(const FlowReport& flow) { return flow.traces.has_value(); }
+
+TableRow flow_row(const FlowReport& flow, const std::vector<Column>& columns, bool with_traces) {
   TableRow row = {flow.name};
   append(row, cells(flow.tasks, columns, Side::kFlow));
   if (flow.speed) {
@@ -147,8 +159,38 @@ TableRow flow_row(const FlowReport& flow, const std::vector<Column>& columns) {
   } else {
     row.insert(row.end(), 3, "-");
   }
+  if (with_traces) row.push_back(flow.traces ? trace_cell(metrics::kTraceMass, flow.traces->scores.mass) : "-");
   row.push_back(name_of(flow.status));
   return row;
+}
+
+/// Of flows that no question was asked of: what they keep of a real model's attention.
+std::string traces_table(const Report& report) {
+  std::vector<TableRow> rows = {{"flow", metrics::kTraceMass.column, metrics::kTraceRegret.column, metrics::kTraceError.column,
+                                 metrics::kPagesRead.column, "status"}};
+  for (const FlowReport& flow : report.flows) {
+    TableRow row = {flow.name};
+    append(row, flow.traces ? trace_cells(flow.traces->scores) : TableRow(3, "-"));
+    append(row, {flow.traces ? pages_cell(*flow.traces) : "-", name_of(flow.status)});
+    rows.push_back(std::move(row));
+  }
+  return aligned_table(rows);
+}
+
+/// A row a flow, recorded layer and KV head.
+std::string trace_head_table(const Report& report) {
+  std::vector<TableRow> rows = {{"flow", "layer", "KV head", metrics::kTraceMass.column, metrics::kTraceRegret.column,
+                                 metrics::kTraceError.column, metrics::kPagesRead.column}};
+  for (const FlowReport& flow : report.flows) {
+    if (!flow.traces) continue;
+    for (const TraceHead& head : flow.traces->heads) {
+      TableRow row = {flow.name, std::to_string(head.layer), std::to_string(head.kv_head)};
+      append(row, trace_cells(head.scores));
+      row.push_back(pages_cell(head));
+      rows.push_back(std::move(row));
+    }
+  }
+  return aligned_table(rows);
 }
 
 /// A row a flow and task.
@@ -186,24 +228,47 @@ std::string speed_table(const Report& report) {
   return aligned_table(rows);
 }
 
-}  // namespace
+/// What figures of traces are of.
+std::string traces_text(const Report& report) {
+  const TraceResult& traces = *std::find_if(report.flows.begin(), report.flows.end(), has_traces)->traces;
+  return fmt::format("\nTraces: attention of {}, {} window{} of {} tokens, the last {} decoded; 95% intervals.\n", traces.model,
+                     traces.windows, traces.windows == 1 ? "" : "s", traces.tokens, traces.steps);
+}
 
-std::string to_table(const Report& report, bool details) {
+/// A line for dense attention, and one a flow.
+std::string accuracy_table(const Report& report, bool with_traces) {
   const std::vector<Column> columns = columns_of(report);
   TableRow header = {"flow"};
   for (const Column& column : columns) header.push_back(title_of(column, columns));
-  append(header, {metrics::kSpeedup.column, metrics::kPagesRead.column, metrics::kMass.column, "status"});
+  append(header, {metrics::kSpeedup.column, metrics::kPagesRead.column, metrics::kMass.column});
   TableRow dense = {"(dense)"};
   append(dense, cells(report.dense, columns, Side::kDense));
-  append(dense, {"1", "100%", "100%", ""});
+  append(dense, {"1", "100%", "100%"});
+  if (with_traces) {
+    header.push_back(metrics::kTraceMass.column);
+    dense.push_back("100%");
+  }
+  header.push_back("status");
+  dense.push_back("");
   std::vector<TableRow> rows = {header, dense};
-  for (const FlowReport& flow : report.flows) rows.push_back(flow_row(flow, columns));
-  std::string text = aligned_table(rows);
-  if (details && !report.flows.empty()) text += "\n" + task_table(report) + "\n" + speed_table(report);
+  for (const FlowReport& flow : report.flows) rows.push_back(flow_row(flow, columns, with_traces));
+  return aligned_table(rows);
+}
+
+}  // namespace
+
+std::string to_table(const Report& report, bool details) {
+  const bool any_traces = std::any_of(report.flows.begin(), report.flows.end(), has_traces);
+  std::string text = report.dense.empty() && any_traces ? traces_table(report) : accuracy_table(report, any_traces);
+  if (details && !report.dense.empty() && !report.flows.empty()) text += "\n" + task_table(report) + "\n" + speed_table(report);
+  if (details && any_traces) text += "\n" + trace_head_table(report);
   for (const FlowReport& flow : report.flows) {
     if (flow.message.empty()) continue;
     text += fmt::format("\n{}, {}: {}\n", flow.name, flow.stage, flow.message);
     if (!flow.hint.empty()) text += fmt::format("  hint: {}\n", flow.hint);
+  }
+  for (const FlowReport& flow : report.flows) {
+    if (!flow.untraced.empty()) text += fmt::format("\n{}, traces: {}\n", flow.name, flow.untraced);
   }
   for (const std::string& note : report.notes) text += fmt::format("\n{}\n", note);
   for (const std::string& error : report.errors) text += fmt::format("\nnot run: {}\n", error);
@@ -219,7 +284,8 @@ std::string to_table(const Report& report, bool details) {
         flow.speed->tokens, flow.speed->batch);
     break;
   }
-  text += fmt::format("Seed {}\n", report.seed);
+  if (any_traces) text += traces_text(report);
+  if (!report.dense.empty() || !any_traces) text += fmt::format("Seed {}\n", report.seed);
   return printable(text);
 }
 

@@ -46,6 +46,7 @@ Suite verify_suite() {
 Suite quick_suite() {
   Suite suite;
   suite.name = "quick";
+  suite.leaves_out_english = true;
   suite.stages.push_back({"short", kThreshold, {}});
   for (const char* task : {"needle_multikey", "needle_multivalue", "needle_multiquery", "variable_tracking", "salad"}) {
     suite.stages.back().tasks.push_back(task_of(task, 1024, 8));
@@ -57,13 +58,14 @@ Suite quick_suite() {
   }
   suite.stages.back().tasks.push_back(task_of("common_words", 2048, 4));
   suite.stages.back().tasks.push_back(task_of("frequent_words", 2048, 4));
-  suite.stages.push_back({"trace", 0, {task_of("trace", 8192, 3)}});
+  suite.stages.push_back({"trace", 0, {task_of("trace", 4096, 6)}});
   return suite;
 }
 
 Suite full_suite() {
   Suite suite;
   suite.name = "full";
+  suite.leaves_out_english = true;
   for (const int tokens : {1024, 4096, 8192}) {
     suite.stages.push_back({tokens == 1024 ? "short" : fmt::format("long {}", tokens), kThreshold, {}});
     for (const Task& task : all_tasks()) {
@@ -140,6 +142,7 @@ SuiteStage parse_entry(const json& value, const std::string& where) {
 
 /// Leaves only the tasks `names`; those that the suite lacks become stages at the end.
 void keep_only(Suite& suite, const std::vector<std::string>& names) {
+  suite.leaves_out_english = false;
   // A new task is asked like the last one of the suite.
   SuiteTask like;
   std::set<std::string> known;
@@ -255,6 +258,7 @@ Suite changed(Suite suite, const SuiteChanges& changes) {
   for (const std::string& name : changes.tasks) check_task(name);
   if (!changes.tasks.empty()) keep_only(suite, changes.tasks);
   if (!changes.tokens.empty()) run_at(suite, changes.tokens);
+  if (changes.without_speed) suite.speed_pairs = 0;
   bool problems = false;
   for (SuiteStage& stage : suite.stages) {
     for (SuiteTask& task : stage.tasks) {

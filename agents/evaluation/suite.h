@@ -54,6 +54,8 @@ struct Suite {
   int speed_pairs = 24;  // of all tasks together, if their questions are answered soon; 0: speed is not measured
   /// Tasks at contexts that the model does not have are left out, not refused.
   bool leaves_out_long = false;
+  /// Tasks that do not tell flows apart on the mini model, or that its dialect lacks, are left out there, not refused.
+  bool leaves_out_english = false;
   /// Tasks of which dense attention answers less are left out of means: they tell flows apart by luck alone. Problem sets are
   /// not.
   double least_dense = 0;
@@ -69,6 +71,7 @@ struct SuiteChanges {
   int generations = 0;
   int k = 0;
   int max_tokens = 0;
+  bool without_speed = false;
 };
 
 /// "verify" (no tasks), "quick", "full", "real", or the path of a JSON file: a list of {"task", "tokens", "samples", "threshold"}
@@ -76,6 +79,8 @@ struct SuiteChanges {
 Suite load_suite(const std::string& name);
 /// Names of suites that need no file, the shortest first.
 const std::vector<std::string>& built_in_suites();
+/// The one that asks for texts, which the mini model does not know.
+inline constexpr const char* kEnglishSuite = "real";
 /// Whether `name` is that of a suite and not of a file.
 bool is_built_in(std::string_view name);
 /// The same from the text of a file; `name` is used in messages.

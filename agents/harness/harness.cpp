@@ -18,7 +18,9 @@
 #include <sstream>
 #include <utility>
 
+#include "agents/evaluation/suite.h"
 #include "agents/orchestrator/worker_gpus.h"
+#include "agents/tasks/vocabulary.h"
 #include "host/weights/model_digest.h"
 #include "host/weights/model_name.h"
 #include "kernels/device.h"
@@ -89,8 +91,19 @@ std::optional<Seed> find_seed(const std::string& folder) {
 
 std::string database_of(const std::string& folder) { return folder + "/sluice.db"; }
 
+namespace {
+
+/// Throws InputError for a suite that the model cannot be asked.
+const HarnessOptions& checked(const HarnessOptions& options) {
+  if (options.suite != kEnglishSuite || !load_vocabulary(options.model)) return options;
+  throw InputError(fmt::format("{}: the suite {} is for models of natural language", options.model, kEnglishSuite),
+                   "./dev model fetches one: --model smollm2");
+}
+
+}  // namespace
+
 Harness::Harness(const HarnessOptions& options)
-    : options_(options),
+    : options_(checked(options)),
       folder_(options.folder),
       notices_(folder_.notices()),
       seed_(own_seed()),
@@ -138,6 +151,7 @@ HarnessServiceOptions Harness::service_options() {
   service.suite = options_.suite;
   service.equipment = equipment_;
   service.seconds = options_.seconds;
+  service.is_mini = load_vocabulary(options_.model).has_value();
   service.inspect = [this](const FlowScript& script) { return document_of(inspector_.inspect(script)); };
   service.changed = [this] {
     if (orchestrator_) orchestrator_->wake();

@@ -26,6 +26,7 @@ struct HarnessServiceOptions {
   std::string suite = "quick";  // of submissions that name none
   store::Equipment equipment;   // that flows are judged with; no model: submissions may name any
   double seconds = 900;         // that an evaluation may take
+  bool is_mini = false;         // the model speaks the mini dialect
   /// Traces a script in the sandbox and compiles it: {"name", "page", "graph", "plan"}. Throws FlowError, InputError. Null:
   /// scripts cannot be checked. Called by several threads.
   std::function<nlohmann::json(const FlowScript&)> inspect;
@@ -141,7 +142,7 @@ class HarnessService {
   void require_suited(store::Store& store, store::SubmissionId id) const;
   /// Throws HttpProblem (409) where something would be judged for another model or device.
   void require_served(const store::Study& study, const std::vector<store::TrialDraft>& trials) const;
-  ServedSettings served_settings() const { return {options_.equipment, options_.suite, options_.seconds}; }
+  ServedSettings served_settings() const { return {options_.equipment, options_.suite, options_.seconds, options_.is_mini}; }
 
   const std::string database_;
   const HarnessServiceOptions options_;

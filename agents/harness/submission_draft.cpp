@@ -24,8 +24,12 @@ void complete(json& settings, const char* key, const std::string& served) {
   }
 }
 
-void check_suite(const json& settings) {
+void check_suite(const json& settings, bool is_mini) {
   const json& suite = settings.at("suite");
+  if (is_mini && suite == kEnglishSuite) {
+    throw HttpProblem(422, "settings: the suite real is for models of natural language; this server's knows a thousand words")
+        .with("hint", "a server with --model smollm2, or another model of real text, judges by it");
+  }
   if (suite.is_string() && is_built_in(suite.get<std::string>())) return;
   throw HttpProblem(422, fmt::format("settings: there is no suite {}", excerpt(suite)))
       .with("hint", "verify, quick, full, or real for a model of natural language; GET /v1/suites tells what they ask");
@@ -85,7 +89,7 @@ std::string complete_settings(const std::string& settings, const ServedSettings&
   // No more than the server gives anyway: the same flow with other words for that is the same submission.
   if (object.find_number("seconds", 1, kMostSeconds) >= served.seconds) document.erase("seconds");
   if (document.value("suite", json()).is_null()) document["suite"] = served.suite;
-  check_suite(document);
+  check_suite(document, served.is_mini);
   complete(document, "model", served.equipment.model);
   complete(document, "model_digest", served.equipment.model_digest);
   complete(document, "device", served.equipment.device);

@@ -19,6 +19,7 @@ struct ServedSettings {
   store::Equipment equipment;  // where it is empty nothing is filled in
   std::string suite = "quick";
   double seconds = 900;  // most of one evaluation
+  bool is_mini = false;  // the model speaks the mini dialect, and no suite of texts is asked of it
 };
 
 /// A submission from the body of a request: {"name", "script", "notes", "parents", "settings"}. Throws InputError for what is

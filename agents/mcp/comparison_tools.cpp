@@ -97,7 +97,7 @@ Tool leaderboard_tool(HarnessService& service) {
       "another suite, model or device are no fair comparison: filter by suite. For accuracy and speed together use front.";
   tool.input_schema = input_object(with_filters(
       {{"metric", {{"type", "string"}, {"default", metrics::kAccuracy.name}, {"description", metrics::compared(true)}}},
-       {"task", text_property("The metric of this task alone, for example needle_multikey", 200)},
+       {"task", text_property("The metric of this task alone, for example needle_multiquery", 200)},
        {"tokens", integer_property("The metric at this length of prompt alone; 0: all", 0, int64_t{1} << 30, 0)},
        {"order",
         choice_property("without it the best first: ascending for " + metrics::better_low(), {"descending", "ascending"})},

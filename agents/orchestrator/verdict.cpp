@@ -24,6 +24,7 @@ using store::Verdict;
 constexpr int64_t kMostTokens = int64_t{1} << 30;
 constexpr const char* kFirstStage = "verify";
 constexpr const char* kSpeedStage = "speed";
+constexpr const char* kTracesStage = "traces";
 
 std::string text_or_empty(const JsonObject& object, const char* key) {
   const std::string* text = object.find_text(key);
@@ -112,8 +113,10 @@ double mean_of_layers(const json& layers) {
 std::vector<Metric> metrics_of(const JsonObject& flow, const Tasks& tasks) {
   std::vector<Metric> metrics;
   const auto speedup = flow.find_object(metrics::kSpeedup.name);  // null, as all that is measured with it, if it was not timed
+  const auto traces = flow.find_object("traces");                 // null if the flow does not run on the model that was recorded
   for (const MetricInfo& info : metrics::kAll) {
     if (info.report.place == ReportPlace::kTasks) tasks.add(info, metrics);
+    if (info.report.place == ReportPlace::kTraces && traces) metrics.push_back(measured(*traces, info));
     if (!speedup) continue;
     if (info.report.place == ReportPlace::kSpeedup) add_speedup(info, *speedup, metrics);
     if (info.report.place != ReportPlace::kFlow && info.report.place != ReportPlace::kLayers) continue;
@@ -161,6 +164,14 @@ StageResult stage_of(const JsonObject& stage, const JsonObject& flow, const Task
   const bool told = text_or_empty(flow, "stage") == result.stage;
   if (told) result.message = verdict.message;
   if (told && verdict.status != store::Status::kPassed) result.status = StageStatus::kFailed;
+  if (result.stage == kTracesStage) {
+    if (flow.has("traces")) {
+      details = flow.at("traces");
+    } else if (flow.has("untraced")) {
+      result.status = StageStatus::kSkipped;
+      result.message = flow.text("untraced");
+    }
+  }
   if (result.stage == kSpeedStage && result.status == StageStatus::kPassed) {
     if (json speed = speed_details(flow); !speed.is_null()) {
       details = std::move(speed);

@@ -5,8 +5,8 @@
 #include <functional>
 #include <vector>
 
-#include "agents/repl/capture.h"
 #include "agents/repl/value_text.h"
+#include "agents/traces/capture.h"
 #include "kernels/reference/oracle.h"
 #include "scripting/graph/graph.h"
 

@@ -7,10 +7,10 @@
 #include <string_view>
 #include <vector>
 
-#include "agents/repl/capture.h"
 #include "agents/repl/evaluation.h"
 #include "agents/repl/flow_server.h"
 #include "agents/repl/heat_map.h"
+#include "agents/traces/capture.h"
 #include "host/text/tokenizer.h"
 #include "scripting/lua/trace.h"
 #include "scripting/repl/completion.h"

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "agents/repl/capture.h"
 #include "agents/repl/evaluation.h"
+#include "agents/traces/capture.h"
 #include "scripting/graph/plan.h"
 
 namespace sluice::repl {

@@ -10,8 +10,7 @@ using Samples = std::vector<Sample>;
 using GeneratorFunction = Samples(const TaskContext& context, Rng& rng, int tokens, int questions);
 
 namespace mini {
-GeneratorFunction needle_single, needle_multikey, needle_multivalue, needle_multiquery, variable_tracking, common_words,
-    frequent_words, salad, trace;
+GeneratorFunction needle_multivalue, needle_multiquery, variable_tracking, salad, trace;
 }  // namespace mini
 
 namespace english {

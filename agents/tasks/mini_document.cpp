@@ -8,6 +8,12 @@
 #include "scripting/base/error.h"
 
 namespace sluice::mini {
+namespace {
+
+constexpr const char* kEndOfHay = ".";
+constexpr double kAlike = 0.4;  // share of distractions that are of the kind that is asked for; as the model was evaluated
+
+}  // namespace
 
 std::string join(const Words& words) {
   std::string text;
@@ -31,7 +37,7 @@ Document::Document(const char* task, const TaskContext& context, Rng& rng, int t
   lines_.resize((room - before) / kStatement);
   for (Words& line : lines_) {
     for (int i = 0; i + 1 < kStatement; ++i) line.push_back(filler());
-    line.push_back(".");
+    line.push_back(kEndOfHay);
   }
 }
 
@@ -47,6 +53,39 @@ void Document::scatter(const std::vector<Words>& statements) {
 void Document::scatter_shuffled(std::vector<Words> statements) {
   rng_.shuffle(statements);
   scatter(statements);
+}
+
+void Document::distract(Kind asked, const Words& topics) {
+  std::vector<Kind> others = {Kind::kFact, Kind::kAlso, Kind::kVariable, Kind::kRule, Kind::kAttribute};
+  std::erase(others, asked);
+  Words other_keys;
+  for (const std::string& key : vocabulary_.keys) {
+    if (std::find(asked_keys_.begin(), asked_keys_.end(), key) == asked_keys_.end()) other_keys.push_back(key);
+  }
+  for (Words& line : lines_) {
+    if (line.back() != kEndOfHay) continue;
+    const bool is_alike = rng_.uniform() < kAlike;
+    line = is_alike ? distraction(asked, other_keys) : distraction(rng_.pick(others), asked_keys_);
+    if (is_alike && !topics.empty()) line[1] = rng_.pick(topics);
+  }
+}
+
+Words Document::distraction(Kind kind, const Words& keys) {
+  const auto key = [&] { return rng_.pick(keys); };
+  switch (kind) {
+    case Kind::kFact:
+      return {"key", key(), "=", value(), value(), value(), value(), ";"};
+    case Kind::kAlso:
+      return {"also", key(), "=", value(), filler(), filler(), filler(), ";"};
+    case Kind::kVariable:
+      if (rng_.below(2) == 0) return {"var", key(), "=", value(), value(), filler(), filler(), ";"};
+      return {"var", key(), "<-", key(), filler(), filler(), filler(), ";"};
+    case Kind::kRule:
+      return {"rule", key(), "to", key(), value(), "from", key(), ";"};
+    case Kind::kAttribute:
+      return {"in", key(), key(), "=", value(), value(), filler(), ";"};
+  }
+  throw InternalError("a kind of statement that there is not");
 }
 
 Sample Document::ask(const Words& question, const Words& answer, Scoring scoring) const {
@@ -73,6 +112,6 @@ Words Document::values(int count) {
   return words;
 }
 
-Words Document::keys(int count) { return rng_.distinct(vocabulary_.keys, count); }
+Words Document::keys(int count) { return asked_keys_ = rng_.distinct(vocabulary_.keys, count); }
 
 }  // namespace sluice::mini

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,9 @@ namespace sluice::mini {
 using Words = std::vector<std::string>;
 
 inline constexpr int kStatement = 8;  // words of every statement
+
+/// What a statement says, by its first word.
+enum class Kind : uint8_t { kFact, kAlso, kVariable, kRule, kAttribute };
 
 /// "a b c".
 std::string join(const Words& words);
@@ -32,6 +36,10 @@ class Document {
   /// The same in random order.
   void scatter_shuffled(std::vector<Words> statements);
 
+  /// Writes statements in the place of hay, each of which is half of one that is asked for: of the kind `asked`, with keys that
+  /// the document does not ask for, or of another kind, with keys that it does. `topics`: of attributes that are asked for.
+  void distract(Kind asked, const Words& topics = {});
+
   /// A sample that asks `question` at the end of this document.
   Sample ask(const Words& question, const Words& answer, Scoring scoring = Scoring::kExact) const;
 
@@ -39,14 +47,17 @@ class Document {
   std::string value();
   /// `count` values, drawn independently.
   Words values(int count);
-  /// `count` different keys.
+  /// `count` different keys, for statements that are asked for. Once for a document.
   Words keys(int count);
 
  private:
+  Words distraction(Kind kind, const Words& keys);
+
   const MiniVocabulary& vocabulary_;
   Rng& rng_;
   Words offset_;
   std::vector<Words> lines_;  // hay until overwritten
+  Words asked_keys_;
 };
 
 }  // namespace sluice::mini

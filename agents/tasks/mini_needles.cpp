@@ -6,8 +6,9 @@
 namespace sluice::mini {
 namespace {
 
-constexpr int kMostFacts = 300;       // of what the model was trained on (docs/TASKS.md)
-constexpr int kMostMultiValues = 60;  // keys of four values
+// Few that may be asked for: hay then shares words with each of them in more pages than a flow selects (docs/TASKS.md).
+constexpr int kFacts = 12;
+constexpr int kMultiValues = 8;  // keys of several values
 constexpr int kValuesOfAKey = 4;
 
 struct Fact {
@@ -24,35 +25,17 @@ std::vector<Fact> write_facts(Document& document, int count) {
     facts.push_back({key, value});
   }
   document.scatter(statements);
+  document.distract(Kind::kFact);
   return facts;
 }
 
 void append(Words& words, const Words& more) { words.insert(words.end(), more.begin(), more.end()); }
 
-/// Half of the statements are facts.
-int many_facts(const Document& document, int least) { return std::clamp(document.size() / 2, least, kMostFacts); }
-
 }  // namespace
-
-Samples needle_single(const TaskContext& context, Rng& rng, int tokens, int) {
-  Document document("needle_single", context, rng, tokens, 3, 1);
-  const Fact fact = write_facts(document, 1).front();
-  return {document.ask({"ask", fact.key, "="}, fact.value)};
-}
-
-Samples needle_multikey(const TaskContext& context, Rng& rng, int tokens, int questions) {
-  Document document("needle_multikey", context, rng, tokens, 3, 2);
-  const std::vector<Fact> facts = write_facts(document, many_facts(document, 2));
-  Samples samples;
-  for (const Fact& fact : rng.distinct(facts, std::min<size_t>(questions, facts.size()))) {
-    samples.push_back(document.ask({"ask", fact.key, "="}, fact.value));
-  }
-  return samples;
-}
 
 Samples needle_multiquery(const TaskContext& context, Rng& rng, int tokens, int questions) {
   Document document("needle_multiquery", context, rng, tokens, 6, 4);
-  const std::vector<Fact> facts = write_facts(document, many_facts(document, 4));
+  const std::vector<Fact> facts = write_facts(document, std::min(kFacts, document.size()));
   Samples samples;
   for (int i = 0; i < questions; ++i) {
     Words question = {"each"};
@@ -71,7 +54,7 @@ Samples needle_multiquery(const TaskContext& context, Rng& rng, int tokens, int 
 
 Samples needle_multivalue(const TaskContext& context, Rng& rng, int tokens, int questions) {
   Document document("needle_multivalue", context, rng, tokens, 3, kValuesOfAKey);
-  const int count = std::clamp(document.size() / (4 * kValuesOfAKey), 1, kMostMultiValues);
+  const int count = std::clamp(document.size() / kValuesOfAKey, 1, kMultiValues);
   // Which key each `also` statement names, in the order of the document; its values come in that order, too.
   std::vector<size_t> order;
   for (int i = 0; i < count * kValuesOfAKey; ++i) order.push_back(i / kValuesOfAKey);
@@ -88,6 +71,7 @@ Samples needle_multivalue(const TaskContext& context, Rng& rng, int tokens, int 
         {"also", fact.key, "=", fact.value[told[index]++], document.filler(), document.filler(), document.filler(), ";"});
   }
   document.scatter(statements);
+  document.distract(Kind::kAlso);
   Samples samples;
   for (const Fact& fact : rng.distinct(facts, std::min<size_t>(questions, facts.size()))) {
     samples.push_back(document.ask({"all", fact.key, "="}, fact.value));

@@ -5,10 +5,16 @@
 #include "agents/tasks/salad_layout.h"
 
 namespace sluice::mini {
+namespace {
+
+constexpr int kAsked = 4;  // attributes of one topic
+constexpr SaladExtent kMost = {.topics = 4, .attributes = 8};
+
+}  // namespace
 
 Samples salad(const TaskContext& context, Rng& rng, int tokens, int questions) {
-  Document document("salad", context, rng, tokens, 4, kLeastSaladLines);
-  const SaladLayout layout = salad_layout(rng, document.size());
+  Document document("salad", context, rng, tokens, 3 + kAsked, kLeastSaladLines);
+  const SaladLayout layout = salad_layout(rng, document.size(), kMost);
   const Words keys = document.keys(layout.topics + layout.attributes);
   const auto topic = [&](int index) { return keys[index]; };
   const auto attribute = [&](int index) { return keys[layout.topics + index]; };
@@ -29,9 +35,23 @@ Samples salad(const TaskContext& context, Rng& rng, int tokens, int questions) {
       told.push_back({line.topic, line.attribute, value});
     }
   }
+  document.distract(Kind::kAttribute, {keys.begin(), keys.begin() + layout.topics});
   Samples samples;
-  for (const Told& asked : rng.distinct(told, std::min<size_t>(questions, told.size()))) {
-    samples.push_back(document.ask({"what", topic(asked.topic), attribute(asked.attribute), "="}, asked.value));
+  for (int i = 0; i < questions; ++i) {
+    const int asked_topic = rng.pick(told).topic;
+    std::vector<Told> of_topic;
+    for (const Told& one : told) {
+      if (one.topic == asked_topic) of_topic.push_back(one);
+    }
+    Words question = {"what", topic(asked_topic)};
+    Words answer;
+    for (const Told& one : rng.distinct(of_topic, kAsked)) {
+      question.push_back(attribute(one.attribute));
+      if (!answer.empty()) answer.push_back(";");
+      answer.insert(answer.end(), {attribute(one.attribute), "=", one.value[0], one.value[1]});
+    }
+    question.push_back(":");
+    samples.push_back(document.ask(question, answer));
   }
   return samples;
 }

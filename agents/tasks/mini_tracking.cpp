@@ -6,17 +6,17 @@
 namespace sluice::mini {
 namespace {
 
-constexpr int kMostChains = 90;  // docs/TASKS.md
-constexpr int kVariables = 4;    // of a chain: three hops
+constexpr int kChains = 5;     // docs/TASKS.md
+constexpr int kVariables = 4;  // of a chain: three hops
 
 }  // namespace
 
 Samples variable_tracking(const TaskContext& context, Rng& rng, int tokens, int questions) {
   Document document("variable_tracking", context, rng, tokens, 3, kVariables);
-  const int count = std::clamp(document.size() / (4 * kVariables), 1, kMostChains);
+  const int count = std::clamp(document.size() / kVariables, 1, kChains);
   const Words keys = document.keys(count * kVariables);
   struct Chain {
-    Words names;  // A B C D
+    Words names;  // the first has a value
     Words value;
   };
   std::vector<Chain> chains;
@@ -31,10 +31,12 @@ Samples variable_tracking(const TaskContext& context, Rng& rng, int tokens, int 
     chains.push_back(std::move(chain));
   }
   document.scatter_shuffled(std::move(statements));
+  document.distract(Kind::kVariable);
   Samples samples;
   for (const Chain& chain : rng.distinct(chains, std::min<size_t>(questions, chains.size()))) {
-    const Words& names = chain.names;
-    samples.push_back(document.ask({"trace", names[3], "="}, {names[2], names[1], names[0], chain.value[0], chain.value[1]}));
+    Words answer(chain.names.rbegin() + 1, chain.names.rend());
+    answer.insert(answer.end(), chain.value.begin(), chain.value.end());
+    samples.push_back(document.ask({"trace", chain.names.back(), "="}, answer));
   }
   return samples;
 }

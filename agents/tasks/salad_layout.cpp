@@ -12,12 +12,10 @@ namespace {
 constexpr std::array<const char*, 4> kPatterns = {"ABAB", "AABBAABB", "ABCABC", "AAABBBCCC"};
 constexpr int kLeastSegment = 4;
 constexpr int kMostSegment = 12;
-constexpr int kMostTopics = 12;
-constexpr int kMostAttributes = 40;
 
 }  // namespace
 
-SaladLayout salad_layout(Rng& rng, int lines) {
+SaladLayout salad_layout(Rng& rng, int lines, const SaladExtent& most) {
   if (lines < kLeastSaladLines) throw InternalError("a salad of too few lines");
   std::vector<std::string> fitting;
   for (const std::string pattern : kPatterns) {
@@ -32,7 +30,7 @@ SaladLayout salad_layout(Rng& rng, int lines) {
   const int longest = std::min(kMostSegment, lines / period);
   const int size = rng.between(kLeastSegment, longest);
   const int repetitions = lines / (size * period);
-  const int groups = rng.between(1, std::min(repetitions, kMostTopics / letters));
+  const int groups = rng.between(1, std::min(repetitions, most.topics / letters));
   layout.topics = groups * letters;
 
   layout.lines.resize(lines);
@@ -44,7 +42,7 @@ SaladLayout salad_layout(Rng& rng, int lines) {
   }
   size_t room = free.front().size();
   for (const std::vector<int>& places : free) room = std::min(room, places.size());
-  layout.attributes = std::clamp(static_cast<int>(room) * 2 / 3, 2, kMostAttributes);
+  layout.attributes = std::min(static_cast<int>(room) * 2 / 3, most.attributes);
   for (int topic = 0; topic < layout.topics; ++topic) {
     const std::vector<int> places = rng.distinct(free[topic], layout.attributes);
     for (int attribute = 0; attribute < layout.attributes; ++attribute) {

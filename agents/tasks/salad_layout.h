@@ -17,16 +17,22 @@ struct SaladLayout {
   };
   std::string pattern;  // "ABAB", "AABBAABB", "ABCABC" or "AAABBBCCC"
   int topics = 0;       // 2 to 12
-  int attributes = 0;   // the same for every topic; each topic's attribute is told exactly once
+  int attributes = 0;   // 4 or more, the same for every topic; each topic's attribute is told exactly once
   std::vector<Line> lines;
 };
 
 /// Fewest lines that a layout can have: one segment of four lines for each letter of the shortest pattern.
 inline constexpr int kLeastSaladLines = 16;
 
+/// What a layout may have at most.
+struct SaladExtent {
+  int topics = 12;
+  int attributes = 40;
+};
+
 /// Interleaves topics by a pattern drawn at random among those that fit, repeated over `lines` lines with further topics
 /// in place of its letters. Segments have 4 to 12 lines: a header, then attributes of its topic among hay. Every
 /// attribute of every topic is in the document, so every question has an answer. `lines` >= kLeastSaladLines.
-SaladLayout salad_layout(Rng& rng, int lines);
+SaladLayout salad_layout(Rng& rng, int lines, const SaladExtent& most = {});
 
 }  // namespace sluice

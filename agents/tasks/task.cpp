@@ -10,8 +10,24 @@ namespace sluice {
 namespace {
 
 Task task(const char* name, const char* group, GeneratorFunction& in_mini, GeneratorFunction& in_english) {
-  return {name, group, [&in_mini, &in_english](const TaskContext& context, Rng& rng, int tokens, int questions) {
+  return {name, group, true, true, [&in_mini, &in_english](const TaskContext& context, Rng& rng, int tokens, int questions) {
             return (context.english() ? in_english : in_mini)(context, rng, tokens, questions);
+          }};
+}
+
+/// One that most flows answer on the mini model.
+Task easy_task(const char* name, const char* group, GeneratorFunction& in_mini, GeneratorFunction& in_english) {
+  Task easy = task(name, group, in_mini, in_english);
+  easy.judges_mini = false;
+  return easy;
+}
+
+/// One that flows answer on the mini model that never look at the query.
+Task english_task(const char* name, const char* group, GeneratorFunction& generate) {
+  return {name, group, false, false, [name, &generate](const TaskContext& context, Rng& rng, int tokens, int questions) {
+            if (context.english()) return generate(context, rng, tokens, questions);
+            throw InputError(fmt::format("the task {} is for models that know English", name),
+                             "the mini model's tasks need several places of the text for each answer: sluice eval --list");
           }};
 }
 
@@ -19,13 +35,13 @@ Task task(const char* name, const char* group, GeneratorFunction& in_mini, Gener
 
 const std::vector<Task>& all_tasks() {
   static const std::vector<Task> tasks = {
-      task("needle_single", "needle", mini::needle_single, english::needle_single),
-      task("needle_multikey", "needle", mini::needle_multikey, english::needle_multikey),
-      task("needle_multivalue", "needle", mini::needle_multivalue, english::needle_multivalue),
+      english_task("needle_single", "needle", english::needle_single),
+      english_task("needle_multikey", "needle", english::needle_multikey),
+      easy_task("needle_multivalue", "needle", mini::needle_multivalue, english::needle_multivalue),
       task("needle_multiquery", "needle", mini::needle_multiquery, english::needle_multiquery),
-      task("variable_tracking", "tracking", mini::variable_tracking, english::variable_tracking),
-      task("common_words", "words", mini::common_words, english::common_words),
-      task("frequent_words", "words", mini::frequent_words, english::frequent_words),
+      easy_task("variable_tracking", "tracking", mini::variable_tracking, english::variable_tracking),
+      english_task("common_words", "words", english::common_words),
+      english_task("frequent_words", "words", english::frequent_words),
       task("salad", "salad", mini::salad, english::salad),
       task("trace", "trace", mini::trace, english::trace),
   };

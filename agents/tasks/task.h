@@ -59,7 +59,9 @@ using Generator = std::function<std::vector<Sample>(const TaskContext&, Rng&, in
 
 struct Task {
   std::string name;
-  std::string group;  // of the result table: "needle", "tracking", "words", "salad", "trace"
+  std::string group;        // of the result table: "needle", "tracking", "words", "salad", "trace"
+  bool in_mini = true;      // the mini dialect has it; English has all
+  bool judges_mini = true;  // and there it tells flows apart: built-in suites have it
   Generator generate;
 };
 

@@ -1,15 +1,13 @@
 #include "agents/tasks/text_windows.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <numeric>
-#include <system_error>
 
 #include "scripting/base/error.h"
 #include "scripting/base/input_text.h"
+#include "scripting/base/program_data.h"
 #include "scripting/base/unicode.h"
 
 namespace sluice {
@@ -19,15 +17,10 @@ constexpr size_t kLargestText = size_t{64} << 20;
 
 /// Where the build has put the text, and where an installation or a pack does.
 std::string project_text() {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  std::vector<std::string> places;
-  for (const fs::path& folder : {program.parent_path(), program.parent_path().parent_path()}) {
-    places.push_back((folder / "share/sluice/text.txt").string());
-    if (fs::exists(places.back(), error)) return places.back();
-  }
-  throw InputError(fmt::format("the project's own text is in none of {}", fmt::join(places, ", ")),
+  const std::string place = "share/sluice/text.txt";
+  std::string found = find_program_data({place});
+  if (!found.empty()) return found;
+  throw InputError(fmt::format("the project's own text, {}, is in no folder above the program", place),
                    "name a text of your own: text:FILE, copy:FILE");
 }
 

@@ -5,7 +5,6 @@
 namespace sluice {
 namespace {
 
-constexpr int kMostRules = 250;
 constexpr double kSelfRecall = 0.125;  // docs/TASKS.md: one step in eight starts a code of its own
 
 std::vector<TraceRule> chain_of(Rng& rng, int first_place, int steps, int values) {
@@ -35,9 +34,9 @@ int TraceRules::rules() const {
   return count;
 }
 
-TraceRules trace_rules(Rng& rng, int lines, int questions, int values) {
-  const int steps = std::min(kTraceSteps, lines);
-  const int total = std::clamp(lines * 3 / 4, steps, kMostRules);
+TraceRules trace_rules(Rng& rng, int lines, int questions, int values, const TraceExtent& most) {
+  const int steps = std::min(most.steps, lines);
+  const int total = std::clamp(lines * 3 / 4, steps, most.rules);
   TraceRules result;
   result.asked = std::clamp(questions, 1, total / steps);
   int place = 0;

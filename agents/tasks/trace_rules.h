@@ -16,7 +16,6 @@ struct TraceRule {
 };
 
 inline constexpr int kTraceEnd = -1;
-inline constexpr int kTraceSteps = 64;
 
 /// Chains of rules over different places. `asked` of them have `steps` rules; the rest is distraction.
 struct TraceRules {
@@ -25,8 +24,14 @@ struct TraceRules {
   int rules() const;
 };
 
-/// How many rules and steps fit a document of `lines` lines: 64 steps and up to 250 rules; fewer steps only where fewer
-/// lines fit. At most `questions` chains are to be asked for. Values are indices below `values`.
-TraceRules trace_rules(Rng& rng, int lines, int questions, int values);
+/// What a trace may have at most.
+struct TraceExtent {
+  int steps = 64;
+  int rules = 250;
+};
+
+/// As many rules and steps as fit a document of `lines` lines; fewer steps than `most` only where fewer lines fit. At most
+/// `questions` chains are to be asked for. Values are indices below `values`.
+TraceRules trace_rules(Rng& rng, int lines, int questions, int values, const TraceExtent& most = {});
 
 }  // namespace sluice

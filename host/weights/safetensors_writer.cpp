@@ -7,22 +7,28 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "host/weights/half.h"
 #include "scripting/base/error.h"
 
 namespace sluice {
 
 void SafetensorsWriter::add(const std::string& name, const std::vector<int64_t>& shape, std::span<const float> values) {
-  add(name, "F32", shape, std::as_bytes(values));
+  add(name, "F32", sizeof(float), shape, std::as_bytes(values));
 }
 
 void SafetensorsWriter::add(const std::string& name, const std::vector<int64_t>& shape, std::span<const int32_t> values) {
-  add(name, "I32", shape, std::as_bytes(values));
+  add(name, "I32", sizeof(int32_t), shape, std::as_bytes(values));
 }
 
-void SafetensorsWriter::add(const std::string& name, const char* type, const std::vector<int64_t>& shape,
+void SafetensorsWriter::add_bf16(const std::string& name, const std::vector<int64_t>& shape, std::span<const float> values) {
+  std::vector<uint16_t> rounded(values.size());
+  std::transform(values.begin(), values.end(), rounded.begin(), bf16_from_float);
+  add(name, "BF16", sizeof(uint16_t), shape, std::as_bytes(std::span(rounded)));
+}
+
+void SafetensorsWriter::add(const std::string& name, const char* type, size_t element, const std::vector<int64_t>& shape,
                             std::span<const std::byte> bytes) {
-  constexpr int64_t kElementBytes = 4;
-  int64_t wanted = kElementBytes;
+  auto wanted = static_cast<int64_t>(element);
   for (const int64_t extent : shape) wanted *= extent;
   if (wanted != static_cast<int64_t>(bytes.size())) {
     throw InternalError(fmt::format("safetensors: {} has {} bytes, its shape wants {}", name, bytes.size(), wanted));

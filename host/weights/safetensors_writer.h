@@ -15,6 +15,8 @@ class SafetensorsWriter {
   /// Copies `values`. Throws InternalError if the shape does not hold that many, or the name is taken.
   void add(const std::string& name, const std::vector<int64_t>& shape, std::span<const float> values);
   void add(const std::string& name, const std::vector<int64_t>& shape, std::span<const int32_t> values);
+  /// As BF16: each to the nearest, ties to even.
+  void add_bf16(const std::string& name, const std::vector<int64_t>& shape, std::span<const float> values);
 
   /// Throws InputError if the file cannot be written.
   void write(const std::string& path) const;
@@ -22,12 +24,14 @@ class SafetensorsWriter {
  private:
   struct Entry {
     std::string name;
-    std::string type;  // "F32", "I32"
+    std::string type;  // "F32", "I32", "BF16"
     std::vector<int64_t> shape;
     std::vector<std::byte> bytes;
   };
 
-  void add(const std::string& name, const char* type, const std::vector<int64_t>& shape, std::span<const std::byte> bytes);
+  /// `bytes`: of all elements, each of `element` bytes.
+  void add(const std::string& name, const char* type, size_t element, const std::vector<int64_t>& shape,
+           std::span<const std::byte> bytes);
 
   std::vector<Entry> entries_;
 };

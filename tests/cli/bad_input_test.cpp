@@ -85,7 +85,7 @@ TEST(BadRequest, NoFileIsLeftWhereTheFlowIsRefused) {
 }
 
 TEST(BadRequest, ContextLongerThanTheModelIsRefused) {
-  expect_refused(run_sluice({"eval", "--dense-only", "--tasks", "needle_single", "--tokens", "17000"}), "16384");
+  expect_refused(run_sluice({"eval", "--dense-only", "--tasks", "needle_multivalue", "--tokens", "17000"}), "16384");
 }
 
 TEST(BadRequest, CudaWithoutAGpuIsRefused) {
@@ -340,7 +340,7 @@ TEST(BadInput, AModelWhoseNameIsNoTextIsRefused) {
 TEST(BadInput, PathsThatAreNoTextReachNoDocument) {
   const Folder folder;
   const std::string flow = folder.write("fl\xffow.lua", read_file(SLUICE_SOURCE_DIR "/scripting/flows/quest.lua"));
-  const std::string suite = folder.write("su\xffite.json", R"([{"task": "needle_single", "tokens": 256, "samples": 1}])");
+  const std::string suite = folder.write("su\xffite.json", R"([{"task": "needle_multivalue", "tokens": 256, "samples": 1}])");
   const std::string problems = folder.write(
       "s\xff"
       "et.jsonl",

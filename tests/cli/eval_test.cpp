@@ -14,7 +14,7 @@ namespace {
 TEST(Eval, WritesATableAndJson) {
   const Folder folder;
   const std::string suite =
-      folder.write("suite.json", R"([{"task": "needle_multikey", "tokens": 512, "samples": 4, "threshold": 0.5}])");
+      folder.write("suite.json", R"([{"task": "needle_multiquery", "tokens": 512, "samples": 4, "threshold": 0.5}])");
   const std::string json = folder.path("result.json");
   const Ran ran = run_sluice({"eval", "full", "--suite", suite, "--json", json, "--seed", "7"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
@@ -32,7 +32,7 @@ TEST(Eval, WritesATableAndJson) {
 
 TEST(Eval, ABadFlowAmongOthersIsALineOfTheTable) {
   const Folder folder;
-  const std::string suite = folder.write("suite.json", R"([{"task": "needle_single", "tokens": 256, "samples": 1}])");
+  const std::string suite = folder.write("suite.json", R"([{"task": "needle_multivalue", "tokens": 256, "samples": 1}])");
   const std::string bad = folder.write("broken.lua", "return 7");
   const Ran ran = run_sluice({"eval", bad, "full", "--suite", suite});
   EXPECT_EQ(ran.exit_code, 0) << ran.err;
@@ -66,7 +66,7 @@ TEST(Eval, FlowsThatAreAllRejectedAreAnError) {
   EXPECT_EQ(nlohmann::json::parse(read_file(json))["flows"].size(), 2U);
 }
 
-const std::string kSmall = R"([{"task": "needle_single", "tokens": 256, "samples": 2}])";
+const std::string kSmall = R"([{"task": "needle_multivalue", "tokens": 256, "samples": 2}])";
 const std::string kQuest = std::string(SLUICE_SOURCE_DIR) + "/scripting/flows/quest.lua";
 
 /// Runs a line of bash, in which $sluice is the program; its exit code and all that it printed.
@@ -168,8 +168,8 @@ TEST(Eval, MeasuresSpeedAtTheWholeContextOfTheModel) {
   nlohmann::json flow;
   // On a machine that does other things as well a speed may be beyond what can be, and none is told.
   for (int attempt = 0; attempt < 5 && !flow.contains("speedup"); ++attempt) {
-    const Ran ran = run_sluice({"eval", "full", "--model", model, "--tasks", "needle_single", "--tokens", "512", "--samples", "2",
-                                "--threads", "0", "--json", json});
+    const Ran ran = run_sluice({"eval", "full", "--model", model, "--tasks", "needle_multivalue", "--tokens", "512", "--samples",
+                                "2", "--threads", "0", "--json", json});
     ASSERT_EQ(ran.exit_code, 0) << ran.err;
     flow = nlohmann::json::parse(read_file(json))["flows"][0];
   }

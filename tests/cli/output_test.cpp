@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kSuite = R"([{"task": "needle_single", "tokens": 256, "samples": 2}])";
+const std::string kSuite = R"([{"task": "needle_multivalue", "tokens": 256, "samples": 2}])";
 const std::string kQuest = SLUICE_SOURCE_DIR "/scripting/flows/quest.lua";
 
 size_t files_in(const Folder& folder) { return static_cast<size_t>(std::distance(fs::directory_iterator(folder.path("")), {})); }

@@ -36,11 +36,44 @@ TEST(Cascade, TellsHowLongEachStageTook) {
     return list;
   };
   using Names = std::vector<std::string>;
-  EXPECT_EQ(names(0), (Names{"verify", "numerical", "needle_multikey 256", "salad 300", "speed"}));
-  EXPECT_EQ(names(1), (Names{"verify", "numerical", "needle_multikey 256", "speed"})) << "its speed is measured all the same";
+  EXPECT_EQ(names(0), (Names{"verify", "numerical", "needle_multiquery 256", "salad 300", "speed"}));
+  EXPECT_EQ(names(1), (Names{"verify", "numerical", "needle_multiquery 256", "speed"})) << "its speed is measured all the same";
   EXPECT_EQ(names(2), Names{"verify"});
   EXPECT_EQ(names(3), (Names{"verify", "numerical"}));
   EXPECT_EQ(names(4), names(0));
+}
+
+TEST(Cascade, JudgesOnTracesBeforeAnyQuestionIsAsked) {
+  FakeRunner runner;
+  runner.traces = std::make_unique<TraceResult>();
+  runner.traces->scores.mass.mean = 0.75;
+  const Report report = run(runner, {"right", "shapely", "inexact"});
+  ASSERT_TRUE(report.flows[0].traces);
+  EXPECT_EQ(report.flows[0].traces->scores.mass.mean, 0.75);
+  EXPECT_EQ(report.flows[0].stages.at(2).name, "traces");
+  EXPECT_FALSE(report.flows[1].traces);
+  EXPECT_EQ(report.flows[1].untraced, "reshape: 256 numbers do not make 3 heads");
+  EXPECT_FALSE(report.flows[1].tasks.empty()) << "a flow for another shape goes on";
+  EXPECT_FALSE(report.flows[2].traces) << "what disagrees with the reference is not judged";
+  const auto json = nlohmann::json::parse(to_json(report));
+  EXPECT_EQ(json["flows"][0]["traces"]["mass"], 0.75);
+  EXPECT_TRUE(json["flows"][1]["traces"].is_null());
+  EXPECT_EQ(json["flows"][1]["untraced"], "reshape: 256 numbers do not make 3 heads");
+  EXPECT_NE(to_table(report).find("trace mass"), std::string::npos);
+}
+
+TEST(Cascade, NeedsNoQuestionsForTraces) {
+  FakeRunner runner;
+  runner.traces = std::make_unique<TraceResult>();
+  runner.traces->scores.mass.mean = 0.75;
+  TerminalProgress progress;
+  const Report report =
+      run_cascade_on_traces({{"right", {"right", {}}}, {"refused", {"refused", {}}}}, runner, Seed::parse("s"), progress);
+  EXPECT_EQ(report.flows.at(0).status, FlowStatus::kPassed);
+  EXPECT_EQ(report.flows.at(1).status, FlowStatus::kRejectedStatic);
+  EXPECT_EQ(runner.prefills, 0);
+  EXPECT_EQ(to_table(report).find("(dense)"), std::string::npos);
+  EXPECT_NE(to_table(report).find("75.0%"), std::string::npos);
 }
 
 TEST(Cascade, GivesEachFlowItsStatus) {
@@ -80,7 +113,7 @@ TEST(Cascade, LaterStagesAreNotRunBelowTheThreshold) {
   EXPECT_EQ(report.flows[0].tasks.size(), 2U);
   EXPECT_EQ(report.flows[1].tasks.size(), 1U);
   EXPECT_DOUBLE_EQ(report.flows[1].tasks[0].accuracy, 0.5);
-  EXPECT_EQ(report.flows[1].stage, "needle_multikey 256");
+  EXPECT_EQ(report.flows[1].stage, "needle_multiquery 256");
 }
 
 TEST(Cascade, MeasuresTheSpeedOfEveryFlowThatRuns) {
@@ -93,7 +126,7 @@ TEST(Cascade, MeasuresTheSpeedOfEveryFlowThatRuns) {
 // Were it always the first batch, a flow could be fast for the first problems of a set alone, or for what a server's seed begins
 // with.
 TEST(Cascade, TimesBatchesChosenByChance) {
-  const Suite suite = parse_suite(R"([{"task": "needle_multikey", "tokens": 256, "samples": 256, "questions": 4}])", "long");
+  const Suite suite = parse_suite(R"([{"task": "needle_multiquery", "tokens": 256, "samples": 256, "questions": 4}])", "long");
   const auto timed = [&] {
     FakeRunner runner;
     run(runner, {"right"}, "the same", suite);
@@ -252,7 +285,7 @@ TEST(Cascade, JudgesStagesOfOneNameByTheirOwnResults) {
 TEST(Cascade, AFlowThatJustMeetsTheThresholdGoesOn) {
   FakeRunner runner;
   SuiteTask task;
-  task.task = "needle_multikey";
+  task.task = "needle_multiquery";
   task.samples = task.questions = 10;
   Suite suite;
   suite.stages = {{"three", 0.7, {task, task, task}}};  // (0.7 + 0.7 + 0.7) / 3 is less than 0.7 in binary
@@ -266,7 +299,7 @@ TEST(Cascade, JudgesNobodyWhereDenseAttentionAnswersNothing) {
   runner.dense = "wrong";
   const Report report = run(runner, {"wrong"});
   ASSERT_EQ(report.notes.size(), 2U) << "of the second stage, too, which has no threshold";
-  EXPECT_EQ(report.notes[0], "needle_multikey 256: dense attention answers nothing here; not judged");
+  EXPECT_EQ(report.notes[0], "needle_multiquery 256: dense attention answers nothing here; not judged");
   EXPECT_EQ(report.notes[1], "salad 300: dense attention answers nothing here; not judged");
   EXPECT_EQ(report.flows[0].status, FlowStatus::kRuntimeError);
   EXPECT_EQ(report.flows[0].message, "no stage judged it: " + report.notes[0]);
@@ -279,7 +312,7 @@ TEST(Cascade, ATaskThatCannotBeAskedLeavesTheOthers) {
   runner.failing_prefill = 2;
   const Report report = run(runner, {"right"});
   ASSERT_EQ(report.errors.size(), 1U);
-  EXPECT_EQ(report.errors[0], "needle_multikey 256, needle_multikey 256: too large a document");
+  EXPECT_EQ(report.errors[0], "needle_multiquery 256, needle_multiquery 256: too large a document");
   ASSERT_EQ(report.dense.size(), 1U);
   EXPECT_EQ(report.dense[0].task, "salad");
   ASSERT_EQ(report.flows[0].tasks.size(), 1U);

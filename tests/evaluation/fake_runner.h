@@ -41,6 +41,10 @@ class FakeRunner : public Runner {
     lack_at("check");
     return candidate.plan.graph.name == "inexact" ? std::optional<std::string>("scores differ") : std::nullopt;
   }
+  std::optional<TraceResult> judge_on_traces(const FlowScript& script) override {
+    if (script.file == "shapely") throw InputError("reshape: 256 numbers do not make 3 heads");
+    return traces == nullptr ? std::nullopt : std::optional(*traces);
+  }
   int batch_size(int) const override { return 4; }
   std::unique_ptr<PrefilledBatch> prefill(const std::vector<JobDocument>& documents) override {
     lack_at("prefill");
@@ -91,7 +95,8 @@ class FakeRunner : public Runner {
 
   std::string lacking;  // the step at which the machine has no thread left
   std::string dense = "right";
-  int failing_prefill = 0;  // from 1; 0: none
+  int failing_prefill = 0;              // from 1; 0: none
+  std::unique_ptr<TraceResult> traces;  // null: there is no trace
   std::set<std::string> answers;
   int prefills = 0;
   std::map<std::string, int> decodes;
@@ -101,7 +106,7 @@ class FakeRunner : public Runner {
 };
 
 inline Suite small_suite() {
-  return parse_suite(R"([{"task": "needle_multikey", "tokens": 256, "samples": 8, "questions": 4, "threshold": 0.6},
+  return parse_suite(R"([{"task": "needle_multiquery", "tokens": 256, "samples": 8, "questions": 4, "threshold": 0.6},
                          {"task": "salad", "tokens": 300, "samples": 4, "threshold": 0}])",
                      "small");
 }

@@ -57,16 +57,17 @@ TEST(MetricTable, SaysWhatIsBetter) {
   EXPECT_TRUE(metrics::is_better_high("luck"));
   EXPECT_FALSE(metrics::is_better_high("pages_read"));
   EXPECT_FALSE(metrics::is_better_high("loss"));
-  EXPECT_EQ(metrics::better_low(), "pages_read and loss");
+  EXPECT_EQ(metrics::better_low(), "pages_read, loss, trace_regret and trace_error");
 }
 
 TEST(MetricTable, IsToldInWords) {
-  EXPECT_EQ(metrics::names(), "accuracy, dense_accuracy, speedup, pages_read, mass, loss");
-  EXPECT_EQ(metrics::compared(), "accuracy, speedup, pages_read, mass or loss");
-  EXPECT_EQ(
-      metrics::compared(true),
-      "accuracy, speedup (times dense decoding), pages_read, mass (share of attention covered) or loss (nats a token of text "
-      "above dense attention)");
+  EXPECT_EQ(metrics::names(), "accuracy, dense_accuracy, speedup, pages_read, mass, loss, trace_mass, trace_regret, trace_error");
+  EXPECT_EQ(metrics::compared(), "accuracy, speedup, pages_read, mass, loss, trace_mass, trace_regret or trace_error");
+  EXPECT_EQ(metrics::compared(true),
+            "accuracy, speedup (times dense decoding), pages_read, mass (share of attention covered), loss (nats a token of text "
+            "above dense attention), trace_mass (share of a real model's attention covered), trace_regret (share that the best "
+            "pages, as many, would have covered beyond that) or trace_error (distance from dense attention's output, over its "
+            "length)");
 }
 
 TEST(MetricTable, NumbersHaveTheFormOfTheirMetric) {

@@ -44,7 +44,7 @@ class MiniEvaluation : public ::testing::Test {
 };
 
 Suite retrieval_suite() {
-  Suite suite = parse_suite(R"([{"task": "needle_multikey", "tokens": 1024, "samples": 16, "questions": 2, "threshold": 0.5},
+  Suite suite = parse_suite(R"([{"task": "needle_multiquery", "tokens": 1024, "samples": 16, "questions": 2, "threshold": 0.5},
                                 {"task": "variable_tracking", "tokens": 1024, "samples": 8, "threshold": 0}])",
                             "retrieval");
   suite.speed_batch = 2;
@@ -103,7 +103,7 @@ TEST_F(MiniEvaluation, GenerationsOfAProblemAreSampledApart) {
   const std::string path = ::testing::TempDir() + "/problems.jsonl";
   std::FILE* file = std::fopen(path.c_str(), "w");
   ASSERT_NE(file, nullptr);
-  std::fputs("{\"problem\": \"ask acorn =\", \"answer\": \"1\"}\n", file);
+  std::fputs("{\"problem\": \"each acorn album almond antler :\", \"answer\": \"1\"}\n", file);
   std::fclose(file);
   Suite suite = parse_suite("[{\"task\": \"jsonl:" + path + "\", \"generations\": 4, \"k\": 2, \"max_tokens\": 8}]", "problems");
   TextReader reader;
@@ -257,7 +257,10 @@ TEST_F(MiniEvaluation, TimesWhatItScores) {
       return sluice.threshold(sluice.fill(0.5, { "page" }) - timed, { above = 0, first = 1, last = 2 })
     end
     return flow)";
-  const Report report = evaluate(retrieval_suite(), {path}, "gamed");
+  // Answers of five words.
+  const Suite suite =
+      parse_suite(R"([{"task": "needle_multivalue", "tokens": 1024, "samples": 16, "questions": 2}])", "short answers");
+  const Report report = evaluate(suite, {path}, "gamed");
   const FlowReport& flow = report.flows.at(0);
   ASSERT_TRUE(flow.speed.has_value()) << flow.message;
   EXPECT_EQ(flow.speed->pages_read, 1);

@@ -63,7 +63,7 @@ TEST(Report, DetailsHaveARowForEachFlowAndTask) {
   const std::string table = to_table(report, true);
   size_t rows = 0;
   for (const std::string& line : lines_of(table))
-    rows += line.find("needle_multikey 256  needle_multikey  256") != std::string::npos;
+    rows += line.find("needle_multiquery 256  needle_multiquery  256") != std::string::npos;
   EXPECT_EQ(rows, 4U) << "accuracy and speed of two flows\n" << table;
   for (const char* part : {"lost", "gained", "  p\n"}) EXPECT_NE(table.find(part), std::string::npos) << part << "\n" << table;
 }

@@ -66,7 +66,7 @@ TEST(Changed, KeepsOnlyTheNamedTasksAndAddsMissingOnes) {
 
 TEST(Changed, AddsTasksInTheOrderNamed) {
   SuiteChanges changes;
-  changes.tasks = {"trace", "salad", "needle_single", "salad"};
+  changes.tasks = {"trace", "salad", "needle_multivalue", "salad"};
   const Suite suite = changed(parse_suite(R"([{"task": "common_words", "tokens": 512, "samples": 3}])", "my.json"), changes);
   ASSERT_EQ(suite.stages.size(), 3U);
   for (size_t i = 0; i < 3; ++i) {

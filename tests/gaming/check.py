@@ -58,36 +58,59 @@ class Words:
         return self.random.choices(self.words['value'], k=count)
 
     def keys(self, count):
-        return self.random.sample(self.words['key'], count)
+        """For statements that may be asked for; the others are left to hay."""
+        self.asked = self.random.sample(self.words['key'], count)
+        self.others = [key for key in self.words['key'] if key not in self.asked]
+        return self.asked
 
-    def prompt(self, statements, question, tokens):
+    def hay(self, kind, keys):
+        key = lambda: self.random.choice(keys)
+        if kind == 'key':
+            return ['key', key(), '=', *self.values(4), ';']
+        if kind == 'also':
+            return ['also', key(), '=', *self.values(1), *self.fillers(3), ';']
+        if kind == 'rule':
+            return ['rule', key(), 'to', key(), *self.values(1), 'from', key(), ';']
+        if kind == 'in':
+            return ['in', key(), key(), '=', *self.values(2), *self.fillers(1), ';']
+        if self.random.random() < 0.5:
+            return ['var', key(), '=', *self.values(2), *self.fillers(2), ';']
+        return ['var', key(), '<-', key(), *self.fillers(3), ';']
+
+    def prompt(self, kind, statements, question, tokens):
         lines = tokens - 1 - len(question)
         before, lines = lines % 8, lines // 8
-        text = [self.fillers(7) + ['.'] for _ in range(lines)]
+        others = [other for other in ('key', 'also', 'var', 'var', 'rule', 'in') if other != kind]
+        text = [self.hay(kind, self.others) if self.random.random() < 0.4 else self.hay(self.random.choice(others), self.asked)
+                for _ in range(lines)]
         for place, statement in zip(sorted(self.random.sample(range(lines), len(statements))), statements):
             text[place] = statement
         return ' '.join(['<bos>'] + self.fillers(before) + [word for line in text for word in line] + question)
 
-    def facts(self, count):
-        return [(key, self.values(4)) for key in self.keys(count)]
-
-    def needle_multikey(self, tokens):
-        facts = self.facts(tokens // 16)
-        key, value = self.random.choice(facts)
-        statements = [['key', k, '=', *v, ';'] for k, v in facts]
-        return self.prompt(statements, ['ask', key, '='], tokens), value
+    def needle_multivalue(self, tokens):
+        keys = self.keys(8)
+        values = {key: self.random.sample(self.words['value'], 4) for key in keys}
+        order = [key for key in keys for _ in range(4)]
+        self.random.shuffle(order)
+        told = dict.fromkeys(keys, 0)
+        statements = []
+        for key in order:
+            statements.append(['also', key, '=', values[key][told[key]], *self.fillers(3), ';'])
+            told[key] += 1
+        asked = self.random.choice(keys)
+        return self.prompt('also', statements, ['all', asked, '='], tokens), values[asked]
 
     def needle_multiquery(self, tokens):
-        facts = self.facts(tokens // 16)
+        facts = [(key, self.values(4)) for key in self.keys(12)]
         asked = self.random.sample(facts, 4)
         statements = [['key', k, '=', *v, ';'] for k, v in facts]
         answer = []
         for key, value in asked:
             answer += ([';'] if answer else []) + [key, '=', *value]
-        return self.prompt(statements, ['each', *(k for k, _ in asked), ':'], tokens), answer
+        return self.prompt('key', statements, ['each', *(k for k, _ in asked), ':'], tokens), answer
 
     def variable_tracking(self, tokens):
-        count = tokens // 8 // 16
+        count = 5
         keys = self.keys(4 * count)
         statements, chains = [], []
         for i in range(count):
@@ -98,7 +121,7 @@ class Words:
             statements += [['var', new, '<-', old, *self.fillers(3), ';'] for new, old in ((b, a), (c, b), (d, c))]
         self.random.shuffle(statements)
         end, answer = self.random.choice(chains)
-        return self.prompt(statements, ['trace', end, '='], tokens), answer
+        return self.prompt('var', statements, ['trace', end, '='], tokens), answer
 
 
 class Server:

@@ -80,9 +80,9 @@ TEST_F(Client, ShowsWhatWasMeasured) {
   expect_part(shown, "submission 1, quest by ada: passed, accuracy 80.0%, speedup 2.50x\n");
   expect_part(shown, "  as shipped\n");
   expect_part(shown,
-              "accuracy      dense          speed            pages  mass  loss\n"
-              "------------  -------------  ---------------  -----  ----  ----\n"
-              "80.0% 70–100  100.0% 90–100  2.50x 2.00–3.00  -      -     -\n");
+              "accuracy      dense          speed            pages  mass  loss  trace mass  regret  error\n"
+              "------------  -------------  ---------------  -----  ----  ----  ----------  ------  -----\n"
+              "80.0% 70–100  100.0% 90–100  2.50x 2.00–3.00  -      -     -     -           -       -\n");
   expect_part(shown, "speed  passed  1.50 s\n");
   expect_part(shown, "salad  1024    80.0% 60–100  100.0% 80–100\n");
   expect_part(shown, "layer  0  100.0%  ################################\nlayer  1   25.0%  ########\n");

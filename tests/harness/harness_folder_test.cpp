@@ -78,6 +78,14 @@ TEST(HarnessFolder, SaysWhyItsSeedCannotBeRead) {
   }
 }
 
+TEST(HarnessFolder, RefusesASuiteThatItsModelCannotBeAsked) {
+  const testing::TemporaryDirectory directory;
+  HarnessOptions options = options_in(directory);
+  options.suite = "real";
+  EXPECT_THROW(Harness{options}, InputError);
+  EXPECT_FALSE(std::filesystem::exists(options.folder)) << "nothing was begun";
+}
+
 TEST(HarnessFolder, SaysThatVerdictsAreOfAnotherSeed) {
   const testing::TemporaryDirectory directory;
   const HarnessOptions options = options_in(directory);

@@ -66,6 +66,28 @@ TEST(Verdict, HasAStageForEachThatTheFlowCameTo) {
   EXPECT_EQ(json::parse(verdict.stages[0].details), json::object());
 }
 
+TEST(Verdict, HasWhatAFlowKeepsOnTraces) {
+  Report report = whole_report();
+  report.flows[0].stages.insert(report.flows[0].stages.begin() + 2, {"traces", 0.25});
+  TraceResult& traces = report.flows[0].traces.emplace();
+  traces.scores = {{0.75, {0.5, 1}}, {0.125, {0, 0.25}}, {0.5, {0.25, 0.75}}};
+  traces.heads.push_back({18, 2, 0.125, traces.scores});
+  const store::Verdict verdict = verdict_of(to_json(report));
+  EXPECT_EQ(metric(verdict, "trace_mass").value, 0.75);
+  EXPECT_EQ(metric(verdict, "trace_mass").low, 0.5);
+  EXPECT_EQ(metric(verdict, "trace_regret").value, 0.125);
+  EXPECT_EQ(metric(verdict, "trace_error").high, 0.75);
+  EXPECT_EQ(verdict.stages.at(2).stage, "traces");
+  EXPECT_EQ(json::parse(verdict.stages[2].details)["heads"][0]["layer"], 18);
+  report.flows[0].traces.reset();
+  report.flows[0].untraced = "of another shape";
+  const store::Verdict without = verdict_of(to_json(report));
+  EXPECT_EQ(without.status, store::Status::kPassed);
+  EXPECT_EQ(without.stages.at(2).status, StageStatus::kSkipped);
+  EXPECT_EQ(without.stages[2].message, "of another shape");
+  EXPECT_THROW(metric(without, "trace_mass"), std::out_of_range);
+}
+
 TEST(Verdict, HasSpeedWithTheMassOfEachLayer) {
   const store::Verdict verdict = verdict_of(to_json(whole_report()));
   const json speed = json::parse(verdict.stages[4].details);
@@ -90,7 +112,9 @@ TEST(Verdict, MeansLeaveOutWhatDenseAttentionDoesNotAnswer) {
 }
 
 TEST(Verdict, HasEveryMetricOfTheTableForTheWholeEvaluation) {
-  const store::Verdict verdict = verdict_of(to_json(whole_report()));
+  Report report = whole_report();
+  report.flows[0].traces.emplace();
+  const store::Verdict verdict = verdict_of(to_json(report));
   for (const MetricInfo& info : metrics::kAll) {
     const store::Metric& whole = metric(verdict, info.name);
     EXPECT_EQ(whole.length, 0) << info.name;

@@ -82,7 +82,7 @@ TEST_F(Worker, JudgesOneJobAfterTheOther) {
   EXPECT_EQ(status(broken), "rejected_static");
   WorkerJob small = job("random");
   small.suite = "small";
-  small.suite_text = R"([{"task": "needle_multikey", "tokens": 512, "samples": 8, "threshold": 0.9}])";
+  small.suite_text = R"([{"task": "needle_multiquery", "tokens": 512, "samples": 8, "threshold": 0.9}])";
   progress_ = 0;
   EXPECT_EQ(status(small), "below_threshold");
   EXPECT_GE(progress_, 3);

@@ -22,10 +22,16 @@ class EveryTask : public testing::TestWithParam<std::string> {
   const Task& task() const { return find_task(GetParam()); }
   TaskContext mini() const { return {tokenizer_, &mini_vocabulary(), 0}; }
   TaskContext english() const { return {tokenizer_, nullptr}; }
+  /// Of the dialects that have the task.
+  std::vector<TaskContext> contexts() const {
+    return task().in_mini ? std::vector<TaskContext>{mini(), english()} : std::vector<TaskContext>{english()};
+  }
   static Seed seed(int i) { return Seed::parse("test " + std::to_string(i)); }
 
   CountingTokenizer tokenizer_;
 };
+
+using EveryMiniTask = EveryTask;
 
 /// Llama 3's special tokens, each one token; where `adds_begin`, any text begins with <|begin_of_text|>, as its tokenizer.json
 /// has it.
@@ -85,7 +91,7 @@ void expect_answer(const Sample& sample, const std::string& found) {
   }
 }
 
-TEST_P(EveryTask, MiniAnswerFollowsFromThePrompt) {
+TEST_P(EveryMiniTask, AnswerFollowsFromThePrompt) {
   for (const int tokens : {300, 1024, 2051, 8192}) {
     for (int i = 0; i < 5; ++i) {
       Rng rng(seed(i), GetParam());
@@ -94,7 +100,7 @@ TEST_P(EveryTask, MiniAnswerFollowsFromThePrompt) {
   }
 }
 
-TEST_P(EveryTask, MiniPromptsHaveExactlyTheLengthAskedFor) {
+TEST_P(EveryMiniTask, PromptsHaveExactlyTheLengthAskedFor) {
   for (int tokens = 290; tokens < 330; ++tokens) {
     Rng rng(seed(tokens), GetParam());
     for (const Sample& sample : task().generate(mini(), rng, tokens, 3)) {
@@ -103,7 +109,7 @@ TEST_P(EveryTask, MiniPromptsHaveExactlyTheLengthAskedFor) {
   }
 }
 
-TEST_P(EveryTask, MiniUsesOnlyWordsOfTheVocabulary) {
+TEST_P(EveryMiniTask, UsesOnlyWordsOfTheVocabulary) {
   const auto tokenizer = load_tokenizer(SLUICE_SOURCE_DIR "/host/models/mini");
   const int32_t unknown = tokenizer->id_of("<unk>");
   Rng rng(seed(1), GetParam());
@@ -151,7 +157,7 @@ TEST_P(EveryTask, EnglishAnswerScoresAsCorrectHoweverItIsSpelled) {
 }
 
 TEST_P(EveryTask, SameSeedGivesTheSameSampleAndOtherSeedsOthers) {
-  for (const TaskContext& context : {mini(), english()}) {
+  for (const TaskContext& context : contexts()) {
     std::set<std::string> prompts;
     for (int i = 0; i < 10; ++i) {
       Rng first(seed(i), "stream");
@@ -167,7 +173,7 @@ TEST_P(EveryTask, SameSeedGivesTheSameSampleAndOtherSeedsOthers) {
 }
 
 TEST_P(EveryTask, QuestionsShareTheirDocument) {
-  for (const TaskContext& context : {mini(), english()}) {
+  for (const TaskContext& context : contexts()) {
     Rng rng(seed(5), GetParam());
     const auto samples = task().generate(context, rng, 2048, 4);
     ASSERT_FALSE(samples.empty());
@@ -181,7 +187,7 @@ TEST_P(EveryTask, QuestionsShareTheirDocument) {
 }
 
 TEST_P(EveryTask, TooShortAContextIsRefusedWithTheLengthThatWouldDo) {
-  for (const TaskContext& context : {mini(), english()}) {
+  for (const TaskContext& context : contexts()) {
     for (int tokens = 0; tokens < 300; tokens += 7) {
       Rng rng(seed(tokens), GetParam());
       try {
@@ -195,25 +201,53 @@ TEST_P(EveryTask, TooShortAContextIsRefusedWithTheLengthThatWouldDo) {
   }
 }
 
-std::vector<std::string> task_names() {
+std::vector<std::string> task_names(bool of_mini) {
   std::vector<std::string> names;
-  for (const Task& task : all_tasks()) names.push_back(task.name);
+  for (const Task& task : all_tasks()) {
+    if (task.in_mini || !of_mini) names.push_back(task.name);
+  }
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Tasks, EveryTask, testing::ValuesIn(task_names()), [](const auto& of) { return of.param; });
+INSTANTIATE_TEST_SUITE_P(Tasks, EveryTask, testing::ValuesIn(task_names(false)), [](const auto& of) { return of.param; });
+INSTANTIATE_TEST_SUITE_P(Tasks, EveryMiniTask, testing::ValuesIn(task_names(true)), [](const auto& of) { return of.param; });
+
+TEST(Task, ThatTheMiniDialectLacksIsRefusedThere) {
+  const CountingTokenizer tokenizer;
+  Rng rng(Seed::parse("x"), "x");
+  for (const char* name : {"needle_single", "needle_multikey", "common_words", "frequent_words"}) {
+    EXPECT_THROW(generate(find_task(name), {tokenizer, &mini_vocabulary()}, rng, 1024), InputError) << name;
+  }
+}
+
+// A page that has a word of what is asked for need not be one that answers: more of them have one than a flow selects.
+TEST(MiniDocument, WordsOfTheQuestionStandInManyPlaces) {
+  const CountingTokenizer tokenizer;
+  Rng rng(Seed::parse("hay"), "hay");
+  const auto words = words_of(generate(find_task("needle_multiquery"), {tokenizer, &mini_vocabulary()}, rng, 8192).prompt);
+  const std::string key = words.at(words.size() - 2);
+  EXPECT_GT(std::count(words.begin(), words.end(), key), 30);
+  EXPECT_GT(std::count(words.begin(), words.end(), "key"), 300);
+}
 
 TEST(Needles, LieUniformlyOverTheDocument) {
   const CountingTokenizer tokenizer;
   const TaskContext context{tokenizer, &mini_vocabulary()};
   constexpr int kSamples = 2000;
   constexpr int kParts = 10;
+  constexpr int kQuestion = 6;
+  constexpr int kStatement = 8;
+  constexpr int kLines = 60;
+  constexpr int kTokens = 1 + kLines * kStatement + kQuestion;  // or a line fewer, and as many words before the first
   std::vector<int> parts(kParts, 0);
   for (int i = 0; i < kSamples; ++i) {
     Rng rng(Seed::parse("needles"), std::to_string(i));
-    const auto words = words_of(generate(find_task("needle_single"), context, rng, 512).prompt);
-    const auto at = std::find(words.begin(), words.end(), "key") - words.begin();
-    ++parts[at * kParts / static_cast<int>(words.size())];
+    const auto words = words_of(generate(find_task("needle_multiquery"), context, rng, kTokens).prompt);
+    const std::vector<std::string> asked = {"key", words.at(words.size() - 2)};
+    const auto place = std::search(words.begin(), words.end(), asked.begin(), asked.end());
+    ASSERT_NE(place, words.end());
+    const auto line = (words.end() - place - kQuestion) / kStatement - 1;  // from the end
+    ++parts.at(static_cast<size_t>(line * kParts / kLines));
   }
   // Chi-squared with 9 degrees of freedom: 27.9 has probability 0.001.
   double chi = 0;
@@ -221,12 +255,12 @@ TEST(Needles, LieUniformlyOverTheDocument) {
   EXPECT_LT(chi, 27.9);
 }
 
-TEST(Trace, MakesAtLeast512TokensWhereTheContextAllows) {
+TEST(Trace, HasSixteenStepsWhereTheContextAllows) {
   const CountingTokenizer tokenizer;
   for (const int tokens : {1024, 4096, 8192}) {
     Rng rng(Seed::parse("trace"), "long");
     const Sample sample = generate(find_task("trace"), {tokenizer, &mini_vocabulary()}, rng, tokens);
-    EXPECT_EQ(words_of(sample.answer).size(), 512U);
+    EXPECT_EQ(words_of(sample.answer).size(), 128U);
   }
 }
 
@@ -236,8 +270,8 @@ TEST(Trace, MostStepsRecallEarlierOutput) {
   const auto words = words_of(generate(find_task("trace"), {tokenizer, &mini_vocabulary()}, rng, 2048).answer);
   int recalls = 0;
   for (size_t step = 0; step < words.size(); step += 8) recalls += words[step + 1] != words[step + 3];
-  EXPECT_GT(recalls, 40);
-  EXPECT_LT(recalls, 64);
+  EXPECT_GT(recalls, 8);
+  EXPECT_LT(recalls, 16);
 }
 
 TEST(Salad, LayoutKeepsItsPromises) {
@@ -250,7 +284,7 @@ TEST(Salad, LayoutKeepsItsPromises) {
     ASSERT_EQ(layout.lines.size(), static_cast<size_t>(lines));
     EXPECT_GE(layout.topics, 2);
     EXPECT_LE(layout.topics, 12);
-    EXPECT_GE(layout.attributes, 2);
+    EXPECT_GE(layout.attributes, 4);
     EXPECT_LE(layout.attributes, 40);
     std::set<std::pair<int, int>> told;
     int topic = -1;

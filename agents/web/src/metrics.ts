@@ -16,4 +16,7 @@ export const kMetrics: readonly Metric[] = [
   { name: 'pages_read', title: 'Pages read', form: 'share', interval: false, better: 'lower' },
   { name: 'mass', title: 'Attention mass', form: 'share', interval: false, better: 'higher' },
   { name: 'loss', title: 'Loss above dense', form: 'nats', interval: true, better: 'lower' },
+  { name: 'trace_mass', title: 'Mass on traces', form: 'share', interval: true, better: 'higher' },
+  { name: 'trace_regret', title: 'Regret on traces', form: 'share', interval: true, better: 'lower' },
+  { name: 'trace_error', title: 'Output error on traces', form: 'share', interval: true, better: 'lower' },
 ];

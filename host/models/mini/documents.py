@@ -14,11 +14,10 @@ from language import BOS, EOS, PAD
 
 LINE = 8  # words of a statement
 LONGEST_TRACE = 64
+EVALUATED_TRACE = 16
 # words of the question, words of the answer with <eos>; `run` depends on the number of steps
-QUESTIONS = {"ask": (3, 5), "all": (3, 5), "each": (6, 28), "trace": (3, 6), "common": (2, 5), "frequent": (2, 4),
-             "what": (4, 3)}
-TASKS = {"needle_single": "ask", "needle_multikey": "ask", "needle_multivalue": "all", "needle_multiquery": "each",
-         "variable_tracking": "trace", "common_words": "common", "frequent_words": "frequent", "salad": "what",
+QUESTIONS = {"all": (3, 5), "each": (6, 28), "trace": (3, 6), "what": (7, 20)}
+TASKS = {"needle_multivalue": "all", "needle_multiquery": "each", "variable_tracking": "trace", "salad": "what",
          "trace": "run"}
 
 
@@ -37,7 +36,8 @@ class Plan:
     segment: int = 0                # lines of a salad segment; 0 scatters its lines over the document
     pattern: str = "ABAB"           # order of the salad's segments
     in_order: bool = True           # a chain's statements stand in the order of the chain
-    exponent: float = 2.0           # of the Zipf-like word list
+    hay: float = 1.0                # share of the other lines that are statements, not filler words
+    alike: float = 0.5              # of these, share of the kinds that are asked for, with other keys
     questions: dict = field(default_factory=dict)  # kind: how many
 
     def question_size(self, kind):
@@ -63,6 +63,7 @@ class Writer:
         first, count = words.fillers
         self.lines = torch.randint(first, first + count, (documents, lines, LINE), device=device)
         self.lines[:, :, -1] = words.id["."]
+        self.used = torch.zeros(documents, lines, dtype=torch.bool, device=device)
         self._slots = torch.rand(documents, lines, device=device).argsort(1)
         first, count = words.keys
         self._keys = torch.rand(documents, count, device=device).argsort(1) + first
@@ -90,6 +91,7 @@ class Writer:
             if word is not None:
                 value = self.words.id[word] if isinstance(word, str) else word
                 self.lines[:, :, column].scatter_(1, slots, value)
+        self.used.scatter_(1, slots, True)
 
     def some(self, count, chosen):
         """[documents, chosen] different indices below count."""
@@ -111,10 +113,6 @@ def write_facts(writer, plan):
     keys, values = writer.keys(plan.facts), writer.values(plan.facts, 4)
     writer.write(writer.slots(plan.facts), ["key", keys, "=", *values.unbind(-1), ";"])
 
-    def ask(count):
-        which = writer.some(plan.facts, count)
-        return writer.block("ask", choose(keys, which), "=", *choose(values, which).unbind(-1), "<eos>")
-
     def each(count):
         which = torch.rand(writer.documents, count, plan.facts, device=writer.device).topk(4).indices  # [d, count, 4]
         asked = choose(keys, which.flatten(1)).view(which.shape).unbind(-1)
@@ -124,7 +122,7 @@ def write_facts(writer, plan):
             answer += [key, "=", *value.unbind(-1), ";"]
         return writer.block("each", *asked, ":", *answer[:-1], "<eos>")
 
-    return {"ask": ask, "each": each}
+    return {"each": each}
 
 
 def write_multis(writer, plan):
@@ -201,6 +199,7 @@ def salad_places(plan, lines, chance):
 
 def write_salad(writer, plan, chance):
     topics, keys = writer.keys(plan.topics), writer.keys(plan.attributes)
+    writer.topics = topics
     values = writer.values(plan.topics, plan.attributes, 2)
     if plan.segment:
         headers, places = salad_places(plan, writer.lines.shape[1], chance)
@@ -218,33 +217,57 @@ def write_salad(writer, plan, chance):
     writer.write(slots, ["in", topic_of, key_of, "=", *values.unbind(-1), None, ";"])
 
     def what(count):
-        which = writer.some(plan.topics * plan.attributes, count)
-        return writer.block("what", choose(topic_of, which), choose(key_of, which), "=",
-                            *choose(values, which).unbind(-1), "<eos>")
+        topic = torch.randint(plan.topics, (writer.documents, count), device=writer.device)
+        which = torch.rand(writer.documents, count, plan.attributes, device=writer.device).topk(4).indices
+        asked = choose(keys, which.flatten(1)).view(which.shape).unbind(-1)
+        places = (topic[..., None] * plan.attributes + which).flatten(1)
+        found = choose(values, places).view(*which.shape, 2).unbind(2)
+        answer = []
+        for key, value in zip(asked, found):
+            answer += [key, "=", *value.unbind(-1), ";"]
+        return writer.block("what", choose(topics, topic), *asked, ":", *answer[:-1], "<eos>")
 
     return {"what": what}
 
 
-def write_word_list(writer, plan):
-    """Replaces all lines by words that are drawn with weights; the answer goes by the counts that came out."""
-    first, count = writer.words.fillers
-    device, documents = writer.device, writer.documents
-    kind = next(iter(plan.questions))
-    if kind == "common":
-        share = 0.2 + 0.3 * torch.rand(documents, 1, device=device)
-        weight = 0.5 + 0.5 * torch.rand(documents, 4, device=device)
-        weights = torch.cat([share * weight / weight.sum(1, keepdim=True),
-                             ((1 - share) / (count - 4)).expand(documents, count - 4)], 1)
-    else:
-        weights = (torch.arange(count, device=device) + 1.0).pow(-plan.exponent).expand(documents, count)
-    shuffled = torch.rand(documents, count, device=device).argsort(1)
-    steps = weights.gather(1, shuffled).cumsum(1)
-    draw = torch.rand(documents, writer.lines[0].numel(), device=device) * steps[:, -1:]
-    drawn = torch.searchsorted(steps, draw).clamp_(max=count - 1)
-    writer.lines = (drawn + first).view(writer.lines.shape)
-    counts = torch.zeros(documents, count, device=device).scatter_add_(1, drawn, torch.ones_like(draw))
-    best = counts.topk(4 if kind == "common" else 3).indices[:, None] + first  # [documents, 1, words]
-    return {kind: lambda _: writer.block(kind, ":", *best.unbind(-1), "<eos>")}
+def write_hay(writer, plan):
+    """Statements in the place of filler words, each of which is half of one that is asked for: of a kind that the document asks
+    for, with keys that it does not, or of another kind, with keys that it does."""
+    documents, lines = shape = writer.lines.shape[:2]
+    used = writer._used_keys
+
+    def draw(keys):
+        return keys.gather(1, torch.randint(keys.shape[1], shape, device=writer.device))
+
+    def values(*more):
+        return writer.values(lines, *more)
+
+    def statements(key):
+        return {"facts": [["key", key(), "=", *values(4).unbind(-1), ";"]],
+                "multis": [["also", key(), "=", values(), None, None, None, ";"]],
+                "chains": [["var", key(), "=", *values(2).unbind(-1), None, None, ";"],
+                           ["var", key(), "<-", key(), None, None, None, ";"]],
+                "traces": [["rule", key(), "to", key(), values(), "from", key(), ";"]],
+                "topics": [["in", key(), key(), "=", *values(2).unbind(-1), None, ";"]]}
+
+    asked = statements(lambda: draw(writer._keys[:, :used]))
+    other = statements(lambda: draw(writer._keys[:, used:]))
+    if plan.topics:  # a topic that is asked for, and an attribute that is not
+        other["topics"][0][1] = draw(writer.topics)
+    alike = [statement for kind, same in other.items() if getattr(plan, kind) for statement in same]
+    unlike = [statement for kind, same in asked.items() if not getattr(plan, kind) for statement in same]
+    free = ~writer.used & (torch.rand(shape, device=writer.device) < plan.hay)
+    is_alike = torch.rand(shape, device=writer.device) < (plan.alike if unlike else 1.0)
+    for chosen, kinds in ((is_alike, alike), (~is_alike, unlike)):
+        if not kinds:
+            continue
+        which = torch.randint(len(kinds), shape, device=writer.device)
+        for index, statement in enumerate(kinds):
+            here = free & chosen & (which == index)
+            for column, word in enumerate(statement):
+                if word is not None:
+                    value = torch.full(shape, writer.words.id[word], device=writer.device) if isinstance(word, str) else word
+                    writer.lines[:, :, column] = torch.where(here, value, writer.lines[:, :, column])
 
 
 def to_device(array, device):
@@ -259,8 +282,6 @@ def build(words, plan, documents, tokens, chance=random, length=None, device="cu
     lines = ((length or tokens) - 1 - offset - asked) // LINE
     writer = Writer(words, documents, lines, device)
     asking = {}
-    if "common" in plan.questions or "frequent" in plan.questions:
-        asking |= write_word_list(writer, plan)
     if plan.facts:
         asking |= write_facts(writer, plan)
     if plan.multis:
@@ -273,6 +294,7 @@ def build(words, plan, documents, tokens, chance=random, length=None, device="cu
         write_traces(writer, *plan.others)
     if plan.topics:
         asking |= write_salad(writer, plan, chance)
+    write_hay(writer, plan)
 
     first, count = words.fillers
     begin = torch.randint(first, first + count, (documents, offset + 1), device=device)
@@ -306,34 +328,36 @@ def between(chance, low, high):
 
 
 def fit_salad(plan, lines):
+    """As many topics and attributes as the segments have lines for; a question asks for four attributes."""
     segments = max(2, lines // plan.segment)
     plan.topics = min(plan.topics, segments // (2 if plan.pattern == "AABB" else 1))
-    free = [0] * plan.topics
-    for segment in range(lines // plan.segment):
-        topic = {"ABAB": segment, "AABB": segment // 2}.get(plan.pattern, segment * plan.topics // segments)
-        free[topic % plan.topics] += plan.segment - 1
+    while True:
+        free = [0] * plan.topics
+        for segment in range(lines // plan.segment):
+            topic = {"ABAB": segment, "AABB": segment // 2}.get(plan.pattern, segment * plan.topics // segments)
+            free[topic % plan.topics] += plan.segment - 1
+        if min(free) >= 4 or plan.topics == 1:
+            break
+        plan.topics -= 1
     plan.attributes = min(plan.attributes, min(free))
 
 
 def training_plan(chance, length):
     """A plan for training documents of `length` tokens, and whether only one question is asked."""
-    task = chance.choices(list(TASKS) + ["mixture"], [5, 12, 13, 10, 12, 11, 11, 12, 14, 10])[0]
+    task = chance.choices(list(TASKS) + ["mixture"], [16, 18, 18, 18, 18, 12])[0]
     single = chance.random() < 0.15
     room = max(64, min(512, length // 4))  # tokens for questions
     if task == "trace":
         room = min(LINE * LONGEST_TRACE + 4, length // 2)
     lines = (length - 16 - room) // LINE
-    plan = Plan(task, in_order=chance.random() < 0.5, exponent=chance.uniform(1.7, 2.3))
+    plan = Plan(task, in_order=chance.random() < 0.5,
+                hay=0.0 if chance.random() < 0.15 else chance.uniform(0.3, 1.0),
+                alike=0.0 if chance.random() < 0.5 else chance.uniform(0.0, 0.6))
 
     def count(kind, most):
         return 1 if single else max(1, min(most, room // sum(plan.question_size(kind))))
 
-    if task == "needle_single":
-        plan.facts, plan.questions = 1, {"ask": 1}
-    elif task == "needle_multikey":
-        plan.facts = between(chance, 4, min(lines, 300))
-        plan.questions = {"ask": count("ask", plan.facts)}
-    elif task == "needle_multiquery":
+    if task == "needle_multiquery":
         plan.facts = between(chance, 4, min(lines, 300))
         plan.questions = {"each": count("each", 16)}
     elif task == "needle_multivalue":
@@ -342,11 +366,9 @@ def training_plan(chance, length):
     elif task == "variable_tracking":
         plan.chains = between(chance, 1, min(lines // 4, 90))
         plan.questions = {"trace": count("trace", plan.chains)}
-    elif task in ("common_words", "frequent_words"):
-        plan.questions = {TASKS[task]: 1}
     elif task == "salad":
         plan.segment, plan.pattern = min(chance.randint(4, 12), lines // 4), chance.choice(["ABAB", "AABB", "AAABBB"])
-        plan.topics, plan.attributes = chance.randint(2, 12), between(chance, 2, 40)
+        plan.topics, plan.attributes = chance.randint(2, 12), between(chance, 4, 40)
         fit_salad(plan, lines)
         plan.questions = {"what": count("what", plan.topics * plan.attributes)}
     elif task == "trace":
@@ -364,14 +386,14 @@ def training_plan(chance, length):
 
 
 def fill_mixture(plan, chance, lines, room):
-    """Some of every kind but word lists, while lines last."""
-    kinds = ["each", "all", "trace", "what", "run"]
+    """Some of every kind, while lines last."""
+    kinds = ["all", "trace", "what", "run"]
     chance.shuffle(kinds)
-    kinds = ["ask"] + kinds
+    kinds = ["each"] + kinds
     for kind in kinds:
         part = int(lines * chance.uniform(0.2, 0.6))
         used = 0
-        if kind == "ask":
+        if kind == "each":
             used = plan.facts = min(max(part, 4), 100)
         elif kind == "all" and part >= 4:
             plan.multis = min(part // 4, 20)
@@ -379,17 +401,17 @@ def fill_mixture(plan, chance, lines, room):
         elif kind == "trace" and part >= 4:
             plan.chains = min(part // 4, 20)
             used = 4 * plan.chains
-        elif kind == "what" and part >= 6:
+        elif kind == "what" and part >= 10:
             plan.topics = chance.randint(2, 6)
             plan.attributes = min(part // plan.topics - 1, 20)
-            used = plan.topics * (plan.attributes + 1) if plan.attributes > 0 else 0
+            used = plan.topics * (plan.attributes + 1) if plan.attributes >= 4 else 0
             plan.topics = plan.topics if used else 0
         elif kind == "run" and part >= 4:
             plan.steps = chance.randint(2, min(part, 12))
             plan.traces = min(part // plan.steps, max(1, 60 // plan.steps))
             used = plan.steps * plan.traces
         lines -= used
-    most = {"ask": plan.facts, "each": plan.facts // 4 * 4, "all": plan.multis, "trace": plan.chains,
+    most = {"each": plan.facts // 4 * 4, "all": plan.multis, "trace": plan.chains,
             "what": plan.topics * plan.attributes, "run": plan.traces}
     present = [kind for kind in kinds if most[kind]]
     left = room
@@ -402,21 +424,19 @@ def fill_mixture(plan, chance, lines, room):
 
 
 def evaluation_plan(task, length):
-    """The plan that a task is evaluated with: one question, many statements of the kind it asks for."""
-    plan = Plan(task, questions={TASKS[task]: 1})
+    """The plan that a task is evaluated with: one question, a few statements that it may ask for, and hay that shares its first
+    word or its keys with them in more pages than a flow may select."""
+    plan = Plan(task, questions={TASKS[task]: 1}, alike=0.4)
     lines = (length - 64) // LINE
-    if task == "needle_single":
-        plan.facts = 1
-    elif task in ("needle_multikey", "needle_multiquery"):
-        plan.facts = min(lines, 300)
+    if task == "needle_multiquery":
+        plan.facts = 12
     elif task == "needle_multivalue":
-        plan.multis = min(lines // 6, 50)
+        plan.multis = min(lines // 4, 8)
     elif task == "variable_tracking":
-        plan.chains, plan.in_order = min(lines // 6, 60), False
+        plan.chains, plan.in_order = min(lines // 4, 5), False
     elif task == "salad":
-        plan.segment, plan.topics, plan.attributes = 6, 6, 40
+        plan.segment, plan.topics, plan.attributes = 6, 4, 8
         fit_salad(plan, lines)
     elif task == "trace":
-        plan.steps = LONGEST_TRACE if length >= 2048 else length // 25
-        plan.traces = min(3, (lines - plan.steps) // plan.steps)
+        plan.steps, plan.traces = min(EVALUATED_TRACE, lines // 2), min(3, max(1, lines // (2 * EVALUATED_TRACE)))
     return plan

@@ -1,8 +1,7 @@
 """Accuracy of the mini model: the share of answers that greedy decoding gets right, word by word and with <eos>.
 
 The true answer stands in the document while the model predicts each word of it. All predictions are right exactly if
-greedy decoding would have written the whole answer, so this is not an approximation. Only word lists, whose words may
-come in any order, are really generated.
+greedy decoding would have written the whole answer, so this is not an approximation.
 """
 import random
 
@@ -21,7 +20,7 @@ SELECTIONS = {
 
 
 @torch.no_grad()
-def right_answers(model, group, selection, any_order):
+def right_answers(model, group, selection):
     """[documents] of bool."""
     tokens, (column, size) = group.tokens, group.answers[0]
     expected = tokens[:, column + 1:column + 1 + size]
@@ -30,17 +29,8 @@ def right_answers(model, group, selection, any_order):
         selector, page, share, full_layers = selection
         sparse = Sparse(selector, page, share, [column] * len(tokens), full_layers)
 
-    def predict(tokens):
-        hidden = model(tokens, sparse).view(*tokens.shape, -1)[:, column:column + size]
-        return model.logits(hidden).argmax(-1)
-
-    if not any_order:
-        return (predict(tokens) == expected).all(1)
-    written = tokens.clone()
-    for step in range(size):
-        written[:, column + 1 + step] = predict(written)[:, step]
-    got = written[:, column + 1:column + 1 + size]
-    return (got[:, :-1].sort(1).values == expected[:, :-1].sort(1).values).all(1) & (got[:, -1] == expected[:, -1])
+    hidden = model(tokens, sparse).view(*tokens.shape, -1)[:, column:column + size]
+    return (model.logits(hidden).argmax(-1) == expected).all(1)
 
 
 def accuracy(model, words, task, length, samples, selection=None, seed=0):
@@ -53,7 +43,7 @@ def accuracy(model, words, task, length, samples, selection=None, seed=0):
         torch.manual_seed(seed)
         for _ in range(samples // at_once):
             group = build(words, evaluation_plan(task, length), at_once, length, chance)
-            right += right_answers(model, group, selection, task.endswith("_words")).sum().item()
+            right += right_answers(model, group, selection).sum().item()
     model.before, model.after, model.attention = before, after, attention
     return right / (samples // at_once * at_once)
 

@@ -102,11 +102,11 @@ def mini(folder):
     torch.manual_seed(20)
     chance = random.Random(20)
     prompts = []
-    for task, length in (("needle_multikey", 205), ("needle_single", 65)):
+    for task, length in (("needle_multiquery", 205), ("needle_multivalue", 97)):
         plan = evaluation_plan(task, length)
         group = build(words, plan, 1, length, chance, device="cpu")
         prompts.append(group.tokens[0, :group.start + 1].tolist())
-    entries, tensors = model_goldens(model, prompts + [[BOS]], 80)
+    entries, tensors = model_goldens(model, prompts + [[BOS]], 100)
     for entry in entries["prompts"]:
         entry["text"] = " ".join(words.text[index] for index in entry["ids"])
         entry["greedy_text"] = " ".join(words.text[index] for index in entry["greedy"] if index < len(words.text))

@@ -20,18 +20,18 @@ from safetensors.torch import load_file, save_file
 from documents import TASKS, build, to_device, training_plan
 from evaluation import accuracy, full_report
 from language import VOCABULARY, Words, write_files
-from model import Mini, Sparse, fastest_attention
+from model import Mini, fastest_attention
 from optimizer import Muon
 
-# (until this part of the time, {document length: share}, tokens a step, share of steps with page-sparse answers)
+# (until this part of the time, {document length: share}, tokens a step)
 CURRICULUM = [
-    (0.07, {256: 1.0}, 65536, 0.0),
-    (0.15, {512: 1.0}, 65536, 0.0),
-    (0.29, {1024: 1.0}, 131072, 0.0),
-    (0.43, {2048: 1.0}, 131072, 0.0),
-    (0.60, {4096: 1.0}, 131072, 0.0),
-    (0.80, {8192: 0.9, 2048: 0.1}, 131072, 0.0),
-    (1.01, {8192: 0.8, 16384: 0.2}, 131072, 0.25),
+    (0.12, {256: 1.0}, 65536),
+    (0.22, {512: 1.0}, 65536),
+    (0.36, {1024: 1.0}, 131072),
+    (0.50, {2048: 1.0}, 131072),
+    (0.65, {4096: 1.0}, 131072),
+    (0.82, {8192: 0.9, 2048: 0.1}, 131072),
+    (1.01, {8192: 0.8, 16384: 0.2}, 131072),
 ]
 GROUPS = 8  # of documents in a step
 MATRIX_RATE, OTHER_RATE, WARM_UP, DECAY_FROM = 0.02, 3e-3, 100, 0.55
@@ -45,13 +45,13 @@ def learning_rate(step, done):
 class Batch:
     """Groups of documents one upon the other, and where their answers are."""
 
-    def __init__(self, words, length, tokens, chance, may_shorten):
+    def __init__(self, words, length, tokens, chance):
         documents = tokens // length
         groups = min(GROUPS, documents)
         self.groups, row, places, weights, self.parts, self.starts = [], 0, [], [], [], []
         for index in range(groups):
             count = documents // groups
-            shorter = may_shorten and length >= 512 and chance.random() < 0.2
+            shorter = length >= 512 and chance.random() < 0.2
             size = chance.randint(length * 6 // 10, length) if shorter else length
             plan = training_plan(chance, size)
             group = build(words, plan, count, length, chance, length=size)
@@ -68,9 +68,9 @@ class Batch:
         self.weights = to_device(numpy.concatenate(weights), self.tokens.device)
         self.targets = self.tokens.flatten()[self.places + 1]
 
-    def loss(self, model, sparse):
+    def loss(self, model):
         """The weighted mean over the answers' words, and which of these the model got right."""
-        logits = model.logits(model(self.tokens, sparse)[self.places])
+        logits = model.logits(model(self.tokens)[self.places])
         each = F.cross_entropy(logits, self.targets, reduction="none")
         return (each * self.weights).sum() / self.weights.sum(), logits.detach().argmax(-1) == self.targets
 
@@ -131,19 +131,13 @@ class Training:
         """The part of the curriculum that is behind us; --begin skips the first part of it."""
         return self.begin + (1 - self.begin) * self.spent / self.seconds
 
-    def train_step(self, lengths, tokens, sparse_share):
+    def train_step(self, lengths, tokens):
         length = self.chance.choices(list(lengths), list(lengths.values()))[0]
-        is_sparse = length <= 8192 and self.chance.random() < sparse_share
-        batch = Batch(self.words, length, tokens, self.chance, may_shorten=not is_sparse)
-        sparse = None
-        if is_sparse:
-            page = self.chance.choice([8, 16])
-            sparse = Sparse(self.chance.choice(["quest", "quest", "exact"]), page,
-                            self.chance.choice([1 / 8, 1 / 8, 1 / 16]), batch.starts, self.chance.choice([0, 0, 1, 2]))
+        batch = Batch(self.words, length, tokens, self.chance)
         if (length, tokens) not in self.attentions:
             self.attentions[length, tokens] = fastest_attention(tokens // length, length)
         self.model.attention = self.attentions[length, tokens]
-        loss, right = batch.loss(self.model, sparse)
+        loss, right = batch.loss(self.model)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         rate = self.rate * learning_rate(self.step, self.done())
@@ -153,14 +147,14 @@ class Training:
         self.muon.step(MATRIX_RATE * rate)
         self.model.zero_grad(set_to_none=True)
         self.step += 1
-        return batch, length, loss, right, sparse
+        return batch, length, loss, right
 
-    def report(self, batch, length, loss, right, sparse):
+    def report(self, batch, length, loss, right):
         words = {}
         for (task, _), part in zip(batch.parts, right.split([size for _, size in batch.parts])):
             words.setdefault(task, []).append(part.float().mean().item())
         text = " ".join(f"{task} {sum(shares) / len(shares):.3f}" for task, shares in sorted(words.items()))
-        print(f"{self.spent:.0f} s, step {self.step}, length {length}{' sparse' if sparse else ''}, "
+        print(f"{self.spent:.0f} s, step {self.step}, length {length}, "
               f"loss {loss.item():.4f}: {text}", flush=True)
 
     def run(self):

@@ -1,4 +1,4 @@
-#include "agents/repl/capture.h"
+#include "agents/traces/capture.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include "kernels/device/open_pass.h"
 #include "scripting/base/error.h"
 
-namespace sluice::repl {
+namespace sluice {
 
 namespace {
 
@@ -24,9 +24,14 @@ void check_prompt(const std::vector<int32_t>& prompt, const ModelConfig& config)
 
 }  // namespace
 
-Capture::Capture(Device& device, const Model& model, const std::vector<int32_t>& prompt, DataType kv, const Pace& pace)
-    : device_(device), model_(model) {
+Capture::Capture(Device& device, const Model& model, const std::vector<int32_t>& prompt, DataType kv, const Pace& pace,
+                 const std::vector<int>& layers)
+    : device_(device), model_(model), layers_(layers) {
   const ModelConfig& config = model.config();
+  if (layers_.empty()) {
+    layers_.resize(static_cast<size_t>(config.layers));
+    std::iota(layers_.begin(), layers_.end(), 0);
+  }
   check_prompt(prompt, config);
   const int pages = pages_for(std::min(static_cast<int>(prompt.size()) + kMostSteps, config.max_positions), kPage);
   pool_ =
@@ -45,13 +50,17 @@ Capture::Capture(Device& device, const Model& model, const std::vector<int32_t>&
 }
 
 int32_t Capture::step() {
+  const int32_t token = next_;
+  feed(token);
+  return token;
+}
+
+void Capture::feed(int32_t token) {
   const int room = std::min(pool_->pages() * kPage, model_.config().max_positions);
   if (tokens_ == room) {
     throw InputError(fmt::format("there is no room for more than {} tokens", room), ":prompt begins another request");
   }
-  const int32_t token = next_;
   run({token}, true);
-  return token;
 }
 
 void Capture::run(const std::vector<int32_t>& tokens, bool decoding) {
@@ -99,7 +108,7 @@ void Capture::keep_kv(int first) {
                           static_cast<size_t>(config.kv_heads) * static_cast<size_t>(dim));
   std::vector<float> values(keys.size());
   pool_->read(pages, tokens, keys.data(), values.data());
-  for (int layer = 0; layer < config.layers; ++layer) {
+  for (const int layer : layers_) {
     for (int token = first - first_page * kPage; token < tokens; ++token) {
       for (int head = 0; head < config.kv_heads; ++head) {
         const ptrdiff_t at = ((ptrdiff_t{layer} * tokens + token) * config.kv_heads + head) * dim;
@@ -128,4 +137,4 @@ oracle::Row Capture::row(int layer, int kv_head, int step) const {
   return row;
 }
 
-}  // namespace sluice::repl
+}  // namespace sluice

@@ -1,0 +1,103 @@
+#include "agents/traces/layer_replay.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "kernels/device/batch_builder.h"
+#include "kernels/device/device_refusal.h"
+#include "kernels/device/open_pass.h"
+#include "scripting/graph/selections.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kChunk = 512;  // tokens of a pass before the first step
+
+size_t size_of_product(int a, int b) { return static_cast<size_t>(a) * static_cast<size_t>(b); }
+
+}  // namespace
+
+Plan compile_for_one_layer(FlowGraph traced, const Device& device) {
+  if (traced.selection() != kNoNode) traced.layers = LayerChoice{};
+  Plan plan = compile(std::move(traced)).plan;
+  require_device_takes(plan, device.info().name);
+  return plan;
+}
+
+LayerReplay::LayerReplay(Device& device, const LayerTensors& tensors, const Plan& plan, const Options& options)
+    : device_(device),
+      tensors_(tensors),
+      options_(options),
+      pages_(pages_for(tensors.tokens, plan.layout.page)),
+      pool_(device.create_pool(1, tensors.kv_heads, pages_, plan.layout)),
+      page_indices_(static_cast<size_t>(pages_)),
+      has_selection_(plan.graph.selection() != kNoNode),
+      flow_(device.compile(plan, 1, tensors.kv_heads)),
+      output_(size_of_product(tensors.query_heads, tensors.dim)),
+      selected_(size_of_product(tensors.kv_heads, pages_)),
+      counts_(static_cast<size_t>(tensors.kv_heads)) {
+  if (options_.scale == 0) options_.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(tensors.dim)));
+  std::iota(page_indices_.begin(), page_indices_.end(), 0);
+  if (options.wants_scores) scores_.resize(scored_selections(plan.graph).size() * selected_.size());
+  device.reserve({.rows = std::min(kChunk, tensors.tokens),
+                  .sequences = 1,
+                  .pages_per_sequence = pages_,
+                  .query_heads = tensors.query_heads,
+                  .kv_heads = tensors.kv_heads,
+                  .head_dim = tensors.dim,
+                  .page = plan.layout.page});
+  state_ = flow_->create_state(pages_);
+  const size_t key_bytes = sizeof(float) * kChunk * size_of_product(tensors.kv_heads, tensors.dim);
+  keys_ = device.allocate(key_bytes);
+  values_ = device.allocate(key_bytes);
+  query_ = device.allocate(sizeof(float) * output_.size());
+  output_memory_ = device.allocate(sizeof(float) * output_.size());
+}
+
+void LayerReplay::run(const std::function<void(int step, const LayerStep& result)>& take) {
+  const int before = tensors_.tokens_before();
+  for (int first = 0; first < before; first += kChunk) pass(first, std::min(kChunk, before - first), false, [] {});
+  for (int step = 0; step < tensors_.steps; ++step) {
+    decode(step);
+    take(step, {output_, selected_, counts_, scores_});
+  }
+}
+
+void LayerReplay::pass(int first, int count, bool decoding, const std::function<void()>& attend) {
+  BatchBuilder batch(pool_->layout().page);
+  batch.add({.first = first, .rows = count, .decoding = decoding, .seed = options_.seed, .state = state_.get()}, page_indices_);
+  const OpenPass open(device_, batch.batch(), *pool_);
+  const int64_t columns = int64_t{tensors_.kv_heads} * tensors_.dim;
+  const size_t bytes = sizeof(float) * static_cast<size_t>(count * columns);
+  device_.write(keys_->data(), tensors_.keys.data() + first * columns, bytes);
+  device_.write(values_->data(), tensors_.values.data() + first * columns, bytes);
+  device_.append(0, matrix(*keys_, count, columns), matrix(*values_, count, columns));
+  device_.refresh_fields(0, *flow_);
+  attend();
+}
+
+void LayerReplay::decode(int step) {
+  const auto columns = static_cast<int64_t>(output_.size());
+  std::fill(selected_.begin(), selected_.end(), -1);
+  std::fill(scores_.begin(), scores_.end(), -std::numeric_limits<float>::infinity());
+  AttentionProbe probe;
+  probe.scores = scores_.empty() ? nullptr : scores_.data();
+  probe.selected = selected_.data();
+  probe.counts = counts_.data();
+  probe.score_capacity = probe.selected_capacity = pages_;
+  pass(tensors_.tokens_before() + step, 1, true, [&] {
+    device_.write(query_->data(), tensors_.queries.data() + step * columns, sizeof(float) * output_.size());
+    const Device::Attention call{0, tensors_.query_heads, options_.scale, has_selection_ ? flow_.get() : nullptr, &probe};
+    device_.attention(call, matrix(*query_, 1, columns), matrix(*output_memory_, 1, columns));
+    device_.synchronize();
+    device_.read(output_.data(), output_memory_->data(), sizeof(float) * output_.size());
+  });
+}
+
+Matrix LayerReplay::matrix(const Memory& memory, int64_t rows, int64_t columns) {
+  return {memory.data(), DataType::kF32, rows, columns, columns};
+}
+
+}  // namespace sluice

@@ -1,0 +1,300 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "agents/evaluation/flow_files.h"
+#include "agents/evaluation/trace_judge.h"
+#include "agents/evaluation/trace_options.h"
+#include "agents/evaluation/trace_runner.h"
+#include "agents/traces/attention_trace.h"
+#include "agents/traces/dense_steps.h"
+#include "agents/traces/trace_recorder.h"
+#include "host/serving/engine.h"
+#include "kernels/reference/oracle.h"
+#include "scripting/base/error.h"
+#include "tests/support/temporary_directory.h"
+
+namespace sluice::test {
+namespace {
+
+constexpr const char* kMini = SLUICE_SOURCE_DIR "/host/models/mini";
+constexpr int kTokens = 600;
+constexpr int kSteps = 16;
+
+/// Words of the mini model, in no order.
+std::vector<int32_t> some_tokens() {
+  std::vector<int32_t> tokens = {1};
+  for (uint32_t at = 7; tokens.size() < kTokens; at = at * 1664525 + 1013904223) {
+    tokens.push_back(static_cast<int32_t>(20 + (at >> 16) % 900));
+  }
+  return tokens;
+}
+
+class Traces : public ::testing::Test {
+ protected:
+  AttentionTrace record(const std::vector<int>& layers) const {
+    AttentionTrace trace;
+    trace.model = "mini";
+    trace.model_digest = "0";
+    trace.model_layers = model_->config().layers;
+    trace.windows.push_back({"words", "1", 0, record_window(*device_, *model_, some_tokens(), {layers, kTokens, kSteps}, [] {})});
+    return trace;
+  }
+  /// Mass in `layer` of an engine that decodes the same steps by the flow there, and densely elsewhere.
+  double mass_of_engine(const FlowScript& script, int layer) const {
+    FlowGraph graph = script.trace(trace_options(model_->config()));
+    if (graph.selection() == kNoNode) return 1;
+    graph.layers = LayerChoice{.rest_sparse = false, .sparse = {{layer, true}}};
+    const Plan plan = compile(std::move(graph)).plan;
+    EngineOptions options;
+    options.pages = kTokens / plan.layout.page + 2;
+    Engine engine(*device_, *model_, &plan, options);
+    const std::vector<int32_t> tokens = some_tokens();
+    Request request;
+    request.prompt.assign(tokens.begin(), tokens.end() - kSteps + 1);
+    request.given.assign(tokens.end() - kSteps + 1, tokens.end());
+    request.max_tokens = kSteps;
+    request.ignore_eos = true;
+    request.want_probe = true;
+    engine.submit(std::move(request));
+    return engine.run_all().at(0).mass.at(static_cast<size_t>(layer));
+  }
+  static LayerTensors noise(int tokens, int steps) {
+    LayerTensors tensors{{}, {}, {}, tokens, 2, steps, 6, 16};
+    uint32_t at = 1;
+    const auto fill = [&](std::vector<float>& numbers, size_t count) {
+      while (numbers.size() < count) numbers.push_back(static_cast<float>((at = at * 1664525 + 1013904223) >> 8) * 0x1p-22F - 2);
+    };
+    fill(tensors.keys, static_cast<size_t>(tokens) * 2 * 16);
+    fill(tensors.values, static_cast<size_t>(tokens) * 2 * 16);
+    fill(tensors.queries, static_cast<size_t>(steps) * 6 * 16);
+    return tensors;
+  }
+  /// A trace of noise in a directory.
+  void save_noise(const std::string& directory) const {
+    AttentionTrace trace;
+    trace.model = "noise";
+    trace.model_layers = 4;
+    trace.windows.push_back({"none", "", 0, {{2, noise(40, 3)}}});
+    save_trace(trace, directory);
+  }
+  static void expect_refused(const std::string& directory, const std::string& part) {
+    try {
+      load_trace(directory);
+      ADD_FAILURE() << "loaded; wanted " << part;
+    } catch (const InputError& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  }
+
+  std::unique_ptr<Device> device_ = create_cpu_device();
+  std::unique_ptr<Model> model_ = load_model(kMini, *device_);
+  testing::TemporaryDirectory folder_;
+};
+
+TEST_F(Traces, MassIsThatOfTheEnginesProbe) {
+  for (const int layer : {0, 5}) {
+    TraceJudge judge(*device_, record({layer}));
+    for (const std::string& flow : shipped_flows()) {
+      const FlowScript script = read_flow(flow);
+      // Which pages chance draws depends on the request's seed.
+      EXPECT_NEAR(judge.judge(script).scores.mass.mean, mass_of_engine(script, layer), flow == "random" ? 0.05 : 1e-3)
+          << flow << " in layer " << layer;
+    }
+  }
+}
+
+TEST_F(Traces, DenseStepsAreThoseOfTheReference) {
+  const LayerTensors tensors = noise(53, 4);
+  const DenseSteps dense(tensors);
+  for (int step = 0; step < tensors.steps; ++step) {
+    const int tokens = tensors.tokens_at(step);
+    for (int head = 0; head < tensors.query_heads; ++head) {
+      const int kv_head = head / tensors.group();
+      std::vector<float> keys;
+      std::vector<float> values;
+      for (int token = 0; token < tokens; ++token) {
+        const ptrdiff_t at = (ptrdiff_t{token} * 2 + kv_head) * 16;
+        keys.insert(keys.end(), tensors.keys.begin() + at, tensors.keys.begin() + at + 16);
+        values.insert(values.end(), tensors.values.begin() + at, tensors.values.begin() + at + 16);
+      }
+      std::vector<int32_t> pages;
+      for (int page = 0; page * 8 < tokens; ++page) pages.push_back(page);
+      const auto query = std::span(tensors.queries).subspan((static_cast<size_t>(step) * 6 + static_cast<size_t>(head)) * 16, 16);
+      const std::vector<double> expected = oracle::attention(query, keys, values, tokens, 16, 8, pages, 0.25);
+      for (size_t i = 0; i < 16; ++i) EXPECT_NEAR(dense.output(step, head)[i], expected[i], 1e-5);
+    }
+    for (const int page : {8, 16, 32, 64, 128}) {
+      const std::vector<double> masses = dense.masses(step, 1, page);
+      double sum = 0;
+      for (const double mass : masses) sum += mass;
+      EXPECT_NEAR(sum, 1, 1e-9) << page;
+      EXPECT_NEAR(best_mass(masses, masses.size()), 1, 1e-9);
+      EXPECT_EQ(best_mass(masses, 1), *std::max_element(masses.begin(), masses.end()));
+    }
+  }
+}
+
+TEST_F(Traces, AreReadAsTheyWereWritten) {
+  const AttentionTrace trace = record({3, 1});
+  save_trace(trace, folder_.file("t"));
+  const AttentionTrace read = load_trace(folder_.file("t"));
+  EXPECT_EQ(read.model, "mini");
+  EXPECT_EQ(read.model_layers, 8);
+  ASSERT_EQ(read.windows.size(), 1U);
+  ASSERT_EQ(read.windows[0].layers.size(), 2U);
+  EXPECT_EQ(read.windows[0].layers[0].layer, 3);
+  const LayerTensors& before = trace.windows[0].layers[1].tensors;
+  const LayerTensors& after = read.windows[0].layers[1].tensors;
+  EXPECT_EQ(after.keys, before.keys) << "the cache has them as bf16";
+  EXPECT_EQ(after.values, before.values);
+  ASSERT_EQ(after.queries.size(), before.queries.size());
+  for (size_t i = 0; i < after.queries.size(); ++i)
+    EXPECT_NEAR(after.queries[i], before.queries[i], std::abs(before.queries[i]) / 256);
+  save_trace(read, folder_.file("t"));
+  EXPECT_EQ(load_trace(folder_.file("t")).windows[0].layers[1].tensors.queries, after.queries) << "over the earlier one";
+}
+
+TEST_F(Traces, ThatAreDamagedAreRefusedWithOneMessage) {
+  const std::string directory = folder_.file("t");
+  const std::string data = directory + "/window-0.layer-2.safetensors";
+  const std::string index = directory + "/trace.json";
+  expect_refused(directory, "there is no trace");
+  save_noise(directory);
+  std::filesystem::resize_file(data, std::filesystem::file_size(data) - 1);
+  expect_refused(directory, "cut off or changed");
+  std::filesystem::remove(data);
+  expect_refused(directory, "cannot be read");
+  const auto change = [&](const char* key, const nlohmann::json& value, bool of_layer) {
+    save_noise(directory);
+    std::ifstream file(index);
+    nlohmann::json document = nlohmann::json::parse(file);
+    (of_layer ? document["windows"][0]["layers"][0] : document)[key] = value;
+    std::ofstream(index) << document;
+  };
+  change("schema", "sluice.trace/9", false);
+  expect_refused(directory, "sluice.trace/1 is wanted");
+  change("file", "../elsewhere.safetensors", true);
+  expect_refused(directory, "a file beside it");
+  change("layer", 4, true);
+  expect_refused(directory, "layer");
+  change("model_layers", 1e18, false);
+  expect_refused(directory, "model_layers");
+  change("windows", nlohmann::json::array(), false);
+  expect_refused(directory, "windows");
+  std::ofstream(index) << "[1, 2";
+  expect_refused(directory, "trace.json");
+}
+
+TEST_F(Traces, OfNumbersThatAreNotFiniteAreRefused) {
+  for (const float number : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    AttentionTrace trace;
+    trace.model_layers = 1;
+    trace.windows.push_back({"none", "", 0, {{0, noise(40, 3)}}});
+    trace.windows[0].layers[0].tensors.values[77] = number;
+    save_trace(trace, folder_.file("nan"));
+    expect_refused(folder_.file("nan"), "v holds NaN or infinities");
+  }
+  AttentionTrace huge;
+  huge.model_layers = 1;
+  huge.windows.push_back({"none", "", 0, {{0, noise(40, 3)}}});
+  for (float& key : huge.windows[0].layers[0].tensors.keys) key = 1e38F;
+  for (float& query : huge.windows[0].layers[0].tensors.queries) query = 1e38F;
+  EXPECT_THROW(TraceJudge(*device_, huge), InputError);
+}
+
+TEST_F(Traces, LayersOfDifferentShapesAreRefused) {
+  AttentionTrace trace;
+  trace.model_layers = 2;
+  trace.windows.push_back({"none", "", 0, {{0, noise(40, 3)}, {1, noise(40, 4)}}});
+  save_trace(trace, folder_.file("t"));
+  expect_refused(folder_.file("t"), "layer 1");
+}
+
+TEST_F(Traces, ADirectoryOfOtherThingsIsNotWrittenOver) {
+  std::ofstream(folder_.file("mine.txt")) << "x";
+  EXPECT_THROW(save_noise(folder_.path()), InputError);
+  EXPECT_TRUE(std::filesystem::exists(folder_.file("mine.txt")));
+}
+
+TEST_F(Traces, LayersThatAFlowLeavesDenseCountInTheirShare) {
+  TraceJudge judge(*device_, record({0}));
+  const auto script = [](const std::string& layers) {
+    return FlowScript{"f.lua",
+                      "local flow = sluice.flow { name = 'f', page = 8" + layers +
+                          " }\nfunction flow.cache(c) c.m = c.k:mean('token') end\nfunction flow.index(q, c)\n  return "
+                          "sluice.topk(q:mean('head'):dot(c.m), { ratio = 1 / 8, first = 1, last = 2 })\nend\nreturn flow\n"};
+  };
+  const TraceResult all = judge.judge(script(""));
+  // Layer 0, which was recorded, is dense; so is one in four of the others.
+  const TraceResult some = judge.judge(script(", layers = { [0] = 'full', [7] = 'full', rest = 'sparse' }"));
+  EXPECT_EQ(all.sparse_layers, 1);
+  EXPECT_EQ(some.sparse_layers, 0.75);
+  EXPECT_NEAR(some.scores.mass.mean, 0.25 + 0.75 * all.scores.mass.mean, 1e-12);
+  EXPECT_NEAR(some.scores.error.mean, 0.75 * all.scores.error.mean, 1e-12);
+  EXPECT_NEAR(some.pages_read, 0.25 + 0.75 * all.pages_read, 1e-12);
+  EXPECT_LT(all.scores.mass.interval.low, all.scores.mass.mean);
+  EXPECT_GT(all.scores.mass.interval.high, all.scores.mass.mean);
+}
+
+TEST_F(Traces, DenseAttentionKeepsAllAndTheBestPagesAreNotRegretted) {
+  TraceJudge judge(*device_, record({2, 6}));
+  const TraceResult full = judge.judge(read_flow("full"));
+  EXPECT_NEAR(full.scores.mass.mean, 1, 1e-9);
+  EXPECT_LT(full.scores.error.mean, 1e-2);
+  EXPECT_EQ(full.scores.regret.mean, 0);
+  const TraceResult quest = judge.judge(read_flow("quest"));
+  ASSERT_EQ(quest.heads.size(), 4U);
+  double mass = 0;
+  for (const TraceHead& head : quest.heads) mass += head.scores.mass.mean / 4;
+  EXPECT_NEAR(mass, quest.scores.mass.mean, 1e-12);
+  EXPECT_GT(judge.judge(read_flow("random")).scores.regret.mean, quest.scores.regret.mean);
+}
+
+TEST_F(Traces, AFlowOfAnotherShapeIsRefused) {
+  TraceJudge judge(*device_, record({0}));
+  const FlowScript script{
+      "f.lua",
+      "local flow = sluice.flow { name = 'f', page = 8 }\nfunction flow.cache(c) c.m = c.k:mean('token') end\n"
+      "function flow.index(q, c)\n  local s = q:reshape({ { 'sub', 3 }, { 'dim', 64 } }):max('sub'):dot(c.m)\n  "
+      "return sluice.topk(s, { ratio = 1 / 8 })\nend\nreturn flow\n"};
+  EXPECT_THROW(judge.judge(script), InputError);
+}
+
+TEST_F(Traces, WhatCannotBeRecordedIsRefused) {
+  const ModelConfig& config = model_->config();
+  EXPECT_THROW(check_record({{}, 600, 16}, config), InputError);
+  EXPECT_THROW(check_record({{8}, 600, 16}, config), InputError);
+  EXPECT_THROW(check_record({{1, 1}, 600, 16}, config), InputError);
+  EXPECT_THROW(check_record({{1}, 600, 601}, config), InputError);
+  EXPECT_THROW(check_record({{1}, 1 << 20, 16}, config), InputError);
+  EXPECT_NO_THROW(check_record({{1}, 600, 600}, config));
+}
+
+TEST(ShippedTrace, IsOfTwoLayersOfARealModel) {
+  const AttentionTrace trace = load_trace(SLUICE_SOURCE_DIR "/host/models/smollm2_trace");
+  EXPECT_EQ(shape_of(trace).layers, 30);
+  EXPECT_EQ(shape_of(trace).query_heads, 9);
+  EXPECT_EQ(shape_of(trace).kv_heads, 3);
+  ASSERT_EQ(trace.windows.size(), 2U);
+  for (const TraceWindow& window : trace.windows) {
+    for (const TracedLayer& layer : window.layers) {
+      EXPECT_EQ(layer.tensors.tokens, 4096);
+      EXPECT_EQ(layer.tensors.steps, 64);
+    }
+  }
+  size_t bytes = 0;
+  for (const auto& file : std::filesystem::directory_iterator(SLUICE_SOURCE_DIR "/host/models/smollm2_trace")) {
+    bytes += file.file_size();
+  }
+  EXPECT_LE(bytes, size_t{8} << 20);
+}
+
+}  // namespace
+}  // namespace sluice::test
