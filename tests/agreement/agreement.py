@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Says how far judges of flows agree with a real model, as rank correlations (Spearman).
+
+    agreement.py --truth REAL.json ... --judge NAME=FILE.json ...
+
+Files are what `sluice eval FLOW ... --json FILE` writes. The truth is the mean over tasks of accuracies and of what is kept of
+texts. A judge is the mean of `accuracy` over its tasks or, where it was asked for none, each figure of its traces. Flows of
+`vortex/` are those on which choices were made, those of `others/` had no part in any. README.md has the commands.
+"""
+import argparse
+import json
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+SETS = {name: {path.stem for path in (HERE / name).glob("*.lua")} for name in ("vortex", "others")}
+
+
+def ranks(values):
+    order = sorted(range(len(values)), key=values.__getitem__)
+    result = [0.0] * len(values)
+    first = 0
+    while first < len(order):
+        last = first
+        while last + 1 < len(order) and values[order[last + 1]] == values[order[first]]:
+            last += 1
+        for place in range(first, last + 1):
+            result[order[place]] = (first + last) / 2
+        first = last + 1
+    return result
+
+
+def spearman(left, right):
+    a, b = ranks(left), ranks(right)
+    mean = (len(a) - 1) / 2
+    product = sum((x - mean) * (y - mean) for x, y in zip(a, b))
+    squares = sum((x - mean) ** 2 for x in a) * sum((y - mean) ** 2 for y in b)
+    return product / squares ** 0.5 if squares else 0.0
+
+
+def flows_of(paths):
+    for path in paths:
+        yield from json.loads(Path(path).read_text())["flows"]
+
+
+def figures_of(flow):
+    """Of a flow, by name; more is better."""
+    tasks = {f"{task['name']} {task['tokens']}": task["accuracy"] for task in flow["tasks"] if task.get("counted", True)}
+    if tasks:
+        return tasks | {"mean": sum(tasks.values()) / len(tasks)}
+    traces = flow["traces"]
+    return {} if traces is None else {"mass": traces["mass"], "regret": -traces["regret"], "error": -traces["error"]}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--truth", nargs="+", required=True)
+    parser.add_argument("--judge", action="append", required=True, metavar="NAME=FILE[,FILE...]")
+    arguments = parser.parse_args()
+    truth = {flow["name"]: figures_of(flow)["mean"] for flow in flows_of(arguments.truth)}
+    print(f"{'judge':40} {'vortex':>8} {'others':>8} {'all':>8}  within 5 points of best, worst")
+    for judge in arguments.judge:
+        name, files = judge.split("=", 1)
+        figures = {flow["name"]: figures_of(flow) for flow in flows_of(files.split(","))}
+        figures = {flow: own for flow, own in figures.items() if own and flow in truth}
+        for figure in next(iter(figures.values())):
+            values = {flow: own[figure] for flow, own in figures.items() if figure in own}
+            row = []
+            for of_set in (SETS["vortex"], SETS["others"], set(values)):
+                flows = sorted(of_set & set(values))
+                row.append(f"{spearman([values[f] for f in flows], [truth[f] for f in flows]):8.2f}" if len(flows) > 2 else " " * 8)
+            best, worst = max(values.values()), min(values.values())
+            near = [sum(abs(value - end) < 0.05 for value in values.values()) / len(values) for end in (best, worst)]
+            print(f"{name + ', ' + figure:40} {' '.join(row)}  {near[0]:.0%}, {near[1]:.0%}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,13 @@
+-- Quest on half the usual budget: a sixteenth of the pages.
+local flow = sluice.flow { name = "quest_sixteenth", page = 8 }
+
+function flow.cache(c)
+  c.hi, c.lo = c.k:max("token"), c.k:min("token")
+end
+
+function flow.index(q, c)
+  local score = (q * c.hi):maximum(q * c.lo):sum("dim"):max("head")
+  return sluice.topk(score, { ratio = 1 / 16, first = 1, last = 2 })
+end
+
+return flow
