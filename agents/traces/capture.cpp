@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "kernels/device/batch_builder.h"
 #include "kernels/device/open_pass.h"
@@ -25,8 +26,8 @@ void check_prompt(const std::vector<int32_t>& prompt, const ModelConfig& config)
 }  // namespace
 
 Capture::Capture(Device& device, const Model& model, const std::vector<int32_t>& prompt, DataType kv, const Pace& pace,
-                 const std::vector<int>& layers)
-    : device_(device), model_(model), layers_(layers) {
+                 std::vector<int> layers)
+    : device_(device), model_(model), layers_(std::move(layers)) {
   const ModelConfig& config = model.config();
   if (layers_.empty()) {
     layers_.resize(static_cast<size_t>(config.layers));

@@ -23,7 +23,7 @@ class Capture {
   /// there are none, of all. `device` and `model` must outlive the capture. Throws InputError for a prompt that is empty or
   /// exceeds the model's positions.
   Capture(Device& device, const Model& model, const std::vector<int32_t>& prompt, DataType kv, const Pace& pace,
-          const std::vector<int>& layers = {});
+          std::vector<int> layers = {});
 
   /// Decodes the token that the model has generated, the likeliest; returns it. Throws InputError when there is no room left.
   int32_t step();
