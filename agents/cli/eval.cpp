@@ -108,10 +108,18 @@ Refusals refused_statically(const std::vector<Contestant>& contestants, const Mo
   return refusals;
 }
 
+/// Of the trace that is asked for; of the shipped one if none is named.
+std::string trace_directory(const EvalOptions& options) {
+  std::string directory = options.traces->empty() ? shipped_trace() : *options.traces;
+  if (!directory.empty()) return directory;
+  throw InputError("no trace comes with this program", "name one that sluice trace record wrote: --traces DIR");
+}
+
 /// Files that must not be written over.
 std::vector<std::string> inputs_of(const EvalOptions& options, const std::vector<Contestant>& contestants, const Suite& suite,
                                    const std::string& model) {
   std::vector<std::string> inputs = {model};
+  if (options.traces) inputs.push_back(trace_directory(options));
   if (!is_built_in(options.suite)) inputs.push_back(options.suite);
   for (const Contestant& contestant : contestants) inputs.push_back(contestant.script.file);
   for (const SuiteStage& stage : suite.stages) {
@@ -128,13 +136,6 @@ Seed seed_of(const EvalOptions& options) {
   return Seed::parse(*options.seed);
 }
 
-/// The shipped trace if none is named.
-AttentionTrace trace_of(const EvalOptions& options) {
-  const std::string directory = options.traces->empty() ? shipped_trace() : *options.traces;
-  if (!directory.empty()) return load_trace(directory);
-  throw InputError("no trace comes with this program", "name one that sluice trace record wrote: --traces DIR");
-}
-
 void refuse_no_flow(const EvalOptions& options) {
   if (options.flows.empty() && !options.dense_only) {
     throw InputError("no flow to evaluate", "give a path or a shipped flow's name, or --dense-only: sluice eval quest");
@@ -149,10 +150,11 @@ void evaluate_on_traces(const EvalOptions& options) {
   Refusals unreadable;
   const std::vector<Contestant> contestants = find_contestants(options.flows, unreadable);
   const auto device = create_device(options.device, options.threads);
-  AttentionTrace trace = trace_of(options);
+  const std::string directory = trace_directory(options);
+  AttentionTrace trace = load_trace(directory);
   std::optional<OutputFile> json;
   if (!options.json.empty()) {
-    std::vector<std::string> inputs = {options.traces->empty() ? shipped_trace() : *options.traces};
+    std::vector<std::string> inputs = {directory};
     for (const Contestant& contestant : contestants) inputs.push_back(contestant.script.file);
     json.emplace(options.json, inputs);
   }
@@ -183,9 +185,9 @@ void evaluate(const EvalOptions& options) {
   Refusals unreadable;
   const std::vector<Contestant> contestants = find_contestants(options.flows, unreadable);
   const std::string path = model_path(options.model);
-  if (options.traces) load_trace(options.traces->empty() ? shipped_trace() : *options.traces);
-  Judge judge(path, options.device, options.threads, 0,
-              options.traces && !options.traces->empty() ? *options.traces : shipped_trace());
+  const std::string traces = options.traces ? trace_directory(options) : shipped_trace();
+  if (options.traces) load_trace(traces);  // refused before the model is loaded
+  Judge judge(path, options.device, options.threads, 0, traces);
   std::optional<OutputFile> json;
   if (!options.json.empty()) json.emplace(options.json, inputs_of(options, contestants, suite, path));
 

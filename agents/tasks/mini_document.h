@@ -29,7 +29,6 @@ class Document {
   /// Statements that fit.
   int size() const { return static_cast<int>(lines_.size()); }
   Words& line(int index) { return lines_[index]; }
-  Words& offset() { return offset_; }
 
   /// Puts the statements, in their order, at positions uniform over the document. At most `size()`.
   void scatter(const std::vector<Words>& statements);
@@ -41,7 +40,7 @@ class Document {
   void distract(Kind asked, const Words& topics = {});
 
   /// A sample that asks `question` at the end of this document.
-  Sample ask(const Words& question, const Words& answer, Scoring scoring = Scoring::kExact) const;
+  Sample ask(const Words& question, const Words& answer) const;
 
   std::string filler();
   std::string value();

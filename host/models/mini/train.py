@@ -48,7 +48,7 @@ class Batch:
     def __init__(self, words, length, tokens, chance):
         documents = tokens // length
         groups = min(GROUPS, documents)
-        self.groups, row, places, weights, self.parts, self.starts = [], 0, [], [], [], []
+        self.groups, row, places, weights, self.parts = [], 0, [], [], []
         for index in range(groups):
             count = documents // groups
             shorter = length >= 512 and chance.random() < 0.2
@@ -60,7 +60,6 @@ class Batch:
             # documents with a single short answer would hardly count otherwise
             weights.append(numpy.full(places[-1].size, min(8.0, max(1.0, 40 / columns.size)), numpy.float32))
             self.parts.append((plan.task, places[-1].size))
-            self.starts += [group.start] * count
             self.groups.append(group.tokens)
             row += count
         self.tokens = torch.cat(self.groups)
