@@ -199,6 +199,9 @@ struct Ranking {
   Filter filter = {};
   int limit = 100;
   int64_t skip = 0;  // entries before the first one
+
+  /// Of whole evaluations, not of one task or length.
+  bool is_of_all() const { return task.empty() && length == 0; }
 };
 
 struct Ranked {
@@ -210,7 +213,7 @@ struct Ranked {
 
 struct FrontPoint {
   SubmissionSummary submission;
-  double accuracy = 0;
+  double value = 0;  // of the metric
   double speed = 0;
 };
 
@@ -232,7 +235,7 @@ struct AgentSummary {
   Time created = 0;
   int64_t submissions = 0;
   int64_t passed = 0;
-  std::optional<double> best_accuracy;  // of those that passed
+  std::optional<double> best_score;  // of those that passed
 };
 
 /// Some of a submission's relatives, by id: the nearest, or those that follow on them.

@@ -152,7 +152,7 @@ class Store {
   /// How many there would be of leaderboard and history without a limit.
   int64_t count_measured(const Ranking& ranking);
   /// Submissions that no other beats in both, the most accurate first.
-  std::vector<FrontPoint> pareto_front(const std::string& accuracy, const std::string& speed, const Filter& filter = {});
+  std::vector<FrontPoint> pareto_front(const std::string& metric, const std::string& speed, const Filter& filter = {});
   /// By the time of the verdict; of more than the limit the newest, after `skip` newer ones.
   std::vector<HistoryPoint> history(const Ranking& ranking);
   /// Without `submission` itself: at most `limit`, after the `skip` nearest. What is handed in meanwhile may push one onto the

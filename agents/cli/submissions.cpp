@@ -76,6 +76,9 @@ void add_list(CLI::App& app) {
 
 void leaderboard(ReadOptions options) {
   options.query["limit"] = std::to_string(options.limit);
+  if (options.query["metric"].empty()) {
+    options.query["metric"] = metrics::usual(options.query["task"].empty() && options.query["tokens"].empty());
+  }
   if (options.query["order"].empty() && !metrics::is_better_high(options.query["metric"])) options.query["order"] = "ascending";
   const json answer = options.client.client().get("/v1/leaderboard", options.query);
   const JsonObject board(answer, "the answer");
@@ -88,9 +91,10 @@ void leaderboard(ReadOptions options) {
 void add_leaderboard(CLI::App& app) {
   auto options = std::make_shared<ReadOptions>();
   HarnessClient::Query& query = options->query;
-  query["metric"] = metrics::kAccuracy.name;
   CLI::App* command = app.add_subcommand("leaderboard", "Submissions of a server that passed, by a metric");
-  command->add_option("--by", query["metric"], metrics::compared())->capture_default_str();
+  command->add_option(
+      "--by", query["metric"],
+      fmt::format("{} (default: {}, of a task {})", metrics::compared(), metrics::usual(true), metrics::usual(false)));
   command->add_option("--task", query["task"], "Of the metric (default: of all together)");
   command->add_option("--tokens", query["tokens"], "Length of the task's prompts");
   command

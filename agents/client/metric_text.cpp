@@ -37,7 +37,7 @@ std::string metric_text(const std::string& name, const json& metric) {
 
 std::string measured_text(const json& summary) {
   std::string text;
-  for (const char* metric : {metrics::kAccuracy.name, metrics::kSpeedup.name}) {
+  for (const char* metric : {metrics::kScore.name, metrics::kAccuracy.name, metrics::kSpeedup.name}) {
     const json& measured = member_of(member_of(member_of(summary, "metrics"), metric), "value");
     if (measured.is_number()) text += fmt::format(", {} {}", metric, metrics::number_text(metric, measured.get<double>()));
   }

@@ -165,6 +165,7 @@ std::string leaderboard_table(const json& entries, const std::string& metric) {
     add_metrics(row, summary);
     rows.push_back(std::move(row));
   }
+  if (entries.empty()) return aligned_table(rows) + fmt::format("none that passed has the metric {}\n", metric);
   return aligned_table(rows) + suites_text(entries);
 }
 

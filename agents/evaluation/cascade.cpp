@@ -11,6 +11,7 @@
 #include "agents/evaluation/documents.h"
 #include "agents/evaluation/entrant.h"
 #include "agents/evaluation/memory_limit.h"
+#include "agents/evaluation/score.h"
 #include "agents/evaluation/speed_pairs.h"
 #include "agents/evaluation/suite_work.h"
 #include "agents/evaluation/task_scores.h"
@@ -49,7 +50,10 @@ class Cascade {
     report_.suite = suite_.name;
     if (context_ != nullptr) report_.dialect = context_->english() ? "english" : "mini";
     report_.seed = seed_.hex();
-    for (Entrant& entrant : entrants_) report_.flows.push_back(std::move(entrant.report));
+    for (Entrant& entrant : entrants_) {
+      entrant.report.score = score_of(entrant.report, report_.dialect);
+      report_.flows.push_back(std::move(entrant.report));
+    }
     report_.seconds = seconds_since(started);
     return std::move(report_);
   }

@@ -21,7 +21,7 @@ enum class MetricSide : uint8_t { kHigher, kLower, kNeither };
 enum class ReportPlace : uint8_t {
   kTasks,    // in those of the flow's tasks that have it; of the whole evaluation it is their mean
   kSpeedup,  // in the flow's object of the metric's name, and in each of that one's tasks
-  kFlow,     // a share among the flow's members
+  kFlow,     // a share among the flow's members, or null
   kLayers,   // a list by layer among the flow's members, of which it is the mean
   kTraces,   // in the flow's object "traces"
 };
@@ -54,6 +54,14 @@ struct MetricInfo {
 
 namespace metrics {
 
+/// By which flows are ranked (score_of).
+inline constexpr MetricInfo kScore = {.name = "score",
+                                      .title = "Score",
+                                      .column = "score",
+                                      .meaning = "accuracy of a real model; of the mini a third, the rest by the error on traces",
+                                      .form = MetricForm::kShare,
+                                      .better = MetricSide::kHigher,
+                                      .report = {ReportPlace::kFlow, "score"}};
 inline constexpr MetricInfo kAccuracy = {.name = "accuracy",
                                          .title = "Accuracy",
                                          .column = "accuracy",
@@ -121,8 +129,8 @@ inline constexpr MetricInfo kTraceError = {.name = "trace_error",
                                            .report = {ReportPlace::kTraces, "error", "error_low", "error_high"}};
 
 /// In the order in which they are read.
-inline constexpr std::array kAll = {kAccuracy, kDenseAccuracy, kSpeedup,     kPagesRead, kMass,
-                                    kLoss,     kTraceMass,     kTraceRegret, kTraceError};
+inline constexpr std::array kAll = {kScore, kAccuracy, kDenseAccuracy, kSpeedup,     kPagesRead,
+                                    kMass,  kLoss,     kTraceMass,     kTraceRegret, kTraceError};
 
 /// Null if there is no such metric.
 const MetricInfo* find(std::string_view name);
@@ -130,10 +138,13 @@ const MetricInfo* find(std::string_view name);
 /// Whether those with more of a metric come first. Also of those that have no better side, and that are not in the table.
 bool is_better_high(std::string_view name);
 
-/// "accuracy, dense_accuracy, ...".
+/// By which flows are ranked where none is named: the score, of a single task (or length), which has none, the accuracy.
+constexpr const char* usual(bool of_all) { return of_all ? kScore.name : kAccuracy.name; }
+
+/// "score, accuracy, ...".
 std::string names();
 
-/// Those by which flows are compared: "accuracy, speedup, pages_read or mass"; `explained`: each with its meaning, if it needs
+/// Those by which flows are compared: "score, accuracy, ... or mass"; `explained`: each with its meaning, if it needs
 /// one, in parentheses.
 std::string compared(bool explained = false);
 

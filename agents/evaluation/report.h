@@ -138,6 +138,7 @@ struct FlowReport {
   std::string untraced;  // why there are none, where there is a trace
   std::vector<TaskResult> tasks;
   std::optional<SpeedResult> speed;
+  std::optional<double> score;  // score_of
 };
 
 struct Report {

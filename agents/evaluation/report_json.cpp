@@ -132,6 +132,7 @@ ordered_json to_json(const FlowReport& flow) {
   if (!flow.message.empty()) json["message"] = flow.message;
   if (!flow.hint.empty()) json["hint"] = flow.hint;
   if (!flow.untimed.empty()) json["untimed"] = flow.untimed;
+  json[metrics::kScore.report.value] = flow.score ? ordered_json(*flow.score) : ordered_json();
   json["stages"] = ordered_json::array();
   for (const StageTime& stage : flow.stages) json["stages"].push_back({{"name", stage.name}, {"seconds", stage.seconds}});
   if (!flow.untraced.empty()) json["untraced"] = flow.untraced;

@@ -151,7 +151,15 @@ TableRow trace_cells(const TraceScores& scores) {
 
 bool has_traces(const FlowReport& flow) { return flow.traces.has_value(); }
 
-TableRow flow_row(const FlowReport& flow, const std::vector<Column>& columns, bool with_traces) {
+bool has_score(const FlowReport& flow) { return flow.score.has_value(); }
+
+/// Columns of the table of flows that it has where a flow has something in them.
+struct OptionalColumns {
+  bool traces = false;
+  bool score = false;
+};
+
+TableRow flow_row(const FlowReport& flow, const std::vector<Column>& columns, OptionalColumns with) {
   TableRow row = {flow.name};
   append(row, cells(flow.tasks, columns, Side::kFlow));
   if (flow.speed) {
@@ -159,7 +167,8 @@ TableRow flow_row(const FlowReport& flow, const std::vector<Column>& columns, bo
   } else {
     row.insert(row.end(), 3, "-");
   }
-  if (with_traces) row.push_back(flow.traces ? trace_cell(metrics::kTraceMass, flow.traces->scores.mass) : "-");
+  if (with.traces) row.push_back(flow.traces ? trace_cell(metrics::kTraceMass, flow.traces->scores.mass) : "-");
+  if (with.score) row.push_back(flow.score ? metrics::number_text(metrics::kScore.name, *flow.score) : "-");
   row.push_back(name_of(flow.status));
   return row;
 }
@@ -236,7 +245,7 @@ std::string traces_text(const Report& report) {
 }
 
 /// A line for dense attention, and one a flow.
-std::string accuracy_table(const Report& report, bool with_traces) {
+std::string accuracy_table(const Report& report, OptionalColumns with) {
   const std::vector<Column> columns = columns_of(report);
   TableRow header = {"flow"};
   for (const Column& column : columns) header.push_back(title_of(column, columns));
@@ -244,14 +253,18 @@ std::string accuracy_table(const Report& report, bool with_traces) {
   TableRow dense = {"(dense)"};
   append(dense, cells(report.dense, columns, Side::kDense));
   append(dense, {"1", "100%", "100%"});
-  if (with_traces) {
+  if (with.traces) {
     header.push_back(metrics::kTraceMass.column);
     dense.push_back("100%");
+  }
+  if (with.score) {
+    header.push_back(metrics::kScore.column);
+    dense.push_back("");
   }
   header.push_back("status");
   dense.push_back("");
   std::vector<TableRow> rows = {header, dense};
-  for (const FlowReport& flow : report.flows) rows.push_back(flow_row(flow, columns, with_traces));
+  for (const FlowReport& flow : report.flows) rows.push_back(flow_row(flow, columns, with));
   return aligned_table(rows);
 }
 
@@ -259,7 +272,8 @@ std::string accuracy_table(const Report& report, bool with_traces) {
 
 std::string to_table(const Report& report, bool details) {
   const bool any_traces = std::any_of(report.flows.begin(), report.flows.end(), has_traces);
-  std::string text = report.dense.empty() && any_traces ? traces_table(report) : accuracy_table(report, any_traces);
+  const bool any_scores = std::any_of(report.flows.begin(), report.flows.end(), has_score);
+  std::string text = report.dense.empty() && any_traces ? traces_table(report) : accuracy_table(report, {any_traces, any_scores});
   if (details && !report.dense.empty() && !report.flows.empty()) text += "\n" + task_table(report) + "\n" + speed_table(report);
   if (details && any_traces) text += "\n" + trace_head_table(report);
   for (const FlowReport& flow : report.flows) {
@@ -285,6 +299,9 @@ std::string to_table(const Report& report, bool details) {
     break;
   }
   if (any_traces) text += traces_text(report);
+  if (any_scores && report.dialect == "mini") {
+    text += "Score: a third is the accuracy, the rest exp(-5 error) on traces (0 where there are none).\n";
+  }
   if (!report.dense.empty() || !any_traces) text += fmt::format("Seed {}\n", report.seed);
   return printable(text);
 }

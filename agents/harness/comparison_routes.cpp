@@ -14,9 +14,9 @@ namespace {
 store::Ranking ranking_of(const HttpRequest& request, int usual, int most) {
   constexpr int64_t kMostTokens = int64_t{1} << 30;
   store::Ranking ranking;
-  ranking.metric = known_metric(query_text(request, "metric", metrics::kAccuracy.name));
   ranking.task = query_text(request, "task");
   ranking.length = query_number(request, "tokens", 0, 0, kMostTokens);
+  ranking.metric = known_metric(query_text(request, "metric", metrics::usual(ranking.is_of_all())));
   const std::string order = query_text(request, "order", metrics::is_better_high(ranking.metric) ? "descending" : "ascending");
   if (order != "descending" && order != "ascending") throw HttpProblem(400, "order is descending or ascending");
   ranking.higher_is_better = order == "descending";
@@ -49,12 +49,12 @@ HttpRoute leaderboard_route(HarnessService& service) {
 }
 
 HttpRoute front_route(HarnessService& service) {
-  HttpRoute route = route_of("GET", "/v1/front", "getFront", "Submissions that none beats in accuracy and speed", Access::kRead);
-  route.query = with_filters({{"accuracy", "one metric (accuracy)"}, {"speed", "and the other (speedup)"}});
+  HttpRoute route = route_of("GET", "/v1/front", "getFront", "Submissions that none beats both in score and in speed", Access::kRead);
+  route.query = with_filters({{"metric", "one metric (score)"}, {"speed", "and the other (speedup)"}});
   gives_json(route, schemas::list("points", schemas::front_point()));
   route.handle = [&service](const HttpRequest& request) {
     Caller caller(caller_of(request));
-    return json_answer(service.front(known_metric(query_text(request, "accuracy", metrics::kAccuracy.name)),
+    return json_answer(service.front(known_metric(query_text(request, "metric", metrics::kScore.name)),
                                      known_metric(query_text(request, "speed", metrics::kSpeedup.name)), filter_of(request),
                                      caller));
   };

@@ -123,7 +123,7 @@ json document_of(const store::Evaluation& evaluation) {
 }
 
 json document_of(const store::FrontPoint& point) {
-  return {{"submission", document_of(point.submission)}, {"accuracy", point.accuracy}, {"speed", point.speed}};
+  return {{"submission", document_of(point.submission)}, {"value", point.value}, {"speed", point.speed}};
 }
 
 json document_of(const store::HistoryPoint& point) {
@@ -142,7 +142,7 @@ json document_of(const store::AgentSummary& agent) {
           {"created", iso_time(agent.created)},
           {"submissions", agent.submissions},
           {"passed", agent.passed},
-          {"best_accuracy", optional_number(agent.best_accuracy)}};
+          {"best_score", optional_number(agent.best_score)}};
 }
 
 json document_of(const store::Study& study) {

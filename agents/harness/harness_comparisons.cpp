@@ -55,10 +55,10 @@ json HarnessService::leaderboard(const store::Ranking& ranking, Caller& caller) 
   });
 }
 
-json HarnessService::front(const std::string& accuracy, const std::string& speed, const store::Filter& filter, Caller& caller) {
+json HarnessService::front(const std::string& metric, const std::string& speed, const store::Filter& filter, Caller& caller) {
   return as_problems([&] {
     caller.take(turns_of_comparison(filter));
-    return json{{"points", documents_of(stores_.borrow()->pareto_front(accuracy, speed, filter))}};
+    return json{{"points", documents_of(stores_.borrow()->pareto_front(metric, speed, filter))}};
   });
 }
 

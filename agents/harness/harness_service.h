@@ -98,7 +98,7 @@ class HarnessService {
   // Comparisons (harness_comparisons.cpp, as lineage and diff)
 
   Json leaderboard(const store::Ranking& ranking, Caller& caller);
-  Json front(const std::string& accuracy, const std::string& speed, const store::Filter& filter, Caller& caller);
+  Json front(const std::string& metric, const std::string& speed, const store::Filter& filter, Caller& caller);
   Json history(const store::Ranking& ranking, Caller& caller);
   /// Events after a number, or from now on, as they happen. This must outlive the stream.
   std::shared_ptr<BodyStream> events(std::optional<int64_t> after);

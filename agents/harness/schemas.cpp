@@ -246,7 +246,7 @@ json diff() {
 
 json ranked() { return object({{"rank", integer()}, {"submission", summary()}, {"metric", metric()}, {"finished", time()}}); }
 
-json front_point() { return object({{"submission", summary()}, {"accuracy", number()}, {"speed", number()}}); }
+json front_point() { return object({{"submission", summary()}, {"value", number()}, {"speed", number()}}); }
 
 json history_point() {
   return object({{"submission", integer()},
@@ -285,7 +285,7 @@ json agent() {
                  {"created", time()},
                  {"submissions", integer()},
                  {"passed", integer()},
-                 {"best_accuracy", or_null(number())}});
+                 {"best_score", or_null(number())}});
 }
 
 json new_agent() {

@@ -31,7 +31,7 @@ std::vector<RouteParameter> with_paging(std::vector<RouteParameter> parameters) 
 
 store::Objective objective_of(const HttpRequest& request) {
   store::Objective objective;
-  objective.metric = query_text(request, "metric", "accuracy");
+  objective.metric = query_text(request, "metric", metrics::kScore.name);
   const std::string direction =
       query_text(request, "direction", metrics::is_better_high(objective.metric) ? "maximize" : "minimize");
   if (direction != "maximize" && direction != "minimize") throw HttpProblem(400, "direction is maximize or minimize");
@@ -130,7 +130,7 @@ HttpRoute best_route(HarnessService& service) {
   HttpRoute route = route_of("GET", "/v1/studies/{study}/best", "getBestTrials",
                              "Complete trials of a study by one value, measured or told, the best first", Access::kRead);
   route.query = {
-      {"metric", "accuracy, or any other that trials have"},
+      {"metric", "score, or any other that trials have"},
       {"direction", fmt::format("maximize or minimize; without it minimize for {}, else maximize", metrics::better_low())},
       {"limit", "most trials, up to 200", schemas::integer()},
       {"skip", "better trials to leave out", schemas::integer()}};

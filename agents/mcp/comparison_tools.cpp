@@ -34,9 +34,9 @@ json limit_property() { return integer_property("Most entries", 1, kMostRows, kU
 
 store::Ranking ranking_of(const JsonObject& arguments) {
   store::Ranking ranking;
-  ranking.metric = known_metric(text_argument(arguments, "metric", metrics::kAccuracy.name));
   ranking.task = text_argument(arguments, "task", "");
   ranking.length = arguments.find_integer("tokens", 0, INT64_MAX).value_or(0);
+  ranking.metric = known_metric(text_argument(arguments, "metric", metrics::usual(ranking.is_of_all())));
   ranking.higher_is_better =
       text_argument(arguments, "order", metrics::is_better_high(ranking.metric) ? "descending" : "ascending") == "descending";
   ranking.filter = filter_of(arguments);
@@ -52,7 +52,7 @@ json brief_entry(const json& entry) {
 }
 
 json brief_point(const json& point) {
-  return {{"accuracy", rounded(point.at("accuracy"))},
+  return {{"score", rounded(point.at("value"))},
           {"speed", rounded(point.at("speed"))},
           {"submission", brief_row(point.at("submission"))}};
 }
@@ -94,9 +94,10 @@ Tool leaderboard_tool(HarnessService& service) {
   tool.title = "Leaderboard";
   tool.description =
       "The best submissions by one metric, of those that passed unless `status` says otherwise. Flows that were judged by "
-      "another suite, model or device are no fair comparison: filter by suite. For accuracy and speed together use front.";
+      "another suite, model or device are no fair comparison: filter by suite. For score and speed together use front.";
   tool.input_schema = input_object(with_filters(
-      {{"metric", {{"type", "string"}, {"default", metrics::kAccuracy.name}, {"description", metrics::compared(true)}}},
+      {{"metric",
+        {{"type", "string"}, {"description", metrics::compared(true) + "; without it score, of a single task accuracy"}}},
        {"task", text_property("The metric of this task alone, for example needle_multiquery", 200)},
        {"tokens", integer_property("The metric at this length of prompt alone; 0: all", 0, int64_t{1} << 30, 0)},
        {"order",
@@ -127,25 +128,24 @@ Tool leaderboard_tool(HarnessService& service) {
 Tool front_tool(HarnessService& service) {
   Tool tool;
   tool.name = "front";
-  tool.title = "Pareto front of accuracy and speed";
+  tool.title = "Pareto front of score and speed";
   tool.description =
-      "The submissions that no other beats in both accuracy and speed: the frontier that a new flow should move. Filter by suite "
+      "The submissions that no other beats in both score and speed: the frontier that a new flow should move. Filter by suite "
       "for a fair comparison.";
   tool.input_schema = input_object(with_filters({}));
   const json number = {{"type", "number"}};
-  tool.output_schema =
-      list_schema("points", output_object({{"accuracy", number}, {"speed", number}, {"submission", row_schema()}},
-                                          {"accuracy", "speed", "submission"}));
+  tool.output_schema = list_schema("points", output_object({{"score", number}, {"speed", number}, {"submission", row_schema()}},
+                                                           {"score", "speed", "submission"}));
   tool.annotations = reading_annotations();
   tool.call = [&service](const JsonObject& arguments, const ToolCall& call) {
     Caller caller(call.caller);
-    const json front = service.front(metrics::kAccuracy.name, metrics::kSpeedup.name, filter_of(arguments), caller);
+    const json front = service.front(metrics::kScore.name, metrics::kSpeedup.name, filter_of(arguments), caller);
     json points = json::array();
     for (const json& point : front.at("points")) points.push_back(brief_point(point));
     return list_result(
         "points", std::move(points), "submissions on the front",
         [](const json& point) {
-          return fmt::format("accuracy {}, {} times as fast as dense: submission {}", point.at("accuracy").dump(),
+          return fmt::format("score {}, {} times as fast as dense: submission {}", point.at("score").dump(),
                              point.at("speed").dump(), text_of_row(point.at("submission")));
         },
         "ask again with filters");

@@ -117,9 +117,9 @@ std::vector<Metric> metrics_of(const JsonObject& flow, const Tasks& tasks) {
   for (const MetricInfo& info : metrics::kAll) {
     if (info.report.place == ReportPlace::kTasks) tasks.add(info, metrics);
     if (info.report.place == ReportPlace::kTraces && traces) metrics.push_back(measured(*traces, info));
-    if (!speedup) continue;
-    if (info.report.place == ReportPlace::kSpeedup) add_speedup(info, *speedup, metrics);
-    if (info.report.place != ReportPlace::kFlow && info.report.place != ReportPlace::kLayers) continue;
+    if (info.report.place == ReportPlace::kSpeedup && speedup) add_speedup(info, *speedup, metrics);
+    const bool is_of_flow = info.report.place == ReportPlace::kFlow || info.report.place == ReportPlace::kLayers;
+    if (!is_of_flow || !flow.has(info.report.value)) continue;
     Metric metric = metric_of(info);
     metric.value = info.report.place == ReportPlace::kFlow ? flow.number(info.report.value, 0, 1)
                                                            : mean_of_layers(flow.array(info.report.value));

@@ -187,7 +187,7 @@ std::vector<AgentSummary> Store::agents() {
   Query query(*database_,
               "SELECT a.name, a.role, a.created, COUNT(s.id), coalesce(SUM(s.status = 'passed'), 0), "
               "MAX(CASE WHEN s.status = 'passed' THEN m.value END) FROM agents a LEFT JOIN submissions s ON s.agent = a.id "
-              "LEFT JOIN metrics m ON m.evaluation = s.judged AND m.name = 'accuracy' AND m.task = '' AND m.length = 0 "
+              "LEFT JOIN metrics m ON m.evaluation = s.judged AND m.name = 'score' AND m.task = '' AND m.length = 0 "
               "GROUP BY a.id ORDER BY a.name");
   while (query.step()) {
     agents.push_back({query.text(0), query.text(1) == "admin" ? Role::kAdmin : Role::kAgent, query.integer(2), query.integer(3),

@@ -115,7 +115,7 @@ std::vector<HistoryPoint> Store::history(const Ranking& ranking) {
   return points;
 }
 
-std::vector<FrontPoint> Store::pareto_front(const std::string& accuracy, const std::string& speed, const Filter& filter) {
+std::vector<FrontPoint> Store::pareto_front(const std::string& metric, const std::string& speed, const Filter& filter) {
   const TimeLimit limit(*database_, kMostSearch);
   const Transaction transaction(*database_, Transaction::Kind::kRead);
   const Conditions conditions(with_status(filter));
@@ -125,14 +125,14 @@ std::vector<FrontPoint> Store::pareto_front(const std::string& accuracy, const s
                           "JOIN metrics y ON y.evaluation = s.judged AND y.name = ? AND y.task = '' AND y.length = 0 "
                           "WHERE {} ORDER BY x.value DESC, y.value DESC, s.id",
                           kSummaryColumns, conditions.sql()),
-              accuracy, speed);
+              metric, speed);
   conditions.bind(query);
   std::vector<FrontPoint> front;
   while (query.step()) {
     const FrontPoint point{read_summary(query), query.real(kSummaryWidth), query.real(kSummaryWidth + 1)};
-    // Rows come by falling accuracy: one stays if it is faster than all before it, or equal in both to the one before it.
+    // Rows come by falling value: one stays if it is faster than all before it, or equal in both to the one before it.
     const bool faster = front.empty() || point.speed > front.back().speed;
-    const bool equal = !faster && point.speed == front.back().speed && point.accuracy == front.back().accuracy;
+    const bool equal = !faster && point.speed == front.back().speed && point.value == front.back().value;
     if (faster || equal) front.push_back(point);
   }
   complete_rows(*database_, front);

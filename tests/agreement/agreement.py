@@ -4,11 +4,13 @@
     agreement.py --truth REAL.json ... --judge NAME=FILE.json ...
 
 Files are what `sluice eval FLOW ... --json FILE` writes. The truth is the mean over tasks of accuracies and of what is kept of
-texts. A judge is the mean of `accuracy` over its tasks or, where it was asked for none, each figure of its traces. Flows of
-`vortex/` are those on which choices were made, those of `others/` had no part in any. README.md has the commands.
+texts. A judge is each task's `accuracy`, their mean and the `score` or, where it was asked for none, each figure of its traces.
+Flows of `vortex/` are those on which choices were made, those of `others/` had no part in any. Intervals are 95%, by the
+bootstrap over flows. README.md has the commands.
 """
 import argparse
 import json
+import random
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -37,6 +39,17 @@ def spearman(left, right):
     return product / squares ** 0.5 if squares else 0.0
 
 
+def cell(values, truth, flows):
+    """The correlation over `flows`, with its interval."""
+    if len(flows) < 3:
+        return ""
+    def over(chosen):
+        return spearman([values[flow] for flow in chosen], [truth[flow] for flow in chosen])
+    draws = random.Random(1)
+    resampled = sorted(over(draws.choices(flows, k=len(flows))) for _ in range(400))
+    return f"{over(flows):.2f} {resampled[9]:.2f}-{resampled[-10]:.2f}"
+
+
 def flows_of(paths):
     for path in paths:
         yield from json.loads(Path(path).read_text())["flows"]
@@ -46,7 +59,8 @@ def figures_of(flow):
     """Of a flow, by name; more is better."""
     tasks = {f"{task['name']} {task['tokens']}": task["accuracy"] for task in flow["tasks"] if task.get("counted", True)}
     if tasks:
-        return tasks | {"mean": sum(tasks.values()) / len(tasks)}
+        means = {"mean": sum(tasks.values()) / len(tasks)}
+        return tasks | means | ({} if flow["score"] is None else {"score": flow["score"]})
     traces = flow["traces"]
     return {} if traces is None else {"mass": traces["mass"], "regret": -traces["regret"], "error": -traces["error"]}
 
@@ -57,20 +71,17 @@ def main():
     parser.add_argument("--judge", action="append", required=True, metavar="NAME=FILE[,FILE...]")
     arguments = parser.parse_args()
     truth = {flow["name"]: figures_of(flow)["mean"] for flow in flows_of(arguments.truth)}
-    print(f"{'judge':40} {'vortex':>8} {'others':>8} {'all':>8}  within 5 points of best, worst")
+    print(f"{'judge':36} {'vortex':15} {'others':15} {'all':15} within 5 points of best, worst")
     for judge in arguments.judge:
         name, files = judge.split("=", 1)
         figures = {flow["name"]: figures_of(flow) for flow in flows_of(files.split(","))}
         figures = {flow: own for flow, own in figures.items() if own and flow in truth}
         for figure in next(iter(figures.values())):
             values = {flow: own[figure] for flow, own in figures.items() if figure in own}
-            row = []
-            for of_set in (SETS["vortex"], SETS["others"], set(values)):
-                flows = sorted(of_set & set(values))
-                row.append(f"{spearman([values[f] for f in flows], [truth[f] for f in flows]):8.2f}" if len(flows) > 2 else " " * 8)
+            row = [cell(values, truth, sorted(of_set & set(values))) for of_set in (SETS["vortex"], SETS["others"], set(values))]
             best, worst = max(values.values()), min(values.values())
             near = [sum(abs(value - end) < 0.05 for value in values.values()) / len(values) for end in (best, worst)]
-            print(f"{name + ', ' + figure:40} {' '.join(row)}  {near[0]:.0%}, {near[1]:.0%}")
+            print(f"{name + ', ' + figure:36} {' '.join(f'{text:15}' for text in row)} {near[0]:.0%}, {near[1]:.0%}")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ TEST_F(AgentsApi, TellsHowAgentsFareAndNoSecrets) {
   submit(draft("h2o"));
   submit(draft("random"), 201, other_token_);
   store::Verdict verdict;
-  verdict.metrics = {{"accuracy", "", 0, 0.5, {}, {}, ""}};
+  verdict.metrics = {{"score", "", 0, 0.5, {}, {}, ""}};
   decide(verdict);
   verdict.metrics[0].value = 0.75;
   decide(verdict);
@@ -25,7 +25,7 @@ TEST_F(AgentsApi, TellsHowAgentsFareAndNoSecrets) {
   EXPECT_EQ(agents[0]["submissions"], 2);
   EXPECT_EQ(agents[0]["passed"].get<int>() + agents[1]["passed"].get<int>(), 2);
   EXPECT_EQ(agents[2]["role"], "admin");
-  EXPECT_EQ(agents[2]["best_accuracy"], json(nullptr));
+  EXPECT_EQ(agents[2]["best_score"], json(nullptr));
   EXPECT_EQ(agents.dump().find("token"), std::string::npos);
 }
 

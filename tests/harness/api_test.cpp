@@ -59,7 +59,7 @@ TEST_F(Api, FromASubmissionToItsVerdict) {
   EXPECT_EQ(get("/v1/front")["points"].size(), 1U);
   get("/v1/leaderboard?metric=speed", 422);
   get("/v1/history?metric=nope", 422);
-  get("/v1/front?accuracy=nope", 422);
+  get("/v1/front?metric=nope", 422);
   const json points = get("/v1/history?metric=accuracy")["points"];
   ASSERT_EQ(points.size(), 1U);
   EXPECT_EQ(points[0]["suite"], "quick");

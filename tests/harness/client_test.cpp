@@ -56,9 +56,12 @@ class Client : public testing::ApiTest {
 
   static store::Verdict verdict(double accuracy, double speedup) {
     store::Verdict verdict;
-    verdict.metrics = {metric("accuracy", accuracy, accuracy - 0.1, 1), metric("dense_accuracy", 1, 0.9, 1),
+    verdict.metrics = {{"score", "", 0, accuracy / 2, {}, {}, ""},
+                       metric("accuracy", accuracy, accuracy - 0.1, 1),
+                       metric("dense_accuracy", 1, 0.9, 1),
                        metric("speedup", speedup, speedup - 0.5, speedup + 0.5),
-                       metric("accuracy", accuracy, accuracy - 0.2, 1, "salad"), metric("dense_accuracy", 1, 0.8, 1, "salad")};
+                       metric("accuracy", accuracy, accuracy - 0.2, 1, "salad"),
+                       metric("dense_accuracy", 1, 0.8, 1, "salad")};
     store::StageResult speed;
     speed.stage = "speed";
     speed.seconds = 1.5;
@@ -77,12 +80,12 @@ TEST_F(Client, ShowsWhatWasMeasured) {
   submit(draft("quest", {{"notes", "as shipped"}}));
   decide(verdict(0.8, 2.5));
   const std::string shown = run("show 1").text;
-  expect_part(shown, "submission 1, quest by ada: passed, accuracy 80.0%, speedup 2.50x\n");
+  expect_part(shown, "submission 1, quest by ada: passed, score 40.0%, accuracy 80.0%, speedup 2.50x\n");
   expect_part(shown, "  as shipped\n");
   expect_part(shown,
-              "accuracy      dense          speed            pages  mass  loss  trace mass  regret  error\n"
-              "------------  -------------  ---------------  -----  ----  ----  ----------  ------  -----\n"
-              "80.0% 70–100  100.0% 90–100  2.50x 2.00–3.00  -      -     -     -           -       -\n");
+              "score  accuracy      dense          speed            pages  mass  loss  trace mass  regret  error\n"
+              "-----  ------------  -------------  ---------------  -----  ----  ----  ----------  ------  -----\n"
+              "40.0%  80.0% 70–100  100.0% 90–100  2.50x 2.00–3.00  -      -     -     -           -       -\n");
   expect_part(shown, "speed  passed  1.50 s\n");
   expect_part(shown, "salad  1024    80.0% 60–100  100.0% 80–100\n");
   expect_part(shown, "layer  0  100.0%  ################################\nlayer  1   25.0%  ########\n");
@@ -96,11 +99,11 @@ TEST_F(Client, ListsAndRanks) {
   const std::string list = run("list --limit 2").text;
   EXPECT_EQ(std::count(list.begin(), list.end(), '\n'), 5) << list;
   EXPECT_LT(list.find("h2o"), list.find("full")) << list;
-  expect_part(list, "3   passed  ada    h2o   60.0% 50–100");
+  expect_part(list, "3   passed  ada    h2o   30.0%  60.0% 50–100");
   expect_part(list, "\n2 of 3: --limit shows more\n");
   expect_part(run("list --limit 1 --text sluice").text, "\nthere are more: --limit shows them\n");
   const std::string best = run("leaderboard").text;
-  expect_part(best, "1     2   ada    full   100.0% 90–100  100.0% 90–100  1.00x 0.50–1.50");
+  expect_part(best, "1     2   ada    full   50.0%  100.0% 90–100  100.0% 90–100  1.00x 0.50–1.50");
   const std::string fastest = run("leaderboard --by speedup --limit 1").text;
   expect_part(fastest, "\n1     3   ada    h2o");
   EXPECT_EQ(fastest.find("suites"), std::string::npos) << "there is one";
@@ -273,7 +276,8 @@ TEST(ClientText, ADeepTreeNamesItsDepths) {
 }
 
 TEST(ClientText, WhatAServerLeavesOutIsADash) {
-  expect_part(submission_table(json::array({json{{"id", 7}, {"metrics", nullptr}}})), "7   -       -      -     -         -");
+  expect_part(submission_table(json::array({json{{"id", 7}, {"metrics", nullptr}}})),
+              "7   -       -      -     -      -         -");
   EXPECT_EQ(submission_line(json::object()), "submission -, - by -: -\n");
   expect_part(submission_text({{"id", 1}, {"evaluation", {{"stages", {1, "x"}}}}}, nullptr, {}), "submission 1");
 }

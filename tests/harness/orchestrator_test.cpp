@@ -99,7 +99,7 @@ TEST_F(Orchestration, JudgesWhatIsSubmitted) {
   EXPECT_LT(speed["pages_read"], 1);
   std::set<std::string> metrics;
   for (const store::Metric& metric : verdict.metrics) metrics.insert(metric.name);
-  EXPECT_EQ(metrics, (std::set<std::string>{"accuracy", "dense_accuracy", "speedup", "pages_read", "mass", "trace_mass",
+  EXPECT_EQ(metrics, (std::set<std::string>{"score", "accuracy", "dense_accuracy", "speedup", "pages_read", "mass", "trace_mass",
                                             "trace_regret", "trace_error"}));
   ASSERT_EQ(verdict.artifacts.size(), 1U);
   EXPECT_EQ(store_->artifact(weak, "report.json")->bytes.find(options().seed.hex()), std::string::npos) << "the seed is secret";

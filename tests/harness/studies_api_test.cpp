@@ -21,7 +21,8 @@ class StudiesApi : public testing::ApiTest {
 
   static store::Verdict passed(double accuracy) {
     store::Verdict verdict;
-    verdict.metrics = {{"accuracy", "", 0, accuracy, accuracy - 0.1, accuracy + 0.1, ""},
+    verdict.metrics = {{"score", "", 0, accuracy, {}, {}, ""},
+                       {"accuracy", "", 0, accuracy, accuracy - 0.1, accuracy + 0.1, ""},
                        {"accuracy", "salad", 4096, accuracy, {}, {}, ""},
                        {"pages_read", "", 0, 1 - accuracy, {}, {}, ""}};
     return verdict;
@@ -90,7 +91,7 @@ TEST_F(StudiesApi, ReplicatesTakeOneVerdict) {
   EXPECT_EQ(numbers(fmt::format("/v1/studies/{}/trials?state=complete", study)), (std::vector<int64_t>{0, 1, 3}));
   const json trial = get(fmt::format("/v1/studies/{}/trials/3", study));
   EXPECT_EQ(trial["values"]["accuracy"], json({{"value", 0.75}, {"low", 0.75 - 0.1}, {"high", 0.75 + 0.1}, {"unit", ""}}));
-  EXPECT_EQ(trial["values"].size(), 2U) << "not those of single tasks";
+  EXPECT_EQ(trial["values"].size(), 3U) << "not those of single tasks";
   EXPECT_FALSE(trial["is_told"]);
   EXPECT_EQ(trial["evaluation"], get(fmt::format("/v1/submissions/{}", trial["submission"].dump()))["evaluation"]["id"]);
   EXPECT_EQ(get("/v1/submissions")["total"], 2);

@@ -32,7 +32,8 @@ class SubmissionsApi : public testing::ApiTest {
 
   static store::Verdict passed(double accuracy, double speedup) {
     store::Verdict verdict;
-    verdict.metrics = {{"accuracy", "", 0, accuracy, accuracy - 0.1, accuracy + 0.1, ""},
+    verdict.metrics = {{"score", "", 0, accuracy, {}, {}, ""},
+                       {"accuracy", "", 0, accuracy, accuracy - 0.1, accuracy + 0.1, ""},
                        {"accuracy", "salad", 4096, accuracy, {}, {}, ""},
                        {"speedup", "", 0, speedup, {}, {}, "x dense"}};
     verdict.stages = {{"verify", store::StageStatus::kPassed, 0.25, "", "{}"}};
@@ -56,7 +57,7 @@ TEST_F(SubmissionsApi, ListsTellParentsSettingsAndMetrics) {
   const json& parent = page["submissions"][1];
   EXPECT_EQ(parent["metrics"]["accuracy"]["value"], 0.1 + 0.2) << "to the last bit";
   EXPECT_EQ(parent["metrics"]["speedup"], json({{"value", 2.0}, {"low", nullptr}, {"high", nullptr}, {"unit", "x dense"}}));
-  EXPECT_EQ(parent["metrics"].size(), 2U) << "not those of single tasks";
+  EXPECT_EQ(parent["metrics"].size(), 3U) << "not those of single tasks";
   EXPECT_EQ(parent["settings"]["suite"], "verify") << "what it was judged by";
   const json whole = get(fmt::format("/v1/submissions/{}", second));
   EXPECT_EQ(whole["settings"]["seconds"], 100);

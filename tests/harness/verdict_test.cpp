@@ -114,6 +114,7 @@ TEST(Verdict, MeansLeaveOutWhatDenseAttentionDoesNotAnswer) {
 TEST(Verdict, HasEveryMetricOfTheTableForTheWholeEvaluation) {
   Report report = whole_report();
   report.flows[0].traces.emplace();
+  report.flows[0].score = 0.75;
   const store::Verdict verdict = verdict_of(to_json(report));
   for (const MetricInfo& info : metrics::kAll) {
     const store::Metric& whole = metric(verdict, info.name);

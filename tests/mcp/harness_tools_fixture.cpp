@@ -72,7 +72,8 @@ void HarnessTools::decide(double accuracy, double speedup, store::Status status)
   verdict.message = status == store::Status::kPassed ? "" : "it answers too little";
   verdict.hint = status == store::Status::kPassed ? "" : "read more pages";
   verdict.stages = {{"verify", store::StageStatus::kPassed, 0.12345, "", "{}"}};
-  verdict.metrics = {{"accuracy", "", 0, accuracy, {}, {}, ""},
+  verdict.metrics = {{"score", "", 0, accuracy, {}, {}, ""},
+                     {"accuracy", "", 0, accuracy, {}, {}, ""},
                      {"speedup", "", 0, speedup, speedup - 0.1, speedup + 0.1, "x dense"},
                      {"accuracy", "salad", 1024, accuracy, accuracy / 2, 1.0, ""}};
   store_->complete(store_->claim("a test", kMinute).value(), verdict);

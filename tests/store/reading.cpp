@@ -87,7 +87,7 @@ std::string reading_of(Store& store) {
   for (const AgentSummary& agent : store.agents()) {
     const Quota quota = store.quota_of(agent.name);
     text += fmt::format("{} {} {} {} {} {} quota {} of {}\n", agent.name, static_cast<int>(agent.role), agent.created,
-                        agent.submissions, agent.passed, agent.best_accuracy.value_or(-1), quota.used, quota.limit);
+                        agent.submissions, agent.passed, agent.best_score.value_or(-1), quota.used, quota.limit);
   }
   text += submissions_of(store) + comparisons_of(store);
   for (const SubmissionId id : {1, 40, 77, 100}) text += relatives_of(store, id);

@@ -34,7 +34,8 @@ export interface Page {
 
 export interface FrontPoint {
   submission: Summary;
-  accuracy: number;
+  /** Of the metric: the score. */
+  value: number;
   speed: number;
 }
 

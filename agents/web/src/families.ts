@@ -8,7 +8,7 @@ export interface Family {
   roots: number;
   newest: Summary;
   /** Of those that passed. */
-  most_accurate: Summary | undefined;
+  best: Summary | undefined;
   members: Summary[];
 }
 
@@ -32,8 +32,8 @@ function oldestRelatives(submissions: Summary[]): (id: number) => number {
   return oldest;
 }
 
-function accuracyOf(submission: Summary | undefined): number {
-  return submission?.status === 'passed' ? (submission.metrics['accuracy']?.value ?? -Infinity) : -Infinity;
+function scoreOf(submission: Summary | undefined): number {
+  return submission?.status === 'passed' ? (submission.metrics['score']?.value ?? -Infinity) : -Infinity;
 }
 
 /** The families of all submissions, that with the newest member first. */
@@ -42,12 +42,12 @@ export function familiesOf(submissions: Summary[]): Family[] {
   const families = new Map<number, Family>();
   for (const member of [...submissions].sort((a, b) => a.id - b.id)) {
     const number = oldest(member.id);
-    const family = families.get(number) ?? { root: member, roots: 0, newest: member, most_accurate: undefined, members: [] };
+    const family = families.get(number) ?? { root: member, roots: 0, newest: member, best: undefined, members: [] };
     families.set(number, family);
     family.members.push(member);
     family.newest = member;
     if (member.parents.length === 0) family.roots += 1;
-    if (accuracyOf(member) > accuracyOf(family.most_accurate)) family.most_accurate = member;
+    if (scoreOf(member) > scoreOf(family.best)) family.best = member;
   }
   return [...families.values()].sort((a, b) => b.newest.id - a.newest.id);
 }

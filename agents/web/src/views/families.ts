@@ -15,7 +15,7 @@ import { heading, type Context, type View } from '../view';
 type Member = (family: Family) => Summary | undefined;
 const root: Member = (family) => family.root;
 const newest: Member = (family) => family.newest;
-const most_accurate: Member = (family) => family.most_accurate;
+const best: Member = (family) => family.best;
 
 /** A column of submissions as one of families: what it says of a member. */
 function columnOf(column: Column<Summary>, member: Member, more: Partial<Column<Family>> = {}): Column<Family> {
@@ -56,7 +56,7 @@ const kDescendantsColumn: Column<Family> = {
   cell: ({ members, roots }) => String(members.length - roots),
 };
 
-const kAccuracyColumns = kMetricColumns.filter(({ key }) => key === 'accuracy');
+const kScoreColumns = kMetricColumns.filter(({ key }) => key === 'score');
 const kUsualOrder = 'newest';
 
 function familyTable(query: URLSearchParams, onState: () => void): DataTable<Family> {
@@ -68,8 +68,8 @@ function familyTable(query: URLSearchParams, onState: () => void): DataTable<Fam
       columnOf(kAgentColumn, root),
       columnOf(kStatusColumn, root),
       kDescendantsColumn,
-      columnOf(kNameColumn, most_accurate, { key: 'best', title: 'Most accurate', heads: false }),
-      ...kAccuracyColumns.map((column) => columnOf(column, most_accurate)),
+      columnOf(kNameColumn, best, { key: 'best', title: 'Best score', heads: false }),
+      ...kScoreColumns.map((column) => columnOf(column, best)),
       columnOf(kCreatedColumn, newest, { key: kUsualOrder, title: 'Newest member' }),
     ],
     rowKey: (family) => family.root.id,
@@ -119,7 +119,7 @@ class Families {
       if (is_first) this.count.textContent = `${length} submissions read so far …`;
     });
     this.families = familiesOf(submissions);
-    this.mixed.show(this.families.map(most_accurate).filter((found) => found !== undefined));
+    this.mixed.show(this.families.map(best).filter((found) => found !== undefined));
     this.show();
   }
 

@@ -29,8 +29,8 @@ const kLegend = [
 ];
 
 function pointOf(submission: Summary): Point | undefined {
-  const { accuracy, speedup } = submission.metrics;
-  return accuracy && speedup && { value: [speedup.value, 100 * accuracy.value], submission };
+  const { score, speedup } = submission.metrics;
+  return score && speedup && { value: [speedup.value, 100 * score.value], submission };
 }
 
 function describe({ data }: { data: unknown }): string {
@@ -39,6 +39,7 @@ function describe({ data }: { data: unknown }): string {
   return [
     `#${submission.id} ${submission.name.slice(0, 60)}`,
     `${submission.agent} · ${words(submission.status)}`,
+    `score ${measuredText('score', metrics['score'])}`,
     `accuracy ${measuredText('accuracy', metrics['accuracy'])}`,
     `dense ${measuredText('dense_accuracy', metrics['dense_accuracy'])}`,
     `speed ${measuredText('speedup', metrics['speedup'])}`,
@@ -47,16 +48,16 @@ function describe({ data }: { data: unknown }): string {
 
 interface Whiskers {
   speed: [number, number];
-  accuracy: [number, number];
+  score: [number, number];
 }
 
 /** The intervals of a point; where there is none, the point itself. */
-function whiskersOf({ value: [speed, accuracy], submission: { metrics } }: Point): Whiskers {
+function whiskersOf({ value: [speed, score], submission: { metrics } }: Point): Whiskers {
   const ends = (measured: Measured | undefined, value: number, scale: number): [number, number] => [
     typeof measured?.low === 'number' ? scale * measured.low : value,
     typeof measured?.high === 'number' ? scale * measured.high : value,
   ];
-  return { speed: ends(metrics['speedup'], speed, 1), accuracy: ends(metrics['accuracy'], accuracy, 100) };
+  return { speed: ends(metrics['speedup'], speed, 1), score: ends(metrics['score'], score, 100) };
 }
 
 /** From the least to the greatest of `values`, with room around them, at multiples of a step: the largest that leaves several. */
@@ -91,8 +92,8 @@ function whisker([x1 = 0, y1 = 0]: number[], [x2 = 0, y2 = 0]: number[], colour:
 
 function whiskerSeries(points: Point[], colour: string): object {
   const ends = points.map((point) => {
-    const { speed, accuracy } = whiskersOf(point);
-    return [...point.value, ...speed, ...accuracy];
+    const { speed, score } = whiskersOf(point);
+    return [...point.value, ...speed, ...score];
   });
   return {
     type: 'custom',
@@ -115,13 +116,13 @@ function whiskerSeries(points: Point[], colour: string): object {
   };
 }
 
-/** What the axes have to show: whiskers, marks, and dense attention (speed) or all answers right (accuracy). */
-function extents(best: Point[], others: Point[]): { speeds: number[]; accuracies: number[] } {
+/** What the axes have to show: whiskers, marks, and dense attention (speed) or a score of 100%. */
+function extents(best: Point[], others: Point[]): { speeds: number[]; scores: number[] } {
   const shown = [...best, ...others];
   const whiskers = best.map(whiskersOf);
   return {
     speeds: [...whiskers.flatMap(({ speed }) => speed), ...shown.map(({ value }) => value[0]), kDense],
-    accuracies: [...whiskers.flatMap(({ accuracy }) => accuracy), ...shown.map(({ value }) => value[1]), 100],
+    scores: [...whiskers.flatMap(({ score }) => score), ...shown.map(({ value }) => value[1]), 100],
   };
 }
 
@@ -181,7 +182,7 @@ export class FrontChart {
     this.chart.show({
       title: 'Up and to the right is better; the broad line is the front, thin whiskers are 95% intervals',
       label:
-        `Scatter of ${best.length + others.length} submissions by speed and accuracy, ${best.length} of them on the front. ` +
+        `Scatter of ${best.length + others.length} submissions by speed and score, ${best.length} of them on the front. ` +
         'The tables beside and below have the same numbers.',
       option: (colours) => this.option(best, others, colours),
       onClick: (data) => {
@@ -192,7 +193,7 @@ export class FrontChart {
   }
 
   private option(best: Point[], others: Point[], colours: Palette): ChartOption {
-    const { speeds, accuracies } = extents(best, others);
+    const { speeds, scores } = extents(best, others);
     return {
       grid: { left: 58, right: 16, top: 34, bottom: 42 },
       legend: {
@@ -206,9 +207,9 @@ export class FrontChart {
       },
       tooltip: tooltip(colours, describe),
       xAxis: axis('Speed (× dense)', colours, { type: 'value', ...range(speeds, [2, 0.5, 0.1]), nameGap: 26 }),
-      yAxis: axis('Accuracy (%)', colours, {
+      yAxis: axis('Score (%)', colours, {
         type: 'value',
-        min: Math.max(0, range(accuracies, [20, 10, 2]).min),
+        min: Math.max(0, range(scores, [20, 10, 2]).min),
         max: 100,
         nameGap: 40,
       }),

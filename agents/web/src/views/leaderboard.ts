@@ -1,4 +1,4 @@
-// All submissions, failed ones among them, in a table; those with accuracy and speed also as points, with the front of those
+// All submissions, failed ones among them, in a table; those with score and speed also as points, with the front of those
 // that none beats in both.
 
 import { allSubmissions, get } from '../api';
@@ -24,7 +24,7 @@ import { DataTable, stateIn, type Column } from '../table';
 import { heading, type Context, type View } from '../view';
 
 const kMostCompared = 6;
-const kUsualOrder = 'accuracy';
+const kUsualOrder = 'score';
 
 /** The submissions that a reader has ticked, and the link to their comparison. */
 class Choice {
@@ -72,10 +72,10 @@ const kFrontColumns: Column<FrontPoint>[] = [
     cell: ({ submission: { id, name } }) => element('a', { href: submissionHash(id), class: 'name', title: name }, name),
   },
   {
-    key: 'accuracy',
-    title: metricTitle('accuracy'),
+    key: 'score',
+    title: metricTitle('score'),
     numeric: true,
-    cell: ({ submission, accuracy }) => measuredCell('accuracy', submission.metrics['accuracy'] ?? { value: accuracy }),
+    cell: ({ submission, value }) => measuredCell('score', submission.metrics['score'] ?? { value }),
   },
   {
     key: 'speedup',
@@ -87,7 +87,7 @@ const kFrontColumns: Column<FrontPoint>[] = [
 
 function frontTable(): DataTable<FrontPoint> {
   return new DataTable<FrontPoint>({
-    caption: 'The front: none is both more accurate and faster',
+    caption: 'The front: none has both a higher score and more speed',
     columns: kFrontColumns,
     rowKey: ({ submission }) => submission.id,
     empty: 'Nothing has passed with both measured.',
@@ -145,7 +145,7 @@ class Leaderboard {
         element(
           'div',
           { class: 'beside' },
-          section('Accuracy and speed', only, this.chart.element),
+          section('Score and speed', only, this.chart.element),
           section('Pareto front', this.front.element),
         ),
         element('div', { class: 'table-head' }, this.count, this.choice.element),

@@ -26,8 +26,8 @@ const kParentsColumn: Column<Summary> = {
 };
 
 function boxOf(node: Summary, chosen: number): GraphBox {
-  const { accuracy, speedup } = node.metrics;
-  const measured = [accuracy && metricText('accuracy', accuracy.value), speedup && `${speedup.value.toFixed(2)}×`].filter(
+  const { score, speedup } = node.metrics;
+  const measured = [score && metricText('score', score.value), speedup && `${speedup.value.toFixed(2)}×`].filter(
     Boolean,
   );
   const detail = measured.length > 0 ? measured.join(' · ') : words(node.status);

@@ -161,7 +161,7 @@ export const progressView: View = async ({ route, live, signal, main }) => {
   const { query } = route;
   const select = element('select', { name: 'metric' });
   for (const name of kMainMetrics) select.append(element('option', { value: name }, metricTitle(name)));
-  select.value = kMainMetrics.includes(query.get('metric') ?? '') ? (query.get('metric') as string) : 'accuracy';
+  select.value = kMainMetrics.includes(query.get('metric') ?? '') ? (query.get('metric') as string) : 'score';
   const form = new FilterForm(filterOf(query), () => changed(), element('label', {}, 'metric', select));
   const mixed = new MixedNotice((field, value) => form.choose(field, value));
   const chart = new Chart(signal);

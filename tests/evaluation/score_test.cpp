@@ -1,0 +1,48 @@
+#include "agents/evaluation/score.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace sluice {
+namespace {
+
+/// Of two tasks that count, and one that does not.
+FlowReport flow_of(double first, double second) {
+  FlowReport flow;
+  for (const double accuracy : {first, second, 0.125}) flow.tasks.emplace_back().accuracy = accuracy;
+  flow.tasks.back().counted = false;
+  return flow;
+}
+
+TEST(Score, OfARealModelIsItsAccuracy) {
+  FlowReport flow = flow_of(0.5, 1);
+  EXPECT_EQ(score_of(flow, "english"), 0.75);
+  flow.traces.emplace().scores.error.mean = 1;
+  EXPECT_EQ(score_of(flow, "english"), 0.75) << "recorded attention says nothing that its own answers do not";
+}
+
+TEST(Score, OfTheMiniIsMostlyTheErrorOnTraces) {
+  FlowReport flow = flow_of(0.5, 1);
+  flow.traces.emplace().scores.error.mean = 0.2;
+  EXPECT_DOUBLE_EQ(*score_of(flow, "mini"), (0.75 + 2 * std::exp(-1.0)) / 3);
+  flow.traces->scores.error.mean = 0;
+  EXPECT_DOUBLE_EQ(*score_of(flow, "mini"), 2.75 / 3);
+}
+
+TEST(Score, CountsNothingForTracesOnWhichAFlowDoesNotRun) {
+  FlowReport flow = flow_of(0.5, 1);
+  flow.untraced = "of another shape";
+  EXPECT_EQ(score_of(flow, "mini"), 0.25);
+}
+
+TEST(Score, IsMissingWhereNothingWasJudged) {
+  EXPECT_EQ(score_of(flow_of(0.5, 1), "mini"), std::nullopt) << "no traces";
+  FlowReport flow;
+  flow.traces.emplace();
+  EXPECT_EQ(score_of(flow, "mini"), std::nullopt) << "no answers";
+  EXPECT_EQ(score_of(flow, "english"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace sluice
