@@ -49,7 +49,8 @@ HttpRoute leaderboard_route(HarnessService& service) {
 }
 
 HttpRoute front_route(HarnessService& service) {
-  HttpRoute route = route_of("GET", "/v1/front", "getFront", "Submissions that none beats both in score and in speed", Access::kRead);
+  HttpRoute route =
+      route_of("GET", "/v1/front", "getFront", "Submissions that none beats both in score and in speed", Access::kRead);
   route.query = with_filters({{"metric", "one metric (score)"}, {"speed", "and the other (speedup)"}});
   gives_json(route, schemas::list("points", schemas::front_point()));
   route.handle = [&service](const HttpRequest& request) {

@@ -111,7 +111,8 @@ TEST_F(HarnessTools, FromASubmissionToItsVerdict) {
   EXPECT_EQ(judged["tasks"][0]["tokens"], 1024);
   EXPECT_FALSE(judged.contains("script"));
   const std::string text = this->text("wait_result", {{"id", id}});
-  EXPECT_NE(text.find("\"quest\" by ada: passed; score 0.9124, accuracy 0.9124, speedup 2.5 [2.4, 2.6]"), std::string::npos) << text;
+  EXPECT_NE(text.find("\"quest\" by ada: passed; score 0.9124, accuracy 0.9124, speedup 2.5 [2.4, 2.6]"), std::string::npos)
+      << text;
   EXPECT_NE(text.find("salad at 1024 tokens"), std::string::npos) << text;
   EXPECT_EQ(structured("get_submission", {{"id", id}})["script"], read_flow("quest").source);
 }
