@@ -151,7 +151,7 @@ class Store {
   std::vector<Ranked> leaderboard(const Ranking& ranking);
   /// How many there would be of leaderboard and history without a limit.
   int64_t count_measured(const Ranking& ranking);
-  /// Submissions that no other beats in both, the most accurate first.
+  /// Submissions that no other beats both in a metric of which more is better and in speed, the best in the metric first.
   std::vector<FrontPoint> pareto_front(const std::string& metric, const std::string& speed, const Filter& filter = {});
   /// By the time of the verdict; of more than the limit the newest, after `skip` newer ones.
   std::vector<HistoryPoint> history(const Ranking& ranking);

@@ -40,10 +40,12 @@ struct EvalOptions {
 };
 
 void list_choices() {
-  std::vector<std::string> tasks;
-  for (const Task& task : all_tasks()) tasks.push_back(task.name);
+  std::vector<std::string> of_all;
+  std::vector<std::string> english = {"text", "text:FILE", "copy", "copy:FILE", "jsonl:FILE"};
+  for (const Task& task : all_tasks()) (task.in_mini ? of_all : english).push_back(task.name);
   fmt::print("flows:  {}\n", fmt::join(shipped_flows(), " "));
-  fmt::print("tasks:  {} text text:FILE copy copy:FILE jsonl:FILE\n", fmt::join(tasks, " "));
+  fmt::print("tasks:  {}\n", fmt::join(of_all, " "));
+  fmt::print("        of models that know English, too: {}\n", fmt::join(english, " "));
   fmt::print("suites: verify quick full real FILE.json\n");
 }
 
@@ -151,7 +153,7 @@ void evaluate_on_traces(const EvalOptions& options) {
   const std::vector<Contestant> contestants = find_contestants(options.flows, unreadable);
   const auto device = create_device(options.device, options.threads);
   const std::string directory = trace_directory(options);
-  AttentionTrace trace = load_trace(directory);
+  TraceJudge traces(*device, load_trace(directory), options.threads);
   std::optional<OutputFile> json;
   if (!options.json.empty()) {
     std::vector<std::string> inputs = {directory};
@@ -161,13 +163,12 @@ void evaluate_on_traces(const EvalOptions& options) {
   Report about;
   about.device = device->info().name;
   about.device_description = device->info().description;
-  about.model = trace.model;
-  about.suite = "traces";
+  about.model = traces.trace().model;
+  about.suite = kTracesAlone;
   about.seed = seed.hex();
   if (!unreadable.empty()) unreadable.refuse(about, json);
-  const Refusals refusals = refused_statically(contestants, shape_of(trace), *device);
+  const Refusals refusals = refused_statically(contestants, shape_of(traces.trace()), *device);
   if (refusals.size() == contestants.size()) refusals.refuse(about, json);
-  TraceJudge traces(*device, std::move(trace));
   TraceRunner runner(*device, traces);
   TerminalProgress progress;
   Report report = run_cascade_on_traces(contestants, runner, seed, progress);
@@ -186,7 +187,6 @@ void evaluate(const EvalOptions& options) {
   const std::vector<Contestant> contestants = find_contestants(options.flows, unreadable);
   const std::string path = model_path(options.model);
   const std::string traces = options.traces ? trace_directory(options) : shipped_trace();
-  if (options.traces) load_trace(traces);  // refused before the model is loaded
   Judge judge(path, options.device, options.threads, 0, traces);
   std::optional<OutputFile> json;
   if (!options.json.empty()) json.emplace(options.json, inputs_of(options, contestants, suite, path));

@@ -22,7 +22,7 @@
 namespace sluice::cli {
 namespace {
 
-struct TraceOptions {
+struct RecordArguments {
   std::string model;
   std::string device = "cpu";
   std::string text;
@@ -33,38 +33,64 @@ struct TraceOptions {
   RecordOptions record;
 };
 
-/// The window's tokens: those that stand before any text, then the text's. Windows lie at equal distances from each other and
-/// from the ends of the text.
-std::vector<int32_t> tokens_of_window(const TextTokens& text, const TraceOptions& options, int window, int64_t& first) {
+/// Tokens of the text in a window; the others stand before any text. Throws InputError where there are too few.
+int64_t own_tokens(const TextTokens& text, const RecordArguments& options) {
   const auto own = static_cast<int64_t>(options.record.tokens) - static_cast<int64_t>(text.beginning.size());
-  const int64_t left = static_cast<int64_t>(text.tokens.size()) - own * options.windows;
-  if (left < 0) {
+  if (own < 1) {
+    throw InputError(fmt::format("windows of {} tokens have no room for a text: {} stand before any", options.record.tokens,
+                                 text.beginning.size()));
+  }
+  if (static_cast<int64_t>(text.tokens.size()) < own * options.windows) {
     throw InputError(fmt::format("{}: {} tokens, too few for {} windows of {}", text.name, text.tokens.size(), options.windows,
                                  options.record.tokens),
                      "name a longer text, or take fewer or shorter windows: --windows 1 --tokens 1024");
   }
-  first = (window + 1) * (left / (options.windows + 1)) + window * own;
+  return own;
+}
+
+/// Where the text of a window begins. Windows lie at equal distances from each other and from the ends of the text.
+int64_t first_token(const TextTokens& text, const RecordArguments& options, int window) {
+  const int64_t own = own_tokens(text, options);
+  const int64_t left = static_cast<int64_t>(text.tokens.size()) - own * options.windows;
+  return (window + 1) * (left / (options.windows + 1)) + window * own;
+}
+
+std::vector<int32_t> tokens_of_window(const TextTokens& text, const RecordArguments& options, int window) {
+  const auto first = text.tokens.begin() + first_token(text, options, window);
   std::vector<int32_t> tokens = text.beginning;
-  tokens.insert(tokens.end(), text.tokens.begin() + first, text.tokens.begin() + first + own);
+  tokens.insert(tokens.end(), first, first + own_tokens(text, options));
   return tokens;
 }
 
+/// What the trace will hold, before anything is recorded.
+void check_size(const RecordArguments& options, const ModelConfig& config) {
+  LayerTensors shape;
+  shape.tokens = options.record.tokens;
+  shape.steps = options.record.steps;
+  shape.query_heads = config.query_heads;
+  shape.kv_heads = config.kv_heads;
+  shape.dim = config.head_dim;
+  const size_t layers = options.in_turn ? 1 : options.record.layers.size();
+  check_trace_size(shape, layers * static_cast<size_t>(options.windows), options.out);
+}
+
 /// What a window keeps: all layers, or one of them in turn.
-RecordOptions of_window(const TraceOptions& options, int window) {
+RecordOptions of_window(const RecordArguments& options, int window) {
   RecordOptions record = options.record;
   if (options.in_turn) record.layers = {record.layers[static_cast<size_t>(window) % record.layers.size()]};
   return record;
 }
 
-void record(const TraceOptions& options) {
+void record(const RecordArguments& options) {
   const std::string path = model_path(options.model);
   const ModelConfig config = load_config(path);
   check_record(options.record, config);
+  check_size(options, config);
+  prepare_trace_directory(options.out);
   const auto tokenizer = load_tokenizer(path);
   TextReader reader;
   const auto text = reader.read(options.text, TaskContext{*tokenizer, nullptr, config.max_positions, config.vocabulary});
-  int64_t first = 0;
-  tokens_of_window(*text, options, options.windows - 1, first);  // refuses a text that is too short
+  own_tokens(*text, options);  // refuses a text that is too short
   const auto device = create_device(options.device, options.threads);
   const auto model = load_model(path, *device);
   AttentionTrace trace;
@@ -73,7 +99,8 @@ void record(const TraceOptions& options) {
   trace.model_layers = config.layers;
   for (int window = 0; window < options.windows; ++window) {
     TraceWindow& recorded = trace.windows.emplace_back();
-    const std::vector<int32_t> tokens = tokens_of_window(*text, options, window, recorded.first_token);
+    const std::vector<int32_t> tokens = tokens_of_window(*text, options, window);
+    recorded.first_token = first_token(*text, options, window);
     recorded.text = std::filesystem::path(text->name).filename().string();
     recorded.text_digest = hex_digest(std::as_bytes(std::span(text->tokens)));
     recorded.layers = record_window(*device, *model, tokens, of_window(options, window), [] {});
@@ -87,7 +114,7 @@ void record(const TraceOptions& options) {
 }  // namespace
 
 void add_trace(CLI::App& app) {
-  auto options = std::make_shared<TraceOptions>();
+  auto options = std::make_shared<RecordArguments>();
   CLI::App* trace = app.add_subcommand("trace", "Records what a model's attention works on, to judge flows without the model");
   trace->require_subcommand(1);
   CLI::App* command = trace->add_subcommand("record", "Has a model read a text, and keeps q, k and v of some layers");

@@ -24,7 +24,9 @@ class CachingRunner final : public Runner {
   std::optional<std::string> check_numerically(const Candidate& candidate) override {
     return inner_.check_numerically(candidate);
   }
-  std::optional<TraceResult> judge_on_traces(const FlowScript& script) override { return inner_.judge_on_traces(script); }
+  std::optional<TraceResult> judge_on_traces(const FlowScript& script, const Candidate& candidate) override {
+    return inner_.judge_on_traces(script, candidate);
+  }
   int batch_size(int tokens) const override { return inner_.batch_size(tokens); }
   std::unique_ptr<PrefilledBatch> prefill(const std::vector<JobDocument>& documents) override;
   std::vector<Generation> decode(const PrefilledBatch& batch, const Plan* plan) override;

@@ -116,9 +116,12 @@ class Cascade {
     const auto started = Clock::now();
     entrant.attempt("traces", [&] {
       try {
-        entrant.report.traces = runner_.judge_on_traces(script);
+        entrant.report.traces = runner_.judge_on_traces(script, *entrant.candidate);
+      } catch (const DeviceMemoryError& error) {
+        throw ResourceError(fmt::format("no memory is left for traces: {}", error.what()));
       } catch (const InputError& error) {
         entrant.report.untraced = error.what();
+        entrant.report.untraced_hint = error.hint();
       }
     });
     if (entrant.report.traces || !entrant.report.untraced.empty()) entrant.came_to("traces", seconds_since(started));
@@ -281,7 +284,7 @@ Report run_cascade(const Suite& suite, const std::vector<Contestant>& contestant
 
 Report run_cascade_on_traces(const std::vector<Contestant>& contestants, Runner& runner, const Seed& seed, Progress& progress) {
   Suite suite;
-  suite.name = "traces";
+  suite.name = kTracesAlone;
   suite.speed_pairs = 0;
   return Cascade(suite, runner, nullptr, seed, progress).run(contestants);
 }

@@ -60,16 +60,6 @@ void check_text(const SuiteTask& task, const TaskContext& context) {
       "choose shorter windows (--tokens) or a longer text");
 }
 
-void leave_out_english(Suite& suite, const TaskContext& context) {
-  if (!suite.leaves_out_english || context.english()) return;
-  for (SuiteStage& stage : suite.stages) {
-    std::erase_if(stage.tasks, [](const SuiteTask& task) {
-      return !task.is_problem_set() && !task.is_text() && !find_task(task.task).judges_mini;
-    });
-  }
-  std::erase_if(suite.stages, [](const SuiteStage& stage) { return stage.tasks.empty(); });
-}
-
 void leave_out_long(Suite& suite, const TaskContext& context) {
   if (!suite.leaves_out_long || context.positions == 0) return;
   for (SuiteStage& stage : suite.stages) {
@@ -98,7 +88,7 @@ int most_tokens(const std::vector<Sample>& samples, const Tokenizer& tokenizer) 
 }  // namespace
 
 void prepare_suite(Suite& suite, const TaskContext& context, TextReader& texts) {
-  leave_out_english(suite, context);
+  if (!context.english()) leave_to_mini(suite);
   leave_out_long(suite, context);
   std::map<std::string, std::shared_ptr<const std::vector<Problem>>> files;  // a pipe can be read only once
   for (SuiteStage& stage : suite.stages) {

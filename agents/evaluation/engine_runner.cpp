@@ -81,8 +81,8 @@ EngineRunner::EngineRunner(Device& device, const Model& model, const Tokenizer& 
 
 Candidate EngineRunner::prepare(const FlowScript& script) { return prepare_flow(script, model_.config(), device_); }
 
-std::optional<TraceResult> EngineRunner::judge_on_traces(const FlowScript& script) {
-  return traces_ == nullptr ? std::nullopt : std::optional(traces_->judge(script));
+std::optional<TraceResult> EngineRunner::judge_on_traces(const FlowScript& script, const Candidate& candidate) {
+  return traces_ == nullptr ? std::nullopt : std::optional(traces_->judge(script, &candidate.traced));
 }
 
 int EngineRunner::batch_size(int tokens) const { return prompts_together(model_.config(), tokens, room_); }

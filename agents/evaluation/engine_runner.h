@@ -25,7 +25,7 @@ class EngineRunner : public Runner {
 
   Candidate prepare(const FlowScript& script) override;
   std::optional<std::string> check_numerically(const Candidate& candidate) override;
-  std::optional<TraceResult> judge_on_traces(const FlowScript& script) override;
+  std::optional<TraceResult> judge_on_traces(const FlowScript& script, const Candidate& candidate) override;
   int batch_size(int tokens) const override;
   std::unique_ptr<PrefilledBatch> prefill(const std::vector<JobDocument>& documents) override;
   std::vector<Generation> decode(const PrefilledBatch& prefilled, const Plan* plan) override;

@@ -24,13 +24,14 @@ class AtEnd {
 
 }  // namespace
 
-Judge::Judge(std::string path, const std::string& device, int threads, size_t cache_bytes, std::string traces)
+Judge::Judge(std::string path, const std::string& device, int threads, size_t cache_bytes, const std::string& traces)
     : path_(std::move(path)),
       config_(load_config(path_)),
       device_(create_device(device, threads)),
       vocabulary_(load_vocabulary(path_)),
-      cache_bytes_(cache_bytes),
-      trace_directory_(std::move(traces)) {}
+      cache_bytes_(cache_bytes) {
+  if (!traces.empty()) traces_.emplace(*device_, load_trace(traces), threads);
+}
 
 Report Judge::blank_report() const {
   Report report;
@@ -68,7 +69,6 @@ void Judge::load() {
   context();
   auto model = load_model(path_, *device_);
   check(*model);
-  if (!trace_directory_.empty()) traces_.emplace(*device_, load_trace(trace_directory_));
   model_ = std::move(model);
   runner_.emplace(*device_, *model_, *tokenizer_, traces_ ? &*traces_ : nullptr);
   cache_.emplace(*runner_, cache_bytes_);

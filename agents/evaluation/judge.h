@@ -21,9 +21,10 @@ namespace sluice {
 /// weights for judging. What dense attention did is kept for later calls with the same seed. Owned by one thread.
 class Judge {
  public:
-  /// `path` is a model's; `traces` is the directory of a trace, by default of the shipped one, if there is any. Throws InputError
-  /// for a model or a device that is not there.
-  Judge(std::string path, const std::string& device, int threads, size_t cache_bytes = 0, std::string traces = shipped_trace());
+  /// `path` is a model's; `traces` is the directory of a trace, by default of the shipped one, if there is any; it is read here.
+  /// Throws InputError for a model or a device that is not there, and for a trace that is damaged.
+  Judge(std::string path, const std::string& device, int threads, size_t cache_bytes = 0,
+        const std::string& traces = shipped_trace());
 
   const ModelConfig& config() const { return config_; }
   Device& device() { return *device_; }
@@ -33,7 +34,7 @@ class Judge {
   /// Reads the problem sets and texts of `suite`, tries its tasks, and settles how many samples they have on the device. Throws
   /// InputError.
   void prepare(Suite& suite);
-  /// Reads the weights and the trace, unless they are there. Throws InputError for what cannot be read, or is damaged.
+  /// Reads the weights, unless they are there. Throws InputError for what cannot be read, or is damaged.
   void load();
   /// Judges by a prepared suite, once the weights are there. Throws InputError for weights that cannot be read, or that are
   /// damaged.
@@ -49,7 +50,6 @@ class Judge {
   std::unique_ptr<Device> device_;
   std::optional<MiniVocabulary> vocabulary_;
   size_t cache_bytes_;
-  std::string trace_directory_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<ChatTemplate> chat_;
   std::optional<TaskContext> context_;

@@ -86,10 +86,10 @@ struct SpeedResult {
   std::vector<TaskSpeed> tasks;
 };
 
-/// A mean over steps and windows of a trace; the interval is over blocks of steps.
+/// A mean over steps and windows of a trace; the interval is over blocks of steps, and there is none of a single one.
 struct TraceScore {
   double mean = 0;
-  Interval interval;
+  std::optional<Interval> interval;
 };
 
 struct TraceScores {
@@ -109,6 +109,7 @@ struct TraceHead {
 /// What a flow keeps of the attention of a real model, whose weights are not there.
 struct TraceResult {
   std::string model;
+  std::string digest;        // of the trace (AttentionTrace)
   int windows = 0;
   int tokens = 0;            // of a window
   int steps = 0;             // of a window
@@ -135,18 +136,22 @@ struct FlowReport {
   std::string untimed;            // why there is no speed, where one was tried
   std::vector<StageTime> stages;  // that it came to, in order
   std::optional<TraceResult> traces;
-  std::string untraced;  // why there are none, where there is a trace
+  std::string untraced;       // why there are none, where there is a trace
+  std::string untraced_hint;  // what to do about it
   std::vector<TaskResult> tasks;
   std::optional<SpeedResult> speed;
   std::optional<double> score;  // score_of
 };
+
+/// Of a report on traces without any question.
+inline constexpr const char* kTracesAlone = "traces";
 
 struct Report {
   std::string device;
   std::string device_description;
   std::string model;
   std::string suite;
-  std::string dialect;  // "mini" or "english"
+  std::string dialect;  // "mini" or "english"; "" where nothing was asked
   std::string seed;     // 64 hexadecimal digits
   double seconds = 0;
   std::vector<std::string> notes;   // what a reader should know of the run

@@ -99,8 +99,8 @@ ordered_json speedup_of(const SpeedResult& speed) {
 
 void put(ordered_json& json, const MetricInfo& metric, const TraceScore& score) {
   json[metric.report.value] = score.mean;
-  json[metric.report.low] = score.interval.low;
-  json[metric.report.high] = score.interval.high;
+  json[metric.report.low] = score.interval ? ordered_json(score.interval->low) : ordered_json();
+  json[metric.report.high] = score.interval ? ordered_json(score.interval->high) : ordered_json();
 }
 
 void put(ordered_json& json, const TraceScores& scores) {
@@ -111,6 +111,7 @@ void put(ordered_json& json, const TraceScores& scores) {
 
 ordered_json to_json(const TraceResult& traces) {
   ordered_json json = {{"model", traces.model},
+                       {"digest", traces.digest},
                        {"windows", traces.windows},
                        {"tokens", traces.tokens},
                        {"steps", traces.steps},
@@ -136,6 +137,7 @@ ordered_json to_json(const FlowReport& flow) {
   json["stages"] = ordered_json::array();
   for (const StageTime& stage : flow.stages) json["stages"].push_back({{"name", stage.name}, {"seconds", stage.seconds}});
   if (!flow.untraced.empty()) json["untraced"] = flow.untraced;
+  if (!flow.untraced_hint.empty()) json["untraced_hint"] = flow.untraced_hint;
   json["traces"] = flow.traces ? to_json(*flow.traces) : ordered_json();
   json["tasks"] = list_of(flow.tasks);
   for (const MetricInfo& metric : {metrics::kSpeedup, metrics::kPagesRead, metrics::kMass}) json[metric.name] = nullptr;

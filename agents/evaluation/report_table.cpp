@@ -141,7 +141,8 @@ std::string mass_cell(const auto& speed) { return metrics::number_text(metrics::
 
 /// Of a flow, or of a head of it.
 std::string trace_cell(const MetricInfo& metric, const TraceScore& score) {
-  return metrics::number_text(metric.name, score.mean, score.interval.low, score.interval.high);
+  if (!score.interval) return metrics::number_text(metric.name, score.mean);
+  return metrics::number_text(metric.name, score.mean, score.interval->low, score.interval->high);
 }
 
 TableRow trace_cells(const TraceScores& scores) {
@@ -273,7 +274,7 @@ std::string accuracy_table(const Report& report, OptionalColumns with) {
 std::string to_table(const Report& report, bool details) {
   const bool any_traces = std::any_of(report.flows.begin(), report.flows.end(), has_traces);
   const bool any_scores = std::any_of(report.flows.begin(), report.flows.end(), has_score);
-  std::string text = report.dense.empty() && any_traces ? traces_table(report) : accuracy_table(report, {any_traces, any_scores});
+  std::string text = report.suite == kTracesAlone ? traces_table(report) : accuracy_table(report, {any_traces, any_scores});
   if (details && !report.dense.empty() && !report.flows.empty()) text += "\n" + task_table(report) + "\n" + speed_table(report);
   if (details && any_traces) text += "\n" + trace_head_table(report);
   for (const FlowReport& flow : report.flows) {
@@ -282,7 +283,9 @@ std::string to_table(const Report& report, bool details) {
     if (!flow.hint.empty()) text += fmt::format("  hint: {}\n", flow.hint);
   }
   for (const FlowReport& flow : report.flows) {
-    if (!flow.untraced.empty()) text += fmt::format("\n{}, traces: {}\n", flow.name, flow.untraced);
+    if (flow.untraced.empty()) continue;
+    text += fmt::format("\n{}, traces: {}\n", flow.name, flow.untraced);
+    if (!flow.untraced_hint.empty()) text += fmt::format("  hint: {}\n", flow.untraced_hint);
   }
   for (const std::string& note : report.notes) text += fmt::format("\n{}\n", note);
   for (const std::string& error : report.errors) text += fmt::format("\nnot run: {}\n", error);
@@ -302,7 +305,7 @@ std::string to_table(const Report& report, bool details) {
   if (any_scores && report.dialect == "mini") {
     text += "Score: a third is the accuracy, the rest exp(-5 error) on traces (0 where there are none).\n";
   }
-  if (!report.dense.empty() || !any_traces) text += fmt::format("Seed {}\n", report.seed);
+  if (report.suite != kTracesAlone) text += fmt::format("Seed {}\n", report.seed);
   return printable(text);
 }
 

@@ -63,9 +63,9 @@ class Runner {
   virtual Candidate prepare(const FlowScript& script) = 0;
   /// Compares the device with the float64 reference; what disagrees, or nothing.
   virtual std::optional<std::string> check_numerically(const Candidate& candidate) = 0;
-  /// What the flow keeps of a real model's attention; nothing where there is no trace. Throws InputError or FlowError for a flow
-  /// that cannot run on the shape of that model.
-  virtual std::optional<TraceResult> judge_on_traces(const FlowScript& script) = 0;
+  /// What the flow keeps of a real model's attention; nothing where there is no trace. `candidate` is what `prepare` made of the
+  /// script. Throws InputError or FlowError for a flow that cannot run on the shape of that model, or is another one there.
+  virtual std::optional<TraceResult> judge_on_traces(const FlowScript& script, const Candidate& candidate) = 0;
   /// How many prompts of this length are prefilled together.
   virtual int batch_size(int tokens) const = 0;
   virtual std::unique_ptr<PrefilledBatch> prefill(const std::vector<JobDocument>& documents) = 0;

@@ -26,7 +26,7 @@ constexpr double kRealThreshold = 0.5;
 constexpr int kMostSamples = 100000;
 constexpr size_t kLargestFile = size_t{1} << 20;
 constexpr const char* kShape =
-    R"(a suite is a list of {"task": "needle_multikey", "tokens": 4096, "samples": 50, "threshold": 0.5})";
+    R"(a suite is a list of {"task": "needle_multiquery", "tokens": 4096, "samples": 50, "threshold": 0.5})";
 
 SuiteTask task_of(const char* name, int tokens, int samples, int questions = 8) {
   SuiteTask task;
@@ -50,7 +50,7 @@ Suite quick_suite() {
   Suite suite;
   suite.name = "quick";
   suite.speed_pairs = 96;  // of answers as long as these a few are timed
-  suite.leaves_out_english = true;
+  suite.leaves_to_mini = true;
   suite.stages.push_back({"short", kThreshold, {}});
   for (const char* task : {"needle_multikey", "needle_multivalue", "needle_multiquery", "variable_tracking", "salad"}) {
     suite.stages.back().tasks.push_back(task_of(task, 2048, 8));
@@ -69,7 +69,7 @@ Suite quick_suite() {
 Suite full_suite() {
   Suite suite;
   suite.name = "full";
-  suite.leaves_out_english = true;
+  suite.leaves_to_mini = true;
   for (const int tokens : {1024, 4096, 8192}) {
     suite.stages.push_back({tokens == 1024 ? "short" : fmt::format("long {}", tokens), kThreshold, {}});
     for (const Task& task : all_tasks()) {
@@ -146,7 +146,7 @@ SuiteStage parse_entry(const json& value, const std::string& where) {
 
 /// Leaves only the tasks `names`; those that the suite lacks become stages at the end.
 void keep_only(Suite& suite, const std::vector<std::string>& names) {
-  suite.leaves_out_english = false;
+  suite.leaves_to_mini = false;
   // A new task is asked like the last one of the suite.
   SuiteTask like;
   std::set<std::string> known;
@@ -256,6 +256,16 @@ Suite load_suite(const std::string& name) {
                      fmt::format("suites are {}, or the path of a JSON file", fmt::join(built_in_suites(), ", ")));
   }
   return parse_suite(read_input(name, kLargestFile), name_of_input(name));
+}
+
+void leave_to_mini(Suite& suite) {
+  if (!suite.leaves_to_mini) return;
+  for (SuiteStage& stage : suite.stages) {
+    std::erase_if(stage.tasks, [](const SuiteTask& task) {
+      return !task.is_problem_set() && !task.is_text() && !find_task(task.task).judges_mini;
+    });
+  }
+  std::erase_if(suite.stages, [](const SuiteStage& stage) { return stage.tasks.empty(); });
 }
 
 Suite changed(Suite suite, const SuiteChanges& changes) {

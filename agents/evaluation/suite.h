@@ -54,8 +54,8 @@ struct Suite {
   int speed_pairs = 24;  // of all tasks together, if their questions are answered soon; 0: speed is not measured
   /// Tasks at contexts that the model does not have are left out, not refused.
   bool leaves_out_long = false;
-  /// Tasks that do not tell flows apart on the mini model, or that its dialect lacks, are left out there, not refused.
-  bool leaves_out_english = false;
+  /// Of the mini model only tasks are asked that tell flows apart there; the others are left out, not refused (leave_to_mini).
+  bool leaves_to_mini = false;
   /// Tasks of which dense attention answers less are left out of means: they tell flows apart by luck alone. Problem sets are
   /// not.
   double least_dense = 0;
@@ -85,6 +85,9 @@ inline constexpr const char* kEnglishSuite = "real";
 bool is_built_in(std::string_view name);
 /// The same from the text of a file; `name` is used in messages.
 Suite parse_suite(std::string_view text, const std::string& name);
+
+/// Leaves the tasks that the mini model is asked, in suites that say so: those that its dialect has and that tell flows apart.
+void leave_to_mini(Suite& suite);
 
 /// Applies the changes: only the named tasks (those that the suite lacks become stages of their own at the end, in the order
 /// named), every task at the named lengths (a stage a length, shortest first, with the highest threshold of the stages that held

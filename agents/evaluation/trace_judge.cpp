@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <utility>
 
-#include "agents/traces/layer_replay.h"
+#include "agents/evaluation/same_flow.h"
 #include "scripting/base/error.h"
 #include "scripting/passes/cache_limit.h"
 
@@ -44,6 +45,11 @@ double relative_error(std::span<const float> output, std::span<const float> dens
   return length == 0 ? (distance == 0 ? 0 : 1) : std::sqrt(distance / length);
 }
 
+/// [dim], of [query_heads, dim].
+std::span<const float> of_head(std::span<const float> output, int head, int dim) {
+  return output.subspan(static_cast<size_t>(head) * static_cast<size_t>(dim), static_cast<size_t>(dim));
+}
+
 Measured measure(const LayerStep& step, const DenseSteps& dense, const LayerTensors& tensors, int at, int kv_head, int page) {
   const std::vector<double> masses = dense.masses(at, kv_head, page);
   const std::span<const int32_t> selected = step.selected_by(kv_head);
@@ -53,42 +59,51 @@ Measured measure(const LayerStep& step, const DenseSteps& dense, const LayerTens
   measured.pages = static_cast<double>(selected.size()) / available;
   measured.regret = std::max(0.0, best_mass(masses, selected.size()) - measured.mass);
   for (int head = kv_head * tensors.group(); head < (kv_head + 1) * tensors.group(); ++head) {
-    const auto dim = static_cast<size_t>(tensors.dim);
-    measured.error += relative_error(step.output.subspan(static_cast<size_t>(head) * dim, dim), dense.output(at, head));
+    measured.error += relative_error(of_head(step.output, head, tensors.dim), dense.output(at, head));
   }
   measured.error /= tensors.group();
   return measured;
 }
 
-/// Means over blocks of steps.
+/// Means over steps, and over blocks of them.
 class Blocks {
  public:
-  /// A step of a window that has ended belongs to another block than those of the next.
+  /// `steps`: of a window.
+  explicit Blocks(int steps) : of_window_(std::max(1, steps / kBlock)) {}
+
+  /// A step of a window that has ended belongs to another block than those of the next; the last block of a window has what is
+  /// left.
   void add(size_t window, int step, const Measured& measured) {
-    auto& [sum, count] = blocks_[{window, step / kBlock}];
+    auto& [sum, count] = blocks_[{window, std::min(step / kBlock, of_window_ - 1)}];
     sum += measured;
     ++count;
   }
   Measured mean() const {
     Measured all;
-    for (const auto& [place, block] : blocks_) all += block.first / block.second;
-    return all / static_cast<double>(blocks_.size());
-  }
-  /// `sparse`: what the numbers count, where the rest is dense, which misses nothing.
-  TraceScore score(double Measured::*number, double of_dense, double sparse) const {
-    std::vector<double> values;
+    int steps = 0;
     for (const auto& [place, block] : blocks_) {
-      values.push_back(sparse * (block.first / block.second).*number + (1 - sparse) * of_dense);
+      all += block.first;
+      steps += block.second;
     }
-    TraceScore score;
-    for (const double value : values) score.mean += value / static_cast<double>(values.size());
-    score.interval = values.size() < 2 ? Interval{score.mean, score.mean} : bootstrap_mean(values);
+    return all / steps;
+  }
+  /// `sparse`: what the numbers count, where the rest is dense.
+  TraceScore score(double Measured::*number, double of_dense, double sparse) const {
+    const auto weighed = [&](double value) { return sparse * value + (1 - sparse) * of_dense; };
+    std::vector<double> values;
+    for (const auto& [place, block] : blocks_) values.push_back(weighed((block.first / block.second).*number));
+    TraceScore score{weighed(mean().*number), std::nullopt};
+    if (values.size() > 1) score.interval = bootstrap_mean(values);
     return score;
   }
 
  private:
+  int of_window_;
   std::map<std::pair<size_t, int>, std::pair<Measured, int>> blocks_;
 };
+
+/// Whether K and V lose by it what the recorded ones have.
+bool is_narrow(DataType kv) { return kv == DataType::kE4M3 || kv == DataType::kE5M2; }
 
 double share_of_sparse_layers(const FlowGraph& traced, int layers) {
   if (traced.selection() == kNoNode) return 0;
@@ -97,19 +112,19 @@ double share_of_sparse_layers(const FlowGraph& traced, int layers) {
   return static_cast<double>(sparse) / layers;
 }
 
-TraceScores scores_of(const Blocks& blocks, double sparse) {
+TraceScores scores_of(const Blocks& blocks, double dense_error, double sparse) {
   return {blocks.score(&Measured::mass, 1, sparse), blocks.score(&Measured::regret, 0, sparse),
-          blocks.score(&Measured::error, 0, sparse)};
+          blocks.score(&Measured::error, dense_error, sparse)};
 }
 
 }  // namespace
 
-TraceJudge::TraceJudge(Device& device, AttentionTrace trace) : device_(device), trace_(std::move(trace)) {
+TraceJudge::TraceJudge(Device& device, AttentionTrace trace, int threads) : device_(device), trace_(std::move(trace)) {
   for (size_t window = 0; window < trace_.windows.size(); ++window) {
     dense_.emplace_back();
     for (const TracedLayer& layer : trace_.windows[window].layers) {
       try {
-        dense_.back().emplace_back(layer.tensors);
+        dense_.back().emplace_back(layer.tensors, threads);
       } catch (const InputError& error) {
         throw InputError(fmt::format("window {}, layer {}: {}", window, layer.layer, error.what()), error.hint());
       }
@@ -117,39 +132,71 @@ TraceJudge::TraceJudge(Device& device, AttentionTrace trace) : device_(device), 
   }
 }
 
-TraceResult TraceJudge::judge(const FlowScript& script) {
-  const int layers = trace_.model_layers;
-  FlowGraph traced =
-      script.trace({.head_dim = trace_.head_dim(), .group = trace_.query_heads() / trace_.kv_heads(), .layers = layers});
-  const double sparse = share_of_sparse_layers(traced, layers);
-  const Plan plan = compile_for_one_layer(std::move(traced), device_);
-  check_cache_size(plan);
-  const int page = plan.layout.page;
-  Blocks all;
-  std::map<std::pair<int, int>, Blocks> by_head;
+void TraceJudge::replay(const Plan& plan, const std::function<void(size_t, size_t, int, const LayerStep&)>& take) {
   for (size_t window = 0; window < trace_.windows.size(); ++window) {
     const std::vector<TracedLayer>& recorded = trace_.windows[window].layers;
-    for (size_t i = 0; i < recorded.size(); ++i) {
-      const LayerTensors& tensors = recorded[i].tensors;
-      LayerReplay(device_, tensors, plan, {}).run([&](int step, const LayerStep& result) {
-        for (int head = 0; head < tensors.kv_heads; ++head) {
-          const Measured measured = measure(result, dense_[window][i], tensors, step, head, page);
-          all.add(window, step, measured);
-          by_head[{recorded[i].layer, head}].add(window, step, measured);
-        }
+    for (size_t layer = 0; layer < recorded.size(); ++layer) {
+      LayerReplay(device_, recorded[layer].tensors, plan, {}).run([&](int step, const LayerStep& result) {
+        take(window, layer, step, result);
       });
     }
   }
+}
+
+double TraceJudge::dense_error(const FlowGraph& traced) {
+  FlowGraph dense;
+  dense.name = traced.name;
+  dense.geometry = traced.geometry;
+  double sum = 0;
+  int count = 0;
+  replay(compile_for_one_layer(std::move(dense), device_), [&](size_t window, size_t layer, int step, const LayerStep& result) {
+    const LayerTensors& tensors = trace_.windows[window].layers[layer].tensors;
+    for (int head = 0; head < tensors.query_heads; ++head) {
+      sum += relative_error(of_head(result.output, head, tensors.dim), dense_[window][layer].output(step, head));
+      ++count;
+    }
+  });
+  return sum / count;
+}
+
+TraceResult TraceJudge::judge(const FlowScript& script, const FlowGraph* asked) {
+  const int layers = trace_.model_layers;
+  FlowGraph traced =
+      script.trace({.head_dim = trace_.head_dim(), .group = trace_.query_heads() / trace_.kv_heads(), .layers = layers});
+  if (asked != nullptr) {
+    if (const auto difference = difference_between(*asked, traced)) {
+      throw InputError(fmt::format("for the shape of {} the script gives another flow: {}", trace_.model, *difference),
+                       "extents and constants may follow the shape of a model, nothing else");
+    }
+  }
+  const double sparse = share_of_sparse_layers(traced, layers);
+  // Types that are not narrower than what was recorded cost dense layers nothing that could be told.
+  const double of_dense = sparse < 1 && is_narrow(traced.geometry.kv) ? dense_error(traced) : 0;
+  const Plan plan = compile_for_one_layer(std::move(traced), device_);
+  check_cache_size(plan);
+  const LayerTensors& first = trace_.windows[0].layers[0].tensors;
+  Blocks all(first.steps);
+  std::map<std::pair<int, int>, Blocks> by_head;
+  replay(plan, [&](size_t window, size_t layer, int step, const LayerStep& result) {
+    const TracedLayer& recorded = trace_.windows[window].layers[layer];
+    for (int head = 0; head < recorded.tensors.kv_heads; ++head) {
+      const Measured measured = measure(result, dense_[window][layer], recorded.tensors, step, head, plan.layout.page);
+      if (!std::isfinite(measured.error)) throw InputError("outputs of attention are not finite on the recorded K and V");
+      all.add(window, step, measured);
+      by_head.try_emplace({recorded.layer, head}, first.steps).first->second.add(window, step, measured);
+    }
+  });
   TraceResult result;
   result.model = trace_.model;
+  result.digest = trace_.digest;
   result.windows = static_cast<int>(trace_.windows.size());
-  result.tokens = trace_.windows[0].layers[0].tensors.tokens;
-  result.steps = trace_.windows[0].layers[0].tensors.steps;
+  result.tokens = first.tokens;
+  result.steps = first.steps;
   result.sparse_layers = sparse;
   result.pages_read = sparse * all.mean().pages + (1 - sparse);
-  result.scores = scores_of(all, sparse);
+  result.scores = scores_of(all, of_dense, sparse);
   for (const auto& [place, blocks] : by_head) {
-    result.heads.push_back({place.first, place.second, blocks.mean().pages, scores_of(blocks, 1)});
+    result.heads.push_back({place.first, place.second, blocks.mean().pages, scores_of(blocks, 0, 1)});
   }
   return result;
 }

@@ -18,7 +18,9 @@ class TraceRunner final : public Runner {
 
   Candidate prepare(const FlowScript& script) override;
   std::optional<std::string> check_numerically(const Candidate& candidate) override;
-  std::optional<TraceResult> judge_on_traces(const FlowScript& script) override { return traces_.judge(script); }
+  std::optional<TraceResult> judge_on_traces(const FlowScript& script, const Candidate& /*candidate*/) override {
+    return traces_.judge(script);
+  }
 
   // There are no questions; all throw InternalError.
   int batch_size(int tokens) const override;

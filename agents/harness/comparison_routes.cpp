@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "agents/evaluation/metric_table.h"
@@ -24,6 +26,12 @@ store::Ranking ranking_of(const HttpRequest& request, int usual, int most) {
   ranking.limit = static_cast<int>(query_number(request, "limit", usual, 1, most));
   ranking.skip = query_number(request, "skip", 0, 0, INT64_MAX / 2);
   return ranking;
+}
+
+/// A metric of which more is better.
+std::string better_high(const std::string& name) {
+  if (metrics::is_better_high(known_metric(name))) return name;
+  throw HttpProblem(422, fmt::format("a front is of metrics of which more is better, not of {}", name));
 }
 
 std::vector<RouteParameter> ranking_parameters() {
@@ -55,8 +63,8 @@ HttpRoute front_route(HarnessService& service) {
   gives_json(route, schemas::list("points", schemas::front_point()));
   route.handle = [&service](const HttpRequest& request) {
     Caller caller(caller_of(request));
-    return json_answer(service.front(known_metric(query_text(request, "metric", metrics::kScore.name)),
-                                     known_metric(query_text(request, "speed", metrics::kSpeedup.name)), filter_of(request),
+    return json_answer(service.front(better_high(query_text(request, "metric", metrics::kScore.name)),
+                                     better_high(query_text(request, "speed", metrics::kSpeedup.name)), filter_of(request),
                                      caller));
   };
   return route;

@@ -188,7 +188,7 @@ json HarnessService::operators(Caller& caller) {
   return operators_document();
 }
 
-std::string HarnessService::guide() { return guide_text(options_.suite); }
+std::string HarnessService::guide() { return guide_text(options_.suite, options_.is_mini); }
 
 json HarnessService::flows(Caller& caller) {
   return as_problems([&] {
@@ -197,7 +197,7 @@ json HarnessService::flows(Caller& caller) {
   });
 }
 
-json HarnessService::suites() { return suites_document(options_.suite); }
+json HarnessService::suites() { return suites_document(options_.suite, options_.is_mini); }
 
 json HarnessService::agents(Caller& caller) {
   return as_problems([&] {

@@ -37,11 +37,21 @@ std::string operators_text() {
   return text;
 }
 
-std::string suites_text(const std::string& usual) {
-  std::string text;
+/// Those that the model can be asked, with what it is asked of them.
+std::vector<Suite> suites_of(bool is_mini) {
+  std::vector<Suite> suites;
   for (const std::string& name : built_in_suites()) {
-    text += fmt::format("- `{}`{}:", name, name == usual ? " (where you name none)" : "");
-    const Suite suite = load_suite(name);
+    if (is_mini && name == kEnglishSuite) continue;
+    suites.push_back(load_suite(name));
+    if (is_mini) leave_to_mini(suites.back());
+  }
+  return suites;
+}
+
+std::string suites_text(const std::string& usual, bool is_mini) {
+  std::string text;
+  for (const Suite& suite : suites_of(is_mini)) {
+    text += fmt::format("- `{}`{}:", suite.name, suite.name == usual ? " (where you name none)" : "");
     if (suite.stages.empty()) text += " asks nothing; a flow passes that compiles and agrees with the float64 reference";
     for (const SuiteStage& stage : suite.stages) {
       text += fmt::format(" stage *{}*,", stage.name);
@@ -82,20 +92,20 @@ json flows_document() {
   return {{"flows", std::move(flows)}};
 }
 
-json suites_document(const std::string& usual) {
+json suites_document(const std::string& usual, bool is_mini) {
   json suites = json::array();
-  for (const std::string& name : built_in_suites()) {
+  for (const Suite& suite : suites_of(is_mini)) {
     json stages = json::array();
-    for (const SuiteStage& stage : load_suite(name).stages) stages.push_back(document_of(stage));
-    suites.push_back({{"name", name}, {"default", name == usual}, {"stages", std::move(stages)}});
+    for (const SuiteStage& stage : suite.stages) stages.push_back(document_of(stage));
+    suites.push_back({{"name", suite.name}, {"default", suite.name == usual}, {"stages", std::move(stages)}});
   }
   return {{"suites", std::move(suites)}};
 }
 
-std::string guide_text(const std::string& usual_suite) {
+std::string guide_text(const std::string& usual_suite, bool is_mini) {
   std::string text = kGuide;
   replace(text, "{{operators}}", operators_text());
-  replace(text, "{{suites}}", suites_text(usual_suite));
+  replace(text, "{{suites}}", suites_text(usual_suite, is_mini));
   return text;
 }
 

@@ -170,6 +170,7 @@ StageResult stage_of(const JsonObject& stage, const JsonObject& flow, const Task
     } else if (flow.has("untraced")) {
       result.status = StageStatus::kSkipped;
       result.message = flow.text("untraced");
+      if (const std::string hint = text_or_empty(flow, "untraced_hint"); !hint.empty()) result.message += "; " + hint;
     }
   }
   if (result.stage == kSpeedStage && result.status == StageStatus::kPassed) {

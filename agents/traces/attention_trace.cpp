@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <system_error>
 
 #include "agents/traces/digest.h"
@@ -14,6 +15,7 @@
 #include "scripting/base/mapped_file.h"
 #include "scripting/base/output_file.h"
 #include "scripting/base/program_data.h"
+#include "scripting/graph/verify.h"
 
 namespace sluice {
 namespace {
@@ -25,32 +27,37 @@ using nlohmann::ordered_json;
 constexpr const char* kSchema = "sluice.trace/1";
 constexpr const char* kIndex = "trace.json";
 constexpr const char* kHint = "sluice trace record writes such a directory";
-constexpr int kMostLayers = 1 << 16;
-constexpr size_t kMostWindows = 4096;
+constexpr float kLargestBf16 = 0x1.FEp127F;
 
-std::string file_name(size_t window, int layer) { return fmt::format("window-{}.layer-{}.safetensors", window, layer); }
+std::string file_name(size_t window, int layer, int version) {
+  return fmt::format("window-{}.layer-{}{}.safetensors", window, layer, version == 0 ? "" : fmt::format(".{}", version));
+}
 
 std::string digest_of_file(const std::string& path) { return hex_digest(MappedFile(path).bytes()); }
 
 void require_finite(const std::vector<float>& numbers, const std::string& file, const char* name) {
-  const auto is_finite = [](float number) { return std::isfinite(number); };
+  const auto is_finite = [](float number) { return std::abs(number) <= kLargestBf16; };
   if (std::all_of(numbers.begin(), numbers.end(), is_finite)) return;
-  throw InputError(fmt::format("{}: {} holds NaN or infinities", file, name));
+  throw InputError(fmt::format("{}: {} holds NaN, infinities or what is beyond bfloat16", file, name));
 }
 
-TracedLayer read_layer(const JsonObject& entry, const fs::path& directory, int model_layers, size_t& bytes) {
-  TracedLayer layer;
-  layer.layer = static_cast<int>(entry.integer("layer", 0, model_layers - 1));
+size_t size_of_file(const std::string& path) {
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  if (error) throw InputError(fmt::format("{}: cannot be read: {}", path, error.message()), kHint);
+  return size;
+}
+
+/// The file of a layer, which stands beside the index.
+std::string file_of(const JsonObject& entry, const fs::path& directory) {
   const std::string& name = entry.text("file");
   if (name.empty() || fs::path(name).filename() != fs::path(name)) entry.refuse("file", "the name of a file beside it is wanted");
-  const std::string file = (directory / name).string();
-  std::error_code error;
-  const auto size = fs::file_size(file, error);
-  if (error) throw InputError(fmt::format("{}: cannot be read: {}", file, error.message()), kHint);
-  bytes += std::min<size_t>(size, kLargestTrace + 1);
-  if (bytes > kLargestTrace) {
-    throw InputError(fmt::format("{}: the trace takes more than {} MiB", directory.string(), kLargestTrace >> 20));
-  }
+  return (directory / name).string();
+}
+
+TracedLayer read_layer(const JsonObject& entry, const std::string& file, int model_layers) {
+  TracedLayer layer;
+  layer.layer = static_cast<int>(entry.integer("layer", 0, model_layers - 1));
   if (digest_of_file(file) != entry.text("digest")) {
     throw InputError(fmt::format("{}: it was cut off or changed: its digest is another than {} says", file, kIndex), kHint);
   }
@@ -61,56 +68,97 @@ TracedLayer read_layer(const JsonObject& entry, const fs::path& directory, int m
   return layer;
 }
 
-/// What windows and layers must have in common.
-void require_same_shape(const AttentionTrace& trace, const std::string& name) {
-  for (const TraceWindow& window : trace.windows) {
-    for (const TracedLayer& layer : window.layers) {
-      const LayerTensors& tensors = layer.tensors;
-      if (tensors.query_heads == trace.query_heads() && tensors.kv_heads == trace.kv_heads() && tensors.dim == trace.head_dim() &&
-          tensors.steps == trace.windows[0].layers[0].tensors.steps) {
-        continue;
-      }
-      throw InputError(fmt::format("{}: layer {}: heads, their size or the number of steps are not those of the first layer",
-                                   name, layer.layer),
-                       "all layers of a trace are of one model and have as many steps");
-    }
+/// What windows and layers must have in common with the first.
+void require_same_shape(const AttentionTrace& trace, const TraceWindow& window, const TracedLayer& layer, const std::string& name) {
+  const LayerTensors& first = trace.windows.empty() ? window.layers[0].tensors : trace.windows[0].layers[0].tensors;
+  const LayerTensors& tensors = layer.tensors;
+  if (tensors.query_heads != first.query_heads || tensors.kv_heads != first.kv_heads || tensors.dim != first.dim ||
+      tensors.steps != first.steps || tensors.tokens != first.tokens) {
+    throw InputError(fmt::format("{}: layer {}: heads, their size or the number of tokens or steps are not those of the first "
+                                 "layer",
+                                 name, layer.layer),
+                     "all layers of a trace are of one model, and all windows as long");
+  }
+  const auto is_same = [&](const TracedLayer& other) { return other.layer == layer.layer; };
+  if (std::count_if(window.layers.begin(), window.layers.end(), is_same) > 1) {
+    throw InputError(fmt::format("{}: layer {} stands twice in a window", name, layer.layer));
   }
 }
 
-/// A directory that is empty, or holds an earlier trace, which is then gone.
-void prepare_directory(const fs::path& directory) {
+/// The names of the files of a trace that are in a directory. Throws InputError if there are others.
+std::vector<std::string> files_of_trace(const fs::path& directory) {
   std::error_code error;
-  fs::create_directories(directory, error);
-  if (!fs::is_directory(directory, error)) throw InputError(fmt::format("{}: cannot be made a directory", directory.string()));
-  std::vector<fs::path> earlier;
-  for (const auto& entry : fs::directory_iterator(directory)) {
-    const std::string name = entry.path().filename().string();
-    if (name != kIndex && !(name.starts_with("window-") && name.ends_with(".safetensors"))) {
-      throw InputError(fmt::format("{}: holds other files than those of a trace: {}", directory.string(), name),
-                       "name a new directory");
-    }
-    earlier.push_back(entry.path());
+  std::vector<std::string> names;
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+    names.push_back(at->path().filename().string());
+    const std::string& name = names.back();
+    if (name == kIndex || (name.starts_with("window-") && name.ends_with(".safetensors"))) continue;
+    throw InputError(fmt::format("{}: holds other files than those of a trace: {}", directory.string(), name),
+                     "name a new directory");
   }
-  for (const fs::path& path : earlier) fs::remove(path, error);
+  if (error) throw InputError(fmt::format("{}: cannot be read: {}", directory.string(), error.message()));
+  return names;
+}
+
+/// The first that gives no file of the trace the name of an earlier one.
+int free_version(const AttentionTrace& trace, const std::vector<std::string>& earlier) {
+  const auto is_free = [&](int version) {
+    for (size_t window = 0; window < trace.windows.size(); ++window) {
+      for (const TracedLayer& layer : trace.windows[window].layers) {
+        if (std::count(earlier.begin(), earlier.end(), file_name(window, layer.layer, version)) > 0) return false;
+      }
+    }
+    return true;
+  };
+  int version = 0;
+  while (!is_free(version)) ++version;
+  return version;
 }
 
 }  // namespace
+
+void check_trace_size(const LayerTensors& shape, size_t layers, const std::string& name) {
+  const auto refuse = [&](const std::string& what) { throw InputError(fmt::format("{}: {}", name, what)); };
+  if (shape.tokens > TraceLimits::kTokens || shape.steps > TraceLimits::kSteps) {
+    refuse(fmt::format("a window of {} tokens and {} steps; at most {} and {}", shape.tokens, shape.steps, TraceLimits::kTokens,
+                       TraceLimits::kSteps));
+  }
+  if (shape.dim > GraphLimits::kHeadDim || shape.group() > GraphLimits::kGroup || shape.kv_heads > TraceLimits::kKvHeads) {
+    refuse(fmt::format("{} query heads and {} KV heads of {}; at most {} KV heads, {} times as many query heads, of {}",
+                       shape.query_heads, shape.kv_heads, shape.dim, TraceLimits::kKvHeads, GraphLimits::kGroup,
+                       GraphLimits::kHeadDim));
+  }
+  const double head = static_cast<double>(layers) * shape.dim;
+  const double bytes = 2 * head * (2.0 * shape.tokens * shape.kv_heads + double{1} * shape.steps * shape.query_heads);
+  if (bytes > static_cast<double>(TraceLimits::kBytes)) {
+    refuse(fmt::format("its layers take {:.0f} MiB, more than {}", bytes / (1 << 20), TraceLimits::kBytes >> 20));
+  }
+  const double products = head * shape.tokens * shape.steps * shape.query_heads;
+  if (products > TraceLimits::kProducts) {
+    refuse(fmt::format("dense attention in its steps takes {:.3g} products, more than {:.3g}", products, TraceLimits::kProducts));
+  }
+}
 
 AttentionTrace load_trace(const std::string& directory) {
   const std::string name = (fs::path(directory) / kIndex).string();
   std::error_code error;
   if (!fs::exists(name, error)) throw InputError(fmt::format("{}: there is no trace: it lacks {}", directory, kIndex), kHint);
   constexpr size_t kLargestIndex = size_t{4} << 20;
-  const json document = parse_json(read_text_file(name, kLargestIndex), name);
+  const std::string index = read_text_file(name, kLargestIndex);
+  const json document = parse_json(index, name);
   const JsonObject root(document, name);
   if (root.text("schema") != kSchema) root.refuse("schema", fmt::format("{} is wanted", kSchema), kHint);
   AttentionTrace trace;
   trace.model = root.text("model");
   trace.model_digest = root.text("model_digest");
-  trace.model_layers = static_cast<int>(root.integer("model_layers", 1, kMostLayers));
+  trace.digest = hex_digest(std::as_bytes(std::span(index)));
+  trace.model_layers = static_cast<int>(root.integer("model_layers", 1, GraphLimits::kLayers));
   size_t bytes = 0;
+  size_t layers_so_far = 0;
   const json& windows = root.array("windows");
-  if (windows.empty() || windows.size() > kMostWindows) root.refuse("windows", fmt::format("1 to {} are wanted", kMostWindows));
+  if (windows.empty() || windows.size() > TraceLimits::kWindows) {
+    root.refuse("windows", fmt::format("1 to {} are wanted", TraceLimits::kWindows));
+  }
   for (const json& value : windows) {
     const JsonObject entry(value, fmt::format("{}, window {}", name, trace.windows.size()));
     TraceWindow window;
@@ -120,17 +168,33 @@ AttentionTrace load_trace(const std::string& directory) {
     const json& layers = entry.array("layers");
     if (layers.empty()) entry.refuse("layers", "at least one is wanted");
     for (const json& layer : layers) {
-      window.layers.push_back(read_layer(JsonObject(layer, entry.where() + ", layer"), directory, trace.model_layers, bytes));
+      const JsonObject of_layer(layer, entry.where() + ", layer");
+      const std::string file = file_of(of_layer, directory);
+      bytes += std::min(size_of_file(file), TraceLimits::kBytes + 1);
+      if (bytes > TraceLimits::kBytes) {
+        throw InputError(fmt::format("{}: the trace takes more than {} MiB", directory, TraceLimits::kBytes >> 20));
+      }
+      window.layers.push_back(read_layer(of_layer, file, trace.model_layers));
+      require_same_shape(trace, window, window.layers.back(), name);
+      check_trace_size(window.layers.back().tensors, ++layers_so_far, name);
     }
     trace.windows.push_back(std::move(window));
   }
-  require_same_shape(trace, name);
   return trace;
 }
 
+void prepare_trace_directory(const std::string& directory) {
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (!fs::is_directory(directory, error)) throw InputError(fmt::format("{}: cannot be made a directory", directory));
+  files_of_trace(directory);
+}
+
 void save_trace(const AttentionTrace& trace, const std::string& directory) {
+  prepare_trace_directory(directory);
   const fs::path folder(directory);
-  prepare_directory(folder);
+  const std::vector<std::string> earlier = files_of_trace(folder);
+  const int version = free_version(trace, earlier);
   ordered_json document = {{"schema", kSchema},
                            {"model", trace.model},
                            {"model_digest", trace.model_digest},
@@ -143,7 +207,7 @@ void save_trace(const AttentionTrace& trace, const std::string& directory) {
                           {"first_token", window.first_token},
                           {"layers", ordered_json::array()}};
     for (const TracedLayer& layer : window.layers) {
-      const std::string file = file_name(i, layer.layer);
+      const std::string file = file_name(i, layer.layer, version);
       const std::string path = (folder / file).string();
       write_layer_tensors(path, layer.tensors);
       entry["layers"].push_back({{"layer", layer.layer}, {"file", file}, {"digest", digest_of_file(path)}});
@@ -151,6 +215,11 @@ void save_trace(const AttentionTrace& trace, const std::string& directory) {
     document["windows"].push_back(std::move(entry));
   }
   OutputFile((folder / kIndex).string(), {}).write(document.dump(1) + "\n");
+  // The index names the new files from here on.
+  std::error_code ignored;
+  for (const std::string& name : earlier) {
+    if (name != kIndex) fs::remove(folder / name, ignored);
+  }
 }
 
 std::string shipped_trace() { return find_program_data({"host/models/smollm2_trace", "share/sluice/traces/smollm2"}); }

@@ -27,6 +27,7 @@ struct TraceWindow {
 struct AttentionTrace {
   std::string model;         // its name
   std::string model_digest;  // host/weights/model_digest.h
+  std::string digest;        // of trace.json, and so of all files; "" where it was not read from any
   int model_layers = 0;
   std::vector<TraceWindow> windows;
 
@@ -39,16 +40,30 @@ struct AttentionTrace {
   const LayerTensors& first() const { return windows.at(0).layers.at(0).tensors; }
 };
 
-/// Bytes of all files of a trace at most.
-inline constexpr size_t kLargestTrace = size_t{1} << 30;
+/// What a trace may be. Others are neither written nor read.
+struct TraceLimits {
+  static constexpr size_t kBytes = size_t{1} << 30;          // of all files
+  static constexpr double kProducts = double{1ULL << 38};  // multiplications in q.k of all dense steps
+  static constexpr int kTokens = 1 << 20;                  // of a window
+  static constexpr int kSteps = 1024;                      // of a window
+  static constexpr int kKvHeads = 1024;
+  static constexpr size_t kWindows = 4096;
+};
+
+/// Throws InputError, in which `name` stands for the trace, for `layers` layers in all of this shape that are beyond a limit, or
+/// of heads that no flow can be traced for.
+void check_trace_size(const LayerTensors& shape, size_t layers, const std::string& name);
 
 /// Reads the trace in a directory: trace.json (schema sluice.trace/1, docs/EVALUATION.md) and a safetensors file a layer and
 /// window, each of which is one that `sluice run` takes. Throws InputError for what is missing, cut off, changed (every file has
-/// its digest), of shapes that disagree, or not finite.
+/// its digest), of shapes that disagree, beyond TraceLimits, or not finite as bfloat16.
 AttentionTrace load_trace(const std::string& directory);
 
-/// Writes one, in an order that the same trace always has; makes the directory if it is not there. Throws InputError for a
-/// directory that holds other files, or what cannot be written.
+/// Throws InputError for a directory that cannot be made or holds other files than those of a trace, as `save_trace` does.
+void prepare_trace_directory(const std::string& directory);
+
+/// Writes one, in an order that the same trace always has; makes the directory if it is not there. An earlier trace in it stays
+/// whole until the new one is. Throws InputError for what cannot be written.
 void save_trace(const AttentionTrace& trace, const std::string& directory);
 
 /// Where the trace that comes with the program is; empty if it is not there.

@@ -30,7 +30,7 @@ float dot(const float* a, const float* b, int count) {
 
 }  // namespace
 
-DenseSteps::DenseSteps(const LayerTensors& tensors)
+DenseSteps::DenseSteps(const LayerTensors& tensors, int threads)
     : group_(tensors.group()),
       dim_(tensors.dim),
       query_heads_(tensors.query_heads),
@@ -38,7 +38,7 @@ DenseSteps::DenseSteps(const LayerTensors& tensors)
       parts_(static_cast<size_t>((tensors.tokens + kPart - 1) / kPart)),
       masses_(static_cast<size_t>(tensors.steps) * static_cast<size_t>(tensors.kv_heads) * parts_),
       outputs_(tensors.queries.size()) {
-  const size_t most = std::max(1U, std::thread::hardware_concurrency());
+  const size_t most = threads > 0 ? static_cast<size_t>(threads) : std::max(1U, std::thread::hardware_concurrency());
   std::vector<std::vector<float>> weights(std::min(most, static_cast<size_t>(tensors.steps)));
   for (std::vector<float>& row : weights) row.resize(static_cast<size_t>(tensors.tokens));
   std::atomic<int> next = 0;

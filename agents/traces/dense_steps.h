@@ -10,9 +10,9 @@ namespace sluice {
 /// What dense attention does in every step of a layer, computed on the host: what flows are held against.
 class DenseSteps {
  public:
-  /// Takes as many threads as the processor has at most. Throws InputError for tensors with numbers that are not finite, or so
-  /// large that attention is not.
-  explicit DenseSteps(const LayerTensors& tensors);
+  /// `threads`: how many work at most; 0: as many as the processor has. Throws InputError for tensors with numbers that are not
+  /// finite, or so large that attention is not.
+  DenseSteps(const LayerTensors& tensors, int threads);
 
   /// Shares of the step's attention by page of `page` tokens, 8 to 128: means over the query heads of the KV head. Together 1.
   std::vector<double> masses(int step, int kv_head, int page) const;

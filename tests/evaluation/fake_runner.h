@@ -41,7 +41,7 @@ class FakeRunner : public Runner {
     lack_at("check");
     return candidate.plan.graph.name == "inexact" ? std::optional<std::string>("scores differ") : std::nullopt;
   }
-  std::optional<TraceResult> judge_on_traces(const FlowScript& script) override {
+  std::optional<TraceResult> judge_on_traces(const FlowScript& script, const Candidate& /*candidate*/) override {
     if (script.file == "shapely") throw InputError("reshape: 256 numbers do not make 3 heads");
     return traces == nullptr ? std::nullopt : std::optional(*traces);
   }

@@ -70,7 +70,7 @@ TEST(Verdict, HasWhatAFlowKeepsOnTraces) {
   Report report = whole_report();
   report.flows[0].stages.insert(report.flows[0].stages.begin() + 2, {"traces", 0.25});
   TraceResult& traces = report.flows[0].traces.emplace();
-  traces.scores = {{0.75, {0.5, 1}}, {0.125, {0, 0.25}}, {0.5, {0.25, 0.75}}};
+  traces.scores = {{0.75, Interval{0.5, 1}}, {0.125, Interval{0, 0.25}}, {0.5, Interval{0.25, 0.75}}};
   traces.heads.push_back({18, 2, 0.125, traces.scores});
   const store::Verdict verdict = verdict_of(to_json(report));
   EXPECT_EQ(metric(verdict, "trace_mass").value, 0.75);
