@@ -58,7 +58,7 @@ namespace metrics {
 inline constexpr MetricInfo kScore = {.name = "score",
                                       .title = "Score",
                                       .column = "score",
-                                      .meaning = "accuracy of a real model; of the mini a third, the rest by the error on traces",
+                                      .meaning = "accuracy of a real model; of the mini a fifth, the rest by the error on traces",
                                       .form = MetricForm::kShare,
                                       .better = MetricSide::kHigher,
                                       .report = {ReportPlace::kFlow, "score"}};

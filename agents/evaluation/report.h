@@ -109,7 +109,7 @@ struct TraceHead {
 /// What a flow keeps of the attention of a real model, whose weights are not there.
 struct TraceResult {
   std::string model;
-  std::string digest;        // of the trace (AttentionTrace)
+  std::string digest;  // of the trace (AttentionTrace)
   int windows = 0;
   int tokens = 0;            // of a window
   int steps = 0;             // of a window

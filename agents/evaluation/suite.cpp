@@ -62,7 +62,7 @@ Suite quick_suite() {
   }
   suite.stages.back().tasks.push_back(task_of("common_words", 2048, 4));
   suite.stages.back().tasks.push_back(task_of("frequent_words", 2048, 4));
-  suite.stages.push_back({"trace", 0, {task_of("trace", 4096, 6)}});
+  suite.stages.push_back({"trace", 0, {task_of("trace", 2048, 8)}});
   return suite;
 }
 

@@ -147,6 +147,7 @@ double TraceJudge::dense_error(const FlowGraph& traced) {
   FlowGraph dense;
   dense.name = traced.name;
   dense.geometry = traced.geometry;
+  dense.layers.rest_sparse = false;
   double sum = 0;
   int count = 0;
   replay(compile_for_one_layer(std::move(dense), device_), [&](size_t window, size_t layer, int step, const LayerStep& result) {

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "agents/tasks/generators.h"
 #include "agents/tasks/mini_document.h"
 #include "agents/tasks/trace_rules.h"
@@ -5,8 +7,9 @@
 namespace sluice::mini {
 namespace {
 
-// So few that a flow which loses one look-up in fifty still ends half of its traces.
-constexpr int kSteps = 16;
+/// Steps of a trace: selections of a share of the pages miss less in longer texts, so that these ask for more look-ups.
+int steps_in(int tokens) { return std::clamp(tokens / 128, 16, 32); }
+
 constexpr int kTraces = 3;
 
 }  // namespace
@@ -14,7 +17,7 @@ constexpr int kTraces = 3;
 Samples trace(const TaskContext& context, Rng& rng, int tokens, int questions) {
   Document document("trace", context, rng, tokens, 3, 4);
   const TraceRules rules = trace_rules(rng, document.size(), questions, static_cast<int>(context.mini->values.size()),
-                                       {.steps = kSteps, .rules = kTraces * kSteps});
+                                       {.steps = steps_in(tokens), .rules = kTraces * steps_in(tokens)});
   const Words keys = document.keys(rules.rules());
   const auto key = [&](int place) { return place == kTraceEnd ? std::string("end") : keys[place]; };
   const auto value = [&](int index) { return context.mini->values[index]; };

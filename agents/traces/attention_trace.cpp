@@ -69,7 +69,8 @@ TracedLayer read_layer(const JsonObject& entry, const std::string& file, int mod
 }
 
 /// What windows and layers must have in common with the first.
-void require_same_shape(const AttentionTrace& trace, const TraceWindow& window, const TracedLayer& layer, const std::string& name) {
+void require_same_shape(const AttentionTrace& trace, const TraceWindow& window, const TracedLayer& layer,
+                        const std::string& name) {
   const LayerTensors& first = trace.windows.empty() ? window.layers[0].tensors : trace.windows[0].layers[0].tensors;
   const LayerTensors& tensors = layer.tensors;
   if (tensors.query_heads != first.query_heads || tensors.kv_heads != first.kv_heads || tensors.dim != first.dim ||

@@ -42,7 +42,7 @@ struct AttentionTrace {
 
 /// What a trace may be. Others are neither written nor read.
 struct TraceLimits {
-  static constexpr size_t kBytes = size_t{1} << 30;          // of all files
+  static constexpr size_t kBytes = size_t{1} << 30;        // of all files
   static constexpr double kProducts = double{1ULL << 38};  // multiplications in q.k of all dense steps
   static constexpr int kTokens = 1 << 20;                  // of a window
   static constexpr int kSteps = 1024;                      // of a window

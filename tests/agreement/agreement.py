@@ -60,7 +60,7 @@ def figures_of(flow):
     tasks = {f"{task['name']} {task['tokens']}": task["accuracy"] for task in flow["tasks"] if task.get("counted", True)}
     if tasks:
         means = {"mean": sum(tasks.values()) / len(tasks)}
-        return tasks | means | ({} if flow["score"] is None else {"score": flow["score"]})
+        return tasks | means | ({} if flow.get("score") is None else {"score": flow["score"]})
     traces = flow["traces"]
     return {} if traces is None else {"mass": traces["mass"], "regret": -traces["regret"], "error": -traces["error"]}
 
@@ -70,7 +70,8 @@ def main():
     parser.add_argument("--truth", nargs="+", required=True)
     parser.add_argument("--judge", action="append", required=True, metavar="NAME=FILE[,FILE...]")
     arguments = parser.parse_args()
-    truth = {flow["name"]: figures_of(flow)["mean"] for flow in flows_of(arguments.truth)}
+    real = {flow["name"]: figures_of(flow) for flow in flows_of(arguments.truth)}
+    truth = {flow: own["mean"] for flow, own in real.items() if "mean" in own}
     print(f"{'judge':36} {'vortex':15} {'others':15} {'all':15} within 5 points of best, worst")
     for judge in arguments.judge:
         name, files = judge.split("=", 1)

@@ -65,7 +65,7 @@ TEST(MetricTable, IsToldInWords) {
             "score, accuracy, dense_accuracy, speedup, pages_read, mass, loss, trace_mass, trace_regret, trace_error");
   EXPECT_EQ(metrics::compared(), "score, accuracy, speedup, pages_read, mass, loss, trace_mass, trace_regret or trace_error");
   EXPECT_EQ(metrics::compared(true),
-            "score (accuracy of a real model; of the mini a third, the rest by the error on traces), accuracy, speedup (times "
+            "score (accuracy of a real model; of the mini a fifth, the rest by the error on traces), accuracy, speedup (times "
             "dense decoding), pages_read, mass (share of attention covered), loss (nats a token of text "
             "above dense attention), trace_mass (share of a real model's attention covered), trace_regret (share that the best "
             "pages, as many, would have covered beyond that) or trace_error (distance from dense attention's output, over its "

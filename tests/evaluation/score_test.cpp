@@ -24,16 +24,16 @@ TEST(Score, OfARealModelIsItsAccuracy) {
 
 TEST(Score, OfTheMiniIsMostlyTheErrorOnTraces) {
   FlowReport flow = flow_of(0.5, 1);
-  flow.traces.emplace().scores.error.mean = 0.2;
-  EXPECT_DOUBLE_EQ(*score_of(flow, "mini"), (0.75 + 2 * std::exp(-1.0)) / 3);
+  flow.traces.emplace().scores.error.mean = 0.125;
+  EXPECT_DOUBLE_EQ(*score_of(flow, "mini"), (0.75 + 4 * std::exp(-1.0)) / 5);
   flow.traces->scores.error.mean = 0;
-  EXPECT_DOUBLE_EQ(*score_of(flow, "mini"), 2.75 / 3);
+  EXPECT_DOUBLE_EQ(*score_of(flow, "mini"), 4.75 / 5);
 }
 
 TEST(Score, CountsNothingForTracesOnWhichAFlowDoesNotRun) {
   FlowReport flow = flow_of(0.5, 1);
   flow.untraced = "of another shape";
-  EXPECT_EQ(score_of(flow, "mini"), 0.25);
+  EXPECT_DOUBLE_EQ(*score_of(flow, "mini"), 0.15);
 }
 
 TEST(Score, IsMissingWhereNothingWasJudged) {

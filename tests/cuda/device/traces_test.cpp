@@ -46,7 +46,8 @@ TEST_F(CudaTraces, ANarrowTypeCostsLayersThatAreDenseToo) {
   const auto device = create_device("cuda");
   TraceJudge judge(*device, testing::TracedMini(*device).record({0, 4}), 0);
   const auto dense = [&](const char* kv) {
-    return judge.judge({"f.lua", std::string("return sluice.flow { name = 'f', kv = '") + kv + "', layers = { rest = 'full' } }"});
+    return judge.judge(
+        {"f.lua", std::string("return sluice.flow { name = 'f', kv = '") + kv + "', layers = { rest = 'full' } }"});
   };
   EXPECT_EQ(dense("bf16").scores.error.mean, 0);
   const TraceResult narrow = dense("e4m3");
