@@ -8,7 +8,7 @@ namespace sluice::mini {
 namespace {
 
 /// Steps of a trace: selections of a share of the pages miss less in longer texts, so that these ask for more look-ups.
-int steps_in(int tokens) { return std::clamp(tokens / 128, 16, 32); }
+int steps_in(int tokens) { return std::clamp(tokens / 128, 16, 48); }
 
 constexpr int kTraces = 3;
 
