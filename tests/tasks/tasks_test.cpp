@@ -255,12 +255,12 @@ TEST(Needles, LieUniformlyOverTheDocument) {
   EXPECT_LT(chi, 27.9);
 }
 
-TEST(Trace, HasSixteenStepsWhereTheContextAllows) {
+TEST(Trace, HasMoreStepsInLongerTexts) {
   const CountingTokenizer tokenizer;
-  for (const int tokens : {1024, 4096, 8192}) {
+  for (const auto& [tokens, steps] : {std::pair{1024, 16}, {2048, 16}, {4096, 32}, {8192, 48}, {16384, 48}}) {
     Rng rng(Seed::parse("trace"), "long");
     const Sample sample = generate(find_task("trace"), {tokenizer, &mini_vocabulary()}, rng, tokens);
-    EXPECT_EQ(words_of(sample.answer).size(), 128U);
+    EXPECT_EQ(words_of(sample.answer).size(), static_cast<size_t>(steps) * 8) << tokens;
   }
 }
 
