@@ -85,7 +85,10 @@ void leaderboard(ReadOptions options) {
   const int64_t total = board.find_integer("total", 0, std::numeric_limits<int64_t>::max()).value_or(0);
   const auto shown = static_cast<int64_t>(board.array("entries").size());
   const std::string more = total > shown ? fmt::format("{} of {}: --limit shows more\n", shown, total) : std::string();
-  options.client.print(answer, [&] { return leaderboard_table(board.array("entries"), options.query.at("metric")) + more; });
+  const bool names_half = options.query["task"].empty() != options.query["tokens"].empty();
+  const std::string hint = total == 0 && names_half ? "metrics are of a task at a length: name both --task and --tokens\n" : "";
+  options.client.print(answer,
+                       [&] { return leaderboard_table(board.array("entries"), options.query.at("metric")) + hint + more; });
 }
 
 void add_leaderboard(CLI::App& app) {
@@ -95,7 +98,7 @@ void add_leaderboard(CLI::App& app) {
   command->add_option(
       "--by", query["metric"],
       fmt::format("{} (default: {}, of a task {})", metrics::compared(), metrics::usual(true), metrics::usual(false)));
-  command->add_option("--task", query["task"], "Of the metric (default: of all together)");
+  command->add_option("--task", query["task"], "Of the metric, at the length that --tokens names (default: of all together)");
   command->add_option("--tokens", query["tokens"], "Length of the task's prompts");
   command
       ->add_option("--order", query["order"],

@@ -9,6 +9,7 @@
 #include "agents/cli/arguments.h"
 #include "agents/cli/commands.h"
 #include "agents/tasks/text_windows.h"
+#include "agents/tasks/vocabulary.h"
 #include "agents/traces/attention_trace.h"
 #include "agents/traces/digest.h"
 #include "agents/traces/trace_recorder.h"
@@ -43,7 +44,7 @@ int64_t own_tokens(const TextTokens& text, const RecordArguments& options) {
   if (static_cast<int64_t>(text.tokens.size()) < own * options.windows) {
     throw InputError(fmt::format("{}: {} tokens, too few for {} windows of {}", text.name, text.tokens.size(), options.windows,
                                  options.record.tokens),
-                     "name a longer text, or take fewer or shorter windows: --windows 1 --tokens 1024");
+                     "name a longer text, or take fewer windows (--windows) or shorter ones (--tokens)");
   }
   return own;
 }
@@ -86,11 +87,19 @@ void record(const RecordArguments& options) {
   const ModelConfig config = load_config(path);
   check_record(options.record, config);
   check_size(options, config);
-  prepare_trace_directory(options.out);
+  if (options.in_turn && options.windows < static_cast<int>(options.record.layers.size())) {
+    throw InputError(fmt::format("--in-turn keeps a layer a window: {} windows are too few for {} layers", options.windows,
+                                 options.record.layers.size()));
+  }
+  if (load_vocabulary(path)) {
+    throw InputError(fmt::format("{}: the model knows {} words and no text", model_name(path), config.vocabulary),
+                     "record a model of real text: --model smollm2");
+  }
   const auto tokenizer = load_tokenizer(path);
   TextReader reader;
   const auto text = reader.read(options.text, TaskContext{*tokenizer, nullptr, config.max_positions, config.vocabulary});
   own_tokens(*text, options);  // refuses a text that is too short
+  prepare_trace_directory(options.out);
   const auto device = create_device(options.device, options.threads);
   const auto model = load_model(path, *device);
   AttentionTrace trace;

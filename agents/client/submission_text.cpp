@@ -54,7 +54,13 @@ std::string stages_text(const json& stages) {
   if (!stages.is_array() || stages.empty()) return {};
   std::vector<TableRow> rows = {{"stage", "result", "time"}};
   for (const json& stage : stages) rows.push_back({text_of(stage, "stage"), text_of(stage, "status"), seconds_text(stage)});
-  return "\n" + aligned_table(rows);
+  std::string text = "\n" + aligned_table(rows);
+  for (const json& stage : stages) {
+    const json& message = member_of(stage, "message");
+    if (member_of(stage, "status") != "skipped" || !message.is_string() || message.get<std::string>().empty()) continue;
+    text += fmt::format("{}: {}\n", text_of(stage, "stage"), text_of(stage, "message"));
+  }
+  return text;
 }
 
 /// Accuracy of each task and length beside dense attention's, and losses where there are any.
@@ -165,7 +171,7 @@ std::string leaderboard_table(const json& entries, const std::string& metric) {
     add_metrics(row, summary);
     rows.push_back(std::move(row));
   }
-  if (entries.empty()) return aligned_table(rows) + fmt::format("none that passed has the metric {}\n", metric);
+  if (entries.empty()) return aligned_table(rows) + fmt::format("none that passed has such a {}\n", metric);
   return aligned_table(rows) + suites_text(entries);
 }
 

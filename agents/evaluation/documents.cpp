@@ -96,7 +96,7 @@ void prepare_suite(Suite& suite, const TaskContext& context, TextReader& texts) 
       if (task.is_text()) {
         if (!context.english()) {
           throw InputError(fmt::format("{}: the model knows {} words and no text", task.task, context.tokenizer.vocabulary()),
-                           "texts are for models of natural language: --model");
+                           "texts, and so suite real, are for models of natural language: --model smollm2");
         }
         check_length(task, context);
         task.text = texts.read(task.file(), context);

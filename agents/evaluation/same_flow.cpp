@@ -23,29 +23,45 @@ std::vector<std::string> states_of(const FlowGraph& graph) {
   return states;
 }
 
+template <class Value>
+void add_once(std::vector<Value>& values, Value value) {
+  if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(std::move(value));
+}
+
+/// Whether both have the same values, in whatever order.
+template <class Value>
+bool is_same_set(const std::vector<Value>& first, const std::vector<Value>& second) {
+  return std::is_permutation(first.begin(), first.end(), second.begin(), second.end());
+}
+
+/// Those that are no union: a script may select by each head and unite what it got.
 std::vector<std::pair<Op, Attributes>> selections_in(const FlowGraph& graph) {
   std::vector<std::pair<Op, Attributes>> selections;
-  for (const NodeId id : selections_of(graph)) {
+  for (const NodeId id : leaf_selections(graph)) {
     const Node& node = graph.nodes[static_cast<size_t>(id)];
-    selections.emplace_back(node.op, node.attributes);
+    add_once(selections, {node.op, node.attributes});
   }
   return selections;
 }
 
-/// What each source attends to: the entries, whether with a bias, and which of the selections.
-std::vector<std::tuple<std::string, std::string, bool, ptrdiff_t>> sources_of(const FlowGraph& graph) {
-  const std::vector<NodeId> selections = selections_of(graph);
-  std::vector<std::tuple<std::string, std::string, bool, ptrdiff_t>> sources;
+/// What sources attend to: the entries, and whether with a bias.
+std::vector<std::tuple<std::string, std::string, bool>> sources_of(const FlowGraph& graph) {
+  std::vector<std::tuple<std::string, std::string, bool>> sources;
   for (const AttentionSource& source : graph.sources) {
-    const auto at = std::find(selections.begin(), selections.end(), source.selection) - selections.begin();
-    sources.emplace_back(source.keys, source.values, source.bias != kNoNode, at);
+    add_once(sources, {source.keys, source.values, source.bias != kNoNode});
   }
   return sources;
 }
 
+/// Those that cost something or read something: how values of a page are put together may follow the shape.
 std::set<std::pair<Stage, Op>> operators_of(const FlowGraph& graph) {
   std::set<std::pair<Stage, Op>> operators;
-  for (const Node& node : graph.nodes) operators.emplace(node.stage, node.op);
+  for (const Node& node : graph.nodes) {
+    const bool is_cheap = (node.op >= Op::kAdd && node.op <= Op::kWhere) || node.op == Op::kConstant || node.op == Op::kFill ||
+                          node.op == Op::kReshape || node.op == Op::kTranspose || node.op == Op::kMaskSlice ||
+                          node.op == Op::kUnion;
+    if (!is_cheap) operators.emplace(node.stage, node.op);
+  }
   return operators;
 }
 
@@ -57,8 +73,8 @@ std::optional<std::string> difference_between(const FlowGraph& first, const Flow
   if (first.layers != second.layers) return "it names other layers";
   if (fields_of(first) != fields_of(second)) return "it caches other fields";
   if (states_of(first) != states_of(second)) return "it keeps other states";
-  if (selections_in(first) != selections_in(second)) return "its selections are others";
-  if (sources_of(first) != sources_of(second)) return "it attends to other entries";
+  if (!is_same_set(selections_in(first), selections_in(second))) return "its selections are others";
+  if (!is_same_set(sources_of(first), sources_of(second))) return "it attends to other entries";
   if (operators_of(first) != operators_of(second)) return "it computes with other operators";
   return std::nullopt;
 }

@@ -9,8 +9,9 @@ namespace sluice {
 
 /// What tells two graphs apart that one script gave for models of two shapes, in words: "its selections are others"; nothing if
 /// they are the same flow. A script sees the shape that it is traced for, and what it is judged by must not be another flow than
-/// the one that is asked and timed. Extents, constants and how often an operator occurs may follow the shape; page size, type of
-/// K and V, layers, fields, states, selections, sources of attention and the operators in use may not.
+/// the one that is asked and timed. Extents, constants, elementwise operators and how often anything occurs may follow the shape;
+/// page size, type of K and V, layers, fields, states, parameters of selections, sources of attention and the other operators in
+/// use may not.
 std::optional<std::string> difference_between(const FlowGraph& first, const FlowGraph& second);
 
 }  // namespace sluice

@@ -13,8 +13,9 @@ namespace sluice {
 /// - its recorded attention, where the mini is asked: (accuracy + 4 exp(-8 error)) / 5 with the error of the flow's output on
 ///   traces. The numbers were chosen on the flows of tests/agreement/vortex, to rank as SmolLM2 does, and held against others.
 ///
-/// A flow that does not run on traces has shown nothing there: its second part is 0. Nothing without an answer that counts, and
-/// nothing of the mini alone where no traces were judged.
+/// A flow that reads more of the pages on traces than where it was timed has by so much less of the second part: what it costs
+/// and what it keeps must be of one flow, whatever it knows traces by. One that does not run on traces, or could not be timed,
+/// has nothing of it. Nothing without an answer that counts, and nothing of the mini alone where no traces were judged.
 ///
 /// `dialect` is that of the report, "mini" or "english".
 std::optional<double> score_of(const FlowReport& flow, const std::string& dialect);

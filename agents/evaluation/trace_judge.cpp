@@ -166,8 +166,9 @@ TraceResult TraceJudge::judge(const FlowScript& script, const FlowGraph* asked) 
       script.trace({.head_dim = trace_.head_dim(), .group = trace_.query_heads() / trace_.kv_heads(), .layers = layers});
   if (asked != nullptr) {
     if (const auto difference = difference_between(*asked, traced)) {
-      throw InputError(fmt::format("for the shape of {} the script gives another flow: {}", trace_.model, *difference),
-                       "extents and constants may follow the shape of a model, nothing else");
+      throw InputError(
+          fmt::format("for the shape of {} the script gives another flow: {}", trace_.model, *difference),
+          "loops over heads and constants may follow the shape of a model; page size, layers, fields and selections may not");
     }
   }
   const double sparse = share_of_sparse_layers(traced, layers);

@@ -37,7 +37,7 @@ std::string better_high(const std::string& name) {
 std::vector<RouteParameter> ranking_parameters() {
   return with_filters(
       {{"metric", metrics::names()},
-       {"task", "of the metric; none: of all together"},
+       {"task", "of the metric, at the length `tokens`; none: of all together"},
        {"tokens", "length of the task's prompts", schemas::integer()},
        {"order", "descending or ascending; without it the best first"},
        {"limit", "most entries", schemas::integer()},

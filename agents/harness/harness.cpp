@@ -21,6 +21,7 @@
 #include "agents/evaluation/suite.h"
 #include "agents/orchestrator/worker_gpus.h"
 #include "agents/tasks/vocabulary.h"
+#include "agents/traces/attention_trace.h"
 #include "host/weights/model_digest.h"
 #include "host/weights/model_name.h"
 #include "kernels/device.h"
@@ -165,6 +166,8 @@ Harness::~Harness() {
 }
 
 void Harness::start() {
+  // Workers that cannot read it would be started for ever.
+  if (const std::string trace = shipped_trace(); !trace.empty()) load_trace(trace);
   folder_.open_store().release_leases();  // of a server that was killed: this one alone has the folder
   orchestrator_.emplace(database_of(options_.folder), orchestrator_options(options_, equipment_, seed_, inspector_));
   lineage_keeper_ = std::jthread([this](const std::stop_token& stop) { keep_lineage(stop); });

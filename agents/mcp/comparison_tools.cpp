@@ -98,8 +98,8 @@ Tool leaderboard_tool(HarnessService& service) {
   tool.input_schema = input_object(with_filters(
       {{"metric",
         {{"type", "string"}, {"description", metrics::compared(true) + "; without it score, of a single task accuracy"}}},
-       {"task", text_property("The metric of this task alone, for example needle_multiquery", 200)},
-       {"tokens", integer_property("The metric at this length of prompt alone; 0: all", 0, int64_t{1} << 30, 0)},
+       {"task", text_property("The metric of this task alone, for example needle_multiquery, at the length `tokens`", 200)},
+       {"tokens", integer_property("Length of that task's prompts; 0 without a task", 0, int64_t{1} << 30, 0)},
        {"order",
         choice_property("without it the best first: ascending for " + metrics::better_low(), {"descending", "ascending"})},
        {"limit", limit_property()},

@@ -55,7 +55,9 @@ const Task& find_task(std::string_view name) {
     names.push_back(task.name);
   }
   throw InputError(fmt::format("there is no task \"{:.60}\"", name),
-                   fmt::format("tasks are {}, and jsonl:FILE for problems of your own", fmt::join(names, ", ")));
+                   fmt::format("tasks are {}, text and copy, text:FILE and copy:FILE, and jsonl:FILE for problems of your own; "
+                               "sluice eval --list says which the mini model is asked",
+                               fmt::join(names, ", ")));
 }
 
 Sample generate(const Task& task, const TaskContext& context, Rng& rng, int tokens) {

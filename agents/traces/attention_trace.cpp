@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <system_error>
@@ -27,6 +28,7 @@ using nlohmann::ordered_json;
 constexpr const char* kSchema = "sluice.trace/1";
 constexpr const char* kIndex = "trace.json";
 constexpr const char* kHint = "sluice trace record writes such a directory";
+constexpr size_t kLargestIndex = size_t{4} << 20;
 constexpr float kLargestBf16 = 0x1.FEp127F;
 
 std::string file_name(size_t window, int layer, int version) {
@@ -51,7 +53,8 @@ size_t size_of_file(const std::string& path) {
 /// The file of a layer, which stands beside the index.
 std::string file_of(const JsonObject& entry, const fs::path& directory) {
   const std::string& name = entry.text("file");
-  if (name.empty() || fs::path(name).filename() != fs::path(name)) entry.refuse("file", "the name of a file beside it is wanted");
+  if (name.empty() || name.find('\0') != std::string::npos || fs::path(name).filename() != fs::path(name))
+    entry.refuse("file", "the name of a file beside it is wanted");
   return (directory / name).string();
 }
 
@@ -86,19 +89,51 @@ void require_same_shape(const AttentionTrace& trace, const TraceWindow& window, 
   }
 }
 
-/// The names of the files of a trace that are in a directory. Throws InputError if there are others.
+/// Files that the trace in a directory names, as far as that can be read.
 std::vector<std::string> files_of_trace(const fs::path& directory) {
-  std::error_code error;
   std::vector<std::string> names;
+  std::error_code error;
+  if (!fs::is_regular_file(directory / kIndex, error)) return names;
+  try {
+    const std::string name = (directory / kIndex).string();
+    const json document = parse_json(read_text_file(name, kLargestIndex), name);
+    const JsonObject root(document, name);
+    if (root.text("schema") != kSchema) return names;
+    for (const json& window : root.array("windows")) {
+      for (const json& layer : JsonObject(window, name).array("layers")) {
+        names.push_back(fs::path(file_of(JsonObject(layer, name), directory)).filename().string());
+      }
+    }
+    names.emplace_back(kIndex);
+  } catch (const InputError&) {
+    names.clear();  // something else is called so
+  }
+  return names;
+}
+
+/// Throws InputError if the directory holds other files than `known`.
+void refuse_others(const fs::path& directory, const std::vector<std::string>& known) {
+  std::error_code error;
   for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
-    names.push_back(at->path().filename().string());
-    const std::string& name = names.back();
-    if (name == kIndex || (name.starts_with("window-") && name.ends_with(".safetensors"))) continue;
+    const std::string name = at->path().filename().string();
+    if (std::count(known.begin(), known.end(), name) > 0) continue;
     throw InputError(fmt::format("{}: holds other files than those of a trace: {}", directory.string(), name),
                      "name a new directory");
   }
   if (error) throw InputError(fmt::format("{}: cannot be read: {}", directory.string(), error.message()));
-  return names;
+}
+
+void remove_files(const std::vector<std::string>& paths) {
+  std::error_code ignored;
+  for (const std::string& path : paths) fs::remove(path, ignored);
+}
+
+void require_writable(const fs::path& directory) {
+  const std::string probe = (directory / ".trace.probe").string();
+  std::error_code ignored;
+  const bool is_open = std::ofstream(probe).is_open();
+  fs::remove(probe, ignored);
+  if (!is_open) throw InputError(fmt::format("{}: nothing can be written there", directory.string()), "name another directory");
 }
 
 /// The first that gives no file of the trace the name of an earlier one.
@@ -119,7 +154,9 @@ int free_version(const AttentionTrace& trace, const std::vector<std::string>& ea
 }  // namespace
 
 void check_trace_size(const LayerTensors& shape, size_t layers, const std::string& name) {
-  const auto refuse = [&](const std::string& what) { throw InputError(fmt::format("{}: {}", name, what)); };
+  const auto refuse = [&](const std::string& what) {
+    throw InputError(fmt::format("{}: {}", name, what), "fewer windows, layers, steps or tokens");
+  };
   if (shape.tokens > TraceLimits::kTokens || shape.steps > TraceLimits::kSteps) {
     refuse(fmt::format("a window of {} tokens and {} steps; at most {} and {}", shape.tokens, shape.steps, TraceLimits::kTokens,
                        TraceLimits::kSteps));
@@ -129,14 +166,19 @@ void check_trace_size(const LayerTensors& shape, size_t layers, const std::strin
                        shape.query_heads, shape.kv_heads, shape.dim, TraceLimits::kKvHeads, GraphLimits::kGroup,
                        GraphLimits::kHeadDim));
   }
-  const double head = static_cast<double>(layers) * shape.dim;
-  const double bytes = 2 * head * (2.0 * shape.tokens * shape.kv_heads + double{1} * shape.steps * shape.query_heads);
+  constexpr int kLeastCounted = 64;
+  const auto all = static_cast<double>(layers);
+  const double keys = 2.0 * shape.tokens * shape.kv_heads;
+  const double queries = 1.0 * shape.steps * shape.query_heads;
+  const double bytes = 2 * all * shape.dim * (keys + queries);
   if (bytes > static_cast<double>(TraceLimits::kBytes)) {
     refuse(fmt::format("its layers take {:.0f} MiB, more than {}", bytes / (1 << 20), TraceLimits::kBytes >> 20));
   }
-  const double products = head * shape.tokens * shape.steps * shape.query_heads;
-  if (products > TraceLimits::kProducts) {
-    refuse(fmt::format("dense attention in its steps takes {:.3g} products, more than {:.3g}", products, TraceLimits::kProducts));
+  const double products = all * std::max(shape.dim, kLeastCounted) * shape.tokens * queries;
+  const double masses = all * shape.steps * shape.kv_heads * shape.tokens;
+  if (products > TraceLimits::kProducts || masses > TraceLimits::kMasses) {
+    refuse(fmt::format("dense attention in its steps takes {:.2g} products and {:.2g} bytes, and may take {:.2g} and {:.2g}",
+                       products, masses, TraceLimits::kProducts, TraceLimits::kMasses));
   }
 }
 
@@ -144,13 +186,15 @@ AttentionTrace load_trace(const std::string& directory) {
   const std::string name = (fs::path(directory) / kIndex).string();
   std::error_code error;
   if (!fs::exists(name, error)) throw InputError(fmt::format("{}: there is no trace: it lacks {}", directory, kIndex), kHint);
-  constexpr size_t kLargestIndex = size_t{4} << 20;
   const std::string index = read_text_file(name, kLargestIndex);
   const json document = parse_json(index, name);
   const JsonObject root(document, name);
   if (root.text("schema") != kSchema) root.refuse("schema", fmt::format("{} is wanted", kSchema), kHint);
   AttentionTrace trace;
   trace.model = root.text("model");
+  if (trace.model.empty() || trace.model.size() > TraceLimits::kName) {
+    root.refuse("model", fmt::format("a name of 1 to {} bytes is wanted", TraceLimits::kName));
+  }
   trace.model_digest = root.text("model_digest");
   trace.digest = hex_digest(std::as_bytes(std::span(index)));
   trace.model_layers = static_cast<int>(root.integer("model_layers", 1, GraphLimits::kLayers));
@@ -185,10 +229,12 @@ AttentionTrace load_trace(const std::string& directory) {
 }
 
 void prepare_trace_directory(const std::string& directory) {
+  if (directory.empty() || directory == "-") throw InputError("a trace is a directory", "name one: --out traces/mine");
   std::error_code error;
   fs::create_directories(directory, error);
   if (!fs::is_directory(directory, error)) throw InputError(fmt::format("{}: cannot be made a directory", directory));
-  files_of_trace(directory);
+  refuse_others(directory, files_of_trace(directory));
+  require_writable(directory);
 }
 
 void save_trace(const AttentionTrace& trace, const std::string& directory) {
@@ -201,25 +247,30 @@ void save_trace(const AttentionTrace& trace, const std::string& directory) {
                            {"model_digest", trace.model_digest},
                            {"model_layers", trace.model_layers},
                            {"windows", ordered_json::array()}};
-  for (size_t i = 0; i < trace.windows.size(); ++i) {
-    const TraceWindow& window = trace.windows[i];
-    ordered_json entry = {{"text", window.text},
-                          {"text_digest", window.text_digest},
-                          {"first_token", window.first_token},
-                          {"layers", ordered_json::array()}};
-    for (const TracedLayer& layer : window.layers) {
-      const std::string file = file_name(i, layer.layer, version);
-      const std::string path = (folder / file).string();
-      write_layer_tensors(path, layer.tensors);
-      entry["layers"].push_back({{"layer", layer.layer}, {"file", file}, {"digest", digest_of_file(path)}});
+  std::vector<std::string> written;
+  try {
+    for (size_t i = 0; i < trace.windows.size(); ++i) {
+      const TraceWindow& window = trace.windows[i];
+      ordered_json entry = {{"text", window.text},
+                            {"text_digest", window.text_digest},
+                            {"first_token", window.first_token},
+                            {"layers", ordered_json::array()}};
+      for (const TracedLayer& layer : window.layers) {
+        const std::string file = file_name(i, layer.layer, version);
+        written.push_back((folder / file).string());
+        write_layer_tensors(written.back(), layer.tensors);
+        entry["layers"].push_back({{"layer", layer.layer}, {"file", file}, {"digest", digest_of_file(written.back())}});
+      }
+      document["windows"].push_back(std::move(entry));
     }
-    document["windows"].push_back(std::move(entry));
+    OutputFile((folder / kIndex).string(), {}).write(document.dump(1) + "\n");
+  } catch (...) {
+    remove_files(written);  // the earlier trace stays
+    throw;
   }
-  OutputFile((folder / kIndex).string(), {}).write(document.dump(1) + "\n");
   // The index names the new files from here on.
-  std::error_code ignored;
   for (const std::string& name : earlier) {
-    if (name != kIndex) fs::remove(folder / name, ignored);
+    if (name != kIndex) remove_files({(folder / name).string()});
   }
 }
 

@@ -43,11 +43,13 @@ struct AttentionTrace {
 /// What a trace may be. Others are neither written nor read.
 struct TraceLimits {
   static constexpr size_t kBytes = size_t{1} << 30;        // of all files
-  static constexpr double kProducts = double{1ULL << 38};  // multiplications in q.k of all dense steps
+  static constexpr double kProducts = double{1ULL << 35};  // in q.k of all dense steps; heads count as 64 channels at least
+  static constexpr double kMasses = double{1ULL << 29};    // layers x steps x KV heads x tokens: bytes of what is kept of them
   static constexpr int kTokens = 1 << 20;                  // of a window
   static constexpr int kSteps = 1024;                      // of a window
   static constexpr int kKvHeads = 1024;
   static constexpr size_t kWindows = 4096;
+  static constexpr size_t kName = 200;  // characters of the model's name
 };
 
 /// Throws InputError, in which `name` stands for the trace, for `layers` layers in all of this shape that are beyond a limit, or

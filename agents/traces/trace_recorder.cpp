@@ -51,8 +51,12 @@ TracedLayer layer_of(const Capture& capture, int layer, const ModelConfig& confi
 void check_record(const RecordOptions& options, const ModelConfig& config) {
   if (options.layers.empty()) throw InputError("no layer to record", "name some: --layers 18,21");
   for (const int layer : options.layers) {
-    if (layer >= 0 && layer < config.layers && std::count(options.layers.begin(), options.layers.end(), layer) == 1) continue;
-    throw InputError(fmt::format("layer {} is named twice, or none of the model's {}", layer, config.layers));
+    if (layer < 0 || layer >= config.layers) {
+      throw InputError(fmt::format("there is no layer {}: the model has {}, from 0 on", layer, config.layers));
+    }
+    if (std::count(options.layers.begin(), options.layers.end(), layer) > 1) {
+      throw InputError(fmt::format("layer {} is named twice", layer));
+    }
   }
   if (options.tokens > config.max_positions) {
     throw InputError(fmt::format("windows of {} tokens exceed the model's {} positions", options.tokens, config.max_positions));

@@ -30,6 +30,21 @@ TEST(Score, OfTheMiniIsMostlyTheErrorOnTraces) {
   EXPECT_DOUBLE_EQ(*score_of(flow, "mini"), 4.75 / 5);
 }
 
+TEST(Score, OfAFlowThatReadsMoreOnTracesThanWhereItIsTimedIsLess) {
+  FlowReport flow = flow_of(1, 1);
+  flow.traces.emplace().pages_read = 0.125;
+  flow.speed.emplace().pages_read = 0.125;
+  EXPECT_EQ(score_of(flow, "mini"), 1);
+  flow.speed->pages_read = 0.25;
+  EXPECT_EQ(score_of(flow, "mini"), 1) << "fewer are no merit";
+  flow.traces->pages_read = 1;
+  EXPECT_DOUBLE_EQ(*score_of(flow, "mini"), (1 + 4 * 1.1 * 0.25) / 5);
+  flow.speed.reset();
+  EXPECT_EQ(score_of(flow, "mini"), 1) << "speed was not asked for";
+  flow.untimed = "no memory";
+  EXPECT_DOUBLE_EQ(*score_of(flow, "mini"), 0.2);
+}
+
 TEST(Score, CountsNothingForTracesOnWhichAFlowDoesNotRun) {
   FlowReport flow = flow_of(0.5, 1);
   flow.untraced = "of another shape";

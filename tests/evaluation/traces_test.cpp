@@ -136,6 +136,7 @@ TEST_F(Traces, ThatAreDamagedAreRefusedWithOneMessage) {
   std::filesystem::remove(data);
   expect_refused(directory, "cannot be read");
   const auto change = [&](const char* key, const nlohmann::json& value, bool of_layer) {
+    std::filesystem::remove_all(directory);
     save_noise(directory);
     std::ifstream file(index);
     nlohmann::json document = nlohmann::json::parse(file);
@@ -159,6 +160,7 @@ TEST_F(Traces, ThatAreDamagedAreRefusedWithOneMessage) {
 TEST_F(Traces, OfNumbersThatAreNotFiniteAreRefused) {
   for (const float number : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     AttentionTrace trace;
+    trace.model = "noise";
     trace.model_layers = 1;
     trace.windows.push_back({"none", "", 0, {{0, noise(40, 3)}}});
     trace.windows[0].layers[0].tensors.values[77] = number;
@@ -175,6 +177,7 @@ TEST_F(Traces, OfNumbersThatAreNotFiniteAreRefused) {
 
 TEST_F(Traces, LayersOfDifferentShapesAreRefused) {
   AttentionTrace trace;
+  trace.model = "noise";
   trace.model_layers = 2;
   trace.windows.push_back({"none", "", 0, {{0, noise(40, 3)}, {1, noise(40, 4)}}});
   save_trace(trace, folder_.file("t"));
@@ -252,7 +255,45 @@ TEST_F(Traces, AFlowIsTheOneThatIsAskedAndTimed) {
     }
   };
   expect_another(mean_key_flow("", "group == 4 and 1 or 1 / 16"), "its selections are others");
-  expect_another(mean_key_flow("", "1 / 8", "group == 4 and s:exp() or s"), "other operators");
+  EXPECT_NO_THROW(judged(mean_key_flow("", "1 / 8", "group == 4 and s:maximum(s * 2) or s"))) << "loops over heads do so";
+  expect_another(mean_key_flow("", "1 / 8", "group == 4 and s:softmax('page') or s"), "other operators");
+}
+
+TEST_F(Traces, ThatTakeTooMuchAreRefused) {
+  const auto refused = [](int tokens, int kv_heads, int steps, int query_heads, int dim, size_t layers = 1) {
+    LayerTensors shape;
+    shape.tokens = tokens;
+    shape.kv_heads = kv_heads;
+    shape.steps = steps;
+    shape.query_heads = query_heads;
+    shape.dim = dim;
+    try {
+      check_trace_size(shape, layers, "t");
+      return false;
+    } catch (const InputError&) {
+      return true;
+    }
+  };
+  EXPECT_FALSE(refused(4096, 3, 64, 9, 64, 2));
+  EXPECT_FALSE(refused(131072, 8, 16, 32, 128)) << "a large model at a long context";
+  EXPECT_TRUE(refused(65536, 96, 1024, 96, 1)) << "memory for masses";
+  EXPECT_TRUE(refused(1 << 21, 1, 1, 1, 64));
+  EXPECT_TRUE(refused(4096, 1, 1025, 1, 64));
+  EXPECT_TRUE(refused(4096, 3, 64, 9, 64, 2000));
+  EXPECT_TRUE(refused(64, 1, 1, 65, 64)) << "more query heads than any flow takes";
+  EXPECT_TRUE(refused(64, 1, 1, 1, 2048));
+}
+
+TEST_F(Traces, OnlyFilesOfTheEarlierTraceAreReplaced) {
+  const std::string directory = folder_.file("t");
+  save_noise(directory);
+  std::ofstream(directory + "/window-book.safetensors") << "mine";
+  EXPECT_THROW(save_noise(directory), InputError);
+  EXPECT_TRUE(std::filesystem::exists(directory + "/window-book.safetensors"));
+  EXPECT_NO_THROW(load_trace(directory)) << "and that trace stays whole";
+  std::filesystem::remove(directory + "/window-book.safetensors");
+  save_noise(directory);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory), {}), 2) << "nothing of the earlier one is left";
 }
 
 TEST_F(Traces, AFlowOfAnotherShapeIsRefused) {
