@@ -5,7 +5,7 @@ const kTable = 'Submissions';
 const names = (page) => column(page, kTable, 'Name');
 const count = (page) => page.locator('.count').innerText();
 
-pageTest('the leaderboard shows every attempt, the most accurate first, failed ones at the end', async (page) => {
+pageTest('the leaderboard shows every attempt, the best score first, failed ones at the end', async (page) => {
   await visit(page, '#/');
   assert.equal(await count(page), `${kCount} submissions`);
   assert.deepEqual((await names(page)).slice(0, 3), ['both parents', 'quest', '<img src=x onerror=alert(1)>']);

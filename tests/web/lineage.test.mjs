@@ -44,8 +44,8 @@ pageTest('a family is found by any of its members', async (page) => {
     assert.ok((await families(page, 'Family of')).length <= 2, text);
   }
   assert.deepEqual(await families(page, 'Descendants'), ['5']);
-  assert.deepEqual(await families(page, 'Most accurate'), ['both parents']);
-  assert.match((await families(page, 'Accuracy (%)'))[0], /^97\.0/);
+  assert.deepEqual(await families(page, 'Best score'), ['both parents']);
+  assert.match((await families(page, 'Score (%)'))[0], /^97\.0/);
   await page.reload();
   await settled(page);
   assert.deepEqual(await families(page, 'Family of'), ['quest']);

@@ -1,14 +1,14 @@
 import assert from 'node:assert/strict';
 import { becomes, column, drawn, noteDrawing, pageTest, points, settled, visit } from './site.mjs';
 
-const kTable = 'Accuracy (%) by';
+const kTable = 'Score (%) by';
 
 pageTest('progress shows every verdict and the best so far', async (page) => {
   await visit(page, '#/progress');
   await page.getByRole('img', { name: /125 verdicts by time, 124 of them passed; the best so far is 97.0 %/ }).waitFor();
   await page.getByRole('button', { name: 'Judged' }).click();
   const first = async (header) => (await column(page, kTable, header)).slice(0, 5);
-  assert.deepEqual((await first('Accuracy (%)')).map(Number.parseFloat), [95, 93, 41, 97, 80]);
+  assert.deepEqual((await first('Score (%)')).map(Number.parseFloat), [95, 93, 41, 97, 80]);
   assert.deepEqual(await first('Status'), ['passed', 'passed', 'below threshold', 'passed', 'passed']);
   assert.deepEqual(await first('Suite'), ['full', 'quick', 'full', 'quick', 'quick']);
   assert.deepEqual(await first('Best so far'), ['95.0', '95.0', '95.0', '97.0', '97.0']);

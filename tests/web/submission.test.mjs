@@ -22,7 +22,7 @@ pageTest('a submission tells all that is known of it', async (page) => {
   await page.getByRole('img', { name: '%1 = max %0 over token: f32 [dim 64], of stage cache' }).waitFor();
   await page.getByText('refresh: %0 %1').waitFor();
   const metrics = await column(page, 'All metrics', 'Metric');
-  assert.equal(metrics.length, 7);
+  assert.equal(metrics.length, 8);
   assert.deepEqual(await column(page, 'Attempts', 'Outcome'), ['judged']);
 });
 
