@@ -171,7 +171,7 @@ std::string leaderboard_table(const json& entries, const std::string& metric) {
     add_metrics(row, summary);
     rows.push_back(std::move(row));
   }
-  if (entries.empty()) return aligned_table(rows) + fmt::format("none that passed has such a {}\n", metric);
+  if (entries.empty()) return aligned_table(rows) + fmt::format("none that passed has the metric {} there\n", metric);
   return aligned_table(rows) + suites_text(entries);
 }
 

@@ -303,7 +303,9 @@ std::string to_table(const Report& report, bool details) {
   }
   if (any_traces) text += traces_text(report);
   if (any_scores && report.dialect == "mini") {
-    text += "Score: a fifth is the accuracy, the rest exp(-8 error) on traces, less for flows that read more there than where timed.\n";
+    text +=
+        "Score: a fifth is the accuracy, the rest exp(-8 error) on traces, less for flows that read more there than where "
+        "timed.\n";
   }
   if (report.suite != kTracesAlone) text += fmt::format("Seed {}\n", report.seed);
   return printable(text);
