@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "scripting/graph/selections.h"
+#include "scripting/passes/passes.h"
 
 namespace sluice {
 namespace {
@@ -65,9 +66,17 @@ std::set<std::pair<Stage, Op>> operators_of(const FlowGraph& graph) {
   return operators;
 }
 
+/// Without what no device would compute: it may be there for show.
+FlowGraph used_of(FlowGraph graph) {
+  passes::remove_dead(graph);
+  return graph;
+}
+
 }  // namespace
 
-std::optional<std::string> difference_between(const FlowGraph& first, const FlowGraph& second) {
+std::optional<std::string> difference_between(const FlowGraph& first_traced, const FlowGraph& second_traced) {
+  const FlowGraph first = used_of(first_traced);
+  const FlowGraph second = used_of(second_traced);
   if (first.geometry.page != second.geometry.page) return "its pages have another size";
   if (first.geometry.kv != second.geometry.kv) return "its K and V are of another type";
   if (first.layers != second.layers) return "it names other layers";

@@ -11,7 +11,7 @@ namespace sluice {
 /// they are the same flow. A script sees the shape that it is traced for, and what it is judged by must not be another flow than
 /// the one that is asked and timed. Extents, constants, elementwise operators and how often anything occurs may follow the shape;
 /// page size, type of K and V, layers, fields, states, parameters of selections, sources of attention and the other operators in
-/// use may not.
-std::optional<std::string> difference_between(const FlowGraph& first, const FlowGraph& second);
+/// use may not. What a script traces and does not use counts for nothing.
+std::optional<std::string> difference_between(const FlowGraph& first_traced, const FlowGraph& second_traced);
 
 }  // namespace sluice
