@@ -61,18 +61,7 @@ class Traces : public ::testing::Test {
   testing::TemporaryDirectory folder_;
 };
 
-TEST_F(Traces, MassIsThatOfTheEnginesProbe) {
-  for (const int layer : {0, 5}) {
-    TraceJudge judge(*device_, record({layer}), 0);
-    for (const std::string& flow : shipped_flows()) {
-      if (flow == "full") continue;  // an engine probes no layer that is dense
-      const FlowScript script = read_flow(flow);
-      // Which pages chance draws depends on the request's seed.
-      EXPECT_NEAR(judge.judge(script).scores.mass.mean, mini_.mass_of_engine(script, layer), flow == "random" ? 0.05 : 1e-3)
-          << flow << " in layer " << layer;
-    }
-  }
-}
+TEST_F(Traces, MassIsThatOfTheEnginesProbe) { mini_.expect_masses_of_engine(); }
 
 TEST_F(Traces, DenseStepsAreThoseOfTheReference) {
   const LayerTensors tensors = noise(53, 4);

@@ -1,9 +1,14 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "agents/evaluation/flow_files.h"
 #include "agents/evaluation/flow_script.h"
+#include "agents/evaluation/trace_judge.h"
 #include "agents/evaluation/trace_options.h"
 #include "agents/traces/attention_trace.h"
 #include "agents/traces/trace_recorder.h"
@@ -34,6 +39,21 @@ class TracedMini {
     return trace;
   }
 
+  /// Whether every shipped flow has the mass on a trace that the engine's own probe has in the same steps.
+  void expect_masses_of_engine() const {
+    for (const int layer : {0, 5}) {
+      TraceJudge judge(device_, record({layer}), 0);
+      for (const std::string& flow : shipped_flows()) {
+        if (flow == "full") continue;  // an engine probes no layer that is dense
+        const FlowScript script = read_flow(flow);
+        // Which pages chance draws depends on the request's seed.
+        EXPECT_NEAR(judge.judge(script).scores.mass.mean, mass_of_engine(script, layer), flow == "random" ? 0.05 : 1e-3)
+            << flow << " in layer " << layer;
+      }
+    }
+  }
+
+ private:
   /// Mass in `layer` of an engine that decodes the same steps by the flow there, and densely elsewhere.
   double mass_of_engine(const FlowScript& script, int layer) const {
     FlowGraph graph = script.trace(trace_options(config()));
@@ -53,7 +73,6 @@ class TracedMini {
     return engine.run_all().at(0).mass.at(static_cast<size_t>(layer));
   }
 
- private:
   /// Words of the model, in no order.
   static std::vector<int32_t> words() {
     std::vector<int32_t> tokens = {1};

@@ -13,17 +13,7 @@ class CudaTraces : public testing::GpuTest {};
 
 TEST_F(CudaTraces, MassIsThatOfTheEnginesProbe) {
   const auto device = create_device("cuda");
-  const testing::TracedMini mini(*device);
-  for (const int layer : {0, 5}) {
-    TraceJudge judge(*device, mini.record({layer}), 0);
-    for (const std::string& flow : shipped_flows()) {
-      if (flow == "full") continue;  // an engine probes no layer that is dense
-      const FlowScript script = read_flow(flow);
-      // Which pages chance draws depends on the request's seed.
-      EXPECT_NEAR(judge.judge(script).scores.mass.mean, mini.mass_of_engine(script, layer), flow == "random" ? 0.05 : 1e-3)
-          << flow << " in layer " << layer;
-    }
-  }
+  testing::TracedMini(*device).expect_masses_of_engine();
 }
 
 TEST_F(CudaTraces, FiguresAreThoseOfTheCpu) {
