@@ -1,12 +1,10 @@
 #include "agents/evaluation/same_flow.h"
 
-#include <algorithm>
 #include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
 
-#include "scripting/graph/selections.h"
 #include "scripting/passes/passes.h"
 
 namespace sluice {
@@ -24,33 +22,10 @@ std::vector<std::string> states_of(const FlowGraph& graph) {
   return states;
 }
 
-template <class Value>
-void add_once(std::vector<Value>& values, Value value) {
-  if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(std::move(value));
-}
-
-/// Whether both have the same values, in whatever order.
-template <class Value>
-bool is_same_set(const std::vector<Value>& first, const std::vector<Value>& second) {
-  return std::is_permutation(first.begin(), first.end(), second.begin(), second.end());
-}
-
-/// Those that are no union: a script may select by each head and unite what it got.
-std::vector<std::pair<Op, Attributes>> selections_in(const FlowGraph& graph) {
-  std::vector<std::pair<Op, Attributes>> selections;
-  for (const NodeId id : leaf_selections(graph)) {
-    const Node& node = graph.nodes[static_cast<size_t>(id)];
-    add_once(selections, {node.op, node.attributes});
-  }
-  return selections;
-}
-
 /// What sources attend to: the entries, and whether with a bias.
-std::vector<std::tuple<std::string, std::string, bool>> sources_of(const FlowGraph& graph) {
-  std::vector<std::tuple<std::string, std::string, bool>> sources;
-  for (const AttentionSource& source : graph.sources) {
-    add_once(sources, {source.keys, source.values, source.bias != kNoNode});
-  }
+std::set<std::tuple<std::string, std::string, bool>> sources_of(const FlowGraph& graph) {
+  std::set<std::tuple<std::string, std::string, bool>> sources;
+  for (const AttentionSource& source : graph.sources) sources.emplace(source.keys, source.values, source.bias != kNoNode);
   return sources;
 }
 
@@ -82,8 +57,7 @@ std::optional<std::string> difference_between(const FlowGraph& first_traced, con
   if (first.layers != second.layers) return "it names other layers";
   if (fields_of(first) != fields_of(second)) return "it caches other fields";
   if (states_of(first) != states_of(second)) return "it keeps other states";
-  if (!is_same_set(selections_in(first), selections_in(second))) return "its selections are others";
-  if (!is_same_set(sources_of(first), sources_of(second))) return "it attends to other entries";
+  if (sources_of(first) != sources_of(second)) return "it attends to other entries";
   if (operators_of(first) != operators_of(second)) return "it computes with other operators";
   return std::nullopt;
 }

@@ -11,7 +11,8 @@ namespace sluice {
 ///
 /// - its own answers, where it is the model that is asked: the accuracy;
 /// - its recorded attention, where the mini is asked: (accuracy + 4 exp(-8 error)) / 5 with the error of the flow's output on
-///   traces. The numbers were chosen on the flows of tests/agreement/vortex, to rank as SmolLM2 does, and held against others.
+///   traces. The numbers were chosen on flows of tests/agreement (vortex and others), to rank as SmolLM2 does, and held
+///   against those of fresh/, which were written afterwards.
 ///
 /// A flow that reads more of the pages on traces than where it was timed has by so much less of the second part: what it costs
 /// and what it keeps must be of one flow, whatever it knows traces by. One that does not run on traces, or could not be timed,

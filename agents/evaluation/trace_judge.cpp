@@ -168,7 +168,7 @@ TraceResult TraceJudge::judge(const FlowScript& script, const FlowGraph* asked) 
     if (const auto difference = difference_between(*asked, traced)) {
       throw InputError(
           fmt::format("for the shape of {} the script gives another flow: {}", trace_.model, *difference),
-          "loops over heads and constants may follow the shape of a model; page size, layers, fields and selections may not");
+          "loops over heads, budgets and constants may follow the shape of a model; page size, layers and fields may not");
     }
   }
   const double sparse = share_of_sparse_layers(traced, layers);

@@ -5,7 +5,7 @@
 
 Files are what `sluice eval FLOW ... --json FILE` writes. The truth is the mean over tasks of accuracies and of what is kept of
 texts. A judge is each task's `accuracy`, their mean and the `score` or, where it was asked for none, each figure of its traces.
-Flows of `vortex/` are those on which choices were made, those of `others/` had no part in any. Intervals are 95%, by the
+Choices were made on flows of `vortex/`, some with those of `others/` in view; those of `fresh/` had no part in any. Intervals are 95%, by the
 bootstrap over flows. README.md has the commands.
 """
 import argparse
@@ -14,7 +14,7 @@ import random
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SETS = {name: {path.stem for path in (HERE / name).glob("*.lua")} for name in ("vortex", "others")}
+SETS = {name: {path.stem for path in (HERE / name).glob("*.lua")} for name in ("vortex", "others", "fresh")}
 
 
 def ranks(values):
@@ -72,14 +72,14 @@ def main():
     arguments = parser.parse_args()
     real = {flow["name"]: figures_of(flow) for flow in flows_of(arguments.truth)}
     truth = {flow: own["mean"] for flow, own in real.items() if "mean" in own}
-    print(f"{'judge':36} {'vortex':15} {'others':15} {'all':15} within 5 points of best, worst")
+    print(f"{'judge':36} {''.join(f'{name:16}' for name in [*SETS, 'all'])}within 5 points of best, worst")
     for judge in arguments.judge:
         name, files = judge.split("=", 1)
         figures = {flow["name"]: figures_of(flow) for flow in flows_of(files.split(","))}
         figures = {flow: own for flow, own in figures.items() if own and flow in truth}
         for figure in next(iter(figures.values())):
             values = {flow: own[figure] for flow, own in figures.items() if figure in own}
-            row = [cell(values, truth, sorted(of_set & set(values))) for of_set in (SETS["vortex"], SETS["others"], set(values))]
+            row = [cell(values, truth, sorted(of_set & set(values))) for of_set in (*SETS.values(), set(values))]
             best, worst = max(values.values()), min(values.values())
             near = [sum(abs(value - end) < 0.05 for value in values.values()) / len(values) for end in (best, worst)]
             print(f"{name + ', ' + figure:36} {' '.join(f'{text:15}' for text in row)} {near[0]:.0%}, {near[1]:.0%}")
