@@ -33,23 +33,23 @@ struct TaskResult {
   std::string group;  // of the table; a problem set is one of its own
   int tokens = 0;
   int samples = 0;
-  int documents = 0;  // prompts that the samples share
-  double accuracy = 0;
+  int documents = 0;    // prompts that the samples share
+  double accuracy = 0;  // mean credit of answers (agents/tasks/scoring.h)
   Interval interval;
-  double matched = 0;  // mean share of the answer before the first mistake
+  double whole = 0;  // share of answers all of which is right
   double dense_accuracy = 0;
   Interval dense_interval;
   std::vector<Cluster> clusters;  // a document each
   std::vector<Cluster> dense_clusters;
-  int lost = 0;  // right with dense attention, wrong with the flow
+  int lost = 0;  // answers that have less credit than with dense attention
   int gained = 0;
   double p_value = 1;  // that both are equally good (sign_flip over documents)
   int generations = 1;
   int k = 1;
   double pass_at_k = 0;  // jsonl only
   double dense_pass_at_k = 0;
-  /// Texts only. `accuracy` is then what the flow keeps, at most 1, and that of dense attention 1. Nothing is lost, gained or
-  /// matched.
+  /// Texts only. `accuracy` is then what the flow keeps, at most 1, and that of dense attention 1. No answer is lost,
+  /// gained or whole.
   std::optional<LossResult> loss;
   bool counted = true;  // in means over tasks: dense attention answers enough of it
 };

@@ -42,7 +42,7 @@ ordered_json loss_to_json(const TaskResult& result) {
 
 ordered_json answers_to_json(const TaskResult& result) {
   ordered_json json = about(result);
-  json["matched"] = result.matched;
+  json["whole"] = result.whole;
   put_dense(json, result);
   json["lost"] = result.lost;
   json["gained"] = result.gained;

@@ -94,18 +94,18 @@ std::string loss_cell(const std::vector<TaskResult>& results, const std::string&
 std::string accuracy_cell(const std::vector<TaskResult>& results, const std::string& group, Side side) {
   if (std::string loss = loss_cell(results, group, side); !loss.empty()) return loss;
   std::vector<std::vector<Cluster>> tasks;
-  double successes = 0;
+  double credit = 0;
   double samples = 0;
   for (const TaskResult& result : results) {
     if (result.group != group) continue;
     tasks.push_back(result.clusters);
     for (const Cluster& cluster : result.clusters) {
-      successes += cluster.successes;
+      credit += cluster.credit;
       samples += cluster.samples;
     }
   }
   if (samples == 0) return "-";
-  return share_cell(successes / samples, pooled_wilson(tasks));
+  return share_cell(credit / samples, pooled_wilson(tasks));
 }
 
 std::string pass_cell(const std::vector<TaskResult>& results, const Column& column) {
@@ -295,9 +295,9 @@ std::string to_table(const Report& report, bool details) {
   for (const FlowReport& flow : report.flows) {
     if (!flow.speed) continue;
     text += fmt::format(
-        "\nAccuracy is of whole answers, with 95% intervals. Speed is decoding the same answers against dense attention, the "
-        "geometric "
-        "mean over tasks of up to {} tokens, batches of up to {}.\n",
+        "\nAccuracy is the share of answers, by parts, that is right, with 95% intervals. Speed is decoding the same answers "
+        "against "
+        "dense attention, the geometric mean over tasks of up to {} tokens, batches of up to {}.\n",
         flow.speed->tokens, flow.speed->batch);
     break;
   }

@@ -55,21 +55,21 @@ Interval wilson(double successes, double samples) {
 
 double design_effect(std::span<const Cluster> clusters) {
   double n = 0;
-  double successes = 0;
+  double credit = 0;
   double squares = 0;
   for (const Cluster& cluster : clusters) {
     n += cluster.samples;
-    successes += cluster.successes;
+    credit += cluster.credit;
     squares += static_cast<double>(cluster.samples) * cluster.samples;
   }
   const double count = static_cast<double>(clusters.size());
   if (count < 2 || n <= count) return 1;
-  const double mean = successes / n;
+  const double mean = credit / n;
   double between = 0;
   double within = 0;
   for (const Cluster& cluster : clusters) {
     if (cluster.samples == 0) continue;
-    const double p = static_cast<double>(cluster.successes) / cluster.samples;
+    const double p = cluster.credit / cluster.samples;
     between += cluster.samples * (p - mean) * (p - mean);
     within += cluster.samples * p * (1 - p);
   }
@@ -89,13 +89,13 @@ Interval clustered_wilson(std::span<const Cluster> clusters) {
 
 Interval pooled_wilson(std::span<const std::vector<Cluster>> tasks) {
   double n = 0;
-  double successes = 0;
+  double credit = 0;
   double inflated = 0;
   for (const std::vector<Cluster>& clusters : tasks) {
     double samples = 0;
     for (const Cluster& cluster : clusters) {
       samples += cluster.samples;
-      successes += cluster.successes;
+      credit += cluster.credit;
     }
     n += samples;
     inflated += samples * design_effect(clusters);
@@ -104,15 +104,18 @@ Interval pooled_wilson(std::span<const std::vector<Cluster>> tasks) {
   // Variances add: that of the pooled share is pq times the sum of samples * effect, over n^2.
   const double effective = n * n / inflated;
   // All or none must stay so after scaling.
-  return wilson(successes == n ? effective : successes * (effective / n), effective);
+  return wilson(credit == n ? effective : credit * (effective / n), effective);
 }
 
 double sign_flip(std::span<const int> differences) {
+  int divisor = 0;
+  for (const int difference : differences) divisor = std::gcd(divisor, difference);
+  if (divisor == 0) return 1;
   size_t total = 0;
   int64_t sum = 0;
   for (const int difference : differences) {
-    total += static_cast<size_t>(std::abs(difference));
-    sum += difference;
+    total += static_cast<size_t>(std::abs(difference / divisor));
+    sum += difference / divisor;
   }
   const auto observed = static_cast<size_t>(std::abs(sum));
   // positive[t]: the probability that those with a positive sign add up to t; the sum of all is then 2t - total.
@@ -120,7 +123,7 @@ double sign_flip(std::span<const int> differences) {
   positive[0] = 1;
   size_t reach = 0;
   for (const int difference : differences) {
-    const auto size = static_cast<size_t>(std::abs(difference));
+    const auto size = static_cast<size_t>(std::abs(difference / divisor));
     if (size == 0) continue;
     reach += size;
     for (size_t t = reach + 1; t-- > 0;) positive[t] = (positive[t] + (t >= size ? positive[t - size] : 0)) / 2;

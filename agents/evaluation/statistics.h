@@ -11,9 +11,9 @@ struct Interval {
   double high = 0;
 };
 
-/// Successes among the samples of one document (or the generations of one problem).
+/// The samples of one document (or the generations of one problem).
 struct Cluster {
-  int successes = 0;
+  double credit = 0;  // sum of the samples': each from 0 to 1
   int samples = 0;
 };
 
@@ -25,7 +25,8 @@ Interval wilson(double successes, double samples);
 /// one-way analysis-of-variance estimate of the intraclass correlation (Kish 1965; Donner and Klar 2000).
 double design_effect(std::span<const Cluster> clusters);
 
-/// Wilson's interval with the samples divided by the design effect: questions about one document are not independent.
+/// Wilson's interval with the samples divided by the design effect: questions about one document are not independent. Where
+/// samples have a part of their credit, which varies less than all or none, the interval is on the wide side.
 Interval clustered_wilson(std::span<const Cluster> clusters);
 
 /// The same over several tasks, each with a design effect of its own: that tasks differ is no likeness of their samples. The
@@ -34,7 +35,8 @@ Interval pooled_wilson(std::span<const std::vector<Cluster>> tasks);
 
 /// Two-sided exact sign-flip test: how likely is a sum at least as far from 0 as that of `differences` if each of them could as
 /// well have had the other sign. With the difference of a document (samples lost minus gained) it compares two answerers of the
-/// same questions; documents with one difference at most make it McNemar's exact test.
+/// same questions; documents with one difference at most make it McNemar's exact test. Time grows with the sum of what is left
+/// of `differences` once their common divisor is taken out.
 double sign_flip(std::span<const int> differences);
 
 /// The 95 % interval of the mean of `values`, at least two. Of eight or more by the bootstrap: percentiles of the means of

@@ -9,30 +9,36 @@
 namespace sluice {
 namespace {
 
+constexpr double kCreditUnits = 480;  // a multiple of the parts that answers have; others are rounded
+
 std::vector<Cluster> clusters_of(const Scores& scores) {
   std::vector<Cluster> clusters;
   for (const auto& document : scores) {
     Cluster cluster{0, static_cast<int>(document.size())};
-    for (const Score& score : document) cluster.successes += score.correct;
+    for (const Score& score : document) cluster.credit += score.credit;
     clusters.push_back(cluster);
   }
   return clusters;
 }
 
 double accuracy_of(const std::vector<Cluster>& clusters) {
-  double successes = 0;
+  double credit = 0;
   double samples = 0;
   for (const Cluster& cluster : clusters) {
-    successes += cluster.successes;
+    credit += cluster.credit;
     samples += cluster.samples;
   }
-  return samples > 0 ? successes / samples : 0;
+  return samples > 0 ? credit / samples : 0;
 }
 
-double mean_pass_at_k(const std::vector<Cluster>& clusters, int k) {
+/// A document is a problem with its generations.
+double mean_pass_at_k(const Scores& scores, int k) {
   double sum = 0;
-  for (const Cluster& cluster : clusters) sum += pass_at_k(cluster.samples, cluster.successes, k);
-  return clusters.empty() ? 0 : sum / static_cast<double>(clusters.size());
+  for (const auto& problem : scores) {
+    const auto whole = std::count_if(problem.begin(), problem.end(), [](const Score& score) { return score.is_whole(); });
+    sum += pass_at_k(static_cast<int>(problem.size()), static_cast<int>(whole), k);
+  }
+  return scores.empty() ? 0 : sum / static_cast<double>(scores.size());
 }
 
 double mean_loss(const Scores& scores) {
@@ -104,24 +110,26 @@ TaskResult summarise(const SuiteStage& stage, const SuiteTask& task, const Score
   result.interval = clustered_wilson(result.clusters);
   result.dense_accuracy = accuracy_of(result.dense_clusters);
   result.dense_interval = clustered_wilson(result.dense_clusters);
+  double whole = 0;
   std::vector<int> differences;
   for (size_t i = 0; i < flow.size(); ++i) {
     for (size_t j = 0; j < flow[i].size(); ++j) {
       ++result.samples;
-      result.matched += flow[i][j].matched;
-      result.lost += dense[i][j].correct && !flow[i][j].correct;
-      result.gained += !dense[i][j].correct && flow[i][j].correct;
+      whole += flow[i][j].is_whole();
+      result.lost += flow[i][j].credit < dense[i][j].credit;
+      result.gained += flow[i][j].credit > dense[i][j].credit;
     }
     // Questions about one document share their luck, so documents are what the test counts.
-    differences.push_back(result.dense_clusters[i].successes - result.clusters[i].successes);
+    differences.push_back(
+        static_cast<int>(std::lround((result.dense_clusters[i].credit - result.clusters[i].credit) * kCreditUnits)));
   }
-  result.matched /= std::max(1, result.samples);
+  result.whole = whole / std::max(1, result.samples);
   result.p_value = sign_flip(differences);
   if (task.is_problem_set()) {
     result.generations = task.generations;
     result.k = task.k;
-    result.pass_at_k = mean_pass_at_k(result.clusters, task.k);
-    result.dense_pass_at_k = mean_pass_at_k(result.dense_clusters, task.k);
+    result.pass_at_k = mean_pass_at_k(flow, task.k);
+    result.dense_pass_at_k = mean_pass_at_k(dense, task.k);
   }
   return result;
 }

@@ -41,7 +41,7 @@ Samples word_list_task(const char* task, const TaskContext& context, Rng& rng, i
     }
     const auto most = most_frequent(used, wanted);
     if (!most || !document.fill_with(lines, false)) continue;
-    return {document.ask(question, fmt::format("{}", fmt::join(*most, " ")), Scoring::kSet, Items::kWords)};
+    return {document.ask(question, fmt::format("{}", fmt::join(*most, " ")), Scoring::kSet, Items::kWords, 1)};
   }
   throw InternalError("no word list fits the document");
 }

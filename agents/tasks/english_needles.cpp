@@ -91,7 +91,7 @@ Samples needle_multiquery(const TaskContext& context, Rng& rng, int tokens, int 
       codes.push_back(fact.code);
     }
     samples.push_back(
-        document.ask(several_names(names), fmt::format("{}", fmt::join(codes, " ")), Scoring::kExact, Items::kNumbers));
+        document.ask(several_names(names), fmt::format("{}", fmt::join(codes, " ")), Scoring::kExact, Items::kNumbers, 1));
   }
   return samples;
 }
@@ -116,8 +116,8 @@ Samples needle_multivalue(const TaskContext& context, Rng& rng, int tokens, int 
   for (size_t i = 0; i < indices.size(); ++i) indices[i] = i;
   Samples samples;
   for (const size_t asked : rng.distinct(indices, std::min<size_t>(questions, indices.size()))) {
-    samples.push_back(
-        document.ask(all_codes(names[asked]), fmt::format("{}", fmt::join(told[asked], " ")), Scoring::kExact, Items::kNumbers));
+    samples.push_back(document.ask(all_codes(names[asked]), fmt::format("{}", fmt::join(told[asked], " ")), Scoring::kExact,
+                                   Items::kNumbers, 1));
   }
   return samples;
 }

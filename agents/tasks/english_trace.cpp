@@ -1,5 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "agents/tasks/english_document.h"
 #include "agents/tasks/english_words.h"
 #include "agents/tasks/generators.h"
@@ -8,7 +11,10 @@
 namespace sluice::english {
 namespace {
 
-constexpr int kValues = 90;  // 10 to 99
+constexpr int kValues = 90;     // 10 to 99
+constexpr int kMostSteps = 64;  // of a trace
+constexpr int kMostRules = 250;
+constexpr int kStepWords = 10;  // of a line of the answer
 constexpr const char* kDone = "DONE";
 
 constexpr const char* kInstruction =
@@ -19,6 +25,15 @@ constexpr const char* kInstruction =
     "CODE is the code that you wrote earlier for the recalled place; where the recalled place is the place itself, CODE is its "
     "value. "
     "In the last step NEXT is STOP. After the last step write DONE.";
+
+/// Steps of each trace in a document that has room for `fit` rules; the last trace may be a shorter one.
+std::vector<int> steps_in(int fit) {
+  const int most = std::min(kMostSteps, fit);
+  std::vector<int> steps;
+  for (int left = std::clamp(fit * 3 / 4, most, kMostRules); left > 0; left -= steps.back())
+    steps.push_back(std::min(left, most));
+  return steps;
+}
 
 std::string rule_text(const std::string& place, const std::string& next, int value, const std::string& recall) {
   return fmt::format("Rule of {}: value {}, recall {}, then {}.", place, value, recall,
@@ -35,7 +50,9 @@ Samples trace(const TaskContext& context, Rng& rng, int tokens, int questions) {
   Document document("trace", context, rng, tokens, kInstruction, question("XQWZX"));
   // Names differ in their number of tokens; a tenth of the room is left for that.
   const int fit = document.capacity(rule_text("XQWZX", "ZXQWZ", 88, "QZXWX"), 4) * 9 / 10;
-  const TraceRules rules = trace_rules(rng, fit, questions, kValues);
+  const std::vector<int> steps = steps_in(fit);
+  const auto whole = std::count(steps.begin(), steps.end(), steps.front());
+  const TraceRules rules = trace_rules(rng, steps, std::min(questions, static_cast<int>(whole)), kValues);
   const auto names = capital_names(rng, rules.rules());
   const auto name = [&](int place) { return place == kTraceEnd ? std::string("STOP") : names[place]; };
   const auto number = [](int value) { return value + 10; };
@@ -55,7 +72,8 @@ Samples trace(const TaskContext& context, Rng& rng, int tokens, int questions) {
       answer += fmt::format("at {} value {} recall {} code {} to {}", name(rule.place), number(rule.value), name(rule.recall),
                             number(rule.code), name(rule.next));
     }
-    Sample sample = document.ask(question(name(rules.chains[asked].front().place)), answer, Scoring::kExact, Items::kWords);
+    Sample sample =
+        document.ask(question(name(rules.chains[asked].front().place)), answer, Scoring::kExact, Items::kWords, kStepWords);
     sample.stop = kDone;
     samples.push_back(std::move(sample));
   }

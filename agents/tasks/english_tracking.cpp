@@ -56,7 +56,7 @@ Samples variable_tracking(const TaskContext& context, Rng& rng, int tokens, int 
   for (const int chain : rng.distinct(chains, std::min(questions, count))) {
     const auto* name = &names[static_cast<size_t>(chain) * kVariables];
     samples.push_back(document.ask(question(name[3]), fmt::format("{} {} {} {}", name[2], name[1], name[0], values[chain]),
-                                   Scoring::kExact, Items::kNames));
+                                   Scoring::kExact, Items::kNames, 1));
   }
   return samples;
 }

@@ -8,7 +8,8 @@ namespace {
 
 // Few that may be asked for: hay then shares words with each of them in more pages than a flow selects (docs/TASKS.md).
 constexpr int kFacts = 12;
-constexpr int kMultiValues = 8;  // keys of several values
+constexpr int kAnsweredFact = 7;  // words: K = v w x y ;
+constexpr int kMultiValues = 8;   // keys of several values
 constexpr int kValuesOfAKey = 4;
 
 struct Fact {
@@ -47,7 +48,7 @@ Samples needle_multiquery(const TaskContext& context, Rng& rng, int tokens, int 
       append(answer, fact.value);
     }
     question.push_back(":");
-    samples.push_back(document.ask(question, answer));
+    samples.push_back(document.ask(question, answer, kAnsweredFact));
   }
   return samples;
 }
@@ -74,7 +75,7 @@ Samples needle_multivalue(const TaskContext& context, Rng& rng, int tokens, int 
   document.distract(Kind::kAlso);
   Samples samples;
   for (const Fact& fact : rng.distinct(facts, std::min<size_t>(questions, facts.size()))) {
-    samples.push_back(document.ask({"all", fact.key, "="}, fact.value));
+    samples.push_back(document.ask({"all", fact.key, "="}, fact.value, 1));
   }
   return samples;
 }

@@ -7,7 +7,8 @@
 namespace sluice::mini {
 namespace {
 
-constexpr int kAsked = 4;  // attributes of one topic
+constexpr int kAsked = 4;              // attributes of one topic
+constexpr int kAnsweredAttribute = 5;  // words: K = v w ;
 constexpr SaladExtent kMost = {.topics = 4, .attributes = 8};
 
 }  // namespace
@@ -51,7 +52,7 @@ Samples salad(const TaskContext& context, Rng& rng, int tokens, int questions) {
       answer.insert(answer.end(), {attribute(one.attribute), "=", one.value[0], one.value[1]});
     }
     question.push_back(":");
-    samples.push_back(document.ask(question, answer));
+    samples.push_back(document.ask(question, answer, kAnsweredAttribute));
   }
   return samples;
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 
 #include "agents/tasks/generators.h"
 #include "agents/tasks/mini_document.h"
@@ -7,17 +8,24 @@
 namespace sluice::mini {
 namespace {
 
-/// Steps of a trace: selections of a share of the pages miss less in longer texts, so that these ask for more look-ups.
-int steps_in(int tokens) { return std::clamp(tokens / 128, 16, 48); }
+constexpr int kLeastLines = 4;
+constexpr int kAnsweredStep = 8;  // words: at A v R c to B ;
 
-constexpr int kTraces = 3;
+/// Steps of each trace. The long one tells good flows apart, the short ones weak flows. Selections of a share of the pages miss
+/// less in longer texts, so that these ask for more look-ups; a text too short for all has the long one alone.
+std::vector<int> steps_in(int tokens, int lines) {
+  const int most = std::clamp(tokens / 64, 24, 64);
+  const std::vector<int> steps = {most, std::max(8, most / 4), std::max(6, most / 8)};
+  return std::accumulate(steps.begin(), steps.end(), 0) <= lines ? steps : std::vector{std::min(most, lines)};
+}
 
 }  // namespace
 
 Samples trace(const TaskContext& context, Rng& rng, int tokens, int questions) {
-  Document document("trace", context, rng, tokens, 3, 4);
-  const TraceRules rules = trace_rules(rng, document.size(), questions, static_cast<int>(context.mini->values.size()),
-                                       {.steps = steps_in(tokens), .rules = kTraces * steps_in(tokens)});
+  Document document("trace", context, rng, tokens, 3, kLeastLines);
+  std::vector<int> steps = steps_in(tokens, document.size());
+  rng.shuffle(steps);
+  const TraceRules rules = trace_rules(rng, steps, questions, static_cast<int>(context.mini->values.size()));
   const Words keys = document.keys(rules.rules());
   const auto key = [&](int place) { return place == kTraceEnd ? std::string("end") : keys[place]; };
   const auto value = [&](int index) { return context.mini->values[index]; };
@@ -37,7 +45,7 @@ Samples trace(const TaskContext& context, Rng& rng, int tokens, int questions) {
                           ";"};
       answer.insert(answer.end(), step.begin(), step.end());
     }
-    samples.push_back(document.ask({"run", key(rules.chains[asked].front().place), ":"}, answer));
+    samples.push_back(document.ask({"run", key(rules.chains[asked].front().place), ":"}, answer, kAnsweredStep));
   }
   return samples;
 }

@@ -36,7 +36,7 @@ Samples variable_tracking(const TaskContext& context, Rng& rng, int tokens, int 
   for (const Chain& chain : rng.distinct(chains, std::min<size_t>(questions, chains.size()))) {
     Words answer(chain.names.rbegin() + 1, chain.names.rend());
     answer.insert(answer.end(), chain.value.begin(), chain.value.end());
-    samples.push_back(document.ask({"trace", chain.names.back(), "="}, answer));
+    samples.push_back(document.ask({"trace", chain.names.back(), "="}, answer, 1));
   }
   return samples;
 }

@@ -43,18 +43,25 @@ std::vector<std::string> split(std::string_view text) {
   return words;
 }
 
-Score compare_in_order(const std::vector<std::string>& wanted, const std::vector<std::string>& found) {
-  const size_t shorter = std::min(wanted.size(), found.size());
-  const auto first_mistake = std::mismatch(wanted.begin(), wanted.begin() + shorter, found.begin()).first;
-  return {wanted == found, static_cast<double>(first_mistake - wanted.begin()) / static_cast<double>(wanted.size())};
+/// Of `right` words, the first ones, where `wanted` were asked for and `found` written.
+double credit_of(size_t right, size_t wanted, size_t found, size_t part) {
+  const size_t most = std::max(wanted, found);
+  if (part == 0) return right == most ? 1 : 0;
+  const size_t parts = (most + part - 1) / part;
+  return right == most ? 1 : static_cast<double>(right / part) / static_cast<double>(parts);
 }
 
-Score compare_as_sets(std::vector<std::string> wanted, std::vector<std::string> found) {
+size_t words_before_mistake(const std::vector<std::string>& wanted, const std::vector<std::string>& found) {
+  const size_t shorter = std::min(wanted.size(), found.size());
+  return std::mismatch(wanted.begin(), wanted.begin() + shorter, found.begin()).first - wanted.begin();
+}
+
+size_t words_of_both(std::vector<std::string> wanted, std::vector<std::string> found) {
   std::sort(wanted.begin(), wanted.end());
   std::sort(found.begin(), found.end());
   std::vector<std::string> both;
   std::set_intersection(wanted.begin(), wanted.end(), found.begin(), found.end(), std::back_inserter(both));
-  return {wanted == found, static_cast<double>(both.size()) / static_cast<double>(wanted.size())};
+  return both.size();
 }
 
 }  // namespace
@@ -83,16 +90,16 @@ std::vector<std::string> normalised_words(std::string_view text, Items items) {
 Score score(const Sample& sample, std::string_view generated, bool ended) {
   if (sample.scoring == Scoring::kBoxed) {
     const auto boxed = last_boxed(generated);
-    const bool equal = boxed && same_answer(*boxed, sample.answer);
-    return {equal, equal ? 1.0 : 0.0};
+    return {.credit = boxed && same_answer(*boxed, sample.answer) ? 1.0 : 0.0};
   }
   if (!sample.stop.empty()) generated = generated.substr(0, generated.find(sample.stop));
   // must_end marks the mini dialect, whose words are compared as they are.
   const auto wanted = sample.must_end ? split(sample.answer) : normalised_words(sample.answer, sample.items);
   const auto found = sample.must_end ? split(generated) : normalised_words(generated, sample.items);
-  Score result = sample.scoring == Scoring::kSet ? compare_as_sets(wanted, found) : compare_in_order(wanted, found);
-  if (sample.must_end && !ended) result.correct = false;
-  return result;
+  const size_t right = sample.scoring == Scoring::kSet ? words_of_both(wanted, found) : words_before_mistake(wanted, found);
+  // An answer that does not end where it should goes on.
+  const size_t written = found.size() + (sample.must_end && !ended ? 1 : 0);
+  return {.credit = credit_of(right, wanted.size(), written, static_cast<size_t>(sample.part))};
 }
 
 }  // namespace sluice

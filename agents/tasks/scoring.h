@@ -9,9 +9,12 @@
 namespace sluice {
 
 struct Score {
-  bool correct = false;
-  double matched = 0;  // share of the answer's words that were right before the first mistake; kSet: share found
-  double loss = 0;     // kLoss, instead of these: nats a token of what was given
+  /// Share of the answer's parts that are right: those before the first mistake, of sets those found. Words that are too
+  /// many count against it.
+  double credit = 0;
+  double loss = 0;  // kLoss, instead: nats a token of what was given
+
+  bool is_whole() const { return credit == 1; }
 };
 
 /// For all scorings but kLoss. Compares generated text with the sample's answer. `ended`: the model ended the answer itself, it

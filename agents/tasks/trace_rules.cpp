@@ -34,18 +34,14 @@ int TraceRules::rules() const {
   return count;
 }
 
-TraceRules trace_rules(Rng& rng, int lines, int questions, int values, const TraceExtent& most) {
-  const int steps = std::min(most.steps, lines);
-  const int total = std::clamp(lines * 3 / 4, steps, most.rules);
+TraceRules trace_rules(Rng& rng, std::span<const int> steps, int questions, int values) {
   TraceRules result;
-  result.asked = std::clamp(questions, 1, total / steps);
   int place = 0;
-  for (int left = total; left > 0;) {
-    const int length = std::min(left, steps);
+  for (const int length : steps) {
     result.chains.push_back(chain_of(rng, place, length, values));
     place += length;
-    left -= length;
   }
+  result.asked = std::clamp(questions, 1, static_cast<int>(result.chains.size()));
   return result;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "agents/tasks/rng.h"
@@ -17,21 +18,15 @@ struct TraceRule {
 
 inline constexpr int kTraceEnd = -1;
 
-/// Chains of rules over different places. `asked` of them have `steps` rules; the rest is distraction.
+/// Chains of rules over different places. The first `asked` of them are asked for; the rest is distraction.
 struct TraceRules {
   std::vector<std::vector<TraceRule>> chains;
   int asked = 0;
   int rules() const;
 };
 
-/// What a trace may have at most.
-struct TraceExtent {
-  int steps = 64;
-  int rules = 250;
-};
-
-/// As many rules and steps as fit a document of `lines` lines; fewer steps than `most` only where fewer lines fit. At most
-/// `questions` chains are to be asked for. Values are indices below `values`.
-TraceRules trace_rules(Rng& rng, int lines, int questions, int values, const TraceExtent& most = {});
+/// Chains of as many rules as `steps` says of each, at least one chain. At most `questions` chains are asked for, at least one.
+/// Values are indices below `values`.
+TraceRules trace_rules(Rng& rng, std::span<const int> steps, int questions, int values);
 
 }  // namespace sluice

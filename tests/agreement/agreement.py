@@ -5,8 +5,8 @@
 
 Files are what `sluice eval FLOW ... --json FILE` writes. The truth is the mean over tasks of accuracies and of what is kept of
 texts. A judge is each task's `accuracy`, their mean and the `score` or, where it was asked for none, each figure of its traces.
-Choices were made on flows of `vortex/`, some with those of `others/` in view; those of `fresh/` had no part in any. Intervals are 95%, by the
-bootstrap over flows. README.md has the commands.
+Choices were made on flows of `vortex/`, some with those of `others/` and `fresh/` in view; those of `held/` had no part in any.
+Intervals are 95%, by the bootstrap over flows. README.md has the commands.
 """
 import argparse
 import json
@@ -14,7 +14,7 @@ import random
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SETS = {name: {path.stem for path in (HERE / name).glob("*.lua")} for name in ("vortex", "others", "fresh")}
+SETS = {name: {path.stem for path in (HERE / name).glob("*.lua")} for name in ("vortex", "others", "fresh", "held")}
 
 
 def ranks(values):

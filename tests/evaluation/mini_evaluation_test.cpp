@@ -89,14 +89,14 @@ TEST_F(MiniEvaluation, ReportsSpeedPagesAndMass) {
 TEST_F(MiniEvaluation, SameSeedGivesTheSameScores) {
   Suite suite = parse_suite(R"([{"task": "salad", "tokens": 512, "samples": 16, "threshold": 0}])", "salad");
   if (kLooksForRaces) suite.stages[0].tasks[0].samples = 4;
-  const auto matched = [&](const std::string& seed) {
+  const auto shares_of = [&](const std::string& seed) {
     std::vector<double> shares;
-    for (const FlowReport& flow : evaluate(suite, {"random", "h2o"}, seed).flows) shares.push_back(flow.tasks.at(0).matched);
+    for (const FlowReport& flow : evaluate(suite, {"random", "h2o"}, seed).flows) shares.push_back(flow.tasks.at(0).accuracy);
     return shares;
   };
-  const std::vector<double> first = matched("again");
-  EXPECT_EQ(first, matched("again"));
-  EXPECT_NE(first, matched("other")) << "other questions, other answers";
+  const std::vector<double> first = shares_of("again");
+  EXPECT_EQ(first, shares_of("again"));
+  EXPECT_NE(first, shares_of("other")) << "other questions, other answers";
 }
 
 TEST_F(MiniEvaluation, GenerationsOfAProblemAreSampledApart) {

@@ -11,6 +11,8 @@
 namespace sluice::test {
 namespace {
 
+double right_of_eight(std::mt19937& random, double p) { return std::binomial_distribution<int>(8, p)(random); }
+
 TEST(Wilson, AgreesWithPublishedValues) {
   // Newcombe (1998), Statistics in Medicine 17, table I, method 3.
   struct Row {
@@ -43,10 +45,10 @@ TEST(Wilson, BoundsSolveTheScoreEquation) {
 TEST(DesignEffect, IsOneForIndependentAndTheSizeForIdenticalSamples) {
   std::mt19937 random(3);
   std::vector<Cluster> independent;
-  for (int i = 0; i < 20000; ++i) independent.push_back({std::binomial_distribution<int>(8, 0.7)(random), 8});
+  for (int i = 0; i < 20000; ++i) independent.push_back({right_of_eight(random, 0.7), 8});
   EXPECT_NEAR(design_effect(independent), 1, 0.05);
   std::vector<Cluster> identical;
-  for (int i = 0; i < 1000; ++i) identical.push_back({random() % 10 < 7 ? 8 : 0, 8});
+  for (int i = 0; i < 1000; ++i) identical.push_back({random() % 10 < 7 ? 8.0 : 0.0, 8});
   EXPECT_NEAR(design_effect(identical), 8, 1e-9);
   EXPECT_EQ(design_effect(std::vector<Cluster>{{3, 8}}), 1) << "one document tells nothing about its likeness";
   EXPECT_EQ(design_effect(std::vector<Cluster>{{8, 8}, {8, 8}}), 1);
@@ -61,12 +63,28 @@ TEST(ClusteredWilson, CoversTheTruthInNinetyFiveOfAHundredRuns) {
     for (int i = 0; i < 40; ++i) {
       // Documents differ: their own accuracy is 0.5 or 0.9, 0.7 on average.
       const double p = random() % 2 == 0 ? 0.5 : 0.9;
-      clusters.push_back({std::binomial_distribution<int>(8, p)(random), 8});
+      clusters.push_back({right_of_eight(random, p), 8});
     }
     const Interval interval = clustered_wilson(clusters);
     covered += interval.low <= 0.7 && 0.7 <= interval.high;
   }
   EXPECT_NEAR(static_cast<double>(covered) / kRuns, 0.95, 0.025);
+}
+
+TEST(ClusteredWilson, IsWideWhereAnswersHaveAShareOfTheirCredit) {
+  std::mt19937 random(11);
+  int covered = 0;
+  constexpr int kRuns = 1000;
+  for (int run = 0; run < kRuns; ++run) {
+    std::vector<Cluster> clusters(16);
+    for (Cluster& cluster : clusters) {
+      const double p = random() % 2 == 0 ? 0.5 : 0.9;
+      for (; cluster.samples < 3; ++cluster.samples) cluster.credit += right_of_eight(random, p) / 8;
+    }
+    const Interval interval = clustered_wilson(clusters);
+    covered += interval.low <= 0.7 && 0.7 <= interval.high;
+  }
+  EXPECT_GE(static_cast<double>(covered) / kRuns, 0.95);
 }
 
 TEST(PooledWilson, DoesNotTakeTheDifferenceOfTasksForLikenessOfSamples) {
@@ -84,8 +102,8 @@ TEST(PooledWilson, CoversTheTruthWhereTasksHaveDifferentDesignEffects) {
   for (int run = 0; run < kRuns; ++run) {
     std::vector<std::vector<Cluster>> tasks(2);
     for (int i = 0; i < 60; ++i) {
-      tasks[0].push_back({random() % 10 < 7 ? 8 : 0, 8});  // a document is understood or not
-      tasks[1].push_back({std::binomial_distribution<int>(8, 0.7)(random), 8});
+      tasks[0].push_back({random() % 10 < 7 ? 8.0 : 0.0, 8});  // a document is understood or not
+      tasks[1].push_back({right_of_eight(random, 0.7), 8});
     }
     const Interval interval = pooled_wilson(tasks);
     covered += interval.low <= 0.7 && 0.7 <= interval.high;

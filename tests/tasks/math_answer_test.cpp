@@ -88,9 +88,9 @@ TEST(Score, BoxedComparesAsMathematics) {
   sample.answer = "1/2";
   sample.scoring = Scoring::kBoxed;
   sample.must_end = false;
-  EXPECT_TRUE(score(sample, "Therefore \\boxed{\\frac{1}{2}}", false).correct);
-  EXPECT_FALSE(score(sample, "Therefore 1/2", true).correct) << "not boxed";
-  EXPECT_FALSE(score(sample, "\\boxed{1/2} no, \\boxed{2}", true).correct);
+  EXPECT_TRUE(score(sample, "Therefore \\boxed{\\frac{1}{2}}", false).is_whole());
+  EXPECT_FALSE(score(sample, "Therefore 1/2", true).is_whole()) << "not boxed";
+  EXPECT_FALSE(score(sample, "\\boxed{1/2} no, \\boxed{2}", true).is_whole());
 }
 
 }  // namespace

@@ -152,8 +152,8 @@ TEST_P(EveryTask, EnglishAnswerScoresAsCorrectHoweverItIsSpelled) {
   const Sample sample = generate(task(), english(), rng, 1024);
   std::string spelled = " ";
   for (const char c : sample.answer) spelled += c == ' ' && GetParam() != "trace" ? std::string(", ") : std::string(1, c);
-  EXPECT_TRUE(score(sample, spelled + "." + sample.stop + " And that is all.", false).correct) << spelled;
-  EXPECT_FALSE(score(sample, " I cannot tell.", true).correct);
+  EXPECT_TRUE(score(sample, spelled + "." + sample.stop + " And that is all.", false).is_whole()) << spelled;
+  EXPECT_FALSE(score(sample, " I cannot tell.", true).is_whole());
 }
 
 TEST_P(EveryTask, SameSeedGivesTheSameSampleAndOtherSeedsOthers) {
@@ -255,23 +255,44 @@ TEST(Needles, LieUniformlyOverTheDocument) {
   EXPECT_LT(chi, 27.9);
 }
 
-TEST(Trace, HasMoreStepsInLongerTexts) {
+TEST(Trace, AsksForLongAndShortOnesOfMoreStepsInLongerTexts) {
+  struct Row {
+    int tokens;
+    std::multiset<size_t> steps;
+  };
   const CountingTokenizer tokenizer;
-  for (const auto& [tokens, steps] : {std::pair{1024, 16}, {2048, 16}, {4096, 32}, {8192, 48}, {16384, 48}}) {
+  for (const Row& row :
+       {Row{128, {14}}, {512, {24, 8, 6}}, {1024, {24, 8, 6}}, {2048, {32, 8, 6}}, {4096, {64, 16, 8}}, {16384, {64, 16, 8}}}) {
     Rng rng(Seed::parse("trace"), "long");
-    const Sample sample = generate(find_task("trace"), {tokenizer, &mini_vocabulary()}, rng, tokens);
-    EXPECT_EQ(words_of(sample.answer).size(), static_cast<size_t>(steps) * 8) << tokens;
+    std::multiset<size_t> steps;
+    for (const Sample& sample : find_task("trace").generate({tokenizer, &mini_vocabulary()}, rng, row.tokens, 3)) {
+      steps.insert(words_of(sample.answer).size() / 8);
+    }
+    EXPECT_EQ(steps, row.steps) << row.tokens;
   }
+}
+
+TEST(Trace, AsksOneQuestionOfAnyLength) {
+  const CountingTokenizer tokenizer;
+  std::set<size_t> steps;
+  for (int i = 0; i < 40; ++i) {
+    Rng rng(Seed::parse("trace"), std::to_string(i));
+    steps.insert(words_of(generate(find_task("trace"), {tokenizer, &mini_vocabulary()}, rng, 2048).answer).size() / 8);
+  }
+  EXPECT_EQ(steps, (std::set<size_t>{6, 8, 32}));
 }
 
 TEST(Trace, MostStepsRecallEarlierOutput) {
   const CountingTokenizer tokenizer;
   Rng rng(Seed::parse("trace"), "recall");
-  const auto words = words_of(generate(find_task("trace"), {tokenizer, &mini_vocabulary()}, rng, 2048).answer);
   int recalls = 0;
-  for (size_t step = 0; step < words.size(); step += 8) recalls += words[step + 1] != words[step + 3];
-  EXPECT_GT(recalls, 8);
-  EXPECT_LT(recalls, 16);
+  int steps = 0;
+  for (const Sample& sample : find_task("trace").generate({tokenizer, &mini_vocabulary()}, rng, 2048, 3)) {
+    const auto words = words_of(sample.answer);
+    for (size_t step = 0; step < words.size(); step += 8, ++steps) recalls += words[step + 1] != words[step + 3];
+  }
+  EXPECT_GT(recalls, steps / 2);
+  EXPECT_LT(recalls, steps);
 }
 
 TEST(Salad, LayoutKeepsItsPromises) {

@@ -12,7 +12,7 @@ function lostCell(task: Task): HTMLElement {
     return element('td', { class: 'number', title: 'nats a token of text above dense attention' }, measuredText('loss', loss));
   }
   const lost = task.lost !== undefined && task.gained !== undefined ? `−${task.lost} +${task.gained}` : '–';
-  return element('td', { class: 'number', title: 'questions that only dense attention, and that only the flow answered' }, lost);
+  return element('td', { class: 'number', title: 'questions that dense attention, and that the flow answered better' }, lost);
 }
 
 function taskRow(task: Task): HTMLElement {
