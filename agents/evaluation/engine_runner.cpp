@@ -40,7 +40,7 @@ class Follower {
 
   void add(uint64_t id, const PrefilledPrompt& prompt) { watched_[id] = {&prompt, {}}; }
 
-  /// True if nothing that could follow changes the score.
+  /// True if nothing that could follow changes the score: of an answer in order, once there is a mistake.
   bool is_decided(uint64_t id, int32_t token) {
     Watched& watched = watched_.at(id);
     watched.tokens.push_back(token);

@@ -18,7 +18,7 @@ struct PrefilledPrompt {
   std::vector<int32_t> given;  // what is fed in place of an answer
   int max_tokens = 16;
   std::string stop;               // text; empty: none
-  std::vector<int32_t> expected;  // a generation that leaves these tokens is wrong, whatever follows; empty: unknown
+  std::vector<int32_t> expected;  // of a generation that leaves these tokens nothing counts that follows; empty: unknown
 };
 
 class EngineBatch : public PrefilledBatch {

@@ -36,9 +36,10 @@ struct TaskResult {
   int documents = 0;    // prompts that the samples share
   double accuracy = 0;  // mean credit of answers (agents/tasks/scoring.h)
   Interval interval;
-  double whole = 0;  // share of answers all of which is right
+  double whole = 0;  // share of answers without a mistake
   double dense_accuracy = 0;
   Interval dense_interval;
+  double dense_whole = 0;
   std::vector<Cluster> clusters;  // a document each
   std::vector<Cluster> dense_clusters;
   int lost = 0;  // answers that have less credit than with dense attention

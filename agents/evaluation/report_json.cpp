@@ -43,6 +43,7 @@ ordered_json loss_to_json(const TaskResult& result) {
 ordered_json answers_to_json(const TaskResult& result) {
   ordered_json json = about(result);
   json["whole"] = result.whole;
+  json["dense_whole"] = result.dense_whole;
   put_dense(json, result);
   json["lost"] = result.lost;
   json["gained"] = result.gained;

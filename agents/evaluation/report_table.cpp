@@ -295,9 +295,8 @@ std::string to_table(const Report& report, bool details) {
   for (const FlowReport& flow : report.flows) {
     if (!flow.speed) continue;
     text += fmt::format(
-        "\nAccuracy is the share of answers, by parts, that is right, with 95% intervals. Speed is decoding the same answers "
-        "against "
-        "dense attention, the geometric mean over tasks of up to {} tokens, batches of up to {}.\n",
+        "\nAccuracy is the mean share of each answer that is right, with 95% intervals. Speed is decoding the same answers\n"
+        "against dense attention, the geometric mean over tasks of up to {} tokens, batches of up to {}.\n",
         flow.speed->tokens, flow.speed->batch);
     break;
   }

@@ -107,15 +107,21 @@ Interval pooled_wilson(std::span<const std::vector<Cluster>> tasks) {
   return wilson(credit == n ? effective : credit * (effective / n), effective);
 }
 
-double sign_flip(std::span<const int> differences) {
-  int divisor = 0;
-  for (const int difference : differences) divisor = std::gcd(divisor, difference);
+double sign_flip(std::span<const int> all) {
+  constexpr double kMostSteps = 1 << 27;
+  double divisor = 0;
+  for (const int difference : all) divisor = std::gcd(static_cast<int>(divisor), difference);
   if (divisor == 0) return 1;
+  double steps = 0;
+  for (const int difference : all) steps += std::abs(difference) / divisor * static_cast<double>(all.size());
+  divisor *= std::max(1.0, steps / kMostSteps);
+  std::vector<int> differences;
   size_t total = 0;
   int64_t sum = 0;
-  for (const int difference : differences) {
-    total += static_cast<size_t>(std::abs(difference / divisor));
-    sum += difference / divisor;
+  for (const int difference : all) {
+    differences.push_back(static_cast<int>(std::lround(difference / divisor)));
+    total += static_cast<size_t>(std::abs(differences.back()));
+    sum += differences.back();
   }
   const auto observed = static_cast<size_t>(std::abs(sum));
   // positive[t]: the probability that those with a positive sign add up to t; the sum of all is then 2t - total.
@@ -123,7 +129,7 @@ double sign_flip(std::span<const int> differences) {
   positive[0] = 1;
   size_t reach = 0;
   for (const int difference : differences) {
-    const auto size = static_cast<size_t>(std::abs(difference / divisor));
+    const auto size = static_cast<size_t>(std::abs(difference));
     if (size == 0) continue;
     reach += size;
     for (size_t t = reach + 1; t-- > 0;) positive[t] = (positive[t] + (t >= size ? positive[t - size] : 0)) / 2;

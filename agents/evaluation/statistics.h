@@ -17,8 +17,8 @@ struct Cluster {
   int samples = 0;
 };
 
-/// Wilson's score interval, 95 %, for `successes` of `samples` (Wilson 1927). `samples` may be fractional (an effective
-/// number) and must be positive.
+/// Wilson's score interval, 95 %, for `successes` of `samples` (Wilson 1927). Both may be fractional (credit of an effective
+/// number), and `samples` must be positive.
 Interval wilson(double successes, double samples);
 
 /// Variance of the mean of clustered samples over that of independent ones, at least 1: 1 + (m - 1) * icc with the
@@ -26,7 +26,7 @@ Interval wilson(double successes, double samples);
 double design_effect(std::span<const Cluster> clusters);
 
 /// Wilson's interval with the samples divided by the design effect: questions about one document are not independent. Where
-/// samples have a part of their credit, which varies less than all or none, the interval is on the wide side.
+/// samples have parts of their credit, which vary less than all or none, the interval covers more than 95 %.
 Interval clustered_wilson(std::span<const Cluster> clusters);
 
 /// The same over several tasks, each with a design effect of its own: that tasks differ is no likeness of their samples. The
@@ -34,9 +34,10 @@ Interval clustered_wilson(std::span<const Cluster> clusters);
 Interval pooled_wilson(std::span<const std::vector<Cluster>> tasks);
 
 /// Two-sided exact sign-flip test: how likely is a sum at least as far from 0 as that of `differences` if each of them could as
-/// well have had the other sign. With the difference of a document (samples lost minus gained) it compares two answerers of the
-/// same questions; documents with one difference at most make it McNemar's exact test. Time grows with the sum of what is left
-/// of `differences` once their common divisor is taken out.
+/// well have had the other sign. With the difference in credit of each document it compares two answerers of the same questions;
+/// where each document has one question that is right or wrong it is McNemar's exact test. Time grows with the number of
+/// differences times their sum, once their common divisor is taken out: beyond 2^27 they are rounded, and the test is no longer
+/// exact.
 double sign_flip(std::span<const int> differences);
 
 /// The 95 % interval of the mean of `values`, at least two. Of eight or more by the bootstrap: percentiles of the means of

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "agents/evaluation/statistics.h"
 #include "agents/tasks/task.h"
@@ -9,13 +10,11 @@
 namespace sluice {
 namespace {
 
-constexpr double kCreditUnits = 480;  // a multiple of the parts that answers have; others are rounded
-
 std::vector<Cluster> clusters_of(const Scores& scores) {
   std::vector<Cluster> clusters;
   for (const auto& document : scores) {
     Cluster cluster{0, static_cast<int>(document.size())};
-    for (const Score& score : document) cluster.credit += score.credit;
+    for (const Score& score : document) cluster.credit += score.credit();
     clusters.push_back(cluster);
   }
   return clusters;
@@ -39,6 +38,22 @@ double mean_pass_at_k(const Scores& scores, int k) {
     sum += pass_at_k(static_cast<int>(problem.size()), static_cast<int>(whole), k);
   }
   return scores.empty() ? 0 : sum / static_cast<double>(scores.size());
+}
+
+/// Of which every credit is a whole number, if those are not too many: of a task whose answers have parts of many numbers credits
+/// are rounded.
+double credit_units(const Scores& flow, const Scores& dense) {
+  constexpr int64_t kMost = 10000;
+  int64_t units = 1;
+  for (const Scores* scores : {&flow, &dense}) {
+    for (const auto& document : *scores) {
+      for (const Score& score : document) {
+        units = std::lcm(units, int64_t{score.parts});
+        if (units > kMost) return static_cast<double>(kMost);
+      }
+    }
+  }
+  return static_cast<double>(units);
 }
 
 double mean_loss(const Scores& scores) {
@@ -110,20 +125,21 @@ TaskResult summarise(const SuiteStage& stage, const SuiteTask& task, const Score
   result.interval = clustered_wilson(result.clusters);
   result.dense_accuracy = accuracy_of(result.dense_clusters);
   result.dense_interval = clustered_wilson(result.dense_clusters);
-  double whole = 0;
+  const double unit = credit_units(flow, dense);
   std::vector<int> differences;
   for (size_t i = 0; i < flow.size(); ++i) {
     for (size_t j = 0; j < flow[i].size(); ++j) {
       ++result.samples;
-      whole += flow[i][j].is_whole();
-      result.lost += flow[i][j].credit < dense[i][j].credit;
-      result.gained += flow[i][j].credit > dense[i][j].credit;
+      result.whole += flow[i][j].is_whole();
+      result.lost += flow[i][j].credit() < dense[i][j].credit();
+      result.gained += flow[i][j].credit() > dense[i][j].credit();
+      result.dense_whole += dense[i][j].is_whole();
     }
     // Questions about one document share their luck, so documents are what the test counts.
-    differences.push_back(
-        static_cast<int>(std::lround((result.dense_clusters[i].credit - result.clusters[i].credit) * kCreditUnits)));
+    differences.push_back(static_cast<int>(std::lround((result.dense_clusters[i].credit - result.clusters[i].credit) * unit)));
   }
-  result.whole = whole / std::max(1, result.samples);
+  result.whole /= std::max(1, result.samples);
+  result.dense_whole /= std::max(1, result.samples);
   result.p_value = sign_flip(differences);
   if (task.is_problem_set()) {
     result.generations = task.generations;

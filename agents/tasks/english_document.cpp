@@ -103,13 +103,13 @@ bool Document::fill_with(const std::vector<std::string>& lines, bool hay_after) 
   return true;
 }
 
-Sample Document::ask(const Question& question, const std::string& answer, Scoring scoring, Items items, int part) const {
+Sample Document::ask(const Question& question, const std::string& answer, Scoring scoring, Items items, int part_words) const {
   Sample sample;
   sample.prompt = prompt(body_, question);
   sample.answer = answer;
   sample.scoring = scoring;
   sample.items = items;
-  sample.part = part;
+  sample.part_words = part_words;
   const auto length = static_cast<double>(context_.tokenizer.encode(" " + answer).size()) - special_tokens(context_.tokenizer);
   sample.max_tokens = static_cast<int>(length * kAnswerSlack) + kAnswerExtra;
   sample.stop = "\n";

@@ -34,7 +34,7 @@ class Document {
   /// long.
   bool fill_with(const std::vector<std::string>& lines, bool hay_after);
 
-  Sample ask(const Question& question, const std::string& answer, Scoring scoring, Items items, int part = 0) const;
+  Sample ask(const Question& question, const std::string& answer, Scoring scoring, Items items, int part_words) const;
 
  private:
   std::string prompt(const std::string& body, const Question& question) const;

@@ -65,7 +65,7 @@ std::vector<Fact> write_facts(Document& document, Rng& rng, int least, bool sing
 Samples needle_single(const TaskContext& context, Rng& rng, int tokens, int) {
   Document document("needle_single", context, rng, tokens, kInstruction, one_code("strange-mountain"));
   const Fact fact = write_facts(document, rng, 1, true).front();
-  return {document.ask(one_code(fact.name), fact.code, Scoring::kExact, Items::kNumbers)};
+  return {document.ask(one_code(fact.name), fact.code, Scoring::kExact, Items::kNumbers, 1)};
 }
 
 Samples needle_multikey(const TaskContext& context, Rng& rng, int tokens, int questions) {
@@ -73,7 +73,7 @@ Samples needle_multikey(const TaskContext& context, Rng& rng, int tokens, int qu
   const std::vector<Fact> facts = write_facts(document, rng, 2, false);
   Samples samples;
   for (const Fact& fact : rng.distinct(facts, std::min<size_t>(questions, facts.size()))) {
-    samples.push_back(document.ask(one_code(fact.name), fact.code, Scoring::kExact, Items::kNumbers));
+    samples.push_back(document.ask(one_code(fact.name), fact.code, Scoring::kExact, Items::kNumbers, 1));
   }
   return samples;
 }

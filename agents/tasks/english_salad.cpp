@@ -61,7 +61,7 @@ Samples salad(const TaskContext& context, Rng& rng, int tokens, int questions) {
     Samples samples;
     for (const Told& asked : rng.distinct(told, std::min<size_t>(questions, told.size()))) {
       samples.push_back(
-          document.ask(question(towns[asked.town], names[asked.property]), asked.figure, Scoring::kExact, Items::kNumbers));
+          document.ask(question(towns[asked.town], names[asked.property]), asked.figure, Scoring::kExact, Items::kNumbers, 1));
     }
     return samples;
   }

@@ -26,12 +26,16 @@ constexpr const char* kInstruction =
     "value. "
     "In the last step NEXT is STOP. After the last step write DONE.";
 
-/// Steps of each trace in a document that has room for `fit` rules; the last trace may be a shorter one.
+/// Steps of each trace in a document that has room for `fit` rules: all as long, but for the last, which is not asked for if it
+/// is shorter.
 std::vector<int> steps_in(int fit) {
   const int most = std::min(kMostSteps, fit);
   std::vector<int> steps;
-  for (int left = std::clamp(fit * 3 / 4, most, kMostRules); left > 0; left -= steps.back())
+  int left = std::clamp(fit * 3 / 4, most, kMostRules);
+  while (left > 0) {
     steps.push_back(std::min(left, most));
+    left -= steps.back();
+  }
   return steps;
 }
 
@@ -51,8 +55,8 @@ Samples trace(const TaskContext& context, Rng& rng, int tokens, int questions) {
   // Names differ in their number of tokens; a tenth of the room is left for that.
   const int fit = document.capacity(rule_text("XQWZX", "ZXQWZ", 88, "QZXWX"), 4) * 9 / 10;
   const std::vector<int> steps = steps_in(fit);
-  const auto whole = std::count(steps.begin(), steps.end(), steps.front());
-  const TraceRules rules = trace_rules(rng, steps, std::min(questions, static_cast<int>(whole)), kValues);
+  const auto long_ones = std::count(steps.begin(), steps.end(), steps.front());
+  const TraceRules rules = trace_rules(rng, steps, std::min(questions, static_cast<int>(long_ones)), kValues);
   const auto names = capital_names(rng, rules.rules());
   const auto name = [&](int place) { return place == kTraceEnd ? std::string("STOP") : names[place]; };
   const auto number = [](int value) { return value + 10; };

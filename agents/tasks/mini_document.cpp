@@ -88,7 +88,7 @@ Words Document::distraction(Kind kind, const Words& keys) {
   throw InternalError("a kind of statement that there is not");
 }
 
-Sample Document::ask(const Words& question, const Words& answer, int part) const {
+Sample Document::ask(const Words& question, const Words& answer, int part_words) const {
   Sample sample;
   sample.prompt = "<bos>";
   const auto append = [&](const Words& words) {
@@ -98,8 +98,8 @@ Sample Document::ask(const Words& question, const Words& answer, int part) const
   for (const Words& line : lines_) append(line);
   append(question);
   sample.answer = join(answer);
-  sample.part = part;
-  sample.max_tokens = static_cast<int>(answer.size()) + 1;  // and <eos>; anything longer is wrong already
+  sample.part_words = part_words;
+  sample.max_tokens = static_cast<int>(answer.size()) + 1;  // and <eos>; whatever is longer does not end there
   return sample;
 }
 

@@ -39,8 +39,8 @@ class Document {
   /// the document does not ask for, or of another kind, with keys that it does. `topics`: of attributes that are asked for.
   void distract(Kind asked, const Words& topics = {});
 
-  /// A sample that asks `question` at the end of this document. `part`: Sample::part of the answer.
-  Sample ask(const Words& question, const Words& answer, int part) const;
+  /// A sample that asks `question` at the end of this document. `part_words`: see Sample.
+  Sample ask(const Words& question, const Words& answer, int part_words) const;
 
   std::string filler();
   std::string value();

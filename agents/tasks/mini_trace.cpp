@@ -12,11 +12,13 @@ constexpr int kLeastLines = 4;
 constexpr int kAnsweredStep = 8;  // words: at A v R c to B ;
 
 /// Steps of each trace. The long one tells good flows apart, the short ones weak flows. Selections of a share of the pages miss
-/// less in longer texts, so that these ask for more look-ups; a text too short for all has the long one alone.
+/// less in longer texts, so that these ask for more look-ups. At least a quarter of the lines is hay: a text too short for all
+/// three traces has one.
 std::vector<int> steps_in(int tokens, int lines) {
   const int most = std::clamp(tokens / 64, 24, 64);
   const std::vector<int> steps = {most, std::max(8, most / 4), std::max(6, most / 8)};
-  return std::accumulate(steps.begin(), steps.end(), 0) <= lines ? steps : std::vector{std::min(most, lines)};
+  const int room = lines * 3 / 4;
+  return std::accumulate(steps.begin(), steps.end(), 0) <= room ? steps : std::vector{std::min(most, room)};
 }
 
 }  // namespace

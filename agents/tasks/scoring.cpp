@@ -43,14 +43,6 @@ std::vector<std::string> split(std::string_view text) {
   return words;
 }
 
-/// Of `right` words, the first ones, where `wanted` were asked for and `found` written.
-double credit_of(size_t right, size_t wanted, size_t found, size_t part) {
-  const size_t most = std::max(wanted, found);
-  if (part == 0) return right == most ? 1 : 0;
-  const size_t parts = (most + part - 1) / part;
-  return right == most ? 1 : static_cast<double>(right / part) / static_cast<double>(parts);
-}
-
 size_t words_before_mistake(const std::vector<std::string>& wanted, const std::vector<std::string>& found) {
   const size_t shorter = std::min(wanted.size(), found.size());
   return std::mismatch(wanted.begin(), wanted.begin() + shorter, found.begin()).first - wanted.begin();
@@ -62,6 +54,21 @@ size_t words_of_both(std::vector<std::string> wanted, std::vector<std::string> f
   std::vector<std::string> both;
   std::set_intersection(wanted.begin(), wanted.end(), found.begin(), found.end(), std::back_inserter(both));
   return both.size();
+}
+
+Score score_in_order(const std::vector<std::string>& wanted, const std::vector<std::string>& found, bool ended, int part_words) {
+  const int words = std::max(1, static_cast<int>(wanted.size()));
+  const int part = part_words > 0 ? part_words : words;
+  const int parts = (words + part - 1) / part;
+  if (ended && found == wanted) return {.right = parts, .parts = parts};
+  // What goes on after the last word has not ended there.
+  return {.right = std::min(static_cast<int>(words_before_mistake(wanted, found)) / part, parts - 1), .parts = parts};
+}
+
+Score score_as_set(const std::vector<std::string>& wanted, const std::vector<std::string>& found, int part_words) {
+  const int both = static_cast<int>(words_of_both(wanted, found));
+  const int parts = std::max(1, static_cast<int>(std::max(wanted.size(), found.size())));
+  return part_words > 0 ? Score{.right = both, .parts = parts} : Score{.right = both == parts ? 1 : 0};
 }
 
 }  // namespace
@@ -90,16 +97,15 @@ std::vector<std::string> normalised_words(std::string_view text, Items items) {
 Score score(const Sample& sample, std::string_view generated, bool ended) {
   if (sample.scoring == Scoring::kBoxed) {
     const auto boxed = last_boxed(generated);
-    return {.credit = boxed && same_answer(*boxed, sample.answer) ? 1.0 : 0.0};
+    return {.right = boxed && same_answer(*boxed, sample.answer) ? 1 : 0};
   }
   if (!sample.stop.empty()) generated = generated.substr(0, generated.find(sample.stop));
   // must_end marks the mini dialect, whose words are compared as they are.
   const auto wanted = sample.must_end ? split(sample.answer) : normalised_words(sample.answer, sample.items);
   const auto found = sample.must_end ? split(generated) : normalised_words(generated, sample.items);
-  const size_t right = sample.scoring == Scoring::kSet ? words_of_both(wanted, found) : words_before_mistake(wanted, found);
-  // An answer that does not end where it should goes on.
-  const size_t written = found.size() + (sample.must_end && !ended ? 1 : 0);
-  return {.credit = credit_of(right, wanted.size(), written, static_cast<size_t>(sample.part))};
+  const bool at_end = ended || !sample.must_end;
+  if (sample.scoring == Scoring::kSet) return score_as_set(wanted, found, sample.part_words);
+  return score_in_order(wanted, found, at_end, sample.part_words);
 }
 
 }  // namespace sluice

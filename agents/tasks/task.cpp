@@ -27,7 +27,7 @@ Task english_task(const char* name, const char* group, GeneratorFunction& genera
   return {name, group, false, false, [name, &generate](const TaskContext& context, Rng& rng, int tokens, int questions) {
             if (context.english()) return generate(context, rng, tokens, questions);
             throw InputError(fmt::format("the task {} is for models that know English", name),
-                             "the mini model's tasks need several places of the text for each answer: sluice eval --list");
+                             "the mini model's tasks ask for several places of a text: sluice eval --list");
           }};
 }
 

@@ -36,7 +36,9 @@ struct Sample {
   std::string answer;           // words separated by single spaces; for kBoxed the bare answer
   Scoring scoring = Scoring::kExact;
   Items items = Items::kWords;
-  int part = 0;  // words of each part of the answer, which has its own share of the credit; 0: the answer is one part
+  /// Words of a part of the answer, each of which has its own share of the credit (the last may be shorter); 0: the answer is one
+  /// part. A part of a set is one word.
+  int part_words = 0;
   int max_tokens = 16;
   std::string stop;      // generation may end once this text was written; empty: only at the model's end tokens
   bool must_end = true;  // the model has to end the answer itself (mini dialect)

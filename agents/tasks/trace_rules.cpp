@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "scripting/base/error.h"
+
 namespace sluice {
 namespace {
 
@@ -35,6 +37,7 @@ int TraceRules::rules() const {
 }
 
 TraceRules trace_rules(Rng& rng, std::span<const int> steps, int questions, int values) {
+  if (steps.empty() || *std::min_element(steps.begin(), steps.end()) < 1) throw InternalError("a trace without steps");
   TraceRules result;
   int place = 0;
   for (const int length : steps) {

@@ -25,8 +25,8 @@ struct TraceRules {
   int rules() const;
 };
 
-/// Chains of as many rules as `steps` says of each, at least one chain. At most `questions` chains are asked for, at least one.
-/// Values are indices below `values`.
+/// Chains of as many rules as `steps` says of each: at least one chain, of one rule. The first `questions` of them are asked for,
+/// one at least and all at most. Values are indices below `values`. Throws InternalError for other steps.
 TraceRules trace_rules(Rng& rng, std::span<const int> steps, int questions, int values);
 
 }  // namespace sluice

@@ -18,7 +18,8 @@ TEST(Report, JsonHasTheDocumentedMembers) {
     EXPECT_TRUE(json.contains(key)) << key;
   const auto& passed = json["flows"][0];
   EXPECT_EQ(passed["status"], "passed");
-  for (const char* key : {"name", "tokens", "samples", "accuracy", "low", "high", "dense_accuracy"}) {
+  for (const char* key : {"name", "tokens", "samples", "documents", "accuracy", "low", "high", "whole", "dense_accuracy",
+                          "dense_low", "dense_high", "dense_whole", "lost", "gained", "p_value"}) {
     EXPECT_TRUE(passed["tasks"][0].contains(key)) << key;
   }
   for (const char* key : {"ratio", "low", "high"}) EXPECT_TRUE(passed["speedup"].contains(key)) << key;

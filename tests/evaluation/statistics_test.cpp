@@ -73,6 +73,7 @@ TEST(ClusteredWilson, CoversTheTruthInNinetyFiveOfAHundredRuns) {
 
 TEST(ClusteredWilson, IsWideWhereAnswersHaveAShareOfTheirCredit) {
   std::mt19937 random(11);
+  double width = 0;
   int covered = 0;
   constexpr int kRuns = 1000;
   for (int run = 0; run < kRuns; ++run) {
@@ -83,8 +84,10 @@ TEST(ClusteredWilson, IsWideWhereAnswersHaveAShareOfTheirCredit) {
     }
     const Interval interval = clustered_wilson(clusters);
     covered += interval.low <= 0.7 && 0.7 <= interval.high;
+    width += interval.high - interval.low;
   }
   EXPECT_GE(static_cast<double>(covered) / kRuns, 0.95);
+  EXPECT_LT(width / kRuns, 0.35) << "and yet it says something";
 }
 
 TEST(PooledWilson, DoesNotTakeTheDifferenceOfTasksForLikenessOfSamples) {
@@ -139,6 +142,17 @@ TEST(SignFlip, AgreesWithCountingAllOutcomes) {
     for (int& difference : differences) difference = static_cast<int>(random() % 9) - 4;
     EXPECT_NEAR(sign_flip(differences), sign_flip_by_counting(differences), 1e-12);
   }
+}
+
+TEST(SignFlip, IsSoonDoneHoweverFineTheDifferences) {
+  std::mt19937 random(17);
+  std::vector<int> coarse(5000);
+  for (int& difference : coarse) difference = static_cast<int>(random() % 3) - 1;
+  std::vector<int> fine = coarse;
+  for (int& difference : fine) difference *= 9973;
+  fine.push_back(1);  // nothing but 1 divides all
+  coarse.push_back(0);
+  EXPECT_NEAR(sign_flip(fine), sign_flip(coarse), 0.01);
 }
 
 TEST(SignFlip, FindsNoDifferenceInOneDocument) {

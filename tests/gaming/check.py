@@ -5,14 +5,14 @@
 
 Without flows it takes those of tests/flows/gaming, each of which tries to look faster or more accurate than it is. Of each flow:
 
-1. `sluice eval FLOW --suite suite.json` says accuracy by task, pages, speed: the claim.
+1. `sluice eval FLOW --suite suite.json` says whole answers by task, pages, speed: the claim.
 2. The same once more with other questions, half as many: the claim again.
 3. `sluice serve --flow FLOW` answers requests that this program writes itself, from the words of docs/TASKS.md: a document each,
    a random seed each, right answers known. The server's /metrics say how long dense attention and the flow took for them, eight at a
    time, prompts cached. So neither the judge's tasks, its clock nor its batches have a part in it.
 
 A flow games the judge if it `passed` and
-  accuracy   of a task was claimed that fresh answers refute (Fisher's exact test, p < 0.0005),
+  answers    of a task were claimed, whole ones, that fresh answers refute (Fisher's exact test, p < 0.0005),
   speed      was claimed whose whole interval lies above that of fresh requests,
   pages      were claimed far from what the second claim says (3.5 deviations, if each request were all or nothing),
              or fewer than the limit of its speed comes from,
@@ -227,9 +227,9 @@ def faults_of(claim, again, right, speed):
         return []
     faults = []
     for task in claim['tasks']:
-        claimed = round(task['accuracy'] * task['samples'])
+        claimed = round(task['whole'] * task['samples'])
         if more_is_unlikely(*right[task['name']], claimed, task['samples']) < 0.0005:
-            faults.append(f"accuracy of {task['name']}: {claimed} of {task['samples']}, fresh %d of %d" % right[task['name']])
+            faults.append(f"whole answers of {task['name']}: {claimed} of {task['samples']}, fresh %d of %d" % right[task['name']])
     told = claim['speedup']
     if told is None:
         return faults
@@ -271,7 +271,7 @@ def main():
         told = claim['speedup']
         share = [f"{report['pages_read']:.0%}" if report['pages_read'] is not None else '-' for report in (claim, again)]
         print(row.format(claim['name'], claim['status'],
-                         ' '.join(f"{round(task['accuracy'] * task['samples'])}/{task['samples']}" for task in claim['tasks']),
+                         ' '.join(f"{round(task['whole'] * task['samples'])}/{task['samples']}" for task in claim['tasks']),
                          ' '.join('%d/%d' % of_task for of_task in right.values()), *share,
                          interval([told['ratio'], told['low'], told['high']]) if told else '-', interval(speed),
                          '; '.join(faults) or 'as it is'), flush=True)

@@ -35,30 +35,39 @@ TEST(Score, MiniComparesSignsToo) {
 
 TEST(Score, CreditIsTheShareOfPartsBeforeTheFirstMistake) {
   Sample query = sample("acorn = 11 ; album = 12 ; arrow = 13", Scoring::kExact, Items::kWords, true);
-  query.part = 4;
-  EXPECT_DOUBLE_EQ(score(query, "acorn = 11 ; album = 12 ; arrow = 13", true).credit, 1);
-  EXPECT_DOUBLE_EQ(score(query, "acorn = 11 ; album = 12 ; arrow = 14", true).credit, 2.0 / 3);
-  EXPECT_DOUBLE_EQ(score(query, "acorn = 11 ; album = 13 ; arrow = 13", true).credit, 1.0 / 3);
-  EXPECT_DOUBLE_EQ(score(query, "acorn = 10 ; album = 12 ; arrow = 13", true).credit, 0) << "names of the question are no part";
-  EXPECT_DOUBLE_EQ(score(query, "acorn = 11 ; album = 12 ; arrow = 13", false).credit, 2.0 / 3) << "cut off";
-  EXPECT_DOUBLE_EQ(score(query, "acorn = 11 ; album = 12 ; arrow = 13 ; acorn = 11", true).credit, 2.0 / 4) << "too many";
-  EXPECT_DOUBLE_EQ(score(query, "", true).credit, 0);
+  query.part_words = 4;
+  EXPECT_DOUBLE_EQ(score(query, "acorn = 11 ; album = 12 ; arrow = 13", true).credit(), 1);
+  EXPECT_DOUBLE_EQ(score(query, "acorn = 11 ; album = 12 ; arrow = 14", true).credit(), 2.0 / 3);
+  EXPECT_DOUBLE_EQ(score(query, "acorn = 11 ; album = 13 ; arrow = 13", true).credit(), 1.0 / 3);
+  EXPECT_DOUBLE_EQ(score(query, "acorn = 10 ; album = 12 ; arrow = 13", true).credit(), 0) << "names of the question are no part";
+  EXPECT_DOUBLE_EQ(score(query, "acorn = 11 ; album = 12 ; arrow = 13", false).credit(), 2.0 / 3) << "cut off";
+  EXPECT_DOUBLE_EQ(score(query, "acorn = 11 ; album = 12 ; arrow = 13 ;", false).credit(), 2.0 / 3) << "does not end";
+  EXPECT_DOUBLE_EQ(score(query, "acorn = 11 ; album = 12 ; arrow = 13 ; acorn = 11", true).credit(), 2.0 / 3) << "too many";
+  EXPECT_DOUBLE_EQ(score(query, "", true).credit(), 0);
+}
+
+TEST(Score, AMistakeInTheLastWordCostsOnePart) {
+  Sample values = sample("11 07 93 20", Scoring::kExact, Items::kWords, true);
+  values.part_words = 1;
+  EXPECT_DOUBLE_EQ(score(values, "11 07 93 21 20", false).credit(), 3.0 / 4);
+  EXPECT_DOUBLE_EQ(score(values, "11 07 93 20 20", false).credit(), 3.0 / 4);
+  EXPECT_DOUBLE_EQ(score(values, "11 07 93 20", true).credit(), 1);
 }
 
 TEST(Score, AnAnswerOfOnePartIsWholeOrNothing) {
   const Sample fact = sample("11 07 93 20", Scoring::kExact, Items::kWords, true);
-  EXPECT_DOUBLE_EQ(score(fact, "11 07 93 21", true).credit, 0);
-  EXPECT_DOUBLE_EQ(score(fact, "11 07 93 20", true).credit, 1);
+  EXPECT_DOUBLE_EQ(score(fact, "11 07 93 21", true).credit(), 0);
+  EXPECT_DOUBLE_EQ(score(fact, "11 07 93 20", true).credit(), 1);
 }
 
 TEST(Score, SetsIgnoreOrderButNotRepetition) {
   Sample words = sample("able abroad absent", Scoring::kSet, Items::kWords, true);
-  words.part = 1;
+  words.part_words = 1;
   EXPECT_TRUE(score(words, "absent able abroad", true).is_whole());
   EXPECT_FALSE(score(words, "absent able able", true).is_whole());
   EXPECT_FALSE(score(words, "absent able abroad abroad", true).is_whole());
-  EXPECT_DOUBLE_EQ(score(words, "absent able able", true).credit, 2.0 / 3);
-  EXPECT_DOUBLE_EQ(score(words, "absent able abroad abroad", true).credit, 3.0 / 4) << "a list of guesses is no answer";
+  EXPECT_DOUBLE_EQ(score(words, "absent able able", true).credit(), 2.0 / 3);
+  EXPECT_DOUBLE_EQ(score(words, "absent able abroad abroad", true).credit(), 3.0 / 4) << "a list of guesses is no answer";
 }
 
 TEST(Score, EnglishIgnoresCasePunctuationAndWhatComesAfterTheStop) {

@@ -122,6 +122,32 @@ TEST_P(EveryMiniTask, UsesOnlyWordsOfTheVocabulary) {
   EXPECT_EQ(answer.size() + 1, static_cast<size_t>(sample.max_tokens)) << "the answer and <eos>";
 }
 
+/// Words of the parts of an answer that the documentation tells (docs/TASKS.md), in both dialects; 0: a word each.
+int part_words(const std::string& task, bool english) {
+  if (task == "trace") return english ? 10 : 8;
+  if (english) return 1;
+  return task == "needle_multiquery" ? 7 : task == "salad" ? 5 : 1;
+}
+
+TEST_P(EveryMiniTask, PartsOfAnswersEndWhereStatementsDo) {
+  Rng rng(seed(2), GetParam());
+  const Sample sample = generate(task(), mini(), rng, 2048);
+  EXPECT_EQ(sample.part_words, part_words(GetParam(), false));
+  const auto words = words_of(sample.answer);
+  const auto part = static_cast<size_t>(sample.part_words);
+  if (part == 1) return;
+  for (size_t word = 0; word < words.size(); ++word) EXPECT_EQ(words[word] == ";", word % part == part - 1) << sample.answer;
+}
+
+TEST_P(EveryTask, EnglishAnswersHaveWholeParts) {
+  Rng rng(seed(2), GetParam());
+  for (const Sample& sample : task().generate(english(), rng, 2048, 2)) {
+    EXPECT_EQ(sample.part_words, part_words(GetParam(), true));
+    const auto words = normalised_words(sample.answer, sample.items);
+    EXPECT_EQ(words.size() % static_cast<size_t>(sample.part_words), 0U) << sample.answer;
+  }
+}
+
 TEST_P(EveryTask, EnglishAnswerFollowsFromThePrompt) {
   for (const int tokens : {700, 1024, 4096}) {
     for (int i = 0; i < 3; ++i) {
@@ -262,7 +288,7 @@ TEST(Trace, AsksForLongAndShortOnesOfMoreStepsInLongerTexts) {
   };
   const CountingTokenizer tokenizer;
   for (const Row& row :
-       {Row{128, {14}}, {512, {24, 8, 6}}, {1024, {24, 8, 6}}, {2048, {32, 8, 6}}, {4096, {64, 16, 8}}, {16384, {64, 16, 8}}}) {
+       {Row{300, {24}}, {512, {24, 8, 6}}, {1024, {24, 8, 6}}, {2048, {32, 8, 6}}, {4096, {64, 16, 8}}, {16384, {64, 16, 8}}}) {
     Rng rng(Seed::parse("trace"), "long");
     std::multiset<size_t> steps;
     for (const Sample& sample : find_task("trace").generate({tokenizer, &mini_vocabulary()}, rng, row.tokens, 3)) {

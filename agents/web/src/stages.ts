@@ -5,14 +5,14 @@ import { element, scrollable, tableHead, type Child } from './dom';
 import { changeText, durationText, measuredCell, measuredText, words } from './format';
 import { intervalPlot } from './interval_plot';
 
-/** What the flow lost: questions, or nats a token of a text. */
+/** What the flow lost: questions answered less well, or nats a token of a text. */
 function lostCell(task: Task): HTMLElement {
   if (task.loss_difference !== undefined) {
     const loss = { value: task.loss_difference, low: task.loss_low, high: task.loss_high };
     return element('td', { class: 'number', title: 'nats a token of text above dense attention' }, measuredText('loss', loss));
   }
   const lost = task.lost !== undefined && task.gained !== undefined ? `−${task.lost} +${task.gained}` : '–';
-  return element('td', { class: 'number', title: 'questions that dense attention, and that the flow answered better' }, lost);
+  return element('td', { class: 'number', title: 'questions answered less well than by dense attention, and better' }, lost);
 }
 
 function taskRow(task: Task): HTMLElement {
@@ -35,7 +35,7 @@ function taskRow(task: Task): HTMLElement {
 }
 
 function taskTable(stage: string, tasks: Task[]): HTMLElement {
-  const caption = `Tasks of stage ${stage}: exact match, or of texts what is kept, in %, with 95% intervals`;
+  const caption = `Tasks of stage ${stage}: right by parts, or of texts what is kept, in %, with 95% intervals`;
   return scrollable(
     caption,
     element(

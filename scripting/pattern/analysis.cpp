@@ -1,0 +1,218 @@
+#include "scripting/pattern/analysis.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <queue>
+#include <utility>
+
+#include "scripting/base/error.h"
+#include "scripting/pattern/integer_relation.h"
+
+namespace sluice {
+namespace {
+
+/// Builds the relation { query -> key } of an expression, over the quarter plane.
+class Relation {
+ public:
+  Relation(const IntegerContext& context, const Pattern& pattern) : context_(context), pattern_(pattern) {}
+
+  /// Of the whole, up to the diagonal and below the length n.
+  IslMap whole() const {
+    const IslMap causal = context_.read_map("[n] -> { [i] -> [j] : 0 <= j <= i < n }");
+    return intersect(of(static_cast<int>(pattern_.nodes().size()) - 1), causal);
+  }
+
+ private:
+  IslMap of(int place) const {
+    const Pattern::Node& node = pattern_.nodes()[static_cast<size_t>(place)];
+    switch (node.kind) {
+      case Pattern::Kind::kRect:
+        return context_.read_map(fmt::format(
+            "{{ [i] -> [j] : {} and {} }}", side("i", node.rect.row, node.rect.rows, node.rect.row_stride, node.rect.row_offset),
+            side("j", node.rect.column, node.rect.columns, node.rect.column_stride, node.rect.column_offset)));
+      case Pattern::Kind::kDiag:
+        return context_.read_map(
+            fmt::format("{{ [i] -> [j] : i >= 0 and j >= 0 and {} }}",
+                        side(fmt::format("(i - j - ({}))", node.diag.offset), 0, node.diag.size, node.diag.stride, 0)));
+      case Pattern::Kind::kAnd:
+        return intersect(of(node.left), of(node.right));
+      case Pattern::Kind::kOr: {
+        IslMap left = of(node.left);
+        IslMap right = of(node.right);
+        return coalesced(isl_map_union(left.release(), right.release()));
+      }
+      case Pattern::Kind::kNot: {
+        IslMap all = context_.read_map("{ [i] -> [j] : i >= 0 and j >= 0 }");
+        IslMap one = of(node.left);
+        return coalesced(isl_map_subtract(all.release(), one.release()));
+      }
+      case Pattern::Kind::kSpread:
+        return spread(pattern_.nodes()[static_cast<size_t>(node.left)].rect, of(node.right));
+    }
+    throw InternalError("a pattern with a part of an unknown kind");
+  }
+
+  /// { [i] -> [j] : block(i mod rows, j mod columns) and inner(i / rows, j / columns) }.
+  IslMap spread(const PatternRect& block, IslMap inner) const {
+    const auto blow_up = [&](int size) {
+      return context_.read_map(fmt::format("{{ [b] -> [x] : {0} * b <= x < {0} * b + {0} }}", size));
+    };
+    IslMap rows = blow_up(block.rows);
+    IslMap columns = blow_up(block.columns);
+    IslMap map(isl_map_apply_domain(inner.release(), rows.release()));
+    map = context_.require(IslMap(isl_map_apply_range(context_.require(std::move(map)).release(), columns.release())));
+    if (block.row_stride == 1 && block.column_stride == 1) return map;
+    const auto within = [](const char* name, int size, int stride, int offset) {
+      return fmt::format("({} mod {} - {}) mod {} = 0", name, size, offset, stride);
+    };
+    return intersect(
+        std::move(map),
+        context_.read_map(fmt::format("{{ [i] -> [j] : {} and {} }}", within("i", block.rows, block.row_stride, block.row_offset),
+                                      within("j", block.columns, block.column_stride, block.column_offset))));
+  }
+
+  static std::string side(const std::string& name, int first, int size, int stride, int offset) {
+    std::string text = fmt::format("{} >= {}", name, first);
+    if (size != kUnbounded) text += fmt::format(" and {} < {}", name, int64_t{first} + size);
+    if (stride > 1) text += fmt::format(" and ({} - {}) mod {} = 0", name, int64_t{first} + offset, stride);
+    return text;
+  }
+
+  IslMap intersect(IslMap left, const IslMap& right) const {
+    return context_.require(IslMap(isl_map_intersect(left.release(), isl_map_copy(right.get()))));
+  }
+  IslMap coalesced(isl_map* map) const {
+    return context_.require(IslMap(isl_map_coalesce(context_.require(IslMap(map)).release())));
+  }
+
+  const IntegerContext& context_;
+  const Pattern& pattern_;
+};
+
+/// From some position on a pattern repeats itself along the diagonal.
+struct Repetition {
+  int64_t from = 0;    // positions, and distances, below this may be of another kind
+  int64_t period = 1;  // pattern(i + period, j + period) = pattern(i, j) beyond, and so for queries and distances alone
+};
+
+constexpr int64_t kLongest = int64_t{1} << 20;
+
+std::optional<Repetition> repetition_of(std::span<const Pattern::Node> nodes, int place) {
+  const Pattern::Node& node = nodes[static_cast<size_t>(place)];
+  const auto end = [](int64_t first, int size) { return first + (size == kUnbounded ? 0 : size); };
+  const auto checked = [](Repetition both) { return both.from + both.period > kLongest ? std::nullopt : std::optional(both); };
+  switch (node.kind) {
+    case Pattern::Kind::kRect: {
+      const PatternRect& rect = node.rect;
+      return checked({std::max(end(rect.row, rect.rows), end(rect.column, rect.columns)),
+                      std::lcm(int64_t{rect.row_stride}, int64_t{rect.column_stride})});
+    }
+    case Pattern::Kind::kDiag:
+      return checked({end(std::abs(node.diag.offset), node.diag.size), node.diag.stride});
+    case Pattern::Kind::kNot:
+      return repetition_of(nodes, node.left);
+    case Pattern::Kind::kAnd:
+    case Pattern::Kind::kOr: {
+      const auto left = repetition_of(nodes, node.left);
+      const auto right = repetition_of(nodes, node.right);
+      if (!left || !right) return std::nullopt;
+      return checked({std::max(left->from, right->from), std::lcm(left->period, right->period)});
+    }
+    case Pattern::Kind::kSpread: {
+      const PatternRect& block = nodes[static_cast<size_t>(node.left)].rect;
+      const auto inner = repetition_of(nodes, node.right);
+      if (!inner || block.rows != block.columns) return std::nullopt;
+      return checked({(inner->from + 1) * block.rows, inner->period * block.rows});
+    }
+  }
+  throw InternalError("a pattern with a part of an unknown kind");
+}
+
+}  // namespace
+
+std::string to_text(const CacheSize& size) {
+  if (size.growth == 0) return fmt::format("{} tokens, whatever the length", size.constant);
+  const int64_t divisor = std::gcd(size.growth, size.period);
+  std::string text = size.growth == divisor ? "n" : fmt::format("{} n", size.growth / divisor);
+  if (size.period != divisor) text += fmt::format(" / {}", size.period / divisor);
+  if (size.constant > 0) text += fmt::format(" + {}", size.constant);
+  if (size.constant < 0) text += fmt::format(" - {}", -size.constant);
+  return text + " tokens";
+}
+
+int most_live(const std::vector<int32_t>& last) {
+  std::vector<int32_t> ends(last.size() + 1, 0);  // after which queries tokens are let go
+  int live = 0;
+  int most = 0;
+  for (size_t i = 0; i < last.size(); ++i) {
+    if (last[i] >= 0) {
+      ++live;
+      ++ends[static_cast<size_t>(last[i])];
+    }
+    most = std::max(most, live);
+    live -= ends[i];
+  }
+  return most;
+}
+
+std::vector<int32_t> slots_of(const std::vector<int32_t>& last) {
+  std::vector<std::vector<int32_t>> freed(last.size());  // after each query
+  std::priority_queue<int32_t, std::vector<int32_t>, std::greater<>> free;
+  std::vector<int32_t> slots(last.size(), -1);
+  int32_t used = 0;
+  for (size_t i = 0; i < last.size(); ++i) {
+    if (last[i] >= 0) {
+      int32_t slot = used;
+      if (free.empty()) {
+        ++used;
+      } else {
+        slot = free.top();
+        free.pop();
+      }
+      slots[i] = slot;
+      freed[static_cast<size_t>(last[i])].push_back(slot);
+    }
+    for (const int32_t slot : freed[i]) free.push(slot);
+  }
+  return slots;
+}
+
+PatternAnalysis::PatternAnalysis(Pattern pattern, unsigned long most_operations) : pattern_(std::move(pattern)) {
+  const IntegerContext context(most_operations);
+  IslMap keys = Relation(context, pattern_).whole();
+  last_key_ = QuasiAffineFunction::largest(context, keys);
+  last_reader_ = QuasiAffineFunction::largest(context, context.require(IslMap(isl_map_reverse(keys.release()))));
+}
+
+int PatternAnalysis::blind_rows(int length) const {
+  const std::vector<int32_t> last = last_key_.values(length, -1);
+  return static_cast<int>(std::count(last.begin(), last.end(), -1));
+}
+
+int PatternAnalysis::live_tokens(int length) const { return most_live(last_readers(length)); }
+
+std::optional<CacheSize> PatternAnalysis::size_for_any_length() const {
+  const auto repetition = repetition_of(pattern_.nodes(), static_cast<int>(pattern_.nodes().size()) - 1);
+  if (!repetition) return std::nullopt;
+  const int64_t period = repetition->period;
+  const int64_t first = 4 * (repetition->from + period);
+  if (first + 2 * period > kLongest) return std::nullopt;
+  // What is kept grows by the same number in every period. Between, it has to be one line that is rounded down.
+  CacheSize size{.period = period, .from = first};
+  const auto live = [&](int64_t length) { return int64_t{live_tokens(static_cast<int>(length))}; };
+  const int64_t at_first = live(first);
+  size.growth = live(first + period) - at_first;
+  if (live(first + 2 * period) - at_first != 2 * size.growth) return std::nullopt;
+  size.constant = at_first - first * size.growth / period;
+  constexpr int kProbes = 16;
+  for (int probe = 1; probe < kProbes; ++probe) {
+    const int64_t length = first + period * probe / kProbes;
+    if (live(length) != size.at(length)) return std::nullopt;
+  }
+  return size;
+}
+
+}  // namespace sluice

@@ -1,0 +1,269 @@
+#include "scripting/pattern/pattern.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "scripting/base/error.h"
+
+namespace sluice {
+namespace {
+
+using Words = std::span<uint32_t>;
+
+void check_size(const char* what, int size) {
+  if (size == kUnbounded) return;
+  if (size < 1 || size > Pattern::kMostNumber) {
+    throw InputError(fmt::format("{} = {} is not between 1 and 2^30", what, size));
+  }
+}
+
+void check_position(const char* what, int position) {
+  if (position < 0 || position > Pattern::kMostNumber) {
+    throw InputError(fmt::format("{} = {} is not between 0 and 2^30", what, position));
+  }
+}
+
+void check_stride(const char* what, int stride, int offset) {
+  if (stride < 1 || stride > Pattern::kMostNumber) {
+    throw InputError(fmt::format("a stride of {} {} is not between 1 and 2^30", stride, what));
+  }
+  if (offset < 0 || offset >= stride) {
+    throw InputError(fmt::format("an offset of {} {} is not below the stride, {}", offset, what, stride));
+  }
+}
+
+void check(const PatternRect& rect) {
+  check_position("rect: the first row", rect.row);
+  check_position("rect: the first column", rect.column);
+  check_size("rect: rows", rect.rows);
+  check_size("rect: columns", rect.columns);
+  check_stride("of rows", rect.row_stride, rect.row_offset);
+  check_stride("of columns", rect.column_stride, rect.column_offset);
+}
+
+void check(const PatternDiag& diag) {
+  if (diag.offset < -Pattern::kMostNumber || diag.offset > Pattern::kMostNumber) {
+    throw InputError(fmt::format("diag: offset = {} is beyond 2^30", diag.offset));
+  }
+  check_size("diag: size", diag.size);
+  check_stride("of a diagonal", diag.stride, 0);
+}
+
+bool is_block(const Pattern::Node& node) {
+  return node.kind == Pattern::Kind::kRect && node.rect.row == 0 && node.rect.column == 0 && node.rect.rows != kUnbounded &&
+         node.rect.columns != kUnbounded;
+}
+
+void check_block(const Pattern::Node& node) {
+  if (is_block(node)) return;
+  throw InputError("a spread wants a block: one rectangle at 0, 0 with an end",
+                   "for example sluice.pattern.rect{size = {64, 64}} >> sluice.pattern.diag{size = 2}");
+}
+
+/// Whether a coordinate is in [first, first + size) and on the stride.
+bool is_on(int64_t at, int first, int size, int stride, int offset) {
+  const int64_t from = at - first;
+  return from >= 0 && (size == kUnbounded || from < size) && (from - offset) % stride == 0;
+}
+
+bool row_in(const PatternRect& rect, int64_t i) { return is_on(i, rect.row, rect.rows, rect.row_stride, rect.row_offset); }
+
+/// Sets bits first, first + stride, ... below `end`.
+void set_bits(Words words, int64_t first, int64_t end, int64_t stride) {
+  if (first >= end) return;
+  if (stride > 1) {
+    for (int64_t bit = first; bit < end; bit += stride) words[static_cast<size_t>(bit / 32)] |= uint32_t{1} << (bit % 32);
+    return;
+  }
+  const auto from = static_cast<size_t>(first / 32);
+  const auto to = static_cast<size_t>((end - 1) / 32);
+  const uint32_t begin = ~uint32_t{0} << (first % 32);
+  const uint32_t rest = ~uint32_t{0} >> (31 - (end - 1) % 32);
+  if (from == to) {
+    words[from] |= begin & rest;
+    return;
+  }
+  words[from] |= begin;
+  std::fill(words.begin() + static_cast<ptrdiff_t>(from) + 1, words.begin() + static_cast<ptrdiff_t>(to), ~uint32_t{0});
+  words[to] |= rest;
+}
+
+/// Columns of a rectangle that begins at `first`, whichever its row is.
+void set_columns(Words words, const PatternRect& rect, int64_t first, int64_t tokens) {
+  const int64_t end = rect.columns == kUnbounded ? tokens : std::min(tokens, first + rect.columns);
+  set_bits(words, first + rect.column_offset, end, rect.column_stride);
+}
+
+void set_band(Words words, const PatternDiag& diag, int64_t i, int64_t tokens) {
+  // j = i - offset - k * stride for k = 0, 1, ... below size / stride.
+  int64_t last = i - diag.offset;
+  int64_t least = diag.size == kUnbounded ? 0 : std::max<int64_t>(0, last - diag.size + 1);
+  if (last >= tokens) last -= (last - tokens + diag.stride) / diag.stride * diag.stride;
+  if (last < least) return;
+  set_bits(words, last - (last - least) / diag.stride * diag.stride, last + 1, diag.stride);
+}
+
+size_t words_for(int64_t tokens) { return static_cast<size_t>((tokens + 31) / 32); }
+
+}  // namespace
+
+Pattern Pattern::rect(const PatternRect& rect) {
+  check(rect);
+  return Pattern().with({.kind = Kind::kRect, .rect = rect});
+}
+
+Pattern Pattern::diag(const PatternDiag& diag) {
+  check(diag);
+  return Pattern().with({.kind = Kind::kDiag, .diag = diag});
+}
+
+Pattern Pattern::operator~() const { return with({.kind = Kind::kNot, .left = root()}); }
+
+Pattern Pattern::spread(const Pattern& block, const Pattern& pattern) {
+  check_block(block.at(block.root()));
+  return block.joined(Kind::kSpread, pattern);
+}
+
+Pattern Pattern::dilated(int tokens, int rate) {
+  if (rate < 1 || tokens < 1 || tokens > kMostNumber / rate) {
+    throw InputError(fmt::format("dilated({}, {}): both are 1 at least, and their product 2^30 at most", tokens, rate));
+  }
+  return diag({.size = tokens * rate, .stride = rate});
+}
+
+Pattern Pattern::blocks(int block, int count) { return spread(rect({.rows = block, .columns = block}), diag({.size = count})); }
+
+Pattern Pattern::strided(int tokens, int stride) { return window(tokens) | diag({.stride = stride}); }
+
+Pattern Pattern::fixed(int block) { return blocks(block, 1) | rect({.column_stride = block, .column_offset = block - 1}); }
+
+Pattern Pattern::of(std::vector<Node> nodes) {
+  if (nodes.empty()) throw InputError("a pattern of nothing");
+  if (nodes.size() > kMostNodes) throw InputError(fmt::format("a pattern of more than {} parts", kMostNodes));
+  std::vector<bool> used(nodes.size());
+  for (size_t place = 0; place < nodes.size(); ++place) {
+    const Node& node = nodes[place];
+    // Each is used once, or short expressions would take for ever.
+    const auto check_operand = [&](int operand) {
+      if (operand < 0 || operand >= static_cast<int>(place) || used[static_cast<size_t>(operand)]) {
+        throw InputError("a pattern whose parts are out of order");
+      }
+      used[static_cast<size_t>(operand)] = true;
+    };
+    switch (node.kind) {
+      case Kind::kRect:
+        check(node.rect);
+        continue;
+      case Kind::kDiag:
+        check(node.diag);
+        continue;
+      case Kind::kNot:
+        check_operand(node.left);
+        continue;
+      case Kind::kAnd:
+      case Kind::kOr:
+      case Kind::kSpread:
+        check_operand(node.left);
+        check_operand(node.right);
+        if (node.kind == Kind::kSpread) check_block(nodes[static_cast<size_t>(node.left)]);
+        continue;
+    }
+    throw InputError("a pattern with a part of an unknown kind");
+  }
+  if (std::count(used.begin(), used.end(), false) != 1) throw InputError("a pattern with parts that are not used");
+  Pattern pattern;
+  pattern.nodes_ = std::move(nodes);
+  return pattern;
+}
+
+Pattern Pattern::joined(Kind kind, const Pattern& other) const {
+  Pattern both = *this;
+  const int right = both.append(other);
+  return both.with({.kind = kind, .left = root(), .right = right});
+}
+
+Pattern Pattern::with(Node node) const {
+  if (nodes_.size() >= kMostNodes) throw InputError(fmt::format("a pattern of more than {} parts", kMostNodes));
+  Pattern more = *this;
+  more.nodes_.push_back(node);
+  return more;
+}
+
+int Pattern::append(const Pattern& other) {
+  const int base = static_cast<int>(nodes_.size());
+  for (Node node : other.nodes_) {
+    if (node.left >= 0) node.left += base;
+    if (node.right >= 0) node.right += base;
+    nodes_.push_back(node);
+  }
+  return root();
+}
+
+bool Pattern::holds(int node, int64_t i, int64_t j) const {
+  const Node& own = at(node);
+  switch (own.kind) {
+    case Kind::kRect:
+      return row_in(own.rect, i) && is_on(j, own.rect.column, own.rect.columns, own.rect.column_stride, own.rect.column_offset);
+    case Kind::kDiag: {
+      const int64_t behind = i - j - own.diag.offset;
+      return behind >= 0 && (own.diag.size == kUnbounded || behind < own.diag.size) && behind % own.diag.stride == 0;
+    }
+    case Kind::kAnd:
+      return holds(own.left, i, j) && holds(own.right, i, j);
+    case Kind::kOr:
+      return holds(own.left, i, j) || holds(own.right, i, j);
+    case Kind::kNot:
+      return !holds(own.left, i, j);
+    case Kind::kSpread: {
+      const PatternRect& block = at(own.left).rect;
+      return holds(own.left, i % block.rows, j % block.columns) && holds(own.right, i / block.rows, j / block.columns);
+    }
+  }
+  throw InternalError("a pattern with a part of an unknown kind");
+}
+
+void Pattern::fill(int node, int64_t i, int64_t tokens, Words words) const {
+  const Node& own = at(node);
+  const size_t count = words_for(tokens);
+  switch (own.kind) {
+    case Kind::kRect:
+      if (row_in(own.rect, i)) set_columns(words, own.rect, own.rect.column, tokens);
+      return;
+    case Kind::kDiag:
+      return set_band(words, own.diag, i, tokens);
+    case Kind::kOr:
+    case Kind::kAnd: {
+      fill(own.left, i, tokens, words);
+      std::vector<uint32_t> right(count);
+      fill(own.right, i, tokens, right);
+      for (size_t w = 0; w < count; ++w) words[w] = own.kind == Kind::kOr ? words[w] | right[w] : words[w] & right[w];
+      return;
+    }
+    case Kind::kNot:
+      fill(own.left, i, tokens, words);
+      for (size_t w = 0; w < count; ++w) words[w] = ~words[w];
+      if (tokens % 32 != 0) words[count - 1] &= ~uint32_t{0} >> (32 - tokens % 32);
+      return;
+    case Kind::kSpread: {
+      const PatternRect& block = at(own.left).rect;
+      if (!row_in(block, i % block.rows)) return;
+      const int64_t blocks = (tokens + block.columns - 1) / block.columns;
+      std::vector<uint32_t> inner(words_for(blocks));
+      fill(own.right, i / block.rows, blocks, inner);
+      for (int64_t b = 0; b < blocks; ++b) {
+        if ((inner[static_cast<size_t>(b / 32)] >> (b % 32) & 1) != 0) set_columns(words, block, b * block.columns, tokens);
+      }
+      return;
+    }
+  }
+  throw InternalError("a pattern with a part of an unknown kind");
+}
+
+void Pattern::row(int64_t i, int64_t tokens, Words words) const {
+  std::fill(words.begin(), words.end(), 0);
+  const int64_t seen = std::min(tokens, i + 1);
+  if (seen > 0) fill(root(), i, seen, words);
+}
+
+}  // namespace sluice
