@@ -28,7 +28,7 @@ std::string to_text(const CacheSize& size);
 /// length at once, by the library that compilers use for such sets (isl).
 class PatternAnalysis {
  public:
-  static constexpr unsigned long kMostOperations = 4'000'000;  // a second or so; the patterns of the paper take thousands
+  static constexpr unsigned long kMostOperations = 250'000;  // a second or two at most; the patterns of the paper take thousands
 
   /// Throws InputError if the pattern is too complex: more than `most_operations` of the library.
   explicit PatternAnalysis(Pattern pattern, unsigned long most_operations = kMostOperations);

@@ -43,6 +43,7 @@ class IntegerContext {
   [[noreturn]] void fail() const;
 
   std::unique_ptr<isl_ctx, IslDeleter<isl_ctx, isl_ctx_free>> context_;
+  unsigned long most_operations_;
 };
 
 }  // namespace sluice

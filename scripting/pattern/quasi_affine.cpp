@@ -34,6 +34,42 @@ bool has_divisions(const AffineSum& sum) {
   return std::any_of(sum.of_divisions.begin(), sum.of_divisions.end(), [](int64_t factor) { return factor != 0; });
 }
 
+/// A division for one x after the other. Where no other division stands in it, nothing is divided from one to the next.
+class SteppedDivision {
+ public:
+  /// `before`: the divisions before it.
+  SteppedDivision(const FloorDivision& division, int64_t x, int64_t n, const std::vector<int64_t>& before)
+      : division_(&division), depends_(has_divisions(division.numerator)) {
+    const int64_t numerator = sum_of(division.numerator, x, n, before);
+    quotient_ = floor_divide(numerator, division.denominator);
+    rest_ = numerator - quotient_ * division.denominator;
+    more_ = floor_divide(division.numerator.of_x, division.denominator);
+    more_rest_ = division.numerator.of_x - more_ * division.denominator;
+  }
+
+  int64_t quotient() const { return quotient_; }
+  /// To `x`, which is one more than before.
+  void step(int64_t x, int64_t n, const std::vector<int64_t>& before) {
+    if (depends_) {
+      quotient_ = floor_divide(sum_of(division_->numerator, x, n, before), division_->denominator);
+      return;
+    }
+    quotient_ += more_;
+    rest_ += more_rest_;
+    if (rest_ < division_->denominator) return;
+    rest_ -= division_->denominator;
+    ++quotient_;
+  }
+
+ private:
+  const FloorDivision* division_;
+  bool depends_;
+  int64_t quotient_ = 0;
+  int64_t rest_ = 0;
+  int64_t more_ = 0;
+  int64_t more_rest_ = 0;
+};
+
 }  // namespace
 
 /// Takes pieces out of the library's objects. Exceptions wait until its callbacks have returned.
@@ -198,10 +234,16 @@ void QuasiAffineFunction::evaluate(const Piece& piece, int n, std::vector<int32_
     keep_at_least(constraint.sum.of_x, rest);
     if (constraint.is_equality) keep_at_least(-constraint.sum.of_x, -rest);
   }
+  if (first > last) return;
   std::vector<int64_t> divisions(piece.divisions.size());
+  std::vector<SteppedDivision> stepped;
+  for (size_t k = 0; k < divisions.size(); ++k) {
+    divisions[k] = stepped.emplace_back(piece.divisions[k], first, n, divisions).quotient();
+  }
   for (int64_t x = first; x <= last; ++x) {
-    for (size_t k = 0; k < divisions.size(); ++k) {
-      divisions[k] = floor_divide(sum_of(piece.divisions[k].numerator, x, n, divisions), piece.divisions[k].denominator);
+    for (size_t k = 0; k < divisions.size() && x > first; ++k) {
+      stepped[k].step(x, n, divisions);
+      divisions[k] = stepped[k].quotient();
     }
     const bool is_in = std::all_of(others.begin(), others.end(), [&](const Constraint* constraint) {
       const int64_t sum = sum_of(constraint->sum, x, n, divisions);

@@ -1,0 +1,121 @@
+#include "scripting/pattern/analysis.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "scripting/base/error.h"
+#include "tests/scripting/pattern/boolean_matrix.h"
+
+namespace sluice::test {
+namespace {
+
+/// What the analysis says, by looking at every query.
+void expect_as_brute_force(const PatternAnalysis& analysis, int length) {
+  const BooleanMatrix seen = BooleanMatrix::of(analysis.pattern(), length);
+  std::vector<int32_t> last(static_cast<size_t>(length), -1);
+  int blind = 0;
+  for (int i = 0; i < length; ++i) {
+    bool any = false;
+    for (int j = 0; j <= i; ++j) {
+      if (!seen.at(i, j)) continue;
+      last[static_cast<size_t>(j)] = i;
+      any = true;
+    }
+    blind += any ? 0 : 1;
+  }
+  int most = 0;
+  for (int i = 0; i < length; ++i) {
+    int live = 0;
+    for (int j = 0; j <= i; ++j) live += last[static_cast<size_t>(j)] >= i ? 1 : 0;
+    most = std::max(most, live);
+  }
+  ASSERT_EQ(analysis.last_readers(length), last);
+  EXPECT_EQ(analysis.blind_rows(length), blind);
+  EXPECT_EQ(analysis.live_tokens(length), most);
+  const auto size = analysis.size_for_any_length();
+  if (size && length >= size->from) {
+    EXPECT_EQ(size->at(length), most);
+  }
+}
+
+Pattern strided_blocks(int block, int stride) {
+  return Pattern::blocks(block, 1) & Pattern::rect({.row_stride = stride, .column_stride = stride});
+}
+
+TEST(PatternAnalysis, RandomExpressionsAreAsBruteForceHasThem) {
+  std::mt19937 random(33);
+  int refused = 0;
+  for (int run = 0; run < 150; ++run) {
+    const Pattern pattern = random_pattern(random, 1 + static_cast<int>(random() % 4));
+    const int length = 1 + static_cast<int>(random() % 200);
+    try {
+      const PatternAnalysis analysis(pattern);
+      expect_as_brute_force(analysis, length);
+    } catch (const InputError&) {
+      ++refused;
+    }
+    if (testing::Test::HasFatalFailure()) FAIL() << run;
+  }
+  EXPECT_LT(refused, 15);
+}
+
+TEST(PatternAnalysis, KnowsTheCachesOfThePaper) {
+  struct Row {
+    const char* name;
+    Pattern pattern;
+    int live;  // at 16384 tokens
+    const char* any_length;
+  };
+  for (const Row& row :
+       {Row{"sink and window", Pattern::sink(32) | Pattern::window(1024), 1056, "1056 tokens, whatever the length"},
+        {"block local", Pattern::blocks(128, 3), 384, "384 tokens, whatever the length"},
+        {"window", Pattern::window(1024), 1024, "1024 tokens, whatever the length"},
+        {"strided", Pattern::strided(512, 512), 16384 - 511, "n - 511 tokens"},
+        {"fixed", Pattern::fixed(256), 319, "n / 256 + 255 tokens"},
+        {"fixed, same residue", Pattern::blocks(256, 1) | Pattern::diag({.stride = 256}), 16384 - 255, "n - 255 tokens"},
+        {"strided block-local", strided_blocks(256, 4), 64, "64 tokens, whatever the length"}}) {
+    const PatternAnalysis analysis(row.pattern);
+    EXPECT_EQ(analysis.live_tokens(16384), row.live) << row.name;
+    const auto size = analysis.size_for_any_length();
+    ASSERT_TRUE(size) << row.name;
+    EXPECT_EQ(to_text(*size), row.any_length) << row.name;
+    EXPECT_EQ(size->at(16384), row.live) << row.name;
+  }
+  EXPECT_EQ(PatternAnalysis(strided_blocks(256, 4)).blind_rows(16384), 16384 / 4 * 3);
+}
+
+TEST(PatternAnalysis, GivesTheLowestFreeSlotAndNoMoreThanAreNeeded) {
+  std::mt19937 random(34);
+  for (int run = 0; run < 100; ++run) {
+    const Pattern pattern = random_pattern(random, 2);
+    const std::vector<int32_t> last = PatternAnalysis(pattern).last_readers(150);
+    const std::vector<int32_t> slots = slots_of(last);
+    EXPECT_EQ(*std::max_element(slots.begin(), slots.end()) + 1, most_live(last));
+    std::vector<int> lives_until(last.size(), -1);
+    for (size_t j = 0; j < last.size(); ++j) {
+      ASSERT_EQ(slots[j] < 0, last[j] < 0);
+      if (slots[j] < 0) continue;
+      int& until = lives_until[static_cast<size_t>(slots[j])];
+      ASSERT_LT(until, static_cast<int>(j)) << "a slot is written while its token lives";
+      until = last[j];
+    }
+  }
+}
+
+TEST(PatternAnalysis, RefusesWhatTakesTooLong) {
+  EXPECT_THROW(PatternAnalysis(Pattern::strided(512, 512), 50), InputError);
+  Pattern pattern = Pattern::diag({.stride = 2});
+  for (const int stride : {3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37}) {
+    pattern = ~pattern & Pattern::rect({.column = stride, .row_stride = stride, .column_stride = stride + 2});
+    pattern = pattern | Pattern::diag({.offset = stride, .stride = stride});
+  }
+  try {
+    const PatternAnalysis analysis(pattern, 200'000);
+  } catch (const InputError& error) {
+    EXPECT_STREQ(error.what(), "the pattern is too complex to be analysed");
+  }
+}
+
+}  // namespace
+}  // namespace sluice::test
