@@ -139,6 +139,7 @@ EngineOptions engine_options(const std::vector<PrefilledPrompt>& prompts, const 
   options.max_batch = static_cast<int>(std::min<size_t>(prompts.size(), static_cast<size_t>(room.prompts)));
   options.max_pass_tokens = kPassTokens;
   options.prefix_cache = false;  // each prompt brings its K and V along
+  options.keep_all = true;
   if (plan != nullptr) options.seed = seed_of_draws(*plan);
   // Fields come on top: a flow that has some shall not need two rounds where dense attention needs one. But they take no more
   // than K and V.

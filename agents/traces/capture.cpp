@@ -18,6 +18,10 @@ constexpr int kPage = 16;    // of the pool; flows see pages of their own size
 constexpr int kChunk = 512;  // tokens of a prefill pass
 
 void check_prompt(const std::vector<int32_t>& prompt, const ModelConfig& config) {
+  if (config.has_windows()) {
+    throw InputError("the model has layers with a window, whose attention cannot be captured",
+                     "take a model whose layers see all");
+  }
   if (prompt.empty()) throw InputError("the prompt is empty", "give at least one token");
   if (prompt.size() <= static_cast<size_t>(config.max_positions)) return;
   throw InputError(fmt::format("a prompt of {} tokens exceeds the model's {} positions", prompt.size(), config.max_positions));

@@ -39,29 +39,23 @@ std::shared_ptr<KvCache> cache_of(Device& device, const ModelConfig& config, con
   return options.cache;
 }
 
-bool runs_anywhere(const ModelConfig& config, const Plan& plan) {
+/// As the cache keeps its fields, without the layers that have a window; none if every layer is dense then.
+std::optional<Plan> plan_of(const ModelConfig& config, const Plan* plan, const EngineOptions& options, const KvCache& cache) {
+  if (plan == nullptr || plan->graph.selection() == kNoNode) return std::nullopt;
+  LayerChoice layers = plan->graph.layers;
   for (int layer = 0; layer < config.layers; ++layer) {
-    if (plan.graph.layers.is_sparse(layer, config.layers)) return true;
+    if (!cache.has_window(layer)) continue;
+    layers.sparse.erase(layer - config.layers);
+    layers.sparse[layer] = false;
   }
-  return false;
+  if (!layers.is_sparse_anywhere(config.layers)) return std::nullopt;
+  Plan own = options.cache == nullptr ? *plan : with_field_pages(*plan);
+  own.graph.layers = std::move(layers);
+  return own;
 }
 
-/// As the cache keeps its fields; none if every layer is dense.
-std::optional<Plan> plan_of(const ModelConfig& config, const Plan* plan, const EngineOptions& options) {
-  if (plan == nullptr || plan->graph.selection() == kNoNode || !runs_anywhere(config, *plan)) return std::nullopt;
-  return options.cache == nullptr ? *plan : with_field_pages(*plan);
-}
-
-std::unique_ptr<CompiledFlow> compile_if_sparse(Device& device, const ModelConfig& config, const std::optional<Plan>& plan,
-                                                const KvCache& cache) {
-  if (!plan) return nullptr;
-  for (int layer = 0; layer < config.layers; ++layer) {
-    if (cache.windows()[static_cast<size_t>(cache.pool().map().place_of(layer).group)] == 0) continue;
-    if (!plan->graph.layers.is_sparse(layer, config.layers)) continue;
-    throw InputError(fmt::format("layer {} has a window and runs flow \"{}\"", layer, plan->graph.name),
-                     "let the flow leave that layer out");
-  }
-  return device.compile(*plan, config.layers, config.kv_heads);
+std::unique_ptr<CompiledFlow> compile_if_sparse(Device& device, const ModelConfig& config, const std::optional<Plan>& plan) {
+  return plan ? device.compile(*plan, config.layers, config.kv_heads) : nullptr;
 }
 
 /// The group of the cache that gets the flow's fields; -1: they lie with K and V, or it has none.
@@ -74,7 +68,8 @@ FieldPlane field_plane_of(const ModelConfig& config, const CompiledFlow* flow, K
   return {cache, std::move(group)};
 }
 
-SchedulerOptions choose_limits(const ModelConfig& config, const EngineOptions& options, bool decode_differs, int field_group) {
+SchedulerOptions choose_limits(const ModelConfig& config, const EngineOptions& options, bool decode_differs, int field_group,
+                               const KvCache& cache) {
   if (options.max_batch < 1 || options.max_pass_tokens < options.max_batch) {
     throw InputError(fmt::format("a batch of {} in passes of {} tokens", options.max_batch, options.max_pass_tokens),
                      "both are at least 1, and a pass has at least one token for each of the batch");
@@ -87,6 +82,7 @@ SchedulerOptions choose_limits(const ModelConfig& config, const EngineOptions& o
   limits.max_logit_rows = std::max(options.max_batch, std::min(options.max_pass_tokens, kLogits / config.vocabulary));
   limits.decode_differs = decode_differs;
   limits.field_group = field_group;
+  limits.windows = cache.windows();
   return limits;
 }
 
@@ -123,9 +119,9 @@ Engine::State::State(Device& on, const Model& loaded, const Plan* plan, const En
       kv(cache_of(on, config, plan, wanted)),
       pool(kv->pool()),
       cache(kv->pages()),
-      flow(compile_if_sparse(on, config, plan_of(config, plan, wanted), *kv)),
+      flow(compile_if_sparse(on, config, plan_of(config, plan, wanted, *kv))),
       fields(field_plane_of(config, flow.get(), *kv)),
-      limits(choose_limits(config, wanted, flow != nullptr, fields.group())),
+      limits(choose_limits(config, wanted, flow != nullptr, fields.group(), *kv)),
       scheduler(cache, limits),
       workspace(loaded.create_workspace(on, limits.max_pass_tokens, limits.max_logit_rows)),
       picks(on.create_picks(limits.max_logit_rows)),
@@ -198,9 +194,10 @@ void Engine::State::check(const Request& request) const {
                      "make the pool larger, or shorten the prompt");
   }
   if (flow) check_states(tokens);
-  if (request.want_snapshot && !keeps_all()) throw InputError("a snapshot of K and V that layers with a window have not kept");
+  if (request.want_snapshot && !kv->keeps_all())
+    throw InputError("a snapshot of K and V that layers with a window have not kept");
   if (!request.snapshot) return;
-  if (!keeps_all()) throw InputError("K and V of a prompt were given, and layers with a window keep only the last");
+  if (!kv->keeps_all()) throw InputError("K and V of a prompt were given, and layers with a window keep only the last");
   check_snapshot(*request.snapshot, request.prompt, device, pool);
   if (request.want_logits || request.prompt_probabilities)
     throw InputError("the logits of every prompt token need the prompt computed, but its K and V were given");

@@ -99,7 +99,7 @@ void require_finite(const std::vector<RequestResult>& results);
 
 class KvCache;
 
-/// Layers that keep, and see, no more than the last tokens.
+/// Layers that see no more than the last tokens, and so need keep no more.
 struct LayerWindow {
   std::vector<int> layers;
   int tokens = 0;  // that a row sees, its own included
@@ -113,8 +113,12 @@ struct EngineOptions {
   bool prefix_cache = true;
   int page = 16;  // tokens a page, where no flow says otherwise
   DataType kv = DataType::kBF16;
-  /// A group of layers each; all other layers, of which there must be some, keep everything. No such layer runs a flow.
+  /// Beside those of the model (ModelConfig::windows), in the place of those of the same layers. No layer with a window runs a
+  /// flow. Layers with the same window are a group that keeps no more than that. One group keeps everything, though: the layers
+  /// without a window or, where each has one, those of the window that most have.
   std::vector<LayerWindow> windows = {};
+  /// Every group keeps everything: K and V can be given from engine to engine (KvSnapshot).
+  bool keep_all = false;
   /// Shared with other engines of the same model on the same device (create_shared_cache), which then find each other's K and V.
   /// `pages`, `pool_bytes`, `prefix_cache`, `page`, `kv` and `windows` are then the cache's, and what is said of them here is not
   /// read. Null: a cache of the engine's own.

@@ -10,6 +10,7 @@
 
 #include "host/serving/engine.h"
 #include "host/serving/kv_cache.h"
+#include "host/serving/kv_snapshot.h"
 #include "host/serving/page_cache.h"
 #include "host/serving/scheduler.h"
 
@@ -100,12 +101,12 @@ struct Engine::State {
   void check_states(int64_t tokens) const;
   /// Tokens that the longest sequence may have if it is alone.
   int64_t capacity() const;
-  /// Whether every layer keeps all tokens.
-  bool keeps_all() const { return kv->windows().size() == 1; }
   bool is_sparse(int layer) const { return flow && flow->plan().graph.layers.is_sparse(layer, config.layers); }
 
   void begin(EngineJob& job);
   void import_snapshot(EngineJob& job);
+  /// Of each group, those that have the first tokens of a sequence. Every group keeps all.
+  PagesByGroup pages_with(const EngineJob& job, int tokens) const;
   /// Recomputes the fields that nobody had beside known K and V.
   void refresh_stale(EngineJob& job);
   /// The first pages of a job as Device::refresh_pages takes them.

@@ -168,11 +168,19 @@ Device::StalePages Engine::State::first_pages(const EngineJob& job, int count, i
   return stale;
 }
 
+PagesByGroup Engine::State::pages_with(const EngineJob& job, int tokens) const {
+  PagesByGroup pages;
+  for (size_t group = 0; group < kv->windows().size(); ++group) {
+    pages.push_back(std::span<const int32_t>(job.kept[group].pages).first(static_cast<size_t>(pages_for(tokens, cache.page()))));
+  }
+  return pages;
+}
+
 void Engine::State::import_snapshot(EngineJob& job) {
   const int given = std::min(static_cast<int>(job.request.snapshot->tokens.size()), job.stored_tokens());
   if (job.computed > 0 || given == 0) return;  // the prefix cache knew all of its full pages, or it is empty
   const Device::StalePages filled = first_pages(job, pages_for(given, cache.page()), (given - 1) % cache.page() + 1);
-  write_snapshot(*job.request.snapshot, given, filled.pages, pool);
+  write_snapshot(*job.request.snapshot, given, pages_with(job, given), pool);
   for (int layer = 0; layer < config.layers; ++layer) {
     if (is_sparse(layer)) device.refresh_pages(pool, layer, filled, *flow);
   }
@@ -186,9 +194,8 @@ void Engine::State::before_decode(const ScheduledPass& pass) const {
     job.decoded = true;
     if (job.request.want_snapshot) {
       const auto stored = static_cast<size_t>(job.stored_tokens());
-      const auto pages = static_cast<size_t>(pages_for(job.stored_tokens(), cache.page()));
-      job.result.snapshot = read_snapshot(std::span<const int32_t>(job.tokens).first(stored),
-                                          std::span<const int32_t>(job.pages()).first(pages), device, pool);
+      job.result.snapshot =
+          read_snapshot(std::span<const int32_t>(job.tokens).first(stored), pages_with(job, job.stored_tokens()), device, pool);
     }
     job.first_decode = EngineJob::Clock::now();
     job.result.prefill_seconds = seconds_between(job.admission, job.first_decode);

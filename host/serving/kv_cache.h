@@ -13,9 +13,10 @@ namespace sluice {
 /// Of the thread that owns the device.
 class KvCache {
  public:
-  /// For `config`'s model. `windows`: by group of the map, tokens that a row sees; 0: all. `prefixes`: whether who has the same
-  /// prefix shares its pages. Throws InputError as Device::create_pool does.
-  KvCache(Device& device, const ModelConfig& config, const PoolMap& map, std::vector<int> windows, bool prefixes);
+  /// For `config`'s model. By group of the map, `windows`: tokens that a row sees; 0: all; `kept`: of these, or 0: all are kept.
+  /// `prefixes`: whether who has the same prefix shares its pages. Throws InputError as Device::create_pool does.
+  KvCache(Device& device, const ModelConfig& config, const PoolMap& map, std::vector<int> windows, std::vector<int> kept,
+          bool prefixes);
   KvCache(const KvCache&) = delete;
   KvCache& operator=(const KvCache&) = delete;
 
@@ -27,7 +28,11 @@ class KvCache {
   Pool& pool() { return *pool_; }
   const Pool& pool() const { return *pool_; }
   PageCache& pages() { return pages_; }
+  /// By group with K and V: tokens that a row sees; 0: all.
   const std::vector<int>& windows() const { return windows_; }
+  bool has_window(int layer) const { return windows_[static_cast<size_t>(pool_->map().place_of(layer).group)] > 0; }
+  /// Whether every group keeps all tokens.
+  bool keeps_all() const { return keeps_all_; }
 
  private:
   const Device& device_;
@@ -35,6 +40,7 @@ class KvCache {
   std::unique_ptr<Pool> pool_;
   std::vector<int> windows_;
   PageCache pages_;
+  bool keeps_all_;
 };
 
 /// The group of a cache that has the fields of one engine's flow, as long as this lives.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "host/serving/engine.h"
 #include "kernels/device.h"
@@ -13,11 +14,14 @@ namespace sluice {
 /// far as both go.
 void check_snapshot(const KvSnapshot& snapshot, std::span<const int32_t> prompt, const Device& device, const Pool& pool);
 
-/// K and V of the first tokens.size() tokens in `pages`.
-std::shared_ptr<const KvSnapshot> read_snapshot(std::span<const int32_t> tokens, std::span<const int32_t> pages, Device& device,
+/// Pages of each group with K and V of a sequence, in the order of their tokens.
+using PagesByGroup = std::vector<std::span<const int32_t>>;
+
+/// K and V of the first tokens.size() tokens in `pages`, of which no group has forgotten any.
+std::shared_ptr<const KvSnapshot> read_snapshot(std::span<const int32_t> tokens, const PagesByGroup& pages, Device& device,
                                                 const Pool& pool);
 
 /// Stores the first `tokens` tokens of `snapshot` in `pages`, which are just enough for them.
-void write_snapshot(const KvSnapshot& snapshot, int tokens, std::span<const int32_t> pages, Pool& pool);
+void write_snapshot(const KvSnapshot& snapshot, int tokens, const PagesByGroup& pages, Pool& pool);
 
 }  // namespace sluice

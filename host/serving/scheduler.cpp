@@ -54,12 +54,17 @@ Scheduler::~Scheduler() { cache_.remove_sharer(sharer_); }
 int Scheduler::mask_words() const {
   int most = 0;
   for (const int group : groups_) {
-    if (cache_.window(group) == 0) continue;
+    if (seen_window(group) == 0) continue;
     // A row of a window has a bit for each of its slots, and sees at least those before the rows of its pass.
-    const int slots = cache_.window(group) + options_.max_pass_tokens + cache_.page();
+    const int slots = seen_window(group) + options_.max_pass_tokens + cache_.page();
     most = std::max(most, options_.max_pass_tokens * ((slots + 31) / 32));
   }
   return most;
+}
+
+int Scheduler::seen_window(int group) const {
+  const auto index = static_cast<size_t>(group);
+  return index < options_.windows.size() ? options_.windows[index] : cache_.window(group);
 }
 
 int Scheduler::window_pages(int group) const {
@@ -316,11 +321,15 @@ void Scheduler::append(Sequence& sequence, int rows, bool decoding) {
   pass_.batch.add({.first = first, .rows = rows, .decoding = decoding, .seed = sequence.seed, .state = sequence.state});
   for (const int group : groups_) {
     const KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
-    if (cache_.window(group) == 0) {
+    const int window = seen_window(group);
+    if (window == 0) {
       pass_.batch.keep(group, kept.pages);
-    } else {
-      pass_.batch.keep_window(group, kept.pages, kept.first * cache_.page(), cache_.window(group));
+      continue;
     }
+    // A group may keep more than its rows see.
+    const int unseen = std::max(0, (first - window + 1) / cache_.page() - kept.first);
+    pass_.batch.keep_window(group, std::span<const int32_t>(kept.pages).subspan(static_cast<size_t>(unseen)),
+                            (kept.first + unseen) * cache_.page(), window);
   }
 }
 

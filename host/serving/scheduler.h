@@ -80,6 +80,9 @@ struct SchedulerOptions {
   bool decode_differs = false;
   /// Of the cache: the group that has the fields of the flow, of which sequences have pages beside those with K and V; -1: none.
   int field_group = -1;
+  /// By group: tokens back that a row sees, itself included; 0: all. What a group keeps is the cache's to say. Empty: a row sees
+  /// what is kept.
+  std::vector<int> windows = {};
 };
 
 /// Continuous batching: chooses what the next pass computes. Running sequences decode first, then prompts advance in chunks.
@@ -179,6 +182,8 @@ class Scheduler {
   int growth(const Sequence& sequence, int group) const;
   /// Pages to take for `newcomer`, which holds those that the prefix cache knows.
   PageCounts missing_pages(const Sequence& newcomer) const;
+  /// Tokens back that a row sees in a group; 0: all.
+  int seen_window(int group) const;
   /// Pages of a window that a group needs at once, for chunks of a prompt, too.
   int window_pages(int group) const;
   /// Adds the pages of `sequence` that nobody else uses, `giving_way_` aside, to `freed_`.

@@ -13,13 +13,14 @@
 namespace sluice {
 namespace {
 
-constexpr const char* kSupported = "supported architectures: Qwen3ForCausalLM, LlamaForCausalLM";
+constexpr const char* kSupported = "supported architectures: Qwen3ForCausalLM, LlamaForCausalLM, MistralForCausalLM";
+constexpr int kMostPositions = 1 << 28;
 
 std::string read_architecture(const JsonObject& config) {
   const nlohmann::json& list = config.array("architectures");
   if (list.size() != 1 || !list[0].is_string()) config.refuse("architectures", "a list of one name is wanted", kSupported);
   std::string name = list[0];
-  if (name != "Qwen3ForCausalLM" && name != "LlamaForCausalLM") {
+  if (name != "Qwen3ForCausalLM" && name != "LlamaForCausalLM" && name != "MistralForCausalLM") {
     throw InputError(fmt::format("{}: unknown architecture {}", config.where(), excerpt(name)), kSupported);
   }
   return name;
@@ -29,17 +30,61 @@ std::string read_architecture(const JsonObject& config) {
 void refuse_unsupported(const JsonObject& config) {
   const std::string* activation = config.find_text("hidden_act");
   if (activation != nullptr && *activation != "silu") config.refuse("hidden_act", "only \"silu\" is supported");
-  for (const char* key : {"attention_bias", "mlp_bias", "use_sliding_window"}) {
+  for (const char* key : {"attention_bias", "mlp_bias"}) {
     if (config.boolean(key, false)) config.refuse(key, "only false is supported");
   }
   if (config.has("quantization_config")) {
     config.refuse("quantization_config", "quantised weights are not supported", "use a checkpoint in bf16, f16 or f32");
   }
-  if (config.has("layer_types")) {
-    for (const nlohmann::json& type : config.array("layer_types")) {
-      if (type != "full_attention") config.refuse("layer_types", "only \"full_attention\" is supported");
+}
+
+/// "layer_types", if it is there: whether each layer has a window.
+std::optional<std::vector<bool>> read_layer_types(const JsonObject& config, int layers) {
+  if (!config.has("layer_types")) return std::nullopt;
+  std::vector<bool> slides;
+  for (const nlohmann::json& type : config.array("layer_types")) {
+    if (type != "full_attention" && type != "sliding_attention") {
+      config.refuse("layer_types", "only \"full_attention\" and \"sliding_attention\" are supported");
     }
+    slides.push_back(type == "sliding_attention");
   }
+  if (slides.size() != static_cast<size_t>(layers)) {
+    config.refuse("layer_types", fmt::format("one for each of {} layers is wanted", layers));
+  }
+  return slides;
+}
+
+/// By layer, as transformers' classes of the architectures have them, with what they assume where a key is missing. Empty: none.
+std::vector<int> read_windows(const JsonObject& config, const ModelConfig& model) {
+  constexpr int kAssumed = 4096;
+  std::optional<std::vector<bool>> slides = read_layer_types(config, model.layers);
+  const auto any = [&] { return slides && std::find(slides->begin(), slides->end(), true) != slides->end(); };
+  const auto window = [&] {
+    return static_cast<int>(config.find_integer("sliding_window", 1, kMostPositions).value_or(kAssumed));
+  };
+  std::vector<int> windows(static_cast<size_t>(model.layers), 0);
+  if (model.architecture == "MistralForCausalLM") {
+    if (slides) config.refuse("layer_types", "Mistral models have one window for all layers");
+    if (config.is_null("sliding_window")) return {};
+    std::fill(windows.begin(), windows.end(), window());
+    return windows;
+  }
+  const bool is_on = model.architecture == "Qwen3ForCausalLM" && config.boolean("use_sliding_window", false);
+  if (!is_on) {
+    if (any()) config.refuse("layer_types", "\"sliding_attention\" wants \"use_sliding_window\" of a Qwen3 model");
+    if (config.boolean("use_sliding_window", false)) config.refuse("use_sliding_window", "Llama models have no windows");
+    return {};
+  }
+  if (config.is_null("sliding_window")) {
+    if (any()) config.refuse("sliding_window", "layers of \"sliding_attention\" want a number");
+    return {};
+  }
+  const int first = static_cast<int>(config.find_integer("max_window_layers", 0, kMostPositions).value_or(28));
+  for (int layer = 0; layer < model.layers; ++layer) {
+    const bool has_window = slides ? (*slides)[static_cast<size_t>(layer)] : layer >= first;
+    if (has_window) windows[static_cast<size_t>(layer)] = window();
+  }
+  return std::all_of(windows.begin(), windows.end(), [](int each) { return each == 0; }) ? std::vector<int>{} : windows;
 }
 
 double scale_llama3(double frequency, const JsonObject& rope, double factor) {
@@ -131,7 +176,7 @@ ModelConfig parse_config(std::string_view text, const std::string& name) {
   }
   config.intermediate = integer("intermediate_size", 1 << 20);
   config.vocabulary = integer("vocab_size", 1 << 24);
-  config.max_positions = integer("max_position_embeddings", 1 << 28);
+  config.max_positions = integer("max_position_embeddings", kMostPositions);
   config.rms_epsilon = static_cast<float>(json.find_number("rms_norm_eps", 0, 1).value_or(1e-6));
   config.tied_embeddings = json.boolean("tie_word_embeddings", false);
 
@@ -145,6 +190,7 @@ ModelConfig parse_config(std::string_view text, const std::string& name) {
     throw InputError(fmt::format("{}: the head dimension is {}; rotary embeddings need an even one", name, config.head_dim));
   }
   config.rope = read_rope(json, config.head_dim);
+  config.windows = read_windows(json, config);
   config.end_tokens = read_end_tokens(json, config.vocabulary);
   return config;
 }
@@ -152,6 +198,15 @@ ModelConfig parse_config(std::string_view text, const std::string& name) {
 std::vector<int32_t> parse_end_tokens(std::string_view text, const std::string& name, int vocabulary) {
   const nlohmann::json document = parse_json(text, name);
   return read_end_tokens(JsonObject(document, name), vocabulary);
+}
+
+LayerChoice without_windows(LayerChoice layers, const ModelConfig& config) {
+  for (int layer = 0; layer < config.layers; ++layer) {
+    if (config.window(layer) == 0) continue;
+    layers.sparse.erase(layer - config.layers);
+    layers.sparse[layer] = false;
+  }
+  return layers;
 }
 
 ModelConfig load_config(const std::string& model) {

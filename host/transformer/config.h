@@ -11,7 +11,7 @@
 namespace sluice {
 
 /// The text of a `config.json`; `name` is used in messages. Every key that we read is checked for type and range, and what
-/// would change the computation in a way we do not have (biases, sliding windows, quantised weights, ...) is refused.
+/// would change the computation in a way we do not have (biases, quantised weights, ...) is refused.
 /// Accepts both ways of writing rotary parameters: `rope_parameters` and the older `rope_theta` with `rope_scaling`.
 /// Throws InputError naming the key and its value.
 ModelConfig parse_config(std::string_view text, const std::string& name);

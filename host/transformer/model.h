@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -26,9 +27,18 @@ struct ModelConfig {
   bool qk_norm = true;
   Device::Rope rope;
   std::vector<int32_t> end_tokens;
+  /// By layer: how many tokens back a token sees, itself included; 0: all. Empty: every layer sees all.
+  std::vector<int> windows;
 
+  int window(int layer) const { return windows.empty() ? 0 : windows[static_cast<size_t>(layer)]; }
+  bool has_windows() const {
+    return std::any_of(windows.begin(), windows.end(), [](int window) { return window > 0; });
+  }
   int group() const { return query_heads / kv_heads; }
 };
+
+/// A flow's layers without those that have a window, which it leaves as they are: they read little already.
+LayerChoice without_windows(LayerChoice layers, const ModelConfig& config);
 
 /// Reads and checks the configuration of a model: of a directory, config.json and generation_config.json; of a GGUF file, its
 /// metadata. Throws InputError naming file, key and value.

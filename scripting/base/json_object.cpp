@@ -55,6 +55,11 @@ const Json* JsonObject::find(const char* key) const {
   return found == value_->end() || found->is_null() ? nullptr : &*found;
 }
 
+bool JsonObject::is_null(const char* key) const {
+  const auto found = value_->find(key);
+  return found != value_->end() && found->is_null();
+}
+
 const Json& JsonObject::at(const char* key) const {
   if (const Json* found = find(key)) return *found;
   throw InputError(fmt::format("{}: {} is missing", where_, excerpt(key)));

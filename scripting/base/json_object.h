@@ -26,6 +26,8 @@ class JsonObject {
   JsonObject(const nlohmann::json& value, std::string where);
 
   bool has(const char* key) const { return find(key) != nullptr; }
+  /// Whether the key is there, and null.
+  bool is_null(const char* key) const;
   /// Null if absent.
   const nlohmann::json* find(const char* key) const;
   const nlohmann::json& at(const char* key) const;

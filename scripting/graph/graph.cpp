@@ -2,6 +2,13 @@
 
 namespace sluice {
 
+bool LayerChoice::is_sparse_anywhere(int layers) const {
+  for (int layer = 0; layer < layers; ++layer) {
+    if (is_sparse(layer, layers)) return true;
+  }
+  return false;
+}
+
 bool LayerChoice::is_sparse(int layer, int layers) const {
   if (const auto exact = sparse.find(layer); exact != sparse.end()) return exact->second;
   if (const auto from_end = sparse.find(layer - layers); from_end != sparse.end()) return from_end->second;

@@ -148,6 +148,7 @@ struct LayerChoice {
   std::map<int, bool> sparse;  // by layer index; negative counts from the last layer
 
   bool is_sparse(int layer, int layers) const;
+  bool is_sparse_anywhere(int layers) const;
   bool operator==(const LayerChoice&) const = default;
 };
 

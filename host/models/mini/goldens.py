@@ -1,8 +1,8 @@
 """Makes the goldens of the C++ engine: what transformers and tokenizers say, for tests/goldens.
 
-    python3 goldens.py DIR [tiny] [tokenizers] [mini]
+    python3 goldens.py DIR [tiny] [windows] [tokenizers] [mini]
 
-tiny: a random small Qwen3 with its logits. tokenizers: three tokenizers with texts, ids and decoded texts. mini: logits of
+tiny: a random small Qwen3 with its logits. windows: the same of models whose layers have windows. tokenizers: three tokenizers with texts, ids and decoded texts. mini: logits of
 the model in this folder. Logits are float32, on the CPU. Needs transformers, tokenizers and PyTorch.
 """
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoModelForCausalLM, MistralConfig, Qwen3Config, Qwen3ForCausalLM
 
 from documents import build, evaluation_plan
 from language import BOS, HERE, Words
@@ -74,6 +74,22 @@ def write_json(path, content):
     path.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n")
 
 
+def random_golden(folder, name, model, vocabulary, lengths):
+    """Of a model with random weights: its directory, prompts and logits."""
+    with torch.no_grad():  # norms of all ones would hide a norm that is applied wrongly
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.uniform_(0.5, 1.5)
+    model.save_pretrained(folder / name)
+    (folder / name / "generation_config.json").unlink(missing_ok=True)
+    chance = random.Random(20)
+    prompts = [[chance.randrange(vocabulary) for _ in range(length)] for length in lengths]
+    entries, tensors = model_goldens(model, prompts, 60)
+    write_json(folder / f"{name}.json", entries)
+    save_file(tensors, folder / f"{name}_logits.safetensors")
+    print(name, "logits, standard deviation", tensors["logits.1"].std().item())
+
+
 def tiny(folder):
     torch.manual_seed(20)
     config = Qwen3Config(vocab_size=256, hidden_size=64, intermediate_size=160, num_hidden_layers=3, num_attention_heads=4,
@@ -81,19 +97,23 @@ def tiny(folder):
                          rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, tie_word_embeddings=False,
                          initializer_range=0.2, attention_bias=False, bos_token_id=0, eos_token_id=1,
                          attn_implementation="eager", dtype="float32")
-    model = Qwen3ForCausalLM(config).float().eval()
-    with torch.no_grad():  # norms of all ones would hide a norm that is applied wrongly
-        for name, parameter in model.named_parameters():
-            if parameter.dim() == 1:
-                parameter.uniform_(0.5, 1.5)
-    model.save_pretrained(folder / "tiny_qwen3")
-    (folder / "tiny_qwen3" / "generation_config.json").unlink(missing_ok=True)
-    chance = random.Random(20)
-    prompts = [[chance.randrange(256) for _ in range(length)] for length in (200, 60, 1)]
-    entries, tensors = model_goldens(model, prompts, 60)
-    write_json(folder / "tiny_qwen3.json", entries)
-    save_file(tensors, folder / "tiny_qwen3_logits.safetensors")
-    print("tiny logits, standard deviation", tensors["logits.1"].std().item())
+    random_golden(folder, "tiny_qwen3", Qwen3ForCausalLM(config).float().eval(), 256, (200, 60, 1))
+
+
+def windows(folder):
+    """Layers that see the last tokens alone: all but one in four, by their types or from a layer on, and all of them."""
+    common = {"vocab_size": 128, "hidden_size": 48, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2,
+              "head_dim": 16, "rms_norm_eps": 1e-6, "max_position_embeddings": 2048,
+              "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, "tie_word_embeddings": True,
+              "initializer_range": 0.2, "bos_token_id": 0, "eos_token_id": 1, "attn_implementation": "eager", "dtype": "float32"}
+    types = ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention"]
+    for name, config in (
+            ("tiny_qwen3_types", Qwen3Config(**common, num_hidden_layers=4, use_sliding_window=True, sliding_window=24, layer_types=types)),
+            ("tiny_qwen3_upper", Qwen3Config(**common, num_hidden_layers=4, use_sliding_window=True, sliding_window=33,
+                                             max_window_layers=1)),
+            ("tiny_mistral", MistralConfig(**common, num_hidden_layers=3, sliding_window=20))):
+        torch.manual_seed(21)
+        random_golden(folder, name, AutoModelForCausalLM.from_config(config).float().eval(), 128, (200, 60, 1))
 
 
 def mini(folder):
@@ -150,9 +170,9 @@ def tokenizer_goldens(folder):
 
 
 def main():
-    folder, wanted = Path(sys.argv[1]), sys.argv[2:] or ["tiny", "tokenizers", "mini"]
+    folder, wanted = Path(sys.argv[1]), sys.argv[2:] or ["tiny", "windows", "tokenizers", "mini"]
     folder.mkdir(parents=True, exist_ok=True)
-    makers = {"tiny": tiny, "tokenizers": tokenizer_goldens, "mini": mini}
+    makers = {"tiny": tiny, "windows": windows, "tokenizers": tokenizer_goldens, "mini": mini}
     for name in wanted:
         makers[name](folder)
 

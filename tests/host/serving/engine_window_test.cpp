@@ -125,8 +125,6 @@ TEST_F(EngineWindows, WhatIsForgottenIsFree) {
 
 TEST_F(EngineWindows, RefuseWhatTheyCannotKeep) {
   EngineOptions wrong = options(100);
-  wrong.windows = {{{0, 1, 2, 3}, 100}};
-  EXPECT_THROW(Engine(*device_, *model_, nullptr, wrong), InputError);
   wrong.windows = {{{4}, 100}};
   EXPECT_THROW(Engine(*device_, *model_, nullptr, wrong), InputError);
   wrong.windows = {{{1}, 0}};
@@ -137,6 +135,9 @@ TEST_F(EngineWindows, RefuseWhatTheyCannotKeep) {
   Request asks = request(20, 4, 1);
   asks.want_snapshot = true;
   EXPECT_THROW(engine.submit(asks), InputError);
+}
+
+TEST_F(EngineWindows, AreLeftAsTheyAreByAFlow) {
   constexpr const char* kStreaming = R"(
     local flow = sluice.flow { name = "streaming", page = 16, kv = "f32" }
     function flow.index(q, c) return sluice.window { first = 1, last = 2 } end
@@ -145,7 +146,57 @@ TEST_F(EngineWindows, RefuseWhatTheyCannotKeep) {
   geometry.head_dim = tiny_.head_dim;
   geometry.group = tiny_.query_heads / tiny_.kv_heads;
   const Plan plan = compile(trace(kStreaming, "flow.lua", geometry)).plan;
-  EXPECT_THROW(Engine(*device_, *model_, &plan, options(100)), InputError);
+  Engine engine(*device_, *model_, &plan, options(100));
+  Engine without(*device_, *model_, nullptr, options(100));
+  // So short that the flow reads all of it in the one layer that it runs in.
+  const Request asked = request(40, 4, 1);
+  for (Engine* each : {&engine, &without}) each->submit(asked);
+  EXPECT_EQ(engine.run_all().at(0).tokens, without.run_all().at(0).tokens);
+}
+
+TEST_F(EngineWindows, OfTheModelNeedNoOption) {
+  tiny_.rope_extra = R"(, "use_sliding_window": true, "sliding_window": 37, "layer_types":
+                        ["full_attention", "sliding_attention", "sliding_attention", "full_attention"])";
+  tiny_.write(directory_.path());
+  const auto model = load_model(directory_.path(), *device_);
+  EngineOptions plain = options(100);
+  plain.windows.clear();
+  Engine engine(*device_, *model, nullptr, plain);
+  const Request asked = request(300, 30, 2);
+  engine.submit(asked);
+  tiny_.windows = {{1, 37}, {2, 37}};
+  expect_greedy(asked, engine.run_all().at(0));
+}
+
+TEST_F(EngineWindows, InEveryLayerAreSeen) {
+  EngineOptions every = options(100);
+  every.windows = {{{0, 1, 3}, 37}, {{2}, 21}};
+  tiny_.windows = {{0, 37}, {1, 37}, {2, 21}, {3, 37}};
+  Engine engine(*device_, *model_, nullptr, every);
+  std::vector<Request> requests;
+  for (const int prompt : {1, 36, 37, 38, 300}) {
+    requests.push_back(request(prompt, 60, prompt));
+    engine.submit(requests.back());
+  }
+  for (const RequestResult& result : engine.run_all()) expect_greedy(requests[result.id - 1], result);
+}
+
+TEST_F(EngineWindows, GoFromEngineToEngineWhereAllIsKept) {
+  EngineOptions keeps = options(200);
+  keeps.keep_all = true;
+  keeps.prefix_cache = false;
+  const Request asked = request(400, 30, 6);
+  Request prefill = asked;
+  prefill.max_tokens = 1;
+  prefill.want_snapshot = true;
+  Engine first(*device_, *model_, nullptr, keeps);
+  first.submit(prefill);
+  Request known = asked;
+  known.snapshot = first.run_all().at(0).snapshot;
+  keeps.page = 64;
+  Engine second(*device_, *model_, nullptr, keeps);
+  second.submit(known);
+  expect_greedy(asked, second.run_all().at(0));
 }
 
 TEST_F(EngineWindows, LeaveOtherLayersToAFlow) {

@@ -117,11 +117,48 @@ TEST(Config, NamesKeysOfWrongTypeOrRange) {
   expect_refused("architectures", "Qwen3ForCausalLM", "\"architectures\"");
 }
 
+TEST(Config, ReadsWindows) {
+  using Windows = std::vector<int>;
+  Json json = qwen();
+  json["sliding_window"] = 100;
+  json["max_window_layers"] = 6;
+  EXPECT_EQ(parse(json).windows, Windows{}) << "a Qwen3 model says whether it uses them";
+  json["use_sliding_window"] = true;
+  EXPECT_EQ(parse(json).windows, (Windows{0, 0, 0, 0, 0, 0, 100, 100}));
+  json["layer_types"] = Json::array({"sliding_attention", "full_attention", "sliding_attention", "full_attention",
+                                     "full_attention", "full_attention", "full_attention", "full_attention"});
+  EXPECT_EQ(parse(json).windows, (Windows{100, 0, 100, 0, 0, 0, 0, 0}));
+  EXPECT_TRUE(parse(json).has_windows());
+  json.erase("sliding_window");
+  EXPECT_EQ(parse(json).windows.front(), 4096);
+  json["sliding_window"] = nullptr;
+  EXPECT_THROW(parse(json), InputError);
+  json.erase("layer_types");
+  EXPECT_EQ(parse(json).windows, Windows{});
+  json["sliding_window"] = 0;
+  EXPECT_THROW(parse(json), InputError);
+  Json mistral = qwen();
+  mistral["architectures"] = {"MistralForCausalLM"};
+  EXPECT_EQ(parse(mistral).windows, Windows(8, 4096));
+  EXPECT_FALSE(parse(mistral).qk_norm);
+  mistral["sliding_window"] = 64;
+  EXPECT_EQ(parse(mistral).windows, Windows(8, 64));
+  mistral["sliding_window"] = nullptr;
+  EXPECT_EQ(parse(mistral).windows, Windows{});
+  Json llama = qwen();
+  llama["architectures"] = {"LlamaForCausalLM"};
+  llama["use_sliding_window"] = true;
+  EXPECT_THROW(parse(llama), InputError);
+}
+
 TEST(Config, RefusesWhatItWouldComputeWrongly) {
   expect_refused("attention_bias", true, "\"attention_bias\" is true");
   expect_refused("hidden_act", "gelu", "\"hidden_act\" is \"gelu\"");
-  expect_refused("use_sliding_window", true, "\"use_sliding_window\"");
-  expect_refused("layer_types", {"full_attention", "sliding_attention"}, "\"layer_types\"");
+  const Json slides = Json::array({"sliding_attention", "full_attention", "full_attention", "full_attention", "full_attention",
+                                   "full_attention", "full_attention", "full_attention"});
+  expect_refused("layer_types", slides, "\"layer_types\"");
+  expect_refused("layer_types", {"full_attention", "full_attention"}, "one for each of 8 layers");
+  expect_refused("layer_types", {"chunked_attention"}, "\"layer_types\"");
   expect_refused("quantization_config", {{"bits", 4}}, "\"quantization_config\"");
   expect_refused("rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}, "\"rope_type\" is \"yarn\"");
   expect_refused("rope_scaling", {{"rope_type", "linear"}}, "\"factor\" is missing");

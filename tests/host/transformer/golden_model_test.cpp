@@ -49,6 +49,10 @@ void expect_agreement(const std::string& directory, const std::string& golden) {
 
 TEST(GoldenModel, TinyQwen3AgreesWithTransformers) { expect_agreement(kGoldens + "tiny_qwen3", "tiny_qwen3"); }
 
+TEST(GoldenModel, LayersWithWindowsAgreeWithTransformers) {
+  for (const char* name : {"tiny_qwen3_types", "tiny_qwen3_upper", "tiny_mistral"}) expect_agreement(kGoldens + name, name);
+}
+
 TEST(GoldenModel, MiniAgreesWithTransformers) { expect_agreement(SLUICE_SOURCE_DIR "/host/models/mini", "mini"); }
 
 }  // namespace
