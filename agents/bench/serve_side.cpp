@@ -51,6 +51,7 @@ EngineOptions ServeSetup::options(const Plan* plan, int sequences) const {
   engine.max_batch = sequences;
   engine.max_pass_tokens = std::max(chunk, sequences);
   engine.prefix_cache = false;  // every sequence reads K and V of its own
+  engine.keep_all = !own_prompts;
   return engine;
 }
 

@@ -70,10 +70,7 @@ class Follower {
 Candidate prepare_flow(const FlowScript& script, const ModelConfig& config, Device& device) {
   FlowGraph traced = script.trace(trace_options(config));
   Plan plan = compile(traced).plan;
-  plan.graph.layers = without_windows(std::move(plan.graph.layers), config);
-  if (traced.layers.is_sparse_anywhere(config.layers) && !plan.graph.layers.is_sparse_anywhere(config.layers)) {
-    throw InputError("every layer that the flow would run in has a window in this model", "flows leave such layers as they are");
-  }
+  plan.graph.layers = without_windows(traced.layers, config);
   check_cache_size(plan);
   require_device_takes(plan, device.info().name);
   if (plan.graph.selection() != kNoNode) device.compile(plan, config.layers, config.kv_heads);

@@ -24,6 +24,9 @@ double likeness(const FlowReport& flow) {
 
 std::optional<double> score_of(const FlowReport& flow, const std::string& dialect) {
   constexpr double kTraceWeight = 4;  // the answers of the mini have 1
+  const bool is_answerable =
+      std::any_of(flow.tasks.begin(), flow.tasks.end(), [](const TaskResult& task) { return task.dense_accuracy > 0; });
+  if (!is_answerable) return std::nullopt;
   const std::optional<double> accuracy = mean_accuracy(flow.tasks, 0);
   if (!accuracy || dialect != "mini") return accuracy;
   if (!flow.traces && flow.untraced.empty()) return std::nullopt;

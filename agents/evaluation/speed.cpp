@@ -196,11 +196,16 @@ void compare(const std::vector<Question>& questions, const Side& flow, const Ans
   }
 }
 
-/// Of all layers, where the sparse ones read the share `sparse_share`.
-double pages_of_all_layers(const Plan& plan, int layers, double sparse_share) {
-  double pages = 0;
-  for (int layer = 0; layer < layers; ++layer) pages += plan.graph.layers.is_sparse(layer, layers) ? sparse_share : 1;
-  return pages / layers;
+/// Of what dense attention reads of `tokens` tokens in all layers, where the sparse ones read the share `sparse_share`.
+double pages_of_all_layers(const Plan& plan, const ModelConfig& config, int tokens, double sparse_share) {
+  double by_flow = 0;
+  double by_dense = 0;
+  for (int layer = 0; layer < config.layers; ++layer) {
+    const int seen = config.window(layer) > 0 ? std::min(config.window(layer), tokens) : tokens;
+    by_dense += seen;
+    by_flow += seen * (plan.graph.layers.is_sparse(layer, config.layers) ? sparse_share : 1);
+  }
+  return by_flow / by_dense;
 }
 
 /// A flow is no faster than by what it leaves of the bytes of dense attention's K and V.
@@ -239,7 +244,7 @@ TaskSpeed time_questions(const EngineBatch& batch, const Answers& answers, Devic
   const EngineStats stats = flow.stats();
   const double share =
       stats.pages_available > 0 ? static_cast<double>(stats.pages_attended) / static_cast<double>(stats.pages_available) : 1;
-  speed.pages_read = pages_of_all_layers(plan, model.config().layers, share);
+  speed.pages_read = pages_of_all_layers(plan, model.config(), speed.tokens, share);
   speed.limit = limit_of(plan, speed.pages_read);
   speed.mass = attention_mass(questions, device, model, plan);
   return speed;

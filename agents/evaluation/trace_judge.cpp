@@ -87,13 +87,15 @@ class Blocks {
     }
     return all / steps;
   }
-  /// `sparse`: what the numbers count, where the rest is dense.
-  TraceScore score(double Measured::*number, double of_dense, double sparse) const {
+  /// `sparse`: what the numbers count, where the rest is dense. `most`: that the number can be.
+  TraceScore score(double Measured::*number, double of_dense, double sparse, double most = 1) const {
     const auto weighed = [&](double value) { return sparse * value + (1 - sparse) * of_dense; };
     std::vector<double> values;
     for (const auto& [place, block] : blocks_) values.push_back(weighed((block.first / block.second).*number));
     TraceScore score{weighed(mean().*number), std::nullopt};
-    if (values.size() > 1) score.interval = bootstrap_mean(values);
+    if (values.size() < 2) return score;
+    const Interval interval = bootstrap_mean(values);  // of few blocks beyond what there can be
+    score.interval = {std::clamp(interval.low, 0.0, most), std::clamp(interval.high, 0.0, most)};
     return score;
   }
 
@@ -114,7 +116,7 @@ double share_of_sparse_layers(const FlowGraph& traced, int layers) {
 
 TraceScores scores_of(const Blocks& blocks, double dense_error, double sparse) {
   return {blocks.score(&Measured::mass, 1, sparse), blocks.score(&Measured::regret, 0, sparse),
-          blocks.score(&Measured::error, dense_error, sparse)};
+          blocks.score(&Measured::error, dense_error, sparse, HUGE_VAL)};
 }
 
 }  // namespace

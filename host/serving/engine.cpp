@@ -42,12 +42,7 @@ std::shared_ptr<KvCache> cache_of(Device& device, const ModelConfig& config, con
 /// As the cache keeps its fields, without the layers that have a window; none if every layer is dense then.
 std::optional<Plan> plan_of(const ModelConfig& config, const Plan* plan, const EngineOptions& options, const KvCache& cache) {
   if (plan == nullptr || plan->graph.selection() == kNoNode) return std::nullopt;
-  LayerChoice layers = plan->graph.layers;
-  for (int layer = 0; layer < config.layers; ++layer) {
-    if (!cache.has_window(layer)) continue;
-    layers.sparse.erase(layer - config.layers);
-    layers.sparse[layer] = false;
-  }
+  LayerChoice layers = without_windows(plan->graph.layers, config.layers, [&](int layer) { return cache.has_window(layer); });
   if (!layers.is_sparse_anywhere(config.layers)) return std::nullopt;
   Plan own = options.cache == nullptr ? *plan : with_field_pages(*plan);
   own.graph.layers = std::move(layers);

@@ -44,14 +44,22 @@ std::optional<std::vector<bool>> read_layer_types(const JsonObject& config, int 
   std::vector<bool> slides;
   for (const nlohmann::json& type : config.array("layer_types")) {
     if (type != "full_attention" && type != "sliding_attention") {
-      config.refuse("layer_types", "only \"full_attention\" and \"sliding_attention\" are supported");
+      throw InputError(fmt::format("{}: \"layer_types\" has {}", config.where(), excerpt(type.dump())),
+                       "\"full_attention\" and \"sliding_attention\" are supported");
     }
     slides.push_back(type == "sliding_attention");
   }
   if (slides.size() != static_cast<size_t>(layers)) {
-    config.refuse("layer_types", fmt::format("one for each of {} layers is wanted", layers));
+    throw InputError(fmt::format("{}: {} \"layer_types\" for {} layers", config.where(), slides.size(), layers));
   }
   return slides;
+}
+
+/// Without those in which every token sees all before it; empty: none is left.
+std::vector<int> without_longest(std::vector<int> windows, const ModelConfig& model) {
+  for (int& window : windows) window = window >= model.max_positions ? 0 : window;
+  const bool any = std::any_of(windows.begin(), windows.end(), [](int window) { return window > 0; });
+  return any ? windows : std::vector<int>{};
 }
 
 /// By layer, as transformers' classes of the architectures have them, with what they assume where a key is missing. Empty: none.
@@ -67,16 +75,21 @@ std::vector<int> read_windows(const JsonObject& config, const ModelConfig& model
     if (slides) config.refuse("layer_types", "Mistral models have one window for all layers");
     if (config.is_null("sliding_window")) return {};
     std::fill(windows.begin(), windows.end(), window());
-    return windows;
+    return without_longest(std::move(windows), model);
   }
   const bool is_on = model.architecture == "Qwen3ForCausalLM" && config.boolean("use_sliding_window", false);
   if (!is_on) {
-    if (any()) config.refuse("layer_types", "\"sliding_attention\" wants \"use_sliding_window\" of a Qwen3 model");
+    if (any()) {
+      throw InputError(fmt::format("{}: \"layer_types\" has \"sliding_attention\", and the model has no window", config.where()),
+                       "of a Qwen3 model \"use_sliding_window\" says that it has");
+    }
     if (config.boolean("use_sliding_window", false)) config.refuse("use_sliding_window", "Llama models have no windows");
     return {};
   }
   if (config.is_null("sliding_window")) {
-    if (any()) config.refuse("sliding_window", "layers of \"sliding_attention\" want a number");
+    if (any())
+      throw InputError(
+          fmt::format("{}: \"sliding_window\" is null, and layers of \"sliding_attention\" want a number", config.where()));
     return {};
   }
   const int first = static_cast<int>(config.find_integer("max_window_layers", 0, kMostPositions).value_or(28));
@@ -84,7 +97,7 @@ std::vector<int> read_windows(const JsonObject& config, const ModelConfig& model
     const bool has_window = slides ? (*slides)[static_cast<size_t>(layer)] : layer >= first;
     if (has_window) windows[static_cast<size_t>(layer)] = window();
   }
-  return std::all_of(windows.begin(), windows.end(), [](int each) { return each == 0; }) ? std::vector<int>{} : windows;
+  return without_longest(std::move(windows), model);
 }
 
 double scale_llama3(double frequency, const JsonObject& rope, double factor) {
@@ -200,13 +213,21 @@ std::vector<int32_t> parse_end_tokens(std::string_view text, const std::string& 
   return read_end_tokens(JsonObject(document, name), vocabulary);
 }
 
-LayerChoice without_windows(LayerChoice layers, const ModelConfig& config) {
-  for (int layer = 0; layer < config.layers; ++layer) {
-    if (config.window(layer) == 0) continue;
-    layers.sparse.erase(layer - config.layers);
-    layers.sparse[layer] = false;
+LayerChoice without_windows(const LayerChoice& layers, int count, const std::function<bool(int layer)>& has_window) {
+  LayerChoice left = layers;
+  for (int layer = 0; layer < count; ++layer) {
+    if (!has_window(layer)) continue;
+    left.sparse.erase(layer - count);
+    left.sparse[layer] = false;
   }
-  return layers;
+  if (layers.is_sparse_anywhere(count) && !left.is_sparse_anywhere(count)) {
+    throw InputError("every layer that the flow would run in has a window in this model", "flows leave such layers as they are");
+  }
+  return left;
+}
+
+LayerChoice without_windows(const LayerChoice& layers, const ModelConfig& config) {
+  return without_windows(layers, config.layers, [&](int layer) { return config.window(layer) > 0; });
 }
 
 ModelConfig load_config(const std::string& model) {

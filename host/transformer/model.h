@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -37,8 +38,10 @@ struct ModelConfig {
   int group() const { return query_heads / kv_heads; }
 };
 
-/// A flow's layers without those that have a window, which it leaves as they are: they read little already.
-LayerChoice without_windows(LayerChoice layers, const ModelConfig& config);
+/// A flow's layers without those for which `has_window` holds, which it leaves as they are: they read little already. Throws
+/// InputError if it then runs nowhere.
+LayerChoice without_windows(const LayerChoice& layers, int count, const std::function<bool(int layer)>& has_window);
+LayerChoice without_windows(const LayerChoice& layers, const ModelConfig& config);
 
 /// Reads and checks the configuration of a model: of a directory, config.json and generation_config.json; of a GGUF file, its
 /// metadata. Throws InputError naming file, key and value.

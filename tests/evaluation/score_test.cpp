@@ -10,9 +10,20 @@ namespace {
 /// Of two tasks that count, and one that does not.
 FlowReport flow_of(double first, double second) {
   FlowReport flow;
-  for (const double accuracy : {first, second, 0.125}) flow.tasks.emplace_back().accuracy = accuracy;
+  for (const double accuracy : {first, second, 0.125}) {
+    flow.tasks.emplace_back().accuracy = accuracy;
+    flow.tasks.back().dense_accuracy = 1;
+  }
   flow.tasks.back().counted = false;
   return flow;
+}
+
+TEST(Score, IsNoneWhereDenseAttentionAnswersNothing) {
+  FlowReport flow = flow_of(0, 0);
+  flow.traces.emplace().scores.error.mean = 0;
+  EXPECT_TRUE(score_of(flow, "mini"));
+  for (TaskResult& task : flow.tasks) task.dense_accuracy = 0;
+  EXPECT_FALSE(score_of(flow, "mini"));
 }
 
 TEST(Score, OfARealModelIsItsAccuracy) {

@@ -168,6 +168,18 @@ TEST_F(EngineWindows, OfTheModelNeedNoOption) {
   expect_greedy(asked, engine.run_all().at(0));
 }
 
+TEST_F(EngineWindows, RefuseAFlowThatWouldRunNowhere) {
+  constexpr const char* kUpper = R"(
+    local flow = sluice.flow { name = "upper", page = 16, kv = "f32", layers = { [0] = "full", rest = "sparse" } }
+    function flow.index(q, c) return sluice.window { first = 1, last = 2 } end
+    return flow)";
+  TraceOptions geometry;
+  geometry.head_dim = tiny_.head_dim;
+  geometry.group = tiny_.query_heads / tiny_.kv_heads;
+  const Plan plan = compile(trace(kUpper, "flow.lua", geometry)).plan;
+  EXPECT_THROW(Engine(*device_, *model_, &plan, options(100)), InputError);
+}
+
 TEST_F(EngineWindows, InEveryLayerAreSeen) {
   EngineOptions every = options(100);
   every.windows = {{{0, 1, 3}, 37}, {{2}, 21}};

@@ -145,6 +145,8 @@ TEST(Config, ReadsWindows) {
   EXPECT_EQ(parse(mistral).windows, Windows(8, 64));
   mistral["sliding_window"] = nullptr;
   EXPECT_EQ(parse(mistral).windows, Windows{});
+  mistral["sliding_window"] = 16384;
+  EXPECT_EQ(parse(mistral).windows, Windows{}) << "as many as there are positions";
   Json llama = qwen();
   llama["architectures"] = {"LlamaForCausalLM"};
   llama["use_sliding_window"] = true;
@@ -157,7 +159,7 @@ TEST(Config, RefusesWhatItWouldComputeWrongly) {
   const Json slides = Json::array({"sliding_attention", "full_attention", "full_attention", "full_attention", "full_attention",
                                    "full_attention", "full_attention", "full_attention"});
   expect_refused("layer_types", slides, "\"layer_types\"");
-  expect_refused("layer_types", {"full_attention", "full_attention"}, "one for each of 8 layers");
+  expect_refused("layer_types", {"full_attention", "full_attention"}, "2 \"layer_types\" for 8 layers");
   expect_refused("layer_types", {"chunked_attention"}, "\"layer_types\"");
   expect_refused("quantization_config", {{"bits", 4}}, "\"quantization_config\"");
   expect_refused("rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}, "\"rope_type\" is \"yarn\"");
