@@ -107,28 +107,28 @@ Interval pooled_wilson(std::span<const std::vector<Cluster>> tasks) {
   return wilson(credit == n ? effective : credit * (effective / n), effective);
 }
 
-double sign_flip(std::span<const int> all) {
+double sign_flip(std::span<const int> differences) {
   constexpr double kMostSteps = 1 << 27;
   double divisor = 0;
-  for (const int difference : all) divisor = std::gcd(static_cast<int>(divisor), difference);
+  for (const int difference : differences) divisor = std::gcd(static_cast<int>(divisor), difference);
   if (divisor == 0) return 1;
   double steps = 0;
-  for (const int difference : all) steps += std::abs(difference) / divisor * static_cast<double>(all.size());
+  for (const int difference : differences) steps += std::abs(difference) / divisor * static_cast<double>(differences.size());
   divisor *= std::max(1.0, steps / kMostSteps);
-  std::vector<int> differences;
+  std::vector<int> scaled;
   size_t total = 0;
   int64_t sum = 0;
-  for (const int difference : all) {
-    differences.push_back(static_cast<int>(std::lround(difference / divisor)));
-    total += static_cast<size_t>(std::abs(differences.back()));
-    sum += differences.back();
+  for (const int difference : differences) {
+    scaled.push_back(static_cast<int>(std::lround(difference / divisor)));
+    total += static_cast<size_t>(std::abs(scaled.back()));
+    sum += scaled.back();
   }
   const auto observed = static_cast<size_t>(std::abs(sum));
   // positive[t]: the probability that those with a positive sign add up to t; the sum of all is then 2t - total.
   std::vector<double> positive(total + 1, 0);
   positive[0] = 1;
   size_t reach = 0;
-  for (const int difference : differences) {
+  for (const int difference : scaled) {
     const auto size = static_cast<size_t>(std::abs(difference));
     if (size == 0) continue;
     reach += size;
