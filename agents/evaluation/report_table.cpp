@@ -137,7 +137,9 @@ std::string speed_cell(const auto& speed) {
 
 std::string pages_cell(const auto& speed) { return metrics::number_text(metrics::kPagesRead.name, speed.pages_read); }
 
-std::string mass_cell(const auto& speed) { return metrics::number_text(metrics::kMass.name, mean_of(speed.mass)); }
+std::string mass_cell(const auto& speed) {
+  return speed.mass.empty() ? "-" : metrics::number_text(metrics::kMass.name, mean_of(speed.mass));
+}
 
 /// Of a flow, or of a head of it.
 std::string trace_cell(const MetricInfo& metric, const TraceScore& score) {
@@ -295,7 +297,7 @@ std::string to_table(const Report& report, bool details) {
   for (const FlowReport& flow : report.flows) {
     if (!flow.speed) continue;
     text += fmt::format(
-        "\nAccuracy is the mean share of each answer that is right, with 95% intervals. Speed is decoding the same answers\n"
+        "\nAccuracy is the mean credit of answers, with 95% intervals. Speed is decoding the same answers\n"
         "against dense attention, the geometric mean over tasks of up to {} tokens, batches of up to {}.\n",
         flow.speed->tokens, flow.speed->batch);
     break;

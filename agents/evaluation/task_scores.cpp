@@ -40,15 +40,15 @@ double mean_pass_at_k(const Scores& scores, int k) {
   return scores.empty() ? 0 : sum / static_cast<double>(scores.size());
 }
 
-/// Of which every credit is a whole number, if those are not too many: of a task whose answers have parts of many numbers credits
-/// are rounded.
+/// Of which every credit is a whole number, if those are not too many: of a task whose answers have many parts credits are
+/// rounded.
 double credit_units(const Scores& flow, const Scores& dense) {
   constexpr int64_t kMost = 10000;
   int64_t units = 1;
   for (const Scores* scores : {&flow, &dense}) {
     for (const auto& document : *scores) {
       for (const Score& score : document) {
-        units = std::lcm(units, int64_t{score.parts});
+        units = std::lcm(units, score.draws_of(score.parts));
         if (units > kMost) return static_cast<double>(kMost);
       }
     }

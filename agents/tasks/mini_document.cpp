@@ -11,6 +11,7 @@ namespace sluice::mini {
 namespace {
 
 constexpr const char* kEndOfHay = ".";
+constexpr int kDrawnParts = 3;  // one part or two come right by chance, where a third of the pages is read
 constexpr double kAlike = 0.4;  // share of distractions that are of the kind that is asked for; as the model was evaluated
 
 }  // namespace
@@ -99,6 +100,7 @@ Sample Document::ask(const Words& question, const Words& answer, int part_words)
   append(question);
   sample.answer = join(answer);
   sample.part_words = part_words;
+  sample.drawn_parts = kDrawnParts;
   sample.max_tokens = static_cast<int>(answer.size()) + 1;  // and <eos>; whatever is longer does not end there
   return sample;
 }

@@ -71,7 +71,21 @@ Score score_as_set(const std::vector<std::string>& wanted, const std::vector<std
   return part_words > 0 ? Score{.right = both, .parts = parts} : Score{.right = both == parts ? 1 : 0};
 }
 
+Score score_words(const Sample& sample, std::string_view generated, bool ended) {
+  // must_end marks the mini dialect, whose words are compared as they are.
+  const auto wanted = sample.must_end ? split(sample.answer) : normalised_words(sample.answer, sample.items);
+  const auto found = sample.must_end ? split(generated) : normalised_words(generated, sample.items);
+  if (sample.scoring == Scoring::kSet) return score_as_set(wanted, found, sample.part_words);
+  return score_in_order(wanted, found, ended || !sample.must_end, sample.part_words);
+}
+
 }  // namespace
+
+int64_t Score::draws_of(int count) const {
+  int64_t ways = 1;
+  for (int i = 0; i < drawn; ++i) ways = ways * std::max(0, count - i) / (i + 1);
+  return ways;
+}
 
 std::vector<std::string> normalised_words(std::string_view text, Items items) {
   std::vector<std::string> words;
@@ -100,12 +114,9 @@ Score score(const Sample& sample, std::string_view generated, bool ended) {
     return {.right = boxed && same_answer(*boxed, sample.answer) ? 1 : 0};
   }
   if (!sample.stop.empty()) generated = generated.substr(0, generated.find(sample.stop));
-  // must_end marks the mini dialect, whose words are compared as they are.
-  const auto wanted = sample.must_end ? split(sample.answer) : normalised_words(sample.answer, sample.items);
-  const auto found = sample.must_end ? split(generated) : normalised_words(generated, sample.items);
-  const bool at_end = ended || !sample.must_end;
-  if (sample.scoring == Scoring::kSet) return score_as_set(wanted, found, sample.part_words);
-  return score_in_order(wanted, found, at_end, sample.part_words);
+  Score result = score_words(sample, generated, ended);
+  result.drawn = std::min(sample.drawn_parts, result.parts);
+  return result;
 }
 
 }  // namespace sluice

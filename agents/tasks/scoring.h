@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,10 +12,14 @@ namespace sluice {
 struct Score {
   int right = 0;    // parts of the answer (Sample::part_words)
   int parts = 1;    // of the answer; of a set as many as were written, if those are more
+  int drawn = 1;    // Sample::drawn_parts, or all parts, if those are fewer
   double loss = 0;  // kLoss, instead: nats a token of what was given
 
-  double credit() const { return static_cast<double>(right) / parts; }
   bool is_whole() const { return right == parts; }
+  /// Ways to draw `drawn` of `count` parts.
+  int64_t draws_of(int count) const;
+  /// The probability that parts drawn at random are all right.
+  double credit() const { return static_cast<double>(draws_of(right)) / static_cast<double>(draws_of(parts)); }
 };
 
 /// For all scorings but kLoss. Compares generated text with the sample's answer. `ended`: the model ended the answer itself, it

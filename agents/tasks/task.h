@@ -39,6 +39,7 @@ struct Sample {
   /// Words of a part of the answer, each of which has its own share of the credit (the last may be shorter); 0: the answer is one
   /// part. A part of a set is one word.
   int part_words = 0;
+  int drawn_parts = 1;  // credit: how likely so many parts, drawn at random, are all right
   int max_tokens = 16;
   std::string stop;      // generation may end once this text was written; empty: only at the model's end tokens
   bool must_end = true;  // the model has to end the answer itself (mini dialect)

@@ -44,6 +44,13 @@ TEST(Score, CreditIsTheShareOfPartsBeforeTheFirstMistake) {
   EXPECT_DOUBLE_EQ(score(query, "acorn = 11 ; album = 12 ; arrow = 13 ;", false).credit(), 2.0 / 3) << "does not end";
   EXPECT_DOUBLE_EQ(score(query, "acorn = 11 ; album = 12 ; arrow = 13 ; acorn = 11", true).credit(), 2.0 / 3) << "too many";
   EXPECT_DOUBLE_EQ(score(query, "", true).credit(), 0);
+  query.drawn_parts = 2;
+  EXPECT_DOUBLE_EQ(score(query, "acorn = 11 ; album = 12 ; arrow = 13", true).credit(), 1);
+  EXPECT_DOUBLE_EQ(score(query, "acorn = 11 ; album = 12 ; arrow = 14", true).credit(), 1.0 / 3) << "one of three pairs";
+  EXPECT_DOUBLE_EQ(score(query, "acorn = 11 ; album = 13 ; arrow = 13", true).credit(), 0);
+  query.drawn_parts = 5;
+  EXPECT_DOUBLE_EQ(score(query, "acorn = 11 ; album = 12 ; arrow = 13", true).credit(), 1) << "as many as there are";
+  EXPECT_DOUBLE_EQ(score(query, "acorn = 11 ; album = 12 ; arrow = 14", true).credit(), 0);
 }
 
 TEST(Score, AMistakeInTheLastWordCostsOnePart) {
