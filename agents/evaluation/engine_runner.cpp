@@ -9,6 +9,7 @@
 #include "agents/evaluation/trace_options.h"
 #include "kernels/device/device_refusal.h"
 #include "scripting/base/error.h"
+#include "scripting/graph/text.h"
 #include "scripting/passes/cache_limit.h"
 
 namespace sluice {
@@ -70,7 +71,7 @@ class Follower {
 Candidate prepare_flow(const FlowScript& script, const ModelConfig& config, Device& device) {
   FlowGraph traced = script.trace(trace_options(config));
   Plan plan = compile(traced).plan;
-  plan.graph.layers = without_windows(traced.layers, config);
+  if (traced.patterns.empty()) plan.graph.layers = without_windows(traced.layers, config);
   check_cache_size(plan);
   require_device_takes(plan, device.info().name);
   if (plan.graph.selection() != kNoNode) device.compile(plan, config.layers, config.kv_heads);
@@ -89,11 +90,23 @@ std::optional<TraceResult> EngineRunner::judge_on_traces(const FlowScript& scrip
 int EngineRunner::batch_size(int tokens) const { return prompts_together(model_.config(), tokens, room_); }
 
 std::unique_ptr<PrefilledBatch> EngineRunner::prefill(const std::vector<JobDocument>& documents) {
+  own_ = {};  // whose batch may be gone
   return prefill_documents(documents, device_, model_, tokenizer_, known_, room_);
 }
 
-std::vector<Generation> EngineRunner::decode(const PrefilledBatch& prefilled, const Plan* plan) {
+const EngineBatch& EngineRunner::batch_for(const PrefilledBatch& prefilled, const Plan* plan) {
   const EngineBatch& batch = engine_batch(prefilled);
+  if (plan == nullptr || plan->graph.patterns.empty()) return batch;
+  std::string text = to_text(plan->graph);
+  if (own_.of != &batch || own_.plan != text) {
+    own_ = {};  // before more is made
+    own_ = {&batch, std::move(text), prefill_under(*plan, batch, device_, model_, room_)};
+  }
+  return own_.batch;
+}
+
+std::vector<Generation> EngineRunner::decode(const PrefilledBatch& prefilled, const Plan* plan) {
+  const EngineBatch& batch = batch_for(prefilled, plan);
   Engine engine(device_, model_, plan, engine_options(batch.prompts, model_.config(), plan, room_));
   Follower follower(tokenizer_);
   std::unordered_map<uint64_t, size_t> places;
@@ -109,14 +122,14 @@ std::vector<Generation> EngineRunner::decode(const PrefilledBatch& prefilled, co
   std::vector<Generation> generations(ids.size());
   for (const RequestResult& result : engine.run_all()) {
     generations[places.at(result.id)] = {follower.text(result.id), result.reason == FinishReason::kStop,
-                                         follower.tokens(result.id), result.probabilities.sum()};
+                                         follower.tokens(result.id), result.probabilities.of_tokens};
   }
   return generations;
 }
 
 TaskSpeed EngineRunner::measure(const PrefilledBatch& prefilled, const Plan& plan, const Answers& answers,
                                 const SpeedOptions& options) {
-  return time_questions(engine_batch(prefilled), answers, device_, model_, plan, options);
+  return time_questions(batch_for(prefilled, &plan), answers, device_, model_, plan, options);
 }
 
 std::optional<std::string> EngineRunner::check_numerically(const Candidate& candidate) {

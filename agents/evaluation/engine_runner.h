@@ -32,15 +32,29 @@ class EngineRunner : public Runner {
   TaskSpeed measure(const PrefilledBatch& prefilled, const Plan& plan, const Answers& answers,
                     const SpeedOptions& options) override;
   /// Gives up what it keeps for prompts that begin as the last ones did.
-  void forget() { known_.clear(); }
+  void forget() {
+    known_.clear();
+    own_ = {};
+  }
 
  private:
+  /// As `plan` finds it: dense attention has prefilled it, or the flow's patterns.
+  const EngineBatch& batch_for(const PrefilledBatch& prefilled, const Plan* plan);
+
   Device& device_;
   const Model& model_;
   const Tokenizer& tokenizer_;
   TraceJudge* traces_;
   const BatchRoom room_;
   KnownBeginnings known_;
+
+  /// The last batch that was prefilled under a flow's patterns.
+  struct OwnBatch {
+    const EngineBatch* of = nullptr;
+    std::string plan;
+    EngineBatch batch;
+  };
+  OwnBatch own_;
 };
 
 }  // namespace sluice

@@ -60,15 +60,16 @@ uint64_t seed_of_draws(const Plan& plan) {
   return seed;
 }
 
-/// K and V of each of `prompts` but its last token.
+/// K and V of each of `prompts` but its last token; `plan` null: by dense attention, else under its patterns.
 std::vector<std::shared_ptr<const KvSnapshot>> prefill_all(std::vector<PrefilledPrompt> prompts, Device& device,
-                                                           const Model& model, const BatchRoom& room) {
+                                                           const Model& model, const Plan* plan, const BatchRoom& room) {
   constexpr int kLongPass = 4096;  // fills a GPU
   if (prompts.empty()) return {};
   for (PrefilledPrompt& prompt : prompts) prompt.max_tokens = 1;
-  EngineOptions options = engine_options(prompts, model.config(), nullptr, room);
+  EngineOptions options = engine_options(prompts, model.config(), plan, room);
+  options.keep_all = true;
   if (device.info().works_beside_host) options.max_pass_tokens = kLongPass;
-  Engine engine(device, model, nullptr, options);
+  Engine engine(device, model, plan, options);
   std::vector<uint64_t> ids;
   for (PrefilledPrompt& prompt : prompts) {
     Request request;
@@ -139,7 +140,8 @@ EngineOptions engine_options(const std::vector<PrefilledPrompt>& prompts, const 
   options.max_batch = static_cast<int>(std::min<size_t>(prompts.size(), static_cast<size_t>(room.prompts)));
   options.max_pass_tokens = kPassTokens;
   options.prefix_cache = false;  // each prompt brings its K and V along
-  options.keep_all = true;
+  // Patterns keep what they say: they are judged by the cache that they are served with.
+  options.keep_all = plan == nullptr || plan->graph.patterns.empty();
   if (plan != nullptr) options.seed = seed_of_draws(*plan);
   // Fields come on top: a flow that has some shall not need two rounds where dense attention needs one. But they take no more
   // than K and V.
@@ -190,7 +192,7 @@ std::unique_ptr<EngineBatch> prefill_documents(const std::vector<JobDocument>& d
     beginning.tokens.assign(begin, begin + static_cast<ptrdiff_t>(part.shared) + 1);
     beginning.snapshot = std::move(part.known);
   }
-  const auto snapshots = prefill_all(std::move(beginnings), device, model, room);
+  const auto snapshots = prefill_all(std::move(beginnings), device, model, nullptr, room);
   size_t next = 0;
   for (const Part& part : parts) {
     if (part.shared == 0) continue;
@@ -198,6 +200,23 @@ std::unique_ptr<EngineBatch> prefill_documents(const std::vector<JobDocument>& d
     for (size_t i = part.first; i < part.end; ++i) batch->prompts[i].snapshot = known.back();
   }
   return batch;
+}
+
+EngineBatch prefill_under(const Plan& plan, const EngineBatch& batch, Device& device, const Model& model, const BatchRoom& room) {
+  EngineBatch own;
+  own.prompts = batch.prompts;
+  std::vector<PrefilledPrompt> beginnings;
+  std::map<const KvSnapshot*, size_t> places;
+  for (const PrefilledPrompt& prompt : batch.prompts) {
+    if (prompt.snapshot == nullptr || !places.emplace(prompt.snapshot.get(), beginnings.size()).second) continue;
+    const auto begin = prompt.tokens.begin();
+    beginnings.emplace_back().tokens.assign(begin, begin + static_cast<ptrdiff_t>(prompt.snapshot->tokens.size()) + 1);
+  }
+  const auto snapshots = prefill_all(std::move(beginnings), device, model, &plan, room);
+  for (PrefilledPrompt& prompt : own.prompts) {
+    if (prompt.snapshot != nullptr) prompt.snapshot = snapshots.at(places.at(prompt.snapshot.get()));
+  }
+  return own;
 }
 
 }  // namespace sluice

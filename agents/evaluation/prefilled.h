@@ -54,4 +54,8 @@ using KnownBeginnings = std::vector<std::shared_ptr<const KvSnapshot>>;
 std::unique_ptr<EngineBatch> prefill_documents(const std::vector<JobDocument>& documents, Device& device, const Model& model,
                                                const Tokenizer& tokenizer, KnownBeginnings& known, const BatchRoom& room = {});
 
+/// The same prompts with what they share prefilled under the patterns of a flow, in place of densely.
+EngineBatch prefill_under(const Plan& plan, const EngineBatch& batch, Device& device, const Model& model,
+                          const BatchRoom& room = {});
+
 }  // namespace sluice

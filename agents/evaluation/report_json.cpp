@@ -145,7 +145,7 @@ ordered_json to_json(const FlowReport& flow) {
   if (flow.speed) {
     json[metrics::kSpeedup.name] = speedup_of(*flow.speed);
     json[metrics::kPagesRead.report.value] = flow.speed->pages_read;
-    json[metrics::kMass.report.value] = flow.speed->mass;
+    if (!flow.speed->mass.empty()) json[metrics::kMass.report.value] = flow.speed->mass;
   }
   return json;
 }

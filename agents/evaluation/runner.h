@@ -1,6 +1,9 @@
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,9 +27,15 @@ using JobDocument = std::vector<Job>;
 
 struct Generation {
   std::string text;
-  bool ended = false;           // by the model itself
-  std::vector<int32_t> tokens;  // as far as they were generated: an answer that is wrong already need not go on
-  double log_probability = 0;   // of the tokens that were given (Sample::given)
+  bool ended = false;                         // by the model itself
+  std::vector<int32_t> tokens;                // as far as they were generated: an answer that is wrong already need not go on
+  std::vector<float> log_probabilities = {};  // of the tokens that were given (Sample::given)
+
+  /// Of the first `count` of these, together.
+  double log_probability(size_t count = SIZE_MAX) const {
+    const auto end = log_probabilities.begin() + static_cast<ptrdiff_t>(std::min(count, log_probabilities.size()));
+    return std::accumulate(log_probabilities.begin(), end, 0.0);
+  }
 };
 
 /// Prompts made ready: their common texts were prefilled with dense attention. Dense attention and all flows decode from it.

@@ -55,6 +55,7 @@ std::optional<std::string> difference_between(const FlowGraph& first_traced, con
   if (first.geometry.page != second.geometry.page) return "its pages have another size";
   if (first.geometry.kv != second.geometry.kv) return "its K and V are of another type";
   if (first.layers != second.layers) return "it names other layers";
+  if (first.patterns != second.patterns) return "it has other patterns";
   if (fields_of(first) != fields_of(second)) return "it caches other fields";
   if (states_of(first) != states_of(second)) return "it keeps other states";
   if (sources_of(first) != sources_of(second)) return "it attends to other entries";

@@ -15,8 +15,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kProbed = 2;    // prompts whose attention mass is measured, while they are answered
-constexpr int kLongAnswer = 64;  // tokens; of such a one is enough
+constexpr size_t kProbed = 2;     // prompts whose attention mass is measured, while they are answered
+constexpr int kLongAnswer = 64;   // tokens; of such a one is enough
+constexpr int kTimedOfText = 32;  // tokens of a text: every step of it is alike
 
 /// A question to be timed: the prompt, which generates as many tokens as were scored, and its place in the batch.
 struct Question {
@@ -31,7 +32,8 @@ int scored_tokens(const PrefilledPrompt& prompt, const Answers& answers, size_t 
   const std::vector<Generation>& generations = answers.flow != nullptr ? *answers.flow : answers.dense;
   const bool is_known = !prompt.expected.empty();
   const size_t tokens = is_known ? prompt.expected.size() + 1 : generations.at(place).tokens.size();  // the end is scored as well
-  return std::clamp(static_cast<int>(tokens), 1, prompt.max_tokens);
+  const int most = prompt.given.empty() ? prompt.max_tokens : std::min(prompt.max_tokens, kTimedOfText);
+  return std::clamp(static_cast<int>(tokens), 1, most);
 }
 
 /// Whether the engine has tokens of the prompt to compute before the first decode step.
@@ -190,9 +192,10 @@ void compare(const std::vector<Question>& questions, const Side& flow, const Ans
     const auto both = static_cast<ptrdiff_t>(std::min(then.tokens.size(), now.size()));
     ++speed.compared;
     const bool is_text = !questions[i].prompt.given.empty();
-    const double apart = is_text ? std::abs(flow.log_probabilities()[i] - then.log_probability) : 0;
+    const double likely = is_text ? then.log_probability(static_cast<size_t>(questions[i].prompt.max_tokens)) : 0;
+    const double apart = is_text ? std::abs(flow.log_probabilities()[i] - likely) : 0;
     const bool strayed = !std::equal(then.tokens.begin(), then.tokens.begin() + both, now.begin());
-    if (strayed || apart > kNats + 0.02 * std::abs(then.log_probability)) ++speed.strayed;
+    if (strayed || apart > kNats + 0.02 * std::abs(likely)) ++speed.strayed;
   }
 }
 
@@ -246,7 +249,7 @@ TaskSpeed time_questions(const EngineBatch& batch, const Answers& answers, Devic
       stats.pages_available > 0 ? static_cast<double>(stats.pages_attended) / static_cast<double>(stats.pages_available) : 1;
   speed.pages_read = pages_of_all_layers(plan, model.config(), speed.tokens, share);
   speed.limit = limit_of(plan, speed.pages_read);
-  speed.mass = attention_mass(questions, device, model, plan);
+  if (plan.graph.patterns.empty()) speed.mass = attention_mass(questions, device, model, plan);
   return speed;
 }
 

@@ -100,7 +100,7 @@ void append_scores(Scores& scores, const std::vector<JobDocument>& documents, co
       const Generation& generation = generations.at(next++);
       if (job.sample.scoring == Scoring::kLoss) {
         const double tokens = static_cast<double>(job.sample.given.size());
-        scores.back().push_back({.loss = -generation.log_probability / tokens});
+        scores.back().push_back({.loss = -generation.log_probability() / tokens});
       } else {
         scores.back().push_back(score(job.sample, generation.text, generation.ended));
       }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "agents/evaluation/same_flow.h"
+#include "scripting/base/bits.h"
 #include "scripting/base/error.h"
 #include "scripting/passes/cache_limit.h"
 
@@ -31,6 +32,7 @@ struct Measured {
     pages += other.pages;
     return *this;
   }
+  Measured operator*(double weight) const { return {mass * weight, regret * weight, error * weight, pages * weight}; }
   Measured operator/(double count) const { return {mass / count, regret / count, error / count, pages / count}; }
 };
 
@@ -50,14 +52,45 @@ std::span<const float> of_head(std::span<const float> output, int head, int dim)
   return output.subspan(static_cast<size_t>(head) * static_cast<size_t>(dim), static_cast<size_t>(dim));
 }
 
-Measured measure(const LayerStep& step, const DenseSteps& dense, const LayerTensors& tensors, int at, int kv_head, int page) {
+/// Of the pages that a step selected: mass, regret and pages.
+Measured measure_pages(const LayerStep& step, const DenseSteps& dense, const LayerTensors& tensors, int at, int kv_head,
+                       int page) {
   const std::vector<double> masses = dense.masses(at, kv_head, page);
   const std::span<const int32_t> selected = step.selected_by(kv_head);
-  const int available = pages_for(tensors.tokens_at(at), page);
   Measured measured;
   for (const int32_t position : selected) measured.mass += masses[static_cast<size_t>(position)];
-  measured.pages = static_cast<double>(selected.size()) / available;
+  measured.pages = static_cast<double>(selected.size()) / pages_for(tensors.tokens_at(at), page);
   measured.regret = std::max(0.0, best_mass(masses, selected.size()) - measured.mass);
+  return measured;
+}
+
+/// Of the tokens that a step saw under a pattern, beside the pages that have room for as many.
+Measured measure_tokens(const Pattern& pattern, const DenseSteps& dense, const LayerTensors& tensors, int at, int kv_head,
+                        int page) {
+  const int tokens = tensors.tokens_at(at);
+  std::vector<uint32_t> seen(static_cast<size_t>((tokens + 31) / 32));
+  pattern.row(tokens - 1, tokens, seen);
+  const std::vector<double> masses = token_masses(tensors, at, kv_head);
+  Measured measured;
+  int count = 0;
+  for (int token = 0; token < tokens; ++token) {
+    if (!has_bit(seen, token)) continue;
+    measured.mass += masses[static_cast<size_t>(token)];
+    ++count;
+  }
+  measured.pages = static_cast<double>(count) / tokens;
+  const std::vector<double> of_pages = dense.masses(at, kv_head, page);
+  const double best = best_mass(of_pages, static_cast<size_t>(pages_for(count, page)));
+  measured.regret = std::max(0.0, best - measured.mass);
+  return measured;
+}
+
+Measured measure(const LayerStep& step, const Plan& plan, const DenseSteps& dense, const LayerTensors& tensors, int at,
+                 int kv_head) {
+  const LayerPatterns& patterns = plan.graph.patterns;
+  const int page = plan.layout.page;
+  Measured measured = patterns.empty() ? measure_pages(step, dense, tensors, at, kv_head, page)
+                                       : measure_tokens(patterns.patterns.front(), dense, tensors, at, kv_head, page);
   for (int head = kv_head * tensors.group(); head < (kv_head + 1) * tensors.group(); ++head) {
     measured.error += relative_error(of_head(step.output, head, tensors.dim), dense.output(at, head));
   }
@@ -73,14 +106,14 @@ class Blocks {
 
   /// A step of a window that has ended belongs to another block than those of the next; the last block of a window has what is
   /// left.
-  void add(size_t window, int step, const Measured& measured) {
+  void add(size_t window, int step, const Measured& measured, double weight) {
     auto& [sum, count] = blocks_[{window, std::min(step / kBlock, of_window_ - 1)}];
-    sum += measured;
-    ++count;
+    sum += measured * weight;
+    count += weight;
   }
   Measured mean() const {
     Measured all;
-    int steps = 0;
+    double steps = 0;
     for (const auto& [place, block] : blocks_) {
       all += block.first;
       steps += block.second;
@@ -101,17 +134,21 @@ class Blocks {
 
  private:
   int of_window_;
-  std::map<std::pair<size_t, int>, std::pair<Measured, int>> blocks_;
+  std::map<std::pair<size_t, int>, std::pair<Measured, double>> blocks_;
 };
 
 /// Whether K and V lose by it what the recorded ones have.
 bool is_narrow(DataType kv) { return kv == DataType::kE4M3 || kv == DataType::kE5M2; }
 
-double share_of_sparse_layers(const FlowGraph& traced, int layers) {
-  if (traced.selection() == kNoNode) return 0;
-  int sparse = 0;
-  for (int layer = 0; layer < layers; ++layer) sparse += traced.layers.is_sparse(layer, layers) ? 1 : 0;
-  return static_cast<double>(sparse) / layers;
+/// How many of a model's layers run the flow, by pattern; LayerPatterns::kNone: by its index stage.
+std::map<int, int> sparse_layers(const FlowGraph& traced, int layers) {
+  std::map<int, int> counts;
+  for (int layer = 0; layer < layers; ++layer) {
+    if (!traced.layers.is_sparse(layer, layers)) continue;
+    const int pattern = traced.patterns.place_of(layer, layers);
+    if (pattern != LayerPatterns::kNone || traced.selection() != kNoNode) ++counts[pattern];
+  }
+  return counts;
 }
 
 TraceScores scores_of(const Blocks& blocks, double dense_error, double sparse) {
@@ -173,23 +210,32 @@ TraceResult TraceJudge::judge(const FlowScript& script, const FlowGraph* asked) 
           "loops over heads, budgets and constants may follow the shape of a model; page size, layers and fields may not");
     }
   }
-  const double sparse = share_of_sparse_layers(traced, layers);
+  const std::map<int, int> counts = sparse_layers(traced, layers);
+  if (counts.empty()) traced.patterns = {};
+  double sparse = 0;
+  for (const auto& [pattern, count] : counts) sparse += static_cast<double>(count) / layers;
   // Types that are not narrower than what was recorded cost dense layers nothing that could be told.
   const double of_dense = sparse < 1 && is_narrow(traced.geometry.kv) ? dense_error(traced) : 0;
-  const Plan plan = compile_for_one_layer(std::move(traced), device_);
-  check_cache_size(plan);
   const LayerTensors& first = trace_.windows[0].layers[0].tensors;
   Blocks all(first.steps);
   std::map<std::pair<int, int>, Blocks> by_head;
-  replay(plan, [&](size_t window, size_t layer, int step, const LayerStep& result) {
-    const TracedLayer& recorded = trace_.windows[window].layers[layer];
-    for (int head = 0; head < recorded.tensors.kv_heads; ++head) {
-      const Measured measured = measure(result, dense_[window][layer], recorded.tensors, step, head, plan.layout.page);
-      if (!std::isfinite(measured.error)) throw InputError("outputs of attention are not finite on the recorded K and V");
-      all.add(window, step, measured);
-      by_head.try_emplace({recorded.layer, head}, first.steps).first->second.add(window, step, measured);
-    }
-  });
+  // Whichever layers were recorded, each pattern counts as often as layers have it.
+  const auto add_all = [&](const Plan& plan, double weight) {
+    check_cache_size(plan);
+    replay(plan, [&](size_t window, size_t layer, int step, const LayerStep& result) {
+      const TracedLayer& recorded = trace_.windows[window].layers[layer];
+      for (int head = 0; head < recorded.tensors.kv_heads; ++head) {
+        const Measured measured = measure(result, plan, dense_[window][layer], recorded.tensors, step, head);
+        if (!std::isfinite(measured.error)) throw InputError("outputs of attention are not finite on the recorded K and V");
+        all.add(window, step, measured, weight);
+        by_head.try_emplace({recorded.layer, head}, first.steps).first->second.add(window, step, measured, weight);
+      }
+    });
+  };
+  if (traced.patterns.empty()) add_all(compile_for_one_layer(traced, device_), 1);
+  for (const auto& [pattern, count] : counts) {
+    if (pattern != LayerPatterns::kNone) add_all(compile_for_one_layer(traced, device_, pattern), count);
+  }
   TraceResult result;
   result.model = trace_.model;
   result.digest = trace_.digest;

@@ -28,6 +28,24 @@ float dot(const float* a, const float* b, int count) {
   return sum;
 }
 
+/// exp(scaled q . k - the largest) of the tokens that a step sees, for a query head; their sum.
+double weigh(const LayerTensors& tensors, int step, int head, std::span<float> weights) {
+  const ptrdiff_t stride = ptrdiff_t{tensors.kv_heads} * tensors.dim;
+  const float scale = 1 / std::sqrt(static_cast<float>(tensors.dim));
+  const float* key = tensors.keys.data() + ptrdiff_t{head / tensors.group()} * tensors.dim;
+  const float* query = tensors.queries.data() + (ptrdiff_t{step} * tensors.query_heads + head) * tensors.dim;
+  for (size_t token = 0; token < weights.size(); ++token) {
+    weights[token] = scale * dot(query, key + static_cast<ptrdiff_t>(token) * stride, tensors.dim);
+  }
+  const float largest = *std::max_element(weights.begin(), weights.end());
+  double sum = 0;
+  for (float& weight : weights) {
+    weight = std::exp(weight - largest);
+    sum += weight;
+  }
+  return sum;
+}
+
 }  // namespace
 
 DenseSteps::DenseSteps(const LayerTensors& tensors, int threads)
@@ -58,31 +76,30 @@ DenseSteps::DenseSteps(const LayerTensors& tensors, int threads)
 void DenseSteps::attend(const LayerTensors& tensors, int step, std::span<float> row_of_weights) {
   const int tokens = tensors.tokens_at(step);
   const ptrdiff_t stride = ptrdiff_t{kv_heads_} * dim_;
-  const float scale = 1 / std::sqrt(static_cast<float>(dim_));
   const std::span<float> weights = row_of_weights.first(static_cast<size_t>(tokens));
   for (int head = 0; head < query_heads_; ++head) {
     const int kv_head = head / group_;
-    const float* key = tensors.keys.data() + ptrdiff_t{kv_head} * dim_;
     const float* value = tensors.values.data() + ptrdiff_t{kv_head} * dim_;
-    const ptrdiff_t row = ptrdiff_t{step} * query_heads_ + head;
-    const float* query = tensors.queries.data() + row * dim_;
-    for (int token = 0; token < tokens; ++token)
-      weights[static_cast<size_t>(token)] = scale * dot(query, key + token * stride, dim_);
-    const float largest = *std::max_element(weights.begin(), weights.end());
-    double sum = 0;
-    for (float& weight : weights) {
-      weight = std::exp(weight - largest);
-      sum += weight;
-    }
+    const double sum = weigh(tensors, step, head, weights);
     double* masses =
         masses_.data() + (static_cast<size_t>(step) * static_cast<size_t>(kv_heads_) + static_cast<size_t>(kv_head)) * parts_;
-    float* output = outputs_.data() + row * dim_;
+    float* output = outputs_.data() + (ptrdiff_t{step} * query_heads_ + head) * dim_;
     for (int token = 0; token < tokens; ++token) {
       const double weight = weights[static_cast<size_t>(token)] / sum;
       masses[token / kPart] += weight / group_;
       for (int i = 0; i < dim_; ++i) output[i] += static_cast<float>(weight) * value[token * stride + i];
     }
   }
+}
+
+std::vector<double> token_masses(const LayerTensors& tensors, int step, int kv_head) {
+  std::vector<float> weights(static_cast<size_t>(tensors.tokens_at(step)));
+  std::vector<double> masses(weights.size());
+  for (int head = kv_head * tensors.group(); head < (kv_head + 1) * tensors.group(); ++head) {
+    const double sum = weigh(tensors, step, head, weights);
+    for (size_t token = 0; token < masses.size(); ++token) masses[token] += weights[token] / sum / tensors.group();
+  }
+  return masses;
 }
 
 std::vector<double> DenseSteps::masses(int step, int kv_head, int page) const {

@@ -35,4 +35,7 @@ class DenseSteps {
 /// The largest share of attention that `count` pages can have.
 double best_mass(std::vector<double> masses, size_t count);
 
+/// What dense attention gives each token that a step sees, mean over the query heads of a KV head.
+std::vector<double> token_masses(const LayerTensors& tensors, int step, int kv_head);
+
 }  // namespace sluice

@@ -1,6 +1,9 @@
 #include "agents/traces/layer_replay.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -19,8 +22,19 @@ size_t size_of_product(int a, int b) { return static_cast<size_t>(a) * static_ca
 
 }  // namespace
 
-Plan compile_for_one_layer(FlowGraph traced, const Device& device) {
-  if (traced.selection() != kNoNode) traced.layers = LayerChoice{};
+Plan compile_for_one_layer(FlowGraph traced, const Device& device, std::optional<int> pattern) {
+  LayerPatterns& patterns = traced.patterns;
+  if (!pattern && patterns.patterns.size() > 1) {
+    throw InputError(fmt::format("flow \"{}\" has {} patterns, for different layers, and here is one layer", traced.name,
+                                 patterns.patterns.size()),
+                     "give a flow with one pattern");
+  }
+  if (!patterns.empty()) {
+    patterns.patterns = {patterns.patterns[static_cast<size_t>(pattern.value_or(0))]};
+    patterns.rest = 0;
+    patterns.layers.clear();
+  }
+  if (traced.selection() != kNoNode || !patterns.empty()) traced.layers = LayerChoice{};
   Plan plan = compile(std::move(traced)).plan;
   require_device_takes(plan, device.info().name);
   return plan;
@@ -34,6 +48,7 @@ LayerReplay::LayerReplay(Device& device, const LayerTensors& tensors, const Plan
       pool_(device.create_pool(1, tensors.kv_heads, pages_, plan.layout)),
       page_indices_(static_cast<size_t>(pages_)),
       has_selection_(plan.graph.selection() != kNoNode),
+      pattern_(plan.graph.patterns.empty() ? std::nullopt : std::optional(plan.graph.patterns.patterns.front())),
       flow_(device.compile(plan, 1, tensors.kv_heads)),
       output_(size_of_product(tensors.query_heads, tensors.dim)),
       selected_(size_of_product(tensors.kv_heads, pages_)),
@@ -47,7 +62,8 @@ LayerReplay::LayerReplay(Device& device, const LayerTensors& tensors, const Plan
                   .query_heads = tensors.query_heads,
                   .kv_heads = tensors.kv_heads,
                   .head_dim = tensors.dim,
-                  .page = plan.layout.page});
+                  .page = plan.layout.page,
+                  .mask_words = pattern_ ? (tensors.tokens + 31) / 32 : 0});
   state_ = flow_->create_state(pages_);
   const size_t key_bytes = sizeof(float) * kChunk * size_of_product(tensors.kv_heads, tensors.dim);
   keys_ = device.allocate(key_bytes);
@@ -67,7 +83,13 @@ void LayerReplay::run(const std::function<void(int step, const LayerStep& result
 
 void LayerReplay::pass(int first, int count, bool decoding, const std::function<void()>& attend) {
   BatchBuilder batch(pool_->layout().page);
-  batch.add({.first = first, .rows = count, .decoding = decoding, .seed = options_.seed, .state = state_.get()}, page_indices_);
+  batch.add({.first = first, .rows = count, .decoding = decoding, .seed = options_.seed, .state = state_.get()});
+  if (pattern_ && decoding) {
+    const std::array<int32_t, 1> slot = {first};
+    pattern_->row(first, first + 1, batch.keep_slots(0, page_indices_, first + 1, slot));
+  } else {
+    batch.keep(0, page_indices_);
+  }
   const OpenPass open(device_, batch.batch(), *pool_);
   const int64_t columns = int64_t{tensors_.kv_heads} * tensors_.dim;
   const size_t bytes = sizeof(float) * static_cast<size_t>(count * columns);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -12,9 +13,10 @@
 
 namespace sluice {
 
-/// `traced` for layers that all run it, whatever the flow says of layers: what a layer of its own is given. Throws InputError or
-/// FlowError for a plan that `device` does not take.
-Plan compile_for_one_layer(FlowGraph traced, const Device& device);
+/// `traced` for layers that all run it, whatever the flow says of layers: what a layer of its own is given. `pattern`: the place
+/// of the one that the layer has (LayerPatterns). Throws InputError or FlowError for a plan that `device` does not take, and for
+/// several patterns where none is named.
+Plan compile_for_one_layer(FlowGraph traced, const Device& device, std::optional<int> pattern = std::nullopt);
 
 /// What a device gave for one step. Refers to the replay, until the next step.
 struct LayerStep {
@@ -59,6 +61,7 @@ class LayerReplay {
   std::unique_ptr<Pool> pool_;
   std::vector<int32_t> page_indices_;
   bool has_selection_;
+  std::optional<Pattern> pattern_;
   std::unique_ptr<CompiledFlow> flow_;
   std::unique_ptr<RequestState> state_;
   std::unique_ptr<Memory> keys_;

@@ -29,6 +29,9 @@ void check_geometry(const ModelConfig& config, const Plan& plan) {
 std::shared_ptr<KvCache> cache_of(Device& device, const ModelConfig& config, const Plan* plan, const EngineOptions& options) {
   if (plan != nullptr) check_geometry(config, *plan);
   if (options.cache == nullptr) return create_own_cache(device, config, plan, options);
+  if (plan != nullptr && !plan->graph.patterns.empty()) {
+    throw InputError(fmt::format("flow \"{}\" has patterns, which have a cache of their own", plan->graph.name));
+  }
   if (!options.cache->is_of(device, config)) throw InputError("a cache of another model or device is to be shared");
   const PageLayout& kept = options.cache->pool().layout();
   if (plan != nullptr && (plan->layout.page != kept.page || plan->layout.kv != kept.kv)) {
@@ -77,7 +80,8 @@ SchedulerOptions choose_limits(const ModelConfig& config, const EngineOptions& o
   limits.max_logit_rows = std::max(options.max_batch, std::min(options.max_pass_tokens, kLogits / config.vocabulary));
   limits.decode_differs = decode_differs;
   limits.field_group = field_group;
-  limits.windows = cache.windows();
+  limits.views = cache.views();
+  limits.most_positions = config.max_positions;
   return limits;
 }
 
@@ -137,11 +141,12 @@ Engine::State::State(Device& on, const Model& loaded, const Plan* plan, const En
   scratch.rows = limits.max_pass_tokens;
   scratch.sequences = limits.max_batch;
   scratch.pages_per_sequence = std::min(cache.pages(), pages_for(config.max_positions, cache.page()));
+  if (scheduler.has_slots()) scratch.pages_per_sequence += pages_for(limits.max_pass_tokens, cache.page()) + 1;
   scratch.query_heads = config.query_heads;
   scratch.kv_heads = config.kv_heads;
   scratch.head_dim = config.head_dim;
   scratch.page = cache.page();
-  scratch.groups = static_cast<int>(kv->windows().size()) + (fields.group() < 0 ? 0 : 1);
+  scratch.groups = static_cast<int>(kv->views().size()) + (fields.group() < 0 ? 0 : 1);
   scratch.mask_words = scheduler.mask_words();
   scratch.vocabulary = config.vocabulary;
   device.reserve(scratch);
@@ -190,9 +195,9 @@ void Engine::State::check(const Request& request) const {
   }
   if (flow) check_states(tokens);
   if (request.want_snapshot && !kv->keeps_all())
-    throw InputError("a snapshot of K and V that layers with a window have not kept");
+    throw InputError("a snapshot of K and V that layers with a window or a pattern have not kept");
   if (!request.snapshot) return;
-  if (!kv->keeps_all()) throw InputError("K and V of a prompt were given, and layers with a window keep only the last");
+  if (!kv->takes_snapshots()) throw InputError("K and V of a prompt were given, and layers with a window keep only the last");
   check_snapshot(*request.snapshot, request.prompt, device, pool);
   if (request.want_logits || request.prompt_probabilities)
     throw InputError("the logits of every prompt token need the prompt computed, but its K and V were given");
@@ -334,7 +339,7 @@ void Engine::on_token(std::function<void(uint64_t id, const GeneratedToken& toke
 EngineStats Engine::stats() const {
   EngineStats stats = state_->stats;
   stats.pages_free = state_->cache.available();  // others may share them
-  if (state_->flow == nullptr) return stats;
+  if (state_->flow == nullptr) return stats;     // those of patterns are counted as passes begin
   const FlowCounters pages = state_->flow->counters();
   stats.pages_attended = pages.pages_attended;
   stats.pages_available = pages.pages_available;

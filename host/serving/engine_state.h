@@ -104,9 +104,12 @@ struct Engine::State {
   bool is_sparse(int layer) const { return flow && flow->plan().graph.layers.is_sparse(layer, config.layers); }
 
   void begin(EngineJob& job);
+  /// Of decode steps in layers with a pattern, all heads: pages that are read, and those that dense attention would read.
+  void count_pattern_pages(const ScheduledPass& pass);
   void import_snapshot(EngineJob& job);
   /// Of each group, those that have the first tokens of a sequence. Every group keeps all.
   PagesByGroup pages_with(const EngineJob& job, int tokens) const;
+  SlotsByGroup slots_with(int tokens) const;
   /// Recomputes the fields that nobody had beside known K and V.
   void refresh_stale(EngineJob& job);
   /// The first pages of a job as Device::refresh_pages takes them.

@@ -80,10 +80,26 @@ bool Engine::State::launch() {
     running.entries.push_back({static_cast<EngineJob*>(entry.sequence), prompt_rows(entry), is_sampled(entry), entry.decoding});
     if (!entry.decoding) stats.prefill_tokens += static_cast<uint64_t>(entry.rows);
   }
+  count_pattern_pages(pass);
   run(pass);
   ++running_passes;
   scheduler.complete();
   return true;
+}
+
+void Engine::State::count_pattern_pages(const ScheduledPass& pass) {
+  const PassBatch batch = pass.batch.batch();
+  for (size_t group = 0; group < kv->views().size(); ++group) {
+    if (!kv->views()[group].pattern) continue;
+    const auto pages_of_head = pool.map().group(static_cast<int>(group)).layers.size() * static_cast<size_t>(config.kv_heads);
+    for (int s = 0; s < batch.sequences(); ++s) {
+      if (batch.decoding[static_cast<size_t>(s)] == 0) continue;
+      const int position = batch.positions[static_cast<size_t>(batch.query_indptr[static_cast<size_t>(s)])];
+      stats.pages_attended +=
+          pages_of_head * static_cast<size_t>(pages_for(batch.groups[group].lengths[static_cast<size_t>(s)], cache.page()));
+      stats.pages_available += pages_of_head * static_cast<size_t>(pages_for(position + 1, cache.page()));
+    }
+  }
 }
 
 bool Engine::State::can_run_ahead() {
@@ -170,21 +186,33 @@ Device::StalePages Engine::State::first_pages(const EngineJob& job, int count, i
 
 PagesByGroup Engine::State::pages_with(const EngineJob& job, int tokens) const {
   PagesByGroup pages;
-  for (size_t group = 0; group < kv->windows().size(); ++group) {
-    pages.push_back(std::span<const int32_t>(job.kept[group].pages).first(static_cast<size_t>(pages_for(tokens, cache.page()))));
+  for (size_t group = 0; group < kv->views().size(); ++group) {
+    const SlotMap* const slots = kv->views()[group].slots.get();
+    const int used = slots == nullptr ? tokens : slots->used(tokens);
+    pages.push_back(std::span<const int32_t>(job.kept[group].pages).first(static_cast<size_t>(pages_for(used, cache.page()))));
   }
   return pages;
+}
+
+SlotsByGroup Engine::State::slots_with(int tokens) const {
+  SlotsByGroup slots(kv->views().size());
+  for (size_t group = 0; group < slots.size(); ++group) {
+    if (kv->views()[group].slots != nullptr) slots[group] = scheduler.slots_of_tokens(static_cast<int>(group), tokens);
+  }
+  return slots;
 }
 
 void Engine::State::import_snapshot(EngineJob& job) {
   const int given = std::min(static_cast<int>(job.request.snapshot->tokens.size()), job.stored_tokens());
   if (job.computed > 0 || given == 0) return;  // the prefix cache knew all of its full pages, or it is empty
-  const Device::StalePages filled = first_pages(job, pages_for(given, cache.page()), (given - 1) % cache.page() + 1);
-  write_snapshot(*job.request.snapshot, given, pages_with(job, given), pool);
-  for (int layer = 0; layer < config.layers; ++layer) {
-    if (is_sparse(layer)) device.refresh_pages(pool, layer, filled, *flow);
+  write_snapshot(*job.request.snapshot, given, pages_with(job, given), slots_with(given), pool);
+  if (flow) {
+    const Device::StalePages filled = first_pages(job, pages_for(given, cache.page()), (given - 1) % cache.page() + 1);
+    for (int layer = 0; layer < config.layers; ++layer) {
+      if (is_sparse(layer)) device.refresh_pages(pool, layer, filled, *flow);
+    }
   }
-  job.computed = given;
+  scheduler.given(job, given);
 }
 
 void Engine::State::before_decode(const ScheduledPass& pass) const {
@@ -225,6 +253,9 @@ void Engine::State::run(const ScheduledPass& pass) {
     device.pick_best(logits, choices, *picks);
   } else if (!choices.empty()) {
     device.sample(logits, choices, *picks);
+  }
+  for (size_t group = 0; group < pass.moves.size(); ++group) {
+    if (!pass.moves[group].empty()) pool.move_tokens(static_cast<int>(group), pass.moves[group]);
   }
 }
 

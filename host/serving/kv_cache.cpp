@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
 #include <map>
 #include <utility>
 
@@ -53,41 +54,68 @@ std::vector<int> layer_windows(const ModelConfig& config, const EngineOptions& o
   return windows;
 }
 
-/// Groups of layers with the same window; that which keeps everything first.
+/// Groups of layers that see the same; that which keeps everything first.
 struct Groups {
   std::vector<CacheGroup> groups;
-  std::vector<int> windows;  // by group; 0: its layers see all
+  std::vector<GroupView> views;
+
+  bool has_slots() const {
+    return std::any_of(views.begin(), views.end(), [](const GroupView& view) { return view.slots != nullptr; });
+  }
 };
 
-Groups groups_of(const ModelConfig& config, const PageLayout& layout, const EngineOptions& options) {
-  std::map<int, std::vector<int>> layers;  // by window
+/// What layers have in common that are kept together: a window, and a pattern by its place in the flow (LayerPatterns::kNone).
+using Sight = std::pair<int, int>;
+
+GroupView view_of(const Sight& sight, const ModelConfig& config, const Plan* plan, const EngineOptions& options) {
+  const auto& [window, place] = sight;
+  if (place == LayerPatterns::kNone) return {.window = window};
+  Pattern pattern = plan->graph.patterns.patterns[static_cast<size_t>(place)];
+  if (window > 0) pattern = pattern & Pattern::window(window);
+  if (options.keep_all) return {.pattern = std::move(pattern)};
+  return {.pattern = pattern, .slots = std::make_shared<SlotMap>(PatternAnalysis(pattern), config.max_positions)};
+}
+
+/// Which group is the first: one that sees all, or else one with slots, whose tokens need not be there either; without both, the
+/// window that most layers have, of which all tokens are kept.
+int rank_of(const GroupView& view) { return view.sees_all() ? 0 : view.pattern ? 1 : 2; }
+
+Groups groups_of(const ModelConfig& config, const PageLayout& layout, const Plan* plan, const EngineOptions& options) {
+  std::map<Sight, std::vector<int>> layers;
   const std::vector<int> windows = layer_windows(config, options);
-  for (int layer = 0; layer < config.layers; ++layer) layers[windows[static_cast<size_t>(layer)]].push_back(layer);
-  if (layers.size() > kMostGroups) {
-    throw InputError(fmt::format("{} windows; at most {} groups of layers are kept apart", layers.size(), kMostGroups));
+  for (int layer = 0; layer < config.layers; ++layer) {
+    const bool has_pattern = plan != nullptr && plan->graph.layers.is_sparse(layer, config.layers);
+    const int pattern = has_pattern ? plan->graph.patterns.place_of(layer, config.layers) : LayerPatterns::kNone;
+    layers[{windows[static_cast<size_t>(layer)], pattern}].push_back(layer);
   }
-  const auto most = std::max_element(layers.begin(), layers.end(),
-                                     [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
-  const int first = layers.begin()->first == 0 ? 0 : most->first;
+  if (layers.size() > kMostGroups) {
+    throw InputError(
+        fmt::format("{} windows and patterns; at most {} groups of layers are kept apart", layers.size(), kMostGroups));
+  }
+  std::vector<std::pair<CacheGroup, GroupView>> groups;
+  for (const auto& [sight, of_sight] : layers) {
+    groups.emplace_back(CacheGroup{of_sight, layout}, view_of(sight, config, plan, options));
+  }
+  std::stable_sort(groups.begin(), groups.end(), [](const auto& a, const auto& b) {
+    const int a_rank = rank_of(a.second);
+    const int b_rank = rank_of(b.second);
+    return a_rank != b_rank ? a_rank < b_rank : a.first.layers.size() > b.first.layers.size();
+  });
   Groups result;
-  const auto add = [&](int window) {
-    result.groups.push_back({layers.at(window), layout});
-    result.windows.push_back(window);
-  };
-  add(first);
-  for (const auto& [window, of_window] : layers) {
-    if (window != first) add(window);
+  for (auto& [group, view] : groups) {
+    result.groups.push_back(std::move(group));
+    result.views.push_back(std::move(view));
   }
   return result;
 }
 
 /// Slabs are as small as memory is read fast: a stretch of pages of a layer fills the larger pages of memory that devices have.
 /// They have whole numbers of pages of the group with the most layers. There are `least_slabs` at least.
-PoolMap map_of_slabs(const ModelConfig& config, const PageLayout& layout, const EngineOptions& options, size_t least_slabs) {
+PoolMap map_of_slabs(const ModelConfig& config, const PageLayout& layout, std::vector<CacheGroup> groups,
+                     const EngineOptions& options, size_t least_slabs) {
   const int pages = choose_pages(config, layout, options);
   constexpr size_t kStretch = size_t{2} << 20;
   constexpr size_t kFewSlabs = 32;  // for small pools stretches are shorter
-  std::vector<CacheGroup> groups = groups_of(config, layout, options).groups;
   const size_t page_bytes = layout.bytes * static_cast<size_t>(config.kv_heads);
   const size_t bytes = page_bytes * static_cast<size_t>(config.layers) * static_cast<size_t>(pages);
   size_t most_layers = 0;
@@ -104,27 +132,40 @@ PoolMap map_of_slabs(const ModelConfig& config, const PageLayout& layout, const 
   return {config.kv_heads, std::move(groups), slab_bytes, static_cast<int>(std::max(slabs, least_slabs))};
 }
 
-/// By group, what it keeps.
-std::vector<int> kept_of(std::vector<int> windows, const EngineOptions& options) {
-  windows.front() = 0;
-  if (options.keep_all) std::fill(windows.begin(), windows.end(), 0);
-  return windows;
+/// Pages that a whole batch has at most, however long its sequences are: where every group has slots.
+int most_pages(const Groups& groups, const PageLayout& layout, const EngineOptions& options) {
+  int64_t most = 0;
+  for (const GroupView& view : groups.views) {
+    if (view.slots == nullptr) return INT_MAX;
+    // A sequence's, and those that its rows of a pass need beside them.
+    const int of_sequence = pages_for(view.slots->used(view.slots->length()), layout.page) + 1;
+    most = std::max(most, int64_t{options.max_batch} * of_sequence + pages_for(options.max_pass_tokens, layout.page));
+  }
+  return static_cast<int>(std::min<int64_t>(most, INT_MAX));
 }
 
-std::shared_ptr<KvCache> create_cache(Device& device, const ModelConfig& config, const PoolMap& map,
+/// By group, how many tokens back it keeps; 0: all that has a slot.
+std::vector<int> kept_of(const std::vector<GroupView>& views, const EngineOptions& options) {
+  std::vector<int> kept(views.size(), 0);
+  for (size_t group = 1; group < views.size() && !options.keep_all; ++group) kept[group] = views[group].window;
+  return kept;
+}
+
+std::shared_ptr<KvCache> create_cache(Device& device, const ModelConfig& config, const PoolMap& map, Groups groups,
                                       const EngineOptions& options) {
-  const std::vector<int> windows = groups_of(config, map.layout(0), options).windows;
-  return std::make_shared<KvCache>(device, config, map, windows, kept_of(windows, options), options.prefix_cache);
+  const std::vector<int> kept = kept_of(groups.views, options);
+  const bool prefixes = options.prefix_cache && !groups.has_slots();
+  return std::make_shared<KvCache>(device, config, map, std::move(groups.views), kept, prefixes);
 }
 
 }  // namespace
 
-KvCache::KvCache(Device& device, const ModelConfig& config, const PoolMap& map, std::vector<int> windows, std::vector<int> kept,
-                 bool prefixes)
+KvCache::KvCache(Device& device, const ModelConfig& config, const PoolMap& map, std::vector<GroupView> views,
+                 const std::vector<int>& kept, bool prefixes)
     : device_(device),
       config_(config),
       pool_(device.create_pool(map)),
-      windows_(std::move(windows)),
+      views_(std::move(views)),
       pages_(pool_->map(), {.page = pool_->layout().page, .share = prefixes, .windows = kept}),
       keeps_all_(std::all_of(kept.begin(), kept.end(), [](int window) { return window == 0; })) {}
 
@@ -155,16 +196,19 @@ FieldPlane::~FieldPlane() {
 std::shared_ptr<KvCache> create_own_cache(Device& device, const ModelConfig& config, const Plan* plan,
                                           const EngineOptions& options) {
   const PageLayout layout = choose_layout(config, plan, options);
-  const bool is_one_group = groups_of(config, layout, options).groups.size() == 1;
-  const PoolMap map = is_one_group ? PoolMap(config.layers, config.kv_heads, choose_pages(config, layout, options), layout)
-                                   : map_of_slabs(config, layout, options, 1);
-  return create_cache(device, config, map, options);
+  Groups groups = groups_of(config, layout, plan, options);
+  EngineOptions own = options;
+  own.pages = std::min(choose_pages(config, layout, options), most_pages(groups, layout, options));
+  const PoolMap map = groups.groups.size() == 1 ? PoolMap(config.layers, config.kv_heads, own.pages, layout)
+                                                : map_of_slabs(config, layout, groups.groups, own, 1);
+  return create_cache(device, config, map, std::move(groups), options);
 }
 
 std::shared_ptr<KvCache> create_shared_cache(Device& device, const ModelConfig& config, const EngineOptions& options) {
-  // One for fields.
-  const PoolMap map = map_of_slabs(config, choose_layout(config, nullptr, options), options, 2);
-  return create_cache(device, config, map, options);
+  const PageLayout layout = choose_layout(config, nullptr, options);
+  Groups groups = groups_of(config, layout, nullptr, options);
+  const PoolMap map = map_of_slabs(config, layout, groups.groups, options, 2);  // one for fields
+  return create_cache(device, config, map, std::move(groups), options);
 }
 
 }  // namespace sluice

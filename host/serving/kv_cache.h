@@ -1,9 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
 #include "host/serving/engine.h"
+#include "host/serving/group_view.h"
 #include "host/serving/page_cache.h"
 #include "kernels/device.h"
 
@@ -13,10 +15,11 @@ namespace sluice {
 /// Of the thread that owns the device.
 class KvCache {
  public:
-  /// For `config`'s model. By group of the map, `windows`: tokens that a row sees; 0: all; `kept`: of these, or 0: all are kept.
-  /// `prefixes`: whether who has the same prefix shares its pages. Throws InputError as Device::create_pool does.
-  KvCache(Device& device, const ModelConfig& config, const PoolMap& map, std::vector<int> windows, std::vector<int> kept,
-          bool prefixes);
+  /// For `config`'s model. By group of the map, `views`, and `kept`: tokens back that are kept, or 0: all that has a slot.
+  /// `prefixes`: whether who has the same prefix shares its pages; a group with slots rules that out. Throws InputError as
+  /// Device::create_pool does.
+  KvCache(Device& device, const ModelConfig& config, const PoolMap& map, std::vector<GroupView> views,
+          const std::vector<int>& kept, bool prefixes);
   KvCache(const KvCache&) = delete;
   KvCache& operator=(const KvCache&) = delete;
 
@@ -28,19 +31,24 @@ class KvCache {
   Pool& pool() { return *pool_; }
   const Pool& pool() const { return *pool_; }
   PageCache& pages() { return pages_; }
-  /// By group with K and V: tokens that a row sees; 0: all.
-  const std::vector<int>& windows() const { return windows_; }
-  bool has_window(int layer) const { return windows_[static_cast<size_t>(pool_->map().place_of(layer).group)] > 0; }
+  /// By group with K and V.
+  const std::vector<GroupView>& views() const { return views_; }
+  bool has_slots() const {
+    return std::any_of(views_.begin(), views_.end(), [](const GroupView& view) { return view.slots != nullptr; });
+  }
+  bool has_window(int layer) const { return views_[static_cast<size_t>(pool_->map().place_of(layer).group)].window > 0; }
   /// Whether every group keeps all tokens.
-  bool keeps_all() const { return keeps_all_; }
+  bool keeps_all() const { return keeps_all_ && !has_slots(); }
+  /// Whether K and V of tokens can be given to every group, which then keeps what it will read of them.
+  bool takes_snapshots() const { return keeps_all_; }
 
  private:
   const Device& device_;
   const ModelConfig& config_;
   std::unique_ptr<Pool> pool_;
-  std::vector<int> windows_;
+  std::vector<GroupView> views_;
   PageCache pages_;
-  bool keeps_all_;
+  bool keeps_all_;  // but for what slots leave out
 };
 
 /// The group of a cache that has the fields of one engine's flow, as long as this lives.

@@ -9,20 +9,16 @@
 namespace sluice {
 namespace {
 
-/// Numbers of the keys, or of the values, of `tokens` tokens in so many layers.
-size_t numbers_of(size_t layers, size_t tokens, const Pool& pool) {
-  return layers * tokens * static_cast<size_t>(pool.kv_heads()) * static_cast<size_t>(pool.layout().head_dim);
-}
-
-/// Of a group's layers. A snapshot has the keys of the first group, its values, then those of the next.
-size_t numbers_of_group(size_t group, size_t tokens, const Pool& pool) {
-  return numbers_of(pool.map().group(static_cast<int>(group)).layers.size(), tokens, pool);
+/// Numbers of the keys, or of the values, of `tokens` tokens of a layer. A snapshot has the keys of the first layer, its values,
+/// then those of the next.
+size_t numbers_of_layer(size_t tokens, const Pool& pool) {
+  return tokens * static_cast<size_t>(pool.kv_heads()) * static_cast<size_t>(pool.layout().head_dim);
 }
 
 }  // namespace
 
 void check_snapshot(const KvSnapshot& snapshot, std::span<const int32_t> prompt, const Device& device, const Pool& pool) {
-  const size_t wanted = 2 * numbers_of(static_cast<size_t>(pool.layers()), snapshot.tokens.size(), pool) * sizeof(float);
+  const size_t wanted = 2 * static_cast<size_t>(pool.layers()) * numbers_of_layer(snapshot.tokens.size(), pool) * sizeof(float);
   if (snapshot.bytes() != wanted || (wanted > 0 && snapshot.device != &device)) {
     throw InputError(fmt::format("a snapshot of {} tokens holds {} bytes; on this device the model has {}",
                                  snapshot.tokens.size(), snapshot.bytes(), wanted),
@@ -40,23 +36,22 @@ std::shared_ptr<const KvSnapshot> read_snapshot(std::span<const int32_t> tokens,
   snapshot->tokens.assign(tokens.begin(), tokens.end());
   snapshot->device = &device;
   if (tokens.empty()) return snapshot;
-  snapshot->memory = device.allocate(2 * numbers_of(static_cast<size_t>(pool.layers()), tokens.size(), pool) * sizeof(float));
+  const size_t numbers = numbers_of_layer(tokens.size(), pool);
+  snapshot->memory = device.allocate(2 * static_cast<size_t>(pool.layers()) * numbers * sizeof(float));
   auto* keys = static_cast<float*>(snapshot->memory->data());
-  for (size_t group = 0; group < pages.size(); ++group) {
-    const size_t numbers = numbers_of_group(group, tokens.size(), pool);
-    pool.read(static_cast<int>(group), pages[group], static_cast<int>(tokens.size()), keys, keys + numbers);
-    keys += 2 * numbers;
+  for (int layer = 0; layer < pool.layers(); ++layer, keys += 2 * numbers) {
+    const auto group = static_cast<size_t>(pool.map().place_of(layer).group);
+    pool.read_layer(layer, pages[group], static_cast<int>(tokens.size()), keys, keys + numbers);
   }
   return snapshot;
 }
 
-void write_snapshot(const KvSnapshot& snapshot, int tokens, const PagesByGroup& pages, Pool& pool) {
+void write_snapshot(const KvSnapshot& snapshot, int tokens, const PagesByGroup& pages, const SlotsByGroup& slots, Pool& pool) {
   const auto* keys = static_cast<const float*>(snapshot.memory->data());
-  const auto kept = static_cast<int>(snapshot.tokens.size());
-  for (size_t group = 0; group < pages.size(); ++group) {
-    const size_t numbers = numbers_of_group(group, snapshot.tokens.size(), pool);
-    pool.write(static_cast<int>(group), pages[group], tokens, keys, keys + numbers, kept);
-    keys += 2 * numbers;
+  const size_t numbers = numbers_of_layer(snapshot.tokens.size(), pool);
+  for (int layer = 0; layer < pool.layers(); ++layer, keys += 2 * numbers) {
+    const auto group = static_cast<size_t>(pool.map().place_of(layer).group);
+    pool.write_layer(layer, pages[group], tokens, slots[group], keys, keys + numbers);
   }
 }
 

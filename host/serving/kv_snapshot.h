@@ -21,7 +21,10 @@ using PagesByGroup = std::vector<std::span<const int32_t>>;
 std::shared_ptr<const KvSnapshot> read_snapshot(std::span<const int32_t> tokens, const PagesByGroup& pages, Device& device,
                                                 const Pool& pool);
 
-/// Stores the first `tokens` tokens of `snapshot` in `pages`, which are just enough for them.
-void write_snapshot(const KvSnapshot& snapshot, int tokens, const PagesByGroup& pages, Pool& pool);
+/// By group: the slot of each token, -1 where it is not kept; empty: a token's slot is its position.
+using SlotsByGroup = std::vector<std::vector<int32_t>>;
+
+/// Stores the first `tokens` tokens of `snapshot` in `pages`.
+void write_snapshot(const KvSnapshot& snapshot, int tokens, const PagesByGroup& pages, const SlotsByGroup& slots, Pool& pool);
 
 }  // namespace sluice

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "host/serving/group_view.h"
 #include "host/serving/page_cache.h"
 #include "kernels/device/batch_builder.h"
 
@@ -16,6 +17,10 @@ struct KeptPages {
   int first = 0;                // place of the first of them among all pages of the sequence
   std::vector<int32_t> copied;  // after admission, until `filled`: pages to copy over the first of `pages`
   std::vector<int32_t> stale;   // after admission, until `filled`: places of pages of fields that are to be recomputed
+  /// Of a group with slots: the token in each, -1 where there is none; and how many of the last `pages` are spare, for rows of a
+  /// pass whose slots are still needed by others of it.
+  std::vector<int32_t> held;
+  int spare = 0;
 
   int end() const { return first + static_cast<int>(pages.size()); }
   /// Those that are there: of a known prefix fields may be missing.
@@ -65,8 +70,10 @@ struct ScheduledPass {
   std::vector<int32_t> tokens;      // [rows]
   std::vector<int32_t> logit_rows;  // rows whose logits are wanted, in order
   BatchBuilder batch;               // K and V, this pass's tokens included
+  /// By group: tokens that go to their slots once the pass has run.
+  std::vector<std::vector<TokenMove>> moves;
 
-  explicit ScheduledPass(std::vector<int> pages) : batch(std::move(pages)) {}
+  explicit ScheduledPass(std::vector<int> pages) : batch(pages), moves(pages.size()) {}
   bool empty() const { return entries.empty(); }
   bool has_prefill() const { return !entries.empty() && !entries.back().decoding; }
 };
@@ -80,9 +87,9 @@ struct SchedulerOptions {
   bool decode_differs = false;
   /// Of the cache: the group that has the fields of the flow, of which sequences have pages beside those with K and V; -1: none.
   int field_group = -1;
-  /// By group: tokens back that a row sees, itself included; 0: all. What a group keeps is the cache's to say. Empty: a row sees
-  /// what is kept.
-  std::vector<int> windows = {};
+  /// By group. What a group without slots keeps is the cache's to say. Empty: a row sees what is kept.
+  std::vector<GroupView> views = {};
+  int most_positions = 0;  // of a sequence; 0: as many as the cache holds
 };
 
 /// Continuous batching: chooses what the next pass computes. Running sequences decode first, then prompts advance in chunks.
@@ -119,6 +126,10 @@ class Scheduler {
   /// Moves sequences from waiting to running; their pages are there, `computed` counts the tokens found in the prefix cache.
   /// The caller may fill pages by other means and raise `computed` before the next call of `plan`.
   std::span<Sequence* const> admit();
+  /// The slot of each of the first `tokens` tokens in a group with slots, -1 of those that no later row reads.
+  std::vector<int32_t> slots_of_tokens(int group, int tokens) const;
+  /// K and V of the first `tokens` tokens have come from elsewhere, each to its slot.
+  void given(Sequence& sequence, int tokens);
   /// The pages of `sequence` that were to be copied or recomputed (KeptPages) have been, or will have before anything that is run
   /// from now on.
   void filled(Sequence& sequence);
@@ -147,6 +158,8 @@ class Scheduler {
   uint64_t preemptions() const { return preemptions_; }
   /// The most words that the masks of a pass take in a group.
   int mask_words() const;
+  /// Whether tokens of any group go to slots.
+  bool has_slots() const;
   /// True if the next token of `sequence` is a decode step.
   bool decodes(const Sequence& sequence) const;
 
@@ -182,8 +195,17 @@ class Scheduler {
   int growth(const Sequence& sequence, int group) const;
   /// Pages to take for `newcomer`, which holds those that the prefix cache knows.
   PageCounts missing_pages(const Sequence& newcomer) const;
-  /// Tokens back that a row sees in a group; 0: all.
+  /// Tokens back that a row sees in a group; 0: all, or what its pattern says.
   int seen_window(int group) const;
+  const GroupView* view(int group) const;
+  /// Null: the group has none.
+  const SlotMap* slots(int group) const;
+  const Pattern* pattern(int group) const;
+  /// Pages that `tokens` tokens of a sequence take in a group, if it forgets none of them but for the sake of slots.
+  int pages_of(int group, int tokens) const;
+  /// Of rows [first, end) in a group with slots, those that cannot go to their slots before the pass has run: the last ones.
+  int spare_rows(const SlotMap& slots, int first, int end) const;
+  int spare_pages(int group, int first, int end) const;
   /// Pages of a window that a group needs at once, for chunks of a prompt, too.
   int window_pages(int group) const;
   /// Adds the pages of `sequence` that nobody else uses, `giving_way_` aside, to `freed_`.
@@ -207,6 +229,9 @@ class Scheduler {
   /// Gives back the pages that no later row needs.
   void drop_unseen(Sequence& sequence);
   void append(Sequence& sequence, int rows, bool decoding);
+  /// Tells the pass where its last rows, those of `sequence` from `first` on, go in a group, and what they see.
+  void place_rows(Sequence& sequence, int group, int first, int rows);
+  void place_in_slots(KeptPages& kept, int group, const SlotMap& slots, int first, int rows);
   /// Adds chunks of prompts to the pass until it is full.
   void append_prompts();
   /// Rows that the pass may have, in which decode steps stand already; `wishes_` says whose prompts are to follow.
@@ -246,7 +271,10 @@ class Scheduler {
   std::vector<Wish> wishes_;  // of callers, for rows of the next pass
   double row_seconds_ = 0;    // of late, in passes with prompts
   ScheduledPass pass_;
-  uint64_t planned_ = 0;  // passes
+  std::vector<uint32_t> seen_;      // bits of the positions that a row sees
+  std::vector<int32_t> row_slots_;  // of the rows of an entry
+  std::vector<int32_t> in_slots_;   // the token in each slot during a pass, -1: none
+  uint64_t planned_ = 0;            // passes
   uint64_t preemptions_ = 0;
 };
 

@@ -42,6 +42,7 @@ std::span<Sequence* const> Scheduler::admit() {
     // Shared pages are listed once per sequence, so a pass may list more pages than the pool has.
     int listed = 0;
     for (const Sequence* sequence : running_) listed += pages_for(sequence->most_tokens, cache_.page());
+    if (has_slots()) listed += options_.max_batch + pages_for(options_.max_pass_tokens, cache_.page());  // spare ones
     pass_.batch.reserve(options_.max_batch, options_.max_pass_tokens, listed);
     promise_first();
   }
@@ -142,7 +143,8 @@ PageCounts Scheduler::missing_ahead(const Sequence& sequence, bool keeps) const 
   PageCounts missing{};
   for (const int group : groups_) {
     const int has = sequence.kept[static_cast<size_t>(group)].count();
-    const int most = cache_.window(group) == 0 ? all : std::min(all, window_pages(group));
+    int most = cache_.window(group) == 0 ? all : std::min(all, window_pages(group));
+    if (slots(group) != nullptr) most = std::min(all, pages_of(group, sequence.most_tokens));
     missing[static_cast<size_t>(group)] = std::max(0, most - (keeps ? has : 0));
   }
   return missing;
@@ -168,8 +170,9 @@ void Scheduler::promise_first() {
 }
 
 int Scheduler::growth(const Sequence& sequence, int group) const {
-  if (cache_.window(group) == 0) return 1;
   const KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
+  if (slots(group) != nullptr) return std::clamp(pages_of(group, sequence.most_tokens) - kept.end(), 0, 1);
+  if (cache_.window(group) == 0) return 1;
   const int all = pages_for(static_cast<int>(sequence.tokens.size()), cache_.page()) - kept.first;
   return std::max(1, std::min(all, window_pages(group)) - static_cast<int>(kept.pages.size()));
 }
@@ -178,7 +181,7 @@ PageCounts Scheduler::missing_pages(const Sequence& newcomer) const {
   PageCounts missing{};
   for (const int group : groups_) {
     const KeptPages& kept = newcomer.kept[static_cast<size_t>(group)];
-    const int all = pages_for(static_cast<int>(newcomer.tokens.size()), cache_.page());
+    const int all = pages_of(group, static_cast<int>(newcomer.tokens.size()));
     const int wanted = cache_.window(group) == 0 ? all : std::min(all - kept.first, window_pages(group));
     missing[static_cast<size_t>(group)] = wanted - (newcomer.own_pages ? 0 : kept.count());
   }

@@ -4,28 +4,10 @@
 
 #include <algorithm>
 
+#include "scripting/base/bits.h"
 #include "scripting/base/error.h"
 
 namespace sluice {
-namespace {
-
-/// Sets bits `first` to `last`, both included.
-void set_bits(std::span<uint32_t> words, int first, int last) {
-  const auto from = static_cast<size_t>(first / 32);
-  const auto to = static_cast<size_t>(last / 32);
-  const uint32_t begin = ~uint32_t{0} << (first % 32);
-  const uint32_t end = ~uint32_t{0} >> (31 - last % 32);
-  if (from == to) {
-    words[from] |= begin & end;
-    return;
-  }
-  words[from] |= begin;
-  std::fill(words.begin() + static_cast<ptrdiff_t>(from) + 1, words.begin() + static_cast<ptrdiff_t>(to), ~uint32_t{0});
-  words[to] |= end;
-}
-
-}  // namespace
-
 BatchBuilder::BatchBuilder(std::vector<int> pages) : groups_(pages.size()), spans_(pages.size()) {
   for (size_t g = 0; g < pages.size(); ++g) {
     groups_[g].page = pages[g];
@@ -118,10 +100,34 @@ void BatchBuilder::keep_window(int group, std::span<const int32_t> pages, int fi
     for (const int32_t position : positions) {
       const size_t row = kept.masks.size();
       kept.masks.resize(row + words, 0);
-      set_bits(std::span(kept.masks).subspan(row), std::max(0, position - window + 1 - first), position - first);
+      set_bits(std::span(kept.masks).subspan(row), std::max(0, position - window + 1 - first), position - first + 1);
     }
   }
   kept.mask_indptr.push_back(static_cast<int32_t>(kept.masks.size()));
+}
+
+std::span<uint32_t> BatchBuilder::keep_slots(int group, std::span<const int32_t> pages, int length,
+                                             std::span<const int32_t> slots) {
+  Group& kept = groups_[static_cast<size_t>(group)];
+  const auto wanted = static_cast<size_t>(pages_for(length, kept.page));
+  if (pages.size() < wanted || slots.size() != last_positions().size()) {
+    throw InternalError(fmt::format("{} pages of {} tokens cannot hold {} slots", pages.size(), kept.page, length));
+  }
+  kept.lengths.push_back(length);
+  kept.page_indices.insert(kept.page_indices.end(), pages.begin(), pages.begin() + static_cast<ptrdiff_t>(wanted));
+  kept.page_indptr.push_back(static_cast<int32_t>(kept.page_indices.size()));
+  kept.slots.insert(kept.slots.end(), slots.begin(), slots.end());
+  const size_t first = kept.masks.size();
+  const size_t words = slots.size() * static_cast<size_t>((length + 31) / 32);
+  kept.masks.resize(first + words, 0);
+  kept.mask_indptr.push_back(static_cast<int32_t>(kept.masks.size()));
+  return std::span(kept.masks).subspan(first);
+}
+
+void BatchBuilder::drop_masks(int group) {
+  Group& kept = groups_[static_cast<size_t>(group)];
+  kept.masks.resize(static_cast<size_t>(kept.mask_indptr[kept.mask_indptr.size() - 2]));
+  kept.mask_indptr.back() = static_cast<int32_t>(kept.masks.size());
 }
 
 PassBatch BatchBuilder::batch() const {

@@ -42,6 +42,11 @@ class BatchBuilder {
   /// The same where the list begins with the page that holds the token at `first`, a multiple of the page, and a row at position
   /// p sees those from p - window + 1 on.
   void keep_window(int group, std::span<const int32_t> pages, int first, int window);
+  /// The same where rows go to `slots`, which ascend, of the `length` slots in use. Which of them each row sees is the caller's
+  /// to say: the words of its rows, all clear, valid until the builder changes.
+  std::span<uint32_t> keep_slots(int group, std::span<const int32_t> pages, int length, std::span<const int32_t> slots);
+  /// Forgets these words: the rows see the slots up to their own.
+  void drop_masks(int group);
   /// Both.
   void add(const Sequence& sequence, std::span<const int32_t> pages, int length = 0) {
     add(sequence);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 namespace sluice {
 
@@ -107,6 +108,17 @@ void require_copies(const Pool& pool, int group, std::span<const int32_t> source
   require_pages(pool, group, targets);
 }
 
+void require_moves(const Pool& pool, int group, std::span<const TokenMove> moves) {
+  const int page = pool.layout(group).page;
+  for (const TokenMove& move : moves) {
+    const std::array pages = {move.from_page, move.to_page};
+    require_pages(pool, group, pages);
+    for (const int32_t token : {move.from_token, move.to_token}) {
+      if (token < 0 || token >= page) throw InternalError(fmt::format("token {} of a page of {}", token, page));
+    }
+  }
+}
+
 void require_tokens(const Pool& pool, int group, std::span<const int32_t> pages, int tokens) {
   const int page = pool.layout(group).page;
   if (tokens < 0 || static_cast<size_t>(tokens) > pages.size() * page) {
@@ -115,8 +127,15 @@ void require_tokens(const Pool& pool, int group, std::span<const int32_t> pages,
   require_pages(pool, group, pages);
 }
 
-void require_first(int tokens, int kept) {
-  if (tokens > kept) throw InternalError(fmt::format("{} of {} tokens are to be stored", tokens, kept));
+void require_slots(const Pool& pool, int group, std::span<const int32_t> pages, int tokens, std::span<const int32_t> slots) {
+  if (slots.empty()) return require_tokens(pool, group, pages, tokens);
+  if (slots.size() != static_cast<size_t>(tokens))
+    throw InternalError(fmt::format("{} slots of {} tokens", slots.size(), tokens));
+  require_pages(pool, group, pages);
+  const auto end = static_cast<int64_t>(pages.size()) * pool.layout(group).page;
+  for (const int32_t slot : slots) {
+    if (slot < -1 || slot >= end) throw InternalError(fmt::format("slot {} of {} pages", slot, pages.size()));
+  }
 }
 
 namespace {

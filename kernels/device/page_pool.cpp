@@ -127,4 +127,20 @@ int32_t PoolMap::first_page(int group, int slab) const {
   return static_cast<int32_t>((static_cast<size_t>(slab) * slab_bytes_ + bytes - 1) / bytes);
 }
 
+void Pool::read(std::span<const int32_t> pages, int tokens, float* keys, float* values) const {
+  size_t at = 0;
+  for (const int layer : map_.group(0).layers) {
+    read_layer(layer, pages, tokens, keys + at, values + at);
+    at += static_cast<size_t>(tokens) * static_cast<size_t>(kv_heads()) * static_cast<size_t>(layout().head_dim);
+  }
+}
+
+void Pool::write(std::span<const int32_t> pages, int tokens, const float* keys, const float* values) {
+  size_t at = 0;
+  for (const int layer : map_.group(0).layers) {
+    write_layer(layer, pages, tokens, {}, keys + at, values + at);
+    at += static_cast<size_t>(tokens) * static_cast<size_t>(kv_heads()) * static_cast<size_t>(layout().head_dim);
+  }
+}
+
 }  // namespace sluice

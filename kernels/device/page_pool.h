@@ -93,6 +93,14 @@ class PoolMap {
 /// these in a slab behind, of group 1, from PoolMap::first_page(1, 1) on.
 PoolMap map_of_plan(int layers, int kv_heads, int pages, const Plan& plan);
 
+/// A token that goes from one place of a group's pages to another.
+struct TokenMove {
+  int32_t from_page = 0;
+  int32_t from_token = 0;  // of its page
+  int32_t to_page = 0;
+  int32_t to_token = 0;
+};
+
 /// All pages of one engine, or of several that share them.
 class Pool {
  public:
@@ -115,21 +123,22 @@ class Pool {
   /// Copies page sources[i] of a group over page targets[i] in each of its layers and heads (copy on write of shared pages). All
   /// at once: no page may be a target twice, or a target and the source of another.
   virtual void copy_pages(int group, std::span<const int32_t> sources, std::span<const int32_t> targets) = 0;
-  /// Copies the first `tokens` tokens of K and V in the pages of a group into `keys`, `values`: float32 [layers of the group,
-  /// tokens, kv_heads, dim], in memory of the host or of the device.
-  virtual void read(int group, std::span<const int32_t> pages, int tokens, float* keys, float* values) const = 0;
-  /// The inverse of `read`: stores the first `tokens` of `kept` tokens of K and V, rounded to the pool's type. Cached fields are
-  /// untouched: `CacheOperations::refresh_pages` recomputes them.
-  virtual void write(int group, std::span<const int32_t> pages, int tokens, const float* keys, const float* values, int kept) = 0;
+  /// Copies the K and V of tokens in each of a group's layers and heads. All at once: no place may be a target twice, or a target
+  /// and the source of another.
+  virtual void move_tokens(int group, std::span<const TokenMove> moves) = 0;
+  /// Copies the first `tokens` tokens of a layer's K and V in `pages` of its group into `keys`, `values`: float32 [tokens,
+  /// kv_heads, dim], in memory of the host or of the device.
+  virtual void read_layer(int layer, std::span<const int32_t> pages, int tokens, float* keys, float* values) const = 0;
+  /// The inverse: stores K and V, rounded to the pool's type. Token t goes to slot slots[t] of `pages`, nowhere if that is -1; to
+  /// slot t where `slots` is empty. Cached fields are untouched: `CacheOperations::refresh_pages` recomputes them.
+  virtual void write_layer(int layer, std::span<const int32_t> pages, int tokens, std::span<const int32_t> slots,
+                           const float* keys, const float* values) = 0;
 
   // Of the first group.
   void copy_page(int32_t source, int32_t target) { copy_pages(0, {&source, 1}, {&target, 1}); }
-  void read(std::span<const int32_t> pages, int tokens, float* keys, float* values) const {
-    read(0, pages, tokens, keys, values);
-  }
-  void write(std::span<const int32_t> pages, int tokens, const float* keys, const float* values) {
-    write(0, pages, tokens, keys, values, tokens);
-  }
+  /// [layers of the group, tokens, kv_heads, dim].
+  void read(std::span<const int32_t> pages, int tokens, float* keys, float* values) const;
+  void write(std::span<const int32_t> pages, int tokens, const float* keys, const float* values);
 
  private:
   PoolMap map_;

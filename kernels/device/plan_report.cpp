@@ -9,6 +9,7 @@
 #include "kernels/cuda/codegen/describe.h"
 #include "kernels/cuda/codegen/refusal.h"
 #include "scripting/base/error.h"
+#include "scripting/graph/pattern_report.h"
 #include "scripting/graph/text.h"
 #include "scripting/passes/cache_limit.h"
 #include "scripting/passes/traffic.h"
@@ -64,7 +65,7 @@ bool selects_top_k(const FlowGraph& graph) {
   return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.op == Op::kTopK; });
 }
 
-std::string roofline_text(const Plan& plan, const Workload& workload) {
+std::string roofline_text(const Plan& plan, const std::vector<PatternFigures>& patterns, const Workload& workload) {
   const double pages = std::ceil(static_cast<double>(workload.tokens) / plan.layout.page);
   const double rows = static_cast<double>(workload.batch) * workload.kv_heads;
   const double kv_page = 2.0 * plan.layout.page * plan.layout.head_dim * static_cast<double>(size_of(plan.layout.kv));
@@ -92,11 +93,20 @@ std::string roofline_text(const Plan& plan, const Workload& workload) {
     text += row_text("attention", total.attention, rows, bandwidth, fmt::format("{:.0f} of {:.0f} pages", budget, pages));
     text += row_text("flow", total.total(), rows, bandwidth, beside_dense(total.total(), dense));
   }
+  double of_patterns = 0;
+  int pattern_layers = 0;
+  for (const PatternFigures& pattern : patterns) {
+    const double bytes = std::ceil(static_cast<double>(pattern.kept) / plan.layout.page) * kv_page;
+    text += row_text("pattern", bytes, rows, bandwidth,
+                     fmt::format("{} of {} tokens, {}", pattern.kept, workload.tokens, beside_dense(bytes, dense)));
+    of_patterns += pattern.layers * bytes;
+    pattern_layers += pattern.layers;
+  }
   text += row_text("dense", dense, rows, bandwidth, "");
-  const double all = sparse_layers * total.total() + (layers - sparse_layers) * dense;
-  return text + fmt::format("all {} layers, {} of them sparse: {} instead of {}, {:.2f}x\n", layers, sparse_layers,
-                            time_text(all * rows / bandwidth), time_text(layers * dense * rows / bandwidth),
-                            layers * dense / all);
+  const double all = sparse_layers * total.total() + of_patterns + (layers - sparse_layers - pattern_layers) * dense;
+  return text + fmt::format("all {} layers, {} of them sparse: {} instead of {}, {:.2f}x\n", layers,
+                            sparse_layers + pattern_layers, time_text(all * rows / bandwidth),
+                            time_text(layers * dense * rows / bandwidth), layers * dense / all);
 }
 
 }  // namespace
@@ -104,7 +114,8 @@ std::string roofline_text(const Plan& plan, const Workload& workload) {
 double usual_bandwidth(const std::string& device) { return device == "cuda" ? 4.2e12 : 20e9; }
 
 PlanReport plan_report(const Compilation& compilation, const Workload& workload) {
-  std::string text = to_text(compilation.plan);
+  const std::vector<PatternFigures> patterns = pattern_figures(compilation.plan.graph, workload.layers, workload.tokens);
+  std::string text = to_text(compilation.plan) + pattern_text(patterns, workload.tokens);
   const auto refused = [&](const char* where, const std::string& what, const std::string& hint) {
     return PlanReport{text + fmt::format("{}: refused, {}\n  {}\n", where, what, hint) + passes_text(compilation),
                       fmt::format("{}: refused, {}", where, what), hint};
@@ -115,7 +126,9 @@ PlanReport plan_report(const Compilation& compilation, const Workload& workload)
     }
     const bool is_sparse = count_sparse_layers(compilation.plan, workload.layers) > 0;
     text += !is_sparse
-                ? "on a GPU: attention to all pages, dense, since no layer is sparse\n"
+                ? (patterns.empty()
+                       ? "on a GPU: attention to all pages, dense, since no layer is sparse\n"
+                       : "on a GPU: dense attention to the slots in use, with a mask where a row does not see them all\n")
                 : cuda::codegen::describe(compilation.plan,
                                           {.tokens = workload.tokens, .batch = workload.batch, .kv_heads = workload.kv_heads});
   } else {
@@ -131,7 +144,7 @@ PlanReport plan_report(const Compilation& compilation, const Workload& workload)
   } catch (const FlowError& error) {
     text += fmt::format("not judged: {}\n  {}\n", error.message(), error.hint());
   }
-  return {text + passes_text(compilation) + roofline_text(compilation.plan, workload)};
+  return {text + passes_text(compilation) + roofline_text(compilation.plan, patterns, workload)};
 }
 
 }  // namespace sluice

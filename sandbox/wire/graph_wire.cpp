@@ -29,6 +29,7 @@ class GraphWriter {
     put(graph.geometry.page);
     put(graph.geometry.kv);
     put(graph.layers);
+    put(graph.patterns);
     put_all(graph.nodes);
     put_all(graph.fields);
     put_all(graph.states);
@@ -65,6 +66,25 @@ class GraphWriter {
     for (const auto& [layer, sparse] : layers.sparse) {
       put(layer);
       put(sparse);
+    }
+  }
+
+  void put(const LayerPatterns& patterns) {
+    put(patterns.where);
+    put_all(patterns.patterns);
+    put(patterns.rest);
+    put(static_cast<uint32_t>(patterns.layers.size()));
+    for (const auto& [layer, place] : patterns.layers) {
+      put(layer);
+      put(place);
+    }
+  }
+
+  void put(const Pattern& pattern) {
+    put(static_cast<uint32_t>(pattern.nodes().size()));
+    for (const Pattern::Node& node : pattern.nodes()) {
+      put(node.kind);
+      Pattern::for_each_number(node, [this](int value) { put(value); });
     }
   }
 
@@ -117,6 +137,7 @@ class GraphReader {
     graph_.geometry.page = reader_.integer("the page's size", 1, kLastInteger);
     graph_.geometry.kv = reader_.one_of("the KV type", DataType::kE5M2);
     read_layers();
+    read_patterns();
     read_all(graph_.nodes, "operators", GraphLimits::kNodes, [this] { return node(); });
     read_all(graph_.fields, "fields", GraphLimits::kFields, [this] { return field(); });
     read_all(graph_.states, "states", GraphLimits::kStates, [this] { return state(); });
@@ -161,6 +182,33 @@ class GraphReader {
       graph_.layers.sparse.emplace_hint(graph_.layers.sparse.end(), layer, reader_.flag("the mode of a layer"));
       next = layer + 1;
     }
+  }
+
+  void read_patterns() {
+    LayerPatterns& patterns = graph_.patterns;
+    patterns.where = where();
+    read_all(patterns.patterns, "patterns", GraphLimits::kPatterns, [this] { return pattern(); });
+    const auto last = static_cast<int32_t>(patterns.patterns.size()) - 1;
+    patterns.rest = reader_.integer("the pattern of the other layers", LayerPatterns::kNone, last);
+    const size_t count = reader_.count("layers with patterns", GraphLimits::kLayers);
+    int32_t next = -GraphLimits::kLayers;
+    for (size_t i = 0; i < count; ++i) {
+      const int32_t layer = reader_.integer("a layer with a pattern", next, GraphLimits::kLayers - 1);
+      patterns.layers.emplace_hint(patterns.layers.end(), layer,
+                                   reader_.integer("the pattern of a layer", LayerPatterns::kNone, last));
+      next = layer + 1;
+    }
+  }
+
+  Pattern pattern() {
+    std::vector<Pattern::Node> nodes;
+    read_all(nodes, "parts of a pattern", Pattern::kMostNodes, [this] {
+      Pattern::Node node;
+      node.kind = reader_.one_of("a part of a pattern", Pattern::Kind::kSpread);
+      Pattern::for_each_number(node, [this](int& value) { value = reader_.number<int32_t>("a number of a pattern"); });
+      return node;
+    });
+    return Pattern::of(std::move(nodes));
   }
 
   Shape shape() {

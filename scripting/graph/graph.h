@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "scripting/base/error.h"
+#include "scripting/graph/layer_patterns.h"
 #include "scripting/graph/types.h"
 
 namespace sluice {
@@ -172,6 +173,7 @@ struct FlowGraph {
   SourceLocation where;  // of sluice.flow{...}
   Geometry geometry;
   LayerChoice layers;
+  LayerPatterns patterns;   // of layers that `layers` makes sparse
   std::vector<Node> nodes;  // operands come before their users; cache stage before index stage
   std::vector<Field> fields;
   std::vector<State> states;

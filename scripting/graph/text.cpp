@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "scripting/graph/ops.h"
+#include "scripting/pattern/text.h"
 
 namespace sluice {
 
@@ -87,6 +88,17 @@ std::string layers_text(const LayerChoice& layers) {
   return text + fmt::format("rest: {}}}", mode(layers.rest_sparse));
 }
 
+std::string patterns_text(const LayerPatterns& patterns) {
+  if (patterns.empty()) return "";
+  const auto text_of = [&](int place) {
+    return place == LayerPatterns::kNone ? "full" : to_text(patterns.patterns[static_cast<size_t>(place)]);
+  };
+  if (patterns.layers.empty()) return fmt::format("pattern {}\n", text_of(patterns.rest));
+  std::string text = "pattern {";
+  for (const auto& [layer, place] : patterns.layers) text += fmt::format("{}: {}, ", layer, text_of(place));
+  return text + fmt::format("rest: {}}}\n", text_of(patterns.rest));
+}
+
 std::string header_text(const FlowGraph& graph) {
   const Geometry& g = graph.geometry;
   return fmt::format("flow \"{}\" page {} kv {} dim {} group {} layers {}\n", graph.name, g.page, name_of(g.kv), g.head_dim,
@@ -144,7 +156,7 @@ std::string_view name_of(StepKind kind) {
 std::string to_text(const FlowGraph& graph, NodeId node) { return node_text(graph, node); }
 
 std::string to_text(const FlowGraph& graph) {
-  std::string text = header_text(graph);
+  std::string text = header_text(graph) + patterns_text(graph.patterns);
   for (const State& state : graph.states) {
     text += fmt::format("state {} {} = {}\n", state.name, to_string(state.shape), number_text(state.initial));
   }

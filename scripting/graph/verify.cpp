@@ -9,6 +9,8 @@
 
 #include "scripting/graph/ops.h"
 #include "scripting/graph/shapes.h"
+#include "scripting/pattern/analysis.h"
+#include "scripting/pattern/text.h"
 
 namespace sluice {
 
@@ -74,6 +76,27 @@ void verify_header(const FlowGraph& graph) {
   }
   if (graph.states.size() > GraphLimits::kStates) {
     refuse(where, fmt::format("the flow has {} states, at most {} are allowed", graph.states.size(), GraphLimits::kStates));
+  }
+}
+
+void verify_patterns(const FlowGraph& graph) {
+  const LayerPatterns& of = graph.patterns;
+  if (of.empty()) return;
+  if (of.patterns.size() > GraphLimits::kPatterns) {
+    refuse(of.where,
+           fmt::format("flow.pattern has {} patterns, at most {} are allowed", of.patterns.size(), GraphLimits::kPatterns));
+  }
+  const auto is_place = [&](int place) { return place >= LayerPatterns::kNone && place < static_cast<int>(of.patterns.size()); };
+  if (!is_place(of.rest)) refuse(of.where, "flow.pattern: the other layers have a pattern that does not exist");
+  if (of.layers.size() > GraphLimits::kLayers) refuse(of.where, "flow.pattern names more layers than any model has");
+  for (const auto& [layer, place] : of.layers) {
+    if (layer < -GraphLimits::kLayers || layer >= GraphLimits::kLayers)
+      refuse(of.where, fmt::format("flow.pattern: there is no layer {}", layer));
+    if (!is_place(place)) refuse(of.where, fmt::format("flow.pattern: layer {} has a pattern that does not exist", layer));
+  }
+  if (!graph.sources.empty()) {
+    refuse(of.where, "a flow has flow.pattern or flow.index, and not both",
+           "a selection of pages within a pattern does not run yet");
   }
 }
 
@@ -277,9 +300,10 @@ void verify_selection(const FlowGraph& graph) {
   const bool any_sparse = graph.layers.rest_sparse || std::any_of(graph.layers.sparse.begin(), graph.layers.sparse.end(),
                                                                   [](const auto& layer) { return layer.second; });
   if (graph.sources.empty()) {
-    if (any_sparse) {
-      refuse(graph.where, "the flow has sparse layers and no flow.index that selects their pages",
-             "write function flow.index(q, c) ... return sluice.topk(score, {k = 32}) end, or set layers = {rest = \"full\"}");
+    if (any_sparse && graph.patterns.empty()) {
+      refuse(graph.where, "the flow has sparse layers and neither flow.index nor flow.pattern",
+             "write function flow.index(q, c) ... return sluice.topk(score, {k = 32}) end, or flow.pattern = "
+             "sluice.pattern.window(512), or set layers = {rest = \"full\"}");
     }
     return;
   }
@@ -292,6 +316,7 @@ void verify_selection(const FlowGraph& graph) {
 
 void verify_parts(const FlowGraph& graph, Work counted) {
   verify_header(graph);
+  verify_patterns(graph);
   verify_field_headers(graph);
   verify_states(graph);
   verify_nodes(graph, counted);
@@ -317,6 +342,23 @@ void verify(const FlowGraph& graph) {
   verify_selection(graph);
 }
 
+void verify_readers(const LayerPatterns& patterns) {
+  const auto quoted = [](const Pattern& pattern) {
+    constexpr size_t kLongest = 160;
+    const std::string text = to_text(pattern);
+    return text.size() <= kLongest ? text : text.substr(0, kLongest) + "...";
+  };
+  for (const Pattern& pattern : patterns.patterns) {
+    try {
+      const PatternAnalysis analysis(pattern, PatternAnalysis::kMostOperations / patterns.patterns.size());
+      if (!analysis.is_empty()) continue;
+    } catch (const InputError& error) {
+      refuse(patterns.where, fmt::format("flow.pattern {}: {}", quoted(pattern), error.what()), error.hint());
+    }
+    refuse(patterns.where, fmt::format("flow.pattern: no query sees any key under {}", quoted(pattern)));
+  }
+}
+
 void verify_unfinished(const FlowGraph& graph) { verify_parts(graph, Work::kAll); }
 
 void verify_planned(const FlowGraph& graph) {
@@ -325,10 +367,10 @@ void verify_planned(const FlowGraph& graph) {
 }
 
 void verify_layers(const FlowGraph& graph, int layers) {
+  const std::string range = fmt::format("layers are numbered 0 to {}, or from the end -1 to -{}", layers - 1, layers);
   for (const auto& [layer, sparse] : graph.layers.sparse) {
     if (layer >= -layers && layer < layers) continue;
-    refuse(graph.where, fmt::format("layers: there is no layer {} in a model of {} layers", layer, layers),
-           fmt::format("layers are numbered 0 to {}, or from the end -1 to -{}", layers - 1, layers));
+    refuse(graph.where, fmt::format("layers: there is no layer {} in a model of {} layers", layer, layers), range);
   }
   for (const auto& [layer, sparse] : graph.layers.sparse) {
     const auto other = graph.layers.sparse.find(layer - layers);
@@ -336,6 +378,20 @@ void verify_layers(const FlowGraph& graph, int layers) {
     refuse(graph.where,
            fmt::format("layers: {} and {} are one layer in a model of {} layers, and it cannot be \"full\" and \"sparse\"", layer,
                        other->first, layers),
+           "name the layer once");
+  }
+  const LayerPatterns& patterns = graph.patterns;
+  for (const auto& [layer, place] : patterns.layers) {
+    if (layer < -layers || layer >= layers) {
+      refuse(patterns.where, fmt::format("flow.pattern: there is no layer {} in a model of {} layers", layer, layers), range);
+    }
+    if (place != LayerPatterns::kNone && !graph.layers.is_sparse(layer < 0 ? layer + layers : layer, layers)) {
+      refuse(patterns.where, fmt::format("flow.pattern: layer {} has a pattern, and layers says that it is \"full\"", layer));
+    }
+    const auto other = patterns.layers.find(layer - layers);
+    if (layer < 0 || other == patterns.layers.end() || other->second == place) continue;
+    refuse(patterns.where,
+           fmt::format("flow.pattern: {} and {} are one layer in a model of {} layers", layer, other->first, layers),
            "name the layer once");
   }
 }

@@ -16,16 +16,21 @@ void verify_unfinished(const FlowGraph& graph);
 /// does at most five times the work that its script may ask for, `where` having four operands. Throws FlowError.
 void verify_planned(const FlowGraph& graph);
 
-/// Refuses a graph that names layers which a model of `layers` layers does not have, or one layer in two ways that disagree.
-/// Throws FlowError.
+/// Refuses a graph that names layers which a model of `layers` layers does not have, or one layer in two ways that disagree, for
+/// the index stage or for patterns. Throws FlowError.
 void verify_layers(const FlowGraph& graph, int layers);
+
+/// Refuses patterns that take too long to be analysed, all together, and those under which no query sees any key. Throws
+/// FlowError.
+void verify_readers(const LayerPatterns& patterns);
 
 /// Element operations of one node for one page: the larger of what it gives and what it reads, times the taps of a convolution.
 int64_t work_of(const FlowGraph& graph, const Node& node);
 
 /// Most nodes, fields, states, elements and work that a graph may have.
 struct GraphLimits {
-  static constexpr int kSources = 4;  // of attention
+  static constexpr int kSources = 4;    // of attention
+  static constexpr int kPatterns = 15;  // of layers; each has a group of the cache, and so may have those without one
   static constexpr int kNodes = 4096;
   static constexpr int kLayers = 4096;  // of any model
   static constexpr int kFields = 64;

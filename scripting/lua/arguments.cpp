@@ -64,6 +64,13 @@ NodeId Arguments::selection(size_t i) const {
        "selections come from topk, approx_topk, threshold and window");
 }
 
+const Pattern& Arguments::pattern(size_t i) const {
+  const Datum& datum = at(i);
+  if (datum.kind == Datum::Kind::kHandle && datum.handle.kind == Handle::Kind::kPattern) return builder_.pattern(datum.handle.id);
+  fail(fmt::format("operand {} must be a pattern and is {}", i + 1, describe(i)),
+       "patterns are made by sluice.pattern, for example sluice.pattern.window(512)");
+}
+
 double Arguments::number(size_t i, std::string_view what) const {
   if (at(i).kind != Datum::Kind::kNumber) fail(fmt::format("{} must be a number and is {}", what, describe(i)));
   return at(i).number;

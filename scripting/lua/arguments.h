@@ -25,6 +25,7 @@ class Arguments {
   /// A tensor of the current stage; numbers become constants and states are loaded.
   NodeId tensor(size_t i) const;
   NodeId selection(size_t i) const;
+  const Pattern& pattern(size_t i) const;
   double number(size_t i, std::string_view what) const;
   int integer(size_t i, std::string_view what) const;
   std::string text(size_t i, std::string_view what) const;

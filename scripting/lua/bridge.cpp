@@ -17,7 +17,9 @@ namespace sluice {
 
 namespace {
 
-constexpr const char* kHandleType = "sluice value";  // as Lua's own messages call it
+// As Lua's own messages call them.
+constexpr const char* kHandleType = "sluice value";
+constexpr const char* kPatternType = "sluice pattern";
 
 Session& session_of(lua_State* state) { return **static_cast<Session**>(lua_getextraspace(state)); }
 
@@ -90,7 +92,10 @@ std::string text_key(const Datum& key, const Handle& handle) {
     case Handle::Kind::kCache:
       throw InputError(fmt::format("c cannot be indexed by {}", by), "fields have names: c.NAME");
     case Handle::Kind::kFlow:
-      throw InputError(fmt::format("a flow cannot be indexed by {}", by), "assign flow.cache and flow.index");
+      throw InputError(fmt::format("a flow cannot be indexed by {}", by), "assign flow.cache, flow.index and flow.pattern");
+    case Handle::Kind::kPatterns:
+    case Handle::Kind::kPattern:
+      throw InputError(fmt::format("a pattern cannot be indexed by {}", by));
     case Handle::Kind::kModule:
       throw InputError(fmt::format("sluice cannot be indexed by {}", by));
     default:
@@ -102,6 +107,7 @@ std::string text_key(const Datum& key, const Handle& handle) {
 /// sluice.NAME for names that are no functions.
 Value module_member(Session& session, const std::string& name) {
   const GraphBuilder& builder = session.builder;
+  if (name == "pattern") return {Value::Kind::kHandle, {Handle::Kind::kPatterns, Stage::kCache, 0}, 0};
   if (name == "page_size") {
     if (!builder.is_declared()) builder.fail("sluice.page_size is known once sluice.flow{...} has been called");
     return {Value::Kind::kInteger, {}, builder.graph().geometry.page};
@@ -112,7 +118,9 @@ Value module_member(Session& session, const std::string& name) {
 Value missing_member(Session& session, const Handle& handle, const std::string& name) {
   const GraphBuilder& builder = session.builder;
   if (handle.kind == Handle::Kind::kFlow)
-    builder.fail(fmt::format("flow.{:.40} cannot be read", name), "assign flow.cache and flow.index");
+    builder.fail(fmt::format("flow.{:.40} cannot be read", name), "assign flow.cache, flow.index and flow.pattern");
+  if (handle.kind == Handle::Kind::kPatterns || handle.kind == Handle::Kind::kPattern)
+    builder.fail(fmt::format("sluice.pattern has no function \"{:.40}\"", name), did_you_mean(name, pattern_function_names()));
   const char* what = handle.kind == Handle::Kind::kSelection ? "selections" : "tensors";
   builder.fail(fmt::format("{} have no operator \"{:.40}\"", what, name), did_you_mean(name, function_names(true)));
 }
@@ -143,7 +151,7 @@ int slot_of(Stage stage) { return stage == Stage::kCache ? 1 : 2; }
 Stage check_stage_assignment(const Session& session, const std::string& name, int type) {
   const GraphBuilder& builder = session.builder;
   if (name != "cache" && name != "index") {
-    builder.fail(fmt::format("a flow has no part \"{:.40}\"", name), did_you_mean(name, {"cache", "index"}));
+    builder.fail(fmt::format("a flow has no part \"{:.40}\"", name), did_you_mean(name, {"cache", "index", "pattern"}));
   }
   if (type != LUA_TFUNCTION) {
     builder.fail(fmt::format("flow.{} must be a function", name),
@@ -152,25 +160,27 @@ Stage check_stage_assignment(const Session& session, const std::string& name, in
   return name == "cache" ? Stage::kCache : Stage::kIndex;
 }
 
-/// value.NAME = x: fields of c and the two functions of the flow.
+/// value.NAME = x: fields of c, the two functions of the flow and its pattern.
 int assign_handle(lua_State* state) {
   const Handle handle = *handle_at(state, 1);
-  Stage stage = Stage::kCache;
+  int slot = 0;  // of the flow, for a stage's function
   const bool done = guarded(state, [&](Session& session) {
     const std::string name = text_key(read_datum(state, 2), handle);
     if (handle.kind == Handle::Kind::kCache) {
       session.builder.assign_member(name, read_datum(state, 3));
+    } else if (handle.kind == Handle::Kind::kFlow && name == "pattern") {
+      session.builder.assign_pattern(read_datum(state, 3));
     } else if (handle.kind == Handle::Kind::kFlow) {
-      stage = check_stage_assignment(session, name, lua_type(state, 3));
+      slot = slot_of(check_stage_assignment(session, name, lua_type(state, 3)));
     } else {
       session.builder.fail(fmt::format("\"{:.40}\" cannot be assigned here", name),
                            "tensors never change; operators give new ones");
     }
   });
   if (!done) return raise(state);
-  if (handle.kind == Handle::Kind::kFlow) {
+  if (slot > 0) {
     lua_pushvalue(state, 3);
-    lua_setiuservalue(state, 1, slot_of(stage));
+    lua_setiuservalue(state, 1, slot);
   }
   return 0;
 }
@@ -227,34 +237,32 @@ void set_metamethod(lua_State* state, int metatable, const char* name, const Fun
   lua_setfield(state, metatable, name);
 }
 
-}  // namespace
-
-void push_handle(lua_State* state, const Handle& handle) {
-  constexpr int kUserValues = 2;  // a flow's two functions
-  auto* target =
-      static_cast<Handle*>(lua_newuserdatauv(state, sizeof(Handle), handle.kind == Handle::Kind::kFlow ? kUserValues : 0));
-  *target = handle;
-  luaL_setmetatable(state, kHandleType);
-}
-
-void push_stage_function(lua_State* state, int flow, Stage stage) { lua_getiuservalue(state, flow, slot_of(stage)); }
-
-void install_bridge(lua_State* state, Session& session) {
-  *static_cast<Session**>(lua_getextraspace(state)) = &session;
-  lua_newtable(state);  // functions by name
-  const int by_name = lua_gettop(state);
-  for (const Function& function : functions()) {
+/// Pushes a table of functions by name.
+void push_functions(lua_State* state, std::span<const Function> functions) {
+  lua_newtable(state);
+  for (const Function& function : functions) {
     push_function(state, &function);
     // Names are parts of literals, hence end with a zero.
-    lua_setfield(state, by_name, function.name.data());
+    lua_setfield(state, -2, function.name.data());
   }
-  luaL_newmetatable(state, kHandleType);
-  const int metatable = lua_gettop(state);
+}
+
+/// Pushes the metatable of a type, with what all types have. The table of functions by name is at `by_name`.
+void push_metatable(lua_State* state, const char* type, int by_name) {
+  luaL_newmetatable(state, type);
   lua_pushvalue(state, by_name);
   lua_pushcclosure(state, index_handle, 1);
-  lua_setfield(state, metatable, "__index");
+  lua_setfield(state, -2, "__index");
   lua_pushcfunction(state, assign_handle);
-  lua_setfield(state, metatable, "__newindex");
+  lua_setfield(state, -2, "__newindex");
+  lua_pushliteral(state, "sluice");
+  lua_setfield(state, -2, "__metatable");
+}
+
+void install_handles(lua_State* state) {
+  push_functions(state, functions());
+  push_metatable(state, kHandleType, lua_gettop(state));
+  const int metatable = lua_gettop(state);
   for (const auto& [name, function] : {std::pair{"__add", "add"}, {"__sub", "sub"}, {"__mul", "mul"}, {"__div", "div"}}) {
     set_metamethod(state, metatable, name, find_function(function));
   }
@@ -262,11 +270,36 @@ void install_bridge(lua_State* state, Session& session) {
   size_t count = 0;
   const Metamethod* refused = refused_metamethods(&count);
   for (size_t i = 0; i < count; ++i) set_metamethod(state, metatable, refused[i].name, &refused[i].function);
-  lua_pushliteral(state, "sluice");
-  lua_setfield(state, metatable, "__metatable");
+  lua_pop(state, 2);
+}
+
+void install_patterns(lua_State* state) {
+  push_functions(state, pattern_functions());
+  push_metatable(state, kPatternType, lua_gettop(state));
+  const int metatable = lua_gettop(state);
+  for (const PatternOperator& each : pattern_operators()) set_metamethod(state, metatable, each.name, &each.function);
+  lua_pop(state, 2);
+}
+
+}  // namespace
+
+void push_handle(lua_State* state, const Handle& handle) {
+  constexpr int kUserValues = 2;  // a flow's two functions
+  auto* target =
+      static_cast<Handle*>(lua_newuserdatauv(state, sizeof(Handle), handle.kind == Handle::Kind::kFlow ? kUserValues : 0));
+  *target = handle;
+  const bool is_pattern = handle.kind == Handle::Kind::kPattern || handle.kind == Handle::Kind::kPatterns;
+  luaL_setmetatable(state, is_pattern ? kPatternType : kHandleType);
+}
+
+void push_stage_function(lua_State* state, int flow, Stage stage) { lua_getiuservalue(state, flow, slot_of(stage)); }
+
+void install_bridge(lua_State* state, Session& session) {
+  *static_cast<Session**>(lua_getextraspace(state)) = &session;
+  install_handles(state);
+  install_patterns(state);
   push_handle(state, {Handle::Kind::kModule, Stage::kCache, 0});
   lua_setglobal(state, "sluice");
-  lua_settop(state, by_name - 1);
 }
 
 }  // namespace sluice

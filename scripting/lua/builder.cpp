@@ -8,6 +8,7 @@
 #include "scripting/graph/ops.h"
 #include "scripting/graph/shapes.h"
 #include "scripting/graph/verify.h"
+#include "scripting/lua/arguments.h"
 
 namespace sluice {
 
@@ -116,6 +117,51 @@ DataType GraphBuilder::type_of_field(const std::string& name) const {
     if (field == name) return type;
   }
   return graph_.geometry.kv;
+}
+
+Handle GraphBuilder::add_pattern(const Pattern& pattern) {
+  constexpr size_t kMostPatterns = 1000;
+  if (patterns_.size() >= kMostPatterns) {
+    fail(fmt::format("the script makes more than {} patterns", kMostPatterns), "a loop may be making patterns without end");
+  }
+  patterns_.push_back(pattern);
+  return {Handle::Kind::kPattern, Stage::kCache, static_cast<int32_t>(patterns_.size() - 1)};
+}
+
+int GraphBuilder::read_layer_pattern(const Datum& value) {
+  if (value.kind == Datum::Kind::kText && value.text == "full") return LayerPatterns::kNone;
+  if (value.kind == Datum::Kind::kHandle && value.handle.kind == Handle::Kind::kPattern) {
+    return graph_.patterns.add(pattern(value.handle.id));
+  }
+  fail(fmt::format("flow.pattern: got {} for a layer", describe(value, graph_)), "a layer has a pattern or is \"full\"");
+}
+
+void GraphBuilder::assign_pattern(const Datum& value) {
+  if (stage_) fail("flow.pattern is assigned at the top of the file, not inside a stage");
+  if (!graph_.patterns.empty()) fail(fmt::format("flow.pattern is assigned already, in line {}", graph_.patterns.where.line));
+  graph_.patterns.where = where_;
+  if (value.kind != Datum::Kind::kTable) {
+    if (value.kind != Datum::Kind::kHandle || value.handle.kind != Handle::Kind::kPattern) {
+      fail(fmt::format("flow.pattern must be a pattern or a table of patterns by layer, and is {}", describe(value, graph_)),
+           "for example flow.pattern = sluice.pattern.sink(4) | sluice.pattern.window(512)");
+    }
+    graph_.patterns.rest = read_layer_pattern(value);
+    return;
+  }
+  for (const auto& [key, of_layer] : value.entries) {
+    if (key.kind == Datum::Kind::kText && key.text == "rest") {
+      graph_.patterns.rest = read_layer_pattern(of_layer);
+      continue;
+    }
+    const std::optional<int> layer = key.kind == Datum::Kind::kNumber ? whole_number(key.number) : std::nullopt;
+    if (!layer) {
+      fail(fmt::format("flow.pattern: {} is no layer", describe(key, graph_)),
+           "layers are numbered from 0, from the end with -1, and \"rest\" is all others");
+    }
+    graph_.patterns.layers[*layer] = read_layer_pattern(of_layer);
+  }
+  if (graph_.patterns.empty())
+    fail("flow.pattern names no pattern", "a table by layer: {[0] = \"full\", rest = sluice.pattern.window(512)}");
 }
 
 Handle GraphBuilder::declare_fill(double value, Shape shape) {
@@ -229,6 +275,7 @@ FlowGraph GraphBuilder::finish(const Datum& returned, int index_line) {
   check_states();
   check_field_types();
   verify(graph_);
+  verify_readers(graph_.patterns);
   return std::move(graph_);
 }
 

@@ -39,6 +39,12 @@ class GraphBuilder {
   Handle read_member(const std::string& name);
   void assign_member(const std::string& name, const Datum& value);
 
+  /// A pattern that the script can name.
+  Handle add_pattern(const Pattern& pattern);
+  const Pattern& pattern(int32_t id) const { return patterns_[static_cast<size_t>(id)]; }
+  /// flow.pattern = value: a pattern, or a table of patterns by layer.
+  void assign_pattern(const Datum& value);
+
   /// cfill: a state that c.NAME = ... will name.
   Handle declare_fill(double value, Shape shape);
   /// Index of the state, declaring it if `shape` is given and it is new. Fails if it is unknown or differs.
@@ -58,6 +64,7 @@ class GraphBuilder {
     Shape shape;
   };
 
+  int read_layer_pattern(const Datum& value);
   Handle read_cache_member(const std::string& name);
   Handle read_index_member(const std::string& name);
   void add_state(const std::string& name, Shape shape, double initial);
@@ -72,6 +79,7 @@ class GraphBuilder {
   FlowGraph graph_;
   std::vector<Declaration> declarations_;
   std::vector<std::pair<std::string, DataType>> field_types_;
+  std::vector<Pattern> patterns_;
 };
 
 }  // namespace sluice

@@ -20,6 +20,12 @@ const Function* find_function(std::string_view name) {
   return found == functions().end() ? nullptr : &*found;
 }
 
+std::vector<std::string> pattern_function_names() {
+  std::vector<std::string> names;
+  for (const Function& function : pattern_functions()) names.emplace_back(function.name);
+  return names;
+}
+
 std::vector<std::string> function_names(bool methods_only) {
   std::vector<std::string> names;
   for (const Function& function : functions()) {

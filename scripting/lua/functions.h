@@ -24,6 +24,17 @@ const std::vector<Function>& functions();
 const Function* find_function(std::string_view name);
 /// Names, for suggestions.
 std::vector<std::string> function_names(bool methods_only);
+std::vector<std::string> pattern_function_names();
+
+/// A Lua operator between patterns.
+struct PatternOperator {
+  const char* name = nullptr;  // of the metamethod
+  Function function;
+};
+
+/// Functions of `sluice.pattern.`; those on patterns are methods of them, too. Defined in patterns.cpp.
+std::span<const Function> pattern_functions();
+std::span<const PatternOperator> pattern_operators();
 
 // Parts of the list, by file.
 std::span<const Function> operator_functions();   // operators.cpp

@@ -22,6 +22,10 @@ std::string describe_handle(const Handle& handle, const FlowGraph& graph) {
       return "the cache object";
     case Handle::Kind::kModule:
       return "sluice itself";
+    case Handle::Kind::kPatterns:
+      return "sluice.pattern itself";
+    case Handle::Kind::kPattern:
+      return "a pattern";
   }
   return "something else";
 }

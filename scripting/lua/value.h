@@ -16,8 +16,10 @@ struct Handle {
     kState,        // id: index in FlowGraph::states
     kDeclaration,  // id: index in GraphBuilder's list of cfill declarations
     kFlow,
-    kCache,   // `c` of flow.cache and flow.index
-    kModule,  // `sluice`
+    kCache,     // `c` of flow.cache and flow.index
+    kModule,    // `sluice`
+    kPatterns,  // `sluice.pattern`
+    kPattern,   // id: index in GraphBuilder's list of patterns
   };
   Kind kind = Kind::kTensor;
   Stage stage = Stage::kCache;

@@ -183,6 +183,7 @@ std::vector<int32_t> slots_of(const std::vector<int32_t>& last) {
 PatternAnalysis::PatternAnalysis(Pattern pattern, unsigned long most_operations) : pattern_(std::move(pattern)) {
   const IntegerContext context(most_operations);
   IslMap keys = Relation(context, pattern_).whole();
+  is_empty_ = context.require(isl_map_is_empty(keys.get()));
   last_key_ = QuasiAffineFunction::largest(context, keys);
   last_reader_ = QuasiAffineFunction::largest(context, context.require(IslMap(isl_map_reverse(keys.release()))));
 }

@@ -34,6 +34,8 @@ class PatternAnalysis {
   explicit PatternAnalysis(Pattern pattern, unsigned long most_operations = kMostOperations);
 
   const Pattern& pattern() const { return pattern_; }
+  /// Whether no query sees any key, whatever the length.
+  bool is_empty() const { return is_empty_; }
 
   /// The last query that reads each of `length` tokens; -1: none does.
   std::vector<int32_t> last_readers(int length) const { return last_reader_.values(length, -1); }
@@ -46,6 +48,7 @@ class PatternAnalysis {
 
  private:
   Pattern pattern_;
+  bool is_empty_ = false;
   QuasiAffineFunction last_reader_;  // of the key at x
   QuasiAffineFunction last_key_;     // that the query at x sees
 };

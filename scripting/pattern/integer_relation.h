@@ -34,6 +34,11 @@ class IntegerContext {
     if (!pointer) fail();
     return pointer;
   }
+  /// The same for what says yes or no.
+  bool require(isl_bool answer) const {
+    if (answer == isl_bool_error) fail();
+    return answer == isl_bool_true;
+  }
   /// The same for what returns a status.
   void require(isl_stat status) const {
     if (status != isl_stat_ok) fail();

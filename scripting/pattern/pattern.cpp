@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "scripting/base/bits.h"
 #include "scripting/base/error.h"
 
 namespace sluice {
@@ -70,29 +71,15 @@ bool is_on(int64_t at, int first, int size, int stride, int offset) {
 bool row_in(const PatternRect& rect, int64_t i) { return is_on(i, rect.row, rect.rows, rect.row_stride, rect.row_offset); }
 
 /// Sets bits first, first + stride, ... below `end`.
-void set_bits(Words words, int64_t first, int64_t end, int64_t stride) {
-  if (first >= end) return;
-  if (stride > 1) {
-    for (int64_t bit = first; bit < end; bit += stride) words[static_cast<size_t>(bit / 32)] |= uint32_t{1} << (bit % 32);
-    return;
-  }
-  const auto from = static_cast<size_t>(first / 32);
-  const auto to = static_cast<size_t>((end - 1) / 32);
-  const uint32_t begin = ~uint32_t{0} << (first % 32);
-  const uint32_t rest = ~uint32_t{0} >> (31 - (end - 1) % 32);
-  if (from == to) {
-    words[from] |= begin & rest;
-    return;
-  }
-  words[from] |= begin;
-  std::fill(words.begin() + static_cast<ptrdiff_t>(from) + 1, words.begin() + static_cast<ptrdiff_t>(to), ~uint32_t{0});
-  words[to] |= rest;
+void set_strided_bits(Words words, int64_t first, int64_t end, int64_t stride) {
+  if (stride == 1) return set_bits(words, first, end);
+  for (int64_t bit = first; bit < end; bit += stride) set_bit(words, bit);
 }
 
 /// Columns of a rectangle that begins at `first`, whichever its row is.
 void set_columns(Words words, const PatternRect& rect, int64_t first, int64_t tokens) {
   const int64_t end = rect.columns == kUnbounded ? tokens : std::min(tokens, first + rect.columns);
-  set_bits(words, first + rect.column_offset, end, rect.column_stride);
+  set_strided_bits(words, first + rect.column_offset, end, rect.column_stride);
 }
 
 void set_band(Words words, const PatternDiag& diag, int64_t i, int64_t tokens) {
@@ -101,7 +88,7 @@ void set_band(Words words, const PatternDiag& diag, int64_t i, int64_t tokens) {
   int64_t least = diag.size == kUnbounded ? 0 : std::max<int64_t>(0, last - diag.size + 1);
   if (last >= tokens) last -= (last - tokens + diag.stride) / diag.stride * diag.stride;
   if (last < least) return;
-  set_bits(words, last - (last - least) / diag.stride * diag.stride, last + 1, diag.stride);
+  set_strided_bits(words, last - (last - least) / diag.stride * diag.stride, last + 1, diag.stride);
 }
 
 size_t words_for(int64_t tokens) { return static_cast<size_t>((tokens + 31) / 32); }
@@ -252,7 +239,7 @@ void Pattern::fill(int node, int64_t i, int64_t tokens, Words words) const {
       std::vector<uint32_t> inner(words_for(blocks));
       fill(own.right, i / block.rows, blocks, inner);
       for (int64_t b = 0; b < blocks; ++b) {
-        if ((inner[static_cast<size_t>(b / 32)] >> (b % 32) & 1) != 0) set_columns(words, block, b * block.columns, tokens);
+        if (has_bit(inner, b)) set_columns(words, block, b * block.columns, tokens);
       }
       return;
     }

@@ -55,6 +55,28 @@ class Pattern {
 
     bool operator==(const Node&) const = default;
   };
+  /// Calls `take` with each number that the node's kind has: those of a rectangle, of a band, or the operands.
+  template <typename AnyNode, typename Take>
+  static void for_each_number(AnyNode& node, Take take) {
+    switch (node.kind) {
+      case Kind::kRect:
+        for (auto* number : {&node.rect.row, &node.rect.column, &node.rect.rows, &node.rect.columns, &node.rect.row_stride,
+                             &node.rect.column_stride, &node.rect.row_offset, &node.rect.column_offset}) {
+          take(*number);
+        }
+        return;
+      case Kind::kDiag:
+        for (auto* number : {&node.diag.offset, &node.diag.size, &node.diag.stride}) take(*number);
+        return;
+      case Kind::kNot:
+        return take(node.left);
+      case Kind::kAnd:
+      case Kind::kOr:
+      case Kind::kSpread:
+        take(node.left);
+        take(node.right);
+    }
+  }
   static constexpr int kMostNodes = 256;
   static constexpr int kMostNumber = 1 << 30;  // of positions, sizes and strides
 

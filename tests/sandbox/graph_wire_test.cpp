@@ -83,6 +83,40 @@ TEST(GraphWire, RoundTripIsTheSameGraph) {
   }
 }
 
+FlowGraph patterned() {
+  return trace(R"(
+    local p = sluice.pattern
+    local flow = sluice.flow{name = "patterned"}
+    flow.pattern = {[0] = "full", [3] = ~p.fixed(16), [-1] = p.rect{size = {8, 4}, stride = {2, 1}} >> p.diag{offset = -3},
+                    rest = p.sink(4) | p.window(512) & p.strided(9, 7)}
+    return flow)",
+               "patterned.lua");
+}
+
+TEST(GraphWire, PatternsTravelWhole) {
+  const FlowGraph graph = patterned();
+  const FlowGraph read = decode_graph(encode_graph(graph), "patterned.lua");
+  EXPECT_EQ(read.patterns, graph.patterns);
+  EXPECT_EQ(to_text(read), to_text(graph));
+}
+
+TEST(GraphWire, RefusesForgedPatterns) {
+  const std::string bytes = encode_graph(patterned());
+  std::mt19937 random(3);
+  for (int i = 0; i < 4000; ++i) {
+    std::string forged = bytes;
+    for (int change = 0; change < 1 + i % 3; ++change) forged[random() % forged.size()] = static_cast<char>(random());
+    try {
+      const FlowGraph graph = decode_graph(forged, "x.lua");
+      verify(graph);
+      for (const Pattern& pattern : graph.patterns.patterns)
+        EXPECT_EQ(Pattern::of({pattern.nodes().begin(), pattern.nodes().end()}), pattern);
+    } catch (const InputError&) {
+      // Refused, by one of them.
+    }
+  }
+}
+
 TEST(GraphWire, KeepsTheSignOfZeroAndInfinity) {
   FlowGraph graph = sample();
   for (const double value : {0.0, -0.0, HUGE_VAL, -HUGE_VAL, 1e-300}) {

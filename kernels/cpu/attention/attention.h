@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -74,8 +75,15 @@ struct PrefillTile {
   int mask_words = 0;
   int length = 0;  // of the tokens that rows may see
 
-  bool sees(int row, int token) const {
-    return masks == nullptr ? token <= slots[row] : (masks[row * mask_words + token / 32] >> (token % 32) & 1U) != 0;
+  /// Whether any row may see any of `tokens` tokens from `first` on, a multiple of 32.
+  bool sees_any(int first, int tokens) const {
+    if (masks == nullptr) return true;
+    const auto is_set = [](uint32_t word) { return word != 0; };
+    for (int row = 0; row < rows; ++row) {
+      const uint32_t* words = masks + static_cast<ptrdiff_t>(row) * mask_words;
+      if (std::any_of(words + first / 32, words + (first + tokens + 31) / 32, is_set)) return true;
+    }
+    return false;
   }
 };
 /// Tokens whose queries make one tile.

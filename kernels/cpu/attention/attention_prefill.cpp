@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -98,6 +99,27 @@ void soften_columns(float* scores, int tokens, float* maximum, float* sum, float
   }
 }
 
+/// -inf where a row does not see one of the tokens from `first` on.
+void hide_unseen(const PrefillTile& tile, int group, int first, int tokens, float* scores) {
+  const auto hide = [&](int row, int t) {
+    std::fill_n(scores + t * kColumns + row * group, group, -std::numeric_limits<float>::infinity());
+  };
+  for (int row = 0; row < tile.rows; ++row) {
+    if (tile.masks == nullptr) {
+      for (int t = std::max(0, tile.slots[row] + 1 - first); t < tokens; ++t) hide(row, t);
+      continue;
+    }
+    const uint32_t* words = tile.masks + static_cast<ptrdiff_t>(row) * tile.mask_words + first / 32;
+    for (int t = 0; t < tokens; t += 32) {
+      const int count = std::min(32, tokens - t);
+      // Rows see most words whole.
+      for (uint32_t unseen = ~words[t / 32] & ~uint32_t{0} >> (32 - count); unseen != 0; unseen &= unseen - 1) {
+        hide(row, t + std::countr_zero(unseen));
+      }
+    }
+  }
+}
+
 void attend_tile_any(const KvPages& kv, const int32_t* pages, const PrefillTile& tile, int group, float scale, float* scratch) {
   const int dim = kv.dim;
   float* queries = scratch;  // [dim][kColumns]
@@ -122,16 +144,12 @@ void attend_tile_any(const KvPages& kv, const int32_t* pages, const PrefillTile&
   const int length = tile.length;
   for (int first = 0; first < length; first += kBlock) {
     const int tokens = std::min(kBlock, length - first);
+    if (!tile.sees_any(first, tokens)) continue;
     const int padded = (tokens + kRegisterRows - 1) / kRegisterRows * kRegisterRows;
     const int32_t* block_pages = pages + first / kv.page;
     widen_rows(kv, block_pages, true, tokens, padded, block);
     outer_products(block, dim, 1, queries, padded, dim, nullptr, scores);
-    for (int r = 0; r < tile.rows; ++r) {
-      for (int t = tile.masks != nullptr ? 0 : std::max(0, tile.slots[r] + 1 - first); t < tokens; ++t) {
-        if (tile.masks != nullptr && tile.sees(r, first + t)) continue;
-        std::fill_n(scores + t * kColumns + r * group, group, -std::numeric_limits<float>::infinity());
-      }
-    }
+    hide_unseen(tile, group, first, tokens, scores);
     soften_columns(scores, tokens, maximum, sum, rescale);
     widen_rows(kv, block_pages, false, tokens, tokens, block);
     outer_products(block, 1, dim, scores, dim, tokens, rescale, output);

@@ -15,6 +15,9 @@ const PoolMap& checked(const PoolMap& map) {
   return map;
 }
 
+/// Of a token's keys, or values, in a page of one KV head.
+size_t row_bytes(const PageLayout& layout) { return layout.head_dim * size_of(layout.kv); }
+
 }  // namespace
 
 void require_kept(const PageLayout& layout) {
@@ -56,24 +59,6 @@ LayerBlocks CpuPool::blocks_at(const PoolMap::Place& place) const {
   return {memory_.at(map().layer_offset(place)), map().page_bytes(place.group), layout(place.group).bytes};
 }
 
-template <typename Visit>
-void CpuPool::for_each_token(int group, std::span<const int32_t> pages, int tokens, int kept, Visit&& visit) const {
-  require_tokens(*this, group, pages, tokens);
-  require_first(tokens, kept);
-  const PageLayout& layout = this->layout(group);
-  const size_t row = layout.head_dim * size_of(layout.kv);
-  const size_t left_out = static_cast<size_t>(kept - tokens) * static_cast<size_t>(kv_heads()) * layout.head_dim;
-  size_t at = 0;
-  for (const int index : map().group(group).layers) {
-    if (at > 0) at += left_out;
-    for (int token = 0; token < tokens; ++token) {
-      for (int head = 0; head < kv_heads(); ++head, at += layout.head_dim) {
-        visit(layer(index).page(pages[token / layout.page], head) + token % layout.page * row, at);
-      }
-    }
-  }
-}
-
 void CpuPool::copy_pages(int group, std::span<const int32_t> sources, std::span<const int32_t> targets) {
   require_copies(*this, group, sources, targets);
   for (int rank = 0; rank < static_cast<int>(map().group(group).layers.size()); ++rank) {
@@ -85,20 +70,49 @@ void CpuPool::copy_pages(int group, std::span<const int32_t> sources, std::span<
   }
 }
 
-void CpuPool::read(int group, std::span<const int32_t> pages, int tokens, float* keys, float* values) const {
+void CpuPool::move_tokens(int group, std::span<const TokenMove> moves) {
+  require_moves(*this, group, moves);
   const PageLayout& layout = this->layout(group);
-  for_each_token(group, pages, tokens, tokens, [&](const std::byte* token, size_t at) {
-    load_from(layout.kv, token + layout.key_offset, layout.head_dim, keys + at);
-    load_from(layout.kv, token + layout.value_offset, layout.head_dim, values + at);
-  });
+  const size_t row = row_bytes(layout);
+  for (const int index : map().group(group).layers) {
+    for (const TokenMove& move : moves) {
+      for (int head = 0; head < kv_heads(); ++head) {
+        const std::byte* from = layer(index).page(move.from_page, head) + move.from_token * row;
+        std::byte* to = layer(index).page(move.to_page, head) + move.to_token * row;
+        std::memcpy(to + layout.key_offset, from + layout.key_offset, row);
+        std::memcpy(to + layout.value_offset, from + layout.value_offset, row);
+      }
+    }
+  }
 }
 
-void CpuPool::write(int group, std::span<const int32_t> pages, int tokens, const float* keys, const float* values, int kept) {
-  const PageLayout& layout = this->layout(group);
-  for_each_token(group, pages, tokens, kept, [&](std::byte* token, size_t at) {
-    store_as(layout.kv, keys + at, layout.head_dim, token + layout.key_offset);
-    store_as(layout.kv, values + at, layout.head_dim, token + layout.value_offset);
-  });
+void CpuPool::read_layer(int index, std::span<const int32_t> pages, int tokens, float* keys, float* values) const {
+  const LayerPages& from = layer(index);
+  require_tokens(*this, from.group, pages, tokens);
+  const PageLayout& layout = from.layout;
+  for (int token = 0; token < tokens; ++token) {
+    for (int head = 0; head < kv_heads(); ++head, keys += layout.head_dim, values += layout.head_dim) {
+      const std::byte* row = from.page(pages[token / layout.page], head) + token % layout.page * row_bytes(layout);
+      load_from(layout.kv, row + layout.key_offset, layout.head_dim, keys);
+      load_from(layout.kv, row + layout.value_offset, layout.head_dim, values);
+    }
+  }
+}
+
+void CpuPool::write_layer(int index, std::span<const int32_t> pages, int tokens, std::span<const int32_t> slots,
+                          const float* keys, const float* values) {
+  const LayerPages& to = layer(index);
+  require_slots(*this, to.group, pages, tokens, slots);
+  const PageLayout& layout = to.layout;
+  for (int token = 0; token < tokens; ++token) {
+    const int slot = slots.empty() ? token : slots[token];
+    for (int head = 0; head < kv_heads(); ++head, keys += layout.head_dim, values += layout.head_dim) {
+      if (slot < 0) continue;
+      std::byte* row = to.page(pages[slot / layout.page], head) + slot % layout.page * row_bytes(layout);
+      store_as(layout.kv, keys, layout.head_dim, row + layout.key_offset);
+      store_as(layout.kv, values, layout.head_dim, row + layout.value_offset);
+    }
+  }
 }
 
 }  // namespace sluice::cpu

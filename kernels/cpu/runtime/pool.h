@@ -31,9 +31,11 @@ class CpuPool final : public Pool {
   /// Throws InputError for what `require_kept` refuses, or without memory.
   explicit CpuPool(const PoolMap& map);
 
+  void move_tokens(int group, std::span<const TokenMove> moves) override;
   void copy_pages(int group, std::span<const int32_t> sources, std::span<const int32_t> targets) override;
-  void read(int group, std::span<const int32_t> pages, int tokens, float* keys, float* values) const override;
-  void write(int group, std::span<const int32_t> pages, int tokens, const float* keys, const float* values, int kept) override;
+  void read_layer(int layer, std::span<const int32_t> pages, int tokens, float* keys, float* values) const override;
+  void write_layer(int layer, std::span<const int32_t> pages, int tokens, std::span<const int32_t> slots, const float* keys,
+                   const float* values) override;
 
   /// K and V.
   const LayerPages& layer(int index) const { return layers_[static_cast<size_t>(index)]; }
@@ -42,11 +44,6 @@ class CpuPool final : public Pool {
 
  private:
   LayerBlocks blocks_at(const PoolMap::Place& place) const;
-  /// Calls `visit(token, at)` for every layer of the group, token and KV head: K lies at token + key_offset in the pool, and its
-  /// numbers from `at` on in float32 [layers, kept, kv_heads, dim].
-  template <typename Visit>
-  void for_each_token(int group, std::span<const int32_t> pages, int tokens, int kept, Visit&& visit) const;
-
   MappedMemory memory_;
   std::vector<LayerPages> layers_;
 };

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/device/page_pool.h"
+
 struct CUstream_st;
 
 namespace sluice::cuda {
@@ -21,5 +23,18 @@ struct PageBlocks {
 
 /// Copies page sources[i] over targets[i] in every layer; both lists lie in host memory, and are read before this returns.
 void copy_pages(const PageBlocks& blocks, std::span<const int32_t> sources, std::span<const int32_t> targets, Stream stream);
+
+/// K and V of a token and KV head in its page: rows of `bytes` (a multiple of 4), of which those of token t begin at
+/// head * block_bytes + key_offset + t * bytes, and with value_offset.
+struct TokenRows {
+  size_t block_bytes = 0;
+  size_t key_offset = 0;
+  size_t value_offset = 0;
+  size_t bytes = 0;
+  int kv_heads = 1;
+};
+
+/// Copies K and V of tokens in every layer and head; the list lies in host memory, and is read before this returns.
+void move_tokens(const PageBlocks& blocks, const TokenRows& rows, std::span<const TokenMove> moves, Stream stream);
 
 }  // namespace sluice::cuda

@@ -57,51 +57,65 @@ void CudaPool::copy_pages(int group, std::span<const int32_t> sources, std::span
   cuda::copy_pages(blocks, sources, targets, stream_);
 }
 
-void CudaPool::read(int group, std::span<const int32_t> pages, int tokens, float* keys, float* values) const {
-  require_tokens(*this, group, pages, tokens);
+void CudaPool::move_tokens(int group, std::span<const TokenMove> moves) {
+  require_moves(*this, group, moves);
+  const PageLayout& kept = layout(group);
+  const size_t row = kept.head_dim * size_of(kept.kv);
+  const PageBlocks blocks{.base = memory_.as<std::byte>(),
+                          .bytes = map().page_bytes(group),
+                          .layer_stride = map().slab_pages(group) * map().page_bytes(group),
+                          .layers = static_cast<int>(map().group(group).layers.size())};
+  cuda::move_tokens(blocks,
+                    {.block_bytes = kept.bytes,
+                     .key_offset = kept.key_offset,
+                     .value_offset = kept.value_offset,
+                     .bytes = row,
+                     .kv_heads = kv_heads()},
+                    moves, stream_);
+}
+
+void CudaPool::read_layer(int index, std::span<const int32_t> pages, int tokens, float* keys, float* values) const {
+  require_tokens(*this, group_of(index), pages, tokens);
   if (tokens == 0) return;
-  const size_t count = numbers(group, tokens);
+  const size_t count = numbers(tokens);
   DeviceMemory list(pages.size_bytes());
   list.upload(pages.data(), pages.size_bytes());
   const bool stays = is_on_device(keys);
   const DeviceMemory staging(stays ? 0 : 2 * count * sizeof(float));
-  size_t at = 0;
-  for (const int index : map().group(group).layers) {
-    float* const to_keys = stays ? keys + at : staging.as<float>();
-    float* const to_values = stays ? values + at : staging.as<float>() + count;
-    read_tokens(layer(index), list.as<int32_t>(), tokens, to_keys, to_values, stream_);
-    if (!stays) {
-      SLUICE_CHECK_CUDA(cudaMemcpyAsync(keys + at, to_keys, count * sizeof(float), cudaMemcpyDeviceToHost, stream_));
-      SLUICE_CHECK_CUDA(cudaMemcpyAsync(values + at, to_values, count * sizeof(float), cudaMemcpyDeviceToHost, stream_));
-    }
-    at += count;
+  float* const to_keys = stays ? keys : staging.as<float>();
+  float* const to_values = stays ? values : staging.as<float>() + count;
+  read_tokens(layer(index), list.as<int32_t>(), tokens, to_keys, to_values, stream_);
+  if (!stays) {
+    SLUICE_CHECK_CUDA(cudaMemcpyAsync(keys, to_keys, count * sizeof(float), cudaMemcpyDeviceToHost, stream_));
+    SLUICE_CHECK_CUDA(cudaMemcpyAsync(values, to_values, count * sizeof(float), cudaMemcpyDeviceToHost, stream_));
   }
   SLUICE_CHECK_CUDA(cudaStreamSynchronize(stream_));
 }
 
-void CudaPool::write(int group, std::span<const int32_t> pages, int tokens, const float* keys, const float* values, int kept) {
-  require_tokens(*this, group, pages, tokens);
-  require_first(tokens, kept);
+void CudaPool::write_layer(int index, std::span<const int32_t> pages, int tokens, std::span<const int32_t> slots,
+                           const float* keys, const float* values) {
+  require_slots(*this, group_of(index), pages, tokens, slots);
   if (tokens == 0) return;
-  const size_t count = numbers(group, tokens);
-  DeviceMemory list(pages.size_bytes());
-  list.upload(pages.data(), pages.size_bytes());
+  const size_t count = numbers(tokens);
+  DeviceMemory lists(pages.size_bytes() + slots.size_bytes());
+  lists.upload(pages.data(), pages.size_bytes());
+  const auto* const on_device = lists.as<int32_t>();
+  int32_t* const device_slots = slots.empty() ? nullptr : lists.as<int32_t>() + pages.size();
+  if (device_slots != nullptr) {
+    SLUICE_CHECK_CUDA(cudaMemcpyAsync(device_slots, slots.data(), slots.size_bytes(), cudaMemcpyHostToDevice, stream_));
+  }
   const bool is_there = is_on_device(keys);
   const DeviceMemory staging(is_there ? 0 : 2 * count * sizeof(float));
-  size_t at = 0;
-  for (const int index : map().group(group).layers) {
-    const float* from_keys = keys + at;
-    const float* from_values = values + at;
-    if (!is_there) {
-      auto* staged = staging.as<float>();
-      SLUICE_CHECK_CUDA(cudaMemcpyAsync(staged, from_keys, count * sizeof(float), cudaMemcpyHostToDevice, stream_));
-      SLUICE_CHECK_CUDA(cudaMemcpyAsync(staged + count, from_values, count * sizeof(float), cudaMemcpyHostToDevice, stream_));
-      from_keys = staged;
-      from_values = staged + count;
-    }
-    write_tokens(layer(index), list.as<int32_t>(), tokens, from_keys, from_values, stream_);
-    at += numbers(group, kept);
+  const float* from_keys = keys;
+  const float* from_values = values;
+  if (!is_there) {
+    auto* const staged = staging.as<float>();
+    SLUICE_CHECK_CUDA(cudaMemcpyAsync(staged, keys, count * sizeof(float), cudaMemcpyHostToDevice, stream_));
+    SLUICE_CHECK_CUDA(cudaMemcpyAsync(staged + count, values, count * sizeof(float), cudaMemcpyHostToDevice, stream_));
+    from_keys = staged;
+    from_values = staged + count;
   }
+  write_tokens(layer(index), on_device, tokens, device_slots, from_keys, from_values, stream_);
   SLUICE_CHECK_CUDA(cudaStreamSynchronize(stream_));
 }
 

@@ -17,10 +17,12 @@ class CudaPool final : public Pool {
   /// Throws InputError for pages that the kernels do not take, or without memory.
   CudaPool(const PoolMap& map, Stream stream);
 
+  void move_tokens(int group, std::span<const TokenMove> moves) override;
   void copy_pages(int group, std::span<const int32_t> sources, std::span<const int32_t> targets) override;
   /// Where K and V lie in memory of the host, these two go through memory on the device that lives as long as the call.
-  void read(int group, std::span<const int32_t> pages, int tokens, float* keys, float* values) const override;
-  void write(int group, std::span<const int32_t> pages, int tokens, const float* keys, const float* values, int kept) override;
+  void read_layer(int layer, std::span<const int32_t> pages, int tokens, float* keys, float* values) const override;
+  void write_layer(int layer, std::span<const int32_t> pages, int tokens, std::span<const int32_t> slots, const float* keys,
+                   const float* values) override;
 
   /// K and V.
   LayerPages layer(int index) const;
@@ -35,7 +37,7 @@ class CudaPool final : public Pool {
  private:
   std::byte* at(const PoolMap::Place& place) const { return memory_.as<std::byte>() + map().layer_offset(place); }
   /// Numbers of K of `tokens` tokens in one layer.
-  size_t numbers(int group, int tokens) const { return static_cast<size_t>(tokens) * kv_heads() * layout(group).head_dim; }
+  size_t numbers(int tokens) const { return static_cast<size_t>(tokens) * kv_heads() * layout().head_dim; }
 
   Stream stream_;
   DeviceMemory memory_;

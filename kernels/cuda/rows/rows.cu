@@ -194,16 +194,19 @@ __global__ void read_tokens_kernel(LayerPages layer, const int32_t* pages, float
   }
 }
 
-__global__ void write_tokens_kernel(LayerPages layer, const int32_t* pages, const float* keys, const float* values) {
+__global__ void write_tokens_kernel(LayerPages layer, const int32_t* pages, const int32_t* slots, const float* keys,
+                                    const float* values) {
   const int token = static_cast<int>(blockIdx.x);
+  const int slot = slots == nullptr ? token : slots[token];
+  if (slot < 0) return;
   const int numbers = layer.kv_heads * layer.head_dim;
   for (int i = static_cast<int>(threadIdx.x); i < numbers; i += static_cast<int>(blockDim.x)) {
     const int head = i / layer.head_dim;
     const int channel = i % layer.head_dim;
-    const int page = pages[token / layer.page];
+    const int page = pages[slot / layer.page];
     const int64_t at = int64_t{token} * numbers + i;
-    TokenPart(layer, page, token, head, layer.key_offset, channel).store(keys[at]);
-    TokenPart(layer, page, token, head, layer.value_offset, channel).store(values[at]);
+    TokenPart(layer, page, slot, head, layer.key_offset, channel).store(keys[at]);
+    TokenPart(layer, page, slot, head, layer.value_offset, channel).store(values[at]);
   }
 }
 
@@ -272,11 +275,11 @@ void read_tokens(const LayerPages& layer, const int32_t* pages, int tokens, floa
   SLUICE_CHECK_CUDA(cudaGetLastError());
 }
 
-void write_tokens(const LayerPages& layer, const int32_t* pages, int tokens, const float* keys, const float* values,
-                  Stream stream) {
+void write_tokens(const LayerPages& layer, const int32_t* pages, int tokens, const int32_t* slots, const float* keys,
+                  const float* values, Stream stream) {
   if (tokens == 0) return;
   const int threads = threads_for(int64_t{layer.kv_heads} * layer.head_dim);
-  write_tokens_kernel<<<blocks_for(tokens), threads, 0, stream>>>(layer, pages, keys, values);
+  write_tokens_kernel<<<blocks_for(tokens), threads, 0, stream>>>(layer, pages, slots, keys, values);
   SLUICE_CHECK_CUDA(cudaGetLastError());
 }
 

@@ -61,9 +61,10 @@ void rope_append_rows(const Matrix& qkv, const RopeArguments& rope, const LayerP
 /// Appends keys, values [rows, kv_heads * dim].
 void append_rows(const Matrix& keys, const Matrix& values, const LayerPages& layer, const RowPlaces& places, Stream stream);
 
-/// K and V of the first `tokens` tokens of `pages` (device memory) to or from float32 [tokens, kv_heads, dim].
+/// K and V of the first `tokens` tokens of `pages` (device memory) to or from float32 [tokens, kv_heads, dim]. Where there are
+/// `slots` (device memory), token t goes to slot slots[t] of the pages, or nowhere if that is -1.
 void read_tokens(const LayerPages& layer, const int32_t* pages, int tokens, float* keys, float* values, Stream stream);
-void write_tokens(const LayerPages& layer, const int32_t* pages, int tokens, const float* keys, const float* values,
-                  Stream stream);
+void write_tokens(const LayerPages& layer, const int32_t* pages, int tokens, const int32_t* slots, const float* keys,
+                  const float* values, Stream stream);
 
 }  // namespace sluice::cuda

@@ -167,7 +167,7 @@ std::vector<double> TinyModel::logits(const std::vector<int>& tokens, std::vecto
           total += share;
           for (size_t i = 0; i < dim; ++i) out[i] += share * values[layer][owner][seen][i];
         }
-        for (const double value : out) attended.push_back(value / total);
+        for (const double value : out) attended.push_back(total > 0 ? value / total : 0);
       }
       add(x, multiply(at(attention + "o_proj.weight"), attended));
       normed = rms_norm(x, at(prefix + "post_attention_layernorm.weight"));

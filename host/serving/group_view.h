@@ -1,0 +1,21 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "scripting/pattern/slot_map.h"
+
+namespace sluice {
+
+/// What the rows of a group of layers see of a sequence, and where its tokens lie.
+struct GroupView {
+  int window = 0;                    // tokens back that a row sees, itself included; 0: all
+  std::optional<Pattern> pattern{};  // in place of a window
+  /// Of the pattern, if its tokens go to slots, so that the group keeps no more than later rows read. Null: a token's slot is its
+  /// position.
+  std::shared_ptr<const SlotMap> slots = nullptr;
+
+  bool sees_all() const { return window == 0 && !pattern; }
+};
+
+}  // namespace sluice

@@ -1,0 +1,4 @@
+local p = sluice.pattern
+local flow = sluice.flow { name = "bad" }
+flow.pattern = p.window(64) | 4
+return flow

@@ -1,0 +1,3 @@
+local p = sluice.pattern
+local flow = sluice.flow { name = "bad" }
+while true do p.window(4) end

@@ -1,0 +1,215 @@
+// Flows that are a pattern: slots, masks, chunks of prompts, preemption and memory, against a model in float64 with that mask.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "host/serving/engine.h"
+#include "scripting/base/error.h"
+#include "scripting/lua/trace.h"
+#include "scripting/pattern/text.h"
+#include "tests/host/transformer/tiny_model.h"
+#include "tests/scripting/pattern/boolean_matrix.h"
+
+namespace sluice {
+namespace {
+
+class EnginePatterns : public ::testing::Test {
+ protected:
+  EnginePatterns() {
+    tiny_.layers = 4;
+    tiny_.draw();
+    tiny_.write(directory_.path());
+    device_ = create_cpu_device({2});
+    model_ = load_model(directory_.path(), *device_);
+  }
+
+  /// A flow of `pattern`, a Lua expression in which `p` is sluice.pattern. The judge sees what it says.
+  Plan plan(const std::string& pattern, const std::string& options = "") {
+    const ModelConfig& config = model_->config();
+    const std::string script = "local p = sluice.pattern\nlocal flow = sluice.flow{name = \"pattern\", kv = \"f32\"" + options +
+                               "}\nflow.pattern = " + pattern + "\nreturn flow\n";
+    Plan plan =
+        compile(trace(script, "pattern.lua", {.head_dim = config.head_dim, .group = config.group(), .layers = config.layers}))
+            .plan;
+    const FlowGraph graph = plan.graph;
+    const int layers = config.layers;
+    tiny_.sees = [graph, layers](int layer, int, int position, int seen) {
+      const int place = graph.layers.is_sparse(layer, layers) ? graph.patterns.place_of(layer, layers) : LayerPatterns::kNone;
+      return place == LayerPatterns::kNone || graph.patterns.patterns[static_cast<size_t>(place)].sees(position, seen);
+    };
+    return plan;
+  }
+
+  static EngineOptions options(int pages) {
+    EngineOptions options;
+    options.kv = DataType::kF32;
+    options.pages = pages;
+    options.max_batch = 4;
+    options.max_pass_tokens = 96;
+    options.run_ahead = true;
+    return options;
+  }
+
+  Request request(int prompt, int max_tokens, int salt) const {
+    Request request;
+    for (int i = 0; i < prompt; ++i) request.prompt.push_back((i * (31 + 2 * salt) + i * i % 13 + salt) % tiny_.vocabulary);
+    request.max_tokens = max_tokens;
+    request.ignore_eos = true;
+    return request;
+  }
+
+  /// The largest error of all logits of a result, beside the judge's.
+  double error_of(const Request& request, const RequestResult& result) const {
+    std::vector<int> tokens(request.prompt.begin(), request.prompt.end());
+    tokens.insert(tokens.end(), result.tokens.begin(), result.tokens.end());
+    const std::vector<double> wanted = tiny_.logits(tokens);
+    if (wanted.size() != result.logits.size()) return INFINITY;
+    double error = 0;
+    for (size_t i = 0; i < wanted.size(); ++i) error = std::max(error, std::abs(result.logits[i] - wanted[i]));
+    return error;
+  }
+
+  void expect_logits(const Plan& plan, const EngineOptions& options, const std::vector<int>& prompts, int max_tokens) {
+    Engine engine(*device_, *model_, &plan, options);
+    std::vector<Request> requests;
+    for (const int prompt : prompts) {
+      requests.push_back(request(prompt, max_tokens, prompt));
+      requests.back().want_logits = true;
+      engine.submit(requests.back());
+    }
+    for (const RequestResult& result : engine.run_all()) {
+      EXPECT_LT(error_of(requests[result.id - 1], result), 2e-3) << "a prompt of " << requests[result.id - 1].prompt.size();
+    }
+    EXPECT_EQ(engine.stats().pages_free, engine.stats().pages_total) << "pages leaked";
+  }
+
+  testing::TinyModel tiny_;
+  testing::TemporaryDirectory directory_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Model> model_;
+};
+
+TEST_F(EnginePatterns, GiveTheLogitsOfAMaskedModel) {
+  for (const char* pattern :
+       {"p.sink(4) | p.window(20)", "p.window(1)", "p.dilated(16, 3)", "p.blocks(32, 2)", "p.strided(24, 16)", "p.fixed(16)",
+        "p.causal()", "~p.window(10)", "p.rect{size = {8, 4}} >> p.diag{size = 3}", "p.rect{at = {20, 0}}",
+        "{[0] = p.window(30), [1] = \"full\", rest = p.sink(2) | p.window(9)}", "{[-1] = p.dilated(9, 2)}"}) {
+    SCOPED_TRACE(pattern);
+    expect_logits(plan(pattern), options(120), {1, 19, 95, 210}, 30);
+  }
+}
+
+TEST_F(EnginePatterns, GiveTheSameWhereAllTokensAreKept) {
+  for (const char* pattern : {"p.sink(4) | p.window(20)", "{[2] = p.fixed(16), rest = p.strided(24, 16)}"}) {
+    SCOPED_TRACE(pattern);
+    EngineOptions keeps = options(120);
+    keeps.keep_all = true;
+    expect_logits(plan(pattern), keeps, {1, 19, 95, 210}, 30);
+  }
+}
+
+TEST_F(EnginePatterns, AnyExpressionIsRunAsItIsWritten) {
+  std::mt19937 random(7);
+  int run = 0;
+  for (int i = 0; i < 60; ++i) {
+    const std::string pattern = to_text(test::random_pattern(random, 5));
+    const std::string expression = std::string("(function() local rect, diag, sink, window, dilated, causal = p.rect, p.diag, ") +
+                                   "p.sink, p.window, p.dilated, p.causal return " + pattern + " end)()";
+    try {
+      const Plan tried = plan(expression);
+      SCOPED_TRACE(pattern);
+      expect_logits(tried, options(60), {70}, 20);
+      ++run;
+    } catch (const FlowError& error) {
+      const std::string what = error.what();
+      EXPECT_TRUE(what.find("too complex") != std::string::npos || what.find("no query sees") != std::string::npos) << what;
+    }
+  }
+  EXPECT_GT(run, 40);
+}
+
+TEST_F(EnginePatterns, RunInTheMemoryOfWhatLives) {
+  // 36 tokens live, three pages of 16; a pool of 16 pages holds four sequences of any length, and some pages for rows of a pass.
+  const Plan flow = plan("p.sink(4) | p.window(32)");
+  Engine engine(*device_, *model_, &flow, options(16));
+  std::vector<Request> requests;
+  for (const int prompt : {700, 40, 1500, 333, 90, 1}) {
+    requests.push_back(request(prompt, 40, prompt));
+    engine.submit(requests.back());
+  }
+  int least = 16;
+  while (engine.step()) least = std::min(least, engine.stats().pages_free);
+  EXPECT_LE(least, 4);
+  for (const RequestResult& result : engine.take_finished()) {
+    const Request& asked = requests[result.id - 1];
+    std::vector<int> tokens(asked.prompt.begin(), asked.prompt.end());
+    tokens.insert(tokens.end(), result.tokens.begin(), result.tokens.end());
+    const std::vector<double> logits = tiny_.logits(tokens);
+    for (size_t i = 0; i < result.tokens.size(); ++i) {
+      const auto row =
+          logits.begin() + static_cast<ptrdiff_t>((asked.prompt.size() + i - 1) * static_cast<size_t>(tiny_.vocabulary));
+      EXPECT_LT(*std::max_element(row, row + tiny_.vocabulary) - row[result.tokens[i]], 1e-3) << "token " << i;
+    }
+  }
+  EXPECT_EQ(engine.stats().pages_free, 16) << "pages leaked";
+}
+
+TEST_F(EnginePatterns, PreemptedRequestsAreReplayed) {
+  // Everything lives, but for every other token of half of the layers.
+  const Plan flow = plan("{[0] = p.dilated(500, 2), [2] = p.dilated(500, 2)}");
+  Engine engine(*device_, *model_, &flow, options(40));
+  std::vector<Request> requests;
+  for (int i = 0; i < 6; ++i) {
+    requests.push_back(request(90 + 30 * i, 60, i));
+    requests.back().want_logits = true;
+    engine.submit(requests.back());
+    engine.step();
+  }
+  for (const RequestResult& result : engine.run_all()) EXPECT_LT(error_of(requests[result.id - 1], result), 2e-3);
+  EXPECT_GT(engine.stats().preemptions, 0U);
+}
+
+TEST_F(EnginePatterns, TakeSnapshotsToTheirSlots) {
+  for (const char* pattern : {"p.sink(4) | p.window(20)", "{[0] = \"full\", [1] = p.fixed(16), rest = p.dilated(9, 4)}"}) {
+    SCOPED_TRACE(pattern);
+    const Plan flow = plan(pattern);
+    EngineOptions keeps = options(60);
+    keeps.keep_all = true;
+    Engine first(*device_, *model_, &flow, keeps);
+    Request asks = request(150, 40, 3);
+    asks.want_snapshot = true;
+    first.submit(asks);
+    const std::vector<RequestResult> wanted = first.run_all();
+    for (const int given : {149, 100}) {  // with all of the prompt, and with some of it
+      Engine second(*device_, *model_, &flow, options(60));
+      Request again = request(150, 40, 3);
+      again.snapshot = wanted[0].snapshot;
+      if (given < 149) again.prompt.resize(static_cast<size_t>(given) + 1);
+      second.submit(again);
+      const std::vector<RequestResult> got = second.run_all();
+      EXPECT_EQ(second.stats().prefill_tokens, 0U);
+      Engine third(*device_, *model_, &flow, options(60));
+      again.snapshot = nullptr;
+      third.submit(again);
+      EXPECT_EQ(got[0].tokens, third.run_all()[0].tokens);
+    }
+  }
+}
+
+TEST_F(EnginePatterns, RefuseWhatTheyCannotDo) {
+  const Plan flow = plan("p.window(16)");
+  Engine engine(*device_, *model_, &flow, options(40));
+  Request asks = request(20, 4, 1);
+  asks.want_snapshot = true;
+  EXPECT_THROW(engine.submit(asks), InputError);
+  EXPECT_THROW(plan("p.window(0)"), FlowError);
+  EXPECT_THROW(plan("p.diag{offset = -10, size = 5}"), FlowError) << "beyond the diagonal nobody sees anything";
+  EXPECT_THROW(plan("{[9] = p.window(4)}"), FlowError);
+  EXPECT_THROW(plan("{[0] = p.window(4)}", ", layers = {[0] = \"full\"}"), FlowError);
+  EXPECT_THROW(plan("{[0] = p.window(4), [-4] = p.window(5)}"), FlowError);
+}
+
+}  // namespace
+}  // namespace sluice
