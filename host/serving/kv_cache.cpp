@@ -70,10 +70,12 @@ using Sight = std::pair<int, int>;
 GroupView view_of(const Sight& sight, const ModelConfig& config, const Plan* plan, const EngineOptions& options) {
   const auto& [window, place] = sight;
   if (place == LayerPatterns::kNone) return {.window = window};
-  Pattern pattern = plan->graph.patterns.patterns[static_cast<size_t>(place)];
+  const std::vector<Pattern>& patterns = plan->graph.patterns.patterns;
+  Pattern pattern = patterns[static_cast<size_t>(place)];
   if (window > 0) pattern = pattern & Pattern::window(window);
   if (options.keep_all) return {.pattern = std::move(pattern)};
-  return {.pattern = pattern, .slots = std::make_shared<SlotMap>(PatternAnalysis(pattern), config.max_positions)};
+  const AnalysisBound bound = AnalysisBound().shared_by(patterns.size());
+  return {.pattern = pattern, .slots = std::make_shared<SlotMap>(PatternAnalysis(pattern, bound), config.max_positions)};
 }
 
 /// Which group is the first: one that sees all, or else one with slots, whose tokens need not be there either; without both, the

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cmath>
 #include <map>
 
+#include "scripting/base/bits.h"
 #include "scripting/pattern/analysis.h"
 #include "scripting/pattern/text.h"
 
@@ -31,6 +34,39 @@ double area_of(const Pattern& pattern, int tokens) {
   return seen / all;
 }
 
+/// A picture of queries, downwards, and keys: each cell as dark as it is seen, of the pairs that dense attention has in it.
+std::vector<std::string> drawing_of(const Pattern& pattern, int tokens) {
+  constexpr int kCells = 16;
+  constexpr int kRows = 16;  // of a cell that are looked at
+  constexpr std::array kShades = {"  ", "░░", "▒▒", "▓▓", "██"};
+  const int side = std::min(tokens, kCells);
+  const auto edge = [&](int cell) { return static_cast<int>(int64_t{cell} * tokens / side); };
+  std::vector<uint32_t> words(static_cast<size_t>((tokens + 31) / 32));
+  std::vector<std::string> lines;
+  for (int y = 0; y < side; ++y) {
+    std::vector<int64_t> seen(static_cast<size_t>(side));
+    std::vector<int64_t> all(static_cast<size_t>(side));
+    const int rows = std::min(kRows, edge(y + 1) - edge(y));
+    for (int r = 0; r < rows; ++r) {
+      const int i = edge(y) + static_cast<int>((int64_t{r} * (edge(y + 1) - edge(y)) + r * 7919 % rows) / rows);
+      pattern.row(i, tokens, words);
+      for (int x = 0; x <= y; ++x) {
+        const int end = std::min(edge(x + 1), i + 1);
+        for (int j = edge(x); j < end; ++j) seen[static_cast<size_t>(x)] += has_bit(words, j) ? 1 : 0;
+        all[static_cast<size_t>(x)] += std::max(0, end - edge(x));
+      }
+    }
+    std::string line;
+    for (size_t x = 0; x <= static_cast<size_t>(y); ++x) {
+      const double share = all[x] == 0 ? 0 : static_cast<double>(seen[x]) / static_cast<double>(all[x]);
+      const double shade = std::ceil(share * (kShades.size() - 1));
+      line += kShades[static_cast<size_t>(shade)];
+    }
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
 }  // namespace
 
 std::vector<PatternFigures> pattern_figures(const FlowGraph& graph, int layers, int64_t tokens) {
@@ -39,17 +75,19 @@ std::vector<PatternFigures> pattern_figures(const FlowGraph& graph, int layers, 
     if (graph.layers.is_sparse(layer, layers)) ++layers_of[graph.patterns.place_of(layer, layers)];
   }
   std::vector<PatternFigures> figures;
+  const AnalysisBound bound = AnalysisBound().shared_by(std::max<size_t>(1, layers_of.size()));
   const auto length = static_cast<int>(std::clamp<int64_t>(tokens, 1, kMostTokens));
   for (const auto& [place, count] : layers_of) {
     if (place == LayerPatterns::kNone) continue;
-    const PatternAnalysis analysis(graph.patterns.patterns[static_cast<size_t>(place)]);
+    const PatternAnalysis analysis(graph.patterns.patterns[static_cast<size_t>(place)], bound);
     const auto size = analysis.size_for_any_length();
     figures.push_back({.text = to_text(analysis.pattern()),
                        .layers = count,
                        .kept = analysis.live_tokens(length),
                        .any_size = size ? to_text(*size) : std::string(),
                        .blind = analysis.blind_rows(length),
-                       .area = area_of(analysis.pattern(), length)});
+                       .area = area_of(analysis.pattern(), length),
+                       .drawing = drawing_of(analysis.pattern(), length)});
   }
   return figures;
 }
@@ -64,6 +102,9 @@ std::string pattern_text(const std::vector<PatternFigures>& figures, int64_t tok
     text += each.blind == 0 ? "; every query sees a key\n"
                             : fmt::format("; {} of {} queries see nothing, and give zeros\n", each.blind, tokens);
     text += "  tokens go to slots: the pattern alone says which are read, and a slot is taken again once nobody will\n";
+    text += fmt::format("  queries downwards, keys to the right, {} tokens a cell:\n",
+                        std::max<int64_t>(1, tokens / std::max<size_t>(1, each.drawing.size())));
+    for (const std::string& line : each.drawing) text += "    " + line + "\n";
   }
   return text;
 }

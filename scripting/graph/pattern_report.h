@@ -10,12 +10,13 @@ namespace sluice {
 
 /// What a pattern of a flow comes to.
 struct PatternFigures {
-  std::string text;      // as a script would write it
-  int layers = 0;        // that have it
-  int64_t kept = 0;      // tokens, of `tokens`
-  std::string any_size;  // "516 tokens, whatever the length"; empty: not known
-  int64_t blind = 0;     // queries of `tokens` that see nothing
-  double area = 0;       // share of the pairs of dense attention, over `tokens` queries
+  std::string text;                  // as a script would write it
+  int layers = 0;                    // that have it
+  int64_t kept = 0;                  // tokens, of `tokens`
+  std::string any_size;              // "516 tokens, whatever the length"; empty: not known
+  int64_t blind = 0;                 // queries of `tokens` that see nothing
+  double area = 0;                   // share of the pairs of dense attention, over `tokens` queries
+  std::vector<std::string> drawing;  // lines of queries, in columns of keys
 };
 
 /// Of each pattern that a layer of a model of `layers` layers has, for sequences of `tokens` tokens, 2^24 at most. Throws

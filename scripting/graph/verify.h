@@ -20,8 +20,7 @@ void verify_planned(const FlowGraph& graph);
 /// the index stage or for patterns. Throws FlowError.
 void verify_layers(const FlowGraph& graph, int layers);
 
-/// Refuses patterns that take too long to be analysed, all together, and those under which no query sees any key. Throws
-/// FlowError.
+/// Refuses patterns under which no query sees any key. Throws FlowError.
 void verify_readers(const LayerPatterns& patterns);
 
 /// Element operations of one node for one page: the larger of what it gives and what it reads, times the taps of a convolution.

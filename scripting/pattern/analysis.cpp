@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 #include <numeric>
 #include <queue>
@@ -180,22 +181,66 @@ std::vector<int32_t> slots_of(const std::vector<int32_t>& last) {
   return slots;
 }
 
-PatternAnalysis::PatternAnalysis(Pattern pattern, unsigned long most_operations) : pattern_(std::move(pattern)) {
-  const IntegerContext context(most_operations);
-  IslMap keys = Relation(context, pattern_).whole();
-  is_empty_ = context.require(isl_map_is_empty(keys.get()));
-  last_key_ = QuasiAffineFunction::largest(context, keys);
-  last_reader_ = QuasiAffineFunction::largest(context, context.require(IslMap(isl_map_reverse(keys.release()))));
+PatternAnalysis::PatternAnalysis(Pattern pattern, const AnalysisBound& bound) : pattern_(std::move(pattern)), bound_(bound) {
+  try {
+    const IntegerContext context(bound.operations);
+    IslMap keys = Relation(context, pattern_).whole();
+    is_empty_ = context.require(isl_map_is_empty(keys.get()));
+    QuasiAffineFunction last_key = QuasiAffineFunction::largest(context, keys);
+    IslMap readers = context.require(IslMap(isl_map_reverse(keys.release())));
+    functions_ = Functions{QuasiAffineFunction::largest(context, readers), std::move(last_key)};
+  } catch (const InputError&) {  // too much work, or numbers too large
+    constexpr int kLookedAt = 4096;
+    is_empty_ = blind_rows(kLookedAt) == kLookedAt;
+  }
+}
+
+void PatternAnalysis::require_few_rows(int length) const {
+  const int64_t words = int64_t{length} * length / 64 * static_cast<int64_t>(pattern_.nodes().size());
+  if (words <= bound_.words) return;
+  throw InputError(fmt::format("the pattern is too complex to be analysed for {} tokens", length),
+                   "fewer parts, fewer strides, or strides of which one divides the other");
+}
+
+std::vector<int32_t> PatternAnalysis::last_readers(int length) const {
+  if (functions_) return functions_->last_reader.values(length, -1);
+  require_few_rows(length);
+  std::vector<int32_t> last(static_cast<size_t>(length), -1);
+  std::vector<uint32_t> unread(static_cast<size_t>((length + 31) / 32), ~uint32_t{0});
+  std::vector<uint32_t> row(unread.size());
+  for (int i = length - 1; i >= 0; --i) {
+    const std::span<uint32_t> seen = std::span(row).first(static_cast<size_t>(i / 32 + 1));
+    pattern_.row(i, i + 1, seen);
+    for (size_t word = 0; word < seen.size(); ++word) {
+      for (uint32_t found = seen[word] & unread[word]; found != 0; found &= found - 1) {
+        last[word * 32 + static_cast<size_t>(std::countr_zero(found))] = i;
+      }
+      unread[word] &= ~seen[word];
+    }
+  }
+  return last;
 }
 
 int PatternAnalysis::blind_rows(int length) const {
-  const std::vector<int32_t> last = last_key_.values(length, -1);
-  return static_cast<int>(std::count(last.begin(), last.end(), -1));
+  if (functions_) {
+    const std::vector<int32_t> last = functions_->last_key.values(length, -1);
+    return static_cast<int>(std::count(last.begin(), last.end(), -1));
+  }
+  require_few_rows(length);
+  std::vector<uint32_t> row(static_cast<size_t>((length + 31) / 32));
+  int blind = 0;
+  for (int i = 0; i < length; ++i) {
+    const std::span<uint32_t> seen = std::span(row).first(static_cast<size_t>(i / 32 + 1));
+    pattern_.row(i, i + 1, seen);
+    blind += std::all_of(seen.begin(), seen.end(), [](uint32_t word) { return word == 0; }) ? 1 : 0;
+  }
+  return blind;
 }
 
 int PatternAnalysis::live_tokens(int length) const { return most_live(last_readers(length)); }
 
 std::optional<CacheSize> PatternAnalysis::size_for_any_length() const {
+  if (!functions_) return std::nullopt;
   const auto repetition = repetition_of(pattern_.nodes(), static_cast<int>(pattern_.nodes().size()) - 1);
   if (!repetition) return std::nullopt;
   const int64_t period = repetition->period;
