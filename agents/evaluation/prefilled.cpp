@@ -67,7 +67,7 @@ std::vector<std::shared_ptr<const KvSnapshot>> prefill_all(std::vector<Prefilled
   if (prompts.empty()) return {};
   for (PrefilledPrompt& prompt : prompts) prompt.max_tokens = 1;
   EngineOptions options = engine_options(prompts, model.config(), plan, room);
-  options.keep_all = true;
+  options.use_slots = false;
   if (device.info().works_beside_host) options.max_pass_tokens = kLongPass;
   Engine engine(device, model, plan, options);
   std::vector<uint64_t> ids;
@@ -140,8 +140,7 @@ EngineOptions engine_options(const std::vector<PrefilledPrompt>& prompts, const 
   options.max_batch = static_cast<int>(std::min<size_t>(prompts.size(), static_cast<size_t>(room.prompts)));
   options.max_pass_tokens = kPassTokens;
   options.prefix_cache = false;  // each prompt brings its K and V along
-  // Patterns keep what they say: they are judged by the cache that they are served with.
-  options.keep_all = plan == nullptr || plan->graph.patterns.empty();
+  options.keep_all = true;
   if (plan != nullptr) options.seed = seed_of_draws(*plan);
   // Fields come on top: a flow that has some shall not need two rounds where dense attention needs one. But they take no more
   // than K and V.

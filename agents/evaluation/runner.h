@@ -38,7 +38,8 @@ struct Generation {
   }
 };
 
-/// Prompts made ready: their common texts were prefilled with dense attention. Dense attention and all flows decode from it.
+/// Prompts made ready: their common texts were prefilled with dense attention. Dense attention and all flows decode from it, but
+/// for flows that are a pattern, which prefill them anew.
 class PrefilledBatch {
  public:
   virtual ~PrefilledBatch() = default;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <climits>
 #include <cmath>
 #include <functional>
 #include <numeric>
@@ -17,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kProbed = 2;     // prompts whose attention mass is measured, while they are answered
 constexpr int kLongAnswer = 64;   // tokens; of such a one is enough
-constexpr int kTimedOfText = 32;  // tokens of a text: every step of it is alike
+constexpr int kTimedOfText = 32;  // tokens of a text: every step of it is alike, but under a pattern
 
 /// A question to be timed: the prompt, which generates as many tokens as were scored, and its place in the batch.
 struct Question {
@@ -28,11 +29,11 @@ struct Question {
 /// Tokens of the flow's answer that are scored. Where it is not known how long the answer has to be, they are as many as the flow
 /// generated, so that it cannot be fast as long as dense attention takes and right afterwards; as many as dense attention's, if
 /// the flow was not asked.
-int scored_tokens(const PrefilledPrompt& prompt, const Answers& answers, size_t place) {
+int scored_tokens(const PrefilledPrompt& prompt, const Answers& answers, size_t place, int most_of_text) {
   const std::vector<Generation>& generations = answers.flow != nullptr ? *answers.flow : answers.dense;
   const bool is_known = !prompt.expected.empty();
   const size_t tokens = is_known ? prompt.expected.size() + 1 : generations.at(place).tokens.size();  // the end is scored as well
-  const int most = prompt.given.empty() ? prompt.max_tokens : std::min(prompt.max_tokens, kTimedOfText);
+  const int most = prompt.given.empty() ? prompt.max_tokens : std::min(prompt.max_tokens, most_of_text);
   return std::clamp(static_cast<int>(tokens), 1, most);
 }
 
@@ -50,11 +51,11 @@ double cache_reads(const PrefilledPrompt& prompt) {
 
 /// At most `most` questions of the batch, chosen by chance, that begin to decode in the same pass: all with a tail, or all
 /// without.
-std::vector<Question> draw_questions(const EngineBatch& batch, const Answers& answers, size_t most, Rng& rng) {
+std::vector<Question> draw_questions(const EngineBatch& batch, const Answers& answers, size_t most, int most_of_text, Rng& rng) {
   std::vector<Question> questions;
   for (size_t i = 0; i < batch.prompts.size(); ++i) {
     questions.push_back({batch.prompts[i], i});
-    questions.back().prompt.max_tokens = scored_tokens(batch.prompts[i], answers, i);
+    questions.back().prompt.max_tokens = scored_tokens(batch.prompts[i], answers, i, most_of_text);
   }
   for (size_t i = questions.size(); i-- > 1;) std::swap(questions[i], questions[rng.below(i + 1)]);
   const auto tailed = [](const Question& question) { return has_tail(question.prompt); };
@@ -206,7 +207,7 @@ double pages_of_all_layers(const Plan& plan, const ModelConfig& config, int toke
   for (int layer = 0; layer < config.layers; ++layer) {
     const int seen = config.window(layer) > 0 ? std::min(config.window(layer), tokens) : tokens;
     by_dense += seen;
-    by_flow += seen * (plan.graph.layers.is_sparse(layer, config.layers) ? sparse_share : 1);
+    by_flow += seen * (plan.graph.is_run_by(layer, config.layers) ? sparse_share : 1);
   }
   return by_flow / by_dense;
 }
@@ -223,14 +224,15 @@ TaskSpeed time_questions(const EngineBatch& batch, const Answers& answers, Devic
                          const SpeedOptions& options) {
   Rng rng(Seed::secret(), "speed");  // neither what is timed nor who goes first may be foreseeable
   TaskSpeed speed;
+  const int most_of_text = plan.graph.patterns.empty() ? kTimedOfText : INT_MAX;
   int longest = 0;  // with its answer
   for (size_t i = 0; i < batch.prompts.size(); ++i) {
     const auto tokens = static_cast<int>(batch.prompts[i].tokens.size());
     speed.tokens = std::max(speed.tokens, tokens);
-    longest = std::max(longest, tokens + scored_tokens(batch.prompts[i], answers, i));
+    longest = std::max(longest, tokens + scored_tokens(batch.prompts[i], answers, i, most_of_text));
   }
   const int most = std::min(options.batch, prompts_together(model.config(), longest));
-  const std::vector<Question> questions = draw_questions(batch, answers, static_cast<size_t>(most), rng);
+  const std::vector<Question> questions = draw_questions(batch, answers, static_cast<size_t>(most), most_of_text, rng);
   speed.batch = static_cast<int>(questions.size());
 
   Side dense(questions, device, model, nullptr);

@@ -144,9 +144,7 @@ bool is_narrow(DataType kv) { return kv == DataType::kE4M3 || kv == DataType::kE
 std::map<int, int> sparse_layers(const FlowGraph& traced, int layers) {
   std::map<int, int> counts;
   for (int layer = 0; layer < layers; ++layer) {
-    if (!traced.layers.is_sparse(layer, layers)) continue;
-    const int pattern = traced.patterns.place_of(layer, layers);
-    if (pattern != LayerPatterns::kNone || traced.selection() != kNoNode) ++counts[pattern];
+    if (traced.is_run_by(layer, layers)) ++counts[traced.patterns.place_of(layer, layers)];
   }
   return counts;
 }

@@ -117,8 +117,10 @@ struct EngineOptions {
   /// flow. Layers with the same window are a group that keeps no more than that. One group keeps everything, though: the layers
   /// without a window or, where each has one, those of the window that most have.
   std::vector<LayerWindow> windows = {};
-  /// Every group keeps everything: K and V can be given from engine to engine (KvSnapshot).
+  /// Groups of layers with a window keep everything: K and V can be given from engine to engine (KvSnapshot).
   bool keep_all = false;
+  /// Tokens of layers with a pattern go to slots; else all of them are kept.
+  bool use_slots = true;
   /// Shared with other engines of the same model on the same device (create_shared_cache), which then find each other's K and V.
   /// `pages`, `pool_bytes`, `prefix_cache`, `page`, `kv` and `windows` are then the cache's, and what is said of them here is not
   /// read. Null: a cache of the engine's own.

@@ -107,7 +107,7 @@ struct Engine::State {
   /// Of decode steps in layers with a pattern, all heads: pages that are read, and those that dense attention would read.
   void count_pattern_pages(const ScheduledPass& pass);
   void import_snapshot(EngineJob& job);
-  /// Of each group, those that have the first tokens of a sequence. Every group keeps all.
+  /// Of each group, those that have the first tokens of a sequence. Every group keeps all, or has slots.
   PagesByGroup pages_with(const EngineJob& job, int tokens) const;
   SlotsByGroup slots_with(int tokens) const;
   /// Recomputes the fields that nobody had beside known K and V.

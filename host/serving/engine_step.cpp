@@ -91,13 +91,15 @@ void Engine::State::count_pattern_pages(const ScheduledPass& pass) {
   const PassBatch batch = pass.batch.batch();
   for (size_t group = 0; group < kv->views().size(); ++group) {
     if (!kv->views()[group].pattern) continue;
-    const auto pages_of_head = pool.map().group(static_cast<int>(group)).layers.size() * static_cast<size_t>(config.kv_heads);
-    for (int s = 0; s < batch.sequences(); ++s) {
-      if (batch.decoding[static_cast<size_t>(s)] == 0) continue;
-      const int position = batch.positions[static_cast<size_t>(batch.query_indptr[static_cast<size_t>(s)])];
-      stats.pages_attended +=
-          pages_of_head * static_cast<size_t>(pages_for(batch.groups[group].lengths[static_cast<size_t>(s)], cache.page()));
-      stats.pages_available += pages_of_head * static_cast<size_t>(pages_for(position + 1, cache.page()));
+    const std::vector<int>& layers = pool.map().group(static_cast<int>(group)).layers;
+    const auto heads = layers.size() * static_cast<size_t>(config.kv_heads);
+    const int window = config.window(layers.front());  // the same in all of them
+    for (size_t s = 0; s < batch.decoding.size(); ++s) {
+      if (batch.decoding[s] == 0) continue;
+      const int before = batch.positions[static_cast<size_t>(batch.query_indptr[s])] + 1;
+      const int by_dense = window > 0 ? std::min(window, before) : before;
+      stats.pages_attended += heads * static_cast<size_t>(pages_for(batch.groups[group].lengths[s], cache.page()));
+      stats.pages_available += heads * static_cast<size_t>(pages_for(by_dense, cache.page()));
     }
   }
 }
@@ -149,6 +151,9 @@ void Engine::State::begin(EngineJob& job) {
     const KeptPages& kept = job.kept[group];
     if (kept.copied.empty()) continue;
     pool.copy_pages(static_cast<int>(group), kept.copied, std::span<const int32_t>(kept.pages).first(kept.copied.size()));
+  }
+  for (size_t group = 0; group < kv->views().size(); ++group) {
+    if (kv->views()[group].slots != nullptr) pool.clear_pages(static_cast<int>(group), job.kept[group].pages);
   }
   refresh_stale(job);
   scheduler.filled(job);
@@ -246,6 +251,9 @@ void Engine::State::run(const ScheduledPass& pass) {
   const bool keeps = std::any_of(pass.entries.begin(), pass.entries.end(), keeps_logits);
   const bool best = std::all_of(choices.begin(), choices.end(), [](const SampleRow& choice) { return choice.wants_best(); });
   forward.best = best && !keeps && !choices.empty() ? picks.get() : nullptr;
+  for (size_t group = 0; group < pass.fresh.size(); ++group) {
+    if (!pass.fresh[group].empty()) pool.clear_pages(static_cast<int>(group), pass.fresh[group]);
+  }
   const OpenPass open(device, batch, pool);
   const Matrix logits = model.forward(device, *workspace, forward);
   keep_logits(pass, logits);

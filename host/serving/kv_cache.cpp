@@ -72,10 +72,17 @@ GroupView view_of(const Sight& sight, const ModelConfig& config, const Plan* pla
   if (place == LayerPatterns::kNone) return {.window = window};
   const std::vector<Pattern>& patterns = plan->graph.patterns.patterns;
   Pattern pattern = patterns[static_cast<size_t>(place)];
+  if (window > 0 && pattern.nodes().size() + 2 > Pattern::kMostNodes) {
+    throw FlowError(plan->graph.patterns.where, "flow.pattern has too many parts for a model with windows");
+  }
   if (window > 0) pattern = pattern & Pattern::window(window);
-  if (options.keep_all) return {.pattern = std::move(pattern)};
+  if (!options.use_slots) return {.pattern = std::move(pattern)};
   const AnalysisBound bound = AnalysisBound().shared_by(patterns.size());
-  return {.pattern = pattern, .slots = std::make_shared<SlotMap>(PatternAnalysis(pattern, bound), config.max_positions)};
+  try {
+    return {.pattern = pattern, .slots = std::make_shared<SlotMap>(PatternAnalysis(pattern, bound), config.max_positions)};
+  } catch (const InputError& error) {
+    throw FlowError(plan->graph.patterns.where, error.what(), error.hint());
+  }
 }
 
 /// Which group is the first: one that sees all, or else one with slots, whose tokens need not be there either; without both, the
@@ -86,7 +93,7 @@ Groups groups_of(const ModelConfig& config, const PageLayout& layout, const Plan
   std::map<Sight, std::vector<int>> layers;
   const std::vector<int> windows = layer_windows(config, options);
   for (int layer = 0; layer < config.layers; ++layer) {
-    const bool has_pattern = plan != nullptr && plan->graph.layers.is_sparse(layer, config.layers);
+    const bool has_pattern = plan != nullptr && !plan->graph.patterns.empty() && plan->graph.is_run_by(layer, config.layers);
     const int pattern = has_pattern ? plan->graph.patterns.place_of(layer, config.layers) : LayerPatterns::kNone;
     layers[{windows[static_cast<size_t>(layer)], pattern}].push_back(layer);
   }

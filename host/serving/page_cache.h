@@ -30,8 +30,8 @@ struct FreedPages {
 /// may want again is kept until its room is needed. Nothing allocates but where groups and sharers are added.
 ///
 /// Pages are of groups of layers (CacheGroup), which share memory out slab by slab (PoolMap): a group that needs pages takes a
-/// slab that no group has, or one of which another group uses no page. The first group keeps all tokens. Prefixes are found by
-/// its pages; those of other groups are found with the page of the first that has the same tokens.
+/// slab that no group has, or one of which another group uses no page. The first group keeps all tokens, but where no prefix is
+/// shared. Prefixes are found by its pages; those of other groups are found with the page of the first that has the same tokens.
 ///
 /// Engines may share a cache: each uses the groups with K and V, and the group with the fields of its flow. Of their requests
 /// only an engine's own give way to each other, so each engine is promised the pages that the first of its requests will want,

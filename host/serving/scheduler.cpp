@@ -279,12 +279,18 @@ int Scheduler::rows_with_room(const Sequence& sequence, int rows) const {
   return std::max(has_slots() ? 1 : 0, rows);
 }
 
+int32_t Scheduler::take_page(int group) {
+  const int32_t page = cache_.take(group);
+  if (slots(group) != nullptr) pass_.fresh[static_cast<size_t>(group)].push_back(page);
+  return page;
+}
+
 void Scheduler::take_for_rows(Sequence& sequence, int end) {
   for (const int group : groups_) {
     KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
-    while (kept.end() < pages_of(group, end)) kept.pages.push_back(cache_.take(group));
+    while (kept.end() < pages_of(group, end)) kept.pages.push_back(take_page(group));
     kept.spare = spare_pages(group, sequence.computed, end);
-    for (int i = 0; i < kept.spare; ++i) kept.pages.push_back(cache_.take(group));
+    for (int i = 0; i < kept.spare; ++i) kept.pages.push_back(take_page(group));
   }
 }
 
@@ -309,6 +315,7 @@ const ScheduledPass& Scheduler::plan() {
   pass_.logit_rows.clear();
   pass_.batch.clear();
   for (std::vector<TokenMove>& moves : pass_.moves) moves.clear();
+  for (std::vector<int32_t>& pages : pass_.fresh) pages.clear();
 
   grow();
   for (Sequence* sequence : running_) {
@@ -513,7 +520,8 @@ void Scheduler::learn(Sequence& sequence, int32_t token) {
 }
 
 void Scheduler::publish(Sequence& sequence) {
-  if (sequence.own_pages) return;
+  // Pages of slots are nobody else's, and lie in no order of tokens.
+  if (sequence.own_pages || has_slots()) return;
   const int page = cache_.page();
   const int known = std::min(sequence.computed, static_cast<int>(sequence.tokens.size()) - sequence.unknown);
   const int limit = options_.decode_differs ? std::min(known, sequence.prompt - 1) : known;

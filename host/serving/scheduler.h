@@ -51,7 +51,7 @@ struct Sequence {
   int unknown = 0;              // of `tokens`, at the end: places of tokens that are being computed
   int preemptions = 0;
 
-  /// Of the first group, which keeps all tokens.
+  /// Of the first group, which keeps all tokens unless it has slots.
   const std::vector<int32_t>& pages() const { return kept.front().pages; }
 };
 
@@ -70,10 +70,12 @@ struct ScheduledPass {
   std::vector<int32_t> tokens;      // [rows]
   std::vector<int32_t> logit_rows;  // rows whose logits are wanted, in order
   BatchBuilder batch;               // K and V, this pass's tokens included
-  /// By group: tokens that go to their slots once the pass has run.
+  /// By group: tokens that go to their slots once the pass has run, and pages with slots that are new, to be cleared before it:
+  /// what nobody sees is multiplied all the same, and has to be finite.
   std::vector<std::vector<TokenMove>> moves;
+  std::vector<std::vector<int32_t>> fresh;
 
-  explicit ScheduledPass(std::vector<int> pages) : batch(pages), moves(pages.size()) {}
+  explicit ScheduledPass(std::vector<int> pages) : batch(pages), moves(pages.size()), fresh(pages.size()) {}
   bool empty() const { return entries.empty(); }
   bool has_prefill() const { return !entries.empty() && !entries.back().decoding; }
 };
@@ -224,6 +226,7 @@ class Scheduler {
   PageCounts missing_for_next_rows() const;
   /// Rows of a prompt that there are pages for, `rows` at most.
   int rows_with_room(const Sequence& sequence, int rows) const;
+  int32_t take_page(int group);
   /// Takes pages for rows up to `end`.
   void take_for_rows(Sequence& sequence, int end);
   /// Gives back the pages that no later row needs.

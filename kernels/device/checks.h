@@ -29,11 +29,11 @@ void require_page(const Pool& pool, int group, int32_t page);
 void require_pages(const Pool& pool, int group, std::span<const int32_t> pages);
 /// `tokens` tokens fit `pages`, which lie in the pool.
 void require_tokens(const Pool& pool, int group, std::span<const int32_t> pages, int tokens);
-/// As many targets as sources, all of which lie in the pool.
 /// `slots`, empty or one for each token, are of `pages`, or -1.
 void require_slots(const Pool& pool, int group, std::span<const int32_t> pages, int tokens, std::span<const int32_t> slots);
 /// `moves` name pages and tokens of a group.
 void require_moves(const Pool& pool, int group, std::span<const TokenMove> moves);
+/// As many targets as sources, all of which lie in the pool.
 void require_copies(const Pool& pool, int group, std::span<const int32_t> sources, std::span<const int32_t> targets);
 /// The arrays of a batch agree with each other, and its pages lie in `pool`.
 void require_batch(const PassBatch& batch, const Pool& pool);

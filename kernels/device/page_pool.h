@@ -123,6 +123,8 @@ class Pool {
   /// Copies page sources[i] of a group over page targets[i] in each of its layers and heads (copy on write of shared pages). All
   /// at once: no page may be a target twice, or a target and the source of another.
   virtual void copy_pages(int group, std::span<const int32_t> sources, std::span<const int32_t> targets) = 0;
+  /// Fills pages of a group with zeros, in each of its layers.
+  virtual void clear_pages(int group, std::span<const int32_t> pages) = 0;
   /// Copies the K and V of tokens in each of a group's layers and heads. All at once: no place may be a target twice, or a target
   /// and the source of another.
   virtual void move_tokens(int group, std::span<const TokenMove> moves) = 0;

@@ -184,6 +184,11 @@ struct FlowGraph {
   const State* find_state(const std::string& state) const;
   /// True if the index stage must run even when the budget covers every page.
   bool keeps_state() const { return !saves.empty(); }
+  /// Whether a layer, of `count`, attends otherwise than densely: by a pattern, or by the index stage.
+  bool is_run_by(int layer, int count) const {
+    if (!layers.is_sparse(layer, count)) return false;
+    return patterns.empty() ? !sources.empty() : patterns.place_of(layer, count) != LayerPatterns::kNone;
+  }
   /// The selection of the first source; kNoNode where every layer is dense.
   NodeId selection() const { return sources.empty() ? kNoNode : sources.front().selection; }
   /// Makes the tokens of the pages that `selected` gives (kNoNode: no source) all that is attended to.

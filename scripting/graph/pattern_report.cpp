@@ -72,13 +72,12 @@ std::vector<std::string> drawing_of(const Pattern& pattern, int tokens) {
 std::vector<PatternFigures> pattern_figures(const FlowGraph& graph, int layers, int64_t tokens) {
   std::map<int, int> layers_of;
   for (int layer = 0; layer < layers; ++layer) {
-    if (graph.layers.is_sparse(layer, layers)) ++layers_of[graph.patterns.place_of(layer, layers)];
+    if (!graph.patterns.empty() && graph.is_run_by(layer, layers)) ++layers_of[graph.patterns.place_of(layer, layers)];
   }
   std::vector<PatternFigures> figures;
   const AnalysisBound bound = AnalysisBound().shared_by(std::max<size_t>(1, layers_of.size()));
   const auto length = static_cast<int>(std::clamp<int64_t>(tokens, 1, kMostTokens));
   for (const auto& [place, count] : layers_of) {
-    if (place == LayerPatterns::kNone) continue;
     const PatternAnalysis analysis(graph.patterns.patterns[static_cast<size_t>(place)], bound);
     const auto size = analysis.size_for_any_length();
     figures.push_back({.text = to_text(analysis.pattern()),

@@ -94,6 +94,12 @@ void verify_patterns(const FlowGraph& graph) {
       refuse(of.where, fmt::format("flow.pattern: there is no layer {}", layer));
     if (!is_place(place)) refuse(of.where, fmt::format("flow.pattern: layer {} has a pattern that does not exist", layer));
   }
+  for (const Pattern& pattern : of.patterns) {
+    constexpr int64_t kTokens = 1 << 17;
+    if (pattern.row_cost(kTokens) <= GraphLimits::kPatternCost) continue;
+    refuse(of.where, "flow.pattern takes too long: there are too many parts, or blocks, for a mask a query",
+           "fewer parts, or larger blocks");
+  }
   if (!graph.sources.empty()) {
     refuse(of.where, "a flow has flow.pattern or flow.index, and not both",
            "a selection of pages within a pattern does not run yet");

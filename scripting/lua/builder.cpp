@@ -131,7 +131,11 @@ Handle GraphBuilder::add_pattern(const Pattern& pattern) {
 int GraphBuilder::read_layer_pattern(const Datum& value) {
   if (value.kind == Datum::Kind::kText && value.text == "full") return LayerPatterns::kNone;
   if (value.kind == Datum::Kind::kHandle && value.handle.kind == Handle::Kind::kPattern) {
-    return graph_.patterns.add(pattern(value.handle.id));
+    const int place = graph_.patterns.add(pattern(value.handle.id));
+    if (place >= static_cast<int>(GraphLimits::kPatterns)) {
+      fail(fmt::format("flow.pattern has more than {} patterns", GraphLimits::kPatterns));
+    }
+    return place;
   }
   fail(fmt::format("flow.pattern: got {} for a layer", describe(value, graph_)), "a layer has a pattern or is \"full\"");
 }

@@ -189,14 +189,13 @@ PatternAnalysis::PatternAnalysis(Pattern pattern, const AnalysisBound& bound) : 
     QuasiAffineFunction last_key = QuasiAffineFunction::largest(context, keys);
     IslMap readers = context.require(IslMap(isl_map_reverse(keys.release())));
     functions_ = Functions{QuasiAffineFunction::largest(context, readers), std::move(last_key)};
-  } catch (const InputError&) {  // too much work, or numbers too large
-    constexpr int kLookedAt = 4096;
-    is_empty_ = blind_rows(kLookedAt) == kLookedAt;
+  } catch (const InputError&) {
+    functions_.reset();  // too much work, or numbers too large: rows are looked at
   }
 }
 
 void PatternAnalysis::require_few_rows(int length) const {
-  const int64_t words = int64_t{length} * length / 64 * static_cast<int64_t>(pattern_.nodes().size());
+  const int64_t words = int64_t{length} * (pattern_.row_cost(length) + length / 32) / 2;
   if (words <= bound_.words) return;
   throw InputError(fmt::format("the pattern is too complex to be analysed for {} tokens", length),
                    "fewer parts, fewer strides, or strides of which one divides the other");

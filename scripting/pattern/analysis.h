@@ -41,7 +41,7 @@ class PatternAnalysis {
   explicit PatternAnalysis(Pattern pattern, const AnalysisBound& bound = {});
 
   const Pattern& pattern() const { return pattern_; }
-  /// Whether no query sees any key; where rows are looked at, of the first thousands.
+  /// Whether it is known that no query sees any key.
   bool is_empty() const { return is_empty_; }
   /// Whether it is known for every length.
   bool is_for_any_length() const { return functions_.has_value(); }

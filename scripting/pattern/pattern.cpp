@@ -247,6 +247,32 @@ void Pattern::fill(int node, int64_t i, int64_t tokens, Words words) const {
   throw InternalError("a pattern with a part of an unknown kind");
 }
 
+int64_t Pattern::cost(int node, int64_t tokens) const {
+  const Node& own = at(node);
+  const auto words = static_cast<int64_t>(words_for(tokens));
+  const auto of_columns = [&](int columns, int stride) {
+    const int64_t width = columns == kUnbounded ? tokens : std::min<int64_t>(tokens, columns);
+    return stride == 1 ? width / 32 + 1 : width / stride + 1;
+  };
+  switch (own.kind) {
+    case Kind::kRect:
+      return of_columns(own.rect.columns, own.rect.column_stride);
+    case Kind::kDiag:
+      return of_columns(own.diag.size, own.diag.stride);
+    case Kind::kNot:
+      return words + cost(own.left, tokens);
+    case Kind::kAnd:
+    case Kind::kOr:
+      return 2 * words + cost(own.left, tokens) + cost(own.right, tokens);
+    case Kind::kSpread: {
+      const PatternRect& block = at(own.left).rect;
+      const int64_t blocks = (tokens + block.columns - 1) / block.columns;
+      return blocks * (1 + of_columns(block.columns, block.column_stride)) + cost(own.right, blocks);
+    }
+  }
+  throw InternalError("a pattern with a part of an unknown kind");
+}
+
 void Pattern::row(int64_t i, int64_t tokens, Words words) const {
   std::fill(words.begin(), words.end(), 0);
   const int64_t seen = std::min(tokens, i + 1);

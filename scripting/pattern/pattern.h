@@ -116,10 +116,14 @@ class Pattern {
   /// otherwise, as those beyond. There are (tokens + 31) / 32 words at least.
   void row(int64_t i, int64_t tokens, std::span<uint32_t> words) const;
 
+  /// About how many words, bits and blocks `row` looks at.
+  int64_t row_cost(int64_t tokens) const { return cost(root(), tokens); }
+
   bool operator==(const Pattern&) const = default;
 
  private:
   Pattern() = default;
+  int64_t cost(int node, int64_t tokens) const;
   Pattern joined(Kind kind, const Pattern& other) const;
   Pattern with(Node node) const;
   /// Appends the nodes of `other`; its root's place.

@@ -70,6 +70,14 @@ void CpuPool::copy_pages(int group, std::span<const int32_t> sources, std::span<
   }
 }
 
+void CpuPool::clear_pages(int group, std::span<const int32_t> pages) {
+  require_pages(*this, group, pages);
+  for (int rank = 0; rank < static_cast<int>(map().group(group).layers.size()); ++rank) {
+    const LayerBlocks blocks = blocks_at({group, rank});
+    for (const int32_t page : pages) std::memset(blocks.page(page, 0), 0, map().page_bytes(group));
+  }
+}
+
 void CpuPool::move_tokens(int group, std::span<const TokenMove> moves) {
   require_moves(*this, group, moves);
   const PageLayout& layout = this->layout(group);

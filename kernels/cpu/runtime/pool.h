@@ -31,6 +31,7 @@ class CpuPool final : public Pool {
   /// Throws InputError for what `require_kept` refuses, or without memory.
   explicit CpuPool(const PoolMap& map);
 
+  void clear_pages(int group, std::span<const int32_t> pages) override;
   void move_tokens(int group, std::span<const TokenMove> moves) override;
   void copy_pages(int group, std::span<const int32_t> sources, std::span<const int32_t> targets) override;
   void read_layer(int layer, std::span<const int32_t> pages, int tokens, float* keys, float* values) const override;

@@ -26,6 +26,14 @@ __global__ __launch_bounds__(kThreads) void copy_kernel(const __grid_constant__ 
   for (size_t i = threadIdx.x; i < blocks.bytes / sizeof(uint4); i += kThreads) target[i] = source[i];
 }
 
+/// The same, with zeros in place of the sources.
+__global__ __launch_bounds__(kThreads) void clear_kernel(const __grid_constant__ PageBlocks blocks,
+                                                         const __grid_constant__ Pairs pairs) {
+  std::byte* const layer = blocks.base + blockIdx.y * blocks.layer_stride;
+  auto* const target = reinterpret_cast<uint4*>(layer + pairs.targets[blockIdx.x] * blocks.bytes);
+  for (size_t i = threadIdx.x; i < blocks.bytes / sizeof(uint4); i += kThreads) target[i] = {};
+}
+
 constexpr int kMoves = 128;  // of a launch
 constexpr int kMoveThreads = 64;
 
@@ -49,6 +57,18 @@ __global__ __launch_bounds__(kMoveThreads) void move_kernel(const __grid_constan
 }
 
 }  // namespace
+
+void clear_pages(const PageBlocks& blocks, std::span<const int32_t> pages, Stream stream) {
+  while (!pages.empty()) {
+    const size_t count = std::min<size_t>(pages.size(), kPairs);
+    Pairs pairs;
+    std::copy_n(pages.begin(), count, pairs.targets);
+    clear_kernel<<<dim3(static_cast<unsigned>(count), static_cast<unsigned>(blocks.layers)), kThreads, 0, stream>>>(blocks,
+                                                                                                                    pairs);
+    SLUICE_CHECK_CUDA(cudaGetLastError());
+    pages = pages.subspan(count);
+  }
+}
 
 void move_tokens(const PageBlocks& blocks, const TokenRows& rows, std::span<const TokenMove> moves, Stream stream) {
   while (!moves.empty()) {

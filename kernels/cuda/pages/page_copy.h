@@ -24,6 +24,9 @@ struct PageBlocks {
 /// Copies page sources[i] over targets[i] in every layer; both lists lie in host memory, and are read before this returns.
 void copy_pages(const PageBlocks& blocks, std::span<const int32_t> sources, std::span<const int32_t> targets, Stream stream);
 
+/// Fills the pages with zeros in every layer; the list lies in host memory, and is read before this returns.
+void clear_pages(const PageBlocks& blocks, std::span<const int32_t> pages, Stream stream);
+
 /// K and V of a token and KV head in its page: rows of `bytes` (a multiple of 4), of which those of token t begin at
 /// head * block_bytes + key_offset + t * bytes, and with value_offset.
 struct TokenRows {

@@ -47,31 +47,32 @@ LayerPages CudaPool::layer(int index) const {
           .kv = kept.kv};
 }
 
+PageBlocks CudaPool::blocks_of(int group) const {
+  return {.base = memory_.as<std::byte>(),
+          .bytes = map().page_bytes(group),
+          .layer_stride = map().slab_pages(group) * map().page_bytes(group),
+          .layers = static_cast<int>(map().group(group).layers.size())};
+}
+
 void CudaPool::copy_pages(int group, std::span<const int32_t> sources, std::span<const int32_t> targets) {
   require_copies(*this, group, sources, targets);
-  const std::vector<int>& layers = map().group(group).layers;
-  const PageBlocks blocks{.base = memory_.as<std::byte>(),
-                          .bytes = map().page_bytes(group),
-                          .layer_stride = map().slab_pages(group) * map().page_bytes(group),
-                          .layers = static_cast<int>(layers.size())};
-  cuda::copy_pages(blocks, sources, targets, stream_);
+  cuda::copy_pages(blocks_of(group), sources, targets, stream_);
+}
+
+void CudaPool::clear_pages(int group, std::span<const int32_t> pages) {
+  require_pages(*this, group, pages);
+  cuda::clear_pages(blocks_of(group), pages, stream_);
 }
 
 void CudaPool::move_tokens(int group, std::span<const TokenMove> moves) {
   require_moves(*this, group, moves);
   const PageLayout& kept = layout(group);
-  const size_t row = kept.head_dim * size_of(kept.kv);
-  const PageBlocks blocks{.base = memory_.as<std::byte>(),
-                          .bytes = map().page_bytes(group),
-                          .layer_stride = map().slab_pages(group) * map().page_bytes(group),
-                          .layers = static_cast<int>(map().group(group).layers.size())};
-  cuda::move_tokens(blocks,
-                    {.block_bytes = kept.bytes,
-                     .key_offset = kept.key_offset,
-                     .value_offset = kept.value_offset,
-                     .bytes = row,
-                     .kv_heads = kv_heads()},
-                    moves, stream_);
+  const TokenRows rows{.block_bytes = kept.bytes,
+                       .key_offset = kept.key_offset,
+                       .value_offset = kept.value_offset,
+                       .bytes = kept.head_dim * size_of(kept.kv),
+                       .kv_heads = kv_heads()};
+  cuda::move_tokens(blocks_of(group), rows, moves, stream_);
 }
 
 void CudaPool::read_layer(int index, std::span<const int32_t> pages, int tokens, float* keys, float* values) const {

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/attention/decode_attention.h"
 #include "kernels/cuda/attention/prefill_attention.h"
+#include "kernels/cuda/pages/page_copy.h"
 #include "kernels/cuda/rows/rows.h"
 #include "kernels/cuda/runtime/runtime.h"
 #include "kernels/device.h"
@@ -17,6 +18,7 @@ class CudaPool final : public Pool {
   /// Throws InputError for pages that the kernels do not take, or without memory.
   CudaPool(const PoolMap& map, Stream stream);
 
+  void clear_pages(int group, std::span<const int32_t> pages) override;
   void move_tokens(int group, std::span<const TokenMove> moves) override;
   void copy_pages(int group, std::span<const int32_t> sources, std::span<const int32_t> targets) override;
   /// Where K and V lie in memory of the host, these two go through memory on the device that lives as long as the call.
@@ -35,6 +37,7 @@ class CudaPool final : public Pool {
   const PrefillAttention& prefill_attention(int layer) const { return prefill_[layer]; }
 
  private:
+  PageBlocks blocks_of(int group) const;
   std::byte* at(const PoolMap::Place& place) const { return memory_.as<std::byte>() + map().layer_offset(place); }
   /// Numbers of K of `tokens` tokens in one layer.
   size_t numbers(int tokens) const { return static_cast<size_t>(tokens) * kv_heads() * layout().head_dim; }

@@ -58,7 +58,7 @@ TEST_F(CudaEnginePatterns, SlotsGiveWhatMasksOverAllTokensGive) {
     EngineOptions options;
     options.pages = 2000;
     const auto got = run_with(flow, options);
-    options.keep_all = true;
+    options.use_slots = false;
     const auto wanted = run_with(flow, options);
     ASSERT_EQ(got.size(), wanted.size());
     for (const auto& [id, result] : got) {
@@ -135,7 +135,7 @@ TEST_F(CudaEnginePatterns, TakesSnapshotsToSlots) {
   const Plan flow = plan("p.sink(4) | p.window(200)");
   EngineOptions options;
   options.pages = 2000;
-  options.keep_all = true;
+  options.use_slots = false;
   Request request = workload()[2];
   request.sampling.temperature = 0;
   request.want_logits = false;
@@ -143,7 +143,7 @@ TEST_F(CudaEnginePatterns, TakesSnapshotsToSlots) {
   request.want_snapshot = true;
   keeps.submit(request);
   const auto wanted = keeps.run_all();
-  options.keep_all = false;
+  options.use_slots = true;
   Engine slots(*device_, *model_, &flow, options);
   request.want_snapshot = false;
   request.snapshot = wanted[0].snapshot;

@@ -6,6 +6,7 @@
 
 #include "host/serving/engine.h"
 #include "scripting/base/error.h"
+#include "scripting/lua/trace.h"
 #include "tests/host/transformer/tiny_model.h"
 
 namespace sluice {
@@ -65,6 +66,48 @@ TEST(Engine, OneRequestsNaNEndsItAlone) {
       engine.submit(request({1, kBroken}));
       EXPECT_THROW(engine.run_all(), InputError);
     }
+  }
+}
+
+// Slots that nobody has written to yet lie among those that rows see.
+TEST(Engine, WhatABrokenRequestLeavesHarmsNoPattern) {
+  constexpr int32_t kBroken = 7;
+  TinyModel tiny;
+  tiny.tied = false;
+  tiny.draw();
+  std::vector<float>& table = tiny.weights.at("model.embed_tokens.weight");
+  std::fill_n(table.begin() + kBroken * tiny.hidden, tiny.hidden, NAN);
+  const TemporaryDirectory directory;
+  tiny.write(directory.path());
+  const auto device = create_cpu_device({2});
+  const auto model = load_model(directory.path(), *device);
+  const ModelConfig& config = model->config();
+  const std::string script = "local flow = sluice.flow{name = \"x\"}\nflow.pattern = sluice.pattern.dilated(9, 3)\nreturn flow";
+  const Plan plan = compile(trace(script, "x.lua", {.head_dim = config.head_dim, .group = config.group()})).plan;
+  EngineOptions options;
+  options.pages = 12;
+  options.max_batch = 2;
+  options.max_pass_tokens = 32;
+  Engine engine(*device, *model, &plan, options);
+  const auto request = [&](int tokens, bool broken) {
+    Request made;
+    for (int i = 0; i < tokens; ++i) made.prompt.push_back(broken && i % 2 == 1 ? kBroken : (i * 5 + 1) % 6);
+    made.max_tokens = 4;
+    made.ignore_eos = true;
+    return made;
+  };
+  engine.submit(request(70, false));
+  const std::vector<int32_t> wanted = engine.run_all().at(0).tokens;
+  for (int round = 0; round < 3; ++round) {
+    engine.submit(request(60 + 7 * round, true));
+    engine.submit(request(60 + 5 * round, true));
+    while (engine.step()) {
+    }
+    for (const RequestResult& result : engine.take_finished()) EXPECT_EQ(result.reason, FinishReason::kNotFinite);
+    engine.submit(request(70, false));
+    const RequestResult result = engine.run_all().at(0);
+    EXPECT_EQ(result.reason, FinishReason::kLength);
+    EXPECT_EQ(result.tokens, wanted);
   }
 }
 

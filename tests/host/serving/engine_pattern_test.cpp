@@ -105,7 +105,7 @@ TEST_F(EnginePatterns, GiveTheSameWhereAllTokensAreKept) {
   for (const char* pattern : {"p.sink(4) | p.window(20)", "{[2] = p.fixed(16), rest = p.strided(24, 16)}"}) {
     SCOPED_TRACE(pattern);
     EngineOptions keeps = options(120);
-    keeps.keep_all = true;
+    keeps.use_slots = false;
     expect_logits(plan(pattern), keeps, {1, 19, 95, 210}, 30);
   }
 }
@@ -154,6 +154,27 @@ TEST_F(EnginePatterns, RunInTheMemoryOfWhatLives) {
   EXPECT_EQ(engine.stats().pages_free, 16) << "pages leaked";
 }
 
+TEST_F(EnginePatterns, PromptsMayBeFarLongerThanWhatIsKept) {
+  // Pages of slots are fewer than those of the prompt's tokens, and nobody else finds them.
+  expect_logits(plan("p.window(16)"), options(12), {1100}, 4);
+}
+
+TEST_F(EnginePatterns, WhatNobodySeesHasNoSay) {
+  const Plan flow = plan("p.sink(3) | p.window(20)");
+  EngineOptions few = options(10);
+  Engine engine(*device_, *model_, &flow, few);
+  for (int round = 0; round < 3; ++round) {
+    const Request asks = [&] {
+      Request made = request(120, 20, round);
+      made.want_logits = true;
+      return made;
+    }();
+    engine.submit(asks);
+    const auto results = engine.run_all();
+    EXPECT_LT(error_of(asks, results[0]), 2e-3);
+  }
+}
+
 TEST_F(EnginePatterns, PreemptedRequestsAreReplayed) {
   // Everything lives, but for every other token of half of the layers.
   const Plan flow = plan("{[0] = p.dilated(500, 2), [2] = p.dilated(500, 2)}");
@@ -174,7 +195,7 @@ TEST_F(EnginePatterns, TakeSnapshotsToTheirSlots) {
     SCOPED_TRACE(pattern);
     const Plan flow = plan(pattern);
     EngineOptions keeps = options(60);
-    keeps.keep_all = true;
+    keeps.use_slots = false;
     Engine first(*device_, *model_, &flow, keeps);
     Request asks = request(150, 40, 3);
     asks.want_snapshot = true;
