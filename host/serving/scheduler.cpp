@@ -444,18 +444,19 @@ void Scheduler::place_in_slots(KeptPages& kept, int group, const SlotMap& slots,
 
   in_slots_.assign(static_cast<size_t>(length), -1);
   std::copy_n(kept.held.begin(), std::min(in_slots_.size(), kept.held.size()), in_slots_.begin());
-  for (int i = 0; i < spare; ++i) in_slots_[static_cast<size_t>(spare_slot + i)] = end - spare + i;
+  std::iota(in_slots_.end() - spare, in_slots_.end(), end - spare);
   const std::span<uint32_t> masks = pass_.batch.keep_slots(group, kept.pages, length, row_slots_);
   const auto words = static_cast<size_t>((length + 31) / 32);
   const Pattern& seen = *pattern(group);
   bool sees_all = row_slots_.back() == length - 1;
   for (int r = 0; r < rows; ++r) {
-    seen_.resize(static_cast<size_t>((first + r) / 32 + 1));
-    seen.row(first + r, first + r + 1, seen_);
+    const int position = first + r;
+    seen_.resize(static_cast<size_t>(position) / 32 + 1);
+    seen.row(position, position + 1, seen_);
     const std::span<uint32_t> mask = masks.subspan(static_cast<size_t>(r) * words, words);
     for (int slot = 0; slot < length; ++slot) {
       const int token = in_slots_[static_cast<size_t>(slot)];
-      const bool is_seen = token >= 0 && token <= first + r && has_bit(seen_, token);
+      const bool is_seen = token >= 0 && token <= position && has_bit(seen_, token);
       if (is_seen) set_bit(mask, slot);
       sees_all = sees_all && is_seen == (slot <= row_slots_[static_cast<size_t>(r)]);
     }

@@ -75,7 +75,7 @@ struct ScheduledPass {
   std::vector<std::vector<TokenMove>> moves;
   std::vector<std::vector<int32_t>> fresh;
 
-  explicit ScheduledPass(std::vector<int> pages) : batch(pages), moves(pages.size()), fresh(pages.size()) {}
+  explicit ScheduledPass(const std::vector<int>& pages) : batch(pages), moves(pages.size()), fresh(pages.size()) {}
   bool empty() const { return entries.empty(); }
   bool has_prefill() const { return !entries.empty() && !entries.back().decoding; }
 };

@@ -208,7 +208,7 @@ std::vector<int32_t> PatternAnalysis::last_readers(int length) const {
   std::vector<uint32_t> unread(static_cast<size_t>((length + 31) / 32), ~uint32_t{0});
   std::vector<uint32_t> row(unread.size());
   for (int i = length - 1; i >= 0; --i) {
-    const std::span<uint32_t> seen = std::span(row).first(static_cast<size_t>(i / 32 + 1));
+    const std::span<uint32_t> seen = std::span(row).first(static_cast<size_t>(i) / 32 + 1);
     pattern_.row(i, i + 1, seen);
     for (size_t word = 0; word < seen.size(); ++word) {
       for (uint32_t found = seen[word] & unread[word]; found != 0; found &= found - 1) {
@@ -229,7 +229,7 @@ int PatternAnalysis::blind_rows(int length) const {
   std::vector<uint32_t> row(static_cast<size_t>((length + 31) / 32));
   int blind = 0;
   for (int i = 0; i < length; ++i) {
-    const std::span<uint32_t> seen = std::span(row).first(static_cast<size_t>(i / 32 + 1));
+    const std::span<uint32_t> seen = std::span(row).first(static_cast<size_t>(i) / 32 + 1);
     pattern_.row(i, i + 1, seen);
     blind += std::all_of(seen.begin(), seen.end(), [](uint32_t word) { return word == 0; }) ? 1 : 0;
   }

@@ -34,8 +34,8 @@ class CpuPool final : public Pool {
   void clear_pages(int group, std::span<const int32_t> pages) override;
   void move_tokens(int group, std::span<const TokenMove> moves) override;
   void copy_pages(int group, std::span<const int32_t> sources, std::span<const int32_t> targets) override;
-  void read_layer(int layer, std::span<const int32_t> pages, int tokens, float* keys, float* values) const override;
-  void write_layer(int layer, std::span<const int32_t> pages, int tokens, std::span<const int32_t> slots, const float* keys,
+  void read_layer(int index, std::span<const int32_t> pages, int tokens, float* keys, float* values) const override;
+  void write_layer(int index, std::span<const int32_t> pages, int tokens, std::span<const int32_t> slots, const float* keys,
                    const float* values) override;
 
   /// K and V.

@@ -22,8 +22,8 @@ class CudaPool final : public Pool {
   void move_tokens(int group, std::span<const TokenMove> moves) override;
   void copy_pages(int group, std::span<const int32_t> sources, std::span<const int32_t> targets) override;
   /// Where K and V lie in memory of the host, these two go through memory on the device that lives as long as the call.
-  void read_layer(int layer, std::span<const int32_t> pages, int tokens, float* keys, float* values) const override;
-  void write_layer(int layer, std::span<const int32_t> pages, int tokens, std::span<const int32_t> slots, const float* keys,
+  void read_layer(int index, std::span<const int32_t> pages, int tokens, float* keys, float* values) const override;
+  void write_layer(int index, std::span<const int32_t> pages, int tokens, std::span<const int32_t> slots, const float* keys,
                    const float* values) override;
 
   /// K and V.
