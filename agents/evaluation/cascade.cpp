@@ -160,7 +160,7 @@ class Cascade {
   /// `first` is the stage's first result, of dense attention and of every flow that is still in.
   void judge(const SuiteStage& stage, size_t first) {
     constexpr double kRounding = 1e-9;
-    const std::optional<double> dense = mean_accuracy(report_.dense, first);
+    const std::optional<double> dense = mean_share(report_.dense, first);
     if (dense.value_or(0) == 0 && alive() > 0) {
       report_.notes.push_back(
           fmt::format("{}: dense attention answers {} here; not judged", stage.name, dense ? "nothing" : "too little"));
@@ -169,11 +169,12 @@ class Cascade {
     for (Entrant& entrant : entrants_) {
       if (!entrant.alive) continue;
       entrant.judged = true;
-      const double mean = mean_accuracy(entrant.report.tasks, first).value_or(0);
+      const double mean = mean_share(entrant.report.tasks, first).value_or(0);
       if (mean < stage.threshold * *dense - kRounding) {
-        entrant.stop(FlowStatus::kBelowThreshold, stage.name,
-                     fmt::format("accuracy {:.2f} where dense attention has {:.2f}; at least {:.0f}% of that is needed to go on",
-                                 mean, *dense, 100 * stage.threshold));
+        entrant.stop(
+            FlowStatus::kBelowThreshold, stage.name,
+            fmt::format("a share of {:.2f} right where dense attention has {:.2f}; at least {:.0f}% of that is needed to go on",
+                        mean, *dense, 100 * stage.threshold));
       }
     }
   }

@@ -37,6 +37,7 @@ struct TaskResult {
   double accuracy = 0;  // mean credit of answers (agents/tasks/scoring.h)
   Interval interval;
   double whole = 0;  // share of answers without a mistake
+  double share = 0;  // of parts of answers that are right, mean over answers; what is kept of texts: thresholds go by it
   double dense_accuracy = 0;
   Interval dense_interval;
   double dense_whole = 0;

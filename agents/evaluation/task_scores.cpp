@@ -77,11 +77,23 @@ void add_loss(TaskResult& result, const Scores& flow, const Scores& dense) {
   result.loss = loss_of(flow, dense);
   result.documents = result.samples = static_cast<int>(flow.size());
   const auto kept = [](double difference) { return std::min(1.0, std::exp(-difference)); };
-  result.accuracy = kept(result.loss->difference);
+  result.accuracy = result.share = kept(result.loss->difference);
   result.interval = {0, 1};
   if (result.loss->interval) result.interval = {kept(result.loss->interval->high), kept(result.loss->interval->low)};
   result.dense_accuracy = 1;
   result.dense_interval = {1, 1};
+}
+
+std::optional<double> mean_of(const std::vector<TaskResult>& results, size_t first, double TaskResult::*number) {
+  double sum = 0;
+  int counted = 0;
+  for (size_t i = first; i < results.size(); ++i) {
+    if (!results[i].counted) continue;
+    sum += results[i].*number;
+    ++counted;
+  }
+  if (counted == 0) return std::nullopt;
+  return sum / counted;
 }
 
 std::string group_of(const SuiteTask& task) {
@@ -131,6 +143,7 @@ TaskResult summarise(const SuiteStage& stage, const SuiteTask& task, const Score
     for (size_t j = 0; j < flow[i].size(); ++j) {
       ++result.samples;
       result.whole += flow[i][j].is_whole();
+      result.share += flow[i][j].share();
       result.lost += flow[i][j].credit() < dense[i][j].credit();
       result.gained += flow[i][j].credit() > dense[i][j].credit();
       result.dense_whole += dense[i][j].is_whole();
@@ -139,6 +152,7 @@ TaskResult summarise(const SuiteStage& stage, const SuiteTask& task, const Score
     differences.push_back(static_cast<int>(std::lround((result.dense_clusters[i].credit - result.clusters[i].credit) * unit)));
   }
   result.whole /= std::max(1, result.samples);
+  result.share /= std::max(1, result.samples);
   result.dense_whole /= std::max(1, result.samples);
   result.p_value = sign_flip(differences);
   if (task.is_problem_set()) {
@@ -151,15 +165,11 @@ TaskResult summarise(const SuiteStage& stage, const SuiteTask& task, const Score
 }
 
 std::optional<double> mean_accuracy(const std::vector<TaskResult>& results, size_t first) {
-  double sum = 0;
-  int counted = 0;
-  for (size_t i = first; i < results.size(); ++i) {
-    if (!results[i].counted) continue;
-    sum += results[i].accuracy;
-    ++counted;
-  }
-  if (counted == 0) return std::nullopt;
-  return sum / counted;
+  return mean_of(results, first, &TaskResult::accuracy);
+}
+
+std::optional<double> mean_share(const std::vector<TaskResult>& results, size_t first) {
+  return mean_of(results, first, &TaskResult::share);
 }
 
 }  // namespace sluice

@@ -20,5 +20,7 @@ TaskResult summarise(const SuiteStage& stage, const SuiteTask& task, const Score
 
 /// Of the results from `first` on, as far as they count; nothing if none does.
 std::optional<double> mean_accuracy(const std::vector<TaskResult>& results, size_t first);
+/// Likewise, of TaskResult::share.
+std::optional<double> mean_share(const std::vector<TaskResult>& results, size_t first);
 
 }  // namespace sluice

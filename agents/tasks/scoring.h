@@ -16,6 +16,7 @@ struct Score {
   double loss = 0;  // kLoss, instead: nats a token of what was given
 
   bool is_whole() const { return right == parts; }
+  double share() const { return static_cast<double>(right) / parts; }
   /// Ways to draw `drawn` of `count` parts.
   int64_t draws_of(int count) const;
   /// The probability that parts drawn at random are all right.

@@ -94,8 +94,8 @@ TEST(Changed, LengthsKeepTheStrictestThreshold) {
   EXPECT_EQ(changed(parse_suite(mine, "my.json"), changes).stages.at(0).threshold, 0) << "stages that are left out do not count";
   changes.tasks = {};
   const Suite quick = changed(load_suite("quick"), changes);
-  EXPECT_EQ(quick.stages.at(0).threshold, 0.05);
-  EXPECT_EQ(quick.stages.at(1).threshold, 0.05);
+  EXPECT_EQ(quick.stages.at(0).threshold, 0.15);
+  EXPECT_EQ(quick.stages.at(1).threshold, 0.15);
 }
 
 TEST(Changed, RunsEveryTaskAtTheNamedLengths) {

@@ -59,7 +59,7 @@ TEST_F(LanguageApi, SuitesTellWhatTheyAsk) {
   EXPECT_EQ(suites[0]["name"], "verify");
   EXPECT_EQ(suites[0]["default"], true);
   EXPECT_EQ(suites[1]["stages"][0]["name"], "short");
-  EXPECT_EQ(suites[1]["stages"][0]["threshold"], 0.05);
+  EXPECT_EQ(suites[1]["stages"][0]["threshold"], 0.15);
   EXPECT_GE(suites[1]["stages"][0]["tasks"].size(), 3U);
   EXPECT_EQ(suites[3]["name"], "real");
   EXPECT_EQ(suites[3]["stages"][0]["tasks"][0]["task"], "text");
