@@ -105,7 +105,7 @@ struct Engine::State {
 
   void begin(EngineJob& job);
   /// Of decode steps in layers with a pattern, all heads: pages that are read, and those that dense attention would read.
-  void count_pattern_pages(const ScheduledPass& pass);
+  void count_pattern_pages(const PassBatch& batch);
   void import_snapshot(EngineJob& job);
   /// Of each group, those that have the first tokens of a sequence. Every group keeps all, or has slots.
   PagesByGroup pages_with(const EngineJob& job, int tokens) const;

@@ -80,15 +80,13 @@ bool Engine::State::launch() {
     running.entries.push_back({static_cast<EngineJob*>(entry.sequence), prompt_rows(entry), is_sampled(entry), entry.decoding});
     if (!entry.decoding) stats.prefill_tokens += static_cast<uint64_t>(entry.rows);
   }
-  count_pattern_pages(pass);
   run(pass);
   ++running_passes;
   scheduler.complete();
   return true;
 }
 
-void Engine::State::count_pattern_pages(const ScheduledPass& pass) {
-  const PassBatch batch = pass.batch.batch();
+void Engine::State::count_pattern_pages(const PassBatch& batch) {
   for (size_t group = 0; group < kv->views().size(); ++group) {
     if (!kv->views()[group].pattern) continue;
     const std::vector<int>& layers = pool.map().group(static_cast<int>(group)).layers;
@@ -240,6 +238,7 @@ void Engine::State::run(const ScheduledPass& pass) {
                        return entry.decoding && static_cast<const EngineJob&>(*entry.sequence).request.want_probe;
                      });
   const PassBatch batch = pass.batch.batch();
+  count_pattern_pages(batch);
   Model::ForwardPass forward;
   forward.tokens = pass.tokens;
   forward.picks = picks.get();

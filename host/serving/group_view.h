@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "scripting/pattern/slot_map.h"
 
@@ -17,5 +19,10 @@ struct GroupView {
 
   bool sees_all() const { return window == 0 && !pattern; }
 };
+
+/// Whether tokens of any group go to slots.
+inline bool has_slots(std::span<const GroupView> views) {
+  return std::any_of(views.begin(), views.end(), [](const GroupView& view) { return view.slots != nullptr; });
+}
 
 }  // namespace sluice

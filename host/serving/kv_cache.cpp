@@ -58,10 +58,6 @@ std::vector<int> layer_windows(const ModelConfig& config, const EngineOptions& o
 struct Groups {
   std::vector<CacheGroup> groups;
   std::vector<GroupView> views;
-
-  bool has_slots() const {
-    return std::any_of(views.begin(), views.end(), [](const GroupView& view) { return view.slots != nullptr; });
-  }
 };
 
 /// What layers have in common that are kept together: a window, and a pattern by its place in the flow (LayerPatterns::kNone).
@@ -163,7 +159,7 @@ std::vector<int> kept_of(const std::vector<GroupView>& views, const EngineOption
 std::shared_ptr<KvCache> create_cache(Device& device, const ModelConfig& config, const PoolMap& map, Groups groups,
                                       const EngineOptions& options) {
   const std::vector<int> kept = kept_of(groups.views, options);
-  const bool prefixes = options.prefix_cache && !groups.has_slots();
+  const bool prefixes = options.prefix_cache && !has_slots(groups.views);
   return std::make_shared<KvCache>(device, config, map, std::move(groups.views), kept, prefixes);
 }
 

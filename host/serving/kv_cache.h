@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -33,12 +32,9 @@ class KvCache {
   PageCache& pages() { return pages_; }
   /// By group with K and V.
   const std::vector<GroupView>& views() const { return views_; }
-  bool has_slots() const {
-    return std::any_of(views_.begin(), views_.end(), [](const GroupView& view) { return view.slots != nullptr; });
-  }
   bool has_window(int layer) const { return views_[static_cast<size_t>(pool_->map().place_of(layer).group)].window > 0; }
   /// Whether every group keeps all tokens.
-  bool keeps_all() const { return keeps_all_ && !has_slots(); }
+  bool keeps_all() const { return keeps_all_ && !has_slots(views_); }
   /// Whether K and V of tokens can be given to every group, which then keeps what it will read of them.
   bool takes_snapshots() const { return keeps_all_; }
 

@@ -161,7 +161,7 @@ class Scheduler {
   /// The most words that the masks of a pass take in a group.
   int mask_words() const;
   /// Whether tokens of any group go to slots.
-  bool has_slots() const;
+  bool has_slots() const { return sluice::has_slots(options_.views); }
   /// True if the next token of `sequence` is a decode step.
   bool decodes(const Sequence& sequence) const;
 

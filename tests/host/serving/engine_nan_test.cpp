@@ -15,9 +15,10 @@ namespace {
 using testing::TemporaryDirectory;
 using testing::TinyModel;
 
-// A token whose embedding is NaN, in a model whose output layer is sound.
-TEST(Engine, OneRequestsNaNEndsItAlone) {
-  constexpr int32_t kBroken = 7;
+constexpr int32_t kBroken = 7;
+
+/// Has a token whose embedding is NaN, and an output layer that is sound.
+std::unique_ptr<Model> broken_model(Device& device) {
   TinyModel tiny;
   tiny.tied = false;
   tiny.draw();
@@ -25,8 +26,12 @@ TEST(Engine, OneRequestsNaNEndsItAlone) {
   std::fill_n(table.begin() + kBroken * tiny.hidden, tiny.hidden, NAN);
   const TemporaryDirectory directory;
   tiny.write(directory.path());
+  return load_model(directory.path(), device);
+}
+
+TEST(Engine, OneRequestsNaNEndsItAlone) {
   const auto device = create_cpu_device({2});
-  const auto model = load_model(directory.path(), *device);
+  const auto model = broken_model(*device);
   for (const bool ahead : {false, true}) {
     for (const float temperature : {0.0F, 1.0F}) {
       EngineOptions options;
@@ -71,22 +76,15 @@ TEST(Engine, OneRequestsNaNEndsItAlone) {
 
 // Slots that nobody has written to yet lie among those that rows see.
 TEST(Engine, WhatABrokenRequestLeavesHarmsNoPattern) {
-  constexpr int32_t kBroken = 7;
-  TinyModel tiny;
-  tiny.tied = false;
-  tiny.draw();
-  std::vector<float>& table = tiny.weights.at("model.embed_tokens.weight");
-  std::fill_n(table.begin() + kBroken * tiny.hidden, tiny.hidden, NAN);
-  const TemporaryDirectory directory;
-  tiny.write(directory.path());
   const auto device = create_cpu_device({2});
-  const auto model = load_model(directory.path(), *device);
+  const auto model = broken_model(*device);
   const ModelConfig& config = model->config();
-  const std::string script = "local flow = sluice.flow{name = \"x\"}\nflow.pattern = sluice.pattern.dilated(9, 3)\nreturn flow";
+  const std::string script =
+      "local flow = sluice.flow{name = \"x\"}\nflow.pattern = sluice.pattern.sink(3) | sluice.pattern.window(20)\nreturn flow";
   const Plan plan = compile(trace(script, "x.lua", {.head_dim = config.head_dim, .group = config.group()})).plan;
   EngineOptions options;
-  options.pages = 12;
-  options.max_batch = 2;
+  options.pages = 14;
+  options.max_batch = 4;
   options.max_pass_tokens = 32;
   Engine engine(*device, *model, &plan, options);
   const auto request = [&](int tokens, bool broken) {
@@ -98,9 +96,9 @@ TEST(Engine, WhatABrokenRequestLeavesHarmsNoPattern) {
   };
   engine.submit(request(70, false));
   const std::vector<int32_t> wanted = engine.run_all().at(0).tokens;
-  for (int round = 0; round < 3; ++round) {
-    engine.submit(request(60 + 7 * round, true));
-    engine.submit(request(60 + 5 * round, true));
+  for (int round = 0; round < 8; ++round) {
+    // Pages change hands, so that those beside slots become pages of slots.
+    for (int i = 0; i < 4; ++i) engine.submit(request(24 + (29 * round + 17 * i) % 90, true));
     while (engine.step()) {
     }
     for (const RequestResult& result : engine.take_finished()) EXPECT_EQ(result.reason, FinishReason::kNotFinite);

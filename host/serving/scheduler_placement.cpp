@@ -1,0 +1,156 @@
+// Where the rows of a pass go in each group of layers, and what of it they see.
+
+#include <algorithm>
+#include <numeric>
+
+#include "host/serving/scheduler.h"
+#include "scripting/base/bits.h"
+
+namespace sluice {
+
+int Scheduler::mask_words() const {
+  const int64_t rows = options_.max_pass_tokens;
+  const int64_t held = int64_t{cache_.pages()} * cache_.page();
+  const int64_t most = options_.most_positions > 0 ? std::min<int64_t>(options_.most_positions, held) : held;
+  int64_t slots_of_row = 0;
+  for (const int group : groups_) {
+    int64_t of_group = 0;
+    if (slots(group) != nullptr) {
+      of_group = slots(group)->used(slots(group)->length()) + rows + 2 * cache_.page();
+    } else if (pattern(group) != nullptr) {
+      of_group = most;
+    } else if (seen_window(group) > 0) {
+      // A row of a window has a bit for each of its slots, and sees at least those before the rows of its pass.
+      of_group = seen_window(group) + rows + cache_.page();
+    }
+    slots_of_row = std::max(slots_of_row, of_group);
+  }
+  return static_cast<int>(rows * ((slots_of_row + 31) / 32));
+}
+
+const GroupView* Scheduler::view(int group) const {
+  const auto index = static_cast<size_t>(group);
+  return index < options_.views.size() ? &options_.views[index] : nullptr;
+}
+
+int Scheduler::seen_window(int group) const {
+  const GroupView* const own = view(group);
+  return own != nullptr ? own->window : cache_.window(group);
+}
+
+const SlotMap* Scheduler::slots(int group) const {
+  const GroupView* const own = view(group);
+  return own != nullptr ? own->slots.get() : nullptr;
+}
+
+const Pattern* Scheduler::pattern(int group) const {
+  const GroupView* const own = view(group);
+  return own != nullptr && own->pattern ? &*own->pattern : nullptr;
+}
+
+int Scheduler::pages_of(int group, int tokens) const {
+  const SlotMap* const map = slots(group);
+  return pages_for(map == nullptr ? tokens : map->used(tokens), cache_.page());
+}
+
+int Scheduler::spare_rows(const SlotMap& slots, int first, int end) const {
+  // Slots of the rows of a pass ascend, and what a slot had before may be needed by any of them.
+  int token = first;
+  while (token < end && slots.free_from(token) <= first && (token == first || slots.slot(token) > slots.slot(token - 1))) ++token;
+  return end - token;
+}
+
+int Scheduler::spare_pages(int group, int first, int end) const {
+  const SlotMap* const map = slots(group);
+  return map == nullptr ? 0 : pages_for(spare_rows(*map, first, end), cache_.page());
+}
+
+std::vector<int32_t> Scheduler::slots_of_tokens(int group, int tokens) const {
+  const SlotMap& map = *slots(group);
+  std::vector<int32_t> places(static_cast<size_t>(tokens), -1);
+  for (int token = 0; token < tokens; ++token) {
+    if (map.last_reader(token) >= tokens) places[static_cast<size_t>(token)] = map.slot(token);
+  }
+  return places;
+}
+
+void Scheduler::given(Sequence& sequence, int tokens) {
+  sequence.computed = tokens;
+  for (const int group : groups_) {
+    if (slots(group) == nullptr) continue;
+    const std::vector<int32_t> places = slots_of_tokens(group, tokens);
+    for (int token = 0; token < tokens; ++token) {
+      const int32_t slot = places[static_cast<size_t>(token)];
+      if (slot >= 0) sequence.kept[static_cast<size_t>(group)].held[static_cast<size_t>(slot)] = token;
+    }
+  }
+}
+
+void Scheduler::place_rows(Sequence& sequence, int group, int first, int rows) {
+  KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
+  if (const SlotMap* const map = slots(group); map != nullptr) return place_in_slots(kept, group, *map, first, rows);
+  if (const Pattern* const seen = pattern(group); seen != nullptr) {
+    row_slots_.resize(static_cast<size_t>(rows));
+    std::iota(row_slots_.begin(), row_slots_.end(), first);
+    const int length = first + rows;
+    const std::span<uint32_t> masks = pass_.batch.keep_slots(group, kept.pages, length, row_slots_);
+    const auto words = static_cast<size_t>((length + 31) / 32);
+    for (int r = 0; r < rows; ++r) seen->row(first + r, length, masks.subspan(static_cast<size_t>(r) * words, words));
+    return;
+  }
+  const int window = seen_window(group);
+  if (window == 0) return pass_.batch.keep(group, kept.pages);
+  // A group may keep more than its rows see.
+  const int unseen = std::max(0, (first - window + 1) / cache_.page() - kept.first);
+  pass_.batch.keep_window(group, std::span<const int32_t>(kept.pages).subspan(static_cast<size_t>(unseen)),
+                          (kept.first + unseen) * cache_.page(), window);
+}
+
+void Scheduler::place_in_slots(KeptPages& kept, int group, const SlotMap& slots, int first, int rows) {
+  const int page = cache_.page();
+  const int end = first + rows;
+  const int spare = spare_rows(slots, first, end);
+  const int spare_slot = (static_cast<int>(kept.pages.size()) - kept.spare) * page;  // the first
+  row_slots_.clear();
+  for (int token = first; token < end - spare; ++token) {
+    row_slots_.push_back(slots.slot(token));
+    kept.held[static_cast<size_t>(slots.slot(token))] = token;
+  }
+  for (int i = 0; i < spare; ++i) row_slots_.push_back(spare_slot + i);
+  const int length = spare > 0 ? spare_slot + spare : slots.used(end);
+
+  in_slots_.assign(static_cast<size_t>(length), -1);
+  std::copy_n(kept.held.begin(), std::min(in_slots_.size(), kept.held.size()), in_slots_.begin());
+  std::iota(in_slots_.end() - spare, in_slots_.end(), end - spare);
+  const std::span<uint32_t> masks = pass_.batch.keep_slots(group, kept.pages, length, row_slots_);
+  const auto words = static_cast<size_t>((length + 31) / 32);
+  const Pattern& seen = *pattern(group);
+  bool sees_all = row_slots_.back() == length - 1;
+  for (int r = 0; r < rows; ++r) {
+    const int position = first + r;
+    seen_.resize(static_cast<size_t>(position) / 32 + 1);
+    seen.row(position, position + 1, seen_);
+    const std::span<uint32_t> mask = masks.subspan(static_cast<size_t>(r) * words, words);
+    for (int slot = 0; slot < length; ++slot) {
+      const int token = in_slots_[static_cast<size_t>(slot)];
+      const bool is_seen = token >= 0 && token <= position && has_bit(seen_, token);
+      if (is_seen) set_bit(mask, slot);
+      sees_all = sees_all && is_seen == (slot <= row_slots_[static_cast<size_t>(r)]);
+    }
+  }
+  if (sees_all) pass_.batch.drop_masks(group);
+
+  std::vector<TokenMove>& moves = pass_.moves[static_cast<size_t>(group)];
+  for (int i = 0; i < spare; ++i) {
+    const int token = end - spare + i;
+    if (slots.last_reader(token) < end) continue;
+    const int slot = slots.slot(token);
+    moves.push_back({.from_page = kept.pages[static_cast<size_t>((spare_slot + i) / page)],
+                     .from_token = (spare_slot + i) % page,
+                     .to_page = kept.pages[static_cast<size_t>(slot / page)],
+                     .to_token = slot % page});
+    kept.held[static_cast<size_t>(slot)] = token;
+  }
+}
+
+}  // namespace sluice
