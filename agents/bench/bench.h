@@ -92,6 +92,11 @@ BenchReport run_prefill_bench(const BenchOptions& options);
 /// The same with --device cuda: causal attention of prompts over a page pool on the GPU.
 BenchReport run_cuda_prefill_bench(const BenchOptions& options);
 #endif
+BenchReport run_patterns_bench(const BenchOptions& options);
+#if SLUICE_CUDA
+/// Prompts and decode steps under static patterns, for --device cuda alone.
+BenchReport run_cuda_patterns_bench(const BenchOptions& options);
+#endif
 BenchReport run_gemm_bench(const BenchOptions& options);
 #if SLUICE_CUDA
 /// The same with --device cuda: products of a decode step, weights read from memory, beside cuBLASLt.

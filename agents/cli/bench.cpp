@@ -33,6 +33,7 @@ constexpr Benchmark kBenchmarks[] = {
     {"index", "index stages of flows: scoring and selection", run_index_bench},
     {"layer", "the attention layer of a decode step, flows beside dense", run_layer_bench},
     {"prefill", "causal attention of prompts, beside the arithmetic peak", run_prefill_bench},
+    {"patterns", "prompts and decode steps under static patterns, on a GPU", run_patterns_bench},
     {"gemm", "products with weights, and all between two layers' attention, beside memory and arithmetic", run_gemm_bench},
     {"serve", "tokens a second of the serving loop", run_serve_bench},
 };

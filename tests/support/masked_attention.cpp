@@ -45,6 +45,20 @@ double error_of(std::span<const float> got, const std::vector<double>& wanted) {
   return std::isnan(error) ? INFINITY : error;
 }
 
+enum class Stretch : uint8_t { kSeen, kUnseen, kDrawn };
+
+/// Which kind of stretch each slot is in.
+std::vector<Stretch> draw_stretches(std::mt19937& random, int length, bool several) {
+  std::vector<Stretch> kinds(static_cast<size_t>(length), Stretch::kDrawn);
+  for (int slot = 0; several && slot < length;) {
+    const int end = std::min(length, slot + std::uniform_int_distribution<int>(1, 400)(random));
+    const auto kind = static_cast<Stretch>(std::uniform_int_distribution<int>(0, 2)(random));
+    std::fill(kinds.begin() + slot, kinds.begin() + end, kind);
+    slot = end;
+  }
+  return kinds;
+}
+
 }  // namespace
 
 double MaskedAttention::error_on(Device& device) const {
@@ -74,16 +88,19 @@ double MaskedAttention::error_on(Device& device) const {
     builder.add_at(sequence.slots, {.decoding = sequence.decoding});
     builder.keep(0, own, sequence.length);
     const size_t words = static_cast<size_t>(sequence.length + 31) / 32;
+    const std::vector<Stretch> stretches = draw_stretches(random, sequence.length, sequence.in_stretches);
     for (size_t row = 0; sequence.masked && row < sequence.slots.size(); ++row) {
       const auto kind = std::uniform_int_distribution<int>(0, 5)(random);  // 0: none, 1: one slot, others: a share of them
       const size_t first = masks.size();
       masks.resize(first + words, 0);
       for (int slot = 0; slot < sequence.length; ++slot) {
-        const bool seen = kind > 1 && std::uniform_int_distribution<int>(0, kind)(random) > 1;
-        if (seen) masks[first + static_cast<size_t>(slot) / 32] |= uint32_t{1} << (slot % 32);
+        const bool drawn = kind > 1 && std::uniform_int_distribution<int>(0, kind)(random) > 1;
+        const Stretch stretch = stretches[static_cast<size_t>(slot)];
+        if (stretch == Stretch::kSeen || (stretch == Stretch::kDrawn && drawn))
+          masks[first + static_cast<size_t>(slot) / 32] |= uint32_t{1} << (slot % 32);
       }
       const int one = std::uniform_int_distribution<int>(0, sequence.length - 1)(random);
-      if (kind == 1) masks[first + static_cast<size_t>(one) / 32] |= uint32_t{1} << (one % 32);
+      if (kind == 1 && !sequence.in_stretches) masks[first + static_cast<size_t>(one) / 32] |= uint32_t{1} << (one % 32);
     }
     mask_indptr.push_back(static_cast<int32_t>(masks.size()));
   }

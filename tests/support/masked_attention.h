@@ -12,7 +12,8 @@ struct MaskedAttention {
     std::vector<int> slots;  // of its rows, ascending
     int length = 1;          // slots in use
     bool decoding = false;
-    bool masked = true;  // each row sees random slots, sometimes none; else those up to its own
+    bool masked = true;         // each row sees random slots, sometimes none; else those up to its own
+    bool in_stretches = false;  // masked: of stretches of slots all rows see everything, or nothing, or what each draws
   };
 
   int kv_heads = 2;

@@ -24,6 +24,9 @@ inline std::vector<MaskedAttention::Sequence> masked_sequences() {
       {.slots = run(100, 90, 1), .length = 300, .masked = false},
       {.slots = run(2, 80, 5), .length = 417, .masked = false},
       {.slots = {5, 6, 900}, .length = 1200, .masked = false},
+      {.slots = run(1000, 300, 1), .length = 1500, .in_stretches = true},
+      {.slots = run(0, 130, 2), .length = 2049, .in_stretches = true},
+      {.slots = run(900, 40, 1), .length = 1000, .in_stretches = true},
   };
 }
 

@@ -47,11 +47,6 @@ BenchReport run_cuda_attention_bench(const BenchOptions& options) {
       {.sequences = 128, .kv_heads = 8, .group = 2, .tokens = 8192, .selected = 64},
       {.sequences = 4, .kv_heads = 8, .group = 4, .tokens = 32768, .selected = 128},
       {.sequences = 1, .kv_heads = 8, .group = 4, .tokens = 131072, .selected = 128},
-      // Steps of static patterns whose tokens are whole pages (tests/cuda/peers).
-      {.sequences = 1, .kv_heads = 64, .group = 1, .tokens = 8192},
-      {.sequences = 1, .kv_heads = 64, .group = 1, .tokens = 8192, .selected = 66},
-      {.sequences = 1, .kv_heads = 64, .group = 1, .tokens = 8192, .selected = 64},
-      {.sequences = 1, .kv_heads = 64, .group = 1, .tokens = 8192, .selected = 24},
       {.sequences = 16, .kv_heads = 8, .group = 8, .dim = 64, .tokens = 32768},
       {.sequences = 16, .kv_heads = 4, .group = 16, .tokens = 32768},
       {.sequences = 16, .kv_heads = 4, .group = 8, .dim = 256, .page = 32, .tokens = 16384},

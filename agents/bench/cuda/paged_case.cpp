@@ -27,7 +27,7 @@ PagedCase::PagedCase(const PagedCaseShape& shape)
       layout_(layout_of(shape)),
       pages_per_sequence_((shape.tokens + shape.page - 1) / shape.page),
       pages_per_list_(shape.selected > 0 ? shape.selected : pages_per_sequence_),
-      lists_(shape.selected > 0 ? rows() : shape.sequences),
+      lists_(is_per_head() ? rows() : shape.sequences),
       pool_(static_cast<size_t>(shape.sequences) * pages_per_sequence_ * shape.kv_heads * layout_.bytes),
       attention_({pool_.as<std::byte>(), layout_, shape.sequences * pages_per_sequence_, shape.kv_heads}) {
   draw_pool();
@@ -62,7 +62,7 @@ void PagedCase::draw_lists() {
   std::vector<int32_t> order(pages_per_sequence_);
   for (int set = 0; set < shape_.sets; ++set) {
     for (int list = 0; list < lists_; ++list) {
-      const int sequence = shape_.selected > 0 ? list / shape_.kv_heads : list;
+      const int sequence = is_per_head() ? list / shape_.kv_heads : list;
       std::iota(order.begin(), order.end(), 0);
       for (int i = 0; shape_.selected > 0 && i < pages_per_list_; ++i) {
         std::swap(order[i], order[i + random() % (pages_per_sequence_ - i)]);
@@ -81,6 +81,15 @@ void PagedCase::draw_lists() {
   device_pages_ = on_device(pages_.data(), pages_.size() * sizeof(int32_t));
   device_starts_ = on_device(starts.data(), starts.size() * sizeof(int32_t));
   device_tokens_ = on_device(tokens_.data(), tokens_.size() * sizeof(int32_t));
+  if (shape_.mask.empty()) return;
+  const int words = (pages_per_list_ * shape_.page + 31) / 32;
+  shape_.mask.resize(words);
+  std::vector<int32_t> mask_indptr;
+  std::vector<uint32_t> masks;
+  for (int list = 0; list <= lists_; ++list) mask_indptr.push_back(list * words);
+  for (int list = 0; list < lists_; ++list) masks.insert(masks.end(), shape_.mask.begin(), shape_.mask.end());
+  device_mask_indptr_ = on_device(mask_indptr.data(), mask_indptr.size() * sizeof(int32_t));
+  device_masks_ = on_device(masks.data(), masks.size() * sizeof(uint32_t));
 }
 
 void PagedCase::spoil_tails() {
@@ -126,9 +135,13 @@ float PagedCase::score_scale() const { return std::ldexp(1 / std::sqrt(static_ca
 
 void PagedCase::run(int64_t set, cuda::Stream stream) {
   const cuda::DecodeShape shape{shape_.sequences, shape_.group, score_scale()};
-  const cuda::PageLists lists{device_pages_.as<int32_t>() + set % shape_.sets * static_cast<int64_t>(lists_) * pages_per_list_,
-                              device_starts_.as<int32_t>(), device_tokens_.as<int32_t>(), shape_.selected > 0,
-                              shape_.selected > 0 ? pages_per_list_ : 0};
+  cuda::PageLists lists{device_pages_.as<int32_t>() + set % shape_.sets * static_cast<int64_t>(lists_) * pages_per_list_,
+                        device_starts_.as<int32_t>(), device_tokens_.as<int32_t>(), is_per_head(),
+                        is_per_head() ? pages_per_list_ : 0};
+  if (!shape_.mask.empty()) {
+    lists.mask_indptr = device_mask_indptr_.as<int32_t>();
+    lists.masks = device_masks_.as<uint32_t>();
+  }
   attention_.run(shape, lists, q_.data(), out_.data(), log_sums_.as<float>(), workspace_.data(), stream);
 }
 
@@ -184,7 +197,7 @@ double PagedCase::error(int row) const {
     double maximum = -INFINITY;
     for (int t = 0; t < tokens; ++t) {
       for (int d = 0; d < dim; ++d) scores[t] += widen_bf16(q[head * dim + d]) * keys[static_cast<size_t>(t) * dim + d];
-      scores[t] *= score_scale();
+      scores[t] = counts(t) ? scores[t] * score_scale() : -INFINITY;
       maximum = std::max(maximum, scores[t]);
     }
     double sum = 0;

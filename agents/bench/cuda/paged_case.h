@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/attention/decode_attention.h"
 #include "kernels/cuda/runtime/runtime.h"
+#include "scripting/base/bits.h"
 
 namespace sluice {
 
@@ -15,8 +16,9 @@ struct PagedCaseShape {
   int group = 1;
   int dim = 128;
   int page = 16;
-  int tokens = 16;      // of each sequence
-  int selected = 0;     // pages of each (sequence, KV head), drawn at random; 0: all pages of the sequence
+  int tokens = 16;                  // of each sequence
+  int selected = 0;                 // pages of each (sequence, KV head), drawn at random; 0: all pages of the sequence
+  std::vector<uint32_t> mask = {};  // which of their tokens count, if not all do: the KV heads of a sequence then share a list
   bool ragged = false;  // lists hold random numbers of tokens up to that, some none; what lies past them in a page is NaN
   int sets = 1;         // different selections; calls rotate through them
   unsigned seed = 1;
@@ -44,7 +46,9 @@ class PagedCase {
   double error(int row) const;
 
  private:
-  int list_of(int row) const { return shape_.selected > 0 ? row : row / shape_.kv_heads; }
+  bool is_per_head() const { return shape_.selected > 0 && shape_.mask.empty(); }
+  int list_of(int row) const { return is_per_head() ? row : row / shape_.kv_heads; }
+  bool counts(int token) const { return shape_.mask.empty() || has_bit(shape_.mask, token); }
   float score_scale() const;
   void draw_pool();
   void draw_lists();
@@ -58,7 +62,8 @@ class PagedCase {
   int lists_;
   std::vector<int32_t> pages_;   // [sets, lists, pages_per_list]
   std::vector<int32_t> tokens_;  // [lists]
-  cuda::DeviceMemory pool_, device_pages_, device_starts_, device_tokens_, q_, out_, log_sums_, workspace_;
+  cuda::DeviceMemory pool_, device_pages_, device_starts_, device_tokens_, device_mask_indptr_, device_masks_, q_, out_,
+      log_sums_, workspace_;
   cuda::DecodeAttention attention_;
 };
 

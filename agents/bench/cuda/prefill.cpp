@@ -22,16 +22,6 @@ BenchRow measure(const PrefillCaseShape& shape, double seconds) {
   return row;
 }
 
-/// The rate of the tensor cores at the highest clock, which they do not hold under load: 512 multiplications and additions a
-/// clock in each of the four of a multiprocessor (compute capability 9.0).
-double tensor_gflop_per_s() {
-  int device = 0;
-  int kilohertz = 0;
-  SLUICE_CHECK_CUDA(cudaGetDevice(&device));
-  SLUICE_CHECK_CUDA(cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, device));
-  return cuda::multiprocessors() * 4.0 * 512 * 2 * kilohertz / 1e6;
-}
-
 }  // namespace
 
 BenchReport run_cuda_prefill_bench(const BenchOptions& options) {

@@ -1,16 +1,19 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <numeric>
 #include <optional>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "agents/bench/cuda/stored_numbers.h"
 #include "kernels/cuda/attention/prefill_attention.h"
 #include "kernels/cuda/runtime/runtime.h"
+#include "scripting/pattern/pattern.h"
 
 namespace sluice {
 
@@ -29,7 +32,8 @@ struct PrefillCaseShape {
   int gap = 0;         // numbers between rows of q and of the output, a multiple of 8
   int spare_rows = 0;  // that the host promises but the tables do not hold
   unsigned seed = 1;
-  DataType kv = DataType::kBF16;  // or e4m3, e5m2
+  DataType kv = DataType::kBF16;        // or e4m3, e5m2
+  std::optional<Pattern> pattern = {};  // what rows see; none: all up to their own
 };
 
 /// Prefill attention over a pool of random K and V in device memory, with a float64 judge on the host. What lies past the last
@@ -58,21 +62,14 @@ class PrefillCase {
     device_page_indices_ = on_device(page_indices_);
     attention_.emplace(cuda::PagedKv{pool_.as<std::byte>(), layout_, static_cast<int>(page_indices_.size()), shape.kv_heads});
     workspace_ = cuda::DeviceMemory(std::max<size_t>(attention_->workspace_bytes(page_indptr_.back()), 16));
+    if (shape.pattern) draw_masks();
   }
 
   void run(cuda::Stream stream) const {
-    const cuda::PrefillShape shape{static_cast<int>(lengths_.size()),
-                                   rows() + shape_.spare_rows,
-                                   shape_.group,
-                                   1 / std::sqrt(static_cast<float>(shape_.dim)),
-                                   0,
-                                   page_indptr_.back()};
-    const cuda::PrefillTables tables{.query_indptr = device_query_indptr_.as<int32_t>(),
-                                     .lengths = device_lengths_.as<int32_t>(),
-                                     .page_indptr = device_page_indptr_.as<int32_t>(),
-                                     .page_indices = device_page_indices_.as<int32_t>()};
-    attention_->run(shape, tables, {q_.data(), stride()}, {out_.data(), stride()}, workspace_.data(), stream);
+    attention_->run(call_shape(), tables(), {q_.data(), stride()}, {out_.data(), stride()}, workspace_.data(), stream);
   }
+  /// Lists the tiles that rows see, once more: `run` uses the list that is there.
+  void list_tiles(cuda::Stream stream) const { attention_->list_tiles(call_shape(), tables(), lists_.as<int32_t>(), stream); }
 
   /// Fills the output with NaN, so that what a call leaves out shows.
   void poison() { SLUICE_CHECK_CUDA(cudaMemset(out_.data(), 0xff, out_.bytes())); }
@@ -84,6 +81,10 @@ class PrefillCase {
     double seen = 0;
     for (const PrefillChunk& c : shape_.chunks)
       seen += static_cast<double>(c.rows) * (c.tokens - c.rows) + 0.5 * c.rows * (c.rows + 1.0);
+    if (shape_.pattern) {
+      seen = 0;
+      for (const uint32_t word : masks_) seen += std::popcount(word);
+    }
     return 4.0 * heads() * shape_.dim * seen;
   }
   /// What the last call gave: bf16, rows `stride` apart.
@@ -137,6 +138,50 @@ class PrefillCase {
     return memory;
   }
 
+  cuda::PrefillShape call_shape() const {
+    return {static_cast<int>(lengths_.size()),
+            rows() + shape_.spare_rows,
+            shape_.group,
+            1 / std::sqrt(static_cast<float>(shape_.dim)),
+            0,
+            page_indptr_.back(),
+            *std::max_element(lengths_.begin(), lengths_.end())};
+  }
+
+  cuda::PrefillTables tables() const {
+    cuda::PrefillTables tables{.query_indptr = device_query_indptr_.as<int32_t>(),
+                               .lengths = device_lengths_.as<int32_t>(),
+                               .page_indptr = device_page_indptr_.as<int32_t>(),
+                               .page_indices = device_page_indices_.as<int32_t>()};
+    if (!shape_.pattern) return tables;
+    tables.slots = device_slots_.as<int32_t>();
+    tables.mask_indptr = device_mask_indptr_.as<int32_t>();
+    tables.masks = device_masks_.as<uint32_t>();
+    tables.lists = lists_.as<int32_t>();
+    return tables;
+  }
+
+  void draw_masks() {
+    std::vector<int32_t> slots;
+    std::vector<int32_t> mask_indptr = {0};
+    for (const PrefillChunk& chunk : shape_.chunks) {
+      const size_t words = static_cast<size_t>(chunk.tokens + 31) / 32;
+      for (int position = chunk.tokens - chunk.rows; position < chunk.tokens; ++position) {
+        slots.push_back(position);
+        masks_.resize(masks_.size() + words);
+        shape_.pattern->row(position, chunk.tokens, std::span(masks_).last(words));
+      }
+      mask_indptr.push_back(static_cast<int32_t>(masks_.size()));
+    }
+    device_slots_ = on_device(slots);
+    device_mask_indptr_ = on_device(mask_indptr);
+    device_masks_ = on_device(masks_);
+    lists_ = cuda::DeviceMemory(attention_->list_bytes(call_shape()));
+    list_tiles(nullptr);
+  }
+
+  bool sees(int position, int token) const { return !shape_.pattern || shape_.pattern->sees(position, token); }
+
   int64_t stride() const { return static_cast<int64_t>(heads()) * shape_.dim + shape_.gap; }
 
   size_t token_bytes() const { return shape_.dim * size_of(shape_.kv); }
@@ -184,11 +229,13 @@ class PrefillCase {
       for (int d = 0; d < dim; ++d)
         score += static_cast<double>(stored_number(DataType::kBF16, q_values_.data(), at + d)) *
                  cached.keys[static_cast<size_t>(t) * dim + d];
-      scores[t] = score / std::sqrt(static_cast<double>(dim));
+      scores[t] = sees(seen - 1, t) ? score / std::sqrt(static_cast<double>(dim)) : -INFINITY;
       maximum = std::max(maximum, scores[t]);
     }
     std::vector<double> wanted(dim);
     double sum = 0;
+    if (maximum == -INFINITY)
+      return std::all_of(&out[at], &out[at] + dim, [](uint16_t bits) { return bits == 0; }) ? 0 : INFINITY;
     for (int t = 0; t < seen; ++t) {
       const double weight = std::exp(scores[t] - maximum);
       sum += weight;
@@ -209,7 +256,8 @@ class PrefillCase {
   std::vector<int32_t> lengths_, query_indptr_, page_indptr_, page_indices_;
   std::vector<std::byte> q_values_;  // bf16
   cuda::DeviceMemory pool_, q_, out_, device_query_indptr_, device_lengths_, device_page_indptr_, device_page_indices_,
-      workspace_;
+      workspace_, device_slots_, device_mask_indptr_, device_masks_, lists_;
+  std::vector<uint32_t> masks_;
   std::optional<cuda::PrefillAttention> attention_;  // once the pool is there
 };
 

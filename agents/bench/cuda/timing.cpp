@@ -53,6 +53,14 @@ double measure_device_copy() {
   return best;
 }
 
+double tensor_gflop_per_s() {
+  int device = 0;
+  int kilohertz = 0;
+  SLUICE_CHECK_CUDA(cudaGetDevice(&device));
+  SLUICE_CHECK_CUDA(cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, device));
+  return cuda::multiprocessors() * 4.0 * 512 * 2 * kilohertz / 1e6;
+}
+
 double time_device_call(double seconds, const std::function<void(int64_t, CUstream_st*)>& call) {
   constexpr int kCalls = 20;
   cudaStream_t stream = nullptr;

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/attention/prefill_copies.cuh"
+#include "kernels/cuda/attention/prefill_lists.cuh"
 #include "kernels/cuda/attention/prefill_rows.cuh"
 #include "kernels/cuda/attention/prefill_widen.cuh"
 #include "kernels/cuda/runtime/runtime.h"
@@ -16,36 +17,11 @@ namespace {
 
 using namespace prefill;
 
-/// Nothing: where rows follow each other, arithmetic says what they see.
-struct RegularRows {
-  __device__ __forceinline__ RegularRows(const Arguments&, const Work&, const int (&)[2], int) {}
-};
-
-/// What the two rows of a thread see where rows do not follow each other, or have masks.
-struct IrregularRows {
-  int limits[2];    // tokens up to which they see
-  int first_limit;  // the same of the warpgroup's first row; 0: with masks
-  const uint32_t* masks[2];
-  int words;  // of a mask
-
-  __device__ __forceinline__ IrregularRows(const Arguments& a, const Work& work, const int (&row)[2], int first) {
-    const auto number_of = [&](int pair) { return (work.pair + min(pair, work.pairs - 1)) / a.group; };
-    const auto limit_of = [&](int number) { return __ldg(a.sights.slots + work.query + number) + 1; };
-    const uint32_t* const mask = a.sights.mask(work.sequence);
-    words = (work.length + 31) / 32;
-    for (int half = 0; half < 2; ++half) {
-      const int number = number_of(row[half]);
-      limits[half] = limit_of(number);
-      masks[half] = mask == nullptr ? nullptr : mask + static_cast<int64_t>(number) * words;
-    }
-    first_limit = mask == nullptr ? limit_of(number_of(first)) : 0;
-  }
-};
-
 /// A warpgroup's rows of one work after the other.
-template <int Dim, bool Irregular>
+template <int Dim, bool Listed>
 __device__ void attend(const Arguments& a, const Places<Dim>& places) {
   using S = Shape<Dim>;
+  using MaskedSight = std::conditional_t<Listed, SeesMasked<S::kTokens>, SeesUpTo>;
   const int warpgroup = static_cast<int>(threadIdx.x) / 128 - 1;
   const int lane = threadIdx.x % 32;
   const int first = warpgroup * kGroupRows;
@@ -60,43 +36,41 @@ __device__ void attend(const Arguments& a, const Places<Dim>& places) {
   Work work = take_work(places, work_turn);
   if (work.sequence >= 0) ask_queries<Dim>(a, work, query, first);
   while (work.sequence >= 0) {
-    // This thread's two rows among the work's, and the tokens that they see.
-    int row[2];
-    int limits[2];
-    for (int half = 0; half < 2; ++half) {
-      row[half] = first + static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4 + 8 * half;
-      limits[half] = work.seen + (work.pair + min(row[half], work.pairs - 1)) / a.group + 1;
+    int row[2];  // this thread's among the work's
+    for (int half = 0; half < 2; ++half) row[half] = first + static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4 + 8 * half;
+    const auto tokens_seen = [&](int pair) { return work.seen + (work.pair + min(pair, work.pairs - 1)) / a.group + 1; };
+    const int32_t* const list = Listed ? a.sights.list(work.row_tile) + 1 : nullptr;
+    OwnSights<2> own;
+    if constexpr (Listed) {
+      for (int half = 0; half < 2; ++half) own.take(a, work, half, row[half]);
+    } else {
+      for (int half = 0; half < 2; ++half) own.limits[half] = tokens_seen(row[half]);
     }
-    int whole_tiles = (work.seen + (work.pair + min(first, work.pairs - 1)) / a.group + 1) / S::kTokens;
-    std::conditional_t<Irregular, IrregularRows, RegularRows> own(a, work, row, first);
-    if constexpr (Irregular) {
-      for (int half = 0; half < 2; ++half) limits[half] = own.limits[half];
-      whole_tiles = own.first_limit / S::kTokens;
-    }
-    Rows<Dim> rows;
-    const auto soften_masked = [&](int tile) {
-      if constexpr (Irregular) {
-        if (own.masks[0] != nullptr) {
-          rows.soften(a.scale, SeesMasked<S::kTokens>(own.masks, own.words, tile));
-          return;
-        }
+    const auto sight_of = [&](int tile) -> MaskedSight {
+      if constexpr (Listed) {
+        return MaskedSight(own, tile);
+      } else {
+        return MaskedSight(own.limits, tile * S::kTokens);
       }
-      rows.soften(a.scale, SeesUpTo{{limits[0] - tile * S::kTokens, limits[1] - tile * S::kTokens}});
     };
+    Rows<Dim> rows;
     const auto step = [&](int tile, auto masked) {
       barrier_wait(places.filled(0, key_turn.stage), key_turn.parity);
       rows.ask_scores(query, places.slot(0, key_turn.stage));
       barrier_wait(places.filled(1, value_turn.stage), value_turn.parity);
       rows.ask_output(places.slot(1, value_turn.stage));
+      const auto sight = [&] {
+        if constexpr (decltype(masked)::value) {
+          return sight_of(tile);
+        } else {
+          return SeesAll{};
+        }
+      }();
       products_wait<1>();
       rows.pin_scores();
       release(0, key_turn.stage);
       key_turn.next();
-      if constexpr (decltype(masked)::value) {
-        soften_masked(tile);
-      } else {
-        rows.soften(a.scale, SeesAll{});
-      }
+      rows.soften(a.scale, sight);
       products_wait<0>();
       rows.pin_output();
       release(1, value_turn.stage);
@@ -105,6 +79,8 @@ __device__ void attend(const Arguments& a, const Places<Dim>& places) {
       rows.take_weights();
     };
 
+    int tile = Listed ? Entry(__ldg(list)).tile() : 0;
+    const auto first_sight = sight_of(tile);
     asm volatile("cp.async.wait_all;\n fence.proxy.async.shared::cta;" ::: "memory");
     warpgroup_sync(1 + warpgroup);
     barrier_wait(places.filled(0, key_turn.stage), key_turn.parity);
@@ -113,12 +89,30 @@ __device__ void attend(const Arguments& a, const Places<Dim>& places) {
     rows.pin_scores();
     release(0, key_turn.stage);
     key_turn.next();
-    soften_masked(0);
+    rows.soften(a.scale, first_sight);
     rows.take_weights();
 
-    int tile = 1;
-    for (; tile < min(whole_tiles, work.tiles); ++tile) step(tile, std::false_type{});
-    for (; tile < work.tiles; ++tile) step(tile, std::true_type{});
+    if constexpr (Listed) {
+      const auto entry_at = [&](int number) { return Entry(__ldg(list + min(number, work.tiles - 1))); };
+      int number = 1;
+      Entry entry = entry_at(1);
+      const auto run = [&](auto masked) {
+        while (number < work.tiles && entry.is_partial(warpgroup) == decltype(masked)::value) {
+          tile = entry.tile();
+          entry = entry_at(++number);
+          step(tile, masked);
+        }
+      };
+      while (number < work.tiles) {
+        run(std::false_type{});
+        run(std::true_type{});
+      }
+    } else {
+      const int whole_tiles = tokens_seen(first) / S::kTokens;
+      for (tile = 1; tile < min(whole_tiles, work.tiles); ++tile) step(tile, std::false_type{});
+      for (; tile < work.tiles; ++tile) step(tile, std::true_type{});
+      tile = work.tiles - 1;
+    }
 
     // All scores are there: the next queries may take the place of these.
     warpgroup_sync(1 + warpgroup);
@@ -126,7 +120,7 @@ __device__ void attend(const Arguments& a, const Places<Dim>& places) {
     if (next.sequence >= 0) ask_queries<Dim>(a, next, query, first);
     barrier_wait(places.filled(1, value_turn.stage), value_turn.parity);
     const uint32_t values = places.slot(1, value_turn.stage);
-    const int left = work.length - (work.tiles - 1) * S::kTokens;
+    const int left = work.length - tile * S::kTokens;
     if (left < S::kTokens) {
       clear_values<Dim>(values, left);
       asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -140,14 +134,14 @@ __device__ void attend(const Arguments& a, const Places<Dim>& places) {
     for (int half = 0; half < 2; ++half) {
       const int pair = work.pair + row[half];
       const int64_t at = (work.query + pair / a.group) * a.out_stride + (work.head * a.group + pair % a.group) * Dim;
-      rows.store(half, row[half] < work.pairs ? a.out + at : nullptr, Irregular);
+      rows.store(half, row[half] < work.pairs ? a.out + at : nullptr, Listed);
     }
     work = next;
   }
 }
 
-/// `Irregular`: rows of a sequence need not follow each other, or have masks.
-template <int Dim, bool Irregular>
+/// `Listed`: lists say which tiles of tokens a tile of rows has.
+template <int Dim, bool Listed>
 __global__ void __launch_bounds__(kThreads, 1) prefill_kernel(const __grid_constant__ CUtensorMap map, const Arguments a) {
   using S = Shape<Dim>;
   extern __shared__ std::byte raw[];
@@ -178,21 +172,21 @@ __global__ void __launch_bounds__(kThreads, 1) prefill_kernel(const __grid_const
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     const int warp = __shfl_sync(0xffffffffU, threadIdx.x / 32, 0);
     if (warp == 0) {
-      copy_keys<Dim, Irregular>(&map, a, places);
+      copy_keys<Dim, Listed>(&map, a, places);
     } else if (warp == 1) {
-      copy_values<Dim>(&map, a, places);
+      copy_values<Dim, Listed>(&map, a, places);
     }
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-    attend<Dim, Irregular>(a, places);
+    attend<Dim, Listed>(a, places);
   }
 }
 
-template <int Dim, bool Irregular>
+template <int Dim, bool Listed>
 void launch(const CUtensorMap& map, const Arguments& a, int blocks, Stream stream) {
   constexpr size_t kBytes = Shape<Dim>::kSharedBytes;
   static_assert(kBytes <= 227 * 1024);
-  auto* const kernel = prefill_kernel<Dim, Irregular>;
+  auto* const kernel = prefill_kernel<Dim, Listed>;
   SLUICE_CHECK_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes)));
   kernel<<<blocks, kThreads, kBytes, stream>>>(map, a);
   SLUICE_CHECK_CUDA(cudaGetLastError());
@@ -200,15 +194,37 @@ void launch(const CUtensorMap& map, const Arguments& a, int blocks, Stream strea
 
 template <int Dim>
 void launch(const CUtensorMap& map, const Arguments& a, int blocks, Stream stream) {
-  if (a.sights.slots != nullptr) {
+  if (a.sights.lists != nullptr) {
     launch<Dim, true>(map, a, blocks, stream);
   } else {
     launch<Dim, false>(map, a, blocks, stream);
   }
 }
 
+template <int Dim>
+void list(const Arguments& a, int blocks, int32_t* lists, Stream stream) {
+  list_kernel<Dim><<<blocks, kListThreads, 0, stream>>>(a, lists);
+  SLUICE_CHECK_CUDA(cudaGetLastError());
+}
+
+/// Every sequence may leave a tile unfilled.
+int64_t most_row_tiles(const PrefillShape& shape) {
+  return static_cast<int64_t>(shape.rows) * shape.group / kTileRows + shape.sequences;
+}
+
+/// Numbers from the list of a tile of rows to the next: how many entries it has, and those.
+int list_stride(const PrefillShape& shape, int dim) {
+  const int tokens = dim == 256 ? Shape<256>::kTokens : Shape<128>::kTokens;
+  static_assert(Shape<64>::kTokens == Shape<128>::kTokens);
+  return 1 + (std::max(1, shape.most_tokens) + tokens - 1) / tokens;
+}
+
+Sights sights_of(const PrefillShape& shape, const PrefillTables& tables, int dim) {
+  return {tables.slots, tables.mask_indptr, tables.masks, tables.lists, list_stride(shape, dim)};
+}
+
 /// Bytes of a list of pages, so that what follows is aligned for tensor copies.
-size_t list_bytes(int pages) { return (static_cast<size_t>(pages) * sizeof(int32_t) + 255) / 256 * 256; }
+size_t page_list_bytes(int pages) { return (static_cast<size_t>(pages) * sizeof(int32_t) + 255) / 256 * 256; }
 
 }  // namespace
 
@@ -222,7 +238,7 @@ PrefillAttention::PrefillAttention(const PagedKv& kv)
 }
 
 size_t PrefillAttention::workspace_bytes(int pages) const {
-  return widens() ? list_bytes(pages) + static_cast<size_t>(pages) * kv_.kv_heads * widened_.bytes : 0;
+  return widens() ? page_list_bytes(pages) + static_cast<size_t>(pages) * kv_.kv_heads * widened_.bytes : 0;
 }
 
 const int32_t* PrefillAttention::widen(const PrefillShape& shape, const PrefillTables& tables, void* workspace,
@@ -235,7 +251,7 @@ const int32_t* PrefillAttention::widen(const PrefillShape& shape, const PrefillT
                          .pages = tables.page_indices + shape.first_page,
                          .kv_heads = kv_.kv_heads,
                          .numbers = kv_.layout.page * kv_.layout.head_dim,
-                         .widened = static_cast<std::byte*>(workspace) + list_bytes(shape.pages),
+                         .widened = static_cast<std::byte*>(workspace) + page_list_bytes(shape.pages),
                          .widened_bytes = widened_.bytes,
                          .widened_value = widened_.value_offset,
                          .positions = positions};
@@ -250,17 +266,39 @@ const int32_t* PrefillAttention::widen(const PrefillShape& shape, const PrefillT
   return positions;
 }
 
+size_t PrefillAttention::list_bytes(const PrefillShape& shape) const {
+  return static_cast<size_t>(most_row_tiles(shape)) * list_stride(shape, kv_.layout.head_dim) * sizeof(int32_t);
+}
+
+void PrefillAttention::list_tiles(const PrefillShape& shape, const PrefillTables& tables, int32_t* lists, Stream stream) const {
+  if (tables.slots == nullptr) throw InternalError("lists of tiles are for rows with slots");
+  if (shape.sequences == 0 || shape.rows == 0) return;
+  const Arguments a{.query_indptr = tables.query_indptr,
+                    .lengths = tables.lengths,
+                    .sequences = shape.sequences,
+                    .kv_heads = 1,
+                    .group = shape.group,
+                    .sights = sights_of(shape, tables, kv_.layout.head_dim)};
+  const int blocks = static_cast<int>(most_row_tiles(shape));
+  if (kv_.layout.head_dim == 256) {
+    list<256>(a, blocks, lists, stream);
+  } else {
+    list<128>(a, blocks, lists, stream);
+  }
+}
+
 void PrefillAttention::run(const PrefillShape& shape, const PrefillTables& tables, HeadRows<const void> q, HeadRows<void> out,
                            void* workspace, Stream stream) const {
   if (shape.group < 1 || shape.group > 16) throw InternalError("a group of " + std::to_string(shape.group) + " query heads");
   if (q.stride % 8 != 0 || out.stride % 8 != 0) throw InternalError("rows of Q and of the output must lie 16 bytes apart");
+  if ((tables.slots != nullptr) != (tables.lists != nullptr)) throw InternalError("rows with slots need lists of tiles");
   if (shape.sequences == 0 || shape.rows == 0) return;
   const int32_t* pages = tables.page_indices;
   TensorMap map = map_;
   if (widens()) {
     if (shape.pages < 1) throw InternalError("prefill over 8-bit K and V was not told of its pages");
     pages = widen(shape, tables, workspace, stream);
-    const std::byte* blocks = static_cast<const std::byte*>(workspace) + list_bytes(shape.pages);
+    const std::byte* blocks = static_cast<const std::byte*>(workspace) + page_list_bytes(shape.pages);
     map = map_blocks({blocks, widened_, shape.pages, kv_.kv_heads}, prefill::kBoxTokens, false);
   }
   const Arguments a{.query_indptr = tables.query_indptr,
@@ -278,10 +316,8 @@ void PrefillAttention::run(const PrefillShape& shape, const PrefillTables& table
                     .group = shape.group,
                     .page = kv_.layout.page,
                     .scale = shape.scale * kLog2E,
-                    .sights = {tables.slots, tables.mask_indptr, tables.masks}};
-  // Every sequence may leave a tile unfilled.
-  const int64_t works = (static_cast<int64_t>(shape.rows) * shape.group / kTileRows + shape.sequences) * kv_.kv_heads;
-  const int blocks = static_cast<int>(std::min<int64_t>(blocks_, works));
+                    .sights = sights_of(shape, tables, kv_.layout.head_dim)};
+  const int blocks = static_cast<int>(std::min<int64_t>(blocks_, most_row_tiles(shape) * kv_.kv_heads));
   const CUtensorMap cuda_map = to_cuda(map);
   switch (kv_.layout.head_dim) {
     case 64:

@@ -17,6 +17,7 @@ struct PrefillShape {
   // Where pages have 8-bit K and V: those of all sequences lie at [first_page, first_page + pages) of the tables' page_indices.
   int first_page = 0;
   int pages = 0;
+  int most_tokens = 0;  // that rows of a sequence may see; needed where there are lists
 };
 
 /// Rows of queries and the pages that they see, in device memory, as in a PassBatch.
@@ -31,6 +32,8 @@ struct PrefillTables {
   /// With it: which tokens rows see instead, as GroupPages has it. Null: no sequence has masks.
   const int32_t* mask_indptr = nullptr;  // [sequences + 1]
   const uint32_t* masks = nullptr;
+  /// With slots: what `list_tiles` wrote for the same shape and tables.
+  const int32_t* lists = nullptr;
 };
 
 /// bf16 [rows, kv_heads * group, dim] in device memory, aligned to 16 bytes.
@@ -57,6 +60,11 @@ class PrefillAttention {
   /// Throws InputError for a layout that the kernels do not take.
   explicit PrefillAttention(const PagedKv& kv);
 
+  /// Bytes of the lists of a call, and writes them: which tiles of tokens each tile of rows sees. They serve all layers whose
+  /// rows see the same, in heads of the same size.
+  int head_dim() const { return kv_.layout.head_dim; }
+  size_t list_bytes(const PrefillShape& shape) const;
+  void list_tiles(const PrefillShape& shape, const PrefillTables& tables, int32_t* lists, Stream stream) const;
   /// Bytes of workspace for `run` over so many pages: none for bf16.
   size_t workspace_bytes(int pages) const;
   /// Calls of one object must not overlap: they share a counter.

@@ -73,7 +73,7 @@ __device__ __forceinline__ void set_out_work(const Places<Dim>& places, Turn<2>&
 }
 
 /// One warp copies the K tiles (V tiles) of a work, in order; a lane a box.
-template <int Dim>
+template <int Dim, bool Listed>
 __device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const Arguments& a, const Work& work,
                                            const Places<Dim>& places, int value, Turn<Shape<Dim>::kStages>& turn) {
   using S = Shape<Dim>;
@@ -83,10 +83,16 @@ __device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const Argumen
   const int last_page = (work.length - 1) / a.page;
   // Past the end: any page, since its scores are masked and its values cleared.
   const auto block_of = [&](int token) { return __ldg(pages + min(token / a.page, last_page)) * a.kv_heads + work.head; };
-  int token = box * kBoxTokens;
+  const auto token_of = [&](int number) {
+    int tile = number;
+    if constexpr (Listed) tile = Entry(__ldg(a.sights.list(work.row_tile) + 1 + min(number, work.tiles - 1))).tile();
+    return tile * S::kTokens + box * kBoxTokens;
+  };
+  int token = token_of(0);
+  int next_token = token_of(1);
   int block = block_of(token);
-  for (int tile = 0; tile < work.tiles; ++tile) {
-    const int next = block_of(token + S::kTokens);
+  for (int number = 0; number < work.tiles; ++number) {
+    const int next = block_of(next_token);
     barrier_wait(places.emptied(value, turn.stage), turn.parity ^ 1);
     const uint32_t barrier = places.filled(value, turn.stage);
     if (lane == 0) barrier_expect(barrier, S::kSlotBytes);
@@ -94,37 +100,38 @@ __device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const Argumen
     if (lane < S::kBoxes) {
       copy_box(map, places.slot(value, turn.stage) + box * S::kBoxBytes, barrier, token % a.page, value, block);
     }
-    token += S::kTokens;
+    token = next_token;
+    next_token = token_of(number + 2);
     block = next;
     turn.next();
   }
 }
 
 /// The warp that hands the block its works, and copies their K.
-template <int Dim, bool Irregular>
+template <int Dim, bool Listed>
 __device__ void copy_keys(const CUtensorMap* map, const Arguments& a, const Places<Dim>& places) {
   const int works = count_works(a);
   Turn<2> work_turn;
   Turn<Shape<Dim>::kStages> turn;
   int number = static_cast<int>(blockIdx.x);
   while (number < works) {
-    const Work work = find_work<Dim, Irregular>(a, number);
+    const Work work = find_work<Dim, Listed>(a, number);
     set_out_work(places, work_turn, work);
     // Blocks ask `works` times in all (each once in vain), after which the counter is zero again.
     unsigned next = 0;
     if (threadIdx.x % 32 == 0) next = atomicInc(a.taken, static_cast<unsigned>(works) - 1);
-    copy_tiles(map, a, work, places, 0, turn);
+    copy_tiles<Dim, Listed>(map, a, work, places, 0, turn);
     number = static_cast<int>(gridDim.x + __shfl_sync(0xffffffffU, next, 0));
   }
   set_out_work(places, work_turn, {});
 }
 
-template <int Dim>
+template <int Dim, bool Listed>
 __device__ void copy_values(const CUtensorMap* map, const Arguments& a, const Places<Dim>& places) {
   Turn<2> work_turn;
   Turn<Shape<Dim>::kStages> turn;
   for (Work work = take_work(places, work_turn); work.sequence >= 0; work = take_work(places, work_turn)) {
-    copy_tiles(map, a, work, places, 1, turn);
+    copy_tiles<Dim, Listed>(map, a, work, places, 1, turn);
   }
 }
 

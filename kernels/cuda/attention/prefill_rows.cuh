@@ -1,21 +1,28 @@
 #pragma once
 
 #include "kernels/cuda/attention/prefill_copies.cuh"
+#include "kernels/cuda/attention/prefill_sights.cuh"
 #include "kernels/cuda/primitives/wgmma.h"
 
 /// The rows of a warpgroup: scores, softmax and output in registers.
 namespace sluice::cuda::prefill {
 
-/// Which tokens of a tile vanish from a thread's two rows: none, ...
+/// Of every eight tokens of a tile a thread has two, side by side: this is the first.
+__device__ __forceinline__ int own_token() { return 2 * (static_cast<int>(threadIdx.x) % 4); }
+
+/// Which of its tokens (of the eight, the first or the second) vanish from a thread's two rows: none, ...
 struct SeesAll {
   static constexpr bool kMayHideAll = false;
-  __device__ __forceinline__ bool hides(int /*half*/, int /*eight*/, int /*token*/) const { return false; }
+  __device__ __forceinline__ bool hides(int /*half*/, int /*eight*/, int /*second*/) const { return false; }
 };
-/// ... those from left[half] on, ...
+/// ... those from a limit on, ...
 struct SeesUpTo {
   static constexpr bool kMayHideAll = false;
   int left[2];
-  __device__ __forceinline__ bool hides(int half, int eight, int token) const { return 8 * eight + token >= left[half]; }
+
+  __device__ __forceinline__ SeesUpTo(const int (&limits)[2], int first_token)
+      : left{limits[0] - first_token - own_token(), limits[1] - first_token - own_token()} {}
+  __device__ __forceinline__ bool hides(int half, int eight, int second) const { return 8 * eight + second >= left[half]; }
 };
 /// ... or those whose bits are not set.
 template <int Tokens>
@@ -23,19 +30,15 @@ struct SeesMasked {
   static constexpr bool kMayHideAll = true;
   uint32_t words[2][Tokens / 32];
 
-  /// rows: where the thread's rows have their words; `count` of them.
-  __device__ __forceinline__ SeesMasked(const uint32_t* const (&rows)[2], int count, int tile) {
+  __device__ __forceinline__ SeesMasked(const OwnSights<2>& own, int tile) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
-      for (int i = 0; i < Tokens / 32; ++i) {
-        const int word = tile * (Tokens / 32) + i;
-        words[half][i] = word < count ? __ldg(rows[half] + word) : 0;
-      }
+      for (int i = 0; i < Tokens / 32; ++i) words[half][i] = own.word(half, tile * (Tokens / 32) + i) >> own_token();
     }
   }
-  __device__ __forceinline__ bool hides(int half, int eight, int token) const {
-    return (words[half][eight / 4] >> (eight % 4 * 8 + token) & 1) == 0;
+  __device__ __forceinline__ bool hides(int half, int eight, int second) const {
+    return (words[half][eight / 4] & 1U << (eight % 4 * 8 + second)) == 0;
   }
 };
 
@@ -89,7 +92,7 @@ class Rows {
 #pragma unroll
     for (int i = 0; i < kTokens / 2; ++i) {
       const int half = i / 2 % 2;
-      if (sight.hides(half, i / 4, i % 2 + 2 * (static_cast<int>(threadIdx.x) % 4))) scores_[i] = -INFINITY;
+      if (sight.hides(half, i / 4, i % 2)) scores_[i] = -INFINITY;
       highest[half] = fmaxf(highest[half], scores_[i]);
     }
     float shift[2];

@@ -27,11 +27,26 @@ struct Shape {
   static constexpr int kOutputChannels = Dim < 128 ? Dim : 128;                                // of one product with V
 };
 
+/// One of a list: a tile of tokens of which rows of a tile see some, and of which warpgroups not all rows see all of it.
+struct Entry {
+  int bits;
+
+  __device__ __forceinline__ explicit Entry(int bits) : bits(bits) {}
+  __device__ __forceinline__ Entry(int tile, int partial) : bits(tile << 2 | partial) {}
+  __device__ __forceinline__ int tile() const { return bits >> 2; }
+  __device__ __forceinline__ bool is_partial(int warpgroup) const { return (bits >> warpgroup & 1) != 0; }
+};
+
 /// What rows see where they do not follow each other, or have masks.
 struct Sights {
   const int32_t* slots = nullptr;        // [rows] a row sees the tokens up to this one
   const int32_t* mask_indptr = nullptr;  // [sequences + 1] or those of its mask, as GroupPages has them; null: nobody has one
   const uint32_t* masks = nullptr;
+  const int32_t* lists = nullptr;  // [tiles of rows][list_stride] tiles of tokens that their rows see (prefill_lists.cuh)
+  int list_stride = 0;
+
+  /// How many entries the list of a tile of rows has, and behind that the entries.
+  __device__ __forceinline__ const int32_t* list(int row_tile) const { return lists + int64_t{row_tile} * list_stride; }
 
   /// Where a sequence has its words; null: it has none.
   __device__ __forceinline__ const uint32_t* mask(int sequence) const {
@@ -57,7 +72,7 @@ struct Arguments {
   int group;
   int page;
   float scale;    // of q . k, in base 2
-  Sights sights;  // of kernels for rows that do not follow each other, or have masks
+  Sights sights;  // of rows that do not follow each other, or have masks
 };
 
 /// A piece of work. Pairs (row, head of the group) of a sequence are numbered with the heads side by side.
@@ -66,10 +81,11 @@ struct Work {
   int head = 0;       // of K and V
   int pair = 0;       // the first
   int pairs = 0;
-  int query = 0;   // row of pair 0
-  int seen = 0;    // tokens before the first row's own, where rows follow each other
-  int length = 0;  // tokens that rows of the sequence may see
-  int tiles = 0;   // of tokens that the last pair sees
+  int query = 0;     // row of pair 0
+  int seen = 0;      // tokens before the first row's own, where rows follow each other
+  int length = 0;    // tokens that rows of the sequence may see
+  int tiles = 0;     // of tokens: those up to the last that a pair sees, or those of a list
+  int row_tile = 0;  // number of that tile of rows, all sequences together
 };
 
 /// The works of a sequence, and the sum of those of the lanes up to this one.
@@ -99,18 +115,20 @@ inline __device__ int count_works(const Arguments& a) {
 }
 
 /// Work number `number`, found by a whole warp. Sequences lie end to end; in one, first the heads whose K and V the cache holds
-/// together; in those, the last rows, which see the most tokens, first.
-template <int Dim, bool Irregular>
+/// together; in those, the last rows, which see the most tokens, first. `Listed`: lists say which tiles of tokens it has.
+template <int Dim, bool Listed>
 __device__ Work find_work(const Arguments& a, int number) {
+  int before = 0;  // works of the sequences before
   for (int base = 0; base < a.sequences; base += 32) {
     const LaneWorks lane(a, base);
-    const unsigned after = __ballot_sync(0xffffffffU, number < lane.sum);
+    const unsigned after = __ballot_sync(0xffffffffU, number - before < lane.sum);
     if (after == 0) {
-      number -= __shfl_sync(0xffffffffU, lane.sum, 31);
+      before += __shfl_sync(0xffffffffU, lane.sum, 31);
       continue;
     }
     const int owner = __ffs(static_cast<int>(after)) - 1;
-    number -= __shfl_sync(0xffffffffU, lane.sum - lane.tiles * a.kv_heads, owner);
+    before += __shfl_sync(0xffffffffU, lane.sum - lane.tiles * a.kv_heads, owner);
+    number -= before;
     const int rows = __shfl_sync(0xffffffffU, lane.rows, owner);
     const int tiles = __shfl_sync(0xffffffffU, lane.tiles, owner);
     Work work;
@@ -126,12 +144,12 @@ __device__ Work find_work(const Arguments& a, int number) {
     work.head = section * together + number % heads;
     work.pair = (tiles - 1 - number / heads) * kTileRows;
     work.pairs = min(kTileRows, rows * a.group - work.pair);
-    const int last_row = (work.pair + work.pairs - 1) / a.group;
-    int last = work.seen + last_row;
-    if constexpr (Irregular) {
-      last = a.sights.mask(work.sequence) != nullptr ? work.length - 1 : __ldg(a.sights.slots + work.query + last_row);
+    work.row_tile = (before / a.kv_heads) + work.pair / kTileRows;
+    if constexpr (Listed) {
+      work.tiles = __ldg(a.sights.list(work.row_tile));
+    } else {
+      work.tiles = (work.seen + (work.pair + work.pairs - 1) / a.group) / Shape<Dim>::kTokens + 1;
     }
-    work.tiles = last / Shape<Dim>::kTokens + 1;
     return work;
   }
   return {};

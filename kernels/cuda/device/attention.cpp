@@ -328,6 +328,24 @@ void CudaDevice::report_flow(const Attention& call, const FlowResult& result, co
   }
 }
 
+int CudaDevice::most_seen(int group, int first, int end) const {
+  int most = 0;
+  for (int s = first; s < end; ++s) most = std::max(most, pass_.seen(group, s));
+  return most;
+}
+
+const int32_t* CudaDevice::tile_lists(const PrefillAttention& attention, const PrefillShape& shape, const PrefillTables& tables,
+                                      int group, int first) {
+  tile_lists_.resize(std::max(tile_lists_.size(), static_cast<size_t>(group) + 1));
+  TileLists& mine = tile_lists_[group];
+  const TileLists::Key key{passes_, first, shape.sequences, shape.group, attention.head_dim()};
+  if (mine.key == key) return mine.lists.as<int32_t>();
+  grow(mine.lists, attention.list_bytes(shape));
+  attention.list_tiles(shape, tables, mine.lists.as<int32_t>(), stream_.get());
+  mine.key = key;
+  return mine.lists.as<int32_t>();
+}
+
 void CudaDevice::attend_prefill(const Attention& call, const Matrix& q, const Matrix& out, int first, int last) {
   const CudaPool& pool = pass_.pool();
   const PassBatch& batch = pass_.batch();
@@ -346,14 +364,16 @@ void CudaDevice::attend_prefill(const Attention& call, const Matrix& q, const Ma
                              .group = call.query_heads / pool.kv_heads(),
                              .scale = call.scale,
                              .first_page = pass_.first_page(group, first),
-                             .pages = pages_up_to(end)};
-    const PrefillTables tables{.query_indptr = arrays.query_indptr + first,
-                               .lengths = arrays.seen + first,
-                               .page_indptr = arrays.page_indptr + first,
-                               .page_indices = arrays.page_indices,
-                               .slots = pass_.is_regular(group) ? nullptr : arrays.slots,
-                               .mask_indptr = kept.has_masks() ? arrays.mask_indptr + first : nullptr,
-                               .masks = arrays.masks};
+                             .pages = pages_up_to(end),
+                             .most_tokens = most_seen(group, first, end)};
+    PrefillTables tables{.query_indptr = arrays.query_indptr + first,
+                         .lengths = arrays.seen + first,
+                         .page_indptr = arrays.page_indptr + first,
+                         .page_indices = arrays.page_indices,
+                         .slots = pass_.is_regular(group) ? nullptr : arrays.slots,
+                         .mask_indptr = kept.has_masks() ? arrays.mask_indptr + first : nullptr,
+                         .masks = arrays.masks};
+    if (tables.slots != nullptr) tables.lists = tile_lists(attention, shape, tables, group, first);
     grow(prefill_workspace_, attention.workspace_bytes(shape.pages));
     attention.run(shape, tables, {q.data, q.stride}, {out.data, out.stride}, prefill_workspace_.data(), stream_.get());
   }

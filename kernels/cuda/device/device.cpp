@@ -93,6 +93,7 @@ void CudaDevice::reserve_decode(const DecodeAttention& attention, int group) {
 
 void CudaDevice::begin_pass(const PassBatch& batch, Pool& pool) {
   refreshed_ = {};
+  ++passes_;
   pass_.begin(batch, as_cuda(pool));
 }
 

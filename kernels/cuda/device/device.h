@@ -113,6 +113,11 @@ class CudaDevice final : public Device {
   /// What a sparse row's probe says, from what the GPU holds. Waits for it.
   void report_flow(const Attention& call, const FlowResult& result, const DecodeShape& shape, const Matrix& q, int first);
   void attend_prefill(const Attention& call, const Matrix& q, const Matrix& out, int first, int last);
+  /// The most tokens of a group that rows of a sequence of [first, end) may see.
+  int most_seen(int group, int first, int end) const;
+  /// What PrefillTables::lists says of sequences from `first` on, made once a pass for all layers of a group.
+  const int32_t* tile_lists(const PrefillAttention& attention, const PrefillShape& shape, const PrefillTables& tables, int group,
+                            int first);
   /// What a dense row's probe says: all pages, with all of the mass.
   void report_dense(const Attention& call, int sequence) const;
   void reserve_decode(const DecodeAttention& attention, int group);
@@ -146,9 +151,20 @@ class CudaDevice final : public Device {
   Limits limits_;
   DeviceMemory probe_out_, probe_sums_;
   DeviceMemory prefill_workspace_;
-  DeviceMemory decode_workspace_;  // counters of up to kMostLists lists, then
-                                   // partial results
-  size_t decode_counters_ = 0;     // bytes of the former
+  struct TileLists {
+    struct Key {
+      uint64_t pass = 0;  // none
+      int first = 0, sequences = 0, group = 0, dim = 0;
+      bool operator==(const Key&) const = default;
+    };
+    Key key;
+    DeviceMemory lists;
+  };
+  std::vector<TileLists> tile_lists_;  // by group of the pool
+  uint64_t passes_ = 0;                // that have begun
+  DeviceMemory decode_workspace_;      // counters of up to kMostLists lists, then
+                                       // partial results
+  size_t decode_counters_ = 0;         // bytes of the former
 };
 
 }  // namespace sluice::cuda

@@ -71,26 +71,39 @@ TOPK = [TopK(1, 8192, 2048), TopK(1, 65536, 2048), TopK(1, 131072, 2048), TopK(6
         TopK(128, 2048, 128), TopK(128, 8192, 125), TopK(512, 1024, 64)]
 PREFILL = [Prefill(8192, 64, 1, 128), Prefill(8192, 16, 4, 128), Prefill(8192, 8, 8, 128), Prefill(8192, 8, 8, 64)]
 
-FLEX_HEADS, FLEX_TOKENS = 64, 8192
+PATTERN_HEADS = 64
+# Static patterns, which FlexAttention computes by a mask, and what a token sees beside itself.
+PATTERNS = {"dense causal": "all tokens",
+            "streaming": "the first 32, the last 1024",
+            "sliding": "the last 1024",
+            "block local": "3 blocks of 128",
+            "strided": "the last 512, every 512th",
+            "fixed": "a block of 256, the last of each",
+            "strided block local": "every fourth of a block of 256"}
 
 
 @dataclass(frozen=True)
-class Pattern:
-    """A static pattern, which FlexAttention computes by a mask. Where whole pages say the same of a decode step, Sluice has a list of
-    them."""
-    key: str
-    about: str
-    pages: int | None  # that the last token attends to; 0: all; None: its tokens are not whole pages
+class Patterned:
+    """A whole prompt under a pattern, or the decode step of its last token. Batch 1, 64 heads of 128, bf16."""
+    pattern: str
+    tokens: int
+    what: str  # "prompt" or "step"
+
+    bench = "patterns"
 
     @property
-    def step(self):
-        return None if self.pages is None else Attention(1, FLEX_HEADS, 1, FLEX_TOKENS, self.pages)
+    def key(self):
+        return f"{self.pattern},{self.tokens},{self.what}"
+
+    @property
+    def ours(self):
+        return (f"{self.pattern}, {self.what}",
+                f"batch 1, tokens {self.tokens}, kv_heads {PATTERN_HEADS}, group 1, dim 128, page 16, bf16")
+
+    @property
+    def dense(self):
+        """The prompt without a pattern."""
+        return Prefill(self.tokens, PATTERN_HEADS, 1, 128)
 
 
-PATTERNS = [Pattern("dense causal", "all tokens", 0),
-            Pattern("streaming", "the first 32, the last 1024", 66),
-            Pattern("sliding", "the last 1024", 64),
-            Pattern("block local", "3 blocks of 128", 24),
-            Pattern("strided", "the last 512, every 512th", None),
-            Pattern("fixed", "a block of 256, the last of each", None),
-            Pattern("strided block local", "every fourth of a block of 256", None)]
+PATTERNED = [Patterned(pattern, tokens, what) for tokens in (2048, 8192, 16384) for pattern in PATTERNS for what in ("prompt", "step")]

@@ -23,11 +23,11 @@ from typing import NamedTuple
 
 import build
 import table
-from cases import ATTENTION, PATTERNS, PREFILL, TOPK
+from cases import ATTENTION, PATTERNED, PATTERNS, PREFILL, TOPK
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]  # of a clone, or of a pack
-PARTS = ("attention", "topk", "prefill", "flex")
+PARTS = ("attention", "topk", "prefill", "patterns")
 MOST_IN_USE = 2048  # MiB of the GPU's memory before anything has begun: a driver may keep some
 CARD = "name,driver_version,temperature.gpu,power.draw,clocks.sm,clocks.mem,memory.used,utilization.gpu"
 
@@ -164,7 +164,9 @@ def steps_of(part, sluice, programs, has_torch, seconds):
         return [ours("topk"), *flashinfer, *torch("torch.topk", "torch_topk.py", seconds, *keys(TOPK))]
     if part == "prefill":
         return [ours("prefill"), *torch("SDPA prefill", "torch_sdpa.py", "prefill", seconds, *keys(PREFILL))]
-    return [ours("prefill"), ours("attention"), *torch("FlexAttention", "torch_flex.py", seconds, *keys(PATTERNS))]
+    dense = keys(dict.fromkeys(case.dense for case in PATTERNED))
+    return [ours("patterns"), *torch("FlexAttention", "torch_flex.py", seconds, *PATTERNS),
+            *torch("SDPA prefill", "torch_sdpa.py", "prefill", seconds, *dense)]
 
 
 def call(step, command):
@@ -214,7 +216,7 @@ def take(run, step, turn):
 
 def look_for_gaps(run, parts):
     """What `sluice bench` should have measured correctly, and has not."""
-    cases = {"attention": ATTENTION, "topk": TOPK, "prefill": PREFILL, "flex": [PREFILL[0], *(p.step for p in PATTERNS if p.step)]}
+    cases = {"attention": ATTENTION, "topk": TOPK, "prefill": PREFILL, "patterns": PATTERNED}
     results = table.Results(run.out)
     for case in dict.fromkeys(case for part in parts for case in cases[part]):
         if not results.ours(case):
@@ -241,7 +243,7 @@ def parse():
     parser = argparse.ArgumentParser(description="Measures Sluice's kernels and their peers by turns on one GPU.")
     parser.add_argument("--out", type=pathlib.Path, required=True, metavar="FOLDER", help="of the results")
     parser.add_argument("--parts", default="attention,topk,prefill", help=f"of {','.join(PARTS)}; all but the last by default")
-    parser.add_argument("--rounds", type=int, default=2, help="times that each side is measured (2); flex only once")
+    parser.add_argument("--rounds", type=int, default=2, help="times that each side is measured (2); patterns only once")
     parser.add_argument("--seconds", default="0.3", help="of replays for each case (0.3)")
     parser.add_argument("--sluice", metavar="PROGRAM", help="instead of the pack's or the clone's")
     parser.add_argument("--programs", type=pathlib.Path, metavar="FOLDER", help="of FlashInfer's programs, built by build.py")
@@ -260,7 +262,7 @@ def main():
     run = begin(arguments)
     programs = find_programs(run, arguments)
     for turn in range(arguments.rounds):
-        parts = [part for part in arguments.parts if part != "flex" or turn == 0]
+        parts = [part for part in arguments.parts if part != "patterns" or turn == 0]
         for part in parts:
             steps = steps_of(part, sluice, programs, run.about["torch"], arguments.seconds)
             for step in steps if turn % 2 == 0 else reversed(steps):

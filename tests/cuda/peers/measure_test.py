@@ -8,7 +8,7 @@ import sys
 import tempfile
 import unittest
 
-from cases import ATTENTION, PATTERNS, TOPK
+from cases import ATTENTION, PATTERNED, TOPK
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -38,8 +38,7 @@ class MeasureTest(unittest.TestCase):
         (self.folder / "programs").mkdir()
         (self.folder / "programs" / "build.json").write_text('{"flashinfer": "1.2.3"}')
         self.program("sluice", SLUICE)
-        steps = [pattern.step for pattern in PATTERNS if pattern.step]
-        self.rows([(case, 10.0, True) for case in (*ATTENTION, *TOPK, *steps)])
+        self.rows([(case, 10.0, True) for case in (*ATTENTION, *TOPK, *PATTERNED)])
 
     def program(self, name, text, **values):
         path = self.folder / name
@@ -116,6 +115,11 @@ class MeasureTest(unittest.TestCase):
         said = self.measure("--parts", "topk", "--flashinfer", str(self.folder))
         self.assertIn("has no include/flashinfer", said)
         self.assertIn("| 1 | 65536 | 2048 | 10.0 | – | – |", self.table())
+
+    def test_patterns_have_a_line_for_each_length(self):
+        self.measure_programs("--parts", "patterns")
+        for tokens in (2048, 8192, 16384):
+            self.assertIn(f"| {tokens} | strided | the last 512, every 512th | 10.0 | – | – | 10.0 | – |", self.table())
 
     def test_an_unknown_part_is_refused(self):
         self.assertIn("no part is called tokp", self.measure("--parts", "tokp"))

@@ -10,7 +10,7 @@ import pathlib
 import statistics
 import sys
 
-from cases import ATTENTION, PATTERNS, PREFILL, TOPK
+from cases import ATTENTION, PATTERNED, PATTERNS, PREFILL, TOPK
 
 MOST_ERROR = 2e-2  # of a row that counts: bf16 leaves less than half of it
 
@@ -88,23 +88,23 @@ def prefill(results):
                    lambda c: [str(c.tokens), f"{c.kv_heads} ({c.group})", str(c.dim)])
 
 
-def flex(results):
-    """Sluice's prefill is dense whatever the pattern; its step attends to the pages of the pattern."""
-    whole = results.ours(PREFILL[0])
+def patterns(results):
+    """SDPA's time is that of the prompt without a pattern."""
     lines = []
-    for pattern in PATTERNS:
-        step = results.ours(pattern.step) if pattern.step else []
-        theirs = [results.peer("FlexAttention", f"flex {what}", pattern.key) for what in ("prefill", "step")]
-        if any(theirs):
-            lines.append([pattern.key, pattern.about, time_cell(whole), peer_cell(theirs[0], whole), time_cell(step),
-                          peer_cell(theirs[1], step)])
-    heads = ["pattern", "a token sees", "Sluice, dense prefill", "FlexAttention prefill", "Sluice, step", "FlexAttention step"]
-    return f"### Static patterns, 8192 tokens, 64 heads of 128, bf16, µs\n\n{table(heads, lines)}\n" if lines else ""
+    for prompt, step in zip(PATTERNED[::2], PATTERNED[1::2]):
+        whole, one = results.ours(prompt), results.ours(step)
+        theirs = [results.peer("FlexAttention", "patterns", case.key) for case in (prompt, step)]
+        dense = results.peer("SDPA", "prefill", prompt.dense.key)
+        if whole or one or any(theirs):
+            lines.append([str(prompt.tokens), prompt.pattern, PATTERNS[prompt.pattern], time_cell(whole), peer_cell(theirs[0], whole),
+                          peer_cell(dense, whole), time_cell(one), peer_cell(theirs[1], one)])
+    heads = ["tokens", "pattern", "a token sees", "Sluice, prompt", "FlexAttention", "dense SDPA", "Sluice, step", "FlexAttention"]
+    return f"### Static patterns, batch 1, 64 heads of 128, bf16, µs\n\n{table(heads, lines)}\n" if lines else ""
 
 
 def spread(results):
     """The largest difference between rounds of what is in the tables, of its median."""
-    series = [results.ours(case) for case in (*ATTENTION, *TOPK, *PREFILL)]
+    series = [results.ours(case) for case in (*ATTENTION, *TOPK, *PREFILL, *PATTERNED)]
     for row in results.rows:
         series.append(results.peer(row["peer"], row["bench"], row["case"]))
     return max(((max(times) - min(times)) / statistics.median(times) for times in series if len(times) > 1), default=0)
@@ -129,7 +129,7 @@ def heading(results):
 
 def text_of(folder):
     results = Results(folder)
-    return heading(results) + "".join(part(results) for part in (attention, topk, prefill, flex))
+    return heading(results) + "".join(part(results) for part in (attention, topk, prefill, patterns) if part.__name__ in results.run["parts"])
 
 
 if __name__ == "__main__":

@@ -2,14 +2,14 @@
 Batch 1, 64 heads of 128, bf16: torch_flex.py SECONDS PATTERN...
 
 Compilation takes long, so patterns compile side by side, each in a process of its own. These are timed one at a time: a process says
-"ready", and waits for a line.
+"ready", and waits for a line. It keeps what it needs for the longest prompt, of which shorter ones are the beginning.
 """
 
 import os
 import subprocess
 import sys
 
-from cases import FLEX_HEADS, FLEX_TOKENS
+from cases import PATTERN_HEADS, PATTERNED
 
 DIM = 128
 # Whether a query sees a key, by their positions; causal besides. What the numbers mean is in cases.py.
@@ -24,53 +24,77 @@ PATTERNS = {
 }
 
 
-def work(seconds, name):
-    import torch
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+class Length:
+    """A pattern at one length, compiled."""
 
-    from torch_timing import attend, copies_of, error_of, measure
-
-    torch.set_grad_enabled(False)
-    pattern = PATTERNS[name]
-    tokens, last = FLEX_TOKENS, FLEX_TOKENS - 1
-    flex = torch.compile(flex_attention, dynamic=False)
-
-    def draw(rows):
-        return torch.randn(1, FLEX_HEADS, rows, DIM, device="cuda", dtype=torch.bfloat16)
-
-    def judge(out, q, at):
-        """Of the first head and the last, the rows at some positions."""
-        seen = (torch.arange(tokens, device="cuda")[None] <= at[:, None]) & pattern(at[:, None], torch.arange(tokens, device="cuda")[None])
-        return max(error_of(out[0, head], attend(q[0, head], k[0, head], v[0, head], seen)) for head in (0, FLEX_HEADS - 1))
-
-    whole = create_block_mask(lambda b, h, q, k: (k <= q) & pattern(q, k), None, None, tokens, tokens, device="cuda")
-    one = create_block_mask(lambda b, h, q, k: pattern(q + last, k), None, None, 1, tokens, device="cuda")
-    q, k, v, q_last = draw(tokens), draw(tokens), draw(tokens), draw(1)
-    at = torch.tensor([0, 1, tokens // 3, tokens // 2 + 7, last], device="cuda")
-    at_last = torch.tensor([last], device="cuda")
     variants = {"": {}, "TMA": {"USE_TMA": True}}
 
-    def prefill(variant):
-        return flex(q, k, v, block_mask=whole, kernel_options=variants[variant])
+    def __init__(self, name, tokens, flex, tensors):
+        import torch
+        from torch.nn.attention.flex_attention import create_block_mask
 
-    for call in (*(lambda variant=variant: prefill(variant) for variant in variants), lambda: flex(q_last, k, v, block_mask=one)):
-        try:
-            call()
-        except Exception as problem:  # is met again by `measure`, which reports it
-            print(f"{name}: {problem}"[:2000], file=sys.stderr, flush=True)
+        self.name, self.tokens, self.flex, self.pattern = name, tokens, flex, PATTERNS[name]
+        self.q, self.k, self.v = (tensor[:, :, :tokens].contiguous() for tensor in tensors)
+        self.q_last = self.q[:, :, -1:].contiguous()
+        last = tokens - 1
+        self.whole = create_block_mask(lambda b, h, q, k: (k <= q) & self.pattern(q, k), None, None, tokens, tokens, device="cuda")
+        self.one = create_block_mask(lambda b, h, q, k: self.pattern(q + last, k), None, None, 1, tokens, device="cuda")
+        self.at = torch.tensor([0, 1, tokens // 3, tokens // 2 + 7, last], device="cuda")
+        for call in (*(lambda variant=variant: self.prefill(variant) for variant in self.variants), self.step):
+            try:
+                call()
+            except Exception as problem:  # is met again by `measure`, which reports it
+                print(f"{name}: {problem}"[:2000], file=sys.stderr, flush=True)
+
+    def prefill(self, variant):
+        return self.flex(self.q, self.k, self.v, block_mask=self.whole, kernel_options=self.variants[variant])
+
+    def step(self, k=None, v=None):
+        return self.flex(self.q_last, self.k if k is None else k, self.v if v is None else v, block_mask=self.one)
+
+    def judge(self, out, q, at):
+        """Of the first head and the last, the rows at some positions."""
+        import torch
+
+        from torch_timing import attend, error_of
+
+        keys = torch.arange(self.tokens, device="cuda")[None]
+        seen = (keys <= at[:, None]) & self.pattern(at[:, None], keys)
+        return max(error_of(out[0, head], attend(q[0, head], self.k[0, head], self.v[0, head], seen))
+                   for head in (0, PATTERN_HEADS - 1))
+
+    def measure(self, seconds):
+        import torch
+
+        from torch_timing import copies_of, measure
+
+        for variant in self.variants:
+            measure(lambda _: self.prefill(variant), lambda: self.judge(self.prefill(variant)[:, :, self.at], self.q[:, :, self.at], self.at),
+                    seconds, peer="FlexAttention", bench="patterns", case=f"{self.name},{self.tokens},prompt", variant=variant)
+        seen = int(self.pattern(torch.tensor(self.tokens - 1), torch.arange(self.tokens)).sum())
+        copies = copies_of(2 * 2 * PATTERN_HEADS * seen * DIM)
+        kv = [(self.k, self.v)] + [(torch.randn_like(self.k), torch.randn_like(self.v)) for _ in range(copies - 1)]
+        measure(lambda number: self.step(*kv[number % len(kv)]), lambda: self.judge(self.step(), self.q_last, self.at[-1:]),
+                seconds, peer="FlexAttention", bench="patterns", case=f"{self.name},{self.tokens},step", variant="")
+
+
+def work(seconds, name):
+    import torch
+    from torch.nn.attention.flex_attention import flex_attention
+
+    torch.set_grad_enabled(False)
+    torch._dynamo.config.recompile_limit = 64  # lengths and variants are more than the default allows
+    flex = torch.compile(flex_attention, dynamic=False)
+    lengths = sorted({case.tokens for case in PATTERNED})
+    tensors = [torch.randn(1, PATTERN_HEADS, lengths[-1], DIM, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
+    ready = [Length(name, tokens, flex, tensors) for tokens in lengths]
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     print("ready", flush=True)
     sys.stdin.readline()
-
-    for variant in variants:
-        measure(lambda _: prefill(variant), lambda: judge(prefill(variant)[:, :, at], q[:, :, at], at), seconds,
-                peer="FlexAttention", bench="flex prefill", case=name, variant=variant)
-    seen = int(pattern(torch.tensor(last), torch.arange(tokens)).sum())
-    kv = [(k, v)] + [(draw(tokens), draw(tokens)) for _ in range(copies_of(2 * 2 * FLEX_HEADS * seen * DIM) - 1)]
-    measure(lambda number: flex(q_last, *kv[number % len(kv)], block_mask=one),
-            lambda: judge(flex(q_last, k, v, block_mask=one), q_last, at_last), seconds,
-            peer="FlexAttention", bench="flex step", case=name, variant="")
+    for length in ready:
+        length.measure(seconds)
+        torch.cuda.empty_cache()
 
 
 def main(seconds, names):

@@ -1,0 +1,70 @@
+#pragma once
+
+#include "kernels/cuda/attention/prefill_sights.cuh"
+
+/// Which tiles of tokens the rows of a tile see, so that others are neither read nor multiplied, and which of them need a mask.
+namespace sluice::cuda::prefill {
+
+inline constexpr int kListThreads = 256;
+inline constexpr int kListedAtOnce = 1024;  // tiles of tokens
+
+/// The bits of a tile's entry, for a whole warp whose lanes hold four rows each, two of either warpgroup; -1: nobody sees any of
+/// it.
+template <int Tokens>
+__device__ __forceinline__ int partial_bits(const OwnSights<4>& own, int tile) {
+  int bits = 0;
+  bool seen = false;
+  for (int warpgroup = 0; warpgroup < 2; ++warpgroup) {
+    uint32_t any = 0;
+    uint32_t all = ~0U;
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int i = 0; i < Tokens / 32; ++i) {
+        const uint32_t word = own.word(2 * warpgroup + half, tile * (Tokens / 32) + i);
+        any |= word;
+        all &= word;
+      }
+    }
+    seen |= __any_sync(0xffffffffU, any != 0) != 0;
+    bits |= __all_sync(0xffffffffU, all == ~0U) != 0 ? 0 : 1 << warpgroup;
+  }
+  return seen ? bits : -1;
+}
+
+/// A block lists the tiles of one tile of rows, in order. Rows that see nothing get the first tile, masked. `a.kv_heads` is 1,
+/// since all heads see the same.
+template <int Dim>
+__global__ void __launch_bounds__(kListThreads) list_kernel(const Arguments a, int32_t* lists) {
+  constexpr int kTokens = Shape<Dim>::kTokens;
+  __shared__ int8_t found[kListedAtOnce];
+  const int number = static_cast<int>(blockIdx.x);
+  if (number >= count_works(a)) return;
+  const Work work = find_work<Dim, false>(a, number);
+  const int lane = threadIdx.x % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  OwnSights<4> own;
+  for (int i = 0; i < 4; ++i) own.take(a, work, i, lane + 32 * i);
+  int32_t* const list = lists + int64_t{work.row_tile} * a.sights.list_stride;
+  const int tiles = (work.length + kTokens - 1) / kTokens;
+  int count = 0;  // of the first warp
+  for (int begin = 0; begin < tiles; begin += kListedAtOnce) {
+    const int end = min(tiles, begin + kListedAtOnce);
+    for (int tile = begin + warp; tile < end; tile += kListThreads / 32) {
+      const int bits = partial_bits<kTokens>(own, tile);
+      if (lane == 0) found[tile - begin] = static_cast<int8_t>(bits);
+    }
+    __syncthreads();
+    for (int tile = begin + lane; warp == 0 && tile - lane < end; tile += 32) {
+      const int bits = tile < end ? found[tile - begin] : -1;
+      const unsigned seen = __ballot_sync(0xffffffffU, bits >= 0);
+      if (bits >= 0) list[1 + count + __popc(seen & ((1U << lane) - 1))] = Entry(tile, bits).bits;
+      count += __popc(seen);
+    }
+    __syncthreads();
+  }
+  if (threadIdx.x != 0) return;
+  if (count == 0) list[1] = Entry(0, 3).bits;
+  list[0] = max(count, 1);
+}
+
+}  // namespace sluice::cuda::prefill
