@@ -185,6 +185,12 @@ class Cascade {
   void run_task(const SuiteStage& stage, const SuiteTask& task) {
     const bool only_times = this->only_times();
     for (Entrant& entrant : entrants_) entrant.timed_parts.clear();  // of a task that came to no end
+    if (const TaskResult* const shorter = failed_shorter(task)) {
+      report_.notes.push_back(fmt::format("{}: not asked, since dense attention answers {:.0f}% at {} tokens", title_of(task),
+                                          100 * shorter->accuracy, shorter->tokens));
+      return progress_.shrink(prefill_work(task) + static_cast<double>(entrants_.size() + 1) * decode_work(task) +
+                              static_cast<double>(timed()) * speed_work(suite_, task));
+    }
     Scores dense;
     std::vector<Scores> flows(entrants_.size());
     DocumentBatches batches(task, *context_, seed_, runner_.batch_size(task.tokens));
@@ -209,6 +215,14 @@ class Cascade {
     }
     progress_.advance(prefill_work(task) + static_cast<double>(alive() + 1) * decode_work(task));
     progress_.shrink(static_cast<double>(entrants_.size() - alive()) * decode_work(task));
+  }
+
+  /// Where dense attention has answered too little of the same task at fewer tokens: more would only cost time.
+  const TaskResult* failed_shorter(const SuiteTask& task) const {
+    const auto found = std::find_if(report_.dense.begin(), report_.dense.end(), [&](const TaskResult& result) {
+      return result.task == task.task && result.tokens < task.tokens && !result.counted;
+    });
+    return found == report_.dense.end() ? nullptr : &*found;
   }
 
   void answer(const SuiteStage& stage, const SuiteTask& task, const std::vector<JobDocument>& documents, Scores& dense,

@@ -56,8 +56,8 @@ struct Suite {
   bool leaves_out_long = false;
   /// Of the mini model only tasks are asked that tell flows apart there; the others are left out, not refused (leave_to_mini).
   bool leaves_to_mini = false;
-  /// Tasks of which dense attention answers less are left out of means: they tell flows apart by luck alone. Problem sets are
-  /// not.
+  /// Tasks of which dense attention answers less are left out of means, as they tell flows apart by luck alone, and are not asked
+  /// at more tokens. Problem sets always count.
   double least_dense = 0;
   /// So many times fewer samples where the device is no GPU, unless a number was asked for.
   int fewer_on_cpu = 1;

@@ -235,6 +235,10 @@ class Scheduler {
   /// Tells the pass where its last rows, those of `sequence` from `first` on, go in a group, and what they see.
   void place_rows(Sequence& sequence, int group, int first, int rows);
   void place_in_slots(KeptPages& kept, int group, const SlotMap& slots, int first, int rows);
+  /// Of `in_slots_`.
+  void find_stretches();
+  /// Which slots the row at `position` sees.
+  void mask_slots(const Pattern& pattern, int position, std::span<uint32_t> mask);
   /// Adds chunks of prompts to the pass until it is full.
   void append_prompts();
   /// Rows that the pass may have, in which decode steps stand already; `wishes_` says whose prompts are to follow.
@@ -277,6 +281,14 @@ class Scheduler {
   std::vector<uint32_t> seen_;      // bits of the positions that a row sees
   std::vector<int32_t> row_slots_;  // of the rows of an entry
   std::vector<int32_t> in_slots_;   // the token in each slot during a pass, -1: none
+  /// Slots side by side whose tokens are so, too.
+  struct SlotStretch {
+    int slot = 0;
+    int token = 0;
+    int count = 0;
+    bool follows(int next_slot, int next_token) const { return slot + count == next_slot && token + count == next_token; }
+  };
+  std::vector<SlotStretch> stretches_;
   uint64_t planned_ = 0;            // passes
   uint64_t preemptions_ = 0;
 };

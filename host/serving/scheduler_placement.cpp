@@ -96,6 +96,7 @@ void Scheduler::place_rows(Sequence& sequence, int group, int first, int rows) {
     const std::span<uint32_t> masks = pass_.batch.keep_slots(group, kept.pages, length, row_slots_);
     const auto words = static_cast<size_t>((length + 31) / 32);
     for (int r = 0; r < rows; ++r) seen->row(first + r, length, masks.subspan(static_cast<size_t>(r) * words, words));
+    if (rows == 1) pass_.batch.drop_unseen_pages(group);
     return;
   }
   const int window = seen_window(group);
@@ -104,6 +105,38 @@ void Scheduler::place_rows(Sequence& sequence, int group, int first, int rows) {
   const int unseen = std::max(0, (first - window + 1) / cache_.page() - kept.first);
   pass_.batch.keep_window(group, std::span<const int32_t>(kept.pages).subspan(static_cast<size_t>(unseen)),
                           (kept.first + unseen) * cache_.page(), window);
+}
+
+void Scheduler::find_stretches() {
+  stretches_.clear();
+  for (int slot = 0; slot < static_cast<int>(in_slots_.size()); ++slot) {
+    const int token = in_slots_[static_cast<size_t>(slot)];
+    if (token < 0) continue;
+    if (!stretches_.empty() && stretches_.back().follows(slot, token)) {
+      ++stretches_.back().count;
+    } else {
+      stretches_.push_back({slot, token, 1});
+    }
+  }
+}
+
+void Scheduler::mask_slots(const Pattern& pattern, int position, std::span<uint32_t> mask) {
+  constexpr size_t kFew = 16;
+  if (stretches_.size() <= kFew) {
+    for (const SlotStretch& stretch : stretches_) {
+      seen_.resize(static_cast<size_t>(stretch.count + 31) / 32);
+      pattern.row(position, stretch.token, stretch.token + stretch.count, seen_);
+      add_bits(mask, stretch.slot, seen_, stretch.count);
+    }
+    return;
+  }
+  seen_.resize(static_cast<size_t>(position) / 32 + 1);
+  pattern.row(position, position + 1, seen_);
+  for (const SlotStretch& stretch : stretches_) {
+    for (int i = 0; i < stretch.count && stretch.token + i <= position; ++i) {
+      if (has_bit(seen_, stretch.token + i)) set_bit(mask, stretch.slot + i);
+    }
+  }
 }
 
 void Scheduler::place_in_slots(KeptPages& kept, int group, const SlotMap& slots, int first, int rows) {
@@ -124,21 +157,19 @@ void Scheduler::place_in_slots(KeptPages& kept, int group, const SlotMap& slots,
   std::iota(in_slots_.end() - spare, in_slots_.end(), end - spare);
   const std::span<uint32_t> masks = pass_.batch.keep_slots(group, kept.pages, length, row_slots_);
   const auto words = static_cast<size_t>((length + 31) / 32);
-  const Pattern& seen = *pattern(group);
-  bool sees_all = row_slots_.back() == length - 1;
+  find_stretches();
+  bool sees_all = true;
   for (int r = 0; r < rows; ++r) {
-    const int position = first + r;
-    seen_.resize(static_cast<size_t>(position) / 32 + 1);
-    seen.row(position, position + 1, seen_);
     const std::span<uint32_t> mask = masks.subspan(static_cast<size_t>(r) * words, words);
-    for (int slot = 0; slot < length; ++slot) {
-      const int token = in_slots_[static_cast<size_t>(slot)];
-      const bool is_seen = token >= 0 && token <= position && has_bit(seen_, token);
-      if (is_seen) set_bit(mask, slot);
-      sees_all = sees_all && is_seen == (slot <= row_slots_[static_cast<size_t>(r)]);
-    }
+    mask_slots(*pattern(group), first + r, mask);
+    sees_all = sees_all && are_first_bits(mask, row_slots_[static_cast<size_t>(r)] + 1);
   }
-  if (sees_all) pass_.batch.drop_masks(group);
+  sees_all = sees_all && row_slots_.back() == length - 1;
+  if (sees_all) {
+    pass_.batch.drop_masks(group);
+  } else if (rows == 1) {
+    pass_.batch.drop_unseen_pages(group);
+  }
 
   std::vector<TokenMove>& moves = pass_.moves[static_cast<size_t>(group)];
   for (int i = 0; i < spare; ++i) {

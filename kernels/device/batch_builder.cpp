@@ -130,6 +130,40 @@ void BatchBuilder::drop_masks(int group) {
   kept.mask_indptr.back() = static_cast<int32_t>(kept.masks.size());
 }
 
+void BatchBuilder::drop_unseen_pages(int group) {
+  Group& kept = groups_[static_cast<size_t>(group)];
+  const auto first_word = static_cast<size_t>(kept.mask_indptr[kept.mask_indptr.size() - 2]);
+  const auto first_page = static_cast<size_t>(kept.page_indptr[kept.page_indptr.size() - 2]);
+  const int pages = static_cast<int>(kept.page_indices.size() - first_page);
+  const int own_page = kept.slots.back() / kept.page;
+  const int length = kept.lengths.back();
+  int left = 0;  // pages that stay, so far
+  int used = 0;  // slots in them
+  const std::span<uint32_t> mask = std::span(kept.masks).subspan(first_word);
+  for (int page = 0; page < pages; ++page) {
+    const int end = std::min(length, (page + 1) * kept.page);
+    bool seen = page == own_page;
+    for (int slot = page * kept.page; slot < end; ++slot) {
+      if (!has_bit(mask, slot)) continue;
+      seen = true;
+      clear_bit(mask, slot);
+      set_bit(mask, left * kept.page + slot % kept.page);
+    }
+    if (!seen) continue;
+    if (page == own_page) kept.slots.back() = left * kept.page + kept.slots.back() % kept.page;
+    kept.page_indices[first_page + static_cast<size_t>(left)] = kept.page_indices[first_page + static_cast<size_t>(page)];
+    used = left * kept.page + end - page * kept.page;
+    ++left;
+  }
+  kept.page_indices.resize(first_page + static_cast<size_t>(left));
+  kept.page_indptr.back() = static_cast<int32_t>(kept.page_indices.size());
+  kept.lengths.back() = used;
+  kept.masks.resize(first_word + static_cast<size_t>((used + 31) / 32));
+  kept.mask_indptr.back() = static_cast<int32_t>(kept.masks.size());
+  const bool sees_all = kept.slots.back() == used - 1 && are_first_bits(std::span(kept.masks).subspan(first_word), used);
+  if (sees_all) drop_masks(group);
+}
+
 PassBatch BatchBuilder::batch() const {
   size_t used = 0;
   for (size_t g = 0; g < groups_.size(); ++g) {

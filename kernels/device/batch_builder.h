@@ -47,6 +47,9 @@ class BatchBuilder {
   std::span<uint32_t> keep_slots(int group, std::span<const int32_t> pages, int length, std::span<const int32_t> slots);
   /// Forgets these words: the rows see the slots up to their own.
   void drop_masks(int group);
+  /// Takes out the pages of which the sequence added last sees nothing, so that its slots are counted anew. It has one row, whose
+  /// own slot stays.
+  void drop_unseen_pages(int group);
   /// Both.
   void add(const Sequence& sequence, std::span<const int32_t> pages, int length = 0) {
     add(sequence);

@@ -22,10 +22,35 @@ inline void set_bits(std::span<uint32_t> words, int64_t first, int64_t end) {
   words[to] |= rest;
 }
 
+/// Sets from bit `at` on those of the first `count` bits of `from` that are set; the bits behind them are 0.
+inline void add_bits(std::span<uint32_t> to, int64_t at, std::span<const uint32_t> from, int64_t count) {
+  const auto shift = static_cast<unsigned>(at % 32);
+  for (int64_t w = 0; 32 * w < count; ++w) {
+    const uint64_t bits = static_cast<uint64_t>(from[static_cast<size_t>(w)]) << shift;
+    const auto place = static_cast<size_t>(at / 32 + w);
+    to[place] |= static_cast<uint32_t>(bits);
+    if (bits >> 32 != 0) to[place + 1] |= static_cast<uint32_t>(bits >> 32);
+  }
+}
+
+/// Whether the first `count` bits are set, and no other.
+inline bool are_first_bits(std::span<const uint32_t> words, int64_t count) {
+  for (size_t w = 0; w < words.size(); ++w) {
+    const int64_t left = count - 32 * static_cast<int64_t>(w);
+    const uint32_t wanted = left >= 32 ? ~uint32_t{0} : left <= 0 ? 0 : (uint32_t{1} << left) - 1;
+    if (words[w] != wanted) return false;
+  }
+  return true;
+}
+
 inline bool has_bit(std::span<const uint32_t> words, int64_t bit) {
   return (words[static_cast<size_t>(bit / 32)] >> (bit % 32) & 1U) != 0;
 }
 
 inline void set_bit(std::span<uint32_t> words, int64_t bit) { words[static_cast<size_t>(bit / 32)] |= uint32_t{1} << (bit % 32); }
+
+inline void clear_bit(std::span<uint32_t> words, int64_t bit) {
+  words[static_cast<size_t>(bit / 32)] &= ~(uint32_t{1} << (bit % 32));
+}
 
 }  // namespace sluice

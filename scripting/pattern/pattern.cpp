@@ -70,25 +70,34 @@ bool is_on(int64_t at, int first, int size, int stride, int offset) {
 
 bool row_in(const PatternRect& rect, int64_t i) { return is_on(i, rect.row, rect.rows, rect.row_stride, rect.row_offset); }
 
-/// Sets bits first, first + stride, ... below `end`.
-void set_strided_bits(Words words, int64_t first, int64_t end, int64_t stride) {
-  if (stride == 1) return set_bits(words, first, end);
-  for (int64_t bit = first; bit < end; bit += stride) set_bit(words, bit);
+/// Keys [begin, end) of a row; bit j - begin stands for key j.
+struct KeyRange {
+  int64_t begin;
+  int64_t end;
+
+  int64_t size() const { return end - begin; }
+};
+
+/// Sets the bits of first, first + stride, ... below `end`, as far as they are in the range.
+void set_strided_bits(Words words, const KeyRange& keys, int64_t first, int64_t end, int64_t stride) {
+  end = std::min(end, keys.end);
+  if (first < keys.begin) first += (keys.begin - first + stride - 1) / stride * stride;
+  if (stride == 1) return set_bits(words, first - keys.begin, end - keys.begin);
+  for (int64_t key = first; key < end; key += stride) set_bit(words, key - keys.begin);
 }
 
 /// Columns of a rectangle that begins at `first`, whichever its row is.
-void set_columns(Words words, const PatternRect& rect, int64_t first, int64_t tokens) {
-  const int64_t end = rect.columns == kUnbounded ? tokens : std::min(tokens, first + rect.columns);
-  set_strided_bits(words, first + rect.column_offset, end, rect.column_stride);
+void set_columns(Words words, const KeyRange& keys, const PatternRect& rect, int64_t first) {
+  const int64_t end = rect.columns == kUnbounded ? keys.end : first + rect.columns;
+  set_strided_bits(words, keys, first + rect.column_offset, end, rect.column_stride);
 }
 
-void set_band(Words words, const PatternDiag& diag, int64_t i, int64_t tokens) {
+void set_band(Words words, const KeyRange& keys, const PatternDiag& diag, int64_t i) {
   // j = i - offset - k * stride for k = 0, 1, ... below size / stride.
-  int64_t last = i - diag.offset;
-  int64_t least = diag.size == kUnbounded ? 0 : std::max<int64_t>(0, last - diag.size + 1);
-  if (last >= tokens) last -= (last - tokens + diag.stride) / diag.stride * diag.stride;
+  const int64_t last = i - diag.offset;
+  const int64_t least = diag.size == kUnbounded ? 0 : std::max<int64_t>(0, last - diag.size + 1);
   if (last < least) return;
-  set_strided_bits(words, last - (last - least) / diag.stride * diag.stride, last + 1, diag.stride);
+  set_strided_bits(words, keys, last - (last - least) / diag.stride * diag.stride, last + 1, diag.stride);
 }
 
 size_t words_for(int64_t tokens) { return static_cast<size_t>((tokens + 31) / 32); }
@@ -210,36 +219,43 @@ bool Pattern::holds(int node, int64_t i, int64_t j) const {
   throw InternalError("a pattern with a part of an unknown kind");
 }
 
-void Pattern::fill(int node, int64_t i, int64_t tokens, Words words) const {
+void Pattern::add(int node, int64_t i, int64_t begin, int64_t end, Words words) const {
   const Node& own = at(node);
-  const size_t count = words_for(tokens);
+  const KeyRange keys{begin, end};
+  const size_t count = words_for(keys.size());
   switch (own.kind) {
     case Kind::kRect:
-      if (row_in(own.rect, i)) set_columns(words, own.rect, own.rect.column, tokens);
+      if (row_in(own.rect, i)) set_columns(words, keys, own.rect, own.rect.column);
       return;
     case Kind::kDiag:
-      return set_band(words, own.diag, i, tokens);
+      return set_band(words, keys, own.diag, i);
     case Kind::kOr:
+      add(own.left, i, begin, end, words);
+      return add(own.right, i, begin, end, words);
     case Kind::kAnd: {
-      fill(own.left, i, tokens, words);
+      std::vector<uint32_t> left(count);
       std::vector<uint32_t> right(count);
-      fill(own.right, i, tokens, right);
-      for (size_t w = 0; w < count; ++w) words[w] = own.kind == Kind::kOr ? words[w] | right[w] : words[w] & right[w];
+      add(own.left, i, begin, end, left);
+      add(own.right, i, begin, end, right);
+      for (size_t w = 0; w < count; ++w) words[w] |= left[w] & right[w];
       return;
     }
-    case Kind::kNot:
-      fill(own.left, i, tokens, words);
-      for (size_t w = 0; w < count; ++w) words[w] = ~words[w];
-      if (tokens % 32 != 0) words[count - 1] &= ~uint32_t{0} >> (32 - tokens % 32);
+    case Kind::kNot: {
+      std::vector<uint32_t> inner(count);
+      add(own.left, i, begin, end, inner);
+      for (size_t w = 0; w < count; ++w) inner[w] = ~inner[w];
+      if (keys.size() % 32 != 0) inner[count - 1] &= ~uint32_t{0} >> (32 - keys.size() % 32);
+      for (size_t w = 0; w < count; ++w) words[w] |= inner[w];
       return;
+    }
     case Kind::kSpread: {
       const PatternRect& block = at(own.left).rect;
       if (!row_in(block, i % block.rows)) return;
-      const int64_t blocks = (tokens + block.columns - 1) / block.columns;
-      std::vector<uint32_t> inner(words_for(blocks));
-      fill(own.right, i / block.rows, blocks, inner);
-      for (int64_t b = 0; b < blocks; ++b) {
-        if (has_bit(inner, b)) set_columns(words, block, b * block.columns, tokens);
+      const KeyRange blocks{begin / block.columns, (end + block.columns - 1) / block.columns};
+      std::vector<uint32_t> inner(words_for(blocks.size()));
+      add(own.right, i / block.rows, blocks.begin, blocks.end, inner);
+      for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+        if (has_bit(inner, b - blocks.begin)) set_columns(words, keys, block, b * block.columns);
       }
       return;
     }
@@ -273,10 +289,10 @@ int64_t Pattern::cost(int node, int64_t tokens) const {
   throw InternalError("a pattern with a part of an unknown kind");
 }
 
-void Pattern::row(int64_t i, int64_t tokens, Words words) const {
+void Pattern::row(int64_t i, int64_t begin, int64_t end, Words words) const {
   std::fill(words.begin(), words.end(), 0);
-  const int64_t seen = std::min(tokens, i + 1);
-  if (seen > 0) fill(root(), i, seen, words);
+  const int64_t seen = std::min(end, i + 1);
+  if (seen > begin) add(root(), i, begin, seen, words);
 }
 
 }  // namespace sluice

@@ -112,9 +112,11 @@ class Pattern {
 
   /// Whether the query at `i` sees the key at `j`. Both are 0 at least.
   bool sees(int64_t i, int64_t j) const { return j <= i && holds(root(), i, j); }
-  /// Sets bit j of `words` (from the lowest of the first on) if the query at `i` sees the key at j < `tokens`, and clears it
-  /// otherwise, as those beyond. There are (tokens + 31) / 32 words at least.
-  void row(int64_t i, int64_t tokens, std::span<uint32_t> words) const;
+  /// Sets bit j - begin of `words` (from the lowest of the first on) if the query at `i` sees the key at j, begin <= j < end, and
+  /// clears it otherwise, as those beyond. There are words for end - begin bits at least.
+  void row(int64_t i, int64_t begin, int64_t end, std::span<uint32_t> words) const;
+  /// Of the keys up to `tokens`.
+  void row(int64_t i, int64_t tokens, std::span<uint32_t> words) const { row(i, 0, tokens, words); }
 
   /// About how many words, bits and blocks `row` looks at.
   int64_t row_cost(int64_t tokens) const { return cost(root(), tokens); }
@@ -131,8 +133,8 @@ class Pattern {
   int root() const { return static_cast<int>(nodes_.size()) - 1; }
   const Node& at(int node) const { return nodes_[static_cast<size_t>(node)]; }
   bool holds(int node, int64_t i, int64_t j) const;
-  /// Sets the bits of a node, without regard to what is beyond the query; all words are 0 before.
-  void fill(int node, int64_t i, int64_t tokens, std::span<uint32_t> words) const;
+  /// Sets the bits of a node in those of the keys [begin, end), without regard to what is beyond the query.
+  void add(int node, int64_t i, int64_t begin, int64_t end, std::span<uint32_t> words) const;
 
   std::vector<Node> nodes_;
 };

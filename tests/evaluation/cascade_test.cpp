@@ -307,6 +307,24 @@ TEST(Cascade, JudgesNobodyWhereDenseAttentionAnswersNothing) {
   EXPECT_NE(to_json(report).find(report.notes[0]), std::string::npos);
 }
 
+TEST(Cascade, ATaskThatDenseAttentionFailsIsNotAskedAtMoreTokens) {
+  FakeRunner runner;
+  runner.dense = "half";
+  Suite suite = parse_suite(R"([{"task": "salad", "tokens": 300, "samples": 4}, {"task": "needle_multiquery", "tokens": 400, "samples": 4},
+                                {"task": "salad", "tokens": 500, "samples": 4}])",
+                            "long");
+  suite.least_dense = 0.6;
+  const Report report = run(runner, {"right"}, "s", suite);
+  ASSERT_EQ(report.dense.size(), 2U) << "of both tasks once";
+  EXPECT_EQ(report.dense[1].task, "needle_multiquery");
+  ASSERT_EQ(report.notes.size(), 5U) << "each stage says that it judges nobody";
+  EXPECT_EQ(report.notes[0], "salad 300: dense attention answers 50%; left out of means");
+  EXPECT_EQ(report.notes[4], "salad 500: not asked, since dense attention answers 50% at 300 tokens");
+  EXPECT_EQ(runner.prefills, 2);
+  suite.least_dense = 0.5;
+  EXPECT_EQ(run(runner, {"right"}, "s", suite).dense.size(), 3U);
+}
+
 TEST(Cascade, ATaskThatCannotBeAskedLeavesTheOthers) {
   FakeRunner runner;
   runner.failing_prefill = 2;

@@ -1,0 +1,71 @@
+#include "kernels/device/batch_builder.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <set>
+#include <utility>
+
+#include "scripting/base/bits.h"
+
+namespace sluice {
+namespace {
+
+/// A place in the pool: the page, and the token in it.
+using Place = std::pair<int32_t, int>;
+
+Place place_of(const GroupPages& kept, int page, int slot) {
+  return {kept.page_indices[static_cast<size_t>(kept.page_indptr[1] + slot / page)], slot % page};
+}
+
+/// What the second of two sequences, which has one row, sees.
+std::set<Place> seen_places(const GroupPages& kept, int page) {
+  std::set<Place> places;
+  const auto first = static_cast<size_t>(kept.mask_indptr[1]);
+  const bool masked = static_cast<size_t>(kept.mask_indptr[2]) > first;
+  for (int slot = 0; slot < kept.lengths[1]; ++slot) {
+    const bool seen = masked ? has_bit(kept.masks.subspan(first), slot) : slot <= kept.slots[1];
+    if (seen) places.insert(place_of(kept, page, slot));
+  }
+  return places;
+}
+
+TEST(BatchBuilder, PagesThatARowDoesNotSeeLeaveItsListAndNothingElseChanges) {
+  std::mt19937 random(5);
+  const auto below = [&](int end) { return static_cast<int>(random() % static_cast<unsigned>(end)); };
+  for (int run = 0; run < 500; ++run) {
+    const int page = 8 << below(3);
+    const int length = 1 + below(300);
+    std::vector<int32_t> pages(static_cast<size_t>((length + page - 1) / page));
+    std::iota(pages.begin(), pages.end(), 100);
+    std::shuffle(pages.begin(), pages.end(), random);
+    BatchBuilder builder(page);
+    builder.add({.first = 0, .rows = 1, .decoding = true}, std::vector<int32_t>{7});
+    const std::vector<int> slot = {below(length)};
+    builder.add_at(slot, {.decoding = true});
+    const std::span<uint32_t> mask = builder.keep_slots(0, pages, length, slot);
+    const int share = 1 + below(60);
+    std::set<Place> wanted;
+    for (int i = 0; i < length; ++i) {
+      if (below(share) != 0) continue;
+      set_bit(mask, i);
+      wanted.insert({pages[static_cast<size_t>(i / page)], i % page});
+    }
+    builder.drop_unseen_pages(0);
+    const PassBatch batch = builder.batch();
+    const GroupPages& kept = batch.groups[0];
+    ASSERT_EQ(seen_places(kept, page), wanted) << run;
+    ASSERT_EQ(place_of(kept, page, kept.slots[1]), (Place{pages[static_cast<size_t>(slot[0] / page)], slot[0] % page})) << run;
+    std::set<int32_t> needed = {pages[static_cast<size_t>(slot[0] / page)]};
+    for (const Place& place : wanted) needed.insert(place.first);
+    ASSERT_EQ(kept.page_indptr[2] - kept.page_indptr[1], static_cast<int>(needed.size())) << run;
+    ASSERT_LE(kept.lengths[1], static_cast<int>(needed.size()) * page) << run;
+    ASSERT_GT(kept.lengths[1], (static_cast<int>(needed.size()) - 1) * page) << run;
+    ASSERT_EQ(kept.page_indices[0], 7);
+  }
+}
+
+}  // namespace
+}  // namespace sluice
