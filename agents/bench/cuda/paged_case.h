@@ -18,7 +18,8 @@ struct PagedCaseShape {
   int page = 16;
   int tokens = 16;                  // of each sequence
   int selected = 0;                 // pages of each (sequence, KV head), drawn at random; 0: all pages of the sequence
-  std::vector<uint32_t> mask = {};  // which of their tokens count, if not all do: the KV heads of a sequence then share a list
+  bool shared = false;              // those of a sequence, of all its KV heads together
+  std::vector<uint32_t> mask = {};  // shared: which of their tokens count, if not all do
   bool ragged = false;  // lists hold random numbers of tokens up to that, some none; what lies past them in a page is NaN
   int sets = 1;         // different selections; calls rotate through them
   unsigned seed = 1;
@@ -46,7 +47,7 @@ class PagedCase {
   double error(int row) const;
 
  private:
-  bool is_per_head() const { return shape_.selected > 0 && shape_.mask.empty(); }
+  bool is_per_head() const { return shape_.selected > 0 && !shape_.shared; }
   int list_of(int row) const { return is_per_head() ? row : row / shape_.kv_heads; }
   bool counts(int token) const { return shape_.mask.empty() || has_bit(shape_.mask, token); }
   float score_scale() const;

@@ -62,7 +62,8 @@ BenchRow measure_step(const NamedPattern& named, int tokens, double seconds) {
   PagedCaseShape shape{.kv_heads = kHeads,
                        .page = kPage,
                        .tokens = std::max(tokens, kPoolTokens),
-                       .selected = static_cast<int>(seen_of_page.size())};
+                       .selected = static_cast<int>(seen_of_page.size()),
+                       .shared = true};
   bool sees_all = true;
   shape.mask.resize((seen_of_page.size() * kPage + 31) / 32);
   for (size_t page = 0; page < seen_of_page.size(); ++page) {

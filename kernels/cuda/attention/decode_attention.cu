@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <type_traits>
 
 #include "kernels/cuda/attention/decode_merge.cuh"
 #include "kernels/cuda/attention/decode_row.cuh"
@@ -16,13 +17,27 @@ namespace {
 
 using namespace decode;
 
-/// Which of the 16 tokens of a tile count, of a sequence's; `left`: those that its list has from there on.
-__device__ __forceinline__ uint32_t tile_mask(const Arguments& a, int sequence, int tile, int left) {
-  const uint32_t there = left < kTileTokens ? (1U << left) - 1 : 0xffffU;
-  const int first = a.mask_indptr[sequence];
-  if (a.mask_indptr[sequence + 1] == first) return there;
-  return a.masks[first + tile / 2] >> (tile % 2 * kTileTokens) & there;
-}
+/// Which tokens of a sequence's list count.
+class ListMask {
+ public:
+  __device__ __forceinline__ ListMask(const Arguments& a, int sequence) {
+    const int first = __ldg(a.mask_indptr + sequence);
+    words_ = __ldg(a.mask_indptr + sequence + 1) == first ? nullptr : a.masks + first;
+  }
+  /// Those of the 16 of a tile, as far as they are there.
+  __device__ __forceinline__ uint32_t tile(int index) const {
+    return words_ == nullptr ? 0xffffU : __ldg(words_ + index / 2) >> (index % 2 * kTileTokens) & 0xffffU;
+  }
+
+ private:
+  const uint32_t* words_;  // null: all
+};
+
+/// All do.
+struct Unmasked {
+  __device__ __forceinline__ Unmasked(const Arguments&, int) {}
+  __device__ __forceinline__ uint32_t tile(int) const { return 0; }
+};
 
 /// `Masked`: where lists have masks.
 template <DataType Type, int Dim, int Box, bool Wide, bool Masked>
@@ -72,18 +87,20 @@ __global__ void __launch_bounds__(Shape<Type, Dim, Box>::kThreads, 1)
     const int sequence = a.by_kv_heads.quotient(row);
     const int head = row - sequence * a.kv_heads;
     WarpRow<Type, Dim, Box, Wide> mine(a.q + sequence * a.query_stride + head * a.group * Dim, a.group, a.scale);
-    const Parts parts(row_begin, row_end, stretch.length);
+    const Parts parts(stretch, row, row_begin, row_end);
+    std::conditional_t<Masked, ListMask, Unmasked> mask(a, sequence);
 
     for (; tile_index < min(row_end, stretch.last); tile_index += S::kWarps) {
+      const uint32_t counting = mask.tile(tile_index - row_begin);  // is asked for while the tile is on its way
       barrier_wait(ring_barriers + 8 * slot, parity);
       const int left = tokens - (tile_index - row_begin) * kTileTokens;
       if constexpr (Masked) {
-        mine.attend_masked(ring + slot * S::kTileBytes, tile_mask(a, sequence, tile_index - row_begin, left));
+        mine.attend_masked(ring + slot * S::kTileBytes, left, counting);
       } else {
         mine.attend(ring + slot * S::kTileBytes, left);
       }
       // The copy engine writes here next: after what this warp wrote, and after all its lanes have read.
-      if (Masked || left < kTileTokens) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+      if (left < kTileTokens) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
       __syncwarp();
       copy(slot);
       if (++slot == kStages) {
@@ -198,6 +215,7 @@ void DecodeAttention::run(const DecodeShape& shape, const PageLists& lists, cons
       .scale = shape.scale * kLog2E,
       .by_kv_heads = Divisor(kv_.kv_heads),
       .by_blocks = Divisor(blocks_),
+      .most_parts = blocks_ / static_cast<int>(std::max<size_t>(rows, 1)),
       .by_page_boxes = Divisor(kv_.layout.page / box_tokens(kv_.layout.page)),
       .mask_indptr = lists.mask_indptr,
       .masks = lists.masks};

@@ -18,8 +18,8 @@ struct PageLists {
   /// call looks at `tokens` even before earlier kernels have ended, for a guess that it checks once they have.
   int64_t stride = 0;
   /// Which of a list's tokens count, where there is a list for each sequence: a bit each in the words of `masks` from
-  /// mask_indptr[sequence] on; all of them, if there are none up to mask_indptr[sequence + 1]. What the others hold is not read,
-  /// or it is finite. Null: all count.
+  /// mask_indptr[sequence] on; all of them, if there are none up to mask_indptr[sequence + 1]. What the others hold must be
+  /// finite. Null: all count.
   const int32_t* mask_indptr = nullptr;  // [sequences + 1]
   const uint32_t* masks = nullptr;
 };

@@ -9,8 +9,14 @@ struct Parts {
   int first = 0;
   int count = 1;
 
-  __device__ __forceinline__ Parts(int row_begin, int row_end, int length)
-      : first(row_begin / length), count((row_end - 1) / length - row_begin / length + 1) {
+  __device__ __forceinline__ Parts(const Stretch& stretch, int row, int row_begin, int row_end) {
+    if (stretch.parts > 0) {
+      first = row * stretch.parts;
+      count = stretch.parts;
+    } else {
+      first = row_begin / stretch.length;
+      count = (row_end - 1) / stretch.length - first + 1;
+    }
     // Now, while copies are on their way, rather than where it counts.
     asm volatile("" : "+r"(first), "+r"(count));
   }

@@ -46,15 +46,15 @@ class WarpRow {
         scores, [left](int token) { return token < left; }, weights);
     multiply_values(address, weights);
   }
-  /// The same where those tokens count whose bits are set.
-  __device__ __forceinline__ void attend_masked(uint8_t* tile, uint32_t mask) {
+  /// The same where those of the `left` tokens count whose bits are set; what the others of them hold is finite.
+  __device__ __forceinline__ void attend_masked(uint8_t* tile, int left, uint32_t mask) {
     const uint32_t address = shared_address(tile);
     float scores[2][4] = {};
     multiply_keys(address, scores);
-    clear_hidden_values(tile, mask);
+    if (left < kTileTokens) clear_values(tile, left);
     uint32_t weights[4];
     soften(
-        scores, [mask](int token) { return (mask >> token & 1) != 0; }, weights);
+        scores, [mask, left](int token) { return token < left && (mask >> token & 1) != 0; }, weights);
     multiply_values(address, weights);
   }
 
@@ -149,16 +149,6 @@ class WarpRow {
     constexpr int kChunks = Dim / S::kChunk;
     for (int i = threadIdx.x % 32; i < (kTileTokens - left) * kChunks; i += 32) {
       *reinterpret_cast<uint4*>(tile + S::offset(1, left + i / kChunks, i % kChunks)) = {0, 0, 0, 0};
-    }
-    __syncwarp();
-  }
-
-  /// The same for tokens whose bits are not set.
-  __device__ __forceinline__ void clear_hidden_values(uint8_t* tile, uint32_t mask) {
-    constexpr int kChunks = Dim / S::kChunk;
-    for (int i = threadIdx.x % 32; i < kTileTokens * kChunks; i += 32) {
-      if ((mask >> (i / kChunks) & 1) != 0) continue;
-      *reinterpret_cast<uint4*>(tile + S::offset(1, i / kChunks, i % kChunks)) = {0, 0, 0, 0};
     }
     __syncwarp();
   }
