@@ -181,6 +181,9 @@ void evaluate_on_traces(const EvalOptions& options) {
 
 void evaluate(const EvalOptions& options) {
   refuse_no_flow(options);
+  if (options.changes.keeps_answers && options.json.empty()) {
+    throw InputError("--answers has no file to write to", "name one: --json FILE");
+  }
   const Seed seed = seed_of(options);
   Suite suite = changed(load_suite(options.suite), options.changes);
   Refusals unreadable;
@@ -236,6 +239,7 @@ void add_eval(CLI::App& app) {
   command->add_option("--k", changes.k, "Report pass@k (jsonl)")->check(decimal_number(1, 1000));
   command->add_option("--max-tokens", changes.max_tokens, "Most tokens of one generation (jsonl)")
       ->check(decimal_number(1, 1 << 20));
+  command->add_flag("--answers", changes.keeps_answers, "In the file of --json, too: every question, and what each answered");
   command->add_flag("--no-speed", changes.without_speed, "Do not measure speed: accuracy alone, in less time");
   command->add_flag("--dense-only", options->dense_only, "Measure the model with dense attention alone");
   command->add_flag("--details", options->details, "Every task by itself, with the samples that a flow lost and gained");

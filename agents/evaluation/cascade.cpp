@@ -86,6 +86,8 @@ class Cascade {
       try {
         progress_.show("verify", "", contestant.name);
         entrant.candidate = runner_.prepare(contestant.script);
+        const LayerPatterns& patterns = entrant.candidate->plan.graph.patterns;
+        if (!patterns.empty()) entrant.report.prefill = patterns.dense_prefill ? "dense" : "pattern";
       } catch (const InputError& error) {
         reject(error);
       } catch (const std::bad_alloc&) {
@@ -243,9 +245,43 @@ class Cascade {
         append_scores(flows[i], documents, *by_flow[i]);
       });
     }
+    if (suite_.keeps_answers) keep_answers(task, documents, by_dense, by_flow);
     for (size_t i = 0; i < entrants_.size() && pairs > 0; ++i) {
       Entrant& entrant = entrants_[i];
       if (entrant.is_timed()) time(entrant, task, *batch, {by_dense, by_flow[i] ? &*by_flow[i] : nullptr}, pairs);
+    }
+  }
+
+  static AskedQuestion::Said said_by(const std::string& answerer, const Sample& sample, const Generation& generation) {
+    AskedQuestion::Said said{.by = answerer, .text = generation.text, .ended = generation.ended};
+    const Score scored = score_of_generation(sample, generation);
+    if (sample.scoring == Scoring::kLoss) {
+      said.loss = scored.loss;
+    } else {
+      said.credit = scored.credit();
+    }
+    return said;
+  }
+
+  void keep_answers(const SuiteTask& task, const std::vector<JobDocument>& documents, const std::vector<Generation>& by_dense,
+                    const std::vector<std::optional<std::vector<Generation>>>& by_flow) {
+    size_t number = 0;
+    for (const JobDocument& document : documents) {
+      for (const Job& job : document) {
+        const Sample& sample = job.sample;
+        AskedQuestion question{.task = task.task,
+                               .tokens = task.is_problem_set() ? 0 : task.tokens,
+                               .prompt = sample.prompt,
+                               .prompt_tokens = sample.tokens,
+                               .given = sample.given,
+                               .answer = sample.answer};
+        question.said.push_back(said_by("", sample, by_dense[number]));
+        for (size_t i = 0; i < entrants_.size(); ++i) {
+          if (by_flow[i]) question.said.push_back(said_by(entrants_[i].report.name, sample, (*by_flow[i])[number]));
+        }
+        report_.questions.push_back(std::move(question));
+        ++number;
+      }
     }
   }
 

@@ -96,7 +96,7 @@ std::unique_ptr<PrefilledBatch> EngineRunner::prefill(const std::vector<JobDocum
 
 const EngineBatch& EngineRunner::batch_for(const PrefilledBatch& prefilled, const Plan* plan) {
   const EngineBatch& batch = engine_batch(prefilled);
-  if (plan == nullptr || plan->graph.patterns.empty()) return batch;
+  if (plan == nullptr || plan->graph.patterns.empty() || plan->graph.patterns.dense_prefill) return batch;
   std::string text = to_text(plan->graph);
   if (own_.of != &batch || own_.plan != text) {
     own_ = {};  // before more is made

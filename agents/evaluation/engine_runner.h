@@ -33,7 +33,7 @@ class EngineRunner : public Runner {
                     const SpeedOptions& options) override;
   /// Gives up what it keeps for prompts that begin as the last ones did.
   void forget() {
-    known_.clear();
+    known_.forget();
     own_ = {};
   }
 

@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 
+#include "agents/tasks/text_windows.h"
 #include "scripting/base/error.h"
 #include "scripting/graph/text.h"
 
@@ -90,23 +91,43 @@ std::vector<std::shared_ptr<const KvSnapshot>> prefill_all(std::vector<Prefilled
   return snapshots;
 }
 
-/// One of `known` that the first `shared` tokens begin with, if little is left of them; null if there is none.
-std::shared_ptr<const KvSnapshot> known_beginning(const KnownBeginnings& known, std::span<const int32_t> tokens) {
-  constexpr size_t kMostLeft = 128;
-  for (const auto& snapshot : known) {
-    const size_t length = snapshot->tokens.size();
-    if (length > tokens.size() || length + kMostLeft < tokens.size() || 8 * kMostLeft > length) continue;
-    if (std::equal(snapshot->tokens.begin(), snapshot->tokens.end(), tokens.begin())) return snapshot;
-  }
-  return nullptr;
-}
-
 /// Of K and V as they are kept by default.
 size_t token_bytes(const ModelConfig& config) {
   return size_t{2} * static_cast<size_t>(config.layers * config.kv_heads * config.head_dim) * size_of(EngineOptions().kv);
 }
 
 }  // namespace
+
+std::shared_ptr<const KvSnapshot> KnownBeginnings::find(std::span<const int32_t> tokens) const {
+  constexpr size_t kLeastShare = 4;  // less than a fourth is not worth a copy
+  std::shared_ptr<const KvSnapshot> best;
+  for (const Snapshots* snapshots : {&last_, &texts_}) {
+    for (const auto& snapshot : *snapshots) {
+      const size_t length = snapshot->tokens.size();
+      if (length > tokens.size() || kLeastShare * length < tokens.size() || (best && best->tokens.size() >= length)) continue;
+      if (std::equal(snapshot->tokens.begin(), snapshot->tokens.end(), tokens.begin())) best = snapshot;
+    }
+  }
+  return best;
+}
+
+void KnownBeginnings::add(std::shared_ptr<const KvSnapshot> snapshot, bool is_text) {
+  constexpr size_t kMostBytes = size_t{768} << 20;
+  if (is_text && snapshot->bytes() <= kMostBytes) {
+    std::erase_if(texts_, [&](const auto& shorter) {
+      return shorter->tokens.size() <= snapshot->tokens.size() &&
+             std::equal(shorter->tokens.begin(), shorter->tokens.end(), snapshot->tokens.begin());
+    });
+    texts_.push_back(snapshot);
+    size_t bytes = 0;
+    for (const auto& text : texts_) bytes += text->bytes();
+    while (bytes > kMostBytes) {
+      bytes -= texts_.front()->bytes();
+      texts_.erase(texts_.begin());
+    }
+  }
+  last_.push_back(std::move(snapshot));
+}
 
 size_t EngineBatch::bytes() const {
   std::set<const KvSnapshot*> snapshots;
@@ -167,11 +188,13 @@ std::unique_ptr<EngineBatch> prefill_documents(const std::vector<JobDocument>& d
     size_t first = 0;
     size_t end = 0;
     size_t shared = SIZE_MAX;
-    std::shared_ptr<const KvSnapshot> known = nullptr;  // of most of it
+    bool is_text = false;                               // as it goes on, which is then scored
+    std::shared_ptr<const KvSnapshot> known = nullptr;  // of much of it
   };
   std::vector<Part> parts;
   for (const JobDocument& document : documents) {
     Part& part = parts.emplace_back(Part{batch->prompts.size(), batch->prompts.size() + document.size()});
+    part.is_text = document.size() == 1 && document.front().sample.given.size() == kScoredOfText;
     for (const Job& job : document) batch->prompts.push_back(tokenise(job, tokenizer));
     // The last token of a prompt is a decode step of whoever answers it.
     const std::vector<int32_t>& begin = batch->prompts[part.first].tokens;
@@ -179,9 +202,9 @@ std::unique_ptr<EngineBatch> prefill_documents(const std::vector<JobDocument>& d
       const auto& tokens = batch->prompts[i].tokens;
       part.shared = std::min(part.shared, common_prefix(tokens, begin, tokens.size() - 1));
     }
-    part.known = known_beginning(known, std::span(begin).first(part.shared));
+    part.known = known.find(std::span(begin).first(part.shared));
   }
-  known.clear();  // before more is made
+  known.forget_last();  // before more is made
   std::vector<PrefilledPrompt> beginnings;
   for (Part& part : parts) {
     if (part.shared == 0) continue;
@@ -195,8 +218,9 @@ std::unique_ptr<EngineBatch> prefill_documents(const std::vector<JobDocument>& d
   size_t next = 0;
   for (const Part& part : parts) {
     if (part.shared == 0) continue;
-    known.push_back(snapshots.at(next++));
-    for (size_t i = part.first; i < part.end; ++i) batch->prompts[i].snapshot = known.back();
+    const auto& snapshot = snapshots.at(next++);
+    for (size_t i = part.first; i < part.end; ++i) batch->prompts[i].snapshot = snapshot;
+    known.add(snapshot, part.is_text);
   }
   return batch;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "agents/evaluation/runner.h"
@@ -45,12 +46,28 @@ int prompts_together(const ModelConfig& config, int tokens, const BatchRoom& roo
 EngineOptions engine_options(const std::vector<PrefilledPrompt>& prompts, const ModelConfig& config, const Plan* plan,
                              const BatchRoom& room = {});
 
-/// K and V of documents that were prefilled last: other questions may begin as these did.
-using KnownBeginnings = std::vector<std::shared_ptr<const KvSnapshot>>;
+/// K and V of documents that were prefilled before: others may begin as these did.
+class KnownBeginnings {
+ public:
+  /// The longest that `tokens` begin with; null if there is none that saves much.
+  std::shared_ptr<const KvSnapshot> find(std::span<const int32_t> tokens) const;
+  /// Those that are kept until the next batch.
+  void forget_last() { last_.clear(); }
+  void forget() {
+    last_.clear();
+    texts_.clear();
+  }
+  void add(std::shared_ptr<const KvSnapshot> snapshot, bool is_text);
 
-/// Prefills the common text of each document once, with dense attention; where one of `known` has nearly all of it, only the rest
-/// is computed. `known` is then of these documents. Throws InputError if a prompt is too long
-/// for the model.
+ private:
+  using Snapshots = std::vector<std::shared_ptr<const KvSnapshot>>;
+
+  Snapshots last_;
+  Snapshots texts_;  // which longer windows begin with; no more than some hundred MB
+};
+
+/// Prefills the common text of each document once, with dense attention; where `known` has much of it, only the rest is computed.
+/// `known` then has these documents, too. Throws InputError if a prompt is too long for the model.
 std::unique_ptr<EngineBatch> prefill_documents(const std::vector<JobDocument>& documents, Device& device, const Model& model,
                                                const Tokenizer& tokenizer, KnownBeginnings& known, const BatchRoom& room = {});
 

@@ -135,6 +135,7 @@ struct FlowReport {
   std::string stage;    // where it stopped, or what could not be measured; empty if there is nothing to say
   std::string message;  // why
   std::string hint;
+  std::string prefill;            // of a flow that is a pattern: how its prompts are computed, "pattern" or "dense"; else ""
   std::string untimed;            // why there is no speed, where one was tried
   std::vector<StageTime> stages;  // that it came to, in order
   std::optional<TraceResult> traces;
@@ -143,6 +144,24 @@ struct FlowReport {
   std::vector<TaskResult> tasks;
   std::optional<SpeedResult> speed;
   std::optional<double> score;  // score_of
+};
+
+/// A question, and what was said.
+struct AskedQuestion {
+  struct Said {
+    std::string by;  // the flow; "" dense attention
+    std::string text;
+    bool ended = false;  // by the model itself; an answer that is decided is cut off before
+    double credit = 0;
+    std::optional<double> loss;  // texts: nats a token of what was given
+  };
+  std::string task;
+  int tokens = 0;                      // that were asked for
+  std::string prompt;                  // text, or ...
+  std::vector<int32_t> prompt_tokens;  // ... tokens
+  std::vector<int32_t> given;          // texts: tokens that were fed
+  std::string answer;                  // that is right
+  std::vector<Said> said;
 };
 
 /// Of a report on traces without any question.
@@ -161,6 +180,7 @@ struct Report {
   std::exception_ptr failure;       // the first of those, to be thrown again once the report is written
   std::vector<TaskResult> dense;    // dense attention against itself
   std::vector<FlowReport> flows;
+  std::vector<AskedQuestion> questions;  // where the suite keeps them
 };
 
 /// The JSON of schema sluice.eval/1 (docs/EVALUATION.md).

@@ -133,6 +133,7 @@ ordered_json to_json(const FlowReport& flow) {
   if (!flow.stage.empty()) json["stage"] = flow.stage;
   if (!flow.message.empty()) json["message"] = flow.message;
   if (!flow.hint.empty()) json["hint"] = flow.hint;
+  if (!flow.prefill.empty()) json["prefill"] = flow.prefill;
   if (!flow.untimed.empty()) json["untimed"] = flow.untimed;
   json[metrics::kScore.report.value] = flow.score ? ordered_json(*flow.score) : ordered_json();
   json["stages"] = ordered_json::array();
@@ -146,6 +147,30 @@ ordered_json to_json(const FlowReport& flow) {
     json[metrics::kSpeedup.name] = speedup_of(*flow.speed);
     json[metrics::kPagesRead.report.value] = flow.speed->pages_read;
     if (!flow.speed->mass.empty()) json[metrics::kMass.report.value] = flow.speed->mass;
+  }
+  return json;
+}
+
+ordered_json to_json(const AskedQuestion& question) {
+  ordered_json json = {{"task", question.task}, {"tokens", question.tokens}};
+  if (question.prompt_tokens.empty()) {
+    json["prompt"] = question.prompt;
+    json["answer"] = question.answer;
+  } else {
+    json["prompt_tokens"] = question.prompt_tokens;
+    json["given"] = question.given;
+  }
+  json["said"] = ordered_json::array();
+  for (const AskedQuestion::Said& said : question.said) {
+    ordered_json& one = json["said"].emplace_back();
+    one["by"] = said.by.empty() ? ordered_json() : ordered_json(said.by);
+    if (said.loss) {
+      one["loss"] = *said.loss;
+    } else {
+      one["text"] = said.text;
+      one["ended"] = said.ended;
+      one["credit"] = said.credit;
+    }
   }
   return json;
 }
@@ -177,6 +202,7 @@ std::string to_json(const Report& report) {
   if (!report.notes.empty()) json["notes"] = report.notes;
   if (!report.errors.empty()) json["errors"] = report.errors;
   for (const FlowReport& flow : report.flows) json["flows"].push_back(to_json(flow));
+  for (const AskedQuestion& question : report.questions) json["questions"].push_back(to_json(question));
   // A path need not be UTF-8; such bytes are replaced, not refused.
   return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }

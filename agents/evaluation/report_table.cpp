@@ -289,6 +289,11 @@ std::string to_table(const Report& report, bool details) {
     text += fmt::format("\n{}, traces: {}\n", flow.name, flow.untraced);
     if (!flow.untraced_hint.empty()) text += fmt::format("  hint: {}\n", flow.untraced_hint);
   }
+  for (const FlowReport& flow : report.flows) {
+    if (flow.prefill == "pattern") text += fmt::format("\n{}: prompts were computed under its pattern, too.\n", flow.name);
+    if (flow.prefill == "dense")
+      text += fmt::format("\n{}: prompts were computed densely; only answers have its pattern.\n", flow.name);
+  }
   for (const std::string& note : report.notes) text += fmt::format("\n{}\n", note);
   for (const std::string& error : report.errors) text += fmt::format("\nnot run: {}\n", error);
   if (std::any_of(report.dense.begin(), report.dense.end(), [](const TaskResult& task) { return task.loss.has_value(); })) {

@@ -274,6 +274,7 @@ Suite changed(Suite suite, const SuiteChanges& changes) {
   if (!changes.tasks.empty()) keep_only(suite, changes.tasks);
   if (!changes.tokens.empty()) run_at(suite, changes.tokens);
   if (changes.without_speed) suite.speed_pairs = 0;
+  suite.keeps_answers = changes.keeps_answers;
   bool problems = false;
   for (SuiteStage& stage : suite.stages) {
     for (SuiteTask& task : stage.tasks) {

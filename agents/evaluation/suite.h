@@ -59,6 +59,8 @@ struct Suite {
   /// Tasks of which dense attention answers less are left out of means, as they tell flows apart by luck alone, and are not asked
   /// at more tokens. Problem sets always count.
   double least_dense = 0;
+  /// The report has every question, and what each answered. Never for a judge that others ask: it gives questions away.
+  bool keeps_answers = false;
   /// So many times fewer samples where the device is no GPU, unless a number was asked for.
   int fewer_on_cpu = 1;
 };
@@ -72,6 +74,7 @@ struct SuiteChanges {
   int k = 0;
   int max_tokens = 0;
   bool without_speed = false;
+  bool keeps_answers = false;
 };
 
 /// "verify" (no tasks), "quick", "full", "real", or the path of a JSON file: a list of {"task", "tokens", "samples", "threshold"}

@@ -104,18 +104,17 @@ std::string group_of(const SuiteTask& task) {
 
 double LossResult::kept() const { return std::exp(-difference); }
 
+Score score_of_generation(const Sample& sample, const Generation& generation) {
+  if (sample.scoring != Scoring::kLoss) return score(sample, generation.text, generation.ended);
+  return {.loss = -generation.log_probability() / static_cast<double>(sample.given.size())};
+}
+
 void append_scores(Scores& scores, const std::vector<JobDocument>& documents, const std::vector<Generation>& generations) {
   size_t next = 0;
   for (const JobDocument& document : documents) {
     scores.emplace_back();
     for (const Job& job : document) {
-      const Generation& generation = generations.at(next++);
-      if (job.sample.scoring == Scoring::kLoss) {
-        const double tokens = static_cast<double>(job.sample.given.size());
-        scores.back().push_back({.loss = -generation.log_probability() / tokens});
-      } else {
-        scores.back().push_back(score(job.sample, generation.text, generation.ended));
-      }
+      scores.back().push_back(score_of_generation(job.sample, generations.at(next++)));
     }
   }
 }

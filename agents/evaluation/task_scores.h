@@ -13,6 +13,7 @@ namespace sluice {
 /// Scores of one answerer, by document.
 using Scores = std::vector<std::vector<Score>>;
 
+Score score_of_generation(const Sample& sample, const Generation& generation);
 void append_scores(Scores& scores, const std::vector<JobDocument>& documents, const std::vector<Generation>& generations);
 
 /// What came of a task, the flow beside dense attention, from their scores of the same documents.

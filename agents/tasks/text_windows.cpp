@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
+#include <utility>
 
 #include "scripting/base/error.h"
 #include "scripting/base/input_text.h"
@@ -63,10 +63,13 @@ int windows_in(const TextTokens& text, int window) {
 }
 
 std::vector<int> draw_windows(const TextTokens& text, int window, int count, Rng& rng) {
-  std::vector<int> places(static_cast<size_t>(windows_in(text, window)));
-  std::iota(places.begin(), places.end(), 0);
+  std::vector<std::pair<uint64_t, int>> places;  // each with a lot, which it has whatever windows there are
+  for (int place = 0; place < windows_in(text, window); ++place) places.emplace_back(rng.next(), place);
   const auto drawn = std::min(places.size(), static_cast<size_t>(count));
-  return rng.distinct(std::move(places), drawn);
+  std::partial_sort(places.begin(), places.begin() + static_cast<ptrdiff_t>(drawn), places.end());
+  std::vector<int> windows;
+  for (size_t i = 0; i < drawn; ++i) windows.push_back(places[i].second);
+  return windows;
 }
 
 Sample text_sample(TextTask task, const TextTokens& text, int window, int place, Rng& rng) {

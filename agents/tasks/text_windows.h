@@ -35,7 +35,8 @@ struct TextTokens {
 /// Windows of `window` tokens, begun every kScoredOfText tokens, so that kText scores no token in two of them.
 int windows_in(const TextTokens& text, int window);
 
-/// `count` windows at most, in random order. Both tasks have the same ones where `rng` is the same.
+/// `count` windows at most, in random order. Where `rng` is the same, both tasks have the same ones, and longer windows begin
+/// where shorter ones do, as far as they fit into the text: what is known of those need not be computed again.
 std::vector<int> draw_windows(const TextTokens& text, int window, int count, Rng& rng);
 
 /// The sample of one window. `rng` chooses the passage (kCopy).

@@ -120,7 +120,7 @@ Engine::State::State(Device& on, const Model& loaded, const Plan* plan, const En
       cache(kv->pages()),
       flow(compile_if_sparse(on, config, plan_of(config, plan, wanted, *kv))),
       fields(field_plane_of(config, flow.get(), *kv)),
-      limits(choose_limits(config, wanted, flow != nullptr, fields.group(), *kv)),
+      limits(choose_limits(config, wanted, flow != nullptr || decodes_otherwise(kv->views()), fields.group(), *kv)),
       scheduler(cache, limits),
       workspace(loaded.create_workspace(on, limits.max_pass_tokens, limits.max_logit_rows)),
       picks(on.create_picks(limits.max_logit_rows)),

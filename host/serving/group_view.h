@@ -13,6 +13,7 @@ namespace sluice {
 struct GroupView {
   int window = 0;                    // tokens back that a row sees, itself included; 0: all
   std::optional<Pattern> pattern{};  // in place of a window
+  bool dense_prefill = false;        // it is that of decode steps: rows of prompts see those of the window
   /// Of the pattern, if its tokens go to slots, so that the group keeps no more than later rows read. Null: a token's slot is its
   /// position.
   std::shared_ptr<const SlotMap> slots = nullptr;
@@ -23,6 +24,11 @@ struct GroupView {
 /// Whether tokens of any group go to slots.
 inline bool has_slots(std::span<const GroupView> views) {
   return std::any_of(views.begin(), views.end(), [](const GroupView& view) { return view.slots != nullptr; });
+}
+
+/// Whether decode steps of any group see other tokens than the same rows would in a prompt.
+inline bool decodes_otherwise(std::span<const GroupView> views) {
+  return std::any_of(views.begin(), views.end(), [](const GroupView& view) { return view.dense_prefill; });
 }
 
 }  // namespace sluice

@@ -72,6 +72,7 @@ GroupView view_of(const Sight& sight, const ModelConfig& config, const Plan* pla
     throw FlowError(plan->graph.patterns.where, "flow.pattern has too many parts for a model with windows");
   }
   if (window > 0) pattern = pattern & Pattern::window(window);
+  if (plan->graph.patterns.dense_prefill) return {.window = window, .pattern = std::move(pattern), .dense_prefill = true};
   if (!options.use_slots) return {.pattern = std::move(pattern)};
   const AnalysisBound bound = AnalysisBound().shared_by(patterns.size());
   try {

@@ -322,7 +322,7 @@ void Scheduler::append(Sequence& sequence, int rows, bool decoding) {
   cache_.make_room(missing_for_rows(sequence, end) + left_for_others(&sequence == running_.front()));
   take_for_rows(sequence, end);
   pass_.batch.add({.first = first, .rows = rows, .decoding = decoding, .seed = sequence.seed, .state = sequence.state});
-  for (const int group : groups_) place_rows(sequence, group, first, rows);
+  for (const int group : groups_) place_rows(sequence, group, first, rows, decoding);
 }
 
 void Scheduler::complete() {

@@ -202,7 +202,8 @@ class Scheduler {
   const GroupView* view(int group) const;
   /// Null: the group has none.
   const SlotMap* slots(int group) const;
-  const Pattern* pattern(int group) const;
+  /// That of rows that decode, or of prompts.
+  const Pattern* pattern(int group, bool decoding) const;
   /// Pages that `tokens` tokens of a sequence take in a group, if it forgets none of them but for the sake of slots.
   int pages_of(int group, int tokens) const;
   /// Of rows [first, end) in a group with slots, those that cannot go to their slots before the pass has run: the last ones.
@@ -233,7 +234,7 @@ class Scheduler {
   void drop_unseen(Sequence& sequence);
   void append(Sequence& sequence, int rows, bool decoding);
   /// Tells the pass where its last rows, those of `sequence` from `first` on, go in a group, and what they see.
-  void place_rows(Sequence& sequence, int group, int first, int rows);
+  void place_rows(Sequence& sequence, int group, int first, int rows, bool decoding);
   void place_in_slots(KeptPages& kept, int group, const SlotMap& slots, int first, int rows);
   /// Of `in_slots_`.
   void find_stretches();
@@ -289,7 +290,7 @@ class Scheduler {
     bool follows(int next_slot, int next_token) const { return slot + count == next_slot && token + count == next_token; }
   };
   std::vector<SlotStretch> stretches_;
-  uint64_t planned_ = 0;            // passes
+  uint64_t planned_ = 0;  // passes
   uint64_t preemptions_ = 0;
 };
 

@@ -9,23 +9,21 @@
 namespace sluice {
 
 int Scheduler::mask_words() const {
-  const int64_t rows = options_.max_pass_tokens;
   const int64_t held = int64_t{cache_.pages()} * cache_.page();
   const int64_t most = options_.most_positions > 0 ? std::min<int64_t>(options_.most_positions, held) : held;
-  int64_t slots_of_row = 0;
+  const auto words_of = [](int64_t rows, int64_t slots) { return rows * ((slots + 31) / 32); };
+  int64_t words = 0;
   for (const int group : groups_) {
-    int64_t of_group = 0;
+    const int64_t rows = options_.max_pass_tokens;
     if (slots(group) != nullptr) {
-      of_group = slots(group)->used(slots(group)->length()) + rows + 2 * cache_.page();
-    } else if (pattern(group) != nullptr) {
-      of_group = most;
-    } else if (seen_window(group) > 0) {
-      // A row of a window has a bit for each of its slots, and sees at least those before the rows of its pass.
-      of_group = seen_window(group) + rows + cache_.page();
+      words = std::max(words, words_of(rows, slots(group)->used(slots(group)->length()) + rows + 2 * cache_.page()));
+    } else if (pattern(group, true) != nullptr) {
+      words = std::max(words, words_of(pattern(group, false) != nullptr ? rows : options_.max_batch, most));
     }
-    slots_of_row = std::max(slots_of_row, of_group);
+    // A row of a window has a bit for each of its slots, and sees at least those before the rows of its pass.
+    if (const int window = seen_window(group); window > 0) words = std::max(words, words_of(rows, window + rows + cache_.page()));
   }
-  return static_cast<int>(rows * ((slots_of_row + 31) / 32));
+  return static_cast<int>(words);
 }
 
 const GroupView* Scheduler::view(int group) const {
@@ -43,9 +41,9 @@ const SlotMap* Scheduler::slots(int group) const {
   return own != nullptr ? own->slots.get() : nullptr;
 }
 
-const Pattern* Scheduler::pattern(int group) const {
+const Pattern* Scheduler::pattern(int group, bool decoding) const {
   const GroupView* const own = view(group);
-  return own != nullptr && own->pattern ? &*own->pattern : nullptr;
+  return own != nullptr && own->pattern && (decoding || !own->dense_prefill) ? &*own->pattern : nullptr;
 }
 
 int Scheduler::pages_of(int group, int tokens) const {
@@ -86,10 +84,10 @@ void Scheduler::given(Sequence& sequence, int tokens) {
   }
 }
 
-void Scheduler::place_rows(Sequence& sequence, int group, int first, int rows) {
+void Scheduler::place_rows(Sequence& sequence, int group, int first, int rows, bool decoding) {
   KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
   if (const SlotMap* const map = slots(group); map != nullptr) return place_in_slots(kept, group, *map, first, rows);
-  if (const Pattern* const seen = pattern(group); seen != nullptr) {
+  if (const Pattern* const seen = pattern(group, decoding); seen != nullptr) {
     row_slots_.resize(static_cast<size_t>(rows));
     std::iota(row_slots_.begin(), row_slots_.end(), first);
     const int length = first + rows;
@@ -161,7 +159,7 @@ void Scheduler::place_in_slots(KeptPages& kept, int group, const SlotMap& slots,
   bool sees_all = true;
   for (int r = 0; r < rows; ++r) {
     const std::span<uint32_t> mask = masks.subspan(static_cast<size_t>(r) * words, words);
-    mask_slots(*pattern(group), first + r, mask);
+    mask_slots(*view(group)->pattern, first + r, mask);
     sees_all = sees_all && are_first_bits(mask, row_slots_[static_cast<size_t>(r)] + 1);
   }
   sees_all = sees_all && row_slots_.back() == length - 1;

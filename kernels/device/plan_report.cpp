@@ -96,9 +96,10 @@ std::string roofline_text(const Plan& plan, const std::vector<PatternFigures>& p
   double of_patterns = 0;
   int pattern_layers = 0;
   for (const PatternFigures& pattern : patterns) {
-    const double bytes = std::ceil(static_cast<double>(pattern.kept) / plan.layout.page) * kv_page;
+    const double bytes = static_cast<double>(pattern.pages_read) * kv_page;
     text += row_text("pattern", bytes, rows, bandwidth,
-                     fmt::format("{} of {} tokens, {}", pattern.kept, workload.tokens, beside_dense(bytes, dense)));
+                     fmt::format("{} of {} pages, {}", pattern.pages_read,
+                                 (workload.tokens + plan.layout.page - 1) / plan.layout.page, beside_dense(bytes, dense)));
     of_patterns += pattern.layers * bytes;
     pattern_layers += pattern.layers;
   }

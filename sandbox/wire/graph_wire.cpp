@@ -71,6 +71,7 @@ class GraphWriter {
 
   void put(const LayerPatterns& patterns) {
     put(patterns.where);
+    put(patterns.dense_prefill);
     put_all(patterns.patterns);
     put(patterns.rest);
     put(static_cast<uint32_t>(patterns.layers.size()));
@@ -187,6 +188,7 @@ class GraphReader {
   void read_patterns() {
     LayerPatterns& patterns = graph_.patterns;
     patterns.where = where();
+    patterns.dense_prefill = reader_.flag("dense prefill");
     read_all(patterns.patterns, "patterns", GraphLimits::kPatterns, [this] { return pattern(); });
     const auto last = static_cast<int32_t>(patterns.patterns.size()) - 1;
     patterns.rest = reader_.integer("the pattern of the other layers", LayerPatterns::kNone, last);

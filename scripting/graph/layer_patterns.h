@@ -15,6 +15,7 @@ struct LayerPatterns {
   std::vector<Pattern> patterns;  // each once
   int rest = kNone;               // which of them layers have that are not named
   std::map<int, int> layers;      // by layer index, negative counts from the last: which of them, or kNone
+  bool dense_prefill = false;     // the rows of prompts see every key: the patterns are those of decode steps
   SourceLocation where;           // of flow.pattern
 
   bool empty() const { return patterns.empty(); }

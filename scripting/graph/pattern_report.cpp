@@ -7,15 +7,19 @@
 #include <bit>
 #include <cmath>
 #include <map>
+#include <optional>
+#include <set>
 
 #include "scripting/base/bits.h"
 #include "scripting/pattern/analysis.h"
+#include "scripting/pattern/slot_map.h"
 #include "scripting/pattern/text.h"
 
 namespace sluice {
 namespace {
 
 constexpr int64_t kMostTokens = int64_t{1} << 24;
+constexpr int kMostSlots = 1 << 20;
 
 /// Share of the pairs of dense attention; of long sequences by some of the rows.
 double area_of(const Pattern& pattern, int tokens) {
@@ -67,6 +71,20 @@ std::vector<std::string> drawing_of(const Pattern& pattern, int tokens) {
   return lines;
 }
 
+/// Pages that have a token that the last query sees: in their slots, or, as where sequences are very long, in the order of their
+/// positions.
+int64_t pages_read(const PatternAnalysis& analysis, int length, int page, bool in_slots) {
+  std::vector<uint32_t> seen(static_cast<size_t>((length + 31) / 32));
+  analysis.pattern().row(length - 1, length, seen);
+  std::optional<SlotMap> slots;
+  if (in_slots && length <= kMostSlots) slots.emplace(analysis, length);
+  std::set<int> pages;
+  for (int token = 0; token < length; ++token) {
+    if (has_bit(seen, token)) pages.insert((slots ? slots->slot(token) : token) / page);
+  }
+  return static_cast<int64_t>(pages.size());
+}
+
 }  // namespace
 
 std::vector<PatternFigures> pattern_figures(const FlowGraph& graph, int layers, int64_t tokens) {
@@ -77,13 +95,16 @@ std::vector<PatternFigures> pattern_figures(const FlowGraph& graph, int layers, 
   std::vector<PatternFigures> figures;
   const AnalysisBound bound = AnalysisBound().shared_by(std::max<size_t>(1, layers_of.size()));
   const auto length = static_cast<int>(std::clamp<int64_t>(tokens, 1, kMostTokens));
+  const bool is_dense = graph.patterns.dense_prefill;
   for (const auto& [place, count] : layers_of) {
     const PatternAnalysis analysis(graph.patterns.patterns[static_cast<size_t>(place)], bound);
     const auto size = analysis.size_for_any_length();
     figures.push_back({.text = to_text(analysis.pattern()),
                        .layers = count,
-                       .kept = analysis.live_tokens(length),
+                       .kept = is_dense ? length : analysis.live_tokens(length),
                        .any_size = size ? to_text(*size) : std::string(),
+                       .pages_read = pages_read(analysis, length, graph.geometry.page, !is_dense),
+                       .dense_prefill = is_dense,
                        .blind = analysis.blind_rows(length),
                        .area = area_of(analysis.pattern(), length),
                        .drawing = drawing_of(analysis.pattern(), length)});
@@ -95,12 +116,19 @@ std::string pattern_text(const std::vector<PatternFigures>& figures, int64_t tok
   std::string text;
   for (const PatternFigures& each : figures) {
     text += fmt::format("pattern of {} layer{}: {}\n", each.layers, each.layers == 1 ? "" : "s", each.text);
-    text += fmt::format("  keeps {}; {} of {} tokens\n",
-                        each.any_size.empty() ? "what no short rule of the length says" : each.any_size, each.kept, tokens);
+    if (each.dense_prefill) {
+      text += "  prompts are computed densely, so every token is kept, in the order of positions; steps have the pattern\n";
+    } else {
+      text += fmt::format("  keeps {}; {} of {} tokens\n",
+                          each.any_size.empty() ? "what no short rule of the length says" : each.any_size, each.kept, tokens);
+    }
     text += fmt::format("  sees {:.1f}% of what dense attention does", 100 * each.area);
     text += each.blind == 0 ? "; every query sees a key\n"
                             : fmt::format("; {} of {} queries see nothing, and give zeros\n", each.blind, tokens);
-    text += "  tokens go to slots: the pattern alone says which are read, and a slot is taken again once nobody will\n";
+    text += fmt::format("  the step of the last token reads {} page{}\n", each.pages_read, each.pages_read == 1 ? "" : "s");
+    if (!each.dense_prefill) {
+      text += "  tokens go to slots: the pattern alone says which are read, and a slot is taken again once nobody will\n";
+    }
     text += fmt::format("  queries downwards, keys to the right, {} tokens a cell:\n",
                         std::max<int64_t>(1, tokens / std::max<size_t>(1, each.drawing.size())));
     for (const std::string& line : each.drawing) text += "    " + line + "\n";

@@ -14,6 +14,8 @@ struct PatternFigures {
   int layers = 0;                    // that have it
   int64_t kept = 0;                  // tokens, of `tokens`
   std::string any_size;              // "516 tokens, whatever the length"; empty: not known
+  int64_t pages_read = 0;            // by the step of the last of `tokens`
+  bool dense_prefill = false;        // every token is kept, and only steps have the pattern
   int64_t blind = 0;                 // queries of `tokens` that see nothing
   double area = 0;                   // share of the pairs of dense attention, over `tokens` queries
   std::vector<std::string> drawing;  // lines of queries, in columns of keys

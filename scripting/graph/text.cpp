@@ -93,10 +93,11 @@ std::string patterns_text(const LayerPatterns& patterns) {
   const auto text_of = [&](int place) {
     return place == LayerPatterns::kNone ? "full" : to_text(patterns.patterns[static_cast<size_t>(place)]);
   };
-  if (patterns.layers.empty()) return fmt::format("pattern {}\n", text_of(patterns.rest));
+  const char* const prefill = patterns.dense_prefill ? " prefill dense" : "";
+  if (patterns.layers.empty()) return fmt::format("pattern {}{}\n", text_of(patterns.rest), prefill);
   std::string text = "pattern {";
   for (const auto& [layer, place] : patterns.layers) text += fmt::format("{}: {}, ", layer, text_of(place));
-  return text + fmt::format("rest: {}}}\n", text_of(patterns.rest));
+  return text + fmt::format("rest: {}}}{}\n", text_of(patterns.rest), prefill);
 }
 
 std::string header_text(const FlowGraph& graph) {

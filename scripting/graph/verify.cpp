@@ -81,6 +81,10 @@ void verify_header(const FlowGraph& graph) {
 
 void verify_patterns(const FlowGraph& graph) {
   const LayerPatterns& of = graph.patterns;
+  if (of.empty() && of.dense_prefill) {
+    refuse(graph.where, "sluice.flow: prefill = \"dense\" is for flows with flow.pattern",
+           "prompts of all others are dense anyway");
+  }
   if (of.empty()) return;
   if (of.patterns.size() > GraphLimits::kPatterns) {
     refuse(of.where,

@@ -42,6 +42,8 @@ class GraphBuilder {
   /// A pattern that the script can name.
   Handle add_pattern(const Pattern& pattern);
   const Pattern& pattern(int32_t id) const { return patterns_[static_cast<size_t>(id)]; }
+  /// The patterns are those of decode steps alone.
+  void prefill_densely() { graph_.patterns.dense_prefill = true; }
   /// flow.pattern = value: a pattern, or a table of patterns by layer.
   void assign_pattern(const Datum& value);
 

@@ -70,6 +70,15 @@ LayerChoice read_layers(const Arguments& arguments, Options& options) {
   return choice;
 }
 
+/// Whether prompts are computed densely, whatever flow.pattern says.
+bool read_dense_prefill(const Arguments& arguments, Options& options) {
+  const std::string prefill = options.text("prefill", "pattern");
+  if (prefill == "dense") return true;
+  if (prefill == "pattern") return false;
+  arguments.fail(fmt::format("prefill = \"{:.40}\"", prefill),
+                 "prompts are computed under the \"pattern\", or \"dense\": then only decode steps have it");
+}
+
 Value flow(const Arguments& arguments, const Function&) {
   GraphBuilder& builder = arguments.builder();
   if (builder.stage()) arguments.fail("belongs at the top of the file, not inside a stage");
@@ -80,9 +89,11 @@ Value flow(const Arguments& arguments, const Function&) {
   const DataType kv = type_from(arguments, "kv", options.text("kv", "bf16"));
   auto types = read_field_types(arguments, options);
   LayerChoice layers = read_layers(arguments, options);
+  const bool dense_prefill = read_dense_prefill(arguments, options);
   options.finish();
   if (name.empty()) arguments.fail("the flow wants a name", kUsage);
   builder.declare(std::move(name), page, kv, std::move(layers), std::move(types));
+  if (dense_prefill) builder.prefill_densely();
   return {Value::Kind::kHandle, {Handle::Kind::kFlow, Stage::kCache, 0}, 0};
 }
 

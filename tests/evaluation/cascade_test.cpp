@@ -260,6 +260,29 @@ TEST(Cascade, WithoutFlowsMeasuresDenseAlone) {
   EXPECT_TRUE(runner.measured.empty());
 }
 
+TEST(Cascade, KeepsQuestionsAndAnswersWhereItIsAskedTo) {
+  FakeRunner runner;
+  Suite suite = parse_suite(R"([{"task": "salad", "tokens": 300, "samples": 3}])", "one");
+  EXPECT_TRUE(run(runner, {"half"}, "s", suite).questions.empty());
+  suite.keeps_answers = true;
+  const Report report = run(runner, {"half", "refused"}, "s", suite);
+  ASSERT_EQ(report.questions.size(), 3U);
+  for (size_t i = 0; i < 3; ++i) {
+    const AskedQuestion& question = report.questions[i];
+    EXPECT_EQ(question.tokens, 300);
+    ASSERT_EQ(question.said.size(), 2U) << "a refused flow says nothing";
+    EXPECT_EQ(question.said[0].by, "");
+    EXPECT_EQ(question.said[0].text, question.answer);
+    EXPECT_EQ(question.said[0].credit, 1);
+    EXPECT_EQ(question.said[1].by, "half");
+    EXPECT_EQ(question.said[1].credit, i % 2 == 0 ? 1 : 0);
+  }
+  const auto json = nlohmann::json::parse(to_json(report));
+  EXPECT_EQ(json["questions"][1]["prompt"], report.questions[1].prompt);
+  EXPECT_TRUE(json["questions"][1]["said"][0]["by"].is_null());
+  EXPECT_EQ(json["questions"][1]["said"][1]["text"], "nothing");
+}
+
 TEST(Cascade, ComparesPairsWithDense) {
   FakeRunner runner;
   const Report report = run(runner, {"half"});
@@ -310,9 +333,10 @@ TEST(Cascade, JudgesNobodyWhereDenseAttentionAnswersNothing) {
 TEST(Cascade, ATaskThatDenseAttentionFailsIsNotAskedAtMoreTokens) {
   FakeRunner runner;
   runner.dense = "half";
-  Suite suite = parse_suite(R"([{"task": "salad", "tokens": 300, "samples": 4}, {"task": "needle_multiquery", "tokens": 400, "samples": 4},
+  Suite suite =
+      parse_suite(R"([{"task": "salad", "tokens": 300, "samples": 4}, {"task": "needle_multiquery", "tokens": 400, "samples": 4},
                                 {"task": "salad", "tokens": 500, "samples": 4}])",
-                            "long");
+                  "long");
   suite.least_dense = 0.6;
   const Report report = run(runner, {"right"}, "s", suite);
   ASSERT_EQ(report.dense.size(), 2U) << "of both tasks once";

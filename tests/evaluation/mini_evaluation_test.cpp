@@ -206,6 +206,40 @@ TEST_F(MiniEvaluation, PromptsOfADocumentShareAllThatTheyHaveInCommon) {
   EXPECT_EQ(shared({"<bos> key", "acorn river"}), 0U);
 }
 
+/// A window as `text` has it; its tokens are chance.
+JobDocument text_document(int window, int salt) {
+  TextTokens text;
+  for (int i = 0; i < 4096; ++i) text.tokens.push_back(4 + (i * i + salt * i) % 900);
+  Rng rng(Seed::parse("text"), "window");
+  return {{text_sample(TextTask::kText, text, window, 0, rng), {}}};
+}
+
+TEST_F(MiniEvaluation, LongerWindowsGoOnWhereShorterOnesEnd) {
+  const auto prefill = [&](const std::vector<JobDocument>& documents, KnownBeginnings& known) {
+    return prefill_documents(documents, *device_, *model_, *tokenizer_, known);
+  };
+  const auto numbers_of = [&](const KvSnapshot& snapshot) {
+    std::vector<std::byte> numbers(snapshot.bytes());
+    device_->read(numbers.data(), snapshot.memory->data(), numbers.size());
+    return numbers;
+  };
+  KnownBeginnings known;
+  prefill({text_document(512, 1), text_document(512, 2)}, known);
+  known.forget_last();  // as by other tasks between
+  const auto begun = known.find(text_document(1024, 2)[0].sample.tokens);
+  ASSERT_NE(begun, nullptr);
+  EXPECT_EQ(begun->tokens.size(), 512U - kScoredOfText - 1);
+  EXPECT_EQ(known.find(text_document(1024, 3)[0].sample.tokens), nullptr) << "another text";
+  EXPECT_EQ(known.find(text_document(4096, 2)[0].sample.tokens), nullptr) << "hardly worth it";
+  const auto batch = prefill({text_document(1024, 2)}, known);
+  KnownBeginnings none;
+  const auto anew = prefill({text_document(1024, 2)}, none);
+  const KvSnapshot& a = *batch->prompts[0].snapshot;
+  const KvSnapshot& b = *anew->prompts[0].snapshot;
+  EXPECT_EQ(a.tokens, b.tokens);
+  EXPECT_EQ(numbers_of(a), numbers_of(b)) << "bit for bit";
+}
+
 TEST_F(MiniEvaluation, ADeviceCanBeUsedAfterAnErrorWithinAPass) {
   const Plan plan = compile(read_flow("quest").trace(trace_options(model_->config()))).plan;
   const Geometry& geometry = plan.graph.geometry;

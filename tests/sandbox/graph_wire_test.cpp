@@ -86,7 +86,7 @@ TEST(GraphWire, RoundTripIsTheSameGraph) {
 FlowGraph patterned() {
   return trace(R"(
     local p = sluice.pattern
-    local flow = sluice.flow{name = "patterned"}
+    local flow = sluice.flow{name = "patterned", prefill = "dense"}
     flow.pattern = {[0] = "full", [3] = ~p.fixed(16), [-1] = p.rect{size = {8, 4}, stride = {2, 1}} >> p.diag{offset = -3},
                     rest = p.sink(4) | p.window(512) & p.strided(9, 7)}
     return flow)",

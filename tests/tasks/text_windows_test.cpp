@@ -60,6 +60,20 @@ TEST(TextWindows, ScoreNoTokenTwice) {
   }
 }
 
+TEST(TextWindows, LongerOnesBeginWhereShorterOnesDo) {
+  const TextTokens text = counted(200000);
+  const auto draw = [&](int window) {
+    Rng rng(Seed::parse("x"), "windows");
+    const std::vector<int> places = draw_windows(text, window, 64, rng);
+    return std::set<int>(places.begin(), places.end());
+  };
+  const std::set<int> shorter = draw(2048);
+  EXPECT_EQ(shorter.size(), 64U);
+  int shared = 0;
+  for (const int place : draw(8192)) shared += static_cast<int>(shorter.count(place));
+  EXPECT_GE(shared, 58) << "but for the few that would end beyond the text";
+}
+
 TEST(TextWindows, ACopyStandsInTheFirstThreeQuarters) {
   const TextTokens text = counted(4000);
   for (const int length : {kLeastWindow, 300, 383, 512, 2048}) {

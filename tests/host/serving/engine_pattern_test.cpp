@@ -1,4 +1,5 @@
 // Flows that are a pattern: slots, masks, chunks of prompts, preemption and memory, against a model in float64 with that mask.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -98,6 +99,22 @@ TEST_F(EnginePatterns, GiveTheLogitsOfAMaskedModel) {
         "{[0] = p.window(30), [1] = \"full\", rest = p.sink(2) | p.window(9)}", "{[-1] = p.dilated(9, 2)}"}) {
     SCOPED_TRACE(pattern);
     expect_logits(plan(pattern), options(120), {1, 19, 95, 210}, 30);
+  }
+}
+
+TEST_F(EnginePatterns, LeavePromptsDenseWhereTheFlowSaysSo) {
+  for (const char* pattern : {"p.sink(4) | p.window(20)", "p.strided(5, 16)", "{[2] = p.fixed(16), [0] = \"full\", rest = p.window(9)}"}) {
+    for (const int prompt : {1, 2, 33, 210}) {
+      SCOPED_TRACE(fmt::format("{}, a prompt of {}", pattern, prompt));
+      const Plan dense = plan(pattern, ", prefill = \"dense\"");
+      const auto under_pattern = tiny_.sees;
+      // Its last token is a decode step.
+      tiny_.sees = [&](int layer, int head, int position, int seen) {
+        return position < prompt - 1 || under_pattern(layer, head, position, seen);
+      };
+      expect_logits(dense, options(120), {prompt}, 30);
+      expect_logits(dense, options(25), {prompt, prompt, prompt}, 40);  // which take turns
+    }
   }
 }
 

@@ -1,0 +1,3 @@
+local flow = sluice.flow { name = "bad", prefill = "sparse" }
+flow.pattern = sluice.pattern.window(64)
+return flow
