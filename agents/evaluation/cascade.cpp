@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <new>
 #include <optional>
 #include <utility>
 
+#include "agents/evaluation/asked_questions.h"
 #include "agents/evaluation/documents.h"
 #include "agents/evaluation/entrant.h"
 #include "agents/evaluation/memory_limit.h"
@@ -187,11 +189,12 @@ class Cascade {
   void run_task(const SuiteStage& stage, const SuiteTask& task) {
     const bool only_times = this->only_times();
     for (Entrant& entrant : entrants_) entrant.timed_parts.clear();  // of a task that came to no end
-    if (const TaskResult* const shorter = failed_shorter(task)) {
+    pending_questions_.clear();
+    const bool is_timed = task.is_timed && timed() > 0;
+    if (const TaskResult* const shorter = is_timed ? nullptr : failed_shorter(task)) {
       report_.notes.push_back(fmt::format("{}: not asked, since dense attention answers {:.0f}% at {} tokens", title_of(task),
                                           100 * shorter->accuracy, shorter->tokens));
-      return progress_.shrink(prefill_work(task) + static_cast<double>(entrants_.size() + 1) * decode_work(task) +
-                              static_cast<double>(timed()) * speed_work(suite_, task));
+      return progress_.shrink(prefill_work(task) + static_cast<double>(entrants_.size() + 1) * decode_work(task));
     }
     Scores dense;
     std::vector<Scores> flows(entrants_.size());
@@ -203,6 +206,7 @@ class Cascade {
     for (Entrant& entrant : entrants_) entrant.conclude_timing(stage, task);
     progress_.advance(static_cast<double>(timed()) * speed_work(suite_, task));
     if (only_times) return progress_.shrink(prefill_work(task) + static_cast<double>(entrants_.size() + 1) * decode_work(task));
+    std::move(pending_questions_.begin(), pending_questions_.end(), std::back_inserter(report_.questions));
     report_.dense.push_back(summarise(stage, task, dense, dense));
     TaskResult& by_dense = report_.dense.back();
     by_dense.counted = task.is_problem_set() || by_dense.accuracy >= suite_.least_dense;
@@ -252,37 +256,13 @@ class Cascade {
     }
   }
 
-  static AskedQuestion::Said said_by(const std::string& answerer, const Sample& sample, const Generation& generation) {
-    AskedQuestion::Said said{.by = answerer, .text = generation.text, .ended = generation.ended};
-    const Score scored = score_of_generation(sample, generation);
-    if (sample.scoring == Scoring::kLoss) {
-      said.loss = scored.loss;
-    } else {
-      said.credit = scored.credit();
-    }
-    return said;
-  }
-
   void keep_answers(const SuiteTask& task, const std::vector<JobDocument>& documents, const std::vector<Generation>& by_dense,
                     const std::vector<std::optional<std::vector<Generation>>>& by_flow) {
-    size_t number = 0;
-    for (const JobDocument& document : documents) {
-      for (const Job& job : document) {
-        const Sample& sample = job.sample;
-        AskedQuestion question{.task = task.task,
-                               .tokens = task.is_problem_set() ? 0 : task.tokens,
-                               .prompt = sample.prompt,
-                               .prompt_tokens = sample.tokens,
-                               .given = sample.given,
-                               .answer = sample.answer};
-        question.said.push_back(said_by("", sample, by_dense[number]));
-        for (size_t i = 0; i < entrants_.size(); ++i) {
-          if (by_flow[i]) question.said.push_back(said_by(entrants_[i].report.name, sample, (*by_flow[i])[number]));
-        }
-        report_.questions.push_back(std::move(question));
-        ++number;
-      }
+    std::vector<Answerer> answerers = {{"", &by_dense}};
+    for (size_t i = 0; i < entrants_.size(); ++i) {
+      if (by_flow[i]) answerers.push_back({entrants_[i].report.name, &*by_flow[i]});
     }
+    append_questions(pending_questions_, task, documents, answerers);
   }
 
   /// How many pairs are timed of each batch of a task.
@@ -311,6 +291,7 @@ class Cascade {
   const Seed& seed_;
   Progress& progress_;
   SpeedPairs speed_pairs_;
+  std::vector<AskedQuestion> pending_questions_;  // of a task that has not come to its end
   std::vector<Entrant> entrants_;
   Report report_;
 };

@@ -113,18 +113,16 @@ std::shared_ptr<const KvSnapshot> KnownBeginnings::find(std::span<const int32_t>
 
 void KnownBeginnings::add(std::shared_ptr<const KvSnapshot> snapshot, bool is_text) {
   constexpr size_t kMostBytes = size_t{768} << 20;
-  if (is_text && snapshot->bytes() <= kMostBytes) {
+  if (is_text) {
+    size_t bytes = snapshot->bytes();
     std::erase_if(texts_, [&](const auto& shorter) {
-      return shorter->tokens.size() <= snapshot->tokens.size() &&
-             std::equal(shorter->tokens.begin(), shorter->tokens.end(), snapshot->tokens.begin());
+      const bool begins_it = shorter->tokens.size() <= snapshot->tokens.size() &&
+                             std::equal(shorter->tokens.begin(), shorter->tokens.end(), snapshot->tokens.begin());
+      bytes += begins_it ? 0 : shorter->bytes();
+      return begins_it;
     });
-    texts_.push_back(snapshot);
-    size_t bytes = 0;
-    for (const auto& text : texts_) bytes += text->bytes();
-    while (bytes > kMostBytes) {
-      bytes -= texts_.front()->bytes();
-      texts_.erase(texts_.begin());
-    }
+    // Windows of all lengths come in the same order: those that came first are kept, for the first of the next length.
+    if (bytes <= kMostBytes) texts_.push_back(snapshot);
   }
   last_.push_back(std::move(snapshot));
 }

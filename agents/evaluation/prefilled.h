@@ -57,6 +57,7 @@ class KnownBeginnings {
     last_.clear();
     texts_.clear();
   }
+  /// `is_text`: of a window of a text (kScoredOfText tokens are given), which is kept longer, as far as there is room.
   void add(std::shared_ptr<const KvSnapshot> snapshot, bool is_text);
 
  private:

@@ -57,7 +57,7 @@ struct Suite {
   /// Of the mini model only tasks are asked that tell flows apart there; the others are left out, not refused (leave_to_mini).
   bool leaves_to_mini = false;
   /// Tasks of which dense attention answers less are left out of means, as they tell flows apart by luck alone, and are not asked
-  /// at more tokens. Problem sets always count.
+  /// at more tokens, but to be timed. Problem sets always count.
   double least_dense = 0;
   /// The report has every question, and what each answered. Never for a judge that others ask: it gives questions away.
   bool keeps_answers = false;

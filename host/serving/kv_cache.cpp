@@ -82,8 +82,8 @@ GroupView view_of(const Sight& sight, const ModelConfig& config, const Plan* pla
   }
 }
 
-/// Which group is the first: one that sees all, or else one with slots, whose tokens need not be there either; without both, the
-/// window that most layers have, of which all tokens are kept.
+/// Which group is the first: one that sees all, or else one with a pattern, which keeps all tokens, or slots, whose tokens need
+/// not be there either; without both, the window that most layers have, of which all tokens are kept.
 int rank_of(const GroupView& view) { return view.sees_all() ? 0 : view.pattern ? 1 : 2; }
 
 Groups groups_of(const ModelConfig& config, const PageLayout& layout, const Plan* plan, const EngineOptions& options) {

@@ -197,7 +197,7 @@ class Scheduler {
   int growth(const Sequence& sequence, int group) const;
   /// Pages to take for `newcomer`, which holds those that the prefix cache knows.
   PageCounts missing_pages(const Sequence& newcomer) const;
-  /// Tokens back that a row sees in a group; 0: all, or what its pattern says.
+  /// Tokens back that a row sees in a group, if no pattern says it; 0: all.
   int seen_window(int group) const;
   const GroupView* view(int group) const;
   /// Null: the group has none.

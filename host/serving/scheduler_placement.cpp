@@ -15,13 +15,15 @@ int Scheduler::mask_words() const {
   int64_t words = 0;
   for (const int group : groups_) {
     const int64_t rows = options_.max_pass_tokens;
-    if (slots(group) != nullptr) {
-      words = std::max(words, words_of(rows, slots(group)->used(slots(group)->length()) + rows + 2 * cache_.page()));
-    } else if (pattern(group, true) != nullptr) {
-      words = std::max(words, words_of(pattern(group, false) != nullptr ? rows : options_.max_batch, most));
-    }
     // A row of a window has a bit for each of its slots, and sees at least those before the rows of its pass.
-    if (const int window = seen_window(group); window > 0) words = std::max(words, words_of(rows, window + rows + cache_.page()));
+    const int window = seen_window(group);
+    int64_t of_group = window > 0 ? words_of(rows, window + rows + cache_.page()) : 0;
+    if (slots(group) != nullptr) {
+      of_group = words_of(rows, slots(group)->used(slots(group)->length()) + rows + 2 * cache_.page());
+    } else if (pattern(group, true) != nullptr) {
+      of_group += words_of(pattern(group, false) != nullptr ? rows : options_.max_batch, most);
+    }
+    words = std::max(words, of_group);
   }
   return static_cast<int>(words);
 }
@@ -88,12 +90,15 @@ void Scheduler::place_rows(Sequence& sequence, int group, int first, int rows, b
   KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
   if (const SlotMap* const map = slots(group); map != nullptr) return place_in_slots(kept, group, *map, first, rows);
   if (const Pattern* const seen = pattern(group, decoding); seen != nullptr) {
+    const int begin = kept.first * cache_.page();  // of what is kept
     row_slots_.resize(static_cast<size_t>(rows));
-    std::iota(row_slots_.begin(), row_slots_.end(), first);
-    const int length = first + rows;
+    std::iota(row_slots_.begin(), row_slots_.end(), first - begin);
+    const int length = first + rows - begin;
     const std::span<uint32_t> masks = pass_.batch.keep_slots(group, kept.pages, length, row_slots_);
     const auto words = static_cast<size_t>((length + 31) / 32);
-    for (int r = 0; r < rows; ++r) seen->row(first + r, length, masks.subspan(static_cast<size_t>(r) * words, words));
+    for (int r = 0; r < rows; ++r) {
+      seen->row(first + r, begin, begin + length, masks.subspan(static_cast<size_t>(r) * words, words));
+    }
     if (rows == 1) pass_.batch.drop_unseen_pages(group);
     return;
   }

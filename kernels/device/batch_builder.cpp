@@ -142,14 +142,12 @@ void BatchBuilder::drop_unseen_pages(int group) {
   const std::span<uint32_t> mask = std::span(kept.masks).subspan(first_word);
   for (int page = 0; page < pages; ++page) {
     const int end = std::min(length, (page + 1) * kept.page);
-    bool seen = page == own_page;
-    for (int slot = page * kept.page; slot < end; ++slot) {
+    if (page != own_page && !has_any_bit(mask, page * kept.page, end)) continue;
+    for (int slot = page * kept.page; left < page && slot < end; ++slot) {
       if (!has_bit(mask, slot)) continue;
-      seen = true;
       clear_bit(mask, slot);
       set_bit(mask, left * kept.page + slot % kept.page);
     }
-    if (!seen) continue;
     if (page == own_page) kept.slots.back() = left * kept.page + kept.slots.back() % kept.page;
     kept.page_indices[first_page + static_cast<size_t>(left)] = kept.page_indices[first_page + static_cast<size_t>(page)];
     used = left * kept.page + end - page * kept.page;

@@ -47,6 +47,17 @@ inline bool has_bit(std::span<const uint32_t> words, int64_t bit) {
   return (words[static_cast<size_t>(bit / 32)] >> (bit % 32) & 1U) != 0;
 }
 
+/// Whether any of the bits [first, end) is set.
+inline bool has_any_bit(std::span<const uint32_t> words, int64_t first, int64_t end) {
+  while (first < end) {
+    const int64_t next = std::min(end, (first / 32 + 1) * 32);
+    const uint32_t some = ~uint32_t{0} >> (32 - (next - first));
+    if ((words[static_cast<size_t>(first / 32)] >> (first % 32) & some) != 0) return true;
+    first = next;
+  }
+  return false;
+}
+
 inline void set_bit(std::span<uint32_t> words, int64_t bit) { words[static_cast<size_t>(bit / 32)] |= uint32_t{1} << (bit % 32); }
 
 inline void clear_bit(std::span<uint32_t> words, int64_t bit) {

@@ -71,16 +71,17 @@ std::vector<std::string> drawing_of(const Pattern& pattern, int tokens) {
   return lines;
 }
 
-/// Pages that have a token that the last query sees: in their slots, or, as where sequences are very long, in the order of their
-/// positions.
+/// Pages that have a token that the last query sees, or its own: in their slots, or, as where sequences are very long, in the
+/// order of their positions.
 int64_t pages_read(const PatternAnalysis& analysis, int length, int page, bool in_slots) {
   std::vector<uint32_t> seen(static_cast<size_t>((length + 31) / 32));
   analysis.pattern().row(length - 1, length, seen);
   std::optional<SlotMap> slots;
-  if (in_slots && length <= kMostSlots) slots.emplace(analysis, length);
+  // As in a sequence that goes on.
+  if (in_slots && length <= kMostSlots) slots.emplace(analysis, 2 * length);
   std::set<int> pages;
   for (int token = 0; token < length; ++token) {
-    if (has_bit(seen, token)) pages.insert((slots ? slots->slot(token) : token) / page);
+    if (token == length - 1 || has_bit(seen, token)) pages.insert((slots ? slots->slot(token) : token) / page);
   }
   return static_cast<int64_t>(pages.size());
 }
@@ -98,10 +99,10 @@ std::vector<PatternFigures> pattern_figures(const FlowGraph& graph, int layers, 
   const bool is_dense = graph.patterns.dense_prefill;
   for (const auto& [place, count] : layers_of) {
     const PatternAnalysis analysis(graph.patterns.patterns[static_cast<size_t>(place)], bound);
-    const auto size = analysis.size_for_any_length();
+    const std::optional<CacheSize> size = is_dense ? std::nullopt : analysis.size_for_any_length();
     figures.push_back({.text = to_text(analysis.pattern()),
                        .layers = count,
-                       .kept = is_dense ? length : analysis.live_tokens(length),
+                       .kept = is_dense ? length : analysis.live_tokens(length),  // which is all
                        .any_size = size ? to_text(*size) : std::string(),
                        .pages_read = pages_read(analysis, length, graph.geometry.page, !is_dense),
                        .dense_prefill = is_dense,
@@ -117,7 +118,7 @@ std::string pattern_text(const std::vector<PatternFigures>& figures, int64_t tok
   for (const PatternFigures& each : figures) {
     text += fmt::format("pattern of {} layer{}: {}\n", each.layers, each.layers == 1 ? "" : "s", each.text);
     if (each.dense_prefill) {
-      text += "  prompts are computed densely, so every token is kept, in the order of positions; steps have the pattern\n";
+      text += "  prompts are computed densely, so every token is kept, in the order of positions; of steps:\n";
     } else {
       text += fmt::format("  keeps {}; {} of {} tokens\n",
                           each.any_size.empty() ? "what no short rule of the length says" : each.any_size, each.kept, tokens);

@@ -46,6 +46,26 @@ TEST(Plan, TakesListsOfPasses) {
   EXPECT_EQ(lines_with(help.out, "--disable-pass A,B,... "), 1) << help.out;
 }
 
+TEST(Plan, SaysWhatAPatternKeepsAndReads) {
+  const auto plan = [](const std::string& options, const std::string& pattern) {
+    const std::string script = "local p = sluice.pattern\nlocal flow = sluice.flow{name = \"x\"" + options +
+                               "}\nflow.pattern = " + pattern + "\nreturn flow\n";
+    return run_shell("echo '" + script + "' | \"$SLUICE\" plan - --tokens 16384").out;
+  };
+  const std::string strided = plan("", "p.strided(512, 512)");
+  EXPECT_EQ(lines_with(strided, "keeps n - 511 tokens; 15873 of 16384 tokens"), 1) << strided;
+  EXPECT_EQ(lines_with(strided, "the step of the last token reads 63 pages"), 1) << "32 of the window, 31 before\n" << strided;
+  EXPECT_EQ(lines_with(strided, "tokens go to slots"), 1) << strided;
+  const std::string dense = plan(", prefill = \"dense\"", "p.window(64)");
+  EXPECT_EQ(lines_with(dense, "pattern window(64) prefill dense"), 1) << dense;
+  EXPECT_EQ(lines_with(dense, "every token is kept"), 1) << dense;
+  EXPECT_EQ(lines_with(dense, "the step of the last token reads 4 pages"), 1) << dense;
+  EXPECT_EQ(lines_with(dense, "tokens go to slots"), 0) << dense;
+  const std::string blind = plan("", "p.rect{size = {8, 8}}");
+  EXPECT_EQ(lines_with(blind, "the step of the last token reads 1 page"), 1) << "its own\n" << blind;
+  EXPECT_EQ(lines_with(blind, "inf"), 0) << blind;
+}
+
 TEST(Plan, TakesBandwidthsInEveryUnit) {
   const std::string wanted = run_sluice({"plan", "quest", "--bandwidth", "4 GB/s"}).out;
   EXPECT_EQ(lines_with(wanted, "4.0 GB/s"), 1) << wanted;

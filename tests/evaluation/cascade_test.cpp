@@ -338,6 +338,7 @@ TEST(Cascade, ATaskThatDenseAttentionFailsIsNotAskedAtMoreTokens) {
                                 {"task": "salad", "tokens": 500, "samples": 4}])",
                   "long");
   suite.least_dense = 0.6;
+  suite.speed_pairs = 0;
   const Report report = run(runner, {"right"}, "s", suite);
   ASSERT_EQ(report.dense.size(), 2U) << "of both tasks once";
   EXPECT_EQ(report.dense[1].task, "needle_multiquery");
@@ -345,6 +346,9 @@ TEST(Cascade, ATaskThatDenseAttentionFailsIsNotAskedAtMoreTokens) {
   EXPECT_EQ(report.notes[0], "salad 300: dense attention answers 50%; left out of means");
   EXPECT_EQ(report.notes[4], "salad 500: not asked, since dense attention answers 50% at 300 tokens");
   EXPECT_EQ(runner.prefills, 2);
+  suite.speed_pairs = 4;
+  EXPECT_EQ(run(runner, {"right"}, "s", suite).dense.size(), 3U) << "it is asked to be timed";
+  suite.speed_pairs = 0;
   suite.least_dense = 0.5;
   EXPECT_EQ(run(runner, {"right"}, "s", suite).dense.size(), 3U);
 }

@@ -50,7 +50,7 @@ BenchRow measure_prefill(const NamedPattern& named, int tokens, double seconds) 
 
 /// The step of the last of `tokens` tokens over its slots: the pages that have any that it sees.
 BenchRow measure_step(const NamedPattern& named, int tokens, double seconds) {
-  const SlotMap slots(PatternAnalysis(named.pattern), tokens);
+  const SlotMap slots(PatternAnalysis(named.pattern), 2 * tokens);  // of a sequence that goes on
   std::vector<std::vector<int>> seen_of_page(static_cast<size_t>(tokens / kPage));
   for (int token = 0; token < tokens; ++token) {
     if (!named.pattern.sees(tokens - 1, token)) continue;

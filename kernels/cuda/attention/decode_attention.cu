@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/attention/decode_merge.cuh"
 #include "kernels/cuda/attention/decode_row.cuh"
+#include "kernels/cuda/attention/decode_source.cuh"
 #include "kernels/cuda/attention/decode_warps.cuh"
 #include "kernels/cuda/primitives/overlap.cuh"
 #include "kernels/cuda/runtime/runtime.h"

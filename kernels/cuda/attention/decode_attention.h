@@ -34,11 +34,11 @@ struct DecodeShape {
 /// Decode attention over page lists, on the device that is current when it is made: q [sequences, kv_heads * group, dim] bf16.
 ///
 /// One kernel, whatever the lengths: every multiprocessor takes an equal stretch (or whole rows, where these come to little more)
-/// of the tiles (16 tokens) of all rows, laid end to end, so work is even, and a captured launch stays right while lengths grow.
-/// Each warp streams tiles through its own ring in shared memory (tensor copies, a mbarrier a tile) and multiplies on tensor
-/// cores; what the stretches of a row find is merged by the block that ends last, in a fixed order, so results do not depend on
-/// timing. 8-bit K and V become float16 on their way to the tensor cores, which is exact; Q goes along, each head scaled by a
-/// power of two.
+/// of the tiles (16 tokens) of all rows, laid end to end (of rows of equal length: a row has blocks of its own), so work is even,
+/// and a captured launch stays right while lengths grow. Each warp streams tiles through its own ring in shared memory (tensor
+/// copies, a mbarrier a tile) and multiplies on tensor cores; what the stretches of a row find is merged by the block that ends
+/// last, in a fixed order, so results do not depend on timing. 8-bit K and V become float16 on their way to the tensor cores,
+/// which is exact; Q goes along, each head scaled by a power of two.
 class DecodeAttention {
  public:
   /// Throws InputError for a layout that the kernels do not take.

@@ -201,28 +201,6 @@ void launch(const CUtensorMap& map, const Arguments& a, int blocks, Stream strea
   }
 }
 
-template <int Dim>
-void list(const Arguments& a, int blocks, int32_t* lists, Stream stream) {
-  list_kernel<Dim><<<blocks, kListThreads, 0, stream>>>(a, lists);
-  SLUICE_CHECK_CUDA(cudaGetLastError());
-}
-
-/// Every sequence may leave a tile unfilled.
-int64_t most_row_tiles(const PrefillShape& shape) {
-  return static_cast<int64_t>(shape.rows) * shape.group / kTileRows + shape.sequences;
-}
-
-/// Numbers from the list of a tile of rows to the next: how many entries it has, and those.
-int list_stride(const PrefillShape& shape, int dim) {
-  const int tokens = dim == 256 ? Shape<256>::kTokens : Shape<128>::kTokens;
-  static_assert(Shape<64>::kTokens == Shape<128>::kTokens);
-  return 1 + (std::max(1, shape.most_tokens) + tokens - 1) / tokens;
-}
-
-Sights sights_of(const PrefillShape& shape, const PrefillTables& tables, int dim) {
-  return {tables.slots, tables.mask_indptr, tables.masks, tables.lists, list_stride(shape, dim)};
-}
-
 /// Bytes of a list of pages, so that what follows is aligned for tensor copies.
 size_t page_list_bytes(int pages) { return (static_cast<size_t>(pages) * sizeof(int32_t) + 255) / 256 * 256; }
 
@@ -264,27 +242,6 @@ const int32_t* PrefillAttention::widen(const PrefillShape& shape, const PrefillT
   }
   SLUICE_CHECK_CUDA(cudaGetLastError());
   return positions;
-}
-
-size_t PrefillAttention::list_bytes(const PrefillShape& shape) const {
-  return static_cast<size_t>(most_row_tiles(shape)) * list_stride(shape, kv_.layout.head_dim) * sizeof(int32_t);
-}
-
-void PrefillAttention::list_tiles(const PrefillShape& shape, const PrefillTables& tables, int32_t* lists, Stream stream) const {
-  if (tables.slots == nullptr) throw InternalError("lists of tiles are for rows with slots");
-  if (shape.sequences == 0 || shape.rows == 0) return;
-  const Arguments a{.query_indptr = tables.query_indptr,
-                    .lengths = tables.lengths,
-                    .sequences = shape.sequences,
-                    .kv_heads = 1,
-                    .group = shape.group,
-                    .sights = sights_of(shape, tables, kv_.layout.head_dim)};
-  const int blocks = static_cast<int>(most_row_tiles(shape));
-  if (kv_.layout.head_dim == 256) {
-    list<256>(a, blocks, lists, stream);
-  } else {
-    list<128>(a, blocks, lists, stream);
-  }
 }
 
 void PrefillAttention::run(const PrefillShape& shape, const PrefillTables& tables, HeadRows<const void> q, HeadRows<void> out,

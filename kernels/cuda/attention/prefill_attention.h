@@ -60,9 +60,9 @@ class PrefillAttention {
   /// Throws InputError for a layout that the kernels do not take.
   explicit PrefillAttention(const PagedKv& kv);
 
+  int head_dim() const { return kv_.layout.head_dim; }
   /// Bytes of the lists of a call, and writes them: which tiles of tokens each tile of rows sees. They serve all layers whose
   /// rows see the same, in heads of the same size.
-  int head_dim() const { return kv_.layout.head_dim; }
   size_t list_bytes(const PrefillShape& shape) const;
   void list_tiles(const PrefillShape& shape, const PrefillTables& tables, int32_t* lists, Stream stream) const;
   /// Bytes of workspace for `run` over so many pages: none for bf16.

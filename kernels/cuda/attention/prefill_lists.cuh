@@ -1,5 +1,8 @@
 #pragma once
 
+#include <algorithm>
+
+#include "kernels/cuda/attention/prefill_attention.h"
 #include "kernels/cuda/attention/prefill_sights.cuh"
 
 /// Which tiles of tokens the rows of a tile see, so that others are neither read nor multiplied, and which of them need a mask.
@@ -65,6 +68,22 @@ __global__ void __launch_bounds__(kListThreads) list_kernel(const Arguments a, i
   if (threadIdx.x != 0) return;
   if (count == 0) list[1] = Entry(0, 3).bits;
   list[0] = max(count, 1);
+}
+
+/// Every sequence may leave a tile unfilled.
+inline int64_t most_row_tiles(const PrefillShape& shape) {
+  return static_cast<int64_t>(shape.rows) * shape.group / kTileRows + shape.sequences;
+}
+
+/// Numbers from the list of a tile of rows to the next: how many entries it has, and those.
+inline int list_stride(const PrefillShape& shape, int dim) {
+  const int tokens = dim == 256 ? Shape<256>::kTokens : Shape<128>::kTokens;
+  static_assert(Shape<64>::kTokens == Shape<128>::kTokens);
+  return 1 + (std::max(1, shape.most_tokens) + tokens - 1) / tokens;
+}
+
+inline Sights sights_of(const PrefillShape& shape, const PrefillTables& tables, int dim) {
+  return {tables.slots, tables.mask_indptr, tables.masks, tables.lists, list_stride(shape, dim)};
 }
 
 }  // namespace sluice::cuda::prefill

@@ -95,9 +95,9 @@ int BatchUpload::count_touched(int index) const {
 
 bool BatchUpload::finds_regular(int index) const {
   const GroupPages& kept = group(index);
-  if (kept.has_masks()) return false;
   for (int s = 0; s < batch_.sequences(); ++s) {
     if (batch_.decoding[s] != 0) continue;
+    if (kept.is_masked(s)) return false;
     // They ascend: there are gaps only if the last is further from the first.
     const int first = batch_.query_indptr[s];
     if (kept.slots[first] + query_rows(s) != batch_.seen(index, s)) return false;

@@ -124,7 +124,7 @@ class BatchUpload {
   }
   /// Pages of these slots.
   int page_count(int group, int sequence) const { return pages_for(seen(group, sequence), pool_->layout(group).page); }
-  /// Whether the rows of every sequence in prefill are its last slots, one behind the other, and no sequence has masks.
+  /// Whether the rows of every sequence in prefill are its last slots, one behind the other, and have no masks.
   bool is_regular(int group) const { return group_pages_[group].regular; }
   /// Where the pages of a sequence begin in PassArrays::page_indices.
   int first_page(int group, int sequence) const { return group_pages_[group].indices + this->group(group).page_indptr[sequence]; }

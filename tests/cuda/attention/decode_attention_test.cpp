@@ -102,6 +102,25 @@ TEST_F(CudaDecode, AgreesWhereBlocksHaveWholeRowsAndWhereTheyDoNot) {
   }
 }
 
+TEST_F(CudaDecode, AgreesWhereRowsHaveBlocksOfTheirOwn) {
+  // Of 132 blocks each row gets 132 / rows, of lists that its heads share or do not: 1, 8, 40 and 66 rows, of few tiles and of
+  // many.
+  for (const auto& [sequences, kv_heads, selected] :
+       {std::tuple{1, 1, 3}, {1, 8, 128}, {5, 8, 17}, {1, 64, 18}, {1, 66, 24}, {33, 2, 66}, {1, 64, 1}, {2, 20, 200}}) {
+    for (const bool shared : {false, true}) {
+      PagedCase attention({.sequences = sequences,
+                           .kv_heads = kv_heads,
+                           .group = 2,
+                           .tokens = 16 * 256,
+                           .selected = selected,
+                           .shared = shared,
+                           .seed = 6});
+      EXPECT_LT(worst(attention), kTolerance)
+          << sequences << " sequences of " << kv_heads << " heads, " << selected << " pages, " << (shared ? "shared" : "apart");
+    }
+  }
+}
+
 TEST_F(CudaDecode, GivesTheSameBitsEveryTime) {
   for (const DataType kv : {DataType::kBF16, DataType::kE4M3, DataType::kE5M2}) {
     PagedCase attention({.sequences = 5, .kv_heads = 8, .group = 4, .tokens = 9000, .ragged = true, .kv = kv});

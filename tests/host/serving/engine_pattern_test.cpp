@@ -103,7 +103,8 @@ TEST_F(EnginePatterns, GiveTheLogitsOfAMaskedModel) {
 }
 
 TEST_F(EnginePatterns, LeavePromptsDenseWhereTheFlowSaysSo) {
-  for (const char* pattern : {"p.sink(4) | p.window(20)", "p.strided(5, 16)", "{[2] = p.fixed(16), [0] = \"full\", rest = p.window(9)}"}) {
+  for (const char* pattern :
+       {"p.sink(4) | p.window(20)", "p.strided(5, 16)", "{[2] = p.fixed(16), [0] = \"full\", rest = p.window(9)}"}) {
     for (const int prompt : {1, 2, 33, 210}) {
       SCOPED_TRACE(fmt::format("{}, a prompt of {}", pattern, prompt));
       const Plan dense = plan(pattern, ", prefill = \"dense\"");
@@ -114,6 +115,24 @@ TEST_F(EnginePatterns, LeavePromptsDenseWhereTheFlowSaysSo) {
       };
       expect_logits(dense, options(120), {prompt}, 30);
       expect_logits(dense, options(25), {prompt, prompt, prompt}, 40);  // which take turns
+    }
+  }
+}
+
+TEST_F(EnginePatterns, LeavePromptsToTheModelsOwnWindowsWhereTheFlowSaysSo) {
+  constexpr int kWindow = 40;
+  for (const char* pattern : {"p.sink(4) | p.window(20)", "{[2] = p.fixed(16), rest = p.window(9)}", "p.strided(30, 7)"}) {
+    for (const int prompt : {30, 210}) {
+      SCOPED_TRACE(fmt::format("{}, a prompt of {}", pattern, prompt));
+      const Plan dense = plan(pattern, ", prefill = \"dense\"");
+      const auto under_pattern = tiny_.sees;
+      tiny_.sees = [&](int layer, int head, int position, int seen) {
+        if (layer % 2 == 1 && position - seen >= kWindow) return false;
+        return position < prompt - 1 || under_pattern(layer, head, position, seen);
+      };
+      EngineOptions windows = options(120);
+      windows.windows = {{{1, 3}, kWindow}};
+      expect_logits(dense, windows, {prompt}, 60);
     }
   }
 }
