@@ -30,7 +30,8 @@ void expect_part_of_row(const Pattern& pattern, const BooleanMatrix& expected, s
   pattern.row(i, begin, end, words);
   for (int bit = 0; bit < static_cast<int>(32 * words.size()); ++bit) {
     const bool wanted = begin + bit < end && expected.at(i, begin + bit);
-    ASSERT_EQ((words[static_cast<size_t>(bit / 32)] >> (bit % 32) & 1) != 0, wanted) << i << ", " << begin << " to " << end << ", " << bit;
+    ASSERT_EQ((words[static_cast<size_t>(bit / 32)] >> (bit % 32) & 1) != 0, wanted)
+        << i << ", " << begin << " to " << end << ", " << bit;
   }
 }
 
