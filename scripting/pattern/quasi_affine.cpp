@@ -5,6 +5,7 @@
 #include <isl/local_space.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
 #include <utility>
 
@@ -71,6 +72,21 @@ class SteppedDivision {
 };
 
 }  // namespace
+
+/// Numbers x from the first to the last.
+struct QuasiAffineFunction::Range {
+  int64_t first = 0;
+  int64_t last = -1;
+
+  bool is_empty() const { return first > last; }
+  /// Those with of_x * x + rest >= 0, or = 0.
+  void keep(int64_t of_x, int64_t rest, bool is_equality) {
+    if (of_x > 0) first = std::max(first, -floor_divide(rest, of_x));
+    if (of_x < 0) last = std::min(last, floor_divide(rest, -of_x));
+    if (of_x == 0 && rest < 0) last = first - 1;
+    if (is_equality) keep(-of_x, -rest, false);
+  }
+};
 
 /// Takes pieces out of the library's objects. Exceptions wait until its callbacks have returned.
 class QuasiAffineFunction::Reader {
@@ -217,24 +233,56 @@ QuasiAffineFunction QuasiAffineFunction::largest(const IntegerContext& context, 
 }
 
 void QuasiAffineFunction::evaluate(const Piece& piece, int n, std::vector<int32_t>& values) {
-  int64_t first = 0;
-  int64_t last = n - 1;
+  Range range{0, n - 1};
   std::vector<const Constraint*> others;
-  const auto keep_at_least = [&](int64_t of_x, int64_t rest) {  // of_x * x + rest >= 0
-    if (of_x > 0) first = std::max(first, -floor_divide(rest, of_x));
-    if (of_x < 0) last = std::min(last, floor_divide(rest, -of_x));
-    if (of_x == 0 && rest < 0) last = -1;
-  };
   for (const Constraint& constraint : piece.constraints) {
     if (has_divisions(constraint.sum)) {
       others.push_back(&constraint);
       continue;
     }
-    const int64_t rest = constraint.sum.constant + constraint.sum.of_n * n;
-    keep_at_least(constraint.sum.of_x, rest);
-    if (constraint.is_equality) keep_at_least(-constraint.sum.of_x, -rest);
+    range.keep(constraint.sum.of_x, constraint.sum.constant + constraint.sum.of_n * n, constraint.is_equality);
   }
-  if (first > last) return;
+  if (range.is_empty()) return;
+  // Where divisions seldom change, stretches of x are done as a whole.
+  constexpr int64_t kLongRun = 16;
+  const bool in_runs = std::all_of(piece.divisions.begin(), piece.divisions.end(), [](const FloorDivision& division) {
+    return std::abs(division.numerator.of_x) * kLongRun <= division.denominator;
+  });
+  if (in_runs) return evaluate_runs(piece, others, n, range, values);
+  evaluate_each(piece, others, n, range, values);
+}
+
+void QuasiAffineFunction::evaluate_runs(const Piece& piece, const std::vector<const Constraint*>& others, int n,
+                                        const Range& range, std::vector<int32_t>& values) {
+  std::vector<int64_t> divisions(piece.divisions.size());
+  for (int64_t x = range.first; x <= range.last;) {
+    int64_t end = range.last + 1;  // of the run
+    for (size_t k = 0; k < divisions.size(); ++k) {
+      const FloorDivision& division = piece.divisions[k];
+      const int64_t numerator = sum_of(division.numerator, x, n, divisions);
+      divisions[k] = floor_divide(numerator, division.denominator);
+      const int64_t rest = numerator - divisions[k] * division.denominator;
+      const int64_t step = division.numerator.of_x;
+      if (step > 0) end = std::min(end, x + (division.denominator - rest + step - 1) / step);
+      if (step < 0) end = std::min(end, x + rest / -step + 1);
+    }
+    // Within the run all sums are affine.
+    Range inside{x, end - 1};
+    for (const Constraint* constraint : others) {
+      const int64_t of_x = constraint->sum.of_x;
+      inside.keep(of_x, sum_of(constraint->sum, x, n, divisions) - of_x * x, constraint->is_equality);
+    }
+    int64_t value = inside.is_empty() ? 0 : sum_of(piece.value, inside.first, n, divisions);
+    for (int64_t at = inside.first; at <= inside.last; ++at, value += piece.value.of_x) {
+      values[static_cast<size_t>(at)] = static_cast<int32_t>(value);
+    }
+    x = end;
+  }
+}
+
+void QuasiAffineFunction::evaluate_each(const Piece& piece, const std::vector<const Constraint*>& others, int n,
+                                        const Range& range, std::vector<int32_t>& values) {
+  const auto [first, last] = range;
   std::vector<int64_t> divisions(piece.divisions.size());
   std::vector<SteppedDivision> stepped;
   for (size_t k = 0; k < divisions.size(); ++k) {

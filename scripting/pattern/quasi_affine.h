@@ -45,7 +45,14 @@ class QuasiAffineFunction {
   };
   class Reader;
 
+  struct Range;
+
   static void evaluate(const Piece& piece, int n, std::vector<int32_t>& values);
+  /// `others`: constraints with divisions, which are left to be met in `range`.
+  static void evaluate_runs(const Piece& piece, const std::vector<const Constraint*>& others, int n, const Range& range,
+                            std::vector<int32_t>& values);
+  static void evaluate_each(const Piece& piece, const std::vector<const Constraint*>& others, int n, const Range& range,
+                            std::vector<int32_t>& values);
 
   std::vector<Piece> pieces_;
 };
