@@ -7,7 +7,8 @@ BenchReport run_patterns_bench(const BenchOptions& options) {
 #if SLUICE_CUDA
   if (options.device == "cuda") return run_cuda_patterns_bench(options);
 #endif
-  throw InputError("the benchmark patterns needs a GPU", "sluice bench patterns --device cuda");
+  throw InputError("the benchmark patterns is for GPUs alone",
+                   "where there is one: --device cuda; prompts on a CPU: sluice bench prefill");
 }
 
 }  // namespace sluice

@@ -65,22 +65,20 @@ Measured measure_pages(const LayerStep& step, const DenseSteps& dense, const Lay
 }
 
 /// Of the tokens that a step saw under a pattern, beside the pages that have room for as many.
-Measured measure_tokens(const Pattern& pattern, const DenseSteps& dense, const LayerTensors& tensors, int at, int kv_head,
-                        int page) {
+Measured measure_tokens(const LayerStep& step, const Pattern& pattern, const DenseSteps& dense, const LayerTensors& tensors,
+                        int at, int kv_head, int page) {
   const int tokens = tensors.tokens_at(at);
   std::vector<uint32_t> seen(static_cast<size_t>((tokens + 31) / 32));
   pattern.row(tokens - 1, tokens, seen);
   const std::vector<double> masses = token_masses(tensors, at, kv_head);
   Measured measured;
-  int count = 0;
   for (int token = 0; token < tokens; ++token) {
-    if (!has_bit(seen, token)) continue;
-    measured.mass += masses[static_cast<size_t>(token)];
-    ++count;
+    if (has_bit(seen, token)) measured.mass += masses[static_cast<size_t>(token)];
   }
-  measured.pages = static_cast<double>(count) / tokens;
+  const int count = step.counts[static_cast<size_t>(kv_head)];
+  measured.pages = static_cast<double>(count) / pages_for(tokens, page);
   const std::vector<double> of_pages = dense.masses(at, kv_head, page);
-  const double best = best_mass(of_pages, static_cast<size_t>(pages_for(count, page)));
+  const double best = best_mass(of_pages, static_cast<size_t>(count));
   measured.regret = std::max(0.0, best - measured.mass);
   return measured;
 }
@@ -90,7 +88,7 @@ Measured measure(const LayerStep& step, const Plan& plan, const DenseSteps& dens
   const LayerPatterns& patterns = plan.graph.patterns;
   const int page = plan.layout.page;
   Measured measured = patterns.empty() ? measure_pages(step, dense, tensors, at, kv_head, page)
-                                       : measure_tokens(patterns.patterns.front(), dense, tensors, at, kv_head, page);
+                                       : measure_tokens(step, patterns.patterns.front(), dense, tensors, at, kv_head, page);
   for (int head = kv_head * tensors.group(); head < (kv_head + 1) * tensors.group(); ++head) {
     measured.error += relative_error(of_head(step.output, head, tensors.dim), dense.output(at, head));
   }

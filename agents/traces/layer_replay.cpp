@@ -11,6 +11,7 @@
 #include "kernels/device/batch_builder.h"
 #include "kernels/device/device_refusal.h"
 #include "kernels/device/open_pass.h"
+#include "scripting/base/bits.h"
 #include "scripting/graph/selections.h"
 
 namespace sluice {
@@ -77,6 +78,7 @@ void LayerReplay::run(const std::function<void(int step, const LayerStep& result
   for (int first = 0; first < before; first += kChunk) pass(first, std::min(kChunk, before - first), false, [] {});
   for (int step = 0; step < tensors_.steps; ++step) {
     decode(step);
+    if (pattern_) select_seen(before + step);
     take(step, {output_, selected_, counts_, scores_});
   }
 }
@@ -116,6 +118,22 @@ void LayerReplay::decode(int step) {
     device_.synchronize();
     device_.read(output_.data(), output_memory_->data(), sizeof(float) * output_.size());
   });
+}
+
+void LayerReplay::select_seen(int position) {
+  const int page = pool_->layout().page;
+  std::vector<uint32_t> seen(static_cast<size_t>(position) / 32 + 1);
+  pattern_->row(position, position + 1, seen);
+  std::vector<int32_t> pages;
+  for (int index = 0; index < pages_for(position + 1, page); ++index) {
+    const bool is_own = index == position / page;
+    if (is_own || has_any_bit(seen, index * page, std::min(position + 1, (index + 1) * page))) pages.push_back(index);
+  }
+  std::fill(counts_.begin(), counts_.end(), static_cast<int32_t>(pages.size()));
+  std::fill(selected_.begin(), selected_.end(), -1);
+  for (int head = 0; head < tensors_.kv_heads; ++head) {
+    std::copy(pages.begin(), pages.end(), selected_.begin() + static_cast<ptrdiff_t>(head) * pages_);
+  }
 }
 
 Matrix LayerReplay::matrix(const Memory& memory, int64_t rows, int64_t columns) {

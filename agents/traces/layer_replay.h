@@ -52,6 +52,8 @@ class LayerReplay {
   /// Calls `attend` within a pass that appends tokens [first, first + count).
   void pass(int first, int count, bool decoding, const std::function<void()>& attend);
   void decode(int step);
+  /// Under a pattern a step reads the pages that have a token which it sees, and its own, whatever the device was given.
+  void select_seen(int position);
   static Matrix matrix(const Memory& memory, int64_t rows, int64_t columns);
 
   Device& device_;

@@ -126,7 +126,8 @@ std::string pattern_text(const std::vector<PatternFigures>& figures, int64_t tok
     text += fmt::format("  sees {:.1f}% of what dense attention does", 100 * each.area);
     text += each.blind == 0 ? "; every query sees a key\n"
                             : fmt::format("; {} of {} queries see nothing, and give zeros\n", each.blind, tokens);
-    text += fmt::format("  the step of the last token reads {} page{}\n", each.pages_read, each.pages_read == 1 ? "" : "s");
+    text += fmt::format("  the step of the last token reads {} page{}, its own among them\n", each.pages_read,
+                        each.pages_read == 1 ? "" : "s");
     if (!each.dense_prefill) {
       text += "  tokens go to slots: the pattern alone says which are read, and a slot is taken again once nobody will\n";
     }
