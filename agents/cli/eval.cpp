@@ -148,6 +148,7 @@ void refuse_no_flow(const EvalOptions& options) {
 /// Without any model: what flows keep of the attention that was recorded.
 void evaluate_on_traces(const EvalOptions& options) {
   if (options.flows.empty()) throw InputError("no flow to evaluate", "name it before --traces: sluice eval quest --traces");
+  if (options.changes.keeps_answers) throw InputError("--answers: traces ask no questions", "name a --suite or --tasks as well");
   const Seed seed = seed_of(options);
   Refusals unreadable;
   const std::vector<Contestant> contestants = find_contestants(options.flows, unreadable);
