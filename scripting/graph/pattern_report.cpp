@@ -77,8 +77,8 @@ int64_t pages_read(const PatternAnalysis& analysis, int length, int page, bool i
   std::vector<uint32_t> seen(static_cast<size_t>((length + 31) / 32));
   analysis.pattern().row(length - 1, length, seen);
   std::optional<SlotMap> slots;
-  // As in a sequence that goes on.
-  if (in_slots && length <= kMostSlots) slots.emplace(analysis, 2 * length);
+  // As in a sequence that goes on, but where looking at rows one by one would exceed the bound of an analysis.
+  if (in_slots && length <= kMostSlots) slots.emplace(analysis, analysis.is_for_any_length() ? 2 * length : length);
   std::set<int> pages;
   for (int token = 0; token < length; ++token) {
     if (token == length - 1 || has_bit(seen, token)) pages.insert((slots ? slots->slot(token) : token) / page);
@@ -102,7 +102,7 @@ std::vector<PatternFigures> pattern_figures(const FlowGraph& graph, int layers, 
     const std::optional<CacheSize> size = is_dense ? std::nullopt : analysis.size_for_any_length();
     figures.push_back({.text = to_text(analysis.pattern()),
                        .layers = count,
-                       .kept = is_dense ? length : analysis.live_tokens(length),  // which is all
+                       .kept = is_dense ? length : analysis.live_tokens(length),
                        .any_size = size ? to_text(*size) : std::string(),
                        .pages_read = pages_read(analysis, length, graph.geometry.page, !is_dense),
                        .dense_prefill = is_dense,

@@ -61,6 +61,16 @@ TEST(Plan, SaysWhatAPatternKeepsAndReads) {
   EXPECT_EQ(lines_with(dense, "every token is kept"), 1) << dense;
   EXPECT_EQ(lines_with(dense, "the step of the last token reads 4 pages"), 1) << dense;
   EXPECT_EQ(lines_with(dense, "tokens go to slots"), 0) << dense;
+  // What the analysis of every length gives up: rows are looked at one by one, as far as the bound allows.
+  const std::string hard = run_shell(
+                               "printf '%s\\n' 'local p = sluice.pattern' 'local flow = sluice.flow{name = \"x\"}' "
+                               "'local a = (p.rect{size = {7, 5}, stride = {2, 1}} >> (p.diag{offset = 3, size = 97, stride = 5} "
+                               "& ~p.dilated(11, 13))) | p.window(9)' "
+                               "'flow.pattern = (a & ~(p.rect{size = {13, 11}} >> p.dilated(7, 3))) "
+                               "| (p.rect{size = {3, 17}} >> (p.fixed(19) & p.strided(5, 23)))' 'return flow' "
+                               "| \"$SLUICE\" plan - --tokens 65536")
+                               .out;
+  EXPECT_EQ(lines_with(hard, "keeps what no short rule of the length says; 15597 of 65536 tokens"), 1) << hard;
   const std::string blind = plan("", "p.rect{size = {8, 8}}");
   EXPECT_EQ(lines_with(blind, "the step of the last token reads 1 page, its own"), 1) << "its own\n" << blind;
   EXPECT_EQ(lines_with(blind, "inf"), 0) << blind;

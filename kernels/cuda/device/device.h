@@ -115,7 +115,8 @@ class CudaDevice final : public Device {
   void attend_prefill(const Attention& call, const Matrix& q, const Matrix& out, int first, int last);
   /// The most tokens of a group that rows of a sequence of [first, end) may see.
   int most_seen(int group, int first, int end) const;
-  /// What PrefillTables::lists says of sequences from `first` on, made once a pass for all layers of a group.
+  /// What PrefillTables::lists says of sequences from `first` on: made once a pass for all layers of a group, unless they are
+  /// widened in several rounds.
   const int32_t* tile_lists(const PrefillAttention& attention, const PrefillShape& shape, const PrefillTables& tables, int group,
                             int first);
   /// What a dense row's probe says: all pages, with all of the mass.
