@@ -59,8 +59,9 @@ __device__ void attend(const Arguments& a, const Places<Dim>& places) {
       rows.ask_scores(query, places.slot(0, key_turn.stage));
       barrier_wait(places.filled(1, value_turn.stage), value_turn.parity);
       rows.ask_output(places.slot(1, value_turn.stage));
-      const auto sight = [&] {
-        if constexpr (decltype(masked)::value) {
+      // Words of masks are asked for while the products are under way.
+      [[maybe_unused]] const auto words = [&] {
+        if constexpr (Listed && decltype(masked)::value) {
           return sight_of(tile);
         } else {
           return SeesAll{};
@@ -70,7 +71,11 @@ __device__ void attend(const Arguments& a, const Places<Dim>& places) {
       rows.pin_scores();
       release(0, key_turn.stage);
       key_turn.next();
-      rows.soften(a.scale, sight);
+      if constexpr (!Listed && decltype(masked)::value) {
+        rows.soften(a.scale, sight_of(tile));
+      } else {
+        rows.soften(a.scale, words);
+      }
       products_wait<0>();
       rows.pin_output();
       release(1, value_turn.stage);
@@ -79,8 +84,20 @@ __device__ void attend(const Arguments& a, const Places<Dim>& places) {
       rows.take_weights();
     };
 
-    int tile = Listed ? Entry(__ldg(list)).tile() : 0;
-    const auto first_sight = sight_of(tile);
+    int tile = 0;
+    [[maybe_unused]] int whole_tiles = 0;
+    if constexpr (Listed) {
+      tile = Entry(__ldg(list)).tile();
+    } else {
+      whole_tiles = tokens_seen(first) / S::kTokens;
+    }
+    [[maybe_unused]] const auto first_words = [&] {
+      if constexpr (Listed) {
+        return sight_of(tile);
+      } else {
+        return SeesAll{};
+      }
+    }();
     asm volatile("cp.async.wait_all;\n fence.proxy.async.shared::cta;" ::: "memory");
     warpgroup_sync(1 + warpgroup);
     barrier_wait(places.filled(0, key_turn.stage), key_turn.parity);
@@ -89,7 +106,11 @@ __device__ void attend(const Arguments& a, const Places<Dim>& places) {
     rows.pin_scores();
     release(0, key_turn.stage);
     key_turn.next();
-    rows.soften(a.scale, first_sight);
+    if constexpr (Listed) {
+      rows.soften(a.scale, first_words);
+    } else {
+      rows.soften(a.scale, sight_of(tile));
+    }
     rows.take_weights();
 
     if constexpr (Listed) {
@@ -108,7 +129,6 @@ __device__ void attend(const Arguments& a, const Places<Dim>& places) {
         run(std::true_type{});
       }
     } else {
-      const int whole_tiles = tokens_seen(first) / S::kTokens;
       for (tile = 1; tile < min(whole_tiles, work.tiles); ++tile) step(tile, std::false_type{});
       for (; tile < work.tiles; ++tile) step(tile, std::true_type{});
       tile = work.tiles - 1;

@@ -83,16 +83,19 @@ __device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const Argumen
   const int last_page = (work.length - 1) / a.page;
   // Past the end: any page, since its scores are masked and its values cleared.
   const auto block_of = [&](int token) { return __ldg(pages + min(token / a.page, last_page)) * a.kv_heads + work.head; };
-  const auto token_of = [&](int number) {
-    int tile = number;
-    if constexpr (Listed) tile = Entry(__ldg(a.sights.list(work.row_tile) + 1 + min(number, work.tiles - 1))).tile();
+  [[maybe_unused]] const auto listed_token = [&](int number) {
+    const int tile = Entry(__ldg(a.sights.list(work.row_tile) + 1 + min(number, work.tiles - 1))).tile();
     return tile * S::kTokens + box * kBoxTokens;
   };
-  int token = token_of(0);
-  int next_token = token_of(1);
+  int token = box * kBoxTokens;
+  [[maybe_unused]] int next_token = 0;  // of a list, which is asked for a tile earlier
+  if constexpr (Listed) {
+    token = listed_token(0);
+    next_token = listed_token(1);
+  }
   int block = block_of(token);
   for (int number = 0; number < work.tiles; ++number) {
-    const int next = block_of(next_token);
+    const int next = block_of(Listed ? next_token : token + S::kTokens);
     barrier_wait(places.emptied(value, turn.stage), turn.parity ^ 1);
     const uint32_t barrier = places.filled(value, turn.stage);
     if (lane == 0) barrier_expect(barrier, S::kSlotBytes);
@@ -100,8 +103,12 @@ __device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const Argumen
     if (lane < S::kBoxes) {
       copy_box(map, places.slot(value, turn.stage) + box * S::kBoxBytes, barrier, token % a.page, value, block);
     }
-    token = next_token;
-    next_token = token_of(number + 2);
+    if constexpr (Listed) {
+      token = next_token;
+      next_token = listed_token(number + 2);
+    } else {
+      token += S::kTokens;
+    }
     block = next;
     turn.next();
   }

@@ -144,7 +144,7 @@ __device__ Work find_work(const Arguments& a, int number) {
     work.head = section * together + number % heads;
     work.pair = (tiles - 1 - number / heads) * kTileRows;
     work.pairs = min(kTileRows, rows * a.group - work.pair);
-    work.row_tile = (before / a.kv_heads) + work.pair / kTileRows;
+    work.row_tile = before / a.kv_heads + work.pair / kTileRows;
     if constexpr (Listed) {
       work.tiles = __ldg(a.sights.list(work.row_tile));
     } else {
