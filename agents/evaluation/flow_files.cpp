@@ -24,17 +24,19 @@ std::string hint_for(const std::string& flow) {
   if (!flow.empty() && flow.find_first_not_of("0123456789") == std::string::npos) {
     return fmt::format("separate the numbers of a list with commas: --tokens 1024,{}", flow);
   }
-  const std::vector<std::string> shipped = shipped_flows();  // none where the program lies away from them
+  std::vector<std::string> shipped = shipped_flows();  // none where the program lies away from them
+  const std::vector<std::string> patterns = shipped_pattern_flows();
+  shipped.insert(shipped.end(), patterns.begin(), patterns.end());
   return fmt::format("give the path of a .lua file{}{}", shipped.empty() ? "" : ", or one of ", fmt::join(shipped, ", "));
 }
 
-}  // namespace
-
-std::string shipped_flows_directory() { return find_program_data({"scripting/flows", "share/sluice/flows"}); }
-
-std::vector<std::string> shipped_flows() {
-  std::vector<std::string> names;
+std::string patterns_directory() {
   const std::string directory = shipped_flows_directory();
+  return directory.empty() ? directory : directory + "/patterns";
+}
+
+std::vector<std::string> names_in(const std::string& directory) {
+  std::vector<std::string> names;
   if (directory.empty()) return names;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(directory, error)) {
@@ -44,11 +46,18 @@ std::vector<std::string> shipped_flows() {
   return names;
 }
 
+}  // namespace
+
+std::string shipped_flows_directory() { return find_program_data({"scripting/flows", "share/sluice/flows"}); }
+
+std::vector<std::string> shipped_flows() { return names_in(shipped_flows_directory()); }
+std::vector<std::string> shipped_pattern_flows() { return names_in(patterns_directory()); }
+
 std::string find_flow(const std::string& flow) {
   std::error_code error;
   if (fs::is_regular_file(flow, error)) return flow;
-  const std::string directory = shipped_flows_directory();
-  if (!directory.empty() && flow.find('/') == std::string::npos) {
+  for (const std::string& directory : {shipped_flows_directory(), patterns_directory()}) {
+    if (directory.empty() || flow.find('/') != std::string::npos) continue;
     for (const std::string& name : {flow, flow + ".lua"}) {
       const fs::path path = fs::path(directory) / name;
       if (path.extension() == ".lua" && fs::is_regular_file(path, error)) return path.string();
