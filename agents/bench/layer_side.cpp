@@ -61,6 +61,7 @@ LayerSide::LayerSide(Device& device, const LayerShape& shape, const FlowGraph* f
   for (int s = 0; s < shape.sequences; ++s) {
     states_.push_back(flow_ ? flow_->create_state(pages_) : nullptr);
     batch_.add({.first = shape.tokens - 1, .decoding = true, .seed = seed_of(s), .state = states_.back().get()}, pages_of(s));
+    if (flow != nullptr && flow->beside() != nullptr) batch_.see_beside(0, *flow->beside());
     if (field_group_ < 0) continue;
     batch_.keep(field_group_, std::span<const int32_t>(field_pages_).subspan(static_cast<size_t>(s) * pages_, pages_));
   }
@@ -199,8 +200,15 @@ std::string LayerSide::fault_of_row(const Selections& selections, const std::vec
   }
   const std::vector<float> stored_keys = oracle::round_all_to(layout_.kv, keys);
   const std::vector<float> stored_values = oracle::round_all_to(layout_.kv, values);
-  const std::vector<double> wanted = oracle::attention(queries, stored_keys, stored_values, shape_.tokens, shape_.dim,
-                                                       layout_.page, selected, 1 / std::sqrt(static_cast<double>(shape_.dim)));
+  const double scale = 1 / std::sqrt(static_cast<double>(shape_.dim));
+  std::vector<double> wanted;
+  if (graph_.beside() != nullptr) {
+    oracle::Result attended;
+    attended.sources.push_back({{selected.begin(), selected.end()}, {}});
+    wanted = oracle::attention(graph_, {queries, stored_keys, stored_values, shape_.tokens}, attended, scale);
+  } else {
+    wanted = oracle::attention(queries, stored_keys, stored_values, shape_.tokens, shape_.dim, layout_.page, selected, scale);
+  }
   const double tolerance = outputs_.type == DataType::kF32 ? 1e-3 : 1e-2;  // of an output's 2-norm
   const float* given = out.data() + (static_cast<size_t>(sequence) * shape_.kv_heads + kv_head) * numbers;
   for (size_t head = 0; head < wanted.size() / shape_.dim; ++head) {

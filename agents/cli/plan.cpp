@@ -13,7 +13,9 @@
 #include "agents/evaluation/flow_script.h"
 #include "kernels/device.h"
 #include "kernels/device/plan_report.h"
+#include "scripting/base/output_file.h"
 #include "scripting/base/printable_text.h"
+#include "scripting/graph/pattern_report.h"
 
 namespace sluice::cli {
 
@@ -47,6 +49,7 @@ struct PlanOptions {
   std::string device = "cpu";
   std::optional<std::string> bandwidth;  // none: what memory of the device's kind usually gives
   std::vector<std::string> disabled;
+  std::string svg;  // a file for the picture of the flow's patterns; empty: none is made
 };
 
 const ModelGeometry& find_model(const std::string& name) {
@@ -81,6 +84,12 @@ double parse_bandwidth(const std::string& text) {
   return value * scale;
 }
 
+void draw_patterns(const PlanOptions& options, const FlowGraph& graph, int layers) {
+  const std::vector<PatternFigures> figures = pattern_figures(graph, layers, options.tokens);
+  if (figures.empty()) throw InputError(fmt::format("--svg: flow \"{}\" has no pattern to draw", graph.name));
+  OutputFile(options.svg, {options.flow}).write(pattern_svg(figures, options.tokens));
+}
+
 void plan(const PlanOptions& options) {
   const ModelGeometry& model = find_model(options.geometry);
   require_device_name(options.device);
@@ -92,6 +101,7 @@ void plan(const PlanOptions& options) {
   const Compilation compilation = compile(read_flow(options.flow).trace(trace), {options.disabled});
   const Workload workload{std::string(model.name), model.layers,   model.kv_heads, options.tokens,
                           options.batch,           options.device, bandwidth};
+  if (!options.svg.empty()) draw_patterns(options, compilation.plan.graph, model.layers);
   const PlanReport report = plan_report(compilation, workload);
   fmt::print("{}", printable(report.text));
   if (!report.refusal.empty()) throw InputError(report.refusal, report.hint);
@@ -116,6 +126,7 @@ void add_plan(CLI::App& app) {
   command->add_option("--device", options->device, "cpu or cuda: whose usual bandwidth is assumed; cuda: also how a GPU runs it")
       ->capture_default_str();
   command->add_option("--bandwidth", options->bandwidth, "Of the memory, such as \"20 GB/s\" or \"4.2 TB/s\"; MB/s, too");
+  command->add_option("--svg", options->svg, "Write a picture of the flow's patterns to this file");
   add_list(*command, "--disable-pass", options->disabled, "Leave out these passes");
   command->callback([options] { plan(*options); });
 }

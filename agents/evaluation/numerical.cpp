@@ -98,8 +98,8 @@ std::vector<float> slice(const std::vector<float>& values, int first, int count,
 /// their outputs.
 double output_tolerance(const DeviceInfo& device) { return device.activation == DataType::kBF16 ? 2e-2 : 1e-3; }
 
-/// One case on one device, twice: by the kernels that report what they select, and by those that serve requests, which may be
-/// others.
+/// One case on one device, under the flow's first pattern if it has one, twice: by the kernels that report what they select, and
+/// by those that serve requests, which may be others.
 class CaseRun {
  public:
   CaseRun(Device& device, const FlowGraph& traced, const Plan& plan, const Case& wanted, uint64_t seed)
@@ -138,23 +138,75 @@ class CaseRun {
     const std::vector<float> key = slice(keys_, at, 1, dim());
     const std::vector<float> value = slice(values_, at, 1, dim());
     const HeadStep seen = probed_.decode(key, value, query);
+    const std::vector<int> shown = pages_shown(at);
     bool open = false;
     if (traced_.selection() != kNoNode) {
+      const std::vector<float> keys = of_pages(shown, keys_, at + 1);
+      const std::vector<float> values = of_pages(shown, values_, at + 1);
+      const auto tokens = static_cast<int>(keys.size()) / dim();
       const oracle::Result expected =
-          oracle::run(traced_, {query, keys_, values_, at + 1, seed_, SingleHead::kLayer, SingleHead::kHead}, states_);
-      const size_t pages = static_cast<size_t>(expected.pages);
-      std::string fault = oracle::fault_of(traced_, plan_.graph, {seen.scores, pages, seen.selected}, expected);
+          oracle::run(traced_, {query, keys, values, tokens, seed_, SingleHead::kLayer, SingleHead::kHead}, states_);
+      std::string fault = oracle::fault_of(traced_, plan_.graph, {seen.scores, scores_stride(at), seen.selected}, expected);
       if (!fault.empty()) return fault;
       open = oracle::leaves_open(traced_, expected);
     }
     const std::vector<float> served = serving_.decode(key, value, query, false).output;
     if (wanted_.keys == Numbers::kSpecials) return {};
-    const std::vector<double> attended = oracle::attention(query, stored_keys_, stored_values_, at + 1, dim(), plan_.layout.page,
-                                                           seen.selected, 1 / std::sqrt(static_cast<double>(dim())));
+    const std::vector<double> attended =
+        oracle::attention(query, entries_of(seen, shown, at), 1 / std::sqrt(static_cast<double>(dim())));
     std::string fault = oracle::fault_of_output(seen.output, attended, tolerance_);
     if (!fault.empty() || open) return fault;
     fault = oracle::fault_of_output(served, attended, tolerance_);
     return fault.empty() ? fault : "where nobody asks what is selected, " + fault;
+  }
+
+  /// Of a row of scores: a place for every page that there is.
+  size_t scores_stride(int at) const { return static_cast<size_t>(pages_for(at + 1, plan_.layout.page)); }
+
+  const Pattern* pattern() const { return traced_.patterns.empty() ? nullptr : &traced_.patterns.patterns.front(); }
+
+  /// The pages that the step at a position is shown: all, or those of which its pattern has a token, and its own.
+  std::vector<int> pages_shown(int at) const {
+    const int page = plan_.layout.page;
+    std::vector<int> shown;
+    for (int place = 0; place <= at / page; ++place) {
+      bool is_shown = pattern() == nullptr || place == at / page;
+      for (int token = place * page; !is_shown && token < (place + 1) * page; ++token) is_shown = pattern()->sees(at, token);
+      if (is_shown) shown.push_back(place);
+    }
+    return shown;
+  }
+
+  /// The tokens, of the first `tokens`, of some pages: of `numbers` [tokens, dim].
+  std::vector<float> of_pages(const std::vector<int>& pages, const std::vector<float>& numbers, int tokens) const {
+    std::vector<float> some;
+    for (const int place : pages) {
+      const int first = place * plan_.layout.page;
+      const std::vector<float> more = slice(numbers, first, std::min(plan_.layout.page, tokens - first), dim());
+      some.insert(some.end(), more.begin(), more.end());
+    }
+    return some;
+  }
+
+  /// What is to be attended to where the device has selected this, whatever the reference would have.
+  std::vector<oracle::Entry> entries_of(const HeadStep& seen, const std::vector<int>& shown, int at) const {
+    const int page = plan_.layout.page;
+    const bool takes_all = traced_.selection() == kNoNode;
+    std::vector<bool> is_selected(static_cast<size_t>(at / page) + 1, takes_all);
+    for (const int32_t place : seen.selected) {
+      if (!takes_all) is_selected[static_cast<size_t>(shown[static_cast<size_t>(place)])] = true;
+    }
+    std::vector<oracle::Entry> entries;
+    const auto channels = static_cast<size_t>(dim());
+    for (int token = 0; token <= at; ++token) {
+      const bool is_beside = traced_.beside() != nullptr && traced_.beside()->sees(at, token);
+      if (!is_selected[static_cast<size_t>(token / page)] && !is_beside) continue;
+      if (pattern() != nullptr && !pattern()->sees(at, token)) continue;
+      const size_t first = static_cast<size_t>(token) * channels;
+      entries.push_back(
+          {std::span(stored_keys_).subspan(first, channels), std::span(stored_values_).subspan(first, channels), {}});
+    }
+    return entries;
   }
 
   const FlowGraph& traced_;

@@ -1,5 +1,6 @@
 #include "agents/evaluation/same_flow.h"
 
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -29,6 +30,12 @@ std::set<std::tuple<std::string, std::string, bool>> sources_of(const FlowGraph&
   return sources;
 }
 
+std::vector<std::optional<Pattern>> beside_of(const FlowGraph& graph) {
+  std::vector<std::optional<Pattern>> beside;
+  for (const AttentionSource& source : graph.sources) beside.push_back(source.beside);
+  return beside;
+}
+
 /// Those that cost something or read something: how values of a page are put together may follow the shape.
 std::set<std::pair<Stage, Op>> operators_of(const FlowGraph& graph) {
   std::set<std::pair<Stage, Op>> operators;
@@ -56,6 +63,7 @@ std::optional<std::string> difference_between(const FlowGraph& first_traced, con
   if (first.geometry.kv != second.geometry.kv) return "its K and V are of another type";
   if (first.layers != second.layers) return "it names other layers";
   if (first.patterns != second.patterns) return "it has other patterns";
+  if (beside_of(first) != beside_of(second)) return "it has other tokens beside what it selects";
   if (fields_of(first) != fields_of(second)) return "it caches other fields";
   if (states_of(first) != states_of(second)) return "it keeps other states";
   if (sources_of(first) != sources_of(second)) return "it attends to other entries";

@@ -1,6 +1,7 @@
 #include "agents/evaluation/single_head.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <iterator>
 #include <numeric>
@@ -63,6 +64,21 @@ Matrix SingleHead::upload_tokens(const std::vector<float>& tokens, int layer) {
   return upload(all, rows);
 }
 
+void SingleHead::add(const BatchBuilder::Sequence& sequence, std::span<const int32_t> pages) {
+  const FlowGraph& graph = plan_.graph;
+  const bool is_bounded = sequence.decoding && !graph.patterns.empty();
+  batch_.add(sequence);
+  if (is_bounded) {
+    const std::array<int32_t, 1> slot = {sequence.first};
+    graph.patterns.patterns.front().row(sequence.first, sequence.first + 1,
+                                        batch_.keep_slots(0, pages, sequence.first + 1, slot));
+  } else {
+    batch_.keep(0, pages);
+  }
+  if (graph.beside() != nullptr && sequence.decoding) batch_.see_beside(0, *graph.beside());
+  if (is_bounded) batch_.drop_unseen_pages(0);
+}
+
 OpenPass SingleHead::begin(int rows, int other_rows, bool decoding) {
   const int page = plan_.layout.page;
   if (other_tokens_ + other_rows > kOtherPages * page) {
@@ -71,10 +87,9 @@ OpenPass SingleHead::begin(int rows, int other_rows, bool decoding) {
   }
   batch_.clear();
   const std::span<const int32_t> pages(pages_);
-  batch_.add({.first = other_tokens_, .rows = other_rows, .decoding = decoding, .seed = seed_ + 1, .state = other_state_.get()},
-             pages.first(kOtherPages));
-  batch_.add({.first = tokens_, .rows = rows, .decoding = decoding, .seed = seed_, .state = state_.get()},
-             pages.subspan(kOtherPages));
+  add({.first = other_tokens_, .rows = other_rows, .decoding = decoding, .seed = seed_ + 1, .state = other_state_.get()},
+      pages.first(kOtherPages));
+  add({.first = tokens_, .rows = rows, .decoding = decoding, .seed = seed_, .state = state_.get()}, pages.subspan(kOtherPages));
   other_rows_ = other_rows;
   tokens_ += rows;
   other_tokens_ += other_rows;
@@ -101,8 +116,8 @@ void SingleHead::prefill(const std::vector<float>& keys, const std::vector<float
 HeadStep SingleHead::decode(const std::vector<float>& key, const std::vector<float>& value, const std::vector<float>& query,
                             bool probed) {
   const Geometry& geometry = plan_.graph.geometry;
-  const int pages = pages_for(tokens_ + 1, plan_.layout.page);
-  constexpr int kHeadsOfPass = kSequences * kHeads;  // of which this one is the last
+  const int pages = pages_for(tokens_ + 1, plan_.layout.page);  // or fewer, under a pattern
+  constexpr int kHeadsOfPass = kSequences * kHeads;             // of which this one is the last
   // [sequences, heads, ...]: the other heads ask with the numbers of this one's query in falling order.
   std::vector<float> queries;
   for (int i = 1; i < kHeadsOfPass; ++i) queries.insert(queries.end(), query.rbegin(), query.rend());

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "kernels/device.h"
@@ -11,7 +12,8 @@
 
 namespace sluice {
 
-/// What a device gives for one decode step.
+/// What a device gives for one decode step. Under a pattern pages are those that the step is shown: those with a token that it
+/// sees, and its own.
 struct HeadStep {
   std::vector<float> scores;      // [scored_selections(plan.graph), pages]
   std::vector<int32_t> selected;  // ascending; all pages where the flow selects nothing
@@ -38,6 +40,8 @@ class SingleHead {
  private:
   /// A pass that appends `rows` tokens, and `other_rows` of the other request.
   OpenPass begin(int rows, int other_rows, bool decoding);
+  /// Adds a sequence to the pass, and what it sees under the plan's first pattern and beside its selection.
+  void add(const BatchBuilder::Sequence& sequence, std::span<const int32_t> pages);
   void append(const std::vector<float>& keys, const std::vector<float>& values);
   /// Tokens [rows, dim] of one layer of the pass, [other rows + rows, heads, dim]: negated but for those of this head, and there,
   /// too, in the other layer.

@@ -64,18 +64,15 @@ Measured measure_pages(const LayerStep& step, const DenseSteps& dense, const Lay
   return measured;
 }
 
-/// Of the tokens that a step saw under a pattern, beside the pages that have room for as many.
-Measured measure_tokens(const LayerStep& step, const Pattern& pattern, const DenseSteps& dense, const LayerTensors& tensors,
-                        int at, int kv_head, int page) {
+/// Of the tokens that a step saw, a bit each, in `count` pages, beside the pages that have room for as many.
+Measured measure_tokens(std::span<const uint32_t> seen, int count, const DenseSteps& dense, const LayerTensors& tensors, int at,
+                        int kv_head, int page) {
   const int tokens = tensors.tokens_at(at);
-  std::vector<uint32_t> seen(static_cast<size_t>((tokens + 31) / 32));
-  pattern.row(tokens - 1, tokens, seen);
   const std::vector<double> masses = token_masses(tensors, at, kv_head);
   Measured measured;
   for (int token = 0; token < tokens; ++token) {
     if (has_bit(seen, token)) measured.mass += masses[static_cast<size_t>(token)];
   }
-  const int count = step.counts[static_cast<size_t>(kv_head)];
   measured.pages = static_cast<double>(count) / pages_for(tokens, page);
   const std::vector<double> of_pages = dense.masses(at, kv_head, page);
   const double best = best_mass(of_pages, static_cast<size_t>(count));
@@ -83,12 +80,29 @@ Measured measure_tokens(const LayerStep& step, const Pattern& pattern, const Den
   return measured;
 }
 
+Measured measure_seen(const LayerStep& step, const FlowGraph& graph, const DenseSteps& dense, const LayerTensors& tensors, int at,
+                      int kv_head) {
+  const int page = graph.geometry.page;
+  const Pattern* const pattern = graph.patterns.empty() ? nullptr : &graph.patterns.patterns.front();
+  if (pattern == nullptr && graph.beside() == nullptr) return measure_pages(step, dense, tensors, at, kv_head, page);
+  const int tokens = tensors.tokens_at(at);
+  const std::span<const int32_t> selected = step.selected_by(kv_head);
+  std::vector<uint32_t> seen(static_cast<size_t>((tokens + 31) / 32));
+  if (graph.beside() != nullptr) graph.beside()->row(tokens - 1, tokens, seen);
+  for (const int32_t place : selected) set_bits(seen, int64_t{place} * page, std::min(tokens, (place + 1) * page));
+  if (pattern != nullptr) {
+    std::vector<uint32_t> visible(seen.size());
+    pattern->row(tokens - 1, tokens, visible);
+    for (size_t w = 0; w < seen.size(); ++w) seen[w] &= visible[w];
+  }
+  // A step reads its own page, too, whatever it sees there.
+  const int count = std::max(count_pages(seen, tokens, page), static_cast<int>(selected.size()));
+  return measure_tokens(seen, count, dense, tensors, at, kv_head, page);
+}
+
 Measured measure(const LayerStep& step, const Plan& plan, const DenseSteps& dense, const LayerTensors& tensors, int at,
                  int kv_head) {
-  const LayerPatterns& patterns = plan.graph.patterns;
-  const int page = plan.layout.page;
-  Measured measured = patterns.empty() ? measure_pages(step, dense, tensors, at, kv_head, page)
-                                       : measure_tokens(step, patterns.patterns.front(), dense, tensors, at, kv_head, page);
+  Measured measured = measure_seen(step, plan.graph, dense, tensors, at, kv_head);
   for (int head = kv_head * tensors.group(); head < (kv_head + 1) * tensors.group(); ++head) {
     measured.error += relative_error(of_head(step.output, head, tensors.dim), dense.output(at, head));
   }
@@ -230,7 +244,10 @@ TraceResult TraceJudge::judge(const FlowScript& script, const FlowGraph* asked) 
   };
   if (traced.patterns.empty()) add_all(compile_for_one_layer(traced, device_), 1);
   for (const auto& [pattern, count] : counts) {
-    if (pattern != LayerPatterns::kNone) add_all(compile_for_one_layer(traced, device_, pattern), count);
+    if (traced.patterns.empty()) continue;
+    FlowGraph of_layers = traced;
+    if (pattern == LayerPatterns::kNone) of_layers.patterns = {};
+    add_all(compile_for_one_layer(of_layers, device_, std::max(pattern, 0)), count);
   }
   TraceResult result;
   result.model = trace_.model;

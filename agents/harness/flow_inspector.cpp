@@ -1,6 +1,7 @@
 #include "agents/harness/flow_inspector.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "agents/evaluation/trace_options.h"
@@ -9,6 +10,7 @@
 #include "kernels/device/device_refusal.h"
 #include "kernels/device/plan_report.h"
 #include "scripting/graph/ops.h"
+#include "scripting/graph/pattern_report.h"
 #include "scripting/graph/text.h"
 #include "scripting/passes/cache_limit.h"
 
@@ -63,6 +65,30 @@ json graph_document(const FlowGraph& graph) {
           {"selection", graph.selection() == kNoNode ? json(nullptr) : json(graph.selection())}};
 }
 
+json patterns_document(const std::vector<PatternFigures>& figures, int64_t tokens) {
+  json patterns = json::array();
+  for (const PatternFigures& each : figures) {
+    const char* const role = each.role == PatternRole::kAlone ? "alone" : each.role == PatternRole::kAround ? "around" : "beside";
+    json shares = json::array();
+    for (const std::vector<double>& row : each.shares) {
+      json& cells = shares.emplace_back(json::array());
+      for (const double share : row) cells.push_back(std::round(share * 1000) / 1000);
+    }
+    patterns.push_back({{"text", each.text},
+                        {"role", role},
+                        {"layers", each.layers},
+                        {"tokens", tokens},
+                        {"kept", each.kept},
+                        {"any_size", each.any_size},
+                        {"pages_read", each.pages_read},
+                        {"dense_prefill", each.dense_prefill},
+                        {"blind", each.blind},
+                        {"area", each.area},
+                        {"shares", std::move(shares)}});
+  }
+  return patterns;
+}
+
 json document_of(const FlowInspection& inspection) {
   return {{"name", inspection.name}, {"page", inspection.page}, {"graph", inspection.graph}, {"plan", inspection.plan}};
 }
@@ -96,7 +122,9 @@ FlowInspection FlowInspector::inspect(const FlowScript& script) {
   workload.batch = kBatch;
   workload.device = device_name_;
   workload.bandwidth = usual_bandwidth(device_name_);
-  return {traced.name, traced.geometry.page, graph_document(traced), plan_report(compilation, workload).text};
+  json graph = graph_document(traced);
+  graph["patterns"] = patterns_document(pattern_figures(traced, config_.layers, workload.tokens), workload.tokens);
+  return {traced.name, traced.geometry.page, std::move(graph), plan_report(compilation, workload).text};
 }
 
 }  // namespace sluice

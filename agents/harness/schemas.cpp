@@ -87,9 +87,21 @@ json graph() {
                             {"text", text()},
                             {"line", integer()}});
   const json field = object({{"name", text()}, {"type", text()}, {"shape", text()}, {"node", integer()}});
+  const json pattern = object({{"text", text()},
+                               {"role", one_of({"alone", "around", "beside"})},
+                               {"layers", integer()},
+                               {"tokens", integer()},
+                               {"kept", integer()},
+                               {"any_size", text()},
+                               {"pages_read", integer()},
+                               {"dense_prefill", boolean()},
+                               {"blind", integer()},
+                               {"area", number()},
+                               {"shares", list_of(list_of(number()))}});
   return object({{"name", text()},
                  {"page", integer()},
                  {"kv", text()},
+                 {"patterns", list_of(pattern)},
                  {"nodes", list_of(node)},
                  {"fields", list_of(field)},
                  {"states", list_of(object({{"name", text()}, {"shape", text()}}))},

@@ -68,6 +68,7 @@ class HeadOnDevice {
   void run(int tokens, bool with_flow, AttentionProbe* probe, int calls) {
     BatchBuilder batch(geometry_.page);
     batch.add({.first = tokens - 1, .decoding = true, .state = state_.get()}, pages_);
+    if (const Pattern* const beside = flow_->plan().graph.beside(); beside != nullptr) batch.see_beside(0, *beside);
     const OpenPass open(device_, batch.batch(), *pool_);
     Device::Attention call;
     call.query_heads = geometry_.group;

@@ -78,7 +78,7 @@ void LayerReplay::run(const std::function<void(int step, const LayerStep& result
   for (int first = 0; first < before; first += kChunk) pass(first, std::min(kChunk, before - first), false, [] {});
   for (int step = 0; step < tensors_.steps; ++step) {
     decode(step);
-    if (pattern_) select_seen(before + step);
+    if (pattern_) place_selected(before + step);
     take(step, {output_, selected_, counts_, scores_});
   }
 }
@@ -92,6 +92,9 @@ void LayerReplay::pass(int first, int count, bool decoding, const std::function<
   } else {
     batch.keep(0, page_indices_);
   }
+  const Pattern* const beside = flow_->plan().graph.beside();
+  if (beside != nullptr && decoding) batch.see_beside(0, *beside);
+  if (pattern_ && decoding && has_selection_) batch.drop_unseen_pages(0);
   const OpenPass open(device_, batch.batch(), *pool_);
   const int64_t columns = int64_t{tensors_.kv_heads} * tensors_.dim;
   const size_t bytes = sizeof(float) * static_cast<size_t>(count * columns);
@@ -120,7 +123,7 @@ void LayerReplay::decode(int step) {
   });
 }
 
-void LayerReplay::select_seen(int position) {
+void LayerReplay::place_selected(int position) {
   const int page = pool_->layout().page;
   std::vector<uint32_t> seen(static_cast<size_t>(position) / 32 + 1);
   pattern_->row(position, position + 1, seen);
@@ -128,6 +131,18 @@ void LayerReplay::select_seen(int position) {
   for (int index = 0; index < pages_for(position + 1, page); ++index) {
     const bool is_own = index == position / page;
     if (is_own || has_any_bit(seen, index * page, std::min(position + 1, (index + 1) * page))) pages.push_back(index);
+  }
+  if (has_selection_) {
+    for (int32_t& place : selected_) place = place < 0 ? place : pages[static_cast<size_t>(place)];
+    for (size_t first = 0; first < scores_.size(); first += static_cast<size_t>(pages_)) {
+      // From the last on: no page comes before its place among those that are seen.
+      for (int index = pages_ - 1, next = static_cast<int>(pages.size()) - 1; index >= 0; --index) {
+        const bool is_seen = next >= 0 && pages[static_cast<size_t>(next)] == index;
+        scores_[first + static_cast<size_t>(index)] =
+            is_seen ? scores_[first + static_cast<size_t>(next--)] : -std::numeric_limits<float>::infinity();
+      }
+    }
+    return;
   }
   std::fill(counts_.begin(), counts_.end(), static_cast<int32_t>(pages.size()));
   std::fill(selected_.begin(), selected_.end(), -1);

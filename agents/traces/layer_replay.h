@@ -52,8 +52,9 @@ class LayerReplay {
   /// Calls `attend` within a pass that appends tokens [first, first + count).
   void pass(int first, int count, bool decoding, const std::function<void()>& attend);
   void decode(int step);
-  /// Under a pattern a step reads the pages that have a token which it sees, and its own, whatever the device was given.
-  void select_seen(int position);
+  /// Under a pattern a step is shown the pages that have a token which it sees, and its own: what was selected of them, or all,
+  /// by their positions in the sequence.
+  void place_selected(int position);
   static Matrix matrix(const Memory& memory, int64_t rows, int64_t columns);
 
   Device& device_;

@@ -66,7 +66,7 @@ FieldPlane field_plane_of(const ModelConfig& config, const CompiledFlow* flow, K
   return {cache, std::move(group)};
 }
 
-SchedulerOptions choose_limits(const ModelConfig& config, const EngineOptions& options, bool decode_differs, int field_group,
+SchedulerOptions choose_limits(const ModelConfig& config, const EngineOptions& options, const CompiledFlow* flow, int field_group,
                                const KvCache& cache) {
   if (options.max_batch < 1 || options.max_pass_tokens < options.max_batch) {
     throw InputError(fmt::format("a batch of {} in passes of {} tokens", options.max_batch, options.max_pass_tokens),
@@ -78,7 +78,8 @@ SchedulerOptions choose_limits(const ModelConfig& config, const EngineOptions& o
   limits.max_batch = options.max_batch;
   limits.max_pass_tokens = options.max_pass_tokens;
   limits.max_logit_rows = std::max(options.max_batch, std::min(options.max_pass_tokens, kLogits / config.vocabulary));
-  limits.decode_differs = decode_differs;
+  limits.decode_differs = flow != nullptr || decodes_otherwise(cache.views());
+  if (flow != nullptr && flow->plan().graph.beside() != nullptr) limits.beside = *flow->plan().graph.beside();
   limits.field_group = field_group;
   limits.views = cache.views();
   limits.most_positions = config.max_positions;
@@ -120,7 +121,7 @@ Engine::State::State(Device& on, const Model& loaded, const Plan* plan, const En
       cache(kv->pages()),
       flow(compile_if_sparse(on, config, plan_of(config, plan, wanted, *kv))),
       fields(field_plane_of(config, flow.get(), *kv)),
-      limits(choose_limits(config, wanted, flow != nullptr || decodes_otherwise(kv->views()), fields.group(), *kv)),
+      limits(choose_limits(config, wanted, flow.get(), fields.group(), *kv)),
       scheduler(cache, limits),
       workspace(loaded.create_workspace(on, limits.max_pass_tokens, limits.max_logit_rows)),
       picks(on.create_picks(limits.max_logit_rows)),
@@ -339,10 +340,10 @@ void Engine::on_token(std::function<void(uint64_t id, const GeneratedToken& toke
 EngineStats Engine::stats() const {
   EngineStats stats = state_->stats;
   stats.pages_free = state_->cache.available();  // others may share them
-  if (state_->flow == nullptr) return stats;     // those of patterns are counted as passes begin
+  if (state_->flow == nullptr) return stats;     // those of patterns alone are counted as passes begin
   const FlowCounters pages = state_->flow->counters();
-  stats.pages_attended = pages.pages_attended;
-  stats.pages_available = pages.pages_available;
+  stats.pages_attended += pages.pages_attended;
+  stats.pages_available += pages.pages_available;
   return stats;
 }
 

@@ -96,8 +96,13 @@ void Engine::State::count_pattern_pages(const PassBatch& batch) {
       if (batch.decoding[s] == 0) continue;
       const int before = batch.positions[static_cast<size_t>(batch.query_indptr[s])] + 1;
       const int by_dense = window > 0 ? std::min(window, before) : before;
-      stats.pages_attended += heads * static_cast<size_t>(pages_for(batch.groups[group].lengths[s], cache.page()));
+      const auto shown = heads * static_cast<size_t>(pages_for(batch.groups[group].lengths[s], cache.page()));
       stats.pages_available += heads * static_cast<size_t>(pages_for(by_dense, cache.page()));
+      if (flow == nullptr) {
+        stats.pages_attended += shown;
+      } else {
+        stats.pages_available -= shown;  // the flow counts them
+      }
     }
   }
 }

@@ -73,7 +73,8 @@ GroupView view_of(const Sight& sight, const ModelConfig& config, const Plan* pla
   }
   if (window > 0) pattern = pattern & Pattern::window(window);
   if (plan->graph.patterns.dense_prefill) return {.window = window, .pattern = std::move(pattern), .dense_prefill = true};
-  if (!options.use_slots) return {.pattern = std::move(pattern)};
+  // An index stage is shown pages of tokens that follow each other.
+  if (!options.use_slots || !plan->graph.sources.empty()) return {.pattern = std::move(pattern)};
   const AnalysisBound bound = AnalysisBound().shared_by(patterns.size());
   try {
     return {.pattern = pattern, .slots = std::make_shared<SlotMap>(PatternAnalysis(pattern, bound), config.max_positions)};

@@ -92,6 +92,8 @@ struct SchedulerOptions {
   /// By group. What a group without slots keeps is the cache's to say. Empty: a row sees what is kept.
   std::vector<GroupView> views = {};
   int most_positions = 0;  // of a sequence; 0: as many as the cache holds
+  /// Tokens that decode steps see beside what the flow selects, in the groups without windows.
+  std::optional<Pattern> beside = {};
 };
 
 /// Continuous batching: chooses what the next pass computes. Running sequences decode first, then prompts advance in chunks.

@@ -99,11 +99,16 @@ void Scheduler::place_rows(Sequence& sequence, int group, int first, int rows, b
     for (int r = 0; r < rows; ++r) {
       seen->row(first + r, begin, begin + length, masks.subspan(static_cast<size_t>(r) * words, words));
     }
+    if (options_.beside && decoding) pass_.batch.see_beside(group, *options_.beside);
     if (rows == 1) pass_.batch.drop_unseen_pages(group);
     return;
   }
   const int window = seen_window(group);
-  if (window == 0) return pass_.batch.keep(group, kept.pages);
+  if (window == 0) {
+    pass_.batch.keep(group, kept.pages);
+    if (options_.beside && decoding && group != options_.field_group) pass_.batch.see_beside(group, *options_.beside);
+    return;
+  }
   // A group may keep more than its rows see.
   const int unseen = std::max(0, (first - window + 1) / cache_.page() - kept.first);
   pass_.batch.keep_window(group, std::span<const int32_t>(kept.pages).subspan(static_cast<size_t>(unseen)),

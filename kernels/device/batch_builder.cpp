@@ -11,7 +11,7 @@ namespace sluice {
 BatchBuilder::BatchBuilder(std::vector<int> pages) : groups_(pages.size()), spans_(pages.size()) {
   for (size_t g = 0; g < pages.size(); ++g) {
     groups_[g].page = pages[g];
-    groups_[g].page_indptr = groups_[g].mask_indptr = {0};
+    groups_[g].page_indptr = groups_[g].mask_indptr = groups_[g].beside_indptr = {0};
   }
 }
 
@@ -26,6 +26,7 @@ void BatchBuilder::reserve(int sequences, int rows, int pages) {
     group.lengths.reserve(count);
     group.page_indptr.reserve(count + 1);
     group.mask_indptr.reserve(count + 1);
+    group.beside_indptr.reserve(count + 1);
     group.page_indices.reserve(static_cast<size_t>(pages));
     group.slots.reserve(static_cast<size_t>(rows));
   }
@@ -45,9 +46,12 @@ void BatchBuilder::clear() {
     group.lengths.clear();
     group.page_indptr.resize(1);
     group.mask_indptr.resize(1);
+    group.beside_indptr.resize(1);
     group.page_indices.clear();
     group.slots.clear();
     group.masks.clear();
+    group.beside_pages.clear();
+    group.beside_words.clear();
   }
 }
 
@@ -87,7 +91,7 @@ void BatchBuilder::keep(Group& group, std::span<const int32_t> pages, int first,
 void BatchBuilder::keep(int group, std::span<const int32_t> pages, int length) {
   Group& kept = groups_[static_cast<size_t>(group)];
   keep(kept, pages, 0, length);
-  kept.mask_indptr.push_back(static_cast<int32_t>(kept.masks.size()));
+  kept.end_sequence();
 }
 
 void BatchBuilder::keep_window(int group, std::span<const int32_t> pages, int first, int window) {
@@ -103,7 +107,7 @@ void BatchBuilder::keep_window(int group, std::span<const int32_t> pages, int fi
       set_bits(std::span(kept.masks).subspan(row), std::max(0, position - window + 1 - first), position - first + 1);
     }
   }
-  kept.mask_indptr.push_back(static_cast<int32_t>(kept.masks.size()));
+  kept.end_sequence();
 }
 
 std::span<uint32_t> BatchBuilder::keep_slots(int group, std::span<const int32_t> pages, int length,
@@ -120,7 +124,7 @@ std::span<uint32_t> BatchBuilder::keep_slots(int group, std::span<const int32_t>
   const size_t first = kept.masks.size();
   const size_t words = slots.size() * static_cast<size_t>((length + 31) / 32);
   kept.masks.resize(first + words, 0);
-  kept.mask_indptr.push_back(static_cast<int32_t>(kept.masks.size()));
+  kept.end_sequence();
   return std::span(kept.masks).subspan(first);
 }
 
@@ -128,6 +132,48 @@ void BatchBuilder::drop_masks(int group) {
   Group& kept = groups_[static_cast<size_t>(group)];
   kept.masks.resize(static_cast<size_t>(kept.mask_indptr[kept.mask_indptr.size() - 2]));
   kept.mask_indptr.back() = static_cast<int32_t>(kept.masks.size());
+}
+
+void BatchBuilder::see_beside(int group, const Pattern& pattern) {
+  Group& kept = groups_[static_cast<size_t>(group)];
+  const int position = positions_.back();
+  if (decoding_.back() == 0 || kept.slots.back() != position) {
+    throw InternalError("tokens beside a selection are seen by decode steps, where slots are positions");
+  }
+  seen_beside_.resize(static_cast<size_t>(position) / 32 + 1);
+  pattern.row(position, position + 1, seen_beside_);
+  const std::span<const uint32_t> mask = seen_beside_;
+  const auto words = static_cast<size_t>(page_words(kept.page));
+  const int together = std::max(1, 32 / kept.page);  // pages of a word, where pages are smaller
+  for (size_t w = 0; w < mask.size(); w += words) {
+    const std::span<const uint32_t> some = mask.subspan(w, std::min(words, mask.size() - w));
+    if (std::all_of(some.begin(), some.end(), [](uint32_t word) { return word == 0; })) continue;
+    for (int part = 0; part < together; ++part) {
+      const uint32_t bits = together == 1 ? ~uint32_t{0} : ((uint32_t{1} << kept.page) - 1) << (part * kept.page);
+      if (together > 1 && (some.front() & bits) == 0) continue;
+      kept.beside_pages.push_back(static_cast<int32_t>(w / words) * together + part);
+      for (size_t i = 0; i < words; ++i) {
+        kept.beside_words.push_back(i < some.size() ? (some[i] & bits) >> (together > 1 ? part * kept.page : 0) : 0);
+      }
+    }
+  }
+  kept.beside_indptr.back() = static_cast<int32_t>(kept.beside_pages.size());
+}
+
+void BatchBuilder::Group::move_beside(std::span<const int32_t> moved) {
+  const auto words = static_cast<size_t>(page_words(page));
+  auto left = static_cast<size_t>(beside_indptr[beside_indptr.size() - 2]);
+  for (size_t i = left; i < beside_pages.size(); ++i) {
+    const int32_t place = moved[static_cast<size_t>(beside_pages[i])];
+    if (place < 0) continue;
+    beside_pages[left] = place;
+    std::copy_n(beside_words.begin() + static_cast<ptrdiff_t>(i * words), words,
+                beside_words.begin() + static_cast<ptrdiff_t>(left * words));
+    ++left;
+  }
+  beside_pages.resize(left);
+  beside_words.resize(left * words);
+  beside_indptr.back() = static_cast<int32_t>(left);
 }
 
 void BatchBuilder::drop_unseen_pages(int group) {
@@ -140,6 +186,7 @@ void BatchBuilder::drop_unseen_pages(int group) {
   int left = 0;  // pages that stay, so far
   int used = 0;  // slots in them
   const std::span<uint32_t> mask = std::span(kept.masks).subspan(first_word);
+  moved_.assign(static_cast<size_t>(pages), -1);
   for (int page = 0; page < pages; ++page) {
     const int end = std::min(length, (page + 1) * kept.page);
     if (page != own_page && !has_any_bit(mask, page * kept.page, end)) continue;
@@ -151,11 +198,13 @@ void BatchBuilder::drop_unseen_pages(int group) {
     if (page == own_page) kept.slots.back() = left * kept.page + kept.slots.back() % kept.page;
     kept.page_indices[first_page + static_cast<size_t>(left)] = kept.page_indices[first_page + static_cast<size_t>(page)];
     used = left * kept.page + end - page * kept.page;
+    moved_[static_cast<size_t>(page)] = left;
     ++left;
   }
   kept.page_indices.resize(first_page + static_cast<size_t>(left));
   kept.page_indptr.back() = static_cast<int32_t>(kept.page_indices.size());
   kept.lengths.back() = used;
+  kept.move_beside(moved_);
   kept.masks.resize(first_word + static_cast<size_t>((used + 31) / 32));
   kept.mask_indptr.back() = static_cast<int32_t>(kept.masks.size());
   const bool sees_all = kept.slots.back() == used - 1 && are_first_bits(std::span(kept.masks).subspan(first_word), used);
@@ -169,7 +218,13 @@ PassBatch BatchBuilder::batch() const {
     spans_[g] = {};
     if (group.lengths.empty()) continue;
     used = g + 1;
-    spans_[g] = {group.lengths, group.page_indptr, group.page_indices, group.slots, group.mask_indptr, group.masks};
+    spans_[g] = {group.lengths,
+                 group.page_indptr,
+                 group.page_indices,
+                 group.slots,
+                 group.mask_indptr,
+                 group.masks,
+                 {group.beside_indptr, group.beside_pages, group.beside_words}};
   }
   return {query_indptr_, positions_, decoding_, seeds_, states_, std::span(spans_).first(used), field_group_};
 }

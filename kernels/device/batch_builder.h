@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/device/pass_batch.h"
+#include "scripting/pattern/pattern.h"
 
 namespace sluice {
 
@@ -47,6 +48,9 @@ class BatchBuilder {
   std::span<uint32_t> keep_slots(int group, std::span<const int32_t> pages, int length, std::span<const int32_t> slots);
   /// Forgets these words: the rows see the slots up to their own.
   void drop_masks(int group);
+  /// The row of the sequence added last, a decode step, sees the tokens of `pattern` beside what a flow selects
+  /// (AttentionSource::beside). The group was told of its pages; its slots are positions.
+  void see_beside(int group, const Pattern& pattern);
   /// Takes out the pages of which the sequence added last sees nothing, so that its slots are counted anew. It has one row, whose
   /// own slot stays.
   void drop_unseen_pages(int group);
@@ -68,6 +72,16 @@ class BatchBuilder {
     int page = 16;
     std::vector<int32_t> lengths, page_indptr, page_indices, slots, mask_indptr;
     std::vector<uint32_t> masks;
+    std::vector<int32_t> beside_indptr, beside_pages;
+    std::vector<uint32_t> beside_words;
+
+    /// The pages of the sequence added last have gone to these places in its list; -1: they are there no more.
+    void move_beside(std::span<const int32_t> moved);
+    /// Every array by sequence has its entry for the one added last.
+    void end_sequence() {
+      mask_indptr.push_back(static_cast<int32_t>(masks.size()));
+      beside_indptr.push_back(static_cast<int32_t>(beside_pages.size()));
+    }
   };
   /// Rows of the sequence added last.
   std::span<const int32_t> last_positions() const;
@@ -80,6 +94,8 @@ class BatchBuilder {
   std::vector<RequestState*> states_;
   std::vector<Group> groups_;
   int field_group_ = -1;
+  std::vector<uint32_t> seen_beside_;      // of a row
+  std::vector<int32_t> moved_;             // [pages] of a sequence: where they have gone
   mutable std::vector<GroupPages> spans_;  // [groups] what `batch` points to
 };
 

@@ -205,6 +205,28 @@ void require_group_pages(const PassBatch& batch, const Pool& pool, int index) {
   }
 }
 
+void require_beside(const PassBatch& batch, const Pool& pool, int index) {
+  const BesideTokens& beside = batch.groups[index].beside;
+  if (beside.empty()) return;
+  const auto sequences = static_cast<size_t>(batch.sequences());
+  const auto pages = static_cast<int64_t>(beside.pages.size());
+  const int64_t words = pages * page_words(pool.layout(index).page);
+  require(beside.indptr.size() == sequences + 1, "size of beside.indptr", beside.indptr.size(), sequences + 1);
+  require(static_cast<int64_t>(beside.words.size()) == words, "words beside a selection", beside.words.size(), words);
+  require(beside.indptr.front() == 0, "beside.indptr[0]", beside.indptr.front(), 0);
+  require(beside.indptr.back() == pages, "end of beside.indptr", beside.indptr.back(), pages);
+  for (int s = 0; s < batch.sequences(); ++s) {
+    const int end = pages_for(batch.seen(index, s), pool.layout(index).page);
+    require(beside.indptr[s] <= beside.indptr[s + 1], "beside.indptr", beside.indptr[s], beside.indptr[s + 1]);
+    require(beside.indptr[s + 1] <= pages, "beside.indptr", beside.indptr[s + 1], pages);
+    int before = -1;
+    for (int i = beside.indptr[s]; i < beside.indptr[s + 1]; ++i) {
+      require(beside.pages[i] > before && beside.pages[i] < end, "a page beside a selection", beside.pages[i], before + 1);
+      before = beside.pages[i];
+    }
+  }
+}
+
 /// The pages of fields hold the tokens that those of K and V do.
 void require_fields(const PassBatch& batch, const Pool& pool) {
   const int index = batch.field_group;
@@ -240,6 +262,7 @@ void require_batch(const PassBatch& batch, const Pool& pool) {
     if (!batch.groups[group].is_used()) continue;
     if (!pool.map().has_group(group)) throw InternalError(fmt::format("pass: pages of group {}, which is not there", group));
     require_group_pages(batch, pool, group);
+    require_beside(batch, pool, group);
   }
   if (batch.field_group >= 0) require_fields(batch, pool);
 }

@@ -10,6 +10,19 @@ namespace sluice {
 /// Pages that `tokens` tokens take.
 constexpr int pages_for(int tokens, int page) { return (tokens + page - 1) / page; }
 
+/// Words of 32 bits with a bit for each token of a page.
+constexpr int page_words(int page) { return (page + 31) / 32; }
+
+/// Tokens that decode rows see beside what a flow selects (AttentionSource::beside), page by page: of each sequence the pages
+/// that have such tokens.
+struct BesideTokens {
+  std::span<const int32_t> indptr;  // [sequences + 1] in `pages`, or empty: there are none
+  std::span<const int32_t> pages;   // places in the sequence's list of pages, ascending
+  std::span<const uint32_t> words;  // page_words(page) for each of them: a bit a token, from the lowest of the first on
+
+  bool empty() const { return pages.empty(); }
+};
+
 /// What one group of layers (CacheGroup) keeps of the sequences of a pass: for each a list of pages, whose tokens lie in slots
 /// that are numbered from the list's first page on. Where a group keeps everything a token's slot is its position.
 struct GroupPages {
@@ -22,6 +35,7 @@ struct GroupPages {
   /// slots up to their own. A slot that a row does not see but another might is there, and its numbers are finite.
   std::span<const int32_t> mask_indptr;  // [sequences + 1], or empty
   std::span<const uint32_t> masks;
+  BesideTokens beside = {};
 
   /// The pages of the slots in use, `page` in each.
   std::span<const int32_t> pages(int sequence, int page) const {

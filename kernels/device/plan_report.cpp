@@ -65,50 +65,81 @@ bool selects_top_k(const FlowGraph& graph) {
   return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.op == Op::kTopK; });
 }
 
-std::string roofline_text(const Plan& plan, const std::vector<PatternFigures>& patterns, const Workload& workload) {
-  const double pages = std::ceil(static_cast<double>(workload.tokens) / plan.layout.page);
-  const double rows = static_cast<double>(workload.batch) * workload.kv_heads;
-  const double kv_page = 2.0 * plan.layout.page * plan.layout.head_dim * static_cast<double>(size_of(plan.layout.kv));
-  const double dense = pages * kv_page;
-  const double bandwidth = workload.bandwidth;
-  std::string text = fmt::format("decode step of one layer at the roofline: {}, {} tokens, batch {}, {}\n", workload.model,
-                                 workload.tokens, workload.batch, bandwidth_text(bandwidth));
-  const int layers = workload.layers;
-  const int sparse_layers = count_sparse_layers(plan, layers);
-  Traffic total;
-  if (sparse_layers > 0) {
-    if (!plan.cache.empty()) {
-      total.fields += refresh_bytes(plan);
-      text += row_text("refresh", refresh_bytes(plan), rows, bandwidth, "of the newest page");
+/// The rows of the table, and what they come to.
+class Roofline {
+ public:
+  Roofline(const Plan& plan, const Workload& workload)
+      : plan_(plan),
+        workload_(workload),
+        pages_(std::ceil(static_cast<double>(workload.tokens) / plan.layout.page)),
+        kv_page_(2.0 * plan.layout.page * plan.layout.head_dim * static_cast<double>(size_of(plan.layout.kv))) {}
+
+  std::string text(const std::vector<PatternFigures>& patterns) {
+    text_ = fmt::format("decode step of one layer at the roofline: {}, {} tokens, batch {}, {}\n", workload_.model,
+                        workload_.tokens, workload_.batch, bandwidth_text(workload_.bandwidth));
+    // Layers with a pattern run the index stage on what they see, if the flow has one.
+    int left = count_sparse_layers(plan_, workload_.layers);
+    for (const PatternFigures& pattern : patterns) left -= pattern.role == PatternRole::kAround ? pattern.layers : 0;
+    if (left > 0) add_flow(left, pages_);
+    for (const PatternFigures& pattern : patterns) {
+      if (pattern.role == PatternRole::kAround) {
+        text_ += fmt::format("  under {}:\n", pattern.text);
+        add_flow(pattern.layers, static_cast<double>(pattern.pages_read));
+      } else if (pattern.role == PatternRole::kAlone) {
+        const double bytes = static_cast<double>(pattern.pages_read) * kv_page_;
+        add_row("pattern", bytes,
+                fmt::format("{} of {:.0f} pages, {}", pattern.pages_read, pages_, beside_dense(bytes, dense())));
+        add_layers(pattern.layers, bytes);
+      }
     }
-    for (size_t i = 0; i < plan.index.size(); ++i) {
-      const Traffic step = traffic_of_step(plan, plan.index[i], pages);
+    add_row("dense", dense(), "");
+    const double all = bytes_ + (workload_.layers - sparse_) * dense();
+    return text_ + fmt::format("all {} layers, {} of them sparse: {} instead of {}, {:.2f}x\n", workload_.layers, sparse_,
+                               time_text(all * rows() / workload_.bandwidth),
+                               time_text(workload_.layers * dense() * rows() / workload_.bandwidth),
+                               workload_.layers * dense() / all);
+  }
+
+ private:
+  double dense() const { return pages_ * kv_page_; }
+  double rows() const { return static_cast<double>(workload_.batch) * workload_.kv_heads; }
+  void add_row(const std::string& what, double bytes, const std::string& note) {
+    text_ += row_text(what, bytes, rows(), workload_.bandwidth, note);
+  }
+  void add_layers(int layers, double bytes) {
+    sparse_ += layers;
+    bytes_ += layers * bytes;
+  }
+
+  /// The steps of the flow, in layers that show it so many pages.
+  void add_flow(int layers, double shown) {
+    Traffic total;
+    if (!plan_.cache.empty()) {
+      total.fields += refresh_bytes(plan_);
+      add_row("refresh", refresh_bytes(plan_), "of the newest page");
+    }
+    for (size_t i = 0; i < plan_.index.size(); ++i) {
+      const Traffic step = traffic_of_step(plan_, plan_.index[i], shown);
       total.fields += step.fields;
       total.state += step.state;
-      const std::string note = step.buffers > 0 ? fmt::format("row buffers {}", bytes_text(step.buffers * rows)) : "";
-      text += row_text(fmt::format("{} {}", i, name_of(plan.index[i].kind)), step.total(), rows, bandwidth, note);
+      add_row(fmt::format("{} {}", i, name_of(plan_.index[i].kind)), step.total(),
+              step.buffers > 0 ? fmt::format("row buffers {}", bytes_text(step.buffers * rows())) : "");
     }
-    const double budget = selected_pages(plan.graph, pages);
-    total.attention = budget * kv_page;
-    text += row_text("attention", total.attention, rows, bandwidth, fmt::format("{:.0f} of {:.0f} pages", budget, pages));
-    text += row_text("flow", total.total(), rows, bandwidth, beside_dense(total.total(), dense));
+    const double budget = selected_pages(plan_.graph, shown);
+    total.attention = budget * kv_page_;
+    add_row("attention", total.attention, fmt::format("{:.0f} of {:.0f} pages", budget, pages_));
+    add_row("flow", total.total(), beside_dense(total.total(), dense()));
+    add_layers(layers, total.total());
   }
-  double of_patterns = 0;
-  int pattern_layers = 0;
-  for (const PatternFigures& pattern : patterns) {
-    const double bytes = static_cast<double>(pattern.pages_read) * kv_page;
-    text += row_text("pattern", bytes, rows, bandwidth,
-                     fmt::format("{} of {} pages, {}", pattern.pages_read,
-                                 (workload.tokens + plan.layout.page - 1) / plan.layout.page, beside_dense(bytes, dense)));
-    of_patterns += pattern.layers * bytes;
-    pattern_layers += pattern.layers;
-  }
-  text += row_text("dense", dense, rows, bandwidth, "");
-  const double all = sparse_layers * total.total() + of_patterns + (layers - sparse_layers - pattern_layers) * dense;
-  return text + fmt::format("all {} layers, {} of them sparse: {} instead of {}, {:.2f}x\n", layers,
-                            sparse_layers + pattern_layers, time_text(all * rows / bandwidth),
-                            time_text(layers * dense * rows / bandwidth), layers * dense / all);
-}
+
+  const Plan& plan_;
+  const Workload& workload_;
+  double pages_;    // of a sequence
+  double kv_page_;  // bytes
+  std::string text_;
+  int sparse_ = 0;    // layers so far
+  double bytes_ = 0;  // of their rows
+};
 
 }  // namespace
 
@@ -145,7 +176,7 @@ PlanReport plan_report(const Compilation& compilation, const Workload& workload)
   } catch (const FlowError& error) {
     text += fmt::format("not judged: {}\n  {}\n", error.message(), error.hint());
   }
-  return {text + passes_text(compilation) + roofline_text(compilation.plan, patterns, workload)};
+  return {text + passes_text(compilation) + Roofline(compilation.plan, workload).text(patterns)};
 }
 
 }  // namespace sluice

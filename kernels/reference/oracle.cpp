@@ -440,6 +440,12 @@ std::vector<double> attention(const FlowGraph& graph, const Row& row, const Resu
       }
       for (size_t at = 0; at < keys.size(); at += dim) entries.push_back({keys.subspan(at, dim), values.subspan(at, dim), bias});
     }
+    for (size_t token = 0; source.beside && token < size_t(row.tokens); ++token) {
+      const std::vector<int32_t>& selected = result.sources[i].pages;
+      const bool is_selected = std::find(selected.begin(), selected.end(), int32_t(token) / page) != selected.end();
+      if (is_selected || !source.beside->sees(row.tokens - 1, int64_t(token))) continue;
+      entries.push_back({row.keys.subspan(token * dim, dim), row.values.subspan(token * dim, dim), {}});
+    }
   }
   return attention(row.query, entries, scale);
 }

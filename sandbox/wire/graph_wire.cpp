@@ -94,6 +94,8 @@ class GraphWriter {
     put(source.keys);
     put(source.values);
     put(source.bias);
+    put(source.beside.has_value());
+    if (source.beside) put(*source.beside);
   }
 
   void put(const Node& node) {
@@ -259,6 +261,7 @@ class GraphReader {
     source.keys = name("the name of keys");
     source.values = name("the name of values");
     source.bias = reader_.integer("a bias", kNoNode, node_count() - 1);
+    if (reader_.flag("tokens beside a selection")) source.beside = pattern();
     return source;
   }
 

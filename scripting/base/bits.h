@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <span>
 
@@ -56,6 +57,40 @@ inline bool has_any_bit(std::span<const uint32_t> words, int64_t first, int64_t 
     first = next;
   }
   return false;
+}
+
+/// Clears those of the bits [at, at + count) that are clear in `from`, from bit `first` on. All three are multiples of `count`, a
+/// power of two.
+inline void keep_bits(std::span<uint32_t> to, int64_t at, std::span<const uint32_t> from, int64_t first, int count) {
+  if (count >= 32) {
+    for (int64_t w = 0; w < count / 32; ++w) {
+      to[static_cast<size_t>(at / 32 + w)] &=
+          static_cast<size_t>(first / 32 + w) < from.size() ? from[static_cast<size_t>(first / 32 + w)] : 0;
+    }
+    return;
+  }
+  const uint32_t some = (uint32_t{1} << count) - 1;
+  const uint32_t kept = from[static_cast<size_t>(first / 32)] >> (first % 32) & some;
+  to[static_cast<size_t>(at / 32)] &= ~((some ^ kept) << (at % 32));
+}
+
+/// How many of the bits [first, end) are set.
+inline int64_t count_bits(std::span<const uint32_t> words, int64_t first, int64_t end) {
+  int64_t count = 0;
+  while (first < end) {
+    const int64_t next = std::min(end, (first / 32 + 1) * 32);
+    const uint32_t some = ~uint32_t{0} >> (32 - (next - first));
+    count += std::popcount(words[static_cast<size_t>(first / 32)] >> (first % 32) & some);
+    first = next;
+  }
+  return count;
+}
+
+/// How many pages of `page` bits, of the first `count` bits, have one that is set.
+inline int count_pages(std::span<const uint32_t> words, int64_t count, int page) {
+  int pages = 0;
+  for (int64_t first = 0; first < count; first += page) pages += has_any_bit(words, first, std::min(count, first + page)) ? 1 : 0;
+  return pages;
 }
 
 inline void set_bit(std::span<uint32_t> words, int64_t bit) { words[static_cast<size_t>(bit / 32)] |= uint32_t{1} << (bit % 32); }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -160,9 +161,10 @@ struct AttentionSource {
   /// [sub, dim] for several.
   std::string keys = "k";
   std::string values = "v";
-  NodeId bias = kNoNode;  // [page] or [page, head]: added to the scaled product of query and key; none
+  NodeId bias = kNoNode;          // [page] or [page, head]: added to the scaled product of query and key; none
+  std::optional<Pattern> beside;  // tokens that are attended to whatever was selected, by geometry; of sources of tokens
 
-  /// The tokens of pages, without bias.
+  /// The tokens of pages, without bias. Others may be beside them.
   bool is_plain() const { return keys == "k" && values == "v" && bias == kNoNode; }
   bool operator==(const AttentionSource&) const = default;
 };
@@ -173,7 +175,7 @@ struct FlowGraph {
   SourceLocation where;  // of sluice.flow{...}
   Geometry geometry;
   LayerChoice layers;
-  LayerPatterns patterns;   // of layers that `layers` makes sparse
+  LayerPatterns patterns;   // of layers that `layers` makes sparse: what they see, and what the index stage is shown of it
   std::vector<Node> nodes;  // operands come before their users; cache stage before index stage
   std::vector<Field> fields;
   std::vector<State> states;
@@ -184,16 +186,20 @@ struct FlowGraph {
   const State* find_state(const std::string& state) const;
   /// True if the index stage must run even when the budget covers every page.
   bool keeps_state() const { return !saves.empty(); }
-  /// Whether a layer, of `count`, attends otherwise than densely: by a pattern, or by the index stage.
+  /// Whether a layer, of `count`, attends otherwise than densely: by a pattern, by the index stage, or by both.
   bool is_run_by(int layer, int count) const {
-    if (!layers.is_sparse(layer, count)) return false;
-    return patterns.empty() ? !sources.empty() : patterns.place_of(layer, count) != LayerPatterns::kNone;
+    return layers.is_sparse(layer, count) &&
+           (!sources.empty() || (!patterns.empty() && patterns.place_of(layer, count) != LayerPatterns::kNone));
   }
   /// The selection of the first source; kNoNode where every layer is dense.
   NodeId selection() const { return sources.empty() ? kNoNode : sources.front().selection; }
   /// Makes the tokens of the pages that `selected` gives (kNoNode: no source) all that is attended to.
   void attend_to(NodeId selected);
-  /// Nothing but the tokens of the pages of one selection, or dense.
+  /// Tokens that sparse layers attend to beside what they select; null: none.
+  const Pattern* beside() const { return sources.empty() || !sources.front().beside ? nullptr : &*sources.front().beside; }
+  /// Whether a row that runs the index stage may see a part of a page: tokens beside it, or those of a layer's pattern.
+  bool selects_under_masks() const { return !sources.empty() && (beside() != nullptr || !patterns.empty()); }
+  /// Nothing but the tokens of the pages of one selection, and others beside them, or dense.
   bool attends_plainly() const { return sources.empty() || (sources.size() == 1 && sources.front().is_plain()); }
 };
 

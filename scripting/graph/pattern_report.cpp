@@ -38,37 +38,66 @@ double area_of(const Pattern& pattern, int tokens) {
   return seen / all;
 }
 
-/// A picture of queries, downwards, and keys: each cell as dark as it is seen, of the pairs that dense attention has in it.
-std::vector<std::string> drawing_of(const Pattern& pattern, int tokens) {
-  constexpr int kCells = 16;
+/// PatternFigures::shares of so many cells a side.
+std::vector<std::vector<double>> shares_of(const Pattern& pattern, int tokens, int cells) {
   constexpr int kRows = 16;  // of a cell that are looked at
-  constexpr std::array kShades = {"  ", "░░", "▒▒", "▓▓", "██"};
-  const int side = std::min(tokens, kCells);
+  const int side = std::min(tokens, cells);
   const auto edge = [&](int cell) { return static_cast<int>(int64_t{cell} * tokens / side); };
   std::vector<uint32_t> words(static_cast<size_t>((tokens + 31) / 32));
-  std::vector<std::string> lines;
+  std::vector<std::vector<double>> shares;
   for (int y = 0; y < side; ++y) {
-    std::vector<int64_t> seen(static_cast<size_t>(side));
-    std::vector<int64_t> all(static_cast<size_t>(side));
+    std::vector<int64_t> seen(static_cast<size_t>(y) + 1);
+    std::vector<int64_t> all(static_cast<size_t>(y) + 1);
     const int rows = std::min(kRows, edge(y + 1) - edge(y));
     for (int r = 0; r < rows; ++r) {
       const int i = edge(y) + static_cast<int>((int64_t{r} * (edge(y + 1) - edge(y)) + r * 7919 % rows) / rows);
       pattern.row(i, tokens, words);
       for (int x = 0; x <= y; ++x) {
         const int end = std::min(edge(x + 1), i + 1);
-        for (int j = edge(x); j < end; ++j) seen[static_cast<size_t>(x)] += has_bit(words, j) ? 1 : 0;
+        seen[static_cast<size_t>(x)] += count_bits(words, edge(x), end);
         all[static_cast<size_t>(x)] += std::max(0, end - edge(x));
       }
     }
+    std::vector<double>& line = shares.emplace_back();
+    for (size_t x = 0; x < seen.size(); ++x) {
+      line.push_back(all[x] == 0 ? 0 : static_cast<double>(seen[x]) / static_cast<double>(all[x]));
+    }
+  }
+  return shares;
+}
+
+/// Lines of letters, of fewer cells, each as dark as it is seen.
+std::vector<std::string> drawing_of(const std::vector<std::vector<double>>& shares) {
+  constexpr size_t kCells = 16;
+  constexpr std::array kShades = {"  ", "░░", "▒▒", "▓▓", "██"};
+  const size_t together = std::max<size_t>(1, shares.size() / kCells);
+  std::vector<std::string> lines;
+  for (size_t y = 0; y < shares.size(); y += together) {
     std::string line;
-    for (size_t x = 0; x <= static_cast<size_t>(y); ++x) {
-      const double share = all[x] == 0 ? 0 : static_cast<double>(seen[x]) / static_cast<double>(all[x]);
-      const double shade = std::ceil(share * (kShades.size() - 1));
-      line += kShades[static_cast<size_t>(shade)];
+    for (size_t x = 0; x <= y; x += together) {
+      double sum = 0;
+      size_t cells = 0;
+      for (size_t row = y; row < std::min(shares.size(), y + together); ++row) {
+        for (size_t column = x; column < std::min(shares[row].size(), x + together); ++column, ++cells)
+          sum += shares[row][column];
+      }
+      line += kShades[static_cast<size_t>(std::ceil(sum / static_cast<double>(cells) * (kShades.size() - 1)))];
     }
     lines.push_back(std::move(line));
   }
   return lines;
+}
+
+std::string shortened(const std::string& text) {
+  constexpr size_t kLongest = 44;
+  return text.size() <= kLongest ? text : text.substr(0, kLongest - 3) + "...";
+}
+
+/// As text of an XML document.
+std::string escaped(const std::string& text) {
+  std::string safe;
+  for (const char c : text) safe += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : std::string(1, c);
+  return safe;
 }
 
 /// Pages that have a token that the last query sees, or its own: in their slots, or, as where sequences are very long, in the
@@ -89,26 +118,45 @@ int64_t pages_read(const PatternAnalysis& analysis, int length, int page, bool i
 }  // namespace
 
 std::vector<PatternFigures> pattern_figures(const FlowGraph& graph, int layers, int64_t tokens) {
+  constexpr int kCells = 48;
   std::map<int, int> layers_of;
+  int selecting = 0;
   for (int layer = 0; layer < layers; ++layer) {
-    if (!graph.patterns.empty() && graph.is_run_by(layer, layers)) ++layers_of[graph.patterns.place_of(layer, layers)];
+    if (!graph.is_run_by(layer, layers)) continue;
+    ++selecting;
+    const int place = graph.patterns.empty() ? LayerPatterns::kNone : graph.patterns.place_of(layer, layers);
+    if (place != LayerPatterns::kNone) ++layers_of[place];
   }
   std::vector<PatternFigures> figures;
   const AnalysisBound bound = AnalysisBound().shared_by(std::max<size_t>(1, layers_of.size()));
   const auto length = static_cast<int>(std::clamp<int64_t>(tokens, 1, kMostTokens));
   const bool is_dense = graph.patterns.dense_prefill;
+  const bool keeps_all = is_dense || !graph.sources.empty();
   for (const auto& [place, count] : layers_of) {
     const PatternAnalysis analysis(graph.patterns.patterns[static_cast<size_t>(place)], bound);
-    const std::optional<CacheSize> size = is_dense ? std::nullopt : analysis.size_for_any_length();
+    const std::optional<CacheSize> size = keeps_all ? std::nullopt : analysis.size_for_any_length();
     figures.push_back({.text = to_text(analysis.pattern()),
+                       .role = graph.sources.empty() ? PatternRole::kAlone : PatternRole::kAround,
                        .layers = count,
-                       .kept = is_dense ? length : analysis.live_tokens(length),
+                       .kept = keeps_all ? length : analysis.live_tokens(length),
                        .any_size = size ? to_text(*size) : std::string(),
-                       .pages_read = pages_read(analysis, length, graph.geometry.page, !is_dense),
+                       .pages_read = pages_read(analysis, length, graph.geometry.page, !keeps_all),
                        .dense_prefill = is_dense,
                        .blind = analysis.blind_rows(length),
                        .area = area_of(analysis.pattern(), length),
-                       .drawing = drawing_of(analysis.pattern(), length)});
+                       .shares = shares_of(analysis.pattern(), length, kCells)});
+  }
+  if (const Pattern* const beside = graph.beside(); beside != nullptr && selecting > 0) {
+    std::vector<uint32_t> seen(static_cast<size_t>((length + 31) / 32));
+    beside->row(length - 1, length, seen);
+    figures.push_back({.text = to_text(*beside),
+                       .role = PatternRole::kBeside,
+                       .layers = selecting,
+                       .kept = length,
+                       .any_size = {},
+                       .pages_read = count_pages(seen, length, graph.geometry.page),
+                       .area = area_of(*beside, length),
+                       .shares = shares_of(*beside, length, kCells)});
   }
   return figures;
 }
@@ -116,26 +164,72 @@ std::vector<PatternFigures> pattern_figures(const FlowGraph& graph, int layers, 
 std::string pattern_text(const std::vector<PatternFigures>& figures, int64_t tokens) {
   std::string text;
   for (const PatternFigures& each : figures) {
-    text += fmt::format("pattern of {} layer{}: {}\n", each.layers, each.layers == 1 ? "" : "s", each.text);
+    const char* const what = each.role == PatternRole::kBeside ? "beside the selection" : "pattern";
+    text += fmt::format("{} of {} layer{}: {}\n", what, each.layers, each.layers == 1 ? "" : "s", each.text);
     if (each.dense_prefill) {
       text += "  prompts are computed densely, so every token is kept, in the order of positions; of steps:\n";
-    } else {
+    } else if (each.role == PatternRole::kAround) {
+      text += "  flow.index looks at pages, so every token is kept, in the order of positions\n";
+    } else if (each.role == PatternRole::kAlone) {
       text += fmt::format("  keeps {}; {} of {} tokens\n",
                           each.any_size.empty() ? "what no short rule of the length says" : each.any_size, each.kept, tokens);
     }
     text += fmt::format("  sees {:.1f}% of what dense attention does", 100 * each.area);
-    text += each.blind == 0 ? "; every query sees a key\n"
-                            : fmt::format("; {} of {} queries see nothing, and give zeros\n", each.blind, tokens);
-    text += fmt::format("  the step of the last token reads {} page{}, its own among them\n", each.pages_read,
-                        each.pages_read == 1 ? "" : "s");
-    if (!each.dense_prefill) {
+    if (each.role == PatternRole::kBeside) {
+      text += fmt::format("\n  of the step of the last token: in {} page{}\n", each.pages_read, each.pages_read == 1 ? "" : "s");
+    } else {
+      text += each.blind == 0 ? "; every query sees a key\n"
+                              : fmt::format("; {} of {} queries see nothing, and give zeros\n", each.blind, tokens);
+      text +=
+          fmt::format("  the step of the last token {} {} page{}, its own among them\n",
+                      each.role == PatternRole::kAround ? "is shown" : "reads", each.pages_read, each.pages_read == 1 ? "" : "s");
+    }
+    if (!each.dense_prefill && each.role == PatternRole::kAlone) {
       text += "  tokens go to slots: the pattern alone says which are read, and a slot is taken again once nobody will\n";
     }
+    const std::vector<std::string> drawing = drawing_of(each.shares);
     text += fmt::format("  queries downwards, keys to the right, {} tokens a cell:\n",
-                        std::max<int64_t>(1, tokens / std::max<size_t>(1, each.drawing.size())));
-    for (const std::string& line : each.drawing) text += "    " + line + "\n";
+                        std::max<int64_t>(1, tokens / std::max<int64_t>(1, std::ssize(drawing))));
+    for (const std::string& line : drawing) text += "    " + line + "\n";
   }
   return text;
+}
+
+std::string pattern_svg(const std::vector<PatternFigures>& figures, int64_t tokens) {
+  constexpr int kSide = 288;  // of a picture
+  constexpr int kGap = 24;
+  constexpr int kLines = 48;  // for what stands above
+  std::string pictures;
+  int left = kGap;
+  for (const PatternFigures& each : figures) {
+    const double cell = static_cast<double>(kSide) / static_cast<double>(std::max<size_t>(1, each.shares.size()));
+    pictures += fmt::format("<g transform=\"translate({} {})\">\n", left, kLines);
+    pictures += fmt::format("<text y=\"-26\">{}</text>\n", escaped(shortened(each.text)));
+    pictures += fmt::format("<text y=\"-10\" class=\"note\">{} layer{}, {} tokens, {:.1f}% of dense attention</text>\n",
+                            each.layers, each.layers == 1 ? "" : "s", tokens, 100 * each.area);
+    pictures += fmt::format("<path class=\"causal\" d=\"M0 0V{0}H{0}Z\"/>\n", kSide);
+    for (size_t y = 0; y < each.shares.size(); ++y) {
+      for (size_t x = 0; x < each.shares[y].size(); ++x) {
+        const double share = each.shares[y][x];
+        if (share == 0) continue;
+        // Cells overlap by a little, or lines between them would show.
+        pictures += fmt::format("<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\" fill-opacity=\"{:.2f}\"/>\n",
+                                static_cast<double>(x) * cell, static_cast<double>(y) * cell, cell + 0.05, cell + 0.05,
+                                0.15 + 0.85 * share);
+      }
+    }
+    pictures += "</g>\n";
+    left += kSide + kGap;
+  }
+  const int height = kLines + kSide + kGap;
+  return fmt::format(
+             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" role=\"img\">\n"
+             "<title>Which keys (to the right) each query (downwards) sees</title>\n"
+             "<style>text{{font:13px sans-serif;fill:#1a1a1a}}.note{{font-size:11px;fill:#555}}.causal{{fill:#eceff3}}"
+             "rect{{fill:#1f5fae}}.ground{{fill:#fff}}</style>\n"
+             "<rect class=\"ground\" width=\"{0}\" height=\"{1}\"/>\n",
+             left, height) +
+         pictures + "</svg>\n";
 }
 
 }  // namespace sluice

@@ -8,24 +8,37 @@
 
 namespace sluice {
 
-/// What a pattern of a flow comes to.
-struct PatternFigures {
-  std::string text;                  // as a script would write it
-  int layers = 0;                    // that have it
-  int64_t kept = 0;                  // tokens, of `tokens`
-  std::string any_size;              // "516 tokens, whatever the length"; empty: not known
-  int64_t pages_read = 0;            // by the step of the last of `tokens`
-  bool dense_prefill = false;        // every token is kept, and only steps have the pattern
-  int64_t blind = 0;                 // queries of `tokens` that see nothing
-  double area = 0;                   // share of the pairs of dense attention, over `tokens` queries
-  std::vector<std::string> drawing;  // lines of queries, in columns of keys
+/// What a pattern is to its flow.
+enum class PatternRole : uint8_t {
+  kAlone,   // layers have nothing else
+  kAround,  // the index stage is shown what the pattern has
+  kBeside,  // its tokens are attended to beside what the index stage selects
 };
 
-/// Of each pattern that a layer of a model of `layers` layers has, for sequences of `tokens` tokens, 2^24 at most. Throws
-/// InputError as PatternAnalysis does.
+/// What a pattern of a flow comes to.
+struct PatternFigures {
+  std::string text;  // as a script would write it
+  PatternRole role = PatternRole::kAlone;
+  int layers = 0;              // that have it
+  int64_t kept = 0;            // tokens, of `tokens`
+  std::string any_size;        // "516 tokens, whatever the length"; empty: not known, or all
+  int64_t pages_read = 0;      // by the step of the last of `tokens`; beside a selection: those that have a token of the pattern
+  bool dense_prefill = false;  // every token is kept, and only steps have the pattern
+  int64_t blind = 0;           // queries of `tokens` that see nothing of it
+  double area = 0;             // share of the pairs of dense attention, over `tokens` queries
+  /// A picture of `tokens` queries, downwards, and keys: of each cell, row by row up to the diagonal, the share of the pairs of
+  /// dense attention that it has.
+  std::vector<std::vector<double>> shares;
+};
+
+/// Of each pattern that a layer of a model of `layers` layers has, for sequences of `tokens` tokens, 2^24 at most; the one that
+/// stands beside a selection is last. Throws InputError as PatternAnalysis does.
 std::vector<PatternFigures> pattern_figures(const FlowGraph& graph, int layers, int64_t tokens);
 
-/// The same in words, a few lines for each.
+/// The same in words, a few lines for each, with pictures of letters.
 std::string pattern_text(const std::vector<PatternFigures>& figures, int64_t tokens);
+
+/// The pictures as a document of SVG, one beside the other.
+std::string pattern_svg(const std::vector<PatternFigures>& figures, int64_t tokens);
 
 }  // namespace sluice

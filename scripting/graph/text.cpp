@@ -114,14 +114,18 @@ std::string stage_text(const FlowGraph& graph, Stage stage) {
   return text;
 }
 
-/// "select %5" for the plain one, else a line for each: "attend %5 by ksum, vsum + %7".
+/// "select %5" or "select %5 and diag(0, 512)" for the plain one, else a line for each: "attend %5 by ksum, vsum + %7".
 std::string sources_text(const FlowGraph& graph) {
   if (graph.sources.empty()) return "";
-  if (graph.attends_plainly()) return fmt::format("  select %{}\n", graph.selection());
+  const auto beside = [](const AttentionSource& source) {
+    return source.beside ? fmt::format(" and {}\n", to_text(*source.beside)) : std::string("\n");
+  };
+  if (graph.attends_plainly()) return fmt::format("  select %{}{}", graph.selection(), beside(graph.sources.front()));
   std::string text;
   for (const AttentionSource& source : graph.sources) {
     text += fmt::format("  attend %{} by {}, {}", source.selection, source.keys, source.values);
-    text += source.bias == kNoNode ? "\n" : fmt::format(" + %{}\n", source.bias);
+    if (source.bias != kNoNode) text += fmt::format(" + %{}", source.bias);
+    text += beside(source);
   }
   return text;
 }

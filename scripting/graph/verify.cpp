@@ -79,6 +79,14 @@ void verify_header(const FlowGraph& graph) {
   }
 }
 
+/// A mask a query is made of it.
+void verify_cost(const SourceLocation& where, const Pattern& pattern, const std::string& what) {
+  constexpr int64_t kTokens = 1 << 17;
+  if (pattern.row_cost(kTokens) <= GraphLimits::kPatternCost) return;
+  refuse(where, fmt::format("{} takes too long: there are too many parts, or blocks, for a mask a query", what),
+         "fewer parts, or larger blocks");
+}
+
 void verify_patterns(const FlowGraph& graph) {
   const LayerPatterns& of = graph.patterns;
   if (of.empty() && of.dense_prefill) {
@@ -98,15 +106,13 @@ void verify_patterns(const FlowGraph& graph) {
       refuse(of.where, fmt::format("flow.pattern: there is no layer {}", layer));
     if (!is_place(place)) refuse(of.where, fmt::format("flow.pattern: layer {} has a pattern that does not exist", layer));
   }
-  for (const Pattern& pattern : of.patterns) {
-    constexpr int64_t kTokens = 1 << 17;
-    if (pattern.row_cost(kTokens) <= GraphLimits::kPatternCost) continue;
-    refuse(of.where, "flow.pattern takes too long: there are too many parts, or blocks, for a mask a query",
-           "fewer parts, or larger blocks");
-  }
-  if (!graph.sources.empty()) {
-    refuse(of.where, "a flow has flow.pattern or flow.index, and not both",
-           "a selection of pages within a pattern does not run yet");
+  for (const Pattern& pattern : of.patterns) verify_cost(of.where, pattern, "flow.pattern");
+  if (graph.sources.empty()) return;
+  for (const State& state : graph.states) {
+    if (!has_axis(state.shape, Axis::kPage)) continue;
+    refuse(state.where,
+           fmt::format("state \"{}\" is kept by page, and flow.pattern shows flow.index other pages at each step", state.name),
+           "keep a state without the page axis, or return sluice.union(selection, pattern) in place of flow.pattern");
   }
 }
 
@@ -289,7 +295,12 @@ void verify_source(const FlowGraph& graph, const AttentionSource& source) {
       refuse(graph.where, "attention refers to an operator that does not exist");
     return graph.nodes[static_cast<size_t>(id)];
   };
-  if (!is_selection(node(source.selection).op)) refuse(graph.where, "the result of the index stage is not a selection");
+  const Node& selected = node(source.selection);
+  if (!is_selection(selected.op)) refuse(graph.where, "the result of the index stage is not a selection");
+  if (source.beside) {
+    verify_cost(selected.where, *source.beside, "the pattern beside the selection");
+    if (source.keys != "k") refuse(selected, "a pattern has tokens, and fields have pages");
+  }
   if ((source.keys == "k") != (source.values == "v")) {
     refuse(graph.where, fmt::format("attention pairs keys \"{}\" with values \"{}\"", source.keys, source.values),
            "a token's key goes with its value, and a field with a field");

@@ -57,11 +57,14 @@ NodeId Arguments::tensor(size_t i) const {
   fail(fmt::format("operand {} must be a tensor or a number and is {}", i + 1, describe(i)));
 }
 
-NodeId Arguments::selection(size_t i) const {
+GraphBuilder::Joined Arguments::joined(size_t i) const {
   const Datum& datum = at(i);
-  if (datum.kind == Datum::Kind::kHandle && datum.handle.kind == Handle::Kind::kSelection) return datum.handle.id;
+  if (datum.kind == Datum::Kind::kHandle) {
+    if (datum.handle.kind == Handle::Kind::kPattern) return {kNoNode, builder_.pattern(datum.handle.id)};
+    if (const auto joined = builder_.joined(datum.handle)) return *joined;
+  }
   fail(fmt::format("operand {} must be a selection and is {}", i + 1, describe(i)),
-       "selections come from topk, approx_topk, threshold and window");
+       "selections come from topk, approx_topk, threshold and window; sluice.pattern has tokens to go beside them");
 }
 
 const Pattern& Arguments::pattern(size_t i) const {

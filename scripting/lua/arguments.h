@@ -24,7 +24,8 @@ class Arguments {
 
   /// A tensor of the current stage; numbers become constants and states are loaded.
   NodeId tensor(size_t i) const;
-  NodeId selection(size_t i) const;
+  /// A selection, or a pattern, which has no selection.
+  GraphBuilder::Joined joined(size_t i) const;
   const Pattern& pattern(size_t i) const;
   double number(size_t i, std::string_view what) const;
   int integer(size_t i, std::string_view what) const;

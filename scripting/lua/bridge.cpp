@@ -121,7 +121,7 @@ Value missing_member(Session& session, const Handle& handle, const std::string& 
     builder.fail(fmt::format("flow.{:.40} cannot be read", name), "assign flow.cache, flow.index and flow.pattern");
   if (handle.kind == Handle::Kind::kPatterns || handle.kind == Handle::Kind::kPattern)
     builder.fail(fmt::format("sluice.pattern has no function \"{:.40}\"", name), did_you_mean(name, pattern_function_names()));
-  const char* what = handle.kind == Handle::Kind::kSelection ? "selections" : "tensors";
+  const char* what = builder.joined(handle) ? "selections" : "tensors";
   builder.fail(fmt::format("{} have no operator \"{:.40}\"", what, name), did_you_mean(name, function_names(true)));
 }
 

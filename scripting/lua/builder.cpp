@@ -12,6 +12,12 @@
 
 namespace sluice {
 
+namespace {
+
+bool is_pattern(const Datum& value) { return value.kind == Datum::Kind::kHandle && value.handle.kind == Handle::Kind::kPattern; }
+
+}  // namespace
+
 GraphBuilder::GraphBuilder(std::string file, int head_dim, int group) {
   where_.file = std::move(file);
   graph_.geometry.head_dim = head_dim;
@@ -128,9 +134,25 @@ Handle GraphBuilder::add_pattern(const Pattern& pattern) {
   return {Handle::Kind::kPattern, Stage::kCache, static_cast<int32_t>(patterns_.size() - 1)};
 }
 
+Handle GraphBuilder::add_joined(const Joined& joined) {
+  constexpr size_t kMostJoined = 1000;
+  if (joined_.size() >= kMostJoined) {
+    fail(fmt::format("the script unites patterns with selections more than {} times", kMostJoined),
+         "a loop may be uniting without end");
+  }
+  joined_.push_back(joined);
+  return {Handle::Kind::kJoined, Stage::kIndex, static_cast<int32_t>(joined_.size() - 1)};
+}
+
+std::optional<GraphBuilder::Joined> GraphBuilder::joined(const Handle& handle) const {
+  if (handle.kind == Handle::Kind::kSelection) return Joined{handle.id, {}};
+  if (handle.kind == Handle::Kind::kJoined) return joined_[static_cast<size_t>(handle.id)];
+  return {};
+}
+
 int GraphBuilder::read_layer_pattern(const Datum& value) {
   if (value.kind == Datum::Kind::kText && value.text == "full") return LayerPatterns::kNone;
-  if (value.kind == Datum::Kind::kHandle && value.handle.kind == Handle::Kind::kPattern) {
+  if (is_pattern(value)) {
     const int place = graph_.patterns.add(pattern(value.handle.id));
     if (place >= static_cast<int>(GraphLimits::kPatterns)) {
       fail(fmt::format("flow.pattern has more than {} patterns", GraphLimits::kPatterns));
@@ -145,7 +167,7 @@ void GraphBuilder::assign_pattern(const Datum& value) {
   if (!graph_.patterns.empty()) fail(fmt::format("flow.pattern is assigned already, in line {}", graph_.patterns.where.line));
   graph_.patterns.where = where_;
   if (value.kind != Datum::Kind::kTable) {
-    if (value.kind != Datum::Kind::kHandle || value.handle.kind != Handle::Kind::kPattern) {
+    if (!is_pattern(value)) {
       fail(fmt::format("flow.pattern must be a pattern or a table of patterns by layer, and is {}", describe(value, graph_)),
            "for example flow.pattern = sluice.pattern.sink(4) | sluice.pattern.window(512)");
     }
@@ -268,13 +290,18 @@ void GraphBuilder::check_field_types() const {
 FlowGraph GraphBuilder::finish(const Datum& returned, int index_line) {
   const auto is_selection_node = [](const Node& node) { return is_selection(node.op); };
   const bool made_one = std::any_of(graph_.nodes.begin(), graph_.nodes.end(), is_selection_node);
-  if (returned.kind == Datum::Kind::kHandle && returned.handle.kind == Handle::Kind::kSelection) {
-    graph_.attend_to(returned.handle.id);
+  const std::optional<Joined> selected = returned.kind == Datum::Kind::kHandle ? joined(returned.handle) : std::nullopt;
+  if (selected) {
+    graph_.attend_to(selected->selection);
+    graph_.sources.front().beside = selected->beside;
   } else if (index_line > 0) {
     set_line(index_line);
     fail(fmt::format("flow.index must return a selection of pages and returned {}", describe(returned, graph_)),
-         made_one ? "the flow makes a selection: write return before it"
-                  : "end it with, for example, return sluice.topk(score, {k = 32})");
+         is_pattern(returned)
+             ? "a pattern stands beside a selection, return sluice.union(sluice.topk(score, {k = 32}), pattern); "
+               "for a pattern alone write flow.pattern = ..."
+         : made_one ? "the flow makes a selection: write return before it"
+                    : "end it with, for example, return sluice.topk(score, {k = 32})");
   }
   check_states();
   check_field_types();

@@ -47,6 +47,15 @@ class GraphBuilder {
   /// flow.pattern = value: a pattern, or a table of patterns by layer.
   void assign_pattern(const Datum& value);
 
+  /// What a selection and a pattern give together: its pages, and the tokens that the pattern has.
+  struct Joined {
+    NodeId selection = kNoNode;
+    std::optional<Pattern> beside;
+  };
+  Handle add_joined(const Joined& joined);
+  /// Of a handle of either kind of selection; nothing of others.
+  std::optional<Joined> joined(const Handle& handle) const;
+
   /// cfill: a state that c.NAME = ... will name.
   Handle declare_fill(double value, Shape shape);
   /// Index of the state, declaring it if `shape` is given and it is new. Fails if it is unknown or differs.
@@ -82,6 +91,7 @@ class GraphBuilder {
   std::vector<Declaration> declarations_;
   std::vector<std::pair<std::string, DataType>> field_types_;
   std::vector<Pattern> patterns_;
+  std::vector<Joined> joined_;
 };
 
 }  // namespace sluice

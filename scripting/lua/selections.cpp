@@ -114,14 +114,21 @@ Value window(const Arguments& arguments, const Function&) {
 }
 
 Value unite(const Arguments& arguments, const Function&) {
-  NodeId united = arguments.selection(0);
   if (arguments.size() < 2) arguments.fail("wants two selections or more", "union(a, b, ...)");
-  Value value;
-  for (size_t i = 1; i < arguments.size(); ++i) {
-    value = selected(arguments, Op::kUnion, {united, arguments.selection(i)}, {});
-    united = value.handle.id;
+  GraphBuilder::Joined all;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const GraphBuilder::Joined one = arguments.joined(i);
+    if (one.beside) all.beside = all.beside ? *all.beside | *one.beside : one.beside;
+    if (one.selection == kNoNode) continue;
+    all.selection =
+        all.selection == kNoNode ? one.selection : selected(arguments, Op::kUnion, {all.selection, one.selection}, {}).handle.id;
   }
-  return value;
+  if (all.selection == kNoNode) {
+    arguments.fail("wants a selection of pages among its operands",
+                   "patterns alone are united by |, and assigned to flow.pattern");
+  }
+  if (all.beside) return {Value::Kind::kHandle, arguments.builder().add_joined(all), 0};
+  return {Value::Kind::kHandle, {Handle::Kind::kSelection, Stage::kIndex, all.selection}, 0};
 }
 
 constexpr std::array kFunctions = {

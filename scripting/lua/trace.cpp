@@ -141,7 +141,9 @@ class Script {
         seen.node = session_.builder.load(handle.id);
         return true;
       case Handle::Kind::kSelection:
+      case Handle::Kind::kJoined:
         seen.kind = Inspection::Kind::kSelection;
+        seen.node = session_.builder.joined(handle)->selection;
         return true;
       default:
         return false;

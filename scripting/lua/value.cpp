@@ -11,6 +11,7 @@ std::string describe_handle(const Handle& handle, const FlowGraph& graph) {
     case Handle::Kind::kTensor:
       return "a tensor " + to_string(graph.nodes[static_cast<size_t>(handle.id)].shape);
     case Handle::Kind::kSelection:
+    case Handle::Kind::kJoined:
       return "a selection of pages";
     case Handle::Kind::kState:
       return "the state " + graph.states[static_cast<size_t>(handle.id)].name;

@@ -13,6 +13,7 @@ struct Handle {
   enum class Kind : uint8_t {
     kTensor,       // id: node
     kSelection,    // id: node
+    kJoined,       // id: index in GraphBuilder's list of selections that have tokens of a pattern beside them
     kState,        // id: index in FlowGraph::states
     kDeclaration,  // id: index in GraphBuilder's list of cfill declarations
     kFlow,

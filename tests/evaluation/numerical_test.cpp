@@ -23,9 +23,9 @@ TEST_P(ShippedFlow, AgreesWithTheReferenceOnTheCpu) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Flows, ShippedFlow,
-                         testing::Values("full", "streaming", "block_topk", "quest", "double_sparse", "nsa_topk", "h2o",
-                                         "random"),
-                         [](const auto& flow) { return flow.param; });
+                         testing::Values("full", "streaming", "block_topk", "quest", "double_sparse", "nsa_topk", "h2o", "random",
+                                         "patterns/nsa_window"),
+                         [](const auto& flow) { return flow.param.substr(flow.param.find('/') + 1); });
 
 // A device that computes something else than the script says is as good as a plan of another script.
 TEST(CheckAgainstReference, FindsOtherScores) {
@@ -63,6 +63,57 @@ FlowGraph flow_of(const std::string& index, const std::string& cache = "c.m = c.
 std::optional<std::string> fault_of(const FlowGraph& traced, const FlowGraph& run) {
   const auto device = create_cpu_device({1});
   return check_against_reference(*device, traced, compile(run).plan);
+}
+
+// Whatever the pattern, for pages of every size.
+TEST(CheckAgainstReference, KnowsTokensBesideASelection) {
+  for (const char* pattern : {"window(1)", "window(200)", "sink(3) | sluice.pattern.window(9)", "dilated(20, 7)",
+                              "strided(5, 33)", "diag{offset = 40}", "rect{at = {0, 17}, size = {math.huge, 30}}"}) {
+    for (const int page : {8, 16, 32, 64, 128}) {
+      for (const char* selection : {"sluice.topk((q * c.m):sum('dim'):max('head'), {k = 3})", "sluice.window{first = 1}"}) {
+        const FlowGraph graph = trace(std::string("local f = sluice.flow{name='f', kv='f32', page=") + std::to_string(page) +
+                                          "} function f.cache(c) c.m = c.k:mean('token') end function f.index(q, c) return " +
+                                          "sluice.union(" + selection + ", sluice.pattern." + pattern + ") end return f",
+                                      "f.lua");
+        EXPECT_EQ(fault_of(graph, graph), std::nullopt) << pattern << ", page " << page << ", " << selection;
+        FlowGraph other = graph;
+        other.sources.front().beside = Pattern::window(2);
+        EXPECT_TRUE(fault_of(graph, other).has_value()) << pattern << ", page " << page << ", " << selection;
+      }
+    }
+  }
+}
+
+// An index stage is shown the pages that its pattern has a token of, and sees no other token of them.
+TEST(CheckAgainstReference, KnowsAPatternAroundASelection) {
+  for (const char* pattern : {"window(70)", "sink(3) | sluice.pattern.window(50)", "dilated(20, 17)", "strided(5, 133)",
+                              "diag{offset = 40}", "rect{at = {0, 17}, size = {math.huge, 30}}"}) {
+    for (const int page : {8, 32, 128}) {
+      for (const char* selection :
+           {"sluice.topk((q * c.m):sum('dim'):max('head'), {k = 3})",
+            "sluice.union(sluice.topk((q * c.m):sum('dim'):max('head'), {k = 2, first = 1}), sluice.pattern.window(60))"}) {
+        const auto flow = [&](const std::string& around) {
+          return trace(std::string("local f = sluice.flow{name='f', kv='f32', page=") + std::to_string(page) + "} " + around +
+                           " function f.cache(c) c.m = c.k:mean('token') end function f.index(q, c) return " + selection +
+                           " end return f",
+                       "f.lua");
+        };
+        const FlowGraph graph = flow(std::string("f.pattern = sluice.pattern.") + pattern);
+        EXPECT_EQ(fault_of(graph, graph), std::nullopt) << pattern << ", page " << page << ", " << selection;
+        EXPECT_TRUE(fault_of(graph, flow("")).has_value()) << pattern << ", page " << page << ", " << selection;
+      }
+    }
+  }
+}
+
+TEST(CheckAgainstReference, JudgesFlowsThatAreAPattern) {
+  for (const char* pattern : {"window(70)", "strided(5, 33)", "dilated(20, 7)"}) {
+    const auto flow = [&](const std::string& of) {
+      return trace("local f = sluice.flow{name='f', kv='f32'} f.pattern = sluice.pattern." + of + " return f", "f.lua");
+    };
+    EXPECT_EQ(fault_of(flow(pattern), flow(pattern)), std::nullopt) << pattern;
+    EXPECT_TRUE(fault_of(flow(pattern), flow("window(71)")).has_value()) << pattern;
+  }
 }
 
 const std::string kScore = "local s = (q * c.m):sum('dim'):max('head') ";

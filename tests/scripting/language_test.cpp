@@ -56,6 +56,31 @@ TEST(Language, ArithmeticTakesNumbersOnEitherSide) {
           "local p = sluice.position() return sluice.topk(sluice.sub(sluice.add(sluice.mul(2, p), 1), p:div(4)), {k = 1})"));
 }
 
+TEST(Language, PatternsStandBesideSelections) {
+  const auto selected = [](const std::string& body) {
+    const std::string text = index_text(body);
+    return text.substr(text.find("  select "));
+  };
+  const std::string with = "local p, w = sluice.pattern, sluice.window{last = 1} ";
+  EXPECT_EQ(selected(with + "return sluice.union(w, p.window(9))"), "  select %1 and window(9)\n");
+  EXPECT_EQ(selected(with + "return sluice.union(p.window(9), w, p.sink(2))"), "  select %1 and window(9) | sink(2)\n");
+  EXPECT_EQ(selected(with + "local u = sluice.union(w, p.window(9)) return sluice.union(u, sluice.window{first = 1})"),
+            "  select %3 and window(9)\n");
+  EXPECT_EQ(selected(with + "local u = sluice.union(w, p.window(9)) return sluice.union(u, u)"),
+            "  select %2 and window(9) | window(9)\n");
+  EXPECT_EQ(selected(with + "local u = sluice.union(w, p.window(9)) return w"), "  select %1\n");
+  EXPECT_EQ(selected(with + "return w:union(p.window(9))"), "  select %1 and window(9)\n");
+  EXPECT_EQ(refusal(with + "return sluice.union(p.window(9), p.sink(1))"),
+            "union: wants a selection of pages among its operands");
+  EXPECT_EQ(refusal(with + "return p.window(9)"), "flow.index must return a selection of pages and returned a pattern");
+  EXPECT_EQ(refusal(with + "local u = sluice.union(w, p.window(9)) return u + 1"),
+            "add: operand 1 must be a tensor or a number and is a selection of pages");
+  EXPECT_EQ(refusal(with + "local u = w for i = 1, 2000 do u = sluice.union(w, p.window(9)) end return u"),
+            "the script makes more than 1000 patterns");
+  EXPECT_EQ(refusal(with + "local n = p.window(9) local u = w for i = 1, 2000 do u = sluice.union(w, n) end return u"),
+            "the script unites patterns with selections more than 1000 times");
+}
+
 TEST(Language, FunctionsAndMethodsAreTheSame) {
   EXPECT_EQ(index_text("return sluice.topk(sluice.max(sluice.dot(q, c.k), 'head', 'token'), {k = 1})"),
             index_text("return q:dot(c.k):max('head', 'token'):topk{k = 1}"));

@@ -49,6 +49,23 @@ void expect_refused(const std::string& what, const std::function<void(FlowGraph&
 
 TEST(Verify, AcceptsTheSampleAsItIs) { EXPECT_NO_THROW(verify(sample())); }
 
+TEST(Verify, RefusesPatternsThatASelectionCannotHave) {
+  expect_refused("beside fields", [](FlowGraph& g) {
+    g.sources.front().keys = g.sources.front().values = "mean";
+    g.sources.front().beside = Pattern::window(4);
+  });
+  expect_refused("a mask that takes too long", [](FlowGraph& g) {
+    const Pattern block = Pattern::rect({.rows = 2, .columns = 2});
+    Pattern costly = Pattern::spread(block, Pattern::diag({.size = 9, .stride = 3}));
+    for (int i = 0; i < 5; ++i) costly = costly | costly;
+    g.sources.front().beside = costly;
+  });
+  expect_refused("around an index stage that keeps a state by page", [](FlowGraph& g) {
+    g.patterns.rest = g.patterns.add(Pattern::window(4));
+    g.patterns.where = g.where;
+  });
+}
+
 TEST(Verify, RefusesForgedIds) {
   expect_refused("operand ahead", [](FlowGraph& g) { first(g, Op::kAdd).inputs[0] = static_cast<NodeId>(g.nodes.size() - 1); });
   expect_refused("operand itself", [](FlowGraph& g) { g.nodes.back().inputs[0] = static_cast<NodeId>(g.nodes.size() - 1); });

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "scripting/graph/ops.h"
+#include "scripting/pattern/text.h"
 
 namespace sluice::testing {
 
@@ -37,12 +38,16 @@ class Writing {
     text_ = fmt::format(
         "local s, v = sluice, {{}}\nlocal flow = s.flow {{ name = \"random\", page = {}, kv = \"{}\", fields = {{{}}} }}\n",
         graph_.geometry.page, name_of(graph_.geometry.kv), types);
+    if (graph_.beside() != nullptr) {
+      text_ += "local p = s.pattern\nlocal rect, diag, causal, sink, window, dilated = ";
+      text_ += "p.rect, p.diag, p.causal, p.sink, p.window, p.dilated\n";
+    }
     text_ += "function flow.cache(c)\n";
     write(Stage::kCache);
     for (const Field& field : graph_.fields) text_ += fmt::format("c.{}={}\n", field.name, value(field.node));
     text_ += "end\nfunction flow.index(q, c)\n";
     write(Stage::kIndex);
-    return text_ + fmt::format("return {}\nend\nreturn flow\n", value(graph_.selection()));
+    return text_ + fmt::format("return {}\nend\nreturn flow\n", attended());
   }
 
  private:
@@ -53,6 +58,12 @@ class Writing {
       if (node.op != Op::kSave) text_ += value(static_cast<NodeId>(id)) + "=";
       text_ += call(node) + "\n";
     }
+  }
+
+  std::string attended() const {
+    const std::string selection = value(graph_.selection());
+    if (graph_.beside() == nullptr) return selection;
+    return fmt::format("s.union({}, {})", selection, to_text(*graph_.beside()));
   }
 
   static std::string value(NodeId id) { return fmt::format("v[{}]", id); }

@@ -205,6 +205,22 @@ class Drawing {
       selection = builder_.index(Op::kUnion, {selection, builder_.index(Op::kWindow, {}, window)});
     }
     builder_.graph.attend_to(selection);
+    if (chance(15)) builder_.graph.sources.front().beside = draw_pattern();
+  }
+
+  Pattern draw_pattern() {
+    switch (number(0, 4)) {
+      case 0:
+        return Pattern::window(number(1, 300));
+      case 1:
+        return Pattern::sink(number(1, 40)) | Pattern::window(number(1, 100));
+      case 2:
+        return Pattern::dilated(number(1, 60), number(2, 9));
+      case 3:
+        return Pattern::strided(number(1, 30), number(2, 90));
+      default:
+        return ~Pattern::window(number(1, 200));
+    }
   }
 
   std::mt19937_64 random_;

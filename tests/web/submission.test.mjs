@@ -98,6 +98,37 @@ pageTest('its relatives are a click away', async (page) => {
 /** Answers for an artifact instead of the server. */
 const answer = (page, name, response) => page.route(`**/artifacts/${name}`, (route) => route.fulfill(response));
 
+pageTest('static patterns are drawn', async (page) => {
+  const pattern = (role, text) => ({
+    text,
+    role,
+    layers: 8,
+    tokens: 8192,
+    kept: 516,
+    any_size: '516 tokens, whatever the length',
+    pages_read: 34,
+    dense_prefill: false,
+    blind: 3,
+    area: 0.126,
+    shares: [[1], [0.5, 0.25], [0, 0.5, 1]],
+  });
+  const patterns = [pattern('alone', 'sink(4) | window(512)'), pattern('beside', 'window(<b>9)')];
+  await answer(page, 'graph.json', { json: { nodes: [], fields: [], patterns } });
+  await visit(page, '#/submissions/1');
+  const graph = page.getByRole('region', { name: 'Graph' });
+  const first = graph.getByRole('img', { name: 'Which keys each of 8192 queries sees under sink(4) | window(512)' });
+  await first.waitFor();
+  assert.equal(await first.locator('rect.seen').count(), 5);
+  assert.equal(await first.locator('rect.seen').nth(1).getAttribute('fill-opacity'), '0.57');
+  const captions = (await graph.locator('figcaption').allInnerTexts()).map((text) => text.replace(/\s+/g, ' '));
+  assert.equal(
+    captions[0],
+    'Pattern: sink(4) | window(512) (8 layers, 12.6% of what dense attention sees, keeps 516 tokens, whatever the length, ' +
+      '34 pages in the last of 8192 steps, 3 queries see nothing)',
+  );
+  assert.match(captions[1], /^Tokens beside the selection: window\(<b>9\)/);
+});
+
 pageTest('an artifact that was cut takes nothing else away', async (page) => {
   await answer(page, 'graph.json', { contentType: 'text/plain', body: '{"nodes": [{"id": 0, "op": "ke' });
   await visit(page, '#/submissions/1');

@@ -220,6 +220,8 @@ std::vector<FlowGraph> graphs_for(const BenchOptions& options, const IndexShape&
   if (graph.selection() == kNoNode) throw InputError(fmt::format("{} selects no pages: there is no index stage", graph.name));
   if (!graph.states.empty())
     throw InputError(fmt::format("{} keeps state, which bench index has none of", graph.name), "use bench layer");
+  if (graph.selects_under_masks())
+    throw InputError(fmt::format("{} sees parts of pages, which bench index does not make", graph.name), "use bench layer");
   if (std::any_of(graph.nodes.begin(), graph.nodes.end(), cuda::codegen::insists_on_hints)) {
     throw InputError(
         fmt::format("{} begins with what its last step took (method \"gvr\"), which bench index does not keep", graph.name),

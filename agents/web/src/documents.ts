@@ -117,6 +117,25 @@ export interface FlowGraph {
   nodes: GraphNode[];
   /** What the cache stage keeps of each page, and the value that it is. */
   fields: { name: string; type: string; shape: string; node: number }[];
+  /** Its static patterns; evaluations before there were any have none. */
+  patterns?: FlowPattern[];
+}
+
+export interface FlowPattern {
+  text: string;
+  role: 'alone' | 'around' | 'beside';
+  layers: number;
+  /** The length of the sequence that the numbers are of. */
+  tokens: number;
+  kept: number;
+  any_size: string;
+  pages_read: number;
+  dense_prefill: boolean;
+  blind: number;
+  /** Share of the pairs of dense attention. */
+  area: number;
+  /** The same of each cell of a picture, row by row up to the diagonal. */
+  shares: number[][];
 }
 
 export interface DiffLine {

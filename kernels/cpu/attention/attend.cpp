@@ -8,7 +8,9 @@
 #include <cmath>
 #include <numeric>
 
+#include "kernels/cpu/attention/beside.h"
 #include "kernels/cpu/simd/amx.h"
+#include "scripting/base/bits.h"
 #include "scripting/graph/selections.h"
 
 namespace sluice::cpu {
@@ -251,8 +253,8 @@ void Attend::run_pieces(const Task& task, int thread) {
   if (call_->probe != nullptr) report_dense(task.sequence, task.kv_head);
 }
 
-void Attend::attend_pages(int kv_head, std::span<const int32_t> pages, int last_tokens, const float* query, int thread,
-                          float* out, float* log_sums) {
+void Attend::attend_pages(int kv_head, std::span<const int32_t> pages, int last_tokens, const uint32_t* mask, const float* query,
+                          int thread, float* out, float* log_sums) {
   const PageLayout& layout = layer_->layout;
   const ThreadScratch at(group_, layout.head_dim, static_cast<int>(pages.size()), layout.page);
   float* scratch = scratch_[thread].as<float>();
@@ -262,8 +264,9 @@ void Attend::attend_pages(int kv_head, std::span<const int32_t> pages, int last_
   for (size_t first = 0; first < pages.size(); first += step, ++pieces) {
     const size_t count = std::min(step, pages.size() - first);
     float* partial = scratch + at.partials + pieces * partial_floats(group_, layout.head_dim);
-    attend_piece(kv_pages(kv_head), pages.subspan(first), count, first + count == pages.size() ? last_tokens : layout.page,
-                 nullptr, group_, tiles_, scratch + at.kernel, partial_at(partial, group_, layout.head_dim));
+    attend_piece(kv_pages(kv_head), pages.subspan(first), count, first + count == pages.size() ? last_tokens : layout.page, mask,
+                 group_, tiles_, scratch + at.kernel, partial_at(partial, group_, layout.head_dim));
+    if (mask != nullptr) mask += kPieceTokens / 32;
   }
   merge_partials(scratch + at.partials, pieces, group_, layout.head_dim, out, log_sums);
 }
@@ -276,7 +279,7 @@ PageTable Attend::field_table(const Task& task, std::span<const int32_t> pages) 
 }
 
 void Attend::run_flow(const Task& task, int thread) {
-  if (pass_->group(layer_->group).is_masked(task.sequence)) {
+  if (pass_->group(layer_->group).is_masked(task.sequence) && !flow_->plan().graph.selects_under_masks()) {
     throw InternalError("attention: a flow selects whole pages, and a sequence does not see all of them");
   }
   const PassBatch& batch = pass_->batch();
@@ -305,28 +308,41 @@ void Attend::run_flow(const Task& task, int thread) {
                     .score_stride = probe == nullptr ? 0 : probe->score_capacity};
   int32_t* positions = flow_->selected(thread);
   int32_t* chosen = positions + flow_->max_pages();
-  const int count = flow_->flow().select(row, flow_->scratch(thread), positions);
+  int count = flow_->flow().select(row, flow_->scratch(thread), positions);
   if (count < 1 || count > static_cast<int>(pages.size())) {
     throw InternalError(fmt::format("a flow selected {} of {} pages", count, pages.size()));
+  }
+  if (probe != nullptr) report(slot, {positions, static_cast<size_t>(count)});
+  const BesideTokens& beside = pass_->group(layer_->group).beside;
+  const uint32_t* mask = nullptr;
+  const uint32_t* const visible = pass_->mask(layer_->group, task.sequence, 0);
+  if (visible != nullptr || (!beside.empty() && count < static_cast<int>(pages.size()))) {
+    const std::span<uint32_t> room = flow_->mask(thread);
+    const auto words = visible == nullptr ? 0 : static_cast<size_t>(pass_->group(layer_->group).mask_words(task.sequence));
+    count = join_beside(beside, task.sequence, layer_->layout.page, {visible, words}, {positions, pages.size()}, count, room);
+    mask = room.data();
   }
   for (int i = 0; i < count; ++i) chosen[i] = pages[positions[i]];
   const bool with_last = positions[count - 1] == static_cast<int>(pages.size()) - 1;
   const int chosen_last_tokens = with_last ? last_tokens : layer_->layout.page;
 
   std::array<float, kMostHeads> log_sums;
-  attend_pages(task.kv_head, {chosen, static_cast<size_t>(count)}, chosen_last_tokens, query, thread,
+  attend_pages(task.kv_head, {chosen, static_cast<size_t>(count)}, chosen_last_tokens, mask, query, thread,
                output_of(task.sequence, task.kv_head), log_sums.data());
+  if (mask != nullptr && !has_any_bit({mask, flow_->mask(thread).size()}, 0, int64_t{count} * layer_->layout.page)) {
+    std::fill_n(output_of(task.sequence, task.kv_head), group_ * layer_->layout.head_dim, 0.0F);
+    log_sums.fill(-INFINITY);
+  }
   selected_[&task - tasks_.data()] = count;
-  if (probe == nullptr) return;
-  report(slot, {positions, static_cast<size_t>(count)});
-  if (probe->mass == nullptr) return;
-  if (count == static_cast<int>(pages.size())) {
+  if (probe == nullptr || probe->mass == nullptr) return;
+  if (count == static_cast<int>(pages.size()) && mask == nullptr) {
     probe->mass[slot] = 1;
     return;
   }
   const ThreadScratch at(group_, layer_->layout.head_dim, static_cast<int>(pages.size()), layer_->layout.page);
   std::array<float, kMostHeads> all_log_sums;
-  attend_pages(task.kv_head, pages, last_tokens, query, thread, scratch_[thread].as<float>() + at.spare, all_log_sums.data());
+  attend_pages(task.kv_head, pages, last_tokens, nullptr, query, thread, scratch_[thread].as<float>() + at.spare,
+               all_log_sums.data());
   float mass = 0;
   for (int h = 0; h < group_; ++h) mass += std::exp2(log_sums[h] - all_log_sums[h]);
   probe->mass[slot] = mass / static_cast<float>(group_);

@@ -58,8 +58,9 @@ class Attend {
   /// Where the flow's fields lie, in the pages of K and V or in their own.
   PageTable field_table(const Task& task, std::span<const int32_t> pages) const;
   /// One row over `pages`, in pieces, by this thread alone.
-  void attend_pages(int kv_head, std::span<const int32_t> pages, int last_tokens, const float* query, int thread, float* out,
-                    float* log_sums);
+  /// `mask` (may be null: all): a bit for each of their tokens that counts.
+  void attend_pages(int kv_head, std::span<const int32_t> pages, int last_tokens, const uint32_t* mask, const float* query,
+                    int thread, float* out, float* log_sums);
   void report(int64_t slot, std::span<const int32_t> positions);
   void report_dense(int sequence, int kv_head);
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -51,6 +52,8 @@ class DeviceFlow final : public CompiledFlow {
   FlowScratch& scratch(int thread) const { return *room_[thread].scratch; }
   /// Room for positions and, behind them, for page ids: max_pages entries each.
   int32_t* selected(int thread) const { return room_[thread].selected.data(); }
+  /// Room for a bit for each token of max_pages pages.
+  std::span<uint32_t> mask(int thread) const { return room_[thread].mask; }
   int max_pages() const { return max_pages_; }
 
   /// Makes room for requests of `pages` pages. Scratch is no part of what the flow means, so this is const.
@@ -58,8 +61,7 @@ class DeviceFlow final : public CompiledFlow {
     if (pages <= max_pages_) return;
     std::vector<Room> room;  // what there is stays if memory does not suffice
     room.push_back(make_room(pages));
-    const size_t bytes = room.front().scratch->bytes() + room.front().selected.size() * sizeof(int32_t);
-    const size_t threads = std::clamp<size_t>(kMostScratchBytes / bytes, 1, device_threads_);
+    const size_t threads = std::clamp<size_t>(kMostScratchBytes / room.front().bytes(), 1, device_threads_);
     while (room.size() < threads) room.push_back(make_room(pages));
     room_ = std::move(room);
     max_pages_ = pages;
@@ -70,9 +72,16 @@ class DeviceFlow final : public CompiledFlow {
   struct Room {
     std::unique_ptr<FlowScratch> scratch;
     std::vector<int32_t> selected;
+    std::vector<uint32_t> mask;  // of flows that see parts of pages
+
+    size_t bytes() const { return scratch->bytes() + (selected.size() + mask.size()) * sizeof(int32_t); }
   };
 
-  Room make_room(int pages) const { return {flow_->create_scratch(pages), std::vector<int32_t>(2 * static_cast<size_t>(pages))}; }
+  Room make_room(int pages) const {
+    const size_t tokens = !plan().graph.selects_under_masks() ? 0 : static_cast<size_t>(pages) * plan().layout.page;
+    return {flow_->create_scratch(pages), std::vector<int32_t>(2 * static_cast<size_t>(pages)),
+            std::vector<uint32_t>((tokens + 31) / 32)};
+  }
 
   std::unique_ptr<Flow> flow_;
   std::shared_ptr<FlowRegistry> registry_;

@@ -18,16 +18,16 @@ namespace {
 
 using namespace decode;
 
-/// Which tokens of a sequence's list count.
+/// Which tokens of a list count.
 class ListMask {
  public:
-  __device__ __forceinline__ ListMask(const Arguments& a, int sequence) {
-    const int first = __ldg(a.mask_indptr + sequence);
-    words_ = __ldg(a.mask_indptr + sequence + 1) == first ? nullptr : a.masks + first;
+  __device__ __forceinline__ ListMask(const Arguments& a, int list) {
+    const int first = a.mask_indptr[list];
+    words_ = a.mask_indptr[list + 1] == first ? nullptr : a.masks + first;
   }
   /// Those of the 16 of a tile, as far as they are there.
   __device__ __forceinline__ uint32_t tile(int index) const {
-    return words_ == nullptr ? 0xffffU : __ldg(words_ + index / 2) >> (index % 2 * kTileTokens) & 0xffffU;
+    return words_ == nullptr ? 0xffffU : words_[index / 2] >> (index % 2 * kTileTokens) & 0xffffU;
   }
 
  private:
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(Shape<Type, Dim, Box>::kThreads, 1)
     const int head = row - sequence * a.kv_heads;
     WarpRow<Type, Dim, Box, Wide> mine(a.q + sequence * a.query_stride + head * a.group * Dim, a.group, a.scale);
     const Parts parts(stretch, row, row_begin, row_end);
-    std::conditional_t<Masked, ListMask, Unmasked> mask(a, sequence);
+    std::conditional_t<Masked, ListMask, Unmasked> mask(a, list_of(a, row));
 
     for (; tile_index < min(row_end, stretch.last); tile_index += S::kWarps) {
       const uint32_t counting = mask.tile(tile_index - row_begin);  // is asked for while the tile is on its way
@@ -196,7 +196,6 @@ size_t DecodeAttention::workspace_bytes(const DecodeShape& shape) const {
 void DecodeAttention::run(const DecodeShape& shape, const PageLists& lists, const void* q, void* out, float* log_sums,
                           void* workspace, Stream stream) const {
   if (shape.group < 1 || shape.group > 16) throw InternalError("a group of " + std::to_string(shape.group) + " query heads");
-  if (lists.mask_indptr != nullptr && lists.per_head) throw InternalError("masks of lists that KV heads do not share");
   const size_t rows = static_cast<size_t>(shape.sequences) * kv_.kv_heads;
   const Arguments a{
       .pages = lists.pages,

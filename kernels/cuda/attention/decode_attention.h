@@ -17,10 +17,9 @@ struct PageLists {
   /// From list to list, if the first begins at 0 and each has room for so many pages, all of which can be read; else 0. With it a
   /// call looks at `tokens` even before earlier kernels have ended, for a guess that it checks once they have.
   int64_t stride = 0;
-  /// Which of a list's tokens count, where there is a list for each sequence: a bit each in the words of `masks` from
-  /// mask_indptr[sequence] on; all of them, if there are none up to mask_indptr[sequence + 1]. What the others hold must be
-  /// finite. Null: all count.
-  const int32_t* mask_indptr = nullptr;  // [sequences + 1]
+  /// Which of a list's tokens count: a bit each in the words of `masks` from mask_indptr[list] on; all of them, if there are none
+  /// up to mask_indptr[list + 1]. What the others hold must be finite. Null: all count.
+  const int32_t* mask_indptr = nullptr;  // [lists + 1]
   const uint32_t* masks = nullptr;
 };
 

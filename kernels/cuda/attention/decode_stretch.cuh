@@ -28,8 +28,8 @@ struct Arguments {
   Divisor by_blocks;
   int most_parts;              // blocks that there are for each row
   Divisor by_page_boxes;       // boxes of a page
-  const int32_t* mask_indptr;  // [sequences + 1] in masks, or null: every list is seen whole
-  const uint32_t* masks;       // of a sequence without words, too
+  const int32_t* mask_indptr;  // [lists + 1] in masks, or null: every list is seen whole
+  const uint32_t* masks;       // of a list without words, too
 };
 
 /// What a stretch leaves of a row: a multiple of four numbers.

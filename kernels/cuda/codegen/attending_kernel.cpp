@@ -230,6 +230,7 @@ std::string why_not_attending(const FlowLayout& layout) {
     return "how many pages a threshold takes depends on the scores";
   }
   if (!layout.plan.graph.saves.empty()) return "it saves a state";
+  if (layout.plan.graph.selects_under_masks()) return "it sees parts of pages";
   if (std::any_of(layout.launches.begin(), layout.launches.end(), [](const Launch& launch) { return launch.by_row; })) {
     return "it has steps over whole rows";
   }

@@ -31,6 +31,7 @@ class Description {
     for (size_t i = 0; i < layout_.launches.size(); ++i) index(layout_.launches[i], source_.index[i]);
     for (const ScoredSelection& selection : layout_.selections) select(selection);
     launch("lists", "the selected pages of each row, ascending, with those that are always kept");
+    if (plan_.graph.selects_under_masks()) launch("join", "with the pages of tokens beside them, and masks");
     launch("attention", "over the lists");
     const std::string steps = taken(layout_.selections.empty() ? "each" : "each but top-k");
     const std::string begin = "on a GPU, a sparse layer of a decode step: ";
@@ -83,6 +84,7 @@ class Description {
     for (const ScoredSelection& each : layout_.selections) {
       if (node(each.node).op == Op::kTopK) line(fmt::format("%{} topk: {}", each.node, describe_held_method(node(each.node))));
     }
+    if (plan_.graph.selects_under_masks()) launch("join", "with the pages of tokens beside them, and masks");
     launch("attention", "over the lists");
     if (!source_.attending.name.empty()) {
       lines_ +=

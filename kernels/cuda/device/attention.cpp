@@ -236,7 +236,7 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
   const PassBatch& batch = pass_.batch();
   const Plan& plan = flow.plan();
   const int group = pool.group_of(call.layer);
-  if (pass_.group(group).has_masks()) {
+  if (pass_.group(group).has_masks() && !plan.graph.selects_under_masks()) {
     throw InternalError("attention: a flow selects whole pages, and a sequence does not see all of them");
   }
   const PassArrays arrays = pass_.arrays(stream_.get(), group);
@@ -248,7 +248,8 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
   sequences.most_pages = bound_on_pages();
   sequences.even = decodes_evenly();
   if (!plan.graph.states.empty()) sequences.states = arrays.states + first;
-  sequences.hints = arrays.hints + first;
+  // Under a pattern the list of another step has other pages.
+  if (plan.graph.patterns.empty()) sequences.hints = arrays.hints + first;
   sequences.lengths = arrays.seen + first;
   sequences.page_indptr = arrays.page_indptr + first;
   sequences.page_indices = arrays.page_indices;
@@ -258,6 +259,10 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
     sequences.field_indptr = of_fields.page_indptr + first;
     sequences.field_indices = of_fields.page_indices;
   }
+  sequences.visible_indptr = arrays.mask_indptr + first;
+  sequences.visible = arrays.masks;
+  sequences.beside_indptr = arrays.beside_indptr + first;
+  sequences.beside = arrays.page_indices;
   sequences.seeds = arrays.seeds + first;
   sequences.query = static_cast<const std::byte*>(query.data) + batch.query_indptr[first] * query.stride * size_of(query.type);
   sequences.query_stride = query.stride;
@@ -279,8 +284,13 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
     if (flow.flow().attend(blocks, sequences, flow.page_counters(), attention, stream_.get())) return;
   }
   const FlowResult result = flow.flow().select(blocks, sequences, flow.page_counters(), stream_.get());
-  const PageLists lists{
-      .pages = result.pages, .starts = result.starts, .tokens = result.tokens, .per_head = true, .stride = result.stride};
+  const PageLists lists{.pages = result.pages,
+                        .starts = result.starts,
+                        .tokens = result.tokens,
+                        .per_head = true,
+                        .stride = result.stride,
+                        .mask_indptr = result.mask_indptr,
+                        .masks = result.masks};
   const bool mass = call.probe != nullptr && call.probe->mass != nullptr;
   if (mass) grow(probe_sums_, 2 * sizeof(float) * shape.sequences * call.query_heads);
   attend_lists(call, shape, lists, q, out, first, mass ? probe_sums_.as<float>() : nullptr);

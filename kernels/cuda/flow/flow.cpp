@@ -7,6 +7,7 @@
 #include "kernels/cuda/codegen/refusal.h"
 #include "kernels/cuda/flow/state.h"
 #include "kernels/cuda/primitives/round_up.h"
+#include "kernels/cuda/selection/beside.h"
 #include "scripting/graph/selections.h"
 #include "scripting/graph/verify.h"
 
@@ -110,7 +111,13 @@ void CudaFlow::grow_memory() {
   grow(numbers_, (3 * selections + 3) * rows * sizeof(int32_t));
   grow(positions_, rows * capacity_ * sizeof(int32_t));
   grow(pages_, rows * capacity_ * sizeof(int32_t));
+  if (!plan_.graph.selects_under_masks()) return;
+  grow(joined_pages_, rows * capacity_ * sizeof(int32_t));
+  grow(joined_numbers_, (4 * rows + 1) * sizeof(int32_t));
+  grow(joined_masks_, rows * mask_stride() * sizeof(uint32_t));
 }
+
+int64_t CudaFlow::mask_stride() const { return (int64_t{capacity_} * plan_.layout.page + 31) / 32; }
 
 FlowArguments CudaFlow::arguments_of(const FlowBlocks& blocks) const {
   for (const size_t stride : {blocks.page_stride, blocks.field_page_stride}) {
@@ -200,6 +207,44 @@ void CudaFlow::require(const FlowBlocks& blocks, const FlowSequences& sequences)
   if (plan_.has_field_pages() && (blocks.fields == nullptr || sequences.field_indices == nullptr)) {
     throw InternalError("flow: " + plan_.graph.name + " has its fields in pages of their own and got none");
   }
+  if (plan_.graph.selects_under_masks() && (sequences.beside_indptr == nullptr || sequences.visible_indptr == nullptr)) {
+    throw InternalError("flow: " + plan_.graph.name + " sees parts of pages and was not told which");
+  }
+}
+
+FlowResult CudaFlow::join(const FlowResult& selected, const Selection& selection, const FlowSequences& sequences, Stream stream) {
+  JoinedSelection joined{.selected = selected.positions,
+                         .selected_counts = selected.counts,
+                         .sequences = sequences.count,
+                         .kv_heads = kv_heads_,
+                         .page = plan_.layout.page,
+                         .max_pages = sequences.most_pages,
+                         .lengths = sequences.lengths,
+                         .page_indptr = sequences.page_indptr,
+                         .page_indices = sequences.page_indices,
+                         .beside_indptr = sequences.beside_indptr,
+                         .beside = sequences.beside,
+                         .visible_indptr = sequences.visible_indptr,
+                         .visible = sequences.visible,
+                         .pages = joined_pages_.as<int32_t>(),
+                         .starts = joined_numbers_.as<int32_t>(),
+                         .masks = joined_masks_.as<uint32_t>(),
+                         .stride = capacity_,
+                         .mask_stride = mask_stride(),
+                         .attended = selection.attended};
+  joined.tokens = joined.starts + most_rows_;
+  joined.counts = joined.tokens + most_rows_;
+  joined.mask_indptr = joined.counts + most_rows_;
+  join_beside(joined, stream);
+  return {.positions = selected.positions,
+          .counts = selected.counts,
+          .pages = joined.pages,
+          .starts = joined.starts,
+          .tokens = joined.tokens,
+          .stride = capacity_,
+          .mask_indptr = joined.mask_indptr,
+          .masks = joined.masks,
+          .scores = {}};
 }
 
 FlowResult CudaFlow::select(const FlowBlocks& blocks, const FlowSequences& sequences, const PageCounters& counters,
@@ -234,12 +279,13 @@ FlowResult CudaFlow::select(const FlowBlocks& blocks, const FlowSequences& seque
   }
 
   FlowResult result{.positions = selection.positions,
+                    .counts = selection.counts,
                     .pages = selection.pages,
                     .starts = selection.starts,
                     .tokens = selection.tokens,
-                    .counts = selection.counts,
                     .stride = capacity_,
                     .scores = {}};
+  if (plan_.graph.selects_under_masks()) result = join(result, selection, sequences, stream);
   if (!sequences.wants_scores) return result;
   result.score_stride = row_stride();
   for (const codegen::ScoredSelection& scored : layout_.selections) {

@@ -50,9 +50,14 @@ struct FlowSequences {
   const int32_t* page_indices = nullptr;  // oldest first
   const int32_t* field_indptr = nullptr;  // the same of the pages with the fields, where these are others
   const int32_t* field_indices = nullptr;
-  const uint64_t* seeds = nullptr;        // [count]; null: 0
-  const StateBlock* states = nullptr;     // [count]; null for flows that keep none
-  const HintBlock* hints = nullptr;       // [count] what each selected last (CudaFlowState); null: nobody keeps that
+  const uint64_t* seeds = nullptr;     // [count]; null: 0
+  const StateBlock* states = nullptr;  // [count]; null for flows that keep none
+  const HintBlock* hints = nullptr;    // [count] what each selected last (CudaFlowState); null: nobody keeps that
+  // For flows that see parts of pages (JoinedSelection).
+  const int32_t* visible_indptr = nullptr;  // [count + 1]
+  const uint32_t* visible = nullptr;
+  const int32_t* beside_indptr = nullptr;  // [count + 1]
+  const int32_t* beside = nullptr;
   const void* query = nullptr;            // [count, kv_heads * group, dim]
   int64_t query_stride = 0;               // elements from sequence to sequence
   DataType query_type = DataType::kBF16;  // or f32
@@ -66,14 +71,16 @@ struct FlowSequences {
   bool wants_scores = false;  // in the result
 };
 
-/// What a flow selected, in device memory until its next selection. A row is sequence * kv_heads + head.
+/// What a flow selected, and what is attended to, in device memory until its next selection. A row is sequence * kv_heads + head.
 struct FlowResult {
-  const int32_t* positions = nullptr;  // [rows, stride] ascending
-  const int32_t* pages = nullptr;      // [rows, stride] the same as pool pages
+  const int32_t* positions = nullptr;  // [rows, stride] of the selected pages, ascending
+  const int32_t* counts = nullptr;     // [rows] of them
+  const int32_t* pages = nullptr;      // [rows, stride] pool pages that are attended to: the same, and those with tokens beside
   const int32_t* starts = nullptr;     // [rows] row * stride
   const int32_t* tokens = nullptr;     // [rows] tokens in them
-  const int32_t* counts = nullptr;     // [rows]
   int64_t stride = 0;
+  const int32_t* mask_indptr = nullptr;  // [rows + 1] in `masks`, as PageLists has them; null: all tokens of the pages count
+  const uint32_t* masks = nullptr;
   std::vector<const float*> scores;  // of scored_selections(graph), each [rows, score_stride]; empty: nobody asked
   int64_t score_stride = 0;
 };
@@ -165,6 +172,8 @@ class CudaFlow final {
   /// By blocks that have several rows each, where that is worth it.
   bool attend_several_rows(const FlowSequences& sequences, AttentionArguments given, FlowArguments arguments,
                            Stream stream) const;
+  /// Adds the pages with tokens beside what was selected.
+  FlowResult join(const FlowResult& selected, const Selection& selection, const FlowSequences& sequences, Stream stream);
   void launch_steps(const Selection& selection, const FlowSequences& sequences, FlowArguments arguments, Stream stream);
   /// Selects by the scores that launches have left in a layer.
   SelectionLeaf select_leaf(NodeId id, int layer, int rows, const FlowSequences& sequences, Stream stream);
@@ -173,6 +182,8 @@ class CudaFlow final {
   /// Whether any selection of so many sequences begins with what it took last, where that is kept.
   bool takes_hints(int sequences, int pages) const;
   int64_t row_stride() const;
+  /// Words of a row's mask, where there is one.
+  int64_t mask_stride() const;
   void grow_memory();
   const float* values_of(NodeId id) const;
 
@@ -205,6 +216,10 @@ class CudaFlow final {
   DeviceMemory numbers_;    // [selections, rows] counts, lengths, budgets; then of the result [rows] starts, tokens, counts
   DeviceMemory positions_;  // [rows, capacity]
   DeviceMemory pages_;      // [rows, capacity]
+  // Of flows that see parts of pages: pages [rows, capacity]; [rows] starts, tokens, counts, [rows + 1] of masks; the masks.
+  DeviceMemory joined_pages_;
+  DeviceMemory joined_numbers_;
+  DeviceMemory joined_masks_;
   mutable DeviceMemory scratch_;
 };
 

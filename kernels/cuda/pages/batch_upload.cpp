@@ -11,7 +11,7 @@ namespace {
 /// Bytes of what is there for each sequence, and once for all groups: 8-byte numbers come first.
 size_t wide_bytes(size_t sequences) { return sequences * (sizeof(StateBlock) + sizeof(HintBlock) + sizeof(uint64_t)); }
 size_t shared_numbers(size_t rows, size_t sequences) { return 2 * rows + sequences + 1; }
-size_t group_numbers(size_t rows, size_t sequences, size_t touched) { return 2 * rows + 3 * sequences + 2 + 2 * touched; }
+size_t group_numbers(size_t rows, size_t sequences, size_t touched) { return 2 * rows + 4 * sequences + 3 + 2 * touched; }
 
 /// Null if there is none.
 const CudaFlowState* as_cuda(const RequestState* state) {
@@ -125,6 +125,9 @@ void BatchUpload::place() {
   for (size_t g = 0; g < group_pages_.size(); ++g) {
     group_pages_[g].masks = static_cast<int>(varying);
     if (batch_.groups[g].has_masks()) varying += batch_.groups[g].mask_indptr.back();
+    group_pages_[g].beside = static_cast<int>(varying);
+    const BesideTokens& beside = batch_.groups[g].beside;
+    varying += beside.pages.size() + beside.words.size();
   }
   bytes_ = wide_bytes(sequences) + (fixed + varying) * sizeof(int32_t);
 }
@@ -146,7 +149,8 @@ PassArrays BatchUpload::arrays_at(const std::byte* data, int group) const {
   arrays.seen = arrays.row_pages + rows;
   arrays.page_indptr = arrays.seen + sequences;
   arrays.mask_indptr = arrays.page_indptr + sequences + 1;
-  arrays.touched_pages = arrays.mask_indptr + sequences + 1;
+  arrays.beside_indptr = arrays.mask_indptr + sequences + 1;
+  arrays.touched_pages = arrays.beside_indptr + sequences + 1;
   arrays.touched_tokens = arrays.touched_pages + at.touched;
   arrays.touched = at.touched;
   arrays.page_indices = numbers + fixed_;
@@ -190,6 +194,18 @@ void BatchUpload::fill_group(int index) {
   }
   std::copy_n(kept.page_indices.begin(), kept.page_indptr.back(), to(at.page_indices) + place.indices);
   if (kept.has_masks()) std::copy_n(kept.masks.begin(), kept.mask_indptr.back(), to(at.masks) + place.masks);
+  fill_beside(kept.beside, page_words(page), place.beside, at);
+}
+
+void BatchUpload::fill_beside(const BesideTokens& beside, int words, int first, const PassArrays& at) {
+  for (int s = 0; s <= batch_.sequences(); ++s) {
+    to(at.beside_indptr)[s] = first + (beside.empty() ? 0 : beside.indptr[s] * (1 + words));
+  }
+  int32_t* entry = to(at.page_indices) + first;
+  for (size_t i = 0; i < beside.pages.size(); ++i) {
+    *entry++ = beside.pages[i];
+    for (int word = 0; word < words; ++word) *entry++ = static_cast<int32_t>(beside.words[i * words + word]);
+  }
 }
 
 void BatchUpload::fill() {

@@ -78,6 +78,7 @@ struct PassArrays {
   const int32_t* seen = nullptr;            // [sequences] slots that its rows may see
   const int32_t* page_indptr = nullptr;     // [sequences + 1] in page_indices
   const int32_t* mask_indptr = nullptr;     // [sequences + 1] in `masks`: those of a sequence, as GroupPages has them
+  const int32_t* beside_indptr = nullptr;   // [sequences + 1] in `page_indices`: a page's place and its words (BesideTokens)
   const int32_t* touched_pages = nullptr;   // [touched] the pages that the pass writes to
   const int32_t* touched_tokens = nullptr;  // [touched] slots in use that they have afterwards
   int touched = 0;
@@ -137,11 +138,13 @@ class BatchUpload {
     int fixed = 0;    // numbers before its first array
     int indices = 0;  // before its pages, from where page_indices begins
     int masks = 0;    // and before its masks
+    int beside = 0;   // and before its tokens beside a selection
   };
 
   void place();
   void fill();
   void fill_group(int index);
+  void fill_beside(const BesideTokens& beside, int words, int first, const PassArrays& at);
   int count_touched(int index) const;
   bool finds_regular(int index) const;
   PassArrays arrays_at(const std::byte* data, int group) const;

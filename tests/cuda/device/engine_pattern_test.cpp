@@ -71,6 +71,58 @@ TEST_F(CudaEnginePatterns, SlotsGiveWhatMasksOverAllTokensGive) {
   }
 }
 
+// The newest page and a window, or the first and the last pages of those that a pattern shows, are patterns themselves.
+TEST_F(CudaEnginePatterns, StandBesideAndAroundASelectionOfPages) {
+  struct Same {
+    const char* flow;  // what stands between the flow's head and its end
+    const char* pattern;
+    const char* prefill;
+  };
+  const Same cases[] = {
+      {"function flow.index(q, c) return sluice.union(sluice.window{last = 1}, p.window(200)) end", "p.window(200)", "dense"},
+      {"function flow.index(q, c) return sluice.union(sluice.window{last = 1}, p.window(16), p.strided(20, 48)) end",
+       "p.strided(20, 48)", "dense"},
+      {"flow.pattern = p.sink(4) | p.window(200) function flow.index(q, c) return sluice.window{first = 9, last = 9} end",
+       "p.sink(4) | p.window(200)", "pattern"},
+      {"flow.pattern = p.strided(64, 48) function flow.index(q, c) return sluice.window{first = 1000} end", "p.strided(64, 48)",
+       "dense"},
+      {"flow.pattern = {[2] = \"full\", rest = p.window(300)} function flow.index(q, c) return "
+       "sluice.union(sluice.window{first = 1000}, p.sink(9)) end",
+       "{[2] = \"full\", rest = p.window(300)}", "pattern"},
+  };
+  for (const Same& same : cases) {
+    SCOPED_TRACE(same.flow);
+    const auto compiled = [&](const std::string& body) {
+      return compile(trace("local p = sluice.pattern\nlocal flow = sluice.flow{name = \"same\", prefill = \"" +
+                               std::string(same.prefill) + "\"}\n" + body + "\nreturn flow",
+                           "same.lua", trace_options(model_->config())))
+          .plan;
+    };
+    const bool is_united = std::string(same.flow).find("flow.pattern") == std::string::npos;
+    const Plan selecting = is_united ? compile(trace("local p = sluice.pattern\nlocal flow = sluice.flow{name = \"same\"}\n" +
+                                                         std::string(same.flow) + "\nreturn flow",
+                                                     "same.lua", trace_options(model_->config())))
+                                           .plan
+                                     : compiled(same.flow);
+    const Plan pattern = compiled("flow.pattern = " + std::string(same.pattern));
+    EngineOptions options;
+    options.pages = 2000;
+    options.use_slots = false;
+    const auto got = run_with(selecting, options);
+    const auto wanted = run_with(pattern, options);
+    for (const auto& [id, result] : got) {
+      EXPECT_EQ(result.tokens, wanted.at(id).tokens) << "request " << id;
+      if (result.tokens == wanted.at(id).tokens && !result.logits.empty())
+        EXPECT_LT(distance(result, wanted.at(id), result.logits.size()), 0.01) << "request " << id;
+    }
+    OperationProfile one_by_one(*device_);
+    one_by_one.start();
+    const auto by_one = run_with(selecting, options);
+    one_by_one.stop();
+    for (const auto& [id, result] : got) EXPECT_EQ(result.logits, by_one.at(id).logits) << "replayed, request " << id;
+  }
+}
+
 TEST_F(CudaEnginePatterns, ReplayedStepsGiveTheSameBits) {
   for (const char* pattern : {"p.sink(4) | p.window(200)", "{[0] = \"full\", rest = p.fixed(64)}"}) {
     const Plan flow = plan(pattern);

@@ -26,11 +26,31 @@ FlowGraph shipped(const std::string& name, int head_dim, int group) {
 
 TEST_F(CudaFlowAttention, ShippedFlowsAgreeWithTheReference) {
   const auto device = create_device("cuda");
-  for (const char* name : {"full", "streaming", "block_topk", "quest", "double_sparse", "nsa_topk", "h2o", "random"}) {
+  for (const char* name :
+       {"full", "streaming", "block_topk", "quest", "double_sparse", "nsa_topk", "h2o", "random", "patterns/nsa_window"}) {
     for (const auto& [head_dim, group] : {std::pair{64, 4}, {128, 1}, {128, 16}, {256, 5}}) {
       const FlowGraph graph = shipped(name, head_dim, group);
       const auto fault = check_against_reference(*device, graph, compile(graph).plan);
       EXPECT_EQ(fault.value_or(""), "") << name << ", heads of " << head_dim << ", group " << group;
+    }
+  }
+}
+
+TEST_F(CudaFlowAttention, PatternsAroundASelectionAgreeWithTheReference) {
+  const auto device = create_device("cuda");
+  for (const char* pattern :
+       {"sink(3) | sluice.pattern.window(50)", "dilated(20, 17)", "strided(5, 133)", "diag{ offset = 40 }"}) {
+    for (const int page : {8, 16, 128}) {
+      for (const char* index : {"sluice.topk(q:dot(c.m):max('head'), { k = 3 })",
+                                "sluice.union(sluice.topk(q:dot(c.m):max('head'), { k = 2 }), sluice.pattern.window(60))"}) {
+        const std::string source = "local flow = sluice.flow { name = 'test', page = " + std::to_string(page) +
+                                   " }\nflow.pattern = sluice.pattern." + pattern +
+                                   "\nfunction flow.cache(c) c.m = c.k:mean('token') end\nfunction flow.index(q, c) return " +
+                                   index + " end\nreturn flow\n";
+        const FlowGraph graph = trace(source, "test.lua");
+        const auto fault = check_against_reference(*device, graph, compile(graph).plan);
+        EXPECT_EQ(fault.value_or(""), "") << "page " << page << ", " << pattern << ": " << index;
+      }
     }
   }
 }
@@ -45,6 +65,11 @@ TEST_F(CudaFlowAttention, FlowsOfEveryKindAgreeWithTheReference) {
       "return sluice.topk(q:dot(c.k):softmax('token'):max('token'):mean('head'), { k = 6, last = 1 })",
       "return sluice.approx_topk(q:mean('head'):dot(c.m), { k = 8, last = 1, tolerate = 0 })",
       "return sluice.topk((q:mean('head'):dot(c.m)) - (q:mean('head'):dot(c.m)):mean('page'), { k = 3, last = 1 })",
+      "return sluice.union(sluice.topk(q:dot(c.m):max('head'), { k = 3, last = 1 }), sluice.pattern.window(70))",
+      "return sluice.union(sluice.topk(q:dot(c.m):max('head'), { k = 3 }), sluice.pattern.strided(5, 33))",
+      "return sluice.union(sluice.topk(q:dot(c.m):max('head'), { k = 3 }), sluice.pattern.diag{ offset = 40 }, "
+      "sluice.window { first = 1 })",
+      "return sluice.union(sluice.window { first = 1 }, sluice.pattern.sink(3) | sluice.pattern.dilated(20, 7))",
   };
   for (const int page : {8, 16, 32, 64, 128}) {
     for (const char* index : indexes) {

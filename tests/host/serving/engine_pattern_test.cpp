@@ -102,6 +102,73 @@ TEST_F(EnginePatterns, GiveTheLogitsOfAMaskedModel) {
   }
 }
 
+// What flow.index selects does not look at the query here, so that the judge knows it.
+TEST_F(EnginePatterns, StandBesideASelectionOfPages) {
+  const ModelConfig& config = model_->config();
+  for (const auto& [text, pattern] : {std::pair<const char*, Pattern>{"p.window(20)", Pattern::window(20)},
+                                      {"p.window(1)", Pattern::window(1)},
+                                      {"p.strided(5, 16)", Pattern::strided(5, 16)},
+                                      {"p.dilated(16, 3), p.sink(2)", Pattern::dilated(16, 3) | Pattern::sink(2)}}) {
+    for (const int prompt : {1, 33, 210}) {
+      SCOPED_TRACE(fmt::format("{}, a prompt of {}", text, prompt));
+      const std::string script = fmt::format(
+          "local p = sluice.pattern\nlocal flow = sluice.flow{{name = \"beside\", kv = \"f32\", page = 8, layers = "
+          "{{[1] = \"full\", rest = \"sparse\"}}}}\nfunction flow.index(q, c) return "
+          "sluice.union(sluice.window{{first = 1, last = 1}}, {}) end\nreturn flow\n",
+          text);
+      const Plan united =
+          compile(trace(script, "beside.lua", {.head_dim = config.head_dim, .group = config.group(), .layers = config.layers}))
+              .plan;
+      tiny_.sees = [&, pattern = pattern](int layer, int, int position, int seen) {
+        if (position < prompt - 1 || layer == 1) return true;
+        return seen < 8 || seen / 8 == position / 8 || pattern.sees(position, seen);
+      };
+      expect_logits(united, options(240), {prompt}, 30);
+      expect_logits(united, options(50), {prompt, prompt, prompt}, 40);  // which take turns
+    }
+  }
+}
+
+// The index stage is shown the pages that have a token which the step sees, and its own: here it takes the first and the last.
+TEST_F(EnginePatterns, BoundWhatAnIndexStageSelects) {
+  const ModelConfig& config = model_->config();
+  constexpr int kPage = 8;
+  for (const char* pattern :
+       {"p.window(40)", "p.sink(3) | p.window(20)", "p.strided(12, 32)", "~p.window(10)", "p.dilated(6, 13)"}) {
+    for (const char* prefill : {"pattern", "dense"}) {
+      for (const char* beside : {"", "p.diag{offset = 20, size = 9}"}) {
+        SCOPED_TRACE(fmt::format("{}, prefill {}, beside {}", pattern, prefill, beside));
+        const std::string united = *beside == '\0' ? "" : fmt::format(", {}", beside);
+        const std::string script = fmt::format(
+            "local p = sluice.pattern\nlocal flow = sluice.flow{{name = \"both\", kv = \"f32\", page = 8, prefill = \"{}\", "
+            "layers = "
+            "{{[1] = \"full\", rest = \"sparse\"}}}}\nflow.pattern = {{[2] = \"full\", rest = {}}}\nfunction flow.index(q, c) "
+            "return "
+            "sluice.union(sluice.window{{first = 1, last = 1}}, sluice.window{{last = 1}}{}) end\nreturn flow\n",
+            prefill, pattern, united);
+        const Plan both =
+            compile(trace(script, "both.lua", {.head_dim = config.head_dim, .group = config.group(), .layers = config.layers}))
+                .plan;
+        const Pattern seen_by_rows = both.graph.patterns.patterns.front();
+        const bool is_dense = std::string(prefill) == "dense";
+        constexpr int kPrompt = 150;
+        tiny_.sees = [&](int layer, int, int position, int seen) {
+          if (layer == 1) return true;
+          const auto visible = [&](int token) { return layer == 2 || seen_by_rows.sees(position, token); };
+          if (position < kPrompt - 1) return is_dense || visible(seen);
+          if (!visible(seen)) return false;
+          int first = 0;  // of the pages that are shown
+          while (!visible(first) && first / kPage < position / kPage) ++first;
+          if (seen / kPage == first / kPage || seen / kPage == position / kPage) return true;
+          return both.graph.beside() != nullptr && both.graph.beside()->sees(position, seen);
+        };
+        expect_logits(both, options(240), {kPrompt}, 30);
+        expect_logits(both, options(60), {kPrompt, kPrompt, kPrompt}, 40);  // which take turns
+      }
+    }
+  }
+}
+
 TEST_F(EnginePatterns, LeavePromptsDenseWhereTheFlowSaysSo) {
   for (const char* pattern :
        {"p.sink(4) | p.window(20)", "p.strided(5, 16)", "{[2] = p.fixed(16), [0] = \"full\", rest = p.window(9)}"}) {

@@ -5,6 +5,7 @@ import { codeBlock } from '../code';
 import type { Artifact, FlowGraph, Submission } from '../documents';
 import { element, scrollable, section, type Child } from '../dom';
 import { flowGraph } from '../flow_graph';
+import { patternPictures } from '../pattern_picture';
 
 export function artifactAddress(id: number, name: string): string {
   return `/v1/submissions/${id}/artifacts/${encodeURIComponent(name)}`;
@@ -37,9 +38,12 @@ async function shownArtifact(
 
 export async function flowSections({ id, script }: Submission, artifacts: Artifact[], stop: AbortSignal): Promise<Child[]> {
   const [graph, plan] = await Promise.all([
-    shownArtifact(artifacts, 'graph.json', stop, async () =>
-      flowGraph(await get<FlowGraph>(artifactAddress(id, 'graph.json'), {}, stop)),
-    ),
+    shownArtifact(artifacts, 'graph.json', stop, async () => {
+      const graph = await get<FlowGraph>(artifactAddress(id, 'graph.json'), {}, stop);
+      const pictures = graph.patterns?.length ? patternPictures(graph.patterns) : undefined;
+      // A flow that is a pattern alone has no operations to draw.
+      return element('div', {}, pictures, (graph.nodes.length > 0 || !pictures) && flowGraph(graph));
+    }),
     shownArtifact(artifacts, 'plan.txt', stop, async () =>
       scrollable('Plan', element('pre', {}, await getText(artifactAddress(id, 'plan.txt'), stop))),
     ),
