@@ -112,13 +112,18 @@ __global__ void __launch_bounds__(Shape<Type, Dim, Box>::kThreads, 1)
 
     const bool begins = row_begin >= stretch.first;
     const bool whole = begins && row_end <= stretch.last;
-    float* partial =
-        whole ? nullptr : a.partials + (2 * static_cast<size_t>(blockIdx.x) + (begins ? 1 : 0)) * part_floats(a.group, Dim);
+    const bool in_pair = a.paired && stretch.parts == 2;
+    float* partial = whole ? nullptr
+                     : in_pair
+                         ? reinterpret_cast<float*>(tiles)  // this stretch was the only one, and its tiles are read
+                         : a.partials + (2 * static_cast<size_t>(blockIdx.x) + (begins ? 1 : 0)) * part_floats(a.group, Dim);
     __syncthreads();
     const int64_t first_head = static_cast<int64_t>(row) * a.group;
     const RowTarget target{a.out + first_head * Dim, a.log_sums == nullptr ? nullptr : a.log_sums + first_head, partial};
     merge_warps<WholeBlock, S::kMergeRows>(mine, a.group, target, warp_parts, merge, static_cast<int>(threadIdx.x));
-    if (!whole) {
+    if (in_pair) {
+      merge_pair<Dim, S::kThreads>(a, row, partial);
+    } else if (!whole) {
       __syncthreads();
       if (threadIdx.x == 0) merges = arrives_last(a.arrived + row, parts.count);
       __syncthreads();
@@ -135,7 +140,8 @@ void launch(const CUtensorMap& map, const Arguments& a, int blocks, Stream strea
   static_assert(S::kSharedBytes <= 227 * 1024 - 2048);
   auto* kernel = decode_kernel<Type, Dim, Box, Wide, Masked>;
   SLUICE_CHECK_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(S::kSharedBytes)));
-  launch_overlapping(kernel, {dim3(blocks), dim3(S::kThreads), S::kSharedBytes}, stream, map, a);
+  const LaunchShape shape{dim3(blocks), dim3(S::kThreads), S::kSharedBytes, a.paired ? 2 : 0};
+  launch_overlapping(kernel, shape, stream, map, a);
 }
 
 template <DataType Type, int Dim, int Box, bool Wide>
@@ -216,6 +222,7 @@ void DecodeAttention::run(const DecodeShape& shape, const PageLists& lists, cons
       .by_kv_heads = Divisor(kv_.kv_heads),
       .by_blocks = Divisor(blocks_),
       .most_parts = blocks_ / static_cast<int>(std::max<size_t>(rows, 1)),
+      .paired = blocks_ % 2 == 0 && blocks_ / 2 >= static_cast<int>(rows) && blocks_ / 3 < static_cast<int>(rows),
       .by_page_boxes = Divisor(kv_.layout.page / box_tokens(kv_.layout.page)),
       .mask_indptr = lists.mask_indptr,
       .masks = lists.masks};

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/attention/decode_stretch.cuh"
+#include "kernels/cuda/primitives/cluster.cuh"
 
 namespace sluice::cuda::decode {
 
@@ -135,6 +136,36 @@ __device__ __forceinline__ void merge_row(const Arguments& a, int row, const Par
     *reinterpret_cast<uint2*>(a.out + out_row * Dim + 4 * quad) = {pack(sum.x * scale, sum.y * scale),
                                                                    pack(sum.z * scale, sum.w * scale)};
   }
+}
+
+/// The same where the two blocks of a cluster have a row together: each has its part at `own` in its shared memory,
+/// [part_floats], and the first merges both. By all threads of both.
+template <int Dim, int Threads>
+__device__ __forceinline__ void merge_pair(const Arguments& a, int row, float* own) {
+  sync_cluster();
+  if (cluster_rank() == 0) {
+    const float* const other = in_block(own, 1);
+    const int64_t out_row = static_cast<int64_t>(row) * a.group;
+#pragma unroll 1
+    for (int i = 2 * static_cast<int>(threadIdx.x); i < a.group * Dim; i += 2 * Threads) {
+      const int head = i / Dim;
+      const int maximum_at = a.group * Dim + head;
+      const float2 theirs = *reinterpret_cast<const float2*>(other + i);
+      const float their_maximum = other[maximum_at];
+      const float their_sum = other[maximum_at + a.group];
+      const float2 ours = *reinterpret_cast<const float2*>(own + i);
+      const float maximum = fmaxf(own[maximum_at], their_maximum);
+      const float shift = maximum == -INFINITY ? 0.0f : maximum;
+      const float weight = power(own[maximum_at] - shift);
+      const float their_weight = power(their_maximum - shift);
+      const float sum = weight * own[maximum_at + a.group] + their_weight * their_sum;
+      const float inverse = sum > 0 ? __fdividef(1, sum) : 0;
+      *reinterpret_cast<uint32_t*>(a.out + out_row * Dim + i) =
+          pack((weight * ours.x + their_weight * theirs.x) * inverse, (weight * ours.y + their_weight * theirs.y) * inverse);
+      if (a.log_sums != nullptr && i % Dim == 0) a.log_sums[out_row + head] = maximum + log2f(sum);
+    }
+  }
+  sync_cluster();  // the memory of a block that has ended is gone
 }
 
 }  // namespace sluice::cuda::decode
