@@ -235,6 +235,14 @@ std::string LayerSide::fault(int layer, int64_t query) {
   if (!graph_.states.empty()) out = outputs();  // of the step that was probed: the one before may have selected other pages
   pages_attended_ =
       std::accumulate(selections.counts.begin(), selections.counts.end(), 0.0) / static_cast<double>(selections.counts.size());
+  const BesideTokens& beside = batch_.batch().groups[0].beside;
+  for (int row = 0; row < shape_.sequences * shape_.kv_heads && !beside.empty(); ++row) {
+    const std::span<const int32_t> selected = selected_by(selections, row / shape_.kv_heads, row % shape_.kv_heads);
+    for (int i = beside.indptr[row / shape_.kv_heads]; i < beside.indptr[row / shape_.kv_heads + 1]; ++i) {
+      const bool is_selected = std::binary_search(selected.begin(), selected.end(), beside.pages[i]);
+      pages_attended_ += is_selected ? 0 : 1.0 / (shape_.sequences * shape_.kv_heads);
+    }
+  }
   std::string fault;
   for (int row = 0; row < shape_.sequences * shape_.kv_heads && fault.empty(); ++row) {
     fault = fault_of_selection(selections, row / shape_.kv_heads, row % shape_.kv_heads);

@@ -84,12 +84,6 @@ double parse_bandwidth(const std::string& text) {
   return value * scale;
 }
 
-void draw_patterns(const PlanOptions& options, const FlowGraph& graph, int layers) {
-  const std::vector<PatternFigures> figures = pattern_figures(graph, layers, options.tokens);
-  if (figures.empty()) throw InputError(fmt::format("--svg: flow \"{}\" has no pattern to draw", graph.name));
-  OutputFile(options.svg, {options.flow}).write(pattern_svg(figures, options.tokens));
-}
-
 void plan(const PlanOptions& options) {
   const ModelGeometry& model = find_model(options.geometry);
   require_device_name(options.device);
@@ -101,10 +95,13 @@ void plan(const PlanOptions& options) {
   const Compilation compilation = compile(read_flow(options.flow).trace(trace), {options.disabled});
   const Workload workload{std::string(model.name), model.layers,   model.kv_heads, options.tokens,
                           options.batch,           options.device, bandwidth};
-  if (!options.svg.empty()) draw_patterns(options, compilation.plan.graph, model.layers);
   const PlanReport report = plan_report(compilation, workload);
   fmt::print("{}", printable(report.text));
   if (!report.refusal.empty()) throw InputError(report.refusal, report.hint);
+  if (options.svg.empty()) return;
+  if (report.patterns.empty())
+    throw InputError(fmt::format("--svg: flow \"{}\" has no pattern to draw", compilation.plan.graph.name));
+  OutputFile(options.svg, {options.flow}).write(pattern_svg(report.patterns, options.tokens));
 }
 
 }  // namespace

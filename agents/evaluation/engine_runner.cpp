@@ -71,7 +71,7 @@ class Follower {
 Candidate prepare_flow(const FlowScript& script, const ModelConfig& config, Device& device) {
   FlowGraph traced = script.trace(trace_options(config));
   Plan plan = compile(traced).plan;
-  if (traced.patterns.empty()) plan.graph.layers = without_windows(traced.layers, config);
+  if (traced.patterns.empty() || !traced.sources.empty()) plan.graph.layers = without_windows(traced.layers, config);
   check_cache_size(plan);
   require_device_takes(plan, device.info().name);
   if (plan.graph.selection() != kNoNode) device.compile(plan, config.layers, config.kv_heads);

@@ -87,16 +87,24 @@ Measured measure_seen(const LayerStep& step, const FlowGraph& graph, const Dense
   if (pattern == nullptr && graph.beside() == nullptr) return measure_pages(step, dense, tensors, at, kv_head, page);
   const int tokens = tensors.tokens_at(at);
   const std::span<const int32_t> selected = step.selected_by(kv_head);
-  std::vector<uint32_t> seen(static_cast<size_t>((tokens + 31) / 32));
+  const auto words = static_cast<size_t>((tokens + 31) / 32);
+  std::vector<uint32_t> visible(words, ~uint32_t{0});
+  if (pattern != nullptr) pattern->row(tokens - 1, tokens, visible);
+  const auto bound = [&](std::vector<uint32_t>& bits) {
+    for (size_t w = 0; w < words; ++w) bits[w] &= visible[w];
+  };
+  std::vector<uint32_t> seen(words);
   if (graph.beside() != nullptr) graph.beside()->row(tokens - 1, tokens, seen);
-  for (const int32_t place : selected) set_bits(seen, int64_t{place} * page, std::min(tokens, (place + 1) * page));
-  if (pattern != nullptr) {
-    std::vector<uint32_t> visible(seen.size());
-    pattern->row(tokens - 1, tokens, visible);
-    for (size_t w = 0; w < seen.size(); ++w) seen[w] &= visible[w];
+  bound(seen);
+  // Pages that were selected are read whatever the step sees of them.
+  int count = count_pages(seen, tokens, page) + static_cast<int>(selected.size());
+  for (const int32_t place : selected) {
+    const int64_t first = int64_t{place} * page;
+    const int64_t end = std::min<int64_t>(tokens, first + page);
+    count -= has_any_bit(seen, first, end) ? 1 : 0;
+    set_bits(seen, first, end);
   }
-  // A step reads its own page, too, whatever it sees there.
-  const int count = std::max(count_pages(seen, tokens, page), static_cast<int>(selected.size()));
+  bound(seen);
   return measure_tokens(seen, count, dense, tensors, at, kv_head, page);
 }
 
@@ -152,7 +160,7 @@ class Blocks {
 /// Whether K and V lose by it what the recorded ones have.
 bool is_narrow(DataType kv) { return kv == DataType::kE4M3 || kv == DataType::kE5M2; }
 
-/// How many of a model's layers run the flow, by pattern; LayerPatterns::kNone: by its index stage.
+/// How many of a model's layers run the flow, by pattern; LayerPatterns::kNone: without one, by its index stage.
 std::map<int, int> sparse_layers(const FlowGraph& traced, int layers) {
   std::map<int, int> counts;
   for (int layer = 0; layer < layers; ++layer) {
@@ -243,8 +251,7 @@ TraceResult TraceJudge::judge(const FlowScript& script, const FlowGraph* asked) 
     });
   };
   if (traced.patterns.empty()) add_all(compile_for_one_layer(traced, device_), 1);
-  for (const auto& [pattern, count] : counts) {
-    if (traced.patterns.empty()) continue;
+  for (const auto& [pattern, count] : traced.patterns.empty() ? std::map<int, int>() : counts) {
     FlowGraph of_layers = traced;
     if (pattern == LayerPatterns::kNone) of_layers.patterns = {};
     add_all(compile_for_one_layer(of_layers, device_, std::max(pattern, 0)), count);

@@ -90,7 +90,9 @@ json patterns_document(const std::vector<PatternFigures>& figures, int64_t token
 }
 
 json document_of(const FlowInspection& inspection) {
-  return {{"name", inspection.name}, {"page", inspection.page}, {"graph", inspection.graph}, {"plan", inspection.plan}};
+  json graph = inspection.graph;
+  for (json& pattern : graph["patterns"]) pattern.erase("shares");  // a picture, which is the artifact's
+  return {{"name", inspection.name}, {"page", inspection.page}, {"graph", std::move(graph)}, {"plan", inspection.plan}};
 }
 
 std::vector<store::Artifact> artifacts_of(const FlowInspection& inspection) {
@@ -123,8 +125,9 @@ FlowInspection FlowInspector::inspect(const FlowScript& script) {
   workload.device = device_name_;
   workload.bandwidth = usual_bandwidth(device_name_);
   json graph = graph_document(traced);
-  graph["patterns"] = patterns_document(pattern_figures(traced, config_.layers, workload.tokens), workload.tokens);
-  return {traced.name, traced.geometry.page, std::move(graph), plan_report(compilation, workload).text};
+  const PlanReport report = plan_report(compilation, workload);
+  graph["patterns"] = patterns_document(report.patterns, workload.tokens);
+  return {traced.name, traced.geometry.page, std::move(graph), report.text};
 }
 
 }  // namespace sluice

@@ -96,8 +96,7 @@ json graph() {
                                {"pages_read", integer()},
                                {"dense_prefill", boolean()},
                                {"blind", integer()},
-                               {"area", number()},
-                               {"shares", list_of(list_of(number()))}});
+                               {"area", number()}});
   return object({{"name", text()},
                  {"page", integer()},
                  {"kv", text()},

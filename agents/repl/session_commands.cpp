@@ -159,6 +159,12 @@ double Session::layer_mass(const FlowGraph& graph, int layer, const Watch& limit
   return share;
 }
 
+/// What is not in the figures of a flow's selections.
+std::string Session::pattern_note(const FlowGraph& graph) {
+  if (graph.beside() != nullptr) return "of the pages selected alone: the tokens of the pattern beside them are not counted\n";
+  return graph.patterns.empty() ? "" : "of all pages: flow.pattern, which shows a step fewer, is not counted\n";
+}
+
 std::string Session::mass(const std::string&) {
   const FlowGraph graph = flow(":mass");
   const Watch limits = watch();
@@ -167,11 +173,14 @@ std::string Session::mass(const std::string&) {
     const double share = layer_mass(graph, layer, limits);
     text += fmt::format("layer {:>2}  {:>5.1f}%  {}\n", layer, 100 * share, share_bar(share, options_.style));
   }
-  return text;
+  return text + pattern_note(graph);
 }
 
 std::string Session::time(const std::string&) {
   const Plan plan = compile(flow(":time")).plan;
+  if (!plan.graph.patterns.empty()) {
+    return "flow.pattern is not shown to a step alone: `sluice plan` says what it costs, `sluice bench serve` measures it\n";
+  }
   const StepTimes times = time_step(device_, plan, capture_->row(options_.place.layer, options_.place.head), watch());
   const auto line = [](const char* what, double seconds, const std::string& note) {
     return fmt::format("  {:<20} {:>8.1f} us  {}\n", what, seconds * kMicroseconds, note);
@@ -180,7 +189,8 @@ std::string Session::time(const std::string&) {
          line("dense attention", times.dense, fmt::format("{} pages", times.all_pages)) +
          line("the flow", times.flow, fmt::format("{:.2f}x dense", times.dense / times.flow)) +
          line("  its attention", times.selected, fmt::format("{} pages", times.pages)) +
-         line("  its index stage", std::max(0.0, times.flow - times.selected), "the difference");
+         line(plan.graph.beside() == nullptr ? "  its index stage" : "  all else of it",
+              std::max(0.0, times.flow - times.selected), "the difference");
 }
 
 std::string Session::shape(const std::string& argument) {

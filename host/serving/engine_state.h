@@ -113,7 +113,7 @@ struct Engine::State {
   /// Recomputes the fields that nobody had beside known K and V.
   void refresh_stale(EngineJob& job);
   /// The first pages of a job as Device::refresh_pages takes them.
-  Device::StalePages first_pages(const EngineJob& job, int count, int last_tokens) const;
+  Device::StalePages first_pages(const EngineJob& job, int layer, int count, int last_tokens) const;
   void before_decode(const ScheduledPass& pass) const;
   /// Admits who can run, and plans the next pass.
   const ScheduledPass& plan();

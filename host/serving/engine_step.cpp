@@ -181,11 +181,12 @@ void Engine::State::refresh_stale(EngineJob& job) {
   }
 }
 
-Device::StalePages Engine::State::first_pages(const EngineJob& job, int count, int last_tokens) const {
+Device::StalePages Engine::State::first_pages(const EngineJob& job, int layer, int count, int last_tokens) const {
   const auto first = [count](const std::vector<int32_t>& pages) {
     return std::span<const int32_t>(pages).first(static_cast<size_t>(count));
   };
-  Device::StalePages stale{.pages = first(job.pages()), .last_tokens = last_tokens};
+  const auto group = static_cast<size_t>(pool.map().place_of(layer).group);
+  Device::StalePages stale{.pages = first(job.kept[group].pages), .last_tokens = last_tokens};
   if (fields.group() < 0) return stale;
   stale.field_group = fields.group();
   stale.field_pages = first(job.kept[static_cast<size_t>(fields.group())].pages);
@@ -215,9 +216,10 @@ void Engine::State::import_snapshot(EngineJob& job) {
   if (job.computed > 0 || given == 0) return;  // the prefix cache knew all of its full pages, or it is empty
   write_snapshot(*job.request.snapshot, given, pages_with(job, given), slots_with(given), pool);
   if (flow) {
-    const Device::StalePages filled = first_pages(job, pages_for(given, cache.page()), (given - 1) % cache.page() + 1);
+    const int pages = pages_for(given, cache.page());
     for (int layer = 0; layer < config.layers; ++layer) {
-      if (is_sparse(layer)) device.refresh_pages(pool, layer, filled, *flow);
+      if (!is_sparse(layer)) continue;
+      device.refresh_pages(pool, layer, first_pages(job, layer, pages, (given - 1) % cache.page() + 1), *flow);
     }
   }
   scheduler.given(job, given);

@@ -91,9 +91,12 @@ Groups groups_of(const ModelConfig& config, const PageLayout& layout, const Plan
   std::map<Sight, std::vector<int>> layers;
   const std::vector<int> windows = layer_windows(config, options);
   for (int layer = 0; layer < config.layers; ++layer) {
-    const bool has_pattern = plan != nullptr && !plan->graph.patterns.empty() && plan->graph.is_run_by(layer, config.layers);
-    const int pattern = has_pattern ? plan->graph.patterns.place_of(layer, config.layers) : LayerPatterns::kNone;
-    layers[{windows[static_cast<size_t>(layer)], pattern}].push_back(layer);
+    const int window = windows[static_cast<size_t>(layer)];
+    // A flow with an index stage leaves layers with a window as they are.
+    const bool is_run =
+        plan != nullptr && plan->graph.is_run_by(layer, config.layers) && (plan->graph.sources.empty() || window == 0);
+    const bool has_pattern = is_run && !plan->graph.patterns.empty();
+    layers[{window, has_pattern ? plan->graph.patterns.place_of(layer, config.layers) : LayerPatterns::kNone}].push_back(layer);
   }
   if (layers.size() > kMostGroups) {
     throw InputError(

@@ -23,6 +23,9 @@ int Scheduler::mask_words() const {
     } else if (pattern(group, true) != nullptr) {
       of_group += words_of(pattern(group, false) != nullptr ? rows : options_.max_batch, most);
     }
+    if (options_.beside)
+      of_group +=
+          int64_t{options_.max_batch} * pages_for(static_cast<int>(most), cache_.page()) * (1 + page_words(cache_.page()));
     words = std::max(words, of_group);
   }
   return static_cast<int>(words);

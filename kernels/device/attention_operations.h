@@ -15,8 +15,9 @@ struct AttentionProbe {
   float* scores = nullptr;
   int32_t* selected = nullptr;  // [sequences, kv_heads, selected_capacity] ascending, padded with -1
   int32_t* counts = nullptr;    // [sequences, kv_heads] pages selected
-  float* mass = nullptr;  // [sequences, kv_heads] share of the dense attention mass on the selected pages and the tokens beside
-                          // them (mean of the heads); costs a dense pass
+  /// [sequences, kv_heads] share of the attention mass of all tokens that a step is shown, of those that it attends to (mean of
+  /// the heads); 0 if it sees none. Costs a dense pass.
+  float* mass = nullptr;
   int score_capacity = 0;
   int selected_capacity = 0;
 };

@@ -160,15 +160,15 @@ void BatchBuilder::see_beside(int group, const Pattern& pattern) {
   kept.beside_indptr.back() = static_cast<int32_t>(kept.beside_pages.size());
 }
 
-void BatchBuilder::Group::move_beside(std::span<const int32_t> moved) {
+void BatchBuilder::Group::bound_beside(std::span<const uint32_t> mask) {
   const auto words = static_cast<size_t>(page_words(page));
   auto left = static_cast<size_t>(beside_indptr[beside_indptr.size() - 2]);
   for (size_t i = left; i < beside_pages.size(); ++i) {
-    const int32_t place = moved[static_cast<size_t>(beside_pages[i])];
-    if (place < 0) continue;
-    beside_pages[left] = place;
-    std::copy_n(beside_words.begin() + static_cast<ptrdiff_t>(i * words), words,
-                beside_words.begin() + static_cast<ptrdiff_t>(left * words));
+    const std::span<uint32_t> own = std::span(beside_words).subspan(i * words, words);
+    keep_bits(own, 0, mask, int64_t{beside_pages[i]} * page, page);
+    if (!has_any_bit(own, 0, page)) continue;
+    beside_pages[left] = beside_pages[i];
+    std::copy(own.begin(), own.end(), beside_words.begin() + static_cast<ptrdiff_t>(left * words));
     ++left;
   }
   beside_pages.resize(left);
@@ -186,6 +186,7 @@ void BatchBuilder::drop_unseen_pages(int group) {
   int left = 0;  // pages that stay, so far
   int used = 0;  // slots in them
   const std::span<uint32_t> mask = std::span(kept.masks).subspan(first_word);
+  kept.bound_beside(mask);
   moved_.assign(static_cast<size_t>(pages), -1);
   for (int page = 0; page < pages; ++page) {
     const int end = std::min(length, (page + 1) * kept.page);
@@ -204,7 +205,9 @@ void BatchBuilder::drop_unseen_pages(int group) {
   kept.page_indices.resize(first_page + static_cast<size_t>(left));
   kept.page_indptr.back() = static_cast<int32_t>(kept.page_indices.size());
   kept.lengths.back() = used;
-  kept.move_beside(moved_);
+  for (auto i = static_cast<size_t>(kept.beside_indptr[kept.beside_indptr.size() - 2]); i < kept.beside_pages.size(); ++i) {
+    kept.beside_pages[i] = moved_[static_cast<size_t>(kept.beside_pages[i])];
+  }
   kept.masks.resize(first_word + static_cast<size_t>((used + 31) / 32));
   kept.mask_indptr.back() = static_cast<int32_t>(kept.masks.size());
   const bool sees_all = kept.slots.back() == used - 1 && are_first_bits(std::span(kept.masks).subspan(first_word), used);

@@ -75,8 +75,8 @@ class BatchBuilder {
     std::vector<int32_t> beside_indptr, beside_pages;
     std::vector<uint32_t> beside_words;
 
-    /// The pages of the sequence added last have gone to these places in its list; -1: they are there no more.
-    void move_beside(std::span<const int32_t> moved);
+    /// Of the tokens beside the selection of the sequence added last those stay that have a bit in its row's mask.
+    void bound_beside(std::span<const uint32_t> mask);
     /// Every array by sequence has its entry for the one added last.
     void end_sequence() {
       mask_indptr.push_back(static_cast<int32_t>(masks.size()));

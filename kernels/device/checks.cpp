@@ -240,10 +240,10 @@ void require_fields(const PassBatch& batch, const Pool& pool) {
   }
   require(fields.layout.page == pool.layout(with).page, "tokens in a page of fields", fields.layout.page, pool.layout(with).page);
   const GroupPages& kept = batch.groups[with];
-  const GroupPages& beside = batch.groups[index];
-  require(!beside.has_masks() && !kept.has_masks(), "masks of fields", 1, 0);
-  require(std::equal(kept.lengths.begin(), kept.lengths.end(), beside.lengths.begin()), "tokens of fields", -1, -1);
-  require(std::equal(kept.slots.begin(), kept.slots.end(), beside.slots.begin()), "slots of fields", -1, -1);
+  const GroupPages& of_fields = batch.groups[index];
+  require(!of_fields.has_masks() && !kept.has_masks(), "masks of fields", 1, 0);
+  require(std::equal(kept.lengths.begin(), kept.lengths.end(), of_fields.lengths.begin()), "tokens of fields", -1, -1);
+  require(std::equal(kept.slots.begin(), kept.slots.end(), of_fields.slots.begin()), "slots of fields", -1, -1);
 }
 
 }  // namespace

@@ -77,6 +77,9 @@ class Roofline {
   std::string text(const std::vector<PatternFigures>& patterns) {
     text_ = fmt::format("decode step of one layer at the roofline: {}, {} tokens, batch {}, {}\n", workload_.model,
                         workload_.tokens, workload_.batch, bandwidth_text(workload_.bandwidth));
+    for (const PatternFigures& pattern : patterns) {
+      if (pattern.role == PatternRole::kBeside) beside_ = static_cast<double>(pattern.pages_read);
+    }
     // Layers with a pattern run the index stage on what they see, if the flow has one.
     int left = count_sparse_layers(plan_, workload_.layers);
     for (const PatternFigures& pattern : patterns) left -= pattern.role == PatternRole::kAround ? pattern.layers : 0;
@@ -125,7 +128,7 @@ class Roofline {
       add_row(fmt::format("{} {}", i, name_of(plan_.index[i].kind)), step.total(),
               step.buffers > 0 ? fmt::format("row buffers {}", bytes_text(step.buffers * rows())) : "");
     }
-    const double budget = selected_pages(plan_.graph, shown);
+    const double budget = selected_pages(plan_.graph, shown, beside_);
     total.attention = budget * kv_page_;
     add_row("attention", total.attention, fmt::format("{:.0f} of {:.0f} pages", budget, pages_));
     add_row("flow", total.total(), beside_dense(total.total(), dense()));
@@ -134,8 +137,9 @@ class Roofline {
 
   const Plan& plan_;
   const Workload& workload_;
-  double pages_;    // of a sequence
-  double kv_page_;  // bytes
+  double pages_;       // of a sequence
+  double kv_page_;     // bytes
+  double beside_ = 0;  // pages that have tokens beside a selection
   std::string text_;
   int sparse_ = 0;    // layers so far
   double bytes_ = 0;  // of their rows
@@ -146,10 +150,10 @@ class Roofline {
 double usual_bandwidth(const std::string& device) { return device == "cuda" ? 4.2e12 : 20e9; }
 
 PlanReport plan_report(const Compilation& compilation, const Workload& workload) {
-  const std::vector<PatternFigures> patterns = pattern_figures(compilation.plan.graph, workload.layers, workload.tokens);
+  std::vector<PatternFigures> patterns = pattern_figures(compilation.plan.graph, workload.layers, workload.tokens);
   std::string text = to_text(compilation.plan) + pattern_text(patterns, workload.tokens);
   const auto refused = [&](const char* where, const std::string& what, const std::string& hint) {
-    return PlanReport{text + fmt::format("{}: refused, {}\n  {}\n", where, what, hint) + passes_text(compilation),
+    return PlanReport{text + fmt::format("{}: refused, {}\n  {}\n", where, what, hint) + passes_text(compilation), patterns,
                       fmt::format("{}: refused, {}", where, what), hint};
   };
   if (workload.device == "cuda") {
@@ -176,7 +180,8 @@ PlanReport plan_report(const Compilation& compilation, const Workload& workload)
   } catch (const FlowError& error) {
     text += fmt::format("not judged: {}\n  {}\n", error.message(), error.hint());
   }
-  return {text + passes_text(compilation) + Roofline(compilation.plan, workload).text(patterns)};
+  text += passes_text(compilation) + Roofline(compilation.plan, workload).text(patterns);
+  return {std::move(text), std::move(patterns)};
 }
 
 }  // namespace sluice

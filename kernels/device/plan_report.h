@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "scripting/graph/pattern_report.h"
 #include "scripting/graph/plan.h"
 
 namespace sluice {
@@ -24,7 +26,8 @@ double usual_bandwidth(const std::string& device);
 
 struct PlanReport {
   std::string text;
-  std::string refusal = {};  // by the device, as the text says too; empty: it takes the plan
+  std::vector<PatternFigures> patterns = {};  // of the flow, for so many tokens
+  std::string refusal = {};                   // by the device, as the text says too; empty: it takes the plan
   std::string hint = {};
 };
 

@@ -66,11 +66,16 @@ std::vector<std::vector<double>> shares_of(const Pattern& pattern, int tokens, i
   return shares;
 }
 
+/// Cells of a picture that are one of letters, a side.
+size_t cells_together(const std::vector<std::vector<double>>& shares) {
+  constexpr size_t kLines = 16;
+  return std::max<size_t>(1, (shares.size() + kLines - 1) / kLines);
+}
+
 /// Lines of letters, of fewer cells, each as dark as it is seen.
 std::vector<std::string> drawing_of(const std::vector<std::vector<double>>& shares) {
-  constexpr size_t kCells = 16;
   constexpr std::array kShades = {"  ", "░░", "▒▒", "▓▓", "██"};
-  const size_t together = std::max<size_t>(1, shares.size() / kCells);
+  const size_t together = cells_together(shares);
   std::vector<std::string> lines;
   for (size_t y = 0; y < shares.size(); y += together) {
     std::string line;
@@ -86,6 +91,10 @@ std::vector<std::string> drawing_of(const std::vector<std::vector<double>>& shar
     lines.push_back(std::move(line));
   }
   return lines;
+}
+
+const char* role_text(PatternRole role) {
+  return role == PatternRole::kBeside ? "beside the selection: " : role == PatternRole::kAround ? "around the selection: " : "";
 }
 
 std::string shortened(const std::string& text) {
@@ -188,8 +197,9 @@ std::string pattern_text(const std::vector<PatternFigures>& figures, int64_t tok
       text += "  tokens go to slots: the pattern alone says which are read, and a slot is taken again once nobody will\n";
     }
     const std::vector<std::string> drawing = drawing_of(each.shares);
-    text += fmt::format("  queries downwards, keys to the right, {} tokens a cell:\n",
-                        std::max<int64_t>(1, tokens / std::max<int64_t>(1, std::ssize(drawing))));
+    const double a_cell = static_cast<double>(tokens) / static_cast<double>(std::max<size_t>(1, each.shares.size()));
+    text += fmt::format("  queries downwards, keys to the right, {:.0f} tokens a cell:\n",
+                        a_cell * static_cast<double>(cells_together(each.shares)));
     for (const std::string& line : drawing) text += "    " + line + "\n";
   }
   return text;
@@ -205,8 +215,8 @@ std::string pattern_svg(const std::vector<PatternFigures>& figures, int64_t toke
     const double cell = static_cast<double>(kSide) / static_cast<double>(std::max<size_t>(1, each.shares.size()));
     pictures += fmt::format("<g transform=\"translate({} {})\">\n", left, kLines);
     pictures += fmt::format("<text y=\"-26\">{}</text>\n", escaped(shortened(each.text)));
-    pictures += fmt::format("<text y=\"-10\" class=\"note\">{} layer{}, {} tokens, {:.1f}% of dense attention</text>\n",
-                            each.layers, each.layers == 1 ? "" : "s", tokens, 100 * each.area);
+    pictures += fmt::format("<text y=\"-10\" class=\"note\">{}{} layer{}, {} tokens, {:.1f}% of dense attention</text>\n",
+                            role_text(each.role), each.layers, each.layers == 1 ? "" : "s", tokens, 100 * each.area);
     pictures += fmt::format("<path class=\"causal\" d=\"M0 0V{0}H{0}Z\"/>\n", kSide);
     for (size_t y = 0; y < each.shares.size(); ++y) {
       for (size_t x = 0; x < each.shares[y].size(); ++x) {

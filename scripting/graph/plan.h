@@ -46,7 +46,7 @@ struct PagePart {
   bool operator==(const PagePart&) const = default;
 };
 
-/// A source of attention as a device takes it (AttentionSource).
+/// A source of attention as a device takes it (AttentionSource), but for the tokens beside it, which the batch of a pass tells.
 struct AttendedSource {
   NodeId selection = kNoNode;  // a select step gives its pages
   PagePart keys;

@@ -108,6 +108,11 @@ void verify_patterns(const FlowGraph& graph) {
   }
   for (const Pattern& pattern : of.patterns) verify_cost(of.where, pattern, "flow.pattern");
   if (graph.sources.empty()) return;
+  for (const Node& node : graph.nodes) {
+    if (node.op != Op::kTopK || node.attributes.method != TopKMethod::kGvr) continue;
+    refuse(node, "method \"gvr\" begins with the pages of the last step, and flow.pattern shows flow.index other pages at each",
+           "\"auto\" or \"radix\"");
+  }
   for (const State& state : graph.states) {
     if (!has_axis(state.shape, Axis::kPage)) continue;
     refuse(state.where,

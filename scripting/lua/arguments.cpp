@@ -60,7 +60,6 @@ NodeId Arguments::tensor(size_t i) const {
 GraphBuilder::Joined Arguments::joined(size_t i) const {
   const Datum& datum = at(i);
   if (datum.kind == Datum::Kind::kHandle) {
-    if (datum.handle.kind == Handle::Kind::kPattern) return {kNoNode, builder_.pattern(datum.handle.id)};
     if (const auto joined = builder_.joined(datum.handle)) return *joined;
   }
   fail(fmt::format("operand {} must be a selection and is {}", i + 1, describe(i)),

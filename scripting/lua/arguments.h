@@ -24,7 +24,7 @@ class Arguments {
 
   /// A tensor of the current stage; numbers become constants and states are loaded.
   NodeId tensor(size_t i) const;
-  /// A selection, or a pattern, which has no selection.
+  /// A selection, a pattern, or both together.
   GraphBuilder::Joined joined(size_t i) const;
   const Pattern& pattern(size_t i) const;
   double number(size_t i, std::string_view what) const;

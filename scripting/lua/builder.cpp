@@ -145,6 +145,7 @@ Handle GraphBuilder::add_joined(const Joined& joined) {
 }
 
 std::optional<GraphBuilder::Joined> GraphBuilder::joined(const Handle& handle) const {
+  if (handle.kind == Handle::Kind::kPattern) return Joined{kNoNode, pattern(handle.id)};
   if (handle.kind == Handle::Kind::kSelection) return Joined{handle.id, {}};
   if (handle.kind == Handle::Kind::kJoined) return joined_[static_cast<size_t>(handle.id)];
   return {};
@@ -287,21 +288,31 @@ void GraphBuilder::check_field_types() const {
   }
 }
 
+void GraphBuilder::decode_under(const Pattern& pattern) {
+  if (!graph_.patterns.empty()) {
+    fail("flow.index returns a pattern, and flow.pattern is another", "say flow.pattern = a & b, and leave flow.index out");
+  }
+  if (!graph_.saves.empty()) fail("flow.index returns a pattern, and saves a state that nothing would read");
+  graph_.patterns.where = where_;
+  graph_.patterns.rest = graph_.patterns.add(pattern);
+  graph_.patterns.dense_prefill = true;
+}
+
 FlowGraph GraphBuilder::finish(const Datum& returned, int index_line) {
   const auto is_selection_node = [](const Node& node) { return is_selection(node.op); };
   const bool made_one = std::any_of(graph_.nodes.begin(), graph_.nodes.end(), is_selection_node);
   const std::optional<Joined> selected = returned.kind == Datum::Kind::kHandle ? joined(returned.handle) : std::nullopt;
-  if (selected) {
+  if (selected && selected->selection == kNoNode) {
+    set_line(index_line);
+    decode_under(*selected->beside);
+  } else if (selected) {
     graph_.attend_to(selected->selection);
     graph_.sources.front().beside = selected->beside;
   } else if (index_line > 0) {
     set_line(index_line);
     fail(fmt::format("flow.index must return a selection of pages and returned {}", describe(returned, graph_)),
-         is_pattern(returned)
-             ? "a pattern stands beside a selection, return sluice.union(sluice.topk(score, {k = 32}), pattern); "
-               "for a pattern alone write flow.pattern = ..."
-         : made_one ? "the flow makes a selection: write return before it"
-                    : "end it with, for example, return sluice.topk(score, {k = 32})");
+         made_one ? "the flow makes a selection: write return before it"
+                  : "end it with, for example, return sluice.topk(score, {k = 32})");
   }
   check_states();
   check_field_types();

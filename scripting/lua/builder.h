@@ -53,7 +53,7 @@ class GraphBuilder {
     std::optional<Pattern> beside;
   };
   Handle add_joined(const Joined& joined);
-  /// Of a handle of either kind of selection; nothing of others.
+  /// Of a selection, a pattern, or both together; nothing of others.
   std::optional<Joined> joined(const Handle& handle) const;
 
   /// cfill: a state that c.NAME = ... will name.
@@ -75,6 +75,8 @@ class GraphBuilder {
     Shape shape;
   };
 
+  /// Decode steps see the tokens of `pattern` and nothing else, as flow.index returned it; prompts are dense.
+  void decode_under(const Pattern& pattern);
   int read_layer_pattern(const Datum& value);
   Handle read_cache_member(const std::string& name);
   Handle read_index_member(const std::string& name);

@@ -123,10 +123,6 @@ Value unite(const Arguments& arguments, const Function&) {
     all.selection =
         all.selection == kNoNode ? one.selection : selected(arguments, Op::kUnion, {all.selection, one.selection}, {}).handle.id;
   }
-  if (all.selection == kNoNode) {
-    arguments.fail("wants a selection of pages among its operands",
-                   "patterns alone are united by |, and assigned to flow.pattern");
-  }
   if (all.beside) return {Value::Kind::kHandle, arguments.builder().add_joined(all), 0};
   return {Value::Kind::kHandle, {Handle::Kind::kSelection, Stage::kIndex, all.selection}, 0};
 }

@@ -144,7 +144,7 @@ class Script {
       case Handle::Kind::kJoined:
         seen.kind = Inspection::Kind::kSelection;
         seen.node = session_.builder.joined(handle)->selection;
-        return true;
+        return seen.node != kNoNode;
       default:
         return false;
     }

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
-#include "scripting/base/bits.h"
 #include "scripting/graph/selections.h"
 
 namespace sluice {
@@ -56,18 +54,11 @@ double refresh_bytes(const Plan& plan) {
   return bytes;
 }
 
-double selected_pages(const FlowGraph& graph, double pages) {
-  double budget = 0;
+double selected_pages(const FlowGraph& graph, double pages, double beside) {
+  double budget = beside;
   for (const NodeId id : leaf_selections(graph)) {
     const Node& node = graph.nodes[static_cast<size_t>(id)];
     budget += budget_of(node.op, node.attributes, pages);
-  }
-  if (graph.beside() != nullptr && pages >= 1) {
-    constexpr int64_t kMostTokens = int64_t{1} << 24;
-    const int64_t tokens = std::min(kMostTokens, static_cast<int64_t>(pages) * graph.geometry.page);
-    std::vector<uint32_t> seen(static_cast<size_t>((tokens + 31) / 32));
-    graph.beside()->row(tokens - 1, tokens, seen);
-    budget += count_pages(seen, tokens, graph.geometry.page);
   }
   return std::min(pages, budget);
 }

@@ -19,7 +19,7 @@ Traffic traffic_of_step(const Plan& plan, const PlanStep& step, double pages);
 /// Bytes that refreshing the fields of one page reads and writes.
 double refresh_bytes(const Plan& plan);
 
-/// Most pages that the flow attends to, of `pages`: those that it selects, and those with tokens beside them.
-double selected_pages(const FlowGraph& graph, double pages);
+/// Most pages that the flow attends to, of `pages`: those that it selects, and `beside` that have tokens beside them.
+double selected_pages(const FlowGraph& graph, double pages, double beside);
 
 }  // namespace sluice

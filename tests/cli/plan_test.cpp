@@ -1,10 +1,13 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "tests/cli/program.h"
+#include "tests/support/golden.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice::test {
 namespace {
@@ -338,6 +341,25 @@ TEST(CheckAndPlan, TakeFlowsWhoseStepsReadMoreThanTheirScripts) {
     EXPECT_EQ(ran.exit_code, 1);
     EXPECT_NE(ran.err.find("wide.lua:6: mul: the flow computes more than"), std::string::npos) << ran.err;
   }
+}
+
+TEST(Plan, DrawsPatterns) {
+  const testing::TemporaryDirectory directory;
+  const std::string file = directory.path() + "/pattern.svg";
+  for (const auto& [flow, pictures] : {std::pair<const char*, int>{"sink_window", 1}, {"nsa_window", 1}}) {
+    const Ran ran = run_sluice({"plan", flow, "--tokens", "2000", "--svg", file});
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    const std::string svg = testing::read_text(file);
+    EXPECT_TRUE(svg.starts_with("<svg xmlns=")) << flow;
+    EXPECT_EQ(std::count(svg.begin(), svg.end(), '<'), std::count(svg.begin(), svg.end(), '>')) << flow;
+    size_t groups = 0;
+    for (size_t at = svg.find("<g "); at != std::string::npos; at = svg.find("<g ", at + 1)) ++groups;
+    EXPECT_EQ(groups, static_cast<size_t>(pictures)) << flow;
+  }
+  EXPECT_NE(testing::read_text(file).find("beside the selection: 8 layers, 2000 tokens"), std::string::npos);
+  const Ran none = run_sluice({"plan", "quest", "--svg", file});
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_NE(none.err.find("has no pattern to draw"), std::string::npos) << none.err;
 }
 
 }  // namespace

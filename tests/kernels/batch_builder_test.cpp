@@ -47,6 +47,9 @@ TEST(BatchBuilder, PagesThatARowDoesNotSeeLeaveItsListAndNothingElseChanges) {
     builder.add_at(slot, {.decoding = true});
     const std::span<uint32_t> mask = builder.keep_slots(0, pages, length, slot);
     const int share = 1 + below(60);
+    const bool has_beside = slot[0] == length - 1;  // where slots are positions
+    const Pattern beside = Pattern::strided(1 + below(40), 1 + below(90));
+    if (has_beside) builder.see_beside(0, beside);
     std::set<Place> wanted;
     for (int i = 0; i < length; ++i) {
       if (below(share) != 0) continue;
@@ -64,6 +67,20 @@ TEST(BatchBuilder, PagesThatARowDoesNotSeeLeaveItsListAndNothingElseChanges) {
     ASSERT_LE(kept.lengths[1], static_cast<int>(needed.size()) * page) << run;
     ASSERT_GT(kept.lengths[1], (static_cast<int>(needed.size()) - 1) * page) << run;
     ASSERT_EQ(kept.page_indices[0], 7);
+    std::set<Place> told;
+    for (int i = kept.beside.indptr[1]; i < kept.beside.indptr[2]; ++i) {
+      const auto words = kept.beside.words.subspan(static_cast<size_t>(i * page_words(page)), page_words(page));
+      ASSERT_TRUE(has_any_bit(words, 0, page)) << run;
+      for (int token = 0; token < page; ++token) {
+        if (has_bit(words, token)) told.insert(place_of(kept, page, kept.beside.pages[i] * page + token));
+      }
+    }
+    std::set<Place> beside_and_seen;
+    for (int token = 0; token < length && has_beside; ++token) {
+      const Place place = {pages[static_cast<size_t>(token / page)], token % page};
+      if (beside.sees(slot[0], token) && wanted.contains(place)) beside_and_seen.insert(place);
+    }
+    ASSERT_EQ(told, beside_and_seen) << run;
   }
 }
 

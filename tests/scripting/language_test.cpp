@@ -70,9 +70,13 @@ TEST(Language, PatternsStandBesideSelections) {
             "  select %2 and window(9) | window(9)\n");
   EXPECT_EQ(selected(with + "local u = sluice.union(w, p.window(9)) return w"), "  select %1\n");
   EXPECT_EQ(selected(with + "return w:union(p.window(9))"), "  select %1 and window(9)\n");
-  EXPECT_EQ(refusal(with + "return sluice.union(p.window(9), p.sink(1))"),
-            "union: wants a selection of pages among its operands");
-  EXPECT_EQ(refusal(with + "return p.window(9)"), "flow.index must return a selection of pages and returned a pattern");
+  const auto pattern = [](const std::string& body) {
+    const std::string text = to_text(trace_index("local p = sluice.pattern return " + body));
+    const size_t second = text.find('\n') + 1;
+    return text.substr(second, text.find('\n', second) + 1 - second);
+  };
+  EXPECT_EQ(pattern("p.window(9)"), "pattern window(9) prefill dense\n");
+  EXPECT_EQ(pattern("sluice.union(p.window(9), p.sink(1))"), "pattern window(9) | sink(1) prefill dense\n");
   EXPECT_EQ(refusal(with + "local u = sluice.union(w, p.window(9)) return u + 1"),
             "add: operand 1 must be a tensor or a number and is a selection of pages");
   EXPECT_EQ(refusal(with + "local u = w for i = 1, 2000 do u = sluice.union(w, p.window(9)) end return u"),

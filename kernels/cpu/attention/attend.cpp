@@ -341,10 +341,10 @@ void Attend::run_flow(const Task& task, int thread) {
   }
   const ThreadScratch at(group_, layer_->layout.head_dim, static_cast<int>(pages.size()), layer_->layout.page);
   std::array<float, kMostHeads> all_log_sums;
-  attend_pages(task.kv_head, pages, last_tokens, nullptr, query, thread, scratch_[thread].as<float>() + at.spare,
+  attend_pages(task.kv_head, pages, last_tokens, visible, query, thread, scratch_[thread].as<float>() + at.spare,
                all_log_sums.data());
   float mass = 0;
-  for (int h = 0; h < group_; ++h) mass += std::exp2(log_sums[h] - all_log_sums[h]);
+  for (int h = 0; h < group_ && log_sums[h] > -INFINITY; ++h) mass += std::exp2(log_sums[h] - all_log_sums[h]);
   probe->mass[slot] = mass / static_cast<float>(group_);
 }
 

@@ -286,11 +286,11 @@ void CpuDevice::refresh_fields(int layer, const CompiledFlow& flow) {
   const bool apart = mine.plan().has_field_pages();
   const LayerBlocks fields = apart ? pool.fields(field_group, layer) : LayerBlocks(pages);
   const std::span<const TouchedPage> touched = pass_.touched(pages.group);
-  const std::span<const TouchedPage> beside = apart ? pass_.touched(field_group) : touched;
+  const std::span<const TouchedPage> of_fields = apart ? pass_.touched(field_group) : touched;
   threads_.run_within(mine.threads(), static_cast<int64_t>(touched.size()) * pool.kv_heads(), [&](int64_t index, int thread) {
     const int64_t at = index / pool.kv_heads();
     const auto head = static_cast<int>(index % pool.kv_heads());
-    mine.flow().refresh_page(pages.page(touched[at].page, head), fields.page(beside[at].page, head), touched[at].tokens,
+    mine.flow().refresh_page(pages.page(touched[at].page, head), fields.page(of_fields[at].page, head), touched[at].tokens,
                              mine.scratch(thread));
   });
 }
@@ -305,12 +305,12 @@ void CpuDevice::refresh_pages(Pool& pool, int layer, const StalePages& stale, co
   const LayerPages& pages = memory.layer(layer);
   const bool apart = mine.plan().has_field_pages();
   const LayerBlocks fields = apart ? memory.fields(stale.field_group, layer) : LayerBlocks(pages);
-  const std::span<const int32_t> beside = apart ? stale.field_pages : stale.pages;
+  const std::span<const int32_t> of_fields = apart ? stale.field_pages : stale.pages;
   const auto count = static_cast<int64_t>(stale.pages.size());
   threads_.run_within(mine.threads(), count * memory.kv_heads(), [&](int64_t index, int thread) {
     const int64_t at = index / memory.kv_heads();
     const auto head = static_cast<int>(index % memory.kv_heads());
-    mine.flow().refresh_page(pages.page(stale.pages[at], head), fields.page(beside[at], head),
+    mine.flow().refresh_page(pages.page(stale.pages[at], head), fields.page(of_fields[at], head),
                              at + 1 == count ? stale.last_tokens : pages.layout.page, mine.scratch(thread));
   });
 }

@@ -204,7 +204,7 @@ class Description {
     if (current.op != Op::kTopK) return;
     const int most = unheld_pages();
     const auto rows = static_cast<int>(std::min<int64_t>(step_.batch * step_.kv_heads, kTooMany));
-    line(describe_method(current, {rows, most, most_budget(current, most), kMultiprocessors}));
+    line(describe_method(current, {rows, most, most_budget(current, most), kMultiprocessors}, plan_.graph.patterns.empty()));
   }
 
   const Plan& plan_;

@@ -54,10 +54,10 @@ TopKPlan plan_selection(const Node& selection, const SelectedRows& rows, bool hi
   }
 }
 
-std::string describe_method(const Node& selection, const SelectedRows& rows) {
+std::string describe_method(const Node& selection, const SelectedRows& rows, bool hinted) {
   if (selection.attributes.method == TopKMethod::kRadix) return fmt::format("method radix, {}", kAsked);
   if (selection.attributes.method == TopKMethod::kGvr) return fmt::format("method gvr, {}", kAsked);
-  const TopKPlan plan = plan_selection(selection, rows, true);
+  const TopKPlan plan = plan_selection(selection, rows, hinted);
   const char* const method = plan.guess == FirstGuess::kHints    ? "gvr"
                              : plan.guess == FirstGuess::kSample ? "radix, after a guess from a sample"
                                                                  : "radix";

@@ -29,7 +29,7 @@ bool takes_hints(const Node& selection, const SelectedRows& rows);
 /// How an exact one goes on; `hinted`: what was taken last is kept.
 TopKPlan plan_selection(const Node& selection, const SelectedRows& rows, bool hinted);
 /// The method of an exact top-k in words, and who chose it or why.
-std::string describe_method(const Node& selection, const SelectedRows& rows);
+std::string describe_method(const Node& selection, const SelectedRows& rows, bool hinted);
 /// The same where rows are held on chip.
 std::string describe_held_method(const Node& selection);
 

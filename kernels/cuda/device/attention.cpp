@@ -324,7 +324,7 @@ void CudaDevice::report_flow(const Attention& call, const FlowResult& result, co
     std::fill(to + counts[row], to + probe.selected_capacity, -1);
   }
   if (probe.mass == nullptr) return;
-  // The share of the dense sum that lies on the selected pages.
+  // The share of the sum over all that the step is shown that lies on what it attends to.
   const size_t sums = rows * shape.group;
   grow(probe_out_, static_cast<size_t>(q.rows) * q.columns * sizeof(uint16_t));
   const Matrix unused{probe_out_.data(), DataType::kBF16, q.rows, q.columns, q.columns};
@@ -333,7 +333,10 @@ void CudaDevice::report_flow(const Attention& call, const FlowResult& result, co
   read(logs.data(), probe_sums_.data(), logs.size() * sizeof(float));
   for (size_t row = 0; row < rows; ++row) {
     float mass = 0;
-    for (int h = 0; h < shape.group; ++h) mass += std::exp2(logs[row * shape.group + h] - logs[sums + row * shape.group + h]);
+    for (int h = 0; h < shape.group; ++h) {
+      const float attended = logs[row * shape.group + h];
+      if (attended > -INFINITY) mass += std::exp2(attended - logs[sums + row * shape.group + h]);
+    }
     probe.mass[slot + row] = mass / static_cast<float>(shape.group);
   }
 }

@@ -15,6 +15,7 @@ constexpr int kLeastChunk = 64;  // pages worth a block
 }  // namespace
 
 int CudaFlow::hint_room(int max_pages) const {
+  if (!plan_.graph.patterns.empty()) return 0;   // the list of another step has other pages
   if (path(1, max_pages).cluster > 0) return 0;  // rows that one kernel holds are selected from without
   int most = 0;
   for (const codegen::ScoredSelection& selection : layout_.selections) {
@@ -27,6 +28,7 @@ int CudaFlow::hint_room(int max_pages) const {
 }
 
 bool CudaFlow::takes_hints(int sequences, int pages) const {
+  if (!plan_.graph.patterns.empty()) return false;
   return std::any_of(layout_.selections.begin(), layout_.selections.end(), [&](const codegen::ScoredSelection& selection) {
     const Node& node = layout_.node(selection.node);
     return codegen::takes_hints(node, {sequences * kv_heads_, pages, codegen::most_budget(node, pages), multiprocessors()});

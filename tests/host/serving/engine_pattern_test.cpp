@@ -169,6 +169,66 @@ TEST_F(EnginePatterns, BoundWhatAnIndexStageSelects) {
   }
 }
 
+// Layers with a pattern lie in another group than full ones, and so do the pages whose fields are refreshed.
+TEST_F(EnginePatterns, TakeSnapshotsWithFieldsOfEveryGroup) {
+  const ModelConfig& config = model_->config();
+  for (const char* prefill : {"pattern", "dense"}) {
+    const std::string script = fmt::format(
+        "local flow = sluice.flow{{name = \"both\", kv = \"f32\", page = 8, prefill = \"{}\", layers = {{[1] = \"full\", rest = "
+        "\"sparse\"}}}}\nflow.pattern = {{[2] = \"full\", rest = sluice.pattern.window(90)}}\nfunction flow.cache(c) c.m = "
+        "c.k:mean(\"token\") end\nfunction flow.index(q, c) return sluice.union(sluice.topk(q:dot(c.m):max(\"head\"), {{k = 3, "
+        "last = "
+        "1}}), sluice.pattern.window(5)) end\nreturn flow\n",
+        prefill);
+    const Plan both =
+        compile(trace(script, "both.lua", {.head_dim = config.head_dim, .group = config.group(), .layers = config.layers})).plan;
+    Request asked = request(150, 20, 3);
+    asked.want_logits = false;
+    asked.want_snapshot = true;
+    EngineOptions kept = options(240);
+    kept.prefix_cache = false;
+    Engine first(*device_, *model_, &both, kept);
+    first.submit(asked);
+    const auto wanted = first.run_all();
+    Engine second(*device_, *model_, &both, kept);
+    Request other = request(90, 5, 4);  // so that pages have other numbers
+    second.submit(other);
+    asked.want_snapshot = false;
+    asked.snapshot = wanted[0].snapshot;
+    const uint64_t id = second.submit(asked);
+    for (const RequestResult& result : second.run_all()) {
+      if (result.id == id) EXPECT_EQ(result.tokens, wanted[0].tokens) << prefill;
+    }
+  }
+}
+
+// An index stage leaves layers with a window as they are; so does a pattern beside it or around it.
+TEST_F(EnginePatterns, LeaveWindowsOfTheModelToItWhereThereIsAnIndexStage) {
+  const ModelConfig& config = model_->config();
+  constexpr int kWindow = 40;
+  constexpr int kPrompt = 150;
+  for (const char* prefill : {"pattern", "dense"}) {
+    SCOPED_TRACE(prefill);
+    const std::string script = fmt::format(
+        "local p = sluice.pattern\nlocal flow = sluice.flow{{name = \"both\", kv = \"f32\", page = 8, prefill = "
+        "\"{}\"}}\nflow.pattern "
+        "= p.window(70)\nfunction flow.index(q, c) return sluice.union(sluice.window{{last = 1}}, p.window(30)) end\nreturn "
+        "flow\n",
+        prefill);
+    const Plan both =
+        compile(trace(script, "both.lua", {.head_dim = config.head_dim, .group = config.group(), .layers = config.layers})).plan;
+    const bool is_dense = std::string(prefill) == "dense";
+    tiny_.sees = [&](int layer, int, int position, int seen) {
+      if (layer % 2 == 1) return position - seen < kWindow;
+      if (position < kPrompt - 1) return is_dense || position - seen < 70;
+      return seen / 8 == position / 8 || position - seen < 30;
+    };
+    EngineOptions windows = options(240);
+    windows.windows = {{{1, 3}, kWindow}};
+    expect_logits(both, windows, {kPrompt}, 60);
+  }
+}
+
 TEST_F(EnginePatterns, LeavePromptsDenseWhereTheFlowSaysSo) {
   for (const char* pattern :
        {"p.sink(4) | p.window(20)", "p.strided(5, 16)", "{[2] = p.fixed(16), [0] = \"full\", rest = p.window(9)}"}) {
