@@ -149,7 +149,9 @@ json speed_details(const JsonObject& flow) {
   const json* speedup = flow.find(metrics::kSpeedup.name);
   if (speedup == nullptr) return nullptr;
   json details = *speedup;
-  for (const MetricInfo& info : {metrics::kPagesRead, metrics::kMass}) details[info.report.value] = flow.at(info.report.value);
+  for (const MetricInfo& info : {metrics::kPagesRead, metrics::kMass}) {
+    if (flow.has(info.report.value)) details[info.report.value] = flow.at(info.report.value);  // patterns have no mass
+  }
   return details;
 }
 

@@ -136,7 +136,7 @@ PoolMap map_of_slabs(const ModelConfig& config, const PageLayout& layout, std::v
   // Every group could have all pages.
   size_t slabs = 0;
   for (const CacheGroup& group : groups) {
-    const size_t slab_pages = slab_bytes / (page_bytes * group.layers.size());
+    const size_t slab_pages = (slab_bytes - page_bytes) / (page_bytes * group.layers.size());
     slabs += (static_cast<size_t>(pages) + slab_pages - 1) / slab_pages;
   }
   return {config.kv_heads, std::move(groups), slab_bytes, static_cast<int>(std::max(slabs, least_slabs))};

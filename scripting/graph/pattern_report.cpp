@@ -172,6 +172,8 @@ std::vector<PatternFigures> pattern_figures(const FlowGraph& graph, int layers, 
 
 std::string pattern_text(const std::vector<PatternFigures>& figures, int64_t tokens) {
   std::string text;
+  if (tokens > kMostTokens && !figures.empty()) text += fmt::format("figures of patterns are those of {} tokens\n", kMostTokens);
+  tokens = std::min(tokens, kMostTokens);
   for (const PatternFigures& each : figures) {
     const char* const what = each.role == PatternRole::kBeside ? "beside the selection" : "pattern";
     text += fmt::format("{} of {} layer{}: {}\n", what, each.layers, each.layers == 1 ? "" : "s", each.text);
@@ -187,7 +189,8 @@ std::string pattern_text(const std::vector<PatternFigures>& figures, int64_t tok
     if (each.role == PatternRole::kBeside) {
       text += fmt::format("\n  of the step of the last token: in {} page{}\n", each.pages_read, each.pages_read == 1 ? "" : "s");
     } else {
-      text += each.blind == 0 ? "; every query sees a key\n"
+      const bool is_around = each.role == PatternRole::kAround;
+      text += each.blind == 0 ? (is_around ? "; every query may see a key\n" : "; every query sees a key\n")
                               : fmt::format("; {} of {} queries see nothing, and give zeros\n", each.blind, tokens);
       text +=
           fmt::format("  the step of the last token {} {} page{}, its own among them\n",

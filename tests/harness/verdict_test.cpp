@@ -103,6 +103,15 @@ TEST(Verdict, HasSpeedWithTheMassOfEachLayer) {
   EXPECT_EQ(metric(verdict, "accuracy", "trace").value, 1);
 }
 
+// Flows with flow.pattern are timed, and nobody knows the mass that they cover.
+TEST(Verdict, TakesSpeedWithoutMass) {
+  Report report = whole_report();
+  report.flows[0].speed->mass.clear();
+  const store::Verdict verdict = verdict_of(to_json(report));
+  EXPECT_EQ(verdict.status, store::Status::kPassed);
+  EXPECT_GT(metric(verdict, "speedup").value, 0);
+}
+
 TEST(Verdict, MeansLeaveOutWhatDenseAttentionDoesNotAnswer) {
   Report report = whole_report();
   report.flows[0].tasks[0].counted = false;

@@ -169,6 +169,21 @@ TEST_F(EnginePatterns, BoundWhatAnIndexStageSelects) {
   }
 }
 
+// However slabs are cut.
+TEST_F(EnginePatterns, FindRoomInEveryGroupForAsManyPagesAsThePoolHas) {
+  const ModelConfig& config = model_->config();
+  const std::string script =
+      "local flow = sluice.flow{name = \"both\", kv = \"f32\"}\nflow.pattern = {[0] = \"full\", [3] = sluice.pattern.window(64), "
+      "rest = "
+      "sluice.pattern.window(90)}\nfunction flow.index(q, c) return sluice.window{last = 1} end\nreturn flow\n";
+  const Plan both =
+      compile(trace(script, "both.lua", {.head_dim = config.head_dim, .group = config.group(), .layers = config.layers})).plan;
+  for (int pages = 2; pages < 60; ++pages) {
+    Engine engine(*device_, *model_, &both, options(pages));
+    EXPECT_NO_THROW(engine.submit(request(16 * pages, 1, 1))) << pages << " pages";
+  }
+}
+
 // Layers with a pattern lie in another group than full ones, and so do the pages whose fields are refreshed.
 TEST_F(EnginePatterns, TakeSnapshotsWithFieldsOfEveryGroup) {
   const ModelConfig& config = model_->config();
