@@ -88,11 +88,11 @@ TEST_F(EngineWindows, GiveTheLogitsOfAMaskedModel) {
 }
 
 TEST_F(EngineWindows, SharedCopiedAndPreemptedRequestsGetTheSameTokens) {
-  Engine engine(*device_, *model_, nullptr, options(150));
+  Engine engine(*device_, *model_, nullptr, options(62));
   std::vector<Request> requests;
   const Request common = request(1300, 1, 7);
   for (int i = 0; i < 10; ++i) {
-    Request next = request(30 + 71 * i % 200, 30, i);
+    Request next = request(30 + 71 * i % 200, 90, i);
     if (i % 2 == 0) next.prompt.insert(next.prompt.begin(), common.prompt.begin(), common.prompt.begin() + 1100 + 16 * i);
     next.copy_prefix = i % 4 == 2;
     requests.push_back(next);
