@@ -136,6 +136,9 @@ std::optional<int64_t> find_token(const GgufMetadata& metadata, const char* key,
   return metadata.find_integer(key, 0, static_cast<int64_t>(tokens) - 1);
 }
 
+constexpr std::array kNamedTokens = {"tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id",
+                                     "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.padding_token_id"};
+
 /// A template that puts tokens before and after a text; null if there are none.
 Json post_processor(const GgufMetadata& metadata, const Family& family, const Vocabulary& vocabulary) {
   Json single = Json::array();
@@ -161,6 +164,8 @@ Json gguf_tokenizer(const Gguf& gguf) {
   const GgufMetadata& metadata = gguf.metadata;
   const Family& family = family_of(metadata);
   const Vocabulary vocabulary = read_vocabulary(metadata);
+  // Refused here, whoever reads them: not every use of a model needs each of them.
+  for (const char* const key : kNamedTokens) find_token(metadata, key, vocabulary.tokens.size());
   Json document;
   document["version"] = "1.0";
   document["added_tokens"] = added_tokens(vocabulary);

@@ -170,6 +170,12 @@ TEST(GgufTokenizer, RefusesVocabulariesThatLie) {
   writer.put("tokenizer.ggml.add_eos_token", true);
   writer.put("tokenizer.ggml.eos_token_id", uint32_t{262});
   expect_refused(writer, "tokenizer.ggml.eos_token_id is 262; an integer from 0 to 261 is wanted");
+  for (const char* const name : {"bos", "eos", "unknown", "padding"}) {
+    const std::string key = std::string("tokenizer.ggml.") + name + "_token_id";
+    writer = small_gguf();
+    writer.put(key, uint32_t{0x7fffffff});
+    expect_refused(writer, key + " is 2147483647; an integer from 0 to 261 is wanted");
+  }
 }
 
 TEST(GgufTokenizer, TellsTheChatTemplateAndItsTokens) {
