@@ -91,11 +91,11 @@ void record(const RecordArguments& options) {
     throw InputError(fmt::format("--in-turn keeps a layer a window: {} windows are too few for {} layers", options.windows,
                                  options.record.layers.size()));
   }
+  const auto tokenizer = load_tokenizer(path);
   if (load_vocabulary(path)) {
-    throw InputError(fmt::format("{}: the model knows {} words and no text", model_name(path), config.vocabulary),
+    throw InputError(fmt::format("{}: the model knows {} words and no text", model_name(path), tokenizer->vocabulary()),
                      "record a model of real text: --model smollm2");
   }
-  const auto tokenizer = load_tokenizer(path);
   TextReader reader;
   const auto text = reader.read(options.text, TaskContext{*tokenizer, nullptr, config.max_positions, config.vocabulary});
   own_tokens(*text, options);  // refuses a text that is too short

@@ -171,10 +171,12 @@ void keep_only(Suite& suite, const std::vector<std::string>& names) {
   }
 }
 
-/// Runs each task of the suite at each of the lengths.
+/// Runs each task of the suite at each of the lengths. Where the last stage alone decided, the longest length alone does.
 void run_at(Suite& suite, const std::vector<int>& tokens) {
   std::vector<SuiteTask> tasks;  // each once
   double threshold = 0;
+  const auto has_no_say = [](const SuiteStage& stage) { return stage.threshold == 0; };
+  const bool last_decides = suite.stages.size() > 1 && std::all_of(suite.stages.begin(), suite.stages.end() - 1, has_no_say);
   for (const SuiteStage& stage : suite.stages) {
     threshold = std::max(threshold, stage.threshold);
     for (const SuiteTask& task : stage.tasks) {
@@ -188,7 +190,8 @@ void run_at(Suite& suite, const std::vector<int>& tokens) {
     if (length < kLeastContext || length > kMostContext) {
       throw InputError(fmt::format("a context of {} tokens is not from {} to {}", length, kLeastContext, kMostContext));
     }
-    SuiteStage stage{fmt::format("{} tokens", length), threshold, {}};
+    const bool decides = !last_decides || length == *lengths.rbegin();
+    SuiteStage stage{fmt::format("{} tokens", length), decides ? threshold : 0, {}};
     for (SuiteTask task : tasks) {
       if (task.is_problem_set() && length != *lengths.begin()) continue;  // a problem has its own length
       if (task.is_text() && length < kLeastWindow) {

@@ -145,8 +145,10 @@ GenerationTask Completion::task_for(const CompletionRequest& request, const std:
   task.request.max_tokens = task.fill ? std::max(std::min(room, told), 1) : request.max_tokens.value_or(kTokensOfText);
   if (prompt_alone_) task.request.max_tokens = 1;  // no engine does less
   if (task.request.max_tokens > room) {            // said here, before an idle engine makes room for one that could not take it
-    throw HttpProblem(400, fmt::format("a prompt of {} tokens and {} to generate exceed the model's {} positions", prompt.size(),
-                                       task.request.max_tokens, most))
+    const std::string what =
+        prompt_alone_ ? fmt::format("a prompt of {} tokens exceeds", prompt.size())
+                      : fmt::format("a prompt of {} tokens and {} to generate exceed", prompt.size(), task.request.max_tokens);
+    throw HttpProblem(400, fmt::format("{} the model's {} positions", what, most))
         .with("code", "context_length_exceeded");
   }
   return task;

@@ -98,6 +98,15 @@ TEST(Changed, LengthsKeepTheStrictestThreshold) {
   EXPECT_EQ(quick.stages.at(1).threshold, 0.15);
 }
 
+TEST(Changed, TheLongestLengthAloneDecidesWhereTheLastStageDid) {
+  SuiteChanges changes;
+  changes.tokens = {2048, 512};
+  const Suite real = changed(load_suite("real"), changes);
+  EXPECT_EQ(real.stages.at(0).threshold, 0);
+  EXPECT_EQ(real.stages.at(1).threshold, load_suite("real").stages.back().threshold);
+  EXPECT_GT(real.stages.at(1).threshold, 0);
+}
+
 TEST(Changed, RunsEveryTaskAtTheNamedLengths) {
   SuiteChanges changes;
   changes.tokens = {2048, 512};

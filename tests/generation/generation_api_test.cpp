@@ -208,6 +208,10 @@ TEST_F(GenerationApiTest, SaysThatAPromptIsTooLongHoweverLittleIsAskedFor) {
   const std::vector<int> tokens(static_cast<size_t>(load_config(mini()).max_positions) + 1, 5);
   const Json error = Json::parse(post("/v1/completions", {{"prompt", tokens}, {"max_tokens", 1}})->body).at("error");
   EXPECT_EQ(error.at("code"), "context_length_exceeded") << error;
+  const Json echo = {{"prompt", tokens}, {"max_tokens", 0}, {"echo", true}, {"logprobs", 1}};
+  const std::string alone = Json::parse(post("/v1/completions", echo)->body).at("error").at("message");
+  EXPECT_NE(alone.find("exceeds the model's"), std::string::npos) << alone;
+  EXPECT_EQ(alone.find("to generate"), std::string::npos) << alone;
   std::string text;
   for (size_t i = 0; i < tokens.size(); ++i) text += "key ";
   const Json message = {{"role", "user"}, {"content", text}};
