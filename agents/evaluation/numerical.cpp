@@ -98,8 +98,8 @@ std::vector<float> slice(const std::vector<float>& values, int first, int count,
 /// their outputs.
 double output_tolerance(const DeviceInfo& device) { return device.activation == DataType::kBF16 ? 2e-2 : 1e-3; }
 
-/// One case on one device, under the flow's first pattern if it has one, twice: by the kernels that report what they select, and
-/// by those that serve requests, which may be others.
+/// One case on one device, under the flow's first patterns of heads if it has any, twice: by the kernels that report what they
+/// select, and by those that serve requests, which may be others.
 class CaseRun {
  public:
   CaseRun(Device& device, const FlowGraph& traced, const Plan& plan, const Case& wanted, uint64_t seed)
@@ -163,15 +163,26 @@ class CaseRun {
   /// Of a row of scores: a place for every page that there is.
   size_t scores_stride(int at) const { return static_cast<size_t>(pages_for(at + 1, plan_.layout.page)); }
 
-  const Pattern* pattern() const { return traced_.patterns.empty() ? nullptr : &traced_.patterns.patterns.front(); }
+  /// What the head that is judged sees; null: all.
+  const Pattern* pattern() const {
+    return traced_.patterns.empty() ? nullptr : &traced_.patterns.patterns.front().of_head(SingleHead::kHead);
+  }
+  bool is_seen_by_any_head(int at, int token) const {
+    if (traced_.patterns.empty()) return true;
+    const HeadPatterns& heads = traced_.patterns.patterns.front();
+    for (int head = 0; head < SingleHead::kHeads; ++head) {
+      if (heads.of_head(head).sees(at, token)) return true;
+    }
+    return false;
+  }
 
-  /// The pages that the step at a position is shown: all, or those of which its pattern has a token, and its own.
+  /// The pages that the step at a position is shown: all, or those of which the pattern of any head has a token, and its own.
   std::vector<int> pages_shown(int at) const {
     const int page = plan_.layout.page;
     std::vector<int> shown;
     for (int place = 0; place <= at / page; ++place) {
-      bool is_shown = pattern() == nullptr || place == at / page;
-      for (int token = place * page; !is_shown && token < (place + 1) * page; ++token) is_shown = pattern()->sees(at, token);
+      bool is_shown = place == at / page;
+      for (int token = place * page; !is_shown && token < (place + 1) * page; ++token) is_shown = is_seen_by_any_head(at, token);
       if (is_shown) shown.push_back(place);
     }
     return shown;
@@ -225,6 +236,21 @@ class CaseRun {
   SingleHead serving_;
 };
 
+/// The flow's patterns, one for each layer and head that has another: those of the head that is judged, and of the one before it.
+std::vector<LayerPatterns> patterns_of_heads(const LayerPatterns& patterns) {
+  std::vector<LayerPatterns> all;
+  for (const HeadPatterns& heads : patterns.patterns) {
+    for (int head = 0; head < heads.size(); ++head) {
+      LayerPatterns& judged = all.emplace_back(patterns);
+      judged.layers.clear();
+      judged.rest = 0;
+      judged.patterns = {heads};
+      if (!heads.is_same()) judged.patterns = {HeadPatterns::of({heads.of_head(head + 1), heads.of_head(head)})};
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
 std::optional<std::string> check_against_reference(Device& device, const FlowGraph& traced, const Plan& plan) {
@@ -232,9 +258,13 @@ std::optional<std::string> check_against_reference(Device& device, const FlowGra
   FlowGraph graph = traced;
   Plan single = plan;
   if (graph.selection() != kNoNode) graph.layers = single.graph.layers = LayerChoice{};
-  uint64_t seed = 1;
-  for (const Case& wanted : kCases) {
-    std::string fault = CaseRun(device, graph, single, wanted, seed++).run();
+  const std::vector<LayerPatterns> patterns = patterns_of_heads(traced.patterns);
+  const std::vector<LayerPatterns> planned = patterns_of_heads(plan.graph.patterns);
+  const size_t runs = std::max(std::size(kCases), patterns.size());  // so that each has a case at least
+  for (size_t run = 0; run < runs; ++run) {
+    if (!patterns.empty()) graph.patterns = patterns[run % patterns.size()];
+    if (!planned.empty()) single.graph.patterns = planned[run % planned.size()];
+    std::string fault = CaseRun(device, graph, single, kCases[run % std::size(kCases)], run + 1).run();
     if (!fault.empty()) return fault;
   }
   return std::nullopt;

@@ -1,7 +1,6 @@
 #include "agents/evaluation/single_head.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <iterator>
 #include <numeric>
@@ -13,7 +12,7 @@ namespace sluice {
 namespace {
 
 constexpr int kLayers = SingleHead::kLayer + 1;
-constexpr int kHeads = SingleHead::kHead + 1;
+constexpr int kHeads = SingleHead::kHeads;
 constexpr int kSequences = 2;
 constexpr int kOtherPages = 4;  // most of the other request, which begins anew when they are full
 
@@ -26,6 +25,7 @@ SingleHead::SingleHead(Device& device, const Plan& plan, int max_tokens, uint64_
     : device_(device), plan_(plan), seed_(seed), batch_(plan.layout.page) {
   const Geometry& geometry = plan.graph.geometry;
   const int pages = pages_for(max_tokens, plan.layout.page);
+  if (!plan.graph.patterns.empty() && !plan.graph.patterns.patterns.front().is_same()) batch_.set_mask_heads(0, kHeads);
   pool_ = device.create_pool(kLayers, kHeads, kOtherPages + pages, plan.layout);
   // Pages in falling order: a device that mistook positions for pages would be found out.
   pages_.resize(kOtherPages + pages);
@@ -69,9 +69,7 @@ void SingleHead::add(const BatchBuilder::Sequence& sequence, std::span<const int
   const bool is_bounded = sequence.decoding && !graph.patterns.empty();
   batch_.add(sequence);
   if (is_bounded) {
-    const std::array<int32_t, 1> slot = {sequence.first};
-    graph.patterns.patterns.front().row(sequence.first, sequence.first + 1,
-                                        batch_.keep_slots(0, pages, sequence.first + 1, slot));
+    batch_.keep_under(0, pages, graph.patterns.patterns.front());
   } else {
     batch_.keep(0, pages);
   }

@@ -26,7 +26,8 @@ struct HeadStep {
 class SingleHead {
  public:
   static constexpr int kLayer = 1;  // of two
-  static constexpr int kHead = 1;   // of two
+  static constexpr int kHead = 1;   // of kHeads
+  static constexpr int kHeads = 2;
 
   SingleHead(Device& device, const Plan& plan, int max_tokens, uint64_t seed);
 
@@ -40,7 +41,7 @@ class SingleHead {
  private:
   /// A pass that appends `rows` tokens, and `other_rows` of the other request.
   OpenPass begin(int rows, int other_rows, bool decoding);
-  /// Adds a sequence to the pass, and what it sees under the plan's first pattern and beside its selection.
+  /// Adds a sequence to the pass, and what it sees under the plan's first patterns of heads and beside its selection.
   void add(const BatchBuilder::Sequence& sequence, std::span<const int32_t> pages);
   void append(const std::vector<float>& keys, const std::vector<float>& values);
   /// Tokens [rows, dim] of one layer of the pass, [other rows + rows, heads, dim]: negated but for those of this head, and there,

@@ -83,7 +83,7 @@ Measured measure_tokens(std::span<const uint32_t> seen, int count, const DenseSt
 Measured measure_seen(const LayerStep& step, const FlowGraph& graph, const DenseSteps& dense, const LayerTensors& tensors, int at,
                       int kv_head) {
   const int page = graph.geometry.page;
-  const Pattern* const pattern = graph.patterns.empty() ? nullptr : &graph.patterns.patterns.front();
+  const Pattern* const pattern = graph.patterns.empty() ? nullptr : &graph.patterns.patterns.front().of_head(kv_head);
   if (pattern == nullptr && graph.beside() == nullptr) return measure_pages(step, dense, tensors, at, kv_head, page);
   const int tokens = tensors.tokens_at(at);
   const std::span<const int32_t> selected = step.selected_by(kv_head);

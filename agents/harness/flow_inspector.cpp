@@ -77,6 +77,8 @@ json patterns_document(const std::vector<PatternFigures>& figures, int64_t token
     patterns.push_back({{"text", each.text},
                         {"role", role},
                         {"layers", each.layers},
+                        {"head", each.head},
+                        {"heads", each.heads},
                         {"tokens", tokens},
                         {"kept", each.kept},
                         {"any_size", each.any_size},

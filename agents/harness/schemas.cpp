@@ -90,6 +90,8 @@ json graph() {
   const json pattern = object({{"text", text()},
                                {"role", one_of({"alone", "around", "beside"})},
                                {"layers", integer()},
+                               {"head", integer()},
+                               {"heads", integer()},
                                {"tokens", integer()},
                                {"kept", integer()},
                                {"any_size", text()},

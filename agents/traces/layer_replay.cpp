@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -49,7 +48,7 @@ LayerReplay::LayerReplay(Device& device, const LayerTensors& tensors, const Plan
       pool_(device.create_pool(1, tensors.kv_heads, pages_, plan.layout)),
       page_indices_(static_cast<size_t>(pages_)),
       has_selection_(plan.graph.selection() != kNoNode),
-      pattern_(plan.graph.patterns.empty() ? std::nullopt : std::optional(plan.graph.patterns.patterns.front())),
+      patterns_(plan.graph.patterns.empty() ? std::nullopt : std::optional(plan.graph.patterns.patterns.front())),
       flow_(device.compile(plan, 1, tensors.kv_heads)),
       output_(size_of_product(tensors.query_heads, tensors.dim)),
       selected_(size_of_product(tensors.kv_heads, pages_)),
@@ -64,7 +63,7 @@ LayerReplay::LayerReplay(Device& device, const LayerTensors& tensors, const Plan
                   .kv_heads = tensors.kv_heads,
                   .head_dim = tensors.dim,
                   .page = plan.layout.page,
-                  .mask_words = pattern_ ? (tensors.tokens + 31) / 32 : 0});
+                  .mask_words = patterns_ ? mask_heads() * ((tensors.tokens + 31) / 32) : 0});
   state_ = flow_->create_state(pages_);
   const size_t key_bytes = sizeof(float) * kChunk * size_of_product(tensors.kv_heads, tensors.dim);
   keys_ = device.allocate(key_bytes);
@@ -78,23 +77,25 @@ void LayerReplay::run(const std::function<void(int step, const LayerStep& result
   for (int first = 0; first < before; first += kChunk) pass(first, std::min(kChunk, before - first), false, [] {});
   for (int step = 0; step < tensors_.steps; ++step) {
     decode(step);
-    if (pattern_) place_selected(before + step);
+    if (patterns_) place_selected(before + step);
     take(step, {output_, selected_, counts_, scores_});
   }
 }
 
+int LayerReplay::mask_heads() const { return patterns_ && !patterns_->is_same() ? tensors_.kv_heads : 1; }
+
 void LayerReplay::pass(int first, int count, bool decoding, const std::function<void()>& attend) {
   BatchBuilder batch(pool_->layout().page);
+  batch.set_mask_heads(0, mask_heads());
   batch.add({.first = first, .rows = count, .decoding = decoding, .seed = options_.seed, .state = state_.get()});
-  if (pattern_ && decoding) {
-    const std::array<int32_t, 1> slot = {first};
-    pattern_->row(first, first + 1, batch.keep_slots(0, page_indices_, first + 1, slot));
+  if (patterns_ && decoding) {
+    batch.keep_under(0, page_indices_, *patterns_);
   } else {
     batch.keep(0, page_indices_);
   }
   const Pattern* const beside = flow_->plan().graph.beside();
   if (beside != nullptr && decoding) batch.see_beside(0, *beside);
-  if (pattern_ && decoding && has_selection_) batch.drop_unseen_pages(0);
+  if (patterns_ && decoding && has_selection_) batch.drop_unseen_pages(0);
   const OpenPass open(device_, batch.batch(), *pool_);
   const int64_t columns = int64_t{tensors_.kv_heads} * tensors_.dim;
   const size_t bytes = sizeof(float) * static_cast<size_t>(count * columns);
@@ -126,7 +127,7 @@ void LayerReplay::decode(int step) {
 void LayerReplay::place_selected(int position) {
   const int page = pool_->layout().page;
   std::vector<uint32_t> seen(static_cast<size_t>(position) / 32 + 1);
-  pattern_->row(position, position + 1, seen);
+  patterns_->any(tensors_.kv_heads).row(position, position + 1, seen);
   std::vector<int32_t> pages;
   for (int index = 0; index < pages_for(position + 1, page); ++index) {
     const bool is_own = index == position / page;

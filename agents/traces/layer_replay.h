@@ -51,6 +51,8 @@ class LayerReplay {
  private:
   /// Calls `attend` within a pass that appends tokens [first, first + count).
   void pass(int first, int count, bool decoding, const std::function<void()>& attend);
+  /// KV heads that a row has masks for.
+  int mask_heads() const;
   void decode(int step);
   /// Under a pattern a step is shown the pages that have a token which it sees, and its own: what was selected of them, or all,
   /// by their positions in the sequence.
@@ -64,7 +66,7 @@ class LayerReplay {
   std::unique_ptr<Pool> pool_;
   std::vector<int32_t> page_indices_;
   bool has_selection_;
-  std::optional<Pattern> pattern_;
+  std::optional<HeadPatterns> patterns_;
   std::unique_ptr<CompiledFlow> flow_;
   std::unique_ptr<RequestState> state_;
   std::unique_ptr<Memory> keys_;

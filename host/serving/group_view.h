@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "scripting/pattern/slot_map.h"
 
@@ -12,7 +13,8 @@ namespace sluice {
 /// What the rows of a group of layers see of a sequence, and where its tokens lie.
 struct GroupView {
   int window = 0;                    // tokens back that a row sees, itself included; 0: all
-  std::optional<Pattern> pattern{};  // in place of a window, with it in common
+  std::optional<Pattern> pattern{};  // in place of a window, with it in common: what rows of any KV head see
+  std::vector<Pattern> heads{};      // what those of each see, where it differs
   bool dense_prefill = false;        // it is that of decode steps: rows of prompts see those of the window
   /// Of the pattern, if its tokens go to slots, so that the group keeps no more than later rows read. Null: a token's slot is its
   /// position.

@@ -66,18 +66,29 @@ using Sight = std::pair<int, int>;
 GroupView view_of(const Sight& sight, const ModelConfig& config, const Plan* plan, const EngineOptions& options) {
   const auto& [window, place] = sight;
   if (place == LayerPatterns::kNone) return {.window = window};
-  const std::vector<Pattern>& patterns = plan->graph.patterns.patterns;
-  Pattern pattern = patterns[static_cast<size_t>(place)];
-  if (window > 0 && pattern.nodes().size() + 2 > Pattern::kMostNodes) {
-    throw FlowError(plan->graph.patterns.where, "flow.pattern has too many parts for a model with windows");
+  const std::vector<HeadPatterns>& patterns = plan->graph.patterns.patterns;
+  const HeadPatterns& told = patterns[static_cast<size_t>(place)];
+  Pattern pattern = told.any(config.kv_heads);
+  std::vector<Pattern> heads;
+  for (int head = 0; head < config.kv_heads && !told.is_same(); ++head) heads.push_back(told.of_head(head));
+  if (window > 0) {
+    const Pattern seen = Pattern::window(window);
+    const auto exceeds = [](const Pattern& each) { return each.nodes().size() + 2 > Pattern::kMostNodes; };
+    if (exceeds(pattern) || std::any_of(heads.begin(), heads.end(), exceeds)) {
+      throw FlowError(plan->graph.patterns.where, "flow.pattern has too many parts for a model with windows");
+    }
+    pattern = pattern & seen;
+    for (Pattern& each : heads) each = each & seen;
   }
-  if (window > 0) pattern = pattern & Pattern::window(window);
-  if (plan->graph.patterns.dense_prefill) return {.window = window, .pattern = std::move(pattern), .dense_prefill = true};
+  if (plan->graph.patterns.dense_prefill) {
+    return {.window = window, .pattern = std::move(pattern), .heads = std::move(heads), .dense_prefill = true};
+  }
   // An index stage is shown pages of tokens that follow each other.
-  if (!options.use_slots || !plan->graph.sources.empty()) return {.pattern = std::move(pattern)};
+  if (!options.use_slots || !plan->graph.sources.empty()) return {.pattern = std::move(pattern), .heads = std::move(heads)};
   const AnalysisBound bound = AnalysisBound().shared_by(patterns.size());
   try {
-    return {.pattern = pattern, .slots = std::make_shared<SlotMap>(PatternAnalysis(pattern, bound), config.max_positions)};
+    auto slots = std::make_shared<SlotMap>(PatternAnalysis(pattern, bound), config.max_positions);
+    return {.pattern = std::move(pattern), .heads = std::move(heads), .slots = std::move(slots)};
   } catch (const InputError& error) {
     throw FlowError(plan->graph.patterns.where, error.what(), error.hint());
   }

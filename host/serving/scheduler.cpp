@@ -46,6 +46,7 @@ Scheduler::Scheduler(PageCache& cache, const SchedulerOptions& options)
   pass_.logit_rows.reserve(static_cast<size_t>(options.max_logit_rows));
   pass_.batch.reserve(options.max_batch, options.max_pass_tokens, 0);
   pass_.batch.reserve_masks(mask_words());
+  for (const int group : groups_) pass_.batch.set_mask_heads(group, mask_heads(group));
   pass_.batch.set_field_group(options.field_group);
 }
 

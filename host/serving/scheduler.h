@@ -206,6 +206,10 @@ class Scheduler {
   const SlotMap* slots(int group) const;
   /// That of rows that decode, or of prompts.
   const Pattern* pattern(int group, bool decoding) const;
+  /// KV heads whose masks differ; 1: all have the same.
+  int mask_heads(int group) const;
+  /// What one of those sees in a group with a pattern.
+  const Pattern& pattern_of(int group, int mask_head) const;
   /// Pages that `tokens` tokens of a sequence take in a group, if it forgets none of them but for the sake of slots.
   int pages_of(int group, int tokens) const;
   /// Of rows [first, end) in a group with slots, those that cannot go to their slots before the pass has run: the last ones.

@@ -11,9 +11,9 @@ namespace sluice {
 int Scheduler::mask_words() const {
   const int64_t held = int64_t{cache_.pages()} * cache_.page();
   const int64_t most = options_.most_positions > 0 ? std::min<int64_t>(options_.most_positions, held) : held;
-  const auto words_of = [](int64_t rows, int64_t slots) { return rows * ((slots + 31) / 32); };
   int64_t words = 0;
   for (const int group : groups_) {
+    const auto words_of = [&](int64_t rows, int64_t slots) { return rows * mask_heads(group) * ((slots + 31) / 32); };
     const int64_t rows = options_.max_pass_tokens;
     // A row of a window has a bit for each of its slots, and sees at least those before the rows of its pass.
     const int window = seen_window(group);
@@ -49,6 +49,16 @@ const SlotMap* Scheduler::slots(int group) const {
 const Pattern* Scheduler::pattern(int group, bool decoding) const {
   const GroupView* const own = view(group);
   return own != nullptr && own->pattern && (decoding || !own->dense_prefill) ? &*own->pattern : nullptr;
+}
+
+int Scheduler::mask_heads(int group) const {
+  const GroupView* const own = view(group);
+  return own == nullptr || own->heads.empty() ? 1 : static_cast<int>(own->heads.size());
+}
+
+const Pattern& Scheduler::pattern_of(int group, int mask_head) const {
+  const GroupView& own = *view(group);
+  return own.heads.empty() ? *own.pattern : own.heads[static_cast<size_t>(mask_head)];
 }
 
 int Scheduler::pages_of(int group, int tokens) const {
@@ -92,15 +102,17 @@ void Scheduler::given(Sequence& sequence, int tokens) {
 void Scheduler::place_rows(Sequence& sequence, int group, int first, int rows, bool decoding) {
   KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
   if (const SlotMap* const map = slots(group); map != nullptr) return place_in_slots(kept, group, *map, first, rows);
-  if (const Pattern* const seen = pattern(group, decoding); seen != nullptr) {
+  if (pattern(group, decoding) != nullptr) {
     const int begin = kept.first * cache_.page();  // of what is kept
     row_slots_.resize(static_cast<size_t>(rows));
     std::iota(row_slots_.begin(), row_slots_.end(), first - begin);
     const int length = first + rows - begin;
     const std::span<uint32_t> masks = pass_.batch.keep_slots(group, kept.pages, length, row_slots_);
     const auto words = static_cast<size_t>((length + 31) / 32);
-    for (int r = 0; r < rows; ++r) {
-      seen->row(first + r, begin, begin + length, masks.subspan(static_cast<size_t>(r) * words, words));
+    const int heads = mask_heads(group);
+    for (int r = 0; r < rows * heads; ++r) {
+      pattern_of(group, r % heads)
+          .row(first + r / heads, begin, begin + length, masks.subspan(static_cast<size_t>(r) * words, words));
     }
     if (options_.beside && decoding) pass_.batch.see_beside(group, *options_.beside);
     if (rows == 1) pass_.batch.drop_unseen_pages(group);
@@ -170,10 +182,11 @@ void Scheduler::place_in_slots(KeptPages& kept, int group, const SlotMap& slots,
   const auto words = static_cast<size_t>((length + 31) / 32);
   find_stretches();
   bool sees_all = true;
-  for (int r = 0; r < rows; ++r) {
+  const int heads = mask_heads(group);
+  for (int r = 0; r < rows * heads; ++r) {
     const std::span<uint32_t> mask = masks.subspan(static_cast<size_t>(r) * words, words);
-    mask_slots(*view(group)->pattern, first + r, mask);
-    sees_all = sees_all && are_first_bits(mask, row_slots_[static_cast<size_t>(r)] + 1);
+    mask_slots(pattern_of(group, r % heads), first + r / heads, mask);
+    sees_all = sees_all && are_first_bits(mask, row_slots_[static_cast<size_t>(r / heads)] + 1);
   }
   sees_all = sees_all && row_slots_.back() == length - 1;
   if (sees_all) {

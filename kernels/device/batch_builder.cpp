@@ -100,11 +100,12 @@ void BatchBuilder::keep_window(int group, std::span<const int32_t> pages, int fi
   const std::span<const int32_t> positions = last_positions();
   const bool sees_all = !positions.empty() && positions.back() - window + 1 <= first;
   if (!sees_all) {
-    const auto words = static_cast<size_t>((kept.lengths.back() + 31) / 32);
     for (const int32_t position : positions) {
-      const size_t row = kept.masks.size();
-      kept.masks.resize(row + words, 0);
-      set_bits(std::span(kept.masks).subspan(row), std::max(0, position - window + 1 - first), position - first + 1);
+      for (int head = 0; head < kept.mask_heads; ++head) {
+        const size_t row = kept.masks.size();
+        kept.masks.resize(row + kept.mask_words(), 0);
+        set_bits(std::span(kept.masks).subspan(row), std::max(0, position - window + 1 - first), position - first + 1);
+      }
     }
   }
   kept.end_sequence();
@@ -122,10 +123,19 @@ std::span<uint32_t> BatchBuilder::keep_slots(int group, std::span<const int32_t>
   kept.page_indptr.push_back(static_cast<int32_t>(kept.page_indices.size()));
   kept.slots.insert(kept.slots.end(), slots.begin(), slots.end());
   const size_t first = kept.masks.size();
-  const size_t words = slots.size() * static_cast<size_t>((length + 31) / 32);
-  kept.masks.resize(first + words, 0);
+  kept.masks.resize(first + slots.size() * static_cast<size_t>(kept.mask_heads) * kept.mask_words(), 0);
   kept.end_sequence();
   return std::span(kept.masks).subspan(first);
+}
+
+void BatchBuilder::keep_under(int group, std::span<const int32_t> pages, const HeadPatterns& patterns) {
+  const int32_t position = positions_.back();
+  const std::span<uint32_t> masks = keep_slots(group, pages, position + 1, std::span(&position, 1));
+  const Group& kept = groups_[static_cast<size_t>(group)];
+  for (int head = 0; head < kept.mask_heads; ++head) {
+    const auto first = static_cast<size_t>(head) * kept.mask_words();
+    patterns.of_head(head).row(position, position + 1, masks.subspan(first, kept.mask_words()));
+  }
 }
 
 void BatchBuilder::drop_masks(int group) {
@@ -183,18 +193,24 @@ void BatchBuilder::drop_unseen_pages(int group) {
   const int pages = static_cast<int>(kept.page_indices.size() - first_page);
   const int own_page = kept.slots.back() / kept.page;
   const int length = kept.lengths.back();
+  const size_t words = kept.mask_words();
+  const std::span<uint32_t> masks = std::span(kept.masks).subspan(first_word);
+  seen_.assign(masks.begin(), masks.begin() + static_cast<ptrdiff_t>(words));
+  for (size_t word = words; word < masks.size(); ++word) seen_[word % words] |= masks[word];
+  kept.bound_beside(seen_);
+  moved_.assign(static_cast<size_t>(pages), -1);
   int left = 0;  // pages that stay, so far
   int used = 0;  // slots in them
-  const std::span<uint32_t> mask = std::span(kept.masks).subspan(first_word);
-  kept.bound_beside(mask);
-  moved_.assign(static_cast<size_t>(pages), -1);
   for (int page = 0; page < pages; ++page) {
     const int end = std::min(length, (page + 1) * kept.page);
-    if (page != own_page && !has_any_bit(mask, page * kept.page, end)) continue;
+    if (page != own_page && !has_any_bit(seen_, page * kept.page, end)) continue;
     for (int slot = page * kept.page; left < page && slot < end; ++slot) {
-      if (!has_bit(mask, slot)) continue;
-      clear_bit(mask, slot);
-      set_bit(mask, left * kept.page + slot % kept.page);
+      for (size_t head = 0; head < masks.size(); head += words) {
+        const std::span<uint32_t> mask = masks.subspan(head, words);
+        if (!has_bit(mask, slot)) continue;
+        clear_bit(mask, slot);
+        set_bit(mask, left * kept.page + slot % kept.page);
+      }
     }
     if (page == own_page) kept.slots.back() = left * kept.page + kept.slots.back() % kept.page;
     kept.page_indices[first_page + static_cast<size_t>(left)] = kept.page_indices[first_page + static_cast<size_t>(page)];
@@ -208,9 +224,14 @@ void BatchBuilder::drop_unseen_pages(int group) {
   for (auto i = static_cast<size_t>(kept.beside_indptr[kept.beside_indptr.size() - 2]); i < kept.beside_pages.size(); ++i) {
     kept.beside_pages[i] = moved_[static_cast<size_t>(kept.beside_pages[i])];
   }
-  kept.masks.resize(first_word + static_cast<size_t>((used + 31) / 32));
+  bool sees_all = kept.slots.back() == used - 1;
+  for (size_t head = 0; head < static_cast<size_t>(kept.mask_heads); ++head) {
+    const std::span<uint32_t> mask = masks.subspan(head * kept.mask_words(), kept.mask_words());
+    if (head > 0) std::copy_n(masks.begin() + static_cast<ptrdiff_t>(head * words), mask.size(), mask.begin());
+    sees_all = sees_all && are_first_bits(mask, used);
+  }
+  kept.masks.resize(first_word + static_cast<size_t>(kept.mask_heads) * kept.mask_words());
   kept.mask_indptr.back() = static_cast<int32_t>(kept.masks.size());
-  const bool sees_all = kept.slots.back() == used - 1 && are_first_bits(std::span(kept.masks).subspan(first_word), used);
   if (sees_all) drop_masks(group);
 }
 
@@ -221,13 +242,9 @@ PassBatch BatchBuilder::batch() const {
     spans_[g] = {};
     if (group.lengths.empty()) continue;
     used = g + 1;
-    spans_[g] = {group.lengths,
-                 group.page_indptr,
-                 group.page_indices,
-                 group.slots,
-                 group.mask_indptr,
-                 group.masks,
-                 {group.beside_indptr, group.beside_pages, group.beside_words}};
+    spans_[g] = {
+        group.lengths,     group.page_indptr, group.page_indices, group.slots,
+        group.mask_indptr, group.masks,       group.mask_heads,   {group.beside_indptr, group.beside_pages, group.beside_words}};
   }
   return {query_indptr_, positions_, decoding_, seeds_, states_, std::span(spans_).first(used), field_group_};
 }

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/device/pass_batch.h"
-#include "scripting/pattern/pattern.h"
+#include "scripting/pattern/head_patterns.h"
 
 namespace sluice {
 
@@ -22,6 +22,8 @@ class BatchBuilder {
   void reserve(int sequences, int rows, int pages);
   /// As many words of masks as well, in each group.
   void reserve_masks(int words);
+  /// Rows of a group have a mask for each of so many KV heads; 1, as at first: one for all. Before any sequence.
+  void set_mask_heads(int group, int heads) { groups_[static_cast<size_t>(group)].mask_heads = heads; }
   void clear();
 
   struct Sequence {
@@ -44,15 +46,17 @@ class BatchBuilder {
   /// p sees those from p - window + 1 on.
   void keep_window(int group, std::span<const int32_t> pages, int first, int window);
   /// The same where rows go to `slots`, which ascend, of the `length` slots in use. Which of them each row sees is the caller's
-  /// to say: the words of its rows, all clear, valid until the builder changes.
+  /// to say: the words of its rows and of their heads (GroupPages::masks), all clear, valid until the builder changes.
   std::span<uint32_t> keep_slots(int group, std::span<const int32_t> pages, int length, std::span<const int32_t> slots);
   /// Forgets these words: the rows see the slots up to their own.
   void drop_masks(int group);
+  /// The same for a decode step where slots are positions, which sees what `patterns` say.
+  void keep_under(int group, std::span<const int32_t> pages, const HeadPatterns& patterns);
   /// The row of the sequence added last, a decode step, sees the tokens of `pattern` beside what a flow selects
   /// (AttentionSource::beside). The group was told of its pages; its slots are positions.
   void see_beside(int group, const Pattern& pattern);
-  /// Takes out the pages of which the sequence added last sees nothing, so that its slots are counted anew. It has one row, whose
-  /// own slot stays.
+  /// Takes out the pages of which the sequence added last sees nothing in any head, so that its slots are counted anew. It has
+  /// one row, whose own slot stays.
   void drop_unseen_pages(int group);
   /// Both.
   void add(const Sequence& sequence, std::span<const int32_t> pages, int length = 0) {
@@ -70,11 +74,14 @@ class BatchBuilder {
  private:
   struct Group {
     int page = 16;
+    int mask_heads = 1;
     std::vector<int32_t> lengths, page_indptr, page_indices, slots, mask_indptr;
     std::vector<uint32_t> masks;
     std::vector<int32_t> beside_indptr, beside_pages;
     std::vector<uint32_t> beside_words;
 
+    /// Words of the mask of a head of the sequence added last.
+    size_t mask_words() const { return static_cast<size_t>((lengths.back() + 31) / 32); }
     /// Of the tokens beside the selection of the sequence added last those stay that have a bit in its row's mask.
     void bound_beside(std::span<const uint32_t> mask);
     /// Every array by sequence has its entry for the one added last.
@@ -95,6 +102,7 @@ class BatchBuilder {
   std::vector<Group> groups_;
   int field_group_ = -1;
   std::vector<uint32_t> seen_beside_;      // of a row
+  std::vector<uint32_t> seen_;             // of a row, by any head
   std::vector<int32_t> moved_;             // [pages] of a sequence: where they have gone
   mutable std::vector<GroupPages> spans_;  // [groups] what `batch` points to
 };

@@ -30,11 +30,12 @@ struct GroupPages {
   std::span<const int32_t> page_indptr;   // [sequences + 1]
   std::span<const int32_t> page_indices;  // [page_indptr.back()] pages in the order of their slots
   std::span<const int32_t> slots;         // [rows] where a row's key and value go; those of a sequence ascend
-  /// Which slots rows see, a bit each in words of 32 from the lowest on: of sequence s, rows one behind the other of
-  /// mask_words(s) words, from masks[mask_indptr[s]] on. A sequence without words, and all where `mask_indptr` is empty, see the
-  /// slots up to their own. A slot that a row does not see but another might is there, and its numbers are finite.
+  /// Which slots rows see, a bit each in words of 32 from the lowest on: of sequence s, [rows][mask_heads][mask_words(s)] from
+  /// masks[mask_indptr[s]] on. A sequence without words, and all where `mask_indptr` is empty, see the slots up to their own. A
+  /// slot that a row does not see but another might is there, and its numbers are finite.
   std::span<const int32_t> mask_indptr;  // [sequences + 1], or empty
   std::span<const uint32_t> masks;
+  int mask_heads = 1;  // 1: one mask is that of all KV heads; else one for each
   BesideTokens beside = {};
 
   /// The pages of the slots in use, `page` in each.
@@ -45,8 +46,14 @@ struct GroupPages {
   bool is_used() const { return !page_indptr.empty(); }
   bool has_masks() const { return !mask_indptr.empty() && mask_indptr.back() > 0; }
   bool is_masked(int sequence) const { return !mask_indptr.empty() && mask_indptr[sequence + 1] > mask_indptr[sequence]; }
-  /// Words of a row's mask.
+  /// Words of a row's mask, of one head.
   int mask_words(int sequence) const { return (lengths[sequence] + 31) / 32; }
+  /// What a row of a masked sequence sees in a KV head.
+  std::span<const uint32_t> mask(int sequence, int row, int kv_head) const {
+    const int words = mask_words(sequence);
+    const auto place = static_cast<size_t>(row) * mask_heads + (mask_heads == 1 ? 0 : kv_head);
+    return masks.subspan(mask_indptr[sequence] + place * words, words);
+  }
 };
 
 /// The sequences of one forward pass: rows of the token matrix, each with the position of its token. Those of a sequence lie one

@@ -82,11 +82,14 @@ class Roofline {
     }
     // Layers with a pattern run the index stage on what they see, if the flow has one.
     int left = count_sparse_layers(plan_, workload_.layers);
-    for (const PatternFigures& pattern : patterns) left -= pattern.role == PatternRole::kAround ? pattern.layers : 0;
+    for (const PatternFigures& pattern : patterns) {
+      if (pattern.role == PatternRole::kAround && pattern.head == 0) left -= pattern.layers;
+    }
     if (left > 0) add_flow(left, pages_);
     for (const PatternFigures& pattern : patterns) {
+      if (pattern.head > 0) continue;  // heads of a layer have their pages in common
       if (pattern.role == PatternRole::kAround) {
-        text_ += fmt::format("  under {}:\n", pattern.text);
+        text_ += fmt::format("  under {}{}:\n", pattern.text, pattern.heads > 1 ? " and those of other heads" : "");
         add_flow(pattern.layers, static_cast<double>(pattern.pages_read));
       } else if (pattern.role == PatternRole::kAlone) {
         const double bytes = static_cast<double>(pattern.pages_read) * kv_page_;

@@ -81,6 +81,11 @@ class GraphWriter {
     }
   }
 
+  void put(const HeadPatterns& patterns) {
+    put(static_cast<uint32_t>(patterns.each().size()));
+    for (const Pattern& each : patterns.each()) put(each);
+  }
+
   void put(const Pattern& pattern) {
     put(static_cast<uint32_t>(pattern.nodes().size()));
     for (const Pattern::Node& node : pattern.nodes()) {
@@ -191,7 +196,7 @@ class GraphReader {
     LayerPatterns& patterns = graph_.patterns;
     patterns.where = where();
     patterns.dense_prefill = reader_.flag("dense prefill");
-    read_all(patterns.patterns, "patterns", GraphLimits::kPatterns, [this] { return pattern(); });
+    read_all(patterns.patterns, "patterns", GraphLimits::kPatterns, [this] { return head_patterns(); });
     const auto last = static_cast<int32_t>(patterns.patterns.size()) - 1;
     patterns.rest = reader_.integer("the pattern of the other layers", LayerPatterns::kNone, last);
     const size_t count = reader_.count("layers with patterns", GraphLimits::kLayers);
@@ -202,6 +207,12 @@ class GraphReader {
                                    reader_.integer("the pattern of a layer", LayerPatterns::kNone, last));
       next = layer + 1;
     }
+  }
+
+  HeadPatterns head_patterns() {
+    std::vector<Pattern> heads;
+    read_all(heads, "patterns of heads", HeadPatterns::kMost, [this] { return pattern(); });
+    return HeadPatterns::of(std::move(heads));
   }
 
   Pattern pattern() {

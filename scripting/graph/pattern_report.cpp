@@ -12,6 +12,7 @@
 
 #include "scripting/base/bits.h"
 #include "scripting/pattern/analysis.h"
+#include "scripting/pattern/head_patterns.h"
 #include "scripting/pattern/slot_map.h"
 #include "scripting/pattern/text.h"
 
@@ -97,6 +98,9 @@ const char* role_text(PatternRole role) {
   return role == PatternRole::kBeside ? "beside the selection: " : role == PatternRole::kAround ? "around the selection: " : "";
 }
 
+/// "KV heads 1, 5, ...".
+std::string heads_text(int head, int heads) { return fmt::format("KV heads {}, {}, ...", head, head + heads); }
+
 std::string shortened(const std::string& text) {
   constexpr size_t kLongest = 44;
   return text.size() <= kLongest ? text : text.substr(0, kLongest - 3) + "...";
@@ -107,6 +111,27 @@ std::string escaped(const std::string& text) {
   std::string safe;
   for (const char c : text) safe += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : std::string(1, c);
   return safe;
+}
+
+/// What is kept and read under a pattern, for all heads together.
+std::string cache_text(const PatternFigures& figures, int64_t tokens) {
+  std::string text = figures.heads == 1 ? "" : fmt::format("  of all {} heads together:\n", figures.heads);
+  if (figures.dense_prefill) {
+    text += "  prompts are computed densely, so every token is kept, in the order of positions; of steps:\n";
+  } else if (figures.role == PatternRole::kAround) {
+    text += "  flow.index looks at pages, so every token is kept, in the order of positions\n";
+  } else {
+    text +=
+        fmt::format("  keeps {}; {} of {} tokens\n",
+                    figures.any_size.empty() ? "what no short rule of the length says" : figures.any_size, figures.kept, tokens);
+  }
+  text += fmt::format("  the step of the last token {} {} page{}, its own among them\n",
+                      figures.role == PatternRole::kAround ? "is shown" : "reads", figures.pages_read,
+                      figures.pages_read == 1 ? "" : "s");
+  if (!figures.dense_prefill && figures.role == PatternRole::kAlone) {
+    text += "  tokens go to slots: the pattern alone says which are read, and a slot is taken again once nobody will\n";
+  }
+  return text;
 }
 
 /// Pages that have a token that the last query sees, or its own: in their slots, or, as where sequences are very long, in the
@@ -137,23 +162,36 @@ std::vector<PatternFigures> pattern_figures(const FlowGraph& graph, int layers, 
     if (place != LayerPatterns::kNone) ++layers_of[place];
   }
   std::vector<PatternFigures> figures;
-  const AnalysisBound bound = AnalysisBound().shared_by(std::max<size_t>(1, layers_of.size()));
+  size_t analyses = 0;
+  for (const auto& [place, count] : layers_of) {
+    const HeadPatterns& heads = graph.patterns.patterns[static_cast<size_t>(place)];
+    analyses += heads.is_same() ? 1 : 1 + heads.each().size();
+  }
+  const AnalysisBound bound = AnalysisBound().shared_by(std::max<size_t>(1, analyses));
   const auto length = static_cast<int>(std::clamp<int64_t>(tokens, 1, kMostTokens));
   const bool is_dense = graph.patterns.dense_prefill;
   const bool keeps_all = is_dense || !graph.sources.empty();
   for (const auto& [place, count] : layers_of) {
-    const PatternAnalysis analysis(graph.patterns.patterns[static_cast<size_t>(place)], bound);
-    const std::optional<CacheSize> size = keeps_all ? std::nullopt : analysis.size_for_any_length();
-    figures.push_back({.text = to_text(analysis.pattern()),
-                       .role = graph.sources.empty() ? PatternRole::kAlone : PatternRole::kAround,
-                       .layers = count,
-                       .kept = keeps_all ? length : analysis.live_tokens(length),
-                       .any_size = size ? to_text(*size) : std::string(),
-                       .pages_read = pages_read(analysis, length, graph.geometry.page, !keeps_all),
-                       .dense_prefill = is_dense,
-                       .blind = analysis.blind_rows(length),
-                       .area = area_of(analysis.pattern(), length),
-                       .shares = shares_of(analysis.pattern(), length, kCells)});
+    const HeadPatterns& heads = graph.patterns.patterns[static_cast<size_t>(place)];
+    const PatternAnalysis any(heads.any(), bound);
+    const std::optional<CacheSize> size = keeps_all ? std::nullopt : any.size_for_any_length();
+    const int64_t kept = keeps_all ? length : any.live_tokens(length);
+    const int64_t pages = pages_read(any, length, graph.geometry.page, !keeps_all);
+    for (int head = 0; head < heads.size(); ++head) {
+      const Pattern& pattern = heads.of_head(head);
+      figures.push_back({.text = to_text(pattern),
+                         .role = graph.sources.empty() ? PatternRole::kAlone : PatternRole::kAround,
+                         .layers = count,
+                         .head = head,
+                         .heads = heads.size(),
+                         .kept = kept,
+                         .any_size = size ? to_text(*size) : std::string(),
+                         .pages_read = pages,
+                         .dense_prefill = is_dense,
+                         .blind = heads.is_same() ? any.blind_rows(length) : PatternAnalysis(pattern, bound).blind_rows(length),
+                         .area = area_of(pattern, length),
+                         .shares = shares_of(pattern, length, kCells)});
+    }
   }
   if (const Pattern* const beside = graph.beside(); beside != nullptr && selecting > 0) {
     std::vector<uint32_t> seen(static_cast<size_t>((length + 31) / 32));
@@ -176,15 +214,8 @@ std::string pattern_text(const std::vector<PatternFigures>& figures, int64_t tok
   tokens = std::min(tokens, kMostTokens);
   for (const PatternFigures& each : figures) {
     const char* const what = each.role == PatternRole::kBeside ? "beside the selection" : "pattern";
-    text += fmt::format("{} of {} layer{}: {}\n", what, each.layers, each.layers == 1 ? "" : "s", each.text);
-    if (each.dense_prefill) {
-      text += "  prompts are computed densely, so every token is kept, in the order of positions; of steps:\n";
-    } else if (each.role == PatternRole::kAround) {
-      text += "  flow.index looks at pages, so every token is kept, in the order of positions\n";
-    } else if (each.role == PatternRole::kAlone) {
-      text += fmt::format("  keeps {}; {} of {} tokens\n",
-                          each.any_size.empty() ? "what no short rule of the length says" : each.any_size, each.kept, tokens);
-    }
+    const std::string heads = each.heads == 1 ? "" : fmt::format(", {}", heads_text(each.head, each.heads));
+    text += fmt::format("{} of {} layer{}{}: {}\n", what, each.layers, each.layers == 1 ? "" : "s", heads, each.text);
     text += fmt::format("  sees {:.1f}% of what dense attention does", 100 * each.area);
     if (each.role == PatternRole::kBeside) {
       text += fmt::format("\n  of the step of the last token: in {} page{}\n", each.pages_read, each.pages_read == 1 ? "" : "s");
@@ -192,13 +223,9 @@ std::string pattern_text(const std::vector<PatternFigures>& figures, int64_t tok
       const bool is_around = each.role == PatternRole::kAround;
       text += each.blind == 0 ? (is_around ? "; every query may see a key\n" : "; every query sees a key\n")
                               : fmt::format("; {} of {} queries see nothing, and give zeros\n", each.blind, tokens);
-      text +=
-          fmt::format("  the step of the last token {} {} page{}, its own among them\n",
-                      each.role == PatternRole::kAround ? "is shown" : "reads", each.pages_read, each.pages_read == 1 ? "" : "s");
     }
-    if (!each.dense_prefill && each.role == PatternRole::kAlone) {
-      text += "  tokens go to slots: the pattern alone says which are read, and a slot is taken again once nobody will\n";
-    }
+    const bool is_last_head = each.head + 1 == each.heads;
+    if (each.role != PatternRole::kBeside && is_last_head) text += cache_text(each, tokens);
     const std::vector<std::string> drawing = drawing_of(each.shares);
     const double a_cell = static_cast<double>(tokens) / static_cast<double>(std::max<size_t>(1, each.shares.size()));
     text += fmt::format("  queries downwards, keys to the right, {:.0f} tokens a cell:\n",
@@ -218,8 +245,9 @@ std::string pattern_svg(const std::vector<PatternFigures>& figures, int64_t toke
     const double cell = static_cast<double>(kSide) / static_cast<double>(std::max<size_t>(1, each.shares.size()));
     pictures += fmt::format("<g transform=\"translate({} {})\">\n", left, kLines);
     pictures += fmt::format("<text y=\"-26\">{}</text>\n", escaped(shortened(each.text)));
-    pictures += fmt::format("<text y=\"-10\" class=\"note\">{}{} layer{}, {} tokens, {:.1f}% of dense attention</text>\n",
-                            role_text(each.role), each.layers, each.layers == 1 ? "" : "s", tokens, 100 * each.area);
+    const std::string heads = each.heads == 1 ? "" : fmt::format(", {}", heads_text(each.head, each.heads));
+    pictures += fmt::format("<text y=\"-10\" class=\"note\">{}{} layer{}{}, {} tokens, {:.1f}% of dense attention</text>\n",
+                            role_text(each.role), each.layers, each.layers == 1 ? "" : "s", heads, tokens, 100 * each.area);
     pictures += fmt::format("<path class=\"causal\" d=\"M0 0V{0}H{0}Z\"/>\n", kSide);
     for (size_t y = 0; y < each.shares.size(); ++y) {
       for (size_t x = 0; x < each.shares[y].size(); ++x) {

@@ -19,10 +19,12 @@ enum class PatternRole : uint8_t {
 struct PatternFigures {
   std::string text;  // as a script would write it
   PatternRole role = PatternRole::kAlone;
-  int layers = 0;              // that have it
-  int64_t kept = 0;            // tokens, of `tokens`
-  std::string any_size;        // "516 tokens, whatever the length"; empty: not known, or all
-  int64_t pages_read = 0;      // by the step of the last of `tokens`; beside a selection: those that have a token of the pattern
+  int layers = 0;          // that have it
+  int head = 0;            // of `heads`: KV heads of this number modulo `heads` have it
+  int heads = 1;           // 1: all have it
+  int64_t kept = 0;        // tokens, of `tokens`; what any head reads
+  std::string any_size;    // "516 tokens, whatever the length"; empty: not known, or all
+  int64_t pages_read = 0;  // by the step of the last of `tokens`, for any head; beside a selection: those that have a token of it
   bool dense_prefill = false;  // every token is kept, and only steps have the pattern
   int64_t blind = 0;           // queries of `tokens` that see nothing of it
   double area = 0;             // share of the pairs of dense attention, over `tokens` queries

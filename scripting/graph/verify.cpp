@@ -79,10 +79,12 @@ void verify_header(const FlowGraph& graph) {
   }
 }
 
-/// A mask a query is made of it.
-void verify_cost(const SourceLocation& where, const Pattern& pattern, const std::string& what) {
+/// A mask a query, and a head if they differ, is made of it.
+void verify_cost(const SourceLocation& where, const HeadPatterns& patterns, const std::string& what) {
   constexpr int64_t kTokens = 1 << 17;
-  if (pattern.row_cost(kTokens) <= GraphLimits::kPatternCost) return;
+  int64_t cost = 0;
+  for (const Pattern& pattern : patterns.each()) cost += pattern.row_cost(kTokens);
+  if (cost <= GraphLimits::kPatternCost) return;
   refuse(where, fmt::format("{} takes too long: there are too many parts, or blocks, for a mask a query", what),
          "fewer parts, or larger blocks");
 }
@@ -106,7 +108,14 @@ void verify_patterns(const FlowGraph& graph) {
       refuse(of.where, fmt::format("flow.pattern: there is no layer {}", layer));
     if (!is_place(place)) refuse(of.where, fmt::format("flow.pattern: layer {} has a pattern that does not exist", layer));
   }
-  for (const Pattern& pattern : of.patterns) verify_cost(of.where, pattern, "flow.pattern");
+  for (const HeadPatterns& patterns : of.patterns) {
+    verify_cost(of.where, patterns, "flow.pattern");
+    try {
+      patterns.any();
+    } catch (const InputError& error) {
+      refuse(of.where, fmt::format("flow.pattern: what any head sees is not to be said: {}", error.what()), error.hint());
+    }
+  }
   if (graph.sources.empty()) return;
   for (const Node& node : graph.nodes) {
     if (node.op != Op::kTopK || node.attributes.method != TopKMethod::kGvr) continue;
@@ -368,16 +377,23 @@ void verify(const FlowGraph& graph) {
   verify_selection(graph);
 }
 
-void verify_readers(const LayerPatterns& patterns) {
+void verify_readers(const FlowGraph& graph) {
+  const LayerPatterns& patterns = graph.patterns;
   const auto quoted = [](const Pattern& pattern) {
     constexpr size_t kLongest = 160;
     const std::string text = to_text(pattern);
     return text.size() <= kLongest ? text : text.substr(0, kLongest) + "...";
   };
-  for (const Pattern& pattern : patterns.patterns) {
-    const PatternAnalysis analysis(pattern, AnalysisBound().shared_by(patterns.patterns.size()));
-    if (analysis.is_empty()) refuse(patterns.where, fmt::format("flow.pattern: no query sees any key under {}", quoted(pattern)));
+  for (const HeadPatterns& heads : patterns.patterns) {
+    for (const Pattern& pattern : heads.each()) {
+      const PatternAnalysis analysis(pattern, AnalysisBound().shared_by(patterns.count()));
+      if (analysis.is_empty())
+        refuse(patterns.where, fmt::format("flow.pattern: no query sees any key under {}", quoted(pattern)));
+    }
   }
+  if (graph.beside() == nullptr || !PatternAnalysis(*graph.beside(), AnalysisBound()).is_empty()) return;
+  refuse(graph.nodes[static_cast<size_t>(graph.selection())],
+         fmt::format("no query sees any key under {}, which stands beside the selection", quoted(*graph.beside())));
 }
 
 void verify_unfinished(const FlowGraph& graph) { verify_parts(graph, Work::kAll); }

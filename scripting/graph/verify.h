@@ -20,8 +20,8 @@ void verify_planned(const FlowGraph& graph);
 /// the index stage or for patterns. Throws FlowError.
 void verify_layers(const FlowGraph& graph, int layers);
 
-/// Refuses patterns under which no query sees any key. Throws FlowError.
-void verify_readers(const LayerPatterns& patterns);
+/// Refuses patterns, of layers or beside a selection, under which no query sees any key. Throws FlowError.
+void verify_readers(const FlowGraph& graph);
 
 /// Element operations of one node for one page: the larger of what it gives and what it reads, times the taps of a convolution.
 int64_t work_of(const FlowGraph& graph, const Node& node);

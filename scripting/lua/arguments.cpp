@@ -66,10 +66,11 @@ GraphBuilder::Joined Arguments::joined(size_t i) const {
        "selections come from topk, approx_topk, threshold and window; sluice.pattern has tokens to go beside them");
 }
 
-const Pattern& Arguments::pattern(size_t i) const {
-  const Datum& datum = at(i);
+const HeadPatterns& Arguments::pattern(size_t i) const { return pattern(at(i), fmt::format("operand {}", i + 1)); }
+
+const HeadPatterns& Arguments::pattern(const Datum& datum, std::string_view what) const {
   if (datum.kind == Datum::Kind::kHandle && datum.handle.kind == Handle::Kind::kPattern) return builder_.pattern(datum.handle.id);
-  fail(fmt::format("operand {} must be a pattern and is {}", i + 1, describe(i)),
+  fail(fmt::format("{} must be a pattern and is {}", what, sluice::describe(datum, builder_.graph())),
        "patterns are made by sluice.pattern, for example sluice.pattern.window(512)");
 }
 

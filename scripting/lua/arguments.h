@@ -26,7 +26,8 @@ class Arguments {
   NodeId tensor(size_t i) const;
   /// A selection, a pattern, or both together.
   GraphBuilder::Joined joined(size_t i) const;
-  const Pattern& pattern(size_t i) const;
+  const HeadPatterns& pattern(size_t i) const;
+  const HeadPatterns& pattern(const Datum& datum, std::string_view what) const;
   double number(size_t i, std::string_view what) const;
   int integer(size_t i, std::string_view what) const;
   std::string text(size_t i, std::string_view what) const;

@@ -153,6 +153,7 @@ Stage check_stage_assignment(const Session& session, const std::string& name, in
   if (name != "cache" && name != "index") {
     builder.fail(fmt::format("a flow has no part \"{:.40}\"", name), did_you_mean(name, {"cache", "index", "pattern"}));
   }
+  if (builder.stage()) builder.fail(fmt::format("flow.{} is assigned at the top of the file, not inside a stage", name));
   if (type != LUA_TFUNCTION) {
     builder.fail(fmt::format("flow.{} must be a function", name),
                  name == "cache" ? "function flow.cache(c) ... end" : "function flow.index(q, c) ... end");

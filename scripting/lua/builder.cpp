@@ -125,7 +125,7 @@ DataType GraphBuilder::type_of_field(const std::string& name) const {
   return graph_.geometry.kv;
 }
 
-Handle GraphBuilder::add_pattern(const Pattern& pattern) {
+Handle GraphBuilder::add_pattern(const HeadPatterns& pattern) {
   constexpr size_t kMostPatterns = 1000;
   if (patterns_.size() >= kMostPatterns) {
     fail(fmt::format("the script makes more than {} patterns", kMostPatterns), "a loop may be making patterns without end");
@@ -288,7 +288,7 @@ void GraphBuilder::check_field_types() const {
   }
 }
 
-void GraphBuilder::decode_under(const Pattern& pattern) {
+void GraphBuilder::decode_under(const HeadPatterns& pattern) {
   if (!graph_.patterns.empty()) {
     fail("flow.index returns a pattern, and flow.pattern is another", "say flow.pattern = a & b, and leave flow.index out");
   }
@@ -307,7 +307,7 @@ FlowGraph GraphBuilder::finish(const Datum& returned, int index_line) {
     decode_under(*selected->beside);
   } else if (selected) {
     graph_.attend_to(selected->selection);
-    graph_.sources.front().beside = selected->beside;
+    if (selected->beside) graph_.sources.front().beside = selected->beside->of_head(0);
   } else if (index_line > 0) {
     set_line(index_line);
     fail(fmt::format("flow.index must return a selection of pages and returned {}", describe(returned, graph_)),
@@ -317,7 +317,7 @@ FlowGraph GraphBuilder::finish(const Datum& returned, int index_line) {
   check_states();
   check_field_types();
   verify(graph_);
-  verify_readers(graph_.patterns);
+  verify_readers(graph_);
   return std::move(graph_);
 }
 

@@ -40,8 +40,8 @@ class GraphBuilder {
   void assign_member(const std::string& name, const Datum& value);
 
   /// A pattern that the script can name.
-  Handle add_pattern(const Pattern& pattern);
-  const Pattern& pattern(int32_t id) const { return patterns_[static_cast<size_t>(id)]; }
+  Handle add_pattern(const HeadPatterns& pattern);
+  const HeadPatterns& pattern(int32_t id) const { return patterns_[static_cast<size_t>(id)]; }
   /// The patterns are those of decode steps alone.
   void prefill_densely() { graph_.patterns.dense_prefill = true; }
   /// flow.pattern = value: a pattern, or a table of patterns by layer.
@@ -50,7 +50,7 @@ class GraphBuilder {
   /// What a selection and a pattern give together: its pages, and the tokens that the pattern has.
   struct Joined {
     NodeId selection = kNoNode;
-    std::optional<Pattern> beside;
+    std::optional<HeadPatterns> beside;
   };
   Handle add_joined(const Joined& joined);
   /// Of a selection, a pattern, or both together; nothing of others.
@@ -76,7 +76,7 @@ class GraphBuilder {
   };
 
   /// Decode steps see the tokens of `pattern` and nothing else, as flow.index returned it; prompts are dense.
-  void decode_under(const Pattern& pattern);
+  void decode_under(const HeadPatterns& pattern);
   int read_layer_pattern(const Datum& value);
   Handle read_cache_member(const std::string& name);
   Handle read_index_member(const std::string& name);
@@ -92,7 +92,7 @@ class GraphBuilder {
   FlowGraph graph_;
   std::vector<Declaration> declarations_;
   std::vector<std::pair<std::string, DataType>> field_types_;
-  std::vector<Pattern> patterns_;
+  std::vector<HeadPatterns> patterns_;
   std::vector<Joined> joined_;
 };
 

@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kRectUsage = "for example sluice.pattern.rect{size = {64, 64}, at = {0, 128}, stride = 2}";
 constexpr const char* kDiagUsage = "for example sluice.pattern.diag{offset = 0, size = 512}";
 
-Value made(const Arguments& arguments, const Pattern& pattern) {
+Value made(const Arguments& arguments, const HeadPatterns& pattern) {
   return {Value::Kind::kHandle, arguments.builder().add_pattern(pattern), 0};
 }
 
@@ -81,39 +81,65 @@ Value causal(const Arguments& arguments, const Function&) {
   return made(arguments, Pattern::causal());
 }
 
+/// Of a name of the literature.
+int size_of(const Arguments& arguments, size_t i, std::string_view what) {
+  const int size = arguments.integer(i, what);
+  if (size < 1 || size > Pattern::kMostNumber) arguments.fail(fmt::format("{} must be from 1 to 2^30 and is {}", what, size));
+  return size;
+}
+
 /// A name of the literature that takes one whole number, or two.
 template <Pattern (*make)(int)>
 Value of_one(const Arguments& arguments, const Function&) {
   arguments.expect_at_most(1, "one number");
-  return made(arguments, make(arguments.integer(0, "the size")));
+  return made(arguments, make(size_of(arguments, 0, "the size")));
 }
 template <Pattern (*make)(int, int)>
 Value of_two(const Arguments& arguments, const Function&) {
   arguments.expect_at_most(2, "two numbers");
-  return made(arguments, make(arguments.integer(0, "the first size"), arguments.integer(1, "the second size")));
+  return made(arguments, make(size_of(arguments, 0, "the first number"), size_of(arguments, 1, "the second number")));
+}
+
+Value by_head(const Arguments& arguments, const Function&) {
+  constexpr const char* kUsage = "for example sluice.pattern.by_head{sluice.pattern.window(512), sluice.pattern.sink(64)}";
+  arguments.expect_at_most(1, kUsage);
+  if (arguments.at(0).kind != Datum::Kind::kTable) {
+    arguments.fail(fmt::format("wants a list of patterns and got {}", arguments.describe(0)), kUsage);
+  }
+  std::vector<Pattern> heads;
+  for (const auto& [key, pattern] : arguments.at(0).entries) {
+    const auto number = static_cast<double>(heads.size() + 1);
+    if (key.kind != Datum::Kind::kNumber || key.number != number) arguments.fail("wants a list, without names or gaps", kUsage);
+    const HeadPatterns& head = arguments.pattern(pattern, fmt::format("element {}", heads.size() + 1));
+    if (!head.is_same()) arguments.fail(fmt::format("element {} is itself a list of patterns by head", heads.size() + 1), kUsage);
+    heads.push_back(head.of_head(0));
+  }
+  return made(arguments, HeadPatterns::of(std::move(heads)));
 }
 
 template <typename Join>
-Value joined(const Arguments& arguments, Join join) {
+Value join_all(const Arguments& arguments, Join join) {
   if (arguments.size() < 2) arguments.fail("wants two patterns or more");
-  Pattern all = arguments.pattern(0);
-  for (size_t i = 1; i < arguments.size(); ++i) all = join(all, arguments.pattern(i));
+  HeadPatterns all = arguments.pattern(0);
+  for (size_t i = 1; i < arguments.size(); ++i) all = joined(all, arguments.pattern(i), join);
   return made(arguments, all);
 }
 
 Value intersect(const Arguments& arguments, const Function&) {
-  return joined(arguments, [](const Pattern& a, const Pattern& b) { return a & b; });
+  return join_all(arguments, [](const Pattern& a, const Pattern& b) { return a & b; });
 }
 Value unite(const Arguments& arguments, const Function&) {
-  return joined(arguments, [](const Pattern& a, const Pattern& b) { return a | b; });
+  return join_all(arguments, [](const Pattern& a, const Pattern& b) { return a | b; });
 }
 
 /// Lua gives an operator of one operand its operand twice.
-Value complement(const Arguments& arguments, const Function&) { return made(arguments, ~arguments.pattern(0)); }
+Value complement(const Arguments& arguments, const Function&) {
+  return made(arguments, joined(arguments.pattern(0), arguments.pattern(0), [](const Pattern& a, const Pattern&) { return ~a; }));
+}
 
 Value spread(const Arguments& arguments, const Function&) {
   arguments.expect_at_most(2, "block >> pattern");
-  return made(arguments, Pattern::spread(arguments.pattern(0), arguments.pattern(1)));
+  return made(arguments, joined(arguments.pattern(0), arguments.pattern(1), Pattern::spread));
 }
 
 Value refuse(const Arguments& arguments, const Function&) {
@@ -135,6 +161,7 @@ constexpr std::array kFunctions = {
     function("blocks", of_two<Pattern::blocks>, false),
     function("strided", of_two<Pattern::strided>, false),
     function("fixed", of_one<Pattern::fixed>, false),
+    function("by_head", by_head, false),
     function("intersect", intersect, true),
     function("unite", unite, true),
     function("complement", complement, true),

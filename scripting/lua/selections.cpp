@@ -118,10 +118,17 @@ Value unite(const Arguments& arguments, const Function&) {
   GraphBuilder::Joined all;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const GraphBuilder::Joined one = arguments.joined(i);
-    if (one.beside) all.beside = all.beside ? *all.beside | *one.beside : one.beside;
+    if (one.beside) {
+      const auto either = [](const Pattern& a, const Pattern& b) { return a | b; };
+      all.beside = all.beside ? joined(*all.beside, *one.beside, either) : one.beside;
+    }
     if (one.selection == kNoNode) continue;
     all.selection =
         all.selection == kNoNode ? one.selection : selected(arguments, Op::kUnion, {all.selection, one.selection}, {}).handle.id;
+  }
+  if (all.selection != kNoNode && all.beside && !all.beside->is_same()) {
+    arguments.fail("what stands beside a selection is the same for every head",
+                   "patterns by head are flow.pattern's, around a selection or alone");
   }
   if (all.beside) return {Value::Kind::kHandle, arguments.builder().add_joined(all), 0};
   return {Value::Kind::kHandle, {Handle::Kind::kSelection, Stage::kIndex, all.selection}, 0};

@@ -67,7 +67,7 @@ void verify_after(const std::string_view pass, const FlowGraph& graph, void (*ch
 Compilation compile(FlowGraph graph, const CompileOptions& options) {
   check_names(options.disabled_passes);
   verify(graph);
-  verify_readers(graph.patterns);
+  verify_readers(graph);
   for (size_t i = 0; i < graph.nodes.size(); ++i) graph.nodes[i].traced = static_cast<NodeId>(i);
   const auto is_enabled = [&](std::string_view name) {
     return std::find(options.disabled_passes.begin(), options.disabled_passes.end(), name) == options.disabled_passes.end();

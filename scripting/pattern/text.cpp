@@ -74,6 +74,13 @@ std::string node_text(const Pattern& pattern, int place) {
 
 }  // namespace
 
+std::string to_text(const HeadPatterns& patterns) {
+  if (patterns.is_same()) return to_text(patterns.of_head(0));
+  std::string text;
+  for (const Pattern& each : patterns.each()) text += (text.empty() ? "" : ", ") + to_text(each);
+  return fmt::format("by_head{{{}}}", text);
+}
+
 std::string to_text(const Pattern& pattern) { return node_text(pattern, static_cast<int>(pattern.nodes().size()) - 1); }
 
 }  // namespace sluice

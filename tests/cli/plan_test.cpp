@@ -343,10 +343,19 @@ TEST(CheckAndPlan, TakeFlowsWhoseStepsReadMoreThanTheirScripts) {
   }
 }
 
+TEST(Plan, SaysWhatHeadsKeepTogether) {
+  const Ran ran = run_sluice({"plan", "longnet", "--tokens", "16384"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(lines_with(ran.out, "12288 of 16384 queries see nothing"), 4) << ran.out;
+  EXPECT_EQ(lines_with(ran.out, "KV heads 3, 7, ...: "), 1) << ran.out;
+  EXPECT_EQ(lines_with(ran.out, "253 of 16384 tokens"), 1) << ran.out;
+  EXPECT_EQ(lines_with(ran.out, "all 8 layers, 8 of them sparse: "), 1) << "layers count once\n" << ran.out;
+}
+
 TEST(Plan, DrawsPatterns) {
   const testing::TemporaryDirectory directory;
   const std::string file = directory.path() + "/pattern.svg";
-  for (const auto& [flow, pictures] : {std::pair<const char*, int>{"sink_window", 1}, {"nsa_window", 1}}) {
+  for (const auto& [flow, pictures] : {std::pair<const char*, int>{"sink_window", 1}, {"longnet", 4}, {"nsa_window", 1}}) {
     const Ran ran = run_sluice({"plan", flow, "--tokens", "2000", "--svg", file});
     EXPECT_EQ(ran.exit_code, 0) << ran.err;
     const std::string svg = testing::read_text(file);

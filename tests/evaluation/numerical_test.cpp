@@ -87,7 +87,8 @@ TEST(CheckAgainstReference, KnowsTokensBesideASelection) {
 // An index stage is shown the pages that its pattern has a token of, and sees no other token of them.
 TEST(CheckAgainstReference, KnowsAPatternAroundASelection) {
   for (const char* pattern : {"window(70)", "sink(3) | sluice.pattern.window(50)", "dilated(20, 17)", "strided(5, 133)",
-                              "diag{offset = 40}", "rect{at = {0, 17}, size = {math.huge, 30}}"}) {
+                              "by_head{sluice.pattern.window(70), sluice.pattern.dilated(20, 17)}", "diag{offset = 40}",
+                              "rect{at = {0, 17}, size = {math.huge, 30}}"}) {
     for (const int page : {8, 32, 128}) {
       for (const char* selection :
            {"sluice.topk((q * c.m):sum('dim'):max('head'), {k = 3})",
@@ -107,13 +108,19 @@ TEST(CheckAgainstReference, KnowsAPatternAroundASelection) {
 }
 
 TEST(CheckAgainstReference, JudgesFlowsThatAreAPattern) {
-  for (const char* pattern : {"window(70)", "strided(5, 33)", "dilated(20, 7)"}) {
-    const auto flow = [&](const std::string& of) {
-      return trace("local f = sluice.flow{name='f', kv='f32'} f.pattern = sluice.pattern." + of + " return f", "f.lua");
-    };
+  const auto flow = [](const std::string& pattern) {
+    return trace("local p = sluice.pattern local f = sluice.flow{name='f', kv='f32'} f.pattern = " + pattern + " return f",
+                 "f.lua");
+  };
+  for (const char* pattern : {"p.window(70)", "p.strided(5, 33)", "p.dilated(20, 7)", "p.by_head{p.window(70), p.dilated(20, 7)}",
+                              "{[0] = p.dilated(20, 7), [1] = p.by_head{p.window(70), p.sink(9), p.strided(5, 33)}}"}) {
     EXPECT_EQ(fault_of(flow(pattern), flow(pattern)), std::nullopt) << pattern;
-    EXPECT_TRUE(fault_of(flow(pattern), flow("window(71)")).has_value()) << pattern;
+    EXPECT_TRUE(fault_of(flow(pattern), flow("p.window(71)")).has_value()) << pattern;
   }
+  // Whichever layer or head is another.
+  EXPECT_TRUE(fault_of(flow("p.by_head{p.window(70), p.window(50)}"), flow("p.by_head{p.window(50), p.window(70)}")).has_value());
+  EXPECT_TRUE(fault_of(flow("p.by_head{p.window(70), p.window(50)}"), flow("p.by_head{p.window(70), p.window(51)}")).has_value());
+  EXPECT_TRUE(fault_of(flow("{[0] = p.sink(3), [1] = p.window(50)}"), flow("{[0] = p.sink(3), [1] = p.window(49)}")).has_value());
 }
 
 const std::string kScore = "local s = (q * c.m):sum('dim'):max('head') ";

@@ -20,13 +20,11 @@ Place place_of(const GroupPages& kept, int page, int slot) {
   return {kept.page_indices[static_cast<size_t>(kept.page_indptr[1] + slot / page)], slot % page};
 }
 
-/// What the second of two sequences, which has one row, sees.
-std::set<Place> seen_places(const GroupPages& kept, int page) {
+/// What the second of two sequences, which has one row, sees in a head.
+std::set<Place> seen_places(const GroupPages& kept, int page, int head) {
   std::set<Place> places;
-  const auto first = static_cast<size_t>(kept.mask_indptr[1]);
-  const bool masked = static_cast<size_t>(kept.mask_indptr[2]) > first;
   for (int slot = 0; slot < kept.lengths[1]; ++slot) {
-    const bool seen = masked ? has_bit(kept.masks.subspan(first), slot) : slot <= kept.slots[1];
+    const bool seen = kept.is_masked(1) ? has_bit(kept.mask(1, 0, head), slot) : slot <= kept.slots[1];
     if (seen) places.insert(place_of(kept, page, slot));
   }
   return places;
@@ -42,24 +40,33 @@ TEST(BatchBuilder, PagesThatARowDoesNotSeeLeaveItsListAndNothingElseChanges) {
     std::iota(pages.begin(), pages.end(), 100);
     std::shuffle(pages.begin(), pages.end(), random);
     BatchBuilder builder(page);
+    const int heads = 1 + 2 * below(2);
+    builder.set_mask_heads(0, heads);
     builder.add({.first = 0, .rows = 1, .decoding = true}, std::vector<int32_t>{7});
     const std::vector<int> slot = {below(length)};
     builder.add_at(slot, {.decoding = true});
-    const std::span<uint32_t> mask = builder.keep_slots(0, pages, length, slot);
+    const std::span<uint32_t> masks = builder.keep_slots(0, pages, length, slot);
+    const size_t words = masks.size() / static_cast<size_t>(heads);
     const int share = 1 + below(60);
     const bool has_beside = slot[0] == length - 1;  // where slots are positions
     const Pattern beside = Pattern::strided(1 + below(40), 1 + below(90));
     if (has_beside) builder.see_beside(0, beside);
-    std::set<Place> wanted;
-    for (int i = 0; i < length; ++i) {
+    std::vector<std::set<Place>> by_head(static_cast<size_t>(heads));
+    std::set<Place> wanted;  // by any head
+    for (int i = 0; i < length * heads; ++i) {
       if (below(share) != 0) continue;
-      set_bit(mask, i);
-      wanted.insert({pages[static_cast<size_t>(i / page)], i % page});
+      const auto head = static_cast<size_t>(i % heads);
+      const int token = i / heads;
+      set_bit(masks.subspan(head * words, words), token);
+      by_head[head].insert({pages[static_cast<size_t>(token / page)], token % page});
+      wanted.insert({pages[static_cast<size_t>(token / page)], token % page});
     }
     builder.drop_unseen_pages(0);
     const PassBatch batch = builder.batch();
     const GroupPages& kept = batch.groups[0];
-    ASSERT_EQ(seen_places(kept, page), wanted) << run;
+    for (int head = 0; head < heads; ++head) {
+      ASSERT_EQ(seen_places(kept, page, head), by_head[static_cast<size_t>(head)]) << run << ", head " << head;
+    }
     ASSERT_EQ(place_of(kept, page, kept.slots[1]), (Place{pages[static_cast<size_t>(slot[0] / page)], slot[0] % page})) << run;
     std::set<int32_t> needed = {pages[static_cast<size_t>(slot[0] / page)]};
     for (const Place& place : wanted) needed.insert(place.first);

@@ -88,7 +88,7 @@ FlowGraph patterned() {
     local p = sluice.pattern
     local flow = sluice.flow{name = "patterned", prefill = "dense"}
     flow.pattern = {[0] = "full", [3] = ~p.fixed(16), [-1] = p.rect{size = {8, 4}, stride = {2, 1}} >> p.diag{offset = -3},
-                    rest = p.sink(4) | p.window(512) & p.strided(9, 7)}
+                    [5] = p.by_head{p.window(9), p.sink(3) | p.fixed(8)}, rest = p.sink(4) | p.window(512) & p.strided(9, 7)}
     return flow)",
                "patterned.lua");
 }
@@ -109,8 +109,11 @@ TEST(GraphWire, RefusesForgedPatterns) {
     try {
       const FlowGraph graph = decode_graph(forged, "x.lua");
       verify(graph);
-      for (const Pattern& pattern : graph.patterns.patterns)
-        EXPECT_EQ(Pattern::of({pattern.nodes().begin(), pattern.nodes().end()}), pattern);
+      for (const HeadPatterns& heads : graph.patterns.patterns) {
+        EXPECT_EQ(HeadPatterns::of({heads.each().begin(), heads.each().end()}), heads);
+        for (const Pattern& pattern : heads.each())
+          EXPECT_EQ(Pattern::of({pattern.nodes().begin(), pattern.nodes().end()}), pattern);
+      }
     } catch (const InputError&) {
       // Refused, by one of them.
     }

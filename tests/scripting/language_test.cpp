@@ -85,6 +85,64 @@ TEST(Language, PatternsStandBesideSelections) {
             "the script unites patterns with selections more than 1000 times");
 }
 
+TEST(Language, PatternsDifferByHead) {
+  const auto pattern = [](const std::string& value) {
+    const std::string text =
+        to_text(trace("local p = sluice.pattern local f = sluice.flow{name = 'f'} f.pattern = " + value + " return f", "f.lua"));
+    const size_t second = text.find('\n') + 1;
+    return text.substr(second, text.find('\n', second) - second);
+  };
+  EXPECT_EQ(pattern("p.by_head{p.window(9), p.sink(1)}"), "pattern by_head{window(9), sink(1)}");
+  EXPECT_EQ(pattern("p.by_head{p.window(9), p.window(9)}"), "pattern window(9)");
+  EXPECT_EQ(pattern("p.sink(2) | p.by_head{p.window(9), p.window(5)}"),
+            "pattern by_head{sink(2) | window(9), sink(2) | window(5)}");
+  EXPECT_EQ(pattern("p.by_head{p.window(9), p.window(5)} & p.by_head{p.sink(1), p.sink(2), p.window(7)}"),
+            "pattern by_head{window(9) & sink(1), window(5) & sink(2), window(9) & window(7), window(5) & sink(1), "
+            "window(9) & sink(2), window(5) & window(7)}");
+  EXPECT_EQ(pattern("~p.by_head{p.window(9), p.window(5)}"), "pattern by_head{~window(9), ~window(5)}");
+  EXPECT_EQ(pattern("{[0] = p.by_head{p.window(9), p.sink(1)}, rest = p.window(3)}"),
+            "pattern {0: by_head{window(9), sink(1)}, rest: window(3)}");
+  const std::string with = "local p, w = sluice.pattern, sluice.window{last = 1} ";
+  EXPECT_EQ(refusal(with + "return sluice.union(w, p.by_head{p.window(9), p.sink(1)})"),
+            "union: what stands beside a selection is the same for every head");
+  EXPECT_EQ(refusal(with + "return p.by_head{}"), "by_head: patterns of no head");
+  EXPECT_EQ(refusal(with + "return p.by_head(p.window(9))"), "by_head: wants a list of patterns and got a pattern");
+  EXPECT_EQ(refusal(with + "return p.by_head{p.window(9), 4}"), "by_head: element 2 must be a pattern and is the number 4");
+  EXPECT_EQ(refusal(with + "return p.by_head{a = p.window(9)}"), "by_head: wants a list, without names or gaps");
+  EXPECT_EQ(refusal(with + "return p.by_head{p.by_head{p.window(9), p.sink(1)}}"),
+            "by_head: element 1 is itself a list of patterns by head");
+  EXPECT_EQ(refusal(with + "local t = {} for i = 1, 17 do t[i] = p.window(i) end return p.by_head(t)"),
+            "by_head: patterns of 17 heads, at most 16 are told apart");
+}
+
+TEST(Language, StagesAreAssignedOutsideOfStages) {
+  const auto refused = [](const std::string& line) {
+    try {
+      trace("local f = sluice.flow{name = 'f'} function f.index() " + line + " return sluice.window{last = 1} end return f",
+            "f.lua");
+    } catch (const FlowError& error) {
+      return error.message();
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(refused("f.index = function() end"), "flow.index is assigned at the top of the file, not inside a stage");
+  EXPECT_EQ(refused("function f.cache(c) end"), "flow.cache is assigned at the top of the file, not inside a stage");
+  EXPECT_EQ(refused("f.pattern = sluice.pattern.window(4)"),
+            "flow.pattern is assigned at the top of the file, not inside a stage");
+}
+
+TEST(Language, PatternsBesideSelectionsHaveReaders) {
+  EXPECT_EQ(refusal("return sluice.union(sluice.window{last = 1}, ~sluice.pattern.causal())"),
+            "window: no query sees any key under ~causal(), which stands beside the selection");
+}
+
+TEST(Language, SizesOfPatternsAreNamed) {
+  EXPECT_EQ(refusal("return sluice.pattern.window(-5)"), "window: the size must be from 1 to 2^30 and is -5");
+  EXPECT_EQ(refusal("return sluice.pattern.strided(4, 0)"), "strided: the second number must be from 1 to 2^30 and is 0");
+  EXPECT_EQ(refusal("return sluice.pattern.fixed(0)"), "fixed: the size must be from 1 to 2^30 and is 0");
+  EXPECT_EQ(refusal("return sluice.pattern.dilated(0, 3)"), "dilated: the first number must be from 1 to 2^30 and is 0");
+}
+
 TEST(Language, FunctionsAndMethodsAreTheSame) {
   EXPECT_EQ(index_text("return sluice.topk(sluice.max(sluice.dot(q, c.k), 'head', 'token'), {k = 1})"),
             index_text("return q:dot(c.k):max('head', 'token'):topk{k = 1}"));

@@ -65,6 +65,7 @@ double MaskedAttention::error_on(Device& device) const {
   std::mt19937 random(seed);
   const auto dim = static_cast<size_t>(head_dim);
   const int64_t query_columns = int64_t{kv_heads} * group * head_dim;
+  const int mask_heads = by_head ? kv_heads : 1;
   int all_pages = 3;
   for (const Sequence& sequence : sequences) all_pages += pages_for(sequence.length, page);
   std::vector<int32_t> pages(static_cast<size_t>(all_pages));
@@ -89,7 +90,8 @@ double MaskedAttention::error_on(Device& device) const {
     builder.keep(0, own, sequence.length);
     const size_t words = static_cast<size_t>(sequence.length + 31) / 32;
     const std::vector<Stretch> stretches = draw_stretches(random, sequence.length, sequence.in_stretches);
-    for (size_t row = 0; sequence.masked && row < sequence.slots.size(); ++row) {
+    const size_t rows = sequence.slots.size() * static_cast<size_t>(mask_heads);
+    for (size_t row = 0; sequence.masked && row < rows; ++row) {
       const auto kind = std::uniform_int_distribution<int>(0, 5)(random);  // 0: none, 1: one slot, others: a share of them
       const size_t first = masks.size();
       masks.resize(first + words, 0);
@@ -108,6 +110,7 @@ double MaskedAttention::error_on(Device& device) const {
   GroupPages kept = batch.groups[0];
   kept.mask_indptr = mask_indptr;
   kept.masks = masks;
+  kept.mask_heads = mask_heads;
   batch.groups = {&kept, 1};
 
   const std::vector<float> queries = draw(random, static_cast<size_t>(batch.rows() * query_columns));
@@ -130,7 +133,9 @@ double MaskedAttention::error_on(Device& device) const {
       for (int head = 0; head < kv_heads; ++head) {
         std::vector<oracle::Entry> entries;
         for (int slot = 0; slot < sequence.length; ++slot) {
-          const uint32_t* words = masks.data() + mask_indptr[s] + row * static_cast<size_t>(kept.mask_words(static_cast<int>(s)));
+          const size_t place = row * static_cast<size_t>(mask_heads) + (by_head ? static_cast<size_t>(head) : 0);
+          const uint32_t* words =
+              masks.data() + mask_indptr[s] + place * static_cast<size_t>(kept.mask_words(static_cast<int>(s)));
           const bool seen = sequence.masked ? (words[slot / 32] >> (slot % 32) & 1) != 0 : slot <= sequence.slots[row];
           if (!seen) continue;
           const size_t at = (static_cast<size_t>(slot) * static_cast<size_t>(kv_heads) + static_cast<size_t>(head)) * dim;

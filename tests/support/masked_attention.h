@@ -21,6 +21,7 @@ struct MaskedAttention {
   int head_dim = 64;
   int page = 16;
   DataType kv = DataType::kBF16;
+  bool by_head = false;  // rows have a mask for each KV head
   std::vector<Sequence> sequences;
   unsigned seed = 1;
 

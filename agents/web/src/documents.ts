@@ -125,6 +125,9 @@ export interface FlowPattern {
   text: string;
   role: 'alone' | 'around' | 'beside';
   layers: number;
+  /** Where KV heads see different keys: this is of those whose number modulo `heads` is `head`. Older evaluations have neither. */
+  head?: number;
+  heads?: number;
   /** The length of the sequence that the numbers are of. */
   tokens: number;
   kept: number;

@@ -123,7 +123,7 @@ SLUICE_AMX inline __mmask16 visible_lanes(int token, int visible) {
   return static_cast<__mmask16>(left >= 16 ? 0xffff : left <= 0 ? 0 : (1 << left) - 1);
 }
 
-/// Scores of one row become probabilities 2^(score * scale - maximum), split into tiles; `visible` of `tokens` count.
+/// Scores of one row become probabilities 2^(score * scale - maximum), split into tiles; the first `visible` of `tokens` count.
 SLUICE_AMX inline void soften_row(const float* scores, int tokens, int visible, float scale, std::byte* tiles, float& maximum,
                                   float& sum, float& correction) {
   const __m512 none = _mm512_set1_ps(kNone);
@@ -160,9 +160,56 @@ SLUICE_AMX inline void soften_row(const float* scores, int tokens, int visible, 
   sum = sum * correction + _mm512_reduce_add_ps(total);
 }
 
-/// output[16 rows, 64 channels from `column`] += probabilities * values of `packs` packs.
-SLUICE_AMX void accumulate(const std::byte* probabilities, const std::byte* block, int packs, int dim, int column, int columns,
-                           float* output) {
+/// The same where those tokens count that have a bit in `words`, one for each of `packs` packs.
+SLUICE_AMX void soften_masked_row(const float* scores, const uint32_t* words, int packs, float scale, std::byte* tiles,
+                                  float& maximum, float& sum, float& correction) {
+  const __m512 none = _mm512_set1_ps(kNone);
+  const auto lanes = [&](int pack, int half) { return static_cast<__mmask16>(words[pack] >> (16 * half)); };
+  __m512 largest = none;
+  for (int pack = 0; pack < packs; ++pack) {
+    for (int half = 0; half < 2; ++half) {
+      largest = _mm512_max_ps(largest, _mm512_mask_loadu_ps(none, lanes(pack, half), scores + 32 * pack + 16 * half));
+    }
+  }
+  const float before = maximum;
+  maximum = std::max(before, _mm512_reduce_max_ps(largest) * scale);
+  correction = before == maximum ? 1.0f : std::exp2(before - maximum);
+  const __m512 factor = _mm512_set1_ps(scale);
+  const __m512 shift = _mm512_set1_ps(maximum == kNone ? 0 : maximum);
+  __m512 total = _mm512_setzero_ps();
+  for (int pack = 0; pack < packs; ++pack, tiles += 2 * kTileBytes) {
+    const __m512 first = exp2_negative(_mm512_fmsub_ps(_mm512_loadu_ps(scores + 32 * pack), factor, shift));
+    const __m512 second = exp2_negative(_mm512_fmsub_ps(_mm512_loadu_ps(scores + 32 * pack + 16), factor, shift));
+    const __m512 first_seen = _mm512_maskz_mov_ps(lanes(pack, 0), first);
+    const __m512 second_seen = _mm512_maskz_mov_ps(lanes(pack, 1), second);
+    total = _mm512_add_ps(total, _mm512_add_ps(first_seen, second_seen));
+    amx::split_row(first_seen, second_seen, tiles, tiles + kTileBytes);
+  }
+  sum = sum * correction + _mm512_reduce_add_ps(total);
+}
+
+/// Packs of one step of the online softmax.
+struct Block {
+  static constexpr int kMost = kBlockTokens / kAmxPackTokens;
+
+  std::array<int, kMost> numbers;  // of the packs
+  int count = 0;
+};
+
+/// The next packs from `pack` on, which moves behind them: those of which a row of the tile sees a token.
+Block next_block(const PrefillTile& tile, int& pack) {
+  Block block;
+  for (; pack * kAmxPackTokens < tile.length && block.count < Block::kMost; ++pack) {
+    if (tile.sees_any(pack * kAmxPackTokens, std::min(kAmxPackTokens, tile.length - pack * kAmxPackTokens))) {
+      block.numbers[block.count++] = pack;
+    }
+  }
+  return block;
+}
+
+/// output[16 rows, 64 channels from `column`] += probabilities * values of a block of `packed`.
+SLUICE_AMX void accumulate(const std::byte* probabilities, const std::byte* packed, const Block& block, int dim, int column,
+                           int columns, float* output) {
   const int64_t stride = dim * static_cast<int64_t>(sizeof(float));
   float* target = output + column * 16;
   amx::publish();
@@ -170,8 +217,8 @@ SLUICE_AMX void accumulate(const std::byte* probabilities, const std::byte* bloc
   if (columns > 1) _tile_loadd(1, target + 16, stride);
   if (columns > 2) _tile_loadd(2, target + 32, stride);
   if (columns > 3) _tile_loadd(3, target + 48, stride);
-  for (int pack = 0; pack < packs; ++pack) {
-    const std::byte* values = value_tile(block + pack * pack_bytes(dim), dim, column);
+  for (int pack = 0; pack < block.count; ++pack) {
+    const std::byte* values = value_tile(packed + block.numbers[pack] * pack_bytes(dim), dim, column);
     _tile_loadd(4, probabilities + pack * 2 * kTileBytes, 64);
     _tile_loadd(5, probabilities + (pack * 2 + 1) * kTileBytes, 64);
     _tile_loadd(6, values, 64);
@@ -215,36 +262,43 @@ SLUICE_AMX void attend(const std::byte* packed, int dim, const PrefillTile& tile
   const float scale_base_2 = scale * std::numbers::log2e_v<float>;
   const int used_rows = tile.rows * group;
   const int row_groups = used_rows > kTileRows ? 2 : 1;
-  const int limit = tile.length;  // tokens that the last row sees
-  for (int start = 0; start < limit; start += kBlockTokens) {
-    const int packs = (std::min(kBlockTokens, limit - start) + kAmxPackTokens - 1) / kAmxPackTokens;
-    const std::byte* block = packed + start / kAmxPackTokens * pack_bytes(dim);
-    for (int pack = 0; pack < packs; ++pack) {
-      score_pack(scratch.queries, block + pack * pack_bytes(dim), dim, scratch.scores + pack * kAmxPackTokens);
+  int next = 0;  // pack
+  for (Block block = next_block(tile, next); block.count > 0; block = next_block(tile, next)) {
+    for (int pack = 0; pack < block.count; ++pack) {
+      score_pack(scratch.queries, packed + block.numbers[pack] * pack_bytes(dim), dim, scratch.scores + pack * kAmxPackTokens);
     }
-    const int tokens = packs * kAmxPackTokens;
+    const int start = block.numbers[0] * kAmxPackTokens;
+    const int tokens = block.count * kAmxPackTokens;
     for (int row = 0; row < row_groups * kTileRows; ++row) {
       std::byte* tiles = scratch.probabilities +
                          static_cast<size_t>(row / kTileRows) * (kBlockTokens / kTileDepth) * 2 * kTileBytes +
                          row % kTileRows * 64;
-      const int seen = row < used_rows ? tile.slots[row / group] + 1 : limit;
       float correction = 1;
-      soften_row(scratch.scores + row * kBlockTokens, tokens, std::clamp(seen - start, 0, tokens), scale_base_2, tiles,
-                 maxima[row], sums[row], correction);
+      if (tile.masks != nullptr) {
+        std::array<uint32_t, Block::kMost> words{};
+        const uint32_t* const mask = tile.masks + static_cast<ptrdiff_t>(row / group) * tile.mask_stride;
+        for (int pack = 0; pack < block.count && row < used_rows; ++pack) words[pack] = mask[block.numbers[pack]];
+        soften_masked_row(scratch.scores + row * kBlockTokens, words.data(), block.count, scale_base_2, tiles, maxima[row],
+                          sums[row], correction);
+      } else {
+        const int seen = row < used_rows ? tile.slots[row / group] + 1 : tile.length;
+        soften_row(scratch.scores + row * kBlockTokens, tokens, std::clamp(seen - start, 0, tokens), scale_base_2, tiles,
+                   maxima[row], sums[row], correction);
+      }
       if (correction != 1.0f) scale_row(scratch.output + row * dim, dim, correction);
     }
     for (int row_group = 0; row_group < row_groups; ++row_group) {
       const std::byte* probabilities =
           scratch.probabilities + static_cast<size_t>(row_group) * (kBlockTokens / kTileDepth) * 2 * kTileBytes;
       for (int column = 0; column < dim / 16; column += 4) {
-        accumulate(probabilities, block, packs, dim, column, std::min(4, dim / 16 - column),
+        accumulate(probabilities, packed, block, dim, column, std::min(4, dim / 16 - column),
                    scratch.output + row_group * kTileRows * dim);
       }
     }
   }
   for (int row = 0; row < used_rows; ++row) {
     float* from = scratch.output + row * dim;
-    scale_row(from, dim, 1.0f / sums[row]);
+    scale_row(from, dim, tile.masks != nullptr && sums[row] == 0 ? 0.0f : 1.0f / sums[row]);
     std::memcpy(tile.out + row / group * tile.out_stride + row % group * dim, from, dim * sizeof(float));
   }
 }

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <numeric>
 
 #include "kernels/cpu/attention/beside.h"
@@ -74,8 +75,8 @@ float* Attend::output_of(int sequence, int kv_head) const {
   return out_.row(pass_->batch().query_indptr[sequence]) + static_cast<int64_t>(kv_head) * group_ * layer_->layout.head_dim;
 }
 
-bool Attend::sees_nothing(int sequence) const {
-  const uint32_t* mask = pass_->mask(layer_->group, sequence, 0);
+bool Attend::sees_nothing(int sequence, int kv_head) const {
+  const uint32_t* mask = pass_->mask(layer_->group, sequence, 0, kv_head);
   if (mask == nullptr) return false;
   return std::all_of(mask, mask + pass_->group(layer_->group).mask_words(sequence), [](uint32_t word) { return word == 0; });
 }
@@ -180,8 +181,8 @@ PrefillTile Attend::tile_of(int sequence, int kv_head, int first, int rows) cons
                    .out_stride = out_.stride,
                    .rows = std::min(rows, pass_->query_rows(sequence) - first),
                    .slots = kept.slots.data() + row,
-                   .masks = pass_->mask(layer_->group, sequence, first)};
-  tile.mask_words = tile.masks == nullptr ? 0 : kept.mask_words(sequence);
+                   .masks = pass_->mask(layer_->group, sequence, first, kv_head)};
+  tile.mask_stride = tile.masks == nullptr ? 0 : kept.mask_heads * kept.mask_words(sequence);
   tile.length = tile.masks == nullptr ? tile.slots[tile.rows - 1] + 1 : kept.lengths[sequence];
   return tile;
 }
@@ -196,8 +197,21 @@ void Attend::run_tile(const Task& task, int thread) {
 
 bool Attend::is_packed(int sequence) const {
   const PageLayout& layout = layer_->layout;
-  if (pass_->batch().decoding[sequence] != 0 || pass_->group(layer_->group).is_masked(sequence)) return false;
-  return tiles_ && layout.kv == DataType::kBF16 && amx_takes_dim(layout.head_dim);
+  return pass_->batch().decoding[sequence] == 0 && tiles_ && layout.kv == DataType::kBF16 && amx_takes_dim(layout.head_dim);
+}
+
+void Attend::find_seen(int sequence) {
+  static_assert(kAmxPackTokens == 32, "a word of a mask is that of a pack");
+  const GroupPages& kept = pass_->group(layer_->group);
+  seen_.clear();
+  if (!kept.is_masked(sequence)) return;
+  const auto words = static_cast<size_t>(kept.mask_words(sequence));
+  seen_.assign(words, 0);
+  const std::span<const uint32_t> masks =
+      kept.masks.subspan(kept.mask_indptr[sequence], kept.mask_indptr[sequence + 1] - kept.mask_indptr[sequence]);
+  for (size_t first = 0; first < masks.size(); first += words) {
+    std::transform(seen_.begin(), seen_.end(), masks.begin() + static_cast<ptrdiff_t>(first), seen_.begin(), std::bit_or<>());
+  }
 }
 
 void Attend::run_packed(int sequence) {
@@ -210,11 +224,13 @@ void Attend::run_packed(int sequence) {
   grow(packed_, kv_heads * bytes);
   constexpr int kTogether = 8 * kAmxPackTokens;
   const int packs = (length + kTogether - 1) / kTogether;
+  find_seen(sequence);
   pool_.run(static_cast<int64_t>(kv_heads) * packs, [&](int64_t index, int) {
     const auto head = static_cast<int>(index / packs);
     const int first = static_cast<int>(index % packs) * kTogether;
     for (int token = first; token < std::min(length, first + kTogether); token += kAmxPackTokens) {
-      amx_pack_tokens(kv_pages(head), pages, token, length, packed_.at(head * bytes));
+      const bool is_seen = seen_.empty() || seen_[static_cast<size_t>(token) / 32] != 0;
+      if (is_seen) amx_pack_tokens(kv_pages(head), pages, token, length, packed_.at(head * bytes));
     }
   });
   const int tile_rows = amx_tile_rows(group_);
@@ -240,7 +256,7 @@ void Attend::run_pieces(const Task& task, int thread) {
   for (int i = 0; i < task.pieces; ++i, pages = pages.subspan(std::min(step, pages.size()))) {
     const int last_tokens = to_the_end && i + 1 == task.pieces ? pass_->last_tokens(layer_->group, task.sequence) : layout.page;
     float* partial = partials_.as<float>() + (row.first + task.first + i) * partial_floats(group_, layout.head_dim);
-    const uint32_t* mask = pass_->mask(layer_->group, task.sequence, 0);
+    const uint32_t* mask = pass_->mask(layer_->group, task.sequence, 0, task.kv_head);
     if (mask != nullptr) mask += static_cast<ptrdiff_t>(task.first + i) * kPieceTokens / 32;
     attend_piece(kv_pages(task.kv_head), pages, std::min(step, pages.size()), last_tokens, mask, group_, tiles_, scratch,
                  partial_at(partial, group_, layout.head_dim));
@@ -249,7 +265,8 @@ void Attend::run_pieces(const Task& task, int thread) {
   if (std::atomic_ref(row.left).fetch_sub(task.pieces, std::memory_order_acq_rel) > task.pieces) return;
   merge_partials(partials_.as<float>() + row.first * partial_floats(group_, layout.head_dim), row.pieces, group_, layout.head_dim,
                  output_of(task.sequence, task.kv_head), nullptr);
-  if (sees_nothing(task.sequence)) std::fill_n(output_of(task.sequence, task.kv_head), group_ * layer_->layout.head_dim, 0.0F);
+  if (sees_nothing(task.sequence, task.kv_head))
+    std::fill_n(output_of(task.sequence, task.kv_head), group_ * layer_->layout.head_dim, 0.0F);
   if (call_->probe != nullptr) report_dense(task.sequence, task.kv_head);
 }
 
@@ -315,7 +332,7 @@ void Attend::run_flow(const Task& task, int thread) {
   if (probe != nullptr) report(slot, {positions, static_cast<size_t>(count)});
   const BesideTokens& beside = pass_->group(layer_->group).beside;
   const uint32_t* mask = nullptr;
-  const uint32_t* const visible = pass_->mask(layer_->group, task.sequence, 0);
+  const uint32_t* const visible = pass_->mask(layer_->group, task.sequence, 0, task.kv_head);
   if (visible != nullptr || (!beside.empty() && count < static_cast<int>(pages.size()))) {
     const std::span<uint32_t> room = flow_->mask(thread);
     const auto words = visible == nullptr ? 0 : static_cast<size_t>(pass_->group(layer_->group).mask_words(task.sequence));

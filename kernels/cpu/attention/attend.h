@@ -47,9 +47,11 @@ class Attend {
   /// fewer towards the end, so that the threads end together.
   int pieces_together(int64_t left) const;
   /// Whether a mask hides everything from the row of a sequence that decodes.
-  bool sees_nothing(int sequence) const;
+  bool sees_nothing(int sequence, int kv_head) const;
   /// Whether a sequence is in prefill on AMX tiles.
   bool is_packed(int sequence) const;
+  /// Which tokens of a masked sequence any row sees in any head, as in `seen_`.
+  void find_seen(int sequence);
   /// Prefill on AMX tiles: packs a sequence's K and V, then runs its tiles. One sequence at a time shares the memory.
   void run_packed(int sequence);
   void run_tile(const Task& task, int thread);
@@ -73,8 +75,9 @@ class Attend {
   bool tiles_;
   std::vector<Task> tasks_;
   std::vector<DecodeRow> rows_;
-  MappedMemory partials_;  // of dense decode rows
-  MappedMemory packed_;    // [kv_heads] K and V of the sequence in prefill, for AMX
+  MappedMemory partials_;       // of dense decode rows
+  MappedMemory packed_;         // [kv_heads] K and V of the sequence in prefill, for AMX: of packs that rows see
+  std::vector<uint32_t> seen_;  // a bit a token of that sequence; empty: all
   std::vector<MappedMemory> scratch_;
   std::vector<int> selected_;  // [tasks] pages that a flow chose
 

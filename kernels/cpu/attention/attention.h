@@ -69,10 +69,10 @@ struct PrefillTile {
   int rows = 0;  // tokens, at most prefill_tile_rows(group)
   /// [rows] ascending: row r sees the tokens [0, slots[r]].
   const int32_t* slots = nullptr;
-  /// If not null: instead row r sees the tokens whose bits are set in the words from masks + r * mask_words on, of the first
+  /// If not null: instead row r sees the tokens whose bits are set in the words from masks + r * mask_stride on, of the first
   /// `length`. A row that sees none gets zeros.
   const uint32_t* masks = nullptr;
-  int mask_words = 0;
+  int mask_stride = 0;
   int length = 0;  // of the tokens that rows may see
 
   /// Whether any row may see any of `tokens` tokens from `first` on, a multiple of 32.
@@ -80,7 +80,7 @@ struct PrefillTile {
     if (masks == nullptr) return true;
     const auto is_set = [](uint32_t word) { return word != 0; };
     for (int row = 0; row < rows; ++row) {
-      const uint32_t* words = masks + static_cast<ptrdiff_t>(row) * mask_words;
+      const uint32_t* words = masks + static_cast<ptrdiff_t>(row) * mask_stride;
       if (std::any_of(words + first / 32, words + (first + tokens + 31) / 32, is_set)) return true;
     }
     return false;

@@ -109,7 +109,7 @@ void hide_unseen(const PrefillTile& tile, int group, int first, int tokens, floa
       for (int t = std::max(0, tile.slots[row] + 1 - first); t < tokens; ++t) hide(row, t);
       continue;
     }
-    const uint32_t* words = tile.masks + static_cast<ptrdiff_t>(row) * tile.mask_words + first / 32;
+    const uint32_t* words = tile.masks + static_cast<ptrdiff_t>(row) * tile.mask_stride + first / 32;
     for (int t = 0; t < tokens; t += 32) {
       const int count = std::min(32, tokens - t);
       // Rows see most words whole.

@@ -49,11 +49,10 @@ class BatchRows {
   }
   /// Tokens in the last of `pages`.
   int last_tokens(int group, int sequence) const { return (seen(group, sequence) - 1) % pool_->layout(group).page + 1; }
-  /// What a row sees of a group, a bit a slot; null: the slots up to its own.
-  const uint32_t* mask(int group, int sequence, int row) const {
+  /// What a row sees of a group in a KV head, a bit a slot; null: the slots up to its own.
+  const uint32_t* mask(int group, int sequence, int row, int kv_head) const {
     const GroupPages& kept = this->group(group);
-    if (!kept.is_masked(sequence)) return nullptr;
-    return kept.masks.data() + kept.mask_indptr[sequence] + static_cast<ptrdiff_t>(row) * kept.mask_words(sequence);
+    return kept.is_masked(sequence) ? kept.mask(sequence, row, kv_head).data() : nullptr;
   }
 
  private:

@@ -67,8 +67,8 @@ void amx_pack_tokens(const KvPages& kv, const int32_t* pages, int first, int len
 int amx_tile_rows(int group);
 /// Scratch bytes of one thread for `amx_attend_tile`.
 size_t amx_attention_scratch_bytes(int dim);
-/// Causal attention of one tile over packed K and V; like `attend_tile`. Softmax runs online over blocks of 256 tokens, so
-/// a row's bits depend on its position alone.
+/// Attention of one tile over packed K and V; like `attend_tile`. Softmax runs online over blocks of 256 tokens, so bits of a row
+/// without a mask depend on its position alone. Packs that no row of the tile sees are not read.
 void amx_attend_tile(const std::byte* packed, int dim, const PrefillTile& tile, int group, float scale, std::byte* scratch);
 
 }  // namespace sluice::cpu

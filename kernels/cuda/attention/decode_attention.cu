@@ -21,9 +21,12 @@ using namespace decode;
 /// Which tokens of a list count.
 class ListMask {
  public:
-  __device__ __forceinline__ ListMask(const Arguments& a, int list) {
+  __device__ __forceinline__ ListMask(const Arguments& a, int row) {
+    const int list = list_of(a, row);
     const int first = a.mask_indptr[list];
-    words_ = a.mask_indptr[list + 1] == first ? nullptr : a.masks + first;
+    const int words = a.mask_indptr[list + 1] - first;
+    words_ = words == 0 ? nullptr : a.masks + first;
+    if (a.mask_heads > 1 && words > 0) words_ += words / a.mask_heads * (row - list * a.mask_heads);
   }
   /// Those of the 16 of a tile, as far as they are there.
   __device__ __forceinline__ uint32_t tile(int index) const {
@@ -89,7 +92,7 @@ __global__ void __launch_bounds__(Shape<Type, Dim, Box>::kThreads, 1)
     const int head = row - sequence * a.kv_heads;
     WarpRow<Type, Dim, Box, Wide> mine(a.q + sequence * a.query_stride + head * a.group * Dim, a.group, a.scale);
     const Parts parts(stretch, row, row_begin, row_end);
-    std::conditional_t<Masked, ListMask, Unmasked> mask(a, list_of(a, row));
+    std::conditional_t<Masked, ListMask, Unmasked> mask(a, row);
 
     for (; tile_index < min(row_end, stretch.last); tile_index += S::kWarps) {
       const uint32_t counting = mask.tile(tile_index - row_begin);  // is asked for while the tile is on its way
@@ -225,7 +228,8 @@ void DecodeAttention::run(const DecodeShape& shape, const PageLists& lists, cons
       .paired = blocks_ % 2 == 0 && blocks_ / 2 >= static_cast<int>(rows) && blocks_ / 3 < static_cast<int>(rows),
       .by_page_boxes = Divisor(kv_.layout.page / box_tokens(kv_.layout.page)),
       .mask_indptr = lists.mask_indptr,
-      .masks = lists.masks};
+      .masks = lists.masks,
+      .mask_heads = lists.mask_heads};
   const CUtensorMap map = to_cuda(map_);
   switch (kv_.layout.kv) {
     case DataType::kE4M3:

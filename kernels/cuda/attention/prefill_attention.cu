@@ -19,7 +19,7 @@ using namespace prefill;
 
 /// A warpgroup's rows of one work after the other.
 template <int Dim, bool Listed>
-__device__ void attend(const Arguments& a, const Places<Dim>& places) {
+__device__ void attend(const ArgumentsOf<Listed>& a, const Places<Dim>& places) {
   using S = Shape<Dim>;
   using MaskedSight = std::conditional_t<Listed, SeesMasked<S::kTokens>, SeesUpTo>;
   const int warpgroup = static_cast<int>(threadIdx.x) / 128 - 1;
@@ -39,9 +39,10 @@ __device__ void attend(const Arguments& a, const Places<Dim>& places) {
     int row[2];  // this thread's among the work's
     for (int half = 0; half < 2; ++half) row[half] = first + static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4 + 8 * half;
     const auto tokens_seen = [&](int pair) { return work.seen + (work.pair + min(pair, work.pairs - 1)) / a.group + 1; };
-    const int32_t* const list = Listed ? a.sights.list(work.row_tile) + 1 : nullptr;
+    [[maybe_unused]] const int32_t* list = nullptr;
     OwnSights<2> own;
     if constexpr (Listed) {
+      list = a.sights.list(work.row_tile, work.head) + 1;
       for (int half = 0; half < 2; ++half) own.take(a, work, half, row[half]);
     } else {
       for (int half = 0; half < 2; ++half) own.limits[half] = tokens_seen(row[half]);
@@ -162,7 +163,8 @@ __device__ void attend(const Arguments& a, const Places<Dim>& places) {
 
 /// `Listed`: lists say which tiles of tokens a tile of rows has.
 template <int Dim, bool Listed>
-__global__ void __launch_bounds__(kThreads, 1) prefill_kernel(const __grid_constant__ CUtensorMap map, const Arguments a) {
+__global__ void __launch_bounds__(kThreads, 1)
+    prefill_kernel(const __grid_constant__ CUtensorMap map, const ArgumentsOf<Listed> a) {
   using S = Shape<Dim>;
   extern __shared__ std::byte raw[];
   const uint32_t padding = (1024 - shared_address(raw) % 1024) % 1024;
@@ -203,7 +205,7 @@ __global__ void __launch_bounds__(kThreads, 1) prefill_kernel(const __grid_const
 }
 
 template <int Dim, bool Listed>
-void launch(const CUtensorMap& map, const Arguments& a, int blocks, Stream stream) {
+void launch(const CUtensorMap& map, const ArgumentsOf<Listed>& a, int blocks, Stream stream) {
   constexpr size_t kBytes = Shape<Dim>::kSharedBytes;
   static_assert(kBytes <= 227 * 1024);
   auto* const kernel = prefill_kernel<Dim, Listed>;
@@ -213,7 +215,7 @@ void launch(const CUtensorMap& map, const Arguments& a, int blocks, Stream strea
 }
 
 template <int Dim>
-void launch(const CUtensorMap& map, const Arguments& a, int blocks, Stream stream) {
+void launch(const CUtensorMap& map, const ListedArguments& a, int blocks, Stream stream) {
   if (a.sights.lists != nullptr) {
     launch<Dim, true>(map, a, blocks, stream);
   } else {
@@ -278,22 +280,22 @@ void PrefillAttention::run(const PrefillShape& shape, const PrefillTables& table
     const std::byte* blocks = static_cast<const std::byte*>(workspace) + page_list_bytes(shape.pages);
     map = map_blocks({blocks, widened_, shape.pages, kv_.kv_heads}, prefill::kBoxTokens, false);
   }
-  const Arguments a{.query_indptr = tables.query_indptr,
-                    .lengths = tables.lengths,
-                    .page_indptr = tables.page_indptr,
-                    .page_indices = pages,
-                    .first_page = widens() ? shape.first_page : 0,
-                    .q = static_cast<const __nv_bfloat16*>(q.data),
-                    .out = static_cast<__nv_bfloat16*>(out.data),
-                    .taken = taken_.as<unsigned>(),
-                    .q_stride = q.stride,
-                    .out_stride = out.stride,
-                    .sequences = shape.sequences,
-                    .kv_heads = kv_.kv_heads,
-                    .group = shape.group,
-                    .page = kv_.layout.page,
-                    .scale = shape.scale * kLog2E,
-                    .sights = sights_of(shape, tables, kv_.layout.head_dim)};
+  const ListedArguments a{{.query_indptr = tables.query_indptr,
+                           .lengths = tables.lengths,
+                           .page_indptr = tables.page_indptr,
+                           .page_indices = pages,
+                           .first_page = widens() ? shape.first_page : 0,
+                           .q = static_cast<const __nv_bfloat16*>(q.data),
+                           .out = static_cast<__nv_bfloat16*>(out.data),
+                           .taken = taken_.as<unsigned>(),
+                           .q_stride = q.stride,
+                           .out_stride = out.stride,
+                           .sequences = shape.sequences,
+                           .kv_heads = kv_.kv_heads,
+                           .group = shape.group,
+                           .page = kv_.layout.page,
+                           .scale = shape.scale * kLog2E},
+                          sights_of(shape, tables, kv_.layout.head_dim)};
   const int blocks = static_cast<int>(std::min<int64_t>(blocks_, most_row_tiles(shape) * kv_.kv_heads));
   const CUtensorMap cuda_map = to_cuda(map);
   switch (kv_.layout.head_dim) {

@@ -32,6 +32,7 @@ struct PrefillTables {
   /// With it: which tokens rows see instead, as GroupPages has it. Null: no sequence has masks.
   const int32_t* mask_indptr = nullptr;  // [sequences + 1]
   const uint32_t* masks = nullptr;
+  int mask_heads = 1;
   /// With slots: what `list_tiles` wrote for the same shape and tables.
   const int32_t* lists = nullptr;
 };
@@ -63,7 +64,7 @@ class PrefillAttention {
   int head_dim() const { return kv_.layout.head_dim; }
   /// Bytes of the lists of a call, and writes them: which tiles of tokens each tile of rows sees. They serve all layers whose
   /// rows see the same, in heads of the same size.
-  size_t list_bytes(const PrefillShape& shape) const;
+  size_t list_bytes(const PrefillShape& shape, int mask_heads = 1) const;
   void list_tiles(const PrefillShape& shape, const PrefillTables& tables, int32_t* lists, Stream stream) const;
   /// Bytes of workspace for `run` over so many pages: none for bf16.
   size_t workspace_bytes(int pages) const;

@@ -74,7 +74,7 @@ __device__ __forceinline__ void set_out_work(const Places<Dim>& places, Turn<2>&
 
 /// One warp copies the K tiles (V tiles) of a work, in order; a lane a box.
 template <int Dim, bool Listed>
-__device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const Arguments& a, const Work& work,
+__device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const ArgumentsOf<Listed>& a, const Work& work,
                                            const Places<Dim>& places, int value, Turn<Shape<Dim>::kStages>& turn) {
   using S = Shape<Dim>;
   const int lane = threadIdx.x % 32;
@@ -84,8 +84,10 @@ __device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const Argumen
   // Past the end: any page, since its scores are masked and its values cleared.
   const auto block_of = [&](int token) { return __ldg(pages + min(token / a.page, last_page)) * a.kv_heads + work.head; };
   [[maybe_unused]] const auto listed_token = [&](int number) {
-    const int tile = Entry(__ldg(a.sights.list(work.row_tile) + 1 + min(number, work.tiles - 1))).tile();
-    return tile * S::kTokens + box * kBoxTokens;
+    if constexpr (Listed) {
+      const int tile = Entry(__ldg(a.sights.list(work.row_tile, work.head) + 1 + min(number, work.tiles - 1))).tile();
+      return tile * S::kTokens + box * kBoxTokens;
+    }
   };
   int token = box * kBoxTokens;
   [[maybe_unused]] int next_token = 0;  // of a list, which is asked for a tile earlier
@@ -116,13 +118,14 @@ __device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const Argumen
 
 /// The warp that hands the block its works, and copies their K.
 template <int Dim, bool Listed>
-__device__ void copy_keys(const CUtensorMap* map, const Arguments& a, const Places<Dim>& places) {
+__device__ void copy_keys(const CUtensorMap* map, const ArgumentsOf<Listed>& a, const Places<Dim>& places) {
   const int works = count_works(a);
   Turn<2> work_turn;
   Turn<Shape<Dim>::kStages> turn;
   int number = static_cast<int>(blockIdx.x);
   while (number < works) {
-    const Work work = find_work<Dim, Listed>(a, number);
+    Work work = find_work<Dim, Listed>(a, number);
+    if constexpr (Listed) work.tiles = __ldg(a.sights.list(work.row_tile, work.head));
     set_out_work(places, work_turn, work);
     // Blocks ask `works` times in all (each once in vain), after which the counter is zero again.
     unsigned next = 0;
@@ -134,7 +137,7 @@ __device__ void copy_keys(const CUtensorMap* map, const Arguments& a, const Plac
 }
 
 template <int Dim, bool Listed>
-__device__ void copy_values(const CUtensorMap* map, const Arguments& a, const Places<Dim>& places) {
+__device__ void copy_values(const CUtensorMap* map, const ArgumentsOf<Listed>& a, const Places<Dim>& places) {
   Turn<2> work_turn;
   Turn<Shape<Dim>::kStages> turn;
   for (Work work = take_work(places, work_turn); work.sequence >= 0; work = take_work(places, work_turn)) {

@@ -34,20 +34,20 @@ __device__ __forceinline__ int partial_bits(const OwnSights<4>& own, int tile) {
   return seen ? bits : -1;
 }
 
-/// A block lists the tiles of one tile of rows, in order. Rows that see nothing get the first tile, masked. `a.kv_heads` is 1,
-/// since all heads see the same.
+/// A block lists the tiles of one tile of rows, in order. Rows that see nothing get the first tile, masked. `a.kv_heads` is how
+/// many heads see something else.
 template <int Dim>
-__global__ void __launch_bounds__(kListThreads) list_kernel(const Arguments a, int32_t* lists) {
+__global__ void __launch_bounds__(kListThreads) list_kernel(const ListedArguments a, int32_t* lists) {
   constexpr int kTokens = Shape<Dim>::kTokens;
   __shared__ int8_t found[kListedAtOnce];
   const int number = static_cast<int>(blockIdx.x);
   if (number >= count_works(a)) return;
-  const Work work = find_work<Dim, false>(a, number);
+  const Work work = find_work<Dim, true>(a, number);
   const int lane = threadIdx.x % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   OwnSights<4> own;
   for (int i = 0; i < 4; ++i) own.take(a, work, i, lane + 32 * i);
-  int32_t* const list = lists + int64_t{work.row_tile} * a.sights.list_stride;
+  int32_t* const list = lists + a.sights.list_place(work.row_tile, work.head);
   const int tiles = (work.length + kTokens - 1) / kTokens;
   int count = 0;  // of the first warp
   for (int begin = 0; begin < tiles; begin += kListedAtOnce) {
@@ -83,7 +83,7 @@ inline int list_stride(const PrefillShape& shape, int dim) {
 }
 
 inline Sights sights_of(const PrefillShape& shape, const PrefillTables& tables, int dim) {
-  return {tables.slots, tables.mask_indptr, tables.masks, tables.lists, list_stride(shape, dim)};
+  return {tables.slots, tables.mask_indptr, tables.masks, tables.mask_heads, tables.lists, list_stride(shape, dim)};
 }
 
 }  // namespace sluice::cuda::prefill

@@ -16,12 +16,13 @@ struct OwnSights {
   int words = 0;                 // of a mask
 
   /// Row `index` is that of the pair `pair` behind the work's first; past its last pair the last one stands for it.
-  __device__ __forceinline__ void take(const Arguments& a, const Work& work, int index, int pair) {
+  __device__ __forceinline__ void take(const ListedArguments& a, const Work& work, int index, int pair) {
     const int row = (work.pair + min(pair, work.pairs - 1)) / a.group;
     const uint32_t* const mask = a.sights.mask(work.sequence);
     words = (work.length + 31) / 32;
     limits[index] = __ldg(a.sights.slots + work.query + row) + 1;
-    masks[index] = mask == nullptr ? nullptr : mask + int64_t{row} * words;
+    masks[index] =
+        mask == nullptr ? nullptr : mask + (int64_t{row} * a.sights.mask_heads + a.sights.mask_head(work.head)) * words;
   }
   /// Bits of the tokens [32 * number, 32 * number + 32) that a row sees.
   __device__ __forceinline__ uint32_t word(int index, int number) const {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/attention/attention_device.cuh"
 
 /// What a call of prefill attention is cut into.
@@ -42,11 +44,18 @@ struct Sights {
   const int32_t* slots = nullptr;        // [rows] a row sees the tokens up to this one
   const int32_t* mask_indptr = nullptr;  // [sequences + 1] or those of its mask, as GroupPages has them; null: nobody has one
   const uint32_t* masks = nullptr;
-  const int32_t* lists = nullptr;  // [tiles of rows][list_stride] tiles of tokens that their rows see (prefill_lists.cuh)
+  int mask_heads = 1;  // those of K and V that masks, and so lists, are of
+  /// [tiles of rows][mask_heads][list_stride] tiles of tokens that their rows see (prefill_lists.cuh).
+  const int32_t* lists = nullptr;
   int list_stride = 0;
 
-  /// How many entries the list of a tile of rows has, and behind that the entries.
-  __device__ __forceinline__ const int32_t* list(int row_tile) const { return lists + int64_t{row_tile} * list_stride; }
+  /// Which of the masks is that of a head of K and V.
+  __device__ __forceinline__ int mask_head(int head) const { return mask_heads == 1 ? 0 : head; }
+  /// Where the list of a tile of rows is among all: how many entries it has, and behind that the entries.
+  __device__ __forceinline__ int64_t list_place(int row_tile, int head) const {
+    return (int64_t{row_tile} * mask_heads + mask_head(head)) * list_stride;
+  }
+  __device__ __forceinline__ const int32_t* list(int row_tile, int head) const { return lists + list_place(row_tile, head); }
 
   /// Where a sequence has its words; null: it has none.
   __device__ __forceinline__ const uint32_t* mask(int sequence) const {
@@ -71,9 +80,15 @@ struct Arguments {
   int kv_heads;
   int group;
   int page;
-  float scale;    // of q . k, in base 2
-  Sights sights;  // of rows that do not follow each other, or have masks
+  float scale;  // of q . k, in base 2
 };
+/// Of rows that do not follow each other, or have masks.
+struct ListedArguments : Arguments {
+  Sights sights;
+};
+/// `Listed`: lists say which tiles of tokens a tile of rows has.
+template <bool Listed>
+using ArgumentsOf = std::conditional_t<Listed, ListedArguments, Arguments>;
 
 /// A piece of work. Pairs (row, head of the group) of a sequence are numbered with the heads side by side.
 struct Work {
@@ -85,7 +100,7 @@ struct Work {
   int seen = 0;      // tokens before the first row's own, where rows follow each other
   int length = 0;    // tokens that rows of the sequence may see
   int tiles = 0;     // of tokens: those up to the last that a pair sees, or those of a list
-  int row_tile = 0;  // number of that tile of rows, all sequences together
+  int row_tile = 0;  // with lists: number of that tile of rows, all sequences together
 };
 
 /// The works of a sequence, and the sum of those of the lanes up to this one.
@@ -115,20 +130,20 @@ inline __device__ int count_works(const Arguments& a) {
 }
 
 /// Work number `number`, found by a whole warp. Sequences lie end to end; in one, first the heads whose K and V the cache holds
-/// together; in those, the last rows, which see the most tokens, first. `Listed`: lists say which tiles of tokens it has.
+/// together; in those, the last rows, which see the most tokens, first. Where there are lists, they tell its tiles of tokens.
 template <int Dim, bool Listed>
-__device__ Work find_work(const Arguments& a, int number) {
-  int before = 0;  // works of the sequences before
+__device__ Work find_work(const ArgumentsOf<Listed>& a, int number) {
+  [[maybe_unused]] const int asked = number;
   for (int base = 0; base < a.sequences; base += 32) {
     const LaneWorks lane(a, base);
-    const unsigned after = __ballot_sync(0xffffffffU, number - before < lane.sum);
+    const unsigned after = __ballot_sync(0xffffffffU, number < lane.sum);
     if (after == 0) {
-      before += __shfl_sync(0xffffffffU, lane.sum, 31);
+      number -= __shfl_sync(0xffffffffU, lane.sum, 31);
       continue;
     }
     const int owner = __ffs(static_cast<int>(after)) - 1;
-    before += __shfl_sync(0xffffffffU, lane.sum - lane.tiles * a.kv_heads, owner);
-    number -= before;
+    number -= __shfl_sync(0xffffffffU, lane.sum - lane.tiles * a.kv_heads, owner);
+    [[maybe_unused]] const int of_sequence = number;
     const int rows = __shfl_sync(0xffffffffU, lane.rows, owner);
     const int tiles = __shfl_sync(0xffffffffU, lane.tiles, owner);
     Work work;
@@ -144,9 +159,8 @@ __device__ Work find_work(const Arguments& a, int number) {
     work.head = section * together + number % heads;
     work.pair = (tiles - 1 - number / heads) * kTileRows;
     work.pairs = min(kTileRows, rows * a.group - work.pair);
-    work.row_tile = before / a.kv_heads + work.pair / kTileRows;
     if constexpr (Listed) {
-      work.tiles = __ldg(a.sights.list(work.row_tile));
+      work.row_tile = (asked - of_sequence) / a.kv_heads + work.pair / kTileRows;
     } else {
       work.tiles = (work.seen + (work.pair + work.pairs - 1) / a.group) / Shape<Dim>::kTokens + 1;
     }

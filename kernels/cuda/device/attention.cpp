@@ -177,6 +177,7 @@ PageLists CudaDevice::all_pages(int layer, int first) {
   if (pass_.group(group).has_masks()) {
     lists.mask_indptr = arrays.mask_indptr + first;
     lists.masks = arrays.masks;
+    lists.mask_heads = pass_.group(group).mask_heads;
   }
   return lists;
 }
@@ -261,6 +262,7 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
   }
   sequences.visible_indptr = arrays.mask_indptr + first;
   sequences.visible = arrays.masks;
+  sequences.visible_heads = pass_.group(group).mask_heads;
   sequences.beside_indptr = arrays.beside_indptr + first;
   sequences.beside = arrays.page_indices;
   sequences.seeds = arrays.seeds + first;
@@ -353,7 +355,7 @@ const int32_t* CudaDevice::tile_lists(const PrefillAttention& attention, const P
   TileLists& mine = tile_lists_[group];
   const TileLists::Key key{passes_, first, shape.sequences, shape.group, attention.head_dim()};
   if (mine.key == key) return mine.lists.as<int32_t>();
-  grow(mine.lists, attention.list_bytes(shape));
+  grow(mine.lists, attention.list_bytes(shape, tables.mask_heads));
   attention.list_tiles(shape, tables, mine.lists.as<int32_t>(), stream_.get());
   mine.key = key;
   return mine.lists.as<int32_t>();
@@ -385,7 +387,8 @@ void CudaDevice::attend_prefill(const Attention& call, const Matrix& q, const Ma
                          .page_indices = arrays.page_indices,
                          .slots = pass_.is_regular(group) ? nullptr : arrays.slots,
                          .mask_indptr = kept.has_masks() ? arrays.mask_indptr + first : nullptr,
-                         .masks = arrays.masks};
+                         .masks = arrays.masks,
+                         .mask_heads = kept.mask_heads};
     if (tables.slots != nullptr) tables.lists = tile_lists(attention, shape, tables, group, first);
     grow(prefill_workspace_, attention.workspace_bytes(shape.pages));
     attention.run(shape, tables, {q.data, q.stride}, {out.data, out.stride}, prefill_workspace_.data(), stream_.get());

@@ -226,6 +226,7 @@ FlowResult CudaFlow::join(const FlowResult& selected, const Selection& selection
                          .beside = sequences.beside,
                          .visible_indptr = sequences.visible_indptr,
                          .visible = sequences.visible,
+                         .visible_heads = sequences.visible_heads,
                          .pages = joined_pages_.as<int32_t>(),
                          .starts = joined_numbers_.as<int32_t>(),
                          .masks = joined_masks_.as<uint32_t>(),

@@ -53,7 +53,8 @@ TEST_F(CudaEnginePatterns, SlotsGiveWhatMasksOverAllTokensGive) {
   const auto columns = static_cast<size_t>(model_->config().vocabulary);
   const auto dense = run(*device_, *model_, nullptr, requests);
   for (const char* pattern : {"p.sink(4) | p.window(200)", "p.strided(64, 48)", "p.fixed(64)", "p.blocks(128, 2)",
-                              "p.dilated(64, 3)", "{[0] = \"full\", [3] = p.window(17), rest = p.sink(32) | p.window(333)}"}) {
+                              "p.dilated(64, 3)", "p.by_head{p.window(200), p.strided(20, 48), p.sink(300) | p.window(9)}",
+                              "{[0] = \"full\", [3] = p.window(17), rest = p.sink(32) | p.window(333)}"}) {
     const Plan flow = plan(pattern);
     EngineOptions options;
     options.pages = 2000;
@@ -86,6 +87,9 @@ TEST_F(CudaEnginePatterns, StandBesideAndAroundASelectionOfPages) {
        "p.sink(4) | p.window(200)", "pattern"},
       {"flow.pattern = p.strided(64, 48) function flow.index(q, c) return sluice.window{first = 1000} end", "p.strided(64, 48)",
        "dense"},
+      {"flow.pattern = p.by_head{p.window(200), p.sink(4) | p.dilated(30, 9), p.window(1)} function flow.index(q, c) return "
+       "sluice.window{first = 1000} end",
+       "p.by_head{p.window(200), p.sink(4) | p.dilated(30, 9), p.window(1)}", "pattern"},
       {"flow.pattern = {[2] = \"full\", rest = p.window(300)} function flow.index(q, c) return "
        "sluice.union(sluice.window{first = 1000}, p.sink(9)) end",
        "{[2] = \"full\", rest = p.window(300)}", "pattern"},

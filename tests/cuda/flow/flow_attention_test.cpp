@@ -38,8 +38,8 @@ TEST_F(CudaFlowAttention, ShippedFlowsAgreeWithTheReference) {
 
 TEST_F(CudaFlowAttention, PatternsAroundASelectionAgreeWithTheReference) {
   const auto device = create_device("cuda");
-  for (const char* pattern :
-       {"sink(3) | sluice.pattern.window(50)", "dilated(20, 17)", "strided(5, 133)", "diag{ offset = 40 }"}) {
+  for (const char* pattern : {"sink(3) | sluice.pattern.window(50)", "dilated(20, 17)", "strided(5, 133)", "diag{ offset = 40 }",
+                              "by_head{sluice.pattern.window(70), sluice.pattern.dilated(20, 17), sluice.pattern.sink(3)}"}) {
     for (const int page : {8, 16, 128}) {
       for (const char* index : {"sluice.topk(q:dot(c.m):max('head'), { k = 3 })",
                                 "sluice.union(sluice.topk(q:dot(c.m):max('head'), { k = 2 }), sluice.pattern.window(60))"}) {

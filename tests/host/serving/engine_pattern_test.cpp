@@ -36,9 +36,10 @@ class EnginePatterns : public ::testing::Test {
             .plan;
     const FlowGraph graph = plan.graph;
     const int layers = config.layers;
-    tiny_.sees = [graph, layers](int layer, int, int position, int seen) {
+    tiny_.sees = [graph, layers](int layer, int kv_head, int position, int seen) {
       const int place = graph.layers.is_sparse(layer, layers) ? graph.patterns.place_of(layer, layers) : LayerPatterns::kNone;
-      return place == LayerPatterns::kNone || graph.patterns.patterns[static_cast<size_t>(place)].sees(position, seen);
+      return place == LayerPatterns::kNone ||
+             graph.patterns.patterns[static_cast<size_t>(place)].of_head(kv_head).sees(position, seen);
     };
     return plan;
   }
@@ -96,7 +97,9 @@ TEST_F(EnginePatterns, GiveTheLogitsOfAMaskedModel) {
   for (const char* pattern :
        {"p.sink(4) | p.window(20)", "p.window(1)", "p.dilated(16, 3)", "p.blocks(32, 2)", "p.strided(24, 16)", "p.fixed(16)",
         "p.causal()", "~p.window(10)", "p.rect{size = {8, 4}} >> p.diag{size = 3}", "p.rect{at = {20, 0}}",
-        "{[0] = p.window(30), [1] = \"full\", rest = p.sink(2) | p.window(9)}", "{[-1] = p.dilated(9, 2)}"}) {
+        "{[0] = p.window(30), [1] = \"full\", rest = p.sink(2) | p.window(9)}", "{[-1] = p.dilated(9, 2)}",
+        "p.by_head{p.window(20), p.sink(4) | p.window(3)}", "p.sink(2) | p.by_head{p.strided(4, 16), p.window(1), p.fixed(16)}",
+        "{[1] = p.by_head{p.causal(), p.window(7)}, rest = ~p.by_head{p.window(10), p.sink(50)}}"}) {
     SCOPED_TRACE(pattern);
     expect_logits(plan(pattern), options(120), {1, 19, 95, 210}, 30);
   }
@@ -133,8 +136,8 @@ TEST_F(EnginePatterns, StandBesideASelectionOfPages) {
 TEST_F(EnginePatterns, BoundWhatAnIndexStageSelects) {
   const ModelConfig& config = model_->config();
   constexpr int kPage = 8;
-  for (const char* pattern :
-       {"p.window(40)", "p.sink(3) | p.window(20)", "p.strided(12, 32)", "~p.window(10)", "p.dilated(6, 13)"}) {
+  for (const char* pattern : {"p.window(40)", "p.sink(3) | p.window(20)", "p.strided(12, 32)", "~p.window(10)",
+                              "p.dilated(6, 13)", "p.by_head{p.window(40), p.strided(5, 32)}"}) {
     for (const char* prefill : {"pattern", "dense"}) {
       for (const char* beside : {"", "p.diag{offset = 20, size = 9}"}) {
         SCOPED_TRACE(fmt::format("{}, prefill {}, beside {}", pattern, prefill, beside));
@@ -149,16 +152,18 @@ TEST_F(EnginePatterns, BoundWhatAnIndexStageSelects) {
         const Plan both =
             compile(trace(script, "both.lua", {.head_dim = config.head_dim, .group = config.group(), .layers = config.layers}))
                 .plan;
-        const Pattern seen_by_rows = both.graph.patterns.patterns.front();
+        const HeadPatterns seen_by_rows = both.graph.patterns.patterns.front();
         const bool is_dense = std::string(prefill) == "dense";
         constexpr int kPrompt = 150;
-        tiny_.sees = [&](int layer, int, int position, int seen) {
+        tiny_.sees = [&](int layer, int kv_head, int position, int seen) {
           if (layer == 1) return true;
-          const auto visible = [&](int token) { return layer == 2 || seen_by_rows.sees(position, token); };
-          if (position < kPrompt - 1) return is_dense || visible(seen);
-          if (!visible(seen)) return false;
+          const auto visible = [&](int head, int token) {
+            return layer == 2 || seen_by_rows.of_head(head).sees(position, token);
+          };
+          if (position < kPrompt - 1) return is_dense || visible(kv_head, seen);
+          if (!visible(kv_head, seen)) return false;
           int first = 0;  // of the pages that are shown
-          while (!visible(first) && first / kPage < position / kPage) ++first;
+          while (!visible(0, first) && !visible(1, first) && first / kPage < position / kPage) ++first;
           if (seen / kPage == first / kPage || seen / kPage == position / kPage) return true;
           return both.graph.beside() != nullptr && both.graph.beside()->sees(position, seen);
         };
@@ -280,7 +285,8 @@ TEST_F(EnginePatterns, LeavePromptsToTheModelsOwnWindowsWhereTheFlowSaysSo) {
 }
 
 TEST_F(EnginePatterns, GiveTheSameWhereAllTokensAreKept) {
-  for (const char* pattern : {"p.sink(4) | p.window(20)", "{[2] = p.fixed(16), rest = p.strided(24, 16)}"}) {
+  for (const char* pattern : {"p.sink(4) | p.window(20)", "{[2] = p.fixed(16), rest = p.strided(24, 16)}",
+                              "p.by_head{p.window(20), p.dilated(9, 5)}"}) {
     SCOPED_TRACE(pattern);
     EngineOptions keeps = options(120);
     keeps.use_slots = false;
@@ -292,7 +298,8 @@ TEST_F(EnginePatterns, AnyExpressionIsRunAsItIsWritten) {
   std::mt19937 random(7);
   int run = 0;
   for (int i = 0; i < 60; ++i) {
-    const std::string pattern = to_text(test::random_pattern(random, 5));
+    std::string pattern = to_text(test::random_pattern(random, 5));
+    if (i % 2 == 1) pattern = "p.by_head{" + pattern + ", " + to_text(test::random_pattern(random, 5)) + "}";
     const std::string expression = std::string("(function() local rect, diag, sink, window, dilated, causal = p.rect, p.diag, ") +
                                    "p.sink, p.window, p.dilated, p.causal return " + pattern + " end)()";
     SCOPED_TRACE(pattern);

@@ -16,8 +16,12 @@ TEST(MaskedAttention, GivesWhatFloat64GivesOnTheCpu) {
       for (const auto& [dim, group, page] : {std::tuple(64, 4, 16), {128, 2, 8}, {40, 3, 32}, {64, 1, 128}, {96, 16, 64}}) {
         testing::MaskedAttention attention{
             .kv_heads = 2, .group = group, .head_dim = dim, .page = page, .kv = kv, .sequences = testing::masked_sequences()};
-        attention.seed = ++seed;
-        EXPECT_LT(attention.error_on(*device), 2e-5) << "dim " << dim << ", page " << page << ", tiles " << tiles;
+        for (const bool by_head : {false, true}) {
+          attention.by_head = by_head;
+          attention.seed = ++seed;
+          EXPECT_LT(attention.error_on(*device), 2e-5)
+              << "dim " << dim << ", page " << page << ", tiles " << tiles << ", by head " << by_head;
+        }
       }
     }
   }
