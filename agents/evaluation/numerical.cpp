@@ -241,11 +241,12 @@ std::vector<LayerPatterns> patterns_of_heads(const LayerPatterns& patterns) {
   std::vector<LayerPatterns> all;
   for (const HeadPatterns& heads : patterns.patterns) {
     for (int head = 0; head < heads.size(); ++head) {
-      LayerPatterns& judged = all.emplace_back(patterns);
+      LayerPatterns judged = patterns;
       judged.layers.clear();
       judged.rest = 0;
       judged.patterns = {heads};
       if (!heads.is_same()) judged.patterns = {HeadPatterns::of({heads.of_head(head + 1), heads.of_head(head)})};
+      if (std::find(all.begin(), all.end(), judged) == all.end()) all.push_back(std::move(judged));
     }
   }
   return all;
@@ -264,7 +265,9 @@ std::optional<std::string> check_against_reference(Device& device, const FlowGra
   for (size_t run = 0; run < runs; ++run) {
     if (!patterns.empty()) graph.patterns = patterns[run % patterns.size()];
     if (!planned.empty()) single.graph.patterns = planned[run % planned.size()];
-    std::string fault = CaseRun(device, graph, single, kCases[run % std::size(kCases)], run + 1).run();
+    // Another case for each pattern in every round.
+    const size_t at = patterns.empty() ? run : run + run / patterns.size();
+    std::string fault = CaseRun(device, graph, single, kCases[at % std::size(kCases)], run + 1).run();
     if (!fault.empty()) return fault;
   }
   return std::nullopt;

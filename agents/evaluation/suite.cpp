@@ -99,6 +99,7 @@ Suite real_suite() {
     // Text and needle decode as copy and salad do: timing takes longer than judging.
     for (SuiteTask& task : suite.stages.back().tasks) task.is_timed = task.task == "text" || task.task == "needle_single";
   }
+  suite.last_decides = true;
   suite.stages.back().threshold = kRealThreshold;  // the earlier ones have no say, so that every flow has all figures
   return suite;
 }
@@ -171,12 +172,10 @@ void keep_only(Suite& suite, const std::vector<std::string>& names) {
   }
 }
 
-/// Runs each task of the suite at each of the lengths. Where the last stage alone decided, the longest length alone does.
+/// Runs each task of the suite at each of the lengths.
 void run_at(Suite& suite, const std::vector<int>& tokens) {
   std::vector<SuiteTask> tasks;  // each once
   double threshold = 0;
-  const auto has_no_say = [](const SuiteStage& stage) { return stage.threshold == 0; };
-  const bool last_decides = suite.stages.size() > 1 && std::all_of(suite.stages.begin(), suite.stages.end() - 1, has_no_say);
   for (const SuiteStage& stage : suite.stages) {
     threshold = std::max(threshold, stage.threshold);
     for (const SuiteTask& task : stage.tasks) {
@@ -190,8 +189,7 @@ void run_at(Suite& suite, const std::vector<int>& tokens) {
     if (length < kLeastContext || length > kMostContext) {
       throw InputError(fmt::format("a context of {} tokens is not from {} to {}", length, kLeastContext, kMostContext));
     }
-    const bool decides = !last_decides || length == *lengths.rbegin();
-    SuiteStage stage{fmt::format("{} tokens", length), decides ? threshold : 0, {}};
+    SuiteStage stage{fmt::format("{} tokens", length), suite.last_decides ? 0 : threshold, {}};
     for (SuiteTask task : tasks) {
       if (task.is_problem_set() && length != *lengths.begin()) continue;  // a problem has its own length
       if (task.is_text() && length < kLeastWindow) {
@@ -202,6 +200,7 @@ void run_at(Suite& suite, const std::vector<int>& tokens) {
     }
     if (!stage.tasks.empty()) suite.stages.push_back(std::move(stage));
   }
+  if (suite.last_decides && !suite.stages.empty()) suite.stages.back().threshold = threshold;
 }
 
 /// Where all that is timed was left out, the rest is.

@@ -54,6 +54,8 @@ struct Suite {
   int speed_pairs = 24;  // of all tasks together, if their questions are answered soon; 0: speed is not measured
   /// Tasks at contexts that the model does not have are left out, not refused.
   bool leaves_out_long = false;
+  /// At named lengths (SuiteChanges::tokens) the last stage alone has a threshold, so that every flow has all figures.
+  bool last_decides = false;
   /// Of the mini model only tasks are asked that tell flows apart there; the others are left out, not refused (leave_to_mini).
   bool leaves_to_mini = false;
   /// Tasks of which dense attention answers less are left out of means, as they tell flows apart by luck alone, and are not asked
@@ -94,8 +96,8 @@ void leave_to_mini(Suite& suite);
 
 /// Applies the changes: only the named tasks (those that the suite lacks become stages of their own at the end, in the order
 /// named), every task at the named lengths (a stage a length, shortest first, with the highest threshold of the stages that held
-/// the tasks; the last stage of a built-in suite has none), so many samples. Throws InputError for an unknown task, a length out
-/// of range, more passes than generations, and options of problem sets where there is none.
+/// the tasks; where Suite::last_decides, the last of them alone), so many samples. Throws InputError for an unknown task, a
+/// length out of range, more passes than generations, and options of problem sets where there is none.
 Suite changed(Suite suite, const SuiteChanges& changes);
 
 }  // namespace sluice

@@ -89,13 +89,17 @@ Measured measure_seen(const LayerStep& step, const FlowGraph& graph, const Dense
   const std::span<const int32_t> selected = step.selected_by(kv_head);
   const auto words = static_cast<size_t>((tokens + 31) / 32);
   std::vector<uint32_t> visible(words, ~uint32_t{0});
-  if (pattern != nullptr) pattern->row(tokens - 1, tokens, visible);
-  const auto bound = [&](std::vector<uint32_t>& bits) {
-    for (size_t w = 0; w < words; ++w) bits[w] &= visible[w];
+  std::vector<uint32_t> by_any_head = visible;
+  if (pattern != nullptr) {
+    pattern->row(tokens - 1, tokens, visible);
+    graph.patterns.patterns.front().any(tensors.kv_heads).row(tokens - 1, tokens, by_any_head);
+  }
+  const auto bound = [&](std::vector<uint32_t>& bits, const std::vector<uint32_t>& by) {
+    for (size_t w = 0; w < words; ++w) bits[w] &= by[w];
   };
   std::vector<uint32_t> seen(words);
   if (graph.beside() != nullptr) graph.beside()->row(tokens - 1, tokens, seen);
-  bound(seen);
+  bound(seen, by_any_head);  // pages beside the selection are those of all heads
   // Pages that were selected are read whatever the step sees of them.
   int count = count_pages(seen, tokens, page) + static_cast<int>(selected.size());
   for (const int32_t place : selected) {
@@ -104,7 +108,7 @@ Measured measure_seen(const LayerStep& step, const FlowGraph& graph, const Dense
     count -= has_any_bit(seen, first, end) ? 1 : 0;
     set_bits(seen, first, end);
   }
-  bound(seen);
+  bound(seen, visible);
   return measure_tokens(seen, count, dense, tensors, at, kv_head, page);
 }
 

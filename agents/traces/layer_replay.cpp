@@ -82,7 +82,7 @@ void LayerReplay::run(const std::function<void(int step, const LayerStep& result
   }
 }
 
-int LayerReplay::mask_heads() const { return patterns_ && !patterns_->is_same() ? tensors_.kv_heads : 1; }
+int LayerReplay::mask_heads() const { return patterns_ ? std::min(patterns_->size(), tensors_.kv_heads) : 1; }
 
 void LayerReplay::pass(int first, int count, bool decoding, const std::function<void()>& attend) {
   BatchBuilder batch(pool_->layout().page);

@@ -51,7 +51,7 @@ class LayerReplay {
  private:
   /// Calls `attend` within a pass that appends tokens [first, first + count).
   void pass(int first, int count, bool decoding, const std::function<void()>& attend);
-  /// KV heads that a row has masks for.
+  /// Masks of a row, which KV heads have in turn.
   int mask_heads() const;
   void decode(int step);
   /// Under a pattern a step is shown the pages that have a token which it sees, and its own: what was selected of them, or all,

@@ -14,7 +14,7 @@ namespace sluice {
 struct GroupView {
   int window = 0;                    // tokens back that a row sees, itself included; 0: all
   std::optional<Pattern> pattern{};  // in place of a window, with it in common: what rows of any KV head see
-  std::vector<Pattern> heads{};      // what those of each see, where it differs
+  std::vector<Pattern> heads{};      // where they differ: KV head h sees what the one at place h modulo their number says
   bool dense_prefill = false;        // it is that of decode steps: rows of prompts see those of the window
   /// Of the pattern, if its tokens go to slots, so that the group keeps no more than later rows read. Null: a token's slot is its
   /// position.

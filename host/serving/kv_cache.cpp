@@ -70,7 +70,7 @@ GroupView view_of(const Sight& sight, const ModelConfig& config, const Plan* pla
   const HeadPatterns& told = patterns[static_cast<size_t>(place)];
   Pattern pattern = told.any(config.kv_heads);
   std::vector<Pattern> heads;
-  for (int head = 0; head < config.kv_heads && !told.is_same(); ++head) heads.push_back(told.of_head(head));
+  for (int head = 0; head < config.kv_heads && head < told.size() && !told.is_same(); ++head) heads.push_back(told.of_head(head));
   if (window > 0) {
     const Pattern seen = Pattern::window(window);
     const auto exceeds = [](const Pattern& each) { return each.nodes().size() + 2 > Pattern::kMostNodes; };

@@ -206,7 +206,7 @@ class Scheduler {
   const SlotMap* slots(int group) const;
   /// That of rows that decode, or of prompts.
   const Pattern* pattern(int group, bool decoding) const;
-  /// KV heads whose masks differ; 1: all have the same.
+  /// Masks of a row, which KV heads have in turn.
   int mask_heads(int group) const;
   /// What one of those sees in a group with a pattern.
   const Pattern& pattern_of(int group, int mask_head) const;

@@ -1,10 +1,13 @@
 // Where the rows of a pass go in each group of layers, and what of it they see.
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 
 #include "host/serving/scheduler.h"
 #include "scripting/base/bits.h"
+#include "scripting/base/error.h"
 
 namespace sluice {
 
@@ -27,6 +30,12 @@ int Scheduler::mask_words() const {
       of_group +=
           int64_t{options_.max_batch} * pages_for(static_cast<int>(most), cache_.page()) * (1 + page_words(cache_.page()));
     words = std::max(words, of_group);
+  }
+  constexpr int64_t kMost = int64_t{1} << 28;  // a gigabyte
+  if (words > kMost) {
+    throw InputError(
+        fmt::format("masks of {} rows of a pass over {} tokens take {} GB", options_.max_pass_tokens, most, words >> 28),
+        "take smaller chunks of prompts, or a smaller pool");
   }
   return static_cast<int>(words);
 }

@@ -22,7 +22,8 @@ class BatchBuilder {
   void reserve(int sequences, int rows, int pages);
   /// As many words of masks as well, in each group.
   void reserve_masks(int words);
-  /// Rows of a group have a mask for each of so many KV heads; 1, as at first: one for all. Before any sequence.
+  /// Rows of a group have so many masks, which KV heads have in turn (GroupPages::mask_heads); 1, as at first: all have the same.
+  /// Before any sequence. Windows alone have as many, all alike.
   void set_mask_heads(int group, int heads) { groups_[static_cast<size_t>(group)].mask_heads = heads; }
   void clear();
 

@@ -197,9 +197,9 @@ void require_group_pages(const PassBatch& batch, const Pool& pool, int index) {
             group.page_indptr[s + 1], static_cast<int64_t>(group.page_indices.size()));
     require_pages(pool, index, group.pages(s, page));
     if (!group.is_masked(s)) continue;
-    require(group.mask_heads == 1 || group.mask_heads == pool.kv_heads(), "heads with masks", group.mask_heads, pool.kv_heads());
+    require(group.mask_heads >= 1 && group.mask_heads <= pool.kv_heads(), "heads with masks", group.mask_heads, pool.kv_heads());
     const int words = group.mask_indptr[s + 1] - group.mask_indptr[s];
-    const int wanted = batch.query_rows(s) * group.mask_heads * group.mask_words(s);
+    const int64_t wanted = int64_t{batch.query_rows(s)} * group.mask_heads * group.mask_words(s);
     require(group.mask_indptr[s] >= 0 && words == wanted, "words of a sequence's masks", words, wanted);
     require(static_cast<size_t>(group.mask_indptr[s + 1]) <= group.masks.size(), "end of a sequence's masks",
             group.mask_indptr[s + 1], static_cast<int64_t>(group.masks.size()));

@@ -35,7 +35,7 @@ struct GroupPages {
   /// slot that a row does not see but another might is there, and its numbers are finite.
   std::span<const int32_t> mask_indptr;  // [sequences + 1], or empty
   std::span<const uint32_t> masks;
-  int mask_heads = 1;  // 1: one mask is that of all KV heads; else one for each
+  int mask_heads = 1;  // KV head h has the mask at place h modulo this: 1, one mask is that of all
   BesideTokens beside = {};
 
   /// The pages of the slots in use, `page` in each.
@@ -51,7 +51,7 @@ struct GroupPages {
   /// What a row of a masked sequence sees in a KV head.
   std::span<const uint32_t> mask(int sequence, int row, int kv_head) const {
     const int words = mask_words(sequence);
-    const auto place = static_cast<size_t>(row) * mask_heads + (mask_heads == 1 ? 0 : kv_head);
+    const auto place = static_cast<size_t>(row) * mask_heads + kv_head % mask_heads;
     return masks.subspan(mask_indptr[sequence] + place * words, words);
   }
 };

@@ -153,7 +153,8 @@ class Roofline {
 double usual_bandwidth(const std::string& device) { return device == "cuda" ? 4.2e12 : 20e9; }
 
 PlanReport plan_report(const Compilation& compilation, const Workload& workload) {
-  std::vector<PatternFigures> patterns = pattern_figures(compilation.plan.graph, workload.layers, workload.tokens);
+  std::vector<PatternFigures> patterns =
+      pattern_figures(compilation.plan.graph, workload.layers, workload.kv_heads, workload.tokens);
   std::string text = to_text(compilation.plan) + pattern_text(patterns, workload.tokens);
   const auto refused = [&](const char* where, const std::string& what, const std::string& hint) {
     return PlanReport{text + fmt::format("{}: refused, {}\n  {}\n", where, what, hint) + passes_text(compilation), patterns,

@@ -98,12 +98,14 @@ const char* role_text(PatternRole role) {
   return role == PatternRole::kBeside ? "beside the selection: " : role == PatternRole::kAround ? "around the selection: " : "";
 }
 
-/// "KV heads 1, 5, ...".
-std::string heads_text(int head, int heads) { return fmt::format("KV heads {}, {}, ...", head, head + heads); }
+/// "KV head 1 of 4", where a model of more heads has them in turn.
+std::string heads_text(int head, int heads) { return fmt::format("KV head {} of {}", head, heads); }
 
 std::string shortened(const std::string& text) {
   constexpr size_t kLongest = 44;
-  return text.size() <= kLongest ? text : text.substr(0, kLongest - 3) + "...";
+  if (text.size() <= kLongest) return text;
+  const size_t end = (kLongest - 3) / 2;  // where patterns of heads often differ
+  return text.substr(0, kLongest - 3 - end) + "..." + text.substr(text.size() - end);
 }
 
 /// As text of an XML document.
@@ -115,7 +117,7 @@ std::string escaped(const std::string& text) {
 
 /// What is kept and read under a pattern, for all heads together.
 std::string cache_text(const PatternFigures& figures, int64_t tokens) {
-  std::string text = figures.heads == 1 ? "" : fmt::format("  of all {} heads together:\n", figures.heads);
+  std::string text = figures.heads == 1 ? "" : fmt::format("all {} heads together\n", figures.heads);
   if (figures.dense_prefill) {
     text += "  prompts are computed densely, so every token is kept, in the order of positions; of steps:\n";
   } else if (figures.role == PatternRole::kAround) {
@@ -132,6 +134,15 @@ std::string cache_text(const PatternFigures& figures, int64_t tokens) {
     text += "  tokens go to slots: the pattern alone says which are read, and a slot is taken again once nobody will\n";
   }
   return text;
+}
+
+/// PatternFigures::blind of one of several heads; -1 where the analysis takes longer than its bound.
+int64_t blind_rows(const Pattern& pattern, const AnalysisBound& bound, int length) {
+  try {
+    return PatternAnalysis(pattern, bound).blind_rows(length);
+  } catch (const InputError&) {
+    return -1;
+  }
 }
 
 /// Pages that have a token that the last query sees, or its own: in their slots, or, as where sequences are very long, in the
@@ -151,7 +162,7 @@ int64_t pages_read(const PatternAnalysis& analysis, int length, int page, bool i
 
 }  // namespace
 
-std::vector<PatternFigures> pattern_figures(const FlowGraph& graph, int layers, int64_t tokens) {
+std::vector<PatternFigures> pattern_figures(const FlowGraph& graph, int layers, int kv_heads, int64_t tokens) {
   constexpr int kCells = 48;
   std::map<int, int> layers_of;
   int selecting = 0;
@@ -162,33 +173,32 @@ std::vector<PatternFigures> pattern_figures(const FlowGraph& graph, int layers, 
     if (place != LayerPatterns::kNone) ++layers_of[place];
   }
   std::vector<PatternFigures> figures;
-  size_t analyses = 0;
-  for (const auto& [place, count] : layers_of) {
-    const HeadPatterns& heads = graph.patterns.patterns[static_cast<size_t>(place)];
-    analyses += heads.is_same() ? 1 : 1 + heads.each().size();
-  }
-  const AnalysisBound bound = AnalysisBound().shared_by(std::max<size_t>(1, analyses));
+  size_t heads_in_all = 1;
+  for (const auto& [place, count] : layers_of) heads_in_all += graph.patterns.patterns[static_cast<size_t>(place)].each().size();
+  const AnalysisBound bound = AnalysisBound().shared_by(std::max<size_t>(1, layers_of.size()));
+  const AnalysisBound of_head = AnalysisBound().shared_by(heads_in_all);
   const auto length = static_cast<int>(std::clamp<int64_t>(tokens, 1, kMostTokens));
   const bool is_dense = graph.patterns.dense_prefill;
   const bool keeps_all = is_dense || !graph.sources.empty();
   for (const auto& [place, count] : layers_of) {
     const HeadPatterns& heads = graph.patterns.patterns[static_cast<size_t>(place)];
-    const PatternAnalysis any(heads.any(), bound);
+    const int different = std::min(heads.size(), kv_heads);
+    const PatternAnalysis any(heads.any(kv_heads), bound);
     const std::optional<CacheSize> size = keeps_all ? std::nullopt : any.size_for_any_length();
     const int64_t kept = keeps_all ? length : any.live_tokens(length);
     const int64_t pages = pages_read(any, length, graph.geometry.page, !keeps_all);
-    for (int head = 0; head < heads.size(); ++head) {
+    for (int head = 0; head < different; ++head) {
       const Pattern& pattern = heads.of_head(head);
       figures.push_back({.text = to_text(pattern),
                          .role = graph.sources.empty() ? PatternRole::kAlone : PatternRole::kAround,
                          .layers = count,
                          .head = head,
-                         .heads = heads.size(),
+                         .heads = different,
                          .kept = kept,
                          .any_size = size ? to_text(*size) : std::string(),
                          .pages_read = pages,
                          .dense_prefill = is_dense,
-                         .blind = heads.is_same() ? any.blind_rows(length) : PatternAnalysis(pattern, bound).blind_rows(length),
+                         .blind = different == 1 ? any.blind_rows(length) : blind_rows(pattern, of_head, length),
                          .area = area_of(pattern, length),
                          .shares = shares_of(pattern, length, kCells)});
     }
@@ -221,29 +231,33 @@ std::string pattern_text(const std::vector<PatternFigures>& figures, int64_t tok
       text += fmt::format("\n  of the step of the last token: in {} page{}\n", each.pages_read, each.pages_read == 1 ? "" : "s");
     } else {
       const bool is_around = each.role == PatternRole::kAround;
-      text += each.blind == 0 ? (is_around ? "; every query may see a key\n" : "; every query sees a key\n")
-                              : fmt::format("; {} of {} queries see nothing, and give zeros\n", each.blind, tokens);
+      text += each.blind < 0    ? "\n"
+              : each.blind == 0 ? (is_around ? "; every query may see a key\n" : "; every query sees a key\n")
+                                : fmt::format("; {} of {} queries see nothing, and give zeros\n", each.blind, tokens);
     }
-    const bool is_last_head = each.head + 1 == each.heads;
-    if (each.role != PatternRole::kBeside && is_last_head) text += cache_text(each, tokens);
+    if (each.role != PatternRole::kBeside && each.heads == 1) text += cache_text(each, tokens);
     const std::vector<std::string> drawing = drawing_of(each.shares);
     const double a_cell = static_cast<double>(tokens) / static_cast<double>(std::max<size_t>(1, each.shares.size()));
     text += fmt::format("  queries downwards, keys to the right, {:.0f} tokens a cell:\n",
                         a_cell * static_cast<double>(cells_together(each.shares)));
     for (const std::string& line : drawing) text += "    " + line + "\n";
+    if (each.heads > 1 && each.head + 1 == each.heads) text += cache_text(each, tokens);
   }
   return text;
 }
 
 std::string pattern_svg(const std::vector<PatternFigures>& figures, int64_t tokens) {
   constexpr int kSide = 288;  // of a picture
+  constexpr size_t kInRow = 4;
   constexpr int kGap = 24;
   constexpr int kLines = 48;  // for what stands above
+  constexpr int kHigh = kLines + kSide + kGap;
   std::string pictures;
-  int left = kGap;
-  for (const PatternFigures& each : figures) {
+  for (size_t i = 0; i < figures.size(); ++i) {
+    const PatternFigures& each = figures[i];
+    const int left = kGap + static_cast<int>(i % kInRow) * (kSide + kGap);
     const double cell = static_cast<double>(kSide) / static_cast<double>(std::max<size_t>(1, each.shares.size()));
-    pictures += fmt::format("<g transform=\"translate({} {})\">\n", left, kLines);
+    pictures += fmt::format("<g transform=\"translate({} {})\">\n", left, static_cast<int>(i / kInRow) * kHigh + kLines);
     pictures += fmt::format("<text y=\"-26\">{}</text>\n", escaped(shortened(each.text)));
     const std::string heads = each.heads == 1 ? "" : fmt::format(", {}", heads_text(each.head, each.heads));
     pictures += fmt::format("<text y=\"-10\" class=\"note\">{}{} layer{}{}, {} tokens, {:.1f}% of dense attention</text>\n",
@@ -260,16 +274,16 @@ std::string pattern_svg(const std::vector<PatternFigures>& figures, int64_t toke
       }
     }
     pictures += "</g>\n";
-    left += kSide + kGap;
   }
-  const int height = kLines + kSide + kGap;
+  const int width = kGap + static_cast<int>(std::min(kInRow, figures.size())) * (kSide + kGap);
+  const int height = static_cast<int>((figures.size() + kInRow - 1) / kInRow) * kHigh;
   return fmt::format(
              "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" role=\"img\">\n"
              "<title>Which keys (to the right) each query (downwards) sees</title>\n"
              "<style>text{{font:13px sans-serif;fill:#1a1a1a}}.note{{font-size:11px;fill:#555}}.causal{{fill:#eceff3}}"
              "rect{{fill:#1f5fae}}.ground{{fill:#fff}}</style>\n"
              "<rect class=\"ground\" width=\"{0}\" height=\"{1}\"/>\n",
-             left, height) +
+             width, height) +
          pictures + "</svg>\n";
 }
 

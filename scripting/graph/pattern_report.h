@@ -26,16 +26,16 @@ struct PatternFigures {
   std::string any_size;    // "516 tokens, whatever the length"; empty: not known, or all
   int64_t pages_read = 0;  // by the step of the last of `tokens`, for any head; beside a selection: those that have a token of it
   bool dense_prefill = false;  // every token is kept, and only steps have the pattern
-  int64_t blind = 0;           // queries of `tokens` that see nothing of it
+  int64_t blind = 0;           // queries of `tokens` that see nothing of it; -1: not known, of one of several heads
   double area = 0;             // share of the pairs of dense attention, over `tokens` queries
   /// A picture of `tokens` queries, downwards, and keys: of each cell, row by row up to the diagonal, the share of the pairs of
   /// dense attention that it has.
   std::vector<std::vector<double>> shares;
 };
 
-/// Of each pattern that a layer of a model of `layers` layers has, for sequences of `tokens` tokens, 2^24 at most; the one that
-/// stands beside a selection is last. Throws InputError as PatternAnalysis does.
-std::vector<PatternFigures> pattern_figures(const FlowGraph& graph, int layers, int64_t tokens);
+/// Of each pattern that a layer of a model of `layers` layers, or one of its `kv_heads` KV heads, has, for sequences of `tokens`
+/// tokens, 2^24 at most; the one that stands beside a selection is last. Throws InputError as PatternAnalysis does.
+std::vector<PatternFigures> pattern_figures(const FlowGraph& graph, int layers, int kv_heads, int64_t tokens);
 
 /// The same in words, a few lines for each, with pictures of letters.
 std::string pattern_text(const std::vector<PatternFigures>& figures, int64_t tokens);

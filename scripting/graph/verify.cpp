@@ -79,14 +79,15 @@ void verify_header(const FlowGraph& graph) {
   }
 }
 
-/// A mask a query, and a head if they differ, is made of it.
+/// A mask a query is made of it, and of each of those that heads have in turn.
 void verify_cost(const SourceLocation& where, const HeadPatterns& patterns, const std::string& what) {
   constexpr int64_t kTokens = 1 << 17;
   int64_t cost = 0;
   for (const Pattern& pattern : patterns.each()) cost += pattern.row_cost(kTokens);
   if (cost <= GraphLimits::kPatternCost) return;
-  refuse(where, fmt::format("{} takes too long: there are too many parts, or blocks, for a mask a query", what),
-         "fewer parts, or larger blocks");
+  const std::string masks = patterns.is_same() ? "a mask a query" : fmt::format("{} masks a query, one a head", patterns.size());
+  refuse(where, fmt::format("{} takes too long: there are too many parts, or blocks, for {}", what, masks),
+         patterns.is_same() ? "fewer parts, or larger blocks" : "fewer parts or heads, or larger blocks");
 }
 
 void verify_patterns(const FlowGraph& graph) {
@@ -385,11 +386,13 @@ void verify_readers(const FlowGraph& graph) {
     return text.size() <= kLongest ? text : text.substr(0, kLongest) + "...";
   };
   for (const HeadPatterns& heads : patterns.patterns) {
-    for (const Pattern& pattern : heads.each()) {
-      const PatternAnalysis analysis(pattern, AnalysisBound().shared_by(patterns.count()));
-      if (analysis.is_empty())
-        refuse(patterns.where, fmt::format("flow.pattern: no query sees any key under {}", quoted(pattern)));
+    for (int head = 0; head < heads.size(); ++head) {
+      const Pattern& pattern = heads.of_head(head);
+      if (!PatternAnalysis(pattern, AnalysisBound().shared_by(patterns.count())).is_empty()) continue;
+      const std::string whose = heads.is_same() ? "" : fmt::format(", which is that of head {}", head);
+      refuse(patterns.where, fmt::format("flow.pattern: no query sees any key under {}{}", quoted(pattern), whose));
     }
+    if (!heads.is_same()) PatternAnalysis(heads.any(), AnalysisBound().shared_by(patterns.patterns.size()));  // what is kept
   }
   if (graph.beside() == nullptr || !PatternAnalysis(*graph.beside(), AnalysisBound()).is_empty()) return;
   refuse(graph.nodes[static_cast<size_t>(graph.selection())],

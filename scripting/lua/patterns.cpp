@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cmath>
+#include <numeric>
 
 #include "scripting/lua/functions.h"
 
@@ -118,10 +119,21 @@ Value by_head(const Arguments& arguments, const Function&) {
 }
 
 template <typename Join>
+HeadPatterns join_heads(const Arguments& arguments, const HeadPatterns& a, const HeadPatterns& b, Join join) {
+  const int together = std::lcm(a.size(), b.size());
+  if (together > HeadPatterns::kMost) {
+    arguments.fail(fmt::format("patterns of {} heads and of {} make {} together, and at most {} are told apart", a.size(),
+                               b.size(), together, HeadPatterns::kMost),
+                   "lists of by_head are joined head by head: give both the same length");
+  }
+  return joined(a, b, join);
+}
+
+template <typename Join>
 Value join_all(const Arguments& arguments, Join join) {
   if (arguments.size() < 2) arguments.fail("wants two patterns or more");
   HeadPatterns all = arguments.pattern(0);
-  for (size_t i = 1; i < arguments.size(); ++i) all = joined(all, arguments.pattern(i), join);
+  for (size_t i = 1; i < arguments.size(); ++i) all = join_heads(arguments, all, arguments.pattern(i), join);
   return made(arguments, all);
 }
 
@@ -139,7 +151,7 @@ Value complement(const Arguments& arguments, const Function&) {
 
 Value spread(const Arguments& arguments, const Function&) {
   arguments.expect_at_most(2, "block >> pattern");
-  return made(arguments, joined(arguments.pattern(0), arguments.pattern(1), Pattern::spread));
+  return made(arguments, join_heads(arguments, arguments.pattern(0), arguments.pattern(1), Pattern::spread));
 }
 
 Value refuse(const Arguments& arguments, const Function&) {

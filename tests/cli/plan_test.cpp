@@ -344,18 +344,26 @@ TEST(CheckAndPlan, TakeFlowsWhoseStepsReadMoreThanTheirScripts) {
 }
 
 TEST(Plan, SaysWhatHeadsKeepTogether) {
-  const Ran ran = run_sluice({"plan", "longnet", "--tokens", "16384"});
+  const Ran ran = run_sluice({"plan", "longnet", "--tokens", "16384"});  // the mini has two KV heads
   EXPECT_EQ(ran.exit_code, 0) << ran.err;
-  EXPECT_EQ(lines_with(ran.out, "12288 of 16384 queries see nothing"), 4) << ran.out;
-  EXPECT_EQ(lines_with(ran.out, "KV heads 3, 7, ...: "), 1) << ran.out;
-  EXPECT_EQ(lines_with(ran.out, "253 of 16384 tokens"), 1) << ran.out;
+  EXPECT_EQ(lines_with(ran.out, "12288 of 16384 queries see nothing"), 2) << ran.out;
+  EXPECT_EQ(lines_with(ran.out, "KV head 1 of 2: "), 1) << ran.out;
+  EXPECT_EQ(lines_with(ran.out, "127 of 16384 tokens"), 1) << ran.out;
   EXPECT_EQ(lines_with(ran.out, "all 8 layers, 8 of them sparse: "), 1) << "layers count once\n" << ran.out;
+  const Ran large = run_sluice({"plan", "longnet", "--geometry", "llama-3.1-8b", "--tokens", "131072"});
+  EXPECT_EQ(large.exit_code, 0) << large.err;
+  EXPECT_EQ(lines_with(large.out, "KV head 3 of 4: "), 1) << large.out;
+  EXPECT_EQ(lines_with(large.out, " of 131072 tokens"), 1) << large.out;
+  const Ran windows = run_shell("echo \"local p, t = sluice.pattern, {} local f = sluice.flow{name = 'x'} for i = 1, 8 do t[i] = "
+                                "p.window(10 * i) end f.pattern = p.by_head(t) return f\" | \"$SLUICE\" plan - --geometry "
+                                "llama-3.1-8b --tokens 131072");
+  EXPECT_EQ(lines_with(windows.out, "keeps 80 tokens, whatever the length"), 1) << windows.out << windows.err;
 }
 
 TEST(Plan, DrawsPatterns) {
   const testing::TemporaryDirectory directory;
   const std::string file = directory.path() + "/pattern.svg";
-  for (const auto& [flow, pictures] : {std::pair<const char*, int>{"sink_window", 1}, {"longnet", 4}, {"nsa_window", 1}}) {
+  for (const auto& [flow, pictures] : {std::pair<const char*, int>{"sink_window", 1}, {"longnet", 2}, {"nsa_window", 1}}) {
     const Ran ran = run_sluice({"plan", flow, "--tokens", "2000", "--svg", file});
     EXPECT_EQ(ran.exit_code, 0) << ran.err;
     const std::string svg = testing::read_text(file);

@@ -105,6 +105,10 @@ TEST(Changed, TheLongestLengthAloneDecidesWhereTheLastStageDid) {
   EXPECT_EQ(real.stages.at(0).threshold, 0);
   EXPECT_EQ(real.stages.at(1).threshold, load_suite("real").stages.back().threshold);
   EXPECT_GT(real.stages.at(1).threshold, 0);
+  changes.tasks = {"text", "jsonl:x.jsonl"};
+  const Suite with_problems = changed(load_suite("real"), changes);
+  EXPECT_EQ(with_problems.stages.at(0).threshold, 0);
+  EXPECT_EQ(with_problems.stages.at(1).threshold, real.stages.at(1).threshold);
 }
 
 TEST(Changed, RunsEveryTaskAtTheNamedLengths) {

@@ -113,6 +113,9 @@ TEST(Language, PatternsDifferByHead) {
             "by_head: element 1 is itself a list of patterns by head");
   EXPECT_EQ(refusal(with + "local t = {} for i = 1, 17 do t[i] = p.window(i) end return p.by_head(t)"),
             "by_head: patterns of 17 heads, at most 16 are told apart");
+  const std::string heads = "local function heads(n) local t = {} for i = 1, n do t[i] = p.window(i) end return p.by_head(t) end ";
+  EXPECT_EQ(refusal(with + heads + "return heads(3) | heads(7)"),
+            "|: patterns of 3 heads and of 7 make 21 together, and at most 16 are told apart");
 }
 
 TEST(Language, StagesAreAssignedOutsideOfStages) {

@@ -65,7 +65,6 @@ double MaskedAttention::error_on(Device& device) const {
   std::mt19937 random(seed);
   const auto dim = static_cast<size_t>(head_dim);
   const int64_t query_columns = int64_t{kv_heads} * group * head_dim;
-  const int mask_heads = by_head ? kv_heads : 1;
   int all_pages = 3;
   for (const Sequence& sequence : sequences) all_pages += pages_for(sequence.length, page);
   std::vector<int32_t> pages(static_cast<size_t>(all_pages));
@@ -133,7 +132,7 @@ double MaskedAttention::error_on(Device& device) const {
       for (int head = 0; head < kv_heads; ++head) {
         std::vector<oracle::Entry> entries;
         for (int slot = 0; slot < sequence.length; ++slot) {
-          const size_t place = row * static_cast<size_t>(mask_heads) + (by_head ? static_cast<size_t>(head) : 0);
+          const size_t place = row * static_cast<size_t>(mask_heads) + static_cast<size_t>(head % mask_heads);
           const uint32_t* words =
               masks.data() + mask_indptr[s] + place * static_cast<size_t>(kept.mask_words(static_cast<int>(s)));
           const bool seen = sequence.masked ? (words[slot / 32] >> (slot % 32) & 1) != 0 : slot <= sequence.slots[row];

@@ -21,7 +21,7 @@ struct MaskedAttention {
   int head_dim = 64;
   int page = 16;
   DataType kv = DataType::kBF16;
-  bool by_head = false;  // rows have a mask for each KV head
+  int mask_heads = 1;  // masks of a row, which KV heads have in turn
   std::vector<Sequence> sequences;
   unsigned seed = 1;
 

@@ -176,7 +176,7 @@ class PrefillCase {
     device_slots_ = on_device(slots);
     device_mask_indptr_ = on_device(mask_indptr);
     device_masks_ = on_device(masks_);
-    lists_ = cuda::DeviceMemory(attention_->list_bytes(call_shape()));
+    lists_ = cuda::DeviceMemory(attention_->list_bytes(call_shape(), tables()));
     list_tiles(nullptr);
   }
 

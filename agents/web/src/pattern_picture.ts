@@ -15,7 +15,7 @@ function factsOf(pattern: FlowPattern): string {
   const { role, layers, head = 0, heads = 1, tokens, kept, any_size, area, blind, pages_read, dense_prefill } = pattern;
   const facts = [
     `${layers} ${layers === 1 ? 'layer' : 'layers'}`,
-    heads > 1 && `KV heads ${head}, ${head + heads}, …`,
+    heads > 1 && `KV head ${head} of ${heads}`,
     `${(100 * area).toFixed(1)}% of what dense attention sees`,
     role === 'alone' && !dense_prefill && `keeps ${any_size || `${kept} of ${tokens} tokens`}`,
     `${pages_read} ${pages_read === 1 ? 'page' : 'pages'} in the last of ${tokens} steps`,

@@ -202,6 +202,9 @@ bool Attend::is_packed(int sequence) const {
 
 void Attend::find_seen(int sequence) {
   static_assert(kAmxPackTokens == 32, "a word of a mask is that of a pack");
+  const std::array<int64_t, 3> of = {pass_->number(), layer_->group, sequence};
+  if (seen_of_ == of) return;
+  seen_of_ = of;
   const GroupPages& kept = pass_->group(layer_->group);
   seen_.clear();
   if (!kept.is_masked(sequence)) return;
@@ -265,8 +268,9 @@ void Attend::run_pieces(const Task& task, int thread) {
   if (std::atomic_ref(row.left).fetch_sub(task.pieces, std::memory_order_acq_rel) > task.pieces) return;
   merge_partials(partials_.as<float>() + row.first * partial_floats(group_, layout.head_dim), row.pieces, group_, layout.head_dim,
                  output_of(task.sequence, task.kv_head), nullptr);
-  if (sees_nothing(task.sequence, task.kv_head))
+  if (sees_nothing(task.sequence, task.kv_head)) {
     std::fill_n(output_of(task.sequence, task.kv_head), group_ * layer_->layout.head_dim, 0.0F);
+  }
   if (call_->probe != nullptr) report_dense(task.sequence, task.kv_head);
 }
 

@@ -50,7 +50,7 @@ class Attend {
   bool sees_nothing(int sequence, int kv_head) const;
   /// Whether a sequence is in prefill on AMX tiles.
   bool is_packed(int sequence) const;
-  /// Which tokens of a masked sequence any row sees in any head, as in `seen_`.
+  /// Which tokens of a sequence any row sees in any head, as in `seen_`; the same for all layers of a group in a pass.
   void find_seen(int sequence);
   /// Prefill on AMX tiles: packs a sequence's K and V, then runs its tiles. One sequence at a time shares the memory.
   void run_packed(int sequence);
@@ -78,6 +78,7 @@ class Attend {
   MappedMemory partials_;       // of dense decode rows
   MappedMemory packed_;         // [kv_heads] K and V of the sequence in prefill, for AMX: of packs that rows see
   std::vector<uint32_t> seen_;  // a bit a token of that sequence; empty: all
+  std::array<int64_t, 3> seen_of_ = {-1, -1, -1};  // of which pass, group and sequence
   std::vector<MappedMemory> scratch_;
   std::vector<int> selected_;  // [tasks] pages that a flow chose
 

@@ -26,7 +26,7 @@ class ListMask {
     const int first = a.mask_indptr[list];
     const int words = a.mask_indptr[list + 1] - first;
     words_ = words == 0 ? nullptr : a.masks + first;
-    if (a.mask_heads > 1 && words > 0) words_ += words / a.mask_heads * (row - list * a.mask_heads);
+    if (a.mask_heads > 1 && words > 0) words_ += words / a.mask_heads * ((row - list * a.kv_heads) % a.mask_heads);
   }
   /// Those of the 16 of a tile, as far as they are there.
   __device__ __forceinline__ uint32_t tile(int index) const {

@@ -21,7 +21,7 @@ struct PageLists {
   /// up to mask_indptr[list + 1]. What the others hold must be finite. Null: all count.
   const int32_t* mask_indptr = nullptr;  // [lists + 1]
   const uint32_t* masks = nullptr;
-  int mask_heads = 1;  // of a list that KV heads share: 1, or its words are those of each of them, one behind the other
+  int mask_heads = 1;  // of a list that KV heads share: masks in its words, which they have in turn
 };
 
 struct DecodeShape {

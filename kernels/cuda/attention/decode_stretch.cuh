@@ -31,7 +31,7 @@ struct Arguments {
   Divisor by_page_boxes;       // boxes of a page
   const int32_t* mask_indptr;  // [lists + 1] in masks, or null: every list is seen whole
   const uint32_t* masks;       // of a list without words, too
-  int mask_heads;              // 1, or KV heads, which share lists and have masks of their own
+  int mask_heads;              // masks of a list, which KV heads that share it have in turn
 };
 
 /// What a stretch leaves of a row: a multiple of four numbers.

@@ -64,7 +64,7 @@ class PrefillAttention {
   int head_dim() const { return kv_.layout.head_dim; }
   /// Bytes of the lists of a call, and writes them: which tiles of tokens each tile of rows sees. They serve all layers whose
   /// rows see the same, in heads of the same size.
-  size_t list_bytes(const PrefillShape& shape, int mask_heads = 1) const;
+  size_t list_bytes(const PrefillShape& shape, const PrefillTables& tables) const;
   void list_tiles(const PrefillShape& shape, const PrefillTables& tables, int32_t* lists, Stream stream) const;
   /// Bytes of workspace for `run` over so many pages: none for bf16.
   size_t workspace_bytes(int pages) const;

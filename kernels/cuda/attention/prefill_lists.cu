@@ -18,8 +18,9 @@ void list(const ListedArguments& a, int blocks, int32_t* lists, Stream stream) {
 
 }  // namespace
 
-size_t PrefillAttention::list_bytes(const PrefillShape& shape, int mask_heads) const {
-  return static_cast<size_t>(most_row_tiles(shape)) * mask_heads * list_stride(shape, kv_.layout.head_dim) * sizeof(int32_t);
+size_t PrefillAttention::list_bytes(const PrefillShape& shape, const PrefillTables& tables) const {
+  return static_cast<size_t>(most_row_tiles(shape)) * tables.mask_heads * list_stride(shape, kv_.layout.head_dim) *
+         sizeof(int32_t);
 }
 
 void PrefillAttention::list_tiles(const PrefillShape& shape, const PrefillTables& tables, int32_t* lists, Stream stream) const {

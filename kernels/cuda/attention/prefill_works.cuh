@@ -44,13 +44,13 @@ struct Sights {
   const int32_t* slots = nullptr;        // [rows] a row sees the tokens up to this one
   const int32_t* mask_indptr = nullptr;  // [sequences + 1] or those of its mask, as GroupPages has them; null: nobody has one
   const uint32_t* masks = nullptr;
-  int mask_heads = 1;  // those of K and V that masks, and so lists, are of
+  int mask_heads = 1;  // masks of a row, and so lists, which heads of K and V have in turn
   /// [tiles of rows][mask_heads][list_stride] tiles of tokens that their rows see (prefill_lists.cuh).
   const int32_t* lists = nullptr;
   int list_stride = 0;
 
   /// Which of the masks is that of a head of K and V.
-  __device__ __forceinline__ int mask_head(int head) const { return mask_heads == 1 ? 0 : head; }
+  __device__ __forceinline__ int mask_head(int head) const { return mask_heads == 1 ? 0 : head % mask_heads; }
   /// Where the list of a tile of rows is among all: how many entries it has, and behind that the entries.
   __device__ __forceinline__ int64_t list_place(int row_tile, int head) const {
     return (int64_t{row_tile} * mask_heads + mask_head(head)) * list_stride;

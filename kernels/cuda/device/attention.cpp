@@ -355,7 +355,7 @@ const int32_t* CudaDevice::tile_lists(const PrefillAttention& attention, const P
   TileLists& mine = tile_lists_[group];
   const TileLists::Key key{passes_, first, shape.sequences, shape.group, attention.head_dim()};
   if (mine.key == key) return mine.lists.as<int32_t>();
-  grow(mine.lists, attention.list_bytes(shape, tables.mask_heads));
+  grow(mine.lists, attention.list_bytes(shape, tables));
   attention.list_tiles(shape, tables, mine.lists.as<int32_t>(), stream_.get());
   mine.key = key;
   return mine.lists.as<int32_t>();
@@ -388,7 +388,7 @@ void CudaDevice::attend_prefill(const Attention& call, const Matrix& q, const Ma
                          .slots = pass_.is_regular(group) ? nullptr : arrays.slots,
                          .mask_indptr = kept.has_masks() ? arrays.mask_indptr + first : nullptr,
                          .masks = arrays.masks,
-                         .mask_heads = kept.mask_heads};
+                         .mask_heads = kept.has_masks() ? kept.mask_heads : 1};
     if (tables.slots != nullptr) tables.lists = tile_lists(attention, shape, tables, group, first);
     grow(prefill_workspace_, attention.workspace_bytes(shape.pages));
     attention.run(shape, tables, {q.data, q.stride}, {out.data, out.stride}, prefill_workspace_.data(), stream_.get());

@@ -129,9 +129,7 @@ void CudaDevice::repeat(Repetition* repetition, std::span<const int32_t> tokens,
   }
   const RegisteredFlow* const mine = flow == nullptr ? nullptr : &as_cuda(*flow);
   StepGraphs::Shape shape{.sequences = batch.sequences()};
-  for (const GroupPages& group : batch.groups) {
-    shape.masked = 3 * shape.masked + (!group.has_masks() ? 0 : group.mask_heads == 1 ? 1 : 2);
-  }
+  for (const GroupPages& group : batch.groups) shape.masked = 2 * shape.masked + (group.has_masks() ? 1 : 0);
   if (mine != nullptr) {
     check_flow_sequences(mine->flow(), 0, batch.sequences());
     shape.pages = bound_on_pages();

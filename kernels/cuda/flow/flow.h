@@ -56,7 +56,7 @@ struct FlowSequences {
   // For flows that see parts of pages (JoinedSelection).
   const int32_t* visible_indptr = nullptr;  // [count + 1]
   const uint32_t* visible = nullptr;
-  int visible_heads = 1;                   // 1, or its words are those of each KV head, one behind the other
+  int visible_heads = 1;
   const int32_t* beside_indptr = nullptr;  // [count + 1]
   const int32_t* beside = nullptr;
   const void* query = nullptr;            // [count, kv_heads * group, dim]

@@ -100,7 +100,7 @@ __global__ __launch_bounds__(kThreads) void join_kernel(const __grid_constant__ 
   const int32_t* const entries = a.beside + a.beside_indptr[sequence];
   const int beside_pages = (a.beside_indptr[sequence + 1] - a.beside_indptr[sequence]) / entry;
   const int visible_words = (a.visible_indptr[sequence + 1] - a.visible_indptr[sequence]) / a.visible_heads;
-  const int visible_head = a.visible_heads == 1 ? 0 : row - sequence * a.kv_heads;
+  const int visible_head = (row - sequence * a.kv_heads) % a.visible_heads;
   const uint32_t* const visible =
       visible_words > 0 ? a.visible + a.visible_indptr[sequence] + visible_head * visible_words : nullptr;
   const int selected_pages = a.selected_counts[row];

@@ -34,7 +34,7 @@ struct JoinedSelection {
   /// [sequences + 1] where the words of a sequence begin in `visible`, a bit for each token of its pages; without words all are.
   const int32_t* visible_indptr = nullptr;
   const uint32_t* visible = nullptr;
-  int visible_heads = 1;  // 1, or kv_heads, each of which has words of its own, one behind the other
+  int visible_heads = 1;  // masks in those words, which KV heads have in turn
 
   // Where it goes, in the form that decode attention takes (PageLists, per head).
   int32_t* pages = nullptr;        // [rows, stride] pool pages, in the order of their positions

@@ -1,5 +1,5 @@
 -- LongNet (Ding et al. 2023, section 3.1), one of its branches: every fourth token of the block of 256, for every fourth query,
--- from a token on that is another for each head. Of four heads one sees something, whatever the query.
+-- from a token on that is another for each KV head. Where a model has four or more, one of them sees something, whatever the query.
 local p = sluice.pattern
 local flow = sluice.flow { name = "longnet" }
 

@@ -15,11 +15,11 @@ TEST_F(CudaMaskedAttention, GivesWhatFloat64Gives) {
     for (const DataType kv : {DataType::kBF16, DataType::kE4M3, DataType::kE5M2}) {
       testing::MaskedAttention attention{
           .kv_heads = 3, .group = group, .head_dim = dim, .page = page, .kv = kv, .sequences = testing::masked_sequences()};
-      for (const bool by_head : {false, true}) {
-        attention.by_head = by_head;
+      for (const int mask_heads : {1, 2, 3}) {
+        attention.mask_heads = mask_heads;
         attention.seed = ++seed;
         EXPECT_LT(attention.error_on(*device_), 1e-2)
-            << "dim " << dim << ", group " << group << ", page " << page << ", " << name_of(kv) << ", by head " << by_head;
+            << "dim " << dim << ", group " << group << ", page " << page << ", " << name_of(kv) << ", masks " << mask_heads;
       }
     }
   }

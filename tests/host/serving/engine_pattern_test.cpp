@@ -268,7 +268,8 @@ TEST_F(EnginePatterns, LeavePromptsDenseWhereTheFlowSaysSo) {
 
 TEST_F(EnginePatterns, LeavePromptsToTheModelsOwnWindowsWhereTheFlowSaysSo) {
   constexpr int kWindow = 40;
-  for (const char* pattern : {"p.sink(4) | p.window(20)", "{[2] = p.fixed(16), rest = p.window(9)}", "p.strided(30, 7)"}) {
+  for (const char* pattern : {"p.sink(4) | p.window(20)", "{[2] = p.fixed(16), rest = p.window(9)}", "p.strided(30, 7)",
+                              "p.by_head{p.window(20), p.dilated(9, 5)}"}) {
     for (const int prompt : {30, 210}) {
       SCOPED_TRACE(fmt::format("{}, a prompt of {}", pattern, prompt));
       const Plan dense = plan(pattern, ", prefill = \"dense\"");
@@ -360,9 +361,21 @@ TEST_F(EnginePatterns, WhatNobodySeesHasNoSay) {
   }
 }
 
+TEST_F(EnginePatterns, OfHeadsLieWithinTheModelsOwnWindows) {
+  constexpr int kWindow = 40;
+  const Plan flow = plan("p.by_head{p.strided(30, 7), p.sink(60) | p.window(5)}");
+  const auto under_pattern = tiny_.sees;
+  tiny_.sees = [&](int layer, int head, int position, int seen) {
+    return (layer % 2 == 0 || position - seen < kWindow) && under_pattern(layer, head, position, seen);
+  };
+  EngineOptions windows = options(120);
+  windows.windows = {{{1, 3}, kWindow}};
+  expect_logits(flow, windows, {1, 30, 210}, 60);
+}
+
 TEST_F(EnginePatterns, PreemptedRequestsAreReplayed) {
   // Everything lives, but for every other token of half of the layers.
-  const Plan flow = plan("{[0] = p.dilated(500, 2), [2] = p.dilated(500, 2)}");
+  const Plan flow = plan("{[0] = p.dilated(500, 2), [2] = p.by_head{p.dilated(500, 2), p.dilated(100, 6)}}");
   Engine engine(*device_, *model_, &flow, options(40));
   std::vector<Request> requests;
   for (int i = 0; i < 6; ++i) {
@@ -376,7 +389,8 @@ TEST_F(EnginePatterns, PreemptedRequestsAreReplayed) {
 }
 
 TEST_F(EnginePatterns, TakeSnapshotsToTheirSlots) {
-  for (const char* pattern : {"p.sink(4) | p.window(20)", "{[0] = \"full\", [1] = p.fixed(16), rest = p.dilated(9, 4)}"}) {
+  for (const char* pattern : {"p.sink(4) | p.window(20)", "{[0] = \"full\", [1] = p.fixed(16), rest = p.dilated(9, 4)}",
+                              "p.by_head{p.window(20), p.fixed(16)}"}) {
     SCOPED_TRACE(pattern);
     const Plan flow = plan(pattern);
     EngineOptions keeps = options(60);

@@ -15,12 +15,12 @@ TEST(MaskedAttention, GivesWhatFloat64GivesOnTheCpu) {
     for (const DataType kv : {DataType::kBF16, DataType::kF32}) {
       for (const auto& [dim, group, page] : {std::tuple(64, 4, 16), {128, 2, 8}, {40, 3, 32}, {64, 1, 128}, {96, 16, 64}}) {
         testing::MaskedAttention attention{
-            .kv_heads = 2, .group = group, .head_dim = dim, .page = page, .kv = kv, .sequences = testing::masked_sequences()};
-        for (const bool by_head : {false, true}) {
-          attention.by_head = by_head;
+            .kv_heads = 3, .group = group, .head_dim = dim, .page = page, .kv = kv, .sequences = testing::masked_sequences()};
+        for (const int mask_heads : {1, 2, 3}) {
+          attention.mask_heads = mask_heads;
           attention.seed = ++seed;
           EXPECT_LT(attention.error_on(*device), 2e-5)
-              << "dim " << dim << ", page " << page << ", tiles " << tiles << ", by head " << by_head;
+              << "dim " << dim << ", page " << page << ", tiles " << tiles << ", masks " << mask_heads;
         }
       }
     }
