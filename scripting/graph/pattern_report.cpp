@@ -160,9 +160,7 @@ int64_t pages_read(const PatternAnalysis& analysis, int length, int page, bool i
   return static_cast<int64_t>(pages.size());
 }
 
-}  // namespace
-
-std::vector<PatternFigures> pattern_figures(const FlowGraph& graph, int layers, int kv_heads, int64_t tokens) {
+std::vector<PatternFigures> figures_of(const FlowGraph& graph, int layers, int kv_heads, int64_t tokens) {
   constexpr int kCells = 48;
   std::map<int, int> layers_of;
   int selecting = 0;
@@ -216,6 +214,16 @@ std::vector<PatternFigures> pattern_figures(const FlowGraph& graph, int layers, 
                        .shares = shares_of(*beside, length, kCells)});
   }
   return figures;
+}
+
+}  // namespace
+
+std::vector<PatternFigures> pattern_figures(const FlowGraph& graph, int layers, int kv_heads, int64_t tokens) {
+  try {
+    return figures_of(graph, layers, kv_heads, tokens);
+  } catch (const InputError& error) {
+    throw FlowError(graph.patterns.where, error.what(), error.hint());
+  }
 }
 
 std::string pattern_text(const std::vector<PatternFigures>& figures, int64_t tokens) {

@@ -354,10 +354,21 @@ TEST(Plan, SaysWhatHeadsKeepTogether) {
   EXPECT_EQ(large.exit_code, 0) << large.err;
   EXPECT_EQ(lines_with(large.out, "KV head 3 of 4: "), 1) << large.out;
   EXPECT_EQ(lines_with(large.out, " of 131072 tokens"), 1) << large.out;
-  const Ran windows = run_shell("echo \"local p, t = sluice.pattern, {} local f = sluice.flow{name = 'x'} for i = 1, 8 do t[i] = "
-                                "p.window(10 * i) end f.pattern = p.by_head(t) return f\" | \"$SLUICE\" plan - --geometry "
-                                "llama-3.1-8b --tokens 131072");
+  const Ran windows = run_shell(
+      "echo \"local p, t = sluice.pattern, {} local f = sluice.flow{name = 'x'} for i = 1, 8 do t[i] = "
+      "p.window(10 * i) end f.pattern = p.by_head(t) return f\" | \"$SLUICE\" plan - --geometry "
+      "llama-3.1-8b --tokens 131072");
   EXPECT_EQ(lines_with(windows.out, "keeps 80 tokens, whatever the length"), 1) << windows.out << windows.err;
+}
+
+TEST(Plan, NamesTheLineOfAPatternThatTakesTooLong) {
+  const Ran ran = run_shell(
+      "printf '%s\\n' 'local p = sluice.pattern' 'local f, a = sluice.flow{name = \"x\"}, p.window(3)' "
+      "'for k = 1, 12 do a = a | (p.rect{size = {7 + k, 5 + k}, stride = {2, 1}} >> "
+      "(p.diag{offset = 3, size = 97 + k, stride = 5} & ~p.dilated(11 + k, 13 + k))) end' 'f.pattern = a' 'return f' "
+      "| \"$SLUICE\" plan - --tokens 131072");
+  EXPECT_EQ(ran.exit_code, 1);
+  EXPECT_NE(ran.err.find(":4: the pattern is too complex to be analysed"), std::string::npos) << ran.err;
 }
 
 TEST(Plan, DrawsPatterns) {

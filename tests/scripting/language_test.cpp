@@ -22,13 +22,19 @@ std::string index_text(const std::string& body, const std::string& cache = "") {
   return text.substr(text.find("index\n"));
 }
 
-std::string refusal(const std::string& body, const std::string& options = "", const std::string& cache = "") {
+/// The message of the error that `run` throws.
+template <typename Run>
+std::string message_of(const Run& run) {
   try {
-    trace_index(body, options, cache);
+    run();
   } catch (const FlowError& error) {
     return error.message();
   }
   return "accepted";
+}
+
+std::string refusal(const std::string& body, const std::string& options = "", const std::string& cache = "") {
+  return message_of([&] { trace_index(body, options, cache); });
 }
 
 TEST(Language, FilesMayBeginWithAByteOrderMarkAndALineForTheShell) {
@@ -113,20 +119,18 @@ TEST(Language, PatternsDifferByHead) {
             "by_head: element 1 is itself a list of patterns by head");
   EXPECT_EQ(refusal(with + "local t = {} for i = 1, 17 do t[i] = p.window(i) end return p.by_head(t)"),
             "by_head: patterns of 17 heads, at most 16 are told apart");
-  const std::string heads = "local function heads(n) local t = {} for i = 1, n do t[i] = p.window(i) end return p.by_head(t) end ";
+  const std::string heads =
+      "local function heads(n) local t = {} for i = 1, n do t[i] = p.window(i) end return p.by_head(t) end ";
   EXPECT_EQ(refusal(with + heads + "return heads(3) | heads(7)"),
             "|: patterns of 3 heads and of 7 make 21 together, and at most 16 are told apart");
 }
 
 TEST(Language, StagesAreAssignedOutsideOfStages) {
   const auto refused = [](const std::string& line) {
-    try {
+    return message_of([&] {
       trace("local f = sluice.flow{name = 'f'} function f.index() " + line + " return sluice.window{last = 1} end return f",
             "f.lua");
-    } catch (const FlowError& error) {
-      return error.message();
-    }
-    return std::string("accepted");
+    });
   };
   EXPECT_EQ(refused("f.index = function() end"), "flow.index is assigned at the top of the file, not inside a stage");
   EXPECT_EQ(refused("function f.cache(c) end"), "flow.cache is assigned at the top of the file, not inside a stage");
