@@ -148,8 +148,7 @@ GenerationTask Completion::task_for(const CompletionRequest& request, const std:
     const std::string what =
         prompt_alone_ ? fmt::format("a prompt of {} tokens exceeds", prompt.size())
                       : fmt::format("a prompt of {} tokens and {} to generate exceed", prompt.size(), task.request.max_tokens);
-    throw HttpProblem(400, fmt::format("{} the model's {} positions", what, most))
-        .with("code", "context_length_exceeded");
+    throw HttpProblem(400, fmt::format("{} the model's {} positions", what, most)).with("code", "context_length_exceeded");
   }
   return task;
 }

@@ -34,7 +34,8 @@ struct PatternFigures {
 };
 
 /// Of each pattern that a layer of a model of `layers` layers, or one of its `kv_heads` KV heads, has, for sequences of `tokens`
-/// tokens, 2^24 at most; the one that stands beside a selection is last. Throws FlowError where PatternAnalysis throws InputError.
+/// tokens, 2^24 at most; the one that stands beside a selection is last. Throws FlowError where PatternAnalysis throws
+/// InputError.
 std::vector<PatternFigures> pattern_figures(const FlowGraph& graph, int layers, int kv_heads, int64_t tokens);
 
 /// The same in words, a few lines for each, with pictures of letters.

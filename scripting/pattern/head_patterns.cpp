@@ -19,7 +19,8 @@ HeadPatterns HeadPatterns::of(std::vector<Pattern> heads) {
     if (!std::equal(each.begin() + static_cast<ptrdiff_t>(period), each.end(), each.begin())) continue;
     each.erase(each.begin() + static_cast<ptrdiff_t>(period), each.end());
   }
-  if (each.size() > kMost) throw InputError(fmt::format("by_head: patterns of {} heads, at most {} are told apart", each.size(), kMost));
+  if (each.size() > kMost)
+    throw InputError(fmt::format("by_head: patterns of {} heads, at most {} are told apart", each.size(), kMost));
   return patterns;
 }
 
