@@ -68,7 +68,7 @@ std::vector<std::shared_ptr<const KvSnapshot>> prefill_all(std::vector<Prefilled
   if (prompts.empty()) return {};
   for (PrefilledPrompt& prompt : prompts) prompt.max_tokens = 1;
   EngineOptions options = engine_options(prompts, model.config(), plan, room);
-  options.use_slots = false;
+  options.forget_unread = false;
   if (device.info().works_beside_host) options.max_pass_tokens = kLongPass;
   Engine engine(device, model, plan, options);
   std::vector<uint64_t> ids;

@@ -141,7 +141,9 @@ Engine::State::State(Device& on, const Model& loaded, const Plan* plan, const En
   Device::Limits scratch;
   scratch.rows = limits.max_pass_tokens;
   scratch.sequences = limits.max_batch;
-  scratch.pages_per_sequence = std::min(cache.pages(), pages_for(config.max_positions, cache.page()));
+  scratch.pages_per_sequence = pages_for(config.max_positions, cache.page());
+  // Where pages are given back, a sequence lists more than there are.
+  if (!has_lives(kv->views())) scratch.pages_per_sequence = std::min(cache.pages(), scratch.pages_per_sequence);
   if (scheduler.has_slots()) scratch.pages_per_sequence += pages_for(limits.max_pass_tokens, cache.page()) + 1;
   scratch.query_heads = config.query_heads;
   scratch.kv_heads = config.kv_heads;
@@ -242,8 +244,7 @@ uint64_t Engine::State::submit(Request request) {
   job->own_pages = request.copy_prefix;
   job->seed = mix(options.seed, request.sampling.seed);
   if (request.snapshot) {
-    const int given = std::min(static_cast<int>(request.snapshot->tokens.size()), job->stored_tokens());
-    job->least_match = given / cache.page() * cache.page();
+    job->given_tokens = std::min(static_cast<int>(request.snapshot->tokens.size()), job->stored_tokens());
   }
   job->request = std::move(request);
   job->result.id = job->id;

@@ -119,8 +119,8 @@ struct EngineOptions {
   std::vector<LayerWindow> windows = {};
   /// Groups of layers with a window keep everything: K and V can be given from engine to engine (KvSnapshot).
   bool keep_all = false;
-  /// Tokens of layers with a pattern go to slots; else all of them are kept.
-  bool use_slots = true;
+  /// Layers with a pattern keep no more than what later rows read; else all tokens, in the order of positions.
+  bool forget_unread = true;
   /// Shared with other engines of the same model on the same device (create_shared_cache), which then find each other's K and V.
   /// `pages`, `pool_bytes`, `prefix_cache`, `page`, `kv` and `windows` are then the cache's, and what is said of them here is not
   /// read. Null: a cache of the engine's own.

@@ -107,13 +107,13 @@ struct Engine::State {
   /// Of decode steps in layers with a pattern, all heads: pages that are read, and those that dense attention would read.
   void count_pattern_pages(const PassBatch& batch);
   void import_snapshot(EngineJob& job);
-  /// Of each group, those that have the first tokens of a sequence. Every group keeps all, or has slots.
+  /// Of each group, those that have the first tokens of a sequence. No group has forgotten any but under a pattern.
   PagesByGroup pages_with(const EngineJob& job, int tokens) const;
   SlotsByGroup slots_with(int tokens) const;
   /// Recomputes the fields that nobody had beside known K and V.
   void refresh_stale(EngineJob& job);
-  /// The first pages of a job as Device::refresh_pages takes them.
-  Device::StalePages first_pages(const EngineJob& job, int layer, int count, int last_tokens) const;
+  /// Computes the fields of the first `given` tokens, whose K and V have come from elsewhere.
+  void refresh_given(const EngineJob& job, int given);
   void before_decode(const ScheduledPass& pass) const;
   /// Admits who can run, and plans the next pass.
   const ScheduledPass& plan();

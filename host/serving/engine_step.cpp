@@ -16,6 +16,13 @@ double seconds_between(EngineJob::Clock::time_point begin, EngineJob::Clock::tim
   return std::chrono::duration<double>(end - begin).count();
 }
 
+/// Those of `pages` that are there.
+std::vector<int32_t> present(std::span<const int32_t> pages) {
+  std::vector<int32_t> found;
+  std::copy_if(pages.begin(), pages.end(), std::back_inserter(found), [](int32_t page) { return page != PageCache::kMissing; });
+  return found;
+}
+
 /// Whether a token follows from the entry's logits. Otherwise what follows is known already, or nothing is wanted.
 bool is_sampled(const ScheduledPass::Entry& entry) {
   const auto& job = static_cast<const EngineJob&>(*entry.sequence);
@@ -153,10 +160,13 @@ void Engine::State::begin(EngineJob& job) {
   for (size_t group = 0; group < job.kept.size(); ++group) {
     const KeptPages& kept = job.kept[group];
     if (kept.copied.empty()) continue;
-    pool.copy_pages(static_cast<int>(group), kept.copied, std::span<const int32_t>(kept.pages).first(kept.copied.size()));
+    pool.copy_pages(static_cast<int>(group), present(kept.copied),
+                    present(std::span<const int32_t>(kept.pages).first(kept.copied.size())));
   }
   for (size_t group = 0; group < kv->views().size(); ++group) {
-    if (kv->views()[group].slots != nullptr) pool.clear_pages(static_cast<int>(group), job.kept[group].pages);
+    const GroupView& view = kv->views()[group];
+    if (view.slots || (view.lives && job.computed == 0))
+      pool.clear_pages(static_cast<int>(group), present(job.kept[group].pages));
   }
   refresh_stale(job);
   scheduler.filled(job);
@@ -181,47 +191,51 @@ void Engine::State::refresh_stale(EngineJob& job) {
   }
 }
 
-Device::StalePages Engine::State::first_pages(const EngineJob& job, int layer, int count, int last_tokens) const {
-  const auto first = [count](const std::vector<int32_t>& pages) {
-    return std::span<const int32_t>(pages).first(static_cast<size_t>(count));
-  };
-  const auto group = static_cast<size_t>(pool.map().place_of(layer).group);
-  Device::StalePages stale{.pages = first(job.kept[group].pages), .last_tokens = last_tokens};
-  if (fields.group() < 0) return stale;
-  stale.field_group = fields.group();
-  stale.field_pages = first(job.kept[static_cast<size_t>(fields.group())].pages);
-  return stale;
-}
-
 PagesByGroup Engine::State::pages_with(const EngineJob& job, int tokens) const {
   PagesByGroup pages;
   for (size_t group = 0; group < kv->views().size(); ++group) {
     const SlotMap* const slots = kv->views()[group].slots.get();
     const int used = slots == nullptr ? tokens : slots->used(tokens);
-    pages.push_back(std::span<const int32_t>(job.kept[group].pages).first(static_cast<size_t>(pages_for(used, cache.page()))));
+    const std::vector<int32_t>& kept = job.kept[group].pages;
+    std::vector<int32_t>& listed = pages.emplace_back(kept.begin(), kept.begin() + pages_for(used, cache.page()));
+    // In place of those that are gone, of which nothing is read or written, any will do.
+    const int32_t any = *std::max_element(kept.begin(), kept.end());
+    if (any == PageCache::kMissing) listed.clear();
+    std::replace(listed.begin(), listed.end(), PageCache::kMissing, any);
   }
   return pages;
 }
 
 SlotsByGroup Engine::State::slots_with(int tokens) const {
   SlotsByGroup slots(kv->views().size());
-  for (size_t group = 0; group < slots.size(); ++group) {
-    if (kv->views()[group].slots != nullptr) slots[group] = scheduler.slots_of_tokens(static_cast<int>(group), tokens);
-  }
+  for (size_t group = 0; group < slots.size(); ++group) slots[group] = scheduler.slots_of_tokens(static_cast<int>(group), tokens);
   return slots;
+}
+
+void Engine::State::refresh_given(const EngineJob& job, int given) {
+  const auto count = static_cast<size_t>(pages_for(given, cache.page()));
+  for (int layer = 0; flow && layer < config.layers; ++layer) {
+    if (!is_sparse(layer)) continue;
+    const auto first = [&](int group) { return std::span(job.kept[static_cast<size_t>(group)].pages).first(count); };
+    const std::span<const int32_t> kept = first(pool.map().place_of(layer).group);
+    const std::vector<int32_t> pages = present(kept);
+    if (pages.empty()) continue;
+    // Of tokens that nobody will read there may be no page.
+    const bool has_last = kept.back() != PageCache::kMissing;
+    Device::StalePages stale{.pages = pages, .last_tokens = has_last ? (given - 1) % cache.page() + 1 : cache.page()};
+    if (fields.group() >= 0) {
+      stale.field_group = fields.group();
+      stale.field_pages = first(fields.group());
+    }
+    device.refresh_pages(pool, layer, stale, *flow);
+  }
 }
 
 void Engine::State::import_snapshot(EngineJob& job) {
   const int given = std::min(static_cast<int>(job.request.snapshot->tokens.size()), job.stored_tokens());
   if (job.computed > 0 || given == 0) return;  // the prefix cache knew all of its full pages, or it is empty
   write_snapshot(*job.request.snapshot, given, pages_with(job, given), slots_with(given), pool);
-  if (flow) {
-    const int pages = pages_for(given, cache.page());
-    for (int layer = 0; layer < config.layers; ++layer) {
-      if (!is_sparse(layer)) continue;
-      device.refresh_pages(pool, layer, first_pages(job, layer, pages, (given - 1) % cache.page() + 1), *flow);
-    }
-  }
+  refresh_given(job, given);
   scheduler.given(job, given);
 }
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "scripting/pattern/page_lives.h"
 #include "scripting/pattern/slot_map.h"
 
 namespace sluice {
@@ -19,13 +20,23 @@ struct GroupView {
   /// Of the pattern, if its tokens go to slots, so that the group keeps no more than later rows read. Null: a token's slot is its
   /// position.
   std::shared_ptr<const SlotMap> slots = nullptr;
+  /// Of the pattern, if slots are positions, and pages are given back once no later row reads any of their tokens. Where prompts
+  /// are dense that is so of decode rows only. Null: all pages are kept.
+  std::shared_ptr<const PageLives> lives = nullptr;
 
   bool sees_all() const { return window == 0 && !pattern; }
+  /// Those that hold for rows of prompts, too.
+  std::shared_ptr<const PageLives> lives_of_prompts() const { return dense_prefill ? nullptr : lives; }
 };
 
 /// Whether tokens of any group go to slots.
 inline bool has_slots(std::span<const GroupView> views) {
   return std::any_of(views.begin(), views.end(), [](const GroupView& view) { return view.slots != nullptr; });
+}
+
+/// Whether pages of any group are given back before a sequence ends.
+inline bool has_lives(std::span<const GroupView> views) {
+  return std::any_of(views.begin(), views.end(), [](const GroupView& view) { return view.lives != nullptr; });
 }
 
 /// Whether decode steps of any group see other tokens than the same rows would in a prompt.

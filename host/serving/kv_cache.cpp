@@ -80,18 +80,22 @@ GroupView view_of(const Sight& sight, const ModelConfig& config, const Plan* pla
     pattern = pattern & seen;
     for (Pattern& each : heads) each = each & seen;
   }
-  if (plan->graph.patterns.dense_prefill) {
-    return {.window = window, .pattern = std::move(pattern), .heads = std::move(heads), .dense_prefill = true};
-  }
-  // An index stage is shown pages of tokens that follow each other.
-  if (!options.use_slots || !plan->graph.sources.empty()) return {.pattern = std::move(pattern), .heads = std::move(heads)};
+  const bool is_dense = plan->graph.patterns.dense_prefill;
+  GroupView view{.window = is_dense ? window : 0, .pattern = pattern, .heads = std::move(heads), .dense_prefill = is_dense};
+  if (!options.forget_unread || view.window > 0) return view;
   const AnalysisBound bound = AnalysisBound().shared_by(patterns.size());
   try {
-    auto slots = std::make_shared<SlotMap>(PatternAnalysis(pattern, bound), config.max_positions);
-    return {.pattern = std::move(pattern), .heads = std::move(heads), .slots = std::move(slots)};
+    const PatternAnalysis analysis(std::move(pattern), bound);
+    // An index stage is shown pages of tokens that follow each other, and prompts that are dense read all.
+    if (is_dense || !plan->graph.sources.empty()) {
+      view.lives = std::make_shared<PageLives>(analysis, config.max_positions, plan->layout.page);
+    } else {
+      view.slots = std::make_shared<SlotMap>(analysis, config.max_positions);
+    }
   } catch (const InputError& error) {
     throw FlowError(plan->graph.patterns.where, error.what(), error.hint());
   }
+  return view;
 }
 
 /// Which group is the first: one that sees all, or else one with a pattern, which keeps all tokens, or slots, whose tokens need
@@ -153,13 +157,16 @@ PoolMap map_of_slabs(const ModelConfig& config, const PageLayout& layout, std::v
   return {config.kv_heads, std::move(groups), slab_bytes, static_cast<int>(std::max(slabs, least_slabs))};
 }
 
-/// Pages that a whole batch has at most, however long its sequences are: where every group has slots.
+/// Pages that a whole batch has at most, however long its sequences are: where every group forgets under a pattern, and nobody
+/// looks for what was given back.
 int most_pages(const Groups& groups, const PageLayout& layout, const EngineOptions& options) {
   int64_t most = 0;
   for (const GroupView& view : groups.views) {
-    if (view.slots == nullptr) return INT_MAX;
-    // A sequence's, and those that its rows of a pass need beside them.
-    const int of_sequence = pages_for(view.slots->used(view.slots->length()), layout.page) + 1;
+    const std::shared_ptr<const PageLives> lives = view.lives_of_prompts();
+    if (view.slots == nullptr && (lives == nullptr || options.prefix_cache)) return INT_MAX;
+    // A sequence's, and one more, and those that its rows of a pass need beside them.
+    const int of_sequence =
+        1 + (lives != nullptr ? lives->most(lives->tokens()) : pages_for(view.slots->used(view.slots->length()), layout.page));
     most = std::max(most, int64_t{options.max_batch} * of_sequence + pages_for(options.max_pass_tokens, layout.page));
   }
   return static_cast<int>(std::min<int64_t>(most, INT_MAX));
@@ -179,6 +186,12 @@ std::shared_ptr<KvCache> create_cache(Device& device, const ModelConfig& config,
   return std::make_shared<KvCache>(device, config, map, std::move(groups.views), kept, prefixes);
 }
 
+std::vector<std::shared_ptr<const PageLives>> lives_of_prompts(const std::vector<GroupView>& views) {
+  std::vector<std::shared_ptr<const PageLives>> lives;
+  for (const GroupView& view : views) lives.push_back(view.lives_of_prompts());
+  return lives;
+}
+
 }  // namespace
 
 KvCache::KvCache(Device& device, const ModelConfig& config, const PoolMap& map, std::vector<GroupView> views,
@@ -187,7 +200,7 @@ KvCache::KvCache(Device& device, const ModelConfig& config, const PoolMap& map, 
       config_(config),
       pool_(device.create_pool(map)),
       views_(std::move(views)),
-      pages_(pool_->map(), {.page = pool_->layout().page, .share = prefixes, .windows = kept}),
+      pages_(pool_->map(), {.page = pool_->layout().page, .share = prefixes, .windows = kept, .lives = lives_of_prompts(views_)}),
       keeps_all_(std::all_of(kept.begin(), kept.end(), [](int window) { return window == 0; })) {}
 
 bool KvCache::takes_fields() const {

@@ -34,7 +34,7 @@ class KvCache {
   const std::vector<GroupView>& views() const { return views_; }
   bool has_window(int layer) const { return views_[static_cast<size_t>(pool_->map().place_of(layer).group)].window > 0; }
   /// Whether every group keeps all tokens.
-  bool keeps_all() const { return keeps_all_ && !has_slots(views_); }
+  bool keeps_all() const { return keeps_all_ && !has_slots(views_) && !has_lives(views_); }
   /// Whether K and V of tokens can be given to every group, which then keeps what it will read of them.
   bool takes_snapshots() const { return keeps_all_; }
 
@@ -44,7 +44,7 @@ class KvCache {
   std::unique_ptr<Pool> pool_;
   std::vector<GroupView> views_;
   PageCache pages_;
-  bool keeps_all_;  // but for what slots leave out
+  bool keeps_all_;  // but for what patterns leave out
 };
 
 /// The group of a cache that has the fields of one engine's flow, as long as this lives.

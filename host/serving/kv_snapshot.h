@@ -15,7 +15,7 @@ namespace sluice {
 void check_snapshot(const KvSnapshot& snapshot, std::span<const int32_t> prompt, const Device& device, const Pool& pool);
 
 /// Pages of each group with K and V of a sequence, in the order of their tokens.
-using PagesByGroup = std::vector<std::span<const int32_t>>;
+using PagesByGroup = std::vector<std::vector<int32_t>>;
 
 /// K and V of the first tokens.size() tokens in `pages`, of which no group has forgotten any.
 std::shared_ptr<const KvSnapshot> read_snapshot(std::span<const int32_t> tokens, const PagesByGroup& pages, Device& device,

@@ -29,6 +29,7 @@ PageCache::PageCache(const PoolMap& map, const Options& options) : page_(options
   for (int group = 0; group < map.groups(); ++group) {
     const auto index = static_cast<size_t>(group);
     groups_.push_back(make_group(index < options.windows.size() ? options.windows[index] : 0, map, group));
+    if (index < options.lives.size()) groups_.back().lives = options.lives[index];
   }
   for (int slab = map.slabs() - 1; slab >= 0; --slab) free_slabs_.push_back(slab);
   if (share_) index_.emplace(pages(), page_);
@@ -278,7 +279,7 @@ int PageCache::match(std::span<const int32_t> tokens, std::span<std::vector<int3
   const auto has_all = [&](int group) {
     if (!matters(group) || has_fields(group)) return true;
     for (int page = first_page(group, count * page_); page < count; ++page) {
-      if (beside(group, page) == kNone) return false;
+      if (beside(group, page) == kNone && needs(group, page, count * page_)) return false;
     }
     return true;
   };
@@ -294,7 +295,7 @@ int PageCache::match(std::span<const int32_t> tokens, std::span<std::vector<int3
   for (int group = 1; group < groups(); ++group) {
     if (!matters(group)) continue;
     for (int page = first_page(group, count * page_); page < count; ++page) {
-      const int32_t place = beside(group, page);
+      const int32_t place = needs(group, page, count * page_) ? beside(group, page) : kNone;
       if (place != kNone) retain(group, place);
       pages[static_cast<size_t>(group)]->push_back(place == kNone ? kMissing : number_of(at(group), place));
     }

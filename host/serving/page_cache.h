@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "host/serving/idle_pages.h"
 #include "host/serving/prefix_index.h"
 #include "kernels/device/page_pool.h"
+#include "scripting/pattern/page_lives.h"
 
 namespace sluice {
 
@@ -43,6 +45,7 @@ class PageCache {
     int page = 16;             // tokens
     bool share = true;         // else no page is ever shared
     std::vector<int> windows;  // by group: tokens back that a row sees, itself included; 0: all, as the first must
+    std::vector<std::shared_ptr<const PageLives>> lives = {};  // by group: which pages rows need; null: the window says it
   };
   PageCache(const PoolMap& map, const Options& options);
   /// One group of `pages` pages that keeps all tokens.
@@ -80,6 +83,8 @@ class PageCache {
   int window(int group) const { return groups_[static_cast<size_t>(group)].window; }
   /// The first page of a sequence, counted from its beginning, that a group needs for rows from `position` on.
   int first_page(int group, int position) const;
+  /// Null: a group needs all pages from the first on.
+  const PageLives* lives(int group) const { return at(group).lives.get(); }
 
   /// Pages of the first group, if it had all memory.
   int pages() const { return slabs() * groups_.front().slab_pages; }
@@ -112,7 +117,7 @@ class PageCache {
   /// Gives up one's use of `pages`.
   void release(int group, std::span<const int32_t> pages);
   void release(int group, int32_t page);
-  /// Stands for a page of fields in what `match` gives: nobody has it.
+  /// Stands for a page of fields that nobody has, and for one that is not needed, in what `match` gives.
   static constexpr int32_t kMissing = -1;
   /// Finds the longest known prefix of `tokens` that every group still has what it needs of, and makes the caller a user of these
   /// pages: appends to pages[g] those of group g, of which the first is first_page(g, tokens found). Groups whose pages[g] is
@@ -143,6 +148,7 @@ class PageCache {
     IdlePages idle;                    // known pages that nobody uses
     std::vector<int32_t> beside = {};  // of other groups than the first, by page of the first: the page with its tokens, or kNone
     std::vector<int32_t> node = {};    // and the reverse
+    std::shared_ptr<const PageLives> lives = nullptr;
   };
 
   Group& at(int group) { return groups_[static_cast<size_t>(group)]; }
@@ -152,6 +158,11 @@ class PageCache {
   static int32_t number_of(const Group& group, int32_t place);
   Group make_group(int window, int slab_pages, std::vector<int32_t> first_pages) const;
   Group make_group(int window, const PoolMap& map, int index) const;
+  /// Whether a group needs a page for rows from `position` on.
+  bool needs(int group, int page, int position) const {
+    const PageLives* const lives = this->lives(group);
+    return page >= first_page(group, position) && (lives == nullptr || lives->is_needed(page, position));
+  }
   /// Pages of a group that it has, and nobody uses.
   static int spare(const Group& group) { return group.free + group.idle.count(); }
   bool has_room(const PageCounts& wanted, const FreedPages* freed) const;

@@ -18,6 +18,9 @@ std::vector<int> groups_of(const PageCache& cache, int field_group) {
   return groups;
 }
 
+/// Rows of a sequence that read whatever is there.
+int dense_rows(const Sequence& sequence, const GroupView& view) { return view.dense_prefill ? sequence.prompt - 1 : 0; }
+
 /// Tokens of a page, by group of the cache.
 std::vector<int> page_sizes(const PageCache& cache, const std::vector<int>& groups) {
   std::vector<int> sizes(static_cast<size_t>(groups.back()) + 1, cache.page());
@@ -57,12 +60,16 @@ int Scheduler::window_pages(int group) const {
   return pages_for(cache_.window(group), cache_.page()) + 1;
 }
 
+int Scheduler::most_pages(int group, int tokens) const {
+  const int all = pages_of(group, tokens);
+  if (cache_.window(group) > 0) return std::min(all, window_pages(group));
+  const PageLives* const lives = cache_.lives(group);
+  return lives == nullptr ? all : std::min(all, lives->most(tokens) + 1);  // and the one that the next is published after
+}
+
 bool Scheduler::could_hold(int tokens) const {
   PageCounts wanted{};
-  for (const int group : groups_) {
-    const int all = pages_of(group, tokens);
-    wanted[static_cast<size_t>(group)] = cache_.window(group) == 0 ? all : std::min(all, window_pages(group));
-  }
+  for (const int group : groups_) wanted[static_cast<size_t>(group)] = most_pages(group, tokens);
   return cache_.holds(wanted);
 }
 
@@ -184,9 +191,8 @@ void Scheduler::grow() {
 }
 
 int Scheduler::rows_with_room(const Sequence& sequence, int rows) const {
-  const auto has_window = [&](int group) { return cache_.window(group) > 0; };
-  const bool forgets = has_slots() || std::any_of(groups_.begin(), groups_.end(), has_window);
-  if (!forgets) return rows;  // it has the pages of all of its tokens
+  const bool forgets_any = has_slots() || std::any_of(groups_.begin(), groups_.end(), [&](int group) { return forgets(group); });
+  if (!forgets_any) return rows;  // it has the pages of all of its tokens
   const PageCounts left = left_for_others(&sequence == running_.front());
   while (rows > 0 && !cache_.has_room(missing_for_rows(sequence, sequence.computed + rows) + left)) {
     // Up to the page before.
@@ -198,7 +204,8 @@ int Scheduler::rows_with_room(const Sequence& sequence, int rows) const {
 
 int32_t Scheduler::take_page(int group) {
   const int32_t page = cache_.take(group);
-  if (slots(group) != nullptr) pass_.fresh[static_cast<size_t>(group)].push_back(page);
+  const GroupView* const own = view(group);
+  if (own != nullptr && (own->slots || own->lives)) pass_.fresh[static_cast<size_t>(group)].push_back(page);
   return page;
 }
 
@@ -211,18 +218,43 @@ void Scheduler::take_for_rows(Sequence& sequence, int end) {
   }
 }
 
-void Scheduler::drop_unseen(Sequence& sequence) {
+int Scheduler::parent_place(const Sequence& sequence) const {
+  return sequence.own_pages || has_slots() ? -1 : sequence.published - 1;
+}
+
+void Scheduler::drop_page(Sequence& sequence, int group, int place) {
+  int32_t& page = sequence.kept[static_cast<size_t>(group)].pages[static_cast<size_t>(place)];
+  if (page == PageCache::kMissing || (group == 0 && place == parent_place(sequence))) return;
+  cache_.release(group, page);
+  page = PageCache::kMissing;
+}
+
+bool Scheduler::needs(const Sequence& sequence, int group, int place) const {
+  const GroupView* const own = view(group);
+  if (own == nullptr || !own->lives || sequence.computed < dense_rows(sequence, *own)) return true;
+  return own->lives->is_needed(place, sequence.computed);
+}
+
+void Scheduler::drop_unseen(Sequence& sequence, int first) {
   for (const int group : groups_) {
     KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
     cache_.release(group, std::span<const int32_t>(kept.pages).last(static_cast<size_t>(kept.spare)));
     kept.pages.resize(kept.pages.size() - static_cast<size_t>(kept.spare));
     kept.spare = 0;
-    const int first = std::min(cache_.first_page(group, sequence.computed), kept.end());
-    if (first <= kept.first) continue;
-    const int count = first - kept.first;
+    if (const GroupView* const own = view(group); own != nullptr && own->lives) {
+      const int dense = dense_rows(sequence, *own);
+      if (sequence.computed < dense) continue;
+      for (const int32_t place : own->lives->ending(first <= dense ? 0 : first, sequence.computed)) {
+        drop_page(sequence, group, place);
+      }
+      continue;
+    }
+    const int needed = std::min(cache_.first_page(group, sequence.computed), kept.end());
+    if (needed <= kept.first) continue;
+    const int count = needed - kept.first;
     cache_.release(group, std::span<const int32_t>(kept.pages).first(static_cast<size_t>(count)));
     kept.pages.erase(kept.pages.begin(), kept.pages.begin() + count);
-    kept.first = first;
+    kept.first = needed;
   }
 }
 
@@ -330,7 +362,7 @@ void Scheduler::complete() {
   for (const ScheduledPass::Entry& entry : pass_.entries) {
     entry.sequence->computed = entry.first + entry.rows;
     publish(*entry.sequence);
-    drop_unseen(*entry.sequence);
+    drop_unseen(*entry.sequence, entry.first);
   }
 }
 
@@ -376,9 +408,10 @@ void Scheduler::publish(Sequence& sequence) {
   const int page = cache_.page();
   const int known = std::min(sequence.computed, static_cast<int>(sequence.tokens.size()) - sequence.unknown);
   const int limit = options_.decode_differs ? std::min(known, sequence.prompt - 1) : known;
-  for (; (sequence.published + 1) * page <= limit; ++sequence.published) {
+  while ((sequence.published + 1) * page <= limit) {
     const auto index = static_cast<size_t>(sequence.published);
     std::vector<int32_t>& pages = sequence.kept.front().pages;
+    if (pages[index] == PageCache::kMissing) return;  // dropped before its tokens were known
     const int32_t parent = index == 0 ? PrefixIndex::kRoot : pages[index - 1];
     const std::span<const int32_t> tokens(sequence.tokens);
     pages[index] =
@@ -389,8 +422,12 @@ void Scheduler::publish(Sequence& sequence) {
       const int place = sequence.published - kept.first;
       if (place < 0 || place >= static_cast<int>(kept.pages.size())) continue;  // dropped before its tokens were known
       int32_t& beside = kept.pages[static_cast<size_t>(place)];
+      if (beside == PageCache::kMissing) continue;
       beside = cache_.publish_beside(pages[index], group, beside);
     }
+    ++sequence.published;
+    // The page before was kept for this one to follow it.
+    if (index > 0 && !needs(sequence, 0, static_cast<int>(index) - 1)) drop_page(sequence, 0, static_cast<int>(index) - 1);
   }
 }
 

@@ -13,7 +13,7 @@ namespace sluice {
 
 /// What a group of layers keeps of a sequence.
 struct KeptPages {
-  std::vector<int32_t> pages;   // in the order of their tokens
+  std::vector<int32_t> pages;   // in the order of their tokens; PageCache::kMissing where none is needed any more
   int first = 0;                // place of the first of them among all pages of the sequence
   std::vector<int32_t> copied;  // after admission, until `filled`: pages to copy over the first of `pages`
   std::vector<int32_t> stale;   // after admission, until `filled`: places of pages of fields that are to be recomputed
@@ -38,7 +38,7 @@ struct Sequence {
   int prompt = 0;               // tokens of the prompt
   int most_tokens = 0;          // that the cache will ever hold
   bool prompt_logits = false;   // every row's logits are wanted, so nothing may be skipped
-  int least_match = 0;          // a known prefix shorter than this is not used: K and V come from elsewhere
+  int given_tokens = 0;         // whose K and V come from elsewhere, unless the prefix cache knows all of their full pages
   bool own_pages = false;       // shares none: what the prefix cache knows is copied, and what it computes is not offered
   uint64_t seed = 0;
   RequestState* state = nullptr;  // may be null
@@ -130,7 +130,7 @@ class Scheduler {
   /// Moves sequences from waiting to running; their pages are there, `computed` counts the tokens found in the prefix cache.
   /// The caller may fill pages by other means and raise `computed` before the next call of `plan`.
   std::span<Sequence* const> admit();
-  /// The slot of each of the first `tokens` tokens in a group with slots, -1 of those that no later row reads.
+  /// The slot of each of the first `tokens` tokens, -1 of those that no later row reads; none where all are their positions.
   std::vector<int32_t> slots_of_tokens(int group, int tokens) const;
   /// K and V of the first `tokens` tokens have come from elsewhere, each to its slot.
   void given(Sequence& sequence, int tokens);
@@ -143,7 +143,7 @@ class Scheduler {
   /// The pass that `plan` returned has run, or will have before anything that is run from now on.
   void complete();
   /// Whether there is something to plan before it is known which tokens the last pass gives, and nobody is in the way: nobody is
-  /// to be preempted, and of those who run nobody wants all logits.
+  /// to be preempted, as far as can be told of slabs, and of those who run nobody wants all logits.
   bool can_plan_ahead();
   /// Gives every sequence a place for the token that the last pass gives it, where another is to be computed from it: -1 - i for
   /// the i-th that it gives. The next pass has such tokens.
@@ -204,6 +204,13 @@ class Scheduler {
   const GroupView* view(int group) const;
   /// Null: the group has none.
   const SlotMap* slots(int group) const;
+  /// Whether a group gives pages back while a prompt is computed, and takes them as rows are.
+  bool forgets(int group) const;
+  /// The most pages of a group that a sequence of `tokens` tokens has at a time; chunks of prompts grow by what there is room
+  /// for.
+  int most_pages(int group, int tokens) const;
+  /// The place of the page that the next one which `sequence` publishes follows: it is kept as long. -1: nothing is published.
+  int parent_place(const Sequence& sequence) const;
   /// That of rows that decode, or of prompts.
   const Pattern* pattern(int group, bool decoding) const;
   /// Masks of a row, which KV heads have in turn.
@@ -236,8 +243,12 @@ class Scheduler {
   int32_t take_page(int group);
   /// Takes pages for rows up to `end`.
   void take_for_rows(Sequence& sequence, int end);
-  /// Gives back the pages that no later row needs.
-  void drop_unseen(Sequence& sequence);
+  /// Whether a row that is still to come needs a page, or may. Of groups with a window `first_page` tells it.
+  bool needs(const Sequence& sequence, int group, int place) const;
+  /// Gives back the pages that no later row needs, once rows from `first` on have been computed.
+  void drop_unseen(Sequence& sequence, int first);
+  /// Unless the next page that is published has to follow it.
+  void drop_page(Sequence& sequence, int group, int place);
   void append(Sequence& sequence, int rows, bool decoding);
   /// Tells the pass where its last rows, those of `sequence` from `first` on, go in a group, and what they see.
   void place_rows(Sequence& sequence, int group, int first, int rows, bool decoding);
@@ -287,6 +298,7 @@ class Scheduler {
   ScheduledPass pass_;
   std::vector<uint32_t> seen_;      // bits of the positions that a row sees
   std::vector<int32_t> row_slots_;  // of the rows of an entry
+  std::vector<int32_t> listed_;     // pages of a sequence, with others in place of those that are gone
   std::vector<int32_t> in_slots_;   // the token in each slot during a pass, -1: none
   /// Slots side by side whose tokens are so, too.
   struct SlotStretch {

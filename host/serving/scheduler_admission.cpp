@@ -143,8 +143,7 @@ PageCounts Scheduler::missing_ahead(const Sequence& sequence, bool keeps) const 
   PageCounts missing{};
   for (const int group : groups_) {
     const int has = sequence.kept[static_cast<size_t>(group)].count();
-    int most = cache_.window(group) == 0 ? all : std::min(all, window_pages(group));
-    if (slots(group) != nullptr) most = std::min(all, pages_of(group, sequence.most_tokens));
+    const int most = std::min(all, most_pages(group, sequence.most_tokens));
     missing[static_cast<size_t>(group)] = std::max(0, most - (keeps ? has : 0));
   }
   return missing;
@@ -172,18 +171,19 @@ void Scheduler::promise_first() {
 int Scheduler::growth(const Sequence& sequence, int group) const {
   const KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
   if (slots(group) != nullptr) return std::clamp(pages_of(group, sequence.most_tokens) - kept.end(), 0, 1);
-  if (cache_.window(group) == 0) return 1;
-  const int all = pages_for(static_cast<int>(sequence.tokens.size()), cache_.page()) - kept.first;
-  return std::max(1, std::min(all, window_pages(group)) - static_cast<int>(kept.pages.size()));
+  if (!forgets(group)) return 1;
+  const auto tokens = static_cast<int>(sequence.tokens.size());
+  const int left = pages_for(tokens, cache_.page()) - kept.first;
+  return std::max(1, std::min(left, most_pages(group, tokens)) - kept.count());
 }
 
 PageCounts Scheduler::missing_pages(const Sequence& newcomer) const {
   PageCounts missing{};
   for (const int group : groups_) {
     const KeptPages& kept = newcomer.kept[static_cast<size_t>(group)];
-    const int all = pages_of(group, static_cast<int>(newcomer.tokens.size()));
-    const int wanted = cache_.window(group) == 0 ? all : std::min(all - kept.first, window_pages(group));
-    missing[static_cast<size_t>(group)] = wanted - (newcomer.own_pages ? 0 : kept.count());
+    const auto tokens = static_cast<int>(newcomer.tokens.size());
+    const int wanted = std::min(pages_of(group, tokens) - kept.first, most_pages(group, tokens));
+    missing[static_cast<size_t>(group)] = std::max(0, wanted - (newcomer.own_pages ? 0 : kept.count()));
   }
   return missing;
 }
@@ -193,6 +193,7 @@ void Scheduler::add_freed(const Sequence& sequence) {
     const KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
     for (size_t i = 0; i < kept.pages.size(); ++i) {
       const int32_t page = kept.pages[i];
+      if (page == PageCache::kMissing) continue;
       int users = cache_.users(group, page);
       if (users > 1) {
         // Who shares a page has it at the same place among all of its pages.
@@ -217,7 +218,15 @@ void Scheduler::match_prefix(Sequence& sequence) {
   for (const int group : groups_) {
     sequence.kept[static_cast<size_t>(group)].first = cache_.first_page(group, found * cache_.page());
   }
-  if (found * cache_.page() < sequence.least_match) release_pages(sequence);
+  if (found < sequence.given_tokens / cache_.page()) return release_pages(sequence);
+  const PageLives* const lives = cache_.lives(0);  // other groups found what they need
+  if (lives == nullptr) return;
+  std::vector<int32_t>& pages = sequence.kept.front().pages;
+  for (int place = 0; place + 1 < found; ++place) {  // the next one is published after the last
+    if (lives->is_needed(place, found * cache_.page())) continue;
+    cache_.release(0, pages[static_cast<size_t>(place)]);
+    pages[static_cast<size_t>(place)] = PageCache::kMissing;
+  }
 }
 
 void Scheduler::take_pages(Sequence& sequence) {
@@ -238,16 +247,24 @@ void Scheduler::take_pages(Sequence& sequence) {
   const PageCounts missing = missing_pages(sequence);
   for (const int group : groups_) {
     KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
-    const auto known = static_cast<int>(kept.pages.size());
     if (group == options_.field_group) {
-      take_fields(sequence, known);
+      take_fields(sequence, static_cast<int>(kept.pages.size()));
       continue;
     }
     if (sequence.own_pages) kept.copied.swap(kept.pages);
-    // Groups with a window take their pages as rows are computed, but for copies.
-    int count = missing[static_cast<size_t>(group)];
-    if (cache_.window(group) > 0) count = sequence.own_pages ? known : 0;
-    for (int i = 0; i < count; ++i) kept.pages.push_back(cache_.take(group));
+    if (!forgets(group)) {
+      for (int i = 0; i < missing[static_cast<size_t>(group)]; ++i) kept.pages.push_back(cache_.take(group));
+      continue;
+    }
+    // Groups that forget take their pages as rows are computed, but for those that are filled from elsewhere.
+    const PageLives* const lives = cache_.lives(group);
+    for (const int32_t copied : kept.copied) {
+      kept.pages.push_back(copied == PageCache::kMissing ? copied : cache_.take(group));
+    }
+    const int given = lives != nullptr && found == 0 ? sequence.given_tokens : 0;
+    for (int place = 0; place < pages_for(given, cache_.page()); ++place) {
+      kept.pages.push_back(lives->is_needed(place, given) ? cache_.take(group) : PageCache::kMissing);
+    }
   }
 }
 

@@ -13,7 +13,9 @@ namespace sluice {
 
 int Scheduler::mask_words() const {
   const int64_t held = int64_t{cache_.pages()} * cache_.page();
-  const int64_t most = options_.most_positions > 0 ? std::min<int64_t>(options_.most_positions, held) : held;
+  int64_t most = options_.most_positions > 0 ? std::min<int64_t>(options_.most_positions, held) : held;
+  if (options_.most_positions > 0 && has_lives(options_.views))
+    most = options_.most_positions;  // more than the pages that it has
   int64_t words = 0;
   for (const int group : groups_) {
     const auto words_of = [&](int64_t rows, int64_t slots) { return rows * mask_heads(group) * ((slots + 31) / 32); };
@@ -60,6 +62,8 @@ const Pattern* Scheduler::pattern(int group, bool decoding) const {
   return own != nullptr && own->pattern && (decoding || !own->dense_prefill) ? &*own->pattern : nullptr;
 }
 
+bool Scheduler::forgets(int group) const { return cache_.window(group) > 0 || cache_.lives(group) != nullptr; }
+
 int Scheduler::mask_heads(int group) const {
   const GroupView* const own = view(group);
   return own == nullptr || own->heads.empty() ? 1 : static_cast<int>(own->heads.size());
@@ -88,10 +92,13 @@ int Scheduler::spare_pages(int group, int first, int end) const {
 }
 
 std::vector<int32_t> Scheduler::slots_of_tokens(int group, int tokens) const {
-  const SlotMap& map = *slots(group);
+  const SlotMap* const map = slots(group);
+  const PageLives* const lives = cache_.lives(group);
+  if (map == nullptr && lives == nullptr) return {};
   std::vector<int32_t> places(static_cast<size_t>(tokens), -1);
   for (int token = 0; token < tokens; ++token) {
-    if (map.last_reader(token) >= tokens) places[static_cast<size_t>(token)] = map.slot(token);
+    const bool is_read = map != nullptr ? map->last_reader(token) >= tokens : lives->is_needed(token / cache_.page(), tokens);
+    if (is_read) places[static_cast<size_t>(token)] = map != nullptr ? map->slot(token) : token;
   }
   return places;
 }
@@ -116,7 +123,9 @@ void Scheduler::place_rows(Sequence& sequence, int group, int first, int rows, b
     row_slots_.resize(static_cast<size_t>(rows));
     std::iota(row_slots_.begin(), row_slots_.end(), first - begin);
     const int length = first + rows - begin;
-    const std::span<uint32_t> masks = pass_.batch.keep_slots(group, kept.pages, length, row_slots_);
+    listed_.assign(kept.pages.begin(), kept.pages.end());
+    std::replace(listed_.begin(), listed_.end(), PageCache::kMissing, listed_.back());  // which nobody sees there
+    const std::span<uint32_t> masks = pass_.batch.keep_slots(group, listed_, length, row_slots_);
     const auto words = static_cast<size_t>((length + 31) / 32);
     const int heads = mask_heads(group);
     for (int r = 0; r < rows * heads; ++r) {

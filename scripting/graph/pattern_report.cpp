@@ -13,6 +13,7 @@
 #include "scripting/base/bits.h"
 #include "scripting/pattern/analysis.h"
 #include "scripting/pattern/head_patterns.h"
+#include "scripting/pattern/page_lives.h"
 #include "scripting/pattern/slot_map.h"
 #include "scripting/pattern/text.h"
 
@@ -119,9 +120,14 @@ std::string escaped(const std::string& text) {
 std::string cache_text(const PatternFigures& figures, int64_t tokens) {
   std::string text = figures.heads == 1 ? "" : fmt::format("all {} heads together\n", figures.heads);
   if (figures.dense_prefill) {
-    text += "  prompts are computed densely, so every token is kept, in the order of positions; of steps:\n";
+    text +=
+        "  prompts are computed densely, so all of a prompt is kept until it is there, in pages in the order of positions;\n"
+        "  a page goes once no later step reads any of its tokens; of steps:\n";
   } else if (figures.role == PatternRole::kAround) {
-    text += "  flow.index looks at pages, so every token is kept, in the order of positions\n";
+    text += fmt::format(
+        "  keeps {} of {} tokens at most: flow.index looks at pages in the order of positions, and a page goes\n"
+        "  once no later query reads any of its tokens\n",
+        figures.kept, tokens);
   } else {
     text +=
         fmt::format("  keeps {}; {} of {} tokens\n",
@@ -160,6 +166,11 @@ int64_t pages_read(const PatternAnalysis& analysis, int length, int page, bool i
   return static_cast<int64_t>(pages.size());
 }
 
+/// Tokens that are kept at most where they lie in the order of positions.
+int64_t in_pages(const PatternAnalysis& analysis, int length, int page) {
+  return std::min<int64_t>(length, int64_t{page} * PageLives(analysis, length, page).most(length));
+}
+
 std::vector<PatternFigures> figures_of(const FlowGraph& graph, int layers, int kv_heads, int64_t tokens) {
   constexpr int kCells = 48;
   std::map<int, int> layers_of;
@@ -177,14 +188,14 @@ std::vector<PatternFigures> figures_of(const FlowGraph& graph, int layers, int k
   const AnalysisBound of_head = AnalysisBound().shared_by(heads_in_all);
   const auto length = static_cast<int>(std::clamp<int64_t>(tokens, 1, kMostTokens));
   const bool is_dense = graph.patterns.dense_prefill;
-  const bool keeps_all = is_dense || !graph.sources.empty();
+  const bool in_slots = !is_dense && graph.sources.empty();
   for (const auto& [place, count] : layers_of) {
     const HeadPatterns& heads = graph.patterns.patterns[static_cast<size_t>(place)];
     const int different = std::min(heads.size(), kv_heads);
     const PatternAnalysis any(heads.any(kv_heads), bound);
-    const std::optional<CacheSize> size = keeps_all ? std::nullopt : any.size_for_any_length();
-    const int64_t kept = keeps_all ? length : any.live_tokens(length);
-    const int64_t pages = pages_read(any, length, graph.geometry.page, !keeps_all);
+    const std::optional<CacheSize> size = in_slots ? any.size_for_any_length() : std::nullopt;
+    const int64_t kept = is_dense ? length : in_slots ? any.live_tokens(length) : in_pages(any, length, graph.geometry.page);
+    const int64_t pages = pages_read(any, length, graph.geometry.page, in_slots);
     for (int head = 0; head < different; ++head) {
       const Pattern& pattern = heads.of_head(head);
       figures.push_back({.text = to_text(pattern),

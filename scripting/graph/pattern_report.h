@@ -25,7 +25,7 @@ struct PatternFigures {
   int64_t kept = 0;        // tokens, of `tokens`; what any head reads
   std::string any_size;    // "516 tokens, whatever the length"; empty: not known, or all
   int64_t pages_read = 0;  // by the step of the last of `tokens`, for any head; beside a selection: those that have a token of it
-  bool dense_prefill = false;  // every token is kept, and only steps have the pattern
+  bool dense_prefill = false;  // a prompt is kept until it is there, and only steps have the pattern
   int64_t blind = 0;           // queries of `tokens` that see nothing of it; -1: not known, of one of several heads
   double area = 0;             // share of the pairs of dense attention, over `tokens` queries
   /// A picture of `tokens` queries, downwards, and keys: of each cell, row by row up to the diagonal, the share of the pairs of

@@ -61,9 +61,12 @@ TEST(Plan, SaysWhatAPatternKeepsAndReads) {
   EXPECT_EQ(lines_with(strided, "tokens go to slots"), 1) << strided;
   const std::string dense = plan(", prefill = \"dense\"", "p.window(64)");
   EXPECT_EQ(lines_with(dense, "pattern window(64) prefill dense"), 1) << dense;
-  EXPECT_EQ(lines_with(dense, "every token is kept"), 1) << dense;
+  EXPECT_EQ(lines_with(dense, "all of a prompt is kept until it is there"), 1) << dense;
   EXPECT_EQ(lines_with(dense, "the step of the last token reads 4 pages"), 1) << dense;
   EXPECT_EQ(lines_with(dense, "tokens go to slots"), 0) << dense;
+  const std::string around =
+      plan("", "p.sink(4) | p.window(512)\nfunction flow.index(q, c) return sluice.window{last = 9} end");
+  EXPECT_EQ(lines_with(around, "keeps 544 of 16384 tokens at most: flow.index looks at pages"), 1) << around;
   // What the analysis of every length gives up: rows are looked at one by one, as far as the bound allows.
   const std::string hard = run_shell(
                                "printf '%s\\n' 'local p = sluice.pattern' 'local flow = sluice.flow{name = \"x\"}' "

@@ -48,11 +48,13 @@ double error_of(std::span<const float> got, const std::vector<double>& wanted) {
 enum class Stretch : uint8_t { kSeen, kUnseen, kDrawn };
 
 /// Which kind of stretch each slot is in.
-std::vector<Stretch> draw_stretches(std::mt19937& random, int length, bool several) {
+std::vector<Stretch> draw_stretches(std::mt19937& random, const MaskedAttention::Sequence& sequence) {
+  const int length = sequence.length;
   std::vector<Stretch> kinds(static_cast<size_t>(length), Stretch::kDrawn);
-  for (int slot = 0; several && slot < length;) {
-    const int end = std::min(length, slot + std::uniform_int_distribution<int>(1, 400)(random));
+  for (int slot = 0; (sequence.in_stretches || sequence.in_patches) && slot < length;) {
     const auto kind = static_cast<Stretch>(std::uniform_int_distribution<int>(0, 2)(random));
+    const int longest = !sequence.in_patches ? 400 : kind == Stretch::kUnseen ? 300 : 12;
+    const int end = std::min(length, slot + std::uniform_int_distribution<int>(1, longest)(random));
     std::fill(kinds.begin() + slot, kinds.begin() + end, kind);
     slot = end;
   }
@@ -88,7 +90,7 @@ double MaskedAttention::error_on(Device& device) const {
     builder.add_at(sequence.slots, {.decoding = sequence.decoding});
     builder.keep(0, own, sequence.length);
     const size_t words = static_cast<size_t>(sequence.length + 31) / 32;
-    const std::vector<Stretch> stretches = draw_stretches(random, sequence.length, sequence.in_stretches);
+    const std::vector<Stretch> stretches = draw_stretches(random, sequence);
     const size_t rows = sequence.slots.size() * static_cast<size_t>(mask_heads);
     for (size_t row = 0; sequence.masked && row < rows; ++row) {
       const auto kind = std::uniform_int_distribution<int>(0, 5)(random);  // 0: none, 1: one slot, others: a share of them
@@ -101,7 +103,8 @@ double MaskedAttention::error_on(Device& device) const {
           masks[first + static_cast<size_t>(slot) / 32] |= uint32_t{1} << (slot % 32);
       }
       const int one = std::uniform_int_distribution<int>(0, sequence.length - 1)(random);
-      if (kind == 1 && !sequence.in_stretches) masks[first + static_cast<size_t>(one) / 32] |= uint32_t{1} << (one % 32);
+      if (kind == 1 && !sequence.in_stretches && !sequence.in_patches)
+        masks[first + static_cast<size_t>(one) / 32] |= uint32_t{1} << (one % 32);
     }
     mask_indptr.push_back(static_cast<int32_t>(masks.size()));
   }

@@ -14,6 +14,7 @@ struct MaskedAttention {
     bool decoding = false;
     bool masked = true;         // each row sees random slots, sometimes none; else those up to its own
     bool in_stretches = false;  // masked: of stretches of slots all rows see everything, or nothing, or what each draws
+    bool in_patches = false;    // masked: the same, but stretches that anybody sees are of a few slots
   };
 
   int kv_heads = 2;

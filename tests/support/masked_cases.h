@@ -27,6 +27,8 @@ inline std::vector<MaskedAttention::Sequence> masked_sequences() {
       {.slots = run(1000, 300, 1), .length = 1500, .in_stretches = true},
       {.slots = run(0, 130, 2), .length = 2049, .in_stretches = true},
       {.slots = run(900, 40, 1), .length = 1000, .in_stretches = true},
+      {.slots = run(900, 70, 1), .length = 1100, .in_patches = true},
+      {.slots = run(50, 40, 3), .length = 3005, .in_patches = true},
   };
 }
 

@@ -40,22 +40,26 @@ __device__ void attend(const ArgumentsOf<Listed>& a, const Places<Dim>& places) 
     for (int half = 0; half < 2; ++half) row[half] = first + static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4 + 8 * half;
     const auto tokens_seen = [&](int pair) { return work.seen + (work.pair + min(pair, work.pairs - 1)) / a.group + 1; };
     [[maybe_unused]] const int32_t* list = nullptr;
+    [[maybe_unused]] const int32_t* boxes = nullptr;
     OwnSights<2> own;
     if constexpr (Listed) {
       list = a.sights.list(work.row_tile, work.head) + 1;
+      boxes = list - 1 + a.sights.box_place;
       for (int half = 0; half < 2; ++half) own.take(a, work, half, row[half]);
     } else {
       for (int half = 0; half < 2; ++half) own.limits[half] = tokens_seen(row[half]);
     }
-    const auto sight_of = [&](int tile) -> MaskedSight {
+    // Of a tile, which a list names by its entry.
+    using Tile = std::conditional_t<Listed, Entry, int>;
+    const auto sight_of = [&](Tile tile) -> MaskedSight {
       if constexpr (Listed) {
-        return MaskedSight(own, tile);
+        return MaskedSight(own, boxes, tile);
       } else {
         return MaskedSight(own.limits, tile * S::kTokens);
       }
     };
     Rows<Dim> rows;
-    const auto step = [&](int tile, auto masked) {
+    const auto step = [&](Tile tile, auto masked) {
       barrier_wait(places.filled(0, key_turn.stage), key_turn.parity);
       rows.ask_scores(query, places.slot(0, key_turn.stage));
       barrier_wait(places.filled(1, value_turn.stage), value_turn.parity);
@@ -85,10 +89,10 @@ __device__ void attend(const ArgumentsOf<Listed>& a, const Places<Dim>& places) 
       rows.take_weights();
     };
 
-    int tile = 0;
+    Tile tile(0);
     [[maybe_unused]] int whole_tiles = 0;
     if constexpr (Listed) {
-      tile = Entry(__ldg(list)).tile();
+      tile = Entry(__ldg(list));
     } else {
       whole_tiles = tokens_seen(first) / S::kTokens;
     }
@@ -120,7 +124,7 @@ __device__ void attend(const ArgumentsOf<Listed>& a, const Places<Dim>& places) 
       Entry entry = entry_at(1);
       const auto run = [&](auto masked) {
         while (number < work.tiles && entry.is_partial(warpgroup) == decltype(masked)::value) {
-          tile = entry.tile();
+          tile = entry;
           entry = entry_at(++number);
           step(tile, masked);
         }
@@ -141,7 +145,12 @@ __device__ void attend(const ArgumentsOf<Listed>& a, const Places<Dim>& places) 
     if (next.sequence >= 0) ask_queries<Dim>(a, next, query, first);
     barrier_wait(places.filled(1, value_turn.stage), value_turn.parity);
     const uint32_t values = places.slot(1, value_turn.stage);
-    const int left = work.length - tile * S::kTokens;
+    int left = work.length;  // tokens of the last tile
+    if constexpr (Listed) {
+      if (!tile.is_gathered()) left -= tile.tile() * S::kTokens;  // those that are gathered lie before the last
+    } else {
+      left -= tile * S::kTokens;
+    }
     if (left < S::kTokens) {
       clear_values<Dim>(values, left);
       asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

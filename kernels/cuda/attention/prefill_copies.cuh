@@ -85,8 +85,11 @@ __device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const Argumen
   const auto block_of = [&](int token) { return __ldg(pages + min(token / a.page, last_page)) * a.kv_heads + work.head; };
   [[maybe_unused]] const auto listed_token = [&](int number) {
     if constexpr (Listed) {
-      const int tile = Entry(__ldg(a.sights.list(work.row_tile, work.head) + 1 + min(number, work.tiles - 1))).tile();
-      return tile * S::kTokens + box * kBoxTokens;
+      const int32_t* const list = a.sights.list(work.row_tile, work.head);
+      const Entry entry(__ldg(list + 1 + min(number, work.tiles - 1)));
+      // In place of none any will do, since its scores are masked.
+      if (entry.is_gathered()) return max(0, __ldg(list + a.sights.box_place + entry.tile() * S::kBoxes + box)) * kBoxTokens;
+      return entry.tile() * S::kTokens + box * kBoxTokens;
     }
   };
   int token = box * kBoxTokens;

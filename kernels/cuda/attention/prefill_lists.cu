@@ -19,7 +19,7 @@ void list(const ListedArguments& a, int blocks, int32_t* lists, Stream stream) {
 }  // namespace
 
 size_t PrefillAttention::list_bytes(const PrefillShape& shape, const PrefillTables& tables) const {
-  return static_cast<size_t>(most_row_tiles(shape)) * tables.mask_heads * list_stride(shape, kv_.layout.head_dim) *
+  return static_cast<size_t>(most_row_tiles(shape)) * tables.mask_heads * ListExtents(shape, kv_.layout.head_dim).stride *
          sizeof(int32_t);
 }
 

@@ -30,15 +30,34 @@ struct SeesMasked {
   static constexpr bool kMayHideAll = true;
   uint32_t words[2][Tokens / 32];
 
-  __device__ __forceinline__ SeesMasked(const OwnSights<2>& own, int tile) {
+  /// Of a tile of a list, and the boxes of those that are gathered.
+  __device__ __forceinline__ SeesMasked(const OwnSights<2>& own, const int32_t* boxes, Entry entry) {
+    if (entry.is_gathered()) {
+      gather(own, boxes + entry.tile() * (Tokens / kBoxTokens));
+      return;
+    }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
-      for (int i = 0; i < Tokens / 32; ++i) words[half][i] = own.word(half, tile * (Tokens / 32) + i) >> own_token();
+      for (int i = 0; i < Tokens / 32; ++i) words[half][i] = own.word(half, entry.tile() * (Tokens / 32) + i) >> own_token();
     }
   }
   __device__ __forceinline__ bool hides(int half, int eight, int second) const {
     return (words[half][eight / 4] & 1U << (eight % 4 * 8 + second)) == 0;
+  }
+
+ private:
+  __device__ __forceinline__ void gather(const OwnSights<2>& own, const int32_t* boxes) {
+#pragma unroll
+    for (int i = 0; i < Tokens / 32; ++i) {
+      const int4 four = __ldg(reinterpret_cast<const int4*>(boxes) + i);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        words[half][i] =
+            (own.box(half, four.x) | own.box(half, four.y) << 8 | own.box(half, four.z) << 16 | own.box(half, four.w) << 24) >>
+            own_token();
+      }
+    }
   }
 };
 

@@ -24,6 +24,10 @@ struct OwnSights {
     masks[index] =
         mask == nullptr ? nullptr : mask + (int64_t{row} * a.sights.mask_heads + a.sights.mask_head(work.head)) * words;
   }
+  /// Bits of the tokens [8 * box, 8 * box + 8) that a row with a mask sees, all of which are there; none where there is no box.
+  __device__ __forceinline__ uint32_t box(int index, int box) const {
+    return box < 0 ? 0 : __ldg(reinterpret_cast<const uint8_t*>(masks[index]) + box);
+  }
   /// Bits of the tokens [32 * number, 32 * number + 32) that a row sees.
   __device__ __forceinline__ uint32_t word(int index, int number) const {
     if (masks[index] != nullptr) return number < words ? __ldg(masks[index] + number) : 0;

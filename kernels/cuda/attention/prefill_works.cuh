@@ -29,13 +29,18 @@ struct Shape {
   static constexpr int kOutputChannels = Dim < 128 ? Dim : 128;                                // of one product with V
 };
 
-/// One of a list: a tile of tokens of which rows of a tile see some, and of which warpgroups not all rows see all of it.
+/// One of a list: a tile of tokens of which rows of a tile see some, and of which warpgroups not all rows see all of it. The
+/// tokens of a tile follow each other, or its boxes are gathered from anywhere, and all of it is partial.
 struct Entry {
+  static constexpr int kGathered = 1 << 30;
   int bits;
 
   __device__ __forceinline__ explicit Entry(int bits) : bits(bits) {}
   __device__ __forceinline__ Entry(int tile, int partial) : bits(tile << 2 | partial) {}
-  __device__ __forceinline__ int tile() const { return bits >> 2; }
+  static __device__ __forceinline__ Entry gathered(int number) { return Entry(number | kGathered >> 2, 3); }
+  /// Among the tiles of all tokens, or among those that are gathered.
+  __device__ __forceinline__ int tile() const { return (bits & ~kGathered) >> 2; }
+  __device__ __forceinline__ bool is_gathered() const { return (bits & kGathered) != 0; }
   __device__ __forceinline__ bool is_partial(int warpgroup) const { return (bits >> warpgroup & 1) != 0; }
 };
 
@@ -45,13 +50,15 @@ struct Sights {
   const int32_t* mask_indptr = nullptr;  // [sequences + 1] or those of its mask, as GroupPages has them; null: nobody has one
   const uint32_t* masks = nullptr;
   int mask_heads = 1;  // masks of a row, and so lists, which heads of K and V have in turn
-  /// [tiles of rows][mask_heads][list_stride] tiles of tokens that their rows see (prefill_lists.cuh).
+  /// [tiles of rows][mask_heads][list_stride] tiles of tokens that their rows see (prefill_lists.cuh): how many they are, an
+  /// entry each, and at box_place the boxes of those that are gathered: tokens [8 * box, 8 * box + 8); -1: none.
   const int32_t* lists = nullptr;
   int list_stride = 0;
+  int box_place = 0;
 
   /// Which of the masks is that of a head of K and V.
   __device__ __forceinline__ int mask_head(int head) const { return mask_heads == 1 ? 0 : head % mask_heads; }
-  /// Where the list of a tile of rows is among all: how many entries it has, and behind that the entries.
+  /// Where the list of a tile of rows is among all.
   __device__ __forceinline__ int64_t list_place(int row_tile, int head) const {
     return (int64_t{row_tile} * mask_heads + mask_head(head)) * list_stride;
   }

@@ -28,9 +28,9 @@ TEST_F(CudaMaskedAttention, GivesWhatFloat64Gives) {
 TEST_F(CudaMaskedAttention, ListsMoreTilesThanABlockHasRoomForAtOnce) {
   const int length = 140000;  // 1094 tiles
   testing::MaskedAttention attention{.kv_heads = 1, .group = 1, .head_dim = 64, .page = 64};
-  for (const bool in_stretches : {true, false}) {
-    attention.sequences.push_back({.slots = {5, 131000, 131073, 139999}, .length = length, .in_stretches = in_stretches});
-  }
+  attention.sequences = {{.slots = {5, 131000, 131073, 139999}, .length = length, .in_stretches = true},
+                         {.slots = {5, 131000, 131073, 139999}, .length = length},
+                         {.slots = {5, 131000, 131073, 139999}, .length = length, .in_patches = true}};
   EXPECT_LT(attention.error_on(*device_), 1e-2);
 }
 

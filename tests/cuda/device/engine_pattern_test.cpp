@@ -59,7 +59,7 @@ TEST_F(CudaEnginePatterns, SlotsGiveWhatMasksOverAllTokensGive) {
     EngineOptions options;
     options.pages = 2000;
     const auto got = run_with(flow, options);
-    options.use_slots = false;
+    options.forget_unread = false;
     const auto wanted = run_with(flow, options);
     ASSERT_EQ(got.size(), wanted.size());
     for (const auto& [id, result] : got) {
@@ -111,7 +111,7 @@ TEST_F(CudaEnginePatterns, StandBesideAndAroundASelectionOfPages) {
     const Plan pattern = compiled("flow.pattern = " + std::string(same.pattern));
     EngineOptions options;
     options.pages = 2000;
-    options.use_slots = false;
+    options.forget_unread = false;
     const auto got = run_with(selecting, options);
     const auto wanted = run_with(pattern, options);
     for (const auto& [id, result] : got) {
@@ -191,7 +191,7 @@ TEST_F(CudaEnginePatterns, TakesSnapshotsToSlots) {
   const Plan flow = plan("p.sink(4) | p.window(200)");
   EngineOptions options;
   options.pages = 2000;
-  options.use_slots = false;
+  options.forget_unread = false;
   Request request = workload()[2];
   request.sampling.temperature = 0;
   request.want_logits = false;
@@ -199,7 +199,7 @@ TEST_F(CudaEnginePatterns, TakesSnapshotsToSlots) {
   request.want_snapshot = true;
   keeps.submit(request);
   const auto wanted = keeps.run_all();
-  options.use_slots = true;
+  options.forget_unread = true;
   Engine slots(*device_, *model_, &flow, options);
   request.want_snapshot = false;
   request.snapshot = wanted[0].snapshot;

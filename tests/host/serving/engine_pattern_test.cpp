@@ -44,6 +44,43 @@ class EnginePatterns : public ::testing::Test {
     return plan;
   }
 
+  struct Bounded {
+    std::string pattern;  // Lua, as above
+    std::string prefill = "pattern";
+    std::string beside = "";  // what is united with the selection
+    bool some_full = false;   // layer 1 is dense, and layer 2 has no pattern
+  };
+  /// A flow with pages of 8 whose index stage takes the first and the last of those that it is shown, for prompts of `prompt`
+  /// tokens. The judge sees what it says.
+  Plan bounded(const Bounded& told, int prompt) {
+    constexpr int kPage = 8;
+    const ModelConfig& config = model_->config();
+    const std::string script = fmt::format(
+        "local p = sluice.pattern\nlocal flow = sluice.flow{{name = \"both\", kv = \"f32\", page = 8, prefill = \"{}\"{}}}\n"
+        "flow.pattern = {}\nfunction flow.index(q, c) return sluice.union(sluice.window{{first = 1, last = 1}}, "
+        "sluice.window{{last = 1}}{}) end\nreturn flow\n",
+        told.prefill, told.some_full ? ", layers = {[1] = \"full\", rest = \"sparse\"}" : "",
+        told.some_full ? fmt::format("{{[2] = \"full\", rest = {}}}", told.pattern) : told.pattern, told.beside);
+    Plan both =
+        compile(trace(script, "both.lua", {.head_dim = config.head_dim, .group = config.group(), .layers = config.layers})).plan;
+    const FlowGraph graph = both.graph;
+    tiny_.sees = [graph, told, prompt, layers = config.layers](int layer, int kv_head, int position, int seen) {
+      if (!graph.is_run_by(layer, layers)) return true;
+      const int place = graph.patterns.place_of(layer, layers);
+      const auto visible = [&](int head, int token) {
+        return place == LayerPatterns::kNone ||
+               graph.patterns.patterns[static_cast<size_t>(place)].of_head(head).sees(position, token);
+      };
+      if (position < prompt - 1) return told.prefill == "dense" || visible(kv_head, seen);
+      if (!visible(kv_head, seen)) return false;
+      int first = 0;  // of the pages that are shown
+      while (!visible(0, first) && !visible(1, first) && first / kPage < position / kPage) ++first;
+      if (seen / kPage == first / kPage || seen / kPage == position / kPage) return true;
+      return graph.beside() != nullptr && graph.beside()->sees(position, seen);
+    };
+    return both;
+  }
+
   static EngineOptions options(int pages) {
     EngineOptions options;
     options.kv = DataType::kF32;
@@ -134,42 +171,71 @@ TEST_F(EnginePatterns, StandBesideASelectionOfPages) {
 
 // The index stage is shown the pages that have a token which the step sees, and its own: here it takes the first and the last.
 TEST_F(EnginePatterns, BoundWhatAnIndexStageSelects) {
-  const ModelConfig& config = model_->config();
-  constexpr int kPage = 8;
+  constexpr int kPrompt = 150;
   for (const char* pattern : {"p.window(40)", "p.sink(3) | p.window(20)", "p.strided(12, 32)", "~p.window(10)",
                               "p.dilated(6, 13)", "p.by_head{p.window(40), p.strided(5, 32)}"}) {
     for (const char* prefill : {"pattern", "dense"}) {
-      for (const char* beside : {"", "p.diag{offset = 20, size = 9}"}) {
+      for (const char* beside : {"", ", p.diag{offset = 20, size = 9}"}) {
         SCOPED_TRACE(fmt::format("{}, prefill {}, beside {}", pattern, prefill, beside));
-        const std::string united = *beside == '\0' ? "" : fmt::format(", {}", beside);
-        const std::string script = fmt::format(
-            "local p = sluice.pattern\nlocal flow = sluice.flow{{name = \"both\", kv = \"f32\", page = 8, prefill = \"{}\", "
-            "layers = "
-            "{{[1] = \"full\", rest = \"sparse\"}}}}\nflow.pattern = {{[2] = \"full\", rest = {}}}\nfunction flow.index(q, c) "
-            "return "
-            "sluice.union(sluice.window{{first = 1, last = 1}}, sluice.window{{last = 1}}{}) end\nreturn flow\n",
-            prefill, pattern, united);
-        const Plan both =
-            compile(trace(script, "both.lua", {.head_dim = config.head_dim, .group = config.group(), .layers = config.layers}))
-                .plan;
-        const HeadPatterns seen_by_rows = both.graph.patterns.patterns.front();
-        const bool is_dense = std::string(prefill) == "dense";
-        constexpr int kPrompt = 150;
-        tiny_.sees = [&](int layer, int kv_head, int position, int seen) {
-          if (layer == 1) return true;
-          const auto visible = [&](int head, int token) {
-            return layer == 2 || seen_by_rows.of_head(head).sees(position, token);
-          };
-          if (position < kPrompt - 1) return is_dense || visible(kv_head, seen);
-          if (!visible(kv_head, seen)) return false;
-          int first = 0;  // of the pages that are shown
-          while (!visible(0, first) && !visible(1, first) && first / kPage < position / kPage) ++first;
-          if (seen / kPage == first / kPage || seen / kPage == position / kPage) return true;
-          return both.graph.beside() != nullptr && both.graph.beside()->sees(position, seen);
-        };
+        const Plan both = bounded({.pattern = pattern, .prefill = prefill, .beside = beside, .some_full = true}, kPrompt);
         expect_logits(both, options(240), {kPrompt}, 30);
         expect_logits(both, options(60), {kPrompt, kPrompt, kPrompt}, 40);  // which take turns
       }
+    }
+  }
+}
+
+// Of 75 pages of a prompt as many as live find room, beside those of a chunk.
+TEST_F(EnginePatterns, GiveBackPagesAroundAnIndexStage) {
+  constexpr int kPrompt = 600;
+  for (const auto& [pattern, pages] : {std::pair{"p.window(40)", 8},
+                                       {"p.sink(3) | p.window(20)", 8},
+                                       {"p.strided(12, 32)", 81},  // of which every page lives on
+                                       {"p.fixed(64)", 20},
+                                       {"p.by_head{p.window(40), p.sink(9) | p.window(5)}", 10}}) {
+    SCOPED_TRACE(pattern);
+    const Plan both = bounded({.pattern = pattern}, kPrompt);
+    expect_logits(both, options(pages), {kPrompt}, 40);
+    if (pages < 70) expect_logits(both, options(3 * pages), {kPrompt, kPrompt, kPrompt, kPrompt, kPrompt}, 40);
+  }
+}
+
+TEST_F(EnginePatterns, GiveBackPagesOnceADensePromptIsThere) {
+  constexpr int kPrompt = 300;
+  const Plan both = bounded({.pattern = "p.sink(3) | p.window(20)", .prefill = "dense"}, kPrompt);
+  Engine engine(*device_, *model_, &both, options(60));
+  engine.submit(request(kPrompt, 40, 3));
+  int most_free = 0;
+  while (engine.step()) {
+    if (engine.stats().running > 0 && engine.stats().decode_passes > 0)
+      most_free = std::max(most_free, engine.stats().pages_free);
+  }
+  EXPECT_GE(most_free, 60 - 6);
+  expect_logits(both, options(60), {kPrompt, kPrompt, kPrompt}, 100);
+}
+
+// What was given back is found as long as nobody needs its room.
+TEST_F(EnginePatterns, ShareBeginningsWhosePagesTheyHaveGivenBack) {
+  constexpr int kPrompt = 300;
+  for (const char* pattern : {"p.window(40)", "{[2] = \"full\", rest = p.sink(3) | p.window(20)}"}) {
+    for (const bool copies : {false, true}) {
+      SCOPED_TRACE(fmt::format("{}, copies {}", pattern, copies));
+      const Plan both = bounded({.pattern = pattern}, kPrompt);
+      Engine engine(*device_, *model_, &both, options(120));
+      Request asked = request(kPrompt, 30, 3);
+      engine.submit(asked);
+      const std::vector<int32_t> wanted = engine.run_all().at(0).tokens;
+      asked.copy_prefix = copies;
+      engine.submit(asked);
+      engine.submit(asked);
+      for (const RequestResult& result : engine.run_all()) {
+        EXPECT_EQ(result.cached_tokens, (kPrompt - 1) / 8 * 8);
+        EXPECT_EQ(result.tokens, wanted);
+      }
+      Engine small(*device_, *model_, &both, options(std::string(pattern) == "p.window(40)" ? 12 : 70));
+      for (int i = 0; i < 4; ++i) small.submit(asked);
+      for (const RequestResult& result : small.run_all()) EXPECT_EQ(result.tokens, wanted);
+      EXPECT_EQ(small.stats().pages_free, small.stats().pages_total) << "pages leaked";
     }
   }
 }
@@ -207,9 +273,11 @@ TEST_F(EnginePatterns, TakeSnapshotsWithFieldsOfEveryGroup) {
     asked.want_snapshot = true;
     EngineOptions kept = options(240);
     kept.prefix_cache = false;
+    kept.forget_unread = false;
     Engine first(*device_, *model_, &both, kept);
     first.submit(asked);
     const auto wanted = first.run_all();
+    kept.forget_unread = true;
     Engine second(*device_, *model_, &both, kept);
     Request other = request(90, 5, 4);  // so that pages have other numbers
     second.submit(other);
@@ -290,7 +358,7 @@ TEST_F(EnginePatterns, GiveTheSameWhereAllTokensAreKept) {
                               "p.by_head{p.window(20), p.dilated(9, 5)}"}) {
     SCOPED_TRACE(pattern);
     EngineOptions keeps = options(120);
-    keeps.use_slots = false;
+    keeps.forget_unread = false;
     expect_logits(plan(pattern), keeps, {1, 19, 95, 210}, 30);
   }
 }
@@ -394,7 +462,7 @@ TEST_F(EnginePatterns, TakeSnapshotsToTheirSlots) {
     SCOPED_TRACE(pattern);
     const Plan flow = plan(pattern);
     EngineOptions keeps = options(60);
-    keeps.use_slots = false;
+    keeps.forget_unread = false;
     Engine first(*device_, *model_, &flow, keeps);
     Request asks = request(150, 40, 3);
     asks.want_snapshot = true;
