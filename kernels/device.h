@@ -51,6 +51,7 @@ class Device : public ModelOperations, public CacheOperations, public AttentionO
     int page = 128;      // tokens in a page; the largest, if it is not known
     int groups = 1;      // of layers' pages that a pass has (PassBatch::groups)
     int mask_words = 0;  // of a group in a pass
+    int slot_heads = 1;  // slots of a row in a group, which KV heads have in turn
     int vocabulary = 0;  // columns of the logits that are sampled from, for up to `sequences` rows at a time
   };
   /// Throws InputError for heads that the device cannot attend.

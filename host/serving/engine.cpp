@@ -141,9 +141,9 @@ Engine::State::State(Device& on, const Model& loaded, const Plan* plan, const En
   Device::Limits scratch;
   scratch.rows = limits.max_pass_tokens;
   scratch.sequences = limits.max_batch;
-  scratch.pages_per_sequence = pages_for(config.max_positions, cache.page());
   // Where pages are given back, a sequence lists more than there are.
-  if (!has_lives(kv->views())) scratch.pages_per_sequence = std::min(cache.pages(), scratch.pages_per_sequence);
+  const int64_t longest = has_lives(kv->views()) ? scheduler.longest() : int64_t{cache.pages()} * cache.page();
+  scratch.pages_per_sequence = pages_for(static_cast<int>(std::min<int64_t>(config.max_positions, longest)), cache.page());
   if (scheduler.has_slots()) scratch.pages_per_sequence += pages_for(limits.max_pass_tokens, cache.page()) + 1;
   scratch.query_heads = config.query_heads;
   scratch.kv_heads = config.kv_heads;
@@ -151,11 +151,13 @@ Engine::State::State(Device& on, const Model& loaded, const Plan* plan, const En
   scratch.page = cache.page();
   scratch.groups = static_cast<int>(kv->views().size()) + (fields.group() < 0 ? 0 : 1);
   scratch.mask_words = scheduler.mask_words();
+  for (const GroupView& view : kv->views())
+    scratch.slot_heads = std::max(scratch.slot_heads, view.slots ? view.slots->heads() : 1);
   scratch.vocabulary = config.vocabulary;
   device.reserve(scratch);
   stats.overhead_bytes = workspace->bytes() + cache.bytes() + mass.size() * sizeof(float);
   stats.pool = &pool;
-  stats.most_tokens = capacity();
+  stats.most_tokens = scheduler.longest();
   update_gauges();
 }
 
@@ -193,7 +195,7 @@ void Engine::State::check(const Request& request) const {
   }
   if (!scheduler.could_hold(static_cast<int>(tokens))) {
     throw InputError(fmt::format("a prompt of {} tokens and {} to generate exceed the page pool, which holds {} tokens", prompt,
-                                 request.max_tokens, capacity()),
+                                 request.max_tokens, scheduler.longest()),
                      "make the pool larger, or shorten the prompt");
   }
   if (flow) check_states(tokens);
@@ -204,15 +206,6 @@ void Engine::State::check(const Request& request) const {
   check_snapshot(*request.snapshot, request.prompt, device, pool);
   if (request.want_logits || request.prompt_probabilities)
     throw InputError("the logits of every prompt token need the prompt computed, but its K and V were given");
-}
-
-int64_t Engine::State::capacity() const {
-  int64_t held = 0;
-  int64_t step = int64_t{1} << 30;
-  for (; step > 0; step /= 2) {
-    if (held + step <= INT32_MAX && scheduler.could_hold(static_cast<int>(held + step))) held += step;
-  }
-  return held;
 }
 
 // States are made at admission, beside the pool: a whole batch of such requests must leave memory for the rest.

@@ -117,7 +117,8 @@ struct EngineOptions {
   /// flow. Layers with the same window are a group that keeps no more than that. One group keeps everything, though: the layers
   /// without a window or, where each has one, those of the window that most have.
   std::vector<LayerWindow> windows = {};
-  /// Groups of layers with a window keep everything: K and V can be given from engine to engine (KvSnapshot).
+  /// Groups of layers with a window keep everything: K and V can be given from engine to engine (KvSnapshot), and be had from one
+  /// that does not `forget_unread` either.
   bool keep_all = false;
   /// Layers with a pattern keep no more than what later rows read; else all tokens, in the order of positions.
   bool forget_unread = true;

@@ -99,8 +99,6 @@ struct Engine::State {
  private:
   void check(const Request& request) const;
   void check_states(int64_t tokens) const;
-  /// Tokens that the longest sequence may have if it is alone.
-  int64_t capacity() const;
   bool is_sparse(int layer) const { return flow && flow->plan().graph.layers.is_sparse(layer, config.layers); }
 
   void begin(EngineJob& job);

@@ -165,7 +165,7 @@ void Engine::State::begin(EngineJob& job) {
   }
   for (size_t group = 0; group < kv->views().size(); ++group) {
     const GroupView& view = kv->views()[group];
-    if (view.slots || (view.lives && job.computed == 0))
+    if (view.slots || (view.lives_of_prompts() && job.computed == 0))
       pool.clear_pages(static_cast<int>(group), present(job.kept[group].pages));
   }
   refresh_stale(job);
@@ -194,12 +194,12 @@ void Engine::State::refresh_stale(EngineJob& job) {
 PagesByGroup Engine::State::pages_with(const EngineJob& job, int tokens) const {
   PagesByGroup pages;
   for (size_t group = 0; group < kv->views().size(); ++group) {
-    const SlotMap* const slots = kv->views()[group].slots.get();
+    const HeadSlots* const slots = kv->views()[group].slots.get();
     const int used = slots == nullptr ? tokens : slots->used(tokens);
     const std::vector<int32_t>& kept = job.kept[group].pages;
     std::vector<int32_t>& listed = pages.emplace_back(kept.begin(), kept.begin() + pages_for(used, cache.page()));
     // In place of those that are gone, of which nothing is read or written, any will do.
-    const int32_t any = *std::max_element(kept.begin(), kept.end());
+    const int32_t any = kept.empty() ? PageCache::kMissing : *std::max_element(kept.begin(), kept.end());
     if (any == PageCache::kMissing) listed.clear();
     std::replace(listed.begin(), listed.end(), PageCache::kMissing, any);
   }
@@ -224,6 +224,7 @@ void Engine::State::refresh_given(const EngineJob& job, int given) {
     const bool has_last = kept.back() != PageCache::kMissing;
     Device::StalePages stale{.pages = pages, .last_tokens = has_last ? (given - 1) % cache.page() + 1 : cache.page()};
     if (fields.group() >= 0) {
+      if (pages.size() != count) throw InternalError("pages with fields of their own are given back");
       stale.field_group = fields.group();
       stale.field_pages = first(fields.group());
     }

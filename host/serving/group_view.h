@@ -6,8 +6,9 @@
 #include <span>
 #include <vector>
 
+#include "scripting/pattern/head_patterns.h"
+#include "scripting/pattern/head_slots.h"
 #include "scripting/pattern/page_lives.h"
-#include "scripting/pattern/slot_map.h"
 
 namespace sluice {
 
@@ -17,9 +18,9 @@ struct GroupView {
   std::optional<Pattern> pattern{};  // in place of a window, with it in common: what rows of any KV head see
   std::vector<Pattern> heads{};      // where they differ: KV head h sees what the one at place h modulo their number says
   bool dense_prefill = false;        // it is that of decode steps: rows of prompts see those of the window
-  /// Of the pattern, if its tokens go to slots, so that the group keeps no more than later rows read. Null: a token's slot is its
-  /// position.
-  std::shared_ptr<const SlotMap> slots = nullptr;
+  /// Of the pattern, if its tokens go to slots, so that the group keeps no more than later rows read: a map for each of `heads`,
+  /// or one. Null: a token's slot is its position.
+  std::shared_ptr<const HeadSlots> slots = nullptr;
   /// Of the pattern, if slots are positions, and pages are given back once no later row reads any of their tokens. Where prompts
   /// are dense that is so of decode rows only. Null: all pages are kept.
   std::shared_ptr<const PageLives> lives = nullptr;

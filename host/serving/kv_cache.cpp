@@ -83,14 +83,20 @@ GroupView view_of(const Sight& sight, const ModelConfig& config, const Plan* pla
   const bool is_dense = plan->graph.patterns.dense_prefill;
   GroupView view{.window = is_dense ? window : 0, .pattern = pattern, .heads = std::move(heads), .dense_prefill = is_dense};
   if (!options.forget_unread || view.window > 0) return view;
-  const AnalysisBound bound = AnalysisBound().shared_by(patterns.size());
+  // An index stage is shown pages of tokens that follow each other, and prompts that are dense read all.
+  const bool in_slots = !is_dense && plan->graph.sources.empty();
+  size_t analyses = 0;
+  for (const HeadPatterns& each : patterns) analyses += in_slots ? each.each().size() : 1;
+  const AnalysisBound bound = AnalysisBound().shared_by(analyses);
   try {
-    const PatternAnalysis analysis(std::move(pattern), bound);
-    // An index stage is shown pages of tokens that follow each other, and prompts that are dense read all.
-    if (is_dense || !plan->graph.sources.empty()) {
-      view.lives = std::make_shared<PageLives>(analysis, config.max_positions, plan->layout.page);
+    if (in_slots) {
+      std::vector<SlotMap> maps;
+      for (const Pattern& each : view.heads.empty() ? std::vector{pattern} : view.heads) {
+        maps.emplace_back(PatternAnalysis(each, bound), config.max_positions);
+      }
+      view.slots = std::make_shared<HeadSlots>(std::move(maps));
     } else {
-      view.slots = std::make_shared<SlotMap>(analysis, config.max_positions);
+      view.lives = std::make_shared<PageLives>(PatternAnalysis(pattern, bound), config.max_positions, plan->layout.page);
     }
   } catch (const InputError& error) {
     throw FlowError(plan->graph.patterns.where, error.what(), error.hint());
@@ -98,8 +104,8 @@ GroupView view_of(const Sight& sight, const ModelConfig& config, const Plan* pla
   return view;
 }
 
-/// Which group is the first: one that sees all, or else one with a pattern, which keeps all tokens, or slots, whose tokens need
-/// not be there either; without both, the window that most layers have, of which all tokens are kept.
+/// Which group is the first: one that sees all, or else one with a pattern, which has a place for all tokens, or slots, and then
+/// no prefix is shared; without both, the window that most layers have, of which all tokens are kept.
 int rank_of(const GroupView& view) { return view.sees_all() ? 0 : view.pattern ? 1 : 2; }
 
 Groups groups_of(const ModelConfig& config, const PageLayout& layout, const Plan* plan, const EngineOptions& options) {

@@ -21,7 +21,7 @@ using PagesByGroup = std::vector<std::vector<int32_t>>;
 std::shared_ptr<const KvSnapshot> read_snapshot(std::span<const int32_t> tokens, const PagesByGroup& pages, Device& device,
                                                 const Pool& pool);
 
-/// By group: the slot of each token, -1 where it is not kept; empty: a token's slot is its position.
+/// By group: the slots of each token as Pool::write_layer has them.
 using SlotsByGroup = std::vector<std::vector<int32_t>>;
 
 /// Stores the first `tokens` tokens of `snapshot` in `pages`.

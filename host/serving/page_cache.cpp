@@ -175,9 +175,9 @@ bool PageCache::is_known(int group, int32_t place) const {
   return group == 0 ? index_->contains(place) : at(group).node[static_cast<size_t>(place)] != kNone;
 }
 
-int32_t PageCache::take(int group) {
+int32_t PageCache::take(int group, bool packs) {
   Group& of = at(group);
-  if (of.free == 0 && !free_a_page(group)) throw InternalError("a page was taken from an exhausted pool");
+  if (of.free == 0 && !free_a_page(group, packs)) throw InternalError("a page was taken from an exhausted pool");
   int slab = fullest_with_free_page(group);
   if (is_shared() && of.used[static_cast<size_t>(slab)] == 0 && !can_miss_slab(group) && evict_in_used_slab(group)) {
     slab = fullest_with_free_page(group);
@@ -276,20 +276,18 @@ int PageCache::match(std::span<const int32_t> tokens, std::span<std::vector<int3
   const auto matters = [&](int group) {
     return group < static_cast<int>(pages.size()) && pages[static_cast<size_t>(group)] != nullptr;
   };
-  const auto has_all = [&](int group) {
-    if (!matters(group) || has_fields(group)) return true;
+  // Of those that rows after `count` pages need. What is missing then would be needed after fewer pages, too.
+  const auto first_missing = [&](int group) {
+    if (!matters(group) || has_fields(group)) return count;
     for (int page = first_page(group, count * page_); page < count; ++page) {
-      if (beside(group, page) == kNone && needs(group, page, count * page_)) return false;
+      if (beside(group, page) == kNone && needs(group, page, count * page_)) return page;
     }
-    return true;
+    return count;
   };
   for (int group = 1; group < groups() && count > 0;) {
-    if (has_all(group)) {
-      ++group;
-    } else {
-      --count;
-      group = 1;
-    }
+    const int missing = first_missing(group);
+    group = missing == count ? group + 1 : 1;
+    count = missing;
   }
   found.resize(before + static_cast<size_t>(count));
   for (int group = 1; group < groups(); ++group) {

@@ -79,6 +79,8 @@ class PageCache {
   int64_t uses() const { return uses_; }
 
   int page() const { return page_; }
+  /// Whether pages may be shared.
+  bool shares() const { return share_; }
   /// 0: the group keeps all tokens.
   int window(int group) const { return groups_[static_cast<size_t>(group)].window; }
   /// The first page of a sequence, counted from its beginning, that a group needs for rows from `position` on.
@@ -111,9 +113,9 @@ class PageCache {
   size_t bytes() const;
 
   /// A page of one's own, with undefined contents, of the slab of which most pages are used: so slabs become unused soonest. No
-  /// slab that somebody was promised is begun while another of the group has an idle page. Throws InternalError if none is
-  /// available.
-  int32_t take(int group);
+  /// slab that somebody was promised is begun while another of the group has an idle page; where the caller `packs`, none at all.
+  /// Throws InternalError if none is available.
+  int32_t take(int group, bool packs = false);
   /// Gives up one's use of `pages`.
   void release(int group, std::span<const int32_t> pages);
   void release(int group, int32_t page);
@@ -174,7 +176,7 @@ class PageCache {
   void retain(int group, int32_t place);
   void release_place(int group, int32_t place);
   /// Makes a page of a group free. False if it has none to give, and no other group a slab.
-  bool free_a_page(int group);
+  bool free_a_page(int group, bool packs);
   /// Gives a group a slab: one that no group has, or one that another does not use, and can miss where it wants `wanted` pages.
   bool give_slab(int group, const PageCounts& wanted);
   void adopt(int slab, int group);

@@ -129,7 +129,8 @@ int PageCache::fullest_with_free_page(int group) const {
   return fullest;
 }
 
-bool PageCache::free_a_page(int group) {
+bool PageCache::free_a_page(int group, bool packs) {
+  if (packs && evict_in_used_slab(group)) return true;
   // What another group knows goes last.
   if (!free_slabs_.empty() || at(group).idle.count() == 0) return give_slab(group, {});
   evict(group, at(group).idle.oldest());

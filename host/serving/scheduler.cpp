@@ -49,7 +49,10 @@ Scheduler::Scheduler(PageCache& cache, const SchedulerOptions& options)
   pass_.logit_rows.reserve(static_cast<size_t>(options.max_logit_rows));
   pass_.batch.reserve(options.max_batch, options.max_pass_tokens, 0);
   pass_.batch.reserve_masks(mask_words());
-  for (const int group : groups_) pass_.batch.set_mask_heads(group, mask_heads(group));
+  for (const int group : groups_) {
+    pass_.batch.set_mask_heads(group, mask_heads(group));
+    if (slots(group) != nullptr && slots(group)->heads() > 1) pass_.batch.set_head_slots(group);
+  }
   pass_.batch.set_field_group(options.field_group);
 }
 
@@ -65,6 +68,14 @@ int Scheduler::most_pages(int group, int tokens) const {
   if (cache_.window(group) > 0) return std::min(all, window_pages(group));
   const PageLives* const lives = cache_.lives(group);
   return lives == nullptr ? all : std::min(all, lives->most(tokens) + 1);  // and the one that the next is published after
+}
+
+int64_t Scheduler::longest() const {
+  int64_t held = 0;
+  for (int64_t step = int64_t{1} << 30; step > 0; step /= 2) {
+    if (held + step <= INT32_MAX && could_hold(static_cast<int>(held + step))) held += step;
+  }
+  return held;
 }
 
 bool Scheduler::could_hold(int tokens) const {
@@ -86,7 +97,10 @@ void Scheduler::add(Sequence& sequence) {
     if (slots(group) != nullptr) most = pages_of(group, sequence.most_tokens) + of_pass;
     KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
     kept.pages.reserve(static_cast<size_t>(most));
-    if (slots(group) != nullptr) kept.held.assign(static_cast<size_t>(slots(group)->used(sequence.most_tokens)), -1);
+    if (slots(group) != nullptr) {
+      kept.held.assign(static_cast<size_t>(slots(group)->heads()) * static_cast<size_t>(slots(group)->used(sequence.most_tokens)),
+                       -1);
+    }
     if (sequence.own_pages) kept.copied.reserve(static_cast<size_t>(most));
     if (group == options_.field_group) kept.stale.reserve(static_cast<size_t>(pages));
   }
@@ -193,6 +207,9 @@ void Scheduler::grow() {
 int Scheduler::rows_with_room(const Sequence& sequence, int rows) const {
   const bool forgets_any = has_slots() || std::any_of(groups_.begin(), groups_.end(), [&](int group) { return forgets(group); });
   if (!forgets_any) return rows;  // it has the pages of all of its tokens
+  if (packs(sequence)) {
+    rows = std::min(rows, cache_.page() - sequence.computed % cache_.page());
+  }
   const PageCounts left = left_for_others(&sequence == running_.front());
   while (rows > 0 && !cache_.has_room(missing_for_rows(sequence, sequence.computed + rows) + left)) {
     // Up to the page before.
@@ -202,8 +219,13 @@ int Scheduler::rows_with_room(const Sequence& sequence, int rows) const {
   return std::max(has_slots() ? 1 : 0, rows);
 }
 
-int32_t Scheduler::take_page(int group) {
-  const int32_t page = cache_.take(group);
+bool Scheduler::packs(const Sequence& sequence) const {
+  // What lives of a large chunk may be left in more slabs than need be, so that no other group gets them.
+  return groups_.size() > 1 && sequence.preemptions > 0 && has_lives(options_.views);
+}
+
+int32_t Scheduler::take_page(const Sequence& sequence, int group) {
+  const int32_t page = cache_.take(group, packs(sequence));
   const GroupView* const own = view(group);
   if (own != nullptr && (own->slots || own->lives)) pass_.fresh[static_cast<size_t>(group)].push_back(page);
   return page;
@@ -212,19 +234,21 @@ int32_t Scheduler::take_page(int group) {
 void Scheduler::take_for_rows(Sequence& sequence, int end) {
   for (const int group : groups_) {
     KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
-    while (kept.end() < pages_of(group, end)) kept.pages.push_back(take_page(group));
+    while (kept.end() < pages_of(group, end)) kept.pages.push_back(take_page(sequence, group));
     kept.spare = spare_pages(group, sequence.computed, end);
-    for (int i = 0; i < kept.spare; ++i) kept.pages.push_back(take_page(group));
+    for (int i = 0; i < kept.spare; ++i) kept.pages.push_back(take_page(sequence, group));
   }
 }
 
-int Scheduler::parent_place(const Sequence& sequence) const {
-  return sequence.own_pages || has_slots() ? -1 : sequence.published - 1;
+int Scheduler::parent_place(const Sequence& sequence, int published) const {
+  const int most = options_.decode_differs ? sequence.prompt - 1 : sequence.most_tokens;  // that will ever be published
+  const bool publishes = cache_.shares() && !sequence.own_pages && !has_slots() && (published + 1) * cache_.page() <= most;
+  return publishes ? published - 1 : -1;
 }
 
 void Scheduler::drop_page(Sequence& sequence, int group, int place) {
   int32_t& page = sequence.kept[static_cast<size_t>(group)].pages[static_cast<size_t>(place)];
-  if (page == PageCache::kMissing || (group == 0 && place == parent_place(sequence))) return;
+  if (page == PageCache::kMissing || (group == 0 && place == parent_place(sequence, sequence.published))) return;
   cache_.release(group, page);
   page = PageCache::kMissing;
 }
@@ -244,9 +268,9 @@ void Scheduler::drop_unseen(Sequence& sequence, int first) {
     if (const GroupView* const own = view(group); own != nullptr && own->lives) {
       const int dense = dense_rows(sequence, *own);
       if (sequence.computed < dense) continue;
-      for (const int32_t place : own->lives->ending(first <= dense ? 0 : first, sequence.computed)) {
-        drop_page(sequence, group, place);
-      }
+      // The last first, as PageCache::release does.
+      const std::span<const int32_t> ended = own->lives->ending(first <= dense ? 0 : first, sequence.computed);
+      for (auto place = ended.rbegin(); place != ended.rend(); ++place) drop_page(sequence, group, *place);
       continue;
     }
     const int needed = std::min(cache_.first_page(group, sequence.computed), kept.end());

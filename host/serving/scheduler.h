@@ -13,17 +13,17 @@ namespace sluice {
 
 /// What a group of layers keeps of a sequence.
 struct KeptPages {
-  std::vector<int32_t> pages;   // in the order of their tokens; PageCache::kMissing where none is needed any more
-  int first = 0;                // place of the first of them among all pages of the sequence
+  std::vector<int32_t> pages;  // in the order of their tokens; PageCache::kMissing: not needed any more, or nobody has the fields
+  int first = 0;               // place of the first of them among all pages of the sequence
   std::vector<int32_t> copied;  // after admission, until `filled`: pages to copy over the first of `pages`
   std::vector<int32_t> stale;   // after admission, until `filled`: places of pages of fields that are to be recomputed
-  /// Of a group with slots: the token in each, -1 where there is none; and how many of the last `pages` are spare, for rows of a
-  /// pass whose slots are still needed by others of it.
+  /// Of a group with slots: the token in each, -1 where there is none, [heads][slots] where those of heads differ; and how many
+  /// of the last `pages` are spare, for rows of a pass whose slots are still needed by others of it.
   std::vector<int32_t> held;
   int spare = 0;
 
   int end() const { return first + static_cast<int>(pages.size()); }
-  /// Those that are there: of a known prefix fields may be missing.
+  /// Those that are there.
   int count() const {
     return static_cast<int>(std::count_if(pages.begin(), pages.end(), [](int32_t page) { return page != PageCache::kMissing; }));
   }
@@ -51,7 +51,7 @@ struct Sequence {
   int unknown = 0;              // of `tokens`, at the end: places of tokens that are being computed
   int preemptions = 0;
 
-  /// Of the first group, which keeps all tokens unless it has slots.
+  /// Of the first group, which has a place for all tokens unless it has slots.
   const std::vector<int32_t>& pages() const { return kept.front().pages; }
 };
 
@@ -97,12 +97,12 @@ struct SchedulerOptions {
 };
 
 /// Continuous batching: chooses what the next pass computes. Running sequences decode first, then prompts advance in chunks.
-/// A sequence is admitted when the pages for all of its tokens are there (in groups of layers with a window: for those of a
-/// window); if pages run out later, the running sequence of the lowest priority, the latest of equals, gives up its pages and is
+/// A sequence is admitted when the pages for all of its tokens are there (in groups that forget: for those that are needed at a
+/// time); if pages run out later, the running sequence of the lowest priority, the latest of equals, gives up its pages and is
 /// computed again. Of those who wait nobody is admitted before whoever is next, and the first in rank (of the highest priority,
-/// the earliest of equals) is not preempted, so everyone ends. In groups of layers with a window it may be, once it is alone, if
-/// its pages lie in too many slabs: whoever then admits again gives it pages that lie together. Knows neither models nor devices;
-/// nothing allocates in passes that admit nobody.
+/// the earliest of equals) is not preempted, so everyone ends. In groups that forget it may be, once it is alone, if its pages
+/// lie in too many slabs: whoever then admits again gives it pages that lie together. Knows neither models nor devices; nothing
+/// allocates in passes that admit nobody.
 ///
 /// Schedulers may share a cache (PageCache). The first in rank of each is then admitted once there is room for it and for some
 /// pages more, which are kept free for it. If it has to give up its pages all the same, it is admitted again once there is room
@@ -124,13 +124,15 @@ class Scheduler {
   void add(Sequence& sequence);
   /// Whether a sequence of so many tokens could run if it were alone.
   bool could_hold(int tokens) const;
+  /// Tokens of the longest.
+  int64_t longest() const;
   /// Ends a sequence, wherever it is, and gives back its pages.
   void remove(Sequence& sequence);
 
   /// Moves sequences from waiting to running; their pages are there, `computed` counts the tokens found in the prefix cache.
   /// The caller may fill pages by other means and raise `computed` before the next call of `plan`.
   std::span<Sequence* const> admit();
-  /// The slot of each of the first `tokens` tokens, -1 of those that no later row reads; none where all are their positions.
+  /// The slots of the first `tokens` tokens as Pool::write_layer has them, -1 of those that no later row reads.
   std::vector<int32_t> slots_of_tokens(int group, int tokens) const;
   /// K and V of the first `tokens` tokens have come from elsewhere, each to its slot.
   void given(Sequence& sequence, int tokens);
@@ -203,14 +205,15 @@ class Scheduler {
   int seen_window(int group) const;
   const GroupView* view(int group) const;
   /// Null: the group has none.
-  const SlotMap* slots(int group) const;
+  const HeadSlots* slots(int group) const;
   /// Whether a group gives pages back while a prompt is computed, and takes them as rows are.
   bool forgets(int group) const;
   /// The most pages of a group that a sequence of `tokens` tokens has at a time; chunks of prompts grow by what there is room
   /// for.
   int most_pages(int group, int tokens) const;
-  /// The place of the page that the next one which `sequence` publishes follows: it is kept as long. -1: nothing is published.
-  int parent_place(const Sequence& sequence) const;
+  /// The place of the page that the next one which `sequence` publishes follows, once so many are published: it is kept as long.
+  /// -1: none follows.
+  int parent_place(const Sequence& sequence, int published) const;
   /// That of rows that decode, or of prompts.
   const Pattern* pattern(int group, bool decoding) const;
   /// Masks of a row, which KV heads have in turn.
@@ -220,7 +223,7 @@ class Scheduler {
   /// Pages that `tokens` tokens of a sequence take in a group, if it forgets none of them but for the sake of slots.
   int pages_of(int group, int tokens) const;
   /// Of rows [first, end) in a group with slots, those that cannot go to their slots before the pass has run: the last ones.
-  int spare_rows(const SlotMap& slots, int first, int end) const;
+  int spare_rows(const HeadSlots& slots, int first, int end) const;
   int spare_pages(int group, int first, int end) const;
   /// Pages of a window that a group needs at once, for chunks of a prompt, too.
   int window_pages(int group) const;
@@ -240,7 +243,10 @@ class Scheduler {
   PageCounts missing_for_next_rows() const;
   /// Rows of a prompt that there are pages for, `rows` at most.
   int rows_with_room(const Sequence& sequence, int rows) const;
-  int32_t take_page(int group);
+  /// Whether `sequence`, which has had to give up its pages, leaves as few slabs as can be to its groups: it takes pages one by
+  /// one, of slabs in use.
+  bool packs(const Sequence& sequence) const;
+  int32_t take_page(const Sequence& sequence, int group);
   /// Takes pages for rows up to `end`.
   void take_for_rows(Sequence& sequence, int end);
   /// Whether a row that is still to come needs a page, or may. Of groups with a window `first_page` tells it.
@@ -252,9 +258,11 @@ class Scheduler {
   void append(Sequence& sequence, int rows, bool decoding);
   /// Tells the pass where its last rows, those of `sequence` from `first` on, go in a group, and what they see.
   void place_rows(Sequence& sequence, int group, int first, int rows, bool decoding);
-  void place_in_slots(KeptPages& kept, int group, const SlotMap& slots, int first, int rows);
-  /// Of `in_slots_`.
-  void find_stretches();
+  void place_in_slots(KeptPages& kept, int group, const HeadSlots& slots, int first, int rows);
+  /// Rows [first, end), which the pass has beside the slots, go to these once it has run.
+  void move_spare_rows(KeptPages& kept, int group, const HeadSlots& slots, int first, int end);
+  /// Of what one of the heads has in the first `length` slots, of which the last have tokens up to `end`.
+  void find_stretches(const KeptPages& kept, const HeadSlots& slots, int head, int length, int spare, int end);
   /// Which slots the row at `position` sees.
   void mask_slots(const Pattern& pattern, int position, std::span<uint32_t> mask);
   /// Adds chunks of prompts to the pass until it is full.
@@ -297,7 +305,7 @@ class Scheduler {
   double row_seconds_ = 0;    // of late, in passes with prompts
   ScheduledPass pass_;
   std::vector<uint32_t> seen_;      // bits of the positions that a row sees
-  std::vector<int32_t> row_slots_;  // of the rows of an entry
+  std::vector<int32_t> row_slots_;  // of the rows of an entry, as BatchBuilder::keep_slots has them
   std::vector<int32_t> listed_;     // pages of a sequence, with others in place of those that are gone
   std::vector<int32_t> in_slots_;   // the token in each slot during a pass, -1: none
   /// Slots side by side whose tokens are so, too.

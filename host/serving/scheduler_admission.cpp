@@ -44,6 +44,7 @@ std::span<Sequence* const> Scheduler::admit() {
     for (const Sequence* sequence : running_) listed += pages_for(sequence->most_tokens, cache_.page());
     if (has_slots()) listed += options_.max_batch + pages_for(options_.max_pass_tokens, cache_.page());  // spare ones
     pass_.batch.reserve(options_.max_batch, options_.max_pass_tokens, listed);
+    listed_.reserve(static_cast<size_t>(listed));
     promise_first();
   }
   return admitted_;
@@ -222,8 +223,8 @@ void Scheduler::match_prefix(Sequence& sequence) {
   const PageLives* const lives = cache_.lives(0);  // other groups found what they need
   if (lives == nullptr) return;
   std::vector<int32_t>& pages = sequence.kept.front().pages;
-  for (int place = 0; place + 1 < found; ++place) {  // the next one is published after the last
-    if (lives->is_needed(place, found * cache_.page())) continue;
+  for (int place = found - 1; place >= 0; --place) {
+    if (place == parent_place(sequence, found) || lives->is_needed(place, found * cache_.page())) continue;
     cache_.release(0, pages[static_cast<size_t>(place)]);
     pages[static_cast<size_t>(place)] = PageCache::kMissing;
   }
@@ -253,17 +254,17 @@ void Scheduler::take_pages(Sequence& sequence) {
     }
     if (sequence.own_pages) kept.copied.swap(kept.pages);
     if (!forgets(group)) {
-      for (int i = 0; i < missing[static_cast<size_t>(group)]; ++i) kept.pages.push_back(cache_.take(group));
+      for (int i = 0; i < missing[static_cast<size_t>(group)]; ++i) kept.pages.push_back(cache_.take(group, packs(sequence)));
       continue;
     }
     // Groups that forget take their pages as rows are computed, but for those that are filled from elsewhere.
     const PageLives* const lives = cache_.lives(group);
     for (const int32_t copied : kept.copied) {
-      kept.pages.push_back(copied == PageCache::kMissing ? copied : cache_.take(group));
+      kept.pages.push_back(copied == PageCache::kMissing ? copied : cache_.take(group, packs(sequence)));
     }
     const int given = lives != nullptr && found == 0 ? sequence.given_tokens : 0;
     for (int place = 0; place < pages_for(given, cache_.page()); ++place) {
-      kept.pages.push_back(lives->is_needed(place, given) ? cache_.take(group) : PageCache::kMissing);
+      kept.pages.push_back(lives->is_needed(place, given) ? cache_.take(group, packs(sequence)) : PageCache::kMissing);
     }
   }
 }

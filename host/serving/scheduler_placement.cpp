@@ -12,10 +12,9 @@
 namespace sluice {
 
 int Scheduler::mask_words() const {
-  const int64_t held = int64_t{cache_.pages()} * cache_.page();
-  int64_t most = options_.most_positions > 0 ? std::min<int64_t>(options_.most_positions, held) : held;
-  if (options_.most_positions > 0 && has_lives(options_.views))
-    most = options_.most_positions;  // more than the pages that it has
+  // Where pages are given back, a sequence may be longer than the pool.
+  const int64_t held = has_lives(options_.views) ? longest() : int64_t{cache_.pages()} * cache_.page();
+  const int64_t most = options_.most_positions > 0 ? std::min<int64_t>(options_.most_positions, held) : held;
   int64_t words = 0;
   for (const int group : groups_) {
     const auto words_of = [&](int64_t rows, int64_t slots) { return rows * mask_heads(group) * ((slots + 31) / 32); };
@@ -52,7 +51,7 @@ int Scheduler::seen_window(int group) const {
   return own != nullptr ? own->window : cache_.window(group);
 }
 
-const SlotMap* Scheduler::slots(int group) const {
+const HeadSlots* Scheduler::slots(int group) const {
   const GroupView* const own = view(group);
   return own != nullptr ? own->slots.get() : nullptr;
 }
@@ -75,30 +74,33 @@ const Pattern& Scheduler::pattern_of(int group, int mask_head) const {
 }
 
 int Scheduler::pages_of(int group, int tokens) const {
-  const SlotMap* const map = slots(group);
+  const HeadSlots* const map = slots(group);
   return pages_for(map == nullptr ? tokens : map->used(tokens), cache_.page());
 }
 
-int Scheduler::spare_rows(const SlotMap& slots, int first, int end) const {
+int Scheduler::spare_rows(const HeadSlots& slots, int first, int end) const {
   // Slots of the rows of a pass ascend, and what a slot had before may be needed by any of them.
   int token = first;
-  while (token < end && slots.free_from(token) <= first && (token == first || slots.slot(token) > slots.slot(token - 1))) ++token;
+  while (token < end && slots.free_from(token) <= first && (token == first || slots.follows(token))) ++token;
   return end - token;
 }
 
 int Scheduler::spare_pages(int group, int first, int end) const {
-  const SlotMap* const map = slots(group);
+  const HeadSlots* const map = slots(group);
   return map == nullptr ? 0 : pages_for(spare_rows(*map, first, end), cache_.page());
 }
 
 std::vector<int32_t> Scheduler::slots_of_tokens(int group, int tokens) const {
-  const SlotMap* const map = slots(group);
+  const HeadSlots* const all = slots(group);
   const PageLives* const lives = cache_.lives(group);
-  if (map == nullptr && lives == nullptr) return {};
-  std::vector<int32_t> places(static_cast<size_t>(tokens), -1);
-  for (int token = 0; token < tokens; ++token) {
+  if (all == nullptr && lives == nullptr) return {};
+  const int heads = all == nullptr ? 1 : all->heads();
+  std::vector<int32_t> places(static_cast<size_t>(tokens) * static_cast<size_t>(heads), -1);
+  for (int i = 0; i < tokens * heads; ++i) {
+    const int token = i / heads;
+    const SlotMap* const map = all == nullptr ? nullptr : &all->of(i % heads);
     const bool is_read = map != nullptr ? map->last_reader(token) >= tokens : lives->is_needed(token / cache_.page(), tokens);
-    if (is_read) places[static_cast<size_t>(token)] = map != nullptr ? map->slot(token) : token;
+    if (is_read) places[static_cast<size_t>(i)] = map != nullptr ? map->slot(token) : token;
   }
   return places;
 }
@@ -108,16 +110,18 @@ void Scheduler::given(Sequence& sequence, int tokens) {
   for (const int group : groups_) {
     if (slots(group) == nullptr) continue;
     const std::vector<int32_t> places = slots_of_tokens(group, tokens);
-    for (int token = 0; token < tokens; ++token) {
-      const int32_t slot = places[static_cast<size_t>(token)];
-      if (slot >= 0) sequence.kept[static_cast<size_t>(group)].held[static_cast<size_t>(slot)] = token;
+    std::vector<int32_t>& held = sequence.kept[static_cast<size_t>(group)].held;
+    const auto heads = static_cast<size_t>(slots(group)->heads());
+    for (size_t i = 0; i < places.size(); ++i) {
+      const size_t first = i % heads * (held.size() / heads);
+      if (places[i] >= 0) held[first + static_cast<size_t>(places[i])] = static_cast<int32_t>(i / heads);
     }
   }
 }
 
 void Scheduler::place_rows(Sequence& sequence, int group, int first, int rows, bool decoding) {
   KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
-  if (const SlotMap* const map = slots(group); map != nullptr) return place_in_slots(kept, group, *map, first, rows);
+  if (const HeadSlots* const map = slots(group); map != nullptr) return place_in_slots(kept, group, *map, first, rows);
   if (pattern(group, decoding) != nullptr) {
     const int begin = kept.first * cache_.page();  // of what is kept
     row_slots_.resize(static_cast<size_t>(rows));
@@ -148,9 +152,14 @@ void Scheduler::place_rows(Sequence& sequence, int group, int first, int rows, b
                           (kept.first + unseen) * cache_.page(), window);
 }
 
-void Scheduler::find_stretches() {
+void Scheduler::find_stretches(const KeptPages& kept, const HeadSlots& slots, int head, int length, int spare, int end) {
+  const size_t of_head = kept.held.size() / static_cast<size_t>(slots.heads());
+  in_slots_.assign(static_cast<size_t>(length), -1);
+  std::copy_n(kept.held.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(head) * of_head),
+              std::min(in_slots_.size(), of_head), in_slots_.begin());
+  std::iota(in_slots_.end() - spare, in_slots_.end(), end - spare);
   stretches_.clear();
-  for (int slot = 0; slot < static_cast<int>(in_slots_.size()); ++slot) {
+  for (int slot = 0; slot < length; ++slot) {
     const int token = in_slots_[static_cast<size_t>(slot)];
     if (token < 0) continue;
     if (!stretches_.empty() && stretches_.back().follows(slot, token)) {
@@ -180,31 +189,37 @@ void Scheduler::mask_slots(const Pattern& pattern, int position, std::span<uint3
   }
 }
 
-void Scheduler::place_in_slots(KeptPages& kept, int group, const SlotMap& slots, int first, int rows) {
+void Scheduler::place_in_slots(KeptPages& kept, int group, const HeadSlots& slots, int first, int rows) {
   const int page = cache_.page();
   const int end = first + rows;
   const int spare = spare_rows(slots, first, end);
   const int spare_slot = (static_cast<int>(kept.pages.size()) - kept.spare) * page;  // the first
+  const int heads = slots.heads();
+  const size_t of_head = kept.held.size() / static_cast<size_t>(heads);
   row_slots_.clear();
   for (int token = first; token < end - spare; ++token) {
-    row_slots_.push_back(slots.slot(token));
-    kept.held[static_cast<size_t>(slots.slot(token))] = token;
+    for (int head = 0; head < heads; ++head) {
+      const int slot = slots.of(head).slot(token);
+      row_slots_.push_back(slot);
+      kept.held[static_cast<size_t>(head) * of_head + static_cast<size_t>(slot)] = token;
+    }
   }
-  for (int i = 0; i < spare; ++i) row_slots_.push_back(spare_slot + i);
+  for (int i = 0; i < spare; ++i) row_slots_.insert(row_slots_.end(), static_cast<size_t>(heads), spare_slot + i);
   const int length = spare > 0 ? spare_slot + spare : slots.used(end);
 
-  in_slots_.assign(static_cast<size_t>(length), -1);
-  std::copy_n(kept.held.begin(), std::min(in_slots_.size(), kept.held.size()), in_slots_.begin());
-  std::iota(in_slots_.end() - spare, in_slots_.end(), end - spare);
   const std::span<uint32_t> masks = pass_.batch.keep_slots(group, kept.pages, length, row_slots_);
   const auto words = static_cast<size_t>((length + 31) / 32);
-  find_stretches();
-  bool sees_all = true;
-  const int heads = mask_heads(group);
-  for (int r = 0; r < rows * heads; ++r) {
-    const std::span<uint32_t> mask = masks.subspan(static_cast<size_t>(r) * words, words);
-    mask_slots(pattern_of(group, r % heads), first + r / heads, mask);
-    sees_all = sees_all && are_first_bits(mask, row_slots_[static_cast<size_t>(r / heads)] + 1);
+  const int different = mask_heads(group);
+  bool sees_all = heads == 1;
+  for (int head = 0; head < different; ++head) {
+    // Where heads have the same slots, these have the same tokens.
+    if (head < heads) find_stretches(kept, slots, head, length, spare, end);
+    for (int r = 0; r < rows; ++r) {
+      const auto place = static_cast<size_t>(r) * static_cast<size_t>(different) + static_cast<size_t>(head);
+      const std::span<uint32_t> mask = masks.subspan(place * words, words);
+      mask_slots(pattern_of(group, head), first + r, mask);
+      sees_all = sees_all && are_first_bits(mask, row_slots_[static_cast<size_t>(r)] + 1);
+    }
   }
   sees_all = sees_all && row_slots_.back() == length - 1;
   if (sees_all) {
@@ -212,17 +227,27 @@ void Scheduler::place_in_slots(KeptPages& kept, int group, const SlotMap& slots,
   } else if (rows == 1) {
     pass_.batch.drop_unseen_pages(group);
   }
+  if (spare > 0) move_spare_rows(kept, group, slots, end - spare, end);
+}
 
-  std::vector<TokenMove>& moves = pass_.moves[static_cast<size_t>(group)];
-  for (int i = 0; i < spare; ++i) {
-    const int token = end - spare + i;
-    if (slots.last_reader(token) < end) continue;
-    const int slot = slots.slot(token);
-    moves.push_back({.from_page = kept.pages[static_cast<size_t>((spare_slot + i) / page)],
-                     .from_token = (spare_slot + i) % page,
-                     .to_page = kept.pages[static_cast<size_t>(slot / page)],
-                     .to_token = slot % page});
-    kept.held[static_cast<size_t>(slot)] = token;
+void Scheduler::move_spare_rows(KeptPages& kept, int group, const HeadSlots& slots, int first, int end) {
+  const int page = cache_.page();
+  const int spare_slot = (static_cast<int>(kept.pages.size()) - kept.spare) * page;
+  const size_t of_head = kept.held.size() / static_cast<size_t>(slots.heads());
+  for (int token = first; token < end; ++token) {
+    for (int head = 0; head < slots.heads(); ++head) {
+      const SlotMap& map = slots.of(head);
+      if (map.last_reader(token) < end) continue;
+      const int from = spare_slot + token - first;
+      const int to = map.slot(token);
+      pass_.moves[static_cast<size_t>(group)].push_back({.from_page = kept.pages[static_cast<size_t>(from / page)],
+                                                         .from_token = from % page,
+                                                         .to_page = kept.pages[static_cast<size_t>(to / page)],
+                                                         .to_token = to % page,
+                                                         .head = head,
+                                                         .heads = slots.heads()});
+      kept.held[static_cast<size_t>(head) * of_head + static_cast<size_t>(to)] = token;
+    }
   }
 }
 

@@ -29,6 +29,7 @@ void BatchBuilder::reserve(int sequences, int rows, int pages) {
     group.beside_indptr.reserve(count + 1);
     group.page_indices.reserve(static_cast<size_t>(pages));
     group.slots.reserve(static_cast<size_t>(rows));
+    if (group.heads_have_slots) group.head_slots.reserve(static_cast<size_t>(rows) * group.slot_heads());
   }
 }
 
@@ -49,6 +50,7 @@ void BatchBuilder::clear() {
     group.beside_indptr.resize(1);
     group.page_indices.clear();
     group.slots.clear();
+    group.head_slots.clear();
     group.masks.clear();
     group.beside_pages.clear();
     group.beside_words.clear();
@@ -115,15 +117,17 @@ std::span<uint32_t> BatchBuilder::keep_slots(int group, std::span<const int32_t>
                                              std::span<const int32_t> slots) {
   Group& kept = groups_[static_cast<size_t>(group)];
   const auto wanted = static_cast<size_t>(pages_for(length, kept.page));
-  if (pages.size() < wanted || slots.size() != last_positions().size()) {
+  const size_t rows = last_positions().size();
+  if (pages.size() < wanted || slots.size() != rows * kept.slot_heads()) {
     throw InternalError(fmt::format("{} pages of {} tokens cannot hold {} slots", pages.size(), kept.page, length));
   }
   kept.lengths.push_back(length);
   kept.page_indices.insert(kept.page_indices.end(), pages.begin(), pages.begin() + static_cast<ptrdiff_t>(wanted));
   kept.page_indptr.push_back(static_cast<int32_t>(kept.page_indices.size()));
-  kept.slots.insert(kept.slots.end(), slots.begin(), slots.end());
+  for (size_t row = 0; row < rows; ++row) kept.slots.push_back(slots[row * kept.slot_heads()]);
+  if (kept.heads_have_slots) kept.head_slots.insert(kept.head_slots.end(), slots.begin(), slots.end());
   const size_t first = kept.masks.size();
-  kept.masks.resize(first + slots.size() * static_cast<size_t>(kept.mask_heads) * kept.mask_words(), 0);
+  kept.masks.resize(first + rows * static_cast<size_t>(kept.mask_heads) * kept.mask_words(), 0);
   kept.end_sequence();
   return std::span(kept.masks).subspan(first);
 }
@@ -140,6 +144,7 @@ void BatchBuilder::keep_under(int group, std::span<const int32_t> pages, const H
 
 void BatchBuilder::drop_masks(int group) {
   Group& kept = groups_[static_cast<size_t>(group)];
+  if (kept.heads_have_slots) throw InternalError("heads whose slots differ have masks");
   kept.masks.resize(static_cast<size_t>(kept.mask_indptr[kept.mask_indptr.size() - 2]));
   kept.mask_indptr.back() = static_cast<int32_t>(kept.masks.size());
 }
@@ -170,6 +175,11 @@ void BatchBuilder::see_beside(int group, const Pattern& pattern) {
   kept.beside_indptr.back() = static_cast<int32_t>(kept.beside_pages.size());
 }
 
+std::span<int32_t> BatchBuilder::Group::last_slots() {
+  std::vector<int32_t>& all = heads_have_slots ? head_slots : slots;
+  return std::span(all).last(slot_heads());
+}
+
 void BatchBuilder::Group::bound_beside(std::span<const uint32_t> mask) {
   const auto words = static_cast<size_t>(page_words(page));
   auto left = static_cast<size_t>(beside_indptr[beside_indptr.size() - 2]);
@@ -191,7 +201,10 @@ void BatchBuilder::drop_unseen_pages(int group) {
   const auto first_word = static_cast<size_t>(kept.mask_indptr[kept.mask_indptr.size() - 2]);
   const auto first_page = static_cast<size_t>(kept.page_indptr[kept.page_indptr.size() - 2]);
   const int pages = static_cast<int>(kept.page_indices.size() - first_page);
-  const int own_page = kept.slots.back() / kept.page;
+  const std::span<int32_t> own = kept.last_slots();
+  const auto is_own = [&](int page) {
+    return std::any_of(own.begin(), own.end(), [&](int slot) { return slot / kept.page == page; });
+  };
   const int length = kept.lengths.back();
   const size_t words = kept.mask_words();
   const std::span<uint32_t> masks = std::span(kept.masks).subspan(first_word);
@@ -203,7 +216,7 @@ void BatchBuilder::drop_unseen_pages(int group) {
   int used = 0;  // slots in them
   for (int page = 0; page < pages; ++page) {
     const int end = std::min(length, (page + 1) * kept.page);
-    if (page != own_page && !has_any_bit(seen_, page * kept.page, end)) continue;
+    if (!has_any_bit(seen_, page * kept.page, end) && !is_own(page)) continue;
     for (int slot = page * kept.page; left < page && slot < end; ++slot) {
       for (size_t head = 0; head < masks.size(); head += words) {
         const std::span<uint32_t> mask = masks.subspan(head, words);
@@ -212,7 +225,6 @@ void BatchBuilder::drop_unseen_pages(int group) {
         set_bit(mask, left * kept.page + slot % kept.page);
       }
     }
-    if (page == own_page) kept.slots.back() = left * kept.page + kept.slots.back() % kept.page;
     kept.page_indices[first_page + static_cast<size_t>(left)] = kept.page_indices[first_page + static_cast<size_t>(page)];
     used = left * kept.page + end - page * kept.page;
     moved_[static_cast<size_t>(page)] = left;
@@ -224,7 +236,9 @@ void BatchBuilder::drop_unseen_pages(int group) {
   for (auto i = static_cast<size_t>(kept.beside_indptr[kept.beside_indptr.size() - 2]); i < kept.beside_pages.size(); ++i) {
     kept.beside_pages[i] = moved_[static_cast<size_t>(kept.beside_pages[i])];
   }
-  bool sees_all = kept.slots.back() == used - 1;
+  for (int32_t& slot : own) slot = moved_[static_cast<size_t>(slot / kept.page)] * kept.page + slot % kept.page;
+  kept.slots.back() = own.front();
+  bool sees_all = !kept.heads_have_slots && kept.slots.back() == used - 1;
   for (size_t head = 0; head < static_cast<size_t>(kept.mask_heads); ++head) {
     const std::span<uint32_t> mask = masks.subspan(head * kept.mask_words(), kept.mask_words());
     if (head > 0) std::copy_n(masks.begin() + static_cast<ptrdiff_t>(head * words), mask.size(), mask.begin());
@@ -242,9 +256,15 @@ PassBatch BatchBuilder::batch() const {
     spans_[g] = {};
     if (group.lengths.empty()) continue;
     used = g + 1;
-    spans_[g] = {
-        group.lengths,     group.page_indptr, group.page_indices, group.slots,
-        group.mask_indptr, group.masks,       group.mask_heads,   {group.beside_indptr, group.beside_pages, group.beside_words}};
+    spans_[g] = {.lengths = group.lengths,
+                 .page_indptr = group.page_indptr,
+                 .page_indices = group.page_indices,
+                 .slots = group.slots,
+                 .head_slots = group.head_slots,
+                 .mask_indptr = group.mask_indptr,
+                 .masks = group.masks,
+                 .mask_heads = group.mask_heads,
+                 .beside = {group.beside_indptr, group.beside_pages, group.beside_words}};
   }
   return {query_indptr_, positions_, decoding_, seeds_, states_, std::span(spans_).first(used), field_group_};
 }

@@ -25,6 +25,8 @@ class BatchBuilder {
   /// Rows of a group have so many masks, which KV heads have in turn (GroupPages::mask_heads); 1, as at first: all have the same.
   /// Before any sequence. Windows alone have as many, all alike.
   void set_mask_heads(int group, int heads) { groups_[static_cast<size_t>(group)].mask_heads = heads; }
+  /// Each of those heads has slots of its own, which every sequence of the group is told of by `keep_slots`.
+  void set_head_slots(int group) { groups_[static_cast<size_t>(group)].heads_have_slots = true; }
   void clear();
 
   struct Sequence {
@@ -46,10 +48,11 @@ class BatchBuilder {
   /// The same where the list begins with the page that holds the token at `first`, a multiple of the page, and a row at position
   /// p sees those from p - window + 1 on.
   void keep_window(int group, std::span<const int32_t> pages, int first, int window);
-  /// The same where rows go to `slots`, which ascend, of the `length` slots in use. Which of them each row sees is the caller's
-  /// to say: the words of its rows and of their heads (GroupPages::masks), all clear, valid until the builder changes.
+  /// The same where rows go to `slots`, which ascend, of the `length` slots in use; [rows][mask_heads] after `set_head_slots`.
+  /// Which of them each row sees is the caller's to say: the words of its rows and of their heads (GroupPages::masks), all clear,
+  /// valid until the builder changes.
   std::span<uint32_t> keep_slots(int group, std::span<const int32_t> pages, int length, std::span<const int32_t> slots);
-  /// Forgets these words: the rows see the slots up to their own.
+  /// Forgets these words: the rows see the slots up to their own, which are the same in all heads.
   void drop_masks(int group);
   /// The same for a decode step where slots are positions, which sees what `patterns` say.
   void keep_under(int group, std::span<const int32_t> pages, const HeadPatterns& patterns);
@@ -76,13 +79,18 @@ class BatchBuilder {
   struct Group {
     int page = 16;
     int mask_heads = 1;
-    std::vector<int32_t> lengths, page_indptr, page_indices, slots, mask_indptr;
+    bool heads_have_slots = false;
+    std::vector<int32_t> lengths, page_indptr, page_indices, slots, head_slots, mask_indptr;
     std::vector<uint32_t> masks;
     std::vector<int32_t> beside_indptr, beside_pages;
     std::vector<uint32_t> beside_words;
 
     /// Words of the mask of a head of the sequence added last.
     size_t mask_words() const { return static_cast<size_t>((lengths.back() + 31) / 32); }
+    /// Slots of a row.
+    size_t slot_heads() const { return heads_have_slots ? static_cast<size_t>(mask_heads) : 1; }
+    /// Those of the row added last.
+    std::span<int32_t> last_slots();
     /// Of the tokens beside the selection of the sequence added last those stay that have a bit in its row's mask.
     void bound_beside(std::span<const uint32_t> mask);
     /// Every array by sequence has its entry for the one added last.

@@ -113,6 +113,8 @@ void require_moves(const Pool& pool, int group, std::span<const TokenMove> moves
   for (const TokenMove& move : moves) {
     const std::array pages = {move.from_page, move.to_page};
     require_pages(pool, group, pages);
+    if (move.heads < 1 || move.head < 0 || move.head >= move.heads)
+      throw InternalError(fmt::format("head {} of {} in turn", move.head, move.heads));
     for (const int32_t token : {move.from_token, move.to_token}) {
       if (token < 0 || token >= page) throw InternalError(fmt::format("token {} of a page of {}", token, page));
     }
@@ -129,7 +131,8 @@ void require_tokens(const Pool& pool, int group, std::span<const int32_t> pages,
 
 void require_slots(const Pool& pool, int group, std::span<const int32_t> pages, int tokens, std::span<const int32_t> slots) {
   if (slots.empty()) return require_tokens(pool, group, pages, tokens);
-  if (slots.size() != static_cast<size_t>(tokens))
+  const auto of_head = static_cast<size_t>(std::max(tokens, 1));
+  if (slots.size() % of_head != 0 || slots.size() > of_head * static_cast<size_t>(pool.kv_heads()))
     throw InternalError(fmt::format("{} slots of {} tokens", slots.size(), tokens));
   require_pages(pool, group, pages);
   const auto end = static_cast<int64_t>(pages.size()) * pool.layout(group).page;
@@ -157,6 +160,8 @@ void require_sizes(const PassBatch& batch) {
     require(group.lengths.size() == sequences, "size of lengths", group.lengths.size(), sequences);
     require(group.page_indptr.size() == sequences + 1, "size of page_indptr", group.page_indptr.size(), sequences + 1);
     require(group.slots.size() == rows, "size of slots", group.slots.size(), rows);
+    const size_t of_heads = group.head_slots.empty() ? 0 : rows * static_cast<size_t>(std::max(1, group.mask_heads));
+    require(group.head_slots.size() == of_heads, "size of head_slots", group.head_slots.size(), of_heads);
     const size_t indptr = group.mask_indptr.size();
     require(indptr == 0 || indptr == sequences + 1, "size of mask_indptr", indptr, sequences + 1);
   }
@@ -176,12 +181,16 @@ void require_rows(const PassBatch& batch) {
 }
 
 void require_slots(const PassBatch& batch, const GroupPages& group, int s) {
-  int before = -1;
-  for (int row = batch.query_indptr[s]; row < batch.query_indptr[s + 1]; ++row) {
-    const int slot = group.slots[row];
-    require(slot < group.lengths[s], "slot of a row", slot, group.lengths[s] - 1);
-    require(slot > before, "slot of a row", slot, before + 1);
-    before = slot;
+  const int heads = group.head_slots.empty() ? 1 : group.mask_heads;
+  require(heads == 1 || group.is_masked(s), "masks where slots differ by head", 0, heads);
+  for (int head = 0; head < heads; ++head) {
+    int before = -1;
+    for (int row = batch.query_indptr[s]; row < batch.query_indptr[s + 1]; ++row) {
+      const int slot = group.slot(row, head);
+      require(slot < group.lengths[s], "slot of a row", slot, group.lengths[s] - 1);
+      require(slot > before, "slot of a row", slot, before + 1);
+      before = slot;
+    }
   }
 }
 

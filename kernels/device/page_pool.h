@@ -99,6 +99,8 @@ struct TokenMove {
   int32_t from_token = 0;  // of its page
   int32_t to_page = 0;
   int32_t to_token = 0;
+  int32_t head = 0;  // KV heads of this number modulo `heads` move it
+  int32_t heads = 1;
 };
 
 /// All pages of one engine, or of several that share them.
@@ -125,14 +127,15 @@ class Pool {
   virtual void copy_pages(int group, std::span<const int32_t> sources, std::span<const int32_t> targets) = 0;
   /// Fills pages of a group with zeros, in each of its layers.
   virtual void clear_pages(int group, std::span<const int32_t> pages) = 0;
-  /// Copies the K and V of tokens in each of a group's layers and heads. All at once: no place may be a target twice, or a target
+  /// Copies the K and V of tokens in each of a group's layers. All at once: in no head may a place be a target twice, or a target
   /// and the source of another.
   virtual void move_tokens(int group, std::span<const TokenMove> moves) = 0;
   /// Copies the first `tokens` tokens of a layer's K and V in `pages` of its group into `keys`, `values`: float32 [tokens,
   /// kv_heads, dim], in memory of the host or of the device.
   virtual void read_layer(int layer, std::span<const int32_t> pages, int tokens, float* keys, float* values) const = 0;
-  /// The inverse: stores K and V, rounded to the pool's type. Token t goes to slot slots[t] of `pages`, nowhere if that is -1; to
-  /// slot t where `slots` is empty. Cached fields are untouched: `CacheOperations::refresh_pages` recomputes them.
+  /// The inverse: stores K and V, rounded to the pool's type. In KV head h token t goes to the slot of `pages` that stands in
+  /// `slots`, [tokens][heads], at place h modulo `heads`; nowhere if that is -1; to slot t where `slots` is empty. Cached fields
+  /// are untouched: `CacheOperations::refresh_pages` recomputes them.
   virtual void write_layer(int layer, std::span<const int32_t> pages, int tokens, std::span<const int32_t> slots,
                            const float* keys, const float* values) = 0;
 

@@ -30,6 +30,9 @@ struct GroupPages {
   std::span<const int32_t> page_indptr;   // [sequences + 1]
   std::span<const int32_t> page_indices;  // [page_indptr.back()] pages in the order of their slots
   std::span<const int32_t> slots;         // [rows] where a row's key and value go; those of a sequence ascend
+  /// [rows][mask_heads] where they go in KV heads whose slots differ; those of a sequence ascend in each head, and every sequence
+  /// has masks. `slots` has those of the first head. Empty: all heads have the same.
+  std::span<const int32_t> head_slots = {};
   /// Which slots rows see, a bit each in words of 32 from the lowest on: of sequence s, [rows][mask_heads][mask_words(s)] from
   /// masks[mask_indptr[s]] on. A sequence without words, and all where `mask_indptr` is empty, see the slots up to their own. A
   /// slot that a row does not see but another might is there, and its numbers are finite.
@@ -44,6 +47,10 @@ struct GroupPages {
   }
   /// Whether the pass has anything to do with the group: others are empty.
   bool is_used() const { return !page_indptr.empty(); }
+  /// Where a row's key and value go in a KV head.
+  int slot(int row, int kv_head) const {
+    return head_slots.empty() ? slots[row] : head_slots[static_cast<size_t>(row) * mask_heads + kv_head % mask_heads];
+  }
   bool has_masks() const { return !mask_indptr.empty() && mask_indptr.back() > 0; }
   bool is_masked(int sequence) const { return !mask_indptr.empty() && mask_indptr[sequence + 1] > mask_indptr[sequence]; }
   /// Words of a row's mask, of one head.

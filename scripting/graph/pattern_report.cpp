@@ -13,8 +13,8 @@
 #include "scripting/base/bits.h"
 #include "scripting/pattern/analysis.h"
 #include "scripting/pattern/head_patterns.h"
+#include "scripting/pattern/head_slots.h"
 #include "scripting/pattern/page_lives.h"
-#include "scripting/pattern/slot_map.h"
 #include "scripting/pattern/text.h"
 
 namespace sluice {
@@ -129,15 +129,17 @@ std::string cache_text(const PatternFigures& figures, int64_t tokens) {
         "  once no later query reads any of its tokens\n",
         figures.kept, tokens);
   } else {
-    text +=
-        fmt::format("  keeps {}; {} of {} tokens\n",
-                    figures.any_size.empty() ? "what no short rule of the length says" : figures.any_size, figures.kept, tokens);
+    text += fmt::format("  keeps {}; {} of {} tokens{}\n",
+                        figures.any_size.empty() ? "what no short rule of the length says" : figures.any_size, figures.kept,
+                        tokens, figures.heads == 1 ? "" : ", in the head that keeps the most");
   }
   text += fmt::format("  the step of the last token {} {} page{}, its own among them\n",
                       figures.role == PatternRole::kAround ? "is shown" : "reads", figures.pages_read,
                       figures.pages_read == 1 ? "" : "s");
   if (!figures.dense_prefill && figures.role == PatternRole::kAlone) {
-    text += "  tokens go to slots: the pattern alone says which are read, and a slot is taken again once nobody will\n";
+    text +=
+        fmt::format("  tokens go to slots{}: the pattern alone says which are read, and a slot is taken again once nobody will\n",
+                    figures.heads == 1 ? "" : " of each head");
   }
   return text;
 }
@@ -151,19 +153,43 @@ int64_t blind_rows(const Pattern& pattern, const AnalysisBound& bound, int lengt
   }
 }
 
-/// Pages that have a token that the last query sees, or its own: in their slots, or, as where sequences are very long, in the
-/// order of their positions.
-int64_t pages_read(const PatternAnalysis& analysis, int length, int page, bool in_slots) {
+/// Pages that have a token that the last query sees in any of the heads, or its own: in their slots, or, as where sequences are
+/// very long, in the order of their positions.
+int64_t pages_read(const std::vector<PatternAnalysis>& of_heads, int length, int page, bool in_slots) {
   std::vector<uint32_t> seen(static_cast<size_t>((length + 31) / 32));
-  analysis.pattern().row(length - 1, length, seen);
-  std::optional<SlotMap> slots;
-  // As in a sequence that goes on, but where looking at rows one by one would exceed the bound of an analysis.
-  if (in_slots && length <= kMostSlots) slots.emplace(analysis, analysis.is_for_any_length() ? 2 * length : length);
   std::set<int> pages;
-  for (int token = 0; token < length; ++token) {
-    if (token == length - 1 || has_bit(seen, token)) pages.insert((slots ? slots->slot(token) : token) / page);
+  for (const PatternAnalysis& analysis : of_heads) {
+    analysis.pattern().row(length - 1, length, seen);
+    std::optional<SlotMap> slots;
+    // As in a sequence that goes on, but where looking at rows one by one would exceed the bound of an analysis.
+    if (in_slots && int64_t{length} * static_cast<int64_t>(of_heads.size()) <= kMostSlots) {
+      slots.emplace(analysis, analysis.is_for_any_length() ? 2 * length : length);
+    }
+    for (int token = 0; token < length; ++token) {
+      if (token == length - 1 || has_bit(seen, token)) pages.insert((slots ? slots->slot(token) : token) / page);
+    }
   }
   return static_cast<int64_t>(pages.size());
+}
+
+/// How many tokens the head keeps that keeps the most, for any length; empty where that is not known, or it is not always the
+/// same.
+std::string size_text(const std::vector<PatternAnalysis>& of_heads) {
+  std::vector<CacheSize> sizes;
+  int64_t from = 1;
+  for (const PatternAnalysis& analysis : of_heads) {
+    const std::optional<CacheSize> size = analysis.size_for_any_length();
+    if (!size) return {};
+    sizes.push_back(*size);
+    from = std::max(from, size->from);
+  }
+  const CacheSize& most = *std::max_element(sizes.begin(), sizes.end(), [](const CacheSize& a, const CacheSize& b) {
+    const int64_t of_a = a.growth * b.period;
+    const int64_t of_b = b.growth * a.period;
+    return of_a != of_b ? of_a < of_b : a.constant < b.constant;
+  });
+  const auto is_less = [&](const CacheSize& size) { return size.at(from) <= most.at(from); };
+  return std::all_of(sizes.begin(), sizes.end(), is_less) ? to_text(most) : std::string();
 }
 
 /// Tokens that are kept at most where they lie in the order of positions.
@@ -192,10 +218,13 @@ std::vector<PatternFigures> figures_of(const FlowGraph& graph, int layers, int k
   for (const auto& [place, count] : layers_of) {
     const HeadPatterns& heads = graph.patterns.patterns[static_cast<size_t>(place)];
     const int different = std::min(heads.size(), kv_heads);
-    const PatternAnalysis any(heads.any(kv_heads), bound);
-    const std::optional<CacheSize> size = in_slots ? any.size_for_any_length() : std::nullopt;
-    const int64_t kept = is_dense ? length : in_slots ? any.live_tokens(length) : in_pages(any, length, graph.geometry.page);
-    const int64_t pages = pages_read(any, length, graph.geometry.page, in_slots);
+    // Heads have slots of their own, but pages are those of what any head reads.
+    std::vector<PatternAnalysis> analyses;
+    for (int head = 0; in_slots && different > 1 && head < different; ++head) analyses.emplace_back(heads.of_head(head), of_head);
+    if (analyses.empty()) analyses.emplace_back(heads.any(kv_heads), bound);
+    int64_t kept = is_dense ? length : in_slots ? 0 : in_pages(analyses.front(), length, graph.geometry.page);
+    for (const PatternAnalysis& each : analyses) kept = std::max<int64_t>(kept, in_slots ? each.live_tokens(length) : 0);
+    const int64_t pages = pages_read(analyses, length, graph.geometry.page, in_slots);
     for (int head = 0; head < different; ++head) {
       const Pattern& pattern = heads.of_head(head);
       figures.push_back({.text = to_text(pattern),
@@ -204,10 +233,10 @@ std::vector<PatternFigures> figures_of(const FlowGraph& graph, int layers, int k
                          .head = head,
                          .heads = different,
                          .kept = kept,
-                         .any_size = size ? to_text(*size) : std::string(),
+                         .any_size = in_slots ? size_text(analyses) : std::string(),
                          .pages_read = pages,
                          .dense_prefill = is_dense,
-                         .blind = different == 1 ? any.blind_rows(length) : blind_rows(pattern, of_head, length),
+                         .blind = different == 1 ? analyses.front().blind_rows(length) : blind_rows(pattern, of_head, length),
                          .area = area_of(pattern, length),
                          .shares = shares_of(pattern, length, kCells)});
     }

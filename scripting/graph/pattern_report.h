@@ -22,7 +22,7 @@ struct PatternFigures {
   int layers = 0;          // that have it
   int head = 0;            // of `heads`: KV heads of this number modulo `heads` have it
   int heads = 1;           // 1: all have it
-  int64_t kept = 0;        // tokens, of `tokens`; what any head reads
+  int64_t kept = 0;        // tokens, of `tokens`, in the head that keeps the most
   std::string any_size;    // "516 tokens, whatever the length"; empty: not known, or all
   int64_t pages_read = 0;  // by the step of the last of `tokens`, for any head; beside a selection: those that have a token of it
   bool dense_prefill = false;  // a prompt is kept until it is there, and only steps have the pattern

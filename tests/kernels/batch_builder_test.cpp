@@ -91,5 +91,54 @@ TEST(BatchBuilder, PagesThatARowDoesNotSeeLeaveItsListAndNothingElseChanges) {
   }
 }
 
+TEST(BatchBuilder, HeadsKeepSlotsOfTheirOwnWhenPagesLeave) {
+  std::mt19937 random(6);
+  const auto below = [&](int end) { return static_cast<int>(random() % static_cast<unsigned>(end)); };
+  constexpr int kPage = 8;
+  constexpr int kHeads = 3;
+  for (int run = 0; run < 300; ++run) {
+    BatchBuilder builder(kPage);
+    builder.set_mask_heads(0, kHeads);
+    builder.set_head_slots(0);
+    builder.add({.first = 3, .rows = 2, .decoding = false});
+    const std::vector<int32_t> chunk = {3, 0, 5, 4, 1, 7};
+    builder.keep_slots(0, std::vector<int32_t>{7}, 8, chunk);
+    const int length = kHeads + below(200);
+    std::vector<int32_t> pages(static_cast<size_t>(pages_for(length, kPage)));
+    std::iota(pages.begin(), pages.end(), 100);
+    std::shuffle(pages.begin(), pages.end(), random);
+    builder.add({.first = 500, .rows = 1, .decoding = true});
+    const std::vector<int32_t> own = {below(length), below(length), below(length)};
+    const std::span<uint32_t> masks = builder.keep_slots(0, pages, length, own);
+    const size_t words = masks.size() / kHeads;
+    const int share = 1 + below(40);
+    std::vector<std::set<Place>> seen(kHeads);
+    for (int i = 0; i < length * kHeads; ++i) {
+      if (below(share) != 0) continue;
+      set_bit(masks.subspan(static_cast<size_t>(i % kHeads) * words, words), i / kHeads);
+      seen[static_cast<size_t>(i % kHeads)].insert({pages[static_cast<size_t>(i / kHeads / kPage)], i / kHeads % kPage});
+    }
+    builder.drop_unseen_pages(0);
+    const PassBatch batch = builder.batch();
+    const GroupPages& kept = batch.groups[0];
+    ASSERT_TRUE(kept.is_masked(1)) << "slots of the first head say nothing of the others";
+    for (int head = 0; head < kHeads; ++head) {
+      const int32_t slot = own[static_cast<size_t>(head)];
+      ASSERT_EQ(place_of(kept, kPage, kept.slot(2, head)), (Place{pages[static_cast<size_t>(slot / kPage)], slot % kPage}));
+      ASSERT_EQ(seen_places(kept, kPage, head), seen[static_cast<size_t>(head)]) << run << ", head " << head;
+      ASSERT_EQ(kept.slot(1, head), chunk[static_cast<size_t>(kHeads + head)]);
+    }
+    ASSERT_EQ(kept.slots[2], kept.slot(2, 0));
+    for (int page = 0; page < kept.page_indptr[2] - kept.page_indptr[1]; ++page) {
+      bool is_needed = false;
+      for (int head = 0; head < kHeads; ++head) {
+        is_needed = is_needed || kept.slot(2, head) / kPage == page ||
+                    has_any_bit(kept.mask(1, 0, head), page * kPage, std::min(kept.lengths[1], (page + 1) * kPage));
+      }
+      ASSERT_TRUE(is_needed) << run << ", page " << page;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace sluice

@@ -219,11 +219,10 @@ void CpuDevice::gather_rows(Matrix x, std::span<const int32_t> rows, Matrix out)
 void CpuDevice::append_row(const LayerPages& layer, int64_t row, const float* keys, const float* values) {
   const PageLayout& layout = layer.layout;
   const GroupPages& kept = pass_.group(layer.group);
-  const int slot = kept.slots[row];
-  const int32_t page = kept.page_indices[kept.page_indptr[pass_.row_sequences()[row]] + slot / layout.page];
-  const size_t at = slot % layout.page * layout.head_dim * size_of(layout.kv);
+  const int32_t* const pages = kept.page_indices.data() + kept.page_indptr[pass_.row_sequences()[row]];
   for (int head = 0; head < pass_.pool().kv_heads(); ++head) {
-    std::byte* to = layer.page(page, head) + at;
+    const int slot = kept.slot(static_cast<int>(row), head);
+    std::byte* to = layer.page(pages[slot / layout.page], head) + slot % layout.page * layout.head_dim * size_of(layout.kv);
     store_as(layout.kv, keys + static_cast<int64_t>(head) * layout.head_dim, layout.head_dim, to + layout.key_offset);
     store_as(layout.kv, values + static_cast<int64_t>(head) * layout.head_dim, layout.head_dim, to + layout.value_offset);
   }

@@ -84,7 +84,7 @@ void CpuPool::move_tokens(int group, std::span<const TokenMove> moves) {
   const size_t row = row_bytes(layout);
   for (const int index : map().group(group).layers) {
     for (const TokenMove& move : moves) {
-      for (int head = 0; head < kv_heads(); ++head) {
+      for (int head = move.head; head < kv_heads(); head += move.heads) {
         const std::byte* from = layer(index).page(move.from_page, head) + move.from_token * row;
         std::byte* to = layer(index).page(move.to_page, head) + move.to_token * row;
         std::memcpy(to + layout.key_offset, from + layout.key_offset, row);
@@ -112,9 +112,10 @@ void CpuPool::write_layer(int index, std::span<const int32_t> pages, int tokens,
   const LayerPages& to = layer(index);
   require_slots(*this, to.group, pages, tokens, slots);
   const PageLayout& layout = to.layout;
+  const int heads = slots.empty() || tokens == 0 ? 1 : static_cast<int>(slots.size()) / tokens;
   for (int token = 0; token < tokens; ++token) {
-    const int slot = slots.empty() ? token : slots[token];
     for (int head = 0; head < kv_heads(); ++head, keys += layout.head_dim, values += layout.head_dim) {
+      const int slot = slots.empty() ? token : slots[token * heads + head % heads];
       if (slot < 0) continue;
       std::byte* row = to.page(pages[slot / layout.page], head) + slot % layout.page * row_bytes(layout);
       store_as(layout.kv, keys, layout.head_dim, row + layout.key_offset);

@@ -53,7 +53,7 @@ void CudaDevice::rope_append(int layer, Matrix qkv, int query_heads, const Weigh
                     .frequencies = frequencies,
                     .epsilon = epsilon,
                     .attention_scale = rope.attention_scale},
-                   pool.layer(layer), {arrays.positions, arrays.slots, arrays.row_pages}, stream_.get());
+                   pool.layer(layer), arrays.places(), stream_.get());
 }
 
 void CudaDevice::append(int layer, Matrix keys, Matrix values) {
@@ -69,7 +69,7 @@ void CudaDevice::append(int layer, Matrix keys, Matrix values) {
   require_equal("append", "keys.columns", keys.columns, columns);
   require_equal("append", "values.columns", values.columns, columns);
   const PassArrays arrays = pass_.arrays(stream_.get(), pool.group_of(layer));
-  append_rows(keys, values, pool.layer(layer), {arrays.positions, arrays.slots, arrays.row_pages}, stream_.get());
+  append_rows(keys, values, pool.layer(layer), arrays.places(), stream_.get());
 }
 
 }  // namespace sluice::cuda

@@ -11,7 +11,12 @@ namespace {
 /// Bytes of what is there for each sequence, and once for all groups: 8-byte numbers come first.
 size_t wide_bytes(size_t sequences) { return sequences * (sizeof(StateBlock) + sizeof(HintBlock) + sizeof(uint64_t)); }
 size_t shared_numbers(size_t rows, size_t sequences) { return 2 * rows + sequences + 1; }
-size_t group_numbers(size_t rows, size_t sequences, size_t touched) { return 2 * rows + 4 * sequences + 3 + 2 * touched; }
+size_t group_numbers(size_t rows, size_t slot_heads, size_t sequences, size_t touched) {
+  return (1 + slot_heads + (slot_heads > 1 ? slot_heads : 0)) * rows + 4 * sequences + 3 + 2 * touched;
+}
+
+/// Slots that a row has.
+size_t slot_heads_of(const GroupPages& group) { return group.head_slots.empty() ? 1 : static_cast<size_t>(group.mask_heads); }
 
 /// Null if there is none.
 const CudaFlowState* as_cuda(const RequestState* state) {
@@ -74,7 +79,8 @@ void Staging::send(size_t bytes, Stream stream) {
 void BatchUpload::reserve(const Device::Limits& limits) {
   const auto rows = static_cast<size_t>(limits.rows);
   const auto sequences = static_cast<size_t>(limits.sequences);
-  const size_t of_group = group_numbers(rows, sequences, rows) + sequences * limits.pages_per_sequence + limits.mask_words;
+  const size_t of_group =
+      group_numbers(rows, limits.slot_heads, sequences, rows) + sequences * limits.pages_per_sequence + limits.mask_words;
   const size_t numbers = shared_numbers(rows, sequences) + limits.groups * of_group;
   staging_.reserve(wide_bytes(sequences) + numbers * sizeof(int32_t));
 }
@@ -117,7 +123,7 @@ void BatchUpload::place() {
     at.regular = finds_regular(static_cast<int>(g));
     at.touched = count_touched(static_cast<int>(g));
     at.fixed = static_cast<int>(fixed);
-    fixed += group_numbers(rows, sequences, at.touched);
+    fixed += group_numbers(rows, slot_heads_of(batch_.groups[g]), sequences, at.touched);
     at.indices = static_cast<int>(varying);
     varying += batch_.groups[g].page_indptr.back();
   }
@@ -145,8 +151,11 @@ PassArrays BatchUpload::arrays_at(const std::byte* data, int group) const {
   arrays.positions = arrays.tokens + rows;
   arrays.query_indptr = arrays.positions + rows;
   arrays.slots = numbers + at.fixed;
-  arrays.row_pages = arrays.slots + rows;
-  arrays.seen = arrays.row_pages + rows;
+  const size_t heads = slot_heads_of(batch_.groups[group]);
+  arrays.slot_heads = static_cast<int>(heads);
+  arrays.row_slots = heads == 1 ? arrays.slots : arrays.slots + rows;
+  arrays.row_pages = arrays.row_slots + rows * heads;
+  arrays.seen = arrays.row_pages + rows * heads;
   arrays.page_indptr = arrays.seen + sequences;
   arrays.mask_indptr = arrays.page_indptr + sequences + 1;
   arrays.beside_indptr = arrays.mask_indptr + sequences + 1;
@@ -179,7 +188,11 @@ void BatchUpload::fill_group(int index) {
     int last = -1;
     for (int row = batch_.query_indptr[s]; row < batch_.query_indptr[s + 1]; ++row) {
       const int number = kept.slots[row] / page;
-      to(at.row_pages)[row] = pages[number];
+      for (int head = 0; head < at.slot_heads; ++head) {
+        const int slot = kept.slot(row, head);
+        to(at.row_slots)[row * at.slot_heads + head] = slot;
+        to(at.row_pages)[row * at.slot_heads + head] = pages[slot / page];
+      }
       if (number == last) continue;
       last = number;
       to(at.touched_pages)[touched] = pages[number];

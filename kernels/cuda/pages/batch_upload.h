@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/pages/pool.h"
+#include "kernels/cuda/rows/rows.h"
 #include "kernels/cuda/runtime/runtime.h"
 #include "kernels/cuda/selection/topk.h"
 #include "kernels/device.h"
@@ -73,8 +74,10 @@ struct PassArrays {
   const HintBlock* hints = nullptr;       // [sequences] as these
 
   // Of the group.
-  const int32_t* slots = nullptr;           // [rows] where a row's key and value go
-  const int32_t* row_pages = nullptr;       // [rows] the page that has the slot
+  const int32_t* slots = nullptr;      // [rows] as GroupPages has them
+  const int32_t* row_slots = nullptr;  // [rows][slot_heads] where a row's key and value go, in KV heads in turn
+  const int32_t* row_pages = nullptr;  // [rows][slot_heads] the page that has the slot
+  int slot_heads = 1;
   const int32_t* seen = nullptr;            // [sequences] slots that its rows may see
   const int32_t* page_indptr = nullptr;     // [sequences + 1] in page_indices
   const int32_t* mask_indptr = nullptr;     // [sequences + 1] in `masks`: those of a sequence, as GroupPages has them
@@ -86,6 +89,8 @@ struct PassArrays {
   // Of all groups, last, as their number varies.
   const int32_t* page_indices = nullptr;
   const uint32_t* masks = nullptr;  // the same memory: mask_indptr counts from where page_indices begins
+
+  RowPlaces places() const { return {positions, row_slots, row_pages, slot_heads}; }
 };
 
 /// The batch of one forward pass, checked, and its way to the device: one copy.

@@ -46,6 +46,7 @@ __global__ __launch_bounds__(kMoveThreads) void move_kernel(const __grid_constan
                                                             const __grid_constant__ TokenRows rows,
                                                             const __grid_constant__ Moves list) {
   const TokenMove move = list.moves[blockIdx.x];
+  if (blockIdx.z % move.heads != move.head) return;
   std::byte* const layer = blocks.base + blockIdx.y * blocks.layer_stride + blockIdx.z * rows.block_bytes;
   const std::byte* const from = layer + move.from_page * blocks.bytes + move.from_token * rows.bytes;
   std::byte* const to = layer + move.to_page * blocks.bytes + move.to_token * rows.bytes;

@@ -116,7 +116,8 @@ void CudaPool::write_layer(int index, std::span<const int32_t> pages, int tokens
     from_keys = staged;
     from_values = staged + count;
   }
-  write_tokens(layer(index), on_device, tokens, device_slots, from_keys, from_values, stream_);
+  const int heads = slots.empty() ? 1 : static_cast<int>(slots.size()) / tokens;
+  write_tokens(layer(index), on_device, tokens, device_slots, heads, from_keys, from_values, stream_);
   SLUICE_CHECK_CUDA(cudaStreamSynchronize(stream_));
 }
 

@@ -106,8 +106,10 @@ __global__ void rope_append_kernel(View qkv, int64_t rows, RopeArguments rope, L
   const int64_t column = int64_t{head} * Dim + first;
   // What no kernel writes is read, and angles are found, while the kernel before this one ends.
   const int position = places.positions[row];
-  const int slot = places.slots[row];
-  const int page = places.pages[row];
+  const int kv_head = head < rope.query_heads ? 0 : (head - rope.query_heads) % layer.kv_heads;
+  const int64_t place = row * places.heads + (places.heads == 1 ? 0 : kv_head % places.heads);
+  const int slot = places.slots[place];
+  const int page = places.pages[place];
   const bool is_value = head >= rope.query_heads + layer.kv_heads;
   float sine[kMine];
   float cosine[kMine];
@@ -157,7 +159,6 @@ __global__ void rope_append_kernel(View qkv, int64_t rows, RopeArguments rope, L
     store(qkv, row, column + kHalf, high);
     return;
   }
-  const int kv_head = (head - rope.query_heads) % layer.kv_heads;
   const TokenPart to(layer, page, slot, kv_head, is_value ? layer.value_offset : layer.key_offset, first);
   to.store(0, low);
   to.store(kHalf, high);
@@ -169,8 +170,9 @@ __global__ void append_kernel(View keys, View values, LayerPages layer, RowPlace
   const int64_t row = blockIdx.x;
   const int head = static_cast<int>(blockIdx.y);
   const int channel = static_cast<int>(threadIdx.x);
-  const int page = places.pages[row];  // of the pass: no kernel writes these
-  const int slot = places.slots[row];
+  const int64_t place = row * places.heads + (places.heads == 1 ? 0 : head % places.heads);
+  const int page = places.pages[place];  // of the pass: no kernel writes these
+  const int slot = places.slots[place];
   wait_for_earlier_kernels();
   const int64_t column = int64_t{head} * layer.head_dim + channel;
   float key[1];
@@ -194,15 +196,15 @@ __global__ void read_tokens_kernel(LayerPages layer, const int32_t* pages, float
   }
 }
 
-__global__ void write_tokens_kernel(LayerPages layer, const int32_t* pages, const int32_t* slots, const float* keys,
+__global__ void write_tokens_kernel(LayerPages layer, const int32_t* pages, const int32_t* slots, int heads, const float* keys,
                                     const float* values) {
   const int token = static_cast<int>(blockIdx.x);
-  const int slot = slots == nullptr ? token : slots[token];
-  if (slot < 0) return;
   const int numbers = layer.kv_heads * layer.head_dim;
   for (int i = static_cast<int>(threadIdx.x); i < numbers; i += static_cast<int>(blockDim.x)) {
     const int head = i / layer.head_dim;
     const int channel = i % layer.head_dim;
+    const int slot = slots == nullptr ? token : slots[token * heads + head % heads];
+    if (slot < 0) continue;
     const int page = pages[slot / layer.page];
     const int64_t at = int64_t{token} * numbers + i;
     TokenPart(layer, page, slot, head, layer.key_offset, channel).store(keys[at]);
@@ -275,11 +277,11 @@ void read_tokens(const LayerPages& layer, const int32_t* pages, int tokens, floa
   SLUICE_CHECK_CUDA(cudaGetLastError());
 }
 
-void write_tokens(const LayerPages& layer, const int32_t* pages, int tokens, const int32_t* slots, const float* keys,
+void write_tokens(const LayerPages& layer, const int32_t* pages, int tokens, const int32_t* slots, int heads, const float* keys,
                   const float* values, Stream stream) {
   if (tokens == 0) return;
   const int threads = threads_for(int64_t{layer.kv_heads} * layer.head_dim);
-  write_tokens_kernel<<<blocks_for(tokens), threads, 0, stream>>>(layer, pages, slots, keys, values);
+  write_tokens_kernel<<<blocks_for(tokens), threads, 0, stream>>>(layer, pages, slots, heads, keys, values);
   SLUICE_CHECK_CUDA(cudaGetLastError());
 }
 

@@ -43,8 +43,9 @@ struct LayerPages {
 };
 struct RowPlaces {
   const int32_t* positions = nullptr;  // [rows] of the token in its sequence
-  const int32_t* slots = nullptr;      // [rows] where its key and value go, of its sequence's
-  const int32_t* pages = nullptr;      // [rows] the page that has the slot
+  const int32_t* slots = nullptr;      // [rows][heads] where its key and value go, of its sequence's
+  const int32_t* pages = nullptr;      // [rows][heads] the page that has the slot
+  int heads = 1;                       // KV heads have these in turn
 };
 
 struct RopeArguments {
@@ -62,9 +63,10 @@ void rope_append_rows(const Matrix& qkv, const RopeArguments& rope, const LayerP
 void append_rows(const Matrix& keys, const Matrix& values, const LayerPages& layer, const RowPlaces& places, Stream stream);
 
 /// K and V of the first `tokens` tokens of `pages` (device memory) to or from float32 [tokens, kv_heads, dim]. Where there are
-/// `slots` (device memory), token t goes to slot slots[t] of the pages, or nowhere if that is -1.
+/// `slots` (device memory, [tokens][heads]), token t goes in KV head h to the slot that stands there at place h modulo `heads`,
+/// or nowhere if that is -1.
 void read_tokens(const LayerPages& layer, const int32_t* pages, int tokens, float* keys, float* values, Stream stream);
-void write_tokens(const LayerPages& layer, const int32_t* pages, int tokens, const int32_t* slots, const float* keys,
+void write_tokens(const LayerPages& layer, const int32_t* pages, int tokens, const int32_t* slots, int heads, const float* keys,
                   const float* values, Stream stream);
 
 }  // namespace sluice::cuda

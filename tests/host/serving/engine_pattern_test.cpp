@@ -200,6 +200,27 @@ TEST_F(EnginePatterns, GiveBackPagesAroundAnIndexStage) {
   }
 }
 
+// Of large chunks pages stay that lie in more slabs than need be: who gives up its pages for that must end all the same.
+TEST_F(EnginePatterns, GiveBackPagesInTwoGroupsAndEnd) {
+  for (const bool shares : {false, true}) {
+    for (const int prompt : {800, 860}) {
+      const Plan both = bounded({.pattern = "{[0] = p.fixed(64), rest = p.strided(12, 32)}"}, prompt);
+      EngineOptions told = options(90);
+      told.max_pass_tokens = 512;
+      told.prefix_cache = shares;
+      Engine engine(*device_, *model_, &both, told);
+      Request asked = request(prompt, 20, 3);
+      engine.submit(asked);
+      int passes = 0;
+      while (engine.step() && passes < 2000) ++passes;
+      ASSERT_LT(passes, 2000) << prompt << ", shares " << shares;
+      Engine alone(*device_, *model_, &both, options(600));
+      alone.submit(asked);
+      EXPECT_EQ(engine.take_finished().at(0).tokens, alone.run_all().at(0).tokens);
+    }
+  }
+}
+
 TEST_F(EnginePatterns, GiveBackPagesOnceADensePromptIsThere) {
   constexpr int kPrompt = 300;
   const Plan both = bounded({.pattern = "p.sink(3) | p.window(20)", .prefill = "dense"}, kPrompt);
@@ -439,6 +460,25 @@ TEST_F(EnginePatterns, OfHeadsLieWithinTheModelsOwnWindows) {
   EngineOptions windows = options(120);
   windows.windows = {{{1, 3}, kWindow}};
   expect_logits(flow, windows, {1, 30, 210}, 60);
+}
+
+// Of a block of 64 tokens each head reads 16: two pages in slots of its own, where both together would take four.
+TEST_F(EnginePatterns, OfHeadsKeepWhatEachReads) {
+  const Plan flow =
+      plan("p.blocks(64, 1) & p.by_head{p.rect{stride = {1, 4}}, p.rect{stride = {1, 4}, at = {0, 1}}}", ", page = 8");
+  Engine engine(*device_, *model_, &flow, options(1000));
+  std::vector<Request> requests;
+  for (const int prompt : {700, 40, 333, 90}) {
+    requests.push_back(request(prompt, 80, prompt));
+    requests.back().want_logits = true;
+    engine.submit(requests.back());
+  }
+  for (const RequestResult& result : engine.run_all()) EXPECT_LT(error_of(requests[result.id - 1], result), 2e-3);
+  EXPECT_EQ(engine.stats().preemptions, 0U);
+  EXPECT_EQ(engine.stats().pages_total, 4 * (3 + 1) + 12) << "as many as a batch has at most: 16 tokens, and the newest";
+  Engine smallest(*device_, *model_, &flow, options(3));
+  smallest.submit(requests[0]);
+  EXPECT_LT(error_of(requests[0], smallest.run_all().at(0)), 2e-3);
 }
 
 TEST_F(EnginePatterns, PreemptedRequestsAreReplayed) {

@@ -532,7 +532,8 @@ TEST(Scheduler, RandomWorkloadsKeepPagesAsLongAsPatternsReadThem) {
     const bool differs = seed % 8 < 4;
     std::vector<int> windows(patterns.size(), 0);
     if (seed % 4 == 3) windows.back() = 17;
-    const int pages = patterns.size() == 1 ? 16 : 60;
+    // Of two groups every fifth time so few that a sequence outlasts the pool.
+    const int pages = patterns.size() == 1 ? 16 : seed % 5 == 4 ? 20 : 60;
     Simulation simulation({seed,
                            pages,
                            8,
