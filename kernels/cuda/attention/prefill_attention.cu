@@ -38,12 +38,12 @@ __device__ void attend(const ArgumentsOf<Listed>& a, const Places<Dim>& places) 
   while (work.sequence >= 0) {
     int row[2];  // this thread's among the work's
     for (int half = 0; half < 2; ++half) row[half] = first + static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4 + 8 * half;
-    const auto tokens_seen = [&](int pair) { return work.seen + (work.pair + min(pair, work.pairs - 1)) / a.group + 1; };
+    const auto tokens_seen = [&](int pair) { return work.place + (work.pair + min(pair, work.pairs - 1)) / a.group + 1; };
     [[maybe_unused]] const int32_t* list = nullptr;
     [[maybe_unused]] const int32_t* boxes = nullptr;
     OwnSights<2> own;
     if constexpr (Listed) {
-      list = a.sights.list(work.row_tile, work.head) + 1;
+      list = a.sights.list(work.place, work.head) + 1;
       boxes = list - 1 + a.sights.box_place;
       for (int half = 0; half < 2; ++half) own.take(a, work, half, row[half]);
     } else {

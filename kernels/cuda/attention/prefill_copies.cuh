@@ -85,7 +85,7 @@ __device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const Argumen
   const auto block_of = [&](int token) { return __ldg(pages + min(token / a.page, last_page)) * a.kv_heads + work.head; };
   [[maybe_unused]] const auto listed_token = [&](int number) {
     if constexpr (Listed) {
-      const int32_t* const list = a.sights.list(work.row_tile, work.head);
+      const int32_t* const list = a.sights.list(work.place, work.head);
       const Entry entry(__ldg(list + 1 + min(number, work.tiles - 1)));
       // In place of none any will do, since its scores are masked.
       if (entry.is_gathered()) return max(0, __ldg(list + a.sights.box_place + entry.tile() * S::kBoxes + box)) * kBoxTokens;
@@ -128,7 +128,7 @@ __device__ void copy_keys(const CUtensorMap* map, const ArgumentsOf<Listed>& a, 
   int number = static_cast<int>(blockIdx.x);
   while (number < works) {
     Work work = find_work<Dim, Listed>(a, number);
-    if constexpr (Listed) work.tiles = __ldg(a.sights.list(work.row_tile, work.head));
+    if constexpr (Listed) work.tiles = __ldg(a.sights.list(work.place, work.head));
     set_out_work(places, work_turn, work);
     // Blocks ask `works` times in all (each once in vain), after which the counter is zero again.
     unsigned next = 0;

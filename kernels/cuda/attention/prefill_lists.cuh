@@ -53,7 +53,8 @@ class ListWriter {
   __device__ __forceinline__ ListWriter(int32_t* list, int box_place, int last_tile)
       : list_(list), boxes_(list + box_place), last_tile_(last_tile) {}
 
-  /// A lane's is tile `tile`.
+  /// A lane's is tile `tile`. A row without a mask sees a beginning: of its tiles one at most is seen in part, and one alone is
+  /// not gathered, so rows of gathered tiles have masks.
   __device__ __forceinline__ void add(int tile, Found found) {
     const int lane = threadIdx.x % 32;
     const unsigned before = (1U << lane) - 1;
@@ -120,7 +121,7 @@ __global__ void __launch_bounds__(kListThreads) list_kernel(const ListedArgument
   OwnSights<4> own;
   for (int i = 0; i < 4; ++i) own.take(a, work, i, lane + 32 * i);
   const int tiles = (work.length + kTokens - 1) / kTokens;
-  ListWriter<Dim> writer(lists + a.sights.list_place(work.row_tile, work.head), a.sights.box_place, tiles - 1);
+  ListWriter<Dim> writer(lists + a.sights.list_place(work.place, work.head), a.sights.box_place, tiles - 1);
   for (int begin = 0; begin < tiles; begin += kListedAtOnce) {
     const int end = min(tiles, begin + kListedAtOnce);
     for (int tile = begin + warp; tile < end; tile += kListThreads / 32) {

@@ -21,8 +21,10 @@ struct SeesUpTo {
   int left[2];
 
   __device__ __forceinline__ SeesUpTo(const int (&limits)[2], int first_token)
-      : left{limits[0] - first_token - own_token(), limits[1] - first_token - own_token()} {}
-  __device__ __forceinline__ bool hides(int half, int eight, int second) const { return 8 * eight + second >= left[half]; }
+      : left{limits[0] - first_token, limits[1] - first_token} {}
+  __device__ __forceinline__ bool hides(int half, int eight, int second) const {
+    return 8 * eight + second + own_token() >= left[half];
+  }
 };
 /// ... or those whose bits are not set.
 template <int Tokens>

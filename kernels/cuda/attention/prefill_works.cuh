@@ -103,11 +103,10 @@ struct Work {
   int head = 0;       // of K and V
   int pair = 0;       // the first
   int pairs = 0;
-  int query = 0;     // row of pair 0
-  int seen = 0;      // tokens before the first row's own, where rows follow each other
-  int length = 0;    // tokens that rows of the sequence may see
-  int tiles = 0;     // of tokens: those up to the last that a pair sees, or those of a list
-  int row_tile = 0;  // with lists: number of that tile of rows, all sequences together
+  int query = 0;   // row of pair 0
+  int place = 0;   // tokens before the first row's own; with lists the number of that tile of rows, all sequences together
+  int length = 0;  // tokens that rows of the sequence may see
+  int tiles = 0;   // of tokens: those up to the last that a pair sees, or those of a list
 };
 
 /// The works of a sequence, and the sum of those of the lanes up to this one.
@@ -157,7 +156,7 @@ __device__ Work find_work(const ArgumentsOf<Listed>& a, int number) {
     work.sequence = base + owner;
     work.query = __shfl_sync(0xffffffffU, lane.query, owner);
     work.length = __shfl_sync(0xffffffffU, lane.length, owner);
-    work.seen = max(0, work.length - rows);
+    work.place = max(0, work.length - rows);
     const float fit = kCacheBytes / (4.0f * Dim * static_cast<float>(max(1, work.length)));
     const int together = min(a.kv_heads, max(1, static_cast<int>(fit)));
     const int section = number / (tiles * together);
@@ -167,9 +166,9 @@ __device__ Work find_work(const ArgumentsOf<Listed>& a, int number) {
     work.pair = (tiles - 1 - number / heads) * kTileRows;
     work.pairs = min(kTileRows, rows * a.group - work.pair);
     if constexpr (Listed) {
-      work.row_tile = (asked - of_sequence) / a.kv_heads + work.pair / kTileRows;
+      work.place = (asked - of_sequence) / a.kv_heads + work.pair / kTileRows;
     } else {
-      work.tiles = (work.seen + (work.pair + work.pairs - 1) / a.group) / Shape<Dim>::kTokens + 1;
+      work.tiles = (work.place + (work.pair + work.pairs - 1) / a.group) / Shape<Dim>::kTokens + 1;
     }
     return work;
   }
