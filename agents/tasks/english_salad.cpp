@@ -33,15 +33,14 @@ struct Told {
   std::string figure;
 };
 
-}  // namespace
-
-Samples salad(const TaskContext& context, Rng& rng, int tokens, int questions) {
-  Document document("salad", context, rng, tokens, kInstruction, question("strange-mountain", "circumference"));
+/// `pattern`: that of the whole document; empty: any.
+Samples salad_by(const char* task, std::string_view pattern, const TaskContext& context, Rng& rng, int tokens, int questions) {
+  Document document(task, context, rng, tokens, kInstruction, question("strange-mountain", "circumference"));
+  const int least = pattern.empty() ? kLeastSaladLines : least_salad_lines(pattern);
   // Hay is the longest kind of line; where a statement happens to be longer, fewer lines are tried.
-  int lines =
-      document.capacity("The strange mountain was kept beside the ancient fountain until the rain came.", kLeastSaladLines);
-  for (; lines >= kLeastSaladLines; --lines) {
-    const SaladLayout layout = salad_layout(rng, lines);
+  int lines = document.capacity("The strange mountain was kept beside the ancient fountain until the rain came.", least);
+  for (; lines >= least; --lines) {
+    const SaladLayout layout = pattern.empty() ? salad_layout(rng, lines) : salad_layout_of(rng, lines, pattern);
     const auto towns = hyphenated_names(rng, layout.topics);
     const auto names = rng.distinct(properties(), layout.attributes);
     const auto figures = numbers(rng, layout.topics * layout.attributes, kDigits);
@@ -65,7 +64,29 @@ Samples salad(const TaskContext& context, Rng& rng, int tokens, int questions) {
     }
     return samples;
   }
-  throw InputError(fmt::format("task salad needs a longer context than {} tokens", tokens));
+  throw InputError(fmt::format("task {} needs a longer context than {} tokens", task, tokens));
+}
+
+}  // namespace
+
+Samples salad(const TaskContext& context, Rng& rng, int tokens, int questions) {
+  return salad_by("salad", {}, context, rng, tokens, questions);
+}
+
+Samples salad_easy(const TaskContext& context, Rng& rng, int tokens, int questions) {
+  return salad_by("salad_easy", kSaladEasy, context, rng, tokens, questions);
+}
+
+Samples salad_medium(const TaskContext& context, Rng& rng, int tokens, int questions) {
+  return salad_by("salad_medium", kSaladMedium, context, rng, tokens, questions);
+}
+
+Samples salad_hard(const TaskContext& context, Rng& rng, int tokens, int questions) {
+  return salad_by("salad_hard", kSaladHard, context, rng, tokens, questions);
+}
+
+Samples salad_very_hard(const TaskContext& context, Rng& rng, int tokens, int questions) {
+  return salad_by("salad_very_hard", kSaladVeryHard, context, rng, tokens, questions);
 }
 
 }  // namespace sluice::english

@@ -11,11 +11,12 @@ constexpr int kAsked = 4;              // attributes of one topic
 constexpr int kAnsweredAttribute = 5;  // words: K = v w ;
 constexpr SaladExtent kMost = {.topics = 4, .attributes = 8};
 
-}  // namespace
-
-Samples salad(const TaskContext& context, Rng& rng, int tokens, int questions) {
-  Document document("salad", context, rng, tokens, 3 + kAsked, kLeastSaladLines);
-  const SaladLayout layout = salad_layout(rng, document.size(), kMost);
+/// `pattern`: that of the whole document; empty: any.
+Samples salad_by(const char* task, std::string_view pattern, const TaskContext& context, Rng& rng, int tokens, int questions) {
+  const int least = pattern.empty() ? kLeastSaladLines : least_salad_lines(pattern);
+  Document document(task, context, rng, tokens, 3 + kAsked, least);
+  const SaladLayout layout =
+      pattern.empty() ? salad_layout(rng, document.size(), kMost) : salad_layout_of(rng, document.size(), pattern, kMost);
   const Words keys = document.keys(layout.topics + layout.attributes);
   const auto topic = [&](int index) { return keys[index]; };
   const auto attribute = [&](int index) { return keys[layout.topics + index]; };
@@ -55,6 +56,28 @@ Samples salad(const TaskContext& context, Rng& rng, int tokens, int questions) {
     samples.push_back(document.ask(question, answer, kAnsweredAttribute));
   }
   return samples;
+}
+
+}  // namespace
+
+Samples salad(const TaskContext& context, Rng& rng, int tokens, int questions) {
+  return salad_by("salad", {}, context, rng, tokens, questions);
+}
+
+Samples salad_easy(const TaskContext& context, Rng& rng, int tokens, int questions) {
+  return salad_by("salad_easy", kSaladEasy, context, rng, tokens, questions);
+}
+
+Samples salad_medium(const TaskContext& context, Rng& rng, int tokens, int questions) {
+  return salad_by("salad_medium", kSaladMedium, context, rng, tokens, questions);
+}
+
+Samples salad_hard(const TaskContext& context, Rng& rng, int tokens, int questions) {
+  return salad_by("salad_hard", kSaladHard, context, rng, tokens, questions);
+}
+
+Samples salad_very_hard(const TaskContext& context, Rng& rng, int tokens, int questions) {
+  return salad_by("salad_very_hard", kSaladVeryHard, context, rng, tokens, questions);
 }
 
 }  // namespace sluice::mini

@@ -10,9 +10,10 @@ namespace sluice {
 namespace {
 
 Task task(const char* name, const char* group, GeneratorFunction& in_mini, GeneratorFunction& in_english) {
-  return {name, group, true, true, [&in_mini, &in_english](const TaskContext& context, Rng& rng, int tokens, int questions) {
-            return (context.english() ? in_english : in_mini)(context, rng, tokens, questions);
-          }};
+  return {
+      name, group, true, true, true, [&in_mini, &in_english](const TaskContext& context, Rng& rng, int tokens, int questions) {
+        return (context.english() ? in_english : in_mini)(context, rng, tokens, questions);
+      }};
 }
 
 /// One that most flows answer on the mini model.
@@ -22,9 +23,16 @@ Task easy_task(const char* name, const char* group, GeneratorFunction& in_mini, 
   return easy;
 }
 
+/// One kind of another task.
+Task named_task(const char* name, const char* group, GeneratorFunction& in_mini, GeneratorFunction& in_english) {
+  Task named = task(name, group, in_mini, in_english);
+  named.in_suites = false;
+  return named;
+}
+
 /// One that flows answer on the mini model that never look at the query.
 Task english_task(const char* name, const char* group, GeneratorFunction& generate) {
-  return {name, group, false, false, [name, &generate](const TaskContext& context, Rng& rng, int tokens, int questions) {
+  return {name, group, false, false, true, [name, &generate](const TaskContext& context, Rng& rng, int tokens, int questions) {
             if (context.english()) return generate(context, rng, tokens, questions);
             throw InputError(fmt::format("the task {} is for models that know English", name),
                              "the mini model's tasks ask for several places of a text: sluice eval --list");
@@ -43,6 +51,10 @@ const std::vector<Task>& all_tasks() {
       english_task("common_words", "words", english::common_words),
       english_task("frequent_words", "words", english::frequent_words),
       task("salad", "salad", mini::salad, english::salad),
+      named_task("salad_easy", "salad", mini::salad_easy, english::salad_easy),
+      named_task("salad_medium", "salad", mini::salad_medium, english::salad_medium),
+      named_task("salad_hard", "salad", mini::salad_hard, english::salad_hard),
+      named_task("salad_very_hard", "salad", mini::salad_very_hard, english::salad_very_hard),
       task("trace", "trace", mini::trace, english::trace),
   };
   return tasks;

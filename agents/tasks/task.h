@@ -65,8 +65,9 @@ struct Task {
   std::string name;
   std::string group;        // of the result table: "needle", "tracking", "words", "salad", "trace"
   bool in_mini = true;      // the mini dialect has it; English has all
-  bool judges_mini = true;  // and there it tells flows apart: built-in suites have it
-  Generator generate;
+  bool judges_mini = true;  // and there it tells flows apart, so that built-in suites ask it
+  bool in_suites = true;    // on any model; else it is asked for by name alone
+  Generator generate = {};
 };
 
 /// Every built-in task, in the order of docs/TASKS.md.

@@ -27,7 +27,7 @@ TEST(DocumentSource, GivesExactlyTheSamplesAskedFor) {
   const CountingTokenizer tokenizer;
   for (const Task& task : all_tasks()) {
     if (!task.in_mini) continue;
-    DocumentSource source(task_of(task.name, 512, 11, 4), {tokenizer, &mini_vocabulary(), 0}, Seed::parse("x"));
+    DocumentSource source(task_of(task.name, 1024, 11, 4), {tokenizer, &mini_vocabulary(), 0}, Seed::parse("x"));
     size_t samples = 0;
     for (JobDocument document = source.next(); !document.empty(); document = source.next()) {
       EXPECT_LE(document.size(), 4U);
@@ -69,7 +69,7 @@ TEST(DocumentBatches, GiveEverySampleWhateverATaskAsksOfADocument) {
   const TaskContext context{tokenizer, &mini_vocabulary(), 0};
   for (const Task& task : all_tasks()) {
     if (!task.in_mini) continue;
-    for (const int tokens : {512, 1024}) {
+    for (const int tokens : {600, 1024}) {
       for (const int capacity : {1, 6, 12, 16}) {
         DocumentBatches batches(task_of(task.name, tokens, 50, 8), context, Seed::parse("x"), capacity);
         const size_t count = batches.count();

@@ -26,6 +26,10 @@ class EveryTask : public testing::TestWithParam<std::string> {
   std::vector<TaskContext> contexts() const {
     return task().in_mini ? std::vector<TaskContext>{mini(), english()} : std::vector<TaskContext>{english()};
   }
+  /// Enough for tasks of many segments, where others need no more than `tokens`.
+  int long_enough(int tokens) const {
+    return tokens * (GetParam() == "salad_very_hard" ? 3 : GetParam() == "salad_medium" ? 2 : 1);
+  }
   static Seed seed(int i) { return Seed::parse("test " + std::to_string(i)); }
 
   CountingTokenizer tokenizer_;
@@ -92,7 +96,8 @@ void expect_answer(const Sample& sample, const std::string& found) {
 }
 
 TEST_P(EveryMiniTask, AnswerFollowsFromThePrompt) {
-  for (const int tokens : {300, 1024, 2051, 8192}) {
+  for (const int shortest : {300, 1024, 2051, 8192}) {
+    const int tokens = long_enough(shortest);
     for (int i = 0; i < 5; ++i) {
       Rng rng(seed(i), GetParam());
       for (const Sample& sample : task().generate(mini(), rng, tokens, 4)) expect_answer(sample, solve_mini(sample.prompt));
@@ -101,7 +106,7 @@ TEST_P(EveryMiniTask, AnswerFollowsFromThePrompt) {
 }
 
 TEST_P(EveryMiniTask, PromptsHaveExactlyTheLengthAskedFor) {
-  for (int tokens = 290; tokens < 330; ++tokens) {
+  for (int tokens = long_enough(290); tokens < long_enough(290) + 40; ++tokens) {
     Rng rng(seed(tokens), GetParam());
     for (const Sample& sample : task().generate(mini(), rng, tokens, 3)) {
       ASSERT_EQ(words_of(sample.prompt).size(), static_cast<size_t>(tokens));
@@ -126,7 +131,7 @@ TEST_P(EveryMiniTask, UsesOnlyWordsOfTheVocabulary) {
 int part_words(const std::string& task, bool english) {
   if (task == "trace") return english ? 10 : 8;
   if (english) return 1;
-  return task == "needle_multiquery" ? 7 : task == "salad" ? 5 : 1;
+  return task == "needle_multiquery" ? 7 : task.starts_with("salad") ? 5 : 1;
 }
 
 TEST_P(EveryMiniTask, PartsOfAnswersEndWhereStatementsDo) {
@@ -149,7 +154,8 @@ TEST_P(EveryTask, EnglishAnswersHaveWholeParts) {
 }
 
 TEST_P(EveryTask, EnglishAnswerFollowsFromThePrompt) {
-  for (const int tokens : {700, 1024, 4096}) {
+  for (const int shortest : {700, 1024, 4096}) {
+    const int tokens = long_enough(shortest);
     for (int i = 0; i < 3; ++i) {
       Rng rng(seed(i), GetParam());
       for (const Sample& sample : task().generate(english(), rng, tokens, 4)) expect_answer(sample, solve_english(sample.prompt));
@@ -160,7 +166,8 @@ TEST_P(EveryTask, EnglishAnswerFollowsFromThePrompt) {
 TEST_P(EveryTask, EnglishPromptsFillTheLengthToLessThanASentence) {
   const LlamaTokenizer llama(true);
   for (const Tokenizer* tokenizer : {static_cast<const Tokenizer*>(&tokenizer_), static_cast<const Tokenizer*>(&llama)}) {
-    for (const int tokens : {700, 1500, 4000}) {
+    for (const int shortest : {700, 1500, 4000}) {
+      const int tokens = long_enough(shortest);
       Rng rng(seed(tokens), GetParam());
       size_t longest = 0;
       for (const Sample& sample : task().generate({*tokenizer, nullptr}, rng, tokens, 4)) {
@@ -175,7 +182,7 @@ TEST_P(EveryTask, EnglishPromptsFillTheLengthToLessThanASentence) {
 
 TEST_P(EveryTask, EnglishAnswerScoresAsCorrectHoweverItIsSpelled) {
   Rng rng(seed(3), GetParam());
-  const Sample sample = generate(task(), english(), rng, 1024);
+  const Sample sample = generate(task(), english(), rng, long_enough(1024));
   std::string spelled = " ";
   for (const char c : sample.answer) spelled += c == ' ' && GetParam() != "trace" ? std::string(", ") : std::string(1, c);
   EXPECT_TRUE(score(sample, spelled + "." + sample.stop + " And that is all.", false).is_whole()) << spelled;
@@ -188,8 +195,8 @@ TEST_P(EveryTask, SameSeedGivesTheSameSampleAndOtherSeedsOthers) {
     for (int i = 0; i < 10; ++i) {
       Rng first(seed(i), "stream");
       Rng second(seed(i), "stream");
-      const Sample sample = generate(task(), context, first, 1024);
-      const Sample again = generate(task(), context, second, 1024);
+      const Sample sample = generate(task(), context, first, long_enough(1024));
+      const Sample again = generate(task(), context, second, long_enough(1024));
       EXPECT_EQ(sample.prompt, again.prompt);
       EXPECT_EQ(sample.answer, again.answer);
       prompts.insert(sample.prompt);
@@ -344,6 +351,37 @@ TEST(Salad, LayoutKeepsItsPromises) {
     EXPECT_EQ(told.size(), static_cast<size_t>(layout.topics * layout.attributes));
   }
   EXPECT_EQ(patterns, (std::set<std::string>{"ABAB", "AABBAABB", "ABCABC", "AAABBBCCC"}));
+}
+
+// A document is one pattern: topics follow each other in its order, in segments of equal length.
+TEST(Salad, DifficultiesFollowThePapersPatterns) {
+  for (const std::string_view pattern : {kSaladEasy, kSaladMedium, kSaladHard, kSaladVeryHard}) {
+    for (int i = 0; i < 60; ++i) {
+      Rng rng(Seed::parse("salad"), std::string(pattern) + std::to_string(i));
+      const int lines = least_salad_lines(pattern) + i * i;
+      const SaladLayout layout = salad_layout_of(rng, lines, pattern);
+      ASSERT_EQ(layout.lines.size(), static_cast<size_t>(lines));
+      std::string segments;
+      std::vector<int> begins;
+      std::set<std::pair<int, int>> told;
+      for (int at = 0; at < lines; ++at) {
+        const SaladLayout::Line& line = layout.lines[static_cast<size_t>(at)];
+        if (line.kind == SaladLayout::Line::Kind::kHeader) {
+          segments += static_cast<char>('A' + line.topic);
+          begins.push_back(at);
+        }
+        if (line.kind != SaladLayout::Line::Kind::kAttribute) continue;
+        EXPECT_EQ('A' + line.topic, segments.back());
+        EXPECT_TRUE(told.emplace(line.topic, line.attribute).second);
+      }
+      EXPECT_EQ(segments, pattern);
+      for (size_t segment = 1; segment < begins.size(); ++segment) {
+        EXPECT_EQ(begins[segment] - begins[segment - 1], lines / static_cast<int>(pattern.size()));
+      }
+      EXPECT_GE(layout.attributes, 4);
+      EXPECT_EQ(told.size(), static_cast<size_t>(layout.topics * layout.attributes));
+    }
+  }
 }
 
 TEST(ChatFormat, BeginsOnceWhoeverAddsTheBeginning) {
