@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <new>
@@ -18,6 +20,19 @@
 namespace {
 
 enum ExitCode { kDone = 0, kInputAtFault = 1, kOurs = 2 };
+
+/// Given up where memory runs out, once, so that what is destroyed on the way to a message may allocate: a JSON document does,
+/// and destructors must not throw.
+std::atomic<void*> memory_to_spare = nullptr;
+
+void spare_memory() {
+  constexpr size_t kBytes = size_t{4} << 20;
+  memory_to_spare = std::malloc(kBytes);
+  std::set_new_handler([] {
+    std::free(memory_to_spare.exchange(nullptr));
+    throw std::bad_alloc();
+  });
+}
 
 /// After what the command printed before it, where both streams meet. If it cannot be written, the exit code tells all the same.
 void say(const std::string& text) {
@@ -93,6 +108,7 @@ int run(CLI::App& app, int argc, char** argv) {
 
 int main(int argc, char** argv) {
   if (sluice::is_sandbox_child(argc, argv)) sluice::run_sandbox_child(argc, argv);
+  spare_memory();
   keep_streams_apart();
   CLI::App app{"Sluice judges sparse-attention flows: accuracy and speed on a real model, beside dense attention."};
   app.require_subcommand(1);

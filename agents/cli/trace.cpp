@@ -129,7 +129,7 @@ void add_trace(CLI::App& app) {
   CLI::App* command = trace->add_subcommand("record", "Has a model read a text, and keeps q, k and v of some layers");
   add_model(*command, options->model);
   command->add_option("--text", options->text, "A file, UTF-8 (default: the project's own text)");
-  add_number_list(*command, "--layers", options->record.layers, 0, 1 << 16, "Layers to keep")->required();
+  add_number_list(*command, "--layers", options->record.layers, 0, 1 << 16, "Layers to keep (REQUIRED)")->required();
   command->add_option("--steps", options->record.steps, "Tokens at the end of a window that are decoded one by one")
       ->check(decimal_number(1, 1024))
       ->capture_default_str();

@@ -28,7 +28,9 @@ std::vector<std::vector<int32_t>> encode_prompts(const Tokenizer& tokenizer, con
   };
   if (request.kind == CompletionKind::kChat) return {chat.encode(check(chat.text(request.messages, request.chat)))};
   std::vector<std::vector<int32_t>> prompts = request.tokens;
-  for (const std::string& text : request.texts) prompts.push_back(tokenizer.encode(check(text)));
+  for (const std::string& text : request.texts) {
+    prompts.push_back(request.add_special_tokens ? tokenizer.encode(check(text)) : tokenizer.encode_as_written(check(text)));
+  }
   return prompts;
 }
 

@@ -235,7 +235,10 @@ void check_unsupported(const JsonObject& body, CompletionKind kind) {
     const Json* given = body.find(name);
     if (given != nullptr && *given != value) refuse(name, fmt::format("\"{}\" is not supported; leave it out", name));
   }
-  if (kind == CompletionKind::kChat && body.has("echo")) refuse("echo", "\"echo\" is for /v1/completions alone");
+  if (kind == CompletionKind::kText) return;
+  if (body.has("echo")) refuse("echo", "\"echo\" is for /v1/completions alone");
+  const bool adds = field("add_special_tokens", [&] { return body.boolean("add_special_tokens", false); });
+  if (adds) refuse("add_special_tokens", "the special tokens of a chat are its template's to write");
 }
 
 }  // namespace
@@ -257,7 +260,10 @@ CompletionRequest parse_completion_request(std::string_view text, CompletionKind
   } else {
     read_prompt(body, request);
   }
-  if (kind == CompletionKind::kText) request.echo = field("echo", [&] { return body.boolean("echo", false); });
+  if (kind == CompletionKind::kText) {
+    request.echo = field("echo", [&] { return body.boolean("echo", false); });
+    request.add_special_tokens = field("add_special_tokens", [&] { return body.boolean("add_special_tokens", true); });
+  }
   read_sampling(body, request);
   read_limits(body, request);
   read_log_probabilities(body, request);

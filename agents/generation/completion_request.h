@@ -32,7 +32,8 @@ struct CompletionRequest {
   int n = 1;
   int likely = -1;  // log-probabilities of tokens and of so many of the most likely; -1: none
   bool ignore_eos = false;
-  bool echo = false;  // max_tokens may be 0 then: the prompt alone
+  bool echo = false;               // max_tokens may be 0 then: the prompt alone
+  bool add_special_tokens = true;  // to texts of prompts: those that the tokenizer puts around a text
   bool stream = false;
   bool include_usage = false;
 };

@@ -38,6 +38,8 @@ Json text_body() {
   const Json ids = list_of({{"type", "integer"}});
   properties["prompt"] = {{"oneOf", {typed("string", "text"), ids, list_of({{"type", "string"}}), list_of(ids)}}};
   properties["echo"] = {{"type", "boolean"}, {"default", false}, {"description", "the answer begins with the prompt"}};
+  properties["add_special_tokens"] = {
+      {"type", "boolean"}, {"default", true}, {"description", "texts get the tokens that the tokenizer puts around them"}};
   for (const char* name : {"max_tokens", "max_completion_tokens"}) {
     properties[name] = {
         {"type", "integer"}, {"minimum", 0}, {"description", "0 with echo alone: nothing but the prompt is told"}};

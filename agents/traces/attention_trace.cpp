@@ -202,7 +202,8 @@ AttentionTrace load_trace(const std::string& directory) {
   size_t layers_so_far = 0;
   const json& windows = root.array("windows");
   if (windows.empty() || windows.size() > TraceLimits::kWindows) {
-    root.refuse("windows", fmt::format("1 to {} are wanted", TraceLimits::kWindows));
+    throw InputError(
+        fmt::format("{}: \"windows\" has {} entries; 1 to {} are wanted", name, windows.size(), TraceLimits::kWindows));
   }
   for (const json& value : windows) {
     const JsonObject entry(value, fmt::format("{}, window {}", name, trace.windows.size()));

@@ -19,7 +19,8 @@ using Json = nlohmann::json;
 
 constexpr const char* kTokens = "tokenizer.ggml.tokens";
 constexpr const char* kPre = "tokenizer.ggml.pre";
-constexpr uint64_t kMostTokens = uint64_t{kMaxTokenId} + 1;  // and merges, each of which makes one
+constexpr uint64_t kMostTokens = uint64_t{kMaxTokenId} + 1;
+constexpr uint64_t kMostMerges = 16;  // for each token: converters of other kinds of files write all that make one
 
 // The pattern of Llama 3 and Qwen 2, which differ in how many digits make a word.
 constexpr const char* kWords =
@@ -86,11 +87,19 @@ struct Vocabulary {
   std::vector<TokenKind> kinds;
 };
 
-Vocabulary read_vocabulary(const GgufMetadata& metadata) {
+/// Tokens that the file may name: none without an embedding.
+uint64_t most_tokens(const Gguf& gguf) {
+  const auto embeddings = gguf.tensors.find("token_embd.weight");
+  if (embeddings == gguf.tensors.end() || embeddings->second.shape.empty()) return kMostTokens;
+  return std::min<uint64_t>(kMostTokens, static_cast<uint64_t>(embeddings->second.shape.front()));
+}
+
+Vocabulary read_vocabulary(const Gguf& gguf) {
   constexpr const char* kKinds = "tokenizer.ggml.token_type";
+  const GgufMetadata& metadata = gguf.metadata;
   Vocabulary vocabulary;
-  vocabulary.tokens = metadata.texts(kTokens, kMostTokens);
-  for (const int64_t kind : metadata.integers(kKinds, kMostTokens)) {
+  vocabulary.tokens = metadata.texts(kTokens, most_tokens(gguf));
+  for (const int64_t kind : metadata.integers(kKinds, vocabulary.tokens.size())) {
     if (kind < static_cast<int>(TokenKind::kNormal) || kind > static_cast<int>(TokenKind::kByte)) {
       throw InputError(fmt::format("{}: {}[{}] is {}; 1 to 6 are known", metadata.file(), kKinds, vocabulary.kinds.size(), kind));
     }
@@ -163,7 +172,7 @@ Json post_processor(const GgufMetadata& metadata, const Family& family, const Vo
 Json gguf_tokenizer(const Gguf& gguf) {
   const GgufMetadata& metadata = gguf.metadata;
   const Family& family = family_of(metadata);
-  const Vocabulary vocabulary = read_vocabulary(metadata);
+  const Vocabulary vocabulary = read_vocabulary(gguf);
   // Refused here, whoever reads them: not every use of a model needs each of them.
   for (const char* const key : kNamedTokens) find_token(metadata, key, vocabulary.tokens.size());
   Json document;
@@ -176,13 +185,13 @@ Json gguf_tokenizer(const Gguf& gguf) {
   document["model"] = {{"type", "BPE"},
                        {"ignore_merges", family.whole_words},
                        {"vocab", ids_of(vocabulary, gguf.name)},
-                       {"merges", metadata.texts("tokenizer.ggml.merges", kMostTokens)}};
+                       {"merges", metadata.texts("tokenizer.ggml.merges", kMostMerges * vocabulary.tokens.size())}};
   return document;
 }
 
 GgufChat gguf_chat(const Gguf& gguf) {
   const GgufMetadata& metadata = gguf.metadata;
-  const std::vector<std::string_view> tokens = metadata.texts(kTokens, kMostTokens);
+  const std::vector<std::string_view> tokens = metadata.texts(kTokens, most_tokens(gguf));
   const auto token = [&](const char* key) -> std::optional<std::string> {
     const auto id = find_token(metadata, key, tokens.size());
     return id ? std::optional<std::string>(tokens[static_cast<size_t>(*id)]) : std::nullopt;

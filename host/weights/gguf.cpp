@@ -17,7 +17,7 @@ namespace sluice {
 namespace {
 
 constexpr std::string_view kMagic = "GGUF";
-constexpr size_t kMostHeader = size_t{256} << 20;  // as much as a text file may have
+constexpr size_t kMostHeader = size_t{64} << 20;  // vocabularies of 256,000 tokens take a fifth of it
 constexpr uint64_t kMostKeys = 1 << 16;
 constexpr uint64_t kMostTensors = 1 << 16;
 constexpr uint32_t kMostAxes = 4;
@@ -167,7 +167,8 @@ const StoredTensor& Gguf::at(const std::string& tensor) const {
 
 Gguf parse_gguf(std::span<const std::byte> image, const std::string& name) {
   static_assert(std::endian::native == std::endian::little, "the format is little-endian");
-  GgufCursor cursor(image.first(std::min(image.size(), kMostHeader)), name);
+  const size_t header = std::min(image.size(), kMostHeader);
+  GgufCursor cursor(image.first(header), name, image.size() - header);
   const auto magic = cursor.take(std::min(kMagic.size(), image.size()));
   if (std::string_view(reinterpret_cast<const char*>(magic.data()), magic.size()) != kMagic) {
     refuse_gguf(name, "does not begin with \"GGUF\"");

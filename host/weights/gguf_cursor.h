@@ -16,8 +16,9 @@ namespace sluice {
 /// in `header`; every method throws InputError where it does not.
 class GgufCursor {
  public:
-  /// `file` is used in messages.
-  GgufCursor(std::span<const std::byte> header, std::string file) : header_(header), file_(std::move(file)) {}
+  /// `file` is used in messages. `beyond`: bytes of the file behind `header`, as far as a header may reach.
+  GgufCursor(std::span<const std::byte> header, std::string file, size_t beyond = 0)
+      : header_(header), file_(std::move(file)), beyond_(beyond) {}
 
   template <typename T>
   T number() {
@@ -36,6 +37,7 @@ class GgufCursor {
  private:
   std::span<const std::byte> header_;
   std::string file_;
+  size_t beyond_;
   size_t position_ = 0;
 };
 

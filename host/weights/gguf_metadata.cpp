@@ -9,8 +9,9 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kLeastText = 8;    // a length
-constexpr size_t kLeastArray = 12;  // a type and a length
+constexpr size_t kLeastText = 8;                  // a length
+constexpr size_t kLeastArray = 12;                // a type and a length
+constexpr size_t kLongestText = size_t{1} << 16;  // of an array
 
 /// 0 for strings and arrays.
 size_t size_of_number(GgufType type) {
@@ -150,6 +151,8 @@ void GgufMetadata::refuse(const std::string& key, const std::string& wanted, con
     text = value.bytes[0] == std::byte{0} ? "false" : "true";
   } else if (const auto number = number_of(cursor, value.type)) {
     text = fmt::format("{}", *number);
+    const bool is_whole = text.find_first_not_of("-0123456789") == std::string::npos;
+    if (is_whole && (value.type == GgufType::kF32 || value.type == GgufType::kF64)) text += ".0";
   } else {
     text = "a number of over 63 bits";
   }
@@ -219,6 +222,10 @@ std::vector<std::string_view> GgufMetadata::texts(const std::string& key, uint64
   each(key, most, [&](GgufCursor& cursor, GgufType type) {
     if (type != GgufType::kText) refuse(key, "an array of texts is wanted");
     texts.push_back(cursor.text());
+    if (texts.back().size() > kLongestText) {
+      throw InputError(fmt::format("{}: {}[{}] has {} bytes; at most {} are wanted", file_, key, texts.size() - 1,
+                                   texts.back().size(), kLongestText));
+    }
     if (valid_utf8(texts.back()) == texts.back()) return;
     throw InputError(
         fmt::format("{}: {}[{}] is {}, which is no UTF-8", file_, key, texts.size() - 1, excerpt(std::string(texts.back()))));

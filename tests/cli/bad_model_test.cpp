@@ -105,7 +105,8 @@ TEST(BadModel, UnknownArchitectureIsRefusedByName) {
 
 TEST(BadModel, MissingDirectoryIsRefused) {
   expect_refused(run_sluice({"eval", "full", "--model", "/no/such/model"}), "/no/such/model");
-  expect_refused(run_sluice({"generate", "--ids", "1", "--model", std::string(5000, 'm')}), "too long");
+  expect_refused(run_sluice({"generate", "--ids", "1", "--model", "./" + std::string(5000, 'm')}), "too long");
+  expect_refused(run_sluice({"generate", "--ids", "1", "--model", "smollm"}), "there is no model \"smollm\"");
 }
 
 TEST(BadModel, VocabulariesThatAreNoneAreRefused) {

@@ -64,6 +64,8 @@ TEST(CompletionRequest, ReadsOptionsAndTheirDefaults) {
   EXPECT_EQ(full.n, 3);
   EXPECT_EQ(full.flow, "quest");
   EXPECT_TRUE(full.ignore_eos && full.stream && full.echo && full.include_usage);
+  EXPECT_TRUE(full.add_special_tokens);
+  EXPECT_FALSE(parse({{"prompt", "a"}, {"add_special_tokens", false}}).add_special_tokens);
 }
 
 TEST(CompletionRequest, ReadsWhichLogProbabilitiesAreWanted) {
@@ -140,6 +142,7 @@ TEST(CompletionRequest, NamesTheFieldAtFault) {
       {R"({"prompt":"a","prompt_logprobs":0})", "prompt_logprobs"},
       {R"({"prompt":"a","return_tokens_as_token_ids":true})", "return_tokens_as_token_ids"},
       {R"({"prompt":"a","echo":1})", "echo"},
+      {R"({"prompt":"a","add_special_tokens":0})", "add_special_tokens"},
       {R"({"prompt":"a","max_tokens":-1,"echo":true})", "max_tokens"},
       {R"({"prompt":"a","presence_penalty":0.5})", "presence_penalty"},
       {R"({"prompt":"a","logit_bias":{"5":1}})", "logit_bias"},
@@ -169,6 +172,7 @@ TEST(CompletionRequest, NamesTheFieldAtFault) {
       {R"({"messages":[{"role":"user","content":"a"}],"logprobs":true,"top_logprobs":"2"})", "top_logprobs"},
       {R"({"messages":[{"role":"user","content":"a"}],"max_tokens":0})", "max_tokens"},
       {R"({"messages":[{"role":"user","content":"a"}],"echo":true})", "echo"},
+      {R"({"messages":[{"role":"user","content":"a"}],"add_special_tokens":true})", "add_special_tokens"},
       {R"({"messages":[{"role":"user","content":"a"}],"chat_template":"{{ 1 }}"})", "chat_template"},
       {R"({"messages":[{"role":"user","content":"a"}],"documents":[{}]})", "documents"},
       {R"({"messages":[{"role":"user","content":"a"}],"chat_template_kwargs":[]})", "chat_template_kwargs"},

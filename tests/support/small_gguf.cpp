@@ -11,7 +11,6 @@ constexpr uint32_t kQ80 = 8;
 constexpr uint64_t kHidden = 64;
 constexpr uint64_t kKeys = 32;
 constexpr uint64_t kInner = 96;
-constexpr uint64_t kVocabulary = 262;
 
 /// Small numbers that differ from row to row.
 void add_matrix(GgufWriter& writer, const std::string& name, uint64_t rows, uint64_t columns) {
@@ -54,7 +53,7 @@ void put_tokenizer(GgufWriter& writer) {
 
 }  // namespace
 
-GgufWriter small_gguf() {
+GgufWriter small_gguf(uint64_t embeddings) {
   GgufWriter writer;
   writer.put("general.architecture", "llama");
   writer.put("general.type", "model");
@@ -67,9 +66,9 @@ GgufWriter small_gguf() {
   writer.put("llama.attention.layer_norm_rms_epsilon", 1e-5F);
   writer.put("llama.rope.freq_base", 100000.F);
   writer.put("llama.rope.dimension_count", uint32_t{16});
-  writer.put("llama.vocab_size", static_cast<uint32_t>(kVocabulary));
+  writer.put("llama.vocab_size", static_cast<uint32_t>(embeddings));
   put_tokenizer(writer);
-  add_matrix(writer, "token_embd.weight", kVocabulary, kHidden);
+  add_matrix(writer, "token_embd.weight", embeddings, kHidden);
   add_gain(writer, "output_norm.weight");
   for (const std::string layer : {"blk.0.", "blk.1."}) {
     for (const char* norm : {"attn_norm.weight", "ffn_norm.weight"}) add_gain(writer, layer + norm);

@@ -57,6 +57,8 @@ class Run {
   void read(size_t bytes) { step(1 + bytes / 256); }
   /// Text that is looked at character by character.
   void walk(size_t bytes) { step(1 + bytes / 16); }
+  /// Text whose characters are looked up in tables of Unicode.
+  void look_up(size_t bytes) { step(1 + bytes / 4); }
   void charge(size_t bytes) {
     bytes_ += bytes;
     if (bytes > kMostBytes || bytes_ > kMostBytes) fail("the template makes too much text, or lists that are too long");

@@ -30,7 +30,7 @@ Value capitalize(Run& run, const Value& input, const Arguments& arguments) {
 Value title(Run& run, const Value& input, const Arguments& arguments) {
   const Given given(run, "title", arguments, {});
   const std::string_view text = text_of(run, input);
-  run.walk(text.size());
+  run.look_up(text.size());
   run.charge(text.size());
   std::string result;
   bool begins = true;

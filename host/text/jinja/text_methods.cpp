@@ -20,7 +20,7 @@ std::string_view text(const Value& owner) { return std::get<std::string_view>(ow
 /// Text made by `transform`, which writes no more than three bytes for one.
 template <class Transform>
 Value transformed(Run& run, std::string_view text, Transform transform) {
-  run.walk(text.size());
+  run.look_up(text.size());
   run.charge(text.size());
   return run.keep(transform(text));
 }

@@ -17,7 +17,7 @@ MappedMemory::MappedMemory(size_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
   void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) {
-    throw DeviceMemoryError(fmt::format("cannot reserve {} MB of memory", bytes >> 20),
+    throw DeviceMemoryError(fmt::format("cannot reserve {} kB of memory", (bytes + 1023) >> 10),
                             "use a smaller page pool or a smaller model");
   }
   data_ = mapped;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -65,6 +66,35 @@ TEST(GgufTokenizer, BeginsTextsOfLlama3UnlessTheFileSaysNo) {
   EXPECT_EQ(tokenizer_of(writer)->encode("b"), (Ids{'b'}));
 }
 
+/// The vocabulary of a small file, and `more` tokens behind it.
+GgufWriter with_tokens(const std::vector<std::string>& more) {
+  GgufWriter writer = small_gguf();
+  const nlohmann::json vocabulary = document_of(writer)["model"]["vocab"];
+  size_t tokens = 0;
+  for (const auto& [token, id] : vocabulary.items()) tokens = std::max(tokens, id.get<size_t>() + 1);
+  std::vector<std::string> texts(tokens, "[PAD]");
+  std::vector<int32_t> kinds(tokens, 5);
+  for (const auto& [token, id] : vocabulary.items()) {
+    texts[id.get<size_t>()] = token;
+    kinds[id.get<size_t>()] = 1;
+  }
+  texts.insert(texts.end(), more.begin(), more.end());
+  kinds.insert(kinds.end(), more.size(), 4);
+  writer.put("tokenizer.ggml.tokens", texts);
+  writer.put("tokenizer.ggml.token_type", kinds);
+  return writer;
+}
+
+// What they cost must be in proportion to the model.
+TEST(GgufTokenizer, RefusesMoreThanTheModelHasEmbeddingsFor) {
+  EXPECT_NO_THROW(tokenizer_of(with_tokens({})));
+  expect_refused(with_tokens(std::vector<std::string>(300, "more")), "at most");
+  expect_refused(with_tokens({std::string(100000, 'x')}), "has 100000 bytes; at most 65536 are wanted");
+  GgufWriter writer = small_gguf();
+  writer.put("tokenizer.ggml.merges", std::vector<std::string>(20000, "a b"));
+  expect_refused(writer, "tokenizer.ggml.merges is an array of 20000; at most");
+}
+
 /// "1" and "2" merge, and so do "12" and "3", wherever words do not keep them apart.
 std::vector<std::string> words_of_digits(const std::string& pre, const std::string& text) {
   GgufWriter writer = small_gguf();
@@ -76,10 +106,10 @@ std::vector<std::string> words_of_digits(const std::string& pre, const std::stri
     tokens[place] = token;
   }
   std::vector<int32_t> kinds(tokens.size(), 1);
-  for (const char* token : {"12", "123", "1234"}) {
-    tokens.emplace_back(token);
-    kinds.push_back(1);
-  }
+  tokens[256] = "12";  // in place of "ab" and "abc"
+  tokens[257] = "123";
+  tokens.emplace_back("1234");
+  kinds.push_back(1);
   writer.put("tokenizer.ggml.tokens", tokens);
   writer.put("tokenizer.ggml.token_type", kinds);
   writer.put("tokenizer.ggml.merges", std::vector<std::string>{"1 2", "12 3", "123 4"});
@@ -104,7 +134,7 @@ TEST(GgufTokenizer, CutsDigitsAsTheFamilyDoes) {
 /// Qwen's own tokenizer, and its vocabulary through the metadata of a GGUF file.
 TEST(GgufTokenizer, GivesQwensTokenizerBack) {
   const nlohmann::json original = nlohmann::json::parse(std::ifstream(SLUICE_SOURCE_DIR "/tests/goldens/bpe/tokenizer.json"));
-  GgufWriter writer = small_gguf();
+  GgufWriter writer = small_gguf(151936);
   std::vector<std::string> tokens;
   std::vector<int32_t> kinds;
   const auto put = [&](const std::string& token, size_t id, int32_t kind) {

@@ -76,7 +76,8 @@ TEST_F(ModelPath, SaysHowToGetTheModelThatIsMissing) {
     EXPECT_EQ(std::string(error.what()), "the model smollm2 is not in " + models());
     EXPECT_NE(error.hint().find("./dev model"), std::string::npos);
   }
-  EXPECT_EQ(model_path("elsewhere"), "elsewhere");
+  EXPECT_EQ(model_path("./elsewhere"), "./elsewhere");
+  EXPECT_THROW(model_path("elsewhere"), InputError);
   ::unsetenv("HOME");
   ::unsetenv("XDG_DATA_HOME");
   EXPECT_THROW(model_path("smollm2"), InputError);
