@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "scripting/base/printable_text.h"
+
 namespace sluice {
 
 std::string status_title(int status) {
@@ -34,7 +36,7 @@ std::string status_title(int status) {
   return found == titles.end() ? "Status " + std::to_string(status) : found->second;
 }
 
-HttpProblem::HttpProblem(int status, const std::string& detail) : std::runtime_error(detail), status_(status) {}
+HttpProblem::HttpProblem(int status, const std::string& detail) : std::runtime_error(without_nul(detail)), status_(status) {}
 
 HttpProblem& HttpProblem::with(const std::string& member, nlohmann::json value) {
   members_[member] = std::move(value);

@@ -4,7 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
+
 #include <string_view>
+#include "scripting/base/printable_text.h"
 
 namespace sluice::mcp {
 
@@ -24,7 +26,7 @@ class RpcError : public std::runtime_error {
  public:
   /// `status` is that of the HTTP answer; 200 for errors of a method that the transport has no part in.
   RpcError(ErrorCode code, int status, const std::string& message, nlohmann::json data = nullptr)
-      : std::runtime_error(message), code_(code), status_(status), data_(std::move(data)) {}
+      : std::runtime_error(without_nul(message)), code_(code), status_(status), data_(std::move(data)) {}
 
   ErrorCode code() const { return code_; }
   int status() const { return status_; }

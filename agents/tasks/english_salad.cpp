@@ -33,8 +33,10 @@ struct Told {
   std::string figure;
 };
 
-/// `pattern`: that of the whole document; empty: any.
-Samples salad_by(const char* task, std::string_view pattern, const TaskContext& context, Rng& rng, int tokens, int questions) {
+}  // namespace
+
+Samples salad(const SaladKind& kind, const TaskContext& context, Rng& rng, int tokens, int questions) {
+  const auto& [task, pattern] = kind;
   Document document(task, context, rng, tokens, kInstruction, question("strange-mountain", "circumference"));
   const int least = pattern.empty() ? kLeastSaladLines : least_salad_lines(pattern);
   // Hay is the longest kind of line; where a statement happens to be longer, fewer lines are tried.
@@ -65,28 +67,6 @@ Samples salad_by(const char* task, std::string_view pattern, const TaskContext& 
     return samples;
   }
   throw InputError(fmt::format("task {} needs a longer context than {} tokens", task, tokens));
-}
-
-}  // namespace
-
-Samples salad(const TaskContext& context, Rng& rng, int tokens, int questions) {
-  return salad_by("salad", {}, context, rng, tokens, questions);
-}
-
-Samples salad_easy(const TaskContext& context, Rng& rng, int tokens, int questions) {
-  return salad_by("salad_easy", kSaladEasy, context, rng, tokens, questions);
-}
-
-Samples salad_medium(const TaskContext& context, Rng& rng, int tokens, int questions) {
-  return salad_by("salad_medium", kSaladMedium, context, rng, tokens, questions);
-}
-
-Samples salad_hard(const TaskContext& context, Rng& rng, int tokens, int questions) {
-  return salad_by("salad_hard", kSaladHard, context, rng, tokens, questions);
-}
-
-Samples salad_very_hard(const TaskContext& context, Rng& rng, int tokens, int questions) {
-  return salad_by("salad_very_hard", kSaladVeryHard, context, rng, tokens, questions);
 }
 
 }  // namespace sluice::english

@@ -11,8 +11,10 @@ constexpr int kAsked = 4;              // attributes of one topic
 constexpr int kAnsweredAttribute = 5;  // words: K = v w ;
 constexpr SaladExtent kMost = {.topics = 4, .attributes = 8};
 
-/// `pattern`: that of the whole document; empty: any.
-Samples salad_by(const char* task, std::string_view pattern, const TaskContext& context, Rng& rng, int tokens, int questions) {
+}  // namespace
+
+Samples salad(const SaladKind& kind, const TaskContext& context, Rng& rng, int tokens, int questions) {
+  const auto& [task, pattern] = kind;
   const int least = pattern.empty() ? kLeastSaladLines : least_salad_lines(pattern);
   Document document(task, context, rng, tokens, 3 + kAsked, least);
   const SaladLayout layout =
@@ -56,28 +58,6 @@ Samples salad_by(const char* task, std::string_view pattern, const TaskContext& 
     samples.push_back(document.ask(question, answer, kAnsweredAttribute));
   }
   return samples;
-}
-
-}  // namespace
-
-Samples salad(const TaskContext& context, Rng& rng, int tokens, int questions) {
-  return salad_by("salad", {}, context, rng, tokens, questions);
-}
-
-Samples salad_easy(const TaskContext& context, Rng& rng, int tokens, int questions) {
-  return salad_by("salad_easy", kSaladEasy, context, rng, tokens, questions);
-}
-
-Samples salad_medium(const TaskContext& context, Rng& rng, int tokens, int questions) {
-  return salad_by("salad_medium", kSaladMedium, context, rng, tokens, questions);
-}
-
-Samples salad_hard(const TaskContext& context, Rng& rng, int tokens, int questions) {
-  return salad_by("salad_hard", kSaladHard, context, rng, tokens, questions);
-}
-
-Samples salad_very_hard(const TaskContext& context, Rng& rng, int tokens, int questions) {
-  return salad_by("salad_very_hard", kSaladVeryHard, context, rng, tokens, questions);
 }
 
 }  // namespace sluice::mini

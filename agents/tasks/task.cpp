@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "agents/tasks/generators.h"
+#include "agents/tasks/salad_layout.h"
 #include "scripting/base/error.h"
 
 namespace sluice {
@@ -23,11 +24,15 @@ Task easy_task(const char* name, const char* group, GeneratorFunction& in_mini, 
   return easy;
 }
 
-/// One kind of another task.
-Task named_task(const char* name, const char* group, GeneratorFunction& in_mini, GeneratorFunction& in_english) {
-  Task named = task(name, group, in_mini, in_english);
-  named.in_suites = false;
-  return named;
+Task salad_task(const SaladKind& kind) {
+  return {kind.task,
+          "salad",
+          true,
+          true,
+          kind.pattern.empty(),
+          [kind](const TaskContext& context, Rng& rng, int tokens, int questions) {
+            return (context.english() ? english::salad : mini::salad)(kind, context, rng, tokens, questions);
+          }};
 }
 
 /// One that flows answer on the mini model that never look at the query.
@@ -50,11 +55,11 @@ const std::vector<Task>& all_tasks() {
       easy_task("variable_tracking", "tracking", mini::variable_tracking, english::variable_tracking),
       english_task("common_words", "words", english::common_words),
       english_task("frequent_words", "words", english::frequent_words),
-      task("salad", "salad", mini::salad, english::salad),
-      named_task("salad_easy", "salad", mini::salad_easy, english::salad_easy),
-      named_task("salad_medium", "salad", mini::salad_medium, english::salad_medium),
-      named_task("salad_hard", "salad", mini::salad_hard, english::salad_hard),
-      named_task("salad_very_hard", "salad", mini::salad_very_hard, english::salad_very_hard),
+      salad_task({"salad", {}}),
+      salad_task({"salad_easy", kSaladEasy}),
+      salad_task({"salad_medium", kSaladMedium}),
+      salad_task({"salad_hard", kSaladHard}),
+      salad_task({"salad_very_hard", kSaladVeryHard}),
       task("trace", "trace", mini::trace, english::trace),
   };
   return tasks;

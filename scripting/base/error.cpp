@@ -4,15 +4,11 @@
 
 #include <utility>
 
+#include "scripting/base/printable_text.h"
+
 namespace sluice {
 
 namespace {
-
-/// What is told as a C string must not end within.
-std::string without_nul(std::string message) {
-  for (size_t at = message.find('\0'); at != std::string::npos; at = message.find('\0', at)) message.replace(at, 1, "\\0");
-  return message;
-}
 
 std::string with_location(const SourceLocation& where, const std::string& message) {
   if (where.file.empty()) return message;

@@ -65,4 +65,9 @@ std::string printable(std::string_view text) {
   return result;
 }
 
+std::string without_nul(std::string text) {
+  for (size_t at = text.find('\0'); at != std::string::npos; at = text.find('\0', at)) text.replace(at, 1, "\\0");
+  return text;
+}
+
 }  // namespace sluice

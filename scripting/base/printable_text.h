@@ -10,4 +10,7 @@ namespace sluice {
 /// turn the direction of writing become \u{NNNN}.
 std::string printable(std::string_view text);
 
+/// `text` as what() may tell it, which ends at the first NUL: each becomes a backslash and a 0.
+std::string without_nul(std::string text);
+
 }  // namespace sluice

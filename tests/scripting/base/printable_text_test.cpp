@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "scripting/base/error.h"
+
 namespace sluice {
 namespace {
 
@@ -29,6 +31,13 @@ TEST(PrintableText, LeavesTextOfAllLanguagesAlone) {
        {"", "plain\n\ttext", "naïve – 97.5 %", "Привет", "日本語", "שלום", "مرحبا", "e\u0301", "🙂", "\ufffd"}) {
     EXPECT_EQ(printable(text), text);
   }
+}
+
+TEST(PrintableText, MessagesDoNotEndAtANul) {
+  const std::string said("a\0b\0", 4);
+  EXPECT_EQ(without_nul(said), "a\\0b\\0");
+  EXPECT_STREQ(InputError(said).what(), "a\\0b\\0");
+  EXPECT_STREQ(FlowError({"f", 1}, said).what(), "f:1: a\\0b\\0");
 }
 
 }  // namespace
