@@ -51,6 +51,7 @@ Scheduler::Scheduler(PageCache& cache, const SchedulerOptions& options)
   pass_.batch.reserve_masks(mask_words());
   for (const int group : groups_) {
     pass_.batch.set_mask_heads(group, mask_heads(group));
+    pass_.batch.set_row_stride(group, row_stride(group));
     if (slots(group) != nullptr && slots(group)->heads() > 1) pass_.batch.set_head_slots(group);
   }
   pass_.batch.set_field_group(options.field_group);

@@ -218,6 +218,8 @@ class Scheduler {
   const Pattern* pattern(int group, bool decoding) const;
   /// Masks of a row, which KV heads have in turn.
   int mask_heads(int group) const;
+  /// Of the rows of its prompts (GroupPages::row_stride).
+  int row_stride(int group) const;
   /// What one of those sees in a group with a pattern.
   const Pattern& pattern_of(int group, int mask_head) const;
   /// Pages that `tokens` tokens of a sequence take in a group, if it forgets none of them but for the sake of slots.

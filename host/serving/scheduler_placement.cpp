@@ -68,6 +68,13 @@ int Scheduler::mask_heads(int group) const {
   return own == nullptr || own->heads.empty() ? 1 : static_cast<int>(own->heads.size());
 }
 
+int Scheduler::row_stride(int group) const {
+  int stride = 0;
+  if (pattern(group, false) == nullptr) return stride;
+  for (int head = 0; head < mask_heads(group); ++head) stride = std::gcd(stride, pattern_of(group, head).query_stride());
+  return stride;
+}
+
 const Pattern& Scheduler::pattern_of(int group, int mask_head) const {
   const GroupView& own = *view(group);
   return own.heads.empty() ? *own.pattern : own.heads[static_cast<size_t>(mask_head)];

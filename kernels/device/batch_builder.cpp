@@ -264,6 +264,7 @@ PassBatch BatchBuilder::batch() const {
                  .mask_indptr = group.mask_indptr,
                  .masks = group.masks,
                  .mask_heads = group.mask_heads,
+                 .row_stride = group.row_stride,
                  .beside = {group.beside_indptr, group.beside_pages, group.beside_words}};
   }
   return {query_indptr_, positions_, decoding_, seeds_, states_, std::span(spans_).first(used), field_group_};

@@ -25,6 +25,8 @@ class BatchBuilder {
   /// Rows of a group have so many masks, which KV heads have in turn (GroupPages::mask_heads); 1, as at first: all have the same.
   /// Before any sequence. Windows alone have as many, all alike.
   void set_mask_heads(int group, int heads) { groups_[static_cast<size_t>(group)].mask_heads = heads; }
+  /// As GroupPages has it; 0 at first.
+  void set_row_stride(int group, int stride) { groups_[static_cast<size_t>(group)].row_stride = stride; }
   /// Each of those heads has slots of its own, which every sequence of the group is told of by `keep_slots`.
   void set_head_slots(int group) { groups_[static_cast<size_t>(group)].heads_have_slots = true; }
   void clear();
@@ -79,6 +81,7 @@ class BatchBuilder {
   struct Group {
     int page = 16;
     int mask_heads = 1;
+    int row_stride = 0;
     bool heads_have_slots = false;
     std::vector<int32_t> lengths, page_indptr, page_indices, slots, head_slots, mask_indptr;
     std::vector<uint32_t> masks;

@@ -39,6 +39,7 @@ struct GroupPages {
   std::span<const int32_t> mask_indptr;  // [sequences + 1], or empty
   std::span<const uint32_t> masks;
   int mask_heads = 1;  // KV head h has the mask at place h modulo this: 1, one mask is that of all
+  int row_stride = 0;  // rows of a prompt that see much of the same distant slots lie so far apart (Pattern::query_stride)
   BesideTokens beside = {};
 
   /// The pages of the slots in use, `page` in each.

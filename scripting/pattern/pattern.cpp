@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "scripting/base/bits.h"
 #include "scripting/base/error.h"
@@ -258,6 +259,28 @@ void Pattern::add(int node, int64_t i, int64_t begin, int64_t end, Words words) 
         if (has_bit(inner, b - blocks.begin)) set_columns(words, keys, block, b * block.columns);
       }
       return;
+    }
+  }
+  throw InternalError("a pattern with a part of an unknown kind");
+}
+
+int64_t Pattern::query_stride(int node) const {
+  const auto of = [](int stride) { return stride > 1 ? stride : 0; };
+  const Node& own = at(node);
+  switch (own.kind) {
+    case Kind::kRect:
+      return of(own.rect.row_stride);
+    case Kind::kDiag:
+      return of(own.diag.stride);
+    case Kind::kNot:
+      return query_stride(own.left);
+    case Kind::kAnd:
+    case Kind::kOr:
+      return std::gcd(query_stride(own.left), query_stride(own.right));
+    case Kind::kSpread: {
+      const PatternRect& block = at(own.left).rect;
+      const int64_t blocks = query_stride(own.right) * block.rows;
+      return std::gcd(query_stride(own.left), blocks > kMostNumber ? 0 : blocks);
     }
   }
   throw InternalError("a pattern with a part of an unknown kind");

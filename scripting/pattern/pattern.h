@@ -118,6 +118,10 @@ class Pattern {
   /// Of the keys up to `tokens`.
   void row(int64_t i, int64_t tokens, std::span<uint32_t> words) const { row(i, 0, tokens, words); }
 
+  /// Queries so far apart see much of the same keys beside those close to them, and others see other keys: of patterns with
+  /// strides the greatest number that divides them all. 0: there are none. It says where to look, not what is seen.
+  int query_stride() const { return static_cast<int>(query_stride(root())); }
+
   /// About how many words, bits and blocks `row` looks at.
   int64_t row_cost(int64_t tokens) const { return cost(root(), tokens); }
 
@@ -125,6 +129,7 @@ class Pattern {
 
  private:
   Pattern() = default;
+  int64_t query_stride(int node) const;
   int64_t cost(int node, int64_t tokens) const;
   Pattern joined(Kind kind, const Pattern& other) const;
   Pattern with(Node node) const;

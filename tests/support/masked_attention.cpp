@@ -96,14 +96,22 @@ double MaskedAttention::error_on(Device& device) const {
       const auto kind = std::uniform_int_distribution<int>(0, 5)(random);  // 0: none, 1: one slot, others: a share of them
       const size_t first = masks.size();
       masks.resize(first + words, 0);
+      const int own_slot = sequence.slots[row / static_cast<size_t>(mask_heads)];
       for (int slot = 0; slot < sequence.length; ++slot) {
+        if (sequence.stride > 0) {
+          const int before = own_slot - slot;
+          const bool near = before < sequence.stride / 2 + 3 || before % sequence.stride == 0;
+          const bool seen = before >= 0 && kind > 0 && near && std::uniform_int_distribution<int>(0, 15)(random) > 0;
+          if (seen) masks[first + static_cast<size_t>(slot) / 32] |= uint32_t{1} << (slot % 32);
+          continue;
+        }
         const bool drawn = kind > 1 && std::uniform_int_distribution<int>(0, kind)(random) > 1;
         const Stretch stretch = stretches[static_cast<size_t>(slot)];
         if (stretch == Stretch::kSeen || (stretch == Stretch::kDrawn && drawn))
           masks[first + static_cast<size_t>(slot) / 32] |= uint32_t{1} << (slot % 32);
       }
       const int one = std::uniform_int_distribution<int>(0, sequence.length - 1)(random);
-      if (kind == 1 && !sequence.in_stretches && !sequence.in_patches)
+      if (kind == 1 && !sequence.in_stretches && !sequence.in_patches && sequence.stride == 0)
         masks[first + static_cast<size_t>(one) / 32] |= uint32_t{1} << (one % 32);
     }
     mask_indptr.push_back(static_cast<int32_t>(masks.size()));
@@ -113,6 +121,7 @@ double MaskedAttention::error_on(Device& device) const {
   kept.mask_indptr = mask_indptr;
   kept.masks = masks;
   kept.mask_heads = mask_heads;
+  kept.row_stride = row_stride;
   batch.groups = {&kept, 1};
 
   const std::vector<float> queries = draw(random, static_cast<size_t>(batch.rows() * query_columns));

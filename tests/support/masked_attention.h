@@ -15,6 +15,7 @@ struct MaskedAttention {
     bool masked = true;         // each row sees random slots, sometimes none; else those up to its own
     bool in_stretches = false;  // masked: of stretches of slots all rows see everything, or nothing, or what each draws
     bool in_patches = false;    // masked: the same, but stretches that anybody sees are of a few slots
+    int stride = 0;  // masked: beside the last slots every one that lies a multiple of this before a row's, but for holes
   };
 
   int kv_heads = 2;
@@ -23,6 +24,7 @@ struct MaskedAttention {
   int page = 16;
   DataType kv = DataType::kBF16;
   int mask_heads = 1;  // masks of a row, which KV heads have in turn
+  int row_stride = 0;  // GroupPages::row_stride, whatever rows see
   std::vector<Sequence> sequences;
   unsigned seed = 1;
 

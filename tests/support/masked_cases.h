@@ -4,14 +4,16 @@
 
 namespace sluice::testing {
 
+inline std::vector<int> slots_from(int first, int count, int step = 1) {
+  std::vector<int> slots;
+  for (int i = 0; i < count; ++i) slots.push_back(first + i * step);
+  return slots;
+}
+
 /// Rows of one pass: decode steps and chunks, masked and not, the last with gaps between its rows, over lists from part of a page
 /// to several thousand tokens.
 inline std::vector<MaskedAttention::Sequence> masked_sequences() {
-  const auto run = [](int first, int count, int step) {
-    std::vector<int> slots;
-    for (int i = 0; i < count; ++i) slots.push_back(first + i * step);
-    return slots;
-  };
+  const auto run = slots_from;
   return {
       {.slots = {0}, .length = 1, .decoding = true},
       {.slots = {39}, .length = 40, .decoding = true},

@@ -61,8 +61,8 @@ class PrefillCase {
     device_page_indptr_ = on_device(page_indptr_);
     device_page_indices_ = on_device(page_indices_);
     attention_.emplace(cuda::PagedKv{pool_.as<std::byte>(), layout_, static_cast<int>(page_indices_.size()), shape.kv_heads});
-    workspace_ = cuda::DeviceMemory(std::max<size_t>(attention_->workspace_bytes(page_indptr_.back()), 16));
     if (shape.pattern) draw_masks();
+    workspace_ = cuda::DeviceMemory(std::max<size_t>(attention_->workspace_bytes(call_shape(), tables()), 16));
   }
 
   void run(cuda::Stream stream) const {
@@ -157,6 +157,7 @@ class PrefillCase {
     tables.slots = device_slots_.as<int32_t>();
     tables.mask_indptr = device_mask_indptr_.as<int32_t>();
     tables.masks = device_masks_.as<uint32_t>();
+    tables.stride = shape_.pattern->query_stride();
     tables.lists = lists_.as<int32_t>();
     return tables;
   }

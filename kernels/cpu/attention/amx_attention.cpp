@@ -298,6 +298,7 @@ SLUICE_AMX void attend(const std::byte* packed, int dim, const PrefillTile& tile
   }
   for (int row = 0; row < used_rows; ++row) {
     float* from = scratch.output + row * dim;
+    if (tile.log_sums != nullptr) tile.log_sums[row] = maxima[row] + std::log2(sums[row]);
     scale_row(from, dim, tile.masks != nullptr && sums[row] == 0 ? 0.0f : 1.0f / sums[row]);
     std::memcpy(tile.out + row / group * tile.out_stride + row % group * dim, from, dim * sizeof(float));
   }

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cmath>
-#include <functional>
 #include <numeric>
 
 #include "kernels/cpu/attention/beside.h"
@@ -17,8 +15,10 @@
 namespace sluice::cpu {
 namespace {
 
-/// Scratch of one thread: partials of one row's pieces, then log sums and a spare output, then the kernels' own.
+/// Scratch of one thread: partials of one row's pieces, then log sums and a spare output, or of a prompt's tile those of its rows
+/// and the partials of one, then the kernels' own.
 struct ThreadScratch {
+  static constexpr size_t kMostTileRows = 128;  // of (row, head of the group)
   size_t partials;
   size_t spare;
   size_t kernel;
@@ -27,8 +27,8 @@ struct ThreadScratch {
   ThreadScratch(int group, int dim, int pages, int page) {
     partials = 0;
     spare = partials + pieces_of(pages, page) * partial_floats(group, dim);
-    kernel = spare + (static_cast<size_t>(group) * (dim + 2) + 15) / 16 * 16;
-    total = kernel + std::max({decode_scratch_floats(group, dim), prefill_scratch_floats(dim),
+    kernel = spare + kMostTileRows + 2 * partial_floats(group, dim);
+    total = kernel + std::max({decode_scratch_floats(group, dim), prefill_scratch_floats(dim), token_scratch_floats(group, dim),
                                amx_attention_scratch_bytes(dim) / sizeof(float) + 1});
   }
 };
@@ -129,6 +129,13 @@ void Attend::plan(const BatchRows& pass) {
       }
     }
   }
+  prompt_masks_.resize(std::max(prompt_masks_.size(), static_cast<size_t>(layer_->group) + 1));
+  std::vector<PromptMasks>& masks = prompt_masks_[static_cast<size_t>(layer_->group)];
+  masks.resize(std::max(masks.size(), static_cast<size_t>(batch.sequences())));
+  for (int s = 0; s < batch.sequences(); ++s) {
+    const GroupPages& kept = pass.group(layer_->group);
+    if (batch.decoding[s] == 0 && kept.is_masked(s)) masks[s].split(pass.number(), kept, s, pass.query_rows(s));
+  }
   selected_.assign(tasks_.size(), 0);
   const PageLayout& layout = layer_->layout;
   grow(partials_, partials * partial_floats(group_, layout.head_dim) * sizeof(float));
@@ -180,19 +187,52 @@ PrefillTile Attend::tile_of(int sequence, int kv_head, int first, int rows) cons
                    .out = out_.row(row) + column,
                    .out_stride = out_.stride,
                    .rows = std::min(rows, pass_->query_rows(sequence) - first),
-                   .slots = kept.slots.data() + row,
-                   .masks = pass_->mask(layer_->group, sequence, first, kv_head)};
-  tile.mask_stride = tile.masks == nullptr ? 0 : kept.mask_heads * kept.mask_words(sequence);
+                   .slots = kept.slots.data() + row};
+  if (const PromptMasks* const masks = prompt_masks(sequence); masks != nullptr) {
+    tile.masks = masks->mask(first, kv_head);
+    tile.mask_stride = masks->stride();
+  }
   tile.length = tile.masks == nullptr ? tile.slots[tile.rows - 1] + 1 : kept.lengths[sequence];
   return tile;
 }
 
-void Attend::run_tile(const Task& task, int thread) {
+const PromptMasks* Attend::prompt_masks(int sequence) const {
+  if (!pass_->group(layer_->group).is_masked(sequence)) return nullptr;
+  return &prompt_masks_[static_cast<size_t>(layer_->group)][static_cast<size_t>(sequence)];
+}
+
+template <class AttendTile>
+void Attend::attend_rows(int sequence, int kv_head, int first, int rows, int thread, AttendTile attend) {
   const PageLayout& layout = layer_->layout;
   const ThreadScratch at(group_, layout.head_dim, 1, layout.page);
-  attend_tile(kv_pages(task.kv_head), pass_->pages(layer_->group, task.sequence).data(),
-              tile_of(task.sequence, task.kv_head, task.first, prefill_tile_rows(group_)), group_, call_->scale,
-              scratch_[thread].as<float>() + at.kernel);
+  float* const memory = scratch_[thread].as<float>();
+  PrefillTile tile = tile_of(sequence, kv_head, first, rows);
+  const PromptMasks* const masks = prompt_masks(sequence);
+  if (masks != nullptr) tile.log_sums = memory + at.spare;
+  attend(tile, memory + at.kernel);
+  if (masks == nullptr) return;
+  float* const partials = memory + at.spare + ThreadScratch::kMostTileRows;
+  const size_t of_one = partial_floats(group_, layout.head_dim);
+  const Partial others = partial_at(partials, group_, layout.head_dim);
+  for (int row = 0; row < tile.rows; ++row) {
+    const std::span<const int32_t> slots = masks->scattered(first + row, kv_head);
+    if (slots.empty()) continue;
+    float* const out = tile.out + row * tile.out_stride;
+    std::copy_n(tile.log_sums + static_cast<ptrdiff_t>(row) * group_, group_, others.maximum);
+    std::fill_n(others.sum, group_, 1.0F);  // of nothing as well: it vanishes beside what the tokens sum to
+    std::copy_n(out, group_ * layout.head_dim, others.output);
+    attend_tokens(kv_pages(kv_head), pass_->pages(layer_->group, sequence).data(), slots, tile.queries + row * tile.query_stride,
+                  group_, call_->scale, memory + at.kernel, partial_at(partials + of_one, group_, layout.head_dim));
+    merge_partials(partials, 2, group_, layout.head_dim, out, nullptr);
+  }
+}
+
+void Attend::run_tile(const Task& task, int thread) {
+  attend_rows(task.sequence, task.kv_head, task.first, prefill_tile_rows(group_), thread,
+              [&](const PrefillTile& tile, float* scratch) {
+                attend_tile(kv_pages(task.kv_head), pass_->pages(layer_->group, task.sequence).data(), tile, group_, call_->scale,
+                            scratch);
+              });
 }
 
 bool Attend::is_packed(int sequence) const {
@@ -200,26 +240,8 @@ bool Attend::is_packed(int sequence) const {
   return pass_->batch().decoding[sequence] == 0 && tiles_ && layout.kv == DataType::kBF16 && amx_takes_dim(layout.head_dim);
 }
 
-void Attend::find_seen(int sequence) {
-  static_assert(kAmxPackTokens == 32, "a word of a mask is that of a pack");
-  const std::array<int64_t, 3> of = {pass_->number(), layer_->group, sequence};
-  if (seen_of_ == of) return;
-  seen_of_ = of;
-  const GroupPages& kept = pass_->group(layer_->group);
-  seen_.clear();
-  if (!kept.is_masked(sequence)) return;
-  const auto words = static_cast<size_t>(kept.mask_words(sequence));
-  seen_.assign(words, 0);
-  const std::span<const uint32_t> masks =
-      kept.masks.subspan(kept.mask_indptr[sequence], kept.mask_indptr[sequence + 1] - kept.mask_indptr[sequence]);
-  for (size_t first = 0; first < masks.size(); first += words) {
-    std::transform(seen_.begin(), seen_.end(), masks.begin() + static_cast<ptrdiff_t>(first), seen_.begin(), std::bit_or<>());
-  }
-}
-
 void Attend::run_packed(int sequence) {
   const PageLayout& layout = layer_->layout;
-  const ThreadScratch at(group_, layout.head_dim, 1, layout.page);
   const int kv_heads = pass_->pool().kv_heads();
   const int length = pass_->seen(layer_->group, sequence);
   const int32_t* pages = pass_->pages(layer_->group, sequence).data();
@@ -227,13 +249,14 @@ void Attend::run_packed(int sequence) {
   grow(packed_, kv_heads * bytes);
   constexpr int kTogether = 8 * kAmxPackTokens;
   const int packs = (length + kTogether - 1) / kTogether;
-  find_seen(sequence);
+  static_assert(kAmxPackTokens == 32, "a word of a mask is that of a pack");
+  const PromptMasks* const masks = prompt_masks(sequence);
   pool_.run(static_cast<int64_t>(kv_heads) * packs, [&](int64_t index, int) {
     const auto head = static_cast<int>(index / packs);
     const int first = static_cast<int>(index % packs) * kTogether;
     for (int token = first; token < std::min(length, first + kTogether); token += kAmxPackTokens) {
-      const bool is_seen = seen_.empty() || seen_[static_cast<size_t>(token) / 32] != 0;
-      if (is_seen) amx_pack_tokens(kv_pages(head), pages, token, length, packed_.at(head * bytes));
+      if (masks == nullptr || masks->is_seen(token / 32))
+        amx_pack_tokens(kv_pages(head), pages, token, length, packed_.at(head * bytes));
     }
   });
   const int tile_rows = amx_tile_rows(group_);
@@ -241,8 +264,10 @@ void Attend::run_packed(int sequence) {
   pool_.run(static_cast<int64_t>(kv_heads) * tiles, [&](int64_t index, int thread) {
     const auto head = static_cast<int>(index % kv_heads);
     const int tile = tiles - 1 - static_cast<int>(index / kv_heads);  // the longest first
-    amx_attend_tile(packed_.at(head * bytes), layout.head_dim, tile_of(sequence, head, tile * tile_rows, tile_rows), group_,
-                    call_->scale, reinterpret_cast<std::byte*>(scratch_[thread].as<float>() + at.kernel));
+    attend_rows(sequence, head, tile * tile_rows, tile_rows, thread, [&](const PrefillTile& part, float* scratch) {
+      amx_attend_tile(packed_.at(head * bytes), layout.head_dim, part, group_, call_->scale,
+                      reinterpret_cast<std::byte*>(scratch));
+    });
   });
 }
 

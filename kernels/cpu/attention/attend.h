@@ -1,9 +1,9 @@
 #pragma once
 
-#include <array>
 #include <vector>
 
 #include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/attention/prompt_masks.h"
 #include "kernels/cpu/flow/compiled_flow.h"
 #include "kernels/cpu/runtime/batch_rows.h"
 #include "kernels/cpu/runtime/thread_pool.h"
@@ -50,8 +50,11 @@ class Attend {
   bool sees_nothing(int sequence, int kv_head) const;
   /// Whether a sequence is in prefill on AMX tiles.
   bool is_packed(int sequence) const;
-  /// Which tokens of a sequence any row sees in any head, as in `seen_`; the same for all layers of a group in a pass.
-  void find_seen(int sequence);
+  /// Of a sequence in prefill that has masks; null for others.
+  const PromptMasks* prompt_masks(int sequence) const;
+  /// One tile, by `attend` (tile, scratch), and the tokens that its rows see beside it.
+  template <class AttendTile>
+  void attend_rows(int sequence, int kv_head, int first, int rows, int thread, AttendTile attend);
   /// Prefill on AMX tiles: packs a sequence's K and V, then runs its tiles. One sequence at a time shares the memory.
   void run_packed(int sequence);
   void run_tile(const Task& task, int thread);
@@ -75,10 +78,9 @@ class Attend {
   bool tiles_;
   std::vector<Task> tasks_;
   std::vector<DecodeRow> rows_;
-  MappedMemory partials_;       // of dense decode rows
-  MappedMemory packed_;         // [kv_heads] K and V of the sequence in prefill, for AMX: of packs that rows see
-  std::vector<uint32_t> seen_;  // a bit a token of that sequence; empty: all
-  std::array<int64_t, 3> seen_of_ = {-1, -1, -1};  // of which pass, group and sequence
+  MappedMemory partials_;  // of dense decode rows
+  MappedMemory packed_;    // [kv_heads] K and V of the sequence in prefill, for AMX: of packs that rows see
+  std::vector<std::vector<PromptMasks>> prompt_masks_;  // [groups][sequences]
   std::vector<MappedMemory> scratch_;
   std::vector<int> selected_;  // [tasks] pages that a flow chose
 

@@ -56,6 +56,12 @@ void prepare_piece(const KvPages& kv, std::span<const int32_t> pages, const floa
 void attend_piece(const KvPages& kv, std::span<const int32_t> pages, size_t piece, int last_tokens, const uint32_t* mask,
                   int group, bool tiles, float* scratch, const Partial& result);
 
+/// Floats of scratch that `attend_tokens` needs.
+size_t token_scratch_floats(int group, int dim);
+/// A query row [group, dim], as the model gives it, over single tokens, those at `slots` of `pages`; `scale` multiplies q . k.
+void attend_tokens(const KvPages& kv, const int32_t* pages, std::span<const int32_t> slots, const float* query, int group,
+                   float scale, float* scratch, const Partial& result);
+
 /// Merges `count` partials that lie partial_floats apart, in order, and divides: out [group, dim]. log_sums (may be null)
 /// [group] gets the log2 of the sum of 2^score over all tokens.
 void merge_partials(float* partials, int count, int group, int dim, float* out, float* log_sums);
@@ -74,6 +80,8 @@ struct PrefillTile {
   const uint32_t* masks = nullptr;
   int mask_stride = 0;
   int length = 0;  // of the tokens that rows may see
+  /// If not null, [rows][group]: gets the log2 of the sum of 2^score over the tokens that the row sees; -inf if there are none.
+  float* log_sums = nullptr;
 
   /// Whether any row may see any of `tokens` tokens from `first` on, a multiple of 32.
   bool sees_any(int first, int tokens) const {

@@ -159,6 +159,7 @@ void attend_tile_any(const KvPages& kv, const int32_t* pages, const PrefillTile&
     for (int h = 0; h < group; ++h) {
       const int column = r * group + h;
       const float inverse = tile.masks != nullptr && sum[column] == 0 ? 0.0f : 1.0f / sum[column];
+      if (tile.log_sums != nullptr) tile.log_sums[column] = maximum[column] + std::log2(sum[column]);
       float* to = tile.out + r * tile.out_stride + h * dim;
       for (int d = 0; d < dim; ++d) to[d] = output[d * kColumns + column] * inverse;
     }

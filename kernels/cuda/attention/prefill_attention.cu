@@ -17,11 +17,68 @@ namespace {
 
 using namespace prefill;
 
+/// Where the output of a thread's rows goes, and the logarithms of their sums.
+template <int Dim>
+struct Ends {
+  __nv_bfloat16* rows[2];  // null: there is no row
+  float* logs[2];
+
+  __device__ __forceinline__ Ends(const PartArguments& a, const Work& work, int row) {
+    for (int half = 0; half < 2; ++half) {
+      const int pair = work.pair + row + 8 * half;
+      const int own = a.row_at(work.sequence, pair / a.group);
+      const bool is_there = row + 8 * half < work.pairs && (!a.parts.are_far() || own < a.rows_of(work.sequence));
+      const int head = work.head * a.group + pair % a.group;
+      rows[half] = is_there ? a.out + (work.query + own) * a.out_stride + head * Dim : nullptr;
+      logs[half] = is_there ? a.parts.logs + int64_t{work.query + own} * (a.kv_heads * a.group) + head : nullptr;
+    }
+  }
+};
+
+/// Of the far part: what the near one has left for a thread's rows. Where a row sees nothing far, its end becomes null: what is
+/// there stays.
+template <int Dim>
+struct NearRows {
+  typename Rows<Dim>::Others first;
+  typename Rows<Dim>::Others second;
+  float logs[2];
+
+  __device__ __forceinline__ NearRows(const Rows<Dim>& rows, Ends<Dim>& ends, float scale)
+      : first(of(rows, 0, ends, scale)), second(of(rows, 1, ends, scale)) {
+    for (int half = 0; half < 2; ++half) logs[half] = ends.rows[half] == nullptr ? 0 : __ldg(ends.logs[half]);
+  }
+
+ private:
+  static __device__ __forceinline__ const __nv_bfloat16* of(const Rows<Dim>& rows, int half, Ends<Dim>& ends, float scale) {
+    if (rows.log_of_sum(half, scale) == -INFINITY) ends.rows[half] = nullptr;
+    return ends.rows[half];
+  }
+};
+
+/// Writes a thread's rows: those of the near part with the logarithms of their sums, those of the far one with what the near one
+/// has left.
+template <int Dim, Kind kKind>
+__device__ __forceinline__ void finish(const PartArguments& a, const Work& work, int row, Rows<Dim>& rows) {
+  Ends<Dim> ends(a, work, row);
+  if constexpr (kKind == Kind::kFar) {
+    const NearRows<Dim> near(rows, ends, a.scale);
+    rows.store_with(0, ends.rows[0], near.first, near.logs[0], a.scale);
+    rows.store_with(1, ends.rows[1], near.second, near.logs[1], a.scale);
+  } else {
+    for (int half = 0; half < 2; ++half) {
+      const float log = rows.log_of_sum(half, a.scale);
+      if (ends.rows[half] != nullptr && threadIdx.x % 4 == 0) *ends.logs[half] = log;
+      rows.store(half, ends.rows[half], true);
+    }
+  }
+}
+
 /// A warpgroup's rows of one work after the other.
-template <int Dim, bool Listed>
-__device__ void attend(const ArgumentsOf<Listed>& a, const Places<Dim>& places) {
+template <int Dim, Kind kKind>
+__device__ void attend(const ArgumentsOf<kKind>& a, const Places<Dim>& places) {
   using S = Shape<Dim>;
-  using MaskedSight = std::conditional_t<Listed, SeesMasked<S::kTokens>, SeesUpTo>;
+  constexpr bool kListed = kKind != Kind::kDense;
+  using MaskedSight = std::conditional_t<kListed, SeesMasked<S::kTokens>, SeesUpTo>;
   const int warpgroup = static_cast<int>(threadIdx.x) / 128 - 1;
   const int lane = threadIdx.x % 32;
   const int first = warpgroup * kGroupRows;
@@ -34,26 +91,26 @@ __device__ void attend(const ArgumentsOf<Listed>& a, const Places<Dim>& places) 
   };
 
   Work work = take_work(places, work_turn);
-  if (work.sequence >= 0) ask_queries<Dim>(a, work, query, first);
+  if (work.sequence >= 0) ask_queries<Dim, kKind>(a, work, query, first);
   while (work.sequence >= 0) {
     int row[2];  // this thread's among the work's
     for (int half = 0; half < 2; ++half) row[half] = first + static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4 + 8 * half;
     const auto tokens_seen = [&](int pair) { return work.place + (work.pair + min(pair, work.pairs - 1)) / a.group + 1; };
     [[maybe_unused]] const int32_t* list = nullptr;
-    [[maybe_unused]] const int32_t* boxes = nullptr;
+    [[maybe_unused]] const uint32_t* gathered = nullptr;  // what the thread's first row sees of tiles that are gathered
     OwnSights<2> own;
-    if constexpr (Listed) {
+    if constexpr (kListed) {
       list = a.sights.list(work.place, work.head) + 1;
-      boxes = list - 1 + a.sights.box_place;
+      gathered = reinterpret_cast<const uint32_t*>(list - 1 + a.sights.gathered_place) + row[0] * (S::kTokens / 32);
       for (int half = 0; half < 2; ++half) own.take(a, work, half, row[half]);
     } else {
       for (int half = 0; half < 2; ++half) own.limits[half] = tokens_seen(row[half]);
     }
     // Of a tile, which a list names by its entry.
-    using Tile = std::conditional_t<Listed, Entry, int>;
+    using Tile = std::conditional_t<kListed, Entry, int>;
     const auto sight_of = [&](Tile tile) -> MaskedSight {
-      if constexpr (Listed) {
-        return MaskedSight(own, boxes, tile);
+      if constexpr (kListed) {
+        return MaskedSight(own, gathered, tile);
       } else {
         return MaskedSight(own.limits, tile * S::kTokens);
       }
@@ -66,7 +123,7 @@ __device__ void attend(const ArgumentsOf<Listed>& a, const Places<Dim>& places) 
       rows.ask_output(places.slot(1, value_turn.stage));
       // Words of masks are asked for while the products are under way.
       [[maybe_unused]] const auto words = [&] {
-        if constexpr (Listed && decltype(masked)::value) {
+        if constexpr (kListed && decltype(masked)::value) {
           return sight_of(tile);
         } else {
           return SeesAll{};
@@ -76,7 +133,7 @@ __device__ void attend(const ArgumentsOf<Listed>& a, const Places<Dim>& places) 
       rows.pin_scores();
       release(0, key_turn.stage);
       key_turn.next();
-      if constexpr (!Listed && decltype(masked)::value) {
+      if constexpr (!kListed && decltype(masked)::value) {
         rows.soften(a.scale, sight_of(tile));
       } else {
         rows.soften(a.scale, words);
@@ -91,13 +148,13 @@ __device__ void attend(const ArgumentsOf<Listed>& a, const Places<Dim>& places) 
 
     Tile tile(0);
     [[maybe_unused]] int whole_tiles = 0;
-    if constexpr (Listed) {
+    if constexpr (kListed) {
       tile = Entry(__ldg(list));
     } else {
       whole_tiles = tokens_seen(first) / S::kTokens;
     }
     [[maybe_unused]] const auto first_words = [&] {
-      if constexpr (Listed) {
+      if constexpr (kListed) {
         return sight_of(tile);
       } else {
         return SeesAll{};
@@ -111,14 +168,14 @@ __device__ void attend(const ArgumentsOf<Listed>& a, const Places<Dim>& places) 
     rows.pin_scores();
     release(0, key_turn.stage);
     key_turn.next();
-    if constexpr (Listed) {
+    if constexpr (kListed) {
       rows.soften(a.scale, first_words);
     } else {
       rows.soften(a.scale, sight_of(tile));
     }
     rows.take_weights();
 
-    if constexpr (Listed) {
+    if constexpr (kListed) {
       const auto entry_at = [&](int number) { return Entry(__ldg(list + min(number, work.tiles - 1))); };
       int number = 1;
       Entry entry = entry_at(1);
@@ -142,11 +199,11 @@ __device__ void attend(const ArgumentsOf<Listed>& a, const Places<Dim>& places) 
     // All scores are there: the next queries may take the place of these.
     warpgroup_sync(1 + warpgroup);
     const Work next = take_work(places, work_turn);
-    if (next.sequence >= 0) ask_queries<Dim>(a, next, query, first);
+    if (next.sequence >= 0) ask_queries<Dim, kKind>(a, next, query, first);
     barrier_wait(places.filled(1, value_turn.stage), value_turn.parity);
     const uint32_t values = places.slot(1, value_turn.stage);
     int left = work.length;  // tokens of the last tile
-    if constexpr (Listed) {
+    if constexpr (kListed) {
       if (!tile.is_gathered()) left -= tile.tile() * S::kTokens;  // those that are gathered lie before the last
     } else {
       left -= tile * S::kTokens;
@@ -161,19 +218,22 @@ __device__ void attend(const ArgumentsOf<Listed>& a, const Places<Dim>& places) 
     rows.pin_output();
     release(1, value_turn.stage);
     value_turn.next();
-    for (int half = 0; half < 2; ++half) {
-      const int pair = work.pair + row[half];
-      const int64_t at = (work.query + pair / a.group) * a.out_stride + (work.head * a.group + pair % a.group) * Dim;
-      rows.store(half, row[half] < work.pairs ? a.out + at : nullptr, Listed);
+    if constexpr (kKind == Kind::kNear || kKind == Kind::kFar) {
+      finish<Dim, kKind>(a, work, row[0], rows);
+    } else {
+      for (int half = 0; half < 2; ++half) {
+        const int pair = work.pair + row[half];
+        const int64_t at = (work.query + pair / a.group) * a.out_stride + (work.head * a.group + pair % a.group) * Dim;
+        rows.store(half, row[half] < work.pairs ? a.out + at : nullptr, kListed);
+      }
     }
     work = next;
   }
 }
 
-/// `Listed`: lists say which tiles of tokens a tile of rows has.
-template <int Dim, bool Listed>
+template <int Dim, Kind kKind>
 __global__ void __launch_bounds__(kThreads, 1)
-    prefill_kernel(const __grid_constant__ CUtensorMap map, const ArgumentsOf<Listed> a) {
+    prefill_kernel(const __grid_constant__ CUtensorMap map, const ArgumentsOf<kKind> a) {
   using S = Shape<Dim>;
   extern __shared__ std::byte raw[];
   const uint32_t padding = (1024 - shared_address(raw) % 1024) % 1024;
@@ -203,32 +263,35 @@ __global__ void __launch_bounds__(kThreads, 1)
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     const int warp = __shfl_sync(0xffffffffU, threadIdx.x / 32, 0);
     if (warp == 0) {
-      copy_keys<Dim, Listed>(&map, a, places);
+      copy_keys<Dim, kKind>(&map, a, places);
     } else if (warp == 1) {
-      copy_values<Dim, Listed>(&map, a, places);
+      copy_values<Dim, kKind>(&map, a, places);
     }
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-    attend<Dim, Listed>(a, places);
+    attend<Dim, kKind>(a, places);
   }
 }
 
-template <int Dim, bool Listed>
-void launch(const CUtensorMap& map, const ArgumentsOf<Listed>& a, int blocks, Stream stream) {
+template <int Dim, Kind kKind>
+void launch(const CUtensorMap& map, const ArgumentsOf<kKind>& a, int blocks, Stream stream) {
   constexpr size_t kBytes = Shape<Dim>::kSharedBytes;
   static_assert(kBytes <= 227 * 1024);
-  auto* const kernel = prefill_kernel<Dim, Listed>;
+  auto* const kernel = prefill_kernel<Dim, kKind>;
   SLUICE_CHECK_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes)));
   kernel<<<blocks, kThreads, kBytes, stream>>>(map, a);
   SLUICE_CHECK_CUDA(cudaGetLastError());
 }
 
-template <int Dim>
-void launch(const CUtensorMap& map, const ListedArguments& a, int blocks, Stream stream) {
-  if (a.sights.lists != nullptr) {
-    launch<Dim, true>(map, a, blocks, stream);
-  } else {
-    launch<Dim, false>(map, a, blocks, stream);
+template <Kind kKind>
+void launch(int dim, const CUtensorMap& map, const ArgumentsOf<kKind>& a, int blocks, Stream stream) {
+  switch (dim) {
+    case 64:
+      return launch<64, kKind>(map, a, blocks, stream);
+    case 128:
+      return launch<128, kKind>(map, a, blocks, stream);
+    default:
+      return launch<256, kKind>(map, a, blocks, stream);
   }
 }
 
@@ -246,8 +309,13 @@ PrefillAttention::PrefillAttention(const PagedKv& kv)
   taken_.clear();
 }
 
-size_t PrefillAttention::workspace_bytes(int pages) const {
+size_t PrefillAttention::widened_bytes(int pages) const {
   return widens() ? page_list_bytes(pages) + static_cast<size_t>(pages) * kv_.kv_heads * widened_.bytes : 0;
+}
+
+size_t PrefillAttention::workspace_bytes(const PrefillShape& shape, const PrefillTables& tables) const {
+  const size_t logs = static_cast<size_t>(shape.rows) * kv_.kv_heads * shape.group * sizeof(float);
+  return widened_bytes(shape.pages) + (has_two_parts(shape, tables) ? logs : 0);
 }
 
 const int32_t* PrefillAttention::widen(const PrefillShape& shape, const PrefillTables& tables, void* workspace,
@@ -289,34 +357,34 @@ void PrefillAttention::run(const PrefillShape& shape, const PrefillTables& table
     const std::byte* blocks = static_cast<const std::byte*>(workspace) + page_list_bytes(shape.pages);
     map = map_blocks({blocks, widened_, shape.pages, kv_.kv_heads}, prefill::kBoxTokens, false);
   }
-  const ListedArguments a{{.query_indptr = tables.query_indptr,
-                           .lengths = tables.lengths,
-                           .page_indptr = tables.page_indptr,
-                           .page_indices = pages,
-                           .first_page = widens() ? shape.first_page : 0,
-                           .q = static_cast<const __nv_bfloat16*>(q.data),
-                           .out = static_cast<__nv_bfloat16*>(out.data),
-                           .taken = taken_.as<unsigned>(),
-                           .q_stride = q.stride,
-                           .out_stride = out.stride,
-                           .sequences = shape.sequences,
-                           .kv_heads = kv_.kv_heads,
-                           .group = shape.group,
-                           .page = kv_.layout.page,
-                           .scale = shape.scale * kLog2E},
-                          sights_of(shape, tables, kv_.layout.head_dim)};
-  const int blocks = static_cast<int>(std::min<int64_t>(blocks_, most_row_tiles(shape) * kv_.kv_heads));
+  PartArguments a{{{.query_indptr = tables.query_indptr,
+                    .lengths = tables.lengths,
+                    .page_indptr = tables.page_indptr,
+                    .page_indices = pages,
+                    .first_page = widens() ? shape.first_page : 0,
+                    .q = static_cast<const __nv_bfloat16*>(q.data),
+                    .out = static_cast<__nv_bfloat16*>(out.data),
+                    .taken = taken_.as<unsigned>(),
+                    .q_stride = q.stride,
+                    .out_stride = out.stride,
+                    .sequences = shape.sequences,
+                    .kv_heads = kv_.kv_heads,
+                    .group = shape.group,
+                    .page = kv_.layout.page,
+                    .scale = shape.scale * kLog2E},
+                   sights_of(shape, tables, kv_.layout.head_dim)},
+                  {}};
   const CUtensorMap cuda_map = to_cuda(map);
-  switch (kv_.layout.head_dim) {
-    case 64:
-      launch<64>(cuda_map, a, blocks, stream);
-      break;
-    case 128:
-      launch<128>(cuda_map, a, blocks, stream);
-      break;
-    default:
-      launch<256>(cuda_map, a, blocks, stream);
-  }
+  const int dim = kv_.layout.head_dim;
+  const auto blocks_for = [&](int64_t tiles) { return static_cast<int>(std::min<int64_t>(blocks_, tiles * kv_.kv_heads)); };
+  const int blocks = blocks_for(most_row_tiles(shape));
+  if (tables.lists == nullptr) return launch<Kind::kDense>(dim, cuda_map, a, blocks, stream);
+  if (!has_two_parts(shape, tables)) return launch<Kind::kListed>(dim, cuda_map, a, blocks, stream);
+  a.parts.logs = reinterpret_cast<float*>(static_cast<std::byte*>(workspace) + widened_bytes(shape.pages));
+  launch<Kind::kNear>(dim, cuda_map, a, blocks, stream);
+  a.sights = far_sights_of(shape, tables, dim, tables.lists);
+  a.parts.stride = tables.stride;
+  launch<Kind::kFar>(dim, cuda_map, a, blocks_for(most_far_tiles(shape, tables.stride)), stream);
 }
 
 }  // namespace sluice::cuda

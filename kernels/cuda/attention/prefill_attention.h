@@ -33,6 +33,7 @@ struct PrefillTables {
   const int32_t* mask_indptr = nullptr;  // [sequences + 1]
   const uint32_t* masks = nullptr;
   int mask_heads = 1;
+  int stride = 0;  // GroupPages::row_stride
   /// With slots: what `list_tiles` wrote for the same shape and tables.
   const int32_t* lists = nullptr;
 };
@@ -54,6 +55,8 @@ struct HeadRows {
 /// turns of the warpgroups, made this one slower). Works with the most tokens come first, among the heads whose K and V fit the
 /// second-level cache together.
 ///
+/// Under strided patterns a call has two parts, of near tokens and of far ones (prefill_lists.cuh).
+///
 /// Pages of 8-bit K and V are first written to the workspace as bf16, which holds them exactly: for a token, that moves five
 /// times the bytes that it has.
 class PrefillAttention {
@@ -66,8 +69,10 @@ class PrefillAttention {
   /// rows see the same, in heads of the same size.
   size_t list_bytes(const PrefillShape& shape, const PrefillTables& tables) const;
   void list_tiles(const PrefillShape& shape, const PrefillTables& tables, int32_t* lists, Stream stream) const;
-  /// Bytes of workspace for `run` over so many pages: none for bf16.
-  size_t workspace_bytes(int pages) const;
+  /// Bytes of so many pages as the workspace has them: none for bf16.
+  size_t widened_bytes(int pages) const;
+  /// Bytes of workspace for `run`.
+  size_t workspace_bytes(const PrefillShape& shape, const PrefillTables& tables) const;
   /// Calls of one object must not overlap: they share a counter.
   void run(const PrefillShape& shape, const PrefillTables& tables, HeadRows<const void> q, HeadRows<void> out, void* workspace,
            Stream stream) const;

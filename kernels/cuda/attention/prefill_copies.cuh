@@ -73,8 +73,8 @@ __device__ __forceinline__ void set_out_work(const Places<Dim>& places, Turn<2>&
 }
 
 /// One warp copies the K tiles (V tiles) of a work, in order; a lane a box.
-template <int Dim, bool Listed>
-__device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const ArgumentsOf<Listed>& a, const Work& work,
+template <int Dim, Kind kKind>
+__device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const ArgumentsOf<kKind>& a, const Work& work,
                                            const Places<Dim>& places, int value, Turn<Shape<Dim>::kStages>& turn) {
   using S = Shape<Dim>;
   const int lane = threadIdx.x % 32;
@@ -84,7 +84,7 @@ __device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const Argumen
   // Past the end: any page, since its scores are masked and its values cleared.
   const auto block_of = [&](int token) { return __ldg(pages + min(token / a.page, last_page)) * a.kv_heads + work.head; };
   [[maybe_unused]] const auto listed_token = [&](int number) {
-    if constexpr (Listed) {
+    if constexpr (kKind != Kind::kDense) {
       const int32_t* const list = a.sights.list(work.place, work.head);
       const Entry entry(__ldg(list + 1 + min(number, work.tiles - 1)));
       // In place of none any will do, since its scores are masked.
@@ -94,13 +94,13 @@ __device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const Argumen
   };
   int token = box * kBoxTokens;
   [[maybe_unused]] int next_token = 0;  // of a list, which is asked for a tile earlier
-  if constexpr (Listed) {
+  if constexpr (kKind != Kind::kDense) {
     token = listed_token(0);
     next_token = listed_token(1);
   }
   int block = block_of(token);
   for (int number = 0; number < work.tiles; ++number) {
-    const int next = block_of(Listed ? next_token : token + S::kTokens);
+    const int next = block_of(kKind != Kind::kDense ? next_token : token + S::kTokens);
     barrier_wait(places.emptied(value, turn.stage), turn.parity ^ 1);
     const uint32_t barrier = places.filled(value, turn.stage);
     if (lane == 0) barrier_expect(barrier, S::kSlotBytes);
@@ -108,7 +108,7 @@ __device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const Argumen
     if (lane < S::kBoxes) {
       copy_box(map, places.slot(value, turn.stage) + box * S::kBoxBytes, barrier, token % a.page, value, block);
     }
-    if constexpr (Listed) {
+    if constexpr (kKind != Kind::kDense) {
       token = next_token;
       next_token = listed_token(number + 2);
     } else {
@@ -120,38 +120,60 @@ __device__ __forceinline__ void copy_tiles(const CUtensorMap* map, const Argumen
 }
 
 /// The warp that hands the block its works, and copies their K.
-template <int Dim, bool Listed>
-__device__ void copy_keys(const CUtensorMap* map, const ArgumentsOf<Listed>& a, const Places<Dim>& places) {
+template <int Dim, Kind kKind>
+__device__ void copy_keys(const CUtensorMap* map, const ArgumentsOf<kKind>& a, const Places<Dim>& places) {
   const int works = count_works(a);
   Turn<2> work_turn;
   Turn<Shape<Dim>::kStages> turn;
   int number = static_cast<int>(blockIdx.x);
   while (number < works) {
-    Work work = find_work<Dim, Listed>(a, number);
-    if constexpr (Listed) work.tiles = __ldg(a.sights.list(work.place, work.head));
+    Work work = find_work<Dim, kKind>(a, number);
+    if constexpr (kKind != Kind::kDense) work.tiles = __ldg(a.sights.list(work.place, work.head));
     set_out_work(places, work_turn, work);
     // Blocks ask `works` times in all (each once in vain), after which the counter is zero again.
     unsigned next = 0;
     if (threadIdx.x % 32 == 0) next = atomicInc(a.taken, static_cast<unsigned>(works) - 1);
-    copy_tiles<Dim, Listed>(map, a, work, places, 0, turn);
+    copy_tiles<Dim, kKind>(map, a, work, places, 0, turn);
     number = static_cast<int>(gridDim.x + __shfl_sync(0xffffffffU, next, 0));
   }
   set_out_work(places, work_turn, {});
 }
 
-template <int Dim, bool Listed>
-__device__ void copy_values(const CUtensorMap* map, const ArgumentsOf<Listed>& a, const Places<Dim>& places) {
+template <int Dim, Kind kKind>
+__device__ void copy_values(const CUtensorMap* map, const ArgumentsOf<kKind>& a, const Places<Dim>& places) {
   Turn<2> work_turn;
   Turn<Shape<Dim>::kStages> turn;
   for (Work work = take_work(places, work_turn); work.sequence >= 0; work = take_work(places, work_turn)) {
-    copy_tiles<Dim, Listed>(map, a, work, places, 1, turn);
+    copy_tiles<Dim, kKind>(map, a, work, places, 1, turn);
   }
 }
 
-/// Asks for a warpgroup's 64 rows of Q; zeros past the last pair.
+/// Asks for 16 bytes of Q, chunk `chunk` of row `row` among a warpgroup's; zeros where `bytes` is 0.
 template <int Dim>
-__device__ __forceinline__ void ask_queries(const Arguments& a, const Work& work, uint32_t target, int first) {
+__device__ __forceinline__ void ask_query(uint32_t target, int row, int chunk, const __nv_bfloat16* from, int bytes) {
+  const uint32_t address = target + chunk / 8 * Shape<Dim>::kQueryPanel + row * 128 + (((chunk % 8) ^ (row % 8)) << 4);
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(bytes) : "memory");
+}
+
+/// Asks for a warpgroup's 64 rows of Q; zeros past the last pair, and where there is no row.
+template <int Dim, Kind kKind>
+__device__ __forceinline__ void ask_queries(const ArgumentsOf<kKind>& a, const Work& work, uint32_t target, int first) {
   constexpr int kChunks = Dim / 8;
+  if constexpr (kKind == Kind::kFar) {
+    const RowOrder order(a.rows_of(work.sequence), a.parts.stride);
+#pragma unroll 4
+    for (int i = threadIdx.x % 128; i < kGroupRows * kChunks; i += 128) {
+      const int place = i / kChunks;
+      const int chunk = i % kChunks;
+      const int pair = work.pair + min(first + place, work.pairs - 1);
+      const int row = order.row(pair / a.group);
+      const int bytes = first + place < work.pairs && row < order.rows ? 16 : 0;
+      const int64_t at =
+          (work.query + (bytes > 0 ? row : 0)) * a.q_stride + (work.head * a.group + pair % a.group) * Dim + chunk * 8;
+      ask_query<Dim>(target, place, chunk, a.q + at, bytes);
+    }
+    return;
+  }
 #pragma unroll 4
   for (int i = threadIdx.x % 128; i < kGroupRows * kChunks; i += 128) {
     const int row = i / kChunks;
@@ -159,8 +181,7 @@ __device__ __forceinline__ void ask_queries(const Arguments& a, const Work& work
     const int bytes = first + row < work.pairs ? 16 : 0;
     const int pair = work.pair + (bytes > 0 ? first + row : 0);
     const int64_t at = (work.query + pair / a.group) * a.q_stride + (work.head * a.group + pair % a.group) * Dim + chunk * 8;
-    const uint32_t address = target + chunk / 8 * Shape<Dim>::kQueryPanel + row * 128 + (((chunk % 8) ^ (row % 8)) << 4);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(a.q + at), "r"(bytes) : "memory");
+    ask_query<Dim>(target, row, chunk, a.q + at, bytes);
   }
 }
 

@@ -6,6 +6,11 @@
 #include "kernels/cuda/attention/prefill_sights.cuh"
 
 /// Which tiles of tokens the rows of a tile see, so that others are neither read nor multiplied, and which of them need a mask.
+///
+/// Of strided patterns tiles of consecutive rows see much, but each row little of it: of what it sees every 512th token of, a
+/// tile of 128 rows reads a quarter, of which a 128th counts. Such calls have two parts. Near are the tiles of tokens that
+/// consecutive rows share; of what is left the rows are put in another order, so that those beside each other see the same boxes
+/// of 8 tokens (RowOrder). A softmax over both is made of theirs, as the logarithms of their sums weigh them.
 namespace sluice::cuda::prefill {
 
 inline constexpr int kListThreads = 256;
@@ -15,25 +20,41 @@ inline constexpr int kListedAtOnce = 1024;  // tiles of tokens
 struct Found {
   uint32_t boxes = 0;
   int partial = 0;
+  bool is_far = false;  // each row sees a few tokens at most, and they are left to the far part
 
-  static __device__ __forceinline__ Found of(uint32_t packed) { return {packed & 0xffff, static_cast<int>(packed >> 16)}; }
-  __device__ __forceinline__ uint32_t packed() const { return boxes | static_cast<uint32_t>(partial) << 16; }
+  static __device__ __forceinline__ Found of(uint32_t packed) {
+    return {packed & 0xffff, static_cast<int>(packed >> 16 & 3), packed >> 18 != 0};
+  }
+  __device__ __forceinline__ uint32_t packed() const {
+    return boxes | static_cast<uint32_t>(partial) << 16 | static_cast<uint32_t>(is_far) << 18;
+  }
 };
 
-/// For a whole warp whose lanes hold four rows each, two of either warpgroup.
+/// What the near part leaves to the far one.
+struct FarMasks {
+  uint32_t* words = nullptr;  // masks of the call's sequences without what is near; null: there is one part
+  int most_seen = 0;          // tokens that a row sees of a tile that is left to the far part
+};
+
+/// For a whole warp whose lanes hold four rows each, two of either warpgroup. Tiles are far of which no row sees more than
+/// `most_far` tokens.
 template <int Tokens>
-__device__ __forceinline__ Found look_at(const OwnSights<4>& own, int tile) {
+__device__ __forceinline__ Found look_at(const OwnSights<4>& own, int tile, int most_far) {
   Found found{};
   uint32_t any[Tokens / 32] = {};
+  int most_seen = 0;
   for (int warpgroup = 0; warpgroup < 2; ++warpgroup) {
     uint32_t all = ~0U;
     for (int half = 0; half < 2; ++half) {
+      int seen = 0;
 #pragma unroll
       for (int i = 0; i < Tokens / 32; ++i) {
         const uint32_t word = own.word(2 * warpgroup + half, tile * (Tokens / 32) + i);
         any[i] |= word;
         all &= word;
+        seen += __popc(word);
       }
+      most_seen = max(most_seen, seen);
     }
     found.partial |= __all_sync(0xffffffffU, all == ~0U) != 0 ? 0 : 1 << warpgroup;
   }
@@ -43,6 +64,7 @@ __device__ __forceinline__ Found look_at(const OwnSights<4>& own, int tile) {
 #pragma unroll
     for (int box = 0; box < 4; ++box) found.boxes |= (seen >> (8 * box) & 255) != 0 ? 1U << (4 * i + box) : 0;
   }
+  found.is_far = found.boxes != 0 && __all_sync(0xffffffffU, most_seen <= most_far) != 0;
   return found;
 }
 
@@ -81,20 +103,22 @@ class ListWriter {
     only_ = Entry(__shfl_sync(0xffffffffU, Entry(tile, found.partial).bits, __ffs(static_cast<int>(sparse)) - 1)).bits;
   }
 
-  /// Rows that see nothing get the first tile, masked.
-  __device__ __forceinline__ void end() {
+  /// How many tiles are gathered. Rows that see nothing get one of no boxes.
+  __device__ __forceinline__ int end() {
     __syncwarp();
     const int lane = threadIdx.x % 32;
     const int tiles = sparse_ > 1 ? (gathered_ + S::kBoxes - 1) / S::kBoxes : sparse_;
-    for (int box = gathered_ + lane; box < tiles * S::kBoxes; box += 32) boxes_[box] = -1;
-    if (lane != 0) return;
+    for (int box = gathered_ + lane; box < max(1, tiles) * S::kBoxes; box += 32) boxes_[box] = -1;
+    const int gathered = dense_ + tiles == 0 ? 1 : sparse_ > 1 ? tiles : 0;
+    if (lane != 0) return gathered;
     // The last of those that follow each other stays last.
     const int32_t last = dense_ > 0 ? list_[dense_] : 0;
     const int first = max(0, dense_ - 1);
     for (int i = 0; i < tiles; ++i) list_[1 + first + i] = sparse_ > 1 ? Entry::gathered(i).bits : only_;
     if (dense_ > 0) list_[dense_ + tiles] = last;
-    if (dense_ + tiles == 0) list_[1] = Entry(0, 3).bits;
+    if (dense_ + tiles == 0) list_[1] = Entry::gathered(0).bits;
     list_[0] = max(dense_ + tiles, 1);
+    return gathered;
   }
 
  private:
@@ -108,33 +132,75 @@ class ListWriter {
   int only_ = 0;      // the entry of one of them
 };
 
+/// A block writes what the far part sees of tiles of tokens [begin, end), of which `found` tells.
+template <int Dim>
+__device__ __forceinline__ void write_far_masks(const PartArguments& a, const Work& work, const FarMasks& far,
+                                                const uint32_t* found, int begin, int end) {
+  constexpr int kWords = Shape<Dim>::kTokens / 32;
+  const int words = (work.length + 31) / 32;
+  const uint32_t* const masks = a.sights.mask(work.sequence);
+  uint32_t* const to = far.words + (masks - a.sights.masks) - __ldg(a.sights.mask_indptr);
+  const int count = min(end * kWords, words) - begin * kWords;
+  const int first = work.pair / a.group;
+  for (int i = threadIdx.x; i < work.pairs / a.group * count; i += kListThreads) {
+    const int word = i % count;
+    const int64_t at = (int64_t{first + i / count} * a.sights.mask_heads + work.head) * words + begin * kWords + word;
+    to[at] = Found::of(found[word / kWords]).is_far ? __ldg(masks + at) : 0;
+  }
+}
+
+/// A block writes what the rows of a tile see of `tiles` that are gathered.
+template <int Dim>
+__device__ __forceinline__ void gather_masks(const PartArguments& a, const Work& work, int32_t* list, int tiles) {
+  constexpr int kWords = Shape<Dim>::kTokens / 32;
+  for (int i = threadIdx.x; i < tiles * kTileRows * kWords; i += kListThreads) {
+    const int row = i / kWords % kTileRows;
+    OwnSights<1> own;
+    own.take(a, work, 0, row);
+    // Those of a word: four.
+    const int4 boxes =
+        *reinterpret_cast<const int4*>(list + a.sights.box_place + 4 * (i / (kWords * kTileRows) * kWords + i % kWords));
+    list[a.sights.gathered_place + i] =
+        static_cast<int>(own.box(boxes.x) | own.box(boxes.y) << 8 | own.box(boxes.z) << 16 | own.box(boxes.w) << 24);
+  }
+}
+
 /// A block lists the tiles of one tile of rows, but for the last in order. `a.kv_heads` is how many heads see something else.
 template <int Dim>
-__global__ void __launch_bounds__(kListThreads) list_kernel(const ListedArguments a, int32_t* lists) {
+__global__ void __launch_bounds__(kListThreads) list_kernel(const PartArguments a, int32_t* lists, const FarMasks far) {
   constexpr int kTokens = Shape<Dim>::kTokens;
   __shared__ uint32_t found[kListedAtOnce];
   const int number = static_cast<int>(blockIdx.x);
   if (number >= count_works(a)) return;
-  const Work work = find_work<Dim, true>(a, number);
+  const Work work = find_work<Dim, Kind::kNear>(a, number);
   const int lane = threadIdx.x % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   OwnSights<4> own;
   for (int i = 0; i < 4; ++i) own.take(a, work, i, lane + 32 * i);
+  const bool leaves_far = far.words != nullptr && own.masks[0] != nullptr;
   const int tiles = (work.length + kTokens - 1) / kTokens;
   ListWriter<Dim> writer(lists + a.sights.list_place(work.place, work.head), a.sights.box_place, tiles - 1);
   for (int begin = 0; begin < tiles; begin += kListedAtOnce) {
     const int end = min(tiles, begin + kListedAtOnce);
     for (int tile = begin + warp; tile < end; tile += kListThreads / 32) {
-      const uint32_t packed = look_at<kTokens>(own, tile).packed();
+      const uint32_t packed = look_at<kTokens>(own, tile, leaves_far ? far.most_seen : 0).packed();
       if (lane == 0) found[tile - begin] = packed;
     }
     __syncthreads();
     for (int tile = begin + lane; warp == 0 && tile - lane < end; tile += 32) {
-      writer.add(tile, Found::of(tile < end ? found[tile - begin] : 0));
+      const Found here = Found::of(tile < end ? found[tile - begin] : 0);
+      writer.add(tile, here.is_far ? Found{} : here);
     }
+    if (leaves_far) write_far_masks<Dim>(a, work, far, found, begin, end);
     __syncthreads();
   }
-  if (warp == 0) writer.end();
+  __shared__ int gathered;
+  if (warp == 0) {
+    const int tiles_gathered = writer.end();
+    if (lane == 0) gathered = tiles_gathered;
+  }
+  __syncthreads();
+  gather_masks<Dim>(a, work, lists + a.sights.list_place(work.place, work.head), gathered);
 }
 
 /// Every sequence may leave a tile unfilled.
@@ -142,9 +208,33 @@ inline int64_t most_row_tiles(const PrefillShape& shape) {
   return static_cast<int64_t>(shape.rows) * shape.group / kTileRows + shape.sequences;
 }
 
-/// Numbers from the list of a tile of rows to its boxes, which lie at 16 bytes, and to the next list.
+/// Whether a call has two parts: where the boxes that a tile of rows is spared outweigh that its rows come a second time. Rows of
+/// a tile that are as they come have the boxes of all its tokens in each stride, those in order the boxes of eight; so there is
+/// little to spare under narrow strides, in short prompts, and where a group leaves few tokens to a tile.
+inline bool has_two_parts(const PrefillShape& shape, const PrefillTables& tables) {
+  constexpr int kDearest = 96;  // boxes that take as long as a second time
+  const int stride = tables.stride;
+  if (tables.mask_indptr == nullptr || stride < kLeastStride || shape.rows < kFewestStrides * stride) return false;
+  if (kTileRows % shape.group != 0) return false;
+  const int tokens = kTileRows / shape.group;
+  const int boxes = std::min(tokens / kBoxTokens + 1, (stride + kBoxTokens - 1) / kBoxTokens);
+  const int boxes_in_order = std::max(1, tokens / kBoxTokens / (shape.rows / stride));
+  const int seen = shape.most_tokens - std::min(shape.rows, shape.most_tokens) / 2;
+  return (boxes - boxes_in_order) * (seen / stride) > kDearest;
+}
+
+/// Of the far part: the last stride is incomplete, and so are the last eight rows of each.
+inline int64_t most_far_tiles(const PrefillShape& shape, int stride) {
+  const int64_t padded = (int64_t{stride} + 7) / 8 * 8;
+  const int64_t places = (int64_t{shape.rows} / stride + shape.sequences) * padded;
+  return places * shape.group / kTileRows + shape.sequences;
+}
+
+/// Numbers from the list of a tile of rows to its boxes, to what its rows see of them, which lie at 16 bytes, and to the next
+/// list.
 struct ListExtents {
   int box_place = 0;
+  int gathered_place = 0;
   int stride = 0;
 
   ListExtents(const PrefillShape& shape, int dim) {
@@ -153,7 +243,24 @@ struct ListExtents {
     const int tiles = (std::max(1, shape.most_tokens) + tokens - 1) / tokens;
     box_place = (1 + tiles + 3) / 4 * 4;
     // Of a tile half of the boxes are gathered at most.
-    stride = box_place + (tiles + 1) / 2 * (tokens / kBoxTokens);
+    const int gathered = (tiles + 1) / 2;
+    gathered_place = box_place + gathered * (tokens / kBoxTokens);
+    stride = gathered_place + gathered * kTileRows * (tokens / 32);
+  }
+};
+
+/// What `list_bytes` are made of: numbers to the lists of the far part, and to its masks.
+struct ListPlaces {
+  int64_t far_lists = 0;
+  int64_t far_masks = 0;
+  int64_t end = 0;
+
+  ListPlaces(const PrefillShape& shape, const PrefillTables& tables, int dim) {
+    const int64_t of_tile = int64_t{tables.mask_heads} * ListExtents(shape, dim).stride;
+    far_lists = far_masks = end = most_row_tiles(shape) * of_tile;
+    if (!has_two_parts(shape, tables)) return;
+    far_masks = far_lists + most_far_tiles(shape, tables.stride) * of_tile;
+    end = far_masks + int64_t{shape.rows} * tables.mask_heads * ((shape.most_tokens + 31) / 32);
   }
 };
 
@@ -165,7 +272,18 @@ inline Sights sights_of(const PrefillShape& shape, const PrefillTables& tables, 
           .mask_heads = tables.mask_heads,
           .lists = tables.lists,
           .list_stride = extents.stride,
-          .box_place = extents.box_place};
+          .box_place = extents.box_place,
+          .gathered_place = extents.gathered_place};
+}
+
+/// Those of the far part of a call with the lists `lists`.
+inline Sights far_sights_of(const PrefillShape& shape, const PrefillTables& tables, int dim, const int32_t* lists) {
+  const ListPlaces places(shape, tables, dim);
+  Sights sights = sights_of(shape, tables, dim);
+  sights.lists = lists + places.far_lists;
+  sights.masks = reinterpret_cast<const uint32_t*>(lists + places.far_masks);
+  sights.masks_of_call = true;
+  return sights;
 }
 
 }  // namespace sluice::cuda::prefill

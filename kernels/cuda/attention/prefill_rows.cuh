@@ -32,10 +32,11 @@ struct SeesMasked {
   static constexpr bool kMayHideAll = true;
   uint32_t words[2][Tokens / 32];
 
-  /// Of a tile of a list, and the boxes of those that are gathered.
-  __device__ __forceinline__ SeesMasked(const OwnSights<2>& own, const int32_t* boxes, Entry entry) {
+  /// Of a tile of a list, and what the thread's first row sees of those that are gathered.
+  __device__ __forceinline__ SeesMasked(const OwnSights<2>& own, const uint32_t* gathered, Entry entry) {
     if (entry.is_gathered()) {
-      gather(own, boxes + entry.tile() * (Tokens / kBoxTokens));
+#pragma unroll
+      for (int half = 0; half < 2; ++half) take(half, gathered + (entry.tile() * kTileRows + 8 * half) * (Tokens / 32));
       return;
     }
 #pragma unroll
@@ -49,16 +50,18 @@ struct SeesMasked {
   }
 
  private:
-  __device__ __forceinline__ void gather(const OwnSights<2>& own, const int32_t* boxes) {
-#pragma unroll
-    for (int i = 0; i < Tokens / 32; ++i) {
-      const int4 four = __ldg(reinterpret_cast<const int4*>(boxes) + i);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        words[half][i] =
-            (own.box(half, four.x) | own.box(half, four.y) << 8 | own.box(half, four.z) << 16 | own.box(half, four.w) << 24) >>
-            own_token();
-      }
+  __device__ __forceinline__ void take(int half, const uint32_t* from) {
+    static_assert(Tokens == 64 || Tokens == 128);
+    if constexpr (Tokens == 128) {
+      const uint4 four = __ldg(reinterpret_cast<const uint4*>(from));
+      words[half][0] = four.x >> own_token();
+      words[half][1] = four.y >> own_token();
+      words[half][2] = four.z >> own_token();
+      words[half][3] = four.w >> own_token();
+    } else {
+      const uint2 two = __ldg(reinterpret_cast<const uint2*>(from));
+      words[half][0] = two.x >> own_token();
+      words[half][1] = two.y >> own_token();
     }
   }
 };
@@ -148,20 +151,65 @@ class Rows {
     for (int i = 0; i < kTokens / 4; ++i) weights_[i] = pack(scores_[2 * i], scores_[2 * i + 1]);
   }
 
-  /// Writes row `half` of this thread's in bf16, with the three other threads that hold it: they exchange their pairs of channels
-  /// so that each has eight side by side. All threads of a warp call this; `target` is null for rows that are none.
+  /// Writes row `half` of this thread's in bf16. All threads of a warp call this; `target` is null for rows that are none.
   /// `zeros_for_none`: a row may have seen nothing.
   __device__ __forceinline__ void store(int half, __nv_bfloat16* target, bool zeros_for_none) {
-    const int lane = threadIdx.x % 4;
     const float sum = quad_sum(sum_[half]);
     const float inverse = zeros_for_none && sum == 0 ? 0 : 1 / sum;
+    write(half, target, [&](int /*eight*/, float2 pair) { return make_float2(pair.x * inverse, pair.y * inverse); });
+  }
+
+  /// The base-2 logarithm of the sum of a row's powers: -inf if it has seen nothing.
+  __device__ __forceinline__ float log_of_sum(int half, float scale) const {
+    const float sum = quad_sum(sum_[half]);
+    return sum == 0 ? -INFINITY : __fmaf_rn(maximum_[half], scale, log2f(sum));
+  }
+
+  /// What a thread's row made of other tokens, as it is in memory: of every eight channels the two that are the thread's.
+  struct Others {
+    __nv_bfloat162 pairs[Dim / 8];
+
+    __device__ __forceinline__ explicit Others(const __nv_bfloat16* from) {
+#pragma unroll
+      for (int chunk = 0; chunk < Dim / 8; ++chunk) {
+        pairs[chunk] =
+            from == nullptr ? __nv_bfloat162{} : *reinterpret_cast<const __nv_bfloat162*>(from + 8 * chunk + own_token());
+      }
+    }
+  };
+
+  /// Writes what a row makes of its tokens and of others, of whose powers `log` is the logarithm of the sum. One of them sees
+  /// something.
+  __device__ __forceinline__ void store_with(int half, __nv_bfloat16* target, const Others& others, float log, float scale) {
+    const float sum = quad_sum(sum_[half]);
+    const float own_log = log_of_sum(half, scale);
+    const float highest = fmaxf(own_log, log);
+    const float weight = power(own_log - highest);
+    const float other_weight = power(log - highest);
+    const float by = sum == 0 ? 0 : weight / ((weight + other_weight) * sum);
+    const float other_by = other_weight / (weight + other_weight);
+    write(half, target, [&](int eight, float2 pair) {
+      const float2 other = __bfloat1622float2(others.pairs[eight]);
+      return make_float2(pair.x * by + other.x * other_by, pair.y * by + other.y * other_by);
+    });
+  }
+
+ private:
+  static constexpr int kParts = Dim / S::kOutputChannels;
+
+  /// Writes row `half` of this thread's, with the three other threads that hold it: they exchange their pairs of channels so that
+  /// each has eight side by side. Of a pair of channels among eight `finish` (number of the eight, pair) gives what is written.
+  template <class Finish>
+  __device__ __forceinline__ void write(int half, __nv_bfloat16* target, Finish finish) {
+    const int lane = threadIdx.x % 4;
 #pragma unroll
     for (int chunk = 0; chunk < Dim / 8; chunk += 4) {
       uint32_t pairs[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float* pair = output_[(chunk + i) / 16] + 4 * ((chunk + i) % 16) + 2 * half;
-        pairs[i] = pack(pair[0] * inverse, pair[1] * inverse);
+        const float2 finished = finish(chunk + i, make_float2(pair[0], pair[1]));
+        pairs[i] = pack(finished.x, finished.y);
       }
       // Transposes four by four: first the halves, then within them.
       exchange(pairs[0], pairs[2], 2, lane & 2);
@@ -173,9 +221,6 @@ class Rows {
       }
     }
   }
-
- private:
-  static constexpr int kParts = Dim / S::kOutputChannels;
 
   /// Thread `other` away takes b of the lower one and gives it a.
   static __device__ __forceinline__ void exchange(uint32_t& a, uint32_t& b, int other, bool upper) {

@@ -15,18 +15,22 @@ struct OwnSights {
   const uint32_t* masks[Count];  // ... or those whose bits are set; null: they have none
   int words = 0;                 // of a mask
 
-  /// Row `index` is that of the pair `pair` behind the work's first; past its last pair the last one stands for it.
-  __device__ __forceinline__ void take(const ListedArguments& a, const Work& work, int index, int pair) {
-    const int row = (work.pair + min(pair, work.pairs - 1)) / a.group;
+  /// Row `index` is that of the pair `pair` behind the work's first; past its last pair, or where there is no row, the last one
+  /// stands for it.
+  template <class AnyArguments>
+  __device__ __forceinline__ void take(const AnyArguments& a, const Work& work, int index, int pair) {
+    int row = a.row_at(work.sequence, (work.pair + min(pair, work.pairs - 1)) / a.group);
+    if constexpr (std::is_same_v<AnyArguments, PartArguments>) row = min(row, a.rows_of(work.sequence) - 1);
     const uint32_t* const mask = a.sights.mask(work.sequence);
     words = (work.length + 31) / 32;
     limits[index] = __ldg(a.sights.slots + work.query + row) + 1;
     masks[index] =
         mask == nullptr ? nullptr : mask + (int64_t{row} * a.sights.mask_heads + a.sights.mask_head(work.head)) * words;
   }
-  /// Bits of the tokens [8 * box, 8 * box + 8) that a row with a mask sees, all of which are there; none where there is no box.
-  __device__ __forceinline__ uint32_t box(int index, int box) const {
-    return box < 0 ? 0 : __ldg(reinterpret_cast<const uint8_t*>(masks[index]) + box);
+  /// Bits of the tokens [8 * box, 8 * box + 8) that the first row sees, which has a mask, and all of which are there; none where
+  /// there is no box.
+  __device__ __forceinline__ uint32_t box(int box) const {
+    return box < 0 ? 0 : __ldg(reinterpret_cast<const uint8_t*>(masks[0]) + box);
   }
   /// Bits of the tokens [32 * number, 32 * number + 32) that a row sees.
   __device__ __forceinline__ uint32_t word(int index, int number) const {

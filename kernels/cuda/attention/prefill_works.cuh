@@ -11,6 +11,8 @@ inline constexpr int kTileRows = 128;  // (row, head of the group) pairs of a bl
 inline constexpr int kGroupRows = 64;
 inline constexpr int kThreads = 384;            // the warpgroup that copies, then two that multiply
 inline constexpr int kBoxTokens = 8;            // of a tensor copy
+inline constexpr int kFewestStrides = 4;        // that rows reach over which are put in order
+inline constexpr int kLeastStride = 16;         // of theirs
 inline constexpr float kCacheBytes = 32 << 20;  // K and V that blocks share in the second-level cache
 
 /// Shared memory of one head size. Q: panels of 64 channels; in a panel a row of 128 bytes for each row, its 16-byte chunks
@@ -55,6 +57,7 @@ struct Sights {
   const int32_t* lists = nullptr;
   int list_stride = 0;
   int box_place = 0;
+  int gathered_place = 0;  // in a list, of what its rows see of the tiles that are gathered: [tiles][kTileRows] words of bits
 
   /// Which of the masks is that of a head of K and V.
   __device__ __forceinline__ int mask_head(int head) const { return mask_heads == 1 ? 0 : head % mask_heads; }
@@ -64,11 +67,45 @@ struct Sights {
   }
   __device__ __forceinline__ const int32_t* list(int row_tile, int head) const { return lists + list_place(row_tile, head); }
 
+  bool masks_of_call = false;  // `masks` begin with those of the call's first sequence
+
   /// Where a sequence has its words; null: it has none.
   __device__ __forceinline__ const uint32_t* mask(int sequence) const {
     if (mask_indptr == nullptr) return nullptr;
     const int first = __ldg(mask_indptr + sequence);
-    return __ldg(mask_indptr + sequence + 1) > first ? masks + first : nullptr;
+    if (__ldg(mask_indptr + sequence + 1) == first) return nullptr;
+    return masks + first - (masks_of_call ? __ldg(mask_indptr) : 0);
+  }
+};
+
+/// Of attention in two parts (prefill_lists.cuh): the near one first, which leaves what the far one adds to.
+struct Parts {
+  int stride = 0;         // of the far part's rows (RowOrder); 0: rows are as they come
+  float* logs = nullptr;  // [rows][kv_heads * group] base-2 logarithms of the near part's sums
+
+  __device__ __forceinline__ bool are_far() const { return stride > 0; }
+};
+
+/// The places of a sequence's rows in the works: as they come, or eight neighbours beside those that lie a stride, two, three ...
+/// further, which see much of the same distant tokens.
+struct RowOrder {
+  int rows;
+  int stride;
+  int strides;  // that the rows reach over; 1: they are as they come
+
+  /// `stride` 0: as they come, as are too few rows.
+  __device__ __forceinline__ RowOrder(int rows, int stride)
+      : rows(rows), stride(stride), strides(stride > 0 && rows >= kFewestStrides * stride ? (rows + stride - 1) / stride : 1) {}
+
+  /// Places, some of which have no row.
+  __device__ __forceinline__ int places() const { return strides == 1 ? rows : strides * ((stride + 7) / 8 * 8); }
+  /// The row at a place; `rows` or more where there is none.
+  __device__ __forceinline__ int row(int place) const {
+    if (strides == 1) return place;
+    const int eight = place / (8 * strides);
+    const int of_eights = place - eight * 8 * strides;
+    const int residue = 8 * eight + of_eights % 8;
+    return residue < stride ? of_eights / 8 * stride + residue : rows;
   }
 };
 
@@ -92,10 +129,33 @@ struct Arguments {
 /// Of rows that do not follow each other, or have masks.
 struct ListedArguments : Arguments {
   Sights sights;
+
+  /// The row of a place in a sequence.
+  __device__ __forceinline__ int row_at(int /*sequence*/, int place) const { return place; }
 };
-/// `Listed`: lists say which tiles of tokens a tile of rows has.
-template <bool Listed>
-using ArgumentsOf = std::conditional_t<Listed, ListedArguments, Arguments>;
+/// Of such rows in two parts.
+struct PartArguments : ListedArguments {
+  Parts parts;
+
+  /// `rows of the sequence` or more where there is no row.
+  __device__ __forceinline__ int row_at(int sequence, int place) const {
+    return parts.are_far() ? RowOrder(rows_of(sequence), parts.stride).row(place) : place;
+  }
+  __device__ __forceinline__ int rows_of(int sequence) const {
+    return __ldg(query_indptr + sequence + 1) - __ldg(query_indptr + sequence);
+  }
+};
+
+/// Of calls.
+enum class Kind : uint8_t {
+  kDense,   // rows follow each other and see all up to themselves
+  kListed,  // lists say which tiles of tokens a tile of rows has
+  kNear,    // the first of two parts
+  kFar,     // the second
+};
+template <Kind kKind>
+using ArgumentsOf = std::conditional_t<kKind == Kind::kDense, Arguments,
+                                       std::conditional_t<kKind == Kind::kListed, ListedArguments, PartArguments>>;
 
 /// A piece of work. Pairs (row, head of the group) of a sequence are numbered with the heads side by side.
 struct Work {
@@ -109,17 +169,22 @@ struct Work {
   int tiles = 0;   // of tokens: those up to the last that a pair sees, or those of a list
 };
 
-/// The works of a sequence, and the sum of those of the lanes up to this one.
+/// The works of a sequence, and the sum of those of the lanes up to this one. `rows` are the places of its rows.
 struct LaneWorks {
   int query, rows, length, tiles, sum;
 
-  __device__ __forceinline__ LaneWorks(const Arguments& a, int base) {
+  template <class AnyArguments>
+  __device__ __forceinline__ LaneWorks(const AnyArguments& a, int base) {
     const int lane = threadIdx.x % 32;
     const int s = base + lane;
     const bool valid = s < a.sequences;
     query = valid ? __ldg(a.query_indptr + s) : 0;
     rows = valid ? __ldg(a.query_indptr + s + 1) - query : 0;
     length = valid ? __ldg(a.lengths + s) : 0;
+    if constexpr (std::is_same_v<AnyArguments, PartArguments>) {
+      // Without masks all is near.
+      if (valid && a.parts.are_far()) rows = a.sights.mask(s) == nullptr ? 0 : RowOrder(rows, a.parts.stride).places();
+    }
     tiles = (rows * a.group + kTileRows - 1) / kTileRows;
     sum = tiles * a.kv_heads;
     for (int step = 1; step < 32; step *= 2) {
@@ -129,7 +194,8 @@ struct LaneWorks {
   }
 };
 
-inline __device__ int count_works(const Arguments& a) {
+template <class AnyArguments>
+__device__ int count_works(const AnyArguments& a) {
   int works = 0;
   for (int base = 0; base < a.sequences; base += 32) works += __shfl_sync(0xffffffffU, LaneWorks(a, base).sum, 31);
   return works;
@@ -137,8 +203,8 @@ inline __device__ int count_works(const Arguments& a) {
 
 /// Work number `number`, found by a whole warp. Sequences lie end to end; in one, first the heads whose K and V the cache holds
 /// together; in those, the last rows, which see the most tokens, first. Where there are lists, they tell its tiles of tokens.
-template <int Dim, bool Listed>
-__device__ Work find_work(const ArgumentsOf<Listed>& a, int number) {
+template <int Dim, Kind kKind>
+__device__ Work find_work(const ArgumentsOf<kKind>& a, int number) {
   [[maybe_unused]] const int asked = number;
   for (int base = 0; base < a.sequences; base += 32) {
     const LaneWorks lane(a, base);
@@ -165,7 +231,7 @@ __device__ Work find_work(const ArgumentsOf<Listed>& a, int number) {
     work.head = section * together + number % heads;
     work.pair = (tiles - 1 - number / heads) * kTileRows;
     work.pairs = min(kTileRows, rows * a.group - work.pair);
-    if constexpr (Listed) {
+    if constexpr (kKind != Kind::kDense) {
       work.place = (asked - of_sequence) / a.kv_heads + work.pair / kTileRows;
     } else {
       work.tiles = (work.place + (work.pair + work.pairs - 1) / a.group) / Shape<Dim>::kTokens + 1;

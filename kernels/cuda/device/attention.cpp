@@ -373,7 +373,7 @@ void CudaDevice::attend_prefill(const Attention& call, const Matrix& q, const Ma
   for (int end = first; first < last; first = end) {
     const auto pages_up_to = [&](int s) { return kept.page_indptr[s] - kept.page_indptr[first]; };
     ++end;
-    while (end < last && attention.workspace_bytes(pages_up_to(end + 1)) <= kMostWorkspace) ++end;
+    while (end < last && attention.widened_bytes(pages_up_to(end + 1)) <= kMostWorkspace) ++end;
     const PrefillShape shape{.sequences = end - first,
                              .rows = batch.query_indptr[end] - batch.query_indptr[first],
                              .group = call.query_heads / pool.kv_heads(),
@@ -388,9 +388,10 @@ void CudaDevice::attend_prefill(const Attention& call, const Matrix& q, const Ma
                          .slots = pass_.is_regular(group) ? nullptr : arrays.slots,
                          .mask_indptr = kept.has_masks() ? arrays.mask_indptr + first : nullptr,
                          .masks = arrays.masks,
-                         .mask_heads = kept.has_masks() ? kept.mask_heads : 1};
+                         .mask_heads = kept.has_masks() ? kept.mask_heads : 1,
+                         .stride = kept.row_stride};
     if (tables.slots != nullptr) tables.lists = tile_lists(attention, shape, tables, group, first);
-    grow(prefill_workspace_, attention.workspace_bytes(shape.pages));
+    grow(prefill_workspace_, attention.workspace_bytes(shape, tables));
     attention.run(shape, tables, {q.data, q.stride}, {out.data, out.stride}, prefill_workspace_.data(), stream_.get());
   }
 }

@@ -125,6 +125,18 @@ TEST(Pattern, RefusesForgedNodes) {
   });
 }
 
+TEST(Pattern, TellsHowFarApartQueriesSeeTheSame) {
+  EXPECT_EQ(Pattern::causal().query_stride(), 0);
+  EXPECT_EQ((Pattern::sink(4) | Pattern::window(512)).query_stride(), 0);
+  EXPECT_EQ(Pattern::fixed(256).query_stride(), 0) << "queries see columns, and all of them the same";
+  EXPECT_EQ(Pattern::strided(512, 384).query_stride(), 384);
+  EXPECT_EQ(Pattern::dilated(64, 32).query_stride(), 32);
+  EXPECT_EQ((Pattern::strided(1, 48) | ~Pattern::dilated(9, 80)).query_stride(), 16);
+  EXPECT_EQ(Pattern::rect({.row_stride = 6, .column_stride = 4}).query_stride(), 6);
+  EXPECT_EQ(Pattern::spread(Pattern::rect({.rows = 32, .columns = 8}), Pattern::strided(2, 6)).query_stride(), 192);
+  EXPECT_EQ(Pattern::spread(Pattern::rect({.rows = 1 << 20, .columns = 8}), Pattern::strided(2, 1 << 20)).query_stride(), 0);
+}
+
 TEST(Pattern, HasAMostNumberOfParts) {
   Pattern pattern = Pattern::causal();
   EXPECT_THROW(
