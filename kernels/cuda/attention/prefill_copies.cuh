@@ -172,16 +172,16 @@ __device__ __forceinline__ void ask_queries(const ArgumentsOf<kKind>& a, const W
           (work.query + (bytes > 0 ? row : 0)) * a.q_stride + (work.head * a.group + pair % a.group) * Dim + chunk * 8;
       ask_query<Dim>(target, place, chunk, a.q + at, bytes);
     }
-    return;
-  }
+  } else {
 #pragma unroll 4
-  for (int i = threadIdx.x % 128; i < kGroupRows * kChunks; i += 128) {
-    const int row = i / kChunks;
-    const int chunk = i % kChunks;
-    const int bytes = first + row < work.pairs ? 16 : 0;
-    const int pair = work.pair + (bytes > 0 ? first + row : 0);
-    const int64_t at = (work.query + pair / a.group) * a.q_stride + (work.head * a.group + pair % a.group) * Dim + chunk * 8;
-    ask_query<Dim>(target, row, chunk, a.q + at, bytes);
+    for (int i = threadIdx.x % 128; i < kGroupRows * kChunks; i += 128) {
+      const int row = i / kChunks;
+      const int chunk = i % kChunks;
+      const int bytes = first + row < work.pairs ? 16 : 0;
+      const int pair = work.pair + (bytes > 0 ? first + row : 0);
+      const int64_t at = (work.query + pair / a.group) * a.q_stride + (work.head * a.group + pair % a.group) * Dim + chunk * 8;
+      ask_query<Dim>(target, row, chunk, a.q + at, bytes);
+    }
   }
 }
 
