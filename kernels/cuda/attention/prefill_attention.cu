@@ -30,7 +30,8 @@ struct Ends {
       const bool is_there = row + 8 * half < work.pairs && (!a.parts.are_far() || own < a.rows_of(work.sequence));
       const int head = work.head * a.group + pair % a.group;
       rows[half] = is_there ? a.out + (work.query + own) * a.out_stride + head * Dim : nullptr;
-      logs[half] = is_there ? a.parts.logs + int64_t{work.query + own} * (a.kv_heads * a.group) + head : nullptr;
+      const int64_t of_call = work.query + own - __ldg(a.query_indptr);
+      logs[half] = is_there ? a.parts.logs + of_call * (a.kv_heads * a.group) + head : nullptr;
     }
   }
 };

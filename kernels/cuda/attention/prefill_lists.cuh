@@ -72,8 +72,8 @@ __device__ __forceinline__ Found look_at(const OwnSights<4>& own, int tile, int 
 template <int Dim>
 class ListWriter {
  public:
-  __device__ __forceinline__ ListWriter(int32_t* list, int box_place, int last_tile)
-      : list_(list), boxes_(list + box_place), last_tile_(last_tile) {}
+  __device__ __forceinline__ ListWriter(int32_t* list, int box_place, int most_gathered, int last_tile)
+      : list_(list), boxes_(list + box_place), most_boxes_(most_gathered * S::kBoxes), last_tile_(last_tile) {}
 
   /// A lane's is tile `tile`. A row without a mask sees a beginning: of its tiles one at most is seen in part, and one alone is
   /// not gathered, so rows of gathered tiles have masks.
@@ -83,22 +83,24 @@ class ListWriter {
     // Few boxes are gathered from several tiles. The last tile may have tokens that are none, which are cleared at the list's
     // end.
     const int boxes = __popc(found.boxes);
-    const bool is_sparse = boxes > 0 && boxes <= S::kBoxes / 2 && tile != last_tile_;
+    const bool has_few = boxes > 0 && boxes <= S::kBoxes / 2 && tile != last_tile_;
+    int end = has_few ? boxes : 0;  // of the boxes up to this lane's
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_up_sync(0xffffffffU, end, step);
+      if (lane >= step) end += other;
+    }
+    // What there is no room for is taken whole: lanes up to some have room, those behind them have none.
+    const bool is_sparse = has_few && gathered_ + end <= most_boxes_;
     const bool is_dense = boxes > 0 && !is_sparse;
     const unsigned dense = __ballot_sync(0xffffffffU, is_dense);
     if (is_dense) list_[1 + dense_ + __popc(dense & before)] = Entry(tile, found.partial).bits;
     dense_ += __popc(dense);
     const unsigned sparse = __ballot_sync(0xffffffffU, is_sparse);
     if (sparse == 0) return;
-    int end = is_sparse ? boxes : 0;  // of the boxes up to this lane's
-    for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_up_sync(0xffffffffU, end, step);
-      if (lane >= step) end += other;
-    }
     int32_t* to = boxes_ + gathered_ + end - boxes;
     for (uint32_t left = is_sparse ? found.boxes : 0; left != 0; left &= left - 1)
       *to++ = tile * S::kBoxes + __ffs(static_cast<int>(left)) - 1;
-    gathered_ += __shfl_sync(0xffffffffU, end, 31);
+    gathered_ += __shfl_sync(0xffffffffU, end, 31 - __clz(static_cast<int>(sparse)));
     sparse_ += __popc(sparse);
     only_ = Entry(__shfl_sync(0xffffffffU, Entry(tile, found.partial).bits, __ffs(static_cast<int>(sparse)) - 1)).bits;
   }
@@ -125,6 +127,7 @@ class ListWriter {
   using S = Shape<Dim>;
   int32_t* list_;
   int32_t* boxes_;
+  int most_boxes_;
   int last_tile_;
   int dense_ = 0;     // tiles
   int sparse_ = 0;    // those of few boxes
@@ -179,7 +182,8 @@ __global__ void __launch_bounds__(kListThreads) list_kernel(const PartArguments 
   for (int i = 0; i < 4; ++i) own.take(a, work, i, lane + 32 * i);
   const bool leaves_far = far.words != nullptr && own.masks[0] != nullptr;
   const int tiles = (work.length + kTokens - 1) / kTokens;
-  ListWriter<Dim> writer(lists + a.sights.list_place(work.place, work.head), a.sights.box_place, tiles - 1);
+  ListWriter<Dim> writer(lists + a.sights.list_place(work.place, work.head), a.sights.box_place, a.sights.most_gathered,
+                         tiles - 1);
   for (int begin = 0; begin < tiles; begin += kListedAtOnce) {
     const int end = min(tiles, begin + kListedAtOnce);
     for (int tile = begin + warp; tile < end; tile += kListThreads / 32) {
@@ -214,7 +218,7 @@ inline int64_t most_row_tiles(const PrefillShape& shape) {
 inline bool has_two_parts(const PrefillShape& shape, const PrefillTables& tables) {
   constexpr int kDearest = 96;  // boxes that take as long as a second time
   const int stride = tables.stride;
-  if (tables.mask_indptr == nullptr || stride < kLeastStride || shape.rows < kFewestStrides * stride) return false;
+  if (tables.mask_indptr == nullptr || stride < kLeastStride || shape.rows / kFewestStrides < stride) return false;
   if (kTileRows % shape.group != 0) return false;
   const int tokens = kTileRows / shape.group;
   const int boxes = std::min(tokens / kBoxTokens + 1, (stride + kBoxTokens - 1) / kBoxTokens);
@@ -231,41 +235,55 @@ inline int64_t most_far_tiles(const PrefillShape& shape, int stride) {
 }
 
 /// Numbers from the list of a tile of rows to its boxes, to what its rows see of them, which lie at 16 bytes, and to the next
-/// list.
+/// list. `row_tiles`: lists of a call, of each mask.
 struct ListExtents {
+  static constexpr int64_t kMostWords = int64_t{64} << 20;  // of all lists of a call, if each has one gathered tile
   int box_place = 0;
   int gathered_place = 0;
+  int most_gathered = 1;
   int stride = 0;
 
-  ListExtents(const PrefillShape& shape, int dim) {
+  ListExtents(const PrefillShape& shape, const PrefillTables& tables, int dim, int64_t row_tiles) {
     const int tokens = dim == 256 ? Shape<256>::kTokens : Shape<128>::kTokens;
     static_assert(Shape<64>::kTokens == Shape<128>::kTokens);
     const int tiles = (std::max(1, shape.most_tokens) + tokens - 1) / tokens;
+    const int boxes = tokens / kBoxTokens;
+    const int words = kTileRows * (tokens / 32);
     box_place = (1 + tiles + 3) / 4 * 4;
-    // Of a tile half of the boxes are gathered at most.
-    const int gathered = (tiles + 1) / 2;
-    gathered_place = box_place + gathered * (tokens / kBoxTokens);
-    stride = gathered_place + gathered * kTileRows * (tokens / 32);
+    // Of a tile half of the boxes are gathered at most. Where rows have no masks none are.
+    if (tables.mask_indptr != nullptr) {
+      const int64_t room = kMostWords / (row_tiles * tables.mask_heads * (boxes + words));
+      most_gathered = static_cast<int>(std::clamp<int64_t>(room, 1, (tiles + 1) / 2));
+    }
+    gathered_place = box_place + most_gathered * boxes;
+    stride = gathered_place + most_gathered * words;
   }
 };
 
 /// What `list_bytes` are made of: numbers to the lists of the far part, and to its masks.
 struct ListPlaces {
+  ListExtents extents;  // of all lists of the call
   int64_t far_lists = 0;
   int64_t far_masks = 0;
   int64_t end = 0;
 
-  ListPlaces(const PrefillShape& shape, const PrefillTables& tables, int dim) {
-    const int64_t of_tile = int64_t{tables.mask_heads} * ListExtents(shape, dim).stride;
+  ListPlaces(const PrefillShape& shape, const PrefillTables& tables, int dim)
+      : extents(shape, tables, dim, row_tiles_of(shape, tables)) {
+    const int64_t of_tile = int64_t{tables.mask_heads} * extents.stride;
     far_lists = far_masks = end = most_row_tiles(shape) * of_tile;
     if (!has_two_parts(shape, tables)) return;
     far_masks = far_lists + most_far_tiles(shape, tables.stride) * of_tile;
     end = far_masks + int64_t{shape.rows} * tables.mask_heads * ((shape.most_tokens + 31) / 32);
   }
+
+ private:
+  static int64_t row_tiles_of(const PrefillShape& shape, const PrefillTables& tables) {
+    return most_row_tiles(shape) + (has_two_parts(shape, tables) ? most_far_tiles(shape, tables.stride) : 0);
+  }
 };
 
 inline Sights sights_of(const PrefillShape& shape, const PrefillTables& tables, int dim) {
-  const ListExtents extents(shape, dim);
+  const ListExtents extents = ListPlaces(shape, tables, dim).extents;
   return {.slots = tables.slots,
           .mask_indptr = tables.mask_indptr,
           .masks = tables.masks,
@@ -273,7 +291,8 @@ inline Sights sights_of(const PrefillShape& shape, const PrefillTables& tables, 
           .lists = tables.lists,
           .list_stride = extents.stride,
           .box_place = extents.box_place,
-          .gathered_place = extents.gathered_place};
+          .gathered_place = extents.gathered_place,
+          .most_gathered = extents.most_gathered};
 }
 
 /// Those of the far part of a call with the lists `lists`.

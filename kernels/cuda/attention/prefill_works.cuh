@@ -51,13 +51,15 @@ struct Sights {
   const int32_t* slots = nullptr;        // [rows] a row sees the tokens up to this one
   const int32_t* mask_indptr = nullptr;  // [sequences + 1] or those of its mask, as GroupPages has them; null: nobody has one
   const uint32_t* masks = nullptr;
-  int mask_heads = 1;  // masks of a row, and so lists, which heads of K and V have in turn
+  bool masks_of_call = false;  // `masks` begin with those of the call's first sequence, as those of the far part do
+  int mask_heads = 1;          // masks of a row, and so lists, which heads of K and V have in turn
   /// [tiles of rows][mask_heads][list_stride] tiles of tokens that their rows see (prefill_lists.cuh): how many they are, an
   /// entry each, and at box_place the boxes of those that are gathered: tokens [8 * box, 8 * box + 8); -1: none.
   const int32_t* lists = nullptr;
   int list_stride = 0;
   int box_place = 0;
   int gathered_place = 0;  // in a list, of what its rows see of the tiles that are gathered: [tiles][kTileRows] words of bits
+  int most_gathered = 0;   // tiles that a list has room for
 
   /// Which of the masks is that of a head of K and V.
   __device__ __forceinline__ int mask_head(int head) const { return mask_heads == 1 ? 0 : head % mask_heads; }
@@ -66,8 +68,6 @@ struct Sights {
     return (int64_t{row_tile} * mask_heads + mask_head(head)) * list_stride;
   }
   __device__ __forceinline__ const int32_t* list(int row_tile, int head) const { return lists + list_place(row_tile, head); }
-
-  bool masks_of_call = false;  // `masks` begin with those of the call's first sequence
 
   /// Where a sequence has its words; null: it has none.
   __device__ __forceinline__ const uint32_t* mask(int sequence) const {
@@ -81,7 +81,7 @@ struct Sights {
 /// Of attention in two parts (prefill_lists.cuh): the near one first, which leaves what the far one adds to.
 struct Parts {
   int stride = 0;         // of the far part's rows (RowOrder); 0: rows are as they come
-  float* logs = nullptr;  // [rows][kv_heads * group] base-2 logarithms of the near part's sums
+  float* logs = nullptr;  // [rows of the call][kv_heads * group] base-2 logarithms of the near part's sums
 
   __device__ __forceinline__ bool are_far() const { return stride > 0; }
 };
@@ -95,7 +95,7 @@ struct RowOrder {
 
   /// `stride` 0: as they come, as are too few rows.
   __device__ __forceinline__ RowOrder(int rows, int stride)
-      : rows(rows), stride(stride), strides(stride > 0 && rows >= kFewestStrides * stride ? (rows + stride - 1) / stride : 1) {}
+      : rows(rows), stride(stride), strides(stride > 0 && rows / kFewestStrides >= stride ? (rows + stride - 1) / stride : 1) {}
 
   /// Places, some of which have no row.
   __device__ __forceinline__ int places() const { return strides == 1 ? rows : strides * ((stride + 7) / 8 * 8); }

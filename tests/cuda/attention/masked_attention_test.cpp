@@ -39,12 +39,15 @@ TEST_F(CudaMaskedAttention, GivesTheSameInAnOrderByResidue) {
   unsigned seed = 500;
   for (const auto& [dim, group, page] :
        {std::tuple(64, 1, 16), {64, 4, 8}, {128, 2, 64}, {128, 8, 16}, {256, 1, 32}, {256, 8, 16}, {128, 3, 16}}) {
-    for (const auto& [stride, row_stride] : {std::pair(16, 16), {17, 17}, {37, 37}, {64, 64}, {100, 100}, {128, 128}, {64, 24}}) {
+    for (const auto& [stride, row_stride] :
+         {std::pair(16, 16), {17, 17}, {37, 37}, {64, 64}, {100, 100}, {128, 128}, {64, 24}, {64, 1 << 29}, {64, 1 << 30}}) {
       testing::MaskedAttention attention{.kv_heads = 3, .group = group, .head_dim = dim, .page = page};
       attention.kv = seed % 5 == 0 ? DataType::kE4M3 : DataType::kBF16;
       attention.row_stride = row_stride;
       attention.mask_heads = 1 + static_cast<int>(seed % 3);
-      attention.sequences = {{.slots = testing::slots_from(2200, 1303), .length = 3503, .stride = stride},
+      // The first rows of a batch are not those of the call.
+      attention.sequences = {{.slots = {50}, .length = 51, .decoding = true},
+                             {.slots = testing::slots_from(2200, 1303), .length = 3503, .stride = stride},
                              {.slots = testing::slots_from(90, 5), .length = 95, .stride = stride},
                              {.slots = testing::slots_from(40, 300), .length = 340, .masked = false},
                              {.slots = testing::slots_from(517, 531), .length = 1048, .stride = stride},
