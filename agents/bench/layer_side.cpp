@@ -28,6 +28,10 @@ LayerSide::LayerSide(Device& device, const LayerShape& shape, const FlowGraph* f
   if (flow != nullptr) {
     name_ = flow->name;
     graph_ = *flow;
+    if (!graph_.attends_plainly() && !graph_.states.empty()) {
+      throw InputError(fmt::format("{}: a cover whose flow keeps a state; what it gives depends on the steps before", name_),
+                       "leave the state out, or use bench serve");
+    }
     Plan plan = compile(graph_).plan;
     if (place == FieldPlace::kOwnPages) {
       plan = with_field_pages(std::move(plan));
@@ -191,10 +195,13 @@ std::string LayerSide::fault_of_row(const Selections& selections, const std::vec
   const std::span<const float> queries = std::span(all_queries).subspan(kv_head * numbers, numbers);
   const std::span<const int32_t> selected = selected_by(selections, sequence, kv_head);
 
-  if (with_scores && flow_ && graph_.states.empty()) {
+  oracle::Result expected;
+  if (flow_ && graph_.states.empty() && (with_scores || !graph_.attends_plainly())) {
     oracle::States none;
     const oracle::Row row{queries, keys, values, shape_.tokens, seed_of(sequence), layer, kv_head};
-    const oracle::Result expected = oracle::run(graph_, row, none);
+    expected = oracle::run(graph_, row, none);
+  }
+  if (with_scores && flow_ && graph_.states.empty()) {
     const std::string fault = oracle::fault_of(graph_, flow_->plan().graph, observed(selections, sequence, kv_head), expected);
     if (!fault.empty()) return fmt::format("{}: {}", where, fault);
   }
@@ -202,7 +209,10 @@ std::string LayerSide::fault_of_row(const Selections& selections, const std::vec
   const std::vector<float> stored_values = oracle::round_all_to(layout_.kv, values);
   const double scale = 1 / std::sqrt(static_cast<double>(shape_.dim));
   std::vector<double> wanted;
-  if (graph_.beside() != nullptr) {
+  if (!graph_.attends_plainly()) {
+    wanted = oracle::attention(graph_, {queries, stored_keys, stored_values, shape_.tokens},
+                               oracle::with_selected(graph_, expected, selected), scale);
+  } else if (graph_.beside() != nullptr) {
     oracle::Result attended;
     attended.sources.push_back({{selected.begin(), selected.end()}, {}});
     wanted = oracle::attention(graph_, {queries, stored_keys, stored_values, shape_.tokens}, attended, scale);

@@ -44,7 +44,8 @@ void list_choices() {
   std::vector<std::string> english = {"text", "text:FILE", "copy", "copy:FILE", "jsonl:FILE"};
   for (const Task& task : all_tasks()) (task.in_mini ? of_all : english).push_back(task.name);
   fmt::print("flows:  {}\n", fmt::join(shipped_flows(), " "));
-  fmt::print("        with static patterns: {}\n", fmt::join(shipped_pattern_flows(), " "));
+  fmt::print("        with static patterns: {}\n", fmt::join(shipped_flows("patterns"), " "));
+  fmt::print("        with covers: {}\n", fmt::join(shipped_flows("covers"), " "));
   fmt::print("tasks:  {}\n", fmt::join(of_all, " "));
   fmt::print("        of models that know English, too: {}\n", fmt::join(english, " "));
   fmt::print("suites: verify quick full real FILE.json\n");

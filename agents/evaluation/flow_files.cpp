@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 
 #include "agents/tasks/task.h"
@@ -15,6 +16,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr std::array kFolders = {"patterns", "covers"};
+
 /// For what a list written without commas leaves over, "--tasks salad trace" or "--tokens 1024 4096".
 std::string hint_for(const std::string& flow) {
   const auto called_so = [&](const Task& task) { return task.name == flow; };
@@ -25,14 +28,11 @@ std::string hint_for(const std::string& flow) {
     return fmt::format("separate the numbers of a list with commas: --tokens 1024,{}", flow);
   }
   std::vector<std::string> shipped = shipped_flows();  // none where the program lies away from them
-  const std::vector<std::string> patterns = shipped_pattern_flows();
-  shipped.insert(shipped.end(), patterns.begin(), patterns.end());
+  for (const char* folder : kFolders) {
+    const std::vector<std::string> more = shipped_flows(folder);
+    shipped.insert(shipped.end(), more.begin(), more.end());
+  }
   return fmt::format("give the path of a .lua file{}{}", shipped.empty() ? "" : ", or one of ", fmt::join(shipped, ", "));
-}
-
-std::string patterns_directory() {
-  const std::string directory = shipped_flows_directory();
-  return directory.empty() ? directory : directory + "/patterns";
 }
 
 std::vector<std::string> names_in(const std::string& directory) {
@@ -50,14 +50,19 @@ std::vector<std::string> names_in(const std::string& directory) {
 
 std::string shipped_flows_directory() { return find_program_data({"scripting/flows", "share/sluice/flows"}); }
 
-std::vector<std::string> shipped_flows() { return names_in(shipped_flows_directory()); }
-std::vector<std::string> shipped_pattern_flows() { return names_in(patterns_directory()); }
+std::vector<std::string> shipped_flows(const std::string& folder) {
+  const std::string directory = shipped_flows_directory();
+  return names_in(directory.empty() || folder.empty() ? directory : directory + "/" + folder);
+}
 
 std::string find_flow(const std::string& flow) {
   std::error_code error;
   if (fs::is_regular_file(flow, error)) return flow;
-  for (const std::string& directory : {shipped_flows_directory(), patterns_directory()}) {
-    if (directory.empty() || flow.find('/') != std::string::npos) continue;
+  const std::string shipped = shipped_flows_directory();
+  std::vector<std::string> directories = {shipped};
+  for (const char* folder : kFolders) directories.push_back(shipped + "/" + folder);
+  for (const std::string& directory : directories) {
+    if (shipped.empty() || flow.find('/') != std::string::npos) continue;
     for (const std::string& name : {flow, flow + ".lua"}) {
       const fs::path path = fs::path(directory) / name;
       if (path.extension() == ".lua" && fs::is_regular_file(path, error)) return path.string();

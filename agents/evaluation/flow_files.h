@@ -9,10 +9,9 @@ namespace sluice {
 /// ../share/sluice/flows of an installation; empty if in none of them.
 std::string shipped_flows_directory();
 
-/// Names of the shipped flows (without .lua), sorted: those that look at the query.
-std::vector<std::string> shipped_flows();
-/// Of those that have a static pattern, alone or beside a selection.
-std::vector<std::string> shipped_pattern_flows();
+/// Names of the shipped flows (without .lua), sorted: those that select pages and nothing else, or those of a folder beside them:
+/// "patterns" (a static pattern, alone or beside a selection), "covers" (summaries of what is not selected).
+std::vector<std::string> shipped_flows(const std::string& folder = {});
 
 /// The file for `flow`: a path that exists, or the name of a shipped flow. Throws InputError that lists the shipped names.
 std::string find_flow(const std::string& flow);

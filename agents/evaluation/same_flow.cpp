@@ -23,10 +23,13 @@ std::vector<std::string> states_of(const FlowGraph& graph) {
   return states;
 }
 
-/// What sources attend to: the entries, and whether with a bias.
-std::set<std::tuple<std::string, std::string, bool>> sources_of(const FlowGraph& graph) {
-  std::set<std::tuple<std::string, std::string, bool>> sources;
-  for (const AttentionSource& source : graph.sources) sources.emplace(source.keys, source.values, source.bias != kNoNode);
+/// What sources attend to: the entries, of which pages, whether with a bias, and whether tokens share their weights.
+using SourceKind = std::tuple<std::string, std::string, bool, bool, bool>;
+std::set<SourceKind> sources_of(const FlowGraph& graph) {
+  std::set<SourceKind> sources;
+  for (const AttentionSource& source : graph.sources) {
+    sources.emplace(source.keys, source.values, source.others, source.bias != kNoNode, source.shares);
+  }
   return sources;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 
 #include "kernels/device/pass_batch.h"
 #include "scripting/graph/ops.h"
@@ -38,6 +39,13 @@ FlowCost cost_of(const FlowGraph& graph) {
   for (const Node& node : graph.nodes) {
     double& part = node.stage == Stage::kCache ? cost.cached_page : is_for_each_page(graph, node) ? cost.scored_page : cost.step;
     part += operations_of(graph, node);
+  }
+  // Of what stands for a page the key and the value are read by every head.
+  for (const AttentionSource& source : graph.sources) {
+    if (source.keys == "k") continue;
+    for (const std::string& name : {source.keys, source.values}) {
+      cost.scored_page += static_cast<double>(elements_per_page(graph.find_field(name)->shape)) * graph.geometry.group;
+    }
   }
   return cost;
 }

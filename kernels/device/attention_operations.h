@@ -16,7 +16,7 @@ struct AttentionProbe {
   int32_t* selected = nullptr;  // [sequences, kv_heads, selected_capacity] ascending, padded with -1
   int32_t* counts = nullptr;    // [sequences, kv_heads] pages selected
   /// [sequences, kv_heads] share of the attention mass of all tokens that a step is shown, of those that it attends to (mean of
-  /// the heads); 0 if it sees none. Costs a dense pass.
+  /// the heads); 0 if it sees none. Of several sources, of the tokens of the first's pages. Costs a dense pass.
   float* mass = nullptr;
   int score_capacity = 0;
   int selected_capacity = 0;

@@ -13,7 +13,6 @@ void require_device_takes(const Plan& plan, const std::string& device) {
     return;
   }
   try {
-    cpu::require_plain(plan);
     cpu::require_kept(plan.layout);
   } catch (const InputError& error) {
     throw FlowError(plan.graph.where, error.what(), error.hint());

@@ -132,8 +132,10 @@ class Roofline {
               step.buffers > 0 ? fmt::format("row buffers {}", bytes_text(step.buffers * rows())) : "");
     }
     const double budget = selected_pages(plan_.graph, shown, beside_);
-    total.attention = budget * kv_page_;
-    add_row("attention", total.attention, fmt::format("{:.0f} of {:.0f} pages", budget, pages_));
+    const double summaries = summary_bytes(plan_.graph, shown, budget);
+    total.attention = budget * kv_page_ + summaries;
+    add_row("attention", total.attention,
+            fmt::format("{:.0f} of {:.0f} pages{}", budget, pages_, summaries > 0 ? ", the others through their fields" : ""));
     add_row("flow", total.total(), beside_dense(total.total(), dense()));
     add_layers(layers, total.total());
   }

@@ -126,11 +126,13 @@ class Judgement {
   std::string fault_of_pages() const {
     if (traced_.selection() == kNoNode) return seen_.selected.size() == pages_ ? "" : "not every page is selected";
     Allowed allowed(pages_);
-    for (const NodeId id : leaf_selections(traced_)) {
+    const std::vector<NodeId> leaves = leaf_selections(traced_);
+    for (const NodeId id : leaves) {
       if (traced_.nodes[size_t(id)].op == Op::kWindow)
         allowed.require(window(int(pages_), traced_.nodes[size_t(id)].attributes), id);
     }
     for (size_t i = 0; i < scored_.size(); ++i) {
+      if (std::find(leaves.begin(), leaves.end(), asked(i)) == leaves.end()) continue;  // of another source
       std::string fault = add_scored(i, allowed);
       if (!fault.empty()) return fault;
     }

@@ -108,6 +108,14 @@ Tensor without_future(Tensor tensor, const State& state, const Tokens& tokens) {
   return tensor;
 }
 
+std::vector<int32_t> others_of(const std::vector<int32_t>& selected, int pages) {
+  std::vector<int32_t> others;
+  for (int32_t page = 0; page < pages; ++page) {
+    if (!std::binary_search(selected.begin(), selected.end(), page)) others.push_back(page);
+  }
+  return others;
+}
+
 /// Runs the index stage in the order of a Schedule.
 class Evaluation {
  public:
@@ -137,7 +145,8 @@ class Evaluation {
       if (node.op == Op::kThreshold) scores.bound = values_[size_t(node.inputs[1])].values[0];
     }
     for (const AttentionSource& source : graph_.sources) {
-      result.sources.push_back({selections_[size_t(source.selection)], {}});
+      const std::vector<int32_t>& selected = selections_[size_t(source.selection)];
+      result.sources.push_back({source.others ? others_of(selected, pages_) : selected, {}});
       if (source.bias != kNoNode) result.sources.back().bias = values_[size_t(source.bias)];
     }
     if (graph_.sources.empty()) {
@@ -416,38 +425,128 @@ std::vector<float> numbers_of(const Tensor& tensor) {
   return numbers;
 }
 
-}  // namespace
+/// The logits of q [group, dim] for a key, by head.
+std::vector<double> logits_of(std::span<const float> query, std::span<const float> key, double scale) {
+  std::vector<double> logits(query.size() / key.size());
+  for (size_t head = 0; head < logits.size(); ++head) {
+    for (size_t d = 0; d < key.size(); ++d) logits[head] += scale * query[head * key.size() + d] * key[d];
+  }
+  return logits;
+}
 
-std::vector<double> attention(const FlowGraph& graph, const Row& row, const Result& result, double scale) {
-  const int dim = graph.geometry.head_dim;
-  const int page = graph.geometry.page;
-  if (graph.sources.empty()) return attention(row.query, row.keys, row.values, row.tokens, dim, page, result.selected, scale);
-  std::vector<Entry> entries;
-  std::list<std::vector<float>> summaries;  // that entries refer to
-  for (size_t i = 0; i < graph.sources.size(); ++i) {
-    const AttentionSource& source = graph.sources[i];
-    const auto field_of = [&](const std::string& name) { return graph.find_field(name) - graph.fields.data(); };
-    for (const int32_t p : result.sources[i].pages) {
-      const int first = p * page;
-      const int held = std::min(page, row.tokens - first);
-      const std::vector<double> bias = bias_of(result.sources[i].bias, p, graph.geometry.group);
-      std::span<const float> keys = row.keys.subspan(size_t(first) * dim, size_t(held) * dim);
-      std::span<const float> values = row.values.subspan(size_t(first) * dim, size_t(held) * dim);
-      if (source.keys != "k") {
-        const std::vector<Tensor> fields = cached_fields(graph, keys, values, held);
-        keys = summaries.emplace_back(numbers_of(fields[field_of(source.keys)]));
-        values = summaries.emplace_back(numbers_of(fields[field_of(source.values)]));
+/// One softmax over the entries of all sources.
+class Attention {
+ public:
+  Attention(const FlowGraph& graph, const Row& row, const Result& result, double scale)
+      : graph_(graph), row_(row), result_(result), scale_(scale), dim_(size_t(graph.geometry.head_dim)) {}
+
+  std::vector<double> run() {
+    for (size_t i = 0; i < graph_.sources.size(); ++i) {
+      const AttentionSource& source = graph_.sources[i];
+      for (const int32_t page : result_.sources[i].pages) {
+        if (source.keys == "k") {
+          add_tokens(page);
+        } else if (!source.shares || !has_tokens(page)) {
+          add_entries(i, page);
+        }
       }
-      for (size_t at = 0; at < keys.size(); at += dim) entries.push_back({keys.subspan(at, dim), values.subspan(at, dim), bias});
+      if (source.beside) add_beside(*source.beside, result_.sources[i].pages);
     }
-    for (size_t token = 0; source.beside && token < size_t(row.tokens); ++token) {
-      const std::vector<int32_t>& selected = result.sources[i].pages;
-      const bool is_selected = std::find(selected.begin(), selected.end(), int32_t(token) / page) != selected.end();
-      if (is_selected || !source.beside->sees(row.tokens - 1, int64_t(token))) continue;
-      entries.push_back({row.keys.subspan(token * dim, dim), row.values.subspan(token * dim, dim), {}});
+    return attention(row_.query, entries_, scale_);
+  }
+
+ private:
+  struct Part {
+    std::span<const float> keys, values;
+  };
+
+  /// The tokens of a page.
+  Part tokens_of(int page) const {
+    const size_t first = size_t(page) * graph_.geometry.page;
+    const size_t held = std::min(size_t(graph_.geometry.page), row_.tokens - first);
+    return {row_.keys.subspan(first * dim_, held * dim_), row_.values.subspan(first * dim_, held * dim_)};
+  }
+  /// What a source has of a page in fields.
+  Part fields_of(const AttentionSource& source, int page) {
+    const Part tokens = tokens_of(page);
+    const std::vector<Tensor> fields = cached_fields(graph_, tokens.keys, tokens.values, int(tokens.keys.size() / dim_));
+    const auto field_of = [&](const std::string& name) { return size_t(graph_.find_field(name) - graph_.fields.data()); };
+    return {summaries_.emplace_back(numbers_of(fields[field_of(source.keys)])),
+            summaries_.emplace_back(numbers_of(fields[field_of(source.values)]))};
+  }
+  bool has_page(size_t source, int page) const {
+    const std::vector<int32_t>& pages = result_.sources[source].pages;
+    return std::binary_search(pages.begin(), pages.end(), page);
+  }
+  bool has_tokens(int page) const {
+    for (size_t i = 0; i < graph_.sources.size(); ++i) {
+      if (graph_.sources[i].keys == "k" && has_page(i, page)) return true;
+    }
+    return false;
+  }
+
+  void add(const Part& part, const std::vector<double>& bias) {
+    for (size_t at = 0; at < part.keys.size(); at += dim_)
+      entries_.push_back({part.keys.subspan(at, dim_), part.values.subspan(at, dim_), bias});
+  }
+  void add_entries(size_t source, int page) {
+    add(fields_of(graph_.sources[source], page), bias_of(result_.sources[source].bias, page, graph_.geometry.group));
+  }
+  /// Those of a page that shares its weight are shifted so that together they have the logit of its entry.
+  void add_tokens(int page) {
+    const Part tokens = tokens_of(page);
+    for (size_t i = 0; i < graph_.sources.size(); ++i) {
+      if (!graph_.sources[i].shares || !has_page(i, page)) continue;
+      std::vector<double> shift = logits_of(row_.query, fields_of(graph_.sources[i], page).keys, scale_);
+      const std::vector<double> bias = bias_of(result_.sources[i].bias, page, graph_.geometry.group);
+      for (size_t head = 0; head < shift.size(); ++head) shift[head] += (bias.empty() ? 0 : bias[head]) - log_sum(tokens, head);
+      return add(tokens, shift);
+    }
+    add(tokens, {});
+  }
+  /// Of the powers of a head's logits for the tokens.
+  double log_sum(const Part& tokens, size_t head) const {
+    std::vector<double> logits;
+    for (size_t at = 0; at < tokens.keys.size(); at += dim_)
+      logits.push_back(logits_of(row_.query, tokens.keys.subspan(at, dim_), scale_)[head]);
+    const double largest = *std::max_element(logits.begin(), logits.end());
+    double sum = 0;
+    for (const double logit : logits) sum += std::exp(logit - largest);
+    return largest + std::log(sum);
+  }
+  void add_beside(const Pattern& beside, const std::vector<int32_t>& selected) {
+    for (size_t token = 0; token < size_t(row_.tokens); ++token) {
+      const bool is_selected = std::binary_search(selected.begin(), selected.end(), int32_t(token) / graph_.geometry.page);
+      if (is_selected || !beside.sees(row_.tokens - 1, int64_t(token))) continue;
+      add({row_.keys.subspan(token * dim_, dim_), row_.values.subspan(token * dim_, dim_)}, {});
     }
   }
-  return attention(row.query, entries, scale);
+
+  const FlowGraph& graph_;
+  const Row& row_;
+  const Result& result_;
+  double scale_;
+  size_t dim_;
+  std::vector<Entry> entries_;
+  std::list<std::vector<float>> summaries_;  // that entries refer to
+};
+
+}  // namespace
+
+Result with_selected(const FlowGraph& graph, Result expected, std::span<const int32_t> selected) {
+  expected.selected.assign(selected.begin(), selected.end());
+  for (size_t i = 0; i < graph.sources.size(); ++i) {
+    const AttentionSource& source = graph.sources[i];
+    if (source.selection != graph.selection()) continue;
+    expected.sources[i].pages = source.others ? others_of(expected.selected, expected.pages) : expected.selected;
+  }
+  return expected;
+}
+
+std::vector<double> attention(const FlowGraph& graph, const Row& row, const Result& result, double scale) {
+  if (!graph.sources.empty()) return Attention(graph, row, result, scale).run();
+  return attention(row.query, row.keys, row.values, row.tokens, graph.geometry.head_dim, graph.geometry.page, result.selected,
+                   scale);
 }
 
 }  // namespace sluice::oracle

@@ -97,6 +97,9 @@ struct Entry {
 /// Attention of q [group, dim] over `entries`: softmax of scale * q.k + bias: [group, dim]. Zeros without entries.
 std::vector<double> attention(std::span<const float> query, std::span<const Entry> entries, double scale);
 
+/// `expected`, which `run` gave, but for the pages of the first source's selection: those that a device has selected.
+Result with_selected(const FlowGraph& graph, Result expected, std::span<const int32_t> selected);
+
 /// What a layer that runs the flow gives for `row`, of which `result` is what `run` gave: one softmax over the entries of all
 /// sources, or dense attention without any. [group, dim].
 std::vector<double> attention(const FlowGraph& graph, const Row& row, const Result& result, double scale);

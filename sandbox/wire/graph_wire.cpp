@@ -99,6 +99,8 @@ class GraphWriter {
     put(source.keys);
     put(source.values);
     put(source.bias);
+    put(source.others);
+    put(source.shares);
     put(source.beside.has_value());
     if (source.beside) put(*source.beside);
   }
@@ -272,6 +274,8 @@ class GraphReader {
     source.keys = name("the name of keys");
     source.values = name("the name of values");
     source.bias = reader_.integer("a bias", kNoNode, node_count() - 1);
+    source.others = reader_.flag("the pages of a source");
+    source.shares = reader_.flag("the weights of a source");
     if (reader_.flag("tokens beside a selection")) source.beside = pattern();
     return source;
   }

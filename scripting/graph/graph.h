@@ -157,15 +157,19 @@ struct LayerChoice {
 /// What attention runs over: the entries of some pages. One softmax runs over the entries of all sources of a flow.
 struct AttentionSource {
   NodeId selection = kNoNode;  // whose entries they are
+  bool others = false;         // they are those of all pages that the selection leaves out
   /// "k" and "v": the tokens of a page, as they lie in the cache. Otherwise names of two fields, [dim] for an entry a page or
   /// [sub, dim] for several.
   std::string keys = "k";
   std::string values = "v";
   NodeId bias = kNoNode;          // [page] or [page, head]: added to the scaled product of query and key; none
   std::optional<Pattern> beside;  // tokens that are attended to whatever was selected, by geometry; of sources of tokens
+  /// Of a source with an entry a page: the entry says what its page weighs. Where a source of tokens has the page, too, its
+  /// tokens share that weight by a softmax of their own, and the entry itself does not count (LuKA, equations 2 to 4).
+  bool shares = false;
 
   /// The tokens of pages, without bias. Others may be beside them.
-  bool is_plain() const { return keys == "k" && values == "v" && bias == kNoNode; }
+  bool is_plain() const { return keys == "k" && values == "v" && bias == kNoNode && !others && !shares; }
   bool operator==(const AttentionSource&) const = default;
 };
 

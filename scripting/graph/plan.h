@@ -52,9 +52,11 @@ struct AttendedSource {
   PagePart keys;
   PagePart values;
   NodeId bias = kNoNode;  // an output of an earlier step, or none
+  bool others = false;
+  bool shares = false;
 
   /// Whether it is the tokens of its pages.
-  bool is_plain() const { return keys == PagePart{} && values == PagePart{} && bias == kNoNode; }
+  bool is_plain() const { return keys == PagePart{} && values == PagePart{} && bias == kNoNode && !others && !shares; }
 };
 
 /// The last step: one softmax over the entries of all sources.

@@ -1,15 +1,19 @@
 #include "scripting/graph/selections.h"
 
 #include <algorithm>
+#include <span>
 
 #include "scripting/graph/ops.h"
 
 namespace sluice {
 
-std::vector<NodeId> selections_of(const FlowGraph& graph) {
+namespace {
+
+/// Those of `roots` and what they unite, operands before readers.
+std::vector<NodeId> united_by(const FlowGraph& graph, std::span<const NodeId> roots) {
   std::vector<bool> is_used(graph.nodes.size(), false);
-  for (const AttentionSource& source : graph.sources) {
-    if (source.selection != kNoNode) is_used[static_cast<size_t>(source.selection)] = true;
+  for (const NodeId root : roots) {
+    if (root != kNoNode) is_used[static_cast<size_t>(root)] = true;
   }
   std::vector<NodeId> used;
   // Operands have smaller ids than their readers, so one walk from the end meets every reader of a node before the node.
@@ -23,8 +27,17 @@ std::vector<NodeId> selections_of(const FlowGraph& graph) {
   return used;
 }
 
+}  // namespace
+
+std::vector<NodeId> selections_of(const FlowGraph& graph) {
+  std::vector<NodeId> roots;
+  for (const AttentionSource& source : graph.sources) roots.push_back(source.selection);
+  return united_by(graph, roots);
+}
+
 std::vector<NodeId> leaf_selections(const FlowGraph& graph) {
-  std::vector<NodeId> leaves = selections_of(graph);
+  const NodeId selection = graph.selection();
+  std::vector<NodeId> leaves = united_by(graph, {&selection, 1});
   std::erase_if(leaves, [&](NodeId id) { return graph.nodes[static_cast<size_t>(id)].op == Op::kUnion; });
   return leaves;
 }

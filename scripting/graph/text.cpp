@@ -123,8 +123,10 @@ std::string sources_text(const FlowGraph& graph) {
   if (graph.attends_plainly()) return fmt::format("  select %{}{}", graph.selection(), beside(graph.sources.front()));
   std::string text;
   for (const AttentionSource& source : graph.sources) {
-    text += fmt::format("  attend %{} by {}, {}", source.selection, source.keys, source.values);
+    text +=
+        fmt::format("  attend {}%{} by {}, {}", source.others ? "others of " : "", source.selection, source.keys, source.values);
     if (source.bias != kNoNode) text += fmt::format(" + %{}", source.bias);
+    if (source.shares) text += " shared";
     text += beside(source);
   }
   return text;

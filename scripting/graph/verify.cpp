@@ -320,8 +320,15 @@ void verify_source(const FlowGraph& graph, const AttentionSource& source) {
     refuse(graph.where, fmt::format("attention pairs keys \"{}\" with values \"{}\"", source.keys, source.values),
            "a token's key goes with its value, and a field with a field");
   }
+  if (source.keys == "k" && (source.others || source.shares)) {
+    refuse(selected, "tokens are those of selected pages, and weigh what they weigh", "fields stand for the other pages");
+  }
   if (source.keys != "k" && entries_of(graph, source.keys) != entries_of(graph, source.values)) {
     refuse(graph.where, fmt::format("\"{}\" and \"{}\" have not as many entries a page", source.keys, source.values));
+  }
+  if (source.shares && entries_of(graph, source.keys) != 1) {
+    refuse(graph.where, fmt::format("the tokens of a page share the weight of one entry, and \"{}\" has {}", source.keys,
+                                    entries_of(graph, source.keys)));
   }
   if (source.bias == kNoNode) return;
   const Node& bias = node(source.bias);
@@ -348,6 +355,24 @@ void verify_selection(const FlowGraph& graph) {
            fmt::format("attention runs over {} sources, at most {} are allowed", graph.sources.size(), GraphLimits::kSources));
   }
   for (const AttentionSource& source : graph.sources) verify_source(graph, source);
+  if (graph.attends_plainly()) return;
+  const Node& first = graph.nodes[static_cast<size_t>(graph.selection())];
+  if (graph.sources.front().others) {
+    refuse(first, "attention begins with the entries of selected pages: others there may be none");
+  }
+  const auto has_beside = [](const AttentionSource& source) { return source.beside.has_value(); };
+  if (!graph.patterns.empty() || std::any_of(graph.sources.begin(), graph.sources.end(), has_beside)) {
+    refuse(first, "attention to summaries, and a pattern that hides tokens of their pages", "use one of the two");
+  }
+  const auto of_tokens = [](const AttentionSource& source) { return source.keys == "k"; };
+  if (std::count_if(graph.sources.begin(), graph.sources.end(), of_tokens) > 1) {
+    refuse(first, "attention to the tokens of two selections", "unite them: union(a, b)");
+  }
+  // Each page that shares its weight does so with one entry.
+  if (std::count_if(graph.sources.begin(), graph.sources.end(), [](const AttentionSource& source) { return source.shares; }) >
+      1) {
+    refuse(first, "two sources say what pages weigh");
+  }
 }
 
 void verify_parts(const FlowGraph& graph, Work counted) {

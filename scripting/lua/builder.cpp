@@ -137,8 +137,8 @@ Handle GraphBuilder::add_pattern(const HeadPatterns& pattern) {
 Handle GraphBuilder::add_joined(const Joined& joined) {
   constexpr size_t kMostJoined = 1000;
   if (joined_.size() >= kMostJoined) {
-    fail(fmt::format("the script unites patterns with selections more than {} times", kMostJoined),
-         "a loop may be uniting without end");
+    fail(fmt::format("the script makes covers, and unites patterns with selections, more than {} times", kMostJoined),
+         "a loop may do so without end");
   }
   joined_.push_back(joined);
   return {Handle::Kind::kJoined, Stage::kIndex, static_cast<int32_t>(joined_.size() - 1)};
@@ -308,6 +308,15 @@ FlowGraph GraphBuilder::finish(const Datum& returned, int index_line) {
   } else if (selected) {
     graph_.attend_to(selected->selection);
     if (selected->beside) graph_.sources.front().beside = selected->beside->of_head(0);
+    if (const auto& cover = selected->cover) {
+      graph_.sources.push_back({.selection = cover->preserves ? cover->tail : selected->selection,
+                                .others = true,
+                                .keys = cover->keys,
+                                .values = cover->values,
+                                .bias = cover->bias,
+                                .beside = {},
+                                .shares = cover->preserves});
+    }
   } else if (index_line > 0) {
     set_line(index_line);
     fail(fmt::format("flow.index must return a selection of pages and returned {}", describe(returned, graph_)),

@@ -47,10 +47,21 @@ class GraphBuilder {
   /// flow.pattern = value: a pattern, or a table of patterns by layer.
   void assign_pattern(const Datum& value);
 
-  /// What a selection and a pattern give together: its pages, and the tokens that the pattern has.
+  /// What attention runs over beside the tokens of a selection: the other pages, each through a key and a value (cover).
+  struct Cover {
+    std::string keys;  // fields
+    std::string values;
+    NodeId bias = kNoNode;
+    NodeId tail =
+        kNoNode;  // a selection: newest pages, which are no part of the cover. Those that it opens are selected, as the tail is.
+    bool preserves = true;  // the weights of pages, where their tokens are attended to
+  };
+  /// What flow.index may return: the pages of a selection, tokens that a pattern has, both together, or a selection that opens
+  /// pages of a cover.
   struct Joined {
     NodeId selection = kNoNode;
-    std::optional<HeadPatterns> beside;
+    std::optional<HeadPatterns> beside = {};
+    std::optional<Cover> cover = {};
   };
   Handle add_joined(const Joined& joined);
   /// Of a selection, a pattern, or both together; nothing of others.

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "scripting/base/suggest.h"
 #include "scripting/graph/verify.h"
@@ -118,6 +120,7 @@ Value unite(const Arguments& arguments, const Function&) {
   GraphBuilder::Joined all;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const GraphBuilder::Joined one = arguments.joined(i);
+    if (one.cover) arguments.fail("a cover has all pages already", "unite selections first: cover{refine = union(a, b), ...}");
     if (one.beside) {
       const auto either = [](const Pattern& a, const Pattern& b) { return a | b; };
       all.beside = all.beside ? joined(*all.beside, *one.beside, either) : one.beside;
@@ -134,10 +137,111 @@ Value unite(const Arguments& arguments, const Function&) {
   return {Value::Kind::kHandle, {Handle::Kind::kSelection, Stage::kIndex, all.selection}, 0};
 }
 
+constexpr const char* kCoverUsage = "for example sluice.cover{refine = sluice.topk(score, {k = 3}), k = c.ksum, v = c.vsum}";
+
+/// The name of a cached field that stands for its page.
+std::string summary(const Arguments& arguments, Options& options, const char* which) {
+  const Datum* given = options.find(which);
+  if (given == nullptr) arguments.fail(fmt::format("wants {} = a cached field that stands for its page", which), kCoverUsage);
+  const FlowGraph& graph = arguments.builder().graph();
+  const bool is_tensor = given->kind == Datum::Kind::kHandle && given->handle.kind == Handle::Kind::kTensor;
+  if (!is_tensor || graph.nodes[static_cast<size_t>(given->handle.id)].op != Op::kField) {
+    arguments.fail(fmt::format("{} wants a cached field as flow.cache assigned it and got {}", which, describe(*given, graph)),
+                   "compute it in flow.cache, for example c.ksum = c.k:mean(\"token\")");
+  }
+  const Node& node = graph.nodes[static_cast<size_t>(given->handle.id)];
+  const Shape wanted = {{Axis::kPage, kDynamic}, {Axis::kDim, graph.geometry.head_dim}};
+  if (node.shape != wanted) {
+    arguments.fail(fmt::format("{} wants a field [dim {}] and got {}", which, graph.geometry.head_dim, describe(*given, graph)),
+                   "one key and one value stand for a page");
+  }
+  return node.attributes.field;
+}
+
+NodeId window_of(const Arguments& arguments, int last) {
+  Attributes attributes;
+  attributes.last = std::min(last, GraphLimits::kPages);
+  return arguments.builder().emit(Op::kWindow, {}, std::move(attributes));
+}
+
+/// Pages that have the last `tail` tokens, wherever in its page the newest lies.
+int tail_pages(const Arguments& arguments, Options& options) {
+  constexpr int kTail = 128;
+  const int tail = options.integer("tail", kTail);
+  if (tail < 1 || tail > Pattern::kMostNumber) {
+    arguments.fail(fmt::format("tail = {} is not between 1 and 2^30 tokens", tail),
+                   "the newest tokens are attended to as they are");
+  }
+  const int page = arguments.builder().graph().geometry.page;
+  return (tail - 1 + page - 1) / page + 1;
+}
+
+NodeId refined(const Arguments& arguments, Options& options, NodeId tail) {
+  const Datum* given = options.find("refine");
+  if (given == nullptr) arguments.fail("wants refine = a selection of the pages to open, \"all\" or \"none\"", kCoverUsage);
+  if (given->kind == Datum::Kind::kText && given->text == "none") return tail;
+  if (given->kind == Datum::Kind::kText && given->text == "all")
+    return window_of(arguments, GraphLimits::kPages);  // no request has more
+  const GraphBuilder& builder = arguments.builder();
+  const auto pages = given->kind == Datum::Kind::kHandle ? builder.joined(given->handle) : std::nullopt;
+  if (!pages || pages->selection == kNoNode || pages->beside || pages->cover) {
+    const std::string got = pages && pages->selection != kNoNode ? "one that has more" : describe(*given, builder.graph());
+    arguments.fail(fmt::format("refine wants a selection of pages, \"all\" or \"none\" and got {}", got),
+                   "for example sluice.topk(score, {k = 3})");
+  }
+  return arguments.builder().emit(Op::kUnion, {pages->selection, tail});
+}
+
+/// What is added to the logit of a page's key. A key that stands for n tokens which are like it gets what they would together,
+/// if log n is added.
+NodeId weight_of_pages(const Arguments& arguments, Options& options) {
+  const Datum* given = options.find("bias");
+  if (given != nullptr && given->kind == Datum::Kind::kText && given->text == "none") return kNoNode;
+  GraphBuilder& builder = arguments.builder();
+  if (given == nullptr || (given->kind == Datum::Kind::kText && given->text == "count")) {
+    Attributes attributes;
+    attributes.value = std::log(builder.graph().geometry.page);
+    return builder.emit(Op::kFill, {}, std::move(attributes), {{Axis::kPage, kDynamic}});
+  }
+  if (given->kind == Datum::Kind::kText) {
+    arguments.fail(fmt::format("no bias is called \"{:.40}\"", given->text), did_you_mean(given->text, {"count", "none"}));
+  }
+  const std::vector<Datum> operand = {*given};
+  const NodeId bias = Arguments(builder, "cover: bias", operand).tensor(0);
+  const Shape of_pages = {{Axis::kPage, kDynamic}};
+  const Shape of_heads = {{Axis::kPage, kDynamic}, {Axis::kHead, builder.graph().geometry.group}};
+  if (builder.shape_of(bias) != of_pages && builder.shape_of(bias) != of_heads) {
+    arguments.fail(fmt::format("bias wants [page] or [page, head] and got {}", to_string(builder.shape_of(bias))),
+                   "it is added to a page's scaled product of query and key");
+  }
+  return bias;
+}
+
+bool preserves(const Arguments& arguments, Options& options) {
+  const std::string mass = options.text("mass", "preserve");
+  if (mass == "preserve" || mass == "renormalise") return mass == "preserve";
+  arguments.fail(fmt::format("no mass is called \"{:.40}\"", mass), did_you_mean(mass, {"preserve", "renormalise"}));
+}
+
+Value cover(const Arguments& arguments, const Function&) {
+  arguments.expect_at_most(1, kCoverUsage);
+  if (!arguments.has(0)) arguments.fail("wants a table of options", kCoverUsage);
+  Options options(arguments, arguments.at(0), kCoverUsage);
+  GraphBuilder::Cover cover;
+  cover.keys = summary(arguments, options, "k");
+  cover.values = summary(arguments, options, "v");
+  cover.preserves = preserves(arguments, options);
+  cover.bias = weight_of_pages(arguments, options);
+  cover.tail = window_of(arguments, tail_pages(arguments, options));
+  const NodeId pages = refined(arguments, options, cover.tail);
+  options.finish();
+  return {Value::Kind::kHandle, arguments.builder().add_joined({pages, {}, std::move(cover)}), 0};
+}
+
 constexpr std::array kFunctions = {
     Function{"topk", topk},           Function{"approx_topk", approx_topk},
     Function{"threshold", threshold}, Function{"window", window, Op::kWindow, Compare::kEq, false},
-    Function{"union", unite},
+    Function{"union", unite},         Function{"cover", cover, Op::kConstant, Compare::kEq, false},
 };
 
 }  // namespace

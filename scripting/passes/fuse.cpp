@@ -232,7 +232,8 @@ PagePart part_of(const FlowGraph& graph, const std::string& name) {
 AttendStep attend_step(const FlowGraph& graph) {
   AttendStep step;
   for (const AttentionSource& source : graph.sources) {
-    step.sources.push_back({source.selection, part_of(graph, source.keys), part_of(graph, source.values), source.bias});
+    step.sources.push_back({source.selection, part_of(graph, source.keys), part_of(graph, source.values), source.bias,
+                            source.others, source.shares});
   }
   return step;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 #include "scripting/graph/selections.h"
 
@@ -61,6 +62,20 @@ double selected_pages(const FlowGraph& graph, double pages, double beside) {
     budget += budget_of(node.op, node.attributes, pages);
   }
   return std::min(pages, budget);
+}
+
+double summary_bytes(const FlowGraph& graph, double pages, double selected) {
+  double bytes = 0;
+  for (const AttentionSource& source : graph.sources) {
+    if (source.keys == "k") continue;
+    // Entries that share their weights are read for the pages that are opened, too: their keys, at least.
+    const double entries = source.shares ? pages : source.others ? pages - selected : selected;
+    for (const std::string& name : {source.keys, source.values}) {
+      const Field& field = *graph.find_field(name);
+      bytes += entries * static_cast<double>(elements_per_page(field.shape)) * static_cast<double>(size_of(field.type));
+    }
+  }
+  return bytes;
 }
 
 }  // namespace sluice

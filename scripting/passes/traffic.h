@@ -9,7 +9,7 @@ struct Traffic {
   double fields = 0;     // cached fields, keys and values that the index stage reads
   double buffers = 0;    // row buffers between steps, written and read; in cache or on chip, so not counted in `total`
   double state = 0;      // states read and written
-  double attention = 0;  // keys and values of the selected pages
+  double attention = 0;  // keys and values of the selected pages, and of the fields that stand for others
   double total() const { return fields + state + attention; }
 };
 
@@ -21,5 +21,8 @@ double refresh_bytes(const Plan& plan);
 
 /// Most pages that the flow attends to, of `pages`: those that it selects, and `beside` that have tokens beside them.
 double selected_pages(const FlowGraph& graph, double pages, double beside);
+
+/// Bytes of what is attended to in fields (AttentionSource), where `selected` of `pages` pages are opened.
+double summary_bytes(const FlowGraph& graph, double pages, double selected);
 
 }  // namespace sluice

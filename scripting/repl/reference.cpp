@@ -84,6 +84,9 @@ const std::vector<OperatorReference>& composed() {
       {"add_mul", "sluice.add_mul(x, a, b)", "cache and index", "the axes of all, by name", "(x + a) * b"},
       {"cfill", "c.NAME = sluice.cfill(value, axes)", "cache", "-> a state [page, axes]",
        "declares a state that begins as a number"},
+      {"cover", "sluice.cover{refine =, k =, v =, mass = \"preserve\", bias = \"count\", tail = 128}", "index",
+       "a selection, fields [dim] -> a cover",
+       "attends to the pages of `refine` and the newest token by token, and to all others each through its field"},
       {"extent", "sluice.extent(x, axis)", "cache and index", "", "the extent as a Lua number; not of page"},
       {"flow", "sluice.flow { name =, page =, kv =, fields =, layers = }", "", "", "declares the flow, outside its stages"},
   };

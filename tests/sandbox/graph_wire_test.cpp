@@ -78,8 +78,9 @@ TEST(GraphWire, RoundTripIsTheSameGraph) {
   }
   for (uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);
-    const FlowGraph graph = random_flow(seed);
-    expect_same(graph, decode_graph(encode_graph(graph), ""));
+    for (const FlowGraph& graph : {random_flow(seed), testing::random_cover(seed)}) {
+      expect_same(graph, decode_graph(encode_graph(graph), ""));
+    }
   }
 }
 

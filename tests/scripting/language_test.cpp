@@ -88,7 +88,7 @@ TEST(Language, PatternsStandBesideSelections) {
   EXPECT_EQ(refusal(with + "local u = w for i = 1, 2000 do u = sluice.union(w, p.window(9)) end return u"),
             "the script makes more than 1000 patterns");
   EXPECT_EQ(refusal(with + "local n = p.window(9) local u = w for i = 1, 2000 do u = sluice.union(w, n) end return u"),
-            "the script unites patterns with selections more than 1000 times");
+            "the script makes covers, and unites patterns with selections, more than 1000 times");
 }
 
 TEST(Language, PatternsDifferByHead) {

@@ -18,7 +18,7 @@ constexpr int64_t kMostElements = 1024;
 
 class Drawing {
  public:
-  explicit Drawing(uint64_t seed) : random_(seed), builder_(draw_geometry()) {}
+  explicit Drawing(uint64_t seed, bool covers = false) : random_(seed), builder_(draw_geometry()), covers_(covers) {}
 
   FlowGraph run() {
     draw_cache();
@@ -127,6 +127,45 @@ class Drawing {
     constexpr DataType kTypes[] = {DataType::kF32, DataType::kBF16, DataType::kE4M3, DataType::kE5M2};
     const int fields = number(1, 3);
     for (int i = 0; i < fields; ++i) builder_.field(fmt::format("field{}", i), any_value(), one_of(kTypes));
+    if (covers_) draw_summaries();
+  }
+
+  /// Fields [dim] or [sub, dim] of a page that stand for it.
+  void draw_summaries() {
+    constexpr DataType kTypes[] = {DataType::kF32, DataType::kBF16, DataType::kE4M3};
+    constexpr Op kWhole[] = {Op::kMean, Op::kMax, Op::kMin};
+    constexpr Op kGroups[] = {Op::kMeanInterleave, Op::kMaxInterleave};
+    Attributes along = GraphBuilder::along(Axis::kToken);
+    along.group = 4;
+    several_ = chance(25);
+    for (const auto& [name, op] : {std::pair("ksum", Op::kKey), {"vsum", Op::kValue}}) {
+      builder_.field(name, builder_.cache(several_ ? one_of(kGroups) : one_of(kWhole), {builder_.cache(op)}, along),
+                     one_of(kTypes));
+    }
+  }
+
+  /// Summaries of the pages that `selection` leaves out, or all of them that say what their pages weigh.
+  void draw_cover(NodeId selection) {
+    AttentionSource summaries{.selection = selection, .others = true, .keys = "ksum", .values = "vsum"};
+    if (!several_ && chance(60)) {
+      Attributes tail;
+      tail.last = number(1, 4);
+      summaries.shares = true;
+      summaries.selection = builder_.index(Op::kWindow, {}, tail);
+    }
+    if (chance(70)) {
+      Attributes value;
+      value.value = number(-3, 8) * 0.5;
+      Shape shape = {{Axis::kPage, kDynamic}};
+      if (chance(40)) shape.push_back({Axis::kHead, builder_.graph.geometry.group});
+      summaries.bias = builder_.add(Stage::kIndex, Op::kFill, {}, value, shape);
+      if (chance(50)) {
+        const NodeId place = builder_.index(Op::kPosition);
+        const NodeId step = builder_.add(Stage::kIndex, Op::kConstant, {}, value);
+        summaries.bias = builder_.index(Op::kMinimum, {summaries.bias, builder_.index(Op::kMul, {place, step})});
+      }
+    }
+    builder_.graph.sources.push_back(summaries);
   }
 
   void draw_index() {
@@ -205,6 +244,7 @@ class Drawing {
       selection = builder_.index(Op::kUnion, {selection, builder_.index(Op::kWindow, {}, window)});
     }
     builder_.graph.attend_to(selection);
+    if (covers_) return draw_cover(selection);
     if (chance(15)) builder_.graph.sources.front().beside = draw_pattern();
   }
 
@@ -226,10 +266,13 @@ class Drawing {
   std::mt19937_64 random_;
   GraphBuilder builder_;
   std::vector<NodeId> values_;
+  bool covers_ = false;
+  bool several_ = false;  // entries of a page
 };
 
 }  // namespace
 
 FlowGraph random_flow(uint64_t seed) { return Drawing(seed).run(); }
+FlowGraph random_cover(uint64_t seed) { return Drawing(seed, true).run(); }
 
 }  // namespace sluice::testing

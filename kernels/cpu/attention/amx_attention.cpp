@@ -17,7 +17,8 @@ using amx::kTileBytes;
 using amx::kTileDepth;
 using amx::kTileRows;
 
-constexpr int kRows = 32;          // of a query tile: two groups of 16
+constexpr int kRows = 32;  // of a query tile: two groups of 16
+static_assert(kRows <= kMostTileColumns);
 constexpr int kBlockTokens = 256;  // of one step of the online softmax
 constexpr float kNone = -std::numeric_limits<float>::infinity();
 

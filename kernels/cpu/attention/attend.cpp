@@ -15,29 +15,20 @@
 namespace sluice::cpu {
 namespace {
 
-/// Scratch of one thread: partials of one row's pieces, then log sums and a spare output, or of a prompt's tile those of its rows
-/// and the partials of one, then the kernels' own.
-struct ThreadScratch {
-  static constexpr size_t kMostTileRows = 128;  // of (row, head of the group)
-  size_t partials;
-  size_t spare;
-  size_t kernel;
-  size_t total;
-
-  ThreadScratch(int group, int dim, int pages, int page) {
-    partials = 0;
-    spare = partials + pieces_of(pages, page) * partial_floats(group, dim);
-    kernel = spare + kMostTileRows + 2 * partial_floats(group, dim);
-    total = kernel + std::max({decode_scratch_floats(group, dim), prefill_scratch_floats(dim), token_scratch_floats(group, dim),
-                               amx_attention_scratch_bytes(dim) / sizeof(float) + 1});
-  }
-};
-
 void grow(MappedMemory& memory, size_t bytes) {
   if (memory.bytes() < bytes) memory = MappedMemory(bytes);
 }
 
 }  // namespace
+
+ThreadScratch::ThreadScratch(int group, int dim, int pages, int page) {
+  partials = 0;
+  spare = partials + static_cast<size_t>(pieces_of(pages, page)) * partial_floats(group, dim);
+  of_one = partial_floats(group, dim);
+  kernel = joined(2);
+  total = kernel + std::max({decode_scratch_floats(group, dim), prefill_scratch_floats(dim), token_scratch_floats(group, dim),
+                             amx_attention_scratch_bytes(dim) / sizeof(float) + 1});
+}
 
 void Attend::reserve(const Device::Limits& limits) {
   const int group = limits.query_heads / limits.kv_heads;
@@ -129,19 +120,16 @@ void Attend::plan(const BatchRows& pass) {
       }
     }
   }
-  prompt_masks_.resize(std::max(prompt_masks_.size(), static_cast<size_t>(layer_->group) + 1));
-  std::vector<PromptMasks>& masks = prompt_masks_[static_cast<size_t>(layer_->group)];
-  masks.resize(std::max(masks.size(), static_cast<size_t>(batch.sequences())));
-  for (int s = 0; s < batch.sequences(); ++s) {
-    const GroupPages& kept = pass.group(layer_->group);
-    if (batch.decoding[s] == 0 && kept.is_masked(s)) masks[s].split(pass.number(), kept, s, pass.query_rows(s));
-  }
+  split_masks();
   selected_.assign(tasks_.size(), 0);
   const PageLayout& layout = layer_->layout;
   grow(partials_, partials * partial_floats(group_, layout.head_dim) * sizeof(float));
   const ThreadScratch needed(group_, layout.head_dim, longest, layout.page);
   for (MappedMemory& scratch : scratch_) grow(scratch, needed.total * sizeof(float));
-  if (flow_ != nullptr) flow_->ensure(longest);
+  if (flow_ == nullptr) return;
+  flow_->ensure(longest);
+  if (flow_->plan().attend.is_plain()) return;
+  for (SourceRow& row : source_rows_) row.reserve(flow_->plan().attend.sources.size(), static_cast<size_t>(longest));
 }
 
 void Attend::run(const BatchRows& pass, const Device::Attention& call, const DeviceFlow* flow, const Matrix& q,
@@ -177,7 +165,7 @@ void Attend::run(const BatchRows& pass, const Device::Attention& call, const Dev
   }
 }
 
-PrefillTile Attend::tile_of(int sequence, int kv_head, int first, int rows) const {
+PrefillTile Attend::tile_of(int sequence, int kv_head, int first, int rows) {
   const PassBatch& batch = pass_->batch();
   const int64_t row = batch.query_indptr[sequence] + first;
   const int64_t column = static_cast<int64_t>(kv_head) * group_ * layer_->layout.head_dim;
@@ -196,7 +184,19 @@ PrefillTile Attend::tile_of(int sequence, int kv_head, int first, int rows) cons
   return tile;
 }
 
-const PromptMasks* Attend::prompt_masks(int sequence) const {
+void Attend::split_masks() {
+  const GroupPages& kept = pass_->group(layer_->group);
+  const PassBatch& batch = pass_->batch();
+  for (int s = 0; s < batch.sequences(); ++s) {
+    if (batch.decoding[s] != 0 || !kept.is_masked(s)) continue;
+    prompt_masks_.resize(std::max(prompt_masks_.size(), static_cast<size_t>(layer_->group) + 1));
+    std::vector<PromptMasks>& masks = prompt_masks_[static_cast<size_t>(layer_->group)];
+    masks.resize(std::max(masks.size(), static_cast<size_t>(s) + 1));
+    masks[static_cast<size_t>(s)].split(pass_->number(), kept, s, pass_->query_rows(s));
+  }
+}
+
+PromptMasks* Attend::prompt_masks(int sequence) {
   if (!pass_->group(layer_->group).is_masked(sequence)) return nullptr;
   return &prompt_masks_[static_cast<size_t>(layer_->group)][static_cast<size_t>(sequence)];
 }
@@ -211,8 +211,7 @@ void Attend::attend_rows(int sequence, int kv_head, int first, int rows, int thr
   if (masks != nullptr) tile.log_sums = memory + at.spare;
   attend(tile, memory + at.kernel);
   if (masks == nullptr) return;
-  float* const partials = memory + at.spare + ThreadScratch::kMostTileRows;
-  const size_t of_one = partial_floats(group_, layout.head_dim);
+  float* const partials = memory + at.joined(0);
   const Partial others = partial_at(partials, group_, layout.head_dim);
   for (int row = 0; row < tile.rows; ++row) {
     const std::span<const int32_t> slots = masks->scattered(first + row, kv_head);
@@ -222,7 +221,7 @@ void Attend::attend_rows(int sequence, int kv_head, int first, int rows, int thr
     std::fill_n(others.sum, group_, 1.0F);  // of nothing as well: it vanishes beside what the tokens sum to
     std::copy_n(out, group_ * layout.head_dim, others.output);
     attend_tokens(kv_pages(kv_head), pass_->pages(layer_->group, sequence).data(), slots, tile.queries + row * tile.query_stride,
-                  group_, call_->scale, memory + at.kernel, partial_at(partials + of_one, group_, layout.head_dim));
+                  group_, call_->scale, memory + at.kernel, partial_at(memory + at.joined(1), group_, layout.head_dim));
     merge_partials(partials, 2, group_, layout.head_dim, out, nullptr);
   }
 }
@@ -250,12 +249,13 @@ void Attend::run_packed(int sequence) {
   constexpr int kTogether = 8 * kAmxPackTokens;
   const int packs = (length + kTogether - 1) / kTogether;
   static_assert(kAmxPackTokens == 32, "a word of a mask is that of a pack");
-  const PromptMasks* const masks = prompt_masks(sequence);
+  PromptMasks* const masks = prompt_masks(sequence);
+  const std::span<const uint32_t> seen = masks == nullptr ? std::span<const uint32_t>() : masks->seen();
   pool_.run(static_cast<int64_t>(kv_heads) * packs, [&](int64_t index, int) {
     const auto head = static_cast<int>(index / packs);
     const int first = static_cast<int>(index % packs) * kTogether;
     for (int token = first; token < std::min(length, first + kTogether); token += kAmxPackTokens) {
-      if (masks == nullptr || masks->is_seen(token / 32))
+      if (masks == nullptr || seen[static_cast<size_t>(token) / 32] != 0)
         amx_pack_tokens(kv_pages(head), pages, token, length, packed_.at(head * bytes));
     }
   });
@@ -300,9 +300,8 @@ void Attend::run_pieces(const Task& task, int thread) {
 }
 
 void Attend::attend_pages(int kv_head, std::span<const int32_t> pages, int last_tokens, const uint32_t* mask, const float* query,
-                          int thread, float* out, float* log_sums) {
+                          int thread, const ThreadScratch& at, float* out, float* log_sums) {
   const PageLayout& layout = layer_->layout;
-  const ThreadScratch at(group_, layout.head_dim, static_cast<int>(pages.size()), layout.page);
   float* scratch = scratch_[thread].as<float>();
   const size_t step = kPieceTokens / layout.page;
   int pieces = 0;
@@ -372,22 +371,27 @@ void Attend::run_flow(const Task& task, int thread) {
   const bool with_last = positions[count - 1] == static_cast<int>(pages.size()) - 1;
   const int chosen_last_tokens = with_last ? last_tokens : layer_->layout.page;
 
+  const ThreadScratch at(group_, layer_->layout.head_dim, static_cast<int>(pages.size()), layer_->layout.page);
   std::array<float, kMostHeads> log_sums;
-  attend_pages(task.kv_head, {chosen, static_cast<size_t>(count)}, chosen_last_tokens, mask, query, thread,
-               output_of(task.sequence, task.kv_head), log_sums.data());
+  const bool is_plain = flow_->plan().attend.is_plain();
+  // Of several sources a probe asks for the mass of the tokens of the first.
+  if (is_plain || (probe != nullptr && probe->mass != nullptr)) {
+    attend_pages(task.kv_head, {chosen, static_cast<size_t>(count)}, chosen_last_tokens, mask, query, thread, at,
+                 output_of(task.sequence, task.kv_head), log_sums.data());
+  }
+  const int attended = is_plain ? count : attend_sources(row, thread, output_of(task.sequence, task.kv_head));
   if (mask != nullptr && !has_any_bit({mask, flow_->mask(thread).size()}, 0, int64_t{count} * layer_->layout.page)) {
     std::fill_n(output_of(task.sequence, task.kv_head), group_ * layer_->layout.head_dim, 0.0F);
     log_sums.fill(-INFINITY);
   }
-  selected_[&task - tasks_.data()] = count;
+  selected_[&task - tasks_.data()] = attended;
   if (probe == nullptr || probe->mass == nullptr) return;
   if (count == static_cast<int>(pages.size()) && mask == nullptr) {
     probe->mass[slot] = 1;
     return;
   }
-  const ThreadScratch at(group_, layer_->layout.head_dim, static_cast<int>(pages.size()), layer_->layout.page);
   std::array<float, kMostHeads> all_log_sums;
-  attend_pages(task.kv_head, pages, last_tokens, visible, query, thread, scratch_[thread].as<float>() + at.spare,
+  attend_pages(task.kv_head, pages, last_tokens, visible, query, thread, at, scratch_[thread].as<float>() + at.spare,
                all_log_sums.data());
   float mass = 0;
   for (int h = 0; h < group_ && log_sums[h] > -INFINITY; ++h) mass += std::exp2(log_sums[h] - all_log_sums[h]);

@@ -10,6 +10,20 @@
 
 namespace sluice::cpu {
 
+/// Scratch of one thread: partials of one row's pieces, then log sums and a spare output, or of a prompt's tile those of its rows
+/// and two partials that are joined, then the kernels' own.
+struct ThreadScratch {
+  size_t partials;
+  size_t spare;
+  size_t of_one;  // partial
+  size_t kernel;
+  size_t total;
+
+  ThreadScratch(int group, int dim, int pages, int page);
+  /// The first of two partials, or the second.
+  size_t joined(int which) const { return spare + kMostTileColumns + static_cast<size_t>(which) * of_one; }
+};
+
 /// Attention of a whole pass: cuts it into tasks, hands them to the threads, and merges what they find.
 ///
 /// A prefill tile is a task. So are a few pieces of a dense decode row, and each (decode row, KV head) that runs a flow: its
@@ -17,7 +31,7 @@ namespace sluice::cpu {
 class Attend {
  public:
   /// `tiles`: prefill and the scores of decode run on AMX tiles where K, V and the head dimension fit them.
-  Attend(ThreadPool& pool, bool tiles) : pool_(pool), tiles_(tiles), scratch_(pool.threads()) {}
+  Attend(ThreadPool& pool, bool tiles) : pool_(pool), tiles_(tiles), scratch_(pool.threads()), source_rows_(pool.threads()) {}
 
   void reserve(const Device::Limits& limits);
   /// `flow` is call.flow as this device compiled it, or null.
@@ -50,8 +64,10 @@ class Attend {
   bool sees_nothing(int sequence, int kv_head) const;
   /// Whether a sequence is in prefill on AMX tiles.
   bool is_packed(int sequence) const;
+  /// Makes the prompt masks of the pass's sequences.
+  void split_masks();
   /// Of a sequence in prefill that has masks; null for others.
-  const PromptMasks* prompt_masks(int sequence) const;
+  PromptMasks* prompt_masks(int sequence);
   /// One tile, by `attend` (tile, scratch), and the tokens that its rows see beside it.
   template <class AttendTile>
   void attend_rows(int sequence, int kv_head, int first, int rows, int thread, AttendTile attend);
@@ -60,17 +76,32 @@ class Attend {
   void run_tile(const Task& task, int thread);
   void run_pieces(const Task& task, int thread);
   void run_flow(const Task& task, int thread);
+  /// What the sources of a plan have in a row, of which pages.
+  struct SourceRow {
+    std::vector<std::vector<int32_t>> entries;  // [sources] positions of those that weigh what they weigh
+    std::vector<int32_t> opened;                // positions of pages whose tokens share the weight of an entry ...
+    int sharing = -1;                           // ... of this source
+    std::vector<uint8_t> shares;                // [pages] whether such a source has the page
+    std::vector<uint8_t> has_tokens;            // [pages] whether a source of tokens does
+
+    void reserve(size_t sources, size_t pages);
+  };
+  void find_sources(const FlowRow& row, int thread);
+  SummaryPages summaries_of(const FlowRow& row, FlowScratch& scratch, size_t source) const;
+  /// A row over all sources of its flow, which has selected; out [group, dim]. How many pages as many entries would fill, all
+  /// of them at most.
+  int attend_sources(const FlowRow& row, int thread, float* out);
   /// Where the flow's fields lie, in the pages of K and V or in their own.
   PageTable field_table(const Task& task, std::span<const int32_t> pages) const;
-  /// One row over `pages`, in pieces, by this thread alone.
+  /// One row over `pages`, in pieces, by this thread alone, whose scratch is for as many pages or more.
   /// `mask` (may be null: all): a bit for each of their tokens that counts.
   void attend_pages(int kv_head, std::span<const int32_t> pages, int last_tokens, const uint32_t* mask, const float* query,
-                    int thread, float* out, float* log_sums);
+                    int thread, const ThreadScratch& at, float* out, float* log_sums);
   void report(int64_t slot, std::span<const int32_t> positions);
   void report_dense(int sequence, int kv_head);
 
   KvPages kv_pages(int kv_head) const;
-  PrefillTile tile_of(int sequence, int kv_head, int first, int rows) const;
+  PrefillTile tile_of(int sequence, int kv_head, int first, int rows);
   float* query_of(int sequence, int kv_head) const;
   float* output_of(int sequence, int kv_head) const;
 
@@ -82,7 +113,8 @@ class Attend {
   MappedMemory packed_;    // [kv_heads] K and V of the sequence in prefill, for AMX: of packs that rows see
   std::vector<std::vector<PromptMasks>> prompt_masks_;  // [groups][sequences]
   std::vector<MappedMemory> scratch_;
-  std::vector<int> selected_;  // [tasks] pages that a flow chose
+  std::vector<SourceRow> source_rows_;  // by thread; of flows whose attention is not plain
+  std::vector<int> selected_;           // [tasks] pages that a flow chose
 
   // The call in progress.
   const BatchRows* pass_ = nullptr;

@@ -56,15 +56,35 @@ void prepare_piece(const KvPages& kv, std::span<const int32_t> pages, const floa
 void attend_piece(const KvPages& kv, std::span<const int32_t> pages, size_t piece, int last_tokens, const uint32_t* mask,
                   int group, bool tiles, float* scratch, const Partial& result);
 
-/// Floats of scratch that `attend_tokens` needs.
+/// Floats of scratch that `attend_tokens` and `attend_summaries` need.
 size_t token_scratch_floats(int group, int dim);
 /// A query row [group, dim], as the model gives it, over single tokens, those at `slots` of `pages`; `scale` multiplies q . k.
 void attend_tokens(const KvPages& kv, const int32_t* pages, std::span<const int32_t> slots, const float* query, int group,
                    float scale, float* scratch, const Partial& result);
 
+/// Keys and values that stand for pages: page `p` starts at base + p * page_stride.
+struct SummaryPages {
+  const std::byte* base = nullptr;
+  size_t page_stride = 0;
+  size_t key_offset = 0;
+  size_t value_offset = 0;
+  DataType key_type = DataType::kBF16;
+  DataType value_type = DataType::kBF16;
+  int entries = 1;  // a page
+  int dim = 64;
+  const float* bias = nullptr;  // [pages of the row, bias_heads]: added to the scaled q . k; or null
+  int bias_heads = 1;           // 1: all heads have the same
+};
+/// The same over the entries of those of `pages` that are at `positions`.
+void attend_summaries(const SummaryPages& summaries, std::span<const int32_t> pages, std::span<const int32_t> positions,
+                      const float* query, int group, float scale, float* scratch, const Partial& result);
+
 /// Merges `count` partials that lie partial_floats apart, in order, and divides: out [group, dim]. log_sums (may be null)
 /// [group] gets the log2 of the sum of 2^score over all tokens.
 void merge_partials(float* partials, int count, int group, int dim, float* out, float* log_sums);
+
+/// Queries of a tile, (token, head) pairs, at most.
+inline constexpr int kMostTileColumns = 128;
 
 /// A tile of the queries of one sequence and KV head during prefill.
 struct PrefillTile {

@@ -19,7 +19,7 @@ HWY_BEFORE_NAMESPACE();
 namespace sluice::cpu::HWY_NAMESPACE {
 namespace {
 
-constexpr int kColumns = 128;                        // queries of a tile: tokens x heads
+constexpr int kColumns = kMostTileColumns;           // queries of a tile: tokens x heads
 constexpr int kBlock = 128;                          // tokens of K and V at a time
 constexpr int kRegisterRows = kLanes >= 16 ? 8 : 4;  // rows of an outer product that stay in registers
 constexpr int kRegisterColumns = 2 * static_cast<int>(kLanes);
@@ -175,14 +175,11 @@ namespace sluice::cpu {
 
 HWY_EXPORT(attend_tile_any);
 
-namespace {
-constexpr int kTileColumns = 128;
-}
-
-int prefill_tile_rows(int group) { return kTileColumns / group; }
+int prefill_tile_rows(int group) { return kMostTileColumns / group; }
 
 size_t prefill_scratch_floats(int dim) {
-  return static_cast<size_t>(kTileColumns) * dim * 2 + kTileColumns * 128 + static_cast<size_t>(128) * dim + 3 * kTileColumns;
+  return static_cast<size_t>(kMostTileColumns) * dim * 2 + kMostTileColumns * 128 + static_cast<size_t>(128) * dim +
+         3 * kMostTileColumns;
 }
 
 void attend_tile(const KvPages& kv, const int32_t* pages, const PrefillTile& tile, int group, float scale, float* scratch) {

@@ -71,7 +71,7 @@ class CpuFlow final : public Flow {
     auto& own = static_cast<Scratch&>(scratch);
     check(row, own);
     const int pages = row.pages();
-    const bool needs_run = plan_.graph.keeps_state() || row.scores != nullptr;
+    const bool needs_run = plan_.graph.keeps_state() || row.scores != nullptr || !plan_.attend.is_plain();
     if (plan_.attend.selection() == kNoNode || (!needs_run && covers_all(pages))) return select_all(pages, selected);
     for (size_t i = 0; i < plan_.graph.states.size(); ++i) own.states()[i] = state_of(row).load(row.layer, row.kv_head, i, pages);
     for (const ProgramStep& step : program_.index) run_step(step, row, own);
@@ -80,6 +80,17 @@ class CpuFlow final : public Flow {
     const int result = selection_index_[plan_.attend.selection()];
     std::copy_n(own.selection(result).data(), own.selection_size(result), selected);
     return own.selection_size(result);
+  }
+
+  SourcePages source_pages(size_t source, const FlowRow& row, FlowScratch& scratch) const override {
+    auto& own = static_cast<Scratch&>(scratch);
+    const AttendedSource& asked = plan_.attend.sources.at(source);
+    const int index = selection_index_[asked.selection];
+    SourcePages pages{.selected = {own.selection(index).data(), static_cast<size_t>(own.selection_size(index))}};
+    if (asked.bias == kNoNode) return pages;
+    pages.bias = value_of(plan_.graph, program_, asked.bias, 0, whole_row(row), own);
+    pages.bias_heads = static_cast<int>(elements_per_page(plan_.graph.nodes[static_cast<size_t>(asked.bias)].shape));
+    return pages;
   }
 
  private:
@@ -196,20 +207,12 @@ class CpuFlow final : public Flow {
 
 }  // namespace flows
 
-void require_plain(const Plan& plan) {
-  if (plan.attend.is_plain()) return;
-  throw FlowError(plan.graph.where,
-                  "attention to other entries than the tokens of one selection's pages; device \"cpu\" has no way to run it",
-                  "attend to one selection");
-}
-
 std::unique_ptr<Flow> compile_flow(const Plan& plan, int layers, int kv_heads) {
   const int group = plan.graph.geometry.group;
   if (group > kMostHeads) {
     throw FlowError({plan.graph.name, 0},
                     fmt::format("{} query heads share a KV head; the CPU attends for at most {}", group, kMostHeads));
   }
-  require_plain(plan);
   verify_layers(plan.graph, layers);
   return std::make_unique<flows::CpuFlow>(plan, layers, kv_heads);
 }

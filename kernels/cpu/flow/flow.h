@@ -43,6 +43,13 @@ struct FlowRow {
   int pages() const { return static_cast<int>(tokens.pages.size()); }
 };
 
+/// What a source of attention has in a row.
+struct SourcePages {
+  std::span<const int32_t> selected;  // positions that its selection has, ascending
+  const float* bias = nullptr;        // [pages, bias_heads] or null
+  int bias_heads = 1;
+};
+
 /// A plan compiled for the CPU: page-tiled, fused, SIMD by run-time dispatch.
 class Flow {
  public:
@@ -58,10 +65,9 @@ class Flow {
   /// and returns their number. If the budget covers every page and no state is kept, writes all positions without scoring
   /// (unless `row.scores` is asked for).
   virtual int select(const FlowRow& row, FlowScratch& scratch, int32_t* selected) const = 0;
+  /// Of the source at place `source` of a plan that is not plain, once `select` has run for `row`. Valid until it runs again.
+  virtual SourcePages source_pages(size_t source, const FlowRow& row, FlowScratch& scratch) const = 0;
 };
-
-/// Throws FlowError for attention that the CPU has no way to run: to other entries than the tokens of one selection's pages.
-void require_plain(const Plan& plan);
 
 /// Compiles `plan`. Throws FlowError if the CPU has no way to run it.
 std::unique_ptr<Flow> compile_flow(const Plan& plan, int layers, int kv_heads);

@@ -35,6 +35,10 @@ class Lowering {
 
   Program run() {
     place_constants();
+    // Attention reads a bias after the states have been saved.
+    for (const AttendedSource& source : plan_.attend.sources) {
+      if (source.bias != kNoNode && node(source.bias).op == Op::kLoad) copied_[static_cast<size_t>(source.bias)] = true;
+    }
     order_saves();
     for (const NodeId id : plan_.cache) {
       if (node(id).op == Op::kConstant) continue;

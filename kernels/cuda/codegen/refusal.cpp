@@ -28,8 +28,9 @@ std::optional<Refusal> refusal_of(const PageLayout& layout) {
 
 std::optional<Refusal> refusal_of_attention(const Plan& plan) {
   if (!plan.attend.is_plain()) {
-    return Refusal{"attention to other entries than the tokens of one selection's pages; device \"cuda\" has no kernel for it",
-                   "attend to one selection"};
+    return Refusal{
+        "attention to more than the tokens of a selection's pages, as a cover has; device \"cuda\" has no kernel for it yet",
+        "return a selection, or use --device cpu"};
   }
   const size_t united = leaf_selections(plan.graph).size();
   if (united <= Selection::kMostLeaves) return {};

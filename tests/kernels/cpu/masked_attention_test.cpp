@@ -37,6 +37,7 @@ TEST(MaskedAttention, TakesTokensOneByOneOnTheCpu) {
         testing::MaskedAttention attention{.kv_heads = 3, .group = group, .head_dim = dim, .page = page};
         attention.kv = stride == 64 ? DataType::kF32 : DataType::kBF16;
         attention.mask_heads = 1 + stride % 3;
+        attention.row_stride = stride;
         attention.sequences = {{.slots = testing::slots_from(0, 603), .length = 603, .stride = stride},
                                {.slots = testing::slots_from(290, 7), .length = 297, .stride = stride},
                                {.slots = testing::slots_from(40, 70), .length = 110, .masked = false},

@@ -1,0 +1,174 @@
+// Decode attention over several sources: one softmax over tokens, and over summaries of pages (Attend::attend_sources).
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "kernels/cpu/attention/attend.h"
+
+namespace sluice::cpu {
+namespace {
+
+/// One softmax over what is joined to it, for the heads of a group.
+class JoinedSoftmax {
+ public:
+  JoinedSoftmax(const Partial& all, int group, int dim) : all_(all), group_(group), dim_(dim) {
+    std::fill_n(all_.maximum, group, -INFINITY);
+    std::fill_n(all_.sum, group, 0.0F);
+    std::fill_n(all_.output, group * dim, 0.0F);
+  }
+
+  void join(const Partial& part) {
+    for (int h = 0; h < group_; ++h) {
+      if (part.maximum[h] == -INFINITY && !std::isnan(part.sum[h])) continue;  // nothing, or what weighs nothing
+      const float larger = std::max(all_.maximum[h], part.maximum[h]);
+      const float mine = std::exp2(all_.maximum[h] - larger);
+      const float theirs = std::exp2(part.maximum[h] - larger);
+      all_.maximum[h] = larger;
+      all_.sum[h] = all_.sum[h] * mine + part.sum[h] * theirs;
+      float* const to = all_.output + static_cast<ptrdiff_t>(h) * dim_;
+      const float* const from = part.output + static_cast<ptrdiff_t>(h) * dim_;
+      for (int d = 0; d < dim_; ++d) to[d] = to[d] * mine + from[d] * theirs;
+    }
+  }
+
+  /// [group, dim]
+  void write(float* out) const {
+    for (int h = 0; h < group_; ++h) {
+      for (int d = 0; d < dim_; ++d) out[h * dim_ + d] = all_.sum[h] == 0 ? 0 : all_.output[h * dim_ + d] / all_.sum[h];
+    }
+  }
+
+ private:
+  Partial all_;
+  int group_;
+  int dim_;
+};
+
+bool is_tokens(const AttendedSource& source) { return source.keys == PagePart{}; }
+
+/// Places [0, pages) that are not in `selected`, which ascends.
+template <class Take>
+void for_each_other(std::span<const int32_t> selected, int pages, Take take) {
+  size_t next = 0;
+  for (int32_t page = 0; page < pages; ++page) {
+    if (next < selected.size() && selected[next] == page) {
+      ++next;
+    } else {
+      take(page);
+    }
+  }
+}
+
+}  // namespace
+
+void Attend::SourceRow::reserve(size_t sources, size_t pages) {
+  entries.resize(sources);
+  for (std::vector<int32_t>& each : entries) each.reserve(pages);
+  opened.reserve(pages);
+  shares.reserve(pages);
+  has_tokens.reserve(pages);
+}
+
+void Attend::find_sources(const FlowRow& row, int thread) {
+  const std::vector<AttendedSource>& sources = flow_->plan().attend.sources;
+  SourceRow& found = source_rows_[static_cast<size_t>(thread)];
+  const auto pages = static_cast<size_t>(row.pages());
+  found.opened.clear();
+  found.sharing = -1;
+  found.shares.assign(pages, 0);
+  found.has_tokens.assign(pages, 0);
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const std::span<const int32_t> selected = flow_->flow().source_pages(i, row, flow_->scratch(thread)).selected;
+    std::vector<int32_t>& own = found.entries[i];
+    own.clear();
+    if (sources[i].others) {
+      for_each_other(selected, row.pages(), [&](int32_t page) { own.push_back(page); });
+    } else {
+      own.assign(selected.begin(), selected.end());
+    }
+    if (sources[i].shares) found.sharing = static_cast<int>(i);
+    for (const int32_t page : own) {
+      if (sources[i].shares) found.shares[static_cast<size_t>(page)] = 1;
+      if (is_tokens(sources[i])) found.has_tokens[static_cast<size_t>(page)] = 1;
+    }
+  }
+  if (found.sharing < 0) return;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const std::vector<uint8_t>& elsewhere = sources[i].shares ? found.has_tokens : found.shares;
+    if (!sources[i].shares && !is_tokens(sources[i])) continue;
+    std::erase_if(found.entries[i], [&](int32_t page) { return elsewhere[static_cast<size_t>(page)] != 0; });
+  }
+  for (size_t page = 0; page < pages; ++page) {
+    if (found.shares[page] != 0 && found.has_tokens[page] != 0) found.opened.push_back(static_cast<int32_t>(page));
+  }
+}
+
+SummaryPages Attend::summaries_of(const FlowRow& row, FlowScratch& scratch, size_t source) const {
+  const Plan& plan = flow_->plan();
+  const AttendedSource& asked = plan.attend.sources[source];
+  const SourcePages pages = flow_->flow().source_pages(source, row, scratch);
+  const auto field = [&](const PagePart& part) { return static_cast<size_t>(part.field); };
+  return {.base = row.fields.base,
+          .page_stride = row.fields.stride,
+          .key_offset = plan.fields().field_offsets[field(asked.keys)],
+          .value_offset = plan.fields().field_offsets[field(asked.values)],
+          .key_type = plan.graph.fields[field(asked.keys)].type,
+          .value_type = plan.graph.fields[field(asked.values)].type,
+          .entries = asked.keys.entries,
+          .dim = layer_->layout.head_dim,
+          .bias = pages.bias,
+          .bias_heads = pages.bias_heads};
+}
+
+int Attend::attend_sources(const FlowRow& row, int thread, float* out) {
+  const Plan& plan = flow_->plan();
+  FlowScratch& scratch = flow_->scratch(thread);
+  find_sources(row, thread);
+  const SourceRow& found = source_rows_[static_cast<size_t>(thread)];
+  const PageLayout& layout = layer_->layout;
+  const int dim = layout.head_dim;
+  const ThreadScratch at(group_, dim, row.pages(), layout.page);
+  float* const memory = scratch_[static_cast<size_t>(thread)].as<float>();
+  float* const kernel = memory + at.kernel;
+  JoinedSoftmax all(partial_at(memory + at.joined(0), group_, dim), group_, dim);
+  const Partial part = partial_at(memory + at.joined(1), group_, dim);
+  int32_t* const ids = flow_->selected(thread) + flow_->max_pages();
+  // Tokens of some pages, finished: their logarithm is what they weigh.
+  const auto attend_tokens_of = [&](std::span<const int32_t> positions) {
+    for (size_t i = 0; i < positions.size(); ++i) ids[i] = row.tokens.pages[static_cast<size_t>(positions[i])];
+    const int last = positions.back() == row.pages() - 1 ? row.last_tokens : layout.page;
+    attend_pages(row.kv_head, {ids, positions.size()}, last, nullptr, row.query, thread, at, part.output, part.maximum);
+    std::fill_n(part.sum, group_, 1.0F);
+  };
+  int read = 0;  // entries
+  for (size_t i = 0; i < plan.attend.sources.size(); ++i) {
+    const std::vector<int32_t>& positions = found.entries[i];
+    if (positions.empty()) continue;
+    if (is_tokens(plan.attend.sources[i])) {
+      attend_tokens_of(positions);
+      read += static_cast<int>(positions.size()) * layout.page;
+    } else {
+      const SummaryPages summaries = summaries_of(row, scratch, i);
+      attend_summaries(summaries, row.fields.pages, positions, row.query, group_, call_->scale, kernel, part);
+      read += static_cast<int>(positions.size()) * summaries.entries;
+    }
+    all.join(part);
+  }
+  if (!found.opened.empty()) {
+    const SummaryPages summaries = summaries_of(row, scratch, static_cast<size_t>(found.sharing));
+    for (const int32_t page : found.opened) {
+      std::array<float, kMostHeads> logits;
+      attend_summaries(summaries, row.fields.pages, {&page, 1}, row.query, group_, call_->scale, kernel, part);
+      std::copy_n(part.maximum, group_, logits.begin());
+      attend_tokens_of({&page, 1});
+      std::copy_n(logits.begin(), group_, part.maximum);
+      all.join(part);
+    }
+    read += static_cast<int>(found.opened.size()) * (layout.page + 1);
+  }
+  all.write(out);
+  return std::min((read + layout.page - 1) / layout.page, row.pages());
+}
+
+}  // namespace sluice::cpu

@@ -1,0 +1,123 @@
+// sluice.cover as scripts say it: what it becomes, and what is refused.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "scripting/base/error.h"
+#include "scripting/graph/text.h"
+#include "scripting/lua/trace.h"
+
+namespace sluice {
+namespace {
+
+FlowGraph flow_with(const std::string& index, const std::string& options = "") {
+  return trace("local flow = sluice.flow{name = \"x\"" + options + R"(}
+    function flow.cache(c)
+      c.ksum = c.k:mean("token")
+      c.vsum = c.v:mean("token")
+      c.four = c.k:mean_interleave("token", 4)
+    end
+    function flow.index(q, c)
+      local s = q:dot(c.ksum):max("head")
+      )" + index + R"(
+    end
+    return flow)",
+               "x.lua");
+}
+
+std::string sources_of(const std::string& index) {
+  const std::string text = to_text(flow_with(index));
+  return text.substr(text.find("  attend"));
+}
+
+std::string refusal(const std::string& index, const std::string& options = "") {
+  try {
+    flow_with(index, options);
+  } catch (const FlowError& error) {
+    return error.message();
+  }
+  return "accepted";
+}
+
+std::string cover(const std::string& options) { return "return sluice.cover{k = c.ksum, v = c.vsum, " + options + "}"; }
+
+TEST(Cover, IsTokensAndTheOtherPagesThroughTheirSummaries) {
+  // Eight pages of 16 and one: wherever in its page the newest token lies, the last 128 are raw.
+  const std::string tail = "window(first = 0, last = 9)";
+  const FlowGraph preserving = flow_with(cover("refine = sluice.topk(s, {k = 3})"));
+  ASSERT_EQ(preserving.sources.size(), 2U);
+  EXPECT_TRUE(preserving.sources[0].is_plain());
+  const AttentionSource& summaries = preserving.sources[1];
+  EXPECT_EQ(summaries.keys, "ksum");
+  EXPECT_EQ(summaries.values, "vsum");
+  EXPECT_TRUE(summaries.others);
+  EXPECT_TRUE(summaries.shares);
+  const Node& older_than = preserving.nodes[static_cast<size_t>(summaries.selection)];
+  EXPECT_EQ(older_than.op, Op::kWindow);
+  EXPECT_EQ(older_than.attributes.last, 9);
+  const Node& bias = preserving.nodes[static_cast<size_t>(summaries.bias)];
+  EXPECT_FLOAT_EQ(static_cast<float>(bias.attributes.value), 2.7725887F) << "log 16";
+
+  const FlowGraph normalised =
+      flow_with(cover("refine = sluice.topk(s, {k = 3}), mass = 'renormalise', bias = 'none', tail = 17"));
+  EXPECT_EQ(normalised.sources[1].selection, normalised.selection());
+  EXPECT_FALSE(normalised.sources[1].shares);
+  EXPECT_EQ(normalised.sources[1].bias, kNoNode);
+  EXPECT_EQ(sources_of(cover("refine = 'none', tail = 1, bias = s")),
+            "  attend %12 by k, v\n  attend others of %12 by ksum, vsum + %9 shared\n");
+}
+
+TEST(Cover, OpensWhatItIsTold) {
+  const auto opened = [](const std::string& refine) {
+    const FlowGraph graph = flow_with(cover("refine = " + refine));
+    return graph.nodes[static_cast<size_t>(graph.selection())];
+  };
+  EXPECT_EQ(opened("'none'").op, Op::kWindow);
+  EXPECT_EQ(opened("'all'").op, Op::kWindow);
+  EXPECT_EQ(opened("sluice.threshold(s, {above = 0})").op, Op::kUnion);
+}
+
+TEST(Cover, IsRefusedWithOneMessage) {
+  EXPECT_EQ(refusal("return sluice.cover()"), "cover: wants a table of options");
+  EXPECT_EQ(refusal("return sluice.cover{}"), "cover: wants k = a cached field that stands for its page");
+  EXPECT_EQ(refusal("return sluice.cover{k = c.ksum, refine = 'all'}"),
+            "cover: wants v = a cached field that stands for its page");
+  EXPECT_EQ(refusal("return sluice.cover{k = c.ksum + 1, v = c.vsum, refine = 'all'}"),
+            "cover: k wants a cached field as flow.cache assigned it and got a tensor [page B, dim 64]");
+  EXPECT_EQ(refusal("return sluice.cover{k = c.four, v = c.vsum, refine = 'all'}"),
+            "cover: k wants a field [dim 64] and got a tensor [page B, sub 4, dim 64]");
+  EXPECT_EQ(refusal("return sluice.cover{k = 3, v = c.vsum, refine = 'all'}"),
+            "cover: k wants a cached field as flow.cache assigned it and got the number 3");
+  EXPECT_EQ(refusal(cover("")), "cover: wants refine = a selection of the pages to open, \"all\" or \"none\"");
+  EXPECT_EQ(refusal(cover("refine = s")),
+            "cover: refine wants a selection of pages, \"all\" or \"none\" and got a tensor [page B]");
+  EXPECT_EQ(refusal(cover("refine = sluice.pattern.window(4)")),
+            "cover: refine wants a selection of pages, \"all\" or \"none\" and got a pattern");
+  EXPECT_EQ(refusal(cover("refine = 'some'")),
+            "cover: refine wants a selection of pages, \"all\" or \"none\" and got the text \"some\"");
+  EXPECT_EQ(refusal(cover("refine = 'all', tail = 0")), "cover: tail = 0 is not between 1 and 2^30 tokens");
+  EXPECT_EQ(refusal(cover("refine = 'all', tail = 2^31")), "cover: tail = 2147483648 is too large");
+  EXPECT_EQ(refusal(cover("refine = 'all', mass = 'kept'")), "cover: no mass is called \"kept\"");
+  EXPECT_EQ(refusal(cover("refine = 'all', bias = 'log'")), "cover: no bias is called \"log\"");
+  EXPECT_EQ(refusal(cover("refine = 'all', bias = q")), "cover: bias wants [page] or [page, head] and got [head 4, dim 64]");
+  EXPECT_EQ(refusal(cover("refine = 'all', levels = 2")), "cover: no option is called \"levels\"");
+  EXPECT_EQ(
+      refusal("local u = sluice.cover{k = c.ksum, v = c.vsum, refine = 'all'} return sluice.union(u, sluice.window{last = 1})"),
+      "union: a cover has all pages already");
+  EXPECT_EQ(refusal("local u = sluice.cover{k = c.ksum, v = c.vsum, refine = 'all'} return sluice.cover{k = c.ksum, v = c.vsum, "
+                    "refine = u}"),
+            "cover: refine wants a selection of pages, \"all\" or \"none\" and got one that has more");
+}
+
+TEST(Cover, StandsInNoPattern) {
+  const std::string script = R"(
+    local flow = sluice.flow{name = "x"}
+    flow.pattern = sluice.pattern.window(512)
+    function flow.cache(c) c.a = c.k:mean("token") c.b = c.v:mean("token") end
+    function flow.index(q, c) return sluice.cover{k = c.a, v = c.b, refine = "none"} end
+    return flow)";
+  EXPECT_THROW(trace(script, "x.lua"), FlowError);
+}
+
+}  // namespace
+}  // namespace sluice
