@@ -146,7 +146,7 @@ class Drawing {
 
   /// Summaries of the pages that `selection` leaves out, or all of them that say what their pages weigh.
   void draw_cover(NodeId selection) {
-    AttentionSource summaries{.selection = selection, .others = true, .keys = "ksum", .values = "vsum"};
+    AttentionSource summaries{.selection = selection, .others = true, .keys = "ksum", .values = "vsum", .beside = {}};
     if (!several_ && chance(60)) {
       Attributes tail;
       tail.last = number(1, 4);

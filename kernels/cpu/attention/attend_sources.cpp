@@ -18,7 +18,7 @@ class JoinedSoftmax {
     std::fill_n(all_.output, group * dim, 0.0F);
   }
 
-  void join(const Partial& part) {
+  void join(const Partial& part) const {
     for (int h = 0; h < group_; ++h) {
       if (part.maximum[h] == -INFINITY && !std::isnan(part.sum[h])) continue;  // nothing, or what weighs nothing
       const float larger = std::max(all_.maximum[h], part.maximum[h]);
