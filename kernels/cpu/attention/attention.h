@@ -56,6 +56,10 @@ void prepare_piece(const KvPages& kv, std::span<const int32_t> pages, const floa
 void attend_piece(const KvPages& kv, std::span<const int32_t> pages, size_t piece, int last_tokens, const uint32_t* mask,
                   int group, bool tiles, float* scratch, const Partial& result);
 
+/// Entries of one step of the online softmax of `attend_tokens` and `attend_summaries`.
+inline constexpr int kEntriesTogether = 256;
+/// Floats of the widest vectors.
+inline constexpr int kWidestFloats = 16;
 /// Floats of scratch that `attend_tokens` and `attend_summaries` need.
 size_t token_scratch_floats(int group, int dim);
 /// A query row [group, dim], as the model gives it, over single tokens, those at `slots` of `pages`; `scale` multiplies q . k.

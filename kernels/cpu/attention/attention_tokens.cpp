@@ -17,8 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace sluice::cpu::HWY_NAMESPACE {
 namespace {
 
-constexpr size_t kTogether = 256;  // tokens of one step of the online softmax
-constexpr size_t kWidest = 16;     // floats of the widest vectors
+constexpr size_t kTogether = kEntriesTogether;
 constexpr float kNone = -std::numeric_limits<float>::infinity();
 constexpr float kLog2E = 1.44269504088896341F;
 
@@ -31,7 +30,7 @@ struct TokenScratch {
   float* scores;   // [group][kTogether]
 
   TokenScratch(float* memory, int group, int dim) {
-    padded = (static_cast<size_t>(dim) + kWidest - 1) / kWidest * kWidest;
+    padded = (static_cast<size_t>(dim) + kWidestFloats - 1) / kWidestFloats * kWidestFloats;
     queries = memory;
     output = queries + static_cast<size_t>(group) * padded;
     row = output + static_cast<size_t>(group) * padded;
@@ -165,8 +164,8 @@ HWY_EXPORT(attend_summaries_any);
 
 size_t token_scratch_floats(int group, int dim) {
   const auto heads = static_cast<size_t>(group);
-  const size_t padded = (static_cast<size_t>(dim) + 15) / 16 * 16;
-  return (2 * heads + 1) * padded + 256 * heads;
+  const size_t padded = (static_cast<size_t>(dim) + kWidestFloats - 1) / kWidestFloats * kWidestFloats;
+  return (2 * heads + 1) * padded + kEntriesTogether * heads;
 }
 
 void attend_tokens(const KvPages& kv, const int32_t* pages, std::span<const int32_t> slots, const float* query, int group,

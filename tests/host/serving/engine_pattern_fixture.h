@@ -11,6 +11,7 @@
 
 #include "host/serving/engine.h"
 #include "scripting/lua/trace.h"
+#include "tests/host/serving/drawn_request.h"
 #include "tests/host/transformer/tiny_model.h"
 
 namespace sluice::testing {
@@ -92,11 +93,7 @@ class EnginePatterns : public ::testing::Test {
   }
 
   Request request(int prompt, int max_tokens, int salt) const {
-    Request request;
-    for (int i = 0; i < prompt; ++i) request.prompt.push_back((i * (31 + 2 * salt) + i * i % 13 + salt) % tiny_.vocabulary);
-    request.max_tokens = max_tokens;
-    request.ignore_eos = true;
-    return request;
+    return testing::drawn_request(tiny_.vocabulary, prompt, max_tokens, salt);
   }
 
   /// The largest error of all logits of a result, beside the judge's.

@@ -8,6 +8,7 @@
 #include "host/serving/engine.h"
 #include "scripting/base/error.h"
 #include "scripting/lua/trace.h"
+#include "tests/host/serving/drawn_request.h"
 #include "tests/host/transformer/tiny_model.h"
 
 namespace sluice {
@@ -37,11 +38,7 @@ class EngineWindows : public ::testing::Test {
   }
 
   Request request(int prompt, int max_tokens, int salt) const {
-    Request request;
-    for (int i = 0; i < prompt; ++i) request.prompt.push_back((i * (31 + 2 * salt) + i * i % 13 + salt) % tiny_.vocabulary);
-    request.max_tokens = max_tokens;
-    request.ignore_eos = true;
-    return request;
+    return testing::drawn_request(tiny_.vocabulary, prompt, max_tokens, salt);
   }
 
   /// Logits [tokens, vocabulary] of all tokens of a result.
