@@ -162,7 +162,10 @@ struct AttentionSource {
   /// [sub, dim] for several.
   std::string keys = "k";
   std::string values = "v";
-  NodeId bias = kNoNode;          // [page] or [page, head]: added to the scaled product of query and key; none
+  NodeId bias = kNoNode;  // [page] or [page, head]: added to the scaled product of query and key; none
+  /// The product of the query with keys that are a field [dim], before it is scaled: [page, head]. Devices that have it need not
+  /// read the keys. A pass adds it (passes::weigh_summaries); none where the flow has no room for it.
+  NodeId logits = kNoNode;
   std::optional<Pattern> beside;  // tokens that are attended to whatever was selected, by geometry; of sources of tokens
   /// Of a source with an entry a page: the entry says what its page weighs. Where a source of tokens has the page, too, its
   /// tokens share that weight by a softmax of their own, and the entry itself does not count (LuKA, equations 2 to 4).

@@ -51,7 +51,8 @@ struct AttendedSource {
   NodeId selection = kNoNode;  // a select step gives its pages
   PagePart keys;
   PagePart values;
-  NodeId bias = kNoNode;  // an output of an earlier step, or none
+  NodeId bias = kNoNode;    // an output of an earlier step, or none
+  NodeId logits = kNoNode;  // the same: [page, head] products of the query and the keys, not scaled
   bool others = false;
   bool shares = false;
 

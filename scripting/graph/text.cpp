@@ -125,6 +125,7 @@ std::string sources_text(const FlowGraph& graph) {
   for (const AttentionSource& source : graph.sources) {
     text +=
         fmt::format("  attend {}%{} by {}, {}", source.others ? "others of " : "", source.selection, source.keys, source.values);
+    if (source.logits != kNoNode) text += fmt::format(", logits %{}", source.logits);
     if (source.bias != kNoNode) text += fmt::format(" + %{}", source.bias);
     if (source.shares) text += " shared";
     text += beside(source);

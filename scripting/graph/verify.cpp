@@ -304,6 +304,19 @@ int entries_of(const FlowGraph& graph, const std::string& name) {
                                    graph.geometry.head_dim, graph.geometry.head_dim));
 }
 
+/// Whether a node is the product of the query and a field [dim].
+bool is_product_of_keys(const FlowGraph& graph, const Node& node, const std::string& keys) {
+  if (node.op != Op::kContract || node.stage != Stage::kIndex || node.attributes.axis != Axis::kDim) return false;
+  const auto is_pair = [&](NodeId first, NodeId second) {
+    const Node& query = graph.nodes[static_cast<size_t>(first)];
+    const Node& field = graph.nodes[static_cast<size_t>(second)];
+    return query.op == Op::kQuery && field.op == Op::kField && field.attributes.field == keys;
+  };
+  const Shape of_heads = {{Axis::kPage, kDynamic}, {Axis::kHead, graph.geometry.group}};
+  const bool is_any = is_pair(node.inputs[0], node.inputs[1]) || is_pair(node.inputs[1], node.inputs[0]);
+  return is_any && node.shape == of_heads;
+}
+
 void verify_source(const FlowGraph& graph, const AttentionSource& source) {
   const auto node = [&](NodeId id) -> const Node& {
     if (id < 0 || static_cast<size_t>(id) >= graph.nodes.size())
@@ -330,6 +343,8 @@ void verify_source(const FlowGraph& graph, const AttentionSource& source) {
     refuse(graph.where, fmt::format("the tokens of a page share the weight of one entry, and \"{}\" has {}", source.keys,
                                     entries_of(graph, source.keys)));
   }
+  if (source.logits != kNoNode && !is_product_of_keys(graph, node(source.logits), source.keys))
+    refuse(node(source.logits), fmt::format("attention takes this for the product of the query and \"{}\"", source.keys));
   if (source.bias == kNoNode) return;
   const Node& bias = node(source.bias);
   const Shape of_pages = {{Axis::kPage, kDynamic}};

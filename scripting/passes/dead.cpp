@@ -15,6 +15,7 @@ class Marker {
     for (const AttentionSource& source : graph_.sources) {
       mark(source.selection);
       mark(source.bias);
+      mark(source.logits);
       for (const std::string& name : {source.keys, source.values}) {
         if (const Field* field = graph_.find_field(name)) mark(field->node);
       }

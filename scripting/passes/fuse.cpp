@@ -191,7 +191,9 @@ void find_outputs(const FlowGraph& graph, std::vector<PlanStep>& steps) {
   }
   std::vector<bool> leaves(graph.nodes.size(), false);
   for (const AttentionSource& source : graph.sources) {
-    if (source.bias != kNoNode) leaves[static_cast<size_t>(source.bias)] = true;
+    for (const NodeId id : {source.bias, source.logits}) {
+      if (id != kNoNode) leaves[static_cast<size_t>(id)] = true;
+    }
   }
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     for (const NodeId input : graph.nodes[i].inputs) {
@@ -232,8 +234,13 @@ PagePart part_of(const FlowGraph& graph, const std::string& name) {
 AttendStep attend_step(const FlowGraph& graph) {
   AttendStep step;
   for (const AttentionSource& source : graph.sources) {
-    step.sources.push_back({source.selection, part_of(graph, source.keys), part_of(graph, source.values), source.bias,
-                            source.others, source.shares});
+    step.sources.push_back({.selection = source.selection,
+                            .keys = part_of(graph, source.keys),
+                            .values = part_of(graph, source.values),
+                            .bias = source.bias,
+                            .logits = source.logits,
+                            .others = source.others,
+                            .shares = source.shares});
   }
   return step;
 }

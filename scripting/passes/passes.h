@@ -7,6 +7,9 @@ namespace sluice::passes {
 // Rewrites of a verified graph into a smaller one of the same meaning; each leaves a graph that `verify` accepts.
 // "Same meaning" holds for infinities, NaN and signed zeros too; only `contract` may differ, by float32 rounding.
 
+/// Attention to summaries gets the products of the query and their keys (AttentionSource::logits), which the index stage often
+/// computes anyway.
+void weigh_summaries(FlowGraph& graph);
 /// Elementwise operators on numbers become numbers, computed in float32. What devices may compute differently stays an operator:
 /// exp, log, sigmoid, silu, the larger or smaller of two zeros of different signs, and a result that is NaN.
 void fold_constants(FlowGraph& graph);

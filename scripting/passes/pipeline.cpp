@@ -21,13 +21,10 @@ struct Pass {
 // for. Merging before contracting lets two equal products be seen as one with two readers, and before unions two equal selections
 // as one; what the passes left unused goes last.
 constexpr std::array kPasses = {
-    Pass{"remove_unused", passes::remove_dead},
-    Pass{"fold_constants", passes::fold_constants},
-    Pass{"simplify", passes::simplify},
-    Pass{"merge_common", passes::merge_common},
-    Pass{"flatten_unions", passes::flatten_unions},
-    Pass{"remove_dead", passes::remove_dead},
-    Pass{"contract", passes::contract},
+    Pass{"remove_unused", passes::remove_dead},     Pass{"weigh_summaries", passes::weigh_summaries},
+    Pass{"fold_constants", passes::fold_constants}, Pass{"simplify", passes::simplify},
+    Pass{"merge_common", passes::merge_common},     Pass{"flatten_unions", passes::flatten_unions},
+    Pass{"remove_dead", passes::remove_dead},       Pass{"contract", passes::contract},
     Pass{"remove_products", passes::remove_dead},
 };
 constexpr std::string_view kFuse = "fuse";

@@ -21,6 +21,7 @@ void renumber(FlowGraph& graph, const std::vector<NodeId>& map) {
   for (AttentionSource& source : graph.sources) {
     source.selection = moved(source.selection);
     source.bias = moved(source.bias);
+    source.logits = moved(source.logits);
   }
 }
 
@@ -38,6 +39,7 @@ void redirect(FlowGraph& graph, const std::vector<NodeId>& replacement) {
   for (AttentionSource& source : graph.sources) {
     source.selection = target(source.selection);
     source.bias = target(source.bias);
+    source.logits = target(source.logits);
   }
 }
 
@@ -72,7 +74,7 @@ std::vector<int> count_readers(const FlowGraph& graph) {
   }
   for (const Field& field : graph.fields) ++readers[static_cast<size_t>(field.node)];
   for (const AttentionSource& source : graph.sources) {
-    for (const NodeId id : {source.selection, source.bias}) {
+    for (const NodeId id : {source.selection, source.bias, source.logits}) {
       if (id != kNoNode) ++readers[static_cast<size_t>(id)];
     }
   }

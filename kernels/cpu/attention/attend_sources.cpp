@@ -1,7 +1,6 @@
 // Decode attention over several sources: one softmax over tokens, and over summaries of pages (Attend::attend_sources).
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "kernels/cpu/attention/attend.h"
@@ -117,6 +116,8 @@ SummaryPages Attend::summaries_of(const FlowRow& row, FlowScratch& scratch, size
           .value_type = plan.graph.fields[field(asked.values)].type,
           .entries = asked.keys.entries,
           .dim = layer_->layout.head_dim,
+          .products = pages.logits,
+          .group = static_cast<size_t>(group_),
           .bias = pages.bias,
           .bias_heads = pages.bias_heads};
 }
@@ -157,14 +158,9 @@ int Attend::attend_sources(const FlowRow& row, int thread, float* out) {
   }
   if (!found.opened.empty()) {
     const SummaryPages summaries = summaries_of(row, scratch, static_cast<size_t>(found.sharing));
-    for (const int32_t page : found.opened) {
-      std::array<float, kMostHeads> logits;
-      attend_summaries(summaries, row.fields.pages, {&page, 1}, row.query, group_, call_->scale, kernel, part);
-      std::copy_n(part.maximum, group_, logits.begin());
-      attend_tokens_of({&page, 1});
-      std::copy_n(logits.begin(), group_, part.maximum);
-      all.join(part);
-    }
+    const OpenedPages opened{row.tokens.pages, row.fields.pages, found.opened, row.last_tokens};
+    attend_opened(kv_pages(row.kv_head), summaries, opened, row.query, group_, call_->scale, kernel, part);
+    all.join(part);
     read += static_cast<int>(found.opened.size()) * (layout.page + 1);
   }
   all.write(out);

@@ -76,12 +76,26 @@ struct SummaryPages {
   DataType value_type = DataType::kBF16;
   int entries = 1;  // a page
   int dim = 64;
+  /// [pages of the row, entries, group]: q . k, not scaled; null: they are computed from the keys.
+  const float* products = nullptr;
+  size_t group = 1;
   const float* bias = nullptr;  // [pages of the row, bias_heads]: added to the scaled q . k; or null
   int bias_heads = 1;           // 1: all heads have the same
 };
 /// The same over the entries of those of `pages` that are at `positions`.
 void attend_summaries(const SummaryPages& summaries, std::span<const int32_t> pages, std::span<const int32_t> positions,
                       const float* query, int group, float scale, float* scratch, const Partial& result);
+
+/// Pages of a row whose tokens share what their summaries weigh.
+struct OpenedPages {
+  std::span<const int32_t> pages;      // all of the row, with K and V
+  std::span<const int32_t> summaries;  // those with their summaries
+  std::span<const int32_t> positions;  // which are opened, ascending; at least one
+  int last_tokens = 0;                 // in the row's last page
+};
+/// The same over their tokens, of which those of a page together weigh what its one entry does.
+void attend_opened(const KvPages& kv, const SummaryPages& summaries, const OpenedPages& opened, const float* query, int group,
+                   float scale, float* scratch, const Partial& result);
 
 /// Merges `count` partials that lie partial_floats apart, in order, and divides: out [group, dim]. log_sums (may be null)
 /// [group] gets the log2 of the sum of 2^score over all tokens.

@@ -1,3 +1,5 @@
+#include <hwy/cache_control.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -18,6 +20,7 @@ namespace sluice::cpu::HWY_NAMESPACE {
 namespace {
 
 constexpr size_t kTogether = kEntriesTogether;
+constexpr size_t kAhead = 16;  // entries: rows lie anywhere in the pool, where hardware does not foresee them
 constexpr float kNone = -std::numeric_limits<float>::infinity();
 constexpr float kLog2E = 1.44269504088896341F;
 
@@ -49,6 +52,45 @@ void widen_row(DataType type, const std::byte* from, int dim, float* row) {
   }
 }
 
+void prefetch_row(const std::byte* row, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += 64) hwy::Prefetch(row + at);
+}
+
+/// Logits of a source's entries in base 2.
+struct EntryLogits {
+  const SummaryPages& all;
+  float scale;  // of q . k, in base 2
+
+  size_t entries() const { return static_cast<size_t>(all.entries); }
+  /// Of the query and the keys of a page's entry `entry`, by head; null: they are yet to be computed.
+  const float* products(int32_t position, size_t entry) const {
+    if (all.products == nullptr) return nullptr;
+    return all.products + (static_cast<size_t>(position) * entries() + entry) * all.group;
+  }
+  float bias(int32_t position, size_t head) const {
+    if (all.bias == nullptr) return 0;
+    const auto heads = static_cast<size_t>(all.bias_heads);
+    return all.bias[static_cast<size_t>(position) * heads + (heads == 1 ? 0 : head)] * kLog2E;
+  }
+};
+
+/// Of 2^(score - largest).
+float sum_of_powers(const float* scores, size_t count, float largest) {
+  const VecF32 shift = hn::Set(kF32, largest);
+  VecF32 sums = hn::Zero(kF32);
+  size_t t = 0;
+  for (; t + kLanes <= count; t += kLanes) sums = hn::Add(sums, exp2(hn::Sub(hn::LoadU(kF32, scores + t), shift)));
+  float sum = hn::GetLane(hn::SumOfLanes(kF32, sums));
+  for (; t < count; ++t) sum += std::exp2(scores[t] - largest);
+  return sum;
+}
+
+float product(const float* a, const float* b, size_t padded) {
+  VecF32 sums = hn::Zero(kF32);
+  for (size_t i = 0; i < padded; i += kLanes) sums = hn::MulAdd(hn::LoadU(kF32, a + i), hn::LoadU(kF32, b + i), sums);
+  return hn::GetLane(hn::SumOfLanes(kF32, sums));
+}
+
 /// The tokens at some slots of a sequence.
 struct Tokens {
   const KvPages& kv;
@@ -60,9 +102,13 @@ struct Tokens {
   const std::byte* row(const std::byte* block, size_t i) const {
     return block + static_cast<size_t>(slots[i] % kv.page) * static_cast<size_t>(kv.dim) * size_of(kv.type);
   }
-  void key(size_t i, float* to) const { widen_row(kv.type, row(kv.keys(pages[slots[i] / kv.page]), i), kv.dim, to); }
-  void value(size_t i, float* to) const { widen_row(kv.type, row(kv.values(pages[slots[i] / kv.page]), i), kv.dim, to); }
+  const std::byte* key_row(size_t i) const { return row(kv.keys(pages[slots[i] / kv.page]), i); }
+  const std::byte* value_row(size_t i) const { return row(kv.values(pages[slots[i] / kv.page]), i); }
+  DataType key_type() const { return kv.type; }
+  DataType value_type() const { return kv.type; }
+  bool score(size_t /*i*/, size_t /*heads*/, float* /*scores*/) const { return false; }
   float bias(size_t /*i*/, size_t /*head*/) const { return 0; }
+  void settle(size_t /*first*/, size_t /*count*/, size_t /*heads*/, float* /*scores*/) const {}
 };
 
 /// The entries of some pages.
@@ -70,20 +116,81 @@ struct Summaries {
   const SummaryPages& all;
   std::span<const int32_t> pages;
   std::span<const int32_t> positions;
+  EntryLogits logits;
 
-  size_t entries() const { return static_cast<size_t>(all.entries); }
-  size_t size() const { return positions.size() * entries(); }
+  size_t size() const { return positions.size() * logits.entries(); }
   int dim() const { return all.dim; }
+  int32_t position(size_t i) const { return positions[i / logits.entries()]; }
   const std::byte* row(size_t i, size_t offset, DataType type) const {
-    const auto page = static_cast<size_t>(pages[static_cast<size_t>(positions[i / entries()])]);
-    return all.base + page * all.page_stride + offset + i % entries() * static_cast<size_t>(all.dim) * size_of(type);
+    const auto page = static_cast<size_t>(pages[static_cast<size_t>(position(i))]);
+    const size_t entry = i % logits.entries();
+    return all.base + page * all.page_stride + offset + entry * static_cast<size_t>(all.dim) * size_of(type);
   }
-  void key(size_t i, float* to) const { widen_row(all.key_type, row(i, all.key_offset, all.key_type), all.dim, to); }
-  void value(size_t i, float* to) const { widen_row(all.value_type, row(i, all.value_offset, all.value_type), all.dim, to); }
-  float bias(size_t i, size_t head) const {
-    if (all.bias == nullptr) return 0;
-    const auto heads = static_cast<size_t>(all.bias_heads);
-    return all.bias[static_cast<size_t>(positions[i / entries()]) * heads + (heads == 1 ? 0 : head)] * kLog2E;
+  const std::byte* key_row(size_t i) const { return row(i, all.key_offset, all.key_type); }
+  const std::byte* value_row(size_t i) const { return row(i, all.value_offset, all.value_type); }
+  DataType key_type() const { return all.key_type; }
+  DataType value_type() const { return all.value_type; }
+  /// Scores of entry i, kTogether apart, if its products are there.
+  bool score(size_t i, size_t heads, float* scores) const {
+    const float* const products = logits.products(position(i), i % logits.entries());
+    if (products == nullptr) return false;
+    for (size_t h = 0; h < heads; ++h) scores[h * kTogether] = products[h] * logits.scale + bias(i, h);
+    return true;
+  }
+  float bias(size_t i, size_t head) const { return logits.bias(position(i), head); }
+  void settle(size_t /*first*/, size_t /*count*/, size_t /*heads*/, float* /*scores*/) const {}
+};
+
+/// The tokens of some pages, those of each of which share the weight of the page's entry.
+struct SharedTokens {
+  const KvPages& kv;
+  const OpenedPages& opened;
+  EntryLogits logits;
+  const float* queries;  // [heads][padded], scaled
+  size_t padded;
+  float* entry;  // [padded] room for a key
+
+  size_t page() const { return static_cast<size_t>(kv.page); }
+  size_t size() const {
+    const bool has_last = opened.positions.back() + 1 == static_cast<int32_t>(opened.pages.size());
+    return opened.positions.size() * page() - (has_last ? page() - static_cast<size_t>(opened.last_tokens) : 0);
+  }
+  int dim() const { return kv.dim; }
+  const std::byte* row(const std::byte* block, size_t i) const {
+    return block + i % page() * static_cast<size_t>(kv.dim) * size_of(kv.type);
+  }
+  int32_t block(size_t i) const { return opened.pages[static_cast<size_t>(opened.positions[i / page()])]; }
+  const std::byte* key_row(size_t i) const { return row(kv.keys(block(i)), i); }
+  const std::byte* value_row(size_t i) const { return row(kv.values(block(i)), i); }
+  DataType key_type() const { return kv.type; }
+  DataType value_type() const { return kv.type; }
+  bool score(size_t /*i*/, size_t /*heads*/, float* /*scores*/) const { return false; }
+  float bias(size_t /*i*/, size_t /*head*/) const { return 0; }
+
+  /// Of whole pages: those of tokens [first, first + count).
+  void settle(size_t first, size_t count, size_t heads, float* scores) const {
+    static_assert(kTogether % 128 == 0);
+    for (size_t at = 0; at < count; at += page()) {
+      const size_t tokens = std::min(page(), count - at);
+      for (size_t h = 0; h < heads; ++h) {
+        float* const own = scores + h * kTogether + at;
+        const float largest = *std::max_element(own, own + tokens);
+        if (largest == kNone) continue;
+        const float sum = sum_of_powers(own, tokens, largest);
+        const float shift = logit(opened.positions[(first + at) / page()], h) - largest - std::log2(sum);
+        for (size_t t = 0; t < tokens; ++t) own[t] += shift;
+      }
+    }
+  }
+
+ private:
+  float logit(int32_t position, size_t head) const {
+    if (const float* const products = logits.products(position, 0))
+      return products[head] * logits.scale + logits.bias(position, head);
+    const SummaryPages& all = logits.all;
+    const auto at = static_cast<size_t>(opened.summaries[static_cast<size_t>(position)]);
+    widen_row(all.key_type, all.base + at * all.page_stride + all.key_offset, all.dim, entry);
+    return product(queries + head * padded, entry, padded) + logits.bias(position, head);
   }
 };
 
@@ -101,35 +208,42 @@ float soften_head(float* scores, size_t tokens, float& maximum, float& sum) {
   return rescale;
 }
 
-template <class Entries>
-void attend_each(const Entries& entries, const float* query, int group, float scale, float* memory, const Partial& result) {
-  const TokenScratch at(memory, group, entries.dim());
-  const auto heads = static_cast<size_t>(group);
-  const auto dim = static_cast<size_t>(entries.dim());
+void scale_queries(const TokenScratch& at, const float* query, size_t heads, size_t dim, float scale) {
   std::fill(at.queries, at.scores, 0.0F);
   for (size_t h = 0; h < heads; ++h) {
-    for (size_t i = 0; i < dim; ++i) at.queries[h * at.padded + i] = query[h * dim + i] * scale * kLog2E;
+    for (size_t i = 0; i < dim; ++i) at.queries[h * at.padded + i] = query[h * dim + i] * scale;
+  }
+}
+
+/// `at` has the queries, scaled, and zeros.
+template <class Entries>
+void attend_each(const Entries& entries, const TokenScratch& at, size_t heads, const Partial& result) {
+  const auto dim = static_cast<size_t>(entries.dim());
+  for (size_t h = 0; h < heads; ++h) {
     result.maximum[h] = kNone;
     result.sum[h] = 0;
   }
+  const size_t key_bytes = dim * size_of(entries.key_type());
+  const size_t value_bytes = dim * size_of(entries.value_type());
   for (size_t first = 0; first < entries.size(); first += kTogether) {
     const size_t count = std::min(entries.size() - first, kTogether);
     for (size_t t = 0; t < count; ++t) {
-      entries.key(first + t, at.row);
+      if (entries.score(first + t, heads, at.scores + t)) continue;
+      if (t + kAhead < count) prefetch_row(entries.key_row(first + t + kAhead), key_bytes);
+      widen_row(entries.key_type(), entries.key_row(first + t), entries.dim(), at.row);
       for (size_t h = 0; h < heads; ++h) {
-        VecF32 sums = hn::Zero(kF32);
-        for (size_t i = 0; i < at.padded; i += kLanes) {
-          sums = hn::MulAdd(hn::LoadU(kF32, at.queries + h * at.padded + i), hn::LoadU(kF32, at.row + i), sums);
-        }
-        at.scores[h * kTogether + t] = hn::GetLane(hn::SumOfLanes(kF32, sums)) + entries.bias(first + t, h);
+        at.scores[h * kTogether + t] = product(at.queries + h * at.padded, at.row, at.padded) + entries.bias(first + t, h);
       }
     }
+    entries.settle(first, count, heads, at.scores);
+    for (size_t t = 0; t < std::min(count, kAhead); ++t) prefetch_row(entries.value_row(first + t), value_bytes);
     for (size_t h = 0; h < heads; ++h) {
       const float rescale = soften_head(at.scores + h * kTogether, count, result.maximum[h], result.sum[h]);
       for (size_t i = 0; i < at.padded; ++i) at.output[h * at.padded + i] *= rescale;
     }
     for (size_t t = 0; t < count; ++t) {
-      entries.value(first + t, at.row);
+      if (t + kAhead < count) prefetch_row(entries.value_row(first + t + kAhead), value_bytes);
+      widen_row(entries.value_type(), entries.value_row(first + t), entries.dim(), at.row);
       for (size_t h = 0; h < heads; ++h) {
         const VecF32 weight = hn::Set(kF32, at.scores[h * kTogether + t]);
         float* const to = at.output + h * at.padded;
@@ -144,12 +258,25 @@ void attend_each(const Entries& entries, const float* query, int group, float sc
 
 void attend_tokens_any(const KvPages& kv, const int32_t* pages, std::span<const int32_t> slots, const float* query, int group,
                        float scale, float* memory, const Partial& result) {
-  attend_each(Tokens{kv, pages, slots}, query, group, scale, memory, result);
+  const TokenScratch at(memory, group, kv.dim);
+  scale_queries(at, query, static_cast<size_t>(group), static_cast<size_t>(kv.dim), scale * kLog2E);
+  attend_each(Tokens{kv, pages, slots}, at, static_cast<size_t>(group), result);
 }
 
 void attend_summaries_any(const SummaryPages& summaries, std::span<const int32_t> pages, std::span<const int32_t> positions,
                           const float* query, int group, float scale, float* memory, const Partial& result) {
-  attend_each(Summaries{summaries, pages, positions}, query, group, scale, memory, result);
+  const TokenScratch at(memory, group, summaries.dim);
+  scale_queries(at, query, static_cast<size_t>(group), static_cast<size_t>(summaries.dim), scale * kLog2E);
+  const EntryLogits logits{summaries, scale * kLog2E};
+  attend_each(Summaries{summaries, pages, positions, logits}, at, static_cast<size_t>(group), result);
+}
+
+void attend_opened_any(const KvPages& kv, const SummaryPages& summaries, const OpenedPages& opened, const float* query, int group,
+                       float scale, float* memory, const Partial& result) {
+  const TokenScratch at(memory, group, kv.dim);
+  scale_queries(at, query, static_cast<size_t>(group), static_cast<size_t>(kv.dim), scale * kLog2E);
+  const EntryLogits logits{summaries, scale * kLog2E};
+  attend_each(SharedTokens{kv, opened, logits, at.queries, at.padded, at.row}, at, static_cast<size_t>(group), result);
 }
 
 }  // namespace
@@ -161,6 +288,7 @@ namespace sluice::cpu {
 
 HWY_EXPORT(attend_tokens_any);
 HWY_EXPORT(attend_summaries_any);
+HWY_EXPORT(attend_opened_any);
 
 size_t token_scratch_floats(int group, int dim) {
   const auto heads = static_cast<size_t>(group);
@@ -176,6 +304,11 @@ void attend_tokens(const KvPages& kv, const int32_t* pages, std::span<const int3
 void attend_summaries(const SummaryPages& summaries, std::span<const int32_t> pages, std::span<const int32_t> positions,
                       const float* query, int group, float scale, float* scratch, const Partial& result) {
   HWY_DYNAMIC_DISPATCH(attend_summaries_any)(summaries, pages, positions, query, group, scale, scratch, result);
+}
+
+void attend_opened(const KvPages& kv, const SummaryPages& summaries, const OpenedPages& opened, const float* query, int group,
+                   float scale, float* scratch, const Partial& result) {
+  HWY_DYNAMIC_DISPATCH(attend_opened_any)(kv, summaries, opened, query, group, scale, scratch, result);
 }
 
 }  // namespace sluice::cpu

@@ -87,8 +87,10 @@ class CpuFlow final : public Flow {
     const AttendedSource& asked = plan_.attend.sources.at(source);
     const int index = selection_index_[asked.selection];
     SourcePages pages{.selected = {own.selection(index).data(), static_cast<size_t>(own.selection_size(index))}};
+    const auto value = [&](NodeId id) { return value_of(plan_.graph, program_, id, 0, whole_row(row), own); };
+    if (asked.logits != kNoNode) pages.logits = value(asked.logits);
     if (asked.bias == kNoNode) return pages;
-    pages.bias = value_of(plan_.graph, program_, asked.bias, 0, whole_row(row), own);
+    pages.bias = value(asked.bias);
     pages.bias_heads = static_cast<int>(elements_per_page(plan_.graph.nodes[static_cast<size_t>(asked.bias)].shape));
     return pages;
   }

@@ -46,6 +46,7 @@ struct FlowRow {
 /// What a source of attention has in a row.
 struct SourcePages {
   std::span<const int32_t> selected;  // positions that its selection has, ascending
+  const float* logits = nullptr;      // [pages, group] products of the query and the source's keys, not scaled, or null
   const float* bias = nullptr;        // [pages, bias_heads] or null
   int bias_heads = 1;
 };

@@ -196,10 +196,17 @@ DecodeAttention::DecodeAttention(const PagedKv& kv)
       blocks_(std::min(multiprocessors(), decode::kMostBlocks)),
       map_(map_blocks(kv, box_tokens(kv.layout.page), true)) {}
 
+size_t DecodeAttention::counter_bytes(const DecodeShape& shape) const {
+  return (static_cast<size_t>(shape.sequences) * kv_.kv_heads * sizeof(int) + 255) / 256 * 256;
+}
+
 size_t DecodeAttention::workspace_bytes(const DecodeShape& shape) const {
-  const size_t rows = static_cast<size_t>(shape.sequences) * kv_.kv_heads;
-  const size_t arrived = (rows * sizeof(int) + 255) / 256 * 256;
-  return arrived + static_cast<size_t>(blocks_) * 2 * decode::part_floats(shape.group, kv_.layout.head_dim) * sizeof(float);
+  const size_t partials = static_cast<size_t>(blocks_) * 2 * decode::part_floats(shape.group, kv_.layout.head_dim);
+  return counter_bytes(shape) + partials * sizeof(float);
+}
+
+float* DecodeAttention::partials_in(void* workspace, const DecodeShape& shape) const {
+  return reinterpret_cast<float*>(static_cast<std::byte*>(workspace) + counter_bytes(shape));
 }
 
 void DecodeAttention::run(const DecodeShape& shape, const PageLists& lists, const void* q, void* out, float* log_sums,
@@ -214,7 +221,7 @@ void DecodeAttention::run(const DecodeShape& shape, const PageLists& lists, cons
       .query_stride = shape.query_stride > 0 ? shape.query_stride : int64_t{kv_.kv_heads} * shape.group * kv_.layout.head_dim,
       .out = static_cast<uint16_t*>(out),
       .log_sums = log_sums,
-      .partials = reinterpret_cast<float*>(static_cast<std::byte*>(workspace) + (rows * sizeof(int) + 255) / 256 * 256),
+      .partials = partials_in(workspace, shape),
       .arrived = static_cast<int*>(workspace),
       .sequences = shape.sequences,
       .kv_heads = kv_.kv_heads,

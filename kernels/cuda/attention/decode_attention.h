@@ -52,8 +52,16 @@ class DecodeAttention {
            Stream stream) const;
   /// For tensor copies of K and V together, of 16 tokens or, where pages are no multiple of that, 8.
   const TensorMap& map() const { return map_; }
+  const PagedKv& kv() const { return kv_; }
+  /// Blocks that partial results have room for twice: multiprocessors.
+  int blocks() const { return blocks_; }
+  /// Where partial results begin in a workspace.
+  float* partials_in(void* workspace, const DecodeShape& shape) const;
 
  private:
+  /// Of those of rows, with which a workspace begins.
+  size_t counter_bytes(const DecodeShape& shape) const;
+
   PagedKv kv_;
   int blocks_ = 0;  // multiprocessors
   TensorMap map_;

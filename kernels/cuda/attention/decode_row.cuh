@@ -18,6 +18,7 @@ class WarpRow {
   using S = Shape<Type, Dim, Box>;
   static constexpr bool kBf16 = Type == DataType::kBF16;
   static constexpr int kHalves = Wide ? 2 : 1;
+  static constexpr int kDim = Dim;
   // The largest power is 2^this: float16 holds none below 2^-25, and many tokens of less weight than that are not nothing.
   static constexpr float kHeadroom = kBf16 ? 0 : 15;
 
@@ -77,6 +78,41 @@ class WarpRow {
         const float odd_second = half == 0 ? output_[n + 1][1] : output_[n + 1][3];
         *reinterpret_cast<float4*>(target + 8 * n + 4 * quad) = {first, odd_first, second, odd_second};
       }
+    }
+  }
+
+  /// Of 16 channels, 8 * n ones before them, the four that a thread has of a head with bf16: 2 * (lane % 4) and the one behind
+  /// it, and both 8 further on. For all threads of the warp.
+  struct FourChannels {
+    float2 low, high;
+  };
+  __device__ __forceinline__ FourChannels channels(int half, int n) const {
+    const float2 even = half == 0 ? float2{output_[n][0], output_[n][1]} : float2{output_[n][2], output_[n][3]};
+    const float2 odd = half == 0 ? float2{output_[n + 1][0], output_[n + 1][1]} : float2{output_[n + 1][2], output_[n + 1][3]};
+    if constexpr (kBf16) return {even, odd};
+    // Side by side lie even.x, odd.x, even.y and odd.y of thread 0 of the four, then those of thread 1, and so on.
+    const int quad = static_cast<int>(threadIdx.x) % 4;
+    const int from = (static_cast<int>(threadIdx.x) % 32 & ~3) + quad / 2;
+    FourChannels four;
+#pragma unroll
+    for (int high = 0; high < 2; ++high) {
+      const float2 first = {__shfl_sync(0xffffffffU, even.x, from + 2 * high), __shfl_sync(0xffffffffU, odd.x, from + 2 * high)};
+      const float2 second = {__shfl_sync(0xffffffffU, even.y, from + 2 * high), __shfl_sync(0xffffffffU, odd.y, from + 2 * high)};
+      (high == 0 ? four.low : four.high) = quad % 2 == 0 ? first : second;
+    }
+    return four;
+  }
+  /// Forgets all tiles.
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int n = 0; n < Dim / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) output_[n][i] = 0;
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      maximum_[half] = kMinusInfinity;
+      sum_[half] = 0;
     }
   }
 

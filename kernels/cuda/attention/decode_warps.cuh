@@ -39,14 +39,16 @@ struct RowTarget {
 
 /// The warps' parts of a row become one, kRows heads at a time. For the threads of a crew, of which this is `thread`, once all
 /// have read those of the row before. merge: [warps][kRows][S::kMergeStride].
-template <class Crew, int kRows, class Target, DataType Type, int Dim, int Box, bool Wide>
-__device__ __forceinline__ void merge_warps(const WarpRow<Type, Dim, Box, Wide>& mine, int group, const Target& to,
-                                            WarpParts<Shape<Type, Dim, Box>>& parts, float* merge, int thread) {
-  using S = Shape<Type, Dim, Box>;
+template <class Crew, int kRows, class Row, class Target>
+__device__ __forceinline__ void merge_warps(const Row& mine, int group, const Target& to, WarpParts<typename Row::S>& parts,
+                                            float* merge, int thread) {
+  using S = typename Row::S;
+  constexpr bool kWide = Row::kHalves == 2;
+  constexpr int kDim = Row::kDim;
   const int warp = thread / 32;
   const int lane = threadIdx.x % 32;
 #pragma unroll
-  for (int half = 0; half < (Wide ? 2 : 1); ++half) {
+  for (int half = 0; half < (kWide ? 2 : 1); ++half) {
     const float sum = mine.sum(half);
     if (lane % 4 == 0) {
       parts.maximum[warp][lane / 4 + 8 * half] = mine.maximum(half);
@@ -55,7 +57,7 @@ __device__ __forceinline__ void merge_warps(const WarpRow<Type, Dim, Box, Wide>&
   }
 #pragma unroll 1
   for (int base = 0; base < group; base += kRows) {
-    const bool upper = Wide && base >= 8;
+    const bool upper = kWide && base >= 8;
     const int heads = min(kRows, group - base);
     const int place = lane / 4 + (upper ? 8 : 0) - base;
     if (base > 0) Crew::sync();
@@ -64,8 +66,8 @@ __device__ __forceinline__ void merge_warps(const WarpRow<Type, Dim, Box, Wide>&
     }
     Crew::sync();
 #pragma unroll 1
-    for (int i = 2 * thread; i < heads * Dim; i += 2 * S::kThreads) {
-      const int head = base + i / Dim;
+    for (int i = 2 * thread; i < heads * kDim; i += 2 * S::kThreads) {
+      const int head = base + i / kDim;
       float highest = kMinusInfinity;
 #pragma unroll
       for (int w = 0; w < S::kWarps; ++w) highest = fmaxf(highest, parts.maximum[w][head]);
@@ -75,12 +77,12 @@ __device__ __forceinline__ void merge_warps(const WarpRow<Type, Dim, Box, Wide>&
 #pragma unroll
       for (int w = 0; w < S::kWarps; ++w) {
         const float weight = power(parts.maximum[w][head] - shift);
-        const float2 pair = *reinterpret_cast<const float2*>(merge + (w * kRows + i / Dim) * S::kMergeStride + i % Dim);
+        const float2 pair = *reinterpret_cast<const float2*>(merge + (w * kRows + i / kDim) * S::kMergeStride + i % kDim);
         total += weight * parts.sum[w][head];
         value.x += weight * pair.x;
         value.y += weight * pair.y;
       }
-      to.template put<Dim>(group, head, base * Dim + i, value, highest, total);
+      to.template put<kDim>(group, head, base * kDim + i, value, highest, total);
     }
   }
 }

@@ -80,7 +80,7 @@ struct FlowArguments {
   // Kernels that hold rows.
   int held_pages;  // of a block, a multiple of kHeldStep; where blocks attend, of a row, a multiple of 32
   int stages;      // of each warp's ring
-  float* scores;  // [rows, score_stride] for those who ask, or null: of a row [score_numbers, capacity], as its scores are placed
+  float* scores;   // [rows, score_stride] for those who ask, or null: of a row [row_numbers, capacity], as its scores are placed
   long long score_stride;
   int* list_positions;  // the selected pages as Selection (selection.h) has them
   int* list_pages;

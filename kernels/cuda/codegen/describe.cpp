@@ -32,7 +32,7 @@ class Description {
     for (const ScoredSelection& selection : layout_.selections) select(selection);
     launch("lists", "the selected pages of each row, ascending, with those that are always kept");
     if (plan_.graph.selects_under_masks()) launch("join", "with the pages of tokens beside them, and masks");
-    launch("attention", "over the lists");
+    attention();
     const std::string steps = taken(layout_.selections.empty() ? "each" : "each but top-k");
     const std::string begin = "on a GPU, a sparse layer of a decode step: ";
     if (layout_.launches.empty()) return begin + steps;
@@ -61,6 +61,13 @@ class Description {
                        std::exchange(lines_, {}));
   }
 
+  void attention() {
+    launch("attention", plan_.attend.is_plain()
+                            ? "over the lists"
+                            : "over the lists and, in the same softmax, summaries of other pages, whose keys are "
+                              "not read again");
+  }
+
   /// The way of rows that fit on chip.
   std::string whole_rows() {
     const RowKernel& row = source_.row;
@@ -85,7 +92,7 @@ class Description {
       if (node(each.node).op == Op::kTopK) line(fmt::format("%{} topk: {}", each.node, describe_held_method(node(each.node))));
     }
     if (plan_.graph.selects_under_masks()) launch("join", "with the pages of tokens beside them, and masks");
-    launch("attention", "over the lists");
+    attention();
     if (!source_.attending.name.empty()) {
       lines_ +=
           fmt::format("  {:<10} in place of both where sequences, about as long as each other, are as many as fill the GPU by\n",

@@ -28,6 +28,7 @@ BlockPart part_of(const Plan& plan, const Node& node) {
 
 FlowLayout::FlowLayout(const Plan& given) : plan(given), slots(given.graph.nodes.size()) {
   for (const NodeId id : scored_selections(plan.graph)) selections.push_back({id, node(id).inputs[0]});
+  find_attended();
   find_query_only();
   find_kept();
   place_states();
@@ -66,6 +67,14 @@ int FlowLayout::shift_of(NodeId id) const {
     if (selection.score == id) return (kPad - node(selection.node).attributes.first % kPad) % kPad;
   }
   return 0;
+}
+
+/// A bias that is the same for all pages is a number of the kernel's.
+void FlowLayout::find_attended() {
+  for (const AttendedSource& source : plan.attend.sources) {
+    if (source.logits != kNoNode) attended.push_back(source.logits);
+    if (source.bias != kNoNode && node(source.bias).op != Op::kFill) attended.push_back(source.bias);
+  }
 }
 
 void FlowLayout::find_query_only() {
@@ -177,7 +186,7 @@ void FlowLayout::cut() {
 bool FlowLayout::stays_inline(NodeId id) const {
   if (!is_source(node(id).op)) return false;
   const bool scored = std::any_of(selections.begin(), selections.end(), [&](const auto& s) { return s.score == id; });
-  if (scored) return false;
+  if (scored || std::find(attended.begin(), attended.end(), id) != attended.end()) return false;
   if (node(id).op != Op::kLoad) return true;
   // A state that is saved as another one must not have changed by then.
   return std::none_of(plan.graph.saves.begin(), plan.graph.saves.end(), [&](NodeId save) {

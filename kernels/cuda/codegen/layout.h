@@ -54,6 +54,7 @@ struct FlowLayout {
   std::vector<StateSlot> states;  // by index in the graph
   std::vector<Launch> launches;
   std::vector<ScoredSelection> selections;
+  std::vector<NodeId> attended;  // paged values that attention reads: logits of summaries, and what is added to them
   int64_t fixed_numbers = 0;
   int64_t row_numbers = 0;
   int buffers = 0;
@@ -70,6 +71,7 @@ struct FlowLayout {
   int shift_of(NodeId id) const;
 
  private:
+  void find_attended();
   void find_query_only();
   /// Keeps what is made of more than `most` nodes that are not kept; returns how many computations the text has then.
   int64_t keep_beyond(int most);

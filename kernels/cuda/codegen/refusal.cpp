@@ -13,6 +13,28 @@ namespace {
 /// shipped flow, a seventh of it, two seconds.
 constexpr size_t kMostSourceBytes = 128 << 10;
 
+Refusal no_cover(const std::string& what, const std::string& hint) {
+  return {
+      fmt::format("{}; device \"cuda\" attends to the tokens of one selection's pages, and to one summary of all others", what),
+      hint};
+}
+
+std::optional<Refusal> refusal_of_cover(const Plan& plan) {
+  const std::vector<AttendedSource>& sources = plan.attend.sources;
+  const std::string hint = "use sluice.cover, or --device cpu";
+  if (sources.size() != 2 || !sources[0].is_plain())
+    return no_cover(fmt::format("attention to {} sources", sources.size()), hint);
+  const AttendedSource& summaries = sources[1];
+  if (summaries.keys.entries != 1 || !summaries.others) return no_cover("attention to several entries a page", hint);
+  const bool others_of_tail = plan.graph.nodes[static_cast<size_t>(summaries.selection)].op == Op::kWindow;
+  if (summaries.selection != sources[0].selection && !(summaries.shares && others_of_tail))
+    return no_cover("attention to summaries of pages that are attended to as they are", hint);
+  const DataType type = plan.graph.fields[static_cast<size_t>(summaries.values.field)].type;
+  if (type == DataType::kF32) return no_cover("summaries as f32", "keep them as bf16");
+  if (summaries.logits == kNoNode) return no_cover("a flow without room for the products of summaries", "use fewer operators");
+  return {};
+}
+
 }  // namespace
 
 std::optional<Refusal> refusal_of(const PageLayout& layout) {
@@ -28,9 +50,7 @@ std::optional<Refusal> refusal_of(const PageLayout& layout) {
 
 std::optional<Refusal> refusal_of_attention(const Plan& plan) {
   if (!plan.attend.is_plain()) {
-    return Refusal{
-        "attention to more than the tokens of a selection's pages, as a cover has; device \"cuda\" has no kernel for it yet",
-        "return a selection, or use --device cpu"};
+    if (auto refusal = refusal_of_cover(plan)) return refusal;
   }
   const size_t united = leaf_selections(plan.graph).size();
   if (united <= Selection::kMostLeaves) return {};

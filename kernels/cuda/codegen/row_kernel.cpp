@@ -32,6 +32,8 @@ class RowWriter final : public HeldRowWriter {
   RowKernel place_row();
   RowKernel open_row();
   void write_selection();
+  /// What attention reads beside the list goes to where scores do.
+  void write_attended();
 };
 
 RowKernel RowWriter::place_row() {
@@ -64,6 +66,7 @@ void RowWriter::write_selection() {
   select_from_row("share");
   writer_.line("write_list(row, blocks, pages, {}, first, count, {});", runs_.empty() ? "row.ids + first" : "ids",
                graph_.geometry.page);
+  write_attended();
   if (layout_.selections.empty()) return;
   std::set<int64_t> offsets;
   for (const ScoredSelection& selection : layout_.selections) {
@@ -75,6 +78,18 @@ void RowWriter::write_selection() {
   for (const int64_t offset : offsets) writer_.line("scores[{0}LL * a.capacity + i] = held[{0} * a.held_pages + i];", offset);
   writer_.close();
   writer_.close();
+}
+
+void RowWriter::write_attended() {
+  for (const NodeId id : layout_.attended) {
+    const RowSlot& slot = layout_.slots[static_cast<size_t>(id)];
+    writer_.open("");
+    writer_.line("float* const values = a.scores + row.index * a.score_stride + {}LL * a.capacity + first * {};", slot.offset,
+                 slot.per_page);
+    writer_.line("for (int i = threadIdx.x; i < count * {}; i += blockDim.x) values[i] = held[{} * a.held_pages + i];",
+                 slot.per_page, slot.offset);
+    writer_.close();
+  }
 }
 
 RowKernel RowWriter::write() {

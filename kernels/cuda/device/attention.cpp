@@ -156,18 +156,36 @@ void CudaDevice::attention(const Attention& call, Matrix q, Matrix out) {
   if (to.data != out.data) cuda::gather_rows(to, nullptr, out, stream_.get());
 }
 
+void* CudaDevice::decode_workspace(const DecodeAttention& attention, const DecodeShape& shape) const {
+  // Counters come first in what attention is given, and must be zero, which it leaves them. They end at the same place whatever
+  // their number, so that no call's partial results lie where another's counters are.
+  const size_t counters = attention.workspace_bytes(shape) - attention.workspace_bytes({.sequences = 0, .group = shape.group});
+  return decode_workspace_.as<std::byte>() + decode_counters_ - counters;
+}
+
 void CudaDevice::attend_lists(const Attention& call, const DecodeShape& shape, const PageLists& lists, const Matrix& q,
                               const Matrix& out, int first, float* sums) {
   const DecodeAttention& attention = pass_.pool().decode_attention(call.layer);
   DecodeShape strided = shape;
   strided.query_stride = q.stride;
-  // Counters come first in what `run` is given, and must be zero, which it leaves them. They end at the same place whatever their
-  // number, so that no call's partial results lie where another's counters are.
-  const size_t counters = attention.workspace_bytes(shape) - attention.workspace_bytes({.sequences = 0, .group = shape.group});
   const int64_t row = pass_.batch().query_indptr[first];
   attention.run(strided, lists, static_cast<const uint16_t*>(q.data) + row * q.stride,
-                static_cast<uint16_t*>(out.data) + row * out.stride, sums,
-                decode_workspace_.as<std::byte>() + decode_counters_ - counters, stream_.get());
+                static_cast<uint16_t*>(out.data) + row * out.stride, sums, decode_workspace(attention, shape), stream_.get());
+}
+
+void CudaDevice::attend_under(const Attention& call, const DecodeShape& shape, const Cover& cover, const Matrix& q,
+                              const Matrix& out, int first) {
+  const DecodeAttention& attention = pass_.pool().decode_attention(call.layer);
+  DecodeShape strided = shape;
+  strided.query_stride = q.stride;
+  const int64_t row = pass_.batch().query_indptr[first];
+  attend_cover(attention, strided, cover, static_cast<const uint16_t*>(q.data) + row * q.stride,
+               static_cast<uint16_t*>(out.data) + row * out.stride, decode_workspace(attention, shape), stream_.get());
+}
+
+Matrix CudaDevice::probe_output(const Matrix& q) {
+  grow(probe_out_, static_cast<size_t>(q.rows) * q.columns * sizeof(uint16_t));
+  return {probe_out_.data(), DataType::kBF16, q.rows, q.columns, q.columns};
 }
 
 PageLists CudaDevice::all_pages(int layer, int first) {
@@ -295,7 +313,13 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
                         .masks = result.masks};
   const bool mass = call.probe != nullptr && call.probe->mass != nullptr;
   if (mass) grow(probe_sums_, 2 * sizeof(float) * shape.sequences * call.query_heads);
-  attend_lists(call, shape, lists, q, out, first, mass ? probe_sums_.as<float>() : nullptr);
+  float* const sums = mass ? probe_sums_.as<float>() : nullptr;
+  if (result.cover) {
+    if (mass) attend_lists(call, shape, lists, q, probe_output(q), first, sums);
+    attend_under(call, shape, *result.cover, q, out, first);
+  } else {
+    attend_lists(call, shape, lists, q, out, first, sums);
+  }
   if (call.probe != nullptr) report_flow(call, result, shape, q, first);
 }
 
@@ -328,9 +352,7 @@ void CudaDevice::report_flow(const Attention& call, const FlowResult& result, co
   if (probe.mass == nullptr) return;
   // The share of the sum over all that the step is shown that lies on what it attends to.
   const size_t sums = rows * shape.group;
-  grow(probe_out_, static_cast<size_t>(q.rows) * q.columns * sizeof(uint16_t));
-  const Matrix unused{probe_out_.data(), DataType::kBF16, q.rows, q.columns, q.columns};
-  attend_lists(call, shape, all_pages(call.layer, first), q, unused, first, probe_sums_.as<float>() + sums);
+  attend_lists(call, shape, all_pages(call.layer, first), q, probe_output(q), first, probe_sums_.as<float>() + sums);
   std::vector<float> logs(2 * sums);
   read(logs.data(), probe_sums_.data(), logs.size() * sizeof(float));
   for (size_t row = 0; row < rows; ++row) {

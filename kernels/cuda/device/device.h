@@ -110,6 +110,13 @@ class CudaDevice final : public Device {
   /// Attends over lists of pages, of sequences from `first` on; sums (may be null) as DecodeAttention::run gives them.
   void attend_lists(const Attention& call, const DecodeShape& shape, const PageLists& lists, const Matrix& q, const Matrix& out,
                     int first, float* sums);
+  /// The same under a cover.
+  void attend_under(const Attention& call, const DecodeShape& shape, const Cover& cover, const Matrix& q, const Matrix& out,
+                    int first);
+  /// Memory for calls of one attention with a layer's pages, whose counters are zero.
+  void* decode_workspace(const DecodeAttention& attention, const DecodeShape& shape) const;
+  /// Room for outputs that nobody reads, of as many rows as q.
+  Matrix probe_output(const Matrix& q);
   /// What a sparse row's probe says, from what the GPU holds. Waits for it.
   void report_flow(const Attention& call, const FlowResult& result, const DecodeShape& shape, const Matrix& q, int first);
   void attend_prefill(const Attention& call, const Matrix& q, const Matrix& out, int first, int last);

@@ -248,6 +248,44 @@ FlowResult CudaFlow::join(const FlowResult& selected, const Selection& selection
           .scores = {}};
 }
 
+Cover CudaFlow::cover_of(const FlowBlocks& blocks, const FlowSequences& sequences, const Selection& selection, bool held) const {
+  const AttendedSource& source = plan_.attend.sources.at(1);
+  const auto values = [&](NodeId id) {
+    return held ? rows_.as<float>() + layout_.slots[static_cast<size_t>(id)].offset * capacity_ : values_of(id);
+  };
+  const bool own_pages = plan_.has_field_pages();
+  const auto field = static_cast<size_t>(source.values.field);
+  const size_t offset = plan_.fields().field_offsets[field];
+  Cover cover{.opened = {selection.positions, selection.pages, selection.counts, selection.stride},
+              .summaries = {.values = (own_pages ? blocks.fields : blocks.base) + offset,
+                            .type = plan_.graph.fields[field].type,
+                            .page_stride = own_pages ? blocks.field_page_stride : blocks.page_stride,
+                            .block_bytes = own_pages ? blocks.field_block_bytes : blocks.block_bytes,
+                            .page_indptr = own_pages ? sequences.field_indptr : sequences.page_indptr,
+                            .page_indices = own_pages ? sequences.field_indices : sequences.page_indices,
+                            .logits = values(source.logits),
+                            .row_stride = row_stride()},
+              .lengths = sequences.lengths,
+              .most_pages = sequences.most_pages,
+              .attended = selection.attended};
+  PageSummaries& summaries = cover.summaries;
+  if (source.bias != kNoNode) {
+    const Node& bias = layout_.node(source.bias);
+    if (bias.op == Op::kFill) {
+      summaries.common_bias = static_cast<float>(bias.attributes.value);
+    } else {
+      summaries.bias = values(source.bias);
+      summaries.bias_heads = static_cast<int>(elements_per_page(bias.shape));
+    }
+  }
+  if (source.selection == plan_.attend.selection()) return cover;  // no page that is attended to has a summary
+  cover.shares = source.shares;
+  const Attributes& tail = layout_.node(source.selection).attributes;
+  summaries.first = tail.first;
+  summaries.last = tail.last;
+  return cover;
+}
+
 FlowResult CudaFlow::select(const FlowBlocks& blocks, const FlowSequences& sequences, const PageCounters& counters,
                             Stream stream) {
   const int pages = sequences.most_pages;
@@ -287,6 +325,7 @@ FlowResult CudaFlow::select(const FlowBlocks& blocks, const FlowSequences& seque
                     .stride = capacity_,
                     .scores = {}};
   if (plan_.graph.selects_under_masks()) result = join(result, selection, sequences, stream);
+  if (!plan_.attend.is_plain()) result.cover = cover_of(blocks, sequences, selection, way.cluster > 0);
   if (!sequences.wants_scores) return result;
   result.score_stride = row_stride();
   for (const codegen::ScoredSelection& scored : layout_.selections) {

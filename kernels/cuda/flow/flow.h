@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/attention/decode_attention.h"
+#include "kernels/cuda/attention/cover_attention.h"
 #include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/codegen/attending_path.h"
 #include "kernels/cuda/codegen/kernels.h"
@@ -82,6 +82,7 @@ struct FlowResult {
   int64_t stride = 0;
   const int32_t* mask_indptr = nullptr;  // [rows + 1] in `masks`, as PageLists has them; null: all tokens of the pages count
   const uint32_t* masks = nullptr;
+  std::optional<Cover> cover;        // where summaries stand for other pages
   std::vector<const float*> scores;  // of scored_selections(graph), each [rows, score_stride]; empty: nobody asked
   int64_t score_stride = 0;
 };
@@ -173,6 +174,8 @@ class CudaFlow final {
   /// By blocks that have several rows each, where that is worth it.
   bool attend_several_rows(const FlowSequences& sequences, AttentionArguments given, FlowArguments arguments,
                            Stream stream) const;
+  /// What stands for the pages that are not selected; `held`: rows were on chip.
+  Cover cover_of(const FlowBlocks& blocks, const FlowSequences& sequences, const Selection& selection, bool held) const;
   /// Adds the pages with tokens beside what was selected.
   FlowResult join(const FlowResult& selected, const Selection& selection, const FlowSequences& sequences, Stream stream);
   void launch_steps(const Selection& selection, const FlowSequences& sequences, FlowArguments arguments, Stream stream);

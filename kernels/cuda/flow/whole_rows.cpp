@@ -21,7 +21,7 @@ void CudaFlow::launch_whole_rows(const FlowPath& path, const Selection& selectio
   arguments.behind_refresh |= arguments.refreshes;
   arguments.held_pages = path.held_pages;
   arguments.stages = path.stages;
-  if (sequences.wants_scores) arguments.scores = rows_.as<float>();
+  if (sequences.wants_scores || !layout_.attended.empty()) arguments.scores = rows_.as<float>();
   arguments.score_stride = row_stride();
   arguments.list_positions = selection.positions;
   arguments.list_pages = selection.pages;

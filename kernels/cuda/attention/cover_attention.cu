@@ -1,0 +1,476 @@
+#include "kernels/cuda/attention/cover_attention.h"
+
+#include <algorithm>
+#include <string>
+
+#include "kernels/cuda/attention/attention_device.cuh"
+#include "kernels/cuda/attention/cover_row.cuh"
+#include "kernels/cuda/attention/decode_merge.cuh"
+#include "kernels/cuda/attention/decode_warps.cuh"
+#include "kernels/cuda/primitives/overlap.cuh"
+#include "kernels/cuda/runtime/runtime.h"
+#include "scripting/base/error.h"
+
+namespace sluice::cuda {
+namespace {
+
+using namespace decode;
+
+struct CoverArguments {
+  Cover cover;
+  const uint16_t* q;     // bf16
+  int64_t query_stride;  // numbers from sequence to sequence
+  uint16_t* out;         // bf16
+  float* partials;       // [rows][parts][part_floats], of rows in parts
+  int* arrived;          // [rows] parts that have ended
+  int kv_heads;
+  int group;
+  int page;
+  int parts;    // of a row
+  float scale;  // of q . k, in base 2
+};
+
+/// Shared memory of a block: rings of slots, which hold a tile of tokens or of summaries; what merging needs; barriers; and a
+/// word of bits for each tile of summaries.
+template <DataType Type, int Dim, int Box>
+struct CoverShape : Shape<Type, Dim, Box> {
+  using S = Shape<Type, Dim, Box>;
+  using Summaries = SummaryTile<Type, Dim>;
+  static constexpr int kLarger = S::kTileBytes > Summaries::kBytes ? S::kTileBytes : Summaries::kBytes;
+  static constexpr int kSlotBytes = (kLarger + 1023) / 1024 * 1024;
+  static constexpr size_t kSharedBytes = 1024 + static_cast<size_t>(S::kWarps) * S::kStages * kSlotBytes +
+                                         S::kMergeFloats * sizeof(float) + S::kWarps * S::kStages * 8;
+};
+
+__device__ __forceinline__ void copy_bytes(uint32_t target, const std::byte* from, uint32_t bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(target), "l"(from),
+               "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
+/// What a block has of a row. Entries of the list of opened pages go to its warps in turn, and then so do tiles of summaries.
+struct Part {
+  int sequence, head;        // of K and V
+  int pages, last_tokens;    // of the sequence, in its last page
+  int first_page, end_page;  // that have summaries
+  int open_begin, open_end;  // places in the list
+  int tile_begin, tile_end;  // of summaries
+  int64_t list;              // where the row's list begins
+
+  template <int Entries>
+  __device__ __forceinline__ static Part of(const CoverArguments& a, int row, int part) {
+    Part own;
+    const OpenedPages& opened = a.cover.opened;
+    own.sequence = row / a.kv_heads;
+    own.head = row % a.kv_heads;
+    const int tokens = __ldg(a.cover.lengths + own.sequence);
+    own.pages = (tokens + a.page - 1) / a.page;
+    own.last_tokens = tokens - (own.pages - 1) * a.page;
+    own.first_page = min(a.cover.summaries.first, own.pages);
+    own.end_page = max(own.first_page, own.pages - a.cover.summaries.last);
+    own.list = row * opened.stride;
+    const int count = __ldcg(opened.counts + row);
+    own.open_begin = share(count, part, a.parts);
+    own.open_end = share(count, part + 1, a.parts);
+    const int first_tile = own.first_page / Entries;
+    const int tiles = own.end_page > own.first_page ? (own.end_page + Entries - 1) / Entries - first_tile : 0;
+    own.tile_begin = first_tile + share(tiles, part, a.parts);
+    own.tile_end = first_tile + share(tiles, part + 1, a.parts);
+    return own;
+  }
+  __device__ __forceinline__ bool has_summary(int page) const { return page >= first_page && page < end_page; }
+
+ private:
+  static __device__ __forceinline__ int share(int count, int part, int parts) {
+    return static_cast<int>(static_cast<int64_t>(count) * part / parts);
+  }
+};
+
+/// The tiles of a warp, in the order in which it asks for them.
+template <DataType Type, int Dim, int Box>
+class CoverTiles {
+ public:
+  using S = CoverShape<Type, Dim, Box>;
+  using Summaries = typename S::Summaries;
+
+  __device__ __forceinline__ CoverTiles(const CoverArguments& a, const Part& part, int warp)
+      : place_(part.open_begin + warp), summary_(part.tile_begin + warp) {
+    look_up_pages(a, part);
+    look_up_summaries(a, part);
+  }
+
+  /// Copies the next tile to shared memory, if there is one. By all lanes.
+  __device__ __forceinline__ void copy(const CUtensorMap* map, const CoverArguments& a, const Part& part, uint32_t target,
+                                       uint32_t barrier) {
+    if (place_ < part.open_end) {
+      copy_tokens(map, a, part, target, barrier);
+    } else if (summary_ < part.tile_end) {
+      copy_summaries(a, part, target, barrier);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void copy_tokens(const CUtensorMap* map, const CoverArguments& a, const Part& part, uint32_t target,
+                                              uint32_t barrier) {
+    constexpr int kBoxBytes = 2 * S::kHalfBytes;
+    const int page = __shfl_sync(0xffffffffU, pages_, looked_);
+    if (threadIdx.x % 32 == 0) {
+      const int boxes = min(kTileTokens, a.page - token_) / Box;
+      barrier_expect(barrier, boxes * kBoxBytes);
+#pragma unroll
+      for (int box = 0; box < kTileTokens / Box; ++box) {
+        if (box >= boxes) break;
+        copy_box(map, target + box * kBoxBytes, barrier, token_ + box * Box, page * a.kv_heads + part.head);
+      }
+    }
+    token_ += kTileTokens;
+    if (token_ < a.page) return;
+    token_ = 0;
+    place_ += S::kWarps;
+    if (++looked_ == 32) look_up_pages(a, part);
+  }
+
+  __device__ __forceinline__ void copy_summaries(const CoverArguments& a, const Part& part, uint32_t target, uint32_t barrier) {
+    const PageSummaries& summaries = a.cover.summaries;
+    const int lane = threadIdx.x % 32;
+    const int there = min(Summaries::kEntries, part.pages - summary_ * Summaries::kEntries);
+    const uint32_t bytes = summaries.type == DataType::kBF16 ? Summaries::kValueBytes : Dim;
+    if (lane == 0) barrier_expect(barrier, there * bytes);
+    __syncwarp();
+    if (lane < there) {
+      const std::byte* from = summaries.values + static_cast<size_t>(block_) * summaries.page_stride +
+                              static_cast<size_t>(part.head) * summaries.block_bytes;
+      copy_bytes(target + lane * Summaries::kRowBytes, from, bytes, barrier);
+    }
+    summary_ += S::kWarps;
+    look_up_summaries(a, part);
+  }
+
+  /// Of the next 32 opened pages each lane has one.
+  __device__ __forceinline__ void look_up_pages(const CoverArguments& a, const Part& part) {
+    looked_ = 0;
+    const int place = place_ + static_cast<int>(threadIdx.x) % 32 * S::kWarps;
+    if (place < part.open_end) pages_ = __ldcg(a.cover.opened.pages + part.list + place);
+  }
+  /// Of the next tile of summaries each lane has one.
+  __device__ __forceinline__ void look_up_summaries(const CoverArguments& a, const Part& part) {
+    const int at = summary_ * Summaries::kEntries + static_cast<int>(threadIdx.x) % 32;
+    const PageSummaries& summaries = a.cover.summaries;
+    if (summary_ < part.tile_end && at < part.pages)
+      block_ = __ldg(summaries.page_indices + __ldg(summaries.page_indptr + part.sequence) + at);
+  }
+
+  int place_;       // in the list of opened pages
+  int token_ = 0;   // of that page
+  int looked_ = 0;  // places since the last look
+  int summary_;     // tile
+  int pages_ = 0;   // this lane's of 32
+  int block_ = 0;   // the page that has this lane's summary
+};
+
+/// What is known of summaries' weights: logits in base 2.
+struct SummaryLogits {
+  const float* logits;
+  const float* bias;
+  float scale;
+  float common;
+  int group;
+  int bias_heads;
+
+  __device__ __forceinline__ SummaryLogits(const CoverArguments& a, int row)
+      : logits(a.cover.summaries.logits + row * a.cover.summaries.row_stride),
+        bias(a.cover.summaries.bias == nullptr ? nullptr : a.cover.summaries.bias + row * a.cover.summaries.row_stride),
+        scale(a.scale),
+        common(a.cover.summaries.common_bias * kLog2E),
+        group(a.group),
+        bias_heads(a.cover.summaries.bias_heads) {}
+
+  /// Of heads past the group's: those of its last.
+  __device__ __forceinline__ float of(int page, int head) const {
+    head = min(head, group - 1);
+    float logit = __fmaf_rn(__ldcg(logits + static_cast<int64_t>(page) * group + head), scale, common);
+    if (bias != nullptr) {
+      logit = __fmaf_rn(__ldcg(bias + static_cast<int64_t>(page) * bias_heads + (bias_heads == 1 ? 0 : head)), kLog2E, logit);
+    }
+    return logit;
+  }
+};
+
+/// Adds the parts of a row, in their order, and divides. By all threads of a block, once all are there.
+template <int Dim, int Threads>
+__device__ __forceinline__ void merge_parts(const CoverArguments& a, int row) {
+  const int stride = part_floats(a.group, Dim);
+  const float* const begin = a.partials + static_cast<int64_t>(row) * a.parts * stride;
+  for (int i = 2 * static_cast<int>(threadIdx.x); i < a.group * Dim; i += 2 * Threads) {
+    const int at = a.group * Dim + i / Dim;
+    float highest = kMinusInfinity;
+    for (int part = 0; part < a.parts; ++part) highest = fmaxf(highest, __ldcg(begin + part * stride + at));
+    const float shift = highest == kMinusInfinity ? 0.0f : highest;
+    float sum = 0;
+    float2 value = {0, 0};
+    for (int part = 0; part < a.parts; ++part) {
+      const float* const from = begin + part * stride;
+      const float weight = power(__ldcg(from + at) - shift);
+      const float2 pair = __ldcg(reinterpret_cast<const float2*>(from + i));
+      sum += weight * __ldcg(from + at + a.group);
+      value.x += weight * pair.x;
+      value.y += weight * pair.y;
+    }
+    const float inverse = sum > 0 ? __fdividef(1, sum) : 0;
+    *reinterpret_cast<uint32_t*>(a.out + static_cast<int64_t>(row) * a.group * Dim + i) =
+        pack(value.x * inverse, value.y * inverse);
+  }
+}
+
+/// A block has part blockIdx.x % parts of row blockIdx.x / parts.
+template <DataType Type, int Dim, int Box, bool Wide, bool Shares>
+__global__ void __launch_bounds__(Shape<Type, Dim, Box>::kThreads, 1)
+    cover_kernel(const __grid_constant__ CUtensorMap map, const __grid_constant__ CoverArguments a) {
+  using S = CoverShape<Type, Dim, Box>;
+  using Summaries = typename S::Summaries;
+  using Row = WarpRow<Type, Dim, Box, Wide>;
+  constexpr int kEntries = Summaries::kEntries;
+  extern __shared__ uint8_t raw[];
+  uint8_t* const tiles = raw + (1024 - shared_address(raw) % 1024) % 1024;
+  float* const merge = reinterpret_cast<float*>(tiles + S::kWarps * S::kStages * S::kSlotBytes);
+  uint64_t* const barriers = reinterpret_cast<uint64_t*>(merge + S::kMergeFloats);
+  uint32_t* const opened = reinterpret_cast<uint32_t*>(barriers + S::kWarps * S::kStages);  // a word a tile of summaries
+  __shared__ WarpParts<Shape<Type, Dim, Box>> warp_parts;
+  __shared__ bool merges;
+
+  const int warp = threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  const uint32_t ring_barriers = shared_address(barriers + warp * S::kStages);
+  uint8_t* const ring = tiles + warp * S::kStages * S::kSlotBytes;
+  if (threadIdx.x == 0) prefetch_map(&map);
+  if (lane < S::kStages) barrier_init(ring_barriers + 8 * lane, 1);
+  publish_barriers();
+  __syncwarp();  // no other warp uses these barriers
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
+
+  const int row = static_cast<int>(blockIdx.x) / a.parts;
+  const Part part = Part::of<kEntries>(a, row, static_cast<int>(blockIdx.x) % a.parts);
+  CoverTiles<Type, Dim, Box> source(a, part, warp);
+  const auto copy = [&](int slot) {
+    source.copy(&map, a, part, shared_address(ring + slot * S::kSlotBytes), ring_barriers + 8 * slot);
+  };
+#pragma unroll 1
+  for (int slot = 0; slot < S::kStages; ++slot) copy(slot);
+
+  // Which pages of this part's tiles of summaries are opened.
+  const int words = part.tile_end - part.tile_begin;
+  for (int i = threadIdx.x; i < words; i += S::kThreads) opened[i] = 0;
+  __syncthreads();
+  const int count = __ldcg(a.cover.opened.counts + row);
+  for (int i = threadIdx.x; i < count; i += S::kThreads) {
+    const int page = __ldcg(a.cover.opened.positions + part.list + i);
+    const int tile = page / kEntries - part.tile_begin;
+    if (tile >= 0 && tile < words) atomicOr(opened + tile, 1U << page % kEntries);
+  }
+  __syncthreads();
+
+  int slot = 0;
+  uint32_t parity = 0;
+  const auto next_slot = [&] {
+    // The copy engine writes here next: after what this warp wrote, and after all its lanes have read.
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncwarp();
+    copy(slot);
+    if (++slot == S::kStages) {
+      slot = 0;
+      parity ^= 1;
+    }
+  };
+  Row mine(a.q + part.sequence * a.query_stride + part.head * a.group * Dim, a.group, a.scale);
+  CoverRow<Row, Type, Dim> all;
+  const SummaryLogits logits(a, row);
+
+#pragma unroll 1
+  for (int place = part.open_begin + warp; place < part.open_end; place += S::kWarps) {
+    const int page = __ldcg(a.cover.opened.positions + part.list + place);
+    const int tokens = page == part.pages - 1 ? part.last_tokens : a.page;
+    const bool shares = Shares && part.has_summary(page);
+    float weight[2] = {};
+    if (shares) {
+#pragma unroll
+      for (int half = 0; half < Row::kHalves; ++half) weight[half] = logits.of(page, lane / 4 + 8 * half);
+    }
+#pragma unroll 1
+    for (int token = 0; token < a.page; token += kTileTokens) {
+      barrier_wait(ring_barriers + 8 * slot, parity);
+      if (token < tokens) mine.attend(ring + slot * S::kSlotBytes, min(tokens - token, kTileTokens));
+      next_slot();
+    }
+    if constexpr (Shares) {
+      if (shares) {
+        all.add_as(mine, weight);
+      } else {
+        all.add(mine);
+      }
+      mine.clear();
+    }
+  }
+  if constexpr (!Shares) all.add(mine);
+
+#pragma unroll 1
+  for (int tile = part.tile_begin + warp; tile < part.tile_end; tile += S::kWarps) {
+    const int first = tile * kEntries;
+    const uint32_t hidden = opened[tile - part.tile_begin];
+    float weights[kEntries / 8][2][2];
+#pragma unroll
+    for (int n = 0; n < kEntries / 8; ++n) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int entry = 8 * n + 2 * (lane % 4) + i;
+          const bool counts = half < Row::kHalves && part.has_summary(first + entry) && (hidden >> entry & 1) == 0;
+          weights[n][half][i] = counts ? logits.of(first + entry, lane / 4 + 8 * half) : kMinusInfinity;
+        }
+      }
+    }
+    barrier_wait(ring_barriers + 8 * slot, parity);
+    uint8_t* const values = ring + slot * S::kSlotBytes;
+    if (a.cover.summaries.type != DataType::kBF16) {
+#pragma unroll 1
+      for (int entry = 0; entry < kEntries; ++entry) {
+        if (a.cover.summaries.type == DataType::kE4M3) {
+          widen_values<DataType::kE4M3, Dim>(values + entry * Summaries::kRowBytes);
+        } else {
+          widen_values<DataType::kE5M2, Dim>(values + entry * Summaries::kRowBytes);
+        }
+      }
+    }
+    // What does not count may be anything, and 0 * NaN would be NaN.
+    const bool hides = lane < kEntries && (!part.has_summary(first + lane) || (hidden >> lane & 1) != 0);
+#pragma unroll 1
+    for (uint32_t left = __ballot_sync(0xffffffffU, hides); left != 0; left &= left - 1) {
+      const int entry = __ffs(static_cast<int>(left)) - 1;
+      if (lane < Dim / 8) *reinterpret_cast<uint4*>(values + entry * Summaries::kRowBytes + 16 * lane) = {0, 0, 0, 0};
+    }
+    __syncwarp();
+    all.add(shared_address(values), weights);
+    next_slot();
+  }
+
+  const int64_t first_head = static_cast<int64_t>(row) * a.group;
+  float* const partial = a.parts == 1 ? nullptr : a.partials + static_cast<int64_t>(blockIdx.x) * part_floats(a.group, Dim);
+  const RowTarget target{a.out + first_head * Dim, nullptr, partial};
+  __syncthreads();
+  merge_warps<WholeBlock, S::kMergeRows>(all, a.group, target, warp_parts, merge, static_cast<int>(threadIdx.x));
+  if (a.cover.attended != nullptr && threadIdx.x == 0 && blockIdx.x % a.parts == 0) {
+    const int entries = part.end_page - part.first_page - (Shares ? 0 : count);
+    const int filled = min((entries + a.page - 1) / a.page, part.pages - count);
+    if (filled > 0) atomicAdd(a.cover.attended, static_cast<unsigned long long>(filled));
+  }
+  if (a.parts == 1) return;
+  __syncthreads();
+  if (threadIdx.x == 0) merges = arrives_last(a.arrived + row, a.parts);
+  __syncthreads();
+  if (merges) merge_parts<Dim, S::kThreads>(a, row);
+}
+
+/// Words of bits that a part's tiles of summaries take.
+template <DataType Type, int Dim>
+int words_of(const CoverArguments& a) {
+  constexpr int kEntries = SummaryTile<Type, Dim>::kEntries;
+  const int tiles = (a.cover.most_pages + kEntries - 1) / kEntries + 1;
+  return (tiles + a.parts - 1) / a.parts;
+}
+
+template <DataType Type, int Dim, int Box, bool Wide, bool Shares>
+void launch(const CUtensorMap& map, const CoverArguments& a, int rows, Stream stream) {
+  using S = CoverShape<Type, Dim, Box>;
+  static_assert(S::kSharedBytes <= 200 * 1024);
+  const size_t bytes = S::kSharedBytes + words_of<Type, Dim>(a) * sizeof(uint32_t);
+  auto* kernel = cover_kernel<Type, Dim, Box, Wide, Shares>;
+  SLUICE_CHECK_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+  launch_overlapping(kernel, {dim3(rows * a.parts), dim3(S::kThreads), bytes}, stream, map, a);
+}
+
+template <DataType Type, int Dim, int Box, bool Wide>
+void launch_shared(const CUtensorMap& map, const CoverArguments& a, int rows, Stream stream) {
+  if (a.cover.shares) {
+    launch<Type, Dim, Box, Wide, true>(map, a, rows, stream);
+  } else {
+    launch<Type, Dim, Box, Wide, false>(map, a, rows, stream);
+  }
+}
+
+template <DataType Type, int Dim, int Box>
+void launch_group(const CUtensorMap& map, const CoverArguments& a, int rows, Stream stream) {
+  if (a.group > 8) {
+    launch_shared<Type, Dim, Box, true>(map, a, rows, stream);
+  } else {
+    launch_shared<Type, Dim, Box, false>(map, a, rows, stream);
+  }
+}
+
+template <DataType Type, int Dim>
+void launch_page(const CUtensorMap& map, const CoverArguments& a, int rows, Stream stream) {
+  if (a.page % kTileTokens == 0) {
+    launch_group<Type, Dim, 16>(map, a, rows, stream);
+  } else {
+    launch_group<Type, Dim, 8>(map, a, rows, stream);
+  }
+}
+
+template <DataType Type>
+void launch_dim(int dim, const CUtensorMap& map, const CoverArguments& a, int rows, Stream stream) {
+  switch (dim) {
+    case 64:
+      return launch_page<Type, 64>(map, a, rows, stream);
+    case 128:
+      return launch_page<Type, 128>(map, a, rows, stream);
+    default:
+      return launch_page<Type, 256>(map, a, rows, stream);
+  }
+}
+
+/// Parts of each row, so that blocks fill the multiprocessors about evenly: as few as leave least of them idle at the end. What
+/// parts leave has room for two of each multiprocessor's blocks.
+int parts_of(int rows, int blocks) {
+  int best = 1;
+  const auto idle = [&](int parts) {
+    const int waves = (rows * parts + blocks - 1) / blocks;
+    return 1 - static_cast<double>(rows * parts) / (static_cast<double>(waves) * blocks);
+  };
+  for (int parts = 2; rows * parts <= 2 * blocks; ++parts) {
+    if (idle(parts) < idle(best) - 0.02) best = parts;
+  }
+  return best;
+}
+
+}  // namespace
+
+void attend_cover(const DecodeAttention& attention, const DecodeShape& shape, const Cover& cover, const void* q, void* out,
+                  void* workspace, Stream stream) {
+  const PagedKv& kv = attention.kv();
+  if (shape.group < 1 || shape.group > 16) throw InternalError("a group of " + std::to_string(shape.group) + " query heads");
+  const int rows = shape.sequences * kv.kv_heads;
+  if (rows == 0) return;
+  const CoverArguments a{
+      .cover = cover,
+      .q = static_cast<const uint16_t*>(q),
+      .query_stride = shape.query_stride > 0 ? shape.query_stride : int64_t{kv.kv_heads} * shape.group * kv.layout.head_dim,
+      .out = static_cast<uint16_t*>(out),
+      .partials = attention.partials_in(workspace, shape),
+      .arrived = static_cast<int*>(workspace),
+      .kv_heads = kv.kv_heads,
+      .group = shape.group,
+      .page = kv.layout.page,
+      .parts = parts_of(rows, attention.blocks()),
+      .scale = shape.scale * kLog2E};
+  const CUtensorMap map = to_cuda(attention.map());
+  switch (kv.layout.kv) {
+    case DataType::kE4M3:
+      return launch_dim<DataType::kE4M3>(kv.layout.head_dim, map, a, rows, stream);
+    case DataType::kE5M2:
+      return launch_dim<DataType::kE5M2>(kv.layout.head_dim, map, a, rows, stream);
+    default:
+      return launch_dim<DataType::kBF16>(kv.layout.head_dim, map, a, rows, stream);
+  }
+}
+
+}  // namespace sluice::cuda

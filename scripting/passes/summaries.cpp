@@ -1,0 +1,56 @@
+#include <algorithm>
+
+#include "scripting/graph/ops.h"
+#include "scripting/graph/shapes.h"
+#include "scripting/graph/verify.h"
+#include "scripting/passes/passes.h"
+
+namespace sluice::passes {
+
+namespace {
+
+NodeId append(FlowGraph& graph, Op op, std::vector<NodeId> inputs, Attributes attributes) {
+  Node node;
+  node.op = op;
+  node.stage = Stage::kIndex;
+  node.inputs = std::move(inputs);
+  node.attributes = std::move(attributes);
+  node.where = graph.where;
+  node.shape = infer_shape(graph, node);
+  graph.nodes.push_back(std::move(node));
+  return static_cast<NodeId>(graph.nodes.size() - 1);
+}
+
+/// The product of the query with the keys of a field.
+NodeId append_product(FlowGraph& graph, const std::string& keys) {
+  const NodeId query = append(graph, Op::kQuery, {}, {});
+  Attributes of_field;
+  of_field.field = keys;
+  const NodeId field = append(graph, Op::kField, {}, std::move(of_field));
+  return append(graph, Op::kContract, {query, field}, {});
+}
+
+bool is_accepted(const FlowGraph& graph) {
+  if (graph.nodes.size() > GraphLimits::kNodes) return false;
+  try {
+    verify(graph);
+    return true;
+  } catch (const FlowError&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+void weigh_summaries(FlowGraph& graph) {
+  for (size_t i = 0; i < graph.sources.size(); ++i) {
+    const AttentionSource& source = graph.sources[i];
+    const Field* const keys = graph.find_field(source.keys);
+    if (source.logits != kNoNode || keys == nullptr || keys->shape.size() != 1) continue;
+    FlowGraph weighed = graph;
+    weighed.sources[i].logits = append_product(weighed, source.keys);
+    if (is_accepted(weighed)) graph = std::move(weighed);
+  }
+}
+
+}  // namespace sluice::passes

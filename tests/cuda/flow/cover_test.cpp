@@ -1,0 +1,115 @@
+// Attention to summaries of pages beside tokens, on a GPU, against the reference.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "agents/evaluation/numerical.h"
+#include "scripting/lua/trace.h"
+#include "tests/cuda/gpu.h"
+
+namespace sluice::testing {
+namespace {
+
+constexpr uint64_t kCoversTogether = 10;
+
+class CudaCovers : public GpuTest {};
+class CudaRandomCovers : public GpuTest, public ::testing::WithParamInterface<uint64_t> {};
+
+/// A cover that a seed draws, of heads that a GPU attends.
+struct Drawn {
+  std::string script;
+  TraceOptions heads;
+
+  explicit Drawn(uint64_t seed) {
+    std::mt19937_64 random(seed);
+    const auto one_of = [&](auto... values) {
+      const std::array all = {values...};
+      return all[random() % all.size()];
+    };
+    heads.head_dim = one_of(64, 64, 128, 128, 256);
+    heads.group = one_of(1, 2, 3, 4, 7, 8, 9, 16);
+    const char* score = one_of("d:max('head')", "d:mean('head')", "(d * s):softmax('page'):mean('head')", "sluice.random()",
+                               "(c.n * q:l2norm('dim'):max('head'))", "c.a:l2norm('dim')");
+    const char* refine = one_of("sluice.topk(r, {k = 5, first = 1, last = 2})", "sluice.topk(r, {ratio = 0.3})", "'none'",
+                                "'all'", "sluice.threshold(r, {above = r:mean('page')})",
+                                "sluice.union(sluice.topk(r, {k = 2}), sluice.window{first = 2, last = 1})");
+    const char* bias = one_of("", "bias = 'none',", "bias = c.n,", "bias = d * 0.25,", "bias = sluice.position() * 0.02,",
+                              "bias = sluice.random(),");
+    script = fmt::format(
+        "local f = sluice.flow{{name='f', page={}, kv='{}'}} "
+        "function f.cache(c) c.a = c.k:mean('token') c.b = c.v:mean('token') c.n = c.k:l2norm('dim'):mean('token') end "
+        "function f.index(q, c) local s = 1 / math.sqrt(q:extent('dim')) local d = q:dot(c.a) local r = {} "
+        "return sluice.cover{{refine = {}, k = c.a, v = c.b, mass = '{}', {} tail = {}}} end return f",
+        one_of(8, 16, 32, 64, 128), one_of("bf16", "bf16", "e4m3", "e5m2"), score, refine, one_of("preserve", "renormalise"),
+        bias, one_of(1, 20, 128));
+  }
+};
+
+TEST_P(CudaRandomCovers, AgreeWithTheReference) {
+  const auto device = create_device("cuda");
+  for (uint64_t seed = GetParam(); seed < GetParam() + kCoversTogether; ++seed) {
+    const Drawn drawn(seed);
+    const FlowGraph graph = trace(drawn.script, "f.lua", drawn.heads);
+    EXPECT_EQ(check_against_reference(*device, graph, compile(graph).plan), std::nullopt)
+        << "seed " << seed << ": " << drawn.script;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, CudaRandomCovers, ::testing::Range<uint64_t>(0, 200, kCoversTogether));
+
+FlowGraph cover(const std::string& options) {
+  return trace(
+      "local f = sluice.flow{name='f', page=16, kv='bf16'} function f.cache(c) c.a = c.k:mean('token') c.b = "
+      "c.v:mean('token') end function f.index(q, c) local s = q:dot(c.a):max('head') return sluice.cover{k = c.a, v = c.b, " +
+          options + "} end return f",
+      "f.lua");
+}
+
+TEST_F(CudaCovers, AnotherCoverIsFound) {
+  const auto device = create_device("cuda");
+  const FlowGraph wanted = cover("refine = sluice.topk(s, {k = 3}), tail = 40");
+  EXPECT_EQ(check_against_reference(*device, wanted, compile(wanted).plan), std::nullopt);
+  for (const char* other : {"refine = sluice.topk(s, {k = 3}), tail = 40, bias = 'none'",
+                            "refine = sluice.topk(s, {k = 3}), tail = 40, mass = 'renormalise'"}) {
+    EXPECT_TRUE(check_against_reference(*device, wanted, compile(cover(other)).plan).has_value()) << other;
+  }
+}
+
+// What a bias was loaded as it stays, although the state is saved before attention runs.
+TEST_F(CudaCovers, ABiasMayBeAStateAsTheLastStepSavedIt) {
+  const auto device = create_device("cuda");
+  const FlowGraph graph = trace(R"(
+    local f = sluice.flow{name = "f", page = 16, kv = "bf16"}
+    function f.cache(c) c.a = c.k:mean("token") c.b = c.v:mean("token") c.credit = sluice.cfill(0) end
+    function f.index(q, c)
+      c.credit:save(c.credit * 0.5 + sluice.position() * 0.125)
+      return sluice.cover{k = c.a, v = c.b, refine = sluice.topk(q:dot(c.a):max("head"), {k = 2}), tail = 20, bias = c.credit}
+    end
+    return f)",
+                                "f.lua");
+  EXPECT_EQ(check_against_reference(*device, graph, compile(graph).plan), std::nullopt);
+}
+
+// A GPU takes covers as sluice.cover makes them; what else a graph may ask for it refuses by name.
+TEST_F(CudaCovers, WhatItHasNoKernelForIsRefused) {
+  const auto device = create_device("cuda");
+  const auto refused = [&](FlowGraph graph) -> std::string {
+    try {
+      device->compile(compile(std::move(graph)).plan, 2, 1);
+      return "";
+    } catch (const FlowError& error) {
+      return error.what();
+    }
+  };
+  FlowGraph wide = cover("refine = 'none'");
+  EXPECT_EQ(refused(wide), "");
+  for (Field& field : wide.fields) field.type = DataType::kF32;
+  EXPECT_NE(refused(wide).find("summaries as f32"), std::string::npos);
+  FlowGraph chosen = cover("refine = 'none'");
+  chosen.sources[1].others = false;
+  EXPECT_NE(refused(chosen).find("attends to the tokens of one selection's pages"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace sluice::testing
