@@ -17,6 +17,7 @@ struct BenchOptions {
   double seconds = 0.5;  // of measuring, for each row
   std::string model;     // its path; for benchmarks that need one
   std::string flow;      // file or shipped name; for benchmarks that need one
+  int only = 0;          // case, of the layer; 0: all of them
 
   // The serving loop.
   std::string random_weights;  // a known geometry ("qwen3-8b") with random weights in place of `model`

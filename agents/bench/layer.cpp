@@ -170,7 +170,11 @@ void measure(Device& device, const LayerShape& shape, const std::vector<FlowGrap
 
 BenchReport run_layer_bench(const BenchOptions& options) {
   const bool cuda = options.device == "cuda";
-  const std::span<const Case> cases = cuda ? std::span<const Case>(kCudaCases) : kCpuCases;
+  std::span<const Case> cases = cuda ? std::span<const Case>(kCudaCases) : kCpuCases;
+  if (options.only > static_cast<int>(cases.size())) {
+    throw InputError(fmt::format("--case {}: there are {}", options.only, cases.size()), "leave --case out for all of them");
+  }
+  if (options.only > 0) cases = cases.subspan(static_cast<size_t>(options.only) - 1, 1);
   std::optional<FlowScript> script;
   if (!options.flow.empty()) {
     script = read_flow(options.flow);

@@ -269,7 +269,14 @@ double LayerSide::bytes() const {
     fields += static_cast<double>(elements_per_page(field.shape)) * static_cast<double>(size_of(field.type));
   }
   const double token = 2.0 * shape_.dim * static_cast<double>(size_of(layout_.kv));
-  return shape_.sequences * shape_.kv_heads * (fields * pages_ + token * layout_.page * pages_attended_ + token);
+  double of_row = fields * pages_ + token * layout_.page * pages_attended_ + token;
+  for (const AttentionSource& source : graph_.sources) {  // pages that are opened do not need what stands for their values
+    const Field* const values = graph_.find_field(source.values);
+    if (values == nullptr) continue;
+    of_row -=
+        static_cast<double>(elements_per_page(values->shape)) * static_cast<double>(size_of(values->type)) * pages_attended_;
+  }
+  return shape_.sequences * shape_.kv_heads * of_row;
 }
 
 void LayerSide::fill(const LayerShape& shape, std::span<const std::unique_ptr<LayerSide>> sides) {
