@@ -52,13 +52,13 @@ void check(const CheckOptions& options) {
                   {"operators", graph.nodes.size()},
                   {"fields", graph.fields.size()},
                   {"states", graph.states.size()},
-                  {"steps", plan.index.size()},
+                  {"steps", plan.index.size() + plan.after.size()},
                   {"page_bytes", plan.layout.bytes}});
       return;
     }
     fmt::print("{}: ok, flow \"{}\", pages of {} tokens, {} operators in {} steps, {} fields, {} states\n",
-               printable(options.flow), printable(graph.name), graph.geometry.page, graph.nodes.size(), plan.index.size(),
-               graph.fields.size(), graph.states.size());
+               printable(options.flow), printable(graph.name), graph.geometry.page, graph.nodes.size(),
+               plan.index.size() + plan.after.size(), graph.fields.size(), graph.states.size());
   } catch (const FlowError& error) {
     if (!options.json) throw;
     print_json(false,

@@ -35,6 +35,7 @@ struct Case {
 
 constexpr int kSteps = 3;
 constexpr int kMostTokens = 1 << 15;  // that a case is given beyond its own pages; more would take seconds
+constexpr int kMostPromptRows = 12;   // whose masses are summed, likewise
 constexpr Case kCases[] = {
     {"random keys", 70, 3, Numbers::kNormal, true}, {"a ragged last page of one token", 33, 0, Numbers::kNormal},
     {"one token", 0, 0, Numbers::kNormal},          {"ties", 70, 1, Numbers::kFew, true},
@@ -125,9 +126,14 @@ class CaseRun {
         stored_values_(oracle::round_all_to(plan.layout.kv, values_)),
         probed_(device, plan, before_ + kSteps, seed),
         serving_(device, plan, before_ + kSteps, seed) {
-    if (before_ == 0) return;
-    for (SingleHead* head : {&probed_, &serving_})
-      head->prefill(slice(keys_, 0, before_, dim()), slice(values_, 0, before_, dim()));
+    const int rows = std::min(before_, traced.saves_in(Stage::kAfter) ? traced.mass_rows : 0);  // with queries
+    prompt_queries_ = numbers(static_cast<size_t>(rows * traced.geometry.group) * dim(), Numbers::kNormal, random_);
+    for (SingleHead* head : {&probed_, &serving_}) {
+      if (before_ > rows) head->prefill(slice(keys_, 0, before_ - rows, dim()), slice(values_, 0, before_ - rows, dim()));
+      if (rows == 0) continue;
+      head->end_prompt(slice(keys_, before_ - rows, rows, dim()), slice(values_, before_ - rows, rows, dim()), prompt_queries_);
+    }
+    if (rows > 0) end_prompt();
   }
 
   std::string run() {
@@ -140,6 +146,22 @@ class CaseRun {
 
  private:
   int dim() const { return plan_.graph.geometry.head_dim; }
+  double scale() const { return 1 / std::sqrt(static_cast<double>(dim())); }
+
+  /// In the reference.
+  void end_prompt() {
+    const auto numbers = static_cast<size_t>(before_) * static_cast<size_t>(dim());
+    // Rows that do not count have no query.
+    std::vector<float> queries(numbers * static_cast<size_t>(traced_.geometry.group));
+    std::copy(prompt_queries_.begin(), prompt_queries_.end(), queries.end() - static_cast<ptrdiff_t>(prompt_queries_.size()));
+    const oracle::Prompt prompt{.queries = queries,
+                                .keys = std::span(keys_).first(numbers),
+                                .values = std::span(values_).first(numbers),
+                                .seed = seed_,
+                                .layer = SingleHead::kLayer,
+                                .kv_head = SingleHead::kHead};
+    oracle::end_prompt(traced_, prompt, scale(), states_);
+  }
 
   std::string step(int at) {
     const Numbers kind = wanted_.keys == Numbers::kFew ? Numbers::kFew : Numbers::kNormal;
@@ -150,27 +172,31 @@ class CaseRun {
     const std::vector<int> shown = pages_shown(at);
     bool open = false;
     std::vector<double> attended;
-    const double scale = 1 / std::sqrt(static_cast<double>(dim()));
     if (traced_.selection() != kNoNode) {
       const std::vector<float> keys = of_pages(shown, keys_, at + 1);
       const std::vector<float> values = of_pages(shown, values_, at + 1);
       const auto tokens = static_cast<int>(keys.size()) / dim();
-      const oracle::Result expected =
-          oracle::run(traced_, {query, keys, values, tokens, seed_, SingleHead::kLayer, SingleHead::kHead}, states_);
+      const std::vector<int32_t> positions = tokens_of(shown, at);
+      const std::vector<uint8_t> sees = seen_of(positions, at);
+      const oracle::Row row{query, keys, values, tokens, seed_, SingleHead::kLayer, SingleHead::kHead, positions, sees};
+      const oracle::Result expected = oracle::run(traced_, row, states_);
       std::string fault = oracle::fault_of(traced_, plan_.graph, {seen.scores, scores_stride(at), seen.selected}, expected);
       if (!fault.empty()) return fault;
       open = oracle::leaves_open(traced_, expected);
       if (!traced_.attends_plainly()) {
         const auto numbers = static_cast<size_t>(at + 1) * static_cast<size_t>(dim());
-        const oracle::Row row{query, std::span(stored_keys_).first(numbers), std::span(stored_values_).first(numbers), tokens};
-        attended = oracle::attention(traced_, row, oracle::with_selected(traced_, expected, seen.selected), scale);
+        const oracle::Row stored{query, std::span(stored_keys_).first(numbers), std::span(stored_values_).first(numbers), tokens};
+        attended = oracle::attention(traced_, stored, oracle::with_selected(traced_, expected, seen.selected), scale());
       }
+      oracle::end_step(traced_, row, oracle::with_selected(traced_, expected, seen.selected), scale(), states_);
     }
     const std::vector<float> served = serving_.decode(key, value, query, false).output;
     if (wanted_.keys == Numbers::kSpecials) return {};
-    if (traced_.attends_plainly()) attended = oracle::attention(query, entries_of(seen, shown, at), scale);
+    if (traced_.attends_plainly()) attended = oracle::attention(query, entries_of(seen, shown, at), scale());
     std::string fault = oracle::fault_of_output(seen.output, attended, tolerance_);
-    if (!fault.empty() || open) return fault;
+    // What another selection is given, a state keeps.
+    may_differ_ = open || (may_differ_ && traced_.saves_in(Stage::kAfter));
+    if (!fault.empty() || may_differ_) return fault;
     fault = oracle::fault_of_output(served, attended, tolerance_);
     return fault.empty() ? fault : "where nobody asks what is selected, " + fault;
   }
@@ -214,6 +240,22 @@ class CaseRun {
     return some;
   }
 
+  /// The positions of the tokens of some pages, up to that of the step.
+  std::vector<int32_t> tokens_of(const std::vector<int>& pages, int at) const {
+    const int page = plan_.layout.page;
+    std::vector<int32_t> tokens;
+    for (const int place : pages) {
+      for (int token = place * page; token < std::min(at + 1, (place + 1) * page); ++token) tokens.push_back(token);
+    }
+    return tokens;
+  }
+  /// Which of them the head that is judged sees.
+  std::vector<uint8_t> seen_of(const std::vector<int32_t>& positions, int at) const {
+    std::vector<uint8_t> sees;
+    for (const int32_t token : positions) sees.push_back(pattern() == nullptr || pattern()->sees(at, token) ? 1 : 0);
+    return sees;
+  }
+
   /// What is to be attended to where the device has selected this, whatever the reference would have.
   std::vector<oracle::Entry> entries_of(const HeadStep& seen, const std::vector<int>& shown, int at) const {
     const int page = plan_.layout.page;
@@ -246,7 +288,9 @@ class CaseRun {
   std::vector<float> values_;
   std::vector<float> stored_keys_;
   std::vector<float> stored_values_;
+  std::vector<float> prompt_queries_;  // of the last rows before the first step: [rows, group, dim]
   oracle::States states_;
+  bool may_differ_ = false;  // the serving kernels may have selected other pages, in a step whose masses are kept
   SingleHead probed_;
   SingleHead serving_;
 };
@@ -274,6 +318,7 @@ std::optional<std::string> check_against_reference(Device& device, const FlowGra
   FlowGraph graph = traced;
   Plan single = plan;
   if (graph.selection() != kNoNode) graph.layers = single.graph.layers = LayerChoice{};
+  for (FlowGraph* each : {&graph, &single.graph}) each->mass_rows = std::min(each->mass_rows, kMostPromptRows);
   const std::vector<LayerPatterns> patterns = patterns_of_heads(traced.patterns);
   const std::vector<LayerPatterns> planned = patterns_of_heads(plan.graph.patterns);
   const size_t runs = std::max(std::size(kCases), patterns.size());  // so that each has a case at least

@@ -77,7 +77,7 @@ void SingleHead::add(const BatchBuilder::Sequence& sequence, std::span<const int
   if (is_bounded) batch_.drop_unseen_pages(0);
 }
 
-OpenPass SingleHead::begin(int rows, int other_rows, bool decoding) {
+OpenPass SingleHead::begin(int rows, int other_rows, bool decoding, int prompt_rows) {
   const int page = plan_.layout.page;
   if (other_tokens_ + other_rows > kOtherPages * page) {
     other_tokens_ = 0;
@@ -87,7 +87,8 @@ OpenPass SingleHead::begin(int rows, int other_rows, bool decoding) {
   const std::span<const int32_t> pages(pages_);
   add({.first = other_tokens_, .rows = other_rows, .decoding = decoding, .seed = seed_ + 1, .state = other_state_.get()},
       pages.first(kOtherPages));
-  add({.first = tokens_, .rows = rows, .decoding = decoding, .seed = seed_, .state = state_.get()}, pages.subspan(kOtherPages));
+  add({.first = tokens_, .rows = rows, .decoding = decoding, .seed = seed_, .state = state_.get(), .prompt_rows = prompt_rows},
+      pages.subspan(kOtherPages));
   other_rows_ = other_rows;
   tokens_ += rows;
   other_tokens_ += other_rows;
@@ -111,41 +112,64 @@ void SingleHead::prefill(const std::vector<float>& keys, const std::vector<float
   uploads_.clear();
 }
 
-HeadStep SingleHead::decode(const std::vector<float>& key, const std::vector<float>& value, const std::vector<float>& query,
-                            bool probed) {
+std::vector<float> SingleHead::attend(std::span<const float> queries, AttentionProbe* probe) {
   const Geometry& geometry = plan_.graph.geometry;
-  const int pages = pages_for(tokens_ + 1, plan_.layout.page);  // or fewer, under a pattern
-  constexpr int kHeadsOfPass = kSequences * kHeads;             // of which this one is the last
-  // [sequences, heads, ...]: the other heads ask with the numbers of this one's query in falling order.
-  std::vector<float> queries;
-  for (int i = 1; i < kHeadsOfPass; ++i) queries.insert(queries.end(), query.rbegin(), query.rend());
-  queries.insert(queries.end(), query.begin(), query.end());
-  std::vector<float> scores(kHeadsOfPass * score_rows_ * pages, NAN);
-  std::vector<int32_t> selected(static_cast<size_t>(kHeadsOfPass) * pages, -1);
-  std::vector<int32_t> counts(kHeadsOfPass);
-  std::vector<float> outputs(queries.size(), NAN);
-  AttentionProbe probe;
-  probe.scores = scores.data();
-  probe.selected = selected.data();
-  probe.counts = counts.data();
-  probe.score_capacity = probe.selected_capacity = pages;
+  const auto of_head = static_cast<size_t>(geometry.group) * static_cast<size_t>(geometry.head_dim);
+  std::vector<float> all;  // [rows, heads, ...]
+  for (int row = 0; row < batch_.rows(); ++row) {
+    const auto own = queries.subspan(static_cast<size_t>(std::max(0, row - other_rows_)) * of_head, of_head);
+    for (int head = 0; head < kHeads; ++head) {
+      if (row >= other_rows_ && head == kHead) {
+        all.insert(all.end(), own.begin(), own.end());
+      } else {
+        all.insert(all.end(), own.rbegin(), own.rend());
+      }
+    }
+  }
+  std::vector<float> outputs(all.size(), NAN);
   Device::Attention call;
   call.layer = kLayer;
   call.query_heads = kHeads * geometry.group;
   call.scale = 1 / std::sqrt(static_cast<float>(geometry.head_dim));
   call.flow = flow_.get();
-  call.probe = flow_ && probed ? &probe : nullptr;
+  call.probe = probe;
+  const Matrix output = upload(outputs, batch_.rows());
+  device_.attention(call, upload(all, batch_.rows()), output);
+  device_.read(outputs.data(), output.data, outputs.size() * sizeof(float));
+  return {outputs.end() - static_cast<ptrdiff_t>(of_head), outputs.end()};
+}
+
+void SingleHead::end_prompt(const std::vector<float>& keys, const std::vector<float>& values, const std::vector<float>& queries) {
+  {
+    const int rows = static_cast<int>(keys.size()) / plan_.graph.geometry.head_dim;
+    const OpenPass pass = begin(rows, std::min(rows, other_prompt(plan_.layout.page)), false, tokens_ + rows);
+    append(keys, values);
+    attend(queries, nullptr);
+  }
+  device_.synchronize();
+  uploads_.clear();
+}
+
+HeadStep SingleHead::decode(const std::vector<float>& key, const std::vector<float>& value, const std::vector<float>& query,
+                            bool probed) {
+  const int pages = pages_for(tokens_ + 1, plan_.layout.page);  // or fewer, under a pattern
+  constexpr int kHeadsOfPass = kSequences * kHeads;             // of which this one is the last
+  std::vector<float> scores(kHeadsOfPass * score_rows_ * pages, NAN);
+  std::vector<int32_t> selected(static_cast<size_t>(kHeadsOfPass) * pages, -1);
+  std::vector<int32_t> counts(kHeadsOfPass);
+  AttentionProbe probe;
+  probe.scores = scores.data();
+  probe.selected = selected.data();
+  probe.counts = counts.data();
+  probe.score_capacity = probe.selected_capacity = pages;
+  HeadStep step;
   {
     const OpenPass pass = begin(1, 1, true);
     append(key, value);
-    const Matrix output = upload(outputs, kSequences);
-    device_.attention(call, upload(queries, kSequences), output);
-    device_.read(outputs.data(), output.data, outputs.size() * sizeof(float));
+    step.output = attend(query, flow_ && probed ? &probe : nullptr);
   }
   uploads_.clear();
-  HeadStep step;
   step.scores.assign(scores.end() - static_cast<ptrdiff_t>(score_rows_ * pages), scores.end());
-  step.output.assign(outputs.end() - static_cast<ptrdiff_t>(query.size()), outputs.end());
   if (flow_ && probed) {
     const auto own = selected.end() - pages;
     step.selected.assign(own, own + std::clamp(counts.back(), 0, pages));

@@ -33,14 +33,19 @@ class SingleHead {
 
   /// Appends tokens of k, v [tokens, dim] without a query.
   void prefill(const std::vector<float>& keys, const std::vector<float>& values);
+  /// Appends the last tokens of a prompt, which is attended to with q [tokens, group, dim] and then ends.
+  void end_prompt(const std::vector<float>& keys, const std::vector<float>& values, const std::vector<float>& queries);
   /// Appends one token and attends with q [group, dim]. `probed`: reports scores and what is selected; else the output alone, by
   /// the kernels that serve requests.
   HeadStep decode(const std::vector<float>& key, const std::vector<float>& value, const std::vector<float>& query,
                   bool probed = true);
 
  private:
-  /// A pass that appends `rows` tokens, and `other_rows` of the other request.
-  OpenPass begin(int rows, int other_rows, bool decoding);
+  /// A pass that appends `rows` tokens, and `other_rows` of the other request. `prompt_rows`: PassBatch::prompt_rows.
+  OpenPass begin(int rows, int other_rows, bool decoding, int prompt_rows = 0);
+  /// Attention in this layer with q [rows, group, dim] of this request; other heads, and the other request, ask with its numbers
+  /// in falling order. What the last row gets: [group, dim].
+  std::vector<float> attend(std::span<const float> queries, AttentionProbe* probe);
   /// Adds a sequence to the pass, and what it sees under the plan's first patterns of heads and beside its selection.
   void add(const BatchBuilder::Sequence& sequence, std::span<const int32_t> pages);
   void append(const std::vector<float>& keys, const std::vector<float>& values);

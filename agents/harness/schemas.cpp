@@ -80,7 +80,7 @@ json diff_line() {
 json graph() {
   const json node = object({{"id", integer()},
                             {"op", text()},
-                            {"stage", one_of({"cache", "index"})},
+                            {"stage", one_of({"cache", "index", "after"})},
                             {"type", text()},
                             {"shape", text()},
                             {"inputs", list_of(integer())},

@@ -22,6 +22,7 @@ void BatchBuilder::reserve(int sequences, int rows, int pages) {
   decoding_.reserve(count);
   seeds_.reserve(count);
   states_.reserve(count);
+  prompt_rows_.reserve(count);
   for (Group& group : groups_) {
     group.lengths.reserve(count);
     group.page_indptr.reserve(count + 1);
@@ -43,6 +44,7 @@ void BatchBuilder::clear() {
   decoding_.clear();
   seeds_.clear();
   states_.clear();
+  prompt_rows_.clear();
   for (Group& group : groups_) {
     group.lengths.clear();
     group.page_indptr.resize(1);
@@ -63,6 +65,7 @@ void BatchBuilder::add(const Sequence& sequence) {
   decoding_.push_back(sequence.decoding ? 1 : 0);
   seeds_.push_back(sequence.seed);
   states_.push_back(sequence.state);
+  prompt_rows_.push_back(sequence.prompt_rows);
 }
 
 void BatchBuilder::add_at(std::span<const int32_t> positions, const Sequence& sequence) {
@@ -267,7 +270,7 @@ PassBatch BatchBuilder::batch() const {
                  .row_stride = group.row_stride,
                  .beside = {group.beside_indptr, group.beside_pages, group.beside_words}};
   }
-  return {query_indptr_, positions_, decoding_, seeds_, states_, std::span(spans_).first(used), field_group_};
+  return {query_indptr_, positions_, decoding_, seeds_, states_, std::span(spans_).first(used), field_group_, prompt_rows_};
 }
 
 }  // namespace sluice

@@ -37,6 +37,7 @@ class BatchBuilder {
     bool decoding = false;
     uint64_t seed = 0;
     RequestState* state = nullptr;
+    int prompt_rows = 0;  // PassBatch::prompt_rows
   };
   /// Rows that follow each other. Their pages are told group by group.
   void add(const Sequence& sequence);
@@ -111,6 +112,7 @@ class BatchBuilder {
   std::vector<uint8_t> decoding_;
   std::vector<uint64_t> seeds_;
   std::vector<RequestState*> states_;
+  std::vector<int32_t> prompt_rows_;
   std::vector<Group> groups_;
   int field_group_ = -1;
   std::vector<uint32_t> seen_beside_;      // of a row

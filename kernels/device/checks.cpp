@@ -155,6 +155,8 @@ void require_sizes(const PassBatch& batch) {
   require(batch.positions.size() == rows, "size of positions", batch.positions.size(), rows);
   require(batch.seeds.empty() || batch.seeds.size() == sequences, "size of seeds", batch.seeds.size(), sequences);
   require(batch.states.empty() || batch.states.size() == sequences, "size of states", batch.states.size(), sequences);
+  require(batch.prompt_rows.empty() || batch.prompt_rows.size() == sequences, "size of prompt_rows", batch.prompt_rows.size(),
+          sequences);
   for (const GroupPages& group : batch.groups) {
     if (!group.is_used()) continue;
     require(group.lengths.size() == sequences, "size of lengths", group.lengths.size(), sequences);

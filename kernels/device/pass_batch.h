@@ -77,6 +77,9 @@ struct PassBatch {
   /// The group that has the fields of the pass's flow, whose pages hold the same tokens as those of K and V; -1: they lie with K
   /// and V.
   int field_group = -1;
+  /// [sequences] rows that a prompt has before its first decode step, in this pass and others: once the last of them has been
+  /// attended to, the flow's after stage runs for it. 0: it does not; or empty: for none.
+  std::span<const int32_t> prompt_rows = {};
 
   int sequences() const { return static_cast<int>(decoding.size()); }
   int rows() const { return query_indptr.empty() ? 0 : query_indptr.back(); }

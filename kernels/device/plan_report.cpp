@@ -117,6 +117,18 @@ class Roofline {
     bytes_ += layers * bytes;
   }
 
+  /// Those of a stage. `what` names a step by its number and kind.
+  template <class Name>
+  void add_steps(const std::vector<PlanStep>& steps, double shown, Traffic& total, Name what) {
+    for (size_t i = 0; i < steps.size(); ++i) {
+      const Traffic step = traffic_of_step(plan_, steps[i], shown);
+      total.fields += step.fields;
+      total.state += step.state;
+      add_row(what(i, name_of(steps[i].kind)), step.total(),
+              step.buffers > 0 ? fmt::format("row buffers {}", bytes_text(step.buffers * rows())) : "");
+    }
+  }
+
   /// The steps of the flow, in layers that show it so many pages.
   void add_flow(int layers, double shown) {
     Traffic total;
@@ -124,18 +136,14 @@ class Roofline {
       total.fields += refresh_bytes(plan_);
       add_row("refresh", refresh_bytes(plan_), "of the newest page");
     }
-    for (size_t i = 0; i < plan_.index.size(); ++i) {
-      const Traffic step = traffic_of_step(plan_, plan_.index[i], shown);
-      total.fields += step.fields;
-      total.state += step.state;
-      add_row(fmt::format("{} {}", i, name_of(plan_.index[i].kind)), step.total(),
-              step.buffers > 0 ? fmt::format("row buffers {}", bytes_text(step.buffers * rows())) : "");
-    }
+    add_steps(plan_.index, shown, total, [](size_t step, std::string_view kind) { return fmt::format("{} {}", step, kind); });
     const double budget = selected_pages(plan_.graph, shown, beside_);
     const double summaries = summary_bytes(plan_.graph, shown, budget);
     total.attention = budget * kv_page_ + summaries;
     add_row("attention", total.attention,
             fmt::format("{:.0f} of {:.0f} pages{}", budget, pages_, summaries > 0 ? ", the others through their fields" : ""));
+    add_steps(plan_.after, shown, total,
+              [](size_t step, std::string_view kind) { return fmt::format("then {} {}", step, kind); });
     add_row("flow", total.total(), beside_dense(total.total(), dense()));
     add_layers(layers, total.total());
   }

@@ -1,10 +1,11 @@
-// What attention gives, for the entries of one selection or of several sources.
+// What attention gives, and to which tokens: for the entries of one selection or of several sources, and for rows of a prompt.
 
 #include <algorithm>
 #include <cmath>
 #include <list>
 
 #include "kernels/reference/oracle.h"
+#include "kernels/reference/weights.h"
 
 namespace sluice::oracle {
 
@@ -52,10 +53,32 @@ std::vector<double> bias_of(const Tensor& bias, int page, int group) {
   return of_heads;
 }
 
+/// By how much that may be off, by head.
+std::vector<double> error_of(const Tensor& bias, int page, int group) {
+  std::vector<double> of_heads(group);
+  if (bias.values.empty()) return of_heads;
+  const bool by_head = has_axis(bias.shape, Axis::kHead);
+  for (int h = 0; h < group; ++h) of_heads[h] = bias.values[by_head ? size_t(page) * group + h : size_t(page)].error;
+  return of_heads;
+}
+
 std::vector<float> numbers_of(const Tensor& tensor) {
   std::vector<float> numbers;
   for (const Bounded& each : tensor.values) numbers.push_back(float(each.value));
   return numbers;
+}
+
+std::vector<float> errors_of(const Tensor& tensor) {
+  std::vector<float> errors;
+  for (const Bounded& each : tensor.values) errors.push_back(float(each.error));
+  return errors;
+}
+
+Tensor no_masses(const FlowGraph& graph, int pages) {
+  const Geometry& geometry = graph.geometry;
+  Tensor tensor{{{Axis::kPage, pages}, {Axis::kToken, geometry.page}, {Axis::kHead, geometry.group}}, {}};
+  tensor.values.resize(size_t(pages) * geometry.page * geometry.group);
+  return tensor;
 }
 
 /// The logits of q [group, dim] for a key, by head.
@@ -73,7 +96,32 @@ class Attention {
   Attention(const FlowGraph& graph, const Row& row, const Result& result, double scale)
       : graph_(graph), row_(row), result_(result), scale_(scale), dim_(size_t(graph.geometry.head_dim)) {}
 
-  std::vector<double> run() {
+  std::vector<double> output() {
+    find_entries();
+    return attention(row_.query, entries_, scale_);
+  }
+
+  /// [page, token, head]
+  Tensor masses() {
+    find_entries();
+    Tensor masses = no_masses(graph_, result_.pages);
+    const auto heads = size_t(graph_.geometry.group);
+    const std::vector<Bounded> weights = weights_of(row_.query, entries_, errors_, scale_);
+    for (size_t i = 0; i < entries_.size(); ++i) {
+      if (tokens_[i] < 0) continue;
+      std::copy_n(weights.begin() + ptrdiff_t(i * heads), heads, masses.values.begin() + ptrdiff_t(size_t(tokens_[i]) * heads));
+    }
+    return masses;
+  }
+
+ private:
+  struct Part {
+    std::span<const float> keys, values;
+    int first = -1;                       // token; -1: they are none
+    std::span<const float> key_errors{};  // of `keys`; empty: none
+  };
+
+  void find_entries() {
     for (size_t i = 0; i < graph_.sources.size(); ++i) {
       const AttentionSource& source = graph_.sources[i];
       for (const int32_t page : result_.sources[i].pages) {
@@ -85,27 +133,22 @@ class Attention {
       }
       if (source.beside) add_beside(*source.beside, result_.sources[i].pages);
     }
-    return attention(row_.query, entries_, scale_);
   }
-
- private:
-  struct Part {
-    std::span<const float> keys, values;
-  };
 
   /// The tokens of a page.
   Part tokens_of(int page) const {
     const size_t first = size_t(page) * graph_.geometry.page;
     const size_t held = std::min(size_t(graph_.geometry.page), row_.tokens - first);
-    return {row_.keys.subspan(first * dim_, held * dim_), row_.values.subspan(first * dim_, held * dim_)};
+    return {row_.keys.subspan(first * dim_, held * dim_), row_.values.subspan(first * dim_, held * dim_), int(first)};
   }
   /// What a source has of a page in fields.
   Part fields_of(const AttentionSource& source, int page) {
     const Part tokens = tokens_of(page);
     const std::vector<Tensor> fields = cached_fields(graph_, tokens.keys, tokens.values, int(tokens.keys.size() / dim_));
     const auto field_of = [&](const std::string& name) { return size_t(graph_.find_field(name) - graph_.fields.data()); };
-    return {summaries_.emplace_back(numbers_of(fields[field_of(source.keys)])),
-            summaries_.emplace_back(numbers_of(fields[field_of(source.values)]))};
+    const Tensor& keys = fields[field_of(source.keys)];
+    return {summaries_.emplace_back(numbers_of(keys)), summaries_.emplace_back(numbers_of(fields[field_of(source.values)])), -1,
+            summaries_.emplace_back(errors_of(keys))};
   }
   bool has_page(size_t source, int page) const {
     const std::vector<int32_t>& pages = result_.sources[source].pages;
@@ -118,24 +161,53 @@ class Attention {
     return false;
   }
 
-  void add(const Part& part, const std::vector<double>& bias) {
-    for (size_t at = 0; at < part.keys.size(); at += dim_)
+  bool is_seen(int token) const { return row_.sees.empty() || row_.sees[size_t(token)] != 0; }
+  int position_of(int token) const { return row_.positions.empty() ? token : row_.positions[size_t(token)]; }
+
+  /// `errors`: of the logits, by head, but for those that the keys have themselves.
+  void add(const Part& part, const std::vector<double>& bias, const std::vector<double>& errors) {
+    for (size_t at = 0; at < part.keys.size(); at += dim_) {
+      const int token = part.first < 0 ? -1 : part.first + int(at / dim_);
+      if (token >= 0 && !is_seen(token)) continue;
       entries_.push_back({part.keys.subspan(at, dim_), part.values.subspan(at, dim_), bias});
+      tokens_.push_back(token);
+      errors_.push_back(errors);
+      if (part.key_errors.empty()) continue;
+      const std::vector<double> of_key = logit_errors(part.key_errors.subspan(at, dim_));
+      for (size_t head = 0; head < of_key.size(); ++head) errors_.back()[head] += of_key[head];
+    }
+  }
+  /// What errors of a key make of its logits, by head.
+  std::vector<double> logit_errors(std::span<const float> key_errors) const {
+    std::vector<double> errors(row_.query.size() / dim_);
+    for (size_t head = 0; head < errors.size(); ++head) {
+      for (size_t d = 0; d < dim_; ++d) errors[head] += std::fabs(scale_ * row_.query[head * dim_ + d] * key_errors[d]);
+    }
+    return errors;
   }
   void add_entries(size_t source, int page) {
-    add(fields_of(graph_.sources[source], page), bias_of(result_.sources[source].bias, page, graph_.geometry.group));
+    const int group = graph_.geometry.group;
+    const Tensor& bias = result_.sources[source].bias;
+    add(fields_of(graph_.sources[source], page), bias_of(bias, page, group), error_of(bias, page, group));
   }
   /// Those of a page that shares its weight are shifted so that together they have the logit of its entry.
   void add_tokens(int page) {
     const Part tokens = tokens_of(page);
+    const int group = graph_.geometry.group;
     for (size_t i = 0; i < graph_.sources.size(); ++i) {
       if (!graph_.sources[i].shares || !has_page(i, page)) continue;
-      std::vector<double> shift = logits_of(row_.query, fields_of(graph_.sources[i], page).keys, scale_);
-      const std::vector<double> bias = bias_of(result_.sources[i].bias, page, graph_.geometry.group);
-      for (size_t head = 0; head < shift.size(); ++head) shift[head] += (bias.empty() ? 0 : bias[head]) - log_sum(tokens, head);
-      return add(tokens, shift);
+      const Part entry = fields_of(graph_.sources[i], page);
+      std::vector<double> shift = logits_of(row_.query, entry.keys, scale_);
+      const std::vector<double> bias = bias_of(result_.sources[i].bias, page, group);
+      std::vector<double> errors = error_of(result_.sources[i].bias, page, group);
+      const std::vector<double> of_key = logit_errors(entry.key_errors);
+      for (size_t head = 0; head < shift.size(); ++head) {
+        shift[head] += (bias.empty() ? 0 : bias[head]) - log_sum(tokens, head);
+        errors[head] += of_key[head] + product_error(query_of(head), entry.keys, scale_) + log_sum_error(tokens, head);
+      }
+      return add(tokens, shift, errors);
     }
-    add(tokens, {});
+    add(tokens, {}, {});
   }
   /// Of the powers of a head's logits for the tokens.
   double log_sum(const Part& tokens, size_t head) const {
@@ -147,11 +219,19 @@ class Attention {
     for (const double logit : logits) sum += std::exp(logit - largest);
     return largest + std::log(sum);
   }
+  double log_sum_error(const Part& tokens, size_t head) const {
+    double error = 0;
+    for (size_t at = 0; at < tokens.keys.size(); at += dim_)
+      error = std::max(error, product_error(query_of(head), tokens.keys.subspan(at, dim_), scale_));
+    return error;
+  }
+  std::span<const float> query_of(size_t head) const { return row_.query.subspan(head * dim_, dim_); }
   void add_beside(const Pattern& beside, const std::vector<int32_t>& selected) {
-    for (size_t token = 0; token < size_t(row_.tokens); ++token) {
-      const bool is_selected = std::binary_search(selected.begin(), selected.end(), int32_t(token) / graph_.geometry.page);
-      if (is_selected || !beside.sees(row_.tokens - 1, int64_t(token))) continue;
-      add({row_.keys.subspan(token * dim_, dim_), row_.values.subspan(token * dim_, dim_)}, {});
+    for (int token = 0; token < row_.tokens; ++token) {
+      const bool is_selected = std::binary_search(selected.begin(), selected.end(), token / graph_.geometry.page);
+      if (is_selected || !beside.sees(position_of(row_.tokens - 1), position_of(token))) continue;
+      const size_t at = size_t(token) * dim_;
+      add({row_.keys.subspan(at, dim_), row_.values.subspan(at, dim_), token}, {}, {});
     }
   }
 
@@ -161,15 +241,56 @@ class Attention {
   double scale_;
   size_t dim_;
   std::vector<Entry> entries_;
+  std::vector<int> tokens_;                  // by entry: which it is; -1: none
+  std::vector<std::vector<double>> errors_;  // by entry, of logits
   std::list<std::vector<float>> summaries_;  // that entries refer to
 };
 
 }  // namespace
 
 std::vector<double> attention(const FlowGraph& graph, const Row& row, const Result& result, double scale) {
-  if (!graph.sources.empty()) return Attention(graph, row, result, scale).run();
+  if (!graph.sources.empty()) return Attention(graph, row, result, scale).output();
   return attention(row.query, row.keys, row.values, row.tokens, graph.geometry.head_dim, graph.geometry.page, result.selected,
                    scale);
+}
+
+Tensor masses(const FlowGraph& graph, const Row& row, const Result& result, double scale) {
+  // As the cache holds them.
+  const std::vector<float> keys = round_all_to(graph.geometry.kv, row.keys);
+  Row stored = row;
+  stored.keys = keys;
+  return Attention(graph, stored, result, scale).masses();
+}
+
+Tensor masses(const FlowGraph& graph, const Prompt& prompt, double scale) {
+  const auto page = size_t(graph.geometry.page);
+  const auto dim = size_t(graph.geometry.head_dim);
+  const auto heads = size_t(graph.geometry.group);
+  const size_t rows = prompt.keys.size() / dim;
+  const std::vector<float> keys = round_all_to(graph.geometry.kv, prompt.keys);
+  std::vector<Sum> sums(rows * heads);
+  for (size_t row = rows - std::min(rows, size_t(graph.mass_rows)); row < rows; ++row) {
+    std::vector<Entry> entries;
+    std::vector<size_t> tokens;
+    for (size_t token = 0; token <= row; ++token) {
+      if (prompt.pattern != nullptr && !prompt.pattern->sees(int64_t(row), int64_t(token))) continue;
+      entries.push_back({std::span(keys).subspan(token * dim, dim), {}, {}});
+      tokens.push_back(token);
+    }
+    const std::vector<std::vector<double>> errors(entries.size());
+    const std::vector<Bounded> weights =
+        weights_of(prompt.queries.subspan(row * heads * dim, heads * dim), entries, errors, scale);
+    for (size_t i = 0; i < weights.size(); ++i) sums[tokens[i / heads] * heads + i % heads].add(weights[i]);
+  }
+  std::vector<int32_t> shown(prompt.pages_shown.begin(), prompt.pages_shown.end());
+  for (size_t at = 0; prompt.pages_shown.empty() && at < rows; at += page) shown.push_back(int32_t(at / page));
+  Tensor masses = no_masses(graph, int(shown.size()));
+  for (size_t place = 0; place < shown.size(); ++place) {
+    const size_t first = size_t(shown[place]) * page * heads;
+    for (size_t i = 0; i < page * heads && first + i < sums.size(); ++i)
+      masses.values[place * page * heads + i] = sums[first + i].result();
+  }
+  return masses;
 }
 
 }  // namespace sluice::oracle

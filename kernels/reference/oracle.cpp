@@ -4,9 +4,11 @@
 #include <cmath>
 #include <numeric>
 #include <stdexcept>
+#include <utility>
 
 #include "kernels/reference/oracle_operators.h"
 #include "kernels/reference/schedule.h"
+#include "kernels/reference/states.h"
 #include "scripting/graph/ops.h"
 #include "scripting/graph/selections.h"
 
@@ -58,52 +60,9 @@ double uniform(const Row& row, int page) {
   return double(bits) / 16777216.0;
 }
 
-Tensor filled(Shape shape, double value) {
-  int64_t count = 1;
-  for (const Dimension& dimension : shape) count *= dimension.extent;
-  return {std::move(shape), std::vector<Bounded>(size_t(count), Bounded{double(float(value)), 0})};
-}
-
-Shape concrete(Shape shape, int pages) {
-  for (Dimension& dimension : shape) {
-    if (dimension.axis == Axis::kPage) dimension.extent = pages;
-  }
-  return shape;
-}
-
-/// One page of a state.
-Tensor state_of_page(const State& state, const States& states, int page) {
-  Tensor tensor = filled(concrete(state.shape, 1), state.initial);
-  const auto saved = states.find(state.name);
-  if (saved == states.end()) return tensor;
-  const auto& values = saved->second.values;
-  const size_t first = std::min(values.size(), size_t(page) * tensor.values.size());
-  std::copy_n(values.begin() + ptrdiff_t(first), std::min(tensor.values.size(), values.size() - first), tensor.values.begin());
-  return tensor;
-}
-
 /// The same tensor with a page axis.
 Tensor paged(Tensor tensor) {
   tensor.shape.insert(tensor.shape.begin(), {Axis::kPage, 1});
-  return tensor;
-}
-
-/// A state for `pages` pages: what was saved, and the initial value where nothing was.
-Tensor state_for(const FlowGraph& graph, const State& state, const States& states, int pages) {
-  Tensor tensor = filled(concrete(state.shape, pages), state.initial);
-  const auto saved = states.find(state.name);
-  if (saved == states.end()) return tensor;
-  const size_t known = std::min(tensor.values.size(), saved->second.values.size());
-  std::copy_n(saved->second.values.begin(), known, tensor.values.begin());
-  return tensor;
-}
-
-/// What is saved for tokens that do not exist yet is the initial value.
-Tensor without_future(Tensor tensor, const State& state, const Tokens& tokens) {
-  const bool paged = has_axis(tensor.shape, Axis::kPage);
-  for_each_index(tensor.shape, [&](const Index& index, size_t at) {
-    if (paged && !tokens.exists(tensor.shape, index)) tensor.values[at] = {double(float(state.initial)), 0};
-  });
   return tensor;
 }
 
@@ -115,14 +74,29 @@ std::vector<int32_t> others_of(const std::vector<int32_t>& selected, int pages) 
   return others;
 }
 
-/// Runs the index stage in the order of a Schedule.
+/// Of `numbers` [rows, dim] of a prompt, those of the pages that its after stage is shown.
+std::vector<float> of_pages_shown(const FlowGraph& graph, const Prompt& prompt, std::span<const float> numbers) {
+  if (prompt.pages_shown.empty()) return {numbers.begin(), numbers.end()};
+  const size_t of_page = size_t(graph.geometry.page) * graph.geometry.head_dim;
+  std::vector<float> shown;
+  for (const int32_t page : prompt.pages_shown) {
+    const std::span<const float> rest = numbers.subspan(size_t(page) * of_page);
+    const std::span<const float> part = rest.first(std::min(of_page, rest.size()));
+    shown.insert(shown.end(), part.begin(), part.end());
+  }
+  return shown;
+}
+
+/// Runs the index stage, or the after stage, which reads `masses`, in the order of a Schedule.
 class Evaluation {
  public:
-  Evaluation(const FlowGraph& graph, const Row& row, States& states, const Pace& pace, const std::vector<NodeId>& roots)
+  Evaluation(const FlowGraph& graph, const Row& row, States& states, const Pace& pace, const std::vector<NodeId>& roots,
+             const Tensor* masses = nullptr)
       : graph_(graph),
         row_(row),
         states_(states),
         pace_(pace),
+        masses_(masses),
         schedule_(graph, roots),
         pages_(pages_of(graph, row.tokens)),
         values_(graph.nodes.size()),
@@ -134,9 +108,10 @@ class Evaluation {
     }
   }
 
+  /// Of the index stage.
   Result result() {
-    save();
     Result result;
+    result.saved = saved(Stage::kIndex);
     result.pages = pages_;
     for (const NodeId id : scored_selections(graph_)) {
       const Node& node = graph_.nodes[size_t(id)];
@@ -155,6 +130,18 @@ class Evaluation {
       result.selected = result.sources.front().pages;
     }
     return result;
+  }
+
+  /// What a stage saves. Loads have seen the states of the step before.
+  States saved(Stage stage) const {
+    States saved;
+    for (const NodeId id : graph_.saves) {
+      const Node& node = graph_.nodes[size_t(id)];
+      if (node.stage != stage) continue;
+      saved[node.attributes.field] =
+          without_future(values_[size_t(node.inputs[0])], *graph_.find_state(node.attributes.field), whole_row());
+    }
+    return saved;
   }
 
   NodeValue value(NodeId id) { return {std::move(values_[size_t(id)]), std::move(selections_[size_t(id)])}; }
@@ -211,7 +198,7 @@ class Evaluation {
       case Op::kFill:
         return filled(node.shape, node.attributes.value);
       case Op::kLoad:
-        return state_for(graph_, *graph_.find_state(node.attributes.field), states_, pages_);
+        return state_for(*graph_.find_state(node.attributes.field), states_, pages_);
       default:
         return value_of_row(id);
     }
@@ -245,6 +232,8 @@ class Evaluation {
         return {{{Axis::kPage, 1}}, {{uniform(row_, page), 0}}};
       case Op::kLoad:
         return state_of_page(*graph_.find_state(node.attributes.field), states_, page);
+      case Op::kMass:
+        return page_of_masses(page);
       default: {
         std::vector<Tensor> parts(node.inputs.size());
         std::vector<const Tensor*> inputs;
@@ -252,6 +241,15 @@ class Evaluation {
         return apply(node, concrete(node.shape, 1), inputs, one_page(page), pace_);
       }
     }
+  }
+
+  Tensor page_of_masses(int page) const {
+    Tensor part{masses_->shape, {}};
+    part.shape.front().extent = 1;
+    const auto numbers = ptrdiff_t(graph_.geometry.page) * graph_.geometry.group;
+    const auto begin = masses_->values.begin() + page * numbers;
+    part.values.assign(begin, begin + numbers);
+    return part;
   }
 
   /// What a page-local node reads of `id`; `part` holds it where it has to be cut out of the whole row.
@@ -295,21 +293,11 @@ class Evaluation {
     return scores;
   }
 
-  /// Every load has seen the states of the step before by now.
-  void save() {
-    States saved;
-    for (const NodeId id : graph_.saves) {
-      const Node& node = graph_.nodes[size_t(id)];
-      saved[node.attributes.field] =
-          without_future(values_[size_t(node.inputs[0])], *graph_.find_state(node.attributes.field), whole_row());
-    }
-    for (auto& [name, tensor] : saved) states_[name] = std::move(tensor);
-  }
-
   const FlowGraph& graph_;
   const Row& row_;
   States& states_;
   const Pace& pace_;
+  const Tensor* masses_;
   Schedule schedule_;
   int pages_;
   std::vector<Tensor> values_;               // by node: without page axis, or of all pages
@@ -348,11 +336,37 @@ std::vector<Tensor> cached_fields(const FlowGraph& graph, std::span<const float>
 }
 
 Result run(const FlowGraph& graph, const Row& row, States& states, const Pace& pace) {
-  return Evaluation(graph, row, states, pace, roots_of(graph)).result();
+  Result result = Evaluation(graph, row, states, pace, roots_of(graph, Stage::kIndex)).result();
+  if (!graph.saves_in(Stage::kAfter)) keep(std::exchange(result.saved, {}), states);
+  return result;
 }
 
-NodeValue value_of(const FlowGraph& graph, NodeId node, const Row& row, States& states, const Pace& pace) {
-  return Evaluation(graph, row, states, pace, {node}).value(node);
+void end_step(const FlowGraph& graph, const Row& row, const Result& result, double scale, States& states, const Pace& pace) {
+  if (!graph.saves_in(Stage::kAfter)) return;
+  const Tensor given = masses(graph, row, result, scale);
+  States saved = Evaluation(graph, row, states, pace, roots_of(graph, Stage::kAfter), &given).saved(Stage::kAfter);
+  keep(result.saved, states);
+  keep(std::move(saved), states);
+}
+
+void end_prompt(const FlowGraph& graph, const Prompt& prompt, double scale, States& states, const Pace& pace) {
+  if (!graph.saves_in(Stage::kAfter) || graph.mass_rows == 0) return;
+  const Tensor given = masses(graph, prompt, scale);
+  const size_t of_row = size_t(graph.geometry.group) * graph.geometry.head_dim;
+  const std::vector<float> keys = of_pages_shown(graph, prompt, prompt.keys);
+  const std::vector<float> values = of_pages_shown(graph, prompt, prompt.values);
+  const Row row{prompt.queries.last(of_row),
+                keys,
+                values,
+                int(keys.size()) / graph.geometry.head_dim,
+                prompt.seed,
+                prompt.layer,
+                prompt.kv_head};
+  keep(Evaluation(graph, row, states, pace, roots_of(graph, Stage::kAfter), &given).saved(Stage::kAfter), states);
+}
+
+NodeValue value_of(const FlowGraph& graph, NodeId node, const Row& row, States& states, const Pace& pace, const Tensor* masses) {
+  return Evaluation(graph, row, states, pace, {node}, masses).value(node);
 }
 
 double round_to(DataType type, double x) {

@@ -33,6 +33,10 @@ struct Row {
   uint64_t seed = 0;
   int layer = 0;
   int kv_head = 0;
+  /// Under a pattern, which shows the row some pages alone: where their tokens stand, and whether the row sees each. [tokens];
+  /// empty: one behind the other, and all.
+  std::span<const int32_t> positions = {};
+  std::span<const uint8_t> sees = {};
 };
 
 /// States as the last step saved them, by name.
@@ -56,6 +60,7 @@ struct Result {
   std::vector<Scores> scores;     // of scored_selections(graph), in its order
   std::vector<int32_t> selected;  // of the first source, or all; ascending; an approx_topk is taken as exact
   std::vector<Attended> sources;  // as many as the graph has
+  States saved;                   // by the index stage, where an after stage is still to run
 };
 
 /// The number of pages that hold `tokens` tokens.
@@ -64,8 +69,34 @@ int pages_of(const FlowGraph& graph, int tokens);
 /// Called often while something is computed; may throw to end it. May be empty.
 using Pace = std::function<void()>;
 
-/// Runs the whole flow, page by page (kernels/reference/schedule.h); `states` is read and updated.
+/// Runs the index stage, page by page (kernels/reference/schedule.h); `states` is read, and updated unless the flow has an after
+/// stage: then `end_step` does that.
 Result run(const FlowGraph& graph, const Row& row, States& states, const Pace& pace = {});
+
+/// What attention, which multiplies q . k by `scale`, gives each token of `row`, of which `result` is what `run` gave:
+/// [page, token, head], 0 for tokens that it does not attend to.
+Tensor masses(const FlowGraph& graph, const Row& row, const Result& result, double scale);
+
+/// Ends the step of which `run` gave `result`: runs the after stage, if there is one, and updates `states`.
+void end_step(const FlowGraph& graph, const Row& row, const Result& result, double scale, States& states, const Pace& pace = {});
+
+/// The rows of a prompt before its first decode step, in one KV head.
+struct Prompt {
+  std::span<const float> queries;             // [rows, group, dim]
+  std::span<const float> keys;                // [rows, dim]
+  std::span<const float> values;              // [rows, dim]
+  const Pattern* pattern = nullptr;           // that they are computed under; null: densely
+  std::span<const int32_t> pages_shown = {};  // to the after stage, ascending; empty: all
+  uint64_t seed = 0;
+  int layer = 0;
+  int kv_head = 0;
+};
+
+/// What the rows that count (FlowGraph::mass_rows) give each token of the pages shown, summed: [page, token, head].
+Tensor masses(const FlowGraph& graph, const Prompt& prompt, double scale);
+
+/// Runs the after stage for a prompt, unless the flow says that it does not run, and updates `states`.
+void end_prompt(const FlowGraph& graph, const Prompt& prompt, double scale, States& states, const Pace& pace = {});
 
 /// A tensor, or the pages of a selection, ascending.
 struct NodeValue {
@@ -73,8 +104,9 @@ struct NodeValue {
   std::vector<int32_t> pages;
 };
 
-/// The value of `node`, of the index stage. `states` is read.
-NodeValue value_of(const FlowGraph& graph, NodeId node, const Row& row, States& states, const Pace& pace = {});
+/// The value of `node`, of the index stage or of the after stage, which reads `masses`. `states` is read.
+NodeValue value_of(const FlowGraph& graph, NodeId node, const Row& row, States& states, const Pace& pace = {},
+                   const Tensor* masses = nullptr);
 
 /// The fields of the page that holds `tokens` tokens of k, v [tokens, dim], by index in the graph, rounded to their types.
 std::vector<Tensor> cached_fields(const FlowGraph& graph, std::span<const float> keys, std::span<const float> values, int tokens);

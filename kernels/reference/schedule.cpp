@@ -31,7 +31,7 @@ std::vector<bool> needed_by(const FlowGraph& graph, const std::vector<NodeId>& r
   return live;
 }
 
-/// The phase that each index-stage node is evaluated in; effects are in the last.
+/// The phase that each node behind the cache stage is evaluated in; effects are in the last.
 std::vector<int> phases_of(const FlowGraph& graph, const std::vector<Span>& spans) {
   std::vector<int> phases(graph.nodes.size(), 0);
   for (size_t id = 0; id < graph.nodes.size(); ++id) {
@@ -48,10 +48,10 @@ Schedule::Schedule(const FlowGraph& graph, const std::vector<NodeId>& roots)
     : live(needed_by(graph, roots)), stored(graph.nodes.size(), false) {
   for (const Node& node : graph.nodes) spans.push_back(span_of(node));
   const std::vector<int> phase_of = phases_of(graph, spans);
-  const auto is_index = [&](size_t id) { return live[id] && graph.nodes[id].stage == Stage::kIndex; };
+  const auto is_evaluated = [&](size_t id) { return live[id] && graph.nodes[id].stage != Stage::kCache; };
   int last = 0;
   for (size_t id = 0; id < graph.nodes.size(); ++id) {
-    if (is_index(id)) last = std::max(last, phase_of[id]);
+    if (is_evaluated(id)) last = std::max(last, phase_of[id]);
   }
   phases.resize(size_t(last) + 1);
 
@@ -61,7 +61,7 @@ Schedule::Schedule(const FlowGraph& graph, const std::vector<NodeId>& roots)
   std::vector<int> last_reader(graph.nodes.size(), kNever);
   const auto add_source = [&](NodeId id, int phase) { phases[size_t(phase)].pages.push_back(id); };
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    if (!is_index(i)) continue;
+    if (!is_evaluated(i)) continue;
     const auto id = NodeId(i);
     const int phase = spans[i] == Span::kEffect ? last : phase_of[i];
     for (const NodeId input : graph.nodes[i].inputs) {
@@ -103,6 +103,12 @@ std::vector<NodeId> roots_of(const FlowGraph& graph) {
     roots.push_back(source.selection);
     if (source.bias != kNoNode) roots.push_back(source.bias);
   }
+  return roots;
+}
+
+std::vector<NodeId> roots_of(const FlowGraph& graph, Stage stage) {
+  std::vector<NodeId> roots = roots_of(graph);
+  std::erase_if(roots, [&](NodeId id) { return graph.nodes[size_t(id)].stage != stage; });
   return roots;
 }
 

@@ -15,9 +15,9 @@ enum class Span : uint8_t {
   kEffect,  // selections and saves, after everything else
 };
 
-/// An order in which the reference evaluates the index stage so that few values exist for all pages at a time. A row-wide node
-/// ends a phase; within one, nodes run `once`, then `pages` for one page after the other, then `rows`. Sources with a page axis
-/// are read again in every phase that needs them; the fields that are read are computed once, before.
+/// An order in which the reference evaluates the index stage, or the after stage, so that few values exist for all pages at a
+/// time. A row-wide node ends a phase; within one, nodes run `once`, then `pages` for one page after the other, then `rows`.
+/// Sources with a page axis are read again in every phase that needs them; the fields that are read are computed once, before.
 struct Schedule {
   struct Phase {
     std::vector<NodeId> once;
@@ -44,5 +44,7 @@ Cost cost_a_page(const FlowGraph& graph, const std::vector<NodeId>& roots);
 
 /// What the result and the next step depend on: the selection and all saves.
 std::vector<NodeId> roots_of(const FlowGraph& graph);
+/// Those of them that are of one stage.
+std::vector<NodeId> roots_of(const FlowGraph& graph, Stage stage);
 
 }  // namespace sluice::oracle

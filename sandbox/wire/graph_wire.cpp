@@ -35,6 +35,7 @@ class GraphWriter {
     put_all(graph.states);
     put_all(graph.saves);
     put_all(graph.sources);
+    put(graph.mass_rows);
   }
 
  private:
@@ -153,6 +154,7 @@ class GraphReader {
     read_all(graph_.states, "states", GraphLimits::kStates, [this] { return state(); });
     read_all(graph_.saves, "saves", GraphLimits::kStates, [this] { return id("a save", graph_.nodes.size()); });
     read_all(graph_.sources, "sources", GraphLimits::kSources, [this] { return source(); });
+    graph_.mass_rows = reader_.integer("the rows of a prompt", 0, kToEnd);
     reader_.finish();
     return std::move(graph_);
   }
@@ -258,7 +260,7 @@ class GraphReader {
   Node node() {
     Node node;
     node.op = reader_.one_of("an operator", static_cast<Op>(kOpCount - 1));
-    node.stage = reader_.one_of("a stage", Stage::kIndex);
+    node.stage = reader_.one_of("a stage", Stage::kAfter);
     const auto inputs = reader_.number<uint8_t>("operands");
     if (inputs > kMostInputs) WireReader::refuse("operands", "are too many");
     for (int i = 0; i < inputs; ++i) node.inputs.push_back(id("an operand", graph_.nodes.size()));

@@ -1,5 +1,7 @@
 #include "scripting/graph/graph.h"
 
+#include <algorithm>
+
 namespace sluice {
 
 bool LayerChoice::is_sparse_anywhere(int layers) const {
@@ -20,6 +22,19 @@ const Field* FlowGraph::find_field(const std::string& field) const {
     if (known.name == field) return &known;
   }
   return nullptr;
+}
+
+bool FlowGraph::saves_in(Stage stage) const {
+  return std::any_of(saves.begin(), saves.end(), [&](NodeId save) { return nodes[static_cast<size_t>(save)].stage == stage; });
+}
+
+bool FlowGraph::reads_mass() const {
+  return std::any_of(nodes.begin(), nodes.end(), [](const Node& node) { return node.op == Op::kMass; });
+}
+
+int FlowGraph::prompt_rows_wanted() const {
+  if (!saves_in(Stage::kAfter)) return 0;
+  return reads_mass() ? mass_rows : std::min(mass_rows, 1);  // the query of the last row, at least
 }
 
 void FlowGraph::attend_to(NodeId selected) {

@@ -12,11 +12,14 @@
 
 namespace sluice {
 
-/// The two parts of a flow (Vortex, section 13). Cache-stage nodes see one page and no query; index-stage nodes see
-/// every page of one request and one KV head, and the query of one decode step.
-enum class Stage : uint8_t { kCache, kIndex };
+/// The parts of a flow (Vortex, section 13). Cache-stage nodes see one page and no query; index-stage nodes see every page of one
+/// request and one KV head, and the query of one decode step. After-stage nodes see the same once attention has run, and the
+/// weights that it gave. They run at every decode step, and once before, for the rows of the prompt. What a step saves in either
+/// of the two is loaded in both from the next step on.
+enum class Stage : uint8_t { kCache, kIndex, kAfter };
 
-/// Operators. `scripting/graph/ops.cpp` holds the table of names, stages and shape rules; the meaning of each is here.
+/// Operators. `scripting/graph/ops.cpp` holds the table of names, stages and shape rules; the meaning of each is here. What the
+/// index stage has but for selections, the after stage has, too.
 /// "a op b" broadcasts by axis name: the result has the union of the axes (those of `a` first, the page axis always first).
 ///
 /// Ragged last page: only the tokens that a page holds so far exist. Reductions over `token` see only those. An
@@ -32,6 +35,7 @@ enum class Op : uint8_t {
   kPosition,  // index: [page] 0 for the oldest page ... B-1
   kRandom,    // index: [page] uniform in [0, 1), a function of (seed, request, layer, KV head, step, page) only
   kLoad,      // index: the named state as the last step saved it; `field` names it
+  kMass,      // after: [page, token, head] the weight of each token in the softmax of attention; of a prompt, summed over rows
 
   // Elementwise.
   kAdd,
@@ -183,16 +187,22 @@ struct FlowGraph {
   Geometry geometry;
   LayerChoice layers;
   LayerPatterns patterns;   // of layers that `layers` makes sparse: what they see, and what the index stage is shown of it
-  std::vector<Node> nodes;  // operands come before their users; cache stage before index stage
+  std::vector<Node> nodes;  // operands come before their users, and stages in their order
   std::vector<Field> fields;
   std::vector<State> states;
   std::vector<NodeId> saves;             // kSave nodes, in program order
   std::vector<AttentionSource> sources;  // what sparse layers attend to; empty: every layer is dense
+  /// Rows of a prompt, the last ones, over which kMass is summed; kToEnd: all. 0: the after stage does not run for prompts.
+  int mass_rows = kToEnd;
 
   const Field* find_field(const std::string& field) const;
   const State* find_state(const std::string& state) const;
-  /// True if the index stage must run even when the budget covers every page.
-  bool keeps_state() const { return !saves.empty(); }
+  /// Whether a stage saves a state, so that it must run even when the budget covers every page.
+  bool saves_in(Stage stage) const;
+  /// Whether it reads the weights that attention gave.
+  bool reads_mass() const;
+  /// Rows of a prompt, the last ones, that are to be computed for the after stage whatever is known of it; kToEnd: all.
+  int prompt_rows_wanted() const;
   /// Whether a layer, of `count`, attends otherwise than densely: by a pattern, by the index stage, or by both.
   bool is_run_by(int layer, int count) const {
     return layers.is_sparse(layer, count) &&

@@ -26,6 +26,8 @@ constexpr std::array kOps = {
            "0 for the oldest page ... B-1, [page]"},
     OpInfo{Op::kRandom, "random", "random", 0, false, true, OpFamily::kSource, Attribute::kNone, "uniform in [0, 1), [page]"},
     OpInfo{Op::kLoad, "load", "load", 0, false, true, OpFamily::kSource, Attribute::kField, "a state as the last step saved it"},
+    OpInfo{Op::kMass, "mass", "", 0, false, false, OpFamily::kSource, Attribute::kNone,
+           "the weight that attention gave each token, [page, token, head]"},
 
     OpInfo{Op::kAdd, "add", "add", 2, true, true, OpFamily::kBinary, Attribute::kNone, "a + b", true},
     OpInfo{Op::kSub, "sub", "sub", 2, true, true, OpFamily::kBinary, Attribute::kNone, "a - b"},
@@ -101,6 +103,24 @@ std::span<const OpInfo> all_ops() { return kOps; }
 
 bool is_op(Op op) { return static_cast<size_t>(op) < kOps.size(); }
 
+bool exists_in(const OpInfo& info, Stage stage) {
+  switch (stage) {
+    case Stage::kCache:
+      return info.in_cache;
+    case Stage::kIndex:
+      return info.in_index;
+    case Stage::kAfter:
+      return info.op == Op::kMass || (info.in_index && info.family != OpFamily::kSelection);
+  }
+  return false;
+}
+
+std::string_view stages_of(const OpInfo& info) {
+  if (!info.in_index) return info.in_cache ? "cache" : "after";
+  if (!exists_in(info, Stage::kAfter)) return "index";
+  return info.in_cache ? "cache, index and after" : "index and after";
+}
+
 const OpInfo& info_of(Op op) {
   if (!is_op(op)) throw InternalError("info_of: not an operator");
   return kOps[static_cast<size_t>(op)];
@@ -127,7 +147,11 @@ std::string_view name_of(TopKMethod method) {
   return index < kNames.size() ? kNames[index] : "?";
 }
 
-std::string_view name_of(Stage stage) { return stage == Stage::kCache ? "cache" : "index"; }
+std::string_view name_of(Stage stage) {
+  constexpr std::array<std::string_view, 3> kNames = {"cache", "index", "after"};
+  const auto index = static_cast<size_t>(stage);
+  return index < kNames.size() ? kNames[index] : "?";
+}
 
 bool is_source(Op op) { return info_of(op).family == OpFamily::kSource; }
 bool is_unary_elementwise(Op op) { return info_of(op).family == OpFamily::kUnary; }

@@ -53,7 +53,7 @@ struct OpInfo {
   std::string_view name;       // as graphs print it
   std::string_view lua_names;  // separated by spaces, the first is the one that diagnostics use; empty for sources
   int inputs;                  // number of operands
-  bool in_cache;               // stages, after Vortex, Table 1
+  bool in_cache;               // stages, after Vortex, Table 1; see `exists_in` for the third
   bool in_index;
   OpFamily family;
   Attribute attributes;  // those that it reads; all others have their defaults
@@ -68,6 +68,10 @@ struct OpInfo {
 std::span<const OpInfo> all_ops();
 /// True if `op` is a value of the enumeration (graphs may come from outside).
 bool is_op(Op op);
+/// Whether an operator may stand in a stage. The after stage has those of the index stage but for selections, and the masses.
+bool exists_in(const OpInfo& info, Stage stage);
+/// The stages in which it may stand, for diagnostics: "cache", "index", "after", "cache, index and after" ...
+std::string_view stages_of(const OpInfo& info);
 /// The row of `op`. Throws InternalError if there is none.
 const OpInfo& info_of(Op op);
 
@@ -76,7 +80,7 @@ std::string_view spoken_name_of(Op op);
 
 std::string_view name_of(Compare compare);    // "eq", "ne", "gt", "ge", "lt", "le"
 std::string_view name_of(TopKMethod method);  // "auto", "radix", "gvr"
-std::string_view name_of(Stage stage);        // "cache", "index"
+std::string_view name_of(Stage stage);        // "cache", "index", "after"
 
 bool is_source(Op op);
 bool is_unary_elementwise(Op op);

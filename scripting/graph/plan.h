@@ -78,6 +78,7 @@ struct Plan {
   std::vector<NodeId> cache;               // cache-stage nodes in order; fused into one refresh per page
   std::vector<PlanStep> index;             // index-stage steps in order
   AttendStep attend;
+  std::vector<PlanStep> after;  // after-stage steps in order; none: there is no such stage
 
   bool has_field_pages() const { return field_layout.has_value(); }
   /// Of the pages that have the fields.

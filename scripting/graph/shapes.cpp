@@ -181,7 +181,7 @@ Shape source_shape(const FlowGraph& graph, const Node& node) {
     case Op::kKey:
     case Op::kValue: {
       Shape shape = {{Axis::kToken, geometry.page}, {Axis::kDim, geometry.head_dim}};
-      if (node.stage == Stage::kIndex) shape.insert(shape.begin(), {Axis::kPage, kDynamic});
+      if (node.stage != Stage::kCache) shape.insert(shape.begin(), {Axis::kPage, kDynamic});
       return shape;
     }
     case Op::kField: {
@@ -200,6 +200,8 @@ Shape source_shape(const FlowGraph& graph, const Node& node) {
     case Op::kPosition:
     case Op::kRandom:
       return {{Axis::kPage, kDynamic}};
+    case Op::kMass:
+      return {{Axis::kPage, kDynamic}, {Axis::kToken, geometry.page}, {Axis::kHead, geometry.group}};
     case Op::kLoad: {
       const State* state = graph.find_state(node.attributes.field);
       if (!state) refuse(node, fmt::format("no state is called \"{}\"", node.attributes.field));

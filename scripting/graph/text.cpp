@@ -133,6 +133,14 @@ std::string sources_text(const FlowGraph& graph) {
   return text;
 }
 
+/// "after prompts all", "after prompts 64" or "after prompts none": the rows of a prompt that count.
+std::string after_text(const FlowGraph& graph) {
+  const std::string after = stage_text(graph, Stage::kAfter);
+  if (after.empty()) return "";
+  const std::string rows = graph.mass_rows == kToEnd ? "all" : graph.mass_rows == 0 ? "none" : fmt::format("{}", graph.mass_rows);
+  return fmt::format("after prompts {}\n{}", rows, after);
+}
+
 std::string ids_text(const std::vector<NodeId>& ids) {
   std::string text;
   for (const NodeId id : ids) text += fmt::format(" %{}", id);
@@ -151,6 +159,16 @@ std::string buffers_text(const FlowGraph& graph, const PlanStep& step) {
   std::string text;
   if (per_page > 0) text += fmt::format("{} B a page", per_page);
   if (fixed > 0) text += fmt::format("{}{} B", text.empty() ? "" : " + ", fixed);
+  return text;
+}
+
+std::string steps_text(const FlowGraph& graph, const std::vector<PlanStep>& steps) {
+  std::string text;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    text += fmt::format("  {} {}:{}", i, name_of(steps[i].kind), ids_text(steps[i].nodes));
+    if (!steps[i].outputs.empty()) text += fmt::format(" ->{} ({})", ids_text(steps[i].outputs), buffers_text(graph, steps[i]));
+    text += "\n";
+  }
   return text;
 }
 
@@ -177,7 +195,7 @@ std::string to_text(const FlowGraph& graph) {
     text += "index\n" + index;
     text += sources_text(graph);
   }
-  return text;
+  return text + after_text(graph);
 }
 
 std::string to_text(const Plan& plan) {
@@ -190,12 +208,8 @@ std::string to_text(const Plan& plan) {
   }
   text += "\nplan\n";
   if (!plan.cache.empty()) text += fmt::format("  refresh:{}\n", ids_text(plan.cache));
-  for (size_t i = 0; i < plan.index.size(); ++i) {
-    const PlanStep& step = plan.index[i];
-    text += fmt::format("  {} {}:{}", i, name_of(step.kind), ids_text(step.nodes));
-    if (!step.outputs.empty()) text += fmt::format(" ->{} ({})", ids_text(step.outputs), buffers_text(plan.graph, step));
-    text += "\n";
-  }
+  text += steps_text(plan.graph, plan.index);
+  if (!plan.after.empty()) text += "after\n" + steps_text(plan.graph, plan.after);
   return text;
 }
 

@@ -9,20 +9,13 @@
 
 #include "scripting/graph/ops.h"
 #include "scripting/graph/shapes.h"
-#include "scripting/pattern/analysis.h"
-#include "scripting/pattern/text.h"
+#include "scripting/graph/verify_parts.h"
 
 namespace sluice {
 
+using verifying::refuse;
+
 namespace {
-
-[[noreturn]] void refuse(const SourceLocation& where, const std::string& message, std::string hint = {}) {
-  throw FlowError(where, message, std::move(hint));
-}
-
-[[noreturn]] void refuse(const Node& node, const std::string& message, std::string hint = {}) {
-  refuse(node.where, fmt::format("{}: {}", spoken_name_of(node.op), message), std::move(hint));
-}
 
 template <typename Enum>
 bool is_at_most(Enum value, Enum last) {
@@ -78,59 +71,6 @@ void verify_header(const FlowGraph& graph) {
     refuse(where, fmt::format("the flow has {} states, at most {} are allowed", graph.states.size(), GraphLimits::kStates));
   }
 }
-
-/// A mask a query is made of it, and of each of those that heads have in turn.
-void verify_cost(const SourceLocation& where, const HeadPatterns& patterns, const std::string& what) {
-  constexpr int64_t kTokens = 1 << 17;
-  int64_t cost = 0;
-  for (const Pattern& pattern : patterns.each()) cost += pattern.row_cost(kTokens);
-  if (cost <= GraphLimits::kPatternCost) return;
-  const std::string masks = patterns.is_same() ? "a mask a query" : fmt::format("{} masks a query, one a head", patterns.size());
-  refuse(where, fmt::format("{} takes too long: there are too many parts, or blocks, for {}", what, masks),
-         patterns.is_same() ? "fewer parts, or larger blocks" : "fewer parts or heads, or larger blocks");
-}
-
-void verify_patterns(const FlowGraph& graph) {
-  const LayerPatterns& of = graph.patterns;
-  if (of.empty() && of.dense_prefill) {
-    refuse(graph.where, "sluice.flow: prefill = \"dense\" is for flows with flow.pattern",
-           "prompts of all others are dense anyway");
-  }
-  if (of.empty()) return;
-  if (of.patterns.size() > GraphLimits::kPatterns) {
-    refuse(of.where,
-           fmt::format("flow.pattern has {} patterns, at most {} are allowed", of.patterns.size(), GraphLimits::kPatterns));
-  }
-  const auto is_place = [&](int place) { return place >= LayerPatterns::kNone && place < static_cast<int>(of.patterns.size()); };
-  if (!is_place(of.rest)) refuse(of.where, "flow.pattern: the other layers have a pattern that does not exist");
-  if (of.layers.size() > GraphLimits::kLayers) refuse(of.where, "flow.pattern names more layers than any model has");
-  for (const auto& [layer, place] : of.layers) {
-    if (layer < -GraphLimits::kLayers || layer >= GraphLimits::kLayers)
-      refuse(of.where, fmt::format("flow.pattern: there is no layer {}", layer));
-    if (!is_place(place)) refuse(of.where, fmt::format("flow.pattern: layer {} has a pattern that does not exist", layer));
-  }
-  for (const HeadPatterns& patterns : of.patterns) {
-    verify_cost(of.where, patterns, "flow.pattern");
-    try {
-      patterns.any();
-    } catch (const InputError& error) {
-      refuse(of.where, fmt::format("flow.pattern: what any head sees is not to be said: {}", error.what()), error.hint());
-    }
-  }
-  if (graph.sources.empty()) return;
-  for (const Node& node : graph.nodes) {
-    if (node.op != Op::kTopK || node.attributes.method != TopKMethod::kGvr) continue;
-    refuse(node, "method \"gvr\" begins with the pages of the last step, and flow.pattern shows flow.index other pages at each",
-           "\"auto\" or \"radix\"");
-  }
-  for (const State& state : graph.states) {
-    if (!has_axis(state.shape, Axis::kPage)) continue;
-    refuse(state.where,
-           fmt::format("state \"{}\" is kept by page, and flow.pattern shows flow.index other pages at each step", state.name),
-           "keep a state without the page axis, or return sluice.union(selection, pattern) in place of flow.pattern");
-  }
-}
-
 void verify_states(const FlowGraph& graph) {
   std::set<std::string> names;
   int64_t kept = 0;
@@ -234,7 +174,7 @@ void verify_inputs(const FlowGraph& graph, const Node& node, NodeId id) {
   for (const NodeId input : node.inputs) {
     if (input < 0 || input >= id) refuse(node, fmt::format("operand {} is not computed before %{}", input, id));
     const Node& operand = graph.nodes[static_cast<size_t>(input)];
-    if (operand.stage != node.stage) refuse(node, "an operand belongs to the other stage", "pass it through a field");
+    if (operand.stage != node.stage) refuse(node, "an operand belongs to another stage", "pass it through a field or a state");
     if (operand.op == Op::kSave) refuse(node, "a save has no value");
     if (is_selection(operand.op) != (node.op == Op::kUnion)) {
       refuse(node, is_selection(operand.op) ? "got a selection and wants a tensor" : "wants selections and got a tensor");
@@ -251,13 +191,12 @@ void verify_nodes(const FlowGraph& graph, Work counted) {
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
     if (!is_op(node.op)) refuse(node.where, fmt::format("%{} is an operator that does not exist", i));
-    if (!is_at_most(node.stage, Stage::kIndex)) refuse(node, "a stage that does not exist");
-    if (node.stage < stage) refuse(node, "a cache-stage operator after the index stage has begun");
+    if (!is_at_most(node.stage, Stage::kAfter)) refuse(node, "a stage that does not exist");
+    if (node.stage < stage)
+      refuse(node, fmt::format("is of the {} stage, and that of {} has begun", name_of(node.stage), name_of(stage)));
     stage = node.stage;
     const OpInfo& info = info_of(node.op);
-    if (!(stage == Stage::kCache ? info.in_cache : info.in_index)) {
-      refuse(node, fmt::format("exists in the {} stage only", info.in_cache ? "cache" : "index"));
-    }
+    if (!exists_in(info, stage)) refuse(node, fmt::format("exists in the {} stage only", stages_of(info)));
     verify_attributes(node);
     verify_inputs(graph, node, static_cast<NodeId>(i));
     const Shape shape = infer_shape(graph, node);
@@ -291,108 +230,9 @@ void verify_saves(const FlowGraph& graph) {
   if (found != graph.saves) refuse(graph.where, "the list of saves is not that of the operators");
 }
 
-/// Entries a page of a field whose shape is that of keys or values: [dim] or [sub, dim], with as many channels as a head.
-int entries_of(const FlowGraph& graph, const std::string& name) {
-  const Field* field = graph.find_field(name);
-  if (field == nullptr) refuse(graph.where, fmt::format("attention reads \"{}\", which no field is called", name));
-  const Shape& shape = field->shape;
-  const bool has_entries = shape.size() == 2 && shape[0].axis == Axis::kSub;
-  if ((shape.size() == 1 || has_entries) && shape.back() == Dimension{Axis::kDim, graph.geometry.head_dim}) {
-    return has_entries ? shape[0].extent : 1;
-  }
-  refuse(field->where, fmt::format("attention reads field \"{}\" {} and wants [dim {}] or [sub, dim {}]", name, to_string(shape),
-                                   graph.geometry.head_dim, graph.geometry.head_dim));
-}
-
-/// Whether a node is the product of the query and a field [dim].
-bool is_product_of_keys(const FlowGraph& graph, const Node& node, const std::string& keys) {
-  if (node.op != Op::kContract || node.stage != Stage::kIndex || node.attributes.axis != Axis::kDim) return false;
-  const auto is_pair = [&](NodeId first, NodeId second) {
-    const Node& query = graph.nodes[static_cast<size_t>(first)];
-    const Node& field = graph.nodes[static_cast<size_t>(second)];
-    return query.op == Op::kQuery && field.op == Op::kField && field.attributes.field == keys;
-  };
-  const Shape of_heads = {{Axis::kPage, kDynamic}, {Axis::kHead, graph.geometry.group}};
-  const bool is_any = is_pair(node.inputs[0], node.inputs[1]) || is_pair(node.inputs[1], node.inputs[0]);
-  return is_any && node.shape == of_heads;
-}
-
-void verify_source(const FlowGraph& graph, const AttentionSource& source) {
-  const auto node = [&](NodeId id) -> const Node& {
-    if (id < 0 || static_cast<size_t>(id) >= graph.nodes.size())
-      refuse(graph.where, "attention refers to an operator that does not exist");
-    return graph.nodes[static_cast<size_t>(id)];
-  };
-  const Node& selected = node(source.selection);
-  if (!is_selection(selected.op)) refuse(graph.where, "the result of the index stage is not a selection");
-  if (source.beside) {
-    verify_cost(selected.where, *source.beside, "the pattern beside the selection");
-    if (source.keys != "k") refuse(selected, "a pattern has tokens, and fields have pages");
-  }
-  if ((source.keys == "k") != (source.values == "v")) {
-    refuse(graph.where, fmt::format("attention pairs keys \"{}\" with values \"{}\"", source.keys, source.values),
-           "a token's key goes with its value, and a field with a field");
-  }
-  if (source.keys == "k" && (source.others || source.shares)) {
-    refuse(selected, "tokens are those of selected pages, and weigh what they weigh", "fields stand for the other pages");
-  }
-  if (source.keys != "k" && entries_of(graph, source.keys) != entries_of(graph, source.values)) {
-    refuse(graph.where, fmt::format("\"{}\" and \"{}\" have not as many entries a page", source.keys, source.values));
-  }
-  if (source.shares && entries_of(graph, source.keys) != 1) {
-    refuse(graph.where, fmt::format("the tokens of a page share the weight of one entry, and \"{}\" has {}", source.keys,
-                                    entries_of(graph, source.keys)));
-  }
-  if (source.logits != kNoNode && !is_product_of_keys(graph, node(source.logits), source.keys))
-    refuse(node(source.logits), fmt::format("attention takes this for the product of the query and \"{}\"", source.keys));
-  if (source.bias == kNoNode) return;
-  const Node& bias = node(source.bias);
-  const Shape of_pages = {{Axis::kPage, kDynamic}};
-  const Shape of_heads = {{Axis::kPage, kDynamic}, {Axis::kHead, graph.geometry.group}};
-  if (bias.stage != Stage::kIndex || has_no_shape(bias.op) || (bias.shape != of_pages && bias.shape != of_heads)) {
-    refuse(bias, fmt::format("attention adds {} to its logits and wants [page] or [page, head]", to_string(bias.shape)));
-  }
-}
-
-void verify_selection(const FlowGraph& graph) {
-  const bool any_sparse = graph.layers.rest_sparse || std::any_of(graph.layers.sparse.begin(), graph.layers.sparse.end(),
-                                                                  [](const auto& layer) { return layer.second; });
-  if (graph.sources.empty()) {
-    if (any_sparse && graph.patterns.empty()) {
-      refuse(graph.where, "the flow has sparse layers and neither flow.index nor flow.pattern",
-             "write function flow.index(q, c) ... return sluice.topk(score, {k = 32}) end, or flow.pattern = "
-             "sluice.pattern.window(512), or set layers = {rest = \"full\"}");
-    }
-    return;
-  }
-  if (graph.sources.size() > GraphLimits::kSources) {
-    refuse(graph.where,
-           fmt::format("attention runs over {} sources, at most {} are allowed", graph.sources.size(), GraphLimits::kSources));
-  }
-  for (const AttentionSource& source : graph.sources) verify_source(graph, source);
-  if (graph.attends_plainly()) return;
-  const Node& first = graph.nodes[static_cast<size_t>(graph.selection())];
-  if (graph.sources.front().others) {
-    refuse(first, "attention begins with the entries of selected pages: others there may be none");
-  }
-  const auto has_beside = [](const AttentionSource& source) { return source.beside.has_value(); };
-  if (!graph.patterns.empty() || std::any_of(graph.sources.begin(), graph.sources.end(), has_beside)) {
-    refuse(first, "attention to summaries, and a pattern that hides tokens of their pages", "use one of the two");
-  }
-  const auto of_tokens = [](const AttentionSource& source) { return source.keys == "k"; };
-  if (std::count_if(graph.sources.begin(), graph.sources.end(), of_tokens) > 1) {
-    refuse(first, "attention to the tokens of two selections", "unite them: union(a, b)");
-  }
-  // Each page that shares its weight does so with one entry.
-  if (std::count_if(graph.sources.begin(), graph.sources.end(), [](const AttentionSource& source) { return source.shares; }) >
-      1) {
-    refuse(first, "two sources say what pages weigh");
-  }
-}
-
 void verify_parts(const FlowGraph& graph, Work counted) {
   verify_header(graph);
-  verify_patterns(graph);
+  verifying::verify_patterns(graph);
   verify_field_headers(graph);
   verify_states(graph);
   verify_nodes(graph, counted);
@@ -415,65 +255,14 @@ int64_t work_of(const FlowGraph& graph, const Node& node) {
 
 void verify(const FlowGraph& graph) {
   verify_parts(graph, Work::kAll);
-  verify_selection(graph);
-}
-
-void verify_readers(const FlowGraph& graph) {
-  const LayerPatterns& patterns = graph.patterns;
-  const auto quoted = [](const Pattern& pattern) {
-    constexpr size_t kLongest = 160;
-    const std::string text = to_text(pattern);
-    return text.size() <= kLongest ? text : text.substr(0, kLongest) + "...";
-  };
-  for (const HeadPatterns& heads : patterns.patterns) {
-    for (int head = 0; head < heads.size(); ++head) {
-      const Pattern& pattern = heads.of_head(head);
-      if (!PatternAnalysis(pattern, AnalysisBound().shared_by(patterns.count())).is_empty()) continue;
-      const std::string whose = heads.is_same() ? "" : fmt::format(", which is that of head {}", head);
-      refuse(patterns.where, fmt::format("flow.pattern: no query sees any key under {}{}", quoted(pattern), whose));
-    }
-    if (!heads.is_same()) PatternAnalysis(heads.any(), AnalysisBound().shared_by(patterns.patterns.size()));  // what is kept
-  }
-  if (graph.beside() == nullptr || !PatternAnalysis(*graph.beside(), AnalysisBound()).is_empty()) return;
-  refuse(graph.nodes[static_cast<size_t>(graph.selection())],
-         fmt::format("no query sees any key under {}, which stands beside the selection", quoted(*graph.beside())));
+  verifying::verify_attention(graph);
 }
 
 void verify_unfinished(const FlowGraph& graph) { verify_parts(graph, Work::kAll); }
 
 void verify_planned(const FlowGraph& graph) {
   verify_parts(graph, Work::kComputed);
-  verify_selection(graph);
-}
-
-void verify_layers(const FlowGraph& graph, int layers) {
-  const std::string range = fmt::format("layers are numbered 0 to {}, or from the end -1 to -{}", layers - 1, layers);
-  for (const auto& [layer, sparse] : graph.layers.sparse) {
-    if (layer >= -layers && layer < layers) continue;
-    refuse(graph.where, fmt::format("layers: there is no layer {} in a model of {} layers", layer, layers), range);
-  }
-  for (const auto& [layer, sparse] : graph.layers.sparse) {
-    const auto other = graph.layers.sparse.find(layer - layers);
-    if (layer < 0 || other == graph.layers.sparse.end() || other->second == sparse) continue;
-    refuse(graph.where,
-           fmt::format("layers: {} and {} are one layer in a model of {} layers, and it cannot be \"full\" and \"sparse\"", layer,
-                       other->first, layers),
-           "name the layer once");
-  }
-  const LayerPatterns& patterns = graph.patterns;
-  for (const auto& [layer, place] : patterns.layers) {
-    if (layer < -layers || layer >= layers) {
-      refuse(patterns.where, fmt::format("flow.pattern: there is no layer {} in a model of {} layers", layer, layers), range);
-    }
-    if (place != LayerPatterns::kNone && !graph.layers.is_sparse(layer < 0 ? layer + layers : layer, layers)) {
-      refuse(patterns.where, fmt::format("flow.pattern: layer {} has a pattern, and layers says that it is \"full\"", layer));
-    }
-    const auto other = patterns.layers.find(layer - layers);
-    if (layer < 0 || other == patterns.layers.end() || other->second == place) continue;
-    refuse(patterns.where,
-           fmt::format("flow.pattern: {} and {} are one layer in a model of {} layers", layer, other->first, layers),
-           "name the layer once");
-  }
+  verifying::verify_attention(graph);
 }
 
 }  // namespace sluice

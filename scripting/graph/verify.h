@@ -17,7 +17,7 @@ void verify_unfinished(const FlowGraph& graph);
 void verify_planned(const FlowGraph& graph);
 
 /// Refuses a graph that names layers which a model of `layers` layers does not have, or one layer in two ways that disagree, for
-/// the index stage or for patterns. Throws FlowError.
+/// the index stage or for patterns; and one that reads what attention gave where none of them runs it. Throws FlowError.
 void verify_layers(const FlowGraph& graph, int layers);
 
 /// Refuses patterns, of layers or beside a selection, under which no query sees any key. Throws FlowError.
@@ -43,8 +43,9 @@ struct GraphLimits {
   static constexpr int64_t kWork = 1 << 22;  // element operations a page, all nodes of a script together
   static constexpr int kHeadDim = 1024;
   static constexpr int kGroup = 64;
-  static constexpr int kPages = 1 << 24;  // bound of k, first, last and max of selections
-  static constexpr int kKernel = 129;     // taps of conv1d
+  static constexpr int kPages = 1 << 24;     // bound of k, first, last and max of selections
+  static constexpr int kMassRows = 1 << 30;  // bound of the rows of a prompt that are counted one by one
+  static constexpr int kKernel = 129;        // taps of conv1d
   static constexpr int kNameLength = 64;
 };
 

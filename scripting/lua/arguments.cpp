@@ -48,10 +48,12 @@ NodeId Arguments::tensor(size_t i) const {
   if (datum.kind == Datum::Kind::kHandle) {
     const Handle& handle = datum.handle;
     if (handle.kind == Handle::Kind::kState) return builder_.load(handle.id);
+    if (handle.kind == Handle::Kind::kMass) return builder_.emit(Op::kMass, {});
     if (handle.kind == Handle::Kind::kTensor) {
       if (handle.stage == builder_.stage()) return handle.id;
       fail(fmt::format("operand {} was computed in flow.{}", i + 1, name_of(handle.stage)),
-           "assign it to a field, c.NAME = x, in flow.cache and read c.NAME in flow.index");
+           handle.stage == Stage::kCache ? "assign it to a field, c.NAME = x, in flow.cache and read c.NAME in flow.index"
+                                         : "compute it in flow.after, too; a state takes a value to the next step");
     }
   }
   fail(fmt::format("operand {} must be a tensor or a number and is {}", i + 1, describe(i)));

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <lua.hpp>
 
@@ -20,6 +21,7 @@ namespace {
 // As Lua's own messages call them.
 constexpr const char* kHandleType = "sluice value";
 constexpr const char* kPatternType = "sluice pattern";
+constexpr const char* kParts = "assign flow.cache, flow.index, flow.after and flow.pattern";
 
 Session& session_of(lua_State* state) { return **static_cast<Session**>(lua_getextraspace(state)); }
 
@@ -92,7 +94,7 @@ std::string text_key(const Datum& key, const Handle& handle) {
     case Handle::Kind::kCache:
       throw InputError(fmt::format("c cannot be indexed by {}", by), "fields have names: c.NAME");
     case Handle::Kind::kFlow:
-      throw InputError(fmt::format("a flow cannot be indexed by {}", by), "assign flow.cache, flow.index and flow.pattern");
+      throw InputError(fmt::format("a flow cannot be indexed by {}", by), kParts);
     case Handle::Kind::kPatterns:
     case Handle::Kind::kPattern:
       throw InputError(fmt::format("a pattern cannot be indexed by {}", by));
@@ -117,8 +119,7 @@ Value module_member(Session& session, const std::string& name) {
 
 Value missing_member(Session& session, const Handle& handle, const std::string& name) {
   const GraphBuilder& builder = session.builder;
-  if (handle.kind == Handle::Kind::kFlow)
-    builder.fail(fmt::format("flow.{:.40} cannot be read", name), "assign flow.cache, flow.index and flow.pattern");
+  if (handle.kind == Handle::Kind::kFlow) builder.fail(fmt::format("flow.{:.40} cannot be read", name), kParts);
   if (handle.kind == Handle::Kind::kPatterns || handle.kind == Handle::Kind::kPattern)
     builder.fail(fmt::format("sluice.pattern has no function \"{:.40}\"", name), did_you_mean(name, pattern_function_names()));
   const char* what = builder.joined(handle) ? "selections" : "tensors";
@@ -146,22 +147,33 @@ int index_handle(lua_State* state) {
 }
 
 /// Which user value of the flow holds a stage's function.
-int slot_of(Stage stage) { return stage == Stage::kCache ? 1 : 2; }
+int slot_of(Stage stage) { return 1 + static_cast<int>(stage); }
+
+/// A part of a flow that is a function.
+struct StageForm {
+  std::string_view name;
+  Stage stage;
+  const char* form;
+};
+constexpr std::array kStageForms = {
+    StageForm{"cache", Stage::kCache, "function flow.cache(c) ... end"},
+    StageForm{"index", Stage::kIndex, "function flow.index(q, c) ... end"},
+    StageForm{"after", Stage::kAfter, "function flow.after(q, c, mass) ... end"},
+};
 
 Stage check_stage_assignment(const Session& session, const std::string& name, int type) {
   const GraphBuilder& builder = session.builder;
-  if (name != "cache" && name != "index") {
-    builder.fail(fmt::format("a flow has no part \"{:.40}\"", name), did_you_mean(name, {"cache", "index", "pattern"}));
+  const auto known =
+      std::find_if(kStageForms.begin(), kStageForms.end(), [&](const StageForm& each) { return each.name == name; });
+  if (known == kStageForms.end()) {
+    builder.fail(fmt::format("a flow has no part \"{:.40}\"", name), did_you_mean(name, {"cache", "index", "after", "pattern"}));
   }
   if (builder.stage()) builder.fail(fmt::format("flow.{} is assigned at the top of the file, not inside a stage", name));
-  if (type != LUA_TFUNCTION) {
-    builder.fail(fmt::format("flow.{} must be a function", name),
-                 name == "cache" ? "function flow.cache(c) ... end" : "function flow.index(q, c) ... end");
-  }
-  return name == "cache" ? Stage::kCache : Stage::kIndex;
+  if (type != LUA_TFUNCTION) builder.fail(fmt::format("flow.{} must be a function", name), known->form);
+  return known->stage;
 }
 
-/// value.NAME = x: fields of c, the two functions of the flow and its pattern.
+/// value.NAME = x: fields of c, the functions of the flow and its pattern.
 int assign_handle(lua_State* state) {
   const Handle handle = *handle_at(state, 1);
   int slot = 0;  // of the flow, for a stage's function
@@ -285,7 +297,7 @@ void install_patterns(lua_State* state) {
 }  // namespace
 
 void push_handle(lua_State* state, const Handle& handle) {
-  constexpr int kUserValues = 2;  // a flow's two functions
+  constexpr auto kUserValues = static_cast<int>(kStageForms.size());  // a flow's functions
   auto* target =
       static_cast<Handle*>(lua_newuserdatauv(state, sizeof(Handle), handle.kind == Handle::Kind::kFlow ? kUserValues : 0));
   *target = handle;

@@ -20,7 +20,7 @@ void install_bridge(lua_State* state, Session& session);
 /// Pushes a userdata holding `handle`. Raises Lua errors.
 void push_handle(lua_State* state, const Handle& handle);
 
-/// The function that the script assigned to flow.cache or flow.index; pushes it, or nil. `flow` is the flow's stack index.
+/// The function that the script assigned to a stage of the flow; pushes it, or nil. `flow` is the flow's stack index.
 void push_stage_function(lua_State* state, int flow, Stage stage);
 
 }  // namespace sluice

@@ -40,10 +40,10 @@ void GraphBuilder::declare(std::string name, int page, DataType kv, LayerChoice 
 NodeId GraphBuilder::emit(Op op, std::vector<NodeId> inputs, Attributes attributes, Shape shape) {
   const OpInfo& info = info_of(op);
   if (!stage_) {
-    fail(fmt::format("{}: tensors exist inside flow.cache and flow.index only", spoken_name_of(op)),
+    fail(fmt::format("{}: tensors exist inside flow.cache, flow.index and flow.after only", spoken_name_of(op)),
          "move this line into one of them");
   }
-  if (!(*stage_ == Stage::kCache ? info.in_cache : info.in_index)) {
+  if (!exists_in(info, *stage_)) {
     fail(fmt::format("{}: is not an operator of the {} stage", spoken_name_of(op), name_of(*stage_)),
          fmt::format("use it in flow.{}{}", info.in_cache ? "cache" : "index",
                      op == Op::kSum ? "; there is mean in both stages, and dot sums products" : ""));
@@ -71,10 +71,10 @@ std::vector<std::string> GraphBuilder::member_names() const {
 }
 
 Handle GraphBuilder::read_member(const std::string& name) {
-  if (!stage_) fail("c exists inside flow.cache and flow.index only");
+  if (!stage_) fail("c exists inside flow.cache, flow.index and flow.after only");
   if (name == "k") return tensor(emit(Op::kKey, {}));
   if (name == "v") return tensor(emit(Op::kValue, {}));
-  return *stage_ == Stage::kCache ? read_cache_member(name) : read_index_member(name);
+  return *stage_ == Stage::kCache ? read_cache_member(name) : read_paged_member(name);
 }
 
 Handle GraphBuilder::read_cache_member(const std::string& name) {
@@ -84,7 +84,7 @@ Handle GraphBuilder::read_cache_member(const std::string& name) {
   fail(fmt::format("c.{} is not assigned yet", name), did_you_mean(name, member_names()));
 }
 
-Handle GraphBuilder::read_index_member(const std::string& name) {
+Handle GraphBuilder::read_paged_member(const std::string& name) {
   if (graph_.find_field(name)) {
     Attributes attributes;
     attributes.field = name;
@@ -96,7 +96,7 @@ Handle GraphBuilder::read_index_member(const std::string& name) {
 
 void GraphBuilder::assign_member(const std::string& name, const Datum& value) {
   if (stage_ != Stage::kCache) {
-    fail(fmt::format("c.{} cannot be assigned in flow.index", name),
+    fail(fmt::format("c.{} cannot be assigned in flow.{}", name, name_of(stage_.value_or(Stage::kIndex))),
          "fields are assigned in flow.cache; states are kept with c.NAME:save(x)");
   }
   if (name == "k" || name == "v")
@@ -265,14 +265,14 @@ void GraphBuilder::check_states() const {
     const auto saves = [&](NodeId save) { return graph_.nodes[static_cast<size_t>(save)].attributes.field == state.name; };
     if (std::none_of(graph_.saves.begin(), graph_.saves.end(), saves)) {
       throw FlowError(state.where, fmt::format("state \"{}\" is never saved, so it would keep its first value", state.name),
-                      fmt::format("save it in flow.index: sluice.save(\"{}\", x)", state.name));
+                      fmt::format("save it in flow.index or flow.after: sluice.save(\"{}\", x)", state.name));
     }
     const auto loads = [&](const Node& node) { return node.op == Op::kLoad && node.attributes.field == state.name; };
     if (std::none_of(graph_.nodes.begin(), graph_.nodes.end(), loads)) {
       const NodeId save = *std::find_if(graph_.saves.begin(), graph_.saves.end(), saves);
       throw FlowError(graph_.nodes[static_cast<size_t>(save)].where,
                       fmt::format("state \"{}\" is saved and never loaded, so it would change nothing", state.name),
-                      fmt::format("load it in flow.index: sluice.load(\"{}\")", state.name));
+                      fmt::format("load it in flow.index or flow.after: sluice.load(\"{}\")", state.name));
     }
   }
 }
@@ -292,37 +292,54 @@ void GraphBuilder::decode_under(const HeadPatterns& pattern) {
   if (!graph_.patterns.empty()) {
     fail("flow.index returns a pattern, and flow.pattern is another", "say flow.pattern = a & b, and leave flow.index out");
   }
-  if (!graph_.saves.empty()) fail("flow.index returns a pattern, and saves a state that nothing would read");
+  if (graph_.saves_in(Stage::kIndex)) fail("flow.index returns a pattern, and saves a state that nothing would read");
   graph_.patterns.where = where_;
   graph_.patterns.rest = graph_.patterns.add(pattern);
   graph_.patterns.dense_prefill = true;
 }
 
-FlowGraph GraphBuilder::finish(const Datum& returned, int index_line) {
+void GraphBuilder::check_after(int line) const {
+  if (line == 0 && graph_.mass_rows != kToEnd) {
+    throw FlowError(graph_.where, "sluice.flow: prompt_mass is for flows with flow.after",
+                    "it says which rows of a prompt flow.after(q, c, mass) sees the sum of");
+  }
+  if (line > 0 && !graph_.saves_in(Stage::kAfter)) {
+    throw FlowError({where_.file, line}, "flow.after saves no state, so it would change nothing",
+                    "keep what the next step reads: sluice.save(\"name\", x)");
+  }
+}
+
+bool GraphBuilder::attend_to(const Datum& returned) {
+  const std::optional<Joined> selected = returned.kind == Datum::Kind::kHandle ? joined(returned.handle) : std::nullopt;
+  if (!selected || selected->selection == kNoNode) return false;
+  graph_.attend_to(selected->selection);
+  if (selected->beside) graph_.sources.front().beside = selected->beside->of_head(0);
+  if (const auto& cover = selected->cover) {
+    graph_.sources.push_back({.selection = cover->preserves ? cover->tail : selected->selection,
+                              .others = true,
+                              .keys = cover->keys,
+                              .values = cover->values,
+                              .bias = cover->bias,
+                              .beside = {},
+                              .shares = cover->preserves});
+  }
+  return true;
+}
+
+FlowGraph GraphBuilder::finish(const Datum& returned, int index_line, int after_line) {
   const auto is_selection_node = [](const Node& node) { return is_selection(node.op); };
   const bool made_one = std::any_of(graph_.nodes.begin(), graph_.nodes.end(), is_selection_node);
   const std::optional<Joined> selected = returned.kind == Datum::Kind::kHandle ? joined(returned.handle) : std::nullopt;
   if (selected && selected->selection == kNoNode) {
     set_line(index_line);
     decode_under(*selected->beside);
-  } else if (selected) {
-    graph_.attend_to(selected->selection);
-    if (selected->beside) graph_.sources.front().beside = selected->beside->of_head(0);
-    if (const auto& cover = selected->cover) {
-      graph_.sources.push_back({.selection = cover->preserves ? cover->tail : selected->selection,
-                                .others = true,
-                                .keys = cover->keys,
-                                .values = cover->values,
-                                .bias = cover->bias,
-                                .beside = {},
-                                .shares = cover->preserves});
-    }
-  } else if (index_line > 0) {
+  } else if (!attend_to(returned) && index_line > 0) {
     set_line(index_line);
     fail(fmt::format("flow.index must return a selection of pages and returned {}", describe(returned, graph_)),
          made_one ? "the flow makes a selection: write return before it"
                   : "end it with, for example, return sluice.topk(score, {k = 32})");
   }
+  check_after(after_line);
   check_states();
   check_field_types();
   verify(graph_);

@@ -26,7 +26,7 @@ class GraphBuilder {
   bool is_declared() const { return graph_.where.line > 0; }
 
   void begin_stage(Stage stage) { stage_ = stage; }
-  /// Outside flow.cache and flow.index there is no stage, and no operator.
+  /// Outside the functions of the flow there is no stage, and no operator.
   std::optional<Stage> stage() const { return stage_; }
 
   /// Appends an operator in the current stage: checks stage and shapes. `shape` is for fill and reshape.
@@ -35,7 +35,7 @@ class GraphBuilder {
   const Shape& shape_of(NodeId id) const { return graph_.nodes[static_cast<size_t>(id)].shape; }
   Handle tensor(NodeId id) const { return {Handle::Kind::kTensor, *stage_, id}; }
 
-  /// c.NAME and c.NAME = value, in either stage.
+  /// c.NAME and c.NAME = value, in any stage.
   Handle read_member(const std::string& name);
   void assign_member(const std::string& name, const Datum& value);
 
@@ -44,6 +44,8 @@ class GraphBuilder {
   const HeadPatterns& pattern(int32_t id) const { return patterns_[static_cast<size_t>(id)]; }
   /// The patterns are those of decode steps alone.
   void prefill_densely() { graph_.patterns.dense_prefill = true; }
+  /// What a prompt's rows give to its tokens is summed over so many of them, the last; kToEnd: all, 0: none.
+  void sum_masses_over(int rows) { graph_.mass_rows = rows; }
   /// flow.pattern = value: a pattern, or a table of patterns by layer.
   void assign_pattern(const Datum& value);
 
@@ -74,9 +76,11 @@ class GraphBuilder {
   NodeId load(int32_t state);
   void save(int32_t state, NodeId value);
 
+  /// Makes what flow.index returned all that is attended to, if it is a selection; whether it is.
+  bool attend_to(const Datum& returned);
   /// Ends the trace with what flow.index returned: sets the selection, checks what only the whole can show.
-  /// `index_line` is where flow.index begins, or 0 if the flow has none.
-  FlowGraph finish(const Datum& returned, int index_line);
+  /// `index_line` and `after_line` are where flow.index and flow.after begin, or 0 if the flow has none.
+  FlowGraph finish(const Datum& returned, int index_line, int after_line);
   /// Ends it as it is, without those checks.
   FlowGraph release() { return std::move(graph_); }
 
@@ -90,11 +94,13 @@ class GraphBuilder {
   void decode_under(const HeadPatterns& pattern);
   int read_layer_pattern(const Datum& value);
   Handle read_cache_member(const std::string& name);
-  Handle read_index_member(const std::string& name);
+  /// In the stages that see all pages.
+  Handle read_paged_member(const std::string& name);
   void add_state(const std::string& name, Shape shape, double initial);
   int32_t find_state(const std::string& name) const;
   DataType type_of_field(const std::string& name) const;
   std::vector<std::string> member_names() const;
+  void check_after(int line) const;
   void check_states() const;
   void check_field_types() const;
 

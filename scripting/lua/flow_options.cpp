@@ -3,6 +3,7 @@
 #include <array>
 
 #include "scripting/base/suggest.h"
+#include "scripting/graph/verify.h"
 #include "scripting/lua/functions.h"
 
 namespace sluice {
@@ -79,6 +80,18 @@ bool read_dense_prefill(const Arguments& arguments, Options& options) {
                  "prompts are computed under the \"pattern\", or \"dense\": then only decode steps have it");
 }
 
+/// Rows of a prompt whose masses are summed.
+int read_mass_rows(const Arguments& arguments, Options& options) {
+  const Datum* rows = options.find("prompt_mass");
+  if (rows == nullptr) return kToEnd;
+  if (rows->kind == Datum::Kind::kText && rows->text == "all") return kToEnd;
+  if (rows->kind == Datum::Kind::kText && rows->text == "none") return 0;
+  const std::optional<int> count = rows->kind == Datum::Kind::kNumber ? whole_number(rows->number) : std::nullopt;
+  if (count && *count >= 1 && *count <= GraphLimits::kMassRows) return *count;
+  arguments.fail(fmt::format("prompt_mass: got {}", describe(*rows, arguments.builder().graph())),
+                 "it is \"all\" rows of a prompt, \"none\", or how many of the last, from 1 on");
+}
+
 Value flow(const Arguments& arguments, const Function&) {
   GraphBuilder& builder = arguments.builder();
   if (builder.stage()) arguments.fail("belongs at the top of the file, not inside a stage");
@@ -90,10 +103,12 @@ Value flow(const Arguments& arguments, const Function&) {
   auto types = read_field_types(arguments, options);
   LayerChoice layers = read_layers(arguments, options);
   const bool dense_prefill = read_dense_prefill(arguments, options);
+  const int mass_rows = read_mass_rows(arguments, options);
   options.finish();
   if (name.empty()) arguments.fail("the flow wants a name", kUsage);
   builder.declare(std::move(name), page, kv, std::move(layers), std::move(types));
   if (dense_prefill) builder.prefill_densely();
+  builder.sum_masses_over(mass_rows);
   return {Value::Kind::kHandle, {Handle::Kind::kFlow, Stage::kCache, 0}, 0};
 }
 

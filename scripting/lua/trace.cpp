@@ -26,7 +26,7 @@ constexpr const char* kChunkName = "=flow";
 constexpr std::string_view kChunkPrefix = "flow:";
 
 /// Functions of Lua that flows do not have, and what to do instead.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kMissing = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kMissing = {{
     {"print", "a flow is traced once and prints nothing; sluice check and sluice plan show what it became"},
     {"require", "a flow is one file"},
     {"io", "a flow reads and writes nothing"},
@@ -37,6 +37,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kMissing
     {"random", "use sluice.random(), seeded by request, layer, head and step"},
     {"coroutine", "coroutines are not available"},
     {"match", "text patterns are not available"},
+    {"mass", "what attention gave is the third argument of flow.after(q, c, mass), which runs after it"},
 }};
 
 /// Where the file's result stands: nothing but white space and comments may follow `return`.
@@ -45,14 +46,16 @@ int last_line_of(std::string_view source) {
   return 1 + static_cast<int>(std::count(source.begin(), source.begin() + static_cast<std::ptrdiff_t>(end), '\n'));
 }
 
-// The stages are called inside these functions, so that Lua's jumps end in lua_pcall. Stack: 1 the flow, 2 c, 3 q.
+// The stages are called inside these functions, so that Lua's jumps end in lua_pcall. Stack: 1 the flow, 2 c, 3 q, 4 mass, as
+// many as the stage has.
 int run_stage(lua_State* state) {
-  const Stage stage = lua_gettop(state) == 2 ? Stage::kCache : Stage::kIndex;
-  push_stage_function(state, 1, stage);
-  if (stage == Stage::kIndex) lua_pushvalue(state, 3);
+  const int arguments = lua_gettop(state) - 1;
+  push_stage_function(state, 1, static_cast<Stage>(arguments - 1));
+  if (arguments > 1) lua_pushvalue(state, 3);
   lua_pushvalue(state, 2);
-  lua_call(state, stage == Stage::kIndex ? 2 : 1, 1);
-  return 1;
+  if (arguments > 2) lua_pushvalue(state, 4);
+  lua_call(state, arguments, LUA_MULTRET);
+  return lua_gettop(state) - arguments - 1;
 }
 
 int push_handle_protected(lua_State* state) {
@@ -80,12 +83,18 @@ class Script {
   FlowGraph run(std::string_view source) {
     const int flow = load(source);
     const Datum selection = run_stage_of(flow, Stage::kIndex);
-    return session_.builder.finish(selection, line_of_stage(flow, Stage::kIndex));
+    const int after = line_of_stage(flow, Stage::kAfter);
+    check_nothing(run_stage_of(flow, Stage::kAfter), after);
+    return session_.builder.finish(selection, line_of_stage(flow, Stage::kIndex), after);
   }
 
-  Inspection inspect(std::string_view source) {
-    const Datum returned = run_stage_of(load(source), Stage::kIndex);
-    Inspection seen = describe_returned(returned);
+  Inspection inspect(std::string_view source, Stage stage) {
+    const int flow = load(source);
+    const Datum selected = run_stage_of(flow, Stage::kIndex);
+    Inspection seen = describe_returned(selected);
+    session_.builder.attend_to(selected);
+    const Datum given = run_stage_of(flow, Stage::kAfter);
+    if (stage == Stage::kAfter) seen = describe_returned(given);
     seen.graph = session_.builder.release();
     return seen;
   }
@@ -135,7 +144,11 @@ class Script {
     switch (handle.kind) {
       case Handle::Kind::kTensor:
         seen.kind = Inspection::Kind::kTensor;
-        return handle.stage == Stage::kIndex;
+        return handle.stage != Stage::kCache;
+      case Handle::Kind::kMass:
+        seen.kind = Inspection::Kind::kTensor;
+        seen.node = session_.builder.emit(Op::kMass, {});
+        return true;
       case Handle::Kind::kState:
         seen.kind = Inspection::Kind::kTensor;
         seen.node = session_.builder.load(handle.id);
@@ -214,21 +227,33 @@ class Script {
     call(1, 1);
   }
 
-  /// Calls flow.cache(c) or flow.index(q, c); what it returned.
+  /// Calls flow.cache(c), flow.index(q, c) or flow.after(q, c, mass); the first of what it returned.
   Datum run_stage_of(int flow, Stage stage) {
     const int line = line_of_stage(flow, stage);
     if (line == 0) return {};
     GraphBuilder& builder = session_.builder;
     builder.begin_stage(stage);
     builder.set_line(line);
+    const int before = lua_gettop(state_);
     lua_pushcfunction(state_, run_stage);
     lua_pushvalue(state_, flow);
     push_new({Handle::Kind::kCache, stage, 0});
-    if (stage == Stage::kIndex) push_new(builder.tensor(builder.emit(Op::kQuery, {})));
-    call(stage == Stage::kIndex ? 3 : 2, 1);
-    Datum returned = read_result(-1, line);
-    lua_pop(state_, 1);
+    if (stage != Stage::kCache) push_new(builder.tensor(builder.emit(Op::kQuery, {})));
+    if (stage == Stage::kAfter) push_new({Handle::Kind::kMass, stage, 0});
+    call(lua_gettop(state_) - before - 1, LUA_MULTRET);
+    results_ = lua_gettop(state_) - before;
+    Datum returned = results_ == 0 ? Datum{} : read_result(before + 1, line);
+    lua_settop(state_, before);
     return returned;
+  }
+
+  /// What flow.after, which begins in `line`, returned.
+  void check_nothing(const Datum& returned, int line) const {
+    if (line == 0 || (results_ <= 1 && returned.kind == Datum::Kind::kNil)) return;
+    fail(line,
+         fmt::format("flow.after must return nothing and returned {}",
+                     results_ > 1 ? fmt::format("{} values", results_) : describe(returned, session_.builder.graph())),
+         "it keeps values with sluice.save(\"name\", x) or c.NAME:save(x)");
   }
 
   void call(int arguments, int results) { check(lua_pcall(state_, arguments, results, 0)); }
@@ -280,6 +305,7 @@ class Script {
   std::function<void(const FlowError&)> on_stop_;
   Sandbox sandbox_;
   lua_State* state_;
+  int results_ = 0;  // that the last stage returned
 };
 
 }  // namespace
@@ -304,9 +330,9 @@ FlowGraph trace(std::string_view source, const std::string& file, const TraceOpt
   return graph;
 }
 
-Inspection inspect(std::string_view source, const std::string& file, const TraceOptions& options) {
+Inspection inspect(std::string_view source, const std::string& file, const TraceOptions& options, Stage stage) {
   check_geometry(options);
-  Inspection seen = Script(file, options).inspect(source);
+  Inspection seen = Script(file, options).inspect(source, stage);
   verify_unfinished(seen.graph);
   if (options.layers > 0) verify_layers(seen.graph, options.layers);
   return seen;

@@ -30,7 +30,7 @@ struct TraceOptions {
 /// `file` is used in diagnostics. Throws FlowError; InputError for impossible options.
 FlowGraph trace(std::string_view source, const std::string& file, const TraceOptions& options = {});
 
-/// A script in the middle of being written: its graph so far, and what flow.index returned, which may be anything.
+/// A script in the middle of being written: its graph so far, and what a stage returned, which may be anything.
 struct Inspection {
   enum class Kind : uint8_t { kNothing, kTensor, kSelection, kNumber, kText, kOther };
   FlowGraph graph;
@@ -40,9 +40,10 @@ struct Inspection {
   std::string text;       // kText; for kOther what it is: "a table"
 };
 
-/// As `trace`, for a flow that is not finished: nothing is asked of what flow.index returns, and states need not be both saved
-/// and loaded. Throws as `trace` does.
-Inspection inspect(std::string_view source, const std::string& file, const TraceOptions& options = {});
+/// As `trace`, for a flow that is not finished: nothing is asked of what its stages return, and states need not be both saved and
+/// loaded. `stage`: whose result is told, kIndex or kAfter. Throws as `trace` does.
+Inspection inspect(std::string_view source, const std::string& file, const TraceOptions& options = {},
+                   Stage stage = Stage::kIndex);
 
 /// Reads `path` and traces it. Throws InputError if the file cannot be read.
 FlowGraph trace_file(const std::string& path, const TraceOptions& options = {});

@@ -15,6 +15,8 @@ std::string describe_handle(const Handle& handle, const FlowGraph& graph) {
       return "a selection of pages";
     case Handle::Kind::kState:
       return "the state " + graph.states[static_cast<size_t>(handle.id)].name;
+    case Handle::Kind::kMass:
+      return "what attention gave";
     case Handle::Kind::kDeclaration:
       return "a cfill";
     case Handle::Kind::kFlow:

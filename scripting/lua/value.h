@@ -15,9 +15,10 @@ struct Handle {
     kSelection,    // id: node
     kJoined,       // id: index in GraphBuilder's list of selections that have tokens of a pattern beside them
     kState,        // id: index in FlowGraph::states
+    kMass,         // `mass` of flow.after
     kDeclaration,  // id: index in GraphBuilder's list of cfill declarations
     kFlow,
-    kCache,     // `c` of flow.cache and flow.index
+    kCache,     // `c` of the stages
     kModule,    // `sluice`
     kPatterns,  // `sluice.pattern`
     kPattern,   // id: index in GraphBuilder's list of patterns

@@ -17,7 +17,8 @@
 //   pages   all page-local nodes, as one step,
 //   row     the row-wide nodes, one step each,
 //   select  the selections whose scores are ready, one step each.
-// States are saved after the last phase, so that every load still sees the value of the step before.
+// States are saved after the last phase, so that every load still sees the value of the step before. The after stage has phases
+// of its own.
 
 namespace sluice::passes {
 
@@ -81,12 +82,13 @@ class StepSchedule {
   const std::vector<int>& phases() const { return phases_; }
 
  private:
-  bool is_index(size_t i) const { return graph_.nodes[i].stage == Stage::kIndex; }
+  /// Whether a node belongs to a step.
+  bool is_staged(size_t i) const { return graph_.nodes[i].stage != Stage::kCache; }
 
   void assign_phases() {
     phases_.assign(graph_.nodes.size(), 0);
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-      if (!is_index(i)) continue;
+      if (!is_staged(i)) continue;
       for (const NodeId id : graph_.nodes[i].inputs) {
         const auto input = static_cast<size_t>(id);
         phases_[i] = std::max(phases_[i], phases_[input] + (roles_[input] == Role::kRow ? 1 : 0));
@@ -114,7 +116,7 @@ class StepSchedule {
     constexpr int kUnread = INT32_MAX;
     std::vector<int> wanted(graph_.nodes.size(), kUnread);
     for (size_t i = graph_.nodes.size(); i-- > 0;) {
-      if (!is_index(i)) continue;
+      if (!is_staged(i)) continue;
       const bool movable = roles_[i] == Role::kPages && wanted[i] != kUnread;
       if (movable && kept_by_operands(i) <= elements_per_page(graph_.nodes[i].shape)) phases_[i] = wanted[i];
       for (const NodeId input : graph_.nodes[i].inputs) {
@@ -129,7 +131,7 @@ class StepSchedule {
     std::map<std::pair<NodeId, int>, NodeId> copies;
     const size_t readers = graph_.nodes.size();
     for (size_t i = 0; i < readers; ++i) {
-      if (!is_index(i)) continue;
+      if (!is_staged(i)) continue;
       for (size_t k = 0; k < graph_.nodes[i].inputs.size(); ++k) {
         const NodeId input = graph_.nodes[i].inputs[k];
         const auto source = static_cast<size_t>(input);
@@ -158,11 +160,11 @@ class StepSchedule {
     std::iota(order.begin(), order.end(), 0);
     const auto key = [this](NodeId id) {
       const auto i = static_cast<size_t>(id);
-      const bool index = is_index(i);
-      const Role role = index ? roles_[i] : Role::kConstant;
+      const bool staged = is_staged(i);
+      const Role role = staged ? roles_[i] : Role::kConstant;
       // Constants come before, saves after all phases.
-      const int group = !index ? 0 : role == Role::kConstant ? 1 : role == Role::kSave ? 3 : 2;
-      return std::tuple(group, group == 2 ? phases_[i] : 0, role, origins_[i]);
+      const int group = !staged || role == Role::kConstant ? 0 : role == Role::kSave ? 2 : 1;
+      return std::tuple(graph_.nodes[i].stage, group, group == 1 ? phases_[i] : 0, role, origins_[i]);
     };
     std::stable_sort(order.begin(), order.end(), [&key](NodeId a, NodeId b) { return key(a) < key(b); });
     std::vector<Role> roles;
@@ -208,19 +210,20 @@ void find_outputs(const FlowGraph& graph, std::vector<PlanStep>& steps) {
 }
 
 /// A row of outputs is kept for every page of a request, by every thread.
-void check_kept(const FlowGraph& graph, const std::vector<PlanStep>& steps) {
+void check_kept(const Plan& plan) {
   int64_t kept = 0;
-  for (const PlanStep& step : steps) {
-    for (const NodeId id : step.outputs) {
-      const Node& node = graph.nodes[static_cast<size_t>(id)];
-      if (has_axis(node.shape, Axis::kPage)) kept += elements_per_page(node.shape);
-      if (kept <= GraphLimits::kKeptElements) continue;
-      throw FlowError(node.where,
-                      fmt::format("{}: with {} the flow keeps more than {} numbers a page from one step to the next",
-                                  spoken_name_of(node.op), to_string(node.shape), GraphLimits::kKeptElements),
-                      "what an operator over \"page\" reads, and what is read both before and after one, is kept for every page: "
-                      "reduce it first");
-    }
+  const auto keep = [&](NodeId id) {
+    const Node& node = plan.graph.nodes[static_cast<size_t>(id)];
+    if (has_axis(node.shape, Axis::kPage)) kept += elements_per_page(node.shape);
+    if (kept <= GraphLimits::kKeptElements) return;
+    throw FlowError(node.where,
+                    fmt::format("{}: with {} the flow keeps more than {} numbers a page from one step to the next",
+                                spoken_name_of(node.op), to_string(node.shape), GraphLimits::kKeptElements),
+                    "what an operator over \"page\" reads, and what is read both before and after one, is kept for every page: "
+                    "reduce it first");
+  };
+  for (const auto* steps : {&plan.index, &plan.after}) {
+    for (const PlanStep& step : *steps) std::for_each(step.outputs.begin(), step.outputs.end(), keep);
   }
 }
 
@@ -260,17 +263,19 @@ Plan fuse(FlowGraph graph, bool together) {
       plan.cache.push_back(id);
       continue;
     }
-    const bool joins = together && (role == Role::kQuery || role == Role::kPages) && !plan.index.empty() &&
-                       plan.index.back().kind == kind_of(role) &&
-                       schedule.phases()[i] == schedule.phases()[static_cast<size_t>(plan.index.back().nodes.back())];
-    if (!joins) plan.index.push_back({kind_of(role), {}, {}});
-    plan.index.back().nodes.push_back(id);
+    std::vector<PlanStep>& steps = graph.nodes[i].stage == Stage::kIndex ? plan.index : plan.after;
+    const bool joins = together && (role == Role::kQuery || role == Role::kPages) && !steps.empty() &&
+                       steps.back().kind == kind_of(role) &&
+                       schedule.phases()[i] == schedule.phases()[static_cast<size_t>(steps.back().nodes.back())];
+    if (!joins) steps.push_back({kind_of(role), {}, {}});
+    steps.back().nodes.push_back(id);
   }
   find_outputs(graph, plan.index);
-  check_kept(graph, plan.index);
+  find_outputs(graph, plan.after);
   plan.layout = page_layout(graph.geometry, graph.fields);
   plan.attend = attend_step(graph);
   plan.graph = std::move(graph);
+  check_kept(plan);
   return plan;
 }
 

@@ -21,12 +21,12 @@ void contract(FlowGraph& graph);
 void merge_common(FlowGraph& graph);
 /// Unions of unions that share operands become one row of unions, in which each selection stands once.
 void flatten_unions(FlowGraph& graph);
-/// Drops what reaches neither the selection nor a state that is read; fields and states that nothing reads go too.
+/// Drops what reaches neither the selection nor a state that it depends on; fields and states that nothing reads go too.
 void remove_dead(FlowGraph& graph);
 
-/// Splits the index stage into steps (fuse.cpp describes the schedule). May copy sources (fields, keys, positions ...) into
-/// the steps that read them. With `together` false every node gets a step of its own. Throws FlowError if the steps leave more
-/// than GraphLimits::kKeptElements numbers a page to later steps.
+/// Splits the index stage and the after stage into steps (fuse.cpp describes the schedule). May copy sources (fields, keys,
+/// positions ...) into the steps that read them. With `together` false every node gets a step of its own. Throws FlowError if the
+/// steps leave more than GraphLimits::kKeptElements numbers a page to later steps.
 Plan fuse(FlowGraph graph, bool together);
 
 }  // namespace sluice::passes

@@ -1,6 +1,7 @@
 #include "scripting/passes/rewrite.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace sluice::passes {
@@ -65,6 +66,14 @@ void reorder(FlowGraph& graph, const std::vector<NodeId>& order) {
   }
   graph.nodes = std::move(moved);
   renumber(graph, map);
+}
+
+void sort_stages(FlowGraph& graph) {
+  std::vector<NodeId> order(graph.nodes.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto stage_of = [&](NodeId id) { return graph.nodes[static_cast<size_t>(id)].stage; };
+  std::stable_sort(order.begin(), order.end(), [&](NodeId a, NodeId b) { return stage_of(a) < stage_of(b); });
+  reorder(graph, order);
 }
 
 std::vector<int> count_readers(const FlowGraph& graph) {

@@ -17,6 +17,9 @@ void compact(FlowGraph& graph, const std::vector<bool>& keep);
 /// Reorders nodes: `order` lists old ids, each once, operands before readers.
 void reorder(FlowGraph& graph, const std::vector<NodeId>& order);
 
+/// Puts nodes of earlier stages before those of later ones, otherwise as they are.
+void sort_stages(FlowGraph& graph);
+
 /// How many operands, fields and selections refer to each node.
 std::vector<int> count_readers(const FlowGraph& graph);
 

@@ -36,6 +36,7 @@ Traffic traffic_of_step(const Plan& plan, const PlanStep& step, double pages) {
   for (const NodeId id : step.nodes) {
     const Op op = plan.graph.nodes[static_cast<size_t>(id)].op;
     if (op == Op::kField || op == Op::kKey || op == Op::kValue) traffic.fields += bytes_of(plan.graph, id, pages);
+    if (op == Op::kMass) traffic.buffers += 2 * bytes_of(plan.graph, id, pages);
     if (op == Op::kLoad) traffic.state += bytes_of(plan.graph, id, pages);
     if (op == Op::kSave) traffic.state += bytes_of(plan.graph, plan.graph.nodes[static_cast<size_t>(id)].inputs[0], pages);
   }

@@ -6,8 +6,8 @@ namespace sluice {
 
 /// Bytes that one row (request x KV head) must move in one decode step of one layer.
 struct Traffic {
-  double fields = 0;     // cached fields, keys and values that the index stage reads
-  double buffers = 0;    // row buffers between steps, written and read; in cache or on chip, so not counted in `total`
+  double fields = 0;     // cached fields, keys and values that the stage reads
+  double buffers = 0;    // row buffers between steps, and masses, written and read; in cache or on chip, not counted in `total`
   double state = 0;      // states read and written
   double attention = 0;  // keys and values of the selected pages, and of the fields that stand for others
   double total() const { return fields + state + attention; }

@@ -34,6 +34,7 @@ void flatten_unions(FlowGraph& graph) {
     graph.nodes.push_back(std::move(node));
   }
   graph.sources.front().selection = all;
+  sort_stages(graph);
 }
 
 }  // namespace sluice::passes

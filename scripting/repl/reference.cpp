@@ -20,11 +20,6 @@ std::vector<std::string> lua_names(const OpInfo& info) {
   return names;
 }
 
-std::string stages(const OpInfo& info) {
-  if (info.in_cache && info.in_index) return "cache and index";
-  return info.in_cache ? "cache" : "index";
-}
-
 /// How the arguments are written, and the shape of the result (docs/FLOWS.md).
 struct Form {
   std::string arguments;
@@ -81,14 +76,15 @@ Form form_of(Op op) {
 /// Functions that are no single operator.
 const std::vector<OperatorReference>& composed() {
   static const std::vector<OperatorReference> functions = {
-      {"add_mul", "sluice.add_mul(x, a, b)", "cache and index", "the axes of all, by name", "(x + a) * b"},
+      {"add_mul", "sluice.add_mul(x, a, b)", "cache, index and after", "the axes of all, by name", "(x + a) * b"},
       {"cfill", "c.NAME = sluice.cfill(value, axes)", "cache", "-> a state [page, axes]",
        "declares a state that begins as a number"},
       {"cover", "sluice.cover{refine =, k =, v =, mass = \"preserve\", bias = \"count\", tail = 128}", "index",
        "a selection, fields [dim] -> a cover",
        "attends to the pages of `refine` and the newest token by token, and to all others each through its field"},
-      {"extent", "sluice.extent(x, axis)", "cache and index", "", "the extent as a Lua number; not of page"},
-      {"flow", "sluice.flow { name =, page =, kv =, fields =, layers = }", "", "", "declares the flow, outside its stages"},
+      {"extent", "sluice.extent(x, axis)", "cache, index and after", "", "the extent as a Lua number; not of page"},
+      {"flow", "sluice.flow { name =, page =, kv =, fields =, layers =, prompt_mass = }", "", "",
+       "declares the flow, outside its stages"},
   };
   return functions;
 }
@@ -107,8 +103,8 @@ std::vector<OperatorReference> operator_references() {
   for (const OpInfo& info : all_ops()) {
     const Form form = form_of(info.op);
     for (const std::string& name : lua_names(info)) {
-      references.push_back(
-          {name, fmt::format("sluice.{}{}", name, form.arguments), stages(info), form.shape, std::string(info.doc)});
+      references.push_back({name, fmt::format("sluice.{}{}", name, form.arguments), std::string(stages_of(info)), form.shape,
+                            std::string(info.doc)});
     }
   }
   references.insert(references.end(), composed().begin(), composed().end());
@@ -117,13 +113,13 @@ std::vector<OperatorReference> operator_references() {
 
 std::string operator_list() {
   std::string text;
-  for (const auto& [in_cache, in_index] : {std::pair{true, true}, std::pair{true, false}, std::pair{false, true}}) {
+  for (const std::string_view stages : {"cache, index and after", "cache", "index and after", "index"}) {
     std::string line;
     for (const OpInfo& info : all_ops()) {
-      if (info.in_cache != in_cache || info.in_index != in_index) continue;
+      if (stages_of(info) != stages) continue;
       for (const std::string& name : lua_names(info)) line += " " + name;
     }
-    text += fmt::format("{}:{}\n", in_cache && in_index ? "both stages" : in_cache ? "cache" : "index", line);
+    text += fmt::format("{}:{}\n", stages, line);
   }
   return text;
 }

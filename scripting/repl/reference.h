@@ -9,7 +9,7 @@ namespace sluice::repl {
 struct OperatorReference {
   std::string name;       // as scripts call it
   std::string signature;  // "sluice.max(x, axis, ...)"
-  std::string stage;      // "cache", "index", "cache and index", or empty: outside both
+  std::string stage;      // "cache", "index", "index and after", "cache, index and after", or empty: outside them
   std::string shape;      // "[axes] -> [axes without axis]", empty if it gives no tensor
   std::string summary;    // one line
 };

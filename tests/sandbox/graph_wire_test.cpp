@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -37,6 +38,7 @@ void expect_same(const FlowGraph& graph, const FlowGraph& read) {
   EXPECT_EQ(read.layers, graph.layers);
   EXPECT_EQ(read.saves, graph.saves);
   EXPECT_EQ(read.sources, graph.sources);
+  EXPECT_EQ(read.mass_rows, graph.mass_rows);
 }
 
 /// What a reader may do with any bytes: refuse them, or give a graph that has these bytes and that `verify` judges.
@@ -78,7 +80,7 @@ TEST(GraphWire, RoundTripIsTheSameGraph) {
   }
   for (uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);
-    for (const FlowGraph& graph : {random_flow(seed), testing::random_cover(seed)}) {
+    for (const FlowGraph& graph : {random_flow(seed), testing::random_cover(seed), testing::random_after(seed)}) {
       expect_same(graph, decode_graph(encode_graph(graph), ""));
     }
   }
@@ -159,7 +161,7 @@ TEST(GraphWire, RefusesForgedGraphs) {
       {"negative operand", [](FlowGraph& g) { g.nodes[1].inputs[0] = -1; }},
       {"too many operands", [](FlowGraph& g) { g.nodes[1].inputs.assign(5, 0); }},
       {"operator", [](FlowGraph& g) { g.nodes[1].op = static_cast<Op>(200); }},
-      {"stage", [](FlowGraph& g) { g.nodes[1].stage = static_cast<Stage>(2); }},
+      {"stage", [](FlowGraph& g) { g.nodes[1].stage = static_cast<Stage>(3); }},
       {"axis", [](FlowGraph& g) { g.nodes[1].attributes.axis = static_cast<Axis>(5); }},
       {"axis of a shape", [](FlowGraph& g) { g.nodes[1].shape[0].axis = static_cast<Axis>(77); }},
       {"rank",
@@ -198,12 +200,60 @@ TEST(GraphWire, RefusesForgedGraphs) {
       {"huge group", [](FlowGraph& g) { g.geometry.group = 1 << 30; }},
       {"type of the KV", [](FlowGraph& g) { g.geometry.kv = static_cast<DataType>(9); }},
       {"layer", [](FlowGraph& g) { g.layers.sparse[1 << 20] = true; }},
+      {"fewer rows of a prompt than none", [](FlowGraph& g) { g.mass_rows = -1; }},
       {"line", [](FlowGraph& g) { g.nodes[1].where.line = -1; }},
   };
   for (const Forgery& forgery : forgeries) {
     FlowGraph graph = sample();
     forgery.forge(graph);
     EXPECT_THROW(decode_graph(encode_graph(graph), "x.lua"), InputError) << forgery.name;
+  }
+}
+
+FlowGraph sample_after() {
+  return trace(R"(
+    local flow = sluice.flow{name = "after", prompt_mass = 3}
+    function flow.cache(c) c.heavy = sluice.cfill(0) c.seen = sluice.cfill(0) end
+    function flow.index(q, c)
+      c.seen:save(c.seen + 1)
+      return sluice.topk(c.heavy + c.seen, {k = 4})
+    end
+    function flow.after(q, c, mass) c.heavy:save(c.heavy + mass:sum("token", "head")) end
+    return flow
+  )",
+               "after.lua");
+}
+
+// What is read may still be no graph: `verify` refuses it, and nothing else looks at it.
+TEST(GraphWire, ForgedAfterStagesAreReadAndRefused) {
+  const auto first = [](FlowGraph& graph, Op op, Stage stage) -> Node& {
+    return *std::find_if(graph.nodes.begin(), graph.nodes.end(),
+                         [&](const Node& node) { return node.op == op && node.stage == stage; });
+  };
+  const std::vector<Forgery> forgeries = {
+      {"masses before attention", [&](FlowGraph& g) { first(g, Op::kLoad, Stage::kIndex).op = Op::kMass; }},
+      {"masses in the cache stage", [&](FlowGraph& g) { first(g, Op::kMass, Stage::kAfter).stage = Stage::kCache; }},
+      {"masses of another shape", [&](FlowGraph& g) { first(g, Op::kMass, Stage::kAfter).shape.pop_back(); }},
+      {"masses with an operand", [&](FlowGraph& g) { first(g, Op::kMass, Stage::kAfter).inputs = {0}; }},
+      {"a selection behind attention", [&](FlowGraph& g) { first(g, Op::kTopK, Stage::kIndex).stage = Stage::kAfter; }},
+      {"an index stage behind the after stage", [&](FlowGraph& g) { g.nodes.back().stage = Stage::kIndex; }},
+      {"an operand of the index stage", [&](FlowGraph& g) { first(g, Op::kAdd, Stage::kAfter).inputs[0] = 1; }},
+      {"a state saved in both stages", [&](FlowGraph& g) { first(g, Op::kSave, Stage::kAfter).attributes.field = "seen"; }},
+      {"a save that is not listed", [](FlowGraph& g) { g.saves.pop_back(); }},
+      {"a bias behind attention",
+       [&](FlowGraph& g) { g.sources.front().bias = static_cast<NodeId>(&first(g, Op::kLoad, Stage::kAfter) - g.nodes.data()); }},
+      {"masses of full layers", [](FlowGraph& g) { g.layers.rest_sparse = false; }},
+      {"an after stage without a selection", [](FlowGraph& g) { g.sources.clear(); }},
+      {"rows beyond the limit", [](FlowGraph& g) { g.mass_rows = GraphLimits::kMassRows + 1; }},
+  };
+  EXPECT_NO_THROW(verify(sample_after()));
+  for (const Forgery& forgery : forgeries) {
+    FlowGraph graph = sample_after();
+    forgery.forge(graph);
+    FlowGraph read;
+    ASSERT_NO_THROW(read = decode_graph(encode_graph(graph), "x.lua")) << forgery.name;
+    EXPECT_THROW(verify(read), FlowError) << forgery.name;
+    EXPECT_THROW(compile(read), FlowError) << forgery.name;
   }
 }
 
@@ -260,7 +310,7 @@ void mutate(std::string& bytes, std::mt19937_64& random) {
 TEST(GraphWire, AnyChangeIsRefusedOrGivesAnotherSoundGraph) {
   std::mt19937_64 random(4);
   for (uint64_t seed = 0; seed < 100; ++seed) {
-    const std::string bytes = encode_graph(random_flow(seed));
+    const std::string bytes = encode_graph(seed % 2 == 0 ? random_flow(seed) : testing::random_after(seed));
     for (int i = 0; i < 100; ++i) {
       std::string changed = bytes;
       for (uint64_t changes = 1 + random() % 3; changes > 0; --changes) mutate(changed, random);

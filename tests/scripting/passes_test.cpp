@@ -11,6 +11,7 @@
 #include "scripting/graph/text.h"
 #include "scripting/graph/verify.h"
 #include "tests/scripting/flow_files.h"
+#include "tests/support/random_flow.h"
 
 namespace sluice {
 namespace {
@@ -311,9 +312,12 @@ TEST(PageLayout, AlignsEveryPartTo64Bytes) {
 /// Steps in order, every node in one step, operands ready, outputs exactly what later steps read.
 void expect_sound(const Plan& plan) {
   std::vector<int> step_of(plan.graph.nodes.size(), -1);
-  for (size_t s = 0; s < plan.index.size(); ++s) {
-    ASSERT_FALSE(plan.index[s].nodes.empty());
-    for (const NodeId id : plan.index[s].nodes) {
+  std::vector<PlanStep> steps = plan.index;
+  steps.insert(steps.end(), plan.after.begin(), plan.after.end());
+  for (size_t s = 0; s < steps.size(); ++s) {
+    ASSERT_FALSE(steps[s].nodes.empty());
+    for (const NodeId id : steps[s].nodes) {
+      EXPECT_EQ(plan.graph.nodes[static_cast<size_t>(id)].stage, s < plan.index.size() ? Stage::kIndex : Stage::kAfter);
       ASSERT_EQ(step_of[static_cast<size_t>(id)], -1) << "%" << id << " is in two steps";
       step_of[static_cast<size_t>(id)] = static_cast<int>(s);
       for (const NodeId input : plan.graph.nodes[static_cast<size_t>(id)].inputs) {
@@ -332,8 +336,11 @@ void expect_sound(const Plan& plan) {
       if (step_of[static_cast<size_t>(input)] >= 0 && step_of[static_cast<size_t>(input)] != step_of[i]) read_later.insert(input);
     }
   }
+  for (const AttentionSource& source : plan.graph.sources) {
+    if (source.bias != kNoNode) read_later.insert(source.bias);
+  }
   std::set<NodeId> outputs;
-  for (const PlanStep& step : plan.index) {
+  for (const PlanStep& step : steps) {
     outputs.insert(step.outputs.begin(), step.outputs.end());
     if (step.kind == StepKind::kSelect) last_select = step.nodes.front();
     if (step.kind == StepKind::kRow || step.kind == StepKind::kSelect || step.kind == StepKind::kSave) {
@@ -350,7 +357,7 @@ void expect_sound(const Plan& plan) {
     }
   }
   EXPECT_EQ(outputs, read_later);
-  EXPECT_EQ(last_select, plan.graph.selection());
+  if (plan.attend.is_plain()) EXPECT_EQ(last_select, plan.graph.selection());
 }
 
 /// Keys, values and queries of a decode sequence.
@@ -407,6 +414,9 @@ void expect_same_scores(const FlowGraph& before, const FlowGraph& after, int tok
     const oracle::Result actual = oracle::run(after, row, states_after);
     ASSERT_LE(actual.scores.size(), expected.scores.size());  // equal selections are merged
     for (const oracle::Scores& of : actual.scores) expect_same(scores_of(expected, after, of.selection), of);
+    const double scale = 1 / std::sqrt(static_cast<double>(geometry.head_dim));
+    oracle::end_step(before, row, expected, scale, states_before);
+    oracle::end_step(after, row, oracle::with_selected(after, actual, expected.selected), scale, states_after);
   }
 }
 
@@ -476,8 +486,23 @@ TEST(RandomFlows, KeepTheirMeaningAndCompileSoundly) {
   }
 }
 
+TEST(RandomFlows, WithAfterStagesKeepTheirMeaning) {
+  int kept = 0;
+  for (uint64_t seed = 0; seed < 120; ++seed) {
+    SCOPED_TRACE(seed);
+    const FlowGraph graph = testing::random_after(seed);
+    const Plan plan = compile(graph).plan;
+    expect_sound(plan);
+    expect_sound(compile(graph, {kAllPasses}).plan);
+    if (graph.geometry.head_dim * graph.geometry.group <= 256) expect_same_scores(graph, plan.graph, 40);
+    kept += plan.after.empty() ? 0 : 1;
+    if (HasFailure()) FAIL() << to_text(graph);
+  }
+  EXPECT_GT(kept, 60);
+}
+
 // The products of the query and the keys of summaries, which attention wants, are those that the script scores by.
-TEST(FoldConstants, SummariesAreWeighedByProductsThatTheIndexStageComputesOnce) {
+TEST(WeighSummaries, SummariesAreWeighedByProductsThatTheIndexStageComputesOnce) {
   const std::string cache = "c.a = c.k:mean('token') c.b = c.v:mean('token')";
   const std::string refine = "refine = sluice.topk(s, {k = 2}), k = c.a, v = c.b}";
   for (const char* product : {"q:dot(c.a)", "c.a:dot(q)"}) {
@@ -497,7 +522,7 @@ TEST(FoldConstants, SummariesAreWeighedByProductsThatTheIndexStageComputesOnce) 
             kNoNode);
 }
 
-TEST(FoldConstants, NothingElseStandsForTheProductsOfSummaries) {
+TEST(WeighSummaries, NothingElseStandsForTheProductsOfSummaries) {
   FlowGraph graph = compile(flow_of("local s = q:dot(c.a):max('head') return sluice.cover{refine = sluice.topk(s, {k = 2}), "
                                     "k = c.a, v = c.b}",
                                     "c.a = c.k:mean('token') c.b = c.v:mean('token')"))

@@ -244,7 +244,7 @@ TEST(Reference, CoversEveryFunctionThatScriptsCanCall) {
     EXPECT_NE(help.find("sluice." + name), std::string::npos) << help;
     EXPECT_EQ(help.find("shape: \n"), std::string::npos) << help;
   }
-  EXPECT_NE(operator_help("sum").find("stage: index\n"), std::string::npos);
+  EXPECT_NE(operator_help("sum").find("stage: index and after\n"), std::string::npos);
   EXPECT_NE(operator_list().find(" where_ge"), std::string::npos);
   EXPECT_THROW(operator_help("nothing_like_it"), InputError);
 }

@@ -47,11 +47,8 @@ class CpuJudgedFlow final : public JudgedFlow {
   }
 
   std::vector<int32_t> select(std::span<const float> query, std::span<float> scores) override {
-    cpu::FlowRow row = cache_.row(query.data());
-    row.seed = seed_;
-    row.layer = 1;
-    row.kv_head = 1;
-    row.state = state_.get();
+    query_.assign(query.begin(), query.end());
+    cpu::FlowRow row = row_of_step();
     row.scores = scores.empty() ? nullptr : scores.data();
     row.score_stride = row.pages();
     std::vector<int32_t> selected(static_cast<size_t>(row.pages()));
@@ -59,12 +56,26 @@ class CpuJudgedFlow final : public JudgedFlow {
     return selected;
   }
 
+  void end_step(std::span<float> masses) override {
+    if (!flow_->plan().after.empty()) flow_->run_after(row_of_step(), cpu::Ending::kStep, masses.data(), *scratch_);
+  }
+
  private:
+  cpu::FlowRow row_of_step() const {
+    cpu::FlowRow row = cache_.row(query_.data());
+    row.seed = seed_;
+    row.layer = 1;
+    row.kv_head = 1;
+    row.state = state_.get();
+    return row;
+  }
+
   std::unique_ptr<cpu::Flow> flow_;
   std::unique_ptr<cpu::FlowScratch> scratch_;
   std::unique_ptr<RequestState> state_;
   HeadCache cache_;
   uint64_t seed_;
+  std::vector<float> query_;
 };
 
 /// The same flow twice: fields with K and V, and fields in pages of their own. Throws unless both give the same bits.
@@ -87,10 +98,27 @@ class TwiceJudgedFlow final : public JudgedFlow {
     return selected;
   }
 
+  void end_step(std::span<float> masses) override {
+    one_->end_step(masses);
+    other_->end_step(masses);
+  }
+
  private:
   std::unique_ptr<JudgedFlow> one_;
   std::unique_ptr<JudgedFlow> other_;
 };
+
+/// On the device with the masses that the reference has, which knows them up to an error.
+void end_step(const FlowGraph& graph, const oracle::Row& row, const oracle::Result& result, JudgedFlow& flow,
+              oracle::States& states) {
+  if (!graph.saves_in(Stage::kAfter)) return;
+  const double scale = 1 / std::sqrt(static_cast<double>(graph.geometry.head_dim));
+  std::vector<float> masses;
+  for (const oracle::Bounded& mass : oracle::masses(graph, row, result, scale).values)
+    masses.push_back(static_cast<float>(mass.value));
+  flow.end_step(masses);
+  oracle::end_step(graph, row, result, scale, states);
+}
 
 }  // namespace
 
@@ -126,7 +154,8 @@ Verdict judge(const FlowGraph& graph, const JudgeOptions& options, const MakeJud
     std::vector<float> scores(scored_selections(plan.graph).size() * pages, NAN);
     const std::vector<int32_t> selected = flow->select(query, scores);
 
-    const oracle::Result expected = oracle::run(graph, {query, keys, values, tokens, options.seed, 1, 1}, states);
+    const oracle::Row row{query, keys, values, tokens, options.seed, 1, 1};
+    const oracle::Result expected = oracle::run(graph, row, states);
     for (const oracle::Scores& of : expected.scores) {
       verdict.scores += static_cast<int>(of.values.size());
       verdict.known += static_cast<int>(
@@ -137,6 +166,7 @@ Verdict judge(const FlowGraph& graph, const JudgeOptions& options, const MakeJud
       verdict.fault = fmt::format("{} tokens: {}", tokens, fault);
       return verdict;
     }
+    end_step(graph, row, oracle::with_selected(graph, expected, selected), *flow, states);
   }
   return verdict;
 }

@@ -36,6 +36,8 @@ class JudgedFlow {
   virtual void append(std::span<const float> keys, std::span<const float> values) = 0;
   /// Runs the index stage; fills `scores` [scored_selections(plan.graph), pages]. Returns the selection, ascending.
   virtual std::vector<int32_t> select(std::span<const float> query, std::span<float> scores) = 0;
+  /// Ends the step that `select` has begun, if the plan has an after stage, on what attention gave: masses [pages, page, group].
+  virtual void end_step(std::span<float> masses) = 0;
 };
 using MakeJudgedFlow = std::function<std::unique_ptr<JudgedFlow>(const Plan& plan, int max_pages, uint64_t seed)>;
 

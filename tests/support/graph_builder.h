@@ -46,7 +46,12 @@ class GraphBuilder {
     graph.attend_to(selection);
     return selection;
   }
-  void save(const std::string& name, NodeId value) { graph.saves.push_back(index(Op::kSave, {value}, named(name))); }
+  NodeId after(Op op, std::vector<NodeId> inputs = {}, Attributes attributes = {}) {
+    return add(Stage::kAfter, op, std::move(inputs), std::move(attributes));
+  }
+  void save(const std::string& name, NodeId value, Stage stage = Stage::kIndex) {
+    graph.saves.push_back(add(stage, Op::kSave, {value}, named(name)));
+  }
 
   static Attributes along(Axis axis) {
     Attributes attributes;

@@ -135,7 +135,7 @@ class HostileDrawing {
       const std::span<const OpInfo> ops = all_ops();
       const OpInfo& info = ops[static_cast<size_t>(number(0, static_cast<int>(ops.size()) - 1))];
       if (is_source(info.op) || is_selection(info.op) || info.op == Op::kSave || info.op == Op::kReshape) continue;
-      if (!(stage_ == Stage::kCache ? info.in_cache : info.in_index)) continue;
+      if (!exists_in(info, stage_)) continue;
       std::vector<NodeId> inputs;
       for (int k = 0; k < info.inputs; ++k) inputs.push_back(any_value());
       Attributes attributes = kernel(static_cast<Axis>(number(0, 4)), 9);

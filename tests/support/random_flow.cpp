@@ -18,12 +18,14 @@ constexpr int64_t kMostElements = 1024;
 
 class Drawing {
  public:
-  explicit Drawing(uint64_t seed, bool covers = false) : random_(seed), builder_(draw_geometry()), covers_(covers) {}
+  explicit Drawing(uint64_t seed, bool covers = false, bool after = false)
+      : random_(seed), builder_(draw_geometry()), covers_(covers), after_(after) {}
 
   FlowGraph run() {
     draw_cache();
     draw_index();
     draw_selection();
+    if (after_) draw_after();
     verify(builder_.graph);
     return std::move(builder_.graph);
   }
@@ -99,7 +101,7 @@ class Drawing {
     const std::span<const OpInfo> ops = all_ops();
     const OpInfo& info = ops[static_cast<size_t>(number(0, static_cast<int>(ops.size()) - 1))];
     if (is_source(info.op) || is_selection(info.op) || info.op == Op::kSave) return;
-    if (!(stage == Stage::kCache ? info.in_cache : info.in_index)) return;
+    if (!exists_in(info, stage)) return;
     std::vector<NodeId> inputs;
     for (int i = 0; i < info.inputs; ++i) inputs.push_back(any_value());
     Shape declared = info.op == Op::kReshape ? draw_reshape(shape_of(inputs[0])) : Shape{};
@@ -111,7 +113,7 @@ class Drawing {
     attributes.field = name;
     Shape declared;
     if (op == Op::kFill) {
-      if (stage == Stage::kIndex && chance(50)) declared.push_back({Axis::kPage, kDynamic});
+      if (stage != Stage::kCache && chance(50)) declared.push_back({Axis::kPage, kDynamic});
       if (chance(60)) declared.push_back({Axis::kDim, builder_.graph.geometry.head_dim});
     }
     try_add(stage, op, {}, attributes, declared);
@@ -177,12 +179,13 @@ class Drawing {
     if (chance(50)) draw_source(Stage::kIndex, Op::kFill);
     if (chance(50)) draw_source(Stage::kIndex, Op::kPosition);
     if (chance(50)) draw_source(Stage::kIndex, Op::kRandom);
-    if (chance(60)) {
+    if (after_ || chance(60)) {
       State state{{}, {{Axis::kPage, kDynamic}}, 0, {}};
       if (chance(30)) state.shape.push_back({Axis::kHead, builder_.graph.geometry.group});
       if (chance(20))
         state.shape = {{Axis::kHead, builder_.graph.geometry.group}, {Axis::kDim, builder_.graph.geometry.head_dim}};
       if (chance(20)) state.shape = {{Axis::kPage, kDynamic}, {Axis::kToken, builder_.graph.geometry.page}};
+      if (after_ && chance(20)) state.shape = mass_shape();
       // States of one shape, so that they can be saved from each other.
       const int states = number(1, 3);
       for (int i = 0; i < states; ++i) {
@@ -204,11 +207,70 @@ class Drawing {
       const NodeId value = any_value();
       if (has_axis(shape_of(value), Axis::kPage)) score = value;
     }
-    while (shape_of(score).size() > 1) {
-      constexpr Op kReductions[] = {Op::kMean, Op::kMax, Op::kMin, Op::kSum, Op::kL2Norm};
-      score = builder_.index(one_of(kReductions), {score}, GraphBuilder::along(shape_of(score).back().axis));
+    score = reduced(score, 1);
+    if (after_ && chance(80)) {
+      const State& state = builder_.graph.states.front();
+      const NodeId kept = builder_.index(Op::kLoad, {}, GraphBuilder::named(state.name));
+      score = builder_.index(Op::kAdd, {score, reduced(kept, has_axis(state.shape, Axis::kPage) ? 1 : 0)});
     }
     return score;
+  }
+
+  /// A value without its last axes, so that `axes` are left.
+  NodeId reduced(NodeId value, size_t axes) {
+    while (shape_of(value).size() > axes) {
+      constexpr Op kReductions[] = {Op::kMean, Op::kMax, Op::kMin, Op::kSum, Op::kL2Norm};
+      value = builder_.index(one_of(kReductions), {value}, GraphBuilder::along(shape_of(value).back().axis));
+    }
+    return value;
+  }
+
+  Shape mass_shape() const {
+    const Geometry& geometry = builder_.graph.geometry;
+    return {{Axis::kPage, kDynamic}, {Axis::kToken, geometry.page}, {Axis::kHead, geometry.group}};
+  }
+
+  /// The masses as a tensor of a state's shape.
+  NodeId masses_of(const Shape& shape) {
+    NodeId value = builder_.after(Op::kMass);
+    for (const Axis axis : {Axis::kToken, Axis::kHead}) {
+      if (!has_axis(shape, axis) && !(axis == Axis::kHead && !has_axis(shape, Axis::kPage))) {
+        value = builder_.after(chance(70) ? Op::kSum : Op::kMax, {value}, GraphBuilder::along(axis));
+      }
+    }
+    if (has_axis(shape, Axis::kPage)) return value;
+    value = builder_.after(chance(50) ? Op::kSum : Op::kMax, {value}, GraphBuilder::along(Axis::kPage));  // [head]
+    return builder_.after(Op::kMul, {value, builder_.after(Op::kQuery)});
+  }
+
+  void draw_after() {
+    constexpr int kRows[] = {kToEnd, kToEnd, 0, 1, 5, 20};
+    builder_.graph.mass_rows = one_of(kRows);
+    values_.clear();
+    for (const Op op : {Op::kQuery, Op::kMass, Op::kConstant}) draw_source(Stage::kAfter, op);
+    for (const Op op : {Op::kKey, Op::kValue, Op::kFill, Op::kPosition, Op::kRandom}) {
+      if (chance(25)) draw_source(Stage::kAfter, op);
+    }
+    for (const State& state : builder_.graph.states) draw_source(Stage::kAfter, Op::kLoad, state.name);
+    for (const Field& field : builder_.graph.fields) draw_source(Stage::kAfter, Op::kField, field.name);
+    const int attempts = number(5, 60);
+    for (int i = 0; i < attempts; ++i) draw_operator(Stage::kAfter);
+    for (const State& state : builder_.graph.states) {
+      const bool is_saved = std::any_of(builder_.graph.saves.begin(), builder_.graph.saves.end(), [&](NodeId save) {
+        return builder_.graph.nodes[static_cast<size_t>(save)].attributes.field == state.name;
+      });
+      if (is_saved) continue;
+      std::vector<NodeId> fitting;
+      for (const NodeId value : values_) {
+        if (shape_of(value) == state.shape) fitting.push_back(value);
+      }
+      NodeId value = masses_of(state.shape);
+      if (!fitting.empty() && chance(70)) {
+        const NodeId other = fitting[static_cast<size_t>(number(0, static_cast<int>(fitting.size()) - 1))];
+        value = builder_.after(chance(50) ? Op::kAdd : Op::kMaximum, {value, other});
+      }
+      builder_.save(state.name, value, Stage::kAfter);
+    }
   }
 
   NodeId draw_one_selection() {
@@ -225,6 +287,7 @@ class Drawing {
   void draw_selection() {
     // Scores are drawn first: a selection has no value to compute with.
     for (const State& state : builder_.graph.states) {
+      if (after_ && (&state == &builder_.graph.states.front() || chance(50))) continue;
       // A state's value as it was loaded, or what was computed last.
       const bool loaded = chance(40);
       std::vector<NodeId> fitting;
@@ -267,6 +330,7 @@ class Drawing {
   GraphBuilder builder_;
   std::vector<NodeId> values_;
   bool covers_ = false;
+  bool after_ = false;
   bool several_ = false;  // entries of a page
 };
 
@@ -274,5 +338,6 @@ class Drawing {
 
 FlowGraph random_flow(uint64_t seed) { return Drawing(seed).run(); }
 FlowGraph random_cover(uint64_t seed) { return Drawing(seed, true).run(); }
+FlowGraph random_after(uint64_t seed) { return Drawing(seed, seed % 4 == 3, true).run(); }
 
 }  // namespace sluice::testing

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <numeric>
 
 #include "kernels/cpu/attention/beside.h"
 #include "kernels/cpu/simd/amx.h"
@@ -27,7 +26,7 @@ ThreadScratch::ThreadScratch(int group, int dim, int pages, int page) {
   of_one = partial_floats(group, dim);
   kernel = joined(2);
   total = kernel + std::max({decode_scratch_floats(group, dim), prefill_scratch_floats(dim), token_scratch_floats(group, dim),
-                             amx_attention_scratch_bytes(dim) / sizeof(float) + 1});
+                             mass_scratch_floats(dim), amx_attention_scratch_bytes(dim) / sizeof(float) + 1});
 }
 
 void Attend::reserve(const Device::Limits& limits) {
@@ -43,6 +42,7 @@ void Attend::reserve(const Device::Limits& limits) {
   selected_.reserve(tasks);
   rows_.reserve(static_cast<size_t>(limits.sequences) * limits.kv_heads);
   grow(partials_, limits.sequences * limits.kv_heads * pieces * partial_floats(group, limits.head_dim) * sizeof(float));
+  grow(prompt_log_sums_, static_cast<size_t>(limits.rows) * static_cast<size_t>(limits.query_heads) * sizeof(float));
   const ThreadScratch layout(group, limits.head_dim, limits.pages_per_sequence, limits.page);
   for (MappedMemory& scratch : scratch_) grow(scratch, layout.total * sizeof(float));
 }
@@ -128,6 +128,9 @@ void Attend::plan(const BatchRows& pass) {
   for (MappedMemory& scratch : scratch_) grow(scratch, needed.total * sizeof(float));
   if (flow_ == nullptr) return;
   flow_->ensure(longest);
+  if (flow_->plan().graph.reads_mass()) {
+    grow(prompt_log_sums_, static_cast<size_t>(batch.rows()) * static_cast<size_t>(kv_heads * group_) * sizeof(float));
+  }
   if (flow_->plan().attend.is_plain()) return;
   for (SourceRow& row : source_rows_) row.reserve(flow_->plan().attend.sources.size(), static_cast<size_t>(longest));
 }
@@ -163,6 +166,9 @@ void Attend::run(const BatchRows& pass, const Device::Attention& call, const Dev
     if (tasks_[i].kind != Kind::kFlow) continue;
     flow->count(selected_[i], static_cast<int>(pass.pages(layer_->group, tasks_[i].sequence).size()));
   }
+  if (flow == nullptr || flow->plan().after.empty()) return;
+  sum_prompt_masses();
+  end_prompts();
 }
 
 PrefillTile Attend::tile_of(int sequence, int kv_head, int first, int rows) {
@@ -208,7 +214,8 @@ void Attend::attend_rows(int sequence, int kv_head, int first, int rows, int thr
   float* const memory = scratch_[thread].as<float>();
   PrefillTile tile = tile_of(sequence, kv_head, first, rows);
   const PromptMasks* const masks = prompt_masks(sequence);
-  if (masks != nullptr) tile.log_sums = memory + at.spare;
+  float* const kept = sums_masses(sequence) ? prompt_log_sums(pass_->batch().query_indptr[sequence] + first, kv_head) : nullptr;
+  tile.log_sums = kept == nullptr && masks != nullptr ? memory + at.spare : kept;
   attend(tile, memory + at.kernel);
   if (masks == nullptr) return;
   float* const partials = memory + at.joined(0);
@@ -222,7 +229,8 @@ void Attend::attend_rows(int sequence, int kv_head, int first, int rows, int thr
     std::copy_n(out, group_ * layout.head_dim, others.output);
     attend_tokens(kv_pages(kv_head), pass_->pages(layer_->group, sequence).data(), slots, tile.queries + row * tile.query_stride,
                   group_, call_->scale, memory + at.kernel, partial_at(memory + at.joined(1), group_, layout.head_dim));
-    merge_partials(partials, 2, group_, layout.head_dim, out, nullptr);
+    merge_partials(partials, 2, group_, layout.head_dim, out,
+                   kept == nullptr ? nullptr : kept + static_cast<ptrdiff_t>(row) * group_);
   }
 }
 
@@ -300,7 +308,7 @@ void Attend::run_pieces(const Task& task, int thread) {
 }
 
 void Attend::attend_pages(int kv_head, std::span<const int32_t> pages, int last_tokens, const uint32_t* mask, const float* query,
-                          int thread, const ThreadScratch& at, float* out, float* log_sums) {
+                          int thread, const ThreadScratch& at, float* out, float* log_sums, float* logits) {
   const PageLayout& layout = layer_->layout;
   float* scratch = scratch_[thread].as<float>();
   const size_t step = kPieceTokens / layout.page;
@@ -310,17 +318,18 @@ void Attend::attend_pages(int kv_head, std::span<const int32_t> pages, int last_
     const size_t count = std::min(step, pages.size() - first);
     float* partial = scratch + at.partials + pieces * partial_floats(group_, layout.head_dim);
     attend_piece(kv_pages(kv_head), pages.subspan(first), count, first + count == pages.size() ? last_tokens : layout.page, mask,
-                 group_, tiles_, scratch + at.kernel, partial_at(partial, group_, layout.head_dim));
+                 group_, tiles_, scratch + at.kernel, partial_at(partial, group_, layout.head_dim), logits);
     if (mask != nullptr) mask += kPieceTokens / 32;
+    if (logits != nullptr) logits += static_cast<ptrdiff_t>(kPieceTokens) * group_;
   }
   merge_partials(scratch + at.partials, pieces, group_, layout.head_dim, out, log_sums);
 }
 
-PageTable Attend::field_table(const Task& task, std::span<const int32_t> pages) const {
-  if (!flow_->plan().has_field_pages()) return {layer_->page(0, task.kv_head), layer_->page_stride, pages};
+PageTable Attend::field_table(int sequence, int kv_head, std::span<const int32_t> pages) const {
+  if (!flow_->plan().has_field_pages()) return {layer_->page(0, kv_head), layer_->page_stride, pages};
   const int group = pass_->batch().field_group;
   const LayerBlocks fields = pass_->pool().fields(group, call_->layer);
-  return {fields.page(0, task.kv_head), fields.page_stride, pass_->pages(group, task.sequence)};
+  return {fields.page(0, kv_head), fields.page_stride, pass_->pages(group, sequence)};
 }
 
 void Attend::run_flow(const Task& task, int thread) {
@@ -340,7 +349,7 @@ void Attend::run_flow(const Task& task, int thread) {
 
   const FlowRow row{.query = query,
                     .tokens = {layer_->page(0, task.kv_head), layer_->page_stride, pages},
-                    .fields = field_table(task, pages),
+                    .fields = field_table(task.sequence, task.kv_head, pages),
                     .last_tokens = last_tokens,
                     .seed = batch.seeds.empty() ? 0 : batch.seeds[task.sequence],
                     .layer = call_->layer,
@@ -374,17 +383,21 @@ void Attend::run_flow(const Task& task, int thread) {
   const ThreadScratch at(group_, layer_->layout.head_dim, static_cast<int>(pages.size()), layer_->layout.page);
   std::array<float, kMostHeads> log_sums;
   const bool is_plain = flow_->plan().attend.is_plain();
+  float* const masses = flow_->masses(thread);
   // Of several sources a probe asks for the mass of the tokens of the first.
   if (is_plain || (probe != nullptr && probe->mass != nullptr)) {
     attend_pages(task.kv_head, {chosen, static_cast<size_t>(count)}, chosen_last_tokens, mask, query, thread, at,
-                 output_of(task.sequence, task.kv_head), log_sums.data());
+                 output_of(task.sequence, task.kv_head), log_sums.data(), is_plain ? masses : nullptr);
   }
-  const int attended = is_plain ? count : attend_sources(row, thread, output_of(task.sequence, task.kv_head));
+  const int attended = is_plain ? count : attend_sources(row, thread, output_of(task.sequence, task.kv_head), masses);
   if (mask != nullptr && !has_any_bit({mask, flow_->mask(thread).size()}, 0, int64_t{count} * layer_->layout.page)) {
     std::fill_n(output_of(task.sequence, task.kv_head), group_ * layer_->layout.head_dim, 0.0F);
     log_sums.fill(-INFINITY);
   }
   selected_[&task - tasks_.data()] = attended;
+  if (!flow_->plan().after.empty()) {
+    end_step(row, {positions, static_cast<size_t>(count)}, chosen_last_tokens, log_sums.data(), thread);
+  }
   if (probe == nullptr || probe->mass == nullptr) return;
   if (count == static_cast<int>(pages.size()) && mask == nullptr) {
     probe->mass[slot] = 1;
@@ -396,32 +409,6 @@ void Attend::run_flow(const Task& task, int thread) {
   float mass = 0;
   for (int h = 0; h < group_ && log_sums[h] > -INFINITY; ++h) mass += std::exp2(log_sums[h] - all_log_sums[h]);
   probe->mass[slot] = mass / static_cast<float>(group_);
-}
-
-void Attend::report(int64_t slot, std::span<const int32_t> positions) {
-  const AttentionProbe& probe = *call_->probe;
-  if (probe.counts != nullptr) probe.counts[slot] = static_cast<int32_t>(positions.size());
-  if (probe.selected == nullptr) return;
-  if (static_cast<size_t>(probe.selected_capacity) < positions.size()) {
-    throw InternalError(fmt::format("probe: {} selected pages, room for {}", positions.size(), probe.selected_capacity));
-  }
-  int32_t* to = probe.selected + slot * probe.selected_capacity;
-  std::fill(std::copy(positions.begin(), positions.end(), to), to + probe.selected_capacity, -1);
-}
-
-void Attend::report_dense(int sequence, int kv_head) {
-  const AttentionProbe& probe = *call_->probe;
-  const int64_t slot = static_cast<int64_t>(sequence) * pass_->pool().kv_heads() + kv_head;
-  const auto pages = static_cast<int>(pass_->pages(layer_->group, sequence).size());
-  if (probe.counts != nullptr) probe.counts[slot] = pages;
-  if (probe.mass != nullptr) probe.mass[slot] = 1;
-  if (probe.selected == nullptr) return;
-  if (probe.selected_capacity < pages) {
-    throw InternalError(fmt::format("probe: {} selected pages, room for {}", pages, probe.selected_capacity));
-  }
-  int32_t* to = probe.selected + slot * probe.selected_capacity;
-  std::iota(to, to + pages, 0);
-  std::fill(to + pages, to + probe.selected_capacity, -1);
 }
 
 }  // namespace sluice::cpu

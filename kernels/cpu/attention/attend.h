@@ -27,7 +27,8 @@ struct ThreadScratch {
 /// Attention of a whole pass: cuts it into tasks, hands them to the threads, and merges what they find.
 ///
 /// A prefill tile is a task. So are a few pieces of a dense decode row, and each (decode row, KV head) that runs a flow: its
-/// index stage and then its pieces, since the selection is fresh in this core's cache.
+/// index stage and then its pieces, since the selection is fresh in this core's cache, and its after stage. What rows of prompts
+/// give their tokens is summed once all tiles are done, by other tasks.
 class Attend {
  public:
   /// `tiles`: prefill and the scores of decode run on AMX tiles where K, V and the head dimension fit them.
@@ -89,14 +90,39 @@ class Attend {
   void find_sources(const FlowRow& row, int thread);
   SummaryPages summaries_of(const FlowRow& row, FlowScratch& scratch, size_t source) const;
   /// A row over all sources of its flow, which has selected; out [group, dim]. How many pages as many entries would fill, all
-  /// of them at most.
-  int attend_sources(const FlowRow& row, int thread, float* out);
+  /// of them at most. `masses` (may be null) [pages, page, group] gets what each token of the row is given.
+  int attend_sources(const FlowRow& row, int thread, float* out, float* masses);
   /// Where the flow's fields lie, in the pages of K and V or in their own.
-  PageTable field_table(const Task& task, std::span<const int32_t> pages) const;
+  PageTable field_table(int sequence, int kv_head, std::span<const int32_t> pages) const;
   /// One row over `pages`, in pieces, by this thread alone, whose scratch is for as many pages or more.
-  /// `mask` (may be null: all): a bit for each of their tokens that counts.
+  /// `mask` (may be null: all): a bit for each of their tokens that counts. `logits` as attend_piece has it.
   void attend_pages(int kv_head, std::span<const int32_t> pages, int last_tokens, const uint32_t* mask, const float* query,
-                    int thread, const ThreadScratch& at, float* out, float* log_sums);
+                    int thread, const ThreadScratch& at, float* out, float* log_sums, float* logits = nullptr);
+
+  // What attention gives tokens (attend_masses.cpp).
+
+  /// Ends a decode step whose flow has an after stage. Where attention is plain, of the logits that it left of the pages at
+  /// `positions`, the last of which holds `last_tokens` tokens, the masses of the row are made first; their `log_sums` [group].
+  void end_step(const FlowRow& row, std::span<const int32_t> positions, int last_tokens, const float* log_sums, int thread);
+  /// Logits [tokens, group] of the pages at `positions`, one behind the other, become those of all `pages` of a row at their
+  /// places; -inf of those that are not attended to. The last of `positions` holds `last_tokens` tokens.
+  void spread_logits(std::span<const int32_t> positions, int pages, int last_tokens, float* logits) const;
+  /// Whether a pass has rows of a sequence's prompt that the flow's after stage is given the masses of.
+  bool sums_masses(int sequence) const;
+  /// The first of them, counted from the sequence's first row in the pass.
+  int first_summed_row(int sequence) const;
+  RequestState& prompt_state(int sequence) const;
+  /// Where the logarithms of what a row's scores sum to are kept until masses are summed: [rows][group] of a KV head.
+  float* prompt_log_sums(int64_t row, int kv_head) const;
+  /// Adds to the states of sequences what the rows of their prompts have given.
+  void sum_prompt_masses();
+  void add_block_masses(int sequence, int kv_head, int first, int thread);
+  /// Runs the after stage of prompts whose last row the pass had.
+  void end_prompts();
+  void end_prompt(int sequence, int kv_head, int thread);
+  /// Places of the pages that a prompt's last row is shown (all, or those that its masks have in any head, and its own); their
+  /// number.
+  int pages_shown(int sequence, int32_t* positions) const;
   void report(int64_t slot, std::span<const int32_t> positions);
   void report_dense(int sequence, int kv_head);
 
@@ -115,6 +141,7 @@ class Attend {
   std::vector<MappedMemory> scratch_;
   std::vector<SourceRow> source_rows_;  // by thread; of flows whose attention is not plain
   std::vector<int> selected_;           // [tasks] pages that a flow chose
+  MappedMemory prompt_log_sums_;        // [kv_heads][rows][group] of flows that read the masses of prompts
 
   // The call in progress.
   const BatchRows* pass_ = nullptr;

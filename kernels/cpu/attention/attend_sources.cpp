@@ -31,6 +31,13 @@ class JoinedSoftmax {
     }
   }
 
+  /// The logarithms in base 2 of what all logits sum to, [group].
+  std::array<float, kMostHeads> log_sums() const {
+    std::array<float, kMostHeads> logs{};
+    for (int h = 0; h < group_; ++h) logs[static_cast<size_t>(h)] = all_.maximum[h] + std::log2(all_.sum[h]);
+    return logs;
+  }
+
   /// [group, dim]
   void write(float* out) const {
     for (int h = 0; h < group_; ++h) {
@@ -122,7 +129,7 @@ SummaryPages Attend::summaries_of(const FlowRow& row, FlowScratch& scratch, size
           .bias_heads = pages.bias_heads};
 }
 
-int Attend::attend_sources(const FlowRow& row, int thread, float* out) {
+int Attend::attend_sources(const FlowRow& row, int thread, float* out, float* masses) {
   const Plan& plan = flow_->plan();
   FlowScratch& scratch = flow_->scratch(thread);
   find_sources(row, thread);
@@ -135,11 +142,15 @@ int Attend::attend_sources(const FlowRow& row, int thread, float* out) {
   JoinedSoftmax all(partial_at(memory + at.joined(0), group_, dim), group_, dim);
   const Partial part = partial_at(memory + at.joined(1), group_, dim);
   int32_t* const ids = flow_->selected(thread) + flow_->max_pages();
+  const int of_page = layout.page * group_;  // masses
+  const auto all_masses = std::span(masses, masses == nullptr ? 0 : static_cast<size_t>(row.pages() * of_page));
+  std::fill(all_masses.begin(), all_masses.end(), -INFINITY);
+  const auto tokens_in = [&](int32_t page) { return page == row.pages() - 1 ? row.last_tokens : layout.page; };
   // Tokens of some pages, finished: their logarithm is what they weigh.
-  const auto attend_tokens_of = [&](std::span<const int32_t> positions) {
+  const auto attend_tokens_of = [&](std::span<const int32_t> positions, float* logits) {
     for (size_t i = 0; i < positions.size(); ++i) ids[i] = row.tokens.pages[static_cast<size_t>(positions[i])];
-    const int last = positions.back() == row.pages() - 1 ? row.last_tokens : layout.page;
-    attend_pages(row.kv_head, {ids, positions.size()}, last, nullptr, row.query, thread, at, part.output, part.maximum);
+    attend_pages(row.kv_head, {ids, positions.size()}, tokens_in(positions.back()), nullptr, row.query, thread, at, part.output,
+                 part.maximum, logits);
     std::fill_n(part.sum, group_, 1.0F);
   };
   int read = 0;  // entries
@@ -147,7 +158,8 @@ int Attend::attend_sources(const FlowRow& row, int thread, float* out) {
     const std::vector<int32_t>& positions = found.entries[i];
     if (positions.empty()) continue;
     if (is_tokens(plan.attend.sources[i])) {
-      attend_tokens_of(positions);
+      attend_tokens_of(positions, masses);
+      if (masses != nullptr) spread_logits(positions, row.pages(), tokens_in(positions.back()), masses);
       read += static_cast<int>(positions.size()) * layout.page;
     } else {
       const SummaryPages summaries = summaries_of(row, scratch, i);
@@ -158,12 +170,16 @@ int Attend::attend_sources(const FlowRow& row, int thread, float* out) {
   }
   if (!found.opened.empty()) {
     const SummaryPages summaries = summaries_of(row, scratch, static_cast<size_t>(found.sharing));
-    const OpenedPages opened{row.tokens.pages, row.fields.pages, found.opened, row.last_tokens};
+    const OpenedPages opened{row.tokens.pages, row.fields.pages, found.opened, row.last_tokens, masses};
     attend_opened(kv_pages(row.kv_head), summaries, opened, row.query, group_, call_->scale, kernel, part);
     all.join(part);
     read += static_cast<int>(found.opened.size()) * (layout.page + 1);
   }
   all.write(out);
+  if (masses != nullptr) {
+    const std::array<float, kMostHeads> log_sums = all.log_sums();
+    weigh_tokens(all_masses, std::span(log_sums).first(static_cast<size_t>(group_)));
+  }
   return std::min((read + layout.page - 1) / layout.page, row.pages());
 }
 

@@ -52,9 +52,10 @@ void prepare_piece(const KvPages& kv, std::span<const int32_t> pages, const floa
 /// The prepared query row over the first `piece` of `pages` (at most kPieceTokens tokens; all full but the last, which holds
 /// `last_tokens`). What follows in `pages` is what this thread reads next. `mask` (may be null: all): a bit for each token of the
 /// piece that the row sees; the others have finite numbers. Online softmax over blocks of tokens (Milakov and
-/// Gimelshein 2018), every byte of K and V read from memory once for all heads of the group.
+/// Gimelshein 2018), every byte of K and V read from memory once for all heads of the group. `logits` (may be null) [tokens of
+/// the piece, group] gets the scaled scores in base 2, -inf for tokens that the row does not see.
 void attend_piece(const KvPages& kv, std::span<const int32_t> pages, size_t piece, int last_tokens, const uint32_t* mask,
-                  int group, bool tiles, float* scratch, const Partial& result);
+                  int group, bool tiles, float* scratch, const Partial& result, float* logits = nullptr);
 
 /// Entries of one step of the online softmax of `attend_tokens` and `attend_summaries`.
 inline constexpr int kEntriesTogether = 256;
@@ -92,6 +93,7 @@ struct OpenedPages {
   std::span<const int32_t> summaries;  // those with their summaries
   std::span<const int32_t> positions;  // which are opened, ascending; at least one
   int last_tokens = 0;                 // in the row's last page
+  float* logits = nullptr;  // [pages, page, group]: gets what each token weighs, of those that are opened, in base 2; or null
 };
 /// The same over their tokens, of which those of a page together weigh what its one entry does.
 void attend_opened(const KvPages& kv, const SummaryPages& summaries, const OpenedPages& opened, const float* query, int group,
@@ -132,6 +134,19 @@ struct PrefillTile {
     return false;
   }
 };
+/// logits [tokens, group], in base 2, become weights: 2^(logit - log_sums [group]), 0 for one of -inf.
+void weigh_tokens(std::span<float> logits, std::span<const float> log_sums);
+
+/// Tokens to which `add_masses` adds at a time.
+inline constexpr int kMassTokens = 128;
+/// Floats of scratch that `add_masses` needs.
+size_t mass_scratch_floats(int dim);
+/// Adds to masses [tokens, group] what the rows of a prompt give the tokens [first, first + tokens), at most kMassTokens, of
+/// `pages`: row after row, so that the sums do not depend on how many rows come at a time. `rows` is as a tile, of any number of
+/// rows, whose log_sums are read.
+void add_masses(const KvPages& kv, const int32_t* pages, const PrefillTile& rows, int first, int tokens, int group, float scale,
+                float* scratch, float* masses);
+
 /// Tokens whose queries make one tile.
 int prefill_tile_rows(int group);
 /// Floats of scratch that `attend_tile` needs.

@@ -148,10 +148,23 @@ void hide(const BlockRows<T>& keys, float* scores) {
   }
 }
 
+/// Where the logits of a block go, of the heads that are taken together.
+struct BlockLogits {
+  float* first = nullptr;  // null: nowhere
+  int heads = 0;
+  int stride = 0;  // from token to token
+
+  /// Of scores [tokens][Heads].
+  template <int Heads>
+  void keep(const float* scores, int tokens) const {
+    for (int t = 0; t < tokens; ++t) std::copy_n(scores + t * Heads, heads, first + static_cast<ptrdiff_t>(t) * stride);
+  }
+};
+
 /// `tiles`: the query as amx_pack_query leaves it, or null for scores by vectors.
 template <int Heads, typename T>
 void attend_heads(const BlockRows<T>& keys, const BlockRows<T>& values, const float* query, AmxScores& amx,
-                  const std::byte* tiles, float* scores, float* maximum, float* sum, float* output) {
+                  const std::byte* tiles, float* scores, float* maximum, float* sum, float* output, const BlockLogits& logits) {
   float rescale[Heads];
   bool scored = false;
   if constexpr (sizeof(T) == 2) {
@@ -162,6 +175,7 @@ void attend_heads(const BlockRows<T>& keys, const BlockRows<T>& values, const fl
   }
   if (!scored) score_block<Heads>(keys, query, scores);
   if (keys.mask != nullptr) hide<Heads>(keys, scores);
+  if (logits.first != nullptr) logits.keep<Heads>(scores, keys.tokens);
   // About a line for each vector of scores, in whole rows of V.
   const int row_bytes = values.dim * static_cast<int>(sizeof(T));
   const int asked = std::min(values.page, keys.tokens * Heads / static_cast<int>(kLanes) * 64 / row_bytes);
@@ -182,20 +196,21 @@ int heads_together(int left) { return left >= 3 ? 4 : left; }
 /// One block for the whole group; heads past `group` up to the padded count are zero queries.
 template <typename T>
 void attend_block(const BlockRows<T>& keys, const BlockRows<T>& values, const float* query, AmxScores& amx,
-                  const std::byte* tiles, int group, float* scores, float* maximum, float* sum, float* output) {
+                  const std::byte* tiles, int group, float* scores, float* maximum, float* sum, float* output, float* logits) {
   for (int h = 0; h < group; h += heads_together(group - h)) {
+    const BlockLogits kept{logits == nullptr ? nullptr : logits + h, std::min(heads_together(group - h), group - h), group};
     const float* q = query + h * keys.dim;
     const std::byte* t = tiles == nullptr ? nullptr : tiles + amx_query_bytes(h, keys.dim);  // of these heads
     float* out = output + h * keys.dim;
     switch (heads_together(group - h)) {
       case 4:
-        attend_heads<4>(keys, values, q, amx, t, scores, maximum + h, sum + h, out);
+        attend_heads<4>(keys, values, q, amx, t, scores, maximum + h, sum + h, out, kept);
         break;
       case 2:
-        attend_heads<2>(keys, values, q, amx, t, scores, maximum + h, sum + h, out);
+        attend_heads<2>(keys, values, q, amx, t, scores, maximum + h, sum + h, out, kept);
         break;
       default:
-        attend_heads<1>(keys, values, q, amx, t, scores, maximum + h, sum + h, out);
+        attend_heads<1>(keys, values, q, amx, t, scores, maximum + h, sum + h, out, kept);
     }
   }
 }
@@ -308,7 +323,7 @@ void copy_output(const float* from, int dim, bool paired, float* to) {
 
 template <typename T>
 void attend_piece_of(const KvPages& kv, std::span<const int32_t> pages, size_t piece, int last_tokens, const uint32_t* mask,
-                     int group, bool on_tiles, float* memory, const Partial& result) {
+                     int group, bool on_tiles, float* memory, const Partial& result, float* logits) {
   const Scratch scratch(kv, group, memory);
   const int dim = scratch.dim;
   const bool direct = dim == kv.dim;
@@ -333,15 +348,17 @@ void attend_piece_of(const KvPages& kv, std::span<const int32_t> pages, size_t p
     set_block(keys, kv, pages, first, count, true);
     set_block(values, kv, pages, first, count, false);
     if (direct) {
-      attend_block(keys, values, scratch.query, amx, tiles, group, scratch.scores, maximum, sum, scratch.output);
+      attend_block(keys, values, scratch.query, amx, tiles, group, scratch.scores, maximum, sum, scratch.output, logits);
     } else {
       BlockRows<float> float_keys;
       BlockRows<float> float_values;
       widen_block(kv, keys, dim, scratch.wide_keys, float_keys);
       float_keys.mask = keys.mask;
       widen_block(kv, values, dim, scratch.wide_values, float_values);
-      attend_block(float_keys, float_values, scratch.query, amx, nullptr, group, scratch.scores, maximum, sum, scratch.output);
+      attend_block(float_keys, float_values, scratch.query, amx, nullptr, group, scratch.scores, maximum, sum, scratch.output,
+                   logits);
     }
+    if (logits != nullptr) logits += static_cast<ptrdiff_t>(keys.tokens) * group;
   }
   for (int h = 0; h < group; ++h) {
     result.maximum[h] = maximum[h];
@@ -351,11 +368,11 @@ void attend_piece_of(const KvPages& kv, std::span<const int32_t> pages, size_t p
 }
 
 void attend_piece_any(const KvPages& kv, std::span<const int32_t> pages, size_t piece, int last_tokens, const uint32_t* mask,
-                      int group, bool tiles, float* memory, const Partial& result) {
+                      int group, bool tiles, float* memory, const Partial& result, float* logits) {
   if (kv.type == DataType::kBF16) {
-    attend_piece_of<uint16_t>(kv, pages, piece, last_tokens, mask, group, tiles && amx_scores_take(kv), memory, result);
+    attend_piece_of<uint16_t>(kv, pages, piece, last_tokens, mask, group, tiles && amx_scores_take(kv), memory, result, logits);
   } else {
-    attend_piece_of<float>(kv, pages, piece, last_tokens, mask, group, false, memory, result);
+    attend_piece_of<float>(kv, pages, piece, last_tokens, mask, group, false, memory, result, logits);
   }
 }
 
@@ -394,8 +411,8 @@ void prepare_piece(const KvPages& kv, std::span<const int32_t> pages, const floa
 }
 
 void attend_piece(const KvPages& kv, std::span<const int32_t> pages, size_t piece, int last_tokens, const uint32_t* mask,
-                  int group, bool tiles, float* scratch, const Partial& result) {
-  HWY_DYNAMIC_DISPATCH(attend_piece_any)(kv, pages, piece, last_tokens, mask, group, tiles, scratch, result);
+                  int group, bool tiles, float* scratch, const Partial& result, float* logits) {
+  HWY_DYNAMIC_DISPATCH(attend_piece_any)(kv, pages, piece, last_tokens, mask, group, tiles, scratch, result, logits);
 }
 
 void merge_partials(float* partials, int count, int group, int dim, float* out, float* log_sums) {

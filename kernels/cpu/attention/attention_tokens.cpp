@@ -172,13 +172,17 @@ struct SharedTokens {
     static_assert(kTogether % 128 == 0);
     for (size_t at = 0; at < count; at += page()) {
       const size_t tokens = std::min(page(), count - at);
+      const int32_t position = opened.positions[(first + at) / page()];
       for (size_t h = 0; h < heads; ++h) {
         float* const own = scores + h * kTogether + at;
         const float largest = *std::max_element(own, own + tokens);
-        if (largest == kNone) continue;
-        const float sum = sum_of_powers(own, tokens, largest);
-        const float shift = logit(opened.positions[(first + at) / page()], h) - largest - std::log2(sum);
-        for (size_t t = 0; t < tokens; ++t) own[t] += shift;
+        if (largest > kNone) {
+          const float shift = logit(position, h) - largest - std::log2(sum_of_powers(own, tokens, largest));
+          for (size_t t = 0; t < tokens; ++t) own[t] += shift;
+        }
+        if (opened.logits == nullptr) continue;
+        float* const to = opened.logits + static_cast<size_t>(position) * page() * heads + h;
+        for (size_t t = 0; t < tokens; ++t) to[t * heads] = own[t];
       }
     }
   }

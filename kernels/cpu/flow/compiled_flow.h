@@ -54,6 +54,8 @@ class DeviceFlow final : public CompiledFlow {
   int32_t* selected(int thread) const { return room_[thread].selected.data(); }
   /// Room for a bit for each token of max_pages pages.
   std::span<uint32_t> mask(int thread) const { return room_[thread].mask; }
+  /// Room for what attention gives each token of max_pages pages, [pages, page, group], of flows that read it; else null.
+  float* masses(int thread) const { return room_[thread].masses.empty() ? nullptr : room_[thread].masses.data(); }
   int max_pages() const { return max_pages_; }
 
   /// Makes room for requests of `pages` pages. Scratch is no part of what the flow means, so this is const.
@@ -73,14 +75,17 @@ class DeviceFlow final : public CompiledFlow {
     std::unique_ptr<FlowScratch> scratch;
     std::vector<int32_t> selected;
     std::vector<uint32_t> mask;  // of flows that see parts of pages
+    std::vector<float> masses;   // of flows that read them
 
-    size_t bytes() const { return scratch->bytes() + (selected.size() + mask.size()) * sizeof(int32_t); }
+    size_t bytes() const { return scratch->bytes() + (selected.size() + mask.size() + masses.size()) * sizeof(int32_t); }
   };
 
   Room make_room(int pages) const {
     const size_t tokens = !plan().graph.selects_under_masks() ? 0 : static_cast<size_t>(pages) * plan().layout.page;
+    const FlowGraph& graph = plan().graph;
+    const size_t masses = graph.reads_mass() ? static_cast<size_t>(pages) * graph.geometry.page * graph.geometry.group : 0;
     return {flow_->create_scratch(pages), std::vector<int32_t>(2 * static_cast<size_t>(pages)),
-            std::vector<uint32_t>((tokens + 31) / 32)};
+            std::vector<uint32_t>((tokens + 31) / 32), std::vector<float>(masses)};
   }
 
   std::unique_ptr<Flow> flow_;

@@ -246,6 +246,8 @@ float* value_of(const FlowGraph& graph, const Program& program, NodeId node, int
       return scratch.rows(slot.offset) + page * slot.per_page;
     case Place::kState:
       return scratch.states()[static_cast<size_t>(slot.offset)] + page * slot.per_page;
+    case Place::kMass:
+      return scratch.masses() + page * slot.per_page;
     case Place::kNone:
       return nullptr;
   }

@@ -26,6 +26,7 @@ class CpuFlow final : public Flow {
         program_(lower(plan_)),
         layers_(layers),
         kv_heads_(kv_heads),
+        index_saves_(plan_.graph.saves_in(Stage::kIndex)),
         united_(leaf_selections(plan_.graph)),
         selection_index_(plan_.graph.nodes.size(), -1),
         scored_index_(plan_.graph.nodes.size(), -1) {
@@ -71,12 +72,14 @@ class CpuFlow final : public Flow {
     auto& own = static_cast<Scratch&>(scratch);
     check(row, own);
     const int pages = row.pages();
-    const bool needs_run = plan_.graph.keeps_state() || row.scores != nullptr || !plan_.attend.is_plain();
+    const bool needs_run = index_saves_ || row.scores != nullptr || !plan_.attend.is_plain();
     if (plan_.attend.selection() == kNoNode || (!needs_run && covers_all(pages))) return select_all(pages, selected);
-    for (size_t i = 0; i < plan_.graph.states.size(); ++i) own.states()[i] = state_of(row).load(row.layer, row.kv_head, i, pages);
+    load_states(row, own);
     for (const ProgramStep& step : program_.index) run_step(step, row, own);
-    // Loads of this step have seen the values of the last one; only now may they change.
-    for (const NodeId save : program_.saves) keep(save, row, own);
+    // Loads of this step have seen the values of the last one; only now may they change, or after the stage that is still to run.
+    if (program_.after.empty()) {
+      for (const NodeId save : program_.saves) keep(save, row, own);
+    }
     const int result = selection_index_[plan_.attend.selection()];
     std::copy_n(own.selection(result).data(), own.selection_size(result), selected);
     return own.selection_size(result);
@@ -95,7 +98,28 @@ class CpuFlow final : public Flow {
     return pages;
   }
 
+  void run_after(const FlowRow& row, Ending ending, float* masses, FlowScratch& scratch) const override {
+    auto& own = static_cast<Scratch&>(scratch);
+    check(row, own);
+    own.masses() = masses;
+    load_states(row, own);
+    for (const ProgramStep& step : program_.after) run_step(step, row, own);
+    for (const NodeId save : program_.saves) {
+      const bool is_due = ending == Ending::kStep || plan_.graph.nodes[static_cast<size_t>(save)].stage == Stage::kAfter;
+      if (is_due) keep(save, row, own);
+    }
+  }
+
+  float* prompt_masses(RequestState& state, int layer, int kv_head, int pages) const override {
+    return static_cast<FlowState&>(state).prompt_masses(layer, kv_head, pages);
+  }
+
  private:
+  void load_states(const FlowRow& row, Scratch& scratch) const {
+    for (size_t i = 0; i < plan_.graph.states.size(); ++i)
+      scratch.states()[i] = state_of(row).load(row.layer, row.kv_head, static_cast<int>(i), row.pages());
+  }
+
   void check(const FlowRow& row, const Scratch& scratch) const {
     const int pages = row.pages();
     if (pages < 1) throw InternalError("flow: a row without pages");
@@ -200,6 +224,7 @@ class CpuFlow final : public Flow {
   Program program_;
   int layers_;
   int kv_heads_;
+  bool index_saves_;                  // the index stage keeps a state
   std::vector<NodeId> united_;        // whose union the result is
   std::vector<int> selection_index_;  // by node: its list in the scratch, or -1
   std::vector<int> scored_index_;     // by node: its place among those that rank by a score, or -1

@@ -51,6 +51,9 @@ struct SourcePages {
   int bias_heads = 1;
 };
 
+/// What an after stage ends.
+enum class Ending : uint8_t { kStep, kPrompt };
+
 /// A plan compiled for the CPU: page-tiled, fused, SIMD by run-time dispatch.
 class Flow {
  public:
@@ -68,6 +71,13 @@ class Flow {
   virtual int select(const FlowRow& row, FlowScratch& scratch, int32_t* selected) const = 0;
   /// Of the source at place `source` of a plan that is not plain, once `select` has run for `row`. Valid until it runs again.
   virtual SourcePages source_pages(size_t source, const FlowRow& row, FlowScratch& scratch) const = 0;
+  /// Runs the after stage of a plan that has one, on what attention gave: `masses` [pages, page, group], null if the plan does
+  /// not read them. Ends the step that `select` has begun for `row`, and saves what both stages save; or a prompt, of which `row`
+  /// has the last query, and saves what this stage does.
+  virtual void run_after(const FlowRow& row, Ending ending, float* masses, FlowScratch& scratch) const = 0;
+  /// Where `state` sums what the rows of a prompt gave its tokens: [pages, page, group], of pages that are new 0. Null if the
+  /// plan does not read it. Different layers and heads may be used by different threads.
+  virtual float* prompt_masses(RequestState& state, int layer, int kv_head, int pages) const = 0;
 };
 
 /// Compiles `plan`. Throws FlowError if the CPU has no way to run it.

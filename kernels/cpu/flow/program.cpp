@@ -45,7 +45,8 @@ class Lowering {
       place_fixed(id);
       program_.cache.push_back(lower_checked(id));
     }
-    for (const PlanStep& step : plan_.index) lower_step(step);
+    for (const PlanStep& step : plan_.index) lower_step(step, program_.index);
+    for (const PlanStep& step : plan_.after) lower_step(step, program_.after);
     program_.fixed_floats += kPadding;
     program_.tile_floats += kPadding;
     return std::move(program_);
@@ -130,7 +131,12 @@ class Lowering {
     return lower_node(graph_, id);
   }
 
-  void lower_step(const PlanStep& step) {
+  void place_masses(NodeId id) {
+    readable_[static_cast<size_t>(id)] = true;
+    slot(id) = {Place::kMass, 0, elements_per_page(node(id).shape)};
+  }
+
+  void lower_step(const PlanStep& step, std::vector<ProgramStep>& steps) {
     ProgramStep lowered;
     lowered.kind = step.kind;
     std::vector<NodeId> tiled;
@@ -142,6 +148,8 @@ class Lowering {
         lowered.effects.push_back(id);
       } else if (current.op == Op::kLoad && !copied_[static_cast<size_t>(id)]) {
         place_state(id);
+      } else if (current.op == Op::kMass) {
+        place_masses(id);
       } else if (!has_axis(current.shape, Axis::kPage)) {
         place_fixed(id);
         Instruction instruction = lower_checked(id);
@@ -155,7 +163,7 @@ class Lowering {
     }
     lowered.tile_pages = kMostTilePages;
     if (!tiled.empty()) lower_tiles(step, tiled, lowered);
-    program_.index.push_back(std::move(lowered));
+    steps.push_back(std::move(lowered));
     // What stayed in a tile cannot be read by later steps.
     for (const NodeId id : tiled) {
       if (slot(id).place == Place::kTile) readable_[static_cast<size_t>(id)] = false;

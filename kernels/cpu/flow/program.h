@@ -17,6 +17,7 @@ enum class Place : uint8_t {
   kTile,   // the pages of the current tile only
   kRow,    // every page of the row
   kState,  // every page, in the request's state
+  kMass,   // every page, where attention left what it gave
 };
 
 /// Numbers of floats. A paged value holds `per_page` for each page, page after page.
@@ -56,7 +57,8 @@ struct Program {
   std::vector<Slot> slots;         // by node
   std::vector<Instruction> cache;  // one page; all values are fixed
   std::vector<ProgramStep> index;
-  std::vector<NodeId> saves;  // in an order in which none changes what a later one reads
+  std::vector<ProgramStep> after;  // which leaves rows and fixed values of `index` as they are
+  std::vector<NodeId> saves;       // of both, in an order in which none changes what a later one reads
   int64_t fixed_floats = 0;
   int64_t tile_floats = 0;
   int64_t row_floats = 0;  // for each page

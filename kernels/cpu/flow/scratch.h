@@ -27,6 +27,8 @@ class Scratch final : public FlowScratch {
   int& selection_size(int index) { return selection_sizes_[static_cast<size_t>(index)]; }
   /// First float of each state of the current row, by state.
   std::vector<float*>& states() { return states_; }
+  /// First float of the masses of the current row. Nothing writes there while the flow runs.
+  float*& masses() { return masses_; }
 
  private:
   int max_pages_;
@@ -40,6 +42,7 @@ class Scratch final : public FlowScratch {
   std::vector<std::vector<int32_t>> selections_;  // by selection step, max_pages each
   std::vector<int> selection_sizes_;
   std::vector<float*> states_;
+  float* masses_ = nullptr;
 };
 
 }  // namespace sluice::cpu::flows

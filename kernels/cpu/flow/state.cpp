@@ -30,15 +30,22 @@ FlowState::FlowState(const FlowGraph& graph, int layers, int kv_heads, int max_p
   blocks_ = int64_t{sparse} * kv_heads;
   values_ = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(blocks_ * block_floats_));
   seen_.resize(static_cast<size_t>(blocks_) * entries_.size());
+  if (graph.reads_mass() && graph.mass_rows > 0) {
+    mass_floats_ = int64_t{graph.geometry.page} * graph.geometry.group;
+    sums_ = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(blocks_ * max_pages * mass_floats_));
+    summed_.resize(static_cast<size_t>(blocks_));
+  }
   reset();
 }
 
 size_t FlowState::bytes() const {
-  return static_cast<size_t>(blocks_ * block_floats_) * sizeof(float) + seen_.size() * sizeof(int32_t);
+  return static_cast<size_t>(blocks_ * (block_floats_ + max_pages_ * mass_floats_)) * sizeof(float) +
+         (seen_.size() + summed_.size()) * sizeof(int32_t);
 }
 
 void FlowState::reset() {
   std::fill(seen_.begin(), seen_.end(), 0);
+  std::fill(summed_.begin(), summed_.end(), 0);
   for (int64_t block = 0; block < blocks_; ++block) {
     for (const Entry& entry : entries_) {
       if (!entry.paged) std::fill_n(values_.get() + block * block_floats_ + entry.offset, entry.elements, entry.initial);
@@ -52,6 +59,19 @@ int64_t FlowState::block_of(int layer, int kv_head) const {
     throw InternalError("flow state: there is none for layer " + std::to_string(layer) + ", KV head " + std::to_string(kv_head));
   }
   return int64_t{layer_blocks_[layer]} * kv_heads_ + kv_head;
+}
+
+float* FlowState::prompt_masses(int layer, int kv_head, int pages) {
+  if (mass_floats_ == 0) return nullptr;
+  if (pages > max_pages_)
+    throw InternalError("flow state: " + std::to_string(pages) + " pages, made for " + std::to_string(max_pages_));
+  const auto block = static_cast<size_t>(block_of(layer, kv_head));
+  float* sums = sums_.get() + static_cast<int64_t>(block) * max_pages_ * mass_floats_;
+  if (pages > summed_[block]) {
+    std::fill(sums + summed_[block] * mass_floats_, sums + pages * mass_floats_, 0.0F);
+    summed_[block] = pages;
+  }
+  return sums;
 }
 
 float* FlowState::load(int layer, int kv_head, int index, int pages) {

@@ -10,7 +10,8 @@
 namespace sluice::cpu::flows {
 
 /// The states of one request: for every sparse layer and KV head the float32 values of each State, of all pages where the
-/// state has a page axis. Different layers and heads may be used by different threads.
+/// state has a page axis; and what the rows of its prompt gave their tokens, where the flow reads the sum. Different layers and
+/// heads may be used by different threads.
 class FlowState final : public RequestState {
  public:
   FlowState(const FlowGraph& graph, int layers, int kv_heads, int max_pages);
@@ -24,6 +25,9 @@ class FlowState final : public RequestState {
   /// Keeps `values`, which may be what `load` gave; the last page holds `tokens` tokens, and tokens still to come keep the
   /// initial value.
   void save(int layer, int kv_head, int index, const float* values, int pages, int tokens);
+  /// Sums over the rows of the prompt so far, [pages, page, group]; 0 of pages that were not asked for before. Null if the flow
+  /// does not read them.
+  float* prompt_masses(int layer, int kv_head, int pages);
 
  private:
   struct Entry {
@@ -45,7 +49,10 @@ class FlowState final : public RequestState {
   int64_t block_floats_ = 0;
   int64_t blocks_ = 0;
   std::unique_ptr<float[]> values_;
-  std::vector<int32_t> seen_;  // [block, state] pages at the last save
+  std::vector<int32_t> seen_;    // [block, state] pages at the last save
+  int64_t mass_floats_ = 0;      // of a page; 0: no masses
+  std::vector<int32_t> summed_;  // [block] pages with sums
+  std::unique_ptr<float[]> sums_;
 };
 
 }  // namespace sluice::cpu::flows

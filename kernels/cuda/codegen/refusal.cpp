@@ -52,6 +52,10 @@ std::optional<Refusal> refusal_of_attention(const Plan& plan) {
   if (!plan.attend.is_plain()) {
     if (auto refusal = refusal_of_cover(plan)) return refusal;
   }
+  if (!plan.after.empty()) {
+    return Refusal{"flow.after, which reads what attention gave; device \"cuda\" does not give it yet",
+                   "leave flow.after out, or use --device cpu"};
+  }
   const size_t united = leaf_selections(plan.graph).size();
   if (united <= Selection::kMostLeaves) return {};
   return Refusal{fmt::format("a union of {} selections; device \"cuda\" joins at most {}", united, Selection::kMostLeaves),

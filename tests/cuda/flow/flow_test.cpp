@@ -45,6 +45,8 @@ class GpuJudgedFlow final : public JudgedFlow {
     for (auto& state : states_) state = flow_.create_state(max_pages);
   }
 
+  void end_step(std::span<float>) override { throw InternalError("a GPU refuses flows with an after stage"); }
+
   void append(std::span<const float> keys, std::span<const float> values) override {
     const int first = cache_.append(keys, values);
     std::vector<int32_t> pages;

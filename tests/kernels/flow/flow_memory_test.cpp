@@ -129,6 +129,8 @@ class ScarceFlow final : public cpu::Flow {
   void refresh_page(const std::byte*, std::byte*, int, cpu::FlowScratch&) const override {}
   int select(const cpu::FlowRow&, cpu::FlowScratch&, int32_t*) const override { return 0; }
   cpu::SourcePages source_pages(size_t, const cpu::FlowRow&, cpu::FlowScratch&) const override { return {}; }
+  void run_after(const cpu::FlowRow&, cpu::Ending, float*, cpu::FlowScratch&) const override {}
+  float* prompt_masses(RequestState&, int, int, int) const override { return nullptr; }
 
  private:
   static FlowGraph quest() { return trace_file(std::string(SLUICE_SOURCE_DIR) + "/scripting/flows/quest.lua"); }

@@ -52,10 +52,27 @@ TEST(RandomFlows, AgreeWithOracle) {
   EXPECT_GT(known, scores * 3 / 5);
   EXPECT_GT(handed, 20);
   for (const OpInfo& info : all_ops()) {
-    if (info.op != Op::kThreshold) {
+    if (info.op != Op::kThreshold && info.op != Op::kMass) {
       EXPECT_TRUE(seen.contains(info.op)) << info.name;
     }
   }
+}
+
+TEST(RandomFlows, WithAfterStagesAgreeWithOracle) {
+  int scores = 0;
+  int known = 0;
+  int kept = 0;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    FlowGraph graph = random_after(seed);
+    graph.sources.front().beside.reset();  // which attention joins with what is selected
+    const Verdict verdict = judge(graph, options_of(seed, graph));
+    ASSERT_EQ(verdict.fault, "") << "seed " << seed << "\n" << to_text(graph);
+    scores += verdict.scores;
+    known += verdict.known;
+    kept += compile(graph).plan.after.empty() ? 0 : 1;
+  }
+  EXPECT_GT(known, scores / 2);
+  EXPECT_GT(kept, 120);
 }
 
 /// Lets dispatch see one instruction set only, until this goes away.

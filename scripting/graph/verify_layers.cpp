@@ -1,0 +1,125 @@
+// What layers run, and the patterns that they have.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "scripting/graph/ops.h"
+#include "scripting/graph/verify.h"
+#include "scripting/graph/verify_parts.h"
+#include "scripting/pattern/analysis.h"
+#include "scripting/pattern/text.h"
+
+namespace sluice {
+
+namespace verifying {
+
+/// A mask a query is made of it, and of each of those that heads have in turn.
+void verify_cost(const SourceLocation& where, const HeadPatterns& patterns, const std::string& what) {
+  constexpr int64_t kTokens = 1 << 17;
+  int64_t cost = 0;
+  for (const Pattern& pattern : patterns.each()) cost += pattern.row_cost(kTokens);
+  if (cost <= GraphLimits::kPatternCost) return;
+  const std::string masks = patterns.is_same() ? "a mask a query" : fmt::format("{} masks a query, one a head", patterns.size());
+  refuse(where, fmt::format("{} takes too long: there are too many parts, or blocks, for {}", what, masks),
+         patterns.is_same() ? "fewer parts, or larger blocks" : "fewer parts or heads, or larger blocks");
+}
+
+void verify_patterns(const FlowGraph& graph) {
+  const LayerPatterns& of = graph.patterns;
+  if (of.empty() && of.dense_prefill) {
+    refuse(graph.where, "sluice.flow: prefill = \"dense\" is for flows with flow.pattern",
+           "prompts of all others are dense anyway");
+  }
+  if (of.empty()) return;
+  if (of.patterns.size() > GraphLimits::kPatterns) {
+    refuse(of.where,
+           fmt::format("flow.pattern has {} patterns, at most {} are allowed", of.patterns.size(), GraphLimits::kPatterns));
+  }
+  const auto is_place = [&](int place) { return place >= LayerPatterns::kNone && place < static_cast<int>(of.patterns.size()); };
+  if (!is_place(of.rest)) refuse(of.where, "flow.pattern: the other layers have a pattern that does not exist");
+  if (of.layers.size() > GraphLimits::kLayers) refuse(of.where, "flow.pattern names more layers than any model has");
+  for (const auto& [layer, place] : of.layers) {
+    if (layer < -GraphLimits::kLayers || layer >= GraphLimits::kLayers)
+      refuse(of.where, fmt::format("flow.pattern: there is no layer {}", layer));
+    if (!is_place(place)) refuse(of.where, fmt::format("flow.pattern: layer {} has a pattern that does not exist", layer));
+  }
+  for (const HeadPatterns& patterns : of.patterns) {
+    verify_cost(of.where, patterns, "flow.pattern");
+    try {
+      patterns.any();
+    } catch (const InputError& error) {
+      refuse(of.where, fmt::format("flow.pattern: what any head sees is not to be said: {}", error.what()), error.hint());
+    }
+  }
+  if (graph.sources.empty()) return;
+  for (const Node& node : graph.nodes) {
+    if (node.op != Op::kTopK || node.attributes.method != TopKMethod::kGvr) continue;
+    refuse(node, "method \"gvr\" begins with the pages of the last step, and flow.pattern shows flow.index other pages at each",
+           "\"auto\" or \"radix\"");
+  }
+  for (const State& state : graph.states) {
+    if (!has_axis(state.shape, Axis::kPage)) continue;
+    refuse(state.where,
+           fmt::format("state \"{}\" is kept by page, and flow.pattern shows flow.index other pages at each step", state.name),
+           "keep a state without the page axis, or return sluice.union(selection, pattern) in place of flow.pattern");
+  }
+}
+
+}  // namespace verifying
+
+using verifying::refuse;
+
+void verify_readers(const FlowGraph& graph) {
+  const LayerPatterns& patterns = graph.patterns;
+  const auto quoted = [](const Pattern& pattern) {
+    constexpr size_t kLongest = 160;
+    const std::string text = to_text(pattern);
+    return text.size() <= kLongest ? text : text.substr(0, kLongest) + "...";
+  };
+  for (const HeadPatterns& heads : patterns.patterns) {
+    for (int head = 0; head < heads.size(); ++head) {
+      const Pattern& pattern = heads.of_head(head);
+      if (!PatternAnalysis(pattern, AnalysisBound().shared_by(patterns.count())).is_empty()) continue;
+      const std::string whose = heads.is_same() ? "" : fmt::format(", which is that of head {}", head);
+      refuse(patterns.where, fmt::format("flow.pattern: no query sees any key under {}{}", quoted(pattern), whose));
+    }
+    if (!heads.is_same()) PatternAnalysis(heads.any(), AnalysisBound().shared_by(patterns.patterns.size()));  // what is kept
+  }
+  if (graph.beside() == nullptr || !PatternAnalysis(*graph.beside(), AnalysisBound()).is_empty()) return;
+  refuse(graph.nodes[static_cast<size_t>(graph.selection())],
+         fmt::format("no query sees any key under {}, which stands beside the selection", quoted(*graph.beside())));
+}
+
+void verify_layers(const FlowGraph& graph, int layers) {
+  const std::string range = fmt::format("layers are numbered 0 to {}, or from the end -1 to -{}", layers - 1, layers);
+  for (const auto& [layer, sparse] : graph.layers.sparse) {
+    if (layer >= -layers && layer < layers) continue;
+    refuse(graph.where, fmt::format("layers: there is no layer {} in a model of {} layers", layer, layers), range);
+  }
+  for (const auto& [layer, sparse] : graph.layers.sparse) {
+    const auto other = graph.layers.sparse.find(layer - layers);
+    if (layer < 0 || other == graph.layers.sparse.end() || other->second == sparse) continue;
+    refuse(graph.where,
+           fmt::format("layers: {} and {} are one layer in a model of {} layers, and it cannot be \"full\" and \"sparse\"", layer,
+                       other->first, layers),
+           "name the layer once");
+  }
+  verifying::verify_masses(graph, graph.layers.is_sparse_anywhere(layers));
+  const LayerPatterns& patterns = graph.patterns;
+  for (const auto& [layer, place] : patterns.layers) {
+    if (layer < -layers || layer >= layers) {
+      refuse(patterns.where, fmt::format("flow.pattern: there is no layer {} in a model of {} layers", layer, layers), range);
+    }
+    if (place != LayerPatterns::kNone && !graph.layers.is_sparse(layer < 0 ? layer + layers : layer, layers)) {
+      refuse(patterns.where, fmt::format("flow.pattern: layer {} has a pattern, and layers says that it is \"full\"", layer));
+    }
+    const auto other = patterns.layers.find(layer - layers);
+    if (layer < 0 || other == patterns.layers.end() || other->second == place) continue;
+    refuse(patterns.where,
+           fmt::format("flow.pattern: {} and {} are one layer in a model of {} layers", layer, other->first, layers),
+           "name the layer once");
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,11 @@
+local flow = sluice.flow { name = "x", layers = { rest = "full" } }
+function flow.cache(c)
+  c.heavy = sluice.cfill(0)
+end
+function flow.index(q, c)
+  return sluice.topk(c.heavy, { k = 3 })
+end
+function flow.after(q, c, mass)
+  c.heavy:save(c.heavy + mass:sum("token", "head"))
+end
+return flow

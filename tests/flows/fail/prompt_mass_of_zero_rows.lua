@@ -1,0 +1,2 @@
+local flow = sluice.flow { name = "x", prompt_mass = 0 }
+return flow

@@ -1,0 +1,2 @@
+local flow = sluice.flow { name = "x", prompt_mass = "last" }
+return flow
