@@ -231,7 +231,9 @@ TaskSpeed time_questions(const EngineBatch& batch, const Answers& answers, Devic
     speed.tokens = std::max(speed.tokens, tokens);
     longest = std::max(longest, tokens + scored_tokens(batch.prompts[i], answers, i, most_of_text));
   }
-  const int most = std::min(options.batch, prompts_together(model.config(), longest));
+  // Where the flow has prompts computed, its requests would begin to decode one after the other.
+  const int together = plan.graph.prompt_rows_wanted() > 0 ? 1 : prompts_together(model.config(), longest);
+  const int most = std::min(options.batch, together);
   const std::vector<Question> questions = draw_questions(batch, answers, static_cast<size_t>(most), most_of_text, rng);
   speed.batch = static_cast<int>(questions.size());
 

@@ -80,6 +80,7 @@ SchedulerOptions choose_limits(const ModelConfig& config, const EngineOptions& o
   limits.max_logit_rows = std::max(options.max_batch, std::min(options.max_pass_tokens, kLogits / config.vocabulary));
   limits.decode_differs = flow != nullptr || decodes_otherwise(cache.views());
   if (flow != nullptr && flow->plan().graph.beside() != nullptr) limits.beside = *flow->plan().graph.beside();
+  if (flow != nullptr) limits.own_rows = flow->plan().graph.prompt_rows_wanted();
   limits.field_group = field_group;
   limits.views = cache.views();
   limits.most_positions = config.max_positions;
@@ -104,6 +105,8 @@ int64_t state_bytes(const FlowGraph& graph, const ModelConfig& config, int pages
   for (const State& state : graph.states) {
     floats += elements_per_page(state.shape) * (has_axis(state.shape, Axis::kPage) ? pages : 1);
   }
+  // What the rows of the prompt give its tokens.
+  if (graph.reads_mass() && graph.mass_rows > 0) floats += int64_t{graph.geometry.page} * graph.geometry.group * pages;
   int sparse = 0;
   for (int layer = 0; layer < config.layers; ++layer) sparse += graph.layers.is_sparse(layer, config.layers) ? 1 : 0;
   return floats * sparse * config.kv_heads * static_cast<int64_t>(sizeof(float));
@@ -237,7 +240,8 @@ uint64_t Engine::State::submit(Request request) {
   job->own_pages = request.copy_prefix;
   job->seed = mix(options.seed, request.sampling.seed);
   if (request.snapshot) {
-    job->given_tokens = std::min(static_cast<int>(request.snapshot->tokens.size()), job->stored_tokens());
+    const int spared = std::max(0, job->stored_tokens() - limits.own_rows);
+    job->given_tokens = std::min(static_cast<int>(request.snapshot->tokens.size()), spared);
   }
   job->request = std::move(request);
   job->result.id = job->id;

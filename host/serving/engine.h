@@ -46,7 +46,8 @@ struct Request {
   int likely = -1;  // keep log-probabilities of what is generated, and of so many most likely tokens; -1: none
   /// And of the tokens of the prompt but the first, by dense attention. The whole prompt is then computed.
   bool prompt_probabilities = false;
-  std::shared_ptr<const KvSnapshot> snapshot;  // K and V of a prefix of the prompt, instead of computing them
+  /// K and V of a prefix of the prompt, instead of computing them; but for rows that the flow reads the masses of.
+  std::shared_ptr<const KvSnapshot> snapshot;
   /// A prefix that the engine knows is copied to pages of the request's own, as if another engine had computed its K and V and
   /// sent them, instead of being shared.
   bool copy_prefix = false;

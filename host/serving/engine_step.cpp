@@ -233,8 +233,9 @@ void Engine::State::refresh_given(const EngineJob& job, int given) {
 }
 
 void Engine::State::import_snapshot(EngineJob& job) {
-  const int given = std::min(static_cast<int>(job.request.snapshot->tokens.size()), job.stored_tokens());
-  if (job.computed > 0 || given == 0) return;  // the prefix cache knew all of its full pages, or it is empty
+  const int given = job.given_tokens;
+  // The prefix cache knew all of its full pages, or it is empty, or all of the prompt is to be computed.
+  if (job.computed > 0 || given == 0) return;
   write_snapshot(*job.request.snapshot, given, pages_with(job, given), slots_with(given), pool);
   refresh_given(job, given);
   scheduler.given(job, given);

@@ -128,6 +128,10 @@ int Scheduler::shareable(const Sequence& sequence) const {
   return options_.decode_differs ? sequence.prompt - 1 : static_cast<int>(sequence.tokens.size()) - 1;
 }
 
+int Scheduler::spared(const Sequence& sequence) const {
+  return options_.own_rows == 0 ? shareable(sequence) : std::max(0, sequence.prompt - 1 - options_.own_rows);
+}
+
 void Scheduler::release_pages(Sequence& sequence) {
   for (int group = 0; group < static_cast<int>(sequence.kept.size()); ++group) {
     KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
@@ -379,7 +383,12 @@ void Scheduler::append(Sequence& sequence, int rows, bool decoding) {
   pass_.tokens.insert(pass_.tokens.end(), sequence.tokens.begin() + first, sequence.tokens.begin() + end);
   cache_.make_room(missing_for_rows(sequence, end) + left_for_others(&sequence == running_.front()));
   take_for_rows(sequence, end);
-  pass_.batch.add({.first = first, .rows = rows, .decoding = decoding, .seed = sequence.seed, .state = sequence.state});
+  pass_.batch.add({.first = first,
+                   .rows = rows,
+                   .decoding = decoding,
+                   .seed = sequence.seed,
+                   .state = sequence.state,
+                   .prompt_rows = sequence.prompt - 1});
   for (const int group : groups_) place_rows(sequence, group, first, rows, decoding);
 }
 

@@ -94,6 +94,9 @@ struct SchedulerOptions {
   int most_positions = 0;  // of a sequence; 0: as many as the cache holds
   /// Tokens that decode steps see beside what the flow selects, in the groups without windows.
   std::optional<Pattern> beside = {};
+  /// Rows of a prompt before its first decode step, the last ones, that are computed whatever is known of them, since the flow
+  /// reads what they give their tokens (FlowGraph::prompt_rows_wanted).
+  int own_rows = 0;
 };
 
 /// Continuous batching: chooses what the next pass computes. Running sequences decode first, then prompts advance in chunks.
@@ -289,6 +292,8 @@ class Scheduler {
   int unfinished() const;
   /// Tokens of a prefix that other sequences could have computed in the same way.
   int shareable(const Sequence& sequence) const;
+  /// Those of them that need not be computed for this one if they are known.
+  int spared(const Sequence& sequence) const;
 
   PageCache& cache_;
   SchedulerOptions options_;

@@ -215,7 +215,7 @@ void Scheduler::match_prefix(Sequence& sequence) {
   std::array<std::vector<int32_t>*, kMostGroups> lists{};
   for (const int group : groups_) lists[static_cast<size_t>(group)] = &sequence.kept[static_cast<size_t>(group)].pages;
   const int found =
-      cache_.match(tokens.first(static_cast<size_t>(shareable(sequence))), std::span(lists).first(sequence.kept.size()));
+      cache_.match(tokens.first(static_cast<size_t>(spared(sequence))), std::span(lists).first(sequence.kept.size()));
   for (const int group : groups_) {
     sequence.kept[static_cast<size_t>(group)].first = cache_.first_page(group, found * cache_.page());
   }

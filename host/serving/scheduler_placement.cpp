@@ -144,7 +144,8 @@ void Scheduler::place_rows(Sequence& sequence, int group, int first, int rows, b
           .row(first + r / heads, begin, begin + length, masks.subspan(static_cast<size_t>(r) * words, words));
     }
     if (options_.beside && decoding) pass_.batch.see_beside(group, *options_.beside);
-    if (rows == 1) pass_.batch.drop_unseen_pages(group);
+    // What a prompt's rows give its tokens is summed by position.
+    if (rows == 1 && (decoding || options_.own_rows == 0)) pass_.batch.drop_unseen_pages(group);
     return;
   }
   const int window = seen_window(group);
