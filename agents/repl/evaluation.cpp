@@ -41,20 +41,32 @@ void Watch::check() const {
   throw InputError(fmt::format("it takes longer than {} s", seconds_), "reduce an axis earlier, or look at a shorter prompt");
 }
 
-oracle::NodeValue evaluate(const FlowGraph& graph, NodeId node, const Capture& capture, const Place& place, const Watch& watch) {
+oracle::NodeValue evaluate(const FlowGraph& graph, NodeId node, const FlowGraph* flow, const Capture& capture, const Place& place,
+                           const Watch& watch) {
   const FlowGraph part = subgraph(graph, node);
+  const FlowGraph& steps = flow != nullptr ? *flow : graph;
   const oracle::Pace pace = [&] { watch.check(); };
   const int pages = oracle::pages_of(graph, capture.tokens());
+  const double scale = 1 / std::sqrt(static_cast<double>(graph.geometry.head_dim));
+  if (steps.sources.empty() && (part.reads_mass() || (!part.states.empty() && steps.saves_in(Stage::kAfter)))) {
+    throw InputError("what attention gives follows from what the flow selects, and it selects nothing yet",
+                     "for example return sluice.topk(s, {k = 8})");
+  }
   oracle::States states;
   if (!part.states.empty()) {
-    check_memory(graph, oracle::roots_of(graph), pages);
+    check_memory(steps, oracle::roots_of(steps), pages);
     for (int step = 0; step + 1 < capture.steps(); ++step) {
-      oracle::run(graph, capture.row(place.layer, place.head, step), states, pace);
+      const oracle::Row row = capture.row(place.layer, place.head, step);
+      oracle::end_step(steps, row, oracle::run(steps, row, states, pace), scale, states, pace);
     }
   }
   const auto last = static_cast<NodeId>(part.nodes.size() - 1);
   check_memory(part, {last}, pages);
-  return oracle::value_of(part, last, capture.row(place.layer, place.head), states, pace);
+  const oracle::Row row = capture.row(place.layer, place.head);
+  if (!part.reads_mass()) return oracle::value_of(part, last, row, states, pace);
+  oracle::States before = states;
+  const oracle::Tensor masses = oracle::masses(steps, row, oracle::run(steps, row, before, pace), scale);
+  return oracle::value_of(part, last, row, states, pace, &masses);
 }
 
 ShownTensor shown(const FlowGraph& graph, NodeId node, const oracle::Tensor& tensor, int tokens) {

@@ -38,9 +38,12 @@ struct Place {
   int head = 0;
 };
 
-/// The value of `node` at the newest step, by the float64 reference. States are what the steps before have saved. Throws
-/// InputError if the values would take more than 512 MiB, and what `watch` throws.
-oracle::NodeValue evaluate(const FlowGraph& graph, NodeId node, const Capture& capture, const Place& place, const Watch& watch);
+/// The value of `node` at the newest step, by the float64 reference. States are what the steps before have saved, those of
+/// `flow`, whose selections attention follows; the rows of the prompt are not known. `flow` may be null: the steps are those of
+/// `graph`, which selects nothing. Throws InputError if the values would take more than 512 MiB or follow from attention that is
+/// not known, and what `watch` throws.
+oracle::NodeValue evaluate(const FlowGraph& graph, NodeId node, const FlowGraph* flow, const Capture& capture, const Place& place,
+                           const Watch& watch);
 
 /// The tensor of a node as it is shown.
 ShownTensor shown(const FlowGraph& graph, NodeId node, const oracle::Tensor& tensor, int tokens);

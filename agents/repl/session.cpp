@@ -92,7 +92,7 @@ std::string Session::run_expression(const Entry& entry) {
   if (seen.kind == Inspection::Kind::kNothing) require_known(bare_name(entry.text), entry.where);
   // A call that gives nothing does something: c.credit:save(x).
   if (seen.kind == Inspection::Kind::kNothing && entry.text.find('(') != std::string::npos) return run_statements(entry);
-  return show(seen, false);
+  return show(seen, draft_, false);
 }
 
 /// Throws FlowError for a name that nothing has; Lua would take it for one that has no value.
@@ -114,7 +114,7 @@ std::string Session::run_statements(const Entry& entry) {
     throw FlowError({entry.where.file, 0}, "what is returned is no selection of pages",
                     "for example return sluice.topk(s, {k = 8}); without return it is shown");
   }
-  if (selects) text += show(seen, false);
+  if (selects) text += show(seen, candidate, false);
   draft_ = std::move(candidate);
   return text;
 }
@@ -125,7 +125,7 @@ std::string Session::preview(const Draft& draft, const std::string& name) const 
   const Inspection seen = look(draft.script_returning({name, {}}));
   if (seen.kind == Inspection::Kind::kNothing || seen.kind == Inspection::Kind::kOther) return {};
   try {
-    return fmt::format("{} = {}", name, show(seen, true));
+    return fmt::format("{} = {}", name, show(seen, draft, true));
   } catch (const InputError& error) {
     return fmt::format("{} = not computed: {}\n", name, printable(error.what()));
   }
@@ -146,7 +146,7 @@ TraceOptions Session::trace_options() const { return sluice::trace_options(model
 
 Inspection Session::look(const Script& script) const {
   try {
-    return inspect(script.text, kFile, trace_options());
+    return inspect(script.text, kFile, trace_options(), script.asked);
   } catch (const FlowError& error) {
     throw_at_origin(error, script);
   }
@@ -176,7 +176,16 @@ Inspection Session::look_at_expression(const std::string& expression) const {
   return look(draft_.script_returning(entry));
 }
 
-std::string Session::show(const Inspection& seen, bool brief) const {
+std::optional<FlowGraph> Session::flow_of_steps(const Draft& draft, const FlowGraph& seen) const {
+  if (!draft.selection() || (seen.states.empty() && !seen.reads_mass())) return std::nullopt;
+  try {
+    return traced(draft.script());
+  } catch (const FlowError&) {
+    return std::nullopt;  // lines are still missing
+  }
+}
+
+std::string Session::show(const Inspection& seen, const Draft& draft, bool brief) const {
   switch (seen.kind) {
     case Inspection::Kind::kNothing:
       return "nothing\n";
@@ -189,8 +198,9 @@ std::string Session::show(const Inspection& seen, bool brief) const {
     default:
       break;
   }
-  const oracle::NodeValue value =
-      evaluate(seen.graph, seen.node, *capture_, options_.place, watch(brief ? kPreviewSeconds : options_.seconds));
+  const std::optional<FlowGraph> flow = flow_of_steps(draft, seen.graph);
+  const oracle::NodeValue value = evaluate(seen.graph, seen.node, flow ? &*flow : nullptr, *capture_, options_.place,
+                                           watch(brief ? kPreviewSeconds : options_.seconds));
   if (seen.kind == Inspection::Kind::kSelection) return show_selection(seen.graph, value.pages);
   const ShownTensor tensor = shown(seen.graph, seen.node, value.tensor, capture_->tokens());
   return brief ? summary(tensor) : describe(tensor, options_.style);

@@ -65,7 +65,9 @@ class Session {
   /// The flow so far. Throws InputError if it selects nothing.
   FlowGraph flow(const std::string& wanted_for) const;
   Inspection look_at_expression(const std::string& expression) const;
-  std::string show(const Inspection& seen, bool brief) const;
+  std::string show(const Inspection& seen, const Draft& draft, bool brief) const;
+  /// The flow whose steps have left the states that `seen` loads; none if it is not finished, or loads none.
+  std::optional<FlowGraph> flow_of_steps(const Draft& draft, const FlowGraph& seen) const;
   std::string show_selection(const FlowGraph& graph, const std::vector<int32_t>& selected) const;
   TraceOptions trace_options() const;
   Watch watch(double seconds) const { return {seconds, options_.interrupted}; }

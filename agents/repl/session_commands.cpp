@@ -153,7 +153,7 @@ double Session::layer_mass(const FlowGraph& graph, int layer, const Watch& limit
   if (!graph.layers.is_sparse(layer, config.layers)) return 1;
   double share = 0;
   for (int head = 0; head < config.kv_heads; ++head) {
-    const auto selected = evaluate(graph, graph.selection(), *capture_, {layer, head}, limits).pages;
+    const auto selected = evaluate(graph, graph.selection(), &graph, *capture_, {layer, head}, limits).pages;
     share += mass_of(selected, page_mass(capture_->row(layer, head), graph.geometry.page)) / config.kv_heads;
   }
   return share;
@@ -196,7 +196,7 @@ std::string Session::time(const std::string&) {
 std::string Session::shape(const std::string& argument) {
   const Inspection seen = look_at_expression(argument);
   if (seen.kind == Inspection::Kind::kSelection) return "a selection of pages\n";
-  if (seen.kind != Inspection::Kind::kTensor) return show(seen, true);
+  if (seen.kind != Inspection::Kind::kTensor) return show(seen, draft_, true);
   const int pages = oracle::pages_of(seen.graph, capture_->tokens());
   return shape_text(seen.graph.nodes[static_cast<size_t>(seen.node)].shape, pages) + "\n";
 }

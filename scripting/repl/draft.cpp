@@ -62,7 +62,7 @@ std::optional<Draft::Function> Draft::find_function(const Entry& entry, size_t f
   const std::vector<Token> tokens = tokens_of(entry.text);
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i].begin < from || tokens[i].depth != 0) continue;
-    for (const std::string_view name : {cache_.name, index_.name}) {
+    for (const std::string_view name : {cache_.name, index_.name, after_.name}) {
       const bool plain = begins_with(tokens, i, {"function", variable_, ".", name, "("});
       const bool assigned = begins_with(tokens, i, {variable_, ".", name, "=", "function", "("});
       if (!plain && !assigned) continue;
@@ -179,9 +179,27 @@ void Draft::add_lines(const Entry& entry) {
   if (lines.text.empty()) return;
   if (const std::string member = member_assigned_at(lines, 0); !member.empty()) {
     for (const Entry& piece : split_at_members(lines)) add_cache_line(piece, member_assigned_at(piece, 0));
+  } else if (is_function(tokens_of(lines.text))) {
+    top_.push_back(std::move(lines));
   } else {
-    (is_function(tokens_of(lines.text)) ? top_ : index_.entries).push_back(std::move(lines));
+    (follows_attention(lines) ? after_ : index_).entries.push_back(std::move(lines));
   }
+}
+
+std::string Draft::mass_name() const {
+  const std::vector<Token> parameters = tokens_of(after_.parameters);  // with the commas between them
+  return parameters.size() > 4 ? std::string(parameters[4].text) : std::string();
+}
+
+bool Draft::follows_attention(const Entry& entry) const {
+  std::set<std::string> names = {mass_name()};
+  for (const Entry& known : after_.entries) add_names(known.text, names);
+  const std::vector<Token> tokens = tokens_of(entry.text);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const bool is_member = i > 0 && (tokens[i - 1].is(".") || tokens[i - 1].is(":"));
+    if (tokens[i].kind == Token::Kind::kName && !is_member && names.contains(std::string(tokens[i].text))) return true;
+  }
+  return false;
 }
 
 void Draft::set_page(int tokens) {
@@ -210,39 +228,45 @@ void Draft::set_page(int tokens) {
                    "it is written sluice.flow { name = ..., page = 16 }");
 }
 
-Script Draft::build(const std::optional<Entry>& result) const {
+void Draft::append_function(Script& script, const Stage& stage, const std::optional<Entry>& result) const {
+  if (stage.entries.empty() && !result) return;
+  append_own(script, fmt::format("\nfunction {}.{}({})", variable_, stage.name, stage.parameters));
+  script.origins.emplace_back();
+  for (const Entry& entry : stage.entries) append(script, entry, "  ");
+  if (result) append(script, *result, "  ", "return ");
+  append_own(script, "end");
+}
+
+Script Draft::build(const std::optional<Entry>& of_index, const std::optional<Entry>& of_after) const {
   Script script;
   for (const Entry& entry : top_) append(script, entry, "");
-  if (!cache_.entries.empty()) {
-    append_own(script, fmt::format("\nfunction {}.cache({})", variable_, cache_.parameters));
-    script.origins.emplace_back();
-    for (const Entry& entry : cache_.entries) append(script, entry, "  ");
-    append_own(script, "end");
-  }
-  if (!index_.entries.empty() || result) {
-    append_own(script, fmt::format("\nfunction {}.index({})", variable_, index_.parameters));
-    script.origins.emplace_back();
-    for (const Entry& entry : index_.entries) append(script, entry, "  ");
-    if (result) append(script, *result, "  ", "return ");
-    append_own(script, "end");
-  }
+  append_function(script, cache_, std::nullopt);
+  append_function(script, index_, of_index);
+  append_function(script, after_, of_after);
   append_own(script, fmt::format("\nreturn {}", variable_));
   script.origins.emplace_back();
   return script;
 }
 
-Script Draft::script() const { return build(index_.result); }
+Script Draft::script() const { return build(index_.result, after_.result); }
 
-Script Draft::script_returning(const Entry& expression) const { return build(expression); }
+Script Draft::script_returning(const Entry& expression) const {
+  if (!follows_attention(expression)) return build(expression, after_.result);
+  Script script = build(index_.result, expression);
+  script.asked = sluice::Stage::kAfter;
+  return script;
+}
 
 std::vector<std::string> Draft::names() const {
   std::set<std::string> names;
-  for (const std::vector<Entry>* entries : {&top_, &index_.entries}) {
+  for (const std::vector<Entry>* entries : {&top_, &index_.entries, &after_.entries}) {
     for (const Entry& entry : *entries) add_names(entry.text, names);
   }
   for (const Token& parameter : tokens_of(index_.parameters)) {
     if (parameter.kind == Token::Kind::kName) names.emplace(parameter.text);
   }
+  names.insert(mass_name());
+  names.erase("");
   names.erase(variable_);
   return {names.begin(), names.end()};
 }

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "scripting/graph/graph.h"
 #include "scripting/repl/statements.h"
 
 namespace sluice::repl {
@@ -18,6 +19,7 @@ inline constexpr const char* kFlowForm =
 struct Script {
   std::string text;
   std::vector<SourceLocation> origins;
+  sluice::Stage asked = sluice::Stage::kIndex;  // whose result is looked at
 };
 
 /// A flow that grows line by line. It is nothing but text: what is typed takes its place in the script of a flow, and so means
@@ -26,13 +28,14 @@ struct Script {
 ///   local flow = sluice.flow { name = "repl", page = 16 }    top: the declaration, and functions
 ///   function flow.cache(c)  ...  end                         lines that begin with c.NAME =
 ///   function flow.index(q, c)  ...  return RESULT  end       all others
+///   function flow.after(q, c, mass)  ...  end                lines that name what attention gave, or what such lines define
 ///   return flow
 class Draft {
  public:
   /// An empty flow: it selects nothing.
   Draft();
 
-  /// Adds complete statements. `function flow.cache` and `flow.index` replace what stood there, `return` the selection, an
+  /// Adds complete statements. `function flow.cache` and its kin replace what stood there, `return` the selection, an
   /// assignment to a field that one line has assigned takes the place of that line, and a text with sluice.flow{...} is a new
   /// flow that replaces everything: true is returned then. Throws FlowError if such a text is not built as the picture above.
   bool add(const Entry& entry);
@@ -41,7 +44,7 @@ class Draft {
 
   /// The whole flow.
   Script script() const;
-  /// The flow whose index stage ends in `return EXPRESSION` instead.
+  /// The flow whose index stage ends in `return EXPRESSION` instead, or its after stage, where the expression is one of that.
   Script script_returning(const Entry& expression) const;
   /// What stands after `return` in the index stage.
   const std::optional<Entry>& selection() const { return index_.result; }
@@ -64,15 +67,21 @@ class Draft {
   void add_function(const Entry& whole, const Function& function);
   void replace_all(const Entry& whole);
   std::optional<Function> find_function(const Entry& entry, size_t from) const;
-  Stage& stage(std::string_view name) { return name == cache_.name ? cache_ : index_; }
+  Stage& stage(std::string_view name) { return name == cache_.name ? cache_ : name == index_.name ? index_ : after_; }
+  /// What flow.after calls what attention gave.
+  std::string mass_name() const;
+  /// Whether lines belong into the after stage.
+  bool follows_attention(const Entry& entry) const;
   std::string member_assigned_at(const Entry& entry, size_t offset) const;
   std::vector<Entry> split_at_members(const Entry& entry) const;
-  Script build(const std::optional<Entry>& result) const;
+  Script build(const std::optional<Entry>& of_index, const std::optional<Entry>& of_after) const;
+  void append_function(Script& script, const Stage& stage, const std::optional<Entry>& result) const;
 
   std::string variable_ = "flow";
   std::vector<Entry> top_;
   Stage cache_{"cache", "c", {}, std::nullopt};
   Stage index_{"index", "q, c", {}, std::nullopt};
+  Stage after_{"after", "q, c, mass", {}, std::nullopt};
 };
 
 }  // namespace sluice::repl

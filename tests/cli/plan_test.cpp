@@ -247,6 +247,17 @@ TEST(Plan, SaysWhatAGpuRefuses) {
   EXPECT_EQ(lines_with(out, "on a GPU: refused, a union of 9 selections; device \"cuda\" joins at most 8"), 1) << out;
 }
 
+TEST(Plan, HasTheStepsThatFollowAttention) {
+  const Ran ran = run_sluice({"plan", "heavy_hitters", "--tokens", "8192"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(lines_with(ran.out, "after prompts all"), 1) << ran.out;
+  EXPECT_EQ(lines_with(ran.out, "  then 0 pages "), 1) << ran.out;
+  EXPECT_EQ(lines_with(ran.out, "  then 1 save "), 1) << ran.out;
+  const Ran refused = run_sluice({"plan", "heavy_hitters", "--device", "cuda"});
+  EXPECT_NE((refused.out + refused.err).find("refused, flow.after, which reads what attention gave"), std::string::npos)
+      << refused.out << refused.err;
+}
+
 TEST(Plan, SaysWhatTheCpuRefuses) {
   const Folder folder;
   const Ran ran = run_sluice({"plan", folder.write("narrow.lua", R"(

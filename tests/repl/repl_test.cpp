@@ -124,6 +124,24 @@ TEST_F(ReplSession, ShowsWhatTheReferenceComputesForTheSameFlow) {
   EXPECT_NE(selected.find(page_strip(expected.selected, expected.pages, plain)), std::string::npos) << selected;
 }
 
+// Lines that name what attention gave, and those that follow from them, are of the after stage.
+TEST_F(ReplSession, ShowsWhatAttentionGave) {
+  Session typed = session();
+  typed.run("c.heavy = sluice.cfill(0)");
+  EXPECT_EQ(refusal(typed, "mass:sum('token', 'head')").substr(0, 40), "what attention gives follows from what t");
+  typed.run("return sluice.topk(c.heavy, {k = 2, last = 1})");
+  typed.run("given = mass:sum('token')");
+  EXPECT_EQ(typed.run("given:sum('page'):min('head')"), "f32 []  1\n");
+  EXPECT_EQ(typed.run("given:sum('page'):max('head')"), "f32 []  1\n");
+  typed.run("c.heavy:save(c.heavy + given:sum('head'))");
+  EXPECT_EQ(typed.run("c.heavy:sum('page')"), "f32 []  0\n");
+  typed.run(":step");
+  typed.run(":step");
+  const std::string heads = std::to_string(model->config().group() * 2);
+  EXPECT_EQ(typed.run("c.heavy:sum('page')"), "f32 []  " + heads + "\n");
+  EXPECT_NE(typed.run(":flow").find("function flow.after(q, c, mass)"), std::string::npos);
+}
+
 TEST_F(ReplSession, StatesAreWhatTheStepsBeforeHaveSaved) {
   Session typed = session();
   typed.run("c.seen = sluice.cfill(1, {\"head\"})");

@@ -125,7 +125,7 @@ TEST(Draft, WholeStagesReplaceTheLinesBefore) {
   EXPECT_EQ(script.find("s = q"), std::string::npos);
   type(draft, "cache.more = cache.new * 2");
   EXPECT_EQ(inspect(draft.script_returning({"cache.more + t", {}}).text, "draft").kind, Inspection::Kind::kTensor);
-  EXPECT_EQ(draft.names(), (std::vector<std::string>{"cache", "query", "t"}));
+  EXPECT_EQ(draft.names(), (std::vector<std::string>{"cache", "mass", "query", "t"}));
 }
 
 TEST(Draft, TakesFlowsApartAndKeepsTheirMeaning) {
@@ -247,6 +247,28 @@ TEST(Reference, CoversEveryFunctionThatScriptsCanCall) {
   EXPECT_NE(operator_help("sum").find("stage: index and after\n"), std::string::npos);
   EXPECT_NE(operator_list().find(" where_ge"), std::string::npos);
   EXPECT_THROW(operator_help("nothing_like_it"), InputError);
+}
+
+TEST(Draft, KeepsTheAfterStage) {
+  Draft draft;
+  draft.add({"c.heavy = sluice.cfill(0)", {"input", 1}});
+  draft.add({"return sluice.topk(c.heavy, {k = 3})", {"input", 2}});
+  draft.add({"local by_page = mass:sum('token')", {"input", 3}});
+  draft.add({"c.heavy:save(c.heavy + by_page:sum('head'))", {"input", 4}});
+  const FlowGraph typed = trace(draft.script().text, "flow");
+  EXPECT_TRUE(typed.reads_mass());
+  EXPECT_TRUE(typed.saves_in(Stage::kAfter));
+  EXPECT_FALSE(typed.saves_in(Stage::kIndex));
+  const Script script = draft.script_returning({"by_page:max('head')", {}});
+  const Inspection seen = inspect(script.text, "flow", {}, script.asked);
+  EXPECT_EQ(seen.kind, Inspection::Kind::kTensor);
+  EXPECT_EQ(seen.graph.nodes[static_cast<size_t>(seen.node)].stage, Stage::kAfter);
+  ASSERT_EQ(seen.graph.sources.size(), 1U);
+  // A flow that is read takes its place as a whole.
+  Draft read;
+  EXPECT_TRUE(read.add({read_text(source_path("scripting/flows/masses/heavy_hitters.lua")), {"heavy_hitters.lua", 1}}));
+  EXPECT_NE(read.script().text.find(".after(q, c, mass)"), std::string::npos);
+  EXPECT_TRUE(trace(read.script().text, "flow").saves_in(Stage::kAfter));
 }
 
 }  // namespace

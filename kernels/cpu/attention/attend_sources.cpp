@@ -1,6 +1,7 @@
 // Decode attention over several sources: one softmax over tokens, and over summaries of pages (Attend::attend_sources).
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "kernels/cpu/attention/attend.h"
