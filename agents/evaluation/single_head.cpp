@@ -114,7 +114,7 @@ void SingleHead::prefill(const std::vector<float>& keys, const std::vector<float
 
 std::vector<float> SingleHead::attend(std::span<const float> queries, AttentionProbe* probe) {
   const Geometry& geometry = plan_.graph.geometry;
-  const auto of_head = static_cast<size_t>(geometry.group) * static_cast<size_t>(geometry.head_dim);
+  const size_t of_head = queries.size() / static_cast<size_t>(batch_.rows() - other_rows_);
   std::vector<float> all;  // [rows, heads, ...]
   for (int row = 0; row < batch_.rows(); ++row) {
     const auto own = queries.subspan(static_cast<size_t>(std::max(0, row - other_rows_)) * of_head, of_head);

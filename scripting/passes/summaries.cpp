@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
-#include "scripting/graph/ops.h"
 #include "scripting/graph/shapes.h"
 #include "scripting/graph/verify.h"
 #include "scripting/passes/passes.h"
+#include "scripting/passes/rewrite.h"
 
 namespace sluice::passes {
 
@@ -30,6 +32,15 @@ NodeId append_product(FlowGraph& graph, const std::string& keys) {
   return append(graph, Op::kContract, {query, field}, {});
 }
 
+/// What was appended goes before the nodes of later stages.
+void order_by_stage(FlowGraph& graph) {
+  std::vector<NodeId> order(graph.nodes.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto stage = [&](NodeId id) { return graph.nodes[static_cast<size_t>(id)].stage; };
+  std::stable_sort(order.begin(), order.end(), [&](NodeId a, NodeId b) { return stage(a) < stage(b); });
+  reorder(graph, order);
+}
+
 bool is_accepted(const FlowGraph& graph) {
   if (graph.nodes.size() > GraphLimits::kNodes) return false;
   try {
@@ -49,6 +60,7 @@ void weigh_summaries(FlowGraph& graph) {
     if (source.logits != kNoNode || keys == nullptr || keys->shape.size() != 1) continue;
     FlowGraph weighed = graph;
     weighed.sources[i].logits = append_product(weighed, source.keys);
+    order_by_stage(weighed);
     if (is_accepted(weighed)) graph = std::move(weighed);
   }
 }

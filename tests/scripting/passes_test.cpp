@@ -513,6 +513,14 @@ TEST(WeighSummaries, SummariesAreWeighedByProductsThatTheIndexStageComputesOnce)
     EXPECT_EQ(plan.graph.nodes[static_cast<size_t>(logits)].op, Op::kContract);
     EXPECT_EQ(plan.attend.sources.at(0).logits, kNoNode);
   }
+  const FlowGraph with_after = trace("local flow = sluice.flow{name = 'x'} function flow.cache(c) " + cache +
+                                         " end function flow.index(q, c) local s = sluice.load('m', {axes = {'page'}}) "
+                                         "return sluice.cover{" +
+                                         refine +
+                                         " end function flow.after(q, c, mass) "
+                                         "sluice.save('m', mass:sum('token'):sum('head')) end return flow",
+                                     "x.lua");
+  EXPECT_NE(compile(with_after).plan.attend.sources.at(1).logits, kNoNode);
   const Plan other = plan_of("local s = c.a:l2norm('dim') return sluice.cover{" + refine, cache);
   EXPECT_EQ(count(other.graph, Op::kContract), 1);
   // Without the pass, or where there is no room for its operators, devices compute them.
