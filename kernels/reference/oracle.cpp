@@ -346,7 +346,7 @@ void end_step(const FlowGraph& graph, const Row& row, const Result& result, doub
   const Tensor given = masses(graph, row, result, scale);
   States saved = Evaluation(graph, row, states, pace, roots_of(graph, Stage::kAfter), &given).saved(Stage::kAfter);
   keep(result.saved, states);
-  keep(std::move(saved), states);
+  keep(saved, states);
 }
 
 void end_prompt(const FlowGraph& graph, const Prompt& prompt, double scale, States& states, const Pace& pace) {

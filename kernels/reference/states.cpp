@@ -45,8 +45,8 @@ Tensor without_future(Tensor tensor, const State& state, const Tokens& tokens) {
   return tensor;
 }
 
-void keep(States saved, States& states) {
-  for (auto& [name, tensor] : saved) states[name] = std::move(tensor);
+void keep(const States& saved, States& states) {
+  for (const auto& [name, tensor] : saved) states[name] = tensor;
 }
 
 }  // namespace sluice::oracle

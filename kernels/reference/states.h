@@ -17,6 +17,6 @@ Tensor state_of_page(const State& state, const States& states, int page);
 /// What is saved for tokens that do not exist yet is the initial value.
 Tensor without_future(Tensor tensor, const State& state, const Tokens& tokens);
 /// Puts what a step has saved in the place of what was there.
-void keep(States saved, States& states);
+void keep(const States& saved, States& states);
 
 }  // namespace sluice::oracle

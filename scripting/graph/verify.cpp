@@ -185,18 +185,23 @@ void verify_inputs(const FlowGraph& graph, const Node& node, NodeId id) {
 /// What limits of work hold for.
 enum class Work : uint8_t { kAll, kComputed };
 
+/// `before`: the stage of the node before.
+void verify_stage(const Node& node, Stage before) {
+  if (!is_at_most(node.stage, Stage::kAfter)) refuse(node, "a stage that does not exist");
+  if (node.stage < before)
+    refuse(node, fmt::format("is of the {} stage, and that of {} has begun", name_of(node.stage), name_of(before)));
+  const OpInfo& info = info_of(node.op);
+  if (!exists_in(info, node.stage)) refuse(node, fmt::format("exists in the {} stage only", stages_of(info)));
+}
+
 void verify_nodes(const FlowGraph& graph, Work counted) {
   Stage stage = Stage::kCache;
   int64_t work = 0;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
     if (!is_op(node.op)) refuse(node.where, fmt::format("%{} is an operator that does not exist", i));
-    if (!is_at_most(node.stage, Stage::kAfter)) refuse(node, "a stage that does not exist");
-    if (node.stage < stage)
-      refuse(node, fmt::format("is of the {} stage, and that of {} has begun", name_of(node.stage), name_of(stage)));
+    verify_stage(node, stage);
     stage = node.stage;
-    const OpInfo& info = info_of(node.op);
-    if (!exists_in(info, stage)) refuse(node, fmt::format("exists in the {} stage only", stages_of(info)));
     verify_attributes(node);
     verify_inputs(graph, node, static_cast<NodeId>(i));
     const Shape shape = infer_shape(graph, node);
