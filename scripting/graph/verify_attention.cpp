@@ -25,19 +25,6 @@ int entries_of(const FlowGraph& graph, const std::string& name) {
                                    graph.geometry.head_dim, graph.geometry.head_dim));
 }
 
-/// Whether a node is the product of the query and a field [dim].
-bool is_product_of_keys(const FlowGraph& graph, const Node& node, const std::string& keys) {
-  if (node.op != Op::kContract || node.stage != Stage::kIndex || node.attributes.axis != Axis::kDim) return false;
-  const auto is_pair = [&](NodeId first, NodeId second) {
-    const Node& query = graph.nodes[static_cast<size_t>(first)];
-    const Node& field = graph.nodes[static_cast<size_t>(second)];
-    return query.op == Op::kQuery && field.op == Op::kField && field.attributes.field == keys;
-  };
-  const Shape of_heads = {{Axis::kPage, kDynamic}, {Axis::kHead, graph.geometry.group}};
-  const bool is_any = is_pair(node.inputs[0], node.inputs[1]) || is_pair(node.inputs[1], node.inputs[0]);
-  return is_any && node.shape == of_heads;
-}
-
 void verify_source(const FlowGraph& graph, const AttentionSource& source) {
   const auto node = [&](NodeId id) -> const Node& {
     if (id < 0 || static_cast<size_t>(id) >= graph.nodes.size())
@@ -89,6 +76,18 @@ void verify_after(const FlowGraph& graph) {
 }
 
 }  // namespace
+
+bool is_product_of_keys(const FlowGraph& graph, const Node& node, const std::string& keys) {
+  if (node.op != Op::kContract || node.stage != Stage::kIndex || node.attributes.axis != Axis::kDim) return false;
+  const auto is_pair = [&](NodeId first, NodeId second) {
+    const Node& query = graph.nodes[static_cast<size_t>(first)];
+    const Node& field = graph.nodes[static_cast<size_t>(second)];
+    return query.op == Op::kQuery && field.op == Op::kField && field.attributes.field == keys;
+  };
+  const Shape of_heads = {{Axis::kPage, kDynamic}, {Axis::kHead, graph.geometry.group}};
+  const bool is_any = is_pair(node.inputs[0], node.inputs[1]) || is_pair(node.inputs[1], node.inputs[0]);
+  return is_any && node.shape == of_heads;
+}
 
 void verify_masses(const FlowGraph& graph, bool is_any) {
   const auto mass = std::find_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.op == Op::kMass; });

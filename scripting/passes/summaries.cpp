@@ -4,6 +4,7 @@
 
 #include "scripting/graph/shapes.h"
 #include "scripting/graph/verify.h"
+#include "scripting/graph/verify_parts.h"
 #include "scripting/passes/passes.h"
 #include "scripting/passes/rewrite.h"
 
@@ -23,7 +24,15 @@ NodeId append(FlowGraph& graph, Op op, std::vector<NodeId> inputs, Attributes at
   return static_cast<NodeId>(graph.nodes.size() - 1);
 }
 
-/// The product of the query with the keys of a field.
+/// The product of the query with the keys of a field that the script computes; kNoNode: it does not.
+NodeId find_product(const FlowGraph& graph, const std::string& keys) {
+  for (size_t id = 0; id < graph.nodes.size(); ++id) {
+    if (verifying::is_product_of_keys(graph, graph.nodes[id], keys)) return static_cast<NodeId>(id);
+  }
+  return kNoNode;
+}
+
+/// The same, of its own.
 NodeId append_product(FlowGraph& graph, const std::string& keys) {
   const NodeId query = append(graph, Op::kQuery, {}, {});
   Attributes of_field;
@@ -58,6 +67,10 @@ void weigh_summaries(FlowGraph& graph) {
     const AttentionSource& source = graph.sources[i];
     const Field* const keys = graph.find_field(source.keys);
     if (source.logits != kNoNode || keys == nullptr || keys->shape.size() != 1) continue;
+    if (const NodeId known = find_product(graph, source.keys); known != kNoNode) {
+      graph.sources[i].logits = known;
+      continue;
+    }
     FlowGraph weighed = graph;
     weighed.sources[i].logits = append_product(weighed, source.keys);
     order_by_stage(weighed);

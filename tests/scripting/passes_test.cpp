@@ -338,6 +338,7 @@ void expect_sound(const Plan& plan) {
   }
   for (const AttentionSource& source : plan.graph.sources) {
     if (source.bias != kNoNode) read_later.insert(source.bias);
+    if (source.logits != kNoNode) read_later.insert(source.logits);
   }
   std::set<NodeId> outputs;
   for (const PlanStep& step : steps) {
