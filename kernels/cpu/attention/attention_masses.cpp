@@ -87,7 +87,8 @@ void add_masses_any(const KvPages& kv, const int32_t* pages, const PrefillTile& 
   }
   HWY_ALIGN std::array<float, static_cast<size_t>(kMostHeads) * kColumns> sums;  // [group][kColumns]
   for (int t = 0; t < kColumns; ++t) {
-    for (int h = 0; h < group; ++h) sums.data()[h * kColumns + t] = t < tokens ? masses[t * group + h] : 0;
+    for (int h = 0; h < group; ++h)
+      sums[static_cast<size_t>(h) * kColumns + static_cast<size_t>(t)] = t < tokens ? masses[t * group + h] : 0;
   }
   const int together = kColumns / group;
   for (int row = first_row_at(rows, first); row < rows.rows; row += together) {
@@ -113,7 +114,7 @@ void add_masses_any(const KvPages& kv, const int32_t* pages, const PrefillTile& 
     }
   }
   for (int t = 0; t < tokens; ++t) {
-    for (int h = 0; h < group; ++h) masses[t * group + h] = sums.data()[h * kColumns + t];
+    for (int h = 0; h < group; ++h) masses[t * group + h] = sums[static_cast<size_t>(h) * kColumns + static_cast<size_t>(t)];
   }
 }
 
