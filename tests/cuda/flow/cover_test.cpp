@@ -7,6 +7,7 @@
 #include "agents/evaluation/numerical.h"
 #include "scripting/lua/trace.h"
 #include "tests/cuda/gpu.h"
+#include "tests/support/covers.h"
 
 namespace sluice::testing {
 namespace {
@@ -58,38 +59,9 @@ TEST_P(CudaRandomCovers, AgreeWithTheReference) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, CudaRandomCovers, ::testing::Range<uint64_t>(0, 200, kCoversTogether));
 
-FlowGraph cover(const std::string& options) {
-  return trace(
-      "local f = sluice.flow{name='f', page=16, kv='bf16'} function f.cache(c) c.a = c.k:mean('token') c.b = "
-      "c.v:mean('token') end function f.index(q, c) local s = q:dot(c.a):max('head') return sluice.cover{k = c.a, v = c.b, " +
-          options + "} end return f",
-      "f.lua");
-}
+TEST_F(CudaCovers, AnotherCoverIsFound) { expect_other_covers_found(*create_device("cuda")); }
 
-TEST_F(CudaCovers, AnotherCoverIsFound) {
-  const auto device = create_device("cuda");
-  const FlowGraph wanted = cover("refine = sluice.topk(s, {k = 3}), tail = 40");
-  EXPECT_EQ(check_against_reference(*device, wanted, compile(wanted).plan), std::nullopt);
-  for (const char* other : {"refine = sluice.topk(s, {k = 3}), tail = 40, bias = 'none'",
-                            "refine = sluice.topk(s, {k = 3}), tail = 40, mass = 'renormalise'"}) {
-    EXPECT_TRUE(check_against_reference(*device, wanted, compile(cover(other)).plan).has_value()) << other;
-  }
-}
-
-// What a bias was loaded as it stays, although the state is saved before attention runs.
-TEST_F(CudaCovers, ABiasMayBeAStateAsTheLastStepSavedIt) {
-  const auto device = create_device("cuda");
-  const FlowGraph graph = trace(R"(
-    local f = sluice.flow{name = "f", page = 16, kv = "bf16"}
-    function f.cache(c) c.a = c.k:mean("token") c.b = c.v:mean("token") c.credit = sluice.cfill(0) end
-    function f.index(q, c)
-      c.credit:save(c.credit * 0.5 + sluice.position() * 0.125)
-      return sluice.cover{k = c.a, v = c.b, refine = sluice.topk(q:dot(c.a):max("head"), {k = 2}), tail = 20, bias = c.credit}
-    end
-    return f)",
-                                "f.lua");
-  EXPECT_EQ(check_against_reference(*device, graph, compile(graph).plan), std::nullopt);
-}
+TEST_F(CudaCovers, ABiasMayBeAStateAsTheLastStepSavedIt) { expect_bias_as_loaded(*create_device("cuda")); }
 
 // A GPU takes covers as sluice.cover makes them; what else a graph may ask for it refuses by name.
 TEST_F(CudaCovers, WhatItHasNoKernelForIsRefused) {
@@ -102,11 +74,11 @@ TEST_F(CudaCovers, WhatItHasNoKernelForIsRefused) {
       return error.what();
     }
   };
-  FlowGraph wide = cover("refine = 'none'");
+  FlowGraph wide = cover_flow("refine = 'none'");
   EXPECT_EQ(refused(wide), "");
   for (Field& field : wide.fields) field.type = DataType::kF32;
   EXPECT_NE(refused(wide).find("summaries as f32"), std::string::npos);
-  FlowGraph chosen = cover("refine = 'none'");
+  FlowGraph chosen = cover_flow("refine = 'none'");
   chosen.sources[1].others = false;
   EXPECT_NE(refused(chosen).find("attends to the tokens of one selection's pages"), std::string::npos);
 }
