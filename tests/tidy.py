@@ -3,7 +3,8 @@
 
     tidy.py [--build FOLDER] [--jobs N] [FILE...]      without files: all of the program that FOLDER compiles
 
-Files that define the same name in an anonymous namespace stand in different units; a unit that does not compile is split.
+Files that define the same name in an anonymous namespace stand in different units. A unit that does not compile, or that
+clang-tidy dies of, is split.
 Findings are printed, and are errors.
 """
 
@@ -68,7 +69,7 @@ def tidy(directory, arguments, files):
                               '--checks=-bugprone-suspicious-include',
                               f'--header-filter={ROOT}/({"|".join(FOLDERS)})/.*\\.(h|cpp)$', str(unit)],
                              cwd=ROOT, capture_output=True, text=True)
-    if 'clang-diagnostic-error' in run.stdout and len(files) > 1:
+    if len(files) > 1 and (run.returncode < 0 or 'clang-diagnostic-error' in run.stdout):
         half = len(files) // 2
         return tidy(directory, arguments, files[:half]) + tidy(directory, arguments, files[half:])
     return run.stdout + run.stderr if run.returncode else ''

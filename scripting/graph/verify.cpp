@@ -188,8 +188,11 @@ enum class Work : uint8_t { kAll, kComputed };
 /// `before`: the stage of the node before.
 void verify_stage(const Node& node, Stage before) {
   if (!is_at_most(node.stage, Stage::kAfter)) refuse(node, "a stage that does not exist");
-  if (node.stage < before)
-    refuse(node, fmt::format("is of the {} stage, and that of {} has begun", name_of(node.stage), name_of(before)));
+  if (node.stage < before) {
+    const std::string_view own = name_of(node.stage);
+    const std::string_view begun = name_of(before);
+    refuse(node, fmt::format("is of the {} stage, and that of {} has begun", own, begun));
+  }
   const OpInfo& info = info_of(node.op);
   if (!exists_in(info, node.stage)) refuse(node, fmt::format("exists in the {} stage only", stages_of(info)));
 }
