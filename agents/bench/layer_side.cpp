@@ -28,6 +28,10 @@ LayerSide::LayerSide(Device& device, const LayerShape& shape, const FlowGraph* f
   if (flow != nullptr) {
     name_ = flow->name;
     graph_ = *flow;
+    if (graph_.eviction) {
+      throw InputError(fmt::format("{}: a flow that evicts tokens keeps what its prompts left, and here is none", name_),
+                       "use bench serve");
+    }
     if (!graph_.attends_plainly() && !graph_.states.empty()) {
       throw InputError(fmt::format("{}: a cover whose flow keeps a state; what it gives depends on the steps before", name_),
                        "leave the state out, or use bench serve");

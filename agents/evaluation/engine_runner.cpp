@@ -96,11 +96,12 @@ std::unique_ptr<PrefilledBatch> EngineRunner::prefill(const std::vector<JobDocum
 
 const EngineBatch& EngineRunner::batch_for(const PrefilledBatch& prefilled, const Plan* plan) {
   const EngineBatch& batch = engine_batch(prefilled);
-  if (plan == nullptr || plan->graph.patterns.empty() || plan->graph.patterns.dense_prefill) return batch;
+  const bool evicts = plan != nullptr && plan->graph.eviction.has_value();
+  if (plan == nullptr || (!evicts && (plan->graph.patterns.empty() || plan->graph.patterns.dense_prefill))) return batch;
   std::string text = to_text(plan->graph);
   if (own_.of != &batch || own_.plan != text) {
     own_ = {};  // before more is made
-    own_ = {&batch, std::move(text), prefill_under(*plan, batch, device_, model_, room_)};
+    own_ = {&batch, std::move(text), evicts ? without_snapshots(batch) : prefill_under(*plan, batch, device_, model_, room_)};
   }
   return own_.batch;
 }

@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
+#include <optional>
 #include <random>
 #include <vector>
 
+#include "agents/evaluation/evicted_tokens.h"
 #include "agents/evaluation/single_head.h"
 #include "kernels/reference/judge.h"
 #include "kernels/reference/oracle.h"
@@ -82,12 +85,31 @@ int affordable_pages(const FlowGraph& graph, bool dear) {
   return static_cast<int>(std::clamp<int64_t>(std::min(std::max(by_work, leaves_out), by_memory), kLeastPages, kMostTokens));
 }
 
-/// Full pages before the first step. Where many are wanted, about twice what the flow selects.
+/// Full pages before the first step. Where many are wanted, about twice what the flow selects, or keeps.
 int pages_of(const FlowGraph& graph, const Case& wanted) {
+  if (graph.eviction && wanted.many) return 2 * graph.eviction->budget / graph.geometry.page + 1;
   if (!wanted.many) return std::min(wanted.pages, affordable_pages(graph, false));
   const int64_t beyond = std::min<int64_t>(kMostTokens / graph.geometry.page, 2 * budget_of(graph) + 3);
   return std::min(static_cast<int>(std::max<int64_t>(wanted.pages, beyond)),
                   affordable_pages(graph, wanted.keys == Numbers::kNormal));
+}
+
+/// Tokens of the largest budget that the reference can afford.
+int affordable_budget(const FlowGraph& graph) {
+  constexpr int kMost = 512;
+  return std::min(kMost, std::max(8, affordable_pages(graph, false) * graph.geometry.page / 3));
+}
+
+/// The same rule with a budget of no more tokens, and its other numbers in proportion.
+void bound_budget(FlowGraph& graph, int budget) {
+  if (!graph.eviction || graph.eviction->keep) return;  // what is kept has no proportion
+  Eviction& eviction = *graph.eviction;
+  if (eviction.budget <= budget) return;
+  const auto part = [&](int tokens) { return static_cast<int>(int64_t{tokens} * budget / eviction.budget); };
+  eviction.first = part(eviction.first);
+  eviction.recent = std::max(1, part(eviction.recent));
+  eviction.chunk = eviction.chunk == 0 ? 0 : std::max(1, part(eviction.chunk));
+  eviction.budget = std::max(budget, eviction.first + std::max(eviction.recent, eviction.chunk));
 }
 
 std::vector<float> slice(const std::vector<float>& values, int first, int count, int dim) {
@@ -119,24 +141,25 @@ class CaseRun {
         seed_(seed),
         random_(seed),
         before_(pages_of(traced, wanted) * plan.layout.page + wanted.more_tokens),
+        prompt_rows_(std::min(before_, traced.saves_in(Stage::kAfter) ? traced.mass_rows : 0)),
         tolerance_(output_tolerance(device.info(), traced)),
         keys_(numbers(static_cast<size_t>(before_ + kSteps) * dim(), wanted.keys, random_)),
         values_(numbers(keys_.size(), Numbers::kNormal, random_)),
         stored_keys_(oracle::round_all_to(plan.layout.kv, keys_)),
         stored_values_(oracle::round_all_to(plan.layout.kv, values_)),
-        probed_(device, plan, before_ + kSteps, seed),
-        serving_(device, plan, before_ + kSteps, seed) {
-    const int rows = std::min(before_, traced.saves_in(Stage::kAfter) ? traced.mass_rows : 0);  // with queries
-    prompt_queries_ = numbers(static_cast<size_t>(rows * traced.geometry.group) * dim(), Numbers::kNormal, random_);
-    for (SingleHead* head : {&probed_, &serving_}) {
-      if (before_ > rows) head->prefill(slice(keys_, 0, before_ - rows, dim()), slice(values_, 0, before_ - rows, dim()));
-      if (rows == 0) continue;
-      head->end_prompt(slice(keys_, before_ - rows, rows, dim()), slice(values_, before_ - rows, rows, dim()), prompt_queries_);
-    }
-    if (rows > 0) end_prompt();
+        probed_(device, plan, before_ + kSteps, seed, before_),
+        serving_(device, plan, before_ + kSteps, seed, before_) {
+    if (traced.eviction) held_.emplace(traced, probed_.budget(), before_);
   }
 
   std::string run() {
+    // A prompt has one chunk where nobody is evicted.
+    for (int first = 0; first < before_;) {
+      const int end = traced_.eviction ? traced_.eviction->chunk_end(first, before_) : before_;
+      const std::string fault = run_chunk(first, end);
+      if (!fault.empty()) return fmt::format("{}, {} tokens of a prompt: {}", wanted_.name, end, fault);
+      first = end;
+    }
     for (int at = before_; at < before_ + kSteps; ++at) {
       const std::string fault = step(at);
       if (!fault.empty()) return fmt::format("{}, {} tokens: {}", wanted_.name, at + 1, fault);
@@ -148,18 +171,60 @@ class CaseRun {
   int dim() const { return plan_.graph.geometry.head_dim; }
   double scale() const { return 1 / std::sqrt(static_cast<double>(dim())); }
 
+  /// Rows of a prompt; those whose masses are summed have queries, and end it.
+  std::string run_chunk(int first, int end) {
+    const int rows = std::min(prompt_rows_, end - first);
+    const std::vector<float> queries =
+        numbers(static_cast<size_t>(rows * traced_.geometry.group) * dim(), Numbers::kNormal, random_);
+    for (SingleHead* head : {&probed_, &serving_}) {
+      if (end - rows > first)
+        head->prefill(slice(keys_, first, end - rows - first, dim()), slice(values_, first, end - rows - first, dim()));
+      if (rows == 0) continue;
+      head->end_prompt(slice(keys_, end - rows, rows, dim()), slice(values_, end - rows, rows, dim()), queries);
+    }
+    const std::string fault = held_ ? follow(first, end - first, false) : "";
+    if (fault.empty() && rows > 0) end_prompt(first, end, queries);
+    return fault;
+  }
+
+  /// Who is there once rows have come on the device that is probed, and on the other.
+  std::string follow(int first, int rows, bool decoding) {
+    const std::vector<int32_t> seen = positions_in(probed_.values_in(held_->staying(first)));
+    std::string fault = held_->follow(seen, first, rows, decoding, states_);
+    if (!fault.empty() || may_differ_) return fault;
+    may_differ_ = positions_in(serving_.values_in(held_->staying(first))) != seen;
+    return {};
+  }
+
+  /// Whose values these are, which no two tokens have in common; -1: nobody's.
+  std::vector<int32_t> positions_in(const std::vector<float>& values) const {
+    std::vector<int32_t> positions;
+    const auto of_token = static_cast<ptrdiff_t>(dim());
+    for (auto at = values.begin(); at != values.end(); at += of_token) {
+      int32_t found = -1;
+      for (int32_t token = 0; found < 0 && token < before_ + kSteps; ++token) {
+        if (std::equal(at, at + of_token, stored_values_.begin() + token * of_token)) found = token;
+      }
+      positions.push_back(found);
+    }
+    return positions;
+  }
+
   /// In the reference.
-  void end_prompt() {
-    const auto numbers = static_cast<size_t>(before_) * static_cast<size_t>(dim());
+  void end_prompt(int first, int end, const std::vector<float>& given) {
+    const std::vector<int32_t> tokens = held_ ? held_->positions() : tokens_before(end);
     // Rows that do not count have no query.
-    std::vector<float> queries(numbers * static_cast<size_t>(traced_.geometry.group));
-    std::copy(prompt_queries_.begin(), prompt_queries_.end(), queries.end() - static_cast<ptrdiff_t>(prompt_queries_.size()));
+    std::vector<float> queries(static_cast<size_t>((end - first) * dim()) * static_cast<size_t>(traced_.geometry.group));
+    std::copy(given.begin(), given.end(), queries.end() - static_cast<ptrdiff_t>(given.size()));
+    const std::vector<float> keys = of_tokens(tokens, keys_);
+    const std::vector<float> values = of_tokens(tokens, values_);
     const oracle::Prompt prompt{.queries = queries,
-                                .keys = std::span(keys_).first(numbers),
-                                .values = std::span(values_).first(numbers),
+                                .keys = keys,
+                                .values = values,
                                 .seed = seed_,
                                 .layer = SingleHead::kLayer,
-                                .kv_head = SingleHead::kHead};
+                                .kv_head = SingleHead::kHead,
+                                .step = held_ ? end : 0};
     oracle::end_prompt(traced_, prompt, scale(), states_);
   }
 
@@ -169,16 +234,29 @@ class CaseRun {
     const std::vector<float> key = slice(keys_, at, 1, dim());
     const std::vector<float> value = slice(values_, at, 1, dim());
     const HeadStep seen = probed_.decode(key, value, query);
-    const std::vector<int> shown = pages_shown(at);
+    const std::vector<float> served = serving_.decode(key, value, query, false).output;
+    if (held_) {
+      std::string fault = follow(at, 1, true);
+      if (!fault.empty()) return fault;
+    }
+    const std::vector<int32_t> positions = held_ ? held_->positions() : tokens_of(pages_shown(at), at);
     bool open = false;
     std::vector<double> attended;
     if (traced_.selection() != kNoNode) {
-      const std::vector<float> keys = of_pages(shown, keys_, at + 1);
-      const std::vector<float> values = of_pages(shown, values_, at + 1);
-      const auto tokens = static_cast<int>(keys.size()) / dim();
-      const std::vector<int32_t> positions = tokens_of(shown, at);
+      const std::vector<float> keys = of_tokens(positions, keys_);
+      const std::vector<float> values = of_tokens(positions, values_);
+      const auto tokens = static_cast<int>(positions.size());
       const std::vector<uint8_t> sees = seen_of(positions, at);
-      const oracle::Row row{query, keys, values, tokens, seed_, SingleHead::kLayer, SingleHead::kHead, positions, sees};
+      const oracle::Row row{.query = query,
+                            .keys = keys,
+                            .values = values,
+                            .tokens = tokens,
+                            .seed = seed_,
+                            .layer = SingleHead::kLayer,
+                            .kv_head = SingleHead::kHead,
+                            .positions = positions,
+                            .sees = sees,
+                            .step = held_ ? at + 1 : 0};
       const oracle::Result expected = oracle::run(traced_, row, states_);
       std::string fault = oracle::fault_of(traced_, plan_.graph, {seen.scores, scores_stride(at), seen.selected}, expected);
       if (!fault.empty()) return fault;
@@ -190,9 +268,8 @@ class CaseRun {
       }
       oracle::end_step(traced_, row, oracle::with_selected(traced_, expected, seen.selected), scale(), states_);
     }
-    const std::vector<float> served = serving_.decode(key, value, query, false).output;
     if (wanted_.keys == Numbers::kSpecials) return {};
-    if (traced_.attends_plainly()) attended = oracle::attention(query, entries_of(seen, shown, at), scale());
+    if (traced_.attends_plainly()) attended = oracle::attention(query, entries_of(seen, positions, at), scale());
     std::string fault = oracle::fault_of_output(seen.output, attended, tolerance_);
     // What another selection is given, a state keeps.
     may_differ_ = open || (may_differ_ && traced_.saves_in(Stage::kAfter));
@@ -229,15 +306,19 @@ class CaseRun {
     return shown;
   }
 
-  /// The tokens, of the first `tokens`, of some pages: of `numbers` [tokens, dim].
-  std::vector<float> of_pages(const std::vector<int>& pages, const std::vector<float>& numbers, int tokens) const {
+  /// Some tokens of `numbers` [tokens, dim].
+  std::vector<float> of_tokens(const std::vector<int32_t>& tokens, const std::vector<float>& numbers) const {
     std::vector<float> some;
-    for (const int place : pages) {
-      const int first = place * plan_.layout.page;
-      const std::vector<float> more = slice(numbers, first, std::min(plan_.layout.page, tokens - first), dim());
-      some.insert(some.end(), more.begin(), more.end());
+    for (const int32_t token : tokens) {
+      const auto begin = numbers.begin() + static_cast<ptrdiff_t>(token) * dim();
+      some.insert(some.end(), begin, begin + dim());
     }
     return some;
+  }
+  static std::vector<int32_t> tokens_before(int end) {
+    std::vector<int32_t> tokens(static_cast<size_t>(end));
+    std::iota(tokens.begin(), tokens.end(), 0);
+    return tokens;
   }
 
   /// The positions of the tokens of some pages, up to that of the step.
@@ -256,19 +337,21 @@ class CaseRun {
     return sees;
   }
 
-  /// What is to be attended to where the device has selected this, whatever the reference would have.
-  std::vector<oracle::Entry> entries_of(const HeadStep& seen, const std::vector<int>& shown, int at) const {
-    const int page = plan_.layout.page;
+  /// What is to be attended to where the device has selected this, whatever the reference would have, of the tokens that it is
+  /// shown.
+  std::vector<oracle::Entry> entries_of(const HeadStep& seen, const std::vector<int32_t>& shown, int at) const {
+    const auto page = static_cast<size_t>(plan_.layout.page);
     const bool takes_all = traced_.selection() == kNoNode;
-    std::vector<bool> is_selected(static_cast<size_t>(at / page) + 1, takes_all);
+    std::vector<bool> is_selected(shown.size() / page + 1, takes_all);
     for (const int32_t place : seen.selected) {
-      if (!takes_all) is_selected[static_cast<size_t>(shown[static_cast<size_t>(place)])] = true;
+      if (!takes_all) is_selected.at(static_cast<size_t>(place)) = true;
     }
     std::vector<oracle::Entry> entries;
     const auto channels = static_cast<size_t>(dim());
-    for (int token = 0; token <= at; ++token) {
+    for (size_t i = 0; i < shown.size(); ++i) {
+      const int32_t token = shown[i];
       const bool is_beside = traced_.beside() != nullptr && traced_.beside()->sees(at, token);
-      if (!is_selected[static_cast<size_t>(token / page)] && !is_beside) continue;
+      if (!is_selected[i / page] && !is_beside) continue;
       if (pattern() != nullptr && !pattern()->sees(at, token)) continue;
       const size_t first = static_cast<size_t>(token) * channels;
       entries.push_back(
@@ -282,17 +365,18 @@ class CaseRun {
   const Case& wanted_;
   uint64_t seed_;
   std::mt19937_64 random_;
-  int before_;  // tokens that no step appends
+  int before_;       // tokens that no step appends
+  int prompt_rows_;  // of them whose masses are summed, in each chunk
   double tolerance_;
   std::vector<float> keys_;
   std::vector<float> values_;
   std::vector<float> stored_keys_;
   std::vector<float> stored_values_;
-  std::vector<float> prompt_queries_;  // of the last rows before the first step: [rows, group, dim]
   oracle::States states_;
   bool may_differ_ = false;  // the serving kernels may have selected other pages, in a step whose masses are kept
   SingleHead probed_;
   SingleHead serving_;
+  std::optional<EvictedTokens> held_;  // of a flow that evicts
 };
 
 /// The flow's patterns, one for each layer and head that has another: those of the head that is judged, and of the one before it.
@@ -318,7 +402,11 @@ std::optional<std::string> check_against_reference(Device& device, const FlowGra
   FlowGraph graph = traced;
   Plan single = plan;
   if (graph.selection() != kNoNode) graph.layers = single.graph.layers = LayerChoice{};
-  for (FlowGraph* each : {&graph, &single.graph}) each->mass_rows = std::min(each->mass_rows, kMostPromptRows);
+  const int budget = affordable_budget(graph);
+  for (FlowGraph* each : {&graph, &single.graph}) {
+    each->mass_rows = std::min(each->mass_rows, kMostPromptRows);
+    bound_budget(*each, budget);
+  }
   const std::vector<LayerPatterns> patterns = patterns_of_heads(traced.patterns);
   const std::vector<LayerPatterns> planned = patterns_of_heads(plan.graph.patterns);
   const size_t runs = std::max(std::size(kCases), patterns.size());  // so that each has a case at least

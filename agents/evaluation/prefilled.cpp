@@ -46,6 +46,7 @@ FlowGraph without_names(FlowGraph graph) {
     if (node.op == Op::kField) node.attributes.field = fields.at(node.attributes.field);
     if (node.op == Op::kLoad || node.op == Op::kSave) node.attributes.field = states.at(node.attributes.field);
   }
+  if (graph.eviction) graph.eviction->score = states.at(graph.eviction->score);
   graph.name.clear();
   return graph;
 }
@@ -221,6 +222,13 @@ std::unique_ptr<EngineBatch> prefill_documents(const std::vector<JobDocument>& d
     known.add(snapshot, part.is_text);
   }
   return batch;
+}
+
+EngineBatch without_snapshots(const EngineBatch& batch) {
+  EngineBatch own;
+  own.prompts = batch.prompts;
+  for (PrefilledPrompt& prompt : own.prompts) prompt.snapshot = nullptr;
+  return own;
 }
 
 EngineBatch prefill_under(const Plan& plan, const EngineBatch& batch, Device& device, const Model& model, const BatchRoom& room) {

@@ -72,6 +72,8 @@ class KnownBeginnings {
 std::unique_ptr<EngineBatch> prefill_documents(const std::vector<JobDocument>& documents, Device& device, const Model& model,
                                                const Tokenizer& tokenizer, KnownBeginnings& known, const BatchRoom& room = {});
 
+/// The same prompts, whose K and V are to be computed by whoever answers them.
+EngineBatch without_snapshots(const EngineBatch& batch);
 /// The same prompts with what they share prefilled under the patterns of a flow, in place of densely.
 EngineBatch prefill_under(const Plan& plan, const EngineBatch& batch, Device& device, const Model& model,
                           const BatchRoom& room = {});

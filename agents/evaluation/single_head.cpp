@@ -21,8 +21,12 @@ int other_prompt(int page) { return page + 5; }
 
 }  // namespace
 
-SingleHead::SingleHead(Device& device, const Plan& plan, int max_tokens, uint64_t seed)
-    : device_(device), plan_(plan), seed_(seed), batch_(plan.layout.page) {
+SingleHead::SingleHead(Device& device, const Plan& plan, int max_tokens, uint64_t seed, int prompt)
+    : device_(device), plan_(plan), seed_(seed), batch_(plan.layout.page), prompt_(prompt) {
+  if (plan.graph.eviction) {
+    budget_.emplace(*plan.graph.eviction, max_tokens);
+    batch_.set_last_readers(0, budget_->last_readers());
+  }
   const Geometry& geometry = plan.graph.geometry;
   const int pages = pages_for(max_tokens, plan.layout.page);
   if (!plan.graph.patterns.empty() && !plan.graph.patterns.patterns.front().is_same()) batch_.set_mask_heads(0, kHeads);
@@ -68,7 +72,11 @@ void SingleHead::add(const BatchBuilder::Sequence& sequence, std::span<const int
   const FlowGraph& graph = plan_.graph;
   const bool is_bounded = sequence.decoding && !graph.patterns.empty();
   batch_.add(sequence);
-  if (is_bounded) {
+  if (budget_) {
+    const bool is_other = pages.data() == pages_.data();
+    batch_.keep_staying(0, pages, is_other ? sequence.first : budget_->held(sequence.first, prompt_),
+                        is_other ? sequence.first : budget_->staying(sequence.first, prompt_));
+  } else if (is_bounded) {
     batch_.keep_under(0, pages, graph.patterns.patterns.front());
   } else {
     batch_.keep(0, pages);
@@ -97,6 +105,7 @@ OpenPass SingleHead::begin(int rows, int other_rows, bool decoding, int prompt_r
 
 void SingleHead::append(const std::vector<float>& keys, const std::vector<float>& values) {
   for (int layer = 0; layer < kLayers; ++layer) {
+    if (budget_) device_.evict(layer, *flow_);
     device_.append(layer, upload_tokens(keys, layer), upload_tokens(values, layer));
     if (flow_) device_.refresh_fields(layer, *flow_);
   }
@@ -105,11 +114,30 @@ void SingleHead::append(const std::vector<float>& keys, const std::vector<float>
 void SingleHead::prefill(const std::vector<float>& keys, const std::vector<float>& values) {
   {
     const int rows = static_cast<int>(keys.size()) / plan_.graph.geometry.head_dim;
-    const OpenPass pass = begin(rows, std::min(rows, other_prompt(plan_.layout.page)), false);
+    const OpenPass pass =
+        begin(rows, std::min(rows, other_prompt(plan_.layout.page)), false, budget_ ? budget_->chunk_end(tokens_, prompt_) : 0);
     append(keys, values);
   }
   device_.synchronize();
   uploads_.clear();
+}
+
+std::vector<float> SingleHead::values_in(int slots) const {
+  const auto dim = static_cast<size_t>(plan_.graph.geometry.head_dim);
+  std::vector<float> values(static_cast<size_t>(slots) * kHeads * dim);
+  const size_t bytes = values.size() * sizeof(float);
+  const std::unique_ptr<Memory> memory = device_.allocate(2 * bytes);
+  auto* const numbers = static_cast<float*>(memory->data());
+  const std::span<const int32_t> pages = std::span(pages_).subspan(kOtherPages);
+  pool_->read_layer(kLayer, pages.first(static_cast<size_t>(pages_for(slots, plan_.layout.page))), slots, numbers,
+                    numbers + values.size());
+  device_.read(values.data(), numbers + values.size(), bytes);
+  std::vector<float> own;
+  for (size_t slot = 0; slot < static_cast<size_t>(slots); ++slot) {
+    const auto begin = values.begin() + static_cast<ptrdiff_t>((slot * kHeads + kHead) * dim);
+    own.insert(own.end(), begin, begin + static_cast<ptrdiff_t>(dim));
+  }
+  return own;
 }
 
 std::vector<float> SingleHead::attend(std::span<const float> queries, AttentionProbe* probe) {

@@ -59,8 +59,8 @@ std::unique_ptr<FlowEngine> EngineMaker::make(const LiveTask& live, int engines_
   EngineOptions engine = options_of_engine(options_, device_.info(), room);
   const std::string& flow = live.task.flow;
   const std::string name = flow.empty() ? "dense attention" : fmt::format("flow \"{}\"", flow);
-  const bool has_patterns = live.task.plan && !live.task.plan->graph.patterns.empty();  // which have a cache of their own
-  if (options_.shares_cache && !live.dear && !has_patterns) {
+  const bool has_own_cache = live.task.plan && live.task.plan->graph.has_own_cache();
+  if (options_.shares_cache && !live.dear && !has_own_cache) {
     engine.cache = made([&] { return shared_cache(live.task.plan.get(), engine); }, name, options_.log.get());
   }
   const auto make_slot = [this, name, flow, plan = live.task.plan, engine](Device& on) {

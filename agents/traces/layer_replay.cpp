@@ -24,6 +24,12 @@ size_t size_of_product(int a, int b) { return static_cast<size_t>(a) * static_ca
 
 Plan compile_for_one_layer(FlowGraph traced, const Device& device, std::optional<int> pattern) {
   LayerPatterns& patterns = traced.patterns;
+  if (traced.eviction) {
+    throw InputError(fmt::format("flow \"{}\" evicts tokens by what the rows of a prompt gave, and a recorded layer has the "
+                                 "queries of its last steps alone",
+                                 traced.name),
+                     "use sluice judge, or sluice bench serve");
+  }
   if (!pattern && patterns.patterns.size() > 1) {
     throw InputError(fmt::format("flow \"{}\" has {} patterns, for different layers, and here is one layer", traced.name,
                                  patterns.patterns.size()),

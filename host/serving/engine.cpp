@@ -29,8 +29,9 @@ void check_geometry(const ModelConfig& config, const Plan& plan) {
 std::shared_ptr<KvCache> cache_of(Device& device, const ModelConfig& config, const Plan* plan, const EngineOptions& options) {
   if (plan != nullptr) check_geometry(config, *plan);
   if (options.cache == nullptr) return create_own_cache(device, config, plan, options);
-  if (plan != nullptr && !plan->graph.patterns.empty()) {
-    throw InputError(fmt::format("flow \"{}\" has patterns, which have a cache of their own", plan->graph.name));
+  if (plan != nullptr && plan->graph.has_own_cache()) {
+    const char* const what = plan->graph.eviction ? "evicts tokens" : "has patterns";
+    throw InputError(fmt::format("flow \"{}\" {}, and has a cache of its own", plan->graph.name, what));
   }
   if (!options.cache->is_of(device, config)) throw InputError("a cache of another model or device is to be shared");
   const PageLayout& kept = options.cache->pool().layout();
@@ -201,21 +202,21 @@ void Engine::State::check(const Request& request) const {
                                  request.max_tokens, scheduler.longest()),
                      "make the pool larger, or shorten the prompt");
   }
-  if (flow) check_states(tokens);
+  if (flow) check_states(tokens, static_cast<int>(prompt));
   if (request.want_snapshot && !kv->keeps_all())
     throw InputError("a snapshot of K and V that layers with a window or a pattern have not kept");
   if (!request.snapshot) return;
-  if (!kv->takes_snapshots()) throw InputError("K and V of a prompt were given, and layers with a window keep only the last");
+  if (!kv->takes_snapshots()) throw InputError("K and V of a prompt were given, and some layers do not keep all of them");
   check_snapshot(*request.snapshot, request.prompt, device, pool);
   if (request.want_logits || request.prompt_probabilities)
     throw InputError("the logits of every prompt token need the prompt computed, but its K and V were given");
 }
 
 // States are made at admission, beside the pool: a whole batch of such requests must leave memory for the rest.
-void Engine::State::check_states(int64_t tokens) const {
+void Engine::State::check_states(int64_t tokens, int prompt) const {
   constexpr int64_t kBeyondThePool = int64_t{1} << 30;
   const FlowGraph& graph = flow->plan().graph;
-  const int64_t bytes = state_bytes(graph, config, pages_for(static_cast<int>(tokens), cache.page()));
+  const int64_t bytes = state_bytes(graph, config, scheduler.state_pages(static_cast<int>(tokens), prompt));
   const int64_t all =
       options.state_bytes > 0 ? static_cast<int64_t>(options.state_bytes) : static_cast<int64_t>(pool.bytes()) + kBeyondThePool;
   const int64_t most = all / limits.max_batch;

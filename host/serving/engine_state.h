@@ -98,7 +98,7 @@ struct Engine::State {
 
  private:
   void check(const Request& request) const;
-  void check_states(int64_t tokens) const;
+  void check_states(int64_t tokens, int prompt) const;
   bool is_sparse(int layer) const { return flow && flow->plan().graph.layers.is_sparse(layer, config.layers); }
 
   void begin(EngineJob& job);

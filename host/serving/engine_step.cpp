@@ -148,7 +148,7 @@ void Engine::State::begin(EngineJob& job) {
     job.admitted = true;
     job.admission = EngineJob::Clock::now();
     job.result.cached_tokens = job.matched;
-    if (flow) job.flow_state = flow->create_state(pages_for(job.most_tokens, cache.page()));
+    if (flow) job.flow_state = flow->create_state(scheduler.state_pages(job.most_tokens, job.prompt));
     job.state = job.flow_state.get();
     if (job.state != nullptr) stats.overhead_bytes += job.state->bytes();
     if (job.request.want_logits) {

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "host/serving/token_budget.h"
 #include "scripting/pattern/head_patterns.h"
 #include "scripting/pattern/head_slots.h"
 #include "scripting/pattern/page_lives.h"
@@ -24,15 +25,19 @@ struct GroupView {
   /// Of the pattern, if slots are positions, and pages are given back once no later row reads any of their tokens. Where prompts
   /// are dense that is so of decode rows only. Null: all pages are kept.
   std::shared_ptr<const PageLives> lives = nullptr;
+  /// Of layers whose flow evicts: rows see what is there. Null: no token leaves.
+  std::shared_ptr<const TokenBudget> budget = nullptr;
 
-  bool sees_all() const { return window == 0 && !pattern; }
+  bool sees_all() const { return window == 0 && !pattern && budget == nullptr; }
+  /// Whether a token's slot is not its position.
+  bool has_slots() const { return slots != nullptr || budget != nullptr; }
   /// Those that hold for rows of prompts, too.
   std::shared_ptr<const PageLives> lives_of_prompts() const { return dense_prefill ? nullptr : lives; }
 };
 
 /// Whether tokens of any group go to slots.
 inline bool has_slots(std::span<const GroupView> views) {
-  return std::any_of(views.begin(), views.end(), [](const GroupView& view) { return view.slots != nullptr; });
+  return std::any_of(views.begin(), views.end(), [](const GroupView& view) { return view.has_slots(); });
 }
 
 /// Whether pages of any group are given back before a sequence ends.

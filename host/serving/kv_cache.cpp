@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <climits>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "scripting/base/error.h"
@@ -60,11 +61,13 @@ struct Groups {
   std::vector<GroupView> views;
 };
 
-/// What layers have in common that are kept together: a window, and a pattern by its place in the flow (LayerPatterns::kNone).
-using Sight = std::pair<int, int>;
+/// What layers have in common that are kept together: a window, a pattern by its place in the flow (LayerPatterns::kNone), and
+/// whether the flow evicts tokens.
+using Sight = std::tuple<int, int, bool>;
 
 GroupView view_of(const Sight& sight, const ModelConfig& config, const Plan* plan, const EngineOptions& options) {
-  const auto& [window, place] = sight;
+  const auto& [window, place, evicts] = sight;
+  if (evicts) return {.budget = std::make_shared<TokenBudget>(*plan->graph.eviction, config.max_positions)};
   if (place == LayerPatterns::kNone) return {.window = window};
   const std::vector<HeadPatterns>& patterns = plan->graph.patterns.patterns;
   const HeadPatterns& told = patterns[static_cast<size_t>(place)];
@@ -104,9 +107,9 @@ GroupView view_of(const Sight& sight, const ModelConfig& config, const Plan* pla
   return view;
 }
 
-/// Which group is the first: one that sees all, or else one with a pattern, which has a place for all tokens, or slots, and then
-/// no prefix is shared; without both, the window that most layers have, of which all tokens are kept.
-int rank_of(const GroupView& view) { return view.sees_all() ? 0 : view.pattern ? 1 : 2; }
+/// Which group is the first: one that sees all, or else one with a pattern or a budget, which has a place for all tokens, or
+/// slots, and then no prefix is shared; without both, the window that most layers have, of which all tokens are kept.
+int rank_of(const GroupView& view) { return view.sees_all() ? 0 : view.pattern || view.budget ? 1 : 2; }
 
 Groups groups_of(const ModelConfig& config, const PageLayout& layout, const Plan* plan, const EngineOptions& options) {
   std::map<Sight, std::vector<int>> layers;
@@ -117,11 +120,12 @@ Groups groups_of(const ModelConfig& config, const PageLayout& layout, const Plan
     const bool is_run =
         plan != nullptr && plan->graph.is_run_by(layer, config.layers) && (plan->graph.sources.empty() || window == 0);
     const bool has_pattern = is_run && !plan->graph.patterns.empty();
-    layers[{window, has_pattern ? plan->graph.patterns.place_of(layer, config.layers) : LayerPatterns::kNone}].push_back(layer);
+    const int place = has_pattern ? plan->graph.patterns.place_of(layer, config.layers) : LayerPatterns::kNone;
+    layers[{window, place, is_run && plan->graph.eviction.has_value()}].push_back(layer);
   }
   if (layers.size() > kMostGroups) {
     throw InputError(
-        fmt::format("{} windows and patterns; at most {} groups of layers are kept apart", layers.size(), kMostGroups));
+        fmt::format("{} windows, patterns and budgets; at most {} groups of layers are kept apart", layers.size(), kMostGroups));
   }
   std::vector<std::pair<CacheGroup, GroupView>> groups;
   for (const auto& [sight, of_sight] : layers) {
@@ -168,6 +172,11 @@ PoolMap map_of_slabs(const ModelConfig& config, const PageLayout& layout, std::v
 int most_pages(const Groups& groups, const PageLayout& layout, const EngineOptions& options) {
   int64_t most = 0;
   for (const GroupView& view : groups.views) {
+    if (view.budget != nullptr && !view.budget->keeps_prompt()) {
+      const int of_sequence = pages_for(view.budget->tokens(), layout.page);
+      most = std::max(most, int64_t{options.max_batch} * of_sequence);
+      continue;
+    }
     const std::shared_ptr<const PageLives> lives = view.lives_of_prompts();
     if (view.slots == nullptr && (lives == nullptr || options.prefix_cache)) return INT_MAX;
     // A sequence's, and one more, and those that its rows of a pass need beside them.
@@ -207,7 +216,8 @@ KvCache::KvCache(Device& device, const ModelConfig& config, const PoolMap& map, 
       pool_(device.create_pool(map)),
       views_(std::move(views)),
       pages_(pool_->map(), {.page = pool_->layout().page, .share = prefixes, .windows = kept, .lives = lives_of_prompts(views_)}),
-      keeps_all_(std::all_of(kept.begin(), kept.end(), [](int window) { return window == 0; })) {}
+      keeps_all_(std::all_of(kept.begin(), kept.end(), [](int window) { return window == 0; }) &&
+                 std::none_of(views_.begin(), views_.end(), [](const GroupView& view) { return view.budget != nullptr; })) {}
 
 bool KvCache::takes_fields() const {
   const PoolMap& map = pool_->map();

@@ -52,6 +52,7 @@ Scheduler::Scheduler(PageCache& cache, const SchedulerOptions& options)
   for (const int group : groups_) {
     pass_.batch.set_mask_heads(group, mask_heads(group));
     pass_.batch.set_row_stride(group, row_stride(group));
+    if (budget(group) != nullptr) pass_.batch.set_last_readers(group, budget(group)->last_readers());
     if (slots(group) != nullptr && slots(group)->heads() > 1) pass_.batch.set_head_slots(group);
   }
   pass_.batch.set_field_group(options.field_group);
@@ -64,8 +65,8 @@ int Scheduler::window_pages(int group) const {
   return pages_for(cache_.window(group), cache_.page()) + 1;
 }
 
-int Scheduler::most_pages(int group, int tokens) const {
-  const int all = pages_of(group, tokens);
+int Scheduler::most_pages(int group, int tokens, int prompt) const {
+  const int all = pages_of(group, tokens, prompt);
   if (cache_.window(group) > 0) return std::min(all, window_pages(group));
   const PageLives* const lives = cache_.lives(group);
   return lives == nullptr ? all : std::min(all, lives->most(tokens) + 1);  // and the one that the next is published after
@@ -81,7 +82,7 @@ int64_t Scheduler::longest() const {
 
 bool Scheduler::could_hold(int tokens) const {
   PageCounts wanted{};
-  for (const int group : groups_) wanted[static_cast<size_t>(group)] = most_pages(group, tokens);
+  for (const int group : groups_) wanted[static_cast<size_t>(group)] = most_pages(group, tokens, tokens);
   return cache_.holds(wanted);
 }
 
@@ -95,7 +96,8 @@ void Scheduler::add(Sequence& sequence) {
   for (const int group : groups_) {
     const int of_pass = pages_for(options_.max_pass_tokens, cache_.page()) + 1;
     int most = cache_.window(group) == 0 ? pages : std::min(pages, window_pages(group) + of_pass);
-    if (slots(group) != nullptr) most = pages_of(group, sequence.most_tokens) + of_pass;
+    if (slots(group) != nullptr || budget(group) != nullptr)
+      most = pages_of(group, sequence.most_tokens, sequence.prompt) + of_pass;
     KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
     kept.pages.reserve(static_cast<size_t>(most));
     if (slots(group) != nullptr) {
@@ -174,7 +176,8 @@ PageCounts Scheduler::missing_for_rows(const Sequence& sequence, int end) const 
   PageCounts missing{};
   for (const int group : groups_) {
     const auto index = static_cast<size_t>(group);
-    missing[index] = std::max(0, pages_of(group, end) - sequence.kept[index].end()) + spare_pages(group, sequence.computed, end);
+    missing[index] = std::max(0, pages_of_rows(group, sequence, end) - sequence.kept[index].end()) +
+                     spare_pages(group, sequence.computed, end);
   }
   return missing;
 }
@@ -239,7 +242,7 @@ int32_t Scheduler::take_page(const Sequence& sequence, int group) {
 void Scheduler::take_for_rows(Sequence& sequence, int end) {
   for (const int group : groups_) {
     KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
-    while (kept.end() < pages_of(group, end)) kept.pages.push_back(take_page(sequence, group));
+    while (kept.end() < pages_of_rows(group, sequence, end)) kept.pages.push_back(take_page(sequence, group));
     kept.spare = spare_pages(group, sequence.computed, end);
     for (int i = 0; i < kept.spare; ++i) kept.pages.push_back(take_page(sequence, group));
   }
@@ -270,6 +273,14 @@ void Scheduler::drop_unseen(Sequence& sequence, int first) {
     cache_.release(group, std::span<const int32_t>(kept.pages).last(static_cast<size_t>(kept.spare)));
     kept.pages.resize(kept.pages.size() - static_cast<size_t>(kept.spare));
     kept.spare = 0;
+    if (const TokenBudget* const own = budget(group); own != nullptr && sequence.computed >= sequence.prompt) {
+      // What a prompt had beside the budget.
+      const auto used = static_cast<size_t>(pages_for(own->tokens(), cache_.page()));
+      if (kept.pages.size() <= used) continue;
+      cache_.release(group, std::span<const int32_t>(kept.pages).subspan(used));
+      kept.pages.resize(used);
+      continue;
+    }
     if (const GroupView* const own = view(group); own != nullptr && own->lives) {
       const int dense = dense_rows(sequence, *own);
       if (sequence.computed < dense) continue;
@@ -366,6 +377,7 @@ void Scheduler::append_prompts_of(uint64_t caller, int end, bool small) {
     if (wanted == 0 || is_small(wanted) != small) continue;
     int rows = std::min(wanted, end - static_cast<int>(pass_.tokens.size()));
     if (sequence->prompt_logits) rows = std::min(rows, options_.max_logit_rows - static_cast<int>(pass_.logit_rows.size()));
+    rows = std::min(rows, chunk_end(*sequence, sequence->computed) - sequence->computed);
     if (rows > 0) rows = rows_with_room(*sequence, rows);
     if (rows > 0) append(*sequence, rows, false);
   }
@@ -388,7 +400,7 @@ void Scheduler::append(Sequence& sequence, int rows, bool decoding) {
                    .decoding = decoding,
                    .seed = sequence.seed,
                    .state = sequence.state,
-                   .prompt_rows = sequence.prompt - 1});
+                   .prompt_rows = decoding ? sequence.prompt - 1 : chunk_end(sequence, first)});
   for (const int group : groups_) place_rows(sequence, group, first, rows, decoding);
 }
 

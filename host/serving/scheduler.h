@@ -165,6 +165,8 @@ class Scheduler {
   int running() const { return static_cast<int>(running_.size()); }
   int waiting() const { return static_cast<int>(waiting_.size()); }
   uint64_t preemptions() const { return preemptions_; }
+  /// Pages that the states of a sequence are for, whose prompt has `prompt` tokens.
+  int state_pages(int tokens, int prompt) const;
   /// The most words that the masks of a pass take in a group.
   int mask_words() const;
   /// Whether tokens of any group go to slots.
@@ -209,11 +211,15 @@ class Scheduler {
   const GroupView* view(int group) const;
   /// Null: the group has none.
   const HeadSlots* slots(int group) const;
+  /// Null: no token leaves the group.
+  const TokenBudget* budget(int group) const;
+  /// Rows of a prompt up to the end of the chunk that a sequence's next row is in; all of them where no flow evicts.
+  int chunk_end(const Sequence& sequence, int row) const;
   /// Whether a group gives pages back while a prompt is computed, and takes them as rows are.
   bool forgets(int group) const;
-  /// The most pages of a group that a sequence of `tokens` tokens has at a time; chunks of prompts grow by what there is room
-  /// for.
-  int most_pages(int group, int tokens) const;
+  /// The most pages of a group that a sequence of `tokens` tokens has at a time, of a prompt of `prompt`; chunks of prompts grow
+  /// by what there is room for.
+  int most_pages(int group, int tokens, int prompt) const;
   /// The place of the page that the next one which `sequence` publishes follows, once so many are published: it is kept as long.
   /// -1: none follows.
   int parent_place(const Sequence& sequence, int published) const;
@@ -225,8 +231,11 @@ class Scheduler {
   int row_stride(int group) const;
   /// What one of those sees in a group with a pattern.
   const Pattern& pattern_of(int group, int mask_head) const;
-  /// Pages that `tokens` tokens of a sequence take in a group, if it forgets none of them but for the sake of slots.
-  int pages_of(int group, int tokens) const;
+  /// Pages that `tokens` tokens of a sequence take in a group, if it forgets none of them but for the sake of slots; of a prompt
+  /// of `prompt`.
+  int pages_of(int group, int tokens, int prompt) const;
+  /// Those that rows up to `end` take, once earlier ones have been given back.
+  int pages_of_rows(int group, const Sequence& sequence, int end) const;
   /// Of rows [first, end) in a group with slots, those that cannot go to their slots before the pass has run: the last ones.
   int spare_rows(const HeadSlots& slots, int first, int end) const;
   int spare_pages(int group, int first, int end) const;

@@ -144,7 +144,7 @@ PageCounts Scheduler::missing_ahead(const Sequence& sequence, bool keeps) const 
   PageCounts missing{};
   for (const int group : groups_) {
     const int has = sequence.kept[static_cast<size_t>(group)].count();
-    const int most = std::min(all, most_pages(group, sequence.most_tokens));
+    const int most = std::min(all, most_pages(group, sequence.most_tokens, sequence.prompt));
     missing[static_cast<size_t>(group)] = std::max(0, most - (keeps ? has : 0));
   }
   return missing;
@@ -171,11 +171,12 @@ void Scheduler::promise_first() {
 
 int Scheduler::growth(const Sequence& sequence, int group) const {
   const KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
-  if (slots(group) != nullptr) return std::clamp(pages_of(group, sequence.most_tokens) - kept.end(), 0, 1);
+  if (slots(group) != nullptr || budget(group) != nullptr)
+    return std::clamp(pages_of(group, sequence.most_tokens, sequence.prompt) - kept.end(), 0, 1);
   if (!forgets(group)) return 1;
   const auto tokens = static_cast<int>(sequence.tokens.size());
   const int left = pages_for(tokens, cache_.page()) - kept.first;
-  return std::max(1, std::min(left, most_pages(group, tokens)) - kept.count());
+  return std::max(1, std::min(left, most_pages(group, tokens, sequence.prompt)) - kept.count());
 }
 
 PageCounts Scheduler::missing_pages(const Sequence& newcomer) const {
@@ -183,7 +184,8 @@ PageCounts Scheduler::missing_pages(const Sequence& newcomer) const {
   for (const int group : groups_) {
     const KeptPages& kept = newcomer.kept[static_cast<size_t>(group)];
     const auto tokens = static_cast<int>(newcomer.tokens.size());
-    const int wanted = std::min(pages_of(group, tokens) - kept.first, most_pages(group, tokens));
+    const int wanted =
+        std::min(pages_of(group, tokens, newcomer.prompt) - kept.first, most_pages(group, tokens, newcomer.prompt));
     missing[static_cast<size_t>(group)] = std::max(0, wanted - (newcomer.own_pages ? 0 : kept.count()));
   }
   return missing;

@@ -80,9 +80,34 @@ const Pattern& Scheduler::pattern_of(int group, int mask_head) const {
   return own.heads.empty() ? *own.pattern : own.heads[static_cast<size_t>(mask_head)];
 }
 
-int Scheduler::pages_of(int group, int tokens) const {
+const TokenBudget* Scheduler::budget(int group) const {
+  const GroupView* const own = view(group);
+  return own != nullptr ? own->budget.get() : nullptr;
+}
+
+int Scheduler::chunk_end(const Sequence& sequence, int row) const {
+  for (const GroupView& view : options_.views) {
+    if (view.budget != nullptr) return view.budget->chunk_end(row, sequence.prompt - 1);
+  }
+  return sequence.prompt - 1;
+}
+
+int Scheduler::state_pages(int tokens, int prompt) const {
+  for (const GroupView& view : options_.views) {
+    if (view.budget != nullptr) return pages_for(view.budget->most_slots(tokens, prompt - 1), cache_.page());
+  }
+  return pages_for(tokens, cache_.page());
+}
+
+int Scheduler::pages_of(int group, int tokens, int prompt) const {
+  if (const TokenBudget* const own = budget(group)) return pages_for(own->most_slots(tokens, prompt - 1), cache_.page());
   const HeadSlots* const map = slots(group);
   return pages_for(map == nullptr ? tokens : map->used(tokens), cache_.page());
+}
+
+int Scheduler::pages_of_rows(int group, const Sequence& sequence, int end) const {
+  if (const TokenBudget* const own = budget(group)) return pages_for(own->slots(end, sequence.prompt - 1), cache_.page());
+  return pages_of(group, end, sequence.prompt);
 }
 
 int Scheduler::spare_rows(const HeadSlots& slots, int first, int end) const {
@@ -129,6 +154,10 @@ void Scheduler::given(Sequence& sequence, int tokens) {
 void Scheduler::place_rows(Sequence& sequence, int group, int first, int rows, bool decoding) {
   KeptPages& kept = sequence.kept[static_cast<size_t>(group)];
   if (const HeadSlots* const map = slots(group); map != nullptr) return place_in_slots(kept, group, *map, first, rows);
+  if (const TokenBudget* const own = budget(group); own != nullptr) {
+    const int prompt = sequence.prompt - 1;
+    return pass_.batch.keep_staying(group, kept.pages, own->held(first, prompt), own->staying(first, prompt));
+  }
   if (pattern(group, decoding) != nullptr) {
     const int begin = kept.first * cache_.page();  // of what is kept
     row_slots_.resize(static_cast<size_t>(rows));

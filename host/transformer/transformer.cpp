@@ -181,6 +181,7 @@ class Transformer final : public Model {
   void attend(Device& device, const ForwardPass& pass, const AttentionPart& part, const Activations& activations) const {
     const Matrix qkv = activations[Activation::kQkv];
     const bool sparse = pass.flow != nullptr && pass.layers->is_sparse(part.layer, config_.layers);
+    if (sparse && pass.flow->plan().graph.eviction) device.evict(part.layer, *pass.flow);
     device.rope_append(part.layer, qkv, config_.query_heads, part.query_gain, part.key_gain, config_.rms_epsilon, config_.rope);
     const Matrix queries = qkv.slice_columns(0, int64_t{config_.query_heads} * config_.head_dim);
     if (pass.queries != nullptr) {

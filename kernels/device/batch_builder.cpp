@@ -30,6 +30,7 @@ void BatchBuilder::reserve(int sequences, int rows, int pages) {
     group.beside_indptr.reserve(count + 1);
     group.page_indices.reserve(static_cast<size_t>(pages));
     group.slots.reserve(static_cast<size_t>(rows));
+    group.held.reserve(count);
     if (group.heads_have_slots) group.head_slots.reserve(static_cast<size_t>(rows) * group.slot_heads());
   }
 }
@@ -56,6 +57,7 @@ void BatchBuilder::clear() {
     group.masks.clear();
     group.beside_pages.clear();
     group.beside_words.clear();
+    group.held.clear();
   }
 }
 
@@ -143,6 +145,22 @@ void BatchBuilder::keep_under(int group, std::span<const int32_t> pages, const H
     const auto first = static_cast<size_t>(head) * kept.mask_words();
     patterns.of_head(head).row(position, position + 1, masks.subspan(first, kept.mask_words()));
   }
+}
+
+void BatchBuilder::keep_staying(int group, std::span<const int32_t> pages, int held, int staying) {
+  Group& kept = groups_[static_cast<size_t>(group)];
+  const auto rows = static_cast<int>(last_positions().size());
+  const auto listed = static_cast<size_t>(pages_for(std::max(held, staying + rows), kept.page));
+  if (pages.size() < listed || staying < 0 || staying > held) {
+    throw InternalError(fmt::format("{} pages of {} tokens cannot hold {} tokens of before, of which {} stay, and {} rows",
+                                    pages.size(), kept.page, held, staying, rows));
+  }
+  kept.lengths.push_back(staying + rows);
+  kept.held.push_back(held);
+  kept.page_indices.insert(kept.page_indices.end(), pages.begin(), pages.begin() + static_cast<ptrdiff_t>(listed));
+  kept.page_indptr.push_back(static_cast<int32_t>(kept.page_indices.size()));
+  for (int row = 0; row < rows; ++row) kept.slots.push_back(staying + row);
+  kept.end_sequence();
 }
 
 void BatchBuilder::drop_masks(int group) {
@@ -268,7 +286,9 @@ PassBatch BatchBuilder::batch() const {
                  .masks = group.masks,
                  .mask_heads = group.mask_heads,
                  .row_stride = group.row_stride,
-                 .beside = {group.beside_indptr, group.beside_pages, group.beside_words}};
+                 .beside = {group.beside_indptr, group.beside_pages, group.beside_words},
+                 .held = group.held,
+                 .last_readers = group.last_readers};
   }
   return {query_indptr_, positions_, decoding_, seeds_, states_, std::span(spans_).first(used), field_group_, prompt_rows_};
 }

@@ -55,6 +55,11 @@ class BatchBuilder {
   /// Which of them each row sees is the caller's to say: the words of its rows and of their heads (GroupPages::masks), all clear,
   /// valid until the builder changes.
   std::span<uint32_t> keep_slots(int group, std::span<const int32_t> pages, int length, std::span<const int32_t> slots);
+  /// The same where a flow evicts: of `held` tokens as many leave as there are more than `staying`, and rows go to the slots
+  /// behind those that stay, which all of them see.
+  void keep_staying(int group, std::span<const int32_t> pages, int held, int staying);
+  /// As GroupPages has them, valid as long as batches are; before any sequence.
+  void set_last_readers(int group, std::span<const int32_t> last) { groups_[static_cast<size_t>(group)].last_readers = last; }
   /// Forgets these words: the rows see the slots up to their own, which are the same in all heads.
   void drop_masks(int group);
   /// The same for a decode step where slots are positions, which sees what `patterns` say.
@@ -88,6 +93,8 @@ class BatchBuilder {
     std::vector<uint32_t> masks;
     std::vector<int32_t> beside_indptr, beside_pages;
     std::vector<uint32_t> beside_words;
+    std::vector<int32_t> held;
+    std::span<const int32_t> last_readers;
 
     /// Words of the mask of a head of the sequence added last.
     size_t mask_words() const { return static_cast<size_t>((lengths.back() + 31) / 32); }

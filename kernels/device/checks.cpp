@@ -166,6 +166,8 @@ void require_sizes(const PassBatch& batch) {
     require(group.head_slots.size() == of_heads, "size of head_slots", group.head_slots.size(), of_heads);
     const size_t indptr = group.mask_indptr.size();
     require(indptr == 0 || indptr == sequences + 1, "size of mask_indptr", indptr, sequences + 1);
+    const size_t held = group.held.size();
+    require(held == 0 || held == sequences, "size of held", held, sequences);
   }
 }
 
@@ -196,17 +198,27 @@ void require_slots(const PassBatch& batch, const GroupPages& group, int s) {
   }
 }
 
+/// Where tokens leave, rows go behind those that stay.
+void require_leaving(const PassBatch& batch, const GroupPages& group, int s) {
+  const int staying = group.staying(s, batch.query_rows(s));
+  require(group.held[s] >= staying, "tokens of before a pass", group.held[s], staying);
+  require(group.slots[batch.query_indptr[s]] == staying, "slot of the first row", group.slots[batch.query_indptr[s]], staying);
+  require(!group.is_masked(s), "masks where tokens leave", 1, 0);
+}
+
 void require_group_pages(const PassBatch& batch, const Pool& pool, int index) {
   const GroupPages& group = batch.groups[index];
   const int page = pool.layout(index).page;
   for (int s = 0; s < batch.sequences(); ++s) {
     require_slots(batch, group, s);
-    const int held = group.page_indptr[s + 1] - group.page_indptr[s];
-    const int needed = pages_for(group.lengths[s], page);
-    require(group.page_indptr[s] >= 0 && held >= needed, "pages of a sequence", held, needed);
+    const int listed = group.page_indptr[s + 1] - group.page_indptr[s];
+    const int before = group.held.empty() ? 0 : group.held[s];
+    const int needed = pages_for(std::max(group.lengths[s], before), page);
+    require(group.page_indptr[s] >= 0 && listed >= needed, "pages of a sequence", listed, needed);
     require(static_cast<size_t>(group.page_indptr[s + 1]) <= group.page_indices.size(), "end of a sequence's pages",
             group.page_indptr[s + 1], static_cast<int64_t>(group.page_indices.size()));
-    require_pages(pool, index, group.pages(s, page));
+    require_pages(pool, index, group.page_indices.subspan(group.page_indptr[s], needed));
+    if (!group.held.empty()) require_leaving(batch, group, s);
     if (!group.is_masked(s)) continue;
     require(group.mask_heads >= 1 && group.mask_heads <= pool.kv_heads(), "heads with masks", group.mask_heads, pool.kv_heads());
     const int words = group.mask_indptr[s + 1] - group.mask_indptr[s];

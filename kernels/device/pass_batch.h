@@ -41,6 +41,12 @@ struct GroupPages {
   int mask_heads = 1;  // KV head h has the mask at place h modulo this: 1, one mask is that of all
   int row_stride = 0;  // rows of a prompt that see much of the same distant slots lie so far apart (Pattern::query_stride)
   BesideTokens beside = {};
+  /// Where the pass's flow evicts (FlowGraph::eviction): [sequences] slots that had tokens before the pass, whose pages are
+  /// listed, too. Those that its rows are in the way of leave first: rows go to the last slots of `lengths`. Empty: nobody
+  /// leaves.
+  std::span<const int32_t> held = {};
+  /// The last row that reads the token of each position under Eviction::keep; empty: there is none.
+  std::span<const int32_t> last_readers = {};
 
   /// The pages of the slots in use, `page` in each.
   std::span<const int32_t> pages(int sequence, int page) const {
@@ -52,6 +58,8 @@ struct GroupPages {
   int slot(int row, int kv_head) const {
     return head_slots.empty() ? slots[row] : head_slots[static_cast<size_t>(row) * mask_heads + kv_head % mask_heads];
   }
+  /// Tokens of before a pass that are there while it has `rows` rows of a sequence.
+  int staying(int sequence, int rows) const { return lengths[sequence] - rows; }
   bool has_masks() const { return !mask_indptr.empty() && mask_indptr.back() > 0; }
   bool is_masked(int sequence) const { return !mask_indptr.empty() && mask_indptr[sequence + 1] > mask_indptr[sequence]; }
   /// Words of a row's mask, of one head.
@@ -78,7 +86,8 @@ struct PassBatch {
   /// and V.
   int field_group = -1;
   /// [sequences] rows that a prompt has before its first decode step, in this pass and others: once the last of them has been
-  /// attended to, the flow's after stage runs for it. 0: it does not; or empty: for none.
+  /// attended to, the flow's after stage runs for it. 0: it does not; or empty: for none. Where the flow evicts those up to the
+  /// end of the chunk that the pass's rows are of (Eviction::chunk_end): the stage runs for each.
   std::span<const int32_t> prompt_rows = {};
 
   int sequences() const { return static_cast<int>(decoding.size()); }

@@ -266,13 +266,15 @@ Tensor masses(const FlowGraph& graph, const Prompt& prompt, double scale) {
   const auto page = size_t(graph.geometry.page);
   const auto dim = size_t(graph.geometry.head_dim);
   const auto heads = size_t(graph.geometry.group);
-  const size_t rows = prompt.keys.size() / dim;
+  const size_t tokens_in_all = prompt.keys.size() / dim;
+  const size_t rows = prompt.queries.size() / (heads * dim);
+  const size_t before = tokens_in_all - rows;
   const std::vector<float> keys = round_all_to(graph.geometry.kv, prompt.keys);
-  std::vector<Sum> sums(rows * heads);
+  std::vector<Sum> sums(tokens_in_all * heads);
   for (size_t row = rows - std::min(rows, size_t(graph.mass_rows)); row < rows; ++row) {
     std::vector<Entry> entries;
     std::vector<size_t> tokens;
-    for (size_t token = 0; token <= row; ++token) {
+    for (size_t token = 0; token <= before + row; ++token) {
       if (prompt.pattern != nullptr && !prompt.pattern->sees(int64_t(row), int64_t(token))) continue;
       entries.push_back({std::span(keys).subspan(token * dim, dim), {}, {}});
       tokens.push_back(token);
@@ -283,7 +285,7 @@ Tensor masses(const FlowGraph& graph, const Prompt& prompt, double scale) {
     for (size_t i = 0; i < weights.size(); ++i) sums[tokens[i / heads] * heads + i % heads].add(weights[i]);
   }
   std::vector<int32_t> shown(prompt.pages_shown.begin(), prompt.pages_shown.end());
-  for (size_t at = 0; prompt.pages_shown.empty() && at < rows; at += page) shown.push_back(int32_t(at / page));
+  for (size_t at = 0; prompt.pages_shown.empty() && at < tokens_in_all; at += page) shown.push_back(int32_t(at / page));
   Tensor masses = no_masses(graph, int(shown.size()));
   for (size_t place = 0; place < shown.size(); ++place) {
     const size_t first = size_t(shown[place]) * page * heads;

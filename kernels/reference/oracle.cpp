@@ -55,7 +55,7 @@ double uniform(const Row& row, int page) {
   uint64_t state = finalise(row.seed);
   state = finalise(state + 1);
   state = finalise(state + ((uint64_t(row.layer) << 32) + uint64_t(row.kv_head)));
-  state = finalise(state + uint64_t(row.tokens));
+  state = finalise(state + uint64_t(row.step > 0 ? row.step : row.tokens));
   const uint64_t bits = finalise(state + uint64_t(page + 1) * 0x9e3779b97f4a7c15ULL) >> 40;
   return double(bits) / 16777216.0;
 }
@@ -361,7 +361,10 @@ void end_prompt(const FlowGraph& graph, const Prompt& prompt, double scale, Stat
                 int(keys.size()) / graph.geometry.head_dim,
                 prompt.seed,
                 prompt.layer,
-                prompt.kv_head};
+                prompt.kv_head,
+                {},
+                {},
+                prompt.step};
   keep(Evaluation(graph, row, states, pace, roots_of(graph, Stage::kAfter), &given).saved(Stage::kAfter), states);
 }
 

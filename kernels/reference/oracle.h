@@ -37,6 +37,7 @@ struct Row {
   /// empty: one behind the other, and all.
   std::span<const int32_t> positions = {};
   std::span<const uint8_t> sees = {};
+  int64_t step = 0;  // what it is counted by where tokens have left: its position and 1; 0: `tokens`
 };
 
 /// States as the last step saved them, by name.
@@ -80,16 +81,17 @@ Tensor masses(const FlowGraph& graph, const Row& row, const Result& result, doub
 /// Ends the step of which `run` gave `result`: runs the after stage, if there is one, and updates `states`.
 void end_step(const FlowGraph& graph, const Row& row, const Result& result, double scale, States& states, const Pace& pace = {});
 
-/// The rows of a prompt before its first decode step, in one KV head.
+/// The rows of a prompt before its first decode step, in one KV head; or, where a flow evicts, those of one of its chunks.
 struct Prompt {
   std::span<const float> queries;             // [rows, group, dim]
-  std::span<const float> keys;                // [rows, dim]
-  std::span<const float> values;              // [rows, dim]
+  std::span<const float> keys;                // [tokens, dim]: those of the rows are the last
+  std::span<const float> values;              // [tokens, dim]
   const Pattern* pattern = nullptr;           // that they are computed under; null: densely
   std::span<const int32_t> pages_shown = {};  // to the after stage, ascending; empty: all
   uint64_t seed = 0;
   int layer = 0;
   int kv_head = 0;
+  int64_t step = 0;  // as Row has it, of the last row
 };
 
 /// What the rows that count (FlowGraph::mass_rows) give each token of the pages shown, summed: [page, token, head].
@@ -97,6 +99,23 @@ Tensor masses(const FlowGraph& graph, const Prompt& prompt, double scale);
 
 /// Runs the after stage for a prompt, unless the flow says that it does not run, and updates `states`.
 void end_prompt(const FlowGraph& graph, const Prompt& prompt, double scale, States& states, const Pace& pace = {});
+
+/// Tokens of one KV head whose flow evicts (FlowGraph::eviction), by slot.
+struct HeldTokens {
+  std::vector<int32_t> positions;
+  std::vector<Bounded> scores;  // as the last step saved them
+};
+
+/// Those who may leave before rows from `first_row` on come, of which `newest` is the last of their chunk. `last_readers`: by
+/// position, of Eviction::keep.
+std::vector<int32_t> may_leave(const Eviction& eviction, const HeldTokens& held, int first_row, int newest,
+                               std::span<const int32_t> last_readers = {});
+/// The slots of the `count` of them who leave first, ascending.
+std::vector<int32_t> leaving(const HeldTokens& held, std::vector<int32_t> candidates, int count);
+/// The slot that each slot gets its token from once those at `gone`, ascending, have left.
+std::vector<int32_t> closed_up(int held, std::span<const int32_t> gone);
+/// States whose tokens have moved so, and of the tokens behind them what a new one has, for as many pages as `slots` slots take.
+void move_tokens(const FlowGraph& graph, std::span<const int32_t> from, int slots, States& states);
 
 /// A tensor, or the pages of a selection, ascending.
 struct NodeValue {

@@ -36,6 +36,8 @@ class GraphWriter {
     put_all(graph.saves);
     put_all(graph.sources);
     put(graph.mass_rows);
+    put(graph.eviction.has_value());
+    if (graph.eviction) put(*graph.eviction);
   }
 
  private:
@@ -106,6 +108,17 @@ class GraphWriter {
     if (source.beside) put(*source.beside);
   }
 
+  void put(const Eviction& eviction) {
+    put(eviction.score);
+    put(eviction.budget);
+    put(eviction.first);
+    put(eviction.recent);
+    put(eviction.chunk);
+    put(eviction.keep.has_value());
+    if (eviction.keep) put(*eviction.keep);
+    put(eviction.where);
+  }
+
   void put(const Node& node) {
     put(node.op);
     put(node.stage);
@@ -155,6 +168,7 @@ class GraphReader {
     read_all(graph_.saves, "saves", GraphLimits::kStates, [this] { return id("a save", graph_.nodes.size()); });
     read_all(graph_.sources, "sources", GraphLimits::kSources, [this] { return source(); });
     graph_.mass_rows = reader_.integer("the rows of a prompt", 0, kToEnd);
+    if (reader_.flag("whether tokens are evicted")) graph_.eviction = eviction();
     reader_.finish();
     return std::move(graph_);
   }
@@ -228,6 +242,18 @@ class GraphReader {
       return node;
     });
     return Pattern::of(std::move(nodes));
+  }
+
+  Eviction eviction() {
+    Eviction eviction;
+    eviction.score = name("the score of those who leave");
+    eviction.budget = reader_.integer("a budget", 1, GraphLimits::kTokens);
+    eviction.first = reader_.integer("the first tokens", 0, GraphLimits::kTokens);
+    eviction.recent = reader_.integer("recent tokens", 1, GraphLimits::kTokens);
+    eviction.chunk = reader_.integer("a chunk", 0, GraphLimits::kTokens);
+    if (reader_.flag("whether a pattern is kept")) eviction.keep = pattern();
+    eviction.where = where();
+    return eviction;
   }
 
   Shape shape() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -180,6 +181,27 @@ struct AttentionSource {
   bool operator==(const AttentionSource&) const = default;
 };
 
+/// Who leaves once a sequence has as many tokens as it may keep: by layer and KV head, token by token (H2O, section 4; SAS,
+/// section 4.1). Tokens lie in slots, of which a page has as many as it holds tokens. Before rows come, as many tokens leave as
+/// there is no room for: those with the lowest scores that may, NaN before all others, of equals the oldest. What a leaving token
+/// held is taken by the tokens in the highest slots, both ascending; rows then go behind what is left, in their order.
+struct Eviction {
+  std::string score;  // a state [page, token], saved by the after stage
+  int budget = 0;     // tokens that are kept
+  int first = 0;      // of the sequence, which never leave
+  int recent = 1;     // newest, which stay, those that come included
+  /// Rows of a prompt that make room together, a multiple of which each chunk but the last ends at: the after stage runs at its
+  /// end. 0: the whole prompt is kept until its end.
+  int chunk = 0;
+  std::optional<Pattern> keep;  // tokens that a later row still reads under it do not leave
+  SourceLocation where;         // of evict(...)
+
+  /// The rows that a prompt has done once the chunk is done that `row` of `rows` is in.
+  int chunk_end(int row, int rows) const {
+    return chunk == 0 ? rows : static_cast<int>(std::min<int64_t>(rows, (int64_t{row} / chunk + 1) * chunk));
+  }
+};
+
 /// A traced flow: plain data. Valid only if `verify` accepts it (scripting/graph/verify.h).
 struct FlowGraph {
   std::string name;
@@ -194,6 +216,7 @@ struct FlowGraph {
   std::vector<AttentionSource> sources;  // what sparse layers attend to; empty: every layer is dense
   /// Rows of a prompt, the last ones, over which kMass is summed; kToEnd: all. 0: the after stage does not run for prompts.
   int mass_rows = kToEnd;
+  std::optional<Eviction> eviction;  // of the layers that run the flow; none: they keep all tokens
 
   const Field* find_field(const std::string& field) const;
   const State* find_state(const std::string& state) const;
@@ -216,6 +239,8 @@ struct FlowGraph {
   const Pattern* beside() const { return sources.empty() || !sources.front().beside ? nullptr : &*sources.front().beside; }
   /// Whether a row that runs the index stage may see a part of a page: tokens beside it, or those of a layer's pattern.
   bool selects_under_masks() const { return !sources.empty() && (beside() != nullptr || !patterns.empty()); }
+  /// Whether its layers keep other tokens than those of other flows.
+  bool has_own_cache() const { return !patterns.empty() || eviction.has_value(); }
   /// Nothing but the tokens of the pages of one selection, and others beside them, or dense.
   bool attends_plainly() const { return sources.empty() || (sources.size() == 1 && sources.front().is_plain()); }
 };

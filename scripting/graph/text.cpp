@@ -133,12 +133,21 @@ std::string sources_text(const FlowGraph& graph) {
   return text;
 }
 
+/// "evict by evict_score budget 512 first 4 recent 256 chunk 254", or "... prompt".
+std::string eviction_text(const Eviction& eviction) {
+  std::string text =
+      fmt::format("  evict by {} budget {} first {} recent {}", eviction.score, eviction.budget, eviction.first, eviction.recent);
+  text += eviction.chunk > 0 ? fmt::format(" chunk {}", eviction.chunk) : std::string(" prompt");
+  if (eviction.keep) text += fmt::format(" keep {}", to_text(*eviction.keep));
+  return text + "\n";
+}
+
 /// "after prompts all", "after prompts 64" or "after prompts none": the rows of a prompt that count.
 std::string after_text(const FlowGraph& graph) {
   const std::string after = stage_text(graph, Stage::kAfter);
   if (after.empty()) return "";
   const std::string rows = graph.mass_rows == kToEnd ? "all" : graph.mass_rows == 0 ? "none" : fmt::format("{}", graph.mass_rows);
-  return fmt::format("after prompts {}\n{}", rows, after);
+  return fmt::format("after prompts {}\n{}{}", rows, after, graph.eviction ? eviction_text(*graph.eviction) : "");
 }
 
 std::string ids_text(const std::vector<NodeId>& ids) {

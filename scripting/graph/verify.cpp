@@ -264,6 +264,7 @@ int64_t work_of(const FlowGraph& graph, const Node& node) {
 void verify(const FlowGraph& graph) {
   verify_parts(graph, Work::kAll);
   verifying::verify_attention(graph);
+  verifying::verify_eviction(graph);
 }
 
 void verify_unfinished(const FlowGraph& graph) { verify_parts(graph, Work::kAll); }
@@ -271,6 +272,7 @@ void verify_unfinished(const FlowGraph& graph) { verify_parts(graph, Work::kAll)
 void verify_planned(const FlowGraph& graph) {
   verify_parts(graph, Work::kComputed);
   verifying::verify_attention(graph);
+  verifying::verify_eviction(graph);
 }
 
 }  // namespace sluice

@@ -44,6 +44,7 @@ struct GraphLimits {
   static constexpr int kHeadDim = 1024;
   static constexpr int kGroup = 64;
   static constexpr int kPages = 1 << 24;     // bound of k, first, last and max of selections
+  static constexpr int kTokens = 1 << 30;    // bound of budget, first, recent and chunk of an eviction
   static constexpr int kMassRows = 1 << 30;  // bound of the rows of a prompt that are counted one by one
   static constexpr int kKernel = 129;        // taps of conv1d
   static constexpr int kNameLength = 64;

@@ -71,11 +71,15 @@ void verify_after(const FlowGraph& graph) {
   const auto first =
       std::find_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.stage == Stage::kAfter; });
   if (first == graph.nodes.end() || !graph.sources.empty()) return;
-  refuse(first->where, "flow.after follows what flow.index selects, and the flow selects nothing",
-         "write function flow.index(q, c) ... return sluice.topk(score, {k = 32}) end");
+  refuse_idle_after(first->where);
 }
 
 }  // namespace
+
+void refuse_idle_after(const SourceLocation& where) {
+  refuse(where, "flow.after follows what flow.index selects, and the flow selects nothing",
+         "write function flow.index(q, c) ... return sluice.topk(score, {k = 32}) end, or have flow.after evict tokens");
+}
 
 bool is_product_of_keys(const FlowGraph& graph, const Node& node, const std::string& keys) {
   if (node.op != Op::kContract || node.stage != Stage::kIndex || node.attributes.axis != Axis::kDim) return false;

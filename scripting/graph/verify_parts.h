@@ -30,9 +30,16 @@ void verify_patterns(const FlowGraph& graph);
 
 /// What attention runs over, and the stage that follows it. Nodes are sound.
 void verify_attention(const FlowGraph& graph);
+/// A flow whose after stage, at `where`, follows no selection and evicts nobody.
+[[noreturn]] void refuse_idle_after(const SourceLocation& where);
 /// Whether a node is the product of the query and keys that are a field [dim] (AttentionSource::logits).
 bool is_product_of_keys(const FlowGraph& graph, const Node& node, const std::string& keys);
 /// Refuses a flow that reads what attention gave, unless there `is_any`, of a layer that runs the flow.
 void verify_masses(const FlowGraph& graph, bool is_any);
+
+// verify_eviction.cpp
+
+/// Who leaves (FlowGraph::eviction), and what cannot be where tokens do. Nodes and states are sound.
+void verify_eviction(const FlowGraph& graph);
 
 }  // namespace sluice::verifying

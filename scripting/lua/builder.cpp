@@ -8,6 +8,7 @@
 #include "scripting/graph/ops.h"
 #include "scripting/graph/shapes.h"
 #include "scripting/graph/verify.h"
+#include "scripting/graph/verify_parts.h"
 #include "scripting/lua/arguments.h"
 
 namespace sluice {
@@ -260,8 +261,38 @@ void GraphBuilder::save(int32_t state, NodeId value) {
   graph_.saves.push_back(emit(Op::kSave, {value}, std::move(attributes)));
 }
 
+void GraphBuilder::evict(NodeId score, Eviction eviction) {
+  constexpr const char* kScore = "evict_score";
+  if (graph_.eviction) {
+    fail(fmt::format("evict: the flow says who leaves already, in line {}", graph_.eviction->where.line),
+         "a layer keeps one budget; unite the scores");
+  }
+  const Shape wanted = {{Axis::kPage, kDynamic}, {Axis::kToken, graph_.geometry.page}};
+  if (shape_of(score) != wanted) {
+    fail(fmt::format("evict: wants a score [page, token] and got {}", to_string(shape_of(score))),
+         has_axis(shape_of(score), Axis::kHead) ? "all query heads of a KV head keep the same tokens: score:sum(\"head\")"
+                                                : "tokens leave one by one, so each has a score");
+  }
+  if (graph_.find_state(kScore) != nullptr || graph_.find_field(kScore) != nullptr) {
+    fail(fmt::format("evict: \"{}\" is the name of what it keeps", kScore), "call your own field or state otherwise");
+  }
+  add_state(kScore, wanted, 0);
+  save(static_cast<int32_t>(graph_.states.size() - 1), score);
+  eviction.score = kScore;
+  eviction.where = where_;
+  graph_.eviction = std::move(eviction);
+}
+
+void GraphBuilder::attend_to_all() {
+  begin_stage(Stage::kIndex);
+  Attributes attributes;
+  attributes.last = GraphLimits::kPages;  // no request has more
+  graph_.attend_to(emit(Op::kWindow, {}, std::move(attributes)));
+}
+
 void GraphBuilder::check_states() const {
   for (const State& state : graph_.states) {
+    if (graph_.eviction && state.name == graph_.eviction->score) continue;
     const auto saves = [&](NodeId save) { return graph_.nodes[static_cast<size_t>(save)].attributes.field == state.name; };
     if (std::none_of(graph_.saves.begin(), graph_.saves.end(), saves)) {
       throw FlowError(state.where, fmt::format("state \"{}\" is never saved, so it would keep its first value", state.name),
@@ -298,13 +329,14 @@ void GraphBuilder::decode_under(const HeadPatterns& pattern) {
   graph_.patterns.dense_prefill = true;
 }
 
-void GraphBuilder::check_after(int line) const {
+void GraphBuilder::check_after(int index_line, int line) const {
   if (line == 0 && graph_.mass_rows != kToEnd) {
     throw FlowError(graph_.where, "sluice.flow: prompt_mass is for flows with flow.after",
                     "it says which rows of a prompt flow.after(q, c, mass) sees the sum of");
   }
+  if (line > 0 && index_line == 0 && !graph_.eviction) verifying::refuse_idle_after({where_.file, line});
   if (line > 0 && !graph_.saves_in(Stage::kAfter)) {
-    throw FlowError({where_.file, line}, "flow.after saves no state, so it would change nothing",
+    throw FlowError({where_.file, line}, "flow.after saves no state and evicts nobody, so it would change nothing",
                     "keep what the next step reads: sluice.save(\"name\", x)");
   }
 }
@@ -339,7 +371,7 @@ FlowGraph GraphBuilder::finish(const Datum& returned, int index_line, int after_
          made_one ? "the flow makes a selection: write return before it"
                   : "end it with, for example, return sluice.topk(score, {k = 32})");
   }
-  check_after(after_line);
+  check_after(index_line, after_line);
   check_states();
   check_field_types();
   verify(graph_);

@@ -74,6 +74,10 @@ class GraphBuilder {
   /// Index of the state, declaring it if `shape` is given and it is new. Fails if it is unknown or differs.
   int32_t state(const std::string& name, const std::optional<Shape>& shape, std::optional<double> initial);
   NodeId load(int32_t state);
+  /// Who leaves, by `score`: once, in the after stage. Names the score's state itself.
+  void evict(NodeId score, Eviction eviction);
+  /// The flow attends to all pages, as one without flow.index does whose flow.after says who leaves.
+  void attend_to_all();
   void save(int32_t state, NodeId value);
 
   /// Makes what flow.index returned all that is attended to, if it is a selection; whether it is.
@@ -100,7 +104,7 @@ class GraphBuilder {
   int32_t find_state(const std::string& name) const;
   DataType type_of_field(const std::string& name) const;
   std::vector<std::string> member_names() const;
-  void check_after(int line) const;
+  void check_after(int index_line, int line) const;
   void check_states() const;
   void check_field_types() const;
 

@@ -40,6 +40,7 @@ std::span<const PatternOperator> pattern_operators();
 std::span<const Function> operator_functions();   // operators.cpp
 std::span<const Function> selection_functions();  // selections.cpp
 std::span<const Function> state_functions();      // states.cpp
+std::span<const Function> eviction_functions();   // eviction.cpp
 std::span<const Function> flow_functions();       // flow_options.cpp
 
 inline Value tensor_value(const Arguments& arguments, NodeId id) {

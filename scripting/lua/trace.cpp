@@ -84,6 +84,7 @@ class Script {
     const int flow = load(source);
     const Datum selection = run_stage_of(flow, Stage::kIndex);
     const int after = line_of_stage(flow, Stage::kAfter);
+    if (line_of_stage(flow, Stage::kIndex) == 0 && after > 0) session_.builder.attend_to_all();
     check_nothing(run_stage_of(flow, Stage::kAfter), after);
     return session_.builder.finish(selection, line_of_stage(flow, Stage::kIndex), after);
   }
@@ -253,7 +254,7 @@ class Script {
     fail(line,
          fmt::format("flow.after must return nothing and returned {}",
                      results_ > 1 ? fmt::format("{} values", results_) : describe(returned, session_.builder.graph())),
-         "it keeps values with sluice.save(\"name\", x) or c.NAME:save(x)");
+         "it keeps values with sluice.save(\"name\", x) or c.NAME:save(x), and says who leaves with sluice.evict(score, {...})");
   }
 
   void call(int arguments, int results) { check(lua_pcall(state_, arguments, results, 0)); }

@@ -20,6 +20,7 @@ class Marker {
         if (const Field* field = graph_.find_field(name)) mark(field->node);
       }
     }
+    if (graph_.eviction) mark_saves(graph_.eviction->score);
     while (!pending_.empty()) {
       const Node& node = graph_.nodes[static_cast<size_t>(pending_.back())];
       pending_.pop_back();
@@ -64,7 +65,10 @@ void remove_dead(FlowGraph& graph) {
   compact(graph, Marker(graph).run());
   std::erase_if(graph.fields,
                 [&](const Field& field) { return !is_read(graph, Op::kField, field.name) && !is_attended(graph, field.name); });
-  std::erase_if(graph.states, [&](const State& state) { return !is_read(graph, Op::kLoad, state.name); });
+  std::erase_if(graph.states, [&](const State& state) {
+    const bool is_score = graph.eviction && graph.eviction->score == state.name;
+    return !is_score && !is_read(graph, Op::kLoad, state.name);
+  });
 }
 
 }  // namespace sluice::passes

@@ -82,6 +82,8 @@ const std::vector<OperatorReference>& composed() {
       {"cover", "sluice.cover{refine =, k =, v =, mass = \"preserve\", bias = \"count\", tail = 128}", "index",
        "a selection, fields [dim] -> a cover",
        "attends to the pages of `refine` and the newest token by token, and to all others each through its field"},
+      {"evict", "sluice.evict(score, {budget =, first = 0, recent = 1, compress = \"chunk\", chunk =, keep =})", "after",
+       "[page, token]", "tokens with the lowest scores leave once there are `budget`"},
       {"extent", "sluice.extent(x, axis)", "cache, index and after", "", "the extent as a Lua number; not of page"},
       {"flow", "sluice.flow { name =, page =, kv =, fields =, layers =, prompt_mass = }", "", "",
        "declares the flow, outside its stages"},

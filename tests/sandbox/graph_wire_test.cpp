@@ -80,7 +80,8 @@ TEST(GraphWire, RoundTripIsTheSameGraph) {
   }
   for (uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);
-    for (const FlowGraph& graph : {random_flow(seed), testing::random_cover(seed), testing::random_after(seed)}) {
+    for (const FlowGraph& graph :
+         {random_flow(seed), testing::random_cover(seed), testing::random_after(seed), testing::random_eviction(seed)}) {
       expect_same(graph, decode_graph(encode_graph(graph), ""));
     }
   }
@@ -254,6 +255,61 @@ TEST(GraphWire, ForgedAfterStagesAreReadAndRefused) {
     ASSERT_NO_THROW(read = decode_graph(encode_graph(graph), "x.lua")) << forgery.name;
     EXPECT_THROW(verify(read), FlowError) << forgery.name;
     EXPECT_THROW(compile(read), FlowError) << forgery.name;
+  }
+}
+
+FlowGraph sample_eviction() {
+  return trace(R"(
+    local flow = sluice.flow{name = "evicts", page = 16, prompt_mass = 3}
+    function flow.cache(c) c.heavy = sluice.cfill(0, {"token"}) end
+    function flow.after(q, c, mass)
+      local heavy = c.heavy + mass:sum("head")
+      c.heavy:save(heavy)
+      sluice.evict(heavy, {budget = 64, first = 4, recent = 8, chunk = 24, keep = sluice.pattern.window(12)})
+    end
+    return flow
+  )",
+               "evicts.lua");
+}
+
+TEST(GraphWire, ForgedEvictionsAreReadAndRefused) {
+  const std::vector<Forgery> forgeries = {
+      {"a budget without room for the first and the recent", [](FlowGraph& g) { g.eviction->budget = 11; }},
+      {"a budget without room for a chunk", [](FlowGraph& g) { g.eviction->chunk = 61; }},
+      {"the score of no state", [](FlowGraph& g) { g.eviction->score = "other"; }},
+      {"the score of a state of another shape",
+       [](FlowGraph& g) {
+         g.states.back().shape.push_back({Axis::kHead, 4});
+       }},
+      {"a score that is not saved", [](FlowGraph& g) { g.saves.pop_back(); }},
+      {"prompts without scores", [](FlowGraph& g) { g.mass_rows = 0; }},
+      {"a state by page",
+       [](FlowGraph& g) {
+         g.states.push_back({"a", {{Axis::kPage, kDynamic}}, 0, {}});
+       }},
+      {"tokens beside the selection", [](FlowGraph& g) { g.sources.front().beside = Pattern::window(3); }},
+      {"a pattern of layers", [](FlowGraph& g) { g.patterns.rest = g.patterns.add(Pattern::window(3)); }},
+      {"a pattern of too many parts",
+       [](FlowGraph& g) {
+         g.eviction->keep = Pattern::strided(1, 2);
+         for (int i = 0; i < 60; ++i) g.eviction->keep = *g.eviction->keep | Pattern::strided(1, i + 3);
+       }},
+  };
+  EXPECT_NO_THROW(verify(sample_eviction()));
+  for (const Forgery& forgery : forgeries) {
+    FlowGraph graph = sample_eviction();
+    forgery.forge(graph);
+    FlowGraph read;
+    ASSERT_NO_THROW(read = decode_graph(encode_graph(graph), "x.lua")) << forgery.name;
+    EXPECT_THROW(verify(read), FlowError) << forgery.name;
+  }
+  for (const auto forge :
+       {+[](Eviction& e) { e.budget = 0; }, +[](Eviction& e) { e.first = -1; }, +[](Eviction& e) { e.recent = 0; },
+        +[](Eviction& e) { e.chunk = -1; }, +[](Eviction& e) { e.budget = GraphLimits::kTokens + 1; }}) {
+    FlowGraph graph = sample_eviction();
+    forge(*graph.eviction);
+    EXPECT_THROW(verify(graph), FlowError);
+    EXPECT_THROW(decode_graph(encode_graph(graph), "x.lua"), InputError);
   }
 }
 

@@ -18,14 +18,15 @@ constexpr int64_t kMostElements = 1024;
 
 class Drawing {
  public:
-  explicit Drawing(uint64_t seed, bool covers = false, bool after = false)
-      : random_(seed), builder_(draw_geometry()), covers_(covers), after_(after) {}
+  explicit Drawing(uint64_t seed, bool covers = false, bool after = false, bool evicts = false)
+      : random_(seed), builder_(draw_geometry()), covers_(covers), after_(after), evicts_(evicts) {}
 
   FlowGraph run() {
     draw_cache();
     draw_index();
     draw_selection();
     if (after_) draw_after();
+    if (evicts_) draw_eviction();
     verify(builder_.graph);
     return std::move(builder_.graph);
   }
@@ -186,6 +187,8 @@ class Drawing {
         state.shape = {{Axis::kHead, builder_.graph.geometry.group}, {Axis::kDim, builder_.graph.geometry.head_dim}};
       if (chance(20)) state.shape = {{Axis::kPage, kDynamic}, {Axis::kToken, builder_.graph.geometry.page}};
       if (after_ && chance(20)) state.shape = mass_shape();
+      if (evicts_ && state.shape == Shape{{Axis::kPage, kDynamic}}) state.shape = score_shape();
+      if (evicts_ && has_axis(state.shape, Axis::kPage) && !has_axis(state.shape, Axis::kToken)) state.shape = mass_shape();
       // States of one shape, so that they can be saved from each other.
       const int states = number(1, 3);
       for (int i = 0; i < states; ++i) {
@@ -225,6 +228,7 @@ class Drawing {
     return value;
   }
 
+  Shape score_shape() const { return {{Axis::kPage, kDynamic}, {Axis::kToken, builder_.graph.geometry.page}}; }
   Shape mass_shape() const {
     const Geometry& geometry = builder_.graph.geometry;
     return {{Axis::kPage, kDynamic}, {Axis::kToken, geometry.page}, {Axis::kHead, geometry.group}};
@@ -246,6 +250,7 @@ class Drawing {
   void draw_after() {
     constexpr int kRows[] = {kToEnd, kToEnd, 0, 1, 5, 20};
     builder_.graph.mass_rows = one_of(kRows);
+    if (evicts_ && builder_.graph.mass_rows == 0) builder_.graph.mass_rows = kToEnd;
     values_.clear();
     for (const Op op : {Op::kQuery, Op::kMass, Op::kConstant}) draw_source(Stage::kAfter, op);
     for (const Op op : {Op::kKey, Op::kValue, Op::kFill, Op::kPosition, Op::kRandom}) {
@@ -271,6 +276,30 @@ class Drawing {
       }
       builder_.save(state.name, value, Stage::kAfter);
     }
+  }
+
+  void draw_eviction() {
+    FlowGraph& graph = builder_.graph;
+    NodeId score = masses_of(score_shape());
+    std::vector<NodeId> fitting;
+    for (const NodeId value : values_) {
+      if (shape_of(value) == score_shape() && graph.nodes[static_cast<size_t>(value)].stage == Stage::kAfter)
+        fitting.push_back(value);
+    }
+    if (!fitting.empty() && chance(60)) {
+      const NodeId other = fitting[static_cast<size_t>(number(0, static_cast<int>(fitting.size()) - 1))];
+      score = builder_.after(chance(50) ? Op::kAdd : Op::kMinimum, {score, other});
+    }
+    graph.states.push_back({"evict_score", score_shape(), 0, {}});
+    builder_.save("evict_score", score, Stage::kAfter);
+    Eviction eviction;
+    eviction.score = "evict_score";
+    eviction.budget = number(30, 90);
+    eviction.first = number(0, 8);
+    eviction.recent = number(1, 12);
+    eviction.chunk = chance(30) ? 0 : number(1, eviction.budget - eviction.first);
+    if (chance(20)) eviction.keep = Pattern::dilated(number(1, 4), number(2, 3));
+    graph.eviction = std::move(eviction);
   }
 
   NodeId draw_one_selection() {
@@ -308,7 +337,7 @@ class Drawing {
     }
     builder_.graph.attend_to(selection);
     if (covers_) return draw_cover(selection);
-    if (chance(15)) builder_.graph.sources.front().beside = draw_pattern();
+    if (!evicts_ && chance(15)) builder_.graph.sources.front().beside = draw_pattern();
   }
 
   Pattern draw_pattern() {
@@ -331,6 +360,7 @@ class Drawing {
   std::vector<NodeId> values_;
   bool covers_ = false;
   bool after_ = false;
+  bool evicts_ = false;
   bool several_ = false;  // entries of a page
 };
 
@@ -339,5 +369,6 @@ class Drawing {
 FlowGraph random_flow(uint64_t seed) { return Drawing(seed).run(); }
 FlowGraph random_cover(uint64_t seed) { return Drawing(seed, true).run(); }
 FlowGraph random_after(uint64_t seed) { return Drawing(seed, seed % 4 == 3, true).run(); }
+FlowGraph random_eviction(uint64_t seed) { return Drawing(seed, false, true, true).run(); }
 
 }  // namespace sluice::testing

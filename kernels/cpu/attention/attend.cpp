@@ -332,6 +332,11 @@ PageTable Attend::field_table(int sequence, int kv_head, std::span<const int32_t
   return {fields.page(0, kv_head), fields.page_stride, pass_->pages(group, sequence)};
 }
 
+int64_t Attend::step_of(int sequence, int64_t tokens) const {
+  // Where tokens leave their number says nothing.
+  return flow_->plan().graph.eviction ? pass_->batch().positions[pass_->batch().query_indptr[sequence + 1] - 1] + 1 : tokens;
+}
+
 void Attend::run_flow(const Task& task, int thread) {
   if (pass_->group(layer_->group).is_masked(task.sequence) && !flow_->plan().graph.selects_under_masks()) {
     throw InternalError("attention: a flow selects whole pages, and a sequence does not see all of them");
@@ -354,7 +359,7 @@ void Attend::run_flow(const Task& task, int thread) {
                     .seed = batch.seeds.empty() ? 0 : batch.seeds[task.sequence],
                     .layer = call_->layer,
                     .kv_head = task.kv_head,
-                    .step = pass_->seen(layer_->group, task.sequence),
+                    .step = step_of(task.sequence, pass_->seen(layer_->group, task.sequence)),
                     .state = batch.states.empty() ? nullptr : batch.states[task.sequence],
                     .scores = probe == nullptr || probe->scores == nullptr
                                   ? nullptr

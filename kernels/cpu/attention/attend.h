@@ -92,6 +92,8 @@ class Attend {
   /// A row over all sources of its flow, which has selected; out [group, dim]. How many pages as many entries would fill, all
   /// of them at most. `masses` (may be null) [pages, page, group] gets what each token of the row is given.
   int attend_sources(const FlowRow& row, int thread, float* out, float* masses);
+  /// What the last row of a sequence is counted by (FlowRow::step), which is shown `tokens`.
+  int64_t step_of(int sequence, int64_t tokens) const;
   /// Where the flow's fields lie, in the pages of K and V or in their own.
   PageTable field_table(int sequence, int kv_head, std::span<const int32_t> pages) const;
   /// One row over `pages`, in pieces, by this thread alone, whose scratch is for as many pages or more.

@@ -163,7 +163,7 @@ void Attend::end_prompt(int sequence, int kv_head, int thread) {
       .seed = batch.seeds.empty() ? 0 : batch.seeds[sequence],
       .layer = call_->layer,
       .kv_head = kv_head,
-      .step = static_cast<int64_t>(count - 1) * layout.page + last_tokens,
+      .step = step_of(sequence, static_cast<int64_t>(count - 1) * layout.page + last_tokens),
       .state = &prompt_state(sequence)};
   flow_->flow().run_after(row, Ending::kPrompt, masses, flow_->scratch(thread));
 }

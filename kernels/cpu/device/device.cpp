@@ -272,6 +272,61 @@ void CpuDevice::append(int layer, Matrix keys, Matrix values) {
   for_rows(keys.rows, columns, [&](int64_t row) { append_row(pages, row, keys.row(row), values.row(row)); });
 }
 
+void CpuDevice::evict(int layer, const CompiledFlow& flow) {
+  const auto told = operation("evict");
+  if (!pass_.active()) throw InternalError("evict was called outside a pass");
+  const CpuPool& pool = pass_.pool();
+  require_layer("evict", layer, pool);
+  const DeviceFlow& mine = as_device_flow(flow);
+  const PassBatch& batch = pass_.batch();
+  const int group = pool.layer(layer).group;
+  const GroupPages& kept = pass_.group(group);
+  require_pages_of("evict", mine.plan(), pool, layer, batch.field_group);
+  if (!mine.plan().graph.eviction || kept.held.empty()) throw InternalError("evict: nobody leaves");
+  int pages = 1;
+  for (int s = 0; s < batch.sequences(); ++s)
+    pages = std::max(pages, pages_for(std::max(kept.held[s], kept.lengths[s]), mine.plan().layout.page));
+  mine.ensure(pages);
+  threads_.run_within(mine.threads(), int64_t{batch.sequences()} * pool.kv_heads(), [&](int64_t index, int thread) {
+    evict_head(layer, mine, static_cast<int>(index / pool.kv_heads()), static_cast<int>(index % pool.kv_heads()), thread);
+  });
+}
+
+void CpuDevice::evict_head(int layer, const DeviceFlow& flow, int sequence, int head, int thread) {
+  const PassBatch& batch = pass_.batch();
+  const LayerPages& pages = pass_.pool().layer(layer);
+  const GroupPages& kept = pass_.group(pages.group);
+  if (batch.states.empty() || batch.states[sequence] == nullptr)
+    throw InternalError("evict: a flow that keeps a state, and has got none");
+  const std::span<const int32_t> rows = batch.positions.subspan(batch.query_indptr[sequence], batch.query_rows(sequence));
+  const bool has_chunk = batch.decoding[sequence] == 0 && !batch.prompt_rows.empty();
+  const HeldTokens held{.staying = kept.staying(sequence, batch.query_rows(sequence)),
+                        .first_row = rows.front(),
+                        .newest = has_chunk ? batch.prompt_rows[sequence] - 1 : rows.back(),
+                        .last_readers = kept.last_readers};
+  const std::span<const SlotMove> moves =
+      flow.flow().evict(*batch.states[sequence], layer, head, kept.held[sequence], held, rows, flow.scratch(thread));
+  if (moves.empty()) return;
+  const int32_t* const listed = kept.page_indices.data() + kept.page_indptr[sequence];
+  const PageLayout& layout = pages.layout;
+  for (const SlotMove& move : moves)
+    copy_token(layout, pages.page(listed[move.from / layout.page], head), move.from % layout.page,
+               pages.page(listed[move.to / layout.page], head), move.to % layout.page);
+  if (flow.plan().graph.fields.empty()) return;
+  const bool apart = flow.plan().has_field_pages();
+  const LayerBlocks fields = apart ? pass_.pool().fields(batch.field_group, layer) : LayerBlocks(pages);
+  const GroupPages& with_fields = apart ? pass_.group(batch.field_group) : kept;
+  const int32_t* const field_pages = with_fields.page_indices.data() + with_fields.page_indptr[sequence];
+  int refreshed = -1;
+  for (const SlotMove& move : moves) {  // to ascending slots
+    const int page = move.to / layout.page;
+    if (page == refreshed) continue;
+    refreshed = page;
+    flow.flow().refresh_page(pages.page(listed[page], head), fields.page(field_pages[page], head),
+                             std::min(layout.page, held.staying - page * layout.page), flow.scratch(thread));
+  }
+}
+
 void CpuDevice::refresh_fields(int layer, const CompiledFlow& flow) {
   const auto told = operation("refresh_fields");
   if (!pass_.active()) throw InternalError("refresh_fields was called outside a pass");

@@ -45,6 +45,7 @@ class CpuDevice final : public Device {
   void rope_append(int layer, Matrix qkv, int query_heads, const Weight* query_gain, const Weight* key_gain, float epsilon,
                    const Rope& rope) override;
   void append(int layer, Matrix keys, Matrix values) override;
+  void evict(int layer, const CompiledFlow& flow) override;
   void refresh_fields(int layer, const CompiledFlow& flow) override;
   void refresh_pages(Pool& pool, int layer, const StalePages& stale, const CompiledFlow& flow) override;
   void attention(const Attention& call, Matrix q, Matrix out) override;
@@ -54,6 +55,8 @@ class CpuDevice final : public Device {
 
  private:
   /// Stores k and v [kv_heads, dim] of one row of the pass.
+  /// Of a sequence, in a KV head.
+  void evict_head(int layer, const DeviceFlow& flow, int sequence, int head, int thread);
   void append_row(const LayerPages& layer, int64_t row, const float* keys, const float* values);
   /// Calls `body(row)` for every row, several rows to a task.
   template <typename Body>

@@ -27,6 +27,7 @@ class CpuFlow final : public Flow {
         layers_(layers),
         kv_heads_(kv_heads),
         index_saves_(plan_.graph.saves_in(Stage::kIndex)),
+        score_state_(place_of_score(plan_.graph)),
         united_(leaf_selections(plan_.graph)),
         selection_index_(plan_.graph.nodes.size(), -1),
         scored_index_(plan_.graph.nodes.size(), -1) {
@@ -108,13 +109,38 @@ class CpuFlow final : public Flow {
       const bool is_due = ending == Ending::kStep || plan_.graph.nodes[static_cast<size_t>(save)].stage == Stage::kAfter;
       if (is_due) keep(save, row, own);
     }
+    // The next chunk's rows give weights of their own.
+    if (ending == Ending::kPrompt && plan_.graph.eviction) state_of(row).forget_prompt_masses(row.layer, row.kv_head);
   }
 
   float* prompt_masses(RequestState& state, int layer, int kv_head, int pages) const override {
     return static_cast<FlowState&>(state).prompt_masses(layer, kv_head, pages);
   }
 
+  std::span<const SlotMove> evict(RequestState& state, int layer, int kv_head, int tokens, HeldTokens held,
+                                  std::span<const int32_t> rows, FlowScratch& scratch) const override {
+    auto& own = static_cast<FlowState&>(state);
+    const std::span<int32_t> positions = own.positions(layer, kv_head);
+    if (static_cast<size_t>(held.staying) + rows.size() > positions.size() || static_cast<size_t>(tokens) > positions.size())
+      throw InternalError(fmt::format("eviction: {} tokens and {} rows, room for {}", tokens, rows.size(), positions.size()));
+    std::span<const SlotMove> moves;
+    if (tokens > held.staying) {
+      const int pages = pages_for(tokens, plan_.graph.geometry.page);
+      held.scores = {own.load(layer, kv_head, score_state_, pages), static_cast<size_t>(tokens)};
+      held.positions = positions.first(static_cast<size_t>(tokens));
+      moves = static_cast<Scratch&>(scratch).leavers().find(*plan_.graph.eviction, held);
+      own.move_tokens(layer, kv_head, moves, held.staying);
+    }
+    std::copy(rows.begin(), rows.end(), positions.begin() + held.staying);
+    return moves;
+  }
+
  private:
+  static int place_of_score(const FlowGraph& graph) {
+    if (!graph.eviction) return -1;
+    return static_cast<int>(graph.find_state(graph.eviction->score) - graph.states.data());
+  }
+
   void load_states(const FlowRow& row, Scratch& scratch) const {
     for (size_t i = 0; i < plan_.graph.states.size(); ++i)
       scratch.states()[i] = state_of(row).load(row.layer, row.kv_head, static_cast<int>(i), row.pages());
@@ -225,6 +251,7 @@ class CpuFlow final : public Flow {
   int layers_;
   int kv_heads_;
   bool index_saves_;                  // the index stage keeps a state
+  int score_state_;                   // of the tokens that may leave; -1: none may
   std::vector<NodeId> united_;        // whose union the result is
   std::vector<int> selection_index_;  // by node: its list in the scratch, or -1
   std::vector<int> scored_index_;     // by node: its place among those that rank by a score, or -1

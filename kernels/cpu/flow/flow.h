@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "kernels/cpu/flow/eviction.h"
 #include "kernels/device.h"
 
 namespace sluice::cpu {
@@ -78,6 +79,11 @@ class Flow {
   /// Where `state` sums what the rows of a prompt gave its tokens: [pages, page, group], of pages that are new 0. Null if the
   /// plan does not read it. Different layers and heads may be used by different threads.
   virtual float* prompt_masses(RequestState& state, int layer, int kv_head, int pages) const = 0;
+  /// Of a plan that evicts: finds who of `held` tokens leaves a KV head before `rows` come, and keeps what the state has of the
+  /// others. `held.scores` and `held.positions` are the state's own and are not read. The moves that are left to do are valid
+  /// until the scratch is used again.
+  virtual std::span<const SlotMove> evict(RequestState& state, int layer, int kv_head, int tokens, HeldTokens held,
+                                          std::span<const int32_t> rows, FlowScratch& scratch) const = 0;
 };
 
 /// Compiles `plan`. Throws FlowError if the CPU has no way to run it.

@@ -26,6 +26,7 @@ Scratch::Scratch(const FlowGraph& graph, const Program& program, int max_pages)
       tile_(aligned_floats(tile_floats_)),
       rows_(aligned_floats(row_floats_)),
       selector_(max_pages),
+      leavers_(graph.eviction ? max_pages * graph.geometry.page : 0),
       states_(graph.states.size()) {
   for (const ProgramStep& step : program.index) {
     if (step.kind != StepKind::kSelect) continue;
@@ -39,7 +40,7 @@ Scratch::Scratch(const FlowGraph& graph, const Program& program, int max_pages)
 }
 
 size_t Scratch::bytes() const {
-  return static_cast<size_t>(fixed_floats_ + tile_floats_ + row_floats_) * sizeof(float) + selector_.bytes() +
+  return static_cast<size_t>(fixed_floats_ + tile_floats_ + row_floats_) * sizeof(float) + selector_.bytes() + leavers_.bytes() +
          selections_.size() * static_cast<size_t>(max_pages_) * sizeof(int32_t);
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/cpu/flow/eviction.h"
 #include "kernels/cpu/flow/flow.h"
 #include "kernels/cpu/flow/program.h"
 #include "kernels/cpu/selection/topk.h"
@@ -22,6 +23,7 @@ class Scratch final : public FlowScratch {
   float* tile(int64_t offset) const { return tile_.get() + offset; }
   float* rows(int64_t offset) const { return rows_.get() + offset * max_pages_; }
   PageSelector& selector() { return selector_; }
+  Leavers& leavers() { return leavers_; }
   /// Pages selected by a node (its list and their number).
   std::vector<int32_t>& selection(int index) { return selections_[static_cast<size_t>(index)]; }
   int& selection_size(int index) { return selection_sizes_[static_cast<size_t>(index)]; }
@@ -39,6 +41,7 @@ class Scratch final : public FlowScratch {
   hwy::AlignedFreeUniquePtr<float[]> tile_;
   hwy::AlignedFreeUniquePtr<float[]> rows_;
   PageSelector selector_;
+  Leavers leavers_;
   std::vector<std::vector<int32_t>> selections_;  // by selection step, max_pages each
   std::vector<int> selection_sizes_;
   std::vector<float*> states_;

@@ -35,12 +35,16 @@ FlowState::FlowState(const FlowGraph& graph, int layers, int kv_heads, int max_p
     sums_ = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(blocks_ * max_pages * mass_floats_));
     summed_.resize(static_cast<size_t>(blocks_));
   }
+  if (graph.eviction) {
+    slots_ = int64_t{max_pages} * graph.geometry.page;
+    positions_.resize(static_cast<size_t>(blocks_ * slots_));
+  }
   reset();
 }
 
 size_t FlowState::bytes() const {
   return static_cast<size_t>(blocks_ * (block_floats_ + max_pages_ * mass_floats_)) * sizeof(float) +
-         (seen_.size() + summed_.size()) * sizeof(int32_t);
+         (seen_.size() + summed_.size() + positions_.size()) * sizeof(int32_t);
 }
 
 void FlowState::reset() {
@@ -72,6 +76,36 @@ float* FlowState::prompt_masses(int layer, int kv_head, int pages) {
     summed_[block] = pages;
   }
   return sums;
+}
+
+void FlowState::forget_prompt_masses(int layer, int kv_head) {
+  if (mass_floats_ > 0) summed_[static_cast<size_t>(block_of(layer, kv_head))] = 0;
+}
+
+std::span<int32_t> FlowState::positions(int layer, int kv_head) {
+  return std::span(positions_).subspan(static_cast<size_t>(block_of(layer, kv_head) * slots_), static_cast<size_t>(slots_));
+}
+
+void FlowState::move_tokens(int layer, int kv_head, std::span<const SlotMove> moves, int staying) {
+  const std::span<int32_t> positions = this->positions(layer, kv_head);
+  for (const SlotMove& move : moves) positions[static_cast<size_t>(move.to)] = positions[static_cast<size_t>(move.from)];
+  const int64_t block = block_of(layer, kv_head);
+  for (size_t index = 0; index < entries_.size(); ++index) {
+    const Entry& entry = entries_[index];
+    if (entry.token_inner == 0) continue;
+    float* const values = values_.get() + block * block_floats_ + entry.offset;
+    for (int64_t part = 0; part < entry.elements; part += entry.tokens * entry.token_inner) {
+      for (const SlotMove& move : moves) {
+        std::copy_n(values + part + entry.place_of(move.from), entry.token_inner, values + part + entry.place_of(move.to));
+      }
+    }
+    int32_t& seen = seen_[static_cast<size_t>(block) * entries_.size() + index];
+    const auto pages = static_cast<int32_t>((staying + entry.tokens - 1) / entry.tokens);
+    if (seen < pages) continue;  // nothing was kept of the last ones
+    seen = pages;
+    if (staying % entry.tokens != 0)
+      initialise_future_tokens(entry, values + (pages - 1) * entry.elements, static_cast<int>(staying % entry.tokens));
+  }
 }
 
 float* FlowState::load(int layer, int kv_head, int index, int pages) {

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/cpu/flow/eviction.h"
 #include "kernels/device.h"
 
 namespace sluice::cpu::flows {
@@ -28,6 +29,13 @@ class FlowState final : public RequestState {
   /// Sums over the rows of the prompt so far, [pages, page, group]; 0 of pages that were not asked for before. Null if the flow
   /// does not read them.
   float* prompt_masses(int layer, int kv_head, int pages);
+  /// Those sums begin again.
+  void forget_prompt_masses(int layer, int kv_head);
+  /// Of flows that evict: the position of the token in each slot.
+  std::span<int32_t> positions(int layer, int kv_head);
+  /// Tokens have taken the slots of those who left, and `staying` are there: what is kept of them goes along, and slots behind
+  /// them hold the initial values.
+  void move_tokens(int layer, int kv_head, std::span<const SlotMove> moves, int staying);
 
  private:
   struct Entry {
@@ -37,6 +45,9 @@ class FlowState final : public RequestState {
     int64_t token_inner = 0;  // elements inside the token axis; 0: no token axis
     int64_t tokens = 0;
     float initial = 0;
+
+    /// Where the first number of a token's lies, of the part of a page that has the others by turns of tokens * token_inner.
+    int64_t place_of(int64_t slot) const { return slot / tokens * elements + slot % tokens * token_inner; }
   };
 
   int64_t block_of(int layer, int kv_head) const;
@@ -53,6 +64,8 @@ class FlowState final : public RequestState {
   int64_t mass_floats_ = 0;      // of a page; 0: no masses
   std::vector<int32_t> summed_;  // [block] pages with sums
   std::unique_ptr<float[]> sums_;
+  int64_t slots_ = 0;               // of flows that evict
+  std::vector<int32_t> positions_;  // [block, slots]
 };
 
 }  // namespace sluice::cpu::flows

@@ -30,6 +30,12 @@ void require_kept(const PageLayout& layout) {
   }
 }
 
+void copy_token(const PageLayout& layout, const std::byte* from, int from_token, std::byte* to, int to_token) {
+  const size_t row = row_bytes(layout);
+  for (const size_t part : {layout.key_offset, layout.value_offset})
+    std::memcpy(to + part + to_token * row, from + part + from_token * row, row);
+}
+
 void store_as(DataType type, const float* source, int count, std::byte* target) {
   if (type == DataType::kF32) {
     std::memcpy(target, source, count * sizeof(float));
@@ -81,14 +87,11 @@ void CpuPool::clear_pages(int group, std::span<const int32_t> pages) {
 void CpuPool::move_tokens(int group, std::span<const TokenMove> moves) {
   require_moves(*this, group, moves);
   const PageLayout& layout = this->layout(group);
-  const size_t row = row_bytes(layout);
   for (const int index : map().group(group).layers) {
     for (const TokenMove& move : moves) {
       for (int head = move.head; head < kv_heads(); head += move.heads) {
-        const std::byte* from = layer(index).page(move.from_page, head) + move.from_token * row;
-        std::byte* to = layer(index).page(move.to_page, head) + move.to_token * row;
-        std::memcpy(to + layout.key_offset, from + layout.key_offset, row);
-        std::memcpy(to + layout.value_offset, from + layout.value_offset, row);
+        copy_token(layout, layer(index).page(move.from_page, head), move.from_token, layer(index).page(move.to_page, head),
+                   move.to_token);
       }
     }
   }

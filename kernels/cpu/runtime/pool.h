@@ -49,6 +49,8 @@ class CpuPool final : public Pool {
   std::vector<LayerPages> layers_;
 };
 
+/// Copies K and V of a token from one page of a KV head to another.
+void copy_token(const PageLayout& layout, const std::byte* from, int from_token, std::byte* to, int to_token);
 /// Stores `count` float32 numbers in `type` (f32 or bf16).
 void store_as(DataType type, const float* source, int count, std::byte* target);
 /// Widens `count` numbers of `type` (f32 or bf16).

@@ -59,6 +59,10 @@ std::unique_ptr<CompiledFlow> CudaDevice::compile(const Plan& plan, int layers, 
   return flow;
 }
 
+void CudaDevice::evict(int /*layer*/, const CompiledFlow& /*flow*/) {
+  throw InternalError("evict: flows whose tokens leave are refused when they are compiled");
+}
+
 void CudaDevice::refresh_fields(int layer, const CompiledFlow& flow) {
   const auto told = operation("refresh_fields");
   if (!pass_.active()) throw InternalError("refresh_fields was called outside a pass");
