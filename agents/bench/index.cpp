@@ -143,7 +143,7 @@ class Rows {
     std::vector<int32_t> selected(row_pages_);
     selected.resize(flow_.select(one, *scratch_[0], selected.data()));
     const oracle::Observed seen{scores, static_cast<size_t>(row_pages_), selected};
-    if (!graph.states.empty()) return oracle::fault_of_selection(compiled, seen, row_pages_).empty();
+    if (!graph.states.empty()) return oracle::fault_of_selection(compiled, seen, row_pages_ * graph.geometry.page).empty();
     std::vector<float> numbers;
     for (const int32_t page : one.tokens.pages) {
       const std::vector<float> keys = pages_.keys(page);

@@ -11,6 +11,7 @@
 
 #include "kernels/device/open_pass.h"
 #include "kernels/reference/oracle.h"
+#include "scripting/base/bits.h"
 #include "scripting/base/error.h"
 #include "scripting/graph/selections.h"
 
@@ -148,8 +149,14 @@ void LayerSide::queue_pass() {
 LayerSide::Selections LayerSide::probe(int layer, int64_t query) {
   const size_t rows = static_cast<size_t>(shape_.sequences) * shape_.kv_heads;
   const size_t score_rows = flow_ ? scored_selections(flow_->plan().graph).size() : 0;
-  Selections selections{std::vector<float>(rows * score_rows * pages_, NAN), score_rows, std::vector<int32_t>(rows * pages_, -1),
-                        std::vector<int32_t>(rows, pages_)};
+  const int scores = flow_ ? pages_ * scores_a_page(flow_->plan().graph) : pages_;
+  const int words = (shape_.tokens + 31) / 32;
+  Selections selections{std::vector<float>(rows * score_rows * scores, NAN),
+                        score_rows,
+                        static_cast<size_t>(scores),
+                        std::vector<int32_t>(rows * pages_, -1),
+                        std::vector<int32_t>(rows, pages_),
+                        std::vector<uint32_t>(rows * words)};
   if (!flow_) {
     for (size_t i = 0; i < rows * pages_; ++i) selections.selected[i] = static_cast<int32_t>(i % pages_);
     return selections;
@@ -157,8 +164,10 @@ LayerSide::Selections LayerSide::probe(int layer, int64_t query) {
   AttentionProbe probe{.scores = selections.scores.data(),
                        .selected = selections.selected.data(),
                        .counts = selections.counts.data(),
-                       .score_capacity = pages_,
-                       .selected_capacity = pages_};
+                       .tokens = selections.tokens.data(),
+                       .score_capacity = scores,
+                       .selected_capacity = pages_,
+                       .token_words = words};
   {
     const OpenPass open(device_, batch_.batch(), *pool_);
     call(layer, query, &probe);
@@ -178,14 +187,23 @@ std::span<const int32_t> LayerSide::selected_by(const Selections& selections, in
 
 oracle::Observed LayerSide::observed(const Selections& selections, int sequence, int kv_head) const {
   const size_t row = static_cast<size_t>(sequence) * shape_.kv_heads + kv_head;
-  const size_t numbers = selections.score_rows * pages_;
-  return {std::span(selections.scores).subspan(row * numbers, numbers), static_cast<size_t>(pages_),
+  const size_t numbers = selections.score_rows * selections.scores_of_row;
+  return {std::span(selections.scores).subspan(row * numbers, numbers), selections.scores_of_row,
           selected_by(selections, sequence, kv_head)};
+}
+
+std::vector<int32_t> LayerSide::tokens_by(const Selections& selections, int sequence, int kv_head) const {
+  const size_t words = selections.tokens.size() / selections.counts.size();
+  const size_t row = static_cast<size_t>(sequence) * shape_.kv_heads + kv_head;
+  return places_of_bits(std::span(selections.tokens).subspan(row * words, words), shape_.tokens);
 }
 
 std::string LayerSide::fault_of_selection(const Selections& selections, int sequence, int kv_head) const {
   if (!flow_) return {};
-  const std::string fault = oracle::fault_of_selection(flow_->plan().graph, observed(selections, sequence, kv_head), pages_);
+  oracle::Observed seen = observed(selections, sequence, kv_head);
+  const std::vector<int32_t> tokens = tokens_by(selections, sequence, kv_head);
+  if (graph_.selects_tokens()) seen.selected = tokens;
+  const std::string fault = oracle::fault_of_selection(flow_->plan().graph, seen, pages_ * layout_.page);
   return fault.empty() ? fault : fmt::format("sequence {}, KV head {}: {}", sequence, kv_head, fault);
 }
 
@@ -197,7 +215,10 @@ std::string LayerSide::fault_of_row(const Selections& selections, const std::vec
   const std::vector<float> all_queries = queries_of(shape_, query % kQuerySets, sequence);
   const size_t numbers = static_cast<size_t>(shape_.group) * shape_.dim;
   const std::span<const float> queries = std::span(all_queries).subspan(kv_head * numbers, numbers);
-  const std::span<const int32_t> selected = selected_by(selections, sequence, kv_head);
+  const std::vector<int32_t> tokens = tokens_by(selections, sequence, kv_head);
+  oracle::Observed seen = observed(selections, sequence, kv_head);
+  if (graph_.selects_tokens()) seen.selected = tokens;
+  const std::span<const int32_t> selected = seen.selected;
 
   oracle::Result expected;
   if (flow_ && graph_.states.empty() && (with_scores || !graph_.attends_plainly())) {
@@ -206,7 +227,7 @@ std::string LayerSide::fault_of_row(const Selections& selections, const std::vec
     expected = oracle::run(graph_, row, none);
   }
   if (with_scores && flow_ && graph_.states.empty()) {
-    const std::string fault = oracle::fault_of(graph_, flow_->plan().graph, observed(selections, sequence, kv_head), expected);
+    const std::string fault = oracle::fault_of(graph_, flow_->plan().graph, seen, expected);
     if (!fault.empty()) return fmt::format("{}: {}", where, fault);
   }
   const std::vector<float> stored_keys = oracle::round_all_to(layout_.kv, keys);
@@ -216,9 +237,11 @@ std::string LayerSide::fault_of_row(const Selections& selections, const std::vec
   if (!graph_.attends_plainly()) {
     wanted = oracle::attention(graph_, {queries, stored_keys, stored_values, shape_.tokens},
                                oracle::with_selected(graph_, expected, selected), scale);
-  } else if (graph_.beside() != nullptr) {
+  } else if (graph_.beside() != nullptr || graph_.selects_tokens()) {
     oracle::Result attended;
-    attended.sources.push_back({{selected.begin(), selected.end()}, {}});
+    std::vector<int32_t> list(selected.begin(), selected.end());
+    oracle::Attended& source = attended.sources.emplace_back();
+    (graph_.selects_tokens() ? source.tokens : source.pages) = std::move(list);
     wanted = oracle::attention(graph_, {queries, stored_keys, stored_values, shape_.tokens}, attended, scale);
   } else {
     wanted = oracle::attention(queries, stored_keys, stored_values, shape_.tokens, shape_.dim, layout_.page, selected, scale);

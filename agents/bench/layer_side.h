@@ -47,10 +47,12 @@ class LayerSide {
  private:
   /// What a call selected, by row.
   struct Selections {
-    std::vector<float> scores;      // [sequences, kv_heads, score_rows, pages]
+    std::vector<float> scores;      // [sequences, kv_heads, score_rows, scores_of_row]
     size_t score_rows = 0;          // scored_selections of the plan
+    size_t scores_of_row = 0;       // pages, each with scores_a_page of the plan
     std::vector<int32_t> selected;  // [sequences, kv_heads, pages]
     std::vector<int32_t> counts;    // [sequences, kv_heads]
+    std::vector<uint32_t> tokens;   // [sequences, kv_heads, words] a bit for each that is selected, of flows that select tokens
   };
 
   Matrix upload(const std::vector<float>& values, int64_t rows);
@@ -61,6 +63,7 @@ class LayerSide {
   std::span<const int32_t> pages_of(int sequence) const;
   static uint64_t seed_of(int sequence) { return static_cast<uint64_t>(sequence) + 1; }
   std::span<const int32_t> selected_by(const Selections& selections, int sequence, int kv_head) const;
+  std::vector<int32_t> tokens_by(const Selections& selections, int sequence, int kv_head) const;
   oracle::Observed observed(const Selections& selections, int sequence, int kv_head) const;
   std::string fault_of_selection(const Selections& selections, int sequence, int kv_head) const;
   std::string fault_of_row(const Selections& selections, const std::vector<float>& out, int layer, int64_t query, int sequence,

@@ -39,6 +39,7 @@ struct Outputs {
   std::vector<int32_t> counts;    // [steps, kv_heads]
   std::vector<float> scores;      // [steps, kv_heads, pages]
   int pages = 0;
+  int scores_a_page = 1;
 };
 
 /// The steps of a layer.
@@ -46,6 +47,7 @@ Outputs run_layer(const RunOptions& options, const LayerTensors& inputs, const P
   Outputs outputs;
   outputs.pages = pages_for(inputs.tokens, plan.layout.page);
   const auto pages = static_cast<size_t>(outputs.pages);
+  outputs.scores_a_page = scores_a_page(plan.graph);
   const size_t score_rows = scored_selections(plan.graph).size();
   LayerReplay replay(device, inputs, plan,
                      {.scale = static_cast<float>(options.scale), .seed = options.seed, .wants_scores = score_rows > 0});
@@ -55,7 +57,8 @@ Outputs run_layer(const RunOptions& options, const LayerTensors& inputs, const P
     append(outputs.selected, step.selected);
     append(outputs.counts, step.counts);
     for (size_t head = 0; head < step.counts.size() && score_rows > 0; ++head) {  // those of the last selection that has some
-      append(outputs.scores, step.scores.subspan(((head + 1) * score_rows - 1) * pages, pages));
+      const size_t numbers = pages * static_cast<size_t>(outputs.scores_a_page);
+      append(outputs.scores, step.scores.subspan(((head + 1) * score_rows - 1) * numbers, numbers));
     }
   });
   return outputs;
@@ -85,7 +88,8 @@ void run(const RunOptions& options) {
   SafetensorsWriter writer;
   writer.add("output", {inputs.steps, inputs.query_heads, inputs.dim}, outputs.output);
   writer.add("selected", {inputs.steps, inputs.kv_heads, most}, cut_lists(outputs.selected, outputs.pages, most));
-  if (!outputs.scores.empty()) writer.add("scores", {inputs.steps, inputs.kv_heads, outputs.pages}, outputs.scores);
+  if (!outputs.scores.empty())
+    writer.add("scores", {inputs.steps, inputs.kv_heads, outputs.pages * outputs.scores_a_page}, outputs.scores);
   out.write([&](const std::string& path) { writer.write(path); });
   fmt::print("{}: {} step{} over {} token{}, {} of {} pages at most, written to {}\n", printable(plan.graph.name), inputs.steps,
              inputs.steps == 1 ? "" : "s", inputs.tokens, inputs.tokens == 1 ? "" : "s", most, outputs.pages,
@@ -100,7 +104,8 @@ void add_run(CLI::App& app) {
   command->footer(
       "In:  k, v [tokens, kv_heads, dim] and q [steps, q_heads, dim]. Step i sees the first tokens - steps + 1 + i tokens.\n"
       "Out: output [steps, q_heads, dim], selected [steps, kv_heads, max] ascending and padded with -1, and, where the flow\n"
-      "     has them, scores [steps, kv_heads, pages] before any page is forced (-inf for pages that a step does not have).\n"
+      "     has them, scores [steps, kv_heads, pages] before any page is forced (-inf for pages that a step does not have);\n"
+      "     of a flow that selects tokens a number for each token, and selected has the pages that have one.\n"
       "Example: sluice run quest --inputs in.safetensors --out out.safetensors");
   command->add_option("flow", options->flow, "Lua file, - for standard input, or the name of a shipped flow")->required();
   command->add_option("--inputs", options->inputs, "Safetensors file with k, v and q")->required();

@@ -16,6 +16,7 @@
 #include "kernels/reference/oracle.h"
 #include "kernels/reference/schedule.h"
 #include "scripting/graph/ops.h"
+#include "scripting/graph/selections.h"
 
 namespace sluice {
 namespace {
@@ -278,8 +279,10 @@ class CaseRun {
     return fault.empty() ? fault : "where nobody asks what is selected, " + fault;
   }
 
-  /// Of a row of scores: a place for every page that there is.
-  size_t scores_stride(int at) const { return static_cast<size_t>(pages_for(at + 1, plan_.layout.page)); }
+  /// Of a row of scores: a place for every page that there is, or for each of its tokens.
+  size_t scores_stride(int at) const {
+    return static_cast<size_t>(pages_for(at + 1, plan_.layout.page)) * static_cast<size_t>(scores_a_page(traced_));
+  }
 
   /// What the head that is judged sees; null: all.
   const Pattern* pattern() const {
@@ -340,8 +343,9 @@ class CaseRun {
   /// What is to be attended to where the device has selected this, whatever the reference would have, of the tokens that it is
   /// shown.
   std::vector<oracle::Entry> entries_of(const HeadStep& seen, const std::vector<int32_t>& shown, int at) const {
-    const auto page = static_cast<size_t>(plan_.layout.page);
     const bool takes_all = traced_.selection() == kNoNode;
+    const bool of_tokens = !takes_all && is_of_tokens(traced_, traced_.selection());
+    const auto page = static_cast<size_t>(of_tokens ? 1 : plan_.layout.page);
     std::vector<bool> is_selected(shown.size() / page + 1, takes_all);
     for (const int32_t place : seen.selected) {
       if (!takes_all) is_selected.at(static_cast<size_t>(place)) = true;

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <numeric>
 
+#include "scripting/base/bits.h"
 #include "scripting/base/error.h"
 #include "scripting/graph/selections.h"
 
@@ -182,14 +183,20 @@ HeadStep SingleHead::decode(const std::vector<float>& key, const std::vector<flo
                             bool probed) {
   const int pages = pages_for(tokens_ + 1, plan_.layout.page);  // or fewer, under a pattern
   constexpr int kHeadsOfPass = kSequences * kHeads;             // of which this one is the last
-  std::vector<float> scores(kHeadsOfPass * score_rows_ * pages, NAN);
+  const auto numbers = static_cast<size_t>(pages) * static_cast<size_t>(scores_a_page(plan_.graph));  // of a row of scores
+  std::vector<float> scores(kHeadsOfPass * score_rows_ * numbers, NAN);
   std::vector<int32_t> selected(static_cast<size_t>(kHeadsOfPass) * pages, -1);
   std::vector<int32_t> counts(kHeadsOfPass);
+  const int tokens = pages * plan_.layout.page;
+  std::vector<uint32_t> bits(static_cast<size_t>(kHeadsOfPass * ((tokens + 31) / 32)));
   AttentionProbe probe;
+  probe.tokens = bits.data();
+  probe.token_words = (tokens + 31) / 32;
   probe.scores = scores.data();
   probe.selected = selected.data();
   probe.counts = counts.data();
-  probe.score_capacity = probe.selected_capacity = pages;
+  probe.score_capacity = static_cast<int>(numbers);
+  probe.selected_capacity = pages;
   HeadStep step;
   {
     const OpenPass pass = begin(1, 1, true);
@@ -197,8 +204,11 @@ HeadStep SingleHead::decode(const std::vector<float>& key, const std::vector<flo
     step.output = attend(query, flow_ && probed ? &probe : nullptr);
   }
   uploads_.clear();
-  step.scores.assign(scores.end() - static_cast<ptrdiff_t>(score_rows_ * pages), scores.end());
-  if (flow_ && probed) {
+  step.scores.assign(scores.end() - static_cast<ptrdiff_t>(score_rows_ * numbers), scores.end());
+  const bool of_tokens = flow_ && is_of_tokens(plan_.graph, plan_.graph.selection());
+  if (of_tokens && probed) {
+    step.selected = places_of_bits(std::span(bits).last(static_cast<size_t>(probe.token_words)), tokens_);
+  } else if (flow_ && probed) {
     const auto own = selected.end() - pages;
     step.selected.assign(own, own + std::clamp(counts.back(), 0, pages));
   } else if (!flow_) {

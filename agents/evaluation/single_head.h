@@ -17,8 +17,8 @@ namespace sluice {
 /// What a device gives for one decode step. Under a pattern pages are those that the step is shown: those with a token that it
 /// sees, and its own.
 struct HeadStep {
-  std::vector<float> scores;      // [scored_selections(plan.graph), pages]
-  std::vector<int32_t> selected;  // ascending; all pages where the flow selects nothing
+  std::vector<float> scores;      // [scored_selections(plan.graph), pages * scores_a_page(plan.graph)]
+  std::vector<int32_t> selected;  // pages, or tokens; ascending; all pages where the flow selects nothing
   std::vector<float> output;      // [group, dim]
 };
 

@@ -84,7 +84,9 @@ Measured measure_seen(const LayerStep& step, const FlowGraph& graph, const Dense
                       int kv_head) {
   const int page = graph.geometry.page;
   const Pattern* const pattern = graph.patterns.empty() ? nullptr : &graph.patterns.patterns.front().of_head(kv_head);
-  if (pattern == nullptr && graph.beside() == nullptr) return measure_pages(step, dense, tensors, at, kv_head, page);
+  const bool of_tokens = graph.selects_tokens();
+  if (pattern == nullptr && graph.beside() == nullptr && !of_tokens)
+    return measure_pages(step, dense, tensors, at, kv_head, page);
   const int tokens = tensors.tokens_at(at);
   const std::span<const int32_t> selected = step.selected_by(kv_head);
   const auto words = static_cast<size_t>((tokens + 31) / 32);
@@ -106,8 +108,9 @@ Measured measure_seen(const LayerStep& step, const FlowGraph& graph, const Dense
     const int64_t first = int64_t{place} * page;
     const int64_t end = std::min<int64_t>(tokens, first + page);
     count -= has_any_bit(seen, first, end) ? 1 : 0;
-    set_bits(seen, first, end);
+    if (!of_tokens) set_bits(seen, first, end);
   }
+  for (size_t w = 0; w < words && of_tokens; ++w) seen[w] |= step.tokens_by(kv_head)[w];
   bound(seen, visible);
   return measure_tokens(seen, count, dense, tensors, at, kv_head, page);
 }

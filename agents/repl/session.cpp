@@ -9,6 +9,7 @@
 #include "scripting/base/error.h"
 #include "scripting/base/printable_text.h"
 #include "scripting/base/suggest.h"
+#include "scripting/graph/selections.h"
 #include "scripting/graph/text.h"
 #include "scripting/lua/functions.h"
 #include "scripting/repl/chunk.h"
@@ -201,16 +202,18 @@ std::string Session::show(const Inspection& seen, const Draft& draft, bool brief
   const std::optional<FlowGraph> flow = flow_of_steps(draft, seen.graph);
   const oracle::NodeValue value = evaluate(seen.graph, seen.node, flow ? &*flow : nullptr, *capture_, options_.place,
                                            watch(brief ? kPreviewSeconds : options_.seconds));
-  if (seen.kind == Inspection::Kind::kSelection) return show_selection(seen.graph, value.pages);
+  if (seen.kind == Inspection::Kind::kSelection) return show_selection(seen.graph, seen.node, value.pages);
   const ShownTensor tensor = shown(seen.graph, seen.node, value.tensor, capture_->tokens());
   return brief ? summary(tensor) : describe(tensor, options_.style);
 }
 
-std::string Session::show_selection(const FlowGraph& graph, const std::vector<int32_t>& selected) const {
-  const std::vector<double> mass = page_mass(capture_->row(options_.place.layer, options_.place.head), graph.geometry.page);
-  const auto pages = static_cast<int>(mass.size());
-  return fmt::format("{} of {} pages, {:.1f}% of the dense attention mass\n{}", selected.size(), pages,
-                     100 * mass_of(selected, mass), page_strip(selected, pages, options_.style));
+std::string Session::show_selection(const FlowGraph& graph, NodeId selection, const std::vector<int32_t>& selected) const {
+  const bool of_tokens = is_of_tokens(graph, selection);
+  const oracle::Row row = capture_->row(options_.place.layer, options_.place.head);
+  const std::vector<double> mass = page_mass(row, of_tokens ? 1 : graph.geometry.page);
+  const auto all = static_cast<int>(mass.size());
+  return fmt::format("{} of {} {}, {:.1f}% of the dense attention mass\n{}", selected.size(), all, of_tokens ? "tokens" : "pages",
+                     100 * mass_of(selected, mass), page_strip(selected, all, options_.style));
 }
 
 Vocabulary Session::vocabulary() const { return {command_names(), draft_.names(), draft_.members()}; }

@@ -68,7 +68,7 @@ class Session {
   std::string show(const Inspection& seen, const Draft& draft, bool brief) const;
   /// The flow whose steps have left the states that `seen` loads; none if it is not finished, or loads none.
   std::optional<FlowGraph> flow_of_steps(const Draft& draft, const FlowGraph& seen) const;
-  std::string show_selection(const FlowGraph& graph, const std::vector<int32_t>& selected) const;
+  std::string show_selection(const FlowGraph& graph, NodeId selection, const std::vector<int32_t>& selected) const;
   TraceOptions trace_options() const;
   Watch watch(double seconds) const { return {seconds, options_.interrupted}; }
   Watch watch() const { return watch(options_.seconds); }

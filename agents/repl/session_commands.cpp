@@ -12,6 +12,7 @@
 #include "scripting/base/output_file.h"
 #include "scripting/base/printable_text.h"
 #include "scripting/base/suggest.h"
+#include "scripting/graph/selections.h"
 #include "scripting/graph/text.h"
 #include "scripting/repl/reference.h"
 #include "scripting/repl/subgraph.h"
@@ -154,7 +155,8 @@ double Session::layer_mass(const FlowGraph& graph, int layer, const Watch& limit
   double share = 0;
   for (int head = 0; head < config.kv_heads; ++head) {
     const auto selected = evaluate(graph, graph.selection(), &graph, *capture_, {layer, head}, limits).pages;
-    share += mass_of(selected, page_mass(capture_->row(layer, head), graph.geometry.page)) / config.kv_heads;
+    const int unit = is_of_tokens(graph, graph.selection()) ? 1 : graph.geometry.page;
+    share += mass_of(selected, page_mass(capture_->row(layer, head), unit)) / config.kv_heads;
   }
   return share;
 }

@@ -61,7 +61,9 @@ LayerReplay::LayerReplay(Device& device, const LayerTensors& tensors, const Plan
       counts_(static_cast<size_t>(tensors.kv_heads)) {
   if (options_.scale == 0) options_.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(tensors.dim)));
   std::iota(page_indices_.begin(), page_indices_.end(), 0);
-  if (options.wants_scores) scores_.resize(scored_selections(plan.graph).size() * selected_.size());
+  if (options.wants_scores)
+    scores_.resize(scored_selections(plan.graph).size() * selected_.size() * static_cast<size_t>(scores_a_page(plan.graph)));
+  if (plan.graph.selects_tokens()) tokens_.resize(size_of_product(tensors.kv_heads, token_words()));
   device.reserve({.rows = std::min(kChunk, tensors.tokens),
                   .sequences = 1,
                   .pages_per_sequence = pages_,
@@ -84,7 +86,7 @@ void LayerReplay::run(const std::function<void(int step, const LayerStep& result
   for (int step = 0; step < tensors_.steps; ++step) {
     decode(step);
     if (patterns_) place_selected(before + step);
-    take(step, {output_, selected_, counts_, scores_});
+    take(step, {output_, selected_, counts_, scores_, tokens_});
   }
 }
 
@@ -120,7 +122,10 @@ void LayerReplay::decode(int step) {
   probe.scores = scores_.empty() ? nullptr : scores_.data();
   probe.selected = selected_.data();
   probe.counts = counts_.data();
-  probe.score_capacity = probe.selected_capacity = pages_;
+  probe.score_capacity = pages_ * scores_a_page(flow_->plan().graph);
+  probe.selected_capacity = pages_;
+  probe.tokens = tokens_.empty() ? nullptr : tokens_.data();
+  probe.token_words = token_words();
   pass(tensors_.tokens_before() + step, 1, true, [&] {
     device_.write(query_->data(), tensors_.queries.data() + step * columns, sizeof(float) * output_.size());
     const Device::Attention call{0, tensors_.query_heads, options_.scale, has_selection_ ? flow_.get() : nullptr, &probe};
@@ -141,20 +146,44 @@ void LayerReplay::place_selected(int position) {
   }
   if (has_selection_) {
     for (int32_t& place : selected_) place = place < 0 ? place : pages[static_cast<size_t>(place)];
-    for (size_t first = 0; first < scores_.size(); first += static_cast<size_t>(pages_)) {
-      // From the last on: no page comes before its place among those that are seen.
-      for (int index = pages_ - 1, next = static_cast<int>(pages.size()) - 1; index >= 0; --index) {
-        const bool is_seen = next >= 0 && pages[static_cast<size_t>(next)] == index;
-        scores_[first + static_cast<size_t>(index)] =
-            is_seen ? scores_[first + static_cast<size_t>(next--)] : -std::numeric_limits<float>::infinity();
-      }
-    }
+    place_scores(pages);
+    place_tokens(pages);
     return;
   }
   std::fill(counts_.begin(), counts_.end(), static_cast<int32_t>(pages.size()));
   std::fill(selected_.begin(), selected_.end(), -1);
   for (int head = 0; head < tensors_.kv_heads; ++head) {
     std::copy(pages.begin(), pages.end(), selected_.begin() + static_cast<ptrdiff_t>(head) * pages_);
+  }
+}
+
+void LayerReplay::place_scores(const std::vector<int32_t>& pages) {
+  const int most = scores_a_page(flow_->plan().graph);
+  const std::vector<NodeId> scored = scored_selections(flow_->plan().graph);
+  const auto of_row = size_of_product(pages_, most);
+  for (size_t row = 0; row * of_row < scores_.size(); ++row) {
+    const Node& selection = flow_->plan().graph.nodes[static_cast<size_t>(scored[row % scored.size()])];
+    const int of_page = selection.op == Op::kTopKTokens ? most : 1;
+    float* const scores = scores_.data() + row * of_row;
+    // From the last on: no page comes before its place among those that are seen.
+    for (int index = pages_ - 1, next = static_cast<int>(pages.size()) - 1; index >= 0; --index) {
+      const bool is_seen = next >= 0 && pages[static_cast<size_t>(next)] == index;
+      for (int i = of_page - 1; i >= 0; --i)
+        scores[index * of_page + i] = is_seen ? scores[next * of_page + i] : -std::numeric_limits<float>::infinity();
+      next -= is_seen ? 1 : 0;
+    }
+  }
+}
+
+void LayerReplay::place_tokens(const std::vector<int32_t>& pages) {
+  const int page = pool_->layout().page;
+  for (int head = 0; head < tensors_.kv_heads && !tokens_.empty(); ++head) {
+    const std::span<uint32_t> own =
+        std::span(tokens_).subspan(size_of_product(head, token_words()), static_cast<size_t>(token_words()));
+    const std::vector<uint32_t> shown(own.begin(), own.end());
+    std::fill(own.begin(), own.end(), 0);
+    for (size_t place = 0; place < pages.size(); ++place)
+      join_bits(own, int64_t{pages[place]} * page, shown, static_cast<int64_t>(place) * page, page);
   }
 }
 

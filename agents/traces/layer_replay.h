@@ -23,9 +23,16 @@ struct LayerStep {
   std::span<const float> output;      // [query_heads, dim]
   std::span<const int32_t> selected;  // [kv_heads, pages] ascending, padded with -1; pages that the whole request has
   std::span<const int32_t> counts;    // [kv_heads] pages selected
-  /// [kv_heads, scored_selections(graph), pages], if they were asked for; pages that a step does not have yet have −infinity.
+  /// [kv_heads, scored_selections(graph), pages * scores_a_page(graph)], if they were asked for; pages that a step does not have
+  /// yet have −infinity.
   std::span<const float> scores;
+  /// [kv_heads, words] of flows that select tokens: a bit for each token of the request that is selected.
+  std::span<const uint32_t> tokens = {};
 
+  std::span<const uint32_t> tokens_by(int kv_head) const {
+    const size_t words = tokens.size() / counts.size();
+    return tokens.subspan(static_cast<size_t>(kv_head) * words, words);
+  }
   std::span<const int32_t> selected_by(int kv_head) const {
     const size_t pages = selected.size() / counts.size();
     return selected.subspan(static_cast<size_t>(kv_head) * pages, static_cast<size_t>(counts[static_cast<size_t>(kv_head)]));
@@ -57,6 +64,12 @@ class LayerReplay {
   /// Under a pattern a step is shown the pages that have a token which it sees, and its own: what was selected of them, or all,
   /// by their positions in the sequence.
   void place_selected(int position);
+  /// The numbers of the pages that a step was shown, in each row of `scores_`, and the bits of their tokens go to where these
+  /// pages stand in the request.
+  void place_scores(const std::vector<int32_t>& pages);
+  void place_tokens(const std::vector<int32_t>& pages);
+  /// Of the tokens of the request, a bit each.
+  int token_words() const { return (pages_ * pool_->layout().page + 31) / 32; }
   static Matrix matrix(const Memory& memory, int64_t rows, int64_t columns);
 
   Device& device_;
@@ -77,6 +90,7 @@ class LayerReplay {
   std::vector<int32_t> selected_;
   std::vector<int32_t> counts_;
   std::vector<float> scores_;
+  std::vector<uint32_t> tokens_;
 };
 
 }  // namespace sluice

@@ -11,15 +11,20 @@ namespace sluice {
 
 /// What an attention call reports beyond its output. Every pointer may be null. Only decode rows are reported.
 struct AttentionProbe {
-  /// [sequences, kv_heads, scored_selections(graph), score_capacity] what each of them ranks pages by, before pages are forced
+  /// [sequences, kv_heads, scored_selections(graph), score_capacity] what each of them ranks pages by, or tokens, before any are
+  /// forced; room for scores_a_page(graph) of each page
   float* scores = nullptr;
   int32_t* selected = nullptr;  // [sequences, kv_heads, selected_capacity] ascending, padded with -1
-  int32_t* counts = nullptr;    // [sequences, kv_heads] pages selected
+  int32_t* counts = nullptr;    // [sequences, kv_heads] pages selected, or with tokens that are
+  /// [sequences, kv_heads, token_words] of flows that select tokens: a bit for each that is selected, of those that the row is
+  /// shown
+  uint32_t* tokens = nullptr;
   /// [sequences, kv_heads] share of the attention mass of all tokens that a step is shown, of those that it attends to (mean of
   /// the heads); 0 if it sees none. Of several sources, of the tokens of the first's pages. Costs a dense pass.
   float* mass = nullptr;
   int score_capacity = 0;
   int selected_capacity = 0;
+  int token_words = 0;
 };
 
 /// Attention over the cache, dense or by a flow.

@@ -131,7 +131,8 @@ class Attention {
           add_entries(i, page);
         }
       }
-      if (source.beside) add_beside(*source.beside, result_.sources[i].pages);
+      for (const int32_t token : result_.sources[i].tokens) add_token(token);
+      if (source.beside) add_beside(*source.beside, result_.sources[i]);
     }
   }
 
@@ -226,12 +227,17 @@ class Attention {
     return error;
   }
   std::span<const float> query_of(size_t head) const { return row_.query.subspan(head * dim_, dim_); }
-  void add_beside(const Pattern& beside, const std::vector<int32_t>& selected) {
+  void add_token(int token) {
+    const size_t at = size_t(token) * dim_;
+    add({row_.keys.subspan(at, dim_), row_.values.subspan(at, dim_), token}, {}, {});
+  }
+  void add_beside(const Pattern& beside, const Attended& selected) {
+    const auto has = [](const std::vector<int32_t>& list, int32_t each) {
+      return std::binary_search(list.begin(), list.end(), each);
+    };
     for (int token = 0; token < row_.tokens; ++token) {
-      const bool is_selected = std::binary_search(selected.begin(), selected.end(), token / graph_.geometry.page);
-      if (is_selected || !beside.sees(position_of(row_.tokens - 1), position_of(token))) continue;
-      const size_t at = size_t(token) * dim_;
-      add({row_.keys.subspan(at, dim_), row_.values.subspan(at, dim_), token}, {}, {});
+      const bool is_selected = has(selected.pages, token / graph_.geometry.page) || has(selected.tokens, token);
+      if (!is_selected && beside.sees(position_of(row_.tokens - 1), position_of(token))) add_token(token);
     }
   }
 

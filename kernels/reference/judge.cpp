@@ -23,9 +23,9 @@ std::string text(const Parts&... parts) {
   return out.str();
 }
 
-/// What all selections together may select, by page.
+/// What all selections together may select: pages, or tokens.
 struct Allowed {
-  explicit Allowed(size_t pages) : must(pages, kNoNode), may(pages, false) {}
+  explicit Allowed(size_t count) : must(count, kNoNode), may(count, false) {}
 
   void require(const std::vector<int32_t>& pages, NodeId by) {
     for (const int32_t page : pages) {
@@ -45,13 +45,15 @@ struct Allowed {
 class Judgement {
  public:
   /// `expected`: null where scores are taken as they are.
-  Judgement(const FlowGraph& traced, const FlowGraph& compiled, const Observed& seen, int pages, const Result* expected)
+  Judgement(const FlowGraph& traced, const FlowGraph& compiled, const Observed& seen, int tokens, const Result* expected)
       : traced_(traced),
         compiled_(compiled),
         seen_(seen),
         expected_(expected),
         scored_(scored_selections(compiled)),
-        pages_(size_t(pages)) {
+        tokens_(tokens),
+        pages_(size_t(pages_of(traced, tokens))),
+        of_tokens_(traced.selection() != kNoNode && is_of_tokens(traced, traced.selection())) {
     if (expected_ == nullptr) return;
     std::map<NodeId, const Scores*> by_selection;
     for (const Scores& scores : expected_->scores) by_selection[scores.selection] = &scores;
@@ -74,12 +76,24 @@ class Judgement {
  private:
   std::string fault_of_list() const {
     const auto& selected = seen_.selected;
-    const bool sound = !selected.empty() && selected.front() >= 0 && size_t(selected.back()) < pages_ &&
+    const bool sound = !selected.empty() && selected.front() >= 0 && size_t(selected.back()) < selectable() &&
                        std::adjacent_find(selected.begin(), selected.end(), std::greater_equal<>()) == selected.end();
-    return sound ? "" : "the selected pages are not a list of different pages in ascending order";
+    return sound ? "" : text("the selected ", unit(), "s are not a list of different ones in ascending order");
   }
 
-  std::span<const float> row(size_t i) const { return seen_.scores.subspan(i * seen_.score_stride, pages_); }
+  /// Pages, or tokens.
+  size_t selectable() const { return of_tokens_ ? size_t(tokens_) : pages_; }
+  const char* unit() const { return of_tokens_ ? "token" : "page"; }
+  /// What a selection takes, in what all of them together do.
+  std::vector<int32_t> raised(NodeId selection, std::vector<int32_t> taken) const {
+    const bool is_raised = of_tokens_ && traced_.nodes[size_t(selection)].op != Op::kTopKTokens;
+    return is_raised ? tokens_of_pages(traced_, taken, tokens_) : std::move(taken);
+  }
+
+  std::span<const float> row(size_t i) const {
+    const bool of_tokens = compiled_.nodes[size_t(scored_[i])].op == Op::kTopKTokens;
+    return seen_.scores.subspan(i * seen_.score_stride, of_tokens ? size_t(tokens_) : pages_);
+  }
 
   /// The i-th scored selection as the script has it, since passes may have spoiled what was compiled.
   NodeId asked(size_t i) const { return expected_ == nullptr ? scored_[i] : expected_of_[i]->selection; }
@@ -94,10 +108,12 @@ class Judgement {
     const Scores* wanted = expected_of_[i];
     if (wanted == nullptr) return text("pages are ranked by a score that the flow does not have");
     const std::span<const float> scores = row(i);
-    for (size_t page = 0; page < pages_; ++page) {
-      if (agrees(scores[page], wanted->values[page])) continue;
+    if (scores.size() != wanted->values.size()) return text("a score of each page, and of each token");
+    for (size_t at = 0; at < scores.size(); ++at) {
+      if (agrees(scores[at], wanted->values[at])) continue;
       const std::string of = scored_.size() > 1 ? " for " + name_of(traced_, asked(i)) : "";
-      return text("the score of page ", page, of, " is ", scores[page], ", not ", wanted->values[page].value);
+      const char* const what = traced_.nodes[size_t(asked(i))].op == Op::kTopKTokens ? "token " : "page ";
+      return text("the score of ", what, at, of, " is ", scores[at], ", not ", wanted->values[at].value);
     }
     return {};
   }
@@ -125,26 +141,26 @@ class Judgement {
 
   std::string fault_of_pages() const {
     if (traced_.selection() == kNoNode) return seen_.selected.size() == pages_ ? "" : "not every page is selected";
-    Allowed allowed(pages_);
+    Allowed allowed(selectable());
     const std::vector<NodeId> leaves = leaf_selections(traced_);
     for (const NodeId id : leaves) {
       if (traced_.nodes[size_t(id)].op == Op::kWindow)
-        allowed.require(window(int(pages_), traced_.nodes[size_t(id)].attributes), id);
+        allowed.require(raised(id, window(int(pages_), traced_.nodes[size_t(id)].attributes)), id);
     }
     for (size_t i = 0; i < scored_.size(); ++i) {
       if (std::find(leaves.begin(), leaves.end(), asked(i)) == leaves.end()) continue;  // of another source
       std::string fault = add_scored(i, allowed);
       if (!fault.empty()) return fault;
     }
-    std::vector<bool> is_selected(pages_, false);
-    for (const int32_t page : seen_.selected) is_selected[size_t(page)] = true;
+    std::vector<bool> is_selected(selectable(), false);
+    for (const int32_t each : seen_.selected) is_selected[size_t(each)] = true;
     size_t surplus = 0;
-    for (size_t page = 0; page < pages_; ++page) {
-      if (allowed.must[page] != kNoNode && !is_selected[page]) {
-        return text("page ", page, " is not selected, which ", name_of(traced_, allowed.must[page]), " asks for");
+    for (size_t each = 0; each < selectable(); ++each) {
+      if (allowed.must[each] != kNoNode && !is_selected[each]) {
+        return text(unit(), " ", each, " is not selected, which ", name_of(traced_, allowed.must[each]), " asks for");
       }
-      if (!is_selected[page] || allowed.may[page]) continue;
-      if (++surplus > allowed.by_chance) return text("page ", page, " is selected, which no selection asks for");
+      if (!is_selected[each] || allowed.may[each]) continue;
+      if (++surplus > allowed.by_chance) return text(unit(), " ", each, " is selected, which no selection asks for");
     }
     return {};
   }
@@ -154,15 +170,17 @@ class Judgement {
     const std::span<const float> own = row(i);
     const std::vector<double> scores(own.begin(), own.end());
     if (node.op == Op::kThreshold) return add_threshold(i, scores, allowed);
+    if (node.op == Op::kTopP) return add_top_p(i, scores, allowed);
     const std::vector<int32_t> best = top_k(scores, node.attributes);
-    if (node.op == Op::kTopK || node.attributes.tolerate == 0) {
-      allowed.require(best, asked(i));
+    if (node.op != Op::kApproxTopK || node.attributes.tolerate == 0) {
+      allowed.require(raised(asked(i), best), asked(i));
       return {};
     }
     const std::vector<int32_t> kept = window(int(pages_), node.attributes);
-    allowed.require(kept, asked(i));
-    allowed.by_chance += best.size() - std::min(best.size(), kept.size());
-    return fault_of_approximation(node, scores, best);
+    allowed.require(raised(asked(i), kept), asked(i));
+    const size_t by_chance = best.size() - std::min(best.size(), kept.size());
+    allowed.by_chance += of_tokens_ ? by_chance * size_t(traced_.geometry.page) : by_chance;
+    return of_tokens_ ? std::string() : fault_of_approximation(node, scores, best);
   }
 
   /// As many pages as the budget, and of the best (pages of equal scores stand for each other) all but the share that it
@@ -184,6 +202,15 @@ class Judgement {
                 "% may be missed");
   }
 
+  /// The best pages down to a share of all weights, which float32 may sum in any order.
+  std::string add_top_p(size_t i, const std::vector<double>& weights, Allowed& allowed) const {
+    constexpr double kRounding = 1e-5;
+    const Node& node = traced_.nodes[size_t(asked(i))];
+    allowed.require(raised(asked(i), top_p(weights, node.attributes.value * (1 - kRounding), node.attributes)), asked(i));
+    allowed.allow(raised(asked(i), top_p(weights, node.attributes.value * (1 + kRounding), node.attributes)));
+    return {};
+  }
+
   /// A threshold takes the best pages down to its bound, which the reference knows up to an error.
   std::string add_threshold(size_t i, const std::vector<double>& scores, Allowed& allowed) const {
     const Node& node = traced_.nodes[size_t(asked(i))];
@@ -192,8 +219,8 @@ class Judgement {
     const std::vector<int32_t> sure =
         known ? threshold(scores, bound.value + bound.error, node.attributes) : window(int(pages_), node.attributes);
     const std::vector<int32_t> possible = threshold(scores, known ? bound.value - bound.error : -INFINITY, node.attributes);
-    allowed.require(sure, asked(i));
-    allowed.allow(possible);
+    allowed.require(raised(asked(i), sure), asked(i));
+    allowed.allow(raised(asked(i), possible));
     const bool alone = traced_.nodes[size_t(traced_.selection())].op == Op::kThreshold;
     return alone ? fault_of_doubtful(scores, sure, possible) : "";
   }
@@ -224,7 +251,9 @@ class Judgement {
   /// What the reference says of each of those; null if that comes from nowhere. A plan that was made of another script names no
   /// selection of this one; the same number of them is taken in the same order.
   std::vector<const Scores*> expected_of_;
+  int tokens_;  // of the row
   size_t pages_;
+  bool of_tokens_;  // they are what is selected
 };
 
 /// Whether the errors of two values reach each other. What is exact has an order.
@@ -275,6 +304,14 @@ bool leaves_open(const Node& selection, const Scores& scores) {
   std::vector<double> values;
   for (const Bounded& score : scores.values) values.push_back(score.value);
   std::vector<bool> is_selected(values.size(), false);
+  if (selection.op == Op::kTopP) {
+    constexpr double kRounding = 1e-4;  // and the errors of all weights
+    const double p = selection.attributes.value;
+    const std::vector<int32_t> fewer = top_p(values, p * (1 - kRounding), selection.attributes);
+    if (fewer != top_p(values, p * (1 + kRounding), selection.attributes)) return true;
+    for (const int32_t page : fewer) is_selected[size_t(page)] = true;
+    return any_reach(scores.values, is_selected);
+  }
   for (const int32_t page : top_k(values, selection.attributes)) is_selected[size_t(page)] = true;
   return any_reach(scores.values, is_selected);
 }
@@ -282,11 +319,11 @@ bool leaves_open(const Node& selection, const Scores& scores) {
 }  // namespace
 
 std::string fault_of(const FlowGraph& traced, const FlowGraph& compiled, const Observed& seen, const Result& expected) {
-  return Judgement(traced, compiled, seen, expected.pages, &expected).run();
+  return Judgement(traced, compiled, seen, expected.tokens, &expected).run();
 }
 
-std::string fault_of_selection(const FlowGraph& compiled, const Observed& seen, int pages) {
-  return Judgement(compiled, compiled, seen, pages, nullptr).run();
+std::string fault_of_selection(const FlowGraph& compiled, const Observed& seen, int tokens) {
+  return Judgement(compiled, compiled, seen, tokens, nullptr).run();
 }
 
 bool leaves_open(const FlowGraph& traced, const Result& expected) {

@@ -10,9 +10,9 @@ namespace sluice::oracle {
 
 /// What a device gave for one row (request x KV head) at one decode step.
 struct Observed {
-  std::span<const float> scores;  // [scored selections of the compiled graph, score_stride] before pages are forced
-  size_t score_stride = 0;        // at least the pages of the row
-  std::span<const int32_t> selected;
+  std::span<const float> scores;      // [scored selections of the compiled graph, score_stride] before any are forced
+  size_t score_stride = 0;            // at least the pages of the row, or its tokens where these are scored
+  std::span<const int32_t> selected;  // pages, or tokens
 };
 
 /// What of `seen` cannot be right, in words; empty if nothing. `traced` is the graph before passes, `compiled` what `compile`
@@ -26,7 +26,7 @@ std::string fault_of(const FlowGraph& traced, const FlowGraph& compiled, const O
 
 /// The part of that which needs no reference: what of the selection does not follow from the device's own scores. A threshold's
 /// bound is not known here.
-std::string fault_of_selection(const FlowGraph& compiled, const Observed& seen, int pages);
+std::string fault_of_selection(const FlowGraph& compiled, const Observed& seen, int tokens);
 
 /// Whether float32 may select other pages than the reference does, so that two right kernels may differ.
 bool leaves_open(const FlowGraph& traced, const Result& expected);

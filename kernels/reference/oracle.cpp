@@ -113,21 +113,25 @@ class Evaluation {
     Result result;
     result.saved = saved(Stage::kIndex);
     result.pages = pages_;
+    result.tokens = row_.tokens;
     for (const NodeId id : scored_selections(graph_)) {
       const Node& node = graph_.nodes[size_t(id)];
       Scores& scores = result.scores.emplace_back(Scores{id, values_[size_t(node.inputs[0])].values, {}});
+      if (node.op == Op::kTopKTokens) scores.values.resize(size_t(row_.tokens));
       if (node.op == Op::kThreshold) scores.bound = values_[size_t(node.inputs[1])].values[0];
     }
     for (const AttentionSource& source : graph_.sources) {
       const std::vector<int32_t>& selected = selections_[size_t(source.selection)];
-      result.sources.push_back({source.others ? others_of(selected, pages_) : selected, {}});
+      Attended& attended = result.sources.emplace_back();
+      const bool of_tokens = is_of_tokens(graph_, source.selection);
+      (of_tokens ? attended.tokens : attended.pages) = source.others ? others_of(selected, pages_) : selected;
       if (source.bias != kNoNode) result.sources.back().bias = values_[size_t(source.bias)];
     }
     if (graph_.sources.empty()) {
       result.selected.resize(size_t(pages_));
       std::iota(result.selected.begin(), result.selected.end(), 0);
     } else {
-      result.selected = result.sources.front().pages;
+      result.selected = selections_[size_t(graph_.selection())];
     }
     return result;
   }
@@ -276,12 +280,27 @@ class Evaluation {
       case Op::kThreshold:
         pages = threshold(scores_of(node), values_[size_t(node.inputs[1])].values[0].value, a);
         return;
+      case Op::kTopP:
+        pages = top_p(scores_of(node), a.value, a);
+        return;
+      case Op::kTopKTokens: {
+        std::vector<double> scores = scores_of(node);
+        scores.resize(size_t(row_.tokens));
+        pages = top_k(scores, a);
+        return;
+      }
       case Op::kWindow:
         pages = window(pages_, a);
         return;
       default: {
-        const auto& left = selections_[size_t(node.inputs[0])];
-        const auto& right = selections_[size_t(node.inputs[1])];
+        const auto operand = [&](size_t input) {
+          const NodeId of = node.inputs[input];
+          const std::vector<int32_t>& own = selections_[size_t(of)];
+          const bool is_raised = is_of_tokens(graph_, id) && !is_of_tokens(graph_, of);
+          return is_raised ? tokens_of_pages(graph_, own, row_.tokens) : own;
+        };
+        const std::vector<int32_t> left = operand(0);
+        const std::vector<int32_t> right = operand(1);
         std::set_union(left.begin(), left.end(), right.begin(), right.end(), std::back_inserter(pages));
       }
     }
@@ -307,6 +326,15 @@ class Evaluation {
 };
 
 }  // namespace
+
+std::vector<int32_t> tokens_of_pages(const FlowGraph& graph, std::span<const int32_t> pages, int tokens) {
+  std::vector<int32_t> all;
+  for (const int32_t page : pages) {
+    for (int32_t token = page * graph.geometry.page; token < std::min(tokens, (page + 1) * graph.geometry.page); ++token)
+      all.push_back(token);
+  }
+  return all;
+}
 
 int pages_of(const FlowGraph& graph, int tokens) { return (tokens + graph.geometry.page - 1) / graph.geometry.page; }
 
@@ -396,6 +424,10 @@ Result with_selected(const FlowGraph& graph, Result expected, std::span<const in
   for (size_t i = 0; i < graph.sources.size(); ++i) {
     const AttentionSource& source = graph.sources[i];
     if (source.selection != graph.selection()) continue;
+    if (is_of_tokens(graph, source.selection)) {
+      expected.sources[i].tokens = expected.selected;
+      continue;
+    }
     expected.sources[i].pages = source.others ? others_of(expected.selected, expected.pages) : expected.selected;
   }
   return expected;

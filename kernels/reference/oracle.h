@@ -43,26 +43,31 @@ struct Row {
 /// States as the last step saved them, by name.
 using States = std::map<std::string, Tensor>;
 
-/// What a topk, approx_topk or threshold ranks pages by.
+/// What a selection ranks pages by, or tokens.
 struct Scores {
   NodeId selection = kNoNode;
-  std::vector<Bounded> values;   // [pages]
+  std::vector<Bounded> values;   // [pages], or [tokens] of a topk_tokens
   std::optional<Bounded> bound;  // of a threshold
 };
 
 /// What a source of attention (FlowGraph::sources) has in a step.
 struct Attended {
-  std::vector<int32_t> pages;  // ascending
-  Tensor bias;                 // [page] or [page, head] of all pages of the row; without values: none
+  std::vector<int32_t> pages;   // ascending
+  std::vector<int32_t> tokens;  // in their place, of a selection of tokens; ascending
+  Tensor bias;                  // [page] or [page, head] of all pages of the row; without values: none
 };
 
 struct Result {
   int pages = 0;                  // of the row
+  int tokens = 0;                 // of the row
   std::vector<Scores> scores;     // of scored_selections(graph), in its order
-  std::vector<int32_t> selected;  // of the first source, or all; ascending; an approx_topk is taken as exact
+  std::vector<int32_t> selected;  // of the first source, or all; pages or tokens; ascending; an approx_topk is taken as exact
   std::vector<Attended> sources;  // as many as the graph has
   States saved;                   // by the index stage, where an after stage is still to run
 };
+
+/// The tokens of `pages`, of a row of `tokens`.
+std::vector<int32_t> tokens_of_pages(const FlowGraph& graph, std::span<const int32_t> pages, int tokens);
 
 /// The number of pages that hold `tokens` tokens.
 int pages_of(const FlowGraph& graph, int tokens);
@@ -117,7 +122,7 @@ std::vector<int32_t> closed_up(int held, std::span<const int32_t> gone);
 /// States whose tokens have moved so, and of the tokens behind them what a new one has, for as many pages as `slots` slots take.
 void move_tokens(const FlowGraph& graph, std::span<const int32_t> from, int slots, States& states);
 
-/// A tensor, or the pages of a selection, ascending.
+/// A tensor, or the pages of a selection, ascending; or its tokens.
 struct NodeValue {
   Tensor tensor;
   std::vector<int32_t> pages;
@@ -148,7 +153,7 @@ struct Entry {
 /// Attention of q [group, dim] over `entries`: softmax of scale * q.k + bias: [group, dim]. Zeros without entries.
 std::vector<double> attention(std::span<const float> query, std::span<const Entry> entries, double scale);
 
-/// `expected`, which `run` gave, but for the pages of the first source's selection: those that a device has selected.
+/// `expected`, which `run` gave, but for what the first source's selection has: that which a device has selected.
 Result with_selected(const FlowGraph& graph, Result expected, std::span<const int32_t> selected);
 
 /// What a layer that runs the flow gives for `row`, of which `result` is what `run` gave: one softmax over the entries of all

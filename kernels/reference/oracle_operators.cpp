@@ -299,4 +299,23 @@ std::vector<int32_t> threshold(std::span<const double> scores, double bound, con
   return chosen;
 }
 
+std::vector<int32_t> top_p(std::span<const double> weights, double p, const Attributes& attributes) {
+  const int pages = int(weights.size());
+  std::vector<int32_t> chosen = window(pages, attributes);
+  const size_t most = attributes.max_pages > 0 ? std::max(chosen.size(), size_t(attributes.max_pages)) : size_t(pages);
+  const auto weight = [&](int32_t page) { return weights[size_t(page)] > 0 ? weights[size_t(page)] : 0.0; };
+  double all = 0;
+  double taken = 0;
+  for (int32_t page = 0; page < pages; ++page) all += weight(page);
+  for (const int32_t page : chosen) taken += weight(page);
+  for (const int32_t page : best_first(weights)) {
+    if (taken >= p * all || chosen.size() >= most || weight(page) == 0) break;
+    if (page < attributes.first || page >= pages - attributes.last) continue;
+    chosen.push_back(page);
+    taken += weight(page);
+  }
+  std::sort(chosen.begin(), chosen.end());
+  return chosen;
+}
+
 }  // namespace sluice::oracle

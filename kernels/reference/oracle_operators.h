@@ -55,5 +55,7 @@ Tensor apply(const Node& node, const Shape& shape, std::span<const Tensor* const
 std::vector<int32_t> window(int pages, const Attributes& attributes);
 /// kThreshold.
 std::vector<int32_t> threshold(std::span<const double> scores, double bound, const Attributes& attributes);
+/// kTopP, for the share `p` in place of that of the attributes.
+std::vector<int32_t> top_p(std::span<const double> weights, double p, const Attributes& attributes);
 
 }  // namespace sluice::oracle

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace sluice {
 
@@ -74,6 +75,17 @@ inline void keep_bits(std::span<uint32_t> to, int64_t at, std::span<const uint32
   to[static_cast<size_t>(at / 32)] &= ~((some ^ kept) << (at % 32));
 }
 
+/// Sets those of the bits [at, at + count) that are set in `from`, from bit `first` on. All three are multiples of `count`, a
+/// power of two.
+inline void join_bits(std::span<uint32_t> to, int64_t at, std::span<const uint32_t> from, int64_t first, int count) {
+  if (count >= 32) {
+    for (int64_t w = 0; w < count / 32; ++w) to[static_cast<size_t>(at / 32 + w)] |= from[static_cast<size_t>(first / 32 + w)];
+    return;
+  }
+  const uint32_t some = (uint32_t{1} << count) - 1;
+  to[static_cast<size_t>(at / 32)] |= (from[static_cast<size_t>(first / 32)] >> (first % 32) & some) << (at % 32);
+}
+
 /// How many of the bits [first, end) are set.
 inline int64_t count_bits(std::span<const uint32_t> words, int64_t first, int64_t end) {
   int64_t count = 0;
@@ -91,6 +103,15 @@ inline int count_pages(std::span<const uint32_t> words, int64_t count, int page)
   int pages = 0;
   for (int64_t first = 0; first < count; first += page) pages += has_any_bit(words, first, std::min(count, first + page)) ? 1 : 0;
   return pages;
+}
+
+/// Which of the first `count` bits are set, ascending.
+inline std::vector<int32_t> places_of_bits(std::span<const uint32_t> words, int64_t count) {
+  std::vector<int32_t> places;
+  for (int64_t bit = 0; bit < count; ++bit) {
+    if ((words[static_cast<size_t>(bit / 32)] >> (bit % 32) & 1U) != 0) places.push_back(static_cast<int32_t>(bit));
+  }
+  return places;
 }
 
 inline void set_bit(std::span<uint32_t> words, int64_t bit) { words[static_cast<size_t>(bit / 32)] |= uint32_t{1} << (bit % 32); }

@@ -32,6 +32,10 @@ bool FlowGraph::reads_mass() const {
   return std::any_of(nodes.begin(), nodes.end(), [](const Node& node) { return node.op == Op::kMass; });
 }
 
+bool FlowGraph::selects_tokens() const {
+  return std::any_of(nodes.begin(), nodes.end(), [](const Node& node) { return node.op == Op::kTopKTokens; });
+}
+
 int FlowGraph::prompt_rows_wanted() const {
   if (!saves_in(Stage::kAfter)) return 0;
   return reads_mass() ? mass_rows : std::min(mass_rows, 1);  // the query of the last row, at least

@@ -86,8 +86,11 @@ enum class Op : uint8_t {
   kApproxTopK,  // input score [page]; early termination within `tolerate` (Vortex, section 5.2)
   kThreshold,   // inputs score [page], bound []: pages whose score > bound, and the first and last pages; `max_pages` if > 0
                 // keeps the best that many (forced pages counted in)
+  kTopP,        // input score [page], what pages weigh: the `first` and `last` pages, and the best others until all of them
+                // have the share `value` of what is above 0 (the rest and NaN weigh nothing); `max_pages` as above
   kWindow,      // the `first` and `last` pages
-  kUnion,       // of two selections
+  kTopKTokens,  // input score [page, token]; `k`, `first`, `last` and `ratio` count tokens, and ties go to the older
+  kUnion,       // of two selections; of tokens, if one of them is
 };
 inline constexpr size_t kOpCount = static_cast<size_t>(Op::kUnion) + 1;
 
@@ -237,8 +240,11 @@ struct FlowGraph {
   void attend_to(NodeId selected);
   /// Tokens that sparse layers attend to beside what they select; null: none.
   const Pattern* beside() const { return sources.empty() || !sources.front().beside ? nullptr : &*sources.front().beside; }
-  /// Whether a row that runs the index stage may see a part of a page: tokens beside it, or those of a layer's pattern.
-  bool selects_under_masks() const { return !sources.empty() && (beside() != nullptr || !patterns.empty()); }
+  /// Whether what is selected are tokens, not whole pages.
+  bool selects_tokens() const;
+  /// Whether a row that runs the index stage may see a part of a page: tokens beside it, those of a layer's pattern, or selected
+  /// ones.
+  bool selects_under_masks() const { return !sources.empty() && (beside() != nullptr || !patterns.empty() || selects_tokens()); }
   /// Whether its layers keep other tokens than those of other flows.
   bool has_own_cache() const { return !patterns.empty() || eviction.has_value(); }
   /// Nothing but the tokens of the pages of one selection, and others beside them, or dense.

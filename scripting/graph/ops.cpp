@@ -85,7 +85,11 @@ constexpr std::array kOps = {
            "about the pages with the highest scores", false, true},
     OpInfo{Op::kThreshold, "threshold", "threshold", 2, false, true, OpFamily::kSelection, kEnds | Attribute::kMaxPages,
            "pages whose score exceeds a bound", false, true},
+    OpInfo{Op::kTopP, "topp", "topp", 1, false, true, OpFamily::kSelection, Attribute::kValue | kEnds | Attribute::kMaxPages,
+           "the fewest pages that have a share of the weights", false, true},
     OpInfo{Op::kWindow, "window", "window", 0, false, true, OpFamily::kSelection, kEnds, "the first and the last pages"},
+    OpInfo{Op::kTopKTokens, "topk_tokens", "topk_tokens", 1, false, true, OpFamily::kSelection, kBudget,
+           "the tokens with the highest scores", false, true},
     OpInfo{Op::kUnion, "union", "union", 2, false, true, OpFamily::kSelection, Attribute::kNone, "pages of either selection"},
 };
 

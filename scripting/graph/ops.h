@@ -19,7 +19,7 @@ enum class OpFamily : uint8_t {
   kAlgebra,     // along one axis, with another shape or other numbers
   kShape,       // the same numbers under other axes, or some of them replaced
   kEffect,      // save
-  kSelection,   // a sorted list of pages
+  kSelection,   // a sorted list of pages, or of tokens
 };
 
 /// The members of Attributes, one bit each.
@@ -90,7 +90,7 @@ bool is_commutative(Op op);
 bool is_reduction(Op op);   // mean, max, min, l2norm, sum
 bool is_interleave(Op op);  // *_interleave
 bool is_selection(Op op);   // topk ... union
-bool is_scored(Op op);      // topk, approx_topk, threshold
+bool is_scored(Op op);      // topk, approx_topk, threshold, topp, topk_tokens
 /// What is no tensor: a selection, or a save.
 bool has_no_shape(Op op);
 

@@ -42,6 +42,14 @@ std::vector<NodeId> leaf_selections(const FlowGraph& graph) {
   return leaves;
 }
 
+bool is_of_tokens(const FlowGraph& graph, NodeId selection) {
+  const std::vector<NodeId> united = united_by(graph, {&selection, 1});
+  return std::any_of(united.begin(), united.end(),
+                     [&](NodeId id) { return graph.nodes[static_cast<size_t>(id)].op == Op::kTopKTokens; });
+}
+
+int scores_a_page(const FlowGraph& graph) { return graph.selects_tokens() ? graph.geometry.page : 1; }
+
 std::vector<NodeId> scored_selections(const FlowGraph& graph) {
   std::vector<NodeId> scored = selections_of(graph);
   std::erase_if(scored, [&](NodeId id) { return !is_scored(graph.nodes[static_cast<size_t>(id)].op); });

@@ -13,7 +13,13 @@ std::vector<NodeId> selections_of(const FlowGraph& graph);
 /// Those of the first source that are no union: what it has is the union of their pages.
 std::vector<NodeId> leaf_selections(const FlowGraph& graph);
 
-/// Those of them that rank pages by a score, in the order in which devices report scores (AttentionProbe).
+/// Whether a selection is one of tokens, by itself or by what it unites.
+bool is_of_tokens(const FlowGraph& graph, NodeId selection);
+
+/// Scores of a page, of the selection that has the most.
+int scores_a_page(const FlowGraph& graph);
+
+/// Those of them that rank pages, or tokens, by a score, in the order in which devices report scores (AttentionProbe).
 std::vector<NodeId> scored_selections(const FlowGraph& graph);
 
 }  // namespace sluice

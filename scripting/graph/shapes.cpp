@@ -225,6 +225,16 @@ void check_score(const FlowGraph& graph, const Node& node) {
          fmt::format("reduce \"{}\" first, for example score:max(\"{}\")", extra, extra));
 }
 
+/// One number a token.
+void check_token_score(const FlowGraph& graph, const Node& node) {
+  const Shape& shape = input_shape(graph, node, 0);
+  const Shape wanted = {{Axis::kPage, kDynamic}, {Axis::kToken, graph.geometry.page}};
+  if (shape == wanted) return;
+  refuse(node, fmt::format("wants one score a token, {}, and got {}", to_string(wanted), to_string(shape)),
+         has_axis(shape, Axis::kHead) ? "reduce \"head\" first, for example score:max(\"head\")"
+                                      : "for example q:dot(c.k):max(\"head\")");
+}
+
 Shape shape_of(const FlowGraph& graph, const Node& node) {
   const Op op = node.op;
   if (is_source(op)) return source_shape(graph, node);
@@ -253,7 +263,11 @@ Shape shape_of(const FlowGraph& graph, const Node& node) {
       return transpose_shape(graph, node);
     case Op::kTopK:
     case Op::kApproxTopK:
+    case Op::kTopP:
       check_score(graph, node);
+      return {};
+    case Op::kTopKTokens:
+      check_token_score(graph, node);
       return {};
     case Op::kThreshold:
       check_score(graph, node);

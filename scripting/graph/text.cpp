@@ -58,6 +58,11 @@ std::string attributes_text(const Node& node) {
       return fmt::format(" over {} by ({})", name_of(a.axis), kernel_text(a.kernel));
     case Op::kMaskSlice:
       return fmt::format(" over {} from {} to {} else {}", name_of(a.axis), a.start, bound_text(a.stop), number_text(a.value));
+    case Op::kTopKTokens:
+      return budget_text(a);
+    case Op::kTopP:
+      return fmt::format(" p={}", number_text(a.value)) + budget_text(a) +
+             (a.max_pages > 0 ? fmt::format(" max={}", a.max_pages) : "");
     case Op::kTopK:
       return budget_text(a) + (a.method == TopKMethod::kAuto ? "" : fmt::format(" method={}", name_of(a.method)));
     case Op::kApproxTopK:

@@ -129,7 +129,7 @@ void verify_budget(const Node& node) {
   for (const auto& [name, value] : {std::pair{"k", a.k}, {"first", a.first}, {"last", a.last}, {"max", a.max_pages}}) {
     if (value < 0 || value > GraphLimits::kPages) refuse(node, fmt::format("{} = {} is not a number of pages", name, value));
   }
-  if (node.op == Op::kTopK || node.op == Op::kApproxTopK) {
+  if (node.op == Op::kTopK || node.op == Op::kApproxTopK || node.op == Op::kTopKTokens) {
     if (!(a.ratio >= 0 && a.ratio <= 1)) refuse(node, fmt::format("ratio = {} is not between 0 and 1", a.ratio));
     if (a.k + a.first + a.last == 0 && a.ratio == 0) {
       refuse(node, "the budget is empty", "give k, ratio, first or last, for example {ratio = 1/8, first = 1, last = 2}");
@@ -140,10 +140,13 @@ void verify_budget(const Node& node) {
   if (node.op == Op::kApproxTopK && !(a.tolerate >= 0 && a.tolerate <= 1)) {
     refuse(node, fmt::format("tolerate = {} is not between 0 and 1", a.tolerate));
   }
-  if ((node.op == Op::kThreshold || node.op == Op::kWindow) && a.first + a.last == 0) {
+  if (node.op == Op::kTopP && !(a.value > 0 && a.value <= 1))
+    refuse(node, fmt::format("p = {} is no share above 0 and up to 1", a.value), "for example sluice.topp(score, {p = 0.95})");
+  const bool may_be_empty = node.op == Op::kThreshold || node.op == Op::kTopP || node.op == Op::kWindow;
+  if (may_be_empty && a.first + a.last == 0) {
     refuse(node, "no page might be selected, and attention needs one", "keep the newest page with last = 1");
   }
-  if (node.op == Op::kThreshold && a.max_pages > 0 && a.max_pages < a.first + a.last) {
+  if ((node.op == Op::kThreshold || node.op == Op::kTopP) && a.max_pages > 0 && a.max_pages < a.first + a.last) {
     refuse(node, fmt::format("max = {} is less than first + last = {}", a.max_pages, a.first + a.last));
   }
 }

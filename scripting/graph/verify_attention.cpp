@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "scripting/graph/ops.h"
+#include "scripting/graph/selections.h"
 #include "scripting/graph/verify.h"
 #include "scripting/graph/verify_parts.h"
 
@@ -40,6 +41,10 @@ void verify_source(const FlowGraph& graph, const AttentionSource& source) {
   if ((source.keys == "k") != (source.values == "v")) {
     refuse(graph.where, fmt::format("attention pairs keys \"{}\" with values \"{}\"", source.keys, source.values),
            "a token's key goes with its value, and a field with a field");
+  }
+  const bool of_tokens = is_of_tokens(graph, source.selection);
+  if (of_tokens && (source.keys != "k" || source.others || source.shares)) {
+    refuse(selected, "fields stand for pages, and what is selected are tokens");
   }
   if (source.keys == "k" && (source.others || source.shares)) {
     refuse(selected, "tokens are those of selected pages, and weigh what they weigh", "fields stand for the other pages");
@@ -131,6 +136,7 @@ void verify_attention(const FlowGraph& graph) {
   if (std::count_if(graph.sources.begin(), graph.sources.end(), of_tokens) > 1) {
     refuse(first, "attention to the tokens of two selections", "unite them: union(a, b)");
   }
+  if (graph.selects_tokens()) refuse(first, "attention to summaries, beside single tokens", "select pages, or use no summaries");
   // Each page that shares its weight does so with one entry.
   if (std::count_if(graph.sources.begin(), graph.sources.end(), [](const AttentionSource& source) { return source.shares; }) >
       1) {

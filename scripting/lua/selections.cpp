@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "scripting/base/suggest.h"
+#include "scripting/graph/selections.h"
 #include "scripting/graph/verify.h"
 #include "scripting/lua/functions.h"
 
@@ -19,22 +20,28 @@ Value selected(const Arguments& arguments, Op op, std::vector<NodeId> inputs, At
   return {Value::Kind::kHandle, {Handle::Kind::kSelection, Stage::kIndex, id}, 0};
 }
 
-int pages(const Arguments& arguments, Options& options, const std::string& name) {
+int count_of(const Arguments& arguments, Options& options, const std::string& name, const char* what) {
   const int value = options.integer(name, 0);
-  if (value < 0) arguments.fail(fmt::format("{} = {} is not a number of pages", name, value));
+  if (value < 0) arguments.fail(fmt::format("{} = {} is not a number of {}", name, value, what));
   if (value > GraphLimits::kPages) {
-    arguments.fail(fmt::format("{} = {} is too large; at most {} pages", name, value, GraphLimits::kPages));
+    arguments.fail(fmt::format("{} = {} is too large; at most {} {}", name, value, GraphLimits::kPages, what));
   }
   return value;
 }
 
-void read_budget(const Arguments& arguments, Options& options, Attributes& attributes) {
-  attributes.k = pages(arguments, options, "k");
-  attributes.first = pages(arguments, options, "first");
-  attributes.last = pages(arguments, options, "last");
+int pages(const Arguments& arguments, Options& options, const std::string& name) {
+  return count_of(arguments, options, name, "pages");
+}
+
+/// `what` it counts: pages or tokens.
+void read_budget(const Arguments& arguments, Options& options, Attributes& attributes, const char* what = "pages") {
+  attributes.k = count_of(arguments, options, "k", what);
+  attributes.first = count_of(arguments, options, "first", what);
+  attributes.last = count_of(arguments, options, "last", what);
   attributes.ratio = options.number("ratio", 0);
   if (!(attributes.ratio >= 0 && attributes.ratio <= 1)) {
-    arguments.fail(fmt::format("ratio = {} is not between 0 and 1", attributes.ratio), "it is a share of the pages, such as 1/8");
+    arguments.fail(fmt::format("ratio = {} is not between 0 and 1", attributes.ratio),
+                   fmt::format("it is a share of the {}, such as 1/8", what));
   }
 }
 
@@ -81,6 +88,18 @@ Value approx_topk(const Arguments& arguments, const Function&) {
   return selected(arguments, Op::kApproxTopK, {score}, std::move(attributes));
 }
 
+Value topk_tokens(const Arguments& arguments, const Function&) {
+  constexpr const char* kUsage = "for example sluice.topk_tokens(score, {k = 256, last = 256})";
+  arguments.expect_at_most(2, kUsage);
+  const NodeId score = arguments.tensor(0);
+  Options options(arguments, arguments.at(1), kUsage);
+  Attributes attributes;
+  read_budget(arguments, options, attributes, "tokens");
+  options.finish();
+  refuse_empty_budget(arguments, attributes);
+  return selected(arguments, Op::kTopKTokens, {score}, std::move(attributes));
+}
+
 NodeId bound(const Arguments& arguments, Options& options) {
   const Datum* above = options.find("above");
   if (!above) arguments.fail("wants a bound", "for example sluice.threshold(score, {above = score:mean(\"page\")})");
@@ -103,6 +122,28 @@ Value threshold(const Arguments& arguments, const Function&) {
   }
   options.finish();
   return selected(arguments, Op::kThreshold, {score, above}, std::move(attributes));
+}
+
+Value topp(const Arguments& arguments, const Function&) {
+  constexpr const char* kUsage = "for example sluice.topp(weight, {p = 0.95, last = 1})";
+  arguments.expect_at_most(2, kUsage);
+  const NodeId score = arguments.tensor(0);
+  Options options(arguments, arguments.at(1), kUsage);
+  Attributes attributes;
+  if (options.find("p") == nullptr) arguments.fail("wants p = the share of the weights", kUsage);
+  attributes.value = options.number("p", 0);
+  if (!(attributes.value > 0 && attributes.value <= 1)) {
+    arguments.fail(fmt::format("p = {} is no share above 0 and up to 1", attributes.value), kUsage);
+  }
+  attributes.first = pages(arguments, options, "first");
+  attributes.last =
+      options.find("last") || attributes.first > 0 ? pages(arguments, options, "last") : 1;  // as a threshold has it
+  attributes.max_pages = pages(arguments, options, "max");
+  if (options.find("max") && attributes.max_pages == 0) {
+    arguments.fail("max = 0 leaves no page to attend to", "without max there is no limit");
+  }
+  options.finish();
+  return selected(arguments, Op::kTopP, {score}, std::move(attributes));
 }
 
 Value window(const Arguments& arguments, const Function&) {
@@ -184,6 +225,8 @@ NodeId refined(const Arguments& arguments, Options& options, NodeId tail) {
     return window_of(arguments, GraphLimits::kPages);  // no request has more
   const GraphBuilder& builder = arguments.builder();
   const auto pages = given->kind == Datum::Kind::kHandle ? builder.joined(given->handle) : std::nullopt;
+  if (pages && pages->selection != kNoNode && is_of_tokens(builder.graph(), pages->selection))
+    arguments.fail("refine wants pages, and these are tokens", "a summary stands for a page: it opens as a whole");
   if (!pages || pages->selection == kNoNode || pages->beside || pages->cover) {
     const std::string got = pages && pages->selection != kNoNode ? "one that has more" : describe(*given, builder.graph());
     arguments.fail(fmt::format("refine wants a selection of pages, \"all\" or \"none\" and got {}", got),
@@ -239,9 +282,14 @@ Value cover(const Arguments& arguments, const Function&) {
 }
 
 constexpr std::array kFunctions = {
-    Function{"topk", topk},           Function{"approx_topk", approx_topk},
-    Function{"threshold", threshold}, Function{"window", window, Op::kWindow, Compare::kEq, false},
-    Function{"union", unite},         Function{"cover", cover, Op::kConstant, Compare::kEq, false},
+    Function{"topk", topk},
+    Function{"approx_topk", approx_topk},
+    Function{"threshold", threshold},
+    Function{"topp", topp},
+    Function{"topk_tokens", topk_tokens},
+    Function{"window", window, Op::kWindow, Compare::kEq, false},
+    Function{"union", unite},
+    Function{"cover", cover, Op::kConstant, Compare::kEq, false},
 };
 
 }  // namespace

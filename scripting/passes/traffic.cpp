@@ -23,9 +23,10 @@ double bytes_of(const FlowGraph& graph, NodeId id, double pages) {
 }
 
 /// Pages that a selection by itself keeps, of `pages` or more; a threshold without a maximum may keep all.
-double budget_of(Op op, const Attributes& a, double pages) {
+double budget_of(Op op, const Attributes& a, double pages, int page) {
+  if (op == Op::kTopKTokens) return std::max<double>(a.k + a.first + a.last, std::ceil(a.ratio * pages * page));  // one in each
   if (op == Op::kWindow) return a.first + a.last;
-  if (op == Op::kThreshold) return a.max_pages > 0 ? a.max_pages : pages;
+  if (op == Op::kThreshold || op == Op::kTopP) return a.max_pages > 0 ? a.max_pages : pages;
   return std::max<double>(a.k + a.first + a.last, std::ceil(a.ratio * pages));
 }
 
@@ -60,7 +61,7 @@ double selected_pages(const FlowGraph& graph, double pages, double beside) {
   double budget = beside;
   for (const NodeId id : leaf_selections(graph)) {
     const Node& node = graph.nodes[static_cast<size_t>(id)];
-    budget += budget_of(node.op, node.attributes, pages);
+    budget += budget_of(node.op, node.attributes, pages, graph.geometry.page);
   }
   return std::min(pages, budget);
 }

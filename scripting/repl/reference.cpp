@@ -64,6 +64,10 @@ Form form_of(Op op) {
       return {"(score, {k =, first =, last =, ratio =, tolerate = 0.1})", "[page] -> a selection"};
     case Op::kThreshold:
       return {"(score, {above =, first =, last =, max =})", "[page] -> a selection"};
+    case Op::kTopP:
+      return {"(score, {p =, first =, last =, max =})", "[page] -> a selection"};
+    case Op::kTopKTokens:
+      return {"(score, {k =, first =, last =, ratio =})", "[page, token] -> a selection of tokens"};
     case Op::kWindow:
       return {"{first =, last =}", "-> a selection"};
     case Op::kUnion:

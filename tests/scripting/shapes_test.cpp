@@ -130,6 +130,15 @@ TEST(Shapes, SelectionsWantOneScoreAPage) {
   EXPECT_EQ(inferred(Op::kTopK, {kScalar}), "refused");
   EXPECT_EQ(inferred(Op::kThreshold, {kPageOnly, kScalar}), "[]");
   EXPECT_EQ(inferred(Op::kThreshold, {kPageOnly, kPageOnly}), "refused");
+  EXPECT_EQ(inferred(Op::kTopP, {kPageOnly}), "[]");
+  EXPECT_EQ(inferred(Op::kTopP, {kPageDim}), "refused");
+}
+
+TEST(Shapes, SelectionsOfTokensWantOneScoreAToken) {
+  EXPECT_EQ(inferred(Op::kTopKTokens, {{kPages, {Axis::kToken, 16}}}), "[]");
+  EXPECT_EQ(inferred(Op::kTopKTokens, {{kPages, {Axis::kToken, 8}}}), "refused");
+  EXPECT_EQ(inferred(Op::kTopKTokens, {kPageOnly}), "refused");
+  EXPECT_EQ(inferred(Op::kTopKTokens, {kPageTokenDim}), "refused");
 }
 
 TEST(Shapes, RefusesMalformedDeclarations) {

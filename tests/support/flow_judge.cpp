@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/flow/flow.h"
 #include "kernels/reference/judge.h"
+#include "scripting/base/bits.h"
 #include "scripting/base/error.h"
 #include "scripting/graph/selections.h"
 #include "tests/support/head_cache.h"
@@ -50,10 +51,21 @@ class CpuJudgedFlow final : public JudgedFlow {
     query_.assign(query.begin(), query.end());
     cpu::FlowRow row = row_of_step();
     row.scores = scores.empty() ? nullptr : scores.data();
-    row.score_stride = row.pages();
+    row.score_stride = int64_t{row.pages()} * scores_a_page(flow_->plan().graph);
     std::vector<int32_t> selected(static_cast<size_t>(row.pages()));
     selected.resize(flow_->select(row, *scratch_, selected.data()));
-    return selected;
+    const FlowGraph& graph = flow_->plan().graph;
+    if (graph.selection() == kNoNode || !is_of_tokens(graph, graph.selection())) return selected;
+    std::vector<int32_t> tokens;
+    const std::span<const uint32_t> words = flow_->selected_tokens(*scratch_);
+    const int page = graph.geometry.page;
+    const int all = (row.pages() - 1) * page + row.last_tokens;
+    for (size_t i = 0; i < selected.size(); ++i) {
+      for (int token = 0; token < page && selected[i] * page + token < all; ++token) {
+        if (has_bit(words, static_cast<int64_t>(i) * page + token)) tokens.push_back(selected[i] * page + token);
+      }
+    }
+    return tokens;
   }
 
   void end_step(std::span<float> masses) override {
@@ -150,8 +162,8 @@ Verdict judge(const FlowGraph& graph, const JudgeOptions& options, const MakeJud
     const std::vector<float> query =
         test_numbers(static_cast<size_t>(geometry.group) * geometry.head_dim, {.levels = options.levels}, random);
 
-    const auto pages = static_cast<size_t>(oracle::pages_of(graph, tokens));
-    std::vector<float> scores(scored_selections(plan.graph).size() * pages, NAN);
+    const auto numbers = static_cast<size_t>(oracle::pages_of(graph, tokens)) * static_cast<size_t>(scores_a_page(plan.graph));
+    std::vector<float> scores(scored_selections(plan.graph).size() * numbers, NAN);
     const std::vector<int32_t> selected = flow->select(query, scores);
 
     const oracle::Row row{query, keys, values, tokens, options.seed, 1, 1};
@@ -161,7 +173,7 @@ Verdict judge(const FlowGraph& graph, const JudgeOptions& options, const MakeJud
       verdict.known += static_cast<int>(
           std::count_if(of.values.begin(), of.values.end(), [](const auto& score) { return !oracle::is_unknown(score); }));
     }
-    const std::string fault = oracle::fault_of(graph, plan.graph, {scores, pages, selected}, expected);
+    const std::string fault = oracle::fault_of(graph, plan.graph, {scores, numbers, selected}, expected);
     if (!fault.empty()) {
       verdict.fault = fmt::format("{} tokens: {}", tokens, fault);
       return verdict;

@@ -116,6 +116,11 @@ class Writing {
       case Op::kThreshold:
         return fmt::format("s.threshold({},{{above={},first={},last={}{}}})", value(node.inputs[0]), value(node.inputs[1]),
                            a.first, a.last, a.max_pages > 0 ? fmt::format(",max={}", a.max_pages) : "");
+      case Op::kTopP:
+        return with(fmt::format("{{p={},first={},last={}{}}}", number_text(a.value), a.first, a.last,
+                                a.max_pages > 0 ? fmt::format(",max={}", a.max_pages) : ""));
+      case Op::kTopKTokens:
+        return with(fmt::format("{{k={},first={},last={},ratio={}}}", a.k, a.first, a.last, number_text(a.ratio)));
       case Op::kWindow:
         return fmt::format("s.window{{first={},last={}}}", a.first, a.last);
       case Op::kAdd:

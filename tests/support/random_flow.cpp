@@ -18,8 +18,8 @@ constexpr int64_t kMostElements = 1024;
 
 class Drawing {
  public:
-  explicit Drawing(uint64_t seed, bool covers = false, bool after = false, bool evicts = false)
-      : random_(seed), builder_(draw_geometry()), covers_(covers), after_(after), evicts_(evicts) {}
+  explicit Drawing(uint64_t seed, bool covers = false, bool after = false, bool evicts = false, bool tokens = false)
+      : random_(seed), builder_(draw_geometry()), covers_(covers), after_(after), evicts_(evicts), tokens_(tokens) {}
 
   FlowGraph run() {
     draw_cache();
@@ -308,9 +308,37 @@ class Drawing {
     attributes.first = number(0, 2);
     attributes.last = number(1, 2);
     if (chance(30)) attributes.ratio = number(1, 10) * 0.1;
+    if (tokens_ && chance(60)) return draw_tokens(attributes);
+    if (tokens_) {
+      constexpr double kShares[] = {0.1, 0.5, 0.9, 1.0};
+      attributes.value = one_of(kShares);
+      if (chance(30)) attributes.max_pages = attributes.first + attributes.last + number(0, 5);
+      const NodeId score = draw_score();
+      return builder_.index(
+          Op::kTopP, {chance(60) ? builder_.index(Op::kSoftmax, {score}, GraphBuilder::along(Axis::kPage)) : score}, attributes);
+    }
     const int kind = number(1, 10);
     if (kind == 1) return builder_.index(Op::kApproxTopK, {draw_score()}, attributes);
     return builder_.index(Op::kTopK, {draw_score()}, attributes);
+  }
+
+  /// By what the query makes of each key, or of some value of every token.
+  NodeId draw_tokens(Attributes attributes) {
+    const int page = builder_.graph.geometry.page;
+    attributes.k = number(0, 5 * page);
+    attributes.first = number(0, page);
+    attributes.last = number(1, page);
+    std::vector<NodeId> fitting;
+    for (const NodeId value : values_) {
+      if (shape_of(value) == score_shape()) fitting.push_back(value);
+    }
+    NodeId score =
+        builder_.index(Op::kContract, {builder_.index(Op::kQuery), builder_.index(Op::kKey)}, GraphBuilder::along(Axis::kDim));
+    score = builder_.index(chance(50) ? Op::kMax : Op::kSum, {score}, GraphBuilder::along(Axis::kHead));
+    if (!fitting.empty() && chance(60)) {
+      score = builder_.index(Op::kAdd, {score, fitting[static_cast<size_t>(number(0, static_cast<int>(fitting.size()) - 1))]});
+    }
+    return builder_.index(Op::kTopKTokens, {score}, attributes);
   }
 
   void draw_selection() {
@@ -329,6 +357,7 @@ class Drawing {
                     loaded ? fitting[static_cast<size_t>(number(0, static_cast<int>(fitting.size()) - 1))] : fitting.back());
     }
     NodeId selection = draw_one_selection();
+    if (tokens_ && chance(40)) selection = builder_.index(Op::kUnion, {selection, draw_one_selection()});
     if (chance(15)) {
       Attributes window;
       window.first = number(0, 2);
@@ -361,6 +390,7 @@ class Drawing {
   bool covers_ = false;
   bool after_ = false;
   bool evicts_ = false;
+  bool tokens_ = false;
   bool several_ = false;  // entries of a page
 };
 
@@ -369,6 +399,7 @@ class Drawing {
 FlowGraph random_flow(uint64_t seed) { return Drawing(seed).run(); }
 FlowGraph random_cover(uint64_t seed) { return Drawing(seed, true).run(); }
 FlowGraph random_after(uint64_t seed) { return Drawing(seed, seed % 4 == 3, true).run(); }
+FlowGraph random_tokens(uint64_t seed) { return Drawing(seed, false, seed % 3 == 0, false, true).run(); }
 FlowGraph random_eviction(uint64_t seed) { return Drawing(seed, false, true, true).run(); }
 
 }  // namespace sluice::testing

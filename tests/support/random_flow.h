@@ -12,6 +12,8 @@ FlowGraph random_flow(uint64_t seed);
 FlowGraph random_cover(uint64_t seed);
 /// A flow whose after stage saves states that its selection depends on, as a rule; some are covers.
 FlowGraph random_after(uint64_t seed);
+/// A flow that selects tokens, or pages by what they weigh.
+FlowGraph random_tokens(uint64_t seed);
 /// A flow whose after stage says who leaves a cache of 30 to 90 tokens.
 FlowGraph random_eviction(uint64_t seed);
 

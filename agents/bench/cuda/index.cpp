@@ -105,7 +105,7 @@ class IndexCase {
         scores.insert(scores.end(), own.begin(), own.end());
       }
       const oracle::Observed seen{scores, static_cast<size_t>(pages_), unseen[static_cast<size_t>(row)]};
-      if (!oracle::fault_of_selection(flow_.plan().graph, seen, pages_).empty()) return false;
+      if (!oracle::fault_of_selection(flow_.plan().graph, seen, pages_ * flow_.plan().graph.geometry.page).empty()) return false;
       if (row == rows() / 2 && shape_.tokens <= kJudgedTokens && !agrees(row, seen)) return false;
     }
     return true;

@@ -348,8 +348,9 @@ void Attend::run_flow(const Task& task, int thread) {
   const float* query = query_of(task.sequence, task.kv_head);
   const AttentionProbe* probe = call_->probe;
   const int64_t slot = static_cast<int64_t>(task.sequence) * pool.kv_heads() + task.kv_head;
-  if (probe != nullptr && probe->scores != nullptr && static_cast<size_t>(probe->score_capacity) < pages.size()) {
-    throw InternalError(fmt::format("probe: scores of {} pages, room for {}", pages.size(), probe->score_capacity));
+  const size_t wanted = pages.size() * static_cast<size_t>(scores_a_page(flow_->plan().graph));
+  if (probe != nullptr && probe->scores != nullptr && static_cast<size_t>(probe->score_capacity) < wanted) {
+    throw InternalError(fmt::format("probe: {} scores, room for {}", wanted, probe->score_capacity));
   }
 
   const FlowRow row{.query = query,
@@ -371,14 +372,19 @@ void Attend::run_flow(const Task& task, int thread) {
   if (count < 1 || count > static_cast<int>(pages.size())) {
     throw InternalError(fmt::format("a flow selected {} of {} pages", count, pages.size()));
   }
+  const bool of_tokens = flow_->plan().graph.selects_tokens();
+  const std::span<const uint32_t> tokens =
+      of_tokens ? flow_->flow().selected_tokens(flow_->scratch(thread)) : std::span<const uint32_t>();
   if (probe != nullptr) report(slot, {positions, static_cast<size_t>(count)});
+  if (probe != nullptr && of_tokens) report_tokens(slot, {positions, static_cast<size_t>(count)}, tokens);
   const BesideTokens& beside = pass_->group(layer_->group).beside;
   const uint32_t* mask = nullptr;
   const uint32_t* const visible = pass_->mask(layer_->group, task.sequence, 0, task.kv_head);
-  if (visible != nullptr || (!beside.empty() && count < static_cast<int>(pages.size()))) {
+  if (visible != nullptr || of_tokens || (!beside.empty() && count < static_cast<int>(pages.size()))) {
     const std::span<uint32_t> room = flow_->mask(thread);
     const auto words = visible == nullptr ? 0 : static_cast<size_t>(pass_->group(layer_->group).mask_words(task.sequence));
-    count = join_beside(beside, task.sequence, layer_->layout.page, {visible, words}, {positions, pages.size()}, count, room);
+    count =
+        join_beside(beside, task.sequence, layer_->layout.page, {visible, words}, tokens, {positions, pages.size()}, count, room);
     mask = room.data();
   }
   for (int i = 0; i < count; ++i) chosen[i] = pages[positions[i]];

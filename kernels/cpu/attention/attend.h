@@ -126,6 +126,8 @@ class Attend {
   /// number.
   int pages_shown(int sequence, int32_t* positions) const;
   void report(int64_t slot, std::span<const int32_t> positions);
+  /// The tokens that have a bit in `tokens`, page behind page, of the pages at `positions`.
+  void report_tokens(int64_t slot, std::span<const int32_t> positions, std::span<const uint32_t> tokens);
   void report_dense(int sequence, int kv_head);
 
   KvPages kv_pages(int kv_head) const;

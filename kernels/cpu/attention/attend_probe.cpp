@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "kernels/cpu/attention/attend.h"
+#include "scripting/base/bits.h"
 
 namespace sluice::cpu {
 
@@ -18,6 +19,18 @@ void Attend::report(int64_t slot, std::span<const int32_t> positions) {
   }
   int32_t* to = probe.selected + slot * probe.selected_capacity;
   std::fill(std::copy(positions.begin(), positions.end(), to), to + probe.selected_capacity, -1);
+}
+
+void Attend::report_tokens(int64_t slot, std::span<const int32_t> positions, std::span<const uint32_t> tokens) {
+  const AttentionProbe& probe = *call_->probe;
+  if (probe.tokens == nullptr) return;
+  const int page = layer_->layout.page;
+  const std::span<uint32_t> to(probe.tokens + slot * probe.token_words, static_cast<size_t>(probe.token_words));
+  if ((positions.back() + 1) * page > 32 * static_cast<int>(to.size()))
+    throw InternalError(fmt::format("probe: a token of page {}, room for bits of {}", positions.back(), 32 * to.size()));
+  std::fill(to.begin(), to.end(), 0);
+  for (size_t i = 0; i < positions.size(); ++i)
+    join_bits(to, int64_t{positions[i]} * page, tokens, static_cast<int64_t>(i) * page, page);
 }
 
 void Attend::report_dense(int sequence, int kv_head) {

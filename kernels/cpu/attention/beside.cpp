@@ -7,7 +7,7 @@
 namespace sluice::cpu {
 
 int join_beside(const BesideTokens& beside, int sequence, int page, std::span<const uint32_t> visible,
-                std::span<int32_t> positions, int count, std::span<uint32_t> mask) {
+                std::span<const uint32_t> tokens, std::span<int32_t> positions, int count, std::span<uint32_t> mask) {
   const auto first = beside.empty() ? size_t{0} : static_cast<size_t>(beside.indptr[sequence]);
   const auto end = beside.empty() ? size_t{0} : static_cast<size_t>(beside.indptr[sequence + 1]);
   const auto pages = beside.pages.subspan(first, end - first);
@@ -25,9 +25,16 @@ int join_beside(const BesideTokens& beside, int sequence, int page, std::span<co
     const int64_t bit = int64_t{to} * page;
     const bool takes_selected = from >= 0 && (next < 0 || positions[from] >= pages[next]);
     if (takes_selected) {
-      if (next >= 0 && positions[from] == pages[next]) --next;
+      if (tokens.empty()) {
+        set_bits(mask, bit, bit + page);
+      } else {
+        join_bits(mask, bit, tokens, int64_t{from} * page, page);
+      }
+      if (next >= 0 && positions[from] == pages[next]) {
+        if (!tokens.empty()) add_bits(mask, bit, beside.words.subspan((first + next) * words, words), page);
+        --next;
+      }
       positions[to] = positions[from--];
-      set_bits(mask, bit, bit + page);
     } else {
       positions[to] = pages[next];
       add_bits(mask, bit, beside.words.subspan((first + next) * words, words), page);

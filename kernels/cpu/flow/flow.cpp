@@ -10,6 +10,7 @@
 #include "kernels/cpu/flow/execute.h"
 #include "kernels/cpu/flow/state.h"
 #include "kernels/device/random.h"
+#include "scripting/base/bits.h"
 #include "scripting/graph/selections.h"
 #include "scripting/graph/verify.h"
 
@@ -29,8 +30,10 @@ class CpuFlow final : public Flow {
         index_saves_(plan_.graph.saves_in(Stage::kIndex)),
         score_state_(place_of_score(plan_.graph)),
         united_(leaf_selections(plan_.graph)),
+        is_of_tokens_(plan_.graph.nodes.size(), false),
         selection_index_(plan_.graph.nodes.size(), -1),
         scored_index_(plan_.graph.nodes.size(), -1) {
+    for (const NodeId id : selections_of(plan_.graph)) is_of_tokens_[static_cast<size_t>(id)] = is_of_tokens(plan_.graph, id);
     int count = 0;
     for (const ProgramStep& step : program_.index) {
       if (step.kind != StepKind::kSelect) continue;
@@ -74,7 +77,10 @@ class CpuFlow final : public Flow {
     check(row, own);
     const int pages = row.pages();
     const bool needs_run = index_saves_ || row.scores != nullptr || !plan_.attend.is_plain();
-    if (plan_.attend.selection() == kNoNode || (!needs_run && covers_all(pages))) return select_all(pages, selected);
+    if (plan_.attend.selection() == kNoNode || (!needs_run && covers_all(pages, tokens_in(row)))) {
+      std::fill(own.words_of_tokens().begin(), own.words_of_tokens().end(), ~uint32_t{0});
+      return select_all(pages, selected);
+    }
     load_states(row, own);
     for (const ProgramStep& step : program_.index) run_step(step, row, own);
     // Loads of this step have seen the values of the last one; only now may they change, or after the stage that is still to run.
@@ -82,8 +88,13 @@ class CpuFlow final : public Flow {
       for (const NodeId save : program_.saves) keep(save, row, own);
     }
     const int result = selection_index_[plan_.attend.selection()];
+    if (is_of_tokens_[static_cast<size_t>(plan_.attend.selection())]) return pages_of_tokens(own, result, selected);
     std::copy_n(own.selection(result).data(), own.selection_size(result), selected);
     return own.selection_size(result);
+  }
+
+  std::span<const uint32_t> selected_tokens(FlowScratch& scratch) const override {
+    return static_cast<Scratch&>(scratch).token_words();
   }
 
   SourcePages source_pages(size_t source, const FlowRow& row, FlowScratch& scratch) const override {
@@ -163,12 +174,43 @@ class CpuFlow final : public Flow {
   static FlowState& state_of(const FlowRow& row) { return static_cast<FlowState&>(*row.state); }
 
   /// True if one of the united selections takes every page whatever the scores are.
-  bool covers_all(int pages) const {
+  bool covers_all(int pages, int tokens) const {
     return std::any_of(united_.begin(), united_.end(), [&](NodeId id) {
       const Node& node = plan_.graph.nodes[static_cast<size_t>(id)];
+      if (node.op == Op::kTopKTokens) return budget_of(node.attributes, tokens) == tokens;
       if (node.op == Op::kTopK || node.op == Op::kApproxTopK) return budget_of(node.attributes, pages) == pages;
       return int64_t{node.attributes.first} + node.attributes.last >= pages;
     });
+  }
+
+  int tokens_in(const FlowRow& row) const { return (row.pages() - 1) * plan_.graph.geometry.page + row.last_tokens; }
+
+  /// The pages that have the tokens of a selection; which tokens they are is left in the scratch.
+  int pages_of_tokens(Scratch& scratch, int selection, int32_t* selected) const {
+    const int page = plan_.graph.geometry.page;
+    std::vector<uint32_t>& words = scratch.words_of_tokens();
+    std::fill(words.begin(), words.end(), 0U);
+    int count = 0;
+    for (int i = 0; i < scratch.selection_size(selection); ++i) {
+      const int32_t token = scratch.selection(selection)[static_cast<size_t>(i)];
+      if (count == 0 || selected[count - 1] != token / page) selected[count++] = token / page;
+      set_bit(words, int64_t{count - 1} * page + token % page);
+    }
+    return count;
+  }
+
+  /// A selection as tokens, in room of its own if it is one of pages.
+  std::span<const int32_t> as_tokens(NodeId id, const FlowRow& row, Scratch& scratch) const {
+    const int index = selection_index_[id];
+    const std::span<const int32_t> list(scratch.selection(index).data(), static_cast<size_t>(scratch.selection_size(index)));
+    if (is_of_tokens_[static_cast<size_t>(id)]) return list;
+    const int page = plan_.graph.geometry.page;
+    std::vector<int32_t>& tokens = scratch.tokens();
+    size_t count = 0;
+    for (const int32_t place : list) {
+      for (int32_t token = place * page; token < std::min((place + 1) * page, tokens_in(row)); ++token) tokens[count++] = token;
+    }
+    return std::span(tokens).first(count);
   }
 
   static Tile whole_row(const FlowRow& row) {
@@ -203,7 +245,8 @@ class CpuFlow final : public Flow {
     int32_t* list = scratch.selection(index).data();
     const auto value = [&](size_t input) { return value_of(plan_.graph, program_, node.inputs[input], 0, tile, scratch); };
     const auto scores = [&] {
-      const std::span<const float> all(value(0), row.tokens.pages.size());
+      const auto numbers = node.op == Op::kTopKTokens ? static_cast<size_t>(tokens_in(row)) : row.tokens.pages.size();
+      const std::span<const float> all(value(0), numbers);
       if (row.scores != nullptr) std::copy(all.begin(), all.end(), row.scores + scored_index_[id] * row.score_stride);
       return all;
     };
@@ -224,11 +267,21 @@ class CpuFlow final : public Flow {
       case Op::kThreshold:
         count = scratch.selector().threshold(scores(), *value(1), node.attributes, list);
         break;
+      case Op::kTopP:
+        count = scratch.selector().top_p(scores(), node.attributes, list);
+        break;
+      case Op::kTopKTokens:
+        count = scratch.selector().top_k(scores(), node.attributes, list);
+        break;
       case Op::kWindow:
         count = select_window(tile.pages, node.attributes, list);
         break;
       case Op::kUnion:
-        count = select_union(selection(0), selection(1), list);
+        if (is_of_tokens_[static_cast<size_t>(id)]) {  // so is one of the two at least, and there is room for the other
+          count = select_union(as_tokens(node.inputs[0], row, scratch), as_tokens(node.inputs[1], row, scratch), list);
+        } else {
+          count = select_union(selection(0), selection(1), list);
+        }
         break;
       default:
         throw InternalError("flow: " + std::string(name_of(node.op)) + " is no selection");
@@ -253,6 +306,7 @@ class CpuFlow final : public Flow {
   bool index_saves_;                  // the index stage keeps a state
   int score_state_;                   // of the tokens that may leave; -1: none may
   std::vector<NodeId> united_;        // whose union the result is
+  std::vector<bool> is_of_tokens_;    // by node: a selection of tokens
   std::vector<int> selection_index_;  // by node: its list in the scratch, or -1
   std::vector<int> scored_index_;     // by node: its place among those that rank by a score, or -1
 };

@@ -37,7 +37,7 @@ struct FlowRow {
   int kv_head = 0;
   int64_t step = 0;               // tokens in the cache: the same for a step however it was batched
   RequestState* state = nullptr;  // null if the flow keeps none
-  float* scores = nullptr;        // [scored_selections(graph), score_stride] or null: what they rank by, before pages are forced
+  float* scores = nullptr;        // [scored_selections(graph), score_stride] or null: what they rank by, before any are forced
   int64_t score_stride = 0;
 
   /// B.
@@ -70,6 +70,9 @@ class Flow {
   /// and returns their number. If the budget covers every page and no state is kept, writes all positions without scoring
   /// (unless `row.scores` is asked for).
   virtual int select(const FlowRow& row, FlowScratch& scratch, int32_t* selected) const = 0;
+  /// Of a plan that selects tokens, once `select` has run for a row: a bit for each token of the pages that it gave, one page
+  /// behind the other. Valid until it runs again.
+  virtual std::span<const uint32_t> selected_tokens(FlowScratch& scratch) const = 0;
   /// Of the source at place `source` of a plan that is not plain, once `select` has run for `row`. Valid until it runs again.
   virtual SourcePages source_pages(size_t source, const FlowRow& row, FlowScratch& scratch) const = 0;
   /// Runs the after stage of a plan that has one, on what attention gave: `masses` [pages, page, group], null if the plan does

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <new>
 
+#include "scripting/graph/selections.h"
+
 namespace sluice::cpu::flows {
 
 namespace {
@@ -25,12 +27,15 @@ Scratch::Scratch(const FlowGraph& graph, const Program& program, int max_pages)
       fixed_(aligned_floats(fixed_floats_)),
       tile_(aligned_floats(tile_floats_)),
       rows_(aligned_floats(row_floats_)),
-      selector_(max_pages),
+      selector_(max_pages * scores_a_page(graph)),
       leavers_(graph.eviction ? max_pages * graph.geometry.page : 0),
+      tokens_(graph.selects_tokens() ? static_cast<size_t>(max_pages) * graph.geometry.page : 0),
+      token_words_((tokens_.size() + 31) / 32),
       states_(graph.states.size()) {
   for (const ProgramStep& step : program.index) {
     if (step.kind != StepKind::kSelect) continue;
-    for (size_t i = 0; i < step.effects.size(); ++i) selections_.emplace_back(max_pages);
+    for (size_t i = 0; i < step.effects.size(); ++i)
+      selections_.emplace_back(static_cast<size_t>(max_pages) * scores_a_page(graph));
   }
   selection_sizes_.resize(selections_.size());
   for (size_t id = 0; id < graph.nodes.size(); ++id) {
@@ -40,8 +45,9 @@ Scratch::Scratch(const FlowGraph& graph, const Program& program, int max_pages)
 }
 
 size_t Scratch::bytes() const {
+  const size_t lists = selections_.empty() ? 0 : selections_.size() * selections_.front().size();
   return static_cast<size_t>(fixed_floats_ + tile_floats_ + row_floats_) * sizeof(float) + selector_.bytes() + leavers_.bytes() +
-         selections_.size() * static_cast<size_t>(max_pages_) * sizeof(int32_t);
+         (lists + tokens_.size() + token_words_.size()) * sizeof(int32_t);
 }
 
 }  // namespace sluice::cpu::flows

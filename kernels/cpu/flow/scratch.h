@@ -26,6 +26,11 @@ class Scratch final : public FlowScratch {
   Leavers& leavers() { return leavers_; }
   /// Pages selected by a node (its list and their number).
   std::vector<int32_t>& selection(int index) { return selections_[static_cast<size_t>(index)]; }
+  /// Of a selection of tokens, a bit for each token of the pages that were selected; empty: they are whole.
+  std::span<const uint32_t> token_words() const { return token_words_; }
+  std::vector<uint32_t>& words_of_tokens() { return token_words_; }
+  /// Room for the tokens of all pages, of flows that select tokens.
+  std::vector<int32_t>& tokens() { return tokens_; }
   int& selection_size(int index) { return selection_sizes_[static_cast<size_t>(index)]; }
   /// First float of each state of the current row, by state.
   std::vector<float*>& states() { return states_; }
@@ -42,7 +47,9 @@ class Scratch final : public FlowScratch {
   hwy::AlignedFreeUniquePtr<float[]> rows_;
   PageSelector selector_;
   Leavers leavers_;
-  std::vector<std::vector<int32_t>> selections_;  // by selection step, max_pages each
+  std::vector<std::vector<int32_t>> selections_;  // by selection step: pages, or tokens
+  std::vector<int32_t> tokens_;
+  std::vector<uint32_t> token_words_;
   std::vector<int> selection_sizes_;
   std::vector<float*> states_;
   float* masses_ = nullptr;

@@ -277,6 +277,40 @@ int PageSelector::threshold(std::span<const float> scores, float bound, const At
   return count + append_range(end, pages, selected + count);
 }
 
+int PageSelector::top_p(std::span<const float> weights, const Attributes& attributes, int32_t* selected) {
+  if (weights.size() + kSlack > keys_.size()) throw InternalError("page selector: more pages than it was made for");
+  const int pages = static_cast<int>(weights.size());
+  const int forced = forced_pages(attributes, pages);
+  if (forced == pages) return select_all(pages, selected);
+  const int begin = attributes.first;
+  const int end = pages - attributes.last;
+  const auto weight = [&](int page) { return weights[page] > 0 ? static_cast<double>(weights[page]) : 0.0; };
+  double all = 0;
+  double taken = 0;
+  int candidates = 0;
+  for (int page = 0; page < pages; ++page) {
+    all += weight(page);
+    if (page < begin || page >= end) {
+      taken += weight(page);
+    } else if (weight(page) > 0) {
+      members_[candidates++] = page;
+    }
+  }
+  const double wanted = attributes.value * all;
+  const int most = attributes.max_pages > 0 ? std::max(attributes.max_pages - forced, 0) : pages;
+  const auto after = [&](int32_t a, int32_t b) { return weights[a] != weights[b] ? weights[a] < weights[b] : a > b; };
+  std::make_heap(members_.begin(), members_.begin() + candidates, after);
+  int left = candidates;
+  while (left > 0 && candidates - left < most && taken < wanted) {
+    taken += weight(members_.front());
+    std::pop_heap(members_.begin(), members_.begin() + left--, after);
+  }
+  std::sort(members_.begin() + left, members_.begin() + candidates);
+  int count = append_range(0, begin, selected);
+  count = static_cast<int>(std::copy(members_.begin() + left, members_.begin() + candidates, selected + count) - selected);
+  return count + append_range(end, pages, selected + count);
+}
+
 int select_window(int pages, const Attributes& attributes, int32_t* selected) {
   if (forced_pages(attributes, pages) == pages) return select_all(pages, selected);
   const int count = append_range(0, attributes.first, selected);

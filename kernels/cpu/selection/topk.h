@@ -41,6 +41,8 @@ class PageSelector {
   int approx_top_k(std::span<const float> scores, const Attributes& attributes, uint64_t key, int32_t* selected);
   /// kThreshold. No page passes a bound that is NaN.
   int threshold(std::span<const float> scores, float bound, const Attributes& attributes, int32_t* selected);
+  /// kTopP. Weights are summed in float64, those that are taken from the largest on.
+  int top_p(std::span<const float> weights, const Attributes& attributes, int32_t* selected);
 
   size_t bytes() const;
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "kernels/cuda/selection/selection.h"
+#include "scripting/graph/ops.h"
 #include "scripting/graph/selections.h"
 
 namespace sluice::cuda::codegen {
@@ -55,6 +56,12 @@ std::optional<Refusal> refusal_of_attention(const Plan& plan) {
   if (!plan.after.empty()) {
     return Refusal{"flow.after, which reads what attention gave; device \"cuda\" does not give it yet",
                    "leave flow.after out, or use --device cpu"};
+  }
+  for (const NodeId id : selections_of(plan.graph)) {
+    const Node& selection = plan.graph.nodes[static_cast<size_t>(id)];
+    if (selection.op != Op::kTopKTokens && selection.op != Op::kTopP) continue;
+    return Refusal{fmt::format("{}; device \"cuda\" does not select so yet", spoken_name_of(selection.op)),
+                   "select pages by sluice.topk or sluice.threshold, or use --device cpu"};
   }
   const size_t united = leaf_selections(plan.graph).size();
   if (united <= Selection::kMostLeaves) return {};

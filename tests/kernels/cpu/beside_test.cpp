@@ -103,7 +103,7 @@ TEST(TokensBesideASelection, AreJoinedWithItsPages) {
     const Pattern around = run % 2 == 0 ? Pattern::causal() : drawn(random);
     std::vector<uint32_t> visible(run % 2 == 0 ? 0 : static_cast<size_t>(position / 32 + 1));
     if (run % 2 == 1) around.row(position, position + 1, visible);
-    const int joined = cpu::join_beside(batch.groups[0].beside, 1, page, visible, positions, count, mask);
+    const int joined = cpu::join_beside(batch.groups[0].beside, 1, page, visible, {}, positions, count, mask);
 
     std::set<int> seen;
     for (int i = 0; i < joined; ++i) {

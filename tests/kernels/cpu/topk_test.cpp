@@ -10,6 +10,7 @@
 
 #include "kernels/device/random.h"
 #include "kernels/reference/oracle.h"
+#include "kernels/reference/oracle_operators.h"
 
 namespace sluice::cpu {
 namespace {
@@ -49,8 +50,47 @@ Pages threshold(const std::vector<float>& scores, float bound, const Attributes&
   return selected;
 }
 
+Pages top_p(const std::vector<float>& weights, double p, Attributes attributes) {
+  attributes.value = p;
+  PageSelector selector(static_cast<int>(weights.size()));
+  Pages selected(weights.size());
+  selected.resize(selector.top_p(weights, attributes, selected.data()));
+  return selected;
+}
+
 Pages by_sorting(const std::vector<float>& scores, const Attributes& attributes) {
   return oracle::top_k(std::vector<double>(scores.begin(), scores.end()), attributes);
+}
+
+TEST(TopP, TakesTheFewestThatHaveTheShare) {
+  const std::vector<float> weights = {0.1F, 0.4F, 0.05F, 0.2F, 0.2F, 0.05F};
+  EXPECT_EQ(top_p(weights, 0.4, budget(0)), Pages({1}));
+  EXPECT_EQ(top_p(weights, 0.5, budget(0)), Pages({1, 3})) << "the older of equals";
+  EXPECT_EQ(top_p(weights, 0.75, budget(0)), Pages({1, 3, 4}));
+  EXPECT_EQ(top_p(weights, 1, budget(0)), Pages({0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(top_p(weights, 0.5, budget(0, 1, 1)), Pages({0, 1, 5})) << "forced pages count";
+  Attributes most = budget(0, 0, 1);
+  most.max_pages = 2;
+  EXPECT_EQ(top_p(weights, 0.9, most), Pages({1, 5}));
+}
+
+TEST(TopP, WeightsThatAreNoneAreNotTaken) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(top_p({nan, -1, 0, -kInfinity, 0.5F}, 1, budget(0)), Pages({4}));
+  EXPECT_EQ(top_p({nan, -1, 0, 0}, 0.9, budget(0, 0, 1)), Pages({3}));
+  EXPECT_EQ(top_p({1, kInfinity, 2}, 0.5, budget(0)), Pages({1}));
+}
+
+TEST(TopP, AgreesWithOneByOne) {
+  std::mt19937 random(5);
+  for (int run = 0; run < 300; ++run) {
+    std::vector<float> weights(1 + random() % 200);
+    for (float& weight : weights) weight = static_cast<float>(random() % 64) / 64;  // sums are exact
+    Attributes attributes = budget(0, static_cast<int>(random() % 3), static_cast<int>(random() % 3));
+    attributes.max_pages = random() % 3 == 0 ? attributes.first + attributes.last + static_cast<int>(random() % 9) : 0;
+    const double p = static_cast<double>(1 + random() % 64) / 64;
+    EXPECT_EQ(top_p(weights, p, attributes), oracle::top_p(std::vector<double>(weights.begin(), weights.end()), p, attributes));
+  }
 }
 
 size_t common(const Pages& a, const Pages& b) {

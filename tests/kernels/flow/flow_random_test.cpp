@@ -52,7 +52,9 @@ TEST(RandomFlows, AgreeWithOracle) {
   EXPECT_GT(known, scores * 3 / 5);
   EXPECT_GT(handed, 20);
   for (const OpInfo& info : all_ops()) {
-    if (info.op != Op::kThreshold && info.op != Op::kMass) {
+    const bool is_elsewhere =
+        info.op == Op::kThreshold || info.op == Op::kMass || info.op == Op::kTopP || info.op == Op::kTopKTokens;
+    if (!is_elsewhere) {
       EXPECT_TRUE(seen.contains(info.op)) << info.name;
     }
   }
@@ -73,6 +75,23 @@ TEST(RandomFlows, WithAfterStagesAgreeWithOracle) {
   }
   EXPECT_GT(known, scores / 2);
   EXPECT_GT(kept, 120);
+}
+
+TEST(RandomFlows, ThatSelectTokensOrWeightsAgreeWithOracle) {
+  int scores = 0;
+  int known = 0;
+  std::set<Op> seen;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    FlowGraph graph = random_tokens(seed);
+    for (const Node& node : graph.nodes) seen.insert(node.op);
+    graph.sources.front().beside.reset();
+    const Verdict verdict = judge(graph, options_of(seed, graph));
+    ASSERT_EQ(verdict.fault, "") << "seed " << seed << "\n" << to_text(graph);
+    scores += verdict.scores;
+    known += verdict.known;
+  }
+  EXPECT_GT(known, scores / 2);
+  EXPECT_TRUE(seen.contains(Op::kTopP) && seen.contains(Op::kTopKTokens));
 }
 
 /// Lets dispatch see one instruction set only, until this goes away.
