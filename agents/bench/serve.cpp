@@ -91,6 +91,14 @@ void fit_memory(const ServeSetup& setup, const Plan& plan, const BenchOptions& o
       "lower --batch or --tokens, or choose a smaller model");
 }
 
+/// Whether each side computes its prompts: where tokens leave, what is left follows from what their rows gave.
+bool computes_prompts(const BenchOptions& options, const Plan& plan) {
+  if (plan.graph.eviction && options.disaggregated) {
+    throw InputError("--disaggregated: a flow that evicts tokens takes no K and V of prompts from elsewhere", "leave it out");
+  }
+  return plan.graph.eviction || ((!options.rates.empty() || !options.random_weights.empty()) && !options.disaggregated);
+}
+
 }  // namespace
 
 BenchReport run_serve_bench(const BenchOptions& options) {
@@ -106,7 +114,7 @@ BenchReport run_serve_bench(const BenchOptions& options) {
                    .tokens = options.tokens,
                    .generate = at_rates ? (options.generate > 0 ? options.generate : kRateTokens) : steps_to_compare(options),
                    .chunk = chunk_of(options),
-                   .own_prompts = (at_rates || !options.random_weights.empty()) && !options.disaggregated,
+                   .own_prompts = computes_prompts(options, plan),
                    .disaggregated = options.disaggregated};
   fit_positions(setup, steps_given, at_rates);
   fit_memory(setup, plan, options);

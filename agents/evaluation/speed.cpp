@@ -253,7 +253,8 @@ TaskSpeed time_questions(const EngineBatch& batch, const Answers& answers, Devic
       stats.pages_available > 0 ? static_cast<double>(stats.pages_attended) / static_cast<double>(stats.pages_available) : 1;
   speed.pages_read = pages_of_all_layers(plan, model.config(), speed.tokens, share);
   speed.limit = limit_of(plan, speed.pages_read);
-  if (plan.graph.patterns.empty()) speed.mass = attention_mass(questions, device, model, plan);
+  // Of tokens that are gone nobody knows what dense attention would give them.
+  if (!plan.graph.has_own_cache()) speed.mass = attention_mass(questions, device, model, plan);
   return speed;
 }
 

@@ -52,7 +52,7 @@ void verify_patterns(const FlowGraph& graph) {
       refuse(of.where, fmt::format("flow.pattern: what any head sees is not to be said: {}", error.what()), error.hint());
     }
   }
-  if (graph.sources.empty()) return;
+  if (graph.sources.empty() || graph.eviction) return;  // with which no pattern goes
   for (const Node& node : graph.nodes) {
     if (node.op != Op::kTopK || node.attributes.method != TopKMethod::kGvr) continue;
     refuse(node, "method \"gvr\" begins with the pages of the last step, and flow.pattern shows flow.index other pages at each",

@@ -99,7 +99,7 @@ TEST(After, MayReadWhatTheIndexStageReadsAndNeedNotReadMasses) {
 }
 
 TEST(After, IsRefusedWithItsLine) {
-  EXPECT_EQ(refusal(""), "11: flow.after saves no state, so it would change nothing");
+  EXPECT_EQ(refusal(""), "11: flow.after saves no state and evicts nobody, so it would change nothing");
   EXPECT_EQ(refusal(kSum + " return mass"), "11: flow.after must return nothing and returned what attention gave");
   EXPECT_EQ(refusal(kSum + " return q"), "11: flow.after must return nothing and returned a tensor [head 4, dim 64]");
   EXPECT_EQ(refusal(kSum + " return nil, 3"), "11: flow.after must return nothing and returned 2 values");

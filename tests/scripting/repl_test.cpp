@@ -222,7 +222,7 @@ TEST(Completion, KnowsWhatMayStandWhere) {
   EXPECT_EQ(candidates(" :s"), (Words{":step"}));
   EXPECT_EQ(candidates("q:so"), (Words{"softmax"}));
   EXPECT_EQ(candidates("q:flow"), (Words{}));  // no method
-  EXPECT_EQ(candidates("x = sluice.top"), (Words{"topk"}));
+  EXPECT_EQ(candidates("x = sluice.top"), (Words{"topk", "topk_tokens", "topp"}));
   EXPECT_EQ(candidates("sluice.pag"), (Words{"page_size"}));
   EXPECT_EQ(candidates("q:dot(c."), (Words{"hi", "k", "v"}));
   EXPECT_EQ(candidates("q:max(\"to"), (Words{"token"}));

@@ -46,7 +46,7 @@ TEST(TopKTokens, WhatCannotBeIsRefusedWithItsLine) {
   EXPECT_EQ(error_of("return sluice.topk_tokens(m, {k = 3})"),
             "4: topk_tokens: wants one score a token, [page B, token 16], and got [page B]");
   EXPECT_EQ(error_of("return sluice.topk_tokens(q:dot(c.k), {k = 3})"),
-            "4: topk_tokens: wants one score a token, [page B, token 16], and got [head 4, page B, token 16]");
+            "4: topk_tokens: wants one score a token, [page B, token 16], and got [page B, head 4, token 16]");
   EXPECT_EQ(error_of("return sluice.topk_tokens(s, {})"), "4: topk_tokens: the budget is empty");
   EXPECT_EQ(error_of("return sluice.topk_tokens(s, {k = -1})"), "4: topk_tokens: k = -1 is not a number of tokens");
   EXPECT_EQ(error_of("return sluice.topk_tokens(s, {k = 1, method = 'gvr'})").substr(0, 15), "4: topk_tokens:");
@@ -60,7 +60,7 @@ TEST(TopP, WantsAShare) {
   EXPECT_EQ(error_of("return sluice.topp(m, {})"), "4: topp: wants p = the share of the weights");
   EXPECT_EQ(error_of("return sluice.topp(m, {p = 0})"), "4: topp: p = 0 is no share above 0 and up to 1");
   EXPECT_EQ(error_of("return sluice.topp(m, {p = 1.5})"), "4: topp: p = 1.5 is no share above 0 and up to 1");
-  EXPECT_EQ(error_of("return sluice.topp(m, {p = 0 / 0})"), "4: topp: p = nan is no share above 0 and up to 1");
+  EXPECT_NE(error_of("return sluice.topp(m, {p = 0 / 0})").find("nan is no share"), std::string::npos);
   EXPECT_EQ(error_of("return sluice.topp(m, {p = 1, last = 3, max = 2})"), "4: topp: max = 2 is less than first + last = 3");
   EXPECT_EQ(error_of("return sluice.topp(s, {p = 1})").substr(0, 8), "4: topp:");
   EXPECT_EQ(error_of("return sluice.cover{refine = sluice.topp(m:softmax('page'), {p = 0.5}), k = c.m, v = c.m}"), "");

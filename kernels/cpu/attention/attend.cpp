@@ -164,7 +164,11 @@ void Attend::run(const BatchRows& pass, const Device::Attention& call, const Dev
   });
   for (size_t i = 0; i < tasks_.size(); ++i) {
     if (tasks_[i].kind != Kind::kFlow) continue;
-    flow->count(selected_[i], static_cast<int>(pass.pages(layer_->group, tasks_[i].sequence).size()));
+    const int sequence = tasks_[i].sequence;
+    // Dense attention would have read those that have left, too.
+    const int available = flow->plan().graph.eviction ? pages_for(static_cast<int>(step_of(sequence, 0)), layer_->layout.page)
+                                                      : static_cast<int>(pass.pages(layer_->group, sequence).size());
+    flow->count(selected_[i], available);
   }
   if (flow == nullptr || flow->plan().after.empty()) return;
   sum_prompt_masses();

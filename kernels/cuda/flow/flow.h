@@ -82,7 +82,7 @@ struct FlowResult {
   int64_t stride = 0;
   const int32_t* mask_indptr = nullptr;  // [rows + 1] in `masks`, as PageLists has them; null: all tokens of the pages count
   const uint32_t* masks = nullptr;
-  std::optional<Cover> cover;        // where summaries stand for other pages
+  std::optional<Cover> cover = {};   // where summaries stand for other pages
   std::vector<const float*> scores;  // of scored_selections(graph), each [rows, score_stride]; empty: nobody asked
   int64_t score_stride = 0;
 };
