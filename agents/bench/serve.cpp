@@ -93,10 +93,10 @@ void fit_memory(const ServeSetup& setup, const Plan& plan, const BenchOptions& o
 
 /// Whether each side computes its prompts: where tokens leave, what is left follows from what their rows gave.
 bool computes_prompts(const BenchOptions& options, const Plan& plan) {
-  if (plan.graph.eviction && options.disaggregated) {
+  if (plan.evicts() && options.disaggregated) {
     throw InputError("--disaggregated: a flow that evicts tokens takes no K and V of prompts from elsewhere", "leave it out");
   }
-  return plan.graph.eviction || ((!options.rates.empty() || !options.random_weights.empty()) && !options.disaggregated);
+  return plan.evicts() || ((!options.rates.empty() || !options.random_weights.empty()) && !options.disaggregated);
 }
 
 }  // namespace

@@ -117,16 +117,21 @@ double cache_bytes(const ServeSetup& setup, const Plan* plan, const ServeSide& s
   for (int i = 0; i < setup.batch; ++i) tokens += setup.tokens + static_cast<double>(side.tokens(i).size()) - measured / 2;
   const double token_bytes = 2.0 * config.head_dim * static_cast<double>(size_of(side.kv()));
   const double dense_layer = tokens * token_bytes * config.kv_heads;
-  if (plan == nullptr || plan->graph.selection() == kNoNode) return dense_layer * config.layers;
-  int sparse = 0;
-  for (int layer = 0; layer < config.layers; ++layer) sparse += plan->graph.layers.is_sparse(layer, config.layers) ? 1 : 0;
+  if (plan == nullptr || (plan->graph.selection() == kNoNode && plan->variants.empty())) return dense_layer * config.layers;
   const EngineStats stats = side.stats();
   const double share =
       stats.pages_available > 0 ? static_cast<double>(stats.pages_attended) / static_cast<double>(stats.pages_available) : 1;
   const double pages = tokens / setup.batch / plan->layout.page;
-  double fields = 0;
-  for (const PlanStep& step : plan->index) fields += traffic_of_step(*plan, step, pages).fields;
-  return (config.layers - sparse) * dense_layer + sparse * (dense_layer * share + setup.batch * config.kv_heads * fields);
+  double bytes = 0;
+  for (int layer = 0; layer < config.layers; ++layer) {
+    const Plan* const program = plan->program_of(layer, config.layers);
+    bytes += dense_layer * (program == nullptr ? 1 : share);
+    if (program == nullptr) continue;
+    double fields = 0;
+    for (const PlanStep& step : program->index) fields += traffic_of_step(*program, step, pages).fields;
+    bytes += setup.batch * config.kv_heads * fields;
+  }
+  return bytes;
 }
 
 /// One of the two that are compared, and what was measured of it.

@@ -42,23 +42,35 @@ void print_json(bool ok, const nlohmann::json& diagnostics, const nlohmann::json
 void check(const CheckOptions& options) {
   try {
     const Plan plan = compile(read_flow(options.flow).trace(options.trace)).plan;
-    check_cache_size(plan);
     const FlowGraph& graph = plan.graph;
+    size_t operators = 0;
+    size_t fields = 0;
+    size_t states = 0;
+    size_t steps = 0;
+    for (const Plan* program : plan.programs()) {
+      check_cache_size(*program);
+      operators += program->graph.nodes.size();
+      fields += program->graph.fields.size();
+      states += program->graph.states.size();
+      steps += program->index.size() + program->after.size();
+    }
     if (options.json) {
       print_json(true, nlohmann::json::array(),
                  {{"name", graph.name},
                   {"page", graph.geometry.page},
                   {"kv", name_of(graph.geometry.kv)},
-                  {"operators", graph.nodes.size()},
-                  {"fields", graph.fields.size()},
-                  {"states", graph.states.size()},
-                  {"steps", plan.index.size() + plan.after.size()},
+                  {"programs", plan.variants.size() + 1},
+                  {"operators", operators},
+                  {"fields", fields},
+                  {"states", states},
+                  {"steps", steps},
                   {"page_bytes", plan.layout.bytes}});
       return;
     }
-    fmt::print("{}: ok, flow \"{}\", pages of {} tokens, {} operators in {} steps, {} fields, {} states\n",
-               printable(options.flow), printable(graph.name), graph.geometry.page, graph.nodes.size(),
-               plan.index.size() + plan.after.size(), graph.fields.size(), graph.states.size());
+    fmt::print("{}: ok, flow \"{}\",{} pages of {} tokens, {} operators in {} steps, {} fields, {} states\n",
+               printable(options.flow), printable(graph.name),
+               plan.variants.empty() ? "" : fmt::format(" {} programs,", plan.variants.size() + 1), graph.geometry.page,
+               operators, steps, fields, states);
   } catch (const FlowError& error) {
     if (!options.json) throw;
     print_json(false,

@@ -47,6 +47,7 @@ void list_choices() {
   fmt::print("        with static patterns: {}\n", fmt::join(shipped_flows("patterns"), " "));
   fmt::print("        with covers: {}\n", fmt::join(shipped_flows("covers"), " "));
   fmt::print("        by what attention gave: {}\n", fmt::join(shipped_flows("masses"), " "));
+  fmt::print("        forgetting tokens: {}\n", fmt::join(shipped_flows("eviction"), " "));
   fmt::print("tasks:  {}\n", fmt::join(of_all, " "));
   fmt::print("        of models that know English, too: {}\n", fmt::join(english, " "));
   fmt::print("suites: verify quick full real FILE.json\n");

@@ -88,8 +88,11 @@ class Cascade {
       try {
         progress_.show("verify", "", contestant.name);
         entrant.candidate = runner_.prepare(contestant.script);
-        const LayerPatterns& patterns = entrant.candidate->plan.graph.patterns;
-        if (!patterns.empty()) entrant.report.prefill = patterns.dense_prefill ? "dense" : "pattern";
+        const Plan& plan = entrant.candidate->plan;
+        const std::vector<const Plan*> programs = plan.programs();
+        const bool has_pattern =
+            std::any_of(programs.begin(), programs.end(), [](const Plan* each) { return !each->graph.patterns.empty(); });
+        if (has_pattern) entrant.report.prefill = plan.bounds_prompts() ? "pattern" : "dense";
       } catch (const InputError& error) {
         reject(error);
       } catch (const std::bad_alloc&) {

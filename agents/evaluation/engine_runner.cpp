@@ -71,10 +71,17 @@ class Follower {
 Candidate prepare_flow(const FlowScript& script, const ModelConfig& config, Device& device) {
   FlowGraph traced = script.trace(trace_options(config));
   Plan plan = compile(traced).plan;
-  if (traced.patterns.empty() || !traced.sources.empty()) plan.graph.layers = without_windows(traced.layers, config);
-  check_cache_size(plan);
+  const auto leave_windows = [&](Plan& program) {
+    const bool is_pattern = !program.graph.patterns.empty() && program.graph.sources.empty();
+    if (!is_pattern) program.graph.layers = without_windows(program.graph.layers, config);
+  };
+  leave_windows(plan);
+  for (Plan& variant : plan.variants) leave_windows(variant);
   require_device_takes(plan, device.info().name);
-  if (plan.graph.selection() != kNoNode) device.compile(plan, config.layers, config.kv_heads);
+  for (const Plan* program : plan.programs()) {
+    check_cache_size(*program);
+    if (program->graph.selection() != kNoNode) device.compile(*program, config.layers, config.kv_heads);
+  }
   return {std::move(traced), std::move(plan)};
 }
 
@@ -96,9 +103,9 @@ std::unique_ptr<PrefilledBatch> EngineRunner::prefill(const std::vector<JobDocum
 
 const EngineBatch& EngineRunner::batch_for(const PrefilledBatch& prefilled, const Plan* plan) {
   const EngineBatch& batch = engine_batch(prefilled);
-  const bool evicts = plan != nullptr && plan->graph.eviction.has_value();
-  if (plan == nullptr || (!evicts && (plan->graph.patterns.empty() || plan->graph.patterns.dense_prefill))) return batch;
-  std::string text = to_text(plan->graph);
+  const bool evicts = plan != nullptr && plan->evicts();
+  if (plan == nullptr || (!evicts && !plan->bounds_prompts())) return batch;
+  std::string text = to_text(*plan);
   if (own_.of != &batch || own_.plan != text) {
     own_ = {};  // before more is made
     own_ = {&batch, std::move(text), evicts ? without_snapshots(batch) : prefill_under(*plan, batch, device_, model_, room_)};

@@ -11,7 +11,7 @@ std::string shipped_flows_directory();
 
 /// Names of the shipped flows (without .lua), sorted: those that select pages and nothing else, or those of a folder beside them:
 /// "patterns" (a static pattern, alone or beside a selection), "covers" (summaries of what is not selected), "masses" (selection
-/// by what attention gave).
+/// by what attention gave), "eviction" (tokens that leave).
 std::vector<std::string> shipped_flows(const std::string& folder = {});
 
 /// The file for `flow`: a path that exists, or the name of a shipped flow. Throws InputError that lists the shipped names.

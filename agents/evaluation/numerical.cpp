@@ -402,9 +402,18 @@ std::vector<LayerPatterns> patterns_of_heads(const LayerPatterns& patterns) {
 }  // namespace
 
 std::optional<std::string> check_against_reference(Device& device, const FlowGraph& traced, const Plan& plan) {
+  for (size_t i = 0; i < plan.variants.size(); ++i) {
+    Plan alone = plan.variants[i];
+    alone.program = 0;
+    if (i >= traced.variants.size()) return "a program is there that nobody asked for";
+    if (const auto fault = check_against_reference(device, traced.variants[i], alone))
+      return fmt::format("variant {}, {}", traced.variants[i].variant, *fault);
+  }
   // What the flow does in the layers that it runs in; here are only two, and one of them attends.
   FlowGraph graph = traced;
   Plan single = plan;
+  graph.variants.clear();
+  single.variants.clear();
   if (graph.selection() != kNoNode) graph.layers = single.graph.layers = LayerChoice{};
   const int budget = affordable_budget(graph);
   for (FlowGraph* each : {&graph, &single.graph}) {

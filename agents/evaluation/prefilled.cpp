@@ -55,7 +55,8 @@ FlowGraph without_names(FlowGraph graph) {
 /// numbers that a flow draws would be the same for every flow, and would tell the questions of a seed apart: who has seen how one
 /// flow fared by them could write another that knows which questions to answer well.
 uint64_t seed_of_draws(const Plan& plan) {
-  const std::string text = to_text(without_names(plan.graph));
+  std::string text;
+  for (const Plan* program : plan.programs()) text += to_text(without_names(program->graph));
   uint64_t seed = 0;
   crypto_generichash(reinterpret_cast<unsigned char*>(&seed), sizeof seed, reinterpret_cast<const unsigned char*>(text.data()),
                      text.size(), nullptr, 0);

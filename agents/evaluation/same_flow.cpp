@@ -71,6 +71,11 @@ std::optional<std::string> difference_between(const FlowGraph& first_traced, con
   if (states_of(first) != states_of(second)) return "it keeps other states";
   if (sources_of(first) != sources_of(second)) return "it attends to other entries";
   if (operators_of(first) != operators_of(second)) return "it computes with other operators";
+  if (first.variants.size() != second.variants.size()) return "it has another number of variants";
+  for (size_t i = 0; i < first.variants.size(); ++i) {
+    if (const auto difference = difference_between(first.variants[i], second.variants[i]))
+      return "in variant " + first.variants[i].variant + " " + *difference;
+  }
   if (first.prompt_rows_wanted() != second.prompt_rows_wanted()) return "it sums what other rows of a prompt give";
   return std::nullopt;
 }

@@ -76,7 +76,8 @@ void SingleHead::add(const BatchBuilder::Sequence& sequence, std::span<const int
   if (budget_) {
     const bool is_other = pages.data() == pages_.data();
     batch_.keep_staying(0, pages, is_other ? sequence.first : budget_->held(sequence.first, prompt_),
-                        is_other ? sequence.first : budget_->staying(sequence.first, prompt_));
+                        is_other ? sequence.first : budget_->staying(sequence.first, prompt_),
+                        is_other ? 0 : budget_->chunk_end(sequence.first, prompt_));
   } else if (is_bounded) {
     batch_.keep_under(0, pages, graph.patterns.patterns.front());
   } else {
@@ -115,8 +116,7 @@ void SingleHead::append(const std::vector<float>& keys, const std::vector<float>
 void SingleHead::prefill(const std::vector<float>& keys, const std::vector<float>& values) {
   {
     const int rows = static_cast<int>(keys.size()) / plan_.graph.geometry.head_dim;
-    const OpenPass pass =
-        begin(rows, std::min(rows, other_prompt(plan_.layout.page)), false, budget_ ? budget_->chunk_end(tokens_, prompt_) : 0);
+    const OpenPass pass = begin(rows, std::min(rows, other_prompt(plan_.layout.page)), false);
     append(keys, values);
   }
   device_.synchronize();

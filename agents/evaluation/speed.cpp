@@ -207,7 +207,8 @@ double pages_of_all_layers(const Plan& plan, const ModelConfig& config, int toke
   for (int layer = 0; layer < config.layers; ++layer) {
     const int seen = config.window(layer) > 0 ? std::min(config.window(layer), tokens) : tokens;
     by_dense += seen;
-    by_flow += seen * (plan.graph.is_run_by(layer, config.layers) ? sparse_share : 1);
+    const Plan* const program = plan.program_of(layer, config.layers);
+    by_flow += seen * (program != nullptr && program->graph.is_run_by(layer, config.layers) ? sparse_share : 1);
   }
   return by_flow / by_dense;
 }
@@ -224,7 +225,7 @@ TaskSpeed time_questions(const EngineBatch& batch, const Answers& answers, Devic
                          const SpeedOptions& options) {
   Rng rng(Seed::secret(), "speed");  // neither what is timed nor who goes first may be foreseeable
   TaskSpeed speed;
-  const int most_of_text = plan.graph.patterns.empty() ? kTimedOfText : INT_MAX;
+  const int most_of_text = plan.has_own_cache() ? INT_MAX : kTimedOfText;
   int longest = 0;  // with its answer
   for (size_t i = 0; i < batch.prompts.size(); ++i) {
     const auto tokens = static_cast<int>(batch.prompts[i].tokens.size());
@@ -232,7 +233,7 @@ TaskSpeed time_questions(const EngineBatch& batch, const Answers& answers, Devic
     longest = std::max(longest, tokens + scored_tokens(batch.prompts[i], answers, i, most_of_text));
   }
   // Where the flow has prompts computed, its requests would begin to decode one after the other.
-  const int together = plan.graph.prompt_rows_wanted() > 0 ? 1 : prompts_together(model.config(), longest);
+  const int together = plan.prompt_rows_wanted() > 0 ? 1 : prompts_together(model.config(), longest);
   const int most = std::min(options.batch, together);
   const std::vector<Question> questions = draw_questions(batch, answers, static_cast<size_t>(most), most_of_text, rng);
   speed.batch = static_cast<int>(questions.size());
@@ -254,7 +255,7 @@ TaskSpeed time_questions(const EngineBatch& batch, const Answers& answers, Devic
   speed.pages_read = pages_of_all_layers(plan, model.config(), speed.tokens, share);
   speed.limit = limit_of(plan, speed.pages_read);
   // Of tokens that are gone nobody knows what dense attention would give them.
-  if (!plan.graph.has_own_cache()) speed.mass = attention_mass(questions, device, model, plan);
+  if (!plan.has_own_cache()) speed.mass = attention_mass(questions, device, model, plan);
   return speed;
 }
 

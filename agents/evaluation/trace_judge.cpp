@@ -235,16 +235,18 @@ TraceResult TraceJudge::judge(const FlowScript& script, const FlowGraph* asked) 
           "loops over heads, budgets and constants may follow the shape of a model; page size, layers and fields may not");
     }
   }
-  const std::map<int, int> counts = sparse_layers(traced, layers);
-  if (counts.empty()) traced.patterns = {};
+  std::vector<FlowGraph> programs = std::exchange(traced.variants, {});
+  programs.insert(programs.begin(), traced);
   double sparse = 0;
-  for (const auto& [pattern, count] : counts) sparse += static_cast<double>(count) / layers;
+  for (const FlowGraph& program : programs) {
+    for (const auto& [pattern, count] : sparse_layers(program, layers)) sparse += static_cast<double>(count) / layers;
+  }
   // Types that are not narrower than what was recorded cost dense layers nothing that could be told.
   const double of_dense = sparse < 1 && is_narrow(traced.geometry.kv) ? dense_error(traced) : 0;
   const LayerTensors& first = trace_.windows[0].layers[0].tensors;
   Blocks all(first.steps);
   std::map<std::pair<int, int>, Blocks> by_head;
-  // Whichever layers were recorded, each pattern counts as often as layers have it.
+  // Whichever layers were recorded, each program and each pattern counts as often as layers have it.
   const auto add_all = [&](const Plan& plan, double weight) {
     check_cache_size(plan);
     replay(plan, [&](size_t window, size_t layer, int step, const LayerStep& result) {
@@ -257,11 +259,17 @@ TraceResult TraceJudge::judge(const FlowScript& script, const FlowGraph* asked) 
       }
     });
   };
-  if (traced.patterns.empty()) add_all(compile_for_one_layer(traced, device_), 1);
-  for (const auto& [pattern, count] : traced.patterns.empty() ? std::map<int, int>() : counts) {
-    FlowGraph of_layers = traced;
-    if (pattern == LayerPatterns::kNone) of_layers.patterns = {};
-    add_all(compile_for_one_layer(of_layers, device_, std::max(pattern, 0)), count);
+  for (FlowGraph& program : programs) {
+    const std::map<int, int> counts = sparse_layers(program, layers);
+    if (counts.empty()) program.patterns = {};
+    if (program.patterns.empty() && (programs.size() == 1 || !counts.empty())) {
+      add_all(compile_for_one_layer(program, device_), programs.size() == 1 ? 1 : counts.begin()->second);
+    }
+    for (const auto& [pattern, count] : program.patterns.empty() ? std::map<int, int>() : counts) {
+      FlowGraph of_layers = program;
+      if (pattern == LayerPatterns::kNone) of_layers.patterns = {};
+      add_all(compile_for_one_layer(of_layers, device_, std::max(pattern, 0)), count);
+    }
   }
   TraceResult result;
   result.model = trace_.model;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+#include <algorithm>
 
 #include <utility>
 
@@ -51,7 +52,11 @@ std::shared_ptr<KvCache> EngineMaker::shared_cache(const Plan* plan, const Engin
 }
 
 std::unique_ptr<FlowEngine> EngineMaker::make(const LiveTask& live, int engines_to_come) {
-  const bool keeps_state = live.task.plan && !live.task.plan->graph.states.empty();
+  const auto keeps_any = [](const Plan& plan) {
+    const std::vector<const Plan*> programs = plan.programs();
+    return std::any_of(programs.begin(), programs.end(), [](const Plan* each) { return !each->graph.states.empty(); });
+  };
+  const bool keeps_state = live.task.plan && keeps_any(*live.task.plan);
   const EngineRoom room{.free_bytes = device_.free_bytes(),
                         .weight_bytes = model_.weight_bytes(),
                         .engines_to_come = engines_to_come,
@@ -59,7 +64,7 @@ std::unique_ptr<FlowEngine> EngineMaker::make(const LiveTask& live, int engines_
   EngineOptions engine = options_of_engine(options_, device_.info(), room);
   const std::string& flow = live.task.flow;
   const std::string name = flow.empty() ? "dense attention" : fmt::format("flow \"{}\"", flow);
-  const bool has_own_cache = live.task.plan && live.task.plan->graph.has_own_cache();
+  const bool has_own_cache = live.task.plan && live.task.plan->has_own_cache();
   if (options_.shares_cache && !live.dear && !has_own_cache) {
     engine.cache = made([&] { return shared_cache(live.task.plan.get(), engine); }, name, options_.log.get());
   }

@@ -57,7 +57,13 @@ bool is_dear(const Plan& plan, const ModelConfig& config, const EngineOptions& o
   const double pool = static_cast<double>(options.pool_bytes) / (static_cast<double>(plan.layout.bytes) * heads);
   const double longest = std::min<double>(pool, pages_for(config.max_positions, plan.layout.page));
   const double written = options.max_batch + static_cast<double>(options.max_pass_tokens) / plan.layout.page;
-  const FlowCost cost = cost_of(plan.graph);
+  FlowCost cost;  // as if all layers ran the dearest of each part
+  for (const Plan* program : plan.programs()) {
+    const FlowCost own = cost_of(program->graph);
+    cost.cached_page = std::max(cost.cached_page, own.cached_page);
+    cost.scored_page = std::max(cost.scored_page, own.scored_page);
+    cost.step = std::max(cost.step, own.step);
+  }
   const auto of_a_pass = [&](double scored) {
     return heads * (cost.scored_page * scored + cost.step * options.max_batch + cost.cached_page * written);
   };

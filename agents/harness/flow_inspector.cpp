@@ -112,11 +112,12 @@ FlowInspection FlowInspector::inspect(const FlowScript& script) {
   const FlowGraph traced = script.trace(trace_options(config_));
   const Compilation compilation = compile(traced);
   const Plan& plan = compilation.plan;
-  check_cache_size(plan);
   require_device_takes(plan, device_name_);
-  if (plan.graph.selection() != kNoNode) {
+  for (const Plan* program : plan.programs()) {
+    check_cache_size(*program);
+    if (program->graph.selection() == kNoNode) continue;
     const std::lock_guard lock(mutex_);
-    device_->compile(plan, config_.layers, config_.kv_heads);
+    device_->compile(*program, config_.layers, config_.kv_heads);
   }
   Workload workload;
   workload.model = model_;
@@ -129,6 +130,10 @@ FlowInspection FlowInspector::inspect(const FlowScript& script) {
   json graph = graph_document(traced);
   const PlanReport report = plan_report(compilation, workload);
   graph["patterns"] = patterns_document(report.patterns, workload.tokens);
+  for (const FlowGraph& variant : traced.variants) {
+    graph["variants"].push_back(graph_document(variant));
+    graph["variants"].back()["name"] = variant.variant;
+  }
   return {traced.name, traced.geometry.page, std::move(graph), report.text};
 }
 

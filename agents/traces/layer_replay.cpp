@@ -23,6 +23,11 @@ size_t size_of_product(int a, int b) { return static_cast<size_t>(a) * static_ca
 }  // namespace
 
 Plan compile_for_one_layer(FlowGraph traced, const Device& device, std::optional<int> pattern) {
+  if (!traced.variants.empty()) {
+    throw InputError(fmt::format("flow \"{}\" has {} programs, for different layers, and here is one layer", traced.name,
+                                 traced.variants.size() + 1),
+                     "give a flow of one of them");
+  }
   LayerPatterns& patterns = traced.patterns;
   if (traced.eviction) {
     throw InputError(fmt::format("flow \"{}\" evicts tokens by what the rows of a prompt gave, and a recorded layer has the "

@@ -29,8 +29,8 @@ void check_geometry(const ModelConfig& config, const Plan& plan) {
 std::shared_ptr<KvCache> cache_of(Device& device, const ModelConfig& config, const Plan* plan, const EngineOptions& options) {
   if (plan != nullptr) check_geometry(config, *plan);
   if (options.cache == nullptr) return create_own_cache(device, config, plan, options);
-  if (plan != nullptr && plan->graph.has_own_cache()) {
-    const char* const what = plan->graph.eviction ? "evicts tokens" : "has patterns";
+  if (plan != nullptr && plan->has_own_cache()) {
+    const char* const what = !plan->variants.empty() ? "has variants" : plan->graph.eviction ? "evicts tokens" : "has patterns";
     throw InputError(fmt::format("flow \"{}\" {}, and has a cache of its own", plan->graph.name, what));
   }
   if (!options.cache->is_of(device, config)) throw InputError("a cache of another model or device is to be shared");
@@ -43,31 +43,17 @@ std::shared_ptr<KvCache> cache_of(Device& device, const ModelConfig& config, con
   return options.cache;
 }
 
-/// As the cache keeps its fields, without the layers that have a window; none if every layer is dense then.
-std::optional<Plan> plan_of(const ModelConfig& config, const Plan* plan, const EngineOptions& options, const KvCache& cache) {
-  if (plan == nullptr || plan->graph.selection() == kNoNode) return std::nullopt;
-  LayerChoice layers = without_windows(plan->graph.layers, config.layers, [&](int layer) { return cache.has_window(layer); });
-  if (!layers.is_sparse_anywhere(config.layers)) return std::nullopt;
-  Plan own = options.cache == nullptr ? *plan : with_field_pages(*plan);
-  own.graph.layers = std::move(layers);
-  return own;
-}
-
-std::unique_ptr<CompiledFlow> compile_if_sparse(Device& device, const ModelConfig& config, const std::optional<Plan>& plan) {
-  return plan ? device.compile(*plan, config.layers, config.kv_heads) : nullptr;
-}
-
 /// The group of the cache that gets the flow's fields; -1: they lie with K and V, or it has none.
-FieldPlane field_plane_of(const ModelConfig& config, const CompiledFlow* flow, KvCache& cache) {
-  if (flow == nullptr || !flow->plan().has_field_pages()) return {};
-  CacheGroup group{{}, flow->plan().fields()};
+FieldPlane field_plane_of(const ModelConfig& config, const LayerFlows& flows, KvCache& cache) {
+  if (flows.empty() || !flows.all().front()->plan().has_field_pages()) return {};
+  CacheGroup group{{}, flows.all().front()->plan().fields()};
   for (int layer = 0; layer < config.layers; ++layer) {
-    if (flow->plan().graph.layers.is_sparse(layer, config.layers)) group.layers.push_back(layer);
+    if (flows.of(layer) != nullptr) group.layers.push_back(layer);
   }
   return {cache, std::move(group)};
 }
 
-SchedulerOptions choose_limits(const ModelConfig& config, const EngineOptions& options, const CompiledFlow* flow, int field_group,
+SchedulerOptions choose_limits(const ModelConfig& config, const EngineOptions& options, const LayerFlows& flows, int field_group,
                                const KvCache& cache) {
   if (options.max_batch < 1 || options.max_pass_tokens < options.max_batch) {
     throw InputError(fmt::format("a batch of {} in passes of {} tokens", options.max_batch, options.max_pass_tokens),
@@ -79,9 +65,10 @@ SchedulerOptions choose_limits(const ModelConfig& config, const EngineOptions& o
   limits.max_batch = options.max_batch;
   limits.max_pass_tokens = options.max_pass_tokens;
   limits.max_logit_rows = std::max(options.max_batch, std::min(options.max_pass_tokens, kLogits / config.vocabulary));
-  limits.decode_differs = flow != nullptr || decodes_otherwise(cache.views());
-  if (flow != nullptr && flow->plan().graph.beside() != nullptr) limits.beside = *flow->plan().graph.beside();
-  if (flow != nullptr) limits.own_rows = flow->plan().graph.prompt_rows_wanted();
+  limits.decode_differs = !flows.empty() || decodes_otherwise(cache.views());
+  const Pattern* const beside = flows.all().size() == 1 ? flows.all().front()->plan().graph.beside() : nullptr;
+  if (beside != nullptr) limits.beside = *beside;  // else each group has what its program says
+  limits.own_rows = flows.prompt_rows_wanted();
   limits.field_group = field_group;
   limits.views = cache.views();
   limits.most_positions = config.max_positions;
@@ -123,9 +110,9 @@ Engine::State::State(Device& on, const Model& loaded, const Plan* plan, const En
       kv(cache_of(on, config, plan, wanted)),
       pool(kv->pool()),
       cache(kv->pages()),
-      flow(compile_if_sparse(on, config, plan_of(config, plan, wanted, *kv))),
-      fields(field_plane_of(config, flow.get(), *kv)),
-      limits(choose_limits(config, wanted, flow.get(), fields.group(), *kv)),
+      flows(on, config, plan, wanted, *kv),
+      fields(field_plane_of(config, flows, *kv)),
+      limits(choose_limits(config, wanted, flows, fields.group(), *kv)),
       scheduler(cache, limits),
       workspace(loaded.create_workspace(on, limits.max_pass_tokens, limits.max_logit_rows)),
       picks(on.create_picks(limits.max_logit_rows)),
@@ -136,7 +123,7 @@ Engine::State::State(Device& on, const Model& loaded, const Plan* plan, const En
     pass.entries.reserve(static_cast<size_t>(limits.max_batch));
     pass.ended_states.reserve(static_cast<size_t>(limits.max_batch));
   }
-  if (flow) {
+  if (!flows.empty()) {
     const size_t stride = static_cast<size_t>(limits.max_batch) * static_cast<size_t>(config.kv_heads);
     mass.resize(stride * static_cast<size_t>(config.layers));
     probes.resize(static_cast<size_t>(config.layers));
@@ -202,7 +189,7 @@ void Engine::State::check(const Request& request) const {
                                  request.max_tokens, scheduler.longest()),
                      "make the pool larger, or shorten the prompt");
   }
-  if (flow) check_states(tokens, static_cast<int>(prompt));
+  if (!flows.empty()) check_states(tokens, static_cast<int>(prompt));
   if (request.want_snapshot && !kv->keeps_all())
     throw InputError("a snapshot of K and V that layers with a window or a pattern have not kept");
   if (!request.snapshot) return;
@@ -215,8 +202,9 @@ void Engine::State::check(const Request& request) const {
 // States are made at admission, beside the pool: a whole batch of such requests must leave memory for the rest.
 void Engine::State::check_states(int64_t tokens, int prompt) const {
   constexpr int64_t kBeyondThePool = int64_t{1} << 30;
-  const FlowGraph& graph = flow->plan().graph;
-  const int64_t bytes = state_bytes(graph, config, scheduler.state_pages(static_cast<int>(tokens), prompt));
+  const std::vector<int> pages = state_pages(static_cast<int>(tokens), prompt);
+  int64_t bytes = 0;
+  for (size_t i = 0; i < pages.size(); ++i) bytes += state_bytes(flows.all()[i]->plan().graph, config, pages[i]);
   const int64_t all =
       options.state_bytes > 0 ? static_cast<int64_t>(options.state_bytes) : static_cast<int64_t>(pool.bytes()) + kBeyondThePool;
   const int64_t most = all / limits.max_batch;
@@ -224,8 +212,15 @@ void Engine::State::check_states(int64_t tokens, int prompt) const {
   throw InputError(
       fmt::format("the states of flow \"{}\" take {} MiB for a request of {} tokens, and in a batch of {} each may take "
                   "{} MiB",
-                  graph.name, bytes >> 20, tokens, limits.max_batch, most >> 20),
+                  flows.all().front()->plan().graph.name, bytes >> 20, tokens, limits.max_batch, most >> 20),
       "make the flow's states smaller, the requests shorter or the batch smaller");
+}
+
+std::vector<int> Engine::State::state_pages(int tokens, int prompt) const {
+  std::vector<int> pages;
+  for (const auto& flow : flows.all())
+    pages.push_back(scheduler.state_pages(pool.map().place_of(flows.first_layer(*flow)).group, tokens, prompt));
+  return pages;
 }
 
 uint64_t Engine::State::submit(Request request) {
@@ -338,9 +333,8 @@ void Engine::on_token(std::function<void(uint64_t id, const GeneratedToken& toke
 
 EngineStats Engine::stats() const {
   EngineStats stats = state_->stats;
-  stats.pages_free = state_->cache.available();  // others may share them
-  if (state_->flow == nullptr) return stats;     // those of patterns alone are counted as passes begin
-  const FlowCounters pages = state_->flow->counters();
+  stats.pages_free = state_->cache.available();         // others may share them
+  const FlowCounters pages = state_->flows.counters();  // those of patterns alone are counted as passes begin
   stats.pages_attended += pages.pages_attended;
   stats.pages_available += pages.pages_available;
   return stats;

@@ -11,6 +11,7 @@
 #include "host/serving/engine.h"
 #include "host/serving/kv_cache.h"
 #include "host/serving/kv_snapshot.h"
+#include "host/serving/layer_flows.h"
 #include "host/serving/page_cache.h"
 #include "host/serving/scheduler.h"
 
@@ -73,8 +74,8 @@ struct Engine::State {
   const std::shared_ptr<KvCache> kv;  // other engines' as well, or this one's alone
   Pool& pool;
   PageCache& cache;
-  std::unique_ptr<CompiledFlow> flow;  // null: every layer is dense
-  const FieldPlane fields;             // where the flow's fields have pages of their own
+  const LayerFlows flows;
+  const FieldPlane fields;  // where the flow's fields have pages of their own
   const SchedulerOptions limits;
   Scheduler scheduler;
   std::unique_ptr<Model::Workspace> workspace;
@@ -99,7 +100,9 @@ struct Engine::State {
  private:
   void check(const Request& request) const;
   void check_states(int64_t tokens, int prompt) const;
-  bool is_sparse(int layer) const { return flow && flow->plan().graph.layers.is_sparse(layer, config.layers); }
+  bool is_sparse(int layer) const { return flows.of(layer) != nullptr; }
+  /// Pages that the states of each flow are for, of a request of so many tokens whose prompt has `prompt`.
+  std::vector<int> state_pages(int tokens, int prompt) const;
 
   void begin(EngineJob& job);
   /// Of decode steps in layers with a pattern, all heads: pages that are read, and those that dense attention would read.

@@ -105,7 +105,7 @@ void Engine::State::count_pattern_pages(const PassBatch& batch) {
       const int by_dense = window > 0 ? std::min(window, before) : before;
       const auto shown = heads * static_cast<size_t>(pages_for(batch.groups[group].lengths[s], cache.page()));
       stats.pages_available += heads * static_cast<size_t>(pages_for(by_dense, cache.page()));
-      if (flow == nullptr) {
+      if (flows.of(layers.front()) == nullptr) {
         stats.pages_attended += shown;
       } else {
         stats.pages_available -= shown;  // the flow counts them
@@ -148,7 +148,7 @@ void Engine::State::begin(EngineJob& job) {
     job.admitted = true;
     job.admission = EngineJob::Clock::now();
     job.result.cached_tokens = job.matched;
-    if (flow) job.flow_state = flow->create_state(scheduler.state_pages(job.most_tokens, job.prompt));
+    job.flow_state = flows.create_state(state_pages(job.most_tokens, job.prompt));
     job.state = job.flow_state.get();
     if (job.state != nullptr) stats.overhead_bytes += job.state->bytes();
     if (job.request.want_logits) {
@@ -187,7 +187,7 @@ void Engine::State::refresh_stale(EngineJob& job) {
     if (!is_sparse(layer)) continue;
     device.refresh_pages(pool, layer,
                          {.pages = pages, .last_tokens = cache.page(), .field_group = fields.group(), .field_pages = field_pages},
-                         *flow);
+                         *flows.of(layer));
   }
 }
 
@@ -214,7 +214,7 @@ SlotsByGroup Engine::State::slots_with(int tokens) const {
 
 void Engine::State::refresh_given(const EngineJob& job, int given) {
   const auto count = static_cast<size_t>(pages_for(given, cache.page()));
-  for (int layer = 0; flow && layer < config.layers; ++layer) {
+  for (int layer = 0; layer < config.layers; ++layer) {
     if (!is_sparse(layer)) continue;
     const auto first = [&](int group) { return std::span(job.kept[static_cast<size_t>(group)].pages).first(count); };
     const std::span<const int32_t> kept = first(pool.map().place_of(layer).group);
@@ -228,7 +228,7 @@ void Engine::State::refresh_given(const EngineJob& job, int given) {
       stale.field_group = fields.group();
       stale.field_pages = first(fields.group());
     }
-    device.refresh_pages(pool, layer, stale, *flow);
+    device.refresh_pages(pool, layer, stale, *flows.of(layer));
   }
 }
 
@@ -257,17 +257,17 @@ void Engine::State::before_decode(const ScheduledPass& pass) const {
 }
 
 void Engine::State::run(const ScheduledPass& pass) {
-  const bool probe = flow && std::any_of(pass.entries.begin(), pass.entries.end(), [](const ScheduledPass::Entry& entry) {
-                       return entry.decoding && static_cast<const EngineJob&>(*entry.sequence).request.want_probe;
-                     });
+  const bool probe =
+      !flows.empty() && std::any_of(pass.entries.begin(), pass.entries.end(), [](const ScheduledPass::Entry& entry) {
+        return entry.decoding && static_cast<const EngineJob&>(*entry.sequence).request.want_probe;
+      });
   const PassBatch batch = pass.batch.batch();
   count_pattern_pages(batch);
   Model::ForwardPass forward;
   forward.tokens = pass.tokens;
   forward.picks = picks.get();
   forward.logit_rows = pass.logit_rows;
-  forward.flow = flow.get();
-  forward.layers = flow ? &flow->plan().graph.layers : nullptr;
+  forward.flows = flows.by_layer();
   forward.probes = probe ? probes.data() : nullptr;
   choose(pass);
   const bool keeps = std::any_of(pass.entries.begin(), pass.entries.end(), keeps_logits);

@@ -27,6 +27,8 @@ struct GroupView {
   std::shared_ptr<const PageLives> lives = nullptr;
   /// Of layers whose flow evicts: rows see what is there. Null: no token leaves.
   std::shared_ptr<const TokenBudget> budget = nullptr;
+  /// Of a flow with several programs: tokens that decode steps see beside what that of these layers selects.
+  std::optional<Pattern> beside = {};
 
   bool sees_all() const { return window == 0 && !pattern && budget == nullptr; }
   /// Whether a token's slot is not its position.

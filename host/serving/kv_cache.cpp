@@ -13,6 +13,7 @@
 namespace sluice {
 namespace {
 
+/// Of the layers that run a program; null: of all others.
 PageLayout choose_layout(const ModelConfig& config, const Plan* plan, const EngineOptions& options) {
   if (plan == nullptr) {
     if (options.page < 8 || options.page > 128 || (options.page & (options.page - 1)) != 0) {
@@ -23,9 +24,16 @@ PageLayout choose_layout(const ModelConfig& config, const Plan* plan, const Engi
   return plan->layout;
 }
 
-int choose_pages(const ModelConfig& config, const PageLayout& layout, const EngineOptions& options) {
+/// Of one page of every layer.
+size_t bytes_of_pages(const ModelConfig& config, const std::vector<CacheGroup>& groups) {
+  size_t bytes = 0;
+  for (const CacheGroup& group : groups) bytes += group.layout.bytes * group.layers.size();
+  return bytes * static_cast<size_t>(config.kv_heads);
+}
+
+int choose_pages(const ModelConfig& config, const std::vector<CacheGroup>& groups, const EngineOptions& options) {
   if (options.pages > 0) return options.pages;
-  const size_t bytes = layout.bytes * static_cast<size_t>(config.layers) * static_cast<size_t>(config.kv_heads);
+  const size_t bytes = bytes_of_pages(config, groups);
   const size_t pages = options.pool_bytes / bytes;
   if (pages == 0) {
     throw InputError(fmt::format("a page pool of {} bytes cannot hold one page of {} bytes", options.pool_bytes, bytes),
@@ -61,14 +69,18 @@ struct Groups {
   std::vector<GroupView> views;
 };
 
-/// What layers have in common that are kept together: a window, a pattern by its place in the flow (LayerPatterns::kNone), and
-/// whether the flow evicts tokens.
-using Sight = std::tuple<int, int, bool>;
+/// What layers have in common that are kept together: a window, a pattern by its place in their program (LayerPatterns::kNone),
+/// and which program that is, if it evicts tokens or there are several; else -1.
+using Sight = std::tuple<int, int, int>;
 
 GroupView view_of(const Sight& sight, const ModelConfig& config, const Plan* plan, const EngineOptions& options) {
-  const auto& [window, place, evicts] = sight;
-  if (evicts) return {.budget = std::make_shared<TokenBudget>(*plan->graph.eviction, config.max_positions)};
-  if (place == LayerPatterns::kNone) return {.window = window};
+  const auto& [window, place, number] = sight;
+  if (number >= 0) plan = plan->programs()[static_cast<size_t>(number)];
+  const bool has_beside = number >= 0 && plan->graph.beside() != nullptr;
+  const std::optional<Pattern> beside = has_beside ? std::optional(*plan->graph.beside()) : std::nullopt;
+  if (number >= 0 && plan->graph.eviction)
+    return {.budget = std::make_shared<TokenBudget>(*plan->graph.eviction, config.max_positions)};
+  if (place == LayerPatterns::kNone) return {.window = window, .beside = beside};
   const std::vector<HeadPatterns>& patterns = plan->graph.patterns.patterns;
   const HeadPatterns& told = patterns[static_cast<size_t>(place)];
   Pattern pattern = told.any(config.kv_heads);
@@ -84,7 +96,11 @@ GroupView view_of(const Sight& sight, const ModelConfig& config, const Plan* pla
     for (Pattern& each : heads) each = each & seen;
   }
   const bool is_dense = plan->graph.patterns.dense_prefill;
-  GroupView view{.window = is_dense ? window : 0, .pattern = pattern, .heads = std::move(heads), .dense_prefill = is_dense};
+  GroupView view{.window = is_dense ? window : 0,
+                 .pattern = pattern,
+                 .heads = std::move(heads),
+                 .dense_prefill = is_dense,
+                 .beside = beside};
   if (!options.forget_unread || view.window > 0) return view;
   // An index stage is shown pages of tokens that follow each other, and prompts that are dense read all.
   const bool in_slots = !is_dense && plan->graph.sources.empty();
@@ -111,25 +127,33 @@ GroupView view_of(const Sight& sight, const ModelConfig& config, const Plan* pla
 /// slots, and then no prefix is shared; without both, the window that most layers have, of which all tokens are kept.
 int rank_of(const GroupView& view) { return view.sees_all() ? 0 : view.pattern || view.budget ? 1 : 2; }
 
-Groups groups_of(const ModelConfig& config, const PageLayout& layout, const Plan* plan, const EngineOptions& options) {
+Groups groups_of(const ModelConfig& config, const Plan* plan, const EngineOptions& options) {
   std::map<Sight, std::vector<int>> layers;
   const std::vector<int> windows = layer_windows(config, options);
   for (int layer = 0; layer < config.layers; ++layer) {
     const int window = windows[static_cast<size_t>(layer)];
+    const Plan* const program = plan == nullptr ? nullptr : plan->program_of(layer, config.layers);
     // A flow with an index stage leaves layers with a window as they are.
     const bool is_run =
-        plan != nullptr && plan->graph.is_run_by(layer, config.layers) && (plan->graph.sources.empty() || window == 0);
-    const bool has_pattern = is_run && !plan->graph.patterns.empty();
-    const int place = has_pattern ? plan->graph.patterns.place_of(layer, config.layers) : LayerPatterns::kNone;
-    layers[{window, place, is_run && plan->graph.eviction.has_value()}].push_back(layer);
+        program != nullptr && program->graph.is_run_by(layer, config.layers) && (program->graph.sources.empty() || window == 0);
+    const bool has_pattern = is_run && !program->graph.patterns.empty();
+    const int place = has_pattern ? program->graph.patterns.place_of(layer, config.layers) : LayerPatterns::kNone;
+    const bool is_alone = is_run && (!plan->variants.empty() || program->graph.eviction);
+    layers[{window, place, is_alone ? program->program : -1}].push_back(layer);
   }
   if (layers.size() > kMostGroups) {
     throw InputError(
         fmt::format("{} windows, patterns and budgets; at most {} groups of layers are kept apart", layers.size(), kMostGroups));
   }
   std::vector<std::pair<CacheGroup, GroupView>> groups;
+  EngineOptions of_dense = options;
+  if (plan != nullptr) of_dense.page = plan->layout.page, of_dense.kv = plan->layout.kv;
   for (const auto& [sight, of_sight] : layers) {
-    groups.emplace_back(CacheGroup{of_sight, layout}, view_of(sight, config, plan, options));
+    const int number = std::get<2>(sight);
+    // Without variants all layers have pages with the fields of the flow, so that slabs are shared by pages of one size.
+    const bool has_variants = plan != nullptr && !plan->variants.empty();
+    const Plan* const own = !has_variants ? plan : number < 0 ? nullptr : plan->programs()[static_cast<size_t>(number)];
+    groups.emplace_back(CacheGroup{of_sight, choose_layout(config, own, of_dense)}, view_of(sight, config, plan, options));
   }
   std::stable_sort(groups.begin(), groups.end(), [](const auto& a, const auto& b) {
     const int a_rank = rank_of(a.second);
@@ -146,22 +170,26 @@ Groups groups_of(const ModelConfig& config, const PageLayout& layout, const Plan
 
 /// Slabs are as small as memory is read fast: a stretch of pages of a layer fills the larger pages of memory that devices have.
 /// They have whole numbers of pages of the group with the most layers. There are `least_slabs` at least.
-PoolMap map_of_slabs(const ModelConfig& config, const PageLayout& layout, std::vector<CacheGroup> groups,
-                     const EngineOptions& options, size_t least_slabs) {
-  const int pages = choose_pages(config, layout, options);
+PoolMap map_of_slabs(const ModelConfig& config, std::vector<CacheGroup> groups, const EngineOptions& options,
+                     size_t least_slabs) {
+  const int pages = choose_pages(config, groups, options);
   constexpr size_t kStretch = size_t{2} << 20;
   constexpr size_t kFewSlabs = 32;  // for small pools stretches are shorter
-  const size_t page_bytes = layout.bytes * static_cast<size_t>(config.kv_heads);
-  const size_t bytes = page_bytes * static_cast<size_t>(config.layers) * static_cast<size_t>(pages);
+  const auto page_bytes = [&](const CacheGroup& group) { return group.layout.bytes * static_cast<size_t>(config.kv_heads); };
+  const size_t bytes = bytes_of_pages(config, groups) * static_cast<size_t>(pages);
   size_t most_layers = 0;
-  for (const CacheGroup& group : groups) most_layers = std::max(most_layers, group.layers.size());
-  const size_t row_bytes = page_bytes * most_layers;
+  size_t largest_page = 0;
+  for (const CacheGroup& group : groups) {
+    most_layers = std::max(most_layers, group.layers.size());
+    largest_page = std::max(largest_page, page_bytes(group));
+  }
+  const size_t row_bytes = largest_page * most_layers;
   const size_t wanted = std::max(bytes / std::max(row_bytes, most_layers * kStretch), kFewSlabs);
-  const size_t slab_bytes = row_bytes * std::max<size_t>(1, bytes / wanted / row_bytes) + page_bytes;  // begin where they may
+  const size_t slab_bytes = row_bytes * std::max<size_t>(1, bytes / wanted / row_bytes) + largest_page;  // begin where they may
   // Every group could have all pages.
   size_t slabs = 0;
   for (const CacheGroup& group : groups) {
-    const size_t slab_pages = (slab_bytes - page_bytes) / (page_bytes * group.layers.size());
+    const size_t slab_pages = (slab_bytes - page_bytes(group)) / (page_bytes(group) * group.layers.size());
     slabs += (static_cast<size_t>(pages) + slab_pages - 1) / slab_pages;
   }
   return {config.kv_heads, std::move(groups), slab_bytes, static_cast<int>(std::max(slabs, least_slabs))};
@@ -169,11 +197,11 @@ PoolMap map_of_slabs(const ModelConfig& config, const PageLayout& layout, std::v
 
 /// Pages that a whole batch has at most, however long its sequences are: where every group forgets under a pattern, and nobody
 /// looks for what was given back.
-int most_pages(const Groups& groups, const PageLayout& layout, const EngineOptions& options) {
+int most_pages(const Groups& groups, int page, const EngineOptions& options) {
   int64_t most = 0;
   for (const GroupView& view : groups.views) {
     if (view.budget != nullptr && !view.budget->keeps_prompt()) {
-      const int of_sequence = pages_for(view.budget->tokens(), layout.page);
+      const int of_sequence = pages_for(view.budget->tokens(), page);
       most = std::max(most, int64_t{options.max_batch} * of_sequence);
       continue;
     }
@@ -181,8 +209,8 @@ int most_pages(const Groups& groups, const PageLayout& layout, const EngineOptio
     if (view.slots == nullptr && (lives == nullptr || options.prefix_cache)) return INT_MAX;
     // A sequence's, and one more, and those that its rows of a pass need beside them.
     const int of_sequence =
-        1 + (lives != nullptr ? lives->most(lives->tokens()) : pages_for(view.slots->used(view.slots->length()), layout.page));
-    most = std::max(most, int64_t{options.max_batch} * of_sequence + pages_for(options.max_pass_tokens, layout.page));
+        1 + (lives != nullptr ? lives->most(lives->tokens()) : pages_for(view.slots->used(view.slots->length()), page));
+    most = std::max(most, int64_t{options.max_batch} * of_sequence + pages_for(options.max_pass_tokens, page));
   }
   return static_cast<int>(std::min<int64_t>(most, INT_MAX));
 }
@@ -245,19 +273,18 @@ FieldPlane::~FieldPlane() {
 
 std::shared_ptr<KvCache> create_own_cache(Device& device, const ModelConfig& config, const Plan* plan,
                                           const EngineOptions& options) {
-  const PageLayout layout = choose_layout(config, plan, options);
-  Groups groups = groups_of(config, layout, plan, options);
+  Groups groups = groups_of(config, plan, options);
+  const PageLayout& first = groups.groups.front().layout;
   EngineOptions own = options;
-  own.pages = std::min(choose_pages(config, layout, options), most_pages(groups, layout, options));
-  const PoolMap map = groups.groups.size() == 1 ? PoolMap(config.layers, config.kv_heads, own.pages, layout)
-                                                : map_of_slabs(config, layout, groups.groups, own, 1);
+  own.pages = std::min(choose_pages(config, groups.groups, options), most_pages(groups, first.page, options));
+  const PoolMap map = groups.groups.size() == 1 ? PoolMap(config.layers, config.kv_heads, own.pages, first)
+                                                : map_of_slabs(config, groups.groups, own, 1);
   return create_cache(device, config, map, std::move(groups), options);
 }
 
 std::shared_ptr<KvCache> create_shared_cache(Device& device, const ModelConfig& config, const EngineOptions& options) {
-  const PageLayout layout = choose_layout(config, nullptr, options);
-  Groups groups = groups_of(config, layout, nullptr, options);
-  const PoolMap map = map_of_slabs(config, layout, groups.groups, options, 2);  // one for fields
+  Groups groups = groups_of(config, nullptr, options);
+  const PoolMap map = map_of_slabs(config, groups.groups, options, 2);  // one for fields
   return create_cache(device, config, map, std::move(groups), options);
 }
 

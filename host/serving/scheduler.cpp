@@ -400,7 +400,7 @@ void Scheduler::append(Sequence& sequence, int rows, bool decoding) {
                    .decoding = decoding,
                    .seed = sequence.seed,
                    .state = sequence.state,
-                   .prompt_rows = decoding ? sequence.prompt - 1 : chunk_end(sequence, first)});
+                   .prompt_rows = sequence.prompt - 1});
   for (const int group : groups_) place_rows(sequence, group, first, rows, decoding);
 }
 

@@ -165,8 +165,8 @@ class Scheduler {
   int running() const { return static_cast<int>(running_.size()); }
   int waiting() const { return static_cast<int>(waiting_.size()); }
   uint64_t preemptions() const { return preemptions_; }
-  /// Pages that the states of a sequence are for, whose prompt has `prompt` tokens.
-  int state_pages(int tokens, int prompt) const;
+  /// Pages that the states of a sequence are for, of a flow that layers of a group run; its prompt has `prompt` tokens.
+  int state_pages(int group, int tokens, int prompt) const;
   /// The most words that the masks of a pass take in a group.
   int mask_words() const;
   /// Whether tokens of any group go to slots.
@@ -213,8 +213,10 @@ class Scheduler {
   const HeadSlots* slots(int group) const;
   /// Null: no token leaves the group.
   const TokenBudget* budget(int group) const;
-  /// Rows of a prompt up to the end of the chunk that a sequence's next row is in; all of them where no flow evicts.
+  /// Rows up to the first end of a chunk behind a row of a prompt, in any group; no bound where no flow evicts.
   int chunk_end(const Sequence& sequence, int row) const;
+  /// Tokens that decode steps see beside what the flow selects in a group; null: none.
+  const Pattern* beside(int group) const;
   /// Whether a group gives pages back while a prompt is computed, and takes them as rows are.
   bool forgets(int group) const;
   /// The most pages of a group that a sequence of `tokens` tokens has at a time, of a prompt of `prompt`; chunks of prompts grow

@@ -27,7 +27,7 @@ int Scheduler::mask_words() const {
     } else if (pattern(group, true) != nullptr) {
       of_group += words_of(pattern(group, false) != nullptr ? rows : options_.max_batch, most);
     }
-    if (options_.beside)
+    if (beside(group) != nullptr)
       of_group +=
           int64_t{options_.max_batch} * pages_for(static_cast<int>(most), cache_.page()) * (1 + page_words(cache_.page()));
     words = std::max(words, of_group);
@@ -86,17 +86,22 @@ const TokenBudget* Scheduler::budget(int group) const {
 }
 
 int Scheduler::chunk_end(const Sequence& sequence, int row) const {
+  int end = INT32_MAX;
   for (const GroupView& view : options_.views) {
-    if (view.budget != nullptr) return view.budget->chunk_end(row, sequence.prompt - 1);
+    if (view.budget != nullptr) end = std::min(end, view.budget->chunk_end(row, sequence.prompt - 1));
   }
-  return sequence.prompt - 1;
+  return end;
 }
 
-int Scheduler::state_pages(int tokens, int prompt) const {
-  for (const GroupView& view : options_.views) {
-    if (view.budget != nullptr) return pages_for(view.budget->most_slots(tokens, prompt - 1), cache_.page());
-  }
-  return pages_for(tokens, cache_.page());
+const Pattern* Scheduler::beside(int group) const {
+  const GroupView* const own = view(group);
+  if (own != nullptr && own->beside) return &*own->beside;
+  return options_.beside && group != options_.field_group ? &*options_.beside : nullptr;
+}
+
+int Scheduler::state_pages(int group, int tokens, int prompt) const {
+  const TokenBudget* const own = budget(group);
+  return pages_for(own == nullptr ? tokens : own->most_slots(tokens, prompt - 1), cache_.page());
 }
 
 int Scheduler::pages_of(int group, int tokens, int prompt) const {
@@ -156,7 +161,8 @@ void Scheduler::place_rows(Sequence& sequence, int group, int first, int rows, b
   if (const HeadSlots* const map = slots(group); map != nullptr) return place_in_slots(kept, group, *map, first, rows);
   if (const TokenBudget* const own = budget(group); own != nullptr) {
     const int prompt = sequence.prompt - 1;
-    return pass_.batch.keep_staying(group, kept.pages, own->held(first, prompt), own->staying(first, prompt));
+    return pass_.batch.keep_staying(group, kept.pages, own->held(first, prompt), own->staying(first, prompt),
+                                    own->chunk_end(first, prompt));
   }
   if (pattern(group, decoding) != nullptr) {
     const int begin = kept.first * cache_.page();  // of what is kept
@@ -172,7 +178,7 @@ void Scheduler::place_rows(Sequence& sequence, int group, int first, int rows, b
       pattern_of(group, r % heads)
           .row(first + r / heads, begin, begin + length, masks.subspan(static_cast<size_t>(r) * words, words));
     }
-    if (options_.beside && decoding) pass_.batch.see_beside(group, *options_.beside);
+    if (beside(group) != nullptr && decoding) pass_.batch.see_beside(group, *beside(group));
     // What a prompt's rows give its tokens is summed by position.
     if (rows == 1 && (decoding || options_.own_rows == 0)) pass_.batch.drop_unseen_pages(group);
     return;
@@ -180,7 +186,7 @@ void Scheduler::place_rows(Sequence& sequence, int group, int first, int rows, b
   const int window = seen_window(group);
   if (window == 0) {
     pass_.batch.keep(group, kept.pages);
-    if (options_.beside && decoding && group != options_.field_group) pass_.batch.see_beside(group, *options_.beside);
+    if (beside(group) != nullptr && decoding) pass_.batch.see_beside(group, *beside(group));
     return;
   }
   // A group may keep more than its rows see.

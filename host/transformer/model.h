@@ -65,13 +65,12 @@ class Model {
   virtual std::unique_ptr<Workspace> create_workspace(Device& device, int rows, int logit_rows) const = 0;
 
   struct ForwardPass {
-    std::span<const int32_t> tokens;       // [rows]; below 0: as Device::embed has them
-    const Device::Picks* picks = nullptr;  // that tokens below 0 refer to
-    std::span<const int32_t> logit_rows;   // rows whose logits are wanted
-    Device::Picks* best = nullptr;         // not null: they are wanted for Device::pick_best with these picks alone
-    const CompiledFlow* flow = nullptr;    // null: dense
-    const LayerChoice* layers = nullptr;   // with `flow`
-    AttentionProbe* probes = nullptr;      // [layers] or null
+    std::span<const int32_t> tokens;             // [rows]; below 0: as Device::embed has them
+    const Device::Picks* picks = nullptr;        // that tokens below 0 refer to
+    std::span<const int32_t> logit_rows;         // rows whose logits are wanted
+    Device::Picks* best = nullptr;               // not null: they are wanted for Device::pick_best with these picks alone
+    std::span<const CompiledFlow* const> flows;  // [layers], null where one is dense; empty: all are
+    AttentionProbe* probes = nullptr;            // [layers] or null
     /// If not null: host memory that gets what the last row asks attention with, after QK-norm and RoPE:
     /// [layers, query_heads, head_dim].
     float* queries = nullptr;

@@ -136,7 +136,9 @@ class Transformer final : public Model {
     if (repeats) {
       const auto operations = [&] { run(device, space, pass); };
       auto* const repetition = pass.best == nullptr ? space.decode_step.get() : space.greedy_step.get();
-      device.repeat(repetition, pass.tokens, pass.flow, std::ref(operations));
+      // Devices that replay run one flow in all layers that are not dense.
+      const auto first = std::find_if(pass.flows.begin(), pass.flows.end(), [](const auto* flow) { return flow != nullptr; });
+      device.repeat(repetition, pass.tokens, first == pass.flows.end() ? nullptr : *first, std::ref(operations));
     } else {
       run(device, space, pass);
     }
@@ -180,20 +182,20 @@ class Transformer final : public Model {
   /// Attention of a layer, whose new tokens are appended to the cache.
   void attend(Device& device, const ForwardPass& pass, const AttentionPart& part, const Activations& activations) const {
     const Matrix qkv = activations[Activation::kQkv];
-    const bool sparse = pass.flow != nullptr && pass.layers->is_sparse(part.layer, config_.layers);
-    if (sparse && pass.flow->plan().graph.eviction) device.evict(part.layer, *pass.flow);
+    const CompiledFlow* const flow = pass.flows.empty() ? nullptr : pass.flows[static_cast<size_t>(part.layer)];
+    if (flow != nullptr && flow->plan().graph.eviction) device.evict(part.layer, *flow);
     device.rope_append(part.layer, qkv, config_.query_heads, part.query_gain, part.key_gain, config_.rms_epsilon, config_.rope);
     const Matrix queries = qkv.slice_columns(0, int64_t{config_.query_heads} * config_.head_dim);
     if (pass.queries != nullptr) {
       read_row(device, queries.slice_rows(queries.rows - 1, 1), pass.queries + int64_t{part.layer} * queries.columns);
     }
-    if (sparse) device.refresh_fields(part.layer, *pass.flow);
+    if (flow != nullptr) device.refresh_fields(part.layer, *flow);
     Device::Attention call;
     call.layer = part.layer;
     call.query_heads = config_.query_heads;
     call.scale = 1 / std::sqrt(static_cast<float>(config_.head_dim));
-    call.flow = sparse ? pass.flow : nullptr;
-    call.probe = pass.probes != nullptr && sparse ? &pass.probes[part.layer] : nullptr;
+    call.flow = flow;
+    call.probe = pass.probes != nullptr && flow != nullptr ? &pass.probes[part.layer] : nullptr;
     device.attention(call, queries, activations[Activation::kAttended]);
   }
 

@@ -31,6 +31,7 @@ void BatchBuilder::reserve(int sequences, int rows, int pages) {
     group.page_indices.reserve(static_cast<size_t>(pages));
     group.slots.reserve(static_cast<size_t>(rows));
     group.held.reserve(count);
+    group.chunk_ends.reserve(count);
     if (group.heads_have_slots) group.head_slots.reserve(static_cast<size_t>(rows) * group.slot_heads());
   }
 }
@@ -58,6 +59,7 @@ void BatchBuilder::clear() {
     group.beside_pages.clear();
     group.beside_words.clear();
     group.held.clear();
+    group.chunk_ends.clear();
   }
 }
 
@@ -147,7 +149,7 @@ void BatchBuilder::keep_under(int group, std::span<const int32_t> pages, const H
   }
 }
 
-void BatchBuilder::keep_staying(int group, std::span<const int32_t> pages, int held, int staying) {
+void BatchBuilder::keep_staying(int group, std::span<const int32_t> pages, int held, int staying, int chunk_end) {
   Group& kept = groups_[static_cast<size_t>(group)];
   const auto rows = static_cast<int>(last_positions().size());
   const auto listed = static_cast<size_t>(pages_for(std::max(held, staying + rows), kept.page));
@@ -157,6 +159,7 @@ void BatchBuilder::keep_staying(int group, std::span<const int32_t> pages, int h
   }
   kept.lengths.push_back(staying + rows);
   kept.held.push_back(held);
+  kept.chunk_ends.push_back(chunk_end);
   kept.page_indices.insert(kept.page_indices.end(), pages.begin(), pages.begin() + static_cast<ptrdiff_t>(listed));
   kept.page_indptr.push_back(static_cast<int32_t>(kept.page_indices.size()));
   for (int row = 0; row < rows; ++row) kept.slots.push_back(staying + row);
@@ -288,7 +291,8 @@ PassBatch BatchBuilder::batch() const {
                  .row_stride = group.row_stride,
                  .beside = {group.beside_indptr, group.beside_pages, group.beside_words},
                  .held = group.held,
-                 .last_readers = group.last_readers};
+                 .last_readers = group.last_readers,
+                 .chunk_ends = group.chunk_ends};
   }
   return {query_indptr_, positions_, decoding_, seeds_, states_, std::span(spans_).first(used), field_group_, prompt_rows_};
 }

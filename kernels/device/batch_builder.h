@@ -56,8 +56,8 @@ class BatchBuilder {
   /// valid until the builder changes.
   std::span<uint32_t> keep_slots(int group, std::span<const int32_t> pages, int length, std::span<const int32_t> slots);
   /// The same where a flow evicts: of `held` tokens as many leave as there are more than `staying`, and rows go to the slots
-  /// behind those that stay, which all of them see.
-  void keep_staying(int group, std::span<const int32_t> pages, int held, int staying);
+  /// behind those that stay, which all of them see. `chunk_end`: GroupPages::chunk_ends.
+  void keep_staying(int group, std::span<const int32_t> pages, int held, int staying, int chunk_end);
   /// As GroupPages has them, valid as long as batches are; before any sequence.
   void set_last_readers(int group, std::span<const int32_t> last) { groups_[static_cast<size_t>(group)].last_readers = last; }
   /// Forgets these words: the rows see the slots up to their own, which are the same in all heads.
@@ -93,7 +93,7 @@ class BatchBuilder {
     std::vector<uint32_t> masks;
     std::vector<int32_t> beside_indptr, beside_pages;
     std::vector<uint32_t> beside_words;
-    std::vector<int32_t> held;
+    std::vector<int32_t> held, chunk_ends;
     std::span<const int32_t> last_readers;
 
     /// Words of the mask of a head of the sequence added last.

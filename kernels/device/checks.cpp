@@ -168,6 +168,7 @@ void require_sizes(const PassBatch& batch) {
     require(indptr == 0 || indptr == sequences + 1, "size of mask_indptr", indptr, sequences + 1);
     const size_t held = group.held.size();
     require(held == 0 || held == sequences, "size of held", held, sequences);
+    require(group.chunk_ends.size() == held, "size of chunk_ends", group.chunk_ends.size(), held);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "scripting/graph/plan.h"
 
@@ -16,7 +17,12 @@ class RequestState {
   virtual size_t bytes() const = 0;
   /// Back to the initial values.
   virtual void reset() = 0;
+  /// What a program of the flow keeps (Plan::program). Throws InternalError where there is no such part.
+  virtual RequestState& of_program(int program);
 };
+
+/// What the programs of a flow keep that has several: by program, null where one keeps nothing.
+std::unique_ptr<RequestState> join_states(std::vector<std::unique_ptr<RequestState>> parts);
 
 /// Pages of one KV head in one layer, summed over decode rows since a flow was compiled.
 struct FlowCounters {

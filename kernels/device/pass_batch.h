@@ -47,6 +47,9 @@ struct GroupPages {
   std::span<const int32_t> held = {};
   /// The last row that reads the token of each position under Eviction::keep; empty: there is none.
   std::span<const int32_t> last_readers = {};
+  /// With `held`: [sequences] rows of a prompt up to the end of the chunk that the pass's rows are of (Eviction::chunk_end), in
+  /// place of PassBatch::prompt_rows: the after stage runs for each chunk.
+  std::span<const int32_t> chunk_ends = {};
 
   /// The pages of the slots in use, `page` in each.
   std::span<const int32_t> pages(int sequence, int page) const {
@@ -86,8 +89,8 @@ struct PassBatch {
   /// and V.
   int field_group = -1;
   /// [sequences] rows that a prompt has before its first decode step, in this pass and others: once the last of them has been
-  /// attended to, the flow's after stage runs for it. 0: it does not; or empty: for none. Where the flow evicts those up to the
-  /// end of the chunk that the pass's rows are of (Eviction::chunk_end): the stage runs for each.
+  /// attended to, the flow's after stage runs for it. 0: it does not; or empty: for none. Where tokens leave,
+  /// GroupPages::chunk_ends says it.
   std::span<const int32_t> prompt_rows = {};
 
   int sequences() const { return static_cast<int>(decoding.size()); }

@@ -85,7 +85,7 @@ class Roofline {
     for (const PatternFigures& pattern : patterns) {
       if (pattern.role == PatternRole::kAround && pattern.head == 0) left -= pattern.layers;
     }
-    if (left > 0) add_flow(left, pages_);
+    if (left > 0) add_flow(left, pages_kept());
     for (const PatternFigures& pattern : patterns) {
       if (pattern.head > 0) continue;  // heads of a layer have their pages in common
       if (pattern.role == PatternRole::kAround) {
@@ -108,6 +108,11 @@ class Roofline {
 
  private:
   double dense() const { return pages_ * kv_page_; }
+  /// Of those that a step is shown.
+  double pages_kept() const {
+    if (!plan_.graph.eviction) return pages_;
+    return std::min(pages_, std::ceil(static_cast<double>(plan_.graph.eviction->budget) / plan_.layout.page));
+  }
   double rows() const { return static_cast<double>(workload_.batch) * workload_.kv_heads; }
   void add_row(const std::string& what, double bytes, const std::string& note) {
     text_ += row_text(what, bytes, rows(), workload_.bandwidth, note);
@@ -195,6 +200,12 @@ PlanReport plan_report(const Compilation& compilation, const Workload& workload)
     text += fmt::format("not judged: {}\n  {}\n", error.message(), error.hint());
   }
   text += passes_text(compilation) + Roofline(compilation.plan, workload).text(patterns);
+  for (const Plan& variant : compilation.plan.variants) {
+    const std::vector<PatternFigures> own = pattern_figures(variant.graph, workload.layers, workload.kv_heads, workload.tokens);
+    text += fmt::format("variant \"{}\", layers of other programs taken as dense\n", variant.graph.variant) +
+            pattern_text(own, workload.tokens) + Roofline(variant, workload).text(own);
+    patterns.insert(patterns.end(), own.begin(), own.end());
+  }
   return {std::move(text), std::move(patterns)};
 }
 

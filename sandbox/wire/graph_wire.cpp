@@ -38,6 +38,9 @@ class GraphWriter {
     put(graph.mass_rows);
     put(graph.eviction.has_value());
     if (graph.eviction) put(*graph.eviction);
+    put(graph.variant);
+    put(static_cast<uint32_t>(graph.variants.size()));
+    for (const FlowGraph& variant : graph.variants) write(variant);
   }
 
  private:
@@ -154,6 +157,15 @@ class GraphReader {
   GraphReader(std::string_view bytes, const std::string& file) : reader_(bytes), file_(file) {}
 
   FlowGraph read() {
+    FlowGraph graph = read_program(GraphLimits::kVariants);
+    reader_.finish();
+    return graph;
+  }
+
+ private:
+  /// A graph, with so many variants at most.
+  FlowGraph read_program(int most_variants) {
+    graph_ = {};
     graph_.name = name("the flow's name");
     graph_.where = where();
     graph_.geometry.head_dim = reader_.integer("the head's size", 1, GraphLimits::kHeadDim);
@@ -169,11 +181,13 @@ class GraphReader {
     read_all(graph_.sources, "sources", GraphLimits::kSources, [this] { return source(); });
     graph_.mass_rows = reader_.integer("the rows of a prompt", 0, kToEnd);
     if (reader_.flag("whether tokens are evicted")) graph_.eviction = eviction();
-    reader_.finish();
-    return std::move(graph_);
+    graph_.variant = name("a variant's name");
+    FlowGraph graph = std::move(graph_);
+    const size_t variants = reader_.count("variants", static_cast<size_t>(most_variants));
+    for (size_t i = 0; i < variants; ++i) graph.variants.push_back(read_program(0));
+    return graph;
   }
 
- private:
   int32_t node_count() const { return static_cast<int32_t>(graph_.nodes.size()); }
 
   SourceLocation where() { return {file_, reader_.integer("a line", 0, kLastLine)}; }

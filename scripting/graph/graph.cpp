@@ -32,6 +32,13 @@ bool FlowGraph::reads_mass() const {
   return std::any_of(nodes.begin(), nodes.end(), [](const Node& node) { return node.op == Op::kMass; });
 }
 
+const FlowGraph* FlowGraph::program_of(int layer, int count) const {
+  if (layers.is_sparse(layer, count)) return this;
+  const auto found =
+      std::find_if(variants.begin(), variants.end(), [&](const FlowGraph& each) { return each.layers.is_sparse(layer, count); });
+  return found == variants.end() ? nullptr : &*found;
+}
+
 bool FlowGraph::selects_tokens() const {
   return std::any_of(nodes.begin(), nodes.end(), [](const Node& node) { return node.op == Op::kTopKTokens; });
 }

@@ -220,6 +220,11 @@ struct FlowGraph {
   /// Rows of a prompt, the last ones, over which kMass is summed; kToEnd: all. 0: the after stage does not run for prompts.
   int mass_rows = kToEnd;
   std::optional<Eviction> eviction;  // of the layers that run the flow; none: they keep all tokens
+  /// Of a flow that has several programs: which this is; empty: the flow's own, or the only one.
+  std::string variant;
+  /// Its other programs: of layers that this one does not run, with the same geometry, and none of their own. Whoever runs a flow
+  /// runs them, too.
+  std::vector<FlowGraph> variants;
 
   const Field* find_field(const std::string& field) const;
   const State* find_state(const std::string& state) const;
@@ -245,8 +250,10 @@ struct FlowGraph {
   /// Whether a row that runs the index stage may see a part of a page: tokens beside it, those of a layer's pattern, or selected
   /// ones.
   bool selects_under_masks() const { return !sources.empty() && (beside() != nullptr || !patterns.empty() || selects_tokens()); }
-  /// Whether its layers keep other tokens than those of other flows.
-  bool has_own_cache() const { return !patterns.empty() || eviction.has_value(); }
+  /// Whether its layers keep other tokens than those of other flows, or other fields in one layer than in another.
+  bool has_own_cache() const { return !patterns.empty() || eviction.has_value() || !variants.empty(); }
+  /// The program of a layer, of `count`: this one or a variant; null: it attends densely.
+  const FlowGraph* program_of(int layer, int count) const;
   /// Nothing but the tokens of the pages of one selection, and others beside them, or dense.
   bool attends_plainly() const { return sources.empty() || (sources.size() == 1 && sources.front().is_plain()); }
 };

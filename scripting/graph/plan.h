@@ -79,10 +79,24 @@ struct Plan {
   std::vector<PlanStep> index;             // index-stage steps in order
   AttendStep attend;
   std::vector<PlanStep> after;  // after-stage steps in order; none: there is no such stage
+  int program = 0;              // of a flow that has several: which this is
+  std::vector<Plan> variants;   // of the graph's variants, whose programs are 1, 2 ...; `graph` has them no more
 
   bool has_field_pages() const { return field_layout.has_value(); }
   /// Of the pages that have the fields.
   const PageLayout& fields() const { return field_layout ? *field_layout : layout; }
+  /// Whether its layers keep other tokens than those of other flows, or other fields in one layer than in another.
+  bool has_own_cache() const { return graph.has_own_cache() || !variants.empty(); }
+  /// All programs: this one, then the variants.
+  std::vector<const Plan*> programs() const;
+  /// That of a layer, of `count`; null: it attends densely.
+  const Plan* program_of(int layer, int count) const;
+  /// Whether tokens leave some layer.
+  bool evicts() const;
+  /// Whether rows of prompts see what a pattern shows them, in some layer.
+  bool bounds_prompts() const;
+  /// The most that a program wants (FlowGraph::prompt_rows_wanted).
+  int prompt_rows_wanted() const;
 };
 
 /// The layout of pages without a flow (fields empty) or with its fields.

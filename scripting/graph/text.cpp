@@ -209,7 +209,9 @@ std::string to_text(const FlowGraph& graph) {
     text += "index\n" + index;
     text += sources_text(graph);
   }
-  return text + after_text(graph);
+  text += after_text(graph);
+  for (const FlowGraph& variant : graph.variants) text += fmt::format("variant \"{}\"\n{}", variant.variant, to_text(variant));
+  return text;
 }
 
 std::string to_text(const Plan& plan) {
@@ -224,6 +226,7 @@ std::string to_text(const Plan& plan) {
   if (!plan.cache.empty()) text += fmt::format("  refresh:{}\n", ids_text(plan.cache));
   text += steps_text(plan.graph, plan.index);
   if (!plan.after.empty()) text += "after\n" + steps_text(plan.graph, plan.after);
+  for (const Plan& variant : plan.variants) text += fmt::format("variant \"{}\"\n{}", variant.graph.variant, to_text(variant));
   return text;
 }
 

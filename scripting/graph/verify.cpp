@@ -44,6 +44,8 @@ void verify_header(const FlowGraph& graph) {
   if (!is_flow_name(graph.name)) {
     refuse(where, "the flow's name wants 1 to 64 letters, digits, '_', '-' or '.'", "for example name = \"my_flow\"");
   }
+  if (!graph.variant.empty() && !is_flow_name(graph.variant))
+    refuse(where, "a variant's name wants 1 to 64 letters, digits, '_', '-' or '.'", "for example flow.variant(\"ends\")");
   const Geometry& geometry = graph.geometry;
   const bool power = geometry.page > 0 && (geometry.page & (geometry.page - 1)) == 0;
   if (!power || geometry.page < 8 || geometry.page > 128) {
@@ -268,6 +270,8 @@ void verify(const FlowGraph& graph) {
   verify_parts(graph, Work::kAll);
   verifying::verify_attention(graph);
   verifying::verify_eviction(graph);
+  verifying::verify_variants(graph);
+  for (const FlowGraph& variant : graph.variants) verify(variant);
 }
 
 void verify_unfinished(const FlowGraph& graph) { verify_parts(graph, Work::kAll); }

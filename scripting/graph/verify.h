@@ -29,6 +29,7 @@ int64_t work_of(const FlowGraph& graph, const Node& node);
 /// Most nodes, fields, states, elements and work that a graph may have.
 struct GraphLimits {
   static constexpr int kSources = 4;                // of attention
+  static constexpr int kVariants = 15;              // beside a flow's first program; each has a group of the cache
   static constexpr int kPatterns = 15;              // of layers; each has a group of the cache, and so may have those without one
   static constexpr int64_t kPatternCost = 1 << 19;  // of a row of 2^17 tokens (Pattern::row_cost)
   static constexpr int kNodes = 4096;

@@ -71,6 +71,7 @@ void verify_patterns(const FlowGraph& graph) {
 using verifying::refuse;
 
 void verify_readers(const FlowGraph& graph) {
+  for (const FlowGraph& variant : graph.variants) verify_readers(variant);
   const LayerPatterns& patterns = graph.patterns;
   const auto quoted = [](const Pattern& pattern) {
     constexpr size_t kLongest = 160;
@@ -92,6 +93,13 @@ void verify_readers(const FlowGraph& graph) {
 }
 
 void verify_layers(const FlowGraph& graph, int layers) {
+  for (const FlowGraph& variant : graph.variants) verify_layers(variant, layers);
+  for (int layer = 0; layer < layers && !graph.variants.empty(); ++layer) {
+    int programs = graph.layers.is_sparse(layer, layers) ? 1 : 0;
+    for (const FlowGraph& variant : graph.variants) programs += variant.layers.is_sparse(layer, layers) ? 1 : 0;
+    if (programs > 1)
+      refuse(graph.where, fmt::format("layers: layer {} has {} programs", layer, programs), "name the layer once");
+  }
   const std::string range = fmt::format("layers are numbered 0 to {}, or from the end -1 to -{}", layers - 1, layers);
   for (const auto& [layer, sparse] : graph.layers.sparse) {
     if (layer >= -layers && layer < layers) continue;
@@ -105,7 +113,8 @@ void verify_layers(const FlowGraph& graph, int layers) {
                        other->first, layers),
            "name the layer once");
   }
-  verifying::verify_masses(graph, graph.layers.is_sparse_anywhere(layers));
+  // Of several programs some may have no layer of a small model.
+  if (graph.variants.empty() && graph.variant.empty()) verifying::verify_masses(graph, graph.layers.is_sparse_anywhere(layers));
   const LayerPatterns& patterns = graph.patterns;
   for (const auto& [layer, place] : patterns.layers) {
     if (layer < -layers || layer >= layers) {

@@ -37,6 +37,11 @@ bool is_product_of_keys(const FlowGraph& graph, const Node& node, const std::str
 /// Refuses a flow that reads what attention gave, unless there `is_any`, of a layer that runs the flow.
 void verify_masses(const FlowGraph& graph, bool is_any);
 
+// verify_variants.cpp
+
+/// The programs of a flow that has several, as far as they have to do with each other.
+void verify_variants(const FlowGraph& graph);
+
 // verify_eviction.cpp
 
 /// Who leaves (FlowGraph::eviction), and what cannot be where tokens do. Nodes and states are sound.

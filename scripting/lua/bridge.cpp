@@ -7,6 +7,7 @@
 #include <lua.hpp>
 
 #include "scripting/base/suggest.h"
+#include "scripting/graph/verify.h"
 #include "scripting/lua/functions.h"
 #include "scripting/lua/reader.h"
 
@@ -21,7 +22,8 @@ namespace {
 // As Lua's own messages call them.
 constexpr const char* kHandleType = "sluice value";
 constexpr const char* kPatternType = "sluice pattern";
-constexpr const char* kParts = "assign flow.cache, flow.index, flow.after and flow.pattern";
+constexpr const char* kParts =
+    "assign flow.cache, flow.index, flow.after and flow.pattern; flow.variant(\"name\") begins another program";
 
 Session& session_of(lua_State* state) { return **static_cast<Session**>(lua_getextraspace(state)); }
 
@@ -42,16 +44,16 @@ int current_line(lua_State* state) {
 template <typename Body>
 bool guarded(lua_State* state, Body body) noexcept {
   Session& session = session_of(state);
-  session.builder.set_line(current_line(state));
+  session.builder().set_line(current_line(state));
   try {
     body(session);
     return true;
   } catch (const FlowError& error) {
     session.failure.emplace(error);
   } catch (const InputError& error) {
-    session.failure.emplace(session.builder.where(), error.what(), error.hint());
+    session.failure.emplace(session.builder().where(), error.what(), error.hint());
   } catch (const std::exception& error) {
-    session.failure.emplace(session.builder.where(), std::string("cannot be traced: ") + error.what());
+    session.failure.emplace(session.builder().where(), std::string("cannot be traced: ") + error.what());
   }
   return false;
 }
@@ -75,13 +77,30 @@ int push_value(lua_State* state, const Value& value) {
   return 0;
 }
 
+/// Tensors, selections and states are of one graph: those of another program are refused.
+void require_own(const Session& session, const Datum& value) {
+  for (const DatumEntry& entry : value.entries) require_own(session, entry.value);
+  if (value.kind != Datum::Kind::kHandle || value.handle.program == session.program) return;
+  switch (value.handle.kind) {
+    case Handle::Kind::kFlow:
+    case Handle::Kind::kModule:
+    case Handle::Kind::kPatterns:
+    case Handle::Kind::kPattern:
+      return;
+    default:
+      throw InputError("a value that another variant computed",
+                       "each variant has stages of its own, and fields that they assign");
+  }
+}
+
 /// A function of the list; the first upvalue is its row.
 int call_function(lua_State* state) {
   const auto& function = *static_cast<const Function*>(lua_touserdata(state, lua_upvalueindex(1)));
   Value value;
   const bool done = guarded(state, [&](Session& session) {
     const std::vector<Datum> values = read_arguments(state);
-    value = function.run(Arguments(session.builder, function.name, values), function);
+    for (const Datum& each : values) require_own(session, each);
+    value = function.run(Arguments(session.builder(), function.name, values), function);
   });
   return done ? push_value(state, value) : raise(state);
 }
@@ -108,7 +127,7 @@ std::string text_key(const Datum& key, const Handle& handle) {
 
 /// sluice.NAME for names that are no functions.
 Value module_member(Session& session, const std::string& name) {
-  const GraphBuilder& builder = session.builder;
+  const GraphBuilder& builder = session.builder();
   if (name == "pattern") return {Value::Kind::kHandle, {Handle::Kind::kPatterns, Stage::kCache, 0}, 0};
   if (name == "page_size") {
     if (!builder.is_declared()) builder.fail("sluice.page_size is known once sluice.flow{...} has been called");
@@ -118,12 +137,42 @@ Value module_member(Session& session, const std::string& name) {
 }
 
 Value missing_member(Session& session, const Handle& handle, const std::string& name) {
-  const GraphBuilder& builder = session.builder;
+  const GraphBuilder& builder = session.builder();
   if (handle.kind == Handle::Kind::kFlow) builder.fail(fmt::format("flow.{:.40} cannot be read", name), kParts);
   if (handle.kind == Handle::Kind::kPatterns || handle.kind == Handle::Kind::kPattern)
     builder.fail(fmt::format("sluice.pattern has no function \"{:.40}\"", name), did_you_mean(name, pattern_function_names()));
   const char* what = builder.joined(handle) ? "selections" : "tensors";
   builder.fail(fmt::format("{} have no operator \"{:.40}\"", what, name), did_you_mean(name, function_names(true)));
+}
+
+/// flow.variant("name"), also as flow:variant("name"): another program of the flow, which `layers` names.
+int declare_variant(lua_State* state) {
+  int id = 0;
+  const bool done = guarded(state, [&](Session& session) {
+    std::vector<Datum> values = read_arguments(state);
+    const bool is_method = !values.empty() && values.front().kind == Datum::Kind::kHandle;
+    if (is_method) values.erase(values.begin());
+    if (values.size() != 1 || values.front().kind != Datum::Kind::kText || values.front().text.empty())
+      session.own.fail("variant: wants a name", "local ends = flow.variant(\"ends\"), and layers = {[0] = \"ends\"}");
+    const std::string& name = values.front().text;
+    if (session.builder().stage()) session.builder().fail("variant: belongs at the top of the file, not inside a stage");
+    if (name == "full" || name == "sparse")
+      session.own.fail(fmt::format("variant: \"{}\" has a meaning of its own in layers", name));
+    for (const GraphBuilder& known : session.variants) {
+      if (known.graph().variant == name)
+        session.own.fail(fmt::format("variant: \"{:.40}\" is declared already, in line {}", name, known.graph().where.line));
+    }
+    if (session.variants.size() > static_cast<size_t>(GraphLimits::kVariants))
+      session.own.fail(fmt::format("variant: a flow has at most {}", GraphLimits::kVariants + 1));
+    session.variants.push_back(session.own.make_variant(name));
+    session.references.push_back(LUA_NOREF);
+    id = static_cast<int>(session.variants.size());
+  });
+  if (!done) return raise(state);
+  push_handle(state, {Handle::Kind::kFlow, Stage::kCache, id});
+  lua_pushvalue(state, -1);
+  session_of(state).references[static_cast<size_t>(id) - 1] = luaL_ref(state, LUA_REGISTRYINDEX);
+  return 1;
 }
 
 /// value.NAME for all our userdata; the first upvalue is the table of functions by name.
@@ -135,14 +184,22 @@ int index_handle(lua_State* state) {
     lua_pop(state, 1);
   }
   Value value;
+  bool is_variant = false;
   const bool done = guarded(state, [&](Session& session) {
     const std::string name = text_key(read_datum(state, 2), handle);
+    require_own(session, read_datum(state, 1));
+    is_variant = handle.kind == Handle::Kind::kFlow && handle.id == 0 && name == "variant";
+    if (is_variant) return;
     if (handle.kind == Handle::Kind::kCache) {
-      value = {Value::Kind::kHandle, session.builder.read_member(name), 0};
+      value = {Value::Kind::kHandle, session.builder().read_member(name), 0};
     } else {
       value = handle.kind == Handle::Kind::kModule ? module_member(session, name) : missing_member(session, handle, name);
     }
   });
+  if (done && is_variant) {
+    lua_pushcfunction(state, declare_variant);
+    return 1;
+  }
   return done ? push_value(state, value) : raise(state);
 }
 
@@ -162,7 +219,7 @@ constexpr std::array kStageForms = {
 };
 
 Stage check_stage_assignment(const Session& session, const std::string& name, int type) {
-  const GraphBuilder& builder = session.builder;
+  const GraphBuilder& builder = session.builder();
   const auto known =
       std::find_if(kStageForms.begin(), kStageForms.end(), [&](const StageForm& each) { return each.name == name; });
   if (known == kStageForms.end()) {
@@ -179,15 +236,20 @@ int assign_handle(lua_State* state) {
   int slot = 0;  // of the flow, for a stage's function
   const bool done = guarded(state, [&](Session& session) {
     const std::string name = text_key(read_datum(state, 2), handle);
+    require_own(session, read_datum(state, 1));
     if (handle.kind == Handle::Kind::kCache) {
-      session.builder.assign_member(name, read_datum(state, 3));
+      const Datum assigned = read_datum(state, 3);
+      require_own(session, assigned);
+      session.builder().assign_member(name, assigned);
     } else if (handle.kind == Handle::Kind::kFlow && name == "pattern") {
-      session.builder.assign_pattern(read_datum(state, 3));
+      GraphBuilder& builder = session.builder_of(handle.id);
+      builder.set_line(session.own.where().line);
+      builder.assign_pattern(read_datum(state, 3));
     } else if (handle.kind == Handle::Kind::kFlow) {
       slot = slot_of(check_stage_assignment(session, name, lua_type(state, 3)));
     } else {
-      session.builder.fail(fmt::format("\"{:.40}\" cannot be assigned here", name),
-                           "tensors never change; operators give new ones");
+      session.builder().fail(fmt::format("\"{:.40}\" cannot be assigned here", name),
+                             "tensors never change; operators give new ones");
     }
   });
   if (!done) return raise(state);
@@ -301,8 +363,13 @@ void push_handle(lua_State* state, const Handle& handle) {
   auto* target =
       static_cast<Handle*>(lua_newuserdatauv(state, sizeof(Handle), handle.kind == Handle::Kind::kFlow ? kUserValues : 0));
   *target = handle;
+  target->program = session_of(state).program;
   const bool is_pattern = handle.kind == Handle::Kind::kPattern || handle.kind == Handle::Kind::kPatterns;
   luaL_setmetatable(state, is_pattern ? kPatternType : kHandleType);
+}
+
+void push_variant(lua_State* state, const Session& session, int id) {
+  lua_rawgeti(state, LUA_REGISTRYINDEX, session.references[static_cast<size_t>(id) - 1]);
 }
 
 void push_stage_function(lua_State* state, int flow, Stage stage) { lua_getiuservalue(state, flow, slot_of(stage)); }

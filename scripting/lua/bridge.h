@@ -1,6 +1,8 @@
 #pragma once
 
+#include <deque>
 #include <optional>
+#include <vector>
 
 #include "scripting/lua/builder.h"
 
@@ -10,8 +12,17 @@ namespace sluice {
 
 /// What the C functions of one script share; the state's extra space points at it.
 struct Session {
-  GraphBuilder builder;
-  std::optional<FlowError> failure;  // set before a Lua error is raised on our behalf
+  GraphBuilder own;
+  std::optional<FlowError> failure = {};  // set before a Lua error is raised on our behalf
+  /// Programs beside the flow's own (flow.variant), and where Lua keeps their values.
+  std::deque<GraphBuilder> variants = {};
+  std::vector<int> references = {};
+  int program = 0;  // whose stage runs: 0, the flow's own, or 1 + the place of a variant
+
+  GraphBuilder& builder() { return builder_of(program); }
+  const GraphBuilder& builder() const { return const_cast<Session*>(this)->builder(); }
+  /// Of a flow's handle, or a variant's, by its id.
+  GraphBuilder& builder_of(int id) { return id == 0 ? own : variants[static_cast<size_t>(id) - 1]; }
 };
 
 /// Puts `sluice` into the global table and prepares the types of our userdata. Raises Lua errors: call protected.
@@ -19,6 +30,9 @@ void install_bridge(lua_State* state, Session& session);
 
 /// Pushes a userdata holding `handle`. Raises Lua errors.
 void push_handle(lua_State* state, const Handle& handle);
+
+/// Pushes the value of a variant, which the script declared.
+void push_variant(lua_State* state, const Session& session, int id);
 
 /// The function that the script assigned to a stage of the flow; pushes it, or nil. `flow` is the flow's stack index.
 void push_stage_function(lua_State* state, int flow, Stage stage);

@@ -19,7 +19,7 @@ bool is_pattern(const Datum& value) { return value.kind == Datum::Kind::kHandle 
 
 }  // namespace
 
-GraphBuilder::GraphBuilder(std::string file, int head_dim, int group) {
+GraphBuilder::GraphBuilder(std::string file, int head_dim, int group) : patterns_(std::make_shared<std::vector<HeadPatterns>>()) {
   where_.file = std::move(file);
   graph_.geometry.head_dim = head_dim;
   graph_.geometry.group = group;
@@ -27,15 +27,40 @@ GraphBuilder::GraphBuilder(std::string file, int head_dim, int group) {
 
 void GraphBuilder::fail(const std::string& message, std::string hint) const { throw FlowError(where_, message, std::move(hint)); }
 
-void GraphBuilder::declare(std::string name, int page, DataType kv, LayerChoice layers,
+void GraphBuilder::declare(std::string name, int page, DataType kv, LayerNames layers,
                            std::vector<std::pair<std::string, DataType>> field_types) {
   if (is_declared()) fail(fmt::format("sluice.flow: the file declares a flow already, in line {}", graph_.where.line));
   graph_.name = std::move(name);
   graph_.geometry.page = page;
   graph_.geometry.kv = kv;
-  graph_.layers = std::move(layers);
+  layer_names_ = std::move(layers);
   field_types_ = std::move(field_types);
-  graph_.where = {where_.file, std::max(where_.line, 1)};
+  declared_ = graph_.where = {where_.file, std::max(where_.line, 1)};
+}
+
+GraphBuilder GraphBuilder::make_variant(std::string name) const {
+  GraphBuilder variant(where_.file, graph_.geometry.head_dim, graph_.geometry.group);
+  variant.where_ = where_;
+  variant.graph_.name = graph_.name;
+  variant.graph_.variant = std::move(name);
+  variant.graph_.where = where_;
+  variant.graph_.geometry = graph_.geometry;
+  variant.graph_.mass_rows = graph_.mass_rows;
+  variant.graph_.patterns.dense_prefill = graph_.patterns.dense_prefill;
+  variant.field_types_ = field_types_;
+  variant.patterns_ = patterns_;
+  variant.layer_names_ = layer_names_;
+  return variant;
+}
+
+void GraphBuilder::choose_layers(const std::string& name) {
+  graph_.layers.rest_sparse = layer_names_.rest == name;
+  for (const auto& [layer, chosen] : layer_names_.layers) graph_.layers.sparse[layer] = chosen == name;
+}
+
+void GraphBuilder::leave_out_unused(bool has_after) {
+  if (!has_after) graph_.mass_rows = kToEnd;
+  if (graph_.patterns.empty()) graph_.patterns.dense_prefill = false;
 }
 
 NodeId GraphBuilder::emit(Op op, std::vector<NodeId> inputs, Attributes attributes, Shape shape) {
@@ -128,11 +153,11 @@ DataType GraphBuilder::type_of_field(const std::string& name) const {
 
 Handle GraphBuilder::add_pattern(const HeadPatterns& pattern) {
   constexpr size_t kMostPatterns = 1000;
-  if (patterns_.size() >= kMostPatterns) {
+  if (patterns_->size() >= kMostPatterns) {
     fail(fmt::format("the script makes more than {} patterns", kMostPatterns), "a loop may be making patterns without end");
   }
-  patterns_.push_back(pattern);
-  return {Handle::Kind::kPattern, Stage::kCache, static_cast<int32_t>(patterns_.size() - 1)};
+  patterns_->push_back(pattern);
+  return {Handle::Kind::kPattern, Stage::kCache, static_cast<int32_t>(patterns_->size() - 1)};
 }
 
 Handle GraphBuilder::add_joined(const Joined& joined) {
@@ -308,12 +333,14 @@ void GraphBuilder::check_states() const {
   }
 }
 
-void GraphBuilder::check_field_types() const {
+void GraphBuilder::check_field_types(const std::vector<FlowGraph>& programs) const {
   std::vector<std::string> names;
-  for (const Field& field : graph_.fields) names.push_back(field.name);
+  for (const FlowGraph& program : programs) {
+    for (const Field& field : program.fields) names.push_back(field.name);
+  }
   for (const auto& [name, type] : field_types_) {
-    if (graph_.find_field(name)) continue;
-    throw FlowError(graph_.where,
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    throw FlowError(declared_,
                     fmt::format("sluice.flow: fields gives \"{}\" a type, and flow.cache does not assign c.{}", name, name),
                     did_you_mean(name, names));
   }
@@ -373,7 +400,6 @@ FlowGraph GraphBuilder::finish(const Datum& returned, int index_line, int after_
   }
   check_after(index_line, after_line);
   check_states();
-  check_field_types();
   verify(graph_);
   verify_readers(graph_);
   return std::move(graph_);

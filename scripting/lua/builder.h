@@ -1,5 +1,7 @@
 #pragma once
 
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +14,12 @@ namespace sluice {
 /// Grows the graph of one script, operator by operator. Knows nothing of Lua; every error carries the current line.
 class GraphBuilder {
  public:
+  /// What `layers` says of each, by layer: "full", "sparse" (the flow's own program), or the name of a variant.
+  struct LayerNames {
+    std::string rest = "sparse";
+    std::map<int, std::string> layers = {};
+  };
+
   GraphBuilder(std::string file, int head_dim, int group);
 
   /// The line of the script that is running, for diagnostics and nodes.
@@ -21,8 +29,13 @@ class GraphBuilder {
   [[noreturn]] void fail(const std::string& message, std::string hint = {}) const;
 
   /// Once, before any stage, with the geometry that the script asks for.
-  void declare(std::string name, int page, DataType kv, LayerChoice layers,
+  void declare(std::string name, int page, DataType kv, LayerNames layers,
                std::vector<std::pair<std::string, DataType>> field_types);
+  /// One that begins as this one does, for another program of the flow.
+  GraphBuilder make_variant(std::string name) const;
+  const LayerNames& layer_names() const { return layer_names_; }
+  /// The program is that of the layers which `layers` gives this name.
+  void choose_layers(const std::string& name);
   bool is_declared() const { return graph_.where.line > 0; }
 
   void begin_stage(Stage stage) { stage_ = stage; }
@@ -41,11 +54,13 @@ class GraphBuilder {
 
   /// A pattern that the script can name.
   Handle add_pattern(const HeadPatterns& pattern);
-  const HeadPatterns& pattern(int32_t id) const { return patterns_[static_cast<size_t>(id)]; }
+  const HeadPatterns& pattern(int32_t id) const { return (*patterns_)[static_cast<size_t>(id)]; }
   /// The patterns are those of decode steps alone.
   void prefill_densely() { graph_.patterns.dense_prefill = true; }
   /// What a prompt's rows give to its tokens is summed over so many of them, the last; kToEnd: all, 0: none.
   void sum_masses_over(int rows) { graph_.mass_rows = rows; }
+  /// Of a program beside others what the flow says of stages and patterns that it has not got does not count.
+  void leave_out_unused(bool has_after);
   /// flow.pattern = value: a pattern, or a table of patterns by layer.
   void assign_pattern(const Datum& value);
 
@@ -85,6 +100,8 @@ class GraphBuilder {
   /// Ends the trace with what flow.index returned: sets the selection, checks what only the whole can show.
   /// `index_line` and `after_line` are where flow.index and flow.after begin, or 0 if the flow has none.
   FlowGraph finish(const Datum& returned, int index_line, int after_line);
+  /// Fields that the flow gives a type, and that none of `programs` assigns, are refused.
+  void check_field_types(const std::vector<FlowGraph>& programs) const;
   /// Ends it as it is, without those checks.
   FlowGraph release() { return std::move(graph_); }
 
@@ -106,14 +123,15 @@ class GraphBuilder {
   std::vector<std::string> member_names() const;
   void check_after(int index_line, int line) const;
   void check_states() const;
-  void check_field_types() const;
 
   SourceLocation where_;
+  SourceLocation declared_;  // sluice.flow{...}
   std::optional<Stage> stage_;
   FlowGraph graph_;
   std::vector<Declaration> declarations_;
   std::vector<std::pair<std::string, DataType>> field_types_;
-  std::vector<HeadPatterns> patterns_;
+  std::shared_ptr<std::vector<HeadPatterns>> patterns_;  // of all programs
+  LayerNames layer_names_;
   std::vector<Joined> joined_;
 };
 

@@ -43,22 +43,22 @@ std::vector<std::pair<std::string, DataType>> read_field_types(const Arguments& 
   return types;
 }
 
-bool is_sparse(const Arguments& arguments, const Datum& mode) {
-  if (mode.kind == Datum::Kind::kText && mode.text == "sparse") return true;
-  if (mode.kind == Datum::Kind::kText && mode.text == "full") return false;
+/// "full", "sparse" or the name of a variant, which nobody knows yet.
+std::string layer_name(const Arguments& arguments, const Datum& mode) {
+  if (mode.kind == Datum::Kind::kText) return mode.text;
   arguments.fail(fmt::format("layers: got {}", describe(mode, arguments.builder().graph())), "a layer is \"full\" or \"sparse\"");
 }
 
-LayerChoice read_layers(const Arguments& arguments, Options& options) {
-  LayerChoice choice;
+GraphBuilder::LayerNames read_layers(const Arguments& arguments, Options& options) {
+  GraphBuilder::LayerNames names;
   const Datum* layers = options.find("layers");
-  if (!layers) return choice;
+  if (!layers) return names;
   if (layers->kind != Datum::Kind::kTable) {
     arguments.fail("layers must be a table", "for example layers = {[0] = \"full\", rest = \"sparse\"}");
   }
   for (const auto& [key, value] : layers->entries) {
     if (key.kind == Datum::Kind::kText && key.text == "rest") {
-      choice.rest_sparse = is_sparse(arguments, value);
+      names.rest = layer_name(arguments, value);
       continue;
     }
     const std::optional<int> layer = key.kind == Datum::Kind::kNumber ? whole_number(key.number) : std::nullopt;
@@ -66,9 +66,9 @@ LayerChoice read_layers(const Arguments& arguments, Options& options) {
       arguments.fail(fmt::format("layers: {} is no layer", describe(key, arguments.builder().graph())),
                      "layers are numbered from 0, from the end with -1, and \"rest\" is all others");
     }
-    choice.sparse[*layer] = is_sparse(arguments, value);
+    names.layers[*layer] = layer_name(arguments, value);
   }
-  return choice;
+  return names;
 }
 
 /// Whether prompts are computed densely, whatever flow.pattern says.
@@ -101,7 +101,7 @@ Value flow(const Arguments& arguments, const Function&) {
   const int page = read_page(arguments, options);
   const DataType kv = type_from(arguments, "kv", options.text("kv", "bf16"));
   auto types = read_field_types(arguments, options);
-  LayerChoice layers = read_layers(arguments, options);
+  GraphBuilder::LayerNames layers = read_layers(arguments, options);
   const bool dense_prefill = read_dense_prefill(arguments, options);
   const int mass_rows = read_mass_rows(arguments, options);
   options.finish();

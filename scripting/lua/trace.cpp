@@ -10,6 +10,7 @@
 #include <lua.hpp>
 
 #include "scripting/base/suggest.h"
+#include "scripting/graph/ops.h"
 #include "scripting/graph/verify.h"
 #include "scripting/lua/bridge.h"
 #include "scripting/lua/functions.h"
@@ -75,33 +76,46 @@ int install(lua_State* state) {
 class Script {
  public:
   Script(const std::string& file, const TraceOptions& options)
-      : session_{GraphBuilder(file, options.head_dim, options.group), std::nullopt},
+      : session_{GraphBuilder(file, options.head_dim, options.group)},
         on_stop_(options.on_stop),
         sandbox_({options.seconds, options.memory, options.instructions, [this] { report_stop(); }}),
         state_(sandbox_.state()) {}
 
   FlowGraph run(std::string_view source) {
     const int flow = load(source);
-    const Datum selection = run_stage_of(flow, Stage::kIndex);
-    const int after = line_of_stage(flow, Stage::kAfter);
-    if (line_of_stage(flow, Stage::kIndex) == 0 && after > 0) session_.builder.attend_to_all();
-    check_nothing(run_stage_of(flow, Stage::kAfter), after);
-    return session_.builder.finish(selection, line_of_stage(flow, Stage::kIndex), after);
+    std::vector<FlowGraph> programs;
+    if (is_own_used(flow)) programs.push_back(run_program(0, flow));
+    for (int id = 1; id <= static_cast<int>(session_.variants.size()); ++id) {
+      push_variant(state_, session_, id);
+      programs.push_back(run_program(id, lua_gettop(state_)));
+      lua_pop(state_, 1);
+    }
+    session_.own.check_field_types(programs);
+    FlowGraph graph = std::move(programs.front());
+    graph.variants.assign(std::make_move_iterator(programs.begin() + 1), std::make_move_iterator(programs.end()));
+    if (!graph.variants.empty()) verify(graph);
+    return graph;
   }
 
   Inspection inspect(std::string_view source, Stage stage) {
     const int flow = load(source);
+    if (!session_.variants.empty()) {
+      throw FlowError(session_.variants.front().graph().where, "the flow has several programs, and here is room for one",
+                      "look at one of them at a time");
+    }
+    session_.own.choose_layers("sparse");
+    run_stage_of(flow, Stage::kCache);
     const Datum selected = run_stage_of(flow, Stage::kIndex);
     Inspection seen = describe_returned(selected);
-    session_.builder.attend_to(selected);
+    session_.builder().attend_to(selected);
     const Datum given = run_stage_of(flow, Stage::kAfter);
     if (stage == Stage::kAfter) seen = describe_returned(given);
-    seen.graph = session_.builder.release();
+    seen.graph = session_.builder().release();
     return seen;
   }
 
  private:
-  /// Runs the chunk and flow.cache; the stack index of the flow.
+  /// Runs the chunk; the stack index of the flow.
   int load(std::string_view source) {
     check_source(source);
     source = without_mark(source);
@@ -112,8 +126,61 @@ class Script {
     call(0, 1);
     const int flow = lua_gettop(state_);
     check_flow(read_result(flow, last_line_of(source)));
-    run_stage_of(flow, Stage::kCache);
+    check_layers();
     return flow;
+  }
+
+  /// All stages of the flow's own program (0), or of a variant, whose value is at stack index `at`.
+  FlowGraph run_program(int id, int at) {
+    session_.program = id;
+    GraphBuilder& builder = session_.builder();
+    builder.choose_layers(id == 0 ? "sparse" : builder.graph().variant);
+    run_stage_of(at, Stage::kCache);
+    const Datum selection = run_stage_of(at, Stage::kIndex);
+    const int after = line_of_stage(at, Stage::kAfter);
+    if (!session_.variants.empty()) builder.leave_out_unused(after > 0);
+    if (line_of_stage(at, Stage::kIndex) == 0 && after > 0) builder.attend_to_all();
+    check_nothing(run_stage_of(at, Stage::kAfter), after);
+    return builder.finish(selection, line_of_stage(at, Stage::kIndex), after);
+  }
+
+  /// Whether the flow has a program beside its variants: some layer is "sparse".
+  bool is_own_used(int flow) const {
+    const GraphBuilder::LayerNames& names = session_.own.layer_names();
+    const auto is_own = [](const std::string& name) { return name == "sparse"; };
+    const bool is_used =
+        session_.variants.empty() || is_own(names.rest) ||
+        std::any_of(names.layers.begin(), names.layers.end(), [&](const auto& each) { return is_own(each.second); });
+    if (is_used) return true;
+    for (const Stage stage : {Stage::kCache, Stage::kIndex, Stage::kAfter}) {
+      const int line = line_of_stage(flow, stage);
+      if (line > 0)
+        fail(line, fmt::format("flow.{}: no layer is \"sparse\", so nothing runs it", name_of(stage)),
+             "layers names variants alone");
+    }
+    return false;
+  }
+
+  /// `layers` names what there is, and all of it.
+  void check_layers() const {
+    const GraphBuilder::LayerNames& names = session_.own.layer_names();
+    std::vector<std::string> known = {"full", "sparse"};
+    for (const GraphBuilder& variant : session_.variants) known.push_back(variant.graph().variant);
+    const auto check = [&](const std::string& name) {
+      if (std::find(known.begin(), known.end(), name) != known.end()) return;
+      const std::string hint = session_.variants.empty() ? "a layer is \"full\" or \"sparse\"" : did_you_mean(name, known);
+      throw FlowError(session_.own.graph().where, fmt::format("flow: layers: got the text \"{:.40}\"", name), hint);
+    };
+    check(names.rest);
+    for (const auto& [layer, name] : names.layers) check(name);
+    for (const GraphBuilder& variant : session_.variants) {
+      const std::string& name = variant.graph().variant;
+      const bool is_named = names.rest == name || std::any_of(names.layers.begin(), names.layers.end(),
+                                                              [&](const auto& each) { return each.second == name; });
+      if (is_named) continue;
+      throw FlowError(variant.graph().where, fmt::format("variant \"{:.40}\": no layer has it", name),
+                      fmt::format("name it in sluice.flow{{layers = {{rest = \"{:.40}\"}}}}", name));
+    }
   }
 
   Inspection describe_returned(const Datum& returned) {
@@ -132,7 +199,7 @@ class Script {
       default:
         if (!find_node(returned, seen)) {
           seen.kind = Inspection::Kind::kOther;
-          seen.text = describe(returned, session_.builder.graph());
+          seen.text = describe(returned, session_.builder().graph());
         }
     }
     return seen;
@@ -148,16 +215,16 @@ class Script {
         return handle.stage != Stage::kCache;
       case Handle::Kind::kMass:
         seen.kind = Inspection::Kind::kTensor;
-        seen.node = session_.builder.emit(Op::kMass, {});
+        seen.node = session_.builder().emit(Op::kMass, {});
         return true;
       case Handle::Kind::kState:
         seen.kind = Inspection::Kind::kTensor;
-        seen.node = session_.builder.load(handle.id);
+        seen.node = session_.builder().load(handle.id);
         return true;
       case Handle::Kind::kSelection:
       case Handle::Kind::kJoined:
         seen.kind = Inspection::Kind::kSelection;
-        seen.node = session_.builder.joined(handle)->selection;
+        seen.node = session_.builder().joined(handle)->selection;
         return seen.node != kNoNode;
       default:
         return false;
@@ -165,7 +232,7 @@ class Script {
   }
 
   FlowError stop_error() const {
-    return {{session_.builder.where().file, sandbox_.last_line()},
+    return {{session_.builder().where().file, sandbox_.last_line()},
             sandbox_.stopped_by(),
             "a flow builds a graph once; it needs no long loops and no deep recursion"};
   }
@@ -175,7 +242,7 @@ class Script {
   }
 
   [[noreturn]] void fail(int line, const std::string& message, std::string hint = {}) const {
-    throw FlowError({session_.builder.where().file, line}, message, std::move(hint));
+    throw FlowError({session_.builder().where().file, line}, message, std::move(hint));
   }
 
   void check_source(std::string_view source) const {
@@ -204,10 +271,13 @@ class Script {
   }
 
   void check_flow(const Datum& returned) const {
-    if (returned.kind == Datum::Kind::kHandle && returned.handle.kind == Handle::Kind::kFlow) return;
-    fail(0, fmt::format("the file must return a flow and returned {}", describe(returned, session_.builder.graph())),
-         session_.builder.is_declared() ? "end the file with: return flow"
-                                        : "local flow = sluice.flow{name = \"mine\"} ... return flow");
+    if (returned.kind == Datum::Kind::kHandle && returned.handle.kind == Handle::Kind::kFlow) {
+      if (returned.handle.id == 0) return;
+      fail(0, "the file must return the flow itself and returned a variant", "end the file with: return flow");
+    }
+    fail(0, fmt::format("the file must return a flow and returned {}", describe(returned, session_.builder().graph())),
+         session_.builder().is_declared() ? "end the file with: return flow"
+                                          : "local flow = sluice.flow{name = \"mine\"} ... return flow");
   }
 
   /// The line where a stage's function begins, or 0 if the flow has none.
@@ -232,7 +302,7 @@ class Script {
   Datum run_stage_of(int flow, Stage stage) {
     const int line = line_of_stage(flow, stage);
     if (line == 0) return {};
-    GraphBuilder& builder = session_.builder;
+    GraphBuilder& builder = session_.builder();
     builder.begin_stage(stage);
     builder.set_line(line);
     const int before = lua_gettop(state_);
@@ -253,7 +323,7 @@ class Script {
     if (line == 0 || (results_ <= 1 && returned.kind == Datum::Kind::kNil)) return;
     fail(line,
          fmt::format("flow.after must return nothing and returned {}",
-                     results_ > 1 ? fmt::format("{} values", results_) : describe(returned, session_.builder.graph())),
+                     results_ > 1 ? fmt::format("{} values", results_) : describe(returned, session_.builder().graph())),
          "it keeps values with sluice.save(\"name\", x) or c.NAME:save(x), and says who leaves with sluice.evict(score, {...})");
   }
 

@@ -17,15 +17,16 @@ struct Handle {
     kState,        // id: index in FlowGraph::states
     kMass,         // `mass` of flow.after
     kDeclaration,  // id: index in GraphBuilder's list of cfill declarations
-    kFlow,
-    kCache,     // `c` of the stages
-    kModule,    // `sluice`
-    kPatterns,  // `sluice.pattern`
-    kPattern,   // id: index in GraphBuilder's list of patterns
+    kFlow,         // id: 0, or 1 + the place of a variant (Session::variants)
+    kCache,        // `c` of the stages
+    kModule,       // `sluice`
+    kPatterns,     // `sluice.pattern`
+    kPattern,      // id: index in GraphBuilder's list of patterns
   };
   Kind kind = Kind::kTensor;
   Stage stage = Stage::kCache;
   int32_t id = kNoNode;
+  int32_t program = 0;  // that made it (Session::program)
 };
 
 struct DatumEntry;

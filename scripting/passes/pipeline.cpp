@@ -65,6 +65,12 @@ Compilation compile(FlowGraph graph, const CompileOptions& options) {
   check_names(options.disabled_passes);
   verify(graph);
   verify_readers(graph);
+  std::vector<Plan> variants;
+  for (FlowGraph& variant : graph.variants) {
+    variants.push_back(compile(std::move(variant), options).plan);
+    variants.back().program = static_cast<int>(variants.size());
+  }
+  graph.variants.clear();
   for (size_t i = 0; i < graph.nodes.size(); ++i) graph.nodes[i].traced = static_cast<NodeId>(i);
   const auto is_enabled = [&](std::string_view name) {
     return std::find(options.disabled_passes.begin(), options.disabled_passes.end(), name) == options.disabled_passes.end();
@@ -88,6 +94,7 @@ Compilation compile(FlowGraph graph, const CompileOptions& options) {
   verify_after(kFuse, result.plan.graph, verify_planned);
   report.nodes_after = static_cast<int>(result.plan.graph.nodes.size());
   result.passes.push_back(std::move(report));
+  result.plan.variants = std::move(variants);
   return result;
 }
 

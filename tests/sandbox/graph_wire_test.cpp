@@ -272,6 +272,23 @@ FlowGraph sample_eviction() {
                "evicts.lua");
 }
 
+TEST(GraphWire, VariantsGoAlong) {
+  FlowGraph graph = testing::random_eviction(3);
+  graph.layers = {.rest_sparse = false, .sparse = {{0, true}}};
+  FlowGraph variant = testing::random_eviction(3);
+  variant.layers = {.rest_sparse = true, .sparse = {{0, false}}};
+  variant.variant = "rest";
+  graph.variants.push_back(variant);
+  const FlowGraph read = decode_graph(encode_graph(graph), "x.lua");
+  expect_same(graph, read);
+  ASSERT_EQ(read.variants.size(), 1U);
+  expect_same(graph.variants[0], read.variants[0]);
+  graph.variants[0].variants.push_back(variant);
+  EXPECT_THROW(decode_graph(encode_graph(graph), "x.lua"), InputError) << "variants of variants";
+  graph.variants.assign(GraphLimits::kVariants + 1, variant);
+  EXPECT_THROW(decode_graph(encode_graph(graph), "x.lua"), InputError);
+}
+
 TEST(GraphWire, ForgedEvictionsAreReadAndRefused) {
   const std::vector<Forgery> forgeries = {
       {"a budget without room for the first and the recent", [](FlowGraph& g) { g.eviction->budget = 11; }},

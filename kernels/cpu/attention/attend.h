@@ -109,6 +109,8 @@ class Attend {
   /// Logits [tokens, group] of the pages at `positions`, one behind the other, become those of all `pages` of a row at their
   /// places; -inf of those that are not attended to. The last of `positions` holds `last_tokens` tokens.
   void spread_logits(std::span<const int32_t> positions, int pages, int last_tokens, float* logits) const;
+  /// The rows of a sequence's prompt once which have been attended to the after stage runs; 0: it does not.
+  int prompt_end(int sequence) const;
   /// Whether a pass has rows of a sequence's prompt that the flow's after stage is given the masses of.
   bool sums_masses(int sequence) const;
   /// The first of them, counted from the sequence's first row in the pass.

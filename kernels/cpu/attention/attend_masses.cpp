@@ -38,15 +38,22 @@ void Attend::spread_logits(std::span<const int32_t> positions, int pages, int la
   std::fill(logits, logits + end, -INFINITY);
 }
 
+int Attend::prompt_end(int sequence) const {
+  const PassBatch& batch = pass_->batch();
+  const GroupPages& kept = pass_->group(layer_->group);
+  if (!kept.chunk_ends.empty()) return kept.chunk_ends[sequence];
+  return batch.prompt_rows.empty() ? 0 : batch.prompt_rows[sequence];
+}
+
 bool Attend::sums_masses(int sequence) const {
   const PassBatch& batch = pass_->batch();
-  return flow_ != nullptr && batch.decoding[sequence] == 0 && !batch.prompt_rows.empty() && flow_->plan().graph.reads_mass() &&
+  return flow_ != nullptr && batch.decoding[sequence] == 0 && flow_->plan().graph.reads_mass() &&
          first_summed_row(sequence) < batch.query_rows(sequence);
 }
 
 int Attend::first_summed_row(int sequence) const {
   const PassBatch& batch = pass_->batch();
-  const int end = batch.prompt_rows[sequence];
+  const int end = prompt_end(sequence);
   const auto positions = batch.positions.subspan(batch.query_indptr[sequence], batch.query_rows(sequence));
   const auto first = std::lower_bound(positions.begin(), positions.end(), end - flow_->plan().graph.mass_rows);
   return end == 0 ? batch.query_rows(sequence) : static_cast<int>(first - positions.begin());
@@ -107,11 +114,11 @@ void Attend::add_block_masses(int sequence, int kv_head, int first, int thread) 
 
 void Attend::end_prompts() {
   const PassBatch& batch = pass_->batch();
-  if (batch.prompt_rows.empty() || flow_->plan().graph.mass_rows == 0) return;
+  if (flow_->plan().graph.mass_rows == 0) return;
   const int kv_heads = pass_->pool().kv_heads();
   for (int s = 0; s < batch.sequences(); ++s) {
-    const bool ends = batch.decoding[s] == 0 && batch.prompt_rows[s] > 0 &&
-                      batch.positions[batch.query_indptr[s + 1] - 1] == batch.prompt_rows[s] - 1;
+    const int end = prompt_end(s);
+    const bool ends = batch.decoding[s] == 0 && end > 0 && batch.positions[batch.query_indptr[s + 1] - 1] == end - 1;
     if (!ends) continue;
     pool_.run_within(flow_->threads(), kv_heads,
                      [&](int64_t head, int thread) { end_prompt(s, static_cast<int>(head), thread); });

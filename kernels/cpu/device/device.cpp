@@ -299,10 +299,9 @@ void CpuDevice::evict_head(int layer, const DeviceFlow& flow, int sequence, int 
   if (batch.states.empty() || batch.states[sequence] == nullptr)
     throw InternalError("evict: a flow that keeps a state, and has got none");
   const std::span<const int32_t> rows = batch.positions.subspan(batch.query_indptr[sequence], batch.query_rows(sequence));
-  const bool has_chunk = batch.decoding[sequence] == 0 && !batch.prompt_rows.empty();
   const HeldTokens held{.staying = kept.staying(sequence, batch.query_rows(sequence)),
                         .first_row = rows.front(),
-                        .newest = has_chunk ? batch.prompt_rows[sequence] - 1 : rows.back(),
+                        .newest = batch.decoding[sequence] == 0 ? kept.chunk_ends[sequence] - 1 : rows.back(),
                         .last_readers = kept.last_readers};
   const std::span<const SlotMove> moves =
       flow.flow().evict(*batch.states[sequence], layer, head, kept.held[sequence], held, rows, flow.scratch(thread));

@@ -125,22 +125,22 @@ class CpuFlow final : public Flow {
   }
 
   float* prompt_masses(RequestState& state, int layer, int kv_head, int pages) const override {
-    return static_cast<FlowState&>(state).prompt_masses(layer, kv_head, pages);
+    return kept_by(state).prompt_masses(layer, kv_head, pages);
   }
 
   std::span<const SlotMove> evict(RequestState& state, int layer, int kv_head, int tokens, HeldTokens held,
                                   std::span<const int32_t> rows, FlowScratch& scratch) const override {
-    auto& own = static_cast<FlowState&>(state);
-    const std::span<int32_t> positions = own.positions(layer, kv_head);
+    FlowState& kept = kept_by(state);
+    const std::span<int32_t> positions = kept.positions(layer, kv_head);
     if (static_cast<size_t>(held.staying) + rows.size() > positions.size() || static_cast<size_t>(tokens) > positions.size())
       throw InternalError(fmt::format("eviction: {} tokens and {} rows, room for {}", tokens, rows.size(), positions.size()));
     std::span<const SlotMove> moves;
     if (tokens > held.staying) {
       const int pages = pages_for(tokens, plan_.graph.geometry.page);
-      held.scores = {own.load(layer, kv_head, score_state_, pages), static_cast<size_t>(tokens)};
+      held.scores = {kept.load(layer, kv_head, score_state_, pages), static_cast<size_t>(tokens)};
       held.positions = positions.first(static_cast<size_t>(tokens));
       moves = static_cast<Scratch&>(scratch).leavers().find(*plan_.graph.eviction, held);
-      own.move_tokens(layer, kv_head, moves, held.staying);
+      kept.move_tokens(layer, kv_head, moves, held.staying);
     }
     std::copy(rows.begin(), rows.end(), positions.begin() + held.staying);
     return moves;
@@ -171,7 +171,8 @@ class CpuFlow final : public Flow {
       throw InternalError("flow: " + plan_.graph.name + " keeps state and got none");
   }
 
-  static FlowState& state_of(const FlowRow& row) { return static_cast<FlowState&>(*row.state); }
+  FlowState& kept_by(RequestState& state) const { return static_cast<FlowState&>(state.of_program(plan_.program)); }
+  FlowState& state_of(const FlowRow& row) const { return kept_by(*row.state); }
 
   /// True if one of the united selections takes every page whatever the scores are.
   bool covers_all(int pages, int tokens) const {

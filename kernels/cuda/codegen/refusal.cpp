@@ -50,6 +50,10 @@ std::optional<Refusal> refusal_of(const PageLayout& layout) {
 }
 
 std::optional<Refusal> refusal_of_attention(const Plan& plan) {
+  if (!plan.variants.empty()) {
+    return Refusal{"several programs, by layer; device \"cuda\" runs one in all layers that are sparse",
+                   "use one program, or --device cpu"};
+  }
   if (!plan.attend.is_plain()) {
     if (auto refusal = refusal_of_cover(plan)) return refusal;
   }

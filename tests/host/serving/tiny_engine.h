@@ -41,7 +41,8 @@ inline constexpr const char* kStateful = R"(
 /// A tiny model on two threads of the CPU, flows for it, and requests.
 class TinyEngineTest : public ::testing::Test {
  protected:
-  TinyEngineTest() {
+  explicit TinyEngineTest(int layers = TinyModel().layers) {
+    tiny_.layers = layers;
     tiny_.draw();
     tiny_.write(directory_.path());
     device_ = create_cpu_device({2});
