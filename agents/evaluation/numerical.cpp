@@ -183,7 +183,7 @@ class CaseRun {
       if (rows == 0) continue;
       head->end_prompt(slice(keys_, end - rows, rows, dim()), slice(values_, end - rows, rows, dim()), queries);
     }
-    const std::string fault = held_ ? follow(first, end - first, false) : "";
+    std::string fault = held_ ? follow(first, end - first, false) : "";
     if (fault.empty() && rows > 0) end_prompt(first, end, queries);
     return fault;
   }

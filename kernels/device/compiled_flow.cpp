@@ -25,7 +25,8 @@ class JoinedStates final : public RequestState {
     }
   }
   RequestState& of_program(int program) override {
-    const bool is_there = program >= 0 && program < static_cast<int>(parts_.size()) && parts_[static_cast<size_t>(program)] != nullptr;
+    const bool is_there =
+        program >= 0 && program < static_cast<int>(parts_.size()) && parts_[static_cast<size_t>(program)] != nullptr;
     if (!is_there) throw InternalError(fmt::format("program {} of a flow keeps no state", program));
     return *parts_[static_cast<size_t>(program)];
   }

@@ -24,9 +24,10 @@ TEST_P(ShippedFlow, AgreesWithTheReferenceOnTheCpu) {
 
 INSTANTIATE_TEST_SUITE_P(Flows, ShippedFlow,
                          testing::Values("full", "streaming", "block_topk", "quest", "double_sparse", "nsa_topk", "h2o", "random",
-                                         "patterns/nsa_window", "covers/luka", "covers/luka_mixed", "eviction/pyramid",
-                                         "masses/heavy_hitters", "masses/heavy_tokens", "eviction/h2o_tokens", "eviction/snapkv",
-                                         "eviction/tova", "eviction/keydiff", "eviction/rocket", "eviction/h2o_quest"),
+                                         "patterns/nsa_window", "covers/luka", "covers/luka_mixed", "covers/luka_near",
+                                         "eviction/pyramid", "masses/heavy_hitters", "masses/heavy_tokens", "eviction/h2o_tokens",
+                                         "eviction/snapkv", "eviction/tova", "eviction/keydiff", "eviction/rocket",
+                                         "eviction/h2o_quest"),
                          [](const auto& flow) { return flow.param.substr(flow.param.find('/') + 1); });
 
 // A device that computes something else than the script says is as good as a plan of another script.

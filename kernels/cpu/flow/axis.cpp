@@ -10,8 +10,8 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/cpu/flow/simd-inl.h"
 #include "kernels/cpu/flow/storage.h"
+#include "kernels/cpu/flow/stored-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace sluice::cpu::flows::HWY_NAMESPACE {
@@ -99,16 +99,25 @@ void ConvolveKernel(const AxisView& view, std::span<const float> kernel, const f
   }
 }
 
-void WidenBf16Kernel(const std::byte* source, int64_t count, float* target) {
-  const Floats d;
-  const hn::Rebind<uint16_t, Floats> d16;
-  const hn::RebindToUnsigned<Floats> d32;
-  const auto* numbers = reinterpret_cast<const uint16_t*>(source);
+template <class T>
+void widen_all(const std::byte* source, int64_t count, float* target) {
+  const auto* numbers = reinterpret_cast<const T*>(source);
   int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    hn::StoreU(hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(d32, hn::LoadU(d16, numbers + i)))), d, target + i);
+  for (; i + kLanes <= count; i += kLanes) hn::StoreU(load_stored(numbers + i), Floats(), target + i);
+  if (i < count) store_up_to(load_first(numbers + i, count - i), count - i, target + i);
+}
+
+void WidenKernel(DataType type, const std::byte* source, int64_t count, float* target) {
+  switch (type) {
+    case DataType::kF32:
+      return widen_all<float>(source, count, target);
+    case DataType::kBF16:
+      return widen_all<uint16_t>(source, count, target);
+    case DataType::kE4M3:
+      return widen_all<E4M3>(source, count, target);
+    case DataType::kE5M2:
+      return widen_all<E5M2>(source, count, target);
   }
-  for (; i < count; ++i) target[i] = cpu::widen(numbers[i]);
 }
 
 }  // namespace sluice::cpu::flows::HWY_NAMESPACE
@@ -120,7 +129,7 @@ namespace sluice::cpu::flows {
 HWY_EXPORT(SoftmaxKernel);
 HWY_EXPORT(NormalizeKernel);
 HWY_EXPORT(ConvolveKernel);
-HWY_EXPORT(WidenBf16Kernel);
+HWY_EXPORT(WidenKernel);
 
 void softmax(const AxisView& view, const float* x, float* out) { HWY_DYNAMIC_DISPATCH(SoftmaxKernel)(view, x, out); }
 void normalize(const AxisView& view, const float* x, float* out) { HWY_DYNAMIC_DISPATCH(NormalizeKernel)(view, x, out); }
@@ -129,17 +138,11 @@ void convolve(const AxisView& view, std::span<const float> kernel, const float* 
 }
 
 void widen(DataType type, const std::byte* source, int64_t count, float* target) {
-  switch (type) {
-    case DataType::kF32:
-      std::memcpy(target, source, static_cast<size_t>(count) * sizeof(float));
-      return;
-    case DataType::kBF16:
-      return HWY_DYNAMIC_DISPATCH(WidenBf16Kernel)(source, count, target);
-    case DataType::kE4M3:
-    case DataType::kE5M2:
-      for (int64_t i = 0; i < count; ++i) target[i] = float_from_byte(type, static_cast<uint8_t>(source[i]));
-      return;
+  if (type == DataType::kF32) {
+    std::memcpy(target, source, static_cast<size_t>(count) * sizeof(float));
+    return;
   }
+  HWY_DYNAMIC_DISPATCH(WidenKernel)(type, source, count, target);
 }
 
 void narrow(DataType type, const float* source, int64_t count, std::byte* target) {

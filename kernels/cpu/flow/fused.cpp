@@ -94,8 +94,16 @@ template <FusedForm kForm>
 void reduce_form(const FusedRun& all, int64_t used, float* out) {
   const auto* x = reinterpret_cast<const float*>(all.sources[0].base);
   if (kForm != FusedForm::kDot && !is_finite(x, all.fused.leaves[0], used)) return reduce_general<SumOf>(all, used, out);
-  if (all.fused.leaves[1].type == DataType::kBF16) return reduce_products<kForm, uint16_t>(all, used, out);
-  reduce_products<kForm, float>(all, used, out);
+  switch (all.fused.leaves[1].type) {
+    case DataType::kF32:
+      return reduce_products<kForm, float>(all, used, out);
+    case DataType::kBF16:
+      return reduce_products<kForm, uint16_t>(all, used, out);
+    case DataType::kE4M3:
+      return reduce_products<kForm, E4M3>(all, used, out);
+    case DataType::kE5M2:
+      return reduce_products<kForm, E5M2>(all, used, out);
+  }
 }
 
 void reduce_by(const FusedRun& all, int64_t used, float* out) {

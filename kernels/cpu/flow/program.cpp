@@ -210,17 +210,9 @@ class Lowering {
     return nodes;
   }
 
-  /// True for what kernels can read as pages store it.
-  bool lies_in_page(const Node& source) const {
-    DataType type = plan_.layout.kv;
-    if (source.op == Op::kField) {
-      const Field* field = graph_.find_field(source.attributes.field);
-      if (field == nullptr) return false;
-      type = field->type;
-    } else if (source.op != Op::kKey && source.op != Op::kValue) {
-      return false;
-    }
-    return type == DataType::kF32 || type == DataType::kBF16;
+  /// True for what kernels read as pages store it.
+  static bool lies_in_page(const Node& source) {
+    return source.op == Op::kField || source.op == Op::kKey || source.op == Op::kValue;
   }
 
   /// Places the nodes of a fused step, reusing the space of values that no later node of the step reads.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -43,15 +44,20 @@ inline uint8_t byte_from_float(DataType type, float value) {
   const ByteFormat format = byte_format(type);
   const auto sign = static_cast<uint8_t>(std::signbit(value) ? 0x80 : 0);
   if (std::isnan(value)) return static_cast<uint8_t>(sign | format.nan);
-  const float magnitude = std::fabs(value);
-  if (magnitude >= float_from_byte(type, format.largest)) return static_cast<uint8_t>(sign | format.largest);
-  int exponent = 0;
-  if (magnitude > 0) exponent = std::ilogb(magnitude);
-  if (magnitude == 0 || exponent < 1 - format.bias) exponent = 1 - format.bias;
-  // In units of the last place; a carry out of the mantissa raises the exponent by itself.
-  const auto units = static_cast<int>(std::nearbyint(std::ldexp(magnitude, format.mantissa_bits - exponent)));
-  const int code = units + ((exponent + format.bias - 1) << format.mantissa_bits);
-  return static_cast<uint8_t>(sign | (code > format.largest ? format.largest : code));
+  const uint32_t bits = std::bit_cast<uint32_t>(value) & 0x7fffffffU;
+  const int dropped = 23 - format.mantissa_bits;  // bits of float32's mantissa
+  const int least = 128 - format.bias;            // float32's exponent of the least normal number
+  uint32_t code = 0;
+  if (bits >> 23 >= static_cast<uint32_t>(least)) {
+    // A carry out of the mantissa raises the exponent by itself.
+    const uint32_t rounded = bits + ((1U << (dropped - 1)) - 1) + (bits >> dropped & 1U);
+    code = (rounded >> dropped) - (static_cast<uint32_t>(least - 1) << format.mantissa_bits);
+  } else {
+    // In units of the last place, which are those of a float32 between 2^22 and 2^23 once this is added.
+    const float unit = std::bit_cast<float>(static_cast<uint32_t>(least + dropped) << 23);
+    code = std::bit_cast<uint32_t>(std::bit_cast<float>(bits) + unit) - std::bit_cast<uint32_t>(unit);
+  }
+  return static_cast<uint8_t>(sign | std::min<uint32_t>(code, format.largest));
 }
 
 }  // namespace sluice::cpu::flows

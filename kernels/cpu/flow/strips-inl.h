@@ -121,6 +121,10 @@ struct StripLoop {
     const int64_t first = leaf.rows[row] + at * leaf.step;
     if (leaf.type == DataType::kBF16) {
       widen_strip(reinterpret_cast<const uint16_t*>(parts[index]) + first, leaf.step, count, strips[index]);
+    } else if (leaf.type == DataType::kE4M3) {
+      widen_strip(reinterpret_cast<const E4M3*>(parts[index]) + first, leaf.step, count, strips[index]);
+    } else if (leaf.type == DataType::kE5M2) {
+      widen_strip(reinterpret_cast<const E5M2*>(parts[index]) + first, leaf.step, count, strips[index]);
     } else if (leaf.in_page || leaf.step == 0) {
       widen_strip(reinterpret_cast<const float*>(parts[index]) + first, leaf.step, count, strips[index]);
     } else {

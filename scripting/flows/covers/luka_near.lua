@@ -10,7 +10,7 @@ function flow.cache(c)
 end
 
 function flow.index(q, c)
-  local score = q:dot(c.near):max("token"):max("head")
+  local score = c.near:dot(q):max("token", "head")
   local older = score:mask_slice("page", 0, -9, -math.huge)
   return sluice.cover {
     refine = sluice.topk(older, { k = 3 }), k = c.ksum, v = c.vsum, mass = "renormalise", tail = 128,
