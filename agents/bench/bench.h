@@ -83,6 +83,8 @@ BenchReport run_cuda_topk_bench(const BenchOptions& options);
 #endif
 BenchReport run_topk_bench(const BenchOptions& options);
 BenchReport run_index_bench(const BenchOptions& options);
+/// Throws InputError unless the flow has one index stage, which selects pages by what a cache alone holds.
+void require_index_stage(const FlowGraph& graph);
 #if SLUICE_CUDA
 /// The same with --device cuda: scoring, selection and the list of pages as a step's graph has them.
 BenchReport run_cuda_index_bench(const BenchOptions& options);

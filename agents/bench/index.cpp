@@ -197,6 +197,18 @@ void measure(const std::string& name, const FlowGraph& graph, const BenchOptions
 
 }  // namespace
 
+void require_index_stage(const FlowGraph& graph) {
+  if (!graph.variants.empty())
+    throw InputError(fmt::format("{}: several programs, for different layers", graph.name), "give a flow of one of them");
+  if (graph.eviction) {
+    throw InputError(fmt::format("{} evicts tokens by what its steps attended to, and bench index has none", graph.name),
+                     "use bench serve");
+  }
+  if (graph.selection() == kNoNode) throw InputError(fmt::format("{} selects no pages: there is no index stage", graph.name));
+  if (graph.selects_tokens())
+    throw InputError(fmt::format("{} selects tokens, and bench index times selections of pages", graph.name), "use bench layer");
+}
+
 BenchReport run_index_bench(const BenchOptions& options) {
 #if SLUICE_CUDA
   if (options.device == "cuda") return run_cuda_index_bench(options);
@@ -206,7 +218,7 @@ BenchReport run_index_bench(const BenchOptions& options) {
   std::optional<FlowGraph> own;
   if (!options.flow.empty()) {
     own = read_flow(options.flow).trace(geometry);
-    if (own->selection() == kNoNode) throw InputError(fmt::format("{} selects no pages: there is no index stage", own->name));
+    require_index_stage(*own);
     own->layers = LayerChoice{};
     require_device_takes(compile(*own).plan, options.device);
   }

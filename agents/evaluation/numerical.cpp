@@ -86,19 +86,22 @@ int affordable_pages(const FlowGraph& graph, bool dear) {
   return static_cast<int>(std::clamp<int64_t>(std::min(std::max(by_work, leaves_out), by_memory), kLeastPages, kMostTokens));
 }
 
-/// Full pages before the first step. Where many are wanted, about twice what the flow selects, or keeps.
-int pages_of(const FlowGraph& graph, const Case& wanted) {
-  if (graph.eviction && wanted.many) return 2 * graph.eviction->budget / graph.geometry.page + 1;
-  if (!wanted.many) return std::min(wanted.pages, affordable_pages(graph, false));
-  const int64_t beyond = std::min<int64_t>(kMostTokens / graph.geometry.page, 2 * budget_of(graph) + 3);
-  return std::min(static_cast<int>(std::max<int64_t>(wanted.pages, beyond)),
-                  affordable_pages(graph, wanted.keys == Numbers::kNormal));
-}
-
 /// Tokens of the largest budget that the reference can afford.
 int affordable_budget(const FlowGraph& graph) {
   constexpr int kMost = 512;
   return std::min(kMost, std::max(8, affordable_pages(graph, false) * graph.geometry.page / 3));
+}
+
+/// Full pages before the first step. Where many are wanted, about twice what the flow selects, or keeps.
+int pages_of(const FlowGraph& graph, const Case& wanted) {
+  // What a pattern keeps has no proportion: of a budget beyond what can be afforded nobody leaves.
+  if (graph.eviction && wanted.many)
+    return static_cast<int>(2 * std::min<int64_t>(graph.eviction->budget, 2 * affordable_budget(graph)) / graph.geometry.page +
+                            1);
+  if (!wanted.many) return std::min(wanted.pages, affordable_pages(graph, false));
+  const int64_t beyond = std::min<int64_t>(kMostTokens / graph.geometry.page, 2 * budget_of(graph) + 3);
+  return std::min(static_cast<int>(std::max<int64_t>(wanted.pages, beyond)),
+                  affordable_pages(graph, wanted.keys == Numbers::kNormal));
 }
 
 /// The same rule with a budget of no more tokens, and its other numbers in proportion.

@@ -71,6 +71,10 @@ std::optional<std::string> difference_between(const FlowGraph& first_traced, con
   if (states_of(first) != states_of(second)) return "it keeps other states";
   if (sources_of(first) != sources_of(second)) return "it attends to other entries";
   if (operators_of(first) != operators_of(second)) return "it computes with other operators";
+  const auto kind_of = [](const std::optional<Eviction>& eviction) {
+    return !eviction ? 0 : 1 + (eviction->chunk == 0 ? 1 : 0) + (eviction->keep ? 2 : 0);
+  };
+  if (kind_of(first.eviction) != kind_of(second.eviction)) return "it evicts other tokens";
   if (first.variants.size() != second.variants.size()) return "it has another number of variants";
   for (size_t i = 0; i < first.variants.size(); ++i) {
     if (const auto difference = difference_between(first.variants[i], second.variants[i]))

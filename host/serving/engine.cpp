@@ -66,8 +66,10 @@ SchedulerOptions choose_limits(const ModelConfig& config, const EngineOptions& o
   limits.max_pass_tokens = options.max_pass_tokens;
   limits.max_logit_rows = std::max(options.max_batch, std::min(options.max_pass_tokens, kLogits / config.vocabulary));
   limits.decode_differs = !flows.empty() || decodes_otherwise(cache.views());
+  const std::vector<GroupView>& views = cache.views();
+  const bool is_told = std::any_of(views.begin(), views.end(), [](const GroupView& view) { return view.beside.has_value(); });
   const Pattern* const beside = flows.all().size() == 1 ? flows.all().front()->plan().graph.beside() : nullptr;
-  if (beside != nullptr) limits.beside = *beside;  // else each group has what its program says
+  if (beside != nullptr && !is_told) limits.beside = *beside;  // else each group has what its program says
   limits.own_rows = flows.prompt_rows_wanted();
   limits.field_group = field_group;
   limits.views = cache.views();

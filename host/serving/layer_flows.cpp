@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/device/device_refusal.h"
+
 namespace sluice {
 namespace {
 
@@ -20,6 +22,7 @@ LayerFlows::LayerFlows(Device& device, const ModelConfig& config, const Plan* pl
                        const KvCache& cache)
     : by_layer_(static_cast<size_t>(config.layers), nullptr) {
   if (plan == nullptr) return;
+  if (!plan->variants.empty()) require_device_takes(*plan, device.info().name);
   for (const Plan* each : plan->programs()) {
     if (each->graph.selection() == kNoNode) continue;
     const Plan program = program_of(*each, config, options, cache);

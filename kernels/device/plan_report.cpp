@@ -192,10 +192,12 @@ PlanReport plan_report(const Compilation& compilation, const Workload& workload)
     } catch (const InputError& error) {
       return refused("on the CPU", error.what(), error.hint());
     }
-    if (selects_top_k(compilation.plan.graph)) text += "on the CPU: topk has one method, whichever a flow names\n";
+    const std::vector<const Plan*> programs = compilation.plan.programs();
+    if (std::any_of(programs.begin(), programs.end(), [](const Plan* each) { return selects_top_k(each->graph); }))
+      text += "on the CPU: topk has one method, whichever a flow names\n";
   }
   try {
-    check_cache_size(compilation.plan);
+    for (const Plan* program : compilation.plan.programs()) check_cache_size(*program);
   } catch (const FlowError& error) {
     text += fmt::format("not judged: {}\n  {}\n", error.message(), error.hint());
   }

@@ -129,7 +129,8 @@ void verify_field_nodes(const FlowGraph& graph) {
 void verify_budget(const Node& node) {
   const Attributes& a = node.attributes;
   for (const auto& [name, value] : {std::pair{"k", a.k}, {"first", a.first}, {"last", a.last}, {"max", a.max_pages}}) {
-    if (value < 0 || value > GraphLimits::kPages) refuse(node, fmt::format("{} = {} is not a number of pages", name, value));
+    if (value < 0 || value > GraphLimits::kPages)
+      refuse(node, fmt::format("{} = {} is not a number of {}", name, value, node.op == Op::kTopKTokens ? "tokens" : "pages"));
   }
   if (node.op == Op::kTopK || node.op == Op::kApproxTopK || node.op == Op::kTopKTokens) {
     if (!(a.ratio >= 0 && a.ratio <= 1)) refuse(node, fmt::format("ratio = {} is not between 0 and 1", a.ratio));

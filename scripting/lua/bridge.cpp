@@ -77,22 +77,6 @@ int push_value(lua_State* state, const Value& value) {
   return 0;
 }
 
-/// Tensors, selections and states are of one graph: those of another program are refused.
-void require_own(const Session& session, const Datum& value) {
-  for (const DatumEntry& entry : value.entries) require_own(session, entry.value);
-  if (value.kind != Datum::Kind::kHandle || value.handle.program == session.program) return;
-  switch (value.handle.kind) {
-    case Handle::Kind::kFlow:
-    case Handle::Kind::kModule:
-    case Handle::Kind::kPatterns:
-    case Handle::Kind::kPattern:
-      return;
-    default:
-      throw InputError("a value that another variant computed",
-                       "each variant has stages of its own, and fields that they assign");
-  }
-}
-
 /// A function of the list; the first upvalue is its row.
 int call_function(lua_State* state) {
   const auto& function = *static_cast<const Function*>(lua_touserdata(state, lua_upvalueindex(1)));
@@ -188,7 +172,9 @@ int index_handle(lua_State* state) {
   const bool done = guarded(state, [&](Session& session) {
     const std::string name = text_key(read_datum(state, 2), handle);
     require_own(session, read_datum(state, 1));
-    is_variant = handle.kind == Handle::Kind::kFlow && handle.id == 0 && name == "variant";
+    is_variant = handle.kind == Handle::Kind::kFlow && name == "variant";
+    if (is_variant && handle.id > 0)
+      session.builder().fail("a variant has no variants", "flow.variant(\"name\") declares them all");
     if (is_variant) return;
     if (handle.kind == Handle::Kind::kCache) {
       value = {Value::Kind::kHandle, session.builder().read_member(name), 0};
@@ -242,6 +228,8 @@ int assign_handle(lua_State* state) {
       require_own(session, assigned);
       session.builder().assign_member(name, assigned);
     } else if (handle.kind == Handle::Kind::kFlow && name == "pattern") {
+      if (session.builder().stage())
+        session.builder().fail("flow.pattern is assigned at the top of the file, not inside a stage");
       GraphBuilder& builder = session.builder_of(handle.id);
       builder.set_line(session.own.where().line);
       builder.assign_pattern(read_datum(state, 3));
@@ -366,6 +354,21 @@ void push_handle(lua_State* state, const Handle& handle) {
   target->program = session_of(state).program;
   const bool is_pattern = handle.kind == Handle::Kind::kPattern || handle.kind == Handle::Kind::kPatterns;
   luaL_setmetatable(state, is_pattern ? kPatternType : kHandleType);
+}
+
+void require_own(const Session& session, const Datum& value) {
+  for (const DatumEntry& entry : value.entries) require_own(session, entry.value);
+  if (value.kind != Datum::Kind::kHandle || value.handle.program == session.program) return;
+  switch (value.handle.kind) {
+    case Handle::Kind::kFlow:
+    case Handle::Kind::kModule:
+    case Handle::Kind::kPatterns:
+    case Handle::Kind::kPattern:
+      return;
+    default:
+      throw InputError("a value that another variant computed",
+                       "each variant has stages of its own, and fields that they assign");
+  }
 }
 
 void push_variant(lua_State* state, const Session& session, int id) {

@@ -31,6 +31,9 @@ void install_bridge(lua_State* state, Session& session);
 /// Pushes a userdata holding `handle`. Raises Lua errors.
 void push_handle(lua_State* state, const Handle& handle);
 
+/// Tensors, selections and states are of one graph: throws InputError for those of another program than the one that runs.
+void require_own(const Session& session, const Datum& value);
+
 /// Pushes the value of a variant, which the script declared.
 void push_variant(lua_State* state, const Session& session, int id);
 

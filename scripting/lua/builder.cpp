@@ -173,7 +173,7 @@ Handle GraphBuilder::add_joined(const Joined& joined) {
 std::optional<GraphBuilder::Joined> GraphBuilder::joined(const Handle& handle) const {
   if (handle.kind == Handle::Kind::kPattern) return Joined{kNoNode, pattern(handle.id)};
   if (handle.kind == Handle::Kind::kSelection) return Joined{handle.id, {}};
-  if (handle.kind == Handle::Kind::kJoined) return joined_[static_cast<size_t>(handle.id)];
+  if (handle.kind == Handle::Kind::kJoined) return joined_.at(static_cast<size_t>(handle.id));
   return {};
 }
 

@@ -25,6 +25,8 @@ class GraphBuilder {
   /// The line of the script that is running, for diagnostics and nodes.
   void set_line(int line) { where_.line = line; }
   const SourceLocation& where() const { return where_; }
+  /// Of sluice.flow{...}.
+  const SourceLocation& declared() const { return declared_; }
   const FlowGraph& graph() const { return graph_; }
   [[noreturn]] void fail(const std::string& message, std::string hint = {}) const;
 

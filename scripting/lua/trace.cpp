@@ -83,6 +83,8 @@ class Script {
 
   FlowGraph run(std::string_view source) {
     const int flow = load(source);
+    const int mass_rows = session_.own.graph().mass_rows;
+    const bool is_dense = session_.own.graph().patterns.dense_prefill;
     std::vector<FlowGraph> programs;
     if (is_own_used(flow)) programs.push_back(run_program(0, flow));
     for (int id = 1; id <= static_cast<int>(session_.variants.size()); ++id) {
@@ -91,6 +93,7 @@ class Script {
       lua_pop(state_, 1);
     }
     session_.own.check_field_types(programs);
+    check_options(programs, mass_rows, is_dense);
     FlowGraph graph = std::move(programs.front());
     graph.variants.assign(std::make_move_iterator(programs.begin() + 1), std::make_move_iterator(programs.end()));
     if (!graph.variants.empty()) verify(graph);
@@ -144,6 +147,21 @@ class Script {
     return builder.finish(selection, line_of_stage(at, Stage::kIndex), after);
   }
 
+  /// What the flow says of stages and patterns is of use to some program. One alone is checked by itself.
+  void check_options(const std::vector<FlowGraph>& programs, int mass_rows, bool is_dense) const {
+    if (session_.variants.empty()) return;
+    const auto any = [&](const auto& holds) { return std::any_of(programs.begin(), programs.end(), holds); };
+    const SourceLocation& where = session_.own.declared();
+    if (mass_rows != kToEnd && !any([](const FlowGraph& each) { return each.saves_in(Stage::kAfter); })) {
+      throw FlowError(where, "sluice.flow: prompt_mass is for flows with flow.after",
+                      "it says which rows of a prompt flow.after(q, c, mass) sees the sum of");
+    }
+    if (is_dense && !any([](const FlowGraph& each) { return !each.patterns.empty(); })) {
+      throw FlowError(where, "sluice.flow: prefill = \"dense\" is for flows with flow.pattern",
+                      "prompts of all others are dense anyway");
+    }
+  }
+
   /// Whether the flow has a program beside its variants: some layer is "sparse".
   bool is_own_used(int flow) const {
     const GraphBuilder::LayerNames& names = session_.own.layer_names();
@@ -158,6 +176,9 @@ class Script {
         fail(line, fmt::format("flow.{}: no layer is \"sparse\", so nothing runs it", name_of(stage)),
              "layers names variants alone");
     }
+    const LayerPatterns& patterns = session_.own.graph().patterns;
+    if (!patterns.empty())
+      fail(patterns.where.line, "flow.pattern: no layer is \"sparse\", so nothing has it", "layers names variants alone");
     return false;
   }
 
@@ -314,6 +335,11 @@ class Script {
     call(lua_gettop(state_) - before - 1, LUA_MULTRET);
     results_ = lua_gettop(state_) - before;
     Datum returned = results_ == 0 ? Datum{} : read_result(before + 1, line);
+    try {
+      require_own(session_, returned);
+    } catch (const InputError& error) {
+      fail(line, error.what(), error.hint());
+    }
     lua_settop(state_, before);
     return returned;
   }

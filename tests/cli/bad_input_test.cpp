@@ -218,6 +218,12 @@ TEST(BadRequest, FlowsOfBenchmarksAreReadBeforeTheWork) {
   expect_refused(run_sluice({"bench", "index", "--flow", "full"}), "selects no pages");
   expect_refused(run_sluice({"bench", "layer", "--flow", "no_such_flow"}), "no_such_flow");
   expect_refused(run_sluice({"bench", "layer", "--flow", "full"}), "selects no pages");
+  expect_refused(run_sluice({"bench", "index", "--flow", "full"}), "selects no pages");
+  expect_refused(run_sluice({"bench", "index", "--flow", "heavy_tokens"}), "selects tokens");
+  for (const char* benchmark : {"index", "layer"}) {
+    expect_refused(run_sluice({"bench", benchmark, "--flow", "h2o_quest"}), "evicts tokens");
+    expect_refused(run_sluice({"bench", benchmark, "--flow", "pyramid"}), "several programs");
+  }
 }
 
 TEST(BadRequest, AnEarlierFileStaysWhereTheWorkFails) {

@@ -39,6 +39,13 @@ FlowGraph evicting(const std::string& score, const std::string& options, const s
                "f.lua");
 }
 
+TEST(Eviction, BudgetsBeyondWhatTheReferenceAffordsAreJudged) {
+  const auto device = create_cpu_device({1});
+  FlowGraph graph = evicting("heavy", "keep = sluice.pattern.window(20)");
+  graph.eviction->budget = 1 << 30;
+  EXPECT_EQ(check_against_reference(*device, graph, compile(graph).plan), std::nullopt);
+}
+
 TEST(Eviction, EveryRuleAgreesWithTheReference) {
   const auto device = create_cpu_device({1});
   for (const char* options : {"first = 4, recent = 8", "recent = 64", "first = 63", "compress = 'prompt'", "chunk = 1",

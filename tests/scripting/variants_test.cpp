@@ -115,6 +115,32 @@ TEST(Variants, ValuesOfAnotherAreRefused) {
   EXPECT_EQ(error_of("[0] = 'a', rest = 'b'", leak), "7: a value that another variant computed");
 }
 
+TEST(Variants, ValuesThatAStageReturnsAreItsOwn) {
+  const auto leak = [](const std::string& value, const std::string& returned) {
+    return "local kept local a = flow.variant('a') function a.cache(c) c.m = c.k:mean('token') end\n"
+           "function a.index(q, c) local s = q:dot(c.m):max('head') kept = " +
+           value + " return sluice.topk(s, {k = 3}) end\nlocal b = flow.variant('b')\nfunction b.index(q, c) return " + returned +
+           " end\n";
+  };
+  const std::string refused = "5: a value that another variant computed";
+  for (const char* value : {"s", "sluice.topk(s, {k = 3})", "sluice.topk_tokens(q:dot(c.k):max('head'), {k = 3})",
+                            "sluice.union(sluice.topk(s, {k = 3}), sluice.pattern.window(20))"}) {
+    EXPECT_EQ(error_of("[0] = 'a', rest = 'b'", leak(value, "kept")), refused) << value;
+    EXPECT_EQ(error_of("[0] = 'a', rest = 'b'", leak(value, "sluice.union(kept, sluice.pattern.window(20))")), refused) << value;
+  }
+}
+
+TEST(Variants, WhatNoProgramUsesIsRefused) {
+  EXPECT_EQ(error_of("rest = 'ends'", kEnds, ", prompt_mass = 4"), "1: sluice.flow: prompt_mass is for flows with flow.after");
+  EXPECT_EQ(error_of("rest = 'ends'", kEnds, ", prefill = 'dense'"),
+            "1: sluice.flow: prefill = \"dense\" is for flows with flow.pattern");
+  EXPECT_EQ(error_of("rest = 'ends'", kEnds + "flow.pattern = sluice.pattern.window(64)\n"),
+            "4: flow.pattern: no layer is \"sparse\", so nothing has it");
+  EXPECT_EQ(error_of("rest = 'a'",
+                     "local a = flow.variant('a')\nfunction a.index(q, c) flow.pattern = sluice.pattern.window(64) end\n"),
+            "3: flow.pattern is assigned at the top of the file, not inside a stage");
+}
+
 TEST(Variants, LayersHaveOneProgram) {
   const FlowGraph graph = flow_of("[0] = 'ends', [-2] = 'middle'",
                                   kEnds + kMiddle + "function flow.index(q, c) return sluice.window{last = 1} end\n");

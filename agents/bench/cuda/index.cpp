@@ -217,7 +217,7 @@ std::vector<FlowGraph> graphs_for(const BenchOptions& options, const IndexShape&
     return graphs;
   }
   FlowGraph graph = read_flow(options.flow).trace(geometry_of(shape));
-  if (graph.selection() == kNoNode) throw InputError(fmt::format("{} selects no pages: there is no index stage", graph.name));
+  require_index_stage(graph);
   if (!graph.states.empty())
     throw InputError(fmt::format("{} keeps state, which bench index has none of", graph.name), "use bench layer");
   if (graph.selects_under_masks())

@@ -54,9 +54,9 @@ class CpuDevice final : public Device {
   void take(Picks& picks, std::span<Sampled> out) override;
 
  private:
-  /// Stores k and v [kv_heads, dim] of one row of the pass.
   /// Of a sequence, in a KV head.
   void evict_head(int layer, const DeviceFlow& flow, int sequence, int head, int thread);
+  /// Stores k and v [kv_heads, dim] of one row of the pass.
   void append_row(const LayerPages& layer, int64_t row, const float* keys, const float* values);
   /// Calls `body(row)` for every row, several rows to a task.
   template <typename Body>

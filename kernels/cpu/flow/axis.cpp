@@ -138,10 +138,6 @@ void convolve(const AxisView& view, std::span<const float> kernel, const float* 
 }
 
 void widen(DataType type, const std::byte* source, int64_t count, float* target) {
-  if (type == DataType::kF32) {
-    std::memcpy(target, source, static_cast<size_t>(count) * sizeof(float));
-    return;
-  }
   HWY_DYNAMIC_DISPATCH(WidenKernel)(type, source, count, target);
 }
 
