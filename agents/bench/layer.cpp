@@ -60,6 +60,8 @@ std::vector<FlowGraph> own_flows(const Case& measured) {
 
 std::vector<FlowGraph> given_flow(const FlowScript& script, const LayerShape& shape) {
   FlowGraph graph = script.trace(geometry_of(shape));
+  if (!graph.variants.empty())
+    throw InputError(fmt::format("{}: several programs, for different layers", graph.name), "give a flow of one of them");
   if (graph.selection() == kNoNode) throw InputError(fmt::format("{} selects no pages: there is no index stage", graph.name));
   if (!graph.patterns.empty())
     throw InputError(fmt::format("{} selects under flow.pattern, which bench layer does not show it", graph.name),

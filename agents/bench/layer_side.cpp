@@ -29,8 +29,6 @@ LayerSide::LayerSide(Device& device, const LayerShape& shape, const FlowGraph* f
   if (flow != nullptr) {
     name_ = flow->name;
     graph_ = *flow;
-    if (!graph_.variants.empty())
-      throw InputError(fmt::format("{}: several programs, for different layers", name_), "give a flow of one of them");
     if (graph_.eviction) {
       throw InputError(fmt::format("{}: a flow that evicts tokens keeps what its prompts left, and here is none", name_),
                        "use bench serve");
