@@ -1,29 +1,16 @@
 // The pass that gives attention the products of the query and the keys of summaries.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "scripting/graph/plan.h"
 #include "scripting/graph/verify.h"
-#include "scripting/lua/trace.h"
+#include "tests/scripting/planned_flow.h"
 
 namespace sluice {
 namespace {
 
-FlowGraph flow_of(const std::string& index, const std::string& cache) {
-  return trace("local flow = sluice.flow{name = 'x'}\nfunction flow.cache(c) " + cache + " end\nfunction flow.index(q, c) " +
-                   index + " end\nreturn flow",
-               "x.lua");
-}
-
-Plan plan_of(const std::string& index, const std::string& cache, const std::vector<std::string>& disabled = {}) {
-  return compile(flow_of(index, cache), {disabled}).plan;
-}
-
-int count(const FlowGraph& graph, Op op) {
-  return static_cast<int>(
-      std::count_if(graph.nodes.begin(), graph.nodes.end(), [op](const Node& node) { return node.op == op; }));
-}
+using testing::count;
+using testing::flow_of;
+using testing::plan_of;
 
 // The products of the query and the keys of summaries, which attention wants, are those that the script scores by.
 TEST(WeighSummaries, SummariesAreWeighedByProductsThatTheIndexStageComputesOnce) {
