@@ -211,6 +211,19 @@ TEST(GraphWire, RefusesForgedGraphs) {
   }
 }
 
+/// Each forgery is read as it is written, and then refused by `verify` and `compile`; the sample is not.
+void expect_read_and_refused(const FlowGraph& sample, const std::vector<Forgery>& forgeries) {
+  EXPECT_NO_THROW(verify(sample));
+  for (const Forgery& forgery : forgeries) {
+    FlowGraph graph = sample;
+    forgery.forge(graph);
+    FlowGraph read;
+    ASSERT_NO_THROW(read = decode_graph(encode_graph(graph), "x.lua")) << forgery.name;
+    EXPECT_THROW(verify(read), FlowError) << forgery.name;
+    EXPECT_THROW(compile(read), FlowError) << forgery.name;
+  }
+}
+
 FlowGraph sample_after() {
   return trace(R"(
     local flow = sluice.flow{name = "after", prompt_mass = 3}
@@ -247,15 +260,7 @@ TEST(GraphWire, ForgedAfterStagesAreReadAndRefused) {
       {"an after stage without a selection", [](FlowGraph& g) { g.sources.clear(); }},
       {"rows beyond the limit", [](FlowGraph& g) { g.mass_rows = GraphLimits::kMassRows + 1; }},
   };
-  EXPECT_NO_THROW(verify(sample_after()));
-  for (const Forgery& forgery : forgeries) {
-    FlowGraph graph = sample_after();
-    forgery.forge(graph);
-    FlowGraph read;
-    ASSERT_NO_THROW(read = decode_graph(encode_graph(graph), "x.lua")) << forgery.name;
-    EXPECT_THROW(verify(read), FlowError) << forgery.name;
-    EXPECT_THROW(compile(read), FlowError) << forgery.name;
-  }
+  expect_read_and_refused(sample_after(), forgeries);
 }
 
 FlowGraph sample_eviction() {
@@ -312,14 +317,7 @@ TEST(GraphWire, ForgedEvictionsAreReadAndRefused) {
          for (int i = 0; i < 60; ++i) g.eviction->keep = *g.eviction->keep | Pattern::strided(1, i + 3);
        }},
   };
-  EXPECT_NO_THROW(verify(sample_eviction()));
-  for (const Forgery& forgery : forgeries) {
-    FlowGraph graph = sample_eviction();
-    forgery.forge(graph);
-    FlowGraph read;
-    ASSERT_NO_THROW(read = decode_graph(encode_graph(graph), "x.lua")) << forgery.name;
-    EXPECT_THROW(verify(read), FlowError) << forgery.name;
-  }
+  expect_read_and_refused(sample_eviction(), forgeries);
   for (const auto forge :
        {+[](Eviction& e) { e.budget = 0; }, +[](Eviction& e) { e.first = -1; }, +[](Eviction& e) { e.recent = 0; },
         +[](Eviction& e) { e.chunk = -1; }, +[](Eviction& e) { e.budget = GraphLimits::kTokens + 1; }}) {
