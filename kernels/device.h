@@ -67,9 +67,10 @@ class Device : public ModelOperations, public CacheOperations, public AttentionO
   };
   virtual std::unique_ptr<Repetition> create_repetition() { return nullptr; }
   /// Runs `operations` of a pass, or replays what they did in an earlier pass with as many sequences. They embed `tokens` [rows],
-  /// run `flow` (null: none), and must not wait, report to probes, or read rows by number (`gather_rows`); pool, matrices,
-  /// weights, picks and flow are the same in all passes with one `repetition`. Passes with prefill are not replayed.
-  virtual void repeat(Repetition* repetition, std::span<const int32_t> tokens, const CompiledFlow* flow,
+  /// run `flows` (by layer, null where it is dense; empty: all are), and must not wait, report to probes, or read rows by number
+  /// (`gather_rows`); pool, matrices, weights, picks and flows are the same in all passes with one `repetition`. Passes with
+  /// prefill are not replayed.
+  virtual void repeat(Repetition* repetition, std::span<const int32_t> tokens, std::span<const CompiledFlow* const> flows,
                       const std::function<void()>& operations);
 };
 

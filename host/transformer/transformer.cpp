@@ -136,9 +136,7 @@ class Transformer final : public Model {
     if (repeats) {
       const auto operations = [&] { run(device, space, pass); };
       auto* const repetition = pass.best == nullptr ? space.decode_step.get() : space.greedy_step.get();
-      // Devices that replay run one flow in all layers that are not dense.
-      const auto first = std::find_if(pass.flows.begin(), pass.flows.end(), [](const auto* flow) { return flow != nullptr; });
-      device.repeat(repetition, pass.tokens, first == pass.flows.end() ? nullptr : *first, std::ref(operations));
+      device.repeat(repetition, pass.tokens, pass.flows, std::ref(operations));
     } else {
       run(device, space, pass);
     }

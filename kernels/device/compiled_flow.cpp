@@ -24,12 +24,10 @@ class JoinedStates final : public RequestState {
       if (part != nullptr) part->reset();
     }
   }
-  RequestState& of_program(int program) override {
-    const bool is_there =
-        program >= 0 && program < static_cast<int>(parts_.size()) && parts_[static_cast<size_t>(program)] != nullptr;
-    if (!is_there) throw InternalError(fmt::format("program {} of a flow keeps no state", program));
-    return *parts_[static_cast<size_t>(program)];
+  RequestState* find_program(int program) override {
+    return program < 0 || program >= programs() ? nullptr : parts_[static_cast<size_t>(program)].get();
   }
+  int programs() const override { return static_cast<int>(parts_.size()); }
 
  private:
   std::vector<std::unique_ptr<RequestState>> parts_;
@@ -38,8 +36,9 @@ class JoinedStates final : public RequestState {
 }  // namespace
 
 RequestState& RequestState::of_program(int program) {
-  if (program != 0) throw InternalError(fmt::format("program {} of a flow that has one", program));
-  return *this;
+  RequestState* const part = find_program(program);
+  if (part == nullptr) throw InternalError(fmt::format("program {} of a flow keeps no state", program));
+  return *part;
 }
 
 std::unique_ptr<RequestState> join_states(std::vector<std::unique_ptr<RequestState>> parts) {

@@ -18,7 +18,11 @@ class RequestState {
   /// Back to the initial values.
   virtual void reset() = 0;
   /// What a program of the flow keeps (Plan::program). Throws InternalError where there is no such part.
-  virtual RequestState& of_program(int program);
+  RequestState& of_program(int program);
+  /// The same; null where there is no such part.
+  virtual RequestState* find_program(int program) { return program == 0 ? this : nullptr; }
+  /// Of which there may be parts: 0 up to this.
+  virtual int programs() const { return 1; }
 };
 
 /// What the programs of a flow keep that has several: by program, null where one keeps nothing.

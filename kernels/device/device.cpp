@@ -9,8 +9,8 @@
 
 namespace sluice {
 
-void Device::repeat(Repetition* /*repetition*/, std::span<const int32_t> /*tokens*/, const CompiledFlow* /*flow*/,
-                    const std::function<void()>& operations) {
+void Device::repeat(Repetition* /*repetition*/, std::span<const int32_t> /*tokens*/,
+                    std::span<const CompiledFlow* const> /*flows*/, const std::function<void()>& operations) {
   operations();
 }
 

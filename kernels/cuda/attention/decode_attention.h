@@ -24,6 +24,14 @@ struct PageLists {
   int mask_heads = 1;  // of a list that KV heads share: masks in its words, which they have in turn
 };
 
+/// Where what tokens score is kept, in device memory.
+struct TokenLogits {
+  /// [sequences, kv_heads, group, stride] q . k in base 2, scaled, by the token's place in its list; -inf of those that do not
+  /// count. Their weights are 2^(logit - log_sum). Null: nowhere.
+  float* numbers = nullptr;
+  int64_t stride = 0;  // even, and at least the tokens of any list, rounded up to 16
+};
+
 struct DecodeShape {
   int sequences = 1;
   int group = 1;             // query heads of a KV head, 1 to 16
@@ -49,7 +57,7 @@ class DecodeAttention {
   /// out: like q. log_sums (may be null): float32 [sequences, kv_heads * group], log2 of the sum of 2^(score * log2 e). Rows of
   /// lists without tokens become zeros (log_sums -inf).
   void run(const DecodeShape& shape, const PageLists& lists, const void* q, void* out, float* log_sums, void* workspace,
-           Stream stream) const;
+           Stream stream, const TokenLogits& logits = {}) const;
   /// For tensor copies of K and V together, of 16 tokens or, where pages are no multiple of that, 8.
   const TensorMap& map() const { return map_; }
   const PagedKv& kv() const { return kv_; }

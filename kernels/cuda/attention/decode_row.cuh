@@ -59,6 +59,32 @@ class WarpRow {
     multiply_values(address, weights);
   }
 
+  /// What `attend_kept` keeps of a tile: of head h and token t at numbers[h * stride + t].
+  struct TileLogits {
+    float* numbers;
+    int64_t stride;
+  };
+  /// The same, and keeps what the 16 tokens score: -inf of those that do not count.
+  __device__ __forceinline__ void attend_kept(uint8_t* tile, int left, uint32_t mask, int group, const TileLogits& logits) {
+    const uint32_t address = shared_address(tile);
+    float scores[2][4] = {};
+    multiply_keys(address, scores);
+    if (left < kTileTokens) clear_values(tile, left);
+    uint32_t weights[4];
+    soften(
+        scores, [mask, left](int token) { return token < left && (mask >> token & 1) != 0; }, weights);
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      const int head = lane / 4 + 8 * half;
+      if (head >= group) continue;
+      float* const to = logits.numbers + head * logits.stride + 2 * (lane % 4);
+      *reinterpret_cast<float2*>(to) = {scores[0][2 * half], scores[0][2 * half + 1]};
+      *reinterpret_cast<float2*>(to + 8) = {scores[1][2 * half], scores[1][2 * half + 1]};
+    }
+    multiply_values(address, weights);
+  }
+
   /// What powers are taken beside: the largest score, less the headroom.
   __device__ __forceinline__ float maximum(int half) const { return maximum_[half]; }
   /// Of the powers of all tokens. For all threads of the warp.

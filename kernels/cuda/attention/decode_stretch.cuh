@@ -32,6 +32,8 @@ struct Arguments {
   const int32_t* mask_indptr;  // [lists + 1] in masks, or null: every list is seen whole
   const uint32_t* masks;       // of a list without words, too
   int mask_heads;              // masks of a list, which KV heads that share it have in turn
+  float* logits;               // [rows, group, logit_stride] as TokenLogits has them
+  int64_t logit_stride;
 };
 
 /// What a stretch leaves of a row: a multiple of four numbers.

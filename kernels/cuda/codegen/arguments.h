@@ -29,6 +29,7 @@ constexpr int kMostHeldPages = 4096;   // of a row that four warps of a block se
 struct StateBlock {
   float* values;
   long long capacity;  // pages
+  int* positions;      // [sparse layers, KV heads, capacity * page] of the token in each slot, where tokens leave; else null
 };
 
 /// What the generated kernels of a flow are given. A row is a (sequence, KV head), row = sequence * kv_heads + head.
@@ -47,6 +48,7 @@ struct FlowArguments {
   const int* touched_fields;  // [touched] the pages of their fields, where these are others
   const int* touched_tokens;  // [touched]; null: all are full but the last
   int touched;
+  int touched_by_head;  // these are [touched, kv_heads], and -1 stands for none
   int last_tokens;
 
   // Index stage.
@@ -56,6 +58,7 @@ struct FlowArguments {
   const int* field_indptr;  // the same of the pages of fields, where these are others
   const int* field_indices;
   const unsigned long long* seeds;  // [sequences], or null
+  const int* steps;                 // [sequences] what chance counts steps by, less 1; null: it is `lengths`
   const StateBlock* states;         // [sequences], or null
   int state_layer;                  // number of the layer among those that run the flow
   const void* query;                // [sequences, kv_heads * group, dim]
@@ -71,6 +74,15 @@ struct FlowArguments {
   int most_pages;  // of any row
   int chunk;       // pages of a block
   float* scratch;  // of kernels whose blocks need more than shared memory has
+
+  // After stage.
+  const float* masses;          // [rows, group, mass_stride] of tokens, at the places where they were attended to
+  long long mass_stride;        // of whole pages
+  const float* mass_sums;       // [rows, group]: masses are 2^(masses - mass_sums); null: as they are
+  const int* mass_pages;        // [rows, mass_page_stride] positions of the pages attended to, ascending; null: all
+  const int* mass_page_counts;  // [rows] of them
+  long long mass_page_stride;
+  int ends_prompt;  // it is that of a prompt, which saves nothing of the index stage's
 
   // What top-k selects from: [selections, number_stride], by row.
   long long number_stride;

@@ -27,12 +27,15 @@ class Description {
 
   std::string text() {
     const std::string whole = source_.row.name.empty() ? std::string() : whole_rows();
+    evict();
     if (!source_.refresh.name.empty()) refresh();
     for (size_t i = 0; i < layout_.launches.size(); ++i) index(layout_.launches[i], source_.index[i]);
     for (const ScoredSelection& selection : layout_.selections) select(selection);
-    launch("lists", "the selected pages of each row, ascending, with those that are always kept");
+    launch("lists", plan_.graph.selects_tokens() ? "the pages that have selected tokens, ascending, and masks of these"
+                                                 : "the selected pages of each row, ascending, with those that are always kept");
     if (plan_.graph.selects_under_masks()) launch("join", "with the pages of tokens beside them, and masks");
     attention();
+    after();
     const std::string steps = taken(layout_.selections.empty() ? "each" : "each but top-k");
     const std::string begin = "on a GPU, a sparse layer of a decode step: ";
     if (layout_.launches.empty()) return begin + steps;
@@ -68,8 +71,19 @@ class Description {
                               "not read again");
   }
 
+  void evict() {
+    if (!plan_.graph.eviction) return;
+    launch("evict", "a block for each sequence and KV head: who leaves, and who takes their slots");
+    if (!plan_.graph.fields.empty()) launch("refresh", "of the pages that tokens moved to");
+  }
+
+  void after() {
+    for (size_t i = 0; i < layout_.after.size(); ++i) index(layout_.after[i], source_.after[i]);
+  }
+
   /// The way of rows that fit on chip.
   std::string whole_rows() {
+    evict();
     const RowKernel& row = source_.row;
     launch(
         row.name,
@@ -93,6 +107,7 @@ class Description {
     }
     if (plan_.graph.selects_under_masks()) launch("join", "with the pages of tokens beside them, and masks");
     attention();
+    after();
     if (!source_.attending.name.empty()) {
       lines_ +=
           fmt::format("  {:<10} in place of both where sequences, about as long as each other, are as many as fill the GPU by\n",
@@ -189,10 +204,7 @@ class Description {
   void index(const Launch& part, const GeneratedKernel& kernel) {
     launch(kernel, kernel.by_row ? "a block for each row" : "blocks for pieces of rows");
     std::vector<NodeId> nodes;
-    for (const int step : part.steps) {
-      const std::vector<NodeId>& more = plan_.index[static_cast<size_t>(step)].nodes;
-      nodes.insert(nodes.end(), more.begin(), more.end());
-    }
+    for (const PlanStep* step : part.steps) nodes.insert(nodes.end(), step->nodes.begin(), step->nodes.end());
     list("kept by the block", nodes, [&](NodeId id) { return kept(id) && !slot(id).stored && !query_only(id); });
     list("computed where they are read", nodes, [&](NodeId id) { return !kept(id) && !slot(id).stored && !query_only(id); });
     for (const NodeId id : nodes) {
@@ -207,7 +219,10 @@ class Description {
   void select(const ScoredSelection& selection) {
     const Node& current = node(selection.node);
     launch("top-k", fmt::format("%{} {}: of the scores %{}, which come from device memory{}", selection.node, name_of(current.op),
-                                selection.score, current.op == Op::kThreshold ? "; as many as pass" : ""));
+                                selection.score,
+                                current.op == Op::kThreshold ? "; as many as pass"
+                                : current.op == Op::kTopP    ? "; as many as have the share"
+                                                             : ""));
     if (current.op != Op::kTopK) return;
     const int most = unheld_pages();
     const auto rows = static_cast<int>(std::min<int64_t>(step_.batch * step_.kv_heads, kTooMany));

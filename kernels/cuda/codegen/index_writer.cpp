@@ -16,10 +16,7 @@ bool along_pages(const Node& node) { return reads_along_axis(node.op) && node.at
 
 std::vector<NodeId> IndexWriter::nodes_of(const Launch& launch) const {
   std::vector<NodeId> ids = launch.plans;
-  for (const int s : launch.steps) {
-    const auto& nodes = layout_.plan.index[static_cast<size_t>(s)].nodes;
-    ids.insert(ids.end(), nodes.begin(), nodes.end());
-  }
+  for (const PlanStep* step : launch.steps) ids.insert(ids.end(), step->nodes.begin(), step->nodes.end());
   if (launch.saves) ids.insert(ids.end(), graph_.saves.begin(), graph_.saves.end());
   return ids;
 }
@@ -144,8 +141,8 @@ void IndexWriter::convolve_pages(NodeId id) {
 }
 
 void IndexWriter::compute_rows(const Launch& launch) {
-  for (const int s : launch.steps) {
-    for (const NodeId id : layout_.plan.index[static_cast<size_t>(s)].nodes) {
+  for (const PlanStep* step : launch.steps) {
+    for (const NodeId id : step->nodes) {
       if (!stored(id)) continue;
       if (along_pages(node(id))) {
         compute_along_pages(id);
@@ -158,9 +155,22 @@ void IndexWriter::compute_rows(const Launch& launch) {
 
 void IndexWriter::write_budget(NodeId id) {
   const Attributes& a = node(id).attributes;
-  writer_.line("const int middle = max(0LL, row.pages - {}LL);", int64_t{a.first} + a.last);
-  if (node(id).op != Op::kThreshold) {
-    writer_.line("const int budget = budget_of_top_k(row, middle, {}LL, {:a});", int64_t{a.k} + a.first + a.last, a.ratio);
+  const char* const all = node(id).op == Op::kTopKTokens ? "row.length" : "row.pages";
+  writer_.line("const int middle = max(0LL, {} - {}LL);", all, int64_t{a.first} + a.last);
+  if (!counts_scores(node(id))) {
+    writer_.line("const int budget = budget_of_top_k({}, middle, {}LL, {:a});", all, int64_t{a.k} + a.first + a.last, a.ratio);
+    return;
+  }
+  const std::string most =
+      a.max_pages > 0 ? fmt::format("max(0, {} - (row.pages - middle))", a.max_pages) : std::string("middle");
+  if (node(id).op == Op::kTopP) {
+    writer_.open("const auto weight_of = [&](int p) -> float");
+    Index index;
+    at(index, Axis::kPage) = "p";
+    Values weights(scope_, writer_, "w");
+    writer_.line("return {};", weights.read(node(id).inputs[0], index));
+    writer_.write("};");
+    writer_.line("const int budget = budget_of_top_p(row, {}, middle, {:a}, {}, weight_of);", a.first, a.value, most);
     return;
   }
   Values values(scope_, writer_);
@@ -175,8 +185,6 @@ void IndexWriter::write_budget(NodeId id) {
   writer_.line("passing += {} > {} ? 1 : 0;", scores.read(node(id).inputs[0], index), bound);
   writer_.close();
   writer_.line("passing = {}<Add>(passing);", crew_.combine);
-  const std::string most =
-      a.max_pages > 0 ? fmt::format("max(0, {} - (row.pages - middle))", a.max_pages) : std::string("middle");
   writer_.line("const int budget = min(passing, {});", most);
 }
 
@@ -197,6 +205,8 @@ void IndexWriter::write_saves() {
     const StateSlot& at_state = layout_.states[state];
     const Shape& shape = graph_.states[state].shape;
     comment(id);
+    const bool is_of_steps = save.stage == Stage::kIndex && !layout_.plan.after.empty();
+    if (is_of_steps) writer_.open("if (a.ends_prompt == 0)");
     open_elements(elements_per_page(shape), at_state.paged);
     Index index = split(writer_, shape, "r");
     at(index, Axis::kPage) = "p";
@@ -215,6 +225,7 @@ void IndexWriter::write_saves() {
       writer_.line("{}[{}LL * row.state_capacity() + {} + r] = {};", states, layout_.state_page_numbers, at_state.offset, x);
     }
     writer_.close();
+    if (is_of_steps) writer_.close();
   }
 }
 

@@ -20,6 +20,16 @@ std::string row_entry(const RowKernel& kernel, const char* threads, const char* 
   return writer.text();
 }
 
+std::vector<GeneratedKernel> write_launches(const FlowLayout& layout, const std::vector<Launch>& launches, const char* stage,
+                                            Writer& writer) {
+  std::vector<GeneratedKernel> kernels;
+  for (const Launch& launch : launches) {
+    const auto& write = launch.by_row ? write_row_steps_kernel : write_pieces_kernel;
+    kernels.push_back(write(layout, launch, fmt::format("{}_{}", stage, kernels.size()), writer));
+  }
+  return kernels;
+}
+
 }  // namespace
 
 std::string shared_text(bool has_field_pages) {
@@ -31,11 +41,8 @@ GeneratedSource generate(const FlowLayout& layout) {
   GeneratedSource source;
   Writer writer;
   if (!layout.plan.graph.fields.empty()) source.refresh = write_refresh_kernel(layout, writer);
-  for (const Launch& launch : layout.launches) {
-    const auto number = static_cast<int>(source.index.size());
-    const auto& write = launch.by_row ? write_row_steps_kernel : write_pieces_kernel;
-    source.index.push_back(write(layout, launch, number, writer));
-  }
+  source.index = write_launches(layout, layout.launches, "index", writer);
+  source.after = write_launches(layout, layout.after, "after", writer);
   source.why_not_whole_rows = why_not_whole_rows(layout);
   Writer row;
   if (source.why_not_whole_rows.empty()) {

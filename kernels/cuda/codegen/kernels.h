@@ -61,6 +61,7 @@ struct GeneratedSource {
   std::string small_row_text;          // of `row` for blocks of kSmallRowThreads, which hold a row each; empty if there is none
   GeneratedKernel refresh;             // name empty: there are no fields
   std::vector<GeneratedKernel> index;  // in order; one for each of FlowLayout::launches
+  std::vector<GeneratedKernel> after;  // the same of FlowLayout::after
   RowKernel row;                       // the whole index stage in one kernel
   std::string attending_text;          // of `attending`
   AttendingKernel attending;           // the whole index stage and attention in one kernel

@@ -9,6 +9,8 @@ namespace sluice::cuda::codegen {
 
 bool is_drawn(const Node& selection) { return selection.op == Op::kApproxTopK && selection.attributes.tolerate > 0; }
 
+bool counts_scores(const Node& selection) { return selection.op == Op::kThreshold || selection.op == Op::kTopP; }
+
 bool reads_along_axis(Op op) {
   return is_reduction(op) || is_interleave(op) || op == Op::kContract || op == Op::kSoftmax || op == Op::kNormalize ||
          op == Op::kConv1d;
@@ -53,8 +55,8 @@ int FlowLayout::selection_index(NodeId id) const {
 
 std::vector<NodeId> FlowLayout::computed_by(const Launch& launch) const {
   std::vector<NodeId> ids;
-  for (const int step : launch.steps) {
-    for (const NodeId id : plan.index[static_cast<size_t>(step)].nodes) {
+  for (const PlanStep* step : launch.steps) {
+    for (const NodeId id : step->nodes) {
       const auto at = static_cast<size_t>(id);
       if (kept[at] || slots[at].stored) ids.push_back(id);
     }
@@ -82,7 +84,7 @@ void FlowLayout::find_query_only() {
   for (size_t i = 0; i < query_only.size(); ++i) {
     const Node& current = plan.graph.nodes[i];
     const bool effect = current.op == Op::kSave || is_selection(current.op);
-    query_only[i] = current.stage == Stage::kIndex && !effect && !has_axis(current.shape, Axis::kPage) &&
+    query_only[i] = current.stage != Stage::kCache && !effect && !has_axis(current.shape, Axis::kPage) &&
                     std::all_of(current.inputs.begin(), current.inputs.end(),
                                 [&](NodeId input) { return query_only[static_cast<size_t>(input)]; });
   }
@@ -117,12 +119,13 @@ bool FlowLayout::repeats_queries() const {
   size_t computed = 0;
   for (size_t i = 0; i < kept.size(); ++i) computed += query_only[i] && kept[i] ? 1 : 0;
   // Rows that one kernel holds never come to this: there are few launches.
-  return computed * launches.size() > 1'024 + 4 * kept.size();
+  return computed * (launches.size() + after.size()) > 1'024 + 4 * kept.size();
 }
 
 void FlowLayout::keep_queries() {
   for (size_t i = 0; i < query_only.size(); ++i) query_only[i] = query_only[i] && is_source(plan.graph.nodes[i].op);
   launches.clear();
+  after.clear();
   cut();
 }
 
@@ -141,45 +144,49 @@ bool FlowLayout::is_light(const PlanStep& step) const {
 }
 
 void FlowLayout::cut() {
-  const auto add_launch = [&](bool by_row) {
-    launches.emplace_back();
-    launches.back().by_row = by_row;
-  };
+  for (const PlanStep& step : plan.index) cut(step, launches);
+  for (const PlanStep& step : plan.after) cut(step, after);
+  if (plan.graph.saves.empty()) return;
+  // A load sees the values of the step before, so states change when nothing is left to compute.
+  std::vector<Launch>& last = plan.after.empty() ? launches : after;
+  if (last.empty() || !last.back().by_row) last.push_back({.by_row = true});
+  last.back().saves = true;
+}
+
+void FlowLayout::cut(const PlanStep& step, std::vector<Launch>& launches) const {
   const auto by_row = [&]() -> Launch& {
-    if (launches.empty() || !launches.back().by_row) add_launch(true);
+    if (launches.empty() || !launches.back().by_row) launches.push_back({.by_row = true});
     return launches.back();
   };
-  for (size_t s = 0; s < plan.index.size(); ++s) {
-    const PlanStep& step = plan.index[s];
-    switch (step.kind) {
-      case StepKind::kQuery:
-        if (std::all_of(step.nodes.begin(), step.nodes.end(), [&](NodeId id) { return query_only[static_cast<size_t>(id)]; })) {
-          break;
-        }
-        by_row().steps.push_back(static_cast<int>(s));
-        break;
-      case StepKind::kPages: {
-        const bool joins = !launches.empty() && launches.back().by_row && is_light(step);
-        if (!joins) add_launch(false);
-        launches.back().steps.push_back(static_cast<int>(s));
+  switch (step.kind) {
+    case StepKind::kQuery:
+      if (std::all_of(step.nodes.begin(), step.nodes.end(), [&](NodeId id) { return query_only[static_cast<size_t>(id)]; })) {
         break;
       }
-      case StepKind::kRow:
-        by_row().steps.push_back(static_cast<int>(s));
-        break;
-      case StepKind::kSelect:
-        for (const NodeId id : step.nodes) {
-          if (!is_scored(node(id).op)) continue;
-          Launch& last = node(id).op == Op::kThreshold || launches.empty() ? by_row() : launches.back();
-          last.plans.push_back(id);
-        }
-        break;
-      case StepKind::kSave:
-        break;
-    }
+      by_row().steps.push_back(&step);
+      break;
+    case StepKind::kPages:
+      // What attention gave is little beside what it read, and states are saved by row.
+      if (!is_light(step) || (launches.empty() && &launches != &after) || (!launches.empty() && !launches.back().by_row)) {
+        launches.push_back({.by_row = false});
+        launches.back().steps.push_back(&step);
+      } else {
+        by_row().steps.push_back(&step);
+      }
+      break;
+    case StepKind::kRow:
+      by_row().steps.push_back(&step);
+      break;
+    case StepKind::kSelect:
+      for (const NodeId id : step.nodes) {
+        if (!is_scored(node(id).op)) continue;
+        Launch& last = counts_scores(node(id)) || launches.empty() ? by_row() : launches.back();
+        last.plans.push_back(id);
+      }
+      break;
+    case StepKind::kSave:
+      break;
   }
-  // A load sees the values of the step before, so states change when nothing is left to compute.
-  if (!plan.graph.saves.empty()) by_row().saves = true;
 }
 
 /// Sources are read where they lie, unless something else needs them in a buffer.
@@ -210,16 +217,18 @@ void FlowLayout::place() {
       fixed_numbers += slot.per_page;
     }
   };
-  for (const Launch& launch : launches) {
-    for (const int s : launch.steps) {
-      const PlanStep& step = plan.index[static_cast<size_t>(s)];
-      for (const NodeId id : step.nodes) {
-        const bool output = std::find(step.outputs.begin(), step.outputs.end(), id) != step.outputs.end();
+  const auto place_launch = [&](const Launch& launch) {
+    for (const PlanStep* step : launch.steps) {
+      for (const NodeId id : step->nodes) {
+        const bool output = std::find(step->outputs.begin(), step->outputs.end(), id) != step->outputs.end();
         // What a launch by row keeps has no other place.
         if ((output && !stays_inline(id)) || (launch.by_row && kept[static_cast<size_t>(id)])) store(id);
       }
     }
-  }
+  };
+  std::for_each(launches.begin(), launches.end(), place_launch);
+  held_numbers = row_numbers;
+  std::for_each(after.begin(), after.end(), place_launch);
   fixed_numbers = (fixed_numbers + kPad - 1) / kPad * kPad;
 }
 

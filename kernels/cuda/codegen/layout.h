@@ -26,10 +26,10 @@ struct StateSlot {
 
 /// Steps that run in one launch.
 struct Launch {
-  bool by_row = false;        // a block for every row; else blocks for pieces of rows
-  std::vector<int> steps;     // of Plan::index
-  std::vector<NodeId> plans;  // selections whose budgets it computes
-  bool saves = false;         // afterwards, all states
+  bool by_row = false;                 // a block for every row; else blocks for pieces of rows
+  std::vector<const PlanStep*> steps;  // of Plan::index, or of Plan::after
+  std::vector<NodeId> plans;           // selections whose budgets it computes
+  bool saves = false;                  // afterwards, all states
 };
 
 /// A selection by score, in the order of the graph's nodes.
@@ -52,11 +52,13 @@ struct FlowLayout {
   std::vector<int> inlined;       // by node: how many nodes are computed where it is read, itself among them
   std::vector<RowSlot> slots;     // by node
   std::vector<StateSlot> states;  // by index in the graph
-  std::vector<Launch> launches;
+  std::vector<Launch> launches;   // of the index stage
+  std::vector<Launch> after;      // of the after stage
   std::vector<ScoredSelection> selections;
   std::vector<NodeId> attended;  // paged values that attention reads: logits of summaries, and what is added to them
   int64_t fixed_numbers = 0;
   int64_t row_numbers = 0;
+  int64_t held_numbers = 0;  // of these, before all others, what the index stage has
   int buffers = 0;
   int64_t state_page_numbers = 0;
   int64_t state_fixed_numbers = 0;
@@ -65,6 +67,8 @@ struct FlowLayout {
   int state_index(const std::string& name) const;
   /// Number of the selection `id` in `selections`.
   int selection_index(NodeId id) const;
+  /// Scores of a page that selection `id` ranks: one, or one for each token.
+  int scores_of_page(NodeId id) const { return node(id).op == Op::kTopKTokens ? plan.layout.page : 1; }
   /// Nodes of a launch that it computes into places of their own.
   std::vector<NodeId> computed_by(const Launch& launch) const;
   /// Numbers that the buffer of `id` is moved by, 0 to 3, so that the first score that top-k reads is aligned to 16 bytes.
@@ -81,6 +85,7 @@ struct FlowLayout {
   void keep_queries();
   void place_states();
   void cut();
+  void cut(const PlanStep& step, std::vector<Launch>& launches) const;
   void place();
   bool is_light(const PlanStep& step) const;
   bool stays_inline(NodeId id) const;
@@ -88,6 +93,8 @@ struct FlowLayout {
 
 /// Operators that read several entries of an operand.
 bool reads_along_axis(Op op);
+/// Whether how many a selection by score takes depends on the scores.
+bool counts_scores(const Node& selection);
 /// Whether chance has a say in what a selection takes.
 bool is_drawn(const Node& selection);
 

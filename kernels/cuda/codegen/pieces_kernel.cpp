@@ -18,7 +18,7 @@ class PiecesWriter final : public IndexWriter {
  public:
   PiecesWriter(const FlowLayout& layout, Writer& writer) : IndexWriter(layout, writer, kBlock) {}
 
-  GeneratedKernel write(const Launch& launch, int number);
+  GeneratedKernel write(const Launch& launch, const std::string& name);
 
  private:
   /// Finds the reductions of a launch that lanes share; returns the bytes of the ring that they take turns to use.
@@ -82,7 +82,7 @@ void PiecesWriter::compute_tile(const Launch& launch) {
   }
 }
 
-GeneratedKernel PiecesWriter::write(const Launch& launch, int number) {
+GeneratedKernel PiecesWriter::write(const Launch& launch, const std::string& name) {
   scope_.in_tile = true;
   const std::vector<NodeId> all = nodes_of(launch);
   place_fixed(all);
@@ -93,7 +93,7 @@ GeneratedKernel PiecesWriter::write(const Launch& launch, int number) {
   const int64_t numbers = (fixed_numbers_ + scope_.tile_pages * tile_numbers_ + 3) / 4 * 4;
   // Rings follow, one for all reductions, where there is room for them.
   const int64_t ring_bytes = numbers > kMostSharedNumbers ? 0 : find_lane_reductions(all);
-  GeneratedKernel kernel = described(fmt::format("index_{}", number), numbers + ring_bytes / 4, kTileThreads);
+  GeneratedKernel kernel = described(name, numbers + ring_bytes / 4, kTileThreads);
   open_kernel(writer_, kernel, kTileBlocks);
   writer_.write("let_next_kernel_start();");
   declare_memory(writer_, kernel, fixed_numbers_, tile_numbers_);
@@ -101,8 +101,9 @@ GeneratedKernel PiecesWriter::write(const Launch& launch, int number) {
   writer_.line("__shared__ int ids[{}];", scope_.tile_pages);
   open_pieces();
   // Page tables are those of the pass, which no kernel writes. Behind a refresh of this layer only the last page is not ready.
-  writer_.write(number == 0 ? "if (!a.behind_refresh || end == row.pages) wait_for_earlier_kernels();"
-                            : "wait_for_earlier_kernels();");
+  const bool begins = !layout_.launches.empty() && &launch == &layout_.launches.front();
+  writer_.write(begins ? "if (!a.behind_refresh || end == row.pages) wait_for_earlier_kernels();"
+                       : "wait_for_earlier_kernels();");
   begin_only_reduction();
   write_fixed();
   if (!launch.plans.empty()) {
@@ -125,8 +126,8 @@ GeneratedKernel PiecesWriter::write(const Launch& launch, int number) {
 
 }  // namespace
 
-GeneratedKernel write_pieces_kernel(const FlowLayout& layout, const Launch& launch, int number, Writer& writer) {
-  return PiecesWriter(layout, writer).write(launch, number);
+GeneratedKernel write_pieces_kernel(const FlowLayout& layout, const Launch& launch, const std::string& name, Writer& writer) {
+  return PiecesWriter(layout, writer).write(launch, name);
 }
 
 }  // namespace sluice::cuda::codegen

@@ -216,7 +216,32 @@ struct Row {
     return field_blocks + static_cast<uint64_t>(field_page_stride) * static_cast<uint32_t>(page);
   }
   __device__ __forceinline__ uint64_t key(RandomPurpose purpose) const {
-    return random_key(arguments.seeds != nullptr ? arguments.seeds[sequence] : 0, purpose, arguments.layer, head, length);
+    const int step = arguments.steps != nullptr ? arguments.steps[sequence] + 1 : length;
+    return random_key(arguments.seeds != nullptr ? arguments.seeds[sequence] : 0, purpose, arguments.layer, head, step);
+  }
+  /// The weight that attention gave a token of a page for one of `group` heads; 0 if it was not attended to.
+  __device__ __forceinline__ float mass(int page, int token, int of_head, int group, int page_tokens) const {
+    const FlowArguments& a = arguments;
+    if (page == pages - 1 && token >= last_tokens) return 0;
+    int place = page;
+    if (a.mass_pages != nullptr) {
+      const int* const attended = a.mass_pages + index * a.mass_page_stride;
+      const int count = a.mass_page_counts[index];
+      int end = count;
+      for (place = 0; place < end;) {
+        const int middle = (place + end) / 2;
+        if (attended[middle] < page) {
+          place = middle + 1;
+        } else {
+          end = middle;
+        }
+      }
+      if (place == count || attended[place] != page) return 0;
+    }
+    const long long line = static_cast<long long>(index) * group + of_head;
+    const float x = a.masses[line * a.mass_stride + static_cast<long long>(place) * page_tokens + token];
+    if (a.mass_sums == nullptr) return x;
+    return x == -SLUICE_INF ? 0.0F : exp2f(x - a.mass_sums[line]);
   }
   /// The states of this layer and head.
   __device__ __forceinline__ float* states(int per_page, int fixed) const {
@@ -291,11 +316,67 @@ __device__ __forceinline__ void give_top_k(const Row& row, int selection, int le
   row.arguments.budgets_out[selection * row.arguments.number_stride + row.index] = budget;
 }
 
-/// What is left of the budget min(B, max(k + first + last, ceil(ratio * B))) for the `middle` pages that are not kept anyway.
-__device__ __forceinline__ int budget_of_top_k(const Row& row, int middle, long long fixed, double ratio) {
-  const long long share = ratio > 0 ? static_cast<long long>(ceil(ratio * row.pages)) : 0;
-  const long long wanted = max(fixed, share) - (row.pages - middle);
+/// What is left of the budget min(B, max(k + first + last, ceil(ratio * B))) for the `middle` that are not kept anyway of all B
+/// pages, or tokens.
+__device__ __forceinline__ int budget_of_top_k(int all, int middle, long long fixed, double ratio) {
+  const long long share = ratio > 0 ? static_cast<long long>(ceil(ratio * all)) : 0;
+  const long long wanted = max(fixed, share) - (all - middle);
   return static_cast<int>(max(0LL, min(static_cast<long long>(middle), wanted)));
+}
+
+/// How many of the `middle` pages behind the `first` have, with those that are kept anyway, the share of all that weighs more
+/// than 0: the best of them, at most `most`. By all threads of the block.
+template <class WeightOf>
+__device__ __forceinline__ int budget_of_top_p(const Row& row, int first, int middle, double share, int most,
+                                               const WeightOf& weight_of) {
+  const auto each = [&](const auto& take) {
+    for (int p = threadIdx.x; p < row.pages; p += blockDim.x) {
+      const float weight = weight_of(p);
+      if (weight > 0) take(p, weight, middle > 0 && p >= first && p < first + middle);
+    }
+  };
+  double all = 0;
+  double kept = 0;
+  each([&](int, float weight, bool is_open) {
+    all += weight;
+    if (!is_open) kept += weight;
+  });
+  all = combine_block<Add>(all);
+  kept = combine_block<Add>(kept);
+  const double wanted = share * all;
+  if (!(kept < wanted)) return 0;
+  struct Above {
+    double sum;
+    int count;
+  };
+  // Positive numbers have the order of their bits.
+  const auto above = [&](uint32_t bits) {
+    Above found{0, 0};
+    each([&](int, float weight, bool is_open) {
+      if (!is_open || __float_as_uint(weight) <= bits) return;
+      found.sum += weight;
+      ++found.count;
+    });
+    found.sum = combine_block<Add>(found.sum);
+    found.count = combine_block<Add>(found.count);
+    return found;
+  };
+  // The last of those that are taken has the bits `end`: what is above them is too little.
+  uint32_t begin = 0;
+  uint32_t end = 0x7f800000U;
+  while (begin < end) {
+    const uint32_t middle_bits = begin + (end - begin) / 2;
+    if (kept + above(middle_bits).sum < wanted) {
+      end = middle_bits;
+    } else {
+      begin = middle_bits + 1;
+    }
+  }
+  const Above taken = above(end);
+  const int with_equals = end == 0 ? taken.count : above(end - 1).count;
+  int budget = taken.count;
+  for (double sum = kept + taken.sum; budget < with_equals && sum < wanted; ++budget) sum += number(end);
+  return min(budget, most);
 }
 
 }  // namespace sluice::cuda

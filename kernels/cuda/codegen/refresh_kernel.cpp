@@ -20,13 +20,15 @@ GeneratedKernel write_refresh_kernel(const FlowLayout& layout, Writer& writer) {
   writer.open("for (int task = blockIdx.x; task < a.touched * a.kv_heads; task += gridDim.x)");
   writer.write("const int page = task / a.kv_heads;");
   writer.write("const int head = task % a.kv_heads;");
+  writer.write("const int at = a.touched_by_head != 0 ? task : page;");
+  writer.write("if (a.touched_pages[at] < 0) continue;");
   writer.line(
-      "const int tokens = a.touched_tokens != nullptr ? a.touched_tokens[page] : page == a.touched - 1 ? a.last_tokens : {};",
+      "const int tokens = a.touched_tokens != nullptr ? a.touched_tokens[at] : page == a.touched - 1 ? a.last_tokens : {};",
       layout.plan.graph.geometry.page);
-  writer.write("uint8_t* const block = a.pages + a.touched_pages[page] * a.page_stride + head * a.block_bytes;");
+  writer.write("uint8_t* const block = a.pages + a.touched_pages[at] * a.page_stride + head * a.block_bytes;");
   if (layout.plan.has_field_pages()) {
     writer.write("uint8_t* const field_block =");
-    writer.write("    a.fields + a.touched_fields[page] * a.field_page_stride + head * a.field_block_bytes;");
+    writer.write("    a.fields + a.touched_fields[at] * a.field_page_stride + head * a.field_block_bytes;");
   }
   fields.write();
   writer.write("__syncthreads();");

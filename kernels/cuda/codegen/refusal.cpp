@@ -36,6 +36,21 @@ std::optional<Refusal> refusal_of_cover(const Plan& plan) {
   return {};
 }
 
+std::optional<Refusal> refusal_of_after(const Plan& plan) {
+  if (plan.after.empty()) return {};
+  const FlowGraph& graph = plan.graph;
+  if (!graph.patterns.empty() && graph.mass_rows != 0) {
+    return Refusal{"flow.after for prompts under a pattern; device \"cuda\" runs it for prompts that see everything",
+                   "use prompt_mass = \"none\", prefill = \"dense\", or --device cpu"};
+  }
+  if (!graph.reads_mass()) return {};
+  if (!plan.attend.is_plain()) {
+    return Refusal{"flow.after that reads mass under a cover; device \"cuda\" has the masses of tokens that weigh for themselves",
+                   "leave mass out of flow.after, or use --device cpu"};
+  }
+  return {};
+}
+
 }  // namespace
 
 std::optional<Refusal> refusal_of(const PageLayout& layout) {
@@ -50,23 +65,13 @@ std::optional<Refusal> refusal_of(const PageLayout& layout) {
 }
 
 std::optional<Refusal> refusal_of_attention(const Plan& plan) {
-  if (!plan.variants.empty()) {
-    return Refusal{"several programs, by layer; device \"cuda\" runs one in all layers that are sparse",
-                   "use one program, or --device cpu"};
+  for (const Plan& variant : plan.variants) {
+    if (auto refusal = refusal_of_attention(variant)) return refusal;
   }
   if (!plan.attend.is_plain()) {
     if (auto refusal = refusal_of_cover(plan)) return refusal;
   }
-  if (!plan.after.empty()) {
-    return Refusal{"flow.after, which reads what attention gave; device \"cuda\" does not give it yet",
-                   "leave flow.after out, or use --device cpu"};
-  }
-  for (const NodeId id : selections_of(plan.graph)) {
-    const Node& selection = plan.graph.nodes[static_cast<size_t>(id)];
-    if (selection.op != Op::kTopKTokens && selection.op != Op::kTopP) continue;
-    return Refusal{fmt::format("{}; device \"cuda\" does not select so yet", spoken_name_of(selection.op)),
-                   "select pages by sluice.topk or sluice.threshold, or use --device cpu"};
-  }
+  if (auto refusal = refusal_of_after(plan)) return refusal;
   const size_t united = leaf_selections(plan.graph).size();
   if (united <= Selection::kMostLeaves) return {};
   return Refusal{fmt::format("a union of {} selections; device \"cuda\" joins at most {}", united, Selection::kMostLeaves),
@@ -83,7 +88,10 @@ std::optional<Refusal> refusal_of(const GeneratedSource& source) {
 std::optional<Refusal> refusal_of(const Plan& plan) {
   if (auto refusal = refusal_of_attention(plan)) return refusal;
   if (auto refusal = refusal_of(plan.layout)) return refusal;
-  return refusal_of(generate(FlowLayout(plan)));
+  for (const Plan* program : plan.programs()) {
+    if (auto refusal = refusal_of(generate(FlowLayout(*program)))) return refusal;
+  }
+  return {};
 }
 
 }  // namespace sluice::cuda::codegen

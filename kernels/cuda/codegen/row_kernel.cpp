@@ -39,10 +39,10 @@ class RowWriter final : public HeldRowWriter {
 RowKernel RowWriter::place_row() {
   RowKernel kernel{.name = "index_row", .fixed_bytes = place_fixed_memory(kRowThreads / 32), .stage_bytes = bytes_in_stage()};
   // Of each page what is stored, its order key, and its place in the pool if that is read while tiles are copied.
-  kernel.page_bytes = (layout_.row_numbers + (runs_.empty() ? 1 : 2)) * static_cast<int64_t>(sizeof(float));
+  kernel.page_bytes = (layout_.held_numbers + (runs_.empty() ? 1 : 2)) * static_cast<int64_t>(sizeof(float));
   writer_.line("float* const held = row_memory + {};", kernel.fixed_bytes / 4);
-  writer_.line("uint32_t* const keys = reinterpret_cast<uint32_t*>(held + {} * a.held_pages);", layout_.row_numbers);
-  writer_.line("int* const ids = reinterpret_cast<int*>(held + {} * a.held_pages);", layout_.row_numbers + 1);
+  writer_.line("uint32_t* const keys = reinterpret_cast<uint32_t*>(held + {} * a.held_pages);", layout_.held_numbers);
+  writer_.line("int* const ids = reinterpret_cast<int*>(held + {} * a.held_pages);", layout_.held_numbers + 1);
   writer_.line("uint32_t* const bits = reinterpret_cast<uint32_t*>(held + {} * a.held_pages);", kernel.page_bytes / 4);
   writer_.write("auto& selection = *reinterpret_cast<SelectionMemory<kThreads>*>(bits + a.held_pages / 32);");
   return kernel;
@@ -123,7 +123,7 @@ RowKernel RowWriter::write() {
     }
   }
   write_selection();
-  if (!graph_.saves.empty()) {
+  if (layout_.launches.back().saves) {
     writer_.write("blocks.sync();");
     write_saves();
   }
@@ -160,10 +160,19 @@ bool newest_is_kept(const FlowLayout& layout) {
 std::string why_not_whole_rows(const FlowLayout& layout) {
   if (layout.plan.attend.selection() == kNoNode) return "it selects nothing";
   if (layout.launches.empty()) return "it computes nothing";
+  if (!layout.after.empty() && layout.plan.graph.saves_in(Stage::kIndex)) {
+    return "what it saves waits in device memory for the after stage";
+  }
   for (const ScoredSelection& selection : layout.selections) {
     if (!insists_on_hints(layout.node(selection.node))) continue;
     return fmt::format("%{} topk is to begin with what the last step took (method \"gvr\"), which lies in device memory",
                        selection.node);
+  }
+  for (const ScoredSelection& selection : layout.selections) {
+    const Op op = layout.node(selection.node).op;
+    if (op == Op::kTopKTokens) return fmt::format("%{} topk_tokens selects tokens", selection.node);
+    if (op == Op::kTopP)
+      return fmt::format("%{} topp takes as many pages as weigh enough, which no histogram tells", selection.node);
   }
   int tiles = 0;
   for (const Launch& launch : layout.launches) {

@@ -12,12 +12,12 @@ class RowStepsWriter final : public IndexWriter {
  public:
   RowStepsWriter(const FlowLayout& layout, Writer& writer) : IndexWriter(layout, writer, kBlock) {}
 
-  GeneratedKernel write(const Launch& launch, int number);
+  GeneratedKernel write(const Launch& launch, const std::string& name);
 };
 
-GeneratedKernel RowStepsWriter::write(const Launch& launch, int number) {
+GeneratedKernel RowStepsWriter::write(const Launch& launch, const std::string& name) {
   place_fixed(nodes_of(launch));
-  GeneratedKernel kernel = described(fmt::format("index_{}", number), fixed_numbers_, kWholeRowThreads);
+  GeneratedKernel kernel = described(name, fixed_numbers_, kWholeRowThreads);
   kernel.by_row = true;
   open_kernel(writer_, kernel, 1);
   writer_.write("let_next_kernel_start();");
@@ -42,8 +42,8 @@ GeneratedKernel RowStepsWriter::write(const Launch& launch, int number) {
 
 }  // namespace
 
-GeneratedKernel write_row_steps_kernel(const FlowLayout& layout, const Launch& launch, int number, Writer& writer) {
-  return RowStepsWriter(layout, writer).write(launch, number);
+GeneratedKernel write_row_steps_kernel(const FlowLayout& layout, const Launch& launch, const std::string& name, Writer& writer) {
+  return RowStepsWriter(layout, writer).write(launch, name);
 }
 
 }  // namespace sluice::cuda::codegen

@@ -21,16 +21,16 @@ std::string why(const TopKPlan& plan, const SelectedRows& rows, int scores) {
 
 }  // namespace
 
-int most_budget(const Node& selection, int pages) {
+int most_budget(const Node& selection, int scores) {
   const Attributes& a = selection.attributes;
-  const int64_t middle = std::max<int64_t>(0, int64_t{pages} - a.first - a.last);
-  if (selection.op == Op::kThreshold) return static_cast<int>(a.max_pages > 0 ? std::min<int64_t>(middle, a.max_pages) : middle);
-  const auto share = static_cast<int64_t>(std::ceil(a.ratio * pages));
+  const int64_t middle = std::max<int64_t>(0, int64_t{scores} - a.first - a.last);
+  if (counts_scores(selection)) return static_cast<int>(a.max_pages > 0 ? std::min<int64_t>(middle, a.max_pages) : middle);
+  const auto share = static_cast<int64_t>(std::ceil(a.ratio * scores));
   const int64_t wanted = std::max(int64_t{a.k} + a.first + a.last, share) - a.first - a.last;
   return static_cast<int>(std::clamp<int64_t>(wanted, 0, middle));
 }
 
-int scored_pages(const Node& selection, int pages) { return pages - selection.attributes.first - selection.attributes.last; }
+int ranked_scores(const Node& selection, int scores) { return scores - selection.attributes.first - selection.attributes.last; }
 
 bool insists_on_hints(const Node& selection) {
   return selection.op == Op::kTopK && selection.attributes.method == TopKMethod::kGvr;
@@ -38,12 +38,12 @@ bool insists_on_hints(const Node& selection) {
 
 // What a threshold may take says nothing of how many pages it took.
 bool takes_hints(const Node& selection, const SelectedRows& rows) {
-  if (selection.op == Op::kThreshold || is_drawn(selection) || rows.budget <= 0) return false;
+  if (counts_scores(selection) || selection.op == Op::kTopKTokens || is_drawn(selection) || rows.budget <= 0) return false;
   return plan_selection(selection, rows, true).guess == FirstGuess::kHints;
 }
 
 TopKPlan plan_selection(const Node& selection, const SelectedRows& rows, bool hinted) {
-  const int scores = scored_pages(selection, rows.pages);
+  const int scores = ranked_scores(selection, rows.pages);
   switch (selection.attributes.method) {
     case TopKMethod::kRadix:
       return plan_radix(rows.rows, scores, rows.multiprocessors);
@@ -61,7 +61,7 @@ std::string describe_method(const Node& selection, const SelectedRows& rows, boo
   const char* const method = plan.guess == FirstGuess::kHints    ? "gvr"
                              : plan.guess == FirstGuess::kSample ? "radix, after a guess from a sample"
                                                                  : "radix";
-  return fmt::format("method {} (auto): {}", method, why(plan, rows, std::max(0, scored_pages(selection, rows.pages))));
+  return fmt::format("method {} (auto): {}", method, why(plan, rows, std::max(0, ranked_scores(selection, rows.pages))));
 }
 
 std::string describe_held_method(const Node& selection) {

@@ -8,15 +8,16 @@
 /// How a GPU finds what a selection by score takes, where rows are not held on chip.
 namespace sluice::cuda::codegen {
 
-/// Most pages that a selection by score takes of a row of `pages`, between those that are kept anyway.
-int most_budget(const Node& selection, int pages);
-/// Pages of such a row that it takes them from.
-int scored_pages(const Node& selection, int pages);
+/// Most that a selection takes of a row of so many scores (pages, or tokens), between those that are kept anyway.
+int most_budget(const Node& selection, int scores);
+/// Those of such a row that it takes them from.
+int ranked_scores(const Node& selection, int scores);
 
 /// Whether a selection says that it is to begin with what the last step took (method "gvr").
 bool insists_on_hints(const Node& selection);
 
-/// Rows of at most `pages` pages, of each of which a selection takes at most `budget`, on a GPU of so many multiprocessors.
+/// Rows of at most `pages` pages (or tokens), of each of which a selection takes at most `budget`, on a GPU of so many
+/// multiprocessors.
 struct SelectedRows {
   int rows = 0;
   int pages = 0;

@@ -169,6 +169,11 @@ std::string Values::source(const Node& node, const Index& index) const {
       return fmt::format("static_cast<float>({})", at(index, Axis::kPage));
     case Op::kRandom:
       return fmt::format("random_uniform(row.key(RandomPurpose::kRandom), {})", at(index, Axis::kPage));
+    case Op::kMass: {
+      const Geometry& geometry = layout.plan.graph.geometry;
+      return fmt::format("row.mass({}, {}, {}, {}, {})", at(index, Axis::kPage), at(index, Axis::kToken), at(index, Axis::kHead),
+                         geometry.group, geometry.page);
+    }
     case Op::kLoad: {
       const StateSlot& slot = layout.states[static_cast<size_t>(layout.state_index(node.attributes.field))];
       const std::string states = fmt::format("row.states({}, {})", layout.state_page_numbers, layout.state_fixed_numbers);

@@ -10,13 +10,12 @@
 #include "kernels/cuda/flow/state.h"
 #include "kernels/cuda/runtime/step_graphs.h"
 #include "kernels/device/checks.h"
+#include "scripting/base/bits.h"
+#include "scripting/graph/selections.h"
 
 // What CudaDevice does with pages: refreshing their fields, attention, and what it reports.
 
 namespace sluice::cuda {
-namespace {
-
-/// `field_group` has the fields of the flow whose plan it is, if they have pages of their own.
 FlowBlocks blocks_of(const CudaPool& pool, int layer, const Plan& plan, int field_group) {
   const LayerPages pages = pool.layer(layer);
   FlowBlocks blocks{.base = pages.base,
@@ -31,8 +30,6 @@ FlowBlocks blocks_of(const CudaPool& pool, int layer, const Plan& plan, int fiel
   }
   return blocks;
 }
-
-}  // namespace
 
 void require_numbers(const char* operation, const Matrix& matrix) {
   if (matrix.type != DataType::kF32 && matrix.type != DataType::kBF16) {
@@ -57,10 +54,6 @@ std::unique_ptr<CompiledFlow> CudaDevice::compile(const Plan& plan, int layers, 
   auto flow = std::make_unique<RegisteredFlow>(plan, layers, kv_heads, flows_, stream_.get());
   flow->reserve(std::min(limits_.sequences, kMostLists), limits_.pages_per_sequence);
   return flow;
-}
-
-void CudaDevice::evict(int /*layer*/, const CompiledFlow& /*flow*/) {
-  throw InternalError("evict: flows whose tokens leave are refused when they are compiled");
 }
 
 void CudaDevice::refresh_fields(int layer, const CompiledFlow& flow) {
@@ -137,7 +130,10 @@ void CudaDevice::attention(const Attention& call, Matrix q, Matrix out) {
   if (flow != nullptr) require_pages_of("attention", flow->plan(), pool, call.layer, batch.field_group);
   reserve_decode(pool.decode_attention(call.layer), call.query_heads / pool.kv_heads());
 
-  if (flow == nullptr || &flow->flow() != left_to_selection_.flow || call.layer != left_to_selection_.layer) refresh_now();
+  // Where tokens leave, other pages than the newest have been written to as well.
+  const bool takes_refresh = flow != nullptr && &flow->flow() == left_to_selection_.flow &&
+                             call.layer == left_to_selection_.layer && !flow->plan().graph.eviction;
+  if (!takes_refresh) refresh_now();
   const bool as_it_is = q.type == DataType::kBF16 && q.stride % 8 == 0 && reinterpret_cast<uintptr_t>(q.data) % 16 == 0;
   const Matrix from = as_it_is ? q : plain(q, plain_q_);
   const Matrix to = plain(out, plain_out_);
@@ -157,6 +153,7 @@ void CudaDevice::attention(const Attention& call, Matrix q, Matrix out) {
     for (int s = first; call.probe != nullptr && s < last; ++s) report_dense(call, s);
   }
   left_to_selection_ = {};
+  if (flow != nullptr && !flow->plan().after.empty()) end_prompts(call, *flow, q, from);
   if (to.data != out.data) cuda::gather_rows(to, nullptr, out, stream_.get());
 }
 
@@ -168,13 +165,14 @@ void* CudaDevice::decode_workspace(const DecodeAttention& attention, const Decod
 }
 
 void CudaDevice::attend_lists(const Attention& call, const DecodeShape& shape, const PageLists& lists, const Matrix& q,
-                              const Matrix& out, int first, float* sums) {
+                              const Matrix& out, int first, float* sums, const TokenLogits& logits) {
   const DecodeAttention& attention = pass_.pool().decode_attention(call.layer);
   DecodeShape strided = shape;
   strided.query_stride = q.stride;
   const int64_t row = pass_.batch().query_indptr[first];
   attention.run(strided, lists, static_cast<const uint16_t*>(q.data) + row * q.stride,
-                static_cast<uint16_t*>(out.data) + row * out.stride, sums, decode_workspace(attention, shape), stream_.get());
+                static_cast<uint16_t*>(out.data) + row * out.stride, sums, decode_workspace(attention, shape), stream_.get(),
+                logits);
 }
 
 void CudaDevice::attend_under(const Attention& call, const DecodeShape& shape, const Cover& cover, const Matrix& q,
@@ -214,17 +212,21 @@ void CudaDevice::attend_decode(const Attention& call, const Matrix& q, const Mat
   }
 }
 
-void CudaDevice::check_flow_sequences(const CudaFlow& flow, int first, int last) const {
-  if (flow.plan().graph.states.empty()) return;
-  const int page = flow.plan().layout.page;
+const CudaFlowState& CudaDevice::state_of(const CudaFlow& flow, int sequence) const {
   const std::span<RequestState* const> states = pass_.batch().states;
+  RequestState* const kept = states.empty() ? nullptr : states[static_cast<size_t>(sequence)];
+  const auto* const state = kept == nullptr ? nullptr : dynamic_cast<CudaFlowState*>(kept->find_program(flow.plan().program));
+  if (state == nullptr) throw InternalError("attention: a flow keeps state and got none");
+  return *state;
+}
+
+void CudaDevice::check_flow_sequences(const CudaFlow& flow, int group, int first, int last) const {
+  if (flow.plan().graph.states.empty()) return;
   for (int s = first; s < last; ++s) {
-    const int pages = pages_for(pass_.batch().positions[pass_.batch().query_indptr[s + 1] - 1] + 1, page);
-    const auto* state = states.empty() ? nullptr : dynamic_cast<const CudaFlowState*>(states[s]);
-    if (state == nullptr) throw InternalError("attention: a flow keeps state and got none");
-    if (state->max_pages() < pages) {
-      throw InternalError(fmt::format("attention: {} pages, state for {}", pages, state->max_pages()));
-    }
+    const int held = pass_.group(group).held.empty() ? 0 : pages_for(pass_.group(group).held[s], flow.plan().layout.page);
+    const int pages = std::max(held, pass_.page_count(group, s));
+    const int most = state_of(flow, s).max_pages();
+    if (most < pages) throw InternalError(fmt::format("attention: {} pages, state for {}", pages, most));
   }
 }
 
@@ -267,12 +269,13 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
   require_equal("attention", "query heads of a KV head", shape.group, plan.graph.geometry.group);
   FlowSequences sequences;
   sequences.count = shape.sequences;
-  check_flow_sequences(flow.flow(), first, last);
+  check_flow_sequences(flow.flow(), group, first, last);
   sequences.most_pages = bound_on_pages();
   sequences.even = decodes_evenly();
-  if (!plan.graph.states.empty()) sequences.states = arrays.states + first;
+  if (!plan.graph.states.empty()) sequences.states = arrays.states_of(plan.program, first);
   // Under a pattern the list of another step has other pages.
-  if (plan.graph.patterns.empty()) sequences.hints = arrays.hints + first;
+  if (plan.graph.patterns.empty()) sequences.hints = arrays.hints_of(plan.program, first);
+  if (arrays.newest != nullptr) sequences.steps = arrays.newest + first;
   sequences.lengths = arrays.seen + first;
   sequences.page_indptr = arrays.page_indptr + first;
   sequences.page_indices = arrays.page_indices;
@@ -293,7 +296,7 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
   sequences.query_type = query.type;
   sequences.wants_scores = call.probe != nullptr && call.probe->scores != nullptr;
   const Refresh refreshed = std::exchange(refreshed_, {});
-  sequences.behind_refresh = refreshed.flow == &flow.flow() && refreshed.layer == call.layer;
+  sequences.behind_refresh = refreshed.flow == &flow.flow() && refreshed.layer == call.layer && !plan.graph.eviction;
   if (left_to_selection_.flow == &flow.flow()) {  // each sequence writes to one page
     sequences.stale = {.count = shape.sequences, .pages = arrays.touched_pages + first, .tokens = arrays.touched_tokens + first};
     if (plan.has_field_pages()) sequences.stale.fields = of_fields.touched_pages + first;
@@ -307,7 +310,10 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
                                   .scale = call.scale};
     if (flow.flow().attend(blocks, sequences, flow.page_counters(), attention, stream_.get())) return;
   }
-  const FlowResult result = flow.flow().select(blocks, sequences, flow.page_counters(), stream_.get());
+  // Dense attention would have read those that have left, too: `evict` counts them.
+  PageCounters counters = flow.page_counters();
+  if (plan.graph.eviction) counters.available = nullptr;
+  const FlowResult result = flow.flow().select(blocks, sequences, counters, stream_.get());
   const PageLists lists{.pages = result.pages,
                         .starts = result.starts,
                         .tokens = result.tokens,
@@ -317,18 +323,44 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
                         .masks = result.masks};
   const bool mass = call.probe != nullptr && call.probe->mass != nullptr;
   if (mass) grow(probe_sums_, 2 * sizeof(float) * shape.sequences * call.query_heads);
-  float* const sums = mass ? probe_sums_.as<float>() : nullptr;
+  const bool keeps = plan.graph.reads_mass();
+  float* const sums = mass ? probe_sums_.as<float>() : keeps ? flow.flow().log_sums() : nullptr;
+  const TokenLogits logits = keeps ? flow.flow().token_logits() : TokenLogits{};
   if (result.cover) {
     if (mass) attend_lists(call, shape, lists, q, probe_output(q), first, sums);
     attend_under(call, shape, *result.cover, q, out, first);
   } else {
-    attend_lists(call, shape, lists, q, out, first, sums);
+    attend_lists(call, shape, lists, q, out, first, sums, logits);
   }
-  if (call.probe != nullptr) report_flow(call, result, shape, q, first);
+  if (call.probe != nullptr) report_flow(call, plan, result, shape, q, first);
+  // Last, since it writes to the rows that scores are reported from.
+  if (!plan.after.empty()) {
+    TokenMasses masses{.numbers = logits.numbers, .stride = logits.stride, .log_sums = sums};
+    if (!flow.flow().attends_to_all()) {
+      masses.pages = result.attended;
+      masses.counts = result.attended_counts;
+      masses.page_stride = result.stride;
+    }
+    flow.flow().run_after(blocks, sequences, masses, false, stream_.get());
+  }
 }
 
-void CudaDevice::report_flow(const Attention& call, const FlowResult& result, const DecodeShape& shape, const Matrix& q,
-                             int first) {
+void CudaDevice::report_tokens(const FlowResult& result, int64_t row, std::span<const int32_t> positions, int page,
+                               std::span<uint32_t> tokens) {
+  std::vector<uint32_t> masks(static_cast<size_t>(result.mask_stride));
+  read(masks.data(), result.selected_masks + row * result.mask_stride, masks.size() * sizeof(uint32_t));
+  std::fill(tokens.begin(), tokens.end(), 0U);
+  for (size_t i = 0; i < positions.size(); ++i)
+    join_bits(tokens, int64_t{positions[i]} * page, masks, static_cast<int64_t>(i) * page, page);
+}
+
+void CudaDevice::report_flow(const Attention& call, const Plan& plan, const FlowResult& result, const DecodeShape& shape,
+                             const Matrix& q, int first) {
+  std::vector<int> scores_of_page;
+  for (const NodeId id : scored_selections(plan.graph)) {
+    const bool of_tokens = plan.graph.nodes[static_cast<size_t>(id)].op == Op::kTopKTokens;
+    scores_of_page.push_back(of_tokens ? plan.layout.page : 1);
+  }
   const AttentionProbe& probe = *call.probe;
   const int kv_heads = pass_.pool().kv_heads();
   const size_t rows = static_cast<size_t>(shape.sequences) * kv_heads;
@@ -338,12 +370,12 @@ void CudaDevice::report_flow(const Attention& call, const FlowResult& result, co
   if (probe.counts != nullptr) std::copy(counts.begin(), counts.end(), probe.counts + slot);
   for (size_t row = 0; row < rows; ++row) {
     const int pages = pass_.page_count(pass_.pool().group_of(call.layer), first + static_cast<int>(row) / kv_heads);
-    if (!result.scores.empty() && probe.score_capacity < pages) {
-      throw InternalError(fmt::format("probe: scores of {} pages, room for {}", pages, probe.score_capacity));
-    }
     for (size_t i = 0; i < result.scores.size(); ++i) {
       float* const to = probe.scores + ((slot + row) * result.scores.size() + i) * probe.score_capacity;
-      read(to, result.scores[i] + row * result.score_stride, pages * sizeof(float));
+      const auto numbers = static_cast<size_t>(pages) * static_cast<size_t>(scores_of_page[i]);
+      if (static_cast<size_t>(probe.score_capacity) < numbers)
+        throw InternalError(fmt::format("probe: {} scores, room for {}", numbers, probe.score_capacity));
+      read(to, result.scores[i] + row * result.score_stride, numbers * sizeof(float));
     }
     if (probe.selected == nullptr) continue;
     if (probe.selected_capacity < counts[row]) {
@@ -352,6 +384,10 @@ void CudaDevice::report_flow(const Attention& call, const FlowResult& result, co
     int32_t* const to = probe.selected + (slot + row) * probe.selected_capacity;
     read(to, result.positions + row * result.stride, counts[row] * sizeof(int32_t));
     std::fill(to + counts[row], to + probe.selected_capacity, -1);
+    if (result.selected_masks != nullptr && probe.tokens != nullptr)
+      report_tokens(result, static_cast<int64_t>(row), {to, static_cast<size_t>(counts[row])}, plan.layout.page,
+                    std::span(probe.tokens + (slot + static_cast<int64_t>(row)) * probe.token_words,
+                              static_cast<size_t>(probe.token_words)));
   }
   if (probe.mass == nullptr) return;
   // The share of the sum over all that the step is shown that lies on what it attends to.

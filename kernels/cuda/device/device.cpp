@@ -22,6 +22,14 @@ class CudaMemory final : public Memory {
   DeviceMemory memory_;
 };
 
+/// Whether more than one token has to leave some sequence.
+bool moves_many(const PassBatch& batch, const GroupPages& group) {
+  for (int s = 0; s < batch.sequences() && !group.held.empty(); ++s) {
+    if (group.held[static_cast<size_t>(s)] - group.staying(s, batch.query_rows(s)) > 1) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 void CudaDevice::DestroyStream::operator()(CUstream_st* stream) const { cudaStreamDestroy(stream); }
@@ -107,16 +115,16 @@ const int32_t* CudaDevice::send(std::span<const int32_t> indices, std::span<cons
 
 std::unique_ptr<Device::Repetition> CudaDevice::create_repetition() { return std::make_unique<StepGraphs>(); }
 
-std::vector<uintptr_t> CudaDevice::ground(const RegisteredFlow* flow) const {
+std::vector<uintptr_t> CudaDevice::ground(std::span<const RegisteredFlow* const> flows) const {
   std::vector<uintptr_t> ground{pass_.ground(), matmul_.ground(), decode_counters_, gang_.cooperative() ? 1U : 0U};
   for (const DeviceMemory* memory : {&plain_q_, &plain_out_, &decode_workspace_}) {
     ground.push_back(reinterpret_cast<uintptr_t>(memory->data()));
   }
-  if (flow != nullptr) ground.push_back(flow->flow().ground());
+  for (const RegisteredFlow* flow : flows) ground.push_back(flow->flow().ground());
   return ground;
 }
 
-void CudaDevice::repeat(Repetition* repetition, std::span<const int32_t> tokens, const CompiledFlow* flow,
+void CudaDevice::repeat(Repetition* repetition, std::span<const int32_t> tokens, std::span<const CompiledFlow* const> flows,
                         const std::function<void()>& operations) {
   if (!pass_.active()) throw InternalError("repeat was called outside a pass");
   const PassBatch& batch = pass_.batch();
@@ -127,18 +135,29 @@ void CudaDevice::repeat(Repetition* repetition, std::span<const int32_t> tokens,
     operations();
     return;
   }
-  const RegisteredFlow* const mine = flow == nullptr ? nullptr : &as_cuda(*flow);
+  if (std::any_of(batch.groups.begin(), batch.groups.end(), [&](const GroupPages& group) { return moves_many(batch, group); })) {
+    operations();  // memory for the moves may grow
+    return;
+  }
   StepGraphs::Shape shape{.sequences = batch.sequences()};
   for (const GroupPages& group : batch.groups) shape.masked = 2 * shape.masked + (group.has_masks() ? 1 : 0);
-  if (mine != nullptr) {
-    check_flow_sequences(mine->flow(), 0, batch.sequences());
+  std::vector<const RegisteredFlow*> mine;
+  for (size_t layer = 0; layer < flows.size(); ++layer) {
+    if (flows[layer] == nullptr) continue;
+    const RegisteredFlow* const flow = &as_cuda(*flows[layer]);
+    if (std::find(mine.begin(), mine.end(), flow) != mine.end()) continue;
+    mine.push_back(flow);
+    check_flow_sequences(flow->flow(), pass_.pool().group_of(static_cast<int>(layer)), 0, batch.sequences());
+  }
+  if (!mine.empty()) {
     shape.pages = bound_on_pages();
-    shape.even = mine->flow().minds_evenness(batch.sequences(), shape.pages) && decodes_evenly();
+    const auto minds = [&](const RegisteredFlow* flow) { return flow->flow().minds_evenness(batch.sequences(), shape.pages); };
+    shape.even = std::any_of(mine.begin(), mine.end(), minds) && decodes_evenly();
   }
   pass_.upload(tokens, stream_.get());
   const Gang::Launches launches(gang_);
   graphs->run(
-      shape, pass_.half(), [this, mine] { return ground(mine); }, stream_.get(), operations);
+      shape, pass_.half(), [&] { return ground(mine); }, stream_.get(), operations);
 }
 
 void CudaDevice::reserve_picks(int rows) {

@@ -25,6 +25,7 @@ std::unique_ptr<Device> create_cuda_device();
 
 namespace sluice::cuda {
 
+class CudaFlowState;
 class RegisteredFlow;
 
 /// A GPU: one stream, on which operations run in order while the host goes on, and what passes and lists of rows are sent on
@@ -52,7 +53,7 @@ class CudaDevice final : public Device {
   void end_pass() noexcept override;
 
   std::unique_ptr<Repetition> create_repetition() override;
-  void repeat(Repetition* repetition, std::span<const int32_t> tokens, const CompiledFlow* flow,
+  void repeat(Repetition* repetition, std::span<const int32_t> tokens, std::span<const CompiledFlow* const> flows,
               const std::function<void()>& operations) override;
   std::unique_ptr<Picks> create_picks(int rows) override;
   void embed(const Weight& table, std::span<const int32_t> tokens, const Picks* picks, Matrix out) override;
@@ -87,10 +88,13 @@ class CudaDevice final : public Device {
   const int32_t* send(std::span<const int32_t> indices, std::span<const int32_t> others = {});
   /// A model's rotary frequencies, which stay where they are.
   const float* frequencies_of(const Rope& rope, int head_dim);
-  /// Differs once scratch that operations (of `flow`, if not null) use has moved, or they are launched in another way.
-  std::vector<uintptr_t> ground(const RegisteredFlow* flow) const;
-  /// Throws InternalError unless states of `flow` are there for sequences [first, last).
-  void check_flow_sequences(const CudaFlow& flow, int first, int last) const;
+  /// Differs once scratch that operations (of `flows`) use has moved, or they are launched in another way.
+  std::vector<uintptr_t> ground(std::span<const RegisteredFlow* const> flows) const;
+  /// Of a sequence of the pass. Throws InternalError if there is none.
+  const CudaFlowState& state_of(const CudaFlow& flow, int sequence) const;
+  /// Throws InternalError unless states of `flow` are there for sequences [first, last), with room for what a group keeps of
+  /// them.
+  void check_flow_sequences(const CudaFlow& flow, int group, int first, int last) const;
   /// A bound on the pages of any sequence of the pass that decodes. It grows in steps, for steps that are repeated; others have
   /// the same one, so that they take the same kernels.
   int bound_on_pages() const;
@@ -108,9 +112,9 @@ class CudaDevice final : public Device {
                    int first, int last);
   /// All pages of sequences from `first` on that a layer's group keeps.
   PageLists all_pages(int layer, int first);
-  /// Attends over lists of pages, of sequences from `first` on; sums (may be null) as DecodeAttention::run gives them.
+  /// Attends over lists of pages, of sequences from `first` on; sums (may be null) and logits as DecodeAttention::run gives them.
   void attend_lists(const Attention& call, const DecodeShape& shape, const PageLists& lists, const Matrix& q, const Matrix& out,
-                    int first, float* sums);
+                    int first, float* sums, const TokenLogits& logits = {});
   /// The same under a cover.
   void attend_under(const Attention& call, const DecodeShape& shape, const Cover& cover, const Matrix& q, const Matrix& out,
                     int first);
@@ -119,7 +123,16 @@ class CudaDevice final : public Device {
   /// Room for outputs that nobody reads, of as many rows as q.
   Matrix probe_output(const Matrix& q);
   /// What a sparse row's probe says, from what the GPU holds. Waits for it.
-  void report_flow(const Attention& call, const FlowResult& result, const DecodeShape& shape, const Matrix& q, int first);
+  void report_flow(const Attention& call, const Plan& plan, const FlowResult& result, const DecodeShape& shape, const Matrix& q,
+                   int first);
+  /// The tokens selected of a row whose pages at `positions` have any: a bit each.
+  void report_tokens(const FlowResult& result, int64_t row, std::span<const int32_t> positions, int page,
+                     std::span<uint32_t> tokens);
+  /// Adds up what rows of prompts give their tokens, where the flow reads that, and runs its after stage for prompts whose last
+  /// row the pass has. `query` is q as it was given.
+  void end_prompts(const Attention& call, const RegisteredFlow& flow, const Matrix& query, const Matrix& q);
+  void sum_prompt_masses(const Attention& call, const CudaFlow& flow, const Matrix& q, int sequence, int end);
+  void end_prompt(const Attention& call, const RegisteredFlow& flow, const Matrix& query, int sequence);
   void attend_prefill(const Attention& call, const Matrix& q, const Matrix& out, int first, int last);
   /// The most tokens of a group that rows of a sequence of [first, end) may see.
   int most_seen(int group, int first, int end) const;

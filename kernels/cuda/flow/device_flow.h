@@ -52,6 +52,8 @@ class RegisteredFlow final : public CompiledFlow {
 CudaPool& as_cuda(Pool& pool);
 /// The flow as this device compiled it. Throws InternalError for that of another.
 const RegisteredFlow& as_cuda(const CompiledFlow& flow);
+/// Those of a layer. `field_group` has the fields of the flow whose plan it is, if they have pages of their own.
+FlowBlocks blocks_of(const CudaPool& pool, int layer, const Plan& plan, int field_group);
 /// Throws InternalError for activations that are neither f32 nor bf16.
 void require_numbers(const char* operation, const Matrix& matrix);
 

@@ -42,6 +42,8 @@ CudaFlow::CudaFlow(Plan plan, int layers, int kv_heads)
   }
   if (!source_.refresh.name.empty()) refresh_ = LoadedKernel::of(library_, source_.refresh);
   for (const codegen::GeneratedKernel& kernel : source_.index) index_.push_back(LoadedKernel::of(library_, kernel));
+  for (const codegen::GeneratedKernel& kernel : source_.after) after_.push_back(LoadedKernel::of(library_, kernel));
+  if (plan_.graph.eviction) place_token_states();
   if (!source_.row.name.empty()) load_row_kernel();
   leaves_ = leaf_selections(plan_.graph);
 }
@@ -107,11 +109,18 @@ void CudaFlow::grow_memory() {
   const auto rows = static_cast<size_t>(most_rows_);
   const size_t selections = layout_.selections.size();
   grow(rows_, rows * row_stride() * sizeof(float));
-  grow(lists_, selections * rows * capacity_ * sizeof(int32_t));
+  grow(lists_, selections * rows * static_cast<size_t>(list_stride()) * sizeof(int32_t));
   grow(numbers_, (3 * selections + 3) * rows * sizeof(int32_t));
   grow(positions_, rows * capacity_ * sizeof(int32_t));
   grow(pages_, rows * capacity_ * sizeof(int32_t));
+  if (plan_.graph.reads_mass()) {
+    const int64_t lines = most_rows_ * int64_t{plan_.graph.geometry.group};
+    grow(logits_, static_cast<size_t>(lines * token_logits().stride) * sizeof(float));
+    grow(log_sums_, static_cast<size_t>(lines) * sizeof(float));
+  }
   if (!plan_.graph.selects_under_masks()) return;
+  if (plan_.graph.selects_tokens()) grow(selected_masks_, rows * mask_stride() * sizeof(uint32_t));
+  grow(joined_positions_, rows * capacity_ * sizeof(int32_t));
   grow(joined_pages_, rows * capacity_ * sizeof(int32_t));
   grow(joined_numbers_, (4 * rows + 1) * sizeof(int32_t));
   grow(joined_masks_, rows * mask_stride() * sizeof(uint32_t));
@@ -158,6 +167,7 @@ bool CudaFlow::refresh(const FlowBlocks& blocks, const StaleBlocks& stale, Strea
   arguments.touched_pages = stale.pages;
   arguments.touched_fields = stale.fields;
   arguments.touched_tokens = stale.tokens;
+  arguments.touched_by_head = stale.by_head ? 1 : 0;
   arguments.touched = stale.count;
   arguments.last_tokens = stale.last_tokens;
   launch(refresh_, int64_t{stale.count} * blocks.kv_heads, arguments, stream);
@@ -182,6 +192,7 @@ FlowArguments CudaFlow::index_arguments(const FlowBlocks& blocks, const FlowSequ
   arguments.field_indptr = sequences.field_indptr;
   arguments.field_indices = sequences.field_indices;
   arguments.seeds = reinterpret_cast<const unsigned long long*>(sequences.seeds);
+  arguments.steps = sequences.steps;
   arguments.states = sequences.states;
   arguments.state_layer = std::max(0, state_layers_.at(static_cast<size_t>(blocks.layer)));
   arguments.query = sequences.query;
@@ -215,6 +226,7 @@ void CudaFlow::require(const FlowBlocks& blocks, const FlowSequences& sequences)
 FlowResult CudaFlow::join(const FlowResult& selected, const Selection& selection, const FlowSequences& sequences, Stream stream) {
   JoinedSelection joined{.selected = selected.positions,
                          .selected_counts = selected.counts,
+                         .selected_masks = selected.selected_masks,
                          .sequences = sequences.count,
                          .kv_heads = kv_heads_,
                          .page = plan_.layout.page,
@@ -227,6 +239,7 @@ FlowResult CudaFlow::join(const FlowResult& selected, const Selection& selection
                          .visible_indptr = sequences.visible_indptr,
                          .visible = sequences.visible,
                          .visible_heads = sequences.visible_heads,
+                         .positions = joined_positions_.as<int32_t>(),
                          .pages = joined_pages_.as<int32_t>(),
                          .starts = joined_numbers_.as<int32_t>(),
                          .masks = joined_masks_.as<uint32_t>(),
@@ -245,6 +258,10 @@ FlowResult CudaFlow::join(const FlowResult& selected, const Selection& selection
           .stride = capacity_,
           .mask_indptr = joined.mask_indptr,
           .masks = joined.masks,
+          .selected_masks = selected.selected_masks,
+          .mask_stride = mask_stride(),
+          .attended = joined.positions,
+          .attended_counts = joined.counts,
           .scores = {}};
 }
 
@@ -323,6 +340,9 @@ FlowResult CudaFlow::select(const FlowBlocks& blocks, const FlowSequences& seque
                     .starts = selection.starts,
                     .tokens = selection.tokens,
                     .stride = capacity_,
+                    .selected_masks = plan_.graph.selects_tokens() ? selected_masks_.as<uint32_t>() : nullptr,
+                    .attended = selection.positions,
+                    .attended_counts = selection.counts,
                     .scores = {}};
   if (plan_.graph.selects_under_masks()) result = join(result, selection, sequences, stream);
   if (!plan_.attend.is_plain()) result.cover = cover_of(blocks, sequences, selection, way.cluster > 0);

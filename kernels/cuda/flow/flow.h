@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "kernels/cuda/codegen/arguments.h"
 #include "kernels/cuda/codegen/attending_path.h"
 #include "kernels/cuda/codegen/kernels.h"
+#include "kernels/cuda/flow/eviction.h"
 #include "kernels/cuda/flow/loaded_kernels.h"
 #include "kernels/cuda/runtime/kernel_library.h"
 #include "kernels/cuda/runtime/runtime.h"
@@ -38,6 +40,7 @@ struct StaleBlocks {
   const int32_t* fields = nullptr;  // [count] the pages that have their fields, where these are others
   const int32_t* tokens = nullptr;  // [count] in each; null: all are full but the last
   int last_tokens = 0;              // in the last, if `tokens` is null
+  bool by_head = false;             // all of these are [count, kv_heads], and -1 stands for none
 };
 
 /// Sequences that decode, in device memory.
@@ -51,6 +54,7 @@ struct FlowSequences {
   const int32_t* field_indptr = nullptr;  // the same of the pages with the fields, where these are others
   const int32_t* field_indices = nullptr;
   const uint64_t* seeds = nullptr;     // [count]; null: 0
+  const int32_t* steps = nullptr;      // [count] what chance counts their steps by, less 1; null: `lengths`
   const StateBlock* states = nullptr;  // [count]; null for flows that keep none
   const HintBlock* hints = nullptr;    // [count] what each selected last (CudaFlowState); null: nobody keeps that
   // For flows that see parts of pages (JoinedSelection).
@@ -82,8 +86,12 @@ struct FlowResult {
   int64_t stride = 0;
   const int32_t* mask_indptr = nullptr;  // [rows + 1] in `masks`, as PageLists has them; null: all tokens of the pages count
   const uint32_t* masks = nullptr;
-  std::optional<Cover> cover = {};   // where summaries stand for other pages
-  std::vector<const float*> scores;  // of scored_selections(graph), each [rows, score_stride]; empty: nobody asked
+  const uint32_t* selected_masks = nullptr;  // [rows, mask_stride] of `positions`, where tokens are selected; null: all are
+  int64_t mask_stride = 0;                   // words
+  const int32_t* attended = nullptr;         // [rows, stride] positions of `pages`
+  const int32_t* attended_counts = nullptr;  // [rows]
+  std::optional<Cover> cover = {};           // where summaries stand for other pages
+  std::vector<const float*> scores;          // of scored_selections(graph), each [rows, score_stride]; empty: nobody asked
   int64_t score_stride = 0;
 };
 
@@ -100,6 +108,16 @@ struct FlowPath {
   int held_pages = 0;  // of a block
   int stages = 1;      // of copies that a warp waits for
   size_t shared_bytes = 0;
+};
+
+/// What attention gave the tokens of rows (sequence, KV head), in device memory.
+struct TokenMasses {
+  const float* numbers = nullptr;   // [rows, group, stride] by the token's place among those attended to
+  int64_t stride = 0;               // of whole pages
+  const float* log_sums = nullptr;  // [rows, group]: weights are 2^(numbers - log_sums); null: as they are
+  const int32_t* pages = nullptr;   // [rows, page_stride] positions of the pages attended to, ascending; null: all
+  const int32_t* counts = nullptr;  // [rows] of them
+  int64_t page_stride = 0;
 };
 
 /// Decode attention to what a flow selects.
@@ -126,7 +144,9 @@ class CudaFlow final {
   void reserve(int sequences, int pages);
 
   /// Differs after its scratch has moved.
-  uintptr_t ground() const { return static_cast<uintptr_t>(reserved_) + scratch_.bytes(); }
+  uintptr_t ground() const {
+    return static_cast<uintptr_t>(reserved_) + scratch_.bytes() + eviction_scratch_.bytes() + last_readers_.bytes();
+  }
   /// The path that `select` takes; one kernel if the flow is of that kind and rows fit on chip.
   FlowPath path(int sequences, int pages) const;
   /// The same in words, with the reason.
@@ -136,6 +156,22 @@ class CudaFlow final {
 
   /// Whether what `attend` does to so many sequences of so many pages depends on whether they are even.
   bool minds_evenness(int sequences, int pages) const { return attending_path(sequences, pages).blocks > 0; }
+
+  /// The number of a layer among those that run the flow.
+  int state_layer(int layer) const { return state_layers_.at(static_cast<size_t>(layer)); }
+  const codegen::FlowLayout& layout() const { return layout_; }
+  /// Whether rows attend to all pages, whatever they score.
+  bool attends_to_all() const;
+  /// Where attention leaves what the tokens of a step score, with room for the sequences that were reserved.
+  TokenLogits token_logits() const;
+  float* log_sums() const { return log_sums_.as<float>(); }
+  /// Scratch of which `ground` knows.
+  DeviceMemory& eviction_scratch() { return eviction_scratch_; }
+  /// States with the axes page and token, in device memory.
+  const TokenState* token_states() const { return token_states_.as<TokenState>(); }
+  int token_state_count() const { return token_state_count_; }
+  /// The same of what GroupPages::last_readers says, whose contents are told by their number.
+  const int32_t* last_readers(std::span<const int32_t> readers);
 
   /// Recomputes the fields of pages, of all KV heads. Returns whether there was anything to do: whether a kernel was queued,
   /// which lets others start once it has waited itself.
@@ -148,6 +184,10 @@ class CudaFlow final {
   /// for so many of about the same length that each block has several; returns whether it did. What was selected nobody sees.
   bool attend(const FlowBlocks& blocks, const FlowSequences& sequences, const PageCounters& counters,
               const FlowAttention& attention, Stream stream);
+  /// Runs the after stage of a plan that has one, and saves what both stages save; at the end of a prompt, of which `sequences`
+  /// have the last queries, what this stage does.
+  void run_after(const FlowBlocks& blocks, const FlowSequences& sequences, const TokenMasses& masses, bool ends_prompt,
+                 Stream stream);
 
  private:
   void load_row_kernel();
@@ -178,6 +218,9 @@ class CudaFlow final {
   Cover cover_of(const FlowBlocks& blocks, const FlowSequences& sequences, const Selection& selection, bool held) const;
   /// Adds the pages with tokens beside what was selected.
   FlowResult join(const FlowResult& selected, const Selection& selection, const FlowSequences& sequences, Stream stream);
+  /// Launches of either stage, one after the other.
+  void launch_all(const std::vector<LoadedKernel>& kernels, FlowArguments arguments, Stream stream) const;
+  void place_token_states();
   void launch_steps(const Selection& selection, const FlowSequences& sequences, FlowArguments arguments, Stream stream);
   /// Selects by the scores that launches have left in a layer.
   SelectionLeaf select_leaf(NodeId id, int layer, int rows, const FlowSequences& sequences, Stream stream);
@@ -186,6 +229,10 @@ class CudaFlow final {
   /// Whether any selection of so many sequences begins with what it took last, where that is kept.
   bool takes_hints(int sequences, int pages) const;
   int64_t row_stride() const;
+  /// Entries of a selection's list: pages, or tokens where some selection has these.
+  int64_t list_stride() const { return int64_t{capacity_} * (plan_.graph.selects_tokens() ? plan_.layout.page : 1); }
+  /// The lists of a flow that selects tokens.
+  void finish_tokens(const Selection& joined, Stream stream);
   /// Words of a row's mask, where there is one.
   int64_t mask_stride() const;
   void grow_memory();
@@ -203,6 +250,7 @@ class CudaFlow final {
   std::optional<KernelLibrary> cluster_attending_library_;
   LoadedKernel refresh_;
   std::vector<LoadedKernel> index_;
+  std::vector<LoadedKernel> after_;
   std::vector<NodeId> leaves_;  // the union of these is what the flow selects
   LoadedRow row_kernel_;
   LoadedRow small_row_kernel_;  // of small_library_
@@ -216,14 +264,24 @@ class CudaFlow final {
   int capacity_ = 0;  // pages of a row
   int most_rows_ = 0;
   DeviceMemory rows_;       // [rows, row_stride()] float32
-  DeviceMemory lists_;      // [selections, rows, capacity]
+  DeviceMemory lists_;      // [selections, rows, list_stride()]
   DeviceMemory numbers_;    // [selections, rows] counts, lengths, budgets; then of the result [rows] starts, tokens, counts
   DeviceMemory positions_;  // [rows, capacity]
   DeviceMemory pages_;      // [rows, capacity]
   // Of flows that see parts of pages: pages [rows, capacity]; [rows] starts, tokens, counts, [rows + 1] of masks; the masks.
+  DeviceMemory joined_positions_;
   DeviceMemory joined_pages_;
   DeviceMemory joined_numbers_;
   DeviceMemory joined_masks_;
+  DeviceMemory selected_masks_;  // of flows that select tokens: as `joined_masks_`, of the selected pages
+  // Of flows that read what attention gives tokens.
+  DeviceMemory logits_;    // [rows, group, mask_stride() * 32]
+  DeviceMemory log_sums_;  // [rows, group]
+  // Of flows whose tokens leave.
+  DeviceMemory token_states_;
+  int token_state_count_ = 0;
+  DeviceMemory last_readers_;
+  DeviceMemory eviction_scratch_;
   mutable DeviceMemory scratch_;
 };
 

@@ -24,6 +24,13 @@ CudaFlowState::CudaFlowState(const codegen::FlowLayout& layout, int sparse_layer
       hint_room_(hint_room),
       memory_(initial_.size() * sizeof(float) * blocks_),
       hints_(layout.selections.size() * blocks_ * hint_room * sizeof(int32_t)) {
+  const FlowGraph& graph = layout.plan.graph;
+  const int64_t slots = int64_t{max_pages} * graph.geometry.page;
+  if (graph.eviction) positions_ = DeviceMemory(static_cast<size_t>(blocks_ * slots) * sizeof(int32_t));
+  if (graph.reads_mass() && graph.mass_rows > 0) {
+    layer_masses_ = kv_heads * graph.geometry.group * slots;
+    prompt_masses_ = DeviceMemory(static_cast<size_t>(sparse_layers * layer_masses_) * sizeof(float));
+  }
   reset();
 }
 

@@ -3,6 +3,7 @@
 #include "kernels/cuda/codegen/selection_plan.h"
 #include "kernels/cuda/flow/flow.h"
 #include "kernels/cuda/primitives/round_up.h"
+#include "kernels/cuda/selection/tokens.h"
 #include "kernels/cuda/selection/topk.h"
 
 // The index stage in several kernels, and top-k between them, with hints of each request's last step.
@@ -37,7 +38,7 @@ bool CudaFlow::takes_hints(int sequences, int pages) const {
 
 SelectionLeaf CudaFlow::select_leaf(NodeId id, int layer, int rows, const FlowSequences& sequences, Stream stream) {
   const Node& node = layout_.node(id);
-  const int pages = sequences.most_pages;
+  const int pages = sequences.most_pages * layout_.scores_of_page(id);  // or tokens
   SelectionLeaf leaf;
   leaf.first = node.attributes.first;
   leaf.last = node.attributes.last;
@@ -48,12 +49,12 @@ SelectionLeaf CudaFlow::select_leaf(NodeId id, int layer, int rows, const FlowSe
   top.scores = values_of(node.inputs[0]) + leaf.first;
   top.stride = row_stride();
   top.rows = rows;
-  top.max_length = codegen::scored_pages(node, pages);
+  top.max_length = codegen::ranked_scores(node, pages);
   top.lengths = numbers_at(1, number);
   top.budgets = numbers_at(2, number);
   top.max_budget = budget;
-  top.selected = lists_.as<int32_t>() + static_cast<int64_t>(number) * most_rows_ * capacity_;
-  top.selected_stride = capacity_;
+  top.selected = lists_.as<int32_t>() + static_cast<int64_t>(number) * most_rows_ * list_stride();
+  top.selected_stride = list_stride();
   leaf.list = top.selected;
   leaf.list_stride = top.selected_stride;
   leaf.counts = numbers_at(0, number);
@@ -83,10 +84,10 @@ SelectionLeaf CudaFlow::select_leaf(NodeId id, int layer, int rows, const FlowSe
   return leaf;
 }
 
-void CudaFlow::launch_steps(const Selection& selection, const FlowSequences& sequences, FlowArguments arguments, Stream stream) {
+void CudaFlow::launch_all(const std::vector<LoadedKernel>& kernels, FlowArguments arguments, Stream stream) const {
   const int rows = arguments.row_count;
-  const int pages = sequences.most_pages;
-  for (const LoadedKernel& loaded : index_) {
+  const int pages = arguments.most_pages;
+  for (const LoadedKernel& loaded : kernels) {
     if (loaded.how.by_row) {
       launch(loaded, rows, arguments, stream);
       continue;
@@ -96,10 +97,26 @@ void CudaFlow::launch_steps(const Selection& selection, const FlowSequences& seq
     arguments.chunk = std::max(kLeastChunk, static_cast<int>(round_up<int64_t>((pages + per_row - 1) / per_row, 32)));
     launch(loaded, rows * ((int64_t{pages} + arguments.chunk - 1) / arguments.chunk), arguments, stream);
   }
+}
+
+void CudaFlow::launch_steps(const Selection& selection, const FlowSequences& sequences, FlowArguments arguments, Stream stream) {
+  const int rows = arguments.row_count;
+  const int pages = sequences.most_pages;
+  launch_all(index_, arguments, stream);
   Selection joined = selection;
   for (const NodeId id : leaves_) joined.leaves[joined.leaf_count++] = select_leaf(id, arguments.layer, rows, sequences, stream);
   if (leaves_.empty()) joined.leaves[joined.leaf_count++].first = pages;  // no selection: every page
-  finish_selection(joined, stream);
+  if (plan_.graph.selects_tokens()) {
+    finish_tokens(joined, stream);
+  } else {
+    finish_selection(joined, stream);
+  }
+}
+
+void CudaFlow::finish_tokens(const Selection& joined, Stream stream) {
+  TokenSelection tokens{.to = joined, .masks = selected_masks_.as<uint32_t>(), .mask_stride = mask_stride()};
+  for (size_t i = 0; i < leaves_.size(); ++i) tokens.of_tokens[i] = layout_.node(leaves_[i]).op == Op::kTopKTokens;
+  select_tokens(tokens, stream);
 }
 
 }  // namespace sluice::cuda

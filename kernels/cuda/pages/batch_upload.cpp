@@ -4,16 +4,22 @@
 
 #include "kernels/cuda/flow/state.h"
 #include "kernels/device/checks.h"
+#include "scripting/graph/verify.h"
 
 namespace sluice::cuda {
 namespace {
 
 /// Bytes of what is there for each sequence, and once for all groups: 8-byte numbers come first.
-size_t wide_bytes(size_t sequences) { return sequences * (sizeof(StateBlock) + sizeof(HintBlock) + sizeof(uint64_t)); }
+size_t wide_bytes(size_t sequences, size_t programs) {
+  return sequences * (programs * (sizeof(StateBlock) + sizeof(HintBlock)) + sizeof(uint64_t));
+}
 size_t shared_numbers(size_t rows, size_t sequences) { return 2 * rows + sequences + 1; }
 size_t group_numbers(size_t rows, size_t slot_heads, size_t sequences, size_t touched) {
   return (1 + slot_heads + (slot_heads > 1 ? slot_heads : 0)) * rows + 4 * sequences + 3 + 2 * touched;
 }
+
+/// Those of a group that tokens leave, besides.
+size_t leaving_numbers(const GroupPages& group, size_t sequences) { return group.held.empty() ? 0 : 4 * sequences; }
 
 /// Slots that a row has.
 size_t slot_heads_of(const GroupPages& group) { return group.head_slots.empty() ? 1 : static_cast<size_t>(group.mask_heads); }
@@ -80,9 +86,9 @@ void BatchUpload::reserve(const Device::Limits& limits) {
   const auto rows = static_cast<size_t>(limits.rows);
   const auto sequences = static_cast<size_t>(limits.sequences);
   const size_t of_group =
-      group_numbers(rows, limits.slot_heads, sequences, rows) + sequences * limits.pages_per_sequence + limits.mask_words;
+      group_numbers(rows, limits.slot_heads, sequences, rows) + sequences * (4 + limits.pages_per_sequence) + limits.mask_words;
   const size_t numbers = shared_numbers(rows, sequences) + limits.groups * of_group;
-  staging_.reserve(wide_bytes(sequences) + numbers * sizeof(int32_t));
+  staging_.reserve(wide_bytes(sequences, 1 + GraphLimits::kVariants) + numbers * sizeof(int32_t));
 }
 
 int BatchUpload::count_touched(int index) const {
@@ -124,6 +130,7 @@ void BatchUpload::place() {
     at.touched = count_touched(static_cast<int>(g));
     at.fixed = static_cast<int>(fixed);
     fixed += group_numbers(rows, slot_heads_of(batch_.groups[g]), sequences, at.touched);
+    fixed += leaving_numbers(batch_.groups[g], sequences);
     at.indices = static_cast<int>(varying);
     varying += batch_.groups[g].page_indptr.back();
   }
@@ -135,7 +142,9 @@ void BatchUpload::place() {
     const BesideTokens& beside = batch_.groups[g].beside;
     varying += beside.pages.size() + beside.words.size();
   }
-  bytes_ = wide_bytes(sequences) + (fixed + varying) * sizeof(int32_t);
+  programs_ = 1;
+  for (const RequestState* const state : batch_.states) programs_ = std::max(programs_, state == nullptr ? 1 : state->programs());
+  bytes_ = wide_bytes(sequences, static_cast<size_t>(programs_)) + (fixed + varying) * sizeof(int32_t);
 }
 
 PassArrays BatchUpload::arrays_at(const std::byte* data, int group) const {
@@ -143,9 +152,11 @@ PassArrays BatchUpload::arrays_at(const std::byte* data, int group) const {
   const auto sequences = static_cast<size_t>(batch_.sequences());
   const GroupPlace& at = group_pages_[group];
   PassArrays arrays;
+  const size_t parts = sequences * static_cast<size_t>(programs_);
+  arrays.sequences = batch_.sequences();
   arrays.states = reinterpret_cast<const StateBlock*>(data);
-  arrays.hints = reinterpret_cast<const HintBlock*>(arrays.states + sequences);
-  arrays.seeds = reinterpret_cast<const uint64_t*>(arrays.hints + sequences);
+  arrays.hints = reinterpret_cast<const HintBlock*>(arrays.states + parts);
+  arrays.seeds = reinterpret_cast<const uint64_t*>(arrays.hints + parts);
   const auto* const numbers = reinterpret_cast<const int32_t*>(arrays.seeds + sequences);
   arrays.tokens = numbers;
   arrays.positions = arrays.tokens + rows;
@@ -162,6 +173,12 @@ PassArrays BatchUpload::arrays_at(const std::byte* data, int group) const {
   arrays.touched_pages = arrays.beside_indptr + sequences + 1;
   arrays.touched_tokens = arrays.touched_pages + at.touched;
   arrays.touched = at.touched;
+  if (!batch_.groups[group].held.empty()) {
+    arrays.held = arrays.touched_tokens + at.touched;
+    arrays.staying = arrays.held + sequences;
+    arrays.newest = arrays.staying + sequences;
+    arrays.dense_pages = arrays.newest + sequences;
+  }
   arrays.page_indices = numbers + fixed_;
   arrays.masks = reinterpret_cast<const uint32_t*>(arrays.page_indices);
   return arrays;
@@ -199,6 +216,13 @@ void BatchUpload::fill_group(int index) {
       to(at.touched_tokens)[touched++] = std::min(page, kept.lengths[s] - number * page);
     }
     to(at.seen)[s] = seen(index, s);
+    if (at.held == nullptr) continue;
+    const int newest = batch_.positions[batch_.query_indptr[s + 1] - 1];
+    const bool decodes = batch_.decoding[s] != 0;
+    to(at.held)[s] = kept.held[s];
+    to(at.staying)[s] = kept.staying(s, query_rows(s));
+    to(at.newest)[s] = decodes ? newest : kept.chunk_ends[s] - 1;
+    to(at.dense_pages)[s] = decodes ? newest / page + 1 : 0;
   }
   std::copy(kept.slots.begin(), kept.slots.end(), to(at.slots));
   for (int s = 0; s <= batch_.sequences(); ++s) {
@@ -227,9 +251,12 @@ void BatchUpload::fill() {
   const PassArrays at = arrays_at(host_, 0);
   for (int s = 0; s < batch_.sequences(); ++s) {
     to(at.seeds)[s] = batch_.seeds.empty() ? 0 : batch_.seeds[s];
-    const CudaFlowState* const state = as_cuda(batch_.states.empty() ? nullptr : batch_.states[s]);
-    to(at.states)[s] = state == nullptr ? StateBlock{} : state->block();
-    to(at.hints)[s] = state == nullptr ? HintBlock{} : state->hints();
+    RequestState* const kept = batch_.states.empty() ? nullptr : batch_.states[s];
+    for (int program = 0; program < programs_; ++program) {
+      const CudaFlowState* const state = as_cuda(kept == nullptr ? nullptr : kept->find_program(program));
+      to(at.states_of(program, s))[0] = state == nullptr ? StateBlock{} : state->block();
+      to(at.hints_of(program, s))[0] = state == nullptr ? HintBlock{} : state->hints();
+    }
   }
   std::copy(batch_.positions.begin(), batch_.positions.end(), to(at.positions));
   std::copy(batch_.query_indptr.begin(), batch_.query_indptr.end(), to(at.query_indptr));

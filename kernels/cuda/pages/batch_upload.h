@@ -70,8 +70,8 @@ struct PassArrays {
   const int32_t* positions = nullptr;     // [rows] of the token in its sequence
   const int32_t* query_indptr = nullptr;  // [sequences + 1]
   const uint64_t* seeds = nullptr;        // [sequences]
-  const StateBlock* states = nullptr;     // [sequences] those of requests without state are null
-  const HintBlock* hints = nullptr;       // [sequences] as these
+  const StateBlock* states = nullptr;     // [programs, sequences] those of requests without state are null
+  const HintBlock* hints = nullptr;       // [programs, sequences] as these
 
   // Of the group.
   const int32_t* slots = nullptr;      // [rows] as GroupPages has them
@@ -86,9 +86,20 @@ struct PassArrays {
   const int32_t* touched_tokens = nullptr;  // [touched] slots in use that they have afterwards
   int touched = 0;
 
+  // Of the group, where tokens leave it; else null.
+  const int32_t* held = nullptr;         // [sequences] as GroupPages has them
+  const int32_t* staying = nullptr;      // [sequences] of them
+  const int32_t* newest = nullptr;       // [sequences] position of the newest token that comes with the rows
+  const int32_t* dense_pages = nullptr;  // [sequences] that dense attention of a decode step would read; 0 for prompts
+
   // Of all groups, last, as their number varies.
   const int32_t* page_indices = nullptr;
   const uint32_t* masks = nullptr;  // the same memory: mask_indptr counts from where page_indices begins
+
+  /// Those of a program of the flow, of sequences from `first` on.
+  const StateBlock* states_of(int program, int first) const { return states + static_cast<size_t>(program) * sequences + first; }
+  const HintBlock* hints_of(int program, int first) const { return hints + static_cast<size_t>(program) * sequences + first; }
+  int sequences = 0;
 
   RowPlaces places() const { return {positions, row_slots, row_pages, slot_heads}; }
 };
@@ -159,6 +170,7 @@ class BatchUpload {
   Staging staging_;
   std::span<const int32_t> tokens_;  // that were sent
   std::byte* host_ = nullptr;        // what PassArrays points to
+  int programs_ = 1;                 // of the flow whose states the requests have
   std::vector<GroupPlace> group_pages_;
   size_t fixed_ = 0;  // numbers before page_indices
   size_t bytes_ = 0;

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/primitives/overlap.cuh"
 #include "kernels/cuda/runtime/runtime.h"
+#include "kernels/cuda/selection/page_mask.cuh"
 #include "kernels/device/pass_batch.h"
 #include "scripting/base/error.h"
 
@@ -20,8 +21,10 @@ constexpr uint32_t kAll = 0xffffffffU;
 
 /// What a warp lists at once.
 struct Tile {
-  uint16_t page[kTilePages];   // from the tile's first on
-  int32_t beside[kTilePages];  // which entry of its sequence has its words; -1: it was selected
+  static constexpr uint16_t kNone = 0xffff;
+  uint16_t page[kTilePages];      // from the tile's first on; so are all of these counted
+  uint16_t selected[kTilePages];  // its place among the selected, or kNone
+  uint16_t beside[kTilePages];    // which entry of its sequence has its words, or kNone
 };
 
 constexpr size_t bitmap_words(int pages) { return static_cast<size_t>(pages + kWordPages - 1) / kWordPages; }
@@ -39,23 +42,14 @@ __device__ __forceinline__ int sum_up_to_this_lane(int value) {
   return value;
 }
 
-/// The mask of the page at place `place` of a row's list, which is its sequence's `position`-th. `words`: of the tokens beside a
-/// selection; null: it was selected. `visible`: the sequence's; null: all. It has `visible_words`.
-__device__ __forceinline__ void write_mask(uint32_t* masks, int page, int place, const int32_t* words, const uint32_t* visible,
-                                           int visible_words, int position) {
-  const auto word = [&](int i) {
-    const uint32_t own = words == nullptr ? kAll : static_cast<uint32_t>(words[i]);
-    if (visible == nullptr) return own;
-    const int64_t bit = int64_t{position} * page + 32 * i;
-    return bit / 32 < visible_words ? own & visible[bit / 32] >> bit % 32 : 0;
-  };
-  if (page == 8) {
-    reinterpret_cast<uint8_t*>(masks)[place] = static_cast<uint8_t>(word(0));
-  } else if (page == 16) {
-    reinterpret_cast<uint16_t*>(masks)[place] = static_cast<uint16_t>(word(0));
-  } else {
-    for (int i = 0; i < page / 32; ++i) masks[int64_t{place} * (page / 32) + i] = word(i);
-  }
+/// What counts of a page that is its sequence's `position`-th: those of `own(i)`, 32 tokens each, that are visible. `visible`:
+/// the sequence's words; null: all are.
+template <class Own>
+__device__ __forceinline__ uint32_t visible_of(const Own& own, int i, int page, const uint32_t* visible, int visible_words,
+                                               int position) {
+  if (visible == nullptr) return own(i);
+  const int64_t bit = int64_t{position} * page + 32 * i;
+  return bit / 32 < visible_words ? own(i) & visible[bit / 32] >> bit % 32 : 0;
 }
 
 /// Pages of a bitmap's words before those that this warp lists, and of all words.
@@ -81,6 +75,7 @@ __device__ __forceinline__ Counted count_words(int begin, int end, const WordAt&
 __global__ __launch_bounds__(kThreads) void join_kernel(const __grid_constant__ JoinedSelection a) {
   extern __shared__ uint32_t shared[];
   __shared__ int counts_of_all[kWarps];
+  __shared__ int counts_selected[kWarps];
   __shared__ int counts_beside[kWarps];
   auto* const tiles = reinterpret_cast<Tile*>(shared);
   uint32_t* const selected = shared + kWarps * sizeof(Tile) / sizeof(uint32_t);
@@ -121,6 +116,8 @@ __global__ __launch_bounds__(kThreads) void join_kernel(const __grid_constant__ 
   const int end = min(begin + words_each, words);
   const Counted of_all = count_words(
       begin, end, [&](int word) { return selected[word] | beside[word]; }, counts_of_all);
+  const Counted of_selected = count_words(
+      begin, end, [&](int word) { return selected[word]; }, counts_selected);
   const Counted of_beside = count_words(
       begin, end, [&](int word) { return beside[word]; }, counts_beside);
   if (thread == 0) {
@@ -137,33 +134,45 @@ __global__ __launch_bounds__(kThreads) void join_kernel(const __grid_constant__ 
 
   Tile& tile = tiles[warp];
   int before = of_all.before;
+  int selected_before = of_selected.before;
   int beside_before = of_beside.before;
   uint32_t* const masks = a.masks + row * a.mask_stride;
+  const uint32_t* const selected_masks = a.selected_masks == nullptr ? nullptr : a.selected_masks + row * a.mask_stride;
   for (int first = begin; first < end; first += 32) {
     const bool is_there = first + lane < end;
     const uint32_t in_selected = is_there ? selected[first + lane] : 0;
     const uint32_t in_beside = is_there ? beside[first + lane] : 0;
     const uint32_t in_any = in_selected | in_beside;
     const int up_to = sum_up_to_this_lane(__popc(in_any));
+    const int selected_up_to = sum_up_to_this_lane(__popc(in_selected));
     const int beside_up_to = sum_up_to_this_lane(__popc(in_beside));
     int place = up_to - __popc(in_any);
-    int number = beside_before + beside_up_to - __popc(in_beside);
+    int rank = selected_up_to - __popc(in_selected);
+    int number = beside_up_to - __popc(in_beside);
     for (uint32_t left = in_any; left != 0; left &= left - 1, ++place) {
       const uint32_t bit = left & -left;
       tile.page[place] = static_cast<uint16_t>(lane * kWordPages + __ffs(left) - 1);
-      tile.beside[place] = (in_selected & bit) != 0 ? -1 : number;
-      if ((in_beside & bit) != 0) ++number;
+      tile.selected[place] = static_cast<uint16_t>((in_selected & bit) != 0 ? rank++ : Tile::kNone);
+      tile.beside[place] = static_cast<uint16_t>((in_beside & bit) != 0 ? number++ : Tile::kNone);
     }
     __syncwarp();
     const int count = __shfl_sync(kAll, up_to, 31);
     for (int i = lane; i < count; i += 32) {
       const int position = first * kWordPages + tile.page[i];
-      const int own = tile.beside[i];
+      const int in_list = tile.selected[i] == Tile::kNone ? -1 : selected_before + tile.selected[i];
+      const int in_entries = tile.beside[i] == Tile::kNone ? -1 : beside_before + tile.beside[i];
+      const auto own = [&](int w) {
+        const uint32_t near = in_entries < 0 ? 0 : static_cast<uint32_t>(entries[int64_t{in_entries} * entry + 1 + w]);
+        if (in_list < 0) return near;
+        return near | (selected_masks == nullptr ? kAll : read_page_mask(selected_masks, a.page, in_list, w));
+      };
+      a.positions[row * a.stride + before + i] = position;
       a.pages[row * a.stride + before + i] = page_indices[position];
-      write_mask(masks, a.page, before + i, own < 0 ? nullptr : entries + int64_t{own} * entry + 1, visible, visible_words,
-                 position);
+      write_page_mask(masks, a.page, before + i,
+                      [&](int w) { return visible_of(own, w, a.page, visible, visible_words, position); });
     }
     before += count;
+    selected_before += __shfl_sync(kAll, selected_up_to, 31);
     beside_before += __shfl_sync(kAll, beside_up_to, 31);
     __syncwarp();
   }

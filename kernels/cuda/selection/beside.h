@@ -9,7 +9,8 @@ namespace sluice::cuda {
 using Stream = CUstream_st*;
 
 /// Selected pages, and those of the same sequences that have tokens beside them (BesideTokens), as one list for each row with a
-/// mask of the tokens that count: all of a page that was selected, else those beside it; of either, those that are visible. A row
+/// mask of the tokens that count: all of a page that was selected (or those of it that were) and those beside a selection; of
+/// both, those that are visible. A row
 /// is sequence * kv_heads + head. Pointers are device memory.
 struct JoinedSelection {
   /// Pages of a sequence: two bits each in shared memory.
@@ -18,6 +19,7 @@ struct JoinedSelection {
   // What was selected (FlowResult).
   const int32_t* selected = nullptr;         // [rows, stride] page positions, ascending
   const int32_t* selected_counts = nullptr;  // [rows]
+  const uint32_t* selected_masks = nullptr;  // [rows, mask_stride] of their tokens that were selected (TokenSelection); null: all
 
   int sequences = 0;
   int kv_heads = 1;
@@ -37,7 +39,8 @@ struct JoinedSelection {
   int visible_heads = 1;  // masks in those words, which KV heads have in turn
 
   // Where it goes, in the form that decode attention takes (PageLists, per head).
-  int32_t* pages = nullptr;        // [rows, stride] pool pages, in the order of their positions
+  int32_t* positions = nullptr;    // [rows, stride] page positions, ascending
+  int32_t* pages = nullptr;        // [rows, stride] pool pages, in that order
   int32_t* starts = nullptr;       // [rows] row * stride
   int32_t* tokens = nullptr;       // [rows]
   int32_t* counts = nullptr;       // [rows]

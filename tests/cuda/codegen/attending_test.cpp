@@ -2,6 +2,8 @@
 // reference): a probe sees what was selected, so calls with one take those.
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -294,7 +296,8 @@ void CudaAttending::expect_agreement(const std::string& kernel, const AttendingC
     if (kernels != nullptr) kernels->start();
     {
       const OpenPass pass(*device_, batch, *one.pool);
-      device_->repeat(one.repetition.get(), tokens, one.flow.get(), [&] { attend(one, nullptr); });
+      device_->repeat(one.repetition.get(), tokens, std::array<const CompiledFlow*, 1>{one.flow.get()},
+                      [&] { attend(one, nullptr); });
     }
     if (kernels != nullptr) {
       const std::string names = names_of(kernels->stop());
@@ -304,7 +307,8 @@ void CudaAttending::expect_agreement(const std::string& kernel, const AttendingC
     if (kernels != nullptr) kernels->start();
     {
       const OpenPass pass(*device_, sequences.step_with_fields(apart.first_field_page), *apart.pool);
-      device_->repeat(apart.repetition.get(), tokens, apart.flow.get(), [&] { attend(apart, nullptr); });
+      device_->repeat(apart.repetition.get(), tokens, std::array<const CompiledFlow*, 1>{apart.flow.get()},
+                      [&] { attend(apart, nullptr); });
     }
     if (kernels != nullptr) {
       const std::string names = names_of(kernels->stop());

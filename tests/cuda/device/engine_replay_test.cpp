@@ -77,7 +77,7 @@ TEST_F(CudaEngine, StepsAreReplayedOnceTheirShapeIsKnown) {
     for (int32_t i = 0; i < sequences; ++i) batch.add({.first = 2, .decoding = decoding}, {&i, 1});
     const Matrix out{memory->data(), DataType::kF32, sequences, kColumns, kColumns};
     device_->begin_pass(batch.batch(), *pool);
-    device_->repeat(repetition.get(), tokens, nullptr, [&] {
+    device_->repeat(repetition.get(), tokens, {}, [&] {
       ++runs;
       device_->embed(*weight, tokens, nullptr, out);
     });
@@ -150,7 +150,7 @@ TEST_F(CudaEngine, PassesFindTheirOwnTokensHoweverFarTheHostIsAhead) {
       }
       const std::vector<int32_t> tokens = tokens_of(pass);
       device_->begin_pass(batch, *pool);
-      device_->repeat(repetition.get(), tokens, nullptr, [&] { device_->embed(*weight, tokens, nullptr, rows_of(kPasses)); });
+      device_->repeat(repetition.get(), tokens, {}, [&] { device_->embed(*weight, tokens, nullptr, rows_of(kPasses)); });
       device_->end_pass();
       device_->gather_rows(rows_of(kPasses), all, rows_of(pass));
     }

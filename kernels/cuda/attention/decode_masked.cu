@@ -1,0 +1,7 @@
+#include "kernels/cuda/attention/decode_kernel.cuh"
+
+namespace sluice::cuda::decode {
+
+template void launch_layout<Lists::kMasked>(const PageLayout&, const CUtensorMap&, const Arguments&, int, Stream);
+
+}  // namespace sluice::cuda::decode

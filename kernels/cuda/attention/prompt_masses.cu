@@ -1,0 +1,323 @@
+#include "kernels/cuda/attention/prompt_masses.h"
+
+#include "kernels/cuda/attention/attention_device.cuh"
+#include "kernels/cuda/attention/prefill_widen.cuh"
+#include "kernels/cuda/primitives/overlap.cuh"
+#include "kernels/cuda/runtime/runtime.h"
+#include "scripting/base/error.h"
+
+// Of each query head, tiles of rows are multiplied with tiles of tokens twice: once for the logarithms of what rows sum to, once,
+// tokens by tokens, for what each token is given.
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kTile = 64;  // rows, and tokens
+constexpr int kThreads = 128;
+constexpr int kWarps = kThreads / 32;
+static_assert(kTile == 16 * kWarps);
+
+struct Task {
+  PromptRows rows;
+  const std::byte* base;  // K and V: block (page, KV head) at base + (page * kv_heads + head) * block_bytes
+  size_t block_bytes;
+  size_t key_offset;
+  int page;
+  int kv_heads;
+  float* log_sums;  // [kv_heads * group, rows]
+  float* sums;
+  int64_t stride;
+  int known;
+};
+
+/// The query head that a block has.
+struct Head {
+  int number = static_cast<int>(blockIdx.y);
+  int kv;
+  int in_group;
+
+  __device__ explicit Head(const Task& task) : kv(number / task.rows.group), in_group(number % task.rows.group) {}
+};
+
+/// Keys of kTile tokens in shared memory, as bf16: rows of Dim numbers and a gap, so that eight rows meet no bank twice.
+template <int Dim>
+struct KeyTile {
+  static constexpr int kRowBytes = 2 * Dim + 16;
+  static constexpr int kBytes = kTile * kRowBytes;
+};
+
+/// Eight numbers of K, which begin at a multiple of eight, as bf16.
+template <DataType Type>
+__device__ __forceinline__ uint4 eight_of(const std::byte* row, int at) {
+  if constexpr (Type == DataType::kBF16) {
+    return *reinterpret_cast<const uint4*>(row + 2 * at);
+  } else {
+    const uint2 eight = *reinterpret_cast<const uint2*>(row + at);
+    const uint2 low = prefill::widen_to_bf16<Type>(eight.x);
+    const uint2 high = prefill::widen_to_bf16<Type>(eight.y);
+    return {low.x, low.y, high.x, high.y};
+  }
+}
+
+/// Zeros for slots that nobody holds.
+template <DataType Type, int Dim>
+__device__ void load_keys(const Task& task, const Head& head, int first, uint8_t* tile) {
+  constexpr int kEights = Dim / 8;
+  constexpr int kNumberBytes = Type == DataType::kBF16 ? 2 : 1;
+  for (int i = static_cast<int>(threadIdx.x); i < kTile * kEights; i += kThreads) {
+    const int token = i / kEights;
+    const int at = i % kEights * 8;
+    const int slot = first + token;
+    uint4 numbers = {0, 0, 0, 0};
+    if (slot < task.rows.length) {
+      const auto block = static_cast<size_t>(task.rows.pages[slot / task.page]) * task.kv_heads + head.kv;
+      const std::byte* const row =
+          task.base + block * task.block_bytes + task.key_offset + static_cast<size_t>(slot % task.page) * Dim * kNumberBytes;
+      numbers = eight_of<Type>(row, at);
+    }
+    *reinterpret_cast<uint4*>(tile + token * KeyTile<Dim>::kRowBytes + 2 * at) = numbers;
+  }
+}
+
+/// Sixteen rows of a warp: a thread has rows lane / 4 and 8 further on.
+template <int Dim>
+class WarpRows {
+ public:
+  /// Those from `first` on.
+  __device__ WarpRows(const Task& task, const Head& head, int first) : task_(task), head_(head), first_(first) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = first + lane / 4 + 8 * half;
+      exists_[half] = row < task.rows.rows;
+      const uint16_t* const q = task.rows.q + row * task.rows.q_stride + head.number * Dim + 2 * (lane % 4);
+#pragma unroll
+      for (int k = 0; k < Dim / 16; ++k) {
+        query_[k][half] = exists_[half] ? *reinterpret_cast<const uint32_t*>(q + 16 * k) : 0;
+        query_[k][2 + half] = exists_[half] ? *reinterpret_cast<const uint32_t*>(q + 16 * k + 8) : 0;
+      }
+      last_[half] = exists_[half] ? task.rows.slots[row] : -1;
+      const int words = (task.rows.length + 31) / 32;
+      if (task.rows.masks != nullptr)
+        mask_[half] =
+            task.rows.masks + (static_cast<int64_t>(row) * task.rows.mask_heads + head.kv % task.rows.mask_heads) * words;
+    }
+  }
+
+  __device__ bool exists(int half) const { return exists_[half]; }
+  __device__ int row(int half) const { return first_ + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * half; }
+
+  /// scores[token / 8][2 * half + token % 2] of the tokens of a tile that begins at slot `first`, in base 2: -inf of those that a
+  /// row does not see.
+  __device__ void score(uint32_t tile, int first, float (&scores)[kTile / 8][4]) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const uint32_t at = tile + (lane % 8 + lane / 16 * 8) * KeyTile<Dim>::kRowBytes + lane / 8 % 2 * 16;
+#pragma unroll
+    for (int n = 0; n < kTile / 8; n += 2) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scores[n][i] = scores[n + 1][i] = 0;
+#pragma unroll
+      for (int k = 0; k < Dim / 16; ++k) {
+        uint32_t keys[4];
+        decode::load_matrices(at + n * 8 * KeyTile<Dim>::kRowBytes + k * 32, keys);
+        decode::multiply<true>(scores[n], query_[k], keys[0], keys[1]);
+        decode::multiply<true>(scores[n + 1], query_[k], keys[2], keys[3]);
+      }
+    }
+    const float scale = task_.rows.scale * kLog2E;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      uint32_t words[kTile / 32];
+#pragma unroll
+      for (int w = 0; w < kTile / 32; ++w) words[w] = word(half, first / 32 + w);
+#pragma unroll
+      for (int n = 0; n < kTile / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int token = 8 * n + 2 * (lane % 4) + i;
+          float& score = scores[n][2 * half + i];
+          score = (words[token / 32] >> token % 32 & 1) != 0 ? score * scale : kMinusInfinity;
+        }
+      }
+    }
+  }
+
+ private:
+  /// A bit for each of 32 slots that a row sees.
+  __device__ uint32_t word(int half, int index) const {
+    if (!exists_[half] || index >= (task_.rows.length + 31) / 32) return 0;
+    if (task_.rows.masks != nullptr) return mask_[half][index];
+    const int seen = last_[half] + 1 - 32 * index;
+    return seen >= 32 ? ~0U : seen <= 0 ? 0 : (1U << seen) - 1;
+  }
+
+  const Task& task_;
+  const Head& head_;
+  int first_;
+  bool exists_[2];
+  int last_[2];
+  const uint32_t* mask_[2] = {};
+  uint32_t query_[Dim / 16][4];
+};
+
+/// Slots that any of the rows [first, first + kTile) sees are below this.
+__device__ int end_of(const PromptRows& rows, int first) {
+  return rows.masks != nullptr ? rows.length : rows.slots[min(rows.rows, first + kTile) - 1] + 1;
+}
+
+/// A block for each tile of rows and query head.
+template <DataType Type, int Dim>
+__global__ void __launch_bounds__(kThreads) log_sums_kernel(const __grid_constant__ Task task) {
+  extern __shared__ __align__(16) uint8_t tile[];
+  wait_for_earlier_kernels();
+  let_next_kernel_start();
+  const Head head(task);
+  // The last see the most tokens.
+  const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTile;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const WarpRows<Dim> mine(task, head, first + 16 * warp);
+  float maximum[2] = {kMinusInfinity, kMinusInfinity};
+  float sum[2] = {0, 0};
+  const int end = end_of(task.rows, first);
+  for (int begin = 0; begin < end; begin += kTile) {
+    __syncthreads();
+    load_keys<Type, Dim>(task, head, begin, tile);
+    __syncthreads();
+    float scores[kTile / 8][4];
+    mine.score(shared_address(tile), begin, scores);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float highest = maximum[half];
+#pragma unroll
+      for (int n = 0; n < kTile / 8; ++n) highest = fmaxf(highest, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
+      highest = quad_max(highest);
+      const float shift = highest == kMinusInfinity ? 0 : highest;
+      sum[half] *= power(maximum[half] - shift);
+#pragma unroll
+      for (int n = 0; n < kTile / 8; ++n)
+        sum[half] += power(scores[n][2 * half] - shift) + power(scores[n][2 * half + 1] - shift);
+      maximum[half] = highest;
+    }
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float total = quad_sum(sum[half]);
+    if (threadIdx.x % 4 != 0 || !mine.exists(half)) continue;
+    task.log_sums[static_cast<int64_t>(head.number) * task.rows.rows + mine.row(half)] =
+        total > 0 ? maximum[half] + log2f(total) : kMinusInfinity;
+  }
+}
+
+/// The first row that may see a slot at `slot` or behind it.
+__device__ int first_row_at(const PromptRows& rows, int slot) {
+  if (rows.masks != nullptr) return 0;
+  int begin = 0;
+  for (int end = rows.rows; begin < end;) {
+    const int middle = (begin + end) / 2;
+    if (rows.slots[middle] < slot) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return begin;
+}
+
+/// A block for each tile of tokens and query head.
+template <DataType Type, int Dim>
+__global__ void __launch_bounds__(kThreads) column_sums_kernel(const __grid_constant__ Task task) {
+  extern __shared__ __align__(16) uint8_t tile[];
+  __shared__ float of_warps[kWarps][kTile];
+  wait_for_earlier_kernels();
+  let_next_kernel_start();
+  const Head head(task);
+  const int begin = static_cast<int>(blockIdx.x) * kTile;  // the first are seen by the most rows
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  load_keys<Type, Dim>(task, head, begin, tile);
+  __syncthreads();
+  float columns[kTile / 8][2] = {};
+  for (int first = first_row_at(task.rows, begin); first < task.rows.rows; first += kTile) {
+    const WarpRows<Dim> mine(task, head, first + 16 * warp);
+    float scores[kTile / 8][4];
+    mine.score(shared_address(tile), begin, scores);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (!mine.exists(half)) continue;
+      const float log_sum = task.log_sums[static_cast<int64_t>(head.number) * task.rows.rows + mine.row(half)];
+      const float shift = log_sum == kMinusInfinity ? 0 : log_sum;
+#pragma unroll
+      for (int n = 0; n < kTile / 8; ++n) {
+        columns[n][0] += power(scores[n][2 * half] - shift);
+        columns[n][1] += power(scores[n][2 * half + 1] - shift);
+      }
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < kTile / 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float column = columns[n][i];
+#pragma unroll
+      for (int other = 4; other < 32; other *= 2) column += __shfl_xor_sync(0xffffffffU, column, other);
+      if (lane < 4) of_warps[warp][8 * n + 2 * lane + i] = column;
+    }
+  }
+  __syncthreads();
+  const int token = static_cast<int>(threadIdx.x);
+  if (token >= kTile || begin + token >= task.rows.length) return;
+  float sum = 0;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) sum += of_warps[w][token];
+  float& total = task.sums[head.number * task.stride + begin + token];
+  total = begin + token < task.known ? total + sum : sum;
+}
+
+template <DataType Type, int Dim>
+void launch(const Task& task, Stream stream) {
+  const auto heads = static_cast<unsigned>(task.kv_heads * task.rows.group);
+  const auto tiles = [](int count) { return static_cast<unsigned>((count + kTile - 1) / kTile); };
+  constexpr size_t kBytes = KeyTile<Dim>::kBytes;
+  static_assert(kBytes <= 48 * 1024);
+  launch_overlapping(log_sums_kernel<Type, Dim>, {dim3(tiles(task.rows.rows), heads), dim3(kThreads), kBytes}, stream, task);
+  launch_overlapping(column_sums_kernel<Type, Dim>, {dim3(tiles(task.rows.length), heads), dim3(kThreads), kBytes}, stream, task);
+}
+
+template <DataType Type>
+void launch_dim(int dim, const Task& task, Stream stream) {
+  switch (dim) {
+    case 64:
+      return launch<Type, 64>(task, stream);
+    case 128:
+      return launch<Type, 128>(task, stream);
+    case 256:
+      return launch<Type, 256>(task, stream);
+    default:
+      throw InternalError("masses of heads of " + std::to_string(dim) + " channels");
+  }
+}
+
+}  // namespace
+
+void PromptMasses::add(const PromptRows& rows, float* sums, int64_t stride, int known, void* workspace, Stream stream) const {
+  const Task task{.rows = rows,
+                  .base = kv_.base,
+                  .block_bytes = kv_.layout.bytes,
+                  .key_offset = kv_.layout.key_offset,
+                  .page = kv_.layout.page,
+                  .kv_heads = kv_.kv_heads,
+                  .log_sums = static_cast<float*>(workspace),
+                  .sums = sums,
+                  .stride = stride,
+                  .known = known};
+  switch (kv_.layout.kv) {
+    case DataType::kE4M3:
+      return launch_dim<DataType::kE4M3>(kv_.layout.head_dim, task, stream);
+    case DataType::kE5M2:
+      return launch_dim<DataType::kE5M2>(kv_.layout.head_dim, task, stream);
+    default:
+      return launch_dim<DataType::kBF16>(kv_.layout.head_dim, task, stream);
+  }
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,224 @@
+#include <algorithm>
+
+#include "kernels/cuda/attention/prompt_masses.h"
+#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/flow/device_flow.h"
+#include "kernels/cuda/flow/eviction.h"
+#include "kernels/cuda/flow/state.h"
+#include "kernels/device/checks.h"
+
+// What CudaDevice does for flows that look back: what prompts gave their tokens, after stages of prompts, and tokens that leave.
+
+namespace sluice::cuda {
+namespace {
+
+/// The rows of a prompt once which have been attended to the after stage runs; 0: it does not.
+int prompt_end(const PassBatch& batch, const GroupPages& kept, int sequence) {
+  const auto s = static_cast<size_t>(sequence);
+  if (!kept.chunk_ends.empty()) return kept.chunk_ends[s];
+  return batch.prompt_rows.empty() ? 0 : batch.prompt_rows[s];
+}
+
+/// Position of the first row whose weights are summed for an after stage that runs behind row `end` - 1.
+int first_summed(const FlowGraph& graph, int end) {
+  const int chunk = graph.eviction ? graph.eviction->chunk : 0;
+  const int begin = chunk == 0 ? 0 : (end - 1) / chunk * chunk;
+  return std::max(begin, graph.mass_rows >= end ? 0 : end - graph.mass_rows);
+}
+
+/// Memory that is cut into arrays of 16-byte places.
+class Cut {
+ public:
+  explicit Cut(std::byte* memory = nullptr) : memory_(memory) {}
+  template <class T>
+  T* take(size_t count) {
+    T* const here = memory_ == nullptr ? nullptr : reinterpret_cast<T*>(memory_ + bytes_);
+    bytes_ += (count * sizeof(T) + 15) / 16 * 16;
+    return here;
+  }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* memory_;
+  size_t bytes_ = 0;
+};
+
+struct EvictionMemory {
+  EvictionScratch scratch;
+  MovedPages moved;
+};
+
+/// `pages`: that tokens of a row can move to; 0: nobody asks for them.
+EvictionMemory cut_eviction(Cut& cut, int sequences, int kv_heads, int64_t moves, int pages, bool apart) {
+  EvictionMemory memory;
+  memory.scratch = {.moves = cut.take<SlotMove>(static_cast<size_t>(sequences * kv_heads * moves)), .room = moves};
+  if (pages == 0) return memory;
+  const auto entries = static_cast<size_t>(sequences) * static_cast<size_t>(pages) * static_cast<size_t>(kv_heads);
+  memory.moved = {.pages = cut.take<int32_t>(entries), .tokens = cut.take<int32_t>(entries), .room = pages};
+  if (apart) memory.moved.fields = cut.take<int32_t>(entries);
+  return memory;
+}
+
+}  // namespace
+
+void CudaDevice::evict(int layer, const CompiledFlow& flow) {
+  const auto told = operation("evict");
+  if (!pass_.active()) throw InternalError("evict was called outside a pass");
+  const CudaPool& pool = pass_.pool();
+  require_layer("evict", layer, pool);
+  const RegisteredFlow& registered = as_cuda(flow);
+  CudaFlow& mine = registered.flow();
+  const Plan& plan = mine.plan();
+  const PassBatch& batch = pass_.batch();
+  const int group = pool.group_of(layer);
+  const GroupPages& kept = pass_.group(group);
+  require_pages_of("evict", plan, pool, layer, batch.field_group);
+  if (!plan.graph.eviction || kept.held.empty()) throw InternalError("evict: nobody leaves");
+  check_flow_sequences(mine, group, 0, batch.sequences());
+  refresh_now();
+
+  int moves = 1;
+  int most_staying = 1;
+  for (int s = 0; s < batch.sequences(); ++s) {
+    const int staying = kept.staying(s, batch.query_rows(s));
+    moves = std::max(moves, std::min(kept.held[static_cast<size_t>(s)] - staying, staying));
+    most_staying = std::max(most_staying, staying);
+  }
+  const bool apart = plan.has_field_pages();
+  const int pages = plan.graph.fields.empty() ? 0 : std::min(moves, pages_for(most_staying, plan.layout.page));
+  Cut sizes;
+  cut_eviction(sizes, batch.sequences(), pool.kv_heads(), moves, pages, apart);
+  grow(mine.eviction_scratch(), sizes.bytes());
+  Cut cut(mine.eviction_scratch().as<std::byte>());
+  EvictionMemory memory = cut_eviction(cut, batch.sequences(), pool.kv_heads(), moves, pages, apart);
+  memory.scratch.available = registered.page_counters().available;
+
+  const LayerPages blocks = pool.layer(layer);
+  const codegen::FlowLayout& layout = mine.layout();
+  const codegen::StateSlot& score = layout.states[static_cast<size_t>(layout.state_index(plan.graph.eviction->score))];
+  const EvictedLayer evicted{.base = blocks.base,
+                             .page_stride = blocks.block_bytes * static_cast<size_t>(blocks.kv_heads),
+                             .block_bytes = blocks.block_bytes,
+                             .key_offset = blocks.key_offset,
+                             .value_offset = blocks.value_offset,
+                             .row_bytes = blocks.head_dim * static_cast<int>(size_of(blocks.kv)),
+                             .page = blocks.page,
+                             .kv_heads = blocks.kv_heads,
+                             .state_layer = mine.state_layer(layer),
+                             .state_page_numbers = layout.state_page_numbers,
+                             .state_fixed_numbers = layout.state_fixed_numbers,
+                             .score_offset = score.offset,
+                             .token_states = mine.token_states(),
+                             .token_state_count = mine.token_state_count()};
+  const EvictionRule rule{.first = plan.graph.eviction->first,
+                          .recent = plan.graph.eviction->recent,
+                          .last_readers = mine.last_readers(kept.last_readers)};
+  const PassArrays arrays = pass_.arrays(stream_.get(), group);
+  EvictingBatch evicting{.sequences = batch.sequences(),
+                         .page_indptr = arrays.page_indptr,
+                         .page_indices = arrays.page_indices,
+                         .held = arrays.held,
+                         .staying = arrays.staying,
+                         .newest = arrays.newest,
+                         .dense_pages = arrays.dense_pages,
+                         .query_indptr = arrays.query_indptr,
+                         .positions = arrays.positions,
+                         .states = arrays.states_of(plan.program, 0)};
+  if (apart) {
+    const PassArrays of_fields = pass_.arrays(stream_.get(), batch.field_group);
+    evicting.field_indptr = of_fields.page_indptr;
+    evicting.field_indices = of_fields.page_indices;
+  }
+  evict_tokens(evicted, rule, evicting, memory.moved, memory.scratch, stream_.get());
+  if (pages == 0) return;
+  const StaleBlocks stale{.count = batch.sequences() * pages,
+                          .pages = memory.moved.pages,
+                          .fields = memory.moved.fields,
+                          .tokens = memory.moved.tokens,
+                          .by_head = true};
+  mine.refresh(blocks_of(pool, layer, plan, batch.field_group), stale, stream_.get());
+}
+
+void CudaDevice::end_prompts(const Attention& call, const RegisteredFlow& flow, const Matrix& query, const Matrix& q) {
+  const PassBatch& batch = pass_.batch();
+  const FlowGraph& graph = flow.plan().graph;
+  if (graph.mass_rows == 0) return;
+  const GroupPages& kept = pass_.group(pass_.pool().group_of(call.layer));
+  for (int s = 0; s < batch.sequences(); ++s) {
+    const int end = prompt_end(batch, kept, s);
+    if (batch.decoding[static_cast<size_t>(s)] != 0 || end == 0) continue;
+    const int last = batch.positions[static_cast<size_t>(batch.query_indptr[static_cast<size_t>(s) + 1]) - 1];
+    if (graph.reads_mass() && last >= first_summed(graph, end)) sum_prompt_masses(call, flow.flow(), q, s, end);
+    if (last == end - 1) end_prompt(call, flow, query, s);
+  }
+}
+
+void CudaDevice::sum_prompt_masses(const Attention& call, const CudaFlow& flow, const Matrix& q, int sequence, int end) {
+  const CudaPool& pool = pass_.pool();
+  const PassBatch& batch = pass_.batch();
+  const int group = pool.group_of(call.layer);
+  const GroupPages& kept = pass_.group(group);
+  const PassArrays arrays = pass_.arrays(stream_.get(), group);
+  const CudaFlowState& state = state_of(flow, sequence);
+  const int first_row = batch.query_indptr[static_cast<size_t>(sequence)];
+  const auto positions = batch.positions.subspan(static_cast<size_t>(first_row), static_cast<size_t>(batch.query_rows(sequence)));
+  const int first = first_summed(flow.plan().graph, end);
+  const auto skipped = static_cast<int>(std::lower_bound(positions.begin(), positions.end(), first) - positions.begin());
+  const LayerPages pages = pool.layer(call.layer);
+  const PagedKv kv = pool.decode_attention(call.layer).kv();
+  const PromptMasses masses(kv);
+  const int of_group = call.query_heads / pool.kv_heads();
+  const PromptRows rows{.q = static_cast<const uint16_t*>(q.data) + (first_row + skipped) * q.stride,
+                        .q_stride = q.stride,
+                        .rows = batch.query_rows(sequence) - skipped,
+                        .group = of_group,
+                        .scale = call.scale,
+                        .pages = arrays.page_indices + pass_.first_page(group, sequence),
+                        .slots = arrays.slots + first_row + skipped,
+                        .length = pass_.seen(group, sequence)};
+  // Of slots that rows of an earlier pass have seen there are sums, if rows of it counted.
+  const int known = positions.front() > first ? kept.staying(sequence, batch.query_rows(sequence)) : 0;
+  grow(prefill_workspace_, masses.workspace_bytes(rows.rows, of_group));
+  masses.add(rows, state.prompt_masses(flow.state_layer(call.layer)), int64_t{state.max_pages()} * pages.page, known,
+             prefill_workspace_.data(), stream_.get());
+}
+
+void CudaDevice::end_prompt(const Attention& call, const RegisteredFlow& flow, const Matrix& query, int sequence) {
+  const CudaPool& pool = pass_.pool();
+  const PassBatch& batch = pass_.batch();
+  const Plan& plan = flow.plan();
+  CudaFlow& mine = flow.flow();
+  const int group = pool.group_of(call.layer);
+  const PassArrays arrays = pass_.arrays(stream_.get(), group);
+  check_flow_sequences(mine, group, sequence, sequence + 1);
+  const int last_row = batch.query_indptr[static_cast<size_t>(sequence) + 1] - 1;
+  FlowSequences sequences{.count = 1,
+                          .most_pages = pass_.page_count(group, sequence),
+                          .lengths = arrays.seen + sequence,
+                          .page_indptr = arrays.page_indptr + sequence,
+                          .page_indices = arrays.page_indices,
+                          .seeds = arrays.seeds + sequence,
+                          .steps = arrays.newest == nullptr ? nullptr : arrays.newest + sequence,
+                          .states = arrays.states_of(plan.program, sequence),
+                          .visible_indptr = arrays.mask_indptr + sequence,
+                          .visible = arrays.masks,
+                          .beside_indptr = arrays.beside_indptr + sequence,
+                          .beside = arrays.page_indices,
+                          .query = static_cast<const std::byte*>(query.data) + last_row * query.stride * size_of(query.type),
+                          .query_stride = query.stride,
+                          .query_type = query.type};
+  if (plan.has_field_pages()) {
+    const PassArrays of_fields = pass_.arrays(stream_.get(), batch.field_group);
+    sequences.field_indptr = of_fields.page_indptr + sequence;
+    sequences.field_indices = of_fields.page_indices;
+  }
+  TokenMasses masses;
+  if (plan.graph.reads_mass()) {
+    const CudaFlowState& state = state_of(mine, sequence);
+    masses = {.numbers = state.prompt_masses(mine.state_layer(call.layer)),
+              .stride = int64_t{state.max_pages()} * plan.layout.page};
+  }
+  mine.run_after(blocks_of(pool, call.layer, plan, batch.field_group), sequences, masses, true, stream_.get());
+}
+
+}  // namespace sluice::cuda
