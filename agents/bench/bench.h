@@ -20,6 +20,7 @@ struct BenchOptions {
   int only = 0;          // case, of the layer; 0: all of them
 
   // The serving loop.
+  std::string beside;          // a flow to compare with, as `flow`, in place of dense attention; empty: dense attention
   std::string random_weights;  // a known geometry ("qwen3-8b") with random weights in place of `model`
   int layers = 0;              // of that; 0: all
   int batch = 8;               // sequences

@@ -1,9 +1,11 @@
-// The serving loop end to end: tokens a second with dense attention beside a flow, on the same prompts and in the same run.
+// The serving loop end to end: tokens a second with a flow beside dense attention or another flow, on the same prompts and in the
+// same run.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "agents/bench/bench.h"
 #include "agents/bench/device_limits.h"
@@ -33,8 +35,8 @@ std::unique_ptr<Model> model_of(const BenchOptions& options, const ModelConfig& 
   return load_model(model_path(options.model), device);
 }
 
-Plan plan_of(const BenchOptions& options, const ModelConfig& config) {
-  FlowGraph graph = read_flow(options.flow.empty() ? "block_topk" : options.flow).trace(trace_options(config));
+Plan plan_of(const std::string& flow, const BenchOptions& options, const ModelConfig& config) {
+  FlowGraph graph = read_flow(flow).trace(trace_options(config));
   require_device_takes(compile(graph).plan, options.device);
   set_budget(graph, options.budget);
   try {
@@ -76,19 +78,19 @@ void fit_positions(ServeSetup& setup, bool steps_given, bool at_rates) {
 }
 
 /// Throws InputError unless the weights, and the pages of both sides where they are compared, fit the memory that is free.
-void fit_memory(const ServeSetup& setup, const Plan& plan, const BenchOptions& options) {
+void fit_memory(const ServeSetup& setup, const Plan& plan, const Plan* other, const BenchOptions& options) {
   const bool compared = options.rates.empty();
   const double weights = setup.weight_bytes();
-  const double dense = compared ? setup.pool_bytes(nullptr, setup.batch) : 0;
+  const double beside = compared ? setup.pool_bytes(other, setup.batch) : 0;
   const double flow = compared ? setup.pool_bytes(&plan, setup.batch) : 0;
   const double scratch = (compared ? 2 : 1) * setup.scratch_bytes() + 0.5 * kGiB;
   const auto free = static_cast<double>(setup.device.free_bytes());
-  if (weights + dense + flow + scratch <= free) return;
-  throw InputError(
-      fmt::format("not enough memory: {:.1f} GiB of weights, {:.1f} GiB of pages for dense attention and {:.1f} GiB for "
-                  "the flow ({} sequences of {} tokens), {:.1f} GiB beside them, and {:.1f} GiB are free",
-                  weights / kGiB, dense / kGiB, flow / kGiB, setup.batch, setup.tokens, scratch / kGiB, free / kGiB),
-      "lower --batch or --tokens, or choose a smaller model");
+  if (weights + beside + flow + scratch <= free) return;
+  throw InputError(fmt::format("not enough memory: {:.1f} GiB of weights, {:.1f} GiB of pages for {} and {:.1f} GiB for "
+                               "the flow ({} sequences of {} tokens), {:.1f} GiB beside them, and {:.1f} GiB are free",
+                               weights / kGiB, beside / kGiB, other == nullptr ? "dense attention" : other->graph.name,
+                               flow / kGiB, setup.batch, setup.tokens, scratch / kGiB, free / kGiB),
+                   "lower --batch or --tokens, or choose a smaller model");
 }
 
 /// Whether each side computes its prompts: where tokens leave, what is left follows from what their rows gave.
@@ -103,7 +105,11 @@ bool computes_prompts(const BenchOptions& options, const Plan& plan) {
 
 BenchReport run_serve_bench(const BenchOptions& options) {
   const ModelConfig config = config_of(options);
-  const Plan plan = plan_of(options, config);  // what is wrong with the flow is said before the work
+  // What is wrong with a flow is said before the work.
+  const Plan plan = plan_of(options.flow.empty() ? "block_topk" : options.flow, options, config);
+  const std::optional<Plan> other =
+      options.beside.empty() ? std::nullopt : std::optional(plan_of(options.beside, options, config));
+  const Plan* const beside = other ? &*other : nullptr;
   const auto device = create_device(options.device, options.threads);
   const bool at_rates = !options.rates.empty();
   const bool steps_given = at_rates || options.generate > 0 || !options.random_weights.empty();
@@ -114,10 +120,10 @@ BenchReport run_serve_bench(const BenchOptions& options) {
                    .tokens = options.tokens,
                    .generate = at_rates ? (options.generate > 0 ? options.generate : kRateTokens) : steps_to_compare(options),
                    .chunk = chunk_of(options),
-                   .own_prompts = computes_prompts(options, plan),
+                   .own_prompts = computes_prompts(options, plan) || (other && computes_prompts(options, *other)),
                    .disaggregated = options.disaggregated};
   fit_positions(setup, steps_given, at_rates);
-  fit_memory(setup, plan, options);
+  fit_memory(setup, plan, beside, options);
   BenchReport report;
   report.name = "serve";
   report.copy_tb_per_s = measure_copy_of(options.device, options.threads);
@@ -127,7 +133,7 @@ BenchReport run_serve_bench(const BenchOptions& options) {
     const double memory = static_cast<double>(setup.device.free_bytes()) - setup.scratch_bytes() - kGiB;
     report.rows = measure_rates(setup, plan, options.rates, options.seconds, memory);
   } else {
-    compare_decoding(options, setup, plan, report);
+    compare_decoding(options, setup, plan, beside, report);
   }
   return report;
 }

@@ -43,7 +43,9 @@ std::vector<std::string> inputs_of(const BenchOptions& options) {
   std::vector<std::string> inputs = {options.model};
   std::error_code error;
   // A pipe can be read only once, by the benchmark.
-  if (std::filesystem::is_regular_file(options.flow, error)) inputs.push_back(options.flow);
+  for (const std::string& flow : {options.flow, options.beside}) {
+    if (std::filesystem::is_regular_file(flow, error)) inputs.push_back(flow);
+  }
   return inputs;
 }
 
@@ -80,6 +82,9 @@ void add_rates(CLI::App& command, std::vector<double>& rates) {
 void add_serve_options(CLI::App& command, BenchOptions& options) {
   command.footer("Example: sluice bench serve --random-weights qwen3-0.6b --layers 4 --batch 2 --tokens 512 --k 13 --profile");
   CLI::Option* model = add_model(command, options.model);
+  CLI::Option* beside =
+      command.add_option("--beside", options.beside, "Another flow, to compare with in place of dense attention")
+          ->option_text("FLOW");
   CLI::Option* random =
       command
           .add_option("--random-weights", options.random_weights,
@@ -103,6 +108,7 @@ void add_serve_options(CLI::App& command, BenchOptions& options) {
   command.add_flag("--profile", options.profile,
                    "Also show the time of a decode step by kernel, or by operation where kernels cannot be recorded");
   add_rates(command, options.rates);
+  beside->excludes("--rate");
   command
       .add_flag("--disaggregated", options.disaggregated,
                 "Prompts arrive with K and V that another engine has computed: only a copy to pages of their own is left to do")

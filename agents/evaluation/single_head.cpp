@@ -106,8 +106,8 @@ OpenPass SingleHead::begin(int rows, int other_rows, bool decoding, int prompt_r
 }
 
 void SingleHead::append(const std::vector<float>& keys, const std::vector<float>& values) {
+  if (budget_) device_.evict(*flow_);
   for (int layer = 0; layer < kLayers; ++layer) {
-    if (budget_) device_.evict(layer, *flow_);
     device_.append(layer, upload_tokens(keys, layer), upload_tokens(values, layer));
     if (flow_) device_.refresh_fields(layer, *flow_);
   }

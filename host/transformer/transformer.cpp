@@ -149,6 +149,7 @@ class Transformer final : public Model {
     const auto logit_rows = static_cast<int64_t>(pass.logit_rows.size());
     const Activations activations = space.first_rows(rows);
     device.embed(*embedding_, pass.tokens, pass.picks, activations[Activation::kResidual]);
+    make_room(device, pass);
     for (std::span<const LayerPart> parts = program_; !parts.empty();) {
       const std::span<const LayerPart> joined = parts_before_attention(parts);
       if (joined.empty()) {
@@ -177,11 +178,20 @@ class Transformer final : public Model {
     }
   }
 
+  /// For the new tokens, where others leave.
+  static void make_room(Device& device, const ForwardPass& pass) {
+    std::vector<const CompiledFlow*> done;
+    for (const CompiledFlow* const flow : pass.flows) {
+      if (flow == nullptr || !flow->plan().graph.eviction || std::find(done.begin(), done.end(), flow) != done.end()) continue;
+      device.evict(*flow);
+      done.push_back(flow);
+    }
+  }
+
   /// Attention of a layer, whose new tokens are appended to the cache.
   void attend(Device& device, const ForwardPass& pass, const AttentionPart& part, const Activations& activations) const {
     const Matrix qkv = activations[Activation::kQkv];
     const CompiledFlow* const flow = pass.flows.empty() ? nullptr : pass.flows[static_cast<size_t>(part.layer)];
-    if (flow != nullptr && flow->plan().graph.eviction) device.evict(part.layer, *flow);
     device.rope_append(part.layer, qkv, config_.query_heads, part.query_gain, part.key_gain, config_.rms_epsilon, config_.rope);
     const Matrix queries = qkv.slice_columns(0, int64_t{config_.query_heads} * config_.head_dim);
     if (pass.queries != nullptr) {

@@ -36,9 +36,9 @@ class CacheOperations : public virtual ObservedOperations {
                            float epsilon, const Rope& rope) = 0;
   /// Appends k, v [rows, kv_heads * head_dim] as they are.
   virtual void append(int layer, Matrix keys, Matrix values) = 0;
-  /// Makes room for the pass's rows in `layer`, where `flow` says who leaves (FlowGraph::eviction): before `rope_append` or
-  /// `append`. Tokens that take the slots of others take their states along, and fields of their pages are recomputed.
-  virtual void evict(int layer, const CompiledFlow& flow) = 0;
+  /// Makes room for the pass's rows in all layers that run `flow`, which says who leaves (FlowGraph::eviction): once in a pass,
+  /// before rows come. Tokens that take the slots of others take their states along, and fields of their pages are recomputed.
+  virtual void evict(const CompiledFlow& flow) = 0;
   /// Recomputes the cached fields of `layer` for the pages that this pass's tokens touched. No-op without fields.
   virtual void refresh_fields(int layer, const CompiledFlow& flow) = 0;
   /// What `refresh_pages` is to recompute the fields of.

@@ -72,6 +72,20 @@ void require_pages_of(const char* operation, const Plan& plan, const Pool& pool,
   require_layout(pool.layout(field_group), plan.fields());
 }
 
+std::vector<int> evicted_layers(const Plan& plan, const Pool& pool, const PassBatch& batch) {
+  std::vector<int> layers;
+  for (int layer = 0; layer < pool.map().layers() && plan.graph.eviction; ++layer) {
+    if (!plan.graph.layers.is_sparse(layer, pool.map().layers())) continue;
+    require_pages_of("evict", plan, pool, layer, batch.field_group);
+    const auto group = static_cast<size_t>(pool.map().place_of(layer).group);
+    if (group >= batch.groups.size() || batch.groups[group].held.empty())
+      throw InternalError(fmt::format("evict: nobody leaves layer {}", layer));
+    layers.push_back(layer);
+  }
+  if (layers.empty()) throw InternalError("evict: nobody leaves");
+  return layers;
+}
+
 void require_stale(const Plan& plan, const Pool& pool, int layer, const Device::StalePages& stale) {
   require_pages_of("refresh_pages", plan, pool, layer, stale.field_group);
   const int page = plan.layout.page;

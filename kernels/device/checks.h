@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "kernels/device.h"
 
@@ -22,6 +23,9 @@ void require_indices(const char* operation, std::span<const int32_t> indices, in
 void require_group(const DeviceInfo& device, int group);
 /// The pool lays out pages of `layer`, and those of its fields in `field_group`, as the plan does.
 void require_pages_of(const char* operation, const Plan& plan, const Pool& pool, int layer, int field_group);
+/// The layers of the pool that run `plan`, each of which has pages as it lays them out, and a group that tokens leave. Throws
+/// InternalError where nobody does.
+std::vector<int> evicted_layers(const Plan& plan, const Pool& pool, const PassBatch& batch);
 /// `stale` is of `layer`, whose layout is the plan's.
 void require_stale(const Plan& plan, const Pool& pool, int layer, const Device::StalePages& stale);
 /// `page` lies in the pool.

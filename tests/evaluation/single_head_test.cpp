@@ -42,7 +42,7 @@ class MixingDevice final : public Device {
     on_append(keys);
     cpu_->append(layer, keys, values);
   }
-  void evict(int layer, const CompiledFlow& flow) override { cpu_->evict(layer, flow); }
+  void evict(const CompiledFlow& flow) override { cpu_->evict(flow); }
   void refresh_fields(int layer, const CompiledFlow& flow) override { cpu_->refresh_fields(layer, flow); }
   void attention(const Attention& call, Matrix q, Matrix out) override {
     Attention mixed = call;

@@ -272,23 +272,24 @@ void CpuDevice::append(int layer, Matrix keys, Matrix values) {
   for_rows(keys.rows, columns, [&](int64_t row) { append_row(pages, row, keys.row(row), values.row(row)); });
 }
 
-void CpuDevice::evict(int layer, const CompiledFlow& flow) {
+void CpuDevice::evict(const CompiledFlow& flow) {
   const auto told = operation("evict");
   if (!pass_.active()) throw InternalError("evict was called outside a pass");
   const CpuPool& pool = pass_.pool();
-  require_layer("evict", layer, pool);
   const DeviceFlow& mine = as_device_flow(flow);
   const PassBatch& batch = pass_.batch();
-  const int group = pool.layer(layer).group;
-  const GroupPages& kept = pass_.group(group);
-  require_pages_of("evict", mine.plan(), pool, layer, batch.field_group);
-  if (!mine.plan().graph.eviction || kept.held.empty()) throw InternalError("evict: nobody leaves");
+  const std::vector<int> layers = evicted_layers(mine.plan(), pool, batch);
   int pages = 1;
-  for (int s = 0; s < batch.sequences(); ++s)
-    pages = std::max(pages, pages_for(std::max(kept.held[s], kept.lengths[s]), mine.plan().layout.page));
+  for (const int layer : layers) {
+    const GroupPages& kept = pass_.group(pool.layer(layer).group);
+    for (int s = 0; s < batch.sequences(); ++s)
+      pages = std::max(pages, pages_for(std::max(kept.held[s], kept.lengths[s]), mine.plan().layout.page));
+  }
   mine.ensure(pages);
-  threads_.run_within(mine.threads(), int64_t{batch.sequences()} * pool.kv_heads(), [&](int64_t index, int thread) {
-    evict_head(layer, mine, static_cast<int>(index / pool.kv_heads()), static_cast<int>(index % pool.kv_heads()), thread);
+  const int64_t rows = int64_t{batch.sequences()} * pool.kv_heads();
+  threads_.run_within(mine.threads(), static_cast<int64_t>(layers.size()) * rows, [&](int64_t index, int thread) {
+    const auto row = static_cast<int>(index % rows);
+    evict_head(layers[static_cast<size_t>(index / rows)], mine, row / pool.kv_heads(), row % pool.kv_heads(), thread);
   });
 }
 

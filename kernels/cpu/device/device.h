@@ -45,7 +45,7 @@ class CpuDevice final : public Device {
   void rope_append(int layer, Matrix qkv, int query_heads, const Weight* query_gain, const Weight* key_gain, float epsilon,
                    const Rope& rope) override;
   void append(int layer, Matrix keys, Matrix values) override;
-  void evict(int layer, const CompiledFlow& flow) override;
+  void evict(const CompiledFlow& flow) override;
   void refresh_fields(int layer, const CompiledFlow& flow) override;
   void refresh_pages(Pool& pool, int layer, const StalePages& stale, const CompiledFlow& flow) override;
   void attention(const Attention& call, Matrix q, Matrix out) override;

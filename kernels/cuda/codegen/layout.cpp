@@ -143,8 +143,34 @@ bool FlowLayout::is_light(const PlanStep& step) const {
   return std::none_of(step.nodes.begin(), step.nodes.end(), [&](NodeId id) { return is_block_part(node(id).op); });
 }
 
+bool FlowLayout::saves_by_pages() const {
+  int steps = 0;
+  for (const PlanStep& step : plan.after) {
+    steps += step.kind == StepKind::kPages ? 1 : 0;
+    if (step.kind == StepKind::kRow) return false;
+    if (step.kind == StepKind::kQuery &&
+        !std::all_of(step.nodes.begin(), step.nodes.end(), [&](NodeId id) { return query_only[static_cast<size_t>(id)]; })) {
+      return false;
+    }
+  }
+  return steps == 1 && std::all_of(plan.graph.saves.begin(), plan.graph.saves.end(), [&](NodeId save) {
+           return node(save).stage == Stage::kAfter &&
+                  states[static_cast<size_t>(state_index(node(save).attributes.field))].paged;
+         });
+}
+
 void FlowLayout::cut() {
   for (const PlanStep& step : plan.index) cut(step, launches);
+  if (saves_by_pages()) {
+    const auto is_pages = [](const PlanStep& step) { return step.kind == StepKind::kPages; };
+    after.push_back({.steps = {&*std::find_if(plan.after.begin(), plan.after.end(), is_pages)}, .saves = true});
+    // What is saved is computed before any state changes.
+    for (const NodeId save : plan.graph.saves) {
+      const NodeId value = node(save).inputs[0];
+      kept[static_cast<size_t>(value)] = kept[static_cast<size_t>(value)] || has_axis(node(value).shape, Axis::kPage);
+    }
+    return;
+  }
   for (const PlanStep& step : plan.after) cut(step, after);
   if (plan.graph.saves.empty()) return;
   // A load sees the values of the step before, so states change when nothing is left to compute.
@@ -222,7 +248,8 @@ void FlowLayout::place() {
       for (const NodeId id : step->nodes) {
         const bool output = std::find(step->outputs.begin(), step->outputs.end(), id) != step->outputs.end();
         // What a launch by row keeps has no other place.
-        if ((output && !stays_inline(id)) || (launch.by_row && kept[static_cast<size_t>(id)])) store(id);
+        const bool handed_on = output && !stays_inline(id) && (launch.by_row || !launch.saves);
+        if (handed_on || (launch.by_row && kept[static_cast<size_t>(id)])) store(id);
       }
     }
   };

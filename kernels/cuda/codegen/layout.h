@@ -85,6 +85,8 @@ struct FlowLayout {
   void keep_queries();
   void place_states();
   void cut();
+  /// Whether the after stage is one page-local step, whose values are saved as they come.
+  bool saves_by_pages() const;
   void cut(const PlanStep& step, std::vector<Launch>& launches) const;
   void place();
   bool is_light(const PlanStep& step) const;

@@ -25,13 +25,14 @@ class PiecesWriter final : public IndexWriter {
   int64_t find_lane_reductions(const std::vector<NodeId>& ids);
   /// The loop over pieces of rows, with the first tile of each.
   void open_pieces();
-  /// `ids`, the places in the pool of the pages of a tile.
+  /// `ids`, the places in the pool of the pages of a tile, and `places`, those among what was attended to.
   void read_ids();
   /// Copies of the next tile begin early where only one reduction makes any.
   void begin_only_reduction();
   void compute_tile(const Launch& launch);
 
   std::map<NodeId, LaneReduction> lane_reductions_;
+  bool reads_mass_ = false;
 };
 
 int64_t PiecesWriter::find_lane_reductions(const std::vector<NodeId>& ids) {
@@ -61,6 +62,7 @@ void PiecesWriter::open_pieces() {
 void PiecesWriter::read_ids() {
   writer_.line("for (int i = threadIdx.x; i < count; i += blockDim.x) ids[i] = row.{}[first + i];",
                layout_.plan.has_field_pages() ? "field_ids" : "ids");
+  if (reads_mass_) writer_.write("for (int i = threadIdx.x; i < count; i += blockDim.x) places[i] = row.mass_place(first + i);");
   writer_.write("__syncthreads();");
 }
 
@@ -99,6 +101,11 @@ GeneratedKernel PiecesWriter::write(const Launch& launch, const std::string& nam
   declare_memory(writer_, kernel, fixed_numbers_, tile_numbers_);
   if (ring_bytes > 0) writer_.line("const uint32_t ring = shared_address(memory + {});", numbers);
   writer_.line("__shared__ int ids[{}];", scope_.tile_pages);
+  reads_mass_ = std::any_of(all.begin(), all.end(), [&](NodeId id) { return node(id).op == Op::kMass; });
+  if (reads_mass_) {
+    writer_.line("__shared__ int places[{}];", scope_.tile_pages);
+    writer_.write("wait_for_earlier_kernels();");  // which have made the list of pages
+  }
   open_pieces();
   // Page tables are those of the pass, which no kernel writes. Behind a refresh of this layer only the last page is not ready.
   const bool begins = !layout_.launches.empty() && &launch == &layout_.launches.front();
@@ -113,6 +120,10 @@ GeneratedKernel PiecesWriter::write(const Launch& launch, const std::string& nam
   }
   writer_.open("while (true)");
   compute_tile(launch);
+  if (launch.saves) {
+    write_saves();
+    writer_.write(crew_.barrier);
+  }
   writer_.line("first += {};", scope_.tile_pages);
   writer_.write("if (first >= end) break;");
   writer_.line("count = min({}, end - first);", scope_.tile_pages);

@@ -219,25 +219,27 @@ struct Row {
     const int step = arguments.steps != nullptr ? arguments.steps[sequence] + 1 : length;
     return random_key(arguments.seeds != nullptr ? arguments.seeds[sequence] : 0, purpose, arguments.layer, head, step);
   }
-  /// The weight that attention gave a token of a page for one of `group` heads; 0 if it was not attended to.
-  __device__ __forceinline__ float mass(int page, int token, int of_head, int group, int page_tokens) const {
+  /// The place of a page among those attended to; -1: it was not.
+  __device__ __forceinline__ int mass_place(int page) const {
     const FlowArguments& a = arguments;
-    if (page == pages - 1 && token >= last_tokens) return 0;
-    int place = page;
-    if (a.mass_pages != nullptr) {
-      const int* const attended = a.mass_pages + index * a.mass_page_stride;
-      const int count = a.mass_page_counts[index];
-      int end = count;
-      for (place = 0; place < end;) {
-        const int middle = (place + end) / 2;
-        if (attended[middle] < page) {
-          place = middle + 1;
-        } else {
-          end = middle;
-        }
+    if (a.mass_pages == nullptr) return page;
+    const int* const attended = a.mass_pages + index * a.mass_page_stride;
+    const int count = a.mass_page_counts[index];
+    int place = 0;
+    for (int end = count; place < end;) {
+      const int middle = (place + end) / 2;
+      if (attended[middle] < page) {
+        place = middle + 1;
+      } else {
+        end = middle;
       }
-      if (place == count || attended[place] != page) return 0;
     }
+    return place < count && attended[place] == page ? place : -1;
+  }
+  /// The weight that attention gave a token of the page at such a place for one of `group` heads.
+  __device__ __forceinline__ float mass(int place, int page, int token, int of_head, int group, int page_tokens) const {
+    const FlowArguments& a = arguments;
+    if (place < 0 || (page == pages - 1 && token >= last_tokens)) return 0;
     const long long line = static_cast<long long>(index) * group + of_head;
     const float x = a.masses[line * a.mass_stride + static_cast<long long>(place) * page_tokens + token];
     if (a.mass_sums == nullptr) return x;

@@ -171,7 +171,10 @@ std::string Values::source(const Node& node, const Index& index) const {
       return fmt::format("random_uniform(row.key(RandomPurpose::kRandom), {})", at(index, Axis::kPage));
     case Op::kMass: {
       const Geometry& geometry = layout.plan.graph.geometry;
-      return fmt::format("row.mass({}, {}, {}, {}, {})", at(index, Axis::kPage), at(index, Axis::kToken), at(index, Axis::kHead),
+      const std::string& position = at(index, Axis::kPage);
+      const std::string place =
+          scope_.in_tile ? fmt::format("places[{} - first]", position) : fmt::format("row.mass_place({})", position);
+      return fmt::format("row.mass({}, {}, {}, {}, {}, {})", place, position, at(index, Axis::kToken), at(index, Axis::kHead),
                          geometry.group, geometry.page);
     }
     case Op::kLoad: {

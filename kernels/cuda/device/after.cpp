@@ -48,12 +48,12 @@ struct EvictionMemory {
   MovedPages moved;
 };
 
-/// `pages`: that tokens of a row can move to; 0: nobody asks for them.
-EvictionMemory cut_eviction(Cut& cut, int sequences, int kv_heads, int64_t moves, int pages, bool apart) {
+/// Of so many rows of a KV head. `pages`: that tokens of a row can move to; 0: nobody asks for them.
+EvictionMemory cut_eviction(Cut& cut, int64_t rows, int kv_heads, int64_t moves, int pages, bool apart) {
   EvictionMemory memory;
-  memory.scratch = {.moves = cut.take<SlotMove>(static_cast<size_t>(sequences * kv_heads * moves)), .room = moves};
+  memory.scratch = {.moves = cut.take<SlotMove>(static_cast<size_t>(rows * kv_heads * moves)), .room = moves};
   if (pages == 0) return memory;
-  const auto entries = static_cast<size_t>(sequences) * static_cast<size_t>(pages) * static_cast<size_t>(kv_heads);
+  const auto entries = static_cast<size_t>(rows * pages * kv_heads);
   memory.moved = {.pages = cut.take<int32_t>(entries), .tokens = cut.take<int32_t>(entries), .room = pages};
   if (apart) memory.moved.fields = cut.take<int32_t>(entries);
   return memory;
@@ -61,22 +61,30 @@ EvictionMemory cut_eviction(Cut& cut, int sequences, int kv_heads, int64_t moves
 
 }  // namespace
 
-void CudaDevice::evict(int layer, const CompiledFlow& flow) {
+void CudaDevice::evict(const CompiledFlow& flow) {
   const auto told = operation("evict");
   if (!pass_.active()) throw InternalError("evict was called outside a pass");
-  const CudaPool& pool = pass_.pool();
-  require_layer("evict", layer, pool);
   const RegisteredFlow& registered = as_cuda(flow);
+  const std::vector<int> layers = evicted_layers(registered.plan(), pass_.pool(), pass_.batch());
+  refresh_now();
+  pass_.arrays(stream_.get(), 0);  // are sent before it begins
+  making_room_.begin(stream_.get());
+  // As many at a time as travel with a launch, of one group.
+  for (size_t first = 0, last = 0; first < layers.size(); first = last) {
+    const int group = pass_.pool().group_of(layers[first]);
+    while (last < layers.size() && last - first < EvictedLayers::kMost && pass_.pool().group_of(layers[last]) == group) ++last;
+    evict_layers(registered, std::span(layers).subspan(first, last - first));
+  }
+}
+
+void CudaDevice::evict_layers(const RegisteredFlow& registered, std::span<const int> layers) {
+  const CudaPool& pool = pass_.pool();
   CudaFlow& mine = registered.flow();
   const Plan& plan = mine.plan();
   const PassBatch& batch = pass_.batch();
-  const int group = pool.group_of(layer);
+  const int group = pool.group_of(layers.front());
   const GroupPages& kept = pass_.group(group);
-  require_pages_of("evict", plan, pool, layer, batch.field_group);
-  if (!plan.graph.eviction || kept.held.empty()) throw InternalError("evict: nobody leaves");
   check_flow_sequences(mine, group, 0, batch.sequences());
-  refresh_now();
-
   int moves = 1;
   int most_staying = 1;
   for (int s = 0; s < batch.sequences(); ++s) {
@@ -86,30 +94,35 @@ void CudaDevice::evict(int layer, const CompiledFlow& flow) {
   }
   const bool apart = plan.has_field_pages();
   const int pages = plan.graph.fields.empty() ? 0 : std::min(moves, pages_for(most_staying, plan.layout.page));
+  const int64_t rows = std::ssize(layers) * batch.sequences();
   Cut sizes;
-  cut_eviction(sizes, batch.sequences(), pool.kv_heads(), moves, pages, apart);
+  cut_eviction(sizes, rows, pool.kv_heads(), moves, pages, apart);
   grow(mine.eviction_scratch(), sizes.bytes());
   Cut cut(mine.eviction_scratch().as<std::byte>());
-  EvictionMemory memory = cut_eviction(cut, batch.sequences(), pool.kv_heads(), moves, pages, apart);
+  EvictionMemory memory = cut_eviction(cut, rows, pool.kv_heads(), moves, pages, apart);
   memory.scratch.available = registered.page_counters().available;
+  if (mine.attends_to_all()) memory.scratch.attended = registered.page_counters().attended;
 
-  const LayerPages blocks = pool.layer(layer);
+  const LayerPages blocks = pool.layer(layers.front());
   const codegen::FlowLayout& layout = mine.layout();
   const codegen::StateSlot& score = layout.states[static_cast<size_t>(layout.state_index(plan.graph.eviction->score))];
-  const EvictedLayer evicted{.base = blocks.base,
-                             .page_stride = blocks.block_bytes * static_cast<size_t>(blocks.kv_heads),
-                             .block_bytes = blocks.block_bytes,
-                             .key_offset = blocks.key_offset,
-                             .value_offset = blocks.value_offset,
-                             .row_bytes = blocks.head_dim * static_cast<int>(size_of(blocks.kv)),
-                             .page = blocks.page,
-                             .kv_heads = blocks.kv_heads,
-                             .state_layer = mine.state_layer(layer),
-                             .state_page_numbers = layout.state_page_numbers,
-                             .state_fixed_numbers = layout.state_fixed_numbers,
-                             .score_offset = score.offset,
-                             .token_states = mine.token_states(),
-                             .token_state_count = mine.token_state_count()};
+  EvictedLayers evicted{.count = static_cast<int>(layers.size()),
+                        .page_stride = blocks.block_bytes * static_cast<size_t>(blocks.kv_heads),
+                        .block_bytes = blocks.block_bytes,
+                        .key_offset = blocks.key_offset,
+                        .value_offset = blocks.value_offset,
+                        .row_bytes = blocks.head_dim * static_cast<int>(size_of(blocks.kv)),
+                        .page = blocks.page,
+                        .kv_heads = blocks.kv_heads,
+                        .state_page_numbers = layout.state_page_numbers,
+                        .state_fixed_numbers = layout.state_fixed_numbers,
+                        .score_offset = score.offset,
+                        .token_states = mine.token_states(),
+                        .token_state_count = mine.token_state_count()};
+  for (size_t i = 0; i < layers.size(); ++i) {
+    evicted.base[i] = pool.layer(layers[i]).base;
+    evicted.state_layer[i] = mine.state_layer(layers[i]);
+  }
   const EvictionRule rule{.first = plan.graph.eviction->first,
                           .recent = plan.graph.eviction->recent,
                           .last_readers = mine.last_readers(kept.last_readers)};
@@ -129,14 +142,18 @@ void CudaDevice::evict(int layer, const CompiledFlow& flow) {
     evicting.field_indptr = of_fields.page_indptr;
     evicting.field_indices = of_fields.page_indices;
   }
-  evict_tokens(evicted, rule, evicting, memory.moved, memory.scratch, stream_.get());
+  evict_tokens(evicted, rule, evicting, memory.moved, memory.scratch, making_room_.stream());
   if (pages == 0) return;
-  const StaleBlocks stale{.count = batch.sequences() * pages,
-                          .pages = memory.moved.pages,
-                          .fields = memory.moved.fields,
-                          .tokens = memory.moved.tokens,
-                          .by_head = true};
-  mine.refresh(blocks_of(pool, layer, plan, batch.field_group), stale, stream_.get());
+  const int count = batch.sequences() * pages;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const auto first = static_cast<int64_t>(i) * count * pool.kv_heads();
+    const StaleBlocks stale{.count = count,
+                            .pages = memory.moved.pages + first,
+                            .fields = memory.moved.fields == nullptr ? nullptr : memory.moved.fields + first,
+                            .tokens = memory.moved.tokens + first,
+                            .by_head = true};
+    mine.refresh(blocks_of(pool, layers[i], plan, batch.field_group), stale, making_room_.stream());
+  }
 }
 
 void CudaDevice::end_prompts(const Attention& call, const RegisteredFlow& flow, const Matrix& query, const Matrix& q) {
@@ -218,7 +235,7 @@ void CudaDevice::end_prompt(const Attention& call, const RegisteredFlow& flow, c
     masses = {.numbers = state.prompt_masses(mine.state_layer(call.layer)),
               .stride = int64_t{state.max_pages()} * plan.layout.page};
   }
-  mine.run_after(blocks_of(pool, call.layer, plan, batch.field_group), sequences, masses, true, stream_.get());
+  mine.run_after(blocks_of(pool, call.layer, plan, batch.field_group), sequences, masses, true, true, stream_.get());
 }
 
 }  // namespace sluice::cuda

@@ -87,6 +87,8 @@ void CudaDevice::end_pass() noexcept {
   } catch (const std::exception&) {
     left_to_selection_ = {};  // a device that fails says so to whoever uses it next
   }
+  making_room_.join(stream_.get());
+  beside_.join(stream_.get());
   pass_.end();
 }
 
@@ -313,19 +315,28 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
   // Dense attention would have read those that have left, too: `evict` counts them.
   PageCounters counters = flow.page_counters();
   if (plan.graph.eviction) counters.available = nullptr;
-  const FlowResult result = flow.flow().select(blocks, sequences, counters, stream_.get());
-  const PageLists lists{.pages = result.pages,
-                        .starts = result.starts,
-                        .tokens = result.tokens,
-                        .per_head = true,
-                        .stride = result.stride,
-                        .mask_indptr = result.mask_indptr,
-                        .masks = result.masks};
+  const bool takes_all = plan.graph.eviction && flow.flow().attends_to_all();
+  if (takes_all) counters.attended = nullptr;
+  FlowResult result;
+  PageLists lists;
+  if (takes_all && call.probe == nullptr) {
+    flow.reserve(sequences.count, sequences.most_pages);
+    lists = all_pages(call.layer, first);
+  } else {
+    result = flow.flow().select(blocks, sequences, counters, stream_.get());
+    lists = {.pages = result.pages,
+             .starts = result.starts,
+             .tokens = result.tokens,
+             .per_head = true,
+             .stride = result.stride,
+             .mask_indptr = result.mask_indptr,
+             .masks = result.masks};
+  }
   const bool mass = call.probe != nullptr && call.probe->mass != nullptr;
   if (mass) grow(probe_sums_, 2 * sizeof(float) * shape.sequences * call.query_heads);
   const bool keeps = plan.graph.reads_mass();
-  float* const sums = mass ? probe_sums_.as<float>() : keeps ? flow.flow().log_sums() : nullptr;
-  const TokenLogits logits = keeps ? flow.flow().token_logits() : TokenLogits{};
+  float* const sums = mass ? probe_sums_.as<float>() : keeps ? flow.flow().log_sums(call.layer) : nullptr;
+  const TokenLogits logits = keeps ? flow.flow().token_logits(call.layer) : TokenLogits{};
   if (result.cover) {
     if (mass) attend_lists(call, shape, lists, q, probe_output(q), first, sums);
     attend_under(call, shape, *result.cover, q, out, first);
@@ -341,7 +352,12 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
       masses.counts = result.attended_counts;
       masses.page_stride = result.stride;
     }
-    flow.flow().run_after(blocks, sequences, masses, false, stream_.get());
+    if (flow.flow().runs_after_beside() && call.probe == nullptr) {
+      beside_.begin(stream_.get());
+      flow.flow().run_after(blocks, sequences, masses, false, false, beside_.stream());
+    } else {
+      flow.flow().run_after(blocks, sequences, masses, false, true, stream_.get());
+    }
   }
 }
 

@@ -35,6 +35,7 @@ void CudaDevice::rope_append(int layer, Matrix qkv, int query_heads, const Weigh
                              float epsilon, const Rope& rope) {
   const auto told = operation("rope_append");
   if (!pass_.active()) throw InternalError("rope_append was called outside a pass");
+  making_room_.join(stream_.get());
   const CudaPool& pool = pass_.pool();
   require_layer("rope_append", layer, pool);
   const int dim = pool.layout_of(layer).head_dim;
@@ -59,6 +60,7 @@ void CudaDevice::rope_append(int layer, Matrix qkv, int query_heads, const Weigh
 void CudaDevice::append(int layer, Matrix keys, Matrix values) {
   const auto told = operation("append");
   if (!pass_.active()) throw InternalError("append was called outside a pass");
+  making_room_.join(stream_.get());
   const CudaPool& pool = pass_.pool();
   require_layer("append", layer, pool);
   const int64_t columns = static_cast<int64_t>(pool.kv_heads()) * pool.layout_of(layer).head_dim;

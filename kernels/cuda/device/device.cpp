@@ -157,7 +157,11 @@ void CudaDevice::repeat(Repetition* repetition, std::span<const int32_t> tokens,
   pass_.upload(tokens, stream_.get());
   const Gang::Launches launches(gang_);
   graphs->run(
-      shape, pass_.half(), [&] { return ground(mine); }, stream_.get(), operations);
+      shape, pass_.half(), [&] { return ground(mine); }, stream_.get(),
+      [&] {
+        operations();
+        beside_.join(stream_.get());
+      });
 }
 
 void CudaDevice::reserve_picks(int rows) {

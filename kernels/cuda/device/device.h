@@ -12,6 +12,7 @@
 #include "kernels/cuda/products/layer_chain.h"
 #include "kernels/cuda/products/matmul.h"
 #include "kernels/cuda/runtime/gang.h"
+#include "kernels/cuda/runtime/side_stream.h"
 #include "kernels/cuda/sampling/sample.h"
 #include "kernels/device.h"
 
@@ -66,7 +67,7 @@ class CudaDevice final : public Device {
   void rope_append(int layer, Matrix qkv, int query_heads, const Weight* query_gain, const Weight* key_gain, float epsilon,
                    const Rope& rope) override;
   void append(int layer, Matrix keys, Matrix values) override;
-  void evict(int layer, const CompiledFlow& flow) override;
+  void evict(const CompiledFlow& flow) override;
   void refresh_fields(int layer, const CompiledFlow& flow) override;
   void refresh_pages(Pool& pool, int layer, const StalePages& stale, const CompiledFlow& flow) override;
   void attention(const Attention& call, Matrix q, Matrix out) override;
@@ -128,6 +129,8 @@ class CudaDevice final : public Device {
   /// The tokens selected of a row whose pages at `positions` have any: a bit each.
   void report_tokens(const FlowResult& result, int64_t row, std::span<const int32_t> positions, int page,
                      std::span<uint32_t> tokens);
+  /// Layers of one group, at most as many as travel with a launch.
+  void evict_layers(const RegisteredFlow& flow, std::span<const int> layers);
   /// Adds up what rows of prompts give their tokens, where the flow reads that, and runs its after stage for prompts whose last
   /// row the pass has. `query` is q as it was given.
   void end_prompts(const Attention& call, const RegisteredFlow& flow, const Matrix& query, const Matrix& q);
@@ -148,6 +151,8 @@ class CudaDevice final : public Device {
   void refresh_now();
 
   std::unique_ptr<CUstream_st, DestroyStream> stream_;
+  SideStream beside_;       // of after stages that nothing in a pass waits for
+  SideStream making_room_;  // of evictions, until rows come
   Gang gang_;
   DeviceInfo info_;
   BatchUpload pass_;

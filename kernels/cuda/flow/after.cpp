@@ -13,12 +13,32 @@ bool CudaFlow::attends_to_all() const {
   return node.op == Op::kWindow && std::max(node.attributes.first, node.attributes.last) >= GraphLimits::kPages;
 }
 
-TokenLogits CudaFlow::token_logits() const {
-  return {logits_.as<float>(), round_up<int64_t>(int64_t{capacity_} * plan_.layout.page, 32)};
+bool CudaFlow::finds_after_beside() const {
+  // Of flows that attend to all that they keep, logits are few.
+  if (!plan_.graph.eviction || !attends_to_all() || layout_.after.size() != 1 || layout_.after.front().by_row) return false;
+  const std::vector<const PlanStep*>& steps = layout_.after.front().steps;
+  return std::none_of(plan_.graph.nodes.begin(), plan_.graph.nodes.end(),
+                      [](const Node& node) { return node.stage == Stage::kAfter && node.op == Op::kQuery; }) &&
+         std::none_of(steps.begin(), steps.end(), [&](const PlanStep* step) {
+           return std::any_of(step->nodes.begin(), step->nodes.end(),
+                              [&](NodeId id) { return layout_.slots[static_cast<size_t>(id)].stored; });
+         });
 }
 
+int64_t CudaFlow::logit_stride() const {
+  // Who decodes has left room for the row that comes.
+  const int64_t pages = after_beside_ ? pages_for(plan_.graph.eviction->budget, plan_.layout.page) : capacity_;
+  return round_up<int64_t>(pages * plan_.layout.page, 32);
+}
+
+TokenLogits CudaFlow::token_logits(int layer) const {
+  return {logits_.as<float>() + logit_layer(layer) * log_sums_of_layer() * logit_stride(), logit_stride()};
+}
+
+float* CudaFlow::log_sums(int layer) const { return log_sums_.as<float>() + logit_layer(layer) * log_sums_of_layer(); }
+
 void CudaFlow::run_after(const FlowBlocks& blocks, const FlowSequences& sequences, const TokenMasses& masses, bool ends_prompt,
-                         Stream stream) {
+                         bool overlaps, Stream stream) {
   require(blocks, sequences);
   reserve(sequences.count, sequences.most_pages);
   FlowArguments arguments = index_arguments(blocks, sequences);
@@ -30,7 +50,7 @@ void CudaFlow::run_after(const FlowBlocks& blocks, const FlowSequences& sequence
   arguments.mass_page_counts = masses.counts;
   arguments.mass_page_stride = masses.page_stride;
   arguments.ends_prompt = ends_prompt ? 1 : 0;
-  launch_all(after_, arguments, stream);
+  launch_all(after_, arguments, overlaps, stream);
 }
 
 void CudaFlow::place_token_states() {

@@ -33,7 +33,7 @@ class RegisteredFlow final : public CompiledFlow {
     return {.pages_attended = pages[0], .pages_available = pages[1]};
   }
 
-  void reserve(int sequences, int pages) { flow_.reserve(sequences, pages); }
+  void reserve(int sequences, int pages) const { flow_.reserve(sequences, pages); }
   /// Flows have scratch, which is no part of what they mean.
   CudaFlow& flow() const { return flow_; }
   PageCounters page_counters() const {

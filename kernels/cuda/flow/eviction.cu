@@ -11,20 +11,21 @@ constexpr int kWarps = kThreads / 32;
 constexpr int kDigit = 8;  // bits of a key that are looked at together
 constexpr uint64_t kNobody = ~uint64_t{0};
 
-/// One sequence and KV head of a launch, which a block has.
+/// One layer, sequence and KV head of a launch, which a block has.
 class EvictedRow {
  public:
-  __device__ EvictedRow(const EvictedLayer& layer, const EvictionRule& rule, const EvictingBatch& batch)
+  __device__ EvictedRow(const EvictedLayers& layer, const EvictionRule& rule, const EvictingBatch& batch)
       : layer_(layer),
         rule_(rule),
         batch_(batch),
+        number_(static_cast<int>(blockIdx.y)),
         sequence_(static_cast<int>(blockIdx.x) / layer.kv_heads),
         head_(static_cast<int>(blockIdx.x) % layer.kv_heads),
         first_row_(batch.query_indptr[sequence_]),
         rows_(batch.query_indptr[sequence_ + 1] - first_row_),
         pages_(batch.page_indices + batch.page_indptr[sequence_]),
         states_(batch.states[sequence_]) {
-    const int64_t block = static_cast<int64_t>(layer.state_layer) * layer.kv_heads + head_;
+    const int64_t block = static_cast<int64_t>(layer.state_layer[number_]) * layer.kv_heads + head_;
     values_ = states_.values + block * (layer.state_page_numbers * states_.capacity + layer.state_fixed_numbers);
     positions_ = states_.positions + block * states_.capacity * layer.page;
     newest_ = batch.newest[sequence_];
@@ -34,6 +35,8 @@ class EvictedRow {
   __device__ int held() const { return batch_.held[sequence_]; }
   __device__ int staying() const { return batch_.staying[sequence_]; }
   __device__ int sequence() const { return sequence_; }
+  /// That its rows attend to.
+  __device__ int pages() const { return (staying() + rows_ - 1) / layer_.page + 1; }
 
   /// Tokens leave in the order of their keys: the lowest score first, NaN before all, of equals the oldest. kNobody: it stays.
   __device__ uint64_t key(int slot) const {
@@ -83,7 +86,8 @@ class EvictedRow {
 
   /// By one thread: place `at` of the pages that tokens moved to is the one with `slot`.
   __device__ void touch(const MovedPages& moved, int at, int slot) const {
-    const int64_t to = (static_cast<int64_t>(sequence_) * moved.room + at) * layer_.kv_heads + head_;
+    const int64_t row = static_cast<int64_t>(number_) * batch_.sequences + sequence_;
+    const int64_t to = (row * moved.room + at) * layer_.kv_heads + head_;
     const int number = slot / layer_.page;
     moved.pages[to] = slot < 0 ? -1 : pages_[number];
     if (slot < 0) return;
@@ -93,7 +97,8 @@ class EvictedRow {
 
  private:
   __device__ std::byte* block_of(int slot) const {
-    return layer_.base + static_cast<size_t>(pages_[slot / layer_.page]) * layer_.page_stride + head_ * layer_.block_bytes;
+    return layer_.base[number_] + static_cast<size_t>(pages_[slot / layer_.page]) * layer_.page_stride +
+           head_ * layer_.block_bytes;
   }
   /// Numbers that a state has of a token.
   __device__ int of_token(const TokenState& state) const { return static_cast<int>(state.elements / layer_.page); }
@@ -104,9 +109,10 @@ class EvictedRow {
     return values_ + state.offset * states_.capacity + slot / layer_.page * state.elements + within;
   }
 
-  const EvictedLayer& layer_;
+  const EvictedLayers& layer_;
   const EvictionRule& rule_;
   const EvictingBatch& batch_;
+  int number_;  // of the layer
   int sequence_;
   int head_;
   int first_row_;
@@ -119,19 +125,28 @@ class EvictedRow {
   int first_position_;
 };
 
-/// The lowest key.
-__device__ uint64_t lowest_key(const EvictedRow& row, int held) {
-  __shared__ uint64_t lowest[kWarps];
-  uint64_t mine = kNobody;
-  for (int slot = static_cast<int>(threadIdx.x); slot < held; slot += kThreads) mine = min(mine, row.key(slot));
+/// Who has the lowest key.
+struct Lowest {
+  uint64_t key;
+  int slot;
+};
+
+__device__ __forceinline__ Lowest lower(const Lowest& a, const Lowest& b) { return b.key < a.key ? b : a; }
+
+__device__ Lowest find_lowest(const EvictedRow& row, int held) {
+  __shared__ Lowest of_warps[kWarps];
+  const auto other = [](const Lowest& mine, int lanes) {
+    return Lowest{__shfl_xor_sync(0xffffffffU, mine.key, lanes), __shfl_xor_sync(0xffffffffU, mine.slot, lanes)};
+  };
+  Lowest mine{kNobody, 0};
+  for (int slot = static_cast<int>(threadIdx.x); slot < held; slot += kThreads) mine = lower(mine, {row.key(slot), slot});
 #pragma unroll
-  for (int other = 16; other > 0; other /= 2) mine = min(mine, __shfl_xor_sync(0xffffffffU, mine, other));
-  if (threadIdx.x % 32 == 0) lowest[threadIdx.x / 32] = mine;
+  for (int lanes = 16; lanes > 0; lanes /= 2) mine = lower(mine, other(mine, lanes));
+  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = mine;
   __syncthreads();
-  mine = lowest[threadIdx.x % kWarps];
+  mine = of_warps[threadIdx.x % kWarps];
 #pragma unroll
-  for (int other = kWarps / 2; other > 0; other /= 2) mine = min(mine, __shfl_xor_sync(0xffffffffU, mine, other));
-  __syncthreads();
+  for (int lanes = kWarps / 2; lanes > 0; lanes /= 2) mine = lower(mine, other(mine, lanes));
   return mine;
 }
 
@@ -165,47 +180,55 @@ __device__ uint64_t key_of_rank(const EvictedRow& row, int held, int rank) {
   return known;
 }
 
-/// A block for each sequence and KV head.
+/// A block for each layer, sequence and KV head.
 __global__ void __launch_bounds__(kThreads)
-    evict_kernel(const __grid_constant__ EvictedLayer layer, const __grid_constant__ EvictionRule rule,
+    evict_kernel(const __grid_constant__ EvictedLayers layer, const __grid_constant__ EvictionRule rule,
                  const __grid_constant__ EvictingBatch batch, const __grid_constant__ MovedPages moved,
                  const __grid_constant__ EvictionScratch scratch) {
-  wait_for_earlier_kernels();
   let_next_kernel_start();
   const EvictedRow row(layer, rule, batch);
   const int held = row.held();
   const int staying = row.staying();
   const int leaving = held - staying;
-  SlotMove* const moves = scratch.moves + blockIdx.x * scratch.room;
+  SlotMove* const moves = scratch.moves + (static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x) * scratch.room;
   int count = 0;
-  if (leaving > 0) {
-    const uint64_t last = leaving == 1 ? lowest_key(row, held) : key_of_rank(row, held, leaving);
+  if (leaving == 1) {
+    const Lowest gone = find_lowest(row, held);
+    count = gone.slot < staying ? 1 : 0;
+    if (threadIdx.x / 32 == 0 && count > 0) {
+      row.move(staying, gone.slot);
+      if (threadIdx.x == 0) moves[0] = {staying, gone.slot};
+    }
+  } else if (leaving > 1) {
+    const uint64_t last = key_of_rank(row, held, leaving);
     const auto leaves = [&](int slot) { return row.key(slot) <= last; };
     compact<kThreads>(0, staying, leaves, [&](int slot, int rank) { moves[rank].to = slot; });
     count = compact<kThreads>(
         staying, held, [&](int slot) { return !leaves(slot); }, [&](int slot, int rank) { moves[rank].from = slot; });
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x) / 32; i < count; i += kWarps) row.move(moves[i].from, moves[i].to);
-    __syncthreads();
-    row.forget(staying, held);
   }
+  __syncthreads();
+  if (leaving > 0) row.forget(staying, held);
   if (moved.pages != nullptr) {
     const auto begins_page = [&](int i) { return i == 0 || moves[i].to / layer.page != moves[i - 1].to / layer.page; };
     const int pages = compact<kThreads>(0, count, begins_page, [&](int i, int rank) { row.touch(moved, rank, moves[i].to); });
     for (int i = pages + static_cast<int>(threadIdx.x); i < moved.room; i += kThreads) row.touch(moved, i, -1);
   }
   row.welcome();
-  if (scratch.available != nullptr && threadIdx.x == 0) {
+  if (threadIdx.x != 0 || batch.dense_pages[row.sequence()] == 0) return;
+  if (scratch.available != nullptr)
     atomicAdd(scratch.available, static_cast<unsigned long long>(batch.dense_pages[row.sequence()]));
-  }
+  if (scratch.attended != nullptr) atomicAdd(scratch.attended, static_cast<unsigned long long>(row.pages()));
 }
 
 }  // namespace
 
-void evict_tokens(const EvictedLayer& layer, const EvictionRule& rule, const EvictingBatch& batch, const MovedPages& moved,
+void evict_tokens(const EvictedLayers& layers, const EvictionRule& rule, const EvictingBatch& batch, const MovedPages& moved,
                   const EvictionScratch& scratch, Stream stream) {
-  const LaunchShape shape{dim3(static_cast<unsigned>(batch.sequences * layer.kv_heads)), dim3(kThreads)};
-  launch_overlapping(evict_kernel, shape, stream, layer, rule, batch, moved, scratch);
+  const dim3 blocks(static_cast<unsigned>(batch.sequences * layers.kv_heads), static_cast<unsigned>(layers.count));
+  evict_kernel<<<blocks, kThreads, 0, stream>>>(layers, rule, batch, moved, scratch);
+  SLUICE_CHECK_CUDA(cudaGetLastError());
 }
 
 }  // namespace sluice::cuda

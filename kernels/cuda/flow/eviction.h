@@ -19,10 +19,14 @@ struct TokenState {
   float initial = 0;
 };
 
-/// Where the tokens of a layer lie, and what is kept of them.
-struct EvictedLayer {
+/// Where the tokens of some layers lie, whose pages are the same, and what is kept of them.
+struct EvictedLayers {
+  static constexpr int kMost = 64;  // they travel with the launch
+
+  int count = 0;
   // Block (page, KV head) at base + page * page_stride + head * block_bytes.
-  std::byte* base = nullptr;
+  std::byte* base[kMost] = {};
+  int state_layer[kMost] = {};  // numbers of the layers among those that run the flow
   size_t page_stride = 0;
   size_t block_bytes = 0;
   size_t key_offset = 0;
@@ -31,7 +35,6 @@ struct EvictedLayer {
   int page = 16;
   int kv_heads = 1;
 
-  int state_layer = 0;  // number of the layer among those that run the flow
   int64_t state_page_numbers = 0;
   int64_t state_fixed_numbers = 0;
   int64_t score_offset = 0;  // of the state that says who leaves, [page, token]: numbers a page of the states before it
@@ -64,7 +67,7 @@ struct EvictingBatch {
 
 /// Pages that tokens have moved to, for a refresh of their fields.
 struct MovedPages {
-  int32_t* pages = nullptr;   // [sequences, room, kv_heads], -1 behind those that there are; null: nobody asks
+  int32_t* pages = nullptr;   // [layers, sequences, room, kv_heads], -1 behind those that there are; null: nobody asks
   int32_t* fields = nullptr;  // the same of the pages that have their fields, where these are others; else null
   int32_t* tokens = nullptr;  // that stay in each
   int room = 0;
@@ -78,14 +81,16 @@ struct alignas(8) SlotMove {
 
 /// Where the moves of a row are kept meanwhile, and pages are counted.
 struct EvictionScratch {
-  SlotMove* moves = nullptr;                // [rows, room]
-  int64_t room = 0;                         // at least as many as tokens can move in any row
-  unsigned long long* available = nullptr;  // EvictingBatch::dense_pages of all rows are added; null: nobody asks
+  SlotMove* moves = nullptr;  // [layers, rows, room]
+  int64_t room = 0;           // at least as many as tokens can move in any row
+  // What decode steps read, in pages, and dense ones would; EvictingBatch says it.
+  unsigned long long* attended = nullptr;  // null: others count that
+  unsigned long long* available = nullptr;
 };
 
-/// Finds who leaves each (sequence, KV head), moves those from the highest slots into the gaps with what states keep of them, and
-/// notes the positions of the rows that come (CacheOperations::evict). The same tokens leave as on a CPU.
-void evict_tokens(const EvictedLayer& layer, const EvictionRule& rule, const EvictingBatch& batch, const MovedPages& moved,
+/// Finds who leaves each (layer, sequence, KV head), moves those from the highest slots into the gaps with what states keep of
+/// them, and notes the positions of the rows that come (CacheOperations::evict). The same tokens leave as on a CPU.
+void evict_tokens(const EvictedLayers& layers, const EvictionRule& rule, const EvictingBatch& batch, const MovedPages& moved,
                   const EvictionScratch& scratch, Stream stream);
 
 }  // namespace sluice::cuda

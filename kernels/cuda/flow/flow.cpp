@@ -44,6 +44,7 @@ CudaFlow::CudaFlow(Plan plan, int layers, int kv_heads)
   for (const codegen::GeneratedKernel& kernel : source_.index) index_.push_back(LoadedKernel::of(library_, kernel));
   for (const codegen::GeneratedKernel& kernel : source_.after) after_.push_back(LoadedKernel::of(library_, kernel));
   if (plan_.graph.eviction) place_token_states();
+  after_beside_ = finds_after_beside();
   if (!source_.row.name.empty()) load_row_kernel();
   leaves_ = leaf_selections(plan_.graph);
 }
@@ -114,9 +115,9 @@ void CudaFlow::grow_memory() {
   grow(positions_, rows * capacity_ * sizeof(int32_t));
   grow(pages_, rows * capacity_ * sizeof(int32_t));
   if (plan_.graph.reads_mass()) {
-    const int64_t lines = most_rows_ * int64_t{plan_.graph.geometry.group};
-    grow(logits_, static_cast<size_t>(lines * token_logits().stride) * sizeof(float));
-    grow(log_sums_, static_cast<size_t>(lines) * sizeof(float));
+    const int64_t layers = after_beside_ ? sparse_layers_ : 1;
+    grow(logits_, static_cast<size_t>(layers * log_sums_of_layer() * logit_stride()) * sizeof(float));
+    grow(log_sums_, static_cast<size_t>(layers * log_sums_of_layer()) * sizeof(float));
   }
   if (!plan_.graph.selects_under_masks()) return;
   if (plan_.graph.selects_tokens()) grow(selected_masks_, rows * mask_stride() * sizeof(uint32_t));
@@ -144,7 +145,8 @@ FlowArguments CudaFlow::arguments_of(const FlowBlocks& blocks) const {
   return arguments;
 }
 
-void CudaFlow::launch(const LoadedKernel& loaded, int64_t blocks, const FlowArguments& arguments, Stream stream) const {
+void CudaFlow::launch(const LoadedKernel& loaded, int64_t blocks, const FlowArguments& arguments, bool overlaps,
+                      Stream stream) const {
   FlowArguments given = arguments;
   if (loaded.how.global_memory) {
     blocks = std::min<int64_t>(blocks, loaded.resident);
@@ -153,7 +155,8 @@ void CudaFlow::launch(const LoadedKernel& loaded, int64_t blocks, const FlowArgu
   }
   cudaLaunchAttribute overlap = overlap_attribute();
   const size_t shared = loaded.how.global_memory ? 0 : static_cast<size_t>(loaded.how.memory_bytes);
-  const cudaLaunchConfig_t config = configure(grid_of(blocks), loaded.how.threads, shared, {&overlap, 1}, stream);
+  const cudaLaunchConfig_t config =
+      configure(grid_of(blocks), loaded.how.threads, shared, {&overlap, overlaps ? 1U : 0U}, stream);
   void* parameters[] = {&given};
   SLUICE_CHECK_CUDA(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(loaded.kernel), parameters));
 }
@@ -170,7 +173,7 @@ bool CudaFlow::refresh(const FlowBlocks& blocks, const StaleBlocks& stale, Strea
   arguments.touched_by_head = stale.by_head ? 1 : 0;
   arguments.touched = stale.count;
   arguments.last_tokens = stale.last_tokens;
-  launch(refresh_, int64_t{stale.count} * blocks.kv_heads, arguments, stream);
+  launch(refresh_, int64_t{stale.count} * blocks.kv_heads, arguments, true, stream);
   return true;
 }
 

@@ -162,9 +162,12 @@ class CudaFlow final {
   const codegen::FlowLayout& layout() const { return layout_; }
   /// Whether rows attend to all pages, whatever they score.
   bool attends_to_all() const;
-  /// Where attention leaves what the tokens of a step score, with room for the sequences that were reserved.
-  TokenLogits token_logits() const;
-  float* log_sums() const { return log_sums_.as<float>(); }
+  /// Whether nothing in a step waits for the after stage, which reads no more of a layer than attention leaves: it may run beside
+  /// the layers that follow.
+  bool runs_after_beside() const { return after_beside_; }
+  /// Where attention leaves what the tokens of a step score in a layer, with room for the sequences that were reserved.
+  TokenLogits token_logits(int layer) const;
+  float* log_sums(int layer) const;
   /// Scratch of which `ground` knows.
   DeviceMemory& eviction_scratch() { return eviction_scratch_; }
   /// States with the axes page and token, in device memory.
@@ -187,7 +190,7 @@ class CudaFlow final {
   /// Runs the after stage of a plan that has one, and saves what both stages save; at the end of a prompt, of which `sequences`
   /// have the last queries, what this stage does.
   void run_after(const FlowBlocks& blocks, const FlowSequences& sequences, const TokenMasses& masses, bool ends_prompt,
-                 Stream stream);
+                 bool overlaps, Stream stream);
 
  private:
   void load_row_kernel();
@@ -205,7 +208,8 @@ class CudaFlow final {
   void require(const FlowBlocks& blocks, const FlowSequences& sequences) const;
   codegen::AttendingPath attending_path(int sequences, int pages) const;
   codegen::ClusterAttendingPath cluster_attending_path(int sequences, int pages) const;
-  void launch(const LoadedKernel& loaded, int64_t blocks, const FlowArguments& arguments, Stream stream) const;
+  /// `overlaps`: it starts while the kernel before it ends.
+  void launch(const LoadedKernel& loaded, int64_t blocks, const FlowArguments& arguments, bool overlaps, Stream stream) const;
   FlowArguments arguments_of(const FlowBlocks& blocks) const;
   FlowArguments index_arguments(const FlowBlocks& blocks, const FlowSequences& sequences) const;
   int32_t* numbers_at(int which, int selection) const;
@@ -219,8 +223,14 @@ class CudaFlow final {
   /// Adds the pages with tokens beside what was selected.
   FlowResult join(const FlowResult& selected, const Selection& selection, const FlowSequences& sequences, Stream stream);
   /// Launches of either stage, one after the other.
-  void launch_all(const std::vector<LoadedKernel>& kernels, FlowArguments arguments, Stream stream) const;
+  void launch_all(const std::vector<LoadedKernel>& kernels, FlowArguments arguments, bool overlaps, Stream stream) const;
   void place_token_states();
+  bool finds_after_beside() const;
+  /// Of a row of logits.
+  int64_t logit_stride() const;
+  /// Numbers of all rows' log sums, and logits, of one layer, or of all where those are not kept apart.
+  int64_t log_sums_of_layer() const { return most_rows_ * int64_t{plan_.graph.geometry.group}; }
+  int logit_layer(int layer) const { return after_beside_ ? state_layer(layer) : 0; }
   void launch_steps(const Selection& selection, const FlowSequences& sequences, FlowArguments arguments, Stream stream);
   /// Selects by the scores that launches have left in a layer.
   SelectionLeaf select_leaf(NodeId id, int layer, int rows, const FlowSequences& sequences, Stream stream);
@@ -275,8 +285,9 @@ class CudaFlow final {
   DeviceMemory joined_masks_;
   DeviceMemory selected_masks_;  // of flows that select tokens: as `joined_masks_`, of the selected pages
   // Of flows that read what attention gives tokens.
-  DeviceMemory logits_;    // [rows, group, mask_stride() * 32]
-  DeviceMemory log_sums_;  // [rows, group]
+  bool after_beside_ = false;
+  DeviceMemory logits_;    // [layers, if they are kept apart][rows, group, logit_stride()]
+  DeviceMemory log_sums_;  // the same of [rows, group]
   // Of flows whose tokens leave.
   DeviceMemory token_states_;
   int token_state_count_ = 0;

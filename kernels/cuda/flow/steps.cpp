@@ -84,25 +84,25 @@ SelectionLeaf CudaFlow::select_leaf(NodeId id, int layer, int rows, const FlowSe
   return leaf;
 }
 
-void CudaFlow::launch_all(const std::vector<LoadedKernel>& kernels, FlowArguments arguments, Stream stream) const {
+void CudaFlow::launch_all(const std::vector<LoadedKernel>& kernels, FlowArguments arguments, bool overlaps, Stream stream) const {
   const int rows = arguments.row_count;
   const int pages = arguments.most_pages;
   for (const LoadedKernel& loaded : kernels) {
     if (loaded.how.by_row) {
-      launch(loaded, rows, arguments, stream);
+      launch(loaded, rows, arguments, overlaps, stream);
       continue;
     }
     // Blocks that run at once, as many as there are: each has to find its row before it can read.
     const int64_t per_row = std::max(1, loaded.resident / rows);
     arguments.chunk = std::max(kLeastChunk, static_cast<int>(round_up<int64_t>((pages + per_row - 1) / per_row, 32)));
-    launch(loaded, rows * ((int64_t{pages} + arguments.chunk - 1) / arguments.chunk), arguments, stream);
+    launch(loaded, rows * ((int64_t{pages} + arguments.chunk - 1) / arguments.chunk), arguments, overlaps, stream);
   }
 }
 
 void CudaFlow::launch_steps(const Selection& selection, const FlowSequences& sequences, FlowArguments arguments, Stream stream) {
   const int rows = arguments.row_count;
   const int pages = sequences.most_pages;
-  launch_all(index_, arguments, stream);
+  launch_all(index_, arguments, true, stream);
   Selection joined = selection;
   for (const NodeId id : leaves_) joined.leaves[joined.leaf_count++] = select_leaf(id, arguments.layer, rows, sequences, stream);
   if (leaves_.empty()) joined.leaves[joined.leaf_count++].first = pages;  // no selection: every page
