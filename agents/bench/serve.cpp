@@ -93,12 +93,14 @@ void fit_memory(const ServeSetup& setup, const Plan& plan, const Plan* other, co
                    "lower --batch or --tokens, or choose a smaller model");
 }
 
-/// Whether each side computes its prompts: where tokens leave, what is left follows from what their rows gave.
+/// Whether each side computes its prompts: where the flow reads what their rows gave, and where they are computed under a
+/// pattern, which K and V follow from.
 bool computes_prompts(const BenchOptions& options, const Plan& plan) {
   if (plan.evicts() && options.disaggregated) {
     throw InputError("--disaggregated: a flow that evicts tokens takes no K and V of prompts from elsewhere", "leave it out");
   }
-  return plan.evicts() || ((!options.rates.empty() || !options.random_weights.empty()) && !options.disaggregated);
+  return plan.prompt_rows_wanted() > 0 || plan.evicts() || plan.bounds_prompts() ||
+         ((!options.rates.empty() || !options.random_weights.empty()) && !options.disaggregated);
 }
 
 }  // namespace

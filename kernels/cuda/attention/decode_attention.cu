@@ -51,6 +51,7 @@ void DecodeAttention::run(const DecodeShape& shape, const PageLists& lists, cons
       .group = shape.group,
       .per_head = lists.per_head,
       .list_stride = lists.stride,
+      .ready = lists.are_ready,
       .scale = shape.scale * kLog2E,
       .by_kv_heads = Divisor(kv_.kv_heads),
       .by_blocks = Divisor(blocks_),

@@ -22,6 +22,9 @@ struct PageLists {
   const int32_t* mask_indptr = nullptr;  // [lists + 1]
   const uint32_t* masks = nullptr;
   int mask_heads = 1;  // of a list that KV heads share: masks in its words, which they have in turn
+  /// Lists, and K and V of all tokens but the last of each, were there before any kernel that is at work when a call starts: it
+  /// then reads them before those have ended. No list is empty.
+  bool are_ready = false;
 };
 
 /// Where what tokens score is kept, in device memory.

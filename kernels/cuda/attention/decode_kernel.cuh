@@ -68,12 +68,15 @@ __global__ void __launch_bounds__(Shape<Type, Dim, Box>::kThreads, 1)
   __syncwarp();  // no other warp uses these barriers
   const int rows = a.sequences * a.kv_heads;
   Guess<S, Box> guess(a, rows, warp);
-  // All of the above overlaps the end of the kernel before; nothing that it wrote may be counted on earlier than here.
+  // All of the above overlaps the end of the kernel before; nothing that it wrote may be counted on before the wait.
   let_next_kernel_start();
-  wait_for_earlier_kernels();
+  if (!a.ready) wait_for_earlier_kernels();
   guess.ask(a);
   const Stretch stretch = find_stretch<S::kThreads, Dim>(a, rows);
-  if (stretch.first >= stretch.last) return;
+  if (stretch.first >= stretch.last) {
+    if (a.ready) wait_for_earlier_kernels();
+    return;
+  }
 
   Source<S, Box> source(a, stretch, warp, guess);
   int asked = 0;  // tiles of this warp
@@ -81,8 +84,13 @@ __global__ void __launch_bounds__(Shape<Type, Dim, Box>::kThreads, 1)
     source.copy(&map, a, stretch, asked, shared_address(ring + slot * S::kTileBytes), ring_barriers + 8 * slot);
     ++asked;
   };
+  if (a.ready) {
 #pragma unroll 1
-  for (int slot = 0; slot < kStages; ++slot) copy(slot);
+    while (asked < kStages && !source.is_last(stretch, asked)) copy(asked);
+    wait_for_earlier_kernels();
+  }
+#pragma unroll 1
+  while (asked < kStages) copy(asked);
 
   int slot = 0;
   uint32_t parity = 0;

@@ -56,6 +56,11 @@ class Source {
     });
   }
 
+  /// Whether tile number `index` of this warp, which is to be copied next, has a row's last token, or is none. For all lanes.
+  __device__ __forceinline__ bool is_last(const Stretch& stretch, int index) const {
+    return __shfl_sync(0xffffffffU, tile_ + 1 >= min(row_end_, stretch.last) ? 1 : 0, index % 32) != 0;
+  }
+
   /// Copies tile number `index` of this warp to shared memory, if there is one. Called for 0, 1, 2 and so on, by all lanes.
   __device__ __forceinline__ void copy(const CUtensorMap* map, const Arguments& a, const Stretch& stretch, int index,
                                        uint32_t target, uint32_t barrier) {

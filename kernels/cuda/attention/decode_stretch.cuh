@@ -23,6 +23,7 @@ struct Arguments {
   int group;
   bool per_head;
   int64_t list_stride;  // 0: starts tell where lists begin
+  bool ready;           // as PageLists::are_ready
   float scale;          // of q . k, in base 2
   Divisor by_kv_heads;
   Divisor by_blocks;

@@ -24,6 +24,7 @@ struct RowKernel {
   int64_t fixed_bytes = 0;  // of a block, whatever the row: queries, constants, tiles of warps, a page's fields
   int64_t page_bytes = 0;   // for each page that it holds
   int64_t stage_bytes = 0;  // of a stage of a warp's ring; 0: nothing is copied
+  int64_t read_bytes = 0;   // of a page
 
   /// Dynamic shared memory of a block of so many threads that holds so many pages (a multiple of kHeldStep), with rings of so
   /// many stages.

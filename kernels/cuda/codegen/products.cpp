@@ -19,7 +19,7 @@ constexpr int kMostLines = 16;    // in a page
 bool has_channels(const FlowLayout& layout, NodeId id) {
   const Node& node = layout.node(id);
   if (!is_block_part(node.op) || node.shape.empty() || node.shape.back().axis != Axis::kDim) return false;
-  return part_of(layout.plan, node).type == DataType::kBF16;
+  return part_of(layout.plan, node).type != DataType::kF32;
 }
 
 bool is_query(const FlowLayout& layout, NodeId id) {
@@ -34,7 +34,10 @@ bool take_factors(const FlowLayout& layout, const std::vector<NodeId>& inputs, P
   const NodeId part = inputs[swapped ? 0 : 1];
   if (!is_query(layout, query) || !has_channels(layout, part)) return false;
   if (product.query != kNoNode && product.query != query) return false;
-  if (!product.parts.empty() && layout.node(product.parts.front()).shape != layout.node(part).shape) return false;
+  const DataType type = part_of(layout.plan, layout.node(part)).type;
+  const bool is_first = product.parts.empty();
+  if (!is_first && (layout.node(product.parts.front()).shape != layout.node(part).shape || product.type != type)) return false;
+  product.type = type;
   product.query = query;
   product.parts.push_back(part);
   return true;
@@ -67,7 +70,9 @@ std::string Product::bound_name() const {
   return bound == Bound::kUpper ? "Bound::kUpper" : "Bound::kLower";
 }
 
-std::string Product::query_shape(bool compact) const { return fmt::format("QueryShape<{}, {}, {}>", steps(), results, compact); }
+std::string Product::query_shape(bool compact) const {
+  return fmt::format("QueryShape<{}, {}, {}{}>", steps(), results, compact, size_of(type) == 1 ? ", true" : "");
+}
 
 int64_t Product::query_bytes(bool compact) const {
   constexpr int64_t kLaneBytes = 8;
@@ -91,7 +96,8 @@ std::optional<Product> find_product(const FlowLayout& layout, NodeId id) {
   const bool shares_axis = std::any_of(product.result_shape.begin(), product.result_shape.end(),
                                        [&](const Dimension& dimension) { return has_axis(product.line_shape, dimension.axis); });
   const int extent = query[static_cast<size_t>(find_axis(query, Axis::kDim))].extent;
-  if (shares_axis || extent != product.dim || product.dim % kStepChannels != 0 || product.dim > kMostDim) return {};
+  const int step = size_of(product.type) == 1 ? 2 * kStepChannels : kStepChannels;  // one matrix has 32 channels of 8 bits
+  if (shares_axis || extent != product.dim || product.dim % step != 0 || product.dim > kMostDim) return {};
   if (product.results > kMostResults || product.lines > kMostLines) return {};
   return product;
 }
@@ -100,8 +106,9 @@ std::vector<CopiedRun> runs_to_copy(const FlowLayout& layout, const std::vector<
   std::vector<CopiedRun> parts;
   for (const Product& product : products) {
     for (const NodeId id : product.parts) {
-      const int bytes = product.dim * static_cast<int>(size_of(DataType::kBF16));
-      parts.push_back({part_of(layout.plan, layout.node(id)), bytes, product.lines});
+      const int bytes = product.dim * static_cast<int>(size_of(product.type));
+      parts.push_back(
+          {part_of(layout.plan, layout.node(id)), bytes, product.lines, size_of(product.type) == 1 && product.lines > 1});
     }
   }
   std::sort(parts.begin(), parts.end(), [](const CopiedRun& a, const CopiedRun& b) {
@@ -110,7 +117,7 @@ std::vector<CopiedRun> runs_to_copy(const FlowLayout& layout, const std::vector<
   std::vector<CopiedRun> runs;
   for (const CopiedRun& part : parts) {
     if (!runs.empty() && runs.back().has(part.part)) continue;
-    const bool follows = !runs.empty() && runs.back().lines == 1 && part.lines == 1 &&
+    const bool follows = !runs.empty() && runs.back().lines == 1 && part.lines == 1 && runs.back().part.type == part.part.type &&
                          runs.back().part.in_field_page == part.part.in_field_page &&
                          runs.back().part.offset + static_cast<size_t>(runs.back().bytes) == part.part.offset;
     if (follows) {

@@ -10,18 +10,21 @@ namespace sluice::cuda::codegen {
 
 /// What `find_product` finds, for people.
 inline constexpr const char* kProductsTaken =
-    "bf16 products with the query, of 16 to 256 channels in steps of 16, at most 16 lines a page and 32 results a line";
+    "products of bf16 or 8 bits with the query, of 16 to 256 channels in steps of 16 (of 8 bits: 32), at most 16 lines a page "
+    "and "
+    "32 results a line";
 
 /// A sum over channels that tensor cores compute: of q * a, or, as in Quest, of max(q * a, q * b) or min(q * a, q * b). `a` and
-/// `b` are parts of blocks in bf16, [page, ..., dim]; q depends on the query alone, [..., dim]. For a channel, max(q * a, q * b)
-/// is q * max(a, b) where q >= 0 and q * min(a, b) elsewhere, so the sum is two ordinary ones, each over the channels of one
-/// sign.
+/// `b` are parts of blocks in bf16, or in 8 bits, which become bf16 on their way, [page, ..., dim]; q depends on the query alone,
+/// [..., dim]. For a channel, max(q * a, q * b) is q * max(a, b) where q >= 0 and q * min(a, b) elsewhere, so the sum is two
+/// ordinary ones, each over the channels of one sign.
 struct Product {
   enum class Bound : uint8_t { kNone, kUpper, kLower };
 
   NodeId node = kNoNode;
   NodeId query = kNoNode;
-  std::vector<NodeId> parts;  // a, and b if there is a bound
+  std::vector<NodeId> parts;        // a, and b if there is a bound
+  DataType type = DataType::kBF16;  // of these
   Bound bound = Bound::kNone;
   int dim = 0;
   int results = 1;     // numbers of q for a channel
@@ -42,12 +45,14 @@ struct Product {
 
 /// Neighbouring parts of a block that are copied in one piece for each line.
 struct CopiedRun {
-  BlockPart part;  // the first of them
-  int bytes = 0;   // of a line
-  int lines = 1;   // in a page
+  BlockPart part;      // the first of them
+  int bytes = 0;       // of a line
+  int lines = 1;       // in a page
+  bool whole = false;  // the lines of a page are copied together, which is less to ask for where they are short
 
-  /// From line to line in shared memory: an odd multiple of 16 bytes, so that eight lines of one piece lie in different banks.
-  int stride() const { return bytes + 16; }
+  /// From line to line in shared memory: as a rule an odd multiple of 16 bytes, so that eight lines of one piece lie in different
+  /// banks.
+  int stride() const { return whole ? bytes : bytes + 16; }
   bool has(const BlockPart& other) const {
     return other.in_field_page == part.in_field_page && other.offset >= part.offset &&
            other.offset < part.offset + static_cast<size_t>(bytes) * lines;

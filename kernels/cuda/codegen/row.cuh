@@ -33,17 +33,19 @@ __device__ __forceinline__ void prefetch_whole(const uint8_t* from, int bytes) {
 /// Waits for the threads that compute fields.
 __device__ __forceinline__ void sync_field_threads() { asm volatile("bar.sync 1, %0;" ::"n"(kFieldThreads) : "memory"); }
 
-// Sums of products on tensor cores: lines of channels in shared memory, bf16, times numbers of the query, which are split into
-// bf16 parts that add up to them. Products are exact and sums float32. Infinities and NaN spoil a sum that should be finite,
-// never the reverse, so whoever gets a number that is not finite computes it anew.
+// Sums of products on tensor cores: lines of channels in shared memory, bf16 or 8 bits, times numbers of the query, which are
+// split into bf16 parts that add up to them. Products are exact and sums float32. Infinities and NaN spoil a sum that should be
+// finite, never the reverse, so whoever gets a number that is not finite computes it anew.
 
 enum class Bound { kNone, kUpper, kLower };  // sums of q * a, of max(q * a, q * b) or of min(q * a, q * b)
 
 /// The second operand of a product: for 16 * kSteps channels and kResults results, [kMostParts][kSteps][kTiles][kLanes] pairs.
 /// Lanes of results that there are not have zeros or, if kCompact and there is but one tile, are left out. All parts of one or
-/// two results fit one tile: then it is [kSteps][kMostParts][kLanes], and products with all parts are one.
-template <int kStepCount, int kNumber, bool kCompact>
+/// two results fit one tile: then it is [kSteps][kMostParts][kLanes], and products with all parts are one. Of 16 channels a lane
+/// has four that lie side by side (kSideBySide), as loading a matrix of 8-bit numbers gives them, or two and two 8 further on.
+template <int kStepCount, int kNumber, bool kCompact, bool kSideBySide = false>
 struct QueryShape {
+  static constexpr bool kBySide = kSideBySide;
   static constexpr int kSteps = kStepCount;
   static constexpr int kResults = kNumber;
   static constexpr int kTiles = (kResults + 7) / 8;
@@ -66,10 +68,12 @@ __device__ int write_query_parts(uint2* to, const Value& value) {
 #pragma unroll 1
   for (int i = threadIdx.x; i < kFragments; i += kThreads) {
     const int result = i / Shape::kLanes % Shape::kTiles * 8 + i % Shape::kLanes / 4;
-    const int channel = i / (Shape::kLanes * Shape::kTiles) * 16 + i % 4 * 2;
+    const int channel = i / (Shape::kLanes * Shape::kTiles) * 16 + i % 4 * (Shape::kBySide ? 4 : 2);
     float numbers[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) numbers[j] = result < Shape::kResults ? value(result, channel + j % 2 + j / 2 * 8) : 0.0F;
+    for (int j = 0; j < 4; ++j) {
+      numbers[j] = result < Shape::kResults ? value(result, channel + (Shape::kBySide ? j : j % 2 + j / 2 * 8)) : 0.0F;
+    }
 #pragma unroll
     for (int sign = 0; sign < (kBound == Bound::kNone ? 1 : 2); ++sign) {
       float left[4];
@@ -126,19 +130,51 @@ __device__ __forceinline__ void order_pairs(uint32_t (&lines)[4], uint32_t (&oth
   }
 }
 
+/// Two numbers of 8 bits as bf16, which holds them exactly.
+template <class Type>
+__device__ __forceinline__ uint32_t widen_to_bf16(uint32_t codes) {
+  const uint32_t halves = Type::Format::widen_pair(static_cast<uint16_t>(codes));
+  uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;"
+      : "=r"(pair)
+      : "f"(Type::Format::from_half(halves >> 16)), "f"(Type::Format::from_half(halves)));
+  return pair;
+}
+
+/// 16 lines of 16 channels as they are multiplied: of step `first + i` from address + 32 * (first + i) on, or of 8-bit numbers,
+/// of which a matrix has two steps, from half of that on.
+template <class Type, int kBatch>
+__device__ __forceinline__ void load_steps(uint32_t address, int first, int steps, uint32_t (&lines)[kBatch][4]) {
+  if constexpr (sizeof(typename Type::Stored) == 2) {
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (first + i < steps) load_lines(address + 32 * (first + i), lines[i]);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kBatch; i += 2) {
+      if (first + i >= steps) break;
+      uint32_t numbers[4];
+      load_lines(address + 16 * (first + i), numbers);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        lines[i + j / 2][j % 2] = widen_to_bf16<Type>(numbers[j] & 0xffffU);
+        lines[i + j / 2][2 + j % 2] = widen_to_bf16<Type>(numbers[j] >> 16);
+      }
+    }
+  }
+}
+
 /// Gives use(step, lines, others) what 16 channels of the lines are multiplied with where q is positive, and where it is not.
-template <class Shape, Bound kBound, class Use>
+template <class Shape, Bound kBound, class Type, class Use>
 __device__ __forceinline__ void for_each_step(uint32_t a, uint32_t b, const Use& use) {
   constexpr int kBatch = kBound == Bound::kNone ? 4 : 2;  // steps whose lines are read before the first is used
 #pragma unroll(8 / kBatch)
   for (int first = 0; first < Shape::kSteps; first += kBatch) {
     uint32_t lines[kBatch][4];
     uint32_t others[kBatch][4];
-#pragma unroll
-    for (int i = 0; i < kBatch && first + i < Shape::kSteps; ++i) {
-      load_lines(a + 32 * (first + i), lines[i]);
-      if constexpr (kBound != Bound::kNone) load_lines(b + 32 * (first + i), others[i]);
-    }
+    load_steps<Type>(a, first, Shape::kSteps, lines);
+    if constexpr (kBound != Bound::kNone) load_steps<Type>(b, first, Shape::kSteps, others);
 #pragma unroll
     for (int i = 0; i < kBatch && first + i < Shape::kSteps; ++i) {
       if constexpr (kBound != Bound::kNone) order_pairs<kBound>(lines[i], others[i]);
@@ -148,7 +184,7 @@ __device__ __forceinline__ void for_each_step(uint32_t a, uint32_t b, const Use&
 }
 
 /// sums[tile]: of lines lane / 4 (+ 8) and results 8 * tile + 2 * (lane % 4) (+ 1), as mma.m16n8k16 has them.
-template <class Shape, Bound kBound, int kParts>
+template <class Shape, Bound kBound, int kParts, class Type = BF16>
 __device__ __forceinline__ void multiply_lines(float (&sums)[Shape::kTiles][4], uint32_t a, uint32_t b, const uint2* query) {
   constexpr int kOtherSign = kMostParts * Shape::kFragments;
   const int lane = threadIdx.x % 32;
@@ -156,7 +192,7 @@ __device__ __forceinline__ void multiply_lines(float (&sums)[Shape::kTiles][4], 
   if constexpr (Shape::kJoinsParts) {
     query += min(lane / 8, kMostParts - 1) * Shape::kLanes + lane % 8 % Shape::kLanes;
     float joined[4] = {};  // columns 2 * part (+ 1)
-    for_each_step<Shape, kBound>(a, b, [&](int step, const uint32_t(&lines)[4], const uint32_t(&others)[4]) {
+    for_each_step<Shape, kBound, Type>(a, b, [&](int step, const uint32_t(&lines)[4], const uint32_t(&others)[4]) {
       const uint2* const from = query + step * kMostParts * Shape::kLanes;
       multiply(joined, lines, from[0]);
       if constexpr (kBound != Bound::kNone) multiply(joined, others, from[kOtherSign]);
@@ -169,7 +205,7 @@ __device__ __forceinline__ void multiply_lines(float (&sums)[Shape::kTiles][4], 
   } else {
     float part_sums[kParts][Shape::kTiles][4] = {};
     query += lane % Shape::kLanes;
-    for_each_step<Shape, kBound>(a, b, [&](int step, const uint32_t(&lines)[4], const uint32_t(&others)[4]) {
+    for_each_step<Shape, kBound, Type>(a, b, [&](int step, const uint32_t(&lines)[4], const uint32_t(&others)[4]) {
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
 #pragma unroll

@@ -38,6 +38,7 @@ class RowWriter final : public HeldRowWriter {
 
 RowKernel RowWriter::place_row() {
   RowKernel kernel{.name = "index_row", .fixed_bytes = place_fixed_memory(kRowThreads / 32), .stage_bytes = bytes_in_stage()};
+  for (const CopiedRun& run : runs_) kernel.read_bytes += int64_t{run.bytes} * run.lines;
   // Of each page what is stored, its order key, and its place in the pool if that is read while tiles are copied.
   kernel.page_bytes = (layout_.held_numbers + (runs_.empty() ? 1 : 2)) * static_cast<int64_t>(sizeof(float));
   writer_.line("float* const held = row_memory + {};", kernel.fixed_bytes / 4);

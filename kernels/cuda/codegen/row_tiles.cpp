@@ -85,10 +85,12 @@ void RowTilesWriter::write_asking() {
   for (const CopiedRun& run : runs_) {
     writer_.open("");
     const char* const id = !pairs ? "id" : run.part.in_field_page ? "id.x" : "id.y";
-    writer_.line("const int page = __shfl_sync(~0U, {}, lane / {});", id, run.lines);
-    writer_.line("if (lane < pages * {}) copy_bytes(to + {} + lane * {}, row.{}(page) + {} + lane % {} * {}, {}, there);",
-                 run.lines, begin, run.stride(), run.part.in_field_page ? "field_block" : "block", run.part.offset, run.lines,
-                 run.bytes, run.bytes);
+    const int lines = run.whole ? 1 : run.lines;  // that are asked for one by one
+    const int bytes = run.bytes * (run.lines / lines);
+    writer_.line("const int page = __shfl_sync(~0U, {}, lane / {});", id, lines);
+    writer_.line("if (lane < pages * {}) copy_bytes(to + {} + lane * {}, row.{}(page) + {} + lane % {} * {}, {}, there);", lines,
+                 begin, run.whole ? bytes : run.stride(), run.part.in_field_page ? "field_block" : "block", run.part.offset,
+                 lines, bytes, bytes);
     writer_.close();
     begin += bytes_in_stage(run);
   }
@@ -163,8 +165,9 @@ void RowTilesWriter::write_product(const Product& product) {
   writer_.line("const uint32_t b_lines = {} + lane / 16 * 16;", address(product.parts.back()));
   writer_.line("float sums[{}][4];", product.tiles());
   const auto multiply = [&](int parts) {
-    return fmt::format("multiply_lines<{}, {}, {}>(sums, a_lines, b_lines, query_{});", product.query_shape(compact_queries_),
-                       product.bound_name(), parts, product.node);
+    const std::string type = product.type == DataType::kBF16 ? "" : ", " + type_name(product.type);
+    return fmt::format("multiply_lines<{}, {}, {}{}>(sums, a_lines, b_lines, query_{});", product.query_shape(compact_queries_),
+                       product.bound_name(), parts, type, product.node);
   };
   if (product.joins_parts()) {
     writer_.write(multiply(kMostParts));

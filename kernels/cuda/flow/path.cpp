@@ -11,7 +11,8 @@ namespace sluice::cuda {
 namespace {
 
 constexpr int kMostHelpers = 8;   // blocks that share a row in order to be faster; more do so where it is too long
-constexpr int kLeastHeld = 1024;  // pages worth a block that holds a row with others
+constexpr int kLeastHeld = 1024;  // pages worth a block that holds a row with others ...
+constexpr int kHeavyPage = 1024;  // ... unless so many bytes of each are read: then an eighth of them are
 
 }  // namespace
 
@@ -19,9 +20,13 @@ constexpr int kLeastHeld = 1024;  // pages worth a block that holds a row with o
 // as each has work and all run at once.
 int CudaFlow::row_blocks(int rows, int pages) const {
   int cluster = 1;
+  const bool heavy = source_.row.read_bytes >= kHeavyPage;
   for (int more = 2; more <= kMostRowBlocks; more *= 2) {
-    const bool worth =
-        more <= kMostHelpers && pages >= more * kLeastHeld && rows <= clusters_at_once_.at(static_cast<size_t>(more));
+    // Of rows of heavy pages two blocks may share a multiprocessor.
+    const bool in_pairs = heavy && static_cast<size_t>(source_.row.shared_bytes(held_pages(more, pages), 1, kRowThreads)) <=
+                                       row_kernel_.most_shared(kLargeRowBlocks);
+    const int at_once = (in_pairs ? kLargeRowBlocks : 1) * clusters_at_once_.at(static_cast<size_t>(more));
+    const bool worth = more <= kMostHelpers && pages >= more * (heavy ? kLeastHeld / 8 : kLeastHeld) && rows <= at_once;
     if (clusters_at_once_.at(static_cast<size_t>(more)) == 0) break;
     if (!row_fits(cluster, pages) || worth) cluster = more;
   }
@@ -48,7 +53,8 @@ FlowPath CudaFlow::path(int sequences, int pages) const {
   // ones.
   const int blocks = path.cluster * rows;
   size_t most = row_kernel_.most_shared(1);
-  if (blocks > multiprocessors() && bytes(1) <= row_kernel_.most_shared(kLargeRowBlocks)) {
+  const bool in_turns = rows > clusters_at_once_.at(static_cast<size_t>(path.cluster));
+  if ((blocks > multiprocessors() || in_turns) && bytes(1) <= row_kernel_.most_shared(kLargeRowBlocks)) {
     most = row_kernel_.most_shared(kLargeRowBlocks);
   }
   if (path.cluster == 1 && are_many(rows)) {

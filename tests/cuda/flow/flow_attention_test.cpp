@@ -55,6 +55,35 @@ TEST_F(CudaFlowAttention, PatternsAroundASelectionAgreeWithTheReference) {
   }
 }
 
+// Products of 8-bit fields with the query, on tensor cores.
+TEST_F(CudaFlowAttention, FieldsOfEightBitsAgreeWithTheReference) {
+  const auto device = create_device("cuda");
+  const char* const flows[] = {
+      "function flow.cache(c) c.a = c.k end function flow.index(q, c) return sluice.topk(c.a:dot(q):max('token', 'head'), { k = "
+      "5, last = 1 }) end",
+      "function flow.cache(c) c.a = c.k:mean('token') end function flow.index(q, c) return sluice.topk(q:dot(c.a):max('head'), { "
+      "k = 5 }) end",
+      "function flow.cache(c) c.a = c.k:max('token') c.b = c.k:min('token') end function flow.index(q, c) "
+      "return sluice.topk((q * c.a):maximum(q * c.b):sum('dim'):max('head'), { k = 5, first = 1 }) end",
+  };
+  for (const char* type : {"e4m3", "e5m2"}) {
+    for (const auto& [head_dim, group] : {std::pair{64, 2}, {64, 4}, {128, 16}, {256, 5}}) {
+      for (const char* stages : flows) {
+        TraceOptions options;
+        options.head_dim = head_dim;
+        options.group = group;
+        const bool has_two = std::string(stages).find("c.b") != std::string::npos;
+        const std::string fields = std::string("a = '") + type + (has_two ? std::string("', b = '") + type : "") + "'";
+        const std::string source =
+            "local flow = sluice.flow { name = 'test', page = 16, fields = { " + fields + " } }\n" + stages + "\nreturn flow\n";
+        const FlowGraph graph = trace(source, "test.lua", options);
+        const auto fault = check_against_reference(*device, graph, compile(graph).plan);
+        EXPECT_EQ(fault.value_or(""), "") << type << ", heads of " << head_dim << ", group " << group << ": " << stages;
+      }
+    }
+  }
+}
+
 TEST_F(CudaFlowAttention, FlowsOfEveryKindAgreeWithTheReference) {
   const auto device = create_device("cuda");
   const char* const indexes[] = {
