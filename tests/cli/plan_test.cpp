@@ -253,9 +253,26 @@ TEST(Plan, HasTheStepsThatFollowAttention) {
   EXPECT_EQ(lines_with(ran.out, "after prompts all"), 1) << ran.out;
   EXPECT_EQ(lines_with(ran.out, "  then 0 pages "), 1) << ran.out;
   EXPECT_EQ(lines_with(ran.out, "  then 1 save "), 1) << ran.out;
-  const Ran refused = run_sluice({"plan", "heavy_hitters", "--device", "cuda"});
-  EXPECT_NE((refused.out + refused.err).find("refused, flow.after, which reads what attention gave"), std::string::npos)
-      << refused.out << refused.err;
+  const Ran on_gpu = run_sluice({"plan", "heavy_hitters", "--device", "cuda"});
+  EXPECT_EQ(lines_with(on_gpu.out, "  after_0 "), 2) << on_gpu.out;  // of short rows and of long ones
+  const Ran evicting = run_sluice({"plan", "h2o_tokens", "--device", "cuda"});
+  EXPECT_EQ(lines_with(evicting.out, "  evict      a block"), 1) << evicting.out;
+  EXPECT_EQ(lines_with(evicting.out, "states written"), 1) << evicting.out;
+}
+
+TEST(Plan, SaysWhatAGpuDoesNotDoAfterAttention) {
+  const std::string save = " function flow.after(q, c, mass) sluice.save('m', mass:sum('token'):sum('page')) end return flow";
+  const std::string scored =
+      " function flow.index(q, c) local s = q:dot(c.a):max('head') + 0 * sluice.load('m', {axes = {'head'}}):sum('head') ";
+  const std::string begin = "local flow = sluice.flow{name = 'x'} function flow.cache(c) c.a = c.k:mean('token') end ";
+  for (const auto& [flow, what] :
+       {std::pair(begin + scored + "return sluice.cover{k = c.a, v = c.a, refine = sluice.topk(s, {k = 3})} end" + save,
+                  "refused, flow.after that reads mass under a cover"),
+        {begin + "flow.pattern = sluice.pattern.window(64)" + scored + "return sluice.topk(s, {k = 3, last = 1}) end" + save,
+         "refused, flow.after for prompts under a pattern"}}) {
+    const Ran ran = run_shell("cat > x.lua << 'END'\n" + flow + "\nEND\n\"$SLUICE\" plan x.lua --device cuda");
+    EXPECT_NE((ran.out + ran.err).find(what), std::string::npos) << ran.out << ran.err;
+  }
 }
 
 TEST(Plan, SaysWhatTheCpuRefuses) {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "kernels/cuda/pages/paged_kv.h"
 
@@ -26,7 +27,7 @@ struct PromptRows {
 /// What rows of a prompt gave the tokens that they saw: a second pass over K.
 class PromptMasses {
  public:
-  explicit PromptMasses(const PagedKv& kv) : kv_(kv) {}
+  explicit PromptMasses(PagedKv kv) : kv_(std::move(kv)) {}
 
   /// Bytes of workspace for `add`.
   size_t workspace_bytes(int rows, int group) const {

@@ -130,7 +130,7 @@ class CudaDevice final : public Device {
   void report_tokens(const FlowResult& result, int64_t row, std::span<const int32_t> positions, int page,
                      std::span<uint32_t> tokens);
   /// Layers of one group, at most as many as travel with a launch.
-  void evict_layers(const RegisteredFlow& flow, std::span<const int> layers);
+  void evict_layers(const RegisteredFlow& registered, std::span<const int> layers);
   /// Adds up what rows of prompts give their tokens, where the flow reads that, and runs its after stage for prompts whose last
   /// row the pass has. `query` is q as it was given.
   void end_prompts(const Attention& call, const RegisteredFlow& flow, const Matrix& query, const Matrix& q);
