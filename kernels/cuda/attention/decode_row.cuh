@@ -38,25 +38,13 @@ class WarpRow {
 
   /// Attends to a tile of which `left` tokens count.
   __device__ __forceinline__ void attend(uint8_t* tile, int left) {
-    const uint32_t address = shared_address(tile);
-    float scores[2][4] = {};
-    multiply_keys(address, scores);
-    if (left < kTileTokens) clear_values(tile, left);
-    uint32_t weights[4];
-    soften(
-        scores, [left](int token) { return token < left; }, weights);
-    multiply_values(address, weights);
+    attend_tile(
+        tile, left, [left](int token) { return token < left; }, [](const float(&)[2][4]) {});
   }
   /// The same where those of the `left` tokens count whose bits are set; what the others of them hold is finite.
   __device__ __forceinline__ void attend_masked(uint8_t* tile, int left, uint32_t mask) {
-    const uint32_t address = shared_address(tile);
-    float scores[2][4] = {};
-    multiply_keys(address, scores);
-    if (left < kTileTokens) clear_values(tile, left);
-    uint32_t weights[4];
-    soften(
-        scores, [mask, left](int token) { return token < left && (mask >> token & 1) != 0; }, weights);
-    multiply_values(address, weights);
+    attend_tile(
+        tile, left, [mask, left](int token) { return token < left && (mask >> token & 1) != 0; }, [](const float(&)[2][4]) {});
   }
 
   /// What `attend_kept` keeps of a tile: of head h and token t at numbers[h * stride + t].
@@ -66,23 +54,18 @@ class WarpRow {
   };
   /// The same, and keeps what the 16 tokens score: -inf of those that do not count.
   __device__ __forceinline__ void attend_kept(uint8_t* tile, int left, uint32_t mask, int group, const TileLogits& logits) {
-    const uint32_t address = shared_address(tile);
-    float scores[2][4] = {};
-    multiply_keys(address, scores);
-    if (left < kTileTokens) clear_values(tile, left);
-    uint32_t weights[4];
-    soften(
-        scores, [mask, left](int token) { return token < left && (mask >> token & 1) != 0; }, weights);
-    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const auto counts = [mask, left](int token) { return token < left && (mask >> token & 1) != 0; };
+    attend_tile(tile, left, counts, [&](const float(&scores)[2][4]) {
+      const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-      const int head = lane / 4 + 8 * half;
-      if (head >= group) continue;
-      float* const to = logits.numbers + head * logits.stride + 2 * (lane % 4);
-      *reinterpret_cast<float2*>(to) = {scores[0][2 * half], scores[0][2 * half + 1]};
-      *reinterpret_cast<float2*>(to + 8) = {scores[1][2 * half], scores[1][2 * half + 1]};
-    }
-    multiply_values(address, weights);
+      for (int half = 0; half < kHalves; ++half) {
+        const int head = lane / 4 + 8 * half;
+        if (head >= group) continue;
+        float* const to = logits.numbers + head * logits.stride + 2 * (lane % 4);
+        *reinterpret_cast<float2*>(to) = {scores[0][2 * half], scores[0][2 * half + 1]};
+        *reinterpret_cast<float2*>(to + 8) = {scores[1][2 * half], scores[1][2 * half + 1]};
+      }
+    });
   }
 
   /// What powers are taken beside: the largest score, less the headroom.
@@ -143,6 +126,19 @@ class WarpRow {
   }
 
  private:
+  /// Of a tile whose `left` tokens are there, those count that `counts`; `keep` is given what all score, -inf of the others.
+  template <class Counts, class Keep>
+  __device__ __forceinline__ void attend_tile(uint8_t* tile, int left, const Counts& counts, const Keep& keep) {
+    const uint32_t address = shared_address(tile);
+    float scores[2][4] = {};
+    multiply_keys(address, scores);
+    if (left < kTileTokens) clear_values(tile, left);
+    uint32_t weights[4];
+    soften(scores, counts, weights);
+    keep(scores);
+    multiply_values(address, weights);
+  }
+
   __device__ __forceinline__ void load_query(const uint16_t* head, bool exists, int half) {
     const int quad = threadIdx.x % 4;
 #pragma unroll

@@ -355,7 +355,9 @@ void CudaDevice::attend_flow(const Attention& call, const RegisteredFlow& flow, 
       masses.counts = result.attended_counts;
       masses.page_stride = result.stride;
     }
-    if (flow.flow().runs_after_beside() && call.probe == nullptr) {
+    // Decode rows that do not come together leave their logits in the same place one after the other.
+    const bool are_all = first == 0 && last == batch.sequences();
+    if (flow.flow().runs_after_beside() && are_all && call.probe == nullptr) {
       beside_.begin(stream_.get());
       flow.flow().run_after(blocks, sequences, masses, false, false, beside_.stream());
     } else {

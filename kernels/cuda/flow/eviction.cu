@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(kThreads)
     evict_kernel(const __grid_constant__ EvictedLayers layer, const __grid_constant__ EvictionRule rule,
                  const __grid_constant__ EvictingBatch batch, const __grid_constant__ MovedPages moved,
                  const __grid_constant__ EvictionScratch scratch) {
-  let_next_kernel_start();
+  // What comes next may read K and V before it waits: it is not to start before this ends.
   const EvictedRow row(layer, rule, batch);
   const int held = row.held();
   const int staying = row.staying();

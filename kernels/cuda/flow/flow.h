@@ -228,7 +228,7 @@ class CudaFlow final {
   bool finds_after_beside() const;
   /// Of a row of logits.
   int64_t logit_stride() const;
-  /// Numbers of all rows' log sums, and logits, of one layer, or of all where those are not kept apart.
+  /// Log sums that a layer has room for: one for each row and head.
   int64_t log_sums_of_layer() const { return most_rows_ * int64_t{plan_.graph.geometry.group}; }
   int logit_layer(int layer) const { return after_beside_ ? state_layer(layer) : 0; }
   void launch_steps(const Selection& selection, const FlowSequences& sequences, FlowArguments arguments, Stream stream);
