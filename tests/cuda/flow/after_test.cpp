@@ -17,7 +17,7 @@ class CudaAfter : public GpuTest {
  protected:
   void SetUp() override {
     GpuTest::SetUp();
-    device_ = create_device("cuda");
+    if (runs()) device_ = create_device("cuda");
   }
 
   /// What is wrong, if anything is. Flows that GPUs do not take are left out: `judged` counts the others.
