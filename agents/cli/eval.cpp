@@ -26,6 +26,7 @@ namespace {
 
 struct EvalOptions {
   std::vector<std::string> flows;
+  std::vector<std::string> parameters;  // "NAME=A,B"
   std::string model;
   std::string device = "cpu";
   std::string suite = "quick";
@@ -51,6 +52,54 @@ void list_choices() {
   fmt::print("tasks:  {}\n", fmt::join(of_all, " "));
   fmt::print("        of models that know English, too: {}\n", fmt::join(english, " "));
   fmt::print("suites: verify quick full real FILE.json\n");
+}
+
+/// The values that a parameter is to have, one after the other.
+struct ParameterRange {
+  std::string name;
+  std::vector<std::string> values;
+};
+
+std::vector<ParameterRange> ranges_of(const std::vector<std::string>& options) {
+  std::vector<ParameterRange> ranges;
+  for (const std::string& option : options) {
+    const size_t equals = option.find('=');
+    if (equals == std::string::npos || equals == 0)
+      throw InputError(fmt::format("--set {} sets nothing", option), "for example --set refined=0,1/16,1/8");
+    ParameterRange range{option.substr(0, equals), split_list("--set", option.substr(equals + 1))};
+    const auto called_so = [&](const ParameterRange& other) { return other.name == range.name; };
+    if (std::any_of(ranges.begin(), ranges.end(), called_so))
+      throw InputError(fmt::format("--set: \"{}\" is set twice", range.name));
+    ranges.push_back(std::move(range));
+  }
+  return ranges;
+}
+
+/// `flow` under every combination of values; with parameters of its own those hold, too.
+std::vector<FlowReference> combinations(const std::string& flow, const std::vector<ParameterRange>& ranges) {
+  constexpr size_t kMost = 1000;
+  std::vector<FlowReference> all = {parse_flow_reference(flow)};
+  for (const ParameterRange& range : ranges) {
+    std::vector<FlowReference> longer;
+    if (all.size() * range.values.size() > kMost)
+      throw InputError(fmt::format("--set makes more than {} flows of one", kMost), "set fewer values at a time");
+    for (const FlowReference& each : all) {
+      for (const std::string& value : range.values) {
+        longer.push_back(each);
+        if (!longer.back().parameters.emplace(range.name, value).second)
+          throw InputError(fmt::format("{}: --set sets \"{}\", too", flow, range.name), "set it in one place");
+      }
+    }
+    all = std::move(longer);
+  }
+  return all;
+}
+
+/// With what is set behind it.
+std::string with_parameters(std::string name, const ParameterValues& parameters) {
+  std::string text;
+  for (const auto& [parameter, value] : parameters) text += fmt::format("{}{}={}", text.empty() ? "" : ",", parameter, value);
+  return text.empty() ? name : fmt::format("{}[{}]", name, text);
 }
 
 std::string short_name(const std::string& flow) { return flow == "-" ? "stdin" : std::filesystem::path(flow).stem().string(); }
@@ -83,19 +132,30 @@ class Refusals {
   std::vector<InputError> errors_;
 };
 
-/// Reads the flows.
-std::vector<Contestant> find_contestants(const std::vector<std::string>& flows, Refusals& unreadable) {
+/// Reads the flows, each under all values of its parameters that are asked for.
+std::vector<Contestant> find_contestants(const EvalOptions& options, Refusals& unreadable) {
+  const std::vector<ParameterRange> ranges = ranges_of(options.parameters);
+  std::vector<std::vector<FlowReference>> references;
+  for (const std::string& flow : options.flows) references.push_back(combinations(flow, ranges));
   std::vector<Contestant> contestants;
-  for (const std::string& flow : flows) {
-    const auto called_so = [&](const std::string& other) { return short_name(other) == short_name(flow); };
-    const bool alone = std::count_if(flows.begin(), flows.end(), called_so) == 1;
-    Contestant contestant{alone ? short_name(flow) : flow, {flow, {}}};
+  for (const std::vector<FlowReference>& combined : references) {
+    const std::string& flow = combined.front().flow;
+    const auto called_so = [&](const std::vector<FlowReference>& other) {
+      return other.front().flow != flow && short_name(other.front().flow) == short_name(flow);
+    };
+    const bool alone = std::none_of(references.begin(), references.end(), called_so);
+    const std::string name = alone ? short_name(flow) : flow;
+    Contestant contestant{name, {flow, {}}};
     try {
       contestant.script = read_flow(flow);
     } catch (const InputError& error) {
       unreadable.add(contestant, error);
     }
-    contestants.push_back(std::move(contestant));
+    for (const FlowReference& reference : combined) {
+      contestant.name = with_parameters(name, reference.parameters);
+      contestant.script.parameters = reference.parameters;
+      contestants.push_back(contestant);
+    }
   }
   return contestants;
 }
@@ -155,7 +215,7 @@ void evaluate_on_traces(const EvalOptions& options) {
   if (options.changes.keeps_answers) throw InputError("--answers: traces ask no questions", "name a --suite or --tasks as well");
   const Seed seed = seed_of(options);
   Refusals unreadable;
-  const std::vector<Contestant> contestants = find_contestants(options.flows, unreadable);
+  const std::vector<Contestant> contestants = find_contestants(options, unreadable);
   const auto device = create_device(options.device, options.threads);
   const std::string directory = trace_directory(options);
   TraceJudge traces(*device, load_trace(directory), options.threads);
@@ -192,7 +252,7 @@ void evaluate(const EvalOptions& options) {
   const Seed seed = seed_of(options);
   Suite suite = changed(load_suite(options.suite), options.changes);
   Refusals unreadable;
-  const std::vector<Contestant> contestants = find_contestants(options.flows, unreadable);
+  const std::vector<Contestant> contestants = find_contestants(options, unreadable);
   const std::string path = model_path(options.model);
   const std::string traces = options.traces ? trace_directory(options) : shipped_trace();
   Judge judge(path, options.device, options.threads, 0, traces);
@@ -219,6 +279,9 @@ void add_eval(CLI::App& app) {
   auto options = std::make_shared<EvalOptions>();
   CLI::App* command = app.add_subcommand("eval", "Judges flows: accuracy and speed beside dense attention, on the same samples");
   command->add_option("flow", options->flows, "Lua files, - for standard input, or names of shipped flows");
+  command->add_option(
+      "--set", options->parameters,
+      "NAME=A,B,...: judge the flows with each of these values of a parameter; again for another: all combinations");
   add_model(*command, options->model);
   command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
   command->add_option("--suite", options->suite, "verify, quick, full, real (for models of natural language), or a JSON file")
@@ -254,6 +317,7 @@ void add_eval(CLI::App& app) {
       "  sluice eval quest my_flow.lua --suite quick --json result.json\n"
       "  sluice eval quest --tasks needle_multiquery,trace --tokens 4096 --samples 50\n"
       "  sluice eval quest my_flow.lua --traces\n"
+      "  sluice eval cover_choices --set refined=0,1/16,1 --set bias=count,none --tasks salad_easy\n"
       "  sluice eval quest --model ~/Qwen3-1.7B --suite real\n"
       "  sluice eval quest --model ~/Qwen3-1.7B --tasks jsonl:aime24.jsonl --generations 16 --k 16");
   command->callback([options, command] {

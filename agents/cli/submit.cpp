@@ -31,7 +31,7 @@ struct SubmitOptions {
 };
 
 json draft_of(const SubmitOptions& options) {
-  const FlowScript script = read_flow(options.flow);
+  const FlowScript script = read_flow_as_written(options.flow);
   json draft = {{"name", options.name.empty() ? std::filesystem::path(script.file).stem().string() : options.name},
                 {"script", script.source},
                 {"notes", options.notes},

@@ -46,6 +46,15 @@ FlowGraph without_names(FlowGraph graph) {
     if (node.op == Op::kField) node.attributes.field = fields.at(node.attributes.field);
     if (node.op == Op::kLoad || node.op == Op::kSave) node.attributes.field = states.at(node.attributes.field);
   }
+  for (AttentionSource& source : graph.sources) {
+    for (std::string* name : {&source.keys, &source.values}) {
+      if (const auto field = fields.find(*name); field != fields.end()) {
+        *name = field->second;
+      } else if (const auto state = states.find(*name); state != states.end()) {
+        *name = state->second;
+      }
+    }
+  }
   if (graph.eviction) graph.eviction->score = states.at(graph.eviction->score);
   graph.name.clear();
   return graph;

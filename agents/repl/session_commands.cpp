@@ -212,7 +212,7 @@ std::string Session::graph(const std::string& argument) {
 std::string Session::load(const std::string& argument) {
   if (argument == "-") throw InputError("standard input is the session itself", "name a file or a shipped flow");
   const std::optional<int64_t> submission = submission_of(argument);
-  const FlowScript script = submission ? server().script(*submission) : read_flow(argument);
+  const FlowScript script = submission ? server().script(*submission) : read_flow_as_written(argument);
   const Entry whole{script.source, {script.file, 1}};
   script.trace(trace_options());  // what is wrong with it is said before how it is written
   if (!Draft().add(whole)) throw InputError(fmt::format("{} declares no flow by sluice.flow{{...}}", script.file), kFlowForm);

@@ -142,13 +142,19 @@ class Attention {
     const size_t held = std::min(size_t(graph_.geometry.page), row_.tokens - first);
     return {row_.keys.subspan(first * dim_, held * dim_), row_.values.subspan(first * dim_, held * dim_), int(first)};
   }
-  /// What a source has of a page in fields.
-  Part fields_of(const AttentionSource& source, int page) {
+  /// What stands for a page in a source.
+  Part summary_of(size_t source, int page) {
     const Part tokens = tokens_of(page);
     const std::vector<Tensor> fields = cached_fields(graph_, tokens.keys, tokens.values, int(tokens.keys.size() / dim_));
-    const auto field_of = [&](const std::string& name) { return size_t(graph_.find_field(name) - graph_.fields.data()); };
-    const Tensor& keys = fields[field_of(source.keys)];
-    return {summaries_.emplace_back(numbers_of(keys)), summaries_.emplace_back(numbers_of(fields[field_of(source.values)])), -1,
+    const auto of_page = [&](const std::string& name, const Tensor& state) {
+      if (const Field* const field = graph_.find_field(name)) return fields[size_t(field - graph_.fields.data())];
+      const auto numbers = ptrdiff_t(state.values.size()) / result_.pages;
+      const auto begin = state.values.begin() + page * numbers;
+      return Tensor{{}, {begin, begin + numbers}};
+    };
+    const Tensor keys = of_page(graph_.sources[source].keys, result_.sources[source].keys);
+    const Tensor values = of_page(graph_.sources[source].values, result_.sources[source].values);
+    return {summaries_.emplace_back(numbers_of(keys)), summaries_.emplace_back(numbers_of(values)), -1,
             summaries_.emplace_back(errors_of(keys))};
   }
   bool has_page(size_t source, int page) const {
@@ -189,7 +195,7 @@ class Attention {
   void add_entries(size_t source, int page) {
     const int group = graph_.geometry.group;
     const Tensor& bias = result_.sources[source].bias;
-    add(fields_of(graph_.sources[source], page), bias_of(bias, page, group), error_of(bias, page, group));
+    add(summary_of(source, page), bias_of(bias, page, group), error_of(bias, page, group));
   }
   /// Those of a page that shares its weight are shifted so that together they have the logit of its entry.
   void add_tokens(int page) {
@@ -197,7 +203,7 @@ class Attention {
     const int group = graph_.geometry.group;
     for (size_t i = 0; i < graph_.sources.size(); ++i) {
       if (!graph_.sources[i].shares || !has_page(i, page)) continue;
-      const Part entry = fields_of(graph_.sources[i], page);
+      const Part entry = summary_of(i, page);
       std::vector<double> shift = logits_of(row_.query, entry.keys, scale_);
       const std::vector<double> bias = bias_of(result_.sources[i].bias, page, group);
       std::vector<double> errors = error_of(result_.sources[i].bias, page, group);

@@ -125,7 +125,9 @@ class Evaluation {
       Attended& attended = result.sources.emplace_back();
       const bool of_tokens = is_of_tokens(graph_, source.selection);
       (of_tokens ? attended.tokens : attended.pages) = source.others ? others_of(selected, pages_) : selected;
-      if (source.bias != kNoNode) result.sources.back().bias = values_[size_t(source.bias)];
+      if (source.bias != kNoNode) attended.bias = values_[size_t(source.bias)];
+      if (const State* state = graph_.find_state(source.keys)) attended.keys = state_for(*state, states_, pages_);
+      if (const State* state = graph_.find_state(source.values)) attended.values = state_for(*state, states_, pages_);
     }
     if (graph_.sources.empty()) {
       result.selected.resize(size_t(pages_));
@@ -142,8 +144,10 @@ class Evaluation {
     for (const NodeId id : graph_.saves) {
       const Node& node = graph_.nodes[size_t(id)];
       if (node.stage != stage) continue;
-      saved[node.attributes.field] =
-          without_future(values_[size_t(node.inputs[0])], *graph_.find_state(node.attributes.field), whole_row());
+      const State& state = *graph_.find_state(node.attributes.field);
+      const Tensor& value = values_[size_t(node.inputs[0])];
+      saved[state.name] = node.attributes.last > 0 ? with_leaving_pages(state, states_, value, pages_behind_tail(node))
+                                                   : without_future(value, state, whole_row());
     }
     return saved;
   }
@@ -151,6 +155,10 @@ class Evaluation {
   NodeValue value(NodeId id) { return {std::move(values_[size_t(id)]), std::move(selections_[size_t(id)])}; }
 
  private:
+  int pages_behind_tail(const Node& save) const {
+    const int next = pages_of(graph_, row_.tokens + 1);
+    return std::max(0, next - save.attributes.last);
+  }
   int tokens_in(int page) const { return std::min(graph_.geometry.page, row_.tokens - page * graph_.geometry.page); }
   Tokens whole_row() const { return {graph_.geometry.page, pages_, tokens_in(pages_ - 1), 0, pages_}; }
   Tokens one_page(int page) const { return {graph_.geometry.page, 1, tokens_in(page), page, pages_}; }

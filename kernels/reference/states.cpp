@@ -45,6 +45,16 @@ Tensor without_future(Tensor tensor, const State& state, const Tokens& tokens) {
   return tensor;
 }
 
+Tensor with_leaving_pages(const State& state, const States& states, const Tensor& value, int pages) {
+  const auto saved = states.find(state.name);
+  Tensor tensor = saved == states.end() ? Tensor{} : saved->second;
+  tensor.shape = concrete(state.shape, pages);
+  size_t numbers = 1;
+  for (const Dimension& dimension : tensor.shape) numbers *= size_t(dimension.extent);
+  for (size_t i = tensor.values.size(); i < numbers; ++i) tensor.values.push_back(value.values[i]);
+  return tensor;
+}
+
 void keep(const States& saved, States& states) {
   for (const auto& [name, tensor] : saved) states[name] = tensor;
 }

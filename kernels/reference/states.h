@@ -16,6 +16,8 @@ Tensor state_for(const State& state, const States& states, int pages);
 Tensor state_of_page(const State& state, const States& states, int page);
 /// What is saved for tokens that do not exist yet is the initial value.
 Tensor without_future(Tensor tensor, const State& state, const Tokens& tokens);
+/// The oldest `pages` pages of a state that keeps each of them once: as they were saved, and the others from `value`.
+Tensor with_leaving_pages(const State& state, const States& states, const Tensor& value, int pages);
 /// Puts what a step has saved in the place of what was there.
 void keep(const States& saved, States& states);
 

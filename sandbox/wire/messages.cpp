@@ -10,7 +10,7 @@ namespace sluice {
 namespace {
 
 constexpr uint32_t kMagic = 0x534c4753;  // "SGLS"
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kVersion = 2;
 constexpr size_t kLongestText = size_t{16} << 10;
 constexpr size_t kLongestProblem = 256;
 constexpr int32_t kLastInteger = INT32_MAX;
@@ -48,6 +48,11 @@ std::string encode(const TraceRequest& request) {
   writer.number(request.options.seconds);
   writer.number(uint64_t{request.options.memory});
   writer.number(request.options.instructions);
+  writer.number(static_cast<uint32_t>(request.options.parameters.size()));
+  for (const auto& [name, value] : request.options.parameters) {
+    writer.text(name);
+    writer.text(value);
+  }
   writer.text(request.source);
   return writer.bytes();
 }
@@ -62,6 +67,12 @@ TraceRequest decode_request(std::string_view bytes) {
   request.options.seconds = reader.real("the time limit");
   request.options.memory = reader.number<uint64_t>("the memory limit");
   request.options.instructions = reader.number<int64_t>("the limit of instructions");
+  const auto parameters = reader.number<uint32_t>("the number of parameters");
+  if (parameters > ParameterLimits::kNumber) WireReader::refuse("the number of parameters", "is too large");
+  for (uint32_t i = 0; i < parameters; ++i) {
+    std::string name = reader.text("the name of a parameter", ParameterLimits::kNameLength);
+    request.options.parameters[std::move(name)] = reader.text("the value of a parameter", ParameterLimits::kTextLength);
+  }
   request.source = reader.text("the source", kLargestSource + 1);
   reader.finish();
   return request;

@@ -32,6 +32,8 @@ bool FlowGraph::reads_mass() const {
   return std::any_of(nodes.begin(), nodes.end(), [](const Node& node) { return node.op == Op::kMass; });
 }
 
+int pages_behind_tail(int last, int tokens, int page) { return std::max(0, tokens / page + 1 - last); }
+
 const FlowGraph* FlowGraph::program_of(int layer, int count) const {
   if (layers.is_sparse(layer, count)) return this;
   const auto found =

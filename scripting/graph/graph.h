@@ -81,8 +81,9 @@ enum class Op : uint8_t {
                // the page axis from B. `stop` of kToEnd means the extent.
 
   // Effects and selections, index only. Selections have no shape; they are sorted lists of pages.
-  kSave,        // input x: keeps it as the state `field` for the next step
-  kTopK,        // input score [page]
+  kSave,  // input x: keeps it as the state `field` for the next step. If `last` > 0: of each page once, by the end of the step
+          // before the first that does not count it among its `last` newest pages; until then it holds the first value
+  kTopK,  // input score [page]
   kApproxTopK,  // input score [page]; early termination within `tolerate` (Vortex, section 5.2)
   kThreshold,   // inputs score [page], bound []: pages whose score > bound, and the first and last pages; `max_pages` if > 0
                 // keeps the best that many (forced pages counted in)
@@ -166,12 +167,12 @@ struct LayerChoice {
 struct AttentionSource {
   NodeId selection = kNoNode;  // whose entries they are
   bool others = false;         // they are those of all pages that the selection leaves out
-  /// "k" and "v": the tokens of a page, as they lie in the cache. Otherwise names of two fields, [dim] for an entry a page or
-  /// [sub, dim] for several.
+  /// "k" and "v": the tokens of a page, as they lie in the cache. Otherwise names of a field or a state each, [dim] for an entry
+  /// a page or [sub, dim] for several. A state is read as the last step left it, and saved by the after stage.
   std::string keys = "k";
   std::string values = "v";
   NodeId bias = kNoNode;  // [page] or [page, head]: added to the scaled product of query and key; none
-  /// The product of the query with keys that are a field [dim], before it is scaled: [page, head]. Devices that have it need not
+  /// The product of the query with keys that are [dim], before it is scaled: [page, head]. Devices that have it need not
   /// read the keys. A pass adds it (passes::weigh_summaries); none where the flow has no room for it.
   NodeId logits = kNoNode;
   std::optional<Pattern> beside;  // tokens that are attended to whatever was selected, by geometry; of sources of tokens
@@ -257,6 +258,10 @@ struct FlowGraph {
   /// Nothing but the tokens of the pages of one selection, and others beside them, or dense.
   bool attends_plainly() const { return sources.empty() || (sources.size() == 1 && sources.front().is_plain()); }
 };
+
+/// Of a save with `last` pages in the tail: the pages, oldest first, that it has kept for good at the end of a step of `tokens`
+/// tokens, in pages of `page`. The next step has one token more.
+int pages_behind_tail(int last, int tokens, int page);
 
 /// Name of an operator as graphs print it: "max", "contract", "topk".
 std::string_view name_of(Op op);

@@ -78,7 +78,8 @@ constexpr std::array kOps = {
     OpInfo{Op::kMaskSlice, "mask_slice", "mask_slice", 1, true, true, OpFamily::kShape, kWindowed,
            "x inside a window of an axis, a number outside"},
 
-    OpInfo{Op::kSave, "save", "save", 1, false, true, OpFamily::kEffect, Attribute::kField, "keeps a value for the next step"},
+    OpInfo{Op::kSave, "save", "save", 1, false, true, OpFamily::kEffect, Attribute::kField | Attribute::kLast,
+           "keeps a value for the next step"},
     OpInfo{Op::kTopK, "topk", "topk", 1, false, true, OpFamily::kSelection, kBudget | Attribute::kMethod,
            "the pages with the highest scores", false, true},
     OpInfo{Op::kApproxTopK, "approx_topk", "approx_topk", 1, false, true, OpFamily::kSelection, kBudget | Attribute::kTolerate,

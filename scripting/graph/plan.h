@@ -36,11 +36,14 @@ struct PlanStep {
   StepKind kind = StepKind::kPages;
   std::vector<NodeId> nodes;    // in order
   std::vector<NodeId> outputs;  // those of `nodes` that later steps read (a row buffer each)
+  /// Of kPages: nothing but saves with a tail reads `outputs`. Only pages that leave the tail in this step are wanted.
+  bool is_of_leaving_pages = false;
 };
 
 /// Where the keys or the values of a source lie in a page.
 struct PagePart {
-  int field = -1;   // its index in FlowGraph::fields; -1: K or V of the cache
+  int field = -1;   // its index in FlowGraph::fields
+  int state = -1;   // its index in FlowGraph::states; neither: K or V of the cache
   int entries = 0;  // a page; 0: the tokens that the page holds
 
   bool operator==(const PagePart&) const = default;

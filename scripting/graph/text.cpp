@@ -47,8 +47,9 @@ std::string attributes_text(const Node& node) {
       return " " + number_text(a.value);
     case Op::kField:
     case Op::kLoad:
-    case Op::kSave:
       return " " + a.field;
+    case Op::kSave:
+      return " " + a.field + (a.last > 0 ? fmt::format(" last={}", a.last) : "");
     case Op::kContract:
     case Op::kKron:
     case Op::kSoftmax:
@@ -180,6 +181,7 @@ std::string steps_text(const FlowGraph& graph, const std::vector<PlanStep>& step
   std::string text;
   for (size_t i = 0; i < steps.size(); ++i) {
     text += fmt::format("  {} {}:{}", i, name_of(steps[i].kind), ids_text(steps[i].nodes));
+    if (steps[i].is_of_leaving_pages) text += " (leaving pages)";
     if (!steps[i].outputs.empty()) text += fmt::format(" ->{} ({})", ids_text(steps[i].outputs), buffers_text(graph, steps[i]));
     text += "\n";
   }

@@ -236,6 +236,13 @@ void verify_saves(const FlowGraph& graph) {
     if (!state) refuse(node, fmt::format("no state is called \"{}\"", name));
     if (!saved.insert(name).second) refuse(node, fmt::format("state \"{}\" is saved twice in one step", name));
     const Shape& shape = graph.nodes[static_cast<size_t>(node.inputs[0])].shape;
+    if (node.attributes.last < 0 || node.attributes.last > GraphLimits::kPages) {
+      refuse(node, fmt::format("a tail of {} pages", node.attributes.last));
+    }
+    if (node.attributes.last > 0 && !has_axis(shape, Axis::kPage)) {
+      refuse(node, fmt::format("state \"{}\" {} has no pages that could leave a tail", name, to_string(shape)),
+             "a state with a tail has the axis \"page\"");
+    }
     if (shape != state->shape) {
       refuse(node, fmt::format("state \"{}\" is {} and got {}", name, to_string(state->shape), to_string(shape)),
              "declare the state with the axes that are saved, in their order");

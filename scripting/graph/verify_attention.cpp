@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
 #include "scripting/graph/ops.h"
 #include "scripting/graph/selections.h"
@@ -13,17 +14,37 @@ namespace sluice::verifying {
 
 namespace {
 
-/// Entries a page of a field whose shape is that of keys or values: [dim] or [sub, dim], with as many channels as a head.
+/// A state that attention reads as the last step left it: the after stage saves it, once attention has run.
+void verify_attended_state(const FlowGraph& graph, const State& state) {
+  const auto is_own = [&](NodeId id) {
+    const Node& save = graph.nodes[static_cast<size_t>(id)];
+    return save.attributes.field == state.name && save.stage == Stage::kAfter;
+  };
+  if (std::any_of(graph.saves.begin(), graph.saves.end(), is_own)) return;
+  refuse(state.where, fmt::format("attention reads state \"{}\", which flow.after does not save", state.name),
+         "a summary that is a state is made once attention has run: c.NAME:save(x, {tail = 128}) in flow.after");
+}
+
+/// Entries a page of a field or a state whose shape is that of keys or values: [dim] or [sub, dim], with as many channels as a
+/// head.
 int entries_of(const FlowGraph& graph, const std::string& name) {
-  const Field* field = graph.find_field(name);
-  if (field == nullptr) refuse(graph.where, fmt::format("attention reads \"{}\", which no field is called", name));
-  const Shape& shape = field->shape;
-  const bool has_entries = shape.size() == 2 && shape[0].axis == Axis::kSub;
-  if ((shape.size() == 1 || has_entries) && shape.back() == Dimension{Axis::kDim, graph.geometry.head_dim}) {
-    return has_entries ? shape[0].extent : 1;
+  const Field* const field = graph.find_field(name);
+  const State* const state = graph.find_state(name);
+  if (field == nullptr && state == nullptr)
+    refuse(graph.where, fmt::format("attention reads \"{}\", which no field and no state is called", name));
+  if (field == nullptr) verify_attended_state(graph, *state);
+  std::span<const Dimension> shape = field == nullptr ? state->shape : field->shape;
+  const bool is_paged = !shape.empty() && shape.front().axis == Axis::kPage;  // fields never are, by themselves
+  if (is_paged == (field == nullptr)) {
+    if (is_paged) shape = shape.subspan(1);
+    const bool has_entries = shape.size() == 2 && shape[0].axis == Axis::kSub;
+    if ((shape.size() == 1 || has_entries) && shape.back() == Dimension{Axis::kDim, graph.geometry.head_dim})
+      return has_entries ? shape[0].extent : 1;
   }
-  refuse(field->where, fmt::format("attention reads field \"{}\" {} and wants [dim {}] or [sub, dim {}]", name, to_string(shape),
-                                   graph.geometry.head_dim, graph.geometry.head_dim));
+  refuse(
+      field == nullptr ? state->where : field->where,
+      fmt::format("attention reads \"{}\" {} and wants [dim {}] or [sub, dim {}] of a page", name,
+                  to_string(field == nullptr ? state->shape : field->shape), graph.geometry.head_dim, graph.geometry.head_dim));
 }
 
 void verify_source(const FlowGraph& graph, const AttentionSource& source) {
@@ -90,8 +111,8 @@ bool is_product_of_keys(const FlowGraph& graph, const Node& node, const std::str
   if (node.op != Op::kContract || node.stage != Stage::kIndex || node.attributes.axis != Axis::kDim) return false;
   const auto is_pair = [&](NodeId first, NodeId second) {
     const Node& query = graph.nodes[static_cast<size_t>(first)];
-    const Node& field = graph.nodes[static_cast<size_t>(second)];
-    return query.op == Op::kQuery && field.op == Op::kField && field.attributes.field == keys;
+    const Node& field = graph.nodes[static_cast<size_t>(second)];  // or a state
+    return query.op == Op::kQuery && (field.op == Op::kField || field.op == Op::kLoad) && field.attributes.field == keys;
   };
   const Shape of_heads = {{Axis::kPage, kDynamic}, {Axis::kHead, graph.geometry.group}};
   const bool is_any = is_pair(node.inputs[0], node.inputs[1]) || is_pair(node.inputs[1], node.inputs[0]);

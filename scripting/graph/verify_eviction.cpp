@@ -57,6 +57,12 @@ void verify_slots(const FlowGraph& graph) {
   if (!graph.attends_plainly()) {
     refuse(where, "evict: attention to summaries of pages, and tokens that leave them one by one", "use one of the two");
   }
+  for (const NodeId id : graph.saves) {
+    const Node& save = graph.nodes[static_cast<size_t>(id)];
+    if (save.attributes.last == 0) continue;
+    refuse(save, "a tail has the newest pages, and where tokens are evicted they lie in slots, in no order",
+           "save the state whole: c.NAME:save(x)");
+  }
   for (const State& state : graph.states) {
     if (!has_axis(state.shape, Axis::kPage) || has_axis(state.shape, Axis::kToken)) continue;
     refuse(state.where,

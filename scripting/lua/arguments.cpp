@@ -244,4 +244,14 @@ void Options::finish() const {
   }
 }
 
+int tail_pages(const Arguments& arguments, Options& options, int otherwise) {
+  const int tail = options.integer("tail", otherwise);
+  if (tail < 1 || tail > Pattern::kMostNumber) {
+    arguments.fail(fmt::format("tail = {} is not between 1 and 2^30 tokens", tail),
+                   "the newest tokens are attended to as they are");
+  }
+  const int page = arguments.builder().graph().geometry.page;
+  return std::min((tail - 1 + page - 1) / page + 1, static_cast<int>(GraphLimits::kPages));
+}
+
 }  // namespace sluice

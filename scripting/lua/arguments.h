@@ -69,6 +69,9 @@ class Options {
   std::vector<std::string> known_;
 };
 
+/// The option "tail" in pages: those that have the last so many tokens, wherever in its page the newest lies; at least one.
+int tail_pages(const Arguments& arguments, Options& options, int otherwise);
+
 /// `value` as an int, if it is a whole number that fits.
 std::optional<int> whole_number(double value);
 

@@ -73,6 +73,15 @@ int push_value(lua_State* state, const Value& value) {
     case Value::Kind::kInteger:
       lua_pushinteger(state, value.integer);
       return 1;
+    case Value::Kind::kNumber:
+      lua_pushnumber(state, value.number);
+      return 1;
+    case Value::Kind::kBoolean:
+      lua_pushboolean(state, value.boolean ? 1 : 0);
+      return 1;
+    case Value::Kind::kText:
+      lua_pushlstring(state, value.text.data(), value.text.size());
+      return 1;
   }
   return 0;
 }

@@ -19,7 +19,8 @@ bool is_pattern(const Datum& value) { return value.kind == Datum::Kind::kHandle 
 
 }  // namespace
 
-GraphBuilder::GraphBuilder(std::string file, int head_dim, int group) : patterns_(std::make_shared<std::vector<HeadPatterns>>()) {
+GraphBuilder::GraphBuilder(std::string file, int head_dim, int group, ParameterValues values)
+    : patterns_(std::make_shared<std::vector<HeadPatterns>>()), parameters_(std::make_shared<Parameters>(std::move(values))) {
   where_.file = std::move(file);
   graph_.geometry.head_dim = head_dim;
   graph_.geometry.group = group;
@@ -49,6 +50,7 @@ GraphBuilder GraphBuilder::make_variant(std::string name) const {
   variant.graph_.patterns.dense_prefill = graph_.patterns.dense_prefill;
   variant.field_types_ = field_types_;
   variant.patterns_ = patterns_;
+  variant.parameters_ = parameters_;
   variant.layer_names_ = layer_names_;
   return variant;
 }
@@ -268,7 +270,7 @@ NodeId GraphBuilder::load(int32_t state) {
   return emit(Op::kLoad, {}, std::move(attributes));
 }
 
-void GraphBuilder::save(int32_t state, NodeId value) {
+void GraphBuilder::save(int32_t state, NodeId value, int last) {
   const State& declared = graph_.states[static_cast<size_t>(state)];
   for (const NodeId save : graph_.saves) {
     if (graph_.nodes[static_cast<size_t>(save)].attributes.field == declared.name) {
@@ -283,6 +285,7 @@ void GraphBuilder::save(int32_t state, NodeId value) {
   }
   Attributes attributes;
   attributes.field = declared.name;
+  attributes.last = last;
   graph_.saves.push_back(emit(Op::kSave, {value}, std::move(attributes)));
 }
 
@@ -324,7 +327,9 @@ void GraphBuilder::check_states() const {
                       fmt::format("save it in flow.index or flow.after: sluice.save(\"{}\", x)", state.name));
     }
     const auto loads = [&](const Node& node) { return node.op == Op::kLoad && node.attributes.field == state.name; };
-    if (std::none_of(graph_.nodes.begin(), graph_.nodes.end(), loads)) {
+    const auto attends = [&](const AttentionSource& source) { return source.keys == state.name || source.values == state.name; };
+    if (std::none_of(graph_.nodes.begin(), graph_.nodes.end(), loads) &&
+        std::none_of(graph_.sources.begin(), graph_.sources.end(), attends)) {
       const NodeId save = *std::find_if(graph_.saves.begin(), graph_.saves.end(), saves);
       throw FlowError(graph_.nodes[static_cast<size_t>(save)].where,
                       fmt::format("state \"{}\" is saved and never loaded, so it would change nothing", state.name),

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "scripting/graph/graph.h"
+#include "scripting/lua/parameters.h"
 #include "scripting/lua/value.h"
 
 namespace sluice {
@@ -20,8 +21,10 @@ class GraphBuilder {
     std::map<int, std::string> layers = {};
   };
 
-  GraphBuilder(std::string file, int head_dim, int group);
+  GraphBuilder(std::string file, int head_dim, int group, ParameterValues values = {});
 
+  /// Those of the script, whatever the program.
+  Parameters& parameters() const { return *parameters_; }
   /// The line of the script that is running, for diagnostics and nodes.
   void set_line(int line) { where_.line = line; }
   const SourceLocation& where() const { return where_; }
@@ -68,7 +71,7 @@ class GraphBuilder {
 
   /// What attention runs over beside the tokens of a selection: the other pages, each through a key and a value (cover).
   struct Cover {
-    std::string keys;  // fields
+    std::string keys;  // fields or states
     std::string values;
     NodeId bias = kNoNode;
     NodeId tail =
@@ -95,7 +98,8 @@ class GraphBuilder {
   void evict(NodeId score, Eviction eviction);
   /// The flow attends to all pages, as one without flow.index does whose flow.after says who leaves.
   void attend_to_all();
-  void save(int32_t state, NodeId value);
+  /// `last` > 0: pages are saved one by one, when they leave the tail of so many.
+  void save(int32_t state, NodeId value, int last = 0);
 
   /// Makes what flow.index returned all that is attended to, if it is a selection; whether it is.
   bool attend_to(const Datum& returned);
@@ -133,6 +137,7 @@ class GraphBuilder {
   std::vector<Declaration> declarations_;
   std::vector<std::pair<std::string, DataType>> field_types_;
   std::shared_ptr<std::vector<HeadPatterns>> patterns_;  // of all programs
+  std::shared_ptr<Parameters> parameters_;               // the same
   LayerNames layer_names_;
   std::vector<Joined> joined_;
 };

@@ -7,8 +7,8 @@ namespace sluice {
 const std::vector<Function>& functions() {
   static const std::vector<Function> all = [] {
     std::vector<Function> list;
-    for (const auto part :
-         {operator_functions(), selection_functions(), state_functions(), eviction_functions(), flow_functions()}) {
+    for (const auto part : {operator_functions(), selection_functions(), state_functions(), eviction_functions(),
+                            flow_functions(), parameter_functions()}) {
       list.insert(list.end(), part.begin(), part.end());
     }
     return list;

@@ -42,6 +42,7 @@ std::span<const Function> selection_functions();  // selections.cpp
 std::span<const Function> state_functions();      // states.cpp
 std::span<const Function> eviction_functions();   // eviction.cpp
 std::span<const Function> flow_functions();       // flow_options.cpp
+std::span<const Function> parameter_functions();  // parameters.cpp
 
 inline Value tensor_value(const Arguments& arguments, NodeId id) {
   return {Value::Kind::kHandle, arguments.builder().tensor(id), 0};

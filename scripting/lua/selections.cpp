@@ -180,41 +180,43 @@ Value unite(const Arguments& arguments, const Function&) {
 
 constexpr const char* kCoverUsage = "for example sluice.cover{refine = sluice.topk(score, {k = 3}), k = c.ksum, v = c.vsum}";
 
-/// The name of a cached field that stands for its page.
+/// The name of the field or the state that a value is as the script can read it, and its shape; none: it is another value.
+std::optional<std::pair<std::string, Shape>> kept_value(const FlowGraph& graph, const Datum& given) {
+  if (given.kind != Datum::Kind::kHandle) return {};
+  const auto id = static_cast<size_t>(given.handle.id);
+  if (given.handle.kind == Handle::Kind::kState) return std::pair(graph.states[id].name, graph.states[id].shape);
+  if (given.handle.kind != Handle::Kind::kTensor) return {};
+  const Node& node = graph.nodes[id];
+  if (node.op != Op::kField && node.op != Op::kLoad) return {};
+  return std::pair(node.attributes.field, node.shape);
+}
+
+/// The name of a cached field, or of a state, that stands for its page.
 std::string summary(const Arguments& arguments, Options& options, const char* which) {
   const Datum* given = options.find(which);
-  if (given == nullptr) arguments.fail(fmt::format("wants {} = a cached field that stands for its page", which), kCoverUsage);
-  const FlowGraph& graph = arguments.builder().graph();
-  const bool is_tensor = given->kind == Datum::Kind::kHandle && given->handle.kind == Handle::Kind::kTensor;
-  if (!is_tensor || graph.nodes[static_cast<size_t>(given->handle.id)].op != Op::kField) {
-    arguments.fail(fmt::format("{} wants a cached field as flow.cache assigned it and got {}", which, describe(*given, graph)),
-                   "compute it in flow.cache, for example c.ksum = c.k:mean(\"token\")");
+  if (given == nullptr) {
+    arguments.fail(fmt::format("wants {} = a cached field, or a state, that stands for its page", which), kCoverUsage);
   }
-  const Node& node = graph.nodes[static_cast<size_t>(given->handle.id)];
+  const FlowGraph& graph = arguments.builder().graph();
+  const auto kept = kept_value(graph, *given);
+  if (!kept) {
+    arguments.fail(
+        fmt::format("{} wants a cached field as flow.cache assigned it, or a state, and got {}", which, describe(*given, graph)),
+        "compute it in flow.cache, for example c.ksum = c.k:mean(\"token\"), or keep it in flow.after: "
+        "c.ksum:save(x, {tail = 128})");
+  }
   const Shape wanted = {{Axis::kPage, kDynamic}, {Axis::kDim, graph.geometry.head_dim}};
-  if (node.shape != wanted) {
-    arguments.fail(fmt::format("{} wants a field [dim {}] and got {}", which, graph.geometry.head_dim, describe(*given, graph)),
+  if (kept->second != wanted) {
+    arguments.fail(fmt::format("{} wants [dim {}] of a page and got {}", which, graph.geometry.head_dim, describe(*given, graph)),
                    "one key and one value stand for a page");
   }
-  return node.attributes.field;
+  return kept->first;
 }
 
 NodeId window_of(const Arguments& arguments, int last) {
   Attributes attributes;
   attributes.last = std::min(last, GraphLimits::kPages);
   return arguments.builder().emit(Op::kWindow, {}, std::move(attributes));
-}
-
-/// Pages that have the last `tail` tokens, wherever in its page the newest lies.
-int tail_pages(const Arguments& arguments, Options& options) {
-  constexpr int kTail = 128;
-  const int tail = options.integer("tail", kTail);
-  if (tail < 1 || tail > Pattern::kMostNumber) {
-    arguments.fail(fmt::format("tail = {} is not between 1 and 2^30 tokens", tail),
-                   "the newest tokens are attended to as they are");
-  }
-  const int page = arguments.builder().graph().geometry.page;
-  return (tail - 1 + page - 1) / page + 1;
 }
 
 NodeId refined(const Arguments& arguments, Options& options, NodeId tail) {
@@ -275,7 +277,8 @@ Value cover(const Arguments& arguments, const Function&) {
   cover.values = summary(arguments, options, "v");
   cover.preserves = preserves(arguments, options);
   cover.bias = weight_of_pages(arguments, options);
-  cover.tail = window_of(arguments, tail_pages(arguments, options));
+  constexpr int kTail = 128;
+  cover.tail = window_of(arguments, tail_pages(arguments, options, kTail));
   const NodeId pages = refined(arguments, options, cover.tail);
   options.finish();
   return {Value::Kind::kHandle, arguments.builder().add_joined({pages, {}, std::move(cover)}), 0};

@@ -33,18 +33,21 @@ Value load(const Arguments& arguments, const Function&) {
   return tensor_value(arguments, builder.load(builder.state(name, shape, initial)));
 }
 
-/// save("name", x) or c.name:save(x); a name that is new declares a state of x's axes that begins as 0.
+/// save("name", x, {tail =}) or c.name:save(x, {tail =}); a name that is new declares a state of x's axes that begins as 0.
 Value save(const Arguments& arguments, const Function&) {
   GraphBuilder& builder = arguments.builder();
-  arguments.expect_at_most(2, "save(name, x)");
+  arguments.expect_at_most(3, "save(name, x), or save(name, x, {tail = 128}) for pages that leave the newest 128 tokens");
+  Options options(arguments, arguments.at(2), "for example c.ksum:save(x, {tail = 128})");
+  const int last = options.find("tail") == nullptr ? 0 : tail_pages(arguments, options, 1);
+  options.finish();
   const Datum& target = arguments.at(0);
   const std::string name = is_state(target) ? std::string() : arguments.text(0, "the name of a state");
   const NodeId value = arguments.tensor(1);
   if (is_state(target)) {
-    builder.save(target.handle.id, value);
+    builder.save(target.handle.id, value, last);
   } else {
     const State* known = builder.graph().find_state(name);
-    builder.save(builder.state(name, known ? known->shape : builder.shape_of(value), std::nullopt), value);
+    builder.save(builder.state(name, known ? known->shape : builder.shape_of(value), std::nullopt), value, last);
   }
   return {};
 }

@@ -76,7 +76,7 @@ int install(lua_State* state) {
 class Script {
  public:
   Script(const std::string& file, const TraceOptions& options)
-      : session_{GraphBuilder(file, options.head_dim, options.group)},
+      : session_{GraphBuilder(file, options.head_dim, options.group, options.parameters)},
         on_stop_(options.on_stop),
         sandbox_({options.seconds, options.memory, options.instructions, [this] { report_stop(); }}),
         state_(sandbox_.state()) {}
@@ -93,6 +93,7 @@ class Script {
       lua_pop(state_, 1);
     }
     session_.own.check_field_types(programs);
+    check_parameters();
     check_options(programs, mass_rows, is_dense);
     FlowGraph graph = std::move(programs.front());
     graph.variants.assign(std::make_move_iterator(programs.begin() + 1), std::make_move_iterator(programs.end()));
@@ -145,6 +146,14 @@ class Script {
     if (line_of_stage(at, Stage::kIndex) == 0 && after > 0) builder.attend_to_all();
     check_nothing(run_stage_of(at, Stage::kAfter), after);
     return builder.finish(selection, line_of_stage(at, Stage::kIndex), after);
+  }
+
+  void check_parameters() const {
+    try {
+      session_.own.parameters().check_all_declared();
+    } catch (const InputError& error) {
+      fail(0, error.what(), error.hint());
+    }
   }
 
   /// What the flow says of stages and patterns is of use to some program. One alone is checked by itself.

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "scripting/graph/graph.h"
+#include "scripting/lua/parameters.h"
 
 namespace sluice {
 
@@ -20,6 +21,9 @@ struct TraceOptions {
   double seconds = 1.0;               // wall-clock limit of the script
   size_t memory = size_t{64} << 20;   // bytes the script may allocate
   int64_t instructions = 50'000'000;  // of the Lua machine
+  /// What parameters of the script are set to; those that are not named have their own values. A name that no parameter has is
+  /// refused, and so is a value that is not of the parameter's kind.
+  ParameterValues parameters = {};
   /// Called with the refusal the moment that one of the limits is passed, in the midst of the script. It may end the process; it
   /// must not throw. Where it is empty or returns, the script is stopped by an error.
   std::function<void(const FlowError& refusal)> on_stop = {};

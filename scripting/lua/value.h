@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "scripting/graph/graph.h"
@@ -49,10 +50,13 @@ struct DatumEntry {
 
 /// What a function gives back to Lua: plain data.
 struct Value {
-  enum class Kind : uint8_t { kNothing, kHandle, kInteger };
+  enum class Kind : uint8_t { kNothing, kHandle, kInteger, kNumber, kBoolean, kText };
   Kind kind = Kind::kNothing;
   Handle handle;
   int64_t integer = 0;
+  double number = 0;
+  bool boolean = false;
+  std::string_view text = {};  // of what outlives the call
 };
 
 /// For diagnostics: "the number 3", "a tensor [page B]", "nothing". Shapes come from `graph`.

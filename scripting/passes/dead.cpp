@@ -18,6 +18,7 @@ class Marker {
       mark(source.logits);
       for (const std::string& name : {source.keys, source.values}) {
         if (const Field* field = graph_.find_field(name)) mark(field->node);
+        mark_saves(name);
       }
     }
     if (graph_.eviction) mark_saves(graph_.eviction->score);
@@ -54,9 +55,9 @@ bool is_read(const FlowGraph& graph, Op by, const std::string& name) {
                      [&](const Node& node) { return node.op == by && node.attributes.field == name; });
 }
 
-bool is_attended(const FlowGraph& graph, const std::string& field) {
+bool is_attended(const FlowGraph& graph, const std::string& name) {
   return std::any_of(graph.sources.begin(), graph.sources.end(),
-                     [&](const AttentionSource& source) { return source.keys == field || source.values == field; });
+                     [&](const AttentionSource& source) { return source.keys == name || source.values == name; });
 }
 
 }  // namespace
@@ -67,7 +68,7 @@ void remove_dead(FlowGraph& graph) {
                 [&](const Field& field) { return !is_read(graph, Op::kField, field.name) && !is_attended(graph, field.name); });
   std::erase_if(graph.states, [&](const State& state) {
     const bool is_score = graph.eviction && graph.eviction->score == state.name;
-    return !is_score && !is_read(graph, Op::kLoad, state.name);
+    return !is_score && !is_read(graph, Op::kLoad, state.name) && !is_attended(graph, state.name);
   });
 }
 

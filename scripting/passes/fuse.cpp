@@ -18,7 +18,8 @@
 //   row     the row-wide nodes, one step each,
 //   select  the selections whose scores are ready, one step each.
 // States are saved after the last phase, so that every load still sees the value of the step before. The after stage has phases
-// of its own.
+// of its own. Saves with a tail have a phase behind all others: what nothing else reads of pages is a step by itself, which is
+// run for the pages that leave the tail alone.
 
 namespace sluice::passes {
 
@@ -96,7 +97,7 @@ class StepSchedule {
       last_phase_ = std::max(last_phase_, phases_[i]);
     }
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-      if (roles_[i] == Role::kSave) phases_[i] = last_phase_;
+      if (roles_[i] == Role::kSave) phases_[i] = last_phase_ + (graph_.nodes[i].attributes.last > 0 ? 1 : 0);
     }
   }
 
@@ -209,6 +210,26 @@ void find_outputs(const FlowGraph& graph, std::vector<PlanStep>& steps) {
   }
 }
 
+void find_steps_of_leaving_pages(const FlowGraph& graph, std::vector<PlanStep>& steps) {
+  for (PlanStep& step : steps) {
+    if (step.kind != StepKind::kPages || step.outputs.empty()) continue;
+    std::vector<bool> inside(graph.nodes.size(), false);
+    for (const NodeId id : step.nodes) inside[static_cast<size_t>(id)] = true;
+    step.is_of_leaving_pages = true;
+    for (size_t reader = 0; reader < graph.nodes.size(); ++reader) {
+      const Node& node = graph.nodes[reader];
+      if (inside[reader] || (node.op == Op::kSave && node.attributes.last > 0)) continue;
+      const auto reads = [&](NodeId id) { return inside[static_cast<size_t>(id)]; };
+      if (std::any_of(node.inputs.begin(), node.inputs.end(), reads)) step.is_of_leaving_pages = false;
+    }
+    for (const AttentionSource& source : graph.sources) {
+      for (const NodeId id : {source.bias, source.logits}) {
+        if (id != kNoNode && inside[static_cast<size_t>(id)]) step.is_of_leaving_pages = false;
+      }
+    }
+  }
+}
+
 /// A row of outputs is kept for every page of a request, by every thread.
 void check_kept(const Plan& plan) {
   int64_t kept = 0;
@@ -228,10 +249,12 @@ void check_kept(const Plan& plan) {
 }
 
 PagePart part_of(const FlowGraph& graph, const std::string& name) {
-  const Field* field = graph.find_field(name);
-  if (field == nullptr) return {};
-  return {static_cast<int>(field - graph.fields.data()),
-          static_cast<int>(elements_per_page(field->shape) / graph.geometry.head_dim)};
+  const auto entries = [&](const Shape& shape) { return static_cast<int>(elements_per_page(shape) / graph.geometry.head_dim); };
+  if (const Field* const field = graph.find_field(name))
+    return {.field = static_cast<int>(field - graph.fields.data()), .entries = entries(field->shape)};
+  if (const State* const state = graph.find_state(name))
+    return {.state = static_cast<int>(state - graph.states.data()), .entries = entries(state->shape)};
+  return {};
 }
 
 AttendStep attend_step(const FlowGraph& graph) {
@@ -267,11 +290,13 @@ Plan fuse(FlowGraph graph, bool together) {
     const bool joins = together && (role == Role::kQuery || role == Role::kPages) && !steps.empty() &&
                        steps.back().kind == kind_of(role) &&
                        schedule.phases()[i] == schedule.phases()[static_cast<size_t>(steps.back().nodes.back())];
-    if (!joins) steps.push_back({kind_of(role), {}, {}});
+    if (!joins) steps.push_back({.kind = kind_of(role)});
     steps.back().nodes.push_back(id);
   }
-  find_outputs(graph, plan.index);
-  find_outputs(graph, plan.after);
+  for (std::vector<PlanStep>* steps : {&plan.index, &plan.after}) {
+    find_outputs(graph, *steps);
+    find_steps_of_leaving_pages(graph, *steps);
+  }
   plan.layout = page_layout(graph.geometry, graph.fields);
   plan.attend = attend_step(graph);
   plan.graph = std::move(graph);

@@ -24,7 +24,7 @@ NodeId append(FlowGraph& graph, Op op, std::vector<NodeId> inputs, Attributes at
   return static_cast<NodeId>(graph.nodes.size() - 1);
 }
 
-/// The product of the query with the keys of a field that the script computes; kNoNode: it does not.
+/// The product of the query with keys [dim] that the script computes; kNoNode: it does not.
 NodeId find_product(const FlowGraph& graph, const std::string& keys) {
   for (size_t id = 0; id < graph.nodes.size(); ++id) {
     if (verifying::is_product_of_keys(graph, graph.nodes[id], keys)) return static_cast<NodeId>(id);
@@ -35,10 +35,10 @@ NodeId find_product(const FlowGraph& graph, const std::string& keys) {
 /// The same, of its own.
 NodeId append_product(FlowGraph& graph, const std::string& keys) {
   const NodeId query = append(graph, Op::kQuery, {}, {});
-  Attributes of_field;
-  of_field.field = keys;
-  const NodeId field = append(graph, Op::kField, {}, std::move(of_field));
-  return append(graph, Op::kContract, {query, field}, {});
+  Attributes named;
+  named.field = keys;
+  const NodeId read = append(graph, graph.find_field(keys) != nullptr ? Op::kField : Op::kLoad, {}, std::move(named));
+  return append(graph, Op::kContract, {query, read}, {});
 }
 
 /// What was appended goes before the nodes of later stages.
@@ -48,6 +48,13 @@ void order_by_stage(FlowGraph& graph) {
   const auto stage = [&](NodeId id) { return graph.nodes[static_cast<size_t>(id)].stage; };
   std::stable_sort(order.begin(), order.end(), [&](NodeId a, NodeId b) { return stage(a) < stage(b); });
   reorder(graph, order);
+}
+
+/// Whether there is one key a page.
+bool has_single_keys(const FlowGraph& graph, const std::string& keys) {
+  if (const Field* const field = graph.find_field(keys)) return field->shape.size() == 1;
+  const State* const state = graph.find_state(keys);
+  return state != nullptr && state->shape.size() == 2;
 }
 
 bool is_accepted(const FlowGraph& graph) {
@@ -65,8 +72,7 @@ bool is_accepted(const FlowGraph& graph) {
 void weigh_summaries(FlowGraph& graph) {
   for (size_t i = 0; i < graph.sources.size(); ++i) {
     const AttentionSource& source = graph.sources[i];
-    const Field* const keys = graph.find_field(source.keys);
-    if (source.logits != kNoNode || keys == nullptr || keys->shape.size() != 1) continue;
+    if (source.logits != kNoNode || !has_single_keys(graph, source.keys)) continue;
     if (const NodeId known = find_product(graph, source.keys); known != kNoNode) {
       graph.sources[i].logits = known;
       continue;

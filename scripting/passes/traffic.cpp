@@ -73,8 +73,10 @@ double summary_bytes(const FlowGraph& graph, double pages, double selected) {
     // Entries that share their weights are read for the pages that are opened, too: their keys, at least.
     const double entries = source.shares ? pages : source.others ? pages - selected : selected;
     for (const std::string& name : {source.keys, source.values}) {
-      const Field& field = *graph.find_field(name);
-      bytes += entries * static_cast<double>(elements_per_page(field.shape)) * static_cast<double>(size_of(field.type));
+      const Field* const field = graph.find_field(name);
+      const Shape& shape = field == nullptr ? graph.find_state(name)->shape : field->shape;
+      const size_t number = size_of(field == nullptr ? DataType::kF32 : field->type);
+      bytes += entries * static_cast<double>(elements_per_page(shape)) * static_cast<double>(number);
     }
   }
   return bytes;

@@ -57,7 +57,7 @@ Form form_of(Op op) {
     case Op::kLoad:
       return {"(name, {axes =, init =})", "-> the axes of the state"};
     case Op::kSave:
-      return {"(name, x)", "the axes of the state"};
+      return {"(name, x, {tail =})", "the axes of the state"};
     case Op::kTopK:
       return {"(score, {k =, first =, last =, ratio =, method =})", "[page] -> a selection"};
     case Op::kApproxTopK:
@@ -84,13 +84,14 @@ const std::vector<OperatorReference>& composed() {
       {"cfill", "c.NAME = sluice.cfill(value, axes)", "cache", "-> a state [page, axes]",
        "declares a state that begins as a number"},
       {"cover", "sluice.cover{refine =, k =, v =, mass = \"preserve\", bias = \"count\", tail = 128}", "index",
-       "a selection, fields [dim] -> a cover",
-       "attends to the pages of `refine` and the newest token by token, and to all others each through its field"},
+       "a selection, fields or states [dim] -> a cover",
+       "attends to the pages of `refine` and the newest token by token, and to all others each through what stands for it"},
       {"evict", "sluice.evict(score, {budget =, first = 0, recent = 1, compress = \"chunk\", chunk =, keep =})", "after",
        "[page, token]", "tokens with the lowest scores leave once there are `budget`"},
       {"extent", "sluice.extent(x, axis)", "cache, index and after", "", "the extent as a Lua number; not of page"},
       {"flow", "sluice.flow { name =, page =, kv =, fields =, layers =, prompt_mass = }", "", "",
        "declares the flow, outside its stages"},
+      {"parameter", "sluice.parameter(name, value)", "", "", "a number, a text or one of a list, which may be set from outside"},
   };
   return functions;
 }

@@ -143,6 +143,38 @@ TEST(Eval, FlowsOfOneNameAreShownByTheirPaths) {
   EXPECT_NE(ran.out.find("gained"), std::string::npos) << ran.out;
 }
 
+TEST(Eval, JudgesAFlowUnderAllCombinationsOfParameters) {
+  const Folder folder;
+  const std::string flow = folder.write("few.lua",
+                                        "local last, first = sluice.parameter('last', 8), sluice.parameter('first', 1)\n"
+                                        "local flow = sluice.flow{name = 'few'}\n"
+                                        "function flow.index(q, c) return sluice.window{first = first, last = last} end\n"
+                                        "return flow");
+  const std::string suite = folder.write("suite.json", kSmall);
+  const std::string json = folder.path("result.json");
+  const Ran ran =
+      run_sluice({"eval", flow, "--set", "last=4,8", "--set", "first=1,2", "--suite", suite, "--json", json, "--no-speed"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  std::vector<std::string> names;
+  const auto result = nlohmann::json::parse(read_file(json));
+  for (const auto& each : result["flows"]) names.push_back(each["name"]);
+  EXPECT_EQ(names, (std::vector<std::string>{"few[first=1,last=4]", "few[first=2,last=4]", "few[first=1,last=8]",
+                                             "few[first=2,last=8]"}));
+  const auto refused = [&](const std::vector<std::string>& options) {
+    std::vector<std::string> command = {"eval", "--suite", suite};
+    command.insert(command.end(), options.begin(), options.end());
+    const Ran wrong = run_sluice(command);
+    EXPECT_EQ(wrong.exit_code, 1) << wrong.err;
+    return wrong.err;
+  };
+  EXPECT_NE(refused({flow, "--set", "last"}).find("sets nothing"), std::string::npos);
+  EXPECT_NE(refused({flow, "--set", "last=1", "--set", "last=2"}).find("set twice"), std::string::npos);
+  EXPECT_NE(refused({flow + "[last=3]", "--set", "last=2"}).find("in one place"), std::string::npos);
+  EXPECT_NE(refused({flow, "--set", "lest=2"}).find("no parameter \"lest\""), std::string::npos);
+  EXPECT_NE(run_sluice({"check", flow + "[last=x]"}).err.find("wants a number"), std::string::npos);
+  EXPECT_EQ(run_sluice({"check", flow + "[last=5]"}).exit_code, 0);
+}
+
 TEST(Eval, ListsWhatThereIs) {
   const Ran ran = run_sluice({"eval", "--list"});
   EXPECT_EQ(ran.exit_code, 0);

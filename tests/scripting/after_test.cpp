@@ -75,6 +75,68 @@ TEST(After, IsAStageWithStepsOfItsOwn) {
   for (const PlanStep& step : plan.index) EXPECT_NE(step.kind, StepKind::kSave);
 }
 
+/// A cover whose summaries are states; `after` follows what flow.after saves of them.
+std::string kept_cover(const std::string& keys, const std::string& values, const std::string& more = "") {
+  return "local flow = sluice.flow{name = 'x'} function flow.cache(c) c.heavy = sluice.cfill(0, {'token'}) "
+         "c.a = sluice.cfill(0, {'dim'}) c.b = sluice.cfill(0, {'dim'}) end "
+         "function flow.index(q, c) " +
+         more +
+         " return sluice.cover{k = c.a, v = c.b, refine = 'none', tail = 40} end "
+         "function flow.after(q, c, mass) local heavy = c.heavy + mass:sum('head') c.heavy:save(heavy) " +
+         keys + " " + values + " end return flow";
+}
+
+TEST(After, SavesPagesThatLeaveATailInAStepOfTheirOwn) {
+  const std::string keys = "c.a:save((c.k * heavy):sum('token'), {tail = 40})";
+  const std::string values = "c.b:save((c.v * heavy):sum('token'), {tail = 40})";
+  const FlowGraph graph = trace(kept_cover(keys, values), "x.lua");
+  EXPECT_NE(to_text(graph).find("a last=4\n"), std::string::npos) << to_text(graph);
+  EXPECT_EQ(graph.sources.at(1).keys, "a");
+  EXPECT_EQ(graph.sources.at(1).values, "b");
+  const Plan plan = compile(graph).plan;
+  EXPECT_EQ(plan.attend.sources.at(1).keys.state, 1);
+  EXPECT_EQ(plan.attend.sources.at(1).keys.field, -1);
+  EXPECT_NE(plan.attend.sources.at(1).logits, kNoNode);
+  std::vector<bool> leaving;
+  for (const PlanStep& step : plan.after) {
+    if (step.kind == StepKind::kPages) leaving.push_back(step.is_of_leaving_pages);
+  }
+  EXPECT_EQ(leaving, (std::vector{false, true}));
+  // Where all pages are saved there is one step, of all pages.
+  const Plan whole = compile(trace(kept_cover("c.a:save((c.k * heavy):sum('token'))", values), "x.lua")).plan;
+  int steps = 0;
+  for (const PlanStep& step : whole.after) steps += step.kind == StepKind::kPages && !step.is_of_leaving_pages ? 1 : 0;
+  EXPECT_EQ(steps, 1);
+}
+
+TEST(After, PagesLeaveATailBeforeTheStepThatDoesNotCountThem) {
+  EXPECT_EQ(pages_behind_tail(1, 15, 16), 0);
+  EXPECT_EQ(pages_behind_tail(1, 16, 16), 1) << "the next token begins a page";
+  EXPECT_EQ(pages_behind_tail(9, 8 * 16, 16), 0);
+  EXPECT_EQ(pages_behind_tail(9, 9 * 16, 16), 1);
+  EXPECT_EQ(pages_behind_tail(9, 9 * 16 + 15, 16), 1);
+}
+
+TEST(After, ATailIsRefusedWhereThereIsNone) {
+  const std::string b = "c.b:save(c.v:mean('token'))";
+  const auto saved = [&](const std::string& keys) { return refusal_of(kept_cover(keys, b)); };
+  EXPECT_EQ(saved("c.a:save(c.k:mean('token'), {tail = 40})"), "accepted");
+  EXPECT_EQ(saved("c.a:save(c.k:mean('token'), {})"), "accepted");
+  EXPECT_EQ(saved("c.a:save(c.k:mean('token'), {tail = 0})"), "1: save: tail = 0 is not between 1 and 2^30 tokens");
+  EXPECT_EQ(saved("c.a:save(c.k:mean('token'), {tail = 1.5})"), "1: save: tail must be a whole number and is 1.5");
+  EXPECT_EQ(saved("c.a:save(c.k:mean('token'), {tale = 5})").substr(0, 9), "1: save: ");
+  EXPECT_EQ(saved("c.a:save(c.k:mean('token'), 5)").substr(0, 9), "1: save: ");
+  EXPECT_EQ(refusal(kSum + " local n = sluice.load('n', {axes = {}}) sluice.save('n', n + 1, {tail = 5})"),
+            "12: save: state \"n\" [] has no pages that could leave a tail");
+  EXPECT_EQ(refusal_of("local f = sluice.flow{name = 'x'} function f.cache(c) c.s = sluice.cfill(0, {'token'}) end "
+                       "function f.after(q, c, mass) c.s:save(mass:sum('head'), {tail = 5}) sluice.evict(c.s, {budget = 64}) end "
+                       "return f"),
+            "1: save: a tail has the newest pages, and where tokens are evicted they lie in slots, in no order");
+  EXPECT_EQ(refusal_of(kept_cover("", b, "c.a:save(c.k:mean('token'))")),
+            "1: attention reads state \"a\", which flow.after does not save");
+  EXPECT_EQ(refusal_of(kept_cover("", b)), "1: state \"a\" is never saved, so it would keep its first value");
+}
+
 TEST(After, SaysWhichRowsOfAPromptCount) {
   EXPECT_EQ(flow_with(kSum, ", prompt_mass = \"all\"").mass_rows, kToEnd);
   EXPECT_EQ(flow_with(kSum, ", prompt_mass = \"none\"").mass_rows, 0);

@@ -79,15 +79,15 @@ TEST(Cover, OpensWhatItIsTold) {
 
 TEST(Cover, IsRefusedWithOneMessage) {
   EXPECT_EQ(refusal("return sluice.cover()"), "cover: wants a table of options");
-  EXPECT_EQ(refusal("return sluice.cover{}"), "cover: wants k = a cached field that stands for its page");
+  EXPECT_EQ(refusal("return sluice.cover{}"), "cover: wants k = a cached field, or a state, that stands for its page");
   EXPECT_EQ(refusal("return sluice.cover{k = c.ksum, refine = 'all'}"),
-            "cover: wants v = a cached field that stands for its page");
+            "cover: wants v = a cached field, or a state, that stands for its page");
   EXPECT_EQ(refusal("return sluice.cover{k = c.ksum + 1, v = c.vsum, refine = 'all'}"),
-            "cover: k wants a cached field as flow.cache assigned it and got a tensor [page B, dim 64]");
+            "cover: k wants a cached field as flow.cache assigned it, or a state, and got a tensor [page B, dim 64]");
   EXPECT_EQ(refusal("return sluice.cover{k = c.four, v = c.vsum, refine = 'all'}"),
-            "cover: k wants a field [dim 64] and got a tensor [page B, sub 4, dim 64]");
+            "cover: k wants [dim 64] of a page and got a tensor [page B, sub 4, dim 64]");
   EXPECT_EQ(refusal("return sluice.cover{k = 3, v = c.vsum, refine = 'all'}"),
-            "cover: k wants a cached field as flow.cache assigned it and got the number 3");
+            "cover: k wants a cached field as flow.cache assigned it, or a state, and got the number 3");
   EXPECT_EQ(refusal(cover("")), "cover: wants refine = a selection of the pages to open, \"all\" or \"none\"");
   EXPECT_EQ(refusal(cover("refine = s")),
             "cover: refine wants a selection of pages, \"all\" or \"none\" and got a tensor [page B]");

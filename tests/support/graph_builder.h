@@ -49,8 +49,10 @@ class GraphBuilder {
   NodeId after(Op op, std::vector<NodeId> inputs = {}, Attributes attributes = {}) {
     return add(Stage::kAfter, op, std::move(inputs), std::move(attributes));
   }
-  void save(const std::string& name, NodeId value, Stage stage = Stage::kIndex) {
-    graph.saves.push_back(add(stage, Op::kSave, {value}, named(name)));
+  void save(const std::string& name, NodeId value, Stage stage = Stage::kIndex, int last = 0) {
+    Attributes attributes = named(name);
+    attributes.last = last;
+    graph.saves.push_back(add(stage, Op::kSave, {value}, attributes));
   }
 
   static Attributes along(Axis axis) {

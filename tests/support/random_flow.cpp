@@ -18,8 +18,15 @@ constexpr int64_t kMostElements = 1024;
 
 class Drawing {
  public:
-  explicit Drawing(uint64_t seed, bool covers = false, bool after = false, bool evicts = false, bool tokens = false)
-      : random_(seed), builder_(draw_geometry()), covers_(covers), after_(after), evicts_(evicts), tokens_(tokens) {}
+  explicit Drawing(uint64_t seed, bool covers = false, bool after = false, bool evicts = false, bool tokens = false,
+                   bool keeps_summaries = false)
+      : random_(seed),
+        builder_(draw_geometry()),
+        covers_(covers),
+        after_(after),
+        evicts_(evicts),
+        tokens_(tokens),
+        keeps_summaries_(keeps_summaries) {}
 
   FlowGraph run() {
     draw_cache();
@@ -140,7 +147,7 @@ class Drawing {
     constexpr Op kGroups[] = {Op::kMeanInterleave, Op::kMaxInterleave};
     Attributes along = GraphBuilder::along(Axis::kToken);
     along.group = 4;
-    several_ = chance(25);
+    several_ = !keeps_summaries_ && chance(25);
     for (const auto& [name, op] : {std::pair("ksum", Op::kKey), {"vsum", Op::kValue}}) {
       builder_.field(name, builder_.cache(several_ ? one_of(kGroups) : one_of(kWhole), {builder_.cache(op)}, along),
                      one_of(kTypes));
@@ -150,6 +157,8 @@ class Drawing {
   /// Summaries of the pages that `selection` leaves out, or all of them that say what their pages weigh.
   void draw_cover(NodeId selection) {
     AttentionSource summaries{.selection = selection, .others = true, .keys = "ksum", .values = "vsum", .beside = {}};
+    if (keeps_summaries_ && chance(80)) summaries.keys = kKeptKeys;
+    if (keeps_summaries_ && (summaries.keys == "ksum" || chance(80))) summaries.values = kKeptValues;
     if (!several_ && chance(60)) {
       Attributes tail;
       tail.last = number(1, 4);
@@ -197,6 +206,12 @@ class Drawing {
         builder_.graph.states.push_back(state);
         draw_source(Stage::kIndex, Op::kLoad, state.name);
       }
+    }
+    if (keeps_summaries_) {
+      const Shape of_pages = {{Axis::kPage, kDynamic}, {Axis::kDim, builder_.graph.geometry.head_dim}};
+      for (const char* name : {kKeptKeys, kKeptValues})
+        builder_.graph.states.push_back({name, of_pages, number(-1, 1) * 0.25, {}});
+      draw_source(Stage::kIndex, Op::kLoad, kKeptKeys);
     }
     for (const Field& field : builder_.graph.fields) draw_source(Stage::kIndex, Op::kField, field.name);
     const int attempts = number(10, 120);
@@ -264,7 +279,7 @@ class Drawing {
       const bool is_saved = std::any_of(builder_.graph.saves.begin(), builder_.graph.saves.end(), [&](NodeId save) {
         return builder_.graph.nodes[static_cast<size_t>(save)].attributes.field == state.name;
       });
-      if (is_saved) continue;
+      if (is_saved || is_kept_summary(state)) continue;
       std::vector<NodeId> fitting;
       for (const NodeId value : values_) {
         if (shape_of(value) == state.shape) fitting.push_back(value);
@@ -274,7 +289,26 @@ class Drawing {
         const NodeId other = fitting[static_cast<size_t>(number(0, static_cast<int>(fitting.size()) - 1))];
         value = builder_.after(chance(50) ? Op::kAdd : Op::kMaximum, {value, other});
       }
-      builder_.save(state.name, value, Stage::kAfter);
+      const bool has_tail = keeps_summaries_ && has_axis(state.shape, Axis::kPage) && chance(50);
+      builder_.save(state.name, value, Stage::kAfter, has_tail ? number(1, 5) : 0);
+    }
+    if (keeps_summaries_) draw_kept_summaries();
+  }
+
+  static bool is_kept_summary(const State& state) { return state.name == kKeptKeys || state.name == kKeptValues; }
+
+  /// Keys and values of pages that are weighed by what their tokens were given, or are not; saved as they leave a tail, or
+  /// always.
+  void draw_kept_summaries() {
+    const int tail = number(0, 5);
+    for (const auto& [name, op] : {std::pair(kKeptKeys, Op::kKey), {kKeptValues, Op::kValue}}) {
+      NodeId value = builder_.after(op);
+      if (chance(60)) {
+        const NodeId weight = builder_.after(Op::kSum, {builder_.after(Op::kMass)}, GraphBuilder::along(Axis::kHead));
+        value = builder_.after(Op::kMul, {value, weight});
+      }
+      value = builder_.after(chance(50) ? Op::kSum : Op::kMean, {value}, GraphBuilder::along(Axis::kToken));
+      builder_.save(name, value, Stage::kAfter, tail);
     }
   }
 
@@ -344,6 +378,7 @@ class Drawing {
   void draw_selection() {
     // Scores are drawn first: a selection has no value to compute with.
     for (const State& state : builder_.graph.states) {
+      if (is_kept_summary(state)) continue;
       if (after_ && (&state == &builder_.graph.states.front() || chance(50))) continue;
       // A state's value as it was loaded, or what was computed last.
       const bool loaded = chance(40);
@@ -387,10 +422,14 @@ class Drawing {
   std::mt19937_64 random_;
   GraphBuilder builder_;
   std::vector<NodeId> values_;
+  static constexpr const char* kKeptKeys = "kept_keys";  // states
+  static constexpr const char* kKeptValues = "kept_values";
+
   bool covers_ = false;
   bool after_ = false;
   bool evicts_ = false;
   bool tokens_ = false;
+  bool keeps_summaries_ = false;
   bool several_ = false;  // entries of a page
 };
 
@@ -399,6 +438,7 @@ class Drawing {
 FlowGraph random_flow(uint64_t seed) { return Drawing(seed).run(); }
 FlowGraph random_cover(uint64_t seed) { return Drawing(seed, true).run(); }
 FlowGraph random_after(uint64_t seed) { return Drawing(seed, seed % 4 == 3, true).run(); }
+FlowGraph random_kept_cover(uint64_t seed) { return Drawing(seed, true, true, false, false, true).run(); }
 FlowGraph random_tokens(uint64_t seed) { return Drawing(seed, false, seed % 3 == 0, false, true).run(); }
 FlowGraph random_eviction(uint64_t seed) { return Drawing(seed, false, true, true).run(); }
 

@@ -54,6 +54,21 @@ class JoinedSoftmax {
 
 bool is_tokens(const AttendedSource& source) { return source.keys == PagePart{}; }
 
+/// Where a field of the pages with fields lies, or a state [pages, entries, dim].
+SummaryPart part_of(const Plan& plan, const FlowRow& row, const PagePart& part, const float* state) {
+  if (part.state >= 0) {
+    const size_t numbers = static_cast<size_t>(part.entries) * static_cast<size_t>(plan.graph.geometry.head_dim);
+    return {.base = reinterpret_cast<const std::byte*>(state),
+            .stride = numbers * sizeof(float),
+            .type = DataType::kF32,
+            .by_position = true};
+  }
+  const auto field = static_cast<size_t>(part.field);
+  return {.base = row.fields.base + plan.fields().field_offsets[field],
+          .stride = row.fields.stride,
+          .type = plan.graph.fields[field].type};
+}
+
 /// Places [0, pages) that are not in `selected`, which ascends.
 template <class Take>
 void for_each_other(std::span<const int32_t> selected, int pages, Take take) {
@@ -115,13 +130,8 @@ SummaryPages Attend::summaries_of(const FlowRow& row, FlowScratch& scratch, size
   const Plan& plan = flow_->plan();
   const AttendedSource& asked = plan.attend.sources[source];
   const SourcePages pages = flow_->flow().source_pages(source, row, scratch);
-  const auto field = [&](const PagePart& part) { return static_cast<size_t>(part.field); };
-  return {.base = row.fields.base,
-          .page_stride = row.fields.stride,
-          .key_offset = plan.fields().field_offsets[field(asked.keys)],
-          .value_offset = plan.fields().field_offsets[field(asked.values)],
-          .key_type = plan.graph.fields[field(asked.keys)].type,
-          .value_type = plan.graph.fields[field(asked.values)].type,
+  return {.keys = part_of(plan, row, asked.keys, pages.keys),
+          .values = part_of(plan, row, asked.values, pages.values),
           .entries = asked.keys.entries,
           .dim = layer_->layout.head_dim,
           .products = pages.logits,

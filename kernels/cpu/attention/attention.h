@@ -67,14 +67,22 @@ size_t token_scratch_floats(int group, int dim);
 void attend_tokens(const KvPages& kv, const int32_t* pages, std::span<const int32_t> slots, const float* query, int group,
                    float scale, float* scratch, const Partial& result);
 
-/// Keys and values that stand for pages: page `p` starts at base + p * page_stride.
-struct SummaryPages {
+/// Keys, or values, that stand for pages: those of one start at base + its number * stride.
+struct SummaryPart {
   const std::byte* base = nullptr;
-  size_t page_stride = 0;
-  size_t key_offset = 0;
-  size_t value_offset = 0;
-  DataType key_type = DataType::kBF16;
-  DataType value_type = DataType::kBF16;
+  size_t stride = 0;  // bytes
+  DataType type = DataType::kBF16;
+  bool by_position = false;  // pages are numbered by their position in the row; else as the pool does
+
+  const std::byte* of_page(std::span<const int32_t> pages, int32_t position) const {
+    return base + static_cast<size_t>(by_position ? position : pages[static_cast<size_t>(position)]) * stride;
+  }
+};
+
+/// Keys and values that stand for pages.
+struct SummaryPages {
+  SummaryPart keys;
+  SummaryPart values;
   int entries = 1;  // a page
   int dim = 64;
   /// [pages of the row, entries, group]: q . k, not scaled; null: they are computed from the keys.

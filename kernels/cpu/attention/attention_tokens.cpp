@@ -121,15 +121,14 @@ struct Summaries {
   size_t size() const { return positions.size() * logits.entries(); }
   int dim() const { return all.dim; }
   int32_t position(size_t i) const { return positions[i / logits.entries()]; }
-  const std::byte* row(size_t i, size_t offset, DataType type) const {
-    const auto page = static_cast<size_t>(pages[static_cast<size_t>(position(i))]);
+  const std::byte* row(size_t i, const SummaryPart& part) const {
     const size_t entry = i % logits.entries();
-    return all.base + page * all.page_stride + offset + entry * static_cast<size_t>(all.dim) * size_of(type);
+    return part.of_page(pages, position(i)) + entry * static_cast<size_t>(all.dim) * size_of(part.type);
   }
-  const std::byte* key_row(size_t i) const { return row(i, all.key_offset, all.key_type); }
-  const std::byte* value_row(size_t i) const { return row(i, all.value_offset, all.value_type); }
-  DataType key_type() const { return all.key_type; }
-  DataType value_type() const { return all.value_type; }
+  const std::byte* key_row(size_t i) const { return row(i, all.keys); }
+  const std::byte* value_row(size_t i) const { return row(i, all.values); }
+  DataType key_type() const { return all.keys.type; }
+  DataType value_type() const { return all.values.type; }
   /// Scores of entry i, kTogether apart, if its products are there.
   bool score(size_t i, size_t heads, float* scores) const {
     const float* const products = logits.products(position(i), i % logits.entries());
@@ -191,9 +190,8 @@ struct SharedTokens {
   float logit(int32_t position, size_t head) const {
     if (const float* const products = logits.products(position, 0))
       return products[head] * logits.scale + logits.bias(position, head);
-    const SummaryPages& all = logits.all;
-    const auto at = static_cast<size_t>(opened.summaries[static_cast<size_t>(position)]);
-    widen_row(all.key_type, all.base + at * all.page_stride + all.key_offset, all.dim, entry);
+    const SummaryPart& keys = logits.all.keys;
+    widen_row(keys.type, keys.of_page(opened.summaries, position), logits.all.dim, entry);
     return product(queries + head * padded, entry, padded) + logits.bias(position, head);
   }
 };

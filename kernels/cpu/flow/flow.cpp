@@ -102,6 +102,8 @@ class CpuFlow final : public Flow {
     const AttendedSource& asked = plan_.attend.sources.at(source);
     const int index = selection_index_[asked.selection];
     SourcePages pages{.selected = {own.selection(index).data(), static_cast<size_t>(own.selection_size(index))}};
+    if (asked.keys.state >= 0) pages.keys = own.states()[static_cast<size_t>(asked.keys.state)];
+    if (asked.values.state >= 0) pages.values = own.states()[static_cast<size_t>(asked.values.state)];
     const auto value = [&](NodeId id) { return value_of(plan_.graph, program_, id, 0, whole_row(row), own); };
     if (asked.logits != kNoNode) pages.logits = value(asked.logits);
     if (asked.bias == kNoNode) return pages;
@@ -222,12 +224,36 @@ class CpuFlow final : public Flow {
     return tile;
   }
 
+  /// Pages from `first` to before `end`.
+  struct PageRange {
+    int first = 0;
+    int end = 0;
+  };
+
+  int pages_behind_tail(const Attributes& save, const FlowRow& row) const {
+    return sluice::pages_behind_tail(save.last, tokens_in(row), plan_.graph.geometry.page);
+  }
+
+  /// Those that leave a tail in this step, of any save that has one.
+  PageRange leaving_pages(const FlowRow& row) const {
+    PageRange range{row.pages(), 0};
+    for (const NodeId save : program_.saves) {
+      const Attributes& own = plan_.graph.nodes[static_cast<size_t>(save)].attributes;
+      if (own.last == 0) continue;
+      range.first = std::min(range.first, state_of(row).saved_pages(row.layer, row.kv_head, state_index(own.field)));
+      range.end = std::max(range.end, pages_behind_tail(own, row));
+    }
+    return range;
+  }
+
   void run_step(const ProgramStep& step, const FlowRow& row, Scratch& scratch) const {
     Tile tile = whole_row(row);
+    const PageRange range = step.is_of_leaving_pages ? leaving_pages(row) : PageRange{0, tile.pages};
+    if (range.first >= range.end) return;
     for (const Instruction& instruction : step.once) execute(plan_, program_, instruction, tile, scratch);
     if (step.kind == StepKind::kPages) {
-      for (tile.first = 0; tile.first < tile.pages; tile.first += step.tile_pages) {
-        tile.count = std::min(step.tile_pages, tile.pages - tile.first);
+      for (tile.first = range.first; tile.first < range.end; tile.first += step.tile_pages) {
+        tile.count = std::min(step.tile_pages, range.end - tile.first);
         tile.tile_first = tile.first;
         tile.tile_pages = step.tile_pages;
         for (const Instruction& instruction : step.pages) execute(plan_, program_, instruction, tile, scratch);
@@ -294,10 +320,16 @@ class CpuFlow final : public Flow {
     const Node& node = plan_.graph.nodes[static_cast<size_t>(save)];
     const Tile tile = whole_row(row);
     const float* values = value_of(plan_.graph, program_, node.inputs[0], 0, tile, scratch);
-    for (size_t i = 0; i < plan_.graph.states.size(); ++i) {
-      if (plan_.graph.states[i].name != node.attributes.field) continue;
-      state_of(row).save(row.layer, row.kv_head, static_cast<int>(i), values, tile.pages, row.last_tokens);
+    const int state = state_index(node.attributes.field);
+    if (node.attributes.last > 0) {
+      state_of(row).save_leaving(row.layer, row.kv_head, state, values, pages_behind_tail(node.attributes, row));
+    } else {
+      state_of(row).save(row.layer, row.kv_head, state, values, tile.pages, row.last_tokens);
     }
+  }
+
+  int state_index(const std::string& name) const {
+    return static_cast<int>(plan_.graph.find_state(name) - plan_.graph.states.data());
   }
 
   Plan plan_;

@@ -47,8 +47,11 @@ struct FlowRow {
 /// What a source of attention has in a row.
 struct SourcePages {
   std::span<const int32_t> selected;  // positions that its selection has, ascending
-  const float* logits = nullptr;      // [pages, group] products of the query and the source's keys, not scaled, or null
-  const float* bias = nullptr;        // [pages, bias_heads] or null
+  /// Its keys and values where these are states, [pages, entries, dim], as the last step left them; null: they are fields.
+  const float* keys = nullptr;
+  const float* values = nullptr;
+  const float* logits = nullptr;  // [pages, group] products of the query and the source's keys, not scaled, or null
+  const float* bias = nullptr;    // [pages, bias_heads] or null
   int bias_heads = 1;
 };
 

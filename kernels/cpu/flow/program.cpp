@@ -139,6 +139,7 @@ class Lowering {
   void lower_step(const PlanStep& step, std::vector<ProgramStep>& steps) {
     ProgramStep lowered;
     lowered.kind = step.kind;
+    lowered.is_of_leaving_pages = step.is_of_leaving_pages;
     std::vector<NodeId> tiled;
     for (const NodeId id : step.nodes) {
       const Node& current = node(id);

@@ -49,7 +49,8 @@ struct ProgramStep {
   std::vector<Instruction> once;   // results without page axis
   std::vector<Instruction> pages;  // a tile at a time
   int tile_pages = 1;
-  std::vector<NodeId> effects;  // selections or saves, in order
+  bool is_of_leaving_pages = false;  // only pages that leave a tail in this step are wanted (PlanStep)
+  std::vector<NodeId> effects;       // selections or saves, in order
 };
 
 /// A plan lowered for the CPU.

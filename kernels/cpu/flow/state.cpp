@@ -136,6 +136,23 @@ void FlowState::save(int layer, int kv_head, int index, const float* values, int
   seen_[block * entries_.size() + index] = pages;
 }
 
+int FlowState::saved_pages(int layer, int kv_head, int index) const {
+  return seen_[static_cast<size_t>(block_of(layer, kv_head)) * entries_.size() + static_cast<size_t>(index)];
+}
+
+void FlowState::save_leaving(int layer, int kv_head, int index, const float* values, int pages) {
+  const int64_t block = block_of(layer, kv_head);
+  const Entry& entry = entries_[index];
+  int32_t& saved = seen_[block * entries_.size() + index];
+  if (pages <= saved) return;
+  if (pages > max_pages_)
+    throw InternalError("flow state: " + std::to_string(pages) + " pages, made for " + std::to_string(max_pages_));
+  float* const kept = values_.get() + block * block_floats_ + entry.offset;
+  const int64_t first = saved * entry.elements;
+  if (values != kept) std::copy_n(values + first, pages * entry.elements - first, kept + first);
+  saved = pages;
+}
+
 void FlowState::initialise_future_tokens(const Entry& entry, float* page, int tokens) const {
   const int64_t stride = entry.tokens * entry.token_inner;
   for (int64_t start = 0; start < entry.elements; start += stride) {

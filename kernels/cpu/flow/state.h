@@ -26,6 +26,10 @@ class FlowState final : public RequestState {
   /// Keeps `values`, which may be what `load` gave; the last page holds `tokens` tokens, and tokens still to come keep the
   /// initial value.
   void save(int layer, int kv_head, int index, const float* values, int pages, int tokens);
+  /// Pages, the oldest, that hold what was saved.
+  int saved_pages(int layer, int kv_head, int index) const;
+  /// Keeps `values` of the pages from those on, to before `pages`: of others `values` need not be there.
+  void save_leaving(int layer, int kv_head, int index, const float* values, int pages);
   /// Sums over the rows of the prompt so far, [pages, page, group]; 0 of pages that were not asked for before. Null if the flow
   /// does not read them.
   float* prompt_masses(int layer, int kv_head, int pages);
